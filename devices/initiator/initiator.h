@@ -1,0 +1,67 @@
+#pragma once
+// The seam between the Node service and the way a LUN becomes a block device on this machine.
+// Thread-safe. The devices outlive the caller: they belong to the data path (or the kernel) and are found again by List.
+// Every call may be repeated. Failure, beyond what each call says:
+//   UNAVAILABLE          the data path does not answer: try again
+//   DEADLINE_EXCEEDED    the target does not answer
+//   PERMISSION_DENIED    the target refused the login: the grant is gone (fenced or released)
+//   RESOURCE_EXHAUSTED   no loop device, no memory in the pool
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "devices/types.h"
+
+namespace lunkeeper {
+
+struct AttachRequest {
+  VolumeId volume;
+  Connection connection;
+  std::string serial;       // must be what the LUN answers
+  uint64_t size_bytes = 0;  // the LUN must be at least this large
+  bool read_only = false;
+};
+
+enum class DeviceHealth {
+  kHealthy,
+  kReconnecting,  // I/O waits
+  kFailed,        // fenced, or away for too long: every I/O fails, and for good
+};
+
+struct IoCounters {
+  uint64_t reads = 0, writes = 0, flushes = 0, read_bytes = 0, written_bytes = 0, errors = 0;
+};
+
+struct Device {
+  VolumeId volume;
+  std::string path;  // /dev/loopN
+  uint64_t size_bytes = 0;
+  bool read_only = false;
+  Iqn target;
+  DeviceHealth health = DeviceHealth::kHealthy;
+  std::string reason;  // why it is not healthy
+  IoCounters counters;
+};
+
+class Initiator {
+ public:
+  virtual ~Initiator() = default;
+
+  // Logs in, checks serial and size, and makes the block device. The same volume on the same target is answered with
+  // the device there is. FAILED_PRECONDITION: another serial, a smaller LUN, or a device of this volume on
+  // another target (detach it first).
+  virtual absl::StatusOr<Device> Attach(const AttachRequest& request) = 0;
+  // Takes the block device away and logs out; works without the target. OK when there is none.
+  // FAILED_PRECONDITION: the block device is still open (mounted, or held by a process).
+  virtual absl::Status Detach(const VolumeId& volume) = 0;
+  // Makes the block device as large as the LUN is now; answers with the new size.
+  virtual absl::StatusOr<Device> Resize(const VolumeId& volume) = 0;
+  virtual absl::StatusOr<std::vector<Device>> List() = 0;
+  // nullopt: not attached.
+  virtual absl::StatusOr<std::optional<Device>> Find(const VolumeId& volume) = 0;
+};
+
+}  // namespace lunkeeper
