@@ -1,0 +1,30 @@
+#pragma once
+// Structured logs on standard error, one line a record:
+//   LogInfo("array", "grant stored", {{"volume", volume.value()}, {"node", node.value()}});
+// prints  2026-11-20T22:10:05.123Z INFO array: grant stored volume=v1 node=a.7f  (or the same as a JSON object).
+// Thread-safe. Never blocks on anything but standard error; never fails. Secrets are never passed here: a type that
+// carries one (ChapCredentials) has no text form.
+
+#include <initializer_list>
+#include <string>
+
+namespace lunkeeper {
+
+struct Field {
+  const char* key;
+  std::string value;
+};
+using Fields = std::initializer_list<Field>;
+
+enum class LogFormat { kText, kJson };
+
+// Before the first record of main(); without it, records of level `info` and above are printed as text.
+// `level`: debug, info, warn or error; anything else is taken as info.
+void SetUpLogging(const std::string& level, LogFormat format);
+
+void LogDebug(const char* component, const std::string& message, Fields fields = {});
+void LogInfo(const char* component, const std::string& message, Fields fields = {});
+void LogWarn(const char* component, const std::string& message, Fields fields = {});
+void LogError(const char* component, const std::string& message, Fields fields = {});
+
+}  // namespace lunkeeper
