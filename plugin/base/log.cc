@@ -2,6 +2,7 @@
 
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/fmt/chrono.h>
 #include <spdlog/spdlog.h>
 
 #include <atomic>
@@ -26,7 +27,7 @@ spdlog::logger& Logger() {
 std::string Now() {
   const auto now = std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
   const auto seconds = std::chrono::floor<std::chrono::seconds>(now);
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(seconds)),
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", seconds,
                      (now - seconds).count());
 }
 
