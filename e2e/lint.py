@@ -1,0 +1,146 @@
+"""Lint as a test: formatting, lengths, layers, clang-tidy. Usage: lint.py [--junit FILE], in the project's root.
+
+clang-tidy's good results are remembered by the content of a file and of every header of ours, so that a second run is quick.
+"""
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import pathlib
+import re
+import subprocess
+import sys
+from xml.sax.saxutils import quoteattr
+
+MOST_LINES = {".cc": 500, ".h": 150, ".py": 500, ".sh": 500}
+MOST_FUNCTION_LINES = 70  # clang-tidy holds it for C++; this is for Python
+COLUMNS = 110
+
+# Who may include what: the first rule whose folder holds the file counts. A prefix that ends in .h allows that header alone.
+SERVICE_SEAMS = ["plugin/base/", "csi/", "csi-spec/", "devices/types.h", "devices/array/array.h",
+                 "devices/array/publish_context.h", "devices/initiator/initiator.h", "devices/filesystem/filesystem.h"]
+LAYERS = [
+    ("plugin/base/", ["plugin/base/"]),
+    ("csi-spec/", ["plugin/base/", "csi-spec/", "csi/"]),
+    ("devices/", ["plugin/base/", "devices/"]),
+    ("fencing/core/", ["fencing/core/"]),
+    ("fencing/", ["plugin/base/", "devices/", "fencing/"]),
+    ("identity/", ["identity/", *SERVICE_SEAMS]),
+    ("controller/", ["controller/", *SERVICE_SEAMS]),
+    ("node/", ["node/", *SERVICE_SEAMS]),
+]
+# fencing/core is a pure function: it can name no clock, thread, random source, network or Kubernetes type.
+IMPURE = re.compile(r"#include <(chrono|ctime|time\.h|thread|mutex|condition_variable|random|sys/.*|netinet/.*|boost/.*|grpc.*)>"
+                    r'|#include "absl/(time/clock|synchronization|random)')
+# The seams' fakes stand in for real devices in the services' tests.
+FAKES = re.compile(r"devices/(array|initiator|filesystem)/fake_\w+\.h")
+
+
+def tracked(*endings):
+    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], check=True, capture_output=True, text=True).stdout
+    return [name for name in names.split("\n") if name.endswith(endings) and pathlib.Path(name).exists()]
+
+
+def check_format():
+    sources = tracked(".cc", ".h")
+    run = subprocess.run(["clang-format-16", "--dry-run", "-Werror", *sources], capture_output=True, text=True)
+    return [line for line in run.stderr.split("\n") if "error:" in line]
+
+
+def check_lengths():
+    problems = []
+    for name in tracked(*MOST_LINES) + ["dev"]:
+        path = pathlib.Path(name)
+        lines = path.read_text().split("\n")
+        most = MOST_LINES.get(path.suffix, 500)
+        if len(lines) > most + 1:
+            problems.append(f"{name}: {len(lines) - 1} lines, at most {most}")
+        if path.suffix == ".cc":
+            problems += [f"{name}:{i}: {len(line)} columns, at most {COLUMNS}"
+                         for i, line in enumerate(lines, 1) if len(line) > COLUMNS]
+    return problems
+
+
+def check_python_functions():
+    import ast
+    return [f"{name}:{node.lineno}: {node.name} has {node.end_lineno - node.lineno + 1} lines, at most {MOST_FUNCTION_LINES}"
+            for name in tracked(".py")
+            for node in ast.walk(ast.parse(pathlib.Path(name).read_text()))
+            if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno + 1 > MOST_FUNCTION_LINES]
+
+
+def layer_problems(name, text):
+    rule = next((allowed for folder, allowed in LAYERS if name.startswith(folder)), None)
+    if rule is None:
+        return []
+    problems = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if name.startswith("fencing/core/") and IMPURE.search(line):
+            problems.append(f"{name}:{number}: fencing/core includes {line.split()[1]}")
+        found = re.match(r'#include "((?:plugin|identity|controller|node|devices|fencing|csi-spec|csi)/[^"]+)"', line)
+        if not found or any(found[1].startswith(prefix) for prefix in rule):
+            continue
+        if name.endswith("_test.cc") and FAKES.fullmatch(found[1]):
+            continue
+        problems.append(f"{name}:{number}: may not include {found[1]} (allowed here: {', '.join(rule)})")
+    return problems
+
+
+def check_layers():
+    return [problem for name in tracked(".cc", ".h") for problem in layer_problems(name, pathlib.Path(name).read_text())]
+
+
+def check_layer_rules_bite():
+    """The rules themselves, on lines that break them."""
+    breaking = [("node/x.cc", '#include "controller/controller.h"'), ("devices/array/x.cc", '#include "node/node.h"'),
+                ("fencing/core/x.cc", "#include <chrono>"), ("controller/x.h", '#include "devices/array/tgt_array.h"')]
+    return [f"no rule forbids {line} in {name}" for name, line in breaking if not layer_problems(name, line)]
+
+
+def tidy(name, seen):
+    key = hashlib.sha256((seen + pathlib.Path(name).read_text()).encode()).hexdigest()
+    stamp = pathlib.Path("build/tidy") / key
+    if stamp.exists():
+        return []
+    run = subprocess.run(["clang-tidy-16", "-p", "build/dev", "--quiet", "--extra-arg=-Wno-unknown-warning-option",
+                          "--extra-arg=-Wno-error", name], capture_output=True, text=True)
+    if run.returncode == 0:
+        stamp.parent.mkdir(parents=True, exist_ok=True)
+        stamp.touch()
+        return []
+    return [line for line in run.stdout.split("\n") if "error:" in line] or [f"{name}: clang-tidy failed: {run.stderr[-300:]}"]
+
+
+def check_tidy():
+    headers = "".join(pathlib.Path(name).read_text() for name in tracked(".h", ".clang-tidy"))
+    built = {entry["file"] for entry in json.loads(pathlib.Path("build/dev/compile_commands.json").read_text())}
+    root = pathlib.Path.cwd()
+    # Tests are Catch2's macros more than functions: the compiler's warnings are enough for them.
+    names = [name for name in tracked(".cc") if str(root / name) in built and not name.endswith("_test.cc")]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        return [problem for found in pool.map(lambda name: tidy(name, headers), names) for problem in found]
+
+
+CHECKS = [check_format, check_lengths, check_python_functions, check_layers, check_layer_rules_bite, check_tidy]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--junit")
+    arguments = parser.parse_args()
+    cases, failed = [], 0
+    for check in CHECKS:
+        problems = check()
+        failed += bool(problems)
+        print(f"{check.__name__}: {'ok' if not problems else 'FAILED'}", *problems, sep="\n  ", flush=True)
+        body = f"<failure message={quoteattr(problems[0])}/>" if problems else ""
+        cases.append(f'<testcase classname="lint" name="{check.__name__}">{body}</testcase>')
+    if arguments.junit:
+        pathlib.Path(arguments.junit).write_text(f"<testsuite name=\"lint\">{''.join(cases)}</testsuite>")
+    print(f"{len(CHECKS) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
