@@ -1,6 +1,6 @@
 #pragma once
-// The domain's own types: one type for each kind of name, so that a node cannot be passed where a volume is meant.
-// Plain values; nothing here allocates resources or fails.
+// The domain's own types: one type for each kind of name, so that a node cannot be passed where a volume is
+// meant. Plain values; nothing here allocates resources or fails.
 
 #include <compare>
 #include <cstdint>
@@ -22,7 +22,9 @@ class Name {
   bool empty() const { return value_.empty(); }
 
   friend bool operator==(const Name&, const Name&) = default;
-  friend std::strong_ordering operator<=>(const Name& a, const Name& b) { return a.value_.compare(b.value_) <=> 0; }
+  friend std::strong_ordering operator<=>(const Name& a, const Name& b) {
+    return a.value_.compare(b.value_) <=> 0;
+  }
   friend std::ostream& operator<<(std::ostream& out, const Name& name) { return out << name.value_; }
   template <class H>
   friend H AbslHashValue(H state, const Name& name) {
@@ -33,13 +35,16 @@ class Name {
   std::string value_;
 };
 
-using ClusterId = Name<struct ClusterTag>;    // who may see a volume: one orchestrator's installation
-using VolumeId = Name<struct VolumeTag>;      // given by the array, never used again; also the CSI volume_id
-using SnapshotId = Name<struct SnapshotTag>;  // given by the array, never used again; also the CSI snapshot_id
-using NodeId = Name<struct NodeTag>;          // `<name>.<instance>`: a re-created machine of the same name is another node
-using Iqn = Name<struct IqnTag>;              // RFC 3720, 3.2.6.3.1
+using ClusterId = Name<struct ClusterTag>;  // who may see a volume: one orchestrator's installation
+using VolumeId = Name<struct VolumeTag>;    // given by the array, never used again; also the CSI volume_id
+using SnapshotId =
+    Name<struct SnapshotTag>;  // given by the array, never used again; also the CSI snapshot_id
+using NodeId =
+    Name<struct NodeTag>;  // `<name>.<instance>`: a re-created machine of the same name is another node
+using Iqn = Name<struct IqnTag>;  // RFC 3720, 3.2.6.3.1
 
-// Counts up for ever, per array: one for each grant and each fence. A target's name carries its grant's generation.
+// Counts up for ever, per array: one for each grant and each fence. A target's name carries its grant's
+// generation.
 using Generation = uint64_t;
 // Leadership terms, handed out by the array, rising for ever.
 using Term = uint64_t;

@@ -1,7 +1,7 @@
 #pragma once
 // The seam between the Node service and the way a LUN becomes a block device on this machine.
-// Thread-safe. The devices outlive the caller: they belong to the data path (or the kernel) and are found again by List.
-// Every call may be repeated. Failure, beyond what each call says:
+// Thread-safe. The devices outlive the caller: they belong to the data path (or the kernel) and are found
+// again by List. Every call may be repeated. Failure, beyond what each call says:
 //   UNAVAILABLE          the data path does not answer: try again
 //   DEADLINE_EXCEEDED    the target does not answer
 //   PERMISSION_DENIED    the target refused the login: the grant is gone (fenced or released)
@@ -50,9 +50,9 @@ class Initiator {
  public:
   virtual ~Initiator() = default;
 
-  // Logs in, checks serial and size, and makes the block device. The same volume on the same target is answered with
-  // the device there is. FAILED_PRECONDITION: another serial, a smaller LUN, or a device of this volume on
-  // another target (detach it first).
+  // Logs in, checks serial and size, and makes the block device. The same volume on the same target is
+  // answered with the device there is. FAILED_PRECONDITION: another serial, a smaller LUN, or a device of
+  // this volume on another target (detach it first).
   virtual absl::StatusOr<Device> Attach(const AttachRequest& request) = 0;
   // Takes the block device away and logs out; works without the target. OK when there is none.
   // FAILED_PRECONDITION: the block device is still open (mounted, or held by a process).

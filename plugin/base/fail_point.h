@@ -5,11 +5,12 @@
 //
 // They do nothing unless the environment switches exactly one on, for this process:
 //   LUNKEEPER_FAIL_POINT=array.grant.stored            SIGKILL this process there
-//   LUNKEEPER_FAIL_POINT=array.grant.stored:exec=PROG  run PROG there and wait for it (it may kill another process), then go on
-// Both act once: with LUNKEEPER_FAIL_POINT_ONCE=FILE the point fires only if it can create FILE, so that a restarted
-// process does not die at the same place for ever. Compiled out without the CMake option LUNKEEPER_FAIL_POINTS.
-// Names are `<area>.<operation>.<step just done>`; every one is listed by FailPointNames() (`lunkeeper fail-points`),
-// which is what the fault tests loop over. Thread-safe.
+//   LUNKEEPER_FAIL_POINT=array.grant.stored:exec=PROG  run PROG there and wait for it (it may kill another
+//   process), then go on
+// Both act once: with LUNKEEPER_FAIL_POINT_ONCE=FILE the point fires only if it can create FILE, so that a
+// restarted process does not die at the same place for ever. Compiled out without the CMake option
+// LUNKEEPER_FAIL_POINTS. Names are `<area>.<operation>.<step just done>`; every one is listed by
+// FailPointNames() (`lunkeeper fail-points`), which is what the fault tests loop over. Thread-safe.
 
 #include <string>
 #include <vector>
@@ -32,7 +33,8 @@ class FailPointSite {
 };
 template <size_t N>
 struct FailPointName {
-  constexpr FailPointName(const char (&text)[N]) {  // NOLINT: implicit, so that a literal is the template argument
+  constexpr FailPointName(
+      const char (&text)[N]) {  // NOLINT: implicit, so that a literal is the template argument
     for (size_t i = 0; i < N; ++i) value[i] = text[i];
   }
   char value[N] = {};

@@ -1,8 +1,8 @@
 #include "plugin/base/log.h"
 
+#include <spdlog/fmt/chrono.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
-#include <spdlog/fmt/chrono.h>
 #include <spdlog/spdlog.h>
 
 #include <atomic>
@@ -16,7 +16,8 @@ std::atomic<LogFormat> format{LogFormat::kText};
 
 spdlog::logger& Logger() {
   static const auto logger = [] {
-    auto made = std::make_shared<spdlog::logger>("lunkeeper", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    auto made =
+        std::make_shared<spdlog::logger>("lunkeeper", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     made->flush_on(spdlog::level::trace);
     made->set_formatter(std::make_unique<spdlog::pattern_formatter>("%v", spdlog::pattern_time_type::utc));
     return made;
@@ -27,8 +28,7 @@ spdlog::logger& Logger() {
 std::string Now() {
   const auto now = std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
   const auto seconds = std::chrono::floor<std::chrono::seconds>(now);
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", seconds,
-                     (now - seconds).count());
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", seconds, (now - seconds).count());
 }
 
 // A value as it stands in a text record: quoted where a reader or a log collector could not see its end.
@@ -44,7 +44,8 @@ std::string Text(const char* level, const char* component, const std::string& me
 }
 
 std::string Json(const char* level, const char* component, const std::string& message, Fields fields) {
-  nlohmann::ordered_json record = {{"time", Now()}, {"level", level}, {"component", component}, {"message", message}};
+  nlohmann::ordered_json record = {
+      {"time", Now()}, {"level", level}, {"component", component}, {"message", message}};
   for (const Field& field : fields) record[field.key] = field.value;
   return record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

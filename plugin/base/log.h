@@ -1,9 +1,9 @@
 #pragma once
 // Structured logs on standard error, one line a record:
 //   LogInfo("array", "grant stored", {{"volume", volume.value()}, {"node", node.value()}});
-// prints  2026-11-20T22:10:05.123Z INFO array: grant stored volume=v1 node=a.7f  (or the same as a JSON object).
-// Thread-safe. Never blocks on anything but standard error; never fails. Secrets are never passed here: a type that
-// carries one (ChapCredentials) has no text form.
+// prints  2026-11-20T22:10:05.123Z INFO array: grant stored volume=v1 node=a.7f  (or the same as a JSON
+// object). Thread-safe. Never blocks on anything but standard error; never fails. Secrets are never passed
+// here: a type that carries one (ChapCredentials) has no text form.
 
 #include <initializer_list>
 #include <string>

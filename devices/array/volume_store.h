@@ -1,0 +1,89 @@
+#pragma once
+// Half of the Array interface: volumes and snapshots. See devices/array/array.h for threads, durability and
+// failure.
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "devices/types.h"
+
+namespace lunkeeper {
+
+enum class Provisioning { kThin, kThick };
+// kSync makes every acknowledged write durable; kCached has a write cache, which flushes empty.
+enum class Durability { kCached, kSync };
+
+struct VolumeSpec {
+  std::string name;  // unique within the cluster; the key of idempotency
+  uint64_t size_bytes = 0;
+  Provisioning provisioning = Provisioning::kThin;
+  Durability durability = Durability::kCached;
+  // At most one source; the volume is at least as large as it.
+  SnapshotId source_snapshot;
+  VolumeId source_volume;
+  friend bool operator==(const VolumeSpec&, const VolumeSpec&) = default;
+};
+
+struct Volume {
+  VolumeId id;
+  VolumeSpec spec;     // size_bytes is the size now
+  std::string serial;  // what the LUN answers to INQUIRY, page 80h
+  absl::Time created;
+};
+
+struct Snapshot {
+  SnapshotId id;
+  std::string name;
+  VolumeId source;
+  uint64_t size_bytes = 0;
+  absl::Time created;
+  bool ready = false;  // false while it is being copied
+};
+
+template <class T>
+struct Page {
+  std::vector<T> items;
+  std::string next_token;  // empty at the end
+};
+
+struct PoolCapacity {
+  uint64_t total_bytes = 0;
+  uint64_t available_bytes = 0;  // for new volumes, what thick ones have reserved left out
+  uint64_t smallest_volume_bytes = 0;
+  uint64_t largest_volume_bytes = 0;
+};
+
+// Volumes and snapshots.
+class VolumeStore {
+ public:
+  virtual ~VolumeStore() = default;
+
+  // Idempotent by spec.name. ALREADY_EXISTS: the name is taken by a volume of another spec.
+  // OUT_OF_RANGE: a size the pool can never give, or smaller than the source.
+  virtual absl::StatusOr<Volume> CreateVolume(const VolumeSpec& spec) = 0;
+  // OK when it is gone already. FAILED_PRECONDITION: it is granted to a node. Snapshots and clones live on.
+  virtual absl::Status DeleteVolume(const VolumeId& id) = 0;
+  virtual absl::StatusOr<Volume> GetVolume(const VolumeId& id) = 0;
+  // In order of id, at most `limit` (0: as many as the array likes) from `token`. ABORTED: the token is not
+  // ours.
+  virtual absl::StatusOr<Page<Volume>> ListVolumes(const std::string& token, size_t limit) = 0;
+  // Never shrinks: a smaller size is answered with the size there is. Sessions live on and see the new size.
+  virtual absl::StatusOr<Volume> ExpandVolume(const VolumeId& id, uint64_t size_bytes) = 0;
+
+  // As of one moment between the call and its return, as after a power cut. Idempotent by name.
+  // ALREADY_EXISTS: the name is taken by a snapshot of another volume. FAILED_PRECONDITION: the pool cannot
+  // reflink and the volume is in use.
+  virtual absl::StatusOr<Snapshot> CreateSnapshot(const std::string& name, const VolumeId& source) = 0;
+  virtual absl::Status DeleteSnapshot(const SnapshotId& id) = 0;
+  virtual absl::StatusOr<Snapshot> GetSnapshot(const SnapshotId& id) = 0;
+  // Of one volume, or of all if `source` is empty.
+  virtual absl::StatusOr<Page<Snapshot>> ListSnapshots(const VolumeId& source, const std::string& token,
+                                                       size_t limit) = 0;
+
+  virtual absl::StatusOr<PoolCapacity> Capacity() = 0;
+};
+
+}  // namespace lunkeeper
