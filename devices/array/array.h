@@ -7,7 +7,9 @@
 // Thread safety: every call may be made from any thread, at the same time as any other.
 // Durability: what a call has returned survives a crash of the caller, of the array's program and of its
 // machine. A call cut short is finished or undone before the array serves again; every call may be repeated
-// and then succeeds. Failure: absl codes, meaning the same in every call unless its comment says more:
+// and then succeeds.
+//
+// Failure: absl codes, meaning the same in every call unless its comment says more:
 //   NOT_FOUND            no such volume, snapshot or node for this cluster
 //   RESOURCE_EXHAUSTED   the pool is full
 //   ABORTED              another call is working on the same object: try again
