@@ -1,0 +1,139 @@
+#include "devices/array/publish_context.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "plugin/base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr char kNode[] = "node";
+constexpr char kAccess[] = "access";
+constexpr char kGeneration[] = "generation";
+constexpr char kPortal[] = "portal";
+constexpr char kTarget[] = "target";
+constexpr char kInitiator[] = "initiator";
+constexpr char kLun[] = "lun";
+constexpr char kChapUser[] = "chapUser";
+constexpr char kChapSecret[] = "chapSecret";
+constexpr char kSerial[] = "serial";
+constexpr char kSizeBytes[] = "sizeBytes";
+constexpr char kDurability[] = "durability";
+
+constexpr size_t kLongestValue = 255;    // an iSCSI name ends at 223 bytes (RFC 7143, 4.2.7.1)
+constexpr uint64_t kLargestLun = 16383;  // flat space addressing (SAM-5, 4.7.3)
+
+constexpr std::pair<Access, const char*> kAccessNames[] = {{Access::kExclusive, "exclusive"},
+                                                           {Access::kReadOnly, "read-only"},
+                                                           {Access::kSharedWrite, "shared-write"}};
+constexpr std::pair<Durability, const char*> kDurabilityNames[] = {{Durability::kCached, "cached"},
+                                                                   {Durability::kSync, "sync"}};
+
+absl::Status Wrong(const char* key, const char* what) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "publish_context: \"", key, "\" ", what, "; pass on what ControllerPublishVolume returned, unchanged"));
+}
+
+absl::StatusOr<std::string> Text(const PublishContext& context, const char* key) {
+  const auto it = context.find(key);
+  if (it == context.end() || it->second.empty()) return Wrong(key, "is missing");
+  if (it->second.size() > kLongestValue) return Wrong(key, "is too long");
+  const bool printable =
+      std::all_of(it->second.begin(), it->second.end(), [](char c) { return c > ' ' && c < 0x7f; });
+  if (!printable) return Wrong(key, "has characters that are not printable");
+  return it->second;
+}
+
+absl::StatusOr<uint64_t> Number(const PublishContext& context, const char* key, uint64_t least,
+                                uint64_t most) {
+  ASSIGN_OR_RETURN(const std::string text, Text(context, key));
+  uint64_t value = 0;
+  if (!absl::SimpleAtoi(text, &value) || value < least || value > most)
+    return Wrong(key, "is not a number in range");
+  return value;
+}
+
+absl::StatusOr<Iqn> IscsiName(const PublishContext& context, const char* key) {
+  ASSIGN_OR_RETURN(std::string text, Text(context, key));
+  if (text.rfind("iqn.", 0) != 0 || text.size() > 223) return Wrong(key, "is not an iSCSI qualified name");
+  return Iqn(std::move(text));
+}
+
+absl::StatusOr<std::string> Portal(const PublishContext& context) {
+  ASSIGN_OR_RETURN(std::string text, Text(context, kPortal));
+  const size_t colon = text.rfind(':');
+  uint32_t port = 0;
+  if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(text.substr(colon + 1), &port) ||
+      port == 0 || port > 65535) {
+    return Wrong(kPortal, "is not ADDRESS:PORT");
+  }
+  return text;
+}
+
+template <class Enum, size_t N>
+absl::StatusOr<Enum> OneOf(const PublishContext& context, const char* key,
+                           const std::pair<Enum, const char*> (&names)[N]) {
+  ASSIGN_OR_RETURN(const std::string text, Text(context, key));
+  for (const auto& [value, name] : names) {
+    if (text == name) return value;
+  }
+  return Wrong(key, "has a value that is not known");
+}
+
+template <class Enum, size_t N>
+const char* NameOf(Enum wanted, const std::pair<Enum, const char*> (&names)[N]) {
+  for (const auto& [value, name] : names) {
+    if (value == wanted) return name;
+  }
+  return "";
+}
+
+absl::StatusOr<Connection> ConnectionFrom(const PublishContext& context) {
+  Connection connection;
+  ASSIGN_OR_RETURN(connection.portal, Portal(context));
+  ASSIGN_OR_RETURN(connection.target, IscsiName(context, kTarget));
+  ASSIGN_OR_RETURN(connection.initiator, IscsiName(context, kInitiator));
+  ASSIGN_OR_RETURN(connection.lun, Number(context, kLun, 0, kLargestLun));
+  ASSIGN_OR_RETURN(connection.chap.user, Text(context, kChapUser));
+  ASSIGN_OR_RETURN(connection.chap.secret, Text(context, kChapSecret));
+  return connection;
+}
+
+}  // namespace
+
+PublishContext ToPublishContext(const Grant& grant) {
+  const Connection& connection = grant.connection;
+  return {{kNode, grant.node.value()},
+          {kAccess, NameOf(grant.access, kAccessNames)},
+          {kGeneration, absl::StrCat(grant.generation)},
+          {kPortal, connection.portal},
+          {kTarget, connection.target.value()},
+          {kInitiator, connection.initiator.value()},
+          {kLun, absl::StrCat(connection.lun)},
+          {kChapUser, connection.chap.user},
+          {kChapSecret, connection.chap.secret},
+          {kSerial, grant.serial},
+          {kSizeBytes, absl::StrCat(grant.size_bytes)},
+          {kDurability, NameOf(grant.durability, kDurabilityNames)}};
+}
+
+absl::StatusOr<Grant> FromPublishContext(const VolumeId& volume, const PublishContext& context) {
+  Grant grant;
+  grant.volume = volume;
+  grant.owner = GrantOwner::kOrchestrator;
+  ASSIGN_OR_RETURN(std::string node, Text(context, kNode));
+  grant.node = NodeId(std::move(node));
+  ASSIGN_OR_RETURN(grant.access, OneOf(context, kAccess, kAccessNames));
+  ASSIGN_OR_RETURN(grant.generation, Number(context, kGeneration, 1, UINT64_MAX));
+  ASSIGN_OR_RETURN(grant.connection, ConnectionFrom(context));
+  ASSIGN_OR_RETURN(grant.serial, Text(context, kSerial));
+  ASSIGN_OR_RETURN(grant.size_bytes, Number(context, kSizeBytes, 1, INT64_MAX));
+  ASSIGN_OR_RETURN(grant.durability, OneOf(context, kDurability, kDurabilityNames));
+  return grant;
+}
+
+}  // namespace lunkeeper
