@@ -1,0 +1,96 @@
+#pragma once
+// An Array in memory, for tests and for `lunkeeper-fake`: the same answers, waits and refusals as a real one,
+// and no target behind them. Nothing survives the object; a grant's connection leads nowhere.
+//
+// Thread-safe. The creator owns it and destroys it after the last call has returned. Failure means what
+// array.h says; tests add failures of their own with the two switches below.
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "devices/array/array.h"
+
+namespace lunkeeper {
+
+struct FakeArrayOptions {
+  uint64_t pool_bytes = uint64_t{64} << 40;
+  uint64_t largest_volume_bytes = uint64_t{16} << 40;
+};
+
+class FakeArray final : public Array {
+ public:
+  explicit FakeArray(FakeArrayOptions options = {});
+
+  // Every call answers with `status` until this is called with OK again. Waiting calls end too.
+  void FailWith(const absl::Status& status);
+  // While true, commands of ended sessions never end: Release and Fence answer DEADLINE_EXCEEDED, and the
+  // grant stays.
+  void HoldDrains(bool hold);
+  // How many calls to Acquire wait now.
+  size_t Waiting();
+
+  absl::StatusOr<Volume> CreateVolume(const VolumeSpec& spec) override;
+  absl::Status DeleteVolume(const VolumeId& id) override;
+  absl::StatusOr<Volume> GetVolume(const VolumeId& id) override;
+  absl::StatusOr<Page<Volume>> ListVolumes(const std::string& token, size_t limit) override;
+  absl::StatusOr<Volume> ExpandVolume(const VolumeId& id, uint64_t size_bytes) override;
+  absl::StatusOr<Snapshot> CreateSnapshot(const std::string& name, const VolumeId& source) override;
+  absl::Status DeleteSnapshot(const SnapshotId& id) override;
+  absl::StatusOr<Snapshot> GetSnapshot(const SnapshotId& id) override;
+  absl::StatusOr<Page<Snapshot>> ListSnapshots(const VolumeId& source, const std::string& token,
+                                               size_t limit) override;
+  absl::StatusOr<PoolCapacity> Capacity() override;
+
+  absl::StatusOr<Grant> Acquire(const GrantRequest& request, absl::Duration wait) override;
+  absl::Status Release(const VolumeId& volume, const NodeId& node, GrantOwner owner) override;
+  absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter& filter) override;
+  absl::StatusOr<Term> BeginTerm(const std::string& holder) override;
+  absl::StatusOr<FenceRecord> Fence(Term term, const NodeId& node,
+                                    const std::vector<VolumeId>& volumes) override;
+  absl::Status Unfence(Term term, const NodeId& node, Generation generation) override;
+  absl::StatusOr<std::vector<FenceRecord>> ListFences() override;
+  absl::StatusOr<std::vector<Session>> Sessions() override;
+
+ private:
+  struct Waiter {
+    const GrantRequest& request;
+  };
+  struct VolumeEntry {
+    Volume volume;
+    std::map<NodeId, Grant> grants;
+    std::list<Waiter> waiters;  // first come, first served
+  };
+
+  absl::StatusOr<VolumeEntry*> Find(const VolumeId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<uint64_t> SizeFor(const VolumeSpec& spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t ThickBytes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The grant, a refusal, or UNAVAILABLE with the holder's name: not yet.
+  absl::StatusOr<Grant> TryAcquire(const GrantRequest& request, const Waiter* self)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Grant> AcquireByTurn(const GrantRequest& request, absl::Time deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Grant MakeGrant(const GrantRequest& request, VolumeEntry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckTerm(Term term) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string NextId(const char* prefix) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const FakeArrayOptions options_;
+
+  absl::Mutex mutex_;
+  absl::CondVar changed_;  // a grant ended, a fence began, a switch was turned
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  bool hold_drains_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t ids_ ABSL_GUARDED_BY(mutex_) = 0;
+  Generation generation_ ABSL_GUARDED_BY(mutex_) = 0;
+  Term term_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<VolumeId, VolumeEntry> volumes_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, VolumeId> volume_names_ ABSL_GUARDED_BY(mutex_);
+  std::map<SnapshotId, Snapshot> snapshots_ ABSL_GUARDED_BY(mutex_);
+  std::map<NodeId, FenceRecord> fences_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace lunkeeper

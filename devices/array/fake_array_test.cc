@@ -1,0 +1,216 @@
+#include "devices/array/fake_array.h"
+
+#include <catch2/catch.hpp>
+#include <functional>
+#include <future>
+#include <thread>
+
+#include "absl/time/clock.h"
+
+namespace lunkeeper {
+namespace {
+
+const NodeId kNodeA("a.0000000000000001");
+const NodeId kNodeB("b.0000000000000002");
+constexpr absl::Duration kLong = absl::Seconds(30);
+
+VolumeId MakeVolume(FakeArray& array, const std::string& name) {
+  return array
+      .CreateVolume({.name = name, .size_bytes = 1 << 20, .source_snapshot = {}, .source_volume = {}})
+      ->id;
+}
+
+GrantRequest For(const VolumeId& volume, const NodeId& node, Access access = Access::kExclusive) {
+  return {volume, node, access, GrantOwner::kNode};
+}
+
+void AwaitWaiting(FakeArray& array, size_t count) {
+  const absl::Time deadline = absl::Now() + kLong;
+  while (array.Waiting() != count && absl::Now() < deadline) std::this_thread::yield();
+  REQUIRE(array.Waiting() == count);
+}
+
+std::future<absl::StatusOr<Grant>> AcquireLater(FakeArray& array, const GrantRequest& request,
+                                                absl::Duration wait = kLong) {
+  return std::async(std::launch::async, [&array, request, wait] { return array.Acquire(request, wait); });
+}
+
+}  // namespace
+
+TEST_CASE("an exclusive volume goes to one node; the other is told who has it") {
+  FakeArray array;
+  const VolumeId volume = MakeVolume(array, "v");
+  const auto first = array.Acquire(For(volume, kNodeA), absl::ZeroDuration());
+  REQUIRE(first.ok());
+  CHECK(array.Acquire(For(volume, kNodeA), absl::ZeroDuration())->generation == first->generation);
+
+  const auto second = array.Acquire(For(volume, kNodeB), absl::ZeroDuration());
+  CHECK(absl::IsFailedPrecondition(second.status()));
+  CHECK_THAT(std::string(second.status().message()), Catch::Contains(kNodeA.value()));
+  CHECK(absl::IsDeadlineExceeded(array.Acquire(For(volume, kNodeB), absl::Milliseconds(20)).status()));
+}
+
+TEST_CASE("a waiting node gets the volume when it is released, in order of arrival") {
+  FakeArray array;
+  const VolumeId volume = MakeVolume(array, "v");
+  REQUIRE(array.Acquire(For(volume, kNodeA), absl::ZeroDuration()).ok());
+  auto second = AcquireLater(array, For(volume, kNodeB));
+  AwaitWaiting(array, 1);
+  auto third = AcquireLater(array, For(volume, NodeId("c.3")));
+  AwaitWaiting(array, 2);
+
+  REQUIRE(array.Release(volume, kNodeA, GrantOwner::kNode).ok());
+  REQUIRE(second.get().ok());
+  CHECK(array.Waiting() == 1);
+  REQUIRE(array.Release(volume, kNodeB, GrantOwner::kNode).ok());
+  CHECK(third.get().ok());
+}
+
+TEST_CASE("readers and shared writers share; an exclusive one waits for them all") {
+  FakeArray array;
+  const VolumeId volume = MakeVolume(array, "v");
+  REQUIRE(array.Acquire(For(volume, kNodeA, Access::kReadOnly), absl::ZeroDuration()).ok());
+  REQUIRE(array.Acquire(For(volume, kNodeB, Access::kSharedWrite), absl::ZeroDuration()).ok());
+  CHECK(absl::IsFailedPrecondition(array.Acquire(For(volume, kNodeA), absl::ZeroDuration()).status()));
+  auto exclusive = AcquireLater(array, For(volume, NodeId("c.3")));
+  AwaitWaiting(array, 1);
+  REQUIRE(array.Release(volume, kNodeA, GrantOwner::kNode).ok());
+  REQUIRE(array.Release(volume, kNodeB, GrantOwner::kNode).ok());
+  CHECK(exclusive.get().ok());
+}
+
+TEST_CASE("only the side that took a grant releases it") {
+  FakeArray array;
+  const VolumeId volume = MakeVolume(array, "v");
+  REQUIRE(array.Acquire(For(volume, kNodeA), absl::ZeroDuration()).ok());
+  CHECK(array.Release(volume, kNodeA, GrantOwner::kOrchestrator).ok());
+  CHECK(array.ListGrants({volume, {}})->size() == 1);
+  CHECK(absl::IsFailedPrecondition(array.DeleteVolume(volume)));
+  CHECK(array.Release(volume, kNodeA, GrantOwner::kNode).ok());
+  CHECK(array.ListGrants({volume, {}})->empty());
+  CHECK(array.DeleteVolume(volume).ok());
+}
+
+TEST_CASE(
+    "a fenced node is refused a grant, also one it waits for, and the waiter behind it gets the volume") {
+  FakeArray array;
+  const VolumeId volume = MakeVolume(array, "v");
+  const VolumeId other = MakeVolume(array, "w");
+  REQUIRE(array.Acquire(For(volume, kNodeA), absl::ZeroDuration()).ok());
+  REQUIRE(array.Acquire(For(other, kNodeB), absl::ZeroDuration()).ok());
+  auto refused = AcquireLater(array, For(other, kNodeA));
+  auto replacement = AcquireLater(array, For(volume, kNodeB));
+  AwaitWaiting(array, 2);
+
+  const Term term = *array.BeginTerm("test");
+  const auto fence = array.Fence(term, kNodeA, {volume});
+  REQUIRE(fence.ok());
+  CHECK(absl::IsFailedPrecondition(refused.get().status()));
+  CHECK(replacement.get().ok());
+  CHECK(absl::IsFailedPrecondition(array.Acquire(For(other, kNodeA), kLong).status()));
+
+  CHECK(absl::IsFailedPrecondition(array.Unfence(term, kNodeA, fence->generation + 1)));
+  CHECK(array.Unfence(term, kNodeA, fence->generation).ok());
+  CHECK(array.Unfence(term, kNodeA, fence->generation).ok());
+  CHECK(array.ListFences()->empty());
+}
+
+TEST_CASE("a fence that cannot drain is not reported as done, stays, and ends when repeated") {
+  FakeArray array;
+  const VolumeId volume = MakeVolume(array, "v");
+  REQUIRE(array.Acquire(For(volume, kNodeA), absl::ZeroDuration()).ok());
+  const Term term = *array.BeginTerm("test");
+  array.HoldDrains(true);
+  CHECK(absl::IsDeadlineExceeded(array.Fence(term, kNodeA, {volume}).status()));
+  CHECK(array.ListFences()->size() == 1);
+  CHECK(absl::IsFailedPrecondition(array.Acquire(For(volume, kNodeB), absl::ZeroDuration()).status()));
+  array.HoldDrains(false);
+  CHECK(array.Fence(term, kNodeA, {volume}).ok());
+  CHECK(array.Acquire(For(volume, kNodeB), absl::ZeroDuration()).ok());
+}
+
+TEST_CASE("an older term is refused") {
+  FakeArray array;
+  const Term old_term = *array.BeginTerm("one");
+  const Term term = *array.BeginTerm("two");
+  CHECK(term > old_term);
+  CHECK(absl::IsFailedPrecondition(array.Fence(old_term, kNodeA, {}).status()));
+  CHECK(absl::IsFailedPrecondition(array.Unfence(old_term, kNodeA, 1)));
+}
+
+TEST_CASE("creating is idempotent by name and refuses another specification") {
+  FakeArray array;
+  VolumeSpec spec;
+  spec.name = "v";
+  spec.size_bytes = (1 << 20) + 1;
+  const auto first = array.CreateVolume(spec);
+  CHECK(first->spec.size_bytes == 2 << 20);
+  CHECK(array.CreateVolume(spec)->id == first->id);
+  spec.provisioning = Provisioning::kThick;
+  CHECK(absl::IsAlreadyExists(array.CreateVolume(spec).status()));
+}
+
+TEST_CASE("lists come in pages, and a foreign token is refused") {
+  FakeArray array;
+  for (int i = 0; i < 5; ++i) MakeVolume(array, std::to_string(i));
+  const auto first = array.ListVolumes("", 2);
+  REQUIRE(first->items.size() == 2);
+  const auto rest = array.ListVolumes(first->next_token, 0);
+  CHECK(rest->items.size() == 3);
+  CHECK(rest->next_token.empty());
+  CHECK(absl::IsAborted(array.ListVolumes("invalid-token", 0).status()));
+  const auto exact = array.ListVolumes("", 5);
+  CHECK(exact->next_token.empty());
+}
+
+TEST_CASE("clones and snapshots are at least as large as their source, and live on without it") {
+  FakeArray array;
+  const VolumeId source = MakeVolume(array, "v");
+  const auto snapshot = array.CreateSnapshot("s", source);
+  REQUIRE(snapshot.ok());
+  CHECK(array.CreateSnapshot("s", source)->id == snapshot->id);
+  CHECK(absl::IsAlreadyExists(array.CreateSnapshot("s", MakeVolume(array, "w")).status()));
+  REQUIRE(array.ExpandVolume(source, 5 << 20)->spec.size_bytes == 5 << 20);
+
+  VolumeSpec clone;
+  clone.name = "clone";
+  clone.size_bytes = 1 << 20;
+  clone.source_volume = source;
+  CHECK(absl::IsOutOfRange(array.CreateVolume(clone).status()));
+  clone.size_bytes = 5 << 20;
+  CHECK(array.CreateVolume(clone).ok());
+  REQUIRE(array.DeleteVolume(source).ok());
+  CHECK(array.ListSnapshots(source, "", 0)->items.size() == 1);
+  clone.name = "second";
+  CHECK(absl::IsNotFound(array.CreateVolume(clone).status()));
+}
+
+TEST_CASE("a full pool refuses thick volumes only") {
+  FakeArray array({.pool_bytes = 10 << 20, .largest_volume_bytes = 20 << 20});
+  VolumeSpec spec;
+  spec.name = "thick";
+  spec.size_bytes = 8 << 20;
+  spec.provisioning = Provisioning::kThick;
+  REQUIRE(array.CreateVolume(spec).ok());
+  CHECK(array.Capacity()->available_bytes == 2 << 20);
+  spec.name = "second";
+  CHECK(absl::IsResourceExhausted(array.CreateVolume(spec).status()));
+  spec.provisioning = Provisioning::kThin;
+  CHECK(array.CreateVolume(spec).ok());
+  CHECK(absl::IsOutOfRange(array.ExpandVolume(array.CreateVolume(spec)->id, 21 << 20).status()));
+}
+
+TEST_CASE("an array that does not serve ends the waits too") {
+  FakeArray array;
+  const VolumeId volume = MakeVolume(array, "v");
+  REQUIRE(array.Acquire(For(volume, kNodeA), absl::ZeroDuration()).ok());
+  auto waiting = AcquireLater(array, For(volume, kNodeB));
+  AwaitWaiting(array, 1);
+  array.FailWith(absl::UnavailableError("the array is not serving"));
+  CHECK(absl::IsUnavailable(waiting.get().status()));
+  CHECK(absl::IsUnavailable(array.Capacity().status()));
+  array.FailWith(absl::OkStatus());
+  CHECK(array.Capacity().ok());
+}
+
+}  // namespace lunkeeper
