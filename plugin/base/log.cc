@@ -37,13 +37,13 @@ std::string Quoted(const std::string& value) {
   return nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-std::string Text(const char* level, const char* component, const std::string& message, Fields fields) {
+std::string Text(const char* level, const char* component, const std::string& message, const Fields& fields) {
   std::string line = fmt::format("{} {} {}: {}", Now(), level, component, message);
   for (const Field& field : fields) line += fmt::format(" {}={}", field.key, Quoted(field.value));
   return line;
 }
 
-std::string Json(const char* level, const char* component, const std::string& message, Fields fields) {
+std::string Json(const char* level, const char* component, const std::string& message, const Fields& fields) {
   nlohmann::ordered_json record = {
       {"time", Now()}, {"level", level}, {"component", component}, {"message", message}};
   for (const Field& field : fields) record[field.key] = field.value;
@@ -51,7 +51,7 @@ std::string Json(const char* level, const char* component, const std::string& me
 }
 
 void Log(spdlog::level::level_enum level, const char* name, const char* component, const std::string& message,
-         Fields fields) {
+         const Fields& fields) {
   if (!Logger().should_log(level)) return;
   Logger().log(level, format == LogFormat::kJson ? Json(name, component, message, fields)
                                                  : Text(name, component, message, fields));
@@ -65,16 +65,16 @@ void SetUpLogging(const std::string& level, LogFormat log_format) {
   Logger().set_level(parsed == spdlog::level::off ? spdlog::level::info : parsed);
 }
 
-void LogDebug(const char* component, const std::string& message, Fields fields) {
+void LogDebug(const char* component, const std::string& message, const Fields& fields) {
   Log(spdlog::level::debug, "DEBUG", component, message, fields);
 }
-void LogInfo(const char* component, const std::string& message, Fields fields) {
+void LogInfo(const char* component, const std::string& message, const Fields& fields) {
   Log(spdlog::level::info, "INFO", component, message, fields);
 }
-void LogWarn(const char* component, const std::string& message, Fields fields) {
+void LogWarn(const char* component, const std::string& message, const Fields& fields) {
   Log(spdlog::level::warn, "WARN", component, message, fields);
 }
-void LogError(const char* component, const std::string& message, Fields fields) {
+void LogError(const char* component, const std::string& message, const Fields& fields) {
   Log(spdlog::level::err, "ERROR", component, message, fields);
 }
 

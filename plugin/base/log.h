@@ -5,8 +5,8 @@
 // object). Thread-safe. Never blocks on anything but standard error; never fails. Secrets are never passed
 // here: a type that carries one (ChapCredentials) has no text form.
 
-#include <initializer_list>
 #include <string>
+#include <vector>
 
 namespace lunkeeper {
 
@@ -14,7 +14,7 @@ struct Field {
   const char* key;
   std::string value;
 };
-using Fields = std::initializer_list<Field>;
+using Fields = std::vector<Field>;
 
 enum class LogFormat { kText, kJson };
 
@@ -22,9 +22,9 @@ enum class LogFormat { kText, kJson };
 // `level`: debug, info, warn or error; anything else is taken as info.
 void SetUpLogging(const std::string& level, LogFormat format);
 
-void LogDebug(const char* component, const std::string& message, Fields fields = {});
-void LogInfo(const char* component, const std::string& message, Fields fields = {});
-void LogWarn(const char* component, const std::string& message, Fields fields = {});
-void LogError(const char* component, const std::string& message, Fields fields = {});
+void LogDebug(const char* component, const std::string& message, const Fields& fields = {});
+void LogInfo(const char* component, const std::string& message, const Fields& fields = {});
+void LogWarn(const char* component, const std::string& message, const Fields& fields = {});
+void LogError(const char* component, const std::string& message, const Fields& fields = {});
 
 }  // namespace lunkeeper

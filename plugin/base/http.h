@@ -1,0 +1,34 @@
+#pragma once
+// A very small HTTP server for what operators' tools read: /metrics, /healthz, /readyz. GET and HEAD of fixed
+// paths only. One thread of its own serves every connection and runs the pages' functions one after another,
+// so they must not block for long. A request has 4 KiB and five seconds, or its connection is closed.
+// Thread-safe. The destructor closes all connections and joins the thread. Failure: INVALID_ARGUMENT for an
+// address that is not `host:port`, UNAVAILABLE when it cannot be listened on.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace lunkeeper {
+
+struct HttpReply {
+  int status = 200;
+  std::string body;
+};
+using HttpPages = std::map<std::string, std::function<HttpReply()>>;
+
+class HttpServer {
+ public:
+  virtual ~HttpServer() = default;
+  // Where it really listens, for an address whose port was 0.
+  virtual uint16_t port() const = 0;
+};
+
+// `address` is host:port, [v6]:port or :port (all addresses); the host is a number, no name is looked up.
+absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpServer(const std::string& address, HttpPages pages);
+
+}  // namespace lunkeeper

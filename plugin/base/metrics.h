@@ -1,0 +1,43 @@
+#pragma once
+// What this program counts, for Prometheus. One object a process, made in main() and handed to whoever
+// counts. Thread-safe; counting never fails and never blocks for longer than a map look-up. Label values come
+// from a closed set (method names of our services, gRPC codes), so that nobody outside can make the number of
+// series grow.
+//
+//   lunkeeper_rpc_duration_seconds{method,code}  histogram: finished calls
+//   lunkeeper_rpc_running{method}                gauge: calls in progress; one that waits for a grant is one
+//   of them lunkeeper_build_info{version,mode} 1
+
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace prometheus {
+class Gauge;
+class Histogram;
+class Registry;
+template <class T>
+class Family;
+}  // namespace prometheus
+
+namespace lunkeeper {
+
+class Metrics {
+ public:
+  explicit Metrics(const std::string& mode);
+  ~Metrics();
+
+  void RpcStarted(const std::string& method);
+  void RpcFinished(const std::string& method, const std::string& code, absl::Duration duration);
+
+  // All of it in Prometheus' text format 0.0.4.
+  std::string Text() const;
+
+ private:
+  const std::unique_ptr<prometheus::Registry> registry_;
+  prometheus::Family<prometheus::Histogram>& durations_;
+  prometheus::Family<prometheus::Gauge>& running_;
+};
+
+}  // namespace lunkeeper

@@ -1,0 +1,62 @@
+#pragma once
+// The gRPC server: every service of this program on one unix socket.
+//
+// Threads: gRPC's synchronous server, with one completion queue and two idle pollers. A NodeStage may block
+// for a minute while it waits for a grant, and many may do so at once; this server takes another thread for
+// each running call and lets it go afterwards, so nobody starves and an idle plugin stays small. (The
+// callback API would need a thread pool of our own sized for the worst case, to the same end.) Beyond
+// `max_running_calls` a call is answered RESOURCE_EXHAUSTED.
+//
+// Every call is counted and logged (see rpc_observer.h). An exception thrown by a service becomes UNKNOWN for
+// that call alone. The socket has mode 0600. A socket file that nobody listens on is replaced; one in use is
+// left alone.
+//
+// Thread-safe. The services and the Metrics outlive the server.
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "plugin/base/metrics.h"
+
+namespace lunkeeper {
+
+struct ServerOptions {
+  std::string endpoint;             // unix:///path, unix:/path or /path
+  int max_request_bytes = 1 << 20;  // a larger request is answered RESOURCE_EXHAUSTED
+  int max_running_calls = 1024;
+};
+
+// The absolute path in an endpoint. INVALID_ARGUMENT: another scheme, a relative path, or one too long for a
+// socket.
+absl::StatusOr<std::string> SocketPath(const std::string& endpoint);
+
+class Server {
+ public:
+  // FAILED_PRECONDITION: the path is taken by another server, or by something that is no socket.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
+                                                       const std::vector<grpc::Service*>& services,
+                                                       Metrics* metrics);
+  // Waits for every running call, cancelled or not.
+  ~Server();
+
+  // Stops accepting calls and lets the running ones finish; cancels those that are left after `limit`. False
+  // when some still run a second later: the caller may then end the process, because every call may be
+  // repeated.
+  bool Stop(absl::Duration limit);
+
+ private:
+  explicit Server(std::unique_ptr<grpc::Server> server) : server_(std::move(server)) {}
+
+  const std::unique_ptr<grpc::Server> server_;
+  absl::Notification stopped_;
+  std::thread stopper_;  // grpc::Server::Shutdown has a deadline for the calls, but none of its own
+};
+
+}  // namespace lunkeeper
