@@ -4,9 +4,10 @@
 #   lk_library(lk_admin SRCS admin.cc DEPS lk_admin_proto)     #include "plugin/admin.grpc.pb.h"
 #
 # Sources are named relative to ROOT (the top of the tree unless given), and by the same path they import each other and
-# are included. GRPC makes the service stubs too. DEPS are the lk_proto targets of what they import. Generated
-# code lands in the build tree, is compiled with the sanitizers but without our warnings, and at -O1 at most: it is
-# glue, and -O1 takes much less time to compile.
+# are included. GRPC makes the service stubs too. DEPS are the lk_proto targets of what they import. Generated code lands
+# in the build tree and is compiled with the sanitizers but without our warnings, and where the configuration optimises
+# and has debug information, at -O1 -g1: it is glue (csi.pb.cc with g++ 12: 35 s of CPU and a 29 MB object at -O2 -g,
+# 19 s and 10 MB at -O1 -g1).
 find_program(LK_PROTOC protoc REQUIRED)
 find_program(LK_GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
 
@@ -37,5 +38,5 @@ function(lk_proto name)
   if(ARG_GRPC)
     target_link_libraries(${name} PUBLIC PkgConfig::GRPC)
   endif()
-  target_compile_options(${name} PRIVATE -w $<$<NOT:$<CONFIG:Debug>>:-O1>)
+  target_compile_options(${name} PRIVATE -w "$<$<CONFIG:RelWithDebInfo>:-O1;-g1>")
 endfunction()
