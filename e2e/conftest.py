@@ -1,0 +1,67 @@
+"""Fixtures of the end-to-end tests. They need root and the built programs (see harness/places.py)."""
+
+import os
+import pathlib
+import shutil
+import tempfile
+
+import pytest
+
+from harness import places, pool
+from harness.cleanup import Cleanup, interrupt_on_sigterm
+from harness.rig import Rig
+
+
+def pytest_configure(config):
+    interrupt_on_sigterm()
+
+
+def pytest_collection_modifyitems(config, items):
+    if items and not places.LUNKEEPER.exists():
+        pytest.exit(f"{places.LUNKEEPER} is not built: ./dev build, or set LUNKEEPER", 2)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """The rigs' logs with a failure."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed:
+        for value in getattr(item, "funcargs", {}).values():
+            if isinstance(value, Rig):
+                report.sections.append(("logs", value.logs()))
+
+
+@pytest.fixture(scope="module")
+def module_cleanup():
+    with Cleanup() as cleanup:
+        yield cleanup
+
+
+@pytest.fixture(scope="module")
+def folder(module_cleanup):
+    """A folder for a test file, short of path since unix sockets' are; gone afterwards."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="lk-"))
+    module_cleanup.add(shutil.rmtree, path, True)
+    if os.environ.get("LUNKEEPER_KEEP_LOGS"):
+        module_cleanup.add(keep_logs, path)
+    return path
+
+
+def keep_logs(folder):
+    kept = places.LOGS / folder.name
+    kept.mkdir(parents=True, exist_ok=True)
+    for log in folder.rglob("*.log"):
+        shutil.copy(log, kept / log.name)
+
+
+@pytest.fixture(scope="module")
+def xfs_pool(folder, module_cleanup):
+    """Reflinks work in it."""
+    return pool.xfs_pool(folder / "xfs", module_cleanup)
+
+
+@pytest.fixture(scope="module")
+def plain_pool(folder, module_cleanup):
+    """Copies are made in it."""
+    return pool.plain_pool(folder / "plain", module_cleanup)

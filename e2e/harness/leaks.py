@@ -1,0 +1,93 @@
+"""What a rig has left behind on this machine: targets, sessions, loop devices, mounts, files, rows."""
+
+import pathlib
+import re
+import sqlite3
+import subprocess
+
+# The catalogue's tables that are empty when there are no volumes; fences and terms are history.
+TABLES = ("volumes", "snapshots", "grants")
+
+
+def targets(rig):
+    """{target name: number of sessions} as the rig's tgtd lists them."""
+    if rig.tgtd() is None:
+        return {}
+    shown = subprocess.run(["tgtadm", "-C", str(rig.control_port), "--lld", "iscsi", "--op", "show", "--mode", "target"],
+                           capture_output=True, text=True, timeout=20, check=True).stdout
+    found, name = {}, None
+    for line in shown.split("\n"):
+        if match := re.match(r"Target \d+: (\S+)", line):
+            name = match[1]
+            found[name] = 0
+        elif line.strip().startswith("I_T nexus:"):
+            found[name] += 1
+    return found
+
+
+def loops():
+    """{device: backing file's name} of every loop device in use."""
+    found = {}
+    for path in pathlib.Path("/sys/block").glob("loop*/loop/backing_file"):
+        try:
+            found[f"/dev/{path.parts[3]}"] = path.read_text().strip()
+        except OSError:
+            continue  # taken away meanwhile
+    return found
+
+
+def mounts(below):
+    """Mount points under a folder."""
+    lines = pathlib.Path("/proc/self/mountinfo").read_text().split("\n")
+    points = [line.split()[4] for line in lines if line]
+    return [point for point in points if point.startswith(f"{below}/")]
+
+
+def rows(rig):
+    """{table: number of rows} of the catalogue's tables that have any."""
+    found = {}
+    for path in rig.pool.glob("*"):
+        if not path.is_file() or path.read_bytes()[:15] != b"SQLite format 3":
+            continue
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
+            for table in TABLES:
+                if count := database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]:
+                    found[table] = count
+        database.close()
+    return found
+
+
+def files(rig):
+    """Files below the pool's folders: volumes, snapshots, copies half made."""
+    return sorted(str(path.relative_to(rig.pool)) for path in rig.pool.rglob("*")
+                  if path.is_file() and path.parent != rig.pool)
+
+
+def take_away_devices(rig):
+    """The mounts and loop devices a failed test has left. The data path is gone, so nothing here waits for I/O."""
+    lines = [line.split() for line in pathlib.Path("/proc/self/mountinfo").read_text().split("\n") if line]
+    ours = [fields for fields in lines if fields[4].startswith(f"{rig.folder}/") and fields[4] != str(rig.pool)]
+    for fields in reversed(ours):
+        subprocess.run(["umount", "--lazy", fields[4]], check=False, timeout=20)
+    for device, backing in loops().items():
+        if rig.array_name in backing:
+            subprocess.run(["losetup", "--detach", device], check=False, timeout=20)
+
+
+class Leaks:
+    """What there was when it was made, and what is there more than that now."""
+
+    def __init__(self, rig):
+        self.rig = rig
+        self.before = self._look()
+
+    def _look(self):
+        rig = self.rig
+        return {"targets": set(targets(rig)), "loop devices": set(loops().items()),
+                "mounts": {mount for mount in mounts(rig.folder) if mount != str(rig.pool)},
+                "rows": set(rows(rig).items()), "files": set(files(rig))}
+
+    def found(self):
+        """{kind: what is new}; empty when nothing leaked."""
+        now = self._look()
+        return {kind: sorted(map(str, now[kind] - before)) for kind, before in self.before.items() if now[kind] - before}

@@ -1,0 +1,33 @@
+"""Where the programs are, and the Python side of the protocols, made by protoc when it is first asked for."""
+
+import functools
+import importlib
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LUNKEEPER = pathlib.Path(os.environ.get("LUNKEEPER", ROOT / "build/dev/plugin/lunkeeper"))
+BUILD = LUNKEEPER.parent.parent
+FAKE = BUILD / "plugin/lunkeeper-fake"
+BLOCK_CHECKER = BUILD / "devices/iscsi/block_checker"
+ZOMBIE_WRITER = BUILD / "devices/iscsi/zombie_writer"
+LOGS = ROOT / "build/logs/e2e"
+
+# Messages and services of each of our protocols, as `module: file below its include folder`.
+PROTOCOLS = {"csi.v1.csi_pb2": ("csi-spec", "csi/v1/csi.proto"), "plugin.admin_pb2": (".", "plugin/admin.proto")}
+
+
+@functools.cache
+def protocol(module):
+    """The generated module, for example protocol("csi.v1.csi_pb2")."""
+    folder, name = PROTOCOLS[module]
+    out = ROOT / "build/e2e-python" / module  # one folder a module: `csi` and `plugin` may be other packages' names too
+    out.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["protoc", f"-I{ROOT / folder}", f"--python_out={out}", str(ROOT / folder / name)], check=True)
+    sys.path.insert(0, str(out))
+    try:
+        return importlib.import_module(module)
+    finally:
+        sys.path.remove(str(out))

@@ -1,0 +1,116 @@
+"""Processes of a test: started with their log in a file, known by pid, never by name."""
+
+import ctypes
+import os
+import pathlib
+import signal
+import socket
+import struct
+import subprocess
+
+from harness.cleanup import wait_until
+
+# In the environment of everything a test starts, and so of everything that starts: how what outlives its parent is found.
+MARK = "LUNKEEPER_TEST"
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _die_with_parent():
+    _libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+class Daemon:
+    """A program that runs until it is ended. May be started again after its end, with another environment."""
+
+    def __init__(self, name, argv, *, log, environment=None, dies_with_us=False):
+        self.name, self.argv, self.log = name, [str(arg) for arg in argv], pathlib.Path(log)
+        self.environment = dict(environment or {})
+        self.dies_with_us = dies_with_us
+        self.process = None
+
+    def start(self, **environment):
+        assert not self.running(), f"{self.name} runs already"
+        with open(self.log, "ab") as out:
+            self.process = subprocess.Popen(
+                self.argv, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True,
+                env={**os.environ, **self.environment, **environment},
+                preexec_fn=_die_with_parent if self.dies_with_us else None)
+        return self
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def running(self):
+        return self.process is not None and self.process.poll() is None
+
+    def kill(self):
+        """SIGKILL, and wait."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def stop(self, seconds=20):
+        """SIGTERM, and wait; the exit code."""
+        if self.running():
+            self.process.terminate()
+        return self.process.wait(seconds)
+
+    def tail(self, lines=30):
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return f"--- {self.name}, end of {self.log}:\n" + "\n".join(text.split("\n")[-lines:])
+
+
+def marked_with(mark):
+    """Every process with this mark in its environment: {pid: command line}."""
+    found = {}
+    wanted = f"{MARK}={mark}".encode()
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        except OSError:
+            continue  # gone meanwhile, or a zombie
+    return found
+
+
+def kill_pid(pid):
+    """SIGKILL, and wait until it is gone, child of ours or not."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    wait_until(lambda: not alive(pid), 10, f"process {pid} ends after SIGKILL")
+
+
+def alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def children_of(pid):
+    try:
+        return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def listener_of(path):
+    """The pid of who listens on a unix socket; None if nobody does."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(2)
+        try:
+            client.connect(str(path))
+        except OSError:
+            return None
+        return struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,179 @@
+"""A whole Lunkeeper on this machine: one array, and one node or more, as processes of their own.
+
+    with Rig(folder, pool) as rig:                 # one server in `all` mode
+    with Rig(folder, pool, nodes=2, split=True)    # the controller's server and two nodes' servers
+
+Every node has a data path and a state folder of its own. Nothing of a rig is left when it is closed: what its processes
+started and left behind (tgtd) carries the rig's mark and is ended by pid.
+"""
+
+import contextlib
+import os
+import pathlib
+import secrets
+
+import grpc
+
+from harness import places
+from harness.cleanup import Cleanup, wait_until
+from harness.csi import Client
+from harness.leaks import take_away_devices
+from harness.processes import MARK, Daemon, children_of, free_port, kill_pid, listener_of, marked_with
+
+START_SECONDS = 30
+CLUSTER = "test"
+TGT_SOCKETS = pathlib.Path("/var/run/tgtd")
+
+
+def free_control_port():
+    """A tgtd control port nobody has; high, since people use the low ones."""
+    while True:
+        port = 1000 + secrets.randbelow(30000)
+        if not (TGT_SOCKETS / f"socket.{port}").exists():
+            return port
+
+
+class Server(Daemon):
+    """One `lunkeeper serve`."""
+
+    def __init__(self, rig, name, mode, options):
+        self.socket = rig.folder / f"{name}.sock"
+        super().__init__(name, [rig.binary, "serve", f"--mode={mode}", f"--endpoint=unix://{self.socket}", *options],
+                         log=rig.folder / f"{name}.log", environment=rig.environment)
+        self.client = None
+
+    def start(self, **environment):
+        super().start(**environment)
+        if self.client is not None:
+            self.client.close()
+        self.client = Client(self.socket)
+        return self
+
+    def wait_ready(self, seconds=START_SECONDS):
+        """Until Probe says ready; False if the process ended instead (a fail point in its start)."""
+        def probe():
+            if not self.running():
+                return "ended"
+            with contextlib.suppress(grpc.RpcError):
+                if self.client.Probe(seconds=2).ready.value:
+                    return "ready"
+        return wait_until(probe, seconds, lambda: f"{self.name} is ready\n{self.tail()}") == "ready"
+
+
+class Datapath(Daemon):
+    """One `lunkeeper datapath`: the holder, which has one worker."""
+
+    def __init__(self, rig, name, options=()):
+        self.socket = rig.folder / f"{name}-datapath.sock"
+        super().__init__(f"{name}-datapath", [rig.binary, "datapath", f"--socket={self.socket}", *options],
+                         log=rig.folder / f"{name}-datapath.log", environment=rig.environment)
+
+    def wait_ready(self, seconds=START_SECONDS):
+        def ready():
+            return "ended" if not self.running() else "ready" if self.socket.exists() and self.worker() else None
+        return wait_until(ready, seconds, lambda: f"{self.name} has a worker\n{self.tail()}") == "ready"
+
+    def worker(self):
+        """The worker's pid; None while there is none."""
+        children = children_of(self.pid) if self.running() else []
+        return children[0] if children else None
+
+
+class Node:
+    """A node's data path and, if it has one of its own, its server."""
+
+    def __init__(self, rig, name, options=(), datapath_options=()):
+        self.rig, self.name, self.more_options = rig, name, options
+        self.state = rig.folder / f"{name}-state"
+        self.datapath = Datapath(rig, name, datapath_options)
+        self.server = None
+
+    def options(self):
+        return [f"--node-name={self.name}", f"--state-dir={self.state}", f"--datapath-socket={self.datapath.socket}",
+                *self.more_options]
+
+    @property
+    def client(self):
+        return self.server.client
+
+    @property
+    def id(self):
+        return self.client.NodeGetInfo().node_id
+
+
+class Rig:
+    def __init__(self, folder, pool, *, nodes=1, split=False, binary=None, environment=None, array_options=(),
+                 node_options=(), datapath_options=(), start=True):
+        self.folder = pathlib.Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.pool = pathlib.Path(pool)
+        self.binary = binary or places.LUNKEEPER
+        self.mark = secrets.token_hex(8)
+        self.environment = {**(environment or {}), MARK: self.mark}
+        self.control_port = free_control_port()
+        self.portal = f"127.0.0.1:{free_port()}"
+        self.cleanup = Cleanup()
+        self.cleanup.add(self._end_processes)
+        self.array_name = f"t{self.mark[:6]}"  # part of every volume's id, so that what is left of it is known as ours
+        self.nodes = [Node(self, f"node-{letter}", node_options, datapath_options) for letter in "abcdefgh"[:nodes]]
+        array = [f"--cluster={CLUSTER}", f"--array-name={self.array_name}", f"--pool={self.pool}", f"--portal={self.portal}",
+                 f"--tgt-control-port={self.control_port}", *array_options]
+        if split:
+            self.controller = Server(self, "controller", "controller", [*array, f"--state-dir={self.folder}/controller-state"])
+            for node in self.nodes:
+                node.server = Server(self, node.name, "node", [*node.options(), f"--array-name={self.array_name}"])
+        else:
+            assert nodes == 1, "in `all` mode there is one node"
+            self.controller = self.nodes[0].server = Server(self, "all", "all", [*array, *self.nodes[0].options()])
+        if start:
+            try:
+                self.start()
+            except BaseException:
+                self.close()
+                raise
+
+    def servers(self):
+        return list(dict.fromkeys([self.controller, *(node.server for node in self.nodes)]))
+
+    def start(self, **environment):
+        for daemon in [*(node.datapath for node in self.nodes), *self.servers()]:
+            if not daemon.running():
+                daemon.start(**environment)
+        for daemon in [*(node.datapath for node in self.nodes), *self.servers()]:
+            if not daemon.wait_ready():
+                raise RuntimeError(f"{daemon.name} ended\n{daemon.tail()}")
+
+    @property
+    def tgt_socket(self):
+        return TGT_SOCKETS / f"socket.{self.control_port}"
+
+    def tgtd(self):
+        """The pid of the array's tgtd; None while it is down."""
+        return listener_of(self.tgt_socket)
+
+    def processes(self):
+        return marked_with(self.mark)
+
+    def logs(self):
+        return "\n".join(daemon.tail() for daemon in [*self.servers(), *(node.datapath for node in self.nodes)])
+
+    def _end_processes(self):
+        for server in self.servers():
+            server.kill()
+        for pid in self.processes():
+            kill_pid(pid)
+        for daemon in [node.datapath for node in self.nodes]:
+            daemon.kill()
+        take_away_devices(self)
+        for suffix in ("", ".lock"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{self.tgt_socket}{suffix}")
+
+    def close(self):
+        self.cleanup.run()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.close()

@@ -1,0 +1,51 @@
+"""csi-sanity against real targets, and against the fakes as a user without rights. Each run says what was skipped and why."""
+
+import os
+import shutil
+
+import pytest
+
+from harness import places, sanity
+from harness.cleanup import wait_until
+from harness.csi import Client
+from harness.leaks import Leaks
+from harness.processes import Daemon
+from harness.rig import Rig
+
+# csi-sanity publishes one volume more than a node may have, to see it refused.
+MOST_VOLUMES = 6
+
+
+@pytest.mark.parametrize("block", [False, True], ids=["mount", "block"])
+@pytest.mark.parametrize("split", [False, True], ids=["all", "split"])
+def test_every_case_passes(folder, xfs_pool, split, block):
+    run = folder / f"{'split' if split else 'all'}-{'block' if block else 'mount'}"
+    limit = [f"--max-volumes-per-node={MOST_VOLUMES}"]
+    with Rig(run, xfs_pool, split=split, array_options=limit, node_options=limit if split else []) as rig:
+        leaks = Leaks(rig)
+        outcome = sanity.run(run, rig.nodes[0].server.socket, controller=rig.controller.socket if split else None,
+                             block=block, parameters={} if block else {"fsType": "xfs"})
+        outcome.check()
+        assert not leaks.found()
+
+
+def test_every_case_passes_on_fakes_without_rights(folder):
+    run = folder / "fake"
+    run.mkdir()
+    # Root's own folders may be closed to others; this one is not.
+    for program in (places.FAKE, sanity.binary()):
+        shutil.copy(program, run)
+    os.chmod(folder, 0o755)
+    shutil.chown(run, 65534, 65534)
+    socket = run / "csi.sock"
+    fake = Daemon("lunkeeper-fake", ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", run / "lunkeeper-fake",
+                                     f"--endpoint=unix://{socket}", f"--max-volumes-per-node={MOST_VOLUMES}"],
+                  log=run / "fake.log", dies_with_us=True).start()
+    try:
+        client = Client(socket)
+        wait_until(lambda: client.Probe(seconds=2).ready.value if socket.exists() else not fake.running(), 20, fake.tail)
+        for parameters, block in (({"fsType": "xfs"}, False), ({}, True)):
+            sanity.run(run, socket, block=block, parameters=parameters, as_nobody=True).check()
+        client.close()
+    finally:
+        fake.kill()
