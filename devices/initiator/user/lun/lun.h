@@ -51,12 +51,12 @@ struct LunRequest {
   struct {
     LunRequest* prev = nullptr;
     LunRequest* next = nullptr;
-    uint64_t position = 0;  // bytes of `length` that are done
-    uint64_t covers = 0;    // kFlush: acknowledged writes when it was sent
-    uint32_t retries = 0;   // how often the LUN asked for patience
-    uint16_t slot = 0;      // of the command in flight
-    bool in_flight = false;
-    std::chrono::steady_clock::time_point at;  // when it was sent, or when to send it again
+    uint64_t position = 0;                     // bytes of `length` that are done
+    uint64_t covers = 0;                       // kFlush: how many cached writes there were when it was sent
+    uint32_t span = 0;                         // bytes of the command in flight
+    uint32_t retries = 0;                      // how often the LUN would not carry it out
+    bool in_flight = false;                    // else it waits to be sent
+    std::chrono::steady_clock::time_point at;  // when it was sent, or is to be
   } internal;
 };
 

@@ -1,0 +1,73 @@
+#include "devices/initiator/user/lun/socket.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace lunkeeper::iscsi {
+
+std::optional<Address> ParseAddress(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0) return std::nullopt;
+  std::string host = text.substr(0, colon);
+  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), text.c_str() + colon + 1, &hints, &found) != 0) return std::nullopt;
+  Address address;
+  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
+  address.size = found->ai_addrlen;
+  ::freeaddrinfo(found);
+  return address;
+}
+
+UniqueFd Connect(const Address& address) {
+  UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return fd;
+  const int on = 1;
+  ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  const auto* to = reinterpret_cast<const sockaddr*>(&address.storage);
+  if (::connect(fd.get(), to, address.size) == 0 || errno == EINPROGRESS) return fd;
+  const int error = errno;
+  fd.Reset();
+  errno = error;
+  return fd;
+}
+
+int ConnectResult(int fd) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+}
+
+ssize_t Receive(int fd, iovec* space, int count) {
+  msghdr message{};
+  message.msg_iov = space;
+  message.msg_iovlen = static_cast<size_t>(count);
+  ssize_t got;
+  do {
+    got = ::recvmsg(fd, &message, MSG_DONTWAIT);
+  } while (got < 0 && errno == EINTR);
+  if (got > 0) return got;
+  if (got == 0) return -EPIPE;
+  return errno == EAGAIN ? 0 : -errno;
+}
+
+ssize_t Send(int fd, const iovec* pieces, int count) {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(pieces);
+  message.msg_iovlen = static_cast<size_t>(count);
+  ssize_t sent;
+  do {
+    sent = ::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  if (sent >= 0) return sent;
+  return errno == EAGAIN ? 0 : -errno;
+}
+
+}  // namespace lunkeeper::iscsi
