@@ -1,9 +1,10 @@
 """Compares our .proto files with the standards they speak, element by element.
 
-Each standard comes from its Go module (the module cache, or the module proxy), so this needs `go` and, the first time,
-a network. Both sides are compiled by protoc, and everything in the two descriptors has to be equal: services, methods, messages,
-fields, oneofs, reserved ranges, enums, extensions and the options on any of them, whatever their order in the file.
-Left out: comments, and the name of the file, by which no peer asks.
+Each standard comes from its Go module (the module cache, or the module proxy), so this needs `go` and, the
+first time, a network. Both sides are compiled by protoc, and everything in the two descriptors has to be
+equal: services, methods, messages, fields, oneofs, reserved ranges, enums, extensions and the options on
+any of them, whatever their order in the file. Left out: comments, and the name of the file, by which no
+peer asks.
 """
 
 import json
@@ -38,11 +39,12 @@ def compile_proto(root, name):
 def download(module):
     """The directory of a Go module given as path@version."""
     with tempfile.TemporaryDirectory() as outside_any_module:
-        return pathlib.Path(json.loads(run(["go", "mod", "download", "-json", module], outside_any_module))["Dir"])
+        answer = run(["go", "mod", "download", "-json", module], outside_any_module)
+        return pathlib.Path(json.loads(answer)["Dir"])
 
 
 def elements(message, path=""):
-    """All that a descriptor says, as a flat {path: value}. Named things are found by name, not by position."""
+    """All that a descriptor says, as a flat {path: value}. Named things go by name, not position."""
     out = {}
     for field, value in message.ListFields():
         if path == "" and field.name in ("name", "source_code_info"):
