@@ -1,0 +1,241 @@
+#include "controller/request.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "plugin/base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+using csi::v1::VolumeCapability;
+using Mode = csi::v1::VolumeCapability::AccessMode;
+
+constexpr size_t kLongestString = 128;
+constexpr size_t kLongestMap = 4096;
+constexpr uint64_t kMiB = 1 << 20;
+constexpr uint64_t kDefaultBytes = uint64_t{1} << 30;
+constexpr char kTopologyPrefix[] = "array.lunkeeper.io/";
+constexpr char kReachable[] = "reachable";
+
+bool IsControl(char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); }
+
+// Also the two-byte controls U+0080 to U+009F, and the byte order mark: CSI forbids them in names.
+bool HasForbiddenText(const std::string& text) {
+  if (std::any_of(text.begin(), text.end(), IsControl) || absl::StrContains(text, "\xEF\xBB\xBF"))
+    return true;
+  for (size_t i = 0; i + 1 < text.size(); ++i) {
+    if (text[i] == '\xC2' && static_cast<unsigned char>(text[i + 1]) < 0xA0) return true;
+  }
+  return false;
+}
+
+absl::Status Wrong(const std::string& field, const std::string& why) {
+  return absl::InvalidArgumentError(absl::StrCat(field, ": ", why));
+}
+
+absl::Status CheckLength(const char* field, const std::string& value, size_t longest) {
+  if (value.empty()) return Wrong(field, "required, but empty");
+  if (value.size() > longest) return Wrong(field, absl::StrCat(value.size(), " bytes; at most ", longest));
+  return absl::OkStatus();
+}
+
+absl::Status CheckMount(const VolumeCapability::MountVolume& mount) {
+  size_t bytes = 0;
+  for (const std::string& flag : mount.mount_flags()) {
+    bytes += flag.size();
+    if (HasForbiddenText(flag)) return Wrong("mount_flags", "a flag contains control characters");
+  }
+  if (bytes > kLongestMap) return Wrong("mount_flags", absl::StrCat("more than ", kLongestMap, " bytes"));
+  if (mount.fs_type().size() > kLongestString) return Wrong("fs_type", "longer than 128 bytes");
+  return absl::OkStatus();
+}
+
+bool IsMultiNodeWriter(Mode::Mode mode) {
+  return mode == Mode::MULTI_NODE_SINGLE_WRITER || mode == Mode::MULTI_NODE_MULTI_WRITER;
+}
+
+bool IsFileSystem(const std::string& name) { return name == "ext4" || name == "xfs"; }
+
+absl::Status SetParameter(const std::string& key, const std::string& value, Parameters* out) {
+  if (key == "provisioning") {
+    if (value != "thin" && value != "thick") return Wrong("parameter provisioning", "want thin or thick");
+    out->provisioning = value == "thick" ? Provisioning::kThick : Provisioning::kThin;
+  } else if (key == "durability") {
+    if (value != "cached" && value != "sync") return Wrong("parameter durability", "want cached or sync");
+    out->durability = value == "sync" ? Durability::kSync : Durability::kCached;
+  } else if (key == "fsType") {
+    if (!IsFileSystem(value)) return Wrong("parameter fsType", "want ext4 or xfs");
+    out->fs_type = value;
+  } else {
+    return Wrong(
+        absl::StrCat("parameter ", key.substr(0, kLongestString)),
+        "unknown; there are provisioning (thin, thick), durability (cached, sync) and fsType (ext4, xfs)");
+  }
+  return absl::OkStatus();
+}
+
+bool IsOrchestrators(const std::string& key) { return absl::StartsWith(key, "csi.storage.k8s.io/"); }
+
+absl::Status CheckRange(const csi::v1::CapacityRange& range) {
+  if (range.required_bytes() < 0) return Wrong("capacity_range.required_bytes", "negative");
+  if (range.limit_bytes() < 0) return Wrong("capacity_range.limit_bytes", "negative");
+  if (range.required_bytes() == 0 && range.limit_bytes() == 0) {
+    return Wrong("capacity_range", "give required_bytes, limit_bytes, or both");
+  }
+  if (range.limit_bytes() != 0 && range.limit_bytes() < range.required_bytes()) {
+    return Wrong("capacity_range", absl::StrFormat("limit_bytes (%d) is less than required_bytes (%d)",
+                                                   range.limit_bytes(), range.required_bytes()));
+  }
+  return absl::OkStatus();
+}
+
+uint64_t RoundUp(uint64_t bytes) { return (bytes + kMiB - 1) / kMiB * kMiB; }
+
+}  // namespace
+
+absl::Status CheckId(const char* field, const std::string& value, size_t longest) {
+  RETURN_IF_ERROR(CheckLength(field, value, longest));
+  if (HasForbiddenText(value) || absl::StrContains(value, '/')) {
+    return Wrong(field, "contains a slash or control characters, which no id of ours does");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckName(const std::string& value) {
+  RETURN_IF_ERROR(CheckLength("name", value, kLongestString));
+  if (HasForbiddenText(value)) return Wrong("name", "contains control characters");
+  return absl::OkStatus();
+}
+
+absl::Status CheckMap(const char* field, const StringMap& map) {
+  size_t bytes = 0;
+  for (const auto& [key, value] : map) bytes += key.size() + value.size();
+  if (bytes > kLongestMap) return Wrong(field, absl::StrCat(bytes, " bytes; at most ", kLongestMap));
+  return absl::OkStatus();
+}
+
+bool IsNodeId(const std::string& value) {
+  constexpr size_t kInstanceDigits = 16;
+  const size_t dot = value.rfind('.');
+  if (dot == std::string::npos || dot == 0 || value.size() - dot - 1 != kInstanceDigits) return false;
+  return std::all_of(value.begin() + static_cast<ptrdiff_t>(dot) + 1, value.end(),
+                     [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+}
+
+absl::Status CheckCapability(const VolumeCapability& capability) {
+  if (capability.access_type_case() == VolumeCapability::ACCESS_TYPE_NOT_SET) {
+    return Wrong("volume_capability.access_type", "required: mount or block");
+  }
+  if (!capability.has_access_mode() || capability.access_mode().mode() == Mode::UNKNOWN ||
+      !Mode::Mode_IsValid(capability.access_mode().mode())) {
+    return Wrong("volume_capability.access_mode", "required: a mode of the specification");
+  }
+  return capability.has_mount() ? CheckMount(capability.mount()) : absl::OkStatus();
+}
+
+std::string Unsupported(const VolumeCapability& capability) {
+  if (!capability.has_mount()) return "";
+  const VolumeCapability::MountVolume& mount = capability.mount();
+  if (!mount.fs_type().empty() && !IsFileSystem(mount.fs_type())) {
+    return absl::StrCat("fs_type ", mount.fs_type(), " is not supported: want ext4 or xfs");
+  }
+  if (!mount.volume_mount_group().empty()) return "volume_mount_group is not supported";
+  if (IsMultiNodeWriter(capability.access_mode().mode())) {
+    return "a file system cannot be written by several nodes: use a block volume";
+  }
+  return "";
+}
+
+absl::Status CheckCapabilities(const google::protobuf::RepeatedPtrField<VolumeCapability>& capabilities) {
+  if (capabilities.empty()) return Wrong("volume_capabilities", "required, but empty");
+  for (const VolumeCapability& capability : capabilities) {
+    RETURN_IF_ERROR(CheckCapability(capability));
+    if (const std::string why = Unsupported(capability); !why.empty())
+      return Wrong("volume_capabilities", why);
+  }
+  return absl::OkStatus();
+}
+
+Access AccessFor(const VolumeCapability& capability, bool read_only) {
+  const Mode::Mode mode = capability.access_mode().mode();
+  const bool reader = mode == Mode::SINGLE_NODE_READER_ONLY || mode == Mode::MULTI_NODE_READER_ONLY;
+  if (read_only || reader) return Access::kReadOnly;
+  return IsMultiNodeWriter(mode) ? Access::kSharedWrite : Access::kExclusive;
+}
+
+absl::StatusOr<Parameters> ParseParameters(const StringMap& parameters) {
+  RETURN_IF_ERROR(CheckMap("parameters", parameters));
+  Parameters parsed;
+  for (const auto& [key, value] : parameters) {
+    if (!IsOrchestrators(key)) RETURN_IF_ERROR(SetParameter(key, value, &parsed));
+  }
+  return parsed;
+}
+
+absl::Status CheckNoParameters(const char* field, const StringMap& parameters) {
+  RETURN_IF_ERROR(CheckMap(field, parameters));
+  for (const auto& [key, value] : parameters) {
+    if (IsOrchestrators(key)) continue;
+    return Wrong(field, absl::StrCat(key.substr(0, kLongestString), " is unknown; there are none"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> ChooseSize(const csi::v1::CapacityRange* range, uint64_t source_bytes) {
+  if (range == nullptr) return source_bytes != 0 ? source_bytes : kDefaultBytes;
+  RETURN_IF_ERROR(CheckRange(*range));
+  const uint64_t limit = static_cast<uint64_t>(range->limit_bytes());
+  uint64_t size = RoundUp(std::max(static_cast<uint64_t>(range->required_bytes()), source_bytes));
+  if (size == 0) size = std::min(kDefaultBytes, limit / kMiB * kMiB);
+  if (size != 0 && (limit == 0 || size <= limit)) return size;
+  return absl::OutOfRangeError(
+      absl::StrFormat("capacity_range: volumes are whole MiB and never smaller than what they begin with (%d "
+                      "bytes); there is no "
+                      "size from %d to %d bytes",
+                      source_bytes, range->required_bytes(), range->limit_bytes()));
+}
+
+bool Satisfies(const csi::v1::CapacityRange* range, uint64_t size_bytes) {
+  if (range == nullptr) return true;
+  return size_bytes >= static_cast<uint64_t>(range->required_bytes()) &&
+         (range->limit_bytes() == 0 || size_bytes <= static_cast<uint64_t>(range->limit_bytes()));
+}
+
+csi::v1::Topology TopologyOf(const std::string& array_name) {
+  csi::v1::Topology topology;
+  (*topology.mutable_segments())[kTopologyPrefix + array_name] = kReachable;
+  return topology;
+}
+
+bool Reaches(const csi::v1::Topology& topology, const std::string& array_name) {
+  const auto segment = topology.segments().find(kTopologyPrefix + array_name);
+  return segment != topology.segments().end() && segment->second == kReachable;
+}
+
+absl::Status CheckAccessibility(const csi::v1::TopologyRequirement& requirement,
+                                const std::string& array_name) {
+  for (const auto* places : {&requirement.requisite(), &requirement.preferred()}) {
+    for (const csi::v1::Topology& place : *places) RETURN_IF_ERROR(CheckMap("topology", place.segments()));
+  }
+  const auto& requisite = requirement.requisite();
+  if (requisite.empty()) return absl::OkStatus();  // what is only preferred may be passed over
+  const bool reached = std::any_of(requisite.begin(), requisite.end(), [&](const csi::v1::Topology& place) {
+    return Reaches(place, array_name);
+  });
+  if (reached) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("accessibility_requirements: none of the places asked for has ", kTopologyPrefix,
+                   array_name, "=", kReachable));
+}
+
+absl::StatusOr<size_t> ParseMaxEntries(int32_t max_entries) {
+  if (max_entries < 0) return Wrong("max_entries", "negative");
+  return static_cast<size_t>(max_entries);
+}
+
+}  // namespace lunkeeper

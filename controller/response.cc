@@ -1,0 +1,57 @@
+#include "controller/response.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/time/time.h"
+#include "controller/request.h"
+
+namespace lunkeeper {
+namespace {
+
+int64_t ToCsi(uint64_t bytes) {
+  return static_cast<int64_t>(std::min<uint64_t>(bytes, std::numeric_limits<int64_t>::max()));
+}
+
+}  // namespace
+
+void FillVolume(const Volume& volume, const std::string& array_name, csi::v1::Volume* out) {
+  out->set_volume_id(volume.id.value());
+  out->set_capacity_bytes(ToCsi(volume.spec.size_bytes));
+  *out->add_accessible_topology() = TopologyOf(array_name);
+  if (!volume.spec.source_snapshot.empty()) {
+    out->mutable_content_source()->mutable_snapshot()->set_snapshot_id(volume.spec.source_snapshot.value());
+  } else if (!volume.spec.source_volume.empty()) {
+    out->mutable_content_source()->mutable_volume()->set_volume_id(volume.spec.source_volume.value());
+  }
+}
+
+void FillSnapshot(const Snapshot& snapshot, csi::v1::Snapshot* out) {
+  out->set_snapshot_id(snapshot.id.value());
+  out->set_source_volume_id(snapshot.source.value());
+  out->set_size_bytes(ToCsi(snapshot.size_bytes));
+  out->set_ready_to_use(snapshot.ready);
+  const int64_t seconds = absl::ToUnixSeconds(snapshot.created);
+  out->mutable_creation_time()->set_seconds(seconds);
+  out->mutable_creation_time()->set_nanos(
+      static_cast<int32_t>(absl::ToInt64Nanoseconds(snapshot.created - absl::FromUnixSeconds(seconds))));
+}
+
+void FillCapacity(const PoolCapacity& pool, csi::v1::GetCapacityResponse* out) {
+  out->set_available_capacity(ToCsi(pool.available_bytes));
+  out->mutable_maximum_volume_size()->set_value(ToCsi(pool.largest_volume_bytes));
+  out->mutable_minimum_volume_size()->set_value(ToCsi(pool.smallest_volume_bytes));
+}
+
+void FillCapabilities(csi::v1::ControllerGetCapabilitiesResponse* out) {
+  using Rpc = csi::v1::ControllerServiceCapability::RPC;
+  for (const auto type :
+       {Rpc::CREATE_DELETE_VOLUME, Rpc::PUBLISH_UNPUBLISH_VOLUME, Rpc::LIST_VOLUMES, Rpc::GET_CAPACITY,
+        Rpc::CREATE_DELETE_SNAPSHOT, Rpc::LIST_SNAPSHOTS, Rpc::CLONE_VOLUME, Rpc::PUBLISH_READONLY,
+        Rpc::EXPAND_VOLUME, Rpc::LIST_VOLUMES_PUBLISHED_NODES, Rpc::GET_VOLUME, Rpc::SINGLE_NODE_MULTI_WRITER,
+        Rpc::GET_SNAPSHOT}) {
+    out->add_capabilities()->mutable_rpc()->set_type(type);
+  }
+}
+
+}  // namespace lunkeeper

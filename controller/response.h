@@ -1,0 +1,16 @@
+#pragma once
+// From the domain to CSI responses. Pure functions, thread-safe, cannot fail.
+
+#include <string>
+
+#include "csi/v1/csi.pb.h"
+#include "devices/array/array.h"
+
+namespace lunkeeper {
+
+void FillVolume(const Volume& volume, const std::string& array_name, csi::v1::Volume* out);
+void FillSnapshot(const Snapshot& snapshot, csi::v1::Snapshot* out);
+void FillCapacity(const PoolCapacity& pool, csi::v1::GetCapacityResponse* out);
+void FillCapabilities(csi::v1::ControllerGetCapabilitiesResponse* out);
+
+}  // namespace lunkeeper
