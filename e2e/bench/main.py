@@ -1,0 +1,39 @@
+"""`./dev bench [datapath|rpcs|memory …]`: figures, side by side with others', medians of one run. They judge nothing but say
+which bar of the project is met."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+
+from bench import datapath, memory, rpcs  # noqa: E402
+from harness import pool  # noqa: E402
+from harness.cleanup import Cleanup, interrupt_on_sigterm  # noqa: E402
+
+BENCHES = {"datapath": datapath.run, "rpcs": rpcs.run, "memory": memory.run}
+
+
+def main():
+    names = sys.argv[1:] or list(BENCHES)
+    if unknown := set(names) - set(BENCHES):
+        raise SystemExit(f"bench: no such bench: {', '.join(sorted(unknown))}; there are: {', '.join(BENCHES)}")
+    interrupt_on_sigterm()
+    with Cleanup() as cleanup:
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="lk-bench-"))
+        cleanup.add(shutil.rmtree, folder, True)
+        # The pool's image lies in memory, so that the disk of the day is not what is measured.
+        memory_folder = folder / "memory-disk"
+        memory_folder.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4g", "tmpfs", memory_folder], check=True)
+        cleanup.add(subprocess.run, ["umount", memory_folder])
+        disk = pool.xfs_pool(memory_folder, cleanup)
+        for name in names:
+            BENCHES[name](folder, disk)
+    print("\nbench: done")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Resident memory of the plugin and of the data path with 1, 50 and 200 attached volumes."""
+
+from bench import tools
+from harness.rig import Rig
+from harness.volume import MIB, Volume
+
+COUNTS = (1, 50, 200)
+PLUGIN_MIB, POOL_MIB, VOLUME_MIB = 15, 64, 0.25
+
+
+def run(folder, pool):
+    print("\nResident memory, MiB (raw block volumes, idle after one write each)", flush=True)
+    with Rig(folder / "memory", pool, split=True) as rig:
+        volumes, node, first = [], rig.nodes[0], None
+        for count in COUNTS:
+            while len(volumes) < count:
+                volume = Volume(rig, node, f"memory-{len(volumes)}", block=True, size=16 * MIB)
+                volume.create().controller_publish().stage().publish()
+                with open(volume.target, "r+b", buffering=0) as device:
+                    device.write(b"x" * 4096)
+                volumes.append(volume)
+            plugin = tools.resident_mib(node.server.pid)
+            controller = tools.resident_mib(rig.controller.pid)
+            holder, *workers = (tools.resident_mib(pid) for pid in (node.datapath.pid, *tools.children(node.datapath.pid)))
+            datapath = holder + sum(workers)
+            first = first if first is not None else datapath
+            each = (datapath - first) / (count - 1) if count > 1 else 0
+            print(f"{count:4} volumes: node plugin {plugin:5.1f} (bar {PLUGIN_MIB}), controller {controller:5.1f}, data path "
+                  f"{datapath:6.1f} (holder {holder:.1f}; pool {POOL_MIB}), {each:.3f} a further volume (bar {VOLUME_MIB})", flush=True)
+        for volume in volumes:
+            volume.unpublish().unstage().controller_unpublish().delete()
