@@ -15,16 +15,17 @@ GOOD, BAD_DATA, CANNOT_RUN, IO_ERROR = 0, 1, 2, 3
 class BlockChecker:
     """Writes and checks stamped blocks on a device or file; goes on from its record in later runs and on other nodes."""
 
-    def __init__(self, folder, device, *, threads=8, blocks=0, flush_every=256):
-        self.folder, self.device = pathlib.Path(folder), pathlib.Path(device)
-        self.record = self.folder / f"{self.device.parent.name}.record"
+    def __init__(self, volume, *, threads=8, blocks=0, flush_every=256):
+        """`volume`: where it is published now; its record goes with its name."""
+        self.device = volume.path()
+        self.record, self.log = (volume.rig.folder / f"{volume.name}.{end}" for end in ("record", "checker.log"))
         self.options = [f"--threads={threads}", f"--blocks={blocks}", f"--flush-every={flush_every}"]
         self.daemon = None
 
     def start(self, seconds=0):
         self.daemon = Daemon("block_checker", [places.BLOCK_CHECKER, "write", f"--device={self.device}",
                                                f"--record={self.record}", f"--seconds={seconds}", *self.options],
-                             log=self.folder / f"{self.device.parent.name}.checker.log", dies_with_us=True).start()
+                             log=self.log, dies_with_us=True).start()
         self.wait_for_writes(1)
         return self
 
@@ -55,9 +56,10 @@ class BlockChecker:
         assert code == GOOD, f"exit code {code}, {counters}\n{self.daemon.tail()}"
         return counters
 
-    def verify(self, device=None):
-        """Reads every block once: nothing acknowledged is lost."""
-        done = subprocess.run([places.BLOCK_CHECKER, "verify", f"--device={device or self.device}", f"--record={self.record}"],
+    def verify(self, volume=None):
+        """Reads every block once, where the volume is now: nothing acknowledged is lost."""
+        device = volume.path() if volume else self.device
+        done = subprocess.run([places.BLOCK_CHECKER, "verify", f"--device={device}", f"--record={self.record}"],
                               capture_output=True, text=True, timeout=120)
         assert done.returncode == GOOD, f"exit code {done.returncode}\n{done.stdout}{done.stderr[-3000:]}"
         return json.loads(done.stdout)

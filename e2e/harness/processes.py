@@ -1,6 +1,5 @@
 """Processes of a test: started with their log in a file, known by pid, never by name."""
 
-import ctypes
 import os
 import pathlib
 import signal
@@ -12,11 +11,6 @@ from harness.cleanup import wait_until
 
 # In the environment of everything a test starts, and so of everything that starts: how what outlives its parent is found.
 MARK = "LUNKEEPER_TEST"
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _die_with_parent():
-    _libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 class Daemon:
@@ -25,7 +19,8 @@ class Daemon:
     def __init__(self, name, argv, *, log, environment=None, dies_with_us=False):
         self.name, self.argv, self.log = name, [str(arg) for arg in argv], pathlib.Path(log)
         self.environment = dict(environment or {})
-        self.dies_with_us = dies_with_us
+        if dies_with_us:  # by the kernel's hand, when the thread that starts it ends
+            self.argv = ["setpriv", "--pdeathsig", "KILL", *self.argv]
         self.process = None
 
     def start(self, **environment):
@@ -33,8 +28,7 @@ class Daemon:
         with open(self.log, "ab") as out:
             self.process = subprocess.Popen(
                 self.argv, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True,
-                env={**os.environ, **self.environment, **environment},
-                preexec_fn=_die_with_parent if self.dies_with_us else None)
+                env={**os.environ, **self.environment, **environment})
         return self
 
     @property

@@ -1,0 +1,97 @@
+"""What the answer to each bad request must be: the codes of the CSI specification's error tables, by pattern of the case's name.
+
+The first pattern that matches counts. More than one code where the specification leaves the choice. IGNORED: the value means
+nothing there, or a good one, so the call is not made.
+"""
+
+import fnmatch
+
+IGNORED = None
+INVALID = {"INVALID_ARGUMENT"}
+ABSENT = {"NOT_FOUND"}
+
+TABLE = [
+    # Deleting and undoing what is not there succeeds; an id that could not be one of ours names nothing.
+    ("Delete*.*_id=absent", INVALID),
+    ("Delete*.*_id=*", {"OK", "INVALID_ARGUMENT"}),
+    ("ControllerUnpublishVolume.volume_id=absent", INVALID),
+    ("ControllerUnpublishVolume.volume_id=unknown", {"OK", "NOT_FOUND"}),
+    ("ControllerUnpublishVolume.node_id=absent", IGNORED),  # from every node
+    ("ControllerUnpublishVolume.node_id=*", {"OK", "INVALID_ARGUMENT", "NOT_FOUND"}),
+    ("ControllerUnpublishVolume.volume_id=*", {"OK", "INVALID_ARGUMENT", "NOT_FOUND"}),
+
+    # Listings: an empty filter filters nothing; a filter that matches nothing gives nothing.
+    ("List*.starting_token=absent", IGNORED),
+    ("List*.starting_token=*", {"ABORTED", "INVALID_ARGUMENT"}),
+    ("List*.max_entries=negative", INVALID),
+    ("List*.max_entries=huge", {"OK"}),
+    ("ListSnapshots.*_id=absent", IGNORED),
+    ("ListSnapshots.*_id=*", {"OK", "INVALID_ARGUMENT"}),
+    ("GetCapacity.volume_capabilities*=absent", IGNORED),
+    ("GetCapacity.parameters=*", INVALID),
+    ("GetCapacity.accessible_topology*", {"OK", "INVALID_ARGUMENT"}),
+
+    # Capacity.
+    ("*.capacity_range=absent", {"INVALID_ARGUMENT", "OK"}),
+    ("*.capacity_range=empty", {"INVALID_ARGUMENT", "OK"}),
+    ("*.capacity_range.*=negative", {"INVALID_ARGUMENT", "OUT_OF_RANGE"}),
+    ("*.capacity_range.required_bytes=huge", {"OUT_OF_RANGE", "INVALID_ARGUMENT"}),
+    ("*.capacity_range.limit_bytes=huge", IGNORED),
+
+    # Capabilities.
+    ("*.volume_capability.mount.fs_type=absent", IGNORED),
+    ("*.volume_capabilities.0.mount.fs_type=absent", IGNORED),
+    ("*.mount.mount_flags=absent", IGNORED),
+    ("*.mount.mount_flags=unknown", IGNORED),  # the kernel's matter: a mount that fails says so
+    ("*.mount.mount_flags=path-trick", IGNORED),
+    ("*.mount.volume_mount_group=*", IGNORED),
+    ("*.mount=empty", IGNORED),  # a mount with everything by default
+    ("*.block=*", IGNORED),  # another good request, or the oneof taken away, which `mount=absent` tests
+    ("NodeExpandVolume.volume_capability=absent", IGNORED),
+    ("ControllerExpandVolume.volume_capability=absent", IGNORED),
+    ("*.volume_capability*", INVALID),
+    ("*.volume_capabilities*", INVALID),
+    ("*.volume_context=*", IGNORED),  # orchestrators may add to it
+
+    ("*.parameters=*", INVALID),
+    ("*.mutable_parameters=*", INVALID),
+    ("*.volume_content_source=absent", IGNORED),
+    ("*.volume_content_source=empty", INVALID),
+    ("*.accessibility_requirements=*", IGNORED),
+    ("*.exclude_attached*", IGNORED),
+
+    # The node.
+    ("*.publish_context=unknown", IGNORED),
+    ("*.publish_context=too-long", IGNORED),
+    ("NodePublishVolume.staging_target_path=absent", {"FAILED_PRECONDITION", "INVALID_ARGUMENT"}),
+    ("NodePublishVolume.staging_target_path=unknown", {"FAILED_PRECONDITION", "NOT_FOUND"}),
+    ("NodePublishVolume.target_path=unknown", {"FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND", "INTERNAL"}),
+    ("NodeStageVolume.staging_target_path=unknown", {"FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND"}),
+    ("NodeUnstageVolume.staging_target_path=unknown", {"OK"}),
+    ("NodeUnpublishVolume.target_path=unknown", {"OK"}),
+    ("NodeGetVolumeStats.staging_target_path=absent", IGNORED),
+    ("NodeGetVolumeStats.staging_target_path=unknown", IGNORED),
+    ("NodeExpandVolume.staging_target_path=absent", IGNORED),
+    ("NodeExpandVolume.staging_target_path=unknown", IGNORED),
+    ("Node*.volume_path=unknown", ABSENT),
+    ("Node*_path=*", INVALID),
+    ("NodeUnstageVolume.volume_id=unknown", {"OK", "NOT_FOUND"}),
+    ("NodeUnpublishVolume.volume_id=unknown", {"OK", "NOT_FOUND"}),
+    ("Node*.volume_id=unknown", {"NOT_FOUND", "FAILED_PRECONDITION"}),
+
+    # Names and ids.
+    ("CreateVolume.name=unknown", IGNORED),
+    ("CreateSnapshot.name=unknown", IGNORED),
+    ("Create*.name=path-trick", IGNORED),  # any printable text is a name: it never becomes a path
+    ("*_id=absent", INVALID),
+    ("*_id=unknown", ABSENT),
+    ("*_id=*", {"INVALID_ARGUMENT", "NOT_FOUND"}),
+    ("*.name=*", INVALID),
+]
+
+
+def expected(name):
+    for pattern, codes in TABLE:
+        if fnmatch.fnmatchcase(name, pattern):
+            return codes
+    raise LookupError(f"no pattern says what must come of {name}")

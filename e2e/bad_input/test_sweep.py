@@ -1,0 +1,129 @@
+"""Every field of every request, absent, empty, unknown, too long, negative or tricky: the code the specification names, a text
+that says something, and nothing changed."""
+
+import os
+
+import pytest
+
+from bad_input.expected import IGNORED, expected
+from bad_input.sweep import cases
+from harness.csi import capability, code_of
+from harness.leaks import mounts, rows, targets
+from harness.rig import Rig
+from harness.volume import SIZE, Volume
+
+# What later versions bring; they answer UNIMPLEMENTED.
+LATER = {"ControllerModifyVolume", "ControllerGetVolumeHealth", "ControllerListVolumeHealth", "NodeGetVolumeHealth",
+         "NodeGetStorageHealth"}
+NO_FIELDS = {"GetPluginInfo", "GetPluginCapabilities", "Probe", "ControllerGetCapabilities", "NodeGetCapabilities", "NodeGetInfo"}
+
+
+class World:
+    """A published volume, an idle one and a snapshot, for the good requests to name."""
+
+    def __init__(self, rig):
+        self.rig, self.client = rig, rig.controller.client
+        self.used = Volume(rig, rig.nodes[0], "used").up(with_controller=True)
+        self.idle = Volume(rig, rig.nodes[0], "idle", size=SIZE).create()
+        self.snapshot = self.used.snapshot("snapshot")
+        self.new = Volume(rig, rig.nodes[0], "new")
+
+    def good(self, method):
+        """A request that would succeed, with every field of it set that has a bad value to be swept."""
+        used, idle, node = self.used, self.idle, self.rig.nodes[0].id
+        one = {"volume_id": idle.id, "volume_capability": capability(), "volume_context": idle.volume_context}
+        on_node = {"staging_target_path": str(used.staging), "publish_context": used.publish_context,
+                   "volume_id": used.id, "volume_capability": capability(), "volume_context": used.volume_context}
+        size = {"capacity_range": {"required_bytes": SIZE, "limit_bytes": SIZE}}
+        paging = {"max_entries": 1}
+        fields = {
+            "CreateVolume": {"name": "new", **size, "volume_capabilities": [capability()],
+                             "volume_content_source": {"snapshot": {"snapshot_id": self.snapshot}}},
+            "DeleteVolume": {"volume_id": idle.id},
+            "ControllerPublishVolume": {**one, "node_id": node},
+            "ControllerUnpublishVolume": {"volume_id": idle.id, "node_id": node},
+            "ValidateVolumeCapabilities": {"volume_id": idle.id, "volume_capabilities": [capability()]},
+            "ListVolumes": paging, "GetCapacity": {"volume_capabilities": [capability()]},
+            "CreateSnapshot": {"name": "new", "source_volume_id": idle.id}, "DeleteSnapshot": {"snapshot_id": self.snapshot},
+            "ListSnapshots": {**paging, "source_volume_id": used.id, "snapshot_id": self.snapshot},
+            "GetSnapshot": {"snapshot_id": self.snapshot},
+            "ControllerExpandVolume": {"volume_id": idle.id, **size, "volume_capability": capability()},
+            "ControllerGetVolume": {"volume_id": idle.id},
+            "NodeStageVolume": on_node, "NodeUnstageVolume": {"volume_id": used.id, "staging_target_path": str(used.staging)},
+            "NodePublishVolume": {**on_node, "target_path": str(used.target)},
+            "NodeUnpublishVolume": {"volume_id": used.id, "target_path": str(used.target)},
+            "NodeGetVolumeStats": {"volume_id": used.id, "volume_path": str(used.target),
+                                   "staging_target_path": str(used.staging)},
+            "NodeExpandVolume": {"volume_id": used.id, "volume_path": str(used.target), **size,
+                                 "staging_target_path": str(used.staging), "volume_capability": capability()},
+        }
+        return self.client.methods[method][0](**fields[method])
+
+    def state(self):
+        return {"rows": rows(self.rig), "targets": targets(self.rig), "mounts": mounts(self.rig.folder),
+                "nowhere": os.path.exists("/nowhere"), "etc": os.path.exists("/etc/lunkeeper")}
+
+
+@pytest.fixture(scope="module")
+def world(folder, xfs_pool):
+    with Rig(folder / "sweep", xfs_pool) as rig:
+        yield World(rig)
+
+
+def methods():
+    from harness import places
+    services = places.protocol("csi.v1.csi_pb2").DESCRIPTOR.services_by_name
+    return [method.name for service in ("Controller", "Node") for method in services[service].methods
+            if method.name not in LATER | NO_FIELDS]
+
+
+@pytest.mark.parametrize("method", methods())
+def test_bad_values_of_every_field(world, method):
+    good, call, before = world.good(method), getattr(world.client, method), world.state()
+    wrong, tried = [], 0
+    for case in cases(method, good):
+        codes = expected(case.name)
+        if codes is IGNORED:
+            continue
+        tried += 1
+        code, text = code_of(call, case.request, seconds=20)
+        if code not in codes:
+            wrong.append(f"{case.name}: {code} ({text}), not {' or '.join(sorted(codes))}")
+        elif code != "OK" and len(text) < 15:
+            wrong.append(f"{case.name}: {code} with hardly a word: {text!r}")
+        after = world.state()
+        if after != before:
+            wrong.append(f"{case.name}: {code}, and it changed {[key for key in before if before[key] != after[key]]}")
+            before = after
+    assert tried > 0
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("method", sorted(LATER))
+def test_what_is_not_there_says_so(world, method):
+    if method in world.client.methods:
+        assert code_of(getattr(world.client, method))[0] == "UNIMPLEMENTED"
+
+
+def test_a_symlink_or_a_file_in_the_place_of_a_folder_is_refused(world, folder):
+    (folder / "real").mkdir()
+    (folder / "link").symlink_to(folder / "real")
+    (folder / "file").write_text("somebody's")
+    client, used, idle = world.client, world.used, world.idle
+    for name in ("link", "file"):
+        path = str(folder / name)
+        code, text = code_of(client.NodeStageVolume, volume_id=idle.id, staging_target_path=path,
+                             volume_capability=capability(), volume_context=idle.volume_context)
+        assert code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION") and path in text, f"stage at a {name}: {code} {text}"
+        code, text = code_of(client.NodePublishVolume, volume_id=used.id, staging_target_path=str(used.staging),
+                             target_path=path, volume_capability=capability(), publish_context=used.publish_context)
+        assert code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION") and path in text, f"publish at a {name}: {code} {text}"
+    assert (folder / "file").read_text() == "somebody's"
+    assert (folder / "link").is_symlink() and not mounts(folder / "real")
+
+
+def test_the_sweep_bites(world):
+    """One answer that is known to be wrong is told from a right one."""
+    bad = {case.name for case in cases("CreateVolume", world.good("CreateVolume"))}
+    assert {"CreateVolume.name=absent", "CreateVolume.capacity_range.required_bytes=negative",
+            "CreateVolume.volume_capabilities.0.mount.fs_type=unknown"} <= bad

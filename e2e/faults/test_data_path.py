@@ -1,0 +1,190 @@
+"""What breaks under running I/O: workers, targets, connections, hosts. A checking writer runs all the while."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+
+from harness import slow
+from harness.checker import IO_ERROR, BlockChecker
+from harness.cleanup import wait_until
+from harness.processes import kill_pid
+from harness.rig import Rig
+from harness.storage_host import StorageHost
+from harness.volume import MIB, Volume
+
+KILLS = 20
+AWAY_SECONDS = 10
+CUTS, VOLUMES = 200, 4
+# Few blocks and many writers: each block is written again soon, so an older write has something to overtake.
+HOT_BLOCKS = 64
+
+
+@pytest.fixture(scope="module")
+def rig(folder, xfs_pool):
+    with Rig(folder / "data-path", xfs_pool, environment=slow.environment(folder)) as rig:
+        yield rig
+
+
+@pytest.fixture
+def volume(rig, request):
+    """A raw block volume in use, gone afterwards."""
+    volume = Volume(rig, rig.nodes[0], request.node.name.replace("[", "-").replace("]", ""), block=True, size=16 * MIB).up()
+    yield volume
+    volume.down().delete()
+
+
+@pytest.mark.sanitizer
+def test_a_worker_killed_again_and_again_is_not_noticed_by_a_file_system(rig):
+    volume = Volume(rig, rig.nodes[0], "killed-workers").up()
+    subprocess.run(["fallocate", "-l", "8M", volume.path()], check=True)
+    checker = BlockChecker(volume).start()
+    for _ in range(KILLS):
+        worker = wait_until(rig.nodes[0].datapath.worker, 10, "there is a worker")
+        kill_pid(worker)
+        checker.wait_for_writes(100)
+    counters = checker.stop_good()
+    print(f"longest stall {counters['longest_ms']} ms over {KILLS} kills")
+    checker.verify()
+    volume.down().delete()
+
+
+@pytest.mark.sanitizer
+def test_io_goes_on_while_the_plugin_is_killed_and_comes_back(rig, volume):
+    checker = BlockChecker(volume).start()
+    for _ in range(5):
+        rig.controller.kill()
+        checker.wait_for_writes(200)
+        rig.start()
+        checker.wait_for_writes(200)
+    checker.stop_good()
+    checker.verify()
+
+
+@pytest.mark.parametrize("how", ["gone", "hung"])
+def test_a_target_away_for_ten_seconds_costs_no_error(rig, volume, how):
+    checker = BlockChecker(volume).start()
+    tgtd = rig.tgtd()
+    if how == "gone":
+        rig.controller.kill()  # or it would start tgtd again at once
+        kill_pid(tgtd)
+        time.sleep(AWAY_SECONDS)
+        rig.start()
+    else:
+        os.kill(tgtd, signal.SIGSTOP)
+        time.sleep(AWAY_SECONDS)
+        os.kill(tgtd, signal.SIGCONT)
+    checker.wait_for_writes(500)
+    counters = checker.stop_good()
+    assert counters["longest_ms"] >= AWAY_SECONDS * 900
+    checker.verify()
+
+
+def test_tgtd_killed_again_and_again_costs_no_error(rig, volume):
+    checker = BlockChecker(volume).start()
+    for _ in range(5):
+        kill_pid(wait_until(rig.tgtd, 20, "tgtd is there"))
+        checker.wait_for_writes(200)
+    checker.stop_good()
+    checker.verify()
+
+
+def test_a_slow_old_write_never_overtakes_a_newer_one(rig, folder):
+    """The connection is cut while writes are slow in the target; the ones sent again afterwards are quick."""
+    volumes = [Volume(rig, rig.nodes[0], f"cut-{number}", block=True, size=4 * MIB).up() for number in range(VOLUMES)]
+    checkers = [BlockChecker(volume, threads=16, blocks=HOT_BLOCKS).start() for volume in volumes]
+    chance = random.Random(1)
+    for _ in range(CUTS // VOLUMES):
+        slow.set_delay(folder, chance.choice([50, 150, 300]))
+        time.sleep(chance.uniform(0.02, 0.1))  # some of the writes now sleep in the target
+        slow.set_delay(folder, 0)
+        subprocess.run(["ss", "-K", "sport", "=", f":{rig.portal.split(':')[1]}"], check=False, capture_output=True)
+        for checker in checkers:
+            checker.wait_for_writes(HOT_BLOCKS)
+    totals = [checker.stop_good() for checker in checkers]
+    print(f"{CUTS} cuts, {sum(total['writes'] for total in totals)} writes, none overtaken")
+    for checker, volume in zip(checkers, volumes):
+        checker.verify()
+        volume.down().delete()
+
+
+def test_a_writer_and_the_data_path_in_one_small_memory_cgroup_do_not_deadlock(folder, xfs_pool):
+    cgroup = slow.MemoryCgroup(f"lunkeeper-{os.getpid()}", 160 * MIB)
+    try:
+        with Rig(folder / "cgroup", xfs_pool, start=False) as rig:
+            datapath = rig.nodes[0].datapath
+            datapath.argv = cgroup.command(datapath.argv)
+            rig.start()
+            volume = Volume(rig, rig.nodes[0], "cgroup", size=768 * MIB).up()
+            write = ["dd", "if=/dev/zero", f"of={volume.path()}", "bs=1M", "count=512", "conv=fsync", "status=none"]
+            subprocess.run(cgroup.command(write), check=True, timeout=120)
+            assert volume.path().stat().st_size == 512 * MIB
+            volume.down().delete()
+    finally:
+        cgroup.remove()
+
+
+class TestStorageHost:
+    """The controller and its tgtd on a storage host of their own, as far as the boot id goes."""
+
+    @pytest.fixture(scope="class")
+    def host(self, folder, xfs_pool):
+        with StorageHost(folder / "host", xfs_pool) as host:
+            yield host
+
+    @pytest.fixture
+    def volume(self, host, request):
+        volume = Volume(host.rig, host.rig.nodes[0], request.node.name, block=True, size=16 * MIB).up(with_controller=True)
+        yield volume
+        volume.down(with_controller=True).delete()
+
+    def test_tgtd_restarted_on_the_same_host_loses_nothing(self, host, volume):
+        checker = BlockChecker(volume, flush_every=0).start()
+        host.restart_tgtd()
+        checker.wait_for_writes(500)
+        checker.stop_good()
+        checker.verify()
+
+    def test_a_host_restarted_with_unflushed_writes_fails_the_device_for_good(self, host, volume):
+        checker = BlockChecker(volume, flush_every=0).start()
+        checker.wait_for_writes(500)
+        host.reboot()
+        wait_until(lambda: not checker.running(), 30, "the writer gets an error")
+        code, counters = checker.stop()
+        assert code == IO_ERROR, counters
+        assert fails_with_eio(volume.path())
+
+    def test_a_host_restarted_with_everything_flushed_goes_on(self, host, volume):
+        checker = BlockChecker(volume, flush_every=0).start()
+        checker.wait_for_writes(500)
+        checker.stop_good()
+        with open(volume.path(), "rb+") as device:
+            os.fsync(device.fileno())
+        host.reboot()
+        checker.verify()
+        checker.start()
+        checker.wait_for_writes(500)
+        checker.stop_good()
+
+    def test_a_target_that_stays_away_fails_io_in_time_and_unstage_succeeds(self, host, volume):
+        checker = BlockChecker(volume).start()
+        host.go_away()
+        started = time.monotonic()
+        wait_until(lambda: not checker.running(), host.REPLACEMENT_SECONDS + 10, "the writer gets an error")
+        took = time.monotonic() - started
+        assert checker.stop()[0] == IO_ERROR
+        assert host.REPLACEMENT_SECONDS - 1 <= took <= host.REPLACEMENT_SECONDS + 5
+        volume.unpublish().unstage()
+        host.come_back()
+
+
+def fails_with_eio(path):
+    try:
+        with open(path, "rb", buffering=0) as device:
+            device.read(4096)
+        return False
+    except OSError as error:
+        return error.errno in (5, 6)

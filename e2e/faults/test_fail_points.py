@@ -1,0 +1,88 @@
+"""SIGKILL at every fail point, in every step of a volume's life: of the process that meets it, and of each of the others it
+depends on. The repeated call succeeds, nothing leaks, no acknowledged write is lost."""
+
+import concurrent.futures
+import queue
+import traceback
+
+import pytest
+
+from faults.journey import Journey
+from harness import pool
+from harness.cleanup import Cleanup, wait_until
+from harness.faults import FailPoint, Survivor, fail_points
+from harness.leaks import Leaks
+from harness.rig import Rig
+
+# How many rigs at once: most of a journey is waiting.
+RIGS = 3
+# Points in the plugin's own work, where the other processes are killed. The data path's are met by itself.
+PLUGIN_AREAS = ("array.", "controller.", "node.", "filesystem.")
+# Not on a journey's way; each is met by the test named.
+ELSEWHERE = {}
+
+
+def run_journeys(folder, points, victim, number):
+    """One worker: a rig of its own for each kind of pool, and journeys until there are no more points. {point: what went wrong}."""
+    problems, hits = {}, {}
+    with Cleanup() as cleanup:
+        base = folder / f"{victim}-{number}"
+        rigs = {}
+        while True:
+            try:
+                point = points.get_nowait()
+            except queue.Empty:
+                return problems, hits
+            copies = ".copy." in point
+            if copies not in rigs:
+                below = base / ("plain" if copies else "xfs")
+                make = pool.plain_pool if copies else pool.xfs_pool
+                rigs[copies] = Rig(below / "rig", make(below, cleanup), start=False)
+                cleanup.add(rigs[copies].close)
+            try:
+                hits[point] = run_one(rigs[copies], point, victim, copies)
+            except Exception:  # noqa: every point gets its turn, and all problems are shown together
+                problems[point] = traceback.format_exc(limit=-4) + rigs[copies].logs()
+                rigs.pop(copies).close()
+
+
+def run_one(rig, point, victim, copies):
+    """How often the point was hit, with journeys of both kinds if need be."""
+    hits = 0
+    for block in (False, True):
+        fail_point = FailPoint(rig, point, victim)
+        survivor = Survivor(rig, fail_point)
+        survivor.restart()
+        leaks = Leaks(rig)
+        name = "".join(letter if letter.isalnum() else "-" for letter in point)
+        Journey(survivor, f"{name}-{'block' if block else 'mount'}", block=block, copies=copies).go()
+        wait_until(lambda: not leaks.found(), 5, lambda: f"nothing leaks: {leaks.found()}")
+        hits += fail_point.hits
+        if hits:
+            return hits
+    return hits
+
+
+def run_all(folder, points, victim):
+    waiting = queue.SimpleQueue()
+    for point in points:
+        waiting.put(point)
+    with concurrent.futures.ThreadPoolExecutor(RIGS) as executor:
+        results = [future.result() for future in
+                   [executor.submit(run_journeys, folder, waiting, victim, number) for number in range(RIGS)]]
+    problems = {point: text for result, _ in results for point, text in result.items()}
+    hits = {point: count for _, result in results for point, count in result.items()}
+    print(f"{victim}: {len(hits)} fail points survived, hit {sum(hits.values())} times")
+    return problems, [point for point, count in hits.items() if count == 0]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("victim", ["self", "tgtd", "worker", "holder"])
+def test_killed_anywhere_the_repeated_call_succeeds(folder, victim):
+    points = [point for point in fail_points() if victim == "self" or point.startswith(PLUGIN_AREAS)]
+    assert points, "the program was built without fail points"
+    problems, missed = run_all(folder, points, victim)
+    assert not problems, f"{len(problems)} of {len(points)}: {sorted(problems)}\n" + "\n".join(
+        f"==== {point}\n{text}" for point, text in sorted(problems.items()))
+    if victim == "self":
+        assert not set(missed) - set(ELSEWHERE), f"never reached: {missed}"

@@ -1,0 +1,70 @@
+"""Once Fence has returned, nothing the fenced node does reaches the medium."""
+
+import concurrent.futures
+import hashlib
+import random
+import time
+
+import pytest
+
+from harness import slow
+from harness.checker import Zombie
+from harness.rig import Rig
+from harness.volume import MIB, Volume
+
+ROUNDS = 200
+# Nodes that are fenced at the same time.
+ZOMBIES = 5
+SLOW_MS = 300
+# A write that was under way would land within this time.
+WATCHED = {False: 0.15, True: 1.2 * SLOW_MS / 1000}
+
+
+def medium(rig, volume):
+    """The volume's file, as it is now (the page cache is what tgtd writes to)."""
+    serial = volume.id.split(":")[-1]
+    path, = [path for path in rig.pool.rglob("*") if path.is_file() and serial in path.name]
+    return hashlib.blake2b(path.read_bytes()).digest()
+
+
+def fence_one(rig, volume, zombie_id, folder, slowed, seed):
+    """One round: grant, write, fence in the middle of it, look twice, unfence."""
+    client = rig.controller.client
+    context = dict(client.ControllerPublishVolume(volume_id=volume.id, node_id=zombie_id,
+                                                  volume_capability=volume.capability).publish_context)
+    zombie = Zombie(folder, f"{zombie_id}-{seed}", context).start()
+    try:
+        zombie.wait_for("acked", 1)
+        time.sleep(random.Random(seed).uniform(0, 0.1))
+        rig.fence(zombie_id)
+        before = medium(rig, volume)
+        refused = zombie.count("refused")
+        time.sleep(WATCHED[slowed])
+        after = medium(rig, volume)
+        zombie.wait_for("refused", 1)  # it does go on trying
+        assert zombie.count("refused") > refused
+        return before == after
+    finally:
+        zombie.kill()
+        rig.unfence(zombie_id)
+        client.ControllerUnpublishVolume(volume_id=volume.id, node_id=zombie_id)
+
+
+@pytest.mark.sanitizer
+@pytest.mark.parametrize("slowed", [False, True], ids=["fast", "slow"])
+def test_after_a_fence_no_block_changes(folder, xfs_pool, slowed):
+    with Rig(folder / f"fence-{slowed}", xfs_pool, environment=slow.environment(folder)) as rig:
+        slow.set_delay(folder, SLOW_MS if slowed else 0)
+        volumes = [Volume(rig, rig.nodes[0], f"zombie-{number}", block=True, size=4 * MIB).create()
+                   for number in range(ZOMBIES)]
+        held = 0
+        with concurrent.futures.ThreadPoolExecutor(ZOMBIES) as executor:
+            for start in range(0, ROUNDS // 2, ZOMBIES):
+                rounds = [executor.submit(fence_one, rig, volume, f"zombie-{number}.{number:016x}", rig.folder, slowed,
+                                          start + number) for number, volume in enumerate(volumes)]
+                held += sum(future.result() for future in rounds)
+        slow.set_delay(folder, 0)
+        print(f"{held} of {ROUNDS // 2} fences held")
+        assert held == ROUNDS // 2
+        for volume in volumes:
+            volume.delete()

@@ -1,0 +1,39 @@
+"""A pool with no room left: the call says so, and what runs goes on."""
+
+from harness import pool
+from harness.checker import BlockChecker
+from harness.csi import code_of
+from harness.rig import Rig
+from harness.volume import MIB, Volume
+
+THICK = {"provisioning": "thick"}
+
+
+def test_a_full_pool_refuses_new_volumes_and_lets_running_ones_go_on(folder, module_cleanup):
+    small = pool.xfs_pool(folder / "small", module_cleanup, size="512M")
+    with Rig(folder / "full", small) as rig:
+        node = rig.nodes[0]
+        running = Volume(rig, node, "running", block=True, size=64 * MIB, parameters=THICK).up()
+        checker = BlockChecker(running).start()
+        made, code = [], "OK"
+        while code == "OK":
+            assert len(made) < 10, "a pool of 512 MiB holds 640 MiB"
+            volume = Volume(rig, node, f"thick-{len(made)}", block=True, size=64 * MIB, parameters=THICK)
+            code, text = code_of(volume.create)
+            if code == "OK":
+                made.append(volume)
+        assert code == "RESOURCE_EXHAUSTED", text
+        assert len(made) >= 3, "most of the pool can be used"
+        too_large = Volume(rig, node, "clone", block=True, size=128 * MIB, parameters=THICK,
+                           source={"volume": {"volume_id": made[0].id}})
+        assert code_of(too_large.create)[0] == "RESOURCE_EXHAUSTED"
+        assert code_of(lambda: running.controller_expand(256 * MIB))[0] == "RESOURCE_EXHAUSTED"
+        checker.wait_for_writes(1000)
+
+        made.pop().delete()
+        volume.create()  # there is room again
+        checker.stop_good()
+        checker.verify()
+        running.down()
+        for each in (running, volume, *made):
+            each.delete()

@@ -1,0 +1,138 @@
+"""Letting something die at a fail point (plugin/base/fail_point.h) while a volume goes its way, and going on afterwards as an
+orchestrator does: by repeating the call."""
+
+import contextlib
+import os
+import subprocess
+import time
+
+import grpc
+
+from harness import places
+from harness.cleanup import wait_until
+
+# What an orchestrator repeats.
+AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+STEP_SECONDS = 60
+# How often one step may be hit: the repeated call often meets the same point again, a little further on.
+HITS_A_STEP = 3
+VICTIMS = ("self", "tgtd", "worker", "holder")
+
+
+def fail_points():
+    return subprocess.run([places.LUNKEEPER, "fail-points"], check=True, capture_output=True, text=True).stdout.split()
+
+
+class FailPoint:
+    """One fail point in every process of a rig; `victim` dies there. It is off until `arm`, and fires once each time."""
+
+    def __init__(self, rig, name, victim="self"):
+        self.rig, self.name, self.victim = rig, name, victim
+        self.fired_file = rig.folder / "fail-point-fired"
+        self.victim_file = rig.folder / "victim.pid"
+        self.hits = 0
+        self.disarm()
+
+    def environment(self):
+        return {"LUNKEEPER_FAIL_POINT": self.name + ("" if self.victim == "self" else f":exec={self._hook()}"),
+                "LUNKEEPER_FAIL_POINT_ONCE": str(self.fired_file)}
+
+    def _hook(self):
+        hook = self.rig.folder / f"kill-{self.victim}"
+        hook.write_text(f"#!/bin/sh\nkill -9 $(cat {self.victim_file})\n")
+        hook.chmod(0o755)
+        return hook
+
+    def arm(self):
+        if self.victim != "self":
+            self.victim_file.write_text(str(self._victim_pid()))
+        self.fired_file.unlink(missing_ok=True)
+
+    def disarm(self):
+        """True if it has fired since it was armed."""
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(self.fired_file, os.O_CREAT | os.O_EXCL))
+            return False
+        return True
+
+    def fired(self):
+        return self.fired_file.exists()
+
+    def _victim_pid(self):
+        rig, datapath = self.rig, self.rig.nodes[0].datapath
+        find = {"tgtd": rig.tgtd, "worker": datapath.worker, "holder": lambda: datapath.pid}[self.victim]
+        return wait_until(find, 20, f"there is a {self.victim} to kill")
+
+
+class Survivor:
+    """Runs steps on a rig, with one fail point armed in each, and brings back what died in between."""
+
+    def __init__(self, rig, point):
+        self.rig, self.point = rig, point
+        self.holder_deaths = 0
+
+    def restart(self):
+        """Everything of the rig anew, with the fail point in its environment and armed: start-up has fail points too."""
+        self.stop()
+        self.rig.environment = {**self.rig.environment, **self.point.environment()}
+        for daemon in self._daemons():
+            daemon.environment = dict(self.rig.environment)
+        if self.point.victim == "self":
+            self.point.arm()
+        self.revive()
+        self._count()
+
+    def stop(self):
+        for server in self.rig.servers():
+            if server.running():
+                server.stop()
+        for node in self.rig.nodes:
+            node.datapath.kill()
+
+    def _daemons(self):
+        return [*(node.datapath for node in self.rig.nodes), *self.rig.servers()]
+
+    def revive(self):
+        """Starts what is not running, until everything is ready."""
+        for _ in range(5):
+            for node in self.rig.nodes:
+                if not node.datapath.running():
+                    self.holder_deaths += node.datapath.process is not None
+                    node.datapath.start()
+            for server in self.rig.servers():
+                if not server.running():
+                    server.start()
+            if all([daemon.wait_ready() for daemon in self._daemons()]):
+                return
+        raise RuntimeError("the rig does not come up again\n" + self.rig.logs())
+
+    def _count(self):
+        if self.point.disarm():
+            self.point.hits += 1
+            return True
+        return False
+
+    def step(self, name, call):
+        """Runs one step with the point armed, until it succeeds; whatever died is started again and the call repeated."""
+        deadline = time.monotonic() + STEP_SECONDS
+        hits = 0
+        self.point.arm()
+        while True:
+            try:
+                call()
+                failed = None
+            except grpc.RpcError as error:
+                failed = error
+            if not all(daemon.running() for daemon in self._daemons()) or failed:
+                hits += self._count()
+                self.revive()
+                if hits < HITS_A_STEP and failed:
+                    self.point.arm()
+            if failed is None:
+                self._count()
+                return
+            if failed.code() not in AGAIN:
+                raise AssertionError(f"{name}: {failed.code().name}: {failed.details()}") from failed
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{name}: still {failed.code().name} after {STEP_SECONDS} s: {failed.details()}") from failed
+            time.sleep(0.05)

@@ -1,0 +1,47 @@
+"""Making things slow or small: tgtd's writes (by the library of devices/array/testing), and memory (by a cgroup)."""
+
+import pathlib
+
+from harness import places
+from harness.cleanup import wait_until
+
+SLOW_WRITES = places.BUILD / "devices/array/libslow_writes.so"
+
+
+def environment(folder):
+    """For a rig whose tgtd can be slowed; the library does nothing in other programs."""
+    set_delay(folder, 0)
+    return {"LD_PRELOAD": str(SLOW_WRITES), "SLOW_WRITES_FILE": str(_delay_file(folder))}
+
+
+def _delay_file(folder):
+    return pathlib.Path(folder) / "slow-writes-ms"
+
+
+def set_delay(folder, milliseconds):
+    """Every write tgtd begins from now on takes that much longer."""
+    _delay_file(folder).write_text(f"{milliseconds}\n")
+
+
+class MemoryCgroup:
+    """cgroup v1 where the machine has it, else v2."""
+
+    def __init__(self, name, limit_bytes):
+        root = pathlib.Path("/sys/fs/cgroup")
+        v1 = (root / "memory").is_dir()
+        self.path = root / ("memory" if v1 else "") / name
+        self.path.mkdir()
+        (self.path / ("memory.limit_in_bytes" if v1 else "memory.max")).write_text(str(limit_bytes))
+
+    def command(self, argv):
+        """The same command, run inside from its first instruction."""
+        return ["sh", "-c", f'echo $$ > {self.path}/cgroup.procs && exec "$@"', "sh", *map(str, argv)]
+
+    def remove(self):
+        def gone():
+            try:
+                self.path.rmdir()
+                return True
+            except OSError:
+                return False
+        wait_until(gone, 10, f"{self.path} is empty")
