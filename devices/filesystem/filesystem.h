@@ -1,0 +1,69 @@
+#pragma once
+// What is on a block device, and the file systems Lunkeeper makes there: ext4 and XFS, by their own tools.
+// Thread-safe. One caller at a time works on a device (the Node service's lock for each volume). Every call
+// may be repeated after a crash at any line and then succeeds; a `Make` that was cut short is recognised and
+// done again. Every call ends at its deadline, also on a device that answers nothing: the work is done in
+// child processes. Failure, beyond what each call says:
+//   DEADLINE_EXCEEDED    the device is too slow, or dead
+//   FAILED_PRECONDITION  the device's content forbids it; the message says what is there and what to do
+//   INTERNAL             a tool failed; the message ends with its output
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace lunkeeper {
+
+enum class FilesystemType { kExt4, kXfs };
+
+const char* ToString(FilesystemType type);
+// "ext4" and "xfs"; nullopt for anything else.
+std::optional<FilesystemType> ParseFilesystemType(const std::string& name);
+
+enum class Content {
+  kBlank,  // provably: libblkid knows nothing of it, and its first and last MiB are zero; or a Make was cut
+           // short
+  kFilesystem,  // one of ours
+  kForeign,     // somebody's data: never touched
+};
+
+struct ProbeResult {
+  Content content = Content::kForeign;
+  FilesystemType type = FilesystemType::kExt4;  // with kFilesystem
+  std::string uuid;                             // with kFilesystem
+  uint64_t filesystem_bytes = 0;                // with kFilesystem: the size it was made or grown to
+  uint64_t device_bytes = 0;
+  std::string description;  // in words: "LVM2_member", "a gpt partition table", "data that is not known"
+};
+
+struct Usage {
+  uint64_t total_bytes = 0, available_bytes = 0, used_bytes = 0;
+  uint64_t total_inodes = 0, free_inodes = 0, used_inodes = 0;
+};
+
+class Filesystem {
+ public:
+  virtual ~Filesystem() = default;
+
+  // Reads the device only. An unreadable device is an error, never blank.
+  virtual absl::StatusOr<ProbeResult> Probe(const std::string& device, absl::Time deadline) = 0;
+  // FAILED_PRECONDITION unless the device is blank: that is looked at again here, and no tool is given a
+  // force flag.
+  virtual absl::Status Make(const std::string& device, FilesystemType type, absl::Time deadline) = 0;
+  // Repairs an unmounted file system where it asks for that, and only what needs no decision.
+  // FAILED_PRECONDITION: it needs one. (XFS replays its log when it is mounted.)
+  virtual absl::Status Check(const std::string& device, FilesystemType type, absl::Time deadline) = 0;
+  // Makes an unmounted file system as large as its device. Does nothing for XFS, which grows only mounted.
+  virtual absl::Status GrowUnmounted(const std::string& device, FilesystemType type, absl::Time deadline) = 0;
+  // The same for a file system mounted on `mount_point`. FAILED_PRECONDITION: the kernel does not let this
+  // process (ext4 wants CAP_SYS_RESOURCE); it is grown when it is next staged.
+  virtual absl::Status GrowMounted(const std::string& device, const std::string& mount_point,
+                                   FilesystemType type, absl::Time deadline) = 0;
+  // Of the file system that `path` is on.
+  virtual absl::StatusOr<Usage> UsageOf(const std::string& path, absl::Time deadline) = 0;
+};
+
+}  // namespace lunkeeper

@@ -1,0 +1,60 @@
+#pragma once
+// Mounts of this machine: what there is, and how to add and remove one. The kernel's table is the only state.
+// Thread-safe. Nothing is followed or trusted at the last component of a target: a symlink there is refused.
+// Every call ends at its deadline, also when the device under a mount is dead (DEADLINE_EXCEEDED).
+// Failure, beyond what each call says: the errno's status with what was tried; NOT_FOUND: no such target.
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "devices/filesystem/filesystem.h"
+
+namespace lunkeeper {
+
+struct Mount {
+  std::string target;
+  dev_t device = 0;  // of the block device whose file system, or whose node, is mounted
+  bool is_node = false;
+  std::string type;  // of the file system; of /dev for a device node
+  bool read_only = false;
+};
+
+struct MountRequest {
+  std::string device;
+  std::string target;
+  FilesystemType type = FilesystemType::kExt4;
+  std::vector<std::string> options;  // checked by CheckMountOptions
+  bool read_only = false;
+};
+
+// INVALID_ARGUMENT, naming the option, for those that change what is mounted, where or by whom (bind, loop,
+// logdev=…, X-…) or switch off what keeps the data whole, and for anything that is not plain printable text.
+absl::Status CheckMountOptions(const std::vector<std::string>& options);
+
+class Mounter {
+ public:
+  virtual ~Mounter() = default;
+
+  // Mounts the file system of a device on a directory. XFS goes without its check for a unique UUID, since a
+  // clone may be mounted beside its source. A read-only device whose journal is not empty (a snapshot of a
+  // volume in use) is mounted without replaying it.
+  virtual absl::Status MountDevice(const MountRequest& request, absl::Time deadline) = 0;
+  // Makes what is at `source` (a mounted directory, or a device node) appear at `target` (a directory, or a
+  // file), read-only or not from its first moment on.
+  virtual absl::Status Bind(const std::string& source, const std::string& target, bool read_only,
+                            absl::Time deadline) = 0;
+  // The topmost mount at `target`. OK when nothing is mounted there. FAILED_PRECONDITION: in use. `lazy`
+  // takes it out of the tree also when it is in use: only for a device that can never write again.
+  virtual absl::Status Unmount(const std::string& target, bool lazy, absl::Time deadline) = 0;
+  // All mounts of block devices and of their nodes, in the order they were made.
+  virtual absl::StatusOr<std::vector<Mount>> Mounts() = 0;
+  // The number a block device is found by in Mounts(). NOT_FOUND: there is no block device of that name.
+  virtual absl::StatusOr<dev_t> NumberOf(const std::string& device) = 0;
+};
+
+}  // namespace lunkeeper

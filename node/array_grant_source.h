@@ -1,0 +1,13 @@
+#pragma once
+// Grants taken from an array in the same process. Thread-safe as the array is; `array` outlives it.
+
+#include <memory>
+
+#include "devices/array/array.h"
+#include "node/grant_source.h"
+
+namespace lunkeeper {
+
+std::unique_ptr<GrantSource> MakeArrayGrantSource(AccessControl& array, const NodeId& node);
+
+}  // namespace lunkeeper

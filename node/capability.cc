@@ -1,0 +1,72 @@
+#include "node/capability.h"
+
+#include "absl/strings/str_cat.h"
+#include "devices/filesystem/mounter.h"
+#include "plugin/base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+using Mode = csi::v1::VolumeCapability::AccessMode;
+
+absl::Status Wrong(const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat("volume_capability: ", what));
+}
+
+absl::Status ReadAccess(Mode::Mode mode, Capability& capability) {
+  switch (mode) {
+    case Mode::SINGLE_NODE_SINGLE_WRITER:
+      capability.single_target = true;
+      [[fallthrough]];
+    case Mode::SINGLE_NODE_WRITER:
+    case Mode::SINGLE_NODE_MULTI_WRITER:
+      capability.access = Access::kExclusive;
+      return absl::OkStatus();
+    case Mode::SINGLE_NODE_READER_ONLY:
+    case Mode::MULTI_NODE_READER_ONLY:
+      capability.access = Access::kReadOnly;
+      return absl::OkStatus();
+    case Mode::MULTI_NODE_SINGLE_WRITER:
+    case Mode::MULTI_NODE_MULTI_WRITER:
+      capability.access = Access::kSharedWrite;
+      return absl::OkStatus();
+    default:
+      return Wrong("access_mode is required");
+  }
+}
+
+absl::Status ReadMount(const csi::v1::VolumeCapability::MountVolume& mount,
+                       const std::map<std::string, std::string>& volume_context, Capability& capability) {
+  if (capability.access == Access::kSharedWrite) {
+    return absl::FailedPreconditionError(
+        "volume_capability: ext4 and xfs cannot be written by many nodes; ask for a block volume, or for one "
+        "node");
+  }
+  if (!mount.volume_mount_group().empty()) return Wrong("volume_mount_group is not supported");
+  const auto context = volume_context.find("fsType");
+  const std::string& name =
+      mount.fs_type().empty() && context != volume_context.end() ? context->second : mount.fs_type();
+  capability.type = ParseFilesystemType(name);
+  if (!name.empty() && !capability.type) {
+    return Wrong(absl::StrCat("fs_type \"", name.substr(0, 64), "\" is not known; use ext4 or xfs"));
+  }
+  capability.mount_options.assign(mount.mount_flags().begin(), mount.mount_flags().end());
+  return CheckMountOptions(capability.mount_options);
+}
+
+}  // namespace
+
+absl::StatusOr<Capability> ParseCapability(const csi::v1::VolumeCapability& message,
+                                           const std::map<std::string, std::string>& volume_context) {
+  Capability capability;
+  RETURN_IF_ERROR(ReadAccess(message.access_mode().mode(), capability));
+  capability.block = message.has_block();
+  if (message.has_mount()) {
+    RETURN_IF_ERROR(ReadMount(message.mount(), volume_context, capability));
+  } else if (!message.has_block()) {
+    return Wrong("access_type is required: mount or block");
+  }
+  return capability;
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,98 @@
+#include "node/identity.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "plugin/base/fail_point.h"
+#include "plugin/base/status_macros.h"
+#include "plugin/base/unique_fd.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr size_t kInstanceDigits = 16;
+constexpr size_t kLongestName = 200;  // CSI: a node id has at most 256 bytes
+
+absl::Status Failed(const std::string& what, const std::string& path) {
+  return absl::ErrnoToStatus(errno, absl::StrCat("node identity: cannot ", what, " ", path));
+}
+
+absl::StatusOr<std::string> ReadInstance(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return Failed("open", path);
+  char buffer[kInstanceDigits + 2];
+  const ssize_t got = ::read(file.get(), buffer, sizeof buffer);
+  if (got < 0) return Failed("read", path);
+  const std::string text(buffer, static_cast<size_t>(got));
+  const std::string digits = text.substr(0, kInstanceDigits);
+  const bool hex = std::all_of(digits.begin(), digits.end(), [](char c) { return absl::ascii_isxdigit(c); });
+  if (!hex || text != digits + "\n" || digits.size() != kInstanceDigits) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("node identity: ", path, " does not hold ", kInstanceDigits,
+                     " hexadecimal digits; put the right file back, or remove it to make this a new node"));
+  }
+  return digits;
+}
+
+absl::Status WriteDurably(const std::string& path, const std::string& text) {
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!file) return Failed("create", path);
+  const ssize_t written = ::write(file.get(), text.data(), text.size());
+  if (written != static_cast<ssize_t>(text.size())) return Failed("write", path);
+  if (::fsync(file.get()) != 0) return Failed("flush", path);
+  return absl::OkStatus();
+}
+
+// Another process may do the same at the same time: the first link wins, and both read what it linked.
+absl::Status MakeInstance(const std::string& path) {
+  unsigned char random[kInstanceDigits / 2];
+  if (::getrandom(random, sizeof random, 0) != sizeof random) return Failed("get random bytes for", path);
+  const std::string text =
+      absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(random), sizeof random));
+  const std::string temporary = absl::StrCat(path, ".", ::getpid());
+  RETURN_IF_ERROR(WriteDurably(temporary, text + "\n"));
+  const int linked = ::link(temporary.c_str(), path.c_str());
+  const int link_errno = errno;
+  ::unlink(temporary.c_str());
+  errno = link_errno;
+  if (linked != 0 && errno != EEXIST) return Failed("make", path);
+  FAIL_POINT("node.identity.made");
+  return absl::OkStatus();
+}
+
+absl::Status FlushDirectory(const std::string& path) {
+  const UniqueFd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory || ::fsync(directory.get()) != 0) return Failed("flush", path);
+  return absl::OkStatus();
+}
+
+absl::Status CheckName(const std::string& name) {
+  const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_';
+  });
+  if (!name.empty() && name.size() <= kLongestName && plain) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("node identity: the node name must have 1 to ", kLongestName,
+                                                 " letters, digits, '.', '-' or '_'"));
+}
+
+}  // namespace
+
+absl::StatusOr<NodeId> LoadNodeId(const std::string& name, const std::string& state_dir) {
+  RETURN_IF_ERROR(CheckName(name));
+  if (::mkdir(state_dir.c_str(), 0700) != 0 && errno != EEXIST) return Failed("make", state_dir);
+  const std::string path = state_dir + "/node-instance";
+  if (::access(path.c_str(), F_OK) != 0) RETURN_IF_ERROR(MakeInstance(path));
+  RETURN_IF_ERROR(FlushDirectory(state_dir));
+  ASSIGN_OR_RETURN(const std::string instance, ReadInstance(path));
+  return NodeId(absl::StrCat(name, ".", instance));
+}
+
+}  // namespace lunkeeper

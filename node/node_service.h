@@ -1,0 +1,57 @@
+#pragma once
+// The CSI Node service: checks each request, calls Volumes, answers. Thread-safe. A second call for a volume
+// that is being worked on is ABORTED. What it is given outlives it.
+
+#include <map>
+#include <string>
+
+#include "csi/v1/csi.grpc.pb.h"
+#include "node/volumes.h"
+#include "plugin/base/keyed_lock.h"
+
+namespace lunkeeper {
+
+struct NodeServiceOptions {
+  NodeId node;                                  // from LoadNodeId
+  int64_t max_volumes = 200;                    // what the data path's memory is made for
+  std::map<std::string, std::string> topology;  // segments; see ReachableArray
+};
+
+// The topology segment of a node that reaches an array.
+std::pair<std::string, std::string> ReachableArray(const std::string& array_name);
+
+class NodeService final : public csi::v1::Node::Service {
+ public:
+  // `grants` may be null; see Volumes.
+  NodeService(NodeServiceOptions options, Initiator& initiator, Filesystem& filesystem, Mounter& mounter,
+              GrantSource* grants);
+
+  grpc::Status NodeStageVolume(grpc::ServerContext* context, const csi::v1::NodeStageVolumeRequest* request,
+                               csi::v1::NodeStageVolumeResponse* response) override;
+  grpc::Status NodeUnstageVolume(grpc::ServerContext* context,
+                                 const csi::v1::NodeUnstageVolumeRequest* request,
+                                 csi::v1::NodeUnstageVolumeResponse* response) override;
+  grpc::Status NodePublishVolume(grpc::ServerContext* context,
+                                 const csi::v1::NodePublishVolumeRequest* request,
+                                 csi::v1::NodePublishVolumeResponse* response) override;
+  grpc::Status NodeUnpublishVolume(grpc::ServerContext* context,
+                                   const csi::v1::NodeUnpublishVolumeRequest* request,
+                                   csi::v1::NodeUnpublishVolumeResponse* response) override;
+  grpc::Status NodeGetVolumeStats(grpc::ServerContext* context,
+                                  const csi::v1::NodeGetVolumeStatsRequest* request,
+                                  csi::v1::NodeGetVolumeStatsResponse* response) override;
+  grpc::Status NodeExpandVolume(grpc::ServerContext* context, const csi::v1::NodeExpandVolumeRequest* request,
+                                csi::v1::NodeExpandVolumeResponse* response) override;
+  grpc::Status NodeGetCapabilities(grpc::ServerContext* context,
+                                   const csi::v1::NodeGetCapabilitiesRequest* request,
+                                   csi::v1::NodeGetCapabilitiesResponse* response) override;
+  grpc::Status NodeGetInfo(grpc::ServerContext* context, const csi::v1::NodeGetInfoRequest* request,
+                           csi::v1::NodeGetInfoResponse* response) override;
+
+ private:
+  const NodeServiceOptions options_;
+  Volumes volumes_;
+  KeyedLock locks_;
+};
+
+}  // namespace lunkeeper

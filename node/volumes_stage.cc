@@ -1,0 +1,198 @@
+// Stage and Unstage: from a grant to a mounted file system, and back.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "node/mount_table.h"
+#include "node/paths.h"
+#include "node/volumes.h"
+#include "plugin/base/fail_point.h"
+#include "plugin/base/log.h"
+#include "plugin/base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+// What is left of a call's time to answer in, once a wait for a grant has been in vain.
+constexpr absl::Duration kAnswerTime = absl::Milliseconds(500);
+// A smaller difference is the tool's rounding, and not worth a whole check of the file system.
+constexpr uint64_t kWorthGrowing = 8 << 20;
+
+bool IsStale(const Device& device, const Grant& grant) {
+  return device.target != grant.connection.target || device.health == DeviceHealth::kFailed;
+}
+
+absl::Status Refused(const VolumeId& volume, const std::string& why) {
+  return absl::FailedPreconditionError(absl::StrCat("volume ", volume.value(), ": ", why));
+}
+
+}  // namespace
+
+absl::Status Volumes::Stage(const StageRequest& request) {
+  if (!request.capability.block)
+    RETURN_IF_ERROR(RequireDirectory(request.staging_path, "staging_target_path"));
+  ASSIGN_OR_RETURN(const Grant grant, GrantFor(request));
+  FAIL_POINT("node.stage.granted");
+  ASSIGN_OR_RETURN(const std::optional<Device> before, initiator_.Find(request.volume));
+  const absl::Status status = StageGranted(request, grant);
+  const bool staged_before = before && !IsStale(*before, grant);
+  if (!status.ok() && !staged_before) TakeBack(request.volume);
+  return status;
+}
+
+absl::StatusOr<Grant> Volumes::GrantFor(const StageRequest& request) {
+  if (request.published) {
+    if (request.published->node == node_) return *request.published;
+    return Refused(request.volume,
+                   absl::StrCat("publish_context is for node ", request.published->node.value(),
+                                " and this is ", node_.value(), "; publish it to this node"));
+  }
+  if (grants_ == nullptr) {
+    return Refused(
+        request.volume,
+        "publish_context is missing, and this node has no source of grants; call ControllerPublishVolume "
+        "first, or give this node a controller to ask");
+  }
+  const absl::Duration wait = request.deadline - kAnswerTime - absl::Now();
+  return grants_->Acquire(request.volume, request.capability.access, std::max(wait, absl::ZeroDuration()));
+}
+
+absl::Status Volumes::StageGranted(const StageRequest& request, const Grant& grant) {
+  ASSIGN_OR_RETURN(const Device device, Attach(request, grant));
+  FAIL_POINT("node.stage.attached");
+  if (!request.capability.block) return StageFilesystem(request, device);
+  ASSIGN_OR_RETURN(const std::vector<Mount> mounts, MountsOf(device));
+  const bool mounted = std::any_of(mounts.begin(), mounts.end(), [](const Mount& m) { return !m.is_node; });
+  if (!mounted) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat("volume ", request.volume.value(),
+                   " is staged as a file system; unstage it before using it as a block device"));
+}
+
+absl::StatusOr<Device> Volumes::Attach(const StageRequest& request, const Grant& grant) {
+  ASSIGN_OR_RETURN(const std::optional<Device> there, initiator_.Find(request.volume));
+  if (there && IsStale(*there, grant)) RETURN_IF_ERROR(RemoveStale(*there, request));
+  return initiator_.Attach({.volume = request.volume,
+                            .connection = grant.connection,
+                            .serial = grant.serial,
+                            .size_bytes = grant.size_bytes,
+                            .read_only = grant.access == Access::kReadOnly});
+}
+
+// A device of an earlier grant, or one that failed for good: its staging mount goes with it, since nothing
+// can be read or written there any more.
+absl::Status Volumes::RemoveStale(const Device& device, const StageRequest& request) {
+  LogInfo("node", "removing a stale device",
+          {{"volume", request.volume.value()}, {"device", device.path}, {"reason", device.reason}});
+  RETURN_IF_ERROR(UnmountAll(request.volume, request.staging_path, request.deadline));
+  FAIL_POINT("node.stage.stale_unmounted");
+  RETURN_IF_ERROR(Detach(request.volume));
+  FAIL_POINT("node.stage.stale_detached");
+  return absl::OkStatus();
+}
+
+absl::Status Volumes::StageFilesystem(const StageRequest& request, const Device& device) {
+  ASSIGN_OR_RETURN(const std::vector<Mount> mounts, mounter_.Mounts());
+  if (const Mount* staged = TopMountAt(mounts, request.staging_path))
+    return CheckStaged(request, device, *staged);
+  ASSIGN_OR_RETURN(const FilesystemType type, PrepareFilesystem(request, device));
+  RETURN_IF_ERROR(mounter_.MountDevice({.device = device.path,
+                                        .target = request.staging_path,
+                                        .type = type,
+                                        .options = request.capability.mount_options,
+                                        .read_only = device.read_only},
+                                       request.deadline));
+  FAIL_POINT("node.stage.mounted");
+  if (device.read_only) return absl::OkStatus();
+  return filesystem_.GrowMounted(device.path, request.staging_path, type, request.deadline);
+}
+
+// Something is mounted at the staging path already: fine if it is what was asked for.
+absl::Status Volumes::CheckStaged(const StageRequest& request, const Device& device, const Mount& staged) {
+  ASSIGN_OR_RETURN(const dev_t number, mounter_.NumberOf(device.path));
+  if (staged.device != number || staged.is_node) {
+    return Refused(request.volume, absl::StrCat("something else is mounted at ", request.staging_path,
+                                                "; unmount it, or stage the volume elsewhere"));
+  }
+  const bool other_type = request.capability.type && staged.type != ToString(*request.capability.type);
+  const auto& options = request.capability.mount_options;
+  const bool wants_read_only =
+      device.read_only || std::find(options.begin(), options.end(), "ro") != options.end();
+  if (other_type || staged.read_only != wants_read_only) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "volume ", request.volume.value(), " is staged at ", request.staging_path, " as ", staged.type,
+        staged.read_only ? ", read-only" : ", writable", "; unstage it before staging it in another way"));
+  }
+  const std::optional<FilesystemType> type = ParseFilesystemType(staged.type);
+  if (staged.read_only || !type) return absl::OkStatus();
+  return filesystem_.GrowMounted(device.path, request.staging_path, *type, request.deadline);
+}
+
+absl::StatusOr<FilesystemType> Volumes::PrepareFilesystem(const StageRequest& request, const Device& device) {
+  const std::optional<FilesystemType> wanted = request.capability.type;
+  ASSIGN_OR_RETURN(const ProbeResult found, filesystem_.Probe(device.path, request.deadline));
+  if (found.content == Content::kForeign) {
+    return Refused(request.volume,
+                   absl::StrCat("it holds ", found.description,
+                                "; it is never formatted over. Use it as a block volume, or wipe it "
+                                "yourself if the data is not needed"));
+  }
+  if (found.content == Content::kBlank) {
+    if (device.read_only) return Refused(request.volume, "it is blank and read-only; stage it writable once");
+    const FilesystemType type = wanted.value_or(FilesystemType::kExt4);
+    RETURN_IF_ERROR(filesystem_.Make(device.path, type, request.deadline));
+    FAIL_POINT("node.stage.formatted");
+    return type;
+  }
+  if (wanted && *wanted != found.type) {
+    return Refused(request.volume, absl::StrCat("it holds ", ToString(found.type), ", and ",
+                                                ToString(*wanted), " was asked for; ask for what is there"));
+  }
+  if (device.read_only) return found.type;
+  RETURN_IF_ERROR(filesystem_.Check(device.path, found.type, request.deadline));
+  FAIL_POINT("node.stage.checked");
+  if (found.device_bytes >= found.filesystem_bytes + kWorthGrowing) {
+    RETURN_IF_ERROR(filesystem_.GrowUnmounted(device.path, found.type, request.deadline));
+    FAIL_POINT("node.stage.grown");
+  }
+  return found.type;
+}
+
+// After a failed Stage of a volume that was not staged before. What cannot be undone is left to Unstage.
+void Volumes::TakeBack(const VolumeId& volume) {
+  absl::Status status = initiator_.Detach(volume);
+  if (status.ok() && grants_ != nullptr) status = grants_->Release(volume);
+  if (!status.ok()) {
+    LogWarn("node", "a failed stage could not be undone",
+            {{"volume", volume.value()}, {"error", std::string(status.message())}});
+  }
+}
+
+absl::Status Volumes::Unstage(const VolumeId& volume, const std::string& staging_path, absl::Time deadline) {
+  RETURN_IF_ERROR(UnmountAll(volume, staging_path, deadline));
+  FAIL_POINT("node.unstage.unmounted");
+  RETURN_IF_ERROR(Detach(volume));
+  FAIL_POINT("node.unstage.detached");
+  if (grants_ != nullptr) RETURN_IF_ERROR(grants_->Release(volume));
+  FAIL_POINT("node.unstage.released");
+  return absl::OkStatus();
+}
+
+absl::Status Volumes::Detach(const VolumeId& volume) {
+  const absl::Status status = initiator_.Detach(volume);
+  if (!absl::IsFailedPrecondition(status)) return status;
+  std::vector<std::string> targets;
+  const absl::StatusOr<std::optional<Device>> device = initiator_.Find(volume);
+  if (device.ok() && *device) {
+    const absl::StatusOr<std::vector<Mount>> mounts = MountsOf(**device);
+    if (mounts.ok()) {
+      for (const Mount& mount : *mounts) targets.push_back(mount.target);
+    }
+  }
+  const std::string where = targets.empty() ? "by a process" : "at " + absl::StrJoin(targets, ", ");
+  return Refused(volume, absl::StrCat("its device is still in use ", where, "; unpublish it there first (",
+                                      std::string(status.message()), ")"));
+}
+
+}  // namespace lunkeeper
