@@ -16,6 +16,8 @@ ROUNDS = 200
 # Nodes that are fenced at the same time.
 ZOMBIES = 5
 SLOW_MS = 300
+# Commands of each of a zombie's sessions; slow ones take their turn on tgtd's few threads, and the fence waits for all of them.
+DEPTH = {False: 64, True: 8}
 # A write that was under way would land within this time.
 WATCHED = {False: 0.15, True: 1.2 * SLOW_MS / 1000}
 
@@ -32,7 +34,7 @@ def fence_one(rig, volume, zombie_id, folder, slowed, seed):
     client = rig.controller.client
     context = dict(client.ControllerPublishVolume(volume_id=volume.id, node_id=zombie_id,
                                                   volume_capability=volume.capability).publish_context)
-    zombie = Zombie(folder, f"{zombie_id}-{seed}", context).start()
+    zombie = Zombie(folder, f"{zombie_id}-{seed}", context, depth=DEPTH[slowed]).start()
     try:
         zombie.wait_for("acked", 1)
         time.sleep(random.Random(seed).uniform(0, 0.1))

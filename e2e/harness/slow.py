@@ -1,11 +1,11 @@
-"""Making things slow or small: tgtd's writes (by the library of devices/array/testing), and memory (by a cgroup)."""
+"""Making things slow or small: tgtd's writes (by the library of devices/iscsi/testing), and memory (by a cgroup)."""
 
 import pathlib
 
 from harness import places
 from harness.cleanup import wait_until
 
-SLOW_WRITES = places.BUILD / "devices/array/libslow_writes.so"
+SLOW_WRITES = places.BUILD / "devices/iscsi/libslow_writes.so"
 
 
 def environment(folder):
