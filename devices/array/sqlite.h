@@ -1,0 +1,61 @@
+#pragma once
+// A thin cover over SQLite: one connection, statements kept prepared, errors as absl::Status.
+//
+// Not thread-safe: the owner serialises calls. Statement text is a literal, used as the key of the prepared
+// statement. Failure: RESOURCE_EXHAUSTED when the disk is full, ALREADY_EXISTS when a UNIQUE constraint is
+// violated, INTERNAL otherwise.
+
+#include <sqlite3.h>
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace lunkeeper {
+
+// One row of a result, valid during the callback only. Columns count from 0.
+class SqlRow {
+ public:
+  explicit SqlRow(sqlite3_stmt* statement) : statement_(statement) {}
+  int64_t Integer(int column) const { return sqlite3_column_int64(statement_, column); }
+  std::string Text(int column) const;
+
+ private:
+  sqlite3_stmt* statement_;
+};
+
+using SqlValue = std::variant<int64_t, std::string>;
+using SqlValues = std::initializer_list<SqlValue>;
+
+class SqlDatabase {
+ public:
+  enum class Mode { kReadWrite, kReadOnly };
+  static absl::StatusOr<std::unique_ptr<SqlDatabase>> Open(const std::string& path, Mode mode);
+  ~SqlDatabase();
+  SqlDatabase(const SqlDatabase&) = delete;
+  SqlDatabase& operator=(const SqlDatabase&) = delete;
+
+  // One or more statements without parameters.
+  absl::Status Script(const char* sql);
+  // Calls `each` for every row.
+  absl::Status Query(const char* sql, SqlValues values, const std::function<void(const SqlRow&)>& each);
+  // Runs a statement that returns no rows; answers how many rows it changed.
+  absl::StatusOr<int> Change(const char* sql, SqlValues values);
+
+ private:
+  explicit SqlDatabase(sqlite3* handle) : handle_(handle) {}
+  absl::StatusOr<sqlite3_stmt*> Prepared(const char* sql);
+  absl::Status Error(const char* doing) const;
+
+  sqlite3* const handle_;
+  std::map<const char*, sqlite3_stmt*> statements_;
+};
+
+}  // namespace lunkeeper

@@ -1,0 +1,90 @@
+#pragma once
+// What the tests of the real array share: a pool in a directory of its own with a tgtd of its own, and a
+// plain initiator. Everything is gone when the fixture dies, also after a failed assertion. Needs root.
+
+#include <iscsi/iscsi.h>
+#include <iscsi/scsi-lowlevel.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "devices/array/tgt_array.h"
+
+namespace lunkeeper::testing {
+
+// A directory that is removed with all it holds.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory();
+  ~TemporaryDirectory();
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// An XFS with reflinks on a loop-mounted file in `directory`, mounted at `directory`/xfs.
+class XfsPool {
+ public:
+  XfsPool(const std::string& directory, const std::string& size);
+  ~XfsPool();
+  XfsPool(const XfsPool&) = delete;
+  XfsPool& operator=(const XfsPool&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Runs a command; fails the test when it fails.
+void Run(const std::string& command);
+// A port nobody listens on now.
+int FreePort();
+// A control port for a tgtd of this test.
+int FreeControlPort();
+pid_t TgtdProcess(int control_port);
+// Waits until `condition` holds; false at the deadline.
+bool Eventually(const std::function<bool()>& condition, absl::Duration within = absl::Seconds(10));
+
+// A host on a fresh pool; tgtd is ended with it.
+struct ArrayFixture {
+  explicit ArrayFixture(const std::string& pool_dir = "");
+  ~ArrayFixture();
+  // Opens the host, once more if it was closed.
+  absl::Status Open();
+  void Close() { host.reset(); }
+  std::unique_ptr<Array> Cluster(const std::string& name = "c1") { return host->ForCluster(ClusterId(name)); }
+
+  TemporaryDirectory directory;
+  TgtArrayOptions options;
+  std::unique_ptr<TgtArrayHost> host;
+};
+
+// A login over libiscsi. Without reconnecting by itself.
+class PlainInitiator {
+ public:
+  // PERMISSION_DENIED: refused (the message has libiscsi's words); UNAVAILABLE: nobody answers.
+  static absl::StatusOr<std::unique_ptr<PlainInitiator>> Login(const Connection& connection);
+  ~PlainInitiator();
+  PlainInitiator(const PlainInitiator&) = delete;
+  PlainInitiator& operator=(const PlainInitiator&) = delete;
+
+  // One block of 512 bytes filled with `fill`; false when the write failed.
+  bool Write(uint64_t block, char fill);
+  // The first byte of a block, or nothing.
+  std::optional<char> Read(uint64_t block);
+  uint64_t SizeBytes();
+  std::string Inquiry(int page);  // page < 0: vendor and product of standard INQUIRY
+  iscsi_context* context() { return context_; }
+
+ private:
+  explicit PlainInitiator(iscsi_context* context) : context_(context) {}
+  iscsi_context* const context_;
+};
+
+}  // namespace lunkeeper::testing

@@ -1,0 +1,59 @@
+#pragma once
+// The embedded array: files in a pool directory, served by tgtd over iSCSI, with the catalogue beside them.
+//
+// OpenTgtArray takes the pool (one process at a time), finishes or undoes what a crash cut short, brings tgtd
+// up with every granted target in it, and only then serves. tgtd runs in a session of its own and outlives
+// this program; a later OpenTgtArray takes it over with its sessions. Needs root. Thread-safe. The host
+// outlives the Arrays it has handed out.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "devices/array/array.h"
+
+namespace lunkeeper {
+
+struct TgtArrayOptions {
+  std::string name = "array";  // [a-z0-9-], at most 32: part of every id and target name, and for life
+  std::string pool_dir;        // absolute, without commas; on XFS or btrfs for snapshots of volumes in use
+  std::string portal;          // address:port, what tgtd listens on and initiators connect to
+  int control_port = 1;        // tgtd's management socket, 0 to 32767; one array each
+  std::string tgtd_binary = "/usr/sbin/tgtd";
+  int tgtd_io_threads = 4;  // for each LUN
+  std::string tgtd_log_path = "/dev/null";
+  // Remembers the highest sequence seen, outside the pool, so that a pool restored from a backup is noticed.
+  // Empty: not.
+  std::string seen_sequence_path;
+  std::string boot_id_path = "/proc/sys/kernel/random/boot_id";
+  // How long Release and Fence wait for commands to be over.
+  absl::Duration drain_timeout = absl::Seconds(30);
+  // How long a create waits for a copy, where the pool cannot reflink, before it says ABORTED and goes on
+  // behind.
+  absl::Duration copy_wait = absl::Seconds(10);
+};
+
+class TgtArrayHost {
+ public:
+  virtual ~TgtArrayHost() = default;
+
+  // What `cluster` sees. Every view of one cluster is the same.
+  virtual std::unique_ptr<Array> ForCluster(const ClusterId& cluster) = 0;
+  // How many changes the catalogue has seen; rises for ever.
+  virtual uint64_t Sequence() const = 0;
+  // OK when the array serves; else UNAVAILABLE with what to do, which is what every call then answers.
+  virtual absl::Status Serving() const = 0;
+  // An operator says that a pool older than remembered is to be served as it is. Files it does not know are
+  // set aside in orphans/. OK when the array serves already.
+  virtual absl::Status AcceptRestore() = 0;
+  // Ends tgtd, with every session. The host serves nothing afterwards.
+  virtual absl::Status StopTgtd() = 0;
+};
+
+// FAILED_PRECONDITION: the pool is another process's or another array's, or has volumes but no catalogue.
+absl::StatusOr<std::unique_ptr<TgtArrayHost>> OpenTgtArray(const TgtArrayOptions& options);
+
+}  // namespace lunkeeper

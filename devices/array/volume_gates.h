@@ -1,0 +1,79 @@
+#pragma once
+// One gate for each volume: what opens, closes or grows its targets passes one at a time, and those who wait
+// for a grant stand in line, first come, first served.
+//
+// Thread-safe. Gates exist while somebody is at them. A Pass is held by one thread and leaves the gate when
+// it dies.
+
+#include <deque>
+#include <memory>
+#include <optional>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "devices/types.h"
+
+namespace lunkeeper {
+
+class VolumeGates {
+ private:
+  struct Gate {
+    bool busy = false;
+    uint64_t changes = 0;          // how often something changed that those in line wait for
+    std::deque<const void*> line;  // places, first to go first
+    size_t users = 0;
+    absl::CondVar changed;
+  };
+
+ public:
+  // Being inside.
+  class Pass {
+   public:
+    Pass(Pass&& other) noexcept;
+    Pass& operator=(Pass&&) = delete;
+    ~Pass();
+    // Says that the volume may have become free: those in line look again.
+    void Changed() { changed_ = true; }
+
+   private:
+    friend class VolumeGates;
+    Pass(VolumeGates* gates, VolumeId volume) : gates_(gates), volume_(std::move(volume)) {}
+    VolumeGates* gates_;
+    VolumeId volume_;
+    bool changed_ = false;
+  };
+
+  // A place in a volume's line, from construction to destruction.
+  class Place {
+   public:
+    Place(VolumeGates* gates, VolumeId volume);
+    ~Place();
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+    // Inside, once this place is the first, nobody is inside, and something has changed since it was last
+    // inside; nothing at the deadline.
+    std::optional<Pass> Enter(absl::Time deadline);
+
+   private:
+    VolumeGates* const gates_;
+    const VolumeId volume_;
+    std::optional<uint64_t> seen_;
+  };
+
+  // Inside, regardless of the line; nothing at the deadline. A deadline in the past tries once.
+  std::optional<Pass> Enter(const VolumeId& volume, absl::Time deadline);
+  // Those in line look again.
+  void Nudge(const VolumeId& volume);
+
+ private:
+  Gate& Use(const VolumeId& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Unuse(const VolumeId& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Leave(const VolumeId& volume, bool changed);
+
+  absl::Mutex mu_;
+  absl::flat_hash_map<VolumeId, std::unique_ptr<Gate>> gates_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace lunkeeper
