@@ -33,10 +33,10 @@ enum class Content {
 struct ProbeResult {
   Content content = Content::kForeign;
   FilesystemType type = FilesystemType::kExt4;  // with kFilesystem
-  std::string uuid;                             // with kFilesystem
+  std::string uuid{};                           // with kFilesystem
   uint64_t filesystem_bytes = 0;                // with kFilesystem: the size it was made or grown to
   uint64_t device_bytes = 0;
-  std::string description;  // in words: "LVM2_member", "a gpt partition table", "data that is not known"
+  std::string description{};  // in words: "LVM2_member", "a gpt partition table", "data that is not known"
 };
 
 struct Usage {

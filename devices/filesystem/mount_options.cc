@@ -13,15 +13,15 @@ constexpr size_t kMostOptionBytes = 4096;  // CSI: mount_flags in all; also a pa
 
 // A name alone, or with the '=' that its value follows.
 constexpr const char* kRefused[] = {
-    "bind",          "rbind",      "move",      "remount",     "loop",       "loop=",  // what is mounted, and
-                                                                                       // where
-    "offset=",       "sizelimit=", "sb=",       "logdev=",     "rtdev=",     "journal_dev=",  // other devices
-                                                                                              // and places
-    "journal_path=", "helper=",    "uhelper=",  "encryption=", "shared",     "rshared",  // other programs;
-                                                                                         // propagation
-    "slave",         "rslave",     "private",   "rprivate",    "unbindable", "runbindable",  "noload",
-    "norecovery",    "nouuid",     "user",      "users",       "user=",  // what the driver decides itself
-    "owner",         "group",      "barrier=0", "nobarrier",             // acknowledged writes kept
+    "bind", "rbind", "move", "remount", "loop", "loop=",                         // what is mounted, and
+                                                                                 // where
+    "offset=", "sizelimit=", "sb=", "logdev=", "rtdev=", "journal_dev=",         // other devices
+                                                                                 // and places
+    "journal_path=", "helper=", "uhelper=", "encryption=", "shared", "rshared",  // other programs;
+                                                                                 // propagation
+    "slave", "rslave", "private", "rprivate", "unbindable", "runbindable", "noload", "norecovery", "nouuid",
+    "user", "users", "user=",                    // what the driver decides itself
+    "owner", "group", "barrier=0", "nobarrier",  // acknowledged writes kept
 };
 
 bool IsRefused(absl::string_view option) {
