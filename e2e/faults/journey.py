@@ -2,8 +2,9 @@
 
 import subprocess
 
-from harness.checker import BlockChecker
+from harness.checker import GOOD, IO_ERROR, BlockChecker
 from harness.cleanup import wait_until
+from harness.processes import kill_pid
 from harness.volume import MIB, SIZE, Volume, from_snapshot, from_volume
 
 GROWN = SIZE + 64 * MIB
@@ -19,8 +20,9 @@ class Journey:
         self.copies = copies
         self.node = self.rig.nodes[0]
         self.volume = Volume(self.rig, self.node, name, block=block)
-        self.clones, self.snapshots = [], []
+        self.snapshot_id = None
         self.checker = None
+        self.holder_deaths = 0  # when the device was last made
 
     def go(self):
         """Every step, each repeated until it succeeds; then nothing of the volume may be left."""
@@ -29,45 +31,46 @@ class Journey:
         if self.copies:
             self.snapshot_and_clone()
         step("controller publish", volume.controller_publish)
-        step("stage", volume.stage)
-        step("publish", volume.publish)
+        self.stage()
+        step("publish", self.on_live_device(volume.publish))
         self.start_writing()
         step("controller expand", lambda: volume.controller_expand(GROWN))
-        self.step_on_node("node expand", volume.node_expand)
+        step("node expand", self.on_live_device(volume.node_expand))
+        step("tgtd dies", self.kill_tgtd)
         if not self.copies:
             self.snapshot_and_clone()
         self.stop_writing()
         step("unpublish", volume.unpublish)
         step("unstage", volume.unstage)
         step("controller unpublish", volume.controller_unpublish)
-        self.stage_without_controller()
+        step("stage with the node's own grant", volume.stage)
+        step("unstage with the node's own grant", volume.unstage)
         self.fence_and_unfence()
         step("delete", volume.delete)
 
     def snapshot_and_clone(self):
         step = self.survivor.step
-        step("snapshot", lambda: self.snapshots.append(self.volume.snapshot(f"{self.name}-snapshot")))
-        self.wait_until_copied()
-        for suffix, source in (("restored", from_snapshot(self.snapshots[-1])), ("cloned", from_volume(self.volume.id))):
-            if suffix == "cloned" and self.volume.publish_context and self.copies:
-                continue
-            clone = Volume(self.rig, self.node, f"{self.name}-{suffix}", block=self.volume.block, source=source,
-                           size=max(GROWN, self.volume.size))
-            step(f"create {suffix}", clone.create)
-            step(f"delete {suffix}", clone.delete)
-        step("delete snapshot",
-             lambda: self.rig.controller.client.DeleteSnapshot(snapshot_id=self.snapshots[-1]))
+        step("snapshot", self.snapshot)
+        for kind, source in (("restored", from_snapshot(self.snapshot_id)), ("cloned", from_volume(self.volume.id))):
+            clone = Volume(self.rig, self.node, f"{self.name}-{kind}", block=self.volume.block, source=source, size=GROWN)
+            step(f"create {kind}", clone.create)
+            step(f"delete {kind}", clone.delete)
+        step("delete snapshot", lambda: self.rig.controller.client.DeleteSnapshot(snapshot_id=self.snapshot_id))
 
-    def wait_until_copied(self):
+    def snapshot(self):
+        self.snapshot_id = self.volume.snapshot(f"{self.name}-snapshot")
+
         def ready():
-            entries = self.rig.controller.client.ListSnapshots(snapshot_id=self.snapshots[-1]).entries
-            return entries and entries[0].snapshot.ready_to_use
+            return self.rig.controller.client.GetSnapshot(snapshot_id=self.snapshot_id).snapshot.ready_to_use
         wait_until(ready, 30, "the snapshot is ready")
 
-    def stage_without_controller(self):
-        """The node asks for the grant itself."""
-        self.survivor.step("stage with its own grant", self.volume.stage)
-        self.survivor.step("unstage with its own grant", self.volume.unstage)
+    def kill_tgtd(self):
+        if pid := self.rig.tgtd():
+            kill_pid(pid)
+
+        def back():
+            return self.rig.controller.client.Probe().ready.value and self.rig.tgtd()
+        wait_until(back, 30, "tgtd is back")
 
     def fence_and_unfence(self):
         step, node_id = self.survivor.step, self.node.id
@@ -76,43 +79,52 @@ class Journey:
         step("unfence", lambda: self.rig.unfence(node_id))
         step("controller unpublish after the fence", self.volume.controller_unpublish)
 
-    # Writing, and going on after the holder, and so the device, has died under it.
+    # The device dies with the holder. An orchestrator then takes the volume down and brings it up again.
+
+    def stage(self):
+        self.holder_deaths = self.survivor.holder_deaths
+        self.survivor.step("stage", self.volume.stage)
+
+    def on_live_device(self, call):
+        """A call for a step: the device is made anew first if it has died."""
+        def with_device():
+            if self.device_died():
+                self.make_device_anew()
+            call()
+        return with_device
+
+    def device_died(self):
+        return self.survivor.holder_deaths > self.holder_deaths
+
+    def make_device_anew(self):
+        deaths = self.survivor.holder_deaths
+        was_writing = self.checker is not None and self.checker.running()
+        if self.checker is not None:
+            self.end_checker(GOOD, IO_ERROR)
+        self.volume.unpublish().unstage().stage().publish()
+        self.holder_deaths = deaths
+        if self.checker is not None:
+            self.checker.verify()
+        if was_writing:
+            self.start_writing()
 
     def start_writing(self):
         path = self.volume.path()
+        if self.device_died():
+            self.survivor.step("stage again", self.on_live_device(lambda: None))
         if not self.volume.block and not path.exists():
             subprocess.run(["fallocate", "-l", str(BLOCKS * 4096), path], check=True)
             subprocess.run(["sync", path], check=True)
         if self.checker is None:
             self.checker = BlockChecker(self.volume, threads=THREADS, blocks=BLOCKS, flush_every=16)
-        self.holder_deaths = self.survivor.holder_deaths
         self.checker.start()
 
     def stop_writing(self):
-        code, counters = self.checker.stop()
-        if self.survivor.holder_deaths > self.holder_deaths:
-            assert code in (0, 3), f"bad data: {counters}\n{self.checker.daemon.tail()}"
-            self.stage_again()
-        else:
-            assert code == 0, f"{counters}\n{self.checker.daemon.tail()}"
+        if self.device_died():
+            self.survivor.step("stage again", self.on_live_device(lambda: None))
+        self.end_checker(GOOD)
         self.checker.verify()
 
-    def stage_again(self):
-        """What an orchestrator does with a volume whose device is dead: down and up again."""
-        volume, step = self.volume, self.survivor.step
-        for name, call in (("unpublish a dead device", volume.unpublish), ("unstage a dead device", volume.unstage),
-                           ("stage again", volume.stage), ("publish again", volume.publish)):
-            step(name, call)
-        self.holder_deaths = self.survivor.holder_deaths
-
-    def step_on_node(self, name, call):
-        """A step that needs the device: if the holder dies in it, or has died before, the volume is staged anew."""
-        def with_device():
-            if self.survivor.holder_deaths > self.holder_deaths:
-                code, counters = self.checker.stop()
-                assert code in (0, 3), f"bad data: {counters}"
-                self.stage_again()
-                self.checker.verify()
-                self.start_writing()
-            call()
-        self.survivor.step(name, with_device)
+    def end_checker(self, *good):
+        code, counters = self.checker.stop()
+        assert code in good, f"the checker ended with {code}: {counters}\n{self.checker.daemon.tail()}"

@@ -118,21 +118,26 @@ class Survivor:
         hits = 0
         self.point.arm()
         while True:
-            try:
-                call()
-                failed = None
-            except grpc.RpcError as error:
-                failed = error
-            if not all(daemon.running() for daemon in self._daemons()) or failed:
-                hits += self._count()
+            failed = self._try(call)
+            fired = self._count()
+            if fired or not all(daemon.running() for daemon in self._daemons()):
                 self.revive()
-                if hits < HITS_A_STEP and failed:
-                    self.point.arm()
             if failed is None:
-                self._count()
                 return
-            if failed.code() not in AGAIN:
+            # What dies may fail the call in any way; what is well answers with what can be repeated.
+            if not fired and failed.code() not in AGAIN:
                 raise AssertionError(f"{name}: {failed.code().name}: {failed.details()}") from failed
             if time.monotonic() > deadline:
                 raise AssertionError(f"{name}: still {failed.code().name} after {STEP_SECONDS} s: {failed.details()}") from failed
+            hits += fired
+            if hits < HITS_A_STEP:
+                self.point.arm()
             time.sleep(0.05)
+
+    @staticmethod
+    def _try(call):
+        try:
+            call()
+        except grpc.RpcError as error:
+            return error
+        return None

@@ -1,10 +1,13 @@
 """What a rig has left behind on this machine: targets, sessions, loop devices, mounts, files, rows."""
 
+import contextlib
+import fcntl
 import pathlib
 import re
 import sqlite3
 import subprocess
 
+LOOP_GET_STATUS64 = 0x4C05
 # The catalogue's tables that are empty when there are no volumes; fences and terms are history.
 TABLES = ("volumes", "snapshots", "grants")
 
@@ -25,14 +28,19 @@ def targets(rig):
     return found
 
 
-def loops():
-    """{device: backing file's name} of every loop device in use."""
+def loops(rig):
+    """{device: tag} of the loop devices whose tag (LOOP_GET_STATUS64's lo_file_name) names a volume of this rig's array."""
     found = {}
-    for path in pathlib.Path("/sys/block").glob("loop*/loop/backing_file"):
+    for path in pathlib.Path("/sys/block").glob("loop*/loop"):
+        device, info = f"/dev/{path.parts[3]}", bytearray(232)
         try:
-            found[f"/dev/{path.parts[3]}"] = path.read_text().strip()
+            with open(device, "rb") as opened:
+                fcntl.ioctl(opened, LOOP_GET_STATUS64, info)
         except OSError:
             continue  # taken away meanwhile
+        tag = info[56:120].split(b"\0")[0].decode(errors="replace")
+        if rig.array_name in tag:
+            found[device] = tag
     return found
 
 
@@ -45,22 +53,17 @@ def mounts(below):
 
 def rows(rig):
     """{table: number of rows} of the catalogue's tables that have any."""
-    found = {}
-    for path in rig.pool.glob("*"):
-        if not path.is_file() or path.read_bytes()[:15] != b"SQLite format 3":
-            continue
-        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
-            for table in TABLES:
-                if count := database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]:
-                    found[table] = count
-        database.close()
-    return found
+    if not (rig.pool / "catalogue.db").exists():
+        return {}
+    with contextlib.closing(sqlite3.connect(f"file:{rig.pool}/catalogue.db?mode=ro", uri=True, timeout=10)) as database:
+        counts = {table: database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in TABLES}
+    return {table: count for table, count in counts.items() if count}
 
 
 def files(rig):
     """Files below the pool's folders: volumes, snapshots, copies half made."""
     return sorted(str(path.relative_to(rig.pool)) for path in rig.pool.rglob("*")
-                  if path.is_file() and path.parent != rig.pool)
+                  if path.is_file() and path.parent != rig.pool)  # the pool's own files are in its top folder
 
 
 def take_away_devices(rig):
@@ -69,9 +72,8 @@ def take_away_devices(rig):
     ours = [fields for fields in lines if fields[4].startswith(f"{rig.folder}/") and fields[4] != str(rig.pool)]
     for fields in reversed(ours):
         subprocess.run(["umount", "--lazy", fields[4]], check=False, timeout=20)
-    for device, backing in loops().items():
-        if rig.array_name in backing:
-            subprocess.run(["losetup", "--detach", device], check=False, timeout=20)
+    for device in loops(rig):
+        subprocess.run(["losetup", "--detach", device], check=False, timeout=20)
 
 
 class Leaks:
@@ -83,7 +85,7 @@ class Leaks:
 
     def _look(self):
         rig = self.rig
-        return {"targets": set(targets(rig)), "loop devices": set(loops().items()),
+        return {"targets": set(targets(rig)), "loop devices": set(loops(rig).items()),
                 "mounts": {mount for mount in mounts(rig.folder) if mount != str(rig.pool)},
                 "rows": set(rows(rig).items()), "files": set(files(rig))}
 

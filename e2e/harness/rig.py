@@ -151,6 +151,15 @@ class Rig:
         """The pid of the array's tgtd; None while it is down."""
         return listener_of(self.tgt_socket)
 
+    def fence(self, node_id, volumes=()):
+        return self.controller.client.Fence(node=node_id, volumes=volumes)
+
+    def unfence(self, node_id):
+        """OK when it is not fenced."""
+        for fence in self.controller.client.Status().array.fences:
+            if fence.node == node_id:
+                self.controller.client.Unfence(node=node_id, generation=fence.generation)
+
     def processes(self):
         return marked_with(self.mark)
 
