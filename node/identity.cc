@@ -57,7 +57,7 @@ absl::Status MakeInstance(const std::string& path) {
   if (::getrandom(random, sizeof random, 0) != sizeof random) return Failed("get random bytes for", path);
   const std::string text =
       absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(random), sizeof random));
-  const std::string temporary = absl::StrCat(path, ".", ::getpid());
+  const std::string temporary = absl::StrCat(path, ".", ::gettid());
   RETURN_IF_ERROR(WriteDurably(temporary, text + "\n"));
   const int linked = ::link(temporary.c_str(), path.c_str());
   const int link_errno = errno;

@@ -1,0 +1,397 @@
+// From LUN to pod and back: order, repetition, failure at each step, and what is left behind.
+#include "node/volumes.h"
+
+#include <algorithm>
+#include <fstream>
+#include <thread>
+
+#include "devices/array/publish_context.h"
+#include "node/node_fixture.h"
+
+namespace lunkeeper {
+namespace {
+
+using grpc::StatusCode;
+
+bool Called(NodeFixture& f, const std::string& call) {
+  const std::vector<std::string> calls = f.filesystem.Calls();
+  return std::find(calls.begin(), calls.end(), call) != calls.end();
+}
+
+TEST_CASE("a volume is staged, published, unpublished and unstaged, and nothing is left") {
+  const bool block = GENERATE(false, true);
+  NodeFixture f;
+  f.capability = NodeFixture::Capability(AccessMode::SINGLE_NODE_WRITER, block);
+  for (int repetition = 0; repetition < 2; ++repetition) REQUIRE(f.Stage() == StatusCode::OK);
+  CHECK(f.Granted());
+  CHECK(f.Attached());
+  CHECK(Called(f, "Make") == !block);
+  for (int repetition = 0; repetition < 2; ++repetition) REQUIRE(f.Publish() == StatusCode::OK);
+  CHECK(std::filesystem::is_directory(f.target) == !block);
+  CHECK(f.MountCount() == (block ? 1 : 2));
+  CHECK(f.Stats(f.volume.value(), f.target) == StatusCode::OK);
+  CHECK(f.stats.usage(0).unit() == csi::v1::VolumeUsage::BYTES);
+  CHECK(f.stats.usage(0).total() == (block ? 64 << 20 : 1 << 30));
+  for (int repetition = 0; repetition < 2; ++repetition) REQUIRE(f.Unpublish() == StatusCode::OK);
+  CHECK_FALSE(std::filesystem::exists(f.target));
+  for (int repetition = 0; repetition < 2; ++repetition) REQUIRE(f.Unstage() == StatusCode::OK);
+  CHECK(f.IsClean());
+  CHECK(std::filesystem::exists(f.staging));
+}
+
+TEST_CASE("undoing what was never done succeeds") {
+  NodeFixture f;
+  CHECK(f.Unpublish() == StatusCode::OK);
+  CHECK(f.Unstage() == StatusCode::OK);
+  CHECK(f.Unpublish("unknown", f.root / "no/such/place") == StatusCode::OK);
+  CHECK(f.Unstage("unknown", f.root / "no/such/place") == StatusCode::OK);
+}
+
+TEST_CASE("a volume that is not staged is not published") {
+  NodeFixture f;
+  CHECK(f.Publish() == StatusCode::FAILED_PRECONDITION);
+  CHECK(f.message.find("NodeStageVolume") != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(f.target));
+}
+
+TEST_CASE("a published volume is not unstaged, and the message says where it is") {
+  NodeFixture f;
+  REQUIRE(f.Stage() == StatusCode::OK);
+  REQUIRE(f.Publish() == StatusCode::OK);
+  CHECK(f.Unstage() == StatusCode::FAILED_PRECONDITION);
+  CHECK(f.message.find(f.target) != std::string::npos);
+  CHECK(f.Granted());
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  REQUIRE(f.Unstage() == StatusCode::OK);
+  CHECK(f.IsClean());
+}
+
+TEST_CASE("a stage that fails at any step takes everything back, and succeeds when repeated") {
+  const std::string step = GENERATE("Find", "Attach", "Probe", "Make", "MountDevice", "Mounts");
+  NodeFixture f;
+  INFO(step);
+  const absl::Status failure = absl::UnavailableError("told to fail");
+  f.initiator.FailNext(step, failure);
+  f.filesystem.FailNext(step, failure);
+  f.mounter.FailNext(step, failure);
+  CHECK(f.Stage() == StatusCode::UNAVAILABLE);
+  CHECK(f.message.find("told to fail") != std::string::npos);
+  if (step != "Find") CHECK(f.IsClean());
+  CHECK(f.Stage() == StatusCode::OK);
+  REQUIRE(f.Publish() == StatusCode::OK);
+}
+
+TEST_CASE("a repeated stage that fails leaves the staged volume alone") {
+  NodeFixture f;
+  REQUIRE(f.Stage() == StatusCode::OK);
+  f.mounter.FailNext("Mounts", absl::UnavailableError("told to fail"));
+  CHECK(f.Stage() == StatusCode::UNAVAILABLE);
+  CHECK(f.Granted());
+  CHECK(f.MountCount() == 1);
+  CHECK(f.Publish() == StatusCode::OK);
+}
+
+TEST_CASE("a publish that fails leaves no target path") {
+  NodeFixture f;
+  REQUIRE(f.Stage() == StatusCode::OK);
+  f.mounter.FailNext("Bind", absl::InternalError("told to fail"));
+  CHECK(f.Publish() == StatusCode::INTERNAL);
+  CHECK_FALSE(std::filesystem::exists(f.target));
+  CHECK(f.Publish() == StatusCode::OK);
+}
+
+TEST_CASE("an unstage that fails at any step succeeds when repeated") {
+  const std::string step = GENERATE("Mounts", "Unmount", "Detach", "List");
+  NodeFixture f;
+  INFO(step);
+  REQUIRE(f.Stage() == StatusCode::OK);
+  f.initiator.FailNext(step, absl::UnavailableError("told to fail"));
+  f.mounter.FailNext(step, absl::UnavailableError("told to fail"));
+  CHECK(f.Unstage() == StatusCode::UNAVAILABLE);
+  CHECK(f.Granted());  // not before the device is gone
+  CHECK(f.Unstage() == StatusCode::OK);
+  CHECK(f.IsClean());
+}
+
+TEST_CASE("a grant that cannot be given back is given back by the repeated unstage") {
+  NodeFixture f;
+  REQUIRE(f.Stage() == StatusCode::OK);
+  f.array.HoldDrains(true);
+  CHECK(f.Unstage() == StatusCode::DEADLINE_EXCEEDED);
+  CHECK_FALSE(f.Attached());
+  f.array.HoldDrains(false);
+  CHECK(f.Unstage() == StatusCode::OK);
+  CHECK(f.IsClean());
+}
+
+TEST_CASE("somebody's data is never formatted over") {
+  NodeFixture f;
+  f.filesystem.SetContent({.content = Content::kForeign, .description = "LVM2_member"});
+  CHECK(f.Stage() == StatusCode::FAILED_PRECONDITION);
+  CHECK(f.message.find("LVM2_member") != std::string::npos);
+  CHECK_FALSE(Called(f, "Make"));
+  CHECK(f.IsClean());
+}
+
+TEST_CASE("a file system of the other type is refused, and used as it is if none was asked for") {
+  NodeFixture f;
+  f.filesystem.SetContent(
+      {.content = Content::kFilesystem, .type = FilesystemType::kXfs, .filesystem_bytes = 64 << 20});
+  f.capability = NodeFixture::Capability(AccessMode::SINGLE_NODE_WRITER, false, "ext4");
+  CHECK(f.Stage() == StatusCode::FAILED_PRECONDITION);
+  f.capability = NodeFixture::Capability(AccessMode::SINGLE_NODE_WRITER);
+  CHECK(f.Stage() == StatusCode::OK);
+  CHECK(f.Mounts().front().type == "xfs");
+  CHECK(Called(f, "Check"));
+  CHECK_FALSE(Called(f, "Make"));
+}
+
+TEST_CASE("the file system comes from the capability, then from the volume context, then it is ext4") {
+  const auto [in_capability, in_context, made] = GENERATE(table<const char*, const char*, const char*>(
+      {{"", "", "ext4"}, {"", "xfs", "xfs"}, {"ext4", "xfs", "ext4"}, {"xfs", "", "xfs"}}));
+  NodeFixture f;
+  f.capability = NodeFixture::Capability(AccessMode::SINGLE_NODE_WRITER, false, in_capability);
+  auto stage = f.StageRequest();
+  (*stage.mutable_volume_context())["fsType"] = in_context;
+  REQUIRE(f.Stage(stage) == StatusCode::OK);
+  CHECK(f.Mounts().front().type == made);
+}
+
+TEST_CASE("a file system smaller than its device is grown before it is mounted") {
+  NodeFixture f;
+  f.filesystem.SetContent(
+      {.content = Content::kFilesystem, .type = FilesystemType::kExt4, .filesystem_bytes = 32 << 20});
+  REQUIRE(f.Stage() == StatusCode::OK);
+  CHECK(f.filesystem.Calls() == std::vector<std::string>{"Check", "GrowUnmounted", "GrowMounted"});
+}
+
+TEST_CASE("a reader stages and publishes read-only, and a blank volume is not formatted for it") {
+  NodeFixture f;
+  f.capability = NodeFixture::Capability(AccessMode::MULTI_NODE_READER_ONLY);
+  CHECK(f.Stage() == StatusCode::FAILED_PRECONDITION);
+  CHECK_FALSE(Called(f, "Make"));
+  CHECK(f.IsClean());
+  f.filesystem.SetContent({.content = Content::kFilesystem, .filesystem_bytes = 16 << 20});
+  REQUIRE(f.Stage() == StatusCode::OK);
+  REQUIRE(f.Publish() == StatusCode::OK);
+  CHECK(f.filesystem.Calls().empty());  // neither checked nor grown
+  CHECK(f.initiator.Find(f.volume)->value().read_only);
+  for (const Mount& mount : f.Mounts()) CHECK(mount.read_only);
+}
+
+TEST_CASE("a writable volume is published read-only on request, and not both ways at one path") {
+  NodeFixture f;
+  REQUIRE(f.Stage() == StatusCode::OK);
+  auto publish = f.PublishRequest();
+  publish.set_readonly(true);
+  REQUIRE(f.Publish(publish) == StatusCode::OK);
+  CHECK(f.Mounts().back().read_only);
+  CHECK(f.Publish() == StatusCode::ALREADY_EXISTS);
+}
+
+TEST_CASE("a writable block device is not published read-only, since that would not hold") {
+  NodeFixture f;
+  f.capability = NodeFixture::Capability(AccessMode::SINGLE_NODE_WRITER, true);
+  REQUIRE(f.Stage() == StatusCode::OK);
+  auto publish = f.PublishRequest();
+  publish.set_readonly(true);
+  CHECK(f.Publish(publish) == StatusCode::FAILED_PRECONDITION);
+}
+
+TEST_CASE("a single writer gets one target path, others as many as they like") {
+  const bool block = GENERATE(false, true);
+  const auto [mode, second] = GENERATE(table<AccessMode::Mode, StatusCode>(
+      {{AccessMode::SINGLE_NODE_SINGLE_WRITER, StatusCode::FAILED_PRECONDITION},
+       {AccessMode::SINGLE_NODE_MULTI_WRITER, StatusCode::OK},
+       {AccessMode::SINGLE_NODE_WRITER, StatusCode::OK}}));
+  NodeFixture f;
+  f.capability = NodeFixture::Capability(mode, block);
+  REQUIRE(f.Stage() == StatusCode::OK);
+  REQUIRE(f.Publish() == StatusCode::OK);
+  REQUIRE(f.Publish() == StatusCode::OK);
+  auto publish = f.PublishRequest();
+  publish.set_target_path(f.other_target);
+  CHECK(f.Publish(publish) == second);
+  CHECK(std::filesystem::exists(f.other_target) == (second == StatusCode::OK));
+}
+
+TEST_CASE("a staged volume is not staged in another way") {
+  NodeFixture f;
+  REQUIRE(f.Stage() == StatusCode::OK);
+  f.capability = NodeFixture::Capability(AccessMode::SINGLE_NODE_WRITER, true);
+  CHECK(f.Stage() == StatusCode::ALREADY_EXISTS);
+  f.capability = NodeFixture::Capability(AccessMode::SINGLE_NODE_WRITER, false, "xfs");
+  CHECK(f.Stage() == StatusCode::ALREADY_EXISTS);
+  f.capability = NodeFixture::Capability(AccessMode::SINGLE_NODE_WRITER);
+  f.capability.mutable_mount()->add_mount_flags("ro");
+  CHECK(f.Stage() == StatusCode::ALREADY_EXISTS);
+  CHECK(f.MountCount() == 1);
+  CHECK(f.Granted());
+}
+
+TEST_CASE("a volume that another node holds is waited for, and staged when it is free") {
+  NodeFixture f;
+  const NodeId other("worker-2.fedcba9876543210");
+  REQUIRE(
+      f.array.Acquire({f.volume, other, Access::kExclusive, GrantOwner::kNode}, absl::ZeroDuration()).ok());
+  grpc::StatusCode staged = StatusCode::UNKNOWN;
+  grpc::StatusCode meanwhile = StatusCode::UNKNOWN;
+  std::thread waiting([&] { staged = f.Stage(); });
+  while (f.array.Waiting() == 0) std::this_thread::yield();
+  csi::v1::NodeUnstageVolumeRequest request;
+  csi::v1::NodeUnstageVolumeResponse response;
+  request.set_volume_id(f.volume.value());
+  request.set_staging_target_path(f.staging);
+  meanwhile = f.service->NodeUnstageVolume(nullptr, &request, &response).error_code();
+  REQUIRE(f.array.Release(f.volume, other, GrantOwner::kNode).ok());
+  waiting.join();
+  CHECK(staged == StatusCode::OK);
+  CHECK(meanwhile == StatusCode::ABORTED);
+}
+
+TEST_CASE("without a publish context and without a source of grants, stage says what is missing") {
+  NodeFixture f;
+  f.service = f.MakeService(nullptr);
+  CHECK(f.Stage() == StatusCode::FAILED_PRECONDITION);
+  CHECK(f.message.find("publish_context") != std::string::npos);
+}
+
+TEST_CASE("a publish context is used instead of asking, and unstage leaves the orchestrator's grant") {
+  const bool with_source = GENERATE(false, true);
+  NodeFixture f;
+  if (!with_source) f.service = f.MakeService(nullptr);
+  const auto grant = f.array.Acquire({f.volume, f.node, Access::kExclusive, GrantOwner::kOrchestrator},
+                                     absl::ZeroDuration());
+  REQUIRE(grant.ok());
+  auto stage = f.StageRequest();
+  for (const auto& [key, value] : ToPublishContext(*grant)) (*stage.mutable_publish_context())[key] = value;
+  REQUIRE(f.Stage(stage) == StatusCode::OK);
+  REQUIRE(f.Publish() == StatusCode::OK);
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  REQUIRE(f.Unstage() == StatusCode::OK);
+  CHECK(f.Granted());
+  CHECK_FALSE(f.Attached());
+}
+
+TEST_CASE("a publish context for another node is refused") {
+  NodeFixture f;
+  const auto grant = f.array.Acquire(
+      {f.volume, NodeId("worker-2.0"), Access::kExclusive, GrantOwner::kOrchestrator}, absl::ZeroDuration());
+  REQUIRE(grant.ok());
+  auto stage = f.StageRequest();
+  for (const auto& [key, value] : ToPublishContext(*grant)) (*stage.mutable_publish_context())[key] = value;
+  CHECK(f.Stage(stage) == StatusCode::FAILED_PRECONDITION);
+  CHECK(f.message.find(grant->connection.chap.secret) == std::string::npos);
+}
+
+TEST_CASE("after its grant is gone a volume is not published again") {
+  NodeFixture f;
+  REQUIRE(f.Stage() == StatusCode::OK);
+  REQUIRE(f.array.Release(f.volume, f.node, GrantOwner::kNode).ok());
+  CHECK(f.Publish() == StatusCode::FAILED_PRECONDITION);
+}
+
+TEST_CASE("a volume whose device failed for good is not published, but unpublished and unstaged") {
+  NodeFixture f;
+  REQUIRE(f.Stage() == StatusCode::OK);
+  REQUIRE(f.Publish() == StatusCode::OK);
+  f.initiator.SetHealth(f.volume, DeviceHealth::kFailed, "fenced");
+  auto publish = f.PublishRequest();
+  publish.set_target_path(f.other_target);
+  CHECK(f.Publish(publish) == StatusCode::FAILED_PRECONDITION);
+  CHECK(f.message.find("fenced") != std::string::npos);
+  f.mounter.KeepBusy(f.target);  // a container that will not end
+  CHECK(f.Unpublish() == StatusCode::OK);
+  CHECK(f.Unstage() == StatusCode::OK);
+  CHECK(f.IsClean());
+}
+
+TEST_CASE("a healthy volume that is busy stays mounted") {
+  NodeFixture f;
+  REQUIRE(f.Stage() == StatusCode::OK);
+  REQUIRE(f.Publish() == StatusCode::OK);
+  f.mounter.KeepBusy(f.target);
+  CHECK(f.Unpublish() == StatusCode::FAILED_PRECONDITION);
+  CHECK(f.MountCount() == 2);
+}
+
+TEST_CASE("a device of an earlier grant, or one that failed, is replaced when the volume is staged again") {
+  const bool regranted = GENERATE(false, true);
+  NodeFixture f;
+  REQUIRE(f.Stage() == StatusCode::OK);
+  const std::string before = f.initiator.Find(f.volume)->value().path;
+  if (regranted) {
+    REQUIRE(f.array.Release(f.volume, f.node, GrantOwner::kNode).ok());
+  } else {
+    f.initiator.SetHealth(f.volume, DeviceHealth::kFailed, "the target stayed away");
+  }
+  REQUIRE(f.Stage() == StatusCode::OK);
+  CHECK(f.initiator.Find(f.volume)->value().path != before);
+  CHECK(f.MountCount() == 1);
+  CHECK(f.Publish() == StatusCode::OK);
+}
+
+TEST_CASE("a stale device that a pod still uses is not replaced under it") {
+  NodeFixture f;
+  REQUIRE(f.Stage() == StatusCode::OK);
+  REQUIRE(f.Publish() == StatusCode::OK);
+  REQUIRE(f.array.Release(f.volume, f.node, GrantOwner::kNode).ok());
+  CHECK(f.Stage() == StatusCode::FAILED_PRECONDITION);
+  CHECK(f.message.find(f.target) != std::string::npos);
+  CHECK(f.Publish() == StatusCode::FAILED_PRECONDITION);
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  CHECK(f.Stage() == StatusCode::OK);
+}
+
+TEST_CASE("a mount of another volume is left where it is") {
+  NodeFixture f;
+  REQUIRE(f.Stage() == StatusCode::OK);
+  REQUIRE(f.Publish() == StatusCode::OK);
+  const VolumeId other = f.CreateVolume("pvc-2");
+  auto stage = f.StageRequest();
+  stage.set_volume_id(other.value());
+  CHECK(f.Stage(stage) == StatusCode::FAILED_PRECONDITION);
+  CHECK(f.Unpublish(other.value(), f.target) == StatusCode::FAILED_PRECONDITION);
+  CHECK(f.MountCount() == 2);
+}
+
+TEST_CASE("an expanded volume's device and file system grow together") {
+  const bool block = GENERATE(false, true);
+  NodeFixture f;
+  f.capability = NodeFixture::Capability(AccessMode::SINGLE_NODE_WRITER, block);
+  REQUIRE(f.Stage() == StatusCode::OK);
+  REQUIRE(f.Publish() == StatusCode::OK);
+  auto expand = f.ExpandRequest();
+  expand.mutable_capacity_range()->set_required_bytes(128 << 20);
+  CHECK(f.Expand(expand) == StatusCode::OUT_OF_RANGE);  // the array has not grown it yet
+  REQUIRE(f.array.ExpandVolume(f.volume, 128 << 20).ok());
+  for (int repetition = 0; repetition < 2; ++repetition) REQUIRE(f.Expand(expand) == StatusCode::OK);
+  CHECK(f.expanded.capacity_bytes() == 128 << 20);
+  CHECK(Called(f, "GrowMounted") == !block);
+}
+
+TEST_CASE("files that were put under a mount point are not removed with it") {
+  NodeFixture f;
+  REQUIRE(f.Stage() == StatusCode::OK);
+  REQUIRE(f.Publish() == StatusCode::OK);
+  std::ofstream(f.target + "/under") << "data";
+  CHECK(f.Unpublish() == StatusCode::FAILED_PRECONDITION);
+  CHECK(std::filesystem::exists(f.target + "/under"));
+}
+
+TEST_CASE("paths through a symlinked directory are found again by their real name") {
+  NodeFixture f;
+  std::filesystem::create_directory_symlink(f.root, f.root / "linked");
+  auto stage = f.StageRequest();
+  stage.set_staging_target_path(f.root / "linked/staging");
+  REQUIRE(f.Stage(stage) == StatusCode::OK);
+  CHECK(f.Stage() == StatusCode::OK);
+  CHECK(f.MountCount() == 1);
+  REQUIRE(f.Publish() == StatusCode::OK);
+  CHECK(f.Unpublish(f.volume.value(), f.root / "linked/pods/target") == StatusCode::OK);
+  CHECK(f.Unstage() == StatusCode::OK);
+  CHECK(f.IsClean());
+}
+
+}  // namespace
+}  // namespace lunkeeper
