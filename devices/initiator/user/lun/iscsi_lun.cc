@@ -76,7 +76,7 @@ void IscsiLun::Kick() {
 }
 
 Lun::Clock::time_point IscsiLun::NextDeadline() const {
-  if (!answered_.empty()) return Clock::time_point::min();
+  if (!answered_.empty()) return Clock::time_point();  // at once; min() would overflow in the caller
   switch (phase_) {
     case Phase::kIdle:
     case Phase::kEnded:

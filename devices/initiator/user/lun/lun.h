@@ -120,7 +120,7 @@ class Lun {
   // Socket I/O: receives, completes, sends. Harmless at any time and cheap (one recv) when nothing is there,
   // so a loop may spin on it.
   virtual void OnReady() = 0;
-  // When to call OnTimer at the latest; time_point::max() if never.
+  // When to call OnTimer at the latest; in the past: at once; time_point::max(): never.
   virtual Clock::time_point NextDeadline() const = 0;
   virtual void OnTimer(Clock::time_point now) = 0;
 
