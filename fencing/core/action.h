@@ -1,0 +1,76 @@
+#pragma once
+// All that the core asks of the world. An action with an id is answered by one Done; a runner that crashed or
+// gave up may never answer, and the core then asks again. Every action may be repeated.
+
+#include <variant>
+
+#include "fencing/core/types.h"
+
+namespace lunkeeper::fencing {
+
+// Takes or renews the leader's lease for this replica, if its version is still `expected`.
+struct WriteLease {
+  Version expected;
+  Millis sent = 0;  // tells the core's attempts apart
+};
+struct BeginTerm {
+  ArrayId array;
+};
+struct Probe {
+  NodeId node;
+};
+// Creates (no version) or replaces the record, if its version is still the one it carries.
+struct PutNodeFence {
+  NodeFence fence;
+};
+struct RemoveNodeFence {
+  NodeId node;
+  Uid uid;
+  Version version;
+};
+struct FenceNode {
+  ArrayId array;
+  Term term = 0;
+  NodeId node;
+  VolumeSet volumes;
+};
+struct UnfenceNode {
+  ArrayId array;
+  Term term = 0;
+  NodeId node;
+  Generation generation = 0;
+};
+// NoSchedule, naming the NodeFence; an empty value removes it. If the node's version is still `expected`.
+struct SetTaint {
+  NodeName node;
+  Version expected;
+  std::string value;
+};
+enum class Grace { kNone, kOrdinary };
+struct DeletePod {
+  PodId pod;
+  Uid uid;
+  Grace grace = Grace::kNone;
+};
+// Tells the node, by stream and keeper LUN, what of it is fenced.
+struct Notify {
+  NodeId node;
+  ArrayId array;
+  ArrayFence fence;
+};
+// For events, metrics and `lunkeeper status`. Said once when it becomes true.
+enum class Saying { kVerdict, kRefused, kProgress };
+struct Say {
+  Saying saying = Saying::kVerdict;
+  NodeId node;
+  std::string text;
+};
+
+struct Action {
+  uint64_t id = 0;  // of Probe, Notify and Say: none
+  std::variant<WriteLease, BeginTerm, Probe, PutNodeFence, RemoveNodeFence, FenceNode, UnfenceNode, SetTaint,
+               DeletePod, Notify, Say>
+      what;
+};
+
+}  // namespace lunkeeper::fencing

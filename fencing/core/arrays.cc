@@ -1,0 +1,66 @@
+#include "fencing/core/arrays.h"
+
+namespace lunkeeper::fencing {
+
+void Arrays::On(const ArrayView& view) {
+  auto& state = arrays_[view.array];
+  if (view.asked < state.changed_at) return;
+  state.known = true;
+  state.fences.clear();
+  for (const auto& fence : view.fences) state.fences[fence.node] = fence;
+}
+
+void Arrays::Fenced(const ArrayId& array, const ArrayFence& fence, Millis now) {
+  auto& state = arrays_[array];
+  state.fences[fence.node] = fence;
+  state.changed_at = now;
+}
+
+void Arrays::Unfenced(const ArrayId& array, const NodeId& node, Millis now) {
+  auto& state = arrays_[array];
+  state.fences.erase(node);
+  state.changed_at = now;
+}
+
+void Arrays::LostTerms() {
+  for (auto& [array, state] : arrays_) state.term = 0;
+}
+
+Term Arrays::TermOf(const ArrayId& array) const {
+  const auto found = arrays_.find(array);
+  return found == arrays_.end() ? 0 : found->second.term;
+}
+
+bool Arrays::IsKnown(const ArrayId& array) const {
+  const auto found = arrays_.find(array);
+  return found != arrays_.end() && found->second.known;
+}
+
+const ArrayFence* Arrays::Find(const ArrayId& array, const NodeId& node) const {
+  const auto state = arrays_.find(array);
+  if (state == arrays_.end()) return nullptr;
+  const auto fence = state->second.fences.find(node);
+  return fence == state->second.fences.end() ? nullptr : &fence->second;
+}
+
+std::map<ArrayId, ArrayFence> Arrays::Of(const NodeId& node) const {
+  std::map<ArrayId, ArrayFence> result;
+  for (const auto& [array, state] : arrays_)
+    if (const auto* fence = Find(array, node)) result[array] = *fence;
+  return result;
+}
+
+std::vector<std::pair<ArrayId, ArrayFence>> Arrays::All() const {
+  std::vector<std::pair<ArrayId, ArrayFence>> result;
+  for (const auto& [array, state] : arrays_)
+    for (const auto& [node, fence] : state.fences) result.emplace_back(array, fence);
+  return result;
+}
+
+std::vector<ArrayId> Arrays::Ids() const {
+  std::vector<ArrayId> result;
+  for (const auto& [array, state] : arrays_) result.push_back(array);
+  return result;
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,41 @@
+#pragma once
+// The arrays as the leader knows them: the term it acts with on each, and the fences in force there. A view
+// that was asked for before our own last change there is old and says nothing about fences. One thread owns
+// it.
+
+#include <map>
+
+#include "fencing/core/event.h"
+
+namespace lunkeeper::fencing {
+
+class Arrays {
+ public:
+  void On(const ArrayView& view);
+  void Fenced(const ArrayId& array, const ArrayFence& fence, Millis now);
+  void Unfenced(const ArrayId& array, const NodeId& node, Millis now);
+  void BeganTerm(const ArrayId& array, Term term) { arrays_[array].term = term; }
+  void LostTerm(const ArrayId& array) { arrays_[array].term = 0; }
+  void LostTerms();
+
+  // 0: none yet.
+  Term TermOf(const ArrayId& array) const;
+  // Every fence there is known.
+  bool IsKnown(const ArrayId& array) const;
+  const ArrayFence* Find(const ArrayId& array, const NodeId& node) const;
+  // All fences of one node, or of all.
+  std::map<ArrayId, ArrayFence> Of(const NodeId& node) const;
+  std::vector<std::pair<ArrayId, ArrayFence>> All() const;
+  std::vector<ArrayId> Ids() const;
+
+ private:
+  struct State {
+    bool known = false;
+    Term term = 0;
+    Millis changed_at = 0;
+    std::map<NodeId, ArrayFence> fences;
+  };
+  std::map<ArrayId, State> arrays_;
+};
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,244 @@
+#include "fencing/core/carry.h"
+
+#include <algorithm>
+
+#include "fencing/core/eligibility.h"
+#include "fencing/core/words.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+// One NodeFence at one moment.
+struct Case {
+  NodeFence record;  // as it is stored
+  Signals signals;
+  Verdict verdict;
+  Plan plan;
+  std::map<ArrayId, ArrayFence> fences;  // in force
+  bool lifting = false;                  // someone wants it lifted
+  bool acting = false;                   // there is reason to fence, now
+};
+
+bool Lifting(const State& state, const NodeFence& record) {
+  if (record.deleting) return true;
+  const auto* object = state.cluster.FindNode(NameOf(record.node));
+  return record.requested_by == kByTaint && object && !object->out_of_service;
+}
+
+bool DrainIsOver(State& state, const Case& of) {
+  if (!of.record.graceful || of.verdict.doing != Doing::kDrain) return false;
+  const auto since = state.draining_since.emplace(of.record.node, state.now).first->second;
+  return state.now - since >= state.settings.graceful_deadline;
+}
+
+Case Assess(State& state, const NodeFence& record) {
+  Case result;
+  result.record = record;
+  result.signals = state.evidence.Look(record.node, state.now);
+  result.verdict = Classify(result.signals, state.settings);
+  const bool drain = record.graceful && result.verdict.doing == Doing::kDrain;
+  result.plan =
+      PlanMove(state.cluster, state.settings, record.node, drain ? result.signals.lost : std::set<ArrayId>());
+  result.fences = state.arrays.Of(record.node);
+  result.lifting = Lifting(state, record);
+  const bool by_hand = !record.requested_by.empty() && !result.lifting;
+  result.acting = by_hand || result.verdict.doing == Doing::kFence || DrainIsOver(state, result);
+  return result;
+}
+
+bool IsFenced(const Case& of, const VolumesByArray& volumes) {
+  return std::all_of(volumes.begin(), volumes.end(), [&](const auto& entry) {
+    const auto found = of.fences.find(entry.first);
+    return found != of.fences.end() && Covers(found->second.volumes, entry.second);
+  });
+}
+
+// The pods that are still to go: fenced, or landed on the fenced node.
+std::vector<const Pod*> ToDelete(const Case& of) {
+  std::vector<const Pod*> pods;
+  std::copy_if(of.plan.move.begin(), of.plan.move.end(), std::back_inserter(pods),
+               [&](const Pod* pod) { return IsFenced(of, pod->volumes); });
+  return pods;
+}
+
+bool Put(State& state, NodeFence record) {
+  const auto key = "record " + record.node.value();
+  return state.outbox.Call(key, PutNodeFence{std::move(record)}, state.now);
+}
+
+// What is to be fenced is recorded before it is. False: it is not yet.
+bool IsRecorded(State& state, const Case& of) {
+  auto record = of.record;
+  if (of.acting) {
+    auto missing = of.plan.volumes;
+    if (!record.requested_by.empty())
+      for (const auto& array : state.arrays.Ids()) missing[array];  // closed to new grants, whatever it holds
+    if (of.verdict.doing == Doing::kFence)
+      for (const auto& [array, volumes] : state.WantedFrom(record.node))
+        missing[array].insert(volumes.begin(), volumes.end());
+    for (const auto& [array, volumes] : missing) record.volumes[array].insert(volumes.begin(), volumes.end());
+  }
+  if (record.volumes == of.record.volumes) return true;
+  Put(state, std::move(record));
+  return false;
+}
+
+void FenceArrays(State& state, const Case& of) {
+  if (!of.acting) return;
+  for (const auto& [array, volumes] : of.record.volumes) {
+    const auto term = state.arrays.TermOf(array);
+    if (term == 0 || !state.evidence.ArrayUp(array) || IsFenced(of, {{array, volumes}})) continue;
+    state.outbox.Call("fence " + array.value() + " " + of.record.node.value(),
+                      FenceNode{array, term, of.record.node, volumes}, state.now);
+  }
+}
+
+// True: nothing new is scheduled there, or there is no such node.
+bool IsTainted(State& state, const NodeId& node) {
+  const auto* object = state.cluster.FindNode(NameOf(node));
+  if (!object || !state.cluster.IsCurrent(node) || object->taint == node.value()) return true;
+  state.outbox.Call("taint " + object->name.value(), SetTaint{object->name, object->version, node.value()},
+                    state.now);
+  return false;
+}
+
+void Evacuate(State& state, const Case& of) {
+  if (of.fences.empty() || !IsTainted(state, of.record.node)) return;
+  for (const auto* pod : ToDelete(of))
+    state.outbox.Call("delete " + pod->uid.value(), DeletePod{pod->id, pod->uid, Grace::kNone}, state.now);
+}
+
+void Drain(State& state, const Case& of) {
+  if (!of.record.graceful || of.verdict.doing != Doing::kDrain || !of.fences.empty()) return;
+  if (!IsTainted(state, of.record.node)) return;
+  for (const auto* pod : of.plan.move)
+    if (!pod->deleting)
+      state.outbox.Call("ask " + pod->uid.value(), DeletePod{pod->id, pod->uid, Grace::kOrdinary}, state.now);
+}
+
+void Tell(State& state, const Case& of) {
+  const auto& known = state.evidence.nodes();
+  const auto node = known.find(of.record.node);
+  for (const auto& [array, fence] : of.fences) {
+    if (node != known.end()) {
+      const auto heard = node->second.beat.known.find(array);
+      if (heard != node->second.beat.known.end() && heard->second == fence.generation) continue;
+    }
+    const auto key = "tell " + array.value() + " " + of.record.node.value();
+    if (state.outbox.Pace(key, 2 * state.settings.retry, state.now))
+      state.outbox.Send(Notify{of.record.node, array, fence});
+  }
+}
+
+// Array by array, once its pods are gone and nothing of its volumes is left on the node.
+void Lift(State& state, const Case& of) {
+  if (of.acting || of.verdict.doing != Doing::kNothing) return;
+  const auto pods = ToDelete(of);
+  for (const auto& [array, fence] : of.fences) {
+    const bool evacuated =
+        std::none_of(pods.begin(), pods.end(), [&](const Pod* pod) { return pod->volumes.contains(array); });
+    const auto term = state.arrays.TermOf(array);
+    if (!evacuated || term == 0 || !state.evidence.Reaches(of.record.node, array, state.now) ||
+        !state.evidence.IsClean(of.record.node, fence.volumes, array, fence.generation, state.now))
+      continue;
+    state.outbox.Call("fence " + array.value() + " " + of.record.node.value(),
+                      UnfenceNode{array, term, of.record.node, fence.generation}, state.now);
+  }
+}
+
+bool NothingLeft(const State& state, const Case& of) {
+  return std::all_of(of.record.volumes.begin(), of.record.volumes.end(), [&](const auto& entry) {
+    return state.evidence.IsClean(of.record.node, entry.second, entry.first, 0, state.now);
+  });
+}
+
+bool MayClose(const State& state, const Case& of) {
+  for (const auto& [array, volumes] : of.record.volumes)
+    if (!state.arrays.IsKnown(array) || !state.evidence.ArrayUp(array) ||
+        state.outbox.IsWaiting("fence " + array.value() + " " + of.record.node.value()))
+      return false;
+  const auto* object = state.cluster.FindNode(NameOf(of.record.node));
+  if ((!object || !state.cluster.IsCurrent(of.record.node)) && of.signals.network != Network::kArrives)
+    return ToDelete(of).empty() && IsFenced(of, of.record.volumes);
+  if (of.acting || !of.fences.empty()) return false;
+  for (const auto& entry : of.record.volumes)
+    if (!of.lifting && !state.evidence.Reaches(of.record.node, entry.first, state.now)) return false;
+  if (of.record.generations.empty()) return of.lifting || of.verdict.doing == Doing::kNothing;
+  return of.verdict.doing == Doing::kNothing && NothingLeft(state, of);
+}
+
+void Remove(State& state, const NodeFence& record) {
+  if (record.uid.empty()) return;
+  state.outbox.Call("remove " + record.uid.value(), RemoveNodeFence{record.node, record.uid, record.version},
+                    state.now);
+}
+
+// Nobody has ever heard of it: not by beat, grant, fence or object.
+bool IsUnknown(const State& state, const NodeId& node) {
+  const auto* object = state.cluster.FindNode(NameOf(node));
+  return !state.evidence.nodes().contains(node) && state.arrays.Of(node).empty() &&
+         !(object && object->instance == node);
+}
+
+// True: it is over, and being put away.
+bool Close(State& state, const Case& of) {
+  if (!MayClose(state, of)) return false;
+  const auto* object = state.cluster.FindNode(NameOf(of.record.node));
+  if (object && object->taint == of.record.node.value()) {
+    state.outbox.Call("taint " + object->name.value(), SetTaint{object->name, object->version, ""},
+                      state.now);
+  } else {
+    Remove(state, of.record);
+  }
+  return true;
+}
+
+bool AllRun(const State& state, const VolumesByArray& volumes) {
+  for (const auto& [array, some] : volumes)
+    for (const auto& volume : some)
+      for (const auto* pod : state.cluster.PodsOf(volume))
+        if (!pod->running) return false;
+  return true;
+}
+
+std::string Phase(const State& state, const Case& of) {
+  if (!of.acting && of.fences.empty()) return of.record.graceful ? kPhaseAsking : "looking again";
+  if (of.acting && !IsFenced(of, of.record.volumes)) return kPhaseFencing;
+  if (!ToDelete(of).empty()) return "deleting its pods";
+  if (!AllRun(state, of.record.volumes)) return "waiting for the replacements";
+  if (of.signals.network != Network::kArrives) return "moved; waiting for the node";
+  return of.acting ? "moved" : "waiting for the node to be clean";
+}
+
+void Describe(State& state, const Case& of) {
+  auto record = of.record;
+  // A generation that is no longer in force stays recorded: it was once, so something may be left on the
+  // node.
+  for (const auto& [array, fence] : of.fences) record.generations[array] = fence.generation;
+  record.phase = Phase(state, of);
+  state.SayOnce(Saying::kProgress, record.node, record.phase);
+  if (record != of.record) Put(state, std::move(record));
+}
+
+}  // namespace
+
+void Carry(State& state, const NodeId& node) {
+  const auto* record = state.cluster.FindFence(node);
+  if (!record || state.settings.dry_run) return;
+  if (IsUnknown(state, node)) {
+    state.SayOnce(Saying::kRefused, node, "not fenced: there is no such node; delete this NodeFence");
+    if (record->deleting) Remove(state, *record);
+    return;
+  }
+  const auto of = Assess(state, *record);
+  if (of.verdict.doing != Doing::kDrain) state.draining_since.erase(node);
+  if (!IsRecorded(state, of)) return;
+  FenceArrays(state, of);
+  Evacuate(state, of);
+  Drain(state, of);
+  Tell(state, of);
+  Lift(state, of);
+  if (!Close(state, of)) Describe(state, of);
+}
+
+}  // namespace lunkeeper::fencing

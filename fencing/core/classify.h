@@ -1,0 +1,25 @@
+#pragma once
+// The evidence table, row by row: what a node's signals mean, and what is to be done. A pure function.
+
+#include <string_view>
+
+#include "fencing/core/evidence.h"
+#include "fencing/core/settings.h"
+
+namespace lunkeeper::fencing {
+
+enum class Doing {
+  kNothing,  // the node is well
+  kHold,     // something is wrong, or not known; wait
+  kDrain,    // move the pods gracefully, fence at a deadline
+  kFence
+};
+
+struct Verdict {
+  Doing doing = Doing::kNothing;
+  std::string_view what;  // plain English, for people; a literal
+};
+
+Verdict Classify(const Signals& signals, const Settings& settings);
+
+}  // namespace lunkeeper::fencing

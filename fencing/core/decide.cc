@@ -1,0 +1,113 @@
+#include "fencing/core/decide.h"
+
+#include <algorithm>
+
+#include "fencing/core/eligibility.h"
+#include "fencing/core/words.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+void Record(State& state, NodeFence fence) {
+  if (state.settings.dry_run) {
+    state.SayOnce(Saying::kRefused, fence.node, "dry run: would be failed over: " + fence.cause);
+    return;
+  }
+  const auto key = "record " + fence.node.value();
+  const auto node = fence.node;
+  const bool automatic = fence.requested_by.empty();
+  if (state.outbox.Call(key, PutNodeFence{std::move(fence)}, state.now) && automatic)
+    state.rails.Decided(node, state.now);
+}
+
+// A machine that is gone, or replaced by another of its name, and stays away: its fence at the array may stay
+// for ever and needs no record.
+bool IsRetired(const State& state, const NodeId& node) {
+  const bool gone = !state.cluster.FindNode(NameOf(node)) || !state.cluster.IsCurrent(node);
+  return gone && state.evidence.Look(node, state.now).network != Network::kArrives;
+}
+
+bool Adopt(State& state, const NodeId& node) {
+  const auto fences = state.arrays.Of(node);
+  if (fences.empty() || IsRetired(state, node)) return false;
+  NodeFence fence;
+  fence.node = node;
+  fence.cause = "the array has a fence that nobody recorded";
+  for (const auto& [array, found] : fences) {
+    fence.volumes[array] = found.volumes;
+    fence.generations[array] = found.generation;
+  }
+  fence.phase = kPhaseFencing;
+  Record(state, std::move(fence));
+  return true;
+}
+
+bool AskedByTaint(const State& state, const NodeId& node) {
+  const auto* object = state.cluster.FindNode(NameOf(node));
+  return object && object->out_of_service && object->instance == node;
+}
+
+VolumesByArray Affected(const State& state, const NodeId& node, const Verdict& verdict) {
+  std::set<ArrayId> lost;
+  if (verdict.doing == Doing::kDrain) lost = state.evidence.Look(node, state.now).lost;
+  auto volumes = PlanMove(state.cluster, state.settings, node, lost).volumes;
+  if (verdict.doing != Doing::kFence) return volumes;
+  for (const auto& [array, wanted] : state.WantedFrom(node)) {
+    const auto* fence = state.arrays.Find(array, node);
+    if (!fence || !Covers(fence->volumes, wanted)) volumes[array].insert(wanted.begin(), wanted.end());
+  }
+  return volumes;
+}
+
+}  // namespace
+
+void Decide(State& state, const NodeId& node) {
+  if (state.cluster.FindFence(node)) return;
+  const auto verdict = state.Judge(node);
+  state.SayOnce(Saying::kVerdict, node, std::string(verdict.what));
+  if (Adopt(state, node)) return;
+  const bool by_hand = AskedByTaint(state, node);
+  const bool by_evidence = verdict.doing == Doing::kFence || verdict.doing == Doing::kDrain;
+  if (!by_hand && !by_evidence) return state.SayOnce(Saying::kRefused, node, "");
+  NodeFence fence;
+  fence.node = node;
+  fence.cause = by_hand ? kByTaint : std::string(verdict.what);
+  fence.requested_by = by_hand ? kByTaint : "";
+  fence.graceful = !by_hand && verdict.doing == Doing::kDrain;
+  fence.phase = fence.graceful ? kPhaseAsking : kPhaseFencing;
+  fence.volumes = Affected(state, node, verdict);
+  if (fence.volumes.empty() && !by_hand) return;
+  if (!by_hand) {
+    auto refusal = state.rails.Refusal(node, state.cluster, state.evidence, state.now);
+    if (!refusal.empty()) return state.SayOnce(Saying::kRefused, node, "not failed over: " + refusal);
+  }
+  Record(state, std::move(fence));
+}
+
+void Kick(State& state, const NodeId& node) {
+  const auto& evidence = state.evidence.nodes().at(node);
+  const auto window = state.settings.kick_window;
+  if (evidence.outage_until == 0 || state.now - evidence.outage_until >= window) return;
+  if (state.settings.paused || state.settings.dry_run || state.Judge(node).doing != Doing::kNothing) return;
+  std::erase_if(state.kicked, [&](const auto& kick) { return state.now - kick.second >= window; });
+  for (const auto* pod : state.cluster.PodsOn(NameOf(node))) {
+    if (!pod->crash_looping || pod->deleting || state.kicked.contains(pod->uid) || pod->volumes.empty())
+      continue;
+    if (!WhyLeft(*pod, pod->node, state.cluster, state.settings).empty()) continue;
+    if (static_cast<int>(state.kicked.size()) >= state.settings.kicks) return;
+    state.kicked[pod->uid] = state.now;
+    state.outbox.Call("kick " + pod->uid.value(), DeletePod{pod->id, pod->uid, Grace::kOrdinary}, state.now);
+  }
+}
+
+void SweepTaints(State& state) {
+  for (const auto& [name, node] : state.cluster.nodes()) {
+    if (node.taint.empty()) continue;
+    const NodeId owner(node.taint);
+    const bool of_another = !node.instance.empty() && node.instance != owner;
+    if (state.cluster.FindFence(owner) && !of_another) continue;
+    state.outbox.Call("taint " + name.value(), SetTaint{name, node.version, ""}, state.now);
+  }
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,18 @@
+#pragma once
+// From evidence to a recorded decision. Level-triggered: called for each node at each tick of the leader.
+
+#include "fencing/core/state.h"
+
+namespace lunkeeper::fencing {
+
+// Records a NodeFence where there is none and one is due: by evidence and past the rails, by an
+// administrator's taint, on demand for a volume, or because the array has a fence that nobody recorded.
+void Decide(State& state, const NodeId& node);
+
+// Asks crash-looping pods of a node that is well again after an outage to start anew, each once.
+void Kick(State& state, const NodeId& node);
+
+// Takes away taints whose NodeFence is gone, or is of another instance.
+void SweepTaints(State& state);
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,83 @@
+#include "fencing/core/eligibility.h"
+
+#include <algorithm>
+
+namespace lunkeeper::fencing {
+namespace {
+
+bool CouldRunOn(const Pod& pod, const Node& node) {
+  return node.ready && node.schedulable && node.taint.empty() && !node.out_of_service &&
+         (pod.fits.empty() || pod.fits.contains(node.name));
+}
+
+bool Uses(const Pod& pod, const std::set<ArrayId>& arrays) {
+  return std::any_of(pod.volumes.begin(), pod.volumes.end(),
+                     [&](const auto& entry) { return arrays.empty() || arrays.contains(entry.first); });
+}
+
+bool Shares(const Pod& pod, const VolumeSet& volumes) {
+  for (const auto& [array, used] : pod.volumes)
+    for (const auto& volume : used)
+      if (volumes.contains(volume)) return true;
+  return false;
+}
+
+void AddVolumes(const Pod& pod, VolumeSet& volumes) {
+  for (const auto& [array, used] : pod.volumes) volumes.insert(used.begin(), used.end());
+}
+
+// Pods that share a volume with one that stays have to stay too, and so on, until nothing changes.
+void LeaveSharers(Plan& plan, VolumeSet staying) {
+  for (bool changed = true; changed;) {
+    const auto stays = std::stable_partition(plan.move.begin(), plan.move.end(),
+                                             [&](const Pod* pod) { return !Shares(*pod, staying); });
+    changed = stays != plan.move.end();
+    for (auto pod = stays; pod != plan.move.end(); ++pod) {
+      AddVolumes(**pod, staying);
+      plan.left.emplace_back((*pod)->id, "it shares a volume with a pod that is left alone");
+    }
+    plan.move.erase(stays, plan.move.end());
+  }
+}
+
+}  // namespace
+
+bool Covers(const VolumeSet& b, const VolumeSet& a) {
+  return std::includes(b.begin(), b.end(), a.begin(), a.end());
+}
+
+std::string WhyLeft(const Pod& pod, const NodeName& node, const Cluster& cluster, const Settings& settings) {
+  if (pod.foreign_volumes) return "it has volumes of another driver too";
+  if (pod.wish == FailoverWish::kNever) return "opted out by lunkeeper.io/failover";
+  if (settings.opt_in && pod.wish != FailoverWish::kAlways) return "not opted in by lunkeeper.io/failover";
+  if (pod.owner_kind.empty()) return "it has no owner that would re-create it";
+  if (!settings.owner_kinds.contains(pod.owner_kind)) return "its owner is a " + pod.owner_kind;
+  const auto& nodes = cluster.nodes();
+  const bool fits = std::any_of(nodes.begin(), nodes.end(), [&](const auto& entry) {
+    return entry.first != node && CouldRunOn(pod, entry.second);
+  });
+  return fits ? "" : "no other node could take it";
+}
+
+Plan PlanMove(const Cluster& cluster, const Settings& settings, const NodeId& node,
+              const std::set<ArrayId>& arrays) {
+  Plan plan;
+  if (!cluster.IsCurrent(node)) return plan;
+  VolumeSet staying;
+  for (const auto* pod : cluster.PodsOn(NameOf(node))) {
+    if (pod->volumes.empty() || !Uses(*pod, arrays)) continue;
+    auto why = WhyLeft(*pod, pod->node, cluster, settings);
+    if (why.empty()) {
+      plan.move.push_back(pod);
+    } else {
+      AddVolumes(*pod, staying);
+      plan.left.emplace_back(pod->id, std::move(why));
+    }
+  }
+  LeaveSharers(plan, std::move(staying));
+  for (const auto* pod : plan.move)
+    for (const auto& [array, used] : pod->volumes) plan.volumes[array].insert(used.begin(), used.end());
+  return plan;
+}
+
+}  // namespace lunkeeper::fencing

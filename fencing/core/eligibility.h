@@ -1,0 +1,30 @@
+#pragma once
+// Which pods of a node are moved when it fails, which are left alone and why. Pure functions of what is seen.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fencing/core/cluster.h"
+#include "fencing/core/settings.h"
+
+namespace lunkeeper::fencing {
+
+struct Plan {
+  std::vector<const Pod*> move;
+  VolumesByArray volumes;                           // all of ours that those pods use
+  std::vector<std::pair<PodId, std::string>> left;  // and why
+};
+
+// The pods of `node` that may be moved. A shared volume is moved with all of its pods there, or not at all.
+// With `arrays` not empty only the pods that use one of those.
+Plan PlanMove(const Cluster& cluster, const Settings& settings, const NodeId& node,
+              const std::set<ArrayId>& arrays = {});
+
+// Why this pod alone would not be moved off `node`; empty: it would be.
+std::string WhyLeft(const Pod& pod, const NodeName& node, const Cluster& cluster, const Settings& settings);
+
+// a ⊆ b.
+bool Covers(const VolumeSet& b, const VolumeSet& a);
+
+}  // namespace lunkeeper::fencing

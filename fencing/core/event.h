@@ -1,0 +1,121 @@
+#pragma once
+// All that can happen to the core. `now` is the observer's monotonic clock; it never goes back. Events may
+// come late, twice, or not at all: what they say is compared with what is known, never counted.
+
+#include <optional>
+#include <variant>
+
+#include "fencing/core/types.h"
+
+namespace lunkeeper::fencing {
+
+// Due each Settings::tick. A gap between two of them is the observer's own stall.
+struct Tick {};
+
+// From the node, directly or relayed by another replica.
+struct Beat {
+  NodeId node;
+  std::string boot;
+  uint64_t sequence = 0;                // rises within a boot
+  bool kubelet_ok = true;               // kubelet and the runtime answer, seen from inside the node
+  VolumeSet failing;                    // volumes whose I/O fails or hangs
+  VolumeSet present;                    // volumes of which a container, mount, device or session is left
+  std::map<ArrayId, Generation> known;  // the fences it has heard of
+};
+// The stream ended with a FIN or reset: the node's kernel is alive.
+struct StreamClosed {
+  NodeId node;
+};
+
+// The node's write to its keeper LUN, as the array's agent saw it land.
+struct StorageBeat {
+  ArrayId array;
+  NodeId node;
+  uint64_t sequence = 0;
+};
+struct Holding {
+  VolumeId volume;
+  NodeId node;
+  uint64_t commands = 0;  // completed since the grant was made
+};
+// A poll's answer. `asked` is when the poll was sent: what this core did to the array since then may be
+// missing.
+struct ArrayView {
+  ArrayId array;
+  Millis asked = 0;
+  std::vector<Holding> holdings;
+  std::vector<ArrayFence> fences;
+};
+struct ArrayLost {
+  ArrayId array;
+};
+// A node asks for a volume which another node holds. Repeated while it waits.
+struct VolumeWanted {
+  ArrayId array;
+  VolumeId volume;
+  NodeId holder;
+};
+
+struct ProbeResult {
+  NodeId node;
+  bool answered = false;
+};
+
+// The orchestrator's objects. ApiSynced: everything has been listed. ApiAlive: the watches are live.
+// ApiLost: they are not, and what is known grows old.
+struct ApiSynced {};
+struct ApiAlive {};
+struct ApiLost {};
+struct KubeletLease {  // renewed
+  NodeName node;
+};
+struct NodeSeen {
+  Node node;
+};
+struct NodeGone {
+  NodeName node;
+};
+struct PodSeen {
+  Pod pod;
+};
+struct PodGone {
+  PodId pod;
+};
+struct FenceSeen {
+  NodeFence fence;
+};
+struct FenceGone {
+  NodeId node;
+};
+// The leader's lease as a read sent at `asked` found it; no holder: there is none. Read it each second.
+struct LeaseSeen {
+  std::string holder;
+  Version version;
+  Millis asked = 0;
+};
+
+enum class Outcome {
+  kOk,
+  kConflict,  // the object is not as the caller thought: look again
+  kGone,      // there is no such object
+  kRefused,   // a newer term exists
+  kFailed     // not known whether it was done: try again
+};
+// The answer to an action which has an id.
+struct Done {
+  uint64_t action = 0;
+  Outcome outcome = Outcome::kOk;
+  std::optional<ArrayFence> fence;  // of a FenceNode
+  Term term = 0;                    // of a BeginTerm
+  Version version;                  // of a write: the object's new one
+};
+
+struct Event {
+  Millis now = 0;
+  std::variant<Tick, Beat, StreamClosed, StorageBeat, ArrayView, ArrayLost, VolumeWanted, ProbeResult,
+               ApiSynced, ApiAlive, ApiLost, KubeletLease, NodeSeen, NodeGone, PodSeen, PodGone, FenceSeen,
+               FenceGone, LeaseSeen, Done>
+      what;
+};
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,210 @@
+#include "fencing/core/evidence.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace lunkeeper::fencing {
+namespace {
+
+constexpr Millis kForever = std::numeric_limits<Millis>::max();
+constexpr size_t kMostOldBoots = 16;
+
+}  // namespace
+
+bool NodeEvidence::HasGrants() const {
+  return std::any_of(arrays.begin(), arrays.end(),
+                     [](const auto& side) { return !side.second.holdings.empty(); });
+}
+
+void Evidence::Observe(Millis now) {
+  if (last_ == 0 || now - last_ > settings_.stall) window_ = now;
+  last_ = now;
+}
+
+void Evidence::On(const Beat& beat, Millis now) {
+  auto& node = nodes_[beat.node];
+  if (node.heard && beat.boot == node.beat.boot && beat.sequence <= node.beat.sequence) return;
+  if (node.old_boots.contains(beat.boot)) return;
+  if (node.heard && beat.boot != node.beat.boot) {
+    if (node.old_boots.size() >= kMostOldBoots) node.old_boots.erase(node.old_boots.begin());
+    node.old_boots.insert(node.beat.boot);
+  }
+  if (node.heard && now - std::max(node.beat_at, window_) >= settings_.silence) node.outage_until = now;
+  if (!beat.failing.empty()) node.outage_until = now;
+  if (beat.kubelet_ok) node.hung_since = 0;
+  if (!beat.kubelet_ok && node.hung_since == 0) node.hung_since = now;
+  node.heard = true;
+  node.closed = false;
+  node.beat_at = now;
+  node.unanswered = 0;
+  node.beat = beat;
+}
+
+void Evidence::On(const StreamClosed& closed, Millis now) {
+  const auto found = nodes_.find(closed.node);
+  if (found == nodes_.end() || !found->second.heard) return;
+  // The close itself is the last sign of life.
+  found->second.closed = true;
+  found->second.beat_at = now;
+}
+
+void Evidence::On(const StorageBeat& beat, Millis now) {
+  auto& side = nodes_[beat.node].arrays[beat.array];
+  if (beat.sequence == side.beat_sequence) return;
+  side.beat_sequence = beat.sequence;
+  side.beat_at = now;
+}
+
+void Evidence::On(const ArrayView& view, Millis now) {
+  auto& channel = arrays_[view.array];
+  if (!channel.up) channel = {true, now};
+  std::map<NodeId, std::map<VolumeId, uint64_t>> holdings;
+  for (const auto& holding : view.holdings) holdings[holding.node][holding.volume] = holding.commands;
+  for (auto& [id, node] : nodes_) {
+    const auto side = node.arrays.find(view.array);
+    if (side != node.arrays.end() && !holdings.contains(id)) side->second.holdings.clear();
+  }
+  for (auto& [id, volumes] : holdings) {
+    auto& side = nodes_[id].arrays[view.array];
+    for (const auto& [volume, commands] : volumes) {
+      const auto before = side.holdings.find(volume);
+      if (commands != (before == side.holdings.end() ? 0 : before->second)) side.io_at = now;
+    }
+    side.holdings = std::move(volumes);
+  }
+}
+
+void Evidence::On(const ArrayLost& lost) { arrays_[lost.array].up = false; }
+
+void Evidence::On(const ProbeResult& result, Millis now) {
+  auto& node = nodes_[result.node];
+  if (!result.answered) {
+    ++node.unanswered;
+    return;
+  }
+  node.calibrated = true;
+  node.unanswered = 0;
+  node.probe_answered_at = now;
+}
+
+void Evidence::On(const KubeletLease& lease, Millis now) { kubelets_[lease.node].lease_at = now; }
+
+void Evidence::On(const NodeSeen& seen, Millis now) {
+  auto& side = kubelets_[seen.node.name];
+  if (side.lease_at == 0) side.lease_at = now;
+  if (side.ready && !seen.node.ready) side.not_ready_since = now;
+  side.ready = seen.node.ready;
+  side.instance = seen.node.instance;
+}
+
+void Evidence::On(const NodeGone& gone) { kubelets_.erase(gone.node); }
+
+void Evidence::ApiAnswers(Millis now) {
+  if (!ApiUp(now)) api_since_ = now;
+  api_up_ = true;
+  api_at_ = now;
+}
+
+bool Evidence::ArrayUp(const ArrayId& array) const {
+  const auto found = arrays_.find(array);
+  return found != arrays_.end() && found->second.up;
+}
+
+bool Evidence::ArraysUp() const {
+  return std::all_of(arrays_.begin(), arrays_.end(), [](const auto& channel) { return channel.second.up; });
+}
+
+bool Evidence::ApiUp(Millis now) const {
+  return api_up_ && now - std::max(api_at_, window_) < 2 * settings_.silence;
+}
+
+Signals Evidence::Look(const NodeId& id, Millis now) const {
+  Signals signals;
+  const auto found = nodes_.find(id);
+  static const NodeEvidence kNothing;
+  const auto& node = found == nodes_.end() ? kNothing : found->second;
+  signals.silent_for = now - std::max(node.beat_at, window_);
+  if (node.heard) {
+    signals.network = node.closed                              ? Network::kClosed
+                      : signals.silent_for < settings_.silence ? Network::kArrives
+                                                               : Network::kSilent;
+  }
+  if (node.hung_since != 0) signals.hung_for = now - std::max(node.hung_since, window_);
+  LookAtStorage(node, now, signals);
+  LookAtKernel(node, now, signals);
+  LookAtKubelet(id, now, signals);
+  return signals;
+}
+
+void Evidence::LookAtStorage(const NodeEvidence& node, Millis now, Signals& signals) const {
+  signals.storage_silent_for = signals.io_quiet_for = kForever;
+  for (const auto& [array, side] : node.arrays) {
+    if (!ArrayUp(array)) continue;
+    const auto start = std::max(window_, arrays_.at(array).since);
+    const auto quiet = now - std::max(side.io_at, start);
+    const auto unbeaten = now - std::max(side.beat_at, start);
+    signals.io_quiet_for = std::min(signals.io_quiet_for, quiet);
+    signals.storage_silent_for = std::min({signals.storage_silent_for, quiet, unbeaten});
+    const bool fails = std::any_of(side.holdings.begin(), side.holdings.end(),
+                                   [&](const auto& held) { return node.beat.failing.contains(held.first); });
+    if (fails && unbeaten >= settings_.silence) signals.lost.insert(array);
+  }
+  if (signals.storage_silent_for == kForever) return;
+  signals.storage = signals.storage_silent_for < settings_.silence ? Storage::kAlive : Storage::kSilent;
+}
+
+void Evidence::LookAtKernel(const NodeEvidence& node, Millis now, Signals& signals) const {
+  if (!node.calibrated) return;
+  if (now - std::max(node.probe_answered_at, node.beat_at) < settings_.silence) {
+    signals.kernel = Kernel::kAnswers;
+  } else if (node.unanswered >= settings_.probes_unanswered) {
+    signals.kernel = Kernel::kUnanswered;
+  }
+}
+
+void Evidence::LookAtKubelet(const NodeId& id, Millis now, Signals& signals) const {
+  if (!ApiUp(now)) return;
+  const auto found = kubelets_.find(NameOf(id));
+  // Neither a deleted Node nor another machine of the same name speaks for this one.
+  if (found == kubelets_.end() || (!found->second.instance.empty() && found->second.instance != id)) {
+    signals.kubelet = Kubelet::kNotReady;
+    signals.not_ready_for = now - std::max(window_, api_since_);
+    return;
+  }
+  const auto& side = found->second;
+  const auto start = std::max(window_, api_since_);
+  const auto stale_for = now - std::max(side.lease_at, start) - settings_.kubelet_stale;
+  const auto not_ready_for = side.ready ? 0 : now - std::max(side.not_ready_since, start);
+  signals.not_ready_for = std::max({stale_for, not_ready_for, Millis{0}});
+  signals.kubelet = stale_for >= 0 || !side.ready ? Kubelet::kNotReady : Kubelet::kReady;
+}
+
+bool Evidence::IsClean(const NodeId& id, const VolumeSet& volumes, const ArrayId& array, Generation known,
+                       Millis now) const {
+  const auto found = nodes_.find(id);
+  if (found == nodes_.end() || Look(id, now).network != Network::kArrives) return false;
+  const auto& beat = found->second.beat;
+  const auto knows = beat.known.find(array);
+  if (known != 0 && (knows == beat.known.end() || knows->second != known)) return false;
+  return std::none_of(volumes.begin(), volumes.end(),
+                      [&](const auto& volume) { return beat.present.contains(volume); });
+}
+
+bool Evidence::Reaches(const NodeId& id, const ArrayId& array, Millis now) const {
+  const auto node = nodes_.find(id);
+  if (node == nodes_.end() || !ArrayUp(array)) return false;
+  const auto side = node->second.arrays.find(array);
+  return side != node->second.arrays.end() && now - side->second.beat_at < settings_.silence;
+}
+
+bool Evidence::ProbeDue(const NodeId& id, Millis now) {
+  auto& node = nodes_[id];
+  const bool silent = node.heard && now - std::max(node.beat_at, window_) >= settings_.probe_after;
+  const auto period = silent || node.closed ? settings_.probe_period : 100 * settings_.probe_period;
+  if (!silent && node.calibrated) return false;
+  if (node.probe_sent_at != 0 && now - node.probe_sent_at < period) return false;
+  node.probe_sent_at = now;
+  return true;
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,116 @@
+#pragma once
+// What is known of each node, channel by channel and array by array, and for how long. Each channel is
+// independent: a missing one (an array that is down, an API server that does not answer, a probe that was
+// never calibrated) is unknown, which is not the same as silent. An observer that was stalled itself starts
+// every window anew. One thread owns it; nothing fails; old, repeated and foreign events change nothing.
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "fencing/core/event.h"
+#include "fencing/core/settings.h"
+
+namespace lunkeeper::fencing {
+
+enum class Network { kUnheard, kArrives, kClosed, kSilent };
+enum class Storage { kUnknown, kAlive, kSilent };
+enum class Kernel { kUnknown, kAnswers, kUnanswered };
+enum class Kubelet { kUnknown, kReady, kNotReady };
+
+// One node at one moment: the columns of the evidence table.
+struct Signals {
+  Network network = Network::kUnheard;
+  Millis silent_for = 0;
+  Storage storage = Storage::kUnknown;
+  Millis storage_silent_for = 0;  // no beat and no I/O, on every array that is up
+  Millis io_quiet_for = 0;
+  Kernel kernel = Kernel::kUnknown;
+  Kubelet kubelet = Kubelet::kUnknown;
+  Millis not_ready_for = 0;
+  Millis hung_for = 0;     // the node's own view of its kubelet and runtime; 0: they answer
+  std::set<ArrayId> lost;  // arrays that are up, silent from here, and whose volumes fail here
+};
+
+// What an array shows of a node.
+struct ArraySide {
+  Millis beat_at = 0;
+  uint64_t beat_sequence = 0;
+  Millis io_at = 0;
+  std::map<VolumeId, uint64_t> holdings;  // and the commands completed
+};
+
+struct NodeEvidence {
+  bool heard = false;
+  bool closed = false;
+  Millis beat_at = 0;
+  Millis hung_since = 0;
+  Millis outage_until = 0;  // when the last silence ended
+  Beat beat;                // the last one
+  std::set<std::string> old_boots;
+  std::map<ArrayId, ArraySide> arrays;
+  bool calibrated = false;  // the probe was answered once
+  int unanswered = 0;       // in a row
+  Millis probe_answered_at = 0, probe_sent_at = 0;
+  bool HasGrants() const;
+};
+
+class Evidence {
+ public:
+  explicit Evidence(const Settings& settings) : settings_(settings) {}
+
+  // First for every event: notices the observer's own stalls.
+  void Observe(Millis now);
+
+  void On(const Beat& beat, Millis now);
+  void On(const StreamClosed& closed, Millis now);
+  void On(const StorageBeat& beat, Millis now);
+  void On(const ArrayView& view, Millis now);
+  void On(const ArrayLost& lost);
+  void On(const ProbeResult& result, Millis now);
+  void On(const KubeletLease& lease, Millis now);
+  void On(const NodeSeen& seen, Millis now);
+  void On(const NodeGone& gone);
+  void ApiAnswers(Millis now);
+  void ApiIsLost() { api_up_ = false; }
+
+  Signals Look(const NodeId& node, Millis now) const;
+  bool ArrayUp(const ArrayId& array) const;
+  bool ArraysUp() const;  // all that were ever seen
+  bool ApiUp(Millis now) const;
+  // The node hears, and nothing of `volumes` is left on it; with a generation: and it knows of that fence.
+  bool IsClean(const NodeId& node, const VolumeSet& volumes, const ArrayId& array, Generation known,
+               Millis now) const;
+  // Its keeper beats land on the array.
+  bool Reaches(const NodeId& node, const ArrayId& array, Millis now) const;
+  // A probe is due: the node is silent, or well and not calibrated yet. Marks it as sent.
+  bool ProbeDue(const NodeId& node, Millis now);
+
+  const std::map<NodeId, NodeEvidence>& nodes() const { return nodes_; }
+
+ private:
+  struct ArrayChannel {
+    bool up = false;
+    Millis since = 0;
+  };
+  struct KubeletSide {
+    bool ready = true;
+    NodeId instance;
+    Millis lease_at = 0, not_ready_since = 0;
+  };
+
+  void LookAtStorage(const NodeEvidence& node, Millis now, Signals& signals) const;
+  void LookAtKernel(const NodeEvidence& node, Millis now, Signals& signals) const;
+  void LookAtKubelet(const NodeId& id, Millis now, Signals& signals) const;
+
+  const Settings& settings_;
+  Millis last_ = 0;
+  Millis window_ = 0;  // nothing before it counts as silence
+  bool api_up_ = false;
+  Millis api_since_ = 0, api_at_ = 0;
+  std::map<NodeId, NodeEvidence> nodes_;
+  std::map<NodeName, KubeletSide> kubelets_;
+  std::map<ArrayId, ArrayChannel> arrays_;
+};
+
+}  // namespace lunkeeper::fencing

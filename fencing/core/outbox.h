@@ -1,0 +1,50 @@
+#pragma once
+// The actions of one step, and the calls that are not answered yet. A call is known by what it does and to
+// what, so that a level-triggered core may ask for it at every step and it is sent once; failed ones are sent
+// again after a pause, and those that are never answered after a longer one. One thread owns it.
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fencing/core/action.h"
+#include "fencing/core/event.h"
+#include "fencing/core/settings.h"
+
+namespace lunkeeper::fencing {
+
+class Outbox {
+ public:
+  explicit Outbox(const Settings& settings) : settings_(settings) {}
+
+  // Sends `what`, unless a call of this key waits for its answer, or for its effect to be seen, or has just
+  // failed. True: it was sent.
+  bool Call(const std::string& key, decltype(Action::what) what, Millis now);
+  // True at most once in `period` for a key: for what nobody answers and is to be repeated.
+  bool Pace(const std::string& key, Millis period, Millis now);
+  // Sends what nobody answers.
+  void Send(decltype(Action::what) what) { actions_.push_back({0, std::move(what)}); }
+  // The action that this answers, once; none: it was given up long ago.
+  std::optional<Action> Finish(const Done& done, Millis now);
+  bool IsWaiting(const std::string& key) const;
+  // Forgets all calls: their answers will not be heard.
+  void Abandon() { calls_.clear(), keys_.clear(); }
+  void Prune(Millis now);
+
+  std::vector<Action> Take() { return std::exchange(actions_, {}); }
+
+ private:
+  struct State {
+    uint64_t id = 0;  // 0: answered
+    Millis again_at = 0;
+  };
+
+  const Settings& settings_;
+  uint64_t last_id_ = 0;
+  std::vector<Action> actions_;
+  std::map<std::string, State> keys_;
+  std::map<uint64_t, std::pair<std::string, Action>> calls_;
+};
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,45 @@
+#include "fencing/core/rails.h"
+
+#include <algorithm>
+
+namespace lunkeeper::fencing {
+
+void Rails::Decided(const NodeId& node, Millis now) { decided_.emplace(node, now); }
+
+std::string Rails::Refusal(const NodeId& node, const Cluster& cluster, const Evidence& evidence, Millis now) {
+  if (settings_.paused) return "failover is paused";
+  const auto* object = cluster.FindNode(NameOf(node));
+  if (object && object->exempt) return "the node is exempt";
+  std::erase_if(decided_, [&](const auto& entry) { return now - entry.second >= settings_.budget_window; });
+  if (decided_.contains(node) || static_cast<int>(decided_.size()) < Budget(evidence)) return "";
+
+  auto failed = SelfTest(node, evidence, now);
+  if (!failed.empty()) return "over the budget of nodes, and the self-test fails: " + failed;
+  if (!settings_.one_by_one) return "over the budget of nodes";
+  const auto latest = std::max_element(decided_.begin(), decided_.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (now - latest->second < settings_.one_by_one_pause) return "over the budget of nodes: one at a time";
+  return "";
+}
+
+std::string Rails::SelfTest(const NodeId& node, const Evidence& evidence, Millis now) const {
+  if (!evidence.ApiUp(now)) return "the API server does not answer";
+  if (!evidence.ArraysUp()) return "an array does not answer";
+  int others = 0, heard = 0;
+  for (const auto& [id, known] : evidence.nodes()) {
+    if (id == node || (!known.HasGrants() && !known.heard)) continue;
+    ++others;
+    heard += evidence.Look(id, now).network == Network::kArrives;
+  }
+  if (heard * 100 < others * settings_.self_test_percent) return "too few of the other nodes are heard";
+  return "";
+}
+
+int Rails::Budget(const Evidence& evidence) const {
+  const auto nodes = std::count_if(evidence.nodes().begin(), evidence.nodes().end(), [&](const auto& entry) {
+    return entry.second.HasGrants() || decided_.contains(entry.first);
+  });
+  return std::max(1, static_cast<int>(nodes) * settings_.budget_percent / 100);
+}
+
+}  // namespace lunkeeper::fencing

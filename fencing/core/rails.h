@@ -1,0 +1,32 @@
+#pragma once
+// What keeps a fault of the observer from becoming an outage of the cluster: a budget of nodes per window,
+// and past it a self-test and one node at a time; pause; exemption. Only decisions made by evidence pass
+// here; what has begun is carried on. One thread owns it. A new leader counts every open failover as new.
+
+#include <map>
+#include <string>
+
+#include "fencing/core/cluster.h"
+#include "fencing/core/evidence.h"
+#include "fencing/core/settings.h"
+
+namespace lunkeeper::fencing {
+
+class Rails {
+ public:
+  explicit Rails(const Settings& settings) : settings_(settings) {}
+
+  // An automatic failover of `node` was decided, by us or by another replica. Repeats change nothing.
+  void Decided(const NodeId& node, Millis now);
+  // Why `node` may not be failed over now; empty: it may.
+  std::string Refusal(const NodeId& node, const Cluster& cluster, const Evidence& evidence, Millis now);
+
+ private:
+  std::string SelfTest(const NodeId& node, const Evidence& evidence, Millis now) const;
+  int Budget(const Evidence& evidence) const;
+
+  const Settings& settings_;
+  std::map<NodeId, Millis> decided_;
+};
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,207 @@
+// The words of a script; the other half of ScriptedWorld.
+
+#include <stdexcept>
+#include <utility>
+
+#include "fencing/core/scripted_world.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+std::string Word(std::istringstream& words) {
+  std::string word;
+  words >> word;
+  return word;
+}
+
+Millis Time(const std::string& seconds) { return static_cast<Millis>(std::stod(seconds) * 1000 + 0.5); }
+
+// "a1/v1" → a1, v1.
+std::pair<ArrayId, VolumeId> Volume(const std::string& text) {
+  const auto slash = text.find('/');
+  if (slash == std::string::npos) throw std::runtime_error("not ARRAY/VOLUME: " + text);
+  return {ArrayId(text.substr(0, slash)), VolumeId(text.substr(slash + 1))};
+}
+
+std::vector<std::string> Split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+}  // namespace
+
+void ScriptedWorld::Line(const std::string& line) {
+  std::istringstream words(line.substr(0, line.find('#')));
+  const auto word = Word(words);
+  if (word.empty()) return;
+  if (word == "end") return RunUntil(Time(Word(words)));
+  if (word != "at") return Setup(word, words);
+  RunUntil(Time(Word(words)));
+  Happen(Word(words), words);
+}
+
+void ScriptedWorld::Setup(const std::string& word, std::istringstream& words) {
+  if (word == "arrays") {
+    for (std::string name; words >> name;) arrays_[ArrayId(name)];
+  } else if (word == "nodes") {
+    for (std::string name; words >> name;) {
+      machines_[NodeName(name)].id = NodeId(name + ".i");
+      auto& node = nodes_[NodeName(name)];
+      node.name = NodeName(name);
+      node.uid = Uid("node-" + name);
+      node.instance = NodeId(name + ".i");
+      node.version = NextVersion();
+    }
+  } else if (word == "pod") {
+    AddPod(words);
+  } else if (word == "set") {
+    const auto name = Word(words);
+    SetOption(name, Word(words));
+  } else if (word == "show") {
+    show_all_ = true;
+  } else {
+    throw std::runtime_error("no such word: " + word);
+  }
+}
+
+void ScriptedWorld::SetOption(const std::string& name, const std::string& value) {
+  const std::map<std::string, bool*> switches = {{"paused", &settings_.paused},
+                                                 {"dry_run", &settings_.dry_run},
+                                                 {"opt_in", &settings_.opt_in},
+                                                 {"one_by_one", &settings_.one_by_one},
+                                                 {"fence_partitioned", &settings_.fence_partitioned}};
+  const auto found = switches.find(name);
+  if (found != switches.end()) {
+    *found->second = value == "yes";
+  } else if (name == "budget_percent") {
+    settings_.budget_percent = std::stoi(value);
+  } else {
+    throw std::runtime_error("no such setting: " + name);
+  }
+}
+
+void ScriptedWorld::AddPod(std::istringstream& words) {
+  Pod pod;
+  pod.id = PodId(Word(words));
+  pod.uid = Uid(pod.id.value() + "-1");
+  pod.owner_kind = "StatefulSet";
+  pod.running = true;
+  for (std::string word; words >> word;) {
+    if (word == "on") pod.node = NodeName(Word(words));
+    if (word == "owner") pod.owner_kind = Word(words);
+    if (word == "never") pod.wish = FailoverWish::kNever;
+    if (word == "always") pod.wish = FailoverWish::kAlways;
+    if (word == "foreign") pod.foreign_volumes = true;
+    if (word == "fits")
+      for (const auto& name : Split(Word(words))) pod.fits.insert(NodeName(name));
+    if (word != "volumes") continue;
+    for (const auto& text : Split(Word(words))) {
+      const auto [array, volume] = Volume(text);
+      pod.volumes[array].insert(volume);
+      arrays_.at(array).holders[volume] = Find(pod.node.value()).id;
+      Find(pod.node.value()).present.insert(volume);
+    }
+  }
+  if (pod.owner_kind == "none") pod.owner_kind = "";
+  pods_[pod.id] = pod;
+}
+
+void ScriptedWorld::Happen(const std::string& subject, std::istringstream& words) {
+  const auto machine = machines_.find(NodeName(subject));
+  machine != machines_.end() ? HappenToNode(machine->second, words) : HappenToWorld(subject, words);
+}
+
+void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
+  const auto what = Word(words);
+  const std::map<std::string, bool*> channels = {{"beats", &machine.beats},
+                                                 {"storage", &machine.storage},
+                                                 {"probe", &machine.probe},
+                                                 {"kubelet", &machine.kubelet},
+                                                 {"io", &machine.io}};
+  const auto name = NameOf(machine.id);
+  if (const auto channel = channels.find(what); channel != channels.end()) {
+    *channel->second = Word(words) == "start";
+  } else if (what == "dies") {
+    for (const auto& each : channels) *each.second = false;
+  } else if (what == "returns" || what == "reboots") {
+    for (const auto& each : channels) *each.second = true;
+    if (what == "reboots") machine.boot += "'", machine.present.clear(), machine.failing.clear();
+    Feed(KubeletLease{name});
+    After(2500, [this, &machine] { Clean(machine); });
+  } else if (what == "closes") {
+    Feed(StreamClosed{machine.id});
+  } else if (what == "hung" || what == "unhung") {
+    machine.kubelet_ok = what == "unhung";
+  } else if (what == "failing") {
+    machine.failing.insert(VolumeId(Word(words)));
+  } else if (what == "works") {
+    machine.failing.clear();
+  } else if (what == "stuck" || what == "unstuck") {
+    machine.cleans = what == "unstuck";
+    Clean(machine);
+  } else if (what == "deleted") {
+    nodes_.erase(name);
+    Feed(NodeGone{name});
+  } else {
+    auto& node = nodes_.at(name);
+    if (what == "recreated")
+      machine.id = node.instance = NodeId(name.value() + ".j"), machine.present.clear();
+    if (what == "exempt") node.exempt = true;
+    if (what == "ready" || what == "unready") node.ready = what == "ready";
+    if (what == "in-service" || what == "out-of-service") node.out_of_service = what == "out-of-service";
+    node.version = NextVersion();
+    Feed(NodeSeen{node});
+  }
+}
+
+void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream& words) {
+  const auto what = Word(words);
+  if (const auto array = arrays_.find(ArrayId(subject)); array != arrays_.end()) {
+    if (what == "down" || what == "up") array->second.up = what == "up";
+    if (what == "forgets") array->second.fences.erase(Find(Word(words)).id);
+    if (what != "has-fence") return;
+    const auto id = Find(Word(words)).id;
+    array->second.fences[id] = {id, ++array->second.last, {VolumeId(Word(words))}};
+  } else if (subject == "api") {
+    api_ = what == "up";
+    if (!api_) Feed(ApiLost{});
+  } else if (subject == "observer") {
+    stalled_ = true;
+    After(Time(Word(words)), [this] { stalled_ = false; });
+  } else if (subject == "lease") {
+    others_lead_ = what == "taken";
+    lease_ = {"them", NextVersion(), 0};
+  } else if (subject == "wanted") {
+    const auto [where, volume] = Volume(what);
+    Feed(VolumeWanted{where, volume, arrays_.at(where).holders.at(volume)});
+  } else if (subject == "fence") {
+    const NodeId id(machines_.contains(NodeName(what)) ? Find(what).id : NodeId(what));
+    auto& fence = fences_[id];
+    fence.node = id;
+    fence.uid = Uid("fence-" + what);
+    fence.version = NextVersion();
+    fence.cause = "maintenance";
+    fence.requested_by = "an operator";
+    Feed(FenceSeen{fence});
+  } else if (subject == "lift") {
+    auto& fence = fences_.at(Find(what).id);
+    fence.deleting = true;
+    fence.version = NextVersion();
+    Feed(FenceSeen{fence});
+  } else if (subject == "pod") {
+    auto& pod = pods_.at(PodId(what));
+    Word(words) == "crashes" ? pod.crash_looping = true : (pod.wish = FailoverWish::kNever, true);
+    Feed(PodSeen{pod});
+  } else {
+    int times = 1;
+    words >> times;
+    scripted_[what] = {subject == "fails"     ? Outcome::kFailed
+                       : subject == "refused" ? Outcome::kRefused
+                                              : Outcome::kConflict,
+                       times == 0 ? 1 : times};
+  }
+}
+
+}  // namespace lunkeeper::fencing

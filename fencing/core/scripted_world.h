@@ -1,0 +1,83 @@
+#pragma once
+// For the golden scenarios: a small world that does what a script says and otherwise what a well one would:
+// nodes beat, arrays answer, actions succeed 10 ms later. One thread; a script that makes no sense throws
+// std::runtime_error. The words of a script are listed in scenarios/README.md.
+
+#include <functional>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "fencing/core/core.h"
+
+namespace lunkeeper::fencing {
+
+class ScriptedWorld {
+ public:
+  // Runs a whole script and gives back the actions and what was said, a line each.
+  static std::string Run(const std::string& script);
+
+ private:
+  struct Machine {
+    NodeId id;
+    std::string boot = "boot1";
+    uint64_t sequence = 0, commands = 0;
+    bool beats = true, storage = true, probe = true, kubelet = true, kubelet_ok = true, io = true;
+    bool reads_notes = true, cleans = true;
+    VolumeSet failing, present;
+    std::map<ArrayId, Generation> known;
+  };
+  struct ArrayModel {
+    bool up = true;
+    Generation last = 0;
+    Term term = 0;
+    std::map<NodeId, ArrayFence> fences;
+    std::map<VolumeId, NodeId> holders;
+  };
+
+  void Line(const std::string& line);
+  void Setup(const std::string& word, std::istringstream& words);
+  void SetOption(const std::string& name, const std::string& value);
+  void AddPod(std::istringstream& words);
+  void Happen(const std::string& subject, std::istringstream& words);
+  void HappenToNode(Machine& machine, std::istringstream& words);
+  void HappenToWorld(const std::string& subject, std::istringstream& words);
+
+  void Start();
+  void RunUntil(Millis end);
+  void EverySoOften();
+  void Poll();
+  void After(Millis delay, std::function<void()> what);
+  void Feed(decltype(Event::what) what);
+  void Do(const Action& action);
+  void Answer(uint64_t action, Outcome outcome, Done done = {});
+  Outcome NextOutcome(const std::string& kind);
+
+  Done Effect(const PutNodeFence& call, Outcome& outcome);
+  Done Effect(const RemoveNodeFence& call);
+  Done Effect(const FenceNode& call);
+  Done Effect(const UnfenceNode& call);
+  Done Effect(const SetTaint& call);
+  Done Effect(const DeletePod& call);
+  void Replace(Pod pod);
+  void Clean(Machine& machine);
+  Machine& Find(const std::string& name);
+  Version NextVersion() { return Version("v" + std::to_string(++version_)); }
+
+  Settings settings_;
+  std::unique_ptr<Core> core_;
+  Millis now_ = 0;
+  uint64_t version_ = 0;
+  bool api_ = true, stalled_ = false, others_lead_ = false, show_all_ = false;
+  std::map<NodeName, Machine> machines_;
+  std::map<NodeName, Node> nodes_;
+  std::map<ArrayId, ArrayModel> arrays_;
+  std::map<PodId, Pod> pods_;
+  std::map<NodeId, NodeFence> fences_;
+  LeaseSeen lease_;
+  std::multimap<Millis, std::function<void()>> agenda_;
+  std::map<std::string, std::pair<Outcome, int>> scripted_;
+  std::string trace_;
+};
+
+}  // namespace lunkeeper::fencing

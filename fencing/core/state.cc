@@ -1,0 +1,28 @@
+#include "fencing/core/state.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+constexpr Millis kWishLasts = 5000;  // they are repeated while someone waits
+
+}  // namespace
+
+VolumesByArray State::WantedFrom(const NodeId& node) const {
+  VolumesByArray result;
+  for (const auto& [volume, wish] : wanted)
+    if (wish.holder == node && now - wish.at < kWishLasts) result[wish.array].insert(volume);
+  return result;
+}
+
+void State::SayOnce(Saying saying, const NodeId& node, std::string text) {
+  const auto found = said.find({saying, node});
+  if (text.empty()) {
+    if (found != said.end()) said.erase(found);
+    return;
+  }
+  if (found != said.end() && found->second == text) return;
+  said[{saying, node}] = text;
+  outbox.Send(Say{saying, node, std::move(text)});
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,49 @@
+#pragma once
+// All that the core knows, for its parts to work on: what is seen, and the actions they ask for. One thread
+// owns it; nothing fails.
+
+#include <map>
+#include <string>
+
+#include "fencing/core/arrays.h"
+#include "fencing/core/classify.h"
+#include "fencing/core/cluster.h"
+#include "fencing/core/evidence.h"
+#include "fencing/core/outbox.h"
+#include "fencing/core/rails.h"
+#include "fencing/core/settings.h"
+
+namespace lunkeeper::fencing {
+
+struct Wish {
+  ArrayId array;
+  NodeId holder;
+  Millis at = 0;
+};
+
+struct State {
+  explicit State(const Settings& given)
+      : settings(given), evidence(settings), rails(settings), outbox(settings) {}
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  const Settings settings;
+  Millis now = 0;
+  Evidence evidence;
+  Cluster cluster;
+  Arrays arrays;
+  Rails rails;
+  Outbox outbox;
+  std::map<VolumeId, Wish> wanted;          // on demand
+  std::map<NodeId, Millis> draining_since;  // graceful moves, as this replica saw them begin
+  std::map<Uid, Millis> kicked;             // pods
+  std::map<std::pair<Saying, NodeId>, std::string> said;
+
+  Verdict Judge(const NodeId& node) const { return Classify(evidence.Look(node, now), settings); }
+  // The volumes that others wait for and `node` holds.
+  VolumesByArray WantedFrom(const NodeId& node) const;
+  // Says it if it is not what was said last; the empty text takes the last one back in silence.
+  void SayOnce(Saying saying, const NodeId& node, std::string text);
+};
+
+}  // namespace lunkeeper::fencing

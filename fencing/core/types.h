@@ -1,0 +1,85 @@
+#pragma once
+// What the failover core knows of the world, as plain values: nodes, pods, fences. The runner fills them from
+// the orchestrator's objects and the arrays' answers; the core names no protocol. Copied freely, never fails.
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "devices/types.h"
+
+namespace lunkeeper::fencing {
+
+// A time or a duration on the observer's own monotonic clock. Never compared between machines.
+using Millis = int64_t;
+
+using ArrayId = Name<struct ArrayTag>;
+using NodeName = Name<struct NodeNameTag>;  // the machine's name; NodeId is one life of it
+using PodId = Name<struct PodTag>;          // namespace/name
+using Uid = Name<struct UidTag>;            // of an object: a re-created one has another
+using Version = Name<struct VersionTag>;    // of an object; opaque; empty: there is no such object yet
+
+using VolumeSet = std::set<VolumeId>;
+using VolumesByArray = std::map<ArrayId, VolumeSet>;
+
+// What a pod, its namespace or its StorageClass says about being moved.
+enum class FailoverWish { kUnsaid, kNever, kAlways };
+
+struct Pod {
+  PodId id;
+  Uid uid;
+  NodeName node;           // empty: not scheduled yet
+  std::string owner_kind;  // empty: nobody re-creates it
+  FailoverWish wish = FailoverWish::kUnsaid;
+  VolumesByArray volumes;        // ours
+  bool foreign_volumes = false;  // it has persistent volumes of another driver too
+  std::set<NodeName> fits;       // nodes it may run on; empty: any
+  bool deleting = false;
+  bool running = false;
+  bool crash_looping = false;
+  friend bool operator==(const Pod&, const Pod&) = default;
+};
+
+struct Node {
+  NodeName name;
+  Uid uid;
+  Version version;
+  NodeId instance;  // of the driver that is registered there now; empty: none
+  bool ready = true;
+  bool schedulable = true;
+  bool exempt = false;          // never fenced without being asked by hand
+  bool out_of_service = false;  // an administrator's taint: a fence asked for by hand
+  std::string taint;            // ours: the NodeFence that put it there; empty: none
+  friend bool operator==(const Node&, const Node&) = default;
+};
+
+// A fence as the array has it.
+struct ArrayFence {
+  NodeId node;
+  Generation generation = 0;
+  VolumeSet volumes;
+};
+
+// The record of a failover, and the request for one made by hand. Its name is the node's instance.
+struct NodeFence {
+  NodeId node;
+  Uid uid;
+  Version version;
+  std::string cause;                          // the row of the evidence table, or what an operator wrote
+  std::string requested_by;                   // empty: decided by evidence
+  bool graceful = false;                      // pods are asked to leave first; the fence comes at a deadline
+  bool deleting = false;                      // someone wants it lifted, once the node is clean
+  VolumesByArray volumes;                     // to be fenced, or fenced
+  std::map<ArrayId, Generation> generations;  // verified
+  std::string phase;                          // for people: what is being waited for
+  friend bool operator==(const NodeFence&, const NodeFence&) = default;
+};
+
+// "<name>.<instance>" → "<name>".
+inline NodeName NameOf(const NodeId& node) {
+  return NodeName(node.value().substr(0, node.value().rfind('.')));
+}
+
+}  // namespace lunkeeper::fencing
