@@ -1,0 +1,48 @@
+#pragma once
+// `lunkeeper datapath`: the user-space iSCSI data path of a machine. Two processes:
+//   the holder  owns the control socket, the volumes' FUSE descriptors, loop devices and secrets, and moves
+//   no data the worker  its child, logs in and moves the data; when it dies, hangs or is upgraded, the holder
+//   replaces it
+//               under running file systems, without an I/O error (Linux 6.9 and later; before, its volumes
+//               fail and have to be staged again)
+// Restarts of the plugin do not touch it. Nothing of it outlives the holder but block devices that are in
+// use: their I/O fails, and a new holder at the same socket shows them as failed until they are let go.
+//
+// SIGTERM or SIGINT: no new volumes; the holder ends once none is attached. A second one ends it at once, and
+// I/O of its volumes fails.
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace CLI {
+class App;
+}
+
+namespace lunkeeper {
+
+struct DatapathOptions {
+  std::string socket = "/run/lunkeeper/datapath.sock";  // its directory is made if need be
+  uint64_t pool_bytes = uint64_t{64} << 20;             // locked memory for data under way
+  uint32_t threads = 0;                                 // event loops; 0: half of the processors, 1 to 4
+  absl::Duration replacement_timeout =
+      absl::Seconds(120);                           // a target that is away longer fails its volumes for good
+  absl::Duration hang_timeout = absl::Seconds(10);  // a worker that is silent longer is replaced
+  std::string worker_binary;  // what `upgrade` starts; empty: the path this program was started by
+  int worker_socket = -1;     // set in the worker only: the socket to its holder
+};
+
+// Adds the options to a command line's `datapath` subcommand.
+void AddDatapathOptions(CLI::App* command, DatapathOptions* options);
+
+// Runs until told to stop; returns the process's exit code.
+int RunDatapath(const DatapathOptions& options);
+
+// For `serve`: OK at once if a data path listens at options.socket; otherwise starts one, in a session of its
+// own so that it outlives this process, and waits until it listens. Safe to call from several processes at
+// the same time.
+absl::Status StartDatapathIfAbsent(const DatapathOptions& options, absl::Duration timeout);
+
+}  // namespace lunkeeper

@@ -1,0 +1,274 @@
+#include "devices/initiator/user/testing/rig.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "devices/initiator/user/user_initiator.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+constexpr char kSecret[] = "sixteen-letters!";
+
+std::vector<char*> Arguments(const std::vector<std::string>& command) {
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  return arguments;
+}
+
+std::string Slurp(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+int FreePort() {
+  const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ::bind(probe, reinterpret_cast<sockaddr*>(&address), size);
+  ::getsockname(probe, reinterpret_cast<sockaddr*>(&address), &size);
+  ::close(probe);
+  return ntohs(address.sin_port);
+}
+
+std::string NameOf(int number) { return absl::StrCat("iqn.2026-11.io.lunkeeper:test:v", number, ":1"); }
+
+}  // namespace
+
+void Eventually(const std::string& what, const std::function<bool()>& condition, absl::Duration limit) {
+  const absl::Time deadline = absl::Now() + limit;
+  while (!condition()) {
+    if (absl::Now() > deadline) FAIL("not in time: " << what);
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+}
+
+TempDir::TempDir() {
+  std::string name = "/tmp/lk-datapath-XXXXXX";
+  REQUIRE(::mkdtemp(name.data()) != nullptr);
+  path_ = name;
+}
+TempDir::~TempDir() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+pid_t Spawn(const std::vector<std::string>& command, const std::string& log) {
+  std::vector<char*> arguments = Arguments(command);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // not even a crash of the test leaves it behind
+    const int out = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    ::dup2(out, 1);
+    ::dup2(out, 2);
+    ::execvp(arguments[0], arguments.data());
+    ::_exit(127);
+  }
+  REQUIRE(child > 0);
+  return child;
+}
+
+void KillAndWait(pid_t pid) {
+  if (pid <= 0) return;
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+}
+
+Ran Run(const std::vector<std::string>& command) {
+  std::string log = "/tmp/lk-run-XXXXXX";
+  ::close(::mkostemp(log.data(), O_CLOEXEC));
+  int status = 0;
+  ::waitpid(Spawn(command, log), &status, 0);
+  Ran ran{WIFEXITED(status) ? WEXITSTATUS(status) : 128, Slurp(log)};
+  ::unlink(log.c_str());
+  return ran;
+}
+
+std::string MustRun(const std::vector<std::string>& command) {
+  const Ran ran = Run(command);
+  INFO(command[0] << ": " << ran.output);
+  REQUIRE(ran.exit_code == 0);
+  return ran.output;
+}
+
+Target::Target(const TempDir& dir, bool in_memory)
+    : dir_(dir), memory_(in_memory ? absl::StrCat("/dev/shm/lk-", ::getpid(), "-", FreePort()) : "") {
+  if (!memory_.empty()) std::filesystem::create_directory(memory_);
+  port_ = FreePort();
+  control_port_ = FreePort() / 2;  // at most 32767
+  Start();
+}
+
+Target::~Target() {
+  Kill();
+  std::error_code ignored;
+  if (!memory_.empty()) std::filesystem::remove_all(memory_, ignored);
+  std::filesystem::remove(absl::StrCat("/var/run/tgtd/socket.", control_port_), ignored);
+  std::filesystem::remove(absl::StrCat("/var/run/tgtd/socket.", control_port_, ".lock"), ignored);
+}
+
+std::string Target::FileOf(int number) const {
+  return memory_.empty() ? dir_ / absl::StrCat("lun", number) : absl::StrCat(memory_, "/lun", number);
+}
+
+std::string Target::Admin(std::vector<std::string> arguments) const {
+  std::vector<std::string> command = {"tgtadm", "-C", absl::StrCat(control_port_), "--lld", "iscsi"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return MustRun(command);
+}
+
+// Targets are put back before the portal opens, as an array does.
+void Target::Start() {
+  pid_ = Spawn({"tgtd", "-f", "-C", absl::StrCat(control_port_), "-t", "4", "--iscsi", "portal=127.0.0.1:0"},
+               dir_ / "tgtd.log");
+  Eventually("tgtd answers", [&] {
+    return Run({"tgtadm", "-C", absl::StrCat(control_port_), "--op", "show", "--mode", "sys"}).exit_code == 0;
+  });
+  for (const auto& [number, size] : luns_) Define(number);
+  Admin({"--op", "new", "--mode", "portal", "--param", absl::StrCat("portal=127.0.0.1:", port_)});
+}
+
+void Target::Kill() {
+  KillAndWait(pid_);
+  pid_ = -1;
+}
+
+void Target::AddLun(int number, uint64_t size_bytes) {
+  const int file = ::open(FileOf(number).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  REQUIRE(::ftruncate(file, static_cast<off_t>(size_bytes)) == 0);
+  ::close(file);
+  luns_.emplace_back(number, size_bytes);
+  Define(number);
+}
+
+void Target::Define(int number) const {
+  const std::string id = absl::StrCat(number);
+  const std::string user = absl::StrCat("u", number);
+  Admin({"--op", "new", "--mode", "target", "--tid", id, "-T", NameOf(number)});
+  Admin({"--op", "new", "--mode", "logicalunit", "--tid", id, "--lun", "1", "-b", FileOf(number)});
+  Admin({"--op", "update", "--mode", "logicalunit", "--tid", id, "--lun", "1", "--params",
+         absl::StrCat("vendor_id=LUNKEEPR,product_id=0123456789abcdef,scsi_sn=serial", number,
+                      ",thin_provisioning=1")});
+  Admin({"--op", "bind", "--mode", "target", "--tid", id, "-I", "ALL"});
+  Run({"tgtadm", "-C", absl::StrCat(control_port_), "--lld", "iscsi", "--op", "new", "--mode", "account",
+       "--user", user, "--password", kSecret});
+  Admin({"--op", "bind", "--mode", "account", "--tid", id, "--user", user});
+}
+
+void Target::RemoveTarget(int number) {
+  Admin({"--op", "delete", "--mode", "target", "--tid", absl::StrCat(number), "--force"});
+}
+
+void Target::Grow(int number, uint64_t size_bytes) {
+  REQUIRE(::truncate(FileOf(number).c_str(), static_cast<off_t>(size_bytes)) == 0);
+  const auto update = [&](const std::string& what) {
+    Admin({"--op", "update", "--mode", "logicalunit", "--tid", absl::StrCat(number), "--lun", "1", "--params",
+           what});
+  };
+  update("online=0");
+  update("path=" + FileOf(number));
+  update("online=1");
+}
+
+AttachRequest Target::RequestFor(int number) const {
+  AttachRequest request;
+  request.volume = VolumeId(absl::StrCat("test:v", number));
+  request.connection = {.portal = absl::StrCat("127.0.0.1:", port_),
+                        .target = Iqn(NameOf(number)),
+                        .initiator = Iqn("iqn.2026-11.io.lunkeeper:node:test"),
+                        .lun = 1,
+                        .chap = {.user = absl::StrCat("u", number), .secret = kSecret}};
+  request.serial = absl::StrCat("serial", number);
+  for (const auto& [each, size] : luns_) {
+    if (each == number) request.size_bytes = size;
+  }
+  return request;
+}
+
+Datapath::Datapath(const TempDir& dir, std::vector<std::string> options)
+    : dir_(dir),
+      socket_(dir / "datapath.sock"),
+      options_(std::move(options)),
+      initiator_(MakeUserInitiator(socket_, absl::Seconds(30))) {
+  Start();
+}
+
+Datapath::~Datapath() {
+  if (pid_ > 0 && std::uncaught_exceptions() > 0) UNSCOPED_INFO(log());
+  Kill();
+}
+
+void Datapath::Start() {
+  std::vector<std::string> command = wrapper_;
+  command.insert(command.end(), {LK_DATAPATH_BINARY, "datapath", "--socket=" + socket_});
+  command.insert(command.end(), options_.begin(), options_.end());
+  pid_ = Spawn(command, dir_ / "datapath.log");
+  Eventually("the data path listens", [&] { return initiator_->List().ok() && worker() != 0; });
+}
+
+void Datapath::Kill() {
+  KillAndWait(pid_);
+  pid_ = -1;
+}
+
+int Datapath::WaitForExit() {
+  int status = 0;
+  Eventually("the data path ends", [&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; });
+  pid_ = -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// The child that runs a program of its own; the others are forks that make one system call.
+pid_t Datapath::worker() const {
+  std::ifstream children(absl::StrCat("/proc/", pid_, "/task/", pid_, "/children"));
+  pid_t child = 0;
+  while (children >> child) {
+    if (Slurp(absl::StrCat("/proc/", child, "/cmdline")).find("--worker-socket") != std::string::npos)
+      return child;
+  }
+  return 0;
+}
+
+pid_t Datapath::WaitForOtherWorker(pid_t than) const {
+  pid_t now = 0;
+  Eventually("another worker", [&] { return (now = worker()) != 0 && now != than; });
+  return now;
+}
+
+std::string Datapath::log() const { return Slurp(dir_ / "datapath.log"); }
+
+Mounted::Mounted(const std::string& device, const std::string& directory, const std::string& type, bool make)
+    : directory_(directory) {
+  if (make) MustRun({type == "xfs" ? "mkfs.xfs" : "mkfs.ext4", "-q", device});
+  std::filesystem::create_directories(directory);
+  REQUIRE(::mount(device.c_str(), directory.c_str(), type.c_str(), 0, "") == 0);
+}
+
+Mounted::~Mounted() {
+  if (mounted_) ::umount2(directory_.c_str(), MNT_DETACH);
+}
+
+void Mounted::Unmount() {
+  REQUIRE(::umount(directory_.c_str()) == 0);
+  mounted_ = false;
+}
+
+}  // namespace lunkeeper::testing
