@@ -9,13 +9,6 @@ namespace {
 
 const NodeId kA("node-a.1"), kB("node-b.1");
 
-VolumeSpec Spec(const std::string& name, uint64_t size_mib) {
-  VolumeSpec spec;
-  spec.name = name;
-  spec.size_bytes = size_mib << 20;
-  return spec;
-}
-
 GrantRequest For(const Volume& volume, const NodeId& node) {
   return {.volume = volume.id, .node = node, .access = Access::kExclusive, .owner = GrantOwner::kNode};
 }

@@ -240,7 +240,7 @@ absl::StatusOr<std::string> TgtClient::Call(const std::string& doing, Request re
   }
   std::string answer(response.length - sizeof(response), '\0');
   RETURN_IF_ERROR(Receive(doing, fd.get(), answer.data(), answer.size(), deadline));
-  return answer;
+  return answer.substr(0, answer.find('\0'));
 }
 
 absl::Status TgtClient::Do(const std::string& doing, Request request, const std::string& text) const {

@@ -119,36 +119,38 @@ absl::StatusOr<TgtDaemon::Process> TgtDaemon::Find() {
 }
 
 absl::StatusOr<TgtDaemon::Process> TgtDaemon::FindOrSpawn() {
-  auto found = Find();
-  if (found.ok()) return found;
-  ASSIGN_OR_RETURN(const pid_t child, Spawn(options_));
-  FAIL_POINT("array.tgtd.spawned");
-  const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   const absl::Time deadline = absl::Now() + kStartTimeout;
-  bool child_alive = true;
+  pid_t child = 0;
+  UniqueFd child_handle;
   while (absl::Now() < deadline) {
-    found = Find();
-    if (found.ok()) break;
-    // Another one that is just starting or ending holds the control port: ours ends, and the other answers or
-    // is gone.
-    if (child_alive && WaitForEither(handle.get(), stop_.get(), absl::Milliseconds(5)) == 0) {
+    auto found = Find();
+    if (found.ok()) {
+      found->taken_over = found->pid != child;
+      return found;
+    }
+    if (!child_handle) {
+      ASSIGN_OR_RETURN(child, Spawn(options_));
+      FAIL_POINT("array.tgtd.spawned");
+      child_handle = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+    }
+    // Ours ends at once while another one, that is just starting or dying, holds the control port.
+    const int which = WaitForEither(child_handle.get(), stop_.get(), absl::Milliseconds(5));
+    if (which == 1) break;
+    if (which == 0) {
       ::waitpid(child, nullptr, 0);
-      return absl::UnavailableError(absl::StrCat("start ", options_.binary,
-                                                 ": it ended at once; is control port ",
-                                                 options_.control_port, " used by another tgtd?"));
+      child_handle.Reset();
+      WaitForEither(-1, stop_.get(), absl::Milliseconds(100));
     }
   }
-  if (found.ok()) found->taken_over = found->pid != child;
-  return found;
+  return absl::UnavailableError(absl::StrCat("start ", options_.binary,
+                                             ": it does not answer on control port ", options_.control_port,
+                                             "; is that used by another tgtd?"));
 }
 
 absl::Status TgtDaemon::BringUp() {
   ASSIGN_OR_RETURN(process_, FindOrSpawn());
-  if (!process_.taken_over) {
-    ASSIGN_OR_RETURN(const std::vector<std::string> portals, client_.Portals());
-    for (const std::string& portal : portals) RETURN_IF_ERROR(client_.ClosePortal(portal));
-  }
-  absl::Status status = put_back_(process_.taken_over);
+  RETURN_IF_ERROR(CloseOtherPortals());
+  const absl::Status status = put_back_(process_.taken_over);
   if (absl::IsFailedPrecondition(status) && process_.taken_over) {
     LogWarn("array", "tgtd cannot be taken over, starting afresh", {{"why", std::string(status.message())}});
     Kill();
@@ -162,11 +164,16 @@ absl::Status TgtDaemon::BringUp() {
   return absl::OkStatus();
 }
 
-absl::Status TgtDaemon::OpenPortal() {
+absl::Status TgtDaemon::CloseOtherPortals() {
   ASSIGN_OR_RETURN(const std::vector<std::string> portals, client_.Portals());
   for (const std::string& portal : portals) {
     if (portal != options_.portal) RETURN_IF_ERROR(client_.ClosePortal(portal));
   }
+  return absl::OkStatus();
+}
+
+absl::Status TgtDaemon::OpenPortal() {
+  ASSIGN_OR_RETURN(const std::vector<std::string> portals, client_.Portals());
   if (std::find(portals.begin(), portals.end(), options_.portal) != portals.end()) return absl::OkStatus();
   const absl::Status opened = client_.OpenPortal(options_.portal);
   if (opened.ok()) return opened;

@@ -61,6 +61,7 @@ class TgtDaemon {
   absl::StatusOr<Process> Find();
   absl::StatusOr<Process> FindOrSpawn();
   absl::Status BringUp();
+  absl::Status CloseOtherPortals();
   absl::Status OpenPortal();
   void Kill();
   void Watch();

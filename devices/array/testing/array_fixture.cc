@@ -40,6 +40,13 @@ XfsPool::~XfsPool() {
   Eventually([this] { return std::system(("umount " + path_ + " 2>/dev/null").c_str()) == 0; });
 }
 
+VolumeSpec Spec(const std::string& name, uint64_t size_mib) {
+  VolumeSpec spec;
+  spec.name = name;
+  spec.size_bytes = size_mib << 20;
+  return spec;
+}
+
 void Run(const std::string& command) {
   if (std::system(command.c_str()) != 0) throw std::runtime_error("failed: " + command);
 }
@@ -101,6 +108,7 @@ absl::Status ArrayFixture::Open() {
 }
 
 absl::StatusOr<std::unique_ptr<PlainInitiator>> PlainInitiator::Login(const Connection& connection) {
+  ::signal(SIGPIPE, SIG_IGN);  // libiscsi writes to sockets that the target has closed
   std::unique_ptr<PlainInitiator> made(
       new PlainInitiator(iscsi_create_context(connection.initiator.value().c_str())));
   iscsi_context* context = made->context_;

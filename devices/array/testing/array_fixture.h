@@ -41,6 +41,7 @@ class XfsPool {
   std::string path_;
 };
 
+VolumeSpec Spec(const std::string& name, uint64_t size_mib);
 // Runs a command; fails the test when it fails.
 void Run(const std::string& command);
 // A port nobody listens on now.
