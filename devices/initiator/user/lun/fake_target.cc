@@ -305,7 +305,7 @@ std::vector<uint8_t> FakeTarget::Answer(const uint8_t* cdb) {
     Put32(&answer[8], now.max_transfer);
   } else if (cdb[0] == 0x12 && cdb[2] == 0xb2) {
     answer[1] = 0xb2;
-    answer[5] = now.unmap ? 0x84 : 0;
+    answer[5] = static_cast<uint8_t>((now.unmap ? 0x84 : 0) | (now.write_same_unmap ? 0x44 : 0));
   } else if (cdb[0] == 0x9e) {
     answer.resize(32);
     Put64(&answer[0], now.blocks - 1);

@@ -58,6 +58,7 @@ class FakeTarget {
     uint64_t blocks = 8192;
     bool write_cache = true;
     bool unmap = false;
+    bool write_same_unmap = false;
     uint32_t max_transfer = 0;  // blocks
     uint32_t window = 32;       // commands
     uint8_t login_class = 0, login_detail = 0;

@@ -256,7 +256,7 @@ void IscsiLun::PublishFacts() {
   state_->block_size = facts_.block_size;
   state_->size_bytes = facts_.size_bytes();
   state_->write_cache = facts_.write_cache;
-  state_->unmap = facts_.unmap;
+  state_->unmap = facts_.can_unmap();
   state_->unmap_zeroes = facts_.unmap_zeroes();
   state_->write_same = true;  // until the LUN refuses one
   ++state_->logins;

@@ -73,7 +73,7 @@ int IscsiLun::Refusal(const LunRequest& request) const {
   if (request.offset > size || request.length > size - request.offset) return EINVAL;
   if (request.offset % facts_.block_size != 0 || request.length % facts_.block_size != 0) return EINVAL;
   if (Modifies(request.op) && (options_.read_only || facts_.write_protected)) return EROFS;
-  if (request.op == LunOp::kDiscard && !facts_.unmap) return EOPNOTSUPP;
+  if (request.op == LunOp::kDiscard && !facts_.can_unmap()) return EOPNOTSUPP;
   if (request.op == LunOp::kWriteZeroes && !state_->write_same) return EOPNOTSUPP;
   return 0;
 }

@@ -492,13 +492,14 @@ TEST_CASE("what the LUN cannot do is said so") {
 
 TEST_CASE("discard and zeroes reach a LUN that can, and count as writes to be flushed") {
   Rig rig;
-  rig.target.Change([](auto& traits) { traits.unmap = true; });
+  const bool by_write_same = GENERATE(false, true);
+  rig.target.Change([=](auto& traits) { traits.unmap = true, traits.write_same_unmap = by_write_same; });
   rig.Start();
   REQUIRE(rig.state.unmap_zeroes);
   REQUIRE(rig.Write(512, 'x') == 0);
   TestRequest discard(LunOp::kDiscard, 4096, 4096), zeroes(LunOp::kWriteZeroes, 512, 512);
   REQUIRE(rig.Do(discard) == 0);
-  REQUIRE(rig.target.Count("unmap") == 1);
+  REQUIRE(rig.target.Count(by_write_same ? "write same 8" : "unmap") == 1);
   REQUIRE(rig.Do(zeroes) == 0);
   REQUIRE(rig.target.At(512) == '\0');
   REQUIRE(rig.state.unflushed() == 3);

@@ -45,6 +45,12 @@ constexpr uint64_t kMaxTransferBytes = 4 << 20, kMaxUnmapBytes = 1 << 30, kMaxWr
 constexpr uint32_t kMaxBlockSize = 4096;
 alignas(64) char zero_block[kMaxBlockSize];  // never written; not const since iovec is not
 
+// Whether a WRITE SAME for `op` is to unmap. tgt 1.0.85 answers every UNMAP with an error (while it carries
+// it out), so where both ways are offered this one is taken.
+bool Unmaps(LunOp op, const LunFacts& facts) {
+  return facts.write_same_unmap && (op == LunOp::kDiscard || facts.reads_zeroes);
+}
+
 uint64_t LimitOf(LunOp op, const LunFacts& facts) {
   const auto smaller = [&facts](uint64_t ours, uint64_t blocks) {
     return blocks == 0 || blocks > ours / facts.block_size ? ours : blocks * facts.block_size;
@@ -54,10 +60,9 @@ uint64_t LimitOf(LunOp op, const LunFacts& facts) {
     case LunOp::kWrite:
       return smaller(kMaxTransferBytes, facts.max_transfer);
     case LunOp::kDiscard:
-      return smaller(kMaxUnmapBytes, facts.max_unmap);
     case LunOp::kWriteZeroes:
-      return smaller(facts.write_same_unmap && facts.reads_zeroes ? kMaxUnmapBytes : kMaxWriteSameBytes,
-                     facts.max_write_same);
+      if (op == LunOp::kDiscard && !facts.write_same_unmap) return smaller(kMaxUnmapBytes, facts.max_unmap);
+      return smaller(Unmaps(op, facts) ? kMaxUnmapBytes : kMaxWriteSameBytes, facts.max_write_same);
     default:
       return 0;
   }
@@ -190,11 +195,10 @@ void BuildCommand(const LunRequest& request, const LunFacts& facts, uint32_t len
       task.cdb[0] = kSynchronizeCache16;
       break;  // 0 blocks from 0: all of them
     case LunOp::kDiscard:
-      BuildUnmap(lba, blocks, task);
-      break;
     case LunOp::kWriteZeroes:
+      if (request.op == LunOp::kDiscard && !facts.write_same_unmap) return BuildUnmap(lba, blocks, task);
       task.cdb[0] = kWriteSame16;
-      task.cdb[1] = facts.write_same_unmap && facts.reads_zeroes ? 0x08 : 0;
+      task.cdb[1] = Unmaps(request.op, facts) ? 0x08 : 0;
       PutBlocks(task, lba, blocks);
       task.direction = Direction::kOut;
       task.data = zero_block;
@@ -288,7 +292,7 @@ bool TakeAnswer(Question question, const Task& task, LunFacts& facts) {
       return true;
     case Question::kProvisioning:
       if (!is_page(0xb2)) return true;
-      facts.unmap = (page.Number(5, 1) & 0x80) != 0;
+      facts.unmap_command = (page.Number(5, 1) & 0x80) != 0;
       facts.write_same_unmap = (page.Number(5, 1) & 0x40) != 0;
       if ((page.Number(5, 1) & 0x04) != 0) facts.reads_zeroes = true;
       return true;

@@ -18,17 +18,19 @@ struct LunFacts {
   bool write_cache = true;  // until it says otherwise: to flush in vain is safe
   bool write_protected = false;
   bool reads_zeroes = false;      // unmapped blocks do
-  bool unmap = false;             // UNMAP works
-  bool write_same_unmap = false;  // WRITE SAME may unmap instead
+  bool unmap_command = false;     // UNMAP works
+  bool write_same_unmap = false;  // WRITE SAME may unmap
   uint32_t max_transfer = 0;
   uint32_t max_unmap = 0;
   uint32_t unmap_granularity = 0;
   uint64_t max_write_same = 0;
 
   uint64_t size_bytes() const { return blocks * block_size; }
-  // UNMAP leaves out what is no whole granule, so only with granules of a block everything is sure to read as
-  // zeroes.
-  bool unmap_zeroes() const { return unmap && reads_zeroes && unmap_granularity <= 1; }
+  // WRITE SAME is the better of the two ways: it zeroes what is no whole granule, which UNMAP leaves out.
+  bool can_unmap() const { return write_same_unmap || unmap_command; }
+  bool unmap_zeroes() const {
+    return reads_zeroes && (write_same_unmap || (unmap_command && unmap_granularity <= 1));
+  }
 };
 
 // How much of `request`, from its position on, one command may do; bytes.
