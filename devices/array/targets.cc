@@ -21,6 +21,8 @@ constexpr struct {
     {"FirstBurstLength", "262144"}, {"MaxBurstLength", "1048576"},
 };
 
+constexpr int32_t kNobody = std::numeric_limits<int32_t>::max();
+
 int32_t NumberOf(const GrantRow& grant) { return static_cast<int32_t>(grant.generation); }
 
 absl::Status UnlessThere(const absl::Status& status) {
@@ -60,7 +62,7 @@ absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume,
 }
 
 absl::Status TargetTable::Open(const GrantRow& grant, const Volume& volume, const std::string& path) {
-  if (grant.generation > static_cast<Generation>(std::numeric_limits<int32_t>::max())) {
+  if (grant.generation >= static_cast<Generation>(kNobody)) {
     return absl::ResourceExhaustedError("open target: the array has used up tgtd's 2^31 target numbers");
   }
   const int32_t target = NumberOf(grant);
@@ -121,10 +123,15 @@ absl::Status TargetTable::Resize(const GrantRow& grant, const std::string& path)
 }
 
 absl::StatusOr<std::vector<TgtTarget>> TargetTable::LookAgain() {
-  ASSIGN_OR_RETURN(std::vector<TgtTarget> targets, tgt_->Targets());
+  RETURN_IF_ERROR(
+      UnlessThere(tgt_->NewTarget(kNobody, Iqn(absl::StrCat(kPrefix, options_.array, ":nobody")))));
+  ASSIGN_OR_RETURN(const std::vector<TgtTarget> all, tgt_->Targets());
+  std::vector<TgtTarget> targets;
   const absl::MutexLock lock(&mu_);
   open_.clear();
-  for (const TgtTarget& target : targets) {
+  for (const TgtTarget& target : all) {
+    if (target.number == kNobody) continue;
+    targets.push_back(target);
     if (target.open) open_.insert(target.number);
   }
   return targets;

@@ -39,7 +39,9 @@ class TargetTable {
   absl::StatusOr<bool> Drain(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
   // Makes the LUN as large as its file, under the session.
   absl::Status Resize(const GrantRow& grant, const std::string& path) const;
-  // What tgtd has; remembers which are open already and forgets all others.
+  // What tgtd has of ours; remembers which are open already and forgets all others. Also makes the target
+  // that nobody may log in to, and which is not in the answer: a tgtd without any target closes connections
+  // without a word, and an initiator whose own target is gone would go on trying.
   absl::StatusOr<std::vector<TgtTarget>> LookAgain() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

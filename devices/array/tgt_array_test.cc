@@ -25,8 +25,8 @@ TEST_CASE("a volume is made, granted, written, released and deleted") {
     const auto initiator = PlainInitiator::Login(grant->connection);
     REQUIRE(initiator.status() == absl::OkStatus());
     CHECK((*initiator)->SizeBytes() == 64 << 20);
-    CHECK((*initiator)->Inquiry(0x80) == volume->serial);
-    CHECK((*initiator)->Inquiry(-1).substr(0, 8) == "LUNKEEPR");
+    CHECK((*initiator)->Identity().serial == volume->serial);
+    CHECK((*initiator)->Identity().vendor == "LUNKEEPR");
     CHECK((*initiator)->Write(7, 'x'));
     CHECK((*initiator)->Read(7) == 'x');
     CHECK(absl::IsFailedPrecondition(array->DeleteVolume(volume->id)));

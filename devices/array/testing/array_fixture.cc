@@ -109,69 +109,26 @@ absl::Status ArrayFixture::Open() {
 
 absl::StatusOr<std::unique_ptr<PlainInitiator>> PlainInitiator::Login(const Connection& connection) {
   ::signal(SIGPIPE, SIG_IGN);  // libiscsi writes to sockets that the target has closed
-  std::unique_ptr<PlainInitiator> made(
-      new PlainInitiator(iscsi_create_context(connection.initiator.value().c_str())));
-  iscsi_context* context = made->context_;
-  iscsi_set_noautoreconnect(context, 1);
-  iscsi_set_timeout(context, 15);
-  iscsi_set_targetname(context, connection.target.value().c_str());
-  iscsi_set_session_type(context, ISCSI_SESSION_NORMAL);
-  if (!connection.chap.user.empty()) {
-    iscsi_set_initiator_username_pwd(context, connection.chap.user.c_str(), connection.chap.secret.c_str());
-  }
-  if (iscsi_connect_sync(context, connection.portal.c_str()) != 0) {
-    return absl::UnavailableError(iscsi_get_error(context));
-  }
-  if (iscsi_login_sync(context) != 0) return absl::PermissionDeniedError(iscsi_get_error(context));
-  for (int i = 0; i < 5; ++i) {  // a new session's unit attentions
-    scsi_task* task = iscsi_testunitready_sync(context, 1);
-    const bool good = task != nullptr && task->status == SCSI_STATUS_GOOD;
-    if (task != nullptr) scsi_free_scsi_task(task);
-    if (good) return made;
-  }
-  return absl::InternalError(iscsi_get_error(context));
+  auto session = IscsiSession::Login(connection, {.timeout = absl::Seconds(15)});
+  if (!session.ok()) return session.status();
+  return std::unique_ptr<PlainInitiator>(new PlainInitiator(*std::move(session)));
 }
 
-PlainInitiator::~PlainInitiator() { iscsi_destroy_context(context_); }
-
 bool PlainInitiator::Write(uint64_t block, char fill) {
-  unsigned char data[512];
-  std::memset(data, fill, sizeof(data));
-  scsi_task* task = iscsi_write16_sync(context_, 1, block, data, sizeof(data), 512, 0, 0, 0, 0, 0);
-  const bool good = task != nullptr && task->status == SCSI_STATUS_GOOD;
-  if (task != nullptr) scsi_free_scsi_task(task);
-  return good;
+  return session_->Write(block, std::string(512, fill)).ok();
 }
 
 std::optional<char> PlainInitiator::Read(uint64_t block) {
-  scsi_task* task = iscsi_read16_sync(context_, 1, block, 512, 512, 0, 0, 0, 0, 0);
-  std::optional<char> first;
-  if (task != nullptr && task->status == SCSI_STATUS_GOOD) first = static_cast<char>(task->datain.data[0]);
-  if (task != nullptr) scsi_free_scsi_task(task);
-  return first;
+  std::string data(512, '\0');
+  if (!session_->Read(block, data).ok()) return std::nullopt;
+  return data[0];
 }
 
 uint64_t PlainInitiator::SizeBytes() {
-  scsi_task* task = iscsi_readcapacity16_sync(context_, 1);
-  uint64_t size = 0;
-  if (task != nullptr && task->status == SCSI_STATUS_GOOD) {
-    const auto* capacity = static_cast<const scsi_readcapacity16*>(scsi_datain_unmarshall(task));
-    size = (capacity->returned_lba + 1) * capacity->block_length;
-  }
-  if (task != nullptr) scsi_free_scsi_task(task);
-  return size;
+  const auto capacity = session_->ReadCapacity();
+  return capacity.ok() ? capacity->blocks * capacity->block_bytes : 0;
 }
 
-std::string PlainInitiator::Inquiry(int page) {
-  scsi_task* task = iscsi_inquiry_sync(context_, 1, page >= 0 ? 1 : 0, page >= 0 ? page : 0, 255);
-  std::string text;
-  if (task != nullptr && task->status == SCSI_STATUS_GOOD) {
-    const auto* data = reinterpret_cast<const char*>(task->datain.data);
-    text = page >= 0 ? std::string(data + 4, task->datain.size - 4) : std::string(data + 8, 24);
-    text = text.substr(0, text.find('\0'));
-  }
-  if (task != nullptr) scsi_free_scsi_task(task);
-  return text;
-}
+LunIdentity PlainInitiator::Identity() { return session_->Inquire().value_or(LunIdentity()); }
 
 }  // namespace lunkeeper::testing

@@ -2,9 +2,6 @@
 // What the tests of the real array share: a pool in a directory of its own with a tgtd of its own, and a
 // plain initiator. Everything is gone when the fixture dies, also after a failed assertion. Needs root.
 
-#include <iscsi/iscsi.h>
-#include <iscsi/scsi-lowlevel.h>
-
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "devices/array/tgt_array.h"
+#include "devices/iscsi/session.h"
 
 namespace lunkeeper::testing {
 
@@ -66,26 +64,22 @@ struct ArrayFixture {
   std::unique_ptr<TgtArrayHost> host;
 };
 
-// A login over libiscsi. Without reconnecting by itself.
+// One session with a granted LUN, in the words of these tests.
 class PlainInitiator {
  public:
-  // PERMISSION_DENIED: refused (the message has libiscsi's words); UNAVAILABLE: nobody answers.
+  // As IscsiSession::Login.
   static absl::StatusOr<std::unique_ptr<PlainInitiator>> Login(const Connection& connection);
-  ~PlainInitiator();
-  PlainInitiator(const PlainInitiator&) = delete;
-  PlainInitiator& operator=(const PlainInitiator&) = delete;
 
   // One block of 512 bytes filled with `fill`; false when the write failed.
   bool Write(uint64_t block, char fill);
   // The first byte of a block, or nothing.
   std::optional<char> Read(uint64_t block);
   uint64_t SizeBytes();
-  std::string Inquiry(int page);  // page < 0: vendor and product of standard INQUIRY
-  iscsi_context* context() { return context_; }
+  LunIdentity Identity();
 
  private:
-  explicit PlainInitiator(iscsi_context* context) : context_(context) {}
-  iscsi_context* const context_;
+  explicit PlainInitiator(std::unique_ptr<IscsiSession> session) : session_(std::move(session)) {}
+  const std::unique_ptr<IscsiSession> session_;
 };
 
 }  // namespace lunkeeper::testing
