@@ -1,0 +1,179 @@
+#include "plugin/admin_service.h"
+
+#include <unistd.h>
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "csi-spec/status.h"
+#include "plugin/base/log.h"
+#include "plugin/base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+using admin::v1::ArrayStatus;
+using admin::v1::FenceStatus;
+using grpc::ServerContext;
+
+const char* ToText(Access access) {
+  switch (access) {
+    case Access::kExclusive:
+      return "exclusive";
+    case Access::kReadOnly:
+      return "read-only";
+    case Access::kSharedWrite:
+      return "shared-write";
+  }
+  return "?";
+}
+
+const char* ToText(DeviceHealth health) {
+  switch (health) {
+    case DeviceHealth::kHealthy:
+      return "healthy";
+    case DeviceHealth::kReconnecting:
+      return "reconnecting";
+    case DeviceHealth::kFailed:
+      return "failed";
+  }
+  return "?";
+}
+
+void Fill(const FenceRecord& fence, FenceStatus* out) {
+  out->set_node(fence.node.value());
+  out->set_generation(fence.generation);
+  out->set_term(fence.term);
+  for (const VolumeId& volume : fence.volumes) out->add_volumes(volume.value());
+}
+
+// Who asked, in the array's record of terms.
+std::string OperatorHere() {
+  char host[256] = "";
+  ::gethostname(host, sizeof(host) - 1);
+  return absl::StrCat("operator@", host);
+}
+
+class AdminService final : public admin::v1::Admin::Service {
+ public:
+  AdminService(const Backends* backends, std::string mode) : backends_(*backends), mode_(std::move(mode)) {}
+
+  grpc::Status Status(ServerContext*, const admin::v1::StatusRequest*,
+                      admin::v1::StatusResponse* response) override {
+    response->set_version(LUNKEEPER_VERSION);
+    response->set_mode(mode_);
+    absl::Status ready = backends_.Ready();
+    if (ready.ok() && backends_.array != nullptr) ready = FillArray(response->mutable_array());
+    if (ready.ok() && backends_.initiator != nullptr) ready = FillDevices(response);
+    response->set_node_id(backends_.node.value());
+    response->set_not_ready(std::string(ready.message()));
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Fence(ServerContext*, const admin::v1::FenceRequest* request,
+                     admin::v1::FenceResponse* response) override {
+    return ToGrpcStatus(DoFence(*request, response->mutable_fence()));
+  }
+
+  grpc::Status Unfence(ServerContext*, const admin::v1::UnfenceRequest* request,
+                       admin::v1::UnfenceResponse*) override {
+    return ToGrpcStatus(DoUnfence(*request));
+  }
+
+  grpc::Status AcceptRestore(ServerContext*, const admin::v1::AcceptRestoreRequest*,
+                             admin::v1::AcceptRestoreResponse*) override {
+    if (backends_.array == nullptr) return ToGrpcStatus(NoArray());
+    return ToGrpcStatus(backends_.accept_restore());
+  }
+
+ private:
+  static absl::Status NoArray() {
+    return absl::FailedPreconditionError(
+        "this process has no array: ask the one that runs in mode controller or all");
+  }
+
+  absl::Status FillArray(ArrayStatus* out) const {
+    Array& array = *backends_.array;
+    ASSIGN_OR_RETURN(const PoolCapacity pool, array.Capacity());
+    ASSIGN_OR_RETURN(const std::vector<Grant> grants, array.ListGrants({}));
+    ASSIGN_OR_RETURN(const std::vector<Session> sessions, array.Sessions());
+    ASSIGN_OR_RETURN(const std::vector<FenceRecord> fences, array.ListFences());
+    out->set_name(backends_.array_name);
+    out->set_total_bytes(pool.total_bytes);
+    out->set_available_bytes(pool.available_bytes);
+    std::map<std::pair<VolumeId, NodeId>, admin::v1::GrantStatus*> by_grant;
+    for (const Grant& grant : grants) {
+      auto* status = by_grant[{grant.volume, grant.node}] = out->add_grants();
+      status->set_volume(grant.volume.value());
+      status->set_node(grant.node.value());
+      status->set_access(ToText(grant.access));
+      status->set_owner(grant.owner == GrantOwner::kNode ? "node" : "orchestrator");
+      status->set_generation(grant.generation);
+    }
+    for (const Session& session : sessions) {
+      const auto status = by_grant.find({session.volume, session.node});
+      if (status == by_grant.end()) continue;  // ended since
+      status->second->set_sessions(status->second->sessions() + 1);
+      status->second->set_reads(status->second->reads() + session.reads);
+      status->second->set_writes(status->second->writes() + session.writes);
+    }
+    for (const FenceRecord& fence : fences) Fill(fence, out->add_fences());
+    return absl::OkStatus();
+  }
+
+  absl::Status FillDevices(admin::v1::StatusResponse* out) const {
+    ASSIGN_OR_RETURN(const std::vector<Device> devices, backends_.initiator->List());
+    for (const Device& device : devices) {
+      auto* status = out->add_devices();
+      status->set_volume(device.volume.value());
+      status->set_path(device.path);
+      status->set_size_bytes(device.size_bytes);
+      status->set_health(ToText(device.health));
+      status->set_reason(device.reason);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status DoFence(const admin::v1::FenceRequest& request, FenceStatus* out) const {
+    if (backends_.array == nullptr) return NoArray();
+    if (request.node().empty()) return absl::InvalidArgumentError("fence: which node? The name is empty");
+    Array& array = *backends_.array;
+    const NodeId node(request.node());
+    ASSIGN_OR_RETURN(const Term term, array.BeginTerm(OperatorHere()));
+    std::vector<VolumeId> volumes(request.volumes().begin(), request.volumes().end());
+    if (volumes.empty()) {
+      // Closed to new grants first, so that the list of those it has is complete.
+      RETURN_IF_ERROR(array.Fence(term, node, {}).status());
+      ASSIGN_OR_RETURN(const std::vector<Grant> grants, array.ListGrants({{}, node}));
+      for (const Grant& grant : grants) volumes.push_back(grant.volume);
+    }
+    ASSIGN_OR_RETURN(const FenceRecord fence, array.Fence(term, node, volumes));
+    LogInfo("admin", "node fenced",
+            {{"node", node.value()},
+             {"generation", absl::StrCat(fence.generation)},
+             {"volumes", absl::StrCat(volumes.size())}});
+    Fill(fence, out);
+    return absl::OkStatus();
+  }
+
+  absl::Status DoUnfence(const admin::v1::UnfenceRequest& request) const {
+    if (backends_.array == nullptr) return NoArray();
+    if (request.node().empty()) return absl::InvalidArgumentError("unfence: which node? The name is empty");
+    ASSIGN_OR_RETURN(const Term term, backends_.array->BeginTerm(OperatorHere()));
+    return backends_.array->Unfence(term, NodeId(request.node()), request.generation());
+  }
+
+  const Backends& backends_;
+  const std::string mode_;
+};
+
+}  // namespace
+
+std::unique_ptr<admin::v1::Admin::Service> MakeAdminService(const Backends* backends,
+                                                            const std::string& mode) {
+  return std::make_unique<AdminService>(backends, mode);
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,47 @@
+// `lunkeeper`: the command line, and nothing else.
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "devices/initiator/user/datapath.h"
+#include "plugin/admin_client.h"
+#include "plugin/base/fail_point.h"
+#include "plugin/options.h"
+#include "plugin/serve.h"
+#include "plugin/wiring.h"
+
+int main(int argc, char** argv) {
+  using namespace lunkeeper;  // NOLINT
+  CLI::App app("Lunkeeper: a CSI driver for iSCSI block storage");
+  app.require_subcommand(1);
+  int exit_code = 0;
+
+  ServeOptions serve_options;
+  CLI::App* serve = app.add_subcommand("serve", "Serve CSI on a unix socket");
+  AddServeOptions(serve, &serve_options);
+  DatapathOptions datapath_options;
+  CLI::App* datapath = app.add_subcommand("datapath", "Run the user-space iSCSI data path of this machine");
+  AddDatapathOptions(datapath, &datapath_options);
+  AddAdminCommands(&app, &exit_code);
+  app.add_subcommand("version", "Print the version")->callback([] {
+    std::cout << LUNKEEPER_VERSION << '\n';
+  });
+  app.add_subcommand("fail-points", "Print the places where a fault test can let this program die")
+      ->callback([] {
+        for (const std::string& name : FailPointNames()) std::cout << name << '\n';
+      });
+
+  try {
+    app.parse(argc, argv);
+    if (*serve) {
+      if (const absl::Status complete = CheckComplete(serve_options); !complete.ok()) {
+        throw CLI::ValidationError(std::string(complete.message()));
+      }
+    }
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;  // --help is no mistake
+  }
+  if (*serve) return Serve(serve_options, [&] { return OpenBackends(serve_options); });
+  if (*datapath) return RunDatapath(datapath_options);
+  return exit_code;
+}

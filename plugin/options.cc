@@ -1,0 +1,132 @@
+#include "plugin/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "plugin/server.h"
+
+namespace lunkeeper {
+namespace {
+
+// CLI11's way to say what is wrong: the text, or nothing.
+using Check = std::function<std::string(const std::string&)>;
+
+Check Name(size_t longest) {
+  return [longest](const std::string& value) -> std::string {
+    const bool plain = std::all_of(value.begin(), value.end(), [](char c) {
+      return absl::ascii_islower(static_cast<unsigned char>(c)) ||
+             absl::ascii_isdigit(static_cast<unsigned char>(c)) || c == '-';
+    });
+    if (plain && !value.empty() && value.size() <= longest) return "";
+    return absl::StrCat("\"", value, "\": want 1 to ", longest, " of a-z, 0-9 and -");
+  };
+}
+
+std::string IsAbsolutePath(const std::string& value) {
+  if (absl::StartsWith(value, "/") && !absl::StrContains(value, "/../") && !absl::EndsWith(value, "/.."))
+    return "";
+  return absl::StrCat("\"", value, "\": want an absolute path without ..");
+}
+
+std::string IsAddress(const std::string& value) {
+  const size_t colon = value.rfind(':');
+  uint32_t port = 0;
+  if (colon != std::string::npos && absl::SimpleAtoi(value.substr(colon + 1), &port) && port <= 65535)
+    return "";
+  return absl::StrCat("\"", value, "\": want address:port");
+}
+
+std::string IsEndpoint(const std::string& value) { return std::string(SocketPath(value).status().message()); }
+
+}  // namespace
+
+void AddEndpointOption(CLI::App* command, std::string* endpoint) {
+  command->add_option("--endpoint", *endpoint, "The server's socket, unix:///path")
+      ->envname("CSI_ENDPOINT")
+      ->required()
+      ->check(Check(IsEndpoint));
+}
+
+void AddServerOptions(CLI::App* command, ServeOptions* options) {
+  AddEndpointOption(command, &options->endpoint);
+  command->add_option("--array-name", options->array_name, "The array's name, for as long as it has volumes")
+      ->check(Check(Name(32)))
+      ->capture_default_str();
+  command
+      ->add_option("--max-volumes-per-node", options->max_volumes_per_node,
+                   "How many volumes a node may have at a time")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  command
+      ->add_option("--metrics-address", options->metrics_address,
+                   "host:port of /metrics, /healthz and /readyz; without it there are none")
+      ->check(Check(IsAddress));
+  command
+      ->add_option("--stop-seconds", options->stop_seconds, "How long running calls may take after SIGTERM")
+      ->check(CLI::Range(0, 3600))
+      ->capture_default_str();
+  command->add_option("--log-level", options->log_level, "debug, info, warn or error")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
+      ->capture_default_str();
+  command->add_option("--log-format", options->log_format, "text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+}
+
+void AddServeOptions(CLI::App* command, ServeOptions* options) {
+  command->add_option("--mode", options->mode, "Which services: controller, node, or all")
+      ->required()
+      ->check(CLI::IsMember({"controller", "node", "all"}));
+  AddServerOptions(command, options);
+  command
+      ->add_option("--node-name", options->node_name,
+                   "This machine's name, for as long as it is this machine")
+      ->envname("NODE_NAME");
+  command->add_option("--state-dir", options->state_dir, "Where this machine's identity is kept")
+      ->check(Check(IsAbsolutePath))
+      ->capture_default_str();
+  command
+      ->add_option("--cluster", options->cluster,
+                   "Whose volumes: one name for each orchestrator's installation")
+      ->check(Check(Name(63)))
+      ->capture_default_str();
+  command->add_option("--pool", options->pool, "The array's directory; on XFS or btrfs for reflink snapshots")
+      ->check(Check(IsAbsolutePath));
+  command->add_option("--portal", options->portal, "address:port that nodes reach the array's targets at")
+      ->check(Check(IsAddress));
+  command
+      ->add_option("--tgt-control-port", options->tgt_control_port,
+                   "tgtd's management socket; one for each array")
+      ->check(CLI::Range(0, 32767))
+      ->capture_default_str();
+  command
+      ->add_option("--drain-seconds", options->drain_seconds,
+                   "How long a release or a fence waits for a node's commands to end")
+      ->check(CLI::Range(1, 3600))
+      ->capture_default_str();
+  command->add_option("--datapath-socket", options->datapath_socket, "Where `lunkeeper datapath` listens")
+      ->check(Check(IsAbsolutePath))
+      ->capture_default_str();
+  command->add_flag("--start-datapath", options->start_datapath,
+                    "Start a data path, which outlives this process, if none listens there");
+}
+
+absl::Status CheckComplete(const ServeOptions& options) {
+  if (options.HasNode() && options.node_name.empty()) {
+    return absl::InvalidArgumentError("--node-name is required with --mode=node and --mode=all");
+  }
+  if (options.HasController() && (options.pool.empty() || options.portal.empty())) {
+    return absl::InvalidArgumentError(
+        "--pool and --portal are required with --mode=controller and --mode=all");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,52 @@
+#pragma once
+// The command line of `lunkeeper serve`. Every option is checked while it is parsed, and a wrong one is
+// answered with a sentence that says what is wanted.
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace lunkeeper {
+
+struct ServeOptions {
+  std::string mode;  // controller, node or all
+  std::string endpoint;
+  std::string state_dir = "/var/lib/lunkeeper";
+  std::string array_name = "array";
+  int max_volumes_per_node = 200;
+
+  // With the Controller service.
+  std::string cluster = "default";
+  std::string pool;
+  std::string portal;
+  int tgt_control_port = 1;
+  int drain_seconds = 30;
+
+  // With the Node service.
+  std::string node_name;
+  std::string datapath_socket = "/run/lunkeeper/datapath.sock";
+  bool start_datapath = false;
+
+  std::string metrics_address;  // empty: none
+  int stop_seconds = 20;
+  std::string log_level = "info";
+  std::string log_format = "text";
+
+  bool HasController() const { return mode != "node"; }
+  bool HasNode() const { return mode != "controller"; }
+};
+
+// The options every server has, the fake one too: its socket, limits, logs and pages.
+void AddServerOptions(CLI::App* command, ServeOptions* options);
+// Those, the mode, and what the real array and the real devices need.
+void AddServeOptions(CLI::App* command, ServeOptions* options);
+// INVALID_ARGUMENT: an option that this mode needs is missing. Only `serve` needs them all.
+absl::Status CheckComplete(const ServeOptions& options);
+// `--endpoint`, for servers and for who talks to them.
+void AddEndpointOption(CLI::App* command, std::string* endpoint);
+
+}  // namespace lunkeeper

@@ -1,0 +1,131 @@
+#include "plugin/serve.h"
+
+#include <malloc.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "controller/controller_service.h"
+#include "identity/identity_service.h"
+#include "node/array_grant_source.h"
+#include "node/node_service.h"
+#include "plugin/admin_service.h"
+#include "plugin/base/http.h"
+#include "plugin/base/log.h"
+#include "plugin/base/metrics.h"
+#include "plugin/base/status_macros.h"
+#include "plugin/server.h"
+#include "plugin/stop_signal.h"
+
+namespace lunkeeper {
+namespace {
+
+// The gRPC services of one process, and what they need to be owned.
+class Services {
+ public:
+  Services(const ServeOptions& options, const Backends& backends)
+      : identity_(MakeIdentityService({backends.array != nullptr}, [&backends] { return backends.Ready(); })),
+        admin_(MakeAdminService(&backends, options.mode)) {
+    if (backends.array != nullptr) {
+      ControllerOptions controller;
+      controller.array_name = backends.array_name;
+      controller.max_volumes_per_node = static_cast<size_t>(options.max_volumes_per_node);
+      controller_ = MakeControllerService(backends.array.get(), std::move(controller));
+    }
+    if (backends.initiator == nullptr) return;
+    if (backends.array != nullptr) grants_ = MakeArrayGrantSource(*backends.array, backends.node);
+    NodeServiceOptions node;
+    node.node = backends.node;
+    node.max_volumes = options.max_volumes_per_node;
+    node.topology.insert(ReachableArray(backends.array_name));
+    node_ = std::make_unique<NodeService>(std::move(node), *backends.initiator, *backends.filesystem,
+                                          *backends.mounter, grants_.get());
+  }
+
+  std::vector<grpc::Service*> All() const {
+    std::vector<grpc::Service*> all = {identity_.get(), admin_.get()};
+    if (controller_ != nullptr) all.push_back(controller_.get());
+    if (node_ != nullptr) all.push_back(node_.get());
+    return all;
+  }
+
+ private:
+  std::unique_ptr<GrantSource> grants_;
+  std::unique_ptr<csi::v1::Identity::Service> identity_;
+  std::unique_ptr<admin::v1::Admin::Service> admin_;
+  std::unique_ptr<csi::v1::Controller::Service> controller_;
+  std::unique_ptr<NodeService> node_;
+};
+
+// What the pages say of the backends, from before they are open until after they are closed.
+class Readiness {
+ public:
+  void Opened(const Backends* backends) { backends_ = backends; }
+  HttpReply Page() const {
+    const Backends* backends = backends_;
+    if (backends == nullptr) return {503, "starting, or stopping\n"};
+    const absl::Status ready = backends->Ready();
+    return ready.ok() ? HttpReply{200, "ready\n"} : HttpReply{503, absl::StrCat(ready.message(), "\n")};
+  }
+
+ private:
+  std::atomic<const Backends*> backends_ = nullptr;
+};
+
+absl::StatusOr<std::unique_ptr<HttpServer>> StartPages(const std::string& address, const Metrics& metrics,
+                                                       const Readiness& readiness) {
+  if (address.empty()) return nullptr;
+  return StartHttpServer(address, {{"/metrics",
+                                    [&metrics] {
+                                      return HttpReply{200, metrics.Text()};
+                                    }},
+                                   {"/healthz",
+                                    [] {
+                                      return HttpReply{200, "alive\n"};
+                                    }},
+                                   {"/readyz", [&readiness] { return readiness.Page(); }}});
+}
+
+absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr<Backends>()>& open) {
+  StopSignal stop;
+  Metrics metrics(options.mode);
+  Readiness readiness;
+  ASSIGN_OR_RETURN(auto pages, StartPages(options.metrics_address, metrics, readiness));
+  ASSIGN_OR_RETURN(const Backends backends, open());
+  const Services services(options, backends);
+  ServerOptions server_options;
+  server_options.endpoint = options.endpoint;
+  ASSIGN_OR_RETURN(const auto server, Server::Start(server_options, services.All(), &metrics));
+  readiness.Opened(&backends);
+  LogInfo("serve", "serving",
+          {{"mode", options.mode},
+           {"endpoint", options.endpoint},
+           {"node", backends.node.value()},
+           {"version", LUNKEEPER_VERSION}});
+
+  stop.Wait();
+  LogInfo("serve", "stopping");
+  const bool finished = server->Stop(absl::Seconds(options.stop_seconds));
+  pages.reset();
+  if (finished) return absl::OkStatus();
+  LogWarn("serve", "calls are still running: they are left as they are, and may be repeated");
+  std::_Exit(0);  // waiting for them is what the limit was against
+}
+
+}  // namespace
+
+int Serve(const ServeOptions& options, const std::function<absl::StatusOr<Backends>()>& open) {
+  ::mallopt(M_ARENA_MAX, 2);  // a thread for each running call must not cost an arena for each
+  SetUpLogging(options.log_level, options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
+  const absl::Status status = Run(options, open);
+  if (status.ok()) return 0;
+  LogError("serve", std::string(status.message()), {{"code", absl::StatusCodeToString(status.code())}});
+  return 1;
+}
+
+}  // namespace lunkeeper

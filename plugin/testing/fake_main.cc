@@ -1,0 +1,67 @@
+// `lunkeeper-fake`: the real server and services over an array, an initiator, file systems and mounts in
+// memory. Needs no root and no iSCSI, so that csi-sanity can run over it in seconds. Nothing it says is
+// stored is.
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "devices/array/fake_array.h"
+#include "devices/filesystem/fake_filesystem.h"
+#include "devices/filesystem/fake_mounter.h"
+#include "devices/initiator/fake_initiator.h"
+#include "node/identity.h"
+#include "plugin/base/status_macros.h"
+#include "plugin/options.h"
+#include "plugin/serve.h"
+
+namespace lunkeeper {
+namespace {
+
+absl::StatusOr<Backends> OpenFakes(const ServeOptions& options) {
+  Backends backends;
+  backends.array_name = options.array_name;
+  auto array = std::make_unique<FakeArray>();
+  backends.array_serving = [fake = array.get()] { return fake->Capacity().status(); };
+  backends.accept_restore = [] { return absl::OkStatus(); };
+  ASSIGN_OR_RETURN(backends.node, LoadNodeId(options.node_name, options.state_dir));
+  auto mounter = std::make_unique<FakeMounter>();
+  auto initiator = std::make_unique<FakeInitiator>(
+      options.state_dir + "/devices",
+      [fake = mounter.get()](const std::string& path) { return fake->IsMounted(path); });
+  initiator->SetLunSize([fake = array.get()](const VolumeId& id) -> absl::StatusOr<uint64_t> {
+    ASSIGN_OR_RETURN(const Volume volume, fake->GetVolume(id));
+    return volume.spec.size_bytes;
+  });
+  backends.array = std::move(array);
+  backends.initiator = std::move(initiator);
+  backends.filesystem = std::make_unique<FakeFilesystem>();
+  backends.mounter = std::move(mounter);
+  return backends;
+}
+
+}  // namespace
+}  // namespace lunkeeper
+
+int main(int argc, char** argv) {
+  CLI::App app("Lunkeeper's services over fakes, for tests");
+  lunkeeper::ServeOptions options;
+  options.mode = "all";
+  options.node_name = "fake";
+  AddServerOptions(&app, &options);
+  CLI11_PARSE(app, argc, argv);
+  options.state_dir = (std::filesystem::temp_directory_path() / "lunkeeper-fake-XXXXXX").string();
+  if (::mkdtemp(options.state_dir.data()) == nullptr) {
+    std::perror("lunkeeper-fake: make a directory");
+    return 1;
+  }
+  const int exit_code = lunkeeper::Serve(options, [&] { return lunkeeper::OpenFakes(options); });
+  std::error_code ignored;
+  std::filesystem::remove_all(options.state_dir, ignored);
+  return exit_code;
+}

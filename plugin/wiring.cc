@@ -1,0 +1,69 @@
+#include "plugin/wiring.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "devices/array/tgt_array.h"
+#include "devices/filesystem/host_filesystem.h"
+#include "devices/filesystem/host_mounter.h"
+#include "devices/initiator/user/datapath.h"
+#include "devices/initiator/user/user_initiator.h"
+#include "node/identity.h"
+#include "plugin/base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr absl::Duration kDatapathStart = absl::Seconds(20);
+
+absl::Status MakeStateDir(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, absl::StrCat("make the state directory ", path));
+}
+
+absl::Status OpenArray(const ServeOptions& options, Backends* backends) {
+  TgtArrayOptions array;
+  array.name = options.array_name;
+  array.pool_dir = options.pool;
+  array.portal = options.portal;
+  array.control_port = options.tgt_control_port;
+  array.seen_sequence_path = absl::StrCat(options.state_dir, "/array-", options.array_name, ".sequence");
+  array.drain_timeout = absl::Seconds(options.drain_seconds);
+  ASSIGN_OR_RETURN(std::shared_ptr<TgtArrayHost> host, OpenTgtArray(array));
+  backends->array = host->ForCluster(ClusterId(options.cluster));
+  backends->array_serving = [host] { return host->Serving(); };
+  backends->accept_restore = [host] { return host->AcceptRestore(); };
+  backends->owner = std::move(host);
+  return absl::OkStatus();
+}
+
+absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
+  ASSIGN_OR_RETURN(backends->node, LoadNodeId(options.node_name, options.state_dir));
+  if (options.start_datapath) {
+    DatapathOptions datapath;
+    datapath.socket = options.datapath_socket;
+    RETURN_IF_ERROR(StartDatapathIfAbsent(datapath, kDatapathStart));
+  }
+  backends->initiator = MakeUserInitiator(options.datapath_socket);
+  backends->filesystem = MakeHostFilesystem();
+  backends->mounter = MakeHostMounter();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Backends> OpenBackends(const ServeOptions& options) {
+  RETURN_IF_ERROR(MakeStateDir(options.state_dir));
+  Backends backends;
+  backends.array_name = options.array_name;
+  if (options.HasController()) RETURN_IF_ERROR(OpenArray(options, &backends));
+  if (options.HasNode()) RETURN_IF_ERROR(OpenNode(options, &backends));
+  return backends;
+}
+
+}  // namespace lunkeeper
