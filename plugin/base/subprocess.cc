@@ -161,6 +161,17 @@ absl::StatusOr<std::string> Locate(const std::string& program) {
   return absl::NotFoundError(absl::StrCat("the program ", program, " is not installed; looked in ", path));
 }
 
+// Leaves the standard streams open, and the two descriptors given, in order; negative ones are none.
+void CloseAllBut(int first, int second) {
+  unsigned from = STDERR_FILENO + 1;
+  for (const int kept : {first, second}) {
+    if (kept < static_cast<int>(from)) continue;
+    if (kept > static_cast<int>(from)) ::close_range(from, static_cast<unsigned>(kept) - 1, 0);
+    from = static_cast<unsigned>(kept) + 1;
+  }
+  ::close_range(from, ~0U, 0);
+}
+
 [[noreturn]] void Exec(const char* program, char* const* argv, int out) {
   const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   ::dup2(nothing, STDIN_FILENO);
@@ -187,11 +198,16 @@ absl::StatusOr<CommandResult> RunCommand(const std::vector<std::string>& argv, a
 }
 
 absl::StatusOr<std::string> CallInChild(const std::string& subject, const std::function<int(int out)>& work,
-                                        absl::Time deadline) {
+                                        absl::Time deadline, int keep) {
   std::string output;
-  ASSIGN_OR_RETURN(const int error, Run(subject, work, deadline, output));
-  if (error != 0) return absl::ErrnoToStatus(error, subject);
-  return output;
+  const auto alone = [&](int out) {
+    CloseAllBut(std::min(out, keep), std::max(out, keep));
+    return work(out);
+  };
+  ASSIGN_OR_RETURN(const int error, Run(subject, alone, deadline, output));
+  if (error == 0) return output;
+  const absl::Status status = absl::ErrnoToStatus(error, subject);
+  return absl::IsUnknown(status) ? absl::InternalError(status.message()) : status;
 }
 
 }  // namespace lunkeeper

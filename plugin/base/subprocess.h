@@ -29,9 +29,10 @@ absl::StatusOr<CommandResult> RunCommand(const std::vector<std::string>& argv, a
 
 // Runs `work` in a fork of this process and returns what it wrote to `out` (at most 4 KiB). It returns 0 or
 // an errno, which comes back as the status, and may only make system calls: the child has one thread, and
-// locks of the others may be held for ever. `subject` is what the call is about, for the error and to tell
+// locks of the others may be held for ever. Of the caller's descriptors it has only `keep`, so that a child
+// left behind holds on to nothing. `subject` is what the call is about, for the error and to tell
 // repetitions: "mount of /a".
 absl::StatusOr<std::string> CallInChild(const std::string& subject, const std::function<int(int out)>& work,
-                                        absl::Time deadline);
+                                        absl::Time deadline, int keep = -1);
 
 }  // namespace lunkeeper

@@ -86,6 +86,20 @@ TEST_CASE("a call in a child brings back bytes or an errno") {
   CHECK(std::string(error.status().message()).find("look at /x") != std::string::npos);
 }
 
+TEST_CASE("a call in a child has none of its caller's files but the one it is to keep") {
+  const int kept = ::open("/dev/null", O_RDONLY);
+  const int other = ::open("/dev/null", O_RDONLY);
+  const auto work = [&](int) {
+    return ::fcntl(kept, F_GETFD) >= 0 && ::fcntl(other, F_GETFD) < 0 ? 0 : EINVAL;
+  };
+  CHECK(CallInChild("look at files", work, Soon(), kept).ok());
+  CHECK(CallInChild(
+            "look at files", [&](int) { return ::fcntl(kept, F_GETFD) < 0 ? 0 : EINVAL; }, Soon())
+            .ok());
+  ::close(kept);
+  ::close(other);
+}
+
 TEST_CASE("a call in a child that never returns ends at its deadline") {
   const absl::Time start = absl::Now();
   const auto result = CallInChild(

@@ -1,0 +1,263 @@
+#include "devices/filesystem/device_image.h"
+
+#include <blkid/blkid.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "devices/filesystem/superblock.h"
+#include "plugin/base/status_macros.h"
+#include "plugin/base/subprocess.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+// libblkid looks for nothing further in than this (VMFS, at 2 MiB), nor further from the end than the tail.
+constexpr uint64_t kHeadBytes = 2 * kMiB + 256 * 1024;
+constexpr uint64_t kTailBytes = 2 * kMiB;
+constexpr size_t kChunk = 64 * 1024;
+
+constexpr uint64_t kMarkFromEnd = 2 * kMiB;
+constexpr size_t kMarkBytes = 4096;
+constexpr char kMark[kMarkBytes] =
+    "lunkeeper: a file system was being made here, and nothing was on this device\n";
+constexpr uint64_t kSmallestMarked = 8 * kMiB;
+
+constexpr char kZeroes[kChunk] = {};
+
+// Sent by the child that reads the device.
+struct Geometry {
+  uint64_t bytes;
+  uint32_t sector_bytes;
+  bool blank_edges;
+};
+
+// From here to the next mark: between fork and exit, so system calls and plain memory only. Results are 0 or
+// an errno.
+
+int GetGeometry(int device, Geometry& geometry) {
+  struct stat found = {};
+  if (::fstat(device, &found) != 0) return errno;
+  geometry = {static_cast<uint64_t>(found.st_size), 512, true};
+  if (!S_ISBLK(found.st_mode)) return 0;
+  int sector_bytes = 0;
+  if (::ioctl(device, BLKGETSIZE64, &geometry.bytes) != 0) return errno;
+  if (::ioctl(device, BLKSSZGET, &sector_bytes) != 0) return errno;
+  geometry.sector_bytes = static_cast<uint32_t>(sector_bytes);
+  return 0;
+}
+
+int ReadFully(int from, char* buffer, size_t size, uint64_t at) {
+  for (size_t done = 0; done < size;) {
+    const ssize_t got = ::pread(from, buffer + done, size - done, static_cast<off_t>(at + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return got == 0 ? EIO : errno;
+    done += static_cast<size_t>(got);
+  }
+  return 0;
+}
+
+int WriteFully(int to, const char* buffer, size_t size, uint64_t at) {
+  for (size_t done = 0; done < size;) {
+    const ssize_t put = ::pwrite(to, buffer + done, size - done, static_cast<off_t>(at + done));
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return put == 0 ? EIO : errno;
+    done += static_cast<size_t>(put);
+  }
+  return 0;
+}
+
+int CopyRange(int from, int to, uint64_t begin, uint64_t end, Geometry& geometry) {
+  char buffer[kChunk];
+  for (uint64_t at = begin; at < end; at += kChunk) {
+    const size_t size = static_cast<size_t>(std::min<uint64_t>(kChunk, end - at));
+    if (const int error = ReadFully(from, buffer, size, at)) return error;
+    if (std::memcmp(buffer, kZeroes, size) == 0) continue;
+    if (at < kMiB || at + size > geometry.bytes - std::min(geometry.bytes, kMiB))
+      geometry.blank_edges = false;
+    if (const int error = WriteFully(to, buffer, size, at)) return error;
+  }
+  return 0;
+}
+
+int CopyEdges(const char* device_path, int image, int out) {
+  const UniqueFd device(::open(device_path, O_RDONLY | O_CLOEXEC));
+  if (!device) return errno;
+  Geometry geometry = {};
+  if (const int error = GetGeometry(device.get(), geometry)) return error;
+  if (::ftruncate(image, static_cast<off_t>(geometry.bytes)) != 0) return errno;
+  const uint64_t head_end = std::min(geometry.bytes, kHeadBytes);
+  const uint64_t tail_begin = std::max(head_end, geometry.bytes - std::min(geometry.bytes, kTailBytes));
+  if (const int error = CopyRange(device.get(), image, 0, head_end, geometry)) return error;
+  if (const int error = CopyRange(device.get(), image, tail_begin, geometry.bytes, geometry)) return error;
+  return ::write(out, &geometry, sizeof geometry) == sizeof geometry ? 0 : EIO;
+}
+
+int Zero(int device, uint64_t begin, uint64_t end) {
+  for (uint64_t at = begin; at < end; at += kChunk) {
+    const size_t size = static_cast<size_t>(std::min<uint64_t>(kChunk, end - at));
+    if (const int error = WriteFully(device, kZeroes, size, at)) return error;
+  }
+  return 0;
+}
+
+// The mark first: what it promises holds until the first mount.
+int WriteMark(const char* device_path) {
+  const UniqueFd device(::open(device_path, O_RDWR | O_EXCL | O_CLOEXEC));
+  if (!device) return errno;
+  Geometry geometry = {};
+  if (const int error = GetGeometry(device.get(), geometry)) return error;
+  if (geometry.bytes < kSmallestMarked) return 0;
+  if (const int error = WriteFully(device.get(), kMark, kMarkBytes, geometry.bytes - kMarkFromEnd))
+    return error;
+  if (::fsync(device.get()) != 0) return errno;
+  if (const int error = Zero(device.get(), 0, kMiB)) return error;
+  if (const int error = Zero(device.get(), geometry.bytes - kMiB, geometry.bytes)) return error;
+  return ::fsync(device.get()) == 0 ? 0 : errno;
+}
+
+int EraseMark(const char* device_path) {
+  const UniqueFd device(::open(device_path, O_RDWR | O_EXCL | O_CLOEXEC));
+  if (!device) return errno;
+  Geometry geometry = {};
+  if (const int error = GetGeometry(device.get(), geometry)) return error;
+  if (geometry.bytes < kSmallestMarked) return 0;
+  char there[kMarkBytes];
+  const uint64_t at = geometry.bytes - kMarkFromEnd;
+  if (const int error = ReadFully(device.get(), there, kMarkBytes, at)) return error;
+  if (std::memcmp(there, kMark, kMarkBytes) != 0) return 0;  // the tool put something of its own there
+  if (const int error = WriteFully(device.get(), kZeroes, kMarkBytes, at)) return error;
+  return ::fsync(device.get()) == 0 ? 0 : errno;
+}
+
+// Here the part between fork and exit ends.
+
+bool IsMarked(const DeviceImage& image) {
+  if (image.bytes < kSmallestMarked) return false;
+  char there[kMarkBytes];
+  return ReadFully(image.file.get(), there, kMarkBytes, image.bytes - kMarkFromEnd) == 0 &&
+         std::memcmp(there, kMark, kMarkBytes) == 0;
+}
+
+std::string Value(blkid_probe probe, const char* name) {
+  const char* value = nullptr;
+  return ::blkid_probe_lookup_value(probe, name, &value, nullptr) == 0 ? value : "";
+}
+
+// libblkid's values, or nothing if it knows nothing.
+struct Signature {
+  std::string type, uuid, partition_table;
+  bool damaged = false;
+  bool ambiguous = false;
+};
+
+absl::StatusOr<std::optional<Signature>> FindSignature(const DeviceImage& image) {
+  const std::unique_ptr<blkid_struct_probe, decltype(&::blkid_free_probe)> probe(::blkid_new_probe(),
+                                                                                 &::blkid_free_probe);
+  if (probe == nullptr || ::blkid_probe_set_device(probe.get(), image.file.get(), 0, 0) != 0) {
+    return absl::InternalError("libblkid cannot be set up");
+  }
+  ::blkid_probe_set_sectorsize(probe.get(), image.sector_bytes);
+  ::blkid_probe_enable_superblocks(probe.get(), 1);
+  ::blkid_probe_set_superblocks_flags(probe.get(),
+                                      BLKID_SUBLKS_TYPE | BLKID_SUBLKS_UUID | BLKID_SUBLKS_BADCSUM);
+  ::blkid_probe_enable_partitions(probe.get(), 1);
+  const int found = ::blkid_do_safeprobe(probe.get());
+  if (found == 1) return std::optional<Signature>();
+  if (found == -1) return absl::InternalError("libblkid cannot read the device's image");
+  Signature signature;
+  signature.ambiguous = found == -2;
+  signature.type = Value(probe.get(), "TYPE");
+  signature.uuid = Value(probe.get(), "UUID");
+  signature.partition_table = Value(probe.get(), "PTTYPE");
+  signature.damaged = !Value(probe.get(), "SBBADCSUM").empty();
+  return std::optional<Signature>(std::move(signature));
+}
+
+std::string Describe(const Signature& signature) {
+  if (signature.ambiguous) return "more than one kind of data";
+  if (signature.type.empty()) return absl::StrCat("a ", signature.partition_table, " partition table");
+  return absl::StrCat(signature.type, signature.damaged ? " with a damaged superblock" : "");
+}
+
+}  // namespace
+
+absl::StatusOr<DeviceImage> ReadDeviceImage(const std::string& device, absl::Time deadline) {
+  DeviceImage image;
+  image.file.Reset(::memfd_create("lunkeeper-probe", MFD_CLOEXEC));
+  if (!image.file) return absl::ErrnoToStatus(errno, "memory for a probe");
+  const int file = image.file.get();
+  const absl::StatusOr<std::string> sent = CallInChild(
+      absl::StrCat("reading ", device), [&](int out) { return CopyEdges(device.c_str(), file, out); },
+      deadline, file);
+  if (absl::IsDeadlineExceeded(sent.status()) || absl::IsNotFound(sent.status())) return sent.status();
+  if (!sent.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("device ", device, " cannot be read, so nobody knows what is on it (",
+                     std::string(sent.status().message()), "); see that its storage is well"));
+  }
+  Geometry geometry = {};
+  if (sent->size() != sizeof geometry)
+    return absl::InternalError(absl::StrCat("reading ", device, ": no answer"));
+  std::memcpy(&geometry, sent->data(), sizeof geometry);
+  image.bytes = geometry.bytes;
+  image.sector_bytes = geometry.sector_bytes;
+  image.blank_edges = geometry.blank_edges;
+  return image;
+}
+
+absl::StatusOr<ProbeResult> Classify(const DeviceImage& image) {
+  ProbeResult result;
+  result.device_bytes = image.bytes;
+  if (IsMarked(image)) {
+    result.content = Content::kBlank;
+    result.description = "a file system that was never finished";
+    return result;
+  }
+  ASSIGN_OR_RETURN(const std::optional<Signature> signature, FindSignature(image));
+  if (!signature) {
+    result.content = image.blank_edges ? Content::kBlank : Content::kForeign;
+    result.description = image.blank_edges ? "nothing" : "data of an unknown kind";
+    return result;
+  }
+  result.description = Describe(*signature);
+  const std::optional<FilesystemType> type = ParseFilesystemType(signature->type);
+  if (!type || signature->damaged || signature->ambiguous) return result;
+  std::string head(kSuperblockBytes, '\0');
+  ReadFully(image.file.get(), head.data(), head.size(), 0);
+  const std::optional<uint64_t> bytes = FilesystemBytes(*type, head);
+  if (!bytes || *bytes > image.bytes) {
+    result.description += " that is larger than its device: damaged, or copied from a larger one";
+    return result;
+  }
+  result.content = Content::kFilesystem;
+  result.type = *type;
+  result.uuid = signature->uuid;
+  result.filesystem_bytes = *bytes;
+  return result;
+}
+
+absl::Status MarkUnfinished(const std::string& device, absl::Time deadline) {
+  return CallInChild(
+             absl::StrCat("preparing ", device), [&](int) { return WriteMark(device.c_str()); }, deadline)
+      .status();
+}
+
+absl::Status ClearUnfinished(const std::string& device, absl::Time deadline) {
+  return CallInChild(
+             absl::StrCat("finishing ", device), [&](int) { return EraseMark(device.c_str()); }, deadline)
+      .status();
+}
+
+}  // namespace lunkeeper

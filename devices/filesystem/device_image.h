@@ -1,0 +1,36 @@
+#pragma once
+// What tells what is on a device: its first and last few MiB, copied into memory, and what they say.
+//
+// The copy is made by a child process, so that a dead device costs its caller a deadline and no more;
+// libblkid then works on the copy, in this process. It is sparse: zeroes take no room. Thread-safe.
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "devices/filesystem/filesystem.h"
+#include "plugin/base/unique_fd.h"
+
+namespace lunkeeper {
+
+struct DeviceImage {
+  UniqueFd file;  // as large as the device; a hole where it was not read
+  uint64_t bytes = 0;
+  uint32_t sector_bytes = 512;
+  bool blank_edges = false;  // the first and the last MiB are zero
+};
+
+// UNAVAILABLE: it cannot be read. DEADLINE_EXCEEDED.
+absl::StatusOr<DeviceImage> ReadDeviceImage(const std::string& device, absl::Time deadline);
+
+absl::StatusOr<ProbeResult> Classify(const DeviceImage& image);
+
+// A Make in progress leaves a mark on the device, 2 MiB before its end, where neither tool writes. It is put
+// there only on a device that was blank, and taken away before the file system is first mounted: a device
+// that bears it has never held anybody's data, however far the tool came. Devices below 8 MiB get none. Both
+// are durable when they return; Mark also wipes what an earlier, unfinished Make left at the edges.
+absl::Status MarkUnfinished(const std::string& device, absl::Time deadline);
+absl::Status ClearUnfinished(const std::string& device, absl::Time deadline);
+
+}  // namespace lunkeeper

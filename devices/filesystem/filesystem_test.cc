@@ -1,0 +1,269 @@
+// The tools, libblkid and libmount on real loop devices. Needs root.
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "devices/filesystem/device_image.h"
+#include "devices/filesystem/testing.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kSmall = 16 * kMiB;
+constexpr uint64_t kXfsSize = 320 * kMiB;  // mkfs.xfs wants 300
+
+uint64_t SizeFor(FilesystemType type) { return type == FilesystemType::kXfs ? kXfsSize : kSmall; }
+
+struct Fixture {
+  std::unique_ptr<Filesystem> filesystem = MakeToolFilesystem();
+  std::unique_ptr<Mounter> mounter = MakeLinuxMounter();
+
+  Content ContentOf(const LoopDevice& device) {
+    const auto found = filesystem->Probe(device.path(), Soon());
+    INFO(found.status());
+    REQUIRE(found.ok());
+    return found->content;
+  }
+  void Make(const LoopDevice& device, FilesystemType type) {
+    const absl::Status status = filesystem->Make(device.path(), type, Soon());
+    INFO(status);
+    REQUIRE(status.ok());
+  }
+  absl::Status Mount(const LoopDevice& device, const std::string& target, FilesystemType type,
+                     bool read_only = false) {
+    return mounter->MountDevice(
+        {.device = device.path(), .target = target, .type = type, .options = {}, .read_only = read_only},
+        Soon());
+  }
+};
+
+TEST_CASE("a zeroed device is blank, and only that is formatted") {
+  const FilesystemType type = GENERATE(FilesystemType::kExt4, FilesystemType::kXfs);
+  Fixture f;
+  TestDirectory directory;
+  LoopDevice device(directory, "disk", SizeFor(type));
+  CHECK(f.ContentOf(device) == Content::kBlank);
+  f.Make(device, type);
+  const auto found = f.filesystem->Probe(device.path(), Soon());
+  REQUIRE(found.ok());
+  CHECK(found->content == Content::kFilesystem);
+  CHECK(found->type == type);
+  CHECK(found->uuid.size() == 36);
+  CHECK(found->device_bytes == SizeFor(type));
+  CHECK(found->filesystem_bytes == SizeFor(type));
+  CHECK(absl::IsFailedPrecondition(f.filesystem->Make(device.path(), type, Soon())));
+  CHECK(f.filesystem->Check(device.path(), type, Soon()).ok());
+}
+
+struct Sample {
+  const char* name;
+  uint64_t at;
+  std::string bytes;
+};
+
+// A DOS partition table with one Linux partition of 1 MiB at 1 MiB.
+const std::string kPartitionTable =
+    std::string("\0\0\0\0\x83\0\0\0\0\x08\0\0\0\x08\0\0", 16) + std::string(48, '\0') + "\x55\xaa";
+// The label of an LVM physical volume, as lvm2 writes it in the second sector (lib/format_text/layout.h).
+const std::string kLvmLabel = "LABELONE" + std::string("\1\0\0\0\0\0\0\0", 8) +
+                              std::string("\0\0\0\0\x20\0\0\0", 8) +
+                              "LVM2 0010123456789abcdef0123456789abcdef";
+
+TEST_CASE("somebody's data is recognised wherever it is, and left alone") {
+  const Sample sample = GENERATE(
+      Sample{"a byte at the start", 0, "x"}, Sample{"a byte in the first MiB", kMiB - 1, "x"},
+      Sample{"a byte in the last MiB", kSmall - kMiB, "x"}, Sample{"a byte at the end", kSmall - 1, "x"},
+      Sample{"a partition table", 446, kPartitionTable}, Sample{"an LVM volume", 512, kLvmLabel},
+      Sample{"a VMFS beyond the first MiB", 2 * kMiB, std::string("\x5e\xf1\xab\x2f", 4)});
+  Fixture f;
+  TestDirectory directory;
+  LoopDevice device(directory, "disk", kSmall);
+  INFO(sample.name);
+  WriteAt(device.path(), sample.at, sample.bytes);
+  const std::string before = Digest(device.path());
+  CHECK(f.ContentOf(device) == Content::kForeign);
+  CHECK(absl::IsFailedPrecondition(f.filesystem->Make(device.path(), FilesystemType::kExt4, Soon())));
+  CHECK(Digest(device.path()) == before);
+}
+
+TEST_CASE("what other tools made is named") {
+  const auto [command, name] =
+      GENERATE(table<const char*, const char*>({{"mkswap ", "swap"}, {"mke2fs -q -t ext2 ", "ext2"}}));
+  Fixture f;
+  TestDirectory directory;
+  LoopDevice device(directory, "disk", kSmall);
+  REQUIRE(Shell(command + device.path()));
+  const auto found = f.filesystem->Probe(device.path(), Soon());
+  REQUIRE(found.ok());
+  CHECK(found->content == Content::kForeign);
+  CHECK(found->description == name);
+}
+
+TEST_CASE("a file system with a damaged superblock is somebody's data") {
+  Fixture f;
+  TestDirectory directory;
+  LoopDevice device(directory, "disk", kSmall);
+  f.Make(device, FilesystemType::kExt4);
+  WriteAt(device.path(), 1024 + 4, "xxxx");  // the number of blocks
+  const auto found = f.filesystem->Probe(device.path(), Soon());
+  REQUIRE(found.ok());
+  CHECK(found->content == Content::kForeign);
+  CHECK(found->description.find("ext4") == 0);
+}
+
+TEST_CASE("a device that cannot be read is an error, and never blank") {
+  Fixture f;
+  TestDirectory directory;
+  LoopDevice device(directory, "disk", kSmall);
+  REQUIRE(::truncate(device.file().c_str(), 0) == 0);
+  CHECK(absl::IsUnavailable(f.filesystem->Probe(device.path(), Soon()).status()));
+  CHECK_FALSE(f.filesystem->Make(device.path(), FilesystemType::kExt4, Soon()).ok());
+  CHECK(absl::IsNotFound(f.filesystem->Probe("/dev/no-such-device", Soon()).status()));
+}
+
+TEST_CASE("a format that was cut short at any time is recognised and done again") {
+  const FilesystemType type = GENERATE(FilesystemType::kExt4, FilesystemType::kXfs);
+  Fixture f;
+  TestDirectory directory;
+  LoopDevice device(directory, "disk", SizeFor(type));
+  bool cut = false;
+  for (absl::Duration time = absl::Milliseconds(1);; time += absl::Milliseconds(2)) {
+    REQUIRE(time < absl::Seconds(10));
+    const absl::Status status = f.filesystem->Make(device.path(), type, absl::Now() + time);
+    if (status.ok()) break;
+    cut = true;
+    INFO(status << " after " << time);
+    const Content content = f.ContentOf(device);
+    if (content == Content::kFilesystem) break;  // finished, and the time was up on the way back
+    REQUIRE(content == Content::kBlank);
+  }
+  CHECK(cut);
+  CHECK(f.ContentOf(device) == Content::kFilesystem);
+}
+
+TEST_CASE("what an unfinished format left is wiped before the next") {
+  Fixture f;
+  TestDirectory directory;
+  LoopDevice device(directory, "disk", kXfsSize);
+  REQUIRE(MarkUnfinished(device.path(), Soon()).ok());
+  REQUIRE(Shell("mkfs.xfs -q -K " + device.path()));  // as if killed before its end
+  CHECK(f.ContentOf(device) == Content::kBlank);
+  f.Make(device, FilesystemType::kExt4);
+  CHECK(f.ContentOf(device) == Content::kFilesystem);
+  CHECK(f.filesystem->Check(device.path(), FilesystemType::kExt4, Soon()).ok());
+}
+
+TEST_CASE("a file system too small for its tool fails with the tool's words") {
+  Fixture f;
+  TestDirectory directory;
+  LoopDevice device(directory, "disk", 16 * kMiB);
+  const absl::Status status = f.filesystem->Make(device.path(), FilesystemType::kXfs, Soon());
+  CHECK(absl::IsInternal(status));
+  CHECK(std::string(status.message()).find("mkfs.xfs") != std::string::npos);
+  CHECK(f.ContentOf(device) == Content::kBlank);
+}
+
+TEST_CASE("a damaged ext4 is repaired if it needs no decision, and refused if it does") {
+  Fixture f;
+  TestDirectory directory;
+  LoopDevice device(directory, "disk", kSmall);
+  f.Make(device, FilesystemType::kExt4);
+  REQUIRE(Shell("debugfs -w -R 'ssv free_blocks_count 7' " + device.path()));
+  REQUIRE(Shell("debugfs -w -R 'ssv state 2' " + device.path()));
+  CHECK(f.filesystem->Check(device.path(), FilesystemType::kExt4, Soon()).ok());
+  CHECK(Shell("e2fsck -f -n " + device.path()));
+  REQUIRE(Shell("debugfs -w -R 'clri <2>' " + device.path()));
+  REQUIRE(Shell("debugfs -w -R 'ssv state 2' " + device.path()));
+  const absl::Status status = f.filesystem->Check(device.path(), FilesystemType::kExt4, Soon());
+  CHECK(absl::IsFailedPrecondition(status));
+  CHECK(std::string(status.message()).find("e2fsck") != std::string::npos);
+}
+
+TEST_CASE("a grown device's ext4 grows unmounted, and keeps its files") {
+  Fixture f;
+  TestDirectory directory;
+  LoopDevice device(directory, "disk", kSmall);
+  MountPoint mount(directory, "mnt");
+  f.Make(device, FilesystemType::kExt4);
+  REQUIRE(f.Mount(device, mount.path(), FilesystemType::kExt4).ok());
+  std::ofstream(mount.path() + "/file") << "kept";
+  REQUIRE(f.mounter->Unmount(mount.path(), false, Soon()).ok());
+  device.Grow(4 * kSmall);
+  const absl::Status status = f.filesystem->GrowUnmounted(device.path(), FilesystemType::kExt4, Soon());
+  INFO(status);
+  REQUIRE(status.ok());
+  CHECK(f.filesystem->Probe(device.path(), Soon())->filesystem_bytes == 4 * kSmall);
+  REQUIRE(f.Mount(device, mount.path(), FilesystemType::kExt4).ok());
+  CHECK(ReadFile(mount.path() + "/file") == "kept");
+  CHECK(f.filesystem->UsageOf(mount.path(), Soon())->total_bytes > 3 * kSmall);
+}
+
+TEST_CASE("a grown device's XFS grows mounted, and again without harm") {
+  Fixture f;
+  TestDirectory directory;
+  LoopDevice device(directory, "disk", kXfsSize);
+  MountPoint mount(directory, "mnt");
+  f.Make(device, FilesystemType::kXfs);
+  REQUIRE(f.Mount(device, mount.path(), FilesystemType::kXfs).ok());
+  device.Grow(2 * kXfsSize);
+  for (int repetition = 0; repetition < 2; ++repetition) {
+    const absl::Status status =
+        f.filesystem->GrowMounted(device.path(), mount.path(), FilesystemType::kXfs, Soon());
+    INFO(status);
+    REQUIRE(status.ok());
+  }
+  CHECK(f.filesystem->UsageOf(mount.path(), Soon())->total_bytes > kXfsSize + kXfsSize / 2);
+}
+
+TEST_CASE("a mounted ext4 grows, or the message says how it will") {
+  Fixture f;
+  TestDirectory directory;
+  LoopDevice device(directory, "disk", kSmall);
+  MountPoint mount(directory, "mnt");
+  f.Make(device, FilesystemType::kExt4);
+  REQUIRE(f.Mount(device, mount.path(), FilesystemType::kExt4).ok());
+  CHECK(f.filesystem->GrowMounted(device.path(), mount.path(), FilesystemType::kExt4, Soon()).ok());
+  device.Grow(2 * kSmall);
+  const absl::Status status =
+      f.filesystem->GrowMounted(device.path(), mount.path(), FilesystemType::kExt4, Soon());
+  INFO(status);
+  if (!status.ok()) {
+    CHECK(absl::IsFailedPrecondition(status));
+    CHECK(std::string(status.message()).find("stage it again") != std::string::npos);
+  }
+}
+
+TEST_CASE("the usage of a file system counts bytes and inodes") {
+  Fixture f;
+  TestDirectory directory;
+  LoopDevice device(directory, "disk", kSmall);
+  MountPoint mount(directory, "mnt");
+  f.Make(device, FilesystemType::kExt4);
+  REQUIRE(f.Mount(device, mount.path(), FilesystemType::kExt4).ok());
+  const Usage before = f.filesystem->UsageOf(mount.path(), Soon()).value();
+  std::ofstream(mount.path() + "/file") << std::string(2 * kMiB, 'x') << std::flush;
+  REQUIRE(Shell("sync -f " + mount.path()));
+  const Usage after = f.filesystem->UsageOf(mount.path(), Soon()).value();
+  CHECK(after.used_bytes == before.used_bytes + 2 * kMiB);
+  CHECK(after.available_bytes == before.available_bytes - 2 * kMiB);
+  CHECK(after.used_inodes == before.used_inodes + 1);
+  CHECK(after.total_inodes == after.used_inodes + after.free_inodes);
+}
+
+TEST_CASE("statistics of a dead mount end at their deadline, and do not heap up") {
+  Fixture f;
+  TestDirectory directory;
+  DeadMount dead(directory, "mnt");
+  const absl::Time start = absl::Now();
+  const auto usage = f.filesystem->UsageOf(dead.path(), start + absl::Milliseconds(200));
+  CHECK(absl::IsDeadlineExceeded(usage.status()));
+  const auto again = f.filesystem->UsageOf(dead.path(), start + absl::Seconds(20));
+  CHECK(absl::IsDeadlineExceeded(again.status()));
+  CHECK(absl::Now() - start < absl::Seconds(5));
+  CHECK(f.mounter->Mounts().ok());
+}
+
+}  // namespace
+}  // namespace lunkeeper

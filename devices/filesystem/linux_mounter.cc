@@ -1,0 +1,190 @@
+#include "devices/filesystem/linux_mounter.h"
+
+#include <fcntl.h>
+#include <libmount/libmount.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "plugin/base/log.h"
+#include "plugin/base/status_macros.h"
+#include "plugin/base/subprocess.h"
+#include "plugin/base/unique_fd.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr char kBusy = 'b';      // sent by a child: the mount is in use
+constexpr char kNoReplay = 'n';  // sent by a child: mounted without replaying the journal
+
+absl::Status CheckTarget(const std::string& target) {
+  struct stat found = {};
+  if (::lstat(target.c_str(), &found) != 0)
+    return absl::ErrnoToStatus(errno, absl::StrCat("mount target ", target));
+  if (!S_ISLNK(found.st_mode)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("mount target ", target, " is a symlink; give the directory itself"));
+}
+
+// The target itself, whatever was put in its place since it was checked. For children: sets errno on failure.
+UniqueFd OpenTarget(const char* target) {
+  UniqueFd at(::open(target, O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  struct stat found = {};
+  if (!at || ::fstat(at.get(), &found) != 0 || !S_ISLNK(found.st_mode)) return at;
+  at.Reset();
+  errno = ELOOP;
+  return at;
+}
+
+// On the directory that was opened, which no rename or symlink can change. For children: 0 or an errno.
+int MountOn(const char* device, const char* target, const char* type, unsigned long flags, const char* data) {
+  const UniqueFd at = OpenTarget(target);
+  if (!at || ::fchdir(at.get()) != 0) return errno;
+  return ::mount(device, ".", type, flags, data) == 0 ? 0 : errno;
+}
+
+struct KernelOptions {
+  unsigned long flags = 0;
+  std::string data;
+};
+
+// Flags for the kernel, and text for the file system, as mount(8) would split them.
+absl::StatusOr<KernelOptions> SplitOptions(const std::vector<std::string>& options) {
+  KernelOptions result;
+  const std::string text = absl::StrJoin(options, ",");
+  char* data = nullptr;
+  if (::mnt_optstr_get_flags(text.c_str(), &result.flags, ::mnt_get_builtin_optmap(MNT_LINUX_MAP)) != 0 ||
+      ::mnt_split_optstr(text.c_str(), nullptr, nullptr, &data, 0, 0) != 0) {
+    return absl::InvalidArgumentError("mount_flags: cannot be read as mount options");
+  }
+  if (data != nullptr) result.data = data;
+  ::free(data);
+  return result;
+}
+
+std::string Append(const std::string& data, const char* option) {
+  return data.empty() ? option : absl::StrCat(data, ",", option);
+}
+
+bool IsNodeHolder(const std::string& type) { return type == "devtmpfs" || type == "tmpfs"; }
+
+// The block device that a bound file of /dev stands for; 0: it is none.
+dev_t NodeAt(const std::string& target) {
+  const UniqueFd at(::open(target.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  struct stat found = {};
+  return at && ::fstat(at.get(), &found) == 0 && S_ISBLK(found.st_mode) ? found.st_rdev : 0;
+}
+
+std::optional<Mount> ReadEntry(libmnt_fs* entry) {
+  const auto text = [](const char* value) { return std::string(value == nullptr ? "" : value); };
+  Mount mount;
+  mount.target = text(::mnt_fs_get_target(entry));
+  mount.device = ::mnt_fs_get_devno(entry);
+  mount.type = text(::mnt_fs_get_fstype(entry));
+  char* value = nullptr;
+  size_t size = 0;
+  mount.read_only =
+      ::mnt_optstr_get_option(text(::mnt_fs_get_vfs_options(entry)).c_str(), "ro", &value, &size) == 0;
+  if (major(mount.device) != 0) return mount;
+  if (!IsNodeHolder(mount.type) || text(::mnt_fs_get_root(entry)) == "/") return std::nullopt;
+  mount.device = NodeAt(mount.target);
+  mount.is_node = true;
+  return mount.device == 0 ? std::nullopt : std::optional<Mount>(mount);
+}
+
+class LinuxMounter final : public Mounter {
+ public:
+  absl::Status MountDevice(const MountRequest& request, absl::Time deadline) override {
+    RETURN_IF_ERROR(CheckMountOptions(request.options));
+    ASSIGN_OR_RETURN(KernelOptions options, SplitOptions(request.options));
+    RETURN_IF_ERROR(CheckTarget(request.target));
+    const bool xfs = request.type == FilesystemType::kXfs;
+    if (request.read_only) options.flags |= MS_RDONLY;
+    if (xfs) options.data = Append(options.data, "nouuid");
+    const std::string no_replay = Append(options.data, xfs ? "norecovery" : "noload");
+    const char* const type = ToString(request.type);
+    const auto mount = [&](int out) {
+      const char* const device = request.device.c_str();
+      const char* const target = request.target.c_str();
+      const int error = MountOn(device, target, type, options.flags, options.data.c_str());
+      if (error != EROFS || !request.read_only) return error;
+      if (const int again = MountOn(device, target, type, options.flags, no_replay.c_str())) return again;
+      return ::write(out, &kNoReplay, 1) == 1 ? 0 : EIO;
+    };
+    const std::string subject =
+        absl::StrCat("mounting ", type, " of ", request.device, " at ", request.target);
+    ASSIGN_OR_RETURN(const std::string sent, CallInChild(subject, mount, deadline));
+    if (!sent.empty()) {
+      LogWarn("filesystem",
+              "mounted read-only without replaying the journal: the newest changes are not seen",
+              {{"device", request.device}, {"target", request.target}});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Bind(const std::string& source, const std::string& target, bool read_only,
+                    absl::Time deadline) override {
+    RETURN_IF_ERROR(CheckTarget(target));
+    const auto bind = [&](int) {
+      const UniqueFd at = OpenTarget(target.c_str());
+      if (!at) return errno;
+      const UniqueFd tree(
+          ::open_tree(AT_FDCWD, source.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW));
+      if (!tree) return errno;
+      struct mount_attr attributes = {};
+      attributes.attr_set = MOUNT_ATTR_RDONLY;
+      if (read_only && ::mount_setattr(tree.get(), "", AT_EMPTY_PATH, &attributes, sizeof attributes) != 0)
+        return errno;
+      const unsigned flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
+      return ::move_mount(tree.get(), "", at.get(), "", flags) == 0 ? 0 : errno;
+    };
+    return CallInChild(absl::StrCat("bind mount of ", source, " at ", target), bind, deadline).status();
+  }
+
+  absl::Status Unmount(const std::string& target, bool lazy, absl::Time deadline) override {
+    const auto unmount = [&](int out) {
+      if (::umount2(target.c_str(), UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) == 0) return 0;
+      if (errno == EINVAL || errno == ENOENT) return 0;  // nothing is mounted there
+      if (errno != EBUSY) return errno;
+      return ::write(out, &kBusy, 1) == 1 ? 0 : EIO;
+    };
+    ASSIGN_OR_RETURN(const std::string sent,
+                     CallInChild(absl::StrCat("unmounting ", target), unmount, deadline));
+    if (sent.empty()) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "unmounting ", target, ": in use; end the programs that have files open there, then try again"));
+  }
+
+  absl::StatusOr<std::vector<Mount>> Mounts() override {
+    const std::unique_ptr<libmnt_table, decltype(&::mnt_unref_table)> table(
+        ::mnt_new_table_from_file("/proc/self/mountinfo"), &::mnt_unref_table);
+    const std::unique_ptr<libmnt_iter, decltype(&::mnt_free_iter)> each(::mnt_new_iter(MNT_ITER_FORWARD),
+                                                                        &::mnt_free_iter);
+    if (table == nullptr || each == nullptr)
+      return absl::InternalError("the kernel's table of mounts cannot be read");
+    std::vector<Mount> mounts;
+    libmnt_fs* entry = nullptr;
+    while (::mnt_table_next_fs(table.get(), each.get(), &entry) == 0) {
+      if (std::optional<Mount> mount = ReadEntry(entry)) mounts.push_back(*std::move(mount));
+    }
+    return mounts;
+  }
+
+  absl::StatusOr<dev_t> NumberOf(const std::string& device) override {
+    struct stat found = {};
+    if (::stat(device.c_str(), &found) == 0 && S_ISBLK(found.st_mode)) return found.st_rdev;
+    return absl::NotFoundError(absl::StrCat("there is no block device ", device));
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Mounter> MakeLinuxMounter() { return std::make_unique<LinuxMounter>(); }
+
+}  // namespace lunkeeper

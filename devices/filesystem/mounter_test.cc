@@ -1,0 +1,154 @@
+// Mounts of real loop devices. Needs root.
+#include "devices/filesystem/mounter.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "devices/filesystem/testing.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kSize = 320 * kMiB;  // mkfs.xfs wants 300
+
+struct Fixture {
+  explicit Fixture(FilesystemType of_type = FilesystemType::kExt4) : type(of_type) {
+    REQUIRE(filesystem->Make(device.path(), type, Soon()).ok());
+  }
+
+  absl::Status MountAt(const std::string& at, const LoopDevice& from, bool read_only = false,
+                       std::vector<std::string> options = {}) {
+    return mounter->MountDevice({from.path(), at, type, std::move(options), read_only}, Soon());
+  }
+  std::vector<Mount> MountsOf(const LoopDevice& of) {
+    std::vector<Mount> mounts = mounter->Mounts().value();
+    const dev_t number = mounter->NumberOf(of.path()).value();
+    std::erase_if(mounts, [number](const Mount& mount) { return mount.device != number; });
+    return mounts;
+  }
+
+  const FilesystemType type;
+  std::unique_ptr<Filesystem> filesystem = MakeToolFilesystem();
+  std::unique_ptr<Mounter> mounter = MakeLinuxMounter();
+  TestDirectory directory;
+  LoopDevice device{directory, "disk", kSize};
+  MountPoint staging{directory, "staging"};
+  MountPoint target{directory, "target"};
+};
+
+TEST_CASE("a mounted and bound file system is in the table, and gone after its unmount") {
+  Fixture f;
+  REQUIRE(f.MountAt(f.staging.path(), f.device, false, {"noatime", "commit=30"}).ok());
+  REQUIRE(f.mounter->Bind(f.staging.path(), f.target.path(), false, Soon()).ok());
+  std::vector<Mount> mounts = f.MountsOf(f.device);
+  REQUIRE(mounts.size() == 2);
+  CHECK(mounts[0].target == f.staging.path());
+  CHECK(mounts[1].target == f.target.path());
+  CHECK(mounts[0].type == "ext4");
+  CHECK_FALSE(mounts[0].read_only);
+  CHECK_FALSE(mounts[0].is_node);
+  CHECK(Shell("findmnt -no OPTIONS " + f.staging.path() + " | grep noatime | grep -q commit=30"));
+  std::ofstream(f.target.path() + "/file") << "seen";
+  CHECK(ReadFile(f.staging.path() + "/file") == "seen");
+  for (int repetition = 0; repetition < 2; ++repetition) {
+    CHECK(f.mounter->Unmount(f.target.path(), false, Soon()).ok());
+    CHECK(f.mounter->Unmount(f.staging.path(), false, Soon()).ok());
+  }
+  CHECK(f.MountsOf(f.device).empty());
+}
+
+TEST_CASE("a read-only bind of a writable mount cannot be written to") {
+  Fixture f;
+  REQUIRE(f.MountAt(f.staging.path(), f.device).ok());
+  REQUIRE(f.mounter->Bind(f.staging.path(), f.target.path(), true, Soon()).ok());
+  CHECK(f.MountsOf(f.device).back().read_only);
+  CHECK_FALSE(f.MountsOf(f.device).front().read_only);
+  std::ofstream file(f.target.path() + "/file");
+  CHECK_FALSE(file.is_open());
+}
+
+TEST_CASE("a device node is bound over a file and found again by its number") {
+  Fixture f;
+  const std::string node = f.directory.path() + "/node";
+  std::ofstream(node).close();
+  REQUIRE(f.mounter->Bind(f.device.path(), node, false, Soon()).ok());
+  const std::vector<Mount> mounts = f.MountsOf(f.device);
+  REQUIRE(mounts.size() == 1);
+  CHECK(mounts[0].is_node);
+  CHECK(mounts[0].target == node);
+  CHECK(f.filesystem->Probe(node, Soon())->content == Content::kFilesystem);
+  CHECK(f.mounter->Unmount(node, false, Soon()).ok());
+  CHECK(f.MountsOf(f.device).empty());
+}
+
+TEST_CASE("a symlink is not mounted on, nor unmounted through") {
+  Fixture f;
+  const std::string link = f.directory.path() + "/link";
+  std::filesystem::create_directory_symlink(f.target.path(), link);
+  CHECK(absl::IsInvalidArgument(f.MountAt(link, f.device)));
+  REQUIRE(f.MountAt(f.staging.path(), f.device).ok());
+  CHECK(absl::IsInvalidArgument(f.mounter->Bind(f.staging.path(), link, false, Soon())));
+  REQUIRE(f.mounter->Bind(f.staging.path(), f.target.path(), false, Soon()).ok());
+  CHECK(f.mounter->Unmount(link, false, Soon()).ok());
+  CHECK(f.MountsOf(f.device).size() == 2);
+}
+
+TEST_CASE("a busy mount is refused, unless it may be taken out of the tree lazily") {
+  Fixture f;
+  REQUIRE(f.MountAt(f.staging.path(), f.device).ok());
+  {
+    std::ofstream open(f.staging.path() + "/file");
+    const absl::Status status = f.mounter->Unmount(f.staging.path(), false, Soon());
+    CHECK(absl::IsFailedPrecondition(status));
+    CHECK(f.mounter->Unmount(f.staging.path(), true, Soon()).ok());
+    CHECK(f.MountsOf(f.device).empty());
+  }
+}
+
+TEST_CASE("an XFS clone is mounted beside its source, though they have one UUID") {
+  Fixture f(FilesystemType::kXfs);
+  REQUIRE(f.MountAt(f.staging.path(), f.device).ok());
+  std::ofstream(f.staging.path() + "/file") << "cloned";
+  REQUIRE(Shell("sync -f " + f.staging.path()));
+  REQUIRE(Shell("cp --sparse=always " + f.device.file() + " " + f.directory.path() + "/clone"));
+  LoopDevice clone(f.directory, "clone", kSize);
+  CHECK(f.filesystem->Probe(clone.path(), Soon())->uuid ==
+        f.filesystem->Probe(f.device.path(), Soon())->uuid);
+  const absl::Status status = f.MountAt(f.target.path(), clone);
+  INFO(status);
+  REQUIRE(status.ok());
+  CHECK(ReadFile(f.target.path() + "/file") == "cloned");
+}
+
+TEST_CASE("a snapshot of a file system in use is mounted from a read-only device") {
+  Fixture f(GENERATE(FilesystemType::kExt4, FilesystemType::kXfs));
+  REQUIRE(f.MountAt(f.staging.path(), f.device).ok());
+  std::ofstream(f.staging.path() + "/file") << "in the snapshot";
+  REQUIRE(Shell("sync -f " + f.staging.path()));
+  REQUIRE(Shell("cp --sparse=always " + f.device.file() + " " + f.directory.path() + "/snapshot"));
+  LoopDevice snapshot(f.directory, "snapshot", kSize, /*read_only=*/true);
+  const absl::Status status = f.MountAt(f.target.path(), snapshot, /*read_only=*/true);
+  INFO(status);
+  REQUIRE(status.ok());
+  CHECK(f.MountsOf(snapshot).front().read_only);
+  CHECK(Shell("ls " + f.target.path()));
+}
+
+TEST_CASE("what is not a block device has no number, and a blank device is not mounted") {
+  Fixture f;
+  CHECK(absl::IsNotFound(f.mounter->NumberOf(f.device.file()).status()));
+  CHECK(absl::IsNotFound(f.mounter->NumberOf("/dev/no-such-device").status()));
+  LoopDevice blank(f.directory, "blank", 64 * kMiB);
+  CHECK_FALSE(f.MountAt(f.staging.path(), blank).ok());
+  CHECK(f.MountsOf(blank).empty());
+  CHECK(absl::IsNotFound(f.MountAt(f.directory.path() + "/absent", f.device)));
+  CHECK(absl::IsInvalidArgument(f.MountAt(f.staging.path(), f.device, false, {"no-such-option"})));
+}
+
+}  // namespace
+}  // namespace lunkeeper
