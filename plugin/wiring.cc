@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "devices/array/tgt_array.h"
-#include "devices/filesystem/host_filesystem.h"
-#include "devices/filesystem/host_mounter.h"
+#include "devices/filesystem/linux_mounter.h"
+#include "devices/filesystem/tool_filesystem.h"
 #include "devices/initiator/user/datapath.h"
 #include "devices/initiator/user/user_initiator.h"
 #include "node/identity.h"
@@ -50,8 +50,8 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
     RETURN_IF_ERROR(StartDatapathIfAbsent(datapath, kDatapathStart));
   }
   backends->initiator = MakeUserInitiator(options.datapath_socket);
-  backends->filesystem = MakeHostFilesystem();
-  backends->mounter = MakeHostMounter();
+  backends->filesystem = MakeToolFilesystem();
+  backends->mounter = MakeLinuxMounter();
   return absl::OkStatus();
 }
 
