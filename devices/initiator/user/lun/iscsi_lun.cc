@@ -25,6 +25,8 @@ constexpr auto kFirstBackoff = milliseconds(100), kLastBackoff = milliseconds(10
 constexpr auto kQuestionDelay = milliseconds(250), kLogoutTimeout = milliseconds(1000);
 constexpr int kQuestionRetries = 40;
 constexpr int kReceivesPerCall = 16;  // so that one busy LUN does not starve the others of its loop
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<LunHealth>::is_always_lock_free,
+              "LunState is shared between processes");
 constexpr uint8_t kResetDone = 0, kResetNotSupported = 5;
 
 }  // namespace
@@ -61,7 +63,7 @@ void IscsiLun::OnReady() {
   now_ = Clock::now();
   if (phase_ == Phase::kConnecting) FinishConnect();
   ReceiveAll();
-  StartRequests();
+  StartWork();
   SendAll();
   DeliverAnswers();
 }
@@ -93,7 +95,7 @@ Lun::Clock::time_point IscsiLun::NextDeadline() const {
 void IscsiLun::OnTimer(Clock::time_point now) {
   now_ = now;
   CheckTimes();
-  StartRequests();
+  StartWork();
   SendAll();
   DeliverAnswers();
 }
@@ -131,7 +133,7 @@ void IscsiLun::CheckTimes() {
     case Phase::kResetting:
       return GiveUpConnection("the old commands are not over yet");
     case Phase::kAsking:
-      if (std::exchange(question_waits_, false)) return Ask();
+      if (question_waits_) return;  // StartWork asks
       return GiveUpConnection("the LUN does not say what it is");
     case Phase::kClosing:
       return End(LunHealth::kClosed, "");
@@ -179,11 +181,17 @@ void IscsiLun::OnReset(uint8_t response) {
   asked_ = LunFacts();
   question_ = Question::kReady;
   question_retries_ = 0;
-  question_waits_ = false;
   Ask();
 }
 
+void IscsiLun::StartWork() {
+  if (phase_ == Phase::kReady) return StartRequests();
+  const bool due = phase_ == Phase::kAsking && question_waits_ && now_ >= phase_deadline_;
+  if (due) Ask();
+}
+
 void IscsiLun::Ask() {
+  question_waits_ = false;
   Task* task = session_.NewTask();
   if (task == nullptr) return session_.Break("the target takes no commands");
   BuildQuestion(question_, answer_.data(), *task);
@@ -202,7 +210,7 @@ void IscsiLun::OnAnswer(const Task& task) {
     }
   } else if (outcome.verdict != Verdict::kFailed) {
     if (++question_retries_ > kQuestionRetries) return session_.Break("the LUN does not become ready");
-    question_waits_ = true;  // asked again by StartRequests, since the task is free only after this
+    question_waits_ = true;  // asked by StartWork, since the task is free only after this
     phase_deadline_ = now_ + (outcome.verdict == Verdict::kLater ? kQuestionDelay : milliseconds(0));
     return;
   } else if (task.sense_key != kIllegalRequest || !IsOptional(question_)) {
@@ -284,10 +292,6 @@ void IscsiLun::ReceiveAll() {
 
 void IscsiLun::SendAll() {
   want_write_ = false;
-  if (phase_ == Phase::kAsking && question_waits_ && now_ >= phase_deadline_) {
-    question_waits_ = false;
-    Ask();
-  }
   while (socket_ && phase_ != Phase::kConnecting) {
     const iovec* pieces;
     const int count = session_.Output(&pieces);
@@ -333,7 +337,8 @@ void IscsiLun::Fail(const std::string& reason) {
 }
 
 void IscsiLun::Close() {
-  if (phase_ == Phase::kEnded || phase_ == Phase::kClosing) return;
+  if (phase_ == Phase::kEnded) return SetHealth(LunHealth::kClosed, "");
+  if (phase_ == Phase::kClosing) return;
   now_ = Clock::now();
   if (phase_ != Phase::kReady || !active_.empty()) {
     End(LunHealth::kClosed, "");

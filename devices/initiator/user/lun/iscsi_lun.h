@@ -46,6 +46,7 @@ class IscsiLun final : public Lun, private SessionHandler {
   void OnLoggedOut() override;
   void BeginConnect();
   void FinishConnect();
+  void StartWork();
   void Ask();
   void OnAnswer(const Task& task);
   void Accept();

@@ -33,7 +33,6 @@ void IscsiLun::Submit(LunRequest* request) {
 }
 
 void IscsiLun::StartRequests() {
-  if (phase_ != Phase::kReady) return;
   if (postponed_ > 0 && now_ >= due_) StartDue();
   while (!queued_.empty()) {
     LunRequest* request = queued_.front();

@@ -40,7 +40,7 @@ uint16_t FreePort() {
 // A tgtd of its own with one target of one LUN, killed with the object.
 class Tgtd {
  public:
-  Tgtd() {
+  explicit Tgtd(std::vector<std::string> parameters) : parameters_(std::move(parameters)) {
     char name[] = "/dev/shm/lk_lun_tgt_XXXXXX";
     directory_ = ::mkdtemp(name);
     const UniqueFd image(::open((directory_ + "/image").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
@@ -68,9 +68,8 @@ class Tgtd {
     const auto end = Lun::Clock::now() + seconds(10);
     while (!Admin("--op show --mode sys")) REQUIRE(Lun::Clock::now() < end);
     REQUIRE(Admin(std::string("--op new --mode target --tid 1 -T ") + kName));
-    for (const char* parameter : {"MaxRecvDataSegmentLength --value 65536", "FirstBurstLength --value 65536",
-                                  "MaxBurstLength --value 262144", "InitialR2T --value No"}) {
-      REQUIRE(Admin(std::string("--op update --mode target --tid 1 --name ") + parameter));
+    for (const std::string& parameter : parameters_) {
+      REQUIRE(Admin("--op update --mode target --tid 1 --name " + parameter));
     }
     REQUIRE(Admin("--op new --mode logicalunit --tid 1 --lun 1 -b " + directory_ + "/image"));
     REQUIRE(
@@ -98,6 +97,7 @@ class Tgtd {
   }
 
  private:
+  const std::vector<std::string> parameters_;
   std::string directory_;
   const uint16_t port_ = FreePort();
   const std::string control_ = std::to_string(FreePort() % 30000 + 1000);  // tgtadm wants at most 32767
@@ -113,9 +113,14 @@ struct TestRequest : LunRequest {
   bool answered = true;
 };
 
+// What our array sets; the first data of a write goes out unasked.
+const std::vector<std::string> kParameters = {"MaxRecvDataSegmentLength --value 16384",
+                                              "FirstBurstLength --value 65536",
+                                              "MaxBurstLength --value 262144", "InitialR2T --value No"};
+
 class Rig {
  public:
-  Rig() {
+  explicit Rig(const std::vector<std::string>& parameters = kParameters) : tgtd(parameters) {
     options.connection.portal = tgtd.portal();
     options.connection.target = Iqn(kName);
     options.connection.initiator = Iqn(kInitiator);
@@ -221,7 +226,13 @@ class Checker {
 };
 
 TEST_CASE("tgtd: log in with CHAP, write, read, flush, discard, zero, close") {
-  Rig rig;
+  const std::vector<std::string> settings[] = {
+      kParameters,
+      {},
+      {"ImmediateData --value No"},
+      {"MaxRecvDataSegmentLength --value 262144", "FirstBurstLength --value 262144",
+       "MaxBurstLength --value 1048576", "InitialR2T --value No"}};
+  Rig rig(settings[GENERATE(0, 1, 2, 3)]);
   rig.Make();
   REQUIRE(rig.Becomes(LunHealth::kHealthy));
   REQUIRE(rig.state.size_bytes == kSize);
