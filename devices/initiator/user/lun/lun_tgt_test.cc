@@ -40,7 +40,8 @@ uint16_t FreePort() {
 // A tgtd of its own with one target of one LUN, killed with the object.
 class Tgtd {
  public:
-  explicit Tgtd(std::vector<std::string> parameters) : parameters_(std::move(parameters)) {
+  Tgtd(std::vector<std::string> parameters, int slow_ms)
+      : parameters_(std::move(parameters)), slow_ms_(slow_ms) {
     char name[] = "/dev/shm/lk_lun_tgt_XXXXXX";
     directory_ = ::mkdtemp(name);
     const UniqueFd image(::open((directory_ + "/image").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
@@ -62,6 +63,10 @@ class Tgtd {
       const int null = ::open("/dev/null", O_RDWR);
       ::dup2(null, 1);
       ::dup2(null, 2);
+      if (slow_ms_ > 0) {
+        ::setenv("LD_PRELOAD", LK_SLOW_WRITES, 1);
+        ::setenv("LUNKEEPER_SLOW_WRITES_MS", std::to_string(slow_ms_).c_str(), 1);
+      }
       ::execlp("tgtd", "tgtd", "-f", "-C", control_.c_str(), "--iscsi", other.c_str(), nullptr);
       ::_exit(127);
     }
@@ -98,6 +103,7 @@ class Tgtd {
 
  private:
   const std::vector<std::string> parameters_;
+  const int slow_ms_;  // writes take up to this long
   std::string directory_;
   const uint16_t port_ = FreePort();
   const std::string control_ = std::to_string(FreePort() % 30000 + 1000);  // tgtadm wants at most 32767
@@ -120,7 +126,8 @@ const std::vector<std::string> kParameters = {"MaxRecvDataSegmentLength --value 
 
 class Rig {
  public:
-  explicit Rig(const std::vector<std::string>& parameters = kParameters) : tgtd(parameters) {
+  explicit Rig(const std::vector<std::string>& parameters = kParameters, int slow_ms = 0)
+      : tgtd(parameters, slow_ms) {
     options.connection.portal = tgtd.portal();
     options.connection.target = Iqn(kName);
     options.connection.initiator = Iqn(kInitiator);
@@ -294,16 +301,15 @@ TEST_CASE("tgtd: killed and restarted, I/O goes on and nothing is lost") {
   REQUIRE(rig.state.logins == 4);
 }
 
-TEST_CASE("tgtd: connections cut again and again, no older write overtakes a newer one") {
-  Rig rig;
+// Cuts the connection `rounds` times, each after some more writes, under a checker.
+void CutUnderChecker(Rig& rig, int rounds, uint64_t writes_between) {
   rig.Make();
   REQUIRE(rig.Becomes(LunHealth::kHealthy));
   Checker checker(rig.lun.get());
   checker.Begin();
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     const uint64_t writes = checker.writes, logins = rig.state.logins;
-    REQUIRE(rig.loop.RunUntil([&] { return checker.writes > writes + 50 && rig.state.logins >= logins; },
-                              seconds(20)));
+    REQUIRE(rig.loop.RunUntil([&] { return checker.writes > writes + writes_between; }, seconds(20)));
     REQUIRE(::shutdown(rig.lun->interest().fd, SHUT_RDWR) == 0);
     REQUIRE(rig.loop.RunUntil([&] { return rig.state.logins > logins; }, seconds(20)));
   }
@@ -311,6 +317,16 @@ TEST_CASE("tgtd: connections cut again and again, no older write overtakes a new
   REQUIRE(rig.loop.RunUntil([&] { return checker.idle(); }, seconds(20)));
   REQUIRE(checker.errors == 0);
   REQUIRE(checker.stale == 0);
+}
+
+TEST_CASE("tgtd: connections cut again and again, nothing is lost") {
+  Rig rig;
+  CutUnderChecker(rig, 20, 50);
+}
+
+TEST_CASE("tgtd: connections cut while writes are slow, no older write overtakes a newer one") {
+  Rig rig(kParameters, 300);
+  CutUnderChecker(rig, 12, 20);
 }
 
 TEST_CASE("tgtd: a fenced LUN fails for good") {
