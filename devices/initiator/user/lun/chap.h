@@ -1,7 +1,6 @@
 #pragma once
 // CHAP with MD5 (RFC 1994, as RFC 7143 section 13 uses it): proves to the target that we know the secret.
-// Everything it needs is allocated when it is made, since a login may happen while memory is short. Not
-// thread-safe.
+// Its contexts are made once; a response costs one small allocation inside the library. Not thread-safe.
 
 #include <array>
 #include <cstdint>

@@ -2,7 +2,8 @@
 // The login phase of one connection, without its socket: security negotiation (CHAP, one way, if the
 // connection has a secret; None otherwise), then the operational parameters (RFC 7143, sections 6 and 13).
 // The caller sends text() with flags() in a login request, gives the answer to OnResponse, and so on until it
-// is over. One thread; nothing allocates after the constructor. The connection given to it must outlive it.
+// is over. One thread; nothing allocates after the constructor (but see chap.h). The connection given to it
+// must outlive it.
 
 #include <cstdint>
 #include <string_view>

@@ -4,14 +4,19 @@
 // level 0).
 //
 // Thread safety: none; one thread owns a Lun, its requests and its epoll set. Every call returns at once.
-// Memory: everything is allocated by MakeLun and Start; afterwards nothing allocates, since write-back of
-// dirty pages may be what runs here. Ownership: a request and its data belong to the caller and stay put
-// until `done`, which is called exactly once, from within OnReady, OnTimer, Fail or Close (never from Submit
-// or Kick). `done` may Submit and free its own request; it may not call anything else here. LunState outlives
-// the Lun, and the process where it lies in shared memory. Failure: a lost connection is not an error. The
-// Lun logs in again (after 100 ms, backing off to 1 s), has the target confirm by a LUN reset that the old
-// commands are over, and only then sends again, in the order of submission, what was not answered. It fails
-// **for good**, with every request answered by EIO at once, when
+//
+// Memory: everything is allocated by MakeLun; afterwards nothing is, since write-back of dirty pages may be
+// what runs here (but for one small block inside the crypto library at each login with a secret).
+//
+// Ownership: a request and its data belong to the caller and stay put until `done`, which is called exactly
+// once, from within OnReady, OnTimer, Fail or Close (never from Submit or Kick). `done` may Submit and free
+// its own request; it may not call anything else here. LunState outlives the Lun, and the process where it
+// lies in shared memory.
+//
+// Failure: a lost connection is not an error. The Lun logs in again (after 100 ms, backing off to 1 s), has
+// the target confirm by a LUN reset that the old commands are over, and only then sends again, in the order
+// of submission, what was not answered. It fails **for good**, with every request answered by EIO at once,
+// when
 //   - the target refuses the login (bad secret, target gone: what a fenced or released grant looks like),
 //   - it could not be logged in for `replacement_timeout`,
 //   - the LUN is another one (serial), smaller, or of another block size than before,

@@ -4,11 +4,14 @@
 // with bytes alone.
 //
 // The owner moves bytes: InputSpace says where received bytes go and Input how many came; Output says what to
-// send and Sent how much went. Payloads are not copied on the way out, and large ones not on the way in. One
-// thread. Nothing allocates after the constructor. Tasks belong to the session; their data to the caller, and
-// stays put until OnTaskDone. What comes from the wire is bounded and checked; anything that breaks the
-// protocol ends the session: broken() says so, failure() why, and only Begin makes it useful again. Tasks in
-// flight are then forgotten, without OnTaskDone.
+// send and Sent how much went. Payloads are not copied on the way out, and large ones not on the way in.
+//
+// One thread. Nothing allocates after the constructor (but see chap.h). Tasks belong to the session; their
+// data to the caller, and stays put until OnTaskDone.
+//
+// What comes from the wire is bounded and checked; anything that breaks the protocol ends the session:
+// broken() says so, failure() why, and only Begin makes it useful again. Tasks in flight are then forgotten,
+// without OnTaskDone.
 
 #include <sys/uio.h>
 

@@ -8,8 +8,7 @@ namespace lunkeeper::iscsi {
 
 enum class Direction : uint8_t { kNone, kIn, kOut };
 
-// One SCSI command. The first part is filled by the caller before Start, the second by the session before
-// OnTaskDone.
+// The first part is filled by the caller before Start, the second by the session before OnTaskDone.
 struct Task {
   std::array<uint8_t, 16> cdb{};
   std::array<char, 24> parameters;  // room for a small parameter list that `data` may point to
