@@ -178,6 +178,7 @@ bool FakeTarget::HandleLogin(int fd, const Pdu& pdu) {
     PutText(text, "AuthMethod=None");
   } else {
     PutText(text, "MaxRecvDataSegmentLength=" + std::to_string(kSegment));
+    PutText(text, "MaxBurstLength=1048576");
     PutText(text, "InitialR2T=Yes");
     PutText(text, "ImmediateData=Yes");
     ++sessions_;

@@ -12,7 +12,7 @@ using iscsi::Reaction;
 using iscsi::Sense;
 
 TEST_CASE("after a lost connection nothing is sent again before the LUN reset was answered") {
-  Rig rig;
+  Rig rig([](LunOptions& options) { options.queue_depth = 2; });  // so that the third waits
   // The first session's writes are slow: they reach the medium only when the reset ends them.
   rig.target.Change([](auto& traits) {
     traits.script = [](const FakeCommand& command) {
@@ -24,7 +24,7 @@ TEST_CASE("after a lost connection nothing is sent again before the LUN reset wa
   TestRequest first(LunOp::kWrite, 0, 512, '1'), second(LunOp::kWrite, 4096, 512, '2'),
       third(LunOp::kWrite, 512, 512, '3');
   for (TestRequest* request : {&first, &second, &third}) rig.lun->Submit(request);
-  REQUIRE(rig.loop.RunUntil([&] { return rig.target.Count("write 1") == 1; }, seconds(5)));
+  REQUIRE(rig.loop.RunUntil([&] { return rig.target.Count("write 8") == 1; }, seconds(5)));
   const size_t cut = rig.target.Events().size();
   rig.target.Inject({});
   for (TestRequest* request : {&first, &second, &third}) {
@@ -39,6 +39,21 @@ TEST_CASE("after a lost connection nothing is sent again before the LUN reset wa
   REQUIRE(IndexOf(events, "write 0", reset) < IndexOf(events, "write 8", reset));  // the order of submission
   REQUIRE(IndexOf(events, "write 8", reset) < IndexOf(events, "write 1", reset));
   REQUIRE(rig.target.At(0) == 'n');
+}
+
+TEST_CASE("a split write that was cut off begins anew: what was done of it may be lost") {
+  Rig rig;
+  rig.target.Change([](auto& traits) {
+    traits.max_transfer = 8;
+    traits.script = [](const FakeCommand& command) {
+      const bool cut = command.operation == kWrite && command.lba == 8 && command.session == 1;
+      return Reaction{cut ? Reaction::kDrop : Reaction::kAnswer};
+    };
+  });
+  rig.Start();
+  TestRequest write(LunOp::kWrite, 0, 8192, 'w');
+  REQUIRE(rig.Do(write) == 0);
+  REQUIRE(rig.target.Count("write 0") == 2);
 }
 
 TEST_CASE("a reset that is not answered is asked for again, and nothing is sent before it was") {

@@ -197,7 +197,7 @@ bool Session::OnR2t(const uint8_t* header) {
   auto& state = task->internal;
   const uint32_t offset = Get32(header + kBufferOffsetAt), length = Get32(header + kR2tLengthAt);
   if (state.queued || Get32(header + kDataSnAt) != state.in_sn || offset != state.send_offset ||
-      length == 0 || length > task->length - offset) {
+      length == 0 || length > std::min(task->length - offset, login_.parameters().max_burst)) {
     return Violation("it wants %u bytes from %u of a write of %u at %u", length, offset, task->length,
                      state.send_offset);
   }
