@@ -25,7 +25,10 @@ namespace lunkeeper {
 namespace {
 
 constexpr int kLoopMajor = 7;
-constexpr int kAttempts = 20;
+// Each lost race for a free device was won by somebody else, so that there are as many at most as devices
+// being made.
+constexpr int kRaces = 1000;
+constexpr int kLooks = 20;  // at a device that somebody has open
 constexpr useconds_t kPause = 50'000;
 
 uint64_t Hash(const std::string& text) {  // FNV-1a
@@ -64,7 +67,7 @@ void Configure(int root, loop_config config, IsolatedResult* result) {
   config.fd = static_cast<uint32_t>(file);
   const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
   if (control < 0) return Fail(result, "opening /dev/loop-control");
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+  for (int attempt = 0; attempt < kRaces; ++attempt) {
     result->number = ::ioctl(control, LOOP_CTL_GET_FREE);
     if (result->number < 0) return Fail(result, "finding a free loop device");
     const int loop = OpenLoop(result->number);
@@ -86,7 +89,7 @@ void Configure(int root, loop_config config, IsolatedResult* result) {
 void Seal(int loop, bool flush, IsolatedResult* result) {
   if (flush && ::fsync(loop) != 0 && errno != EIO)
     return Fail(result, "writing back the block device's cache");
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+  for (int attempt = 0; attempt < kLooks; ++attempt) {
     if (attempt > 0) ::usleep(kPause);
     loop_info64 info;
     if (::ioctl(loop, LOOP_CLR_FD) != 0 && errno == ENXIO) return;

@@ -23,7 +23,7 @@ namespace lunkeeper {
 namespace {
 
 constexpr char kThisProgram[] = "/proc/self/exe";
-constexpr size_t kManyDeaths = 5;
+constexpr size_t kManyDeaths = 25;
 constexpr auto kShortTime = std::chrono::seconds(30);
 constexpr auto kBackOff = std::chrono::seconds(5);
 constexpr timeval kSendTimeout = {.tv_sec = 5, .tv_usec = 0};

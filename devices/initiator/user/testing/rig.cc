@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -173,8 +174,25 @@ void Target::Define(int number) const {
   Admin({"--op", "bind", "--mode", "account", "--tid", id, "--user", user});
 }
 
+// As a fence does: closed to logins, then every connection ended, then deleted once nothing is in flight.
 void Target::RemoveTarget(int number) {
-  Admin({"--op", "delete", "--mode", "target", "--tid", absl::StrCat(number), "--force"});
+  const std::string id = absl::StrCat(number);
+  Admin({"--op", "unbind", "--mode", "target", "--tid", id, "-I", "ALL"});
+  Eventually("the target is gone", [&] {
+    int session = 0;
+    std::istringstream connections(Admin({"--op", "show", "--mode", "conn", "--tid", id}));
+    for (std::string word; connections >> word;) {
+      if (word == "Session:") connections >> session;
+      if (word != "Connection:") continue;
+      connections >> word;
+      Run({"tgtadm", "-C", absl::StrCat(control_port_), "--lld", "iscsi", "--op", "delete", "--mode", "conn",
+           "--tid", id, "--sid", absl::StrCat(session), "--cid", word});
+    }
+    return Run({"tgtadm", "-C", absl::StrCat(control_port_), "--lld", "iscsi", "--op", "delete", "--mode",
+                "target", "--tid", id})
+               .exit_code == 0;
+  });
+  std::erase_if(luns_, [&](const auto& lun) { return lun.first == number; });
 }
 
 void Target::Grow(int number, uint64_t size_bytes) {
@@ -251,6 +269,16 @@ pid_t Datapath::WaitForOtherWorker(pid_t than) const {
   pid_t now = 0;
   Eventually("another worker", [&] { return (now = worker()) != 0 && now != than; });
   return now;
+}
+
+uint64_t Datapath::memory_kib() const {
+  uint64_t pages = 0;
+  for (const pid_t pid : {pid_, worker()}) {
+    uint64_t size = 0, resident = 0;
+    std::ifstream(absl::StrCat("/proc/", pid, "/statm")) >> size >> resident;
+    pages += resident;
+  }
+  return pages * 4;
 }
 
 std::string Datapath::log() const { return Slurp(dir_ / "datapath.log"); }

@@ -81,6 +81,7 @@ class Datapath {
   const std::string& socket() const { return socket_; }
   Initiator& initiator() { return *initiator_; }
   std::string log() const;
+  uint64_t memory_kib() const;  // resident, of holder and worker
   // Starts its command in place of the data path's own: `wrapper…` before it.
   void set_wrapper(std::vector<std::string> wrapper) { wrapper_ = std::move(wrapper); }
 
@@ -112,7 +113,8 @@ class Checker {
  public:
   Checker(const std::string& path, uint64_t size_bytes, int threads);
   ~Checker();
-  // Ends the threads. Requires that no I/O failed and that no read showed anything but the last acknowledged
+  void Stop();  // ends the threads
+  // Stops. Requires that no I/O failed and that no read showed anything but the last acknowledged
   // write.
   void StopAndCheck();
   uint64_t writes() const;
