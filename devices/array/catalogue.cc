@@ -1,12 +1,15 @@
 #include "devices/array/catalogue.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "plugin/base/fail_point.h"
 #include "plugin/base/status_macros.h"
+#include "plugin/base/unique_fd.h"
 
 namespace lunkeeper {
 namespace {
@@ -47,11 +50,21 @@ CREATE TABLE IF NOT EXISTS fenced_volumes(
 CREATE TABLE IF NOT EXISTS terms(cluster TEXT PRIMARY KEY, term INTEGER NOT NULL, holder TEXT NOT NULL) WITHOUT ROWID;
 )";
 
+// Room ahead of a file's end, so that releasing and fencing go on when volumes have filled the pool. As much
+// as there is.
+void Reserve(const std::string& path) {
+  constexpr off_t kReserve = 16 << 20;
+  const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (fd) ::fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, kReserve);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Catalogue>> Catalogue::Open(const std::string& path,
                                                            const std::string& array) {
   std::unique_ptr<Catalogue> catalogue(new Catalogue);
+  // Before SQLite has it open: to close a descriptor of it would drop SQLite's locks.
+  Reserve(path);
   const mode_t mask = ::umask(0077);  // it holds the grants' secrets
   auto writer = SqlDatabase::Open(path, SqlDatabase::Mode::kReadWrite);
   absl::Status status = writer.status();
@@ -61,6 +74,7 @@ absl::StatusOr<std::unique_ptr<Catalogue>> Catalogue::Open(const std::string& pa
   }
   ::umask(mask);
   RETURN_IF_ERROR(status);
+  Reserve(path + "-wal");
   const absl::MutexLock lock(&catalogue->read_mu_);
   ASSIGN_OR_RETURN(catalogue->reader_, SqlDatabase::Open(path, SqlDatabase::Mode::kReadOnly));
   return catalogue;

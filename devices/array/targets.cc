@@ -99,14 +99,10 @@ absl::StatusOr<bool> TargetTable::Drain(const GrantRow& grant) {
   Forget(grant);
   RETURN_IF_ERROR(UnlessGone(tgt_->DisallowInitiator(target, connection.initiator)));
   FAIL_POINT("array.target.closed");
-  const auto connections = tgt_->Connections(target);
-  if (!connections.ok() && !absl::IsNotFound(connections.status())) return connections.status();
-  if (connections.ok()) {
-    for (const TgtConnection& each : *connections)
-      RETURN_IF_ERROR(UnlessGone(tgt_->DeleteConnection(target, each)));
-    FAIL_POINT("array.target.connections_deleted");
-    // A connection stays listed until its last command is over.
-    if (!connections->empty()) return false;
+  const absl::StatusOr<bool> quiet = CutConnections(target);
+  if (!absl::IsNotFound(quiet.status())) {
+    RETURN_IF_ERROR(quiet.status());
+    if (!*quiet) return false;
     // tgtd refuses while a login that was half done has become a session, or a command runs.
     const absl::Status deleted = tgt_->DeleteTarget(target);
     if (absl::IsFailedPrecondition(deleted)) return false;
@@ -116,6 +112,33 @@ absl::StatusOr<bool> TargetTable::Drain(const GrantRow& grant) {
   // After the target: without its account it would ask a half-done login for no secret.
   RETURN_IF_ERROR(UnlessGone(tgt_->DeleteAccount(connection.chap.user)));
   return true;
+}
+
+absl::StatusOr<bool> TargetTable::Pause(const GrantRow& grant) const {
+  const int32_t target = NumberOf(grant);
+  RETURN_IF_ERROR(tgt_->SetTargetParameter(target, "state", "offline"));
+  return CutConnections(target);
+}
+
+absl::Status TargetTable::Resume(const GrantRow& grant) const {
+  return tgt_->SetTargetParameter(NumberOf(grant), "state", "ready");
+}
+
+absl::Status TargetTable::EndPause(const GrantRow& grant) const {
+  RETURN_IF_ERROR(Resume(grant));
+  // A login that was half done may have become a session in the pause, and tgtd never answers what that one
+  // sent.
+  return CutConnections(NumberOf(grant)).status();
+}
+
+// True when there was none any more. A connection stays listed until its last command is over.
+absl::StatusOr<bool> TargetTable::CutConnections(int32_t target) const {
+  ASSIGN_OR_RETURN(const std::vector<TgtConnection> connections, tgt_->Connections(target));
+  for (const TgtConnection& each : connections) {
+    RETURN_IF_ERROR(UnlessGone(tgt_->DeleteConnection(target, each)));
+  }
+  FAIL_POINT("array.target.connections_deleted");
+  return connections.empty();
 }
 
 absl::Status TargetTable::Resize(const GrantRow& grant, const std::string& path) const {

@@ -328,7 +328,9 @@ absl::Status Everything(Array& array) {
   if (!(*initiator)->Write(1, 'x')) return absl::DataLossError("write");
   const auto grown = array.ExpandVolume(volume->id, 24 << 20);
   if (!grown.ok()) return grown.status();
-  if ((*initiator)->SizeBytes() != 24 << 20) return absl::DataLossError("the LUN did not grow");
+  const auto later = PlainInitiator::Login(grant->connection);
+  if (!later.ok()) return later.status();
+  if ((*later)->SizeBytes() != 24 << 20) return absl::DataLossError("the LUN did not grow");
   const absl::Status released = array.Release(volume->id, kA, GrantOwner::kNode);
   if (!released.ok()) return released;
   const auto for_b = array.Acquire(For(volume->id, kB), absl::Seconds(10));

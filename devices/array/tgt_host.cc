@@ -207,7 +207,9 @@ absl::Status TgtHost::PutBack(bool taken_over) {
     const bool is_open = found != open.end() && found->second;
     if (found != open.end()) open.erase(found);
     if (grant.releasing) releasing.push_back(grant);
-    if (!grant.releasing && !is_open) RETURN_IF_ERROR(PutBackOne(grant));
+    if (grant.releasing) continue;
+    // One that is open may have been paused for growing.
+    RETURN_IF_ERROR(is_open ? targets->Resume(grant) : PutBackOne(grant));
   }
   if (!open.empty()) {
     return absl::FailedPreconditionError(
@@ -238,6 +240,24 @@ absl::Status TgtHost::OpenTarget(const GrantRow& grant) {
   if (!now.has_value() || now->releasing) return absl::OkStatus();
   ASSIGN_OR_RETURN(const VolumeRow row, catalogue->FindVolume(grant.cluster, grant.volume));
   return targets->Open(grant, row.volume, pool->VolumePath(grant.volume));
+}
+
+absl::Status TgtHost::GrowLun(const GrantRow& grant, const std::string& path) {
+  const absl::Time deadline = absl::Now() + options.drain_timeout;
+  absl::StatusOr<bool> quiet = targets->Pause(grant);
+  while (quiet.ok() && !*quiet && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(2));
+    quiet = targets->Pause(grant);
+  }
+  FAIL_POINT("array.expand.paused");
+  absl::Status grown = quiet.status();
+  if (grown.ok()) {
+    grown = *quiet ? targets->Resize(grant, path)
+                   : absl::UnavailableError(
+                         absl::StrCat("volume ", grant.volume.value(), ": its commands are not over"));
+  }
+  const absl::Status resumed = targets->EndPause(grant);
+  return grown.ok() ? resumed : grown;
 }
 
 absl::StatusOr<bool> TgtHost::ReleaseStep(const GrantRow& grant) {

@@ -55,6 +55,8 @@ class TgtHost final : public TgtArrayHost {
   absl::Status FinishReleasing(std::vector<GrantRow> grants, absl::Time deadline);
   // Makes the target of a grant, unless it is being released. The caller is inside the gate.
   absl::Status OpenTarget(const GrantRow& grant);
+  // Makes a target's LUN as large as its file. The caller is inside the gate.
+  absl::Status GrowLun(const GrantRow& grant, const std::string& path);
   // The copy of a volume or snapshot whose row says so.
   void BeginCopy(const VolumeRow& row, const std::string& from);
   void BeginCopy(const SnapshotRow& row);

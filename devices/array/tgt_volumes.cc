@@ -225,7 +225,7 @@ absl::StatusOr<Volume> TgtArray::ExpandVolume(const VolumeId& id, uint64_t size_
   FAIL_POINT("array.expand.file_grown");
   ASSIGN_OR_RETURN(const auto grants, host_.catalogue->ListGrants(cluster_, {.volume = id, .node = {}}));
   for (const GrantRow& grant : grants) {
-    if (!grant.releasing) RETURN_IF_ERROR(host_.targets->Resize(grant, path));
+    if (!grant.releasing) RETURN_IF_ERROR(host_.GrowLun(grant, path));
   }
   FAIL_POINT("array.expand.lun_grown");
   RETURN_IF_ERROR(host_.catalogue->SetVolumeSize(id, size));

@@ -70,7 +70,8 @@ class VolumeStore {
   // In order of id, at most `limit` (0: as many as the array likes) from `token`. ABORTED: the token is not
   // ours.
   virtual absl::StatusOr<Page<Volume>> ListVolumes(const std::string& token, size_t limit) = 0;
-  // Never shrinks: a smaller size is answered with the size there is. Sessions live on and see the new size.
+  // Never shrinks: a smaller size is answered with the size there is. The grant lives on,
+  // and the LUN has the new size; a session may be cut once, and is let in again at once.
   virtual absl::StatusOr<Volume> ExpandVolume(const VolumeId& id, uint64_t size_bytes) = 0;
 
   // As of one moment between the call and its return, as after a power cut. Idempotent by name.

@@ -114,8 +114,8 @@ absl::StatusOr<std::unique_ptr<PlainInitiator>> PlainInitiator::Login(const Conn
   return std::unique_ptr<PlainInitiator>(new PlainInitiator(*std::move(session)));
 }
 
-bool PlainInitiator::Write(uint64_t block, char fill) {
-  return session_->Write(block, std::string(512, fill)).ok();
+absl::Status PlainInitiator::TryWrite(uint64_t block, char fill) {
+  return session_->Write(block, std::string(512, fill));
 }
 
 std::optional<char> PlainInitiator::Read(uint64_t block) {

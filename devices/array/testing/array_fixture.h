@@ -71,7 +71,8 @@ class PlainInitiator {
   static absl::StatusOr<std::unique_ptr<PlainInitiator>> Login(const Connection& connection);
 
   // One block of 512 bytes filled with `fill`; false when the write failed.
-  bool Write(uint64_t block, char fill);
+  bool Write(uint64_t block, char fill) { return TryWrite(block, fill).ok(); }
+  absl::Status TryWrite(uint64_t block, char fill);
   // The first byte of a block, or nothing.
   std::optional<char> Read(uint64_t block);
   uint64_t SizeBytes();
