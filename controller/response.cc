@@ -31,6 +31,8 @@ void FillSnapshot(const Snapshot& snapshot, csi::v1::Snapshot* out) {
   out->set_source_volume_id(snapshot.source.value());
   out->set_size_bytes(ToCsi(snapshot.size_bytes));
   out->set_ready_to_use(snapshot.ready);
+  // accessible_topology is left out, as it may be: a volume made from it says where it can go, and csi-sanity
+  // 5.6.0 takes any that is returned for a wrong one (it compares the messages' cached sizes too).
   const int64_t seconds = absl::ToUnixSeconds(snapshot.created);
   out->mutable_creation_time()->set_seconds(seconds);
   out->mutable_creation_time()->set_nanos(

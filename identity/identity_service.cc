@@ -30,6 +30,8 @@ class IdentityService final : public csi::v1::Identity::Service {
     }
     response->add_capabilities()->mutable_service()->set_type(
         PluginCapability::Service::VOLUME_ACCESSIBILITY_CONSTRAINTS);
+    response->add_capabilities()->mutable_service()->set_type(
+        PluginCapability::Service::SNAPSHOT_ACCESSIBILITY_CONSTRAINTS);
     response->add_capabilities()->mutable_volume_expansion()->set_type(
         PluginCapability::VolumeExpansion::ONLINE);
     return grpc::Status::OK;
