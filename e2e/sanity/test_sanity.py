@@ -39,11 +39,13 @@ def test_every_case_passes_on_fakes_without_rights(folder):
     shutil.chown(run, 65534, 65534)
     socket = run / "csi.sock"
     fake = Daemon("lunkeeper-fake", ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", run / "lunkeeper-fake",
-                                     f"--endpoint=unix://{socket}", f"--max-volumes-per-node={MOST_VOLUMES}"],
+                                     "--mode=all", "--node-name=fake", f"--state-dir={run}/state", f"--endpoint=unix://{socket}",
+                                     f"--max-volumes-per-node={MOST_VOLUMES}"],
                   log=run / "fake.log", dies_with_us=True).start()
     try:
         client = Client(socket)
-        wait_until(lambda: client.Probe(seconds=2).ready.value if socket.exists() else not fake.running(), 20, fake.tail)
+        wait_until(lambda: socket.exists() or not fake.running(), 20, fake.tail)
+        assert fake.running() and client.Probe(seconds=10).ready.value, fake.tail()
         for parameters, block in (({"fsType": "xfs"}, False), ({}, True)):
             sanity.run(run, socket, block=block, parameters=parameters, as_nobody=True).check()
         client.close()
