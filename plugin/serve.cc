@@ -1,7 +1,5 @@
 #include "plugin/serve.h"
 
-#include <malloc.h>
-
 #include <atomic>
 #include <cstdlib>
 #include <memory>
@@ -17,6 +15,7 @@
 #include "plugin/admin_service.h"
 #include "plugin/base/http.h"
 #include "plugin/base/log.h"
+#include "plugin/base/memory.h"
 #include "plugin/base/metrics.h"
 #include "plugin/base/status_macros.h"
 #include "plugin/server.h"
@@ -108,6 +107,8 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
            {"node", backends.node.value()},
            {"version", LUNKEEPER_VERSION}});
 
+  ReleaseStartPages();
+
   stop.Wait();
   LogInfo("serve", "stopping");
   const bool finished = server->Stop(absl::Seconds(options.stop_seconds));
@@ -120,7 +121,7 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
 }  // namespace
 
 int Serve(const ServeOptions& options, const std::function<absl::StatusOr<Backends>()>& open) {
-  ::mallopt(M_ARENA_MAX, 2);  // a thread for each running call must not cost an arena for each
+  LimitArenas();
   SetUpLogging(options.log_level, options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   const absl::Status status = Run(options, open);
   if (status.ok()) return 0;

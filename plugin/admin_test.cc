@@ -1,0 +1,179 @@
+// The manual levers, through the service and through the operator's commands over a real socket.
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <iostream>
+#include <sstream>
+
+#include "devices/array/fake_array.h"
+#include "plugin/admin_client.h"
+#include "plugin/admin_service.h"
+#include "plugin/options.h"
+#include "plugin/server.h"
+
+namespace lunkeeper {
+namespace {
+
+const NodeId kNode("a.00000000000000aa");
+
+Backends WithArray(FakeArray** array) {
+  Backends backends;
+  auto made = std::make_unique<FakeArray>();
+  *array = made.get();
+  backends.array_name = "a1";
+  backends.array_serving = [fake = made.get()] { return fake->Capacity().status(); };
+  backends.accept_restore = [] { return absl::OkStatus(); };
+  backends.array = std::move(made);
+  return backends;
+}
+
+VolumeId Granted(FakeArray& array, const std::string& name) {
+  VolumeSpec spec;
+  spec.name = name;
+  spec.size_bytes = 1 << 20;
+  const VolumeId volume = array.CreateVolume(spec)->id;
+  REQUIRE(array.Acquire({volume, kNode}, absl::ZeroDuration()).ok());
+  return volume;
+}
+
+// A server with the Admin service on a socket, and `lunkeeper …` against it.
+struct Shell {
+  FakeArray* array = nullptr;
+  Backends backends = WithArray(&array);
+  std::unique_ptr<admin::v1::Admin::Service> service = MakeAdminService(&backends, "all");
+  Metrics metrics{"all"};
+  std::string path =
+      (std::filesystem::temp_directory_path() / ("lk-admin-" + std::to_string(::getpid()))).string();
+  std::unique_ptr<Server> server = Server::Start({.endpoint = path}, {service.get()}, &metrics).value();
+
+  // What it prints on standard output, or after "error: " on standard error.
+  std::string Run(std::vector<std::string> arguments) {
+    CLI::App app;
+    int exit_code = -1;
+    AddAdminCommands(&app, &exit_code);
+    arguments.insert(arguments.end(), {"--endpoint", "unix://" + path});
+    std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+    std::ostringstream out, errors;
+    auto* const cout = std::cout.rdbuf(out.rdbuf());
+    auto* const cerr = std::cerr.rdbuf(errors.rdbuf());
+    app.parse(arguments);
+    std::cout.rdbuf(cout);
+    std::cerr.rdbuf(cerr);
+    CHECK(exit_code == (errors.str().empty() ? 0 : 1));
+    return errors.str().empty() ? out.str() : "error: " + errors.str();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a fence by hand takes all a node has, and tells how to end it") {
+  Shell shell;
+  const VolumeId one = Granted(*shell.array, "one");
+  const VolumeId two = Granted(*shell.array, "two");
+  CHECK_THAT(shell.Run({"status"}), Catch::Contains(one.value()) && Catch::Contains(kNode.value()) &&
+                                        Catch::Contains("ready") && Catch::Contains("fenced nodes: none"));
+
+  const std::string fenced = shell.Run({"fence", kNode.value()});
+  CHECK_THAT(fenced, Catch::Contains(one.value()) && Catch::Contains(two.value()));
+  CHECK(shell.array->ListGrants({})->empty());
+  CHECK(absl::IsFailedPrecondition(shell.array->Acquire({one, kNode}, absl::ZeroDuration()).status()));
+  CHECK_THAT(shell.Run({"status"}),
+             Catch::Contains("grants: none") && !Catch::Contains("fenced nodes: none"));
+
+  const std::string generation = std::to_string(shell.array->ListFences()->front().generation);
+  CHECK_THAT(fenced, Catch::Contains("lunkeeper unfence " + kNode.value() + " --generation " + generation));
+  CHECK_THAT(shell.Run({"unfence", kNode.value(), "--generation", "999"}), Catch::StartsWith("error: "));
+  CHECK(shell.array->ListFences()->size() == 1);
+  CHECK_THAT(shell.Run({"unfence", kNode.value(), "--generation", generation}),
+             Catch::Contains("not fenced"));
+  CHECK(shell.array->ListFences()->empty());
+}
+
+TEST_CASE("a fence of some volumes leaves the others") {
+  Shell shell;
+  const VolumeId one = Granted(*shell.array, "one");
+  const VolumeId two = Granted(*shell.array, "two");
+  shell.Run({"fence", kNode.value(), "--volume", one.value()});
+  const auto left = shell.array->ListGrants({});
+  REQUIRE(left->size() == 1);
+  CHECK(left->front().volume == two);
+}
+
+TEST_CASE("a fence that cannot drain is an error, and ends when repeated") {
+  Shell shell;
+  Granted(*shell.array, "one");
+  shell.array->HoldDrains(true);
+  CHECK_THAT(shell.Run({"fence", kNode.value()}), Catch::Contains("repeat") && Catch::StartsWith("error: "));
+  shell.array->HoldDrains(false);
+  CHECK_THAT(shell.Run({"fence", kNode.value()}), Catch::Contains("is fenced"));
+}
+
+TEST_CASE("the status of an array that does not serve says why") {
+  Shell shell;
+  shell.array->FailWith(absl::UnavailableError("restored from an older copy: run lunkeeper accept-restore"));
+  CHECK_THAT(shell.Run({"status"}), Catch::Contains("not ready") && Catch::Contains("accept-restore"));
+  CHECK_THAT(shell.Run({"accept-restore"}), Catch::Contains("serves"));
+}
+
+TEST_CASE("a process without an array refuses the levers") {
+  Backends backends;
+  const auto service = MakeAdminService(&backends, "node");
+  admin::v1::FenceRequest fence;
+  fence.set_node(kNode.value());
+  admin::v1::FenceResponse fenced;
+  CHECK(service->Fence(nullptr, &fence, &fenced).error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  admin::v1::AcceptRestoreResponse accepted;
+  CHECK(service->AcceptRestore(nullptr, nullptr, &accepted).error_code() ==
+        grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+TEST_CASE("a server that is not there is an error with its code") {
+  Shell shell;
+  shell.server.reset();
+  CHECK_THAT(shell.Run({"status"}), Catch::StartsWith("error: ") && Catch::Contains("UNAVAILABLE"));
+}
+
+TEST_CASE("a wrong option is answered with what is wanted") {
+  struct Row {
+    std::vector<std::string> arguments;
+    std::string wanted;
+  };
+  const Row rows[] = {
+      {{"--mode=both"}, "controller,node,all"},
+      {{"--mode=all", "--endpoint=tcp://x"}, "unix:///absolute/path"},
+      {{"--mode=all", "--endpoint=/s", "--array-name=A"}, "a-z, 0-9 and -"},
+      {{"--mode=all", "--endpoint=/s", "--pool=../pool"}, "absolute path"},
+      {{"--mode=all", "--endpoint=/s", "--portal=host"}, "address:port"},
+      {{"--mode=all", "--endpoint=/s", "--tgt-control-port=-1"}, "0"},
+      {{"--mode=all", "--endpoint=/s", "--log-level=loud"}, "debug"},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.arguments.back());
+    CLI::App app;
+    ServeOptions options;
+    AddServeOptions(&app, &options);
+    std::vector<std::string> arguments(row.arguments.rbegin(), row.arguments.rend());
+    std::string error;
+    try {
+      app.parse(arguments);
+    } catch (const CLI::ParseError& wrong) {
+      error = wrong.what();
+    }
+    CHECK_THAT(error, Catch::Contains(row.wanted));
+  }
+}
+
+TEST_CASE("each mode names the options it needs") {
+  ServeOptions options;
+  options.mode = "controller";
+  CHECK_THAT(std::string(CheckComplete(options).message()), Catch::Contains("--pool"));
+  options.mode = "node";
+  CHECK_THAT(std::string(CheckComplete(options).message()), Catch::Contains("--node-name"));
+  options.node_name = "a";
+  CHECK(CheckComplete(options).ok());
+}
+
+}  // namespace lunkeeper

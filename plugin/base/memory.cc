@@ -1,0 +1,64 @@
+#include "plugin/base/memory.h"
+
+#include <malloc.h>
+#include <sys/mman.h>
+
+#include <cinttypes>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+namespace lunkeeper {
+namespace {
+
+// One entry of /proc/self/smaps.
+struct Mapping {
+  uintptr_t begin = 0, end = 0;
+  char permissions[5] = "";
+  bool is_file = false;
+  size_t resident_kib = 0, private_copies_kib = 0;
+};
+
+// Is this line the head of an entry?
+bool ParseHead(const std::string& line, Mapping* out) {
+  Mapping mapping;
+  uint64_t offset = 0;
+  int path = 0;
+  const int fields = std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " %4s %" SCNx64 " %*s %*s %n",
+                                 &mapping.begin, &mapping.end, mapping.permissions, &offset, &path);
+  if (fields != 4) return false;
+  mapping.is_file = static_cast<size_t>(path) < line.size() && line[static_cast<size_t>(path)] == '/';
+  *out = mapping;
+  return true;
+}
+
+size_t Release(const Mapping& mapping) {
+  const std::string permissions = mapping.permissions;
+  const bool constant = permissions == "r-xp" || permissions == "r--p";
+  if (!mapping.is_file || !constant || mapping.private_copies_kib != 0 || mapping.resident_kib == 0) return 0;
+  void* const begin = reinterpret_cast<void*>(mapping.begin);  // NOLINT: the kernel's own number
+  return ::madvise(begin, mapping.end - mapping.begin, MADV_DONTNEED) == 0 ? mapping.resident_kib * 1024 : 0;
+}
+
+}  // namespace
+
+void LimitArenas() { ::mallopt(M_ARENA_MAX, 2); }
+
+size_t ReleaseStartPages() {
+  std::ifstream smaps("/proc/self/smaps");
+  Mapping mapping;
+  size_t released = 0;
+  for (std::string line; std::getline(smaps, line);) {
+    size_t kib = 0;
+    if (std::sscanf(line.c_str(), "Rss: %zu kB", &kib) == 1) mapping.resident_kib = kib;
+    if (std::sscanf(line.c_str(), "Anonymous: %zu kB", &kib) == 1) mapping.private_copies_kib = kib;
+    Mapping next;
+    if (!ParseHead(line, &next)) continue;
+    released += Release(mapping);
+    mapping = next;
+  }
+  return released + Release(mapping);
+}
+
+}  // namespace lunkeeper

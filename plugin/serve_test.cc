@@ -1,0 +1,132 @@
+// A whole server process, over fakes: starts, says when it is ready, takes calls, stops when told.
+
+#include <fcntl.h>
+#include <grpcpp/grpcpp.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <boost/asio.hpp>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "csi/v1/csi.grpc.pb.h"
+
+namespace lunkeeper {
+namespace {
+
+bool Await(const std::function<bool()>& condition) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (!condition()) {
+    if (absl::Now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+uint16_t FreePort() {
+  boost::asio::io_context context;
+  return boost::asio::ip::tcp::acceptor(context, {boost::asio::ip::address_v4::loopback(), 0})
+      .local_endpoint()
+      .port();
+}
+
+std::string Page(uint16_t port, const std::string& path) {
+  boost::asio::ip::tcp::iostream stream;
+  stream.expires_after(std::chrono::seconds(10));
+  stream.connect(boost::asio::ip::tcp::endpoint(boost::asio::ip::address_v4::loopback(), port));
+  stream << "GET " << path << " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" << std::flush;
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+class FakeServer {
+ public:
+  FakeServer() {
+    const std::string endpoint = "--endpoint=unix://" + socket;
+    const std::string metrics = "--metrics-address=127.0.0.1:" + std::to_string(port);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      const int null = ::open("/dev/null", O_WRONLY);
+      ::dup2(null, STDERR_FILENO);
+      ::execl(LK_FAKE_BINARY, LK_FAKE_BINARY, endpoint.c_str(), metrics.c_str(), static_cast<char*>(nullptr));
+      ::_exit(127);
+    }
+  }
+  ~FakeServer() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+    }
+    std::filesystem::remove(socket);
+  }
+
+  bool AwaitReady() {
+    return Await([&] { return Page(port, "/readyz").find("200 OK") != std::string::npos; });
+  }
+  void Signal(int number) { ::kill(pid_, number); }
+  // The exit code; -1 if a signal ended it.
+  int Wait() {
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    pid_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  const std::string socket =
+      (std::filesystem::temp_directory_path() / ("lk-serve-" + std::to_string(::getpid()) + ".sock"))
+          .string();
+  const uint16_t port = FreePort();
+
+ private:
+  pid_t pid_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a server becomes ready, serves CSI and its pages, and a SIGTERM ends it well") {
+  FakeServer server;
+  REQUIRE(server.AwaitReady());
+  CHECK_THAT(Page(server.port, "/healthz"), Catch::Contains("200 OK"));
+  const auto channel = grpc::CreateChannel("unix:" + server.socket, grpc::InsecureChannelCredentials());
+  const auto identity = csi::v1::Identity::NewStub(channel);
+  grpc::ClientContext context;
+  csi::v1::ProbeResponse probe;
+  REQUIRE(identity->Probe(&context, {}, &probe).ok());
+  CHECK(probe.ready().value());
+  const auto node = csi::v1::Node::NewStub(channel);
+  grpc::ClientContext node_context;
+  csi::v1::NodeGetInfoResponse info;
+  REQUIRE(node->NodeGetInfo(&node_context, {}, &info).ok());
+  CHECK_THAT(info.node_id(), Catch::StartsWith("fake."));
+  CHECK_THAT(Page(server.port, "/metrics"), Catch::Contains("lunkeeper_rpc_duration_seconds_count") &&
+                                                Catch::Contains("csi.v1.Node/NodeGetInfo"));
+  server.Signal(SIGTERM);
+  CHECK(server.Wait() == 0);
+  CHECK_FALSE(std::filesystem::exists(server.socket));
+}
+
+TEST_CASE("a server that was killed is followed by another on the same socket") {
+  FakeServer first;
+  REQUIRE(first.AwaitReady());
+  first.Signal(SIGKILL);
+  CHECK(first.Wait() == -1);
+  FakeServer second;
+  REQUIRE(second.AwaitReady());
+  second.Signal(SIGINT);
+  CHECK(second.Wait() == 0);
+}
+
+TEST_CASE("a second server on a socket in use gives up") {
+  FakeServer first;
+  REQUIRE(first.AwaitReady());
+  FakeServer second;
+  CHECK(second.Wait() == 1);
+  CHECK(std::filesystem::exists(first.socket));
+}
+
+}  // namespace lunkeeper
