@@ -8,6 +8,11 @@ void Arrays::On(const ArrayView& view) {
   state.known = true;
   state.fences.clear();
   for (const auto& fence : view.fences) state.fences[fence.node] = fence;
+  // A fence is in force for what is drained: while the grant is there, commands may be.
+  for (const auto& holding : view.holdings) {
+    const auto fence = state.fences.find(holding.node);
+    if (fence != state.fences.end()) fence->second.volumes.erase(holding.volume);
+  }
 }
 
 void Arrays::Fenced(const ArrayId& array, const ArrayFence& fence, Millis now) {

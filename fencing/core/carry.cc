@@ -102,10 +102,25 @@ bool IsTainted(State& state, const NodeId& node) {
   return false;
 }
 
+// A pod may have been started by a machine which had this name before. That one has to let go first; its
+// volumes are asked for.
+bool IsHeldByNamesake(State& state, const NodeId& node, const Pod& pod) {
+  bool held = false;
+  for (const auto& [array, volumes] : pod.volumes)
+    for (const auto& volume : volumes) {
+      const auto holder = state.evidence.HeldByNamesake(node, array, volume);
+      if (holder.empty()) continue;
+      state.wanted[volume] = {array, holder, state.now};
+      held = true;
+    }
+  return held;
+}
+
 void Evacuate(State& state, const Case& of) {
   if (of.fences.empty() || !IsTainted(state, of.record.node)) return;
   for (const auto* pod : ToDelete(of))
-    state.outbox.Call("delete " + pod->uid.value(), DeletePod{pod->id, pod->uid, Grace::kNone}, state.now);
+    if (!IsHeldByNamesake(state, of.record.node, *pod))
+      state.outbox.Call("delete " + pod->uid.value(), DeletePod{pod->id, pod->uid, Grace::kNone}, state.now);
 }
 
 void Drain(State& state, const Case& of) {

@@ -7,7 +7,8 @@ namespace {
 
 // The control plane does not see its kubelet, but the node does its work as far as the arrays see.
 Verdict CutOff(const Signals& signals, const Settings& settings) {
-  if (!settings.fence_partitioned || signals.io_quiet_for < settings.partition_grace)
+  const auto quiet_for = std::min(signals.io_quiet_for, signals.not_ready_for);
+  if (!settings.fence_partitioned || quiet_for < settings.partition_grace)
     return {Doing::kHold, "cut off from the control plane; its workload may be fine"};
   return {Doing::kFence, "cut off from the control plane and without I/O"};
 }

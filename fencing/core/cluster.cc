@@ -45,8 +45,6 @@ void Cluster::Remove(const PodId& id) {
   pods_.erase(id);
 }
 
-void Cluster::Clear() { *this = {}; }
-
 const Node* Cluster::FindNode(const NodeName& name) const { return Find(nodes_, name); }
 
 const NodeFence* Cluster::FindFence(const NodeId& node) const { return Find(fences_, node); }

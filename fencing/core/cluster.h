@@ -17,8 +17,6 @@ class Cluster {
   void Remove(const NodeName& node) { nodes_.erase(node); }
   void Remove(const NodeId& fence) { fences_.erase(fence); }
   void Remove(const PodId& pod);
-  // For a new list of everything.
-  void Clear();
 
   const std::map<NodeName, Node>& nodes() const { return nodes_; }
   const std::map<NodeId, NodeFence>& fences() const { return fences_; }

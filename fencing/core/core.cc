@@ -121,9 +121,10 @@ void Core::Succeeded(const UnfenceNode& call) {
   CarryOn(call.node);
 }
 
+// What the watch has brought meanwhile is newer than the answer, and stays.
 void Core::Succeeded(const SetTaint& call, const Done& done) {
   const auto* known = state_.cluster.FindNode(call.node);
-  if (!known) return;
+  if (!known || known->version != call.expected) return;
   auto node = *known;
   node.taint = call.value;
   node.version = done.version;
@@ -132,6 +133,8 @@ void Core::Succeeded(const SetTaint& call, const Done& done) {
 }
 
 void Core::Succeeded(const PutNodeFence& call, const Done& done) {
+  const auto* known = state_.cluster.FindFence(call.fence.node);
+  if ((known ? known->version : Version()) != call.fence.version) return;
   auto fence = call.fence;
   fence.version = done.version;
   state_.cluster.Put(fence);

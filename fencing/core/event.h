@@ -61,8 +61,8 @@ struct ProbeResult {
   bool answered = false;
 };
 
-// The orchestrator's objects. ApiSynced: everything has been listed. ApiAlive: the watches are live.
-// ApiLost: they are not, and what is known grows old.
+// The orchestrator's objects. ApiSynced: everything has been listed, and what is gone has been said to be.
+// ApiAlive: the watches are live. ApiLost: they are not, and what is known grows old.
 struct ApiSynced {};
 struct ApiAlive {};
 struct ApiLost {};

@@ -190,6 +190,17 @@ bool Evidence::IsClean(const NodeId& id, const VolumeSet& volumes, const ArrayId
                       [&](const auto& volume) { return beat.present.contains(volume); });
 }
 
+NodeId Evidence::HeldByNamesake(const NodeId& id, const ArrayId& array, const VolumeId& volume) const {
+  const auto name = NameOf(id);
+  for (auto other = nodes_.lower_bound(NodeId(name.value() + ".")); other != nodes_.end(); ++other) {
+    if (NameOf(other->first) != name) break;
+    const auto side = other->second.arrays.find(array);
+    if (other->first != id && side != other->second.arrays.end() && side->second.holdings.contains(volume))
+      return other->first;
+  }
+  return {};
+}
+
 bool Evidence::Reaches(const NodeId& id, const ArrayId& array, Millis now) const {
   const auto node = nodes_.find(id);
   if (node == nodes_.end() || !ArrayUp(array)) return false;

@@ -1,0 +1,223 @@
+#include "fencing/sim/api.h"
+
+#include <algorithm>
+
+#include "fencing/sim/judge.h"
+
+namespace lunkeeper::fencing::sim {
+namespace {
+
+constexpr Millis kNodeGrace = 40000, kNodeLook = 1000, kRetry = 1000, kOrphanPods = 20000;
+
+}  // namespace
+
+Api::Api(World& world) : world_(world), endpoint_(world.AddEndpoint()) {
+  world_.After(kNodeLook, [this] { LookAfterNodes(); });
+}
+
+void Api::AddNode(const NodeName& name, const NodeId& instance) {
+  Node node;
+  node.name = name;
+  node.uid = Uid("node" + std::to_string(++uid_));
+  node.instance = instance;
+  node.version = NextVersion();
+  objects_.nodes[name] = node;
+  renewed_[name] = world_.now();
+  Push(NodeSeen{node});
+}
+
+void Api::AddWorkload(const Workload& workload) {
+  workloads_.push_back(workload);
+  Ensure(workload);
+}
+
+Written Api::Put(const NodeFence& fence) {
+  const auto found = objects_.fences.find(fence.node);
+  const bool exists = found != objects_.fences.end();
+  const auto stored = exists ? found->second.version : Version();
+  if (stored != fence.version && !world_.Has(Bug::kUnconditionalWrites)) return {Outcome::kConflict, {}};
+  auto& object = objects_.fences[fence.node];
+  const auto uid = exists ? object.uid : Uid("fence" + std::to_string(++uid_));
+  const bool deleting = exists && object.deleting;
+  object = fence;
+  object.uid = uid;
+  object.deleting = deleting;
+  object.version = NextVersion();
+  Push(FenceSeen{object});
+  return {Outcome::kOk, object.version};
+}
+
+Outcome Api::Remove(const RemoveNodeFence& call) {
+  const auto found = objects_.fences.find(call.node);
+  if (found == objects_.fences.end()) return Outcome::kGone;
+  if (found->second.uid != call.uid || found->second.version != call.version) return Outcome::kConflict;
+  objects_.fences.erase(found);
+  Push(FenceGone{call.node});
+  return Outcome::kOk;
+}
+
+Written Api::Taint(const SetTaint& call) {
+  const auto found = objects_.nodes.find(call.node);
+  if (found == objects_.nodes.end()) return {Outcome::kGone, {}};
+  auto& node = found->second;
+  if (node.version != call.expected && !world_.Has(Bug::kUnconditionalWrites))
+    return {Outcome::kConflict, {}};
+  if (call.value.empty()) world_.judge->Untainting(node);
+  node.taint = call.value;
+  node.version = NextVersion();
+  Push(NodeSeen{node});
+  return {Outcome::kOk, node.version};
+}
+
+Outcome Api::Delete(const DeletePod& call) {
+  const auto found = objects_.pods.find(call.pod);
+  if (found == objects_.pods.end()) return Outcome::kGone;
+  auto& pod = found->second;
+  if (pod.uid != call.uid && !world_.Has(Bug::kDeleteAnyUid)) return Outcome::kConflict;
+  world_.judge->Deleting(pod, call.grace);
+  if (call.grace == Grace::kOrdinary && !pod.node.empty()) {
+    pod.deleting = true;
+    Push(PodSeen{pod});
+    return Outcome::kOk;
+  }
+  const auto uid = pod.uid;
+  Ended(uid);
+  return Outcome::kOk;
+}
+
+void Api::Ended(const Uid& uid) {
+  for (const auto& [id, pod] : objects_.pods) {
+    if (pod.uid != uid) continue;
+    const auto gone = id;
+    objects_.pods.erase(gone);
+    Push(PodGone{gone});
+    for (const auto& workload : workloads_)
+      if (workload.id == gone) EnsureSoon(workload);
+    return;
+  }
+}
+
+Written Api::WriteLease(const std::string& writer, const Version& expected) {
+  if (lease_.version != expected) return {Outcome::kConflict, {}};
+  lease_ = {writer, NextVersion(), 0};
+  return {Outcome::kOk, lease_.version};
+}
+
+void Api::PushTo(Watcher& watcher, decltype(Event::what) what, bool twice) {
+  const auto delay = world_.random().Percent(late_percent) ? world_.random().Between(50, 3000) : 2;
+  watcher.next_at = std::max(watcher.next_at, world_.now() + delay);
+  const auto index = static_cast<size_t>(&watcher - watchers_.data());
+  world_.After(watcher.next_at - world_.now(),
+               [this, index, life = watcher.life, twice, what = std::move(what)] {
+                 auto& to = watchers_[index];
+                 if (to.life != life) return;
+                 to.watch(what);
+                 if (twice) to.watch(what);
+               });
+}
+
+void Api::Push(const decltype(Event::what)& what) {
+  for (auto& watcher : watchers_) {
+    // A watch that loses one event is over; its reader notices by its deadline.
+    if (!world_.Open(endpoint_, watcher.to)) watcher.broken = true;
+    if (!watcher.broken) PushTo(watcher, what, world_.random().Percent(late_percent / 4));
+  }
+}
+
+void Api::List(size_t number, Endpoint to, Watch watch) {
+  if (watchers_.size() <= number) watchers_.resize(number + 1);
+  auto& watcher = watchers_[number];
+  watcher = {std::move(watch), to, world_.now(), watcher.life + 1, false};
+  for (const auto& [name, node] : objects_.nodes) PushTo(watcher, NodeSeen{node}, false);
+  for (const auto& [id, pod] : objects_.pods) PushTo(watcher, PodSeen{pod}, false);
+  for (const auto& [id, fence] : objects_.fences) PushTo(watcher, FenceSeen{fence}, false);
+  PushTo(watcher, ApiSynced{}, false);
+}
+
+void Api::BreakWatches() {
+  for (auto& watcher : watchers_) {
+    watcher.broken = true;
+    ++watcher.life;
+    world_.Send(endpoint_, watcher.to, [watch = watcher.watch] { watch(ApiLost{}); });
+  }
+}
+
+void Api::Ensure(const Workload& workload) {
+  if (objects_.pods.contains(workload.id)) return;
+  if (!up) return EnsureSoon(workload);
+  Pod pod;
+  pod.id = workload.id;
+  pod.uid = Uid(workload.id.value() + "-" + std::to_string(++uid_));
+  pod.owner_kind = workload.owner_kind;
+  pod.wish = workload.wish;
+  pod.volumes = workload.volumes;
+  objects_.pods[pod.id] = pod;
+  Push(PodSeen{pod});
+  world_.After(world_.random().Between(5, 50), [this, id = pod.id] { Schedule(id); });
+}
+
+void Api::EnsureSoon(const Workload& workload) {
+  world_.After(up ? world_.random().Between(5, 60) : kRetry, [this, workload] { Ensure(workload); });
+}
+
+void Api::Schedule(const PodId& id) {
+  const auto found = objects_.pods.find(id);
+  if (found == objects_.pods.end() || !found->second.node.empty()) return;
+  std::vector<NodeName> fit;
+  for (const auto& [name, node] : objects_.nodes)
+    if (node.ready && node.taint.empty() && !node.out_of_service) fit.push_back(name);
+  if (!up || fit.empty()) {
+    world_.After(kRetry, [this, id] { Schedule(id); });
+    return;
+  }
+  found->second.node = world_.random().Pick(fit);
+  world_.Trace("scheduled " + id.value() + " on " + found->second.node.value());
+  Push(PodSeen{found->second});
+}
+
+// The node lifecycle controller and the pod garbage collector.
+void Api::LookAfterNodes() {
+  world_.After(kNodeLook, [this] { LookAfterNodes(); });
+  if (!up) return;
+  for (auto& [name, node] : objects_.nodes) {
+    const bool ready = world_.now() - renewed_[name] < kNodeGrace;
+    if (ready == node.ready) continue;
+    node.ready = ready;
+    node.version = NextVersion();
+    Push(NodeSeen{node});
+  }
+  if (world_.now() % kOrphanPods >= kNodeLook) return;
+  std::vector<Uid> orphans;
+  for (const auto& [id, pod] : objects_.pods)
+    if (!pod.node.empty() && !objects_.nodes.contains(pod.node)) orphans.push_back(pod.uid);
+  for (const auto& uid : orphans) Ended(uid);
+}
+
+std::vector<Pod> Api::PodsOn(const NodeName& name) const {
+  std::vector<Pod> result;
+  for (const auto& [id, pod] : objects_.pods)
+    if (pod.node == name) result.push_back(pod);
+  return result;
+}
+
+void Api::Renew(const NodeName& name, const NodeId& instance) {
+  if (!objects_.nodes.contains(name)) AddNode(name, instance);
+  auto& node = objects_.nodes.at(name);
+  renewed_[name] = world_.now();
+  Push(KubeletLease{name});
+  if (node.instance == instance) return;
+  node.instance = instance;  // its driver registered anew
+  node.version = NextVersion();
+  Push(NodeSeen{node});
+}
+
+void Api::Report(const Uid& uid, bool running, bool crash_looping) {
+  for (auto& [id, pod] : objects_.pods) {
+    if (pod.uid != uid || (pod.running == running && pod.crash_looping == crash_looping)) continue;
+    pod.running = running;
+    pod.crash_looping = crash_looping;
+    Push(PodSeen{pod});
+  }
+}
+
+}  // namespace lunkeeper::fencing::sim

@@ -1,0 +1,248 @@
+#include "fencing/sim/array_model.h"
+
+#include <algorithm>
+
+#include "fencing/sim/judge.h"
+
+namespace lunkeeper::fencing::sim {
+namespace {
+
+constexpr Millis kAcquireWaits = 30000;
+
+}  // namespace
+
+ArrayModel::ArrayModel(World& world, ArrayId id)
+    : world_(world), id_(std::move(id)), endpoint_(world.AddEndpoint()) {}
+
+bool ArrayModel::TryGrant(const Waiter& waiter) {
+  if (stored_.fences.contains(waiter.node) && !world_.Has(Bug::kGrantToFencedNode)) {
+    waiter.reply(0);
+    return true;
+  }
+  const auto found = stored_.grants.find(waiter.volume);
+  if (found != stored_.grants.end()) {
+    auto& grant = found->second;
+    if (grant.node == waiter.node && !grant.closing) {
+      waiter.reply(grant.generation);
+      return true;
+    }
+    if (!(grant.closing && world_.Has(Bug::kGrantWhileFencing))) return false;
+  }
+  stored_.grants[waiter.volume] = {waiter.node, ++stored_.last, false};
+  waiter.reply(stored_.grants[waiter.volume].generation);
+  return true;
+}
+
+void ArrayModel::Acquire(const VolumeId& volume, const NodeId& node, std::function<void(Generation)> reply) {
+  if (!serves()) return;
+  Waiter waiter{volume, node, world_.now() + kAcquireWaits, std::move(reply)};
+  if (!TryGrant(waiter)) waiters_.push_back(std::move(waiter));
+}
+
+bool ArrayModel::Drained(const VolumeId& volume) const {
+  return std::none_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
+    return entry.second.volume == volume && entry.second.in_flight > 0;
+  });
+}
+
+void ArrayModel::CloseGrant(const VolumeId& volume) {
+  stored_.grants.at(volume).closing = true;
+  for (auto& [number, session] : sessions_)
+    if (session.volume == volume) session.open = false;
+}
+
+void ArrayModel::Release(const VolumeId& volume, const NodeId& node, Generation generation,
+                         std::function<void(bool)> reply) {
+  if (!serves()) return;
+  const auto found = stored_.grants.find(volume);
+  if (found == stored_.grants.end() || found->second.node != node || found->second.generation != generation)
+    return reply(true);
+  CloseGrant(volume);
+  if (world_.Has(Bug::kReleaseWithoutDrain)) stored_.grants.erase(volume);
+  drains_.push_back({[this, volume, generation] { return GenerationOf(volume) != generation; },
+                     [reply = std::move(reply)] { reply(true); }});
+  Settle();
+}
+
+void ArrayModel::BeginTerm(std::function<void(Term)> reply) {
+  if (serves()) reply(++stored_.term);
+}
+
+bool ArrayModel::FenceIsOver(const NodeId& node, const VolumeSet& volumes) const {
+  return std::none_of(volumes.begin(), volumes.end(), [&](const auto& volume) {
+    const auto* holder = HolderOf(volume);
+    return holder && *holder == node;
+  });
+}
+
+void ArrayModel::Fence(Term term, const NodeId& node, const VolumeSet& volumes,
+                       std::function<void(FenceAnswer)> reply) {
+  if (!serves()) return;
+  if (term < stored_.term && !world_.Has(Bug::kNoTermCheck)) return reply({Outcome::kRefused, {}});
+  stored_.term = std::max(stored_.term, term);
+  auto& fence = stored_.fences[node];
+  if (fence.generation == 0) fence = {node, ++stored_.last, {}};
+  fence.volumes.insert(volumes.begin(), volumes.end());
+  if (world_.Has(Bug::kFenceKeepsGrants)) return reply({Outcome::kOk, fence});
+  for (auto& [volume, grant] : stored_.grants)
+    if (grant.node == node && fence.volumes.contains(volume)) CloseGrant(volume);
+  if (world_.Has(Bug::kFenceWithoutDrain))
+    std::erase_if(stored_.grants, [&](const auto& entry) { return entry.second.closing; });
+  drains_.push_back({[this, node, all = fence.volumes] { return FenceIsOver(node, all); },
+                     [this, fence, reply = std::move(reply)] {
+                       world_.judge->FenceReported(id_, fence);
+                       reply({Outcome::kOk, fence});
+                     }});
+  Settle();
+}
+
+void ArrayModel::Unfence(Term term, const NodeId& node, Generation generation,
+                         std::function<void(Outcome)> reply) {
+  if (!serves()) return;
+  if (term < stored_.term && !world_.Has(Bug::kNoTermCheck)) return reply(Outcome::kRefused);
+  stored_.term = std::max(stored_.term, term);
+  const auto found = stored_.fences.find(node);
+  if (found == stored_.fences.end()) return reply(Outcome::kOk);
+  if (found->second.generation != generation && !world_.Has(Bug::kUnfenceAnyGeneration))
+    return reply(Outcome::kConflict);
+  world_.judge->Unfenced(id_, found->second);
+  stored_.fences.erase(found);
+  notes_.erase(node);
+  reply(Outcome::kOk);
+}
+
+// Whatever waits for commands to be over goes on as far as it can.
+void ArrayModel::Settle() {
+  std::erase_if(stored_.grants,
+                [&](const auto& entry) { return entry.second.closing && Drained(entry.first); });
+  std::erase_if(sessions_,
+                [](const auto& entry) { return !entry.second.open && entry.second.in_flight == 0; });
+  auto drains = std::exchange(drains_, {});
+  for (auto& drain : drains) drain.done() ? drain.reply() : drains_.push_back(std::move(drain));
+  auto waiters = std::exchange(waiters_, {});
+  for (auto& waiter : waiters)
+    if (waiter.until > world_.now() && !TryGrant(waiter)) waiters_.push_back(std::move(waiter));
+}
+
+ArrayView ArrayModel::View() const {
+  ArrayView view;
+  view.array = id_;
+  for (const auto& [volume, grant] : stored_.grants) {
+    const auto commands = commands_.find(volume);
+    view.holdings.push_back({volume, grant.node, commands == commands_.end() ? 0 : commands->second});
+  }
+  for (const auto& [node, fence] : stored_.fences) view.fences.push_back(fence);
+  return view;
+}
+
+const NodeId* ArrayModel::HolderOf(const VolumeId& volume) const {
+  const auto found = stored_.grants.find(volume);
+  return found == stored_.grants.end() ? nullptr : &found->second.node;
+}
+
+Generation ArrayModel::GenerationOf(const VolumeId& volume) const {
+  const auto found = stored_.grants.find(volume);
+  return found == stored_.grants.end() ? 0 : found->second.generation;
+}
+
+std::map<NodeId, ArrayFence> ArrayModel::Fences() const { return stored_.fences; }
+
+void ArrayModel::Login(const NodeId& node, const VolumeId& volume, Generation generation,
+                       std::function<void(uint64_t)> reply) {
+  if (!serves()) return;
+  const auto found = stored_.grants.find(volume);
+  const bool allowed = found != stored_.grants.end() && !found->second.closing &&
+                       (found->second.generation == generation || world_.Has(Bug::kTargetReused));
+  if (!allowed) return reply(0);
+  for (auto& [number, session] : sessions_)
+    if (session.volume == volume) session.open = false;
+  const auto number = ++last_session_;
+  sessions_[number] = {node, volume, generation, true, 0};
+  auto answer = [this, volume, generation, number, reply = std::move(reply)] {
+    world_.judge->LoggedIn(volume, generation);
+    reply(number);
+  };
+  if (world_.Has(Bug::kReplayWithoutReset)) return answer();
+  // LOGICAL UNIT RESET: answered when the commands of the sessions before are over.
+  drains_.push_back({[this, volume, number] {
+                       return std::none_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
+                         return entry.first < number && entry.second.volume == volume &&
+                                entry.second.in_flight > 0;
+                       });
+                     },
+                     std::move(answer)});
+  Settle();
+}
+
+void ArrayModel::Submit(uint64_t number, const Write& write, std::function<void()> acknowledge) {
+  const auto found = sessions_.find(number);
+  if (!serves() || found == sessions_.end() || !found->second.open) return;
+  ++found->second.in_flight;
+  if (world_.Has(Bug::kAckBeforeLanding)) acknowledge();
+  world_.After(world_.random().Between(1, slow_), [this, number, write, life = life_, acknowledge] {
+    if (life == life_) Land(number, write, acknowledge);
+  });
+}
+
+void ArrayModel::Land(uint64_t number, const Write& write, const std::function<void()>& acknowledge) {
+  auto& session = sessions_.at(number);
+  auto& block = stored_.blocks[session.volume][write.block];
+  world_.judge->Landing(id_, session.node, session.volume, session.generation, write, block);
+  block = write.sequence;
+  ++commands_[session.volume];
+  --session.in_flight;
+  if (session.open) acknowledge();
+  if (!session.open && session.in_flight == 0) sessions_.erase(number);
+  if (!drains_.empty() || !waiters_.empty()) Settle();
+}
+
+bool ArrayModel::InFlight(const VolumeId& volume, Generation generation) const {
+  return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
+    return entry.second.volume == volume && entry.second.generation == generation &&
+           entry.second.in_flight > 0;
+  });
+}
+
+ArrayFence ArrayModel::Beat(const NodeId& node, uint64_t) {
+  const auto found = notes_.find(node);
+  return found == notes_.end() ? ArrayFence{} : found->second;
+}
+
+// The agent alone (sessions survive), or the daemon with it.
+void ArrayModel::Start(bool sessions_survive) {
+  waiters_.clear();
+  drains_.clear();
+  notes_.clear();
+  if (!sessions_survive) {
+    sessions_.clear();
+    ++life_;
+  }
+  if (world_.Has(Bug::kFenceNotStored)) stored_.fences.clear();
+  for (const auto& [node, fence] : stored_.fences)
+    for (auto& [volume, grant] : stored_.grants)
+      if (grant.node == node && fence.volumes.contains(volume)) CloseGrant(volume);
+  up_ = true;
+  Settle();
+}
+
+void ArrayModel::RestoreCopy() {
+  stored_ = copy_;
+  world_.judge->Restored(*this);
+  sessions_.clear();
+  ++life_;
+  waiters_.clear();
+  drains_.clear();
+  notes_.clear();
+  restored_ = !world_.Has(Bug::kRestoredCopyServes);
+}
+
+void ArrayModel::AcceptRestore() {
+  if (!restored_) return;
+  restored_ = false;
+  stored_.grants.clear();
+  stored_.last += 1000000;  // no generation of the lost time is used again
+  stored_.term += 1000000;
+  Settle();
+}
+
+}  // namespace lunkeeper::fencing::sim

@@ -1,0 +1,118 @@
+#pragma once
+// An array: what is stored survives its crashes, what is in flight does not always. Grants are locks, fences
+// drain, terms rise; a crashed operation is finished at the next start. Deliberate mistakes: bugs.h.
+
+#include <array>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "fencing/core/event.h"
+#include "fencing/sim/world.h"
+
+namespace lunkeeper::fencing::sim {
+
+constexpr size_t kBlocks = 4;  // of a volume
+
+struct Write {
+  size_t block = 0;
+  uint64_t sequence = 0;  // rises with each write to the volume, whoever makes it
+};
+
+struct FenceAnswer {
+  Outcome outcome = Outcome::kOk;
+  ArrayFence fence;
+};
+
+class ArrayModel {
+ public:
+  ArrayModel(World& world, ArrayId id);
+
+  const ArrayId& id() const { return id_; }
+  Endpoint endpoint() const { return endpoint_; }
+  bool serves() const { return up_ && !restored_; }
+
+  // Access control. Replies may never come: the array crashed, or what is asked for does not happen.
+  void Acquire(const VolumeId& volume, const NodeId& node, std::function<void(Generation)> reply);  // 0: no
+  void Release(const VolumeId& volume, const NodeId& node, Generation generation,
+               std::function<void(bool)> reply);
+  void BeginTerm(std::function<void(Term)> reply);
+  void Fence(Term term, const NodeId& node, const VolumeSet& volumes, std::function<void(FenceAnswer)> reply);
+  void Unfence(Term term, const NodeId& node, Generation generation, std::function<void(Outcome)> reply);
+  ArrayView View() const;
+  const NodeId* HolderOf(const VolumeId& volume) const;
+  Generation GenerationOf(const VolumeId& volume) const;
+  std::map<NodeId, ArrayFence> Fences() const;
+
+  // The data path. Login: 0 is a refusal. It is answered when the old session's commands are over.
+  void Login(const NodeId& node, const VolumeId& volume, Generation generation,
+             std::function<void(uint64_t)> reply);
+  void Submit(uint64_t session, const Write& write, std::function<void()> acknowledge);
+  uint64_t BlockOf(const VolumeId& volume, size_t block) { return stored_.blocks[volume][block]; }
+  bool InFlight(const VolumeId& volume, Generation generation) const;
+
+  // Keeper LUNs: a beat comes in, the note for that node goes back.
+  ArrayFence Beat(const NodeId& node, uint64_t sequence);
+  void LeaveNote(const ArrayFence& fence) { notes_[fence.node] = fence; }
+
+  // Faults.
+  void Stop() { up_ = false; }
+  void Start(bool sessions_survive);
+  void set_slow(Millis most) { slow_ = most; }
+  void TakeCopy() { copy_ = stored_; }
+  void RestoreCopy();
+  void AcceptRestore();  // an operator has said so
+
+ private:
+  struct Grant {
+    NodeId node;
+    Generation generation = 0;
+    bool closing = false;
+  };
+  struct Stored {
+    Term term = 0;
+    Generation last = 0;
+    std::map<VolumeId, Grant> grants;
+    std::map<NodeId, ArrayFence> fences;
+    std::map<VolumeId, std::array<uint64_t, kBlocks>> blocks;
+  };
+  struct Session {
+    NodeId node;
+    VolumeId volume;
+    Generation generation = 0;
+    bool open = true;
+    int in_flight = 0;
+  };
+  struct Waiter {
+    VolumeId volume;
+    NodeId node;
+    Millis until = 0;
+    std::function<void(Generation)> reply;
+  };
+  struct Drain {  // replies when `done` says so
+    std::function<bool()> done;
+    std::function<void()> reply;
+  };
+
+  bool Drained(const VolumeId& volume) const;
+  void CloseGrant(const VolumeId& volume);
+  void Land(uint64_t session, const Write& write, const std::function<void()>& acknowledge);
+  void Settle();
+  bool FenceIsOver(const NodeId& node, const VolumeSet& volumes) const;
+  bool TryGrant(const Waiter& waiter);
+
+  World& world_;
+  const ArrayId id_;
+  const Endpoint endpoint_;
+  bool up_ = true, restored_ = false;
+  Millis slow_ = 3;
+  Stored stored_, copy_;
+  uint64_t last_session_ = 0, life_ = 0;
+  std::map<uint64_t, Session> sessions_;
+  std::map<VolumeId, uint64_t> commands_;
+  std::vector<Waiter> waiters_;
+  std::vector<Drain> drains_;
+  std::map<NodeId, ArrayFence> notes_;
+};
+
+}  // namespace lunkeeper::fencing::sim

@@ -1,0 +1,56 @@
+#pragma once
+// Deliberate mistakes, each of which the simulator has to catch: the proof that it can fail. They are made in
+// the simulated world and at its seam with the core; the core itself has no switch for any of them.
+
+#include <bitset>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lunkeeper::fencing::sim {
+
+enum class Bug {
+  // In the array.
+  kNoTermCheck,
+  kUnfenceAnyGeneration,
+  kFenceWithoutDrain,
+  kReleaseWithoutDrain,
+  kFenceNotStored,
+  kGrantWhileFencing,
+  kGrantToFencedNode,
+  kFenceKeepsGrants,
+  kRestoredCopyServes,
+  kTargetReused,
+  // On the node.
+  kReplayWithoutReset,
+  kDeviceRevives,
+  kAckBeforeLanding,
+  kSaysCleanTooEarly,
+  // Between the core and the world.
+  kFenceNotVerified,
+  kDeleteBeforeFence,
+  kDeleteAnyUid,
+  kUnconditionalWrites,
+  kStaleLeaderActs,
+  kStallsUnnoticed,
+  kDeadArrayIsSilence,
+  kStorageEvidenceIgnored,
+  kProbeForged,
+  kKubeletIgnored,
+  kOptOutIgnored,
+  kBudgetIgnored,
+  kTaintForgotten,
+  kOrphanFenceIgnored,
+  kRecordNotRemoved,
+  kFencesPartOfTheVolumes,
+  kCleanForged,
+  kGoneUnseen,
+  kCount
+};
+
+using Bugs = std::bitset<static_cast<size_t>(Bug::kCount)>;
+
+// Every bug with its name on the command line.
+const std::vector<std::pair<Bug, std::string>>& AllBugs();
+
+}  // namespace lunkeeper::fencing::sim

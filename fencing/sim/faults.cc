@@ -1,0 +1,256 @@
+#include "fencing/sim/faults.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "fencing/sim/api.h"
+#include "fencing/sim/judge.h"
+#include "fencing/sim/machine.h"
+#include "fencing/sim/replica.h"
+
+namespace lunkeeper::fencing::sim {
+
+const std::vector<std::string>& Faults::Names() {
+  static const std::vector<std::string> kNames = {
+      "power-off",      "hang",          "kubelet-hang",    "plugin-hang",
+      "plugin-restart", "cut-all",       "cut-controllers", "cut-api",
+      "cut-storage",    "cut-one-way",   "cut-replica",     "replica-crash",
+      "replica-stall",  "crash-at-step", "stall-at-step",   "array-down",
+      "array-restart",  "array-restore", "slow-array",      "late-watches",
+      "broken-watches", "api-errors",    "api-down",        "etcd-restore",
+      "recreate-node",  "delete-node",   "fence-by-hand",   "out-of-service",
+      "force-delete"};
+  return kNames;
+}
+
+void Faults::Compose(int count, Millis begin, Millis end, const std::set<std::string>& names) {
+  std::vector<std::string> from;
+  for (const auto& name : Names())
+    if (names.empty() || names.contains(name)) from.push_back(name);
+  // Half of them strike nodes: they are what the rest is to disturb.
+  for (int i = 0; i < count; ++i) {
+    auto name = world_.random().Pick(from);
+    if (names.empty() && world_.random().Percent(40))
+      name = from[static_cast<size_t>(world_.random().Between(0, 1))];
+    world_.After(world_.random().Between(begin, end - 1) - world_.now(), [this, name] { Strike(name); });
+  }
+}
+
+void Faults::PowerOffOne(Millis at) {
+  world_.After(at - world_.now(), [this] { Strike("power-off"); });
+}
+
+void Faults::HealAll() {
+  for (auto& mend : std::exchange(open_, {})) mend();
+}
+
+void Faults::MendLater(Mend mend, Millis least, Millis most) {
+  auto once = std::make_shared<Mend>(std::move(mend));
+  auto run = [once] {
+    if (auto what = std::exchange(*once, nullptr)) what();
+  };
+  open_.push_back(run);
+  world_.After(world_.random().Between(least, most), run);
+}
+
+Machine& Faults::AnyMachine() { return *world_.random().Pick(world_.machines); }
+
+void Faults::Strike(const std::string& name) {
+  world_.Trace("FAULT " + name);
+  using Striker = Mend (Faults::*)(const std::string&);
+  for (const Striker strike : {&Faults::StrikeNode, &Faults::StrikeNetwork, &Faults::StrikeReplica,
+                               &Faults::StrikeArray, &Faults::StrikeApi, &Faults::StrikeByPeople}) {
+    auto mend = (this->*strike)(name);
+    if (!mend) continue;
+    const bool brief = world_.random().Percent(40);
+    return MendLater(std::move(mend), 500, brief ? 4000 : 60000);
+  }
+}
+
+Faults::Mend Faults::StrikeNode(const std::string& name) {
+  auto& machine = AnyMachine();
+  auto& judge = *world_.judge;
+  const auto id = machine.id();
+  if (name == "power-off" || name == "hang") {
+    world_.Trace("  of " + id.value());
+    judge.Sick(id, Cause::kDead, true);
+    name == "hang" ? machine.Freeze() : machine.PowerOff();
+    return [&machine, &judge, id] {
+      judge.Sick(id, Cause::kDead, false);
+      machine.Thaw();
+      machine.PowerOn();
+    };
+  }
+  if (name == "kubelet-hang") {
+    judge.Sick(id, Cause::kKubelet, true);
+    machine.HangKubelet(true);
+    return [&machine, &judge, id] { judge.Sick(id, Cause::kKubelet, false), machine.HangKubelet(false); };
+  }
+  if (name == "plugin-hang") {
+    judge.Sick(id, Cause::kPlugin, true);
+    machine.HangPlugin(true);
+    return [&machine, &judge, id] { judge.Sick(id, Cause::kPlugin, false), machine.HangPlugin(false); };
+  }
+  if (name != "plugin-restart") return nullptr;
+  judge.Sick(id, Cause::kPlugin, true);
+  machine.ClosePlugin();
+  return [&judge, id] { judge.Sick(id, Cause::kPlugin, false); };
+}
+
+Faults::Mend Faults::CutBoth(Endpoint a, Endpoint b, bool one_way) {
+  world_.Cut(a, b);
+  if (!one_way) world_.Cut(b, a);
+  return [this, a, b, one_way] {
+    world_.Mend(a, b);
+    if (!one_way) world_.Mend(b, a);
+  };
+}
+
+Faults::Mend Faults::CutNode(Machine& machine, bool controllers, bool api, bool arrays, bool one_way) {
+  auto mends = std::make_shared<std::vector<Mend>>();
+  const auto id = machine.id();
+  const auto node = machine.endpoint();
+  const auto cut = [&](Endpoint other, Cause cause) {
+    const bool towards = one_way && world_.random().Percent(50);
+    mends->push_back(towards ? CutBoth(node, other, true) : CutBoth(other, node, one_way));
+    world_.judge->Sick(id, cause, true);
+    mends->push_back([this, id, cause] { world_.judge->Sick(id, cause, false); });
+  };
+  world_.Trace("  of " + id.value());
+  if (controllers)
+    for (const auto& replica : world_.replicas) cut(replica->endpoint(), Cause::kControllers);
+  if (api) cut(world_.api->endpoint(), Cause::kApi);
+  if (arrays)
+    for (const auto& array : world_.arrays) cut(array->endpoint(), Cause::kStorage);
+  return [mends] {
+    for (auto& mend : *mends) mend();
+  };
+}
+
+Faults::Mend Faults::StrikeNetwork(const std::string& name) {
+  auto& machine = AnyMachine();
+  auto& random = world_.random();
+  if (name == "cut-all") return CutNode(machine, true, true, true, false);
+  if (name == "cut-controllers") return CutNode(machine, true, false, false, false);
+  if (name == "cut-api") return CutNode(machine, random.Percent(50), true, false, false);
+  if (name == "cut-storage") return CutNode(machine, random.Percent(30), false, true, false);
+  if (name == "cut-one-way")
+    return CutNode(machine, random.Percent(50), random.Percent(50), random.Percent(50), true);
+  if (name != "cut-replica") return nullptr;
+  const auto replica = random.Pick(world_.replicas)->endpoint();
+  const auto one_way = random.Percent(30);
+  if (random.Percent(40)) return CutBoth(replica, world_.api->endpoint(), one_way);
+  if (random.Percent(50)) return CutBoth(replica, random.Pick(world_.arrays)->endpoint(), one_way);
+  return CutBoth(replica, machine.endpoint(), one_way);
+}
+
+Faults::Mend Faults::StrikeReplica(const std::string& name) {
+  auto& random = world_.random();
+  auto* replica = random.Pick(world_.replicas).get();
+  for (auto& each : world_.replicas)
+    if (each->Leads() && random.Percent(70)) replica = each.get();
+  if (name == "replica-crash") {
+    replica->Crash(random.Between(200, 15000));
+  } else if (name == "replica-stall") {
+    replica->Stall(random.Between(500, 20000));
+  } else if (name == "crash-at-step" || name == "stall-at-step") {
+    replica->FailAtAction(static_cast<int>(random.Between(1, 8)), name == "stall-at-step");
+  } else {
+    return nullptr;
+  }
+  return [replica] { replica->FailAtAction(0, false); };
+}
+
+Faults::Mend Faults::StrikeArray(const std::string& name) {
+  auto& array = *world_.random().Pick(world_.arrays);
+  if (name == "array-down" || name == "array-restart") {
+    const bool sessions_survive = world_.random().Percent(50);
+    array.Stop();
+    if (name == "array-restart") {
+      array.Start(sessions_survive);
+      return [] {};
+    }
+    return [&array, sessions_survive] { array.Start(sessions_survive); };
+  }
+  if (name == "slow-array") {
+    array.set_slow(world_.random().Between(100, 1800));
+    return [&array] { array.set_slow(3); };
+  }
+  if (name != "array-restore") return nullptr;
+  array.TakeCopy();
+  world_.After(world_.random().Between(1000, 40000), [this, &array] {
+    world_.Trace("array " + array.id().value() + " goes back in time");
+    array.RestoreCopy();
+    MendLater([&array] { array.AcceptRestore(); }, 1000, 20000);
+  });
+  return [] {};
+}
+
+Faults::Mend Faults::StrikeApi(const std::string& name) {
+  auto& api = *world_.api;
+  auto& random = world_.random();
+  if (name == "late-watches") {
+    api.late_percent = static_cast<int>(random.Between(5, 60));
+    return [&api] { api.late_percent = 0; };
+  }
+  if (name == "broken-watches") {
+    api.BreakWatches();
+    return [] {};
+  }
+  if (name == "api-errors") {
+    api.error_percent = static_cast<int>(random.Between(5, 60));
+    return [&api] { api.error_percent = 0; };
+  }
+  if (name == "api-down") {
+    api.up = false;
+    return [&api] { api.up = true; };
+  }
+  if (name != "etcd-restore") return nullptr;
+  api.TakeCopy();
+  world_.After(random.Between(1000, 30000), [this, &api] {
+    world_.Trace("etcd goes back in time");
+    world_.judge->HistoryRewritten();
+    api.RestoreCopy();
+  });
+  return [] {};
+}
+
+// Another machine takes the name while the old one lives on, cut off from all but, perhaps, its storage.
+Faults::Mend Faults::Recreate(Machine& machine) {
+  for (const auto& other : world_.machines)
+    if (other.get() != &machine && other->name() == machine.name()) return [] {};
+  CutNode(machine, true, true, world_.random().Percent(50), false);
+  world_.After(world_.random().Between(100, 20000), [this, name = machine.name()] {
+    world_.machines.push_back(std::make_unique<Machine>(world_, name, 2));
+  });
+  return [this, &machine] {
+    // It is found and switched off; it never comes back.
+    world_.judge->Sick(machine.id(), Cause::kDead, true);
+    machine.Retire();
+  };
+}
+
+Faults::Mend Faults::StrikeByPeople(const std::string& name) {
+  auto& machine = AnyMachine();
+  auto& api = *world_.api;
+  if (name == "recreate-node") return Recreate(machine);
+  if (name == "delete-node") {
+    api.DeleteNode(machine.name());
+    world_.judge->Sick(machine.id(), Cause::kApi, true);
+    world_.judge->Sick(machine.id(), Cause::kControllers, true);  // whoever deletes it means it
+    return [] {};
+  }
+  if (name == "fence-by-hand") {
+    api.CreateFence(machine.id());
+    return [&api, id = machine.id()] { api.DeleteFence(id); };
+  }
+  if (name == "out-of-service") {
+    api.SetOutOfService(machine.name(), true);
+    return [&api, node = machine.name()] { api.SetOutOfService(node, false); };
+  }
+  if (name != "force-delete") return nullptr;
+  api.ForceDeleteByHand(world_.random().Pick(api.workloads()).id);
+  return [] {};
+}
+
+}  // namespace lunkeeper::fencing::sim

@@ -1,0 +1,47 @@
+#pragma once
+// Faults, composed from the seed: each strikes at its time, lasts its while, and is mended by itself or, at
+// the end, by everyone.
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fencing/sim/world.h"
+
+namespace lunkeeper::fencing::sim {
+
+enum class Cause;
+
+class Faults {
+ public:
+  explicit Faults(World& world) : world_(world) {}
+
+  // The names for the command line.
+  static const std::vector<std::string>& Names();
+  // Schedules `count` faults within [begin, end); only of `names` if there are any.
+  void Compose(int count, Millis begin, Millis end, const std::set<std::string>& names);
+  // One power-off and nothing else.
+  void PowerOffOne(Millis at);
+  void HealAll();
+
+ private:
+  using Mend = std::function<void()>;
+  void Strike(const std::string& name);
+  Mend StrikeNode(const std::string& name);
+  Mend StrikeNetwork(const std::string& name);
+  Mend StrikeReplica(const std::string& name);
+  Mend StrikeArray(const std::string& name);
+  Mend StrikeApi(const std::string& name);
+  Mend StrikeByPeople(const std::string& name);
+  void MendLater(Mend mend, Millis least, Millis most);
+  Mend CutBoth(Endpoint a, Endpoint b, bool one_way);
+  Mend CutNode(Machine& machine, bool controllers, bool api, bool arrays, bool one_way);
+  Mend Recreate(Machine& machine);
+  Machine& AnyMachine();
+
+  World& world_;
+  std::vector<Mend> open_;
+};
+
+}  // namespace lunkeeper::fencing::sim

@@ -1,0 +1,178 @@
+#include "fencing/sim/judge.h"
+
+#include <algorithm>
+
+#include "fencing/core/trace.h"
+#include "fencing/sim/machine.h"
+#include "fencing/sim/replica.h"
+
+namespace lunkeeper::fencing::sim {
+namespace {
+
+constexpr Millis kLease = 3300, kMemory = 8000, kSoft = 55000, kHard = 2000, kBudgetWindow = 300000,
+                 kPause = 29000;
+constexpr Millis kFresh = 15000;
+
+}  // namespace
+
+void Judge::Fail(const std::string& what) const { throw Violation(Seconds(world_.now()) + "  " + what); }
+
+Write Judge::NextWrite(const VolumeId& volume) {
+  return {static_cast<size_t>(world_.random().Between(0, kBlocks - 1)), ++written_[volume]};
+}
+
+void Judge::Landing(const ArrayId& array, const NodeId& node, const VolumeId& volume, Generation generation,
+                    const Write& write, uint64_t current) {
+  const auto which = "a write of " + node.value() + " to " + volume.value();
+  if (generation < latest_[volume]) Fail(which + " landed after another grant's first login");
+  const auto fence = reported_.find({array, node});
+  if (fence != reported_.end() && generation < fence->second.generation &&
+      fence->second.volumes.contains(volume))
+    Fail(which + " landed after the fence was reported");
+  const bool acknowledged = acknowledged_[volume][write.block] == current && current != 0;
+  if (write.sequence < current && acknowledged) Fail(which + " overtook a newer, acknowledged one");
+}
+
+void Judge::Acknowledged(const VolumeId& volume, const Write& write) {
+  auto& newest = acknowledged_[volume][write.block];
+  newest = std::max(newest, write.sequence);
+}
+
+void Judge::LoggedIn(const VolumeId& volume, Generation generation) {
+  latest_[volume] = std::max(latest_[volume], generation);
+}
+
+void Judge::Reads(const Pod& pod) {
+  for (const auto& [array, volumes] : pod.volumes)
+    for (const auto& volume : volumes)
+      for (size_t block = 0; block < kBlocks; ++block)
+        if (world_.FindArray(array).BlockOf(volume, block) < acknowledged_[volume][block])
+          Fail(pod.id.value() + " misses an acknowledged write on " + volume.value());
+}
+
+// The data goes back with the array; what was acknowledged since is lost by the operator's own doing.
+void Judge::Restored(ArrayModel& array) {
+  for (const auto& workload : world_.api->workloads())
+    for (const auto& [id, volumes] : workload.volumes)
+      if (id == array.id())
+        for (const auto& volume : volumes)
+          for (size_t block = 0; block < kBlocks; ++block)
+            acknowledged_[volume][block] = array.BlockOf(volume, block);
+  std::erase_if(reported_, [&](const auto& entry) { return entry.first.first == array.id(); });
+  rewritten_ = true;
+}
+
+void Judge::FenceReported(const ArrayId& array, const ArrayFence& fence) {
+  reported_[{array, fence.node}] = {fence.generation, fence.volumes};
+}
+
+void Judge::Unfenced(const ArrayId& array, const ArrayFence& fence) {
+  for (const auto& machine : world_.machines)
+    if (machine->id() == fence.node && machine->HasLeftovers(array, fence.volumes, fence.generation))
+      Fail(fence.node.value() + " was unfenced while something of the fenced volumes is left on it");
+}
+
+void Judge::Untainting(const Node& node) {
+  for (const auto& machine : world_.machines)
+    if (machine->id() == node.instance && machine->id().value() == node.taint && machine->HasFailedDevice())
+      Fail(node.name.value() + " was untainted while a fenced device is left on it");
+}
+
+void Judge::Deleting(const Pod& pod, Grace grace) {
+  if (grace == Grace::kOrdinary) return;
+  if (pod.wish == FailoverWish::kNever) Fail(pod.id.value() + " has opted out and was deleted by force");
+  for (const auto& machine : world_.machines) {
+    const auto* container = machine->FindContainer(pod.uid);
+    if (!container || !container->started) continue;
+    for (const auto& [array, volumes] : container->pod.volumes)
+      for (const auto& volume : volumes) {
+        const auto* device = machine->FindDevice(volume);
+        if (!device) continue;
+        auto& at = world_.FindArray(array);
+        if (at.GenerationOf(volume) == device->generation || at.InFlight(volume, device->generation))
+          Fail(pod.id.value() + " was deleted by force before " + volume.value() + " was fenced from " +
+               machine->id().value());
+      }
+  }
+  if (pod.running) ++failovers_;
+}
+
+void Judge::Acts(const Replica& replica, const Action& action) {
+  if (world_.now() - replica.renewed_at() > kLease)
+    Fail(replica.name() + " acts without the lease: " + Describe(action));
+  if (const auto* put = std::get_if<PutNodeFence>(&action.what))
+    if (put->fence.version.empty() && put->fence.requested_by.empty() && put->fence.generations.empty())
+      Decides(replica, put->fence);
+  const auto* fence = std::get_if<FenceNode>(&action.what);
+  if (!fence || rewritten_) return;
+  for (const auto& [id, pod] : world_.api->pods()) {
+    if (pod.wish != FailoverWish::kNever || pod.node != NameOf(fence->node) || !pod.running) continue;
+    for (const auto& [array, volumes] : pod.volumes)
+      for (const auto& volume : volumes)
+        if (array == fence->array && fence->volumes.contains(volume))
+          Fail(id.value() + " has opted out, and its volume is fenced");
+  }
+}
+
+void Judge::Decides(const Replica& replica, const NodeFence& fence) {
+  if (!MayBeFailedOver(fence.node)) Fail(fence.node.value() + " is well, and is failed over: " + fence.cause);
+  auto& decisions = decisions_[replica.name()];
+  std::erase_if(decisions, [&](const auto& entry) { return world_.now() - entry.second > kBudgetWindow; });
+  Millis latest = -kBudgetWindow;
+  for (const auto& [node, at] : decisions) latest = std::max(latest, at);
+  if (!decisions.contains(fence.node) && !decisions.empty() && world_.now() - latest < kPause)
+    Fail(fence.node.value() + " is failed over past the budget and without a pause");
+  decisions.emplace(fence.node, world_.now());
+}
+
+void Judge::Sick(const NodeId& node, Cause cause, bool on) {
+  auto& illness = illnesses_[{node, cause}];
+  if (on && !illness.on) illness.since = world_.now();
+  if (!on) illness.until = world_.now();
+  illness.on = on;
+}
+
+bool Judge::MayBeFailedOver(const NodeId& node) const {
+  int soft = 0;
+  for (const auto& [key, illness] : illnesses_) {
+    if (key.first != node) continue;
+    const auto end = illness.on ? world_.now() : illness.until;
+    if (world_.now() - end > kMemory) continue;
+    const bool hard = key.second == Cause::kDead || key.second == Cause::kStorage;
+    if (hard && end - illness.since >= kHard) return true;
+    if (!hard && key.second != Cause::kPlugin && key.second != Cause::kControllers &&
+        end - illness.since >= kSoft)
+      return true;
+    soft += !hard;
+  }
+  return soft >= 2;
+}
+
+std::string Judge::UnsettledWorkload(const Workload& workload) const {
+  if (!workload.Protected()) return "";
+  const auto found = world_.api->pods().find(workload.id);
+  if (found == world_.api->pods().end()) return workload.id.value() + " has no pod";
+  const auto& pod = found->second;
+  for (const auto& machine : world_.machines)
+    if (machine->FindContainer(pod.uid) && world_.now() - machine->WroteAt(pod.id) < kFresh) return "";
+  return workload.id.value() + " does not write; its pod is on '" + pod.node.value() + "'";
+}
+
+std::string Judge::Unsettled() const {
+  for (const auto& workload : world_.api->workloads())
+    if (auto why = UnsettledWorkload(workload); !why.empty()) return why;
+  for (const auto& [name, node] : world_.api->nodes()) {
+    if (!node.taint.empty()) return name.value() + " is still tainted";
+    if (!node.ready) return name.value() + " is not ready";
+  }
+  for (const auto& [node, fence] : world_.api->fences())
+    return "the record of " + node.value() + " is still there";
+  for (const auto& array : world_.arrays)
+    for (const auto& [node, fence] : array->Fences())
+      for (const auto& machine : world_.machines)
+        if (machine->id() == node && machine->powered())
+          return node.value() + " is still fenced on " + array->id().value();
+  return "";
+}
+
+}  // namespace lunkeeper::fencing::sim

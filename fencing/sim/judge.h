@@ -1,0 +1,71 @@
+#pragma once
+// Knows the truth of the simulated world and holds everyone to it. Each check throws Violation with a
+// sentence that says what must never happen and did.
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "fencing/sim/api.h"
+#include "fencing/sim/array_model.h"
+
+namespace lunkeeper::fencing::sim {
+
+// What is wrong with a node, for judging whether it may be failed over.
+enum class Cause { kDead, kStorage, kApi, kKubelet, kPlugin, kControllers };
+
+class Judge {
+ public:
+  explicit Judge(World& world) : world_(world) {}
+
+  // Writes.
+  Write NextWrite(const VolumeId& volume);
+  void Landing(const ArrayId& array, const NodeId& node, const VolumeId& volume, Generation generation,
+               const Write& write, uint64_t current);
+  void Acknowledged(const VolumeId& volume, const Write& write);
+  void LoggedIn(const VolumeId& volume, Generation generation);
+  void Reads(const Pod& pod);
+  void Restored(ArrayModel& array);
+
+  // Fences, taints, deletions, decisions.
+  void FenceReported(const ArrayId& array, const ArrayFence& fence);
+  void Unfenced(const ArrayId& array, const ArrayFence& fence);
+  void Untainting(const Node& node);
+  void Deleting(const Pod& pod, Grace grace);
+  void Acts(const Replica& replica, const Action& action);
+
+  // What faults do.
+  void Sick(const NodeId& node, Cause cause, bool on);
+  void HistoryRewritten() { rewritten_ = true; }
+
+  // What keeps the healed world from being well; empty: it is.
+  std::string Unsettled() const;
+  int failovers() const { return failovers_; }
+
+ private:
+  struct Illness {
+    bool on = false;
+    Millis since = 0, until = 0;
+  };
+  struct Reported {
+    Generation generation = 0;
+    VolumeSet volumes;
+  };
+
+  [[noreturn]] void Fail(const std::string& what) const;
+  void Decides(const Replica& replica, const NodeFence& fence);
+  bool MayBeFailedOver(const NodeId& node) const;
+  std::string UnsettledWorkload(const Workload& workload) const;
+
+  World& world_;
+  std::map<VolumeId, uint64_t> written_;
+  std::map<VolumeId, std::array<uint64_t, kBlocks>> acknowledged_;
+  std::map<VolumeId, Generation> latest_;
+  std::map<std::pair<ArrayId, NodeId>, Reported> reported_;
+  std::map<std::pair<NodeId, Cause>, Illness> illnesses_;
+  std::map<std::string, std::map<NodeId, Millis>> decisions_;  // by replica
+  bool rewritten_ = false;
+  int failovers_ = 0;
+};
+
+}  // namespace lunkeeper::fencing::sim

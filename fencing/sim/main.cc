@@ -1,0 +1,76 @@
+// `./dev sim`: runs seeds, says how many and how fast; a failing one prints its trace and how to replay it.
+
+#include <time.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "fencing/sim/faults.h"
+#include "fencing/sim/simulate.h"
+
+namespace lunkeeper::fencing::sim {
+namespace {
+
+double CpuSeconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+int Explain(uint64_t seed, Options options, const Result& result) {
+  options.trace = true;
+  const auto again = Simulate(seed, options);
+  std::printf("%s\nseed %llu: %s\n", again.trace.c_str(), static_cast<unsigned long long>(seed),
+              result.violation.c_str());
+  if (again.violation != result.violation)
+    std::printf("and it does not replay: %s\n", again.violation.c_str());
+  std::printf("again: ./dev sim --seeds 1 --seed %llu\n", static_cast<unsigned long long>(seed));
+  return 1;
+}
+
+int RunSeeds(uint64_t first, uint64_t count, const Options& options) {
+  const auto begin = CpuSeconds();
+  uint64_t failovers = 0, events = 0;
+  for (auto seed = first; seed < first + count; ++seed) {
+    const auto result = Simulate(seed, options);
+    failovers += static_cast<uint64_t>(result.failovers);
+    events += result.events;
+    if (!result.ok()) return Explain(seed, options, result);
+    if (options.trace) std::printf("%s", result.trace.c_str());
+  }
+  const auto took = CpuSeconds() - begin;
+  std::printf(
+      "%llu seeds without a violation: %llu pods moved, %llu events, %.1f s of CPU; %.0f moves, %.0f "
+      "seeds/s\n",
+      static_cast<unsigned long long>(count), static_cast<unsigned long long>(failovers),
+      static_cast<unsigned long long>(events), took, static_cast<double>(failovers) / took,
+      static_cast<double>(count) / took);
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app(
+      "The failover simulator: whole clusters in virtual time, faults from a seed, invariants at each step.");
+  uint64_t count = 1000, first = 1;
+  Options options;
+  std::vector<std::string> faults, bugs;
+  app.add_option("--seeds", count, "How many seeds to run");
+  app.add_option("--seed", first, "The first of them");
+  app.add_option("--faults", faults, "Only these faults")
+      ->delimiter(',')
+      ->check(CLI::IsMember(Faults::Names()));
+  std::vector<std::string> names;
+  for (const auto& [bug, name] : AllBugs()) names.push_back(name);
+  app.add_option("--bug", bugs, "Deliberate mistakes to make")->delimiter(',')->check(CLI::IsMember(names));
+  app.add_flag("--trace", options.trace, "Print what happens");
+  CLI11_PARSE(app, argc, argv);
+  options.faults.insert(faults.begin(), faults.end());
+  for (const auto& [bug, name] : AllBugs())
+    if (std::find(bugs.begin(), bugs.end(), name) != bugs.end()) options.bugs.set(static_cast<size_t>(bug));
+  return RunSeeds(first, count, options);
+}
+
+}  // namespace
+}  // namespace lunkeeper::fencing::sim
+
+int main(int argc, char** argv) { return lunkeeper::fencing::sim::Main(argc, argv); }

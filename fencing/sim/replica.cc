@@ -1,0 +1,240 @@
+#include "fencing/sim/replica.h"
+
+#include "fencing/core/trace.h"
+#include "fencing/sim/api.h"
+#include "fencing/sim/judge.h"
+#include "fencing/sim/machine.h"
+
+namespace lunkeeper::fencing::sim {
+namespace {
+
+constexpr Millis kTick = 250, kPoll = 500, kApi = 1000, kCall = 3000, kFenceCall = 15000, kProbe = 400;
+constexpr Millis kWatchDeadline = 3000, kAcquireCall = 30000;
+
+}  // namespace
+
+Replica::Replica(World& world, size_t number, Settings settings)
+    : world_(world),
+      number_(number),
+      settings_(Tamper::Change(world, std::move(settings))),
+      endpoint_(world.AddEndpoint()),
+      tamper_(std::make_unique<Tamper>(world)) {
+  Every(kTick, &Replica::Tick);
+  Every(kPoll, &Replica::PollArrays);
+  Every(kApi, &Replica::PollApi);
+  Start();
+}
+
+void Replica::Start() {
+  ++life_;
+  running_ = true;
+  core_ = std::make_unique<Core>(settings_, name());
+  tamper_ = std::make_unique<Tamper>(world_);
+  backlog_.clear();
+  nodes_.clear();
+  pods_.clear();
+  fences_.clear();
+  stalled_until_ = alive_at_ = listed_at_ = renewed_at_ = 0;
+  List();
+}
+
+void Replica::Every(Millis period, void (Replica::*what)()) {
+  auto again = std::make_shared<std::function<void()>>();
+  *again = [this, period, what, again] {
+    if (running_ && !stalled()) (this->*what)();
+    world_.After(period, *again);
+  };
+  world_.After(world_.random().Between(0, period), *again);
+}
+
+void Replica::Crash(Millis down) {
+  if (!running_) return;
+  world_.Trace(name() + " crashes");
+  running_ = false;
+  world_.After(down, [this] { Start(); });
+}
+
+// What comes in meanwhile waits, and is seen afterwards, late.
+void Replica::Stall(Millis length) {
+  if (!running_ || stalled()) return;
+  world_.Trace(name() + " stalls for " + Seconds(length));
+  stalled_until_ = world_.now() + length;
+  world_.After(length, [this, life = life_] {
+    if (!running_ || life != life_) return;
+    for (auto& what : std::exchange(backlog_, {})) Receive(std::move(what));
+  });
+}
+
+void Replica::Receive(decltype(Event::what) what) {
+  if (!running_) return;
+  if (stalled()) return backlog_.push_back(std::move(what));
+  Event event{Clock(), std::move(what)};
+  if (!tamper_->Hear(event)) return;
+  const auto life = life_;
+  for (const auto& action : core_->Step(event)) {
+    if (life != life_ || !running_) return;
+    Do(action);
+  }
+}
+
+void Replica::ReceiveBeat(const Beat& beat) {
+  Receive(beat);
+  for (auto& other : world_.replicas)
+    if (other.get() != this && running_ && !stalled())
+      world_.Send(endpoint_, other->endpoint(), [&to = *other, beat] { to.Receive(beat); });
+}
+
+void Replica::Do(const Action& action) {
+  const bool routine =
+      std::holds_alternative<Probe>(action.what) || std::holds_alternative<Say>(action.what) ||
+      std::holds_alternative<WriteLease>(action.what) || std::holds_alternative<Notify>(action.what);
+  if (world_.tracing() && (!routine || std::holds_alternative<Say>(action.what)))
+    world_.Trace(name() + ": " + Describe(action));
+  const bool fails = !routine && fail_at_ > 0 && --fail_at_ == 0;
+  if (fails && fail_by_stall_) {
+    // Between the decision to act and the act: the worst moment.
+    Stall(world_.random().Between(2000, 15000));
+    world_.After(stalled_until_ - world_.now(), [this, action, life = life_] {
+      if (life == life_ && running_) Perform(action);
+    });
+    return;
+  }
+  if (!routine) world_.judge->Acts(*this, action);
+  if (!fails || world_.random().Percent(50)) Perform(action);
+  if (fails) Crash(world_.random().Between(500, 8000));
+}
+
+void Replica::Perform(const Action& action) {
+  std::vector<Done> answers;
+  for (const auto& each : tamper_->Act(action, answers))
+    std::visit([&](const auto& what) { Run(each.id, what); }, each.what);
+  for (auto& answer : answers)
+    world_.After(5, [this, answer, life = life_] {
+      if (life == life_) Receive(answer);
+    });
+}
+
+void Replica::PollArrays() {
+  for (auto& array : world_.arrays) {
+    world_.Call<ArrayView>(
+        endpoint_, array->endpoint(), kPoll + 500,
+        [&at = *array](auto reply) {
+          if (at.serves()) reply(at.View());
+        },
+        [this, &at = *array, asked = Clock(), life = life_](const ArrayView* view) {
+          if (life != life_) return;
+          if (!view) return Receive(ArrayLost{at.id()});
+          auto stamped = *view;
+          stamped.asked = asked;
+          Receive(std::move(stamped));
+        });
+  }
+}
+
+void Replica::PollApi() {
+  if (world_.now() - alive_at_ > kWatchDeadline) {
+    Receive(ApiLost{});
+    if (world_.now() - listed_at_ > kWatchDeadline) List();
+  }
+  world_.Send(world_.api->endpoint(), endpoint_, [this, life = life_] {
+    if (life == life_ && world_.api->up && !listing_ && world_.api->IsWatching(number_)) {
+      alive_at_ = world_.now();
+      Receive(ApiAlive{});
+    }
+  });
+  world_.Call<LeaseSeen>(
+      endpoint_, world_.api->endpoint(), kCall,
+      [this](auto reply) {
+        if (world_.api->up) reply(world_.api->lease());
+      },
+      [this, asked = Clock(), life = life_](const LeaseSeen* seen) {
+        if (!seen || life != life_) return;
+        auto stamped = *seen;
+        stamped.asked = asked;
+        Receive(stamped);
+      });
+}
+
+void Replica::List() {
+  listed_at_ = world_.now();
+  listing_ = true;
+  world_.Send(endpoint_, world_.api->endpoint(), [this, life = life_] {
+    if (!world_.api->up || life != life_) return;
+    listed_nodes_.clear();
+    listed_pods_.clear();
+    listed_fences_.clear();
+    world_.api->List(number_, endpoint_, [this, life](const auto& what) { Watched(life, what); });
+  });
+}
+
+void Replica::Watched(uint64_t life, const decltype(Event::what)& what) {
+  if (life != life_) return;
+  alive_at_ = world_.now();
+  NoteSeen(what);
+  if (std::holds_alternative<ApiLost>(what)) listing_ = true, alive_at_ = listed_at_ = 0;
+  if (std::holds_alternative<ApiSynced>(what) && listing_) {
+    for (const auto& name : nodes_)
+      if (!listed_nodes_.contains(name)) Receive(NodeGone{name});
+    for (const auto& id : pods_)
+      if (!listed_pods_.contains(id)) Receive(PodGone{id});
+    for (const auto& id : fences_)
+      if (!listed_fences_.contains(id)) Receive(FenceGone{id});
+    nodes_ = listed_nodes_;
+    pods_ = listed_pods_;
+    fences_ = listed_fences_;
+    listing_ = false;
+  }
+  Receive(what);
+}
+
+void Replica::NoteSeen(const decltype(Event::what)& what) {
+  auto& nodes = listing_ ? listed_nodes_ : nodes_;
+  auto& pods = listing_ ? listed_pods_ : pods_;
+  auto& fences = listing_ ? listed_fences_ : fences_;
+  if (const auto* node = std::get_if<NodeSeen>(&what)) nodes.insert(node->node.name);
+  if (const auto* pod = std::get_if<PodSeen>(&what)) pods.insert(pod->pod.id);
+  if (const auto* fence = std::get_if<FenceSeen>(&what)) fences.insert(fence->fence.node);
+}
+
+// Forwards, and tells every replica what is waited for as long as it is.
+void Replica::Acquire(const ArrayId& array, const VolumeId& volume, const NodeId& node,
+                      std::function<void(Generation)> reply) {
+  if (!running_ || stalled()) return;
+  auto& at = world_.FindArray(array);
+  world_.Call<Generation>(
+      endpoint_, at.endpoint(), kAcquireCall,
+      [&at, volume, node](auto answer) { at.Acquire(volume, node, answer); },
+      [reply](const Generation* generation) {
+        if (generation) reply(*generation);
+      });
+  Wanted(array, volume, node, world_.now() + kAcquireCall);
+}
+
+void Replica::Wanted(const ArrayId& array, const VolumeId& volume, const NodeId& node, Millis until) {
+  world_.After(kPoll, [this, array, volume, node, until, life = life_] {
+    if (life != life_ || !running_ || world_.now() > until) return;
+    auto& at = world_.FindArray(array);
+    const auto* holder = at.serves() && world_.Open(endpoint_, at.endpoint()) ? at.HolderOf(volume) : nullptr;
+    if (holder && *holder == node) return;
+    if (holder)
+      for (auto& replica : world_.replicas)
+        world_.Send(endpoint_, replica->endpoint(), [&to = *replica, array, volume, held_by = *holder] {
+          to.Receive(VolumeWanted{array, volume, held_by});
+        });
+    Wanted(array, volume, node, until);
+  });
+}
+
+void Replica::Release(const ArrayId& array, const VolumeId& volume, const NodeId& node, Generation generation,
+                      std::function<void(bool)> reply) {
+  if (!running_ || stalled()) return;
+  auto& at = world_.FindArray(array);
+  world_.Call<bool>(
+      endpoint_, at.endpoint(), kFenceCall,
+      [&at, volume, node, generation](auto answer) { at.Release(volume, node, generation, answer); },
+      [reply](const bool* released) {
+        if (released) reply(*released);
+      });
+}
+
+}  // namespace lunkeeper::fencing::sim

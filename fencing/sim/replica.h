@@ -1,0 +1,97 @@
+#pragma once
+// A controller replica: the runner around a core. It ticks, polls, watches, relays beats, and carries out
+// what the core asks for. Its process may crash at any action, stall, and its clock is its own.
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fencing/core/core.h"
+#include "fencing/sim/array_model.h"
+#include "fencing/sim/tamper.h"
+#include "fencing/sim/world.h"
+
+namespace lunkeeper::fencing::sim {
+
+class Replica {
+ public:
+  Replica(World& world, size_t number, Settings settings);
+
+  Endpoint endpoint() const { return endpoint_; }
+  bool running() const { return running_; }
+  bool Leads() const { return running_ && core_->Leads(); }
+  std::string name() const { return "replica" + std::to_string(number_) + "." + std::to_string(life_); }
+  Core& core() { return *core_; }
+
+  void Receive(decltype(Event::what) what);
+  void ReceiveBeat(const Beat& beat);
+  // For nodes: forwarded to the array.
+  void Acquire(const ArrayId& array, const VolumeId& volume, const NodeId& node,
+               std::function<void(Generation)> reply);
+  void Release(const ArrayId& array, const VolumeId& volume, const NodeId& node, Generation generation,
+               std::function<void(bool)> reply);
+
+  // Faults.
+  void Crash(Millis down);
+  void Stall(Millis length);
+  // Before or right after the action number `count` from now on that is not routine.
+  void FailAtAction(int count, bool stall) { fail_at_ = count, fail_by_stall_ = stall; }
+  void set_drift(int per_mille, Millis offset) { drift_ = per_mille, offset_ = offset; }
+
+  // For the judge: when its last successful renewal was sent, in the world's time.
+  Millis renewed_at() const { return renewed_at_; }
+  uint64_t life() const { return life_; }
+  bool stalled() const { return world_.now() < stalled_until_; }
+
+ private:
+  Millis Clock() const { return offset_ + world_.now() + world_.now() * drift_ / 1000; }
+  void Start();
+  void Every(Millis period, void (Replica::*what)());
+  void Tick() { Receive(fencing::Tick{}); }
+  void PollArrays();
+  void PollApi();
+  void List();
+  void Watched(uint64_t life, const decltype(Event::what)& what);
+  void NoteSeen(const decltype(Event::what)& what);
+  void Do(const Action& action);
+  void Perform(const Action& action);
+  void Wanted(const ArrayId& array, const VolumeId& volume, const NodeId& node, Millis until);
+
+  void Run(uint64_t id, const WriteLease& call);
+  void Run(uint64_t id, const BeginTerm& call);
+  void Run(uint64_t id, const Probe& call);
+  void Run(uint64_t id, const PutNodeFence& call);
+  void Run(uint64_t id, const RemoveNodeFence& call);
+  void Run(uint64_t id, const FenceNode& call);
+  void Run(uint64_t id, const UnfenceNode& call);
+  void Run(uint64_t id, const SetTaint& call);
+  void Run(uint64_t id, const DeletePod& call);
+  void Run(uint64_t id, const Notify& call);
+  void Run(uint64_t, const Say&) {}
+  // Calls the API server, with its errors; `done` may come twice, the second time late.
+  void CallApi(uint64_t id, std::function<Done()> serve);
+  void Answer(uint64_t id, Outcome outcome, Done done = {});
+
+  World& world_;
+  const size_t number_;
+  const Settings settings_;
+  const Endpoint endpoint_;
+  std::unique_ptr<Tamper> tamper_;
+  std::unique_ptr<Core> core_;
+  bool running_ = true;
+  uint64_t life_ = 0;
+  int fail_at_ = 0;
+  bool fail_by_stall_ = false;
+  int drift_ = 0;
+  Millis offset_ = 0, stalled_until_ = 0, alive_at_ = 0, listed_at_ = 0, renewed_at_ = 0;
+  std::vector<decltype(Event::what)> backlog_;
+  // What a new list has to confirm, or it is gone.
+  bool listing_ = false;
+  std::set<NodeName> nodes_, listed_nodes_;
+  std::set<PodId> pods_, listed_pods_;
+  std::set<NodeId> fences_, listed_fences_;
+};
+
+}  // namespace lunkeeper::fencing::sim

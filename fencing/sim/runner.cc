@@ -1,0 +1,144 @@
+// How a replica carries out what its core asks for.
+
+#include "fencing/sim/api.h"
+#include "fencing/sim/judge.h"
+#include "fencing/sim/machine.h"
+#include "fencing/sim/replica.h"
+
+namespace lunkeeper::fencing::sim {
+namespace {
+
+constexpr Millis kCall = 3000, kFenceCall = 15000, kProbe = 400;
+
+}  // namespace
+
+void Replica::Answer(uint64_t id, Outcome outcome, Done done) {
+  done.action = id;
+  done.outcome = outcome;
+  Receive(std::move(done));
+}
+
+void Replica::CallApi(uint64_t id, std::function<Done()> serve) {
+  world_.Call<Done>(
+      endpoint_, world_.api->endpoint(), kCall,
+      [this, serve = std::move(serve)](auto reply) {
+        auto& api = *world_.api;
+        if (!api.up) return;
+        if (!world_.random().Percent(api.error_percent)) return reply(serve());
+        Done failed;
+        failed.outcome = Outcome::kFailed;
+        if (world_.random().Percent(50)) serve();  // done, but nobody says so
+        reply(failed);
+      },
+      [this, id, life = life_](const Done* done) {
+        if (life == life_) Answer(id, done ? done->outcome : Outcome::kFailed, done ? *done : Done{});
+      });
+}
+
+void Replica::Run(uint64_t id, const WriteLease& call) {
+  const auto sent = world_.now();
+  CallApi(id, [this, call, sent, who = name()] {
+    const auto written = world_.api->WriteLease(who, call.expected);
+    if (written.outcome == Outcome::kOk && who == name()) renewed_at_ = sent;
+    Done done;
+    done.outcome = written.outcome;
+    done.version = written.version;
+    return done;
+  });
+}
+
+void Replica::Run(uint64_t id, const PutNodeFence& call) {
+  CallApi(id, [this, call] {
+    const auto written = world_.api->Put(call.fence);
+    Done done;
+    done.outcome = written.outcome;
+    done.version = written.version;
+    return done;
+  });
+}
+
+void Replica::Run(uint64_t id, const RemoveNodeFence& call) {
+  CallApi(id, [this, call] {
+    Done done;
+    done.outcome = world_.api->Remove(call);
+    return done;
+  });
+}
+
+void Replica::Run(uint64_t id, const SetTaint& call) {
+  CallApi(id, [this, call] {
+    const auto written = world_.api->Taint(call);
+    Done done;
+    done.outcome = written.outcome;
+    done.version = written.version;
+    return done;
+  });
+}
+
+void Replica::Run(uint64_t id, const DeletePod& call) {
+  CallApi(id, [this, call] {
+    Done done;
+    done.outcome = world_.api->Delete(call);
+    return done;
+  });
+}
+
+void Replica::Run(uint64_t id, const BeginTerm& call) {
+  auto& array = world_.FindArray(call.array);
+  world_.Call<Term>(
+      endpoint_, array.endpoint(), kCall, [&array](auto reply) { array.BeginTerm(reply); },
+      [this, id, life = life_](const Term* term) {
+        if (life != life_) return;
+        Done done;
+        done.term = term ? *term : 0;
+        Answer(id, term ? Outcome::kOk : Outcome::kFailed, std::move(done));
+      });
+}
+
+void Replica::Run(uint64_t id, const FenceNode& call) {
+  auto& array = world_.FindArray(call.array);
+  world_.Call<FenceAnswer>(
+      endpoint_, array.endpoint(), kFenceCall,
+      [&array, call](auto reply) { array.Fence(call.term, call.node, call.volumes, reply); },
+      [this, id, life = life_](const FenceAnswer* answer) {
+        if (life != life_) return;
+        Done done;
+        if (answer) done.fence = answer->fence;
+        Answer(id, answer ? answer->outcome : Outcome::kFailed, std::move(done));
+      });
+}
+
+void Replica::Run(uint64_t id, const UnfenceNode& call) {
+  auto& array = world_.FindArray(call.array);
+  world_.Call<Outcome>(
+      endpoint_, array.endpoint(), kCall,
+      [&array, call](auto reply) { array.Unfence(call.term, call.node, call.generation, reply); },
+      [this, id, life = life_](const Outcome* outcome) {
+        if (life == life_) Answer(id, outcome ? *outcome : Outcome::kFailed);
+      });
+}
+
+void Replica::Run(uint64_t, const Probe& call) {
+  for (auto& machine : world_.machines) {
+    if (machine->name() != NameOf(call.node)) continue;
+    world_.Call<bool>(
+        endpoint_, machine->endpoint(), kProbe,
+        [&at = *machine](auto reply) {
+          if (at.AnswersProbe()) reply(true);
+        },
+        [this, node = call.node, life = life_](const bool* answered) {
+          if (life == life_) Receive(ProbeResult{node, answered != nullptr});
+        });
+  }
+}
+
+void Replica::Run(uint64_t, const Notify& call) {
+  for (auto& machine : world_.machines)
+    if (machine->name() == NameOf(call.node))
+      world_.Send(endpoint_, machine->endpoint(),
+                  [&to = *machine, call] { to.Notice(call.array, call.fence); });
+  auto& array = world_.FindArray(call.array);
+  world_.Send(endpoint_, array.endpoint(), [&array, call] { array.LeaveNote(call.fence); });
+}
+
+}  // namespace lunkeeper::fencing::sim

@@ -1,0 +1,114 @@
+#include "fencing/sim/simulate.h"
+
+#include "fencing/core/trace.h"
+#include "fencing/sim/api.h"
+#include "fencing/sim/faults.h"
+#include "fencing/sim/judge.h"
+#include "fencing/sim/machine.h"
+#include "fencing/sim/replica.h"
+
+namespace lunkeeper::fencing::sim {
+namespace {
+
+constexpr Millis kCalm = 15000, kTrouble = 75000, kPatience = 400000, kLook = 2000, kFailover = 15000;
+
+void AddWorkloads(World& world) {
+  auto& random = world.random();
+  int volume = 0;
+  for (int i = 0; i < 6; ++i) {
+    Workload workload;
+    workload.id = PodId("default/w" + std::to_string(i));
+    workload.think = random.Percent(30) ? 5000 : 250;
+    if (i == 5) workload.wish = FailoverWish::kNever;
+    for (int n = i == 0 ? 2 : 1; n > 0; --n)
+      workload.volumes[random.Pick(world.arrays)->id()].insert(VolumeId("v" + std::to_string(++volume)));
+    world.api->AddWorkload(workload);
+  }
+}
+
+void Build(World& world) {
+  auto& random = world.random();
+  world.judge = std::make_unique<Judge>(world);
+  world.api = std::make_unique<Api>(world);
+  const auto arrays = random.Between(1, 2);
+  for (int i = 1; i <= arrays; ++i)
+    world.arrays.push_back(std::make_unique<ArrayModel>(world, ArrayId("a" + std::to_string(i))));
+  for (int i = 0; i < 2; ++i) {
+    world.replicas.push_back(std::make_unique<Replica>(world, static_cast<size_t>(i), Settings()));
+    world.replicas.back()->set_drift(static_cast<int>(random.Between(-10, 10)), random.Between(1000, 100000));
+  }
+  for (int i = 1; i <= 5; ++i) {
+    const NodeName name("n" + std::to_string(i));
+    world.machines.push_back(std::make_unique<Machine>(world, name, 1));
+    world.api->AddNode(name, world.machines.back()->id());
+  }
+  AddWorkloads(world);
+}
+
+// After `start` the world is whole; it has until its patience ends to be well.
+void AwaitWellness(World& world, Millis patience) {
+  const auto end = world.now() + patience;
+  std::string why;
+  while (world.now() < end) {
+    world.RunUntil(world.now() + kLook);
+    why = world.judge->Unsettled();
+    if (why.empty()) return;
+  }
+  throw Violation(Seconds(world.now()) + "  the world does not get well: " + why);
+}
+
+// One in eight seeds has a single power-off, and holds the failover to its time.
+void RunPlain(World& world, Faults& faults) {
+  auto& victim = *world.random().Pick(world.machines);
+  world.judge->Sick(victim.id(), Cause::kDead, true);
+  victim.PowerOff();
+  world.Trace("power-off of " + victim.id().value());
+  const auto off = world.now();
+  world.RunUntil(off + kFailover);
+  for (const auto& workload : world.api->workloads()) {
+    Millis wrote = 0;
+    for (const auto& machine : world.machines) wrote = std::max(wrote, machine->WroteAt(workload.id));
+    if (workload.Protected() && wrote <= off)
+      throw Violation(Seconds(world.now()) + "  " + workload.id.value() + " was not moved in time");
+  }
+  world.judge->Sick(victim.id(), Cause::kDead, false);
+  victim.PowerOn();
+  faults.HealAll();
+}
+
+void Run(World& world, uint64_t seed, const Options& options) {
+  Build(world);
+  world.RunUntil(kCalm);
+  if (auto why = world.judge->Unsettled(); !why.empty())
+    throw Violation(Seconds(world.now()) + "  the world did not start: " + why);
+  Faults faults(world);
+  if (seed % 8 == 0 && options.faults.empty()) {
+    RunPlain(world, faults);
+  } else {
+    faults.Compose(static_cast<int>(world.random().Between(2, 12)), kCalm, kTrouble, options.faults);
+    world.RunUntil(kTrouble);
+    faults.HealAll();
+    world.Trace("everything is mended");
+  }
+  world.RunUntil(world.now() + 20000);  // late replies and delayed restores are over
+  faults.HealAll();
+  AwaitWellness(world, kPatience);
+}
+
+}  // namespace
+
+Result Simulate(uint64_t seed, const Options& options) {
+  World world(seed, options.bugs, options.trace);
+  Result result;
+  try {
+    Run(world, seed, options);
+  } catch (const Violation& violation) {
+    result.violation = violation.what();
+  }
+  result.failovers = world.judge->failovers();
+  result.events = world.events();
+  result.trace = world.TakeTrace();
+  return result;
+}
+
+}  // namespace lunkeeper::fencing::sim

@@ -1,0 +1,28 @@
+#pragma once
+// One seed, one run: a cluster is built, faults composed from the seed strike it, everything is mended, and
+// it has to become well by itself. Deterministic: the same seed and options give the same run.
+
+#include <set>
+#include <string>
+
+#include "fencing/sim/bugs.h"
+
+namespace lunkeeper::fencing::sim {
+
+struct Options {
+  Bugs bugs;
+  std::set<std::string> faults;  // only these; empty: all
+  bool trace = false;
+};
+
+struct Result {
+  std::string violation;  // empty: none
+  std::string trace;
+  int failovers = 0;
+  uint64_t events = 0;
+  bool ok() const { return violation.empty(); }
+};
+
+Result Simulate(uint64_t seed, const Options& options);
+
+}  // namespace lunkeeper::fencing::sim

@@ -1,0 +1,69 @@
+#include "fencing/sim/tamper.h"
+
+#include "fencing/sim/api.h"
+#include "fencing/sim/array_model.h"
+
+namespace lunkeeper::fencing::sim {
+
+Settings Tamper::Change(const World& world, Settings settings) {
+  if (world.Has(Bug::kBudgetIgnored)) settings.budget_percent = 100;
+  if (world.Has(Bug::kStallsUnnoticed)) settings.stall = 3600000;
+  return settings;
+}
+
+bool Tamper::Hear(Event& event) {
+  if (world_.Has(Bug::kDeadArrayIsSilence) && std::holds_alternative<ArrayLost>(event.what)) return false;
+  if (world_.Has(Bug::kStorageEvidenceIgnored)) {
+    if (std::holds_alternative<StorageBeat>(event.what)) return false;
+    if (auto* view = std::get_if<ArrayView>(&event.what))
+      for (auto& holding : view->holdings) holding.commands = 1;
+  }
+  if (world_.Has(Bug::kGoneUnseen) && std::holds_alternative<PodGone>(event.what)) return false;
+  if (auto* probe = std::get_if<ProbeResult>(&event.what))
+    if (world_.Has(Bug::kProbeForged) && world_.now() > 15000) probe->answered = false;
+  if (world_.Has(Bug::kKubeletIgnored) && std::holds_alternative<KubeletLease>(event.what)) return false;
+  if (auto* pod = std::get_if<PodSeen>(&event.what))
+    if (world_.Has(Bug::kOptOutIgnored)) pod->pod.wish = FailoverWish::kUnsaid;
+  if (auto* view = std::get_if<ArrayView>(&event.what))
+    if (world_.Has(Bug::kOrphanFenceIgnored))
+      std::erase_if(view->fences,
+                    [&](const auto& fence) { return !world_.api->fences().contains(fence.node); });
+  if (auto* beat = std::get_if<Beat>(&event.what))
+    if (world_.Has(Bug::kCleanForged)) beat->present.clear();
+  return true;
+}
+
+std::vector<Action> Tamper::Act(const Action& action, std::vector<Done>& answers) {
+  std::vector<Action> result{action};
+  if (auto* call = std::get_if<FenceNode>(&action.what)) {
+    if (world_.Has(Bug::kFenceNotVerified)) {
+      Done done;
+      done.action = action.id;
+      done.fence = ArrayFence{call->node, 1, call->volumes};
+      answers.push_back(done);
+    }
+    if (world_.Has(Bug::kDeleteBeforeFence))
+      for (const auto& [id, pod] : world_.api->pods())
+        if (pod.node == NameOf(call->node) && pod.wish != FailoverWish::kNever)
+          result.insert(result.begin(), {0, DeletePod{id, pod.uid, Grace::kNone}});
+    if (world_.Has(Bug::kFencesPartOfTheVolumes) && call->volumes.size() > 1) {
+      Done done;
+      done.action = action.id;
+      done.fence = ArrayFence{call->node, 1, call->volumes};
+      answers.push_back(done);
+      std::get<FenceNode>(result.back().what).volumes = {*call->volumes.begin()};
+    }
+  }
+  if (world_.Has(Bug::kStaleLeaderActs) && std::holds_alternative<WriteLease>(action.what)) {
+    Done done;
+    done.action = action.id;
+    done.version = Version("forged");
+    answers.push_back(done);
+  }
+  const auto* taint = std::get_if<SetTaint>(&action.what);
+  if (world_.Has(Bug::kTaintForgotten) && taint && taint->value.empty()) return {};
+  if (world_.Has(Bug::kRecordNotRemoved) && std::holds_alternative<RemoveNodeFence>(action.what)) return {};
+  return result;
+}
+
+}  // namespace lunkeeper::fencing::sim

@@ -1,0 +1,56 @@
+#include "fencing/sim/world.h"
+
+#include "fencing/core/trace.h"
+#include "fencing/sim/api.h"
+#include "fencing/sim/array_model.h"
+#include "fencing/sim/judge.h"
+#include "fencing/sim/machine.h"
+#include "fencing/sim/replica.h"
+
+namespace lunkeeper::fencing::sim {
+
+World::World(uint64_t seed, Bugs bugs, bool tracing) : random_(seed), bugs_(bugs), tracing_(tracing) {}
+World::~World() = default;
+
+void World::After(Millis delay, std::function<void()> what) {
+  agenda_.push({now_ + delay, ++order_, std::move(what)});
+}
+
+void World::RunUntil(Millis end) {
+  while (!agenda_.empty() && agenda_.top().at <= end) {
+    now_ = agenda_.top().at;
+    auto what = std::move(const_cast<Item&>(agenda_.top()).what);  // it is popped at once
+    agenda_.pop();
+    ++events_;
+    what();
+  }
+  now_ = end;
+}
+
+void World::Send(Endpoint from, Endpoint to, std::function<void()> deliver) {
+  const auto delay = random_.Between(1, 4);
+  if (Open(from, to)) return After(delay, std::move(deliver));
+  if (random_.Percent(50)) return;
+  After(random_.Between(200, 4000), [this, from, to, deliver = std::move(deliver)] {
+    if (Open(from, to)) deliver();
+  });
+}
+
+Endpoint World::AddEndpoint() {
+  const auto count = cuts_.size() + 1;
+  cuts_.resize(count);
+  for (auto& row : cuts_) row.resize(count);
+  return count - 1;
+}
+
+void World::Trace(const std::string& line) {
+  if (tracing_) trace_ += Seconds(now_) + "  " + line + "\n";
+}
+
+ArrayModel& World::FindArray(const ArrayId& id) {
+  for (auto& array : arrays)
+    if (array->id() == id) return *array;
+  throw std::logic_error("no array " + id.value());
+}
+
+}  // namespace lunkeeper::fencing::sim

@@ -1,0 +1,101 @@
+#pragma once
+// A whole cluster in virtual time, deterministic by its seed: agenda, network, and pointers to everything
+// that lives in it. One thread. Whoever schedules something for later checks itself whether it still applies.
+
+#include <functional>
+#include <memory>
+#include <queue>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "fencing/core/types.h"
+#include "fencing/sim/bugs.h"
+#include "fencing/sim/random.h"
+
+namespace lunkeeper::fencing::sim {
+
+class Api;
+class ArrayModel;
+class Judge;
+class Machine;
+class Replica;
+
+// A violated invariant, or liveness not reached.
+class Violation : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+using Endpoint = size_t;
+
+class World {
+ public:
+  World(uint64_t seed, Bugs bugs, bool tracing);
+  ~World();
+
+  Millis now() const { return now_; }
+  Random& random() { return random_; }
+  bool Has(Bug bug) const { return bugs_[static_cast<size_t>(bug)]; }
+  void After(Millis delay, std::function<void()> what);
+  void RunUntil(Millis end);
+  uint64_t events() const { return events_; }
+
+  // One way; counted, so that faults may overlap.
+  void Cut(Endpoint from, Endpoint to) { ++cuts_[from][to]; }
+  void Mend(Endpoint from, Endpoint to) { --cuts_[from][to]; }
+  bool Open(Endpoint from, Endpoint to) const { return cuts_[from][to] == 0; }
+  // Delivers after a while; through a cut it is lost, or comes late if the cut is mended soon.
+  void Send(Endpoint from, Endpoint to, std::function<void()> deliver);
+  Endpoint AddEndpoint();
+
+  // `serve` gets a function to reply with; `done` gets the reply, or none when it took too long. A reply that
+  // comes later still is given to `done` too.
+  template <class Reply>
+  void Call(Endpoint from, Endpoint to, Millis timeout, std::function<void(std::function<void(Reply)>)> serve,
+            std::function<void(const Reply*)> done) {
+    auto answered = std::make_shared<bool>(false);
+    Send(from, to, [this, from, to, serve = std::move(serve), answered, done] {
+      serve([this, from, to, answered, done](Reply reply) {
+        Send(to, from, [answered, done, reply = std::move(reply)] {
+          *answered = true;
+          done(&reply);
+        });
+      });
+    });
+    After(timeout, [answered, done] {
+      if (!*answered) done(nullptr);
+    });
+  }
+
+  bool tracing() const { return tracing_; }
+  void Trace(const std::string& line);
+  std::string TakeTrace() { return std::move(trace_); }
+
+  // Everything that lives here; made by Simulate.
+  std::unique_ptr<Judge> judge;
+  std::unique_ptr<Api> api;
+  std::vector<std::unique_ptr<ArrayModel>> arrays;
+  std::vector<std::unique_ptr<Machine>> machines;
+  std::vector<std::unique_ptr<Replica>> replicas;
+  ArrayModel& FindArray(const ArrayId& id);
+
+ private:
+  struct Item {
+    Millis at;
+    uint64_t order;
+    std::function<void()> what;
+    bool operator<(const Item& other) const { return at != other.at ? at > other.at : order > other.order; }
+  };
+
+  Random random_;
+  const Bugs bugs_;
+  const bool tracing_;
+  Millis now_ = 0;
+  uint64_t events_ = 0, order_ = 0;
+  std::priority_queue<Item> agenda_;
+  std::vector<std::vector<int>> cuts_;
+  std::string trace_;
+};
+
+}  // namespace lunkeeper::fencing::sim
