@@ -31,6 +31,7 @@ def test_a_full_pool_refuses_new_volumes_and_lets_running_ones_go_on(folder, mod
         checker.wait_for_writes(1000)
 
         made.pop().delete()
+        volume.size = 32 * MIB
         volume.create()  # there is room again
         checker.stop_good()
         checker.verify()

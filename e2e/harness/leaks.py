@@ -69,7 +69,7 @@ def files(rig):
 def take_away_devices(rig):
     """The mounts and loop devices a failed test has left. The data path is gone, so nothing here waits for I/O."""
     lines = [line.split() for line in pathlib.Path("/proc/self/mountinfo").read_text().split("\n") if line]
-    ours = [fields for fields in lines if fields[4].startswith(f"{rig.folder}/") and fields[4] != str(rig.pool)]
+    ours = [fields for fields in lines if fields[4].startswith(f"{rig.folder}/")]
     for fields in reversed(ours):
         subprocess.run(["umount", "--lazy", fields[4]], check=False, timeout=20)
     for device in loops(rig):
@@ -86,7 +86,7 @@ class Leaks:
     def _look(self):
         rig = self.rig
         return {"targets": set(targets(rig)), "loop devices": set(loops(rig).items()),
-                "mounts": {mount for mount in mounts(rig.folder) if mount != str(rig.pool)},
+                "mounts": set(mounts(rig.folder)),
                 "rows": set(rows(rig).items()), "files": set(files(rig))}
 
     def found(self):

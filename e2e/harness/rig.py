@@ -11,6 +11,7 @@ import contextlib
 import os
 import pathlib
 import secrets
+import shutil
 
 import grpc
 
@@ -106,15 +107,17 @@ class Rig:
                  node_options=(), datapath_options=(), start=True):
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.pool = pathlib.Path(pool)
         self.binary = binary or places.LUNKEEPER
         self.mark = secrets.token_hex(8)
         self.environment = {**(environment or {}), MARK: self.mark}
         self.control_port = free_control_port()
         self.portal = f"127.0.0.1:{free_port()}"
         self.cleanup = Cleanup()
+        self.cleanup.add(lambda: shutil.rmtree(self.pool, ignore_errors=True))
         self.cleanup.add(self._end_processes)
         self.array_name = f"t{self.mark[:6]}"  # part of every volume's id, so that what is left of it is known as ours
+        self.pool = pathlib.Path(pool) / self.array_name  # a file system may hold several rigs' pools
+        self.pool.mkdir()
         self.nodes = [Node(self, f"node-{letter}", node_options, datapath_options) for letter in "abcdefgh"[:nodes]]
         array = [f"--cluster={CLUSTER}", f"--array-name={self.array_name}", f"--pool={self.pool}", f"--portal={self.portal}",
                  f"--tgt-control-port={self.control_port}", *array_options]
