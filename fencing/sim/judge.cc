@@ -116,11 +116,17 @@ void Judge::Acts(const Replica& replica, const Action& action) {
 
 void Judge::Decides(const Replica& replica, const NodeFence& fence) {
   if (!MayBeFailedOver(fence.node)) Fail(fence.node.value() + " is well, and is failed over: " + fence.cause);
+  // A node within the budget stays within it, whoever counted it first.
+  bool counted = false;
+  for (const auto& [who, nodes] : decisions_) {
+    const auto found = nodes.find(fence.node);
+    counted |= found != nodes.end() && world_.now() - found->second < kBudgetWindow;
+  }
   auto& decisions = decisions_[replica.name()];
   std::erase_if(decisions, [&](const auto& entry) { return world_.now() - entry.second > kBudgetWindow; });
   Millis latest = -kBudgetWindow;
   for (const auto& [node, at] : decisions) latest = std::max(latest, at);
-  if (!decisions.contains(fence.node) && !decisions.empty() && world_.now() - latest < kPause)
+  if (!counted && !decisions.empty() && world_.now() - latest < kPause)
     Fail(fence.node.value() + " is failed over past the budget and without a pause");
   decisions.emplace(fence.node, world_.now());
 }
