@@ -22,53 +22,15 @@ using AccessMode = csi::v1::VolumeCapability::AccessMode;
 
 class NodeFixture {
  public:
-  NodeFixture() {
-    std::filesystem::create_directories(staging);
-    std::filesystem::create_directories(root / "pods");
-    volume = CreateVolume("pvc-1");
-    initiator.SetLunSize([this](const VolumeId& id) -> absl::StatusOr<uint64_t> {
-      const auto found = array.GetVolume(id);
-      if (!found.ok()) return found.status();
-      return found->spec.size_bytes;
-    });
-  }
+  NodeFixture();
   ~NodeFixture() { std::filesystem::remove_all(root); }
 
   // Of 64 MiB.
-  VolumeId CreateVolume(const std::string& name) {
-    VolumeSpec spec;
-    spec.name = name;
-    spec.size_bytes = 64 << 20;
-    return array.CreateVolume(spec)->id;
-  }
-
+  VolumeId CreateVolume(const std::string& name);
   static csi::v1::VolumeCapability Capability(AccessMode::Mode mode, bool block = false,
-                                              const std::string& type = "") {
-    csi::v1::VolumeCapability capability;
-    capability.mutable_access_mode()->set_mode(mode);
-    if (block) {
-      capability.mutable_block();
-    } else {
-      capability.mutable_mount()->set_fs_type(type);
-    }
-    return capability;
-  }
-
-  csi::v1::NodeStageVolumeRequest StageRequest() const {
-    csi::v1::NodeStageVolumeRequest request;
-    request.set_volume_id(volume.value());
-    request.set_staging_target_path(staging);
-    *request.mutable_volume_capability() = capability;
-    return request;
-  }
-  csi::v1::NodePublishVolumeRequest PublishRequest() const {
-    csi::v1::NodePublishVolumeRequest request;
-    request.set_volume_id(volume.value());
-    request.set_staging_target_path(staging);
-    request.set_target_path(target);
-    *request.mutable_volume_capability() = capability;
-    return request;
-  }
+                                              const std::string& type = "");
+  csi::v1::NodeStageVolumeRequest StageRequest() const;
+  csi::v1::NodePublishVolumeRequest PublishRequest() const;
 
   grpc::StatusCode Stage() { return Stage(StageRequest()); }
   grpc::StatusCode Stage(const csi::v1::NodeStageVolumeRequest& request) {

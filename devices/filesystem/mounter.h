@@ -33,7 +33,7 @@ struct MountRequest {
 };
 
 // INVALID_ARGUMENT, naming the option, for those that change what is mounted, where or by whom (bind, loop,
-// logdev=…, X-…) or switch off what keeps the data whole, and for anything that is not plain printable text.
+// logdev=, X-) or switch off what keeps the data whole, and for anything that is not plain printable text.
 absl::Status CheckMountOptions(const std::vector<std::string>& options);
 
 class Mounter {
