@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -108,11 +109,11 @@ def check(good, complaint):
 
 
 def fence_while_writing(rig, volume, pod):
-    """Steps 3 and 4; the number of records that node A was told are durable."""
+    """The number of records that node A was told are durable, and the fence's generation."""
     node_a = volume.node
     before = pod.acknowledged()
     with step("Fenced node A while it was writing: no command of it is left in the target"):
-        cli(rig, "fence", node_a.id)
+        generation = re.search(r"generation (\d+)", cli(rig, "fence", node_a.id))[1]
     at_fence = medium(rig, volume)
     wait_until(pod.error, 20, "the pod on node A gets an error")
     tell(f"The pod on node A was {pod.error()}; {pod.acknowledged()} records were acknowledged to it")
@@ -120,7 +121,7 @@ def fence_while_writing(rig, volume, pod):
     time.sleep(1.5)
     check(medium(rig, volume) == at_fence, "the medium changed after the fence")
     tell(f"The medium is as it was when the fence returned ({at_fence}), 1.5 s later")
-    return pod.acknowledged()
+    return pod.acknowledged(), generation
 
 
 def move_and_check(rig, volume, snapshot, kept_at_snapshot, acknowledged):
@@ -141,10 +142,10 @@ def move_and_check(rig, volume, snapshot, kept_at_snapshot, acknowledged):
     return moved, restored
 
 
-def clean_up(rig, leaks, volume, moved, restored, snapshot):
+def clean_up(rig, leaks, generation, volume, moved, restored, snapshot):
     with step("Cleaned up: node A let go of its dead device, everything is deleted"):
         volume.unpublish().unstage()
-        cli(rig, "unfence", volume.node.id)
+        cli(rig, "unfence", volume.node.id, f"--generation={generation}")
         for each in (restored, moved):
             each.unpublish().unstage().controller_unpublish().delete()
         rig.controller.client.DeleteSnapshot(snapshot_id=snapshot)
@@ -168,10 +169,10 @@ def play(folder, cleanup):
     with step(f"Took a snapshot under a pod that writes 4 KiB records, each made durable ({kept} so far)"):
         snapshot = volume.snapshot("before-the-fence")
     wait_until(lambda: pod.acknowledged() >= kept + 200, 30, "the pod on node A goes on writing")
-    acknowledged = fence_while_writing(rig, volume, pod)
+    acknowledged, generation = fence_while_writing(rig, volume, pod)
     pod.end()
     moved, restored = move_and_check(rig, volume, snapshot, kept, acknowledged)
-    clean_up(rig, leaks, volume, moved, restored, snapshot)
+    clean_up(rig, leaks, generation, volume, moved, restored, snapshot)
 
 
 def main():
