@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,6 +60,7 @@ class Tgtd {
   void StartServing() {
     pid_ = ::fork();
     if (pid_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       const std::string other = "portal=127.0.0.1:" + std::to_string(FreePort());
       const int null = ::open("/dev/null", O_RDWR);
       ::dup2(null, 1);
