@@ -85,6 +85,8 @@ class Holder {
   absl::StatusOr<Volume*> Claim(const std::string& name, absl::Time deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Volume*> Insert(const datapath::Attach& options) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsTaken(uint32_t slot) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsOurs(int loop_number) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveToWorker(Volume& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Carries out a command in the worker, or in the next if that one dies: its errno.
   absl::StatusOr<int> Ask(const Volume& volume, datapath::WorkerCommand command, absl::Time deadline);

@@ -113,17 +113,27 @@ absl::StatusOr<Holder::Volume*> Holder::Claim(const std::string& name, absl::Tim
   return volume->second.get();
 }
 
+bool Holder::IsTaken(uint32_t slot) const {
+  for (const auto& [name, volume] : volumes_) {
+    if (volume->slot == slot) return true;
+  }
+  return false;
+}
+
+bool Holder::IsOurs(int loop_number) const {
+  for (const auto& [name, volume] : volumes_) {
+    if (volume->loop.number == loop_number) return true;
+  }
+  return false;
+}
+
 absl::StatusOr<Holder::Volume*> Holder::Insert(const datapath::Attach& options) {
   if (draining_) return Ending();
   if (volumes_.size() >= kMaxVolumes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the data path has ", kMaxVolumes, " volumes, and no room for more"));
   }
-  const auto taken = [&](uint32_t slot) {
-    return std::any_of(volumes_.begin(), volumes_.end(),
-                       [&](const auto& item) { return item.second->slot == slot; });
-  };
-  while (taken(next_slot_)) next_slot_ = (next_slot_ + 1) % kMaxVolumes;
+  while (IsTaken(next_slot_)) next_slot_ = (next_slot_ + 1) % kMaxVolumes;
   auto volume = std::make_unique<Volume>();
   volume->options = options;
   volume->slot = next_slot_;
@@ -408,12 +418,12 @@ void Holder::AddOrphans(const std::string& name, std::vector<datapath::Device>* 
   absl::MutexLock lock(&mutex_);
   if (orphans_.empty()) return;
   const std::vector<FoundLoop> found = FindLoops(tag_prefix_);
-  std::erase_if(orphans_, [&](const FoundLoop& orphan) {
-    const bool taken = std::any_of(volumes_.begin(), volumes_.end(), [&](const auto& item) {
-      return item.second->loop.number == orphan.number;
-    });
-    return taken || std::find(found.begin(), found.end(), orphan) == found.end();
-  });
+  std::vector<FoundLoop> left;
+  for (const FoundLoop& orphan : orphans_) {
+    const bool there = std::find(found.begin(), found.end(), orphan) != found.end();
+    if (there && !IsOurs(orphan.number)) left.push_back(orphan);
+  }
+  orphans_ = std::move(left);
   for (const FoundLoop& orphan : orphans_) {
     if (!name.empty() && LoopTag(tag_prefix_, name) != tag_prefix_ + orphan.name) continue;
     datapath::Device& device = devices->emplace_back();

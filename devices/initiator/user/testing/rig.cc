@@ -221,10 +221,11 @@ AttachRequest Target::RequestFor(int number) const {
   return request;
 }
 
-Datapath::Datapath(const TempDir& dir, std::vector<std::string> options)
+Datapath::Datapath(const TempDir& dir, std::vector<std::string> options, std::vector<std::string> wrapper)
     : dir_(dir),
       socket_(dir / "datapath.sock"),
       options_(std::move(options)),
+      wrapper_(std::move(wrapper)),
       initiator_(MakeUserInitiator(socket_, absl::Seconds(30))) {
   Start();
 }
@@ -239,7 +240,7 @@ void Datapath::Start() {
   command.insert(command.end(), {LK_DATAPATH_BINARY, "datapath", "--socket=" + socket_});
   command.insert(command.end(), options_.begin(), options_.end());
   pid_ = Spawn(command, dir_ / "datapath.log");
-  Eventually("the data path listens", [&] { return initiator_->List().ok() && worker() != 0; });
+  Eventually("the data path listens", [&] { return Ended() || (initiator_->List().ok() && worker() != 0); });
 }
 
 void Datapath::Kill() {
@@ -252,6 +253,11 @@ int Datapath::WaitForExit() {
   Eventually("the data path ends", [&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; });
   pid_ = -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+bool Datapath::Ended() {
+  if (pid_ > 0 && ::waitpid(pid_, nullptr, WNOHANG) == pid_) pid_ = -1;
+  return pid_ < 0;
 }
 
 // The child that runs a program of its own; the others are forks that make one system call.

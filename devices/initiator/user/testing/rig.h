@@ -70,11 +70,14 @@ class Target {
 
 class Datapath {
  public:
-  explicit Datapath(const TempDir& dir, std::vector<std::string> options = {});
+  // `wrapper`: a command that runs the data path's, which follows it.
+  explicit Datapath(const TempDir& dir, std::vector<std::string> options = {},
+                    std::vector<std::string> wrapper = {});
   ~Datapath();
   void Start();
   void Kill();  // SIGKILL of the holder
   int WaitForExit();
+  bool Ended();          // by itself; then it may be started again
   pid_t worker() const;  // 0: none now
   pid_t WaitForOtherWorker(pid_t than) const;
   pid_t pid() const { return pid_; }
@@ -82,14 +85,12 @@ class Datapath {
   Initiator& initiator() { return *initiator_; }
   std::string log() const;
   uint64_t memory_kib() const;  // resident, of holder and worker
-  // Starts its command in place of the data path's own: `wrapper…` before it.
-  void set_wrapper(std::vector<std::string> wrapper) { wrapper_ = std::move(wrapper); }
 
  private:
   const TempDir& dir_;
   const std::string socket_;
   const std::vector<std::string> options_;
-  std::vector<std::string> wrapper_;
+  const std::vector<std::string> wrapper_;
   const std::unique_ptr<Initiator> initiator_;
   pid_t pid_ = -1;
 };
