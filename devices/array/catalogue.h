@@ -93,7 +93,7 @@ class Catalogue {
   absl::StatusOr<std::vector<GrantRow>> GrantsBeingReleased();
   // From here on the grant is never opened again.
   absl::Status SetReleasing(Generation generation);
-  absl::Status DeleteGrant(Generation generation);
+  absl::Status DeleteGrants(const std::vector<Generation>& generations);
 
   absl::StatusOr<Term> BeginTerm(const ClusterId& cluster, const std::string& holder);
   // Records the fence and marks the node's grants of all its fenced volumes as being released, in one change.

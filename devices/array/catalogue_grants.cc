@@ -236,10 +236,14 @@ absl::Status Catalogue::SetReleasing(Generation generation) {
   });
 }
 
-absl::Status Catalogue::DeleteGrant(Generation generation) {
-  return Write([&](SqlDatabase& database) {
-    return database.Change("DELETE FROM grants WHERE generation = ?1", {static_cast<int64_t>(generation)})
-        .status();
+absl::Status Catalogue::DeleteGrants(const std::vector<Generation>& generations) {
+  return Write([&](SqlDatabase& database) -> absl::Status {
+    for (const Generation generation : generations) {
+      RETURN_IF_ERROR(
+          database.Change("DELETE FROM grants WHERE generation = ?1", {static_cast<int64_t>(generation)})
+              .status());
+    }
+    return absl::OkStatus();
   });
 }
 

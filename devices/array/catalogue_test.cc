@@ -78,11 +78,11 @@ TEST_CASE_METHOD(Fresh,
 TEST_CASE_METHOD(Fresh, "a generation is never used again, not after a restart and not after a restore") {
   const VolumeId volume = Add("v");
   const Generation first = Grant(volume, kA)->generation;
-  REQUIRE(catalogue->DeleteGrant(first).ok());
+  REQUIRE(catalogue->DeleteGrants({first}).ok());
   Open();
   const Generation second = Grant(volume, kA)->generation;
   CHECK(second > first);
-  REQUIRE(catalogue->DeleteGrant(second).ok());
+  REQUIRE(catalogue->DeleteGrants({second}).ok());
   const uint64_t lost = 1000000;
   REQUIRE(catalogue->SkipTo(catalogue->sequence() + lost).ok());
   CHECK(Grant(volume, kA)->generation > second + lost);
@@ -116,7 +116,7 @@ TEST_CASE_METHOD(Fresh, "a volume that is being copied is not granted, nor a gra
   copy.volume.spec.source_volume = source;
   const auto grant = Grant(source, kA);
   CHECK(absl::IsFailedPrecondition(catalogue->InsertVolume(copy)));
-  REQUIRE(catalogue->DeleteGrant(grant->generation).ok());
+  REQUIRE(catalogue->DeleteGrants({grant->generation}).ok());
   REQUIRE(catalogue->InsertVolume(copy).ok());
   CHECK(absl::IsAborted(Grant(source, kA).status()));
   CHECK(absl::IsAborted(catalogue->DeleteVolume(source)));

@@ -46,6 +46,14 @@ absl::StatusOr<std::string> ReadBootId(const std::string& path) {
   return absl::FailedPreconditionError(absl::StrCat("open array: ", path, " holds no boot id"));
 }
 
+absl::Status NotOver(const std::vector<GrantRow>& grants, const absl::Status& trouble) {
+  return absl::DeadlineExceededError(
+      absl::StrCat("volume ", grants.front().volume.value(), ": the commands of node ",
+                   grants.front().node.value(), " are not over, nor those of ", grants.size() - 1,
+                   " other grants", trouble.ok() ? "" : absl::StrCat(" (", trouble.message(), ")"),
+                   "; the node can log in no more, and this goes on; repeat the call"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TgtArrayHost>> OpenTgtArray(const TgtArrayOptions& options) {
@@ -261,37 +269,41 @@ absl::Status TgtHost::GrowLun(const GrantRow& grant, const std::string& path) {
 }
 
 absl::StatusOr<bool> TgtHost::ReleaseStep(const GrantRow& grant) {
-  auto pass = gates.Enter(grant.volume, absl::InfinitePast());
+  const auto pass = gates.Enter(grant.volume, absl::InfinitePast());
   if (!pass.has_value()) return false;
   ASSIGN_OR_RETURN(const std::optional<GrantRow> now, catalogue->FindGeneration(grant.generation));
   if (!now.has_value()) return true;
-  ASSIGN_OR_RETURN(const bool gone, targets->Drain(grant));
-  if (!gone) return false;
-  RETURN_IF_ERROR(catalogue->DeleteGrant(grant.generation));
-  FAIL_POINT("array.release.row_deleted");
-  pass->Changed();
-  return true;
+  return targets->Drain(grant);
+}
+
+// The rows of grants whose targets are gone, in one change.
+absl::Status TgtHost::ForgetGrants(const std::vector<GrantRow>& grants) {
+  std::vector<Generation> generations;
+  for (const GrantRow& grant : grants) generations.push_back(grant.generation);
+  RETURN_IF_ERROR(catalogue->DeleteGrants(generations));
+  FAIL_POINT("array.release.rows_deleted");
+  for (const GrantRow& grant : grants) gates.Nudge(grant.volume);
+  return absl::OkStatus();
 }
 
 absl::Status TgtHost::FinishReleasing(std::vector<GrantRow> grants, absl::Time deadline) {
   absl::Duration pause = absl::Milliseconds(1);
   absl::Status trouble;
-  while (true) {
-    for (auto grant = grants.begin(); grant != grants.end();) {
-      const absl::StatusOr<bool> gone = ReleaseStep(*grant);
-      if (!gone.ok()) trouble = gone.status();
-      grant = gone.ok() && *gone ? grants.erase(grant) : grant + 1;
+  while (!grants.empty()) {
+    std::vector<GrantRow> gone, left;
+    for (GrantRow& grant : grants) {
+      const absl::StatusOr<bool> step = ReleaseStep(grant);
+      if (!step.ok()) trouble = step.status();
+      (step.ok() && *step ? gone : left).push_back(std::move(grant));
     }
-    if (grants.empty()) return absl::OkStatus();
-    if (absl::Now() >= deadline) break;
+    if (!gone.empty()) RETURN_IF_ERROR(ForgetGrants(gone));
+    grants = std::move(left);
+    if (grants.empty()) break;
+    if (absl::Now() >= deadline) return NotOver(grants, trouble);
     absl::SleepFor(pause);
     pause = std::min(pause * 2, absl::Milliseconds(20));
   }
-  return absl::DeadlineExceededError(
-      absl::StrCat("volume ", grants.front().volume.value(), ": the commands of node ",
-                   grants.front().node.value(), " are not over, nor those of ", grants.size() - 1,
-                   " other grants", trouble.ok() ? "" : absl::StrCat(" (", trouble.message(), ")"),
-                   "; the node can log in no more, and this goes on; repeat the call"));
+  return absl::OkStatus();
 }
 
 void TgtHost::Tick() {

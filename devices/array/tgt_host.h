@@ -82,6 +82,7 @@ class TgtHost final : public TgtArrayHost {
   absl::Status PutBackOne(const GrantRow& grant);
   // True when it is gone.
   absl::StatusOr<bool> ReleaseStep(const GrantRow& grant);
+  absl::Status ForgetGrants(const std::vector<GrantRow>& grants);
   void Tick();
 
   std::atomic<bool> serving_{false};

@@ -6,12 +6,10 @@
 namespace lunkeeper {
 
 VolumeGates::Pass::Pass(Pass&& other) noexcept
-    : gates_(std::exchange(other.gates_, nullptr)),
-      volume_(std::move(other.volume_)),
-      changed_(other.changed_) {}
+    : gates_(std::exchange(other.gates_, nullptr)), volume_(std::move(other.volume_)) {}
 
 VolumeGates::Pass::~Pass() {
-  if (gates_ != nullptr) gates_->Leave(volume_, changed_);
+  if (gates_ != nullptr) gates_->Leave(volume_);
 }
 
 VolumeGates::Place::Place(VolumeGates* gates, VolumeId volume) : gates_(gates), volume_(std::move(volume)) {
@@ -72,11 +70,10 @@ void VolumeGates::Unuse(const VolumeId& volume) {
   if (--found->second->users == 0) gates_.erase(found);
 }
 
-void VolumeGates::Leave(const VolumeId& volume, bool changed) {
+void VolumeGates::Leave(const VolumeId& volume) {
   const absl::MutexLock lock(&mu_);
   Gate& gate = *gates_.at(volume);
   gate.busy = false;
-  gate.changes += changed ? 1 : 0;
   gate.changed.SignalAll();
   Unuse(volume);
 }

@@ -34,15 +34,12 @@ class VolumeGates {
     Pass(Pass&& other) noexcept;
     Pass& operator=(Pass&&) = delete;
     ~Pass();
-    // Says that the volume may have become free: those in line look again.
-    void Changed() { changed_ = true; }
 
    private:
     friend class VolumeGates;
     Pass(VolumeGates* gates, VolumeId volume) : gates_(gates), volume_(std::move(volume)) {}
     VolumeGates* gates_;
     VolumeId volume_;
-    bool changed_ = false;
   };
 
   // A place in a volume's line, from construction to destruction.
@@ -64,13 +61,13 @@ class VolumeGates {
 
   // Inside, regardless of the line; nothing at the deadline. A deadline in the past tries once.
   std::optional<Pass> Enter(const VolumeId& volume, absl::Time deadline);
-  // Those in line look again.
+  // Says that the volume may have become free: those in line look again.
   void Nudge(const VolumeId& volume);
 
  private:
   Gate& Use(const VolumeId& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Unuse(const VolumeId& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Leave(const VolumeId& volume, bool changed);
+  void Leave(const VolumeId& volume);
 
   absl::Mutex mu_;
   absl::flat_hash_map<VolumeId, std::unique_ptr<Gate>> gates_ ABSL_GUARDED_BY(mu_);
