@@ -155,13 +155,26 @@ class Rig:
         return listener_of(self.tgt_socket)
 
     def fence(self, node_id, volumes=()):
-        return self.controller.client.Fence(node=node_id, volumes=volumes)
+        self._in_term(lambda: self.controller.client.Fence(node=node_id, volumes=volumes))
 
     def unfence(self, node_id):
         """OK when it is not fenced."""
         for fence in self.controller.client.Status().array.fences:
             if fence.node == node_id:
-                self.controller.client.Unfence(node=node_id, generation=fence.generation)
+                self._in_term(lambda: self.controller.client.Unfence(node=node_id, generation=fence.generation))
+
+    @staticmethod
+    def _in_term(call):
+        """Again while somebody else's call has begun a newer term in between."""
+        def done():
+            try:
+                call()
+                return True
+            except grpc.RpcError as error:
+                if "begin a new term" not in error.details():
+                    raise
+                return False
+        wait_until(done, START_SECONDS, "no other call takes the term")
 
     def processes(self):
         return marked_with(self.mark)

@@ -39,8 +39,7 @@ def test_every_case_passes_on_fakes_without_rights(folder):
     shutil.chown(run, 65534, 65534)
     socket = run / "csi.sock"
     fake = Daemon("lunkeeper-fake", ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", run / "lunkeeper-fake",
-                                     "--mode=all", "--node-name=fake", f"--state-dir={run}/state", f"--endpoint=unix://{socket}",
-                                     f"--max-volumes-per-node={MOST_VOLUMES}"],
+                                     f"--endpoint=unix://{socket}", f"--max-volumes-per-node={MOST_VOLUMES}"],
                   log=run / "fake.log", dies_with_us=True).start()
     try:
         client = Client(socket)
