@@ -12,8 +12,7 @@ using csi::v1::PluginCapability;
 
 class IdentityService final : public csi::v1::Identity::Service {
  public:
-  IdentityService(IdentityOptions options, std::function<absl::Status()> ready)
-      : options_(options), ready_(std::move(ready)) {}
+  explicit IdentityService(std::function<absl::Status()> ready) : ready_(std::move(ready)) {}
 
   grpc::Status GetPluginInfo(grpc::ServerContext*, const csi::v1::GetPluginInfoRequest*,
                              csi::v1::GetPluginInfoResponse* response) override {
@@ -24,14 +23,11 @@ class IdentityService final : public csi::v1::Identity::Service {
 
   grpc::Status GetPluginCapabilities(grpc::ServerContext*, const csi::v1::GetPluginCapabilitiesRequest*,
                                      csi::v1::GetPluginCapabilitiesResponse* response) override {
-    if (options_.controller) {
-      response->add_capabilities()->mutable_service()->set_type(
-          PluginCapability::Service::CONTROLLER_SERVICE);
+    using Offered = PluginCapability::Service;
+    for (const auto type : {Offered::CONTROLLER_SERVICE, Offered::VOLUME_ACCESSIBILITY_CONSTRAINTS,
+                            Offered::SNAPSHOT_ACCESSIBILITY_CONSTRAINTS}) {
+      response->add_capabilities()->mutable_service()->set_type(type);
     }
-    response->add_capabilities()->mutable_service()->set_type(
-        PluginCapability::Service::VOLUME_ACCESSIBILITY_CONSTRAINTS);
-    response->add_capabilities()->mutable_service()->set_type(
-        PluginCapability::Service::SNAPSHOT_ACCESSIBILITY_CONSTRAINTS);
     response->add_capabilities()->mutable_volume_expansion()->set_type(
         PluginCapability::VolumeExpansion::ONLINE);
     return grpc::Status::OK;
@@ -46,15 +42,13 @@ class IdentityService final : public csi::v1::Identity::Service {
   }
 
  private:
-  const IdentityOptions options_;
   const std::function<absl::Status()> ready_;
 };
 
 }  // namespace
 
-std::unique_ptr<csi::v1::Identity::Service> MakeIdentityService(IdentityOptions options,
-                                                                std::function<absl::Status()> ready) {
-  return std::make_unique<IdentityService>(options, std::move(ready));
+std::unique_ptr<csi::v1::Identity::Service> MakeIdentityService(std::function<absl::Status()> ready) {
+  return std::make_unique<IdentityService>(std::move(ready));
 }
 
 }  // namespace lunkeeper

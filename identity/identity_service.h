@@ -1,7 +1,8 @@
 #pragma once
-// The CSI Identity service: who we are, what this process offers, and whether it is ready. Thread-safe. The
-// readiness check is asked anew for each Probe; it must answer within about a second. Any failure of it is
-// "not ready".
+// The CSI Identity service: who we are, what the driver offers, and whether this process is ready. What is
+// offered is the driver's, the same on every socket: an orchestrator that asks the node's socket learns there
+// that volumes have to be published by the controller's. Thread-safe. The readiness check is asked anew for
+// each Probe; it must answer within about a second. Any failure of it is "not ready".
 
 #include <functional>
 #include <memory>
@@ -13,11 +14,6 @@ namespace lunkeeper {
 
 inline constexpr char kDriverName[] = "csi.lunkeeper.io";
 
-struct IdentityOptions {
-  bool controller = false;  // this process serves the Controller service too
-};
-
-std::unique_ptr<csi::v1::Identity::Service> MakeIdentityService(IdentityOptions options,
-                                                                std::function<absl::Status()> ready);
+std::unique_ptr<csi::v1::Identity::Service> MakeIdentityService(std::function<absl::Status()> ready);
 
 }  // namespace lunkeeper

@@ -24,11 +24,13 @@
 namespace lunkeeper {
 namespace {
 
+constexpr absl::Duration kTidyEvery = absl::Seconds(5);
+
 // The gRPC services of one process, and what they need to be owned.
 class Services {
  public:
   Services(const ServeOptions& options, const Backends& backends)
-      : identity_(MakeIdentityService({backends.array != nullptr}, [&backends] { return backends.Ready(); })),
+      : identity_(MakeIdentityService([&backends] { return backends.Ready(); })),
         admin_(MakeAdminService(&backends, options.mode)) {
     if (backends.array != nullptr) {
       ControllerOptions controller;
@@ -107,9 +109,9 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
            {"node", backends.node.value()},
            {"version", LUNKEEPER_VERSION}});
 
-  ReleaseStartPages();
-
-  stop.Wait();
+  do {
+    ReleaseProgramPages();
+  } while (!stop.WaitFor(kTidyEvery));
   LogInfo("serve", "stopping");
   const bool finished = server->Stop(absl::Seconds(options.stop_seconds));
   pages.reset();

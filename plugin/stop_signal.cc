@@ -1,12 +1,16 @@
 #include "plugin/stop_signal.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+
+#include "absl/time/clock.h"
 
 namespace lunkeeper {
 namespace {
@@ -32,10 +36,15 @@ StopSignal::StopSignal() {
   ::sigaction(SIGINT, &action, nullptr);
 }
 
-void StopSignal::Wait() {
-  uint64_t count = 0;
-  while (::read(event_fd, &count, sizeof(count)) < 0 && errno == EINTR) {
-  }
+bool StopSignal::WaitFor(absl::Duration limit) {
+  const absl::Time deadline = absl::Now() + limit;
+  pollfd event{event_fd, POLLIN, 0};
+  int ready = 0;
+  do {
+    const absl::Duration left = std::max(deadline - absl::Now(), absl::ZeroDuration());
+    ready = ::poll(&event, 1, static_cast<int>(absl::ToInt64Milliseconds(left)));
+  } while (ready < 0 && errno == EINTR);  // the signal itself, most likely
+  return ready > 0;
 }
 
 }  // namespace lunkeeper

@@ -45,7 +45,7 @@ size_t Release(const Mapping& mapping) {
 
 void LimitArenas() { ::mallopt(M_ARENA_MAX, 2); }
 
-size_t ReleaseStartPages() {
+size_t ReleaseProgramPages() {
   std::ifstream smaps("/proc/self/smaps");
   Mapping mapping;
   size_t released = 0;

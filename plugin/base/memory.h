@@ -8,11 +8,11 @@ namespace lunkeeper {
 // Before the first thread: a thread for each running call must not cost a malloc arena for each.
 void LimitArenas();
 
-// After the start: lets go of the pages of program files that only the start has touched (static
-// constructors, the command line, protobuf's tables), which would count as resident until memory runs short.
-// What is still needed comes back from the page cache, and costs a minor fault. Touches only mappings of
-// files that cannot be written and hold no private copies, so nothing is lost. Thread-safe. Returns the bytes
-// that were resident in them; 0 when the kernel does not say.
-size_t ReleaseStartPages();
+// Lets go of the pages of program files that are not in use right now (static constructors, the command line,
+// the code of calls that are over), which would count as resident until memory runs short: half of a gRPC
+// server's size. What is needed again comes back from the page cache, for a minor fault. Touches only
+// mappings of files that cannot be written and hold no private copies, so nothing is lost. Takes about a
+// millisecond. Thread-safe. Returns the bytes that were resident in them; 0 when the kernel does not say.
+size_t ReleaseProgramPages();
 
 }  // namespace lunkeeper

@@ -18,10 +18,10 @@ std::string initialised = "as it was";
 
 }  // namespace
 
-TEST_CASE("pages of the start are let go, and the program and its data go on") {
+TEST_CASE("pages of program files are let go, and the program and its data go on") {
   zeroed[512] = 7;
   const size_t before = ResidentPages();
-  REQUIRE(ReleaseStartPages() > 0);
+  REQUIRE(ReleaseProgramPages() > 0);
   CHECK(ResidentPages() < before);
   CHECK(zeroed[512] == 7);
   CHECK(initialised == "as it was");
