@@ -38,7 +38,7 @@ Case Assess(State& state, const NodeFence& record) {
   result.verdict = Classify(result.signals, state.settings);
   const bool drain = record.graceful && result.verdict.doing == Doing::kDrain;
   result.plan =
-      PlanMove(state.cluster, state.settings, record.node, drain ? result.signals.lost : std::set<ArrayId>());
+      state.PlanFor(record.node, drain ? result.signals.lost : std::set<ArrayId>());
   result.fences = state.arrays.Of(record.node);
   result.lifting = Lifting(state, record);
   const bool by_hand = !record.requested_by.empty() && !result.lifting;
@@ -96,7 +96,7 @@ void FenceArrays(State& state, const Case& of) {
 // True: nothing new is scheduled there, or there is no such node.
 bool IsTainted(State& state, const NodeId& node) {
   const auto* object = state.cluster.FindNode(NameOf(node));
-  if (!object || !state.cluster.IsCurrent(node) || object->taint == node.value()) return true;
+  if (!object || !state.IsCurrent(node) || object->taint == node.value()) return true;
   state.outbox.Call("taint " + object->name.value(), SetTaint{object->name, object->version, node.value()},
                     state.now);
   return false;
@@ -173,7 +173,7 @@ bool MayClose(const State& state, const Case& of) {
         state.outbox.IsWaiting("fence " + array.value() + " " + of.record.node.value()))
       return false;
   const auto* object = state.cluster.FindNode(NameOf(of.record.node));
-  if ((!object || !state.cluster.IsCurrent(of.record.node)) && of.signals.network != Network::kArrives)
+  if ((!object || !state.IsCurrent(of.record.node)) && of.signals.network != Network::kArrives)
     return ToDelete(of).empty() && IsFenced(of, of.record.volumes);
   if (of.acting || !of.fences.empty()) return false;
   for (const auto& entry : of.record.volumes)

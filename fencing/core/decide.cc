@@ -23,7 +23,7 @@ void Record(State& state, NodeFence fence) {
 // A machine that is gone, or replaced by another of its name, and stays away: its fence at the array may stay
 // for ever and needs no record.
 bool IsRetired(const State& state, const NodeId& node) {
-  const bool gone = !state.cluster.FindNode(NameOf(node)) || !state.cluster.IsCurrent(node);
+  const bool gone = !state.cluster.FindNode(NameOf(node)) || !state.IsCurrent(node);
   return gone && state.evidence.Look(node, state.now).network != Network::kArrives;
 }
 
@@ -50,7 +50,7 @@ bool AskedByTaint(const State& state, const NodeId& node) {
 VolumesByArray Affected(const State& state, const NodeId& node, const Verdict& verdict) {
   std::set<ArrayId> lost;
   if (verdict.doing == Doing::kDrain) lost = state.evidence.Look(node, state.now).lost;
-  auto volumes = PlanMove(state.cluster, state.settings, node, lost).volumes;
+  auto volumes = state.PlanFor(node, lost).volumes;
   if (verdict.doing != Doing::kFence) return volumes;
   for (const auto& [array, wanted] : state.WantedFrom(node)) {
     const auto* fence = state.arrays.Find(array, node);

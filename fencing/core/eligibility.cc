@@ -62,7 +62,6 @@ std::string WhyLeft(const Pod& pod, const NodeName& node, const Cluster& cluster
 Plan PlanMove(const Cluster& cluster, const Settings& settings, const NodeId& node,
               const std::set<ArrayId>& arrays) {
   Plan plan;
-  if (!cluster.IsCurrent(node)) return plan;
   VolumeSet staying;
   for (const auto* pod : cluster.PodsOn(NameOf(node))) {
     if (pod->volumes.empty() || !Uses(*pod, arrays)) continue;

@@ -190,6 +190,20 @@ bool Evidence::IsClean(const NodeId& id, const VolumeSet& volumes, const ArrayId
                       [&](const auto& volume) { return beat.present.contains(volume); });
 }
 
+bool Evidence::IsSuperseded(const NodeId& id, Millis now) const {
+  const auto arrives = [&](const NodeEvidence& node) {
+    return node.heard && now - std::max(node.beat_at, window_) < settings_.silence;
+  };
+  const auto name = NameOf(id);
+  const auto self = nodes_.find(id);
+  if (self != nodes_.end() && arrives(self->second)) return false;
+  for (auto other = nodes_.lower_bound(NodeId(name.value() + ".")); other != nodes_.end(); ++other) {
+    if (NameOf(other->first) != name) break;
+    if (other->first != id && arrives(other->second)) return true;
+  }
+  return false;
+}
+
 NodeId Evidence::HeldByNamesake(const NodeId& id, const ArrayId& array, const VolumeId& volume) const {
   const auto name = NameOf(id);
   for (auto other = nodes_.lower_bound(NodeId(name.value() + ".")); other != nodes_.end(); ++other) {

@@ -81,6 +81,8 @@ class Evidence {
   // The node hears, and nothing of `volumes` is left on it; with a generation: and it knows of that fence.
   bool IsClean(const NodeId& node, const VolumeSet& volumes, const ArrayId& array, Generation known,
                Millis now) const;
+  // Another instance of its name is heard, and it is not.
+  bool IsSuperseded(const NodeId& node, Millis now) const;
   // Another instance of this node's name that holds `volume`; none: empty.
   NodeId HeldByNamesake(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
   // Its keeper beats land on the array.

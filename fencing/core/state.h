@@ -8,6 +8,7 @@
 #include "fencing/core/arrays.h"
 #include "fencing/core/classify.h"
 #include "fencing/core/cluster.h"
+#include "fencing/core/eligibility.h"
 #include "fencing/core/evidence.h"
 #include "fencing/core/outbox.h"
 #include "fencing/core/rails.h"
@@ -40,6 +41,13 @@ struct State {
   std::map<std::pair<Saying, NodeId>, std::string> said;
 
   Verdict Judge(const NodeId& node) const { return Classify(evidence.Look(node, now), settings); }
+  // Its name means this instance, not another that has taken it over.
+  bool IsCurrent(const NodeId& node) const {
+    return cluster.IsCurrent(node) && !evidence.IsSuperseded(node, now);
+  }
+  Plan PlanFor(const NodeId& node, const std::set<ArrayId>& only) const {
+    return IsCurrent(node) ? PlanMove(cluster, settings, node, only) : Plan{};
+  }
   // The volumes that others wait for and `node` holds.
   VolumesByArray WantedFrom(const NodeId& node) const;
   // Says it if it is not what was said last; the empty text takes the last one back in silence.

@@ -66,6 +66,7 @@ class Api {
   void SetOutOfService(const NodeName& name, bool on);
   void CreateFence(const NodeId& node);
   void DeleteFence(const NodeId& node);
+  void EndAllByHand();  // whatever people asked for, they take back
   void ForceDeleteByHand(const PodId& pod);
 
   const std::map<NodeName, Node>& nodes() const { return objects_.nodes; }

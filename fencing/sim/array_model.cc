@@ -240,8 +240,9 @@ void ArrayModel::AcceptRestore() {
   if (!restored_) return;
   restored_ = false;
   stored_.grants.clear();
-  stored_.last += 1000000;  // no generation of the lost time is used again
-  stored_.term += 1000000;
+  ++restores_;
+  stored_.last += restores_ * 1000000;  // no generation of the lost time is used again
+  stored_.term += restores_ * 1000000;
   Settle();
 }
 

@@ -107,7 +107,7 @@ class ArrayModel {
   bool up_ = true, restored_ = false;
   Millis slow_ = 3;
   Stored stored_, copy_;
-  uint64_t last_session_ = 0, life_ = 0;
+  uint64_t last_session_ = 0, life_ = 0, restores_ = 0;
   std::map<uint64_t, Session> sessions_;
   std::map<VolumeId, uint64_t> commands_;
   std::vector<Waiter> waiters_;

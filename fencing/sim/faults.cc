@@ -221,6 +221,8 @@ Faults::Mend Faults::Recreate(Machine& machine) {
     if (other.get() != &machine && other->name() == machine.name()) return [] {};
   CutNode(machine, true, true, world_.random().Percent(50), false);
   world_.After(world_.random().Between(100, 20000), [this, name = machine.name()] {
+    for (const auto& other : world_.machines)
+      if (other->name() == name && !other->id().value().ends_with(".1")) return;
     world_.machines.push_back(std::make_unique<Machine>(world_, name, 2));
   });
   return [this, &machine] {

@@ -34,6 +34,7 @@ void Judge::Landing(const ArrayId& array, const NodeId& node, const VolumeId& vo
 }
 
 void Judge::Acknowledged(const VolumeId& volume, const Write& write) {
+  if (write.sequence <= lost_[volume]) return;
   auto& newest = acknowledged_[volume][write.block];
   newest = std::max(newest, write.sequence);
 }
@@ -55,9 +56,11 @@ void Judge::Restored(ArrayModel& array) {
   for (const auto& workload : world_.api->workloads())
     for (const auto& [id, volumes] : workload.volumes)
       if (id == array.id())
-        for (const auto& volume : volumes)
+        for (const auto& volume : volumes) {
+          lost_[volume] = written_[volume];
           for (size_t block = 0; block < kBlocks; ++block)
             acknowledged_[volume][block] = array.BlockOf(volume, block);
+        }
   std::erase_if(reported_, [&](const auto& entry) { return entry.first.first == array.id(); });
   rewritten_ = true;
 }
@@ -133,7 +136,9 @@ void Judge::Decides(const Replica& replica, const NodeFence& fence) {
 
 void Judge::Sick(const NodeId& node, Cause cause, bool on) {
   auto& illness = illnesses_[{node, cause}];
-  if (on && !illness.on) illness.since = world_.now();
+  // Two short ones in a row look like one.
+  const bool again = illness.until != 0 && world_.now() - illness.until < kHard;
+  if (on && !illness.on && !again) illness.since = world_.now();
   if (!on) illness.until = world_.now();
   illness.on = on;
 }

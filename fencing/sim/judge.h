@@ -64,6 +64,7 @@ class Judge {
   std::map<std::pair<ArrayId, NodeId>, Reported> reported_;
   std::map<std::pair<NodeId, Cause>, Illness> illnesses_;
   std::map<std::string, std::map<NodeId, Millis>> decisions_;  // by replica
+  std::map<VolumeId, uint64_t> lost_;  // sequences up to here went with a restore
   bool rewritten_ = false;
   int failovers_ = 0;
 };

@@ -51,6 +51,7 @@ void Machine::PowerOn() {
   asked_.clear();
   releases_.clear();
   sequence_ = 0;
+  registered_ = false;
   RenewLease();
 }
 
@@ -98,12 +99,14 @@ void Machine::Beat() {
 void Machine::RenewLease() {
   if (kubelet_hung_) return;
   world_.Send(endpoint_, world_.api->endpoint(), [this, id = id_, life = life_] {
-    if (world_.api->up && life == life_) world_.api->Renew(name_, id);
+    if (!world_.api->up || life != life_) return;
+    world_.api->Renew(name_, id);
+    registered_ = true;
   });
 }
 
 void Machine::SyncKubelet() {
-  if (kubelet_hung_) return;
+  if (kubelet_hung_ || !registered_) return;
   world_.Call<std::vector<Pod>>(
       endpoint_, world_.api->endpoint(), kCall,
       [this](auto reply) {

@@ -63,6 +63,7 @@ class Machine {
   Millis WroteAt(const PodId& pod) const;
 
  private:
+  bool registered_ = false;  // the API server knows its driver
   bool Alive(uint64_t life) const { return powered_ && life == life_; }
   void Every(Millis period, void (Machine::*what)());
   void Beat();

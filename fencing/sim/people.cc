@@ -52,6 +52,14 @@ void Api::DeleteFence(const NodeId& node) {
   Push(FenceSeen{found->second});
 }
 
+void Api::EndAllByHand() {
+  const auto objects = objects_;
+  for (const auto& [name, node] : objects.nodes)
+    if (node.out_of_service) SetOutOfService(name, false);
+  for (const auto& [node, fence] : objects.fences)
+    if (!fence.requested_by.empty()) DeleteFence(node);
+}
+
 void Api::ForceDeleteByHand(const PodId& id) {
   const auto found = objects_.pods.find(id);
   if (found == objects_.pods.end()) return;

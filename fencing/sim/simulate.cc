@@ -92,6 +92,7 @@ void Run(World& world, uint64_t seed, const Options& options) {
   }
   world.RunUntil(world.now() + 20000);  // late replies and delayed restores are over
   faults.HealAll();
+  world.api->EndAllByHand();
   AwaitWellness(world, kPatience);
 }
 
