@@ -22,28 +22,45 @@ PLUGIN_AREAS = ("array.", "controller.", "node.", "filesystem.")
 ELSEWHERE = {}
 
 
-def run_journeys(folder, points, victim, number):
-    """One worker: a rig of its own for each kind of pool, and journeys until there are no more points. {point: what went wrong}."""
+class Rigs:
+    """One worker's rigs, one for each kind of pool, made when first needed and made anew after trouble."""
+
+    def __init__(self, folder, cleanup):
+        self.folder, self.cleanup = folder, cleanup
+        self.pools, self.rigs, self.made = {}, {}, 0
+
+    def get(self, copies):
+        if copies not in self.pools:
+            make = pool.plain_pool if copies else pool.xfs_pool
+            self.pools[copies] = make(self.folder / ("plain" if copies else "xfs"), self.cleanup)
+        if copies not in self.rigs:
+            self.made += 1
+            self.rigs[copies] = Rig(self.folder / f"rig-{self.made}", self.pools[copies], start=False)
+            self.cleanup.add(self.rigs[copies].close)
+        return self.rigs[copies]
+
+    def drop(self, copies):
+        """The logs of one that is not to be used again."""
+        rig = self.rigs.pop(copies)
+        rig.close()
+        return rig.logs()
+
+
+def run_journeys(folder, points, victim):
+    """One worker: journeys until there are no more points. {point: what went wrong}, {point: how often it was hit}."""
     problems, hits = {}, {}
     with Cleanup() as cleanup:
-        base = folder / f"{victim}-{number}"
-        rigs = {}
+        rigs = Rigs(folder, cleanup)
         while True:
             try:
                 point = points.get_nowait()
             except queue.Empty:
                 return problems, hits
             copies = ".copy." in point
-            if copies not in rigs:
-                below = base / ("plain" if copies else "xfs")
-                make = pool.plain_pool if copies else pool.xfs_pool
-                rigs[copies] = Rig(below / "rig", make(below, cleanup), start=False)
-                cleanup.add(rigs[copies].close)
             try:
-                hits[point] = run_one(rigs[copies], point, victim, copies)
+                hits[point] = run_one(rigs.get(copies), point, victim, copies)
             except Exception:  # noqa: every point gets its turn, and all problems are shown together
-                problems[point] = traceback.format_exc(limit=-4) + rigs[copies].logs()
-                rigs.pop(copies).close()
+                problems[point] = traceback.format_exc(limit=-6) + rigs.drop(copies)
 
 
 def run_one(rig, point, victim, copies):
@@ -69,7 +86,7 @@ def run_all(folder, points, victim):
         waiting.put(point)
     with concurrent.futures.ThreadPoolExecutor(RIGS) as executor:
         results = [future.result() for future in
-                   [executor.submit(run_journeys, folder, waiting, victim, number) for number in range(RIGS)]]
+                   [executor.submit(run_journeys, folder / f"{victim}-{number}", waiting, victim) for number in range(RIGS)]]
     problems = {point: text for result, _ in results for point, text in result.items()}
     hits = {point: count for _, result in results for point, count in result.items()}
     print(f"{victim}: {len(hits)} fail points survived, hit {sum(hits.values())} times")

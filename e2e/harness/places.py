@@ -1,11 +1,12 @@
 """Where the programs are, and the Python side of the protocols, made by protoc when it is first asked for."""
 
-import functools
 import importlib
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
+import threading
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LUNKEEPER = pathlib.Path(os.environ.get("LUNKEEPER", ROOT / "build/dev/plugin/lunkeeper"))
@@ -19,15 +20,23 @@ LOGS = ROOT / "build/logs/e2e"
 PROTOCOLS = {"csi.v1.csi_pb2": ("csi-spec", "csi/v1/csi.proto"), "plugin.admin_pb2": (".", "plugin/admin.proto")}
 
 
-@functools.cache
+_loaded, _loading = {}, threading.Lock()
+
+
 def protocol(module):
     """The generated module, for example protocol("csi.v1.csi_pb2")."""
+    with _loading:
+        if module not in _loaded:
+            _loaded[module] = _generate(module)
+        return _loaded[module]
+
+
+def _generate(module):
     folder, name = PROTOCOLS[module]
-    out = ROOT / "build/e2e-python" / module  # one folder a module: `csi` and `plugin` may be other packages' names too
-    out.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["protoc", f"-I{ROOT / folder}", f"--python_out={out}", str(ROOT / folder / name)], check=True)
-    sys.path.insert(0, str(out))
-    try:
-        return importlib.import_module(module)
-    finally:
-        sys.path.remove(str(out))
+    with tempfile.TemporaryDirectory() as out:
+        subprocess.run(["protoc", f"-I{ROOT / folder}", f"--python_out={out}", str(ROOT / folder / name)], check=True)
+        sys.path.insert(0, out)
+        try:
+            return importlib.import_module(module)
+        finally:
+            sys.path.remove(out)
