@@ -23,7 +23,8 @@ CREATE TABLE IF NOT EXISTS meta(
   only_row INTEGER PRIMARY KEY CHECK(only_row = 1), array TEXT NOT NULL, schema INTEGER NOT NULL,
   sequence INTEGER NOT NULL, generation INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS volumes(
-  id TEXT PRIMARY KEY, cluster TEXT NOT NULL, name TEXT NOT NULL, size INTEGER NOT NULL, asked_size INTEGER NOT NULL,
+  id TEXT PRIMARY KEY, cluster TEXT NOT NULL, name TEXT NOT NULL, size INTEGER NOT NULL,
+  asked_size INTEGER NOT NULL,
   provisioning INTEGER NOT NULL, durability INTEGER NOT NULL, source_snapshot TEXT NOT NULL,
   source_volume TEXT NOT NULL, serial TEXT NOT NULL, created INTEGER NOT NULL, copying INTEGER NOT NULL,
   UNIQUE(cluster, name)) WITHOUT ROWID;
@@ -47,7 +48,8 @@ CREATE TABLE IF NOT EXISTS fences(
 CREATE TABLE IF NOT EXISTS fenced_volumes(
   cluster TEXT NOT NULL, node TEXT NOT NULL, volume TEXT NOT NULL,
   PRIMARY KEY(cluster, node, volume)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS terms(cluster TEXT PRIMARY KEY, term INTEGER NOT NULL, holder TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS terms(
+  cluster TEXT PRIMARY KEY, term INTEGER NOT NULL, holder TEXT NOT NULL) WITHOUT ROWID;
 )";
 
 // Room ahead of a file's end, so that releasing and fencing go on when volumes have filled the pool. As much

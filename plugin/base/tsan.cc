@@ -68,12 +68,14 @@ LK_WRAP(_ZN4absl7debian35Mutex6UnlockEv, kReleases, void, (Mutex* mu), (mu))
 LK_WRAP(_ZN4absl7debian35Mutex7TryLockEv, kAcquires, bool, (Mutex* mu), (mu))
 LK_WRAP(_ZN4absl7debian35Mutex10ReaderLockEv, kAcquires, void, (Mutex* mu), (mu))
 LK_WRAP(_ZN4absl7debian35Mutex12ReaderUnlockEv, kReleases, void, (Mutex* mu), (mu))
-LK_WRAP(_ZN4absl7debian35Mutex8LockWhenERKNS0_9ConditionE, kAcquires, void, (Mutex* mu, const Condition& c), (mu, c))
+LK_WRAP(_ZN4absl7debian35Mutex8LockWhenERKNS0_9ConditionE, kAcquires, void,
+        (Mutex* mu, const Condition& c), (mu, c))
 LK_WRAP(_ZN4absl7debian35Mutex19LockWhenWithTimeoutERKNS0_9ConditionENS0_8DurationE, kAcquires, bool,
         (Mutex* mu, const Condition& c, Duration d), (mu, c, d))
 LK_WRAP(_ZN4absl7debian35Mutex20LockWhenWithDeadlineERKNS0_9ConditionENS0_4TimeE, kAcquires, bool,
         (Mutex* mu, const Condition& c, Time t), (mu, c, t))
-LK_WRAP(_ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE, kWaits, void, (Mutex* mu, const Condition& c), (mu, c))
+LK_WRAP(_ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE, kWaits, void,
+        (Mutex* mu, const Condition& c), (mu, c))
 LK_WRAP(_ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE, kWaits, bool,
         (Mutex* mu, const Condition& c, Duration d), (mu, c, d))
 LK_WRAP(_ZN4absl7debian35Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE, kWaits, bool,
