@@ -37,8 +37,7 @@ Case Assess(State& state, const NodeFence& record) {
   result.signals = state.evidence.Look(record.node, state.now);
   result.verdict = Classify(result.signals, state.settings);
   const bool drain = record.graceful && result.verdict.doing == Doing::kDrain;
-  result.plan =
-      state.PlanFor(record.node, drain ? result.signals.lost : std::set<ArrayId>());
+  result.plan = state.PlanFor(record.node, drain ? result.signals.lost : std::set<ArrayId>());
   result.fences = state.arrays.Of(record.node);
   result.lifting = Lifting(state, record);
   const bool by_hand = !record.requested_by.empty() && !result.lifting;
@@ -161,9 +160,12 @@ void Lift(State& state, const Case& of) {
   }
 }
 
+// Of what was fenced once; volumes that never were may well be in use.
 bool NothingLeft(const State& state, const Case& of) {
-  return std::all_of(of.record.volumes.begin(), of.record.volumes.end(), [&](const auto& entry) {
-    return state.evidence.IsClean(of.record.node, entry.second, entry.first, 0, state.now);
+  return std::all_of(of.record.generations.begin(), of.record.generations.end(), [&](const auto& entry) {
+    const auto volumes = of.record.volumes.find(entry.first);
+    return volumes == of.record.volumes.end() ||
+           state.evidence.IsClean(of.record.node, volumes->second, entry.first, 0, state.now);
   });
 }
 
@@ -195,16 +197,10 @@ bool IsUnknown(const State& state, const NodeId& node) {
          !(object && object->instance == node);
 }
 
-// True: it is over, and being put away.
+// True: it is over, and being put away. The taint goes when the record is gone.
 bool Close(State& state, const Case& of) {
   if (!MayClose(state, of)) return false;
-  const auto* object = state.cluster.FindNode(NameOf(of.record.node));
-  if (object && object->taint == of.record.node.value()) {
-    state.outbox.Call("taint " + object->name.value(), SetTaint{object->name, object->version, ""},
-                      state.now);
-  } else {
-    Remove(state, of.record);
-  }
+  Remove(state, of.record);
   return true;
 }
 

@@ -107,7 +107,9 @@ void Core::Answered(const Action& action, const Done& done) {
   } else if (const auto* put = std::get_if<PutNodeFence>(&action.what)) {
     if (done.outcome == Outcome::kOk) Succeeded(*put, done);
   } else if (const auto* removed = std::get_if<RemoveNodeFence>(&action.what)) {
-    if (done.outcome == Outcome::kOk) state_.cluster.Remove(removed->node);
+    if (done.outcome != Outcome::kOk) return;
+    state_.cluster.Remove(removed->node);
+    if (MayAct()) SweepTaints(state_);
   }
 }
 

@@ -16,8 +16,8 @@ struct Plan {
   std::vector<std::pair<PodId, std::string>> left;  // and why
 };
 
-// The pods of `node`, which is the one its name means now, that may be moved. A shared volume is moved with all of its pods there, or not at all.
-// With `arrays` not empty only the pods that use one of those.
+// The pods of `node`, which is the one its name means now, that may be moved. A shared volume is moved with
+// all of its pods there, or not at all. With `arrays` not empty only the pods that use one of those.
 Plan PlanMove(const Cluster& cluster, const Settings& settings, const NodeId& node,
               const std::set<ArrayId>& arrays = {});
 

@@ -65,7 +65,9 @@ void ArrayModel::Release(const VolumeId& volume, const NodeId& node, Generation 
 }
 
 void ArrayModel::BeginTerm(std::function<void(Term)> reply) {
-  if (serves()) reply(++stored_.term);
+  if (!serves()) return;
+  world_.judge->Obeys(id_, ++stored_.term);
+  reply(stored_.term);
 }
 
 bool ArrayModel::FenceIsOver(const NodeId& node, const VolumeSet& volumes) const {
@@ -79,6 +81,7 @@ void ArrayModel::Fence(Term term, const NodeId& node, const VolumeSet& volumes,
                        std::function<void(FenceAnswer)> reply) {
   if (!serves()) return;
   if (term < stored_.term && !world_.Has(Bug::kNoTermCheck)) return reply({Outcome::kRefused, {}});
+  world_.judge->Obeys(id_, term);
   stored_.term = std::max(stored_.term, term);
   auto& fence = stored_.fences[node];
   if (fence.generation == 0) fence = {node, ++stored_.last, {}};
@@ -100,12 +103,13 @@ void ArrayModel::Unfence(Term term, const NodeId& node, Generation generation,
                          std::function<void(Outcome)> reply) {
   if (!serves()) return;
   if (term < stored_.term && !world_.Has(Bug::kNoTermCheck)) return reply(Outcome::kRefused);
+  world_.judge->Obeys(id_, term);
   stored_.term = std::max(stored_.term, term);
   const auto found = stored_.fences.find(node);
   if (found == stored_.fences.end()) return reply(Outcome::kOk);
   if (found->second.generation != generation && !world_.Has(Bug::kUnfenceAnyGeneration))
     return reply(Outcome::kConflict);
-  world_.judge->Unfenced(id_, found->second);
+  world_.judge->Unfenced(id_, found->second, generation);
   stored_.fences.erase(found);
   notes_.erase(node);
   reply(Outcome::kOk);

@@ -62,6 +62,7 @@ void Judge::Restored(ArrayModel& array) {
             acknowledged_[volume][block] = array.BlockOf(volume, block);
         }
   std::erase_if(reported_, [&](const auto& entry) { return entry.first.first == array.id(); });
+  terms_.erase(array.id());
   rewritten_ = true;
 }
 
@@ -69,13 +70,24 @@ void Judge::FenceReported(const ArrayId& array, const ArrayFence& fence) {
   reported_[{array, fence.node}] = {fence.generation, fence.volumes};
 }
 
-void Judge::Unfenced(const ArrayId& array, const ArrayFence& fence) {
+void Judge::Obeys(const ArrayId& array, Term term) {
+  auto& newest = terms_[array];
+  if (term < newest) Fail(array.value() + " obeys the old term " + std::to_string(term));
+  newest = term;
+}
+
+void Judge::Unfenced(const ArrayId& array, const ArrayFence& fence, Generation asked) {
+  if (asked != fence.generation)
+    Fail(fence.node.value() + " was unfenced by one who meant another fence of it");
   for (const auto& machine : world_.machines)
     if (machine->id() == fence.node && machine->HasLeftovers(array, fence.volumes, fence.generation))
       Fail(fence.node.value() + " was unfenced while something of the fenced volumes is left on it");
 }
 
 void Judge::Untainting(const Node& node) {
+  // Another machine of that name may need it gone.
+  for (const auto& machine : world_.machines)
+    if (machine->name() == node.name && machine->id() != node.instance) return;
   for (const auto& machine : world_.machines)
     if (machine->id() == node.instance && machine->id().value() == node.taint && machine->HasFailedDevice())
       Fail(node.name.value() + " was untainted while a fenced device is left on it");

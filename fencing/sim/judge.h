@@ -29,7 +29,8 @@ class Judge {
 
   // Fences, taints, deletions, decisions.
   void FenceReported(const ArrayId& array, const ArrayFence& fence);
-  void Unfenced(const ArrayId& array, const ArrayFence& fence);
+  void Unfenced(const ArrayId& array, const ArrayFence& fence, Generation asked);
+  void Obeys(const ArrayId& array, Term term);  // a call made with it
   void Untainting(const Node& node);
   void Deleting(const Pod& pod, Grace grace);
   void Acts(const Replica& replica, const Action& action);
@@ -61,10 +62,11 @@ class Judge {
   std::map<VolumeId, uint64_t> written_;
   std::map<VolumeId, std::array<uint64_t, kBlocks>> acknowledged_;
   std::map<VolumeId, Generation> latest_;
+  std::map<ArrayId, Term> terms_;
   std::map<std::pair<ArrayId, NodeId>, Reported> reported_;
   std::map<std::pair<NodeId, Cause>, Illness> illnesses_;
   std::map<std::string, std::map<NodeId, Millis>> decisions_;  // by replica
-  std::map<VolumeId, uint64_t> lost_;  // sequences up to here went with a restore
+  std::map<VolumeId, uint64_t> lost_;                          // sequences up to here went with a restore
   bool rewritten_ = false;
   int failovers_ = 0;
 };

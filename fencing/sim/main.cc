@@ -43,10 +43,12 @@ int RunSeeds(uint64_t first, uint64_t count, const Options& options, bool all) {
     if (options.trace) std::printf("%s", result.trace.c_str());
   }
   const auto took = CpuSeconds() - begin;
-  std::printf("%llu seeds, %llu violations; %llu pods moved, %llu events, %.1f s of CPU: %.0f moves/s, %.0f seeds/s\n",
-              static_cast<unsigned long long>(count), static_cast<unsigned long long>(failed),
-              static_cast<unsigned long long>(failovers), static_cast<unsigned long long>(events), took,
-              static_cast<double>(failovers) / took, static_cast<double>(count) / took);
+  std::printf(
+      "%llu seeds, %llu violations; %llu pods moved, %llu events, %.1f s of CPU: %.0f moves/s, %.0f "
+      "seeds/s\n",
+      static_cast<unsigned long long>(count), static_cast<unsigned long long>(failed),
+      static_cast<unsigned long long>(failovers), static_cast<unsigned long long>(events), took,
+      static_cast<double>(failovers) / took, static_cast<double>(count) / took);
   return failed == 0 ? 0 : 1;
 }
 
