@@ -8,10 +8,10 @@
 #define LK_CONCAT(a, b) LK_CONCAT_INNER(a, b)
 
 // RETURN_IF_ERROR(DoIt()); returns the status to the caller unless it is OK.
-#define RETURN_IF_ERROR(expr)                \
-  do {                                       \
-    const ::absl::Status lk_status = (expr); \
-    if (!lk_status.ok()) return lk_status;   \
+#define RETURN_IF_ERROR(expr)                 \
+  do {                                        \
+    const ::absl::Status& lk_status = (expr); \
+    if (!lk_status.ok()) return lk_status;    \
   } while (false)
 
 // ASSIGN_OR_RETURN(auto value, MakeIt()); declares or assigns `value`, or returns the status.
