@@ -1,7 +1,5 @@
 """The steps of a volume's whole life on one node, in order, for a Survivor to run one by one."""
 
-import subprocess
-
 from harness.checker import GOOD, IO_ERROR, BlockChecker
 from harness.cleanup import wait_until
 from harness.processes import kill_pid
@@ -9,7 +7,7 @@ from harness.volume import MIB, SIZE, Volume, from_snapshot, from_volume
 
 GROWN = SIZE + 64 * MIB
 # Enough for a few writes of each thread; every block is looked at once more at the end.
-BLOCKS, THREADS = 256, 4
+BLOCKS, BLOCK_BYTES, THREADS = 256, 4096, 4
 
 
 class Journey:
@@ -21,7 +19,7 @@ class Journey:
         self.node = self.rig.nodes[0]
         self.volume = Volume(self.rig, self.node, name, block=block)
         self.snapshot_id = None
-        self.checker = None
+        self.checker, self.writing = None, False
         self.holder_deaths = 0  # when the device was last made
 
     def go(self):
@@ -98,30 +96,24 @@ class Journey:
 
     def make_device_anew(self):
         deaths = self.survivor.holder_deaths
-        was_writing = self.checker is not None and self.checker.running()
-        if self.checker is not None:
+        if self.writing:
             self.end_checker(GOOD, IO_ERROR)
         self.volume.unpublish().unstage().stage().publish()
         self.holder_deaths = deaths
-        if self.checker is not None:
+        if self.writing:
             self.checker.verify()
-        if was_writing:
-            self.start_writing()
+            self.checker.start()
 
     def start_writing(self):
-        path = self.volume.path()
-        if self.device_died():
-            self.survivor.step("stage again", self.on_live_device(lambda: None))
-        if not self.volume.block and not path.exists():
-            subprocess.run(["fallocate", "-l", str(BLOCKS * 4096), path], check=True)
-            subprocess.run(["sync", path], check=True)
-        if self.checker is None:
-            self.checker = BlockChecker(self.volume, threads=THREADS, blocks=BLOCKS, flush_every=16)
-        self.checker.start()
+        self.survivor.step("look at the device", self.on_live_device(lambda: None))
+        if not self.volume.block:
+            self.volume.make_file(BLOCKS * BLOCK_BYTES)
+        self.checker = BlockChecker(self.volume, threads=THREADS, blocks=BLOCKS, flush_every=16).start()
+        self.writing = True
 
     def stop_writing(self):
-        if self.device_died():
-            self.survivor.step("stage again", self.on_live_device(lambda: None))
+        self.survivor.step("look at the device", self.on_live_device(lambda: None))
+        self.writing = False
         self.end_checker(GOOD)
         self.checker.verify()
 

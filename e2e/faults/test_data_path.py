@@ -40,7 +40,7 @@ def volume(rig, request):
 @pytest.mark.sanitizer
 def test_a_worker_killed_again_and_again_is_not_noticed_by_a_file_system(rig):
     volume = Volume(rig, rig.nodes[0], "killed-workers").up()
-    subprocess.run(["fallocate", "-l", "8M", volume.path()], check=True)
+    volume.make_file(8 * MIB)
     checker = BlockChecker(volume).start()
     for _ in range(KILLS):
         worker = wait_until(rig.nodes[0].datapath.worker, 10, "there is a worker")

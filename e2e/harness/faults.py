@@ -10,6 +10,7 @@ import grpc
 
 from harness import places
 from harness.cleanup import wait_until
+from harness.rig import Datapath
 
 # What an orchestrator repeats.
 AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
@@ -75,7 +76,7 @@ class Survivor:
         """Everything of the rig anew, with the fail point in its environment and armed: start-up has fail points too."""
         self.stop()
         self.rig.environment = {**self.rig.environment, **self.point.environment()}
-        for daemon in self._daemons():
+        for daemon in self.rig.daemons():
             daemon.environment = dict(self.rig.environment)
         if self.point.victim == "self":
             self.point.arm()
@@ -89,22 +90,15 @@ class Survivor:
         for node in self.rig.nodes:
             node.datapath.kill()
 
-    def _daemons(self):
-        return [*(node.datapath for node in self.rig.nodes), *self.rig.servers()]
-
     def revive(self):
-        """Starts what is not running, until everything is ready."""
-        for _ in range(5):
-            for node in self.rig.nodes:
-                if not node.datapath.running():
-                    self.holder_deaths += node.datapath.process is not None
-                    node.datapath.start()
-            for server in self.rig.servers():
-                if not server.running():
-                    server.start()
-            if all([daemon.wait_ready() for daemon in self._daemons()]):
-                return
-        raise RuntimeError("the rig does not come up again\n" + self.rig.logs())
+        """Starts what is not running, again and again, until everything is ready."""
+        def ready():
+            for daemon in self.rig.daemons():
+                if not daemon.running():
+                    self.holder_deaths += isinstance(daemon, Datapath) and daemon.process is not None
+                    daemon.start()
+            return all(daemon.ready() for daemon in self.rig.daemons())
+        wait_until(ready, STEP_SECONDS, lambda: f"the rig comes up again\n{self.rig.logs()}")
 
     def _count(self):
         if self.point.disarm():
@@ -120,7 +114,7 @@ class Survivor:
         while True:
             failed = self._try(call)
             fired = self._count()
-            if fired or not all(daemon.running() for daemon in self._daemons()):
+            if fired or not all(daemon.running() for daemon in self.rig.daemons()):
                 self.revive()
             if failed is None:
                 return

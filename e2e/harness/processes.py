@@ -93,9 +93,16 @@ def children_of(pid):
         return []
 
 
-def listener_of(path):
+def command_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+def listener_of(path, kind=socket.SOCK_STREAM):
     """The pid of who listens on a unix socket; None if nobody does."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+    with socket.socket(socket.AF_UNIX, kind) as client:
         client.settimeout(2)
         try:
             client.connect(str(path))

@@ -12,6 +12,7 @@ import os
 import pathlib
 import secrets
 import shutil
+import socket
 
 import grpc
 
@@ -19,7 +20,7 @@ from harness import places
 from harness.cleanup import Cleanup, wait_until
 from harness.csi import Client
 from harness.leaks import take_away_devices
-from harness.processes import MARK, Daemon, children_of, free_port, kill_pid, listener_of, marked_with
+from harness.processes import MARK, Daemon, children_of, command_of, free_port, kill_pid, listener_of, marked_with
 
 START_SECONDS = 30
 CLUSTER = "test"
@@ -50,15 +51,10 @@ class Server(Daemon):
         self.client = Client(self.socket)
         return self
 
-    def wait_ready(self, seconds=START_SECONDS):
-        """Until Probe says ready; False if the process ended instead (a fail point in its start)."""
-        def probe():
-            if not self.running():
-                return "ended"
-            with contextlib.suppress(grpc.RpcError):
-                if self.client.Probe(seconds=2).ready.value:
-                    return "ready"
-        return wait_until(probe, seconds, lambda: f"{self.name} is ready\n{self.tail()}") == "ready"
+    def ready(self):
+        with contextlib.suppress(grpc.RpcError):
+            return self.client.Probe(seconds=2).ready.value
+        return False
 
 
 class Datapath(Daemon):
@@ -69,15 +65,13 @@ class Datapath(Daemon):
         super().__init__(f"{name}-datapath", [rig.binary, "datapath", f"--socket={self.socket}", *options],
                          log=rig.folder / f"{name}-datapath.log", environment=rig.environment)
 
-    def wait_ready(self, seconds=START_SECONDS):
-        def ready():
-            return "ended" if not self.running() else "ready" if self.socket.exists() and self.worker() else None
-        return wait_until(ready, seconds, lambda: f"{self.name} has a worker\n{self.tail()}") == "ready"
+    def ready(self):
+        return listener_of(self.socket, socket.SOCK_SEQPACKET) == self.pid and self.worker() is not None
 
     def worker(self):
         """The worker's pid; None while there is none."""
         children = children_of(self.pid) if self.running() else []
-        return children[0] if children else None
+        return next((pid for pid in children if "--worker-socket" in command_of(pid)), None)
 
 
 class Node:
@@ -138,13 +132,21 @@ class Rig:
     def servers(self):
         return list(dict.fromkeys([self.controller, *(node.server for node in self.nodes)]))
 
+    def daemons(self):
+        return [*(node.datapath for node in self.nodes), *self.servers()]
+
     def start(self, **environment):
-        for daemon in [*(node.datapath for node in self.nodes), *self.servers()]:
+        """Starts what does not run, and waits for all of it. Nothing may end by itself."""
+        for daemon in self.daemons():
             if not daemon.running():
                 daemon.start(**environment)
-        for daemon in [*(node.datapath for node in self.nodes), *self.servers()]:
-            if not daemon.wait_ready():
-                raise RuntimeError(f"{daemon.name} ended\n{daemon.tail()}")
+
+        def ready():
+            for daemon in self.daemons():
+                if not daemon.running():
+                    raise RuntimeError(f"{daemon.name} ended\n{daemon.tail()}")
+            return all(daemon.ready() for daemon in self.daemons())
+        wait_until(ready, START_SECONDS, lambda: f"everything is ready\n{self.logs()}")
 
     @property
     def tgt_socket(self):
@@ -180,7 +182,7 @@ class Rig:
         return marked_with(self.mark)
 
     def logs(self):
-        return "\n".join(daemon.tail() for daemon in [*self.servers(), *(node.datapath for node in self.nodes)])
+        return "\n".join(daemon.tail() for daemon in self.daemons())
 
     def _end_processes(self):
         for server in self.servers():

@@ -121,6 +121,11 @@ class Volume:
         """Where a test writes: the device itself, or a file in the file system."""
         return pathlib.Path(self.target) if self.block else self.target / name
 
+    def make_file(self, size):
+        """The file at `path`, full of zeroes that are on the medium: writing over them later changes no metadata, so that a direct
+        write that was acknowledged outlives the mount, without any fsync."""
+        self.write_file(self.path().name, bytes(size))
+
 
 def from_snapshot(snapshot_id):
     return {"snapshot": {"snapshot_id": snapshot_id}}
