@@ -33,8 +33,8 @@ class FailPointSite {
 };
 template <size_t N>
 struct FailPointName {
-  constexpr FailPointName(
-      const char (&text)[N]) {  // NOLINT: implicit, so that a literal is the template argument
+  // Implicit, so that a literal can be the template argument. NOLINTNEXTLINE(google-explicit-constructor)
+  constexpr FailPointName(const char (&text)[N]) {
     for (size_t i = 0; i < N; ++i) value[i] = text[i];
   }
   char value[N] = {};
