@@ -2,6 +2,7 @@
 depends on. The repeated call succeeds, nothing leaks, no acknowledged write is lost."""
 
 import concurrent.futures
+import contextlib
 import os
 import queue
 import traceback
@@ -86,8 +87,13 @@ def run_all(folder, points, victim):
     for point in points:
         waiting.put(point)
     with concurrent.futures.ThreadPoolExecutor(RIGS) as executor:
-        results = [future.result() for future in
-                   [executor.submit(run_journeys, folder / f"{victim}-{number}", waiting, victim) for number in range(RIGS)]]
+        workers = [executor.submit(run_journeys, folder / f"{victim}-{number}", waiting, victim) for number in range(RIGS)]
+        try:
+            results = [worker.result() for worker in workers]
+        finally:  # interrupted: each worker ends after the journey it is on, and cleans up
+            while not waiting.empty():
+                with contextlib.suppress(queue.Empty):
+                    waiting.get_nowait()
     problems = {point: text for result, _ in results for point, text in result.items()}
     hits = {point: count for _, result in results for point, count in result.items()}
     print(f"{victim}: {len(hits)} fail points survived, hit {sum(hits.values())} times")
