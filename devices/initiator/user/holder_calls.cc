@@ -22,10 +22,6 @@ constexpr absl::Duration kLongestCall = absl::Minutes(10);
 constexpr absl::Duration kDetachPatience = absl::Seconds(5);
 constexpr absl::Duration kUndoTimeout = absl::Seconds(15);
 
-std::string ReasonOf(const LunState& state) {
-  return std::string(state.reason, ::strnlen(state.reason, sizeof(state.reason)));
-}
-
 absl::Status CheckAttach(const datapath::Attach& request) {
   if (request.volume().empty()) return absl::InvalidArgumentError("attach: no volume named");
   if (request.connection().target().empty() || request.connection().portal().empty()) {
@@ -213,13 +209,13 @@ absl::Status Holder::WaitForLogin(Volume& volume, absl::Time deadline) {
     return ending_ || !volume.lost.empty() || slot.open;
   };
   if (!mutex_.AwaitWithDeadline(absl::Condition(&settled), deadline)) {
-    const std::string reason = worker_.trouble().empty() ? ReasonOf(slot.lun) : worker_.trouble();
+    const std::string reason = worker_.trouble().empty() ? slot.lun.reason.Get() : worker_.trouble();
     return absl::DeadlineExceededError(absl::StrCat(what, ": no answer in time: ", reason));
   }
   if (ending_) return Ending();
   if (!volume.lost.empty()) return absl::UnavailableError(absl::StrCat(what, ": ", volume.lost));
   if (slot.lun.health != LunHealth::kFailed) return absl::OkStatus();
-  const std::string reason = ReasonOf(slot.lun);
+  const std::string reason = slot.lun.reason.Get();
   const bool another_lun =
       reason.rfind("the LUN", 0) == 0;  // its serial or size; anything else is a refused login
   return absl::Status(
@@ -405,10 +401,10 @@ datapath::Device Holder::Describe(const Volume& volume) const {
   device.set_errors(lun.errors);
   if (!volume.lost.empty() || lun.health == LunHealth::kFailed) {
     device.set_health(datapath::Device::FAILED);
-    device.set_reason(volume.lost.empty() ? ReasonOf(lun) : volume.lost);
+    device.set_reason(volume.lost.empty() ? lun.reason.Get() : volume.lost);
   } else if (lun.health != LunHealth::kHealthy || !SlotOf(volume).open) {
     device.set_health(datapath::Device::RECONNECTING);
-    device.set_reason(worker_.trouble().empty() ? ReasonOf(lun) : worker_.trouble());
+    device.set_reason(worker_.trouble().empty() ? lun.reason.Get() : worker_.trouble());
   }
   return device;
 }

@@ -86,7 +86,7 @@ class Worker {
     for (auto& [slot, volume] : volumes_) {
       const LunHealth health = volume.channel->slot().lun.health;
       if (std::exchange(volume.reported, health) == health) continue;
-      const char* reason = health == LunHealth::kHealthy ? "" : volume.channel->slot().lun.reason;
+      const std::string reason = health == LunHealth::kHealthy ? "" : volume.channel->slot().lun.reason.Get();
       LogInfo("datapath", absl::StrCat("volume ", HealthName(health)),
               {{"volume", volume.name}, {"reason", reason}});
     }

@@ -364,7 +364,7 @@ void IscsiLun::End(LunHealth health, const char* reason) {
 }
 
 void IscsiLun::SetHealth(LunHealth health, const char* reason) {
-  std::snprintf(state_->reason, sizeof state_->reason, "%s", reason);
+  state_->reason.Set(reason);
   state_->health = health;
 }
 

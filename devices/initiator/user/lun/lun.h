@@ -29,6 +29,7 @@
 #include <memory>
 #include <string>
 
+#include "devices/initiator/user/lun/shared_text.h"
 #include "devices/types.h"
 
 namespace lunkeeper {
@@ -78,8 +79,8 @@ enum class LunHealth : uint32_t {
 // owner only; others may read the atomics at any time, `reason` and `boot_id` as a hint.
 struct LunState {
   std::atomic<LunHealth> health;
-  char reason[160];  // why it is not healthy; set before `health`
-  char boot_id[17];  // of the storage host, as the LUN showed it at the last good login
+  SharedText<160> reason;  // why it is not healthy; set before `health`
+  char boot_id[17];        // of the storage host, as the LUN showed it at the last good login
   std::atomic<uint64_t> size_bytes;
   std::atomic<uint32_t> block_size;
   std::atomic<bool> write_cache;         // false: every acknowledged write is durable

@@ -271,7 +271,8 @@ TEST_CASE("tgtd: a wrong secret is refused for good, without naming it") {
   rig.options.connection.chap.secret = "another-secret-16";
   rig.Make();
   REQUIRE(rig.Becomes(LunHealth::kFailed));
-  REQUIRE_THAT(rig.state.reason, Catch::Contains("authentication failed") && !Catch::Contains("another"));
+  REQUIRE_THAT(rig.state.reason.Get(),
+               Catch::Contains("authentication failed") && !Catch::Contains("another"));
 }
 
 TEST_CASE("tgtd: no secret where one is wanted is refused for good") {
@@ -338,7 +339,7 @@ TEST_CASE("tgtd: a fenced LUN fails for good") {
   rig.tgtd.Fence();
   REQUIRE(rig.Becomes(LunHealth::kFailed));
   REQUIRE(rig.Do(LunOp::kRead, 0, 4096) == EIO);
-  REQUIRE_THAT(rig.state.reason, Catch::Contains("target not found"));
+  REQUIRE_THAT(rig.state.reason.Get(), Catch::Contains("target not found"));
 }
 
 }  // namespace

@@ -1,0 +1,44 @@
+#pragma once
+// A short text in memory that one thread writes while others, perhaps of other processes, read it. A reader
+// may see a mixture of two texts for a moment, never anything that does not end. All zero is the empty text.
+// Set allocates nothing.
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+namespace lunkeeper {
+
+template <size_t kSize>
+class SharedText {
+ public:
+  // What does not fit is cut off.
+  void Set(const char* text) {
+    char bytes[kSize] = {};
+    std::memcpy(bytes, text, std::min(std::strlen(text), kSize - 1));
+    for (size_t i = 0; i < kWords; ++i) {
+      uint64_t word;
+      std::memcpy(&word, bytes + i * sizeof(word), sizeof(word));
+      words_[i].store(word, std::memory_order_relaxed);
+    }
+  }
+
+  std::string Get() const {
+    char bytes[kSize + 1] = {};
+    for (size_t i = 0; i < kWords; ++i) {
+      const uint64_t word = words_[i].load(std::memory_order_relaxed);
+      std::memcpy(bytes + i * sizeof(word), &word, sizeof(word));
+    }
+    return bytes;
+  }
+
+ private:
+  static_assert(kSize % sizeof(uint64_t) == 0);
+  static constexpr size_t kWords = kSize / sizeof(uint64_t);
+  std::atomic<uint64_t> words_[kWords];
+};
+
+}  // namespace lunkeeper
