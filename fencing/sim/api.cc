@@ -35,7 +35,7 @@ Written Api::Put(const NodeFence& fence) {
   const auto found = objects_.fences.find(fence.node);
   const bool exists = found != objects_.fences.end();
   const auto stored = exists ? found->second.version : Version();
-  if (stored != fence.version && !world_.Has(Bug::kUnconditionalWrites)) return {Outcome::kConflict, {}};
+  if (stored != fence.version) return {Outcome::kConflict, {}};
   auto& object = objects_.fences[fence.node];
   const auto uid = exists ? object.uid : Uid("fence" + std::to_string(++uid_));
   const bool deleting = exists && object.deleting;
@@ -60,8 +60,7 @@ Written Api::Taint(const SetTaint& call) {
   const auto found = objects_.nodes.find(call.node);
   if (found == objects_.nodes.end()) return {Outcome::kGone, {}};
   auto& node = found->second;
-  if (node.version != call.expected && !world_.Has(Bug::kUnconditionalWrites))
-    return {Outcome::kConflict, {}};
+  if (node.version != call.expected) return {Outcome::kConflict, {}};
   if (call.value.empty()) world_.judge->Untainting(node);
   node.taint = call.value;
   node.version = NextVersion();

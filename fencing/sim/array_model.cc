@@ -58,7 +58,6 @@ void ArrayModel::Release(const VolumeId& volume, const NodeId& node, Generation 
   if (found == stored_.grants.end() || found->second.node != node || found->second.generation != generation)
     return reply(true);
   CloseGrant(volume);
-  if (world_.Has(Bug::kReleaseWithoutDrain)) stored_.grants.erase(volume);
   drains_.push_back({[this, volume, generation] { return GenerationOf(volume) != generation; },
                      [reply = std::move(reply)] { reply(true); }});
   Settle();
@@ -158,8 +157,9 @@ void ArrayModel::Login(const NodeId& node, const VolumeId& volume, Generation ge
   const bool allowed = found != stored_.grants.end() && !found->second.closing &&
                        (found->second.generation == generation || world_.Has(Bug::kTargetReused));
   if (!allowed) return reply(0);
+  // One target per grant: a login, and its reset, reaches the sessions of this grant alone.
   for (auto& [number, session] : sessions_)
-    if (session.volume == volume) session.open = false;
+    if (session.volume == volume && session.generation == generation) session.open = false;
   const auto number = ++last_session_;
   sessions_[number] = {node, volume, generation, true, 0};
   auto answer = [this, volume, generation, number, reply = std::move(reply)] {
@@ -168,10 +168,10 @@ void ArrayModel::Login(const NodeId& node, const VolumeId& volume, Generation ge
   };
   if (world_.Has(Bug::kReplayWithoutReset)) return answer();
   // LOGICAL UNIT RESET: answered when the commands of the sessions before are over.
-  drains_.push_back({[this, volume, number] {
+  drains_.push_back({[this, volume, generation, number] {
                        return std::none_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
                          return entry.first < number && entry.second.volume == volume &&
-                                entry.second.in_flight > 0;
+                                entry.second.generation == generation && entry.second.in_flight > 0;
                        });
                      },
                      std::move(answer)});
@@ -222,6 +222,7 @@ void ArrayModel::Start(bool sessions_survive) {
     ++life_;
   }
   if (world_.Has(Bug::kFenceNotStored)) stored_.fences.clear();
+  world_.judge->Started(*this);
   for (const auto& [node, fence] : stored_.fences)
     for (auto& [volume, grant] : stored_.grants)
       if (grant.node == node && fence.volumes.contains(volume)) CloseGrant(volume);

@@ -7,7 +7,6 @@ const std::vector<std::pair<Bug, std::string>>& AllBugs() {
       {Bug::kNoTermCheck, "no-term-check"},
       {Bug::kUnfenceAnyGeneration, "unfence-any-generation"},
       {Bug::kFenceWithoutDrain, "fence-without-drain"},
-      {Bug::kReleaseWithoutDrain, "release-without-drain"},
       {Bug::kFenceNotStored, "fence-not-stored"},
       {Bug::kGrantWhileFencing, "grant-while-fencing"},
       {Bug::kGrantToFencedNode, "grant-to-fenced-node"},
@@ -21,9 +20,7 @@ const std::vector<std::pair<Bug, std::string>>& AllBugs() {
       {Bug::kFenceNotVerified, "fence-not-verified"},
       {Bug::kDeleteBeforeFence, "delete-before-fence"},
       {Bug::kDeleteAnyUid, "delete-any-uid"},
-      {Bug::kUnconditionalWrites, "unconditional-writes"},
       {Bug::kStaleLeaderActs, "stale-leader-acts"},
-      {Bug::kStallsUnnoticed, "stalls-unnoticed"},
       {Bug::kDeadArrayIsSilence, "dead-array-is-silence"},
       {Bug::kStorageEvidenceIgnored, "storage-evidence-ignored"},
       {Bug::kProbeForged, "probe-forged"},
@@ -35,7 +32,6 @@ const std::vector<std::pair<Bug, std::string>>& AllBugs() {
       {Bug::kRecordNotRemoved, "record-not-removed"},
       {Bug::kFencesPartOfTheVolumes, "fences-part-of-the-volumes"},
       {Bug::kCleanForged, "clean-forged"},
-      {Bug::kGoneUnseen, "gone-unseen"},
   };
   return kAll;
 }

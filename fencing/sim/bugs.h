@@ -14,7 +14,6 @@ enum class Bug {
   kNoTermCheck,
   kUnfenceAnyGeneration,
   kFenceWithoutDrain,
-  kReleaseWithoutDrain,
   kFenceNotStored,
   kGrantWhileFencing,
   kGrantToFencedNode,
@@ -30,9 +29,7 @@ enum class Bug {
   kFenceNotVerified,
   kDeleteBeforeFence,
   kDeleteAnyUid,
-  kUnconditionalWrites,
   kStaleLeaderActs,
-  kStallsUnnoticed,
   kDeadArrayIsSilence,
   kStorageEvidenceIgnored,
   kProbeForged,
@@ -44,7 +41,6 @@ enum class Bug {
   kRecordNotRemoved,
   kFencesPartOfTheVolumes,
   kCleanForged,
-  kGoneUnseen,
   kCount
 };
 

@@ -63,11 +63,19 @@ void Judge::Restored(ArrayModel& array) {
         }
   std::erase_if(reported_, [&](const auto& entry) { return entry.first.first == array.id(); });
   terms_.erase(array.id());
+  std::erase_if(in_force_, [&](const auto& entry) { return entry.first == array.id(); });
   rewritten_ = true;
 }
 
 void Judge::FenceReported(const ArrayId& array, const ArrayFence& fence) {
   reported_[{array, fence.node}] = {fence.generation, fence.volumes};
+  in_force_.emplace(array, fence.node);
+}
+
+void Judge::Started(const ArrayModel& array) {
+  for (const auto& [id, node] : in_force_)
+    if (id == array.id() && !array.Fences().contains(node))
+      Fail(id.value() + " started without the fence of " + node.value());
 }
 
 void Judge::Obeys(const ArrayId& array, Term term) {
@@ -79,6 +87,7 @@ void Judge::Obeys(const ArrayId& array, Term term) {
 void Judge::Unfenced(const ArrayId& array, const ArrayFence& fence, Generation asked) {
   if (asked != fence.generation)
     Fail(fence.node.value() + " was unfenced by one who meant another fence of it");
+  in_force_.erase({array, fence.node});
   for (const auto& machine : world_.machines)
     if (machine->id() == fence.node && machine->HasLeftovers(array, fence.volumes, fence.generation))
       Fail(fence.node.value() + " was unfenced while something of the fenced volumes is left on it");

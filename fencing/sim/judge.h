@@ -30,6 +30,7 @@ class Judge {
   // Fences, taints, deletions, decisions.
   void FenceReported(const ArrayId& array, const ArrayFence& fence);
   void Unfenced(const ArrayId& array, const ArrayFence& fence, Generation asked);
+  void Started(const ArrayModel& array);
   void Obeys(const ArrayId& array, Term term);  // a call made with it
   void Untainting(const Node& node);
   void Deleting(const Pod& pod, Grace grace);
@@ -67,6 +68,7 @@ class Judge {
   std::map<std::pair<NodeId, Cause>, Illness> illnesses_;
   std::map<std::string, std::map<NodeId, Millis>> decisions_;  // by replica
   std::map<VolumeId, uint64_t> lost_;                          // sequences up to here went with a restore
+  std::set<std::pair<ArrayId, NodeId>> in_force_;
   bool rewritten_ = false;
   int failovers_ = 0;
 };

@@ -110,6 +110,10 @@ void Replica::Run(uint64_t id, const FenceNode& call) {
 
 void Replica::Run(uint64_t id, const UnfenceNode& call) {
   auto& array = world_.FindArray(call.array);
+  // Something on the way may keep a call for long, and deliver it when it has long been repeated.
+  if (world_.random().Percent(40))
+    world_.After(world_.random().Between(1000, 40000),
+                 [&array, call] { array.Unfence(call.term, call.node, call.generation, [](Outcome) {}); });
   world_.Call<Outcome>(
       endpoint_, array.endpoint(), kCall,
       [&array, call](auto reply) { array.Unfence(call.term, call.node, call.generation, reply); },

@@ -7,7 +7,6 @@ namespace lunkeeper::fencing::sim {
 
 Settings Tamper::Change(const World& world, Settings settings) {
   if (world.Has(Bug::kBudgetIgnored)) settings.budget_percent = 100;
-  if (world.Has(Bug::kStallsUnnoticed)) settings.stall = 3600000;
   return settings;
 }
 
@@ -18,7 +17,6 @@ bool Tamper::Hear(Event& event) {
     if (auto* view = std::get_if<ArrayView>(&event.what))
       for (auto& holding : view->holdings) holding.commands = 1;
   }
-  if (world_.Has(Bug::kGoneUnseen) && std::holds_alternative<PodGone>(event.what)) return false;
   if (auto* probe = std::get_if<ProbeResult>(&event.what))
     if (world_.Has(Bug::kProbeForged) && world_.now() > 15000) probe->answered = false;
   if (world_.Has(Bug::kKubeletIgnored) && std::holds_alternative<KubeletLease>(event.what)) return false;
