@@ -74,10 +74,15 @@ absl::StatusOr<std::string> ReadGonePath(const std::string& path, const char* fi
 }
 
 // A path where a volume is expected to be: one that cannot be is not found, but an absent one is an error.
-absl::StatusOr<std::string> ReadVolumePath(const std::string& path) {
+template <class Request>
+absl::StatusOr<std::string> ReadVolumePath(const Request& request) {
+  const std::string& path = request.volume_path();
   if (path.empty() || path.size() > 4095) return Wrong("volume_path: is required, with at most 4095 bytes");
   absl::StatusOr<std::string> resolved = ResolvePath(path, "volume_path");
   if (!resolved.ok()) return absl::NotFoundError(resolved.status().message());
+  // Optional, and not needed: what is mounted says where it is staged.
+  const std::string& staging = request.staging_target_path();
+  if (!staging.empty()) RETURN_IF_ERROR(CheckPath(staging, "staging_target_path"));
   return resolved;
 }
 
@@ -126,7 +131,7 @@ absl::StatusOr<ExpandRequest> ReadExpand(const csi::v1::NodeExpandVolumeRequest&
   if (request.has_volume_capability()) {
     RETURN_IF_ERROR(ParseCapability(request.volume_capability(), {}).status());
   }
-  ASSIGN_OR_RETURN(expand.path, ReadVolumePath(request.volume_path()));
+  ASSIGN_OR_RETURN(expand.path, ReadVolumePath(request));
   return expand;
 }
 
@@ -194,7 +199,7 @@ grpc::Status NodeService::NodeGetVolumeStats(grpc::ServerContext* context,
                                              csi::v1::NodeGetVolumeStatsResponse* response) {
   const absl::StatusOr<VolumeId> volume = ReadVolumeId(request->volume_id());
   if (!volume.ok()) return ToGrpcStatus(volume.status());
-  const absl::StatusOr<std::string> path = ReadVolumePath(request->volume_path());
+  const absl::StatusOr<std::string> path = ReadVolumePath(*request);
   if (!path.ok()) return ToGrpcStatus(path.status());
   // No lock: it changes nothing, and orchestrators ask for it while other calls run.
   const absl::StatusOr<Usage> usage = volumes_.Stats(*volume, *path, DeadlineOf(context));

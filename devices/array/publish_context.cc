@@ -11,6 +11,7 @@
 namespace lunkeeper {
 namespace {
 
+constexpr char kVolume[] = "volume";
 constexpr char kNode[] = "node";
 constexpr char kAccess[] = "access";
 constexpr char kGeneration[] = "generation";
@@ -107,7 +108,8 @@ absl::StatusOr<Connection> ConnectionFrom(const PublishContext& context) {
 
 PublishContext ToPublishContext(const Grant& grant) {
   const Connection& connection = grant.connection;
-  return {{kNode, grant.node.value()},
+  return {{kVolume, grant.volume.value()},
+          {kNode, grant.node.value()},
           {kAccess, NameOf(grant.access, kAccessNames)},
           {kGeneration, absl::StrCat(grant.generation)},
           {kPortal, connection.portal},
@@ -125,6 +127,8 @@ absl::StatusOr<Grant> FromPublishContext(const VolumeId& volume, const PublishCo
   Grant grant;
   grant.volume = volume;
   grant.owner = GrantOwner::kOrchestrator;
+  ASSIGN_OR_RETURN(const std::string granted, Text(context, kVolume));
+  if (granted != volume.value()) return Wrong(kVolume, "is another volume");
   ASSIGN_OR_RETURN(std::string node, Text(context, kNode));
   grant.node = NodeId(std::move(node));
   ASSIGN_OR_RETURN(grant.access, OneOf(context, kAccess, kAccessNames));

@@ -21,6 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (end == std::string::npos) break;
     at = end + 1;
   }
+  context["volume"] = "v";
   const auto grant = FromPublishContext(VolumeId("v"), context);
   if (grant.ok() && !FromPublishContext(VolumeId("v"), ToPublishContext(*grant)).ok()) std::abort();
   return 0;

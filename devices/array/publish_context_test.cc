@@ -35,6 +35,11 @@ TEST_CASE("a grant comes back from its publish context unchanged") {
   CHECK(back->durability == grant.durability);
 }
 
+TEST_CASE("another volume's publish context is refused") {
+  const auto grant = FromPublishContext(VolumeId("v2"), ToPublishContext(SampleGrant()));
+  CHECK(absl::IsInvalidArgument(grant.status()));
+}
+
 TEST_CASE("a publish context without one of its keys is refused, and the key is named") {
   const PublishContext whole = ToPublishContext(SampleGrant());
   for (const auto& [key, value] : whole) {
