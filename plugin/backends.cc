@@ -6,8 +6,7 @@ namespace lunkeeper {
 
 absl::Status Backends::Ready() const {
   if (array != nullptr) RETURN_IF_ERROR(array_serving());
-  if (initiator != nullptr) RETURN_IF_ERROR(initiator->List().status());
-  return absl::OkStatus();
+  return initiator != nullptr ? devices_serving() : absl::OkStatus();
 }
 
 }  // namespace lunkeeper

@@ -29,8 +29,9 @@ struct Backends {
   std::unique_ptr<Initiator> initiator;
   std::unique_ptr<Filesystem> filesystem;
   std::unique_ptr<Mounter> mounter;
+  std::function<absl::Status()> devices_serving;  // OK, or why not; answers within about a second
 
-  // OK when every part answers. Asks each of them.
+  // OK when every part serves.
   absl::Status Ready() const;
 };
 

@@ -5,13 +5,16 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <future>
 #include <stdexcept>
+#include <thread>
 
+#include "absl/time/clock.h"
 #include "csi/v1/csi.grpc.pb.h"
 
 namespace lunkeeper {
@@ -58,13 +61,20 @@ class TestNode final : public csi::v1::Node::Service {
                                csi::v1::NodeStageVolumeResponse*) override {
     if (request->volume_id() == "throw") throw std::runtime_error("a bug");
     if (request->volume_id() == "wait") {
-      running.Notify();
+      ++waiting;
       go_on.WaitForNotificationWithTimeout(absl::Seconds(30));
     }
     return grpc::Status::OK;
   }
 
-  absl::Notification running, go_on;
+  void AwaitWaiting(int count) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    while (waiting < count && absl::Now() < deadline) std::this_thread::yield();
+    REQUIRE(waiting == count);
+  }
+
+  std::atomic<int> waiting = 0;
+  absl::Notification go_on;
 };
 
 struct Fixture {
@@ -132,12 +142,14 @@ TEST_CASE("a request that is too large is refused") {
   CHECK(fixture.Stage("vol-1", request).error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
-TEST_CASE("calls that wait hold up no others") {
+TEST_CASE("many calls that wait hold up no others") {
   Fixture fixture;
+  constexpr int kMany = 100;
   std::vector<std::future<grpc::Status>> waiting;
-  for (int i = 0; i < 1; ++i)
+  for (int i = 0; i < kMany; ++i) {
     waiting.push_back(std::async(std::launch::async, [&] { return fixture.Stage("wait"); }));
-  fixture.node.running.WaitForNotification();
+  }
+  fixture.node.AwaitWaiting(kMany);
   for (int i = 0; i < 10; ++i) CHECK(fixture.Stage("vol-1").ok());
   fixture.node.go_on.Notify();
   for (auto& call : waiting) CHECK(call.get().ok());
@@ -146,7 +158,7 @@ TEST_CASE("calls that wait hold up no others") {
 TEST_CASE("a graceful stop lets running calls finish and takes no new ones") {
   Fixture fixture;
   auto running = std::async(std::launch::async, [&] { return fixture.Stage("wait"); });
-  fixture.node.running.WaitForNotification();
+  fixture.node.AwaitWaiting(1);
   auto stopped = std::async(std::launch::async, [&] { return (*fixture.server)->Stop(absl::Seconds(30)); });
   CHECK(stopped.wait_for(std::chrono::milliseconds(50)) == std::future_status::timeout);
   CHECK(fixture.Stage("vol-1").error_code() == grpc::StatusCode::UNAVAILABLE);
@@ -158,7 +170,7 @@ TEST_CASE("a graceful stop lets running calls finish and takes no new ones") {
 TEST_CASE("a stop whose limit passes says that calls are left") {
   Fixture fixture;
   auto running = std::async(std::launch::async, [&] { return fixture.Stage("wait"); });
-  fixture.node.running.WaitForNotification();
+  fixture.node.AwaitWaiting(1);
   CHECK_FALSE((*fixture.server)->Stop(absl::Milliseconds(10)));
   fixture.node.go_on.Notify();
   CHECK_FALSE(running.get().ok());

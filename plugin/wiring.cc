@@ -20,6 +20,7 @@ namespace lunkeeper {
 namespace {
 
 constexpr absl::Duration kDatapathStart = absl::Seconds(20);
+constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 
 absl::Status MakeStateDir(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return absl::OkStatus();
@@ -50,6 +51,9 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
     RETURN_IF_ERROR(StartDatapathIfAbsent(datapath, kDatapathStart));
   }
   backends->initiator = MakeUserInitiator(options.datapath_socket);
+  // A probe has less patience than a stage.
+  std::shared_ptr<Initiator> probe = MakeUserInitiator(options.datapath_socket, kProbeTimeout);
+  backends->devices_serving = [probe] { return probe->List().status(); };
   backends->filesystem = MakeToolFilesystem();
   backends->mounter = MakeLinuxMounter();
   return absl::OkStatus();

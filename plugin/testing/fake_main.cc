@@ -39,6 +39,7 @@ absl::StatusOr<Backends> OpenFakes(const ServeOptions& options) {
     return volume.spec.size_bytes;
   });
   backends.array = std::move(array);
+  backends.devices_serving = [] { return absl::OkStatus(); };
   backends.initiator = std::move(initiator);
   backends.filesystem = std::make_unique<FakeFilesystem>();
   backends.mounter = std::move(mounter);
