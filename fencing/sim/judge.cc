@@ -146,11 +146,12 @@ void Judge::Decides(const Replica& replica, const NodeFence& fence) {
     const auto found = nodes.find(fence.node);
     counted |= found != nodes.end() && world_.now() - found->second < kBudgetWindow;
   }
+  if (counted) return;
   auto& decisions = decisions_[replica.name()];
   std::erase_if(decisions, [&](const auto& entry) { return world_.now() - entry.second > kBudgetWindow; });
   Millis latest = -kBudgetWindow;
   for (const auto& [node, at] : decisions) latest = std::max(latest, at);
-  if (!counted && !decisions.empty() && world_.now() - latest < kPause)
+  if (!decisions.empty() && world_.now() - latest < kPause)
     Fail(fence.node.value() + " is failed over past the budget and without a pause");
   decisions.emplace(fence.node, world_.now());
 }

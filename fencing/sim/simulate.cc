@@ -90,7 +90,7 @@ void Run(World& world, uint64_t seed, const Options& options) {
     faults.HealAll();
     world.Trace("everything is mended");
   }
-  world.RunUntil(world.now() + 20000);  // late replies and delayed restores are over
+  world.RunUntil(world.now() + 35000);  // late replies and delayed restores are over
   faults.HealAll();
   world.api->EndAllByHand();
   AwaitWellness(world, kPatience);
