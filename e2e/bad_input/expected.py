@@ -32,13 +32,20 @@ TABLE = [
     ("GetCapacity.accessible_topology*", {"OK", "INVALID_ARGUMENT"}),
 
     # Capacity.
-    ("*.capacity_range=absent", {"INVALID_ARGUMENT", "OK"}),
-    ("*.capacity_range=empty", {"INVALID_ARGUMENT", "OK"}),
+    ("CreateVolume.capacity_range=absent", IGNORED),  # any size will do
+    ("CreateVolume.capacity_range=empty", IGNORED),
+    ("NodeExpandVolume.capacity_range=*", IGNORED),  # as large as the device is
+    ("*.capacity_range=absent", INVALID),
+    ("*.capacity_range=empty", INVALID),
     ("*.capacity_range.*=negative", {"INVALID_ARGUMENT", "OUT_OF_RANGE"}),
     ("*.capacity_range.required_bytes=huge", {"OUT_OF_RANGE", "INVALID_ARGUMENT"}),
     ("*.capacity_range.limit_bytes=huge", IGNORED),
 
-    # Capabilities.
+    # Capabilities. Asked about one it does not know, a plugin does not confirm it, or has no room for it.
+    ("ValidateVolumeCapabilities.*.fs_type=absent", IGNORED),
+    ("ValidateVolumeCapabilities.*.fs_type=*", {"INVALID_ARGUMENT", "OK"}),
+    ("GetCapacity.*.fs_type=absent", IGNORED),
+    ("GetCapacity.*.fs_type=*", {"INVALID_ARGUMENT", "OK"}),
     ("*.volume_capability.mount.fs_type=absent", IGNORED),
     ("*.volume_capabilities.0.mount.fs_type=absent", IGNORED),
     ("*.mount.mount_flags=absent", IGNORED),
@@ -57,6 +64,9 @@ TABLE = [
     ("*.mutable_parameters=*", INVALID),
     ("*.volume_content_source=absent", IGNORED),
     ("*.volume_content_source=empty", INVALID),
+    ("*.volume_content_source.snapshot=*", INVALID),
+    ("*.volume_content_source.volume=absent", IGNORED),
+    ("*.volume_content_source.volume=empty", INVALID),
     ("*.accessibility_requirements=*", IGNORED),
     ("*.exclude_attached*", IGNORED),
 
@@ -64,19 +74,25 @@ TABLE = [
     ("*.publish_context=unknown", IGNORED),
     ("*.publish_context=too-long", IGNORED),
     ("NodePublishVolume.staging_target_path=absent", {"FAILED_PRECONDITION", "INVALID_ARGUMENT"}),
-    ("NodePublishVolume.staging_target_path=unknown", {"FAILED_PRECONDITION", "NOT_FOUND"}),
+    ("NodePublishVolume.staging_target_path=unknown", {"FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND"}),
     ("NodePublishVolume.target_path=unknown", {"FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND", "INTERNAL"}),
     ("NodeStageVolume.staging_target_path=unknown", {"FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND"}),
-    ("NodeUnstageVolume.staging_target_path=unknown", {"OK"}),
+    ("NodeUnstageVolume.staging_target_path=unknown", {"OK", "FAILED_PRECONDITION"}),  # it is in use elsewhere
     ("NodeUnpublishVolume.target_path=unknown", {"OK"}),
     ("NodeGetVolumeStats.staging_target_path=absent", IGNORED),
     ("NodeGetVolumeStats.staging_target_path=unknown", IGNORED),
     ("NodeExpandVolume.staging_target_path=absent", IGNORED),
     ("NodeExpandVolume.staging_target_path=unknown", IGNORED),
-    ("Node*.volume_path=unknown", ABSENT),
+    ("Node*.volume_path=absent", INVALID),
+    ("Node*.volume_path=too-long", INVALID),
+    ("Node*.volume_path=*", {"INVALID_ARGUMENT", "NOT_FOUND"}),  # csi-sanity wants NOT_FOUND for a relative one
     ("Node*_path=*", INVALID),
-    ("NodeUnstageVolume.volume_id=unknown", {"OK", "NOT_FOUND"}),
-    ("NodeUnpublishVolume.volume_id=unknown", {"OK", "NOT_FOUND"}),
+    # Another volume is mounted at the path that is named.
+    ("NodeUnstageVolume.volume_id=unknown", {"NOT_FOUND", "FAILED_PRECONDITION"}),
+    ("NodeUnpublishVolume.volume_id=unknown", {"NOT_FOUND", "FAILED_PRECONDITION"}),
+    # The publish context is another volume's.
+    ("NodeStageVolume.volume_id=unknown", {"NOT_FOUND", "FAILED_PRECONDITION", "INVALID_ARGUMENT"}),
+    ("NodePublishVolume.volume_id=unknown", {"NOT_FOUND", "FAILED_PRECONDITION", "INVALID_ARGUMENT"}),
     ("Node*.volume_id=unknown", {"NOT_FOUND", "FAILED_PRECONDITION"}),
 
     # Names and ids.

@@ -107,7 +107,8 @@ def _changes(field, message):
 
 def _bad_strings(field):
     is_path = field.name.endswith("_path")
-    yield "too-long", _put(("/" if is_path else "") + "x" * (PATH_BYTES + 1 if is_path else ID_BYTES + 1))
+    most = PATH_BYTES if is_path else MAP_BYTES if field.name == "mount_flags" else ID_BYTES
+    yield "too-long", _put("/" * is_path + "x" * (most + 1))
     yield "control-character", _put("/tmp/a\nb" if is_path else "a\nb")
     yield "path-trick", _put("/tmp/../etc/lunkeeper" if is_path else "../../etc/passwd")
     yield "unknown", _put("/nowhere/at-all" if is_path else "nothing-of-this-name")

@@ -2,10 +2,12 @@
 
 import hashlib
 import pathlib
+import struct
 import subprocess
 
 import pytest
 
+from harness.cleanup import wait_until
 from harness.csi import capability, code_of
 from harness.leaks import Leaks
 from harness.rig import Rig
@@ -26,13 +28,11 @@ def at(offset, data):
     return write
 
 
-def partitioned(path):
-    subprocess.run(["sfdisk", "--no-reread", "--no-tell-kernel", path], input="label: gpt\n,32M\n", text=True, check=True,
-                   capture_output=True)
-
+# One Linux partition from sector 2048 on, and the signature.
+MBR = bytes(446) + bytes([0, 0, 2, 0, 0x83, 0xff, 0xff, 0xff]) + struct.pack("<II", 2048, 65536) + bytes(48) + b"\x55\xaa"
 
 FOREIGN = {
-    "a partition table": partitioned,
+    "a partition table": at(0, MBR),
     "an LVM label": at(512, b"LABELONE" + bytes(16) + b"LVM2 001" + bytes(480)),
     "swap": lambda path: subprocess.run(["mkswap", path], check=True, capture_output=True),
     "another file system": lambda path: subprocess.run(["mkfs.ext4", "-q", "-F", path], check=True),
@@ -84,16 +84,18 @@ def test_a_lun_with_another_serial_or_too_small_is_refused(rig, key, value):
     ("portal", "127.0.0.1:1", {"UNAVAILABLE", "DEADLINE_EXCEEDED"}),
     ("portal", "not a portal", {"INVALID_ARGUMENT"}),
     ("generation", "-1", {"INVALID_ARGUMENT"}),
-])
-def test_a_publish_context_that_leads_nowhere_is_refused(rig, key, value, codes):
+], ids=["wrong-secret", "no-target", "nobody-there", "no-portal", "no-generation"])
+def test_a_publish_context_that_leads_nowhere_is_refused(rig, request, key, value, codes):
     leaks = Leaks(rig)
-    volume = Volume(rig, rig.nodes[0], f"context-{key.lower()}").create().controller_publish()
+    volume = Volume(rig, rig.nodes[0], request.node.callspec.id).create().controller_publish()
     good = volume.publish_context[key]
     volume.publish_context[key] = value
-    code, text = code_of(lambda: volume.stage(seconds=15))
+    code, text = code_of(lambda: volume.stage(seconds=5))
     assert code in codes, f"{code}: {text}"
     assert key != "chapSecret" or (value not in text and good not in text), "a secret in an error"
-    volume.unstage().controller_unpublish().delete()
+    # The call may still be ending when its caller has given up.
+    wait_until(lambda: code_of(volume.unstage)[0] == "OK", 45, "it can be unstaged")
+    volume.controller_unpublish().delete()
     assert not leaks.found()
 
 

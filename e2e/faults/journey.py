@@ -11,13 +11,13 @@ BLOCKS, BLOCK_BYTES, THREADS = 256, 4096, 4
 
 
 class Journey:
-    """`copies`: the pool cannot reflink, so that snapshots are taken of volumes that are not in use."""
+    """`kind`: xfs, ext4 or block. `copies`: the pool cannot reflink, so snapshots are taken of volumes not in use."""
 
-    def __init__(self, survivor, name, *, block=False, copies=False):
+    def __init__(self, survivor, name, *, kind="xfs", copies=False):
         self.survivor, self.rig, self.name = survivor, survivor.rig, name
         self.copies = copies
         self.node = self.rig.nodes[0]
-        self.volume = Volume(self.rig, self.node, name, block=block)
+        self.volume = Volume(self.rig, self.node, f"{name}-{kind}", block=kind == "block", fs=kind)
         self.snapshot_id = None
         self.checker, self.writing = None, False
         self.holder_deaths = 0  # when the device was last made
@@ -26,14 +26,19 @@ class Journey:
         """Every step, each repeated until it succeeds; then nothing of the volume may be left."""
         volume, step = self.volume, self.survivor.step
         step("create", volume.create)
-        if self.copies:
-            self.snapshot_and_clone()
         step("controller publish", volume.controller_publish)
         self.stage()
+        if self.copies:
+            step("unstage to copy", volume.unstage)
+            step("controller unpublish to copy", volume.controller_unpublish)
+            self.snapshot_and_clone()
+            step("controller publish again", volume.controller_publish)
+            self.stage()
         step("publish", self.on_live_device(volume.publish))
         self.start_writing()
         step("controller expand", lambda: volume.controller_expand(GROWN))
-        step("node expand", self.on_live_device(volume.node_expand))
+        if volume.fs != "ext4":  # it grows online only where the kernel lets root do so
+            step("node expand", self.on_live_device(volume.node_expand))
         step("tgtd dies", self.kill_tgtd)
         if not self.copies:
             self.snapshot_and_clone()
@@ -41,7 +46,8 @@ class Journey:
         step("unpublish", volume.unpublish)
         step("unstage", volume.unstage)
         step("controller unpublish", volume.controller_unpublish)
-        step("stage with the node's own grant", volume.stage)
+        step("controller expand offline", lambda: volume.controller_expand(GROWN + 64 * MIB))
+        step("stage with the node's own grant, and grow", volume.stage)
         step("unstage with the node's own grant", volume.unstage)
         self.fence_and_unfence()
         step("delete", volume.delete)
@@ -67,15 +73,21 @@ class Journey:
             kill_pid(pid)
 
         def back():
-            return self.rig.controller.client.Probe().ready.value and self.rig.tgtd()
+            self.rig.controller.client.GetPluginInfo()  # the plugin itself may die of it
+            return self.rig.tgtd() and self.rig.portal_open()
         wait_until(back, 30, "tgtd is back")
 
     def fence_and_unfence(self):
-        step, node_id = self.survivor.step, self.node.id
-        step("controller publish to fence", self.volume.controller_publish)
+        """In use; the device it leaves behind is in the way of the next one."""
+        step, volume, node_id = self.survivor.step, self.volume, self.node.id
+        step("controller publish to fence", volume.controller_publish)
+        step("stage to fence", volume.stage)
         step("fence", lambda: self.rig.fence(node_id))
         step("unfence", lambda: self.rig.unfence(node_id))
-        step("controller unpublish after the fence", self.volume.controller_unpublish)
+        step("controller publish after the fence", volume.controller_publish)
+        step("stage over the fenced device", volume.stage)
+        step("unstage after the fence", volume.unstage)
+        step("controller unpublish after the fence", volume.controller_unpublish)
 
     # The device dies with the holder. An orchestrator then takes the volume down and brings it up again.
 

@@ -75,6 +75,8 @@ class Survivor:
     def restart(self):
         """Everything of the rig anew, with the fail point in its environment and armed: start-up has fail points too."""
         self.stop()
+        for node in self.rig.nodes:
+            (node.state / "node-instance").unlink(missing_ok=True)
         self.rig.environment = {**self.rig.environment, **self.point.environment()}
         for daemon in self.rig.daemons():
             daemon.environment = dict(self.rig.environment)

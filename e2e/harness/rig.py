@@ -156,6 +156,11 @@ class Rig:
         """The pid of the array's tgtd; None while it is down."""
         return listener_of(self.tgt_socket)
 
+    def portal_open(self):
+        with contextlib.suppress(OSError), socket.create_connection(self.portal.split(":"), 2):
+            return True
+        return False
+
     def fence(self, node_id, volumes=()):
         self._in_term(lambda: self.controller.client.Fence(node=node_id, volumes=volumes))
 

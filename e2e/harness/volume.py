@@ -16,7 +16,7 @@ class Volume:
     def __init__(self, rig, node, name, *, block=False, fs="xfs", size=SIZE, parameters=None, source=None,
                  mode="SINGLE_NODE_WRITER", readonly=False):
         self.rig, self.node, self.name, self.size = rig, node, name, size
-        self.block, self.readonly = block, readonly
+        self.block, self.fs, self.readonly = block, fs, readonly
         self.capability = capability(mode, block, fs)
         self.parameters, self.source = parameters or {}, source
         self.id, self.volume_context, self.publish_context = None, {}, {}
