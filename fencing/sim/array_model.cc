@@ -26,8 +26,9 @@ bool ArrayModel::TryGrant(const Waiter& waiter) {
       waiter.reply(grant.generation);
       return true;
     }
-    if (!(grant.closing && world_.Has(Bug::kGrantWhileFencing))) return false;
+    return false;
   }
+  world_.judge->Granting(waiter.volume, Drained(waiter.volume));
   stored_.grants[waiter.volume] = {waiter.node, ++stored_.last, false};
   waiter.reply(stored_.grants[waiter.volume].generation);
   return true;

@@ -8,7 +8,6 @@ const std::vector<std::pair<Bug, std::string>>& AllBugs() {
       {Bug::kUnfenceAnyGeneration, "unfence-any-generation"},
       {Bug::kFenceWithoutDrain, "fence-without-drain"},
       {Bug::kFenceNotStored, "fence-not-stored"},
-      {Bug::kGrantWhileFencing, "grant-while-fencing"},
       {Bug::kGrantToFencedNode, "grant-to-fenced-node"},
       {Bug::kFenceKeepsGrants, "fence-keeps-grants"},
       {Bug::kRestoredCopyServes, "restored-copy-serves"},

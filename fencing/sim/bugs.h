@@ -15,7 +15,6 @@ enum class Bug {
   kUnfenceAnyGeneration,
   kFenceWithoutDrain,
   kFenceNotStored,
-  kGrantWhileFencing,
   kGrantToFencedNode,
   kFenceKeepsGrants,
   kRestoredCopyServes,

@@ -39,6 +39,10 @@ void Judge::Acknowledged(const VolumeId& volume, const Write& write) {
   newest = std::max(newest, write.sequence);
 }
 
+void Judge::Granting(const VolumeId& volume, bool drained) {
+  if (!drained) Fail(volume.value() + " is granted while another's commands are in flight");
+}
+
 void Judge::LoggedIn(const VolumeId& volume, Generation generation) {
   latest_[volume] = std::max(latest_[volume], generation);
 }

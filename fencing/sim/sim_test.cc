@@ -8,7 +8,7 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr uint64_t kSeeds = 2000, kSeedsToCatchABug = 1500;
+constexpr uint64_t kSeeds = 2000, kSeedsToCatchABug = 1000;
 
 TEST_CASE("no seed violates an invariant, and every world gets well again") {
   int moves = 0;
@@ -29,7 +29,7 @@ TEST_CASE("a seed replays exactly") {
     const auto first = Simulate(seed, options), second = Simulate(seed, options);
     CHECK(first.trace == second.trace);
     CHECK(first.events == second.events);
-    CHECK(first.trace.size() > 1000);
+    CHECK(first.trace.size() > 100);
   }
 }
 
