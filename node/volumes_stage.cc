@@ -77,7 +77,8 @@ absl::StatusOr<Device> Volumes::Attach(const StageRequest& request, const Grant&
                             .connection = grant.connection,
                             .serial = grant.serial,
                             .size_bytes = grant.size_bytes,
-                            .read_only = grant.access == Access::kReadOnly});
+                            .read_only = grant.access == Access::kReadOnly,
+                            .deadline = request.deadline - kAnswerTime});
 }
 
 // A device of an earlier grant, or one that failed for good: its staging mount goes with it, since nothing

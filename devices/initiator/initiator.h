@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "devices/types.h"
 
 namespace lunkeeper {
@@ -23,6 +24,7 @@ struct AttachRequest {
   std::string serial;       // must be what the LUN answers
   uint64_t size_bytes = 0;  // the LUN must be at least this large
   bool read_only = false;
+  absl::Time deadline = absl::InfiniteFuture();  // when to give up, at the latest
 };
 
 enum class DeviceHealth {

@@ -1,5 +1,6 @@
 #include "devices/initiator/user/user_initiator.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -80,7 +81,7 @@ class UserInitiator final : public Initiator {
   absl::StatusOr<Device> Attach(const AttachRequest& request) override {
     datapath::Request message;
     *message.mutable_attach() = ToMessage(request);
-    return One(message);
+    return One(message, std::clamp(request.deadline - absl::Now(), absl::Milliseconds(1), timeout_));
   }
 
   absl::Status Detach(const VolumeId& volume) override {
@@ -92,7 +93,7 @@ class UserInitiator final : public Initiator {
   absl::StatusOr<Device> Resize(const VolumeId& volume) override {
     datapath::Request message;
     message.mutable_resize()->set_volume(volume.value());
-    return One(message);
+    return One(message, timeout_);
   }
 
   absl::StatusOr<std::vector<Device>> List() override {
@@ -110,8 +111,8 @@ class UserInitiator final : public Initiator {
   }
 
  private:
-  absl::StatusOr<Device> One(const datapath::Request& message) const {
-    ASSIGN_OR_RETURN(std::vector<Device> devices, Call(socket_path_, timeout_, message));
+  absl::StatusOr<Device> One(const datapath::Request& message, absl::Duration timeout) const {
+    ASSIGN_OR_RETURN(std::vector<Device> devices, Call(socket_path_, timeout, message));
     if (devices.size() != 1) return absl::InternalError("the data path answered without a device");
     return std::move(devices[0]);
   }
