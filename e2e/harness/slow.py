@@ -1,5 +1,6 @@
 """Making things slow or small: tgtd's writes (by the library of devices/iscsi/testing), and memory (by a cgroup)."""
 
+import os
 import pathlib
 
 from harness import places
@@ -11,7 +12,9 @@ SLOW_WRITES = places.BUILD / "devices/iscsi/libslow_writes.so"
 def environment(folder):
     """For a rig whose tgtd can be slowed; the library does nothing in other programs."""
     set_delay(folder, 0)
-    return {"LD_PRELOAD": str(SLOW_WRITES), "SLOW_WRITES_FILE": str(_delay_file(folder))}
+    # AddressSanitizer wants to be the first library; in the program that starts tgtd this one is, and does nothing.
+    asan = ":".join(filter(None, [os.environ.get("ASAN_OPTIONS"), "verify_asan_link_order=0"]))
+    return {"LD_PRELOAD": str(SLOW_WRITES), "SLOW_WRITES_FILE": str(_delay_file(folder)), "ASAN_OPTIONS": asan}
 
 
 def _delay_file(folder):
