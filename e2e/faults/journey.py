@@ -106,6 +106,12 @@ class Journey:
     def device_died(self):
         return self.survivor.holder_deaths > self.holder_deaths
 
+    def repair_device(self):
+        """Between steps, with the point off: a step may have succeeded and lost its device all the same."""
+        self.survivor.point.disarm()
+        if self.device_died():
+            self.make_device_anew()
+
     def make_device_anew(self):
         deaths = self.survivor.holder_deaths
         if self.writing:
@@ -117,14 +123,14 @@ class Journey:
             self.checker.start()
 
     def start_writing(self):
-        self.survivor.step("look at the device", self.on_live_device(lambda: None))
+        self.repair_device()
         if not self.volume.block:
             self.volume.make_file(BLOCKS * BLOCK_BYTES)
         self.checker = BlockChecker(self.volume, threads=THREADS, blocks=BLOCKS, flush_every=16).start()
         self.writing = True
 
     def stop_writing(self):
-        self.survivor.step("look at the device", self.on_live_device(lambda: None))
+        self.repair_device()
         self.writing = False
         self.end_checker(GOOD)
         self.checker.verify()
