@@ -49,6 +49,7 @@ void BufferPool::PushFree(uint32_t page, int order) {
   if (block.next != kNone) pages_[block.next].previous = page;
   free_lists_[list] = page;
   free_bytes_ += kSmallestBlock << order;
+  if (order == kOrders - 1) ++whole_blocks_;
 }
 
 void BufferPool::TakeFree(uint32_t page) {
@@ -61,6 +62,7 @@ void BufferPool::TakeFree(uint32_t page) {
   }
   block.free = false;
   free_bytes_ -= kSmallestBlock << block.order;
+  if (block.order == kOrders - 1) --whole_blocks_;
 }
 
 char* BufferPool::Allocate(size_t bytes) {

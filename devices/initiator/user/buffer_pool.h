@@ -31,7 +31,8 @@ class BufferPool {
   void Shrink(char* block, size_t bytes);
   void Free(char* block);
 
-  bool HasLargestBlock() const { return free_lists_[kOrders - 1] != kNone; }
+  // What could be given out in blocks of the largest size: less than free_bytes() where memory is in pieces.
+  size_t whole_bytes() const { return whole_blocks_ * kLargestBlock; }
   size_t free_bytes() const { return free_bytes_; }
   size_t size_bytes() const { return pages_.size() * kSmallestBlock; }
   // What Allocate(bytes) takes out of free_bytes().
@@ -60,6 +61,7 @@ class BufferPool {
   std::vector<Page> pages_;
   std::array<uint32_t, kOrders> free_lists_;
   size_t free_bytes_ = 0;
+  size_t whole_blocks_ = 0;
 };
 
 }  // namespace lunkeeper

@@ -42,7 +42,7 @@ void IoResources::ReturnRequest(IoRequest* request) {
 
 bool IoResources::CanTakeAny() {
   if (staging_ == nullptr) staging_ = pool_.Allocate(BufferPool::kLargestBlock);
-  return staging_ != nullptr && free_ != nullptr && pool_.HasLargestBlock();
+  return staging_ != nullptr && free_ != nullptr && pool_.whole_bytes() > 0;
 }
 
 char* IoResources::TakeStaging() { return std::exchange(staging_, nullptr); }
@@ -65,11 +65,11 @@ void FuseChannel::Open() {
   open_ = true;
 }
 
-// A volume may use as much of the pool as it leaves free, so that one whose target is away cannot starve the
-// others.
+// A volume may use as much of the pool as it leaves free in one piece, and takes nothing more while its
+// target is away: so one that is stuck cannot starve the others.
 bool FuseChannel::MayTake() const {
-  if (!resources_->CanTakeAny()) return false;
-  return used_bytes_ == 0 || used_bytes_ < resources_->pool().free_bytes();
+  if (slot_->lun.health == LunHealth::kReconnecting || !resources_->CanTakeAny()) return false;
+  return used_bytes_ < resources_->pool().whole_bytes();
 }
 
 FuseChannel::Progress FuseChannel::ReadRequests() {

@@ -57,7 +57,7 @@ class FuseChannel {
   enum class Progress {
     kDrained,  // the kernel has no more for now
     kMore,     // it may have
-    kStarved,  // no memory for another request: try again when one has completed
+    kStarved,  // no memory for another request, or the target is away: try again when something has happened
     kGone,     // the connection was aborted
   };
 

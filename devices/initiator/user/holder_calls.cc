@@ -263,22 +263,33 @@ absl::Status Holder::Withdraw(Volume& volume, absl::Time deadline) {
   return absl::OkStatus();
 }
 
-absl::Status Holder::WithdrawLoop(Volume& volume, absl::Time deadline) {
+// Waits for what is cached to reach the target as long as the target is there, and otherwise a little while
+// for it to come back.
+absl::Status Holder::Seal(const Volume& volume, absl::Time deadline) {
   const VolumeSlot& slot = SlotOf(volume);
-  bool healthy = false;
-  {
-    absl::MutexLock lock(&mutex_);
-    const auto settled = [&] { return slot.lun.health != LunHealth::kReconnecting; };
-    mutex_.AwaitWithDeadline(absl::Condition(&settled), std::min(deadline, absl::Now() + kDetachPatience));
-    healthy = slot.open && slot.lun.health == LunHealth::kHealthy && volume.lost.empty();
+  const auto settled = [&] { return slot.lun.health != LunHealth::kReconnecting; };
+  while (true) {
+    bool healthy = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.AwaitWithDeadline(absl::Condition(&settled), std::min(deadline, absl::Now() + kDetachPatience));
+      healthy = slot.open && slot.lun.health == LunHealth::kHealthy && volume.lost.empty();
+    }
+    // Looked at again now and then, since the target may go away meanwhile.
+    const absl::Time until = healthy ? std::min(deadline, absl::Now() + kDetachPatience) : deadline;
+    const absl::Status sealed = SealLoop(volume.loop, healthy, until);
+    if (!absl::IsDeadlineExceeded(sealed) || absl::Now() >= deadline) return sealed;
   }
-  RETURN_IF_ERROR(SealLoop(volume.loop, healthy, deadline));
+}
+
+absl::Status Holder::WithdrawLoop(Volume& volume, absl::Time deadline) {
+  RETURN_IF_ERROR(Seal(volume, deadline));
   FAIL_POINT("datapath.detach.sealed");
   LoopDevice loop;
   {
     absl::MutexLock lock(&mutex_);
     loop = std::move(volume.loop);
-    if (!healthy) {  // what is under way to a target that is away must not be waited for
+    if (SlotOf(volume).lun.health != LunHealth::kHealthy) {  // what is under way must not be waited for
       datapath::WorkerCommand fail;
       fail.set_slot(volume.slot);
       fail.mutable_fail()->set_reason("detached");

@@ -289,6 +289,13 @@ uint64_t Datapath::memory_kib() const {
 
 std::string Datapath::log() const { return Slurp(dir_ / "datapath.log"); }
 
+Device MustAttach(Datapath& datapath, const AttachRequest& request) {
+  auto device = datapath.initiator().Attach(request);
+  INFO(device.status() << "\n" << datapath.log());
+  REQUIRE(device.ok());
+  return *device;
+}
+
 Mounted::Mounted(const std::string& device, const std::string& directory, const std::string& type, bool make)
     : directory_(directory) {
   if (make) MustRun({type == "xfs" ? "mkfs.xfs" : "mkfs.ext4", "-q", device});

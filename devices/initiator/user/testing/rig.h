@@ -95,6 +95,9 @@ class Datapath {
   pid_t pid_ = -1;
 };
 
+// Requires that it succeeds.
+Device MustAttach(Datapath& datapath, const AttachRequest& request);
+
 // A file system of a device, mounted; unmounted by force at the end.
 class Mounted {
  public:
