@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import tempfile
 
@@ -10,6 +11,10 @@ import pytest
 from harness import places, pool
 from harness.cleanup import Cleanup, interrupt_on_sigterm
 from harness.rig import Rig
+
+
+# What a sanitizer prints when it finds something; a process that a test kills cannot tell by its exit code.
+SANITIZER_REPORT = re.compile(r"(WARNING|ERROR): \w+Sanitizer|runtime error:")
 
 
 def pytest_configure(config):
@@ -45,7 +50,10 @@ def folder(module_cleanup):
     module_cleanup.add(shutil.rmtree, path, True)
     if os.environ.get("LUNKEEPER_KEEP_LOGS"):
         module_cleanup.add(keep_logs, path)
-    return path
+    yield path
+    reports = [f"{log.name}: {line.strip()}" for log in path.rglob("*.log")
+               for line in log.read_text(errors="replace").split("\n") if SANITIZER_REPORT.search(line)]
+    assert not reports, "the sanitizers complain:\n" + "\n".join(reports[:20])
 
 
 def keep_logs(folder):
