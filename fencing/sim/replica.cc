@@ -8,7 +8,7 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Millis kTick = 250, kPoll = 500, kApi = 1000, kCall = 3000, kFenceCall = 15000, kProbe = 400;
+constexpr Millis kTick = 250, kPoll = 500, kApi = 1000, kCall = 3000, kFenceCall = 15000;
 constexpr Millis kWatchDeadline = 3000, kAcquireCall = 30000;
 
 }  // namespace
