@@ -108,7 +108,7 @@ Faults::Mend Faults::CutBoth(Endpoint a, Endpoint b, bool one_way) {
 
 Faults::Mend Faults::CutNode(Machine& machine, bool controllers, bool api, bool arrays, bool one_way) {
   auto mends = std::make_shared<std::vector<Mend>>();
-  const auto id = machine.id();
+  const auto& id = machine.id();
   const auto node = machine.endpoint();
   const auto cut = [&](Endpoint other, Cause cause) {
     const bool towards = one_way && world_.random().Percent(50);

@@ -29,12 +29,12 @@ Machine::Machine(World& world, NodeName name, int instance)
 }
 
 void Machine::Every(Millis period, void (Machine::*what)()) {
-  auto again = std::make_shared<std::function<void()>>();
-  *again = [this, period, what, again] {
-    if (powered_ && !frozen_) (this->*what)();
-    world_.After(period, *again);
-  };
-  world_.After(world_.random().Between(0, period), *again);
+  world_.After(world_.random().Between(0, period), [=, this] { Again(period, what); });
+}
+
+void Machine::Again(Millis period, void (Machine::*what)()) {
+  if (powered_ && !frozen_) (this->*what)();
+  world_.After(period, [=, this] { Again(period, what); });
 }
 
 void Machine::PowerOff() {

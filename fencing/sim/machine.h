@@ -66,6 +66,7 @@ class Machine {
   bool registered_ = false;  // the API server knows its driver
   bool Alive(uint64_t life) const { return powered_ && life == life_; }
   void Every(Millis period, void (Machine::*what)());
+  void Again(Millis period, void (Machine::*what)());
   void Beat();
   void SyncKubelet();
   void RenewLease();

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "devices/array/tgt_client.h"
+#include "plugin/base/status_macros.h"
 #include "plugin/base/unique_fd.h"
 
 namespace lunkeeper::testing {
@@ -103,8 +104,9 @@ ArrayFixture::~ArrayFixture() {
 absl::Status ArrayFixture::Open() {
   host.reset();
   auto opened = OpenTgtArray(options);
-  if (opened.ok()) host = *std::move(opened);
-  return opened.status();
+  RETURN_IF_ERROR(opened.status());
+  host = *std::move(opened);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<PlainInitiator>> PlainInitiator::Login(const Connection& connection) {
