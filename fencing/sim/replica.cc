@@ -39,12 +39,12 @@ void Replica::Start() {
 }
 
 void Replica::Every(Millis period, void (Replica::*what)()) {
-  auto again = std::make_shared<std::function<void()>>();
-  *again = [this, period, what, again] {
-    if (running_ && !stalled()) (this->*what)();
-    world_.After(period, *again);
-  };
-  world_.After(world_.random().Between(0, period), *again);
+  world_.After(world_.random().Between(0, period), [=, this] { Again(period, what); });
+}
+
+void Replica::Again(Millis period, void (Replica::*what)()) {
+  if (running_ && !stalled()) (this->*what)();
+  world_.After(period, [=, this] { Again(period, what); });
 }
 
 void Replica::Crash(Millis down) {

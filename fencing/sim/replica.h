@@ -49,6 +49,7 @@ class Replica {
   Millis Clock() const { return offset_ + world_.now() + world_.now() * drift_ / 1000; }
   void Start();
   void Every(Millis period, void (Replica::*what)());
+  void Again(Millis period, void (Replica::*what)());
   void Tick() { Receive(fencing::Tick{}); }
   void PollArrays();
   void PollApi();
