@@ -190,6 +190,7 @@ void Holder::Tick() {
 }
 
 void Holder::AcceptCall() {
+  JoinEnded();  // only calls under way count against the limit
   UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!socket || !PeerIsRoot(socket.get()) || calls_.size() >= kMaxCalls) return;
   CallThread& call = calls_.emplace_back();
