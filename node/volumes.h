@@ -38,6 +38,9 @@ struct PublishRequest {
   absl::Time deadline;
 };
 
+// FAILED_PRECONDITION, naming the volume.
+absl::Status Refused(const VolumeId& volume, const std::string& why);
+
 class Volumes {
  public:
   // `grants` may be null: then only volumes with a publish_context can be staged. All outlive this.

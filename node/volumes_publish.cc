@@ -13,10 +13,6 @@ namespace {
 
 constexpr int kMostStackedMounts = 16;
 
-absl::Status Refused(const VolumeId& volume, const std::string& why) {
-  return absl::FailedPreconditionError(absl::StrCat("volume ", volume.value(), ": ", why));
-}
-
 absl::Status NotHere(const VolumeId& volume, const std::string& where) {
   return absl::NotFoundError(absl::StrCat("volume ", volume.value(), " is not ", where));
 }

@@ -23,11 +23,11 @@ bool IsStale(const Device& device, const Grant& grant) {
   return device.target != grant.connection.target || device.health == DeviceHealth::kFailed;
 }
 
+}  // namespace
+
 absl::Status Refused(const VolumeId& volume, const std::string& why) {
   return absl::FailedPreconditionError(absl::StrCat("volume ", volume.value(), ": ", why));
 }
-
-}  // namespace
 
 absl::Status Volumes::Stage(const StageRequest& request) {
   if (!request.capability.block)
