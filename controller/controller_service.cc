@@ -268,7 +268,7 @@ absl::Status ControllerService::Unpublish(const v1::ControllerUnpublishVolumeReq
   }
   for (const NodeId& node : nodes) {
     ASSIGN_OR_RETURN(const auto guard, Lock(absl::StrCat("grant ", volume.value(), " ", node.value())));
-    RETURN_IF_ERROR(array_.Release(volume, node, GrantOwner::kOrchestrator));
+    RETURN_IF_ERROR(array_.Release(volume, node, GrantOwner::kOrchestrator, kAnyGeneration));
   }
   return absl::OkStatus();
 }

@@ -44,8 +44,9 @@ class SlowArray final : public Array {
     go_on.WaitForNotificationWithTimeout(absl::Seconds(30));
     return inner_.Acquire(request, wait);
   }
-  absl::Status Release(const VolumeId& volume, const NodeId& node, GrantOwner owner) override {
-    return inner_.Release(volume, node, owner);
+  absl::Status Release(const VolumeId& volume, const NodeId& node, GrantOwner owner,
+                       Generation generation) override {
+    return inner_.Release(volume, node, owner, generation);
   }
   absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter& filter) override {
     return inner_.ListGrants(filter);

@@ -14,7 +14,7 @@ class ArrayGrantSource final : public GrantSource {
   }
 
   absl::Status Release(const VolumeId& volume) override {
-    const absl::Status status = array_.Release(volume, node_, GrantOwner::kNode);
+    const absl::Status status = array_.Release(volume, node_, GrantOwner::kNode, kAnyGeneration);
     return absl::IsNotFound(status) ? absl::OkStatus() : status;  // a volume that is gone has no grants
   }
 

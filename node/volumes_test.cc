@@ -243,7 +243,7 @@ TEST_CASE("a volume that another node holds is waited for, and staged when it is
   request.set_volume_id(f.volume.value());
   request.set_staging_target_path(f.staging);
   meanwhile = f.service->NodeUnstageVolume(nullptr, &request, &response).error_code();
-  REQUIRE(f.array.Release(f.volume, other, GrantOwner::kNode).ok());
+  REQUIRE(f.array.Release(f.volume, other, GrantOwner::kNode, kAnyGeneration).ok());
   waiting.join();
   CHECK(staged == StatusCode::OK);
   CHECK(meanwhile == StatusCode::ABORTED);
@@ -287,7 +287,7 @@ TEST_CASE("a publish context for another node is refused") {
 TEST_CASE("after its grant is gone a volume is not published again") {
   NodeFixture f;
   REQUIRE(f.Stage() == StatusCode::OK);
-  REQUIRE(f.array.Release(f.volume, f.node, GrantOwner::kNode).ok());
+  REQUIRE(f.array.Release(f.volume, f.node, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK(f.Publish() == StatusCode::FAILED_PRECONDITION);
 }
 
@@ -321,7 +321,7 @@ TEST_CASE("a device of an earlier grant, or one that failed, is replaced when th
   REQUIRE(f.Stage() == StatusCode::OK);
   const std::string before = f.initiator.Find(f.volume)->value().path;
   if (regranted) {
-    REQUIRE(f.array.Release(f.volume, f.node, GrantOwner::kNode).ok());
+    REQUIRE(f.array.Release(f.volume, f.node, GrantOwner::kNode, kAnyGeneration).ok());
   } else {
     f.initiator.SetHealth(f.volume, DeviceHealth::kFailed, "the target stayed away");
   }
@@ -335,7 +335,7 @@ TEST_CASE("a stale device that a pod still uses is not replaced under it") {
   NodeFixture f;
   REQUIRE(f.Stage() == StatusCode::OK);
   REQUIRE(f.Publish() == StatusCode::OK);
-  REQUIRE(f.array.Release(f.volume, f.node, GrantOwner::kNode).ok());
+  REQUIRE(f.array.Release(f.volume, f.node, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK(f.Stage() == StatusCode::FAILED_PRECONDITION);
   CHECK(f.message.find(f.target) != std::string::npos);
   CHECK(f.Publish() == StatusCode::FAILED_PRECONDITION);

@@ -19,6 +19,9 @@ enum class Access { kExclusive, kReadOnly, kSharedWrite };
 // same side releases it, so that an unstage does not take away what was published.
 enum class GrantOwner { kNode, kOrchestrator };
 
+// For callers of Release who cannot know it: whichever grant there is.
+constexpr Generation kAnyGeneration = 0;
+
 struct GrantRequest {
   VolumeId volume;
   NodeId node;
@@ -69,8 +72,10 @@ class AccessControl {
   // message names the holder). DEADLINE_EXCEEDED: held for all of `wait`.
   virtual absl::StatusOr<Grant> Acquire(const GrantRequest& request, absl::Duration wait) = 0;
   // Closes the target to logins, ends its sessions, waits for their commands to be over and deletes it; or
-  // fails, and the grant is still there. OK when there is no such grant, or it is the other owner's.
-  virtual absl::Status Release(const VolumeId& volume, const NodeId& node, GrantOwner owner) = 0;
+  // fails, and the grant is still there. OK when there is no such grant, or it is the other owner's, or of
+  // another generation than the one named: a late repetition takes nothing away from a newer grant.
+  virtual absl::Status Release(const VolumeId& volume, const NodeId& node, GrantOwner owner,
+                               Generation generation) = 0;
   virtual absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter& filter) = 0;
 
   // A new term for `holder`, higher than any before it. From then on calls with an older one are refused.

@@ -295,13 +295,15 @@ absl::StatusOr<Grant> FakeArray::Acquire(const GrantRequest& request, absl::Dura
   return AcquireByTurn(request, absl::Now() + wait);
 }
 
-absl::Status FakeArray::Release(const VolumeId& volume, const NodeId& node, GrantOwner owner) {
+absl::Status FakeArray::Release(const VolumeId& volume, const NodeId& node, GrantOwner owner,
+                                Generation generation) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
   const auto entry = volumes_.find(volume);
   if (entry == volumes_.end()) return absl::OkStatus();
   const auto grant = entry->second.grants.find(node);
   if (grant == entry->second.grants.end() || grant->second.owner != owner) return absl::OkStatus();
+  if (generation != kAnyGeneration && grant->second.generation != generation) return absl::OkStatus();
   if (hold_drains_) {
     return absl::DeadlineExceededError(absl::StrCat("release volume ", volume.value(), " from node ",
                                                     node.value(), ": its commands have not ended"));

@@ -59,10 +59,10 @@ TEST_CASE("a waiting node gets the volume when it is released, in order of arriv
   auto third = AcquireLater(array, For(volume, NodeId("c.3")));
   AwaitWaiting(array, 2);
 
-  REQUIRE(array.Release(volume, kNodeA, GrantOwner::kNode).ok());
+  REQUIRE(array.Release(volume, kNodeA, GrantOwner::kNode, kAnyGeneration).ok());
   REQUIRE(second.get().ok());
   CHECK(array.Waiting() == 1);
-  REQUIRE(array.Release(volume, kNodeB, GrantOwner::kNode).ok());
+  REQUIRE(array.Release(volume, kNodeB, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK(third.get().ok());
 }
 
@@ -74,8 +74,8 @@ TEST_CASE("readers and shared writers share; an exclusive one waits for them all
   CHECK(absl::IsFailedPrecondition(array.Acquire(For(volume, kNodeA), absl::ZeroDuration()).status()));
   auto exclusive = AcquireLater(array, For(volume, NodeId("c.3")));
   AwaitWaiting(array, 1);
-  REQUIRE(array.Release(volume, kNodeA, GrantOwner::kNode).ok());
-  REQUIRE(array.Release(volume, kNodeB, GrantOwner::kNode).ok());
+  REQUIRE(array.Release(volume, kNodeA, GrantOwner::kNode, kAnyGeneration).ok());
+  REQUIRE(array.Release(volume, kNodeB, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK(exclusive.get().ok());
 }
 
@@ -83,12 +83,26 @@ TEST_CASE("only the side that took a grant releases it") {
   FakeArray array;
   const VolumeId volume = MakeVolume(array, "v");
   REQUIRE(array.Acquire(For(volume, kNodeA), absl::ZeroDuration()).ok());
-  CHECK(array.Release(volume, kNodeA, GrantOwner::kOrchestrator).ok());
+  CHECK(array.Release(volume, kNodeA, GrantOwner::kOrchestrator, kAnyGeneration).ok());
   CHECK(array.ListGrants({volume, {}})->size() == 1);
   CHECK(absl::IsFailedPrecondition(array.DeleteVolume(volume)));
-  CHECK(array.Release(volume, kNodeA, GrantOwner::kNode).ok());
+  CHECK(array.Release(volume, kNodeA, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK(array.ListGrants({volume, {}})->empty());
   CHECK(array.DeleteVolume(volume).ok());
+}
+
+TEST_CASE("a late release of an earlier grant leaves the newer one alone") {
+  FakeArray array;
+  const VolumeId volume = MakeVolume(array, "v");
+  const auto first = array.Acquire(For(volume, kNodeA), absl::ZeroDuration());
+  REQUIRE(first.ok());
+  REQUIRE(array.Release(volume, kNodeA, GrantOwner::kNode, first->generation).ok());
+  const auto second = array.Acquire(For(volume, kNodeA), absl::ZeroDuration());
+  REQUIRE(second.ok());
+  CHECK(array.Release(volume, kNodeA, GrantOwner::kNode, first->generation).ok());
+  CHECK(array.ListGrants({volume, {}})->size() == 1);
+  CHECK(array.Release(volume, kNodeA, GrantOwner::kNode, second->generation).ok());
+  CHECK(array.ListGrants({volume, {}})->empty());
 }
 
 TEST_CASE(

@@ -106,10 +106,12 @@ absl::StatusOr<Grant> TgtArray::Describe(const GrantRow& row) {
                .durability = volume.volume.spec.durability};
 }
 
-absl::Status TgtArray::Release(const VolumeId& volume, const NodeId& node, GrantOwner owner) {
+absl::Status TgtArray::Release(const VolumeId& volume, const NodeId& node, GrantOwner owner,
+                               Generation generation) {
   RETURN_IF_ERROR(host_.Serving());
   ASSIGN_OR_RETURN(const auto grant, host_.catalogue->FindGrant(volume, node));
   if (!grant.has_value() || grant->cluster != cluster_ || grant->owner != owner) return absl::OkStatus();
+  if (generation != kAnyGeneration && grant->generation != generation) return absl::OkStatus();
   RETURN_IF_ERROR(host_.catalogue->SetReleasing(grant->generation));
   FAIL_POINT("array.release.stored");
   const absl::Status finished = host_.FinishReleasing({*grant}, absl::Now() + host_.options.drain_timeout);

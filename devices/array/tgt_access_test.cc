@@ -28,7 +28,7 @@ struct Opened : ArrayFixture {
                           wait);
   }
   absl::Status Release(const VolumeId& volume, const NodeId& node) {
-    return array->Release(volume, node, GrantOwner::kNode);
+    return array->Release(volume, node, GrantOwner::kNode, kAnyGeneration);
   }
   std::unique_ptr<Array> array;
 };
@@ -97,11 +97,24 @@ TEST_CASE_METHOD(Opened, "only the side that took a grant releases it") {
   const VolumeId volume = Make("v");
   REQUIRE(array->Acquire({volume, kA, Access::kExclusive, GrantOwner::kOrchestrator}, kAtOnce).ok());
   REQUIRE(Acquire(volume, kA).ok());
-  CHECK(array->Release(volume, kA, GrantOwner::kNode).ok());
+  CHECK(array->Release(volume, kA, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK(array->ListGrants({.volume = volume, .node = {}})->size() == 1);
-  CHECK(array->Release(volume, kA, GrantOwner::kOrchestrator).ok());
+  CHECK(array->Release(volume, kA, GrantOwner::kOrchestrator, kAnyGeneration).ok());
   CHECK(array->ListGrants({})->empty());
-  CHECK(array->Release(volume, kA, GrantOwner::kOrchestrator).ok());
+  CHECK(array->Release(volume, kA, GrantOwner::kOrchestrator, kAnyGeneration).ok());
+}
+
+TEST_CASE_METHOD(Opened, "a late release of an earlier grant leaves the newer one alone") {
+  const VolumeId volume = Make("v");
+  const auto first = Acquire(volume, kA);
+  REQUIRE(first.ok());
+  REQUIRE(array->Release(volume, kA, GrantOwner::kNode, first->generation).ok());
+  const auto second = Acquire(volume, kA);
+  REQUIRE(second.ok());
+  CHECK(array->Release(volume, kA, GrantOwner::kNode, first->generation).ok());
+  CHECK(array->ListGrants({})->size() == 1);
+  CHECK(array->Release(volume, kA, GrantOwner::kNode, second->generation).ok());
+  CHECK(array->ListGrants({})->empty());
 }
 
 TEST_CASE_METHOD(Opened, "a login needs the grant's own secret and the node's own name") {
@@ -215,7 +228,7 @@ TEST_CASE_METHOD(Opened, "a cluster sees and touches only what is its own") {
   CHECK(other->ListGrants({})->empty());
   CHECK(other->ListGrants({.volume = volume, .node = {}})->empty());
   CHECK(other->DeleteVolume(volume).ok());
-  CHECK(other->Release(volume, kA, GrantOwner::kNode).ok());
+  CHECK(other->Release(volume, kA, GrantOwner::kNode, kAnyGeneration).ok());
   const auto term = other->BeginTerm("leader");
   CHECK(other->Fence(*term, kA, {volume}).ok());
   CHECK(array->ListFences()->empty());

@@ -69,7 +69,7 @@ TEST_CASE_METHOD(OnExt4, "a volume is made, granted, written, released and delet
     CHECK((*initiator)->Write(7, 'x'));
     CHECK((*initiator)->Read(7) == 'x');
     CHECK(absl::IsFailedPrecondition(array->DeleteVolume(volume->id)));
-    CHECK(array->Release(volume->id, kA, GrantOwner::kNode) == absl::OkStatus());
+    CHECK(array->Release(volume->id, kA, GrantOwner::kNode, kAnyGeneration) == absl::OkStatus());
     CHECK_FALSE((*initiator)->Write(7, 'y'));
   }
   CHECK(absl::IsPermissionDenied(PlainInitiator::Login(grant->connection).status()));
@@ -162,7 +162,7 @@ TEST_CASE_METHOD(OnExt4, "without reflinks snapshots and clones are copies, of v
   VolumeSpec spec = Spec("clone", 80);
   spec.source_volume = volume->id;
   CHECK(absl::IsFailedPrecondition(array->CreateVolume(spec).status()));
-  REQUIRE(array->Release(volume->id, kA, GrantOwner::kNode).ok());
+  REQUIRE(array->Release(volume->id, kA, GrantOwner::kNode, kAnyGeneration).ok());
   const auto snapshot = array->CreateSnapshot("s", volume->id);
   REQUIRE(snapshot.status() == absl::OkStatus());
   CHECK(snapshot->ready);
@@ -189,7 +189,7 @@ TEST_CASE_METHOD(OnXfs, "a snapshot keeps what was there, and outlives its volum
   REQUIRE((*initiator)->Write(5, 'b'));
   const auto other = array->CreateVolume(Spec("other", 32));
   CHECK(absl::IsAlreadyExists(array->CreateSnapshot("s", other->id).status()));
-  REQUIRE(array->Release(volume->id, kA, GrantOwner::kNode).ok());
+  REQUIRE(array->Release(volume->id, kA, GrantOwner::kNode, kAnyGeneration).ok());
   REQUIRE(array->DeleteVolume(volume->id).ok());
   VolumeSpec spec = Spec("clone", 16);
   spec.source_snapshot = snapshot->id;

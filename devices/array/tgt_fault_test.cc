@@ -186,7 +186,7 @@ TEST_CASE("tgtd dies: it is back at once, and nobody is ever told that his targe
   }
   const auto released = array->CreateVolume(Spec("released", 16));
   const auto old = array->Acquire(For(released->id, kA), absl::ZeroDuration());
-  REQUIRE(array->Release(released->id, kA, GrantOwner::kNode).ok());
+  REQUIRE(array->Release(released->id, kA, GrantOwner::kNode, kAnyGeneration).ok());
   std::atomic<bool> stop{false};
   std::atomic<int> refused{0}, good{0};
   std::vector<std::thread> nodes;
@@ -237,7 +237,7 @@ TEST_CASE("the program ends and comes back: sessions go on, and it releases what
   const auto again = array->Acquire(For(volume->id, kA), absl::ZeroDuration());
   REQUIRE(again.ok());
   CHECK(again->connection == grant->connection);
-  CHECK(array->Release(volume->id, kA, GrantOwner::kNode).ok());
+  CHECK(array->Release(volume->id, kA, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK_FALSE((*initiator)->Write(1, 'z'));
 }
 
@@ -331,7 +331,7 @@ absl::Status Everything(Array& array) {
   const auto later = PlainInitiator::Login(grant->connection);
   if (!later.ok()) return later.status();
   if ((*later)->SizeBytes() != 24 << 20) return absl::DataLossError("the LUN did not grow");
-  const absl::Status released = array.Release(volume->id, kA, GrantOwner::kNode);
+  const absl::Status released = array.Release(volume->id, kA, GrantOwner::kNode, kAnyGeneration);
   if (!released.ok()) return released;
   const auto for_b = array.Acquire(For(volume->id, kB), absl::Seconds(10));
   if (!for_b.ok()) return for_b.status();

@@ -113,7 +113,8 @@ class TgtArray final : public Array {
   absl::StatusOr<PoolCapacity> Capacity() override;
 
   absl::StatusOr<Grant> Acquire(const GrantRequest& request, absl::Duration wait) override;
-  absl::Status Release(const VolumeId& volume, const NodeId& node, GrantOwner owner) override;
+  absl::Status Release(const VolumeId& volume, const NodeId& node, GrantOwner owner,
+                       Generation generation) override;
   absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter& filter) override;
   absl::StatusOr<Term> BeginTerm(const std::string& holder) override;
   absl::StatusOr<FenceRecord> Fence(Term term, const NodeId& node,
