@@ -17,6 +17,7 @@
 #include "devices/initiator/initiator.h"
 #include "node/capability.h"
 #include "node/grant_source.h"
+#include "plugin/base/unique_fd.h"
 
 namespace lunkeeper {
 
@@ -63,6 +64,7 @@ class Volumes {
   absl::StatusOr<Grant> GrantFor(const StageRequest& request);
   absl::Status StageGranted(const StageRequest& request, const Grant& grant);
   absl::StatusOr<Device> Attach(const StageRequest& request, const Grant& grant);
+  absl::StatusOr<UniqueFd> Hold(const Device& device);
   absl::Status RemoveStale(const Device& device, const StageRequest& request);
   absl::Status StageFilesystem(const StageRequest& request, const Device& device);
   absl::Status CheckStaged(const StageRequest& request, const Device& device, const Mount& staged);

@@ -25,6 +25,7 @@ bool WantsReadOnly(const PublishRequest& request, const Device& device) {
 
 absl::Status Volumes::Publish(const PublishRequest& request) {
   ASSIGN_OR_RETURN(const Device device, LiveDevice(request));
+  ASSIGN_OR_RETURN(const UniqueFd held, Hold(device));
   ASSIGN_OR_RETURN(const std::vector<Mount> mounts, mounter_.Mounts());
   RETURN_IF_ERROR(CheckStagedFor(request, device, mounts));
   const bool block = request.capability.block;

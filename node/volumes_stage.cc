@@ -1,4 +1,6 @@
 // Stage and Unstage: from a grant to a mounted file system, and back.
+#include <fcntl.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -61,6 +63,7 @@ absl::StatusOr<Grant> Volumes::GrantFor(const StageRequest& request) {
 absl::Status Volumes::StageGranted(const StageRequest& request, const Grant& grant) {
   ASSIGN_OR_RETURN(const Device device, Attach(request, grant));
   FAIL_POINT("node.stage.attached");
+  ASSIGN_OR_RETURN(const UniqueFd held, Hold(device));
   if (!request.capability.block) return StageFilesystem(request, device);
   ASSIGN_OR_RETURN(const std::vector<Mount> mounts, MountsOf(device));
   const bool mounted = std::any_of(mounts.begin(), mounts.end(), [](const Mount& m) { return !m.is_node; });
@@ -79,6 +82,17 @@ absl::StatusOr<Device> Volumes::Attach(const StageRequest& request, const Grant&
                             .size_bytes = grant.size_bytes,
                             .read_only = grant.access == Access::kReadOnly,
                             .deadline = request.deadline - kAnswerTime});
+}
+
+// The device, open: until it is closed, its path leads to it and nowhere else. Without that, a data path that
+// died would free the path in the middle of a Stage, and another volume there would be formatted.
+absl::StatusOr<UniqueFd> Volumes::Hold(const Device& device) {
+  UniqueFd held(::open(device.path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  // What was opened is the volume's device if the volume still has it.
+  ASSIGN_OR_RETURN(const std::optional<Device> still, initiator_.Find(device.volume));
+  if (held && still && still->path == device.path && still->health != DeviceHealth::kFailed) return held;
+  return absl::UnavailableError(absl::StrCat("volume ", device.volume.value(), ": its device ", device.path,
+                                             " has gone again (the data path was restarted?); try again"));
 }
 
 // A device of an earlier grant, or one that failed for good: its staging mount goes with it, since nothing

@@ -81,6 +81,14 @@ TEST_CASE("a stage that fails at any step takes everything back, and succeeds wh
   REQUIRE(f.Publish() == StatusCode::OK);
 }
 
+TEST_CASE("a data path that dies in the middle of a stage leaves no path to format another volume by") {
+  NodeFixture f;
+  f.initiator.DieAfterAttach();
+  CHECK(f.Stage() == StatusCode::UNAVAILABLE);
+  CHECK_FALSE(Called(f, "Make"));
+  CHECK(f.Stage() == StatusCode::OK);
+}
+
 TEST_CASE("a repeated stage that fails leaves the staged volume alone") {
   NodeFixture f;
   REQUIRE(f.Stage() == StatusCode::OK);

@@ -55,7 +55,9 @@ absl::StatusOr<Device> FakeInitiator::Attach(const AttachRequest& request) {
   device.read_only = request.read_only;
   device.target = request.connection.target;
   RETURN_IF_ERROR(SetFileSize(device.path, device.size_bytes));
-  return devices_[request.volume] = device;
+  devices_[request.volume] = device;
+  if (std::exchange(die_after_attach_, false)) devices_.clear();
+  return device;
 }
 
 absl::Status FakeInitiator::Detach(const VolumeId& volume) {
@@ -108,6 +110,11 @@ void FakeInitiator::SetLunSize(std::function<absl::StatusOr<uint64_t>(const Volu
 void FakeInitiator::FailNext(const std::string& call, absl::Status status) {
   absl::MutexLock lock(&mu_);
   failures_[call] = std::move(status);
+}
+
+void FakeInitiator::DieAfterAttach() {
+  absl::MutexLock lock(&mu_);
+  die_after_attach_ = true;
 }
 
 void FakeInitiator::SetHealth(const VolumeId& volume, DeviceHealth health, const std::string& reason) {

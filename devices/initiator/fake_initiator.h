@@ -29,6 +29,9 @@ class FakeInitiator final : public Initiator {
   void SetLunSize(std::function<absl::StatusOr<uint64_t>(const VolumeId&)> lun_size);
   // The next call of this name ("Attach", "Detach", "Resize", "List", "Find") fails with `status`, once.
   void FailNext(const std::string& call, absl::Status status);
+  // The data path dies when the next Attach has answered: no volume has a device any more, and the paths are
+  // free for others.
+  void DieAfterAttach();
   // Of an attached volume.
   void SetHealth(const VolumeId& volume, DeviceHealth health, const std::string& reason);
 
@@ -42,6 +45,7 @@ class FakeInitiator final : public Initiator {
   std::function<absl::StatusOr<uint64_t>(const VolumeId&)> lun_size_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, absl::Status> failures_ ABSL_GUARDED_BY(mu_);
   std::map<VolumeId, Device> devices_ ABSL_GUARDED_BY(mu_);
+  bool die_after_attach_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t next_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

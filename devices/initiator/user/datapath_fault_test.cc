@@ -141,6 +141,9 @@ TEST_CASE("a killed holder ends I/O at once, and its successor lets go of what i
   CHECK(datapath.initiator().List()->empty());
   const Device again = MustAttach(datapath, target.RequestFor(1));
   CHECK(again.health == DeviceHealth::kHealthy);
+  // What still names a dead device must not find another volume there.
+  CHECK(again.path != device.path);
+  CHECK(again.path != idle.path);
 }
 
 TEST_CASE("a target that comes back is gone on with, without an error") {

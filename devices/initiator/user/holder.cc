@@ -20,6 +20,7 @@
 #include "devices/initiator/user/control_socket.h"
 #include "devices/initiator/user/isolated.h"
 #include "devices/initiator/user/locked_memory.h"
+#include "devices/initiator/user/loop_device.h"
 #include "plugin/base/log.h"
 #include "plugin/base/status_macros.h"
 
@@ -82,6 +83,7 @@ absl::StatusOr<std::unique_ptr<Holder>> Holder::Create(const DatapathOptions& op
   AllowManyDescriptors();
   ASSIGN_OR_RETURN(UniqueFd lock, LockBeside(options.socket));
   ASSIGN_OR_RETURN(UniqueFd listener, ListenAt(options.socket));
+  SweepLoops();
   ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Create());
   return std::unique_ptr<Holder>(
       new Holder(options, std::move(memory), std::move(lock), std::move(listener)));

@@ -4,12 +4,15 @@
 #include <linux/fs.h>
 #include <linux/loop.h>
 #include <sys/ioctl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -25,10 +28,11 @@ namespace lunkeeper {
 namespace {
 
 constexpr int kLoopMajor = 7;
-// Each lost race for a free device was won by somebody else, so that there are as many at most as devices
-// being made.
-constexpr int kRaces = 1000;
-constexpr int kLooks = 20;  // at a device that somebody has open
+// Ours are numbered from here; what others ask for without a number is far below.
+constexpr int kFirstNumber = 4096;
+constexpr int kMinors = 1 << 20;
+constexpr int kDraws = 1000;  // a number that is taken is drawn again
+constexpr int kLooks = 20;    // at a device that somebody has open
 constexpr useconds_t kPause = 50'000;
 
 uint64_t Hash(const std::string& text) {  // FNV-1a
@@ -46,6 +50,14 @@ absl::Status StatusOf(const IsolatedResult& result) {
   return result.error == 0 ? absl::OkStatus() : absl::ErrnoToStatus(result.error, result.step);
 }
 
+// How many numbers there are: fewer where loop devices may have partitions.
+int NumberLimit() {
+  std::ifstream file("/sys/module/loop/parameters/max_part");
+  unsigned max_part = 0;
+  file >> max_part;
+  return std::max(kMinors >> std::bit_width(max_part), 2 * kFirstNumber);
+}
+
 // In the child. Where /dev is no devtmpfs, the node is made here.
 int OpenLoop(int number) {
   char path[32];
@@ -57,8 +69,28 @@ int OpenLoop(int number) {
   return fd;
 }
 
-// In the child. Others look for a free loop device too: a lost race is run again.
-void Configure(int root, loop_config config, IsolatedResult* result) {
+// In the child: a new device with a number drawn at random, open, or -1. A number that was in use lately must
+// not come again soon: a path or a bind mount that outlived its device (its holder died) would lead to
+// another volume.
+int AddLoop(int control, int number_limit, int* number) {
+  for (int draw = 0; draw < kDraws; ++draw) {
+    uint32_t random = 0;
+    if (::getrandom(&random, sizeof(random), 0) != sizeof(random)) return -1;
+    *number = kFirstNumber + static_cast<int>(random % static_cast<uint32_t>(number_limit - kFirstNumber));
+    if (::ioctl(control, LOOP_CTL_ADD, *number) < 0) {
+      if (errno == EEXIST) continue;
+      return -1;
+    }
+    const int loop = OpenLoop(*number);
+    if (loop >= 0) return loop;
+    if (errno != ENXIO && errno != ENOENT) return -1;  // those two: swept away before it was opened
+  }
+  errno = EBUSY;
+  return -1;
+}
+
+// In the child. Others may take any free device for theirs: then another one is made.
+void Configure(int root, int number_limit, loop_config config, IsolatedResult* result) {
   char path[32];
   std::snprintf(path, sizeof(path), "/proc/self/fd/%d", root);
   const bool read_only = (config.info.lo_flags & LO_FLAGS_READ_ONLY) != 0;
@@ -67,20 +99,34 @@ void Configure(int root, loop_config config, IsolatedResult* result) {
   config.fd = static_cast<uint32_t>(file);
   const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
   if (control < 0) return Fail(result, "opening /dev/loop-control");
-  for (int attempt = 0; attempt < kRaces; ++attempt) {
-    result->number = ::ioctl(control, LOOP_CTL_GET_FREE);
-    if (result->number < 0) return Fail(result, "finding a free loop device");
-    const int loop = OpenLoop(result->number);
-    if (loop < 0) return Fail(result, "opening a loop device");
+  for (int attempt = 0; attempt < kLooks; ++attempt) {
+    const int loop = AddLoop(control, number_limit, &result->number);
+    if (loop < 0) return Fail(result, "making a loop device");
     if (::ioctl(loop, LOOP_CONFIGURE, &config) == 0) {
       result->fd = loop;
       return;
     }
-    if (errno != EBUSY) return Fail(result, "setting up a loop device");
+    const int error = errno;
     ::close(loop);
+    if (error == EBUSY) continue;
+    ::ioctl(control, LOOP_CTL_REMOVE, result->number);
+    errno = error;
+    return Fail(result, "setting up a loop device");
   }
   errno = EBUSY;
   Fail(result, "setting up a loop device");
+}
+
+// In the child, of a device that nobody has open any more, but perhaps somebody who looks at all of them.
+void Remove(int number) {
+  const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+  for (int attempt = 0; attempt < kLooks; ++attempt) {
+    if (attempt > 0) ::usleep(kPause);
+    if (::ioctl(control, LOOP_CTL_REMOVE, number) == 0 || errno != EBUSY) break;
+  }
+  char path[32];
+  std::snprintf(path, sizeof(path), "/dev/loop%d", number);
+  ::unlink(path);  // where /dev is a devtmpfs, it has gone already
 }
 
 // In the child. Clearing a device that others have open only marks it as to be cleared at the last close,
@@ -128,12 +174,14 @@ absl::StatusOr<LoopDevice> MakeLoop(int fuse_root, const LoopOptions& options, a
   config.info.lo_flags =
       LO_FLAGS_DIRECT_IO | LO_FLAGS_AUTOCLEAR | (options.read_only ? LO_FLAGS_READ_ONLY : 0);
   std::strncpy(reinterpret_cast<char*>(config.info.lo_file_name), options.tag.c_str(), LO_NAME_SIZE - 1);
+  const int number_limit = NumberLimit();
   LoopDevice loop;
-  ASSIGN_OR_RETURN(
-      const IsolatedResult result,
-      RunIsolated(
-          UniqueFd(), fuse_root, deadline,
-          [&](int, int root, IsolatedResult* made) { Configure(root, config, made); }, &loop.fd));
+  ASSIGN_OR_RETURN(const IsolatedResult result, RunIsolated(
+                                                    UniqueFd(), fuse_root, deadline,
+                                                    [&](int, int root, IsolatedResult* made) {
+                                                      Configure(root, number_limit, config, made);
+                                                    },
+                                                    &loop.fd));
   if (result.error == EBUSY || result.error == ENOSPC) {
     return absl::ResourceExhaustedError("no free loop device");
   }
@@ -167,8 +215,24 @@ absl::Status SealLoop(const LoopDevice& loop, bool flush, absl::Time deadline) {
 
 absl::Status RemoveLoop(LoopDevice loop, absl::Time deadline) {
   return RunIsolated(std::move(loop.fd), -1, deadline,
-                     [](int device, int, IsolatedResult*) { ::close(device); })
+                     [&](int device, int, IsolatedResult*) {
+                       ::close(device);
+                       Remove(loop.number);
+                     })
       .status();
+}
+
+void SweepLoops() {
+  const UniqueFd control(::open("/dev/loop-control", O_RDWR | O_CLOEXEC));
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/sys/block", ignored)) {
+    const std::string name = entry.path().filename();
+    int number = -1;
+    if (name.rfind("loop", 0) != 0) continue;
+    std::from_chars(name.data() + 4, name.data() + name.size(), number);
+    if (number < kFirstNumber || std::filesystem::exists(entry.path() / "loop", ignored)) continue;
+    ::ioctl(control.get(), LOOP_CTL_REMOVE, number);  // refused if somebody has it open
+  }
 }
 
 std::vector<FoundLoop> FindLoops(const std::string& prefix) {

@@ -1,7 +1,8 @@
 #pragma once
 // Loop devices on the file of a FuseMount. A device lives as long as somebody has it open (autoclear), so
-// that nothing is left behind by a holder that dies; its tag (the loop's file name field) says which holder
-// made it and for which volume.
+// that nothing is left behind by a holder that dies but a free device; its tag (the loop's file name field)
+// says which holder made it and for which volume. Its number is drawn at random from about a million: one
+// that was in use lately does not come again.
 //
 // Thread-safe. What may wait for the file's I/O happens in a child process (isolated.h), until `deadline`.
 
@@ -44,6 +45,9 @@ absl::Status GrowLoop(const LoopDevice& loop, int fuse_root, absl::Time deadline
 absl::Status SealLoop(const LoopDevice& loop, bool flush, absl::Time deadline);
 // Takes a sealed device away.
 absl::Status RemoveLoop(LoopDevice loop, absl::Time deadline);
+
+// Takes away the free devices that holders which died have left.
+void SweepLoops();
 
 struct FoundLoop {
   int number;
