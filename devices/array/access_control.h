@@ -2,6 +2,7 @@
 // Half of the Array interface: grants, fences and terms. See devices/array/array.h for threads, durability
 // and failure.
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ struct GrantRequest {
   NodeId node;
   Access access = Access::kExclusive;
   GrantOwner owner = GrantOwner::kNode;
+  // Asked about once a second while the request waits: true ends it with CANCELLED, so that a caller who has
+  // gone is not given a grant that nobody uses. Empty: never.
+  std::function<bool()> abandoned = {};
 };
 
 struct Grant {

@@ -13,8 +13,7 @@ namespace lunkeeper {
 namespace {
 
 constexpr uint64_t kGranularity = 1 << 20;
-constexpr char kVolumePrefix[] = "vol-";
-constexpr char kSnapshotPrefix[] = "snap-";
+constexpr absl::Duration kLookInterval = absl::Milliseconds(20);
 
 uint64_t RoundUp(uint64_t bytes) { return (bytes + kGranularity - 1) / kGranularity * kGranularity; }
 
@@ -29,8 +28,8 @@ bool SameRequest(const VolumeSpec& have, VolumeSpec want) {
 // One page of `items`, keyed by id, from behind the id in `token`. `select` gives the item, or nullptr to
 // leave it out.
 template <class T, class Map, class Select>
-absl::StatusOr<Page<T>> PageOf(const Map& items, const std::string& token, size_t limit, const char* prefix,
-                               Select select) {
+absl::StatusOr<Page<T>> PageOf(const Map& items, const std::string& token, size_t limit,
+                               const std::string& prefix, Select select) {
   if (!token.empty() && !absl::StartsWith(token, prefix)) {
     return absl::AbortedError(absl::StrCat("list: the token \"", token, "\" is not ours: start without one"));
   }
@@ -51,7 +50,7 @@ absl::StatusOr<Page<T>> PageOf(const Map& items, const std::string& token, size_
 
 }  // namespace
 
-FakeArray::FakeArray(FakeArrayOptions options) : options_(options) {}
+FakeArray::FakeArray(FakeArrayOptions options) : options_(std::move(options)) {}
 
 void FakeArray::FailWith(const absl::Status& status) {
   absl::MutexLock lock(&mutex_);
@@ -71,7 +70,9 @@ size_t FakeArray::Waiting() {
   return waiting;
 }
 
-std::string FakeArray::NextId(const char* prefix) { return absl::StrFormat("%s%016x", prefix, ++ids_); }
+std::string FakeArray::NextId(const std::string& prefix) {
+  return absl::StrFormat("%s%016x", prefix, ++ids_);
+}
 
 absl::StatusOr<FakeArray::VolumeEntry*> FakeArray::Find(const VolumeId& id) {
   RETURN_IF_ERROR(failure_);
@@ -124,10 +125,10 @@ absl::StatusOr<Volume> FakeArray::CreateVolume(const VolumeSpec& spec) {
   }
   ASSIGN_OR_RETURN(const uint64_t size, SizeFor(spec));
   Volume volume;
-  volume.id = VolumeId(NextId(kVolumePrefix));
+  volume.id = VolumeId(NextId(volume_prefix_));
   volume.spec = spec;
   volume.spec.size_bytes = size;
-  volume.serial = volume.id.value().substr(sizeof(kVolumePrefix) - 1);
+  volume.serial = volume.id.value().substr(sizeof(volume_prefix_) - 1);
   volume.created = absl::Now();
   volumes_[volume.id].volume = volume;
   volume_names_[spec.name] = volume.id;
@@ -161,7 +162,7 @@ absl::StatusOr<Volume> FakeArray::GetVolume(const VolumeId& id) {
 absl::StatusOr<Page<Volume>> FakeArray::ListVolumes(const std::string& token, size_t limit) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
-  return PageOf<Volume>(volumes_, token, limit, kVolumePrefix,
+  return PageOf<Volume>(volumes_, token, limit, volume_prefix_,
                         [](const VolumeEntry& entry) { return &entry.volume; });
 }
 
@@ -193,7 +194,7 @@ absl::StatusOr<Snapshot> FakeArray::CreateSnapshot(const std::string& name, cons
         "create snapshot ", name, ": there is one of that name, of volume ", snapshot.source.value()));
   }
   ASSIGN_OR_RETURN(const VolumeEntry* entry, Find(source));
-  const SnapshotId id(NextId(kSnapshotPrefix));
+  const SnapshotId id(NextId(snapshot_prefix_));
   return snapshots_[id] = Snapshot{id, name, source, entry->volume.spec.size_bytes, absl::Now(), true};
 }
 
@@ -217,7 +218,7 @@ absl::StatusOr<Page<Snapshot>> FakeArray::ListSnapshots(const VolumeId& source, 
                                                         size_t limit) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
-  return PageOf<Snapshot>(snapshots_, token, limit, kSnapshotPrefix, [&](const Snapshot& snapshot) {
+  return PageOf<Snapshot>(snapshots_, token, limit, snapshot_prefix_, [&](const Snapshot& snapshot) {
     return source.empty() || snapshot.source == source ? &snapshot : nullptr;
   });
 }
@@ -237,8 +238,8 @@ Grant FakeArray::MakeGrant(const GrantRequest& request, VolumeEntry& entry) {
   grant.owner = request.owner;
   grant.generation = ++generation_;
   grant.connection.portal = "127.0.0.1:3260";
-  grant.connection.target =
-      Iqn(absl::StrCat("iqn.2026-11.io.lunkeeper:fake:", request.volume.value(), ":", grant.generation));
+  grant.connection.target = Iqn(absl::StrCat("iqn.2026-11.io.lunkeeper:", options_.name, ":",
+                                             request.volume.value(), ":", grant.generation));
   grant.connection.initiator = Iqn(absl::StrCat("iqn.2026-11.io.lunkeeper:node:", request.node.value()));
   grant.connection.chap = {"lunkeeper", absl::StrFormat("fake-secret-%04x", grant.generation)};
   grant.serial = entry.volume.serial;
@@ -276,10 +277,15 @@ absl::StatusOr<Grant> FakeArray::AcquireByTurn(const GrantRequest& request, absl
   const auto self = waiters.insert(waiters.end(), Waiter{request});
   absl::StatusOr<Grant> grant = TryAcquire(request, &*self);
   while (failure_.ok() && absl::IsUnavailable(grant.status())) {
-    if (changed_.WaitWithDeadline(&mutex_, deadline)) {
+    if (absl::Now() >= deadline) {
       grant = absl::DeadlineExceededError(grant.status().message());
       break;
     }
+    if (request.abandoned && request.abandoned()) {
+      grant = absl::CancelledError("nobody waits for it now");
+      break;
+    }
+    changed_.WaitWithDeadline(&mutex_, std::min(deadline, absl::Now() + kLookInterval));
     grant = TryAcquire(request, &*self);
   }
   waiters.erase(self);

@@ -18,6 +18,7 @@
 namespace lunkeeper {
 
 struct FakeArrayOptions {
+  std::string name = "fake";  // part of every id
   uint64_t pool_bytes = uint64_t{64} << 40;
   uint64_t largest_volume_bytes = uint64_t{16} << 40;
 };
@@ -77,9 +78,11 @@ class FakeArray final : public Array {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Grant MakeGrant(const GrantRequest& request, VolumeEntry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckTerm(Term term) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::string NextId(const char* prefix) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string NextId(const std::string& prefix) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const FakeArrayOptions options_;
+  const std::string volume_prefix_ = options_.name + "-v";
+  const std::string snapshot_prefix_ = options_.name + "-s";
 
   absl::Mutex mutex_;
   absl::CondVar changed_;  // a grant ended, a fence began, a switch was turned

@@ -1,5 +1,6 @@
 #include "devices/array/fake_array.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <functional>
 #include <future>
@@ -63,6 +64,23 @@ TEST_CASE("a waiting node gets the volume when it is released, in order of arriv
   REQUIRE(second.get().ok());
   CHECK(array.Waiting() == 1);
   REQUIRE(array.Release(volume, kNodeB, GrantOwner::kNode, kAnyGeneration).ok());
+  CHECK(third.get().ok());
+}
+
+TEST_CASE("a caller who has gone is given nothing, and the next in line is") {
+  FakeArray array;
+  const VolumeId volume = MakeVolume(array, "v");
+  REQUIRE(array.Acquire(For(volume, kNodeA), absl::ZeroDuration()).ok());
+  std::atomic<bool> gone = false;
+  GrantRequest request = For(volume, kNodeB);
+  request.abandoned = [&] { return gone.load(); };
+  auto second = AcquireLater(array, request);
+  AwaitWaiting(array, 1);
+  auto third = AcquireLater(array, For(volume, NodeId("c.3")));
+  AwaitWaiting(array, 2);
+  gone = true;
+  CHECK(absl::IsCancelled(second.get().status()));
+  REQUIRE(array.Release(volume, kNodeA, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK(third.get().ok());
 }
 

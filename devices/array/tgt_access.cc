@@ -68,6 +68,9 @@ absl::StatusOr<Grant> TgtArray::AcquireInLine(const GrantRequest& request, absl:
   std::string why = "others wait for it";
   while (absl::Now() < deadline) {
     RETURN_IF_ERROR(host_.catalogue->CheckNotFenced(cluster_, request.node));
+    if (request.abandoned && request.abandoned())
+      return absl::CancelledError(
+          absl::StrCat("volume ", request.volume.value(), ": nobody waits for it now"));
     auto pass = place.Enter(std::min(deadline, absl::Now() + kLookInterval));
     if (!pass.has_value()) continue;
     absl::StatusOr<Grant> grant = TryAcquire(request);
