@@ -51,8 +51,18 @@ absl::Status ClearPath(const std::string& path) {
   return absl::OkStatus();
 }
 
-std::unique_ptr<grpc::Server> Build(const ServerOptions& options, const std::string& path,
-                                    const std::vector<grpc::Service*>& services, Metrics* metrics) {
+// Clients may be cut off without a word, and theirs may look for us as often as they like.
+void KeepTcpAlive(grpc::ServerBuilder& builder) {
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // two servers never share a port unnoticed
+}
+
+std::unique_ptr<grpc::Server> Build(const ServerOptions& options, const std::string& address,
+                                    const std::vector<grpc::Service*>& services, Metrics* metrics,
+                                    int* port) {
   grpc::ResourceQuota quota("lunkeeper");
   quota.SetMaxThreads(options.max_running_calls);
   grpc::ServerBuilder builder;
@@ -61,7 +71,10 @@ std::unique_ptr<grpc::Server> Build(const ServerOptions& options, const std::str
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
   builder.SetMaxReceiveMessageSize(options.max_request_bytes);
-  builder.AddListeningPort(absl::StrCat("unix:", path), grpc::InsecureServerCredentials());
+  if (options.credentials != nullptr) KeepTcpAlive(builder);
+  builder.AddListeningPort(
+      address, options.credentials != nullptr ? options.credentials : grpc::InsecureServerCredentials(),
+      port);
   for (grpc::Service* service : services) builder.RegisterService(service);
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> observers;
   observers.push_back(MakeRpcObserverFactory(metrics));
@@ -70,6 +83,14 @@ std::unique_ptr<grpc::Server> Build(const ServerOptions& options, const std::str
   auto server = builder.BuildAndStart();
   ::umask(mask);
   return server;
+}
+
+// What gRPC is to listen on.
+absl::StatusOr<std::string> PrepareAddress(const ServerOptions& options) {
+  if (options.credentials != nullptr) return options.endpoint;
+  ASSIGN_OR_RETURN(const std::string path, SocketPath(options.endpoint));
+  RETURN_IF_ERROR(ClearPath(path));
+  return absl::StrCat("unix:", path);
 }
 
 }  // namespace
@@ -91,13 +112,14 @@ absl::StatusOr<std::string> SocketPath(const std::string& endpoint) {
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       const std::vector<grpc::Service*>& services,
                                                       Metrics* metrics) {
-  ASSIGN_OR_RETURN(const std::string path, SocketPath(options.endpoint));
-  RETURN_IF_ERROR(ClearPath(path));
-  auto server = Build(options, path, services, metrics);
+  ASSIGN_OR_RETURN(const std::string address, PrepareAddress(options));
+  int port = 0;
+  auto server = Build(options, address, services, metrics, &port);
   if (server == nullptr) {
-    return absl::UnavailableError(absl::StrCat("serve on ", path, ": gRPC could not listen there"));
+    return absl::UnavailableError(
+        absl::StrCat("serve on ", options.endpoint, ": gRPC could not listen there"));
   }
-  return std::unique_ptr<Server>(new Server(std::move(server)));
+  return std::unique_ptr<Server>(new Server(std::move(server), port));
 }
 
 bool Server::Stop(absl::Duration limit) {

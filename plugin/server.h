@@ -1,5 +1,5 @@
 #pragma once
-// The gRPC server: every service of this program on one unix socket.
+// A gRPC server: services on one unix socket, or behind TLS on a TCP port.
 //
 // Threads: gRPC's synchronous server, with one completion queue and two idle pollers. A NodeStage may block
 // for a minute while it waits for a grant, and many may do so at once; this server takes another thread for
@@ -9,7 +9,8 @@
 //
 // Every call is counted and logged (see rpc_observer.h). An exception thrown by a service becomes UNKNOWN for
 // that call alone. The socket has mode 0600. A socket file that nobody listens on is replaced; one in use is
-// left alone.
+// left alone. On TCP, a client that has gone without a word is noticed within about fifteen seconds, and its
+// calls are cancelled.
 //
 // Thread-safe. The services and the Metrics outlive the server.
 
@@ -28,7 +29,8 @@
 namespace lunkeeper {
 
 struct ServerOptions {
-  std::string endpoint;             // unix:///path, unix:/path or /path
+  std::string endpoint;  // unix:///path, unix:/path or /path; with credentials host:port
+  std::shared_ptr<grpc::ServerCredentials> credentials = nullptr;  // null: a unix socket
   int max_request_bytes = 1 << 20;  // a larger request is answered RESOURCE_EXHAUSTED
   int max_running_calls = 1024;
 };
@@ -39,7 +41,8 @@ absl::StatusOr<std::string> SocketPath(const std::string& endpoint);
 
 class Server {
  public:
-  // FAILED_PRECONDITION: the path is taken by another server, or by something that is no socket.
+  // FAILED_PRECONDITION: the path is taken by another server, or by something that is no socket. UNAVAILABLE:
+  // the port cannot be listened on.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
                                                        const std::vector<grpc::Service*>& services,
                                                        Metrics* metrics);
@@ -51,10 +54,14 @@ class Server {
   // repeated.
   bool Stop(absl::Duration limit);
 
+  // Where it really listens, for a TCP endpoint whose port was 0.
+  int port() const { return port_; }
+
  private:
-  explicit Server(std::unique_ptr<grpc::Server> server) : server_(std::move(server)) {}
+  Server(std::unique_ptr<grpc::Server> server, int port) : server_(std::move(server)), port_(port) {}
 
   const std::unique_ptr<grpc::Server> server_;
+  const int port_;
   absl::Notification stopped_;
   std::thread stopper_;  // grpc::Server::Shutdown has a deadline for the calls, but none of its own
 };

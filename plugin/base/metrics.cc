@@ -41,6 +41,10 @@ void Metrics::RpcFinished(const std::string& method, const std::string& code, ab
   durations_.Add({{"method", method}, {"code", code}}, kSeconds).Observe(absl::ToDoubleSeconds(duration));
 }
 
+void Metrics::Set(const std::string& name, const std::string& help, double value) {
+  prometheus::BuildGauge().Name(name).Help(help).Register(*registry_).Add({}).Set(value);
+}
+
 std::string Metrics::Text() const { return prometheus::TextSerializer().Serialize(registry_->Collect()); }
 
 }  // namespace lunkeeper

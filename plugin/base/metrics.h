@@ -31,6 +31,9 @@ class Metrics {
   void RpcStarted(const std::string& method);
   void RpcFinished(const std::string& method, const std::string& code, absl::Duration duration);
 
+  // A fact about the process as a whole, by the name it was first given here.
+  void Set(const std::string& name, const std::string& help, double value);
+
   // All of it in Prometheus' text format 0.0.4.
   std::string Text() const;
 

@@ -56,6 +56,13 @@ TEST_CASE("finished calls appear in the histogram by method and code, running on
   CHECK_THAT(text, Catch::Contains("lunkeeper_build_info"));
 }
 
+TEST_CASE("a fact about the process is shown as it was last set") {
+  Metrics metrics("node");
+  metrics.Set("lunkeeper_registered", "Whether kubelet knows this driver", 0);
+  metrics.Set("lunkeeper_registered", "Whether kubelet knows this driver", 1);
+  CHECK_THAT(metrics.Text(), Catch::Contains("\nlunkeeper_registered 1\n"));
+}
+
 TEST_CASE("pages are served, and nothing else is") {
   bool healthy = true;
   auto server = StartHttpServer(
