@@ -128,7 +128,7 @@ absl::StatusOr<Volume> FakeArray::CreateVolume(const VolumeSpec& spec) {
   volume.id = VolumeId(NextId(volume_prefix_));
   volume.spec = spec;
   volume.spec.size_bytes = size;
-  volume.serial = volume.id.value().substr(sizeof(volume_prefix_) - 1);
+  volume.serial = volume.id.value().substr(volume_prefix_.size());
   volume.created = absl::Now();
   volumes_[volume.id].volume = volume;
   volume_names_[spec.name] = volume.id;
