@@ -1,0 +1,1 @@
+"""A Kubernetes cluster for tests, made of namespaces on this machine: `./dev cluster`."""

@@ -1,0 +1,93 @@
+"""The whole cluster: a network, a control plane, three nodes and a storage host.
+
+    cluster = Cluster()      # of this clone; any process may make one and ask or use what runs
+    cluster.up(); cluster.kubectl("get", "nodes"); cluster.down()
+
+All that it starts carries its mark, and all that it makes its prefix: `down` ends what `up` began, however far that came.
+"""
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+
+from cluster import images, network, node, programs
+from cluster.control_plane import ControlPlane
+from cluster.kubectl import Kubectl, condition
+from cluster.node import Node
+from harness import places
+from harness.cleanup import wait_until
+from harness.processes import kill_pid, marked_with
+
+NODES = {"node-1": 11, "node-2": 12, "node-3": 13}
+READY_SECONDS = 120
+LUNKEEPER_IMAGE = "ghcr.io/lunkeeper/lunkeeper"
+BUSYBOX_IMAGE = "lunkeeper.test/busybox:1"
+
+
+class Cluster:
+    def __init__(self, name="default"):
+        self.name = name
+        self.folder = places.ROOT / "build/cluster" / name
+        identity = hashlib.sha256(str(self.folder).encode()).hexdigest()[:6]
+        self.mark, self.prefix = f"cluster-{identity}", f"lk{identity}"
+        self.control = ControlPlane(self.prefix, self.mark, self.folder)
+        self.nodes = {name: Node(self.prefix, self.mark, name, number, self.folder, self.control)
+                      for name, number in NODES.items()}
+        self.kubectl = Kubectl(self.control, self.control.kubeconfig)
+
+    def hosts(self):
+        return {host.name: host for host in (self.control, *self.nodes.values())}
+
+    def up(self):
+        self.down()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        network.make(self.prefix, {name: host.number for name, host in self.hosts().items()})
+        self.control.prepare(self.nodes)
+        self.control.boot()
+        tars = self.images()
+        for each in self.nodes.values():
+            each.prepare(tars)
+            each.boot()
+        self.wait_until_ready()
+
+    def images(self):
+        """The tars of every image that pods of this cluster name."""
+        folder = self.folder.parent / "images"
+        return [images.pause(node.SANDBOX_IMAGE).write(folder / "pause.tar"),
+                images.writer(BUSYBOX_IMAGE).write(folder / "busybox.tar")]
+
+    def wait_until_ready(self):
+        wait_until(lambda: self.ready_nodes() == set(self.nodes), READY_SECONDS,
+                   lambda: f"three nodes are ready\n{self.tell()}", pause=0.2)
+
+    def ready_nodes(self):
+        listed = self.kubectl.attempt("get", "nodes", "-o", "json")
+        if listed.returncode != 0:
+            return set()
+        import json
+        return {each["metadata"]["name"] for each in json.loads(listed.stdout)["items"] if condition(each, "Ready")}
+
+    def down(self):
+        """Ends every process of it by pid, then takes its network and its folder away."""
+        for pid in sorted(marked_with(self.mark)):
+            kill_pid(pid)
+        network.remove(self.prefix)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def tell(self):
+        """What runs, for people."""
+        lines = []
+        for name, host in self.hosts().items():
+            services = host.services()
+            shown = ", ".join(f"{service} {pid}" for service, pid in services.items()) or "off"
+            lines.append(f"{name:<10} {host.address:<12} {shown}")
+        nodes = self.kubectl.attempt("get", "nodes,pods", "--all-namespaces", "-o", "wide")
+        return "\n".join([*lines, "", nodes.stdout or nodes.stderr])
+
+    def locked(self):
+        """For `up` and `down`: one at a time."""
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = open(self.folder.parent / f"{self.name}.lock", "w")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return lock

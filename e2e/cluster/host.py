@@ -1,0 +1,82 @@
+"""One host of the cluster: namespaces with init.py as their process 1, and whatever that starts."""
+
+import json
+import os
+import subprocess
+import sys
+
+from cluster import network
+from harness.cleanup import wait_until
+from harness.places import ROOT
+from harness.processes import MARK, alive, children_of, kill_pid
+
+INIT = ROOT / "e2e/cluster/init.py"
+
+
+class Host:
+    """`folder` outlives the host's processes, as a disk does. Known by its pid file, so any process may ask or end it."""
+
+    def __init__(self, cluster, mark, name, number, folder):
+        self.cluster, self.mark, self.name, self.number, self.folder = cluster, mark, name, number, folder
+        self.address = network.address(number)
+        self.namespace = network.namespace(cluster, name)
+
+    def start(self, spec):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        described = self.folder / "host.json"
+        described.write_text(json.dumps({"hostname": self.name, **spec}, indent=1))
+        with open(self.folder / "init.log", "ab") as log:
+            process = subprocess.Popen(
+                ["nsenter", f"--net=/run/netns/{self.namespace}", "unshare", "--mount", "--uts", "--ipc", "--pid",
+                 "--fork", "--kill-child", sys.executable, str(INIT), str(described)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=self._environment())
+        (self.folder / "pid").write_text(f"{process.pid}\n")
+
+    def _environment(self):
+        # Nothing of the starter's environment but the way to programs: a cluster is the same whoever starts it.
+        return {"PATH": os.environ["PATH"], "HOME": "/root", MARK: self.mark}
+
+    def pid(self):
+        """Process 1's pid as this machine sees it; None while the host is off."""
+        try:
+            outer = int((self.folder / "pid").read_text())
+            marked = f"{MARK}={self.mark}".encode() in open(f"/proc/{outer}/environ", "rb").read().split(b"\0")
+        except (OSError, ValueError):
+            return None
+        children = children_of(outer) if marked and alive(outer) else []
+        return children[0] if children else None
+
+    def services(self):
+        """{name: pid as this machine sees it} of what runs of the host's services."""
+        first = self.pid()
+        if first is None:
+            return {}
+        wanted = {json.dumps(service["argv"]): service["name"]
+                  for service in json.loads((self.folder / "host.json").read_text())["services"]}
+        found = {}
+        for child in children_of(first):
+            try:
+                argv = open(f"/proc/{child}/cmdline", "rb").read().decode(errors="replace").split("\0")[:-1]
+            except OSError:
+                continue
+            if name := wanted.get(json.dumps(argv)):
+                found[name] = child
+        return found
+
+    def enter(self, *argv, **options):
+        """Runs a command inside the host."""
+        return subprocess.run(self.entering(*argv), **options)
+
+    def entering(self, *argv):
+        first = self.pid()
+        if first is None:
+            raise RuntimeError(f"{self.name} is off")
+        return ["nsenter", f"--target={first}", "--mount", "--uts", "--ipc", "--net", "--pid", *map(str, argv)]
+
+    def power_off(self):
+        """At once, and without a word on the network."""
+        network.plug(self.cluster, self.name, False)
+        first = self.pid()
+        if first is not None:
+            kill_pid(first)
+        wait_until(lambda: self.pid() is None, 20, f"{self.name} is off")

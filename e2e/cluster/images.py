@@ -1,0 +1,124 @@
+"""Container images without a registry: one layer from files of this machine, as a tar that `ctr images import` takes."""
+
+import hashlib
+import io
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tarfile
+
+from harness import places
+
+# What `lunkeeper` runs, beside itself: the same list as in the Containerfile.
+LUNKEEPER_TOOLS = ["mkfs.ext4", "e2fsck", "resize2fs", "mkfs.xfs", "xfs_growfs", "xfs_io", "xfs_repair", "tgtd", "tgtadm"]
+BUSYBOX = "/bin/busybox"
+
+
+class Image:
+    """Files are added one by one; a program brings the libraries it is linked with."""
+
+    def __init__(self, name, *, entrypoint=(), command=()):
+        self.name, self.entrypoint, self.command = name, list(entrypoint), list(command)
+        self.files, self.links, self.folders = {}, {}, {"tmp": 0o1777, "etc": 0o755, "run": 0o755, "var/lib": 0o755}
+
+    def add(self, path, source):
+        self.files[path.lstrip("/")] = pathlib.Path(source)
+        return self
+
+    def add_program(self, path, source):
+        self.add(path, source)
+        linked = subprocess.run(["ldd", source], capture_output=True, text=True, timeout=20).stdout
+        for library in re.findall(r"(?:=> )?(/\S+) \(0x", linked):
+            self.add(library, library)
+        return self
+
+    def add_busybox(self):
+        self.add("/bin/busybox", BUSYBOX)
+        for applet in subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split():
+            self.links.setdefault(f"bin/{applet}", "busybox")
+        return self
+
+    def write(self, path):
+        """Atomically, and only if it would be another: an importer may be reading it."""
+        layer = self._layer()
+        digest = hashlib.sha256(layer).hexdigest()
+        config = json.dumps({
+            "architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+            "config": {"Entrypoint": self.entrypoint, "Cmd": self.command,
+                       "Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]}}).encode()
+        config_name = f"{hashlib.sha256(config).hexdigest()}.json"
+        manifest = json.dumps([{"Config": config_name, "RepoTags": [self.name], "Layers": [f"{digest}/layer.tar"]}]).encode()
+        stamp = path.with_suffix(".stamp")
+        if path.exists() and stamp.exists() and stamp.read_text() == config_name + self.name:
+            return path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(path.with_suffix(".new"), "w") as out:
+            for name, data in ((config_name, config), (f"{digest}/layer.tar", layer), ("manifest.json", manifest)):
+                _add_file(out, name, data, 0o644)
+        os.replace(path.with_suffix(".new"), path)
+        stamp.write_text(config_name + self.name)
+        return path
+
+    def _layer(self):
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as out:
+            parents = {str(parent): 0o755 for name in [*self.files, *self.links, *self.folders]
+                       for parent in pathlib.PurePath(name).parents if str(parent) != "."}
+            for folder, mode in sorted({**parents, **self.folders}.items()):
+                info = tarfile.TarInfo(folder)
+                info.type, info.mode = tarfile.DIRTYPE, mode
+                out.addfile(info)
+            for name, source in sorted(self.files.items()):
+                _add_file(out, name, source.read_bytes(), 0o755)
+            for name, target in sorted(self.links.items()):
+                info = tarfile.TarInfo(name)
+                info.type, info.linkname = tarfile.SYMTYPE, target
+                out.addfile(info)
+        return buffer.getvalue()
+
+
+def _add_file(out, name, data, mode):
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = len(data), mode
+    out.addfile(info, io.BytesIO(data))
+
+
+def which(program):
+    for folder in ("/usr/sbin", "/usr/bin", "/sbin", "/bin"):
+        if (found := pathlib.Path(folder) / program).exists():
+            return str(found)
+    raise FileNotFoundError(f"{program}: not on this machine; ./dev cluster installs what the cluster needs")
+
+
+def lunkeeper(name, binary):
+    image = Image(name, entrypoint=["/usr/bin/lunkeeper"]).add_program("/usr/bin/lunkeeper", binary)
+    for tool in LUNKEEPER_TOOLS:
+        image.add_program(f"/usr/sbin/{tool}", which(tool))
+    for settings in ("mke2fs.conf", "protocols", "services"):
+        if (source := pathlib.Path("/etc") / settings).exists():
+            image.add(f"/etc/{settings}", source)
+    return image.add_busybox()
+
+
+def sidecar(name, binary):
+    return Image(name, entrypoint=[f"/{binary.name}"]).add(f"/{binary.name}", binary)
+
+
+def busybox(name):
+    return Image(name, command=["sh"]).add_busybox()
+
+
+def pause(name):
+    # Process 1 of every pod: it only has to be there, and to end when it is told to.
+    script = "trap 'exit 0' TERM INT; while :; do sleep 2147483647 & wait; done"
+    return Image(name, command=["sh", "-c", script]).add_busybox()
+
+
+def writer(name):
+    """Busybox and the program with which the tests write and check blocks."""
+    image = busybox(name)
+    if places.BLOCK_CHECKER.exists():
+        image.add_program("/usr/bin/block_checker", places.BLOCK_CHECKER)
+    return image

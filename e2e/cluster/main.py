@@ -1,0 +1,68 @@
+"""`./dev cluster VERB`: see the usage below."""
+
+import argparse
+import os
+import pathlib
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from cluster import programs  # noqa: E402
+from cluster.cluster import Cluster  # noqa: E402
+from harness.cleanup import interrupt_on_sigterm  # noqa: E402
+
+STARTED = time.monotonic()
+
+
+def tell(text):
+    print(f"{time.monotonic() - STARTED:6.1f} s  {text}", flush=True)
+
+
+def up(cluster, options):
+    programs.build_all()
+    tell("the programs are built")
+    with cluster.locked():
+        cluster.up()
+    tell("the cluster is up")
+    print(cluster.tell())
+
+
+def down(cluster, options):
+    with cluster.locked():
+        cluster.down()
+    tell("nothing of the cluster is left")
+
+
+def status(cluster, options):
+    print(cluster.tell())
+
+
+def shell(cluster, options):
+    """In the control plane's network, with kubectl and helm; or inside a host."""
+    command = options.command or [os.environ.get("SHELL", "bash")]
+    environment = {**os.environ, "KUBECONFIG": str(cluster.control.kubeconfig), "PS1": f"({options.host or 'cluster'}) \\w # ",
+                   "PATH": f"{programs.BIN}:{os.environ['PATH']}"}
+    host = cluster.hosts()[options.host] if options.host else None
+    entering = host.entering() if host else ["nsenter", f"--net=/run/netns/{cluster.control.namespace}"]
+    os.execvpe(entering[0], [*entering, *command], environment)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./dev cluster", description="A Kubernetes cluster on this machine, for tests.")
+    parser.add_argument("--name", default="default", help="several may run at a time, each under its own name")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("up", help="start it afresh").set_defaults(run=up)
+    verbs.add_parser("down", help="end it, and take everything of it away").set_defaults(run=down)
+    verbs.add_parser("status", help="what runs").set_defaults(run=status)
+    inside = verbs.add_parser("shell", help="a shell with kubectl and helm, or on a host; or a command instead")
+    inside.add_argument("--host", choices=list(Cluster().hosts()))
+    inside.add_argument("command", nargs=argparse.REMAINDER)
+    inside.set_defaults(run=shell)
+    options = parser.parse_args()
+    interrupt_on_sigterm()
+    options.run(Cluster(options.name), options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""The cluster's network: a namespace with a bridge, and one for each host, joined by veth pairs made inside them.
+
+Nothing of it is visible from the machine's own network, so the addresses are the same in every cluster.
+"""
+
+import subprocess
+
+from harness.pool import run
+
+BRIDGE_SUFFIX = "net"
+SUBNET = "10.77.0"
+POD_SUBNETS = "10.78"
+
+
+def namespace(cluster, host):
+    return f"{cluster}-{host}"
+
+
+def existing():
+    shown = run("ip", "netns", "list").split("\n")
+    return {line.split()[0] for line in shown if line}
+
+
+def make(cluster, hosts):
+    """`hosts`: {name: number}; a host's address is SUBNET.number. Pod subnets are routed to the hosts they live on."""
+    switch = namespace(cluster, BRIDGE_SUFFIX)
+    run("ip", "netns", "add", switch)
+    ip(switch, "link", "add", "br0", "type", "bridge")
+    ip(switch, "link", "set", "br0", "up")
+    for name, number in hosts.items():
+        join(cluster, name, number)
+        for other, other_number in hosts.items():
+            if other != name and other.startswith("node"):
+                ip(namespace(cluster, name), "route", "add", pod_subnet(other_number), "via", address(other_number))
+
+
+def join(cluster, name, number):
+    switch, ours = namespace(cluster, BRIDGE_SUFFIX), namespace(cluster, name)
+    run("ip", "netns", "add", ours)
+    ip(ours, "link", "set", "lo", "up")
+    ip(switch, "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", ours)
+    ip(switch, "link", "set", name, "master", "br0", "up")
+    ip(ours, "addr", "add", f"{address(number)}/24", "dev", "eth0")
+    ip(ours, "link", "set", "eth0", "up")
+    run("nsenter", f"--net=/run/netns/{ours}", "sysctl", "-qw", "net.ipv4.ip_forward=1")
+
+
+def remove(cluster):
+    for name in sorted(existing()):
+        if name.startswith(f"{cluster}-"):
+            subprocess.run(["ip", "netns", "delete", name], check=False, timeout=20)
+
+
+def plug(cluster, host, connected):
+    """Pulls a host's cable, or puts it back."""
+    ip(namespace(cluster, BRIDGE_SUFFIX), "link", "set", host, "up" if connected else "down")
+
+
+def ip(where, *arguments):
+    run("ip", "-n", where, *arguments)
+
+
+def address(number):
+    return f"{SUBNET}.{number}"
+
+
+def pod_subnet(number):
+    return f"{POD_SUBNETS}.{number}.0/24"

@@ -1,0 +1,63 @@
+"""Kubernetes, the CSI sidecars, helm and CoreDNS, built from the Go module proxy into .cache/kube, once for each go.mod."""
+
+import hashlib
+import os
+import re
+import subprocess
+
+from harness.places import ROOT
+
+TOOLS = ROOT / "e2e/cluster/tools"
+BIN = ROOT / ".cache/kube/bin"
+BUILD_SECONDS = 3600
+HELM = "helm.sh/helm/v3/cmd/helm"
+
+
+def path(name):
+    return BIN / name
+
+
+def versions():
+    """{module: version} as go.mod has them."""
+    return dict(re.findall(r"^\s*(\S+) (v\S+)", (TOOLS / "go.mod").read_text(), re.MULTILINE))
+
+
+def _stamp():
+    content = hashlib.sha256(_linker_flags().encode())
+    for name in ("go.mod", "go.sum", "coredns/main.go"):
+        content.update((TOOLS / name).read_bytes())
+    return content.hexdigest()
+
+
+def _linker_flags():
+    """The versions that the programs say they are: a kubelet without one is refused, and helm takes itself for an old one."""
+    kubernetes, helm = versions()["k8s.io/kubernetes"], versions()["helm.sh/helm/v3"]
+    major, minor, _ = kubernetes.lstrip("v").split(".")
+    stamped = {
+        "k8s.io/component-base/version.gitVersion": kubernetes, "k8s.io/component-base/version.gitMajor": major,
+        "k8s.io/component-base/version.gitMinor": minor, "helm.sh/helm/v3/internal/version.version": helm,
+        "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor": major, "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor": minor,
+        "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor": major, "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor": minor}
+    return " ".join(["-s -w", *(f"-X {symbol}={value}" for symbol, value in stamped.items())])
+
+
+def build(package):
+    """Builds what `package` names: one program, or `tool` for everything that go.mod lists."""
+    stamp = BIN / f".{package.strip('./').replace('/', '_')}.stamp"
+    if stamp.exists() and stamp.read_text() == _stamp():
+        return
+    BIN.mkdir(parents=True, exist_ok=True)
+    # One package at a time and static: the programs go into images that have no libraries.
+    subprocess.run(["nice", "go", "build", "-p", "1", "-trimpath", "-ldflags", _linker_flags(), "-o", f"{BIN}/", package],
+                   cwd=TOOLS, check=True, timeout=BUILD_SECONDS,
+                   env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly"})
+    stamp.write_text(_stamp())
+
+
+def build_helm():
+    build(HELM)
+
+
+def build_all():
+    for package in (HELM, "tool", "./coredns"):
+        build(package)
