@@ -1,0 +1,290 @@
+#include "devices/array/remote/array_service.h"
+
+#include <google/protobuf/message.h>
+#include <grpc/grpc_security_constants.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "devices/array/remote/rights.h"
+#include "devices/array/remote/wire.h"
+#include "plugin/base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using grpc::ServerContext;
+namespace v1 = array::v1;
+
+constexpr size_t kLongestText = 256;
+constexpr size_t kLongestPage = 1000;
+// So that a wait ends with the array's own answer, and not with gRPC's, when both have the same deadline.
+constexpr absl::Duration kAnswerMargin = absl::Milliseconds(200);
+
+absl::Status CheckText(const FieldDescriptor& field, const std::string& text) {
+  const bool plain = std::none_of(text.begin(), text.end(),
+                                  [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); });
+  if (plain && text.size() <= kLongestText) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field.name(), ": want at most ", kLongestText, " bytes without control characters"));
+}
+
+// Every text in a request is the name of something, whatever the request.
+absl::Status CheckTexts(const Message& message) {
+  std::vector<const FieldDescriptor*> fields;
+  const auto* reflection = message.GetReflection();
+  reflection->ListFields(message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      RETURN_IF_ERROR(CheckTexts(reflection->GetMessage(message, field)));
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING && field->is_repeated()) {
+      for (int i = 0; i < reflection->FieldSize(message, field); ++i)
+        RETURN_IF_ERROR(CheckText(*field, reflection->GetRepeatedString(message, field, i)));
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+      RETURN_IF_ERROR(CheckText(*field, reflection->GetString(message, field)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Caller> CallerOf(const ServerContext& context) {
+  std::vector<std::string> names;
+  for (const auto& name : context.auth_context()->FindPropertyValues(GRPC_PEER_DNS_PROPERTY_NAME))
+    names.emplace_back(name.data(), name.size());
+  return CallerNamed(names);
+}
+
+size_t PageLimit(uint32_t asked) { return asked == 0 ? kLongestPage : std::min<size_t>(asked, kLongestPage); }
+
+class ArrayServiceImpl final : public v1::ArrayService::Service {
+ public:
+  explicit ArrayServiceImpl(ArrayServiceOptions options) : options_(std::move(options)) {}
+
+  grpc::Status Check(ServerContext* context, const v1::CheckRequest* request, v1::CheckResponse*) override {
+    return Read(context, request, [&](Array&) { return options_.serving(); });
+  }
+
+  grpc::Status CreateVolume(ServerContext* context, const v1::CreateVolumeRequest* request,
+                            v1::VolumeResponse* response) override {
+    return Change(context, request, [&](Array& array) -> absl::Status {
+      ASSIGN_OR_RETURN(const VolumeSpec spec, wire::From(request->spec()));
+      return Put(array.CreateVolume(spec), response->mutable_volume());
+    });
+  }
+  grpc::Status DeleteVolume(ServerContext* context, const v1::DeleteVolumeRequest* request,
+                            v1::DeleteVolumeResponse*) override {
+    return Change(context, request,
+                  [&](Array& array) { return array.DeleteVolume(VolumeId(request->volume_id())); });
+  }
+  grpc::Status GetVolume(ServerContext* context, const v1::GetVolumeRequest* request,
+                         v1::VolumeResponse* response) override {
+    return Read(context, request, [&](Array& array) {
+      return Put(array.GetVolume(VolumeId(request->volume_id())), response->mutable_volume());
+    });
+  }
+  grpc::Status ListVolumes(ServerContext* context, const v1::ListVolumesRequest* request,
+                           v1::ListVolumesResponse* response) override {
+    return Read(context, request, [&](Array& array) {
+      return PutPage(array.ListVolumes(request->token(), PageLimit(request->limit())),
+                     response->mutable_volumes(), response);
+    });
+  }
+  grpc::Status ExpandVolume(ServerContext* context, const v1::ExpandVolumeRequest* request,
+                            v1::VolumeResponse* response) override {
+    return Change(context, request, [&](Array& array) {
+      return Put(array.ExpandVolume(VolumeId(request->volume_id()), request->size_bytes()),
+                 response->mutable_volume());
+    });
+  }
+
+  grpc::Status CreateSnapshot(ServerContext* context, const v1::CreateSnapshotRequest* request,
+                              v1::SnapshotResponse* response) override {
+    return Change(context, request, [&](Array& array) {
+      return Put(array.CreateSnapshot(request->name(), VolumeId(request->source_volume_id())),
+                 response->mutable_snapshot());
+    });
+  }
+  grpc::Status DeleteSnapshot(ServerContext* context, const v1::DeleteSnapshotRequest* request,
+                              v1::DeleteSnapshotResponse*) override {
+    return Change(context, request,
+                  [&](Array& array) { return array.DeleteSnapshot(SnapshotId(request->snapshot_id())); });
+  }
+  grpc::Status GetSnapshot(ServerContext* context, const v1::GetSnapshotRequest* request,
+                           v1::SnapshotResponse* response) override {
+    return Read(context, request, [&](Array& array) {
+      return Put(array.GetSnapshot(SnapshotId(request->snapshot_id())), response->mutable_snapshot());
+    });
+  }
+  grpc::Status ListSnapshots(ServerContext* context, const v1::ListSnapshotsRequest* request,
+                             v1::ListSnapshotsResponse* response) override {
+    return Read(context, request, [&](Array& array) {
+      const VolumeId source(request->source_volume_id());
+      return PutPage(array.ListSnapshots(source, request->token(), PageLimit(request->limit())),
+                     response->mutable_snapshots(), response);
+    });
+  }
+  grpc::Status Capacity(ServerContext* context, const v1::CapacityRequest* request,
+                        v1::CapacityResponse* response) override {
+    return Read(context, request, [&](Array& array) { return Put(array.Capacity(), response); });
+  }
+
+  grpc::Status Acquire(ServerContext* context, const v1::AcquireRequest* request,
+                       v1::AcquireResponse* response) override {
+    return Change(context, request, [&](Array& array) {
+      return Put(Wait(*context, *request, array), response->mutable_grant());
+    });
+  }
+  grpc::Status Release(ServerContext* context, const v1::ReleaseRequest* request,
+                       v1::ReleaseResponse*) override {
+    return Change(context, request, [&](Array& array) -> absl::Status {
+      ASSIGN_OR_RETURN(const GrantOwner owner, wire::From(request->owner()));
+      return array.Release(VolumeId(request->volume_id()), NodeId(request->node_id()), owner,
+                           request->generation());
+    });
+  }
+  grpc::Status ListGrants(ServerContext* context, const v1::ListGrantsRequest* request,
+                          v1::ListGrantsResponse* response) override {
+    const grpc::Status status = Read(context, request, [&](Array& array) {
+      return PutAll(array.ListGrants({VolumeId(request->volume_id()), NodeId(request->node_id())}),
+                    response->mutable_grants());
+    });
+    const auto caller = CallerOf(*context);
+    if (caller.ok() && caller->right == Right::kController) return status;
+    for (v1::Grant& grant : *response->mutable_grants()) grant.mutable_connection()->clear_chap_secret();
+    return status;
+  }
+  grpc::Status BeginTerm(ServerContext* context, const v1::BeginTermRequest* request,
+                         v1::BeginTermResponse* response) override {
+    return Change(context, request, [&](Array& array) -> absl::Status {
+      ASSIGN_OR_RETURN(const Term term, array.BeginTerm(request->holder()));
+      response->set_term(term);
+      return absl::OkStatus();
+    });
+  }
+  grpc::Status Fence(ServerContext* context, const v1::FenceRequest* request,
+                     v1::FenceResponse* response) override {
+    return Change(context, request, [&](Array& array) {
+      const std::vector<VolumeId> volumes(request->volume_ids().begin(), request->volume_ids().end());
+      return Put(array.Fence(request->term(), NodeId(request->node_id()), volumes),
+                 response->mutable_fence());
+    });
+  }
+  grpc::Status Unfence(ServerContext* context, const v1::UnfenceRequest* request,
+                       v1::UnfenceResponse*) override {
+    return Change(context, request, [&](Array& array) {
+      return array.Unfence(request->term(), NodeId(request->node_id()), request->generation());
+    });
+  }
+  grpc::Status ListFences(ServerContext* context, const v1::ListFencesRequest* request,
+                          v1::ListFencesResponse* response) override {
+    return Read(context, request,
+                [&](Array& array) { return PutAll(array.ListFences(), response->mutable_fences()); });
+  }
+  grpc::Status Sessions(ServerContext* context, const v1::SessionsRequest* request,
+                        v1::SessionsResponse* response) override {
+    return Read(context, request,
+                [&](Array& array) { return PutAll(array.Sessions(), response->mutable_sessions()); });
+  }
+
+ private:
+  template <class T, class Out>
+  static absl::Status Put(const absl::StatusOr<T>& value, Out* out) {
+    if (value.ok()) *out = wire::To(*value);
+    return value.status();
+  }
+  template <class T, class Out>
+  static absl::Status PutAll(const absl::StatusOr<std::vector<T>>& values, Out* out) {
+    RETURN_IF_ERROR(values.status());
+    for (const T& value : *values) *out->Add() = wire::To(value);
+    return absl::OkStatus();
+  }
+  template <class T, class Out, class Response>
+  static absl::Status PutPage(absl::StatusOr<Page<T>> page, Out* out, Response* response) {
+    RETURN_IF_ERROR(page.status());
+    response->set_next_token(page->next_token);
+    return PutAll<T>(std::move(page->items), out);
+  }
+
+  // A call for readers too.
+  template <class Work>
+  grpc::Status Read(ServerContext* context, const Message* request, const Work& work) {
+    return wire::To(Run(context, *request, Right::kReader, work));
+  }
+  template <class Work>
+  grpc::Status Change(ServerContext* context, const Message* request, const Work& work) {
+    return wire::To(Run(context, *request, Right::kController, work));
+  }
+
+  absl::Status Run(ServerContext* context, const Message& request, Right needed,
+                   absl::FunctionRef<absl::Status(Array&)> work) {
+    context->AddTrailingMetadata(wire::kArrayKey, options_.name);
+    ASSIGN_OR_RETURN(const Caller caller, CallerOf(*context));
+    RETURN_IF_ERROR(CheckMeant(*context));
+    if (caller.right < needed) {
+      return absl::PermissionDeniedError(
+          absl::StrCat("array ", options_.name, ": the client's certificate is a reader's of cluster ",
+                       caller.cluster.value(), ": this call needs a controller's"));
+    }
+    RETURN_IF_ERROR(CheckTexts(request));
+    return work(*options_.view(caller.cluster));
+  }
+
+  absl::Status CheckMeant(const ServerContext& context) const {
+    const auto meant = context.client_metadata().find(wire::kArrayKey);
+    if (meant != context.client_metadata().end() && meant->second == options_.name) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this is array ", options_.name, ", and the call is for ",
+        meant == context.client_metadata().end() ? "no array"
+                                                 : std::string(meant->second.data(), meant->second.size()),
+        ": correct the array's name or address"));
+  }
+
+  absl::StatusOr<Grant> Wait(const ServerContext& context, const v1::AcquireRequest& message, Array& array) {
+    GrantRequest request;
+    request.volume = VolumeId(message.volume_id());
+    request.node = NodeId(message.node_id());
+    ASSIGN_OR_RETURN(request.access, wire::From(message.access()));
+    ASSIGN_OR_RETURN(request.owner, wire::From(message.owner()));
+    request.abandoned = [&context] { return context.IsCancelled(); };
+    const absl::Duration asked = absl::Nanoseconds(message.wait_nanos());
+    if (asked <= absl::ZeroDuration()) return array.Acquire(request, absl::ZeroDuration());
+    const absl::Duration left = absl::FromChrono(context.deadline()) - absl::Now() - kAnswerMargin;
+    const absl::Duration wait = std::max(std::min(asked, left), absl::Milliseconds(1));
+    const WaitingCall waiting(&waiting_);
+    if (waiting.count() <= options_.most_waiting) return array.Acquire(request, wait);
+    return absl::UnavailableError(absl::StrCat("array ", options_.name, ": ", options_.most_waiting,
+                                               " requests wait for their volumes already: try again"));
+  }
+
+  class WaitingCall {
+   public:
+    explicit WaitingCall(std::atomic<int>* all) : all_(all), count_(++*all) {}
+    ~WaitingCall() { --*all_; }
+    WaitingCall(const WaitingCall&) = delete;
+    WaitingCall& operator=(const WaitingCall&) = delete;
+    int count() const { return count_; }
+
+   private:
+    std::atomic<int>* const all_;
+    const int count_;
+  };
+
+  const ArrayServiceOptions options_;
+  std::atomic<int> waiting_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<v1::ArrayService::Service> MakeArrayService(ArrayServiceOptions options) {
+  return std::make_unique<ArrayServiceImpl>(std::move(options));
+}
+
+}  // namespace lunkeeper

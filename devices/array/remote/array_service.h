@@ -1,0 +1,33 @@
+#pragma once
+// The array agent's gRPC service: what an Array does, for clients elsewhere (array.proto). It adds nothing to
+// the array's own rules but who may do what: the client's certificate says (rights.h), and a reader is shown
+// no secrets.
+//
+// Thread-safe. It keeps nothing between calls but the count of those that wait, so it may be killed at any
+// line and every call may be repeated. A call ends when its client has gone; one that waits for a grant is
+// then given none. Failure: the array's, code and message unchanged; PERMISSION_DENIED as rights.h says;
+// INVALID_ARGUMENT for a text that no client of ours sends; UNAVAILABLE when too many calls wait already.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "devices/array/array.h"
+#include "devices/array/remote/array.grpc.pb.h"
+
+namespace lunkeeper {
+
+struct ArrayServiceOptions {
+  std::string name;  // the array's
+  // One cluster's view; never null.
+  std::function<std::shared_ptr<Array>(const ClusterId&)> view;
+  // OK, or UNAVAILABLE with what to do.
+  std::function<absl::Status()> serving;
+  // Each waiting Acquire has a thread of the server; the others must find some left.
+  int most_waiting = 512;
+};
+
+std::unique_ptr<array::v1::ArrayService::Service> MakeArrayService(ArrayServiceOptions options);
+
+}  // namespace lunkeeper

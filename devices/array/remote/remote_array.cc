@@ -1,0 +1,272 @@
+#include "devices/array/remote/remote_array.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "devices/array/remote/array.grpc.pb.h"
+#include "devices/array/remote/wire.h"
+#include "plugin/base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+namespace v1 = array::v1;
+using Stub = v1::ArrayService::Stub;
+
+constexpr absl::Duration kLookInterval = absl::Seconds(1);
+constexpr int kMostAnswerBytes = 64 << 20;
+
+grpc::ChannelArguments ArgumentsFor(const RemoteArrayOptions& options) {
+  grpc::ChannelArguments arguments;
+  if (!options.server_name.empty()) arguments.SetSslTargetNameOverride(options.server_name);
+  // A host that is gone is noticed within seconds, and one that is back too: the first is also how long one
+  // attempt to connect may take.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 5000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 3000);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // A connection of its own for each object, so that a new object uses new certificates.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, 64 << 10);  // long error messages
+  arguments.SetMaxReceiveMessageSize(kMostAnswerBytes);
+  return arguments;
+}
+
+class RemoteArrayImpl final : public RemoteArray {
+ public:
+  RemoteArrayImpl(const RemoteArrayOptions& options, const std::shared_ptr<grpc::Channel>& channel)
+      : options_(options), stub_(v1::ArrayService::NewStub(channel)) {}
+
+  absl::Status Check(absl::Duration timeout) override {
+    v1::CheckResponse response;
+    return Call(&Stub::AsyncCheck, v1::CheckRequest(), &response, timeout);
+  }
+
+  absl::StatusOr<Volume> CreateVolume(const VolumeSpec& spec) override {
+    v1::CreateVolumeRequest request;
+    *request.mutable_spec() = wire::To(spec);
+    v1::VolumeResponse response;
+    RETURN_IF_ERROR(Call(&Stub::AsyncCreateVolume, request, &response));
+    return wire::From(response.volume());
+  }
+  absl::Status DeleteVolume(const VolumeId& id) override {
+    v1::DeleteVolumeRequest request;
+    request.set_volume_id(id.value());
+    v1::DeleteVolumeResponse response;
+    return Call(&Stub::AsyncDeleteVolume, request, &response);
+  }
+  absl::StatusOr<Volume> GetVolume(const VolumeId& id) override {
+    v1::GetVolumeRequest request;
+    request.set_volume_id(id.value());
+    v1::VolumeResponse response;
+    RETURN_IF_ERROR(Call(&Stub::AsyncGetVolume, request, &response));
+    return wire::From(response.volume());
+  }
+  absl::StatusOr<Page<Volume>> ListVolumes(const std::string& token, size_t limit) override {
+    v1::ListVolumesRequest request;
+    request.set_token(token);
+    request.set_limit(LimitOf(limit));
+    v1::ListVolumesResponse response;
+    RETURN_IF_ERROR(Call(&Stub::AsyncListVolumes, request, &response));
+    ASSIGN_OR_RETURN(auto volumes, All<Volume>(response.volumes()));
+    return Page<Volume>{std::move(volumes), response.next_token()};
+  }
+  absl::StatusOr<Volume> ExpandVolume(const VolumeId& id, uint64_t size_bytes) override {
+    v1::ExpandVolumeRequest request;
+    request.set_volume_id(id.value());
+    request.set_size_bytes(size_bytes);
+    v1::VolumeResponse response;
+    RETURN_IF_ERROR(Call(&Stub::AsyncExpandVolume, request, &response));
+    return wire::From(response.volume());
+  }
+
+  absl::StatusOr<Snapshot> CreateSnapshot(const std::string& name, const VolumeId& source) override {
+    v1::CreateSnapshotRequest request;
+    request.set_name(name);
+    request.set_source_volume_id(source.value());
+    v1::SnapshotResponse response;
+    RETURN_IF_ERROR(Call(&Stub::AsyncCreateSnapshot, request, &response));
+    return wire::From(response.snapshot());
+  }
+  absl::Status DeleteSnapshot(const SnapshotId& id) override {
+    v1::DeleteSnapshotRequest request;
+    request.set_snapshot_id(id.value());
+    v1::DeleteSnapshotResponse response;
+    return Call(&Stub::AsyncDeleteSnapshot, request, &response);
+  }
+  absl::StatusOr<Snapshot> GetSnapshot(const SnapshotId& id) override {
+    v1::GetSnapshotRequest request;
+    request.set_snapshot_id(id.value());
+    v1::SnapshotResponse response;
+    RETURN_IF_ERROR(Call(&Stub::AsyncGetSnapshot, request, &response));
+    return wire::From(response.snapshot());
+  }
+  absl::StatusOr<Page<Snapshot>> ListSnapshots(const VolumeId& source, const std::string& token,
+                                               size_t limit) override {
+    v1::ListSnapshotsRequest request;
+    request.set_source_volume_id(source.value());
+    request.set_token(token);
+    request.set_limit(LimitOf(limit));
+    v1::ListSnapshotsResponse response;
+    RETURN_IF_ERROR(Call(&Stub::AsyncListSnapshots, request, &response));
+    ASSIGN_OR_RETURN(auto snapshots, All<Snapshot>(response.snapshots()));
+    return Page<Snapshot>{std::move(snapshots), response.next_token()};
+  }
+  absl::StatusOr<PoolCapacity> Capacity() override {
+    v1::CapacityResponse response;
+    RETURN_IF_ERROR(Call(&Stub::AsyncCapacity, v1::CapacityRequest(), &response));
+    return wire::From(response);
+  }
+
+  absl::StatusOr<Grant> Acquire(const GrantRequest& request, absl::Duration wait) override {
+    v1::AcquireRequest message;
+    message.set_volume_id(request.volume.value());
+    message.set_node_id(request.node.value());
+    message.set_access(wire::To(request.access));
+    message.set_owner(wire::To(request.owner));
+    message.set_wait_nanos(absl::ToInt64Nanoseconds(wait));
+    v1::AcquireResponse response;
+    const absl::Duration timeout = std::max(wait, absl::ZeroDuration()) + options_.wait_margin;
+    RETURN_IF_ERROR(Call(&Stub::AsyncAcquire, message, &response, timeout, request.abandoned));
+    return wire::From(response.grant());
+  }
+  absl::Status Release(const VolumeId& volume, const NodeId& node, GrantOwner owner,
+                       Generation generation) override {
+    v1::ReleaseRequest request;
+    request.set_volume_id(volume.value());
+    request.set_node_id(node.value());
+    request.set_owner(wire::To(owner));
+    request.set_generation(generation);
+    v1::ReleaseResponse response;
+    return Call(&Stub::AsyncRelease, request, &response);
+  }
+  absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter& filter) override {
+    v1::ListGrantsRequest request;
+    request.set_volume_id(filter.volume.value());
+    request.set_node_id(filter.node.value());
+    v1::ListGrantsResponse response;
+    RETURN_IF_ERROR(Call(&Stub::AsyncListGrants, request, &response));
+    return All<Grant>(response.grants());
+  }
+  absl::StatusOr<Term> BeginTerm(const std::string& holder) override {
+    v1::BeginTermRequest request;
+    request.set_holder(holder);
+    v1::BeginTermResponse response;
+    RETURN_IF_ERROR(Call(&Stub::AsyncBeginTerm, request, &response));
+    return response.term();
+  }
+  absl::StatusOr<FenceRecord> Fence(Term term, const NodeId& node,
+                                    const std::vector<VolumeId>& volumes) override {
+    v1::FenceRequest request;
+    request.set_term(term);
+    request.set_node_id(node.value());
+    for (const VolumeId& volume : volumes) request.add_volume_ids(volume.value());
+    v1::FenceResponse response;
+    RETURN_IF_ERROR(Call(&Stub::AsyncFence, request, &response));
+    return wire::From(response.fence());
+  }
+  absl::Status Unfence(Term term, const NodeId& node, Generation generation) override {
+    v1::UnfenceRequest request;
+    request.set_term(term);
+    request.set_node_id(node.value());
+    request.set_generation(generation);
+    v1::UnfenceResponse response;
+    return Call(&Stub::AsyncUnfence, request, &response);
+  }
+  absl::StatusOr<std::vector<FenceRecord>> ListFences() override {
+    v1::ListFencesResponse response;
+    RETURN_IF_ERROR(Call(&Stub::AsyncListFences, v1::ListFencesRequest(), &response));
+    return All<FenceRecord>(response.fences());
+  }
+  absl::StatusOr<std::vector<Session>> Sessions() override {
+    v1::SessionsResponse response;
+    RETURN_IF_ERROR(Call(&Stub::AsyncSessions, v1::SessionsRequest(), &response));
+    return All<Session>(response.sessions());
+  }
+
+ private:
+  template <class Request, class Response>
+  using Method = std::unique_ptr<grpc::ClientAsyncResponseReader<Response>> (Stub::*)(grpc::ClientContext*,
+                                                                                      const Request&,
+                                                                                      grpc::CompletionQueue*);
+
+  template <class Request, class Response>
+  absl::Status Call(Method<Request, Response> method, const Request& request, Response* response) {
+    return Call(method, request, response, options_.call_timeout);
+  }
+
+  // One call, which ends early when nobody waits for it any more.
+  template <class Request, class Response>
+  absl::Status Call(Method<Request, Response> method, const Request& request, Response* response,
+                    absl::Duration timeout, const std::function<bool()>& abandoned = nullptr) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    context.AddMetadata(wire::kArrayKey, options_.name);
+    grpc::CompletionQueue queue;
+    grpc::Status status;
+    const auto reader = (stub_.get()->*method)(&context, request, &queue);
+    reader->Finish(response, &status, &queue);
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue.AsyncNext(&tag, &ok, absl::ToChronoTime(absl::Now() + kLookInterval)) ==
+           grpc::CompletionQueue::TIMEOUT) {
+      if (abandoned && abandoned()) context.TryCancel();
+    }
+    if (status.ok() || context.GetServerTrailingMetadata().count(wire::kArrayKey) != 0)
+      return wire::From(status);
+    if (abandoned && abandoned()) return absl::CancelledError("nobody waits for it now");
+    return TransportError(status, timeout);
+  }
+
+  // Of an error that is not the array's own.
+  absl::Status TransportError(const grpc::Status& status, absl::Duration timeout) const {
+    const std::string which = absl::StrCat("array ", options_.name, " at ", options_.address, ": ");
+    switch (status.error_code()) {
+      case grpc::StatusCode::DEADLINE_EXCEEDED:
+        return absl::DeadlineExceededError(absl::StrCat(which, "no answer within ",
+                                                        absl::FormatDuration(timeout),
+                                                        ": it may be done all the same; repeat it"));
+      case grpc::StatusCode::RESOURCE_EXHAUSTED:
+        return absl::UnavailableError(
+            absl::StrCat(which, "too busy, or the answer is too large: try again: ", status.error_message()));
+      default:
+        return absl::UnavailableError(absl::StrCat(
+            which, "cannot be reached: see that `lunkeeper array` runs there and that each side's ",
+            "certificate is signed by the other's CA: ", status.error_message()));
+    }
+  }
+
+  static uint32_t LimitOf(size_t limit) {
+    return static_cast<uint32_t>(std::min<size_t>(limit, std::numeric_limits<uint32_t>::max()));
+  }
+
+  template <class T, class Messages>
+  static absl::StatusOr<std::vector<T>> All(const Messages& messages) {
+    std::vector<T> all;
+    all.reserve(static_cast<size_t>(messages.size()));
+    for (const auto& message : messages) {
+      ASSIGN_OR_RETURN(T value, wire::From(message));
+      all.push_back(std::move(value));
+    }
+    return all;
+  }
+
+  const RemoteArrayOptions options_;
+  const std::unique_ptr<Stub> stub_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RemoteArray>> MakeRemoteArray(const RemoteArrayOptions& options) {
+  ASSIGN_OR_RETURN(const auto credentials, MutualTlsClient(options.tls));
+  return std::make_unique<RemoteArrayImpl>(
+      options, grpc::CreateCustomChannel(options.address, credentials, ArgumentsFor(options)));
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,41 @@
+#pragma once
+// An Array on another machine, behind an array agent (array_service.h), over mutual TLS.
+//
+// It connects when it is first used, and again by itself; a connection that hangs is noticed in seconds. No
+// call lasts longer than its deadline: `call_timeout`, and for Acquire its wait and `wait_margin`. The
+// array's own errors arrive unchanged. What the transport says becomes UNAVAILABLE, or DEADLINE_EXCEEDED when
+// the agent took the call and did not answer in time; both name the array and its address. The call may have
+// been carried out all the same, and is to be repeated, as any. The secrets in grants travel in TLS alone.
+//
+// Thread-safe. Owns its connection; destroyed after the last call has returned.
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "devices/array/array.h"
+#include "devices/array/remote/tls.h"
+
+namespace lunkeeper {
+
+struct RemoteArrayOptions {
+  std::string name;         // the agent's --name; another's agent refuses every call
+  std::string address;      // host:port
+  std::string server_name;  // in the agent's certificate; empty: the host of `address`
+  TlsFiles tls;
+  absl::Duration call_timeout = absl::Seconds(60);  // longer than the agent's --drain-seconds
+  absl::Duration wait_margin = absl::Seconds(10);
+  friend bool operator==(const RemoteArrayOptions&, const RemoteArrayOptions&) = default;
+};
+
+class RemoteArray : public Array {
+ public:
+  // OK when the agent answers and its array serves.
+  virtual absl::Status Check(absl::Duration timeout) = 0;
+};
+
+// Does not connect yet. FAILED_PRECONDITION: TLS files that are not right.
+absl::StatusOr<std::unique_ptr<RemoteArray>> MakeRemoteArray(const RemoteArrayOptions& options);
+
+}  // namespace lunkeeper

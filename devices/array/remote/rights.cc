@@ -1,0 +1,54 @@
+#include "devices/array/remote/rights.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr char kDomain[] = ".cluster.lunkeeper.io";
+constexpr size_t kLongestCluster = 63;  // a DNS label, RFC 1035
+
+std::optional<Right> RightNamed(absl::string_view name) {
+  if (name == "controller") return Right::kController;
+  if (name == "reader") return Right::kReader;
+  return std::nullopt;
+}
+
+std::optional<Caller> Parse(absl::string_view name) {
+  if (!absl::ConsumeSuffix(&name, kDomain)) return std::nullopt;
+  const size_t dot = name.find('.');
+  if (dot == absl::string_view::npos) return std::nullopt;
+  const auto right = RightNamed(name.substr(0, dot));
+  const absl::string_view cluster = name.substr(dot + 1);
+  const bool plain = std::all_of(cluster.begin(), cluster.end(), [](char c) {
+    return absl::ascii_islower(static_cast<unsigned char>(c)) ||
+           absl::ascii_isdigit(static_cast<unsigned char>(c)) || c == '-';
+  });
+  if (!right.has_value() || !plain || cluster.empty() || cluster.size() > kLongestCluster)
+    return std::nullopt;
+  return Caller{ClusterId(std::string(cluster)), *right};
+}
+
+}  // namespace
+
+absl::StatusOr<Caller> CallerNamed(const std::vector<std::string>& dns_names) {
+  std::vector<std::string> ours;
+  std::copy_if(dns_names.begin(), dns_names.end(), std::back_inserter(ours),
+               [](const std::string& name) { return absl::EndsWith(name, kDomain); });
+  if (ours.size() == 1) {
+    if (const auto caller = Parse(ours.front()); caller.has_value()) return *caller;
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat("the client's certificate names ", ours.empty() ? "no cluster" : absl::StrJoin(ours, ", "),
+                   ": make it with exactly one DNS name controller.CLUSTER", kDomain, " or reader.CLUSTER",
+                   kDomain, ", CLUSTER being 1 to 63 of a-z, 0-9 and -"));
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,75 @@
+#include "devices/array/remote/testing/test_agent.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+#include <utility>
+
+namespace lunkeeper::testing {
+namespace {
+
+void Run(const std::string& command) {
+  const int status = std::system((command + " 2>/dev/null").c_str());
+  if (status != 0) throw std::runtime_error(command + ": it fails; is openssl installed?");
+}
+
+constexpr char kNewKey[] = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1";
+
+}  // namespace
+
+TestCa::TestCa() : folder_((std::filesystem::temp_directory_path() / "lk-ca-XXXXXX").string()) {
+  if (::mkdtemp(folder_.data()) == nullptr) throw std::runtime_error("mkdtemp");
+  Run("openssl req -x509 " + std::string(kNewKey) + " -subj /CN=test-ca -keyout " + folder_ +
+      "/ca.key -out " + folder_ + "/ca.crt");
+}
+
+TestCa::~TestCa() {
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
+}
+
+TlsFiles TestCa::Issue(const std::string& file, const std::string& names) const {
+  const std::string path = folder_ + "/" + file;
+  Run("openssl req -x509 -CA " + folder_ + "/ca.crt -CAkey " + folder_ + "/ca.key " + kNewKey +
+      " -subj /CN=" + file + " -addext basicConstraints=critical,CA:FALSE" +
+      (names.empty() ? "" : " -addext subjectAltName=" + names) + " -keyout " + path + ".key.new -out " +
+      path + ".crt.new");
+  std::filesystem::rename(path + ".key.new", path + ".key");
+  std::filesystem::rename(path + ".crt.new", path + ".crt");
+  return {.certificate = path + ".crt", .key = path + ".key", .ca = folder_ + "/ca.crt"};
+}
+
+TestAgent::TestAgent(const TlsFiles& tls, std::string name, int most_waiting)
+    : name_(std::move(name)), tls_(tls) {
+  for (const char* cluster : {"c1", "c2"})
+    arrays_[cluster] = std::make_shared<FakeArray>(FakeArrayOptions{.name = name_});
+  ArrayServiceOptions options;
+  options.name = name_;
+  options.view = [this](const ClusterId& cluster) { return arrays_.at(cluster.value()); };
+  options.serving = [this] { return arrays_.at("c1")->Capacity().status(); };
+  options.most_waiting = most_waiting;
+  service_ = MakeArrayService(std::move(options));
+  Start();
+}
+
+void TestAgent::Start() {
+  grpc::ServerBuilder builder;
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+  builder.AddListeningPort("127.0.0.1:" + std::to_string(port_), MutualTlsServer(tls_).value(), &port_);
+  builder.RegisterService(service_.get());
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr) throw std::runtime_error("the agent cannot listen on " + address());
+}
+
+void TestAgent::Stop() {
+  if (server_ == nullptr) return;
+  server_->Shutdown(std::chrono::system_clock::now());
+  server_->Wait();
+  server_ = nullptr;
+}
+
+}  // namespace lunkeeper::testing

@@ -1,0 +1,63 @@
+#pragma once
+// What the tests of the remote array share: certificates of their own, and the real service over TLS on
+// loopback with fake arrays behind it. Everything is gone when the objects die.
+
+#include <grpcpp/grpcpp.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "devices/array/fake_array.h"
+#include "devices/array/remote/array_service.h"
+#include "devices/array/remote/remote_array.h"
+
+namespace lunkeeper::testing {
+
+// A folder with a certificate authority and what it has signed. For one thread.
+class TestCa {
+ public:
+  TestCa();
+  ~TestCa();
+  TestCa(const TestCa&) = delete;
+  TestCa& operator=(const TestCa&) = delete;
+
+  // Makes a certificate with these names ("DNS:…,IP:…"), under a file name that may be in use already; what
+  // was there is replaced at once.
+  TlsFiles Issue(const std::string& file, const std::string& names) const;
+  const std::string& folder() const { return folder_; }
+
+ private:
+  std::string folder_;
+};
+
+inline constexpr char kAgentNames[] = "DNS:localhost,IP:127.0.0.1";
+inline constexpr char kControllerNames[] = "DNS:controller.c1.cluster.lunkeeper.io";
+
+// One agent: a FakeArray for each cluster.
+class TestAgent {
+ public:
+  explicit TestAgent(const TlsFiles& tls, std::string name = "a1", int most_waiting = 512);
+  ~TestAgent() { Stop(); }
+  TestAgent(const TestAgent&) = delete;
+  TestAgent& operator=(const TestAgent&) = delete;
+
+  // On the same port as before.
+  void Start();
+  void Stop();
+  FakeArray& Of(const std::string& cluster = "c1") { return *arrays_.at(cluster); }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  RemoteArrayOptions Options(const TlsFiles& tls) const {
+    return {.name = name_, .address = address(), .server_name = "", .tls = tls};
+  }
+
+ private:
+  const std::string name_;
+  const TlsFiles tls_;
+  std::map<std::string, std::shared_ptr<FakeArray>> arrays_;
+  std::unique_ptr<array::v1::ArrayService::Service> service_;
+  std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
+};
+
+}  // namespace lunkeeper::testing
