@@ -8,20 +8,23 @@ All that it starts carries its mark, and all that it makes its prefix: `down` en
 
 import fcntl
 import hashlib
+import json
 import shutil
-import subprocess
 
 from cluster import images, network, node, programs
 from cluster.control_plane import ControlPlane
 from cluster.kubectl import Kubectl, condition
 from cluster.node import Node
+from cluster.storage import StorageHost
 from harness import places
 from harness.cleanup import wait_until
 from harness.processes import kill_pid, marked_with
 
 NODES = {"node-1": 11, "node-2": 12, "node-3": 13}
 READY_SECONDS = 120
-LUNKEEPER_IMAGE = "ghcr.io/lunkeeper/lunkeeper"
+LUNKEEPER_IMAGE = "ghcr.io/lunkeeper/lunkeeper:0.1.0"  # as the chart names it
+SIDECARS = {"csi-provisioner": "external-provisioner/v6", "csi-resizer": "external-resizer/v2",
+            "csi-snapshotter": "external-snapshotter/v8"}
 BUSYBOX_IMAGE = "lunkeeper.test/busybox:1"
 
 
@@ -32,12 +35,13 @@ class Cluster:
         identity = hashlib.sha256(str(self.folder).encode()).hexdigest()[:6]
         self.mark, self.prefix = f"cluster-{identity}", f"lk{identity}"
         self.control = ControlPlane(self.prefix, self.mark, self.folder)
+        self.storage = StorageHost(self.prefix, self.mark, self.folder)
         self.nodes = {name: Node(self.prefix, self.mark, name, number, self.folder, self.control)
                       for name, number in NODES.items()}
         self.kubectl = Kubectl(self.control, self.control.kubeconfig)
 
     def hosts(self):
-        return {host.name: host for host in (self.control, *self.nodes.values())}
+        return {host.name: host for host in (self.control, self.storage, *self.nodes.values())}
 
     def up(self):
         self.down()
@@ -45,6 +49,8 @@ class Cluster:
         network.make(self.prefix, {name: host.number for name, host in self.hosts().items()})
         self.control.prepare(self.nodes)
         self.control.boot()
+        self.storage.prepare()
+        self.storage.boot()
         tars = self.images()
         for each in self.nodes.values():
             each.prepare(tars)
@@ -54,7 +60,11 @@ class Cluster:
     def images(self):
         """The tars of every image that pods of this cluster name."""
         folder = self.folder.parent / "images"
-        return [images.pause(node.SANDBOX_IMAGE).write(folder / "pause.tar"),
+        versions = programs.versions()
+        sidecars = [images.sidecar(f"registry.k8s.io/sig-storage/{name}:{versions[f'github.com/kubernetes-csi/{module}']}",
+                                   programs.path(name)).write(folder / f"{name}.tar") for name, module in SIDECARS.items()]
+        return [images.lunkeeper(LUNKEEPER_IMAGE, places.LUNKEEPER, folder).write(folder / "lunkeeper.tar"), *sidecars,
+                images.pause(node.SANDBOX_IMAGE).write(folder / "pause.tar"),
                 images.writer(BUSYBOX_IMAGE).write(folder / "busybox.tar")]
 
     def wait_until_ready(self):
@@ -65,7 +75,6 @@ class Cluster:
         listed = self.kubectl.attempt("get", "nodes", "-o", "json")
         if listed.returncode != 0:
             return set()
-        import json
         return {each["metadata"]["name"] for each in json.loads(listed.stdout)["items"] if condition(each, "Ready")}
 
     def down(self):

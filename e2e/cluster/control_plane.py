@@ -1,4 +1,4 @@
-"""The control plane's host: etcd, the API server, the controller manager, the scheduler, and DNS for the cluster's names."""
+"""The control plane's host: etcd, the API server, the controller manager, the scheduler, DNS, and the snapshot controller."""
 
 import pathlib
 import secrets
@@ -67,6 +67,8 @@ class ControlPlane(Host):
                     kubeconfig, f"--service-account-private-key-file={self.pki}/sa.key",
                     f"--root-ca-file={self.pki}/apiserver.crt", "--leader-elect=false"]),
                 self.service("kube-scheduler", [kubeconfig, "--leader-elect=false"]),
+                # Waits for the snapshot CRDs by ending and being started again.
+                self.service("snapshot-controller", [kubeconfig]),
                 self.service("coredns", ["-conf", self.folder / "Corefile"])]})
 
     def service(self, name, arguments, **more):

@@ -22,6 +22,7 @@ class Host:
         self.namespace = network.namespace(cluster, name)
 
     def start(self, spec):
+        network.plug(self.cluster, self.name, True)
         self.folder.mkdir(parents=True, exist_ok=True)
         described = self.folder / "host.json"
         described.write_text(json.dumps({"hostname": self.name, **spec}, indent=1))

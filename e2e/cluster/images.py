@@ -92,8 +92,12 @@ def which(program):
     raise FileNotFoundError(f"{program}: not on this machine; ./dev cluster installs what the cluster needs")
 
 
-def lunkeeper(name, binary):
-    image = Image(name, entrypoint=["/usr/bin/lunkeeper"]).add_program("/usr/bin/lunkeeper", binary)
+def lunkeeper(name, binary, scratch):
+    """The image of the Containerfile. `scratch`: a folder for the binary without its debugging symbols."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    stripped = scratch / "lunkeeper"
+    subprocess.run(["strip", "--strip-debug", "-o", stripped, binary], check=True, timeout=60)
+    image = Image(name, entrypoint=["/usr/bin/lunkeeper"]).add_program("/usr/bin/lunkeeper", stripped)
     for tool in LUNKEEPER_TOOLS:
         image.add_program(f"/usr/sbin/{tool}", which(tool))
     for settings in ("mke2fs.conf", "protocols", "services"):

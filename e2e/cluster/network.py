@@ -22,13 +22,17 @@ def existing():
 
 
 def make(cluster, hosts):
-    """`hosts`: {name: number}; a host's address is SUBNET.number. Pod subnets are routed to the hosts they live on."""
+    """`hosts`: {name: number}; a host's address is SUBNET.number, and the first one is everyone's way to the Services' addresses.
+    Pod subnets are routed to the hosts they live on, so that nodes reach each other's pods without it."""
     switch = namespace(cluster, BRIDGE_SUFFIX)
     run("ip", "netns", "add", switch)
     ip(switch, "link", "add", "br0", "type", "bridge")
     ip(switch, "link", "set", "br0", "up")
+    router = next(iter(hosts))
     for name, number in hosts.items():
         join(cluster, name, number)
+        if name != router:
+            ip(namespace(cluster, name), "route", "add", "default", "via", address(hosts[router]))
         for other, other_number in hosts.items():
             if other != name and other.startswith("node"):
                 ip(namespace(cluster, name), "route", "add", pod_subnet(other_number), "via", address(other_number))

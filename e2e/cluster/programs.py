@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import pathlib
 import re
 import subprocess
 
@@ -9,8 +10,10 @@ from harness.places import ROOT
 
 TOOLS = ROOT / "e2e/cluster/tools"
 BIN = ROOT / ".cache/kube/bin"
+SNAPSHOT_CRDS = ROOT / ".cache/kube/snapshot-crds"
+SNAPSHOT_CLIENT = "github.com/kubernetes-csi/external-snapshotter/client/v8"
 BUILD_SECONDS = 3600
-HELM = "helm.sh/helm/v3/cmd/helm"
+ALL, HELM = "tool", "helm.sh/helm/v3/cmd/helm"
 
 
 def path(name):
@@ -42,7 +45,7 @@ def _linker_flags():
 
 
 def build(package):
-    """Builds what `package` names: one program, or `tool` for everything that go.mod lists."""
+    """Builds what `package` names: one program, or ALL that go.mod lists."""
     stamp = BIN / f".{package.strip('./').replace('/', '_')}.stamp"
     if stamp.exists() and stamp.read_text() == _stamp():
         return
@@ -51,7 +54,18 @@ def build(package):
     subprocess.run(["nice", "go", "build", "-p", "1", "-trimpath", "-ldflags", _linker_flags(), "-o", f"{BIN}/", package],
                    cwd=TOOLS, check=True, timeout=BUILD_SECONDS,
                    env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly"})
+    if package == ALL:
+        _keep_snapshot_crds()
     stamp.write_text(_stamp())
+
+
+def _keep_snapshot_crds():
+    """They come with the module's sources."""
+    module = subprocess.run(["go", "list", "-m", "-f", "{{.Dir}}", SNAPSHOT_CLIENT], cwd=TOOLS, check=True, capture_output=True,
+                            text=True, timeout=60).stdout.strip()
+    SNAPSHOT_CRDS.mkdir(parents=True, exist_ok=True)
+    for source in pathlib.Path(module, "config/crd").glob("snapshot.storage.k8s.io_*.yaml"):
+        (SNAPSHOT_CRDS / source.name).write_bytes(source.read_bytes())
 
 
 def build_helm():
@@ -59,5 +73,5 @@ def build_helm():
 
 
 def build_all():
-    for package in (HELM, "tool", "./coredns"):
+    for package in (HELM, ALL, "./coredns"):
         build(package)

@@ -1,0 +1,45 @@
+"""Lunkeeper on the cluster, as its users install it: the chart, by helm."""
+
+import json
+import subprocess
+
+from cluster import programs, storage
+from harness.places import ROOT
+
+CHART = ROOT / "charts/lunkeeper"
+RELEASE = NAMESPACE = "lunkeeper"
+ARRAY_SECRET = f"lunkeeper-{storage.ARRAY}"
+WAIT_SECONDS = 180
+
+
+def helm(cluster, *arguments, given=None, seconds=WAIT_SECONDS + 30):
+    """Its output; fails with what it said. `given`: values."""
+    done = subprocess.run(
+        ["nsenter", f"--net=/run/netns/{cluster.control.namespace}", programs.path("helm"),
+         f"--kubeconfig={cluster.control.kubeconfig}", f"--namespace={NAMESPACE}", *map(str, arguments)],
+        input=json.dumps(given or {}), capture_output=True, text=True, timeout=seconds)
+    if done.returncode != 0:
+        raise RuntimeError(f"helm {' '.join(map(str, arguments))}: exit code {done.returncode}\n{done.stdout}{done.stderr.strip()}")
+    return done.stdout
+
+
+def values(cluster):
+    return {"cluster": storage.CLUSTER_ID,
+            "arrays": [{"name": storage.ARRAY, "address": cluster.storage.agent_address, "serverName": storage.NAME,
+                        "tlsSecret": ARRAY_SECRET}]}
+
+
+def prepare(cluster):
+    """What a cluster has before Lunkeeper comes: the snapshot CRDs, and the array's certificates in a Secret."""
+    cluster.kubectl("apply", "--server-side", "-f", programs.SNAPSHOT_CRDS)
+    cluster.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    pki = cluster.storage.pki
+    cluster.kubectl("create", "secret", "generic", ARRAY_SECRET, f"--namespace={NAMESPACE}",
+                    f"--from-file=tls.crt={pki}/controller.crt", f"--from-file=tls.key={pki}/controller.key",
+                    f"--from-file=ca.crt={pki}/ca.crt")
+
+
+def install(cluster, **changes):
+    """Installs or upgrades, and waits until every pod is ready."""
+    return helm(cluster, "upgrade", "--install", RELEASE, CHART, "--values=-", "--wait", f"--timeout={WAIT_SECONDS}s",
+                given={**values(cluster), **changes})
