@@ -20,6 +20,9 @@
 namespace lunkeeper {
 namespace {
 
+// A mount that nobody uses is busy for a moment while a mount namespace is copied, as for each new container.
+constexpr int kUnmountAttempts = 40;
+constexpr useconds_t kUnmountPause = 50'000;
 constexpr char kBusy = 'b';      // sent by a child: the mount is in use
 constexpr char kNoReplay = 'n';  // sent by a child: mounted without replaying the journal
 
@@ -149,9 +152,12 @@ class LinuxMounter final : public Mounter {
 
   absl::Status Unmount(const std::string& target, bool lazy, absl::Time deadline) override {
     const auto unmount = [&](int out) {
-      if (::umount2(target.c_str(), UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) == 0) return 0;
-      if (errno == EINVAL || errno == ENOENT) return 0;  // nothing is mounted there
-      if (errno != EBUSY) return errno;
+      for (int attempt = 0; attempt < kUnmountAttempts; ++attempt) {
+        if (attempt > 0) ::usleep(kUnmountPause);
+        if (::umount2(target.c_str(), UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) == 0) return 0;
+        if (errno == EINVAL || errno == ENOENT) return 0;  // nothing is mounted there
+        if (errno != EBUSY) return errno;
+      }
       return ::write(out, &kBusy, 1) == 1 ? 0 : EIO;
     };
     ASSIGN_OR_RETURN(const std::string sent,

@@ -131,7 +131,7 @@ void Remove(int number) {
 
 // In the child. Clearing a device that others have open only marks it as to be cleared at the last close,
 // which ours are from the start; if nobody has, it stops being a bound device at once. So this asks and
-// closes in one step. A prober (udev) may have it open for a moment.
+// closes in one step.
 void Seal(int loop, bool flush, IsolatedResult* result) {
   if (flush && ::fsync(loop) != 0 && errno != EIO)
     return Fail(result, "writing back the block device's cache");
