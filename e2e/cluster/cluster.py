@@ -18,6 +18,7 @@ from cluster.node import Node
 from cluster.storage import StorageHost
 from harness import places
 from harness.cleanup import wait_until
+from harness.pool import run
 from harness.processes import kill_pid, marked_with
 
 NODES = {"node-1": 11, "node-2": 12, "node-3": 13}
@@ -35,7 +36,8 @@ class Cluster:
         identity = hashlib.sha256(str(self.folder).encode()).hexdigest()[:6]
         self.mark, self.prefix = f"cluster-{identity}", f"lk{identity}"
         self.control = ControlPlane(self.prefix, self.mark, self.folder)
-        self.storage = StorageHost(self.prefix, self.mark, self.folder)
+        self.binary = self.folder / "lunkeeper"  # a build beside a running cluster must not disturb it
+        self.storage = StorageHost(self.prefix, self.mark, self.folder, self.binary)
         self.nodes = {name: Node(self.prefix, self.mark, name, number, self.folder, self.control)
                       for name, number in NODES.items()}
         self.kubectl = Kubectl(self.control, self.control.kubeconfig)
@@ -46,6 +48,7 @@ class Cluster:
     def up(self):
         self.down()
         self.folder.mkdir(parents=True, exist_ok=True)
+        run("strip", "--strip-debug", "-o", self.binary, places.LUNKEEPER)
         network.make(self.prefix, {name: host.number for name, host in self.hosts().items()})
         self.control.prepare(self.nodes)
         self.control.boot()
@@ -63,7 +66,7 @@ class Cluster:
         versions = programs.versions()
         sidecars = [images.sidecar(f"registry.k8s.io/sig-storage/{name}:{versions[f'github.com/kubernetes-csi/{module}']}",
                                    programs.path(name)).write(folder / f"{name}.tar") for name, module in SIDECARS.items()]
-        return [images.lunkeeper(LUNKEEPER_IMAGE, places.LUNKEEPER, folder).write(folder / "lunkeeper.tar"), *sidecars,
+        return [images.lunkeeper(LUNKEEPER_IMAGE, self.binary).write(self.folder / "lunkeeper.tar"), *sidecars,
                 images.pause(node.SANDBOX_IMAGE).write(folder / "pause.tar"),
                 images.writer(BUSYBOX_IMAGE).write(folder / "busybox.tar")]
 

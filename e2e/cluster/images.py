@@ -37,7 +37,8 @@ class Image:
     def add_busybox(self):
         self.add("/bin/busybox", BUSYBOX)
         for applet in subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split():
-            self.links.setdefault(f"bin/{applet}", "busybox")
+            if applet != "busybox":  # it lists itself
+                self.links[f"bin/{applet}"] = "busybox"
         return self
 
     def write(self, path):
@@ -92,12 +93,9 @@ def which(program):
     raise FileNotFoundError(f"{program}: not on this machine; ./dev cluster installs what the cluster needs")
 
 
-def lunkeeper(name, binary, scratch):
-    """The image of the Containerfile. `scratch`: a folder for the binary without its debugging symbols."""
-    scratch.mkdir(parents=True, exist_ok=True)
-    stripped = scratch / "lunkeeper"
-    subprocess.run(["strip", "--strip-debug", "-o", stripped, binary], check=True, timeout=60)
-    image = Image(name, entrypoint=["/usr/bin/lunkeeper"]).add_program("/usr/bin/lunkeeper", stripped)
+def lunkeeper(name, binary):
+    """The image of the Containerfile."""
+    image = Image(name, entrypoint=["/usr/bin/lunkeeper"]).add_program("/usr/bin/lunkeeper", binary)
     for tool in LUNKEEPER_TOOLS:
         image.add_program(f"/usr/sbin/{tool}", which(tool))
     for settings in ("mke2fs.conf", "protocols", "services"):

@@ -4,7 +4,6 @@ import pathlib
 
 from cluster.authority import Authority
 from cluster.host import Host
-from harness import places
 from harness.pool import run
 
 NAME, NUMBER = "storage", 3
@@ -15,8 +14,9 @@ POOL_SIZE = "20G"  # sparse
 
 
 class StorageHost(Host):
-    def __init__(self, cluster, mark, folder):
+    def __init__(self, cluster, mark, folder, binary):
         super().__init__(cluster, mark, NAME, NUMBER, pathlib.Path(folder) / NAME)
+        self.binary = binary
         self.pki = self.folder / "pki"
         self.agent_address = f"{self.address}:{AGENT_PORT}"
 
@@ -34,7 +34,7 @@ class StorageHost(Host):
                         ["mount", "-o", "loop", str(self.folder / "pool.img"), "/srv/pool"]],
             "services": [{
                 "name": "lunkeeper-array", "log": str(self.folder / "lunkeeper-array.log"),
-                "argv": [str(places.LUNKEEPER), "array", f"--name={ARRAY}", "--pool=/srv/pool",
+                "argv": [str(self.binary), "array", f"--name={ARRAY}", "--pool=/srv/pool",
                          f"--portal={self.address}:{PORTAL_PORT}", f"--listen={self.agent_address}",
                          f"--tls-cert={self.pki}/agent.crt", f"--tls-key={self.pki}/agent.key", f"--tls-ca={self.pki}/ca.crt",
                          f"--metrics-address=127.0.0.1:{METRICS_PORT}"],
