@@ -230,8 +230,10 @@ TEST_CASE("told to stop, the data path serves until nothing is attached") {
   CHECK(StopDatapath(datapath.socket()).code() == absl::StatusCode::kFailedPrecondition);
   ::kill(datapath.pid(), SIGTERM);
   Eventually("no new volumes", [&] {
-    return datapath.initiator().Attach(target.RequestFor(2)).status().code() ==
-           absl::StatusCode::kUnavailable;
+    const auto attached = datapath.initiator().Attach(target.RequestFor(2));
+    if (attached.ok())
+      datapath.initiator().Detach(attached->volume).IgnoreError();  // it came before the signal
+    return attached.status().code() == absl::StatusCode::kUnavailable;
   });
   CHECK(datapath.initiator().Find(device.volume)->value().health == DeviceHealth::kHealthy);
   REQUIRE(datapath.initiator().Detach(device.volume).ok());
