@@ -8,7 +8,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from cluster import programs  # noqa: E402
+from cluster import deploy, programs  # noqa: E402
 from cluster.cluster import Cluster  # noqa: E402
 from harness.cleanup import interrupt_on_sigterm  # noqa: E402
 
@@ -24,7 +24,11 @@ def up(cluster, options):
     tell("the programs are built")
     with cluster.locked():
         cluster.up()
-    tell("the cluster is up")
+        tell("the cluster is up")
+        deploy.prepare(cluster)
+        if not options.bare:
+            deploy.install(cluster)
+            tell("Lunkeeper is installed")
     print(cluster.tell())
 
 
@@ -52,7 +56,9 @@ def main():
     parser = argparse.ArgumentParser(prog="./dev cluster", description="A Kubernetes cluster on this machine, for tests.")
     parser.add_argument("--name", default="default", help="several may run at a time, each under its own name")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("up", help="start it afresh").set_defaults(run=up)
+    starting = verbs.add_parser("up", help="start it afresh, with Lunkeeper in it")
+    starting.add_argument("--bare", action="store_true", help="without Lunkeeper")
+    starting.set_defaults(run=up)
     verbs.add_parser("down", help="end it, and take everything of it away").set_defaults(run=down)
     verbs.add_parser("status", help="what runs").set_defaults(run=status)
     inside = verbs.add_parser("shell", help="a shell with kubectl and helm, or on a host; or a command instead")

@@ -10,12 +10,15 @@ class Workloads:
     def __init__(self, cluster):
         self.cluster, self.namespace = cluster, f"test-{secrets.token_hex(4)}"
         self.kubectl = cluster.kubectl
+        self._classes = []
         self.kubectl("create", "namespace", self.namespace)
 
     def remove(self):
         self.kubectl("delete", "namespace", self.namespace, "--wait=false")
         wait_until(lambda: self.kubectl.find("namespace", self.namespace) is None, 90,
                    lambda: f"namespace {self.namespace} is gone\n{self.kubectl('get', 'all,pvc', *self.here)}", pause=0.5)
+        for name in self._classes:
+            self.kubectl("delete", "storageclass", name)
         wait_until(lambda: not self.volumes(), 60, lambda: f"no volume is left: {self.volumes()}", pause=0.5)
 
     def volumes(self):
@@ -32,20 +35,37 @@ class Workloads:
             each["metadata"]["namespace"] = self.namespace
         self.kubectl.apply(*objects)
 
-    def claim(self, name, size="256Mi", **spec):
+    def claim(self, name, **differences):
         self.apply({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
-                    "spec": claim_spec(size, **spec)})
+                    "spec": claim_spec(**differences)})
 
-    def pod(self, name, claim, **spec):
+    def pod(self, name, claim, more_volumes=(), **spec):
+        claimed = {"name": "data", "persistentVolumeClaim": {"claimName": claim}}
         self.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
-                    "spec": {**pod_spec(), "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}], **spec}})
+                    "spec": {**pod_spec(), "volumes": [claimed, *more_volumes], **spec}})
 
-    def stateful_set(self, name, replicas=1, size="256Mi", node=None, **claim):
+    def stateful_set(self, name, replicas=1, claim=None, more_volumes=(), **spec):
+        """`claim`: what differs from the usual claim; `spec`: from the usual pod."""
         selector = {"app": name}
         self.apply({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": {
             "serviceName": name, "replicas": replicas, "selector": {"matchLabels": selector}, "podManagementPolicy": "Parallel",
-            "template": {"metadata": {"labels": selector}, "spec": {**pod_spec(), **({"nodeName": node} if node else {})}},
-            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim_spec(size, **claim)}]}})
+            "template": {"metadata": {"labels": selector}, "spec": {**pod_spec(), "volumes": list(more_volumes), **spec}},
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim_spec(**(claim or {}))}]}})
+
+    def storage_class(self, name="class", **differences):
+        """One of this test's own; its name."""
+        name = f"{self.namespace}-{name}"
+        self.kubectl.apply({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
+                            "provisioner": "csi.lunkeeper.io", "allowVolumeExpansion": True, **differences})
+        self._classes.append(name)
+        return name
+
+    def wait_for_bound(self, claim, seconds=60):
+        """The name of its volume."""
+        def bound():
+            found = self.kubectl.get("pvc", claim, *self.here)
+            return found["spec"].get("volumeName") if found["status"].get("phase") == "Bound" else None
+        return wait_until(bound, seconds, lambda: f"{claim} is bound: {self.events(claim)}", pause=0.1)
 
     def wait_for_pod(self, name, seconds=60):
         return self.kubectl.wait_for_pod(name, *self.here, seconds=seconds)
@@ -65,7 +85,7 @@ class Workloads:
         return [f"{event['reason']}: {event['message']}" for event in listed]
 
 
-def claim_spec(size, storage_class="lunkeeper", mode="ReadWriteOnce", **spec):
+def claim_spec(size="256Mi", storage_class="lunkeeper", mode="ReadWriteOnce", **spec):
     return {"storageClassName": storage_class, "accessModes": [mode], "resources": {"requests": {"storage": size}}, **spec}
 
 

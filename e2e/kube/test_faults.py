@@ -1,0 +1,128 @@
+"""Everything is killed once while a writer with checksums runs: nothing acknowledged is lost, and new volumes can soon be had."""
+
+import pytest
+
+from cluster import deploy
+from harness.cleanup import wait_until
+from harness.processes import alive, children_of, command_of, kill_pid
+from kube.writer import Writer
+
+CONVERGES_SECONDS = 60
+
+
+def descendants(pid):
+    found = [pid]
+    for each in found:
+        found.extend(children_of(each))
+    return found
+
+
+def find_processes(host, *words):
+    """Pids of the processes in a host whose command line starts with these words (paths by their last part)."""
+    def matches(argv):
+        return argv and [argv[0].rsplit("/", 1)[-1], *argv[1:]][:len(words)] == list(words)
+    return [pid for pid in descendants(host.pid()) if matches(command_of(pid))]
+
+
+def kill_all(pids):
+    assert pids, "there is nothing to kill"
+    for pid in pids:
+        kill_pid(pid)
+
+
+@pytest.fixture
+def writer(workloads):
+    workloads.claim("data", size="64Mi", volumeMode="Block")
+    return Writer(workloads, "writer", "data", block=True)
+
+
+@pytest.fixture
+def node(workloads, writer):
+    """The host where the writer runs."""
+    writer.goes_on()
+    return workloads.cluster.nodes[workloads.wait_for_pod("writer")["spec"]["nodeName"]]
+
+
+def new_volumes_can_be_had(workloads):
+    workloads.claim("another", size="64Mi")
+    workloads.pod("another", "another")
+    workloads.wait_for_pod("another", seconds=CONVERGES_SECONDS)
+
+
+def all_is_well(workloads, writer):
+    writer.goes_on(seconds=CONVERGES_SECONDS)
+    new_volumes_can_be_had(workloads)
+    writer.stop()
+
+
+@pytest.mark.parametrize("service", ["kubelet", "containerd"])
+def test_a_node_service_is_killed(workloads, writer, node, service):
+    pid = node.services()[service]
+    kill_pid(pid)
+    wait_until(lambda: node.services().get(service) not in (None, pid), 30, f"{service} runs again")
+    all_is_well(workloads, writer)
+
+
+@pytest.mark.parametrize("service", ["kube-apiserver", "etcd", "kube-controller-manager"])
+def test_a_part_of_the_control_plane_is_killed(workloads, writer, node, service):
+    control = workloads.cluster.control
+    pid = control.services()[service]
+    kill_pid(pid)
+    wait_until(lambda: control.services().get(service) not in (None, pid), 30, f"{service} runs again")
+    wait_until(lambda: workloads.kubectl.attempt("get", "--raw", "/readyz").returncode == 0, 60, "the API server answers")
+    all_is_well(workloads, writer)
+
+
+def test_the_node_plugin_is_killed(workloads, writer, node):
+    kill_all(find_processes(node, "lunkeeper", "serve", "--mode=node"))
+    all_is_well(workloads, writer)
+
+
+def test_the_data_paths_worker_is_killed(workloads, writer, node):
+    kill_all(find_processes(node, "lunkeeper", "datapath", "--worker-socket"))
+    all_is_well(workloads, writer)
+
+
+def test_the_array_agent_is_killed(workloads, writer, node):
+    kill_all(find_processes(workloads.cluster.storage, "lunkeeper", "array"))
+    all_is_well(workloads, writer)
+
+
+def test_tgtd_is_killed(workloads, writer, node):
+    kill_all(find_processes(workloads.cluster.storage, "tgtd"))
+    all_is_well(workloads, writer)
+
+
+@pytest.mark.parametrize("program", ["csi-provisioner", "csi-resizer", "csi-snapshotter"])
+def test_a_sidecar_is_killed_in_every_replica(workloads, writer, node, program):
+    kill_all([pid for host in workloads.cluster.nodes.values() for pid in find_processes(host, program)])
+    all_is_well(workloads, writer)
+
+
+def test_the_leading_controller_is_killed(workloads, writer, node):
+    lease = workloads.kubectl.get("lease", "csi-lunkeeper-io", f"--namespace={deploy.NAMESPACE}")
+    leader = lease["spec"]["holderIdentity"]
+    pods = workloads.kubectl.items("pods", f"--namespace={deploy.NAMESPACE}", "--selector=app.kubernetes.io/component=controller")
+    pod = next(pod for pod in pods if pod["metadata"]["name"] in leader)
+    host = workloads.cluster.nodes[pod["spec"]["nodeName"]]
+    victims = find_processes(host, "lunkeeper", "serve", "--mode=controller")
+    kill_all(victims)
+    assert not any(alive(pid) for pid in victims)
+    all_is_well(workloads, writer)
+
+
+def test_the_data_paths_pod_is_deleted_and_only_its_own_volumes_fail(workloads, node, writer):
+    """I/O errors for the volumes of that node; they are had again without a reboot."""
+    elsewhere = next(name for name in workloads.cluster.nodes if name != node.name)
+    workloads.claim("far", size="64Mi", volumeMode="Block")
+    other = Writer(workloads, "other", "far", block=True, nodeName=elsewhere).goes_on()
+    pod = next(pod for pod in workloads.kubectl.items(
+        "pods", f"--namespace={deploy.NAMESPACE}", "--selector=app.kubernetes.io/component=datapath")
+        if pod["spec"]["nodeName"] == node.name)
+    workloads.kubectl("delete", "pod", pod["metadata"]["name"], f"--namespace={deploy.NAMESPACE}", "--force", "--grace-period=0")
+    other.goes_on()
+    workloads.delete("pod", "writer", "--grace-period=1")
+    again = Writer(workloads, "writer", "data", block=True, nodeName=node.name)
+    again.goes_on(seconds=CONVERGES_SECONDS)
+    again.stop()
+    other.stop()

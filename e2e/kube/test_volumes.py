@@ -1,0 +1,79 @@
+"""What a claim may ask for, and what its pod then finds."""
+
+import pytest
+
+from harness.cleanup import wait_until
+
+
+def test_a_late_binding_volume_is_made_when_its_pod_is_scheduled(workloads):
+    late = workloads.storage_class(volumeBindingMode="WaitForFirstConsumer")
+    workloads.claim("data", storage_class=late)
+    wait_until(lambda: any("WaitForFirstConsumer" in event for event in workloads.events("data")), 30, "the claim waits")
+    assert not workloads.volumes()
+    workloads.pod("reader", "data")
+    workloads.wait_for_pod("reader")
+    assert len(workloads.volumes()) == 1
+
+
+def test_a_retained_volume_outlives_its_claim(workloads):
+    kept = workloads.storage_class(reclaimPolicy="Retain")
+    workloads.claim("data", storage_class=kept)
+    volume = workloads.wait_for_bound("data")
+    workloads.delete("pvc", "data")
+    wait_until(lambda: workloads.kubectl.get("pv", volume)["status"]["phase"] == "Released", 30, "the volume is released")
+    workloads.kubectl("patch", "pv", volume, "-p", '{"spec": {"persistentVolumeReclaimPolicy": "Delete"}}')
+    wait_until(lambda: workloads.kubectl.find("pv", volume) is None, 30, "the volume is deleted when its policy says so")
+
+
+@pytest.mark.parametrize("filesystem,size", [("ext4", "256Mi"), ("xfs", "512Mi")])
+def test_a_volume_has_the_file_system_and_the_mount_options_of_its_class(workloads, filesystem, size):
+    chosen = workloads.storage_class(parameters={"fsType": filesystem}, mountOptions=["noatime"])
+    workloads.claim("data", storage_class=chosen, size=size)
+    workloads.pod("reader", "data")
+    workloads.wait_for_pod("reader")
+    kind, options = workloads.shell("reader", "grep ' /data ' /proc/mounts | cut -d' ' -f3,4").split()
+    assert kind == filesystem
+    assert "noatime" in options.split(",")
+
+
+def test_a_block_volume_is_a_device_of_the_size_asked_for(workloads):
+    workloads.claim("raw", size="64Mi", volumeMode="Block")
+    workloads.pod("reader", "raw", containers=[block_container()])
+    workloads.wait_for_pod("reader")
+    assert int(workloads.run_in("reader", "blockdev", "--getsize64", "/dev/data")) == 64 << 20
+    text = workloads.shell("reader", "echo kept | dd of=/dev/data bs=512 conv=sync,fsync 2>/dev/null; head -c 4 /dev/data")
+    assert text == "kept"
+
+
+def test_fs_group_may_write(workloads):
+    workloads.claim("data")
+    workloads.pod("writer", "data", securityContext={"runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 2000})
+    workloads.wait_for_pod("writer")
+    assert workloads.shell("writer", "echo mine > /data/file && stat -c %g /data/file").strip() == "2000"
+
+
+def test_a_volume_for_one_pod_is_refused_to_a_second(workloads):
+    workloads.claim("data", mode="ReadWriteOncePod")
+    workloads.pod("first", "data")
+    workloads.wait_for_pod("first")
+    workloads.pod("second", "data")
+    wait_until(lambda: any("ReadWriteOncePod" in event for event in workloads.events("second")), 30, "the second pod is told why it waits")
+    workloads.delete("pod", "first")
+    workloads.wait_for_pod("second")
+
+
+def test_two_pods_of_one_node_share_a_volume(workloads):
+    workloads.claim("data")
+    workloads.pod("first", "data")
+    node = workloads.wait_for_pod("first")["spec"]["nodeName"]
+    workloads.pod("second", "data", nodeName=node)
+    workloads.wait_for_pod("second")
+    workloads.shell("first", "echo hello > /data/file")
+    assert workloads.shell("second", "cat /data/file").strip() == "hello"
+
+
+def block_container():
+    from kube.workloads import pod_spec
+    container = pod_spec()["containers"][0]
+    del container["volumeMounts"]
+    return {**container, "volumeDevices": [{"name": "data", "devicePath": "/dev/data"}]}

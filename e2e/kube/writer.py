@@ -1,0 +1,83 @@
+"""A pod that writes stamped blocks to its volume and reads them back all the while (devices/iscsi/testing/block_checker).
+
+What it was told is durable stands in a record on this machine, outside the volume and the pod, so that it survives both, and a writer
+on another node goes on from it.
+"""
+
+import json
+import struct
+
+from harness.cleanup import wait_until
+from kube.workloads import pod_spec
+
+GOOD = 0
+DEVICE, FILE = "/dev/data", "/data/file"
+
+
+class Writer:
+    def __init__(self, workloads, name, claim, *, block=False, owner="Pod", **spec):
+        """`owner`: Pod, or StatefulSet for one that is made again; `claim` is its template then."""
+        self.workloads, self.name = workloads, name
+        self.pod = f"{name}-0" if owner == "StatefulSet" else name
+        folder = workloads.cluster.folder / "records"
+        folder.mkdir(exist_ok=True)
+        self.record = folder / f"{workloads.namespace}-{name}"
+        spec = {**self._spec(block), **spec}
+        if owner == "Pod":
+            workloads.pod(name, claim, **spec, restartPolicy="Never")
+        else:
+            workloads.stateful_set(name, claim=claim, **spec)
+
+    def _spec(self, block):
+        container = pod_spec()["containers"][0]
+        target = DEVICE if block else FILE
+        where = {"volumeDevices": [{"name": "data", "devicePath": DEVICE}]} if block else {
+            "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+        where.setdefault("volumeMounts", []).append({"name": "records", "mountPath": "/records"})
+        prepare = "" if block else f"[ -e {FILE} ] || truncate -s 32M {FILE}; "
+        script = (f"{prepare}exec block_checker write --device={target} --record=/records/{self.record.name} "
+                  "--threads=4 --blocks=4096 --flush-every=64")
+        return {"containers": [{**container, **where, "command": ["sh", "-c", script]}],
+                "terminationGracePeriodSeconds": 20,
+                "more_volumes": [{"name": "records", "hostPath": {"path": str(self.record.parent)}}]}
+
+    def acknowledged(self):
+        if not self.record.exists():
+            return 0
+        data = self.record.read_bytes()
+        return sum(acked for _, acked in struct.iter_unpack("<II", data[:len(data) // 8 * 8]))
+
+    def goes_on(self, more=200, seconds=60):
+        """Until that many more writes were acknowledged. The writer may not have ended."""
+        wanted = self.acknowledged() + more
+
+        def enough():
+            if self.acknowledged() >= wanted:
+                return True
+            pod = self.workloads.kubectl.find("pod", self.pod, *self.workloads.here)
+            if pod and pod["status"].get("phase") in ("Failed", "Succeeded"):
+                raise AssertionError(f"the writer ended:\n{self.said()}")
+            return False
+        wait_until(enough, seconds, lambda: f"{more} more writes\n{self.said()}\n"
+                   f"{self.workloads.kubectl.why(self.pod, *self.workloads.here)}", pause=0.1)
+        return self
+
+    def said(self):
+        return self.workloads.kubectl.attempt("logs", self.pod, *self.workloads.here, "--tail=20").stdout
+
+    def stop(self):
+        """Its counters; it must have seen no error and no bad data."""
+        workloads = self.workloads
+        workloads.run_in(self.pod, "sh", "-c", "kill $(pidof block_checker)")
+
+        def ended():
+            pod = workloads.kubectl.get("pod", self.pod, *workloads.here)
+            states = [status["state"].get("terminated") for status in pod["status"].get("containerStatuses", [])]
+            return states[0] if states else None
+        state = wait_until(ended, 60, lambda: f"the writer ends\n{self.said()}", pause=0.2)
+        assert state["exitCode"] == GOOD, self.said()
+        return json.loads(self.said().strip().split("\n")[-1])
+
+    def verify(self, pod, device=DEVICE):
+        """Nothing acknowledged is lost, as this pod (of workloads.reader) reads it."""
+        self.workloads.run_in(pod, "block_checker", "verify", f"--device={device}", f"--record=/records/{self.record.name}")
