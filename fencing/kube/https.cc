@@ -1,0 +1,204 @@
+#include "fencing/kube/https.h"
+
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/ssl.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/beast/ssl.hpp>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "plugin/base/status_macros.h"
+
+namespace lunkeeper::kube {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using Tcp = asio::ip::tcp;
+using beast::error_code;
+
+constexpr absl::Duration kWhenSaid = absl::Seconds(1);  // a Retry-After that is no number of seconds
+constexpr size_t kReadBytes = 64 << 10;
+
+std::chrono::nanoseconds Left(const Limits& limits) {
+  const absl::Duration left = std::clamp(limits.deadline - absl::Now(), absl::ZeroDuration(), absl::Hours(1));
+  return absl::ToChronoNanoseconds(left);
+}
+
+// We do not believe the server, or it said in an alert that it does not believe us.
+bool IsDistrust(int reason) {
+  return reason == SSL_R_CERTIFICATE_VERIFY_FAILED || reason >= SSL_AD_REASON_OFFSET;
+}
+
+absl::Status ConnectionError(const std::string& what, error_code error) {
+  if (error == beast::error::timeout)
+    return absl::DeadlineExceededError(
+        absl::StrCat(what, ": the API server gave no answer in the time allowed"));
+  if (error == asio::error::operation_aborted)
+    return absl::CancelledError(
+        absl::StrCat(what, ": given up, because this program is ending or needs it no more"));
+  if (error.category() == asio::error::get_ssl_category() && IsDistrust(ERR_GET_REASON(error.value()))) {
+    return absl::UnauthenticatedError(
+        absl::StrCat(what, ": no trusted connection: ", error.message(),
+                     "; check the CA file, the server's name and our certificate"));
+  }
+  return absl::UnavailableError(absl::StrCat(what, ": the connection failed: ", error.message()));
+}
+
+absl::StatusOr<asio::ssl::context> MakeTls(const KubeConfig& config, const std::string& host) {
+  asio::ssl::context tls(asio::ssl::context::tls_client);
+  tls.set_options(asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1);
+  tls.set_verify_mode(asio::ssl::verify_peer);
+  error_code error;
+  const auto loaded = [&error](const std::string& file) -> absl::Status {
+    if (!error) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat("connect to the API server: load ", file, ": ", error.message()));
+  };
+  tls.set_verify_callback(asio::ssl::host_name_verification(host), error);
+  tls.load_verify_file(config.ca_file, error);
+  RETURN_IF_ERROR(loaded(config.ca_file));
+  if (config.certificate_file.empty()) return tls;
+  tls.use_certificate_chain_file(config.certificate_file, error);
+  RETURN_IF_ERROR(loaded(config.certificate_file));
+  tls.use_private_key_file(config.key_file, asio::ssl::context::pem, error);
+  RETURN_IF_ERROR(loaded(config.key_file));
+  return tls;
+}
+
+// Notices a peer that is gone without a word; the watches, on which nothing may be said for long, rest on it.
+void KeepAlive(int fd) {
+  const auto set = [fd](int level, int option, int value) {
+    ::setsockopt(fd, level, option, &value, sizeof(value));
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 2);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 5000);
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+}
+
+class BeastConnection final : public HttpsConnection {
+ public:
+  BeastConnection(asio::ssl::context tls, std::string server)
+      : server_(std::move(server)), tls_(std::move(tls)), stream_(io_, tls_) {}
+
+  absl::Status Connect(const ServerAddress& address, const Limits& limits) {
+    const std::string what = absl::StrCat("connect to the API server at ", server_);
+    error_code error;
+    const auto found = Tcp::resolver(io_).resolve(address.host, address.port, error);
+    if (error) return ConnectionError(what, error);
+    asio::ip::make_address(address.host, error);
+    if (error) SSL_set_tlsext_host_name(stream_.native_handle(), address.host.c_str());
+    error = Run(limits, [&](auto done) { Socket().async_connect(found, std::move(done)); });
+    if (error) return ConnectionError(what, error);
+    KeepAlive(Socket().socket().native_handle());
+    error = Run(limits,
+                [&](auto done) { stream_.async_handshake(asio::ssl::stream_base::client, std::move(done)); });
+    return error ? ConnectionError(what, error) : absl::OkStatus();
+  }
+
+  absl::StatusOr<HttpHead> Ask(const HttpRequest& request, const std::string& token,
+                               const Limits& limits) override {
+    what_ = request.what;
+    const auto message = Message(request, token);
+    if (const error_code error =
+            Run(limits, [&](auto done) { http::async_write(stream_, message, std::move(done)); }))
+      return ConnectionError(what_, error);
+    parser_.emplace();
+    parser_->body_limit(boost::none);  // whoever reads bounds what it keeps
+    if (const error_code error = Run(
+            limits, [&](auto done) { http::async_read_header(stream_, buffer_, *parser_, std::move(done)); }))
+      return ConnectionError(what_, error);
+    HttpHead head{static_cast<int>(parser_->get().result_int()), std::nullopt};
+    const auto after = parser_->get().find(http::field::retry_after);
+    if (after != parser_->get().end()) {
+      int64_t seconds = 0;
+      const bool number = absl::SimpleAtoi(std::string(after->value()), &seconds) && seconds >= 0;
+      head.retry_after = number ? absl::Seconds(seconds) : kWhenSaid;
+    }
+    return head;
+  }
+
+  absl::StatusOr<std::string_view> Read(const Limits& limits) override {
+    std::string& body = parser_->get().body();
+    body.clear();
+    while (body.empty() && !parser_->is_done()) {
+      if (const error_code error = Run(
+              limits, [&](auto done) { http::async_read_some(stream_, buffer_, *parser_, std::move(done)); }))
+        return ConnectionError(what_, error);
+    }
+    return std::string_view(body);
+  }
+
+  bool Reusable() override {
+    if (!parser_ || !parser_->is_done() || !parser_->keep_alive() || buffer_.size() > 0) return false;
+    char byte = 0;  // an idle connection that has something to read is being closed
+    return ::recv(Socket().socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+           errno == EAGAIN;
+  }
+
+ private:
+  beast::tcp_stream& Socket() { return beast::get_lowest_layer(stream_); }
+
+  http::request<http::string_body> Message(const HttpRequest& request, const std::string& token) const {
+    http::request<http::string_body> message;
+    message.method_string(request.method);
+    message.target(request.target);
+    message.set(http::field::host, server_);
+    message.set(http::field::user_agent, "lunkeeper/" LUNKEEPER_VERSION);
+    message.set(http::field::accept, "application/json");
+    if (!token.empty()) message.set(http::field::authorization, "Bearer " + token);
+    if (!request.content_type.empty()) message.set(http::field::content_type, request.content_type);
+    message.body() = request.body;
+    if (!request.content_type.empty()) message.prepare_payload();
+    return message;
+  }
+
+  // Starts an operation and runs it on this thread until it is over.
+  template <class Start>
+  error_code Run(const Limits& limits, Start start) {
+    error_code result = asio::error::operation_aborted;
+    if (limits.stop.stop_requested()) return result;
+    Socket().expires_after(Left(limits));
+    start([&result](error_code error, auto&&...) { result = error; });
+    const std::stop_callback stop(limits.stop, [this] { asio::post(io_, [this] { Socket().close(); }); });
+    io_.restart();
+    io_.run();
+    return result;
+  }
+
+  const std::string server_;
+  asio::io_context io_{1};
+  asio::ssl::context tls_;
+  beast::ssl_stream<beast::tcp_stream> stream_;
+  beast::flat_buffer buffer_{kReadBytes};
+  std::optional<http::response_parser<http::string_body>> parser_;
+  std::string what_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HttpsConnection>> ConnectHttps(const KubeConfig& config,
+                                                              const Limits& limits) {
+  ASSIGN_OR_RETURN(const ServerAddress address, ParseServer(config.server));
+  ASSIGN_OR_RETURN(asio::ssl::context tls, MakeTls(config, address.host));
+  auto connection =
+      std::make_unique<BeastConnection>(std::move(tls), config.server.substr(config.server.find("//") + 2));
+  RETURN_IF_ERROR(connection->Connect(address, limits));
+  return connection;
+}
+
+}  // namespace lunkeeper::kube

@@ -1,0 +1,38 @@
+#include "fencing/kube/object_event.h"
+
+namespace lunkeeper::kube {
+namespace {
+
+constexpr size_t kMostNote = 1024;         // the API server's own limit
+constexpr char kOfClusters[] = "default";  // where events about objects without a namespace belong
+
+// Cut between characters, not within one.
+std::string Cut(std::string text) {
+  if (text.size() <= kMostNote) return text;
+  size_t end = kMostNote;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+}  // namespace
+
+absl::Status RecordEvent(KubeClient& client, const ObjectEvent& event, absl::Time now, const Limits& limits) {
+  const std::string space = event.space.empty() ? kOfClusters : event.space;
+  Json regarding = {{"apiVersion", event.api_version}, {"kind", event.kind}, {"name", event.name}};
+  if (!event.space.empty()) regarding["namespace"] = event.space;
+  if (!event.uid.empty()) regarding["uid"] = event.uid;
+  const Json object = {{"apiVersion", "events.k8s.io/v1"},
+                       {"kind", "Event"},
+                       {"metadata", {{"generateName", "lunkeeper-"}, {"namespace", space}}},
+                       {"eventTime", FormatMicroTime(now)},
+                       {"type", event.event_kind == EventKind::kWarning ? "Warning" : "Normal"},
+                       {"reason", event.reason},
+                       {"action", event.action},
+                       {"note", Cut(event.note)},
+                       {"regarding", std::move(regarding)},
+                       {"reportingController", "lunkeeper.io/keeper"},
+                       {"reportingInstance", event.reporter_instance}};
+  return client.Create({{"events.k8s.io", "v1", "events"}, space, ""}, object, limits).status();
+}
+
+}  // namespace lunkeeper::kube

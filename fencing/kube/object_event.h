@@ -1,0 +1,28 @@
+#pragma once
+// An events.k8s.io/v1 Event: a sentence for people about an object, seen by `kubectl describe` and `kubectl
+// events`. Stateless, thread-safe. Not repeatable: each call makes another event, and nothing may depend on
+// one.
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "fencing/kube/kube_client.h"
+
+namespace lunkeeper::kube {
+
+enum class EventKind { kNormal, kWarning };
+
+struct ObjectEvent {
+  // The object it is about.
+  std::string api_version, kind, space, name, uid;
+  EventKind event_kind = EventKind::kNormal;
+  std::string reason;             // one CamelCase word: "Fenced"
+  std::string action;             // what was done: "Fence"
+  std::string note;               // the sentence; cut at 1 KiB
+  std::string reporter_instance;  // which replica says so
+};
+
+absl::Status RecordEvent(KubeClient& client, const ObjectEvent& event, absl::Time now, const Limits& limits);
+
+}  // namespace lunkeeper::kube

@@ -1,0 +1,341 @@
+#include "fencing/kube/watcher.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "fencing/kube/api_fixture.h"
+#include "fencing/kube/mirror.h"
+
+namespace lunkeeper::kube {
+namespace {
+
+constexpr WatchTimes kQuick{absl::Seconds(30), absl::Seconds(20), absl::Milliseconds(1),
+                            absl::Milliseconds(20)};
+
+// What one consumer of pods has been told: the version of each, as a number in a text.
+class Told {
+ public:
+  MirrorHooks<std::string> Hooks() {
+    return {[](const Json& object) -> std::optional<std::string> {
+              if (FlagAt(object, {"hidden"})) return std::nullopt;
+              return TextAt(object, {"metadata", "resourceVersion"});
+            },
+            [this](const std::string& key, const std::string* now) {
+              absl::MutexLock lock(&mu_);
+              ++changes_;
+              now == nullptr ? static_cast<void>(pods_.erase(key)) : static_cast<void>(pods_[key] = *now);
+            },
+            [this](bool live) {
+              absl::MutexLock lock(&mu_);
+              lives_ += live ? "+" : "-";
+            }};
+  }
+
+  // True once exactly this is known.
+  bool Comes(const std::map<std::string, std::string>& pods) {
+    return Until([&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return pods_ == pods; });
+  }
+  bool Lives(const std::string& lives) {
+    return Until([&]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return lives_ == lives; });
+  }
+  int changes() {
+    absl::MutexLock lock(&mu_);
+    return changes_;
+  }
+
+ private:
+  template <class Condition>
+  bool Until(Condition condition) {
+    absl::MutexLock lock(&mu_);
+    return mu_.AwaitWithTimeout(absl::Condition(&condition), absl::Seconds(30));
+  }
+
+  absl::Mutex mu_;
+  std::map<std::string, std::string> pods_ ABSL_GUARDED_BY(mu_);
+  std::string lives_ ABSL_GUARDED_BY(mu_);
+  int changes_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+Json Pod(int number, int version) { return Object("db", absl::StrCat("p", number), version); }
+Json Bookmark(int version) { return {{"metadata", {{"resourceVersion", std::to_string(version)}}}}; }
+
+// An API server whose lists are right and whose watches are the test's: one after another, the last one
+// stays.
+class Script {
+ public:
+  using Watch = std::function<void(Exchange&)>;
+
+  Script(std::vector<Json> first_list, int version, std::vector<Watch> watches)
+      : list_(std::move(first_list)), version_(version), watches_(std::move(watches)) {}
+
+  void operator()(Exchange& exchange) {
+    if (!exchange.query.contains("watch")) return List(exchange);
+    const size_t number = watched_++;
+    {
+      absl::MutexLock lock(&mu_);
+      from_.push_back(exchange.query["resourceVersion"]);
+    }
+    if (number < watches_.size()) return watches_[number](exchange);
+    exchange.Begin();
+    exchange.Hang();
+  }
+
+  void SetList(std::vector<Json> list, int version) {
+    absl::MutexLock lock(&mu_);
+    list_ = std::move(list);
+    version_ = version;
+  }
+  int lists() const { return lists_; }
+  // The versions from which it was watched.
+  std::vector<std::string> from() {
+    absl::MutexLock lock(&mu_);
+    return from_;
+  }
+
+ private:
+  void List(Exchange& exchange) {
+    absl::MutexLock lock(&mu_);
+    if (exchange.query["limit"] != "1") ++lists_;
+    exchange.Reply(ListOf(list_, version_));
+  }
+
+  std::atomic<size_t> watched_ = 0;
+  std::atomic<int> lists_ = 0;
+  absl::Mutex mu_;
+  std::vector<Json> list_ ABSL_GUARDED_BY(mu_);
+  int version_ ABSL_GUARDED_BY(mu_);
+  std::vector<Watch> watches_;
+  std::vector<std::string> from_ ABSL_GUARDED_BY(mu_);
+};
+
+// The whole of it: server, client, mirror.
+struct Rig {
+  explicit Rig(Script& script, const WatchTimes& times = kQuick)
+      : api([&script](Exchange& exchange) { script(exchange); }),
+        client(api.Client()),
+        mirror(*client, {kPods}, told.Hooks(), times) {}
+  Told told;
+  ApiFixture api;
+  std::unique_ptr<KubeClient> client;
+  Mirror<std::string> mirror;
+};
+
+}  // namespace
+
+TEST_CASE("what exists is told, then what changes") {
+  Script script({Pod(1, 5), Pod(2, 6)}, 10, {[](Exchange& exchange) {
+                  exchange.Begin();
+                  exchange.Event("ADDED", Pod(3, 11));
+                  exchange.Event("MODIFIED", Pod(1, 12));
+                  exchange.Event("DELETED", Pod(2, 13));
+                  exchange.Event("BOOKMARK", Bookmark(20));
+                  exchange.Hang();
+                }});
+  Rig rig(script);
+  CHECK(rig.told.Comes({{"db/p1", "12"}, {"db/p3", "11"}}));
+  CHECK(rig.told.Lives("+"));
+  CHECK(rig.mirror.Find("db/p1") == "12");
+  CHECK_FALSE(rig.mirror.Find("db/p2").has_value());
+  CHECK(rig.mirror.size() == 2);
+  CHECK(script.from() == std::vector<std::string>{"10"});
+}
+
+TEST_CASE("what the caller does not care for is not kept, and leaves when it stops being cared for") {
+  Json hidden = Pod(1, 7);
+  hidden["hidden"] = true;
+  Script script({hidden, Pod(2, 6)}, 10, {[&](Exchange& exchange) {
+                  exchange.Begin();
+                  exchange.Event("MODIFIED", Pod(1, 11));
+                  Json now_hidden = Pod(2, 12);
+                  now_hidden["hidden"] = true;
+                  exchange.Event("MODIFIED", now_hidden);
+                  exchange.Hang();
+                }});
+  Rig rig(script);
+  CHECK(rig.told.Comes({{"db/p1", "11"}}));
+  CHECK(rig.told.changes() == 3);  // p2, p1, p2 gone
+}
+
+TEST_CASE("a watch that ends in order goes on where it was, and nobody is alarmed") {
+  Script* its = nullptr;
+  Script script({Pod(1, 5)}, 10,
+                {[&](Exchange& exchange) {
+                   its->SetList({Pod(1, 11)}, 17);
+                   exchange.Begin();
+                   exchange.Event("MODIFIED", Pod(1, 11));
+                   exchange.Event("BOOKMARK", Bookmark(17));
+                   exchange.End();
+                 },
+                 [](Exchange& exchange) {
+                   exchange.Begin();
+                   exchange.Event("MODIFIED", Pod(1, 18));
+                   exchange.Hang();
+                 }});
+  its = &script;
+  Rig rig(script);
+  CHECK(rig.told.Comes({{"db/p1", "18"}}));
+  CHECK(rig.told.Lives("+"));
+  CHECK(script.from() == std::vector<std::string>{"10", "17"});
+  CHECK(script.lists() == 1);
+}
+
+TEST_CASE("a watch that is cut in the middle of an event loses nothing and lists nothing") {
+  Script script(
+      {Pod(1, 5)}, 10,
+      {[](Exchange& exchange) {
+         exchange.Begin();
+         exchange.Event("MODIFIED", Pod(1, 11));
+         exchange.Chunk(R"({"type":"MODIFIED","object":{"metadata":{"name":"p1","resourceVersion":"1)");
+         exchange.Cut();
+       },
+       [](Exchange& exchange) { exchange.Cut(); },  // not even a head
+       [](Exchange& exchange) { exchange.Refuse(500, "InternalError", "not now"); },
+       [](Exchange& exchange) {
+         exchange.Begin();
+         const std::string event = ToText({{"type", "MODIFIED"}, {"object", Pod(1, 12)}});
+         for (const char c : event) exchange.Chunk(std::string(1, c));  // an event in many chunks
+         exchange.Hang();
+       }});
+  Rig rig(script);
+  script.SetList({Pod(1, 12)}, 20);
+  CHECK(rig.told.Comes({{"db/p1", "12"}}));
+  CHECK(rig.told.Lives("+-+"));
+}
+
+TEST_CASE("versions that are no longer kept lead to a new list, by status or by event") {
+  const bool by_event = GENERATE(true, false);
+  Script* its = nullptr;
+  Script script({Pod(1, 5), Pod(2, 6)}, 10, {[&](Exchange& exchange) {
+                  its->SetList({Pod(1, 30)}, 31);  // p2 went unseen
+                  if (!by_event) return exchange.Refuse(410, "Expired", "too old resource version");
+                  exchange.Begin();
+                  exchange.Event("ERROR", {{"kind", "Status"}, {"code", 410}, {"reason", "Expired"}});
+                  exchange.End();
+                }});
+  its = &script;
+  Rig rig(script);
+  CHECK(rig.told.Comes({{"db/p1", "30"}}));
+  CHECK(rig.told.Lives(by_event ? "+-+" : "+"));
+  CHECK(script.lists() == 2);
+  CHECK(Eventually([&] { return script.from() == std::vector<std::string>{"10", "31"}; }));
+}
+
+TEST_CASE("garbage in a watch leads to a new list") {
+  const std::string garbage =
+      GENERATE("{\"type\":}", "<html>", "{\"type\":\"ADDED\",\"object\":{}}", "{\"a\":\"\xff\"}");
+  Script* its = nullptr;
+  Script script({Pod(1, 5)}, 10, {[&](Exchange& exchange) {
+                  its->SetList({Pod(1, 30)}, 31);
+                  exchange.Begin();
+                  exchange.Chunk(garbage + "\n");
+                  exchange.Hang();
+                }});
+  its = &script;
+  Rig rig(script);
+  CHECK(rig.told.Comes({{"db/p1", "30"}}));
+  CHECK(script.lists() == 2);
+}
+
+TEST_CASE("a watch on which nothing comes until its time is up is a dead connection") {
+  Script script({Pod(1, 5)}, 10,
+                {[](Exchange& exchange) {
+                   exchange.Begin();
+                   exchange.Hang();
+                 },
+                 [](Exchange& exchange) {
+                   exchange.Begin();
+                   exchange.Event("MODIFIED", Pod(1, 11));
+                   exchange.Hang();
+                 }});
+  WatchTimes times = kQuick;
+  times.watch = absl::Milliseconds(300);
+  Rig rig(script, times);
+  CHECK(rig.told.Comes({{"db/p1", "11"}}));
+}
+
+TEST_CASE("an API server restored from an older copy is believed") {
+  Script* its = nullptr;
+  Script script({Pod(1, 500), Pod(2, 600)}, 1000, {[&](Exchange& exchange) {
+                  its->SetList({Pod(1, 70)}, 80);
+                  exchange.Begin();
+                  exchange.End();
+                }});
+  its = &script;
+  Rig rig(script);
+  CHECK(rig.told.Comes({{"db/p1", "70"}}));
+  CHECK(Eventually([&] { return script.from() == std::vector<std::string>{"1000", "80"}; }));
+}
+
+TEST_CASE("a list that breaks off makes nothing disappear") {
+  std::atomic<int> lists = 0;
+  Told told;
+  ApiFixture api([&](Exchange& exchange) {
+    if (exchange.query.contains("watch")) {
+      if (lists >= 4) {
+        exchange.Begin();
+        return exchange.Hang();
+      }
+      return exchange.Refuse(410, "Expired", "too old");
+    }
+    switch (++lists) {
+      case 1:
+        return exchange.Reply(ListOf({Pod(1, 5), Pod(2, 6)}, 10));
+      case 2:  // its second page is no longer kept
+        return exchange.Reply(ListOf({Pod(1, 7)}, 11, "second"));
+      case 3:
+        return exchange.Refuse(410, "Expired", "the continue token is too old");
+      default:
+        return exchange.Reply(ListOf({Pod(1, 7), Pod(2, 6)}, 12));
+    }
+  });
+  const auto client = api.Client();
+  Mirror<std::string> mirror(*client, {kPods}, told.Hooks(), kQuick);
+  CHECK(told.Comes({{"db/p1", "7"}, {"db/p2", "6"}}));
+  CHECK(told.Lives("+"));
+  CHECK(told.changes() == 3);  // p1, p2, p1
+}
+
+TEST_CASE("a server that ends each watch at once is not asked without a pause") {
+  Script script({Pod(1, 5)}, 10, std::vector<Script::Watch>(5000, [](Exchange& exchange) {
+                  exchange.Begin();
+                  exchange.End();
+                }));
+  Rig rig(script, {absl::Seconds(30), absl::Seconds(20), absl::Milliseconds(50), absl::Milliseconds(100)});
+  REQUIRE(rig.told.Lives("+"));
+  const absl::Time start = absl::Now();
+  REQUIRE(Eventually([&] { return script.from().size() >= 8; }));
+  CHECK(absl::Now() - start > absl::Milliseconds(150));
+}
+
+TEST_CASE("a watcher ends within moments whatever it is doing") {
+  const std::string doing = GENERATE("listing", "opening", "watching", "pausing");
+  std::atomic<bool> there = false;
+  Told told;
+  ApiFixture api([&](Exchange& exchange) {
+    const bool watch = exchange.query.contains("watch");
+    if (doing == "pausing") {
+      exchange.Refuse(403, "Forbidden", "no");
+      there = true;
+      return;
+    }
+    if (!watch && doing != "listing") return exchange.Reply(ListOf({}, 1));
+    if (doing == "watching") exchange.Begin();
+    there = true;
+    exchange.Hang();
+  });
+  const auto client = api.Client();
+  absl::Time start;
+  {
+    Mirror<std::string> mirror(*client, {kPods}, told.Hooks(),
+                               {absl::Minutes(5), absl::Minutes(5), absl::Minutes(5), absl::Minutes(5)});
+    REQUIRE(Eventually([&] { return there.load(); }));
+    start = absl::Now();
+  }
+  CHECK(absl::Now() - start < absl::Seconds(20));
+}
+
+}  // namespace lunkeeper::kube
