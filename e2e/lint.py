@@ -26,6 +26,7 @@ LAYERS = [
     ("csi-spec/", ["plugin/base/", "csi-spec/", "csi/"]),
     ("devices/", ["plugin/base/", "devices/"]),
     ("fencing/core/", ["fencing/core/", "devices/types.h"]),  # the domain's names are plain values
+    ("fencing/keeper/", ["plugin/base/", "csi-spec/status.h", "devices/", "fencing/", "node/grant_source.h"]),  # a seam of node's
     ("fencing/", ["plugin/base/", "devices/", "fencing/"]),
     ("identity/", ["identity/", *SERVICE_SEAMS]),
     ("controller/", ["controller/", *SERVICE_SEAMS]),

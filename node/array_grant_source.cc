@@ -13,14 +13,18 @@ class ArrayGrantSource final : public GrantSource {
     return array_.Acquire({volume, node_, access, GrantOwner::kNode}, wait);
   }
 
-  absl::Status Release(const VolumeId& volume) override {
-    const absl::Status status = array_.Release(volume, node_, GrantOwner::kNode, kAnyGeneration);
+  absl::Status Release(const VolumeId& volume, Generation generation, absl::Time) override {
+    const absl::Status status = array_.Release(volume, node_, GrantOwner::kNode, generation);
     return absl::IsNotFound(status) ? absl::OkStatus() : status;  // a volume that is gone has no grants
   }
 
-  absl::StatusOr<bool> Holds(const VolumeId& volume) override {
+  absl::StatusOr<std::vector<HeldGrant>> Held(const VolumeId& volume, absl::Time) override {
     ASSIGN_OR_RETURN(const std::vector<Grant> grants, array_.ListGrants({volume, node_}));
-    return !grants.empty();
+    std::vector<HeldGrant> held;
+    for (const Grant& grant : grants) {
+      held.push_back({grant.volume, grant.generation, grant.connection.target, grant.owner});
+    }
+    return held;
   }
 
  private:

@@ -1,5 +1,6 @@
 #pragma once
-// Grants taken from an array in the same process. Thread-safe as the array is; `array` outlives it.
+// Grants taken from an array in the same process, within the array's own limits of time. Thread-safe as the
+// array is; `array` outlives it.
 
 #include <memory>
 

@@ -10,12 +10,14 @@
 #include "csi-spec/status.h"
 #include "devices/array/publish_context.h"
 #include "node/paths.h"
+#include "plugin/base/log.h"
 #include "plugin/base/status_macros.h"
 
 namespace lunkeeper {
 namespace {
 
 constexpr size_t kLongestId = 128;  // CSI, "Size Limits"
+constexpr absl::Duration kSweepTime = absl::Seconds(5);
 // For callers that set no deadline.
 constexpr absl::Duration kDefaultTime = absl::Minutes(2);
 
@@ -154,13 +156,44 @@ NodeService::NodeService(NodeServiceOptions options, Initiator& initiator, Files
                          Mounter& mounter, GrantSource* grants)
     : options_(std::move(options)), volumes_(options_.node, initiator, filesystem, mounter, grants) {}
 
+absl::Status NodeService::Stage(const StageRequest& request) {
+  const absl::Status status = volumes_.Stage(request);
+  if (status.ok() || request.published) return status;
+  absl::MutexLock lock(&mutex_);
+  in_doubt_until_ = absl::Now() + kDoubt;
+  return status;
+}
+
+void NodeService::ReturnUnusedGrants() {
+  const absl::Time began = absl::Now();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (in_doubt_until_ == absl::InfinitePast()) return;
+  }
+  const absl::StatusOr<std::vector<VolumeId>> unused = volumes_.Unused(began + kSweepTime);
+  absl::Status status = unused.status();
+  for (const VolumeId& volume : unused.value_or(std::vector<VolumeId>())) {
+    const auto guard = locks_.TryLock(volume.value());
+    if (!guard) continue;  // a call is working on it, and sees to its grant
+    LogInfo("node", "giving back a grant that is not used", {{"volume", volume.value()}});
+    status.Update(volumes_.GiveBack(volume, began + kSweepTime));
+  }
+  if (!status.ok()) {
+    LogWarn("node", "grants that are not used could not be given back; trying again",
+            {{"error", std::string(status.message())}});
+    return;
+  }
+  absl::MutexLock lock(&mutex_);
+  if (began >= in_doubt_until_) in_doubt_until_ = absl::InfinitePast();
+}
+
 grpc::Status NodeService::NodeStageVolume(grpc::ServerContext* context,
                                           const csi::v1::NodeStageVolumeRequest* request,
                                           csi::v1::NodeStageVolumeResponse*) {
   const absl::StatusOr<StageRequest> stage = ReadStage(*request, DeadlineOf(context));
   if (!stage.ok()) return ToGrpcStatus(stage.status());
   const auto guard = locks_.TryLock(stage->volume.value());
-  return ToGrpcStatus(guard ? volumes_.Stage(*stage) : Busy(stage->volume));
+  return ToGrpcStatus(guard ? Stage(*stage) : Busy(stage->volume));
 }
 
 grpc::Status NodeService::NodeUnstageVolume(grpc::ServerContext* context,

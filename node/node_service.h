@@ -5,6 +5,9 @@
 #include <map>
 #include <string>
 
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "csi/v1/csi.grpc.pb.h"
 #include "node/volumes.h"
 #include "plugin/base/keyed_lock.h"
@@ -25,6 +28,12 @@ class NodeService final : public csi::v1::Node::Service {
   // `grants` may be null; see Volumes.
   NodeService(NodeServiceOptions options, Initiator& initiator, Filesystem& filesystem, Mounter& mounter,
               GrantSource* grants);
+
+  // Gives back grants that nobody uses: taken for a call that failed, was given up or was killed, after which
+  // nobody may ever ask for the volume again. Once at the start and, after a stage that failed, for as long
+  // as its grant might still come; at other times it does nothing. To be called every few seconds; takes a
+  // few seconds at most when the source of grants does not answer.
+  void ReturnUnusedGrants();
 
   grpc::Status NodeStageVolume(grpc::ServerContext* context, const csi::v1::NodeStageVolumeRequest* request,
                                csi::v1::NodeStageVolumeResponse* response) override;
@@ -49,9 +58,18 @@ class NodeService final : public csi::v1::Node::Service {
                            csi::v1::NodeGetInfoResponse* response) override;
 
  private:
+  // A controller notices within this time that a caller has gone.
+  static constexpr absl::Duration kDoubt = absl::Seconds(30);
+
+  absl::Status Stage(const StageRequest& request);
+
   const NodeServiceOptions options_;
   Volumes volumes_;
   KeyedLock locks_;
+
+  absl::Mutex mutex_;
+  // Until then, a grant that nobody waits for may still come.
+  absl::Time in_doubt_until_ ABSL_GUARDED_BY(mutex_) = absl::Now() + kDoubt;
 };
 
 }  // namespace lunkeeper

@@ -60,6 +60,11 @@ class Volumes {
   absl::StatusOr<uint64_t> Expand(const VolumeId& volume, const std::string& path, uint64_t required_bytes,
                                   uint64_t limit_bytes, absl::Time deadline);
 
+  // Volumes that this node took a grant of and has no device of.
+  absl::StatusOr<std::vector<VolumeId>> Unused(absl::Time deadline);
+  // Gives back the node's own grant of a volume that has no device here; otherwise does nothing.
+  absl::Status GiveBack(const VolumeId& volume, absl::Time deadline);
+
  private:
   absl::StatusOr<Grant> GrantFor(const StageRequest& request);
   absl::Status StageGranted(const StageRequest& request, const Grant& grant);
@@ -69,7 +74,7 @@ class Volumes {
   absl::Status StageFilesystem(const StageRequest& request, const Device& device);
   absl::Status CheckStaged(const StageRequest& request, const Device& device, const Mount& staged);
   absl::StatusOr<FilesystemType> PrepareFilesystem(const StageRequest& request, const Device& device);
-  void TakeBack(const VolumeId& volume);
+  void TakeBack(const VolumeId& volume, absl::Time deadline);
 
   absl::StatusOr<Device> LiveDevice(const PublishRequest& request);
   absl::Status CheckStagedFor(const PublishRequest& request, const Device& device,

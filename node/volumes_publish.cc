@@ -64,8 +64,10 @@ absl::StatusOr<Device> Volumes::LiveDevice(const PublishRequest& request) {
                    "it again");
   }
   if (grants_ == nullptr) return *device;
-  ASSIGN_OR_RETURN(const bool held, grants_->Holds(request.volume));
-  if (!held) return Refused(request.volume, "this node's grant is gone; unstage it and stage it again");
+  ASSIGN_OR_RETURN(const std::vector<HeldGrant> held, grants_->Held(request.volume, request.deadline));
+  const bool still = std::any_of(held.begin(), held.end(),
+                                 [&](const HeldGrant& grant) { return grant.target == device->target; });
+  if (!still) return Refused(request.volume, "this node's grant is gone; unstage it and stage it again");
   return *device;
 }
 

@@ -18,6 +18,8 @@ namespace {
 
 // What is left of a call's time to answer in, once a wait for a grant has been in vain.
 constexpr absl::Duration kAnswerTime = absl::Milliseconds(500);
+// For taking back what a failed call took; the call's own time may be over.
+constexpr absl::Duration kUndoTime = absl::Seconds(30);
 // A smaller difference is the tool's rounding, and not worth a whole check of the file system.
 constexpr uint64_t kWorthGrowing = 8 << 20;
 
@@ -39,7 +41,7 @@ absl::Status Volumes::Stage(const StageRequest& request) {
   ASSIGN_OR_RETURN(const std::optional<Device> before, initiator_.Find(request.volume));
   const absl::Status status = StageGranted(request, grant);
   const bool staged_before = before && !IsStale(*before, grant);
-  if (!status.ok() && !staged_before) TakeBack(request.volume);
+  if (!status.ok() && !staged_before) TakeBack(request.volume, absl::Now() + kUndoTime);
   return status;
 }
 
@@ -175,9 +177,9 @@ absl::StatusOr<FilesystemType> Volumes::PrepareFilesystem(const StageRequest& re
 }
 
 // After a failed Stage of a volume that was not staged before. What cannot be undone is left to Unstage.
-void Volumes::TakeBack(const VolumeId& volume) {
+void Volumes::TakeBack(const VolumeId& volume, absl::Time deadline) {
   absl::Status status = initiator_.Detach(volume);
-  if (status.ok() && grants_ != nullptr) status = grants_->Release(volume);
+  if (status.ok()) status = GiveBack(volume, deadline);
   if (!status.ok()) {
     LogWarn("node", "a failed stage could not be undone",
             {{"volume", volume.value()}, {"error", std::string(status.message())}});
@@ -189,8 +191,34 @@ absl::Status Volumes::Unstage(const VolumeId& volume, const std::string& staging
   FAIL_POINT("node.unstage.unmounted");
   RETURN_IF_ERROR(Detach(volume));
   FAIL_POINT("node.unstage.detached");
-  if (grants_ != nullptr) RETURN_IF_ERROR(grants_->Release(volume));
+  RETURN_IF_ERROR(GiveBack(volume, deadline));
   FAIL_POINT("node.unstage.released");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<VolumeId>> Volumes::Unused(absl::Time deadline) {
+  std::vector<VolumeId> unused;
+  if (grants_ == nullptr) return unused;
+  ASSIGN_OR_RETURN(const std::vector<HeldGrant> held, grants_->Held(VolumeId(), deadline));
+  ASSIGN_OR_RETURN(const std::vector<Device> devices, initiator_.List());
+  for (const HeldGrant& grant : held) {
+    const bool used = std::any_of(devices.begin(), devices.end(),
+                                  [&](const Device& device) { return device.volume == grant.volume; });
+    if (!used && grant.owner == GrantOwner::kNode) unused.push_back(grant.volume);
+  }
+  return unused;
+}
+
+// Looks before it asks for the device: a grant that came in between is of another generation.
+absl::Status Volumes::GiveBack(const VolumeId& volume, absl::Time deadline) {
+  if (grants_ == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<HeldGrant> held, grants_->Held(volume, deadline));
+  ASSIGN_OR_RETURN(const std::optional<Device> device, initiator_.Find(volume));
+  if (device) return absl::OkStatus();
+  for (const HeldGrant& grant : held) {
+    if (grant.owner == GrantOwner::kNode)
+      RETURN_IF_ERROR(grants_->Release(volume, grant.generation, deadline));
+  }
   return absl::OkStatus();
 }
 

@@ -1,0 +1,225 @@
+#include "fencing/keeper/beat_sender.h"
+
+#include <time.h>
+
+#include <fstream>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "fencing/keeper/messages.h"
+#include "plugin/base/log.h"
+#include "plugin/base/periodic.h"
+
+namespace lunkeeper {
+namespace {
+
+namespace v1 = keeper::v1;
+
+constexpr absl::Duration kBeginAgainAfter = absl::Seconds(1);
+
+std::string BootId() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  file >> id;
+  return id;
+}
+
+// Rises for as long as the machine runs, whatever becomes of this process.
+uint64_t MillisSinceBoot() {
+  timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1'000'000;
+}
+
+// One stream to one replica. Keeps itself until gRPC is done with it.
+class BeatStream final : public grpc::ClientBidiReactor<v1::Beat, v1::BeatAnswer> {
+ public:
+  using OnAnswer = std::function<void(const v1::BeatAnswer&)>;
+
+  static std::shared_ptr<BeatStream> Begin(const Replicas& replicas, std::shared_ptr<const Replica> replica,
+                                           OnAnswer on_answer) {
+    std::shared_ptr<BeatStream> stream(new BeatStream(std::move(replica), std::move(on_answer)));
+    if (const absl::Status status = replicas.Prepare(&stream->context_, absl::InfiniteFuture());
+        !status.ok()) {
+      stream->Ended(std::string(status.message()));
+      return stream;
+    }
+    stream->self_ = stream;
+    stream->AddHold();  // beats are sent from outside of gRPC's callbacks
+    stream->replica_->stub->async()->Beats(&stream->context_, stream.get());
+    stream->StartRead(&stream->answer_);
+    stream->StartCall();
+    return stream;
+  }
+
+  // Leaves the beat out when the one before it has not gone yet.
+  void Send(const v1::Beat& beat) {
+    absl::MutexLock lock(&mutex_);
+    if (writing_ || closed_) return;
+    writing_ = true;
+    beat_ = beat;
+    StartWrite(&beat_);
+  }
+
+  bool ended() {
+    absl::MutexLock lock(&mutex_);
+    return ended_;
+  }
+
+  void Cancel() { context_.TryCancel(); }
+  void AwaitEnd() {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&ended_));
+  }
+
+  void OnReadDone(bool ok) override {
+    if (ok) {
+      if (!std::exchange(heard_, true)) LogInfo("keeper", "beats are heard", {{"at", replica_->address}});
+      on_answer_(answer_);
+      StartRead(&answer_);
+      return;
+    }
+    {
+      absl::MutexLock lock(&mutex_);
+      closed_ = true;
+    }
+    RemoveHold();
+  }
+  void OnWriteDone(bool) override {
+    absl::MutexLock lock(&mutex_);
+    writing_ = false;
+  }
+  void OnDone(const grpc::Status& status) override {
+    const std::shared_ptr<BeatStream> self = std::move(self_);
+    Ended(status.error_message());
+  }
+
+ private:
+  BeatStream(std::shared_ptr<const Replica> replica, OnAnswer on_answer)
+      : replica_(std::move(replica)), on_answer_(std::move(on_answer)) {}
+
+  void Ended(const std::string& why) {
+    LogWarn("keeper", "beats are not heard", {{"at", replica_->address}, {"error", why}});
+    absl::MutexLock lock(&mutex_);
+    ended_ = true;
+  }
+
+  const std::shared_ptr<const Replica> replica_;
+  const OnAnswer on_answer_;
+  grpc::ClientContext context_;
+  v1::BeatAnswer answer_;
+  bool heard_ = false;
+  std::shared_ptr<BeatStream> self_;
+
+  absl::Mutex mutex_;
+  v1::Beat beat_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;  // by the other side: nothing more is sent
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;   // and gRPC is done with it
+};
+
+class Sender final : public BeatSender {
+ public:
+  Sender(const BeatOptions& options, Replicas& replicas, DeviceHealthSource health)
+      : options_(options),
+        replicas_(replicas),
+        health_(std::move(health)),
+        boot_(BootId()),
+        look_(std::make_unique<Periodic>(options.every, [this] { Look(); })),
+        send_(std::make_unique<Periodic>(options.every, [this] { Send(); })) {}
+
+  ~Sender() override {
+    send_.reset();
+    look_.reset();
+    for (auto& [address, line] : lines_) line.stream->Cancel();
+    for (auto& [address, line] : lines_) line.stream->AwaitEnd();
+  }
+
+ private:
+  struct Line {
+    std::shared_ptr<BeatStream> stream;
+    absl::Time begun;
+  };
+
+  void Look() {
+    const absl::StatusOr<std::vector<Device>> devices = health_();
+    absl::MutexLock lock(&mutex_);
+    if (!devices.ok()) {
+      failing_ = present_;
+      return;
+    }
+    failing_.clear();
+    present_.clear();
+    for (const Device& device : *devices) {
+      present_.insert(device.volume);
+      if (device.health != DeviceHealth::kHealthy) failing_.insert(device.volume);
+    }
+  }
+
+  v1::Beat NextBeat() {
+    fencing::Beat beat;
+    beat.node = options_.node;
+    beat.boot = boot_;
+    beat.sequence = MillisSinceBoot();
+    absl::MutexLock lock(&mutex_);
+    beat.failing = failing_;
+    beat.present = present_;
+    beat.known = known_;
+    return WriteBeat(beat);
+  }
+
+  void Send() {
+    std::map<std::string, Line> lines;
+    const v1::Beat beat = NextBeat();
+    for (const auto& replica : replicas_.All(absl::InfinitePast())) {
+      Line& line = lines[replica->address];
+      if (auto known = lines_.extract(replica->address); !known.empty()) line = std::move(known.mapped());
+      const absl::Time now = absl::Now();
+      if (line.stream == nullptr || (line.stream->ended() && now - line.begun > kBeginAgainAfter)) {
+        line.begun = now;
+        line.stream = BeatStream::Begin(replicas_, replica, [this](const auto& answer) { Take(answer); });
+      }
+      line.stream->Send(beat);
+    }
+    for (auto& [address, line] : lines_) line.stream->Cancel();  // replicas that are no more
+    for (auto& [address, line] : lines_) line.stream->AwaitEnd();
+    lines_ = std::move(lines);
+  }
+
+  void Take(const v1::BeatAnswer& answer) {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [array, fence] : ReadFences(options_.node, answer)) {
+      Generation& known = known_[array];
+      if (known >= fence.generation) continue;
+      known = fence.generation;
+      LogWarn("keeper", "this node is fenced",
+              {{"array", array.value()},
+               {"generation", absl::StrCat(fence.generation)},
+               {"volumes", absl::StrCat(fence.volumes.size())}});
+    }
+  }
+
+  const BeatOptions options_;
+  Replicas& replicas_;
+  const DeviceHealthSource health_;
+  const std::string boot_;
+  std::map<std::string, Line> lines_;  // by address; the sending thread's own
+
+  absl::Mutex mutex_;
+  fencing::VolumeSet failing_ ABSL_GUARDED_BY(mutex_);
+  fencing::VolumeSet present_ ABSL_GUARDED_BY(mutex_);
+  std::map<fencing::ArrayId, Generation> known_ ABSL_GUARDED_BY(mutex_);
+
+  std::unique_ptr<Periodic> look_, send_;  // last: they use the others
+};
+
+}  // namespace
+
+std::unique_ptr<BeatSender> StartBeatSender(const BeatOptions& options, Replicas& replicas,
+                                            DeviceHealthSource health) {
+  return std::make_unique<Sender>(options, replicas, std::move(health));
+}
+
+}  // namespace lunkeeper

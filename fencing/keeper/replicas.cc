@@ -1,0 +1,126 @@
+#include "fencing/keeper/replicas.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "plugin/base/log.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr absl::Duration kLookUpEvery = absl::Seconds(5);
+
+struct HostPort {
+  std::string host;
+  std::string port;
+};
+
+HostPort Split(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  std::string host = address.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  return {host, address.substr(colon + 1)};
+}
+
+// The numeric addresses that a name leads to; nullopt: nobody could say.
+std::optional<std::vector<std::string>> Resolve(const HostPort& where) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(where.host.c_str(), where.port.c_str(), &hints, &found);
+  if (error != 0) {
+    LogWarn("keeper", "a controller's name leads nowhere",
+            {{"name", where.host}, {"error", ::gai_strerror(error)}});
+    return std::nullopt;
+  }
+  std::vector<std::string> addresses;
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    char host[NI_MAXHOST];
+    char port[NI_MAXSERV];
+    if (::getnameinfo(each->ai_addr, each->ai_addrlen, host, sizeof host, port, sizeof port,
+                      NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+      continue;
+    }
+    const bool v6 = each->ai_family == AF_INET6;
+    addresses.push_back(v6 ? absl::StrCat("ipv6:[", host, "]:", port)
+                           : absl::StrCat("ipv4:", host, ":", port));
+  }
+  ::freeaddrinfo(found);
+  return addresses;
+}
+
+}  // namespace
+
+Replicas::Replicas(ReplicaOptions options)
+    : options_(std::move(options)), look_up_(kLookUpEvery, [this] { LookUp(); }) {}
+
+void Replicas::LookUp() {
+  std::map<std::string, std::string> names;  // by numeric address
+  bool complete = true;
+  for (const std::string& address : options_.addresses) {
+    const HostPort where = Split(address);
+    const auto resolved = Resolve(where);
+    complete = complete && resolved.has_value();
+    if (!resolved) continue;
+    for (const std::string& each : *resolved) {
+      names.emplace(each, options_.server_name.empty() ? where.host : options_.server_name);
+    }
+  }
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [address, name] : names) {
+    auto& replica = replicas_[address];
+    if (replica == nullptr) replica = Connect(address, name);
+  }
+  if (complete) std::erase_if(replicas_, [&](const auto& each) { return !names.contains(each.first); });
+}
+
+std::shared_ptr<const Replica> Replicas::Connect(const std::string& address, const std::string& name) const {
+  grpc::ChannelArguments arguments;
+  arguments.SetSslTargetNameOverride(name);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 2'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2'000);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // no limit
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1'000);  // also the longest that a connect may take
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
+  auto channel = grpc::CreateCustomChannel(address, options_.credentials, arguments);
+  return std::make_shared<const Replica>(Replica{address, channel, keeper::v1::Keeper::NewStub(channel)});
+}
+
+std::vector<std::shared_ptr<const Replica>> Replicas::All(absl::Time deadline) {
+  std::vector<std::shared_ptr<const Replica>> all;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto known = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !replicas_.empty(); };
+    mutex_.AwaitWithDeadline(absl::Condition(&known), deadline);
+    for (const auto& [address, replica] : replicas_) all.push_back(replica);
+  }
+  std::stable_partition(all.begin(), all.end(), [](const auto& replica) {
+    return replica->channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
+  });
+  return all;
+}
+
+absl::Status Replicas::Prepare(grpc::ClientContext* context, absl::Time deadline) const {
+  std::ifstream file(options_.token_file);
+  std::string token{std::istreambuf_iterator<char>(file), {}};
+  absl::StripAsciiWhitespace(&token);
+  if (token.empty() || token.find_first_of("\r\n") != std::string::npos) {
+    return absl::UnauthenticatedError(absl::StrCat("there is no token in ", options_.token_file));
+  }
+  context->AddMetadata("authorization", absl::StrCat("Bearer ", token));
+  context->set_deadline(absl::ToChronoTime(deadline));
+  return absl::OkStatus();
+}
+
+std::string Replicas::Names() const { return absl::StrJoin(options_.addresses, ", "); }
+
+}  // namespace lunkeeper

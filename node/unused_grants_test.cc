@@ -1,0 +1,113 @@
+// Grants that nobody uses are given back, and those that somebody uses are not.
+
+#include <atomic>
+#include <thread>
+
+#include "node/node_fixture.h"
+
+namespace lunkeeper {
+namespace {
+
+using grpc::StatusCode;
+
+// The source of grants of a node whose connection fails now and then.
+class Flaky final : public GrantSource {
+ public:
+  explicit Flaky(GrantSource& inner) : inner_(inner) {}
+  absl::StatusOr<Grant> Acquire(const VolumeId& volume, Access access, absl::Duration wait) override {
+    absl::StatusOr<Grant> grant = inner_.Acquire(volume, access, wait);
+    if (lose_answers) return absl::UnavailableError("the answer was lost");
+    return grant;
+  }
+  absl::Status Release(const VolumeId& volume, Generation generation, absl::Time deadline) override {
+    return inner_.Release(volume, generation, deadline);
+  }
+  absl::StatusOr<std::vector<HeldGrant>> Held(const VolumeId& volume, absl::Time deadline) override {
+    if (cut_off) return absl::UnavailableError("no controller answers");
+    return inner_.Held(volume, deadline);
+  }
+
+  std::atomic<bool> lose_answers = false, cut_off = false;
+
+ private:
+  GrantSource& inner_;
+};
+
+struct Fixture : NodeFixture {
+  Flaky flaky{*grants};
+  Fixture() { service = MakeService(&flaky); }
+  ~Fixture() { service.reset(); }
+};
+
+}  // namespace
+
+TEST_CASE("a grant that a killed plugin had taken is given back when the plugin is there again") {
+  Fixture f;
+  REQUIRE(f.flaky.Acquire(f.volume, Access::kExclusive, absl::ZeroDuration()).ok());
+  f.service->ReturnUnusedGrants();
+  CHECK_FALSE(f.Granted());
+}
+
+TEST_CASE("a grant whose answer was lost is given back although nobody asks again") {
+  Fixture f;
+  f.flaky.lose_answers = true;
+  CHECK(f.Stage() == StatusCode::UNAVAILABLE);
+  CHECK(f.Granted());
+  f.service->ReturnUnusedGrants();
+  CHECK_FALSE(f.Granted());
+}
+
+TEST_CASE("grants in use, and those that the orchestrator took, stay") {
+  Fixture f;
+  REQUIRE(f.Stage() == StatusCode::OK);
+  const VolumeId published = f.CreateVolume("published");
+  REQUIRE(
+      f.array
+          .Acquire({published, f.node, Access::kExclusive, GrantOwner::kOrchestrator}, absl::ZeroDuration())
+          .ok());
+  f.service->ReturnUnusedGrants();
+  CHECK(f.array.ListGrants({})->size() == 2);
+  CHECK(f.Publish() == StatusCode::OK);
+}
+
+TEST_CASE("a stage in progress keeps its grant") {
+  Fixture f;
+  const NodeId other("worker-2.fedcba9876543210");
+  REQUIRE(f.array.Acquire({f.volume, other, Access::kExclusive}, absl::ZeroDuration()).ok());
+  StatusCode staged = StatusCode::UNKNOWN;
+  std::thread staging([&] { staged = f.Stage(); });
+  while (f.array.Waiting() == 0) std::this_thread::yield();
+  std::atomic<bool> done = false;
+  std::thread sweeping([&] {
+    while (!done) f.service->ReturnUnusedGrants();
+  });
+  REQUIRE(f.array.Release(f.volume, other, GrantOwner::kNode, kAnyGeneration).ok());
+  staging.join();
+  done = true;
+  sweeping.join();
+  CHECK(staged == StatusCode::OK);
+  CHECK(f.Granted());
+}
+
+TEST_CASE("what could not be given back is tried again") {
+  Fixture f;
+  REQUIRE(f.flaky.Acquire(f.volume, Access::kExclusive, absl::ZeroDuration()).ok());
+  f.flaky.cut_off = true;
+  f.service->ReturnUnusedGrants();
+  CHECK(f.Granted());
+  f.flaky.cut_off = false;
+  f.service->ReturnUnusedGrants();
+  CHECK_FALSE(f.Granted());
+}
+
+TEST_CASE("publishing says so when no controller can be asked, and changes nothing") {
+  Fixture f;
+  REQUIRE(f.Stage() == StatusCode::OK);
+  f.flaky.cut_off = true;
+  CHECK(f.Publish() == StatusCode::UNAVAILABLE);
+  CHECK(f.MountCount() == 1);
+  f.flaky.cut_off = false;
+  CHECK(f.Publish() == StatusCode::OK);
+}
+
+}  // namespace lunkeeper
