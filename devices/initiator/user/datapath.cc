@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstring>
+#include <iostream>
 #include <memory>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "devices/initiator/user/control_socket.h"
 #include "devices/initiator/user/holder.h"
 #include "devices/initiator/user/locked_memory.h"
+#include "devices/initiator/user/user_initiator.h"
 #include "devices/initiator/user/worker.h"
 #include "plugin/base/log.h"
 #include "plugin/base/status_macros.h"
@@ -66,6 +68,41 @@ absl::Status StartDetached(const DatapathOptions& options) {
   return absl::OkStatus();
 }
 
+const char* ToString(DeviceHealth health) {
+  switch (health) {
+    case DeviceHealth::kHealthy:
+      return "healthy";
+    case DeviceHealth::kReconnecting:
+      return "reconnecting";
+    case DeviceHealth::kFailed:
+      break;
+  }
+  return "failed";
+}
+
+absl::Status ListDevices(const std::string& socket) {
+  ASSIGN_OR_RETURN(const std::vector<Device> devices, MakeUserInitiator(socket)->List());
+  for (const Device& device : devices) {
+    std::cout << device.volume.value() << ' ' << device.path << ' ' << device.size_bytes / kMiB << " MiB "
+              << (device.read_only ? "read-only " : "") << ToString(device.health)
+              << (device.reason.empty() ? "" : ": ") << device.reason << '\n';
+  }
+  return absl::OkStatus();
+}
+
+int Report(const absl::Status& status) {
+  if (!status.ok()) std::cerr << "lunkeeper: " << std::string(status.message()) << '\n';
+  return status.ok() ? 0 : 1;
+}
+
+int RunHolder(const DatapathOptions& options) {
+  LockMemory();
+  auto holder = Holder::Create(options);
+  const absl::Status ended = holder.ok() ? (*holder)->Run() : holder.status();
+  if (!ended.ok()) LogError("datapath", "cannot serve", {{"error", ended.ToString()}});
+  return ended.ok() ? 0 : 1;
+}
+
 }  // namespace
 
 void AddDatapathOptions(CLI::App* command, DatapathOptions* options) {
@@ -85,15 +122,28 @@ void AddDatapathOptions(CLI::App* command, DatapathOptions* options) {
   command->add_option("--worker-binary", options->worker_binary,
                       "The program that an upgrade starts (default: this one's path)");
   command->add_option("--worker-socket", options->worker_socket)->group("");
+  const auto add = [&](const std::string& name, const std::string& help, DatapathCommand what) {
+    command->add_subcommand(name, help)->fallthrough()->callback([=] { options->command = what; });
+  };
+  add("list", "Print the volumes of the running data path", DatapathCommand::kList);
+  add("upgrade", "Put the program now installed in the place of the running worker, under running volumes",
+      DatapathCommand::kUpgrade);
+  add("stop", "End the running data path, if no volume is attached", DatapathCommand::kStop);
 }
 
 int RunDatapath(const DatapathOptions& options) {
   if (options.worker_socket >= 0) return RunWorker(options.worker_socket);
-  LockMemory();
-  auto holder = Holder::Create(options);
-  const absl::Status ended = holder.ok() ? (*holder)->Run() : holder.status();
-  if (!ended.ok()) LogError("datapath", "cannot serve", {{"error", ended.ToString()}});
-  return ended.ok() ? 0 : 1;
+  switch (options.command) {
+    case DatapathCommand::kList:
+      return Report(ListDevices(options.socket));
+    case DatapathCommand::kUpgrade:
+      return Report(UpgradeDatapath(options.socket));
+    case DatapathCommand::kStop:
+      return Report(StopDatapath(options.socket));
+    case DatapathCommand::kRun:
+      break;
+  }
+  return RunHolder(options);
 }
 
 // Of several that are started at once one gets the socket, and the others end.

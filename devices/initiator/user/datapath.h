@@ -1,10 +1,13 @@
 #pragma once
 // `lunkeeper datapath`: the user-space iSCSI data path of a machine. Two processes:
-//   the holder  owns the control socket, the volumes' FUSE descriptors, loop devices and secrets, and moves
-//   no data the worker  its child, logs in and moves the data; when it dies, hangs or is upgraded, the holder
-//   replaces it
-//               under running file systems, without an I/O error (Linux 6.9 and later; before, its volumes
-//               fail and have to be staged again)
+//
+//  - the holder owns the control socket, the volumes' FUSE descriptors, loop devices and secrets, and moves
+//  no
+//    data;
+//  - the worker, its child, logs in and moves the data. When it dies, hangs or is upgraded, the holder
+//    replaces it under running file systems, without an I/O error (Linux 6.9 and later; before, its volumes
+//    fail and have to be staged again).
+//
 // Restarts of the plugin do not touch it. Nothing of it outlives the holder but block devices that are in
 // use: their I/O fails, and a new holder at the same socket shows them as failed until they are let go.
 //
@@ -23,7 +26,11 @@ class App;
 
 namespace lunkeeper {
 
+// What the command line asks for: to be the data path, or something of the one that runs at the socket.
+enum class DatapathCommand { kRun, kList, kUpgrade, kStop };
+
 struct DatapathOptions {
+  DatapathCommand command = DatapathCommand::kRun;
   std::string socket = "/run/lunkeeper/datapath.sock";  // its directory is made if need be
   uint64_t pool_bytes = uint64_t{64} << 20;             // locked memory for data under way
   uint32_t threads = 0;                                 // event loops; 0: half of the processors, 1 to 4
@@ -34,10 +41,11 @@ struct DatapathOptions {
   int worker_socket = -1;     // set in the worker only: the socket to its holder
 };
 
-// Adds the options to a command line's `datapath` subcommand.
+// Adds the options and the subcommands (list, upgrade, stop) to a command line's `datapath` subcommand.
 void AddDatapathOptions(CLI::App* command, DatapathOptions* options);
 
-// Runs until told to stop; returns the process's exit code.
+// Does what options.command says; as the data path, it runs until it is told to stop. Returns the process's
+// exit code.
 int RunDatapath(const DatapathOptions& options);
 
 // For `serve`: OK at once if a data path listens at options.socket; otherwise starts one, in a session of its

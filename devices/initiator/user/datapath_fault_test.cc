@@ -93,7 +93,10 @@ TEST_CASE("an upgrade replaces the worker, and a program that does not fit leave
   const Device device = MustAttach(datapath, target.RequestFor(1));
   Checker checker(device.path, 32 * kMiB, 4);
   const pid_t first = datapath.worker();
-  REQUIRE(UpgradeDatapath(datapath.socket()).ok());
+  const auto command = [&](const std::string& name) {
+    return Run({LK_DATAPATH_BINARY, "datapath", name, "--socket=" + datapath.socket()});
+  };
+  REQUIRE(command("upgrade").exit_code == 0);
   const pid_t second = datapath.worker();
   CHECK(second != first);
   CHECK(std::filesystem::read_symlink(absl::StrCat("/proc/", second, "/exe")) == dir / "new");
@@ -101,9 +104,12 @@ TEST_CASE("an upgrade replaces the worker, and a program that does not fit leave
   std::filesystem::remove(dir / "new");
   std::filesystem::copy_file("/bin/false", dir / "new");
   CHECK(UpgradeDatapath(datapath.socket()).code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(command("upgrade").output.find("does not go together") != std::string::npos);
+  CHECK(command("stop").output.find("attached") != std::string::npos);
   datapath.WaitForOtherWorker(second);
   const uint64_t before = checker.writes();
   Eventually("writes go on", [&] { return checker.writes() > before + 200; });
+  CHECK(command("list").output.find(device.path + " 256 MiB healthy") != std::string::npos);
   checker.StopAndCheck();
 }
 

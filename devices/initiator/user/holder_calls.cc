@@ -378,7 +378,7 @@ absl::Status Holder::Stop() {
   absl::MutexLock lock(&mutex_);
   if (!volumes_.empty()) {
     return absl::FailedPreconditionError(
-        absl::StrCat(volumes_.size(), " volumes are attached: detach them first"));
+        absl::StrCat("the data path has volumes attached (", volumes_.size(), "): detach them first"));
   }
   draining_ = true;
   return absl::OkStatus();
