@@ -89,6 +89,8 @@ class Cluster:
 
     def tell(self):
         """What runs, for people."""
+        if self.control.pid() is None:
+            return "the cluster is down"
         lines = []
         for name, host in self.hosts().items():
             services = host.services()
