@@ -84,8 +84,7 @@ class AdminService final : public admin::v1::Admin::Service {
 
   grpc::Status AcceptRestore(ServerContext*, const admin::v1::AcceptRestoreRequest*,
                              admin::v1::AcceptRestoreResponse*) override {
-    if (backends_.array == nullptr) return ToGrpcStatus(NoArray());
-    return ToGrpcStatus(backends_.accept_restore());
+    return ToGrpcStatus(backends_.accept_restore ? backends_.accept_restore() : NoArray());
   }
 
  private:

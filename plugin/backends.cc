@@ -5,7 +5,7 @@
 namespace lunkeeper {
 
 absl::Status Backends::Ready() const {
-  if (array != nullptr) RETURN_IF_ERROR(array_serving());
+  if (array_serving) RETURN_IF_ERROR(array_serving());
   return initiator != nullptr ? devices_serving() : absl::OkStatus();
 }
 

@@ -3,9 +3,12 @@
 // place (wiring for the real ones, the fake server for tests) and handed to Serve; nobody else knows which
 // they are.
 
+#include <grpcpp/grpcpp.h>
+
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "devices/array/array.h"
@@ -15,14 +18,22 @@
 
 namespace lunkeeper {
 
+// A service for other machines, on a TCP port of its own.
+struct Listener {
+  std::string address;  // host:port
+  std::shared_ptr<grpc::ServerCredentials> credentials;
+  std::shared_ptr<grpc::Service> service;
+  std::function<void()> leave;  // called before its server is stopped: ends what would wait on
+};
+
 struct Backends {
   std::shared_ptr<void> owner;  // outlives the rest
   std::string array_name;
 
   // Null without the Controller service.
   std::unique_ptr<Array> array;
-  std::function<absl::Status()> array_serving;  // OK, or why not
-  std::function<absl::Status()> accept_restore;
+  std::function<absl::Status()> array_serving;   // OK, or why not; empty without an array
+  std::function<absl::Status()> accept_restore;  // empty where the array is not of this process
 
   // Null, and no node id, without the Node service.
   NodeId node;
@@ -30,6 +41,8 @@ struct Backends {
   std::unique_ptr<Filesystem> filesystem;
   std::unique_ptr<Mounter> mounter;
   std::function<absl::Status()> devices_serving;  // OK, or why not; answers within about a second
+
+  std::vector<Listener> listeners;
 
   // OK when every part serves.
   absl::Status Ready() const;

@@ -5,6 +5,7 @@
 
 #include "devices/initiator/user/datapath.h"
 #include "plugin/admin_client.h"
+#include "plugin/array_agent.h"
 #include "plugin/base/fail_point.h"
 #include "plugin/options.h"
 #include "plugin/serve.h"
@@ -19,6 +20,9 @@ int main(int argc, char** argv) {
   ServeOptions serve_options;
   CLI::App* serve = app.add_subcommand("serve", "Serve CSI on a unix socket");
   AddServeOptions(serve, &serve_options);
+  ArrayAgentOptions array_options;
+  CLI::App* array = app.add_subcommand("array", "Serve this machine's array to controllers elsewhere");
+  AddArrayOptions(array, &array_options);
   DatapathOptions datapath_options;
   CLI::App* datapath = app.add_subcommand("datapath", "Run the user-space iSCSI data path of this machine");
   AddDatapathOptions(datapath, &datapath_options);
@@ -42,6 +46,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;  // --help is no mistake
   }
   if (*serve) return Serve(serve_options, [&] { return OpenBackends(serve_options); });
+  if (*array) return RunArrayAgent(array_options);
   if (*datapath) return RunDatapath(datapath_options);
   return exit_code;
 }

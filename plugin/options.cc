@@ -45,6 +45,42 @@ std::string IsAddress(const std::string& value) {
 
 std::string IsEndpoint(const std::string& value) { return std::string(SocketPath(value).status().message()); }
 
+// Pages, logs and the end: the same for every server.
+void AddProcessOptions(CLI::App* command, ServeOptions* options) {
+  command
+      ->add_option("--metrics-address", options->metrics_address,
+                   "host:port of /metrics, /healthz and /readyz; without it there are none")
+      ->check(Check(IsAddress));
+  command
+      ->add_option("--stop-seconds", options->stop_seconds, "How long running calls may take after SIGTERM")
+      ->check(CLI::Range(0, 3600))
+      ->capture_default_str();
+  command->add_option("--log-level", options->log_level, "debug, info, warn or error")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
+      ->capture_default_str();
+  command->add_option("--log-format", options->log_format, "text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+}
+
+// What tgt's array needs.
+void AddPoolOptions(CLI::App* command, ServeOptions* options) {
+  command->add_option("--pool", options->pool, "The array's directory; on XFS or btrfs for reflink snapshots")
+      ->check(Check(IsAbsolutePath));
+  command->add_option("--portal", options->portal, "address:port that nodes reach the array's targets at")
+      ->check(Check(IsAddress));
+  command
+      ->add_option("--tgt-control-port", options->tgt_control_port,
+                   "tgtd's management socket; one for each array")
+      ->check(CLI::Range(0, 32767))
+      ->capture_default_str();
+  command
+      ->add_option("--drain-seconds", options->drain_seconds,
+                   "How long a release or a fence waits for a node's commands to end")
+      ->check(CLI::Range(1, 3600))
+      ->capture_default_str();
+}
+
 }  // namespace
 
 void AddEndpointOption(CLI::App* command, std::string* endpoint) {
@@ -64,20 +100,7 @@ void AddServerOptions(CLI::App* command, ServeOptions* options) {
                    "How many volumes a node may have at a time")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
-  command
-      ->add_option("--metrics-address", options->metrics_address,
-                   "host:port of /metrics, /healthz and /readyz; without it there are none")
-      ->check(Check(IsAddress));
-  command
-      ->add_option("--stop-seconds", options->stop_seconds, "How long running calls may take after SIGTERM")
-      ->check(CLI::Range(0, 3600))
-      ->capture_default_str();
-  command->add_option("--log-level", options->log_level, "debug, info, warn or error")
-      ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
-      ->capture_default_str();
-  command->add_option("--log-format", options->log_format, "text or json")
-      ->check(CLI::IsMember({"text", "json"}))
-      ->capture_default_str();
+  AddProcessOptions(command, options);
 }
 
 void AddServeOptions(CLI::App* command, ServeOptions* options) {
@@ -97,25 +120,42 @@ void AddServeOptions(CLI::App* command, ServeOptions* options) {
                    "Whose volumes: one name for each orchestrator's installation")
       ->check(Check(Name(63)))
       ->capture_default_str();
-  command->add_option("--pool", options->pool, "The array's directory; on XFS or btrfs for reflink snapshots")
-      ->check(Check(IsAbsolutePath));
-  command->add_option("--portal", options->portal, "address:port that nodes reach the array's targets at")
-      ->check(Check(IsAddress));
-  command
-      ->add_option("--tgt-control-port", options->tgt_control_port,
-                   "tgtd's management socket; one for each array")
-      ->check(CLI::Range(0, 32767))
-      ->capture_default_str();
-  command
-      ->add_option("--drain-seconds", options->drain_seconds,
-                   "How long a release or a fence waits for a node's commands to end")
-      ->check(CLI::Range(1, 3600))
-      ->capture_default_str();
+  AddPoolOptions(command, options);
   command->add_option("--datapath-socket", options->datapath_socket, "Where `lunkeeper datapath` listens")
       ->check(Check(IsAbsolutePath))
       ->capture_default_str();
   command->add_flag("--start-datapath", options->start_datapath,
                     "Start a data path, which outlives this process, if none listens there");
+}
+
+void AddArrayOptions(CLI::App* command, ArrayAgentOptions* options) {
+  ServeOptions& serve = options->serve;
+  command->add_option("--name", serve.array_name, "The array's name, for as long as it has volumes")
+      ->required()
+      ->check(Check(Name(32)));
+  AddPoolOptions(command, &serve);
+  for (const char* name : {"--pool", "--portal"}) command->get_option(name)->required();
+  command->add_option("--listen", options->listen, "address:port for clients, behind mutual TLS")
+      ->required()
+      ->check(Check(IsAddress));
+  command->add_option("--tls-cert", options->tls.certificate, "The agent's certificate, PEM")
+      ->required()
+      ->check(Check(IsAbsolutePath));
+  command->add_option("--tls-key", options->tls.key, "Its key, PEM")
+      ->required()
+      ->check(Check(IsAbsolutePath));
+  command->add_option("--tls-ca", options->tls.ca, "Who signs clients' certificates, PEM")
+      ->required()
+      ->check(Check(IsAbsolutePath));
+  command
+      ->add_option(
+          "--endpoint", serve.endpoint,
+          "The socket of `lunkeeper status` and `accept-restore`; without it /run/lunkeeper/array-NAME.sock")
+      ->check(Check(IsEndpoint));
+  command->add_option("--state-dir", serve.state_dir, "Where it is kept how far the catalogue had come")
+      ->check(Check(IsAbsolutePath))
+      ->capture_default_str();
+  AddProcessOptions(command, &serve);
 }
 
 absl::Status CheckComplete(const ServeOptions& options) {

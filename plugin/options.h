@@ -1,10 +1,11 @@
 #pragma once
-// The command line of `lunkeeper serve`. Every option is checked while it is parsed, and a wrong one is
-// answered with a sentence that says what is wanted.
+// The command lines of `lunkeeper serve` and `lunkeeper array`. Every option is checked while it is parsed,
+// and a wrong one is answered with a sentence that says what is wanted.
 
 #include <string>
 
 #include "absl/status/status.h"
+#include "devices/array/remote/tls.h"
 
 namespace CLI {
 class App;
@@ -40,10 +41,18 @@ struct ServeOptions {
   bool HasNode() const { return mode != "controller"; }
 };
 
+// `lunkeeper array`.
+struct ArrayAgentOptions {
+  ServeOptions serve;  // its array, pages, logs and socket
+  std::string listen;
+  TlsFiles tls;
+};
+
 // The options every server has, the fake one too: its socket, limits, logs and pages.
 void AddServerOptions(CLI::App* command, ServeOptions* options);
 // Those, the mode, and what the real array and the real devices need.
 void AddServeOptions(CLI::App* command, ServeOptions* options);
+void AddArrayOptions(CLI::App* command, ArrayAgentOptions* options);
 // INVALID_ARGUMENT: an option that this mode needs is missing. Only `serve` needs them all.
 absl::Status CheckComplete(const ServeOptions& options);
 // `--endpoint`, for servers and for who talks to them.

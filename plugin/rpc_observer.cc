@@ -50,6 +50,15 @@ bool IsRoutine(const std::string& method) {
       "csi.v1.Node/NodeGetCapabilities",
       "csi.v1.Node/NodeGetInfo",
       "csi.v1.Node/NodeGetVolumeStats",
+      "lunkeeper.array.v1.ArrayService/Check",
+      "lunkeeper.array.v1.ArrayService/GetVolume",
+      "lunkeeper.array.v1.ArrayService/ListVolumes",
+      "lunkeeper.array.v1.ArrayService/GetSnapshot",
+      "lunkeeper.array.v1.ArrayService/ListSnapshots",
+      "lunkeeper.array.v1.ArrayService/Capacity",
+      "lunkeeper.array.v1.ArrayService/ListGrants",
+      "lunkeeper.array.v1.ArrayService/ListFences",
+      "lunkeeper.array.v1.ArrayService/Sessions",
   };
   return routine->count(method) != 0;
 }

@@ -1,5 +1,6 @@
 #include "plugin/serve.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "controller/controller_service.h"
 #include "identity/identity_service.h"
 #include "node/array_grant_source.h"
@@ -92,6 +94,40 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartPages(const std::string& addres
                                    {"/readyz", [&readiness] { return readiness.Page(); }}});
 }
 
+using Servers = std::vector<std::unique_ptr<Server>>;
+
+// The one on the socket comes first.
+absl::StatusOr<Servers> StartServers(const ServeOptions& options, const Backends& backends,
+                                     const Services& services, Metrics* metrics) {
+  Servers servers;
+  ServerOptions on_socket;
+  on_socket.endpoint = options.endpoint;
+  ASSIGN_OR_RETURN(auto first, Server::Start(on_socket, services.All(), metrics));
+  servers.push_back(std::move(first));
+  for (const Listener& listener : backends.listeners) {
+    ServerOptions on_tcp;
+    on_tcp.endpoint = listener.address;
+    on_tcp.credentials = listener.credentials;
+    ASSIGN_OR_RETURN(auto server, Server::Start(on_tcp, {listener.service.get()}, metrics));
+    LogInfo("serve", "listening", {{"address", listener.address}});
+    servers.push_back(std::move(server));
+  }
+  return servers;
+}
+
+// False when calls still run at the limit.
+bool StopServers(const Servers& servers, const Backends& backends, absl::Duration limit) {
+  for (const Listener& listener : backends.listeners) {
+    if (listener.leave) listener.leave();
+  }
+  const absl::Time deadline = absl::Now() + limit;
+  bool finished = true;
+  for (const auto& server : servers) {
+    if (!server->Stop(std::max(deadline - absl::Now(), absl::ZeroDuration()))) finished = false;
+  }
+  return finished;
+}
+
 absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr<Backends>()>& open) {
   StopSignal stop;
   Metrics metrics(options.mode);
@@ -99,9 +135,7 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
   ASSIGN_OR_RETURN(auto pages, StartPages(options.metrics_address, metrics, readiness));
   ASSIGN_OR_RETURN(const Backends backends, open());
   const Services services(options, backends);
-  ServerOptions server_options;
-  server_options.endpoint = options.endpoint;
-  ASSIGN_OR_RETURN(const auto server, Server::Start(server_options, services.All(), &metrics));
+  ASSIGN_OR_RETURN(const Servers servers, StartServers(options, backends, services, &metrics));
   readiness.Opened(&backends);
   LogInfo("serve", "serving",
           {{"mode", options.mode},
@@ -113,7 +147,7 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
     ReleaseProgramPages();
   } while (!stop.WaitFor(kTidyEvery));
   LogInfo("serve", "stopping");
-  const bool finished = server->Stop(absl::Seconds(options.stop_seconds));
+  const bool finished = StopServers(servers, backends, absl::Seconds(options.stop_seconds));
   pages.reset();
   if (finished) return absl::OkStatus();
   LogWarn("serve", "calls are still running: they are left as they are, and may be repeated");

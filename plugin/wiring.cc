@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "devices/array/tgt_array.h"
 #include "devices/filesystem/linux_mounter.h"
 #include "devices/filesystem/tool_filesystem.h"
 #include "devices/initiator/user/datapath.h"
@@ -22,28 +21,14 @@ namespace {
 constexpr absl::Duration kDatapathStart = absl::Seconds(20);
 constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 
-absl::Status MakeStateDir(const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return absl::OkStatus();
-  return absl::ErrnoToStatus(errno, absl::StrCat("make the state directory ", path));
-}
-
 absl::Status OpenArray(const ServeOptions& options, Backends* backends) {
-  TgtArrayOptions array;
-  array.name = options.array_name;
-  array.pool_dir = options.pool;
-  array.portal = options.portal;
-  array.control_port = options.tgt_control_port;
-  array.seen_sequence_path = absl::StrCat(options.state_dir, "/array-", options.array_name, ".sequence");
-  array.drain_timeout = absl::Seconds(options.drain_seconds);
-  ASSIGN_OR_RETURN(std::shared_ptr<TgtArrayHost> host, OpenTgtArray(array));
+  ASSIGN_OR_RETURN(const auto host, OpenHost(options, backends));
   backends->array = host->ForCluster(ClusterId(options.cluster));
-  backends->array_serving = [host] { return host->Serving(); };
-  backends->accept_restore = [host] { return host->AcceptRestore(); };
-  backends->owner = std::move(host);
   return absl::OkStatus();
 }
 
 absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
+  RETURN_IF_ERROR(MakeFolder(options.state_dir));
   ASSIGN_OR_RETURN(backends->node, LoadNodeId(options.node_name, options.state_dir));
   if (options.start_datapath) {
     DatapathOptions datapath;
@@ -61,8 +46,28 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
 
 }  // namespace
 
+absl::Status MakeFolder(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, absl::StrCat("make the folder ", path));
+}
+
+absl::StatusOr<std::shared_ptr<TgtArrayHost>> OpenHost(const ServeOptions& options, Backends* backends) {
+  RETURN_IF_ERROR(MakeFolder(options.state_dir));
+  TgtArrayOptions array;
+  array.name = options.array_name;
+  array.pool_dir = options.pool;
+  array.portal = options.portal;
+  array.control_port = options.tgt_control_port;
+  array.seen_sequence_path = absl::StrCat(options.state_dir, "/array-", options.array_name, ".sequence");
+  array.drain_timeout = absl::Seconds(options.drain_seconds);
+  ASSIGN_OR_RETURN(std::shared_ptr<TgtArrayHost> host, OpenTgtArray(array));
+  backends->array_serving = [host] { return host->Serving(); };
+  backends->accept_restore = [host] { return host->AcceptRestore(); };
+  backends->owner = host;
+  return host;
+}
+
 absl::StatusOr<Backends> OpenBackends(const ServeOptions& options) {
-  RETURN_IF_ERROR(MakeStateDir(options.state_dir));
   Backends backends;
   backends.array_name = options.array_name;
   if (options.HasController()) RETURN_IF_ERROR(OpenArray(options, &backends));

@@ -2,11 +2,22 @@
 // The real backends of `lunkeeper serve`: tgt for the array, the user-space data path for devices. The only
 // place that names them.
 
+#include <memory>
+#include <string>
+
 #include "absl/status/statusor.h"
+#include "devices/array/tgt_array.h"
 #include "plugin/backends.h"
 #include "plugin/options.h"
 
 namespace lunkeeper {
+
+// Makes a folder, if it is not there yet, for root alone. Its parent is there.
+absl::Status MakeFolder(const std::string& path);
+
+// tgt's array on this machine. It goes into `backends` as what the process owns and is ready by, not as its
+// array.
+absl::StatusOr<std::shared_ptr<TgtArrayHost>> OpenHost(const ServeOptions& options, Backends* backends);
 
 // Opens what the mode needs; see the parts' own factories for how each can fail. May take a while: it puts
 // back what a crash cut short.

@@ -253,15 +253,21 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     request.node = NodeId(message.node_id());
     ASSIGN_OR_RETURN(request.access, wire::From(message.access()));
     ASSIGN_OR_RETURN(request.owner, wire::From(message.owner()));
-    request.abandoned = [&context] { return context.IsCancelled(); };
+    const auto leaving = [this] { return options_.leaving && options_.leaving(); };
+    request.abandoned = [&] { return context.IsCancelled() || leaving(); };
     const absl::Duration asked = absl::Nanoseconds(message.wait_nanos());
     if (asked <= absl::ZeroDuration()) return array.Acquire(request, absl::ZeroDuration());
     const absl::Duration left = absl::FromChrono(context.deadline()) - absl::Now() - kAnswerMargin;
     const absl::Duration wait = std::max(std::min(asked, left), absl::Milliseconds(1));
     const WaitingCall waiting(&waiting_);
-    if (waiting.count() <= options_.most_waiting) return array.Acquire(request, wait);
-    return absl::UnavailableError(absl::StrCat("array ", options_.name, ": ", options_.most_waiting,
-                                               " requests wait for their volumes already: try again"));
+    if (waiting.count() > options_.most_waiting) {
+      return absl::UnavailableError(absl::StrCat("array ", options_.name, ": ", options_.most_waiting,
+                                                 " requests wait for their volumes already: try again"));
+    }
+    const absl::StatusOr<Grant> grant = array.Acquire(request, wait);
+    if (!absl::IsCancelled(grant.status()) || !leaving()) return grant;
+    return absl::UnavailableError(
+        absl::StrCat("array ", options_.name, ": its agent is stopping: try again"));
   }
 
   class WaitingCall {

@@ -6,7 +6,8 @@
 // Thread-safe. It keeps nothing between calls but the count of those that wait, so it may be killed at any
 // line and every call may be repeated. A call ends when its client has gone; one that waits for a grant is
 // then given none. Failure: the array's, code and message unchanged; PERMISSION_DENIED as rights.h says;
-// INVALID_ARGUMENT for a text that no client of ours sends; UNAVAILABLE when too many calls wait already.
+// INVALID_ARGUMENT for a text that no client of ours sends; UNAVAILABLE when too many calls wait already or
+// the agent stops.
 
 #include <functional>
 #include <memory>
@@ -24,6 +25,8 @@ struct ArrayServiceOptions {
   std::function<std::shared_ptr<Array>(const ClusterId&)> view;
   // OK, or UNAVAILABLE with what to do.
   std::function<absl::Status()> serving;
+  // True: the agent is being stopped, and requests that wait are sent away with UNAVAILABLE. Empty: never.
+  std::function<bool()> leaving;
   // Each waiting Acquire has a thread of the server; the others must find some left.
   int most_waiting = 512;
 };

@@ -1,0 +1,48 @@
+#include "plugin/array_agent.h"
+
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "devices/array/remote/array_service.h"
+#include "plugin/base/status_macros.h"
+#include "plugin/serve.h"
+#include "plugin/wiring.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr char kSocketFolder[] = "/run/lunkeeper";
+
+absl::StatusOr<Backends> OpenAgent(const ArrayAgentOptions& options) {
+  // The files first: a wrong one is said at once, and not after a long recovery.
+  ASSIGN_OR_RETURN(auto credentials, MutualTlsServer(options.tls));
+  Backends backends;
+  ASSIGN_OR_RETURN(const auto host, OpenHost(options.serve, &backends));
+  const auto leaving = std::make_shared<std::atomic<bool>>(false);
+  ArrayServiceOptions service;
+  service.name = options.serve.array_name;
+  service.view = [host](const ClusterId& cluster) { return host->ForCluster(cluster); };
+  service.serving = backends.array_serving;
+  service.leaving = [leaving] { return leaving->load(); };
+  backends.array_name = service.name;
+  backends.listeners.push_back({options.listen, std::move(credentials), MakeArrayService(std::move(service)),
+                                [leaving] { leaving->store(true); }});
+  return backends;
+}
+
+}  // namespace
+
+int RunArrayAgent(const ArrayAgentOptions& options) {
+  ServeOptions serve = options.serve;
+  serve.mode = "array";
+  const bool own_folder = serve.endpoint.empty();
+  if (own_folder) serve.endpoint = absl::StrCat(kSocketFolder, "/array-", serve.array_name, ".sock");
+  return Serve(serve, [&]() -> absl::StatusOr<Backends> {
+    if (own_folder) RETURN_IF_ERROR(MakeFolder(kSocketFolder));
+    return OpenAgent(options);
+  });
+}
+
+}  // namespace lunkeeper
