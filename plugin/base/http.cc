@@ -1,14 +1,18 @@
 #include "plugin/base/http.h"
 
+#include <atomic>
+#include <boost/asio/dispatch.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -27,6 +31,7 @@ constexpr auto kTimeout = std::chrono::seconds(5);
 constexpr auto kAcceptPause = std::chrono::milliseconds(200);
 constexpr size_t kMaxRequestBytes = 4096;
 constexpr int kMaxConnections = 32;
+constexpr int kThreads = 3;
 
 absl::StatusOr<Tcp::endpoint> ParseAddress(const std::string& address) {
   const absl::Status wrong =
@@ -44,15 +49,21 @@ absl::StatusOr<Tcp::endpoint> ParseAddress(const std::string& address) {
   return Tcp::endpoint(ip, static_cast<uint16_t>(port));
 }
 
-// One connection: a request, its reply, and so on until the peer is done or too slow.
+// One connection: a request, its reply, and so on until the peer is done or too slow. Its handlers run in the
+// socket's strand.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(Tcp::socket socket, const HttpPages& pages, int& open)
+  Connection(Tcp::socket socket, const HttpPages& pages, std::atomic<int>& open)
       : stream_(std::move(socket)), pages_(pages), open_(open) {
     ++open_;
   }
   ~Connection() { --open_; }
 
+  void Start() {
+    asio::dispatch(stream_.get_executor(), [self = shared_from_this()] { self->Read(); });
+  }
+
+ private:
   void Read() {
     parser_.emplace();
     parser_->header_limit(kMaxRequestBytes);
@@ -64,7 +75,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
                      });
   }
 
- private:
   void Answer() {
     const auto& request = parser_->get();
     HttpReply reply{404, "no such page\n"};
@@ -94,7 +104,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   beast::tcp_stream stream_;
   const HttpPages& pages_;
-  int& open_;  // touched by the server's one thread only, as is everything here
+  std::atomic<int>& open_;
   beast::flat_buffer buffer_{2 * kMaxRequestBytes};
   std::optional<http::request_parser<http::string_body>> parser_;
   http::response<http::string_body> response_;
@@ -106,7 +116,7 @@ class BeastServer final : public HttpServer {
 
   ~BeastServer() override {
     context_.stop();
-    if (thread_.joinable()) thread_.join();
+    for (std::thread& thread : threads_) thread.join();
   }
 
   absl::Status Start(const std::string& address) {
@@ -119,7 +129,7 @@ class BeastServer final : public HttpServer {
     if (error) return absl::UnavailableError(absl::StrCat("listen on ", address, ": ", error.message()));
     port_ = acceptor_.local_endpoint().port();
     Accept();
-    thread_ = std::thread([this] { context_.run(); });
+    for (int i = 0; i < kThreads; ++i) threads_.emplace_back([this] { context_.run(); });
     return absl::OkStatus();
   }
 
@@ -127,10 +137,10 @@ class BeastServer final : public HttpServer {
 
  private:
   void Accept() {
-    acceptor_.async_accept([this](beast::error_code error, Tcp::socket socket) {
+    acceptor_.async_accept(asio::make_strand(context_), [this](beast::error_code error, Tcp::socket socket) {
       if (error == asio::error::operation_aborted) return;
       if (error) return AcceptLater(error);  // out of descriptors, most likely
-      if (open_ < kMaxConnections) std::make_shared<Connection>(std::move(socket), pages_, open_)->Read();
+      if (open_ < kMaxConnections) std::make_shared<Connection>(std::move(socket), pages_, open_)->Start();
       Accept();
     });
   }
@@ -144,12 +154,12 @@ class BeastServer final : public HttpServer {
   }
 
   const HttpPages pages_;
-  int open_ = 0;
-  asio::io_context context_{1};  // destroyed before what its handlers refer to
+  std::atomic<int> open_{0};
+  asio::io_context context_{kThreads};  // destroyed before what its handlers refer to
   Tcp::acceptor acceptor_;
   asio::steady_timer pause_{context_};
   uint16_t port_ = 0;
-  std::thread thread_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace

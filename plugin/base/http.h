@@ -1,9 +1,10 @@
 #pragma once
 // A very small HTTP server for what operators' tools read: /metrics, /healthz, /readyz. GET and HEAD of fixed
-// paths only. One thread of its own serves every connection and runs the pages' functions one after another,
-// so they must not block for long. A request has 4 KiB and five seconds, or its connection is closed.
-// Thread-safe. The destructor closes all connections and joins the thread. Failure: INVALID_ARGUMENT for an
-// address that is not `host:port`, UNAVAILABLE when it cannot be listened on.
+// paths only. A few threads of its own serve the connections and run the pages' functions, several at the
+// same time, so that one page which is slow for a second holds up no other. A request has 4 KiB and five
+// seconds, or its connection is closed. Thread-safe. The destructor closes all connections and joins the
+// threads. Failure: INVALID_ARGUMENT for an address that is not `host:port`, UNAVAILABLE when it cannot be
+// listened on.
 
 #include <cstdint>
 #include <functional>
@@ -19,6 +20,7 @@ struct HttpReply {
   int status = 200;
   std::string body;
 };
+// Thread-safe functions.
 using HttpPages = std::map<std::string, std::function<HttpReply()>>;
 
 class HttpServer {

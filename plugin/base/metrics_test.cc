@@ -6,7 +6,9 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <thread>
 
+#include "absl/synchronization/notification.h"
 #include "plugin/base/http.h"
 #include "plugin/base/unique_fd.h"
 
@@ -89,6 +91,29 @@ TEST_CASE("a request that is nonsense, endless or never finished holds nobody up
   CHECK(Exchange(port, "\x16\x03\x01 not http at all\r\n\r\n").empty());
   CHECK(Exchange(port, "GET /" + std::string(8000, 'a') + " HTTP/1.1\r\n").empty());
   CHECK_THAT(Get(port, "/healthz"), Catch::StartsWith("HTTP/1.1 200"));
+}
+
+TEST_CASE("a page that is slow holds up no other") {
+  absl::Notification asked, answer;
+  auto server = StartHttpServer("127.0.0.1:0", {{"/healthz",
+                                                 [] {
+                                                   return HttpReply{200, "ok\n"};
+                                                 }},
+                                                {"/readyz", [&] {
+                                                   asked.Notify();
+                                                   answer.WaitForNotification();
+                                                   return HttpReply{200, "ready\n"};
+                                                 }}});
+  REQUIRE(server.ok());
+  const uint16_t port = (*server)->port();
+  std::string ready;
+  std::thread slow([&] { ready = Get(port, "/readyz"); });
+  asked.WaitForNotification();
+  const std::string healthy = Get(port, "/healthz");
+  answer.Notify();
+  slow.join();
+  CHECK_THAT(healthy, Catch::EndsWith("ok\n"));
+  CHECK_THAT(ready, Catch::EndsWith("ready\n"));
 }
 
 TEST_CASE("an address that is wrong or taken is refused with its text") {
