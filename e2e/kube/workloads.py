@@ -44,13 +44,15 @@ class Workloads:
         self.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
                     "spec": {**pod_spec(), "volumes": [claimed, *more_volumes], **spec}})
 
-    def stateful_set(self, name, replicas=1, claim=None, more_volumes=(), **spec):
-        """`claim`: what differs from the usual claim; `spec`: from the usual pod."""
+    def stateful_set(self, name, replicas=1, claim=None, more_volumes=(), claims=True, **spec):
+        """`claim`: what differs from the usual claim; `spec`: from the usual pod. Without `claims` the data are the pod's own."""
         selector = {"app": name}
+        template = {"metadata": {"name": "data"}, "spec": claim_spec(**(claim or {}))}
+        volumes = list(more_volumes) if claims else [{"name": "data", "emptyDir": {}}, *more_volumes]
         self.apply({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": {
             "serviceName": name, "replicas": replicas, "selector": {"matchLabels": selector}, "podManagementPolicy": "Parallel",
-            "template": {"metadata": {"labels": selector}, "spec": {**pod_spec(), "volumes": list(more_volumes), **spec}},
-            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim_spec(**(claim or {}))}]}})
+            "template": {"metadata": {"labels": selector}, "spec": {**pod_spec(), "volumes": volumes, **spec}},
+            "volumeClaimTemplates": [template] if claims else []}})
 
     def storage_class(self, name="class", **differences):
         """One of this test's own; its name."""

@@ -1,0 +1,32 @@
+"""What a monitoring system sees."""
+
+import json
+import re
+
+from cluster.deploy import NAMESPACE
+from harness.cleanup import wait_until
+
+
+def test_every_pod_of_the_plugin_gives_its_metrics(workloads):
+    workloads.claim("data")
+    workloads.pod("reader", "data")
+    workloads.wait_for_pod("reader")
+    seen = set()
+    for component in ("controller", "node"):
+        for pod in workloads.kubectl.items("pods", f"--namespace={NAMESPACE}", f"--selector=app.kubernetes.io/component={component}"):
+            shown = workloads.kubectl("get", "--raw", f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}:9809/proxy/metrics")
+            seen |= set(re.findall(r'lunkeeper_rpc_duration_seconds_count\{[^}]*method="([^"]+)"', shown))
+    assert {"/csi.v1.Controller/CreateVolume", "/csi.v1.Node/NodeStageVolume"} <= seen, seen
+
+
+def test_kubelet_tells_how_full_a_volume_is(workloads):
+    workloads.claim("data")
+    workloads.pod("writer", "data")
+    pod = workloads.wait_for_pod("writer")
+    workloads.shell("writer", "dd if=/dev/zero of=/data/file bs=1M count=100 2>/dev/null && sync")
+
+    def used():
+        summary = json.loads(workloads.kubectl("get", "--raw", f"/api/v1/nodes/{pod['spec']['nodeName']}/proxy/stats/summary"))
+        return next((volume["usedBytes"] for each in summary["pods"] if each["podRef"]["namespace"] == workloads.namespace
+                     for volume in each.get("volume", []) if volume["name"] == "data"), 0)
+    wait_until(lambda: used() >= 100 << 20, 120, "kubelet's figure has risen", pause=1)

@@ -1,0 +1,42 @@
+"""What Lunkeeper asked the API server for while the other tests ran (the name sorts last), by the server's own audit log."""
+
+import json
+
+from cluster.deploy import NAMESPACE
+
+CONTROLLER, NODE = (f"system:serviceaccount:{NAMESPACE}:lunkeeper-{which}" for which in ("controller", "node"))
+
+
+def requests(cluster, user):
+    for line in cluster.control.audit_log.read_text().splitlines():
+        entry = json.loads(line)
+        if entry["user"]["username"] == user:
+            yield entry
+
+
+def test_nothing_was_refused(cluster):
+    refused = {f"{entry['verb']} {entry['requestURI']}" for user in (CONTROLLER, NODE) for entry in requests(cluster, user)
+               if entry.get("responseStatus", {}).get("code") in (401, 403)}
+    assert not refused
+
+
+def test_the_nodes_asked_for_nothing(cluster):
+    assert not list(requests(cluster, NODE))
+
+
+def test_the_controllers_have_no_right_that_they_do_not_use(cluster):
+    """After a whole run. A right to patch or update events and to get what is listed and watched comes with the sidecars' libraries."""
+    used = {(entry["objectRef"].get("apiGroup", ""), resource_of(entry["objectRef"]), entry["verb"])
+            for entry in requests(cluster, CONTROLLER) if "objectRef" in entry}
+    role = cluster.kubectl.get("clusterrole", "lunkeeper-controller")
+    granted = {(group, resource, verb) for rule in role["rules"] for group in rule["apiGroups"]
+               for resource in rule["resources"] for verb in rule["verbs"]}
+    assert sorted(granted - used - ALLOWED) == []
+
+
+# Used only in moments that a run need not have.
+ALLOWED = {("", "events", "patch")}
+
+
+def resource_of(reference):
+    return "/".join(part for part in (reference.get("resource"), reference.get("subresource")) if part)
