@@ -19,7 +19,9 @@ namespace lunkeeper {
 namespace {
 
 constexpr size_t kInstanceDigits = 16;
-constexpr size_t kLongestName = 200;  // CSI: a node id has at most 256 bytes
+// With a dot and the instance that makes 190, the longest node id an array takes: an iSCSI initiator's name
+// has 223 bytes at most, and holds it.
+constexpr size_t kLongestName = 173;
 
 absl::Status Failed(const std::string& what, const std::string& path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("node identity: cannot ", what, " ", path));

@@ -121,6 +121,7 @@ void AddDatapathOptions(CLI::App* command, DatapathOptions* options) {
              "A worker that is silent longer is replaced (10)");
   command->add_option("--worker-binary", options->worker_binary,
                       "The program that an upgrade starts (default: this one's path)");
+  command->add_flag("--resend,!--no-resend", options->resend)->group("");
   command->add_option("--worker-socket", options->worker_socket)->group("");
   const auto add = [&](const std::string& name, const std::string& help, DatapathCommand what) {
     command->add_subcommand(name, help)->fallthrough()->callback([=] { options->command = what; });

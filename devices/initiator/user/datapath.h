@@ -38,6 +38,7 @@ struct DatapathOptions {
       absl::Seconds(120);                           // a target that is away longer fails its volumes for good
   absl::Duration hang_timeout = absl::Seconds(10);  // a worker that is silent longer is replaced
   std::string worker_binary;  // what `upgrade` starts; empty: the path this program was started by
+  bool resend = true;         // false: do as on a kernel before 6.9, for tests
   int worker_socket = -1;     // set in the worker only: the socket to its holder
 };
 

@@ -113,6 +113,32 @@ TEST_CASE("an upgrade replaces the worker, and a program that does not fit leave
   checker.StopAndCheck();
 }
 
+TEST_CASE(
+    "where the kernel cannot hand requests on, a killed worker's volumes fail and can be attached again") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 256 * kMiB);
+  Datapath datapath(dir, {"--no-resend"});
+  const Device device = MustAttach(datapath, target.RequestFor(1));
+  {
+    Mounted mounted(device.path, dir / "mnt");
+    Checker checker(mounted.path() + "/file", 16 * kMiB, 8);
+    Eventually("writes", [&] { return checker.writes() > 200; });
+    CHECK(UpgradeDatapath(datapath.socket()).code() == absl::StatusCode::kFailedPrecondition);
+    const pid_t worker = datapath.worker();
+    ::kill(worker, SIGKILL);
+    Eventually("I/O fails", [&] { return checker.errors() > 100; });
+    datapath.WaitForOtherWorker(worker);
+    CHECK(datapath.initiator().Find(device.volume)->value().health == DeviceHealth::kFailed);
+    checker.Stop();
+    mounted.Unmount();
+  }
+  REQUIRE(datapath.initiator().Detach(device.volume).ok());
+  const Device again = MustAttach(datapath, target.RequestFor(1));
+  const Mounted mounted(again.path, dir / "mnt", "ext4", false);
+  CHECK(std::filesystem::exists(mounted.path() + "/file"));
+}
+
 TEST_CASE("a killed holder ends I/O at once, and its successor lets go of what it left") {
   TempDir dir;
   Target target(dir);

@@ -180,6 +180,7 @@ absl::StatusOr<datapath::Device> Holder::Attach(const datapath::Attach& request,
 absl::Status Holder::SetUp(Volume& volume, absl::Time deadline) {
   FAIL_POINT("datapath.attach.recorded");
   ASSIGN_OR_RETURN(FuseMount fuse, MakeFuseMount());
+  fuse.can_resend = fuse.can_resend && options_.resend;
   FAIL_POINT("datapath.attach.fuse");
   {
     absl::MutexLock lock(&mutex_);

@@ -146,6 +146,7 @@ void IscsiLun::BeginConnect() {
   phase_ = Phase::kConnecting;
   phase_deadline_ = now_ + options_.login_timeout;
   socket_ = Connect(*address_);
+  readable_from_ = 1;
   if (!socket_) GiveUpConnection(std::strerror(errno));
 }
 
@@ -287,7 +288,16 @@ void IscsiLun::ReceiveAll() {
     session_.Input(static_cast<size_t>(got));
     if (static_cast<size_t>(got) < room) break;
   }
+  AwaitEnough();
   EndIfBroken();
+}
+
+// To be woken up for each segment of a large transfer costs both sides more than the transfer.
+void IscsiLun::AwaitEnough() {
+  const size_t bytes = session_.awaited();
+  if (!socket_ || bytes == readable_from_) return;
+  readable_from_ = bytes;
+  ReadableFrom(socket_.get(), bytes);
 }
 
 void IscsiLun::SendAll() {

@@ -53,6 +53,7 @@ class IscsiLun final : public Lun, private SessionHandler {
   bool IsSameLun();
   void PublishFacts();
   void ReceiveAll();
+  void AwaitEnough();
   void SendAll();
   void GiveUpConnection(const char* why);
   void EndIfBroken();
@@ -83,6 +84,7 @@ class IscsiLun final : public Lun, private SessionHandler {
   UniqueFd socket_;
   Phase phase_ = Phase::kIdle;
   bool want_write_ = false;
+  size_t readable_from_ = 1;     // bytes; see AwaitEnough
   bool kicking_ = false;         // `done` is not to be called now
   const char* fatal_ = nullptr;  // found while the session was at work: why this LUN fails for good
   Reason reason_;

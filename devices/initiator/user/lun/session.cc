@@ -25,6 +25,7 @@ void Session::Begin() {
   exp_stat_sn_ = 0;
   unsent_commands_ = 0;
   input_begin_ = input_end_ = 0;
+  large_data_ = false;
   data_in_.task = nullptr;
   send_head_ = send_tail_ = early_ = nullptr;
   control_count_ = 0;

@@ -46,6 +46,8 @@ class Session {
   // Where to receive to, in this order; the number of places. Input then takes what came, and calls the
   // handler.
   int InputSpace(iovec space[2]);
+  // With fewer bytes than these there is nothing to do but wait for more; at least 1.
+  size_t awaited() const;
   void Input(size_t count);
   // What to send, in this order; the number of pieces, 0 if there is nothing.
   int Output(const iovec** pieces);
@@ -67,6 +69,8 @@ class Session {
 
  private:
   static constexpr size_t kInputCapacity = 64 << 10;
+  static constexpr uint32_t kLargeData = 32 << 10;     // worth a receive of its own, to save a copy
+  static constexpr uint32_t kAwaitAtMost = 128 << 10;  // a slow network must still be seen to move
   static constexpr int kBatchPdus = 64;
   static constexpr size_t kControls = 8;
 
@@ -115,6 +119,7 @@ class Session {
 
   std::unique_ptr<uint8_t[]> input_;
   size_t input_begin_ = 0, input_end_ = 0;
+  bool large_data_ = false;  // came last, so that more of it is likely: only its header goes to input_
   struct {
     Task* task = nullptr;  // nullptr: none under way
     Header header;

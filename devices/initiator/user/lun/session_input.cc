@@ -39,8 +39,14 @@ int Session::InputSpace(iovec space[2]) {
     input_end_ -= input_begin_;
     input_begin_ = 0;
   }
-  space[count++] = {input_.get() + input_end_, kInputCapacity - input_end_};
+  const size_t room = kInputCapacity - input_end_;
+  space[count++] = {input_.get() + input_end_, large_data_ ? std::min(room, kHeaderSize) : room};
   return count;
+}
+
+size_t Session::awaited() const {
+  if (data_in_.task == nullptr) return 1;
+  return std::clamp(data_in_.left, 1u, kAwaitAtMost);
 }
 
 void Session::Input(size_t count) {
@@ -66,12 +72,14 @@ bool Session::ParseOne() {
   if ((header[0] & kOpcodeMask) == kDataIn) {
     if (available < begin) return false;
     if (!OnDataIn(header, length)) return false;
+    large_data_ = length >= kLargeData;
     input_begin_ += begin;
     return true;
   }
   const size_t total = begin + length + Padding(length);
   if (total > kInputCapacity) return Violation("a PDU of %zu bytes with opcode %02x", total, header[0]);
   if (available < total) return false;
+  large_data_ = false;
   input_begin_ += total;
   return OnPdu(header, header + begin, length);
 }

@@ -45,6 +45,11 @@ int ConnectResult(int fd) {
   return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
 }
 
+void ReadableFrom(int fd, size_t bytes) {
+  const int count = static_cast<int>(bytes);
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &count, sizeof count);
+}
+
 ssize_t Receive(int fd, iovec* space, int count) {
   msghdr message{};
   message.msg_iov = space;

@@ -24,6 +24,9 @@ UniqueFd Connect(const Address& address);
 // 0, or the errno with which the attempt ended.
 int ConnectResult(int fd);
 
+// From now on the descriptor is readable when that many bytes are there, or the connection has ended.
+void ReadableFrom(int fd, size_t bytes);
+
 // Bytes moved, 0 if it would block, or -errno; -EPIPE also for a connection that the peer closed.
 ssize_t Receive(int fd, iovec* space, int count);
 ssize_t Send(int fd, const iovec* pieces, int count);
