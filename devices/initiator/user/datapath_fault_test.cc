@@ -113,8 +113,7 @@ TEST_CASE("an upgrade replaces the worker, and a program that does not fit leave
   checker.StopAndCheck();
 }
 
-TEST_CASE(
-    "where the kernel cannot hand requests on, a killed worker's volumes fail and can be attached again") {
+TEST_CASE("where the kernel cannot hand requests on, a dead worker's volumes fail, and are attached anew") {
   TempDir dir;
   Target target(dir);
   target.AddLun(1, 256 * kMiB);
@@ -124,6 +123,7 @@ TEST_CASE(
     Mounted mounted(device.path, dir / "mnt");
     Checker checker(mounted.path() + "/file", 16 * kMiB, 8);
     Eventually("writes", [&] { return checker.writes() > 200; });
+    MustRun({"sync", "--file-system", mounted.path()});
     CHECK(UpgradeDatapath(datapath.socket()).code() == absl::StatusCode::kFailedPrecondition);
     const pid_t worker = datapath.worker();
     ::kill(worker, SIGKILL);
