@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "controller/placement.h"
 #include "controller/request.h"
 #include "controller/response.h"
 #include "csi-spec/status.h"
@@ -52,7 +53,8 @@ bool SameButSize(VolumeSpec a, const VolumeSpec& b) {
 
 class ControllerService final : public v1::Controller::Service {
  public:
-  ControllerService(Array* array, ControllerOptions options) : array_(*array), options_(std::move(options)) {}
+  ControllerService(Arrays& arrays, ControllerOptions options)
+      : arrays_(arrays), router_(MakeArrayRouter(arrays)), array_(*router_), options_(options) {}
 
   grpc::Status CreateVolume(ServerContext*, const v1::CreateVolumeRequest* request,
                             v1::CreateVolumeResponse* response) override {
@@ -117,8 +119,10 @@ class ControllerService final : public v1::Controller::Service {
   absl::StatusOr<KeyedLock::Guard> Lock(const std::string& what);
 
   absl::Status Create(const v1::CreateVolumeRequest& request, v1::Volume* volume);
+  absl::StatusOr<NamedArray> PlaceFor(const v1::CreateVolumeRequest& request, const VolumeSpec& spec,
+                                      const Parameters& parameters);
   absl::StatusOr<uint64_t> SourceBytes(const VolumeSpec& spec);
-  absl::StatusOr<Volume> FindMadeBefore(const VolumeSpec& spec, const v1::CapacityRange* range);
+  absl::StatusOr<Volume> FindMadeBefore(Array& array, const VolumeSpec& spec, const v1::CapacityRange* range);
   absl::Status Delete(const v1::DeleteVolumeRequest& request);
   absl::Status Publish(const v1::ControllerPublishVolumeRequest& request,
                        v1::ControllerPublishVolumeResponse* response);
@@ -138,7 +142,9 @@ class ControllerService final : public v1::Controller::Service {
   absl::Status ListOfSnapshots(const v1::ListSnapshotsRequest& request, v1::ListSnapshotsResponse* response);
   absl::Status OneSnapshot(const v1::GetSnapshotRequest& request, v1::Snapshot* snapshot);
 
-  Array& array_;
+  Arrays& arrays_;
+  const std::unique_ptr<Array> router_;
+  Array& array_;  // all of them, by id
   const ControllerOptions options_;
   KeyedLock running_;  // "volume <name or id>", "snapshot <name or id>", "grant <volume> <node>"
 };
@@ -155,18 +161,34 @@ absl::Status ControllerService::Create(const v1::CreateVolumeRequest& request, v
   RETURN_IF_ERROR(CheckCapabilities(request.volume_capabilities()));
   ASSIGN_OR_RETURN(const Parameters parameters, ParseParameters(request.parameters()));
   RETURN_IF_ERROR(CheckNoParameters("mutable_parameters", request.mutable_parameters()));
-  RETURN_IF_ERROR(CheckAccessibility(request.accessibility_requirements(), options_.array_name));
   ASSIGN_OR_RETURN(VolumeSpec spec, ParseSpec(request, parameters));
+  ASSIGN_OR_RETURN(const NamedArray place, PlaceFor(request, spec, parameters));
 
   ASSIGN_OR_RETURN(const auto guard, Lock(absl::StrCat("volume ", spec.name)));
   ASSIGN_OR_RETURN(const uint64_t source_bytes, SourceBytes(spec));
   ASSIGN_OR_RETURN(spec.size_bytes, ChooseSize(RangeOf(request), source_bytes));
-  absl::StatusOr<Volume> made = array_.CreateVolume(spec);
-  if (absl::IsAlreadyExists(made.status())) made = FindMadeBefore(spec, RangeOf(request));
+  absl::StatusOr<Volume> made = place.array->CreateVolume(spec);
+  if (absl::IsAlreadyExists(made.status())) made = FindMadeBefore(*place.array, spec, RangeOf(request));
   RETURN_IF_ERROR(made.status());
-  FillVolume(*made, options_.array_name, volume);
+  FillVolume(*made, volume);
   if (!parameters.fs_type.empty()) (*volume->mutable_volume_context())["fsType"] = parameters.fs_type;
   return absl::OkStatus();
+}
+
+// A clone begins on its source's array.
+absl::StatusOr<NamedArray> ControllerService::PlaceFor(const v1::CreateVolumeRequest& request,
+                                                       const VolumeSpec& spec, const Parameters& parameters) {
+  const std::string& source =
+      spec.source_volume.empty() ? spec.source_snapshot.value() : spec.source_volume.value();
+  if (source.empty())
+    return ChooseArray(arrays_.All(), parameters.array, request.accessibility_requirements());
+  RETURN_IF_ERROR(ArrayOf(arrays_, source).status());
+  const std::string name = ArrayNameIn(source);
+  if (!parameters.array.empty() && parameters.array != name) {
+    return absl::InvalidArgumentError(absl::StrCat("parameter array: ", source, " is on array ", name,
+                                                   ", and cannot be copied to ", parameters.array));
+  }
+  return ChooseArray(arrays_.All(), name, request.accessibility_requirements());
 }
 
 absl::StatusOr<uint64_t> ControllerService::SourceBytes(const VolumeSpec& spec) {
@@ -183,11 +205,11 @@ absl::StatusOr<uint64_t> ControllerService::SourceBytes(const VolumeSpec& spec) 
 
 // The array compares sizes exactly, but a volume that has grown since, or that fits the range all the same,
 // is the one that was asked for. Rare, so it may look at every volume.
-absl::StatusOr<Volume> ControllerService::FindMadeBefore(const VolumeSpec& spec,
+absl::StatusOr<Volume> ControllerService::FindMadeBefore(Array& array, const VolumeSpec& spec,
                                                          const v1::CapacityRange* range) {
   std::string token;
   do {
-    ASSIGN_OR_RETURN(const Page<Volume> page, array_.ListVolumes(token, 0));
+    ASSIGN_OR_RETURN(const Page<Volume> page, array.ListVolumes(token, 0));
     for (const Volume& volume : page.items) {
       if (volume.spec.name != spec.name) continue;
       if (SameButSize(volume.spec, spec) && Satisfies(range, volume.spec.size_bytes)) return volume;
@@ -237,7 +259,8 @@ absl::Status ControllerService::Publish(const v1::ControllerPublishVolumeRequest
 
 absl::Status ControllerService::CheckNodeHasRoom(const VolumeId& volume, const NodeId& node) {
   if (options_.max_volumes_per_node == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::vector<Grant> grants, array_.ListGrants({{}, node}));
+  ASSIGN_OR_RETURN(const auto array, ArrayOf(arrays_, volume.value()));
+  ASSIGN_OR_RETURN(const std::vector<Grant> grants, array->ListGrants({{}, node}));
   const auto others =
       std::count_if(grants.begin(), grants.end(), [&](const Grant& grant) { return grant.volume != volume; });
   if (static_cast<size_t>(others) < options_.max_volumes_per_node) return absl::OkStatus();
@@ -286,7 +309,8 @@ absl::Status ControllerService::Validate(const v1::ValidateVolumeCapabilitiesReq
   ASSIGN_OR_RETURN(const Parameters parameters, ParseParameters(request.parameters()));
   RETURN_IF_ERROR(CheckNoParameters("mutable_parameters", request.mutable_parameters()));
   ASSIGN_OR_RETURN(const Volume volume, array_.GetVolume(VolumeId(request.volume_id())));
-  if (request.parameters_size() != 0 && (parameters.provisioning != volume.spec.provisioning ||
+  const bool elsewhere = !parameters.array.empty() && parameters.array != ArrayNameIn(volume.id.value());
+  if (request.parameters_size() != 0 && (elsewhere || parameters.provisioning != volume.spec.provisioning ||
                                          parameters.durability != volume.spec.durability)) {
     response->set_message("the volume was made with other parameters");
   }
@@ -307,7 +331,7 @@ absl::Status ControllerService::List(const v1::ListVolumesRequest& request,
   for (const Grant& grant : grants) published.emplace(grant.volume, grant.node);
   for (const Volume& volume : page.items) {
     auto* entry = response->add_entries();
-    FillVolume(volume, options_.array_name, entry->mutable_volume());
+    FillVolume(volume, entry->mutable_volume());
     auto* status = entry->mutable_status();
     const auto [begin, end] = published.equal_range(volume.id);
     for (auto node = begin; node != end; ++node) status->add_published_node_ids(node->second.value());
@@ -321,7 +345,7 @@ absl::Status ControllerService::GetOne(const v1::ControllerGetVolumeRequest& req
   RETURN_IF_ERROR(CheckId("volume_id", request.volume_id()));
   ASSIGN_OR_RETURN(const Volume volume, array_.GetVolume(VolumeId(request.volume_id())));
   ASSIGN_OR_RETURN(const std::vector<Grant> grants, array_.ListGrants({volume.id, {}}));
-  FillVolume(volume, options_.array_name, response->mutable_volume());
+  FillVolume(volume, response->mutable_volume());
   auto* status = response->mutable_status();
   for (const Grant& grant : grants) status->add_published_node_ids(grant.node.value());
   return absl::OkStatus();
@@ -329,15 +353,19 @@ absl::Status ControllerService::GetOne(const v1::ControllerGetVolumeRequest& req
 
 absl::Status ControllerService::Capacity(const v1::GetCapacityRequest& request,
                                          v1::GetCapacityResponse* response) {
-  bool possible =
-      !request.has_accessible_topology() || Reaches(request.accessible_topology(), options_.array_name);
+  bool possible = true;
   for (const v1::VolumeCapability& capability : request.volume_capabilities()) {
     RETURN_IF_ERROR(CheckCapability(capability));
     if (!Unsupported(capability).empty()) possible = false;
   }
-  RETURN_IF_ERROR(ParseParameters(request.parameters()).status());
-  if (!possible) return absl::OkStatus();  // a place or a use we cannot serve has no capacity
-  ASSIGN_OR_RETURN(const PoolCapacity pool, array_.Capacity());
+  ASSIGN_OR_RETURN(const Parameters parameters, ParseParameters(request.parameters()));
+  v1::TopologyRequirement requirement;
+  if (request.has_accessible_topology()) *requirement.add_requisite() = request.accessible_topology();
+  const absl::StatusOr<NamedArray> place = ChooseArray(arrays_.All(), parameters.array, requirement);
+  // A place or a use we cannot serve has no capacity.
+  if (!possible || absl::IsResourceExhausted(place.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(place.status());
+  ASSIGN_OR_RETURN(const PoolCapacity pool, place->array->Capacity());
   FillCapacity(pool, response);
   return absl::OkStatus();
 }
@@ -368,7 +396,8 @@ absl::Status ControllerService::TakeSnapshot(const v1::CreateSnapshotRequest& re
   RETURN_IF_ERROR(CheckName(request.name()));
   RETURN_IF_ERROR(CheckId("source_volume_id", request.source_volume_id()));
   RETURN_IF_ERROR(CheckNoParameters("parameters", request.parameters()));
-  RETURN_IF_ERROR(CheckAccessibility(request.accessibility_requirements(), options_.array_name));
+  RETURN_IF_ERROR(
+      CheckAccessibility(request.accessibility_requirements(), ArrayNameIn(request.source_volume_id())));
   ASSIGN_OR_RETURN(const auto guard, Lock(absl::StrCat("snapshot ", request.name())));
   ASSIGN_OR_RETURN(const Snapshot taken,
                    array_.CreateSnapshot(request.name(), VolumeId(request.source_volume_id())));
@@ -413,8 +442,8 @@ absl::Status ControllerService::OneSnapshot(const v1::GetSnapshotRequest& reques
 
 }  // namespace
 
-std::unique_ptr<v1::Controller::Service> MakeControllerService(Array* array, ControllerOptions options) {
-  return std::make_unique<ControllerService>(array, std::move(options));
+std::unique_ptr<v1::Controller::Service> MakeControllerService(Arrays& arrays, ControllerOptions options) {
+  return std::make_unique<ControllerService>(arrays, options);
 }
 
 }  // namespace lunkeeper

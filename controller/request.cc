@@ -71,10 +71,13 @@ absl::Status SetParameter(const std::string& key, const std::string& value, Para
   } else if (key == "fsType") {
     if (!IsFileSystem(value)) return Wrong("parameter fsType", "want ext4 or xfs");
     out->fs_type = value;
+  } else if (key == "array") {
+    if (value.empty()) return Wrong("parameter array", "empty: name an array, or leave it out");
+    out->array = value;
   } else {
-    return Wrong(
-        absl::StrCat("parameter ", key.substr(0, kLongestString)),
-        "unknown; there are provisioning (thin, thick), durability (cached, sync) and fsType (ext4, xfs)");
+    return Wrong(absl::StrCat("parameter ", key.substr(0, kLongestString)),
+                 "unknown; there are array, provisioning (thin, thick), durability (cached, sync) and fsType "
+                 "(ext4, xfs)");
   }
   return absl::OkStatus();
 }

@@ -39,6 +39,7 @@ struct Parameters {
   Provisioning provisioning = Provisioning::kThin;
   Durability durability = Durability::kCached;
   std::string fs_type;  // empty: the node's default
+  std::string array;    // empty: any
 };
 // An unknown key is refused, and the known ones are named; what Kubernetes adds (csi.storage.k8s.io/…) is let
 // pass.

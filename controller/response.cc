@@ -5,6 +5,7 @@
 
 #include "absl/time/time.h"
 #include "controller/request.h"
+#include "devices/array/arrays.h"
 
 namespace lunkeeper {
 namespace {
@@ -15,10 +16,10 @@ int64_t ToCsi(uint64_t bytes) {
 
 }  // namespace
 
-void FillVolume(const Volume& volume, const std::string& array_name, csi::v1::Volume* out) {
+void FillVolume(const Volume& volume, csi::v1::Volume* out) {
   out->set_volume_id(volume.id.value());
   out->set_capacity_bytes(ToCsi(volume.spec.size_bytes));
-  *out->add_accessible_topology() = TopologyOf(array_name);
+  *out->add_accessible_topology() = TopologyOf(ArrayNameIn(volume.id.value()));
   if (!volume.spec.source_snapshot.empty()) {
     out->mutable_content_source()->mutable_snapshot()->set_snapshot_id(volume.spec.source_snapshot.value());
   } else if (!volume.spec.source_volume.empty()) {

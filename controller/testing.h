@@ -49,8 +49,14 @@ inline csi::v1::ControllerPublishVolumeRequest PublishRequest(const std::string&
 }
 
 struct ControllerFixture {
-  FakeArray array;
-  std::unique_ptr<csi::v1::Controller::Service> service = MakeControllerService(&array, {.array_name = "a1"});
+  FakeArray array{{.name = "a1"}};
+  std::unique_ptr<Arrays> arrays = Only(&array);
+  std::unique_ptr<csi::v1::Controller::Service> service = MakeControllerService(*arrays, {});
+
+  // As if there were this array alone; its owner keeps it.
+  static std::unique_ptr<Arrays> Only(Array* array) {
+    return MakeOneArray("a1", std::shared_ptr<Array>(std::shared_ptr<void>(), array));
+  }
 
   csi::v1::CreateVolumeResponse response;
   csi::v1::ControllerPublishVolumeResponse published;

@@ -11,10 +11,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "devices/array/array.h"
+#include "devices/array/arrays.h"
 #include "devices/filesystem/filesystem.h"
 #include "devices/filesystem/mounter.h"
 #include "devices/initiator/initiator.h"
+#include "plugin/base/metrics.h"
 
 namespace lunkeeper {
 
@@ -31,7 +32,8 @@ struct Backends {
   std::string array_name;
 
   // Null without the Controller service.
-  std::unique_ptr<Array> array;
+  std::shared_ptr<Arrays> arrays;
+  std::shared_ptr<Array> array;                  // all of them, by id (MakeArrayRouter), or the only one
   std::function<absl::Status()> array_serving;   // OK, or why not; empty without an array
   std::function<absl::Status()> accept_restore;  // empty where the array is not of this process
 
@@ -43,6 +45,7 @@ struct Backends {
   std::function<absl::Status()> devices_serving;  // OK, or why not; answers within about a second
 
   std::vector<Listener> listeners;
+  std::function<void(Metrics&)> report;  // called every few seconds: sets facts as metrics; may be empty
 
   // OK when every part serves.
   absl::Status Ready() const;

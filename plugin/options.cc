@@ -120,6 +120,10 @@ void AddServeOptions(CLI::App* command, ServeOptions* options) {
                    "Whose volumes: one name for each orchestrator's installation")
       ->check(Check(Name(63)))
       ->capture_default_str();
+  command
+      ->add_option("--arrays", options->arrays_file,
+                   "A file that says which array agents to use, instead of an array of its own in --pool")
+      ->check(Check(IsAbsolutePath));
   AddPoolOptions(command, options);
   command->add_option("--datapath-socket", options->datapath_socket, "Where `lunkeeper datapath` listens")
       ->check(Check(IsAbsolutePath))
@@ -162,9 +166,13 @@ absl::Status CheckComplete(const ServeOptions& options) {
   if (options.HasNode() && options.node_name.empty()) {
     return absl::InvalidArgumentError("--node-name is required with --mode=node and --mode=all");
   }
-  if (options.HasController() && (options.pool.empty() || options.portal.empty())) {
+  const bool own_array = options.arrays_file.empty();
+  if (options.HasController() && own_array && (options.pool.empty() || options.portal.empty())) {
     return absl::InvalidArgumentError(
-        "--pool and --portal are required with --mode=controller and --mode=all");
+        "--mode=controller and --mode=all require --arrays, or --pool and --portal");
+  }
+  if (!own_array && (!options.HasController() || !options.pool.empty() || !options.portal.empty())) {
+    return absl::InvalidArgumentError("--arrays goes with a controller, and without --pool and --portal");
   }
   return absl::OkStatus();
 }

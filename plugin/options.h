@@ -20,7 +20,8 @@ struct ServeOptions {
   std::string array_name = "array";
   int max_volumes_per_node = 200;
 
-  // With the Controller service.
+  // With the Controller service: arrays elsewhere, or one of its own in `pool`.
+  std::string arrays_file;
   std::string cluster = "default";
   std::string pool;
   std::string portal;

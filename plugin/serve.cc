@@ -34,11 +34,10 @@ class Services {
   Services(const ServeOptions& options, const Backends& backends)
       : identity_(MakeIdentityService([&backends] { return backends.Ready(); })),
         admin_(MakeAdminService(&backends, options.mode)) {
-    if (backends.array != nullptr) {
+    if (backends.arrays != nullptr) {
       ControllerOptions controller;
-      controller.array_name = backends.array_name;
       controller.max_volumes_per_node = static_cast<size_t>(options.max_volumes_per_node);
-      controller_ = MakeControllerService(backends.array.get(), std::move(controller));
+      controller_ = MakeControllerService(*backends.arrays, controller);
     }
     if (backends.initiator == nullptr) return;
     if (backends.array != nullptr) grants_ = MakeArrayGrantSource(*backends.array, backends.node);
@@ -145,6 +144,7 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
 
   do {
     ReleaseProgramPages();
+    if (backends.report) backends.report(metrics);
   } while (!stop.WaitFor(kTidyEvery));
   LogInfo("serve", "stopping");
   const bool finished = StopServers(servers, backends, absl::Seconds(options.stop_seconds));

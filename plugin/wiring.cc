@@ -13,6 +13,7 @@
 #include "devices/initiator/user/datapath.h"
 #include "devices/initiator/user/user_initiator.h"
 #include "node/identity.h"
+#include "plugin/arrays_config.h"
 #include "plugin/base/status_macros.h"
 
 namespace lunkeeper {
@@ -24,6 +25,19 @@ constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 absl::Status OpenArray(const ServeOptions& options, Backends* backends) {
   ASSIGN_OR_RETURN(const auto host, OpenHost(options, backends));
   backends->array = host->ForCluster(ClusterId(options.cluster));
+  backends->arrays = MakeOneArray(options.array_name, backends->array);
+  return absl::OkStatus();
+}
+
+absl::Status OpenRemoteArrays(const ServeOptions& options, Backends* backends) {
+  ASSIGN_OR_RETURN(std::shared_ptr<ArraysFile> file, OpenArraysFile(options.arrays_file));
+  backends->array = MakeArrayRouter(*file);
+  backends->array_serving = [file] { return file->Serving(); };
+  backends->report = [file](Metrics& metrics) {
+    metrics.Set("lunkeeper_arrays_file_good", "Whether the arrays file is in force as it is",
+                file->Good() ? 1 : 0);
+  };
+  backends->arrays = std::move(file);
   return absl::OkStatus();
 }
 
@@ -70,7 +84,10 @@ absl::StatusOr<std::shared_ptr<TgtArrayHost>> OpenHost(const ServeOptions& optio
 absl::StatusOr<Backends> OpenBackends(const ServeOptions& options) {
   Backends backends;
   backends.array_name = options.array_name;
-  if (options.HasController()) RETURN_IF_ERROR(OpenArray(options, &backends));
+  if (options.HasController()) {
+    RETURN_IF_ERROR(options.arrays_file.empty() ? OpenArray(options, &backends)
+                                                : OpenRemoteArrays(options, &backends));
+  }
   if (options.HasNode()) RETURN_IF_ERROR(OpenNode(options, &backends));
   return backends;
 }

@@ -97,6 +97,8 @@ class Node:
 
 
 class Rig:
+    agents = ()  # of arrays that are not the controller's own (agent/agents.py)
+
     def __init__(self, folder, pool, *, nodes=1, split=False, binary=None, environment=None, array_options=(),
                  node_options=(), datapath_options=(), start=True):
         self.folder = pathlib.Path(folder)
@@ -116,7 +118,7 @@ class Rig:
         array = [f"--cluster={CLUSTER}", f"--array-name={self.array_name}", f"--pool={self.pool}", f"--portal={self.portal}",
                  f"--tgt-control-port={self.control_port}", *array_options]
         if split:
-            self.controller = Server(self, "controller", "controller", [*array, f"--state-dir={self.folder}/controller-state"])
+            self.controller = self.make_controller(array)
             for node in self.nodes:
                 node.server = Server(self, node.name, "node", [*node.options(), f"--array-name={self.array_name}"])
         else:
@@ -129,11 +131,15 @@ class Rig:
                 self.close()
                 raise
 
+    def make_controller(self, array):
+        """The controller's server, with the options of an array of its own."""
+        return Server(self, "controller", "controller", [*array, f"--state-dir={self.folder}/controller-state"])
+
     def servers(self):
         return list(dict.fromkeys([self.controller, *(node.server for node in self.nodes)]))
 
     def daemons(self):
-        return [*(node.datapath for node in self.nodes), *self.servers()]
+        return [*self.agents, *(node.datapath for node in self.nodes), *self.servers()]
 
     def start(self, **environment):
         """Starts what does not run, and waits for all of it. Nothing may end by itself."""

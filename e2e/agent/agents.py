@@ -1,0 +1,81 @@
+"""Array agents, each with a tgtd of its own, and a rig whose controller uses them over mutual TLS."""
+
+import contextlib
+import json
+import os
+import urllib.request
+
+import grpc
+
+from cluster.authority import Authority
+from harness.csi import Client
+from harness.processes import Daemon, free_port
+from harness.rig import CLUSTER, TGT_SOCKETS, Rig, Server, free_control_port
+
+
+def page(port, path):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        return answer.read().decode()
+
+
+class Agent(Daemon):
+    """One `lunkeeper array`."""
+
+    def __init__(self, rig, name, pool, portal, control_port):
+        self.array_name, self.control_port = name, control_port
+        self.address, self.metrics_port = f"127.0.0.1:{free_port()}", free_port()
+        self.socket = rig.folder / f"agent-{name}.sock"
+        certificate, key = rig.authority.issue(f"agent-{name}", f"DNS:{name}.example")
+        super().__init__(f"agent-{name}", [
+            rig.binary, "array", f"--name={name}", f"--pool={pool}", f"--portal={portal}", f"--tgt-control-port={control_port}",
+            f"--listen={self.address}", f"--tls-cert={certificate}", f"--tls-key={key}",
+            f"--tls-ca={rig.authority.certificate}", f"--endpoint=unix://{self.socket}",
+            f"--state-dir={rig.folder}/agent-{name}-state", f"--metrics-address=127.0.0.1:{self.metrics_port}"],
+            log=rig.folder / f"agent-{name}.log", environment=rig.environment)
+
+    def ready(self):
+        client = Client(self.socket)
+        with contextlib.closing(client), contextlib.suppress(grpc.RpcError):
+            return client.Probe(seconds=2).ready.value
+        return False
+
+
+class AgentRig(Rig):
+    """Arrays behind agents; the first is the default. Each is named in what `arrays` makes of the arrays file."""
+
+    def __init__(self, folder, pool, *, arrays=1, **options):
+        self.how_many = arrays
+        super().__init__(folder, pool, split=True, **options)
+
+    def make_controller(self, array):
+        self.authority = Authority(self.folder / "pki")
+        self.certificate, self.key = self.authority.issue("controller", f"DNS:controller.{CLUSTER}.cluster.lunkeeper.io")
+        self.agents = [Agent(self, self.array_name, self.pool, self.portal, self.control_port)]
+        for number in range(1, self.how_many):
+            name = f"{self.array_name}-{number}"
+            pool = self.pool.parent / name
+            pool.mkdir()
+            self.agents.append(Agent(self, name, pool, f"127.0.0.1:{free_port()}", free_control_port()))
+            self.cleanup.add(self._forget, self.agents[-1])
+        self.arrays_file = self.folder / "arrays.json"
+        self.write_arrays(self.entries())
+        self.metrics_port = free_port()
+        return Server(self, "controller", "controller",
+                      [f"--arrays={self.arrays_file}", f"--metrics-address=127.0.0.1:{self.metrics_port}"])
+
+    def entries(self):
+        return [{"name": agent.array_name, "address": agent.address, "serverName": f"{agent.array_name}.example",
+                 "cert": str(self.certificate), "key": str(self.key), "ca": str(self.authority.certificate),
+                 "default": agent is self.agents[0]} for agent in self.agents]
+
+    def write_arrays(self, entries):
+        """At once, as Kubernetes does."""
+        new = self.arrays_file.with_suffix(".new")
+        new.write_text(json.dumps({"arrays": entries}, indent=2))
+        new.rename(self.arrays_file)
+
+    @staticmethod
+    def _forget(agent):
+        for suffix in ("", ".lock"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(TGT_SOCKETS / f"socket.{agent.control_port}{suffix}")

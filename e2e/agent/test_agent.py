@@ -1,0 +1,83 @@
+"""The array on a machine of its own, behind `lunkeeper array`; the controller reaches it over mutual TLS."""
+
+import pytest
+
+from agent.agents import AgentRig, page
+from harness.checker import BlockChecker
+from harness.cleanup import wait_until
+from harness.csi import code_of
+from harness.leaks import Leaks
+from harness.volume import MIB, SIZE, Volume, from_volume
+
+
+@pytest.fixture(scope="module")
+def rig(folder, xfs_pool):
+    with AgentRig(folder / "one", xfs_pool) as rig:
+        yield rig
+
+
+def when_back(call):
+    """Repeats a call while the agent is away."""
+    def done():
+        code, text = code_of(call)
+        assert code in ("OK", "UNAVAILABLE"), f"{code}: {text}"
+        return code == "OK"
+    wait_until(done, 30, "the agent is reached again")
+
+
+def test_a_volume_lives_while_its_agent_dies_at_every_turn(rig):
+    leaks, agent = Leaks(rig), rig.agents[0]
+
+    def and_agent_dies(call):
+        agent.kill()
+        code, text = code_of(call)
+        assert code == "UNAVAILABLE" and f"array {rig.array_name} at {agent.address}" in text, text
+        rig.start()
+        when_back(call)
+
+    volume = Volume(rig, rig.nodes[0], "remote", fs="xfs")
+    and_agent_dies(volume.create)
+    and_agent_dies(volume.controller_publish)
+    volume.stage().publish()
+    volume.make_file(16 * MIB)
+    checker = BlockChecker(volume).start()
+    checker.wait_for_writes(500)
+    agent.kill()
+    checker.wait_for_writes(500)  # nobody needs the agent for I/O
+    rig.start()
+    checker.wait_for_writes(500)
+    and_agent_dies(lambda: volume.controller_expand(SIZE + 64 * MIB))
+    volume.node_expand()
+    checker.stop_good()
+    clone = Volume(rig, rig.nodes[0], "remote-clone", fs="xfs", size=SIZE + 64 * MIB, source=from_volume(volume.id))
+    and_agent_dies(clone.create)
+    volume.unpublish().unstage()
+    and_agent_dies(volume.controller_unpublish)
+    and_agent_dies(clone.delete)
+    and_agent_dies(volume.delete)
+    wait_until(lambda: not leaks.found(), 5, leaks.found)
+
+
+def test_a_secret_is_in_no_log(rig):
+    volume = Volume(rig, rig.nodes[0], "secret", block=True, size=16 * MIB).create().controller_publish()
+    secrets = [value for key, value in volume.publish_context.items() if "secret" in key.lower()]
+    assert secrets and all(len(secret) >= 12 for secret in secrets)
+    volume.controller_unpublish().delete()
+    for log in rig.folder.glob("*.log"):
+        assert not any(secret in log.read_text(errors="replace") for secret in secrets), log
+
+
+def test_the_agent_counts_its_calls_and_is_ready(rig):
+    rig.controller.client.ListVolumes()
+    agent = rig.agents[0]
+    assert page(agent.metrics_port, "/readyz") == "ready\n"
+    assert page(agent.metrics_port, "/healthz") == "alive\n"
+    metrics = page(agent.metrics_port, "/metrics")
+    assert 'method="lunkeeper.array.v1.ArrayService/ListVolumes"' in metrics
+
+
+def test_an_agent_that_is_told_to_stop_does_so(rig):
+    agent = rig.agents[0]
+    assert agent.stop(seconds=10) == 0
+    rig.start()
+    when_back(rig.controller.client.ListVolumes)

@@ -1,0 +1,332 @@
+#include "plugin/arrays_config.h"
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "plugin/base/log.h"
+#include "plugin/base/periodic.h"
+#include "plugin/base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+using nlohmann::json;
+
+constexpr absl::Duration kLookInterval = absl::Seconds(1);
+constexpr absl::Duration kCheckTimeout = absl::Seconds(1);
+constexpr size_t kLongestFile = 1 << 20;
+constexpr size_t kLongestName = 32;  // as the agent's --name
+
+// Where the parser is: it reads one character after another through this.
+struct Position {
+  size_t line = 1;
+  bool at_line_start = true;
+};
+
+class CountingIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  CountingIterator(const char* at, Position* position) : at_(at), position_(position) {}
+  reference operator*() const { return *at_; }
+  CountingIterator& operator++() {
+    position_->at_line_start = *at_ == '\n';
+    if (position_->at_line_start) ++position_->line;
+    ++at_;
+    return *this;
+  }
+  friend bool operator==(const CountingIterator& a, const CountingIterator& b) { return a.at_ == b.at_; }
+  friend bool operator!=(const CountingIterator& a, const CountingIterator& b) { return !(a == b); }
+
+ private:
+  const char* at_;
+  Position* position_;
+};
+
+absl::Status CheckName(const std::string& value) {
+  const bool plain = value.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string::npos;
+  if (plain && !value.empty() && value.size() <= kLongestName) return absl::OkStatus();
+  return absl::InvalidArgumentError("\"name\": want 1 to 32 of a-z, 0-9 and -");
+}
+
+absl::Status CheckAddress(const std::string& value) {
+  const size_t colon = value.rfind(':');
+  uint32_t port = 0;
+  const bool fine = colon != std::string::npos && colon != 0 &&
+                    absl::SimpleAtoi(value.substr(colon + 1), &port) && port > 0 && port <= 65535;
+  return fine ? absl::OkStatus() : absl::InvalidArgumentError("\"address\": want host:port");
+}
+
+// Builds the entries while nlohmann's parser goes through the text, and so knows the line of each.
+class Reader final : public nlohmann::json_sax<json> {
+ public:
+  explicit Reader(const Position* position) : position_(*position) {}
+
+  absl::StatusOr<std::vector<ArrayEntry>> Result() {
+    RETURN_IF_ERROR(status_);
+    if (entries_.empty())
+      return absl::InvalidArgumentError(absl::StrCat("line ", Line(), ": \"arrays\": want one at least"));
+    std::sort(entries_.begin(), entries_.end(),
+              [](const ArrayEntry& a, const ArrayEntry& b) { return a.remote.name < b.remote.name; });
+    return entries_;
+  }
+
+  bool start_object(std::size_t) override {
+    ++depth_;
+    if (depth_ == kTop || depth_ == kEntry) return true;
+    return Fail(depth_ == kTop + 1 ? "\"arrays\": want a list" : "want a text here, and no object");
+  }
+  bool end_object() override { return --depth_ != kEntry - 1 || EndEntry(); }
+  bool start_array(std::size_t) override {
+    ++depth_;
+    if (depth_ == kTop + 1) return true;
+    return Fail(depth_ == kTop ? "want an object with \"arrays\"" : "want no list here");
+  }
+  bool end_array() override {
+    --depth_;
+    return true;
+  }
+  bool key(std::string& key) override {
+    key_ = key;
+    if (depth_ == kTop) return (key == "arrays" && !seen_arrays_) ? (seen_arrays_ = true) : FailKey("arrays");
+    if (!keys_.insert(key).second) return Fail(absl::StrCat("\"", key, "\": it is there twice"));
+    const bool known = key == "default" || Texts().count(key) != 0;
+    return known || FailKey("name, address, serverName, cert, key, ca and default");
+  }
+  bool string(std::string& value) override {
+    if (depth_ != kEntry || key_ == "default") return FailValue();
+    if (const absl::Status fine = CheckText(key_, value); !fine.ok()) return Fail(fine.message());
+    *Texts().at(key_) = value;
+    return true;
+  }
+  bool boolean(bool value) override {
+    if (depth_ != kEntry || key_ != "default") return FailValue();
+    entry_.is_default = value;
+    return true;
+  }
+  bool null() override { return FailValue(); }
+  bool number_integer(json::number_integer_t) override { return FailValue(); }
+  bool number_unsigned(json::number_unsigned_t) override { return FailValue(); }
+  bool number_float(json::number_float_t, const std::string&) override { return FailValue(); }
+  bool binary(json::binary_t&) override { return FailValue(); }
+  bool parse_error(std::size_t, const std::string&, const json::exception& error) override {
+    const std::string what = error.what();
+    return Fail(absl::StrCat("no JSON: ", what.substr(std::min(what.find("syntax error"), what.size()))));
+  }
+
+ private:
+  static constexpr int kTop = 1, kEntry = 3;  // the list between them is 2
+
+  // A token that ends with its line has been read together with the line's end.
+  size_t Line() const { return position_.line - (position_.at_line_start && position_.line > 1 ? 1 : 0); }
+
+  bool Fail(const absl::string_view why) {
+    status_ = absl::InvalidArgumentError(absl::StrCat("line ", Line(), ": ", why));
+    return false;
+  }
+  bool FailKey(const char* known) {
+    return Fail(absl::StrCat("\"", key_.substr(0, 64), "\": unknown, or there twice; there ",
+                             depth_ == kTop ? "is " : "are ", known));
+  }
+  bool FailValue() {
+    if (depth_ == 0) return Fail("want an object with \"arrays\"");
+    if (depth_ == kTop) return Fail("\"arrays\": want a list");
+    if (depth_ != kEntry) return Fail("want an array's object here");
+    return Fail(absl::StrCat("\"", key_, "\": want ", key_ == "default" ? "true or false" : "a text"));
+  }
+
+  std::map<std::string, std::string*> Texts() {
+    RemoteArrayOptions& remote = entry_.remote;
+    return {{"name", &remote.name},
+            {"address", &remote.address},
+            {"serverName", &remote.server_name},
+            {"cert", &remote.tls.certificate},
+            {"key", &remote.tls.key},
+            {"ca", &remote.tls.ca}};
+  }
+
+  static absl::Status CheckText(const std::string& key, const std::string& value) {
+    if (key == "name") return CheckName(value);
+    if (key == "address") return CheckAddress(value);
+    if (key == "serverName" || absl::StartsWith(value, "/")) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("\"", key, "\": want an absolute path"));
+  }
+
+  bool EndEntry() {
+    for (const auto& [key, value] : Texts()) {
+      if (value->empty() && key != "serverName")
+        return Fail(absl::StrCat("the array that ends here has no \"", key, "\""));
+    }
+    for (const ArrayEntry& other : entries_) {
+      if (other.remote.name == entry_.remote.name)
+        return Fail(absl::StrCat("array ", entry_.remote.name, " is there twice"));
+      if (other.is_default && entry_.is_default)
+        return Fail(
+            absl::StrCat("arrays ", other.remote.name, " and ", entry_.remote.name, " are both the default"));
+    }
+    entry_.line = Line();
+    entries_.push_back(std::exchange(entry_, {}));
+    keys_.clear();
+    return true;
+  }
+
+  const Position& position_;
+  int depth_ = 0;
+  bool seen_arrays_ = false;
+  std::string key_;
+  std::set<std::string> keys_;  // of this entry
+  ArrayEntry entry_;
+  std::vector<ArrayEntry> entries_;
+  absl::Status status_;
+};
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  std::string text(kLongestFile + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (file.bad() || (file.fail() && !file.eof())) return absl::FailedPreconditionError("it cannot be read");
+  if (text.size() > kLongestFile) return absl::InvalidArgumentError("it has more than 1 MiB");
+  return text;
+}
+
+class ArraysFileImpl final : public ArraysFile {
+ public:
+  explicit ArraysFileImpl(std::string path) : path_(std::move(path)) {}
+
+  // Begins to look at the file from time to time.
+  void Watch() {
+    watch_.emplace(kLookInterval, [this] { Reload().IgnoreError(); });
+  }
+
+  std::vector<NamedArray> All() override {
+    absl::MutexLock lock(&mutex_);
+    std::vector<NamedArray> all;
+    for (const Member& member : members_)
+      all.push_back({member.entry.remote.name, member.array, member.entry.is_default});
+    return all;
+  }
+
+  absl::Status Serving() override {
+    absl::Status last;
+    for (const std::shared_ptr<RemoteArray>& array : Connections()) {
+      last = array->Check(kCheckTimeout);
+      if (last.ok()) return last;
+    }
+    return last;
+  }
+
+  bool Good() const override {
+    absl::MutexLock lock(&mutex_);
+    return problem_.empty();
+  }
+
+  absl::Status Reload() override {
+    absl::MutexLock one_at_a_time(&reload_mutex_);
+    const absl::StatusOr<std::string> text = ReadFile(path_);
+    {
+      absl::MutexLock lock(&mutex_);
+      if (text.ok() && *text == text_ && problem_.empty()) return absl::OkStatus();
+    }
+    absl::StatusOr<std::vector<Member>> members = text.ok() ? Read(*text) : text.status();
+    return TakeOver(text.ok() ? *text : "", std::move(members));
+  }
+
+ private:
+  struct Member {
+    ArrayEntry entry;
+    std::shared_ptr<RemoteArray> array;
+  };
+
+  std::vector<std::shared_ptr<RemoteArray>> Connections() const {
+    absl::MutexLock lock(&mutex_);
+    std::vector<std::shared_ptr<RemoteArray>> arrays;
+    for (const Member& member : members_) arrays.push_back(member.array);
+    return arrays;
+  }
+
+  std::shared_ptr<RemoteArray> Existing(const RemoteArrayOptions& remote) const {
+    absl::MutexLock lock(&mutex_);
+    for (const Member& member : members_) {
+      if (member.entry.remote == remote) return member.array;
+    }
+    return nullptr;
+  }
+
+  absl::StatusOr<std::vector<Member>> Read(const std::string& text) const {
+    ASSIGN_OR_RETURN(std::vector<ArrayEntry> entries, ParseArrays(text));
+    std::vector<Member> members;
+    for (ArrayEntry& entry : entries) {
+      std::shared_ptr<RemoteArray> array = Existing(entry.remote);
+      if (array == nullptr) {
+        absl::StatusOr<std::unique_ptr<RemoteArray>> made = MakeRemoteArray(entry.remote);
+        if (!made.ok()) {
+          return absl::Status(made.status().code(),
+                              absl::StrCat("line ", entry.line, ": array ", entry.remote.name, ": ",
+                                           made.status().message()));
+        }
+        array = *std::move(made);
+      }
+      members.push_back({std::move(entry), std::move(array)});
+    }
+    return members;
+  }
+
+  absl::Status TakeOver(const std::string& text, absl::StatusOr<std::vector<Member>> members) {
+    absl::MutexLock lock(&mutex_);
+    if (!members.ok()) {
+      const std::string problem = absl::StrCat("arrays file ", path_, ": ", members.status().message());
+      if (problem != problem_) LogError("arrays", absl::StrCat(problem, "; the arrays stay as they were"));
+      problem_ = problem;
+      return absl::Status(members.status().code(), problem);
+    }
+    problem_.clear();
+    text_ = text;
+    members_ = *std::move(members);
+    for (const Member& member : members_)
+      LogInfo("arrays", "in use",
+              {{"name", member.entry.remote.name}, {"address", member.entry.remote.address}});
+    return absl::OkStatus();
+  }
+
+  const std::string path_;
+  absl::Mutex reload_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
+  mutable absl::Mutex mutex_;
+  std::string text_ ABSL_GUARDED_BY(mutex_);     // in force
+  std::string problem_ ABSL_GUARDED_BY(mutex_);  // with what is in the file now; empty: none
+  std::vector<Member> members_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Periodic> watch_;  // last: it uses the rest
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<ArrayEntry>> ParseArrays(const std::string& text) {
+  Position position;
+  Reader reader(&position);
+  json::sax_parse(CountingIterator(text.data(), &position),
+                  CountingIterator(text.data() + text.size(), &position), &reader);
+  return reader.Result();
+}
+
+absl::StatusOr<std::unique_ptr<ArraysFile>> OpenArraysFile(const std::string& path) {
+  auto file = std::make_unique<ArraysFileImpl>(path);
+  RETURN_IF_ERROR(file->Reload());
+  file->Watch();
+  return file;
+}
+
+}  // namespace lunkeeper

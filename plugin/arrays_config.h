@@ -1,0 +1,51 @@
+#pragma once
+// The arrays of a controller, from a file:
+//
+//   {"arrays": [
+//     {"name": "rack1", "address": "10.0.0.5:7480", "serverName": "storage1",
+//      "cert": "/etc/lunkeeper/tls/rack1/tls.crt", "key": "/etc/…/tls.key", "ca": "/etc/…/ca.crt", "default":
+//      true}
+//   ]}
+//
+// `serverName` is the name in the agent's certificate, if it is not the address's host. At most one is the
+// `default`, for volumes whose StorageClass names no array. The file is looked at every second. What changed
+// takes effect at once, and what did not keeps its connections. A file that is wrong is refused with the line
+// that is wrong, in the log and in the metric lunkeeper_arrays_file_good; the arrays stay as they were.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "devices/array/arrays.h"
+#include "devices/array/remote/remote_array.h"
+
+namespace lunkeeper {
+
+struct ArrayEntry {
+  RemoteArrayOptions remote;
+  bool is_default = false;
+  size_t line = 0;  // where it ends
+};
+
+// At least one, in order of name. INVALID_ARGUMENT: "line 7: …". A pure function.
+absl::StatusOr<std::vector<ArrayEntry>> ParseArrays(const std::string& text);
+
+// Thread-safe. Has a thread of its own that looks at the file.
+class ArraysFile : public Arrays {
+ public:
+  // OK when one of the arrays serves at least; else why the last one does not. Takes a second for each array
+  // that hangs.
+  virtual absl::Status Serving() = 0;
+  // Whether the file is in force as it is.
+  virtual bool Good() const = 0;
+  // Looks at the file now. OK, or what is wrong with it.
+  virtual absl::Status Reload() = 0;
+};
+
+// INVALID_ARGUMENT or FAILED_PRECONDITION: the file, or a TLS file it names, is wrong or missing.
+absl::StatusOr<std::unique_ptr<ArraysFile>> OpenArraysFile(const std::string& path);
+
+}  // namespace lunkeeper
