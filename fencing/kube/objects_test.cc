@@ -148,6 +148,7 @@ TEST_CASE("a token's owner is what the API server says, if it is meant for us") 
   CHECK_FALSE(absl::StrContains(std::string(expired.message()), "the-secret"));
   status = nullptr;
   CHECK(absl::IsUnauthenticated(review().status()));
+  CHECK(absl::IsUnauthenticated(ReviewToken(*client, "", "keeper.lunkeeper.io", Soon()).status()));
 }
 
 TEST_CASE("events say what happened to an object, and are never longer than allowed") {

@@ -19,6 +19,7 @@ std::string ExtraOf(const Json& status, const char* key) {
 
 absl::StatusOr<TokenIdentity> ReviewToken(KubeClient& client, const std::string& token,
                                           const std::string& audience, const Limits& limits) {
+  if (token.empty()) return absl::UnauthenticatedError("review a token: there is none");
   const Json review = {{"apiVersion", "authentication.k8s.io/v1"},
                        {"kind", "TokenReview"},
                        {"spec", {{"token", token}, {"audiences", Json::array({audience})}}}};

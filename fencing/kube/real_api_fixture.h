@@ -1,0 +1,45 @@
+#pragma once
+// A real API server on a real etcd, for tests: two processes of their own, on free ports of loopback, in a
+// directory of their own. They die with this process and are killed by pid. There are no controllers, so
+// objects stay as they are written. One thread uses it.
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fencing/kube/config.h"
+#include "fencing/kube/kube_client.h"
+
+namespace lunkeeper::kube {
+
+class RealApi {
+ public:
+  // Are the programs there? LUNKEEPER_KUBE_BIN or .cache/kube/bin has kube-apiserver.
+  static bool Available();
+
+  RealApi();
+  ~RealApi();
+
+  std::unique_ptr<KubeClient> Client() const;
+  KubeConfig Config() const;
+
+  // Starts both and waits until the server says that it is ready.
+  void Start();
+  void Kill();            // SIGKILL, both
+  void Signal(int what);  // to the API server
+  // What etcd stores, as a copy is made and as it is put back. Both while it is down.
+  void Save();
+  void Restore();
+
+ private:
+  void MakeFiles() const;
+  pid_t Spawn(const std::string& log, const std::vector<std::string>& command) const;
+
+  std::string directory_;
+  uint16_t etcd_port_ = 0, peer_port_ = 0, port_ = 0;
+  pid_t etcd_ = -1, server_ = -1;
+};
+
+}  // namespace lunkeeper::kube
