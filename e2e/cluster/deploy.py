@@ -19,7 +19,7 @@ def helm(cluster, *arguments, given=None, seconds=WAIT_SECONDS + 30):
          f"--kubeconfig={cluster.control.kubeconfig}", f"--namespace={NAMESPACE}", *map(str, arguments)],
         input=json.dumps(given or {}), capture_output=True, text=True, timeout=seconds)
     if done.returncode != 0:
-        raise RuntimeError(f"helm {' '.join(map(str, arguments))}: exit code {done.returncode}\n{done.stdout}{done.stderr.strip()}")
+        raise RuntimeError(f"helm {' '.join(map(str, arguments))}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
 
 

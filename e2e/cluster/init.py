@@ -3,9 +3,9 @@
     init.py SPEC.json
 
 SPEC has `hostname`; `tmpfs` (mount points that start empty); `binds` ({mount point: folder}); `shared` (mount points whose
-mounts are seen in containers and back); `prepare` (commands, each run once, in order); `services` (each with `name`, `argv`, `log`,
-optionally `wait`, a command that must succeed before the next service starts). A service that ends is started again after a second, as systemd would.
-When this process dies the kernel ends everything in the host: that is a power failure.
+mounts are seen in containers and back); `prepare` (commands, each run once, in order); `services` (each with `name`, `argv`,
+`log` and, if it has one, `wait`: a command that must succeed before the next service starts). A service that ends is started
+again after a second, as systemd would. When this process dies the kernel ends everything in the host: a power failure.
 """
 
 import json

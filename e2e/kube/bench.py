@@ -1,6 +1,7 @@
 """`./dev bench e2e`: how long pods with volumes take on the test cluster, beside the same pods without.
 
-Times are taken from one watch of the pods: from the moment a pod is there (or is told to go) until it, or its replacement, is ready.
+Times are taken from one watch of the pods: from the moment a pod is there (or is told to go) until it, or its
+replacement, is ready.
 """
 
 import json
@@ -56,6 +57,10 @@ def is_ready(name=None, not_uid=None):
                               and pod["metadata"]["uid"] != not_uid)
 
 
+def going(pod):
+    return "deletionTimestamp" in pod["metadata"]
+
+
 def pod(name, claim=None):
     spec = pod_spec()
     if claim:
@@ -95,7 +100,7 @@ def move_times(workloads, watch, with_volume):
         node, uid = old["spec"]["nodeName"], old["metadata"]["uid"]
         workloads.kubectl("cordon", node)
         workloads.delete("pod", f"{name}-0", "--wait=false")
-        began = watch.wait(lambda kind, each, uid=uid: each["metadata"]["uid"] == uid and "deletionTimestamp" in each["metadata"])
+        began = watch.wait(lambda kind, each, uid=uid: each["metadata"]["uid"] == uid and going(each))
         took.append(watch.wait(is_ready(f"{name}-0", not_uid=uid)) - began)
         workloads.kubectl("uncordon", node)
     workloads.delete("statefulset", name)
@@ -118,7 +123,8 @@ def all_at_once(workloads, watch):
 def show(title, took, than=None):
     middle = statistics.median(took)
     more = f", {(middle - statistics.median(than)) * 1000:+.0f} ms to a pod without" if than else ""
-    print(f"{title:<44} p50 {middle * 1000:5.0f} ms{more}   ({min(took) * 1000:.0f}–{max(took) * 1000:.0f}, n={len(took)})", flush=True)
+    spread = f"{min(took) * 1000:.0f}–{max(took) * 1000:.0f}, n={len(took)}"
+    print(f"{title:<44} p50 {middle * 1000:5.0f} ms{more}   ({spread})", flush=True)
 
 
 def main():

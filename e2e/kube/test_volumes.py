@@ -57,7 +57,8 @@ def test_a_volume_for_one_pod_is_refused_to_a_second(workloads):
     workloads.pod("first", "data")
     workloads.wait_for_pod("first")
     workloads.pod("second", "data")
-    wait_until(lambda: any("ReadWriteOncePod" in event for event in workloads.events("second")), 30, "the second pod is told why it waits")
+    wait_until(lambda: any("ReadWriteOncePod" in event for event in workloads.events("second")), 30,
+               "the second pod is told why it waits")
     workloads.delete("pod", "first")
     workloads.wait_for_pod("second")
 

@@ -25,7 +25,7 @@ def test_the_nodes_asked_for_nothing(cluster):
 
 
 def test_the_controllers_have_no_right_that_they_do_not_use(cluster):
-    """After a whole run. A right to patch or update events and to get what is listed and watched comes with the sidecars' libraries."""
+    """After a whole run."""
     used = {(entry["objectRef"].get("apiGroup", ""), resource_of(entry["objectRef"]), entry["verb"])
             for entry in requests(cluster, CONTROLLER) if "objectRef" in entry}
     role = cluster.kubectl.get("clusterrole", "lunkeeper-controller")

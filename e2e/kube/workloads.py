@@ -93,5 +93,6 @@ def claim_spec(size="256Mi", storage_class="lunkeeper", mode="ReadWriteOnce", **
 
 def pod_spec():
     return {"terminationGracePeriodSeconds": 1, "containers": [{
-        "name": "main", "image": BUSYBOX_IMAGE, "command": ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait; done"],
+        "name": "main", "image": BUSYBOX_IMAGE,
+        "command": ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait; done"],
         "volumeMounts": [{"name": "data", "mountPath": "/data"}]}]}
