@@ -2,8 +2,6 @@
 
 #include <openssl/sha.h>
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "plugin/base/status_macros.h"
@@ -30,7 +28,7 @@ absl::StatusOr<Authenticator::Caller> Authenticator::Authenticate(const std::str
   if (token.size() > kLongestToken) return Refused("it is longer than any token is");
   const Digest digest = Sha256(token);
   if (absl::StatusOr<Caller> caller = Find(digest); caller.ok()) return caller;
-  ASSIGN_OR_RETURN(const TokenIdentity identity, reviewer_.Review(token));
+  ASSIGN_OR_RETURN(const TokenIdentity identity, reviewer_.Review(token, expected_.audience));
   RETURN_IF_ERROR(Check(identity));
   const Caller caller{identity.node, identity.expires};
   Remember(digest, caller);
@@ -39,11 +37,6 @@ absl::StatusOr<Authenticator::Caller> Authenticator::Authenticate(const std::str
 
 absl::Status Authenticator::Check(const TokenIdentity& identity) const {
   if (identity.expires <= absl::Now()) return Refused("it has expired; it must be read from its file again");
-  const auto& audiences = identity.audiences;
-  if (std::find(audiences.begin(), audiences.end(), expected_.audience) == audiences.end()) {
-    return Refused(absl::StrCat("it is not meant for \"", expected_.audience,
-                                "\"; the node plugin's volume of tokens must name that audience"));
-  }
   if (identity.account != expected_.account) {
     return Refused(absl::StrCat("it is of ", identity.account, ", and only ", expected_.account,
                                 " may ask for volumes"));

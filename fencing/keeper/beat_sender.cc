@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -47,8 +48,8 @@ class BeatStream final : public grpc::ClientBidiReactor<v1::Beat, v1::BeatAnswer
       return stream;
     }
     stream->self_ = stream;
-    stream->AddHold();  // beats are sent from outside of gRPC's callbacks
     stream->replica_->stub->async()->Beats(&stream->context_, stream.get());
+    stream->AddHold();  // beats are sent from outside of gRPC's callbacks
     stream->StartRead(&stream->answer_);
     stream->StartCall();
     return stream;
@@ -63,20 +64,22 @@ class BeatStream final : public grpc::ClientBidiReactor<v1::Beat, v1::BeatAnswer
     StartWrite(&beat_);
   }
 
-  bool ended() {
+  // Why it ended, once it has.
+  std::optional<std::string> End() {
     absl::MutexLock lock(&mutex_);
-    return ended_;
+    return end_;
   }
 
   void Cancel() { context_.TryCancel(); }
   void AwaitEnd() {
     absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(&ended_));
+    const auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return end_.has_value(); };
+    mutex_.Await(absl::Condition(&ended));
   }
 
   void OnReadDone(bool ok) override {
     if (ok) {
-      if (!std::exchange(heard_, true)) LogInfo("keeper", "beats are heard", {{"at", replica_->address}});
+      if (!std::exchange(heard_, true)) LogInfo("keeper", "beats are heard", {{"by", replica_->address}});
       on_answer_(answer_);
       StartRead(&answer_);
       return;
@@ -101,9 +104,8 @@ class BeatStream final : public grpc::ClientBidiReactor<v1::Beat, v1::BeatAnswer
       : replica_(std::move(replica)), on_answer_(std::move(on_answer)) {}
 
   void Ended(const std::string& why) {
-    LogWarn("keeper", "beats are not heard", {{"at", replica_->address}, {"error", why}});
     absl::MutexLock lock(&mutex_);
-    ended_ = true;
+    end_ = why;
   }
 
   const std::shared_ptr<const Replica> replica_;
@@ -116,8 +118,8 @@ class BeatStream final : public grpc::ClientBidiReactor<v1::Beat, v1::BeatAnswer
   absl::Mutex mutex_;
   v1::Beat beat_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;  // by the other side: nothing more is sent
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;   // and gRPC is done with it
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;             // by the other side: nothing more is sent
+  std::optional<std::string> end_ ABSL_GUARDED_BY(mutex_);  // gRPC is done with it
 };
 
 class Sender final : public BeatSender {
@@ -141,6 +143,7 @@ class Sender final : public BeatSender {
   struct Line {
     std::shared_ptr<BeatStream> stream;
     absl::Time begun;
+    std::string last_end;
   };
 
   void Look() {
@@ -170,15 +173,24 @@ class Sender final : public BeatSender {
     return WriteBeat(beat);
   }
 
+  // There is no stream yet, or it has ended. The same reason is not logged again and again.
+  static bool MayBegin(Line& line, const std::string& address) {
+    if (line.stream == nullptr) return true;
+    const std::optional<std::string> end = line.stream->End();
+    if (!end || absl::Now() - line.begun < kBeginAgainAfter) return false;
+    if (std::exchange(line.last_end, *end) != *end)
+      LogWarn("keeper", "beats are not heard", {{"by", address}, {"error", *end}});
+    return true;
+  }
+
   void Send() {
     std::map<std::string, Line> lines;
     const v1::Beat beat = NextBeat();
     for (const auto& replica : replicas_.All(absl::InfinitePast())) {
       Line& line = lines[replica->address];
       if (auto known = lines_.extract(replica->address); !known.empty()) line = std::move(known.mapped());
-      const absl::Time now = absl::Now();
-      if (line.stream == nullptr || (line.stream->ended() && now - line.begun > kBeginAgainAfter)) {
-        line.begun = now;
+      if (MayBegin(line, replica->address)) {
+        line.begun = absl::Now();
         line.stream = BeatStream::Begin(replicas_, replica, [this](const auto& answer) { Take(answer); });
       }
       line.stream->Send(beat);

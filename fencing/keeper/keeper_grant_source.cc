@@ -81,7 +81,9 @@ class KeeperGrantSource final : public GrantSource {
         RETURN_IF_ERROR(replicas_.Prepare(&context, deadline));
         const absl::Status status = FromGrpc(call(*replica->stub, &context));
         const bool unanswered = absl::IsDeadlineExceeded(status) && status.message() == kUnanswered;
-        if (!absl::IsUnavailable(status) && !unanswered) return status;
+        // Nobody here cancels a call: the replica was stopped under it.
+        const bool stopped = absl::IsCancelled(status);
+        if (!absl::IsUnavailable(status) && !unanswered && !stopped) return status;
         last = absl::UnavailableError(absl::StrCat(replica->address, ": ", std::string(status.message())));
       }
       absl::SleepFor(std::min(kPause, deadline - absl::Now()));

@@ -1,0 +1,218 @@
+// Beats from a node to the controllers, over real TLS on loopback.
+
+#include <atomic>
+#include <future>
+
+#include "fencing/keeper/beat_sender.h"
+#include "plugin/testing/keeper_rig.h"
+#include "plugin/testing/stalling_proxy.h"
+
+namespace lunkeeper {
+namespace {
+
+// A node that beats twenty times a second.
+struct Beating {
+  Beating(KeeperRig& rig, const std::vector<uint16_t>& ports, const NodeId& id)
+      : replicas(rig.Connect(ports)),
+        sender(StartBeatSender({.node = id, .every = absl::Milliseconds(50)}, *replicas,
+                               [this] { return Look(); })) {}
+  Beating(KeeperRig& rig, const std::vector<uint16_t>& ports) : Beating(rig, ports, rig.node) {}
+
+  absl::StatusOr<std::vector<Device>> Look() {
+    absl::MutexLock lock(&mutex);
+    return devices;
+  }
+  void Set(absl::StatusOr<std::vector<Device>> seen) {
+    absl::MutexLock lock(&mutex);
+    devices = std::move(seen);
+  }
+
+  absl::Mutex mutex;
+  absl::StatusOr<std::vector<Device>> devices = std::vector<Device>();
+  std::unique_ptr<Replicas> replicas;
+  std::unique_ptr<BeatSender> sender;
+};
+
+Device DeviceOf(const std::string& volume, DeviceHealth health = DeviceHealth::kHealthy) {
+  Device device;
+  device.volume = VolumeId(volume);
+  device.health = health;
+  return device;
+}
+
+const VolumeId kA("a"), kB("b");
+
+}  // namespace
+
+TEST_CASE("every replica hears a node, in rising order, and what becomes of its volumes") {
+  KeeperRig rig;
+  Controller& first = rig.AddController();
+  Controller& second = rig.AddController();
+  Beating node(rig, {first.port, second.port});
+  REQUIRE(Await([&] { return first.sink.beats() >= 2 && second.sink.beats() >= 2; }));
+  const fencing::Beat before = first.sink.last();
+  CHECK(before.node == rig.node);
+  CHECK(before.boot.size() == 36);
+  CHECK(before.present.empty());
+  node.Set(std::vector<Device>{DeviceOf("a"), DeviceOf("b", DeviceHealth::kReconnecting)});
+  REQUIRE(Await([&] { return second.sink.last().failing == fencing::VolumeSet{kB}; }));
+  CHECK(second.sink.last().present == fencing::VolumeSet{kA, kB});
+  CHECK(second.sink.last().sequence > before.sequence);
+  CHECK(second.sink.last().boot == before.boot);
+}
+
+TEST_CASE("a data path that cannot be asked leaves the beats going, and its volumes failing") {
+  KeeperRig rig;
+  Controller& controller = rig.AddController();
+  Beating node(rig, {controller.port});
+  node.Set(std::vector<Device>{DeviceOf("a")});
+  REQUIRE(Await([&] { return controller.sink.last().present.contains(kA); }));
+  CHECK(controller.sink.last().failing.empty());
+  node.Set(absl::UnavailableError("the data path does not answer"));
+  REQUIRE(Await([&] { return controller.sink.last().failing.contains(kA); }));
+  CHECK(controller.sink.last().present.contains(kA));
+}
+
+TEST_CASE("a node that hangs while it looks at its devices goes on beating") {
+  KeeperRig rig;
+  Controller& controller = rig.AddController();
+  Beating node(rig, {controller.port});
+  REQUIRE(Await([&] { return controller.sink.beats() >= 1; }));
+  absl::MutexLock hangs(&node.mutex);
+  const int before = controller.sink.beats();
+  CHECK(Await([&] { return controller.sink.beats() >= before + 5; }));
+}
+
+TEST_CASE("a node that stops has closed its stream; it is told from one that falls silent") {
+  KeeperRig rig;
+  Controller& controller = rig.AddController();
+  auto stops = std::make_unique<Beating>(rig, std::vector<uint16_t>{controller.port});
+  REQUIRE(Await([&] { return controller.sink.beats() >= 1; }));
+  stops.reset();
+  CHECK(Await([&] { return controller.sink.closed() == 1; }));
+}
+
+TEST_CASE("the end of a stream that had been silent says nothing") {
+  KeeperRig rig;
+  Controller& controller = rig.AddController();
+  StallingProxy proxy(controller.port);
+  const auto running = [&] {
+    return controller.metrics.Text().find(
+               "lunkeeper_rpc_running{method=\"lunkeeper.keeper.v1.Keeper/Beats\"} 1") != std::string::npos;
+  };
+  Beating node(rig, {proxy.port()});
+  REQUIRE(Await([&] { return controller.sink.beats() >= 1 && running(); }));
+  proxy.Stall(true);
+  const absl::Time silent = absl::Now();
+  REQUIRE(Await([&] { return absl::Now() - silent > absl::Milliseconds(2500); }));
+  proxy.CloseAll();
+  REQUIRE(Await([&] { return !running(); }));
+  CHECK(controller.sink.closed() == 0);
+}
+
+TEST_CASE("a replica that comes back is heard by again, and one that comes late too") {
+  KeeperRig rig;
+  Controller& controller = rig.AddController();
+  StallingProxy proxy(controller.port);
+  Beating node(rig, {proxy.port()});
+  REQUIRE(Await([&] { return controller.sink.beats() >= 1; }));
+  for (int round = 0; round < 2; ++round) {
+    proxy.CloseAll();
+    const int before = controller.sink.beats();
+    CHECK(Await([&] { return controller.sink.beats() >= before + 3; }));
+  }
+}
+
+TEST_CASE("a connection that hangs is given up, and the node is heard again") {
+  KeeperRig rig;
+  Controller& controller = rig.AddController();
+  StallingProxy proxy(controller.port);
+  Beating node(rig, {proxy.port()});
+  REQUIRE(Await([&] { return controller.sink.beats() >= 1; }));
+  proxy.Stall(true);
+  const absl::Time silent = absl::Now();
+  REQUIRE(Await([&] { return absl::Now() - silent > absl::Seconds(6); }));
+  proxy.CloseAll();
+  proxy.Stall(false);
+  const int before = controller.sink.beats();
+  CHECK(Await([&] { return controller.sink.beats() >= before + 3; }));
+}
+
+TEST_CASE("a fenced node is told, and says that it knows") {
+  KeeperRig rig;
+  Controller& controller = rig.AddController();
+  Beating node(rig, {controller.port});
+  const fencing::ArrayId array("main");
+  controller.sink.SetFences({{array, {rig.node, 7, {kA, kB}}}});
+  CHECK(Await([&] {
+    return controller.sink.last().known == std::map<fencing::ArrayId, Generation>{{array, 7}};
+  }));
+}
+
+TEST_CASE("beats in another node's name are not heard") {
+  KeeperRig rig;
+  Controller& controller = rig.AddController();
+  Beating liar(rig, {controller.port}, rig.other);
+  REQUIRE(Await([&] { return controller.metrics.Text().find("PERMISSION_DENIED") != std::string::npos; }));
+  CHECK(controller.sink.beats() == 0);
+}
+
+TEST_CASE("a stream ends with its token, and goes on with the next one") {
+  KeeperRig rig;
+  rig.reviewer.AddNode("short", "node-1", absl::Milliseconds(500));
+  rig.reviewer.AddNode("next", "node-1");
+  rig.WriteToken("short");
+  Controller& controller = rig.AddController();
+  Beating node(rig, {controller.port});
+  REQUIRE(Await([&] { return controller.sink.beats() >= 1; }));
+  rig.WriteToken("next");
+  REQUIRE(Await([&] { return controller.metrics.Text().find("UNAUTHENTICATED") != std::string::npos; }));
+  const int before = controller.sink.beats();
+  CHECK(Await([&] { return controller.sink.beats() >= before + 3; }));
+  CHECK(controller.sink.closed() == 0);
+}
+
+TEST_CASE("a replica that leaves ends the streams and takes no node for stopped") {
+  KeeperRig rig;
+  Controller& controller = rig.AddController();
+  Beating node(rig, {controller.port});
+  REQUIRE(Await([&] { return controller.sink.beats() >= 1; }));
+  controller.keeper->Leave();
+  CHECK(controller.server->Stop(absl::Seconds(20)));
+  CHECK(controller.sink.closed() == 0);
+}
+
+TEST_CASE("three hundred waiting nodes delay neither beats nor other calls, and all get their volumes") {
+  constexpr size_t kNodes = 300;
+  KeeperRig rig;
+  Controller& controller = rig.AddController();
+  Beating beating(rig, {controller.port});
+  std::vector<VolumeId> volumes;
+  for (size_t i = 0; i < kNodes; ++i) {
+    volumes.push_back(rig.MakeVolume(absl::StrCat("v", i)));
+    rig.Occupy(volumes.back());
+  }
+  const auto replicas = rig.Connect({controller.port});
+  const auto grants = MakeKeeperGrantSource(*replicas, rig.node);
+  std::atomic<size_t> granted = 0;
+  std::vector<std::thread> waiting;
+  for (const VolumeId& volume : volumes) {
+    waiting.emplace_back([&, volume] {
+      if (grants->Acquire(volume, Access::kExclusive, absl::Minutes(2)).ok()) ++granted;
+    });
+  }
+  CHECK(Await([&] { return rig.array.Waiting() == kNodes; }, absl::Minutes(1)));
+  const int before = controller.sink.beats();
+  const absl::Time began = absl::Now();
+  CHECK(grants->Held(VolumeId(), absl::Now() + absl::Seconds(10)).ok());
+  CHECK(absl::Now() - began < absl::Seconds(5));
+  CHECK(Await([&] { return controller.sink.beats() >= before + 20; }));
+  for (const VolumeId& volume : volumes) rig.Vacate(volume);
+  for (std::thread& thread : waiting) thread.join();
+  CHECK(granted == kNodes);
+  // A node counts as silent after 2.5 s.
+  CHECK(controller.sink.longest_gap() < absl::Seconds(2));
+  UNSCOPED_INFO("longest gap between beats: " << absl::FormatDuration(controller.sink.longest_gap()));
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,304 @@
+// The keeper as it is served and used: real TLS on loopback, a fake array behind it.
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <future>
+
+#include "plugin/testing/keeper_rig.h"
+#include "plugin/testing/stalling_proxy.h"
+
+namespace lunkeeper {
+namespace {
+
+absl::Time In(absl::Duration time) { return absl::Now() + time; }
+
+// A node with its connection to the rig's controllers.
+struct Node {
+  Node(KeeperRig& rig, const std::vector<uint16_t>& ports, const NodeId& id)
+      : replicas(rig.Connect(ports)), grants(MakeKeeperGrantSource(*replicas, id)) {}
+  Node(KeeperRig& rig, const std::vector<uint16_t>& ports) : Node(rig, ports, rig.node) {}
+
+  absl::StatusOr<Grant> Acquire(const VolumeId& volume, absl::Duration wait = absl::Seconds(20)) {
+    return grants->Acquire(volume, Access::kExclusive, wait);
+  }
+  std::future<absl::StatusOr<Grant>> AcquireLater(const VolumeId& volume,
+                                                  absl::Duration wait = absl::Seconds(60)) {
+    return std::async(std::launch::async, [this, volume, wait] { return Acquire(volume, wait); });
+  }
+
+  std::unique_ptr<Replicas> replicas;
+  std::unique_ptr<GrantSource> grants;
+};
+
+// Standard error goes to a file while it lives.
+class CapturedLog {
+ public:
+  explicit CapturedLog(const std::string& path) : path_(path), saved_(::dup(STDERR_FILENO)) {
+    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    ::dup2(file, STDERR_FILENO);
+    ::close(file);
+  }
+  ~CapturedLog() {
+    ::dup2(saved_, STDERR_FILENO);
+    ::close(saved_);
+  }
+  std::string Text() const {
+    std::ifstream file(path_);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+ private:
+  const std::string path_;
+  const int saved_;
+};
+
+}  // namespace
+
+TEST_CASE("a node gets a grant, sees that it has it and gives it back, and no secret is in the log") {
+  KeeperRig rig;
+  Node node(rig, {rig.AddController().port});
+  const VolumeId volume = rig.MakeVolume("v");
+  const CapturedLog log(rig.folder / "log");
+  const auto grant = node.Acquire(volume);
+  REQUIRE(grant.ok());
+  const Grant stored = rig.array.ListGrants({volume, rig.node})->at(0);
+  CHECK(grant->connection == stored.connection);
+  CHECK(grant->generation == stored.generation);
+  CHECK(grant->serial == stored.serial);
+  CHECK(grant->size_bytes == stored.size_bytes);
+  CHECK(grant->volume == volume);
+  CHECK(grant->node == rig.node);
+  const auto held = node.grants->Held(volume, In(absl::Seconds(10)));
+  REQUIRE(held.ok());
+  REQUIRE(held->size() == 1);
+  CHECK(held->at(0).target == grant->connection.target);
+  CHECK(held->at(0).owner == GrantOwner::kNode);
+  CHECK(node.Acquire(volume)->generation == grant->generation);
+  REQUIRE(node.grants->Release(volume, grant->generation, In(absl::Seconds(10))).ok());
+  CHECK(node.grants->Held(VolumeId(), In(absl::Seconds(10)))->empty());
+  CHECK_THAT(log.Text(), Catch::Contains("lunkeeper.keeper.v1.Keeper/Acquire") &&
+                             Catch::Contains("volume_id=" + volume.value()) &&
+                             Catch::Contains("node=" + rig.node.value()));
+  CHECK_THAT(log.Text(), !Catch::Contains(grant->connection.chap.secret) && !Catch::Contains("token-1"));
+}
+
+TEST_CASE("a release may be repeated, and a late one leaves the newer grant alone") {
+  KeeperRig rig;
+  Node node(rig, {rig.AddController().port});
+  const VolumeId volume = rig.MakeVolume("v");
+  const Generation first = node.Acquire(volume)->generation;
+  for (int i = 0; i < 2; ++i) REQUIRE(node.grants->Release(volume, first, In(absl::Seconds(10))).ok());
+  const Generation second = node.Acquire(volume)->generation;
+  REQUIRE(node.grants->Release(volume, first, In(absl::Seconds(10))).ok());
+  CHECK(node.grants->Held(volume, In(absl::Seconds(10)))->at(0).generation == second);
+  CHECK(absl::IsInvalidArgument(node.grants->Release(volume, 0, In(absl::Seconds(10)))));
+  CHECK(node.grants->Release(VolumeId("gone"), 7, In(absl::Seconds(10))).ok());
+}
+
+TEST_CASE("what the orchestrator took for a node is held by it, and not its to give back") {
+  KeeperRig rig;
+  Node node(rig, {rig.AddController().port});
+  const VolumeId volume = rig.MakeVolume("v");
+  const auto grant = rig.array.Acquire({volume, rig.node, Access::kExclusive, GrantOwner::kOrchestrator},
+                                       absl::ZeroDuration());
+  REQUIRE(grant.ok());
+  CHECK(node.grants->Held(volume, In(absl::Seconds(10)))->at(0).owner == GrantOwner::kOrchestrator);
+  REQUIRE(node.grants->Release(volume, grant->generation, In(absl::Seconds(10))).ok());
+  CHECK(rig.array.ListGrants({})->size() == 1);
+}
+
+TEST_CASE("a wrong, expired or foreign token is refused, said, and changes nothing") {
+  KeeperRig rig;
+  rig.reviewer.AddNode("expired", "node-1", -absl::Seconds(1));
+  rig.reviewer.Add("foreign", {kTestAccount, "node-1", absl::InfiniteFuture()}, "vault");
+  rig.reviewer.Add("web", {"system:serviceaccount:shop:web", "node-1", absl::InfiniteFuture()});
+  Node node(rig, {rig.AddController().port});
+  const VolumeId volume = rig.MakeVolume("v");
+  for (const auto& [token, why] : std::map<std::string, std::string>{{"unknown", "unknown"},
+                                                                     {"expired", "expired"},
+                                                                     {"foreign", "not meant for"},
+                                                                     {"web", "shop:web"}}) {
+    rig.WriteToken(token);
+    const absl::Status status = node.Acquire(volume).status();
+    CAPTURE(token, status);
+    CHECK(absl::IsUnauthenticated(status));
+    CHECK_THAT(std::string(status.message()), Catch::Contains(why));
+  }
+  rig.WriteToken("");
+  CHECK(absl::IsUnauthenticated(node.Acquire(volume).status()));
+  CHECK(rig.array.ListGrants({})->empty());
+}
+
+TEST_CASE("a node that claims another's name is refused everything, and nothing changes") {
+  KeeperRig rig;
+  const uint16_t port = rig.AddController().port;
+  const VolumeId mine = rig.MakeVolume("mine");
+  const VolumeId free = rig.MakeVolume("free");
+  rig.Occupy(mine);
+  const Generation generation = rig.array.ListGrants({mine, {}})->at(0).generation;
+  Node liar(rig, {port}, rig.other);  // with the token of node-1
+  CHECK(absl::IsPermissionDenied(liar.Acquire(free).status()));
+  CHECK(absl::IsPermissionDenied(liar.Acquire(mine).status()));
+  CHECK(absl::IsPermissionDenied(liar.grants->Held(VolumeId(), In(absl::Seconds(10))).status()));
+  const absl::Status released = liar.grants->Release(mine, generation, In(absl::Seconds(10)));
+  CHECK(absl::IsPermissionDenied(released));
+  CHECK_THAT(std::string(released.message()), Catch::Contains("node-2") && Catch::Contains("node-1"));
+  CHECK(rig.array.ListGrants({})->size() == 1);
+  for (const char* odd : {"node-1", "node-1.", ".x", "node-1.a b", ""}) {
+    CAPTURE(odd);
+    Node stranger(rig, {port}, NodeId(odd));
+    CHECK_FALSE(stranger.Acquire(free).ok());
+  }
+  CHECK(rig.array.ListGrants({})->size() == 1);
+}
+
+TEST_CASE("a mount needs no API server once the node's token is known") {
+  KeeperRig rig;
+  Node node(rig, {rig.AddController().port});
+  REQUIRE(node.grants->Held(VolumeId(), In(absl::Seconds(10))).ok());
+  rig.reviewer.down = true;
+  CHECK(node.Acquire(rig.MakeVolume("v")).ok());
+}
+
+TEST_CASE("a token that was replaced in its file is used from then on") {
+  KeeperRig rig;
+  Node node(rig, {rig.AddController().port});
+  rig.reviewer.AddNode("short", "node-1", absl::Milliseconds(300));
+  rig.reviewer.AddNode("next", "node-1");
+  rig.WriteToken("short");
+  REQUIRE(node.grants->Held(VolumeId(), In(absl::Seconds(10))).ok());
+  REQUIRE(Await([&] { return !node.grants->Held(VolumeId(), In(absl::Seconds(10))).ok(); }));
+  rig.WriteToken("next");
+  CHECK(node.grants->Held(VolumeId(), In(absl::Seconds(10))).ok());
+}
+
+TEST_CASE("a server certificate that was replaced is shown to new connections") {
+  KeeperRig rig;
+  rig.authority.Issue(rig.folder / "keeper", "DNS:somebody.else");
+  Node node(rig, {rig.AddController().port});
+  CHECK(absl::IsUnavailable(node.grants->Held(VolumeId(), In(absl::Seconds(1))).status()));
+  rig.authority.Issue(rig.folder / "keeper", "IP:127.0.0.1");
+  CHECK(Await([&] { return node.grants->Held(VolumeId(), In(absl::Seconds(2))).ok(); }));
+}
+
+TEST_CASE("a controller whose certificate somebody else signed is told nothing") {
+  KeeperRig rig;
+  const TestAuthority stranger(rig.folder, "stranger");
+  stranger.Issue(rig.folder / "keeper", "IP:127.0.0.1");
+  Node node(rig, {rig.AddController().port});
+  CHECK(absl::IsUnavailable(node.Acquire(rig.MakeVolume("v"), absl::Seconds(1)).status()));
+  CHECK(rig.reviewer.reviews == 0);
+}
+
+TEST_CASE("files that are no certificates are named at the start") {
+  KeeperRig rig;
+  rig.WriteToken("nonsense", "bad.crt");
+  const std::string bad = rig.folder / "bad.crt", stem = rig.folder / "keeper";
+  for (const absl::Status& status :
+       {KeeperClientTls(bad).status(), KeeperClientTls("/no/such").status(),
+        KeeperServerTls(bad, stem + ".key").status(), KeeperServerTls(stem + ".crt", bad).status()}) {
+    CHECK(absl::IsFailedPrecondition(status));
+    CHECK_THAT(std::string(status.message()), Catch::Contains("TLS file /"));
+  }
+}
+
+TEST_CASE("a volume that is held all the time is refused with the holder's name") {
+  KeeperRig rig;
+  Node node(rig, {rig.AddController().port});
+  const VolumeId volume = rig.MakeVolume("v");
+  rig.Occupy(volume);
+  const absl::Status status = node.Acquire(volume, absl::Milliseconds(200)).status();
+  CHECK(absl::IsDeadlineExceeded(status));
+  CHECK_THAT(std::string(status.message()), Catch::Contains(rig.other.value()));
+}
+
+TEST_CASE("when the replica that a node waits at is killed, the other one gives it the volume") {
+  KeeperRig rig;
+  Controller& first = rig.AddController();
+  Controller& second = rig.AddController();
+  Node node(rig, {first.port, second.port});
+  const VolumeId volume = rig.MakeVolume("v");
+  rig.Occupy(volume);
+  auto grant = node.AcquireLater(volume);
+  REQUIRE(Await([&] { return rig.array.Waiting() == 1; }));
+  constexpr char kWaiting[] = "lunkeeper_rpc_running{method=\"lunkeeper.keeper.v1.Keeper/Acquire\"} 1";
+  const auto waits_at = [&](Controller& at) { return at.metrics.Text().find(kWaiting) != std::string::npos; };
+  const bool at_first = waits_at(first);
+  (at_first ? first : second).Kill();
+  REQUIRE(Await([&] { return rig.array.Waiting() == 1 && waits_at(at_first ? second : first); }));
+  rig.Vacate(volume);
+  REQUIRE(grant.get().ok());
+  CHECK(rig.array.ListGrants({})->size() == 1);
+}
+
+TEST_CASE("a replica that stops sends those who wait to another") {
+  KeeperRig rig;
+  Controller& first = rig.AddController();
+  Node node(rig, {first.port, rig.AddController().port});
+  const VolumeId volume = rig.MakeVolume("v");
+  rig.Occupy(volume);
+  auto grant = node.AcquireLater(volume);
+  REQUIRE(Await([&] { return rig.array.Waiting() == 1; }));
+  first.keeper->Leave();
+  CHECK(first.server->Stop(absl::Seconds(10)));
+  REQUIRE(Await([&] { return rig.array.Waiting() == 1; }));
+  rig.Vacate(volume);
+  CHECK(grant.get().ok());
+}
+
+TEST_CASE("a replica that hangs is left for another within seconds") {
+  KeeperRig rig;
+  StallingProxy hangs(rig.AddController().port);
+  Node node(rig, {hangs.port(), rig.AddController().port});
+  const VolumeId volume = rig.MakeVolume("v");
+  REQUIRE(node.grants->Held(VolumeId(), In(absl::Seconds(10))).ok());
+  hangs.Stall(true);
+  const absl::Time began = absl::Now();
+  CHECK(node.Acquire(volume, absl::Seconds(30)).ok());
+  CHECK(absl::Now() - began < absl::Seconds(15));
+  CHECK(node.grants->Held(volume, In(absl::Seconds(10)))->size() == 1);
+}
+
+TEST_CASE("when no controller answers, the error says which were asked, in time") {
+  KeeperRig rig;
+  const uint16_t gone = rig.AddController().port;
+  rig.controllers.clear();
+  Node node(rig, {gone});
+  const absl::Time began = absl::Now();
+  const absl::Status status = node.grants->Held(VolumeId("v"), In(absl::Seconds(1))).status();
+  CHECK(absl::Now() - began < absl::Seconds(10));
+  CHECK(absl::IsUnavailable(status));
+  CHECK_THAT(std::string(status.message()),
+             Catch::Contains(absl::StrCat("127.0.0.1:", gone)) && Catch::Contains("volume v"));
+}
+
+TEST_CASE("an array that does not answer for a while is waited for") {
+  KeeperRig rig;
+  Node node(rig, {rig.AddController().port});
+  const VolumeId volume = rig.MakeVolume("v");
+  rig.array.FailWith(absl::UnavailableError("the array restarts"));
+  auto grant = node.AcquireLater(volume);
+  CHECK(absl::IsUnavailable(node.grants->Held(volume, In(absl::Milliseconds(500))).status()));
+  rig.array.FailWith(absl::OkStatus());
+  CHECK(grant.get().ok());
+}
+
+TEST_CASE("a caller who has gone leaves nothing behind, and the next in line gets the volume") {
+  KeeperRig rig;
+  StallingProxy proxy(rig.AddController().port);
+  const VolumeId volume = rig.MakeVolume("v");
+  rig.Occupy(volume);
+  Node gone(rig, {proxy.port()});
+  auto never = gone.AcquireLater(volume, absl::Seconds(6));
+  REQUIRE(Await([&] { return rig.array.Waiting() == 1; }));
+  proxy.Stall(true);  // it does not come back
+  proxy.CloseAll();
+  CHECK(Await([&] { return rig.array.Waiting() == 0; }, absl::Seconds(4)));
+  rig.Vacate(volume);
+  CHECK(rig.array.ListGrants({})->empty());
+  CHECK(absl::IsUnavailable(never.get().status()));
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,166 @@
+#pragma once
+// Controllers with their keeper services, over TLS on loopback and one fake array, for tests. Not thread-safe
+// itself.
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "devices/array/fake_array.h"
+#include "fencing/keeper/beat_sink.h"
+#include "fencing/keeper/keeper_grant_source.h"
+#include "fencing/keeper/keeper_service.h"
+#include "fencing/keeper/replicas.h"
+#include "fencing/keeper/testing.h"
+#include "fencing/keeper/tls.h"
+#include "plugin/server.h"
+#include "plugin/testing/certificates.h"
+
+namespace lunkeeper {
+
+inline bool Await(const std::function<bool()>& condition, absl::Duration limit = absl::Seconds(30)) {
+  const absl::Time deadline = absl::Now() + limit;
+  while (!condition()) {
+    if (absl::Now() > deadline) return false;
+    absl::SleepFor(absl::Milliseconds(2));
+  }
+  return true;
+}
+
+// Keeps what it is told.
+class RecordingSink final : public BeatSink {
+ public:
+  FencesByArray OnBeat(const fencing::Beat& beat) override {
+    absl::MutexLock lock(&mutex_);
+    const absl::Time now = absl::Now();
+    if (beats_ > 0) longest_gap_ = std::max(longest_gap_, now - last_at_);
+    last_at_ = now;
+    ++beats_;
+    last_ = beat;
+    return fences_;
+  }
+  void OnClosed(const NodeId&) override {
+    absl::MutexLock lock(&mutex_);
+    ++closed_;
+  }
+
+  void SetFences(const FencesByArray& fences) {
+    absl::MutexLock lock(&mutex_);
+    fences_ = fences;
+  }
+  int beats() { return Get(beats_); }
+  int closed() { return Get(closed_); }
+  fencing::Beat last() { return Get(last_); }
+  absl::Duration longest_gap() { return Get(longest_gap_); }
+
+ private:
+  template <class T>
+  T Get(const T& member) {
+    absl::MutexLock lock(&mutex_);
+    return member;
+  }
+
+  absl::Mutex mutex_;
+  FencesByArray fences_;
+  int beats_ = 0, closed_ = 0;
+  fencing::Beat last_;
+  absl::Time last_at_;
+  absl::Duration longest_gap_ = absl::ZeroDuration();
+};
+
+class Controller {
+ public:
+  Controller(AccessControl& array, TokenReviewer& reviewer, const std::string& certificate_stem)
+      : authenticator(reviewer, {kTestAudience, kTestAccount}),
+        keeper(MakeKeeperService(array, authenticator, &sink)) {
+    const auto tls = KeeperServerTls(certificate_stem + ".crt", certificate_stem + ".key");
+    REQUIRE(tls.ok());
+    auto started =
+        Server::Start({.endpoint = "127.0.0.1:0", .credentials = *tls}, {keeper->service()}, &metrics);
+    REQUIRE(started.ok());
+    server = *std::move(started);
+    port = static_cast<uint16_t>(server->port());
+  }
+  ~Controller() { Kill(); }
+
+  // Its connections end in the middle of whatever they were doing.
+  void Kill() {
+    if (server == nullptr) return;
+    server->Stop(absl::ZeroDuration());
+    server.reset();
+  }
+
+  Metrics metrics{"controller"};
+  RecordingSink sink;
+  Authenticator authenticator;
+  std::unique_ptr<KeeperService> keeper;
+  std::unique_ptr<Server> server;
+  uint16_t port = 0;
+};
+
+class KeeperRig {
+ public:
+  KeeperRig() {
+    reviewer.AddNode("token-1", "node-1");
+    WriteToken("token-1");
+    authority.Issue(folder / "keeper", "IP:127.0.0.1");
+  }
+  ~KeeperRig() {
+    controllers.clear();
+    std::filesystem::remove_all(folder);
+  }
+
+  Controller& AddController() {
+    return *controllers.emplace_back(std::make_unique<Controller>(array, reviewer, folder / "keeper"));
+  }
+  void WriteToken(const std::string& token, const std::string& name = "token") const {
+    std::ofstream(folder / (name + ".new")) << token << '\n';
+    std::filesystem::rename(folder / (name + ".new"), folder / name);
+  }
+  std::unique_ptr<Replicas> Connect(const std::vector<uint16_t>& ports, const std::string& token = "token") {
+    ReplicaOptions options;
+    for (const uint16_t port : ports) options.addresses.push_back(absl::StrCat("127.0.0.1:", port));
+    const auto tls = KeeperClientTls(authority.certificate());
+    REQUIRE(tls.ok());
+    options.credentials = *tls;
+    options.token_file = folder / token;
+    return std::make_unique<Replicas>(options);
+  }
+  VolumeId MakeVolume(const std::string& name) {
+    VolumeSpec spec;
+    spec.name = name;
+    spec.size_bytes = 64 << 20;
+    const auto volume = array.CreateVolume(spec);
+    REQUIRE(volume.ok());
+    return volume->id;
+  }
+  // Some other node takes the volume.
+  void Occupy(const VolumeId& volume) {
+    REQUIRE(array.Acquire({volume, other, Access::kExclusive}, absl::ZeroDuration()).ok());
+  }
+  void Vacate(const VolumeId& volume) {
+    REQUIRE(array.Release(volume, other, GrantOwner::kNode, kAnyGeneration).ok());
+  }
+
+  const std::filesystem::path folder = [] {
+    char name[] = "/tmp/lk-keeper-XXXXXX";
+    return std::filesystem::path(::mkdtemp(name));
+  }();
+  const NodeId node{"node-1.0123456789abcdef"};
+  const NodeId other{"node-2.fedcba9876543210"};
+  TestAuthority authority{folder, "authority"};
+  FakeArray array;
+  StaticTokenReviewer reviewer;
+  std::vector<std::unique_ptr<Controller>> controllers;
+};
+
+}  // namespace lunkeeper
