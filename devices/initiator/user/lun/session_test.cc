@@ -217,6 +217,23 @@ TEST_CASE("data arrives whole, however the stream is cut") {
   REQUIRE(std::string(large.begin(), large.end()) == content);
 }
 
+TEST_CASE("a large answer is awaited in large pieces, but never more than is to come of it") {
+  Rig rig;
+  rig.LogIn();
+  std::vector<char> memory(200000);
+  const uint32_t tag = rig.Start(Direction::kIn, memory);
+  rig.Sent();
+  REQUIRE(rig.session.awaited() == 1);
+  const Bytes pdu = rig.Pdu(kDataIn, kFinal | kDataInStatus, tag, true, std::string(memory.size(), 'L'));
+  rig.Receive(Bytes(pdu.begin(), pdu.begin() + 1000));
+  REQUIRE(rig.session.awaited() == 128 << 10);
+  rig.Receive(Bytes(pdu.begin() + 1000, pdu.end() - 10));
+  REQUIRE(rig.session.awaited() == 10);
+  rig.Receive(Bytes(pdu.end() - 10, pdu.end()));
+  REQUIRE(rig.session.awaited() == 1);
+  REQUIRE(rig.recorder.events == std::vector<std::string>{"done 0"});
+}
+
 TEST_CASE("data that does not belong where it wants to go ends the session") {
   Rig rig;
   rig.LogIn();
