@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import socket
 import subprocess
 import time
 
@@ -11,7 +12,7 @@ import pytest
 from harness import slow
 from harness.checker import IO_ERROR, BlockChecker
 from harness.cleanup import wait_until
-from harness.processes import kill_pid
+from harness.processes import children_of, kill_pid, listener_of
 from harness.rig import Rig
 from harness.storage_host import StorageHost
 from harness.volume import MIB, Volume
@@ -62,6 +63,25 @@ def test_io_goes_on_while_the_plugin_is_killed_and_comes_back(rig, volume):
         checker.wait_for_writes(200)
     checker.stop_good()
     checker.verify()
+
+
+def test_a_data_path_started_by_the_plugin_outlives_it(folder, xfs_pool):
+    with Rig(folder / "started", xfs_pool, start=False, node_options=["--start-datapath"]) as rig:
+        datapath = rig.nodes[0].datapath
+        plugin = rig.controller.start()
+        wait_until(plugin.ready, 30, "the plugin is ready")
+        started = listener_of(datapath.socket, socket.SOCK_SEQPACKET)
+        assert started not in (None, plugin.pid) and started not in children_of(plugin.pid)
+        volume = Volume(rig, rig.nodes[0], "started", block=True, size=16 * MIB).up()
+        checker = BlockChecker(volume).start()
+        plugin.kill()
+        checker.wait_for_writes(200)
+        plugin.start()
+        wait_until(plugin.ready, 30, "the plugin is ready again")
+        assert listener_of(datapath.socket, socket.SOCK_SEQPACKET) == started, "it found the one that was there"
+        checker.stop_good()
+        checker.verify()
+        volume.down().delete()
 
 
 @pytest.mark.parametrize("how", ["gone", "hung"])
