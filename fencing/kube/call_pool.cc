@@ -73,9 +73,13 @@ CallPool::Attempt CallPool::TryOnce(const HttpRequest& request, Repeatable repea
   if (was_idle) attempt = Try(*connection, request, sink, limits);
   const bool closed = was_idle && !attempt.answered && absl::IsUnavailable(attempt.status);
   if (!was_idle || (closed && repeatable == Repeatable::kYes)) {
-    auto connected = ConnectHttps(config_, limits);
-    connection = connected.ok() ? *std::move(connected) : nullptr;
-    attempt = connection ? Try(*connection, request, sink, limits) : Attempt{connected.status()};
+    connection.reset();
+    if (auto connected = ConnectHttps(config_, limits); connected.ok()) {
+      connection = *std::move(connected);
+      attempt = Try(*connection, request, sink, limits);
+    } else {
+      attempt = {connected.status()};
+    }
   }
   EndTurn(std::move(connection));
   return attempt;
