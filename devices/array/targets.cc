@@ -12,13 +12,16 @@ namespace {
 
 constexpr char kPrefix[] = "iqn.2026-11.io.lunkeeper:";
 
-// Larger than tgtd's own, so that 1 MiB takes few round trips.
+// Larger than tgtd's own, so that 1 MiB goes with its command, without a round trip.
 constexpr struct {
   const char* name;
   const char* value;
 } kParameters[] = {
-    {"InitialR2T", "No"},           {"ImmediateData", "Yes"},      {"MaxRecvDataSegmentLength", "262144"},
-    {"FirstBurstLength", "262144"}, {"MaxBurstLength", "1048576"},
+    {"InitialR2T", "No"},
+    {"ImmediateData", "Yes"},
+    {"MaxRecvDataSegmentLength", "1048576"},
+    {"FirstBurstLength", "1048576"},
+    {"MaxBurstLength", "1048576"},
 };
 
 constexpr int32_t kNobody = std::numeric_limits<int32_t>::max();

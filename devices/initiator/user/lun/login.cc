@@ -197,7 +197,7 @@ void Login::OfferParameters() {
   request_.Add("DataDigest", "None");
   request_.Add("MaxRecvDataSegmentLength", "1048576");
   request_.Add("MaxBurstLength", "1048576");
-  request_.Add("FirstBurstLength", "262144");
+  request_.Add("FirstBurstLength", "1048576");
   request_.Add("InitialR2T", "No");
   request_.Add("ImmediateData", "Yes");
   request_.Add("MaxOutstandingR2T", "1");
