@@ -11,8 +11,9 @@ import tarfile
 
 from harness import places
 
-# What `lunkeeper` runs, beside itself: the same list as in the Containerfile.
-LUNKEEPER_TOOLS = ["mkfs.ext4", "e2fsck", "resize2fs", "mkfs.xfs", "xfs_growfs", "xfs_io", "xfs_repair", "tgtd", "tgtadm"]
+# What `lunkeeper` runs, beside itself: of the packages that the Containerfile installs.
+LUNKEEPER_TOOLS = ["mke2fs", "e2fsck", "resize2fs", "mkfs.xfs", "xfs_growfs", "tgtd"]
+SHELL = ["sh", "cat", "sync", "sleep", "ls"]  # for people, and for `helm test`
 BUSYBOX = "/bin/busybox"
 
 
@@ -34,9 +35,11 @@ class Image:
             self.add(library, library)
         return self
 
-    def add_busybox(self):
+    def add_busybox(self, applets=()):
+        """All its applets, or some."""
         self.add("/bin/busybox", BUSYBOX)
-        for applet in subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split():
+        everything = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split()
+        for applet in applets or everything:
             if applet != "busybox":  # it lists itself
                 self.links[f"bin/{applet}"] = "busybox"
         return self
@@ -101,7 +104,7 @@ def lunkeeper(name, binary):
     for settings in ("mke2fs.conf", "protocols", "services"):
         if (source := pathlib.Path("/etc") / settings).exists():
             image.add(f"/etc/{settings}", source)
-    return image.add_busybox()
+    return image.add_busybox(SHELL)
 
 
 def sidecar(name, binary):
