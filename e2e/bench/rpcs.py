@@ -41,7 +41,7 @@ def report(existing, at_once, samples):
 def run(folder, pool):
     print(f"\nCreateVolume to mounted (XFS), {SAMPLES} samples each", flush=True)
     names = (f"bench-{number}" for number in itertools.count())
-    with Rig(folder / "rpcs", pool, split=True) as rig:
+    with Rig(folder / "rpcs", pool, split=True, array_options=["--max-volumes-per-node=1000"]) as rig:
         existing = []
         for wanted in EXISTING:
             with concurrent.futures.ThreadPoolExecutor(8) as executor:
