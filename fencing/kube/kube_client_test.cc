@@ -293,10 +293,10 @@ TEST_CASE("selections, subresources and odd names reach the server as they were 
   CHECK(seen[2] ==
         "PATCH /api/v1/nodes/n1/status   application/merge-patch+json "
         R"({"a":null,"metadata":{"resourceVersion":"7","uid":"u1"}})");
-  CHECK(
-      seen[3] ==
-      "DELETE /api/v1/namespaces/db/pods/db-0   application/json "
-      R"({"apiVersion":"v1","gracePeriodSeconds":0,"kind":"DeleteOptions","preconditions":{"resourceVersion":"7","uid":"u1"}})");
+  CHECK(seen[3] ==
+        "DELETE /api/v1/namespaces/db/pods/db-0   application/json "
+        R"({"apiVersion":"v1","gracePeriodSeconds":0,"kind":"DeleteOptions",)"
+        R"("preconditions":{"resourceVersion":"7","uid":"u1"}})");
 }
 
 TEST_CASE("a pod of the same name but another UID is not deleted") {

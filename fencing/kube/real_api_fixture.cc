@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <stdexcept>
 #include <thread>
 
@@ -37,17 +38,20 @@ void Must(const std::vector<std::string>& command) {
   if (!result.ok() || result->exit_code != 0) throw std::runtime_error("failed: " + command[0]);
 }
 
-// Nobody else listens there; the kernel hands out others first for a while.
+// Nobody listens there, and it is below what the kernel gives to outgoing connections, so that it stays free
+// while the servers are down.
 uint16_t FreePort() {
-  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(fd.get(), generic, size) != 0 || ::getsockname(fd.get(), generic, &size) != 0)
-    throw std::runtime_error("no free port");
-  return ntohs(address.sin_port);
+  std::random_device random;
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const auto port = std::uniform_int_distribution<uint16_t>(15000, 32000)(random);
+    address.sin_port = htons(port);
+    if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return port;
+  }
+  throw std::runtime_error("no free port");
 }
 
 void Reap(pid_t& pid) {
