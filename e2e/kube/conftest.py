@@ -10,10 +10,10 @@ from kube.workloads import Workloads
 @pytest.fixture(scope="session")
 def cluster():
     cluster = Cluster()
+    if cluster.ready_nodes() == set(cluster.nodes):
+        yield cluster
+        return
     with cluster.locked():
-        if cluster.ready_nodes() == set(cluster.nodes):
-            yield cluster
-            return
         programs.build_all()
         try:
             cluster.up()

@@ -38,7 +38,7 @@ def test_an_xfs_volume_grows_while_it_is_written(workloads):
     size = "df -k /data | tail -1 | tr -s ' ' | cut -d' ' -f2"
     before = int(workloads.shell("writer", size))
     workloads.kubectl("patch", "pvc", "data", *workloads.here, "-p", '{"spec": {"resources": {"requests": {"storage": "1Gi"}}}}')
-    wait_until(lambda: int(workloads.shell("writer", size)) > 1.8 * before, 60,
+    wait_until(lambda: int(workloads.shell("writer", size)) > 1.8 * before, 150,
                lambda: f"the file system has grown: {workloads.events('data')}", pause=0.5)
     writer.goes_on()
     writer.stop()
