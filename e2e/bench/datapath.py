@@ -1,5 +1,6 @@
 """The user data path against libiscsi alone and against qemu-storage-daemon, on one target, turn by turn in one run."""
 
+import os
 import pathlib
 
 from bench import tools
@@ -20,6 +21,7 @@ def filled(device, size):
     with open(device, "r+b", buffering=0) as out, open("/dev/urandom", "rb") as noise:
         for _ in range(size // MIB):
             out.write(noise.read(MIB))
+        os.fsync(out.fileno())  # or the first figures are those of a write-back
 
 
 def measured(rig, volume, device):
@@ -66,7 +68,7 @@ def start_target(rig):
 
 
 def run(folder, pool):
-    print(f"Data path: {ROUNDS} rounds of {tools.SECONDS:g} s each, one target (tgtd with one I/O thread a LUN), its file in memory",
+    print(f"Data path: {ROUNDS} rounds of {tools.SECONDS} s each, one target (tgtd with one I/O thread a LUN), its file in memory",
           flush=True)
     with Rig(folder / "datapath", pool, split=True, start=False) as rig:
         start_target(rig)

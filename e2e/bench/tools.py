@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 
-SECONDS = float(os.environ.get("BENCH_SECONDS", "3"))
+SECONDS = int(os.environ.get("BENCH_SECONDS", "3"))  # whole ones: fio takes a fraction for none, and does the whole device
 
 # name: (fio's rw, block size in bytes, queue depth)
 WORKLOADS = {
