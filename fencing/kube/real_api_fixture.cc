@@ -127,7 +127,12 @@ void RealApi::Kill() {
   Reap(etcd_);
 }
 
-void RealApi::Signal(int what) { ::kill(server_, what); }
+void RealApi::Freeze() {
+  ::kill(server_, SIGSTOP);
+  ::waitpid(server_, nullptr, WUNTRACED);
+}
+
+void RealApi::Thaw() { ::kill(server_, SIGCONT); }
 
 void RealApi::Save() { fs::copy(directory_ + "/etcd", directory_ + "/saved", fs::copy_options::recursive); }
 

@@ -27,8 +27,10 @@ class RealApi {
 
   // Starts both and waits until the server says that it is ready.
   void Start();
-  void Kill();            // SIGKILL, both
-  void Signal(int what);  // to the API server
+  void Kill();  // SIGKILL, both
+  // SIGSTOP to the API server; returns when it has stopped.
+  void Freeze();
+  void Thaw();
   // What etcd stores, as a copy is made and as it is put back. Both while it is down.
   void Save();
   void Restore();

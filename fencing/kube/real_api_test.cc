@@ -1,7 +1,6 @@
 // Against a real API server, where its program has been built (./dev installs it for the cluster tests).
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <csignal>
 #include <cstdio>
 #include <map>
 #include <thread>
@@ -216,10 +215,10 @@ TEST_CASE("a mirror of a real API server survives its restart, its hanging and i
   CHECK(label("2"));
   CHECK(labels.Comes("db/db-0", "2"));
 
-  api.Signal(SIGSTOP);
+  api.Freeze();
   CHECK(absl::IsDeadlineExceeded(client->Get(kPod, Soon(absl::Milliseconds(500))).status()));
   CHECK(Eventually([&] { return !labels.live; }));
-  api.Signal(SIGCONT);
+  api.Thaw();
   CHECK(Eventually([&] { return labels.live.load(); }));
   MakePod(*client, "db-1");
   CHECK(labels.Comes("db/db-1", ""));
