@@ -73,6 +73,10 @@ std::string GiB(uint64_t bytes) {
 }
 
 void PrintArray(const admin::v1::ArrayStatus& array) {
+  if (!array.not_serving().empty()) {
+    std::cout << "array " << array.name() << " does not serve: " << array.not_serving() << '\n';
+    return;
+  }
   std::cout << "array " << array.name() << ": " << GiB(array.available_bytes()) << " of "
             << GiB(array.total_bytes()) << " available\n";
   Table grants = {{"VOLUME", "NODE", "ACCESS", "OWNER", "GENERATION", "SESSIONS", "READS", "WRITES"}};
@@ -102,7 +106,7 @@ void PrintDevices(const admin::v1::StatusResponse& response) {
 void PrintStatus(const admin::v1::StatusResponse& response) {
   std::cout << "lunkeeper " << response.version() << ", mode " << response.mode() << ": "
             << (response.not_ready().empty() ? "ready" : "not ready: " + response.not_ready()) << '\n';
-  if (response.has_array()) PrintArray(response.array());
+  for (const auto& array : response.arrays()) PrintArray(array);
   if (response.node_id().empty()) return;
   std::cout << "node " << response.node_id() << '\n';
   PrintDevices(response);
@@ -117,6 +121,13 @@ CLI::App* AddCommand(CLI::App* app, const char* name, const char* what,
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
   return command;
+}
+
+template <class Request>
+void AddArrayOption(CLI::App* command, const std::shared_ptr<Request>& request) {
+  command->add_option_function<std::string>(
+      "--array", [=](const std::string& array) { request->set_array(array); },
+      "Which array; needed where there are several, each of which has fences of its own");
 }
 
 void AddStatus(CLI::App* app, int* exit_code) {
@@ -143,15 +154,17 @@ void AddFence(CLI::App* app, int* exit_code) {
         request->mutable_volumes()->Assign(volumes.begin(), volumes.end());
       },
       "Only these volumes; without it, all the node has");
+  AddArrayOption(command, request);
   command->callback([=] {
     *exit_code = Call<admin::v1::FenceRequest, admin::v1::FenceResponse>(
-        *target, &Admin::Stub::Fence, *request, [](const admin::v1::FenceResponse& response) {
+        *target, &Admin::Stub::Fence, *request, [=](const admin::v1::FenceResponse& response) {
           const auto& fence = response.fence();
           std::cout << "node " << fence.node() << " is fenced: no write of it reaches "
                     << (fence.volumes().empty() ? "any volume of this array"
                                                 : absl::StrJoin(fence.volumes(), ", "))
                     << "\nto let it take volumes again: lunkeeper unfence " << fence.node()
-                    << " --generation " << fence.generation() << '\n';
+                    << " --generation " << fence.generation()
+                    << (request->array().empty() ? "" : " --array " + request->array()) << '\n';
         });
   });
 }
@@ -170,6 +183,7 @@ void AddUnfence(CLI::App* app, int* exit_code) {
           "--generation", [=](uint64_t generation) { request->set_generation(generation); },
           "Of the fence to end, as `status` shows it")
       ->required();
+  AddArrayOption(command, request);
   command->callback([=] {
     *exit_code = Call<admin::v1::UnfenceRequest, admin::v1::UnfenceResponse>(
         *target, &Admin::Stub::Unfence, *request, [&](const admin::v1::UnfenceResponse&) {

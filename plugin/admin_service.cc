@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "csi-spec/status.h"
 #include "plugin/base/log.h"
 #include "plugin/base/status_macros.h"
@@ -65,7 +66,12 @@ class AdminService final : public admin::v1::Admin::Service {
     response->set_version(LUNKEEPER_VERSION);
     response->set_mode(mode_);
     absl::Status ready = backends_.Ready();
-    if (ready.ok() && backends_.array != nullptr) ready = FillArray(response->mutable_array());
+    for (const NamedArray& array : AllArrays()) {
+      ArrayStatus* out = response->add_arrays();
+      const absl::Status filled = FillArray(*array.array, out);
+      out->set_name(array.name);
+      out->set_not_serving(std::string(filled.message()));
+    }
     if (ready.ok() && backends_.initiator != nullptr) ready = FillDevices(response);
     response->set_node_id(backends_.node.value());
     response->set_not_ready(std::string(ready.message()));
@@ -90,16 +96,32 @@ class AdminService final : public admin::v1::Admin::Service {
  private:
   static absl::Status NoArray() {
     return absl::FailedPreconditionError(
-        "this process has no array: ask the one that runs in mode controller or all");
+        "this process has no array: ask one that runs in mode controller or all, or the array's agent");
   }
 
-  absl::Status FillArray(ArrayStatus* out) const {
-    Array& array = *backends_.array;
+  std::vector<NamedArray> AllArrays() const {
+    return backends_.arrays != nullptr ? backends_.arrays->All() : std::vector<NamedArray>();
+  }
+
+  // The array a lever is for.
+  absl::StatusOr<std::shared_ptr<Array>> ArrayNamed(const std::string& name) const {
+    const std::vector<NamedArray> all = AllArrays();
+    if (all.empty()) return NoArray();
+    if (name.empty() && all.size() == 1) return all.front().array;
+    std::vector<std::string> names;
+    for (const NamedArray& array : all) {
+      if (array.name == name) return array.array;
+      names.push_back(array.name);
+    }
+    return absl::FailedPreconditionError(
+        absl::StrCat("there are arrays ", absl::StrJoin(names, ", "), ": name one of them with --array"));
+  }
+
+  static absl::Status FillArray(Array& array, ArrayStatus* out) {
     ASSIGN_OR_RETURN(const PoolCapacity pool, array.Capacity());
     ASSIGN_OR_RETURN(const std::vector<Grant> grants, array.ListGrants({}));
     ASSIGN_OR_RETURN(const std::vector<Session> sessions, array.Sessions());
     ASSIGN_OR_RETURN(const std::vector<FenceRecord> fences, array.ListFences());
-    out->set_name(backends_.array_name);
     out->set_total_bytes(pool.total_bytes);
     out->set_available_bytes(pool.available_bytes);
     std::map<std::pair<VolumeId, NodeId>, admin::v1::GrantStatus*> by_grant;
@@ -136,19 +158,18 @@ class AdminService final : public admin::v1::Admin::Service {
   }
 
   absl::Status DoFence(const admin::v1::FenceRequest& request, FenceStatus* out) const {
-    if (backends_.array == nullptr) return NoArray();
+    ASSIGN_OR_RETURN(const auto array, ArrayNamed(request.array()));
     if (request.node().empty()) return absl::InvalidArgumentError("fence: which node? The name is empty");
-    Array& array = *backends_.array;
     const NodeId node(request.node());
-    ASSIGN_OR_RETURN(const Term term, array.BeginTerm(OperatorHere()));
+    ASSIGN_OR_RETURN(const Term term, array->BeginTerm(OperatorHere()));
     std::vector<VolumeId> volumes(request.volumes().begin(), request.volumes().end());
     if (volumes.empty()) {
       // Closed to new grants first, so that the list of those it has is complete.
-      RETURN_IF_ERROR(array.Fence(term, node, {}).status());
-      ASSIGN_OR_RETURN(const std::vector<Grant> grants, array.ListGrants({{}, node}));
+      RETURN_IF_ERROR(array->Fence(term, node, {}).status());
+      ASSIGN_OR_RETURN(const std::vector<Grant> grants, array->ListGrants({{}, node}));
       for (const Grant& grant : grants) volumes.push_back(grant.volume);
     }
-    ASSIGN_OR_RETURN(const FenceRecord fence, array.Fence(term, node, volumes));
+    ASSIGN_OR_RETURN(const FenceRecord fence, array->Fence(term, node, volumes));
     LogInfo("admin", "node fenced",
             {{"node", node.value()},
              {"generation", absl::StrCat(fence.generation)},
@@ -158,10 +179,10 @@ class AdminService final : public admin::v1::Admin::Service {
   }
 
   absl::Status DoUnfence(const admin::v1::UnfenceRequest& request) const {
-    if (backends_.array == nullptr) return NoArray();
+    ASSIGN_OR_RETURN(const auto array, ArrayNamed(request.array()));
     if (request.node().empty()) return absl::InvalidArgumentError("unfence: which node? The name is empty");
-    ASSIGN_OR_RETURN(const Term term, backends_.array->BeginTerm(OperatorHere()));
-    return backends_.array->Unfence(term, NodeId(request.node()), request.generation());
+    ASSIGN_OR_RETURN(const Term term, array->BeginTerm(OperatorHere()));
+    return array->Unfence(term, NodeId(request.node()), request.generation());
   }
 
   const Backends& backends_;

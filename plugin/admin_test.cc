@@ -21,9 +21,9 @@ const NodeId kNode("a.00000000000000aa");
 
 Backends WithArray(FakeArray** array) {
   Backends backends;
-  auto made = std::make_unique<FakeArray>();
+  auto made = std::make_shared<FakeArray>();
   *array = made.get();
-  backends.array_name = "a1";
+  backends.arrays = MakeOneArray("a1", made);
   backends.array_serving = [fake = made.get()] { return fake->Capacity().status(); };
   backends.accept_restore = [] { return absl::OkStatus(); };
   backends.array = std::move(made);
@@ -118,6 +118,30 @@ TEST_CASE("the status of an array that does not serve says why") {
   CHECK_THAT(shell.Run({"accept-restore"}), Catch::Contains("serves"));
 }
 
+TEST_CASE("where there are several arrays, each is shown, and fenced by name") {
+  struct Two : Arrays {
+    std::shared_ptr<FakeArray> one = std::make_shared<FakeArray>(FakeArrayOptions{.name = "a1"});
+    std::shared_ptr<FakeArray> two = std::make_shared<FakeArray>(FakeArrayOptions{.name = "a2"});
+    std::vector<NamedArray> All() override { return {{"a1", one, true}, {"a2", two, false}}; }
+  };
+  Shell shell;
+  const auto arrays = std::make_shared<Two>();
+  shell.backends.arrays = arrays;
+  Granted(*arrays->one, "v");
+  Granted(*arrays->two, "w");
+  CHECK_THAT(shell.Run({"fence", kNode.value()}), Catch::Contains("a1, a2") && Catch::Contains("--array"));
+  const std::string fenced = shell.Run({"fence", kNode.value(), "--array", "a2"});
+  CHECK(arrays->two->ListGrants({})->empty());
+  CHECK(arrays->one->ListGrants({})->size() == 1);
+  const std::string generation = std::to_string(arrays->two->ListFences()->front().generation);
+  CHECK_THAT(fenced, Catch::Contains("--generation " + generation + " --array a2"));
+  shell.Run({"unfence", kNode.value(), "--generation", generation, "--array", "a2"});
+  CHECK(arrays->two->ListFences()->empty());
+  arrays->two->FailWith(absl::UnavailableError("its host is down"));
+  CHECK_THAT(shell.Run({"status"}),
+             Catch::Contains("array a1: ") && Catch::Contains("array a2 does not serve: its host is down"));
+}
+
 TEST_CASE("a process without an array refuses the levers") {
   Backends backends;
   const auto service = MakeAdminService(&backends, "node");
@@ -170,6 +194,14 @@ TEST_CASE("each mode names the options it needs") {
   ServeOptions options;
   options.mode = "controller";
   CHECK_THAT(std::string(CheckComplete(options).message()), Catch::Contains("--pool"));
+  options.arrays_file = "/arrays.json";
+  CHECK(CheckComplete(options).ok());
+  options.pool = "/pool";
+  CHECK_THAT(std::string(CheckComplete(options).message()), Catch::Contains("--arrays"));
+  options.arrays_file.clear();
+  options.portal = "10.0.0.5:3260";
+  options.array_names = {"a", "b"};
+  CHECK_THAT(std::string(CheckComplete(options).message()), Catch::Contains("--array-name"));
   options.mode = "node";
   CHECK_THAT(std::string(CheckComplete(options).message()), Catch::Contains("--node-name"));
   options.node_name = "a";

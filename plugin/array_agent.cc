@@ -22,11 +22,10 @@ absl::StatusOr<Backends> OpenAgent(const ArrayAgentOptions& options) {
   ASSIGN_OR_RETURN(const auto host, OpenHost(options.serve, &backends));
   const auto leaving = std::make_shared<std::atomic<bool>>(false);
   ArrayServiceOptions service;
-  service.name = options.serve.array_name;
+  service.name = options.serve.array_names.front();
   service.view = [host](const ClusterId& cluster) { return host->ForCluster(cluster); };
   service.serving = backends.array_serving;
   service.leaving = [leaving] { return leaving->load(); };
-  backends.array_name = service.name;
   backends.listeners.push_back({options.listen, std::move(credentials), MakeArrayService(std::move(service)),
                                 [leaving] { leaving->store(true); }});
   return backends;
@@ -38,7 +37,7 @@ int RunArrayAgent(const ArrayAgentOptions& options) {
   ServeOptions serve = options.serve;
   serve.mode = "array";
   const bool own_folder = serve.endpoint.empty();
-  if (own_folder) serve.endpoint = absl::StrCat(kSocketFolder, "/array-", serve.array_name, ".sock");
+  if (own_folder) serve.endpoint = absl::StrCat(kSocketFolder, "/array-", serve.array_names.front(), ".sock");
   return Serve(serve, [&]() -> absl::StatusOr<Backends> {
     if (own_folder) RETURN_IF_ERROR(MakeFolder(kSocketFolder));
     return OpenAgent(options);

@@ -3,6 +3,7 @@
 // and a wrong one is answered with a sentence that says what is wanted.
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "devices/array/remote/tls.h"
@@ -17,7 +18,8 @@ struct ServeOptions {
   std::string mode;  // controller, node or all
   std::string endpoint;
   std::string state_dir = "/var/lib/lunkeeper";
-  std::string array_name = "array";
+  // The array it has itself; or, of a node, those it reaches.
+  std::vector<std::string> array_names = {"array"};
   int max_volumes_per_node = 200;
 
   // With the Controller service: arrays elsewhere, or one of its own in `pool`.

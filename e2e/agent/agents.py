@@ -63,6 +63,9 @@ class AgentRig(Rig):
         return Server(self, "controller", "controller",
                       [f"--arrays={self.arrays_file}", f"--metrics-address=127.0.0.1:{self.metrics_port}"])
 
+    def reached(self):
+        return [f"--array-name={agent.array_name}" for agent in self.agents]
+
     def entries(self):
         return [{"name": agent.array_name, "address": agent.address, "serverName": f"{agent.array_name}.example",
                  "cert": str(self.certificate), "key": str(self.key), "ca": str(self.authority.certificate),

@@ -37,6 +37,8 @@ def test_each_volume_is_where_its_class_says_and_all_are_listed(rig):
     assert sorted(names(rig)) == sorted(volume.id for volume in volumes)
     code, text = code_of(Volume(rig, rig.nodes[0], "w", block=True, parameters={"array": "elsewhere"}).create)
     assert code == "INVALID_ARGUMENT" and first in text and second in text
+    segments = dict(rig.nodes[0].client.NodeGetInfo().accessible_topology.segments)
+    assert segments == {f"array.lunkeeper.io/{name}": "reachable" for name in (first, second)}
     for volume in volumes:
         volume.delete()
 

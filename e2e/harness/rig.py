@@ -120,7 +120,7 @@ class Rig:
         if split:
             self.controller = self.make_controller(array)
             for node in self.nodes:
-                node.server = Server(self, node.name, "node", [*node.options(), f"--array-name={self.array_name}"])
+                node.server = Server(self, node.name, "node", [*node.options(), *self.reached()])
         else:
             assert nodes == 1, "in `all` mode there is one node"
             self.controller = self.nodes[0].server = Server(self, "all", "all", [*array, *self.nodes[0].options()])
@@ -135,11 +135,15 @@ class Rig:
         """The controller's server, with the options of an array of its own."""
         return Server(self, "controller", "controller", [*array, f"--state-dir={self.folder}/controller-state"])
 
+    def reached(self):
+        """A node's options: the arrays it reaches."""
+        return [f"--array-name={self.array_name}"]
+
     def servers(self):
-        return list(dict.fromkeys([self.controller, *(node.server for node in self.nodes)]))
+        return list(dict.fromkeys([*self.agents, self.controller, *(node.server for node in self.nodes)]))
 
     def daemons(self):
-        return [*self.agents, *(node.datapath for node in self.nodes), *self.servers()]
+        return [*(node.datapath for node in self.nodes), *self.servers()]
 
     def start(self, **environment):
         """Starts what does not run, and waits for all of it. Nothing may end by itself."""
@@ -172,9 +176,11 @@ class Rig:
 
     def unfence(self, node_id):
         """OK when it is not fenced."""
-        for fence in self.controller.client.Status().array.fences:
-            if fence.node == node_id:
-                self._in_term(lambda: self.controller.client.Unfence(node=node_id, generation=fence.generation))
+        for array in self.controller.client.Status().arrays:
+            for fence in array.fences:
+                if fence.node == node_id:
+                    self._in_term(lambda: self.controller.client.Unfence(node=node_id, generation=fence.generation,
+                                                                         array=array.name))
 
     @staticmethod
     def _in_term(call):

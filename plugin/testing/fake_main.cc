@@ -25,8 +25,7 @@ namespace {
 
 absl::StatusOr<Backends> OpenFakes(const ServeOptions& options) {
   Backends backends;
-  backends.array_name = options.array_name;
-  auto array = std::make_shared<FakeArray>(FakeArrayOptions{.name = options.array_name});
+  auto array = std::make_shared<FakeArray>(FakeArrayOptions{.name = options.array_names.front()});
   backends.array_serving = [fake = array.get()] { return fake->Capacity().status(); };
   backends.accept_restore = [] { return absl::OkStatus(); };
   ASSIGN_OR_RETURN(backends.node, LoadNodeId(options.node_name, options.state_dir));
@@ -38,7 +37,7 @@ absl::StatusOr<Backends> OpenFakes(const ServeOptions& options) {
     ASSIGN_OR_RETURN(const Volume volume, fake->GetVolume(id));
     return volume.spec.size_bytes;
   });
-  backends.arrays = MakeOneArray(options.array_name, array);
+  backends.arrays = MakeOneArray(options.array_names.front(), array);
   backends.array = std::move(array);
   backends.devices_serving = [] { return absl::OkStatus(); };
   backends.initiator = std::move(initiator);

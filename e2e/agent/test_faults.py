@@ -1,0 +1,56 @@
+"""SIGKILL of the agent at every fail point of the array, in every step of a volume's life: the repeated call succeeds."""
+
+import traceback
+
+import pytest
+
+from agent.agents import AgentRig
+from harness.cleanup import wait_until
+from harness.faults import FailPoint, Survivor, fail_points
+from harness.leaks import Leaks
+from harness.volume import MIB, Volume, from_snapshot
+
+# Met in other ways than this one (e2e/faults): a pool that copies, an operator who accepts a restore, a tgtd that is started.
+ELSEWHERE = ("array.copy.chunk", "array.restore.accepted", "array.tgtd.spawned")
+
+
+def journey(rig, survivor, name):
+    """What is between a controller and an agent; e2e/faults has what happens on the node meanwhile."""
+    step, node = survivor.step, rig.nodes[0]
+    volume = Volume(rig, node, name, block=True, size=16 * MIB)
+    step("create", volume.create)
+    step("controller publish", volume.controller_publish)
+    step("expand", lambda: volume.controller_expand(32 * MIB))
+    snapshots = []
+    step("snapshot", lambda: snapshots.append(volume.snapshot(f"{name}-s")))
+    clone = Volume(rig, node, f"{name}-c", block=True, size=volume.size, source=from_snapshot(snapshots[-1]))
+    step("clone", clone.create)
+    step("delete snapshot", lambda: rig.controller.client.DeleteSnapshot(snapshot_id=snapshots[-1]))
+    step("fence", lambda: rig.fence(node.id))
+    step("unfence", lambda: rig.unfence(node.id))
+    step("controller publish again", volume.controller_publish)
+    step("controller unpublish", volume.controller_unpublish)
+    step("delete clone", clone.delete)
+    step("delete", volume.delete)
+
+
+@pytest.mark.timeout(600)
+def test_killed_anywhere_the_repeated_call_succeeds_over_the_network_too(folder, xfs_pool):
+    problems, missed = {}, []
+    points = [point for point in fail_points() if point.startswith("array.") and point not in ELSEWHERE]
+    assert points, "the program was built without fail points"
+    with AgentRig(folder / "faults", xfs_pool, start=False) as rig:
+        for point in points:
+            fail_point = FailPoint(rig, point)
+            survivor = Survivor(rig, fail_point)
+            try:
+                survivor.restart()
+                leaks = Leaks(rig)
+                journey(rig, survivor, point.replace(".", "-").replace("_", "-"))
+                wait_until(lambda: not leaks.found(), 5, lambda: f"nothing leaks: {leaks.found()}")
+            except Exception:  # noqa: every point gets its turn
+                problems[point] = traceback.format_exc(limit=-4)
+            if not fail_point.hits:
+                missed.append(point)
+        assert not problems, "\n".join(f"==== {point}\n{text}" for point, text in problems.items()) + rig.logs()
+    assert not missed, f"never reached: {missed}"
