@@ -15,6 +15,7 @@
 #include "devices/filesystem/filesystem.h"
 #include "devices/filesystem/mounter.h"
 #include "devices/initiator/initiator.h"
+#include "node/grant_source.h"
 #include "plugin/base/metrics.h"
 
 namespace lunkeeper {
@@ -29,6 +30,7 @@ struct Listener {
 
 struct Backends {
   std::shared_ptr<void> owner;  // outlives the rest
+  std::string array_name;
 
   // Null without the Controller service.
   std::shared_ptr<Arrays> arrays;
@@ -42,6 +44,7 @@ struct Backends {
   std::unique_ptr<Filesystem> filesystem;
   std::unique_ptr<Mounter> mounter;
   std::function<absl::Status()> devices_serving;  // OK, or why not; answers within about a second
+  std::shared_ptr<GrantSource> grants;            // null: the array, if there is one
 
   std::vector<Listener> listeners;
   std::function<void(Metrics&)> report;  // called every few seconds: sets facts as metrics; may be empty

@@ -81,6 +81,53 @@ void AddPoolOptions(CLI::App* command, ServeOptions* options) {
       ->capture_default_str();
 }
 
+void AddKeeperServerOptions(CLI::App* command, KeeperOptions* options) {
+  command
+      ->add_option("--keeper-listen", options->listen,
+                   "address:port where nodes ask a controller for grants; without it only ControllerPublish "
+                   "gives them")
+      ->check(Check(IsAddress));
+  command->add_option("--keeper-cert", options->certificate, "What the keeper shows to nodes, PEM")
+      ->check(Check(IsAbsolutePath));
+  command->add_option("--keeper-key", options->key, "Its key, PEM")->check(Check(IsAbsolutePath));
+  command->add_option("--keeper-audience", options->audience, "Whom nodes' tokens must be meant for")
+      ->capture_default_str();
+  command->add_option("--keeper-account", options->account,
+                      "Whose tokens are taken: system:serviceaccount:NAMESPACE:NAME of the node plugin");
+}
+
+void AddKeeperClientOptions(CLI::App* command, KeeperOptions* options) {
+  command
+      ->add_option(
+          "--keeper-address", options->addresses,
+          "host:port of the controllers' keeper, for a node; a name may lead to several. May be repeated")
+      ->allow_extra_args(false)
+      ->check(Check(IsAddress));
+  command->add_option("--keeper-server-name", options->server_name,
+                      "What the keeper's certificate is for, if not for the host of its address");
+  command->add_option("--keeper-ca", options->ca, "Who signs the keeper's certificate, PEM")
+      ->check(Check(IsAbsolutePath));
+  command->add_option("--token-file", options->token_file, "The node's service account token")
+      ->check(Check(IsAbsolutePath));
+}
+
+absl::Status CheckKeeper(const ServeOptions& options) {
+  const KeeperOptions& keeper = options.keeper;
+  if (!keeper.listen.empty() && (!options.HasController() || keeper.certificate.empty() ||
+                                 keeper.key.empty() || keeper.account.empty())) {
+    return absl::InvalidArgumentError(
+        "--keeper-listen goes with a controller, --keeper-cert, --keeper-key and --keeper-account");
+  }
+  if (!keeper.addresses.empty() &&
+      (options.HasController() || keeper.ca.empty() || keeper.token_file.empty())) {
+    return absl::InvalidArgumentError("--keeper-address goes with --mode=node, --keeper-ca and --token-file");
+  }
+  if (!options.registration_dir.empty() && !options.HasNode()) {
+    return absl::InvalidArgumentError("--registration-dir goes with --mode=node and --mode=all");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void AddEndpointOption(CLI::App* command, std::string* endpoint) {
@@ -92,11 +139,7 @@ void AddEndpointOption(CLI::App* command, std::string* endpoint) {
 
 void AddServerOptions(CLI::App* command, ServeOptions* options) {
   AddEndpointOption(command, &options->endpoint);
-  command
-      ->add_option(
-          "--array-name", options->array_names,
-          "The array's name, for as long as it has volumes; of a node, once for each that it reaches")
-      ->allow_extra_args(false)
+  command->add_option("--array-name", options->array_name, "The array's name, for as long as it has volumes")
       ->check(Check(Name(32)))
       ->capture_default_str();
   command
@@ -104,6 +147,12 @@ void AddServerOptions(CLI::App* command, ServeOptions* options) {
                    "How many volumes a node may have at a time")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
+  command
+      ->add_option(
+          "--registration-dir", options->registration_dir,
+          "Where kubelet looks for drivers: its plugins_registry directory. Kubelet must see --endpoint "
+          "under the same path")
+      ->check(Check(IsAbsolutePath));
   AddProcessOptions(command, options);
 }
 
@@ -134,13 +183,14 @@ void AddServeOptions(CLI::App* command, ServeOptions* options) {
       ->capture_default_str();
   command->add_flag("--start-datapath", options->start_datapath,
                     "Start a data path, which outlives this process, if none listens there");
+  AddKeeperServerOptions(command, &options->keeper);
+  AddKeeperClientOptions(command, &options->keeper);
 }
 
 void AddArrayOptions(CLI::App* command, ArrayAgentOptions* options) {
   ServeOptions& serve = options->serve;
-  command->add_option("--name", serve.array_names, "The array's name, for as long as it has volumes")
+  command->add_option("--name", serve.array_name, "The array's name, for as long as it has volumes")
       ->required()
-      ->expected(1)
       ->check(Check(Name(32)));
   AddPoolOptions(command, &serve);
   for (const char* name : {"--pool", "--portal"}) command->get_option(name)->required();
@@ -176,13 +226,10 @@ absl::Status CheckComplete(const ServeOptions& options) {
     return absl::InvalidArgumentError(
         "--mode=controller and --mode=all require --arrays, or --pool and --portal");
   }
-  if (options.HasController() && own_array && options.array_names.size() != 1) {
-    return absl::InvalidArgumentError("--array-name goes once with --pool: there is one array in it");
-  }
   if (!own_array && (!options.HasController() || !options.pool.empty() || !options.portal.empty())) {
     return absl::InvalidArgumentError("--arrays goes with a controller, and without --pool and --portal");
   }
-  return absl::OkStatus();
+  return CheckKeeper(options);
 }
 
 }  // namespace lunkeeper

@@ -14,12 +14,25 @@ class App;
 
 namespace lunkeeper {
 
+// The keeper: where a controller serves it, and where a node asks for it.
+struct KeeperOptions {
+  std::string listen;  // host:port; empty: not served
+  std::string certificate;
+  std::string key;
+  std::string audience = "csi.lunkeeper.io";
+  std::string account;  // of the node plugin
+
+  std::vector<std::string> addresses;  // empty: not asked
+  std::string server_name;
+  std::string ca;
+  std::string token_file;
+};
+
 struct ServeOptions {
   std::string mode;  // controller, node or all
   std::string endpoint;
   std::string state_dir = "/var/lib/lunkeeper";
-  // The array it has itself; or, of a node, those it reaches.
-  std::vector<std::string> array_names = {"array"};
+  std::string array_name = "array";
   int max_volumes_per_node = 200;
 
   // With the Controller service: arrays elsewhere, or one of its own in `pool`.
@@ -34,6 +47,9 @@ struct ServeOptions {
   std::string node_name;
   std::string datapath_socket = "/run/lunkeeper/datapath.sock";
   bool start_datapath = false;
+  std::string registration_dir;  // empty: kubelet is not told
+
+  KeeperOptions keeper;
 
   std::string metrics_address;  // empty: none
   int stop_seconds = 20;

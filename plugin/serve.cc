@@ -14,11 +14,13 @@
 #include "identity/identity_service.h"
 #include "node/array_grant_source.h"
 #include "node/node_service.h"
+#include "node/registration.h"
 #include "plugin/admin_service.h"
 #include "plugin/base/http.h"
 #include "plugin/base/log.h"
 #include "plugin/base/memory.h"
 #include "plugin/base/metrics.h"
+#include "plugin/base/periodic.h"
 #include "plugin/base/status_macros.h"
 #include "plugin/server.h"
 #include "plugin/stop_signal.h"
@@ -40,13 +42,16 @@ class Services {
       controller_ = MakeControllerService(*backends.arrays, controller);
     }
     if (backends.initiator == nullptr) return;
-    if (backends.array != nullptr) grants_ = MakeArrayGrantSource(*backends.array, backends.node);
+    grants_ = backends.grants;
+    if (grants_ == nullptr && backends.array != nullptr)
+      grants_ = MakeArrayGrantSource(*backends.array, backends.node);
     NodeServiceOptions node;
     node.node = backends.node;
     node.max_volumes = options.max_volumes_per_node;
-    for (const std::string& name : options.array_names) node.topology.insert(ReachableArray(name));
+    node.topology.insert(ReachableArray(backends.array_name));
     node_ = std::make_unique<NodeService>(std::move(node), *backends.initiator, *backends.filesystem,
                                           *backends.mounter, grants_.get());
+    sweep_ = std::make_unique<Periodic>(kTidyEvery, [this] { node_->ReturnUnusedGrants(); });
   }
 
   std::vector<grpc::Service*> All() const {
@@ -57,26 +62,33 @@ class Services {
   }
 
  private:
-  std::unique_ptr<GrantSource> grants_;
+  std::shared_ptr<GrantSource> grants_;
   std::unique_ptr<csi::v1::Identity::Service> identity_;
   std::unique_ptr<admin::v1::Admin::Service> admin_;
   std::unique_ptr<csi::v1::Controller::Service> controller_;
   std::unique_ptr<NodeService> node_;
+  std::unique_ptr<Periodic> sweep_;  // last: it uses the others
 };
 
 // What the pages say of the backends, from before they are open until after they are closed.
 class Readiness {
  public:
-  void Opened(const Backends* backends) { backends_ = backends; }
+  // `registration` may be null.
+  void Opened(const Backends* backends, const Registration* registration) {
+    registration_ = registration;
+    backends_ = backends;
+  }
   HttpReply Page() const {
     const Backends* backends = backends_;
     if (backends == nullptr) return {503, "starting, or stopping\n"};
-    const absl::Status ready = backends->Ready();
+    absl::Status ready = backends->Ready();
+    if (registration_ != nullptr) ready.Update(registration_->Status());
     return ready.ok() ? HttpReply{200, "ready\n"} : HttpReply{503, absl::StrCat(ready.message(), "\n")};
   }
 
  private:
-  std::atomic<const Backends*> backends_ = nullptr;
+  const Registration* registration_ = nullptr;
+  std::atomic<const Backends*> backends_ = nullptr;  // set last
 };
 
 absl::StatusOr<std::unique_ptr<HttpServer>> StartPages(const std::string& address, const Metrics& metrics,
@@ -127,6 +139,14 @@ bool StopServers(const Servers& servers, const Backends& backends, absl::Duratio
   return finished;
 }
 
+// Null without a kubelet to tell.
+std::unique_ptr<Registration> Register(const ServeOptions& options) {
+  if (options.registration_dir.empty()) return nullptr;
+  return StartRegistration({.directory = options.registration_dir,
+                            .driver = kDriverName,
+                            .endpoint = SocketPath(options.endpoint).value_or("")});
+}
+
 absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr<Backends>()>& open) {
   StopSignal stop;
   Metrics metrics(options.mode);
@@ -135,7 +155,8 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
   ASSIGN_OR_RETURN(const Backends backends, open());
   const Services services(options, backends);
   ASSIGN_OR_RETURN(const Servers servers, StartServers(options, backends, services, &metrics));
-  readiness.Opened(&backends);
+  const auto registration = Register(options);
+  readiness.Opened(&backends, registration.get());
   LogInfo("serve", "serving",
           {{"mode", options.mode},
            {"endpoint", options.endpoint},
@@ -145,6 +166,10 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
   do {
     ReleaseProgramPages();
     if (backends.report) backends.report(metrics);
+    if (registration != nullptr) {
+      metrics.Set("lunkeeper_registered", "Whether kubelet has registered this driver",
+                  registration->Status().ok() ? 1 : 0);
+    }
   } while (!stop.WaitFor(kTidyEvery));
   LogInfo("serve", "stopping");
   const bool finished = StopServers(servers, backends, absl::Seconds(options.stop_seconds));

@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "csi/v1/csi.grpc.pb.h"
+#include "registration/registration.grpc.pb.h"
 
 namespace lunkeeper {
 namespace {
@@ -46,14 +47,15 @@ std::string Page(uint16_t port, const std::string& path) {
 
 class FakeServer {
  public:
-  FakeServer() {
+  explicit FakeServer(const std::string& extra = "--log-format=text") {
     const std::string endpoint = "--endpoint=unix://" + socket;
     const std::string metrics = "--metrics-address=127.0.0.1:" + std::to_string(port);
     pid_ = ::fork();
     if (pid_ == 0) {
       const int null = ::open("/dev/null", O_WRONLY);
       ::dup2(null, STDERR_FILENO);
-      ::execl(LK_FAKE_BINARY, LK_FAKE_BINARY, endpoint.c_str(), metrics.c_str(), static_cast<char*>(nullptr));
+      ::execl(LK_FAKE_BINARY, LK_FAKE_BINARY, endpoint.c_str(), metrics.c_str(), extra.c_str(),
+              static_cast<char*>(nullptr));
       ::_exit(127);
     }
   }
@@ -119,6 +121,38 @@ TEST_CASE("a server that was killed is followed by another on the same socket") 
   REQUIRE(second.AwaitReady());
   second.Signal(SIGINT);
   CHECK(second.Wait() == 0);
+}
+
+TEST_CASE("a node's server is ready when kubelet has registered it, and says so") {
+  char name[] = "/tmp/lk-serve-XXXXXX";
+  const std::filesystem::path directory = ::mkdtemp(name);
+  const std::filesystem::path socket = directory / "lunkeeper-reg.sock";
+  {
+    FakeServer server("--registration-dir=" + directory.string());
+    REQUIRE(Await([&] { return std::filesystem::exists(socket); }));
+    REQUIRE(Await(
+        [&] { return Page(server.port, "/readyz").find("kubelet has not asked") != std::string::npos; }));
+    const auto kubelet = pluginregistration::Registration::NewStub(
+        grpc::CreateChannel("unix:" + socket.string(), grpc::InsecureChannelCredentials()));
+    pluginregistration::PluginInfo info;
+    grpc::ClientContext asking;
+    REQUIRE(kubelet->GetInfo(&asking, {}, &info).ok());
+    CHECK(info.name() == "csi.lunkeeper.io");
+    CHECK(info.endpoint() == server.socket);
+    pluginregistration::RegistrationStatus status;
+    status.set_plugin_registered(true);
+    pluginregistration::RegistrationStatusResponse response;
+    grpc::ClientContext telling;
+    REQUIRE(kubelet->NotifyRegistrationStatus(&telling, status, &response).ok());
+    CHECK(server.AwaitReady());
+    CHECK(Await([&] {
+      return Page(server.port, "/metrics").find("\nlunkeeper_registered 1\n") != std::string::npos;
+    }));
+    server.Signal(SIGTERM);
+    CHECK(server.Wait() == 0);
+  }
+  CHECK(std::filesystem::is_empty(directory));
+  std::filesystem::remove_all(directory);
 }
 
 TEST_CASE("a second server on a socket in use gives up") {

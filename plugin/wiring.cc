@@ -15,6 +15,7 @@
 #include "node/identity.h"
 #include "plugin/arrays_config.h"
 #include "plugin/base/status_macros.h"
+#include "plugin/keeper_wiring.h"
 
 namespace lunkeeper {
 namespace {
@@ -25,7 +26,7 @@ constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 absl::Status OpenArray(const ServeOptions& options, Backends* backends) {
   ASSIGN_OR_RETURN(const auto host, OpenHost(options, backends));
   backends->array = host->ForCluster(ClusterId(options.cluster));
-  backends->arrays = MakeOneArray(options.array_names.front(), backends->array);
+  backends->arrays = MakeOneArray(options.array_name, backends->array);
   return absl::OkStatus();
 }
 
@@ -53,6 +54,10 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
   // A probe has less patience than a stage.
   std::shared_ptr<Initiator> probe = MakeUserInitiator(options.datapath_socket, kProbeTimeout);
   backends->devices_serving = [probe] { return probe->List().status(); };
+  if (!options.keeper.addresses.empty()) {
+    RETURN_IF_ERROR(OpenKeeperClient(
+        options.keeper, [probe] { return probe->List(); }, backends));
+  }
   backends->filesystem = MakeToolFilesystem();
   backends->mounter = MakeLinuxMounter();
   return absl::OkStatus();
@@ -68,12 +73,11 @@ absl::Status MakeFolder(const std::string& path) {
 absl::StatusOr<std::shared_ptr<TgtArrayHost>> OpenHost(const ServeOptions& options, Backends* backends) {
   RETURN_IF_ERROR(MakeFolder(options.state_dir));
   TgtArrayOptions array;
-  array.name = options.array_names.front();
+  array.name = options.array_name;
   array.pool_dir = options.pool;
   array.portal = options.portal;
   array.control_port = options.tgt_control_port;
-  array.seen_sequence_path =
-      absl::StrCat(options.state_dir, "/array-", options.array_names.front(), ".sequence");
+  array.seen_sequence_path = absl::StrCat(options.state_dir, "/array-", options.array_name, ".sequence");
   array.drain_timeout = absl::Seconds(options.drain_seconds);
   ASSIGN_OR_RETURN(std::shared_ptr<TgtArrayHost> host, OpenTgtArray(array));
   backends->array_serving = [host] { return host->Serving(); };
@@ -84,9 +88,11 @@ absl::StatusOr<std::shared_ptr<TgtArrayHost>> OpenHost(const ServeOptions& optio
 
 absl::StatusOr<Backends> OpenBackends(const ServeOptions& options) {
   Backends backends;
+  backends.array_name = options.array_name;
   if (options.HasController()) {
     RETURN_IF_ERROR(options.arrays_file.empty() ? OpenArray(options, &backends)
                                                 : OpenRemoteArrays(options, &backends));
+    if (!options.keeper.listen.empty()) RETURN_IF_ERROR(OpenKeeper(options.keeper, &backends));
   }
   if (options.HasNode()) RETURN_IF_ERROR(OpenNode(options, &backends));
   return backends;

@@ -1,0 +1,20 @@
+#pragma once
+// The keeper in a server: the service in a controller, whose tokens the Kubernetes API server reviews, and
+// the connections, grants and beats of a node.
+
+#include "absl/status/status.h"
+#include "fencing/keeper/beat_sender.h"
+#include "plugin/backends.h"
+#include "plugin/options.h"
+
+namespace lunkeeper {
+
+// Adds the listener over the controller's array. FAILED_PRECONDITION: its TLS files cannot be used, or this
+// is no pod of a cluster.
+absl::Status OpenKeeper(const KeeperOptions& options, Backends* backends);
+
+// Makes the controllers the node's source of grants, and begins its beats. `health` is its devices; it must
+// answer within about a second.
+absl::Status OpenKeeperClient(const KeeperOptions& options, DeviceHealthSource health, Backends* backends);
+
+}  // namespace lunkeeper
