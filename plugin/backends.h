@@ -30,7 +30,6 @@ struct Listener {
 
 struct Backends {
   std::shared_ptr<void> owner;  // outlives the rest
-  std::string array_name;
 
   // Null without the Controller service.
   std::shared_ptr<Arrays> arrays;

@@ -139,7 +139,11 @@ void AddEndpointOption(CLI::App* command, std::string* endpoint) {
 
 void AddServerOptions(CLI::App* command, ServeOptions* options) {
   AddEndpointOption(command, &options->endpoint);
-  command->add_option("--array-name", options->array_name, "The array's name, for as long as it has volumes")
+  command
+      ->add_option(
+          "--array-name", options->array_names,
+          "The array's name, for as long as it has volumes; of a node, once for each that it reaches")
+      ->allow_extra_args(false)
       ->check(Check(Name(32)))
       ->capture_default_str();
   command
@@ -189,8 +193,9 @@ void AddServeOptions(CLI::App* command, ServeOptions* options) {
 
 void AddArrayOptions(CLI::App* command, ArrayAgentOptions* options) {
   ServeOptions& serve = options->serve;
-  command->add_option("--name", serve.array_name, "The array's name, for as long as it has volumes")
+  command->add_option("--name", serve.array_names, "The array's name, for as long as it has volumes")
       ->required()
+      ->expected(1)
       ->check(Check(Name(32)));
   AddPoolOptions(command, &serve);
   for (const char* name : {"--pool", "--portal"}) command->get_option(name)->required();
@@ -225,6 +230,9 @@ absl::Status CheckComplete(const ServeOptions& options) {
   if (options.HasController() && own_array && (options.pool.empty() || options.portal.empty())) {
     return absl::InvalidArgumentError(
         "--mode=controller and --mode=all require --arrays, or --pool and --portal");
+  }
+  if (options.HasController() && own_array && options.array_names.size() != 1) {
+    return absl::InvalidArgumentError("--array-name goes once with --pool: there is one array in it");
   }
   if (!own_array && (!options.HasController() || !options.pool.empty() || !options.portal.empty())) {
     return absl::InvalidArgumentError("--arrays goes with a controller, and without --pool and --portal");

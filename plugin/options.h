@@ -32,7 +32,8 @@ struct ServeOptions {
   std::string mode;  // controller, node or all
   std::string endpoint;
   std::string state_dir = "/var/lib/lunkeeper";
-  std::string array_name = "array";
+  // The array it has itself; or, of a node, those it reaches.
+  std::vector<std::string> array_names = {"array"};
   int max_volumes_per_node = 200;
 
   // With the Controller service: arrays elsewhere, or one of its own in `pool`.

@@ -48,7 +48,7 @@ class Services {
     NodeServiceOptions node;
     node.node = backends.node;
     node.max_volumes = options.max_volumes_per_node;
-    node.topology.insert(ReachableArray(backends.array_name));
+    for (const std::string& name : options.array_names) node.topology.insert(ReachableArray(name));
     node_ = std::make_unique<NodeService>(std::move(node), *backends.initiator, *backends.filesystem,
                                           *backends.mounter, grants_.get());
     sweep_ = std::make_unique<Periodic>(kTidyEvery, [this] { node_->ReturnUnusedGrants(); });

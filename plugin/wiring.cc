@@ -26,7 +26,7 @@ constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 absl::Status OpenArray(const ServeOptions& options, Backends* backends) {
   ASSIGN_OR_RETURN(const auto host, OpenHost(options, backends));
   backends->array = host->ForCluster(ClusterId(options.cluster));
-  backends->arrays = MakeOneArray(options.array_name, backends->array);
+  backends->arrays = MakeOneArray(options.array_names.front(), backends->array);
   return absl::OkStatus();
 }
 
@@ -73,11 +73,12 @@ absl::Status MakeFolder(const std::string& path) {
 absl::StatusOr<std::shared_ptr<TgtArrayHost>> OpenHost(const ServeOptions& options, Backends* backends) {
   RETURN_IF_ERROR(MakeFolder(options.state_dir));
   TgtArrayOptions array;
-  array.name = options.array_name;
+  array.name = options.array_names.front();
   array.pool_dir = options.pool;
   array.portal = options.portal;
   array.control_port = options.tgt_control_port;
-  array.seen_sequence_path = absl::StrCat(options.state_dir, "/array-", options.array_name, ".sequence");
+  array.seen_sequence_path =
+      absl::StrCat(options.state_dir, "/array-", options.array_names.front(), ".sequence");
   array.drain_timeout = absl::Seconds(options.drain_seconds);
   ASSIGN_OR_RETURN(std::shared_ptr<TgtArrayHost> host, OpenTgtArray(array));
   backends->array_serving = [host] { return host->Serving(); };
@@ -88,7 +89,6 @@ absl::StatusOr<std::shared_ptr<TgtArrayHost>> OpenHost(const ServeOptions& optio
 
 absl::StatusOr<Backends> OpenBackends(const ServeOptions& options) {
   Backends backends;
-  backends.array_name = options.array_name;
   if (options.HasController()) {
     RETURN_IF_ERROR(options.arrays_file.empty() ? OpenArray(options, &backends)
                                                 : OpenRemoteArrays(options, &backends));
