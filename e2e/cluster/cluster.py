@@ -56,8 +56,8 @@ class Cluster:
         self.storage.boot()
         tars = self.images()
         for each in self.nodes.values():
-            each.prepare(tars)
-            each.boot()
+            each.prepare()
+            each.boot(tars)
         self.wait_until_ready()
 
     def images(self):

@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import shutil
 
 import yaml
 
@@ -30,8 +29,7 @@ class Node(Host):
         super().__init__(cluster, mark, name, number, pathlib.Path(folder) / name)
         self.control = control
 
-    def prepare(self, images):
-        """`images`: the tars that are imported before kubelet starts."""
+    def prepare(self):
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "containerd.toml").write_text(CONTAINERD)
         (self.folder / "kubelet.yaml").write_text(yaml.safe_dump(self._kubelet()))
@@ -39,10 +37,10 @@ class Node(Host):
         cni = self._kept("/etc/cni/net.d")
         cni.mkdir(parents=True, exist_ok=True)
         (cni / "10-ptp.conflist").write_text(json.dumps(self._pod_network()))
-        self.images = [str(image) for image in images]
 
-    def boot(self):
-        importing = " && ".join(["ctr version", *(f"ctr -n k8s.io images import {image}" for image in self.images)])
+    def boot(self, images=()):
+        """`images`: tars that are imported before kubelet starts; they stay on the disk."""
+        importing = " && ".join(["ctr version", *(f"ctr -n k8s.io images import {image}" for image in images)])
         self.start({
             "tmpfs": ["/run"], "binds": {point: str(self._kept(point)) for point in KEPT}, "shared": ["/var/lib/kubelet"],
             "prepare": [["mkdir", "-p", "/run/netns", "/run/lock"]],
@@ -55,10 +53,6 @@ class Node(Host):
                 self._service("kube-proxy", [
                     programs.path("kube-proxy"), f"--config={self.folder}/kube-proxy.yaml",
                     f"--hostname-override={self.name}"])]})
-
-    def forget_disk(self):
-        """The machine is made anew: nothing of its disk is left."""
-        shutil.rmtree(self.folder / "disk", ignore_errors=True)
 
     def _service(self, name, argv, **more):
         return {"name": name, "argv": [str(part) for part in argv], "log": str(self.folder / f"{name}.log"), **more}

@@ -1,0 +1,162 @@
+"""The Helm chart without a cluster: what is refused, what is rendered, and who may do what."""
+
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from cluster import programs
+from harness.places import LUNKEEPER, ROOT
+
+CHART = ROOT / "charts/lunkeeper"
+SNAPSHOTS = pathlib.Path(__file__).parent / "snapshots"
+ONE_ARRAY = {"arrays": [{"name": "rack1", "address": "10.0.0.5:7480", "tlsSecret": "lunkeeper-rack1"}]}
+EVERYTHING = {
+    "image": {"tag": "1.2.3"}, "imagePullSecrets": [{"name": "registry"}], "cluster": "prod",
+    "arrays": [*ONE_ARRAY["arrays"],
+               {"name": "rack2", "address": "[fd00::5]:7480", "serverName": "two", "tlsSecret": "rack2", "default": True}],
+    "storageClasses": [
+        {"name": "fast", "default": True, "reclaimPolicy": "Retain", "volumeBindingMode": "WaitForFirstConsumer",
+         "allowVolumeExpansion": False, "mountOptions": ["noatime"], "annotations": {"example.com/tier": "gold"},
+         "parameters": {"array": "rack2", "fsType": "xfs", "provisioning": "thick", "durability": "sync"}},
+        {"name": "plain"}],
+    "controller": {"replicas": 3, "nodeSelector": {"role": "infra"}, "podAnnotations": {"a": "b"},
+                   "tolerations": [{"key": "infra", "operator": "Exists"}]},
+    "keeper": {"tls": {"source": "cert-manager", "caConfigMap": "trust", "issuer": {"kind": "ClusterIssuer", "name": "ca"}}},
+    "metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}, "dashboard": {"enabled": True}},
+    "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]}}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def helm():
+    programs.build_helm()
+
+
+@pytest.fixture
+def values(tmp_path):
+    def write(content):
+        path = tmp_path / "values.yaml"
+        path.write_text(yaml.safe_dump(content))
+        return path
+    return write
+
+
+def run_helm(*arguments):
+    return subprocess.run([programs.path("helm"), *map(str, arguments)], capture_output=True, text=True, timeout=60)
+
+
+def render(path, *arguments):
+    done = run_helm("template", "storage", CHART, "--namespace=lunkeeper", f"--values={path}", *arguments)
+    assert done.returncode == 0, done.stderr
+    return [thing for thing in yaml.safe_load_all(done.stdout) if thing]
+
+
+def find(things, kind, name=None):
+    return next(thing for thing in things if thing["kind"] == kind and name in (None, thing["metadata"]["name"]))
+
+
+def pods(things):
+    """{name of what makes them: pod's spec}."""
+    return {thing["metadata"]["name"]: thing["spec"]["template"]["spec"]
+            for thing in things if thing["kind"] in ("Deployment", "DaemonSet")}
+
+
+@pytest.mark.parametrize("content", [ONE_ARRAY, EVERYTHING], ids=["one array", "everything"])
+def test_the_chart_is_clean(values, content):
+    done = run_helm("lint", "--strict", CHART, f"--values={values(content)}")
+    assert done.returncode == 0, done.stdout
+
+
+BAD_VALUES = {
+    "no array": ("arrays=null", "missing property 'arrays'"),
+    "an array without an address": ("arrays[0].address=null", "/arrays/0/address"),
+    "an array whose address has no port": ("arrays[0].address=10.0.0.5", "/arrays/0/address"),
+    "an array with capital letters": ("arrays[0].name=Rack1", "/arrays/0/name"),
+    "a misspelt setting": ("controller.replica=3", "additional properties 'replica' not allowed"),
+    "no controller": ("controller.replicas=0", "/controller/replicas"),
+    "an unknown file system": ("storageClasses[0].name=x,storageClasses[0].parameters.fsType=zfs", "'ext4', 'xfs'"),
+    "an unknown parameter": ("storageClasses[0].name=x,storageClasses[0].parameters.colour=red", "'colour' not allowed"),
+    "a reclaim policy of old": ("storageClasses[0].name=x,storageClasses[0].reclaimPolicy=Recycle", "'Delete', 'Retain'"),
+    "certificates from nowhere": ("keeper.tls.source=vault", "'helm', 'cert-manager', 'secret'"),
+    "cert-manager without an issuer":
+        ("keeper.tls.source=cert-manager,keeper.tls.caConfigMap=x", "missing properties 'kind', 'name'"),
+    "a Secret without a name": ("keeper.tls.source=secret,keeper.tls.caConfigMap=x", "/keeper/tls/secretName"),
+    "a memory limit for the data path": ("datapath.resources.limits.memory=64Mi", "'limits' not allowed"),
+    "a sidecar without a tag": ("sidecars.resizer.image=csi-resizer", "/sidecars/resizer/image"),
+    "a relative kubelet folder": ("node.kubeletDir=var/lib/kubelet", "/node/kubeletDir"),
+    "an unknown log level": ("logs.level=loud", "'debug', 'info', 'warn', 'error'"),
+}
+
+
+@pytest.mark.parametrize("setting,reason", BAD_VALUES.values(), ids=BAD_VALUES)
+def test_a_bad_value_is_refused_with_its_reason(values, setting, reason):
+    done = run_helm("template", "storage", CHART, f"--values={values(ONE_ARRAY)}", f"--set={setting}")
+    assert done.returncode != 0
+    assert reason in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("name,content", [("one_array", ONE_ARRAY), ("everything", EVERYTHING)])
+def test_what_is_rendered_is_what_was_looked_at(values, name, content):
+    """After a change that is meant: UPDATE_SNAPSHOTS=1, and read the difference."""
+    shown = run_helm("template", "storage", CHART, "--namespace=lunkeeper", f"--values={values(content)}",
+                     "--api-versions=snapshot.storage.k8s.io/v1").stdout
+    shown = re.sub(r'((?:tls|ca)\.(?:crt|key)): (?:"-----BEGIN.*|LS0t\S+)', r"\1: (made anew)", shown)
+    path = SNAPSHOTS / f"{name}.yaml"
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        path.write_text(shown)
+    assert shown == path.read_text()
+
+
+def test_every_option_exists(values):
+    """What the pods are started with is what the program knows."""
+    known = {verb: subprocess.run([LUNKEEPER, verb, "--help"], capture_output=True, text=True, timeout=20).stdout
+             for verb in ("serve", "datapath")}
+    for spec in pods(render(values(EVERYTHING))).values():
+        for container in spec["containers"]:
+            verb, *options = container["args"]
+            if verb in known:
+                unknown = [option for option in options if option.split("=")[0] not in re.findall(r"--[a-z-]+", known[verb])]
+                assert not unknown, f"lunkeeper {verb} does not know {unknown}"
+
+
+def test_nodes_have_no_right_in_kubernetes(values):
+    things = render(values(ONE_ARRAY))
+    bound = [subject["name"] for thing in things if thing["kind"].endswith("RoleBinding") for subject in thing["subjects"]]
+    assert bound == ["storage-lunkeeper-controller"] * 2
+    for name in ("storage-lunkeeper-node", "storage-lunkeeper-datapath"):
+        spec = pods(things)[name]
+        assert spec["serviceAccountName"] == "storage-lunkeeper-node"
+        assert spec["automountServiceAccountToken"] is False
+    assert find(things, "ServiceAccount", "storage-lunkeeper-node")["automountServiceAccountToken"] is False
+
+
+def test_nodes_mount_no_secret(values):
+    """The Node authorizer lets a kubelet read what its pods mount, so a node's pods may mount no key."""
+    for name, spec in pods(render(values(ONE_ARRAY))).items():
+        secrets = [volume for volume in spec["volumes"] if "secret" in volume]
+        assert bool(secrets) == name.endswith("-controller"), name
+
+
+def test_nodes_trust_the_keepers_own_authority(values, tmp_path):
+    things = render(values(ONE_ARRAY))
+    import base64
+    for key, content in find(things, "Secret")["data"].items():
+        (tmp_path / key).write_bytes(base64.b64decode(content))
+    (tmp_path / "node-ca.crt").write_text(find(things, "ConfigMap", "storage-lunkeeper-keeper-ca")["data"]["ca.crt"])
+    checked = subprocess.run(["openssl", "verify", "-CAfile", tmp_path / "node-ca.crt", "-verify_hostname",
+                              "storage-lunkeeper-keeper.lunkeeper.svc", tmp_path / "tls.crt"], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_no_role_has_a_wildcard(values):
+    for thing in render(values(EVERYTHING)):
+        for rule in thing.get("rules", []):
+            assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]], rule
+
+
+def test_without_snapshots_nothing_is_said_of_them(values):
+    things = render(values({**ONE_ARRAY, "snapshots": {"enabled": False}}), "--api-versions=snapshot.storage.k8s.io/v1")
+    assert "snapshot" not in yaml.safe_dump(things)
