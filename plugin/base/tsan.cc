@@ -24,11 +24,14 @@ const char* __tsan_default_suppressions() {
          "called_from_lib:libabsl_cord.so\n"
          "called_from_lib:libabsl_cord_internal.so\n"
          "called_from_lib:libabsl_status.so\n"  // counts its references out of TSan's sight
+         "race:absl::debian3::Status::Unref\n"
          "called_from_lib:libabsl_strings.so\n"
          "called_from_lib:libabsl_time_zone.so\n"
          // A client and a server in one process hand each other data through gRPC: TSan sees both sides'
          // accesses, not what orders them. The server's own threads are still judged against each other.
          "race:grpc::internal::BlockingUnaryCallImpl\n"
+         "called_from_lib:libssl.so\n"
+         "called_from_lib:libcrypto.so\n"
          "called_from_lib:libprotobuf.so\n";
 }
 }
