@@ -85,6 +85,8 @@ void Replicas::LookUp() {
 std::shared_ptr<const Replica> Replicas::Connect(const std::string& address, const std::string& name) const {
   grpc::ChannelArguments arguments;
   arguments.SetSslTargetNameOverride(name);
+  // Calls are repeated here, at another replica; and gRPC 1.51 was seen to abort in its own repetition.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 2'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // no limit
