@@ -16,7 +16,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "devices/array/fake_array.h"
-#include "fencing/keeper/beat_sink.h"
 #include "fencing/keeper/keeper_grant_source.h"
 #include "fencing/keeper/keeper_service.h"
 #include "fencing/keeper/replicas.h"
@@ -24,6 +23,7 @@
 #include "fencing/keeper/tls.h"
 #include "plugin/server.h"
 #include "plugin/testing/certificates.h"
+#include "plugin/testing/recording_sink.h"
 
 namespace lunkeeper {
 
@@ -35,47 +35,6 @@ inline bool Await(const std::function<bool()>& condition, absl::Duration limit =
   }
   return true;
 }
-
-// Keeps what it is told.
-class RecordingSink final : public BeatSink {
- public:
-  FencesByArray OnBeat(const fencing::Beat& beat) override {
-    absl::MutexLock lock(&mutex_);
-    const absl::Time now = absl::Now();
-    if (beats_ > 0) longest_gap_ = std::max(longest_gap_, now - last_at_);
-    last_at_ = now;
-    ++beats_;
-    last_ = beat;
-    return fences_;
-  }
-  void OnClosed(const NodeId&) override {
-    absl::MutexLock lock(&mutex_);
-    ++closed_;
-  }
-
-  void SetFences(const FencesByArray& fences) {
-    absl::MutexLock lock(&mutex_);
-    fences_ = fences;
-  }
-  int beats() { return Get(beats_); }
-  int closed() { return Get(closed_); }
-  fencing::Beat last() { return Get(last_); }
-  absl::Duration longest_gap() { return Get(longest_gap_); }
-
- private:
-  template <class T>
-  T Get(const T& member) {
-    absl::MutexLock lock(&mutex_);
-    return member;
-  }
-
-  absl::Mutex mutex_;
-  FencesByArray fences_;
-  int beats_ = 0, closed_ = 0;
-  fencing::Beat last_;
-  absl::Time last_at_;
-  absl::Duration longest_gap_ = absl::ZeroDuration();
-};
 
 class Controller {
  public:
