@@ -17,7 +17,7 @@ def test_every_pod_of_the_plugin_gives_its_metrics(workloads):
         where = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}:9809/proxy/metrics"
         shown = workloads.kubectl("get", "--raw", where)
         seen |= set(re.findall(r'lunkeeper_rpc_duration_seconds_count\{[^}]*method="([^"]+)"', shown))
-    assert {"/csi.v1.Controller/CreateVolume", "/csi.v1.Node/NodeStageVolume"} <= seen, seen
+    assert {"csi.v1.Controller/CreateVolume", "csi.v1.Node/NodeStageVolume"} <= seen, seen
 
 
 def test_kubelet_tells_how_full_a_volume_is(workloads):
