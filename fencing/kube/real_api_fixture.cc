@@ -63,8 +63,6 @@ void Reap(pid_t& pid) {
 
 }  // namespace
 
-bool RealApi::Available() { return fs::exists(ServerProgram()) && fs::exists("/usr/bin/etcd"); }
-
 RealApi::RealApi() : etcd_port_(FreePort()), peer_port_(FreePort()), port_(FreePort()) {
   std::string name = fs::temp_directory_path() / "lunkeeper-real-api-XXXXXX";
   if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");

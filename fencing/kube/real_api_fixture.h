@@ -1,7 +1,8 @@
 #pragma once
 // A real API server on a real etcd, for tests: two processes of their own, on free ports of loopback, in a
 // directory of their own. They die with this process and are killed by pid. There are no controllers, so
-// objects stay as they are written. One thread uses it.
+// objects stay as they are written. kube-apiserver is that of LUNKEEPER_KUBE_BIN or of .cache/kube/bin. One
+// thread uses it.
 
 #include <sys/types.h>
 
@@ -16,9 +17,6 @@ namespace lunkeeper::kube {
 
 class RealApi {
  public:
-  // Are the programs there? LUNKEEPER_KUBE_BIN or .cache/kube/bin has kube-apiserver.
-  static bool Available();
-
   RealApi();
   ~RealApi();
 

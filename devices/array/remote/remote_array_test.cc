@@ -487,18 +487,4 @@ TEST_CASE("a replaced certificate is used by new connections, on both sides, wit
   Await([&] { return Connect(options)->Capacity().ok(); });
 }
 
-TEST_CASE("TLS files that are not right are refused at once, by name") {
-  const TlsFiles good = ControllerTls();
-  const auto refused = [&](TlsFiles files, const std::string& named) {
-    const absl::Status status = MutualTlsClient(files).status();
-    CHECK(absl::IsFailedPrecondition(status));
-    CHECK_THAT(std::string(status.message()), Catch::Contains(named));
-  };
-  refused({good.certificate, good.key, "/nowhere/ca.crt"}, "/nowhere/ca.crt");
-  refused({good.key, good.key, good.ca}, good.key);
-  refused({good.certificate, good.certificate, good.ca}, "a private key");
-  refused({good.certificate, AgentTls().key, good.ca}, "it is not the key of");
-  CHECK(MutualTlsServer(good).ok());
-}
-
 }  // namespace lunkeeper

@@ -1,0 +1,87 @@
+// One service, two arrays.
+#include "devices/array/arrays.h"
+
+#include "controller/testing.h"
+
+namespace lunkeeper {
+namespace {
+
+using grpc::StatusCode;
+
+// Behind one service.
+struct TwoArrays : ControllerFixture, Arrays {
+  FakeArray second{{.name = "a2"}};
+  std::string default_array;
+
+  TwoArrays() { service = MakeControllerService(*this, {.max_volumes_per_node = 10}); }
+  std::vector<NamedArray> All() override {
+    const auto unowned = [](Array* one) { return std::shared_ptr<Array>(std::shared_ptr<void>(), one); };
+    return {{"a1", unowned(&array), default_array == "a1"}, {"a2", unowned(&second), default_array == "a2"}};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a volume goes to the array its class names, and one that is down is not in the others' way") {
+  TwoArrays fixture;
+  const auto with = [](csi::v1::CreateVolumeRequest request, const std::string& array) {
+    (*request.mutable_parameters())["array"] = array;
+    return request;
+  };
+  CHECK(fixture.Create(with(CreateRequest("v"), "a3")).error_code() == StatusCode::INVALID_ARGUMENT);
+  CHECK(fixture.Create(CreateRequest("v")).error_code() == StatusCode::INVALID_ARGUMENT);
+  fixture.default_array = "a1";
+  CHECK(ArrayNameIn(fixture.MustCreate(CreateRequest("v"))) == "a1");
+  const std::string volume = fixture.MustCreate(with(CreateRequest("w"), "a2"));
+  CHECK(ArrayNameIn(volume) == "a2");
+  CHECK(fixture.response.volume().accessible_topology(0).segments().count("array.lunkeeper.io/a2") == 1);
+
+  csi::v1::CreateVolumeRequest clone = CreateRequest("clone");
+  clone.mutable_volume_content_source()->mutable_volume()->set_volume_id(volume);
+  CHECK(fixture.Create(with(clone, "a1")).error_code() == StatusCode::INVALID_ARGUMENT);
+  CHECK(ArrayNameIn(fixture.MustCreate(clone)) == "a2");
+
+  csi::v1::CreateVolumeRequest near_two = CreateRequest("near");
+  (*near_two.mutable_accessibility_requirements()
+        ->add_requisite()
+        ->mutable_segments())["array.lunkeeper.io/a2"] = "reachable";
+  CHECK(ArrayNameIn(fixture.MustCreate(near_two)) == "a2");
+  CHECK(fixture.Create(with(near_two, "a1")).error_code() == StatusCode::RESOURCE_EXHAUSTED);
+
+  fixture.array.FailWith(absl::UnavailableError("a1 is down"));
+  CHECK(fixture.Publish(PublishRequest(volume, kNodeA)).ok());
+  CHECK(fixture.Get(volume).status().published_node_ids_size() == 1);
+  CHECK(fixture.Unpublish(volume, kNodeA).ok());
+  CHECK(fixture.Delete(volume).ok());
+}
+
+TEST_CASE("capacity is that of the array that is meant") {
+  TwoArrays fixture;
+  fixture.default_array = "a1";
+  REQUIRE(fixture.array
+              .CreateVolume({.name = "thick",
+                             .size_bytes = 1 << 30,
+                             .provisioning = Provisioning::kThick,
+                             .source_snapshot = {},
+                             .source_volume = {}})
+              .ok());
+  const auto available = [&](const std::string& array, const std::string& place) {
+    csi::v1::GetCapacityRequest request;
+    if (!array.empty()) (*request.mutable_parameters())["array"] = array;
+    if (!place.empty())
+      (*request.mutable_accessible_topology()->mutable_segments())["array.lunkeeper.io/" + place] =
+          "reachable";
+    csi::v1::GetCapacityResponse got;
+    REQUIRE(fixture.service->GetCapacity(nullptr, &request, &got).ok());
+    return static_cast<uint64_t>(got.available_capacity());
+  };
+  const uint64_t one = fixture.array.Capacity()->available_bytes,
+                 two = fixture.second.Capacity()->available_bytes;
+  REQUIRE(one != two);
+  CHECK(available("", "") == one);
+  CHECK(available("a2", "") == two);
+  CHECK(available("", "a2") == two);
+  CHECK(available("a1", "a2") == 0);
+}
+
+}  // namespace lunkeeper

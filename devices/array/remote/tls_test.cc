@@ -1,0 +1,26 @@
+#include "devices/array/remote/tls.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "devices/array/remote/testing/test_agent.h"
+
+namespace lunkeeper {
+
+TEST_CASE("TLS files that are not right are refused at once, by name") {
+  const testing::TestCa ca;
+  const TlsFiles good = ca.Issue("controller", testing::kControllerNames);
+  const TlsFiles other = ca.Issue("agent", testing::kAgentNames);
+  const auto refused = [&](TlsFiles files, const std::string& named) {
+    const absl::Status status = MutualTlsClient(files).status();
+    CHECK(absl::IsFailedPrecondition(status));
+    CHECK_THAT(std::string(status.message()), Catch::Contains(named));
+  };
+  refused({good.certificate, good.key, "/nowhere/ca.crt"}, "/nowhere/ca.crt");
+  refused({good.key, good.key, good.ca}, good.key);
+  refused({good.certificate, good.certificate, good.ca}, "a private key");
+  refused({good.certificate, other.key, good.ca}, "it is not the key of");
+  CHECK(MutualTlsServer(good).ok());
+}
+
+}  // namespace lunkeeper
