@@ -36,9 +36,10 @@ class MemoryCgroup:
         self.path.mkdir()
         (self.path / ("memory.limit_in_bytes" if v1 else "memory.max")).write_text(str(limit_bytes))
 
-    def command(self, argv):
-        """The same command, run inside from its first instruction."""
-        return ["sh", "-c", f'echo $$ > {self.path}/cgroup.procs && exec "$@"', "sh", *map(str, argv)]
+    def command(self, argv, first_to_go=False):
+        """The same command, run inside from its first instruction; as the OOM killer's first choice, as a pod's process is."""
+        score = "echo 1000 > /proc/self/oom_score_adj && " if first_to_go else ""
+        return ["sh", "-c", f'echo $$ > {self.path}/cgroup.procs && {score}exec "$@"', "sh", *map(str, argv)]
 
     def remove(self):
         def gone():

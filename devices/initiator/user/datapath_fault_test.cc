@@ -309,9 +309,11 @@ TEST_CASE("data path and writer in one small memory cgroup do not wait for each 
     Datapath datapath(dir, {"--pool-mib=8"}, {"sh", "-c", enter, "sh"});
     const Device device = MustAttach(datapath, target.RequestFor(1));
     Mounted mounted(device.path, dir / "mnt");
-    const pid_t writer = Spawn({"sh", "-c", enter, "sh", "dd", "if=/dev/zero", "of=" + dir / "mnt/file",
-                                "bs=1M", "count=300", "conv=fsync"},
-                               dir / "dd.log");
+    // A pod's process is the OOM killer's first choice, and so is this one: then it is started again.
+    const std::string write = absl::StrCat(
+        "echo 1000 > /proc/self/oom_score_adj; for i in 1 2 3 4 5 6 7 8 9 10; do dd if=/dev/zero of=",
+        dir / "mnt/file", " bs=1M count=300 conv=fsync && exit 0; done; exit 1");
+    const pid_t writer = Spawn({"sh", "-c", enter, "sh", "sh", "-c", write}, dir / "dd.log");
     const pid_t worker = datapath.worker();
     std::ifstream members(cgroup + "/cgroup.procs");
     const std::vector<pid_t> pids{std::istream_iterator<pid_t>(members), {}};

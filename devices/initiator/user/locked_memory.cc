@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <string>
 
 #include "plugin/base/log.h"
@@ -53,9 +54,21 @@ int PrefaultObject(dl_phdr_info* object, size_t, void*) {
   return 0;
 }
 
+// Who else is short of memory is not helped by ending the process that writes its pages back, and that
+// process must not wait for them. Both need CAP_SYS_RESOURCE.
+void AskForExemption() {
+  std::ofstream score("/proc/self/oom_score_adj");
+  score << -1000 << std::flush;
+  const bool flusher = ::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) == 0;
+  if (!score || !flusher) {
+    LogDebug("datapath", "no exemptions where memory is short (CAP_SYS_RESOURCE); locked memory has to do");
+  }
+}
+
 }  // namespace
 
 void LockMemory() {
+  AskForExemption();
   const rlimit none = {0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
   // One heap that is never given back: what was allocated once is present for good.
@@ -68,11 +81,6 @@ void LockMemory() {
   }
 }
 
-void PrefaultCode() {
-  ::dl_iterate_phdr(&PrefaultObject, nullptr);
-  if (::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) != 0) {
-    LogDebug("datapath", "not marked as an I/O flusher (CAP_SYS_RESOURCE); locked memory has to do");
-  }
-}
+void PrefaultCode() { ::dl_iterate_phdr(&PrefaultObject, nullptr); }
 
 }  // namespace lunkeeper
