@@ -19,11 +19,11 @@ namespace {
 
 const NodeId kNode("a.00000000000000aa");
 
-Backends WithArray(FakeArray** array) {
+Backends WithArray(FakeArray** array, std::shared_ptr<Arrays> arrays) {
   Backends backends;
   auto made = std::make_shared<FakeArray>();
   *array = made.get();
-  backends.arrays = MakeOneArray("a1", made);
+  backends.arrays = arrays != nullptr ? std::move(arrays) : MakeOneArray("a1", made);
   backends.array_serving = [fake = made.get()] { return fake->Capacity().status(); };
   backends.accept_restore = [] { return absl::OkStatus(); };
   backends.array = std::move(made);
@@ -41,8 +41,11 @@ VolumeId Granted(FakeArray& array, const std::string& name) {
 
 // A server with the Admin service on a socket, and `lunkeeper …` against it.
 struct Shell {
+  // With these arrays instead of the one.
+  explicit Shell(std::shared_ptr<Arrays> arrays = nullptr) : backends(WithArray(&array, std::move(arrays))) {}
+
   FakeArray* array = nullptr;
-  Backends backends = WithArray(&array);
+  Backends backends;
   std::unique_ptr<admin::v1::Admin::Service> service = MakeAdminService(&backends, "all");
   Metrics metrics{"all"};
   std::string path =
@@ -124,9 +127,8 @@ TEST_CASE("where there are several arrays, each is shown, and fenced by name") {
     std::shared_ptr<FakeArray> two = std::make_shared<FakeArray>(FakeArrayOptions{.name = "a2"});
     std::vector<NamedArray> All() override { return {{"a1", one, true}, {"a2", two, false}}; }
   };
-  Shell shell;
   const auto arrays = std::make_shared<Two>();
-  shell.backends.arrays = arrays;
+  Shell shell(arrays);
   Granted(*arrays->one, "v");
   Granted(*arrays->two, "w");
   CHECK_THAT(shell.Run({"fence", kNode.value()}), Catch::Contains("a1, a2") && Catch::Contains("--array"));

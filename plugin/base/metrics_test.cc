@@ -6,7 +6,6 @@
 
 #include <catch2/catch.hpp>
 #include <string>
-#include <thread>
 
 #include "absl/synchronization/notification.h"
 #include "plugin/base/http.h"
@@ -27,16 +26,22 @@ UniqueFd Connect(uint16_t port) {
   return fd;
 }
 
-// What the server sends until it closes the connection.
-std::string Exchange(uint16_t port, const std::string& request) {
-  const UniqueFd fd = Connect(port);
+UniqueFd Ask(uint16_t port, const std::string& request) {
+  UniqueFd fd = Connect(port);
   REQUIRE(::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL) ==
           static_cast<ssize_t>(request.size()));
+  return fd;
+}
+
+// What the server sends until it closes the connection.
+std::string Answer(const UniqueFd& fd) {
   std::string reply;
   char buffer[4096];
   for (ssize_t n; (n = ::recv(fd.get(), buffer, sizeof(buffer), 0)) > 0;) reply.append(buffer, n);
   return reply;
 }
+
+std::string Exchange(uint16_t port, const std::string& request) { return Answer(Ask(port, request)); }
 
 std::string Get(uint16_t port, const std::string& path) {
   return Exchange(port, "GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -106,14 +111,11 @@ TEST_CASE("a page that is slow holds up no other") {
                                                  }}});
   REQUIRE(server.ok());
   const uint16_t port = (*server)->port();
-  std::string ready;
-  std::thread slow([&] { ready = Get(port, "/readyz"); });
+  const UniqueFd slow = Ask(port, "GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   asked.WaitForNotification();
-  const std::string healthy = Get(port, "/healthz");
+  CHECK_THAT(Get(port, "/healthz"), Catch::EndsWith("ok\n"));
   answer.Notify();
-  slow.join();
-  CHECK_THAT(healthy, Catch::EndsWith("ok\n"));
-  CHECK_THAT(ready, Catch::EndsWith("ready\n"));
+  CHECK_THAT(Answer(slow), Catch::EndsWith("ready\n"));
 }
 
 TEST_CASE("an address that is wrong or taken is refused with its text") {

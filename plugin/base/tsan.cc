@@ -30,6 +30,8 @@ const char* __tsan_default_suppressions() {
          // A client and a server in one process hand each other data through gRPC: TSan sees both sides'
          // accesses, not what orders them. The server's own threads are still judged against each other.
          "race:grpc::internal::BlockingUnaryCallImpl\n"
+         "race:grpc::internal::CallOpSet\n"
+         "race:grpc::internal::CallOpClientRecvStatus\n"
          "called_from_lib:libssl.so\n"
          "called_from_lib:libcrypto.so\n"
          "called_from_lib:libprotobuf.so\n";
