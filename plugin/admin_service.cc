@@ -31,18 +31,6 @@ const char* ToText(Access access) {
   return "?";
 }
 
-const char* ToText(DeviceHealth health) {
-  switch (health) {
-    case DeviceHealth::kHealthy:
-      return "healthy";
-    case DeviceHealth::kReconnecting:
-      return "reconnecting";
-    case DeviceHealth::kFailed:
-      return "failed";
-  }
-  return "?";
-}
-
 void Fill(const FenceRecord& fence, FenceStatus* out) {
   out->set_node(fence.node.value());
   out->set_generation(fence.generation);
@@ -151,7 +139,7 @@ class AdminService final : public admin::v1::Admin::Service {
       status->set_volume(device.volume.value());
       status->set_path(device.path);
       status->set_size_bytes(device.size_bytes);
-      status->set_health(ToText(device.health));
+      status->set_health(ToString(device.health));
       status->set_reason(device.reason);
     }
     return absl::OkStatus();

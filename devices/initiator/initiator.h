@@ -33,6 +33,18 @@ enum class DeviceHealth {
   kFailed,        // fenced, or away for too long: every I/O fails, and for good
 };
 
+inline const char* ToString(DeviceHealth health) {
+  switch (health) {
+    case DeviceHealth::kHealthy:
+      return "healthy";
+    case DeviceHealth::kReconnecting:
+      return "reconnecting";
+    case DeviceHealth::kFailed:
+      break;
+  }
+  return "failed";
+}
+
 struct IoCounters {
   uint64_t reads = 0, writes = 0, flushes = 0, read_bytes = 0, written_bytes = 0, errors = 0;
 };

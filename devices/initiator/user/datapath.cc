@@ -68,18 +68,6 @@ absl::Status StartDetached(const DatapathOptions& options) {
   return absl::OkStatus();
 }
 
-const char* ToString(DeviceHealth health) {
-  switch (health) {
-    case DeviceHealth::kHealthy:
-      return "healthy";
-    case DeviceHealth::kReconnecting:
-      return "reconnecting";
-    case DeviceHealth::kFailed:
-      break;
-  }
-  return "failed";
-}
-
 absl::Status ListDevices(const std::string& socket) {
   ASSIGN_OR_RETURN(const std::vector<Device> devices, MakeUserInitiator(socket)->List());
   for (const Device& device : devices) {
