@@ -112,6 +112,7 @@ absl::Status Catalogue::SkipTo(uint64_t sequence) {
   const int64_t gap = static_cast<int64_t>(lost) + kRestoreGap;
   return Write([&](SqlDatabase& database) -> absl::Status {
     RETURN_IF_ERROR(database.Change("UPDATE terms SET term = term + ?1", {gap}).status());
+    RETURN_IF_ERROR(database.Change("UPDATE grants SET releasing = 1", {}).status());
     return database
         .Change("UPDATE meta SET generation = generation + ?1, sequence = sequence + ?2",
                 {gap, static_cast<int64_t>(lost)})

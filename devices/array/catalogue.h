@@ -56,7 +56,9 @@ class Catalogue {
 
   // How many changes there have been.
   uint64_t sequence() const { return sequence_; }
-  // Goes on from `sequence`, leaving out every generation and term that could have been given before it.
+  // For a catalogue that is older than what it once was: goes on from `sequence`, leaving out every
+  // generation and term that could have been given before it, and marks every grant as releasing: who holds
+  // what by the copy may have lost it since, to a node that wrote.
   absl::Status SkipTo(uint64_t sequence);
 
   // ALREADY_EXISTS: the cluster has a volume of this name.

@@ -88,6 +88,13 @@ TEST_CASE_METHOD(Fresh, "a generation is never used again, not after a restart a
   CHECK(Grant(volume, kA)->generation > second + lost);
 }
 
+TEST_CASE_METHOD(Fresh, "a restore ends every grant") {
+  const VolumeId volume = Add("v");
+  REQUIRE(Grant(volume, kA).ok());
+  REQUIRE(catalogue->SkipTo(catalogue->sequence()).ok());
+  CHECK((*catalogue->FindGrant(volume, kA))->releasing);
+}
+
 TEST_CASE_METHOD(Fresh, "a fence marks the grants of the volumes named, and no grant passes it") {
   const VolumeId named = Add("named"), other = Add("other");
   REQUIRE(Grant(named, kA).ok());

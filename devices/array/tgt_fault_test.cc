@@ -253,6 +253,9 @@ TEST_CASE("a pool restored from an older copy serves nothing until that is accep
   auto array = fixture.Cluster();
   const auto volume = array->CreateVolume(Spec("old", 16));
   const auto old_term = array->BeginTerm("leader");
+  const auto lost = array->CreateVolume(Spec("lost", 16));
+  const auto old_grant = array->Acquire(For(lost->id, kA), absl::ZeroDuration());
+  REQUIRE(old_grant.ok());
   array.reset();
   fixture.Close();
   const std::string pool = fixture.options.pool_dir, copy = fixture.directory.path() + "/copy";
@@ -282,6 +285,9 @@ TEST_CASE("a pool restored from an older copy serves nothing until that is accep
   // Who held a volume by the lost catalogue holds nothing now, and no generation or term of that time comes
   // again.
   CHECK(absl::IsPermissionDenied(PlainInitiator::Login(grant->connection).status()));
+  // Nor does who holds one by the copy: it may have been fenced since.
+  CHECK(absl::IsPermissionDenied(PlainInitiator::Login(old_grant->connection).status()));
+  CHECK(array->ListGrants({})->empty());
   const auto fresh = array->Acquire(For(volume->id, kB), absl::ZeroDuration());
   REQUIRE(fresh.status() == absl::OkStatus());
   CHECK(fresh->generation > grant->generation);

@@ -126,7 +126,7 @@ absl::Status TgtHost::Serving() const {
       seen_sequence_at_open_,
       " are remembered: the pool was restored from an older "
       "copy. Volumes may have other contents and other holders than the cluster believes. Stop what uses "
-      "them, then run `lunkeeper accept-restore`"));
+      "them, then run `lunkeeper accept-restore`, which ends every grant"));
 }
 
 absl::Status TgtHost::AcceptRestore() {
