@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of a build for a short while: fuzz.sh BUILD_FOLDER JUNIT_FILE. FUZZ_SECONDS (default 20) each.
+# Runs every fuzz target of a build for a short while: fuzz.sh BUILD_FOLDER JUNIT_FILE. FUZZ_SECONDS (default 10) each.
 set -u
 build=$1 junit=$2 failed=0
 mapfile -t fuzzers < <(grep . "$build/fuzzers")
@@ -10,7 +10,7 @@ for name in "${fuzzers[@]}"; do
   corpus="$build/corpus/$name"
   mkdir -p "$corpus"
   echo "== $name"
-  if "$program" -max_total_time="${FUZZ_SECONDS:-20}" -timeout=10 -rss_limit_mb=2048 -artifact_prefix="$build/corpus/$name-" "$corpus"; then
+  if "$program" -max_total_time="${FUZZ_SECONDS:-10}" -timeout=10 -rss_limit_mb=2048 -artifact_prefix="$build/corpus/$name-" "$corpus"; then
     cases+="<testcase classname=\"fuzz\" name=\"$name\"/>"
   else
     cases+="<testcase classname=\"fuzz\" name=\"$name\"><failure/></testcase>"
