@@ -187,6 +187,26 @@ void NodeService::ReturnUnusedGrants() {
   if (began >= in_doubt_until_) in_doubt_until_ = absl::InfinitePast();
 }
 
+void NodeService::RemoveForgotten() {
+  const absl::StatusOr<std::vector<VolumeId>> forgotten = volumes_.Forgotten();
+  if (!forgotten.ok()) return;  // the data path does not answer: all is asked again
+  std::map<VolumeId, absl::Time> since;
+  for (const VolumeId& volume : *forgotten) {
+    const absl::Time now = absl::Now();
+    const auto known = forgotten_since_.find(volume);
+    const absl::Time began = since[volume] = known == forgotten_since_.end() ? now : known->second;
+    if (now - began < options_.patience) continue;
+    const auto guard = locks_.TryLock(volume.value());
+    if (!guard) continue;  // the orchestrator has not forgotten it
+    const absl::Status removed = volumes_.RemoveForgotten(volume, now + kSweepTime);
+    LogInfo("node",
+            removed.ok() ? "removed a failed device that was left over" : "a failed device is left over",
+            {{"volume", volume.value()}, {"error", std::string(removed.message())}});
+    since[volume] = absl::Now();  // not again at once
+  }
+  forgotten_since_ = std::move(since);
+}
+
 grpc::Status NodeService::NodeStageVolume(grpc::ServerContext* context,
                                           const csi::v1::NodeStageVolumeRequest* request,
                                           csi::v1::NodeStageVolumeResponse*) {

@@ -17,6 +17,7 @@ namespace lunkeeper {
 struct NodeServiceOptions {
   NodeId node;                                  // from LoadNodeId
   int64_t max_volumes = 200;                    // what the data path's memory is made for
+  absl::Duration patience = absl::Seconds(10);  // with the orchestrator, before RemoveForgotten acts
   std::map<std::string, std::string> topology;  // segments; see ReachableArray
 };
 
@@ -34,6 +35,10 @@ class NodeService final : public csi::v1::Node::Service {
   // as its grant might still come; at other times it does nothing. To be called every few seconds; takes a
   // few seconds at most when the source of grants does not answer.
   void ReturnUnusedGrants();
+
+  // Takes away what the orchestrator has forgotten of devices that failed for good: fenced, or away for too
+  // long. To be called every few seconds, from one thread; see Volumes::Forgotten.
+  void RemoveForgotten();
 
   grpc::Status NodeStageVolume(grpc::ServerContext* context, const csi::v1::NodeStageVolumeRequest* request,
                                csi::v1::NodeStageVolumeResponse* response) override;
@@ -66,6 +71,7 @@ class NodeService final : public csi::v1::Node::Service {
   const NodeServiceOptions options_;
   Volumes volumes_;
   KeyedLock locks_;
+  std::map<VolumeId, absl::Time> forgotten_since_;  // RemoveForgotten's own
 
   absl::Mutex mutex_;
   // Until then, a grant that nobody waits for may still come.

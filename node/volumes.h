@@ -65,6 +65,14 @@ class Volumes {
   // Gives back the node's own grant of a volume that has no device here; otherwise does nothing.
   absl::Status GiveBack(const VolumeId& volume, absl::Time deadline);
 
+  // Volumes whose device failed for good and is used by no pod: nothing of it is mounted, but perhaps at
+  // kubelet's staging path. Kubelet forgets those when it is killed between Unpublish and Unstage. A pod's
+  // own mount is never among them, even of a pod that is gone: while it is there, a container that is started
+  // again fails, and without it would find an empty directory of the node's.
+  absl::StatusOr<std::vector<VolumeId>> Forgotten();
+  // Unmounts and detaches one of them. FAILED_PRECONDITION: a process holds the device.
+  absl::Status RemoveForgotten(const VolumeId& volume, absl::Time deadline);
+
  private:
   absl::StatusOr<Grant> GrantFor(const StageRequest& request);
   absl::Status StageGranted(const StageRequest& request, const Grant& grant);

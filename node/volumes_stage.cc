@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
@@ -20,12 +21,16 @@ namespace {
 constexpr absl::Duration kAnswerTime = absl::Milliseconds(500);
 // For taking back what a failed call took; the call's own time may be over.
 constexpr absl::Duration kUndoTime = absl::Seconds(30);
+// What kubelet's staging paths end with.
+constexpr char kKubeletStaging[] = "/globalmount";
 // A smaller difference is the tool's rounding, and not worth a whole check of the file system.
 constexpr uint64_t kWorthGrowing = 8 << 20;
 
 bool IsStale(const Device& device, const Grant& grant) {
   return device.target != grant.connection.target || device.health == DeviceHealth::kFailed;
 }
+
+bool IsStaging(const Mount& mount) { return !mount.is_node && absl::EndsWith(mount.target, kKubeletStaging); }
 
 }  // namespace
 
@@ -207,6 +212,28 @@ absl::StatusOr<std::vector<VolumeId>> Volumes::Unused(absl::Time deadline) {
     if (!used && grant.owner == GrantOwner::kNode) unused.push_back(grant.volume);
   }
   return unused;
+}
+
+absl::StatusOr<std::vector<VolumeId>> Volumes::Forgotten() {
+  std::vector<VolumeId> forgotten;
+  ASSIGN_OR_RETURN(const std::vector<Device> devices, initiator_.List());
+  for (const Device& device : devices) {
+    if (device.health != DeviceHealth::kFailed) continue;
+    const absl::StatusOr<std::vector<Mount>> mounts = MountsOf(device);
+    if (!mounts.ok()) continue;
+    if (std::all_of(mounts->begin(), mounts->end(), IsStaging)) forgotten.push_back(device.volume);
+  }
+  return forgotten;
+}
+
+absl::Status Volumes::RemoveForgotten(const VolumeId& volume, absl::Time deadline) {
+  ASSIGN_OR_RETURN(const std::optional<Device> device, initiator_.Find(volume));
+  if (!device || device->health != DeviceHealth::kFailed) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<Mount> mounts, MountsOf(*device));
+  if (!std::all_of(mounts.begin(), mounts.end(), IsStaging)) return absl::OkStatus();
+  for (const Mount& mount : mounts) RETURN_IF_ERROR(UnmountAll(volume, mount.target, deadline));
+  RETURN_IF_ERROR(Detach(volume));
+  return GiveBack(volume, deadline);
 }
 
 // Looks before it asks for the device: a grant that came in between is of another generation.

@@ -14,8 +14,11 @@ namespace {
 struct Beating {
   Beating(KeeperRig& rig, const std::vector<uint16_t>& ports, const NodeId& id)
       : replicas(rig.Connect(ports)),
-        sender(StartBeatSender({.node = id, .every = absl::Milliseconds(50)}, *replicas,
-                               [this] { return Look(); })) {}
+        sender(StartBeatSender(
+            {.node = id, .every = absl::Milliseconds(50)}, *replicas,
+            {.devices = [this] { return Look(); },
+             .fail = [this](const Device& device, const std::string&) { return Fail(device); },
+             .kubelet_ok = [this] { return kubelet_ok.load(); }})) {}
   Beating(KeeperRig& rig, const std::vector<uint16_t>& ports) : Beating(rig, ports, rig.node) {}
 
   absl::StatusOr<std::vector<Device>> Look() {
@@ -27,6 +30,26 @@ struct Beating {
     devices = std::move(seen);
   }
 
+  absl::Status Fail(const Device& device) {
+    absl::MutexLock lock(&mutex);
+    ++calls;
+    if (refusing) return absl::UnavailableError("the data path does not answer");
+    for (Device& each : *devices) {
+      if (each.volume == device.volume && each.target == device.target) each.health = DeviceHealth::kFailed;
+    }
+    return absl::OkStatus();
+  }
+  bool IsFailed(const VolumeId& volume) {
+    absl::MutexLock lock(&mutex);
+    for (const Device& each : *devices) {
+      if (each.volume == volume) return each.health == DeviceHealth::kFailed;
+    }
+    return false;
+  }
+
+  std::atomic<bool> kubelet_ok = true;
+  std::atomic<bool> refusing = false;
+  std::atomic<int> calls = 0;
   absl::Mutex mutex;
   absl::StatusOr<std::vector<Device>> devices = std::vector<Device>();
   std::unique_ptr<Replicas> replicas;
@@ -147,6 +170,84 @@ TEST_CASE("a fenced node is told, and says that it knows") {
   CHECK(Await([&] {
     return controller.sink.last().known == std::map<fencing::ArrayId, Generation>{{array, 7}};
   }));
+}
+
+TEST_CASE("the I/O of a fenced volume is ended, and that of its neighbour is not") {
+  KeeperRig rig;
+  Controller& controller = rig.AddController();
+  Beating node(rig, {controller.port});
+  node.Set(std::vector<Device>{DeviceOf("a"), DeviceOf("b")});
+  controller.sink.SetFences({{fencing::ArrayId("main"), {rig.node, 7, {kA}}}});
+  REQUIRE(Await([&] { return node.IsFailed(kA); }));
+  REQUIRE(Await([&] { return controller.sink.last().failing == fencing::VolumeSet{kA}; }));
+  CHECK_FALSE(node.IsFailed(kB));
+  // The fence grows.
+  controller.sink.SetFences({{fencing::ArrayId("main"), {rig.node, 7, {kA, kB}}}});
+  CHECK(Await([&] { return node.IsFailed(kB); }));
+}
+
+TEST_CASE("a data path that does not answer is told again to end a fenced volume's I/O") {
+  KeeperRig rig;
+  Controller& controller = rig.AddController();
+  Beating node(rig, {controller.port});
+  node.Set(std::vector<Device>{DeviceOf("a")});
+  node.refusing = true;
+  controller.sink.SetFences({{fencing::ArrayId("main"), {rig.node, 7, {kA}}}});
+  REQUIRE(Await([&] { return node.calls >= 3; }));
+  CHECK_FALSE(node.IsFailed(kA));
+  node.refusing = false;
+  CHECK(Await([&] { return node.IsFailed(kA); }));
+}
+
+TEST_CASE("a late answer about an old fence does not reach the device of a newer grant") {
+  KeeperRig rig;
+  Controller& controller = rig.AddController();
+  Beating node(rig, {controller.port});
+  node.Set(std::vector<Device>{DeviceOf("a")});
+  const fencing::ArrayId array("main");
+  controller.sink.SetFences({{array, {rig.node, 7, {kA}}}});
+  REQUIRE(Await([&] { return node.IsFailed(kA); }));
+  node.Set(std::vector<Device>());
+  REQUIRE(Await([&] { return controller.sink.last().present.empty(); }));
+  node.Set(std::vector<Device>{DeviceOf("a")});
+  controller.sink.SetFences({{array, {rig.node, 6, {kA, kB}}}});
+  const int before = controller.sink.beats();
+  REQUIRE(Await([&] { return controller.sink.beats() >= before + 5; }));
+  CHECK_FALSE(node.IsFailed(kA));
+  CHECK(controller.sink.last().known.at(array) == 7);
+}
+
+TEST_CASE("a node that was told of a fence is not clean before it has seen its devices") {
+  KeeperRig rig;
+  Controller& controller = rig.AddController();
+  const fencing::ArrayId array("main");
+  controller.sink.SetFences({{array, {rig.node, 7, {kA}}}});
+  std::atomic<bool> answering = false;
+  const auto replicas = rig.Connect({controller.port});
+  const auto sender =
+      StartBeatSender({.node = rig.node, .every = absl::Milliseconds(50)}, *replicas,
+                      {.devices = [&]() -> absl::StatusOr<std::vector<Device>> {
+                         if (!answering) return absl::UnavailableError("the data path does not answer");
+                         return std::vector<Device>();
+                       },
+                       .fail = [](const Device&, const std::string&) { return absl::OkStatus(); },
+                       .kubelet_ok = nullptr});
+  REQUIRE(Await([&] { return controller.sink.last().known.contains(array); }));
+  CHECK(controller.sink.last().present == fencing::VolumeSet{kA});
+  answering = true;
+  CHECK(Await([&] { return controller.sink.last().present.empty(); }));
+}
+
+TEST_CASE("a node says that its kubelet hangs, and that it does no more") {
+  KeeperRig rig;
+  Controller& controller = rig.AddController();
+  Beating node(rig, {controller.port});
+  REQUIRE(Await([&] { return controller.sink.beats() >= 1; }));
+  CHECK(controller.sink.last().kubelet_ok);
+  node.kubelet_ok = false;
+  REQUIRE(Await([&] { return !controller.sink.last().kubelet_ok; }));
+  node.kubelet_ok = true;
+  CHECK(Await([&] { return controller.sink.last().kubelet_ok; }));
 }
 
 TEST_CASE("beats in another node's name are not heard") {

@@ -7,6 +7,7 @@
 #include "fencing/keeper/keeper_grant_source.h"
 #include "fencing/keeper/keeper_service.h"
 #include "fencing/keeper/kube_token_reviewer.h"
+#include "fencing/keeper/kubelet_health.h"
 #include "fencing/keeper/replicas.h"
 #include "fencing/keeper/tls.h"
 #include "fencing/kube/kube_client.h"
@@ -26,6 +27,7 @@ struct KeeperServer {
 struct KeeperClient {
   std::unique_ptr<Replicas> replicas;
   std::unique_ptr<GrantSource> grants;
+  std::unique_ptr<KubeletHealth> kubelet;
   std::unique_ptr<BeatSender> beats;
 };
 
@@ -49,7 +51,7 @@ absl::Status OpenKeeper(const KeeperOptions& options, Backends* backends) {
   return absl::OkStatus();
 }
 
-absl::Status OpenKeeperClient(const KeeperOptions& options, DeviceHealthSource health, Backends* backends) {
+absl::Status OpenKeeperClient(const KeeperOptions& options, NodeView view, Backends* backends) {
   ReplicaOptions replicas;
   replicas.addresses = options.addresses;
   replicas.server_name = options.server_name;
@@ -58,7 +60,10 @@ absl::Status OpenKeeperClient(const KeeperOptions& options, DeviceHealthSource h
   auto client = std::make_shared<KeeperClient>();
   client->replicas = std::make_unique<Replicas>(replicas);
   client->grants = MakeKeeperGrantSource(*client->replicas, backends->node);
-  client->beats = StartBeatSender({.node = backends->node}, *client->replicas, std::move(health));
+  client->kubelet =
+      WatchKubelet({.healthz = options.kubelet_healthz, .runtime_socket = options.runtime_socket});
+  view.kubelet_ok = [kubelet = client->kubelet.get()] { return kubelet->Ok(); };
+  client->beats = StartBeatSender({.node = backends->node}, *client->replicas, std::move(view));
   backends->grants = std::shared_ptr<GrantSource>(client, client->grants.get());
   return absl::OkStatus();
 }

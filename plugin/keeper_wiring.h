@@ -13,8 +13,7 @@ namespace lunkeeper {
 // is no pod of a cluster.
 absl::Status OpenKeeper(const KeeperOptions& options, Backends* backends);
 
-// Makes the controllers the node's source of grants, and begins its beats. `health` is its devices; it must
-// answer within about a second.
-absl::Status OpenKeeperClient(const KeeperOptions& options, DeviceHealthSource health, Backends* backends);
+// Makes the controllers the node's source of grants, and begins its beats. `view` needs no kubelet_ok.
+absl::Status OpenKeeperClient(const KeeperOptions& options, NodeView view, Backends* backends);
 
 }  // namespace lunkeeper

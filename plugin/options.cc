@@ -109,6 +109,17 @@ void AddKeeperClientOptions(CLI::App* command, KeeperOptions* options) {
       ->check(Check(IsAbsolutePath));
   command->add_option("--token-file", options->token_file, "The node's service account token")
       ->check(Check(IsAbsolutePath));
+  command
+      ->add_option(
+          "--kubelet-healthz", options->kubelet_healthz,
+          "number:port of kubelet's /healthz on this machine; without it a kubelet that hangs is not "
+          "noticed from here")
+      ->check(Check(IsAddress));
+  command
+      ->add_option(
+          "--runtime-socket", options->runtime_socket,
+          "The container runtime's CRI socket; without it a runtime that hangs is not noticed from here")
+      ->check(Check(IsAbsolutePath));
 }
 
 absl::Status CheckKeeper(const ServeOptions& options) {

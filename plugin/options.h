@@ -26,6 +26,8 @@ struct KeeperOptions {
   std::string server_name;
   std::string ca;
   std::string token_file;
+  std::string kubelet_healthz;  // host:port; empty: kubelet is not asked how it is
+  std::string runtime_socket;   // the container runtime's, likewise
 };
 
 struct ServeOptions {

@@ -51,7 +51,10 @@ class Services {
     for (const std::string& name : options.array_names) node.topology.insert(ReachableArray(name));
     node_ = std::make_unique<NodeService>(std::move(node), *backends.initiator, *backends.filesystem,
                                           *backends.mounter, grants_.get());
-    sweep_ = std::make_unique<Periodic>(kTidyEvery, [this] { node_->ReturnUnusedGrants(); });
+    sweep_ = std::make_unique<Periodic>(kTidyEvery, [this] {
+      node_->RemoveForgotten();
+      node_->ReturnUnusedGrants();
+    });
   }
 
   std::vector<grpc::Service*> All() const {

@@ -55,8 +55,12 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
   std::shared_ptr<Initiator> probe = MakeUserInitiator(options.datapath_socket, kProbeTimeout);
   backends->devices_serving = [probe] { return probe->List().status(); };
   if (!options.keeper.addresses.empty()) {
-    RETURN_IF_ERROR(OpenKeeperClient(
-        options.keeper, [probe] { return probe->List(); }, backends));
+    NodeView view;
+    view.devices = [probe] { return probe->List(); };
+    view.fail = [probe](const Device& device, const std::string& why) {
+      return probe->Fail(device.volume, device.target, why);
+    };
+    RETURN_IF_ERROR(OpenKeeperClient(options.keeper, std::move(view), backends));
   }
   backends->filesystem = MakeToolFilesystem();
   backends->mounter = MakeLinuxMounter();

@@ -73,6 +73,16 @@ absl::Status FakeInitiator::Detach(const VolumeId& volume) {
   return absl::OkStatus();
 }
 
+absl::Status FakeInitiator::Fail(const VolumeId& volume, const Iqn& target, const std::string& reason) {
+  absl::MutexLock lock(&mu_);
+  RETURN_IF_ERROR(TakeFailure("Fail"));
+  const auto there = devices_.find(volume);
+  if (there == devices_.end() || there->second.target != target) return absl::OkStatus();
+  there->second.health = DeviceHealth::kFailed;
+  there->second.reason = reason;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Device> FakeInitiator::Resize(const VolumeId& volume) {
   absl::MutexLock lock(&mu_);
   RETURN_IF_ERROR(TakeFailure("Resize"));

@@ -71,6 +71,9 @@ class Initiator {
   // Takes the block device away and logs out; works without the target. OK when there is none.
   // FAILED_PRECONDITION: the block device is still open (mounted, or held by a process).
   virtual absl::Status Detach(const VolumeId& volume) = 0;
+  // From now on every I/O of the device fails, and for good, whatever the target says; what is under way
+  // fails too, and may have been done. OK when there is no device of this volume on this target.
+  virtual absl::Status Fail(const VolumeId& volume, const Iqn& target, const std::string& reason) = 0;
   // Makes the block device as large as the LUN is now; answers with the new size.
   virtual absl::StatusOr<Device> Resize(const VolumeId& volume) = 0;
   virtual absl::StatusOr<std::vector<Device>> List() = 0;

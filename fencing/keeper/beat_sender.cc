@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -124,19 +125,19 @@ class BeatStream final : public grpc::ClientBidiReactor<v1::Beat, v1::BeatAnswer
 
 class Sender final : public BeatSender {
  public:
-  Sender(const BeatOptions& options, Replicas& replicas, DeviceHealthSource health)
+  Sender(const BeatOptions& options, Replicas& replicas, NodeView view)
       : options_(options),
         replicas_(replicas),
-        health_(std::move(health)),
+        view_(std::move(view)),
         boot_(BootId()),
         look_(std::make_unique<Periodic>(options.every, [this] { Look(); })),
         send_(std::make_unique<Periodic>(options.every, [this] { Send(); })) {}
 
   ~Sender() override {
     send_.reset();
-    look_.reset();
     for (auto& [address, line] : lines_) line.stream->Cancel();
     for (auto& [address, line] : lines_) line.stream->AwaitEnd();
+    look_.reset();
   }
 
  private:
@@ -146,19 +147,69 @@ class Sender final : public BeatSender {
     std::string last_end;
   };
 
+  // The last fence this node was told of, on one array.
+  struct Told {
+    Generation generation = 0;
+    fencing::VolumeSet volumes;
+    // Whose devices have not been failed yet. Each is failed once, so that an answer which is late does not
+    // reach the device of a newer grant.
+    fencing::VolumeSet open;
+  };
+  using Volumes = std::map<fencing::ArrayId, std::pair<Generation, fencing::VolumeSet>>;
+
   void Look() {
-    const absl::StatusOr<std::vector<Device>> devices = health_();
+    const Volumes open = Open();  // before the look: a device that comes later is of a newer grant
+    const bool kubelet_ok = !view_.kubelet_ok || view_.kubelet_ok();
+    const absl::StatusOr<std::vector<Device>> devices = view_.devices();
+    {
+      absl::MutexLock lock(&mutex_);
+      kubelet_ok_ = kubelet_ok;
+      if (!devices.ok()) {
+        failing_ = present_;
+        return;
+      }
+      looked_ = true;
+      failing_.clear();
+      present_.clear();
+      for (const Device& device : *devices) {
+        present_.insert(device.volume);
+        if (device.health != DeviceHealth::kHealthy) failing_.insert(device.volume);
+      }
+    }
+    for (const auto& [array, fence] : open) {
+      for (const VolumeId& volume : fence.second) {
+        if (EndIo(volume, *devices,
+                  absl::StrCat("fenced by array ", array.value(), ", generation ", fence.first)))
+          Close(array, fence.first, volume);
+      }
+    }
+  }
+
+  Volumes Open() {
     absl::MutexLock lock(&mutex_);
-    if (!devices.ok()) {
-      failing_ = present_;
-      return;
+    Volumes open;
+    for (const auto& [array, told] : told_) open[array] = {told.generation, told.open};
+    return open;
+  }
+  void Close(const fencing::ArrayId& array, Generation generation, const VolumeId& volume) {
+    absl::MutexLock lock(&mutex_);
+    if (told_[array].generation == generation) told_[array].open.erase(volume);
+  }
+
+  // True: no I/O of the volume can succeed here any more.
+  bool EndIo(const VolumeId& volume, const std::vector<Device>& devices, const std::string& why) const {
+    for (const Device& device : devices) {
+      if (device.volume != volume || device.health == DeviceHealth::kFailed) continue;
+      const absl::Status failed = view_.fail(device, why);
+      if (!failed.ok()) {
+        LogWarn("keeper", "the I/O of a fenced volume could not be ended; trying again",
+                {{"volume", volume.value()}, {"error", std::string(failed.message())}});
+        return false;
+      }
+      LogWarn("keeper", "the I/O of a fenced volume is ended",
+              {{"volume", volume.value()}, {"device", device.path}, {"reason", why}});
     }
-    failing_.clear();
-    present_.clear();
-    for (const Device& device : *devices) {
-      present_.insert(device.volume);
-      if (device.health != DeviceHealth::kHealthy) failing_.insert(device.volume);
-    }
+    return true;
   }
 
   v1::Beat NextBeat() {
@@ -167,9 +218,14 @@ class Sender final : public BeatSender {
     beat.boot = boot_;
     beat.sequence = MillisSinceBoot();
     absl::MutexLock lock(&mutex_);
+    beat.kubelet_ok = kubelet_ok_;
     beat.failing = failing_;
     beat.present = present_;
-    beat.known = known_;
+    for (const auto& [array, told] : told_) {
+      beat.known[array] = told.generation;
+      // Nobody has seen yet that nothing is left.
+      if (!looked_) beat.present.insert(told.volumes.begin(), told.volumes.end());
+    }
     return WriteBeat(beat);
   }
 
@@ -201,37 +257,55 @@ class Sender final : public BeatSender {
   }
 
   void Take(const v1::BeatAnswer& answer) {
-    absl::MutexLock lock(&mutex_);
-    for (const auto& [array, fence] : ReadFences(options_.node, answer)) {
-      Generation& known = known_[array];
-      if (known >= fence.generation) continue;
-      known = fence.generation;
-      LogWarn("keeper", "this node is fenced",
-              {{"array", array.value()},
-               {"generation", absl::StrCat(fence.generation)},
-               {"volumes", absl::StrCat(fence.volumes.size())}});
+    bool news = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      for (const auto& [array, fence] : ReadFences(options_.node, answer)) news |= Take(array, fence);
     }
+    if (news) look_->Wake();
+  }
+  // True: it says what was not known.
+  bool Take(const fencing::ArrayId& array, const fencing::ArrayFence& fence)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    Told& told = told_[array];
+    if (told.generation > fence.generation) return false;
+    if (told.generation < fence.generation) {
+      told = Told();
+      told.generation = fence.generation;
+    } else if (std::includes(told.volumes.begin(), told.volumes.end(), fence.volumes.begin(),
+                             fence.volumes.end())) {
+      return false;
+    }
+    for (const VolumeId& volume : fence.volumes) {
+      if (told.volumes.insert(volume).second) told.open.insert(volume);
+    }
+    LogWarn("keeper", "this node is fenced",
+            {{"array", array.value()},
+             {"generation", absl::StrCat(fence.generation)},
+             {"volumes", absl::StrCat(fence.volumes.size())}});
+    return true;
   }
 
   const BeatOptions options_;
   Replicas& replicas_;
-  const DeviceHealthSource health_;
+  const NodeView view_;
   const std::string boot_;
   std::map<std::string, Line> lines_;  // by address; the sending thread's own
 
   absl::Mutex mutex_;
   fencing::VolumeSet failing_ ABSL_GUARDED_BY(mutex_);
   fencing::VolumeSet present_ ABSL_GUARDED_BY(mutex_);
-  std::map<fencing::ArrayId, Generation> known_ ABSL_GUARDED_BY(mutex_);
+  bool looked_ ABSL_GUARDED_BY(mutex_) = false;  // at the devices, with success
+  bool kubelet_ok_ ABSL_GUARDED_BY(mutex_) = true;
+  std::map<fencing::ArrayId, Told> told_ ABSL_GUARDED_BY(mutex_);
 
   std::unique_ptr<Periodic> look_, send_;  // last: they use the others
 };
 
 }  // namespace
 
-std::unique_ptr<BeatSender> StartBeatSender(const BeatOptions& options, Replicas& replicas,
-                                            DeviceHealthSource health) {
-  return std::make_unique<Sender>(options, replicas, std::move(health));
+std::unique_ptr<BeatSender> StartBeatSender(const BeatOptions& options, Replicas& replicas, NodeView view) {
+  return std::make_unique<Sender>(options, replicas, std::move(view));
 }
 
 }  // namespace lunkeeper

@@ -1,9 +1,9 @@
 #pragma once
-// Sends a node's beats to every controller replica, each half second, from a thread of its own. `health` is
-// asked from another thread, so that a data path which hangs does not silence the node; it must end within a
-// second or so. Thread-safe. Nothing fails: a stream that ends is begun anew, and a replica that does not
-// read misses beats. The destructor closes the streams, which tells the controllers that this node's kernel
-// lives. `replicas` outlives it.
+// Sends a node's beats to every controller replica, each half second, from a thread of its own, and ends the
+// I/O of the volumes that an answer says are fenced. The node is looked at from another thread, so that a
+// data path which hangs does not silence it. Thread-safe. Nothing fails: a stream that ends is begun anew,
+// and a replica that does not read misses beats. The destructor closes the streams, which tells the
+// controllers that this node's kernel lives. `replicas` outlives it.
 
 #include <functional>
 #include <memory>
@@ -25,9 +25,15 @@ class BeatSender {
   virtual ~BeatSender() = default;
 };
 
-// `health`: this node's devices. When it fails, I/O to all that were there before counts as failing.
-using DeviceHealthSource = std::function<absl::StatusOr<std::vector<Device>>()>;
-std::unique_ptr<BeatSender> StartBeatSender(const BeatOptions& options, Replicas& replicas,
-                                            DeviceHealthSource health);
+// What a node sees of itself. Each call ends within a second or so.
+struct NodeView {
+  // Its devices. When it fails, I/O to all that were there before counts as failing.
+  std::function<absl::StatusOr<std::vector<Device>>()> devices;
+  // Ends a device's I/O for good.
+  std::function<absl::Status(const Device& device, const std::string& why)> fail;
+  // Whether kubelet and the container runtime answer. Empty: nobody knows, and they are taken to be well.
+  std::function<bool()> kubelet_ok;
+};
+std::unique_ptr<BeatSender> StartBeatSender(const BeatOptions& options, Replicas& replicas, NodeView view);
 
 }  // namespace lunkeeper

@@ -13,8 +13,7 @@ using FencesByArray = std::map<fencing::ArrayId, fencing::ArrayFence>;
 class BeatSink {
  public:
   virtual ~BeatSink() = default;
-  // Answers with the fences in force against the node; that is how it learns of them. kubelet_ok is not
-  // known.
+  // Answers with the fences in force against the node; that is how it learns of them.
   virtual FencesByArray OnBeat(const fencing::Beat& beat) = 0;
   // The stream ended while its beats were current: somebody closed the connection, so the node's kernel
   // lives. A stream that had fallen silent before it ended is not reported: its end says nothing.

@@ -104,6 +104,7 @@ fencing::Beat ReadBeat(const keeper::v1::Beat& message) {
   beat.node = NodeId(message.node());
   beat.boot = message.boot_id();
   beat.sequence = message.sequence();
+  beat.kubelet_ok = !message.kubelet_hangs();
   beat.failing = ReadVolumes(message.failing());
   beat.present = ReadVolumes(message.present());
   for (const auto& [array, generation] : message.known()) beat.known[fencing::ArrayId(array)] = generation;
@@ -115,6 +116,7 @@ keeper::v1::Beat WriteBeat(const fencing::Beat& beat) {
   message.set_node(beat.node.value());
   message.set_boot_id(beat.boot);
   message.set_sequence(beat.sequence);
+  message.set_kubelet_hangs(!beat.kubelet_ok);
   for (const VolumeId& volume : beat.failing) message.add_failing(volume.value());
   for (const VolumeId& volume : beat.present) message.add_present(volume.value());
   for (const auto& [array, generation] : beat.known) (*message.mutable_known())[array.value()] = generation;

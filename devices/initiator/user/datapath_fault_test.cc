@@ -226,6 +226,44 @@ TEST_CASE("a volume whose target has gone fails for good, and can be detached") 
   CHECK(datapath.initiator().Detach(device.volume).ok());
 }
 
+TEST_CASE(
+    "a device that is told to fail does so at once and for good, whatever its target or its worker do") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 64 * kMiB);
+  target.AddLun(2, 64 * kMiB);
+  Datapath datapath(dir);
+  const Device device = MustAttach(datapath, target.RequestFor(1));
+  const Device neighbour = MustAttach(datapath, target.RequestFor(2));
+  Checker checker(device.path, device.size_bytes, 4);
+  Checker beside(neighbour.path, neighbour.size_bytes, 2);
+  Eventually("it is written to", [&] { return checker.writes() > 100; });
+
+  Initiator& initiator = datapath.initiator();
+  REQUIRE(initiator.Fail(device.volume, neighbour.target, "of another grant").ok());
+  CHECK(initiator.Find(device.volume)->value().health == DeviceHealth::kHealthy);
+  REQUIRE(initiator.Fail(device.volume, device.target, "fenced").ok());
+  CHECK(initiator.Find(device.volume)->value().health == DeviceHealth::kFailed);
+  CHECK(initiator.Find(device.volume)->value().reason == "fenced");
+  Eventually("its I/O fails", [&] { return checker.errors() > 0; });
+  checker.Stop();
+  const auto fails = [&] {
+    const UniqueFd fd(::open(device.path.c_str(), O_RDWR | O_CLOEXEC));
+    return ::pwrite(fd.get(), "x", 1, 0) < 0 || ::fsync(fd.get()) != 0;
+  };
+  CHECK(fails());
+  const pid_t worker = datapath.worker();
+  ::kill(worker, SIGKILL);
+  datapath.WaitForOtherWorker(worker);
+  CHECK(fails());
+  CHECK(initiator.Find(device.volume)->value().health == DeviceHealth::kFailed);
+  REQUIRE(initiator.Detach(device.volume).ok());
+  beside.StopAndCheck();
+  // A new grant has another target: here, the same one attached anew.
+  CHECK(MustAttach(datapath, target.RequestFor(1)).health == DeviceHealth::kHealthy);
+  CHECK(initiator.Fail(VolumeId("none"), device.target, "fenced").ok());
+}
+
 TEST_CASE("a detach does not wait for a target that is away") {
   TempDir dir;
   Target target(dir);

@@ -167,6 +167,14 @@ void Holder::GiveToWorker(Volume& volume) {
   command.mutable_add()->set_resend(volume.given);
   volume.given = true;
   worker_.Send(command, {volume.fuse.device.get()});
+  if (!volume.failed.empty()) FailInWorker(volume, volume.failed);
+}
+
+void Holder::FailInWorker(const Volume& volume, const std::string& reason) {
+  datapath::WorkerCommand fail;
+  fail.set_slot(volume.slot);
+  fail.mutable_fail()->set_reason(reason);
+  worker_.Send(fail);
 }
 
 void Holder::OnWorkerDeath() {

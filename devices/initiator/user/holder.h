@@ -46,6 +46,7 @@ class Holder {
     bool busy = true;    // a call is working on it, and it alone changes it
     bool given = false;  // a worker has read its requests
     std::string lost;    // why it failed for good without its Lun's doing
+    std::string failed;  // why every worker is to fail it
   };
   struct CallThread {
     std::thread thread;
@@ -76,6 +77,7 @@ class Holder {
   absl::Status Seal(const Volume& volume, absl::Time deadline);
   absl::Status WithdrawLoop(Volume& volume, absl::Time deadline);
   absl::Status Withdraw(Volume& volume, absl::Time deadline);
+  void Fail(const datapath::Fail& request);
   absl::StatusOr<datapath::Device> Resize(const std::string& name, absl::Time deadline);
   absl::Status Grow(Volume& volume, absl::Time deadline);
   absl::Status Upgrade(absl::Time deadline);
@@ -89,6 +91,7 @@ class Holder {
   bool IsTaken(uint32_t slot) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsOurs(int loop_number) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveToWorker(Volume& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FailInWorker(const Volume& volume, const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Carries out a command in the worker, or in the next if that one dies: its errno.
   absl::StatusOr<int> Ask(const Volume& volume, datapath::WorkerCommand command, absl::Time deadline);
   datapath::Device Describe(const Volume& volume) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -88,6 +88,10 @@ absl::StatusOr<std::vector<datapath::Device>> Holder::Serve(const datapath::Requ
     case datapath::Request::kStop:
       RETURN_IF_ERROR(Stop());
       return Devices{};
+    case datapath::Request::kFail:
+      if (request.fail().volume().empty()) return absl::InvalidArgumentError("fail: no volume named");
+      Fail(request.fail());
+      return Devices{};
     case datapath::Request::CALL_NOT_SET:
       break;
   }
@@ -290,12 +294,8 @@ absl::Status Holder::WithdrawLoop(Volume& volume, absl::Time deadline) {
   {
     absl::MutexLock lock(&mutex_);
     loop = std::move(volume.loop);
-    if (SlotOf(volume).lun.health != LunHealth::kHealthy) {  // what is under way must not be waited for
-      datapath::WorkerCommand fail;
-      fail.set_slot(volume.slot);
-      fail.mutable_fail()->set_reason("detached");
-      worker_.Send(fail);
-    }
+    // What is under way must not be waited for.
+    if (SlotOf(volume).lun.health != LunHealth::kHealthy) FailInWorker(volume, "detached");
   }
   RETURN_IF_ERROR(RemoveLoop(std::move(loop), deadline));
   FAIL_POINT("datapath.detach.loop");
@@ -321,6 +321,18 @@ absl::StatusOr<int> Holder::Ask(const Volume& volume, datapath::WorkerCommand co
     if (slot.answered == tag) return slot.answer.load();
     if (ending_ || !volume.lost.empty()) return Ending();
   }
+}
+
+// Waits for no other call: one that works on the volume must not keep it alive.
+void Holder::Fail(const datapath::Fail& request) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = volumes_.find(request.volume());
+  if (found == volumes_.end()) return;
+  Volume& volume = *found->second;
+  if (volume.options.connection().target() != request.target() || !volume.failed.empty()) return;
+  volume.failed = request.reason().empty() ? "told to fail" : request.reason();
+  LogWarn("datapath", "failed for good", {{"volume", request.volume()}, {"reason", volume.failed}});
+  if (volume.given) FailInWorker(volume, volume.failed);
 }
 
 absl::StatusOr<datapath::Device> Holder::Resize(const std::string& name, absl::Time deadline) {
@@ -411,9 +423,10 @@ datapath::Device Holder::Describe(const Volume& volume) const {
   device.set_read_bytes(lun.read_bytes);
   device.set_written_bytes(lun.written_bytes);
   device.set_errors(lun.errors);
-  if (!volume.lost.empty() || lun.health == LunHealth::kFailed) {
+  const std::string& told = volume.failed.empty() ? volume.lost : volume.failed;
+  if (!told.empty() || lun.health == LunHealth::kFailed) {
     device.set_health(datapath::Device::FAILED);
-    device.set_reason(volume.lost.empty() ? lun.reason.Get() : volume.lost);
+    device.set_reason(told.empty() ? lun.reason.Get() : told);
   } else if (lun.health != LunHealth::kHealthy || !SlotOf(volume).open) {
     device.set_health(datapath::Device::RECONNECTING);
     device.set_reason(worker_.trouble().empty() ? lun.reason.Get() : worker_.trouble());

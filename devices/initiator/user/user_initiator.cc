@@ -90,6 +90,14 @@ class UserInitiator final : public Initiator {
     return Call(socket_path_, timeout_, message).status();
   }
 
+  absl::Status Fail(const VolumeId& volume, const Iqn& target, const std::string& reason) override {
+    datapath::Request message;
+    message.mutable_fail()->set_volume(volume.value());
+    message.mutable_fail()->set_target(target.value());
+    message.mutable_fail()->set_reason(reason);
+    return Call(socket_path_, timeout_, message).status();
+  }
+
   absl::StatusOr<Device> Resize(const VolumeId& volume) override {
     datapath::Request message;
     message.mutable_resize()->set_volume(volume.value());

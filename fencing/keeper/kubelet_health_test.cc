@@ -1,0 +1,106 @@
+#include "fencing/keeper/kubelet_health.h"
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "plugin/base/http.h"
+
+namespace lunkeeper {
+namespace {
+
+bool Await(const std::function<bool()>& condition) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (!condition() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(2));
+  return condition();
+}
+
+// A kubelet's health page that says what it is told to.
+struct Page {
+  std::atomic<int> status = 200;
+  std::atomic<int> asked = 0;
+  std::unique_ptr<HttpServer> server = *StartHttpServer("127.0.0.1:0", {{"/healthz", [this] {
+                                                                           ++asked;
+                                                                           return HttpReply{status, "ok"};
+                                                                         }}});
+  std::string address() const { return absl::StrCat("127.0.0.1:", server->port()); }
+};
+
+// A runtime that knows no call: that is an answer too.
+struct Runtime {
+  Runtime() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("unix://" + path(), grpc::InsecureServerCredentials());
+    builder.RegisterCallbackGenericService(&service);
+    server = builder.BuildAndStart();
+  }
+  ~Runtime() {
+    if (server != nullptr) server->Shutdown();
+    std::filesystem::remove_all(folder);
+  }
+  std::string path() const { return folder / "cri.sock"; }
+
+  const std::filesystem::path folder = [] {
+    char name[] = "/tmp/lk-cri-XXXXXX";
+    return std::filesystem::path(::mkdtemp(name));
+  }();
+  grpc::CallbackGenericService service;
+  std::unique_ptr<grpc::Server> server;
+};
+
+constexpr absl::Duration kOften = absl::Milliseconds(10);
+
+}  // namespace
+
+TEST_CASE("a kubelet whose page fails again and again is not well, and is well at its first answer") {
+  Page page;
+  const auto health = WatchKubelet({.healthz = page.address(), .runtime_socket = "", .every = kOften});
+  REQUIRE(Await([&] { return page.asked >= 2; }));
+  CHECK(health->Ok());
+  page.status = 500;
+  CHECK(Await([&] { return !health->Ok(); }));
+  page.status = 200;
+  CHECK(Await([&] { return health->Ok(); }));
+}
+
+TEST_CASE("one missed answer is nothing") {
+  Page page;
+  const auto health =
+      WatchKubelet({.healthz = page.address(), .runtime_socket = "", .every = kOften, .misses = 1000});
+  REQUIRE(Await([&] { return page.asked >= 2; }));
+  page.status = 500;
+  const int before = page.asked;
+  REQUIRE(Await([&] { return page.asked >= before + 5; }));
+  CHECK(health->Ok());
+}
+
+TEST_CASE("a kubelet that has gone is not well; one that never answered is not known") {
+  auto page = std::make_unique<Page>();
+  const std::string address = page->address();
+  const auto known = WatchKubelet({.healthz = address, .runtime_socket = "", .every = kOften});
+  REQUIRE(Await([&] { return page->asked >= 2; }));
+  page.reset();
+  REQUIRE(Await([&] { return !known->Ok(); }));
+  const auto unknown = WatchKubelet({.healthz = address, .runtime_socket = "", .every = kOften});
+  const absl::Time began = absl::Now();
+  REQUIRE(Await([&] { return absl::Now() - began > 20 * kOften; }));
+  CHECK(unknown->Ok());
+}
+
+TEST_CASE("a container runtime that stops answering is noticed") {
+  auto runtime = std::make_unique<Runtime>();
+  const auto health = WatchKubelet({.healthz = "", .runtime_socket = runtime->path(), .every = kOften});
+  const absl::Time began = absl::Now();
+  REQUIRE(Await([&] { return absl::Now() - began > 50 * kOften; }));
+  CHECK(health->Ok());
+  runtime.reset();
+  CHECK(Await([&] { return !health->Ok(); }));
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,112 @@
+// Devices that failed for good: what the orchestrator has forgotten of them is taken away, and nothing else.
+
+#include "node/node_fixture.h"
+
+namespace lunkeeper {
+namespace {
+
+using grpc::StatusCode;
+
+// A volume in a pod of a kubelet's, whose staging paths end as kubelet's do.
+struct Fixture : NodeFixture {
+  explicit Fixture(bool block = false) {
+    capability = Capability(AccessMode::SINGLE_NODE_WRITER, block);
+    std::filesystem::create_directories(global);
+    REQUIRE(StageThere() == StatusCode::OK);
+    REQUIRE(PublishThere() == StatusCode::OK);
+  }
+  StatusCode StageThere() {
+    auto request = StageRequest();
+    request.set_staging_target_path(global);
+    return Stage(request);
+  }
+  StatusCode PublishThere() {
+    auto request = PublishRequest();
+    request.set_staging_target_path(global);
+    return Publish(request);
+  }
+  void FailDevice() { initiator.SetHealth(volume, DeviceHealth::kFailed, "fenced"); }
+  void SetPatience(absl::Duration patience) {
+    NodeServiceOptions options{.node = node, .patience = patience, .topology = {}};
+    service = std::make_unique<NodeService>(options, initiator, filesystem, mounter, grants.get());
+  }
+
+  const std::string global = root / "globalmount";
+};
+
+}  // namespace
+
+TEST_CASE("a failed device that is only staged is taken away, and its grant given back") {
+  Fixture f;
+  f.SetPatience(absl::ZeroDuration());
+  f.FailDevice();
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  f.service->RemoveForgotten();
+  CHECK(f.IsClean());
+  f.service->RemoveForgotten();
+}
+
+TEST_CASE("a pod's mount stays for as long as its orchestrator leaves it") {
+  Fixture f;
+  f.SetPatience(absl::ZeroDuration());
+  f.FailDevice();
+  f.service->RemoveForgotten();
+  CHECK(f.MountCount() == 2);
+  CHECK(f.Attached());
+}
+
+TEST_CASE("a failed raw block device is taken away when no pod has it") {
+  Fixture f(/*block=*/true);
+  f.SetPatience(absl::ZeroDuration());
+  f.FailDevice();
+  f.service->RemoveForgotten();
+  CHECK(f.Attached());
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  f.service->RemoveForgotten();
+  CHECK(f.IsClean());
+}
+
+TEST_CASE("a device that works is left alone") {
+  Fixture f;
+  f.SetPatience(absl::ZeroDuration());
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  f.service->RemoveForgotten();
+  CHECK(f.Attached());
+  f.initiator.SetHealth(f.volume, DeviceHealth::kReconnecting, "away");
+  f.service->RemoveForgotten();
+  CHECK(f.Attached());
+}
+
+TEST_CASE("the orchestrator has its time to do it itself") {
+  Fixture f;
+  f.SetPatience(absl::Hours(1));
+  f.FailDevice();
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  f.service->RemoveForgotten();
+  f.service->RemoveForgotten();
+  CHECK(f.Attached());
+}
+
+TEST_CASE("a failed device that a process holds is tried again") {
+  Fixture f;
+  f.SetPatience(absl::ZeroDuration());
+  f.FailDevice();
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  f.initiator.FailNext("Detach", absl::FailedPreconditionError("open"));
+  f.service->RemoveForgotten();
+  CHECK(f.Attached());
+  f.service->RemoveForgotten();
+  CHECK(f.IsClean());
+}
+
+TEST_CASE("a busy staging mount of a failed device goes all the same") {
+  Fixture f;
+  f.SetPatience(absl::ZeroDuration());
+  f.FailDevice();
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  f.mounter.KeepBusy(f.global);
+  f.service->RemoveForgotten();
+  CHECK(f.IsClean());
+}
+
+}  // namespace lunkeeper
