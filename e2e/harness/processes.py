@@ -1,5 +1,6 @@
 """Processes of a test: started with their log in a file, known by pid, never by name."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -79,18 +80,25 @@ def kill_pid(pid):
     wait_until(lambda: not alive(pid), 10, f"process {pid} ends after SIGKILL")
 
 
-def alive(pid):
+def state_of(pid):
+    """The kernel's letter for it: R, S, D, T …; X: there is none."""
     try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return False
+        return "X"
+
+
+def alive(pid):
+    return state_of(pid) not in "ZX"
 
 
 def children_of(pid):
-    try:
-        return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
+    """Whichever of its threads has them."""
+    found = []
+    for thread in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found.extend(int(child) for child in thread.read_text().split())
+    return found
 
 
 def command_of(pid):

@@ -34,7 +34,8 @@ class Writer:
         where = {"volumeDevices": [{"name": "data", "devicePath": DEVICE}]} if block else {
             "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
         where.setdefault("volumeMounts", []).append({"name": "records", "mountPath": "/records"})
-        prepare = "" if block else f"[ -e {FILE} ] || truncate -s 32M {FILE}; "
+        # Written once, so that a direct write to it later is not lost with the file system's own notes of where it is.
+        prepare = "" if block else f"[ -e {FILE} ] || (dd if=/dev/zero of={FILE}.new bs=1M count=32 conv=fsync && mv {FILE}.new {FILE} && sync); "
         script = (f"{prepare}exec block_checker write --device={target} --record=/records/{self.record.name} "
                   "--threads=4 --blocks=4096 --flush-every=64")
         return {"containers": [{**container, **where, "command": ["sh", "-c", script]}],
@@ -62,21 +63,26 @@ class Writer:
                    f"{self.workloads.kubectl.why(self.pod, *self.workloads.here)}", pause=0.1)
         return self
 
-    def said(self):
-        return self.workloads.kubectl.attempt("logs", self.pod, *self.workloads.here, "--tail=20").stdout
+    def said(self, *which):
+        return self.workloads.kubectl.attempt("logs", self.pod, *self.workloads.here, "--tail=20", *which).stdout
 
     def stop(self):
         """Its counters; it must have seen no error and no bad data."""
         workloads = self.workloads
+        lives = workloads.kubectl.get("pod", self.pod, *workloads.here)["status"]["containerStatuses"][0]["restartCount"]
         workloads.run_in(self.pod, "sh", "-c", "kill $(pidof block_checker)")
 
         def ended():
-            pod = workloads.kubectl.get("pod", self.pod, *workloads.here)
-            states = [status["state"].get("terminated") for status in pod["status"].get("containerStatuses", [])]
-            return states[0] if states else None
-        state = wait_until(ended, 60, lambda: f"the writer ends\n{self.said()}", pause=0.2)
-        assert state["exitCode"] == GOOD, self.said()
-        return json.loads(self.said().strip().split("\n")[-1])
+            """How its last life ended, and what it said; one with an owner lives again at once."""
+            status, = workloads.kubectl.get("pod", self.pod, *workloads.here)["status"]["containerStatuses"]
+            if "terminated" in status["state"]:
+                return status["state"]["terminated"], self.said()
+            if status["restartCount"] > lives:
+                return status["lastState"]["terminated"], self.said("--previous")
+            return None
+        state, said = wait_until(ended, 60, lambda: f"the writer ends\n{self.said()}", pause=0.2)
+        assert state["exitCode"] == GOOD, said
+        return json.loads(said.strip().split("\n")[-1])
 
     def verify(self, pod, device=DEVICE):
         """Nothing acknowledged is lost, as this pod (of workloads.reader) reads it."""

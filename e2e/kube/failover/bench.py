@@ -1,0 +1,157 @@
+"""`./dev bench failover`: from a node's power failure to the first new write that was acknowledged to the replacement pod.
+
+Uses the cluster that `./dev cluster up` made, if it runs, or makes one and takes it away. Each round ends the power of the node
+where a StatefulSet's writer runs. The times of the phases come from the NodeFence's timeline, from a watch of the pods, from the
+log of the plugin that staged the volume, and from the writer's own record; all are of this one machine's clock.
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+import pathlib
+import statistics
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from cluster import deploy, programs  # noqa: E402
+from cluster.cluster import Cluster  # noqa: E402
+from harness.cleanup import interrupt_on_sigterm, wait_until  # noqa: E402
+from kube.bench import Watch  # noqa: E402
+from kube.failover.watching import Failover, Placed  # noqa: E402
+from kube.workloads import Workloads  # noqa: E402
+from kube.writer import Writer  # noqa: E402
+
+ROUNDS, SECONDS = 20, 60
+BAR_P50, BAR_WORST = 4.5, 6.0
+PHASES = ["detect", "decide", "fence", "delete", "schedule", "stage", "start"]
+
+
+@contextlib.contextmanager
+def running_cluster():
+    cluster = Cluster()
+    if cluster.ready_nodes() == set(cluster.nodes):
+        yield cluster
+        return
+    with cluster.locked():
+        programs.build_all()
+        try:
+            cluster.up()
+            deploy.prepare(cluster)
+            deploy.install(cluster)
+            yield cluster
+        finally:
+            cluster.down()
+
+
+def first_new_write(writer, before):
+    """The time when more than `before` writes are acknowledged."""
+    deadline = time.time() + SECONDS
+    seen = b""
+    while time.time() < deadline:
+        now, data = time.time(), writer.record.read_bytes()
+        if data != seen and writer.acknowledged() > before:
+            return now
+        seen = data
+        time.sleep(0.002)
+    raise TimeoutError(f"nothing was written for {SECONDS} s\n{writer.said()}")
+
+
+class PodWatch(Watch):
+    """Its times as the wall clock's, which the cluster's parts use."""
+
+    def wait_at(self, wanted):
+        return self.wait(wanted) + time.time() - time.monotonic()
+
+
+def timeline(fence):
+    """{event: when it was first said}."""
+    moments = {}
+    for moment in fence["status"].get("timeline", []):
+        at = datetime.datetime.fromisoformat(moment["at"].replace("Z", "+00:00")).timestamp()
+        moments.setdefault(moment["event"], at)
+    return moments
+
+
+def published_at(failover, node, since):
+    """When the plugin of that node had published a volume, by its log."""
+    pod = next(pod for pod in failover.plugin_pods("node") if pod["spec"]["nodeName"] == node)
+
+    def said():
+        log = failover.kubectl("logs", pod["metadata"]["name"], f"--namespace={deploy.NAMESPACE}", "--tail=200")
+        for line in reversed(log.splitlines()):
+            if "NodePublishVolume" in line:
+                at = datetime.datetime.fromisoformat(json.loads(line)["time"].replace("Z", "+00:00")).timestamp()
+                return at if at > since else None
+        return None
+    return wait_until(said, 20, f"the plugin of {node} says when it published", pause=0.2)
+
+
+def one_round(failover, placed, watch):
+    """{phase: seconds}, and the whole."""
+    old = placed.uid()
+    host = placed.host
+    began = time.time()
+    host.power_off()
+    before = placed.writer.acknowledged()
+    wrote = first_new_write(placed.writer, before)
+    name = placed.writer.pod
+    mine = [name, old]
+    created = watch.wait_at(lambda kind, pod: pod["metadata"]["name"] == name and pod["metadata"]["uid"] not in mine)
+    scheduled = watch.wait_at(lambda kind, pod: pod["metadata"]["name"] == name and pod["metadata"]["uid"] not in mine
+                              and pod["spec"].get("nodeName"))
+    there = placed.pod()["spec"]["nodeName"]
+    published = published_at(failover, there, began)
+    moments = timeline(failover.fence(placed.node))
+    marks = [began, moments["Decided"], moments["Fencing"], moments["Fenced"], created, scheduled, published, wrote]
+    phases = {phase: marks[index + 1] - marks[index] for index, phase in enumerate(PHASES)}
+    return phases, wrote - began
+
+
+def show(number, phases, whole):
+    print(f"{number:>5}  {whole * 1000:6.0f} ms   " + "  ".join(f"{name} {took * 1000:5.0f}" for name, took in phases.items()), flush=True)
+
+
+def summarise(rounds):
+    wholes = sorted(whole for _, whole in rounds)
+    middle, worst = statistics.median(wholes), wholes[-1]
+    shares = {name: statistics.median(phases[name] for phases, _ in rounds) for name in PHASES}
+    print("\nmedian of each phase, ms: " + ", ".join(f"{name} {took * 1000:.0f}" for name, took in shares.items()))
+    print(f"power-off to the first new acknowledged write: p50 {middle:.2f} s (bar {BAR_P50}), worst {worst:.2f} s (bar {BAR_WORST}), "
+          f"n={len(rounds)}")
+    return middle <= BAR_P50 and worst <= BAR_WORST
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./dev bench failover", description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    options = parser.parse_args()
+    interrupt_on_sigterm()
+    rounds = []
+    with running_cluster() as cluster:
+        failover = Failover(cluster)
+        failover.end()
+        workloads = Workloads(cluster)
+        writer = Writer(workloads, "db", {"size": "64Mi", "volumeMode": "Block"}, block=True, owner="StatefulSet")
+        try:
+            for number in range(1, options.rounds + 1):
+                writer.goes_on()
+                time.sleep(1)  # as one that has run for a while
+                watch = PodWatch(workloads)
+                try:
+                    rounds.append(one_round(failover, Placed(failover, workloads, writer), watch))
+                finally:
+                    watch.close()
+                show(number, *rounds[-1])
+                failover.end()
+            Placed(failover, workloads, writer).lost_nothing()
+        finally:
+            failover.end()
+            workloads.remove()
+    sys.exit(0 if summarise(rounds) else 1)
+
+
+if __name__ == "__main__":
+    main()

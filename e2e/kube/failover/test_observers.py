@@ -1,0 +1,95 @@
+"""Who decides and acts is hit itself: the leader, the API server, the array's agent."""
+
+import time
+
+from cluster import faults
+from harness.cleanup import wait_until
+from harness.processes import kill_pid
+from kube.failover.watching import MOVES_SECONDS
+from kube.test_faults import find_processes
+
+
+def test_the_leaders_own_node_loses_its_power(place, failover):
+    db = place(node=failover.leader())
+    db.host.power_off()
+    db.moves()
+    assert failover.leader() != db.node
+    db.lost_nothing()
+    db.host.boot()
+    failover.wait_until_over(db.node)
+
+
+def test_the_leader_is_killed_in_the_middle(place, failover):
+    """Again and again, wherever it has come to."""
+    leading = failover.leader()
+    db = place(node=next(name for name in failover.cluster.nodes if name != leading))
+    db.host.power_off()
+    for _ in range(4):
+        time.sleep(0.7)
+        for pid in find_processes(failover.host(leading), "lunkeeper", "serve", "--mode=controller"):
+            kill_pid(pid)
+    db.moves(seconds=2 * MOVES_SECONDS)
+    db.lost_nothing()
+
+
+def test_the_api_server_is_down_when_a_node_dies(place, failover):
+    """Nothing can be moved without it; what is done when it is back is what it found then."""
+    db = place()
+    control = failover.cluster.control
+    hung = faults.stop_service(control, "kube-apiserver")
+    db.host.power_off()
+    time.sleep(10)
+    hung()
+    db.moves(seconds=3 * MOVES_SECONDS)
+    db.lost_nothing()
+
+
+def test_the_api_server_is_killed_during_a_failover(place, failover):
+    db = place()
+    db.host.power_off()
+    time.sleep(2.5)
+    faults.kill_service(failover.cluster.control, "kube-apiserver")
+    db.moves(seconds=3 * MOVES_SECONDS)
+    db.lost_nothing()
+
+
+def test_the_arrays_agent_is_killed_while_it_fences(place, failover):
+    db = place()
+    storage = failover.cluster.storage
+    db.host.power_off()
+    deadline = time.monotonic() + MOVES_SECONDS
+    while failover.fence(db.node) is None:
+        assert time.monotonic() < deadline, failover.tell()
+    for pid in find_processes(storage, "lunkeeper", "array"):
+        kill_pid(pid)
+    db.moves(seconds=3 * MOVES_SECONDS)
+    db.lost_nothing()
+
+
+def test_tgtd_is_killed_while_a_node_is_fenced(place, failover):
+    db = place()
+    other = place("other", node=next(name for name in failover.cluster.nodes if name != db.node))
+    db.host.power_off()
+    wait_until(lambda: failover.fence(db.node), MOVES_SECONDS, "the failover has begun", pause=0.05)
+    for pid in find_processes(failover.cluster.storage, "tgtd"):
+        kill_pid(pid)
+    db.moves(seconds=3 * MOVES_SECONDS)
+    other.writer.goes_on(seconds=60)
+    db.lost_nothing()
+    other.lost_nothing()
+
+
+def test_the_leader_stalls(place, failover):
+    """Frozen for a while, it believes nothing of what it remembers: nobody is fenced when it goes on."""
+    leading = failover.leader()
+    db = place(node=next(name for name in failover.cluster.nodes if name != leading))
+    uid = db.uid()
+    pids = find_processes(failover.host(leading), "lunkeeper", "serve", "--mode=controller")
+    for _ in range(3):
+        for pid in pids:
+            faults.signal_if_there(pid, faults.signal.SIGSTOP)
+        time.sleep(6)
+        for pid in pids:
+            faults.signal_if_there(pid, faults.signal.SIGCONT)
+        failover.stays_quiet(4, lambda: db.stays(uid))
+    db.lost_nothing()

@@ -1,0 +1,63 @@
+"""The network breaks between a node and some of the others."""
+
+from cluster import faults, network
+from kube.failover.watching import KEEPER_PORT, MOVES_SECONDS
+
+QUIET_SECONDS = 20  # longer than it takes to be fenced for anything that is not well
+
+
+def test_from_the_controllers_only_nothing_happens(place, failover):
+    db = place()
+    uid = db.uid()
+    faults.cut_off(db.host, ports=[KEEPER_PORT])
+    failover.stays_quiet(QUIET_SECONDS, lambda: db.stays(uid))
+    db.writer.goes_on()
+    faults.heal(db.host)
+    failover.stays_quiet(5, lambda: db.stays(uid))
+    db.lost_nothing()
+
+
+def test_from_the_control_plane_only_the_workload_goes_on(place, failover):
+    """Its kubelet is silent, its I/O is not: Kubernetes would give it up, and it is well."""
+    db = place()
+    uid = db.uid()
+    faults.cut_off(db.host, hosts=[failover.cluster.control])
+    failover.stays_quiet(QUIET_SECONDS, lambda: db.stays(uid))
+    db.writer.goes_on()
+    faults.heal(db.host)
+    failover.wait_until_ready(db.node)
+    failover.stays_quiet(5, lambda: db.stays(uid))
+    db.lost_nothing()
+
+
+def test_from_the_storage_only_the_pod_moves(place, failover):
+    db = place()
+    faults.cut_off(db.host, hosts=[failover.cluster.storage])
+    db.moves(seconds=3 * MOVES_SECONDS)
+    faults.heal(db.host)
+    failover.wait_until_over(db.node)
+    db.lost_nothing()
+
+
+def test_from_everything_the_pod_moves_and_the_zombie_cleans_up(place, failover):
+    """The cable is pulled: the node's containers run on and know nothing."""
+    db = place()
+    network.plug(db.host.cluster, db.host.name, False)
+    db.moves()
+    failover.wait_until_fenced(db.node)
+    network.plug(db.host.cluster, db.host.name, True)
+    failover.wait_until_over(db.node)
+    db.writer.goes_on(more=1000)
+    db.lost_nothing()
+
+
+def test_a_moment_without_a_network_is_nothing(place, failover):
+    db = place()
+    uid = db.uid()
+    for _ in range(3):
+        network.plug(db.host.cluster, db.host.name, False)
+        failover.stays_quiet(1.2)
+        network.plug(db.host.cluster, db.host.name, True)
+        failover.stays_quiet(4, lambda: db.stays(uid))
+    db.writer.goes_on()
+    db.lost_nothing()

@@ -1,0 +1,109 @@
+"""A node loses its power, its kernel hangs, or it reboots."""
+
+import time
+
+from cluster import faults, network
+from kube.failover.watching import OVER_SECONDS, SLOW_SECONDS
+
+
+def test_power_off_moves_the_pod_and_the_node_comes_back(place, failover):
+    db = place()
+    db.host.power_off()
+    db.moves()
+    fence = failover.wait_until_fenced(db.node)
+    assert fence["metadata"]["name"] == failover.instance(db.node)
+    assert failover.taint(db.node) is not None
+    db.lost_nothing()
+    db.host.boot()
+    failover.wait_until_over(db.node)
+
+
+def test_a_file_system_moves_too(place):
+    db = place(block=False)
+    db.host.power_off()
+    db.moves()
+    db.lost_nothing()
+
+
+def test_every_pod_of_the_node_moves(place, failover):
+    several = [place(f"db{number}", node="node-2") for number in range(5)]
+    failover.host("node-2").power_off()
+    for each in several:
+        each.moves()
+    for each in several:
+        each.lost_nothing()
+
+
+def test_a_frozen_machine_fails_when_it_thaws_and_cleans_up(place, failover):
+    """All its processes stop and its network is dead, as with a kernel that hangs; later they go on as if nothing had been."""
+    db = place()
+    faults.freeze(db.host)
+    network.plug(db.host.cluster, db.host.name, False)
+    db.moves()
+    failover.wait_until_fenced(db.node)
+    network.plug(db.host.cluster, db.host.name, True)
+    faults.thaw(db.host)
+    failover.wait_until_over(db.node)
+    db.writer.goes_on(more=1000)
+    db.lost_nothing()
+    leaves_nothing(db)
+
+
+def test_a_frozen_machine_whose_kernel_answers_is_given_more_time(place, failover):
+    """Its processes are stopped and its kernel still answers the probe: only when its kubelet's lease is old too."""
+    db = place()
+    began = time.monotonic()
+    faults.freeze(db.host)
+    failover.wait_until_fenced(db.node, SLOW_SECONDS)
+    assert time.monotonic() - began > 9
+    db.moves()
+    faults.thaw(db.host)
+    failover.wait_until_over(db.node)
+    db.lost_nothing()
+    leaves_nothing(db)
+
+
+def test_a_reboot_after_the_failover_is_clean(place, failover):
+    db = place()
+    db.host.power_off()
+    db.moves()
+    db.host.boot()
+    failover.wait_until_over(db.node)
+    db.lost_nothing()
+
+
+def test_the_pod_can_come_back_after_its_nodes_return(place, failover, workloads):
+    """The volume is attached anew where it was fenced once."""
+    db = place()
+    db.host.power_off()
+    there = db.moves()
+    db.host.boot()
+    failover.wait_until_over(db.node)
+    failover.wait_until_plugins_are_ready()
+    for node in workloads.cluster.nodes:
+        if node != db.node:
+            workloads.kubectl("cordon", node)
+    workloads.delete("pod", db.writer.pod)
+    for node in workloads.cluster.nodes:
+        workloads.kubectl("uncordon", node)
+    pod = workloads.wait_for_pod(db.writer.pod, seconds=OVER_SECONDS)
+    assert pod["spec"]["nodeName"] == db.node != there
+    db.writer.goes_on()
+    db.lost_nothing()
+
+
+def test_a_freeze_below_the_threshold_is_nothing(place, failover):
+    db = place()
+    uid = db.uid()
+    faults.freeze(db.host)
+    time.sleep(1.5)
+    faults.thaw(db.host)
+    failover.stays_quiet(8, lambda: db.stays(uid))
+    db.writer.goes_on()
+    db.lost_nothing()
+
+
+def leaves_nothing(db):
+    """On the node that was fenced: no mount of the volume's, and no device."""
+    left = db.host.enter("sh", "-c", "grep -c csi.lunkeeper.io /proc/mounts", capture_output=True, text=True, timeout=20)
+    assert left.stdout.strip() == "0", db.host.enter("cat", "/proc/mounts", capture_output=True, text=True, timeout=20).stdout

@@ -1,0 +1,159 @@
+"""What a failover looks like from outside: NodeFences, taints, where pods run, what nodes have left."""
+
+import json
+import time
+
+from cluster import deploy, faults
+from cluster.kubectl import condition
+from harness.cleanup import wait_until
+
+TAINT = "lunkeeper.io/fenced"
+DRIVER = "csi.lunkeeper.io"
+# From the fault to the replacement's first write. More than what is promised: this machine is shared.
+MOVES_SECONDS = 30
+# For rows of the evidence table without a probe's word: kubelet's lease has to grow old first.
+SLOW_SECONDS = 60
+OVER_SECONDS = 90  # from a node's return until nothing of its fence is left
+READY_SECONDS = 90
+KEEPER_PORT = 7443
+
+
+class Failover:
+    """Of one cluster. `end` mends every node and waits until no trace of a failover is left."""
+
+    def __init__(self, cluster):
+        self.cluster, self.kubectl = cluster, cluster.kubectl
+
+    def host(self, node):
+        return self.cluster.nodes[node]
+
+    def fences(self):
+        """{node: its NodeFence}. A machine may have been another one before; the newest counts."""
+        return {fence["status"].get("node", fence["metadata"]["name"].rpartition(".")[0]): fence
+                for fence in self.kubectl.items("nodefences") if "status" in fence}
+
+    def fence(self, node):
+        return self.fences().get(node)
+
+    def instance(self, node):
+        """Of the driver there, as NodeFences are named."""
+        drivers = self.kubectl.get("csinode", node)["spec"].get("drivers") or []
+        return next(each["nodeID"] for each in drivers if each["name"] == DRIVER)
+
+    def taint(self, node):
+        """The NodeFence that the node's taint names; None: no taint."""
+        taints = self.kubectl.get("node", node)["spec"].get("taints", [])
+        return next((each.get("value", "") for each in taints if each["key"] == TAINT), None)
+
+    def wait_until_fenced(self, node, seconds=MOVES_SECONDS):
+        """Until every array has its fence and the node its taint; the NodeFence."""
+        def fenced():
+            fence = self.fence(node)
+            arrays = fence["status"].get("arrays", {}) if fence else {}
+            done = arrays and all("generation" in each for each in arrays.values())
+            return fence if done and self.taint(node) is not None else None
+        return wait_until(fenced, seconds, lambda: f"{node} is fenced\n{self.tell()}", pause=0.2)
+
+    def wait_until_over(self, node, seconds=OVER_SECONDS):
+        """No NodeFence, no taint, and nothing on the node of a volume that is another's."""
+        wait_until(lambda: self.fence(node) is None and self.taint(node) is None, seconds,
+                   lambda: f"{node} is free again\n{self.tell()}", pause=0.3)
+
+    def stays_quiet(self, seconds, well=lambda: True):
+        """For that long nobody is fenced, and `well` holds."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            assert not self.fences(), f"somebody is fenced\n{self.tell()}"
+            assert well(), "what should go on does not"
+            time.sleep(0.3)
+
+    def wait_until_ready(self, node, seconds=READY_SECONDS):
+        wait_until(lambda: condition(self.kubectl.get("node", node), "Ready"), seconds,
+                   lambda: f"{node} is ready\n{self.tell()}", pause=0.3)
+
+    def plugin_pods(self, component):
+        return self.kubectl.items("pods", f"--namespace={deploy.NAMESPACE}", f"--selector=app.kubernetes.io/component={component}")
+
+    def wait_until_plugins_are_ready(self, seconds=READY_SECONDS):
+        def ready():
+            pods = [pod for component in ("controller", "node", "datapath") for pod in self.plugin_pods(component)]
+            return pods and all(condition(pod, "Ready") and "deletionTimestamp" not in pod["metadata"] for pod in pods)
+        wait_until(ready, seconds, lambda: f"the plugins are ready\n{self.tell()}", pause=0.5)
+
+    def leader(self):
+        """The node where the leading controller runs."""
+        pods = {pod["metadata"]["name"]: pod for pod in self.plugin_pods("controller")}
+
+        def found():
+            lease = self.kubectl.find("lease", "lunkeeper-failover", f"--namespace={deploy.NAMESPACE}")
+            holder = (lease or {}).get("spec", {}).get("holderIdentity") or "nobody"
+            return next((pod["spec"]["nodeName"] for name, pod in pods.items() if holder.startswith(name)), None)
+        return wait_until(found, 30, "a controller leads", pause=0.2)
+
+    def end(self):
+        """Everything healed, on, and without a trace."""
+        for name, host in self.cluster.nodes.items():
+            if host.pid() is None:
+                host.boot()
+            faults.heal(host)
+            faults.thaw(host)
+            self.kubectl("uncordon", name)
+        for name in self.cluster.nodes:
+            self.wait_until_ready(name)
+        for fence in self.kubectl.items("nodefences"):
+            if fence.get("spec", {}).get("requestedBy") != "evidence":
+                self.kubectl("delete", "nodefence", fence["metadata"]["name"], "--wait=false")
+        self.wait_until_plugins_are_ready()
+        for name in self.cluster.nodes:
+            self.wait_until_over(name)
+
+    def tell(self):
+        """For people: what the cluster says of it."""
+        shown = [self.kubectl.attempt("get", "nodes,nodefences,pods", "--all-namespaces", "-o", "wide").stdout]
+        for fence in self.kubectl.items("nodefences"):
+            shown.append(json.dumps({"name": fence["metadata"]["name"], "spec": fence.get("spec"),
+                                     "status": fence.get("status")}, indent=1))
+        shown += [f"{pod['metadata']['name']}:\n" + self.kubectl.attempt(
+            "logs", pod["metadata"]["name"], f"--namespace={deploy.NAMESPACE}", "--container=lunkeeper", "--tail=25", seconds=20).stdout
+            for pod in self.plugin_pods("controller")]
+        return "\n".join(shown)
+
+
+class Placed:
+    """A StatefulSet's writer that runs on a node of the test's choice first, and anywhere later."""
+
+    def __init__(self, failover, workloads, writer):
+        self.failover, self.workloads, self.writer = failover, workloads, writer
+        self.node = workloads.wait_for_pod(writer.pod)["spec"]["nodeName"]
+
+    @property
+    def host(self):
+        return self.failover.host(self.node)
+
+    def pod(self):
+        return self.workloads.kubectl.find("pod", self.writer.pod, *self.workloads.here)
+
+    def moves(self, seconds=MOVES_SECONDS):
+        """Until its replacement writes on another node; that node."""
+        def moved():
+            pod = self.pod()
+            where = pod and pod["spec"].get("nodeName")
+            running = pod and pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+            return where if running and where != self.node else None
+        there = wait_until(moved, seconds, lambda: f"{self.writer.pod} runs elsewhere\n{self.failover.tell()}\n"
+                           f"{self.workloads.kubectl.why(self.writer.pod, *self.workloads.here)}", pause=0.1)
+        self.writer.goes_on(seconds=seconds)
+        return there
+
+    def stays(self, uid):
+        """Whether the same pod is still the one."""
+        pod = self.pod()
+        return pod is not None and pod["metadata"]["uid"] == uid and "deletionTimestamp" not in pod["metadata"]
+
+    def uid(self):
+        return self.pod()["metadata"]["uid"]
+
+    def lost_nothing(self):
+        """Every acknowledged write of all its lives is there, and the present life has seen neither an error nor bad data."""
+        self.writer.verify(self.writer.pod)
+        self.writer.stop()
