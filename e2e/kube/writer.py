@@ -69,17 +69,18 @@ class Writer:
     def stop(self):
         """Its counters; it must have seen no error and no bad data."""
         workloads = self.workloads
-        lives = workloads.kubectl.get("pod", self.pod, *workloads.here)["status"]["containerStatuses"][0]["restartCount"]
+        pod = workloads.kubectl.get("pod", self.pod, *workloads.here)
+        owned, lives = "ownerReferences" in pod["metadata"], pod["status"]["containerStatuses"][0]["restartCount"]
         workloads.run_in(self.pod, "sh", "-c", "kill $(pidof block_checker)")
 
         def ended():
             """How its last life ended, and what it said; one with an owner lives again at once."""
             status, = workloads.kubectl.get("pod", self.pod, *workloads.here)["status"]["containerStatuses"]
-            if "terminated" in status["state"]:
-                return status["state"]["terminated"], self.said()
             if status["restartCount"] > lives:
                 return status["lastState"]["terminated"], self.said("--previous")
-            return None
+            if owned or "terminated" not in status["state"]:
+                return None
+            return status["state"]["terminated"], self.said()
         state, said = wait_until(ended, 60, lambda: f"the writer ends\n{self.said()}", pause=0.2)
         assert state["exitCode"] == GOOD, said
         return json.loads(said.strip().split("\n")[-1])
