@@ -1,7 +1,13 @@
 #include "plugin/keeper_wiring.h"
 
+#include <unistd.h>
+
 #include <memory>
+#include <random>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 #include "fencing/keeper/authenticator.h"
 #include "fencing/keeper/keeper_grant_source.h"
@@ -11,14 +17,19 @@
 #include "fencing/keeper/replicas.h"
 #include "fencing/keeper/tls.h"
 #include "fencing/kube/kube_client.h"
+#include "fencing/runner/failover.h"
 #include "plugin/base/status_macros.h"
 
 namespace lunkeeper {
 namespace {
 
 struct KeeperServer {
+  std::shared_ptr<Arrays> arrays;
   std::shared_ptr<Array> array;
   std::unique_ptr<kube::KubeClient> kubernetes;
+  // A client of its own, which no review of a token delays.
+  std::unique_ptr<kube::KubeClient> failover_kubernetes;
+  std::unique_ptr<fencing::Failover> failover;  // may be null
   std::unique_ptr<TokenReviewer> reviewer;
   std::unique_ptr<Authenticator> authenticator;
   std::unique_ptr<KeeperService> keeper;
@@ -31,22 +42,51 @@ struct KeeperClient {
   std::unique_ptr<BeatSender> beats;
 };
 
+constexpr char kLease[] = "lunkeeper-failover";
+
+// A name in the lease that no other start of a process has.
+std::string ThisReplica() {
+  char host[256] = "controller";
+  ::gethostname(host, sizeof host - 1);
+  return absl::StrCat(host, "-", absl::StrFormat("%08x", std::random_device()()));
+}
+
+absl::Status OpenFailover(const FailoverFlags& flags, const kube::KubeConfig& config, KeeperServer* server) {
+  if (flags.off) return absl::OkStatus();
+  fencing::FailoverOptions options{flags.settings, ThisReplica(), {}};
+  ASSIGN_OR_RETURN(options.lease.space, kube::InClusterNamespace());
+  options.lease.name = kLease;
+  ASSIGN_OR_RETURN(server->failover_kubernetes, kube::MakeKubeClient(config));
+  server->failover = fencing::StartFailover(options, *server->arrays, *server->failover_kubernetes);
+  return absl::OkStatus();
+}
+
+void AddReport(const std::shared_ptr<KeeperServer>& server, Backends* backends) {
+  backends->report = [server, others = std::move(backends->report)](Metrics& metrics) {
+    if (others) others(metrics);
+    if (server->failover != nullptr) server->failover->Report(metrics);
+  };
+}
+
 }  // namespace
 
-absl::Status OpenKeeper(const KeeperOptions& options, Backends* backends) {
+absl::Status OpenKeeper(const KeeperOptions& options, const FailoverFlags& failover, Backends* backends) {
   Listener listener;
   listener.address = options.listen;
   ASSIGN_OR_RETURN(listener.credentials, KeeperServerTls(options.certificate, options.key));
   auto server = std::make_shared<KeeperServer>();
+  server->arrays = backends->arrays;
   server->array = backends->array;
   ASSIGN_OR_RETURN(const kube::KubeConfig config, kube::InClusterConfig());
   ASSIGN_OR_RETURN(server->kubernetes, kube::MakeKubeClient(config));
   server->reviewer = MakeKubeTokenReviewer(*server->kubernetes);
   server->authenticator = std::make_unique<Authenticator>(
       *server->reviewer, NodeAccount{.audience = options.audience, .account = options.account});
-  server->keeper = MakeKeeperService(*server->array, *server->authenticator, /*sink=*/nullptr);
+  RETURN_IF_ERROR(OpenFailover(failover, config, server.get()));
+  server->keeper = MakeKeeperService(*server->array, *server->authenticator, server->failover.get());
   listener.service = std::shared_ptr<grpc::Service>(server, server->keeper->service());
   listener.leave = [server] { server->keeper->Leave(); };
+  AddReport(server, backends);
   backends->listeners.push_back(std::move(listener));
   return absl::OkStatus();
 }

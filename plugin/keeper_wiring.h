@@ -1,6 +1,6 @@
 #pragma once
-// The keeper in a server: the service in a controller, whose tokens the Kubernetes API server reviews, and
-// the connections, grants and beats of a node.
+// The keeper in a server: the service in a controller, whose tokens the Kubernetes API server reviews, with
+// failover behind it; and the connections, grants and beats of a node.
 
 #include "absl/status/status.h"
 #include "fencing/keeper/beat_sender.h"
@@ -9,9 +9,9 @@
 
 namespace lunkeeper {
 
-// Adds the listener over the controller's array. FAILED_PRECONDITION: its TLS files cannot be used, or this
-// is no pod of a cluster.
-absl::Status OpenKeeper(const KeeperOptions& options, Backends* backends);
+// Adds the listener over the controller's array, and starts failover, which hears the beats.
+// FAILED_PRECONDITION: its TLS files cannot be used, or this is no pod of a cluster.
+absl::Status OpenKeeper(const KeeperOptions& options, const FailoverFlags& failover, Backends* backends);
 
 // Makes the controllers the node's source of grants, and begins its beats. `view` needs no kubelet_ok.
 absl::Status OpenKeeperClient(const KeeperOptions& options, NodeView view, Backends* backends);

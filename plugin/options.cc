@@ -18,7 +18,7 @@ namespace {
 // CLI11's way to say what is wrong: the text, or nothing.
 using Check = std::function<std::string(const std::string&)>;
 
-Check Name(size_t longest) {
+Check PlainName(size_t longest) {
   return [longest](const std::string& value) -> std::string {
     const bool plain = std::all_of(value.begin(), value.end(), [](char c) {
       return absl::ascii_islower(static_cast<unsigned char>(c)) ||
@@ -96,6 +96,52 @@ void AddKeeperServerOptions(CLI::App* command, KeeperOptions* options) {
                       "Whose tokens are taken: system:serviceaccount:NAMESPACE:NAME of the node plugin");
 }
 
+// An option in whole seconds.
+void AddSeconds(CLI::App* command, const std::string& name, fencing::Millis* value, const std::string& help) {
+  command
+      ->add_option_function<int>(
+          name, [value](int seconds) { *value = fencing::Millis{1000} * seconds; }, help)
+      ->check(CLI::Range(1, 86400))
+      ->default_str(std::to_string(*value / 1000));
+}
+
+void AddFailoverOptions(CLI::App* command, FailoverFlags* flags) {
+  fencing::Settings& settings = flags->settings;
+  command->add_flag("--no-failover", flags->off, "Serve volumes and nothing else");
+  command->add_flag("--failover-paused", settings.paused,
+                    "Begin no failover by evidence; carry on with what has begun");
+  command->add_flag("--failover-dry-run", settings.dry_run, "Say what would be done, and do none of it");
+  command->add_flag("--failover-opt-in", settings.opt_in,
+                    "Move only what says lunkeeper.io/failover: always");
+  command->add_option("--failover-owner-kinds", settings.owner_kinds, "Kinds of owners whose pods are moved")
+      ->delimiter(',')
+      ->default_str("StatefulSet,ReplicaSet,Job");
+  command
+      ->add_option("--failover-budget-percent", settings.budget_percent,
+                   "How many of the nodes may be failed over in five minutes; one at least")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  command
+      ->add_option_function<std::string>(
+          "--failover-over-budget",
+          [&settings](const std::string& what) { settings.one_by_one = what == "one-by-one"; },
+          "What then: one-by-one, after a test of ourselves, or stop")
+      ->check(CLI::IsMember({"one-by-one", "stop"}))
+      ->default_str("one-by-one");
+  command
+      ->add_option_function<std::string>(
+          "--failover-partitioned",
+          [&settings](const std::string& what) { settings.fence_partitioned = what == "fence"; },
+          "What is done with a node that is cut off from the control plane and does no I/O: fence or hold")
+      ->check(CLI::IsMember({"fence", "hold"}))
+      ->default_str("fence");
+  AddSeconds(command, "--failover-partition-grace", &settings.partition_grace, "After how long without I/O");
+  AddSeconds(command, "--failover-probation", &settings.probation,
+             "How long a kubelet or container runtime may hang");
+  AddSeconds(command, "--failover-graceful", &settings.graceful_deadline,
+             "How long pods may take to leave a node that has lost its storage path");
+}
+
 void AddKeeperClientOptions(CLI::App* command, KeeperOptions* options) {
   command
       ->add_option(
@@ -155,7 +201,7 @@ void AddServerOptions(CLI::App* command, ServeOptions* options) {
           "--array-name", options->array_names,
           "The array's name, for as long as it has volumes; of a node, once for each that it reaches")
       ->allow_extra_args(false)
-      ->check(Check(Name(32)))
+      ->check(Check(PlainName(32)))
       ->capture_default_str();
   command
       ->add_option("--max-volumes-per-node", options->max_volumes_per_node,
@@ -186,7 +232,7 @@ void AddServeOptions(CLI::App* command, ServeOptions* options) {
   command
       ->add_option("--cluster", options->cluster,
                    "Whose volumes: one name for each orchestrator's installation")
-      ->check(Check(Name(63)))
+      ->check(Check(PlainName(63)))
       ->capture_default_str();
   command
       ->add_option("--arrays", options->arrays_file,
@@ -199,6 +245,7 @@ void AddServeOptions(CLI::App* command, ServeOptions* options) {
   command->add_flag("--start-datapath", options->start_datapath,
                     "Start a data path, which outlives this process, if none listens there");
   AddKeeperServerOptions(command, &options->keeper);
+  AddFailoverOptions(command, &options->failover);
   AddKeeperClientOptions(command, &options->keeper);
 }
 
@@ -207,7 +254,7 @@ void AddArrayOptions(CLI::App* command, ArrayAgentOptions* options) {
   command->add_option("--name", serve.array_names, "The array's name, for as long as it has volumes")
       ->required()
       ->expected(1)
-      ->check(Check(Name(32)));
+      ->check(Check(PlainName(32)));
   AddPoolOptions(command, &serve);
   for (const char* name : {"--pool", "--portal"}) command->get_option(name)->required();
   command->add_option("--listen", options->listen, "address:port for clients, behind mutual TLS")

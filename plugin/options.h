@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "devices/array/remote/tls.h"
+#include "fencing/core/settings.h"
 
 namespace CLI {
 class App;
@@ -28,6 +29,12 @@ struct KeeperOptions {
   std::string token_file;
   std::string kubelet_healthz;  // host:port; empty: kubelet is not asked how it is
   std::string runtime_socket;   // the container runtime's, likewise
+};
+
+// Failover, in a controller that serves the keeper.
+struct FailoverFlags {
+  bool off = false;
+  fencing::Settings settings;
 };
 
 struct ServeOptions {
@@ -53,6 +60,7 @@ struct ServeOptions {
   std::string registration_dir;  // empty: kubelet is not told
 
   KeeperOptions keeper;
+  FailoverFlags failover;
 
   std::string metrics_address;  // empty: none
   int stop_seconds = 20;

@@ -96,7 +96,8 @@ absl::StatusOr<Backends> OpenBackends(const ServeOptions& options) {
   if (options.HasController()) {
     RETURN_IF_ERROR(options.arrays_file.empty() ? OpenArray(options, &backends)
                                                 : OpenRemoteArrays(options, &backends));
-    if (!options.keeper.listen.empty()) RETURN_IF_ERROR(OpenKeeper(options.keeper, &backends));
+    if (!options.keeper.listen.empty())
+      RETURN_IF_ERROR(OpenKeeper(options.keeper, options.failover, &backends));
   }
   if (options.HasNode()) RETURN_IF_ERROR(OpenNode(options, &backends));
   return backends;

@@ -27,6 +27,7 @@ EVERYTHING = {
                    "tolerations": [{"key": "infra", "operator": "Exists"}]},
     "keeper": {"tls": {"source": "cert-manager", "caConfigMap": "trust", "issuer": {"kind": "ClusterIssuer", "name": "ca"}}},
     "metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}, "dashboard": {"enabled": True}},
+    "failover": {"paused": True, "dryRun": True, "optIn": True, "ownerKinds": ["StatefulSet"], "overBudget": "stop"},
     "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]}}
 
 
@@ -87,6 +88,8 @@ BAD_VALUES = {
     "a memory limit for the data path": ("datapath.resources.limits.memory=64Mi", "'limits' not allowed"),
     "a sidecar without a tag": ("sidecars.resizer.image=csi-resizer", "/sidecars/resizer/image"),
     "a relative kubelet folder": ("node.kubeletDir=var/lib/kubelet", "/node/kubeletDir"),
+    "a budget of nothing": ("failover.budgetPercent=0", "/failover/budgetPercent"),
+    "an unknown policy": ("failover.partitioned=shoot", "'fence', 'hold'"),
     "an unknown log level": ("logs.level=loud", "'debug', 'info', 'warn', 'error'"),
 }
 
@@ -125,7 +128,7 @@ def test_every_option_exists(values):
 def test_nodes_have_no_right_in_kubernetes(values):
     things = render(values(ONE_ARRAY))
     bound = [subject["name"] for thing in things if thing["kind"].endswith("RoleBinding") for subject in thing["subjects"]]
-    assert bound == ["storage-lunkeeper-controller"] * 2
+    assert bound == ["storage-lunkeeper-controller"] * 3
     for name in ("storage-lunkeeper-node", "storage-lunkeeper-datapath"):
         spec = pods(things)[name]
         assert spec["serviceAccountName"] == "storage-lunkeeper-node"
@@ -160,3 +163,12 @@ def test_no_role_has_a_wildcard(values):
 def test_without_snapshots_nothing_is_said_of_them(values):
     things = render(values({**ONE_ARRAY, "snapshots": {"enabled": False}}), "--api-versions=snapshot.storage.k8s.io/v1")
     assert "snapshot" not in yaml.safe_dump(things)
+
+
+def test_without_failover_there_are_no_rights_for_it(values):
+    things = render(values({**ONE_ARRAY, "failover": {"enabled": False}}))
+    assert not [thing for thing in things if thing["kind"] == "CustomResourceDefinition"]
+    rules = find(things, "ClusterRole")["rules"]
+    assert not [rule for rule in rules if {"pods", "nodefences"} & set(rule["resources"]) or "delete" in rule["verbs"]
+                and "nodes" in rule["resources"]]
+    assert "--no-failover" in pods(things)["storage-lunkeeper-controller"]["containers"][0]["args"]

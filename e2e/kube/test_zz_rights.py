@@ -36,7 +36,9 @@ def test_the_controllers_have_no_right_that_they_do_not_use(cluster):
 
 
 # Used only in moments that a run need not have.
-ALLOWED = {("", "events", "patch")}
+ALLOWED = {("", "events", "patch")} | {
+    ("", "pods", "delete"), ("", "nodes", "patch"), ("events.k8s.io", "events", "create"),
+    *(("lunkeeper.io", "nodefences", verb) for verb in ("create", "patch", "delete"))}
 
 
 def resource_of(reference):

@@ -31,6 +31,8 @@ void Evidence::On(const Beat& beat, Millis now) {
   }
   if (node.heard && now - std::max(node.beat_at, window_) >= settings_.silence) node.outage_until = now;
   if (!beat.failing.empty()) node.outage_until = now;
+  std::erase_if(node.failing_since, [&](const auto& entry) { return !beat.failing.contains(entry.first); });
+  for (const auto& volume : beat.failing) node.failing_since.emplace(volume, now);
   if (beat.kubelet_ok) node.hung_since = 0;
   if (!beat.kubelet_ok && node.hung_since == 0) node.hung_since = now;
   node.heard = true;
@@ -68,7 +70,8 @@ void Evidence::On(const ArrayView& view, Millis now) {
     auto& side = nodes_[id].arrays[view.array];
     for (const auto& [volume, commands] : volumes) {
       const auto before = side.holdings.find(volume);
-      if (commands != (before == side.holdings.end() ? 0 : before->second)) side.io_at = now;
+      // A counter that fell has begun anew: nobody knows of any I/O.
+      if (commands > (before == side.holdings.end() ? 0 : before->second)) side.io_at = now;
     }
     side.holdings = std::move(volumes);
   }
@@ -142,11 +145,14 @@ void Evidence::LookAtStorage(const NodeEvidence& node, Millis now, Signals& sign
     if (!ArrayUp(array)) continue;
     const auto start = std::max(window_, arrays_.at(array).since);
     const auto quiet = now - std::max(side.io_at, start);
-    const auto unbeaten = now - std::max(side.beat_at, start);
+    const auto unbeaten = side.beat_at == 0 ? quiet : now - std::max(side.beat_at, start);
     signals.io_quiet_for = std::min(signals.io_quiet_for, quiet);
     signals.storage_silent_for = std::min({signals.storage_silent_for, quiet, unbeaten});
-    const bool fails = std::any_of(side.holdings.begin(), side.holdings.end(),
-                                   [&](const auto& held) { return node.beat.failing.contains(held.first); });
+    // A moment's failure is a reconnect.
+    const bool fails = std::any_of(side.holdings.begin(), side.holdings.end(), [&](const auto& held) {
+      const auto since = node.failing_since.find(held.first);
+      return since != node.failing_since.end() && now - std::max(since->second, start) >= settings_.silence;
+    });
     if (fails && unbeaten >= settings_.silence) signals.lost.insert(array);
   }
   if (signals.storage_silent_for == kForever) return;
@@ -219,7 +225,8 @@ bool Evidence::Reaches(const NodeId& id, const ArrayId& array, Millis now) const
   const auto node = nodes_.find(id);
   if (node == nodes_.end() || !ArrayUp(array)) return false;
   const auto side = node->second.arrays.find(array);
-  return side != node->second.arrays.end() && now - side->second.beat_at < settings_.silence;
+  if (side == node->second.arrays.end() || side->second.beat_at == 0) return true;
+  return now - side->second.beat_at < settings_.silence;
 }
 
 bool Evidence::ProbeDue(const NodeId& id, Millis now) {

@@ -34,7 +34,7 @@ struct Signals {
 
 // What an array shows of a node.
 struct ArraySide {
-  Millis beat_at = 0;
+  Millis beat_at = 0;  // 0: none ever landed, so there is no such channel, which says nothing
   uint64_t beat_sequence = 0;
   Millis io_at = 0;
   std::map<VolumeId, uint64_t> holdings;  // and the commands completed
@@ -47,6 +47,7 @@ struct NodeEvidence {
   Millis hung_since = 0;
   Millis outage_until = 0;  // when the last silence ended
   Beat beat;                // the last one
+  std::map<VolumeId, Millis> failing_since;
   std::set<std::string> old_boots;
   std::map<ArrayId, ArraySide> arrays;
   bool calibrated = false;  // the probe was answered once
@@ -85,7 +86,7 @@ class Evidence {
   bool IsSuperseded(const NodeId& node, Millis now) const;
   // Another instance of this node's name that holds `volume`; none: empty.
   NodeId HeldByNamesake(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
-  // Its keeper beats land on the array.
+  // Its keeper beats land on the array; or it never had any, and the array is up.
   bool Reaches(const NodeId& node, const ArrayId& array, Millis now) const;
   // A probe is due: the node is silent, or well and not calibrated yet. Marks it as sent.
   bool ProbeDue(const NodeId& node, Millis now);

@@ -59,6 +59,8 @@ void ScriptedWorld::Setup(const std::string& word, std::istringstream& words) {
   } else if (word == "set") {
     const auto name = Word(words);
     SetOption(name, Word(words));
+  } else if (word == "no-keeper-luns") {
+    keeper_luns_ = false;
   } else if (word == "show") {
     show_all_ = true;
   } else {

@@ -41,6 +41,16 @@ absl::StatusOr<KubeConfig> InClusterConfig() {
   return config;
 }
 
+absl::StatusOr<std::string> InClusterNamespace() {
+  const std::string path = absl::StrCat(kServiceAccount, "/namespace");
+  std::ifstream file(path);
+  std::string name{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  absl::StripAsciiWhitespace(&name);
+  if (!name.empty()) return name;
+  return absl::FailedPreconditionError(
+      absl::StrCat("read this pod's namespace from ", path, ": it is empty or cannot be read"));
+}
+
 absl::StatusOr<ServerAddress> ParseServer(const std::string& server) {
   const absl::Status wrong =
       absl::InvalidArgumentError(absl::StrCat("API server \"", server, "\": want https://HOST[:PORT]"));

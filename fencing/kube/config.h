@@ -23,6 +23,9 @@ struct KubeConfig {
 // As Kubernetes gives it to every pod. FAILED_PRECONDITION outside of one.
 absl::StatusOr<KubeConfig> InClusterConfig();
 
+// The namespace of this pod. FAILED_PRECONDITION outside of one.
+absl::StatusOr<std::string> InClusterNamespace();
+
 struct ServerAddress {
   std::string host;
   std::string port;

@@ -1,0 +1,62 @@
+#include "fencing/runner/array_actions.h"
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "fencing/runner/clock.h"
+#include "plugin/base/status_macros.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+Answer FromArray(absl::Status status) {
+  Answer answer;
+  if (absl::IsFailedPrecondition(status)) {
+    answer.done.outcome = Outcome::kRefused;
+  } else if (!status.ok()) {
+    answer.done.outcome = Outcome::kFailed;
+  }
+  answer.status = std::move(status);
+  return answer;
+}
+
+}  // namespace
+
+// The fences first: from then on their nodes get no grants, so one that is not listed after them has ended.
+absl::StatusOr<ArrayView> Look(const ArrayId& id, AccessControl& array) {
+  ArrayView view;
+  view.array = id;
+  view.asked = MonotonicNow();
+  ASSIGN_OR_RETURN(const auto fences, array.ListFences());
+  ASSIGN_OR_RETURN(const auto grants, array.ListGrants({}));
+  ASSIGN_OR_RETURN(const auto sessions, array.Sessions());
+  std::map<std::pair<VolumeId, NodeId>, uint64_t> commands;
+  for (const Session& session : sessions)
+    commands[{session.volume, session.node}] += session.reads + session.writes;
+  for (const FenceRecord& fence : fences)
+    view.fences.push_back({fence.node, fence.generation, {fence.volumes.begin(), fence.volumes.end()}});
+  for (const Grant& grant : grants)
+    view.holdings.push_back({grant.volume, grant.node, commands[{grant.volume, grant.node}]});
+  return view;
+}
+
+Answer Run(const BeginTerm&, AccessControl& array, const std::string& self) {
+  const auto term = array.BeginTerm(self);
+  Answer answer = FromArray(term.status());
+  answer.done.term = term.value_or(0);
+  return answer;
+}
+
+Answer Run(const FenceNode& call, AccessControl& array) {
+  const auto fence = array.Fence(call.term, call.node, {call.volumes.begin(), call.volumes.end()});
+  Answer answer = FromArray(fence.status());
+  if (fence.ok()) answer.done.fence = ArrayFence{call.node, fence->generation, call.volumes};
+  return answer;
+}
+
+Answer Run(const UnfenceNode& call, AccessControl& array) {
+  return FromArray(array.Unfence(call.term, call.node, call.generation));
+}
+
+}  // namespace lunkeeper::fencing

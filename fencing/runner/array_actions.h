@@ -1,0 +1,23 @@
+#pragma once
+// What the core asks of one array, and the looks at it that the core lives on. Blocks for as long as the
+// array's own limits of time allow; thread-safe as the array is. Every action may be repeated.
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "devices/array/access_control.h"
+#include "fencing/core/action.h"
+#include "fencing/core/event.h"
+#include "fencing/runner/kube_actions.h"
+
+namespace lunkeeper::fencing {
+
+// Its grants with their I/O counters, and its fences.
+absl::StatusOr<ArrayView> Look(const ArrayId& id, AccessControl& array);
+
+Answer Run(const BeginTerm& call, AccessControl& array, const std::string& self);
+// Verified is what this call named, and no more.
+Answer Run(const FenceNode& call, AccessControl& array);
+Answer Run(const UnfenceNode& call, AccessControl& array);
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,87 @@
+#include "fencing/runner/array_hub.h"
+
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "fencing/runner/array_actions.h"
+#include "fencing/runner/clock.h"
+#include "plugin/base/log.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+constexpr absl::Duration kLookEvery = absl::Milliseconds(500);
+constexpr Millis kPatience = 1500;
+
+}  // namespace
+
+ArrayHub::~ArrayHub() {
+  for (auto& [id, entry] : entries_) {
+    entry->look.reset();
+    entry->hands.join();
+  }
+}
+
+std::shared_ptr<Array> ArrayHub::Entry::Get() {
+  absl::MutexLock lock(&mutex);
+  return array;
+}
+
+void ArrayHub::Refresh() {
+  std::map<ArrayId, std::shared_ptr<Array>> now;
+  for (NamedArray& named : arrays_.All()) now[ArrayId(named.name)] = std::move(named.array);
+  for (auto& [id, entry] : entries_) {
+    absl::MutexLock lock(&entry->mutex);
+    const auto found = now.find(id);
+    entry->array = found == now.end() ? nullptr : found->second;
+  }
+  for (auto& [id, array] : now) {
+    if (entries_.contains(id)) continue;
+    auto entry = std::make_unique<Entry>();
+    entry->id = id;
+    {
+      absl::MutexLock lock(&entry->mutex);
+      entry->array = array;
+    }
+    entry->look = std::make_unique<Periodic>(kLookEvery, [this, at = entry.get()] { LookAt(*at); });
+    entries_[id] = std::move(entry);
+  }
+}
+
+std::vector<ArrayId> ArrayHub::Lost(Millis now) const {
+  std::vector<ArrayId> lost;
+  for (const auto& [id, entry] : entries_) {
+    const Millis answered = entry->answered_at;
+    if (answered != 0 && (entry->failed_at > answered || now - answered > kPatience)) lost.push_back(id);
+  }
+  return lost;
+}
+
+void ArrayHub::Post(const ArrayId& id, std::function<void(AccessControl*)> work) {
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return work(nullptr);
+  boost::asio::post(found->second->hands, [at = found->second.get(), work = std::move(work)] {
+    const auto array = at->Get();
+    work(array.get());
+  });
+}
+
+void ArrayHub::LookAt(Entry& entry) {
+  const auto array = entry.Get();
+  auto view = array ? Look(entry.id, *array) : absl::UnavailableError("it is not among the arrays now");
+  const std::string error(view.status().message());
+  if (error != entry.error) {
+    if (!view.ok())
+      LogWarn("failover", "an array cannot be looked at", {{"array", entry.id.value()}, {"error", error}});
+    if (view.ok()) LogInfo("failover", "an array is looked at again", {{"array", entry.id.value()}});
+    entry.error = error;
+  }
+  if (!view.ok()) {
+    entry.failed_at = MonotonicNow();
+    return;
+  }
+  entry.answered_at = MonotonicNow();
+  seen_(*std::move(view));
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,219 @@
+#include "fencing/runner/chronicle.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "fencing/core/trace.h"
+#include "plugin/base/log.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+constexpr size_t kMostMoments = 100;
+
+bool IsRoutine(const Action& action) {
+  return std::holds_alternative<WriteLease>(action.what) || std::holds_alternative<Probe>(action.what) ||
+         std::holds_alternative<Notify>(action.what) || std::holds_alternative<Say>(action.what);
+}
+
+size_t CountOf(const VolumesByArray& volumes) {
+  size_t count = 0;
+  for (const auto& [array, some] : volumes) count += some.size();
+  return count;
+}
+
+}  // namespace
+
+void Chronicle::Leads(bool leads) {
+  if (leads_.exchange(leads) == leads) return;
+  LogInfo("failover", leads ? "this replica leads" : "this replica leads no more");
+}
+
+void Chronicle::Said(const Say& say) {
+  const bool refused = say.saying == Saying::kRefused;
+  const bool progress = say.saying == Saying::kProgress;
+  if (refused) ++refused_;
+  LogWarn("failover",
+          absl::StrCat(progress  ? "phase: "
+                       : refused ? "refused: "
+                                 : "seen: ",
+                       say.text),
+          {{"node", say.node.value()}});
+  if (progress) {
+    Add(say.node, absl::Now(), "Phase", say.text);
+    const Timeline& timeline = stories_[say.node].timeline;
+    if (absl::StartsWith(say.text, "moved") && !timeline.empty())
+      move_ms_ = static_cast<int>(absl::ToInt64Milliseconds(absl::Now() - timeline.front().at));
+  }
+  TellNode(say.node, progress ? kube::EventKind::kNormal : kube::EventKind::kWarning,
+           progress  ? "Failover"
+           : refused ? "FailoverRefused"
+                     : "NodeSuspected",
+           say.text);
+}
+
+void Chronicle::Asked(const Action& action) {
+  if (const auto* put = std::get_if<PutNodeFence>(&action.what)) Began(*put);
+  if (const auto* fence = std::get_if<FenceNode>(&action.what))
+    Add(fence->node, absl::Now(), "Fencing",
+        absl::StrCat(fence->array.value(), ": ", fence->volumes.size(), " volumes"));
+  const auto* call = std::get_if<DeletePod>(&action.what);
+  if (call == nullptr) return;
+  const NodeId node = FenceOf(call->pod);
+  if (node.empty()) return;
+  deletions_[action.id] = node;
+  Story& story = stories_[node];
+  if (story.deleting++ == 0 && story.deleted == 0) Add(node, absl::Now(), "Deleting", "its pods");
+}
+
+// The first record of a failover says how it came to be.
+void Chronicle::Began(const PutNodeFence& call) {
+  const NodeFence& fence = call.fence;
+  if (!stories_[fence.node].timeline.empty()) return;
+  const auto evidence = state_.evidence.nodes().find(fence.node);
+  if (fence.requested_by.empty() && evidence != state_.evidence.nodes().end() && evidence->second.heard) {
+    const absl::Duration silent = absl::Milliseconds(state_.now - evidence->second.beat_at);
+    Add(fence.node, absl::Now() - silent, "LastHeard", "its last beat");
+    detect_ms_ = static_cast<int>(absl::ToInt64Milliseconds(silent));
+  }
+  ++decided_;
+  const std::string by =
+      fence.requested_by.empty() ? "" : absl::StrCat("asked for by ", fence.requested_by, ": ");
+  Add(fence.node, absl::Now(), "Decided", absl::StrCat(by, fence.cause));
+  LogWarn("failover", absl::StrCat("decided: ", by, fence.cause),
+          {{"node", fence.node.value()}, {"volumes", Describe(fence.volumes)}});
+}
+
+void Chronicle::Answered(const Action& action, const Answer& answer, Millis took) {
+  const bool ok = answer.done.outcome == Outcome::kOk;
+  if (!IsRoutine(action) || !ok) {
+    Fields fields = {{"took_ms", std::to_string(took)}};
+    if (!ok) fields.push_back({"error", std::string(answer.status.message())});
+    if (ok) {
+      LogInfo("failover", absl::StrCat("done: ", Describe(action)), fields);
+    } else {
+      LogWarn("failover", absl::StrCat("not done: ", Describe(action)), fields);
+    }
+  }
+  if (ok) Succeeded(action, answer);
+  const auto* fence = std::get_if<FenceNode>(&action.what);
+  if (fence != nullptr && !ok) {
+    ++fence_failures_;
+    Add(fence->node, absl::Now(), "FenceFailed",
+        absl::StrCat(fence->array.value(), ": ", answer.status.message()));
+  }
+  const auto deletion = deletions_.find(action.id);
+  if (deletion == deletions_.end()) return;
+  Story& story = stories_[deletion->second];
+  --story.deleting;
+  if (ok || answer.done.outcome == Outcome::kGone) ++story.deleted, ++pods_;
+  if (story.deleting == 0)
+    Add(deletion->second, absl::Now(), "Deleted", absl::StrCat(story.deleted, " pods"));
+  deletions_.erase(deletion);
+}
+
+void Chronicle::Succeeded(const Action& action, const Answer& answer) {
+  if (const auto* put = std::get_if<PutNodeFence>(&action.what)) {
+    if (put->fence.version.empty())
+      Add(put->fence.node, absl::Now(), "Recorded",
+          absl::StrCat(CountOf(put->fence.volumes), " volumes on ", put->fence.volumes.size(), " arrays"));
+  } else if (const auto* fence = std::get_if<FenceNode>(&action.what)) {
+    const std::string text = absl::StrCat(fence->array.value(), ": ", fence->volumes.size(),
+                                          " volumes, generation ", answer.done.fence->generation);
+    Add(fence->node, absl::Now(), "Fenced", text);
+    TellNode(fence->node, kube::EventKind::kWarning, "Fenced", text);
+  } else if (const auto* lift = std::get_if<UnfenceNode>(&action.what)) {
+    Add(lift->node, absl::Now(), "Unfenced", lift->array.value());
+    TellNode(lift->node, kube::EventKind::kNormal, "Unfenced", lift->array.value());
+  } else if (const auto* taint = std::get_if<SetTaint>(&action.what)) {
+    if (!taint->value.empty()) Add(NodeId(taint->value), absl::Now(), "Tainted", kTaintKey);
+  } else if (const auto* pod = std::get_if<DeletePod>(&action.what)) {
+    DeletedPod(*pod);
+  }
+}
+
+void Chronicle::DeletedPod(const DeletePod& call) {
+  const std::string& id = call.pod.value();
+  const NodeId node = FenceOf(call.pod);
+  kube::ObjectEvent event;
+  event.api_version = "v1";
+  event.kind = "Pod";
+  event.space = id.substr(0, id.find('/'));
+  event.name = id.substr(id.find('/') + 1);
+  event.uid = call.uid.value();
+  event.event_kind = kube::EventKind::kWarning;
+  event.reason = "FailedOver";
+  event.action = "Delete";
+  event.note = node.empty()
+                   ? "asked to start anew after an outage of its node"
+                   : absl::StrCat("moved off node ", NameOf(node).value(), "; see nodefence ", node.value());
+  record_(std::move(event));
+}
+
+void Chronicle::TellNode(const NodeId& node, kube::EventKind kind, const std::string& reason,
+                         const std::string& text) {
+  const NodeFacts* facts = inventory_.FindNode(NameOf(node));
+  if (facts == nullptr) return;
+  kube::ObjectEvent event;
+  event.api_version = "v1";
+  event.kind = "Node";
+  event.name = NameOf(node).value();
+  event.uid = facts->uid.value();
+  event.event_kind = kind;
+  event.reason = reason;
+  event.action = "Failover";
+  event.note = text;
+  record_(std::move(event));
+}
+
+NodeId Chronicle::FenceOf(const PodId& pod) const {
+  const PodFacts* facts = inventory_.FindPod(pod);
+  if (facts == nullptr) return {};
+  const auto& fences = state_.cluster.fences();
+  for (auto at = fences.lower_bound(NodeId(facts->node.value() + ".")); at != fences.end(); ++at) {
+    if (NameOf(at->first) != facts->node) break;
+    if (state_.cluster.IsCurrent(at->first)) return at->first;
+  }
+  return {};
+}
+
+void Chronicle::OnRecord(const NodeId& node, const RecordFacts* facts) {
+  if (facts == nullptr) {
+    stories_.erase(node);
+    LogInfo("failover", "the NodeFence is gone", {{"node", node.value()}});
+  } else if (Timeline& ours = stories_[node].timeline; facts->timeline.size() > ours.size()) {
+    ours = facts->timeline;  // what another replica began
+  }
+  open_ = static_cast<int>(state_.cluster.fences().size());
+}
+
+Timeline Chronicle::TimelineOf(const NodeId& node) const {
+  const auto found = stories_.find(node);
+  return found == stories_.end() ? Timeline() : found->second.timeline;
+}
+
+void Chronicle::Add(const NodeId& node, absl::Time at, const std::string& event, const std::string& text) {
+  Timeline& timeline = stories_[node].timeline;
+  if (!timeline.empty() && timeline.back().event == event && timeline.back().text == text) return;
+  if (timeline.size() >= kMostMoments) timeline.pop_back();
+  timeline.push_back({at, event, text});
+}
+
+void Chronicle::Report(Metrics& metrics) const {
+  metrics.Set("lunkeeper_failover_leading", "Whether this replica is the one that acts", leads_);
+  metrics.Set("lunkeeper_failover_synced", "Whether everything that failover watches has been listed",
+              synced_);
+  metrics.Set("lunkeeper_failover_nodefences", "NodeFences that there are", open_);
+  metrics.Set("lunkeeper_failover_decided", "Failovers that this replica has begun", decided_);
+  metrics.Set("lunkeeper_failover_refused", "Failovers that were not begun, by rail or rule", refused_);
+  metrics.Set("lunkeeper_failover_fence_failures", "Fences that an array did not carry out", fence_failures_);
+  metrics.Set("lunkeeper_failover_pods_deleted", "Pods that this replica has deleted", pods_);
+  metrics.Set("lunkeeper_failover_detect_seconds", "Of the last failover: from the last beat to the decision",
+              detect_ms_ / 1000.0);
+  metrics.Set("lunkeeper_failover_move_seconds",
+              "Of the last failover: from the last beat until all ran elsewhere", move_ms_ / 1000.0);
+}
+
+}  // namespace lunkeeper::fencing

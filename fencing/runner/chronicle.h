@@ -1,0 +1,61 @@
+#pragma once
+// Tells people what failover does, each in its place: a log in which one failover can be followed from its
+// lines alone, the timeline of each NodeFence, events on Nodes and Pods, and numbers. One thread uses it, but
+// for Report, which any may call. Never fails: what cannot be told is dropped.
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "fencing/core/state.h"
+#include "fencing/kube/object_event.h"
+#include "fencing/runner/inventory.h"
+#include "fencing/runner/kube_actions.h"
+#include "fencing/runner/record.h"
+#include "plugin/base/metrics.h"
+
+namespace lunkeeper::fencing {
+
+class Chronicle {
+ public:
+  // `record` takes events for Kubernetes; it does not block.
+  Chronicle(const State& state, const Inventory& inventory, std::function<void(kube::ObjectEvent)> record)
+      : state_(state), inventory_(inventory), record_(std::move(record)) {}
+
+  void Leads(bool leads);
+  void Synced(bool synced) { synced_ = synced; }
+  void Said(const Say& say);
+  void Asked(const Action& action);
+  void Answered(const Action& action, const Answer& answer, Millis took);
+  // Null: it is gone.
+  void OnRecord(const NodeId& node, const RecordFacts* facts);
+  Timeline TimelineOf(const NodeId& node) const;
+
+  void Report(Metrics& metrics) const;
+
+ private:
+  void Add(const NodeId& node, absl::Time at, const std::string& event, const std::string& text);
+  void Began(const PutNodeFence& call);
+  void Succeeded(const Action& action, const Answer& answer);
+  void DeletedPod(const DeletePod& call);
+  void TellNode(const NodeId& node, kube::EventKind kind, const std::string& reason, const std::string& text);
+  // The NodeFence on account of which this pod goes; empty: none.
+  NodeId FenceOf(const PodId& pod) const;
+
+  struct Story {
+    Timeline timeline;
+    int deleting = 0, deleted = 0;  // pods
+  };
+
+  const State& state_;
+  const Inventory& inventory_;
+  const std::function<void(kube::ObjectEvent)> record_;
+  std::map<NodeId, Story> stories_;
+  std::map<uint64_t, NodeId> deletions_;  // by action
+  std::atomic<bool> leads_ = false, synced_ = false;
+  std::atomic<int> open_ = 0, decided_ = 0, refused_ = 0, fence_failures_ = 0, pods_ = 0, detect_ms_ = 0,
+                   move_ms_ = 0;
+};
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,293 @@
+#include "fencing/runner/failover.h"
+
+#include <atomic>
+#include <boost/asio/post.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "fencing/core/core.h"
+#include "fencing/runner/array_actions.h"
+#include "fencing/runner/array_hub.h"
+#include "fencing/runner/chronicle.h"
+#include "fencing/runner/clock.h"
+#include "fencing/runner/fence_board.h"
+#include "fencing/runner/inventory.h"
+#include "fencing/runner/kube_actions.h"
+#include "fencing/runner/loop.h"
+#include "fencing/runner/prober.h"
+#include "fencing/runner/watches.h"
+#include "plugin/base/log.h"
+#include "plugin/base/periodic.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+constexpr absl::Duration kReadLease = absl::Seconds(1);
+constexpr Millis kApiSilence = 3000;
+constexpr Millis kLookAround = 1000;     // for arrays that came or went
+constexpr Millis kSyncPatience = 15000;  // before it is said that failover does not act yet
+constexpr size_t kApiHands = 8;
+constexpr int kMostEvents = 500;  // that wait to be recorded
+
+class Runner final : public Failover {
+ public:
+  Runner(const FailoverOptions& options, lunkeeper::Arrays& arrays, kube::KubeClient& client)
+      : options_(options),
+        kube_(client, options.lease, options.self, absl::Milliseconds(options.settings.lease)),
+        core_(options.settings, options.self),
+        inventory_([this](auto what) { Feed(now_, std::move(what)); }),
+        chronicle_(core_.state(), inventory_, [this](auto event) { Record(std::move(event)); }),
+        arrays_(arrays, [this](ArrayView view) { OnView(std::move(view)); }) {
+    arrays_.Refresh();
+    watches_ = std::make_unique<Watches>(client, Handlers());
+    lease_read_ = std::make_unique<Periodic>(kReadLease, [this] { ReadLease(); });
+    started_ = MonotonicNow();
+    loop_.Start(options_.settings.tick, [this](Millis now) { Tick(now); });
+  }
+
+  ~Runner() override {
+    loop_.Stop();
+    watches_.reset();
+    lease_read_.reset();
+    for (auto* hands : {&api_hands_, &lease_hands_, &event_hands_}) hands->stop(), hands->join();
+    kube_.LeaveLease();
+  }
+
+  FencesByArray OnBeat(const Beat& beat) override {
+    loop_.Post([this, beat](Millis now) { Feed(now, beat); });
+    return board_.Of(beat.node);
+  }
+  void OnClosed(const NodeId& node) override {
+    loop_.Post([this, node](Millis now) { Feed(now, StreamClosed{node}); });
+  }
+  void Report(Metrics& metrics) const override { chronicle_.Report(metrics); }
+
+ private:
+  // The loop's thread, all of these.
+  void Feed(Millis now, decltype(Event::what) what);
+  void Tick(Millis now);
+  void OnLease(Millis now, const absl::StatusOr<LeaseSeen>& seen);
+  void OnRecord(const std::string& name, const RecordFacts* facts);
+  void Do(const Action& action);
+  void Perform(const Action& action, const WriteLease& call);
+  void Perform(const Action& action, const BeginTerm& call);
+  void Perform(const Action& action, const Probe& call);
+  void Perform(const Action& action, const PutNodeFence& call);
+  void Perform(const Action& action, const RemoveNodeFence& call);
+  void Perform(const Action& action, const FenceNode& call);
+  void Perform(const Action& action, const UnfenceNode& call);
+  void Perform(const Action& action, const SetTaint& call);
+  void Perform(const Action& action, const DeletePod& call);
+  void Perform(const Action&, const Notify& call) { board_.Fenced(call.array, call.fence, now_); }
+  void Perform(const Action&, const Say& call) { chronicle_.Said(call); }
+
+  WatchHandlers Handlers();
+  void CallApi(const Action& action, std::function<Answer()> call);
+  void CallArray(const Action& action, const ArrayId& array, std::function<Answer(AccessControl&)> call);
+
+  // Any thread.
+  void ReadLease();
+  void OnView(ArrayView view);
+  void Record(kube::ObjectEvent event);
+  void Answered(const Action& action, Answer answer, Millis asked);
+
+  const FailoverOptions options_;
+  KubeActions kube_;
+  Loop loop_;
+  FenceBoard board_;
+  // Until when this replica may write, by its last step.
+  std::atomic<Millis> acts_until_ = 0;
+  std::atomic<int> waiting_events_ = 0;
+
+  // Of the loop.
+  Core core_;
+  Inventory inventory_;
+  Chronicle chronicle_;
+  Millis now_ = 0, started_ = 0, alive_at_ = 0, looked_at_ = 0;
+  bool synced_ = false, complained_ = false;
+
+  // What has threads, and is stopped first.
+  ArrayHub arrays_;
+  std::unique_ptr<Prober> prober_ = MakeProber();
+  boost::asio::thread_pool api_hands_{kApiHands}, lease_hands_{1}, event_hands_{1};
+  std::unique_ptr<Watches> watches_;
+  std::unique_ptr<Periodic> lease_read_;
+};
+
+void Runner::Feed(Millis now, decltype(Event::what) what) {
+  now_ = now;
+  const auto actions = core_.Step({now, std::move(what)});
+  acts_until_ = core_.Leads() ? now + options_.settings.lease_margin : 0;
+  for (const Action& action : actions) Do(action);
+}
+
+void Runner::Tick(Millis now) {
+  if (now - looked_at_ >= kLookAround) {
+    arrays_.Refresh();
+    looked_at_ = now;
+  }
+  for (const ArrayId& array : arrays_.Lost(now)) Feed(now, ArrayLost{array});
+  Feed(now, fencing::Tick{});
+  chronicle_.Leads(core_.Leads());
+  chronicle_.Synced(synced_);
+  if (synced_ || complained_ || now - started_ < kSyncPatience) return;
+  complained_ = true;
+  LogError("failover",
+           "failover does not act, and only volumes are served: these cannot be watched; is the "
+           "CustomResourceDefinition "
+           "of NodeFences installed, and may this account list them?",
+           {{"missing", absl::StrJoin(watches_->missing(), " ")}});
+}
+
+WatchHandlers Runner::Handlers() {
+  return {.post =
+              [this](std::function<void()> job) {
+                loop_.Post([this, job = std::move(job)](Millis now) {
+                  now_ = now;
+                  job();
+                });
+              },
+          .inventory = inventory_,
+          .on_record = [this](const auto& name, const auto* facts) { OnRecord(name, facts); },
+          .on_kubelet = [this](const auto& node) { Feed(now_, KubeletLease{NodeName(node)}); },
+          .on_synced =
+              [this] {
+                if (!synced_ && complained_) LogInfo("failover", "everything is watched now; failover acts");
+                synced_ = true;
+                Feed(now_, ApiSynced{});
+              }};
+}
+
+void Runner::ReadLease() {
+  auto seen = kube_.ReadLease();
+  loop_.Post([this, seen = std::move(seen)](Millis now) { OnLease(now, seen); });
+}
+
+void Runner::OnLease(Millis now, const absl::StatusOr<LeaseSeen>& seen) {
+  if (seen.ok()) Feed(now, *seen);
+  if (seen.ok() && watches_->missing().empty()) {
+    alive_at_ = now;
+    Feed(now, ApiAlive{});
+  } else if (now - alive_at_ > kApiSilence) {
+    Feed(now, ApiLost{});
+  }
+}
+
+void Runner::OnRecord(const std::string& name, const RecordFacts* facts) {
+  const NodeId node(name);
+  chronicle_.OnRecord(node, facts);
+  if (facts != nullptr) {
+    Feed(now_, FenceSeen{facts->fence});
+  } else {
+    Feed(now_, FenceGone{node});
+  }
+}
+
+void Runner::OnView(ArrayView view) {
+  board_.On(view);
+  loop_.Post([this, view = std::move(view)](Millis now) { Feed(now, view); });
+}
+
+void Runner::Record(kube::ObjectEvent event) {
+  if (waiting_events_ >= kMostEvents) return;
+  ++waiting_events_;
+  boost::asio::post(event_hands_, [this, event = std::move(event)] {
+    kube_.Record(event);
+    --waiting_events_;
+  });
+}
+
+void Runner::Do(const Action& action) {
+  chronicle_.Asked(action);
+  std::visit([&](const auto& call) { Perform(action, call); }, action.what);
+}
+
+void Runner::Answered(const Action& action, Answer answer, Millis asked) {
+  answer.done.action = action.id;
+  loop_.Post([this, action, answer = std::move(answer), asked](Millis now) {
+    now_ = now;
+    chronicle_.Answered(action, answer, now - asked);
+    Feed(now, answer.done);
+  });
+}
+
+void Runner::CallApi(const Action& action, std::function<Answer()> call) {
+  boost::asio::post(api_hands_, [this, action, call = std::move(call), asked = now_] {
+    if (MonotonicNow() >= acts_until_)
+      return Answered(action, FromApi(absl::CancelledError("this replica leads no more")), asked);
+    Answered(action, call(), asked);
+  });
+}
+
+void Runner::CallArray(const Action& action, const ArrayId& array,
+                       std::function<Answer(AccessControl&)> call) {
+  arrays_.Post(array, [this, action, call = std::move(call), asked = now_](AccessControl* at) {
+    if (at == nullptr)
+      return Answered(action, FromApi(absl::UnavailableError("it is not among the arrays now")), asked);
+    Answered(action, call(*at), asked);
+  });
+}
+
+void Runner::Perform(const Action& action, const WriteLease& call) {
+  boost::asio::post(lease_hands_, [this, action, call] { Answered(action, kube_.Run(call), call.sent); });
+}
+
+void Runner::Perform(const Action& action, const BeginTerm& call) {
+  CallArray(action, call.array, [this, call](AccessControl& at) { return Run(call, at, options_.self); });
+}
+
+void Runner::Perform(const Action& action, const FenceNode& call) {
+  CallArray(action, call.array, [this, call](AccessControl& at) {
+    Answer answer = Run(call, at);
+    if (answer.done.fence) board_.Fenced(call.array, *answer.done.fence, MonotonicNow());
+    return answer;
+  });
+}
+
+void Runner::Perform(const Action& action, const UnfenceNode& call) {
+  CallArray(action, call.array, [this, call](AccessControl& at) {
+    Answer answer = Run(call, at);
+    if (answer.done.outcome == Outcome::kOk) board_.Unfenced(call.array, call.node, MonotonicNow());
+    return answer;
+  });
+}
+
+void Runner::Perform(const Action&, const Probe& call) {
+  const NodeFacts* facts = inventory_.FindNode(NameOf(call.node));
+  if (facts == nullptr || facts->address.empty()) return;
+  prober_->Probe(facts->address, facts->kubelet_port, [this, node = call.node](bool answered) {
+    loop_.Post([this, node, answered](Millis now) { Feed(now, ProbeResult{node, answered}); });
+  });
+}
+
+void Runner::Perform(const Action& action, const PutNodeFence& call) {
+  CallApi(action, [this, call, timeline = chronicle_.TimelineOf(call.fence.node)] {
+    return kube_.Run(call, timeline);
+  });
+}
+
+void Runner::Perform(const Action& action, const RemoveNodeFence& call) {
+  CallApi(action, [this, call] { return kube_.Run(call); });
+}
+
+void Runner::Perform(const Action& action, const SetTaint& call) {
+  const NodeFacts* facts = inventory_.FindNode(call.node);
+  if (facts == nullptr || facts->version != call.expected)
+    return Answered(action, FromApi(absl::AbortedError("the node has changed")), now_);
+  CallApi(action,
+          [this, call, uid = facts->uid, taints = facts->taints] { return kube_.Run(call, uid, taints); });
+}
+
+void Runner::Perform(const Action& action, const DeletePod& call) {
+  CallApi(action, [this, call] { return kube_.Run(call); });
+}
+
+}  // namespace
+
+std::unique_ptr<Failover> StartFailover(const FailoverOptions& options, lunkeeper::Arrays& arrays,
+                                        kube::KubeClient& client) {
+  return std::make_unique<Runner>(options, arrays, client);
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,36 @@
+#pragma once
+// Failover in a controller replica: the core (fencing/core), fed with what nodes, arrays and Kubernetes say,
+// and whatever it asks for carried out. Every replica takes everything in; the one that holds the lease acts.
+//
+// The core has one thread, which never waits: calls are made on others, so that a slow array or API server
+// holds nothing else up, each ends by a deadline, and each write to Kubernetes is dropped if this replica
+// leads no more when its turn comes. Nothing fails for good: what does is logged, and the core asks again.
+// Thread-safe; the destructor gives the lease up and joins everything. `arrays` and `client` outlive it.
+
+#include <memory>
+#include <string>
+
+#include "devices/array/arrays.h"
+#include "fencing/core/settings.h"
+#include "fencing/keeper/beat_sink.h"
+#include "fencing/kube/kube_client.h"
+#include "fencing/kube/lease.h"
+#include "plugin/base/metrics.h"
+
+namespace lunkeeper::fencing {
+
+struct FailoverOptions {
+  Settings settings;
+  std::string self;  // this replica in the lease: unique for each start of a process
+  kube::LeaseName lease;
+};
+
+class Failover : public BeatSink {
+ public:
+  virtual void Report(Metrics& metrics) const = 0;
+};
+
+std::unique_ptr<Failover> StartFailover(const FailoverOptions& options, lunkeeper::Arrays& arrays,
+                                        kube::KubeClient& client);
+
+}  // namespace lunkeeper::fencing

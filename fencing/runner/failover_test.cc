@@ -1,0 +1,270 @@
+// Failover as a whole: nodes that beat, an array and an API server in memory.
+
+#include "fencing/runner/failover.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "devices/array/fake_array.h"
+#include "fencing/runner/facts.h"
+#include "fencing/runner/record.h"
+#include "fencing/runner/testing/fake_api.h"
+#include "plugin/base/periodic.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+using kube::FieldAt;
+using kube::Json;
+using kube::TextAt;
+
+constexpr char kRecords[] = "/apis/lunkeeper.io/v1alpha1/nodefences";
+
+std::string NodePath(const std::string& name) { return "/api/v1/nodes/" + name; }
+std::string PodPath(const std::string& name) { return "/api/v1/namespaces/db/pods/" + name; }
+std::string RecordPath(const NodeId& node) { return absl::StrCat(kRecords, "/", node.value()); }
+
+// Five nodes; a database on the first.
+class World {
+ public:
+  World() {
+    for (const std::string name : {"n1", "n2", "n3", "n4", "n5"}) AddNode(name);
+    api.RunPodsOn("n2");
+  }
+  ~World() { replicas.clear(); }
+
+  void AddNode(const std::string& name) {
+    const Json ready = {{{"type", "Ready"}, {"status", "True"}}};
+    api.Put(NodePath(name), {{"status", {{"conditions", ready}}}});
+    api.Put("/apis/storage.k8s.io/v1/csinodes/" + name,
+            {{"spec", {{"drivers", {{{"name", "csi.lunkeeper.io"}, {"nodeID", IdOf(name).value()}}}}}}});
+    beating[name] = true;
+  }
+  static NodeId IdOf(const std::string& name) { return NodeId(name + ".00000000000000aa"); }
+
+  // A StatefulSet's pod with a volume of ours, granted to its node.
+  VolumeId AddPod(const std::string& name, const std::string& node) {
+    VolumeSpec spec;
+    spec.name = name;
+    spec.size_bytes = 1 << 20;
+    const VolumeId volume = array->CreateVolume(spec)->id;
+    REQUIRE(array->Acquire({volume, IdOf(node)}, absl::ZeroDuration()).ok());
+    api.Put("/api/v1/persistentvolumes/pv-" + name,
+            {{"spec",
+              {{"csi", {{"driver", "csi.lunkeeper.io"}, {"volumeHandle", volume.value()}}},
+               {"claimRef", {{"namespace", "db"}, {"name", "data-" + name}}}}},
+             {"status", {{"phase", "Bound"}}}});
+    const Json owner = {{{"kind", "StatefulSet"}, {"controller", true}}};
+    const Json data = {{{"name", "data"}, {"persistentVolumeClaim", {{"claimName", "data-" + name}}}}};
+    api.Put(PodPath(name),
+            {{"metadata", {{"ownerReferences", owner}}},
+             {"spec", {{"nodeName", node}, {"volumes", data}}},
+             {"status", {{"phase", "Running"}, {"conditions", {{{"type", "Ready"}, {"status", "True"}}}}}}});
+    return volume;
+  }
+
+  Failover& Start(const std::string& name = "replica-1") {
+    Settings settings;
+    settings.tick = 50;
+    settings.slow_silence = 2500;     // there is nobody to probe
+    settings.kubelet_stale = 600000;  // and no kubelet that renews a lease
+    clients.push_back(api.Client());
+    const FailoverOptions options{settings, name, {"kube-system", "lunkeeper-failover"}};
+    absl::MutexLock lock(&mutex);
+    return *replicas.emplace_back(StartFailover(options, *arrays, *clients.back()));
+  }
+  void StopReplica(size_t index) {
+    std::unique_ptr<Failover> gone;
+    absl::MutexLock lock(&mutex);
+    gone.swap(replicas[index]);
+  }
+
+  // Half a second's beats of all nodes, to all replicas.
+  void Beat() {
+    absl::MutexLock lock(&mutex);
+    ++sequence;
+    for (const auto& [name, alive] : beating) {
+      if (!alive) continue;
+      fencing::Beat beat;
+      beat.node = IdOf(name);
+      beat.boot = "boot";
+      beat.sequence = sequence;
+      beat.known = known[name];
+      for (auto& replica : replicas) {
+        if (replica == nullptr) continue;
+        for (const auto& [array_id, fence] : replica->OnBeat(beat)) known[name][array_id] = fence.generation;
+      }
+    }
+  }
+  // The machine is gone, and its kubelet's lease with it.
+  void PowerOff(const std::string& name) {
+    {
+      absl::MutexLock lock(&mutex);
+      beating[name] = false;
+    }
+    api.Merge(NodePath(name), {{"status", {{"conditions", {{{"type", "Ready"}, {"status", "Unknown"}}}}}}});
+  }
+  void PowerOn(const std::string& name) {
+    absl::MutexLock lock(&mutex);
+    beating[name] = true;
+    api.Merge(NodePath(name), {{"status", {{"conditions", {{{"type", "Ready"}, {"status", "True"}}}}}}});
+  }
+
+  bool Runs(const std::string& pod, const std::string& node) {
+    return TextAt(api.Get(PodPath(pod)), {"spec", "nodeName"}) == node;
+  }
+  bool IsFenced(const std::string& node) {
+    const auto fences = array->ListFences();
+    return fences.ok() && std::any_of(fences->begin(), fences->end(),
+                                      [&](const FenceRecord& fence) { return fence.node == IdOf(node); });
+  }
+  bool Holds(const std::string& node, const VolumeId& volume) {
+    const auto grants = array->ListGrants({volume, IdOf(node)});
+    return !grants.ok() || !grants->empty();
+  }
+  std::string TaintOf(const std::string& node) {
+    const Json& taints = api.Get(NodePath(node));
+    return TaintIn(kube::ToText(FieldAt(taints, {"spec", "taints"})));
+  }
+
+  std::shared_ptr<FakeArray> array = std::make_shared<FakeArray>();
+  std::unique_ptr<lunkeeper::Arrays> arrays = MakeOneArray("fake", array);
+  std::function<void(const std::string&)> on_write = [](const std::string&) {};
+  FakeApi api{[this](const std::string& write) { on_write(write); }};
+  std::vector<std::unique_ptr<kube::KubeClient>> clients;
+  absl::Mutex mutex;
+  std::vector<std::unique_ptr<Failover>> replicas;
+  std::map<std::string, bool> beating;
+  std::map<std::string, std::map<ArrayId, Generation>> known;
+  uint64_t sequence = 0;
+  Periodic beats{absl::Milliseconds(200), [this] { Beat(); }};
+};
+
+bool Comes(const std::function<bool()>& condition) {
+  const absl::Time end = absl::Now() + absl::Seconds(40);
+  while (!condition()) {
+    if (absl::Now() > end) return false;
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a node that loses power: recorded, fenced, tainted, its pod moved, in this order; and all taken back") {
+  World world;
+  const VolumeId volume = world.AddPod("db-0", "n1");
+  std::atomic<int> wrong = 0;
+  world.on_write = [&](const std::string& write) {
+    const bool fenced = world.IsFenced("n1"), holds = world.Holds("n1", volume);
+    if (absl::StartsWith(write, absl::StrCat("POST ", kRecords)) && fenced) ++wrong;
+    if (absl::StartsWith(write, "PATCH /api/v1/nodes/n1") && !fenced && holds) ++wrong;
+    if (absl::StartsWith(write, "DELETE " + PodPath("db-0")) && (!fenced || holds)) ++wrong;
+  };
+  world.Start();
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  world.PowerOff("n1");
+  REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
+  CHECK(wrong == 0);
+  CHECK(world.TaintOf("n1") == "00000000000000aa");
+  REQUIRE(Comes([&] {
+    return absl::StartsWith(TextAt(world.api.Get(RecordPath(World::IdOf("n1"))), {"status", "phase"}),
+                            "moved");
+  }));
+  const Json record = world.api.Get(RecordPath(World::IdOf("n1")));
+  CHECK(TextAt(record, {"spec", "requestedBy"}) == "evidence");
+  std::vector<std::string> wanted = {"LastHeard", "Decided", "Fencing", "Fenced", "Tainted", "Deleting"};
+  for (const Moment& moment : ReadRecord(record).timeline)
+    if (!wanted.empty() && moment.event == wanted.front()) wanted.erase(wanted.begin());
+  CHECK(wanted.empty());  // all came, in this order
+  CHECK(world.api.CountWrites("DELETE " + PodPath("db-0")) == 1);
+
+  world.PowerOn("n1");
+  REQUIRE(Comes([&] { return world.api.Get(RecordPath(World::IdOf("n1"))).is_null(); }));
+  REQUIRE(Comes([&] { return world.TaintOf("n1").empty(); }));
+  CHECK_FALSE(world.IsFenced("n1"));
+  CHECK(world.Runs("db-0", "n2"));
+}
+
+TEST_CASE("of two replicas one acts; when it goes, the other carries on") {
+  World world;
+  world.AddPod("db-0", "n1");
+  world.array->HoldDrains(true);
+  world.Start("replica-1");
+  world.Start("replica-2");
+  const auto leader = [&] {
+    return TextAt(
+        world.api.Get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/lunkeeper-failover"),
+        {"spec", "holderIdentity"});
+  };
+  REQUIRE(Comes([&] { return !leader().empty(); }));
+  const std::string first = leader();
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  world.PowerOff("n1");
+  REQUIRE(Comes([&] { return world.IsFenced("n1"); }));  // begun, and not over
+  world.StopReplica(first == "replica-1" ? 0 : 1);
+  REQUIRE(Comes([&] { return !leader().empty() && leader() != first; }));
+  CHECK(world.Runs("db-0", "n1"));
+  world.array->HoldDrains(false);
+  REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
+  CHECK(world.api.CountWrites("DELETE " + PodPath("db-0")) == 1);
+  CHECK(world.api.CountWrites(absl::StrCat("POST ", kRecords)) == 1);
+}
+
+TEST_CASE("a NodeFence made by hand fences a healthy node, and its deletion gives it back") {
+  World world;
+  const VolumeId volume = world.AddPod("db-0", "n1");
+  world.Start();
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  world.api.Put(RecordPath(World::IdOf("n1")), {{"spec", {{"cause", "a test"}}}});
+  REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
+  CHECK_FALSE(world.Holds("n1", volume));
+  REQUIRE(Comes([&] {
+    return !FieldAt(world.api.Get(RecordPath(World::IdOf("n1"))), {"metadata", "finalizers"}).empty();
+  }));
+  world.api.Merge(RecordPath(World::IdOf("n1")),
+                  {{"metadata", {{"deletionTimestamp", "2026-11-21T00:00:00Z"}}}});
+  REQUIRE(Comes(
+      [&] { return world.api.Get(RecordPath(World::IdOf("n1"))).is_null() && world.TaintOf("n1").empty(); }));
+  CHECK_FALSE(world.IsFenced("n1"));
+}
+
+TEST_CASE("conflicts and errors of the API server delay a failover and change nothing of it") {
+  World world;
+  world.AddPod("db-0", "n1");
+  world.Start();
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  world.api.Refuse(absl::StrCat("POST ", kRecords), 2);
+  world.api.Refuse("PATCH /api/v1/nodes/n1", 2);
+  world.api.Refuse("DELETE " + PodPath("db-0"), 2);
+  world.PowerOff("n1");
+  REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
+  CHECK(world.api.CountWrites("DELETE " + PodPath("db-0")) == 1);
+}
+
+TEST_CASE("without the CustomResourceDefinition nothing is done, and a node that dies is left alone") {
+  World world;
+  world.AddPod("db-0", "n1");
+  world.api.Forget(kRecords);
+  Failover& failover = world.Start();
+  Metrics metrics("controller");
+  const auto shows = [&](const std::string& line) {
+    failover.Report(metrics);
+    return absl::StrContains(metrics.Text(), line);
+  };
+  REQUIRE(Comes([&] { return shows("lunkeeper_failover_leading 1"); }));
+  world.PowerOff("n1");
+  const absl::Time dead = absl::Now();
+  REQUIRE(Comes([&] { return absl::Now() - dead > absl::Seconds(4); }));
+  CHECK(shows("lunkeeper_failover_synced 0"));
+  CHECK_FALSE(world.IsFenced("n1"));
+  world.api.Forget("");
+  CHECK(Comes([&] { return world.Runs("db-0", "n2"); }));
+}
+
+}  // namespace lunkeeper::fencing

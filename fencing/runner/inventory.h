@@ -1,0 +1,55 @@
+#pragma once
+// Joins what is known of Kubernetes' objects into the core's own words: which machine runs which life of the
+// driver, which volumes a pod has on which array, and whether it may be moved. Objects arrive in any order;
+// whatever depends on a changed one is said again. A pod whose volumes are not known yet counts as one with
+// volumes of another driver, which is left alone. One thread uses it; nothing fails.
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+
+#include "fencing/core/event.h"
+#include "fencing/runner/facts.h"
+
+namespace lunkeeper::fencing {
+
+class Inventory {
+ public:
+  // `say` takes NodeSeen, NodeGone, PodSeen and PodGone.
+  explicit Inventory(std::function<void(decltype(Event::what))> say) : say_(std::move(say)) {}
+
+  // Null: it is gone.
+  void OnNode(const std::string& name, const NodeFacts* facts);
+  void OnInstance(const std::string& node, const NodeId* instance);
+  void OnPod(const std::string& key, const PodFacts* facts);
+  void OnVolume(const std::string& name, const VolumeFacts* facts);
+  void OnNamespace(const std::string& name, const FailoverWish* wish);
+  void OnStorageClass(const std::string& name, const FailoverWish* wish);
+
+  const NodeFacts* FindNode(const NodeName& name) const;
+  const PodFacts* FindPod(const PodId& pod) const;
+
+ private:
+  struct Claim {
+    std::string volume;          // the PersistentVolume; empty: none that is bound
+    std::set<std::string> pods;  // their keys
+  };
+
+  void SayNode(const std::string& name);
+  void SayPod(const std::string& key);
+  void SaySelectivePods();
+  void SayPodsOf(const std::string& claim);
+  void AddClaim(Pod& pod, const std::string& claim) const;
+  std::set<NodeName> NodesWith(const std::vector<Label>& selector) const;
+
+  const std::function<void(decltype(Event::what))> say_;
+  std::map<std::string, NodeFacts> nodes_;
+  std::map<std::string, NodeId> instances_;
+  std::map<std::string, PodFacts> pods_;
+  std::map<std::string, VolumeFacts> volumes_;
+  std::map<std::string, Claim> claims_;
+  std::map<std::string, FailoverWish> namespaces_, classes_;
+};
+
+}  // namespace lunkeeper::fencing

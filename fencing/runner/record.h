@@ -1,0 +1,40 @@
+#pragma once
+// A NodeFence as an object in Kubernetes, and back. Its name is the node's instance (`<name>.<instance>`), as
+// the arrays know it. Everything that the core records is in one object without a status subresource, so that
+// one conditional write stores it all. Who made it by hand need not give more than the name. Pure functions.
+
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "fencing/core/types.h"
+#include "fencing/kube/kube_client.h"
+
+namespace lunkeeper::fencing {
+
+inline const kube::Resource kNodeFences{"lunkeeper.io", "v1alpha1", "nodefences"};
+inline constexpr char kFinalizer[] = "lunkeeper.io/fence";
+
+// One line of status.timeline. `event` is one of a closed set of words, for programs: LastHeard, Decided,
+// Recorded, Fencing, FenceFailed, Fenced, Tainted, Deleting, Deleted, Phase, Unfenced. `text` is for people.
+struct Moment {
+  absl::Time at;
+  std::string event;
+  std::string text;
+  friend bool operator==(const Moment&, const Moment&) = default;
+};
+using Timeline = std::vector<Moment>;
+
+struct RecordFacts {
+  NodeFence fence;
+  Timeline timeline;
+  friend bool operator==(const RecordFacts&, const RecordFacts&) = default;
+};
+
+RecordFacts ReadRecord(const kube::Json& object);
+// The whole object, for its creation.
+kube::Json NewRecord(const NodeFence& fence, const Timeline& timeline);
+// What changes in one that is there: never what was asked for, only what became of it.
+kube::Json RecordPatch(const NodeFence& fence, const Timeline& timeline);
+
+}  // namespace lunkeeper::fencing
