@@ -197,8 +197,8 @@ TEST_CASE("files that are no certificates are named at the start") {
   rig.WriteToken("nonsense", "bad.crt");
   const std::string bad = rig.folder / "bad.crt", stem = rig.folder / "keeper";
   for (const absl::Status& status :
-       {KeeperClientTls(bad).status(), KeeperClientTls("/no/such").status(),
-        KeeperServerTls(bad, stem + ".key").status(), KeeperServerTls(stem + ".crt", bad).status()}) {
+       {TlsClient(bad).status(), TlsClient("/no/such").status(), TlsServer(bad, stem + ".key").status(),
+        TlsServer(stem + ".crt", bad).status()}) {
     CHECK(absl::IsFailedPrecondition(status));
     CHECK_THAT(std::string(status.message()), Catch::Contains("TLS file /"));
   }

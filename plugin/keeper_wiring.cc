@@ -15,10 +15,10 @@
 #include "fencing/keeper/kube_token_reviewer.h"
 #include "fencing/keeper/kubelet_health.h"
 #include "fencing/keeper/replicas.h"
-#include "fencing/keeper/tls.h"
 #include "fencing/kube/kube_client.h"
 #include "fencing/runner/failover.h"
 #include "plugin/base/status_macros.h"
+#include "plugin/base/tls.h"
 
 namespace lunkeeper {
 namespace {
@@ -73,7 +73,7 @@ void AddReport(const std::shared_ptr<KeeperServer>& server, Backends* backends) 
 absl::Status OpenKeeper(const KeeperOptions& options, const FailoverFlags& failover, Backends* backends) {
   Listener listener;
   listener.address = options.listen;
-  ASSIGN_OR_RETURN(listener.credentials, KeeperServerTls(options.certificate, options.key));
+  ASSIGN_OR_RETURN(listener.credentials, TlsServer(options.certificate, options.key));
   auto server = std::make_shared<KeeperServer>();
   server->arrays = backends->arrays;
   server->array = backends->array;
@@ -96,7 +96,7 @@ absl::Status OpenKeeperClient(const KeeperOptions& options, NodeView view, Backe
   replicas.addresses = options.addresses;
   replicas.server_name = options.server_name;
   replicas.token_file = options.token_file;
-  ASSIGN_OR_RETURN(replicas.credentials, KeeperClientTls(options.ca));
+  ASSIGN_OR_RETURN(replicas.credentials, TlsClient(options.ca));
   auto client = std::make_shared<KeeperClient>();
   client->replicas = std::make_unique<Replicas>(replicas);
   client->grants = MakeKeeperGrantSource(*client->replicas, backends->node);

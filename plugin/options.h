@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "devices/array/remote/tls.h"
 #include "fencing/core/settings.h"
+#include "plugin/base/tls.h"
 
 namespace CLI {
 class App;

@@ -20,7 +20,7 @@
 #include "fencing/keeper/keeper_service.h"
 #include "fencing/keeper/replicas.h"
 #include "fencing/keeper/testing.h"
-#include "fencing/keeper/tls.h"
+#include "plugin/base/tls.h"
 #include "plugin/server.h"
 #include "plugin/testing/certificates.h"
 #include "plugin/testing/recording_sink.h"
@@ -41,7 +41,7 @@ class Controller {
   Controller(AccessControl& array, TokenReviewer& reviewer, const std::string& certificate_stem)
       : authenticator(reviewer, {kTestAudience, kTestAccount}),
         keeper(MakeKeeperService(array, authenticator, &sink)) {
-    const auto tls = KeeperServerTls(certificate_stem + ".crt", certificate_stem + ".key");
+    const auto tls = TlsServer(certificate_stem + ".crt", certificate_stem + ".key");
     REQUIRE(tls.ok());
     auto started =
         Server::Start({.endpoint = "127.0.0.1:0", .credentials = *tls}, {keeper->service()}, &metrics);
@@ -88,7 +88,7 @@ class KeeperRig {
   std::unique_ptr<Replicas> Connect(const std::vector<uint16_t>& ports, const std::string& token = "token") {
     ReplicaOptions options;
     for (const uint16_t port : ports) options.addresses.push_back(absl::StrCat("127.0.0.1:", port));
-    const auto tls = KeeperClientTls(authority.certificate());
+    const auto tls = TlsClient(authority.certificate());
     REQUIRE(tls.ok());
     options.credentials = *tls;
     options.token_file = folder / token;

@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "devices/array/array.h"
-#include "devices/array/remote/tls.h"
+#include "plugin/base/tls.h"
 
 namespace lunkeeper {
 

@@ -1,4 +1,4 @@
-#include "devices/array/remote/tls.h"
+#include "plugin/base/tls.h"
 
 #include <catch2/catch.hpp>
 #include <string>

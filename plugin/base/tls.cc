@@ -1,4 +1,4 @@
-#include "devices/array/remote/tls.h"
+#include "plugin/base/tls.h"
 
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_credentials_options.h>
@@ -45,14 +45,17 @@ absl::StatusOr<Handle> ReadPem(const std::string& path, const char* what, Reader
   return object;
 }
 
-absl::Status Check(const TlsFiles& files) {
-  RETURN_IF_ERROR(ReadPem<Certificate>(files.ca, "a certificate", PEM_read_X509).status());
-  ASSIGN_OR_RETURN(const Certificate certificate,
-                   ReadPem<Certificate>(files.certificate, "a certificate", PEM_read_X509));
-  ASSIGN_OR_RETURN(const PrivateKey key,
-                   ReadPem<PrivateKey>(files.key, "a private key without a password", PEM_read_PrivateKey));
-  if (X509_check_private_key(certificate.get(), key.get()) == 1) return absl::OkStatus();
-  return Wrong(files.key, absl::StrCat("it is not the key of ", files.certificate));
+absl::Status CheckCa(const std::string& ca) {
+  return ReadPem<Certificate>(ca, "a certificate", PEM_read_X509).status();
+}
+
+absl::Status CheckPair(const std::string& certificate, const std::string& key) {
+  ASSIGN_OR_RETURN(const Certificate shown,
+                   ReadPem<Certificate>(certificate, "a certificate", PEM_read_X509));
+  ASSIGN_OR_RETURN(const PrivateKey secret,
+                   ReadPem<PrivateKey>(key, "a private key without a password", PEM_read_PrivateKey));
+  if (X509_check_private_key(shown.get(), secret.get()) == 1) return absl::OkStatus();
+  return Wrong(key, absl::StrCat("it is not the key of ", certificate));
 }
 
 std::shared_ptr<FileWatcherCertificateProvider> Watch(const TlsFiles& files) {
@@ -63,7 +66,8 @@ std::shared_ptr<FileWatcherCertificateProvider> Watch(const TlsFiles& files) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MutualTlsServer(const TlsFiles& files) {
-  RETURN_IF_ERROR(Check(files));
+  RETURN_IF_ERROR(CheckCa(files.ca));
+  RETURN_IF_ERROR(CheckPair(files.certificate, files.key));
   grpc::experimental::TlsServerCredentialsOptions options(Watch(files));
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
@@ -72,11 +76,30 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MutualTlsServer(const T
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MutualTlsClient(const TlsFiles& files) {
-  RETURN_IF_ERROR(Check(files));
+  RETURN_IF_ERROR(CheckCa(files.ca));
+  RETURN_IF_ERROR(CheckPair(files.certificate, files.key));
   grpc::experimental::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(Watch(files));
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
+  return grpc::experimental::TlsCredentials(options);
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsServer(const std::string& certificate,
+                                                                   const std::string& key) {
+  RETURN_IF_ERROR(CheckPair(certificate, key));
+  grpc::experimental::TlsServerCredentialsOptions options(
+      Watch({.certificate = certificate, .key = key, .ca = ""}));
+  options.watch_identity_key_cert_pairs();
+  options.set_cert_request_type(GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
+  return grpc::experimental::TlsServerCredentials(options);
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsClient(const std::string& ca) {
+  RETURN_IF_ERROR(CheckCa(ca));
+  grpc::experimental::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(Watch({.certificate = "", .key = "", .ca = ca}));
+  options.watch_root_certs();
   return grpc::experimental::TlsCredentials(options);
 }
 

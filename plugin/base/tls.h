@@ -1,0 +1,32 @@
+#pragma once
+// TLS for gRPC from PEM files. The files are looked at every second, and new connections use what is there
+// then; so replace them together, by renaming a folder or moving a symbolic link, as Kubernetes does.
+// Thread-safe. Failure: FAILED_PRECONDITION for a file that cannot be read or used; the message names it.
+
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/security/server_credentials.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace lunkeeper {
+
+struct TlsFiles {
+  std::string certificate;  // with its chain
+  std::string key;
+  std::string ca;  // who signs the other side's
+  friend bool operator==(const TlsFiles&, const TlsFiles&) = default;
+};
+
+// Both sides show a certificate, and both check the other's.
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MutualTlsServer(const TlsFiles& files);
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MutualTlsClient(const TlsFiles& files);
+
+// Only the server shows a certificate; the client proves itself in another way, such as a token.
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsServer(const std::string& certificate,
+                                                                   const std::string& key);
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsClient(const std::string& ca);
+
+}  // namespace lunkeeper
