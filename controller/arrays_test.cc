@@ -55,6 +55,16 @@ TEST_CASE("a volume goes to the array its class names, and one that is down is n
   CHECK(fixture.Delete(volume).ok());
 }
 
+TEST_CASE("a pool cannot be named, and the arrays that can are") {
+  TwoArrays fixture;
+  fixture.default_array = "a1";
+  csi::v1::CreateVolumeRequest request = CreateRequest("v");
+  (*request.mutable_parameters())["pool"] = "fast";
+  const grpc::Status status = fixture.Create(request);
+  CHECK(status.error_code() == StatusCode::INVALID_ARGUMENT);
+  CHECK_THAT(status.error_message(), Catch::Contains("no pool fast") && Catch::Contains("a1, a2"));
+}
+
 TEST_CASE("capacity is that of the array that is meant") {
   TwoArrays fixture;
   fixture.default_array = "a1";

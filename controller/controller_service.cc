@@ -160,6 +160,7 @@ absl::Status ControllerService::Create(const v1::CreateVolumeRequest& request, v
   RETURN_IF_ERROR(CheckName(request.name()));
   RETURN_IF_ERROR(CheckCapabilities(request.volume_capabilities()));
   ASSIGN_OR_RETURN(const Parameters parameters, ParseParameters(request.parameters()));
+  RETURN_IF_ERROR(CheckPool(arrays_.All(), parameters.pool));
   RETURN_IF_ERROR(CheckNoParameters("mutable_parameters", request.mutable_parameters()));
   ASSIGN_OR_RETURN(VolumeSpec spec, ParseSpec(request, parameters));
   ASSIGN_OR_RETURN(const NamedArray place, PlaceFor(request, spec, parameters));
@@ -359,6 +360,7 @@ absl::Status ControllerService::Capacity(const v1::GetCapacityRequest& request,
     if (!Unsupported(capability).empty()) possible = false;
   }
   ASSIGN_OR_RETURN(const Parameters parameters, ParseParameters(request.parameters()));
+  RETURN_IF_ERROR(CheckPool(arrays_.All(), parameters.pool));
   v1::TopologyRequirement requirement;
   if (request.has_accessible_topology()) *requirement.add_requisite() = request.accessible_topology();
   const absl::StatusOr<NamedArray> place = ChooseArray(arrays_.All(), parameters.array, requirement);

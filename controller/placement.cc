@@ -47,4 +47,12 @@ absl::StatusOr<NamedArray> ChooseArray(const std::vector<NamedArray>& arrays, co
   return fitting.size() == 1 ? fitting.front() : Prefer(fitting, requirement);
 }
 
+absl::Status CheckPool(const std::vector<NamedArray>& arrays, const std::string& pool) {
+  if (pool.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("parameter pool: there is no pool ", pool,
+                   "; each array has one pool, without a name: leave `pool` out, ",
+                   "and choose by the parameter array (there are ", NamesOf(arrays), ")"));
+}
+
 }  // namespace lunkeeper

@@ -16,4 +16,8 @@ namespace lunkeeper {
 absl::StatusOr<NamedArray> ChooseArray(const std::vector<NamedArray>& arrays, const std::string& named,
                                        const csi::v1::TopologyRequirement& requirement);
 
+// An array has one pool, without a name of its own: INVALID_ARGUMENT for any that is named, and what to name
+// instead.
+absl::Status CheckPool(const std::vector<NamedArray>& arrays, const std::string& pool);
+
 }  // namespace lunkeeper

@@ -74,6 +74,9 @@ absl::Status SetParameter(const std::string& key, const std::string& value, Para
   } else if (key == "array") {
     if (value.empty()) return Wrong("parameter array", "empty: name an array, or leave it out");
     out->array = value;
+  } else if (key == "pool") {
+    if (value.empty()) return Wrong("parameter pool", "empty: leave it out");
+    out->pool = value;
   } else {
     return Wrong(absl::StrCat("parameter ", key.substr(0, kLongestString)),
                  "unknown; there are array, provisioning (thin, thick), durability (cached, sync) and fsType "

@@ -40,6 +40,7 @@ struct Parameters {
   Durability durability = Durability::kCached;
   std::string fs_type;  // empty: the node's default
   std::string array;    // empty: any
+  std::string pool;     // empty: not named; see CheckPool
 };
 // An unknown key is refused, and the known ones are named; what Kubernetes adds (csi.storage.k8s.io/…) is let
 // pass.

@@ -2,19 +2,14 @@
 
 import pytest
 
-from harness.cleanup import wait_until
-
-
-def wait_for_event(workloads, name, *words):
-    def said():
-        return any(all(word in event for word in words) for event in workloads.events(name))
-    wait_until(said, 60, lambda: f"an event of {name} with {words}; there are {workloads.events(name)}", pause=0.5)
+from kube.workloads import wait_for_event
 
 
 @pytest.mark.parametrize("parameters,words", [
     ({"colour": "red"}, ["ProvisioningFailed", "colour"]),
     ({"fsType": "zfs"}, ["ProvisioningFailed", "zfs", "xfs"]),
     ({"array": "nowhere"}, ["ProvisioningFailed", "nowhere"]),
+    ({"pool": "fast"}, ["ProvisioningFailed", "there is no pool fast", "each array has one pool"]),
     ({"provisioning": "medium"}, ["ProvisioningFailed", "provisioning", "thin or thick"]),
 ], ids=lambda value: next(iter(value)) if isinstance(value, dict) else "")
 def test_a_wrong_parameter_is_named(workloads, parameters, words):
