@@ -106,8 +106,9 @@ class NodeFixture {
   csi::v1::NodeExpandVolumeResponse expanded;
   std::string message;  // of the last status
 
-  std::unique_ptr<NodeService> MakeService(GrantSource* source) {
-    NodeServiceOptions options{.node = node, .topology = {ReachableArray("main")}};
+  std::unique_ptr<NodeService> MakeService(GrantSource* source,
+                                           absl::Duration first_wait = absl::Seconds(10)) {
+    NodeServiceOptions options{.node = node, .topology = {ReachableArray("main")}, .first_wait = first_wait};
     return std::make_unique<NodeService>(options, initiator, filesystem, mounter, source);
   }
 

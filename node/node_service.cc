@@ -156,10 +156,15 @@ NodeService::NodeService(NodeServiceOptions options, Initiator& initiator, Files
                          Mounter& mounter, GrantSource* grants)
     : options_(std::move(options)), volumes_(options_.node, initiator, filesystem, mounter, grants) {}
 
-absl::Status NodeService::Stage(const StageRequest& request) {
+absl::Status NodeService::Stage(StageRequest request) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (told_.erase(request.volume) == 0) request.patience = options_.first_wait;
+  }
   const absl::Status status = volumes_.Stage(request);
   if (status.ok() || request.published) return status;
   absl::MutexLock lock(&mutex_);
+  if (absl::IsDeadlineExceeded(status)) told_.insert(request.volume);
   in_doubt_until_ = absl::Now() + kDoubt;
   return status;
 }
@@ -223,6 +228,10 @@ grpc::Status NodeService::NodeUnstageVolume(grpc::ServerContext* context,
   if (!volume.ok()) return ToGrpcStatus(volume.status());
   const auto path = ReadGonePath(request->staging_target_path(), "staging_target_path");
   if (!path.ok()) return ToGrpcStatus(path.status());
+  {
+    absl::MutexLock lock(&mutex_);
+    told_.erase(*volume);
+  }
   const auto guard = locks_.TryLock(volume->value());
   return ToGrpcStatus(guard ? volumes_.Unstage(*volume, *path, DeadlineOf(context)) : Busy(*volume));
 }

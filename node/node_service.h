@@ -3,6 +3,7 @@
 // that is being worked on is ABORTED. What it is given outlives it.
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "absl/synchronization/mutex.h"
@@ -19,6 +20,9 @@ struct NodeServiceOptions {
   int64_t max_volumes = 200;                    // what the data path's memory is made for
   absl::Duration patience = absl::Seconds(10);  // with the orchestrator, before RemoveForgotten acts
   std::map<std::string, std::string> topology;  // segments; see ReachableArray
+  // How long the first of several calls to stage a volume waits for others to let go of it: orchestrators
+  // show who has it only when a call ends. Those after it wait as long as they may.
+  absl::Duration first_wait = absl::Seconds(10);
 };
 
 // The topology segment of a node that reaches an array.
@@ -66,7 +70,7 @@ class NodeService final : public csi::v1::Node::Service {
   // A controller notices within this time that a caller has gone.
   static constexpr absl::Duration kDoubt = absl::Seconds(30);
 
-  absl::Status Stage(const StageRequest& request);
+  absl::Status Stage(StageRequest request);
 
   const NodeServiceOptions options_;
   Volumes volumes_;
@@ -74,6 +78,7 @@ class NodeService final : public csi::v1::Node::Service {
   std::map<VolumeId, absl::Time> forgotten_since_;  // RemoveForgotten's own
 
   absl::Mutex mutex_;
+  std::set<VolumeId> told_ ABSL_GUARDED_BY(mutex_);  // whose last stage said who has it
   // Until then, a grant that nobody waits for may still come.
   absl::Time in_doubt_until_ ABSL_GUARDED_BY(mutex_) = absl::Now() + kDoubt;
 };

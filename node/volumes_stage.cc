@@ -64,7 +64,8 @@ absl::StatusOr<Grant> Volumes::GrantFor(const StageRequest& request) {
         "first, or give this node a controller to ask");
   }
   const absl::Duration wait = request.deadline - kAnswerTime - absl::Now();
-  return grants_->Acquire(request.volume, request.capability.access, std::max(wait, absl::ZeroDuration()));
+  return grants_->Acquire(request.volume, request.capability.access,
+                          std::clamp(wait, absl::ZeroDuration(), request.patience));
 }
 
 absl::Status Volumes::StageGranted(const StageRequest& request, const Grant& grant) {

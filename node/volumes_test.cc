@@ -257,6 +257,23 @@ TEST_CASE("a volume that another node holds is waited for, and staged when it is
   CHECK(meanwhile == StatusCode::ABORTED);
 }
 
+TEST_CASE("the first stage of a volume that another node holds soon says who it is, and the next one waits") {
+  NodeFixture f;
+  f.service = f.MakeService(f.grants.get(), /*first_wait=*/absl::Milliseconds(50));
+  const NodeId other("worker-2.fedcba9876543210");
+  REQUIRE(f.array.Acquire({f.volume, other, Access::kExclusive}, absl::ZeroDuration()).ok());
+  CHECK(f.Stage() == StatusCode::DEADLINE_EXCEEDED);
+  CHECK_THAT(f.message, Catch::Contains(other.value()));
+  StatusCode staged = StatusCode::UNKNOWN;
+  std::thread staging([&] { staged = f.Stage(); });
+  while (f.array.Waiting() == 0) std::this_thread::yield();
+  absl::SleepFor(absl::Milliseconds(100));  // longer than the first one waits
+  CHECK(f.array.Waiting() == 1);
+  REQUIRE(f.array.Release(f.volume, other, GrantOwner::kNode, kAnyGeneration).ok());
+  staging.join();
+  CHECK(staged == StatusCode::OK);
+}
+
 TEST_CASE("without a publish context and without a source of grants, stage says what is missing") {
   NodeFixture f;
   f.service = f.MakeService(nullptr);
