@@ -25,6 +25,8 @@ EVERYTHING = {
         {"name": "plain"}],
     "controller": {"replicas": 3, "nodeSelector": {"role": "infra"}, "podAnnotations": {"a": "b"},
                    "tolerations": [{"key": "infra", "operator": "Exists"}]},
+    "node": {"groups": [{"name": "row1", "nodeSelector": {"row": "1"}, "arrays": ["rack1", "rack2"]},
+                        {"name": "row2", "nodeSelector": {"row": "2"}, "arrays": ["rack2"]}]},
     "keeper": {"tls": {"source": "cert-manager", "caConfigMap": "trust", "issuer": {"kind": "ClusterIssuer", "name": "ca"}}},
     "metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}, "dashboard": {"enabled": True}},
     "failover": {"paused": True, "dryRun": True, "optIn": True, "ownerKinds": ["StatefulSet"], "overBudget": "stop"},
@@ -90,6 +92,13 @@ BAD_VALUES = {
     "a relative kubelet folder": ("node.kubeletDir=var/lib/kubelet", "/node/kubeletDir"),
     "a budget of nothing": ("failover.budgetPercent=0", "/failover/budgetPercent"),
     "an unknown policy": ("failover.partitioned=shoot", "'fence', 'hold'"),
+    "two arrays of one name": ("arrays[1].name=rack1,arrays[1].address=a:1,arrays[1].tlsSecret=x", "rack1 is there twice"),
+    "a class on an array that is not there":
+        ("storageClasses[0].name=x,storageClasses[0].parameters.array=rack9", "there is no array rack9; there are rack1"),
+    "a group of nodes that reaches an array that is not there":
+        ("node.groups[0].name=a,node.groups[0].nodeSelector.row=x,node.groups[0].arrays[0]=rack9",
+         "node.groups: a: there is no array rack9; there are rack1"),
+    "a group of all nodes": ("node.groups[0].name=a,node.groups[0].arrays[0]=rack1", "missing property 'nodeSelector'"),
     "an unknown log level": ("logs.level=loud", "'debug', 'info', 'warn', 'error'"),
 }
 
@@ -123,6 +132,12 @@ def test_every_option_exists(values):
             if verb in known:
                 unknown = [option for option in options if option.split("=")[0] not in re.findall(r"--[a-z-]+", known[verb])]
                 assert not unknown, f"lunkeeper {verb} does not know {unknown}"
+
+
+def test_each_group_of_nodes_is_told_what_it_reaches(values):
+    reached = {name: [argument.split("=")[1] for argument in spec["containers"][0]["args"] if "--array-name=" in argument]
+               for name, spec in pods(render(values(EVERYTHING))).items() if "-node" in name}
+    assert reached == {"storage-lunkeeper-node-row1": ["rack1", "rack2"], "storage-lunkeeper-node-row2": ["rack2"]}
 
 
 def test_nodes_have_no_right_in_kubernetes(values):

@@ -32,6 +32,38 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .Values.keeper.tls.caConfigMap | default (printf "%s-keeper-ca" (include "lunkeeper.name" .)) }}
 {{- end }}
 
+{{/* Names of arrays that settings use, beyond what the schema can tell. */}}
+{{- define "lunkeeper.checkArrays" -}}
+{{- $names := list }}{{ $defaults := list }}
+{{- range .Values.arrays }}
+{{- if has .name $names }}{{ fail (printf "arrays: %s is there twice" .name) }}{{ end }}
+{{- $names = append $names .name }}
+{{- if .default }}{{ $defaults = append $defaults .name }}{{ end }}
+{{- end }}
+{{- if gt (len $defaults) 1 }}{{ fail (printf "arrays: %s are all the default; want one" (join ", " $defaults)) }}{{ end }}
+{{- $there := join ", " $names }}
+{{- range $group := .Values.node.groups }}
+{{- range .arrays }}
+{{- if not (has . $names) }}{{ fail (printf "node.groups: %s: there is no array %s; there are %s" $group.name . $there) }}{{ end }}
+{{- end }}
+{{- end }}
+{{- range .Values.storageClasses }}
+{{- with dig "parameters" "array" "" . }}
+{{- if not (has . $names) }}{{ fail (printf "storageClasses: there is no array %s; there are %s" . $there) }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Which nodes reach which arrays: [{name, nodeSelector, arrays}]. */}}
+{{- define "lunkeeper.groups" -}}
+{{- if .Values.node.groups }}{{ toYaml .Values.node.groups }}
+{{- else }}
+{{- $names := list }}
+{{- range .Values.arrays }}{{ $names = append $names .name }}{{ end }}
+{{- list (dict "name" "" "nodeSelector" dict "arrays" $names) | toYaml }}
+{{- end }}
+{{- end }}
+
 {{/* What a sidecar is told beside its own options. */}}
 {{- define "lunkeeper.sidecarArgs" -}}
 - --csi-address=/csi/csi.sock
