@@ -1,0 +1,70 @@
+"""The Debian package of the program that was built: what is in it, and that it works when it is unpacked."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from harness.places import BUILD
+
+
+@pytest.fixture(scope="module")
+def package(folder):
+    made = subprocess.run(["cpack", "--config", BUILD / "CPackConfig.cmake", "-B", folder], capture_output=True, text=True, timeout=120)
+    assert made.returncode == 0, made.stdout + made.stderr
+    found, = folder.glob("lunkeeper_*_amd64.deb")
+    return found
+
+
+@pytest.fixture(scope="module")
+def unpacked(package, folder):
+    subprocess.run(["dpkg-deb", "--extract", package, folder / "root"], check=True, timeout=60)
+    return folder / "root"
+
+
+def field(package, name):
+    return subprocess.run(["dpkg-deb", "--field", package, name], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_it_has_what_a_storage_host_needs(unpacked):
+    files = {str(path.relative_to(unpacked)) for path in unpacked.rglob("*") if path.is_file()}
+    assert files == {"usr/bin/lunkeeper", "usr/lib/systemd/system/lunkeeper-array@.service",
+                     "usr/share/doc/lunkeeper/copyright", "usr/share/doc/lunkeeper/examples/array.env"}
+
+
+def test_it_brings_what_the_program_is_linked_with_and_what_it_runs(package):
+    depends = field(package, "Depends")
+    for wanted in ("libgrpc++1.51", "libsqlite3-0", "tgt", "xfsprogs", "e2fsprogs"):
+        assert wanted in depends
+
+
+def test_the_program_runs_and_knows_every_option_of_its_unit(unpacked):
+    program = unpacked / "usr/bin/lunkeeper"
+    known = subprocess.run([program, "array", "--help"], capture_output=True, text=True, check=True, timeout=20).stdout
+    example = (unpacked / "usr/share/doc/lunkeeper/examples/array.env").read_text()
+    unit = (unpacked / "usr/lib/systemd/system/lunkeeper-array@.service").read_text()
+    options = re.findall(r"(--[a-z-]+)=", example + unit)
+    assert "--pool" in options and not [option for option in options if option not in known]
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
+def test_systemd_takes_the_unit(unpacked):
+    """Under its own root, with the usual units beside it; warnings are failures too."""
+    shutil.copytree("/usr/lib/systemd/system", unpacked / "usr/lib/systemd/system", symlinks=True, dirs_exist_ok=True)
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", f"--root={unpacked}", "lunkeeper-array@rack1.service"],
+                          capture_output=True, text=True, timeout=60, env={**os.environ, "SYSTEMD_LOG_LEVEL": "warning"})
+    ours = [line for line in done.stderr.split("\n") if "lunkeeper" in line]
+    assert not ours
+
+
+def test_it_is_installed_and_removed(package, folder):
+    """Into a root of its own: its scripts run where no systemd does, and nothing but our own files comes and goes."""
+    root = folder / "installed"
+    (root / "var/lib/dpkg").mkdir(parents=True)
+    dpkg = ["dpkg", f"--root={root}", "--force-depends", "--force-script-chrootless", "--log=/dev/null"]
+    for verb in (["--install", package], ["--purge", "lunkeeper"]):
+        done = subprocess.run([*dpkg, *verb], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (root / "usr/bin/lunkeeper").exists() == (verb[0] == "--install")
