@@ -1,11 +1,10 @@
-"""`./dev demo`: Lunkeeper's main job on one machine, with no Kubernetes, told in a few lines with times.
+"""`./dev demo --quick`: Lunkeeper's main job on one machine, with no Kubernetes, told in a few lines with times.
 
 One array (tgt) and two nodes, each with a data path of its own. Node A writes, is fenced in the middle of it, and node B goes
 on with every byte that A was told is safe. Exit code 0 only if everything it says was checked.
 """
 
 import argparse
-import contextlib
 import hashlib
 import os
 import pathlib
@@ -23,22 +22,10 @@ from harness import places, pool  # noqa: E402
 from harness.cleanup import Cleanup, interrupt_on_sigterm, wait_until  # noqa: E402
 from harness.leaks import Leaks  # noqa: E402
 from harness.rig import Rig  # noqa: E402
+from harness.story import check, step, tell  # noqa: E402
 from harness.volume import MIB, Volume, from_snapshot  # noqa: E402
 
 RECORD_BYTES = 4096
-STARTED = time.monotonic()
-
-
-def tell(text):
-    print(f"{time.monotonic() - STARTED:6.1f} s  {text}", flush=True)
-
-
-@contextlib.contextmanager
-def step(text):
-    """Says what was done and how long it took, once it is done."""
-    started, said = time.monotonic(), []
-    yield said
-    tell(f"{text.format(*said)}  ({(time.monotonic() - started) * 1000:.0f} ms)")
 
 
 def record(number):
@@ -101,11 +88,6 @@ def cli(rig, *words):
                           timeout=60)
     check(done.returncode == 0, f"lunkeeper {' '.join(words)}: {done.stdout}{done.stderr}")
     return done.stdout.strip()
-
-
-def check(good, complaint):
-    if not good:
-        raise SystemExit(f"demo: FAILED: {complaint}")
 
 
 def fence_while_writing(rig, volume, pod):

@@ -1,12 +1,14 @@
 """`./dev bench e2e`: how long pods with volumes take on the test cluster, beside the same pods without.
 
-Times are taken from one watch of the pods: from the moment a pod is there (or is told to go) until it, or its
-replacement, is ready.
+Times are taken from watches: from the moment a pod is there (or is told to go) until it, or its replacement, is ready, with
+the steps between; what of it passed in our own calls is from the plugin's metrics.
 """
 
+import collections
 import json
 import pathlib
 import queue
+import re
 import statistics
 import subprocess
 import sys
@@ -16,18 +18,20 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from cluster.cluster import Cluster  # noqa: E402
+from cluster.deploy import NAMESPACE  # noqa: E402
 from cluster.kubectl import condition  # noqa: E402
 from kube.workloads import Workloads, claim_spec, pod_spec  # noqa: E402
 
 ROUNDS, MOVES, AT_ONCE = 20, 10, 50
 SECONDS = 120
+PLUGINS = "app.kubernetes.io/component in (controller,node)"
 
 
 class Watch:
-    """The changes of a namespace's pods, each with the time when it was heard of."""
+    """The changes of a namespace's pods or claims, each with the time when it was heard of."""
 
-    def __init__(self, workloads):
-        command = [*workloads.kubectl.command, "get", "pods", *workloads.here, "--watch", "--output-watch-events", "-o", "json"]
+    def __init__(self, workloads, kind):
+        command = [*workloads.kubectl.command, "get", kind, *workloads.here, "--watch", "--output-watch-events", "-o", "json"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.changes = queue.Queue()
         self.reader = threading.Thread(target=self._read)
@@ -39,11 +43,11 @@ class Watch:
             self.changes.put((time.monotonic(), change["type"], change["object"]))
 
     def wait(self, wanted):
-        """The time of the first change that `wanted(type, pod)` takes; those before it are forgotten."""
+        """The time of the first change that `wanted(type, object)` takes; those before it are forgotten."""
         deadline = time.monotonic() + SECONDS
         while True:
-            when, kind, pod = self.changes.get(timeout=deadline - time.monotonic())
-            if wanted(kind, pod):
+            when, kind, thing = self.changes.get(timeout=deadline - time.monotonic())
+            if wanted(kind, thing):
                 return when
 
     def close(self):
@@ -52,9 +56,44 @@ class Watch:
         self.reader.join()
 
 
+class Calls:
+    """How long the plugin's calls took meanwhile, by its own metrics."""
+
+    SHOWN = ["Controller/CreateVolume", "Node/NodeStageVolume", "Node/NodePublishVolume", "Node/NodeUnpublishVolume",
+             "Node/NodeUnstageVolume"]
+    FIGURE = re.compile(r'lunkeeper_rpc_duration_seconds_(sum|count)\{[^}]*method="csi\.v1\.([^"]+)"[^}]*\} (\S+)')
+
+    def __init__(self, kubectl):
+        self.kubectl = kubectl
+        self.before = self._look()
+
+    def _look(self):
+        figures = collections.Counter()
+        for pod in self.kubectl.items("pods", f"--namespace={NAMESPACE}", f"--selector={PLUGINS}"):
+            where = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}:9809/proxy/metrics"
+            for which, method, value in self.FIGURE.findall(self.kubectl("get", "--raw", where)):
+                figures[which, method] += float(value)
+        return figures
+
+    def show(self):
+        took = self._look()
+        took.subtract(self.before)
+        means = [f"{method.partition('/')[2]} {took['sum', method] / took['count', method] * 1000:.0f}"
+                 for method in self.SHOWN if took["count", method]]
+        print(f"    of it in our calls, mean ms: {', '.join(means)}", flush=True)
+
+
 def is_ready(name=None, not_uid=None):
     return lambda kind, pod: (kind != "DELETED" and condition(pod, "Ready") and name in (None, pod["metadata"]["name"])
                               and pod["metadata"]["uid"] != not_uid)
+
+
+def is_scheduled(name):
+    return lambda kind, pod: kind != "DELETED" and pod["metadata"]["name"] == name and "nodeName" in pod["spec"] and not going(pod)
+
+
+def is_bound(name):
+    return lambda kind, claim: claim["metadata"]["name"] == name and claim["status"].get("phase") == "Bound"
 
 
 def going(pod):
@@ -74,22 +113,26 @@ def claim(name):
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": claim_spec()}
 
 
-def start_times(workloads, watch, with_volume):
-    """From a new pod (and claim) to a ready one, one at a time."""
+def start_times(workloads, pods, claims=None):
+    """From a new pod (and claim) to a ready one, one at a time: [{step: seconds from the beginning}]. `claims`: their watch."""
     took = []
     for number in range(ROUNDS):
-        name = f"{'volume' if with_volume else 'plain'}-{number}"
-        objects = [pod(name, name if with_volume else None)] + ([claim(name)] if with_volume else [])
-        workloads.apply(*objects)
-        began = watch.wait(lambda kind, each, name=name: kind == "ADDED" and each["metadata"]["name"] == name)
-        took.append(watch.wait(is_ready(name)) - began)
+        name = f"{'volume' if claims else 'plain'}-{number}"
+        workloads.apply(*[pod(name, name if claims else None)] + ([claim(name)] if claims else []))
+        began = pods.wait(lambda kind, each, name=name: kind == "ADDED" and each["metadata"]["name"] == name)
+        steps = {}
+        if claims:
+            steps["claim bound"] = claims.wait(is_bound(name)) - began
+        steps["scheduled"] = pods.wait(is_scheduled(name)) - began
+        steps["ready"] = pods.wait(is_ready(name)) - began
+        took.append(steps)
         workloads.delete("pod", name)
-        if with_volume:
+        if claims:
             workloads.delete("pvc", name)
     return took
 
 
-def move_times(workloads, watch, with_volume):
+def move_times(workloads, pods, with_volume):
     """From the deletion of a StatefulSet's pod to its ready replacement on another node."""
     name = "mover" if with_volume else "plain-mover"
     workloads.stateful_set(name, claims=with_volume)
@@ -100,8 +143,10 @@ def move_times(workloads, watch, with_volume):
         node, uid = old["spec"]["nodeName"], old["metadata"]["uid"]
         workloads.kubectl("cordon", node)
         workloads.delete("pod", f"{name}-0", "--wait=false")
-        began = watch.wait(lambda kind, each, uid=uid: each["metadata"]["uid"] == uid and going(each))
-        took.append(watch.wait(is_ready(f"{name}-0", not_uid=uid)) - began)
+        began = pods.wait(lambda kind, each, uid=uid: each["metadata"]["uid"] == uid and going(each))
+        gone = pods.wait(lambda kind, each, uid=uid: kind == "DELETED" and each["metadata"]["uid"] == uid)
+        scheduled, ready = pods.wait(is_scheduled(f"{name}-0")), pods.wait(is_ready(f"{name}-0", not_uid=uid))
+        took.append({"old pod gone": gone - began, "scheduled": scheduled - began, "ready": ready - began})
         workloads.kubectl("uncordon", node)
     workloads.delete("statefulset", name)
     return took
@@ -121,25 +166,35 @@ def all_at_once(workloads, watch):
 
 
 def show(title, took, than=None):
-    middle = statistics.median(took)
-    more = f", {(middle - statistics.median(than)) * 1000:+.0f} ms to a pod without" if than else ""
-    spread = f"{min(took) * 1000:.0f}–{max(took) * 1000:.0f}, n={len(took)}"
-    print(f"{title:<44} p50 {middle * 1000:5.0f} ms{more}   ({spread})", flush=True)
+    ready = [steps["ready"] for steps in took]
+    middle = statistics.median(ready)
+    more = f", {(middle - statistics.median(steps['ready'] for steps in than)) * 1000:+.0f} ms to a pod without" if than else ""
+    spread = f"{min(ready) * 1000:.0f}–{max(ready) * 1000:.0f}, n={len(ready)}"
+    print(f"{title:<44} p50 {middle * 1000:5.0f} ms{more}   ({spread})")
+    steps = ", ".join(f"{step} {statistics.median(each[step] for each in took) * 1000:.0f}" for step in took[0])
+    print(f"    p50 ms from the beginning: {steps}", flush=True)
 
 
 def main():
     workloads = Workloads(Cluster())
-    watch = Watch(workloads)
+    pods, claims = Watch(workloads, "pods"), Watch(workloads, "pvc")
     try:
-        plain = start_times(workloads, watch, with_volume=False)
+        plain = start_times(workloads, pods)
         show("pod without a volume to Running", plain)
-        show("claim and pod with a fresh ext4 to Running", start_times(workloads, watch, with_volume=True), plain)
-        plain = move_times(workloads, watch, with_volume=False)
+        calls = Calls(workloads.kubectl)
+        show("claim and pod with a fresh ext4 to Running", start_times(workloads, pods, claims), plain)
+        calls.show()
+        plain = move_times(workloads, pods, with_volume=False)
         show("move of a pod without a volume", plain)
-        show("move of a pod with a volume", move_times(workloads, watch, with_volume=True), plain)
-        print(f"{AT_ONCE} claims and pods at once, the last is Running after {all_at_once(workloads, watch):.1f} s")
+        calls = Calls(workloads.kubectl)
+        show("move of a pod with a volume", move_times(workloads, pods, with_volume=True), plain)
+        calls.show()
+        calls = Calls(workloads.kubectl)
+        print(f"{AT_ONCE} claims and pods at once, the last is Running after {all_at_once(workloads, pods):.1f} s")
+        calls.show()
     finally:
-        watch.close()
+        pods.close()
+        claims.close()
         workloads.remove()
 
 

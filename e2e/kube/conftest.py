@@ -26,7 +26,7 @@ def cluster():
 
 @pytest.fixture
 def workloads(cluster):
-    """Pods and claims of one test, in a namespace of its own, which is gone afterwards."""
+    """Pods and claims of one test, in a namespace of its own, which goes while the next test runs; test_zz_leaks looks at the end."""
     made = Workloads(cluster)
     yield made
     made.remove()

@@ -9,7 +9,7 @@ def test_a_restored_snapshot_has_the_data_of_its_moment(workloads):
     workloads.pod("writer", "data")
     workloads.wait_for_pod("writer")
     workloads.shell("writer", "echo before > /data/file && sync")
-    take_snapshot(workloads, "moment", "data")
+    workloads.snapshot("moment", "data")
     workloads.shell("writer", "echo after > /data/file && sync")
     workloads.claim("restored", dataSource={"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "moment"})
     workloads.pod("reader", "restored")
@@ -42,10 +42,3 @@ def test_an_xfs_volume_grows_while_it_is_written(workloads):
                lambda: f"the file system has grown: {workloads.events('data')}", pause=0.5)
     writer.goes_on()
     writer.stop()
-
-
-def take_snapshot(workloads, name, claim):
-    workloads.apply({"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot", "metadata": {"name": name},
-                     "spec": {"volumeSnapshotClassName": "lunkeeper", "source": {"persistentVolumeClaimName": claim}}})
-    wait_until(lambda: workloads.kubectl.get("volumesnapshot", name, *workloads.here).get("status", {}).get("readyToUse"), 60,
-               lambda: f"the snapshot is ready: {workloads.events(name)}", pause=0.2)

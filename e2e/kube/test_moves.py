@@ -1,8 +1,7 @@
 """A volume is with one node at a time, whatever people and machines do to pods and nodes."""
 
-import time
-
 from harness.cleanup import wait_until
+from kube.workloads import wait_for_event
 from kube.writer import Writer
 
 
@@ -40,11 +39,11 @@ def test_of_two_pods_on_two_nodes_one_gets_the_volume_and_the_other_waits(worklo
         pods = workloads.kubectl.items("pods", *workloads.here)
         return [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"]
     winner, = wait_until(ready, 60, "one of them runs")
-    time.sleep(3)  # long enough for the other, were it let in
+    has, waits = sorted(nodes, key=lambda node: f"on-{node}" != winner)
+    wait_for_event(workloads, f"on-{waits}", "FailedMount", "waited", f"held by node {has}.")
     assert ready() == [winner]
     workloads.delete("pod", winner)
-    loser = next(f"on-{node}" for node in nodes if f"on-{node}" != winner)
-    workloads.wait_for_pod(loser, seconds=150)
+    workloads.wait_for_pod(f"on-{waits}", seconds=150)
 
 
 def test_a_rebooted_node_runs_its_pods_again(workloads):

@@ -73,6 +73,23 @@ def test_two_pods_of_one_node_share_a_volume(workloads):
     assert workloads.shell("second", "cat /data/file").strip() == "hello"
 
 
+def test_a_volume_for_many_readers_is_read_on_every_node_and_written_on_none(workloads):
+    """Made from one that has data: there is nothing to read in a new one."""
+    workloads.claim("data")
+    workloads.pod("writer", "data")
+    workloads.wait_for_pod("writer")
+    workloads.shell("writer", "echo hello > /data/file && sync")
+    workloads.delete("pod", "writer")
+    workloads.claim("shared", mode="ReadOnlyMany", dataSource={"kind": "PersistentVolumeClaim", "name": "data"})
+    for node in workloads.cluster.nodes:
+        workloads.pod(f"on-{node}", "shared", nodeName=node)
+    for node in workloads.cluster.nodes:
+        workloads.wait_for_pod(f"on-{node}")
+        assert workloads.shell(f"on-{node}", "cat /data/file").strip() == "hello"
+        refused = workloads.shell(f"on-{node}", "touch /data/more 2>&1 || true")
+        assert "Read-only file system" in refused
+
+
 def block_container():
     from kube.workloads import pod_spec
     container = pod_spec()["containers"][0]

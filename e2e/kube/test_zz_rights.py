@@ -8,9 +8,11 @@ CONTROLLER, NODE = (f"system:serviceaccount:{NAMESPACE}:lunkeeper-{which}" for w
 
 
 def requests(cluster, user):
+    """Of the account that is there now: while Lunkeeper is taken away, rights go before those who have them."""
+    account = cluster.kubectl.get("serviceaccount", user.rpartition(":")[2], f"--namespace={NAMESPACE}")
     for line in cluster.control.audit_log.read_text().splitlines():
         entry = json.loads(line)
-        if entry["user"]["username"] == user:
+        if entry["user"]["username"] == user and entry["user"].get("uid") == account["metadata"]["uid"]:
             yield entry
 
 

@@ -6,20 +6,21 @@ from cluster.cluster import BUSYBOX_IMAGE
 from harness.cleanup import wait_until
 
 
+TEST_NAMESPACE = "test-"
+
+
 class Workloads:
     def __init__(self, cluster):
-        self.cluster, self.namespace = cluster, f"test-{secrets.token_hex(4)}"
+        self.cluster, self.namespace = cluster, f"{TEST_NAMESPACE}{secrets.token_hex(4)}"
         self.kubectl = cluster.kubectl
         self._classes = []
         self.kubectl("create", "namespace", self.namespace)
 
     def remove(self):
+        """Does not wait: kube/leaks.py tells whether all of it has gone."""
         self.kubectl("delete", "namespace", self.namespace, "--wait=false")
-        wait_until(lambda: self.kubectl.find("namespace", self.namespace) is None, 90,
-                   lambda: f"namespace {self.namespace} is gone\n{self.kubectl('get', 'all,pvc', *self.here)}", pause=0.5)
         for name in self._classes:
             self.kubectl("delete", "storageclass", name)
-        wait_until(lambda: not self.volumes(), 60, lambda: f"no volume is left: {self.volumes()}", pause=0.5)
 
     def volumes(self):
         """The names of the persistent volumes that are, or were, claimed from here."""
@@ -54,6 +55,15 @@ class Workloads:
             "template": {"metadata": {"labels": selector}, "spec": {**pod_spec(), "volumes": volumes, **spec}},
             "volumeClaimTemplates": [template] if claims else []}})
 
+    def snapshot(self, name, claim):
+        """Of what the claim's volume has now; waits until it can be used."""
+        self.apply({"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot", "metadata": {"name": name},
+                    "spec": {"volumeSnapshotClassName": "lunkeeper", "source": {"persistentVolumeClaimName": claim}}})
+
+        def ready():
+            return self.kubectl.get("volumesnapshot", name, *self.here).get("status", {}).get("readyToUse")
+        wait_until(ready, 60, lambda: f"the snapshot is ready: {self.events(name)}", pause=0.1)
+
     def storage_class(self, name="class", **differences):
         """One of this test's own; its name."""
         name = f"{self.namespace}-{name}"
@@ -83,7 +93,8 @@ class Workloads:
 
     def events(self, name):
         """What an SRE reads of it: reason and message, the latest last."""
-        listed = self.kubectl.items("events", *self.here, f"--field-selector=involvedObject.name={name}")
+        everywhere = ("--all-namespaces",) if name in self.volumes() else self.here  # a volume is in no namespace
+        listed = self.kubectl.items("events", *everywhere, f"--field-selector=involvedObject.name={name}")
         return [f"{event['reason']}: {event['message']}" for event in listed]
 
 
@@ -96,3 +107,10 @@ def pod_spec():
         "name": "main", "image": BUSYBOX_IMAGE,
         "command": ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait; done"],
         "volumeMounts": [{"name": "data", "mountPath": "/data"}]}]}
+
+
+def wait_for_event(workloads, name, *words):
+    """Until one event of it has all these words."""
+    def said():
+        return any(all(word in event for word in words) for event in workloads.events(name))
+    wait_until(said, 60, lambda: f"an event of {name} with {words}; there are {workloads.events(name)}", pause=0.2)

@@ -1,0 +1,119 @@
+"""Every command in the documents is run: on a host of its own, or (`install`) on the cluster, in e2e/kube."""
+
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+from harness import docs
+from harness.cleanup import Cleanup, wait_until
+from harness.places import LUNKEEPER, ROOT
+from harness.processes import MARK, kill_pid, marked_with
+
+HERE = {"agent", "certificates", "controller", "datapath", "node", "fence", "dev"}
+ON_THE_CLUSTER = {"install"}
+
+
+class Machine:
+    """Namespaces with the documents' addresses and with folders of their own, where the documents have theirs."""
+
+    def __init__(self, folder):
+        self.folder, self.mark = folder, f"docs-{folder.name}"
+        (folder / "bin").mkdir()
+        (folder / "bin/lunkeeper").symlink_to(LUNKEEPER)
+        prepare = "; ".join([
+            "set -e", "mount --make-rprivate /", f"mkdir {folder}/etc", f"mount -t tmpfs tmpfs {folder}/etc",
+            f"mkdir {folder}/etc/upper {folder}/etc/work",
+            f"mount -t overlay overlay -o lowerdir=/etc,upperdir={folder}/etc/upper,workdir={folder}/etc/work /etc",
+            *(f"mount -t tmpfs tmpfs {point}" for point in ("/run", "/srv", "/var/lib")),
+            "mkdir /etc/lunkeeper /srv/lunkeeper /run/lock", "ip link set lo up", "ip address add 10.0.0.5/32 dev lo",
+            "echo ready", "exec sleep 3600"])
+        self.process = subprocess.Popen(["unshare", "--mount", "--net", "sh", "-c", prepare], stdout=subprocess.PIPE, text=True,
+                                        env=self.environment())
+        assert self.process.stdout.readline() == "ready\n"
+
+    def environment(self):
+        return {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}", MARK: self.mark,
+                "CSI_ENDPOINT": "unix:///run/lunkeeper/controller.sock"}
+
+    def inside(self, script):
+        return ["nsenter", f"--target={self.process.pid}", "--mount", "--net", "bash", "-euo", "pipefail", "-c",
+                f"cd /etc/lunkeeper\n{script}"]
+
+    def run(self, script):
+        done = subprocess.run(self.inside(script), capture_output=True, text=True, timeout=60, env=self.environment())
+        assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def works(self, script):
+        return subprocess.run(self.inside(script), capture_output=True, timeout=60, env=self.environment()).returncode == 0
+
+    def start(self, name):
+        """A command that goes on; it may not end by itself."""
+        log = self.folder / f"{name}.log"
+        with open(log, "ab") as out:
+            process = subprocess.Popen(self.inside(docs.commands(name)), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                                       env=self.environment())
+
+        def answer(script):
+            def answered():
+                assert process.poll() is None, log.read_text()
+                return self.works(script)
+            wait_until(answered, 30, lambda: f"{name}: {script}\n{log.read_text()}", pause=0.1)
+        return answer
+
+    def close(self):
+        for pid in marked_with(self.mark):
+            kill_pid(pid)
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def machine(folder):
+    with Cleanup() as cleanup:
+        machine = Machine(folder)
+        cleanup.add(machine.close)
+        yield machine
+
+
+def test_every_block_of_commands_is_run_by_a_test():
+    marks = {(page, mark) for page, mark, _ in docs.blocks()}
+    assert {mark for _, mark in marks} == {f"test={name}" for name in HERE | ON_THE_CLUSTER}, sorted(marks)
+
+
+def test_a_storage_host_a_controller_and_a_node_are_set_up_as_written(machine):
+    machine.run(docs.commands("certificates"))
+    machine.start("agent")("curl -fsS http://127.0.0.1:9810/readyz")
+    machine.run(f"cat > arrays.json <<'END'\n{docs.example('json', 'arrays')}\nEND")
+    machine.start("controller")("lunkeeper status")
+    machine.start("datapath")("lunkeeper datapath list")
+    machine.start("node")("CSI_ENDPOINT=unix:///run/lunkeeper/node.sock lunkeeper status")
+    assert "rack1" in machine.run("lunkeeper status")
+
+
+def test_a_node_is_fenced_and_unfenced_by_hand_as_written(machine):
+    """With one array, as the text has it; the generation is the one that was printed."""
+    machine.run("""sed -i '/rack2/,/cert/d; s/},$/}/' arrays.json""")
+    wait_until(lambda: "rack2" not in machine.run("lunkeeper status"), 15, "there is one array", pause=0.2)
+    fence, unfence = docs.commands("fence").strip().split("\n")
+    generation = re.search(r"generation (\d+)", machine.run(fence))[1]
+    machine.run(unfence.replace("--generation 41", f"--generation {generation}"))
+
+
+def test_what_the_text_names_exists():
+    for page, command in docs.inline():
+        verbs = re.match(r"lunkeeper((?: [a-z][a-z-]*)+)", command)
+        assert verbs, f"{page}: {command}"
+        known = subprocess.run([LUNKEEPER, *verbs[1].split(), "--help"], capture_output=True, text=True, timeout=20)
+        assert known.returncode == 0, f"{page}: {command}: {known.stdout}{known.stderr}"
+        for option in re.findall(r"--[a-z-]+", command):
+            assert option in known.stdout, f"{page}: {command}: {option} is not in its --help"
+
+
+def test_every_verb_of_dev_that_is_named_exists():
+    known = subprocess.run([ROOT / "dev", "help"], capture_output=True, text=True, timeout=20).stdout
+    for page in docs.PAGES:
+        for verb in re.findall(r"\./dev (?!help)([a-z]+)", pathlib.Path(page).read_text()):
+            assert f"./dev {verb}" in known, f"{page.name}: ./dev {verb}"

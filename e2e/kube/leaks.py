@@ -1,0 +1,62 @@
+"""What of any volume is left on the cluster: in Kubernetes, on the storage host, on the nodes."""
+
+import subprocess
+
+from cluster import storage
+from harness.leaks import TABLES
+from kube.workloads import TEST_NAMESPACE
+
+DRIVER = "csi.lunkeeper.io"
+KINDS = "pv,pvc,volumesnapshots,volumesnapshotcontents,volumeattachments,namespaces"
+NOBODY = f"iqn.2026-11.io.lunkeeper:{storage.ARRAY}:nobody"  # the target that is always there
+
+
+def objects(cluster):
+    """With what holds them back. Of namespaces those of the tests."""
+    return [f"{thing['kind']} {thing['metadata']['name']} {thing['metadata'].get('finalizers')}"
+            for thing in cluster.kubectl.items(KINDS, "--all-namespaces")
+            if thing["kind"] != "Namespace" or thing["metadata"]["name"].startswith(TEST_NAMESPACE)]
+
+
+def rows(cluster):
+    counts = " UNION ALL ".join(f"SELECT count(*) || ' {table}' FROM {table}" for table in TABLES)
+    shown = cluster.storage.enter("sqlite3", "-readonly", "/srv/pool/catalogue.db", counts, capture_output=True, text=True, check=True)
+    return [line for line in shown.stdout.split("\n") if line and not line.startswith("0 ")]
+
+
+def targets(cluster):
+    shown = cluster.storage.enter("tgtadm", "-C", "1", "--lld", "iscsi", "--op", "show", "--mode", "target",
+                                  capture_output=True, text=True, check=True).stdout.split("\n")
+    found = [line.split()[2] for line in shown if line.startswith("Target ")]
+    return [name for name in found if name != NOBODY] + [line.strip() for line in shown if "I_T nexus:" in line]
+
+
+def mounts(cluster):
+    return [f"{name}: {line.split()[4]}" for name, node in cluster.nodes.items() for line in open(f"/proc/{node.pid()}/mountinfo")
+            if DRIVER in line or "/volumeDevices/" in line]
+
+
+def devices(cluster):
+    """Of the data paths, and loop devices that no data path knows."""
+    found = []
+    for name, node in cluster.nodes.items():
+        listed = node.enter(cluster.binary, "datapath", "list", capture_output=True, text=True, check=True).stdout
+        found += [f"{name}: {line}" for line in listed.split("\n") if f"{storage.ARRAY}-v" in line]
+    loops = subprocess.run(["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"], capture_output=True, text=True,
+                           check=True).stdout
+    return found + [line for line in loops.split("\n") if f"{storage.ARRAY}-v" in line]
+
+
+def folders(cluster):
+    """Where kubelet stages volumes, but for the two that it makes once."""
+    return [f"{name}: {line}" for name, node in cluster.nodes.items()
+            for line in node.enter("find", "/var/lib/kubelet/plugins/kubernetes.io/csi", "-mindepth", "2",
+                                   "-not", "-path", "*/volumeDevices/publish", "-not", "-path", "*/volumeDevices/staging",
+                                   capture_output=True, text=True).stdout.split("\n") if line]
+
+
+LOOKS = [objects, rows, targets, mounts, devices, folders]
+
+
+def found(cluster):
+    return {look.__name__: left for look in LOOKS if (left := look(cluster))}

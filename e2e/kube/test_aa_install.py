@@ -1,0 +1,28 @@
+"""Lunkeeper is taken away and installed as the documents say, before any other test (the name sorts first)."""
+
+import os
+import shutil
+import subprocess
+
+from cluster import deploy, programs, storage
+from harness import docs
+from harness.places import ROOT
+
+
+def test_it_is_taken_away_and_installed_again_as_the_documents_say(cluster, tmp_path):
+    """With this cluster's name, address and certificates in the values."""
+    deploy.helm(cluster, "uninstall", deploy.RELEASE, "--wait")
+    cluster.kubectl("delete", "namespace", deploy.NAMESPACE, seconds=120)
+    host = cluster.storage
+    for name in ("controller.crt", "controller.key", "ca.crt"):
+        shutil.copy(host.pki / name, tmp_path)
+    (tmp_path / "charts").symlink_to(ROOT / "charts")
+    values = docs.example("yaml", "arrays:")
+    (tmp_path / "values.yaml").write_text(values.replace("10.0.0.5:7480", host.agent_address).replace("prod", storage.CLUSTER_ID))
+    done = subprocess.run(
+        ["nsenter", f"--net=/run/netns/{cluster.control.namespace}", "bash", "-euo", "pipefail", "-c", docs.commands("install")],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+        env={**os.environ, "KUBECONFIG": str(cluster.control.kubeconfig), "PATH": f"{programs.BIN}:{os.environ['PATH']}"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Phase:          Succeeded" in done.stdout
+    deploy.install(cluster)  # as the other tests know it
