@@ -70,8 +70,8 @@ class Node(Host):
             # Nodes share this machine's cgroups and memory: none of them may manage the whole of it.
             "cgroupDriver": "cgroupfs", "cgroupRoot": "/", "cgroupsPerQOS": False, "enforceNodeAllocatable": [],
             "failCgroupV1": False, "failSwapOn": False, "makeIPTablesUtilChains": False,
-            # How soon kubelet notices that a mounted volume is to grow; a minute by itself.
-            "syncFrequency": "10s",
+            # How soon kubelet notices that a mounted volume is to grow, and how full it is; a minute each by itself.
+            "syncFrequency": "10s", "volumeStatsAggPeriod": "5s",
             # Imported images cannot be pulled again, and this machine's disk is not theirs alone.
             "imageGCHighThresholdPercent": 100, "evictionHard": {"memory.available": "100Mi"}}
 
