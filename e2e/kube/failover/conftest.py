@@ -7,7 +7,8 @@ from kube.writer import Writer
 
 
 @pytest.fixture
-def failover(cluster):
+def failover(cluster, workloads):
+    """Mends the cluster before the test's own objects are taken away: what is on a dead node cannot be."""
     failover = Failover(cluster)
     failover.end()  # what an interrupted test left
     yield failover
