@@ -26,7 +26,9 @@ def helm(cluster, *arguments, given=None, seconds=WAIT_SECONDS + 30):
 def values(cluster):
     return {"cluster": storage.CLUSTER_ID,
             "arrays": [{"name": storage.ARRAY, "address": cluster.storage.agent_address, "serverName": storage.NAME,
-                        "tlsSecret": ARRAY_SECRET}]}
+                        "tlsSecret": ARRAY_SECRET}],
+            # The tests' nodes fail more often than others'.
+            "failover": {"budgetPercent": 100}}
 
 
 def prepare(cluster):
