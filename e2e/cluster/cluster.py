@@ -11,7 +11,7 @@ import hashlib
 import json
 import shutil
 
-from cluster import images, network, node, programs
+from cluster import cgroups, images, network, node, programs
 from cluster.control_plane import ControlPlane
 from cluster.kubectl import Kubectl, condition
 from cluster.node import Node
@@ -85,6 +85,7 @@ class Cluster:
         for pid in sorted(marked_with(self.mark)):
             kill_pid(pid)
         network.remove(self.prefix)
+        cgroups.remove(self.prefix)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def tell(self):

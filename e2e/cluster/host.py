@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from cluster import network
+from cluster import cgroups, network
 from harness.cleanup import wait_until
 from harness.places import ROOT
 from harness.processes import MARK, alive, children_of, kill_pid
@@ -22,10 +22,11 @@ class Host:
         self.namespace = network.namespace(cluster, name)
 
     def start(self, spec):
+        cgroups.remove(self.namespace)
         network.plug(self.cluster, self.name, True)
         self.folder.mkdir(parents=True, exist_ok=True)
         described = self.folder / "host.json"
-        described.write_text(json.dumps({"hostname": self.name, **spec}, indent=1))
+        described.write_text(json.dumps({"hostname": self.name, "cgroup": self.namespace, **spec}, indent=1))
         with open(self.folder / "init.log", "ab") as log:
             process = subprocess.Popen(
                 ["nsenter", f"--net=/run/netns/{self.namespace}", "unshare", "--mount", "--uts", "--ipc", "--pid",

@@ -2,7 +2,7 @@
 
     init.py SPEC.json
 
-SPEC has `hostname`; `tmpfs` (mount points that start empty); `binds` ({mount point: folder}); `shared` (mount points whose
+SPEC has `hostname`; `cgroup` (the name of its control groups); `tmpfs` (mount points that start empty); `binds` ({mount point: folder}); `shared` (mount points whose
 mounts are seen in containers and back); `prepare` (commands, each run once, in order); `services` (each with `name`, `argv`,
 `log` and, if it has one, `wait`: a command that must succeed before the next service starts). A service that ends is started
 again after a second, as systemd would. When this process dies the kernel ends everything in the host: a power failure.
@@ -15,6 +15,8 @@ import signal
 import subprocess
 import sys
 import time
+
+import cgroups
 
 PAUSE_SECONDS = 1
 WAIT_SECONDS = 60
@@ -84,6 +86,8 @@ def main():
     signal.signal(signal.SIGTERM, lambda *unused: sys.exit(0))
     run("hostname", spec["hostname"])
     prepare_mounts(spec)
+    if "cgroup" in spec:
+        cgroups.move_into(spec["cgroup"])
     for command in spec.get("prepare", []):
         run(*command)
     services = [Service(service) for service in spec["services"]]
