@@ -17,7 +17,7 @@ DEVICE, FILE = "/dev/data", "/data/file"
 class Writer:
     def __init__(self, workloads, name, claim, *, block=False, owner="Pod", **spec):
         """`owner`: Pod, or StatefulSet for one that is made again; `claim` is its template then."""
-        self.workloads, self.name = workloads, name
+        self.workloads, self.name, self.target = workloads, name, DEVICE if block else FILE
         self.pod = f"{name}-0" if owner == "StatefulSet" else name
         folder = workloads.cluster.folder / "records"
         folder.mkdir(exist_ok=True)
@@ -30,13 +30,13 @@ class Writer:
 
     def _spec(self, block):
         container = pod_spec()["containers"][0]
-        target = DEVICE if block else FILE
         where = {"volumeDevices": [{"name": "data", "devicePath": DEVICE}]} if block else {
             "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
         where.setdefault("volumeMounts", []).append({"name": "records", "mountPath": "/records"})
         # Written once, so that a direct write to it later is not lost with the file system's own notes of where it is.
-        prepare = "" if block else f"[ -e {FILE} ] || (dd if=/dev/zero of={FILE}.new bs=1M count=32 conv=fsync && mv {FILE}.new {FILE} && sync); "
-        script = (f"{prepare}exec block_checker write --device={target} --record=/records/{self.record.name} "
+        fill = f"dd if=/dev/zero of={FILE}.new bs=1M count=32 conv=fsync && mv {FILE}.new {FILE} && sync"
+        prepare = "" if block else f"[ -e {FILE} ] || ({fill}); "
+        script = (f"{prepare}exec block_checker write --device={self.target} --record=/records/{self.record.name} "
                   "--threads=4 --blocks=4096 --flush-every=64")
         return {"containers": [{**container, **where, "command": ["sh", "-c", script]}],
                 "terminationGracePeriodSeconds": 20,
@@ -85,6 +85,6 @@ class Writer:
         assert state["exitCode"] == GOOD, said
         return json.loads(said.strip().split("\n")[-1])
 
-    def verify(self, pod, device=DEVICE):
+    def verify(self, pod, device=None):
         """Nothing acknowledged is lost, as this pod (of workloads.reader) reads it."""
-        self.workloads.run_in(pod, "block_checker", "verify", f"--device={device}", f"--record=/records/{self.record.name}")
+        self.workloads.run_in(pod, "block_checker", "verify", f"--device={device or self.target}", f"--record=/records/{self.record.name}")

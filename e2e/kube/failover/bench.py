@@ -59,11 +59,16 @@ def first_new_write(writer, before):
     raise TimeoutError(f"nothing was written for {SECONDS} s\n{writer.said()}")
 
 
-class PodWatch(Watch):
-    """Its times as the wall clock's, which the cluster's parts use."""
-
-    def wait_at(self, wanted):
-        return self.wait(wanted) + time.time() - time.monotonic()
+def replaced(watch, name, old):
+    """When the pod that is not `old` was made, and when it was given a node; as the wall clock has it, which the cluster uses."""
+    behind, created = time.time() - time.monotonic(), None
+    while True:
+        when, _, pod = watch.changes.get(timeout=SECONDS)
+        if pod["metadata"]["name"] != name or pod["metadata"]["uid"] == old:
+            continue
+        created = created or when
+        if "nodeName" in pod["spec"]:
+            return created + behind, when + behind
 
 
 def timeline(fence):
@@ -97,11 +102,7 @@ def one_round(failover, placed, watch):
     host.power_off()
     before = placed.writer.acknowledged()
     wrote = first_new_write(placed.writer, before)
-    name = placed.writer.pod
-    mine = [name, old]
-    created = watch.wait_at(lambda kind, pod: pod["metadata"]["name"] == name and pod["metadata"]["uid"] not in mine)
-    scheduled = watch.wait_at(lambda kind, pod: pod["metadata"]["name"] == name and pod["metadata"]["uid"] not in mine
-                              and pod["spec"].get("nodeName"))
+    created, scheduled = replaced(watch, placed.writer.pod, old)
     there = placed.pod()["spec"]["nodeName"]
     published = published_at(failover, there, began)
     moments = timeline(failover.fence(placed.node))
@@ -111,7 +112,8 @@ def one_round(failover, placed, watch):
 
 
 def show(number, phases, whole):
-    print(f"{number:>5}  {whole * 1000:6.0f} ms   " + "  ".join(f"{name} {took * 1000:5.0f}" for name, took in phases.items()), flush=True)
+    shares = "  ".join(f"{name} {took * 1000:5.0f}" for name, took in phases.items())
+    print(f"{number:>5}  {whole * 1000:6.0f} ms   {shares}", flush=True)
 
 
 def summarise(rounds):
@@ -119,8 +121,8 @@ def summarise(rounds):
     middle, worst = statistics.median(wholes), wholes[-1]
     shares = {name: statistics.median(phases[name] for phases, _ in rounds) for name in PHASES}
     print("\nmedian of each phase, ms: " + ", ".join(f"{name} {took * 1000:.0f}" for name, took in shares.items()))
-    print(f"power-off to the first new acknowledged write: p50 {middle:.2f} s (bar {BAR_P50}), worst {worst:.2f} s (bar {BAR_WORST}), "
-          f"n={len(rounds)}")
+    print(f"power-off to the first new acknowledged write: p50 {middle:.2f} s (bar {BAR_P50}), "
+          f"worst {worst:.2f} s (bar {BAR_WORST}), n={len(rounds)}")
     return middle <= BAR_P50 and worst <= BAR_WORST
 
 
@@ -139,7 +141,7 @@ def main():
             for number in range(1, options.rounds + 1):
                 writer.goes_on()
                 time.sleep(1)  # as one that has run for a while
-                watch = PodWatch(workloads)
+                watch = Watch(workloads)
                 try:
                     rounds.append(one_round(failover, Placed(failover, workloads, writer), watch))
                 finally:
