@@ -6,14 +6,15 @@
 
 #include <grpcpp/support/server_interceptor.h>
 
+#include <functional>
 #include <memory>
 
 #include "plugin/base/metrics.h"
 
 namespace lunkeeper {
 
-// `metrics` outlives the server.
+// `metrics` outlives the server. `call_ended` is called at the end of each call, and may be empty.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeRpcObserverFactory(
-    Metrics* metrics);
+    Metrics* metrics, std::function<void()> call_ended);
 
 }  // namespace lunkeeper

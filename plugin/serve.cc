@@ -112,16 +112,19 @@ using Servers = std::vector<std::unique_ptr<Server>>;
 
 // The one on the socket comes first.
 absl::StatusOr<Servers> StartServers(const ServeOptions& options, const Backends& backends,
-                                     const Services& services, Metrics* metrics) {
+                                     const Services& services, Metrics* metrics, MemoryTidier* tidier) {
+  const auto call_ended = [tidier] { tidier->ReleaseSoon(); };
   Servers servers;
   ServerOptions on_socket;
   on_socket.endpoint = options.endpoint;
+  on_socket.call_ended = call_ended;
   ASSIGN_OR_RETURN(auto first, Server::Start(on_socket, services.All(), metrics));
   servers.push_back(std::move(first));
   for (const Listener& listener : backends.listeners) {
     ServerOptions on_tcp;
     on_tcp.endpoint = listener.address;
     on_tcp.credentials = listener.credentials;
+    on_tcp.call_ended = call_ended;
     ASSIGN_OR_RETURN(auto server, Server::Start(on_tcp, {listener.service.get()}, metrics));
     LogInfo("serve", "listening", {{"address", listener.address}});
     servers.push_back(std::move(server));
@@ -157,8 +160,10 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
   ASSIGN_OR_RETURN(auto pages, StartPages(options.metrics_address, metrics, readiness));
   ASSIGN_OR_RETURN(const Backends backends, open());
   const Services services(options, backends);
-  ASSIGN_OR_RETURN(const Servers servers, StartServers(options, backends, services, &metrics));
+  MemoryTidier tidier;
+  ASSIGN_OR_RETURN(const Servers servers, StartServers(options, backends, services, &metrics, &tidier));
   const auto registration = Register(options);
+  tidier.ReleaseSoon();  // of what starting has left
   readiness.Opened(&backends, registration.get());
   LogInfo("serve", "serving",
           {{"mode", options.mode},
@@ -167,7 +172,6 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
            {"version", LUNKEEPER_VERSION}});
 
   do {
-    ReleaseProgramPages();
     if (backends.report) backends.report(metrics);
     if (registration != nullptr) {
       metrics.Set("lunkeeper_registered", "Whether kubelet has registered this driver",

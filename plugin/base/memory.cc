@@ -9,8 +9,12 @@
 #include <fstream>
 #include <string>
 
+#include "absl/time/time.h"
+
 namespace lunkeeper {
 namespace {
+
+constexpr absl::Duration kAtMostEach = absl::Milliseconds(200), kAtLeastEach = absl::Seconds(5);
 
 // One entry of /proc/self/smaps.
 struct Mapping {
@@ -59,6 +63,35 @@ size_t ReleaseProgramPages() {
     mapping = next;
   }
   return released + Release(mapping);
+}
+
+MemoryTidier::~MemoryTidier() {
+  {
+    const absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  thread_.join();
+}
+
+void MemoryTidier::ReleaseSoon() {
+  const absl::MutexLock lock(&mutex_);
+  wanted_ = true;
+}
+
+void MemoryTidier::Run() {
+  do {
+    ReleaseProgramPages();
+    ::malloc_trim(0);
+  } while (WaitUntilDue());
+}
+
+bool MemoryTidier::WaitUntilDue() {
+  const absl::MutexLock lock(&mutex_);
+  if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kAtMostEach)) return false;
+  const auto due = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || wanted_; };
+  mutex_.AwaitWithTimeout(absl::Condition(&due), kAtLeastEach);
+  wanted_ = false;
+  return !stopping_;
 }
 
 }  // namespace lunkeeper

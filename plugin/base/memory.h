@@ -2,6 +2,9 @@
 // Keeps a daemon small.
 
 #include <cstddef>
+#include <thread>
+
+#include "absl/synchronization/mutex.h"
 
 namespace lunkeeper {
 
@@ -14,5 +17,27 @@ void LimitArenas();
 // mappings of files that cannot be written and hold no private copies, so nothing is lost. Takes about a
 // millisecond. Thread-safe. Returns the bytes that were resident in them; 0 when the kernel does not say.
 size_t ReleaseProgramPages();
+
+// Lets go of those pages, and of free heap: soon after ReleaseSoon, which a server calls at the end of each
+// of its calls (several may share one turn, since what is still needed must be fetched again), and every few
+// seconds besides. Has a thread of its own, which the destructor joins. Thread-safe.
+class MemoryTidier {
+ public:
+  MemoryTidier() : thread_([this] { Run(); }) {}
+  ~MemoryTidier();
+  MemoryTidier(const MemoryTidier&) = delete;
+  MemoryTidier& operator=(const MemoryTidier&) = delete;
+
+  void ReleaseSoon();
+
+ private:
+  void Run();
+  bool WaitUntilDue();  // false: it is over
+
+  absl::Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool wanted_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: runs on all of the above
+};
 
 }  // namespace lunkeeper
