@@ -75,6 +75,12 @@ void AddPoolOptions(CLI::App* command, ServeOptions* options) {
       ->check(CLI::Range(0, 32767))
       ->capture_default_str();
   command
+      ->add_option(
+          "--tgtd-io-threads", options->tgtd_io_threads,
+          "How many of a volume's commands tgtd carries out at once; takes effect when tgtd is started")
+      ->check(CLI::Range(1, 16))
+      ->capture_default_str();
+  command
       ->add_option("--drain-seconds", options->drain_seconds,
                    "How long a release or a fence waits for a node's commands to end")
       ->check(CLI::Range(1, 3600))

@@ -81,6 +81,7 @@ absl::StatusOr<std::shared_ptr<TgtArrayHost>> OpenHost(const ServeOptions& optio
   array.pool_dir = options.pool;
   array.portal = options.portal;
   array.control_port = options.tgt_control_port;
+  array.tgtd_io_threads = options.tgtd_io_threads;
   array.seen_sequence_path =
       absl::StrCat(options.state_dir, "/array-", options.array_names.front(), ".sequence");
   array.drain_timeout = absl::Seconds(options.drain_seconds);

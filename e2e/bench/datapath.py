@@ -4,8 +4,6 @@ import os
 import pathlib
 
 from bench import tools
-from harness.cleanup import wait_until
-from harness.processes import Daemon
 from harness.rig import Rig
 from harness.volume import MIB, Volume
 
@@ -59,20 +57,9 @@ def report(figures, cpu):
               f"{', '.join(ratios)}")
 
 
-def start_target(rig):
-    """A tgtd for the array to take over, with one I/O thread a LUN: its file lies in memory, where more threads only hand
-    each command to and fro, which would weigh as much as all that is to be compared."""
-    argv = ["/usr/sbin/tgtd", "-f", "-C", rig.control_port, "-t", 1, "--iscsi", "portal=127.0.0.1:0"]
-    Daemon("tgtd", argv, log=rig.folder / "tgtd.log", environment=rig.environment).start()
-    wait_until(rig.tgtd, 10, "tgtd answers")
-
-
 def run(folder, pool):
-    print(f"Data path: {ROUNDS} rounds of {tools.SECONDS} s each, one target (tgtd with one I/O thread a LUN), its file in memory",
-          flush=True)
-    with Rig(folder / "datapath", pool, split=True, start=False) as rig:
-        start_target(rig)
-        rig.start()
+    print(f"Data path: {ROUNDS} rounds of {tools.SECONDS} s each, one target (tgtd with one I/O thread a LUN), its file in memory", flush=True)
+    with Rig(folder / "datapath", pool, split=True, array_options=["--tgtd-io-threads=1"]) as rig:
         volume = Volume(rig, rig.nodes[0], "bench", block=True, size=1024 * MIB, mode="SINGLE_NODE_WRITER")
         volume.create().controller_publish().stage().publish()
         filled(volume.target, volume.size)
