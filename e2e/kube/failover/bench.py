@@ -141,7 +141,7 @@ def main():
             for number in range(1, options.rounds + 1):
                 writer.goes_on()
                 time.sleep(1)  # as one that has run for a while
-                watch = Watch(workloads)
+                watch = Watch(workloads, "pods")
                 try:
                     rounds.append(one_round(failover, Placed(failover, workloads, writer), watch))
                 finally:
