@@ -11,7 +11,7 @@ import hashlib
 import json
 import shutil
 
-from cluster import cgroups, images, network, node, programs
+from cluster import cgroups, images, loops, network, node, programs
 from cluster.control_plane import ControlPlane
 from cluster.kubectl import Kubectl, condition
 from cluster.node import Node
@@ -82,8 +82,10 @@ class Cluster:
 
     def down(self):
         """Ends every process of it by pid, then takes its network and its folder away."""
+        held = set().union(*(loops.published_at(host.pid()) for host in self.hosts().values() if host.pid()))
         for pid in sorted(marked_with(self.mark)):
             kill_pid(pid)
+        loops.release(held)
         network.remove(self.prefix)
         cgroups.remove(self.prefix)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from cluster import cgroups, network
+from cluster import cgroups, loops, network
 from harness.cleanup import wait_until
 from harness.places import ROOT
 from harness.processes import MARK, alive, children_of, kill_pid
@@ -80,5 +80,7 @@ class Host:
         network.plug(self.cluster, self.name, False)
         first = self.pid()
         if first is not None:
+            held = loops.published_at(first)
             kill_pid(first)
+            loops.release(held)
         wait_until(lambda: self.pid() is None, 20, f"{self.name} is off")
