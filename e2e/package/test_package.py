@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 
-from harness.places import BUILD
+from cluster import images
+from harness.places import BUILD, ROOT
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +69,18 @@ def test_it_is_installed_and_removed(package, folder):
         done = subprocess.run([*dpkg, *verb], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
         assert (root / "usr/bin/lunkeeper").exists() == (verb[0] == "--install")
+
+
+BASE = {"libc6", "libgcc-s1", "libstdc++6"}  # in every image of Debian
+BROUGHT = {"libgrpc29": "libgrpc++1.51", "libspdlog1.10-fmt9": "libspdlog1.10"}  # by, or under the name of
+
+
+def test_the_container_image_has_what_the_package_asks_for(package):
+    """And so does the image that the test cluster makes of this machine's files."""
+    installed = set((ROOT / "Containerfile").read_text().partition("apt-get install")[2].partition("&&")[0].split())
+    needed = {BROUGHT.get(name, name) for name in re.findall(r"([a-z0-9.+-]+)(?: \([^)]*\))?(?:, |$)", field(package, "Depends"))}
+    assert needed - BASE <= installed
+    for tool in images.LUNKEEPER_TOOLS:
+        listed = subprocess.run(["dpkg", "-S", f"*/sbin/{tool}"], capture_output=True, text=True).stdout
+        owners = {line.partition(":")[0] for line in listed.split("\n")}
+        assert owners & installed, f"{tool} is of {owners}"
