@@ -7,6 +7,7 @@
 #include "plugin/admin_client.h"
 #include "plugin/array_agent.h"
 #include "plugin/base/fail_point.h"
+#include "plugin/base/memory.h"
 #include "plugin/options.h"
 #include "plugin/serve.h"
 #include "plugin/wiring.h"
@@ -45,7 +46,10 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;  // --help is no mistake
   }
-  if (*serve) return Serve(serve_options, [&] { return OpenBackends(serve_options); });
+  if (*serve) {
+    BindSymbolsAtStart(argv);
+    return Serve(serve_options, [&] { return OpenBackends(serve_options); });
+  }
   if (*array) return RunArrayAgent(array_options);
   if (*datapath) return RunDatapath(datapath_options);
   return exit_code;

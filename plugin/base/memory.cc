@@ -2,12 +2,16 @@
 
 #include <malloc.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 #include "absl/time/time.h"
 
@@ -48,6 +52,15 @@ size_t Release(const Mapping& mapping) {
 }  // namespace
 
 void LimitArenas() { ::mallopt(M_ARENA_MAX, 2); }
+
+void BindSymbolsAtStart(char** argv) {
+  constexpr char kBindNow[] = "LD_BIND_NOW";  // ld.so(8)
+  const bool bound = std::getenv(kBindNow) != nullptr;
+  std::error_code error;
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (!bound && !error && ::setenv(kBindNow, "1", 1) == 0) ::execv(program.c_str(), argv);
+  ::unsetenv(kBindNow);  // not for the programs that this one starts
+}
 
 size_t ReleaseProgramPages() {
   std::ifstream smaps("/proc/self/smaps");

@@ -11,6 +11,11 @@ namespace lunkeeper {
 // Before the first thread: a thread for each running call must not cost a malloc arena for each.
 void LimitArenas();
 
+// Begins this program again, once, with every symbol of its libraries looked up at its start instead of at
+// its first use: the look-ups read megabytes of symbol tables, which then are let go before the first call
+// and not fetched for it. Before the first thread. Goes on as it is where that cannot be done.
+void BindSymbolsAtStart(char** argv);
+
 // Lets go of the pages of program files that are not in use right now (static constructors, the command line,
 // the code of calls that are over), which would count as resident until memory runs short: half of a gRPC
 // server's size. What is needed again comes back from the page cache, for a minor fault. Touches only
