@@ -61,6 +61,7 @@ class SlowArray final : public Array {
   }
   absl::StatusOr<std::vector<FenceRecord>> ListFences() override { return inner_.ListFences(); }
   absl::StatusOr<std::vector<Session>> Sessions() override { return inner_.Sessions(); }
+  absl::StatusOr<std::vector<VolumeId>> Wanted() override { return inner_.Wanted(); }
 
  private:
   Array& inner_;

@@ -95,6 +95,8 @@ void PrintArray(const admin::v1::ArrayStatus& array) {
 }
 
 void PrintDevices(const admin::v1::StatusResponse& response) {
+  if (!response.failover().empty()) std::cout << "\nfailover\n";
+  for (const std::string& line : response.failover()) std::cout << "  " << line << '\n';
   Table devices = {{"VOLUME", "DEVICE", "SIZE", "HEALTH", "WHY"}};
   for (const auto& device : response.devices()) {
     devices.push_back(

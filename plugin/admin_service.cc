@@ -61,6 +61,8 @@ class AdminService final : public admin::v1::Admin::Service {
       out->set_not_serving(std::string(filled.message()));
     }
     if (ready.ok() && backends_.initiator != nullptr) ready = FillDevices(response);
+    if (backends_.failover)
+      for (std::string& line : backends_.failover()) response->add_failover(std::move(line));
     response->set_node_id(backends_.node.value());
     response->set_not_ready(std::string(ready.message()));
     return grpc::Status::OK;

@@ -46,6 +46,7 @@ struct Backends {
   std::shared_ptr<GrantSource> grants;            // null: the array, if there is one
 
   std::vector<Listener> listeners;
+  std::function<std::vector<std::string>()> failover;  // its status, a line each; empty without failover
   std::function<void(Metrics&)> report;  // called every few seconds: sets facts as metrics; may be empty
 
   // OK when every part serves.

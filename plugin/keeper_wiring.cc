@@ -62,9 +62,11 @@ absl::Status OpenFailover(const FailoverFlags& flags, const kube::KubeConfig& co
 }
 
 void AddReport(const std::shared_ptr<KeeperServer>& server, Backends* backends) {
+  if (server->failover == nullptr) return;
+  backends->failover = [server] { return server->failover->Status(); };
   backends->report = [server, others = std::move(backends->report)](Metrics& metrics) {
     if (others) others(metrics);
-    if (server->failover != nullptr) server->failover->Report(metrics);
+    server->failover->Report(metrics);
   };
 }
 

@@ -96,6 +96,8 @@ class AccessControl {
   virtual absl::StatusOr<std::vector<FenceRecord>> ListFences() = 0;
 
   virtual absl::StatusOr<std::vector<Session>> Sessions() = 0;
+  // The volumes that somebody waits for in Acquire now.
+  virtual absl::StatusOr<std::vector<VolumeId>> Wanted() = 0;
 };
 
 }  // namespace lunkeeper

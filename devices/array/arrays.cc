@@ -113,6 +113,9 @@ class ArrayRouter final : public Array {
   absl::StatusOr<std::vector<Session>> Sessions() override {
     return Gather<Session>([](Array& array) { return array.Sessions(); });
   }
+  absl::StatusOr<std::vector<VolumeId>> Wanted() override {
+    return Gather<VolumeId>([](Array& array) { return array.Wanted(); });
+  }
 
  private:
   absl::StatusOr<std::shared_ptr<Array>> Only() {

@@ -401,4 +401,13 @@ absl::StatusOr<std::vector<Session>> FakeArray::Sessions() {
   return sessions;
 }
 
+absl::StatusOr<std::vector<VolumeId>> FakeArray::Wanted() {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  std::vector<VolumeId> wanted;
+  for (const auto& [id, entry] : volumes_)
+    if (!entry.waiters.empty()) wanted.push_back(id);
+  return wanted;
+}
+
 }  // namespace lunkeeper

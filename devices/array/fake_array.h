@@ -57,6 +57,7 @@ class FakeArray final : public Array {
   absl::Status Unfence(Term term, const NodeId& node, Generation generation) override;
   absl::StatusOr<std::vector<FenceRecord>> ListFences() override;
   absl::StatusOr<std::vector<Session>> Sessions() override;
+  absl::StatusOr<std::vector<VolumeId>> Wanted() override;
 
  private:
   struct Waiter {

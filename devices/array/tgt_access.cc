@@ -192,4 +192,12 @@ absl::StatusOr<std::vector<Session>> TgtArray::Sessions() {
   return sessions;
 }
 
+absl::StatusOr<std::vector<VolumeId>> TgtArray::Wanted() {
+  RETURN_IF_ERROR(host_.Serving());
+  std::vector<VolumeId> wanted = host_.gates.Lines();
+  std::erase_if(wanted,
+                [&](const VolumeId& volume) { return !host_.catalogue->FindVolume(cluster_, volume).ok(); });
+  return wanted;
+}
+
 }  // namespace lunkeeper

@@ -122,6 +122,7 @@ class TgtArray final : public Array {
   absl::Status Unfence(Term term, const NodeId& node, Generation generation) override;
   absl::StatusOr<std::vector<FenceRecord>> ListFences() override;
   absl::StatusOr<std::vector<Session>> Sessions() override;
+  absl::StatusOr<std::vector<VolumeId>> Wanted() override;
 
  private:
   absl::StatusOr<VolumeRow> MakeVolume(const VolumeSpec& spec, uint64_t asked_size_bytes);

@@ -58,6 +58,14 @@ void VolumeGates::Nudge(const VolumeId& volume) {
   found->second->changed.SignalAll();
 }
 
+std::vector<VolumeId> VolumeGates::Lines() {
+  const absl::MutexLock lock(&mu_);
+  std::vector<VolumeId> volumes;
+  for (const auto& [volume, gate] : gates_)
+    if (!gate->line.empty()) volumes.push_back(volume);
+  return volumes;
+}
+
 VolumeGates::Gate& VolumeGates::Use(const VolumeId& volume) {
   std::unique_ptr<Gate>& gate = gates_[volume];
   if (gate == nullptr) gate = std::make_unique<Gate>();

@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -63,6 +64,8 @@ class VolumeGates {
   std::optional<Pass> Enter(const VolumeId& volume, absl::Time deadline);
   // Says that the volume may have become free: those in line look again.
   void Nudge(const VolumeId& volume);
+  // The volumes that somebody stands in line for.
+  std::vector<VolumeId> Lines();
 
  private:
   Gate& Use(const VolumeId& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -1,5 +1,6 @@
 #include "fencing/runner/array_actions.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 #include <vector>
@@ -24,13 +25,15 @@ Answer FromArray(absl::Status status) {
 }  // namespace
 
 // The fences first: from then on their nodes get no grants, so one that is not listed after them has ended.
-absl::StatusOr<ArrayView> Look(const ArrayId& id, AccessControl& array) {
-  ArrayView view;
+absl::StatusOr<Sight> Look(const ArrayId& id, AccessControl& array) {
+  Sight sight;
+  ArrayView& view = sight.view;
   view.array = id;
   view.asked = MonotonicNow();
   ASSIGN_OR_RETURN(const auto fences, array.ListFences());
   ASSIGN_OR_RETURN(const auto grants, array.ListGrants({}));
   ASSIGN_OR_RETURN(const auto sessions, array.Sessions());
+  ASSIGN_OR_RETURN(const auto wanted, array.Wanted());
   std::map<std::pair<VolumeId, NodeId>, uint64_t> commands;
   for (const Session& session : sessions)
     commands[{session.volume, session.node}] += session.reads + session.writes;
@@ -38,7 +41,10 @@ absl::StatusOr<ArrayView> Look(const ArrayId& id, AccessControl& array) {
     view.fences.push_back({fence.node, fence.generation, {fence.volumes.begin(), fence.volumes.end()}});
   for (const Grant& grant : grants)
     view.holdings.push_back({grant.volume, grant.node, commands[{grant.volume, grant.node}]});
-  return view;
+  for (const Holding& holding : view.holdings)
+    if (std::find(wanted.begin(), wanted.end(), holding.volume) != wanted.end())
+      sight.wanted.push_back({id, holding.volume, holding.node});
+  return sight;
 }
 
 Answer Run(const BeginTerm&, AccessControl& array, const std::string& self) {

@@ -3,6 +3,7 @@
 // array's own limits of time allow; thread-safe as the array is. Every action may be repeated.
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "devices/array/access_control.h"
@@ -12,8 +13,13 @@
 
 namespace lunkeeper::fencing {
 
-// Its grants with their I/O counters, and its fences.
-absl::StatusOr<ArrayView> Look(const ArrayId& id, AccessControl& array);
+struct Sight {
+  ArrayView view;
+  std::vector<VolumeWanted> wanted;  // by somebody, of each that has it
+};
+
+// Its grants with their I/O counters, its fences, and what is waited for.
+absl::StatusOr<Sight> Look(const ArrayId& id, AccessControl& array);
 
 Answer Run(const BeginTerm& call, AccessControl& array, const std::string& self);
 // Verified is what this call named, and no more.

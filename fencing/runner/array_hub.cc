@@ -68,20 +68,21 @@ void ArrayHub::Post(const ArrayId& id, std::function<void(AccessControl*)> work)
 
 void ArrayHub::LookAt(Entry& entry) {
   const auto array = entry.Get();
-  auto view = array ? Look(entry.id, *array) : absl::UnavailableError("it is not among the arrays now");
-  const std::string error(view.status().message());
+  auto sight = array ? Look(entry.id, *array)
+                     : absl::StatusOr<Sight>(absl::UnavailableError("it is not among the arrays now"));
+  const std::string error(sight.status().message());
   if (error != entry.error) {
-    if (!view.ok())
+    if (!sight.ok())
       LogWarn("failover", "an array cannot be looked at", {{"array", entry.id.value()}, {"error", error}});
-    if (view.ok()) LogInfo("failover", "an array is looked at again", {{"array", entry.id.value()}});
+    if (sight.ok()) LogInfo("failover", "an array is looked at again", {{"array", entry.id.value()}});
     entry.error = error;
   }
-  if (!view.ok()) {
+  if (!sight.ok()) {
     entry.failed_at = MonotonicNow();
     return;
   }
   entry.answered_at = MonotonicNow();
-  seen_(*std::move(view));
+  seen_(*std::move(sight));
 }
 
 }  // namespace lunkeeper::fencing

@@ -16,13 +16,14 @@
 #include "absl/synchronization/mutex.h"
 #include "devices/array/arrays.h"
 #include "fencing/core/event.h"
+#include "fencing/runner/array_actions.h"
 #include "plugin/base/periodic.h"
 
 namespace lunkeeper::fencing {
 
 class ArrayHub {
  public:
-  using Seen = std::function<void(ArrayView)>;
+  using Seen = std::function<void(Sight)>;
   ArrayHub(lunkeeper::Arrays& arrays, Seen seen) : arrays_(arrays), seen_(std::move(seen)) {}
   ~ArrayHub();
 

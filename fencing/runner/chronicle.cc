@@ -88,7 +88,9 @@ void Chronicle::Began(const PutNodeFence& call) {
 
 void Chronicle::Answered(const Action& action, const Answer& answer, Millis took) {
   const bool ok = answer.done.outcome == Outcome::kOk;
-  if (!IsRoutine(action) || !ok) {
+  // Two replicas may reach for the lease at once; that one is told no is in order.
+  const bool in_order = ok || answer.done.outcome == Outcome::kConflict;
+  if (!IsRoutine(action) || !in_order) {
     Fields fields = {{"took_ms", std::to_string(took)}};
     if (!ok) fields.push_back({"error", std::string(answer.status.message())});
     if (ok) {

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <chrono>
+#include <future>
 #include <utility>
 
 #include "absl/strings/str_join.h"
@@ -16,6 +18,7 @@
 #include "fencing/runner/kube_actions.h"
 #include "fencing/runner/loop.h"
 #include "fencing/runner/prober.h"
+#include "fencing/runner/status_lines.h"
 #include "fencing/runner/watches.h"
 #include "plugin/base/log.h"
 #include "plugin/base/periodic.h"
@@ -27,6 +30,7 @@ constexpr absl::Duration kReadLease = absl::Seconds(1);
 constexpr Millis kApiSilence = 3000;
 constexpr Millis kLookAround = 1000;     // for arrays that came or went
 constexpr Millis kSyncPatience = 15000;  // before it is said that failover does not act yet
+constexpr std::chrono::seconds kStatusPatience(2);
 constexpr size_t kApiHands = 8;
 constexpr int kMostEvents = 500;  // that wait to be recorded
 
@@ -38,7 +42,7 @@ class Runner final : public Failover {
         core_(options.settings, options.self),
         inventory_([this](auto what) { Feed(now_, std::move(what)); }),
         chronicle_(core_.state(), inventory_, [this](auto event) { Record(std::move(event)); }),
-        arrays_(arrays, [this](ArrayView view) { OnView(std::move(view)); }) {
+        arrays_(arrays, [this](Sight sight) { OnSight(std::move(sight)); }) {
     arrays_.Refresh();
     watches_ = std::make_unique<Watches>(client, Handlers());
     lease_read_ = std::make_unique<Periodic>(kReadLease, [this] { ReadLease(); });
@@ -62,6 +66,7 @@ class Runner final : public Failover {
     loop_.Post([this, node](Millis now) { Feed(now, StreamClosed{node}); });
   }
   void Report(Metrics& metrics) const override { chronicle_.Report(metrics); }
+  std::vector<std::string> Status() override;
 
  private:
   // The loop's thread, all of these.
@@ -88,7 +93,7 @@ class Runner final : public Failover {
 
   // Any thread.
   void ReadLease();
-  void OnView(ArrayView view);
+  void OnSight(Sight sight);
   void Record(kube::ObjectEvent event);
   void Answered(const Action& action, Answer answer, Millis asked);
 
@@ -128,6 +133,8 @@ void Runner::Tick(Millis now) {
     looked_at_ = now;
   }
   for (const ArrayId& array : arrays_.Lost(now)) Feed(now, ArrayLost{array});
+  now_ = now;
+  inventory_.Settle();
   Feed(now, fencing::Tick{});
   chronicle_.Leads(core_.Leads());
   chronicle_.Synced(synced_);
@@ -138,6 +145,17 @@ void Runner::Tick(Millis now) {
            "CustomResourceDefinition "
            "of NodeFences installed, and may this account list them?",
            {{"missing", absl::StrJoin(watches_->missing(), " ")}});
+}
+
+std::vector<std::string> Runner::Status() {
+  auto lines = std::make_shared<std::promise<std::vector<std::string>>>();
+  auto answer = lines->get_future();
+  loop_.Post([this, lines](Millis) {
+    auto missing = absl::StrJoin(watches_->missing(), " ");
+    lines->set_value(StatusLines(core_, missing));
+  });
+  if (answer.wait_for(kStatusPatience) == std::future_status::ready) return answer.get();
+  return {"failover does not answer"};
 }
 
 WatchHandlers Runner::Handlers() {
@@ -184,9 +202,12 @@ void Runner::OnRecord(const std::string& name, const RecordFacts* facts) {
   }
 }
 
-void Runner::OnView(ArrayView view) {
-  board_.On(view);
-  loop_.Post([this, view = std::move(view)](Millis now) { Feed(now, view); });
+void Runner::OnSight(Sight sight) {
+  board_.On(sight.view);
+  loop_.Post([this, sight = std::move(sight)](Millis now) {
+    Feed(now, sight.view);
+    for (const VolumeWanted& wanted : sight.wanted) Feed(now, wanted);
+  });
 }
 
 void Runner::Record(kube::ObjectEvent event) {

@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "devices/array/arrays.h"
 #include "fencing/core/settings.h"
@@ -28,6 +29,8 @@ struct FailoverOptions {
 class Failover : public BeatSink {
  public:
   virtual void Report(Metrics& metrics) const = 0;
+  // For `lunkeeper status`, a line each: who leads, what each node is and why, what is fenced.
+  virtual std::vector<std::string> Status() = 0;
 };
 
 std::unique_ptr<Failover> StartFailover(const FailoverOptions& options, lunkeeper::Arrays& arrays,

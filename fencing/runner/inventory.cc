@@ -41,7 +41,7 @@ void Inventory::OnNode(const std::string& name, const NodeFacts* facts) {
   } else {
     SayNode(name);
   }
-  if (moved) SaySelectivePods();
+  if (moved) settled_ = false;
 }
 
 void Inventory::OnInstance(const std::string& node, const NodeId* instance) {
@@ -108,7 +108,9 @@ void Inventory::SayNode(const std::string& name) {
   say_(NodeSeen{std::move(node)});
 }
 
-void Inventory::SaySelectivePods() {
+void Inventory::Settle() {
+  if (std::exchange(settled_, true)) return;
+  fitting_.clear();
   for (const auto& [key, pod] : pods_)
     if (!pod.node_selector.empty()) SayPod(key);
 }
@@ -152,13 +154,19 @@ void Inventory::AddClaim(Pod& pod, const std::string& claim) const {
 }
 
 // With none a name that no node has: an empty set would mean any.
-std::set<NodeName> Inventory::NodesWith(const std::vector<Label>& selector) const {
-  std::set<NodeName> fitting;
+const std::set<NodeName>& Inventory::NodesWith(const std::vector<Label>& selector) {
+  static const std::set<NodeName> kNowhere = {NodeName()};
+  if (!settled_) return kNowhere;
+  const auto [at, is_new] = fitting_.try_emplace(selector);
+  std::set<NodeName>& fitting = at->second;
+  if (!is_new) return fitting;
   for (const auto& [name, facts] : nodes_)
     if (std::includes(facts.labels.begin(), facts.labels.end(), selector.begin(), selector.end()))
       fitting.insert(NodeName(name));
-  if (fitting.size() == nodes_.size()) return {};
-  if (fitting.empty()) fitting.insert(NodeName());
+  if (fitting.size() == nodes_.size())
+    fitting.clear();
+  else if (fitting.empty())
+    fitting = kNowhere;
   return fitting;
 }
 

@@ -27,6 +27,10 @@ class Inventory {
   void OnNamespace(const std::string& name, const FailoverWish* wish);
   void OnStorageClass(const std::string& name, const FailoverWish* wish);
 
+  // Says again what hangs on the labels of nodes, if any of those changed since. Until then a pod that asks
+  // for labels counts as one that fits nowhere.
+  void Settle();
+
   const NodeFacts* FindNode(const NodeName& name) const;
   const PodFacts* FindPod(const PodId& pod) const;
 
@@ -38,10 +42,9 @@ class Inventory {
 
   void SayNode(const std::string& name);
   void SayPod(const std::string& key);
-  void SaySelectivePods();
   void SayPodsOf(const std::string& claim);
   void AddClaim(Pod& pod, const std::string& claim) const;
-  std::set<NodeName> NodesWith(const std::vector<Label>& selector) const;
+  const std::set<NodeName>& NodesWith(const std::vector<Label>& selector);
 
   const std::function<void(decltype(Event::what))> say_;
   std::map<std::string, NodeFacts> nodes_;
@@ -50,6 +53,8 @@ class Inventory {
   std::map<std::string, VolumeFacts> volumes_;
   std::map<std::string, Claim> claims_;
   std::map<std::string, FailoverWish> namespaces_, classes_;
+  bool settled_ = true;
+  std::map<std::vector<Label>, std::set<NodeName>> fitting_;  // by selector, since the last Settle
 };
 
 }  // namespace lunkeeper::fencing

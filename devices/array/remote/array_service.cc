@@ -193,6 +193,14 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     return Read(context, request,
                 [&](Array& array) { return PutAll(array.Sessions(), response->mutable_sessions()); });
   }
+  grpc::Status Wanted(ServerContext* context, const v1::WantedRequest* request,
+                      v1::WantedResponse* response) override {
+    return Read(context, request, [&](Array& array) -> absl::Status {
+      ASSIGN_OR_RETURN(const auto wanted, array.Wanted());
+      for (const VolumeId& volume : wanted) response->add_volume_ids(volume.value());
+      return absl::OkStatus();
+    });
+  }
 
  private:
   template <class T, class Out>

@@ -189,6 +189,13 @@ class RemoteArrayImpl final : public RemoteArray {
     RETURN_IF_ERROR(Call(&Stub::AsyncSessions, v1::SessionsRequest(), &response));
     return All<Session>(response.sessions());
   }
+  absl::StatusOr<std::vector<VolumeId>> Wanted() override {
+    v1::WantedResponse response;
+    RETURN_IF_ERROR(Call(&Stub::AsyncWanted, v1::WantedRequest(), &response));
+    std::vector<VolumeId> wanted;
+    for (const std::string& volume : response.volume_ids()) wanted.emplace_back(volume);
+    return wanted;
+  }
 
  private:
   template <class Request, class Response>

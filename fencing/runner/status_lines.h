@@ -1,0 +1,15 @@
+#pragma once
+// What `lunkeeper status` says of failover: this replica's part, the rails, each node's verdict, each
+// NodeFence. Every replica judges; the leader acts. A pure function of the core's state.
+
+#include <string>
+#include <vector>
+
+#include "fencing/core/core.h"
+
+namespace lunkeeper::fencing {
+
+// `missing`: the kinds that are not watched yet.
+std::vector<std::string> StatusLines(const Core& core, const std::string& missing);
+
+}  // namespace lunkeeper::fencing
