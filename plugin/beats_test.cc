@@ -217,6 +217,21 @@ TEST_CASE("a late answer about an old fence does not reach the device of a newer
   CHECK(controller.sink.last().known.at(array) == 7);
 }
 
+TEST_CASE("an old fence that is told of for the first time does not reach the device of a newer grant") {
+  KeeperRig rig;
+  Controller& controller = rig.AddController();
+  Beating node(rig, {controller.port});
+  Device older = DeviceOf("a"), newer = DeviceOf("b");
+  older.target = Iqn("iqn.2026-11.io.lunkeeper:main:a:6");
+  newer.target = Iqn("iqn.2026-11.io.lunkeeper:main:b:8");
+  node.Set(std::vector<Device>{older, newer});
+  controller.sink.SetFences({{fencing::ArrayId("main"), {rig.node, 7, {kA, kB}}}});
+  REQUIRE(Await([&] { return node.IsFailed(kA); }));
+  const int before = controller.sink.beats();
+  REQUIRE(Await([&] { return controller.sink.beats() >= before + 5; }));
+  CHECK_FALSE(node.IsFailed(kB));
+}
+
 TEST_CASE("a node that was told of a fence is not clean before it has seen its devices") {
   KeeperRig rig;
   Controller& controller = rig.AddController();

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "fencing/keeper/messages.h"
@@ -20,6 +21,14 @@ namespace {
 namespace v1 = keeper::v1;
 
 constexpr absl::Duration kBeginAgainAfter = absl::Seconds(1);
+
+// Was the device's grant given after that fence? Its target's name ends with its generation, and an array
+// counts grants and fences together. A replica that sees the array no more may tell of a fence that is over.
+bool IsNewer(const Device& device, Generation fence) {
+  const std::string& target = device.target.value();
+  uint64_t generation = 0;
+  return absl::SimpleAtoi(target.substr(target.rfind(':') + 1), &generation) && generation > fence;
+}
 
 std::string BootId() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -178,7 +187,7 @@ class Sender final : public BeatSender {
     }
     for (const auto& [array, fence] : open) {
       for (const VolumeId& volume : fence.second) {
-        if (EndIo(volume, *devices,
+        if (EndIo(volume, fence.first, *devices,
                   absl::StrCat("fenced by array ", array.value(), ", generation ", fence.first)))
           Close(array, fence.first, volume);
       }
@@ -197,9 +206,11 @@ class Sender final : public BeatSender {
   }
 
   // True: no I/O of the volume can succeed here any more.
-  bool EndIo(const VolumeId& volume, const std::vector<Device>& devices, const std::string& why) const {
+  bool EndIo(const VolumeId& volume, Generation fence, const std::vector<Device>& devices,
+             const std::string& why) const {
     for (const Device& device : devices) {
       if (device.volume != volume || device.health == DeviceHealth::kFailed) continue;
+      if (IsNewer(device, fence)) continue;
       const absl::Status failed = view_.fail(device, why);
       if (!failed.ok()) {
         LogWarn("keeper", "the I/O of a fenced volume could not be ended; trying again",
