@@ -23,7 +23,7 @@ struct Settings {
   Millis probation = 60000;        // of a kubelet or runtime that hangs
   Millis partition_grace = 60000;  // without I/O, of a node cut off from the control plane
   bool fence_partitioned = true;   // after that grace; or hold for ever
-  Millis graceful_deadline = 30000;
+  Millis graceful_deadline = 3000;  // pods whose I/O hangs seldom leave by themselves
   Millis kick_window = 300000;  // after an outage in which crash-looping pods are kicked, each once
   int kicks = 20;               // in one such window, at most
 
