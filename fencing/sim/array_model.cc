@@ -240,12 +240,12 @@ void ArrayModel::RestoreCopy() {
   drains_.clear();
   notes_.clear();
   restored_ = !world_.Has(Bug::kRestoredCopyServes);
+  if (restored_) stored_.grants.clear();  // accepting it ends them: none is ever honoured again
 }
 
 void ArrayModel::AcceptRestore() {
   if (!restored_) return;
   restored_ = false;
-  stored_.grants.clear();
   ++restores_;
   stored_.last += restores_ * 1000000;  // no generation of the lost time is used again
   stored_.term += restores_ * 1000000;
