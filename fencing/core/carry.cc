@@ -136,7 +136,7 @@ void Tell(State& state, const Case& of) {
   for (const auto& [array, fence] : of.fences) {
     if (node != known.end()) {
       const auto heard = node->second.beat.known.find(array);
-      if (heard != node->second.beat.known.end() && heard->second == fence.generation) continue;
+      if (heard != node->second.beat.known.end() && heard->second >= fence.generation) continue;
     }
     const auto key = "tell " + array.value() + " " + of.record.node.value();
     if (state.outbox.Pace(key, 2 * state.settings.retry, state.now))

@@ -191,7 +191,8 @@ bool Evidence::IsClean(const NodeId& id, const VolumeSet& volumes, const ArrayId
   if (found == nodes_.end() || Look(id, now).network != Network::kArrives) return false;
   const auto& beat = found->second.beat;
   const auto knows = beat.known.find(array);
-  if (known != 0 && (knows == beat.known.end() || knows->second != known)) return false;
+  // It may know of a later one, of which an array restored from an older copy knows no more.
+  if (known != 0 && (knows == beat.known.end() || knows->second < known)) return false;
   return std::none_of(volumes.begin(), volumes.end(),
                       [&](const auto& volume) { return beat.present.contains(volume); });
 }

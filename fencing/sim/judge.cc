@@ -9,7 +9,8 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Millis kLease = 3300, kMemory = 8000, kSoft = 55000, kHard = 2000, kBudgetWindow = 300000,
+// kHard: 1.5 s of outage, with half a second between beats before and after it, is 2.5 s of silence.
+constexpr Millis kLease = 3300, kMemory = 8000, kSoft = 55000, kHard = 1500, kBudgetWindow = 300000,
                  kPause = 29000;
 constexpr Millis kFresh = 15000;
 

@@ -169,7 +169,7 @@ void Replica::List() {
 
 void Replica::Watched(uint64_t life, const decltype(Event::what)& what) {
   if (life != life_) return;
-  alive_at_ = world_.now();
+  if (!listing_) alive_at_ = world_.now();  // a list that was lost is asked for again
   NoteSeen(what);
   if (std::holds_alternative<ApiLost>(what)) listing_ = true, alive_at_ = listed_at_ = 0;
   if (std::holds_alternative<ApiSynced>(what) && listing_) {
