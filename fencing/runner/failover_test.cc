@@ -35,13 +35,18 @@ class World {
     for (const std::string name : {"n1", "n2", "n3", "n4", "n5"}) AddNode(name);
     api.RunPodsOn("n2");
   }
-  ~World() { replicas.clear(); }
+  ~World() {
+    std::vector<std::unique_ptr<Failover>> gone;
+    absl::MutexLock lock(&mutex);
+    gone.swap(replicas);
+  }
 
   void AddNode(const std::string& name) {
     const Json ready = {{{"type", "Ready"}, {"status", "True"}}};
     api.Put(NodePath(name), {{"status", {{"conditions", ready}}}});
     api.Put("/apis/storage.k8s.io/v1/csinodes/" + name,
             {{"spec", {{"drivers", {{{"name", "csi.lunkeeper.io"}, {"nodeID", IdOf(name).value()}}}}}}});
+    absl::MutexLock lock(&mutex);
     beating[name] = true;
   }
   static NodeId IdOf(const std::string& name) { return NodeId(name + ".00000000000000aa"); }
@@ -161,9 +166,10 @@ bool Comes(const std::function<bool()>& condition) {
 
 TEST_CASE(
     "a node that loses power: recorded, fenced, tainted, its pod moved, in this order; and all taken back") {
-  World world;
-  const VolumeId volume = world.AddPod("db-0", "n1");
+  VolumeId volume;
   std::atomic<int> wrong = 0;
+  World world;  // last: its threads use the others until it is gone
+  volume = world.AddPod("db-0", "n1");
   world.on_write = [&](const std::string& write) {
     const bool fenced = world.IsFenced("n1"), holds = world.Holds("n1", volume);
     if (absl::StartsWith(write, absl::StrCat("POST ", kRecords)) && fenced) ++wrong;
@@ -311,11 +317,11 @@ TEST_CASE("dry run and pause say what they hold back, and nothing is done") {
 }
 
 TEST_CASE("a hundred pods with two hundred volumes leave a dead node together") {
-  World world;
-  for (int i = 0; i < 100; ++i) world.AddPod(absl::StrCat("db-", i), "n1", 2);
   absl::Mutex mutex;
   absl::Time decided, last;
   int calls = 0;  // by failover, from the decision on; not to renew its lease
+  World world;    // after them, as above
+  for (int i = 0; i < 100; ++i) world.AddPod(absl::StrCat("db-", i), "n1", 2);
   world.on_write = [&](const std::string& write) {
     absl::MutexLock lock(&mutex);
     if (absl::StartsWith(write, absl::StrCat("POST ", kRecords))) decided = absl::Now();

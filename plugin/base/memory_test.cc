@@ -32,6 +32,8 @@ TEST_CASE("pages of program files are let go, and the program and its data go on
   CHECK(std::to_string(1.5) == "1.500000");
 }
 
+// A sanitizer brings a heap of its own, which keeps what is freed.
+#if !defined(LUNKEEPER_SANITIZED)
 TEST_CASE("memory is let go when somebody asks, not only when the time has come") {
   MemoryTidier tidier;
   const absl::Time deadline = absl::Now() + absl::Seconds(4);  // before the next turn without a call
@@ -45,5 +47,6 @@ TEST_CASE("memory is let go when somebody asks, not only when the time has come"
   while (ResidentPages() + 3000 > busy && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(10));
   CHECK(ResidentPages() + 3000 <= busy);
 }
+#endif
 
 }  // namespace lunkeeper
