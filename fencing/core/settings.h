@@ -18,14 +18,14 @@ struct Settings {
   Millis unheard_silence = 30000;  // of a node this observer never heard
   Millis probe_after = 1000;       // of silence; and then each probe_period
   Millis probe_period = 500;
-  int probes_unanswered = 2;       // in a row
-  Millis kubelet_stale = 12000;    // its lease is renewed each 10 s
-  Millis probation = 60000;        // of a kubelet or runtime that hangs
-  Millis partition_grace = 60000;  // without I/O, of a node cut off from the control plane
-  bool fence_partitioned = true;   // after that grace; or hold for ever
+  int probes_unanswered = 2;        // in a row
+  Millis kubelet_stale = 12000;     // its lease is renewed each 10 s
+  Millis probation = 60000;         // of a kubelet or runtime that hangs
+  Millis partition_grace = 60000;   // without I/O, of a node cut off from the control plane
+  bool fence_partitioned = true;    // after that grace; or hold for ever
   Millis graceful_deadline = 3000;  // pods whose I/O hangs seldom leave by themselves
-  Millis kick_window = 300000;  // after an outage in which crash-looping pods are kicked, each once
-  int kicks = 20;               // in one such window, at most
+  Millis kick_window = 300000;      // after an outage in which crash-looping pods are kicked, each once
+  int kicks = 20;                   // in one such window, at most
 
   // Rails.
   bool paused = false;
