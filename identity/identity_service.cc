@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "plugin/base/driver.h"
 #include "plugin/base/log.h"
 
 namespace lunkeeper {

@@ -12,8 +12,6 @@
 
 namespace lunkeeper {
 
-inline constexpr char kDriverName[] = "csi.lunkeeper.io";
-
 std::unique_ptr<csi::v1::Identity::Service> MakeIdentityService(std::function<absl::Status()> ready);
 
 }  // namespace lunkeeper

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "fencing/core/settings.h"
+#include "plugin/base/driver.h"
 #include "plugin/base/tls.h"
 
 namespace CLI {
@@ -20,7 +21,7 @@ struct KeeperOptions {
   std::string listen;  // host:port; empty: not served
   std::string certificate;
   std::string key;
-  std::string audience = "csi.lunkeeper.io";
+  std::string audience = kDriverName;
   std::string account;  // of the node plugin
 
   std::vector<std::string> addresses;  // empty: not asked

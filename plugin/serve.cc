@@ -16,6 +16,7 @@
 #include "node/node_service.h"
 #include "node/registration.h"
 #include "plugin/admin_service.h"
+#include "plugin/base/driver.h"
 #include "plugin/base/http.h"
 #include "plugin/base/log.h"
 #include "plugin/base/memory.h"

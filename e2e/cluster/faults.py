@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 from harness.cleanup import wait_until
-from harness.processes import alive, children_of, kill_pid, state_of
+from harness.processes import alive, children_of, command_of, kill_pid, state_of
 
 TABLE = "inet faults"
 FREEZE_SECONDS = 10
@@ -20,6 +20,13 @@ def descendants(pid):
     for each in found:
         found.extend(children_of(each))
     return found
+
+
+def find_processes(host, *words):
+    """Pids of the processes in a host whose command line starts with these words (paths by their last part)."""
+    def matches(argv):
+        return argv and [argv[0].rsplit("/", 1)[-1], *argv[1:]][:len(words)] == list(words)
+    return [pid for pid in descendants(host.pid()) if matches(command_of(pid))]
 
 
 def freeze(host):

@@ -2,26 +2,14 @@
 
 import pytest
 
-from cluster import deploy, programs
-from cluster.cluster import Cluster
+from cluster.running import running_cluster
 from kube.workloads import Workloads
 
 
 @pytest.fixture(scope="session")
 def cluster():
-    cluster = Cluster()
-    if cluster.ready_nodes() == set(cluster.nodes):
+    with running_cluster() as cluster:
         yield cluster
-        return
-    with cluster.locked():
-        programs.build_all()
-        try:
-            cluster.up()
-            deploy.prepare(cluster)
-            deploy.install(cluster)
-            yield cluster
-        finally:
-            cluster.down()
 
 
 @pytest.fixture

@@ -3,25 +3,12 @@
 import pytest
 
 from cluster import deploy
+from cluster.faults import find_processes, kill_service
 from harness.cleanup import wait_until
-from harness.processes import alive, children_of, command_of, kill_pid
+from harness.processes import alive, kill_pid
 from kube.writer import Writer
 
 CONVERGES_SECONDS = 60
-
-
-def descendants(pid):
-    found = [pid]
-    for each in found:
-        found.extend(children_of(each))
-    return found
-
-
-def find_processes(host, *words):
-    """Pids of the processes in a host whose command line starts with these words (paths by their last part)."""
-    def matches(argv):
-        return argv and [argv[0].rsplit("/", 1)[-1], *argv[1:]][:len(words)] == list(words)
-    return [pid for pid in descendants(host.pid()) if matches(command_of(pid))]
 
 
 def kill_all(pids):
@@ -57,18 +44,13 @@ def all_is_well(workloads, writer):
 
 @pytest.mark.parametrize("service", ["kubelet", "containerd"])
 def test_a_node_service_is_killed(workloads, writer, node, service):
-    pid = node.services()[service]
-    kill_pid(pid)
-    wait_until(lambda: node.services().get(service) not in (None, pid), 30, f"{service} runs again")
+    kill_service(node, service)
     all_is_well(workloads, writer)
 
 
 @pytest.mark.parametrize("service", ["kube-apiserver", "etcd", "kube-controller-manager"])
 def test_a_part_of_the_control_plane_is_killed(workloads, writer, node, service):
-    control = workloads.cluster.control
-    pid = control.services()[service]
-    kill_pid(pid)
-    wait_until(lambda: control.services().get(service) not in (None, pid), 30, f"{service} runs again")
+    kill_service(workloads.cluster.control, service)
     wait_until(lambda: workloads.kubectl.attempt("get", "--raw", "/readyz").returncode == 0, 60, "the API server answers")
     all_is_well(workloads, writer)
 

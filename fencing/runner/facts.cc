@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "plugin/base/driver.h"
 
 namespace lunkeeper::fencing {
 namespace {
@@ -15,7 +16,6 @@ using kube::Json;
 using kube::NumberAt;
 using kube::TextAt;
 
-constexpr char kDriver[] = "csi.lunkeeper.io";
 constexpr uint16_t kKubeletPort = 10250;
 
 bool HasCondition(const Json& object, const std::string& type) {
@@ -108,7 +108,7 @@ NodeFacts ReadNode(const Json& node) {
 
 std::optional<NodeId> ReadInstance(const Json& csi_node) {
   for (const Json& driver : FieldAt(csi_node, {"spec", "drivers"}))
-    if (TextAt(driver, {"name"}) == kDriver) return NodeId(TextAt(driver, {"nodeID"}));
+    if (TextAt(driver, {"name"}) == kDriverName) return NodeId(TextAt(driver, {"nodeID"}));
   return std::nullopt;
 }
 
@@ -133,7 +133,7 @@ std::optional<VolumeFacts> ReadVolume(const Json& volume) {
   VolumeFacts facts;
   facts.claim = absl::StrCat(TextAt(volume, {"spec", "claimRef", "namespace"}), "/",
                              TextAt(volume, {"spec", "claimRef", "name"}));
-  if (TextAt(volume, {"spec", "csi", "driver"}) == kDriver)
+  if (TextAt(volume, {"spec", "csi", "driver"}) == kDriverName)
     facts.volume = VolumeId(TextAt(volume, {"spec", "csi", "volumeHandle"}));
   facts.storage_class = TextAt(volume, {"spec", "storageClassName"});
   return facts;

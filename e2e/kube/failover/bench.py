@@ -6,7 +6,6 @@ log of the plugin that staged the volume, and from the writer's own record; all 
 """
 
 import argparse
-import contextlib
 import datetime
 import json
 import pathlib
@@ -16,8 +15,8 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from cluster import deploy, programs  # noqa: E402
-from cluster.cluster import Cluster  # noqa: E402
+from cluster import deploy  # noqa: E402
+from cluster.running import running_cluster  # noqa: E402
 from harness.cleanup import interrupt_on_sigterm, wait_until  # noqa: E402
 from kube.bench import Watch  # noqa: E402
 from kube.failover.watching import Failover, Placed  # noqa: E402
@@ -27,23 +26,6 @@ from kube.writer import Writer  # noqa: E402
 ROUNDS, SECONDS = 20, 60
 BAR_P50, BAR_WORST = 4.5, 6.0
 PHASES = ["detect", "decide", "fence", "delete", "schedule", "stage", "start"]
-
-
-@contextlib.contextmanager
-def running_cluster():
-    cluster = Cluster()
-    if cluster.ready_nodes() == set(cluster.nodes):
-        yield cluster
-        return
-    with cluster.locked():
-        programs.build_all()
-        try:
-            cluster.up()
-            deploy.prepare(cluster)
-            deploy.install(cluster)
-            yield cluster
-        finally:
-            cluster.down()
 
 
 def first_new_write(writer, before):

@@ -3,10 +3,10 @@
 import time
 
 from cluster import faults
+from cluster.faults import find_processes
 from harness.cleanup import wait_until
 from harness.processes import kill_pid
 from kube.failover.watching import MOVES_SECONDS
-from kube.test_faults import find_processes
 
 
 def test_the_leaders_own_node_loses_its_power(place, failover):

@@ -3,10 +3,10 @@
 import time
 
 from cluster import deploy, faults
+from cluster.faults import find_processes
 from harness.cleanup import wait_until
 from harness.processes import kill_pid
 from kube.failover.watching import SLOW_SECONDS
-from kube.test_faults import find_processes
 
 PLUGIN = ("lunkeeper", "serve", "--mode=node")
 PROBATION_SECONDS = 60
