@@ -10,9 +10,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "plugin/base/host_port.h"
 #include "plugin/base/log.h"
 #include "plugin/base/periodic.h"
 #include "plugin/base/status_macros.h"
@@ -64,10 +64,8 @@ absl::Status CheckName(const std::string& value) {
 }
 
 absl::Status CheckAddress(const std::string& value) {
-  const size_t colon = value.rfind(':');
-  uint32_t port = 0;
-  const bool fine = colon != std::string::npos && colon != 0 &&
-                    absl::SimpleAtoi(value.substr(colon + 1), &port) && port > 0 && port <= 65535;
+  const auto address = ParseHostPort(value);
+  const bool fine = address && !address->host.empty() && address->port != 0;
   return fine ? absl::OkStatus() : absl::InvalidArgumentError("\"address\": want host:port");
 }
 

@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "plugin/base/host_port.h"
 #include "plugin/server.h"
 
 namespace lunkeeper {
@@ -36,11 +36,7 @@ std::string IsAbsolutePath(const std::string& value) {
 }
 
 std::string IsAddress(const std::string& value) {
-  const size_t colon = value.rfind(':');
-  uint32_t port = 0;
-  if (colon != std::string::npos && absl::SimpleAtoi(value.substr(colon + 1), &port) && port <= 65535)
-    return "";
-  return absl::StrCat("\"", value, "\": want address:port");
+  return ParseHostPort(value) ? "" : absl::StrCat("\"", value, "\": want address:port");
 }
 
 std::string IsEndpoint(const std::string& value) { return std::string(SocketPath(value).status().message()); }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "plugin/base/host_port.h"
 #include "plugin/base/status_macros.h"
 
 namespace lunkeeper {
@@ -66,12 +67,8 @@ absl::StatusOr<Iqn> IscsiName(const PublishContext& context, const char* key) {
 
 absl::StatusOr<std::string> Portal(const PublishContext& context) {
   ASSIGN_OR_RETURN(std::string text, Text(context, kPortal));
-  const size_t colon = text.rfind(':');
-  uint32_t port = 0;
-  if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(text.substr(colon + 1), &port) ||
-      port == 0 || port > 65535) {
-    return Wrong(kPortal, "is not ADDRESS:PORT");
-  }
+  const auto portal = ParseHostPort(text);
+  if (!portal || portal->host.empty() || portal->port == 0) return Wrong(kPortal, "is not ADDRESS:PORT");
   return text;
 }
 

@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "plugin/base/host_port.h"
 #include "plugin/base/log.h"
 #include "plugin/base/periodic.h"
 
@@ -32,11 +33,11 @@ constexpr char kVersionCall[] = "/runtime.v1.RuntimeService/Version";
 bool PageAnswers(const std::string& address) {
   asio::io_context context;
   beast::tcp_stream stream(context);
-  const size_t colon = address.rfind(':');
+  const auto where = ParseHostPort(address);
   boost::system::error_code error;
-  const auto host = asio::ip::make_address(address.substr(0, colon), error);
+  const auto host = asio::ip::make_address(where ? where->host : "", error);
   if (error) return false;
-  const asio::ip::tcp::endpoint endpoint(host, static_cast<uint16_t>(std::stoi(address.substr(colon + 1))));
+  const asio::ip::tcp::endpoint endpoint(host, where->port);
   http::request<http::empty_body> request(http::verb::get, "/healthz", 11);
   request.set(http::field::host, address);
   http::response<http::string_body> response;

@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "plugin/base/host_port.h"
 #include "plugin/base/log.h"
 
 namespace lunkeeper {
@@ -18,24 +19,12 @@ namespace {
 
 constexpr absl::Duration kLookUpEvery = absl::Seconds(5);
 
-struct HostPort {
-  std::string host;
-  std::string port;
-};
-
-HostPort Split(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  std::string host = address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
-  return {host, address.substr(colon + 1)};
-}
-
 // The numeric addresses that a name leads to; nullopt: nobody could say.
 std::optional<std::vector<std::string>> Resolve(const HostPort& where) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(where.host.c_str(), where.port.c_str(), &hints, &found);
+  const int error = ::getaddrinfo(where.host.c_str(), std::to_string(where.port).c_str(), &hints, &found);
   if (error != 0) {
     LogWarn("keeper", "a controller's name leads nowhere",
             {{"name", where.host}, {"error", ::gai_strerror(error)}});
@@ -66,12 +55,12 @@ void Replicas::LookUp() {
   std::map<std::string, std::string> names;  // by numeric address
   bool complete = true;
   for (const std::string& address : options_.addresses) {
-    const HostPort where = Split(address);
-    const auto resolved = Resolve(where);
+    const auto where = ParseHostPort(address);  // the options' parser has refused what is none
+    const auto resolved = where ? Resolve(*where) : std::nullopt;
     complete = complete && resolved.has_value();
     if (!resolved) continue;
     for (const std::string& each : *resolved) {
-      names.emplace(each, options_.server_name.empty() ? where.host : options_.server_name);
+      names.emplace(each, options_.server_name.empty() ? where->host : options_.server_name);
     }
   }
   absl::MutexLock lock(&mutex_);

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "plugin/base/host_port.h"
 #include "plugin/base/log.h"
 #include "plugin/base/status_macros.h"
 
@@ -36,17 +36,12 @@ constexpr int kThreads = 3;
 absl::StatusOr<Tcp::endpoint> ParseAddress(const std::string& address) {
   const absl::Status wrong =
       absl::InvalidArgumentError(absl::StrCat("metrics address \"", address, "\": want a numeric host:port"));
-  const size_t colon = address.rfind(':');
-  uint32_t port = 0;
-  if (colon == std::string::npos || !absl::SimpleAtoi(address.substr(colon + 1), &port) || port > 65535)
-    return wrong;
-  std::string host = address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  if (host.empty()) host = "0.0.0.0";
+  const auto where = ParseHostPort(address);
+  if (!where) return wrong;
   boost::system::error_code error;
-  const auto ip = asio::ip::make_address(host, error);
+  const auto ip = asio::ip::make_address(where->host.empty() ? "0.0.0.0" : where->host, error);
   if (error) return wrong;
-  return Tcp::endpoint(ip, static_cast<uint16_t>(port));
+  return Tcp::endpoint(ip, where->port);
 }
 
 // One connection: a request, its reply, and so on until the peer is done or too slow. Its handlers run in the

@@ -6,19 +6,21 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string>
+
+#include "plugin/base/host_port.h"
 
 namespace lunkeeper::iscsi {
 
 std::optional<Address> ParseAddress(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  if (colon == std::string::npos || colon == 0) return std::nullopt;
-  std::string host = text.substr(0, colon);
-  if (host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  const auto where = ParseHostPort(text);
+  if (!where || where->host.empty()) return std::nullopt;
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), text.c_str() + colon + 1, &hints, &found) != 0) return std::nullopt;
+  if (::getaddrinfo(where->host.c_str(), std::to_string(where->port).c_str(), &hints, &found) != 0)
+    return std::nullopt;
   Address address;
   std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
   address.size = found->ai_addrlen;
