@@ -1,4 +1,4 @@
-"""Every command in the documents is run: on a host of its own, or (`install`) on the cluster, in e2e/kube."""
+"""Every command in the documents is run: on a host of its own, or on the cluster, in e2e/kube."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ from harness.places import LUNKEEPER, ROOT
 from harness.processes import MARK, kill_pid, marked_with
 
 HERE = {"agent", "certificates", "controller", "datapath", "node", "fence", "dev"}
-ON_THE_CLUSTER = {"install"}
+ON_THE_CLUSTER = {"install", "volumes-claim", "volumes-snapshot", "volumes-restore", "volumes-growth", "volumes-end"}
 
 
 class Machine:

@@ -1,12 +1,11 @@
 """Lunkeeper is taken away and installed as the documents say, before any other test (the name sorts first)."""
 
-import os
 import shutil
-import subprocess
 
-from cluster import deploy, programs, storage
+from cluster import deploy, storage
 from harness import docs
 from harness.places import ROOT
+from kube import documented
 
 
 def test_it_is_taken_away_and_installed_again_as_the_documents_say(cluster, tmp_path):
@@ -19,10 +18,5 @@ def test_it_is_taken_away_and_installed_again_as_the_documents_say(cluster, tmp_
     (tmp_path / "charts").symlink_to(ROOT / "charts")
     values = docs.example("yaml", "arrays:")
     (tmp_path / "values.yaml").write_text(values.replace("10.0.0.5:7480", host.agent_address).replace("prod", storage.CLUSTER_ID))
-    done = subprocess.run(
-        ["nsenter", f"--net=/run/netns/{cluster.control.namespace}", "bash", "-euo", "pipefail", "-c", docs.commands("install")],
-        cwd=tmp_path, capture_output=True, text=True, timeout=300,
-        env={**os.environ, "KUBECONFIG": str(cluster.control.kubeconfig), "PATH": f"{programs.BIN}:{os.environ['PATH']}"})
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Phase:          Succeeded" in done.stdout
+    assert "Phase:          Succeeded" in documented.run(cluster, "install", tmp_path)
     deploy.install(cluster)  # as the other tests know it

@@ -1,0 +1,18 @@
+"""Commands of the documents, run on the cluster with an administrator's kubectl and helm."""
+
+import os
+import subprocess
+
+from cluster import programs
+from harness import docs
+
+
+def run(cluster, name, folder, kubeconfig=None):
+    """The block that is marked with this name, in a folder with the files that it names; what it printed."""
+    done = subprocess.run(
+        ["nsenter", f"--net=/run/netns/{cluster.control.namespace}", "bash", "-euo", "pipefail", "-c", docs.commands(name)],
+        cwd=folder, capture_output=True, text=True, timeout=300,
+        env={**os.environ, "KUBECONFIG": str(kubeconfig or cluster.control.kubeconfig),
+             "PATH": f"{programs.BIN}:{os.environ['PATH']}"})
+    assert done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"
+    return done.stdout
