@@ -1,6 +1,7 @@
 """Lint as a test: formatting, lengths, layers, clang-tidy. Usage: lint.py [--junit FILE], in the project's root.
 
-clang-tidy's good results are remembered by the content of a file and of every header of ours, so that a second run is quick.
+clang-tidy's good results are remembered in the cache, by the content of a file and of what it includes of ours, so that
+the next run, also in another clone, looks only at what changed.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import sys
 from xml.sax.saxutils import quoteattr
 
 MOST_LINES = {".cc": 500, ".h": 150, ".py": 500, ".sh": 500}
+CLEAN = pathlib.Path(".cache/tidy")
 MOST_FUNCTION_LINES = 70  # clang-tidy holds it for C++; this is for Python
 COLUMNS = 110
 
@@ -101,9 +103,20 @@ def check_layer_rules_bite():
     return [f"no rule forbids {line} in {name}" for name, line in breaking if not layer_problems(name, line)]
 
 
-def tidy(name, seen):
-    key = hashlib.sha256((seen + pathlib.Path(name).read_text()).encode()).hexdigest()
-    stamp = pathlib.Path("build/tidy") / key
+def included(name, found):
+    """Adds to `found` the headers of ours that a file includes, and those they include."""
+    for header in re.findall(r'^#include "([^"]+)"', pathlib.Path(name).read_text(), re.MULTILINE):
+        if header not in found and pathlib.Path(header).exists():
+            found.add(header)
+            included(header, found)
+
+
+def tidy(entry, common):
+    name, command = entry
+    headers = set()
+    included(name, headers)
+    texts = [common, command, *(pathlib.Path(file).read_text() for file in [name, *sorted(headers)])]
+    stamp = CLEAN / hashlib.sha256("\0".join(texts).encode()).hexdigest()
     if stamp.exists():
         return []
     run = subprocess.run(["clang-tidy-16", "-p", "build/dev", "--quiet", "--extra-arg=-Wno-unknown-warning-option",
@@ -116,13 +129,15 @@ def tidy(name, seen):
 
 
 def check_tidy():
-    headers = "".join(pathlib.Path(name).read_text() for name in tracked(".h", ".clang-tidy"))
-    built = {entry["file"] for entry in json.loads(pathlib.Path("build/dev/compile_commands.json").read_text())}
-    root = pathlib.Path.cwd()
+    # The generated headers follow from the .proto files.
+    common = "".join(pathlib.Path(name).read_text() for name in tracked(".clang-tidy", ".proto"))
+    root = f"{pathlib.Path.cwd()}/"
+    commands = {entry["file"].removeprefix(root): entry["command"].replace(root, "")
+                for entry in json.loads(pathlib.Path("build/dev/compile_commands.json").read_text())}
     # Tests are Catch2's macros more than functions: the compiler's warnings are enough for them.
-    names = [name for name in tracked(".cc") if str(root / name) in built and not name.endswith("_test.cc")]
+    entries = [(name, commands[name]) for name in tracked(".cc") if name in commands and not name.endswith("_test.cc")]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        return [problem for found in pool.map(lambda name: tidy(name, headers), names) for problem in found]
+        return [problem for found in pool.map(lambda entry: tidy(entry, common), entries) for problem in found]
 
 
 CHECKS = [check_format, check_lengths, check_python_functions, check_layers, check_layer_rules_bite, check_tidy]

@@ -1,5 +1,6 @@
 """Kubernetes, the CSI sidecars, helm and CoreDNS, built from the Go module proxy into .cache/kube, once for each go.mod."""
 
+import fcntl
 import hashlib
 import os
 import pathlib
@@ -46,10 +47,16 @@ def _linker_flags():
 
 def build(package):
     """Builds what `package` names: one program, or ALL that go.mod lists."""
+    BIN.mkdir(parents=True, exist_ok=True)
+    with (BIN / ".lock").open("w") as lock:  # clones share the folder
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _build_once(package)
+
+
+def _build_once(package):
     stamp = BIN / f".{package.strip('./').replace('/', '_')}.stamp"
     if stamp.exists() and stamp.read_text() == _stamp():
         return
-    BIN.mkdir(parents=True, exist_ok=True)
     # One package at a time and static: the programs go into images that have no libraries.
     subprocess.run(["nice", "go", "build", "-p", "1", "-trimpath", "-ldflags", _linker_flags(), "-o", f"{BIN}/", package],
                    cwd=TOOLS, check=True, timeout=BUILD_SECONDS,
