@@ -1,8 +1,12 @@
 // What becomes of requests, on a target that answers.
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
 #include <cerrno>
 
 #include "devices/initiator/user/lun/lun_rig.h"
+#include "devices/initiator/user/lun/socket.h"
 
 namespace lunkeeper {
 namespace {
@@ -21,6 +25,15 @@ TEST_CASE("a LUN is reset and identified before it is ready") {
   REQUIRE(rig.state.block_size == 512);
   REQUIRE(rig.state.write_cache);
   REQUIRE(std::string(rig.state.boot_id) == "0123456789abcdef");
+}
+
+TEST_CASE("a connection is not paced by BBR, also where that is the system's default") {
+  const iscsi::FakeTarget target;
+  const UniqueFd fd = iscsi::Connect(*iscsi::ParseAddress(target.portal()));
+  char name[16] = {};
+  socklen_t size = sizeof name;
+  REQUIRE(::getsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, name, &size) == 0);
+  REQUIRE_THAT(std::string(name, size), !Catch::StartsWith("bbr"));
 }
 
 TEST_CASE("what was written is read, in any size") {
