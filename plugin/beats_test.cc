@@ -84,6 +84,19 @@ TEST_CASE("every replica hears a node, in rising order, and what becomes of its 
   CHECK(second.sink.last().boot == before.boot);
 }
 
+TEST_CASE("I/O that waits for an array which answers is not failing") {
+  KeeperRig rig;
+  Controller& controller = rig.AddController();
+  Beating node(rig, {controller.port});
+  Device waits = DeviceOf("a", DeviceHealth::kReconnecting);
+  waits.portal = absl::StrCat("127.0.0.1:", controller.port);
+  node.Set(std::vector<Device>{waits, DeviceOf("b", DeviceHealth::kFailed)});
+  REQUIRE(Await([&] { return controller.sink.last().failing.contains(kB); }));
+  const int before = controller.sink.beats();
+  REQUIRE(Await([&] { return controller.sink.beats() >= before + 50; }));
+  CHECK(controller.sink.last().failing == fencing::VolumeSet{kB});
+}
+
 TEST_CASE("a data path that cannot be asked leaves the beats going, and its volumes failing") {
   KeeperRig rig;
   Controller& controller = rig.AddController();

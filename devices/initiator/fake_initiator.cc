@@ -53,6 +53,7 @@ absl::StatusOr<Device> FakeInitiator::Attach(const AttachRequest& request) {
   device.path = absl::StrCat(directory_, "/device-", next_++);
   device.size_bytes = request.size_bytes;
   device.read_only = request.read_only;
+  device.portal = request.connection.portal;
   device.target = request.connection.target;
   RETURN_IF_ERROR(SetFileSize(device.path, device.size_bytes));
   devices_[request.volume] = device;

@@ -29,7 +29,7 @@ struct AttachRequest {
 
 enum class DeviceHealth {
   kHealthy,
-  kReconnecting,  // I/O waits
+  kReconnecting,  // I/O waits: for a new session, or for a target that has fallen silent
   kFailed,        // fenced, or away for too long: every I/O fails, and for good
 };
 
@@ -55,6 +55,7 @@ struct Device {
   uint64_t size_bytes = 0;
   bool read_only = false;
   Iqn target;
+  std::string portal;  // where the target is
   DeviceHealth health = DeviceHealth::kHealthy;
   std::string reason;  // why it is not healthy
   IoCounters counters;

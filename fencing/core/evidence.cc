@@ -151,7 +151,7 @@ void Evidence::LookAtStorage(const NodeEvidence& node, Millis now, Signals& sign
     // A moment's failure is a reconnect.
     const bool fails = std::any_of(side.holdings.begin(), side.holdings.end(), [&](const auto& held) {
       const auto since = node.failing_since.find(held.first);
-      return since != node.failing_since.end() && now - std::max(since->second, start) >= settings_.silence;
+      return since != node.failing_since.end() && now - std::max(since->second, start) >= settings_.path_lost;
     });
     if (fails && unbeaten >= settings_.silence) signals.lost.insert(array);
   }

@@ -14,6 +14,7 @@ struct Settings {
   Millis tick = 250;
   Millis stall = 1000;             // a gap between ticks that makes the observer distrust its own windows
   Millis silence = 2500;           // of a channel whose beats come each 500 ms
+  Millis path_lost = 1000;         // of failing I/O, as the node has it, while the array sees none
   Millis slow_silence = 10000;     // where no probe says that the kernel is dead
   Millis unheard_silence = 30000;  // of a node this observer never heard
   Millis probe_after = 1000;       // of silence; and then each probe_period
@@ -23,7 +24,7 @@ struct Settings {
   Millis probation = 60000;         // of a kubelet or runtime that hangs
   Millis partition_grace = 60000;   // without I/O, of a node cut off from the control plane
   bool fence_partitioned = true;    // after that grace; or hold for ever
-  Millis graceful_deadline = 3000;  // pods whose I/O hangs seldom leave by themselves
+  Millis graceful_deadline = 1000;  // pods whose I/O hangs seldom leave by themselves
   Millis kick_window = 300000;      // after an outage in which crash-looping pods are kicked, each once
   int kicks = 20;                   // in one such window, at most
 

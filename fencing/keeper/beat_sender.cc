@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "fencing/keeper/messages.h"
+#include "fencing/keeper/path_watch.h"
 #include "plugin/base/log.h"
 #include "plugin/base/periodic.h"
 
@@ -170,6 +171,7 @@ class Sender final : public BeatSender {
     const Volumes open = Open();  // before the look: a device that comes later is of a newer grant
     const bool kubelet_ok = !view_.kubelet_ok || view_.kubelet_ok();
     const absl::StatusOr<std::vector<Device>> devices = view_.devices();
+    if (devices.ok()) WatchPaths(*devices);
     {
       absl::MutexLock lock(&mutex_);
       kubelet_ok_ = kubelet_ok;
@@ -182,7 +184,7 @@ class Sender final : public BeatSender {
       present_.clear();
       for (const Device& device : *devices) {
         present_.insert(device.volume);
-        if (device.health != DeviceHealth::kHealthy) failing_.insert(device.volume);
+        if (IsFailing(device)) failing_.insert(device.volume);
       }
     }
     for (const auto& [array, fence] : open) {
@@ -192,6 +194,19 @@ class Sender final : public BeatSender {
           Close(array, fence.first, volume);
       }
     }
+  }
+
+  void WatchPaths(const std::vector<Device>& devices) {
+    std::set<std::string> portals;
+    for (const Device& device : devices)
+      if (device.health == DeviceHealth::kReconnecting) portals.insert(device.portal);
+    paths_.Watch(portals);
+  }
+
+  // What waits for an array that answers is not failing: that one is slow, or starts again.
+  bool IsFailing(const Device& device) const {
+    if (device.health != DeviceHealth::kReconnecting) return device.health == DeviceHealth::kFailed;
+    return device.portal.empty() || paths_.IsLost(device.portal);
   }
 
   Volumes Open() {
@@ -302,6 +317,7 @@ class Sender final : public BeatSender {
   const NodeView view_;
   const std::string boot_;
   std::map<std::string, Line> lines_;  // by address; the sending thread's own
+  PathWatch paths_;
 
   absl::Mutex mutex_;
   fencing::VolumeSet failing_ ABSL_GUARDED_BY(mutex_);

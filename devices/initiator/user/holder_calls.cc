@@ -417,6 +417,7 @@ datapath::Device Holder::Describe(const Volume& volume) const {
   device.set_size_bytes(lun.size_bytes);
   device.set_read_only(volume.options.read_only());
   device.set_target(volume.options.connection().target());
+  device.set_portal(volume.options.connection().portal());
   device.set_reads(lun.reads);
   device.set_writes(lun.writes);
   device.set_flushes(lun.flushes);
@@ -430,6 +431,9 @@ datapath::Device Holder::Describe(const Volume& volume) const {
   } else if (lun.health != LunHealth::kHealthy || !SlotOf(volume).open) {
     device.set_health(datapath::Device::RECONNECTING);
     device.set_reason(worker_.trouble().empty() ? lun.reason.Get() : worker_.trouble());
+  } else if (lun.stalled) {
+    device.set_health(datapath::Device::RECONNECTING);
+    device.set_reason("the target is silent");
   }
   return device;
 }

@@ -22,6 +22,7 @@ Device ToDevice(const datapath::Device& from) {
   device.size_bytes = from.size_bytes();
   device.read_only = from.read_only();
   device.target = Iqn(from.target());
+  device.portal = from.portal();
   device.health = from.health() == datapath::Device::HEALTHY        ? DeviceHealth::kHealthy
                   : from.health() == datapath::Device::RECONNECTING ? DeviceHealth::kReconnecting
                                                                     : DeviceHealth::kFailed;

@@ -22,6 +22,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr auto kFirstBackoff = milliseconds(100), kLastBackoff = milliseconds(1000);
+constexpr auto kStall = milliseconds(500);
 constexpr auto kQuestionDelay = milliseconds(250), kLogoutTimeout = milliseconds(1000);
 constexpr int kQuestionRetries = 40;
 constexpr int kReceivesPerCall = 16;  // so that one busy LUN does not starve the others of its loop
@@ -112,6 +113,7 @@ void IscsiLun::CheckTimes() {
     const auto silent = now_ - last_received_;
     if (silent >= options_.command_timeout / 3) return GiveUpConnection("the target has fallen silent");
     if (silent >= options_.command_timeout / 6 && !std::exchange(pinged_, true)) session_.Ping();
+    if (now_ >= NextStall()) state_->stalled = true;
     for (LunRequest* at = now_ >= next_check_ ? active_.front() : nullptr; at != nullptr;
          at = at->internal.next) {
       if (at->internal.in_flight && now_ - at->internal.at >= options_.command_timeout) {
@@ -285,6 +287,7 @@ void IscsiLun::ReceiveAll() {
     }
     last_received_ = now_;
     pinged_ = false;
+    state_->stalled = false;
     session_.Input(static_cast<size_t>(got));
     if (static_cast<size_t>(got) < room) break;
   }
@@ -325,10 +328,19 @@ void IscsiLun::EndIfBroken() {
   GiveUpConnection(session_.failure());
 }
 
+// When the oldest command in flight will have waited for half a second in silence; max: it has, or there is
+// none.
+Lun::Clock::time_point IscsiLun::NextStall() const {
+  if (state_->stalled || active_.empty() || !active_.front()->internal.in_flight)
+    return Clock::time_point::max();
+  return std::max(last_received_, active_.front()->internal.at) + kStall;
+}
+
 // Drops the connection; what was in flight waits for the next one.
 void IscsiLun::GiveUpConnection(const char* why) {
   socket_.Reset();
   want_write_ = false;
+  state_->stalled = false;
   if (phase_ == Phase::kClosing) return End(LunHealth::kClosed, "");
   if (phase_ == Phase::kReady) give_up_ = now_ + options_.replacement_timeout;
   if (why != reason_.text()) reason_.Set("%s", why);

@@ -76,6 +76,7 @@ class IscsiLun final : public Lun, private SessionHandler {
   void DeliverAnswers();
   void TakeBackRequests();
   Clock::time_point NextRequestDeadline() const;
+  Clock::time_point NextStall() const;
 
   const LunOptions options_;
   LunState* const state_;
@@ -93,7 +94,7 @@ class IscsiLun final : public Lun, private SessionHandler {
   Clock::time_point phase_deadline_;  // of the step under way, or the end of the back-off
   Clock::time_point give_up_;         // the replacement time-out, while not ready
   Clock::duration backoff_{};
-  Clock::time_point last_received_;
+  Clock::time_point last_received_;  // in this session
   bool pinged_ = false;
 
   Question question_ = Question::kReady;

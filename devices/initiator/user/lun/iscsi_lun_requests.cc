@@ -206,6 +206,7 @@ void IscsiLun::TakeBackRequests() {
 Lun::Clock::time_point IscsiLun::NextRequestDeadline() const {
   Clock::time_point next =
       last_received_ + (pinged_ ? options_.command_timeout / 3 : options_.command_timeout / 6);
+  next = std::min(next, NextStall());
   if (postponed_ > 0) next = std::min(next, due_);
   if (!active_.empty()) next = std::min(next, next_check_);
   return next;

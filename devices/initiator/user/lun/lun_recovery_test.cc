@@ -234,6 +234,22 @@ TEST_CASE("a target that falls silent, busy or idle, is left and met again") {
   REQUIRE(rig.state.logins == 2);
 }
 
+TEST_CASE("a target that owes an answer and is silent shows as stalled until it is heard again") {
+  Rig rig;
+  rig.target.Change([](auto& traits) { traits.script = Once(kRead, Reaction{Reaction::kHold}); });
+  rig.Start();
+  REQUIRE_FALSE(rig.loop.RunUntil([&] { return rig.state.stalled.load(); }, seconds(1)));
+  TestRequest read(LunOp::kRead);
+  rig.lun->Submit(&read);
+  rig.lun->Kick();
+  REQUIRE_FALSE(rig.state.stalled);
+  REQUIRE(rig.loop.RunUntil([&] { return rig.state.stalled.load(); }, seconds(5)));
+  REQUIRE(rig.state.health == LunHealth::kHealthy);
+  REQUIRE(rig.Write(4096, 'x') == 0);
+  REQUIRE_FALSE(rig.state.stalled);
+  rig.lun->Fail("over");
+}
+
 TEST_CASE("a command that is never answered ends the connection although others are") {
   Rig rig([](LunOptions& options) { options.command_timeout = milliseconds(500); });
   rig.target.Change([](auto& traits) { traits.script = Once(kRead, Reaction{Reaction::kHold}); });
