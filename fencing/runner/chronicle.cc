@@ -126,6 +126,7 @@ void Chronicle::Succeeded(const Action& action, const Answer& answer) {
                                           " volumes, generation ", answer.done.fence->generation);
     Add(fence->node, absl::Now(), "Fenced", text);
     TellNode(fence->node, kube::EventKind::kWarning, "Fenced", text);
+    TellLeft(fence->node);
   } else if (const auto* lift = std::get_if<UnfenceNode>(&action.what)) {
     Add(lift->node, absl::Now(), "Unfenced", lift->array.value());
     TellNode(lift->node, kube::EventKind::kNormal, "Unfenced", lift->array.value());
@@ -137,20 +138,37 @@ void Chronicle::Succeeded(const Action& action, const Answer& answer) {
 }
 
 void Chronicle::DeletedPod(const DeletePod& call) {
-  const std::string& id = call.pod.value();
   const NodeId node = FenceOf(call.pod);
+  TellPod(call.pod, call.uid, "FailedOver", "Delete",
+          node.empty()
+              ? "asked to start anew after an outage of its node"
+              : absl::StrCat("moved off node ", NameOf(node).value(), "; see nodefence ", node.value()));
+}
+
+// To each pod once for each failover.
+void Chronicle::TellLeft(const NodeId& node) {
+  for (const auto& [pod, why] : state_.PlanFor(node, {}).left) {
+    const PodFacts* facts = inventory_.FindPod(pod);
+    if (facts == nullptr || !stories_[node].left.insert(facts->uid).second) continue;
+    LogWarn("failover", absl::StrCat("left alone: ", why), {{"node", node.value()}, {"pod", pod.value()}});
+    TellPod(pod, facts->uid, "NotFailedOver", "None",
+            absl::StrCat("left alone on node ", NameOf(node).value(), ", which is fenced: ", why));
+  }
+}
+
+void Chronicle::TellPod(const PodId& pod, const Uid& uid, const std::string& reason,
+                        const std::string& action, const std::string& text) {
+  const std::string& id = pod.value();
   kube::ObjectEvent event;
   event.api_version = "v1";
   event.kind = "Pod";
   event.space = id.substr(0, id.find('/'));
   event.name = id.substr(id.find('/') + 1);
-  event.uid = call.uid.value();
+  event.uid = uid.value();
   event.event_kind = kube::EventKind::kWarning;
-  event.reason = "FailedOver";
-  event.action = "Delete";
-  event.note = node.empty()
-                   ? "asked to start anew after an outage of its node"
-                   : absl::StrCat("moved off node ", NameOf(node).value(), "; see nodefence ", node.value());
+  event.reason = reason;
+  event.action = action;
+  event.note = text;
   record_(std::move(event));
 }
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 
 #include "fencing/core/state.h"
@@ -39,6 +40,9 @@ class Chronicle {
   void Began(const PutNodeFence& call);
   void Succeeded(const Action& action, const Answer& answer);
   void DeletedPod(const DeletePod& call);
+  void TellLeft(const NodeId& node);
+  void TellPod(const PodId& pod, const Uid& uid, const std::string& reason, const std::string& action,
+               const std::string& text);
   void TellNode(const NodeId& node, kube::EventKind kind, const std::string& reason, const std::string& text);
   // The NodeFence on account of which this pod goes; empty: none.
   NodeId FenceOf(const PodId& pod) const;
@@ -46,6 +50,7 @@ class Chronicle {
   struct Story {
     Timeline timeline;
     int deleting = 0, deleted = 0;  // pods
+    std::set<Uid> left;             // pods that were told so
   };
 
   const State& state_;

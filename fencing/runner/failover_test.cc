@@ -296,6 +296,20 @@ TEST_CASE("a volume of a pod without an owner stays with its dead node until ano
   CHECK(world.api.CountWrites("DELETE " + PodPath("lone")) == 0);
 }
 
+TEST_CASE("a pod that is left alone on a fenced node is told so, once") {
+  constexpr char kEvents[] = "POST /apis/events.k8s.io/v1/namespaces/db/";
+  World world;
+  world.AddPod("db-0", "n1");
+  world.AddPod("lone", "n1");
+  world.api.Merge(PodPath("lone"), {{"metadata", {{"ownerReferences", nullptr}}}});
+  world.Start();
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  world.PowerOff("n1");
+  REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
+  CHECK(Comes([&] { return world.api.CountWrites(kEvents) == 2; }));  // one of them to the pod that moved
+  CHECK(world.api.CountWrites("DELETE " + PodPath("lone")) == 0);
+}
+
 TEST_CASE("dry run and pause say what they hold back, and nothing is done") {
   World world;
   world.AddPod("db-0", "n1");

@@ -3,12 +3,15 @@
 // never written.
 //
 //   block_checker write  --device DEVICE --record FILE [--seconds N] [--threads N] [--blocks N]
-//   [--flush-every N] block_checker verify --device DEVICE --record FILE
+//   [--flush-every N] [--pause-ms N]
+//   block_checker verify --device DEVICE --record FILE
 //
 // The record is what was sent and what was acknowledged, for each block, in a file mapped by this process: it
-// survives the process, and a later run (on another node, after a crash) goes on from it. `write` ends after
-// N seconds (0: at SIGTERM). Each thread stops at its first I/O error. One line of JSON is printed at the
-// end. Exit code: 0 all well, 1 bad data was read, 2 it could not run, 3 an I/O error and no bad data.
+// survives the process, and a later run (on another node, after a crash) goes on from it, in a copy that
+// takes its place. So an earlier run that is not over, on a fenced node, keeps counting in its own, and what
+// it writes to the device from then on shows here as something never sent. `write` ends after N seconds (0:
+// at SIGTERM). Each thread stops at its first I/O error. One line of JSON is printed at the end. Exit code: 0
+// all well, 1 bad data was read, 2 it could not run, 3 an I/O error and no bad data.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -25,6 +28,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
@@ -46,6 +50,7 @@ struct Options {
   unsigned threads = 16;
   uint64_t blocks = 0;
   uint64_t flush_every = 256;
+  int pause_ms = 0;
 };
 
 struct BlockRecord {
@@ -107,7 +112,23 @@ class Checker {
     if (!fd_) Die("open " + options.device);
     blocks_ = SizeOf(fd_.get()) / kStampBlockBytes;
     if (options.blocks > 0) blocks_ = std::min(blocks_, options.blocks);
+  }
+
+  // Once the device answers: on a fenced node there is nothing to take over. Of what an earlier run sent and
+  // never heard of again, what is not there now never may be.
+  bool TakeOver() {
+    const Buffer buffer = MakeBuffer();
+    if (!Read(buffer.get(), 0)) return Failed("read", 0);
+    CopyRecord();
     MapRecord();
+    for (uint64_t block = 0; block < blocks_; ++block) {
+      BlockRecord& record = records_[block];
+      if (record.sent == record.acked || !Read(buffer.get(), block)) continue;
+      const auto version = ReadStamp(StampBlock(buffer.get(), kStampBlockBytes), block);
+      if (version && *version >= record.acked && *version <= record.sent)
+        record.sent = static_cast<uint32_t>(*version);
+    }
+    return true;
   }
 
   // Thread `index` is the only writer of the blocks whose number leaves that remainder; it reads them all.
@@ -120,10 +141,12 @@ class Checker {
       well = Write(buffer.get(), index + options_.threads * (random() % own)) &&
              Check(buffer.get(), random() % blocks_);
       if (well && options_.flush_every > 0 && round % options_.flush_every == 0) well = Flush();
+      if (options_.pause_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(options_.pause_ms));
     }
   }
 
   void Verify() {
+    MapRecord();
     const Buffer buffer = MakeBuffer();
     for (uint64_t block = 0; block < blocks_; ++block) Check(buffer.get(), block);
   }
@@ -132,6 +155,13 @@ class Checker {
   int Print() const { return counters_.Print(); }
 
  private:
+  void CopyRecord() const {
+    if (!std::filesystem::exists(options_.record)) return;
+    const std::string copy = options_.record + ".copy";
+    std::filesystem::copy_file(options_.record, copy, std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::rename(copy, options_.record);
+  }
+
   // A record that is there decides how many blocks are looked at.
   void MapRecord() {
     const UniqueFd fd(open(options_.record.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -161,14 +191,18 @@ class Checker {
     return true;
   }
 
-  bool Check(char* buffer, uint64_t block) {
-    const BlockRecord& record = records_[block];
-    const uint32_t oldest = record.acked;
+  bool Read(char* buffer, uint64_t block) {
     const auto start = Clock::now();
     const ssize_t done =
         pread(fd_.get(), buffer, kStampBlockBytes, static_cast<off_t>(block * kStampBlockBytes));
     counters_.Took(start);
-    if (done != static_cast<ssize_t>(kStampBlockBytes)) return Failed("read", block);
+    return done == static_cast<ssize_t>(kStampBlockBytes);
+  }
+
+  bool Check(char* buffer, uint64_t block) {
+    const BlockRecord& record = records_[block];
+    const uint32_t oldest = record.acked;
+    if (!Read(buffer, block)) return Failed("read", block);
     ++counters_.reads;
     const uint32_t newest = record.sent;
     if (oldest == 0) return true;  // never written for certain: anything may be there
@@ -212,6 +246,7 @@ class Checker {
 
 int RunWrite(const Options& options) {
   Checker checker(options, O_RDWR);
+  if (!checker.TakeOver()) return checker.Print();
   signal(SIGTERM, Stop);
   signal(SIGINT, Stop);
   std::vector<std::jthread> threads;
@@ -254,6 +289,7 @@ int main(int argc, char** argv) {
   write->add_option("--threads", options.threads)->check(CLI::Range(1, 256));
   write->add_option("--blocks", options.blocks, "how many blocks to use; 0: all");
   write->add_option("--flush-every", options.flush_every, "writes of a thread between its flushes; 0: never");
+  write->add_option("--pause-ms", options.pause_ms, "between a thread's writes");
   CLI11_PARSE(app, argc, argv);
   return write->parsed() ? lunkeeper::RunWrite(options) : lunkeeper::RunVerify(options);
 }
