@@ -13,11 +13,16 @@ TABLES = ("volumes", "snapshots", "grants")
 
 
 def targets(rig):
-    """{target name: number of sessions} as the rig's tgtd lists them."""
-    if rig.tgtd() is None:
-        return {}
-    shown = subprocess.run(["tgtadm", "-C", str(rig.control_port), "--lld", "iscsi", "--op", "show", "--mode", "target"],
-                           capture_output=True, text=True, timeout=20, check=True).stdout
+    """{target name: number of sessions} as the rig's tgtd lists them; one that dies while it is asked is asked again."""
+    while rig.tgtd() is not None:
+        shown = subprocess.run(["tgtadm", "-C", str(rig.control_port), "--lld", "iscsi", "--op", "show", "--mode", "target"],
+                               capture_output=True, text=True, timeout=20)
+        if shown.returncode == 0:
+            return _sessions_by_target(shown.stdout)
+    return {}
+
+
+def _sessions_by_target(shown):
     found, name = {}, None
     for line in shown.split("\n"):
         if match := re.match(r"Target \d+: (\S+)", line):
