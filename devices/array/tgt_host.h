@@ -82,6 +82,8 @@ class TgtHost final : public TgtArrayHost {
   absl::Status PutBackOne(const GrantRow& grant);
   // True when it is gone.
   absl::StatusOr<bool> ReleaseStep(const GrantRow& grant);
+  // Of each; there is one at least.
+  std::vector<absl::StatusOr<bool>> ReleaseSteps(const std::vector<GrantRow>& grants);
   absl::Status ForgetGrants(const std::vector<GrantRow>& grants);
   void Tick();
 

@@ -1,4 +1,4 @@
-"""`./dev bench [datapath|rpcs|memory …]`: figures, side by side with others', medians of one run. They judge nothing but say
+"""`./dev bench [datapath|rpcs|memory|fence …]`: figures, side by side with others', medians of one run. They judge nothing but say
 which bar of the project is met."""
 
 import pathlib
@@ -9,13 +9,14 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 
-from bench import datapath, memory, rpcs  # noqa: E402
+from bench import datapath, fence, memory, rpcs  # noqa: E402
 from harness import pool  # noqa: E402
 from harness.cleanup import Cleanup, interrupt_on_sigterm  # noqa: E402
 
 # Each with where its pool lies: in memory, so that the disk of the day is not what is measured, or on the disk, whose
 # flushes are part of the time an RPC takes.
-BENCHES = {"datapath": (datapath.run, "memory"), "rpcs": (rpcs.run, "disk"), "memory": (memory.run, "memory")}
+BENCHES = {"datapath": (datapath.run, "memory"), "rpcs": (rpcs.run, "disk"), "memory": (memory.run, "memory"),
+           "fence": (fence.run, "disk")}
 
 
 def memory_pool(folder, cleanup):
