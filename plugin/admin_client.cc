@@ -13,7 +13,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "fencing/runner/by_hand.h"
 #include "plugin/admin.grpc.pb.h"
+#include "plugin/base/host_name.h"
+#include "plugin/base/status_macros.h"
 #include "plugin/options.h"
 #include "plugin/server.h"
 
@@ -27,6 +31,12 @@ struct Target {
   int timeout_seconds = 90;
 };
 
+int ExitCode(const absl::Status& status) {
+  if (status.ok()) return 0;
+  std::cerr << "lunkeeper: " << status.message() << " (" << absl::StatusCodeToString(status.code()) << ")\n";
+  return 1;
+}
+
 // Makes one call and, if it is answered well, prints its answer. The exit code.
 template <class Request, class Response>
 int Call(const Target& target,
@@ -39,13 +49,8 @@ int Call(const Target& target,
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(target.timeout_seconds));
   Response response;
   const grpc::Status status = (stub.get()->*method)(&context, request, &response);
-  if (!status.ok()) {
-    std::cerr << "lunkeeper: " << status.error_message() << " ("
-              << absl::StatusCodeToString(static_cast<absl::StatusCode>(status.error_code())) << ")\n";
-    return 1;
-  }
-  print(response);
-  return 0;
+  if (status.ok()) print(response);
+  return ExitCode(absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message()));
 }
 
 using Table = std::vector<std::vector<std::string>>;
@@ -115,8 +120,7 @@ void PrintStatus(const admin::v1::StatusResponse& response) {
 }
 
 // A command with the options all of them have.
-CLI::App* AddCommand(CLI::App* app, const char* name, const char* what,
-                     const std::shared_ptr<Target>& target) {
+CLI::App* AddCommand(CLI::App* app, const char* name, const char* what, Target* target) {
   CLI::App* command = app->add_subcommand(name, what);
   AddEndpointOption(command, &target->endpoint);
   command->add_option("--timeout", target->timeout_seconds, "Seconds to wait for the answer")
@@ -125,78 +129,114 @@ CLI::App* AddCommand(CLI::App* app, const char* name, const char* what,
   return command;
 }
 
-template <class Request>
-void AddArrayOption(CLI::App* command, const std::shared_ptr<Request>& request) {
-  command->add_option_function<std::string>(
-      "--array", [=](const std::string& array) { request->set_array(array); },
-      "Which array; needed where there are several, each of which has fences of its own");
+void AddArrayOption(CLI::App* command, std::string* array) {
+  command->add_option("--array", *array, "At this array alone; each has fences of its own");
 }
 
 void AddStatus(CLI::App* app, int* exit_code) {
   const auto target = std::make_shared<Target>();
-  AddCommand(app, "status", "What a running server knows: grants, fences, devices", target)->callback([=] {
-    *exit_code = Call<admin::v1::StatusRequest, admin::v1::StatusResponse>(*target, &Admin::Stub::Status, {},
-                                                                           PrintStatus);
+  AddCommand(app, "status", "What a running server knows: grants, fences, devices", target.get())
+      ->callback([=] {
+        *exit_code = Call<admin::v1::StatusRequest, admin::v1::StatusResponse>(*target, &Admin::Stub::Status,
+                                                                               {}, PrintStatus);
+      });
+}
+
+void AddNode(CLI::App* command, std::string* node) {
+  command
+      ->add_option("node", *node,
+                   "A Node's name, or its driver's id as `status` shows it; the id, at one array")
+      ->required();
+}
+
+// `lunkeeper fence` and `unfence`: of a whole node through failover, where that runs; or at one array.
+struct Lever {
+  Target target;
+  std::string node, reason, array;
+  std::vector<std::string> volumes;
+  uint64_t generation = 0;  // none has it
+
+  fencing::ByHand Hand(kube::KubeClient& client) const {
+    return {client, absl::Now() + absl::Seconds(target.timeout_seconds),
+            [](const std::string& line) { std::cout << line << std::endl; }};
+  }
+};
+
+int FenceAtArray(const Lever& lever) {
+  if (!lever.reason.empty())
+    return ExitCode(absl::InvalidArgumentError("--reason goes into a NodeFence; an array keeps none"));
+  admin::v1::FenceRequest request;
+  request.set_node(lever.node);
+  request.set_array(lever.array);
+  request.mutable_volumes()->Assign(lever.volumes.begin(), lever.volumes.end());
+  return Call<admin::v1::FenceRequest, admin::v1::FenceResponse>(
+      lever.target, &Admin::Stub::Fence, request, [&](const admin::v1::FenceResponse& response) {
+        const auto& fence = response.fence();
+        std::cout << "node " << fence.node() << " is fenced: no write of it reaches "
+                  << (fence.volumes().empty() ? "any volume of this array"
+                                              : absl::StrJoin(fence.volumes(), ", "))
+                  << "\nto let it take volumes again: lunkeeper unfence " << fence.node() << " --generation "
+                  << fence.generation() << (lever.array.empty() ? "" : " --array " + lever.array) << '\n';
+      });
+}
+
+int UnfenceAtArray(const Lever& lever) {
+  if (lever.generation == 0)
+    return ExitCode(absl::InvalidArgumentError(
+        "--generation is needed at an array: of the fence to end, as `lunkeeper status` shows it"));
+  admin::v1::UnfenceRequest request;
+  request.set_node(lever.node);
+  request.set_array(lever.array);
+  request.set_generation(lever.generation);
+  return Call<admin::v1::UnfenceRequest, admin::v1::UnfenceResponse>(
+      lever.target, &Admin::Stub::Unfence, request,
+      [&](const admin::v1::UnfenceResponse&) { std::cout << "node " << lever.node << " is not fenced\n"; });
+}
+
+// Null: it is to be done at one array, or this is no pod of a cluster.
+std::unique_ptr<kube::KubeClient> Failover(const Lever& lever, const MakeClient& cluster) {
+  if (!lever.array.empty() || !lever.volumes.empty() || lever.generation != 0) return nullptr;
+  auto client = cluster();
+  return client.ok() ? *std::move(client) : nullptr;
+}
+
+absl::Status FenceByHand(const Lever& lever, kube::KubeClient& client) {
+  return fencing::FenceByHand(lever.Hand(client),
+                              {lever.node, lever.reason, absl::StrCat("operator@", HostName())});
+}
+
+void AddFence(CLI::App* app, int* exit_code, const MakeClient& cluster) {
+  const auto lever = std::make_shared<Lever>();
+  CLI::App* command = AddCommand(
+      app, "fence", "Take a node's volumes away, for good, and give it no new ones", &lever->target);
+  AddNode(command, &lever->node);
+  command->add_option("--reason", lever->reason, "Why: for the NodeFence, and whoever reads it");
+  command->add_option("--volume", lever->volumes, "At one array: only these volumes");
+  AddArrayOption(command, &lever->array);
+  command->callback([=] {
+    const auto client = Failover(*lever, cluster);
+    *exit_code = client ? ExitCode(FenceByHand(*lever, *client)) : FenceAtArray(*lever);
   });
 }
 
-void AddFence(CLI::App* app, int* exit_code) {
-  const auto target = std::make_shared<Target>();
-  const auto request = std::make_shared<admin::v1::FenceRequest>();
-  CLI::App* command =
-      AddCommand(app, "fence", "Take a node's volumes away, for good, and give it no new ones", target);
-  command
-      ->add_option_function<std::string>(
-          "node", [=](const std::string& node) { request->set_node(node); },
-          "The node's id, as `status` shows it")
-      ->required();
-  command->add_option_function<std::vector<std::string>>(
-      "--volume",
-      [=](const std::vector<std::string>& volumes) {
-        request->mutable_volumes()->Assign(volumes.begin(), volumes.end());
-      },
-      "Only these volumes; without it, all the node has");
-  AddArrayOption(command, request);
+void AddUnfence(CLI::App* app, int* exit_code, const MakeClient& cluster) {
+  const auto lever = std::make_shared<Lever>();
+  CLI::App* command = AddCommand(app, "unfence", "Let a node take volumes again", &lever->target);
+  AddNode(command, &lever->node);
+  command->add_option("--generation", lever->generation,
+                      "At one array, where it is needed: of the fence to end, as `status` shows it");
+  AddArrayOption(command, &lever->array);
   command->callback([=] {
-    *exit_code = Call<admin::v1::FenceRequest, admin::v1::FenceResponse>(
-        *target, &Admin::Stub::Fence, *request, [=](const admin::v1::FenceResponse& response) {
-          const auto& fence = response.fence();
-          std::cout << "node " << fence.node() << " is fenced: no write of it reaches "
-                    << (fence.volumes().empty() ? "any volume of this array"
-                                                : absl::StrJoin(fence.volumes(), ", "))
-                    << "\nto let it take volumes again: lunkeeper unfence " << fence.node()
-                    << " --generation " << fence.generation()
-                    << (request->array().empty() ? "" : " --array " + request->array()) << '\n';
-        });
-  });
-}
-
-void AddUnfence(CLI::App* app, int* exit_code) {
-  const auto target = std::make_shared<Target>();
-  const auto request = std::make_shared<admin::v1::UnfenceRequest>();
-  CLI::App* command = AddCommand(app, "unfence", "Let a node take volumes again", target);
-  command
-      ->add_option_function<std::string>(
-          "node", [=](const std::string& node) { request->set_node(node); },
-          "The node's id, as `status` shows it")
-      ->required();
-  command
-      ->add_option_function<uint64_t>(
-          "--generation", [=](uint64_t generation) { request->set_generation(generation); },
-          "Of the fence to end, as `status` shows it")
-      ->required();
-  AddArrayOption(command, request);
-  command->callback([=] {
-    *exit_code = Call<admin::v1::UnfenceRequest, admin::v1::UnfenceResponse>(
-        *target, &Admin::Stub::Unfence, *request, [&](const admin::v1::UnfenceResponse&) {
-          std::cout << "node " << request->node() << " is not fenced\n";
-        });
+    const auto client = Failover(*lever, cluster);
+    *exit_code =
+        client ? ExitCode(fencing::UnfenceByHand(lever->Hand(*client), lever->node)) : UnfenceAtArray(*lever);
   });
 }
 
 void AddAcceptRestore(CLI::App* app, int* exit_code) {
   const auto target = std::make_shared<Target>();
-  AddCommand(app, "accept-restore", "Serve an array that was restored from an older copy, as it is", target)
+  AddCommand(app, "accept-restore", "Serve an array that was restored from an older copy, as it is",
+             target.get())
       ->callback([=] {
         *exit_code = Call<admin::v1::AcceptRestoreRequest, admin::v1::AcceptRestoreResponse>(
             *target, &Admin::Stub::AcceptRestore, {}, [](const admin::v1::AcceptRestoreResponse&) {
@@ -207,10 +247,15 @@ void AddAcceptRestore(CLI::App* app, int* exit_code) {
 
 }  // namespace
 
-void AddAdminCommands(CLI::App* app, int* exit_code) {
+absl::StatusOr<std::unique_ptr<kube::KubeClient>> InClusterClient() {
+  ASSIGN_OR_RETURN(const kube::KubeConfig config, kube::InClusterConfig());
+  return kube::MakeKubeClient(config);
+}
+
+void AddAdminCommands(CLI::App* app, int* exit_code, const MakeClient& cluster) {
   AddStatus(app, exit_code);
-  AddFence(app, exit_code);
-  AddUnfence(app, exit_code);
+  AddFence(app, exit_code, cluster);
+  AddUnfence(app, exit_code, cluster);
   AddAcceptRestore(app, exit_code);
 }
 

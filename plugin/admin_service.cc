@@ -1,7 +1,5 @@
 #include "plugin/admin_service.h"
 
-#include <unistd.h>
-
 #include <map>
 #include <utility>
 #include <vector>
@@ -9,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "csi-spec/status.h"
+#include "devices/array/access_words.h"
+#include "plugin/base/host_name.h"
 #include "plugin/base/log.h"
 #include "plugin/base/status_macros.h"
 
@@ -19,18 +19,6 @@ using admin::v1::ArrayStatus;
 using admin::v1::FenceStatus;
 using grpc::ServerContext;
 
-const char* ToText(Access access) {
-  switch (access) {
-    case Access::kExclusive:
-      return "exclusive";
-    case Access::kReadOnly:
-      return "read-only";
-    case Access::kSharedWrite:
-      return "shared-write";
-  }
-  return "?";
-}
-
 void Fill(const FenceRecord& fence, FenceStatus* out) {
   out->set_node(fence.node.value());
   out->set_generation(fence.generation);
@@ -39,11 +27,7 @@ void Fill(const FenceRecord& fence, FenceStatus* out) {
 }
 
 // Who asked, in the array's record of terms.
-std::string OperatorHere() {
-  char host[256] = "";
-  ::gethostname(host, sizeof(host) - 1);
-  return absl::StrCat("operator@", host);
-}
+std::string OperatorHere() { return absl::StrCat("operator@", HostName()); }
 
 class AdminService final : public admin::v1::Admin::Service {
  public:

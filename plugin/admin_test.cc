@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "devices/array/fake_array.h"
+#include "fencing/runner/testing/fake_api.h"
 #include "plugin/admin_client.h"
 #include "plugin/admin_service.h"
 #include "plugin/options.h"
@@ -44,6 +45,7 @@ struct Shell {
   // With these arrays instead of the one.
   explicit Shell(std::shared_ptr<Arrays> arrays = nullptr) : backends(WithArray(&array, std::move(arrays))) {}
 
+  MakeClient cluster = InClusterClient;
   FakeArray* array = nullptr;
   Backends backends;
   std::unique_ptr<admin::v1::Admin::Service> service = MakeAdminService(&backends, "all");
@@ -56,7 +58,7 @@ struct Shell {
   std::string Run(std::vector<std::string> arguments) {
     CLI::App app;
     int exit_code = -1;
-    AddAdminCommands(&app, &exit_code);
+    AddAdminCommands(&app, &exit_code, cluster);
     arguments.insert(arguments.end(), {"--endpoint", "unix://" + path});
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
     std::ostringstream out, errors;
@@ -89,10 +91,29 @@ TEST_CASE("a fence by hand takes all a node has, and tells how to end it") {
   const std::string generation = std::to_string(shell.array->ListFences()->front().generation);
   CHECK_THAT(fenced, Catch::Contains("lunkeeper unfence " + kNode.value() + " --generation " + generation));
   CHECK_THAT(shell.Run({"unfence", kNode.value(), "--generation", "999"}), Catch::StartsWith("error: "));
+  CHECK_THAT(shell.Run({"unfence", kNode.value()}), Catch::Contains("--generation is needed"));
+  CHECK_THAT(shell.Run({"fence", kNode.value(), "--reason", "x"}), Catch::Contains("an array keeps none"));
   CHECK(shell.array->ListFences()->size() == 1);
   CHECK_THAT(shell.Run({"unfence", kNode.value(), "--generation", generation}),
              Catch::Contains("not fenced"));
   CHECK(shell.array->ListFences()->empty());
+}
+
+TEST_CASE("in a cluster a node's fence is asked of failover, and an array's own is still there") {
+  Shell shell;
+  const VolumeId one = Granted(*shell.array, "one");
+  fencing::FakeApi api;
+  shell.cluster = [&] { return api.Client(); };
+  const std::string path = "/apis/lunkeeper.io/v1alpha1/nodefences/" + kNode.value();
+  CHECK_THAT(shell.Run({"fence", kNode.value(), "--reason", "a test", "--timeout", "1"}),
+             Catch::StartsWith("error: ") && Catch::Contains("no controller has taken it up"));
+  CHECK(kube::TextAt(api.Get(path), {"spec", "cause"}) == "a test");
+  CHECK_THAT(kube::TextAt(api.Get(path), {"spec", "requestedBy"}), Catch::StartsWith("operator@"));
+  CHECK(shell.array->ListGrants({})->size() == 1);
+  CHECK_THAT(shell.Run({"unfence", kNode.value()}), Catch::Contains("may take volumes again"));
+  CHECK(api.Get(path).is_null());
+  CHECK_THAT(shell.Run({"fence", kNode.value(), "--array", "a1"}), Catch::Contains(one.value()));
+  CHECK(shell.array->ListGrants({})->empty());
 }
 
 TEST_CASE("a fence of some volumes leaves the others") {
@@ -175,6 +196,11 @@ TEST_CASE("a wrong option is answered with what is wanted") {
       {{"--mode=all", "--endpoint=/s", "--portal=host"}, "address:port"},
       {{"--mode=all", "--endpoint=/s", "--tgt-control-port=-1"}, "0"},
       {{"--mode=all", "--endpoint=/s", "--log-level=loud"}, "debug"},
+      {{"--mode=all", "--endpoint=/s", "--failover-partitioned=shoot"}, "fence,hold"},
+      {{"--mode=all", "--endpoint=/s", "--failover-over-budget=all"}, "one-by-one,stop"},
+      {{"--mode=all", "--endpoint=/s", "--failover-budget-percent=0"}, "1 to 100"},
+      {{"--mode=all", "--endpoint=/s", "--failover-graceful=-1"}, "1 to 86400"},
+      {{"--mode=all", "--endpoint=/s", "--failover-owner-kinds=statefulset"}, "such as StatefulSet"},
   };
   for (const Row& row : rows) {
     CAPTURE(row.arguments.back());

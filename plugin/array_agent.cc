@@ -26,6 +26,7 @@ absl::StatusOr<Backends> OpenAgent(const ArrayAgentOptions& options) {
   service.view = [host](const ClusterId& cluster) { return host->ForCluster(cluster); };
   service.serving = backends.array_serving;
   service.leaving = [leaving] { return leaving->load(); };
+  backends.certificates.push_back([tls = options.tls] { return std::vector{tls.certificate, tls.ca}; });
   backends.listeners.push_back({options.listen, std::move(credentials), MakeArrayService(std::move(service)),
                                 [leaving] { leaving->store(true); }});
   return backends;

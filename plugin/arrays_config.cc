@@ -233,6 +233,16 @@ class ArraysFileImpl final : public ArraysFile {
     return problem_.empty();
   }
 
+  std::vector<std::string> Certificates() const override {
+    absl::MutexLock lock(&mutex_);
+    std::vector<std::string> paths;
+    for (const Member& member : members_) {
+      const TlsFiles& tls = member.entry.remote.tls;
+      paths.insert(paths.end(), {tls.certificate, tls.ca});
+    }
+    return paths;
+  }
+
   absl::Status Reload() override {
     absl::MutexLock one_at_a_time(&reload_mutex_);
     const absl::StatusOr<std::string> text = ReadFile(path_);

@@ -41,6 +41,8 @@ class ArraysFile : public Arrays {
   virtual absl::Status Serving() = 0;
   // Whether the file is in force as it is.
   virtual bool Good() const = 0;
+  // The files of the certificates that it names.
+  virtual std::vector<std::string> Certificates() const = 0;
   // Looks at the file now. OK, or what is wrong with it.
   virtual absl::Status Reload() = 0;
 };

@@ -47,7 +47,9 @@ struct Backends {
 
   std::vector<Listener> listeners;
   std::function<std::vector<std::string>()> failover;  // its status, a line each; empty without failover
-  std::function<void(Metrics&)> report;  // called every few seconds: sets facts as metrics; may be empty
+  std::vector<std::function<void(Metrics&)>> reports;  // called every few seconds: set facts as metrics
+  // Files of certificates, for the metric that says when they end; asked likewise.
+  std::vector<std::function<std::vector<std::string>()>> certificates;
 
   // OK when every part serves.
   absl::Status Ready() const;

@@ -1,7 +1,5 @@
 #include "plugin/keeper_wiring.h"
 
-#include <unistd.h>
-
 #include <memory>
 #include <random>
 #include <utility>
@@ -17,6 +15,7 @@
 #include "fencing/keeper/replicas.h"
 #include "fencing/kube/kube_client.h"
 #include "fencing/runner/failover.h"
+#include "plugin/base/host_name.h"
 #include "plugin/base/status_macros.h"
 #include "plugin/base/tls.h"
 
@@ -46,9 +45,7 @@ constexpr char kLease[] = "lunkeeper-failover";
 
 // A name in the lease that no other start of a process has.
 std::string ThisReplica() {
-  char host[256] = "controller";
-  ::gethostname(host, sizeof host - 1);
-  return absl::StrCat(host, "-", absl::StrFormat("%08x", std::random_device()()));
+  return absl::StrCat(HostName(), "-", absl::StrFormat("%08x", std::random_device()()));
 }
 
 absl::Status OpenFailover(const FailoverFlags& flags, const kube::KubeConfig& config, KeeperServer* server) {
@@ -64,10 +61,7 @@ absl::Status OpenFailover(const FailoverFlags& flags, const kube::KubeConfig& co
 void AddReport(const std::shared_ptr<KeeperServer>& server, Backends* backends) {
   if (server->failover == nullptr) return;
   backends->failover = [server] { return server->failover->Status(); };
-  backends->report = [server, others = std::move(backends->report)](Metrics& metrics) {
-    if (others) others(metrics);
-    server->failover->Report(metrics);
-  };
+  backends->reports.push_back([server](Metrics& metrics) { server->failover->Report(metrics); });
 }
 
 }  // namespace
@@ -89,6 +83,7 @@ absl::Status OpenKeeper(const KeeperOptions& options, const FailoverFlags& failo
   listener.service = std::shared_ptr<grpc::Service>(server, server->keeper->service());
   listener.leave = [server] { server->keeper->Leave(); };
   AddReport(server, backends);
+  backends->certificates.push_back([path = options.certificate] { return std::vector{path}; });
   backends->listeners.push_back(std::move(listener));
   return absl::OkStatus();
 }
@@ -105,6 +100,7 @@ absl::Status OpenKeeperClient(const KeeperOptions& options, NodeView view, Backe
   client->kubelet =
       WatchKubelet({.healthz = options.kubelet_healthz, .runtime_socket = options.runtime_socket});
   view.kubelet_ok = [kubelet = client->kubelet.get()] { return kubelet->Ok(); };
+  backends->certificates.push_back([path = options.ca] { return std::vector{path}; });
   client->beats = StartBeatSender({.node = backends->node}, *client->replicas, std::move(view));
   backends->grants = std::shared_ptr<GrantSource>(client, client->grants.get());
   return absl::OkStatus();

@@ -39,6 +39,14 @@ std::string IsAddress(const std::string& value) {
   return ParseHostPort(value) ? "" : absl::StrCat("\"", value, "\": want address:port");
 }
 
+// As Kubernetes writes them: StatefulSet.
+std::string IsKind(const std::string& value) {
+  const bool plain = std::all_of(value.begin(), value.end(),
+                                 [](char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)); });
+  if (plain && !value.empty() && absl::ascii_isupper(static_cast<unsigned char>(value.front()))) return "";
+  return absl::StrCat("\"", value, "\": want the kind of an owner, such as StatefulSet");
+}
+
 std::string IsEndpoint(const std::string& value) { return std::string(SocketPath(value).status().message()); }
 
 // Pages, logs and the end: the same for every server.
@@ -117,6 +125,7 @@ void AddFailoverOptions(CLI::App* command, FailoverFlags* flags) {
                     "Move only what says lunkeeper.io/failover: always");
   command->add_option("--failover-owner-kinds", settings.owner_kinds, "Kinds of owners whose pods are moved")
       ->delimiter(',')
+      ->check(Check(IsKind))
       ->default_str("StatefulSet,ReplicaSet,Job");
   command
       ->add_option("--failover-budget-percent", settings.budget_percent,

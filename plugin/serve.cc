@@ -23,6 +23,7 @@
 #include "plugin/base/metrics.h"
 #include "plugin/base/periodic.h"
 #include "plugin/base/status_macros.h"
+#include "plugin/base/tls.h"
 #include "plugin/server.h"
 #include "plugin/stop_signal.h"
 
@@ -146,6 +147,16 @@ bool StopServers(const Servers& servers, const Backends& backends, absl::Duratio
   return finished;
 }
 
+// So that somebody is told before they end.
+void ReportCertificates(const Backends& backends, Metrics& metrics) {
+  Metrics::Series ends;
+  for (const auto& files : backends.certificates)
+    for (const std::string& file : files())
+      if (const auto end = CertificateEnds(file); end.ok())
+        ends[{{"file", file}}] = static_cast<double>(absl::ToUnixSeconds(*end));
+  metrics.Set("lunkeeper_certificate_end_seconds", "Until when a certificate is good, in Unix time", ends);
+}
+
 // Null without a kubelet to tell.
 std::unique_ptr<Registration> Register(const ServeOptions& options) {
   if (options.registration_dir.empty()) return nullptr;
@@ -173,7 +184,8 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
            {"version", LUNKEEPER_VERSION}});
 
   do {
-    if (backends.report) backends.report(metrics);
+    for (const auto& report : backends.reports) report(metrics);
+    ReportCertificates(backends, metrics);
     if (registration != nullptr) {
       metrics.Set("lunkeeper_registered", "Whether kubelet has registered this driver",
                   registration->Status().ok() ? 1 : 0);

@@ -34,10 +34,11 @@ absl::Status OpenRemoteArrays(const ServeOptions& options, Backends* backends) {
   ASSIGN_OR_RETURN(std::shared_ptr<ArraysFile> file, OpenArraysFile(options.arrays_file));
   backends->array = MakeArrayRouter(*file);
   backends->array_serving = [file] { return file->Serving(); };
-  backends->report = [file](Metrics& metrics) {
+  backends->reports.push_back([file](Metrics& metrics) {
     metrics.Set("lunkeeper_arrays_file_good", "Whether the arrays file is in force as it is",
                 file->Good() ? 1 : 0);
-  };
+  });
+  backends->certificates.push_back([file] { return file->Certificates(); });
   backends->arrays = std::move(file);
   return absl::OkStatus();
 }

@@ -1,5 +1,6 @@
 """The Helm chart without a cluster: what is refused, what is rendered, and who may do what."""
 
+import json
 import os
 import pathlib
 import re
@@ -28,7 +29,8 @@ EVERYTHING = {
     "node": {"groups": [{"name": "row1", "nodeSelector": {"row": "1"}, "arrays": ["rack1", "rack2"]},
                         {"name": "row2", "nodeSelector": {"row": "2"}, "arrays": ["rack2"]}]},
     "keeper": {"tls": {"source": "cert-manager", "caConfigMap": "trust", "issuer": {"kind": "ClusterIssuer", "name": "ca"}}},
-    "metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}, "dashboard": {"enabled": True}},
+    "metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}, "dashboard": {"enabled": True},
+                "alerts": {"enabled": True, "labels": {"release": "prometheus"}}},
     "failover": {"paused": True, "dryRun": True, "optIn": True, "ownerKinds": ["StatefulSet"], "overBudget": "stop"},
     "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]}}
 
@@ -92,6 +94,9 @@ BAD_VALUES = {
     "a relative kubelet folder": ("node.kubeletDir=var/lib/kubelet", "/node/kubeletDir"),
     "a budget of nothing": ("failover.budgetPercent=0", "/failover/budgetPercent"),
     "an unknown policy": ("failover.partitioned=shoot", "'fence', 'hold'"),
+    "an unknown policy past the budget": ("failover.overBudget=all", "'one-by-one', 'stop'"),
+    "an owner that is no kind": ("failover.ownerKinds={statefulset}", "/failover/ownerKinds/0"),
+    "no time at all": ("failover.gracefulSeconds=0", "/failover/gracefulSeconds"),
     "two arrays of one name": ("arrays[1].name=rack1,arrays[1].address=a:1,arrays[1].tlsSecret=x", "rack1 is there twice"),
     "a class on an array that is not there":
         ("storageClasses[0].name=x,storageClasses[0].parameters.array=rack9", "there is no array rack9; there are rack1"),
@@ -175,6 +180,20 @@ def test_no_role_has_a_wildcard(values):
             assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]], rule
 
 
+def test_every_metric_that_is_shown_is_one_of_the_programs(values):
+    """In the dashboard, the alerts and the documents."""
+    given = {name for path in ROOT.glob("[a-z]*/**/*.cc") if not path.name.endswith("_test.cc") and path.parts[len(ROOT.parts)] != "build"
+             for name in re.findall(r'"(lunkeeper_[a-z_]+)"', path.read_text())}
+    things = render(values(EVERYTHING))
+    board = json.loads(find(things, "ConfigMap", "storage-lunkeeper-dashboard")["data"]["lunkeeper.json"])
+    asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
+    asked += [rule["expr"] for group in find(things, "PrometheusRule")["spec"]["groups"] for rule in group["rules"]]
+    assert len(asked) > 20
+    pages = [page.read_text() for page in (ROOT / "docs").glob("*.md")]
+    shown = {re.sub("_(bucket|count|sum)$", "", name) for text in asked + pages for name in re.findall(r"\blunkeeper_[a-z_]+", text)}
+    assert not shown - given
+
+
 def test_without_snapshots_nothing_is_said_of_them(values):
     things = render(values({**ONE_ARRAY, "snapshots": {"enabled": False}}), "--api-versions=snapshot.storage.k8s.io/v1")
     assert "snapshot" not in yaml.safe_dump(things)
@@ -184,6 +203,6 @@ def test_without_failover_there_are_no_rights_for_it(values):
     things = render(values({**ONE_ARRAY, "failover": {"enabled": False}}))
     assert not [thing for thing in things if thing["kind"] == "CustomResourceDefinition"]
     rules = find(things, "ClusterRole")["rules"]
-    assert not [rule for rule in rules if {"pods", "nodefences"} & set(rule["resources"]) or "delete" in rule["verbs"]
+    assert not [rule for rule in rules if {"pods", "nodefences", "volumelocks"} & set(rule["resources"]) or "delete" in rule["verbs"]
                 and "nodes" in rule["resources"]]
     assert "--no-failover" in pods(things)["storage-lunkeeper-controller"]["containers"][0]["args"]

@@ -7,7 +7,7 @@ from harness.leaks import TABLES
 from kube.workloads import TEST_NAMESPACE
 
 DRIVER = "csi.lunkeeper.io"
-KINDS = "pv,pvc,volumesnapshots,volumesnapshotcontents,volumeattachments,namespaces"
+KINDS = "pv,pvc,volumesnapshots,volumesnapshotcontents,volumeattachments,volumelocks,namespaces"
 NOBODY = f"iqn.2026-11.io.lunkeeper:{storage.ARRAY}:nobody"  # the target that is always there
 
 

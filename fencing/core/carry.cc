@@ -197,6 +197,15 @@ bool IsUnknown(const State& state, const NodeId& node) {
          !(object && object->instance == node);
 }
 
+void Refuse(State& state, const NodeFence& record) {
+  state.SayOnce(Saying::kRefused, record.node, "not fenced: there is no such node; delete this NodeFence");
+  if (record.deleting) return Remove(state, record);
+  if (record.phase == kPhaseUnknown) return;
+  auto refused = record;
+  refused.phase = kPhaseUnknown;
+  Put(state, std::move(refused));
+}
+
 // True: it is over, and being put away. The taint goes when the record is gone.
 bool Close(State& state, const Case& of) {
   if (!MayClose(state, of)) return false;
@@ -236,11 +245,7 @@ void Describe(State& state, const Case& of) {
 void Carry(State& state, const NodeId& node) {
   const auto* record = state.cluster.FindFence(node);
   if (!record || state.settings.dry_run) return;
-  if (IsUnknown(state, node)) {
-    state.SayOnce(Saying::kRefused, node, "not fenced: there is no such node; delete this NodeFence");
-    if (record->deleting) Remove(state, *record);
-    return;
-  }
+  if (IsUnknown(state, node)) return Refuse(state, *record);
   const auto of = Assess(state, *record);
   if (of.verdict.doing != Doing::kDrain) state.draining_since.erase(node);
   if (!IsRecorded(state, of)) return;

@@ -6,5 +6,6 @@ namespace lunkeeper::fencing {
 inline constexpr char kByTaint[] = "the out-of-service taint";  // requested_by
 inline constexpr char kPhaseFencing[] = "fencing";
 inline constexpr char kPhaseAsking[] = "asking its pods to leave";
+inline constexpr char kPhaseUnknown[] = "refused: there is no such node";
 
 }  // namespace lunkeeper::fencing

@@ -39,8 +39,10 @@ absl::StatusOr<Sight> Look(const ArrayId& id, AccessControl& array) {
     commands[{session.volume, session.node}] += session.reads + session.writes;
   for (const FenceRecord& fence : fences)
     view.fences.push_back({fence.node, fence.generation, {fence.volumes.begin(), fence.volumes.end()}});
-  for (const Grant& grant : grants)
+  for (const Grant& grant : grants) {
     view.holdings.push_back({grant.volume, grant.node, commands[{grant.volume, grant.node}]});
+    sight.kinds.push_back({grant.access, grant.generation});
+  }
   for (const Holding& holding : view.holdings)
     if (std::find(wanted.begin(), wanted.end(), holding.volume) != wanted.end())
       sight.wanted.push_back({id, holding.volume, holding.node});

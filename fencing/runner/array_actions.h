@@ -13,8 +13,14 @@
 
 namespace lunkeeper::fencing {
 
+struct GrantKind {
+  Access access = Access::kExclusive;
+  Generation generation = 0;
+};
+
 struct Sight {
   ArrayView view;
+  std::vector<GrantKind> kinds;      // of each of view.holdings, in their order
   std::vector<VolumeWanted> wanted;  // by somebody, of each that has it
 };
 

@@ -1,11 +1,14 @@
 #include "fencing/runner/chronicle.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "fencing/core/trace.h"
+#include "fencing/core/words.h"
 #include "plugin/base/log.h"
 
 namespace lunkeeper::fencing {
@@ -18,6 +21,17 @@ bool IsRoutine(const Action& action) {
          std::holds_alternative<Notify>(action.what) || std::holds_alternative<Say>(action.what);
 }
 
+// The first words of a refusal, without what differs from one to the next.
+std::string RailOf(const std::string& text) {
+  for (const char* prefix : {"not failed over: ", "not fenced: "})
+    if (absl::StartsWith(text, prefix)) return RailOf(text.substr(std::strlen(prefix)));
+  return text.substr(0, text.find_first_of(",:;"));
+}
+
+bool TellsOfMove(const Moment& moment) {
+  return moment.event == "Phase" && absl::StartsWith(moment.text, "moved");
+}
+
 size_t CountOf(const VolumesByArray& volumes) {
   size_t count = 0;
   for (const auto& [array, some] : volumes) count += some.size();
@@ -27,14 +41,14 @@ size_t CountOf(const VolumesByArray& volumes) {
 }  // namespace
 
 void Chronicle::Leads(bool leads) {
-  if (leads_.exchange(leads) == leads) return;
+  if (std::exchange(leads_, leads) == leads) return;
   LogInfo("failover", leads ? "this replica leads" : "this replica leads no more");
 }
 
 void Chronicle::Said(const Say& say) {
   const bool refused = say.saying == Saying::kRefused;
   const bool progress = say.saying == Saying::kProgress;
-  if (refused) ++refused_;
+  if (refused) ++refused_[{{"rail", RailOf(say.text)}}];
   LogWarn("failover",
           absl::StrCat(progress  ? "phase: "
                        : refused ? "refused: "
@@ -42,10 +56,10 @@ void Chronicle::Said(const Say& say) {
                        say.text),
           {{"node", say.node.value()}});
   if (progress) {
+    Timeline& timeline = stories_[say.node].timeline;
+    const bool moved = std::any_of(timeline.begin(), timeline.end(), TellsOfMove);
     Add(say.node, absl::Now(), "Phase", say.text);
-    const Timeline& timeline = stories_[say.node].timeline;
-    if (absl::StartsWith(say.text, "moved") && !timeline.empty())
-      move_ms_ = static_cast<int>(absl::ToInt64Milliseconds(absl::Now() - timeline.front().at));
+    if (!moved && TellsOfMove(timeline.back())) Moved(timeline);
   }
   TellNode(say.node, progress ? kube::EventKind::kNormal : kube::EventKind::kWarning,
            progress  ? "Failover"
@@ -71,12 +85,11 @@ void Chronicle::Asked(const Action& action) {
 // The first record of a failover says how it came to be.
 void Chronicle::Began(const PutNodeFence& call) {
   const NodeFence& fence = call.fence;
-  if (!stories_[fence.node].timeline.empty()) return;
+  if (!stories_[fence.node].timeline.empty() || fence.phase == kPhaseUnknown) return;
   const auto evidence = state_.evidence.nodes().find(fence.node);
   if (fence.requested_by.empty() && evidence != state_.evidence.nodes().end() && evidence->second.heard) {
     const absl::Duration silent = absl::Milliseconds(state_.now - evidence->second.beat_at);
     Add(fence.node, absl::Now() - silent, "LastHeard", "its last beat");
-    detect_ms_ = static_cast<int>(absl::ToInt64Milliseconds(silent));
   }
   ++decided_;
   const std::string by =
@@ -174,13 +187,20 @@ void Chronicle::TellPod(const PodId& pod, const Uid& uid, const std::string& rea
 
 void Chronicle::TellNode(const NodeId& node, kube::EventKind kind, const std::string& reason,
                          const std::string& text) {
-  const NodeFacts* facts = inventory_.FindNode(NameOf(node));
-  if (facts == nullptr) return;
   kube::ObjectEvent event;
-  event.api_version = "v1";
-  event.kind = "Node";
-  event.name = NameOf(node).value();
-  event.uid = facts->uid.value();
+  if (const NodeFacts* facts = inventory_.FindNode(NameOf(node)); facts != nullptr) {
+    event.api_version = "v1";
+    event.kind = "Node";
+    event.name = NameOf(node).value();
+    event.uid = facts->uid.value();
+  } else if (const NodeFence* fence = state_.cluster.FindFence(node); fence != nullptr) {
+    event.api_version = absl::StrCat(kNodeFences.group, "/", kNodeFences.version);
+    event.kind = "NodeFence";
+    event.name = node.value();
+    event.uid = fence->uid.value();
+  } else {
+    return;
+  }
   event.event_kind = kind;
   event.reason = reason;
   event.action = "Failover";
@@ -206,7 +226,6 @@ void Chronicle::OnRecord(const NodeId& node, const RecordFacts* facts) {
   } else if (Timeline& ours = stories_[node].timeline; facts->timeline.size() > ours.size()) {
     ours = facts->timeline;  // what another replica began
   }
-  open_ = static_cast<int>(state_.cluster.fences().size());
 }
 
 Timeline Chronicle::TimelineOf(const NodeId& node) const {
@@ -221,19 +240,38 @@ void Chronicle::Add(const NodeId& node, absl::Time at, const std::string& event,
   timeline.push_back({at, event, text});
 }
 
-void Chronicle::Report(Metrics& metrics) const {
+// How long it took, phase by phase. What was recorded late, as a watch may be quicker than an answer, took no
+// time.
+void Chronicle::Moved(const Timeline& timeline) {
+  static constexpr std::pair<const char*, const char*> kPhases[] = {{"Decided", "detect"},
+                                                                    {"Recorded", "record"},
+                                                                    {"Fenced", "fence"},
+                                                                    {"Deleted", "delete"},
+                                                                    {"Phase", "restart"}};
+  const absl::Time began = timeline.front().at;
+  absl::Time last = began;
+  for (const auto& [event, phase] : kPhases) {
+    absl::Time end = last;
+    for (const Moment& moment : timeline)
+      if (moment.event == event) end = std::max(end, moment.at);
+    took_.emplace_back(phase, end - last);
+    last = end;
+  }
+  took_.emplace_back("all", last - began);
+}
+
+void Chronicle::Report(Metrics& metrics) {
   metrics.Set("lunkeeper_failover_leading", "Whether this replica is the one that acts", leads_);
   metrics.Set("lunkeeper_failover_synced", "Whether everything that failover watches has been listed",
               synced_);
-  metrics.Set("lunkeeper_failover_nodefences", "NodeFences that there are", open_);
   metrics.Set("lunkeeper_failover_decided", "Failovers that this replica has begun", decided_);
   metrics.Set("lunkeeper_failover_refused", "Failovers that were not begun, by rail or rule", refused_);
   metrics.Set("lunkeeper_failover_fence_failures", "Fences that an array did not carry out", fence_failures_);
   metrics.Set("lunkeeper_failover_pods_deleted", "Pods that this replica has deleted", pods_);
-  metrics.Set("lunkeeper_failover_detect_seconds", "Of the last failover: from the last beat to the decision",
-              detect_ms_ / 1000.0);
-  metrics.Set("lunkeeper_failover_move_seconds",
-              "Of the last failover: from the last beat until all ran elsewhere", move_ms_ / 1000.0);
+  for (const auto& [phase, duration] : std::exchange(took_, {}))
+    metrics.Observe("lunkeeper_failover_phase_seconds",
+                    "How long failovers took, from the last beat until all ran elsewhere, phase by phase",
+                    {{"phase", phase}}, duration);
 }
 
 }  // namespace lunkeeper::fencing

@@ -1,13 +1,14 @@
 #pragma once
 // Tells people what failover does, each in its place: a log in which one failover can be followed from its
-// lines alone, the timeline of each NodeFence, events on Nodes and Pods, and numbers. One thread uses it, but
-// for Report, which any may call. Never fails: what cannot be told is dropped.
+// lines alone, the timeline of each NodeFence, events on Nodes and Pods, and numbers. One thread uses it.
+// Never fails: what cannot be told is dropped.
 
-#include <atomic>
 #include <functional>
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "fencing/core/state.h"
 #include "fencing/kube/object_event.h"
@@ -33,7 +34,7 @@ class Chronicle {
   void OnRecord(const NodeId& node, const RecordFacts* facts);
   Timeline TimelineOf(const NodeId& node) const;
 
-  void Report(Metrics& metrics) const;
+  void Report(Metrics& metrics);
 
  private:
   void Add(const NodeId& node, absl::Time at, const std::string& event, const std::string& text);
@@ -43,6 +44,8 @@ class Chronicle {
   void TellLeft(const NodeId& node);
   void TellPod(const PodId& pod, const Uid& uid, const std::string& reason, const std::string& action,
                const std::string& text);
+  void Moved(const Timeline& timeline);
+  // An event on the Node, or on the NodeFence of one that is not there.
   void TellNode(const NodeId& node, kube::EventKind kind, const std::string& reason, const std::string& text);
   // The NodeFence on account of which this pod goes; empty: none.
   NodeId FenceOf(const PodId& pod) const;
@@ -58,9 +61,10 @@ class Chronicle {
   const std::function<void(kube::ObjectEvent)> record_;
   std::map<NodeId, Story> stories_;
   std::map<uint64_t, NodeId> deletions_;  // by action
-  std::atomic<bool> leads_ = false, synced_ = false;
-  std::atomic<int> open_ = 0, decided_ = 0, refused_ = 0, fence_failures_ = 0, pods_ = 0, detect_ms_ = 0,
-                   move_ms_ = 0;
+  bool leads_ = false, synced_ = false;
+  int decided_ = 0, fence_failures_ = 0, pods_ = 0;
+  Metrics::Series refused_;                                   // by rail
+  std::vector<std::pair<std::string, absl::Duration>> took_;  // phases that ended since the last Report
 };
 
 }  // namespace lunkeeper::fencing

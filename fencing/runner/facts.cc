@@ -136,6 +136,7 @@ std::optional<VolumeFacts> ReadVolume(const Json& volume) {
   if (TextAt(volume, {"spec", "csi", "driver"}) == kDriverName)
     facts.volume = VolumeId(TextAt(volume, {"spec", "csi", "volumeHandle"}));
   facts.storage_class = TextAt(volume, {"spec", "storageClassName"});
+  facts.block = TextAt(volume, {"spec", "volumeMode"}) == "Block";
   return facts;
 }
 

@@ -48,6 +48,7 @@ struct VolumeFacts {
   std::string claim;  // "namespace/name"
   VolumeId volume;    // empty: another driver's
   std::string storage_class;
+  bool block = false;  // pods see a device, not a file system
   friend bool operator==(const VolumeFacts&, const VolumeFacts&) = default;
 };
 

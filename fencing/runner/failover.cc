@@ -11,6 +11,7 @@
 #include "fencing/core/core.h"
 #include "fencing/runner/array_actions.h"
 #include "fencing/runner/array_hub.h"
+#include "fencing/runner/census.h"
 #include "fencing/runner/chronicle.h"
 #include "fencing/runner/clock.h"
 #include "fencing/runner/fence_board.h"
@@ -19,6 +20,7 @@
 #include "fencing/runner/loop.h"
 #include "fencing/runner/prober.h"
 #include "fencing/runner/status_lines.h"
+#include "fencing/runner/volume_locks.h"
 #include "fencing/runner/watches.h"
 #include "plugin/base/log.h"
 #include "plugin/base/periodic.h"
@@ -45,6 +47,7 @@ class Runner final : public Failover {
         arrays_(arrays, [this](Sight sight) { OnSight(std::move(sight)); }) {
     arrays_.Refresh();
     watches_ = std::make_unique<Watches>(client, Handlers());
+    locks_ = std::make_unique<VolumeLocks>(client, Duties());
     lease_read_ = std::make_unique<Periodic>(kReadLease, [this] { ReadLease(); });
     started_ = MonotonicNow();
     loop_.Start(options_.settings.tick, [this](Millis now) { Tick(now); });
@@ -53,6 +56,7 @@ class Runner final : public Failover {
   ~Runner() override {
     loop_.Stop();
     watches_.reset();
+    locks_.reset();
     lease_read_.reset();
     for (auto* hands : {&api_hands_, &lease_hands_, &event_hands_}) hands->stop(), hands->join();
     kube_.LeaveLease();
@@ -65,7 +69,7 @@ class Runner final : public Failover {
   void OnClosed(const NodeId& node) override {
     loop_.Post([this, node](Millis now) { Feed(now, StreamClosed{node}); });
   }
-  void Report(Metrics& metrics) const override { chronicle_.Report(metrics); }
+  void Report(Metrics& metrics) override;
   std::vector<std::string> Status() override;
 
  private:
@@ -88,6 +92,7 @@ class Runner final : public Failover {
   void Perform(const Action&, const Say& call) { chronicle_.Said(call); }
 
   WatchHandlers Handlers();
+  LockDuties Duties();
   void CallApi(const Action& action, std::function<Answer()> call);
   void CallArray(const Action& action, const ArrayId& array, std::function<Answer(AccessControl&)> call);
 
@@ -103,7 +108,7 @@ class Runner final : public Failover {
   FenceBoard board_;
   // Until when this replica may write, by its last step.
   std::atomic<Millis> acts_until_ = 0;
-  std::atomic<int> waiting_events_ = 0;
+  std::atomic<int> waiting_calls_ = 0, waiting_events_ = 0;
 
   // Of the loop.
   Core core_;
@@ -117,6 +122,7 @@ class Runner final : public Failover {
   std::unique_ptr<Prober> prober_ = MakeProber();
   boost::asio::thread_pool api_hands_{kApiHands}, lease_hands_{1}, event_hands_{1};
   std::unique_ptr<Watches> watches_;
+  std::unique_ptr<VolumeLocks> locks_;
   std::unique_ptr<Periodic> lease_read_;
 };
 
@@ -145,6 +151,13 @@ void Runner::Tick(Millis now) {
            "CustomResourceDefinition "
            "of NodeFences installed, and may this account list them?",
            {{"missing", absl::StrJoin(watches_->missing(), " ")}});
+}
+
+void Runner::Report(Metrics& metrics) {
+  loop_.Post([this, &metrics](Millis) {
+    chronicle_.Report(metrics);
+    ReportCensus(core_.state(), metrics);
+  });
 }
 
 std::vector<std::string> Runner::Status() {
@@ -177,6 +190,14 @@ WatchHandlers Runner::Handlers() {
               }};
 }
 
+LockDuties Runner::Duties() {
+  return {
+      .post = [this](std::function<void()> job) { loop_.Post([job = std::move(job)](Millis) { job(); }); },
+      .may_write = [this] { return MonotonicNow() < acts_until_ && waiting_calls_ == 0; },
+      .cluster = core_.state().cluster,
+      .inventory = inventory_};
+}
+
 void Runner::ReadLease() {
   auto seen = kube_.ReadLease();
   loop_.Post([this, seen = std::move(seen)](Millis now) { OnLease(now, seen); });
@@ -207,6 +228,7 @@ void Runner::OnSight(Sight sight) {
   loop_.Post([this, sight = std::move(sight)](Millis now) {
     Feed(now, sight.view);
     for (const VolumeWanted& wanted : sight.wanted) Feed(now, wanted);
+    locks_->Show(sight, now);
   });
 }
 
@@ -234,10 +256,11 @@ void Runner::Answered(const Action& action, Answer answer, Millis asked) {
 }
 
 void Runner::CallApi(const Action& action, std::function<Answer()> call) {
+  ++waiting_calls_;
   boost::asio::post(api_hands_, [this, action, call = std::move(call), asked = now_] {
-    if (MonotonicNow() >= acts_until_)
-      return Answered(action, FromApi(absl::CancelledError("this replica leads no more")), asked);
-    Answered(action, call(), asked);
+    const bool acts = MonotonicNow() < acts_until_;
+    Answered(action, acts ? call() : FromApi(absl::CancelledError("this replica leads no more")), asked);
+    --waiting_calls_;
   });
 }
 

@@ -28,7 +28,8 @@ struct FailoverOptions {
 
 class Failover : public BeatSink {
  public:
-  virtual void Report(Metrics& metrics) const = 0;
+  // Sets its metrics soon, on a thread of its own; they outlive it.
+  virtual void Report(Metrics& metrics) = 0;
   // For `lunkeeper status`, a line each: who leads, what each node is and why, what is fenced.
   virtual std::vector<std::string> Status() = 0;
 };

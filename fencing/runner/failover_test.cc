@@ -168,6 +168,7 @@ TEST_CASE(
     "a node that loses power: recorded, fenced, tainted, its pod moved, in this order; and all taken back") {
   VolumeId volume;
   std::atomic<int> wrong = 0;
+  Metrics metrics("controller");
   World world;  // last: its threads use the others until it is gone
   volume = world.AddPod("db-0", "n1");
   world.on_write = [&](const std::string& write) {
@@ -176,8 +177,14 @@ TEST_CASE(
     if (absl::StartsWith(write, "PATCH /api/v1/nodes/n1") && !fenced && holds) ++wrong;
     if (absl::StartsWith(write, "DELETE " + PodPath("db-0")) && (!fenced || holds)) ++wrong;
   };
-  world.Start();
+  Failover& failover = world.Start();
+  const auto shows = [&](const std::string& line) {
+    failover.Report(metrics);
+    return absl::StrContains(metrics.Text(), line);
+  };
   REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  CHECK(Comes(
+      [&] { return shows("lunkeeper_failover_evidence_nodes{channel=\"network\",state=\"arrives\"} 5\n"); }));
   world.PowerOff("n1");
   REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
   CHECK(wrong == 0);
@@ -194,12 +201,16 @@ TEST_CASE(
     if (!wanted.empty() && moment.event == wanted.front()) wanted.erase(wanted.begin());
   CHECK(wanted.empty());  // all came, in this order
   CHECK(world.api.CountWrites("DELETE " + PodPath("db-0")) == 1);
+  CHECK(Comes([&] { return shows("lunkeeper_failover_phase_seconds_count{phase=\"fence\"} 1\n"); }));
+  CHECK(shows("lunkeeper_failover_nodefences{phase=\"moved; waiting for the node\"} 1\n"));
 
   world.PowerOn("n1");
   REQUIRE(Comes([&] { return world.api.Get(RecordPath(World::IdOf("n1"))).is_null(); }));
   REQUIRE(Comes([&] { return world.TaintOf("n1").empty(); }));
   CHECK_FALSE(world.IsFenced("n1"));
   CHECK(world.Runs("db-0", "n2"));
+  CHECK(Comes(
+      [&] { return shows("lunkeeper_failover_nodefences{phase=\"moved; waiting for the node\"} 0\n"); }));
 }
 
 TEST_CASE("of two replicas one acts; when it goes, the other carries on") {
@@ -259,11 +270,11 @@ TEST_CASE("conflicts and errors of the API server delay a failover and change no
 }
 
 TEST_CASE("without the CustomResourceDefinition nothing is done, and a node that dies is left alone") {
+  Metrics metrics("controller");
   World world;
   world.AddPod("db-0", "n1");
   world.api.Forget(kRecords);
   Failover& failover = world.Start();
-  Metrics metrics("controller");
   const auto shows = [&](const std::string& line) {
     failover.Report(metrics);
     return absl::StrContains(metrics.Text(), line);
@@ -339,7 +350,8 @@ TEST_CASE("a hundred pods with two hundred volumes leave a dead node together") 
   world.on_write = [&](const std::string& write) {
     absl::MutexLock lock(&mutex);
     if (absl::StartsWith(write, absl::StrCat("POST ", kRecords))) decided = absl::Now();
-    if (decided != absl::Time() && !absl::StrContains(write, "/leases/")) ++calls;
+    const bool upkeep = absl::StrContains(write, "/leases/") || absl::StrContains(write, "/volumelocks/");
+    if (decided != absl::Time() && !upkeep) ++calls;
     if (absl::StartsWith(write, "DELETE /api/v1/namespaces/db/pods/")) last = absl::Now();
   };
   world.Start();

@@ -68,11 +68,13 @@ void Inventory::OnVolume(const std::string& name, const VolumeFacts* facts) {
   if (const VolumeFacts* before = Find(volumes_, name); before != nullptr) {
     const std::string claim = before->claim;
     if (Claim* known = Find(claims_, claim); known != nullptr && known->volume == name) known->volume.clear();
+    volume_names_.erase(before->volume.value());
     volumes_.erase(name);
     SayPodsOf(claim);
   }
   if (facts == nullptr) return;
-  volumes_[name] = *facts;
+  const auto& [key, kept] = *volumes_.emplace(name, *facts).first;
+  if (!kept.volume.empty()) volume_names_[kept.volume.value()] = &key;
   claims_[facts->claim].volume = name;
   SayPodsOf(facts->claim);
 }
@@ -91,6 +93,12 @@ void Inventory::OnStorageClass(const std::string& name, const FailoverWish* wish
 
 const NodeFacts* Inventory::FindNode(const NodeName& name) const { return Find(nodes_, name.value()); }
 const PodFacts* Inventory::FindPod(const PodId& pod) const { return Find(pods_, pod.value()); }
+
+const VolumeFacts* Inventory::FindVolume(const std::string& name) const { return Find(volumes_, name); }
+const std::string* Inventory::FindVolumeOf(const VolumeId& volume) const {
+  const std::string* const* found = Find(volume_names_, volume.value());
+  return found == nullptr ? nullptr : *found;
+}
 
 void Inventory::SayNode(const std::string& name) {
   const NodeFacts& facts = nodes_.at(name);

@@ -8,6 +8,8 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 
 #include "fencing/core/event.h"
 #include "fencing/runner/facts.h"
@@ -33,6 +35,9 @@ class Inventory {
 
   const NodeFacts* FindNode(const NodeName& name) const;
   const PodFacts* FindPod(const PodId& pod) const;
+  const VolumeFacts* FindVolume(const std::string& name) const;
+  // The PersistentVolume's name; null: none that is bound.
+  const std::string* FindVolumeOf(const VolumeId& volume) const;
 
  private:
   struct Claim {
@@ -51,6 +56,8 @@ class Inventory {
   std::map<std::string, NodeId> instances_;
   std::map<std::string, PodFacts> pods_;
   std::map<std::string, VolumeFacts> volumes_;
+  // Their names by the volume, both as they stand in `volumes_`: there may be many.
+  std::unordered_map<std::string_view, const std::string*> volume_names_;
   std::map<std::string, Claim> claims_;
   std::map<std::string, FailoverWish> namespaces_, classes_;
   bool settled_ = true;

@@ -14,6 +14,7 @@
 #include "fencing/kube/real_api_fixture.h"
 #include "fencing/runner/facts.h"
 #include "fencing/runner/kube_actions.h"
+#include "fencing/runner/volume_lock.h"
 #include "plugin/base/subprocess.h"
 
 namespace lunkeeper::fencing {
@@ -44,8 +45,8 @@ std::string Kubectl(const kube::RealApi& api, std::vector<std::string> arguments
 }
 
 // The chart's template without what Helm would put in: labels, and its conditions.
-void InstallDefinition(const kube::RealApi& api, kube::KubeClient& client) {
-  std::ifstream from(absl::StrCat(kFolder, "/charts/lunkeeper/templates/nodefences.yaml"));
+void InstallDefinition(const kube::RealApi& api, kube::KubeClient& client, const kube::Resource& kind) {
+  std::ifstream from(absl::StrCat(kFolder, "/charts/lunkeeper/templates/", kind.plural, ".yaml"));
   const std::string path = absl::StrCat("/tmp/lunkeeper-crd-", ::getpid(), ".yaml");
   {
     std::ofstream to(path);
@@ -57,7 +58,7 @@ void InstallDefinition(const kube::RealApi& api, kube::KubeClient& client) {
   REQUIRE(kube::Eventually([&] {
     return client
         .List(
-            {kNodeFences}, {}, [](const Json&) {}, Soon())
+            {kind}, {}, [](const Json&) {}, Soon())
         .ok();
   }));
 }
@@ -78,7 +79,7 @@ TEST_CASE("a NodeFence goes to a real API server and comes back as it was; delet
   kube::RealApi api;
   api.Start();
   const auto client = api.Client();
-  InstallDefinition(api, *client);
+  InstallDefinition(api, *client, kNodeFences);
   KubeActions actions(*client, {"default", "lunkeeper-failover"}, "test", absl::Seconds(4));
   const Timeline timeline = {{absl::FromUnixMillis(1'800'000'000'123), "Decided", "a test"}};
   const auto read = [&](const std::string& name) {
@@ -119,6 +120,7 @@ TEST_CASE("a NodeFence goes to a real API server and comes back as it was; delet
   REQUIRE(client->Create({kNodeFences, "", ""}, bare, Soon()).ok());
   NodeFence asked = read(by_hand.value()).fence;
   CHECK(asked.requested_by == "an operator");
+  asked.volumes[ArrayId("a1")];
   REQUIRE(actions.Run(PutNodeFence{asked}, {}).done.outcome == Outcome::kOk);
   const auto turned = client->Patch({kNodeFences, "", by_hand.value()},
                                     {{"spec", {{"requestedBy", "evidence"}}}}, {}, Soon());
@@ -130,6 +132,65 @@ TEST_CASE("a NodeFence goes to a real API server and comes back as it was; delet
   asked = read(by_hand.value()).fence;
   CHECK(actions.Run(RemoveNodeFence{by_hand, asked.uid, asked.version}).done.outcome == Outcome::kOk);
   CHECK(read(by_hand.value()).fence.uid.empty());
+}
+
+TEST_CASE("a VolumeLock goes to a real API server and stays there as it was written") {
+  kube::RealApi api;
+  api.Start();
+  const auto client = api.Client();
+  InstallDefinition(api, *client, kVolumeLocks);
+  VolumeLock lock{"pv-1", "db/data-db-0", false, {}};
+  lock.holders.push_back({NodeId("n1.00000000000000aa"),
+                          Access::kExclusive,
+                          7,
+                          absl::FromUnixSeconds(1'800'000'000),
+                          {"db/db-0"}});
+  const Json status = StatusOf(lock);
+  const Json object = {{"apiVersion", "lunkeeper.io/v1alpha1"},
+                       {"kind", "VolumeLock"},
+                       {"metadata", {{"name", "rack1-v0000000000000001"}}},
+                       {"status", status}};
+  const auto stored = client->Create({kVolumeLocks, "", ""}, object, Soon());
+  INFO(stored.status());
+  REQUIRE(stored.ok());
+  const LockFacts facts = ReadLock(*stored);
+  CHECK(facts.digest == DigestOf(status));  // or it would be written again for ever
+  REQUIRE(facts.since.size() == 1);
+  CHECK(facts.since.front() == std::make_pair(Generation{7}, lock.holders.front().since));
+  const std::string shown = Kubectl(api, {"get", "volumelocks"});
+  for (const char* word :
+       {"VOLUME", "SINCE", "rack1-v0000000000000001", "pv-1", "n1", "db/db-0", "exclusive"})
+    CHECK_THAT(shown, Catch::Contains(word));
+}
+
+TEST_CASE("a NodeFence that asks for what cannot be is refused by a real API server") {
+  kube::RealApi api;
+  api.Start();
+  const auto client = api.Client();
+  InstallDefinition(api, *client, kNodeFences);
+  const auto make = [&](const Json& spec) {
+    return client
+        ->Create({kNodeFences, "", ""},
+                 {{"apiVersion", "lunkeeper.io/v1alpha1"},
+                  {"kind", "NodeFence"},
+                  {"metadata", {{"name", "n1.00000000000000aa"}}},
+                  {"spec", spec}},
+                 Soon())
+        .status();
+  };
+  for (const Json& spec :
+       {Json{{"cause", 7}}, Json{{"cause", std::string(1025, 'x')}}, Json{{"graceful", "gently"}},
+        Json{{"requestedBy", std::string(254, 'x')}}, Json("a text")}) {
+    CAPTURE(spec.dump().substr(0, 40));
+    CHECK(absl::IsInvalidArgument(make(spec)));
+  }
+  REQUIRE(make({{"cause", "a test"}}).ok());
+  for (const Json& change : {Json{{"cause", "another"}}, Json{{"graceful", true}}, Json(nullptr)}) {
+    CAPTURE(change.dump());
+    const auto edited =
+        client->Patch({kNodeFences, "", "n1.00000000000000aa"}, {{"spec", change}}, {}, Soon());
+    CHECK(absl::IsInvalidArgument(edited.status()));
+  }
 }
 
 TEST_CASE("a taint on a real Node joins the others and goes without them, if the Node is as it was") {

@@ -87,8 +87,8 @@ Json NewRecord(const NodeFence& fence, const Timeline& timeline) {
 
 Json RecordPatch(const NodeFence& fence, const Timeline& timeline) {
   Json patch = {{"status", StatusOf(fence, timeline)}};
-  // A finalizer cannot be added to what is being deleted.
-  if (!fence.deleting) patch["metadata"]["finalizers"] = Json::array({kFinalizer});
+  // Nothing to undo, nothing to wait for; and a finalizer cannot be added to what is being deleted.
+  if (!fence.deleting && !fence.volumes.empty()) patch["metadata"]["finalizers"] = Json::array({kFinalizer});
   return patch;
 }
 

@@ -45,6 +45,24 @@ void Metrics::Set(const std::string& name, const std::string& help, double value
   prometheus::BuildGauge().Name(name).Help(help).Register(*registry_).Add({}).Set(value);
 }
 
+void Metrics::Set(const std::string& name, const std::string& help, const Series& values) {
+  auto& family = prometheus::BuildGauge().Name(name).Help(help).Register(*registry_);
+  absl::MutexLock lock(&mutex_);
+  std::set<Labels>& given = given_[name];
+  for (const Labels& labels : given)
+    if (!values.contains(labels)) family.Add(labels).Set(0);
+  for (const auto& [labels, value] : values) {
+    family.Add(labels).Set(value);
+    given.insert(labels);
+  }
+}
+
+void Metrics::Observe(const std::string& name, const std::string& help, const Labels& labels,
+                      absl::Duration duration) {
+  auto& family = prometheus::BuildHistogram().Name(name).Help(help).Register(*registry_);
+  family.Add(labels, kSeconds).Observe(absl::ToDoubleSeconds(duration));
+}
+
 std::string Metrics::Text() const { return prometheus::TextSerializer().Serialize(registry_->Collect()); }
 
 }  // namespace lunkeeper

@@ -5,11 +5,16 @@
 // series grow.
 //
 //   lunkeeper_rpc_duration_seconds{method,code}  histogram: finished calls
-//   lunkeeper_rpc_running{method}                gauge: calls in progress; one that waits for a grant is one
-//   of them lunkeeper_build_info{version,mode} 1
+//   lunkeeper_rpc_running{method}                gauge: calls in progress, those too that wait for a grant
+//   lunkeeper_build_info{version,mode}           1
 
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 
 #include "absl/time/time.h"
 
@@ -33,6 +38,13 @@ class Metrics {
 
   // A fact about the process as a whole, by the name it was first given here.
   void Set(const std::string& name, const std::string& help, double value);
+  // The same for each of these labels. Those that were given before, and are not now, read 0.
+  using Labels = std::map<std::string, std::string>;
+  using Series = std::map<Labels, double>;
+  void Set(const std::string& name, const std::string& help, const Series& values);
+  // One more that took so long, into a histogram.
+  void Observe(const std::string& name, const std::string& help, const Labels& labels,
+               absl::Duration duration);
 
   // All of it in Prometheus' text format 0.0.4.
   std::string Text() const;
@@ -41,6 +53,8 @@ class Metrics {
   const std::unique_ptr<prometheus::Registry> registry_;
   prometheus::Family<prometheus::Histogram>& durations_;
   prometheus::Family<prometheus::Gauge>& running_;
+  absl::Mutex mutex_;
+  std::map<std::string, std::set<Labels>> given_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lunkeeper

@@ -70,6 +70,17 @@ TEST_CASE("a fact about the process is shown as it was last set") {
   CHECK_THAT(metrics.Text(), Catch::Contains("\nlunkeeper_registered 1\n"));
 }
 
+TEST_CASE("of a figure with labels, those that are not given any more read 0") {
+  Metrics metrics("controller");
+  metrics.Set("lunkeeper_things", "Things by state", {{{{"state", "new"}}, 2}, {{{"state", "old"}}, 1}});
+  metrics.Set("lunkeeper_things", "Things by state", {{{{"state", "old"}}, 3}});
+  CHECK_THAT(metrics.Text(), Catch::Contains("lunkeeper_things{state=\"new\"} 0\n") &&
+                                 Catch::Contains("lunkeeper_things{state=\"old\"} 3\n"));
+  metrics.Observe("lunkeeper_steps", "How long steps took", {{"step", "one"}}, absl::Seconds(2));
+  CHECK_THAT(metrics.Text(), Catch::Contains("lunkeeper_steps_count{step=\"one\"} 1\n") &&
+                                 Catch::Contains("lunkeeper_steps_sum{step=\"one\"} 2\n"));
+}
+
 TEST_CASE("pages are served, and nothing else is") {
   bool healthy = true;
   auto server = StartHttpServer(

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <ctime>
 
 #include "absl/strings/str_cat.h"
 #include "plugin/base/status_macros.h"
@@ -101,6 +102,14 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsClient(const std::s
   options.set_certificate_provider(Watch({.certificate = "", .key = "", .ca = ca}));
   options.watch_root_certs();
   return grpc::experimental::TlsCredentials(options);
+}
+
+absl::StatusOr<absl::Time> CertificateEnds(const std::string& path) {
+  ASSIGN_OR_RETURN(const Certificate certificate, ReadPem<Certificate>(path, "a certificate", PEM_read_X509));
+  std::tm ends = {};
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &ends) != 1)
+    return Wrong(path, "it does not say until when it is good");
+  return absl::FromTM(ends, absl::UTCTimeZone());
 }
 
 }  // namespace lunkeeper

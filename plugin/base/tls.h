@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace lunkeeper {
 
@@ -28,5 +29,8 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MutualTlsClient(const 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsServer(const std::string& certificate,
                                                                    const std::string& key);
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsClient(const std::string& ca);
+
+// Until when the first certificate in the file is good.
+absl::StatusOr<absl::Time> CertificateEnds(const std::string& path);
 
 }  // namespace lunkeeper

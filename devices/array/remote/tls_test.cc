@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "absl/time/clock.h"
 #include "devices/array/remote/testing/test_agent.h"
 
 namespace lunkeeper {
@@ -21,6 +22,15 @@ TEST_CASE("TLS files that are not right are refused at once, by name") {
   refused({good.certificate, good.certificate, good.ca}, "a private key");
   refused({good.certificate, other.key, good.ca}, "it is not the key of");
   CHECK(MutualTlsServer(good).ok());
+}
+
+TEST_CASE("a certificate says until when it is good") {
+  const testing::TestCa ca;
+  const auto end = CertificateEnds(ca.Issue("agent", testing::kAgentNames).certificate);
+  REQUIRE(end.ok());
+  CHECK(*end > absl::Now() + absl::Hours(1));
+  CHECK(*end < absl::Now() + absl::Hours(24 * 366 * 100));
+  CHECK(absl::IsFailedPrecondition(CertificateEnds("/nowhere.crt").status()));
 }
 
 }  // namespace lunkeeper

@@ -1,5 +1,6 @@
 """What a failover looks like from outside: NodeFences, taints, where pods run, what nodes have left."""
 
+import datetime
 import json
 import time
 
@@ -53,6 +54,13 @@ class Failover:
             done = arrays and all("generation" in each for each in arrays.values())
             return fence if done and self.taint(node) is not None else None
         return wait_until(fenced, seconds, lambda: f"{node} is fenced\n{self.tell()}", pause=0.2)
+
+    def wait_until_moved(self, node, seconds=MOVES_SECONDS):
+        """Until every replacement runs; the NodeFence."""
+        def moved():
+            fence = self.fence(node)
+            return fence if fence and fence["status"].get("phase", "").startswith("moved") else None
+        return wait_until(moved, seconds, lambda: f"{node}'s pods run elsewhere\n{self.tell()}", pause=0.2)
 
     def wait_until_over(self, node, seconds=OVER_SECONDS):
         """No NodeFence, no taint, and nothing on the node of a volume that is another's."""
@@ -117,6 +125,12 @@ class Failover:
             "logs", pod["metadata"]["name"], f"--namespace={deploy.NAMESPACE}", "--container=lunkeeper", "--tail=25", seconds=20).stdout
             for pod in self.plugin_pods("controller")]
         return "\n".join(shown)
+
+
+def moments(fence):
+    """[(when, event, text)] of a NodeFence's timeline."""
+    return [(datetime.datetime.fromisoformat(moment["at"].replace("Z", "+00:00")).timestamp(), moment["event"], moment["text"])
+            for moment in fence["status"].get("timeline", [])]
 
 
 class Placed:

@@ -1,0 +1,142 @@
+// The manual levers against an API server in memory, where the test plays the controller that leads.
+
+#include "fencing/runner/by_hand.h"
+
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "fencing/core/words.h"
+#include "fencing/runner/record.h"
+#include "fencing/runner/testing/fake_api.h"
+#include "plugin/base/periodic.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+using kube::FieldAt;
+using kube::Json;
+using kube::TextAt;
+
+constexpr char kFences[] = "/apis/lunkeeper.io/v1alpha1/nodefences/";
+constexpr char kNode[] = "n1.00000000000000aa";
+
+struct Place {
+  Place() {
+    const Json driver = {{"name", "csi.lunkeeper.io"}, {"nodeID", kNode}};
+    api.Put("/apis/storage.k8s.io/v1/csinodes/n1", {{"spec", {{"drivers", Json::array({driver})}}}});
+    api.Put("/apis/storage.k8s.io/v1/csinodes/bare", {{"spec", {{"drivers", Json::array()}}}});
+  }
+
+  ByHand Hand(absl::Duration patience = absl::Seconds(30)) {
+    return {*client, absl::Now() + patience, [this](const std::string& line) { lines.push_back(line); }};
+  }
+  absl::Status Fence(const std::string& node, absl::Duration patience = absl::Seconds(30)) {
+    return FenceByHand(Hand(patience), {node, "its fan is on fire", "operator@desk"});
+  }
+  std::string Said() const { return absl::StrJoin(lines, "\n"); }
+  std::string Path(const std::string& id = kNode) const { return kFences + id; }
+  // The controller: whatever it finds there without a phase, or being deleted, it answers so.
+  void Controller(const Json& status, bool lifts = true) {
+    controller = std::make_unique<Periodic>(absl::Milliseconds(10), [this, status, lifts] {
+      for (const std::string& id : {std::string(kNode), std::string("n9.00000000000000ff")}) {
+        const Json fence = api.Get(Path(id));
+        if (fence.is_null()) continue;
+        if (TextAt(fence, {"status", "phase"}).empty()) api.Merge(Path(id), {{"status", status}});
+        if (lifts && !FieldAt(fence, {"metadata", "deletionTimestamp"}).is_null()) api.Remove(Path(id));
+      }
+    });
+  }
+
+  FakeApi api;
+  std::unique_ptr<kube::KubeClient> client = api.Client();
+  std::vector<std::string> lines;
+  std::unique_ptr<Periodic> controller;
+};
+
+Json InForce() {
+  const Json moment = {{"at", "2026-11-21T08:00:00.123Z"}, {"event", "Fenced"}, {"text", "a1: 2 volumes"}};
+  return {{"phase", "moved"},
+          {"arrays", {{"a1", {{"volumes", {"a1-v1", "a1-v2"}}, {"generation", 7}}}}},
+          {"timeline", {moment}}};
+}
+
+}  // namespace
+
+TEST_CASE("a node is fenced by its name: asked for, followed until every array has confirmed, and told") {
+  Place place;
+  place.Controller(InForce());
+  REQUIRE(place.Fence("n1").ok());
+  const Json fence = place.api.Get(place.Path());
+  CHECK(TextAt(fence, {"spec", "cause"}) == "its fan is on fire");
+  CHECK(TextAt(fence, {"spec", "requestedBy"}) == "operator@desk");
+  CHECK_THAT(place.Said(), Catch::Contains("08:00:00.123  Fenced: a1: 2 volumes") &&
+                               Catch::Contains(absl::StrCat("node ", kNode, " is fenced")) &&
+                               Catch::Contains("lunkeeper unfence n1"));
+
+  place.lines.clear();
+  CHECK(place.Fence(kNode).ok());
+  CHECK_THAT(place.Said(),
+             Catch::Contains("is there already, asked for by operator@desk: its fan is on fire") &&
+                 Catch::Contains("is fenced"));
+}
+
+TEST_CASE("a fence that an array has not confirmed is not called one") {
+  Place place;
+  const bool taken_up = GENERATE(true, false);
+  if (taken_up)
+    place.Controller({{"phase", kPhaseFencing},
+                      {"arrays", {{"a1", {{"generation", 7}}}, {"a2", {{"volumes", {"a2-v1"}}}}}}});
+  const absl::Status status = place.Fence("n1", absl::Seconds(1));
+  CHECK(absl::IsDeadlineExceeded(status));
+  CHECK_THAT(std::string(status.message()),
+             Catch::Contains("may still write") &&
+                 Catch::Contains(taken_up ? "not confirmed yet: a2" : "no controller has taken it up"));
+  CHECK_FALSE(place.api.Get(place.Path()).is_null());  // the request stands
+}
+
+TEST_CASE("a node that nobody knows is refused, and nothing is left of the request") {
+  Place place;
+  place.Controller({{"phase", kPhaseUnknown}});
+  for (const std::string node : {"n9", "bare", "n9.00000000000000ff"}) {
+    CAPTURE(node);
+    const absl::Status status = place.Fence(node);
+    CHECK(absl::IsNotFound(status));
+    CHECK_THAT(std::string(status.message()), Catch::Contains("there is no node " + node));
+    CHECK(place.api.Get(place.Path("n9.00000000000000ff")).is_null());
+  }
+  CHECK(absl::IsNotFound(UnfenceByHand(place.Hand(), "n9")));
+}
+
+TEST_CASE("a fence is lifted by the node's name; one that waits for its node says so, and goes on waiting") {
+  Place place;
+  const Json held = {{"metadata", {{"finalizers", {kFinalizer}}}},
+                     {"spec", {{"requestedBy", "evidence"}}},
+                     {"status", {{"phase", "moved; waiting for the node"}}}};
+  place.api.Put(place.Path(), held);
+  const absl::Status waiting = UnfenceByHand(place.Hand(absl::Seconds(1)), "n1");
+  CHECK(absl::IsDeadlineExceeded(waiting));
+  CHECK_THAT(std::string(waiting.message()),
+             Catch::Contains("not lifted yet") && Catch::Contains("waiting for the node"));
+  CHECK(absl::IsFailedPrecondition(place.Fence("n1")));  // it is being lifted
+  place.Controller({});
+  REQUIRE(kube::Eventually([&] { return place.api.Get(place.Path()).is_null(); }));
+  place.api.Put(place.Path(), held);
+  CHECK(UnfenceByHand(place.Hand(), kNode).ok());
+  CHECK_THAT(place.Said(), Catch::Contains("may take volumes again"));
+  CHECK(place.api.Get(place.Path()).is_null());
+  CHECK(UnfenceByHand(place.Hand(), "n1").ok());
+  CHECK_THAT(place.Said(), Catch::Contains("node n1 is not fenced"));
+}
+
+TEST_CASE("a cluster without failover says what can be done instead") {
+  Place place;
+  place.api.Forget("/apis/lunkeeper.io");
+  const absl::Status status = place.Fence("n1");
+  CHECK(absl::IsFailedPrecondition(status));
+  CHECK_THAT(std::string(status.message()), Catch::Contains("--array"));
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,98 @@
+#include "fencing/runner/census.h"
+
+#include <algorithm>
+#include <string>
+
+namespace lunkeeper::fencing {
+namespace {
+
+const char* Word(Network network) {
+  switch (network) {
+    case Network::kUnheard:
+      return "never heard";
+    case Network::kArrives:
+      return "arrives";
+    case Network::kClosed:
+      return "closed";
+    case Network::kSilent:
+      return "silent";
+  }
+  return "?";
+}
+
+const char* Word(Storage storage) {
+  switch (storage) {
+    case Storage::kUnknown:
+      return "unknown";
+    case Storage::kAlive:
+      return "alive";
+    case Storage::kSilent:
+      return "silent";
+  }
+  return "?";
+}
+
+const char* Word(Kernel kernel) {
+  switch (kernel) {
+    case Kernel::kUnknown:
+      return "unknown";
+    case Kernel::kAnswers:
+      return "answers";
+    case Kernel::kUnanswered:
+      return "silent";
+  }
+  return "?";
+}
+
+const char* Word(Kubelet kubelet) {
+  switch (kubelet) {
+    case Kubelet::kUnknown:
+      return "unknown";
+    case Kubelet::kReady:
+      return "ready";
+    case Kubelet::kNotReady:
+      return "not ready";
+  }
+  return "?";
+}
+
+// Since the oldest of the last beats of those machines that there are and that are not given up already.
+struct Ages {
+  Millis network = 0, storage = 0;
+
+  void Add(const NodeEvidence& node, Millis now) {
+    if (node.heard) network = std::max(network, now - node.beat_at);
+    for (const auto& entry : node.arrays)
+      if (entry.second.beat_at != 0) storage = std::max(storage, now - entry.second.beat_at);
+  }
+};
+
+double Seconds(Millis time) { return static_cast<double>(time) / 1000; }
+
+}  // namespace
+
+void ReportCensus(const State& state, Metrics& metrics) {
+  Metrics::Series evidence, verdicts, fences;
+  Ages ages;
+  for (const auto& [node, known] : state.evidence.nodes()) {
+    if (state.cluster.FindNode(NameOf(node)) == nullptr || !state.IsCurrent(node)) continue;
+    const Signals signals = state.evidence.Look(node, state.now);
+    const Verdict verdict = Classify(signals, state.settings);
+    ++evidence[{{"channel", "network"}, {"state", Word(signals.network)}}];
+    ++evidence[{{"channel", "storage"}, {"state", Word(signals.storage)}}];
+    ++evidence[{{"channel", "kernel"}, {"state", Word(signals.kernel)}}];
+    ++evidence[{{"channel", "kubelet"}, {"state", Word(signals.kubelet)}}];
+    ++verdicts[{{"verdict", verdict.what.empty() ? "well" : std::string(verdict.what)}}];
+    if (state.cluster.FindFence(node) == nullptr) ages.Add(known, state.now);
+  }
+  for (const auto& entry : state.cluster.fences()) ++fences[{{"phase", entry.second.phase}}];
+  metrics.Set("lunkeeper_failover_evidence_nodes", "Nodes by what each channel of evidence shows", evidence);
+  metrics.Set("lunkeeper_failover_judged_nodes", "Nodes by what they are judged to be", verdicts);
+  metrics.Set("lunkeeper_failover_nodefences", "NodeFences by how far they have come", fences);
+  metrics.Set("lunkeeper_failover_oldest_beat_seconds",
+              "Age of the oldest of the nodes' last beats, without fenced nodes", Seconds(ages.network));
+  metrics.Set("lunkeeper_failover_oldest_storage_beat_seconds",
+              "The same of the beats that nodes write to the arrays", Seconds(ages.storage));
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,173 @@
+// The view of who holds what, against an API server in memory; the test is the thread that failover has.
+
+#include "fencing/runner/volume_locks.h"
+
+#include <catch2/catch.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "fencing/runner/testing/fake_api.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+using kube::Json;
+using kube::TextAt;
+
+constexpr char kLocks[] = "/apis/lunkeeper.io/v1alpha1/volumelocks/";
+
+VolumeId IdOf(int number) { return VolumeId(absl::StrFormat("a1-v%016x", number)); }
+
+struct Place {
+  ~Place() {
+    locks.reset();
+    RunJobs();
+  }
+
+  void Hold(const VolumeId& volume, const std::string& node, Generation generation,
+            Access access = Access::kExclusive) {
+    sight.view.array = ArrayId("a1");
+    sight.view.holdings.push_back({volume, NodeId(node + ".00000000000000aa"), 0});
+    sight.kinds.push_back({access, generation});
+  }
+  void Release() { sight = {{ArrayId("a1"), 0, {}, {}}, {}, {}}; }
+  // A pod with a claim that is bound to the volume.
+  void Run(const std::string& name, const std::string& node, const VolumeId& volume, bool block = false) {
+    const VolumeFacts bound{"db/data-" + name, volume, "", block};
+    inventory.OnVolume("pv-" + name, &bound);
+    PodFacts pod;
+    pod.node = NodeName(node);
+    pod.claims = {bound.claim};
+    inventory.OnPod("db/" + name, &pod);
+  }
+
+  // Looks at the array again and again, each time a second later, until it is so.
+  bool Comes(const std::function<bool()>& condition) {
+    for (const absl::Time end = absl::Now() + absl::Seconds(40); absl::Now() < end;) {
+      if (condition()) return true;
+      RunJobs();
+      locks->Show(sight, now += 1000);
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    return false;
+  }
+  Json Lock(const VolumeId& volume) const { return api.Get(kLocks + volume.value()); }
+  std::string Shown(const VolumeId& volume, const char* field) const {
+    return TextAt(Lock(volume), {"status", field});
+  }
+
+  void Post(std::function<void()> job) {
+    absl::MutexLock lock(&mutex);
+    jobs.push_back(std::move(job));
+  }
+  void RunJobs() {
+    std::vector<std::function<void()>> due;
+    {
+      absl::MutexLock lock(&mutex);
+      due.swap(jobs);
+    }
+    if (locks != nullptr)
+      for (const auto& job : due) job();
+  }
+
+  FakeApi api;
+  std::unique_ptr<kube::KubeClient> client = api.Client();
+  Cluster cluster;
+  Inventory inventory{[this](auto what) {
+    if (const auto* seen = std::get_if<PodSeen>(&what)) cluster.Put(seen->pod);
+    if (const auto* gone = std::get_if<PodGone>(&what)) cluster.Remove(gone->pod);
+  }};
+  absl::Mutex mutex;
+  std::vector<std::function<void()>> jobs;
+  std::atomic<bool> may_write = true;
+  Sight sight;
+  Millis now = 0;
+  std::unique_ptr<VolumeLocks> locks = std::make_unique<VolumeLocks>(
+      *client, LockDuties{[this](auto job) { Post(std::move(job)); }, [this] { return may_write.load(); },
+                          cluster, inventory});
+};
+
+}  // namespace
+
+TEST_CASE("a volume's lock says who has it, and goes with the grant") {
+  Place place;
+  const VolumeId volume = IdOf(1);
+  place.Hold(volume, "n1", 7);
+  place.Run("db-0", "n1", volume, true);
+  REQUIRE(place.Comes([&] { return place.Shown(volume, "pod") == "db/db-0"; }));
+  CHECK(place.Shown(volume, "volume") == "pv-db-0");
+  CHECK(place.Shown(volume, "claim") == "db/data-db-0");
+  CHECK(place.Shown(volume, "mode") == "Block");
+  CHECK(place.Shown(volume, "node") == "n1");
+  CHECK(place.Shown(volume, "access") == "exclusive");
+  const Json holder = place.Lock(volume)["status"]["holders"][0];
+  CHECK(kube::NumberAt(holder, {"generation"}) == 7);
+  CHECK(TextAt(holder, {"instance"}) == "n1.00000000000000aa");
+  place.Release();
+  CHECK(place.Comes([&] { return place.Lock(volume).is_null(); }));
+}
+
+TEST_CASE("what somebody does to a lock is put right, and since when it is so stays known") {
+  Place place;
+  const VolumeId volume = IdOf(1);
+  place.Hold(volume, "n1", 7);
+  REQUIRE(place.Comes([&] { return place.Shown(volume, "node") == "n1"; }));
+  const Json before = place.Lock(volume)["status"];
+  place.api.Merge(kLocks + volume.value(), {{"status", {{"node", "n5"}, {"note", "mine"}}}});
+  CHECK(place.Comes([&] { return place.Shown(volume, "node") == "n1"; }));
+  absl::SleepFor(absl::Milliseconds(1100));  // so that a new time would be another
+  place.api.Remove(kLocks + volume.value());
+  CHECK(place.Comes([&] { return place.Lock(volume)["status"] == before; }));
+}
+
+TEST_CASE("a lock that is right is left alone") {
+  Place place;
+  const VolumeId volume = IdOf(1);
+  place.Hold(volume, "n1", 7);
+  REQUIRE(place.Comes([&] { return place.Shown(volume, "node") == "n1"; }));
+  const Millis seen = place.now;
+  CHECK(place.Comes([&] { return place.now > seen + 50'000; }));
+  CHECK(place.api.writes().size() == 1);
+}
+
+TEST_CASE("a shared volume's lock names all its holders") {
+  Place place;
+  const VolumeId volume = IdOf(1);
+  place.Hold(volume, "n2", 9, Access::kReadOnly);
+  place.Hold(volume, "n1", 7, Access::kReadOnly);
+  place.Run("reader", "n2", volume);
+  REQUIRE(place.Comes([&] { return place.Shown(volume, "node") == "n1,n2"; }));
+  CHECK(place.Shown(volume, "pod") == "db/reader");
+  CHECK(place.Shown(volume, "access") == "read-only");
+  CHECK(place.Lock(volume)["status"]["holders"][0]["pods"].empty());
+}
+
+TEST_CASE("failover's own writes go first, and of another array nothing is taken away") {
+  Place place;
+  place.api.Put(absl::StrCat(kLocks, "a2-v0000000000000001"), {{"status", {{"node", "n1"}}}});
+  place.Hold(IdOf(1), "n1", 7);
+  place.may_write = false;
+  const Millis begun = place.now;
+  REQUIRE(place.Comes([&] { return place.now > begun + 50'000; }));
+  CHECK(place.api.writes().empty());
+  place.may_write = true;
+  REQUIRE(place.Comes([&] { return !place.Lock(IdOf(1)).is_null(); }));
+  CHECK_FALSE(place.Lock(VolumeId("a2-v0000000000000001")).is_null());
+}
+
+TEST_CASE("many volumes are gone round, so many at a time") {
+  Place place;
+  constexpr int kMany = 1500;
+  for (int number = 0; number < kMany; ++number)
+    place.Hold(IdOf(number), "n1", static_cast<Generation>(number) + 1);
+  REQUIRE(place.Comes([&] { return place.api.CountWrites("POST ") == kMany; }));
+  CHECK(place.now >= kMany / 100 * 1000);  // not all at once
+  place.api.Merge(kLocks + IdOf(kMany - 1).value(), {{"status", {{"node", "n5"}}}});
+  CHECK(place.Comes([&] { return place.Shown(IdOf(kMany - 1), "node") == "n1"; }));
+  place.Release();
+  CHECK(place.Comes([&] { return place.api.CountWrites("DELETE ") == kMany; }));
+}
+
+}  // namespace lunkeeper::fencing
