@@ -1,11 +1,12 @@
 """`./dev demo`: Lunkeeper's main job in Kubernetes, told in a few lines with times.
 
 A cluster of its own (three nodes, a storage host), Lunkeeper installed by its chart, and a StatefulSet whose pod writes to its
-volume, is moved by a drain, and finds every byte. Exit code 0 only if everything it says was checked.
+volume, is moved by a drain, loses its node's power, and finds every byte each time. Exit code 0 only if everything it says was checked.
 """
 
 import pathlib
 import sys
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
@@ -14,10 +15,13 @@ from cluster.cluster import Cluster  # noqa: E402
 from harness.cleanup import Cleanup, interrupt_on_sigterm, wait_until  # noqa: E402
 from harness.story import check, step, tell  # noqa: E402
 from kube import leaks  # noqa: E402
+from kube.failover.bench import first_new_write  # noqa: E402
+from kube.failover.watching import Failover, Placed, moments  # noqa: E402
 from kube.workloads import Workloads  # noqa: E402
 from kube.writer import FILE, Writer  # noqa: E402
 
 MORE = 500  # writes to see before and after a move
+TOLD = ("LastHeard", "Decided", "Recorded", "Fenced", "Tainted", "Deleted", "Phase")
 
 
 def start(cleanup):
@@ -68,7 +72,34 @@ def copy(workloads):
     size = workloads.shell("reader", "stat -c %s /data/file").strip()
     check(int(size) == 32 << 20, f"the copy of the file has {size} bytes")
     tell(f"Another pod reads the copy ({int(size) >> 20} MiB)")
+    workloads.delete("pod", "reader")
     workloads.delete("volumesnapshot", "moment")
+
+
+def fail(failover, workloads, writer):
+    """The machine is gone from one moment to the next, as with its power; and comes back later."""
+    placed = Placed(failover, workloads, writer)
+    began = time.time()
+    placed.host.power_off()
+    wrote = first_new_write(writer, writer.acknowledged())
+    moved = placed.moves()
+    tell(f"Ended the power of {placed.node} while the pod wrote there: {wrote - began:.1f} s later it writes on {moved}")
+    show_timeline(failover.wait_until_moved(placed.node), began)
+    before = writer.acknowledged()
+    writer.verify("database-0", FILE)
+    tell(f"All {before} acknowledged writes are there, by their checksums")
+    with step("Gave {} its power again: it cleaned up, its fence is lifted, its taint is gone") as said:
+        placed.host.boot()
+        failover.wait_until_over(placed.node)
+        said.append(placed.node)
+    writer.goes_on(MORE)
+
+
+def show_timeline(fence, began):
+    print("          its NodeFence tells, in seconds since the power was off:")
+    for at, event, text in moments(fence):
+        if event in TOLD:
+            print(f"          {at - began:+7.3f}  {event:<10} {text}", flush=True)
 
 
 def main():
@@ -79,6 +110,7 @@ def main():
         writer, node = write(workloads)
         move(workloads, writer, node)
         copy(workloads)
+        fail(Failover(cluster), workloads, writer)
         writer.goes_on(MORE)
         status, = workloads.wait_for_pod("database-0")["status"]["containerStatuses"]
         check(status["restartCount"] == 0, f"the writer ended: {writer.said()}")
@@ -87,7 +119,7 @@ def main():
             workloads.remove()
             wait_until(lambda: not leaks.found(cluster), 60, lambda: f"nothing is left: {leaks.found(cluster)}", pause=0.5)
         tell("No volume, snapshot, grant, target, session, loop device or mount is left")
-    tell("Done: written, moved, copied, nothing lost. The cluster is gone again.")
+    tell("Done: written, moved, copied, failed over, nothing lost. The cluster is gone again.")
     return 0
 
 

@@ -19,7 +19,7 @@ from cluster import deploy  # noqa: E402
 from cluster.running import running_cluster  # noqa: E402
 from harness.cleanup import interrupt_on_sigterm, wait_until  # noqa: E402
 from kube.bench import Watch  # noqa: E402
-from kube.failover.watching import Failover, Placed  # noqa: E402
+from kube.failover.watching import Failover, Placed, moments  # noqa: E402
 from kube.workloads import Workloads  # noqa: E402
 from kube.writer import Writer  # noqa: E402
 
@@ -55,11 +55,7 @@ def replaced(watch, name, old):
 
 def timeline(fence):
     """{event: when it was first said}."""
-    moments = {}
-    for moment in fence["status"].get("timeline", []):
-        at = datetime.datetime.fromisoformat(moment["at"].replace("Z", "+00:00")).timestamp()
-        moments.setdefault(moment["event"], at)
-    return moments
+    return {event: at for at, event, _ in reversed(moments(fence))}
 
 
 def published_at(failover, node, since):
@@ -87,8 +83,8 @@ def one_round(failover, placed, watch):
     created, scheduled = replaced(watch, placed.writer.pod, old)
     there = placed.pod()["spec"]["nodeName"]
     published = published_at(failover, there, began)
-    moments = timeline(failover.fence(placed.node))
-    marks = [began, moments["Decided"], moments["Fencing"], moments["Fenced"], created, scheduled, published, wrote]
+    said = timeline(failover.fence(placed.node))
+    marks = [began, said["Decided"], said["Fencing"], said["Fenced"], created, scheduled, published, wrote]
     phases = {phase: marks[index + 1] - marks[index] for index, phase in enumerate(PHASES)}
     return phases, wrote - began
 
