@@ -1,4 +1,4 @@
-"""The whole cluster: a network, a control plane, three nodes and a storage host.
+"""The whole cluster: a network, a control plane, three nodes and a storage host; and two machines more that are off.
 
     cluster = Cluster()      # of this clone; any process may make one and ask or use what runs
     cluster.up(); cluster.kubectl("get", "nodes"); cluster.down()
@@ -22,6 +22,7 @@ from harness.pool import run
 from harness.processes import kill_pid, marked_with
 
 NODES = {"node-1": 11, "node-2": 12, "node-3": 13}
+SPARES = {"node-4": 14, "node-5": 15}  # for tests that need more, or another machine: `join`
 READY_SECONDS = 120
 LUNKEEPER_IMAGE = "ghcr.io/lunkeeper/lunkeeper:0.1.0"  # as the chart names it
 SIDECARS = {"csi-provisioner": "external-provisioner/v6", "csi-resizer": "external-resizer/v2",
@@ -40,17 +41,19 @@ class Cluster:
         self.storage = StorageHost(self.prefix, self.mark, self.folder, self.binary)
         self.nodes = {name: Node(self.prefix, self.mark, name, number, self.folder, self.control)
                       for name, number in NODES.items()}
+        self.spares = {name: Node(self.prefix, self.mark, name, number, self.folder, self.control)
+                       for name, number in SPARES.items()}
         self.kubectl = Kubectl(self.control, self.control.kubeconfig)
 
     def hosts(self):
-        return {host.name: host for host in (self.control, self.storage, *self.nodes.values())}
+        return {host.name: host for host in (self.control, self.storage, *self.nodes.values(), *self.spares.values())}
 
     def up(self):
         self.down()
         self.folder.mkdir(parents=True, exist_ok=True)
         run("strip", "--strip-debug", "-o", self.binary, places.LUNKEEPER)
         network.make(self.prefix, {name: host.number for name, host in self.hosts().items()})
-        self.control.prepare(self.nodes)
+        self.control.prepare([*self.nodes, *self.spares])
         self.control.boot()
         self.storage.prepare()
         self.storage.boot()
@@ -59,6 +62,26 @@ class Cluster:
             each.prepare()
             each.boot(tars)
         self.wait_until_ready()
+
+    def join(self, machine, known_as=None):
+        """Boots a spare machine, new and empty, as one node more or under another's name, and waits until that node is ready."""
+        spare = self.spares[machine]
+        shutil.rmtree(spare.folder, ignore_errors=True)
+        spare.known_as = known_as or machine
+        spare.prepare()
+        spare.boot(self.images())
+        if spare.known_as == machine:
+            self.nodes[machine] = spare
+        wait_until(lambda: spare.known_as in self.ready_nodes(), READY_SECONDS, lambda: f"{machine} has joined\n{self.tell()}", pause=0.2)
+
+    def leave(self, machine):
+        """Without a word, as a machine that is scrapped: its Node object goes, and what Kubernetes thinks to run there."""
+        spare = self.spares[machine]
+        spare.power_off()
+        self.nodes.pop(machine, None)
+        self.kubectl("delete", "node", spare.known_as, "--ignore-not-found")
+        self.kubectl("delete", "pods", "--all-namespaces", f"--field-selector=spec.nodeName={spare.known_as}", "--force",
+                     "--grace-period=0")
 
     def images(self):
         """The tars of every image that pods of this cluster name."""
@@ -97,6 +120,8 @@ class Cluster:
         lines = []
         for name, host in self.hosts().items():
             services = host.services()
+            if name in self.spares and not services:
+                continue
             shown = ", ".join(f"{service} {pid}" for service, pid in services.items()) or "off"
             lines.append(f"{name:<10} {host.address:<12} {shown}")
         nodes = self.kubectl.attempt("get", "nodes,pods", "--all-namespaces", "-o", "wide")

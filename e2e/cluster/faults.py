@@ -62,6 +62,14 @@ def cut_off(host, *, hosts=(), ports=()):
     nft(host, "\n".join([f"table {TABLE} {{", *chains, "}"]))
 
 
+def lose_packets(host, percent):
+    """That many of those that come and go at random, on the network; instead of what was lost already."""
+    heal(host)
+    chains = [f"chain {hook} {{ type filter hook {hook} priority 0; meta {end} != lo numgen random mod 100 < {percent} drop; }}"
+              for hook, end in (("input", "iifname"), ("output", "oifname"))]
+    nft(host, "\n".join([f"table {TABLE} {{", *chains, "}"]))
+
+
 def heal(host):
     nft(host, f"add table {TABLE}\ndelete table {TABLE}")
 

@@ -28,6 +28,7 @@ class Node(Host):
     def __init__(self, cluster, mark, name, number, folder, control):
         super().__init__(cluster, mark, name, number, pathlib.Path(folder) / name)
         self.control = control
+        self.known_as = name  # as Kubernetes calls it
 
     def prepare(self):
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -48,11 +49,11 @@ class Node(Host):
                 self._service("containerd", ["containerd", "-c", self.folder / "containerd.toml"],
                               wait=["sh", "-c", importing]),
                 self._service("kubelet", [
-                    programs.path("kubelet"), f"--kubeconfig={self.control.folder / self.name}.conf",
-                    f"--config={self.folder}/kubelet.yaml", f"--hostname-override={self.name}", f"--node-ip={self.address}"]),
+                    programs.path("kubelet"), f"--kubeconfig={self.control.folder / self.known_as}.conf",
+                    f"--config={self.folder}/kubelet.yaml", f"--hostname-override={self.known_as}", f"--node-ip={self.address}"]),
                 self._service("kube-proxy", [
                     programs.path("kube-proxy"), f"--config={self.folder}/kube-proxy.yaml",
-                    f"--hostname-override={self.name}"])]})
+                    f"--hostname-override={self.known_as}"])]})
 
     def _service(self, name, argv, **more):
         return {"name": name, "argv": [str(part) for part in argv], "log": str(self.folder / f"{name}.log"), **more}

@@ -15,6 +15,8 @@ DEVICE, FILE = "/dev/data", "/data/file"
 
 
 class Writer:
+    THREADS, BLOCKS = 4, 4096
+
     def __init__(self, workloads, name, claim, *, block=False, owner="Pod", **spec):
         """`owner`: Pod, or StatefulSet for one that is made again; `claim` is its template then."""
         self.workloads, self.name, self.target = workloads, name, DEVICE if block else FILE
@@ -37,15 +39,17 @@ class Writer:
         fill = f"dd if=/dev/zero of={FILE}.new bs=1M count=32 conv=fsync && mv {FILE}.new {FILE} && sync"
         prepare = "" if block else f"[ -e {FILE} ] || ({fill}); "
         script = (f"{prepare}exec block_checker write --device={self.target} --record=/records/{self.record.name} "
-                  "--threads=4 --blocks=4096 --flush-every=64")
+                  f"--threads={self.THREADS} --blocks={self.BLOCKS} --flush-every=64")
         return {"containers": [{**container, **where, "command": ["sh", "-c", script]}],
                 "terminationGracePeriodSeconds": 20,
                 "more_volumes": [{"name": "records", "hostPath": {"path": str(self.record.parent)}}]}
 
     def acknowledged(self):
-        if not self.record.exists():
-            return 0
-        data = self.record.read_bytes()
+        return self.count(self.record.read_bytes()) if self.record.exists() else 0
+
+    @staticmethod
+    def count(data):
+        """Of a record."""
         return sum(acked for _, acked in struct.iter_unpack("<II", data[:len(data) // 8 * 8]))
 
     def goes_on(self, more=200, seconds=60):
@@ -77,7 +81,8 @@ class Writer:
             """How its last life ended, and what it said; one with an owner lives again at once."""
             status, = workloads.kubectl.get("pod", self.pod, *workloads.here)["status"]["containerStatuses"]
             if status["restartCount"] > lives:
-                return status["lastState"]["terminated"], self.said("--previous")
+                said = self.said("--previous")  # empty as long as kubelet does not find it
+                return (status["lastState"]["terminated"], said) if said else None
             if owned or "terminated" not in status["state"]:
                 return None
             return status["state"]["terminated"], self.said()

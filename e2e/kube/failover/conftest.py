@@ -1,9 +1,18 @@
 """Each test has the cluster in good order before and after it, and a writer to watch."""
 
+import functools
+
 import pytest
 
-from kube.failover.watching import Failover, Placed
-from kube.writer import Writer
+from kube.failover import watching
+from kube.failover.watching import Failover
+
+
+def pytest_collection_modifyitems(items):
+    """So that others may run a few of these, or none."""
+    for item in items:
+        if __package__ in item.module.__name__:
+            item.add_marker("failover")
 
 
 @pytest.fixture
@@ -17,16 +26,4 @@ def failover(cluster, workloads):
 
 @pytest.fixture
 def place(failover, workloads):
-    """Makes a writer with a volume of its own and waits until it writes. `node`: where it runs first."""
-    def make(name="db", node=None, block=True, **spec):
-        others = [other for other in workloads.cluster.nodes if node and other != node]
-        for other in others:
-            workloads.kubectl("cordon", other)
-        try:
-            claim = {"size": "64Mi", "volumeMode": "Block"} if block else None
-            writer = Writer(workloads, name, claim, block=block, owner="StatefulSet", **spec).goes_on()
-        finally:
-            for other in others:
-                workloads.kubectl("uncordon", other)
-        return Placed(failover, workloads, writer)
-    return make
+    return functools.partial(watching.place, failover, workloads)

@@ -1,9 +1,14 @@
 """The network breaks between a node and some of the others."""
 
+import time
+
+import pytest
+
 from cluster import faults, network
 from kube.failover.watching import KEEPER_PORT, MOVES_SECONDS
 
 QUIET_SECONDS = 20  # longer than it takes to be fenced for anything that is not well
+FLAPS = 8
 
 
 def test_from_the_controllers_only_nothing_happens(place, failover):
@@ -30,6 +35,7 @@ def test_from_the_control_plane_only_the_workload_goes_on(place, failover):
     db.lost_nothing()
 
 
+@pytest.mark.brief
 def test_from_the_storage_only_the_pod_moves(place, failover):
     db = place()
     faults.cut_off(db.host, hosts=[failover.cluster.storage])
@@ -43,11 +49,13 @@ def test_from_everything_the_pod_moves_and_the_zombie_cleans_up(place, failover)
     """The cable is pulled: the node's containers run on and know nothing."""
     db = place()
     network.plug(db.host.cluster, db.host.name, False)
+    wrote_nothing = db.now_a_zombie()
     db.moves()
     failover.wait_until_fenced(db.node)
     network.plug(db.host.cluster, db.host.name, True)
     failover.wait_until_over(db.node)
     db.writer.goes_on(more=1000)
+    wrote_nothing()
     db.lost_nothing()
 
 
@@ -60,4 +68,28 @@ def test_a_moment_without_a_network_is_nothing(place, failover):
         network.plug(db.host.cluster, db.host.name, True)
         failover.stays_quiet(4, lambda: db.stays(uid))
     db.writer.goes_on()
+    db.lost_nothing()
+
+
+@pytest.mark.timeout(600)
+def test_a_flapping_node_settles(place, failover):
+    """Away and back each few seconds: it is fenced once for each time at most, its pod goes where it is quiet, and that is all."""
+    db = place()
+    seen = set()
+
+    def watch(seconds):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            seen.update(fence["metadata"]["uid"] for fence in failover.kubectl.items("nodefences"))
+            time.sleep(0.3)
+    for _ in range(FLAPS):
+        network.plug(db.host.cluster, db.host.name, False)
+        watch(4)
+        network.plug(db.host.cluster, db.host.name, True)
+        watch(4)
+    failover.wait_until_over(db.node)
+    failover.wait_until_ready(db.node)
+    assert 1 <= len(seen) <= FLAPS
+    failover.stays_quiet(QUIET_SECONDS)
+    db.writer.goes_on(more=1000)
     db.lost_nothing()

@@ -4,10 +4,10 @@ import pytest
 
 from harness.cleanup import wait_until
 from kube.failover.watching import MOVES_SECONDS
-from kube.workloads import pod_spec
+from kube.workloads import pod_spec, wait_for_event
 from kube.writer import Writer
 
-NEVER = {"lunkeeper.io/failover": "never"}
+SHARERS = ("one", "two")
 
 
 @pytest.fixture
@@ -98,3 +98,57 @@ def test_a_pod_with_another_drivers_volume_is_left_alone(bystander, workloads):
         workloads.delete("statefulset", "mixed", "--wait=false")
         workloads.delete("pod", "mixed-0", "--force", "--grace-period=0")
         workloads.kubectl("delete", "pv", name, "--wait=false")
+
+
+def test_a_daemon_sets_pod_is_left_alone_and_told_why(bystander, workloads):
+    """It belongs to its node."""
+    workloads.claim("data")
+    labels = {"app": "daemon"}
+    spec = {**pod_spec(), "nodeSelector": {"kubernetes.io/hostname": bystander.node},
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+    workloads.apply({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "daemon"}, "spec": {
+        "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}}})
+    pod = wait_until(lambda: next(iter(workloads.kubectl.items("pods", *workloads.here, "--selector=app=daemon")), None), 30,
+                     "the DaemonSet has its pod", pause=0.2)
+    name = workloads.wait_for_pod(pod["metadata"]["name"])["metadata"]["name"]
+    kill_node_of(bystander)
+    assert stays(workloads, pod)
+    wait_for_event(workloads, name, "NotFailedOver", "its owner is a DaemonSet")
+
+
+def stays(workloads, pod):
+    now = workloads.kubectl.get("pod", pod["metadata"]["name"], *workloads.here)["metadata"]
+    return now["uid"] == pod["metadata"]["uid"] and "deletionTimestamp" not in now
+
+
+@pytest.fixture
+def sharers(bystander, workloads):
+    """Two StatefulSets' pods on the bystander's node that share one raw block volume."""
+    workloads.claim("shared", size="16Mi", mode="ReadWriteMany", volumeMode="Block")
+    others = [node for node in workloads.cluster.nodes if node != bystander.node]
+    container = {**pod_spec()["containers"][0], "volumeDevices": [{"name": "shared", "devicePath": "/dev/shared"}]}
+    workloads.kubectl("cordon", *others)
+    for name in SHARERS:
+        workloads.stateful_set(name, claims=False, containers=[container],
+                               more_volumes=[{"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}}])
+    pods = [workloads.wait_for_pod(f"{name}-0") for name in SHARERS]
+    workloads.kubectl("uncordon", *others)
+    workloads.shell("one-0", "echo shared mark | dd of=/dev/shared bs=512 conv=sync,fsync")
+    return pods
+
+
+def test_pods_that_share_a_volume_move_together(bystander, workloads, sharers):
+    kill_node_of(bystander)
+    for pod in sharers:
+        name = pod["metadata"]["name"]
+        runs_elsewhere(workloads, name, bystander.node)
+        assert "shared mark" in workloads.shell(name, "head -c 512 /dev/shared")
+
+
+def test_a_pod_that_shares_a_volume_with_one_that_stays_stays_too(bystander, workloads, sharers):
+    """What is left to write to it would be fenced with it."""
+    workloads.kubectl("label", "pod", "two-0", *workloads.here, "lunkeeper.io/failover=never")
+    kill_node_of(bystander)
+    assert all(stays(workloads, pod) for pod in sharers)
+    wait_for_event(workloads, "two-0", "NotFailedOver", "opted out")
+    wait_for_event(workloads, "one-0", "NotFailedOver", "shares a volume")

@@ -2,10 +2,13 @@
 
 import time
 
+import pytest
+
 from cluster import faults, network
 from kube.failover.watching import OVER_SECONDS, SLOW_SECONDS
 
 
+@pytest.mark.brief
 def test_power_off_moves_the_pod_and_the_node_comes_back(place, failover):
     db = place()
     db.host.power_off()
@@ -34,10 +37,12 @@ def test_every_pod_of_the_node_moves(place, failover):
         each.lost_nothing()
 
 
+@pytest.mark.brief
 def test_a_frozen_machine_fails_when_it_thaws_and_cleans_up(place, failover):
     """All its processes stop and its network is dead, as with a kernel that hangs; later they go on as if nothing had been."""
     db = place()
     faults.freeze(db.host)
+    wrote_nothing = db.now_a_zombie()
     network.plug(db.host.cluster, db.host.name, False)
     db.moves()
     failover.wait_until_fenced(db.node)
@@ -45,6 +50,7 @@ def test_a_frozen_machine_fails_when_it_thaws_and_cleans_up(place, failover):
     faults.thaw(db.host)
     failover.wait_until_over(db.node)
     db.writer.goes_on(more=1000)
+    wrote_nothing()
     db.lost_nothing()
     leaves_nothing(db)
 
@@ -54,11 +60,13 @@ def test_a_frozen_machine_whose_kernel_answers_is_given_more_time(place, failove
     db = place()
     began = time.monotonic()
     faults.freeze(db.host)
+    wrote_nothing = db.now_a_zombie()
     failover.wait_until_fenced(db.node, SLOW_SECONDS)
     assert time.monotonic() - began > 9
     db.moves()
     faults.thaw(db.host)
     failover.wait_until_over(db.node)
+    wrote_nothing()
     db.lost_nothing()
     leaves_nothing(db)
 

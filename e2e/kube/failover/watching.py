@@ -1,12 +1,15 @@
 """What a failover looks like from outside: NodeFences, taints, where pods run, what nodes have left."""
 
+import contextlib
 import datetime
 import json
+import os
 import time
 
-from cluster import deploy, faults
+from cluster import deploy, faults, network
 from cluster.kubectl import condition
 from harness.cleanup import wait_until
+from kube.writer import Writer
 
 TAINT = "lunkeeper.io/fenced"
 DRIVER = "csi.lunkeeper.io"
@@ -37,14 +40,28 @@ class Failover:
         return self.fences().get(node)
 
     def instance(self, node):
-        """Of the driver there, as NodeFences are named."""
-        drivers = self.kubectl.get("csinode", node)["spec"].get("drivers") or []
-        return next(each["nodeID"] for each in drivers if each["name"] == DRIVER)
+        """Of the driver there, as NodeFences are named; None: it is not registered."""
+        csi_node = self.kubectl.find("csinode", node) or {"spec": {}}
+        return next((each["nodeID"] for each in csi_node["spec"].get("drivers") or [] if each["name"] == DRIVER), None)
 
     def taint(self, node):
         """The NodeFence that the node's taint names; None: no taint."""
         taints = self.kubectl.get("node", node)["spec"].get("taints", [])
         return next((each.get("value", "") for each in taints if each["key"] == TAINT), None)
+
+    def refusals(self, node):
+        """Why it is not failed over, by the events that say so."""
+        events = self.kubectl.items("events", "--all-namespaces", f"--field-selector=involvedObject.name={node},reason=FailoverRefused")
+        return [event["message"] for event in events]
+
+    def fenced_at_the_array(self):
+        """The instances that may have no volume, as the array itself has it."""
+        return self._catalogue("SELECT node FROM fences")
+
+    def _catalogue(self, query):
+        shown = self.cluster.storage.enter("sqlite3", "-readonly", "/srv/pool/catalogue.db", query, capture_output=True,
+                                           text=True, check=True)
+        return shown.stdout.split()
 
     def wait_until_fenced(self, node, seconds=MOVES_SECONDS):
         """Until every array has its fence and the node its taint; the NodeFence."""
@@ -76,7 +93,7 @@ class Failover:
             time.sleep(0.3)
 
     def wait_until_ready(self, node, seconds=READY_SECONDS):
-        wait_until(lambda: condition(self.kubectl.get("node", node), "Ready"), seconds,
+        wait_until(lambda: condition(self.kubectl.find("node", node) or {}, "Ready"), seconds,
                    lambda: f"{node} is ready\n{self.tell()}", pause=0.3)
 
     def plugin_pods(self, component):
@@ -98,16 +115,33 @@ class Failover:
             return next((pod["spec"]["nodeName"] for name, pod in pods.items() if holder.startswith(name)), None)
         return wait_until(found, 30, "a controller leads", pause=0.2)
 
+    @contextlib.contextmanager
+    def joined(self, machine, known_as=None):
+        """A spare machine as a node, for as long as it takes; in the end nothing of it is left, at the array neither."""
+        try:
+            self.cluster.join(machine, known_as)
+            name = known_as or machine
+            instance = wait_until(lambda: self.instance(name), READY_SECONDS, f"the driver is registered on {name}", pause=0.3)
+            self.wait_until_plugins_are_ready()
+            yield instance
+            wait_until(lambda: instance not in self._catalogue("SELECT node FROM grants"), OVER_SECONDS,
+                       f"{machine} has let go of its volumes", pause=0.3)
+        finally:
+            self.cluster.leave(machine)
+
     def end(self):
         """Everything healed, on, and without a trace."""
         for name, host in self.cluster.nodes.items():
             if host.pid() is None:
                 host.boot()
+            network.plug(host.cluster, name, True)
             faults.heal(host)
             faults.thaw(host)
-            self.kubectl("uncordon", name)
-        for name in self.cluster.nodes:
+        for name, host in self.cluster.nodes.items():
+            if self.kubectl.find("node", name) is None and "kubelet" in host.services():
+                faults.kill_service(host, "kubelet")  # it registers its node when it starts, and not again
             self.wait_until_ready(name)
+            self.kubectl("uncordon", name)
         for fence in self.kubectl.items("nodefences"):
             if fence.get("spec", {}).get("requestedBy") != "evidence":
                 self.kubectl("delete", "nodefence", fence["metadata"]["name"], "--wait=false")
@@ -131,6 +165,20 @@ def moments(fence):
     """[(when, event, text)] of a NodeFence's timeline."""
     return [(datetime.datetime.fromisoformat(moment["at"].replace("Z", "+00:00")).timestamp(), moment["event"], moment["text"])
             for moment in fence["status"].get("timeline", [])]
+
+
+def place(failover, workloads, name="db", node=None, block=True, **spec):
+    """Makes a writer with a volume of its own and waits until it writes. `node`: where it runs first."""
+    others = [other for other in failover.cluster.nodes if node and other != node]
+    for other in others:
+        workloads.kubectl("cordon", other)
+    try:
+        claim = {"size": "64Mi", "volumeMode": "Block"} if block else None
+        writer = Writer(workloads, name, claim, block=block, owner="StatefulSet", **spec).goes_on()
+    finally:
+        for other in others:
+            workloads.kubectl("uncordon", other)
+    return Placed(failover, workloads, writer)
 
 
 class Placed:
@@ -166,6 +214,21 @@ class Placed:
 
     def uid(self):
         return self.pod()["metadata"]["uid"]
+
+    def now_a_zombie(self):
+        """Of a writer whose node is cut off or frozen at this moment, before another takes its place: what to call later, when it
+        may have gone on for long. That fails if more was acknowledged to it than what was under way now."""
+        record = open(self.writer.record, "rb")  # the one of this life, which later ones do not use
+
+        def acknowledged():
+            return self.writer.count(os.pread(record.fileno(), 1 << 20, 0))
+        before = acknowledged()
+
+        def wrote_nothing():
+            with record:
+                late = acknowledged() - before
+            assert late <= self.writer.THREADS, f"{late} writes of the fenced node were acknowledged"
+        return wrote_nothing
 
     def lost_nothing(self):
         """Every acknowledged write of all its lives is there, and the present life has seen neither an error nor bad data."""
