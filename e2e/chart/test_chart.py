@@ -174,6 +174,33 @@ def test_nodes_trust_the_keepers_own_authority(values, tmp_path):
     assert checked.returncode == 0, checked.stderr
 
 
+def test_what_is_watched_let_in_and_signed_is_what_runs(values):
+    """The objects of Prometheus' operator and cert-manager name things that are there, and so does the NetworkPolicy."""
+    things = render(values(EVERYTHING))
+    labels = {thing["metadata"]["name"]: thing["spec"]["template"]["metadata"]["labels"].items()
+              for thing in things if thing["kind"] in ("Deployment", "DaemonSet")}
+    ports = {name: {port["name"] for container in spec["containers"] for port in container.get("ports", [])}
+             for name, spec in pods(things).items()}
+
+    def selected(selector):
+        return [name for name in labels if selector.items() <= labels[name]]
+
+    monitor, service = find(things, "ServiceMonitor")["spec"], find(things, "Service", "storage-lunkeeper-metrics")
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
+    assert sum("metrics" in ports[name] for name in selected(service["spec"]["selector"])) == 3
+
+    policy = find(things, "NetworkPolicy")["spec"]
+    assert selected(policy["podSelector"]["matchLabels"]) == ["storage-lunkeeper-controller"]
+    assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == ports["storage-lunkeeper-controller"]
+
+    certificate, controller = find(things, "Certificate")["spec"], pods(things)["storage-lunkeeper-controller"]
+    assert certificate["secretName"] in [volume["secret"]["secretName"] for volume in controller["volumes"] if "secret" in volume]
+    asked = {argument.partition("=")[2] for spec in pods(things).values() for argument in spec["containers"][0]["args"]
+             if argument.startswith("--keeper-address=")}
+    assert asked == {f"{certificate['dnsNames'][0]}:7443"}
+
+
 def test_no_role_has_a_wildcard(values):
     for thing in render(values(EVERYTHING)):
         for rule in thing.get("rules", []):
