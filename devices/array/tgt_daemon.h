@@ -27,7 +27,7 @@ struct TgtDaemonOptions {
   int control_port = 1;
   std::string portal;  // address:port
   std::string binary = "/usr/sbin/tgtd";
-  int io_threads = 4;  // for each LUN
+  int io_threads = 2;  // for each LUN
   std::string log_path = "/dev/null";
 };
 

@@ -41,8 +41,8 @@ def measured(rig, volume, device):
     return figures, cpu
 
 
-def verdict(ratio, bar):
-    return "" if bar is None else f" (bar {bar}: {'met' if ratio >= bar else 'MISSED'})"
+def compared(ours, other, of_what, bar):
+    return f"{ours / other:.2f} {of_what}{tools.verdict(bar, ours / other >= bar)}"
 
 
 def report(figures, cpu):
@@ -50,16 +50,16 @@ def report(figures, cpu):
     for name, by_program in figures.items():
         ours, alone, qemu = (tools.median(by_program[key]) if by_program[key] else None
                              for key in ("lunkeeper", "iscsi-perf", "qemu"))
-        ratios = [f"{ours / qemu:.2f} x qemu{verdict(ours / qemu, TIMES_QEMU.get(name, 1.0))}"]
+        ratios = [compared(ours, qemu, "x qemu", TIMES_QEMU.get(name, 1.0))]
         if alone:
-            ratios.insert(0, f"{ours / alone:.2f} of iscsi-perf{verdict(ours / alone, OF_ISCSI_PERF[name])}")
+            ratios.insert(0, compared(ours, alone, "of iscsi-perf", OF_ISCSI_PERF[name]))
         print(f"{name:22} {ours:10.0f} {alone or float('nan'):10.0f} {qemu:10.0f} {tools.median(cpu[name]) * 1e6:10.1f}   "
               f"{', '.join(ratios)}")
 
 
 def run(folder, pool):
-    print(f"Data path: {ROUNDS} rounds of {tools.SECONDS} s each, one target (tgtd with one I/O thread a LUN), its file in memory", flush=True)
-    with Rig(folder / "datapath", pool, split=True, array_options=["--tgtd-io-threads=1"]) as rig:
+    print(f"Data path: {ROUNDS} rounds of {tools.SECONDS} s each, one target as the product starts it, its file in memory", flush=True)
+    with Rig(folder / "datapath", pool, split=True) as rig:
         volume = Volume(rig, rig.nodes[0], "bench", block=True, size=1024 * MIB, mode="SINGLE_NODE_WRITER")
         volume.create().controller_publish().stage().publish()
         filled(volume.target, volume.size)

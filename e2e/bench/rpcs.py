@@ -10,6 +10,7 @@ from harness.volume import Volume
 
 SAMPLES = 32
 EXISTING = (0, 500)
+GROWTH = 1.1  # the most that a mount may take of its time in an empty array
 STEPS = ("create", "controller_publish", "stage", "publish")
 
 
@@ -31,24 +32,29 @@ def sample(rig, at_once, names):
     return [times for _, times in done]
 
 
-def report(existing, at_once, samples):
+def report(existing, at_once, samples, before):
+    """Prints the line, beside the p50 `before` with fewer volumes if there is one; gives the p50."""
     cells = [f"{step} {tools.median([times[step] for times in samples]):.0f}" for step in STEPS]
     totals = [times["all"] for times in samples]
-    print(f"{existing:5} volumes, {at_once:2} at a time: p50 {tools.median(totals):5.0f} ms, "
-          f"p99 {tools.percentile(totals, 0.99):5.0f} ms   (p50 by step: {', '.join(cells)})", flush=True)
+    p50 = tools.median(totals)
+    growth = f"; {p50 / before:.2f} of the first{tools.verdict(GROWTH, p50 <= GROWTH * before)}" if before else ""
+    print(f"{existing:5} volumes, {at_once:2} at a time: p50 {p50:5.0f} ms, "
+          f"p99 {tools.percentile(totals, 0.99):5.0f} ms   (p50 by step: {', '.join(cells)}){growth}", flush=True)
+    return p50
 
 
 def run(folder, pool):
     print(f"\nCreateVolume to mounted (XFS), {SAMPLES} samples each", flush=True)
     names = (f"bench-{number}" for number in itertools.count())
     with Rig(folder / "rpcs", pool, split=True, array_options=["--max-volumes-per-node=1000"]) as rig:
-        existing = []
+        existing, first = [], {}
         for wanted in EXISTING:
             with concurrent.futures.ThreadPoolExecutor(8) as executor:
                 more = [Volume(rig, rig.nodes[0], f"existing-{number}") for number in range(len(existing), wanted)]
                 existing += executor.map(Volume.create, more)
                 list(executor.map(Volume.controller_publish, more))
             for at_once in (1, 32):
-                report(wanted, at_once, sample(rig, at_once, names))
+                p50 = report(wanted, at_once, sample(rig, at_once, names), first.get(at_once))
+                first.setdefault(at_once, p50)
         with concurrent.futures.ThreadPoolExecutor(8) as executor:
             list(executor.map(lambda volume: volume.controller_unpublish().delete(), existing))

@@ -115,3 +115,8 @@ def percentile(values, share):
 
 
 median = statistics.median
+
+
+def verdict(bar, met):
+    """What a figure is followed by that has a bar."""
+    return f" (bar {bar}: {'met' if met else 'MISSED'})"
