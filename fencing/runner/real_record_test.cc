@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "fencing/kube/api_fixture.h"
 #include "fencing/kube/real_api_fixture.h"
+#include "fencing/runner/by_hand.h"
 #include "fencing/runner/facts.h"
 #include "fencing/runner/kube_actions.h"
 #include "fencing/runner/volume_lock.h"
@@ -161,6 +162,34 @@ TEST_CASE("a VolumeLock goes to a real API server and stays there as it was writ
   for (const char* word :
        {"VOLUME", "SINCE", "rack1-v0000000000000001", "pv-1", "n1", "db/db-0", "exclusive"})
     CHECK_THAT(shown, Catch::Contains(word));
+}
+
+TEST_CASE("a fence by hand is asked for, and taken back, at a real API server") {
+  kube::RealApi api;
+  api.Start();
+  const auto client = api.Client();
+  InstallDefinition(api, *client, kNodeFences);
+  const Json driver = {{"name", "csi.lunkeeper.io"}, {"nodeID", "n1.00000000000000aa"}};
+  const auto csi_node =
+      client->Create({{"storage.k8s.io", "v1", "csinodes"}, "", ""},
+                     {{"metadata", {{"name", "n1"}}}, {"spec", {{"drivers", {driver}}}}}, Soon());
+  INFO(csi_node.status());
+  REQUIRE(csi_node.ok());
+  std::string said;
+  const auto hand = [&](absl::Duration patience) {
+    return ByHand{*client, absl::Now() + patience, [&](const std::string& line) { said += line + "\n"; }};
+  };
+  CHECK(absl::IsNotFound(FenceByHand(hand(absl::Seconds(20)), {"n2", "a test", "operator@desk"})));
+  const absl::Status unanswered = FenceByHand(hand(absl::Seconds(10)), {"n1", "a test", "operator@desk"});
+  CHECK_THAT(std::string(unanswered.message()), Catch::Contains("no controller has taken it up"));
+  const auto asked = client->Get({kNodeFences, "", "n1.00000000000000aa"}, Soon());
+  REQUIRE(asked.ok());
+  CHECK(ReadRecord(*asked).fence.cause == "a test");
+  CHECK(ReadRecord(*asked).fence.requested_by == "operator@desk");
+  const absl::Status lifted = UnfenceByHand(hand(absl::Seconds(20)), "n1");
+  INFO(lifted);
+  CHECK(lifted.ok());
+  CHECK_THAT(said, Catch::Contains("may take volumes again"));
 }
 
 TEST_CASE("a NodeFence that asks for what cannot be is refused by a real API server") {
