@@ -91,6 +91,7 @@ def fail(failover, workloads, writer):
     with step("Gave {} its power again: it cleaned up, its fence is lifted, its taint is gone") as said:
         placed.host.boot()
         failover.wait_until_over(placed.node)
+        failover.wait_until_plugins_are_ready()
         said.append(placed.node)
     writer.goes_on(MORE)
 
