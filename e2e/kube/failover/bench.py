@@ -43,6 +43,14 @@ def anywhere(placed):
     return placed
 
 
+def apart_from_the_leader(placed):
+    """A leader that has lost its way to the array too knows nothing of it, and holds still."""
+    leading = placed.failover.leader()
+    if placed.node == leading:
+        move_to(placed.workloads, placed.writer.pod, next(node for node in placed.failover.cluster.nodes if node != leading))
+    return Placed(placed.failover, placed.workloads, placed.writer)
+
+
 def beside_the_leader(placed):
     """The same writer on the node where the leading controller runs."""
     leading = placed.failover.leader()
@@ -70,7 +78,8 @@ class Mode:
 
 
 MODES = {"power": Mode("power-off", 20, 4.5, 6.0, power_off),
-         "storage": Mode("the path to the storage is lost", 5, 6.0, float("inf"), lose_storage),
+         "storage": Mode("the path to the storage is lost", 5, 6.0, float("inf"), lose_storage,
+                         apart_from_the_leader),
          "leader": Mode("power-off of the leader's own node", 5, 9.0, float("inf"), power_off, beside_the_leader)}
 
 
@@ -99,9 +108,14 @@ def replaced(watch, name, old):
             return created + behind, when + behind
 
 
-def timeline(fence):
-    """{event: when it was first said}."""
-    return {event: at for at, event, _ in reversed(moments(fence))}
+def timeline(fences, node):
+    """{event: when it was first said} of the node's last NodeFence, which may be gone: the node may live, and be clean by now."""
+    found = {}
+    while not fences.changes.empty():
+        _, _, fence = fences.changes.get()
+        if "status" in fence and fence["metadata"]["name"].startswith(f"{node}."):
+            found = {event: at for at, event, _ in reversed(moments(fence))}
+    return found
 
 
 def published_at(failover, node, since):
@@ -118,17 +132,17 @@ def published_at(failover, node, since):
     return wait_until(said, 20, f"the plugin of {node} says when it published", pause=0.2)
 
 
-def one_round(failover, placed, watch, fail):
+def one_round(failover, placed, pods, fences, fail):
     """{phase: seconds}, and the whole."""
     old = placed.uid()
     began = time.time()
     fail(placed)
     time.sleep(0.2)  # what was under way
     wrote = first_new_write(placed.writer, placed.writer.acknowledged())
-    created, scheduled = replaced(watch, placed.writer.pod, old)
+    created, scheduled = replaced(pods, placed.writer.pod, old)
     there = placed.pod()["spec"]["nodeName"]
     published = published_at(failover, there, began)
-    said = timeline(failover.fence(placed.node))
+    said = timeline(fences, placed.node)
     marks = [began, said["Decided"], said["Fencing"], said["Fenced"], created, scheduled, published, wrote]
     phases = {phase: marks[index + 1] - marks[index] for index, phase in enumerate(PHASES)}
     return phases, wrote - began
@@ -143,11 +157,12 @@ def rounds_of(mode, count, failover, workloads, writer):
         placed = mode.place(Placed(failover, workloads, writer))
         writer.goes_on()
         time.sleep(1)  # as one that has run for a while
-        watch = Watch(workloads, "pods")
+        pods, fences = Watch(workloads, "pods"), Watch(workloads, "nodefences")
         try:
-            phases, whole = one_round(failover, placed, watch, mode.fail)
+            phases, whole = one_round(failover, placed, pods, fences, mode.fail)
         finally:
-            watch.close()
+            pods.close()
+            fences.close()
         rounds.append((phases, whole))
         shares = "  ".join(f"{name} {took * 1000:5.0f}" for name, took in phases.items())
         print(f"{number:>5}  {whole * 1000:6.0f}   {shares}", flush=True)

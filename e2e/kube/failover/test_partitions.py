@@ -37,7 +37,8 @@ def test_from_the_control_plane_only_the_workload_goes_on(place, failover):
 
 @pytest.mark.brief
 def test_from_the_storage_only_the_pod_moves(place, failover):
-    db = place()
+    leading = failover.leader()
+    db = place(node=next(name for name in failover.cluster.nodes if name != leading))
     faults.cut_off(db.host, hosts=[failover.cluster.storage])
     db.moves(seconds=3 * MOVES_SECONDS)
     faults.heal(db.host)

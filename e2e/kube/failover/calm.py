@@ -1,0 +1,146 @@
+"""`./dev bench calm`: a hard life without a dead node, in which nothing may be failed over.
+
+Uses the cluster that `./dev cluster up` made, if it runs, or makes one and takes it away. A writer runs on each node; meanwhile
+node plugins get no processor for up to two seconds, nodes lose packets, and the API server is killed each minute.
+"""
+
+import argparse
+import collections
+import json
+import pathlib
+import random
+import re
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from cluster import deploy, faults  # noqa: E402
+from cluster.running import running_cluster  # noqa: E402
+from harness.cleanup import interrupt_on_sigterm  # noqa: E402
+from kube.failover.watching import Failover, place  # noqa: E402
+from kube.workloads import Workloads  # noqa: E402
+
+PLUGIN = ("lunkeeper", "serve", "--mode=node")
+LONGEST_STOP, MOST_LOSS = 2.0, 20  # seconds, percent
+API_PERIOD = 60
+TOLD_EACH = 300
+DECIDED = re.compile(r"^lunkeeper_failover_decided (\d+)", re.MULTILINE)
+
+
+class HardLife:
+    """Its troubles, each on a thread of its own, until it is over; how often each came."""
+
+    def __init__(self, cluster):
+        self.nodes, self.control = list(cluster.nodes.values()), cluster.control
+        self.over, self.counts = threading.Event(), collections.Counter()
+        self.threads = [threading.Thread(target=trouble) for trouble in (self.stop_plugins, self.lose_packets, self.kill_api_server)]
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *unused):
+        self.over.set()
+        for thread in self.threads:
+            thread.join()
+
+    def stop_plugins(self):
+        while not self.over.wait(random.uniform(1, 6)):
+            pids = faults.find_processes(random.choice(self.nodes), *PLUGIN)
+            for pid in pids:
+                faults.signal_if_there(pid, faults.signal.SIGSTOP)
+            time.sleep(random.uniform(0.2, LONGEST_STOP))
+            for pid in pids:
+                faults.signal_if_there(pid, faults.signal.SIGCONT)
+            self.counts["stops of a plugin"] += 1
+
+    def lose_packets(self):
+        while not self.over.wait(random.uniform(1, 10)):
+            node = random.choice(self.nodes)
+            faults.lose_packets(node, random.randint(1, MOST_LOSS))
+            self.over.wait(random.uniform(5, 20))
+            faults.heal(node)
+            self.counts["times of packet loss"] += 1
+
+    def kill_api_server(self):
+        while not self.over.wait(API_PERIOD):
+            faults.kill_service(self.control, "kube-apiserver")
+            self.counts["deaths of the API server"] += 1
+
+
+def fences_now(failover):
+    """{uid: the NodeFence}; none while nobody answers."""
+    shown = failover.kubectl.attempt("get", "nodefences", "-o", "json")
+    fences = json.loads(shown.stdout)["items"] if shown.returncode == 0 else []
+    return {fence["metadata"]["uid"]: fence for fence in fences}
+
+
+def watch(failover, writers, minutes, life):
+    """Every NodeFence that there was meanwhile."""
+    began = told = time.monotonic()
+    seen = {}
+    while time.monotonic() - began < 60 * minutes:
+        for uid, fence in fences_now(failover).items():
+            if uid not in seen:
+                print(f"a NodeFence: {json.dumps(fence)}", flush=True)
+            seen[uid] = fence
+        if time.monotonic() - told > TOLD_EACH:
+            told = time.monotonic()
+            show((told - began) / 60, seen, writers, life)
+        time.sleep(0.5)
+    return seen
+
+
+def decided(failover):
+    """By the controllers' own count."""
+    pages = [failover.kubectl("get", "--raw", f"/api/v1/namespaces/{deploy.NAMESPACE}/pods/{pod['metadata']['name']}:9809/proxy/metrics")
+             for pod in failover.plugin_pods("controller")]
+    return sum(int(DECIDED.search(page)[1]) for page in pages)
+
+
+def suspicions(failover):
+    """{what a controller said of a node: how often}, as far as its log goes back."""
+    logs = [failover.kubectl("logs", pod["metadata"]["name"], f"--namespace={deploy.NAMESPACE}", "--container=lunkeeper")
+            for pod in failover.plugin_pods("controller")]
+    return collections.Counter(re.findall(r'"(seen: [^"]+)"', "\n".join(logs)))
+
+
+def show(minutes, fences, writers, life):
+    troubles = ", ".join(f"{count} {what}" for what, count in life.counts.items())
+    writes = sum(each.writer.acknowledged() for each in writers)
+    print(f"{minutes:5.1f} min: {len(fences)} NodeFences; {troubles}; {writes} writes acknowledged", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./dev bench calm", description=__doc__.split("\n")[0])
+    parser.add_argument("--minutes", type=float, default=30)
+    options = parser.parse_args()
+    interrupt_on_sigterm()
+    with running_cluster() as cluster:
+        failover = Failover(cluster)
+        failover.end()
+        workloads = Workloads(cluster)
+        try:
+            writers = [place(failover, workloads, f"db-{node}", node=node) for node in cluster.nodes]
+            before = decided(failover)
+            with HardLife(cluster) as life:
+                fences = watch(failover, writers, options.minutes, life)
+            failover.end()
+            for each in writers:
+                each.lost_nothing()
+            count = max(len(fences), decided(failover) - before)
+            show(options.minutes, fences, writers, life)
+            for said, times in suspicions(failover).most_common():
+                print(f"  {times:4} x {said}")
+        finally:
+            failover.end()
+            workloads.remove()
+    print(f"false failovers in {options.minutes:g} minutes: {count} (bar 0: {'met' if count == 0 else 'MISSED'})")
+    sys.exit(0 if count == 0 else 1)
+
+
+if __name__ == "__main__":
+    main()

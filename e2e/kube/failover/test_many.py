@@ -1,0 +1,150 @@
+"""Many nodes at once, and many pods on one."""
+
+import datetime
+import time
+
+import pytest
+
+from cluster import deploy
+from cluster.cluster import BUSYBOX_IMAGE
+from harness.cleanup import wait_until
+from kube.failover.watching import MOVES_SECONDS, Failover
+from kube.workloads import claim_spec
+
+PAUSE_SECONDS = 30  # between failovers over the budget
+PODS, VOLUMES = 20, ("a", "b")
+MANY_SECONDS = 180
+
+
+class Many:
+    """A StatefulSet of many pods, each with two volumes and a careful writer for each of these."""
+
+    def __init__(self, workloads):
+        self.workloads = workloads
+        self.folder = workloads.cluster.folder / "records"
+        self.folder.mkdir(exist_ok=True)
+        self.pods = [f"many-{number}" for number in range(PODS)]
+        containers = [{
+            "name": volume, "image": BUSYBOX_IMAGE, "volumeDevices": [{"name": volume, "devicePath": "/dev/data"}],
+            "volumeMounts": [{"name": "records", "mountPath": "/records"}],
+            "command": ["sh", "-c", "exec block_checker write --device=/dev/data --record=/records/"
+                        f"{workloads.namespace}-$(hostname)-{volume} --threads=1 --blocks=256 --pause-ms=100"]} for volume in VOLUMES]
+        labels = {"app": "many"}
+        workloads.apply({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "many"}, "spec": {
+            "serviceName": "many", "replicas": PODS, "podManagementPolicy": "Parallel", "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {
+                "terminationGracePeriodSeconds": 5, "containers": containers,
+                "volumes": [{"name": "records", "hostPath": {"path": str(self.folder)}}]}},
+            "volumeClaimTemplates": [{"metadata": {"name": volume}, "spec": claim_spec(size="16Mi", volumeMode="Block")}
+                                     for volume in VOLUMES]}})
+
+    def records(self):
+        return [self.folder / f"{self.workloads.namespace}-{pod}-{volume}" for pod in self.pods for volume in VOLUMES]
+
+    def all_go_on(self, writer):
+        """Every one of them has one write more at least."""
+        before = {record: writer.count(record.read_bytes()) if record.exists() else 0 for record in self.records()}
+        wait_until(lambda: all(record.exists() and writer.count(record.read_bytes()) > before[record] for record in before),
+                   MANY_SECONDS, lambda: f"all write\n{self.workloads.kubectl('get', 'pods', *self.workloads.here, '-o', 'wide')}", 0.1)
+
+    def nodes(self):
+        return {pod["spec"].get("nodeName") for pod in self.workloads.kubectl.items("pods", *self.workloads.here, "--selector=app=many")}
+
+    def lost_nothing(self):
+        for pod in self.pods:
+            for volume in VOLUMES:
+                self.workloads.kubectl("exec", *self.workloads.here, f"--container={volume}", pod, "--", "block_checker", "verify",
+                                       "--device=/dev/data", f"--record=/records/{self.workloads.namespace}-{pod}-{volume}")
+
+
+@pytest.mark.timeout(900)
+def test_twenty_pods_with_forty_volumes_move(place, failover, workloads, capsys):
+    bystander = place("bystander", node="node-2")
+    others = [node for node in failover.cluster.nodes if node != bystander.node]
+    failover.kubectl("cordon", *others)
+    many = Many(workloads)
+    many.all_go_on(bystander.writer)
+    failover.kubectl("uncordon", *others)
+    assert many.nodes() == {bystander.node}
+    bystander.host.power_off()
+    began = time.monotonic()
+    wait_until(lambda: bystander.node not in many.nodes(), MANY_SECONDS, lambda: f"all are elsewhere\n{failover.tell()}", pause=0.1)
+    deleted = time.monotonic() - began
+    many.all_go_on(bystander.writer)
+    with capsys.disabled():
+        print(f"\n{PODS} pods with {len(many.records())} volumes: the last was deleted {deleted:.1f} s after the power-off, and the last "
+              f"wrote again after {time.monotonic() - began:.1f} s")
+    many.lost_nothing()
+    bystander.moves()
+    bystander.lost_nothing()
+
+
+@pytest.fixture(scope="module")
+def five_nodes(cluster):
+    """The last three are those that will be gone, so that the controllers stay."""
+    failover = Failover(cluster)
+    with failover.joined("node-4"), failover.joined("node-5"):
+        yield list(cluster.nodes)
+
+
+@pytest.fixture
+def three_die(five_nodes, place, failover):
+    """With a writer on each node and a budget of one node: (the writers on the dead ones, the others). With `cordoned` nobody is
+    sent to one that is dead, which Kubernetes does for half a minute."""
+    def happen(over_budget, cordoned=False):
+        deploy.install(failover.cluster, failover={"budgetPercent": 20, "overBudget": over_budget},
+                       controller={"nodeSelector": {}, "affinity": only_on(five_nodes[:2])})
+        placed = [place(f"db-{node}", node=node) for node in five_nodes]
+        if cordoned:
+            failover.kubectl("cordon", *five_nodes[2:])
+        for each in placed[2:]:
+            each.host.power_off()
+        return placed[2:], placed[:2]
+    yield happen
+    failover.end()
+    deploy.install(failover.cluster)
+
+
+def only_on(nodes):
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}]}]}}}
+
+
+def begun(fence):
+    return datetime.datetime.fromisoformat(fence["metadata"]["creationTimestamp"].replace("Z", "+00:00"))
+
+
+@pytest.mark.timeout(900)
+def test_three_of_five_nodes_die_and_are_failed_over_one_by_one(three_die, failover):
+    """Past the budget one each half minute, for the others are heard, and so are arrays and API server."""
+    dead, alive = three_die("one-by-one")
+    for each in dead:
+        each.moves(seconds=3 * PAUSE_SECONDS + 3 * MOVES_SECONDS)
+    starts = sorted(begun(failover.fence(each.node)) for each in dead)
+    pauses = [(later - sooner).total_seconds() for sooner, later in zip(starts, starts[1:])]
+    assert all(pause >= PAUSE_SECONDS - 2 for pause in pauses), pauses
+    for each in [*dead, *alive]:
+        each.lost_nothing()
+
+
+@pytest.mark.timeout(900)
+def test_three_of_five_nodes_die_and_the_rail_stops_after_one(three_die, failover):
+    """The other two are left as they are, and said so, until somebody asks or they return."""
+    dead, alive = three_die("stop", cordoned=True)
+    uids = {each.node: each.uid() for each in dead}
+    wait_until(failover.fences, MOVES_SECONDS, lambda: f"the first is failed over\n{failover.tell()}", pause=0.2)
+    deadline = time.monotonic() + PAUSE_SECONDS + 15
+    while time.monotonic() < deadline:
+        assert len(failover.fences()) == 1, failover.tell()
+        time.sleep(0.5)
+    moved = next(each for each in dead if each.node in failover.fences())
+    left = [each for each in dead if each is not moved]
+    moved.moves()
+    for each in left:
+        assert each.uid() == uids[each.node]
+        assert any("over the budget" in said for said in failover.refusals(each.node)), failover.refusals(each.node)
+        each.host.boot()
+    failover.end()
+    for each in [moved, *left, *alive]:
+        each.writer.goes_on(seconds=90)
+        each.lost_nothing()
