@@ -36,10 +36,6 @@ void Faults::Compose(int count, Millis begin, Millis end, const std::set<std::st
   }
 }
 
-void Faults::PowerOffOne(Millis at) {
-  world_.After(at - world_.now(), [this] { Strike("power-off"); });
-}
-
 void Faults::HealAll() {
   for (auto& mend : std::exchange(open_, {})) mend();
 }
@@ -67,34 +63,28 @@ void Faults::Strike(const std::string& name) {
   }
 }
 
+Faults::Mend Faults::Sicken(Machine& machine, Cause cause, std::function<void()> undo) {
+  world_.judge->Sick(machine.id(), cause, true);
+  return [&judge = *world_.judge, id = machine.id(), cause, undo = std::move(undo)] {
+    judge.Sick(id, cause, false);
+    if (!judge.IsSick(id, cause)) undo();
+  };
+}
+
 Faults::Mend Faults::StrikeNode(const std::string& name) {
   auto& machine = AnyMachine();
-  auto& judge = *world_.judge;
-  const auto id = machine.id();
   if (name == "power-off" || name == "hang") {
-    world_.Trace("  of " + id.value());
-    judge.Sick(id, Cause::kDead, true);
+    world_.Trace("  of " + machine.id().value());
     name == "hang" ? machine.Freeze() : machine.PowerOff();
-    return [&machine, &judge, id] {
-      judge.Sick(id, Cause::kDead, false);
-      machine.Thaw();
-      machine.PowerOn();
-    };
+    return Sicken(machine, Cause::kDead, [&machine] { machine.Thaw(), machine.PowerOn(); });
   }
   if (name == "kubelet-hang") {
-    judge.Sick(id, Cause::kKubelet, true);
     machine.HangKubelet(true);
-    return [&machine, &judge, id] { judge.Sick(id, Cause::kKubelet, false), machine.HangKubelet(false); };
+    return Sicken(machine, Cause::kKubelet, [&machine] { machine.HangKubelet(false); });
   }
-  if (name == "plugin-hang") {
-    judge.Sick(id, Cause::kPlugin, true);
-    machine.HangPlugin(true);
-    return [&machine, &judge, id] { judge.Sick(id, Cause::kPlugin, false), machine.HangPlugin(false); };
-  }
-  if (name != "plugin-restart") return nullptr;
-  judge.Sick(id, Cause::kPlugin, true);
-  machine.ClosePlugin();
-  return [&judge, id] { judge.Sick(id, Cause::kPlugin, false); };
+  if (name != "plugin-hang" && name != "plugin-restart") return nullptr;
+  name == "plugin-hang" ? machine.HangPlugin(true) : machine.ClosePlugin();
+  return Sicken(machine, Cause::kPlugin, [&machine] { machine.HangPlugin(false); });
 }
 
 Faults::Mend Faults::CutBoth(Endpoint a, Endpoint b, bool one_way) {

@@ -21,14 +21,14 @@ class Faults {
   static const std::vector<std::string>& Names();
   // Schedules `count` faults within [begin, end); only of `names` if there are any.
   void Compose(int count, Millis begin, Millis end, const std::set<std::string>& names);
-  // One power-off and nothing else.
-  void PowerOffOne(Millis at);
   void HealAll();
 
  private:
   using Mend = std::function<void()>;
   void Strike(const std::string& name);
   Mend StrikeNode(const std::string& name);
+  // Its illness; `undo` what made it ill, when that was the last fault of the kind.
+  Mend Sicken(Machine& machine, Cause cause, std::function<void()> undo);
   Mend StrikeNetwork(const std::string& name);
   Mend StrikeReplica(const std::string& name);
   Mend StrikeArray(const std::string& name);

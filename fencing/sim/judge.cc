@@ -165,16 +165,20 @@ void Judge::Sick(const NodeId& node, Cause cause, bool on) {
   auto& illness = illnesses_[{node, cause}];
   // Two short ones in a row look like one.
   const bool again = illness.until != 0 && world_.now() - illness.until < kHard;
-  if (on && !illness.on && !again) illness.since = world_.now();
-  if (!on) illness.until = world_.now();
-  illness.on = on;
+  if (on && illness.faults++ == 0 && !again) illness.since = world_.now();
+  if (!on && --illness.faults == 0) illness.until = world_.now();
+}
+
+bool Judge::IsSick(const NodeId& node, Cause cause) const {
+  const auto found = illnesses_.find({node, cause});
+  return found != illnesses_.end() && found->second.faults > 0;
 }
 
 bool Judge::MayBeFailedOver(const NodeId& node) const {
   int soft = 0;
   for (const auto& [key, illness] : illnesses_) {
     if (key.first != node) continue;
-    const auto end = illness.on ? world_.now() : illness.until;
+    const auto end = illness.faults > 0 ? world_.now() : illness.until;
     if (world_.now() - end > kMemory) continue;
     const bool hard = key.second == Cause::kDead || key.second == Cause::kStorage;
     if (hard && end - illness.since >= kHard) return true;

@@ -37,8 +37,9 @@ class Judge {
   void Deleting(const Pod& pod, Grace grace);
   void Acts(const Replica& replica, const Action& action);
 
-  // What faults do.
+  // What faults do. Several may make a node ill in one way; it is until the last of them is mended.
   void Sick(const NodeId& node, Cause cause, bool on);
+  bool IsSick(const NodeId& node, Cause cause) const;
   void HistoryRewritten() { rewritten_ = true; }
 
   // What keeps the healed world from being well; empty: it is.
@@ -47,7 +48,7 @@ class Judge {
 
  private:
   struct Illness {
-    bool on = false;
+    int faults = 0;
     Millis since = 0, until = 0;
   };
   struct Reported {
