@@ -130,6 +130,23 @@ void Drain(State& state, const Case& of) {
       state.outbox.Call("ask " + pod->uid.value(), DeletePod{pod->id, pod->uid, Grace::kOrdinary}, state.now);
 }
 
+// Pods whose volumes are fenced, and which nobody moves: left alone until another node asked for a volume, or
+// opted out since. What they have here fails for good, and the node is not clean before they end.
+void Dismiss(State& state, const Case& of) {
+  if (of.acting || of.signals.network != Network::kArrives || !state.IsCurrent(of.record.node)) return;
+  const auto& present = state.evidence.nodes().at(of.record.node).beat.present;
+  const auto is_cut_off = [&](const Pod& pod) {
+    for (const auto& [array, fence] : of.fences)
+      if (const auto used = pod.volumes.find(array); used != pod.volumes.end())
+        for (const auto& volume : used->second)
+          if (fence.volumes.contains(volume) && present.contains(volume)) return true;
+    return false;
+  };
+  for (const auto* pod : state.cluster.PodsOn(NameOf(of.record.node)))
+    if (!pod->deleting && is_cut_off(*pod))
+      state.outbox.Call("ask " + pod->uid.value(), DeletePod{pod->id, pod->uid, Grace::kOrdinary}, state.now);
+}
+
 void Tell(State& state, const Case& of) {
   const auto& known = state.evidence.nodes();
   const auto node = known.find(of.record.node);
@@ -252,6 +269,7 @@ void Carry(State& state, const NodeId& node) {
   FenceArrays(state, of);
   Evacuate(state, of);
   Drain(state, of);
+  Dismiss(state, of);
   Tell(state, of);
   Lift(state, of);
   if (!Close(state, of)) Describe(state, of);
