@@ -16,15 +16,21 @@ void Arrays::On(const ArrayView& view) {
 }
 
 void Arrays::Fenced(const ArrayId& array, const ArrayFence& fence, Millis now) {
-  auto& state = arrays_[array];
-  state.fences[fence.node] = fence;
-  state.changed_at = now;
+  const auto found = arrays_.find(array);
+  if (found == arrays_.end()) return;
+  found->second.fences[fence.node] = fence;
+  found->second.changed_at = now;
 }
 
 void Arrays::Unfenced(const ArrayId& array, const NodeId& node, Millis now) {
-  auto& state = arrays_[array];
-  state.fences.erase(node);
-  state.changed_at = now;
+  const auto found = arrays_.find(array);
+  if (found == arrays_.end()) return;
+  found->second.fences.erase(node);
+  found->second.changed_at = now;
+}
+
+void Arrays::BeganTerm(const ArrayId& array, Term term) {
+  if (const auto found = arrays_.find(array); found != arrays_.end()) found->second.term = term;
 }
 
 void Arrays::LostTerms() {
@@ -51,7 +57,8 @@ const ArrayFence* Arrays::Find(const ArrayId& array, const NodeId& node) const {
 std::map<ArrayId, ArrayFence> Arrays::Of(const NodeId& node) const {
   std::map<ArrayId, ArrayFence> result;
   for (const auto& [array, state] : arrays_)
-    if (const auto* fence = Find(array, node)) result[array] = *fence;
+    if (const auto fence = state.fences.find(node); fence != state.fences.end())
+      result[array] = fence->second;
   return result;
 }
 

@@ -14,9 +14,11 @@ class Arrays {
   void On(const ArrayView& view);
   void Fenced(const ArrayId& array, const ArrayFence& fence, Millis now);
   void Unfenced(const ArrayId& array, const NodeId& node, Millis now);
-  void BeganTerm(const ArrayId& array, Term term) { arrays_[array].term = term; }
-  void LostTerm(const ArrayId& array) { arrays_[array].term = 0; }
+  void BeganTerm(const ArrayId& array, Term term);
+  void LostTerm(const ArrayId& array) { BeganTerm(array, 0); }
   void LostTerms();
+  // There is no such array any more; what is answered for it later changes nothing.
+  void Remove(const ArrayId& array) { arrays_.erase(array); }
 
   // 0: none yet.
   Term TermOf(const ArrayId& array) const;

@@ -1,5 +1,7 @@
 #include "fencing/core/cluster.h"
 
+#include <algorithm>
+
 namespace lunkeeper::fencing {
 namespace {
 
@@ -10,19 +12,27 @@ auto* Find(Map& map, const Key& key) {
 }
 
 template <class Key>
-std::vector<const Pod*> Resolve(const std::map<PodId, Pod>& pods, const std::map<Key, std::set<PodId>>& index,
-                                const Key& key) {
-  std::vector<const Pod*> result;
-  if (const auto* ids = Find(index, key))
-    for (const auto& id : *ids) result.push_back(&pods.at(id));
-  return result;
+using Index = std::map<Key, std::vector<const Pod*>>;
+
+template <class Key>
+const std::vector<const Pod*>& Resolve(const Index<Key>& index, const Key& key) {
+  static const std::vector<const Pod*> kNone;
+  const auto* pods = Find(index, key);
+  return pods ? *pods : kNone;
 }
 
 template <class Key>
-void Unindex(std::map<Key, std::set<PodId>>& index, const Key& key, const PodId& pod) {
+void AddTo(Index<Key>& index, const Key& key, const Pod& pod) {
+  auto& pods = index[key];
+  const auto at = std::find_if(pods.begin(), pods.end(), [&](const Pod* each) { return pod.id < each->id; });
+  pods.insert(at, &pod);
+}
+
+template <class Key>
+void TakeFrom(Index<Key>& index, const Key& key, const Pod& pod) {
   const auto found = index.find(key);
   if (found == index.end()) return;
-  found->second.erase(pod);
+  std::erase(found->second, &pod);
   if (found->second.empty()) index.erase(found);
 }
 
@@ -30,29 +40,29 @@ void Unindex(std::map<Key, std::set<PodId>>& index, const Key& key, const PodId&
 
 void Cluster::Put(const Pod& pod) {
   Remove(pod.id);
-  pods_[pod.id] = pod;
-  if (!pod.node.empty()) on_node_[pod.node].insert(pod.id);
-  for (const auto& [array, volumes] : pod.volumes)
-    for (const auto& volume : volumes) of_volume_[volume].insert(pod.id);
+  const auto& kept = *pods_.insert(pod).first;
+  if (!kept.node.empty()) AddTo(on_node_, kept.node, kept);
+  for (const auto& [array, volumes] : kept.volumes)
+    for (const auto& volume : volumes) AddTo(of_volume_, volume, kept);
 }
 
 void Cluster::Remove(const PodId& id) {
-  const auto* pod = Find(pods_, id);
-  if (!pod) return;
-  Unindex(on_node_, pod->node, id);
+  const auto pod = pods_.find(id);
+  if (pod == pods_.end()) return;
+  TakeFrom(on_node_, pod->node, *pod);
   for (const auto& [array, volumes] : pod->volumes)
-    for (const auto& volume : volumes) Unindex(of_volume_, volume, id);
-  pods_.erase(id);
+    for (const auto& volume : volumes) TakeFrom(of_volume_, volume, *pod);
+  pods_.erase(pod);
 }
 
 const Node* Cluster::FindNode(const NodeName& name) const { return Find(nodes_, name); }
 
 const NodeFence* Cluster::FindFence(const NodeId& node) const { return Find(fences_, node); }
 
-std::vector<const Pod*> Cluster::PodsOn(const NodeName& name) const { return Resolve(pods_, on_node_, name); }
+const std::vector<const Pod*>& Cluster::PodsOn(const NodeName& name) const { return Resolve(on_node_, name); }
 
-std::vector<const Pod*> Cluster::PodsOf(const VolumeId& volume) const {
-  return Resolve(pods_, of_volume_, volume);
+const std::vector<const Pod*>& Cluster::PodsOf(const VolumeId& volume) const {
+  return Resolve(of_volume_, volume);
 }
 
 bool Cluster::IsCurrent(const NodeId& node) const {

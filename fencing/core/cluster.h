@@ -4,6 +4,7 @@
 
 #include <map>
 #include <set>
+#include <vector>
 
 #include "fencing/core/types.h"
 
@@ -22,18 +23,26 @@ class Cluster {
   const std::map<NodeId, NodeFence>& fences() const { return fences_; }
   const Node* FindNode(const NodeName& name) const;
   const NodeFence* FindFence(const NodeId& node) const;
-  std::vector<const Pod*> PodsOn(const NodeName& name) const;
+  // In order of their ids; good until the next pod is put or removed.
+  const std::vector<const Pod*>& PodsOn(const NodeName& name) const;
   // Pods anywhere which use `volume`.
-  std::vector<const Pod*> PodsOf(const VolumeId& volume) const;
+  const std::vector<const Pod*>& PodsOf(const VolumeId& volume) const;
   // The Node object speaks for this instance, or there is none that speaks for another.
   bool IsCurrent(const NodeId& node) const;
 
  private:
+  struct ById {
+    using is_transparent = void;
+    static const PodId& IdOf(const PodId& id) { return id; }
+    static const PodId& IdOf(const Pod& pod) { return pod.id; }
+    bool operator()(const auto& a, const auto& b) const { return IdOf(a) < IdOf(b); }
+  };
+
   std::map<NodeName, Node> nodes_;
   std::map<NodeId, NodeFence> fences_;
-  std::map<PodId, Pod> pods_;
-  std::map<NodeName, std::set<PodId>> on_node_;
-  std::map<VolumeId, std::set<PodId>> of_volume_;
+  std::set<Pod, ById> pods_;
+  std::map<NodeName, std::vector<const Pod*>> on_node_;
+  std::map<VolumeId, std::vector<const Pod*>> of_volume_;
 };
 
 }  // namespace lunkeeper::fencing

@@ -55,6 +55,12 @@ void Core::On(const ArrayView& view) {
   state_.arrays.On(view);
 }
 
+void Core::On(const ArrayGone& gone) {
+  state_.evidence.On(gone);
+  state_.arrays.Remove(gone.array);
+  std::erase_if(state_.wanted, [&](const auto& wish) { return wish.second.array == gone.array; });
+}
+
 void Core::On(const VolumeWanted& wanted) {
   state_.wanted[wanted.volume] = {wanted.array, wanted.holder, state_.now};
 }

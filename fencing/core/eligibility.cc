@@ -6,8 +6,7 @@ namespace lunkeeper::fencing {
 namespace {
 
 bool CouldRunOn(const Pod& pod, const Node& node) {
-  return node.ready && node.schedulable && node.taint.empty() && !node.out_of_service &&
-         (pod.fits.empty() || pod.fits.contains(node.name));
+  return node.ready && node.taint.empty() && !node.out_of_service && Fits(*pod.placement, *node.site);
 }
 
 bool Uses(const Pod& pod, const std::set<ArrayId>& arrays) {

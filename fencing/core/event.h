@@ -49,6 +49,10 @@ struct ArrayView {
 struct ArrayLost {
   ArrayId array;
 };
+// It is configured no more: nobody waits for it.
+struct ArrayGone {
+  ArrayId array;
+};
 // A node asks for a volume which another node holds. Repeated while it waits.
 struct VolumeWanted {
   ArrayId array;
@@ -112,9 +116,9 @@ struct Done {
 
 struct Event {
   Millis now = 0;
-  std::variant<Tick, Beat, StreamClosed, StorageBeat, ArrayView, ArrayLost, VolumeWanted, ProbeResult,
-               ApiSynced, ApiAlive, ApiLost, KubeletLease, NodeSeen, NodeGone, PodSeen, PodGone, FenceSeen,
-               FenceGone, LeaseSeen, Done>
+  std::variant<Tick, Beat, StreamClosed, StorageBeat, ArrayView, ArrayLost, ArrayGone, VolumeWanted,
+               ProbeResult, ApiSynced, ApiAlive, ApiLost, KubeletLease, NodeSeen, NodeGone, PodSeen, PodGone,
+               FenceSeen, FenceGone, LeaseSeen, Done>
       what;
 };
 

@@ -59,25 +59,27 @@ void Evidence::On(const StorageBeat& beat, Millis now) {
 
 void Evidence::On(const ArrayView& view, Millis now) {
   auto& channel = arrays_[view.array];
-  if (!channel.up) channel = {true, now};
-  std::map<NodeId, std::map<VolumeId, uint64_t>> holdings;
-  for (const auto& holding : view.holdings) holdings[holding.node][holding.volume] = holding.commands;
-  for (auto& [id, node] : nodes_) {
-    const auto side = node.arrays.find(view.array);
-    if (side != node.arrays.end() && !holdings.contains(id)) side->second.holdings.clear();
+  if (!channel.up) channel.up = true, channel.since = now;
+  ++channel.views;
+  for (const auto& holding : view.holdings) {
+    auto& side = nodes_[holding.node].arrays[view.array];
+    auto& held = side.holdings[holding.volume];
+    // A counter that fell has begun anew: nobody knows of any I/O.
+    if (holding.commands > held.commands) side.io_at = now;
+    held = {holding.commands, channel.views};
   }
-  for (auto& [id, volumes] : holdings) {
-    auto& side = nodes_[id].arrays[view.array];
-    for (const auto& [volume, commands] : volumes) {
-      const auto before = side.holdings.find(volume);
-      // A counter that fell has begun anew: nobody knows of any I/O.
-      if (commands > (before == side.holdings.end() ? 0 : before->second)) side.io_at = now;
-    }
-    side.holdings = std::move(volumes);
-  }
+  for (auto& [id, node] : nodes_)
+    if (const auto side = node.arrays.find(view.array); side != node.arrays.end())
+      std::erase_if(side->second.holdings,
+                    [&](const auto& each) { return each.second.view != channel.views; });
 }
 
 void Evidence::On(const ArrayLost& lost) { arrays_[lost.array].up = false; }
+
+void Evidence::On(const ArrayGone& gone) {
+  arrays_.erase(gone.array);
+  for (auto& [id, node] : nodes_) node.arrays.erase(gone.array);
+}
 
 void Evidence::On(const ProbeResult& result, Millis now) {
   auto& node = nodes_[result.node];

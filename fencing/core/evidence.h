@@ -37,7 +37,11 @@ struct ArraySide {
   Millis beat_at = 0;  // 0: none ever landed, so there is no such channel, which says nothing
   uint64_t beat_sequence = 0;
   Millis io_at = 0;
-  std::map<VolumeId, uint64_t> holdings;  // and the commands completed
+  struct Held {
+    uint64_t commands = 0;  // completed
+    uint64_t view = 0;      // the last one that had it
+  };
+  std::map<VolumeId, Held> holdings;
 };
 
 struct NodeEvidence {
@@ -68,6 +72,7 @@ class Evidence {
   void On(const StorageBeat& beat, Millis now);
   void On(const ArrayView& view, Millis now);
   void On(const ArrayLost& lost);
+  void On(const ArrayGone& gone);
   void On(const ProbeResult& result, Millis now);
   void On(const KubeletLease& lease, Millis now);
   void On(const NodeSeen& seen, Millis now);
@@ -97,6 +102,7 @@ class Evidence {
   struct ArrayChannel {
     bool up = false;
     Millis since = 0;
+    uint64_t views = 0;
   };
   struct KubeletSide {
     bool ready = true;

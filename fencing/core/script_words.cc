@@ -8,7 +8,7 @@
 namespace lunkeeper::fencing {
 namespace {
 
-std::string Word(std::istringstream& words) {
+std::string NextWord(std::istringstream& words) {
   std::string word;
   words >> word;
   return word;
@@ -23,23 +23,68 @@ std::pair<ArrayId, VolumeId> Volume(const std::string& text) {
   return {ArrayId(text.substr(0, slash)), VolumeId(text.substr(slash + 1))};
 }
 
-std::vector<std::string> Split(const std::string& text) {
+std::vector<std::string> Split(const std::string& text, char at = ',') {
   std::vector<std::string> parts;
   std::istringstream in(text);
-  for (std::string part; std::getline(in, part, ',');) parts.push_back(part);
+  for (std::string part; std::getline(in, part, at);) parts.push_back(part);
   return parts;
+}
+
+std::vector<Word> Words(const std::vector<std::string>& texts) {
+  std::vector<Word> words;
+  for (const auto& text : texts) words.push_back(WordOf(text));
+  return words;
+}
+
+// "disk=fast" → disk, fast.
+Label ReadLabel(const std::string& text) {
+  const auto equals = std::min(text.find('='), text.size());
+  return {WordOf(text.substr(0, equals)), WordOf(equals == text.size() ? "" : text.substr(equals + 1))};
+}
+
+// "role=db:NoExecute".
+Taint ReadTaint(const std::string& text) {
+  const auto parts = Split(text, ':');
+  const auto label = ReadLabel(parts.at(0));
+  return {label.key, label.value, parts.at(1) == "NoExecute" ? Effect::kNoExecute : Effect::kNoSchedule};
+}
+
+// "disk:In:fast,slow+zone:Exists": one term of a node affinity.
+Requirements ReadTerm(const std::string& text) {
+  const std::map<std::string, Demand> demands = {
+      {"In", Demand::kIn},         {"NotIn", Demand::kNotIn},
+      {"Exists", Demand::kExists}, {"DoesNotExist", Demand::kDoesNotExist},
+      {"Gt", Demand::kGreater},    {"Lt", Demand::kLess}};
+  Requirements term;
+  for (const auto& each : Split(text, '+')) {
+    const auto parts = Split(each, ':');
+    term.push_back({WordOf(parts.at(0)), demands.at(parts.at(1)), {}});
+    if (parts.size() > 2) term.back().values = Words(Split(parts[2]));
+  }
+  return term;
+}
+
+// The words of a pod about its place.
+void ReadPlacement(const std::string& word, std::istringstream& words, Placement& placement) {
+  if (word == "fits")
+    placement.selector.push_back({WordOf(kNameLabel), Demand::kIn, Words(Split(NextWord(words)))});
+  if (word == "affinity") placement.terms.push_back(ReadTerm(NextWord(words)));
+  if (word != "selects" && word != "tolerates") return;
+  const auto label = ReadLabel(NextWord(words));
+  if (word == "selects") placement.selector.push_back({label.key, Demand::kIn, {label.value}});
+  if (word == "tolerates") placement.tolerations.push_back({label.key, label.value, std::nullopt});
 }
 
 }  // namespace
 
 void ScriptedWorld::Line(const std::string& line) {
   std::istringstream words(line.substr(0, line.find('#')));
-  const auto word = Word(words);
+  const auto word = NextWord(words);
   if (word.empty()) return;
-  if (word == "end") return RunUntil(Time(Word(words)));
+  if (word == "end") return RunUntil(Time(NextWord(words)));
   if (word != "at") return Setup(word, words);
-  RunUntil(Time(Word(words)));
-  Happen(Word(words), words);
+  RunUntil(Time(NextWord(words)));
+  Happen(NextWord(words), words);
 }
 
 void ScriptedWorld::Setup(const std::string& word, std::istringstream& words) {
@@ -53,12 +98,19 @@ void ScriptedWorld::Setup(const std::string& word, std::istringstream& words) {
       node.uid = Uid("node-" + name);
       node.instance = NodeId(name + ".i");
       node.version = NextVersion();
+      node.site = Shared<Site>(Site{{{WordOf(kNameLabel), WordOf(name)}}, {}});
     }
+  } else if (word == "label" || word == "taint") {
+    auto& node = nodes_.at(NodeName(NextWord(words)));
+    auto site = *node.site;
+    if (word == "label") site.labels.push_back(ReadLabel(NextWord(words)));
+    if (word == "taint") site.taints.push_back(ReadTaint(NextWord(words)));
+    node.site = Shared<Site>(std::move(site));
   } else if (word == "pod") {
     AddPod(words);
   } else if (word == "set") {
-    const auto name = Word(words);
-    SetOption(name, Word(words));
+    const auto name = NextWord(words);
+    SetOption(name, NextWord(words));
   } else if (word == "no-keeper-luns") {
     keeper_luns_ = false;
   } else if (word == "show") {
@@ -86,26 +138,27 @@ void ScriptedWorld::SetOption(const std::string& name, const std::string& value)
 
 void ScriptedWorld::AddPod(std::istringstream& words) {
   Pod pod;
-  pod.id = PodId(Word(words));
+  pod.id = PodId(NextWord(words));
   pod.uid = Uid(pod.id.value() + "-1");
   pod.owner_kind = "StatefulSet";
   pod.running = true;
+  Placement placement;
   for (std::string word; words >> word;) {
-    if (word == "on") pod.node = NodeName(Word(words));
-    if (word == "owner") pod.owner_kind = Word(words);
+    if (word == "on") pod.node = NodeName(NextWord(words));
+    if (word == "owner") pod.owner_kind = NextWord(words);
     if (word == "never") pod.wish = FailoverWish::kNever;
     if (word == "always") pod.wish = FailoverWish::kAlways;
     if (word == "foreign") pod.foreign_volumes = true;
-    if (word == "fits")
-      for (const auto& name : Split(Word(words))) pod.fits.insert(NodeName(name));
+    ReadPlacement(word, words, placement);
     if (word != "volumes") continue;
-    for (const auto& text : Split(Word(words))) {
+    for (const auto& text : Split(NextWord(words))) {
       const auto [array, volume] = Volume(text);
       pod.volumes[array].insert(volume);
       arrays_.at(array).holders[volume] = Find(pod.node.value()).id;
       Find(pod.node.value()).present.insert(volume);
     }
   }
+  pod.placement = Shared<Placement>(std::move(placement));
   if (pod.owner_kind == "none") pod.owner_kind = "";
   pods_[pod.id] = pod;
 }
@@ -116,7 +169,7 @@ void ScriptedWorld::Happen(const std::string& subject, std::istringstream& words
 }
 
 void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
-  const auto what = Word(words);
+  const auto what = NextWord(words);
   const std::map<std::string, bool*> channels = {{"beats", &machine.beats},
                                                  {"storage", &machine.storage},
                                                  {"probe", &machine.probe},
@@ -124,7 +177,7 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
                                                  {"io", &machine.io}};
   const auto name = NameOf(machine.id);
   if (const auto channel = channels.find(what); channel != channels.end()) {
-    *channel->second = Word(words) == "start";
+    *channel->second = NextWord(words) == "start";
   } else if (what == "dies") {
     for (const auto& each : channels) *each.second = false;
   } else if (what == "returns" || what == "reboots") {
@@ -137,7 +190,7 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
   } else if (what == "hung" || what == "unhung") {
     machine.kubelet_ok = what == "unhung";
   } else if (what == "failing") {
-    machine.failing.insert(VolumeId(Word(words)));
+    machine.failing.insert(VolumeId(NextWord(words)));
   } else if (what == "works") {
     machine.failing.clear();
   } else if (what == "stuck" || what == "unstuck") {
@@ -159,19 +212,20 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
 }
 
 void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream& words) {
-  const auto what = Word(words);
+  const auto what = NextWord(words);
   if (const auto array = arrays_.find(ArrayId(subject)); array != arrays_.end()) {
     if (what == "down" || what == "up") array->second.up = what == "up";
-    if (what == "forgets") array->second.fences.erase(Find(Word(words)).id);
+    if (what == "removed") array->second.removed = true, Feed(ArrayGone{array->first});
+    if (what == "forgets") array->second.fences.erase(Find(NextWord(words)).id);
     if (what != "has-fence") return;
-    const auto id = Find(Word(words)).id;
-    array->second.fences[id] = {id, ++array->second.last, {VolumeId(Word(words))}};
+    const auto id = Find(NextWord(words)).id;
+    array->second.fences[id] = {id, ++array->second.last, {VolumeId(NextWord(words))}};
   } else if (subject == "api") {
     api_ = what == "up";
     if (!api_) Feed(ApiLost{});
   } else if (subject == "observer") {
     stalled_ = true;
-    After(Time(Word(words)), [this] { stalled_ = false; });
+    After(Time(NextWord(words)), [this] { stalled_ = false; });
   } else if (subject == "lease") {
     others_lead_ = what == "taken";
     lease_ = {"them", NextVersion(), 0};
@@ -194,7 +248,7 @@ void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream
     Feed(FenceSeen{fence});
   } else if (subject == "pod") {
     auto& pod = pods_.at(PodId(what));
-    Word(words) == "crashes" ? pod.crash_looping = true : (pod.wish = FailoverWish::kNever, true);
+    NextWord(words) == "crashes" ? pod.crash_looping = true : (pod.wish = FailoverWish::kNever, true);
     Feed(PodSeen{pod});
   } else {
     int times = 1;

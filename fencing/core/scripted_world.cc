@@ -72,6 +72,7 @@ void ScriptedWorld::EverySoOften() {
 // What the runner reads: the arrays, and the API server.
 void ScriptedWorld::Poll() {
   for (const auto& [id, array] : arrays_) {
+    if (array.removed) continue;
     ArrayView view{id, now_, {}, {}};
     for (const auto& [volume, node] : array.holders) {
       const auto& machine = Find(NameOf(node).value());
@@ -227,8 +228,7 @@ void ScriptedWorld::Replace(Pod pod) {
   pod.uid = Uid(pod.uid.value() + "'");
   pod.deleting = pod.crash_looping = false;
   for (const auto& [name, node] : nodes_)
-    if (name != pod.node && node.ready && node.taint.empty() &&
-        (pod.fits.empty() || pod.fits.contains(name))) {
+    if (name != pod.node && node.ready && node.taint.empty() && Fits(*pod.placement, *node.site)) {
       pod.node = name;
       break;
     }

@@ -28,7 +28,7 @@ class ScriptedWorld {
     std::map<ArrayId, Generation> known;
   };
   struct ArrayModel {
-    bool up = true;
+    bool up = true, removed = false;
     Generation last = 0;
     Term term = 0;
     std::map<NodeId, ArrayFence> fences;

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "devices/types.h"
+#include "fencing/core/placement.h"
+#include "fencing/core/shared.h"
 
 namespace lunkeeper::fencing {
 
@@ -35,7 +37,7 @@ struct Pod {
   FailoverWish wish = FailoverWish::kUnsaid;
   VolumesByArray volumes;        // ours
   bool foreign_volumes = false;  // it has persistent volumes of another driver too
-  std::set<NodeName> fits;       // nodes it may run on; empty: any
+  Shared<Placement> placement;
   bool deleting = false;
   bool running = false;
   bool crash_looping = false;
@@ -48,10 +50,10 @@ struct Node {
   Version version;
   NodeId instance;  // of the driver that is registered there now; empty: none
   bool ready = true;
-  bool schedulable = true;
   bool exempt = false;          // never fenced without being asked by hand
   bool out_of_service = false;  // an administrator's taint: a fence asked for by hand
   std::string taint;            // ours: the NodeFence that put it there; empty: none
+  Shared<Site> site;            // with everybody else's taints
   friend bool operator==(const Node&, const Node&) = default;
 };
 

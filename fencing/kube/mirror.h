@@ -1,7 +1,7 @@
 #pragma once
 // A kind of objects, kept in memory as what the caller needs of each and no more. A function given by the
 // caller reduces each object to a T as it arrives, or to nothing, and then it is kept as little as one that
-// does not exist.
+// does not exist. Who is told of a T may hold on to it: it is the mirror's own, and never changes.
 //
 // Thread-safe. `changed` and `live` are called on the mirror's own thread, one call at a time, in order, with
 // no lock held, so they may read this and other mirrors; they may not destroy it. Never fails: see watcher.h.
@@ -28,7 +28,7 @@ template <class T>
 struct MirrorHooks {
   std::function<std::optional<T>(const Json& object)> reduce;
   // Null: it is gone. Not called when what is kept of the object stays the same.
-  std::function<void(const std::string& key, const T* now)> changed;
+  std::function<void(const std::string& key, const std::shared_ptr<const T>& now)> changed;
   // Everything has been listed and the watch stands (after the calls of `changed` that it led to), or it does
   // not.
   std::function<void(bool live)> live;
@@ -43,7 +43,7 @@ class Mirror final : private WatchSink {
   std::optional<T> Find(const std::string& key) const {
     absl::ReaderMutexLock lock(&mu_);
     const auto found = kept_.find(key);
-    return found == kept_.end() ? std::nullopt : std::make_optional(found->second.value);
+    return found == kept_.end() ? std::nullopt : std::make_optional(*found->second.value);
   }
 
   size_t size() const {
@@ -53,7 +53,7 @@ class Mirror final : private WatchSink {
 
  private:
   struct Entry {
-    T value;
+    std::shared_ptr<const T> value;
     uint32_t round = 0;  // the last list that had it
   };
 
@@ -63,7 +63,7 @@ class Mirror final : private WatchSink {
     const std::string key = KeyOf(object);
     std::optional<T> now = hooks_.reduce(object);
     if (!now) return Drop(key);
-    if (Keep(key, *now)) hooks_.changed(key, &*now);
+    if (const auto news = Keep(key, *std::move(now))) hooks_.changed(key, news);
   }
 
   void Gone(const Json& object) override { Drop(KeyOf(object)); }
@@ -80,15 +80,14 @@ class Mirror final : private WatchSink {
 
   void Live(bool live) override { hooks_.live(live); }
 
-  // Is it news?
-  bool Keep(const std::string& key, const T& now) {
+  // Null: it is no news.
+  std::shared_ptr<const T> Keep(const std::string& key, T now) {
     absl::MutexLock lock(&mu_);
-    const auto [at, added] = kept_.try_emplace(key, Entry{now, round_});
-    at->second.round = round_;
-    if (added) return true;
-    if (at->second.value == now) return false;
-    at->second.value = now;
-    return true;
+    Entry& entry = kept_[key];
+    entry.round = round_;
+    if (entry.value != nullptr && *entry.value == now) return nullptr;
+    entry.value = std::make_shared<const T>(std::move(now));
+    return entry.value;
   }
 
   void Drop(const std::string& key) {

@@ -52,7 +52,7 @@ struct Labels {
                {[](const Json& pod) {
                   return std::make_optional(TextAt(pod, {"metadata", "labels", "a"}));
                 },
-                [](const std::string&, const std::string*) {}, [this](bool now) { live = now; }},
+                [](const std::string&, const auto&) {}, [this](bool now) { live = now; }},
                {absl::Seconds(8), absl::Seconds(3), absl::Milliseconds(10), absl::Milliseconds(200)}) {}
   bool Comes(const std::string& key, const std::optional<std::string>& value) {
     return Eventually([&] { return mirror.Find(key) == value; });

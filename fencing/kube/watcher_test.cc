@@ -24,7 +24,7 @@ class Told {
               if (FlagAt(object, {"hidden"})) return std::nullopt;
               return TextAt(object, {"metadata", "resourceVersion"});
             },
-            [this](const std::string& key, const std::string* now) {
+            [this](const std::string& key, const std::shared_ptr<const std::string>& now) {
               absl::MutexLock lock(&mu_);
               ++changes_;
               now == nullptr ? static_cast<void>(pods_.erase(key)) : static_cast<void>(pods_[key] = *now);

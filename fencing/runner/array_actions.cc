@@ -1,7 +1,8 @@
 #include "fencing/runner/array_actions.h"
 
 #include <algorithm>
-#include <map>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -34,13 +35,19 @@ absl::StatusOr<Sight> Look(const ArrayId& id, AccessControl& array) {
   ASSIGN_OR_RETURN(const auto grants, array.ListGrants({}));
   ASSIGN_OR_RETURN(const auto sessions, array.Sessions());
   ASSIGN_OR_RETURN(const auto wanted, array.Wanted());
-  std::map<std::pair<VolumeId, NodeId>, uint64_t> commands;
-  for (const Session& session : sessions)
-    commands[{session.volume, session.node}] += session.reads + session.writes;
+  std::unordered_multimap<std::string_view, const Session*> of_volume;
+  for (const Session& session : sessions) of_volume.emplace(session.volume.value(), &session);
+  const auto commands = [&](const Grant& grant) {
+    uint64_t count = 0;
+    const auto [begin, end] = of_volume.equal_range(grant.volume.value());
+    for (auto each = begin; each != end; ++each)
+      if (each->second->node == grant.node) count += each->second->reads + each->second->writes;
+    return count;
+  };
   for (const FenceRecord& fence : fences)
     view.fences.push_back({fence.node, fence.generation, {fence.volumes.begin(), fence.volumes.end()}});
   for (const Grant& grant : grants) {
-    view.holdings.push_back({grant.volume, grant.node, commands[{grant.volume, grant.node}]});
+    view.holdings.push_back({grant.volume, grant.node, commands(grant)});
     sight.kinds.push_back({grant.access, grant.generation});
   }
   for (const Holding& holding : view.holdings)

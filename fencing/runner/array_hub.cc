@@ -27,32 +27,43 @@ std::shared_ptr<Array> ArrayHub::Entry::Get() {
   return array;
 }
 
-void ArrayHub::Refresh() {
+void ArrayHub::Entry::Set(std::shared_ptr<Array> now) {
+  absl::MutexLock lock(&mutex);
+  array = std::move(now);
+}
+
+std::vector<ArrayId> ArrayHub::Refresh() {
   std::map<ArrayId, std::shared_ptr<Array>> now;
   for (NamedArray& named : arrays_.All()) now[ArrayId(named.name)] = std::move(named.array);
+  std::vector<ArrayId> gone;
   for (auto& [id, entry] : entries_) {
-    absl::MutexLock lock(&entry->mutex);
     const auto found = now.find(id);
-    entry->array = found == now.end() ? nullptr : found->second;
+    auto array = found == now.end() ? nullptr : found->second;
+    if (array == nullptr && entry->Get() != nullptr) gone.push_back(id);
+    entry->Set(std::move(array));
   }
   for (auto& [id, array] : now) {
     if (entries_.contains(id)) continue;
     auto entry = std::make_unique<Entry>();
     entry->id = id;
-    {
-      absl::MutexLock lock(&entry->mutex);
-      entry->array = array;
-    }
+    entry->Set(array);
     entry->look = std::make_unique<Periodic>(kLookEvery, [this, at = entry.get()] { LookAt(*at); });
     entries_[id] = std::move(entry);
   }
+  return gone;
+}
+
+bool ArrayHub::Has(const ArrayId& id) const {
+  const auto found = entries_.find(id);
+  return found != entries_.end() && found->second->Get() != nullptr;
 }
 
 std::vector<ArrayId> ArrayHub::Lost(Millis now) const {
   std::vector<ArrayId> lost;
   for (const auto& [id, entry] : entries_) {
     const Millis answered = entry->answered_at;
-    if (answered != 0 && (entry->failed_at > answered || now - answered > kPatience)) lost.push_back(id);
+    if (answered == 0 || !Has(id)) continue;
+    if (entry->failed_at > answered || now - answered > kPatience) lost.push_back(id);
   }
   return lost;
 }
@@ -68,8 +79,8 @@ void ArrayHub::Post(const ArrayId& id, std::function<void(AccessControl*)> work)
 
 void ArrayHub::LookAt(Entry& entry) {
   const auto array = entry.Get();
-  auto sight = array ? Look(entry.id, *array)
-                     : absl::StatusOr<Sight>(absl::UnavailableError("it is not among the arrays now"));
+  if (array == nullptr) return;
+  auto sight = Look(entry.id, *array);
   const std::string error(sight.status().message());
   if (error != entry.error) {
     if (!sight.ok())

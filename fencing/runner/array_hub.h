@@ -27,8 +27,9 @@ class ArrayHub {
   ArrayHub(lunkeeper::Arrays& arrays, Seen seen) : arrays_(arrays), seen_(std::move(seen)) {}
   ~ArrayHub();
 
-  // Takes in which arrays there are now.
-  void Refresh();
+  // Takes in which arrays there are now. Those that are no longer among them, each once.
+  std::vector<ArrayId> Refresh();
+  bool Has(const ArrayId& id) const;
   // Those of which the last look failed or hangs.
   std::vector<ArrayId> Lost(Millis now) const;
   // Does `work` on the array's own threads; without such an array it is called at once, with null.
@@ -45,6 +46,7 @@ class ArrayHub {
     std::string error;               // of the thread that looks
     std::unique_ptr<Periodic> look;  // the last member
     std::shared_ptr<Array> Get();
+    void Set(std::shared_ptr<Array> now);
   };
   void LookAt(Entry& entry);
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "fencing/runner/places.h"
 #include "plugin/base/driver.h"
 
 namespace lunkeeper::fencing {
@@ -66,16 +67,6 @@ std::string ControllerOf(const Json& object) {
   return "";
 }
 
-std::vector<Label> ReadLabels(const Json& map) {
-  std::vector<Label> labels;
-  for (const auto& entry : map.items())
-    if (entry.value().is_string())
-      labels.push_back(std::hash<std::string>()(
-          absl::StrCat(entry.key(), "=", entry.value().get_ref<const std::string&>())));
-  std::sort(labels.begin(), labels.end());
-  return labels;
-}
-
 bool HasTaint(const Json& taints, const std::string& key) {
   return std::any_of(taints.begin(), taints.end(),
                      [&](const Json& taint) { return TextAt(taint, {"key"}) == key; });
@@ -92,7 +83,6 @@ NodeFacts ReadNode(const Json& node) {
   facts.uid = Uid(TextAt(node, {"metadata", "uid"}));
   facts.version = Version(TextAt(node, {"metadata", "resourceVersion"}));
   facts.ready = HasCondition(node, "Ready");
-  facts.schedulable = !FlagAt(node, {"spec", "unschedulable"});
   facts.exempt = ReadWish(node) == FailoverWish::kNever;
   const Json& taints = FieldAt(node, {"spec", "taints"});
   facts.out_of_service = HasTaint(taints, kOutOfServiceKey);
@@ -101,8 +91,8 @@ NodeFacts ReadNode(const Json& node) {
     if (facts.address.empty() && TextAt(address, {"type"}) == "InternalIP")
       facts.address = TextAt(address, {"address"});
   const int64_t port = NumberAt(node, {"status", "daemonEndpoints", "kubeletEndpoint", "Port"});
-  facts.labels = ReadLabels(FieldAt(node, {"metadata", "labels"}));
   facts.kubelet_port = port > 0 && port <= 65535 ? static_cast<uint16_t>(port) : kKubeletPort;
+  facts.site = Shared<Site>(ReadSite(node));
   return facts;
 }
 
@@ -124,7 +114,7 @@ std::optional<PodFacts> ReadPod(const Json& pod) {
   facts.deleting = !FieldAt(pod, {"metadata", "deletionTimestamp"}).is_null();
   facts.running = HasCondition(pod, "Ready") && !facts.deleting;
   facts.crash_looping = IsCrashLooping(pod);
-  facts.node_selector = ReadLabels(FieldAt(pod, {"spec", "nodeSelector"}));
+  facts.placement = Shared<Placement>(ReadPlacement(pod));
   return facts;
 }
 

@@ -17,17 +17,14 @@ inline constexpr char kFailoverKey[] = "lunkeeper.io/failover";
 inline constexpr char kTaintKey[] = "lunkeeper.io/fenced";
 inline constexpr char kOutOfServiceKey[] = "node.kubernetes.io/out-of-service";
 
-// A label, key and value, as a number: all there is to ask of them is whether they are equal.
-using Label = uint64_t;
-
 struct NodeFacts {
   Uid uid;
   Version version;
-  bool ready = false, schedulable = false, exempt = false, out_of_service = false;
+  bool ready = false, exempt = false, out_of_service = false;
   std::string taints;   // spec.taints as JSON; empty: none
   std::string address;  // InternalIP
   uint16_t kubelet_port = 0;
-  std::vector<Label> labels;  // sorted
+  Shared<Site> site;
   friend bool operator==(const NodeFacts&, const NodeFacts&) = default;
 };
 
@@ -39,7 +36,7 @@ struct PodFacts {
   std::vector<std::string> claims;  // "namespace/name"
   bool foreign_volumes = false;     // other than by claim
   bool deleting = false, running = false, crash_looping = false;
-  std::vector<Label> node_selector;  // sorted
+  Shared<Placement> placement;
   friend bool operator==(const PodFacts&, const PodFacts&) = default;
 };
 

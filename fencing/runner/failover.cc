@@ -63,7 +63,7 @@ class Runner final : public Failover {
   }
 
   FencesByArray OnBeat(const Beat& beat) override {
-    loop_.Post([this, beat](Millis now) { Feed(now, beat); });
+    loop_.Post([this, beat](Millis now) mutable { Feed(now, std::move(beat)); });
     return board_.Of(beat.node);
   }
   void OnClosed(const NodeId& node) override {
@@ -135,12 +135,10 @@ void Runner::Feed(Millis now, decltype(Event::what) what) {
 
 void Runner::Tick(Millis now) {
   if (now - looked_at_ >= kLookAround) {
-    arrays_.Refresh();
+    for (const ArrayId& array : arrays_.Refresh()) Feed(now, ArrayGone{array});
     looked_at_ = now;
   }
   for (const ArrayId& array : arrays_.Lost(now)) Feed(now, ArrayLost{array});
-  now_ = now;
-  inventory_.Settle();
   Feed(now, fencing::Tick{});
   chronicle_.Leads(core_.Leads());
   chronicle_.Synced(synced_);
@@ -226,6 +224,7 @@ void Runner::OnRecord(const std::string& name, const RecordFacts* facts) {
 void Runner::OnSight(Sight sight) {
   board_.On(sight.view);
   loop_.Post([this, sight = std::move(sight)](Millis now) {
+    if (!arrays_.Has(sight.view.array)) return;  // it was removed meanwhile
     Feed(now, sight.view);
     for (const VolumeWanted& wanted : sight.wanted) Feed(now, wanted);
     locks_->Show(sight, now);

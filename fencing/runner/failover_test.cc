@@ -153,6 +153,31 @@ class World {
   Periodic beats{absl::Milliseconds(200), [this] { Beat(); }};
 };
 
+// Arrays of which one may be taken out of the configuration.
+class ChangingArrays final : public lunkeeper::Arrays {
+ public:
+  explicit ChangingArrays(std::vector<NamedArray> arrays) : arrays_(std::move(arrays)) {}
+  std::vector<NamedArray> All() override {
+    absl::MutexLock lock(&mutex_);
+    return arrays_;
+  }
+  void RemoveLast() {
+    absl::MutexLock lock(&mutex_);
+    arrays_.pop_back();
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<NamedArray> arrays_ ABSL_GUARDED_BY(mutex_);
+};
+
+bool Says(Failover& failover, const std::string& about, const std::string& what) {
+  const auto lines = failover.Status();
+  return std::any_of(lines.begin(), lines.end(), [&](const std::string& line) {
+    return absl::StartsWith(line, about) && absl::StrContains(line, what);
+  });
+}
+
 bool Comes(const std::function<bool()>& condition) {
   const absl::Time end = absl::Now() + absl::Seconds(40);
   while (!condition()) {
@@ -296,11 +321,7 @@ TEST_CASE("a volume of a pod without an owner stays with its dead node until ano
   Failover& failover = world.Start();
   REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
   world.PowerOff("n1");
-  REQUIRE(Comes([&] {
-    for (const std::string& line : failover.Status())
-      if (absl::StartsWith(line, "node n1") && absl::StrContains(line, "hung or dead")) return true;
-    return false;
-  }));
+  REQUIRE(Comes([&] { return Says(failover, "node n1", "hung or dead"); }));
   CHECK_FALSE(world.IsFenced("n1"));
   CHECK(world.array->Acquire({volume, World::IdOf("n2")}, absl::Seconds(30)).ok());
   CHECK(world.IsFenced("n1"));
@@ -331,14 +352,34 @@ TEST_CASE("dry run and pause say what they hold back, and nothing is done") {
   REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
   world.PowerOff("n1");
   const std::string said = dry ? "dry run: would be failed over" : "not failed over: failover is paused";
-  CHECK(Comes([&] {
-    for (const std::string& line : failover.Status())
-      if (absl::StartsWith(line, "node n1") && absl::StrContains(line, said)) return true;
-    return false;
-  }));
+  CHECK(Comes([&] { return Says(failover, "node n1", said); }));
   CHECK_FALSE(world.IsFenced("n1"));
   CHECK(world.api.CountWrites(absl::StrCat("POST ", kRecords)) == 0);
   CHECK(world.api.CountWrites("DELETE ") == 0);
+}
+
+TEST_CASE("an array that is configured no more is waited for no more") {
+  World world;
+  const auto spare = std::make_shared<FakeArray>(FakeArrayOptions{.name = "spare"});
+  auto changing = std::make_unique<ChangingArrays>(
+      std::vector<NamedArray>{{"fake", world.array, true}, {"spare", spare, false}});
+  ChangingArrays& arrays = *changing;
+  world.arrays = std::move(changing);
+  world.api.RunPodsOn("n3");
+  world.AddPod("db-0", "n1");
+  world.AddPod("db-1", "n2");
+  Settings settings;
+  settings.one_by_one_pause = 1000;
+  Failover& failover = world.Start("replica-1", settings);
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  spare->FailWith(absl::UnavailableError("its host is gone"));
+  world.PowerOff("n1");
+  REQUIRE(Comes([&] { return world.Runs("db-0", "n3"); }));  // within the budget of nodes
+  world.PowerOff("n2");
+  REQUIRE(Comes([&] { return Says(failover, "node n2", "an array does not answer"); }));
+  CHECK(world.Runs("db-1", "n2"));
+  arrays.RemoveLast();
+  CHECK(Comes([&] { return world.Runs("db-1", "n3"); }));
 }
 
 TEST_CASE("a hundred pods with two hundred volumes leave a dead node together") {

@@ -1,6 +1,5 @@
 #include "fencing/runner/inventory.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "devices/array/arrays.h"
@@ -23,6 +22,12 @@ auto* Find(Map& map, const std::string& key) {
   return found == map.end() ? nullptr : &found->second;
 }
 
+template <class T>
+const T* Find(const std::map<std::string, std::shared_ptr<const T>>& map, const std::string& key) {
+  const auto found = map.find(key);
+  return found == map.end() ? nullptr : found->second.get();
+}
+
 FailoverWish Joined(FailoverWish a, FailoverWish b) {
   if (a == FailoverWish::kNever || b == FailoverWish::kNever) return FailoverWish::kNever;
   return a == FailoverWish::kUnsaid ? b : a;
@@ -32,16 +37,13 @@ std::string NamespaceOf(const std::string& key) { return key.substr(0, key.find(
 
 }  // namespace
 
-void Inventory::OnNode(const std::string& name, const NodeFacts* facts) {
-  const NodeFacts* before = Find(nodes_, name);
-  const bool moved = before == nullptr || facts == nullptr || before->labels != facts->labels;
-  Store(nodes_, name, facts);
+void Inventory::OnNode(const std::string& name, std::shared_ptr<const NodeFacts> facts) {
   if (facts == nullptr) {
-    say_(NodeGone{NodeName(name)});
-  } else {
-    SayNode(name);
+    nodes_.erase(name);
+    return say_(NodeGone{NodeName(name)});
   }
-  if (moved) settled_ = false;
+  nodes_[name] = std::move(facts);
+  SayNode(name);
 }
 
 void Inventory::OnInstance(const std::string& node, const NodeId* instance) {
@@ -49,34 +51,49 @@ void Inventory::OnInstance(const std::string& node, const NodeId* instance) {
   if (nodes_.contains(node)) SayNode(node);
 }
 
-void Inventory::OnPod(const std::string& key, const PodFacts* facts) {
-  if (const PodFacts* before = Find(pods_, key); before != nullptr) {
-    for (const std::string& claim : before->claims) {
-      const auto found = claims_.find(claim);
-      if (found == claims_.end()) continue;
-      found->second.pods.erase(key);
-      if (found->second.pods.empty() && found->second.volume.empty()) claims_.erase(found);
-    }
-  }
-  Store(pods_, key, facts);
+void Inventory::OnPod(const std::string& key, std::shared_ptr<const PodFacts> facts) {
+  ForgetPod(key);
   if (facts == nullptr) return say_(PodGone{PodId(key)});
-  for (const std::string& claim : facts->claims) claims_[claim].pods.insert(key);
+  const auto& kept = *pods_.emplace(key, std::move(facts)).first;
+  for (const std::string& claim : kept.second->claims) claims_[claim].pods.push_back(&kept.first);
   SayPod(key);
 }
 
-void Inventory::OnVolume(const std::string& name, const VolumeFacts* facts) {
-  if (const VolumeFacts* before = Find(volumes_, name); before != nullptr) {
-    const std::string claim = before->claim;
-    if (Claim* known = Find(claims_, claim); known != nullptr && known->volume == name) known->volume.clear();
-    volume_names_.erase(before->volume.value());
-    volumes_.erase(name);
-    SayPodsOf(claim);
+void Inventory::ForgetPod(const std::string& key) {
+  const auto known = pods_.find(key);
+  if (known == pods_.end()) return;
+  for (const std::string& claim : known->second->claims) {
+    std::erase(claims_[claim].pods, &known->first);
+    ForgetIfUnused(claim);
   }
+  pods_.erase(known);
+}
+
+void Inventory::OnVolume(const std::string& name, std::shared_ptr<const VolumeFacts> facts) {
+  ForgetVolume(name);
   if (facts == nullptr) return;
-  const auto& [key, kept] = *volumes_.emplace(name, *facts).first;
-  if (!kept.volume.empty()) volume_names_[kept.volume.value()] = &key;
-  claims_[facts->claim].volume = name;
+  const std::string& claim = facts->claim;
+  const auto& [key, kept] = *volumes_.emplace(name, facts).first;
+  if (!kept->volume.empty()) volume_names_[kept->volume.value()] = &key;
+  claims_[claim].volume = facts;
+  SayPodsOf(claim);
+}
+
+void Inventory::ForgetVolume(const std::string& name) {
+  const auto known = volumes_.find(name);
+  if (known == volumes_.end()) return;
+  const auto facts = known->second;
+  volume_names_.erase(facts->volume.value());
+  volumes_.erase(known);
+  Claim& claim = claims_[facts->claim];
+  if (claim.volume == facts) claim.volume.reset();
   SayPodsOf(facts->claim);
+  ForgetIfUnused(facts->claim);
+}
+
+void Inventory::ForgetIfUnused(const std::string& claim) {
+  const auto known = claims_.find(claim);
+  if (known->second.pods.empty() && known->second.volume == nullptr) claims_.erase(known);
 }
 
 void Inventory::OnNamespace(const std::string& name, const FailoverWish* wish) {
@@ -88,7 +105,7 @@ void Inventory::OnNamespace(const std::string& name, const FailoverWish* wish) {
 void Inventory::OnStorageClass(const std::string& name, const FailoverWish* wish) {
   Store(classes_, name, wish);
   for (const auto& [volume, facts] : volumes_)
-    if (facts.storage_class == name) SayPodsOf(facts.claim);
+    if (facts->storage_class == name) SayPodsOf(facts->claim);
 }
 
 const NodeFacts* Inventory::FindNode(const NodeName& name) const { return Find(nodes_, name.value()); }
@@ -101,36 +118,29 @@ const std::string* Inventory::FindVolumeOf(const VolumeId& volume) const {
 }
 
 void Inventory::SayNode(const std::string& name) {
-  const NodeFacts& facts = nodes_.at(name);
+  const NodeFacts& facts = *nodes_.at(name);
   Node node;
   node.name = NodeName(name);
   node.uid = facts.uid;
   node.version = facts.version;
   if (const NodeId* instance = Find(instances_, name); instance != nullptr) node.instance = *instance;
   node.ready = facts.ready;
-  node.schedulable = facts.schedulable;
   node.exempt = facts.exempt;
   node.out_of_service = facts.out_of_service;
+  node.site = facts.site;
   // The value is the instance; the rest of the NodeFence's name is the machine's.
   if (const std::string value = TaintIn(facts.taints); !value.empty()) node.taint = name + "." + value;
   say_(NodeSeen{std::move(node)});
 }
 
-void Inventory::Settle() {
-  if (std::exchange(settled_, true)) return;
-  fitting_.clear();
-  for (const auto& [key, pod] : pods_)
-    if (!pod.node_selector.empty()) SayPod(key);
-}
-
 void Inventory::SayPodsOf(const std::string& claim) {
   const Claim* known = Find(claims_, claim);
   if (known == nullptr) return;
-  for (const std::string& key : known->pods) SayPod(key);
+  for (const std::string* key : known->pods) SayPod(*key);
 }
 
 void Inventory::SayPod(const std::string& key) {
-  const PodFacts& facts = pods_.at(key);
+  const PodFacts& facts = *pods_.at(key);
   Pod pod;
   pod.id = PodId(key);
   pod.uid = facts.uid;
@@ -141,7 +151,7 @@ void Inventory::SayPod(const std::string& key) {
     pod.wish = Joined(pod.wish, *wish);
   pod.foreign_volumes = facts.foreign_volumes;
   for (const std::string& claim : facts.claims) AddClaim(pod, claim);
-  if (!facts.node_selector.empty()) pod.fits = NodesWith(facts.node_selector);
+  pod.placement = facts.placement;
   pod.deleting = facts.deleting;
   pod.running = facts.running;
   pod.crash_looping = facts.crash_looping;
@@ -150,7 +160,7 @@ void Inventory::SayPod(const std::string& key) {
 
 void Inventory::AddClaim(Pod& pod, const std::string& claim) const {
   const Claim* known = Find(claims_, claim);
-  const VolumeFacts* volume = known == nullptr ? nullptr : Find(volumes_, known->volume);
+  const VolumeFacts* volume = known == nullptr ? nullptr : known->volume.get();
   const std::string array = volume == nullptr ? "" : ArrayNameIn(volume->volume.value());
   if (array.empty()) {
     pod.foreign_volumes = true;
@@ -159,23 +169,6 @@ void Inventory::AddClaim(Pod& pod, const std::string& claim) const {
   pod.volumes[ArrayId(array)].insert(volume->volume);
   if (const FailoverWish* wish = Find(classes_, volume->storage_class); wish != nullptr)
     pod.wish = Joined(pod.wish, *wish);
-}
-
-// With none a name that no node has: an empty set would mean any.
-const std::set<NodeName>& Inventory::NodesWith(const std::vector<Label>& selector) {
-  static const std::set<NodeName> kNowhere = {NodeName()};
-  if (!settled_) return kNowhere;
-  const auto [at, is_new] = fitting_.try_emplace(selector);
-  std::set<NodeName>& fitting = at->second;
-  if (!is_new) return fitting;
-  for (const auto& [name, facts] : nodes_)
-    if (std::includes(facts.labels.begin(), facts.labels.end(), selector.begin(), selector.end()))
-      fitting.insert(NodeName(name));
-  if (fitting.size() == nodes_.size())
-    fitting.clear();
-  else if (fitting.empty())
-    fitting = kNowhere;
-  return fitting;
 }
 
 }  // namespace lunkeeper::fencing

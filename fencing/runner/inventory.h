@@ -6,10 +6,11 @@
 
 #include <functional>
 #include <map>
-#include <set>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "fencing/core/event.h"
 #include "fencing/runner/facts.h"
@@ -22,16 +23,12 @@ class Inventory {
   explicit Inventory(std::function<void(decltype(Event::what))> say) : say_(std::move(say)) {}
 
   // Null: it is gone.
-  void OnNode(const std::string& name, const NodeFacts* facts);
+  void OnNode(const std::string& name, std::shared_ptr<const NodeFacts> facts);
   void OnInstance(const std::string& node, const NodeId* instance);
-  void OnPod(const std::string& key, const PodFacts* facts);
-  void OnVolume(const std::string& name, const VolumeFacts* facts);
+  void OnPod(const std::string& key, std::shared_ptr<const PodFacts> facts);
+  void OnVolume(const std::string& name, std::shared_ptr<const VolumeFacts> facts);
   void OnNamespace(const std::string& name, const FailoverWish* wish);
   void OnStorageClass(const std::string& name, const FailoverWish* wish);
-
-  // Says again what hangs on the labels of nodes, if any of those changed since. Until then a pod that asks
-  // for labels counts as one that fits nowhere.
-  void Settle();
 
   const NodeFacts* FindNode(const NodeName& name) const;
   const PodFacts* FindPod(const PodId& pod) const;
@@ -41,27 +38,27 @@ class Inventory {
 
  private:
   struct Claim {
-    std::string volume;          // the PersistentVolume; empty: none that is bound
-    std::set<std::string> pods;  // their keys
+    std::shared_ptr<const VolumeFacts> volume;  // null: none that is bound
+    std::vector<const std::string*> pods;       // keys of pods_
   };
 
   void SayNode(const std::string& name);
   void SayPod(const std::string& key);
   void SayPodsOf(const std::string& claim);
+  void ForgetPod(const std::string& key);
+  void ForgetVolume(const std::string& name);
+  void ForgetIfUnused(const std::string& claim);
   void AddClaim(Pod& pod, const std::string& claim) const;
-  const std::set<NodeName>& NodesWith(const std::vector<Label>& selector);
 
   const std::function<void(decltype(Event::what))> say_;
-  std::map<std::string, NodeFacts> nodes_;
+  std::map<std::string, std::shared_ptr<const NodeFacts>> nodes_;
   std::map<std::string, NodeId> instances_;
-  std::map<std::string, PodFacts> pods_;
-  std::map<std::string, VolumeFacts> volumes_;
+  std::map<std::string, std::shared_ptr<const PodFacts>> pods_;
+  std::map<std::string, std::shared_ptr<const VolumeFacts>> volumes_;
   // Their names by the volume, both as they stand in `volumes_`: there may be many.
   std::unordered_map<std::string_view, const std::string*> volume_names_;
   std::map<std::string, Claim> claims_;
   std::map<std::string, FailoverWish> namespaces_, classes_;
-  bool settled_ = true;
-  std::map<std::vector<Label>, std::set<NodeName>> fitting_;  // by selector, since the last Settle
 };
 
 }  // namespace lunkeeper::fencing

@@ -20,16 +20,12 @@ struct Heard {
     if (const auto* gone = std::get_if<NodeGone>(&what)) nodes.erase(gone->node.value());
   }};
 
-  void AddNode(const std::string& name, const Json& labels = Json::object()) {
-    const NodeFacts facts = ReadNode({{"metadata", {{"name", name}, {"uid", name}, {"labels", labels}}}});
-    inventory.OnNode(name, &facts);
-  }
   void AddPod(const Json& spec, const Json& metadata = Json::object()) {
     Json pod = {{"metadata", metadata}, {"spec", spec}, {"status", {{"phase", "Running"}}}};
     pod["metadata"]["namespace"] = "db";
     pod["metadata"]["name"] = "p";
     const auto facts = ReadPod(pod);
-    inventory.OnPod("db/p", facts ? &*facts : nullptr);
+    inventory.OnPod("db/p", facts ? std::make_shared<const PodFacts>(*facts) : nullptr);
   }
   void AddVolume(const std::string& name, const std::string& claim, const std::string& driver,
                  const std::string& phase = "Bound") {
@@ -38,7 +34,7 @@ struct Heard {
                                      {"storageClassName", "fast"},
                                      {"claimRef", {{"namespace", "db"}, {"name", claim}}}}},
                                    {"status", {{"phase", phase}}}});
-    inventory.OnVolume(name, facts ? &*facts : nullptr);
+    inventory.OnVolume(name, facts ? std::make_shared<const VolumeFacts>(*facts) : nullptr);
   }
 };
 
@@ -90,20 +86,6 @@ TEST_CASE("never wins, whoever says it: pod, namespace or StorageClass; a word t
   CHECK(heard.pods["db/p"].wish == FailoverWish::kNever);
 }
 
-TEST_CASE("a pod that asks for labels fits the nodes that have them") {
-  Heard heard;
-  heard.AddNode("n1", {{"disk", "fast"}, {"zone", "a"}});
-  heard.AddNode("n2", {{"disk", "slow"}, {"zone", "a"}});
-  heard.AddPod({{"volumes", {kClaim}}, {"nodeSelector", {{"disk", "fast"}}}});
-  heard.inventory.Settle();
-  CHECK(heard.pods["db/p"].fits == std::set<NodeName>{NodeName("n1")});
-  heard.AddPod({{"volumes", {kClaim}}, {"nodeSelector", {{"zone", "a"}}}});
-  CHECK(heard.pods["db/p"].fits.empty());  // any
-  heard.AddNode("n1", {{"zone", "b"}});
-  heard.inventory.Settle();
-  CHECK(heard.pods["db/p"].fits == std::set<NodeName>{NodeName("n2")});
-}
-
 TEST_CASE("our taint leads back to the whole name of its NodeFence, however long the machine's is") {
   const NodeId node(std::string(200, 'n') + ".00000000000000aa");
   CHECK(TaintValueOf(node).size() <= 63);
@@ -111,7 +93,7 @@ TEST_CASE("our taint leads back to the whole name of its NodeFence, however long
   NodeFacts facts;
   facts.taints = kube::ToText(WithTaint(R"([{"key":"other","effect":"NoExecute"}])", TaintValueOf(node)));
   Heard heard;
-  heard.inventory.OnNode(name, &facts);
+  heard.inventory.OnNode(name, std::make_shared<const NodeFacts>(facts));
   heard.inventory.OnInstance(name, &node);
   CHECK(heard.nodes[name].taint == node.value());
   CHECK(heard.nodes[name].instance == node);

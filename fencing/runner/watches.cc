@@ -16,15 +16,13 @@ std::optional<FailoverWish> WishOf(const kube::Json& object) {
 
 template <class T>
 void Watches::Add(const kube::Selection& selection, std::function<std::optional<T>(const kube::Json&)> reduce,
-                  std::function<void(const std::string&, const T*)> changed) {
+                  std::function<void(const std::string&, const std::shared_ptr<const T>&)> changed) {
   const std::string kind = selection.resource.plural;
   missing_.insert(kind);
   kube::MirrorHooks<T> hooks;
   hooks.reduce = std::move(reduce);
-  hooks.changed = [this, changed = std::move(changed)](const std::string& key, const T* now) {
-    handlers_.post([changed, key, copy = now == nullptr ? std::nullopt : std::make_optional(*now)] {
-      changed(key, copy ? &*copy : nullptr);
-    });
+  hooks.changed = [this, changed = std::move(changed)](const auto& key, const auto& now) {
+    handlers_.post([changed, key, now] { changed(key, now); });
   };
   hooks.live = [this, kind](bool live) { handlers_.post([this, kind, live] { SetLive(kind, live); }); };
   mirrors_.push_back(std::make_shared<kube::Mirror<T>>(client_, selection, std::move(hooks)));
@@ -33,23 +31,24 @@ void Watches::Add(const kube::Selection& selection, std::function<std::optional<
 Watches::Watches(kube::KubeClient& client, WatchHandlers handlers)
     : client_(client), handlers_(std::move(handlers)) {
   Inventory& to = handlers_.inventory;
-  Add<NodeFacts>({kube::kNodes}, ReadNode, [&to](const auto& key, const auto* now) { to.OnNode(key, now); });
+  Add<NodeFacts>({kube::kNodes}, ReadNode, [&to](const auto& key, const auto& now) { to.OnNode(key, now); });
   Add<NodeId>({{"storage.k8s.io", "v1", "csinodes"}}, ReadInstance,
-              [&to](const auto& key, const auto* now) { to.OnInstance(key, now); });
-  Add<PodFacts>({kube::kPods}, ReadPod, [&to](const auto& key, const auto* now) { to.OnPod(key, now); });
+              [&to](const auto& key, const auto& now) { to.OnInstance(key, now.get()); });
+  Add<PodFacts>({kube::kPods}, ReadPod, [&to](const auto& key, const auto& now) { to.OnPod(key, now); });
   Add<VolumeFacts>({{"", "v1", "persistentvolumes"}}, ReadVolume,
-                   [&to](const auto& key, const auto* now) { to.OnVolume(key, now); });
+                   [&to](const auto& key, const auto& now) { to.OnVolume(key, now); });
   Add<FailoverWish>({{"storage.k8s.io", "v1", "storageclasses"}}, WishOf,
-                    [&to](const auto& key, const auto* now) { to.OnStorageClass(key, now); });
+                    [&to](const auto& key, const auto& now) { to.OnStorageClass(key, now.get()); });
   Add<FailoverWish>({{"", "v1", "namespaces"}}, WishOf,
-                    [&to](const auto& key, const auto* now) { to.OnNamespace(key, now); });
-  Add<RecordFacts>({kNodeFences}, ReadRecord, handlers_.on_record);
+                    [&to](const auto& key, const auto& now) { to.OnNamespace(key, now.get()); });
+  Add<RecordFacts>({kNodeFences}, ReadRecord,
+                   [this](const auto& key, const auto& now) { handlers_.on_record(key, now.get()); });
   Add<std::string>(
       {{"coordination.k8s.io", "v1", "leases"}, "kube-node-lease"},
       [](const kube::Json& lease) {
         return kube::TextAt(lease, {"spec", "renewTime"});
       },
-      [this](const std::string& key, const std::string* now) {
+      [this](const std::string& key, const auto& now) {
         if (now != nullptr) handlers_.on_kubelet(key.substr(key.find('/') + 1));
       });
 }

@@ -32,7 +32,7 @@ class Watches {
  private:
   template <class T>
   void Add(const kube::Selection& selection, std::function<std::optional<T>(const kube::Json&)> reduce,
-           std::function<void(const std::string&, const T*)> changed);
+           std::function<void(const std::string&, const std::shared_ptr<const T>&)> changed);
   void SetLive(const std::string& kind, bool live);
 
   kube::KubeClient& client_;

@@ -30,8 +30,9 @@ bool IsPod(const std::string& path) { return KindPath(path, true) == "/api/v1/po
 
 }  // namespace
 
-FakeApi::FakeApi(Observer observer)
+FakeApi::FakeApi(Observer observer, Handler first)
     : observer_(std::move(observer)),
+      first_(std::move(first)),
       fixture_(std::make_unique<kube::ApiFixture>([this](Exchange& exchange) { Handle(exchange); })) {}
 
 FakeApi::~FakeApi() {
@@ -130,6 +131,7 @@ void FakeApi::Recreate(Json pod, const std::string& path) {
 }
 
 void FakeApi::Handle(Exchange& exchange) {
+  if (first_(exchange)) return;
   std::string write;
   {
     absl::MutexLock lock(&mu_);

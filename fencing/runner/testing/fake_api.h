@@ -19,10 +19,14 @@ class FakeApi {
  public:
   // Each write that was carried out: "POST /apis/lunkeeper.io/v1alpha1/nodefences/n1.x".
   using Observer = std::function<void(const std::string& write)>;
-  explicit FakeApi(Observer observer = [](const std::string&) {});
+  // Asked first; true: it has answered.
+  using Handler = std::function<bool(kube::Exchange&)>;
+  explicit FakeApi(
+      Observer observer = [](const std::string&) {}, Handler first = [](kube::Exchange&) { return false; });
   ~FakeApi();
 
   std::unique_ptr<kube::KubeClient> Client() const { return fixture_->Client(); }
+  kube::KubeConfig Config() const { return fixture_->Config(); }
 
   // `path` is the object's: "/api/v1/nodes/n1".
   void Put(const std::string& path, kube::Json object);
@@ -60,6 +64,7 @@ class FakeApi {
   bool Meets(const kube::Json& conditions, const kube::Json& object) const;
 
   const Observer observer_;
+  const Handler first_;
   mutable absl::Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false, down_ ABSL_GUARDED_BY(mu_) = false;
   int version_ ABSL_GUARDED_BY(mu_) = 100, uids_ ABSL_GUARDED_BY(mu_) = 0;

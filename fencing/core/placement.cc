@@ -1,0 +1,81 @@
+#include "fencing/core/placement.h"
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+
+namespace lunkeeper::fencing {
+namespace {
+
+constexpr Word kHashed = Word{1} << 63;
+
+bool IsNumber(Word word) { return (word & kHashed) == 0; }
+
+bool Holds(const std::vector<Word>& words, Word word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+bool Meets(const Site& node, const Requirement& asked) {
+  const auto label = std::find_if(node.labels.begin(), node.labels.end(),
+                                  [&](const Label& each) { return each.key == asked.key; });
+  const bool exists = label != node.labels.end();
+  const bool compares =
+      exists && IsNumber(label->value) && asked.values.size() == 1 && IsNumber(asked.values[0]);
+  switch (asked.demand) {
+    case Demand::kIn:
+      return exists && Holds(asked.values, label->value);
+    case Demand::kNotIn:
+      return !exists || !Holds(asked.values, label->value);
+    case Demand::kExists:
+      return exists;
+    case Demand::kDoesNotExist:
+      return !exists;
+    case Demand::kGreater:
+      return compares && label->value > asked.values[0];
+    case Demand::kLess:
+      return compares && label->value < asked.values[0];
+    case Demand::kUnknown:
+      break;
+  }
+  return false;
+}
+
+// A term that asks for nothing is met by no node.
+bool MeetsAll(const Site& node, const Requirements& all) {
+  return !all.empty() &&
+         std::all_of(all.begin(), all.end(), [&](const auto& each) { return Meets(node, each); });
+}
+
+template <class T>
+bool Covers(const std::optional<T>& tolerated, const T& what) {
+  return !tolerated || *tolerated == what;
+}
+
+bool Bears(const Placement& pod, const Taint& taint) {
+  return std::any_of(pod.tolerations.begin(), pod.tolerations.end(), [&](const Toleration& each) {
+    return Covers(each.key, taint.key) && Covers(each.value, taint.value) &&
+           Covers(each.effect, taint.effect);
+  });
+}
+
+}  // namespace
+
+Word WordOf(const std::string& text) {
+  int64_t number = 0;
+  const auto end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, number);
+  // "007" is not the text "7".
+  if (parsed.ec == std::errc() && parsed.ptr == end && number >= 0 && std::to_string(number) == text)
+    return static_cast<Word>(number);
+  return std::hash<std::string>()(text) | kHashed;
+}
+
+bool Fits(const Placement& pod, const Site& node) {
+  const auto meets_all = [&](const Requirements& term) { return MeetsAll(node, term); };
+  return (pod.selector.empty() || meets_all(pod.selector)) &&
+         (pod.terms.empty() || std::any_of(pod.terms.begin(), pod.terms.end(), meets_all)) &&
+         std::all_of(node.taints.begin(), node.taints.end(),
+                     [&](const auto& taint) { return Bears(pod, taint); });
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,353 @@
+#include "fencing/scale/herd.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+using kube::Exchange;
+using kube::Json;
+
+constexpr absl::Duration kStep = absl::Milliseconds(100);  // of a watch
+constexpr char kFences[] = "/apis/lunkeeper.io/v1alpha1/nodefences/";
+
+std::string NodeText(int node) { return absl::StrCat("node-", node); }
+std::string SpaceOf(int pod) { return absl::StrCat("team-", pod % 100); }
+std::string PodNameOf(int pod) { return absl::StrCat("database-", pod, "-0"); }
+std::string ClaimOf(int pod) { return absl::StrCat("data-", PodNameOf(pod)); }
+std::string Uuid(int kind, int number) { return absl::StrFormat("%08x-5bd1-4c3a-9d20-%012x", kind, number); }
+
+// Each machine has an address of this machine's loopback. Nobody listens there, so its kernel refuses a
+// connect, as a living one does.
+std::string AddressOf(int node) { return absl::StrFormat("127.64.%d.%d", node / 250, node % 250 + 1); }
+
+sockaddr_in SocketAddress(const std::string& address, uint16_t port) {
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_port = htons(port);
+  ::inet_pton(AF_INET, address.c_str(), &at.sin_addr);
+  return at;
+}
+
+uint16_t FreePort() {
+  const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at = SocketAddress("127.0.0.1", 0);
+  socklen_t size = sizeof at;
+  ::bind(probe, reinterpret_cast<sockaddr*>(&at), size);
+  ::getsockname(probe, reinterpret_cast<sockaddr*>(&at), &size);
+  ::close(probe);
+  return ntohs(at.sin_port);
+}
+
+// What the API server adds, and nobody here needs: a good part of an object's bytes.
+Json ManagedFields(int fields) {
+  Json managed = Json::object();
+  for (int i = 0; i < fields; ++i)
+    managed[absl::StrCat("f:field-", i)] = {{"f:sub", Json::object()}, {".", Json::object()}};
+  return {{{"manager", "kubelet"}, {"fieldsV1", managed}}};
+}
+
+Json Conditions(std::initializer_list<const char*> types) {
+  Json conditions = Json::array();
+  for (const char* type : types)
+    conditions.push_back(
+        {{"type", type}, {"status", "True"}, {"lastTransitionTime", "2026-11-20T10:00:00Z"}});
+  return conditions;
+}
+
+// 5.5 KB.
+std::string PodTemplate(const Json& volume) {
+  Json container = {{"name", "database"},
+                    {"image", "registry.example.com/team/database:16.4"},
+                    {"resources", {{"limits", {{"cpu", "2"}, {"memory", "4Gi"}}}}},
+                    {"volumeMounts", {{{"name", "data"}, {"mountPath", "/var/lib/data"}}}}};
+  for (int i = 0; i < 12; ++i)
+    container["env"].push_back(
+        {{"name", absl::StrCat("VARIABLE_", i)}, {"value", "some value of ordinary length"}});
+  const auto while_unwell = [](const char* key) {
+    return Json{{"key", key}, {"operator", "Exists"}, {"effect", "NoExecute"}, {"tolerationSeconds", 300}};
+  };
+  const Json pod = {
+      {"metadata",
+       {{"namespace", "@SPACE@"},
+        {"name", "@NAME@"},
+        {"uid", "@UID@"},
+        {"resourceVersion", "@VERSION@"},
+        {"labels",
+         {{"app.kubernetes.io/name", "database"}, {"statefulset.kubernetes.io/pod-name", "@NAME@"}}},
+        {"ownerReferences", {{{"kind", "StatefulSet"}, {"name", "database"}, {"controller", true}}}},
+        {"managedFields", ManagedFields(40)}}},
+      {"spec",
+       {{"nodeName", "@NODE@"},
+        {"containers", {container}},
+        {"tolerations",
+         {while_unwell("node.kubernetes.io/not-ready"), while_unwell("node.kubernetes.io/unreachable")}},
+        {"volumes", {volume}}}},
+      {"status",
+       {{"phase", "Running"},
+        {"conditions", Conditions({"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady",
+                                   "PodScheduled"})},
+        {"podIP", "10.244.3.17"}}}};
+  return kube::ToText(pod);
+}
+
+// 10 KB, most of them the images it has.
+std::string NodeTemplate(uint16_t kubelet_port) {
+  Json labels = {{"kubernetes.io/hostname", "@NAME@"}, {"topology.kubernetes.io/zone", "zone-a"}};
+  for (int i = 0; i < 18; ++i) labels[absl::StrCat("example.com/label-", i)] = absl::StrCat("value-", i);
+  Json images = Json::array();
+  for (int i = 0; i < 40; ++i)
+    images.push_back({{"names",
+                       {absl::StrCat("registry.example.com/team/image-", i, "@sha256:", std::string(64, 'a')),
+                        absl::StrCat("registry.example.com/team/image-", i, ":1.0")}},
+                      {"sizeBytes", 123456789}});
+  const Json node = {{"metadata",
+                      {{"name", "@NAME@"},
+                       {"uid", "@UID@"},
+                       {"resourceVersion", "@VERSION@"},
+                       {"labels", labels},
+                       {"managedFields", ManagedFields(30)}}},
+                     {"spec", {{"podCIDR", "10.244.3.0/24"}}},
+                     {"status",
+                      {{"conditions", Conditions({"MemoryPressure", "DiskPressure", "PIDPressure", "Ready"})},
+                       {"addresses", {{{"type", "InternalIP"}, {"address", "@ADDRESS@"}}}},
+                       {"daemonEndpoints", {{"kubeletEndpoint", {{"Port", kubelet_port}}}}},
+                       {"images", images}}}};
+  return kube::ToText(node);
+}
+
+std::string CsiNodeTemplate() {
+  return kube::ToText({{"metadata", {{"name", "@NAME@"}, {"uid", "@UID@"}, {"resourceVersion", "@VERSION@"}}},
+                       {"spec", {{"drivers", {{{"name", "csi.lunkeeper.io"}, {"nodeID", "@ID@"}}}}}}});
+}
+
+std::string VolumeTemplate() {
+  return kube::ToText({{"metadata",
+                        {{"name", "@NAME@"},
+                         {"uid", "@UID@"},
+                         {"resourceVersion", "@VERSION@"},
+                         {"managedFields", ManagedFields(15)}}},
+                       {"spec",
+                        {{"capacity", {{"storage", "10Gi"}}},
+                         {"storageClassName", "lunkeeper"},
+                         {"csi", {{"driver", "csi.lunkeeper.io"}, {"volumeHandle", "@VOLUME@"}}},
+                         {"claimRef", {{"namespace", "@SPACE@"}, {"name", "@CLAIM@"}}}}},
+                       {"status", {{"phase", "Bound"}}}});
+}
+
+std::string LeaseTemplate() {
+  return kube::ToText({{"metadata",
+                        {{"namespace", "kube-node-lease"},
+                         {"name", "@NAME@"},
+                         {"uid", "@UID@"},
+                         {"resourceVersion", "@VERSION@"},
+                         {"managedFields", ManagedFields(5)}}},
+                       {"spec",
+                        {{"holderIdentity", "@NAME@"},
+                         {"leaseDurationSeconds", 40},
+                         {"renewTime", "2026-11-20T10:00:00.@VERSION@Z"}}}});
+}
+
+std::string Line(const char* type, const std::string& object) {
+  return absl::StrCat(R"({"type":")", type, R"(","object":)", object, "}\n");
+}
+
+}  // namespace
+
+NodeId HerdNode(int node) {
+  return NodeId(absl::StrCat(NodeText(node), ".", absl::Hex(node, absl::kZeroPad16)));
+}
+std::string HerdArrayName(int array) { return absl::StrCat("array", array); }
+VolumeId HerdVolume(const HerdSize& size, int volume) {
+  return VolumeId(
+      absl::StrCat(HerdArrayName(volume % size.arrays), "-v", absl::Hex(volume, absl::kZeroPad16)));
+}
+
+Herd::Herd(const HerdSize& size)
+    : size_(size),
+      kubelet_port_(FreePort()),
+      off_(static_cast<size_t>(size.nodes)),
+      api_([this](const std::string& write) { OnWrite(write); },
+           [this](Exchange& exchange) { return Handle(exchange); }) {
+  const auto of_node = [this](std::string text, int kind) {
+    return [this, text = std::move(text), kind](int node) {
+      return absl::StrReplaceAll(text, {{"@NAME@", NodeText(node)},
+                                        {"@UID@", Uuid(kind, node)},
+                                        {"@ID@", HerdNode(node).value()},
+                                        {"@ADDRESS@", AddressOf(node)},
+                                        {"@VERSION@", Version()}});
+    };
+  };
+  const auto of_volume = [this, text = VolumeTemplate()](int volume) {
+    const int pod = size_.PodOf(volume);
+    return absl::StrReplaceAll(text, {{"@NAME@", absl::StrCat("pvc-", Uuid(4, volume))},
+                                      {"@UID@", Uuid(5, volume)},
+                                      {"@VOLUME@", HerdVolume(size_, volume).value()},
+                                      {"@SPACE@", SpaceOf(pod)},
+                                      {"@CLAIM@", ClaimOf(pod)},
+                                      {"@VERSION@", Version()}});
+  };
+  const absl::Duration never = absl::InfiniteDuration();
+  kinds_ = {{"/api/v1/nodes", size.nodes, absl::Minutes(5), true, of_node(NodeTemplate(kubelet_port_), 1)},
+            {"/apis/storage.k8s.io/v1/csinodes", size.nodes, never, true, of_node(CsiNodeTemplate(), 2)},
+            {"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", size.nodes, absl::Seconds(10),
+             true, of_node(LeaseTemplate(), 3)},
+            {"/api/v1/persistentvolumes", size.volumes(), never, false, of_volume},
+            {"/api/v1/pods", size.pods(), absl::Hours(1), false, [this](int pod) { return PodText(pod); }}};
+}
+
+Herd::~Herd() {
+  stopping_ = true;
+  absl::MutexLock lock(&mu_);
+  for (const int socket : sockets_) ::close(socket);
+}
+
+std::string Herd::PodText(int pod) {
+  static const std::string kPlain = PodTemplate({{"name", "data"}, {"emptyDir", Json::object()}});
+  static const std::string kWithVolume =
+      PodTemplate({{"name", "data"}, {"persistentVolumeClaim", {{"claimName", "@CLAIM@"}}}});
+  int life = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    if (const auto found = lives_.find(pod); found != lives_.end()) life = found->second;
+  }
+  const int node = (pod / size_.pods_per_node + life) % size_.nodes;
+  return absl::StrReplaceAll(size_.HasVolume(pod) ? kWithVolume : kPlain, {{"@NAME@", PodNameOf(pod)},
+                                                                           {"@SPACE@", SpaceOf(pod)},
+                                                                           {"@UID@", Uuid(100 + life, pod)},
+                                                                           {"@CLAIM@", ClaimOf(pod)},
+                                                                           {"@NODE@", NodeText(node)},
+                                                                           {"@VERSION@", Version()}});
+}
+
+bool Herd::Handle(Exchange& exchange) {
+  if (exchange.method == "DELETE" && absl::StrContains(exchange.path, "/pods/"))
+    return DeletePod(exchange), true;
+  if (exchange.method == "PATCH" && absl::StartsWith(exchange.path, "/api/v1/nodes/"))
+    return exchange.Reply(Json({{"metadata", {{"resourceVersion", Version()}}}})), true;
+  for (const Kind& kind : kinds_) {
+    if (exchange.path != kind.path) continue;
+    exchange.query.contains("watch") ? Watch(exchange, kind) : List(exchange, kind);
+    return true;
+  }
+  return false;
+}
+
+void Herd::List(Exchange& exchange, const Kind& kind) {
+  int from = 0, most = kind.count;
+  static_cast<void>(absl::SimpleAtoi(exchange.query["limit"], &most));
+  static_cast<void>(absl::SimpleAtoi(exchange.query["continue"], &from));
+  const int end = std::min(from + most, kind.count);
+  exchange.Begin();
+  exchange.Chunk(absl::StrCat(R"({"metadata":{"resourceVersion":")", Version(), R"(","continue":")",
+                              end < kind.count ? absl::StrCat(end) : "", R"("},"items":[)"));
+  for (int i = from; i < end; ++i) exchange.Chunk(absl::StrCat(i == from ? "" : ",", kind.text(i)));
+  exchange.Chunk("]}");
+  exchange.End();
+}
+
+void Herd::Watch(Exchange& exchange, const Kind& kind) {
+  int64_t seen = 0;
+  int seconds = 0, next = 0;
+  static_cast<void>(absl::SimpleAtoi(exchange.query["resourceVersion"], &seen));
+  static_cast<void>(absl::SimpleAtoi(exchange.query["timeoutSeconds"], &seconds));
+  exchange.Begin();
+  double due = 0;
+  const absl::Time end = absl::Now() + absl::Seconds(seconds);
+  for (absl::Time at = absl::Now(); at < end; at += kStep) {
+    if (!SendWrites(exchange, kind, seen)) return exchange.Cut();
+    SendStatus(exchange, kind, due, next);
+    absl::SleepFor(at + kStep - absl::Now());
+  }
+  exchange.End();
+}
+
+bool Herd::SendWrites(Exchange& exchange, const Kind& kind, int64_t& seen) {
+  if (stopping_) return false;
+  std::vector<std::string> lines;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const Change& write : writes_)
+      if (write.version > seen && write.kind == kind.path) lines.push_back(write.line);
+    if (!writes_.empty()) seen = std::max(seen, writes_.back().version);
+  }
+  for (const std::string& line : lines) exchange.Chunk(line);
+  return true;
+}
+
+void Herd::SendStatus(Exchange& exchange, const Kind& kind, double& due, int& next) {
+  for (due += kind.count * absl::FDivDuration(kStep, kind.round); due >= 1; --due) {
+    const int number = next++ % kind.count;
+    if (!kind.of_machines || !IsOff(number)) exchange.Chunk(Line("MODIFIED", kind.text(number)));
+  }
+}
+
+// "/api/v1/namespaces/team-7/pods/database-107-0"
+void Herd::DeletePod(Exchange& exchange) {
+  int pod = 0;
+  const std::string name = exchange.path.substr(exchange.path.rfind('/') + 1);
+  static_cast<void>(absl::SimpleAtoi(name.substr(9, name.rfind('-') - 9), &pod));
+  const std::string before = PodText(pod);
+  {
+    absl::MutexLock lock(&mu_);
+    ++lives_[pod];
+    const int node = pod / size_.pods_per_node;
+    if (++deleted_[node] == size_.volumes_per_node) fates_[node].moved = absl::Now();
+  }
+  const std::string after = PodText(pod);
+  {
+    absl::MutexLock lock(&mu_);
+    for (const auto& line : {Line("DELETED", before), Line("ADDED", after)})
+      writes_.push_back({++version_, "/api/v1/pods", line});
+  }
+  exchange.Reply(Json::object());
+}
+
+void Herd::OnWrite(const std::string& write) {
+  if (!absl::StartsWith(write, absl::StrCat("POST ", kFences))) return;
+  int node = 0;
+  const size_t number = write.rfind("node-") + 5;
+  static_cast<void>(absl::SimpleAtoi(write.substr(number, write.rfind('.') - number), &node));
+  absl::MutexLock lock(&mu_);
+  fates_[node].decided = absl::Now();
+}
+
+Herd::Fate Herd::FateOf(int node) const {
+  absl::MutexLock lock(&mu_);
+  const auto found = fates_.find(node);
+  return found == fates_.end() ? Fate() : found->second;
+}
+
+void Herd::PowerOff(int node) {
+  SwallowConnects(node);
+  off_[static_cast<size_t>(node)] = true;
+}
+
+// A listener whose queue is full answers nothing to whoever connects.
+void Herd::SwallowConnects(int node) {
+  const sockaddr_in at = SocketAddress(AddressOf(node), kubelet_port_);
+  const auto* address = reinterpret_cast<const sockaddr*>(&at);
+  absl::MutexLock lock(&mu_);
+  sockets_.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (::bind(sockets_.back(), address, sizeof at) != 0 || ::listen(sockets_.back(), 0) != 0) return;
+  for (int i = 0; i < 4; ++i) {
+    sockets_.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    static_cast<void>(::connect(sockets_.back(), address, sizeof at));
+  }
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,94 @@
+#pragma once
+// A large cluster for the scale benchmark. Its API server speaks real TLS and makes objects of ordinary size
+// from templates as they are asked for; kubelets renew their leases, nodes and pods report their status, pods
+// that are deleted run elsewhere. A machine that loses power falls silent in all of that, and its kernel
+// answers no more. Thread-safe; the destructor ends every connection.
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "devices/types.h"
+#include "fencing/runner/testing/fake_api.h"
+
+namespace lunkeeper::fencing {
+
+struct HerdSize {
+  int nodes = 10'000;
+  int pods_per_node = 10;
+  int volumes_per_node = 3;  // each of another pod
+  int arrays = 10;
+  int pods() const { return nodes * pods_per_node; }
+  int volumes() const { return nodes * volumes_per_node; }
+  int PodOf(int volume) const {
+    return volume / volumes_per_node * pods_per_node + volume % volumes_per_node;
+  }
+  bool HasVolume(int pod) const { return pod % pods_per_node < volumes_per_node; }
+};
+
+// Nodes, pods and volumes are known by their numbers: pod p runs on node p / pods_per_node at first, and the
+// volumes of a node are its first pods'.
+NodeId HerdNode(int node);
+std::string HerdArrayName(int array);
+VolumeId HerdVolume(const HerdSize& size, int volume);
+
+class Herd {
+ public:
+  explicit Herd(const HerdSize& size);
+  ~Herd();
+
+  kube::KubeConfig Config() const { return api_.Config(); }
+  void PowerOff(int node);
+  bool IsOff(int node) const { return off_[static_cast<size_t>(node)]; }
+  // When its NodeFence was made, and when its last pod was deleted; the infinite past: not yet.
+  struct Fate {
+    absl::Time decided = absl::InfinitePast(), moved = absl::InfinitePast();
+  };
+  Fate FateOf(int node) const;
+
+ private:
+  // Kinds of which there are many.
+  struct Kind {
+    std::string path;
+    int count = 0;
+    absl::Duration round;                  // in which each object changes once; infinite: they do not
+    bool of_machines = false;              // and not while the machine is off
+    std::function<std::string(int)> text;  // JSON of one, by its number
+  };
+  struct Change {
+    int64_t version = 0;
+    std::string kind, line;
+  };
+
+  bool Handle(kube::Exchange& exchange);
+  void List(kube::Exchange& exchange, const Kind& kind);
+  void Watch(kube::Exchange& exchange, const Kind& kind);
+  bool SendWrites(kube::Exchange& exchange, const Kind& kind, int64_t& seen);
+  void SendStatus(kube::Exchange& exchange, const Kind& kind, double& due, int& next);
+  void DeletePod(kube::Exchange& exchange);
+  void SwallowConnects(int node);
+  void OnWrite(const std::string& write);
+  std::string PodText(int pod);
+  std::string Version() { return std::to_string(++version_); }
+
+  const HerdSize size_;
+  const uint16_t kubelet_port_;
+  std::vector<Kind> kinds_;
+  std::vector<std::atomic<bool>> off_;
+  std::atomic<int64_t> version_ = 1000;
+  std::atomic<bool> stopping_ = false;
+  mutable absl::Mutex mu_;
+  std::vector<Change> writes_ ABSL_GUARDED_BY(mu_);
+  std::map<int, int> lives_ ABSL_GUARDED_BY(mu_);  // of pods that were deleted: how often
+  std::map<int, Fate> fates_ ABSL_GUARDED_BY(mu_);
+  std::map<int, int> deleted_ ABSL_GUARDED_BY(mu_);  // by node
+  std::vector<int> sockets_ ABSL_GUARDED_BY(mu_);
+  FakeApi api_;  // last: its threads use the others
+};
+
+}  // namespace lunkeeper::fencing

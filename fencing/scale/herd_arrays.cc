@@ -1,0 +1,113 @@
+#include "fencing/scale/herd_arrays.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+absl::Status No() { return absl::UnimplementedError("a simulated array has nothing but grants and fences"); }
+
+class HerdArray final : public Array {
+ public:
+  HerdArray(const HerdSize& size, int number, std::function<uint64_t(int)> commands)
+      : size_(size), number_(number), commands_(std::move(commands)) {}
+
+  absl::StatusOr<Volume> CreateVolume(const VolumeSpec&) override { return No(); }
+  absl::Status DeleteVolume(const VolumeId&) override { return No(); }
+  absl::StatusOr<Volume> GetVolume(const VolumeId&) override { return No(); }
+  absl::StatusOr<Page<Volume>> ListVolumes(const std::string&, size_t) override { return No(); }
+  absl::StatusOr<Volume> ExpandVolume(const VolumeId&, uint64_t) override { return No(); }
+  absl::StatusOr<Snapshot> CreateSnapshot(const std::string&, const VolumeId&) override { return No(); }
+  absl::Status DeleteSnapshot(const SnapshotId&) override { return No(); }
+  absl::StatusOr<Snapshot> GetSnapshot(const SnapshotId&) override { return No(); }
+  absl::StatusOr<Page<Snapshot>> ListSnapshots(const VolumeId&, const std::string&, size_t) override {
+    return No();
+  }
+  absl::StatusOr<PoolCapacity> Capacity() override { return No(); }
+  absl::StatusOr<Grant> Acquire(const GrantRequest&, absl::Duration) override { return No(); }
+  absl::Status Release(const VolumeId&, const NodeId&, GrantOwner, Generation) override { return No(); }
+
+  absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter&) override {
+    std::vector<Grant> grants;
+    ForEachGrant([&](int volume, const NodeId& node) {
+      Grant& grant = grants.emplace_back();
+      grant.volume = HerdVolume(size_, volume);
+      grant.node = node;
+    });
+    return grants;
+  }
+  absl::StatusOr<std::vector<Session>> Sessions() override {
+    std::vector<Session> sessions;
+    ForEachGrant([&](int volume, const NodeId& node) {
+      sessions.push_back({HerdVolume(size_, volume), node, 0, commands_(volume / size_.volumes_per_node)});
+    });
+    return sessions;
+  }
+  absl::StatusOr<std::vector<VolumeId>> Wanted() override { return std::vector<VolumeId>(); }
+
+  absl::StatusOr<Term> BeginTerm(const std::string&) override {
+    absl::MutexLock lock(&mutex_);
+    return ++term_;
+  }
+  absl::StatusOr<FenceRecord> Fence(Term term, const NodeId& node,
+                                    const std::vector<VolumeId>& volumes) override {
+    absl::MutexLock lock(&mutex_);
+    FenceRecord& fence = fences_[node];
+    if (fence.generation == 0) fence = {node, ++generation_, term, volumes};
+    return fence;
+  }
+  absl::Status Unfence(Term, const NodeId& node, Generation) override {
+    absl::MutexLock lock(&mutex_);
+    fences_.erase(node);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::vector<FenceRecord>> ListFences() override {
+    absl::MutexLock lock(&mutex_);
+    std::vector<FenceRecord> fences;
+    for (const auto& [node, fence] : fences_) fences.push_back(fence);
+    return fences;
+  }
+
+ private:
+  // A fenced node has none.
+  void ForEachGrant(const std::function<void(int volume, const NodeId& node)>& each) {
+    absl::MutexLock lock(&mutex_);
+    for (int volume = number_; volume < size_.volumes(); volume += size_.arrays) {
+      const NodeId node = HerdNode(volume / size_.volumes_per_node);
+      if (!fences_.contains(node)) each(volume, node);
+    }
+  }
+
+  const HerdSize size_;
+  const int number_;
+  const std::function<uint64_t(int)> commands_;
+  absl::Mutex mutex_;
+  Term term_ ABSL_GUARDED_BY(mutex_) = 0;
+  Generation generation_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<NodeId, FenceRecord> fences_ ABSL_GUARDED_BY(mutex_);
+};
+
+class HerdArrays final : public lunkeeper::Arrays {
+ public:
+  HerdArrays(const HerdSize& size, const std::function<uint64_t(int)>& commands) {
+    for (int i = 0; i < size.arrays; ++i)
+      arrays_.push_back({HerdArrayName(i), std::make_shared<HerdArray>(size, i, commands), i == 0});
+  }
+  std::vector<NamedArray> All() override { return arrays_; }
+
+ private:
+  std::vector<NamedArray> arrays_;
+};
+
+}  // namespace
+
+std::unique_ptr<lunkeeper::Arrays> MakeHerdArrays(const HerdSize& size,
+                                                  std::function<uint64_t(int node)> commands) {
+  return std::make_unique<HerdArrays>(size, commands);
+}
+
+}  // namespace lunkeeper::fencing

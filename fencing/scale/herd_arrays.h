@@ -1,0 +1,18 @@
+#pragma once
+// The arrays of a simulated cluster, as a controller sees them: each volume is granted to its pod's node, and
+// the node's I/O goes on as long as it beats. They live in the controller's process, and answer at once: what
+// it takes to carry an agent's answer over the network is not in them. Thread-safe.
+
+#include <functional>
+#include <memory>
+
+#include "devices/array/arrays.h"
+#include "fencing/scale/herd.h"
+
+namespace lunkeeper::fencing {
+
+// `commands`: how many a node has completed so far, by its number; called from any thread.
+std::unique_ptr<lunkeeper::Arrays> MakeHerdArrays(const HerdSize& size,
+                                                  std::function<uint64_t(int node)> commands);
+
+}  // namespace lunkeeper::fencing

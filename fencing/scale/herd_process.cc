@@ -1,0 +1,142 @@
+#include "fencing/scale/herd_process.h"
+
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+constexpr int kSlots = 50;  // in which the beats of half a second are spread
+constexpr absl::Duration kSlot = absl::Milliseconds(10), kPatience = absl::Minutes(1);
+constexpr size_t kMostBytes = 64 << 10;
+
+// Beats of all machines that are on, each half a second, until nobody reads them.
+class Beats {
+ public:
+  Beats(const Herd& herd, const HerdSize& size, int socket)
+      : herd_(herd), size_(size), socket_(socket), last_(static_cast<size_t>(size.nodes)) {}
+
+  void Run() {
+    for (absl::Time at = absl::Now();; at += kSlot) {
+      if (!Send(slot_++ % kSlots)) return;
+      absl::SleepFor(at + kSlot - absl::Now());
+    }
+  }
+  absl::Time LastOf(int node) {
+    absl::MutexLock lock(&mutex_);
+    return last_[static_cast<size_t>(node)];
+  }
+
+ private:
+  bool Send(int slot) {
+    std::vector<int> nodes;
+    for (int node = slot; node < size_.nodes; node += kSlots)
+      if (!herd_.IsOff(node)) nodes.push_back(node);
+    if (nodes.empty()) return true;
+    absl::MutexLock lock(&mutex_);
+    for (const int node : nodes) last_[static_cast<size_t>(node)] = absl::Now();
+    return ::send(socket_, nodes.data(), nodes.size() * sizeof(int), MSG_NOSIGNAL) > 0;
+  }
+
+  const Herd& herd_;
+  const HerdSize size_;
+  const int socket_;
+  int slot_ = 0;
+  absl::Mutex mutex_;
+  std::vector<absl::Time> last_ ABSL_GUARDED_BY(mutex_);
+};
+
+// In microseconds; negative: never.
+using Answer = std::array<int64_t, 2>;
+
+Answer PowerOff(Herd& herd, Beats& beats, int node) {
+  const absl::Time before = beats.LastOf(node);
+  while (beats.LastOf(node) == before) absl::SleepFor(absl::Milliseconds(1));
+  herd.PowerOff(node);
+  const absl::Time last = beats.LastOf(node);
+  while (absl::Now() - last < kPatience) {
+    const Herd::Fate fate = herd.FateOf(node);
+    if (fate.moved != absl::InfinitePast())
+      return {absl::ToInt64Microseconds(fate.decided - last),
+              absl::ToInt64Microseconds(fate.moved - fate.decided)};
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  return {-1, -1};
+}
+
+// The whole life of the other process.
+void Serve(const HerdSize& size, int beats_socket, int control) {
+  Herd herd(size);
+  const kube::KubeConfig config = herd.Config();
+  const std::string words = absl::StrCat(config.server, " ", config.ca_file, " ", config.token_file);
+  if (::send(control, words.data(), words.size(), 0) < 0) return;
+  Beats beats(herd, size, beats_socket);
+  std::jthread beating([&beats] { beats.Run(); });
+  for (int node = 0; ::recv(control, &node, sizeof node, 0) > 0;) {
+    const Answer answer = PowerOff(herd, beats, node);
+    static_cast<void>(::send(control, &answer, sizeof answer, MSG_NOSIGNAL));
+  }
+}
+
+}  // namespace
+
+HerdProcess::HerdProcess(const HerdSize& size) {
+  int beats[2], control[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, beats) != 0 ||
+      ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0)
+    throw std::runtime_error("socketpair");
+  pid_ = ::fork();
+  const int side = pid_ == 0 ? 1 : 0;
+  ::close(beats[1 - side]);
+  ::close(control[1 - side]);
+  if (pid_ == 0) {
+    Serve(size, beats[1], control[1]);
+    ::_exit(0);
+  }
+  beats_ = beats[0];
+  control_ = control[0];
+  std::string words(kMostBytes, '\0');
+  words.resize(static_cast<size_t>(std::max<ssize_t>(0, ::recv(control_, words.data(), words.size(), 0))));
+  const std::vector<std::string> parts = absl::StrSplit(words, ' ');
+  if (parts.size() != 3) throw std::runtime_error("the simulated cluster does not start");
+  config_.server = parts[0];
+  config_.ca_file = parts[1];
+  config_.token_file = parts[2];
+}
+
+HerdProcess::~HerdProcess() {
+  EndBeats();
+  ::close(beats_);
+  ::close(control_);
+  ::waitpid(pid_, nullptr, 0);
+}
+
+std::vector<int> HerdProcess::ReadBeats() {
+  std::vector<int> nodes(kMostBytes / sizeof(int));
+  const ssize_t bytes = ::recv(beats_, nodes.data(), nodes.size() * sizeof(int), 0);
+  nodes.resize(bytes > 0 ? static_cast<size_t>(bytes) / sizeof(int) : 0);
+  return nodes;
+}
+
+void HerdProcess::EndBeats() { ::shutdown(beats_, SHUT_RDWR); }
+
+std::optional<HerdProcess::Times> HerdProcess::PowerOff(int node) {
+  Answer answer = {-1, -1};
+  if (::send(control_, &node, sizeof node, MSG_NOSIGNAL) < 0 ||
+      ::recv(control_, &answer, sizeof answer, 0) < 0 || answer[0] < 0)
+    return std::nullopt;
+  return Times{absl::Microseconds(answer[0]), absl::Microseconds(answer[1])};
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,196 @@
+// `./dev bench scale`: what one controller replica takes for a cluster of 10,000 nodes and 100,000 pods with
+// a volume each, and how long it takes to see that one of those nodes is dead, beside a cluster of ten. The
+// failover module is the real one, with its mirrors of the API server over TLS; the cluster is another
+// process. Not in it: the keeper's streams, and the network between arrays and controller.
+
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "fencing/runner/failover.h"
+#include "fencing/scale/herd.h"
+#include "fencing/scale/herd_arrays.h"
+#include "fencing/scale/herd_process.h"
+#include "plugin/base/log.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+constexpr absl::Duration kSyncs = absl::Minutes(10), kSettles = absl::Seconds(20);
+constexpr double kMostMiB = 150, kMostCores = 0.5, kTickSeconds = 0.25;
+
+struct Options {
+  int seconds = 30, victims = 5;
+};
+
+struct Figures {
+  double resident_mib = 0, most_mib = 0, cores = 0, sync_seconds = 0;
+  std::vector<double> decided, moved;  // seconds
+};
+
+double StatusMiB(const std::string& field) {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    double kib = 0;
+    if (word == field + ":" && status >> kib) return kib / 1024;
+  }
+  return -1;
+}
+
+double CpuSeconds() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+         1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+// Hands on the beats of the other process, as the keeper does with those of the nodes' streams.
+class Ear {
+ public:
+  Ear(HerdProcess& herd, const HerdSize& size)
+      : herd_(herd), size_(size), heard_(static_cast<size_t>(size.nodes)) {}
+  ~Ear() {
+    herd_.EndBeats();
+    if (thread_.joinable()) thread_.join();
+  }
+  void Listen(BeatSink& sink) {
+    thread_ = std::thread([this, &sink] {
+      for (std::vector<int> nodes = herd_.ReadBeats(); !nodes.empty(); nodes = herd_.ReadBeats())
+        for (const int node : nodes) sink.OnBeat(BeatOf(node));
+    });
+  }
+  uint64_t HeardOf(int node) const { return heard_[static_cast<size_t>(node)]; }
+
+ private:
+  Beat BeatOf(int node) {
+    Beat beat;
+    beat.node = HerdNode(node);
+    beat.boot = absl::StrCat("5d3c8a1e-7a55-4b9e-9f10-", absl::Hex(node, absl::kZeroPad12));
+    beat.sequence = ++heard_[static_cast<size_t>(node)];
+    for (int i = 0; i < size_.volumes_per_node; ++i)
+      beat.present.insert(HerdVolume(size_, node * size_.volumes_per_node + i));
+    return beat;
+  }
+
+  HerdProcess& herd_;
+  const HerdSize size_;
+  std::vector<std::atomic<uint64_t>> heard_;
+  std::thread thread_;
+};
+
+void AwaitSync(const Failover& failover) {
+  Metrics metrics("controller");
+  const absl::Time end = absl::Now() + kSyncs;
+  while (absl::Now() < end) {
+    failover.Report(metrics);
+    const std::string text = metrics.Text();
+    if (absl::StrContains(text, "lunkeeper_failover_synced 1") &&
+        absl::StrContains(text, "lunkeeper_failover_leading 1"))
+      return;
+    absl::SleepFor(absl::Milliseconds(100));
+  }
+  throw std::runtime_error("the controller has not listed everything");
+}
+
+Figures Measure(const HerdSize& size, const Options& options) {
+  HerdProcess herd(size);
+  Ear ear(herd, size);
+  const auto arrays = MakeHerdArrays(size, [&ear](int node) { return ear.HeardOf(node); });
+  const auto client = kube::MakeKubeClient(herd.config()).value();
+  FailoverOptions failover_options;
+  failover_options.self = "replica-1";
+  failover_options.lease = {"kube-system", "lunkeeper-failover"};
+  failover_options.settings.budget_percent = 100;
+  const absl::Time start = absl::Now();
+  const auto failover = StartFailover(failover_options, *arrays, *client);
+  ear.Listen(*failover);
+  AwaitSync(*failover);
+
+  Figures figures;
+  figures.sync_seconds = absl::ToDoubleSeconds(absl::Now() - start);
+  absl::SleepFor(kSettles);
+  const double cpu = CpuSeconds();
+  absl::SleepFor(absl::Seconds(options.seconds));
+  figures.cores = (CpuSeconds() - cpu) / options.seconds;
+  figures.resident_mib = StatusMiB("VmRSS");
+  figures.most_mib = StatusMiB("VmHWM");
+  for (int i = 1; i <= options.victims; ++i) {
+    const auto times = herd.PowerOff(size.nodes * i / (options.victims + 1));
+    if (!times) throw std::runtime_error("a dead node was not failed over");
+    figures.decided.push_back(absl::ToDoubleSeconds(times->decided));
+    figures.moved.push_back(absl::ToDoubleSeconds(times->moved));
+  }
+  return figures;
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void Print(const char* what, double few, double many, const std::string& bar = "", bool met = true) {
+  std::printf("%-44s %10.2f %10.2f   %s\n", what, few, many,
+              bar.empty() ? "" : absl::StrCat(bar, met ? "  met" : "  MISSED").c_str());
+}
+
+void Print(const Figures& few, const Figures& many) {
+  std::printf("%-44s %10s %10s   bar\n", "", "few", "many");
+  Print("resident memory, MiB", few.resident_mib, many.resident_mib, "<= 150", many.resident_mib <= kMostMiB);
+  Print("  the most there ever was, MiB", few.most_mib, many.most_mib);
+  Print("processor, cores", few.cores, many.cores, "<= 0.5", many.cores <= kMostCores);
+  const double later = Median(many.decided) - Median(few.decided);
+  Print("last beat to decision, s (median)", Median(few.decided), Median(many.decided),
+        "unchanged, within a tick", std::abs(later) <= kTickSeconds);
+  Print("  the longest", *std::max_element(few.decided.begin(), few.decided.end()),
+        *std::max_element(many.decided.begin(), many.decided.end()));
+  Print("decision to the last pod deleted, s (median)", Median(few.moved), Median(many.moved));
+  Print("start to everything listed, s", few.sync_seconds, many.sync_seconds);
+}
+
+int Main(int argc, char** argv) {
+  SetUpLogging("warn", LogFormat::kText);
+  CLI::App app("What one controller replica takes for a large cluster.");
+  HerdSize size;
+  Options options;
+  app.add_option("--nodes", size.nodes, "How many, each with ten pods")->check(CLI::Range(50, 60000));
+  app.add_option("--volumes-per-node", size.volumes_per_node, "So many of the ten pods have a volume")
+      ->check(CLI::Range(1, 10));
+  app.add_option("--seconds", options.seconds, "How long its processor time is measured");
+  app.add_option("--victims", options.victims, "How many nodes lose power, one after the other")
+      ->check(CLI::Range(1, 8));
+  CLI11_PARSE(app, argc, argv);
+  HerdSize few;
+  few.nodes = 10;
+  few.volumes_per_node = size.volumes_per_node;
+  std::printf("few: %d nodes; many: %d nodes, %d pods, %d volumes on %d arrays\n", few.nodes, size.nodes,
+              size.pods(), size.volumes(), size.arrays);
+  std::fflush(stdout);
+  const Figures small = Measure(few, options);
+  Print(small, Measure(size, options));
+  return 0;
+}
+
+}  // namespace
+}  // namespace lunkeeper::fencing
+
+int main(int argc, char** argv) {
+  try {
+    return lunkeeper::fencing::Main(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "lunkeeper-scale: %s\n", error.what());
+    return 1;
+  }
+}
