@@ -177,12 +177,17 @@ void Lift(State& state, const Case& of) {
   }
 }
 
-// Of what was fenced once; volumes that never were may well be in use.
+// Of what was fenced once. Volumes that never were may well be in use, and so may those that were granted to
+// the node anew, after their fence was lifted.
 bool NothingLeft(const State& state, const Case& of) {
+  const auto& node = of.record.node;
   return std::all_of(of.record.generations.begin(), of.record.generations.end(), [&](const auto& entry) {
-    const auto volumes = of.record.volumes.find(entry.first);
-    return volumes == of.record.volumes.end() ||
-           state.evidence.IsClean(of.record.node, volumes->second, entry.first, 0, state.now);
+    const auto& array = entry.first;
+    const auto recorded = of.record.volumes.find(array);
+    if (recorded == of.record.volumes.end()) return true;
+    auto volumes = recorded->second;
+    std::erase_if(volumes, [&](const auto& volume) { return state.evidence.Holds(node, array, volume); });
+    return state.evidence.IsClean(node, volumes, array, 0, state.now);
   });
 }
 

@@ -213,13 +213,18 @@ bool Evidence::IsSuperseded(const NodeId& id, Millis now) const {
   return false;
 }
 
+bool Evidence::Holds(const NodeId& id, const ArrayId& array, const VolumeId& volume) const {
+  const auto node = nodes_.find(id);
+  if (node == nodes_.end()) return false;
+  const auto side = node->second.arrays.find(array);
+  return side != node->second.arrays.end() && side->second.holdings.contains(volume);
+}
+
 NodeId Evidence::HeldByNamesake(const NodeId& id, const ArrayId& array, const VolumeId& volume) const {
   const auto name = NameOf(id);
   for (auto other = nodes_.lower_bound(NodeId(name.value() + ".")); other != nodes_.end(); ++other) {
     if (NameOf(other->first) != name) break;
-    const auto side = other->second.arrays.find(array);
-    if (other->first != id && side != other->second.arrays.end() && side->second.holdings.contains(volume))
-      return other->first;
+    if (other->first != id && Holds(other->first, array, volume)) return other->first;
   }
   return {};
 }

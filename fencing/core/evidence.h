@@ -89,6 +89,8 @@ class Evidence {
                Millis now) const;
   // Another instance of its name is heard, and it is not.
   bool IsSuperseded(const NodeId& node, Millis now) const;
+  // By the last view of the array.
+  bool Holds(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
   // Another instance of this node's name that holds `volume`; none: empty.
   NodeId HeldByNamesake(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
   // Its keeper beats land on the array; or it never had any, and the array is up.

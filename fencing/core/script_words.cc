@@ -193,6 +193,10 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
     machine.failing.insert(VolumeId(NextWord(words)));
   } else if (what == "works") {
     machine.failing.clear();
+  } else if (what == "stages") {
+    const auto [array, volume] = Volume(NextWord(words));
+    arrays_.at(array).holders[volume] = machine.id;
+    machine.present.insert(volume);
   } else if (what == "stuck" || what == "unstuck") {
     machine.cleans = what == "unstuck";
     Clean(machine);

@@ -262,15 +262,14 @@ void Herd::List(Exchange& exchange, const Kind& kind) {
 
 void Herd::Watch(Exchange& exchange, const Kind& kind) {
   int64_t seen = 0;
-  int seconds = 0, next = 0;
+  int seconds = 0;
   static_cast<void>(absl::SimpleAtoi(exchange.query["resourceVersion"], &seen));
   static_cast<void>(absl::SimpleAtoi(exchange.query["timeoutSeconds"], &seconds));
   exchange.Begin();
-  double due = 0;
   const absl::Time end = absl::Now() + absl::Seconds(seconds);
   for (absl::Time at = absl::Now(); at < end; at += kStep) {
     if (!SendWrites(exchange, kind, seen)) return exchange.Cut();
-    SendStatus(exchange, kind, due, next);
+    SendStatus(exchange, kind, at);
     absl::SleepFor(at + kStep - absl::Now());
   }
   exchange.End();
@@ -289,9 +288,13 @@ bool Herd::SendWrites(Exchange& exchange, const Kind& kind, int64_t& seen) {
   return true;
 }
 
-void Herd::SendStatus(Exchange& exchange, const Kind& kind, double& due, int& next) {
-  for (due += kind.count * absl::FDivDuration(kStep, kind.round); due >= 1; --due) {
-    const int number = next++ % kind.count;
+void Herd::SendStatus(Exchange& exchange, const Kind& kind, absl::Time at) {
+  const auto rounds = [&](absl::Time time) {
+    return absl::FDivDuration(time - absl::UnixEpoch(), kind.round);
+  };
+  const auto end = static_cast<int64_t>(rounds(at + kStep) * kind.count);
+  for (auto next = static_cast<int64_t>(rounds(at) * kind.count); next < end; ++next) {
+    const int number = static_cast<int>(next % kind.count);
     if (!kind.of_machines || !IsOff(number)) exchange.Chunk(Line("MODIFIED", kind.text(number)));
   }
 }

@@ -69,7 +69,8 @@ class Herd {
   void List(kube::Exchange& exchange, const Kind& kind);
   void Watch(kube::Exchange& exchange, const Kind& kind);
   bool SendWrites(kube::Exchange& exchange, const Kind& kind, int64_t& seen);
-  void SendStatus(kube::Exchange& exchange, const Kind& kind, double& due, int& next);
+  // What changes by itself from `at` on, for one step.
+  void SendStatus(kube::Exchange& exchange, const Kind& kind, absl::Time at);
   void DeletePod(kube::Exchange& exchange);
   void SwallowConnects(int node);
   void OnWrite(const std::string& write);

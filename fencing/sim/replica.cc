@@ -90,6 +90,7 @@ void Replica::Do(const Action& action) {
       std::holds_alternative<WriteLease>(action.what) || std::holds_alternative<Notify>(action.what);
   if (world_.tracing() && (!routine || std::holds_alternative<Say>(action.what)))
     world_.Trace(name() + ": " + Describe(action));
+  if (!routine) world_.judge->Acts(*this, action);  // decided now, whenever it is done
   const bool fails = !routine && fail_at_ > 0 && --fail_at_ == 0;
   if (fails && fail_by_stall_) {
     // Between the decision to act and the act: the worst moment.
@@ -99,7 +100,6 @@ void Replica::Do(const Action& action) {
     });
     return;
   }
-  if (!routine) world_.judge->Acts(*this, action);
   if (!fails || world_.random().Percent(50)) Perform(action);
   if (fails) Crash(world_.random().Between(500, 8000));
 }
