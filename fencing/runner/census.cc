@@ -6,7 +6,7 @@
 namespace lunkeeper::fencing {
 namespace {
 
-const char* Word(Network network) {
+const char* StateName(Network network) {
   switch (network) {
     case Network::kUnheard:
       return "never heard";
@@ -20,7 +20,7 @@ const char* Word(Network network) {
   return "?";
 }
 
-const char* Word(Storage storage) {
+const char* StateName(Storage storage) {
   switch (storage) {
     case Storage::kUnknown:
       return "unknown";
@@ -32,7 +32,7 @@ const char* Word(Storage storage) {
   return "?";
 }
 
-const char* Word(Kernel kernel) {
+const char* StateName(Kernel kernel) {
   switch (kernel) {
     case Kernel::kUnknown:
       return "unknown";
@@ -44,7 +44,7 @@ const char* Word(Kernel kernel) {
   return "?";
 }
 
-const char* Word(Kubelet kubelet) {
+const char* StateName(Kubelet kubelet) {
   switch (kubelet) {
     case Kubelet::kUnknown:
       return "unknown";
@@ -78,10 +78,10 @@ void ReportCensus(const State& state, Metrics& metrics) {
     if (state.cluster.FindNode(NameOf(node)) == nullptr || !state.IsCurrent(node)) continue;
     const Signals signals = state.evidence.Look(node, state.now);
     const Verdict verdict = Classify(signals, state.settings);
-    ++evidence[{{"channel", "network"}, {"state", Word(signals.network)}}];
-    ++evidence[{{"channel", "storage"}, {"state", Word(signals.storage)}}];
-    ++evidence[{{"channel", "kernel"}, {"state", Word(signals.kernel)}}];
-    ++evidence[{{"channel", "kubelet"}, {"state", Word(signals.kubelet)}}];
+    ++evidence[{{"channel", "network"}, {"state", StateName(signals.network)}}];
+    ++evidence[{{"channel", "storage"}, {"state", StateName(signals.storage)}}];
+    ++evidence[{{"channel", "kernel"}, {"state", StateName(signals.kernel)}}];
+    ++evidence[{{"channel", "kubelet"}, {"state", StateName(signals.kubelet)}}];
     ++verdicts[{{"verdict", verdict.what.empty() ? "well" : std::string(verdict.what)}}];
     if (state.cluster.FindFence(node) == nullptr) ages.Add(known, state.now);
   }

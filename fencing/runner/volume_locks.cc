@@ -24,10 +24,8 @@ VolumeLocks::VolumeLocks(kube::KubeClient& client, LockDuties duties)
     : client_(client), duties_(std::move(duties)) {
   kube::MirrorHooks<LockFacts> hooks;
   hooks.reduce = [](const kube::Json& object) { return std::make_optional(ReadLock(object)); };
-  hooks.changed = [this](const std::string& name, const LockFacts* now) {
-    duties_.post([this, name, copy = now == nullptr ? std::nullopt : std::make_optional(*now)] {
-      OnLock(name, copy ? &*copy : nullptr);
-    });
+  hooks.changed = [this](const auto& name, const auto& now) {
+    duties_.post([this, name, now] { OnLock(name, now.get()); });
   };
   hooks.live = [this](bool live) { duties_.post([this, live] { live_ = live; }); };
   mirror_ =

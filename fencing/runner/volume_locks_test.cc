@@ -36,11 +36,11 @@ struct Place {
   // A pod with a claim that is bound to the volume.
   void Run(const std::string& name, const std::string& node, const VolumeId& volume, bool block = false) {
     const VolumeFacts bound{"db/data-" + name, volume, "", block};
-    inventory.OnVolume("pv-" + name, &bound);
+    inventory.OnVolume("pv-" + name, std::make_shared<const VolumeFacts>(bound));
     PodFacts pod;
     pod.node = NodeName(node);
     pod.claims = {bound.claim};
-    inventory.OnPod("db/" + name, &pod);
+    inventory.OnPod("db/" + name, std::make_shared<const PodFacts>(pod));
   }
 
   // Looks at the array again and again, each time a second later, until it is so.

@@ -91,7 +91,7 @@ class Ear {
   std::thread thread_;
 };
 
-void AwaitSync(const Failover& failover) {
+void AwaitSync(Failover& failover) {
   Metrics metrics("controller");
   const absl::Time end = absl::Now() + kSyncs;
   while (absl::Now() < end) {
