@@ -6,11 +6,6 @@ from cluster.running import running_cluster
 from kube.workloads import Workloads
 
 
-def pytest_collection_modifyitems(items):
-    """Folders come after files; those that look at what all the others have done come last all the same."""
-    items.sort(key=lambda item: item.path.name.startswith("test_zz"))
-
-
 @pytest.fixture(scope="session")
 def cluster():
     with running_cluster() as cluster:
