@@ -62,6 +62,8 @@ class SlowArray final : public Array {
   absl::StatusOr<std::vector<FenceRecord>> ListFences() override { return inner_.ListFences(); }
   absl::StatusOr<std::vector<Session>> Sessions() override { return inner_.Sessions(); }
   absl::StatusOr<std::vector<VolumeId>> Wanted() override { return inner_.Wanted(); }
+  absl::StatusOr<Connection> KeeperAccess(const NodeId& node) override { return inner_.KeeperAccess(node); }
+  absl::StatusOr<std::vector<LandedBeat>> Beats() override { return inner_.Beats(); }
 
  private:
   Array& inner_;

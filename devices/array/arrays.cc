@@ -117,12 +117,22 @@ class ArrayRouter final : public Array {
     return Gather<VolumeId>([](Array& array) { return array.Wanted(); });
   }
 
+  absl::StatusOr<Connection> KeeperAccess(const NodeId& node) override {
+    ASSIGN_OR_RETURN(const auto array, Only());
+    return array->KeeperAccess(node);
+  }
+  absl::StatusOr<std::vector<LandedBeat>> Beats() override {
+    ASSIGN_OR_RETURN(const auto array, Only());
+    return array->Beats();
+  }
+
  private:
   absl::StatusOr<std::shared_ptr<Array>> Only() {
     const std::vector<NamedArray> all = arrays_.All();
     if (all.size() == 1) return all.front().array;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "there are ", all.size(), " arrays, and each has terms and fences of its own: ask each"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("there are ", all.size(),
+                     " arrays, and each has terms, fences and keeper LUNs of its own: ask each"));
   }
 
   absl::StatusOr<std::shared_ptr<Array>> Default() {

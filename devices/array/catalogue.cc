@@ -48,6 +48,9 @@ CREATE TABLE IF NOT EXISTS fences(
 CREATE TABLE IF NOT EXISTS fenced_volumes(
   cluster TEXT NOT NULL, node TEXT NOT NULL, volume TEXT NOT NULL,
   PRIMARY KEY(cluster, node, volume)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS keepers(
+  generation INTEGER PRIMARY KEY, cluster TEXT NOT NULL, node TEXT NOT NULL, secret TEXT NOT NULL,
+  UNIQUE(cluster, node));
 CREATE TABLE IF NOT EXISTS terms(
   cluster TEXT PRIMARY KEY, term INTEGER NOT NULL, holder TEXT NOT NULL) WITHOUT ROWID;
 )";

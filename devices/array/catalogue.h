@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -97,12 +98,19 @@ class Catalogue {
   absl::Status SetReleasing(Generation generation);
   absl::Status DeleteGrants(const std::vector<Generation>& generations);
 
+  // A keeper LUN is kept as a grant of a volume that is called `keeper` and is in no table. The node's, or a
+  // new one; RESOURCE_EXHAUSTED: its machine has too many.
+  absl::StatusOr<GrantRow> AddKeeper(const ClusterId& cluster, const NodeId& node, const std::string& secret);
+  absl::StatusOr<std::vector<GrantRow>> AllKeepers();
+  absl::Status DeleteKeeper(Generation generation);
+
   absl::StatusOr<Term> BeginTerm(const ClusterId& cluster, const std::string& holder);
   // Records the fence and marks the node's grants of all its fenced volumes as being released, in one change.
   absl::StatusOr<FenceRecord> Fence(const ClusterId& cluster, Term term, const NodeId& node,
                                     const std::vector<VolumeId>& volumes);
   absl::Status Unfence(const ClusterId& cluster, Term term, const NodeId& node, Generation generation);
   absl::StatusOr<std::vector<FenceRecord>> ListFences(const ClusterId& cluster);
+  absl::StatusOr<std::map<ClusterId, std::vector<FenceRecord>>> AllFences();
   // FAILED_PRECONDITION: it is fenced.
   absl::Status CheckNotFenced(const ClusterId& cluster, const NodeId& node);
 

@@ -26,6 +26,11 @@ GrantRow GrantFrom(const SqlRow& row) {
   return out;
 }
 
+// As a grant's.
+#define KEEPER_COLUMNS "generation, cluster, 'keeper', node, 0, 0, secret, 0"
+// Of one machine: it is set up anew now and then, and must not fill the array by claiming to be.
+constexpr int64_t kMostKeepers = 16;
+
 absl::StatusOr<int64_t> NextGeneration(SqlDatabase& database) {
   int64_t generation = 0;
   RETURN_IF_ERROR(database.Change("UPDATE meta SET generation = generation + 1", {}).status());
@@ -247,6 +252,45 @@ absl::Status Catalogue::DeleteGrants(const std::vector<Generation>& generations)
   });
 }
 
+absl::StatusOr<GrantRow> Catalogue::AddKeeper(const ClusterId& cluster, const NodeId& node,
+                                              const std::string& secret) {
+  const std::string machine = node.value().substr(0, node.value().rfind('.'));
+  GrantRow keeper;
+  const absl::Status written = Write([&](SqlDatabase& database) -> absl::Status {
+    int64_t there = 0;
+    RETURN_IF_ERROR(database.Query(
+        "SELECT COUNT(*) FROM keepers WHERE cluster = ?1 AND node <> ?2 AND node > ?3 || '.' AND node < ?3 "
+        "|| '/'",
+        {cluster.value(), node.value(), machine}, [&](const SqlRow& row) { there = row.Integer(0); }));
+    if (there >= kMostKeepers) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("node ", node.value(), ": its machine has ", there,
+                       " keeper LUNs already; those that are not written to go after a week"));
+    }
+    ASSIGN_OR_RETURN(const int64_t generation, NextGeneration(database));
+    RETURN_IF_ERROR(database
+                        .Change("INSERT OR IGNORE INTO keepers VALUES(?1, ?2, ?3, ?4)",
+                                {generation, cluster.value(), node.value(), secret})
+                        .status());
+    return database.Query("SELECT " KEEPER_COLUMNS " FROM keepers WHERE cluster = ?1 AND node = ?2",
+                          {cluster.value(), node.value()},
+                          [&](const SqlRow& row) { keeper = GrantFrom(row); });
+  });
+  RETURN_IF_ERROR(written);
+  return keeper;
+}
+
+absl::StatusOr<std::vector<GrantRow>> Catalogue::AllKeepers() {
+  return ReadGrants("SELECT " KEEPER_COLUMNS " FROM keepers", {});
+}
+
+absl::Status Catalogue::DeleteKeeper(Generation generation) {
+  return Write([&](SqlDatabase& database) {
+    return database.Change("DELETE FROM keepers WHERE generation = ?1", {static_cast<int64_t>(generation)})
+        .status();
+  });
+}
+
 absl::StatusOr<Term> Catalogue::BeginTerm(const ClusterId& cluster, const std::string& holder) {
   int64_t term = 0;
   const absl::Status written = Write([&](SqlDatabase& database) -> absl::Status {
@@ -304,6 +348,17 @@ absl::Status Catalogue::Unfence(const ClusterId& cluster, Term term, const NodeI
 absl::StatusOr<std::vector<FenceRecord>> Catalogue::ListFences(const ClusterId& cluster) {
   const absl::MutexLock lock(&read_mu_);
   return ReadFences(*reader_, cluster);
+}
+
+absl::StatusOr<std::map<ClusterId, std::vector<FenceRecord>>> Catalogue::AllFences() {
+  std::map<ClusterId, std::vector<FenceRecord>> all;
+  const absl::MutexLock lock(&read_mu_);
+  RETURN_IF_ERROR(reader_->Query("SELECT DISTINCT cluster FROM fences", {},
+                                 [&](const SqlRow& row) { all[ClusterId(row.Text(0))]; }));
+  for (auto& [cluster, fences] : all) {
+    ASSIGN_OR_RETURN(fences, ReadFences(*reader_, cluster));
+  }
+  return all;
 }
 
 absl::Status Catalogue::CheckNotFenced(const ClusterId& cluster, const NodeId& node) {

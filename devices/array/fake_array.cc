@@ -230,18 +230,24 @@ absl::StatusOr<PoolCapacity> FakeArray::Capacity() {
                       options_.largest_volume_bytes};
 }
 
+Connection FakeArray::Connect(const std::string& volume, const NodeId& node) {
+  const Generation generation = ++generation_;
+  return {
+      .portal = "127.0.0.1:3260",
+      .target = Iqn(absl::StrCat("iqn.2026-11.io.lunkeeper:", options_.name, ":", volume, ":", generation)),
+      .initiator = Iqn(absl::StrCat("iqn.2026-11.io.lunkeeper:node:", node.value())),
+      .lun = 1,
+      .chap = {"lunkeeper", absl::StrFormat("fake-secret-%04x", generation)}};
+}
+
 Grant FakeArray::MakeGrant(const GrantRequest& request, VolumeEntry& entry) {
   Grant grant;
   grant.volume = request.volume;
   grant.node = request.node;
   grant.access = request.access;
   grant.owner = request.owner;
-  grant.generation = ++generation_;
-  grant.connection.portal = "127.0.0.1:3260";
-  grant.connection.target = Iqn(absl::StrCat("iqn.2026-11.io.lunkeeper:", options_.name, ":",
-                                             request.volume.value(), ":", grant.generation));
-  grant.connection.initiator = Iqn(absl::StrCat("iqn.2026-11.io.lunkeeper:node:", request.node.value()));
-  grant.connection.chap = {"lunkeeper", absl::StrFormat("fake-secret-%04x", grant.generation)};
+  grant.connection = Connect(request.volume.value(), request.node);
+  grant.generation = generation_;
   grant.serial = entry.volume.serial;
   grant.size_bytes = entry.volume.spec.size_bytes;
   grant.durability = entry.volume.spec.durability;
@@ -399,6 +405,30 @@ absl::StatusOr<std::vector<Session>> FakeArray::Sessions() {
     for (const auto& [node, grant] : entry.grants) sessions.push_back({id, node, 0, 0, 0, 0});
   }
   return sessions;
+}
+
+void FakeArray::LandBeat(const NodeId& node) {
+  absl::MutexLock lock(&mutex_);
+  Keeper& keeper = keepers_[node];
+  ++keeper.beats;
+  keeper.last_at = absl::Now();
+}
+
+absl::StatusOr<Connection> FakeArray::KeeperAccess(const NodeId& node) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  Keeper& keeper = keepers_[node];
+  if (keeper.connection.portal.empty()) keeper.connection = Connect("keeper", node);
+  return keeper.connection;
+}
+
+absl::StatusOr<std::vector<LandedBeat>> FakeArray::Beats() {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  std::vector<LandedBeat> beats;
+  for (const auto& [node, keeper] : keepers_)
+    if (keeper.beats > 0) beats.push_back({node, keeper.beats, absl::Now() - keeper.last_at});
+  return beats;
 }
 
 absl::StatusOr<std::vector<VolumeId>> FakeArray::Wanted() {

@@ -34,6 +34,8 @@ class FakeArray final : public Array {
   void HoldDrains(bool hold);
   // How many calls to Acquire wait now.
   size_t Waiting();
+  // A beat of the node lands on its keeper LUN, which nobody can log in to here.
+  void LandBeat(const NodeId& node);
 
   absl::StatusOr<Volume> CreateVolume(const VolumeSpec& spec) override;
   absl::Status DeleteVolume(const VolumeId& id) override;
@@ -59,9 +61,17 @@ class FakeArray final : public Array {
   absl::StatusOr<std::vector<Session>> Sessions() override;
   absl::StatusOr<std::vector<VolumeId>> Wanted() override;
 
+  absl::StatusOr<Connection> KeeperAccess(const NodeId& node) override;
+  absl::StatusOr<std::vector<LandedBeat>> Beats() override;
+
  private:
   struct Waiter {
     const GrantRequest& request;
+  };
+  struct Keeper {
+    Connection connection;
+    uint64_t beats = 0;
+    absl::Time last_at;
   };
   struct VolumeEntry {
     Volume volume;
@@ -77,6 +87,7 @@ class FakeArray final : public Array {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Grant> AcquireByTurn(const GrantRequest& request, absl::Time deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Connection Connect(const std::string& volume, const NodeId& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Grant MakeGrant(const GrantRequest& request, VolumeEntry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckTerm(Term term) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string NextId(const std::string& prefix) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -96,6 +107,7 @@ class FakeArray final : public Array {
   std::map<std::string, VolumeId> volume_names_ ABSL_GUARDED_BY(mutex_);
   std::map<SnapshotId, Snapshot> snapshots_ ABSL_GUARDED_BY(mutex_);
   std::map<NodeId, FenceRecord> fences_ ABSL_GUARDED_BY(mutex_);
+  std::map<NodeId, Keeper> keepers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lunkeeper

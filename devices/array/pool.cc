@@ -26,6 +26,7 @@ namespace {
 constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kLargestVolume = (16ull << 40) - kMiB;  // the largest file of an ext4 with 4 KiB blocks
 constexpr size_t kCopyChunk = 16 * kMiB;
+constexpr uint64_t kKeeperBytes = 64 << 10;
 
 absl::Status FileError(const char* doing, const std::string& path, int error) {
   const std::string message = absl::StrCat("pool: ", doing, " ", path, ": ", std::strerror(error));
@@ -101,6 +102,7 @@ absl::StatusOr<std::unique_ptr<Pool>> Pool::Open(const std::string& directory) {
   RETURN_IF_ERROR(MakeDirectory(directory));
   RETURN_IF_ERROR(MakeDirectory(directory + "/volumes"));
   RETURN_IF_ERROR(MakeDirectory(directory + "/snapshots"));
+  RETURN_IF_ERROR(MakeDirectory(directory + "/keepers"));
   ASSIGN_OR_RETURN(UniqueFd lock, OpenFile(directory + "/lock", O_RDWR | O_CREAT));
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     return absl::FailedPreconditionError(
@@ -116,6 +118,9 @@ std::string Pool::VolumePath(const VolumeId& id) const {
 }
 std::string Pool::SnapshotPath(const SnapshotId& id) const {
   return absl::StrCat(directory_, "/snapshots/", id.value());
+}
+std::string Pool::KeeperPath(Generation generation) const {
+  return absl::StrCat(directory_, "/keepers/", generation);
 }
 std::string Pool::CataloguePath() const { return directory_ + "/catalogue.db"; }
 
@@ -176,6 +181,13 @@ absl::Status Pool::Grow(const std::string& path, uint64_t size_bytes, Provisioni
   }
   if (::fsync(fd.get()) != 0) return FileError("sync", path, errno);
   return absl::OkStatus();
+}
+
+absl::StatusOr<UniqueFd> Pool::OpenKeeper(const std::string& path) const {
+  struct stat file {};
+  if (::stat(path.c_str(), &file) != 0 || static_cast<uint64_t>(file.st_size) != kKeeperBytes)
+    RETURN_IF_ERROR(Create(path, kKeeperBytes, Provisioning::kThick));
+  return OpenFile(path, O_RDWR);
 }
 
 absl::Status Pool::Remove(const std::string& path) const {

@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "devices/array/catalogue.h"
 #include "devices/array/copies.h"
+#include "devices/array/keeper_table.h"
 #include "devices/array/pool.h"
 #include "devices/array/targets.h"
 #include "devices/array/tgt_array.h"
@@ -69,6 +70,7 @@ class TgtHost final : public TgtArrayHost {
   VolumeGates gates;
   std::unique_ptr<TargetTable> targets;
   std::unique_ptr<TgtDaemon> daemon;
+  std::unique_ptr<KeeperTable> keepers;
   std::unique_ptr<Copies> copies;
 
  private:
@@ -125,6 +127,9 @@ class TgtArray final : public Array {
   absl::StatusOr<std::vector<FenceRecord>> ListFences() override;
   absl::StatusOr<std::vector<Session>> Sessions() override;
   absl::StatusOr<std::vector<VolumeId>> Wanted() override;
+
+  absl::StatusOr<Connection> KeeperAccess(const NodeId& node) override;
+  absl::StatusOr<std::vector<LandedBeat>> Beats() override;
 
  private:
   absl::StatusOr<VolumeRow> MakeVolume(const VolumeSpec& spec, uint64_t asked_size_bytes);

@@ -202,6 +202,18 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     });
   }
 
+  grpc::Status KeeperAccess(ServerContext* context, const v1::KeeperAccessRequest* request,
+                            v1::KeeperAccessResponse* response) override {
+    return Change(context, request, [&](Array& array) {
+      return Put(array.KeeperAccess(NodeId(request->node_id())), response->mutable_connection());
+    });
+  }
+  grpc::Status Beats(ServerContext* context, const v1::BeatsRequest* request,
+                     v1::BeatsResponse* response) override {
+    return Read(context, request,
+                [&](Array& array) { return PutAll(array.Beats(), response->mutable_beats()); });
+  }
+
  private:
   template <class T, class Out>
   static absl::Status Put(const absl::StatusOr<T>& value, Out* out) {

@@ -197,6 +197,19 @@ class RemoteArrayImpl final : public RemoteArray {
     return wanted;
   }
 
+  absl::StatusOr<Connection> KeeperAccess(const NodeId& node) override {
+    v1::KeeperAccessRequest request;
+    request.set_node_id(node.value());
+    v1::KeeperAccessResponse response;
+    RETURN_IF_ERROR(Call(&Stub::AsyncKeeperAccess, request, &response));
+    return wire::From(response.connection());
+  }
+  absl::StatusOr<std::vector<LandedBeat>> Beats() override {
+    v1::BeatsResponse response;
+    RETURN_IF_ERROR(Call(&Stub::AsyncBeats, v1::BeatsRequest(), &response));
+    return All<LandedBeat>(response.beats());
+  }
+
  private:
   template <class Request, class Response>
   using Method = std::unique_ptr<grpc::ClientAsyncResponseReader<Response>> (Stub::*)(grpc::ClientContext*,
@@ -239,6 +252,9 @@ class RemoteArrayImpl final : public RemoteArray {
         return absl::DeadlineExceededError(absl::StrCat(which, "no answer within ",
                                                         absl::FormatDuration(timeout),
                                                         ": it may be done all the same; repeat it"));
+      case grpc::StatusCode::UNIMPLEMENTED:
+        return absl::UnimplementedError(
+            absl::StrCat(which, "its agent is of an older version: ", status.error_message()));
       case grpc::StatusCode::RESOURCE_EXHAUSTED:
         return absl::UnavailableError(
             absl::StrCat(which, "too busy, or the answer is too large: try again: ", status.error_message()));

@@ -30,6 +30,8 @@ v1::Durability To(Durability value) {
   return value == Durability::kSync ? v1::DURABILITY_SYNC : v1::DURABILITY_CACHED;
 }
 
+}  // namespace
+
 v1::Connection To(const Connection& connection) {
   v1::Connection out;
   out.set_portal(connection.portal);
@@ -48,8 +50,6 @@ Connection From(const v1::Connection& connection) {
           connection.lun(),
           {connection.chap_user(), connection.chap_secret()}};
 }
-
-}  // namespace
 
 v1::VolumeSpec To(const VolumeSpec& spec) {
   v1::VolumeSpec out;
@@ -188,6 +188,20 @@ absl::StatusOr<Session> From(const v1::Session& session) {
                  .writes = session.writes(),
                  .read_bytes = session.read_bytes(),
                  .written_bytes = session.written_bytes()};
+}
+
+v1::LandedBeat To(const LandedBeat& beat) {
+  v1::LandedBeat out;
+  out.set_node_id(beat.node.value());
+  out.set_sequence(beat.sequence);
+  out.set_age_millis(static_cast<uint64_t>(absl::ToInt64Milliseconds(beat.age)));
+  return out;
+}
+
+absl::StatusOr<LandedBeat> From(const v1::LandedBeat& beat) {
+  return LandedBeat{.node = NodeId(beat.node_id()),
+                    .sequence = beat.sequence(),
+                    .age = absl::Milliseconds(beat.age_millis())};
 }
 
 v1::Access To(Access access) {

@@ -24,6 +24,8 @@ v1::CapacityResponse To(const PoolCapacity& capacity);
 v1::Grant To(const Grant& grant);
 v1::Fence To(const FenceRecord& fence);
 v1::Session To(const Session& session);
+v1::Connection To(const Connection& connection);
+v1::LandedBeat To(const LandedBeat& beat);
 v1::Access To(Access access);
 v1::GrantOwner To(GrantOwner owner);
 
@@ -34,6 +36,8 @@ PoolCapacity From(const v1::CapacityResponse& capacity);
 absl::StatusOr<Grant> From(const v1::Grant& grant);
 absl::StatusOr<FenceRecord> From(const v1::Fence& fence);
 absl::StatusOr<Session> From(const v1::Session& session);
+Connection From(const v1::Connection& connection);
+absl::StatusOr<LandedBeat> From(const v1::LandedBeat& beat);
 absl::StatusOr<Access> From(v1::Access access);
 absl::StatusOr<GrantOwner> From(v1::GrantOwner owner);
 

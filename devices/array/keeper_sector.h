@@ -1,0 +1,37 @@
+#pragma once
+// What a node writes to the first block of its keeper LUN: a record of 512 bytes, little-endian.
+//
+//     0  8  "LKKEEPER"
+//     8  4  version, 1
+//    12  2  length of the boot id          14  2  length of the node's id
+//    16  8  sequence
+//    24 64  boot id                        88 256  node's id, `<name>.<instance>`
+//   508  4  CRC-32 (IEEE 802.3) of all before it
+//
+// Everything else is zero. Pure functions. What is read was written by others: nothing in it is taken on
+// trust but what the checksum and the lengths allow, and whose it is must be compared with whose LUN it is.
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "devices/types.h"
+
+namespace lunkeeper {
+
+constexpr size_t kSectorBytes = 512;
+
+struct KeeperSector {
+  NodeId node;
+  std::string boot;
+  uint64_t sequence = 0;  // rises within a boot
+  friend bool operator==(const KeeperSector&, const KeeperSector&) = default;
+};
+
+// kSectorBytes long. A boot id that is longer than its field is cut; a node's id must fit.
+std::string WriteSector(const KeeperSector& sector);
+// INVALID_ARGUMENT: it is no such record; the message says why. NOT_FOUND: nothing was ever written, all is
+// zero.
+absl::StatusOr<KeeperSector> ReadSector(const std::string& bytes);
+
+}  // namespace lunkeeper
