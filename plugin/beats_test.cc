@@ -199,6 +199,18 @@ TEST_CASE("the I/O of a fenced volume is ended, and that of its neighbour is not
   CHECK(Await([&] { return node.IsFailed(kB); }));
 }
 
+TEST_CASE("a fence that the node hears of elsewhere ends I/O as well, and is known") {
+  KeeperRig rig;
+  Controller& controller = rig.AddController();
+  Beating node(rig, {controller.port});
+  node.Set(std::vector<Device>{DeviceOf("a"), DeviceOf("b")});
+  const fencing::ArrayId array("main");
+  node.sender->OnFence(array, {rig.node, 7, {kA}});
+  REQUIRE(Await([&] { return node.IsFailed(kA); }));
+  CHECK(Await([&] { return controller.sink.last().known.contains(array); }));
+  CHECK_FALSE(node.IsFailed(kB));
+}
+
 TEST_CASE("a data path that does not answer is told again to end a fenced volume's I/O") {
   KeeperRig rig;
   Controller& controller = rig.AddController();

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <future>
 
+#include "fencing/keeper/storage_beats.h"
 #include "plugin/testing/keeper_rig.h"
 #include "plugin/testing/stalling_proxy.h"
 
@@ -152,6 +153,19 @@ TEST_CASE("a node that claims another's name is refused everything, and nothing 
     CHECK_FALSE(stranger.Acquire(free).ok());
   }
   CHECK(rig.array.ListGrants({})->size() == 1);
+}
+
+TEST_CASE("a node is told of its own keeper LUN on an array that there is, and of no other") {
+  KeeperRig rig;
+  const Controller& controller = rig.AddController();
+  const auto replicas = rig.Connect({controller.port});
+  const KeeperAccess ask = AskForKeeperLun(*replicas, rig.node);
+  const auto access = ask(fencing::ArrayId("fake"), In(absl::Seconds(20)));
+  REQUIRE(access.ok());
+  CHECK((*access == *rig.array.KeeperAccess(rig.node)));
+  CHECK(absl::IsNotFound(ask(fencing::ArrayId("other"), In(absl::Seconds(20))).status()));
+  const KeeperAccess lie = AskForKeeperLun(*replicas, rig.other);
+  CHECK(absl::IsPermissionDenied(lie(fencing::ArrayId("fake"), In(absl::Seconds(20))).status()));
 }
 
 TEST_CASE("a mount needs no API server once the node's token is known") {

@@ -13,6 +13,7 @@
 #include "fencing/keeper/kube_token_reviewer.h"
 #include "fencing/keeper/kubelet_health.h"
 #include "fencing/keeper/replicas.h"
+#include "fencing/keeper/storage_beats.h"
 #include "fencing/kube/kube_client.h"
 #include "fencing/runner/failover.h"
 #include "plugin/base/host_name.h"
@@ -39,6 +40,7 @@ struct KeeperClient {
   std::unique_ptr<GrantSource> grants;
   std::unique_ptr<KubeletHealth> kubelet;
   std::unique_ptr<BeatSender> beats;
+  std::unique_ptr<StorageBeats> storage_beats;
 };
 
 constexpr char kLease[] = "lunkeeper-failover";
@@ -79,7 +81,8 @@ absl::Status OpenKeeper(const KeeperOptions& options, const FailoverFlags& failo
   server->authenticator = std::make_unique<Authenticator>(
       *server->reviewer, NodeAccount{.audience = options.audience, .account = options.account});
   RETURN_IF_ERROR(OpenFailover(failover, config, server.get()));
-  server->keeper = MakeKeeperService(*server->array, *server->authenticator, server->failover.get());
+  server->keeper =
+      MakeKeeperService(*server->array, *server->arrays, *server->authenticator, server->failover.get());
   listener.service = std::shared_ptr<grpc::Service>(server, server->keeper->service());
   listener.leave = [server] { server->keeper->Leave(); };
   AddReport(server, backends);
@@ -88,7 +91,8 @@ absl::Status OpenKeeper(const KeeperOptions& options, const FailoverFlags& failo
   return absl::OkStatus();
 }
 
-absl::Status OpenKeeperClient(const KeeperOptions& options, NodeView view, Backends* backends) {
+absl::Status OpenKeeperClient(const KeeperOptions& options, const std::vector<std::string>& arrays,
+                              NodeView view, Backends* backends) {
   ReplicaOptions replicas;
   replicas.addresses = options.addresses;
   replicas.server_name = options.server_name;
@@ -102,6 +106,17 @@ absl::Status OpenKeeperClient(const KeeperOptions& options, NodeView view, Backe
   view.kubelet_ok = [kubelet = client->kubelet.get()] { return kubelet->Ok(); };
   backends->certificates.push_back([path = options.ca] { return std::vector{path}; });
   client->beats = StartBeatSender({.node = backends->node}, *client->replicas, std::move(view));
+  client->storage_beats = StartStorageBeats(
+      {.node = backends->node, .arrays = {arrays.begin(), arrays.end()}},
+      AskForKeeperLun(*client->replicas, backends->node),
+      [beats = client->beats.get()](const fencing::ArrayId& array, const fencing::ArrayFence& fence) {
+        beats->OnFence(array, fence);
+      });
+  backends->reports.push_back([client](Metrics& metrics) {
+    metrics.Set("lunkeeper_node_storage_beat_age_seconds",
+                "Since a beat of this node last landed on an array, of the array where it is longest ago",
+                absl::ToDoubleSeconds(client->storage_beats->Age()));
+  });
   backends->grants = std::shared_ptr<GrantSource>(client, client->grants.get());
   return absl::OkStatus();
 }

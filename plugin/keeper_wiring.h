@@ -2,6 +2,9 @@
 // The keeper in a server: the service in a controller, whose tokens the Kubernetes API server reviews, with
 // failover behind it; and the connections, grants and beats of a node.
 
+#include <string>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "fencing/keeper/beat_sender.h"
 #include "plugin/backends.h"
@@ -13,7 +16,9 @@ namespace lunkeeper {
 // FAILED_PRECONDITION: its TLS files cannot be used, or this is no pod of a cluster.
 absl::Status OpenKeeper(const KeeperOptions& options, const FailoverFlags& failover, Backends* backends);
 
-// Makes the controllers the node's source of grants, and begins its beats. `view` needs no kubelet_ok.
-absl::Status OpenKeeperClient(const KeeperOptions& options, NodeView view, Backends* backends);
+// Makes the controllers the node's source of grants, and begins its beats, to them and to these arrays.
+// `view` needs no kubelet_ok.
+absl::Status OpenKeeperClient(const KeeperOptions& options, const std::vector<std::string>& arrays,
+                              NodeView view, Backends* backends);
 
 }  // namespace lunkeeper

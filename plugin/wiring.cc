@@ -61,7 +61,7 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
     view.fail = [probe](const Device& device, const std::string& why) {
       return probe->Fail(device.volume, device.target, why);
     };
-    RETURN_IF_ERROR(OpenKeeperClient(options.keeper, std::move(view), backends));
+    RETURN_IF_ERROR(OpenKeeperClient(options.keeper, options.array_names, std::move(view), backends));
   }
   backends->filesystem = MakeToolFilesystem();
   backends->mounter = MakeLinuxMounter();

@@ -1,9 +1,6 @@
 #include "fencing/keeper/beat_sender.h"
 
-#include <time.h>
-
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <utility>
@@ -13,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "fencing/keeper/messages.h"
 #include "fencing/keeper/path_watch.h"
+#include "fencing/keeper/this_boot.h"
 #include "plugin/base/log.h"
 #include "plugin/base/periodic.h"
 
@@ -29,20 +27,6 @@ bool IsNewer(const Device& device, Generation fence) {
   const std::string& target = device.target.value();
   uint64_t generation = 0;
   return absl::SimpleAtoi(target.substr(target.rfind(':') + 1), &generation) && generation > fence;
-}
-
-std::string BootId() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  file >> id;
-  return id;
-}
-
-// Rises for as long as the machine runs, whatever becomes of this process.
-uint64_t MillisSinceBoot() {
-  timespec now{};
-  ::clock_gettime(CLOCK_BOOTTIME, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1'000'000;
 }
 
 // One stream to one replica. Keeps itself until gRPC is done with it.
@@ -148,6 +132,14 @@ class Sender final : public BeatSender {
     for (auto& [address, line] : lines_) line.stream->Cancel();
     for (auto& [address, line] : lines_) line.stream->AwaitEnd();
     look_.reset();
+  }
+
+  void OnFence(const fencing::ArrayId& array, const fencing::ArrayFence& fence) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!Take(array, fence)) return;
+    }
+    look_->Wake();
   }
 
  private:
@@ -283,12 +275,7 @@ class Sender final : public BeatSender {
   }
 
   void Take(const v1::BeatAnswer& answer) {
-    bool news = false;
-    {
-      absl::MutexLock lock(&mutex_);
-      for (const auto& [array, fence] : ReadFences(options_.node, answer)) news |= Take(array, fence);
-    }
-    if (news) look_->Wake();
+    for (const auto& [array, fence] : ReadFences(options_.node, answer)) OnFence(array, fence);
   }
   // True: it says what was not known.
   bool Take(const fencing::ArrayId& array, const fencing::ArrayFence& fence)

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "devices/initiator/initiator.h"
+#include "fencing/core/types.h"
 #include "fencing/keeper/replicas.h"
 
 namespace lunkeeper {
@@ -23,6 +24,8 @@ struct BeatOptions {
 class BeatSender {
  public:
   virtual ~BeatSender() = default;
+  // Of the fence in force against this node at an array, however it was heard of; as an answer to a beat.
+  virtual void OnFence(const fencing::ArrayId& array, const fencing::ArrayFence& fence) = 0;
 };
 
 // What a node sees of itself. Each call ends within a second or so.

@@ -1,7 +1,6 @@
 #include "fencing/keeper/keeper_grant_source.h"
 
 #include <algorithm>
-#include <functional>
 #include <string>
 #include <utility>
 
@@ -15,16 +14,9 @@ namespace {
 
 namespace v1 = keeper::v1;
 
-constexpr absl::Duration kPause = absl::Milliseconds(200);   // between rounds over all replicas
 constexpr absl::Duration kMargin = absl::Milliseconds(300);  // for the answer to a wait that was in vain
 // A question whose answer somebody waits for: no replica that lives takes this long.
 constexpr absl::Duration kQuick = absl::Seconds(10);
-constexpr char kUnanswered[] =
-    "Deadline Exceeded";  // gRPC's own words; a replica would say what it waits for
-
-absl::Status FromGrpc(const grpc::Status& status) {
-  return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
-}
 
 class KeeperGrantSource final : public GrantSource {
  public:
@@ -71,27 +63,11 @@ class KeeperGrantSource final : public GrantSource {
   }
 
  private:
-  using Call = std::function<grpc::Status(v1::Keeper::Stub&, grpc::ClientContext*)>;
-
-  absl::Status Ask(const char* what, const VolumeId& volume, absl::Time deadline, const Call& call) {
-    absl::Status last = absl::UnavailableError("their names lead nowhere");
-    while (absl::Now() < deadline) {
-      for (const auto& replica : replicas_.All(deadline)) {
-        grpc::ClientContext context;
-        RETURN_IF_ERROR(replicas_.Prepare(&context, deadline));
-        const absl::Status status = FromGrpc(call(*replica->stub, &context));
-        const bool unanswered = absl::IsDeadlineExceeded(status) && status.message() == kUnanswered;
-        // Nobody here cancels a call: the replica was stopped under it.
-        const bool stopped = absl::IsCancelled(status);
-        if (!absl::IsUnavailable(status) && !unanswered && !stopped) return status;
-        last = absl::UnavailableError(absl::StrCat(replica->address, ": ", std::string(status.message())));
-      }
-      absl::SleepFor(std::min(kPause, deadline - absl::Now()));
-    }
-    return absl::UnavailableError(
-        absl::StrCat(what, " the grant of volume ", volume.empty() ? "(all)" : volume.value(),
-                     ": no controller answers at ", replicas_.Names(), " (", std::string(last.message()),
-                     "); see that the controllers run and that this node reaches them"));
+  absl::Status Ask(const char* what, const VolumeId& volume, absl::Time deadline,
+                   const Replicas::Call& call) {
+    return replicas_.Ask(
+        absl::StrCat(what, " the grant of volume ", volume.empty() ? "(all)" : volume.value()), deadline,
+        call);
   }
 
   Replicas& replicas_;

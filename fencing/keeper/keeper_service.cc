@@ -101,8 +101,8 @@ class BeatStream final : public grpc::ServerBidiReactor<v1::Beat, v1::BeatAnswer
 
 class Service final : public KeeperService, public v1::Keeper::WithCallbackMethod_Beats<v1::Keeper::Service> {
  public:
-  Service(AccessControl& array, Authenticator& authenticator, BeatSink* sink)
-      : array_(array), hall_{authenticator, sink} {}
+  Service(AccessControl& array, Arrays& arrays, Authenticator& authenticator, BeatSink* sink)
+      : array_(array), arrays_(arrays), hall_{authenticator, sink} {}
   ~Service() override { hall_.reviewers.join(); }
 
   grpc::Service* service() override { return this; }
@@ -124,6 +124,14 @@ class Service final : public KeeperService, public v1::Keeper::WithCallbackMetho
   grpc::Status Held(grpc::ServerContext* context, const v1::HeldRequest* request,
                     v1::HeldResponse* response) override {
     return ToGrpcStatus(Held(*context, *request, response));
+  }
+
+  grpc::Status KeeperLun(grpc::ServerContext* context, const v1::KeeperLunRequest* request,
+                         v1::Connection* response) override {
+    const absl::StatusOr<Connection> access = KeeperLun(*context, *request);
+    if (!access.ok()) return ToGrpcStatus(access.status());
+    *response = WriteConnection(*access);
+    return grpc::Status::OK;
   }
 
   grpc::ServerBidiReactor<v1::Beat, v1::BeatAnswer>* Beats(grpc::CallbackServerContext* context) override {
@@ -175,15 +183,24 @@ class Service final : public KeeperService, public v1::Keeper::WithCallbackMetho
     return absl::OkStatus();
   }
 
+  absl::StatusOr<Connection> KeeperLun(const grpc::ServerContext& context,
+                                       const v1::KeeperLunRequest& request) {
+    ASSIGN_OR_RETURN(const NodeId node, Caller(context, request.node()));
+    for (const NamedArray& each : arrays_.All())
+      if (each.name == request.array()) return each.array->KeeperAccess(node);
+    return absl::NotFoundError("array: there is none of this name here; correct the node's --array-name");
+  }
+
   AccessControl& array_;
+  Arrays& arrays_;
   BeatHall hall_;
 };
 
 }  // namespace
 
-std::unique_ptr<KeeperService> MakeKeeperService(AccessControl& array, Authenticator& authenticator,
-                                                 BeatSink* sink) {
-  return std::make_unique<Service>(array, authenticator, sink);
+std::unique_ptr<KeeperService> MakeKeeperService(AccessControl& array, Arrays& arrays,
+                                                 Authenticator& authenticator, BeatSink* sink) {
+  return std::make_unique<Service>(array, arrays, authenticator, sink);
 }
 
 }  // namespace lunkeeper

@@ -4,13 +4,13 @@
 //
 // Thread-safe. A waiting Acquire holds one of its server's threads; beats share gRPC's own and are never
 // behind it. A caller's machine comes from its token; what the request says is only compared with that
-// (PERMISSION_DENIED). `array`, `authenticator` and `sink` outlive it.
+// (PERMISSION_DENIED). `array`, `arrays`, `authenticator` and `sink` outlive it.
 
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
 
-#include "devices/array/array.h"
+#include "devices/array/arrays.h"
 #include "fencing/keeper/authenticator.h"
 #include "fencing/keeper/beat_sink.h"
 
@@ -25,8 +25,8 @@ class KeeperService {
   virtual void Leave() = 0;
 };
 
-// `sink` may be null: then beats are answered, and that is all.
-std::unique_ptr<KeeperService> MakeKeeperService(AccessControl& array, Authenticator& authenticator,
-                                                 BeatSink* sink);
+// `array` is all of `arrays`. `sink` may be null: then beats are answered, and that is all.
+std::unique_ptr<KeeperService> MakeKeeperService(AccessControl& array, Arrays& arrays,
+                                                 Authenticator& authenticator, BeatSink* sink);
 
 }  // namespace lunkeeper

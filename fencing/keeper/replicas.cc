@@ -11,13 +11,22 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "plugin/base/host_port.h"
 #include "plugin/base/log.h"
+#include "plugin/base/status_macros.h"
 
 namespace lunkeeper {
 namespace {
 
 constexpr absl::Duration kLookUpEvery = absl::Seconds(5);
+constexpr absl::Duration kPause = absl::Milliseconds(200);  // between rounds over all replicas
+constexpr char kUnanswered[] =
+    "Deadline Exceeded";  // gRPC's own words; a replica would say what it waits for
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
+}
 
 // The numeric addresses that a name leads to; nullopt: nobody could say.
 std::optional<std::vector<std::string>> Resolve(const HostPort& where) {
@@ -112,6 +121,24 @@ absl::Status Replicas::Prepare(grpc::ClientContext* context, absl::Time deadline
   return absl::OkStatus();
 }
 
-std::string Replicas::Names() const { return absl::StrJoin(options_.addresses, ", "); }
+absl::Status Replicas::Ask(const std::string& what, absl::Time deadline, const Call& call) {
+  std::string last = "their names lead nowhere";
+  while (absl::Now() < deadline) {
+    for (const auto& replica : All(deadline)) {
+      grpc::ClientContext context;
+      RETURN_IF_ERROR(Prepare(&context, deadline));
+      const absl::Status status = FromGrpc(call(*replica->stub, &context));
+      const bool unanswered = absl::IsDeadlineExceeded(status) && status.message() == kUnanswered;
+      // Nobody here cancels a call: the replica was stopped under it.
+      const bool stopped = absl::IsCancelled(status);
+      if (!absl::IsUnavailable(status) && !unanswered && !stopped) return status;
+      last = absl::StrCat(replica->address, ": ", std::string(status.message()));
+    }
+    absl::SleepFor(std::min(kPause, deadline - absl::Now()));
+  }
+  return absl::UnavailableError(
+      absl::StrCat(what, ": no controller answers at ", absl::StrJoin(options_.addresses, ", "), " (", last,
+                   "); see that the controllers run and that this node reaches them"));
+}
 
 }  // namespace lunkeeper

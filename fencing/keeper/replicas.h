@@ -5,6 +5,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -40,8 +41,10 @@ class Replicas {
   std::vector<std::shared_ptr<const Replica>> All(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
   // Gives a call the deadline and the node's token. UNAUTHENTICATED: there is none in the file.
   absl::Status Prepare(grpc::ClientContext* context, absl::Time deadline) const;
-  // For errors: the addresses as they were given.
-  std::string Names() const;
+  using Call = std::function<grpc::Status(keeper::v1::Keeper::Stub&, grpc::ClientContext*)>;
+  // Makes the call to one replica after another, again and again until `deadline`; an answer, good or bad, is
+  // final. UNAVAILABLE: none answered; the message begins with `what` and says which were asked.
+  absl::Status Ask(const std::string& what, absl::Time deadline, const Call& call);
 
  private:
   void LookUp() ABSL_LOCKS_EXCLUDED(mutex_);

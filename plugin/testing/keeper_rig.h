@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "devices/array/arrays.h"
 #include "devices/array/fake_array.h"
 #include "fencing/keeper/keeper_grant_source.h"
 #include "fencing/keeper/keeper_service.h"
@@ -38,9 +39,10 @@ inline bool Await(const std::function<bool()>& condition, absl::Duration limit =
 
 class Controller {
  public:
-  Controller(AccessControl& array, TokenReviewer& reviewer, const std::string& certificate_stem)
+  Controller(AccessControl& array, Arrays& arrays, TokenReviewer& reviewer,
+             const std::string& certificate_stem)
       : authenticator(reviewer, {kTestAudience, kTestAccount}),
-        keeper(MakeKeeperService(array, authenticator, &sink)) {
+        keeper(MakeKeeperService(array, arrays, authenticator, &sink)) {
     const auto tls = TlsServer(certificate_stem + ".crt", certificate_stem + ".key");
     REQUIRE(tls.ok());
     auto started =
@@ -79,7 +81,8 @@ class KeeperRig {
   }
 
   Controller& AddController() {
-    return *controllers.emplace_back(std::make_unique<Controller>(array, reviewer, folder / "keeper"));
+    return *controllers.emplace_back(
+        std::make_unique<Controller>(array, *arrays, reviewer, folder / "keeper"));
   }
   void WriteToken(const std::string& token, const std::string& name = "token") const {
     std::ofstream(folder / (name + ".new")) << token << '\n';
@@ -118,6 +121,8 @@ class KeeperRig {
   const NodeId other{"node-2.fedcba9876543210"};
   TestAuthority authority{folder, "authority"};
   FakeArray array;
+  std::unique_ptr<Arrays> arrays =
+      MakeOneArray("fake", std::shared_ptr<Array>(std::shared_ptr<void>(), &array));
   StaticTokenReviewer reviewer;
   std::vector<std::unique_ptr<Controller>> controllers;
 };
