@@ -8,7 +8,8 @@ from kube.workloads import TEST_NAMESPACE
 
 DRIVER = "csi.lunkeeper.io"
 KINDS = "pv,pvc,volumesnapshots,volumesnapshotcontents,volumeattachments,volumelocks,namespaces"
-NOBODY = f"iqn.2026-11.io.lunkeeper:{storage.ARRAY}:nobody"  # the target that is always there
+# Targets that have to do with no volume: the one that nobody may log in to, and the nodes' keeper LUNs.
+ALWAYS_THERE = tuple(f"iqn.2026-11.io.lunkeeper:{storage.ARRAY}:{which}" for which in ("nobody", "keeper:"))
 
 
 def objects(cluster):
@@ -25,10 +26,16 @@ def rows(cluster):
 
 
 def targets(cluster):
+    """Of volumes, each followed by its sessions."""
     shown = cluster.storage.enter("tgtadm", "-C", "1", "--lld", "iscsi", "--op", "show", "--mode", "target",
                                   capture_output=True, text=True, check=True).stdout.split("\n")
-    found = [line.split()[2] for line in shown if line.startswith("Target ")]
-    return [name for name in found if name != NOBODY] + [line.strip() for line in shown if "I_T nexus:" in line]
+    found, counts = [], False
+    for line in shown:
+        if line.startswith("Target "):
+            counts = not line.split()[2].startswith(ALWAYS_THERE)
+        if counts and (line.startswith("Target ") or "I_T nexus:" in line):
+            found.append(line.strip())
+    return found
 
 
 def mounts(cluster):

@@ -32,6 +32,7 @@ struct StorageBeat {
   ArrayId array;
   NodeId node;
   uint64_t sequence = 0;
+  Millis age = 0;  // since it landed, by the agent's clock
 };
 struct Holding {
   VolumeId volume;

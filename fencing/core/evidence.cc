@@ -54,7 +54,7 @@ void Evidence::On(const StorageBeat& beat, Millis now) {
   auto& side = nodes_[beat.node].arrays[beat.array];
   if (beat.sequence == side.beat_sequence) return;
   side.beat_sequence = beat.sequence;
-  side.beat_at = now;
+  side.beat_at = std::max<Millis>(now - beat.age, 1);
 }
 
 void Evidence::On(const ArrayView& view, Millis now) {

@@ -23,10 +23,20 @@ Answer FromArray(absl::Status status) {
   return answer;
 }
 
+absl::StatusOr<std::vector<StorageBeat>> LookForBeats(const ArrayId& id, KeeperLuns& array) {
+  std::vector<StorageBeat> beats;
+  const auto landed = array.Beats();
+  if (absl::IsUnimplemented(landed.status())) return beats;
+  RETURN_IF_ERROR(landed.status());
+  for (const LandedBeat& beat : *landed)
+    beats.push_back({id, beat.node, beat.sequence, absl::ToInt64Milliseconds(beat.age)});
+  return beats;
+}
+
 }  // namespace
 
 // The fences first: from then on their nodes get no grants, so one that is not listed after them has ended.
-absl::StatusOr<Sight> Look(const ArrayId& id, AccessControl& array) {
+absl::StatusOr<Sight> Look(const ArrayId& id, Array& array) {
   Sight sight;
   ArrayView& view = sight.view;
   view.array = id;
@@ -35,6 +45,7 @@ absl::StatusOr<Sight> Look(const ArrayId& id, AccessControl& array) {
   ASSIGN_OR_RETURN(const auto grants, array.ListGrants({}));
   ASSIGN_OR_RETURN(const auto sessions, array.Sessions());
   ASSIGN_OR_RETURN(const auto wanted, array.Wanted());
+  ASSIGN_OR_RETURN(sight.beats, LookForBeats(id, array));
   std::unordered_multimap<std::string_view, const Session*> of_volume;
   for (const Session& session : sessions) of_volume.emplace(session.volume.value(), &session);
   const auto commands = [&](const Grant& grant) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "devices/array/access_control.h"
+#include "devices/array/array.h"
 #include "fencing/core/action.h"
 #include "fencing/core/event.h"
 #include "fencing/runner/kube_actions.h"
@@ -22,10 +22,11 @@ struct Sight {
   ArrayView view;
   std::vector<GrantKind> kinds;      // of each of view.holdings, in their order
   std::vector<VolumeWanted> wanted;  // by somebody, of each that has it
+  std::vector<StorageBeat> beats;
 };
 
-// Its grants with their I/O counters, its fences, and what is waited for.
-absl::StatusOr<Sight> Look(const ArrayId& id, AccessControl& array);
+// Its grants with their I/O counters, its fences, what is waited for, and the beats that landed there.
+absl::StatusOr<Sight> Look(const ArrayId& id, Array& array);
 
 Answer Run(const BeginTerm& call, AccessControl& array, const std::string& self);
 // Verified is what this call named, and no more.

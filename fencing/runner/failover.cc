@@ -227,6 +227,7 @@ void Runner::OnSight(Sight sight) {
     if (!arrays_.Has(sight.view.array)) return;  // it was removed meanwhile
     Feed(now, sight.view);
     for (const VolumeWanted& wanted : sight.wanted) Feed(now, wanted);
+    for (const StorageBeat& beat : sight.beats) Feed(now, beat);
     locks_->Show(sight, now);
   });
 }

@@ -92,10 +92,18 @@ class World {
     gone.swap(replicas[index]);
   }
 
+  // From now on its beats land on the array, or do so no more.
+  void BeatOnArray(const std::string& name, bool lands) {
+    absl::MutexLock lock(&mutex);
+    landing[name] = lands;
+  }
+
   // Half a second's beats of all nodes, to all replicas.
   void Beat() {
     absl::MutexLock lock(&mutex);
     ++sequence;
+    for (const auto& [name, lands] : landing)
+      if (lands) array->LandBeat(IdOf(name));
     for (const auto& [name, alive] : beating) {
       if (!alive) continue;
       fencing::Beat beat;
@@ -147,7 +155,7 @@ class World {
   std::vector<std::unique_ptr<kube::KubeClient>> clients;
   absl::Mutex mutex;
   std::vector<std::unique_ptr<Failover>> replicas;
-  std::map<std::string, bool> beating;
+  std::map<std::string, bool> beating, landing;
   std::map<std::string, std::map<ArrayId, Generation>> known;
   uint64_t sequence = 0;
   Periodic beats{absl::Milliseconds(200), [this] { Beat(); }};
@@ -340,6 +348,28 @@ TEST_CASE("a pod that is left alone on a fenced node is told so, once") {
   REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
   CHECK(Comes([&] { return world.api.CountWrites(kEvents) == 2; }));  // one of them to the pod that moved
   CHECK(world.api.CountWrites("DELETE " + PodPath("lone")) == 0);
+}
+
+TEST_CASE("a node that only the array hears is held, and fenced when the array hears it no more") {
+  World world;
+  const VolumeId volume = world.AddPod("db-0", "n1");
+  world.BeatOnArray("n1", true);
+  Failover& failover = world.Start();
+  const auto says = [&](const std::string& text) {
+    for (const std::string& line : failover.Status())
+      if (absl::StartsWith(line, "node n1") && absl::StrContains(line, text)) return true;
+    return false;
+  };
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return says("beat on array fake 0."); }));
+  world.PowerOff("n1");
+  REQUIRE(Comes([&] { return says("cut off from the control plane; its workload may be fine"); }));
+  const absl::Time silent = absl::Now();
+  REQUIRE(Comes([&] { return absl::Now() - silent > absl::Seconds(5); }));  // twice what it takes without
+  CHECK_FALSE(world.IsFenced("n1"));
+  CHECK(world.Holds("n1", volume));
+  world.BeatOnArray("n1", false);
+  CHECK(Comes([&] { return world.Runs("db-0", "n2"); }));
 }
 
 TEST_CASE("dry run and pause say what they hold back, and nothing is done") {

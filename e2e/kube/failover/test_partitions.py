@@ -1,11 +1,12 @@
 """The network breaks between a node and some of the others."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from cluster import faults, network
-from kube.failover.watching import KEEPER_PORT, MOVES_SECONDS
+from kube.failover.watching import KEEPER_PORT, MOVES_SECONDS, Placed
 
 QUIET_SECONDS = 20  # longer than it takes to be fenced for anything that is not well
 FLAPS = 8
@@ -33,6 +34,21 @@ def test_from_the_control_plane_only_the_workload_goes_on(place, failover):
     failover.wait_until_ready(db.node)
     failover.stays_quiet(5, lambda: db.stays(uid))
     db.lost_nothing()
+
+
+def test_from_all_but_the_storage_an_idle_pod_is_held(workloads, failover):
+    """It does no I/O, its kubelet is silent, and nobody reaches its kernel: only its beats on the array speak for it."""
+    workloads.stateful_set("idle")
+    idle = Placed(failover, workloads, SimpleNamespace(pod="idle-0"))
+    uid = idle.uid()
+    failover.wait_for_verdict(idle.node, "beat on array")
+    others = [host for name, host in failover.cluster.nodes.items() if name != idle.node]
+    faults.cut_off(idle.host, hosts=[failover.cluster.control, *others])
+    failover.wait_for_verdict(idle.node, "cut off from the control plane")
+    failover.stays_quiet(QUIET_SECONDS, lambda: idle.stays(uid))
+    faults.heal(idle.host)
+    failover.wait_until_ready(idle.node)
+    failover.stays_quiet(5, lambda: idle.stays(uid))
 
 
 @pytest.mark.brief

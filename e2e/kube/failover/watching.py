@@ -115,6 +115,17 @@ class Failover:
             return next((pod["spec"]["nodeName"] for name, pod in pods.items() if holder.startswith(name)), None)
         return wait_until(found, 30, "a controller leads", pause=0.2)
 
+    def verdict(self, node):
+        """What the controllers on other nodes think of it and why: each judges for itself."""
+        said = [self.kubectl.attempt("exec", f"--namespace={deploy.NAMESPACE}", pod["metadata"]["name"], "--container=lunkeeper",
+                                     "--", "lunkeeper", "status", "--endpoint=unix:///csi/csi.sock").stdout
+                for pod in self.plugin_pods("controller") if pod["spec"]["nodeName"] != node]
+        return "\n".join(line for each in said for line in each.split("\n") if f"node {node}." in line)
+
+    def wait_for_verdict(self, node, words, seconds=SLOW_SECONDS):
+        wait_until(lambda: words in self.verdict(node), seconds,
+                   lambda: f"{words} is said of {node}; what is said is\n{self.verdict(node)}\n{self.tell()}", pause=0.3)
+
     @contextlib.contextmanager
     def joined(self, machine, known_as=None):
         """A spare machine as a node, for as long as it takes; in the end nothing of it is left, at the array neither."""
