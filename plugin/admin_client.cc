@@ -100,8 +100,6 @@ void PrintArray(const admin::v1::ArrayStatus& array) {
 }
 
 void PrintDevices(const admin::v1::StatusResponse& response) {
-  if (!response.failover().empty()) std::cout << "\nfailover\n";
-  for (const std::string& line : response.failover()) std::cout << "  " << line << '\n';
   Table devices = {{"VOLUME", "DEVICE", "SIZE", "HEALTH", "WHY"}};
   for (const auto& device : response.devices()) {
     devices.push_back(
@@ -114,6 +112,8 @@ void PrintStatus(const admin::v1::StatusResponse& response) {
   std::cout << "lunkeeper " << response.version() << ", mode " << response.mode() << ": "
             << (response.not_ready().empty() ? "ready" : "not ready: " + response.not_ready()) << '\n';
   for (const auto& array : response.arrays()) PrintArray(array);
+  if (!response.failover().empty()) std::cout << "\nfailover\n";
+  for (const std::string& line : response.failover()) std::cout << "  " << line << '\n';
   if (response.node_id().empty()) return;
   std::cout << "node " << response.node_id() << '\n';
   PrintDevices(response);
