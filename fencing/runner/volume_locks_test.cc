@@ -32,7 +32,10 @@ struct Place {
     sight.view.holdings.push_back({volume, NodeId(node + ".00000000000000aa"), 0});
     sight.kinds.push_back({access, generation});
   }
-  void Release() { sight = {{ArrayId("a1"), 0, {}, {}}, {}, {}}; }
+  void Release() {
+    sight = {};
+    sight.view.array = ArrayId("a1");
+  }
   // A pod with a claim that is bound to the volume.
   void Run(const std::string& name, const std::string& node, const VolumeId& volume, bool block = false) {
     const VolumeFacts bound{"db/data-" + name, volume, "", block};

@@ -49,6 +49,15 @@ class HerdArray final : public Array {
   }
   absl::StatusOr<std::vector<VolumeId>> Wanted() override { return std::vector<VolumeId>(); }
 
+  absl::StatusOr<Connection> KeeperAccess(const NodeId&) override { return No(); }
+  // A node beats as it completes commands.
+  absl::StatusOr<std::vector<LandedBeat>> Beats() override {
+    std::vector<LandedBeat> beats;
+    for (int node = 0; node < size_.nodes; ++node)
+      beats.push_back({HerdNode(node), commands_(node), absl::ZeroDuration()});
+    return beats;
+  }
+
   absl::StatusOr<Term> BeginTerm(const std::string&) override {
     absl::MutexLock lock(&mutex_);
     return ++term_;
