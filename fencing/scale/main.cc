@@ -91,8 +91,7 @@ class Ear {
   std::thread thread_;
 };
 
-void AwaitSync(Failover& failover) {
-  Metrics metrics("controller");
+void AwaitSync(Failover& failover, Metrics& metrics) {
   const absl::Time end = absl::Now() + kSyncs;
   while (absl::Now() < end) {
     failover.Report(metrics);
@@ -114,10 +113,11 @@ Figures Measure(const HerdSize& size, const Options& options) {
   failover_options.self = "replica-1";
   failover_options.lease = {"kube-system", "lunkeeper-failover"};
   failover_options.settings.budget_percent = 100;
+  Metrics metrics("controller");  // outlives a report that comes late
   const absl::Time start = absl::Now();
   const auto failover = StartFailover(failover_options, *arrays, *client);
   ear.Listen(*failover);
-  AwaitSync(*failover);
+  AwaitSync(*failover, metrics);
 
   Figures figures;
   figures.sync_seconds = absl::ToDoubleSeconds(absl::Now() - start);
