@@ -29,7 +29,8 @@
 namespace lunkeeper::fencing {
 namespace {
 
-constexpr absl::Duration kSyncs = absl::Minutes(10), kSettles = absl::Seconds(20);
+constexpr absl::Duration kSyncs = absl::Minutes(10),
+                         kSettles = absl::Minutes(1);  // every kernel has been probed
 constexpr double kMostMiB = 150, kMostCores = 0.5, kTickSeconds = 0.25;
 
 struct Options {
