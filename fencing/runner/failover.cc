@@ -63,7 +63,7 @@ class Runner final : public Failover {
   }
 
   FencesByArray OnBeat(const Beat& beat) override {
-    loop_.Post([this, beat](Millis now) mutable { Feed(now, std::move(beat)); });
+    loop_.Post([this, beat = beat](Millis now) mutable { Feed(now, std::move(beat)); });
     return board_.Of(beat.node);
   }
   void OnClosed(const NodeId& node) override {

@@ -58,24 +58,24 @@ double CpuSeconds() {
          1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
+// How many beats of each node were heard.
+using Heard = std::vector<std::atomic<uint64_t>>;
+
 // Hands on the beats of the other process, as the keeper does with those of the nodes' streams.
 class Ear {
  public:
-  Ear(HerdProcess& herd, const HerdSize& size)
-      : herd_(herd), size_(size), heard_(static_cast<size_t>(size.nodes)) {}
+  Ear(HerdProcess& herd, const HerdSize& size, Heard& heard, BeatSink& sink)
+      : herd_(herd), size_(size), heard_(heard), thread_([this, &sink] { Listen(sink); }) {}
   ~Ear() {
     herd_.EndBeats();
-    if (thread_.joinable()) thread_.join();
+    thread_.join();
   }
-  void Listen(BeatSink& sink) {
-    thread_ = std::thread([this, &sink] {
-      for (std::vector<int> nodes = herd_.ReadBeats(); !nodes.empty(); nodes = herd_.ReadBeats())
-        for (const int node : nodes) sink.OnBeat(BeatOf(node));
-    });
-  }
-  uint64_t HeardOf(int node) const { return heard_[static_cast<size_t>(node)]; }
 
  private:
+  void Listen(BeatSink& sink) {
+    for (std::vector<int> nodes = herd_.ReadBeats(); !nodes.empty(); nodes = herd_.ReadBeats())
+      for (const int node : nodes) sink.OnBeat(BeatOf(node));
+  }
   Beat BeatOf(int node) {
     Beat beat;
     beat.node = HerdNode(node);
@@ -88,7 +88,7 @@ class Ear {
 
   HerdProcess& herd_;
   const HerdSize size_;
-  std::vector<std::atomic<uint64_t>> heard_;
+  Heard& heard_;
   std::thread thread_;
 };
 
@@ -107,8 +107,9 @@ void AwaitSync(Failover& failover, Metrics& metrics) {
 
 Figures Measure(const HerdSize& size, const Options& options) {
   HerdProcess herd(size);
-  Ear ear(herd, size);
-  const auto arrays = MakeHerdArrays(size, [&ear](int node) { return ear.HeardOf(node); });
+  Heard heard(static_cast<size_t>(size.nodes));
+  const auto arrays =
+      MakeHerdArrays(size, [&heard](int node) { return heard[static_cast<size_t>(node)].load(); });
   const auto client = kube::MakeKubeClient(herd.config()).value();
   FailoverOptions failover_options;
   failover_options.self = "replica-1";
@@ -117,7 +118,7 @@ Figures Measure(const HerdSize& size, const Options& options) {
   Metrics metrics("controller");  // outlives a report that comes late
   const absl::Time start = absl::Now();
   const auto failover = StartFailover(failover_options, *arrays, *client);
-  ear.Listen(*failover);
+  const Ear ear(herd, size, heard, *failover);  // goes before the failover
   AwaitSync(*failover, metrics);
 
   Figures figures;
