@@ -228,8 +228,11 @@ Faults::Mend Faults::StrikeByPeople(const std::string& name) {
   if (name == "recreate-node") return Recreate(machine);
   if (name == "delete-node") {
     api.DeleteNode(machine.name());
-    world_.judge->Sick(machine.id(), Cause::kApi, true);
-    world_.judge->Sick(machine.id(), Cause::kControllers, true);  // whoever deletes it means it
+    for (const auto& each : world_.machines) {
+      if (each->name() != machine.name()) continue;  // a new machine under an old name is meant too
+      world_.judge->Sick(each->id(), Cause::kApi, true);
+      world_.judge->Sick(each->id(), Cause::kControllers, true);  // whoever deletes it means it
+    }
     return [] {};
   }
   if (name == "fence-by-hand") {
