@@ -20,7 +20,9 @@ std::vector<Action> Core::Step(const Event& event) {
 void Core::On(const Tick&) {
   for (const auto& entry : state_.evidence.nodes())
     if (state_.evidence.ProbeDue(entry.first, state_.now)) state_.outbox.Send(Probe{entry.first});
-  if (auto write = election_.Due(state_.now))
+  // Who sees no array can lead nobody, and another replica may see one.
+  const bool blind = state_.evidence.IsBlind(state_.now);
+  if (auto write = blind ? std::nullopt : election_.Due(state_.now))
     state_.outbox.Call("lease " + std::to_string(state_.now), std::move(*write), state_.now);
   // Another may have led meanwhile, and these terms are no longer ours.
   if (led_ && !Leads()) state_.arrays.LostTerms();

@@ -36,7 +36,7 @@ class Core {
   void On(const StreamClosed& closed) { state_.evidence.On(closed, state_.now); }
   void On(const StorageBeat& beat) { state_.evidence.On(beat, state_.now); }
   void On(const ArrayView& view);
-  void On(const ArrayLost& lost) { state_.evidence.On(lost); }
+  void On(const ArrayLost& lost) { state_.evidence.On(lost, state_.now); }
   void On(const ArrayGone& gone);
   void On(const VolumeWanted& wanted);
   void On(const ProbeResult& result) { state_.evidence.On(result, state_.now); }

@@ -74,7 +74,10 @@ void Evidence::On(const ArrayView& view, Millis now) {
                     [&](const auto& each) { return each.second.view != channel.views; });
 }
 
-void Evidence::On(const ArrayLost& lost) { arrays_[lost.array].up = false; }
+void Evidence::On(const ArrayLost& lost, Millis now) {
+  auto& channel = arrays_[lost.array];
+  if (channel.up) channel.up = false, channel.since = now;
+}
 
 void Evidence::On(const ArrayGone& gone) {
   arrays_.erase(gone.array);
@@ -117,6 +120,12 @@ bool Evidence::ArrayUp(const ArrayId& array) const {
 
 bool Evidence::ArraysUp() const {
   return std::all_of(arrays_.begin(), arrays_.end(), [](const auto& channel) { return channel.second.up; });
+}
+
+bool Evidence::IsBlind(Millis now) const {
+  return !arrays_.empty() && std::all_of(arrays_.begin(), arrays_.end(), [&](const auto& each) {
+    return !each.second.up && now - std::max(each.second.since, window_) >= 2 * settings_.silence;
+  });
 }
 
 bool Evidence::ApiUp(Millis now) const {

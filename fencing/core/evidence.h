@@ -71,7 +71,7 @@ class Evidence {
   void On(const StreamClosed& closed, Millis now);
   void On(const StorageBeat& beat, Millis now);
   void On(const ArrayView& view, Millis now);
-  void On(const ArrayLost& lost);
+  void On(const ArrayLost& lost, Millis now);
   void On(const ArrayGone& gone);
   void On(const ProbeResult& result, Millis now);
   void On(const KubeletLease& lease, Millis now);
@@ -83,6 +83,8 @@ class Evidence {
   Signals Look(const NodeId& node, Millis now) const;
   bool ArrayUp(const ArrayId& array) const;
   bool ArraysUp() const;  // all that were ever seen
+  // No array has answered for a while: it may be this observer that is cut off from them.
+  bool IsBlind(Millis now) const;
   bool ApiUp(Millis now) const;
   // The node hears, and nothing of `volumes` is left on it; with a generation: and it knows of that fence.
   bool IsClean(const NodeId& node, const VolumeSet& volumes, const ArrayId& array, Generation known,
@@ -103,7 +105,7 @@ class Evidence {
  private:
   struct ArrayChannel {
     bool up = false;
-    Millis since = 0;
+    Millis since = 0;  // it is up, or is not
     uint64_t views = 0;
   };
   struct KubeletSide {

@@ -54,7 +54,15 @@ def test_from_all_but_the_storage_an_idle_pod_is_held(workloads, failover):
 @pytest.mark.brief
 def test_from_the_storage_only_the_pod_moves(place, failover):
     leading = failover.leader()
-    db = place(node=next(name for name in failover.cluster.nodes if name != leading))
+    loses_its_storage_path(failover, place(node=next(name for name in failover.cluster.nodes if name != leading)))
+
+
+def test_from_the_storage_only_the_pod_moves_from_the_leaders_own_node(place, failover):
+    """The leader sees no array then, and leaves its place to one who does."""
+    loses_its_storage_path(failover, place(node=failover.leader()))
+
+
+def loses_its_storage_path(failover, db):
     faults.cut_off(db.host, hosts=[failover.cluster.storage])
     db.moves(seconds=3 * MOVES_SECONDS)
     faults.heal(db.host)
