@@ -4,11 +4,10 @@ import os
 import pathlib
 import re
 import subprocess
-import tempfile
 
 import pytest
 
-from harness import docs
+from harness import docs, mounts
 from harness.cleanup import Cleanup, wait_until
 from harness.places import LUNKEEPER, ROOT
 from harness.processes import MARK, kill_pid, marked_with
@@ -25,10 +24,7 @@ class Machine:
         (folder / "bin").mkdir()
         (folder / "bin/lunkeeper").symlink_to(LUNKEEPER)
         prepare = "; ".join([
-            "set -e", "mount --make-rprivate /",
-            # What other tests have mounted was copied, and would be held here when they let go of it.
-            f"awk '{{print $5}}' /proc/self/mountinfo | grep ^{tempfile.gettempdir()}/ | tac | xargs -r -n1 umount --lazy",
-            f"mkdir {folder}/etc", f"mount -t tmpfs tmpfs {folder}/etc",
+            "set -e", "mount --make-rprivate /", mounts.drop_others(), f"mkdir {folder}/etc", f"mount -t tmpfs tmpfs {folder}/etc",
             f"mkdir {folder}/etc/upper {folder}/etc/work",
             f"mount -t overlay overlay -o lowerdir=/etc,upperdir={folder}/etc/upper,workdir={folder}/etc/work /etc",
             *(f"mount -t tmpfs tmpfs {point}" for point in ("/run", "/srv", "/var/lib")),

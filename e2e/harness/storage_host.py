@@ -3,6 +3,7 @@
 import pathlib
 import uuid
 
+from harness import mounts
 from harness.processes import kill_pid
 from harness.rig import Rig
 
@@ -20,7 +21,7 @@ class StorageHost:
         self.rig = Rig(folder, pool, split=True, start=False,
                        datapath_options=[f"--replacement-timeout={self.REPLACEMENT_SECONDS}"])
         # In a mount namespace of its own, where another file lies over the kernel's.
-        script = f'mount --bind "{self.boot_id}" {BOOT_ID} && exec "$@"'
+        script = f'{mounts.drop_others(keep=pool)}; mount --bind "{self.boot_id}" {BOOT_ID} && exec "$@"'
         self.rig.controller.argv = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh",
                                     *self.rig.controller.argv]
         try:
