@@ -28,7 +28,7 @@ bool ArrayModel::TryGrant(const Waiter& waiter) {
     }
     return false;
   }
-  world_.judge->Granting(waiter.volume, Drained(waiter.volume));
+  world_.judge->Granting(id_, waiter.node, waiter.volume, Drained(waiter.volume));
   stored_.grants[waiter.volume] = {waiter.node, ++stored_.last, false};
   waiter.reply(stored_.grants[waiter.volume].generation);
   return true;

@@ -40,7 +40,9 @@ void Judge::Acknowledged(const VolumeId& volume, const Write& write) {
   newest = std::max(newest, write.sequence);
 }
 
-void Judge::Granting(const VolumeId& volume, bool drained) {
+void Judge::Granting(const ArrayId& array, const NodeId& node, const VolumeId& volume, bool drained) {
+  if (in_force_.contains({array, node}))
+    Fail(volume.value() + " is granted to " + node.value() + ", which is fenced");
   if (!drained) Fail(volume.value() + " is granted while another's commands are in flight");
 }
 

@@ -23,7 +23,7 @@ class Judge {
   void Landing(const ArrayId& array, const NodeId& node, const VolumeId& volume, Generation generation,
                const Write& write, uint64_t current);
   void Acknowledged(const VolumeId& volume, const Write& write);
-  void Granting(const VolumeId& volume, bool drained);
+  void Granting(const ArrayId& array, const NodeId& node, const VolumeId& volume, bool drained);
   void LoggedIn(const VolumeId& volume, Generation generation);
   void Reads(const Pod& pod);
   void Restored(ArrayModel& array);
