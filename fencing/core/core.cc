@@ -52,6 +52,11 @@ void Core::BeginTerms() {
       state_.outbox.Call("term " + array.value(), BeginTerm{array}, state_.now);
 }
 
+void Core::On(const FenceGone& gone) {
+  state_.cluster.Remove(gone.node);
+  state_.SayOnce(Saying::kRefused, gone.node, "");  // the next one is told again
+}
+
 void Core::On(const ArrayView& view) {
   state_.evidence.On(view, state_.now);
   state_.arrays.On(view);

@@ -49,7 +49,7 @@ class Core {
   void On(const PodSeen& seen) { state_.cluster.Put(seen.pod); }
   void On(const PodGone& gone) { state_.cluster.Remove(gone.pod); }
   void On(const FenceSeen& seen);
-  void On(const FenceGone& gone) { state_.cluster.Remove(gone.node); }
+  void On(const FenceGone& gone);
   void On(const LeaseSeen& seen) { election_.On(seen, state_.now); }
   void On(const Done& done);
 

@@ -54,7 +54,7 @@ def test_the_command_refuses_a_node_that_nobody_knows(failover, verb, node):
 
 @pytest.mark.parametrize("spec,reason", [
     ({"cause": 7}, "must be of type string"), ({"cause": "x" * 1025}, "may not be more than 1024"),
-    ({"graceful": "gently"}, "must be of type boolean")], ids=["a number", "too long", "no truth value"])
+    ({"graceful": "gently"}, "boolean")], ids=["a number", "too long", "no truth value"])
 def test_a_node_fence_with_wrong_values_is_refused(failover, spec, reason):
     asked = failover.kubectl.attempt("create", "-f", "-", given={
         "apiVersion": "lunkeeper.io/v1alpha1", "kind": "NodeFence", "metadata": {"name": "nobody.0123456789abcdef"}, "spec": spec})
