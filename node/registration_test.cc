@@ -118,7 +118,7 @@ TEST_CASE("a kubelet that restarted and wiped its directory can register the dri
   for (int round = 0; round < 2; ++round) {
     fs::remove(kubelet.socket);
     REQUIRE(Await([&] { return kubelet.SeesSocket(); }));
-    CHECK(absl::IsUnavailable(registration->Status()));
+    CHECK(Await([&] { return absl::IsUnavailable(registration->Status()); }));  // a moment after it is seen
     REQUIRE(kubelet.Register());
     CHECK(registration->Status().ok());
   }
