@@ -108,6 +108,7 @@ class Rig:
         self.environment = {**(environment or {}), MARK: self.mark}
         self.control_port = free_control_port()
         self.portal = f"127.0.0.1:{free_port()}"
+        self.fences = {}  # by the node's id: the generation it was fenced with last
         self.cleanup = Cleanup()
         self.cleanup.add(lambda: shutil.rmtree(self.pool, ignore_errors=True))
         self.cleanup.add(self._end_processes)
@@ -172,15 +173,14 @@ class Rig:
         return False
 
     def fence(self, node_id, volumes=()):
-        self._in_term(lambda: self.controller.client.Fence(node=node_id, volumes=volumes))
+        def fence():
+            self.fences[node_id] = self.controller.client.Fence(node=node_id, volumes=volumes).fence.generation
+        self._in_term(fence)
 
     def unfence(self, node_id):
         """OK when it is not fenced."""
-        for array in self.controller.client.Status().arrays:
-            for fence in array.fences:
-                if fence.node == node_id:
-                    self._in_term(lambda: self.controller.client.Unfence(node=node_id, generation=fence.generation,
-                                                                         array=array.name))
+        if node_id in self.fences:
+            self._in_term(lambda: self.controller.client.Unfence(node=node_id, generation=self.fences[node_id]))
 
     @staticmethod
     def _in_term(call):
