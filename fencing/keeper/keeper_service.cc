@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "csi-spec/status.h"
+#include "devices/connection_message.h"
 #include "fencing/keeper/keeper.grpc.pb.h"
 #include "fencing/keeper/messages.h"
 #include "plugin/base/log.h"
@@ -127,10 +128,10 @@ class Service final : public KeeperService, public v1::Keeper::WithCallbackMetho
   }
 
   grpc::Status KeeperLun(grpc::ServerContext* context, const v1::KeeperLunRequest* request,
-                         v1::Connection* response) override {
+                         devices::v1::Connection* response) override {
     const absl::StatusOr<Connection> access = KeeperLun(*context, *request);
     if (!access.ok()) return ToGrpcStatus(access.status());
-    *response = WriteConnection(*access);
+    *response = ToMessage(*access);
     return grpc::Status::OK;
   }
 

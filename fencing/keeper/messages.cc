@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "devices/connection_message.h"
 
 namespace lunkeeper {
 namespace {
@@ -67,32 +68,13 @@ keeper::v1::Access WriteAccess(Access access) {
   return keeper::v1::EXCLUSIVE;
 }
 
-Connection ReadConnection(const keeper::v1::Connection& message) {
-  return {.portal = message.portal(),
-          .target = Iqn(message.target()),
-          .initiator = Iqn(message.initiator()),
-          .lun = message.lun(),
-          .chap = {.user = message.chap_user(), .secret = message.chap_secret()}};
-}
-
-keeper::v1::Connection WriteConnection(const Connection& connection) {
-  keeper::v1::Connection message;
-  message.set_portal(connection.portal);
-  message.set_target(connection.target.value());
-  message.set_initiator(connection.initiator.value());
-  message.set_lun(connection.lun);
-  message.set_chap_user(connection.chap.user);
-  message.set_chap_secret(connection.chap.secret);
-  return message;
-}
-
 Grant ReadGrant(const keeper::v1::AcquireRequest& request, const keeper::v1::Grant& message) {
   Grant grant;
   grant.volume = VolumeId(request.volume_id());
   grant.node = NodeId(request.node());
   grant.access = ReadAccess(request.access()).value_or(Access::kExclusive);
   grant.generation = message.generation();
-  grant.connection = ReadConnection(message.connection());
+  grant.connection = FromMessage(message.connection());
   grant.serial = message.serial();
   grant.size_bytes = message.size_bytes();
   grant.durability = message.durable_writes() ? Durability::kSync : Durability::kCached;
@@ -102,7 +84,7 @@ Grant ReadGrant(const keeper::v1::AcquireRequest& request, const keeper::v1::Gra
 keeper::v1::Grant WriteGrant(const Grant& grant) {
   keeper::v1::Grant message;
   message.set_generation(grant.generation);
-  *message.mutable_connection() = WriteConnection(grant.connection);
+  *message.mutable_connection() = ToMessage(grant.connection);
   message.set_serial(grant.serial);
   message.set_size_bytes(grant.size_bytes);
   message.set_durable_writes(grant.durability == Durability::kSync);

@@ -16,8 +16,6 @@ absl::StatusOr<VolumeId> ReadVolume(const std::string& volume_id);
 absl::StatusOr<Access> ReadAccess(keeper::v1::Access access);
 keeper::v1::Access WriteAccess(Access access);
 
-Connection ReadConnection(const keeper::v1::Connection& message);
-keeper::v1::Connection WriteConnection(const Connection& connection);
 // Volume, node and access are the request's; the owner is the node.
 Grant ReadGrant(const keeper::v1::AcquireRequest& request, const keeper::v1::Grant& message);
 keeper::v1::Grant WriteGrant(const Grant& grant);

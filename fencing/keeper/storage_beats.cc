@@ -11,8 +11,8 @@
 #include "absl/time/clock.h"
 #include "devices/array/keeper_note.h"
 #include "devices/array/keeper_sector.h"
+#include "devices/connection_message.h"
 #include "devices/iscsi/session.h"
-#include "fencing/keeper/messages.h"
 #include "fencing/keeper/this_boot.h"
 #include "plugin/base/log.h"
 #include "plugin/base/periodic.h"
@@ -145,11 +145,11 @@ KeeperAccess AskForKeeperLun(Replicas& replicas, const NodeId& node) {
     keeper::v1::KeeperLunRequest request;
     request.set_node(node.value());
     request.set_array(array.value());
-    keeper::v1::Connection response;
+    devices::v1::Connection response;
     RETURN_IF_ERROR(
         replicas.Ask("ask for the keeper LUN on array " + array.value(), deadline,
                      [&](auto& stub, auto* context) { return stub.KeeperLun(context, request, &response); }));
-    return ReadConnection(response);
+    return FromMessage(response);
   };
 }
 

@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "devices/array/remote/rights.h"
 #include "devices/array/remote/wire.h"
+#include "devices/connection_message.h"
 #include "plugin/base/status_macros.h"
 
 namespace lunkeeper {
@@ -205,7 +206,9 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
   grpc::Status KeeperAccess(ServerContext* context, const v1::KeeperAccessRequest* request,
                             v1::KeeperAccessResponse* response) override {
     return Change(context, request, [&](Array& array) {
-      return Put(array.KeeperAccess(NodeId(request->node_id())), response->mutable_connection());
+      const absl::StatusOr<Connection> access = array.KeeperAccess(NodeId(request->node_id()));
+      if (access.ok()) *response->mutable_connection() = ToMessage(*access);
+      return access.status();
     });
   }
   grpc::Status Beats(ServerContext* context, const v1::BeatsRequest* request,

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "devices/array/remote/array.grpc.pb.h"
 #include "devices/array/remote/wire.h"
+#include "devices/connection_message.h"
 #include "plugin/base/status_macros.h"
 
 namespace lunkeeper {
@@ -202,7 +203,7 @@ class RemoteArrayImpl final : public RemoteArray {
     request.set_node_id(node.value());
     v1::KeeperAccessResponse response;
     RETURN_IF_ERROR(Call(&Stub::AsyncKeeperAccess, request, &response));
-    return wire::From(response.connection());
+    return FromMessage(response.connection());
   }
   absl::StatusOr<std::vector<LandedBeat>> Beats() override {
     v1::BeatsResponse response;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "devices/connection_message.h"
 #include "plugin/base/status_macros.h"
 
 namespace lunkeeper::wire {
@@ -31,25 +32,6 @@ v1::Durability To(Durability value) {
 }
 
 }  // namespace
-
-v1::Connection To(const Connection& connection) {
-  v1::Connection out;
-  out.set_portal(connection.portal);
-  out.set_target(connection.target.value());
-  out.set_initiator(connection.initiator.value());
-  out.set_lun(connection.lun);
-  out.set_chap_user(connection.chap.user);
-  out.set_chap_secret(connection.chap.secret);
-  return out;
-}
-
-Connection From(const v1::Connection& connection) {
-  return {connection.portal(),
-          Iqn(connection.target()),
-          Iqn(connection.initiator()),
-          connection.lun(),
-          {connection.chap_user(), connection.chap_secret()}};
-}
 
 v1::VolumeSpec To(const VolumeSpec& spec) {
   v1::VolumeSpec out;
@@ -133,7 +115,7 @@ v1::Grant To(const Grant& grant) {
   out.set_access(To(grant.access));
   out.set_owner(To(grant.owner));
   out.set_generation(grant.generation);
-  *out.mutable_connection() = To(grant.connection);
+  *out.mutable_connection() = ToMessage(grant.connection);
   out.set_serial(grant.serial);
   out.set_size_bytes(grant.size_bytes);
   out.set_durability(To(grant.durability));
@@ -147,7 +129,7 @@ absl::StatusOr<Grant> From(const v1::Grant& grant) {
   ASSIGN_OR_RETURN(out.access, From(grant.access()));
   ASSIGN_OR_RETURN(out.owner, From(grant.owner()));
   out.generation = grant.generation();
-  out.connection = From(grant.connection());
+  out.connection = FromMessage(grant.connection());
   out.serial = grant.serial();
   out.size_bytes = grant.size_bytes();
   ASSIGN_OR_RETURN(out.durability, From(grant.durability()));

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "devices/connection_message.h"
 #include "devices/initiator/user/control.pb.h"
 #include "devices/initiator/user/control_socket.h"
 #include "plugin/base/status_macros.h"
@@ -42,13 +43,7 @@ datapath::Attach ToMessage(const AttachRequest& request) {
   message.set_serial(request.serial);
   message.set_size_bytes(request.size_bytes);
   message.set_read_only(request.read_only);
-  datapath::Connection& to = *message.mutable_connection();
-  to.set_portal(request.connection.portal);
-  to.set_target(request.connection.target.value());
-  to.set_initiator(request.connection.initiator.value());
-  to.set_lun(request.connection.lun);
-  to.set_chap_user(request.connection.chap.user);
-  to.set_chap_secret(request.connection.chap.secret);
+  *message.mutable_connection() = ToMessage(request.connection);
   return message;
 }
 

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "devices/connection_message.h"
 #include "devices/initiator/user/control.pb.h"
 #include "devices/initiator/user/control_socket.h"
 #include "devices/initiator/user/event_loop.h"
@@ -30,12 +31,7 @@ const char* HealthName(LunHealth health) {
 
 LunOptions OptionsOf(const datapath::Attach& volume, uint64_t replacement_timeout_ms) {
   LunOptions options;
-  const datapath::Connection& from = volume.connection();
-  options.connection = {.portal = from.portal(),
-                        .target = Iqn(from.target()),
-                        .initiator = Iqn(from.initiator()),
-                        .lun = from.lun(),
-                        .chap = {.user = from.chap_user(), .secret = from.chap_secret()}};
+  options.connection = FromMessage(volume.connection());
   options.serial = volume.serial();
   options.size_bytes = volume.size_bytes();
   options.read_only = volume.read_only();
