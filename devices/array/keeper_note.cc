@@ -1,6 +1,5 @@
 #include "devices/array/keeper_note.h"
 
-#include <boost/crc.hpp>
 #include <boost/endian/arithmetic.hpp>
 #include <cstring>
 
@@ -25,12 +24,6 @@ struct Header {
   boost::endian::little_uint32_t checksum;
 };
 static_assert(sizeof(Header) == kSectorBytes);
-
-uint32_t ChecksumOf(const void* bytes, size_t size) {
-  boost::crc_32_type crc;
-  crc.process_bytes(bytes, size);
-  return crc.checksum();
-}
 
 absl::StatusOr<Header> ReadHeader(const std::string& bytes) {
   Header header{};

@@ -25,12 +25,6 @@ struct Layout {
 };
 static_assert(sizeof(Layout) == kSectorBytes);
 
-uint32_t ChecksumOf(const Layout& layout) {
-  boost::crc_32_type crc;
-  crc.process_bytes(&layout, offsetof(Layout, checksum));
-  return crc.checksum();
-}
-
 absl::Status Malformed(const char* why) {
   return absl::InvalidArgumentError(std::string("keeper sector: ") + why);
 }
@@ -49,7 +43,7 @@ std::string WriteSector(const KeeperSector& sector) {
   layout.boot_size = static_cast<uint16_t>(sector.boot.copy(layout.boot, sizeof(layout.boot)));
   layout.node_size = static_cast<uint16_t>(node.copy(layout.node, sizeof(layout.node)));
   layout.sequence = sector.sequence;
-  layout.checksum = ChecksumOf(layout);
+  layout.checksum = ChecksumOf(&layout, offsetof(Layout, checksum));
   return {reinterpret_cast<const char*>(&layout), sizeof(layout)};
 }
 
@@ -61,7 +55,7 @@ absl::StatusOr<KeeperSector> ReadSector(const std::string& bytes) {
   std::memcpy(&layout, bytes.data(), sizeof(layout));
   if (std::memcmp(layout.magic, kMagic, sizeof(layout.magic)) != 0)
     return Malformed("it does not begin with LKKEEPER");
-  if (layout.checksum != ChecksumOf(layout)) return Malformed("its checksum is wrong");
+  if (layout.checksum != ChecksumOf(&layout, offsetof(Layout, checksum))) return Malformed("its checksum is wrong");
   if (layout.version != kVersion) return Malformed("its version is not 1");
   if (layout.boot_size > sizeof(layout.boot) || layout.node_size > sizeof(layout.node))
     return Malformed("a text in it is longer than its field");
@@ -71,6 +65,12 @@ absl::StatusOr<KeeperSector> ReadSector(const std::string& bytes) {
   if (!IsPrintable(sector.boot) || !IsPrintable(sector.node.value()))
     return Malformed("a text in it has unprintable characters");
   return sector;
+}
+
+uint32_t ChecksumOf(const void* bytes, size_t size) {
+  boost::crc_32_type crc;
+  crc.process_bytes(bytes, size);
+  return crc.checksum();
 }
 
 }  // namespace lunkeeper

@@ -11,6 +11,7 @@
 // Everything else is zero. Pure functions. What is read was written by others: nothing in it is taken on
 // trust but what the checksum and the lengths allow, and whose it is must be compared with whose LUN it is.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -33,5 +34,8 @@ std::string WriteSector(const KeeperSector& sector);
 // INVALID_ARGUMENT: it is no such record; the message says why. NOT_FOUND: nothing was ever written, all is
 // zero.
 absl::StatusOr<KeeperSector> ReadSector(const std::string& bytes);
+
+// The CRC-32 of this record and of keeper_note.h's.
+uint32_t ChecksumOf(const void* bytes, size_t size);
 
 }  // namespace lunkeeper

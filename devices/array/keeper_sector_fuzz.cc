@@ -1,6 +1,5 @@
 // Whatever stands on a keeper LUN: it is refused, or reads the same when it is written again.
 
-#include <boost/crc.hpp>
 #include <boost/endian/conversion.hpp>
 #include <cstdint>
 #include <cstdlib>
@@ -14,9 +13,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string bytes(reinterpret_cast<const char*>(data), size);
   if (const auto note = ReadNote(bytes); note.ok() && *ReadNote(WriteNote(*note)) != *note) std::abort();
   bytes.resize(kSectorBytes);
-  boost::crc_32_type crc;
-  crc.process_bytes(bytes.data(), kSectorBytes - 4);
-  boost::endian::store_little_u32(reinterpret_cast<unsigned char*>(&bytes[kSectorBytes - 4]), crc.checksum());
+  const uint32_t checksum = ChecksumOf(bytes.data(), kSectorBytes - 4);
+  boost::endian::store_little_u32(reinterpret_cast<unsigned char*>(&bytes[kSectorBytes - 4]), checksum);
   const auto sector = ReadSector(bytes);
   if (sector.ok() && *ReadSector(WriteSector(*sector)) != *sector) std::abort();
   return 0;
