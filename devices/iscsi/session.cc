@@ -1,6 +1,7 @@
 #include "devices/iscsi/session.h"
 
 #include <poll.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <array>
@@ -62,6 +63,7 @@ IscsiSession::~IscsiSession() = default;
 
 absl::StatusOr<std::unique_ptr<IscsiSession>> IscsiSession::Login(const Connection& connection,
                                                                   const IscsiOptions& options) {
+  ::signal(SIGPIPE, SIG_IGN);
   std::unique_ptr<IscsiSession> session(new IscsiSession(connection, options));
   RETURN_IF_ERROR(session->Connect(absl::Now() + options.timeout));
   RETURN_IF_ERROR(session->DrainUnitAttentions());

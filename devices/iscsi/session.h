@@ -3,8 +3,9 @@
 // and for tests. The data path of volumes does not come here (devices/initiator).
 //
 // Blocking: every call waits for the target at most IscsiOptions::timeout. Not thread-safe: one thread at a
-// time. Ownership: a session owns its connection; the destructor drops it without a logout. Failure:
-// UNAVAILABLE        the connection cannot be made or was lost
+// time. Ownership: a session owns its connection; the destructor drops it without a logout. A process that
+// logs in ignores SIGPIPE from then on: libiscsi writes to sockets that the target has closed. Failure:
+//          UNAVAILABLE        the connection cannot be made or was lost
 //          DEADLINE_EXCEEDED  the target did not answer in time
 //          PERMISSION_DENIED  the target refused the login: no such target for us, or a wrong secret
 //          FAILED_PRECONDITION  another initiator's reservation forbids it

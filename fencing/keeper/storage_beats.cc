@@ -1,7 +1,5 @@
 #include "fencing/keeper/storage_beats.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -121,7 +119,6 @@ class Lines final : public StorageBeats {
  public:
   Lines(const StorageBeatOptions& options, const KeeperAccess& access, const Fenced& fenced)
       : options_(options) {
-    ::signal(SIGPIPE, SIG_IGN);  // libiscsi writes to sockets that the target has closed
     for (const fencing::ArrayId& array : options_.arrays)
       lines_.push_back(std::make_unique<Line>(options_, array, access, fenced));
   }

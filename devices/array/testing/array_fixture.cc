@@ -110,7 +110,6 @@ absl::Status ArrayFixture::Open() {
 }
 
 absl::StatusOr<std::unique_ptr<PlainInitiator>> PlainInitiator::Login(const Connection& connection) {
-  ::signal(SIGPIPE, SIG_IGN);  // libiscsi writes to sockets that the target has closed
   auto session = IscsiSession::Login(connection, {.timeout = absl::Seconds(15)});
   if (!session.ok()) return session.status();
   return std::unique_ptr<PlainInitiator>(new PlainInitiator(*std::move(session)));
