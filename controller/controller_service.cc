@@ -11,6 +11,7 @@
 #include "controller/response.h"
 #include "csi-spec/status.h"
 #include "devices/array/publish_context.h"
+#include "devices/node_id.h"
 #include "plugin/base/keyed_lock.h"
 #include "plugin/base/status_macros.h"
 

@@ -125,14 +125,6 @@ absl::Status CheckMap(const char* field, const StringMap& map) {
   return absl::OkStatus();
 }
 
-bool IsNodeId(const std::string& value) {
-  constexpr size_t kInstanceDigits = 16;
-  const size_t dot = value.rfind('.');
-  if (dot == std::string::npos || dot == 0 || value.size() - dot - 1 != kInstanceDigits) return false;
-  return std::all_of(value.begin() + static_cast<ptrdiff_t>(dot) + 1, value.end(),
-                     [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
-}
-
 absl::Status CheckCapability(const VolumeCapability& capability) {
   if (capability.access_type_case() == VolumeCapability::ACCESS_TYPE_NOT_SET) {
     return Wrong("volume_capability.access_type", "required: mount or block");

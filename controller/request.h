@@ -22,8 +22,6 @@ absl::Status CheckId(const char* field, const std::string& value, size_t longest
 absl::Status CheckName(const std::string& value);
 // At most 4 KiB, keys and values together.
 absl::Status CheckMap(const char* field, const StringMap& map);
-// `<name>.<16 hex digits>`, as NodeGetInfo makes them.
-bool IsNodeId(const std::string& value);
 
 // Is it whole, is it known to the specification?
 absl::Status CheckCapability(const csi::v1::VolumeCapability& capability);

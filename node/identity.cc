@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "devices/node_id.h"
 #include "plugin/base/fail_point.h"
 #include "plugin/base/status_macros.h"
 #include "plugin/base/unique_fd.h"
@@ -18,7 +19,6 @@
 namespace lunkeeper {
 namespace {
 
-constexpr size_t kInstanceDigits = 16;
 // With a dot and the instance that makes 190, the longest node id an array takes: an iSCSI initiator's name
 // has 223 bytes at most, and holds it.
 constexpr size_t kLongestName = 173;
@@ -35,8 +35,7 @@ absl::StatusOr<std::string> ReadInstance(const std::string& path) {
   if (got < 0) return Failed("read", path);
   const std::string text(buffer, static_cast<size_t>(got));
   const std::string digits = text.substr(0, kInstanceDigits);
-  const bool hex = std::all_of(digits.begin(), digits.end(), [](char c) { return absl::ascii_isxdigit(c); });
-  if (!hex || text != digits + "\n" || digits.size() != kInstanceDigits) {
+  if (!IsInstance(digits) || text != digits + "\n") {
     return absl::FailedPreconditionError(
         absl::StrCat("node identity: ", path, " does not hold ", kInstanceDigits,
                      " hexadecimal digits; put the right file back, or remove it to make this a new node"));

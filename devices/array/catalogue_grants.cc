@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "devices/array/catalogue.h"
+#include "devices/node_id.h"
 #include "plugin/base/fail_point.h"
 #include "plugin/base/status_macros.h"
 
@@ -254,7 +255,7 @@ absl::Status Catalogue::DeleteGrants(const std::vector<Generation>& generations)
 
 absl::StatusOr<GrantRow> Catalogue::AddKeeper(const ClusterId& cluster, const NodeId& node,
                                               const std::string& secret) {
-  const std::string machine = node.value().substr(0, node.value().rfind('.'));
+  const std::string machine = MachineOf(node);
   GrantRow keeper;
   const absl::Status written = Write([&](SqlDatabase& database) -> absl::Status {
     int64_t there = 0;

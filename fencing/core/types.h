@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "devices/node_id.h"
 #include "devices/types.h"
 #include "fencing/core/placement.h"
 #include "fencing/core/shared.h"
@@ -79,9 +80,6 @@ struct NodeFence {
   friend bool operator==(const NodeFence&, const NodeFence&) = default;
 };
 
-// "<name>.<instance>" → "<name>".
-inline NodeName NameOf(const NodeId& node) {
-  return NodeName(node.value().substr(0, node.value().rfind('.')));
-}
+inline NodeName NameOf(const NodeId& node) { return NodeName(MachineOf(node)); }
 
 }  // namespace lunkeeper::fencing

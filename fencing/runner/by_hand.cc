@@ -1,7 +1,6 @@
 #include "fencing/runner/by_hand.h"
 
 #include <algorithm>
-#include <cctype>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "devices/node_id.h"
 #include "fencing/core/words.h"
 #include "fencing/runner/facts.h"
 #include "fencing/runner/record.h"
@@ -20,7 +20,6 @@ namespace {
 using kube::Json;
 
 constexpr absl::Duration kLookEvery = absl::Milliseconds(200);
-constexpr size_t kInstanceDigits = 16;
 
 const kube::Resource kCsiNodes{"storage.k8s.io", "v1", "csinodes"};
 
@@ -49,13 +48,6 @@ absl::StatusOr<Json> Find(const ByHand& hand, const kube::Resource& kind, const 
   return Json();
 }
 
-bool LooksLikeId(const std::string& text) {
-  const size_t dot = text.rfind('.');
-  return dot != std::string::npos && text.size() - dot - 1 == kInstanceDigits &&
-         std::all_of(text.begin() + static_cast<std::ptrdiff_t>(dot) + 1, text.end(),
-                     [](unsigned char c) { return std::isxdigit(c); });
-}
-
 absl::Status NoSuchNode(const std::string& node, const std::string& why) {
   return absl::NotFoundError(absl::StrCat("there is no node ", node, ": ", why,
                                           "; `lunkeeper status` shows those there are. Nothing was changed"));
@@ -66,7 +58,7 @@ absl::Status NoSuchNode(const std::string& node, const std::string& why) {
 absl::StatusOr<NodeId> Resolve(const ByHand& hand, const std::string& node) {
   ASSIGN_OR_RETURN(const Json csi_node, Find(hand, kCsiNodes, node));
   if (const auto instance = ReadInstance(csi_node)) return *instance;
-  if (LooksLikeId(node)) return NodeId(node);
+  if (IsNodeId(node)) return NodeId(node);
   return NoSuchNode(node, csi_node.is_null() ? "no CSINode has that name"
                                              : "its CSINode names no driver of Lunkeeper's; its id would do");
 }

@@ -137,7 +137,7 @@ FailoverWish ReadWish(const Json& object) {
   return label == FailoverWish::kUnsaid ? note : label;
 }
 
-std::string TaintValueOf(const NodeId& node) { return node.value().substr(node.value().rfind('.') + 1); }
+std::string TaintValueOf(const NodeId& node) { return InstanceOf(node); }
 
 Json WithTaint(const std::string& taints, const std::string& value) {
   Json result = Json::array();
