@@ -79,8 +79,8 @@ enum class LunHealth : uint32_t {
 // owner only; others may read the atomics at any time, `reason` and `boot_id` as a hint.
 struct LunState {
   std::atomic<LunHealth> health;
-  std::atomic<bool>
-      stalled;  // healthy as far as is known, but nothing has come for half a second that was asked for
+  // Healthy as far as is known, but nothing has come for half a second that was asked for.
+  std::atomic<bool> stalled;
   SharedText<160> reason;  // why it is not healthy; set before `health`
   char boot_id[17];        // of the storage host, as the LUN showed it at the last good login
   std::atomic<uint64_t> size_bytes;
