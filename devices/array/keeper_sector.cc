@@ -55,7 +55,8 @@ absl::StatusOr<KeeperSector> ReadSector(const std::string& bytes) {
   std::memcpy(&layout, bytes.data(), sizeof(layout));
   if (std::memcmp(layout.magic, kMagic, sizeof(layout.magic)) != 0)
     return Malformed("it does not begin with LKKEEPER");
-  if (layout.checksum != ChecksumOf(&layout, offsetof(Layout, checksum))) return Malformed("its checksum is wrong");
+  if (layout.checksum != ChecksumOf(&layout, offsetof(Layout, checksum)))
+    return Malformed("its checksum is wrong");
   if (layout.version != kVersion) return Malformed("its version is not 1");
   if (layout.boot_size > sizeof(layout.boot) || layout.node_size > sizeof(layout.node))
     return Malformed("a text in it is longer than its field");
