@@ -22,6 +22,7 @@ struct Beating {
   Beating(KeeperRig& rig, const std::vector<uint16_t>& ports) : Beating(rig, ports, rig.node) {}
 
   absl::StatusOr<std::vector<Device>> Look() {
+    ++looks;
     absl::MutexLock lock(&mutex);
     return devices;
   }
@@ -49,7 +50,7 @@ struct Beating {
 
   std::atomic<bool> kubelet_ok = true;
   std::atomic<bool> refusing = false;
-  std::atomic<int> calls = 0;
+  std::atomic<int> calls = 0, looks = 0;
   absl::Mutex mutex;
   absl::StatusOr<std::vector<Device>> devices = std::vector<Device>();
   std::unique_ptr<Replicas> replicas;
@@ -311,6 +312,17 @@ TEST_CASE("a stream ends with its token, and goes on with the next one") {
   const int before = controller.sink.beats();
   CHECK(Await([&] { return controller.sink.beats() >= before + 3; }));
   CHECK(controller.sink.closed() == 0);
+}
+
+TEST_CASE("a node whose token is not there yet is heard once it is") {
+  KeeperRig rig;
+  rig.WriteToken("");
+  Controller& controller = rig.AddController();
+  Beating node(rig, {controller.port});
+  REQUIRE(Await([&] { return node.looks >= 3; }));  // it sends as often as it looks
+  CHECK(controller.sink.beats() == 0);
+  rig.WriteToken("token-1");
+  CHECK(Await([&] { return controller.sink.beats() >= 3; }));
 }
 
 TEST_CASE("a replica that leaves ends the streams and takes no node for stopped") {

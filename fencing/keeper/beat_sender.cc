@@ -100,6 +100,7 @@ class BeatStream final : public grpc::ClientBidiReactor<v1::Beat, v1::BeatAnswer
 
   void Ended(const std::string& why) {
     absl::MutexLock lock(&mutex_);
+    closed_ = true;
     end_ = why;
   }
 
@@ -113,7 +114,7 @@ class BeatStream final : public grpc::ClientBidiReactor<v1::Beat, v1::BeatAnswer
   absl::Mutex mutex_;
   v1::Beat beat_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;             // by the other side: nothing more is sent
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;  // by the other side, or never open: nothing is sent
   std::optional<std::string> end_ ABSL_GUARDED_BY(mutex_);  // gRPC is done with it
 };
 
