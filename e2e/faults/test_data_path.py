@@ -162,7 +162,8 @@ class TestStorageHost:
 
     @pytest.fixture
     def volume(self, host, request):
-        volume = Volume(host.rig, host.rig.nodes[0], request.node.name, block=True, size=16 * MIB).up(with_controller=True)
+        volume = Volume(host.rig, host.rig.nodes[0], request.node.originalname, block=True, size=16 * MIB,
+                        parameters=getattr(request, "param", {})).up(with_controller=True)
         yield volume
         volume.down(with_controller=True).delete()
 
@@ -181,6 +182,15 @@ class TestStorageHost:
         code, counters = checker.stop()
         assert code == IO_ERROR, counters
         assert fails_with_eio(volume.path())
+
+    @pytest.mark.parametrize("volume", [{"durability": "sync"}], indirect=True)
+    def test_a_host_restarted_under_a_synchronous_volume_loses_nothing(self, host, volume):
+        checker = BlockChecker(volume, flush_every=0).start()
+        checker.wait_for_writes(500)
+        host.reboot()
+        checker.wait_for_writes(500)
+        checker.stop_good()
+        checker.verify()
 
     def test_a_host_restarted_with_everything_flushed_goes_on(self, host, volume):
         checker = BlockChecker(volume, flush_every=0).start()

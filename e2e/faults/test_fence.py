@@ -23,10 +23,8 @@ WATCHED = {False: 0.15, True: 1.2 * SLOW_MS / 1000}
 
 
 def medium(rig, volume):
-    """The volume's file, as it is now (the page cache is what tgtd writes to)."""
-    serial = volume.id.split(":")[-1]
-    path, = [path for path in rig.pool.rglob("*") if path.is_file() and serial in path.name]
-    return hashlib.blake2b(path.read_bytes()).digest()
+    """What the volume's file has, as it is now (the page cache is what tgtd writes to)."""
+    return hashlib.blake2b(rig.medium_of(volume).read_bytes()).digest()
 
 
 def one_round(rig, volume, zombie_id, seed, *, slowed, end):

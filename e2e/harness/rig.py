@@ -167,6 +167,11 @@ class Rig:
         """The pid of the array's tgtd; None while it is down."""
         return listener_of(self.tgt_socket)
 
+    def medium_of(self, volume):
+        """The file in which the array keeps a volume."""
+        path, = [path for path in self.pool.rglob("*") if path.is_file() and volume.id.split(":")[-1] in path.name]
+        return path
+
     def portal_open(self):
         with contextlib.suppress(OSError), socket.create_connection(self.portal.split(":"), 2):
             return True
