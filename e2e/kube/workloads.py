@@ -1,5 +1,6 @@
 """What the tests run on the cluster, as plain Kubernetes objects in a namespace of the test's own."""
 
+import contextlib
 import secrets
 
 from cluster.cluster import BUSYBOX_IMAGE
@@ -87,6 +88,16 @@ class Workloads:
 
     def shell(self, pod, script, seconds=60):
         return self.run_in(pod, "sh", "-c", script, seconds=seconds)
+
+    @contextlib.contextmanager
+    def new_pods_go_to(self, node):
+        """Meanwhile, to this node alone."""
+        others = [other for other in self.cluster.nodes if other != node]
+        try:
+            self.kubectl("cordon", *others)
+            yield
+        finally:
+            self.kubectl("uncordon", *others)
 
     def delete(self, kind, name, *arguments):
         self.kubectl("delete", kind, name, *self.here, *arguments, seconds=120)

@@ -60,11 +60,9 @@ def beside_the_leader(placed):
 
 
 def move_to(workloads, pod, node):
-    others = [other for other in workloads.cluster.nodes if other != node]
-    workloads.kubectl("cordon", *others)
-    workloads.delete("pod", pod)
-    workloads.wait_for_pod(pod)
-    workloads.kubectl("uncordon", *others)
+    with workloads.new_pods_go_to(node):
+        workloads.delete("pod", pod)
+        workloads.wait_for_pod(pod)
 
 
 @dataclasses.dataclass

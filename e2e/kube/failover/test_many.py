@@ -60,11 +60,9 @@ class Many:
 @pytest.mark.timeout(900)
 def test_twenty_pods_with_forty_volumes_move(place, failover, workloads, capsys):
     bystander = place("bystander", node="node-2")
-    others = [node for node in failover.cluster.nodes if node != bystander.node]
-    failover.kubectl("cordon", *others)
-    many = Many(workloads)
-    many.all_go_on(bystander.writer)
-    failover.kubectl("uncordon", *others)
+    with workloads.new_pods_go_to(bystander.node):
+        many = Many(workloads)
+        many.all_go_on(bystander.writer)
     assert many.nodes() == {bystander.node}
     bystander.host.power_off()
     began = time.monotonic()

@@ -125,14 +125,12 @@ def stays(workloads, pod):
 def sharers(bystander, workloads):
     """Two StatefulSets' pods on the bystander's node that share one raw block volume."""
     workloads.claim("shared", size="16Mi", mode="ReadWriteMany", volumeMode="Block")
-    others = [node for node in workloads.cluster.nodes if node != bystander.node]
     container = {**pod_spec()["containers"][0], "volumeDevices": [{"name": "shared", "devicePath": "/dev/shared"}]}
-    workloads.kubectl("cordon", *others)
-    for name in SHARERS:
-        workloads.stateful_set(name, claims=False, containers=[container],
-                               more_volumes=[{"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}}])
-    pods = [workloads.wait_for_pod(f"{name}-0") for name in SHARERS]
-    workloads.kubectl("uncordon", *others)
+    with workloads.new_pods_go_to(bystander.node):
+        for name in SHARERS:
+            workloads.stateful_set(name, claims=False, containers=[container],
+                                   more_volumes=[{"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}}])
+        pods = [workloads.wait_for_pod(f"{name}-0") for name in SHARERS]
     workloads.shell("one-0", "echo shared mark | dd of=/dev/shared bs=512 conv=sync,fsync")
     return pods
 

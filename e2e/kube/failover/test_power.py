@@ -88,13 +88,9 @@ def test_the_pod_can_come_back_after_its_nodes_return(place, failover, workloads
     db.host.boot()
     failover.wait_until_over(db.node)
     failover.wait_until_plugins_are_ready()
-    for node in workloads.cluster.nodes:
-        if node != db.node:
-            workloads.kubectl("cordon", node)
-    workloads.delete("pod", db.writer.pod)
-    for node in workloads.cluster.nodes:
-        workloads.kubectl("uncordon", node)
-    pod = workloads.wait_for_pod(db.writer.pod, seconds=OVER_SECONDS)
+    with workloads.new_pods_go_to(db.node):
+        workloads.delete("pod", db.writer.pod)
+        pod = workloads.wait_for_pod(db.writer.pod, seconds=OVER_SECONDS)
     assert pod["spec"]["nodeName"] == db.node != there
     db.writer.goes_on()
     db.lost_nothing()

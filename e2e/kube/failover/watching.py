@@ -180,15 +180,9 @@ def moments(fence):
 
 def place(failover, workloads, name="db", node=None, block=True, **spec):
     """Makes a writer with a volume of its own and waits until it writes. `node`: where it runs first."""
-    others = [other for other in failover.cluster.nodes if node and other != node]
-    for other in others:
-        workloads.kubectl("cordon", other)
-    try:
-        claim = {"size": "64Mi", "volumeMode": "Block"} if block else None
+    claim = {"size": "64Mi", "volumeMode": "Block"} if block else None
+    with workloads.new_pods_go_to(node) if node else contextlib.nullcontext():
         writer = Writer(workloads, name, claim, block=block, owner="StatefulSet", **spec).goes_on()
-    finally:
-        for other in others:
-            workloads.kubectl("uncordon", other)
     return Placed(failover, workloads, writer)
 
 
