@@ -47,8 +47,8 @@ def measured(rig, volumes, executor, load):
 
 def report(what, times):
     worst = max(times)
-    print(f"  {what:<36} p50 {tools.median(times) * 1000:5.0f} ms, worst {worst * 1000:5.0f} ms "
-          f"(bar {BAR_SECONDS * 1000:.0f}: {'met' if worst <= BAR_SECONDS else 'MISSED'})", flush=True)
+    print(f"  {what:<36} p50 {tools.median(times) * 1000:5.0f} ms, worst {worst * 1000:5.0f} ms"
+          f"{tools.verdict(f'{BAR_SECONDS * 1000:.0f}', worst <= BAR_SECONDS)}", flush=True)
 
 
 def run(folder, pool):
