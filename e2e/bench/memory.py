@@ -30,7 +30,8 @@ def run(folder, pool):
             datapath = holder + sum(workers)
             first = first if first is not None else datapath
             each = (datapath - first) / (count - 1) if count > 1 else 0
-            print(f"{count:4} volumes: node plugin {busy[0]:.1f} → {plugin:.1f}{tools.verdict(PLUGIN_MIB, plugin <= PLUGIN_MIB)}, controller {busy[1]:.1f} → "
-                  f"{controller:.1f}, data path {datapath:6.1f} (holder {holder:.1f}; pool {POOL_MIB}), {each:.3f} a further volume{tools.verdict(VOLUME_MIB, each <= VOLUME_MIB)}", flush=True)
+            print(f"{count:4} volumes: node plugin {busy[0]:.1f}{tools.verdict(PLUGIN_MIB, busy[0] <= PLUGIN_MIB)} → {plugin:.1f}, "
+                  f"controller {busy[1]:.1f} → {controller:.1f}, data path {datapath:6.1f} (holder {holder:.1f}; pool {POOL_MIB}), "
+                  f"{each:.3f} a further volume{tools.verdict(VOLUME_MIB, each <= VOLUME_MIB)}", flush=True)
         for volume in volumes:
             volume.unpublish().unstage().controller_unpublish().delete()
