@@ -8,6 +8,7 @@ from harness.places import ROOT
 
 CHART = ROOT / "charts/lunkeeper"
 RELEASE = NAMESPACE = "lunkeeper"
+DRIVER = "csi.lunkeeper.io"
 ARRAY_SECRET = f"lunkeeper-{storage.ARRAY}"
 WAIT_SECONDS = 180
 

@@ -2,11 +2,10 @@
 
 import subprocess
 
-from cluster import storage
+from cluster import deploy, storage
 from harness.leaks import TABLES
 from kube.workloads import TEST_NAMESPACE
 
-DRIVER = "csi.lunkeeper.io"
 KINDS = "pv,pvc,volumesnapshots,volumesnapshotcontents,volumeattachments,volumelocks,namespaces"
 # Targets that have to do with no volume: the one that nobody may log in to, and the nodes' keeper LUNs.
 ALWAYS_THERE = tuple(f"iqn.2026-11.io.lunkeeper:{storage.ARRAY}:{which}" for which in ("nobody", "keeper:"))
@@ -40,7 +39,7 @@ def targets(cluster):
 
 def mounts(cluster):
     return [f"{name}: {line.split()[4]}" for name, node in cluster.nodes.items() for line in open(f"/proc/{node.pid()}/mountinfo")
-            if DRIVER in line or "/volumeDevices/" in line]
+            if deploy.DRIVER in line or "/volumeDevices/" in line]
 
 
 def devices(cluster):

@@ -4,6 +4,7 @@ import contextlib
 import secrets
 
 from cluster.cluster import BUSYBOX_IMAGE
+from cluster.deploy import DRIVER
 from harness.cleanup import wait_until
 
 
@@ -69,7 +70,7 @@ class Workloads:
         """One of this test's own; its name."""
         name = f"{self.namespace}-{name}"
         self.kubectl.apply({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
-                            "provisioner": "csi.lunkeeper.io", "allowVolumeExpansion": True, **differences})
+                            "provisioner": DRIVER, "allowVolumeExpansion": True, **differences})
         self._classes.append(name)
         return name
 

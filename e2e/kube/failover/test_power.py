@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from cluster import faults, network
+from cluster import deploy, faults, network
 from kube.failover.watching import OVER_SECONDS, SLOW_SECONDS
 
 
@@ -109,5 +109,5 @@ def test_a_freeze_below_the_threshold_is_nothing(place, failover):
 
 def leaves_nothing(db):
     """On the node that was fenced: no mount of the volume's, and no device."""
-    left = db.host.enter("sh", "-c", "grep -c csi.lunkeeper.io /proc/mounts", capture_output=True, text=True, timeout=20)
+    left = db.host.enter("sh", "-c", f"grep -c {deploy.DRIVER} /proc/mounts", capture_output=True, text=True, timeout=20)
     assert left.stdout.strip() == "0", db.host.enter("cat", "/proc/mounts", capture_output=True, text=True, timeout=20).stdout

@@ -12,7 +12,6 @@ from harness.cleanup import wait_until
 from kube.writer import Writer
 
 TAINT = "lunkeeper.io/fenced"
-DRIVER = "csi.lunkeeper.io"
 # From the fault to the replacement's first write. More than what is promised: this machine is shared.
 MOVES_SECONDS = 30
 # For rows of the evidence table without a probe's word: kubelet's lease has to grow old first.
@@ -42,7 +41,7 @@ class Failover:
     def instance(self, node):
         """Of the driver there, as NodeFences are named; None: it is not registered."""
         csi_node = self.kubectl.find("csinode", node) or {"spec": {}}
-        return next((each["nodeID"] for each in csi_node["spec"].get("drivers") or [] if each["name"] == DRIVER), None)
+        return next((each["nodeID"] for each in csi_node["spec"].get("drivers") or [] if each["name"] == deploy.DRIVER), None)
 
     def taint(self, node):
         """The NodeFence that the node's taint names; None: no taint."""
