@@ -1,5 +1,6 @@
 """kubectl, and what tests ask of it."""
 
+import datetime
 import json
 import subprocess
 
@@ -55,6 +56,11 @@ class Kubectl:
 
     def run_in(self, pod, *argv, namespace="default", seconds=60):
         return self("exec", f"--namespace={namespace}", pod, "--", *argv, seconds=seconds)
+
+
+def seconds_of(said):
+    """A time as objects and logs have it, as time.time() would have said."""
+    return datetime.datetime.fromisoformat(said).timestamp()
 
 
 def condition(thing, kind):

@@ -8,7 +8,6 @@ clock.
 
 import argparse
 import dataclasses
-import datetime
 import json
 import pathlib
 import statistics
@@ -19,6 +18,7 @@ from collections.abc import Callable
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from cluster import deploy, faults  # noqa: E402
+from cluster.kubectl import seconds_of  # noqa: E402
 from cluster.running import running_cluster  # noqa: E402
 from harness.cleanup import interrupt_on_sigterm, wait_until  # noqa: E402
 from kube.bench import Watch  # noqa: E402
@@ -124,7 +124,7 @@ def published_at(failover, node, since):
         log = failover.kubectl("logs", pod["metadata"]["name"], f"--namespace={deploy.NAMESPACE}", "--tail=200")
         for line in reversed(log.splitlines()):
             if "NodePublishVolume" in line:
-                at = datetime.datetime.fromisoformat(json.loads(line)["time"].replace("Z", "+00:00")).timestamp()
+                at = seconds_of(json.loads(line)["time"])
                 return at if at > since else None
         return None
     return wait_until(said, 20, f"the plugin of {node} says when it published", pause=0.2)

@@ -1,13 +1,12 @@
 """What a failover looks like from outside: NodeFences, taints, where pods run, what nodes have left."""
 
 import contextlib
-import datetime
 import json
 import os
 import time
 
 from cluster import deploy, faults, network
-from cluster.kubectl import condition
+from cluster.kubectl import condition, seconds_of
 from harness.cleanup import wait_until
 from kube.writer import Writer
 
@@ -173,8 +172,7 @@ class Failover:
 
 def moments(fence):
     """[(when, event, text)] of a NodeFence's timeline."""
-    return [(datetime.datetime.fromisoformat(moment["at"].replace("Z", "+00:00")).timestamp(), moment["event"], moment["text"])
-            for moment in fence["status"].get("timeline", [])]
+    return [(seconds_of(moment["at"]), moment["event"], moment["text"]) for moment in fence["status"].get("timeline", [])]
 
 
 def place(failover, workloads, name="db", node=None, block=True, **spec):
