@@ -14,10 +14,12 @@ import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
-import cgroups
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from cluster import cgroups  # noqa: E402
+from harness import mounts  # noqa: E402
 
 PAUSE_SECONDS = 1
 WAIT_SECONDS = 60
@@ -27,18 +29,10 @@ def run(*argv):
     subprocess.run(argv, check=True, timeout=WAIT_SECONDS)
 
 
-def drop_others_mounts():
-    """What other tests have mounted on this machine was copied into this host, and would be held here when they let go of it."""
-    points = [line.split()[4] for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines()]
-    for point in reversed(points):
-        if point.startswith(f"{tempfile.gettempdir()}/"):
-            subprocess.run(["umount", "--lazy", point], check=False, timeout=WAIT_SECONDS)
-
-
 def prepare_mounts(spec):
     run("mount", "--make-rprivate", "/")
     run("mount", "-t", "proc", "proc", "/proc")
-    drop_others_mounts()
+    subprocess.run(["sh", "-c", mounts.drop_others()], check=False, timeout=WAIT_SECONDS)
     for point in spec.get("tmpfs", []):
         pathlib.Path(point).mkdir(parents=True, exist_ok=True)
         run("mount", "-t", "tmpfs", "tmpfs", point)
