@@ -5,7 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "devices/array/remote/array.grpc.pb.h"
 #include "devices/array/remote/wire.h"
@@ -19,6 +21,8 @@ namespace v1 = array::v1;
 using Stub = v1::ArrayService::Stub;
 
 constexpr absl::Duration kLookInterval = absl::Seconds(1);
+// What a call gives the connection to an agent that could not be reached at last.
+constexpr absl::Duration kReconnect = absl::Milliseconds(200);
 constexpr int kMostAnswerBytes = 64 << 20;
 
 grpc::ChannelArguments ArgumentsFor(const RemoteArrayOptions& options) {
@@ -42,7 +46,7 @@ grpc::ChannelArguments ArgumentsFor(const RemoteArrayOptions& options) {
 class RemoteArrayImpl final : public RemoteArray {
  public:
   RemoteArrayImpl(const RemoteArrayOptions& options, const std::shared_ptr<grpc::Channel>& channel)
-      : options_(options), stub_(v1::ArrayService::NewStub(channel)) {}
+      : options_(options), channel_(channel), stub_(v1::ArrayService::NewStub(channel)) {}
 
   absl::Status Check(absl::Duration timeout) override {
     v1::CheckResponse response;
@@ -226,6 +230,7 @@ class RemoteArrayImpl final : public RemoteArray {
   template <class Request, class Response>
   absl::Status Call(Method<Request, Response> method, const Request& request, Response* response,
                     absl::Duration timeout, const std::function<bool()>& abandoned = nullptr) {
+    RETURN_IF_ERROR(Reach(timeout));
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     context.AddMetadata(wire::kArrayKey, options_.name);
@@ -239,10 +244,30 @@ class RemoteArrayImpl final : public RemoteArray {
            grpc::CompletionQueue::TIMEOUT) {
       if (abandoned && abandoned()) context.TryCancel();
     }
-    if (status.ok() || context.GetServerTrailingMetadata().count(wire::kArrayKey) != 0)
-      return wire::From(status);
+    const bool answered = status.ok() || context.GetServerTrailingMetadata().count(wire::kArrayKey) != 0;
+    Note(answered ? grpc::Status::OK : status);
+    if (answered) return wire::From(status);
     if (abandoned && abandoned()) return absl::CancelledError("nobody waits for it now");
     return TransportError(status, timeout);
+  }
+
+  // An attempt to connect to a host that is gone takes seconds, and gRPC would have calls wait for the first
+  // one after a connection broke. They do not: who made them may ask another controller, whose way is better.
+  absl::Status Reach(absl::Duration timeout) {
+    grpc::Status lost;
+    {
+      absl::MutexLock lock(&mutex_);
+      lost = lost_;
+    }
+    if (lost.ok() || channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_TRANSIENT_FAILURE ||
+        channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + kReconnect)))
+      return absl::OkStatus();
+    return TransportError(lost, timeout);
+  }
+
+  void Note(const grpc::Status& status) {
+    absl::MutexLock lock(&mutex_);
+    if (status.ok() || status.error_code() == grpc::StatusCode::UNAVAILABLE) lost_ = status;
   }
 
   // Of an error that is not the array's own.
@@ -282,7 +307,10 @@ class RemoteArrayImpl final : public RemoteArray {
   }
 
   const RemoteArrayOptions options_;
+  const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<Stub> stub_;
+  absl::Mutex mutex_;
+  grpc::Status lost_ ABSL_GUARDED_BY(mutex_);  // why the agent was not reached at last; OK: it was
 };
 
 }  // namespace

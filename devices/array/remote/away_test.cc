@@ -1,0 +1,68 @@
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <future>
+
+#include "absl/time/clock.h"
+#include "devices/array/remote/remote_array.h"
+#include "devices/array/remote/testing/test_agent.h"
+#include "plugin/base/host_port.h"
+
+namespace lunkeeper {
+namespace {
+
+// In place of an agent whose host hangs: who connects is never answered.
+class Mute {
+ public:
+  explicit Mute(const std::string& at) : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const int on = 1;
+    ::setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(ParseHostPort(at)->port));
+    REQUIRE(::bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+    REQUIRE(::listen(listener_, 16) == 0);
+  }
+  ~Mute() { ::close(listener_); }
+
+ private:
+  const int listener_;
+};
+
+}  // namespace
+
+TEST_CASE("callers do not wait for an agent that was lost in the middle of a call, and it is found again") {
+  const testing::TestCa ca;
+  testing::TestAgent agent(ca.Issue("agent", testing::kAgentNames));
+  const auto made = MakeRemoteArray(agent.Options(ca.Issue("controller", testing::kControllerNames)));
+  REQUIRE(made.ok());
+  RemoteArray& array = **made;
+  VolumeSpec spec;
+  spec.name = "v";
+  spec.size_bytes = 1 << 20;
+  const auto volume = array.CreateVolume(spec);
+  REQUIRE(volume.ok());
+  const auto acquire = [&](const char* node, absl::Duration wait) {
+    return array.Acquire({.volume = volume->id, .node = NodeId(node)}, wait).status();
+  };
+  REQUIRE(acquire("a.0000000000000001", absl::ZeroDuration()).ok());
+  auto waiting = std::async(std::launch::async, acquire, "b.0000000000000002", absl::Seconds(30));
+  while (agent.Of().Waiting() == 0) absl::SleepFor(absl::Milliseconds(5));
+  agent.Stop();
+  REQUIRE(absl::IsUnavailable(waiting.get()));
+  {
+    const Mute mute(agent.address());
+    const absl::Time began = absl::Now();
+    CHECK(absl::IsUnavailable(array.Capacity().status()));
+    CHECK(absl::Now() - began < absl::Milliseconds(1500));  // one attempt to connect takes two seconds
+  }
+  agent.Start();
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (!array.Capacity().ok() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
+  CHECK(array.Capacity().ok());
+}
+
+}  // namespace lunkeeper
