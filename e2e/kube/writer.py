@@ -81,8 +81,9 @@ class Writer:
             """How its last life ended, and what it said; one with an owner lives again at once."""
             status, = workloads.kubectl.get("pod", self.pod, *workloads.here)["status"]["containerStatuses"]
             if status["restartCount"] > lives:
-                said = self.said("--previous")  # empty as long as kubelet does not find it
-                return (status["lastState"]["terminated"], said) if said else None
+                said = self.said("--previous")
+                # As long as kubelet does not find it there is nothing, or words of kubelet's own.
+                return (status["lastState"]["terminated"], said) if said.rstrip().endswith("}") else None
             if owned or "terminated" not in status["state"]:
                 return None
             return status["state"]["terminated"], self.said()
