@@ -28,7 +28,8 @@ bool Lifting(const State& state, const NodeFence& record) {
 bool DrainIsOver(State& state, const Case& of) {
   if (!of.record.graceful || of.verdict.doing != Doing::kDrain) return false;
   const auto since = state.draining_since.emplace(of.record.node, state.now).first->second;
-  return state.now - since >= state.settings.graceful_deadline;
+  // To the nearest tick: it begins just after one, and would end nearly a tick late.
+  return state.now - since + state.settings.tick / 2 >= state.settings.graceful_deadline;
 }
 
 Case Assess(State& state, const NodeFence& record) {
