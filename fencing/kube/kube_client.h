@@ -25,6 +25,8 @@ struct Resource {
   std::string group;  // empty: the core group
   std::string version;
   std::string plural;  // as in the path: "pods"
+  // As its objects carry it: "v1", "apps/v1".
+  std::string ApiVersion() const { return group.empty() ? version : group + "/" + version; }
 };
 inline const Resource kNodes{"", "v1", "nodes"};
 inline const Resource kPods{"", "v1", "pods"};

@@ -41,7 +41,7 @@ absl::StatusOr<Lease> WriteLease(KubeClient& client, const LeaseName& name, cons
   }
   ObjectRef at = RefOf(name);
   at.name.clear();
-  const Json lease = {{"apiVersion", "coordination.k8s.io/v1"},
+  const Json lease = {{"apiVersion", at.resource.ApiVersion()},
                       {"kind", "Lease"},
                       {"metadata", {{"name", name.name}, {"namespace", name.space}}},
                       {"spec", spec}};

@@ -129,7 +129,7 @@ struct Asked {
 };
 
 absl::StatusOr<Asked> Ask(const ByHand& hand, const NodeId& node, const FenceWish& wish) {
-  Json object = {{"apiVersion", absl::StrCat(kNodeFences.group, "/", kNodeFences.version)},
+  Json object = {{"apiVersion", kNodeFences.ApiVersion()},
                  {"kind", "NodeFence"},
                  {"metadata", {{"name", node.value()}}},
                  {"spec", {{"requestedBy", wish.requested_by}}}};

@@ -194,7 +194,7 @@ void Chronicle::TellNode(const NodeId& node, kube::EventKind kind, const std::st
     event.name = NameOf(node).value();
     event.uid = facts->uid.value();
   } else if (const NodeFence* fence = state_.cluster.FindFence(node); fence != nullptr) {
-    event.api_version = absl::StrCat(kNodeFences.group, "/", kNodeFences.version);
+    event.api_version = kNodeFences.ApiVersion();
     event.kind = "NodeFence";
     event.name = node.value();
     event.uid = fence->uid.value();

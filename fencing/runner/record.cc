@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 namespace lunkeeper::fencing {
 namespace {
 
@@ -75,7 +73,7 @@ RecordFacts ReadRecord(const Json& object) {
 }
 
 Json NewRecord(const NodeFence& fence, const Timeline& timeline) {
-  return {{"apiVersion", absl::StrCat(kNodeFences.group, "/", kNodeFences.version)},
+  return {{"apiVersion", kNodeFences.ApiVersion()},
           {"kind", "NodeFence"},
           {"metadata", {{"name", fence.node.value()}, {"finalizers", {kFinalizer}}}},
           {"spec",

@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "devices/array/arrays.h"
 #include "plugin/base/log.h"
@@ -150,7 +149,7 @@ absl::Status VolumeLocks::Do(const Write& write) {
   if (write.status.is_null()) {
     status = client_.Delete(ref, as_seen, std::nullopt, limits);
   } else if (write.expected.empty()) {
-    const kube::Json object = {{"apiVersion", absl::StrCat(kVolumeLocks.group, "/", kVolumeLocks.version)},
+    const kube::Json object = {{"apiVersion", kVolumeLocks.ApiVersion()},
                                {"kind", "VolumeLock"},
                                {"metadata", {{"name", write.name}}},
                                {"status", write.status}};
