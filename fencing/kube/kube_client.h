@@ -30,6 +30,7 @@ struct Resource {
 };
 inline const Resource kNodes{"", "v1", "nodes"};
 inline const Resource kPods{"", "v1", "pods"};
+inline const Resource kCsiNodes{"storage.k8s.io", "v1", "csinodes"};
 
 // One object, or one of its subresources.
 struct ObjectRef {

@@ -21,8 +21,6 @@ using kube::Json;
 
 constexpr absl::Duration kLookEvery = absl::Milliseconds(200);
 
-const kube::Resource kCsiNodes{"storage.k8s.io", "v1", "csinodes"};
-
 kube::Limits By(const ByHand& hand) { return {std::min(hand.deadline, absl::Now() + absl::Seconds(10))}; }
 
 absl::StatusOr<std::vector<Json>> ListAll(const ByHand& hand, const kube::Selection& selection) {
@@ -56,7 +54,7 @@ absl::Status NoSuchNode(const std::string& node, const std::string& why) {
 // Of the driver that runs there. An id is taken as it is: whether anybody knows it is the controllers' to
 // say.
 absl::StatusOr<NodeId> Resolve(const ByHand& hand, const std::string& node) {
-  ASSIGN_OR_RETURN(const Json csi_node, Find(hand, kCsiNodes, node));
+  ASSIGN_OR_RETURN(const Json csi_node, Find(hand, kube::kCsiNodes, node));
   if (const auto instance = ReadInstance(csi_node)) return *instance;
   if (IsNodeId(node)) return NodeId(node);
   return NoSuchNode(node, csi_node.is_null() ? "no CSINode has that name"

@@ -170,9 +170,8 @@ TEST_CASE("a fence by hand is asked for, and taken back, at a real API server") 
   const auto client = api.Client();
   InstallDefinition(api, *client, kNodeFences);
   const Json driver = {{"name", "csi.lunkeeper.io"}, {"nodeID", "n1.00000000000000aa"}};
-  const auto csi_node =
-      client->Create({{"storage.k8s.io", "v1", "csinodes"}, "", ""},
-                     {{"metadata", {{"name", "n1"}}}, {"spec", {{"drivers", {driver}}}}}, Soon());
+  const auto csi_node = client->Create(
+      {kube::kCsiNodes, "", ""}, {{"metadata", {{"name", "n1"}}}, {"spec", {{"drivers", {driver}}}}}, Soon());
   INFO(csi_node.status());
   REQUIRE(csi_node.ok());
   std::string said;

@@ -32,7 +32,7 @@ Watches::Watches(kube::KubeClient& client, WatchHandlers handlers)
     : client_(client), handlers_(std::move(handlers)) {
   Inventory& to = handlers_.inventory;
   Add<NodeFacts>({kube::kNodes}, ReadNode, [&to](const auto& key, const auto& now) { to.OnNode(key, now); });
-  Add<NodeId>({{"storage.k8s.io", "v1", "csinodes"}}, ReadInstance,
+  Add<NodeId>({kube::kCsiNodes}, ReadInstance,
               [&to](const auto& key, const auto& now) { to.OnInstance(key, now.get()); });
   Add<PodFacts>({kube::kPods}, ReadPod, [&to](const auto& key, const auto& now) { to.OnPod(key, now); });
   Add<VolumeFacts>({{"", "v1", "persistentvolumes"}}, ReadVolume,
