@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
+#include "plugin/base/driver.h"
 
 namespace lunkeeper::fencing {
 namespace {
@@ -132,7 +133,7 @@ std::string NodeTemplate(uint16_t kubelet_port) {
 
 std::string CsiNodeTemplate() {
   return kube::ToText({{"metadata", {{"name", "@NAME@"}, {"uid", "@UID@"}, {"resourceVersion", "@VERSION@"}}},
-                       {"spec", {{"drivers", {{{"name", "csi.lunkeeper.io"}, {"nodeID", "@ID@"}}}}}}});
+                       {"spec", {{"drivers", {{{"name", kDriverName}, {"nodeID", "@ID@"}}}}}}});
 }
 
 std::string VolumeTemplate() {
@@ -144,7 +145,7 @@ std::string VolumeTemplate() {
                        {"spec",
                         {{"capacity", {{"storage", "10Gi"}}},
                          {"storageClassName", "lunkeeper"},
-                         {"csi", {{"driver", "csi.lunkeeper.io"}, {"volumeHandle", "@VOLUME@"}}},
+                         {"csi", {{"driver", kDriverName}, {"volumeHandle", "@VOLUME@"}}},
                          {"claimRef", {{"namespace", "@SPACE@"}, {"name", "@CLAIM@"}}}}},
                        {"status", {{"phase", "Bound"}}}});
 }
