@@ -1,7 +1,7 @@
-// `./dev bench scale`: what one controller replica takes for a cluster of 10,000 nodes and 100,000 pods with
-// a volume each, and how long it takes to see that one of those nodes is dead, beside a cluster of ten. The
-// failover module is the real one, with its mirrors of the API server over TLS; the cluster is another
-// process. Not in it: the keeper's streams, and the network between arrays and controller.
+// `./dev bench scale`: what one controller replica takes for a cluster of 10,000 nodes and 100,000 pods, of
+// which three in ten have a volume, and how long it takes to see that one of those nodes is dead, beside a
+// cluster of ten. The failover module is the real one, with its mirrors of the API server over TLS; the
+// cluster is another process. Not in it: the keeper's streams, and the network between arrays and controller.
 
 #include <sys/resource.h>
 
