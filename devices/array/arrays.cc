@@ -190,6 +190,12 @@ std::unique_ptr<Arrays> MakeOneArray(std::string name, std::shared_ptr<Array> ar
   return std::make_unique<OneArray>(NamedArray{std::move(name), std::move(array), true});
 }
 
+std::shared_ptr<Array> FindArray(Arrays& arrays, const std::string& name) {
+  for (NamedArray& each : arrays.All())
+    if (each.name == name) return std::move(each.array);
+  return nullptr;
+}
+
 std::string ArrayNameIn(const std::string& id) {
   if (id.size() < kDigits + 3) return "";
   const size_t mark = id.size() - kDigits - 2;
@@ -204,13 +210,10 @@ std::string ArrayNameIn(const std::string& id) {
 absl::StatusOr<std::shared_ptr<Array>> ArrayOf(Arrays& arrays, const std::string& id) {
   const std::string name = ArrayNameIn(id);
   if (name.empty()) return absl::NotFoundError(absl::StrCat(id, ": there is no such volume or snapshot"));
-  std::vector<std::string> names;
-  for (NamedArray& array : arrays.All()) {
-    if (array.name == name) return std::move(array.array);
-    names.push_back(array.name);
-  }
-  return absl::FailedPreconditionError(absl::StrCat(id, " is on array ", name, ", and only ",
-                                                    absl::StrJoin(names, ", "),
+  if (auto array = FindArray(arrays, name)) return array;
+  const std::string others = absl::StrJoin(
+      arrays.All(), ", ", [](std::string* out, const NamedArray& each) { out->append(each.name); });
+  return absl::FailedPreconditionError(absl::StrCat(id, " is on array ", name, ", and only ", others,
                                                     " can be asked here: add that one to the arrays file"));
 }
 

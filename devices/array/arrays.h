@@ -30,6 +30,9 @@ class Arrays {
 // That one, for ever.
 std::unique_ptr<Arrays> MakeOneArray(std::string name, std::shared_ptr<Array> array);
 
+// The one of that name; null: there is none.
+std::shared_ptr<Array> FindArray(Arrays& arrays, const std::string& name);
+
 // The array's name in a volume's or snapshot's id; empty if it is no id of ours.
 std::string ArrayNameIn(const std::string& id);
 

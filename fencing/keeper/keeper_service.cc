@@ -187,8 +187,7 @@ class Service final : public KeeperService, public v1::Keeper::WithCallbackMetho
   absl::StatusOr<Connection> KeeperLun(const grpc::ServerContext& context,
                                        const v1::KeeperLunRequest& request) {
     ASSIGN_OR_RETURN(const NodeId node, Caller(context, request.node()));
-    for (const NamedArray& each : arrays_.All())
-      if (each.name == request.array()) return each.array->KeeperAccess(node);
+    if (const auto array = FindArray(arrays_, request.array())) return array->KeeperAccess(node);
     return absl::NotFoundError("array: there is none of this name here; correct the node's --array-name");
   }
 
