@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <functional>
+#include <map>
 
 namespace lunkeeper::fencing {
 namespace {
@@ -68,6 +69,15 @@ Word WordOf(const std::string& text) {
   if (parsed.ec == std::errc() && parsed.ptr == end && number >= 0 && std::to_string(number) == text)
     return static_cast<Word>(number);
   return std::hash<std::string>()(text) | kHashed;
+}
+
+Demand DemandOf(const std::string& name) {
+  static const std::map<std::string, Demand> kDemands = {
+      {"In", Demand::kIn},         {"NotIn", Demand::kNotIn},
+      {"Exists", Demand::kExists}, {"DoesNotExist", Demand::kDoesNotExist},
+      {"Gt", Demand::kGreater},    {"Lt", Demand::kLess}};
+  const auto found = kDemands.find(name);
+  return found == kDemands.end() ? Demand::kUnknown : found->second;
 }
 
 bool Fits(const Placement& pod, const Site& node) {

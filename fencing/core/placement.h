@@ -24,6 +24,9 @@ struct Label {
 };
 
 enum class Demand { kIn, kNotIn, kExists, kDoesNotExist, kGreater, kLess, kUnknown };
+// By its name in Kubernetes: In, NotIn, Exists, DoesNotExist, Gt, Lt.
+Demand DemandOf(const std::string& name);
+
 struct Requirement {
   Word key = 0;
   Demand demand = Demand::kUnknown;

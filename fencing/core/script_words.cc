@@ -51,14 +51,11 @@ Taint ReadTaint(const std::string& text) {
 
 // "disk:In:fast,slow+zone:Exists": one term of a node affinity.
 Requirements ReadTerm(const std::string& text) {
-  const std::map<std::string, Demand> demands = {
-      {"In", Demand::kIn},         {"NotIn", Demand::kNotIn},
-      {"Exists", Demand::kExists}, {"DoesNotExist", Demand::kDoesNotExist},
-      {"Gt", Demand::kGreater},    {"Lt", Demand::kLess}};
   Requirements term;
   for (const auto& each : Split(text, '+')) {
     const auto parts = Split(each, ':');
-    term.push_back({WordOf(parts.at(0)), demands.at(parts.at(1)), {}});
+    term.push_back({WordOf(parts.at(0)), DemandOf(parts.at(1)), {}});
+    if (term.back().demand == Demand::kUnknown) throw std::runtime_error("no such demand: " + each);
     if (parts.size() > 2) term.back().values = Words(Split(parts[2]));
   }
   return term;

@@ -1,6 +1,5 @@
 #include "fencing/runner/places.h"
 
-#include <map>
 #include <optional>
 #include <string>
 
@@ -26,15 +25,6 @@ std::optional<Effect> EffectOf(const Json& json) {
   if (effect == "NoSchedule") return Effect::kNoSchedule;
   if (effect == "NoExecute") return Effect::kNoExecute;
   return std::nullopt;
-}
-
-Demand DemandOf(const std::string& text) {
-  static const std::map<std::string, Demand> kDemands = {
-      {"In", Demand::kIn},         {"NotIn", Demand::kNotIn},
-      {"Exists", Demand::kExists}, {"DoesNotExist", Demand::kDoesNotExist},
-      {"Gt", Demand::kGreater},    {"Lt", Demand::kLess}};
-  const auto found = kDemands.find(text);
-  return found == kDemands.end() ? Demand::kUnknown : found->second;
 }
 
 Word WordIn(const Json& json) { return WordOf(json.is_string() ? json.get<std::string>() : ""); }
