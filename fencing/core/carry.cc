@@ -123,12 +123,16 @@ void Evacuate(State& state, const Case& of) {
       state.outbox.Call("delete " + pod->uid.value(), DeletePod{pod->id, pod->uid, Grace::kNone}, state.now);
 }
 
+// To leave, by an ordinary deletion, which takes what time it needs.
+void Ask(State& state, const Pod& pod) {
+  if (!pod.deleting)
+    state.outbox.Call("ask " + pod.uid.value(), DeletePod{pod.id, pod.uid, Grace::kOrdinary}, state.now);
+}
+
 void Drain(State& state, const Case& of) {
   if (!of.record.graceful || of.verdict.doing != Doing::kDrain || !of.fences.empty()) return;
   if (!IsTainted(state, of.record.node)) return;
-  for (const auto* pod : of.plan.move)
-    if (!pod->deleting)
-      state.outbox.Call("ask " + pod->uid.value(), DeletePod{pod->id, pod->uid, Grace::kOrdinary}, state.now);
+  for (const auto* pod : of.plan.move) Ask(state, *pod);
 }
 
 // Pods whose volumes are fenced, and which nobody moves: left alone until another node asked for a volume, or
@@ -144,8 +148,7 @@ void Dismiss(State& state, const Case& of) {
     return false;
   };
   for (const auto* pod : state.cluster.PodsOn(NameOf(of.record.node)))
-    if (!pod->deleting && is_cut_off(*pod))
-      state.outbox.Call("ask " + pod->uid.value(), DeletePod{pod->id, pod->uid, Grace::kOrdinary}, state.now);
+    if (is_cut_off(*pod)) Ask(state, *pod);
 }
 
 void Tell(State& state, const Case& of) {
