@@ -7,7 +7,15 @@ namespace lunkeeper::fencing {
 namespace {
 
 constexpr Millis kForever = std::numeric_limits<Millis>::max();
-constexpr size_t kMostOldBoots = 16;
+constexpr size_t kMostOtherBoots = 16;
+
+// A beat may be overtaken, also by the first one of the next boot. Which of two boots came first cannot be
+// told when nothing was heard before them, so none is ever ruled out: the living one is the one that goes on.
+bool IsNews(const NodeEvidence& node, const Beat& beat) {
+  if (beat.boot == node.beat.boot) return beat.sequence > node.beat.sequence;
+  const auto known = node.other_boots.find(beat.boot);
+  return known == node.other_boots.end() || beat.sequence > known->second;
+}
 
 }  // namespace
 
@@ -23,11 +31,10 @@ void Evidence::Observe(Millis now) {
 
 void Evidence::On(const Beat& beat, Millis now) {
   auto& node = nodes_[beat.node];
-  if (node.heard && beat.boot == node.beat.boot && beat.sequence <= node.beat.sequence) return;
-  if (node.old_boots.contains(beat.boot)) return;
+  if (node.heard && !IsNews(node, beat)) return;
   if (node.heard && beat.boot != node.beat.boot) {
-    if (node.old_boots.size() >= kMostOldBoots) node.old_boots.erase(node.old_boots.begin());
-    node.old_boots.insert(node.beat.boot);
+    if (node.other_boots.size() >= kMostOtherBoots) node.other_boots.erase(node.other_boots.begin());
+    node.other_boots[node.beat.boot] = node.beat.sequence;
   }
   if (node.heard && now - std::max(node.beat_at, window_) >= settings_.silence) node.outage_until = now;
   if (!beat.failing.empty()) node.outage_until = now;

@@ -52,7 +52,7 @@ struct NodeEvidence {
   Millis outage_until = 0;  // when the last silence ended
   Beat beat;                // the last one
   std::map<VolumeId, Millis> failing_since;
-  std::set<std::string> old_boots;
+  std::map<std::string, uint64_t> other_boots;  // than the last beat's, with the last sequence of each
   std::map<ArrayId, ArraySide> arrays;
   bool calibrated = false;  // the probe was answered once
   int unanswered = 0;       // in a row

@@ -186,6 +186,8 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
     Feed(StreamClosed{machine.id});
   } else if (what == "hung" || what == "unhung") {
     machine.kubelet_ok = what == "unhung";
+  } else if (what == "late-beat") {
+    Feed(Beat{machine.id, NextWord(words), 1, true, {}, {}, {}});
   } else if (what == "failing") {
     machine.failing.insert(VolumeId(NextWord(words)));
   } else if (what == "works") {
