@@ -29,8 +29,14 @@ void Evidence::Observe(Millis now) {
   last_ = now;
 }
 
+NodeEvidence& Evidence::Meet(const NodeId& id, Millis now) {
+  auto& node = nodes_[id];
+  if (node.met_at == 0) node.met_at = now;
+  return node;
+}
+
 void Evidence::On(const Beat& beat, Millis now) {
-  auto& node = nodes_[beat.node];
+  auto& node = Meet(beat.node, now);
   if (node.heard && !IsNews(node, beat)) return;
   if (node.heard && beat.boot != node.beat.boot) {
     if (node.other_boots.size() >= kMostOtherBoots) node.other_boots.erase(node.other_boots.begin());
@@ -58,7 +64,7 @@ void Evidence::On(const StreamClosed& closed, Millis now) {
 }
 
 void Evidence::On(const StorageBeat& beat, Millis now) {
-  auto& side = nodes_[beat.node].arrays[beat.array];
+  auto& side = Meet(beat.node, now).arrays[beat.array];
   if (beat.sequence == side.beat_sequence) return;
   side.beat_sequence = beat.sequence;
   side.beat_at = std::max<Millis>(now - beat.age, 1);
@@ -69,7 +75,7 @@ void Evidence::On(const ArrayView& view, Millis now) {
   if (!channel.up) channel.up = true, channel.since = now;
   ++channel.views;
   for (const auto& holding : view.holdings) {
-    auto& side = nodes_[holding.node].arrays[view.array];
+    auto& side = Meet(holding.node, now).arrays[view.array];
     auto& held = side.holdings[holding.volume];
     // A counter that fell has begun anew: nobody knows of any I/O.
     if (holding.commands > held.commands) side.io_at = now;
@@ -92,7 +98,7 @@ void Evidence::On(const ArrayGone& gone) {
 }
 
 void Evidence::On(const ProbeResult& result, Millis now) {
-  auto& node = nodes_[result.node];
+  auto& node = Meet(result.node, now);
   if (!result.answered) {
     ++node.unanswered;
     return;
@@ -144,7 +150,7 @@ Signals Evidence::Look(const NodeId& id, Millis now) const {
   const auto found = nodes_.find(id);
   static const NodeEvidence kNothing;
   const auto& node = found == nodes_.end() ? kNothing : found->second;
-  signals.silent_for = now - std::max(node.beat_at, window_);
+  signals.silent_for = now - std::max({node.beat_at, node.met_at, window_});
   if (node.heard) {
     signals.network = node.closed                              ? Network::kClosed
                       : signals.silent_for < settings_.silence ? Network::kArrives
@@ -153,7 +159,7 @@ Signals Evidence::Look(const NodeId& id, Millis now) const {
   if (node.hung_since != 0) signals.hung_for = now - std::max(node.hung_since, window_);
   LookAtStorage(node, now, signals);
   LookAtKernel(node, now, signals);
-  LookAtKubelet(id, now, signals);
+  LookAtKubelet(id, node, now, signals);
   return signals;
 }
 
@@ -161,7 +167,7 @@ void Evidence::LookAtStorage(const NodeEvidence& node, Millis now, Signals& sign
   signals.storage_silent_for = signals.io_quiet_for = kForever;
   for (const auto& [array, side] : node.arrays) {
     if (!ArrayUp(array)) continue;
-    const auto start = std::max(window_, arrays_.at(array).since);
+    const auto start = std::max({window_, node.met_at, arrays_.at(array).since});
     const auto quiet = now - std::max(side.io_at, start);
     const auto unbeaten = side.beat_at == 0 ? quiet : now - std::max(side.beat_at, start);
     signals.io_quiet_for = std::min(signals.io_quiet_for, quiet);
@@ -186,13 +192,13 @@ void Evidence::LookAtKernel(const NodeEvidence& node, Millis now, Signals& signa
   }
 }
 
-void Evidence::LookAtKubelet(const NodeId& id, Millis now, Signals& signals) const {
+void Evidence::LookAtKubelet(const NodeId& id, const NodeEvidence& node, Millis now, Signals& signals) const {
   if (!ApiUp(now)) return;
   const auto found = kubelets_.find(NameOf(id));
   // Neither a deleted Node nor another machine of the same name speaks for this one.
   if (found == kubelets_.end() || (!found->second.instance.empty() && found->second.instance != id)) {
     signals.kubelet = Kubelet::kNotReady;
-    signals.not_ready_for = now - std::max(window_, api_since_);
+    signals.not_ready_for = now - std::max({window_, node.met_at, api_since_});
     return;
   }
   const auto& side = found->second;

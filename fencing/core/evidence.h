@@ -45,6 +45,7 @@ struct ArraySide {
 };
 
 struct NodeEvidence {
+  Millis met_at = 0;  // nothing before it counts as silence: a new machine is not one that was long away
   bool heard = false;
   bool closed = false;
   Millis beat_at = 0;
@@ -116,7 +117,8 @@ class Evidence {
 
   void LookAtStorage(const NodeEvidence& node, Millis now, Signals& signals) const;
   void LookAtKernel(const NodeEvidence& node, Millis now, Signals& signals) const;
-  void LookAtKubelet(const NodeId& id, Millis now, Signals& signals) const;
+  void LookAtKubelet(const NodeId& id, const NodeEvidence& node, Millis now, Signals& signals) const;
+  NodeEvidence& Meet(const NodeId& node, Millis now);
 
   const Settings& settings_;
   Millis last_ = 0;

@@ -201,6 +201,8 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
     Clean(machine);
   } else if (what == "deleted") {
     nodes_.erase(name);
+  } else if (what == "replaced") {
+    machine.id = NodeId(name.value() + ".j"), machine.present.clear();
     Feed(NodeGone{name});
   } else {
     auto& node = nodes_.at(name);
