@@ -211,7 +211,8 @@ bool MayClose(const State& state, const Case& of) {
 }
 
 void Remove(State& state, const NodeFence& record) {
-  if (record.uid.empty()) return;
+  // Not seen yet: to write it again tells whether it is there at all.
+  if (record.uid.empty()) return static_cast<void>(Put(state, record));
   state.outbox.Call("remove " + record.uid.value(), RemoveNodeFence{record.node, record.uid, record.version},
                     state.now);
 }

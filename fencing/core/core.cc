@@ -119,6 +119,7 @@ void Core::Answered(const Action& action, const Done& done) {
     if (done.outcome == Outcome::kOk) Succeeded(*taint, done);
   } else if (const auto* put = std::get_if<PutNodeFence>(&action.what)) {
     if (done.outcome == Outcome::kOk) Succeeded(*put, done);
+    if (done.outcome == Outcome::kGone) Vanished(*put);
   } else if (const auto* removed = std::get_if<RemoveNodeFence>(&action.what)) {
     if (done.outcome != Outcome::kOk) return;
     state_.cluster.Remove(removed->node);
@@ -154,6 +155,12 @@ void Core::Succeeded(const PutNodeFence& call, const Done& done) {
   fence.version = done.version;
   state_.cluster.Put(fence);
   CarryOn(fence.node);
+}
+
+// One that was never seen, as the API server's store went back in time after it was made: no watch will tell.
+void Core::Vanished(const PutNodeFence& call) {
+  const auto* known = state_.cluster.FindFence(call.fence.node);
+  if (known && known->version == call.fence.version) state_.cluster.Remove(call.fence.node);
 }
 
 }  // namespace lunkeeper::fencing

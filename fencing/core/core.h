@@ -58,6 +58,7 @@ class Core {
   void Succeeded(const UnfenceNode& call);
   void Succeeded(const SetTaint& call, const Done& done);
   void Succeeded(const PutNodeFence& call, const Done& done);
+  void Vanished(const PutNodeFence& call);
   void Lead();
   void BeginTerms();
   // The world is known well enough, and it is ours to act on it.

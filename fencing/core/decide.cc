@@ -106,6 +106,8 @@ void SweepTaints(State& state) {
     const NodeId owner(node.taint);
     const bool of_another = !node.instance.empty() && node.instance != owner;
     if (state.cluster.FindFence(owner) && !of_another) continue;
+    // In force, and its record has been lost: it is about to be adopted.
+    if (!state.arrays.Of(owner).empty() && state.IsCurrent(owner)) continue;
     state.outbox.Call("taint " + name.value(), SetTaint{name, node.version, ""}, state.now);
   }
 }

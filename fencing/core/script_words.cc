@@ -228,6 +228,8 @@ void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream
   } else if (subject == "api") {
     api_ = what == "up";
     if (!api_) Feed(ApiLost{});
+  } else if (subject == "api" && what == "forgets") {
+    fences_.erase(Find(NextWord(words)).id);
   } else if (subject == "observer") {
     stalled_ = true;
     After(Time(NextWord(words)), [this] { stalled_ = false; });

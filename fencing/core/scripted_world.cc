@@ -154,6 +154,10 @@ void ScriptedWorld::Answer(uint64_t action, Outcome outcome, Done done) {
 
 Done ScriptedWorld::Effect(const PutNodeFence& call, Outcome& outcome) {
   auto& stored = fences_[call.fence.node];
+  if (!call.fence.version.empty() && !fences_.contains(call.fence.node)) {
+    outcome = Outcome::kGone;
+    return {};
+  }
   if (stored.version != call.fence.version) {
     outcome = Outcome::kConflict;
     return {};
@@ -162,7 +166,9 @@ Done ScriptedWorld::Effect(const PutNodeFence& call, Outcome& outcome) {
   stored = call.fence;
   stored.uid = uid;
   stored.version = NextVersion();
-  After(5, [this, fence = stored] { Feed(FenceSeen{fence}); });
+  After(5, [this, fence = stored] {
+    if (fences_.contains(fence.node)) Feed(FenceSeen{fence});
+  });
   Done done;
   done.version = stored.version;
   return done;

@@ -35,6 +35,7 @@ Written Api::Put(const NodeFence& fence) {
   const auto found = objects_.fences.find(fence.node);
   const bool exists = found != objects_.fences.end();
   const auto stored = exists ? found->second.version : Version();
+  if (!exists && !fence.version.empty()) return {Outcome::kGone, {}};
   if (stored != fence.version) return {Outcome::kConflict, {}};
   auto& object = objects_.fences[fence.node];
   const auto uid = exists ? object.uid : Uid("fence" + std::to_string(++uid_));
