@@ -132,8 +132,7 @@ void Judge::Acts(const Replica& replica, const Action& action) {
   if (world_.now() - replica.renewed_at() > kLease)
     Fail(replica.name() + " acts without the lease: " + Describe(action));
   if (const auto* put = std::get_if<PutNodeFence>(&action.what))
-    if (put->fence.version.empty() && put->fence.requested_by.empty() && put->fence.generations.empty())
-      Decides(replica, put->fence);
+    if (put->fence.version.empty() && put->fence.requested_by.empty()) Decides(replica, put->fence);
   const auto* fence = std::get_if<FenceNode>(&action.what);
   if (!fence || rewritten_) return;
   for (const auto& [id, pod] : world_.api->pods()) {
@@ -146,7 +145,11 @@ void Judge::Acts(const Replica& replica, const Action& action) {
 }
 
 void Judge::Decides(const Replica& replica, const NodeFence& fence) {
-  if (!MayBeFailedOver(fence.node)) Fail(fence.node.value() + " is well, and is failed over: " + fence.cause);
+  // An orphan that is adopted is fenced already. It needs no leave, but it counts as one of the budget's
+  // nodes.
+  const bool adopted = !fence.generations.empty();
+  if (!adopted && !MayBeFailedOver(fence.node))
+    Fail(fence.node.value() + " is well, and is failed over: " + fence.cause);
   // A node within the budget stays within it, whoever counted it first.
   bool counted = false;
   for (const auto& [who, nodes] : decisions_) {
@@ -158,7 +161,7 @@ void Judge::Decides(const Replica& replica, const NodeFence& fence) {
   std::erase_if(decisions, [&](const auto& entry) { return world_.now() - entry.second > kBudgetWindow; });
   Millis latest = -kBudgetWindow;
   for (const auto& [node, at] : decisions) latest = std::max(latest, at);
-  if (!decisions.empty() && world_.now() - latest < kPause)
+  if (!adopted && !decisions.empty() && world_.now() - latest < kPause)
     Fail(fence.node.value() + " is failed over past the budget and without a pause");
   decisions.emplace(fence.node, world_.now());
 }
