@@ -112,6 +112,9 @@ void Evidence::On(const KubeletLease& lease, Millis now) { kubelets_[lease.node]
 
 void Evidence::On(const NodeSeen& seen, Millis now) {
   auto& side = kubelets_[seen.node.name];
+  // Until it was seen nobody knew its address, so that a probe of it has reached nobody.
+  const auto node = nodes_.find(seen.node.instance);
+  if (node != nodes_.end() && side.instance != seen.node.instance) node->second.probe_sent_at = 0;
   if (side.lease_at == 0) side.lease_at = now;
   if (side.ready && !seen.node.ready) side.not_ready_since = now;
   side.ready = seen.node.ready;

@@ -105,6 +105,8 @@ void ScriptedWorld::Setup(const std::string& word, std::istringstream& words) {
     node.site = Shared<Site>(std::move(site));
   } else if (word == "pod") {
     AddPod(words);
+  } else if (word == "late") {
+    late_.insert(nodes_.extract(NodeName(NextWord(words))));
   } else if (word == "set") {
     const auto name = NextWord(words);
     SetOption(name, NextWord(words));
@@ -184,10 +186,10 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
     After(2500, [this, &machine] { Clean(machine); });
   } else if (what == "closes") {
     Feed(StreamClosed{machine.id});
-  } else if (what == "hung" || what == "unhung") {
-    machine.kubelet_ok = what == "unhung";
   } else if (what == "late-beat") {
     Feed(Beat{machine.id, NextWord(words), 1, true, {}, {}, {}});
+  } else if (what == "hung" || what == "unhung") {
+    machine.kubelet_ok = what == "unhung";
   } else if (what == "failing") {
     machine.failing.insert(VolumeId(NextWord(words)));
   } else if (what == "works") {
@@ -199,12 +201,13 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
   } else if (what == "stuck" || what == "unstuck") {
     machine.cleans = what == "unstuck";
     Clean(machine);
-  } else if (what == "deleted") {
-    nodes_.erase(name);
   } else if (what == "replaced") {
     machine.id = NodeId(name.value() + ".j"), machine.present.clear();
+  } else if (what == "deleted") {
+    nodes_.erase(name);
     Feed(NodeGone{name});
   } else {
+    if (what == "appears") nodes_.insert(late_.extract(name));
     auto& node = nodes_.at(name);
     if (what == "recreated")
       machine.id = node.instance = NodeId(name.value() + ".j"), machine.present.clear();
@@ -225,11 +228,11 @@ void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream
     if (what != "has-fence") return;
     const auto id = Find(NextWord(words)).id;
     array->second.fences[id] = {id, ++array->second.last, {VolumeId(NextWord(words))}};
+  } else if (subject == "api" && what == "forgets") {
+    fences_.erase(Find(NextWord(words)).id);
   } else if (subject == "api") {
     api_ = what == "up";
     if (!api_) Feed(ApiLost{});
-  } else if (subject == "api" && what == "forgets") {
-    fences_.erase(Find(NextWord(words)).id);
   } else if (subject == "observer") {
     stalled_ = true;
     After(Time(NextWord(words)), [this] { stalled_ = false; });

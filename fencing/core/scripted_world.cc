@@ -104,6 +104,7 @@ void ScriptedWorld::Do(const Action& action) {
   if (!routine || show_all_) trace_ += Seconds(now_) + "  " + Describe(action) + "\n";
   if (const auto* probe = std::get_if<Probe>(&action.what)) {
     const auto node = probe->node;
+    if (late_.contains(NameOf(node))) return;  // nobody knows its address yet
     After(200, [this, node] { Feed(ProbeResult{node, Find(NameOf(node).value()).probe}); });
   } else if (const auto* notify = std::get_if<Notify>(&action.what)) {
     auto& machine = Find(NameOf(notify->node).value());
@@ -153,11 +154,11 @@ void ScriptedWorld::Answer(uint64_t action, Outcome outcome, Done done) {
 }
 
 Done ScriptedWorld::Effect(const PutNodeFence& call, Outcome& outcome) {
-  auto& stored = fences_[call.fence.node];
   if (!call.fence.version.empty() && !fences_.contains(call.fence.node)) {
     outcome = Outcome::kGone;
     return {};
   }
+  auto& stored = fences_[call.fence.node];
   if (stored.version != call.fence.version) {
     outcome = Outcome::kConflict;
     return {};

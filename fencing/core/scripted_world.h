@@ -70,7 +70,7 @@ class ScriptedWorld {
   uint64_t version_ = 0;
   bool api_ = true, stalled_ = false, others_lead_ = false, show_all_ = false, keeper_luns_ = true;
   std::map<NodeName, Machine> machines_;
-  std::map<NodeName, Node> nodes_;
+  std::map<NodeName, Node> nodes_, late_;
   std::map<ArrayId, ArrayModel> arrays_;
   std::map<PodId, Pod> pods_;
   std::map<NodeId, NodeFence> fences_;
