@@ -1,8 +1,8 @@
 #include "fencing/runner/array_actions.h"
 
-#include <algorithm>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -61,9 +61,9 @@ absl::StatusOr<Sight> Look(const ArrayId& id, Array& array) {
     view.holdings.push_back({grant.volume, grant.node, commands(grant)});
     sight.kinds.push_back({grant.access, grant.generation});
   }
+  const std::unordered_set<VolumeId> waited_for(wanted.begin(), wanted.end());
   for (const Holding& holding : view.holdings)
-    if (std::find(wanted.begin(), wanted.end(), holding.volume) != wanted.end())
-      sight.wanted.push_back({id, holding.volume, holding.node});
+    if (waited_for.contains(holding.volume)) sight.wanted.push_back({id, holding.volume, holding.node});
   return sight;
 }
 
