@@ -192,6 +192,7 @@ LockDuties Runner::Duties() {
   return {
       .post = [this](std::function<void()> job) { loop_.Post([job = std::move(job)](Millis) { job(); }); },
       .may_write = [this] { return MonotonicNow() < acts_until_ && waiting_calls_ == 0; },
+      .has_array = [this](const ArrayId& array) { return arrays_.Has(array); },
       .cluster = core_.state().cluster,
       .inventory = inventory_};
 }

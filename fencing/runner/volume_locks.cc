@@ -82,7 +82,8 @@ std::vector<VolumeLocks::Write> VolumeLocks::Compare(const ArrayId& array, Holde
   std::vector<Write> writes;
   for (auto lock = locks_.upper_bound(from); lock != locks_.end() && (to.empty() || lock->first <= to);) {
     const auto at = lock++;
-    if (ArrayNameIn(at->first.value()) != array.value() || held.contains(at->first)) continue;
+    const ArrayId its_array(ArrayNameIn(at->first.value()));
+    if (its_array == array ? held.contains(at->first) : duties_.has_array(its_array)) continue;
     if (at->second.version.empty()) {
       locks_.erase(at);
     } else if (writes.size() < kMostWrites) {

@@ -28,6 +28,7 @@ struct LockDuties {
   std::function<void(std::function<void()>)> post;
   // Asked before each write, on any thread: this replica leads, and failover writes nothing now.
   std::function<bool()> may_write;
+  std::function<bool(const ArrayId&)> has_array;
   const Cluster& cluster;
   const Inventory& inventory;
 };
@@ -53,7 +54,8 @@ class VolumeLocks {
   };
 
   Holders NextOf(const Sight& sight, const VolumeId& from, VolumeId& to) const;
-  // What is to be written so that the locks of (from, to] are those of `held`.
+  // What is to be written so that the locks of (from, to] are those of `held`. Those of arrays that are no
+  // more go too: nobody looks at these.
   std::vector<Write> Compare(const ArrayId& array, Holders held, const VolumeId& from, const VolumeId& to);
   kube::Json Describe(const VolumeId& volume, std::vector<LockHolder> holders, const LockFacts* known) const;
   void OnLock(const std::string& name, const LockFacts* facts);

@@ -3,6 +3,7 @@
 #include "fencing/runner/volume_locks.h"
 
 #include <catch2/catch.hpp>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -85,11 +86,13 @@ struct Place {
   absl::Mutex mutex;
   std::vector<std::function<void()>> jobs;
   std::atomic<bool> may_write = true;
+  std::set<ArrayId> arrays = {ArrayId("a1"), ArrayId("a2")};
   Sight sight;
   Millis now = 0;
   std::unique_ptr<VolumeLocks> locks = std::make_unique<VolumeLocks>(
-      *client, LockDuties{[this](auto job) { Post(std::move(job)); }, [this] { return may_write.load(); },
-                          cluster, inventory});
+      *client,
+      LockDuties{[this](auto job) { Post(std::move(job)); }, [this] { return may_write.load(); },
+                 [this](const ArrayId& array) { return arrays.contains(array); }, cluster, inventory});
 };
 
 }  // namespace
@@ -158,6 +161,19 @@ TEST_CASE("failover's own writes go first, and of another array nothing is taken
   place.may_write = true;
   REQUIRE(place.Comes([&] { return !place.Lock(IdOf(1)).is_null(); }));
   CHECK_FALSE(place.Lock(VolumeId("a2-v0000000000000001")).is_null());
+}
+
+TEST_CASE("the locks of an array that is taken out go") {
+  Place place;
+  const VolumeId there("a2-v0000000000000001"), gone("a3-v0000000000000001");
+  for (const VolumeId& volume : {there, gone})
+    place.api.Put(kLocks + volume.value(), {{"status", {{"node", "n1"}}}});
+  place.Hold(IdOf(1), "n1", 7);
+  CHECK(place.Comes([&] { return place.Lock(gone).is_null(); }));
+  CHECK_FALSE(place.Lock(there).is_null());
+  place.arrays.erase(ArrayId("a2"));
+  CHECK(place.Comes([&] { return place.Lock(there).is_null(); }));
+  CHECK(place.Shown(IdOf(1), "node") == "n1");
 }
 
 TEST_CASE("many volumes are gone round, so many at a time") {
