@@ -112,9 +112,14 @@ void Judge::Untainting(const Node& node) {
 void Judge::Deleting(const Pod& pod, Grace grace) {
   if (grace == Grace::kOrdinary) return;
   if (pod.wish == FailoverWish::kNever) Fail(pod.id.value() + " has opted out and was deleted by force");
+  const auto order = ordered_.find(pod.uid);
+  const auto ordered_at = order == ordered_.end() ? world_.now() : order->second;
   for (const auto& machine : world_.machines) {
     const auto* container = machine->FindContainer(pod.uid);
     if (!container || !container->started) continue;
+    // A leader that stalls right before the call deletes late, and the UID alone cannot tell that another
+    // machine of the name has started the pod since. It holds a grant of its own, for which others wait.
+    if (container->started_at > ordered_at) continue;
     for (const auto& [array, volumes] : container->pod.volumes)
       for (const auto& volume : volumes) {
         const auto* device = machine->FindDevice(volume);
@@ -133,6 +138,9 @@ void Judge::Acts(const Replica& replica, const Action& action) {
     Fail(replica.name() + " acts without the lease: " + Describe(action));
   if (const auto* put = std::get_if<PutNodeFence>(&action.what))
     if (put->fence.version.empty() && put->fence.requested_by.empty()) Decides(replica, put->fence);
+  if (const auto* deletion = std::get_if<DeletePod>(&action.what);
+      deletion && deletion->grace == Grace::kNone)
+    ordered_[deletion->uid] = world_.now();
   const auto* fence = std::get_if<FenceNode>(&action.what);
   if (!fence || rewritten_) return;
   for (const auto& [id, pod] : world_.api->pods()) {

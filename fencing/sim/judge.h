@@ -71,6 +71,7 @@ class Judge {
   std::map<std::string, std::map<NodeId, Millis>> decisions_;  // by replica
   std::map<VolumeId, uint64_t> lost_;                          // sequences up to here went with a restore
   std::set<std::pair<ArrayId, NodeId>> in_force_;
+  std::map<Uid, Millis> ordered_;  // when a pod's deletion by force was last decided
   bool rewritten_ = false;
   int failovers_ = 0;
 };

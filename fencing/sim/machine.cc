@@ -155,6 +155,7 @@ void Machine::Start(const Pod& pod) {
   }
   if (ready && !failed && !container.started) {
     container.started = container.running = true;
+    container.started_at = world_.now();
     world_.judge->Reads(pod);
     WriteOn(pod.uid);
   }

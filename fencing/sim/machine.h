@@ -25,6 +25,7 @@ struct Device {
 struct Container {
   Pod pod;
   bool started = false;  // it was once
+  Millis started_at = 0;
   bool running = false;
   bool ending = false;
 };
