@@ -2,6 +2,7 @@
 
 import fcntl
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -13,6 +14,11 @@ TOOLS = ROOT / "e2e/cluster/tools"
 BIN = ROOT / ".cache/kube/bin"
 SNAPSHOT_CRDS = ROOT / ".cache/kube/snapshot-crds"
 SNAPSHOT_CLIENT = "github.com/kubernetes-csi/external-snapshotter/client/v8"
+# Of the kinds of other operators' that the chart can ask for, where their definitions are.
+OPERATORS = {
+    "github.com/cert-manager/cert-manager@v1.21.2": ["deploy/crds/cert-manager.io_certificates.yaml"],
+    "github.com/prometheus-operator/prometheus-operator@v0.85.0": [
+        f"example/prometheus-operator-crd/monitoring.coreos.com_{kind}.yaml" for kind in ("prometheusrules", "servicemonitors")]}
 BUILD_SECONDS = 3600
 ALL, HELM = "tool", "helm.sh/helm/v3/cmd/helm"
 
@@ -73,6 +79,16 @@ def _keep_snapshot_crds():
     SNAPSHOT_CRDS.mkdir(parents=True, exist_ok=True)
     for source in pathlib.Path(module, "config/crd").glob("snapshot.storage.k8s.io_*.yaml"):
         (SNAPSHOT_CRDS / source.name).write_bytes(source.read_bytes())
+
+
+def operator_crds():
+    """Their files, in Go's own cache."""
+    found = []
+    for module, names in OPERATORS.items():
+        told = subprocess.run(["go", "mod", "download", "-json", module], check=True, capture_output=True, text=True,
+                              timeout=300).stdout
+        found += [pathlib.Path(json.loads(told)["Dir"], name) for name in names]
+    return found
 
 
 def build_helm():
