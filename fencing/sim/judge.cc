@@ -143,6 +143,9 @@ void Judge::Acts(const Replica& replica, const Action& action) {
     ordered_[deletion->uid] = world_.now();
   const auto* fence = std::get_if<FenceNode>(&action.what);
   if (!fence || rewritten_) return;
+  // The pods of a name run on its newest machine; what an older one holds it keeps from them.
+  const auto node = world_.api->nodes().find(NameOf(fence->node));
+  if (node != world_.api->nodes().end() && node->second.instance != fence->node) return;
   for (const auto& [id, pod] : world_.api->pods()) {
     if (pod.wish != FailoverWish::kNever || pod.node != NameOf(fence->node) || !pod.running) continue;
     for (const auto& [array, volumes] : pod.volumes)
