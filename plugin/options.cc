@@ -79,10 +79,10 @@ void AddPoolOptions(CLI::App* command, ServeOptions* options) {
       ->check(CLI::Range(0, 32767))
       ->capture_default_str();
   command
-      ->add_option(
-          "--tgtd-io-threads", options->tgtd_io_threads,
-          "How many of a volume's commands tgtd carries out at once; takes effect when tgtd is started")
-      ->check(CLI::Range(1, 16))
+      ->add_option("--tgtd-io-threads", options->tgtd_io_threads,
+                   "How many of a volume's commands tgtd carries out at once; takes effect when tgtd is "
+                   "started. 0: half as many as the host has processors, 1 to 4")
+      ->check(CLI::Range(0, 16))
       ->capture_default_str();
   command
       ->add_option("--drain-seconds", options->drain_seconds,

@@ -52,7 +52,7 @@ struct ServeOptions {
   std::string pool;
   std::string portal;
   int tgt_control_port = 1;
-  int tgtd_io_threads = 2;
+  int tgtd_io_threads = 0;  // 0: by the host's processors
   int drain_seconds = 30;
 
   // With the Node service.

@@ -23,7 +23,7 @@ struct TgtArrayOptions {
   std::string portal;          // address:port, what tgtd listens on and initiators connect to
   int control_port = 1;        // tgtd's management socket, 0 to 32767; one array each
   std::string tgtd_binary = "/usr/sbin/tgtd";
-  int tgtd_io_threads = 2;  // for each LUN
+  int tgtd_io_threads = 0;  // for each LUN; 0: half as many as there are processors, 1 to 4
   std::string tgtd_log_path = "/dev/null";
   // Remembers the highest sequence seen, outside the pool, so that a pool restored from a backup is noticed.
   // Empty: not.

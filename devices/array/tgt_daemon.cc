@@ -48,10 +48,17 @@ std::vector<char*> Environment() {
   return environment;
 }
 
+// A thread more than there are processors for costs switches and signals, and gains nothing while the data
+// are in memory; the other half is for tgtd's own thread and the network's.
+int IoThreads(int wanted) {
+  if (wanted > 0) return wanted;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency() / 2), 1, 4);
+}
+
 absl::StatusOr<pid_t> Spawn(const TgtDaemonOptions& options) {
   std::vector<std::string> words = {options.binary, "-f",
                                     "-C",           absl::StrCat(options.control_port),
-                                    "-t",           absl::StrCat(options.io_threads),
+                                    "-t",           absl::StrCat(IoThreads(options.io_threads)),
                                     "--iscsi",      "portal=127.0.0.1:0"};
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());

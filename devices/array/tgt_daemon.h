@@ -27,7 +27,7 @@ struct TgtDaemonOptions {
   int control_port = 1;
   std::string portal;  // address:port
   std::string binary = "/usr/sbin/tgtd";
-  int io_threads = 2;  // for each LUN
+  int io_threads = 0;  // for each LUN; 0: half as many as there are processors, 1 to 4
   std::string log_path = "/dev/null";
 };
 

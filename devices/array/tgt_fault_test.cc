@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -105,10 +106,12 @@ std::string Contents(const std::string& path) {
   return data;
 }
 
-// Slows the writes of the tgtd that is started while this lives.
+// Slows the writes of the tgtd that the fixture starts while this lives. Two of a volume's are carried out at
+// once, or none could be overtaken.
 class SlowWrites {
  public:
-  explicit SlowWrites(const std::string& directory) : path_(directory + "/slow") {
+  explicit SlowWrites(ArrayFixture& fixture) : path_(fixture.directory.path() + "/slow") {
+    fixture.options.tgtd_io_threads = 2;
     Set(0);
     ::setenv("LD_PRELOAD", SLOW_WRITES_LIBRARY, 1);
     ::setenv("SLOW_WRITES_FILE", path_.c_str(), 1);
@@ -126,7 +129,7 @@ class SlowWrites {
 TEST_CASE("once Fence has returned no write of a zombie reaches the medium") {
   const int delay_ms = GENERATE(0, 300);
   ArrayFixture fixture;
-  SlowWrites slow(fixture.directory.path());
+  SlowWrites slow(fixture);
   REQUIRE(fixture.Open().ok());
   slow.Set(delay_ms);
   const auto array = fixture.Cluster();
@@ -154,7 +157,7 @@ TEST_CASE("once Fence has returned no write of a zombie reaches the medium") {
 
 TEST_CASE("a Fence that cannot be finished in time says so, and goes on by itself") {
   ArrayFixture fixture;
-  SlowWrites slow(fixture.directory.path());
+  SlowWrites slow(fixture);
   fixture.options.drain_timeout = absl::Milliseconds(100);
   REQUIRE(fixture.Open().ok());
   const auto array = fixture.Cluster();
@@ -171,6 +174,22 @@ TEST_CASE("a Fence that cannot be finished in time says so, and goes on by itsel
   slow.Set(0);
   CHECK(array->Acquire(For(volume->id, kB), absl::Seconds(20)).status() == absl::OkStatus());
   CHECK(array->Fence(*term, kA, {volume->id}).ok());
+}
+
+TEST_CASE(
+    "tgtd has the I/O threads it is told to have, or half as many as there are processors, up to four") {
+  const int told = GENERATE(0, 3);
+  ArrayFixture fixture;
+  fixture.options.tgtd_io_threads = told;
+  REQUIRE(fixture.Open().ok());
+  std::ifstream file(absl::StrCat("/proc/", TgtdProcess(fixture.options.control_port), "/cmdline"));
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  const auto option = std::find(words.begin(), words.end(), "-t");
+  REQUIRE(words.end() - option >= 2);
+  const int processors = static_cast<int>(std::thread::hardware_concurrency());
+  const int expected = told > 0 ? told : processors < 4 ? 1 : processors < 8 ? processors / 2 : 4;
+  CHECK(option[1] == std::to_string(expected));
 }
 
 TEST_CASE("tgtd dies: it is back at once, and nobody is ever told that his target is unknown") {

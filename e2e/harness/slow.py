@@ -7,6 +7,8 @@ from harness import places
 from harness.cleanup import wait_until
 
 SLOW_WRITES = places.BUILD / "devices/iscsi/libslow_writes.so"
+# Of a rig's array: two of a volume's writes at once, or none could be overtaken.
+ARRAY_OPTIONS = ("--tgtd-io-threads=2",)
 
 
 def environment(folder):
