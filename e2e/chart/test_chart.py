@@ -115,6 +115,40 @@ def test_a_bad_value_is_refused_with_its_reason(values, setting, reason):
     assert reason in done.stderr, done.stderr
 
 
+def bad_values(leaf):
+    """What this part of the schema must not take: another type, and what is just past each limit."""
+    bad = [7 if leaf.get("type", "string") == "string" else "wrong"]
+    bad += [leaf["minimum"] - 1, leaf["maximum"] + 1] if "minimum" in leaf else []
+    bad += ["a" * (leaf["maxLength"] + 1)] if "maxLength" in leaf else []
+    return bad + ([""] if leaf.keys() & {"minLength", "pattern", "enum"} else [])
+
+
+def spoil(schema, definitions, turn, where=""):
+    """(Values that are wrong wherever they can be, each in its own way at each turn, what is to be said of them.)"""
+    schema = definitions[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    if "items" in schema:
+        value, said = spoil(schema["items"], definitions, turn, f"{where}/0")
+        return [value], said
+    if "properties" not in schema:
+        bad = bad_values(schema)
+        return bad[turn % len(bad)], [f"at '{where}': "]
+    parts = {name: spoil(part, definitions, turn, f"{where}/{name}") for name, part in schema["properties"].items()}
+    assert schema["additionalProperties"] is False, f"{where} takes anything"
+    return ({"misspelt": True, **{name: value for name, (value, _) in parts.items()}},
+            [f"at '{where}': additional properties 'misspelt' not allowed", *(line for _, said in parts.values() for line in said)])
+
+
+@pytest.mark.parametrize("turn", range(4))
+def test_no_setting_takes_what_is_wrong_for_it(values, turn):
+    """Every one of the schema's, and each is named."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    del schema["properties"]["global"]  # helm's own
+    wrong, said = spoil(schema, schema["$defs"], turn)
+    done = run_helm("template", "storage", CHART, f"--values={values(wrong)}")
+    assert done.returncode != 0 and len(said) > 100
+    assert not [line for line in said if line not in done.stderr], done.stderr
+
+
 @pytest.mark.parametrize("name,content", [("one_array", ONE_ARRAY), ("everything", EVERYTHING)])
 def test_what_is_rendered_is_what_was_looked_at(values, name, content):
     """After a change that is meant: UPDATE_SNAPSHOTS=1, and read the difference."""
