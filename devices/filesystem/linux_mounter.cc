@@ -120,8 +120,10 @@ class LinuxMounter final : public Mounter {
       if (const int again = MountOn(device, target, type, options.flags, no_replay.c_str())) return again;
       return ::write(out, &kNoReplay, 1) == 1 ? 0 : EIO;
     };
+    const std::string with =
+        request.options.empty() ? "" : absl::StrCat(" with ", absl::StrJoin(request.options, ","));
     const std::string subject =
-        absl::StrCat("mounting ", type, " of ", request.device, " at ", request.target);
+        absl::StrCat("mounting ", type, " of ", request.device, " at ", request.target, with);
     ASSIGN_OR_RETURN(const std::string sent, CallInChild(subject, mount, deadline));
     if (!sent.empty()) {
       LogWarn("filesystem",

@@ -147,7 +147,9 @@ TEST_CASE("what is not a block device has no number, and a blank device is not m
   CHECK_FALSE(f.MountAt(f.staging.path(), blank).ok());
   CHECK(f.MountsOf(blank).empty());
   CHECK(absl::IsNotFound(f.MountAt(f.directory.path() + "/absent", f.device)));
-  CHECK(absl::IsInvalidArgument(f.MountAt(f.staging.path(), f.device, false, {"no-such-option"})));
+  const absl::Status unknown = f.MountAt(f.staging.path(), f.device, false, {"noatime", "no-such-option"});
+  CHECK(absl::IsInvalidArgument(unknown));
+  CHECK(std::string(unknown.message()).find("with noatime,no-such-option: ") != std::string::npos);
 }
 
 }  // namespace
