@@ -27,6 +27,8 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kHeadBytes = 2 * kMiB + 256 * 1024;
 constexpr uint64_t kTailBytes = 2 * kMiB;
 constexpr size_t kChunk = 64 * 1024;
+// A file system is never larger in whole blocks than this below its device.
+constexpr uint64_t kLargestBlock = 64 * 1024;
 
 constexpr uint64_t kMarkFromEnd = 2 * kMiB;
 constexpr size_t kMarkBytes = 4096;
@@ -78,9 +80,14 @@ int WriteFully(int to, const char* buffer, size_t size, uint64_t at) {
   return 0;
 }
 
+// Asks for a MiB at a time: the kernel by itself reads ahead by far less, and each command has its price.
 int CopyRange(int from, int to, uint64_t begin, uint64_t end, Geometry& geometry) {
   char buffer[kChunk];
   for (uint64_t at = begin; at < end; at += kChunk) {
+    if ((at - begin) % kMiB == 0) {
+      const uint64_t ahead = std::min(kMiB, end - at);
+      ::posix_fadvise(from, static_cast<off_t>(at), static_cast<off_t>(ahead), POSIX_FADV_WILLNEED);
+    }
     const size_t size = static_cast<size_t>(std::min<uint64_t>(kChunk, end - at));
     if (const int error = ReadFully(from, buffer, size, at)) return error;
     if (std::memcmp(buffer, kZeroes, size) == 0) continue;
@@ -104,9 +111,13 @@ int CopyEdges(const char* device_path, int image, int out) {
   return ::write(out, &geometry, sizeof geometry) == sizeof geometry ? 0 : EIO;
 }
 
+// Writes only where there is something: mostly there is nothing, and a look at the device has just read it.
 int Zero(int device, uint64_t begin, uint64_t end) {
+  char there[kChunk];
   for (uint64_t at = begin; at < end; at += kChunk) {
     const size_t size = static_cast<size_t>(std::min<uint64_t>(kChunk, end - at));
+    if (const int error = ReadFully(device, there, size, at)) return error;
+    if (std::memcmp(there, kZeroes, size) == 0) continue;
     if (const int error = WriteFully(device, kZeroes, size, at)) return error;
   }
   return 0;
@@ -139,6 +150,17 @@ int EraseMark(const char* device_path) {
   if (std::memcmp(there, kMark, kMarkBytes) != 0) return 0;  // the tool put something of its own there
   if (const int error = WriteFully(device.get(), kZeroes, kMarkBytes, at)) return error;
   return ::fsync(device.get()) == 0 ? 0 : errno;
+}
+
+int SendHead(const char* device_path, int out) {
+  const UniqueFd device(::open(device_path, O_RDONLY | O_CLOEXEC));
+  if (!device) return errno;
+  Geometry geometry = {};
+  char head[kSuperblockBytes];
+  if (const int error = GetGeometry(device.get(), geometry)) return error;
+  if (const int error = ReadFully(device.get(), head, sizeof head, 0)) return error;
+  if (::write(out, &geometry.bytes, sizeof geometry.bytes) != sizeof geometry.bytes) return EIO;
+  return ::write(out, head, sizeof head) == sizeof head ? 0 : EIO;
 }
 
 // Here the part between fork and exit ends.
@@ -246,6 +268,19 @@ absl::StatusOr<ProbeResult> Classify(const DeviceImage& image) {
   result.uuid = signature->uuid;
   result.filesystem_bytes = *bytes;
   return result;
+}
+
+absl::StatusOr<bool> FillsDevice(const std::string& device, FilesystemType type, absl::Time deadline) {
+  ASSIGN_OR_RETURN(const std::string sent,
+                   CallInChild(
+                       absl::StrCat("reading the size of ", device),
+                       [&](int out) { return SendHead(device.c_str(), out); }, deadline));
+  uint64_t device_bytes = 0;
+  if (sent.size() != sizeof device_bytes + kSuperblockBytes)
+    return absl::InternalError(absl::StrCat("reading the size of ", device, ": no answer"));
+  std::memcpy(&device_bytes, sent.data(), sizeof device_bytes);
+  const std::optional<uint64_t> bytes = FilesystemBytes(type, sent.substr(sizeof device_bytes));
+  return bytes && *bytes + kLargestBlock > device_bytes;
 }
 
 absl::Status MarkUnfinished(const std::string& device, absl::Time deadline) {

@@ -26,6 +26,9 @@ absl::StatusOr<DeviceImage> ReadDeviceImage(const std::string& device, absl::Tim
 
 absl::StatusOr<ProbeResult> Classify(const DeviceImage& image);
 
+// Whether the file system of that type, mounted or not, is as large as its device. Reads its superblock only.
+absl::StatusOr<bool> FillsDevice(const std::string& device, FilesystemType type, absl::Time deadline);
+
 // A Make in progress leaves a mark on the device, 2 MiB before its end, where neither tool writes. It is put
 // there only on a device that was blank, and taken away before the file system is first mounted: a device
 // that bears it has never held anybody's data, however far the tool came. Devices below 8 MiB get none. Both

@@ -16,9 +16,6 @@
 namespace lunkeeper {
 namespace {
 
-// A file system is never larger in whole blocks than this below its device.
-constexpr uint64_t kLargestBlock = 64 * 1024;
-
 // Discarding is left out: the device is blank, and it would take the mark of an unfinished Make with it.
 std::vector<std::string> MakeCommand(const std::string& device, FilesystemType type) {
   if (type == FilesystemType::kXfs) return {"mkfs.xfs", "-q", "-K", device};
@@ -80,11 +77,8 @@ class ToolFilesystem final : public Filesystem {
 
   absl::Status GrowMounted(const std::string& device, const std::string& mount_point, FilesystemType type,
                            absl::Time deadline) override {
-    ASSIGN_OR_RETURN(const ProbeResult found, Probe(device, deadline));
-    if (found.content == Content::kFilesystem &&
-        found.filesystem_bytes + kLargestBlock > found.device_bytes) {
-      return absl::OkStatus();
-    }
+    ASSIGN_OR_RETURN(const bool fills, FillsDevice(device, type, deadline));
+    if (fills) return absl::OkStatus();
     if (type == FilesystemType::kXfs) return RunTool({"xfs_growfs", "-d", mount_point}, deadline);
     ASSIGN_OR_RETURN(const CommandResult result, RunCommand({"resize2fs", device}, deadline));
     if (result.exit_code == 0) return absl::OkStatus();
