@@ -101,9 +101,8 @@ def lunkeeper(name, binary):
     image = Image(name, entrypoint=["/usr/bin/lunkeeper"]).add_program("/usr/bin/lunkeeper", binary)
     for tool in LUNKEEPER_TOOLS:
         image.add_program(f"/usr/sbin/{tool}", which(tool))
-    for settings in ("mke2fs.conf", "protocols", "services"):
-        if (source := pathlib.Path("/etc") / settings).exists():
-            image.add(f"/etc/{settings}", source)
+    image.add("/etc/mke2fs.conf", "/etc/mke2fs.conf")
+    image.links["var/run"] = "/run"
     return image.add_busybox(SHELL)
 
 
