@@ -13,7 +13,10 @@ from harness.places import LUNKEEPER, ROOT
 from harness.processes import MARK, kill_pid, marked_with
 
 HERE = {"agent", "certificates", "controller", "datapath", "node", "fence", "dev"}
-ON_THE_CLUSTER = {"install", "volumes-claim", "volumes-snapshot", "volumes-restore", "volumes-growth", "volumes-end"}
+ON_THE_CLUSTER = {"install", "datapath-upgrade", "renew", "array-pod",
+                  "volumes-claim", "volumes-snapshot", "volumes-restore", "volumes-growth", "volumes-end",
+                  "failover-follow", "failover-fence", "failover-unfence", "failover-nodefence"}
+SHOWN = {"yaml", "json", "console", "text"}  # what other blocks hold: files, which tests of theirs take, and pictures
 
 
 class Machine:
@@ -81,6 +84,12 @@ def machine(folder):
 def test_every_block_of_commands_is_run_by_a_test():
     marks = {(page, mark) for page, mark, _ in docs.blocks()}
     assert {mark for _, mark in marks} == {f"test={name}" for name in HERE | ON_THE_CLUSTER}, sorted(marks)
+
+
+def test_every_block_says_what_it_is():
+    for page in docs.PAGES:
+        openings = re.findall(r"^```(.*)$", page.read_text(), re.MULTILINE)[::2]
+        assert {opening.split(" ")[0] for opening in openings} <= SHOWN | {"sh"}, f"{page.name}: {openings}"
 
 
 def test_a_storage_host_a_controller_and_a_node_are_set_up_as_written(machine):

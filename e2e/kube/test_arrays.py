@@ -1,75 +1,95 @@
 """Several arrays: volumes are placed where they can be reached, and one that cannot be reached says why."""
 
-import os
-import subprocess
+import shutil
 
 import pytest
 
 from cluster import deploy, storage
 from cluster.authority import Authority
+from harness import docs
 from harness.cleanup import wait_until
-from harness.processes import MARK, kill_pid, marked_with
+from kube import documented
 from kube.workloads import wait_for_event
+from kube.writer import Writer
 
-FAR = "node-3"  # the node that reaches the second array
+HOME, FAR = "node-1", "node-3"  # where the second array is, and the node that reaches it
 SECOND, DARK, WRONG = "rack2", "dark", "wrong"
-CONTROL_PORT = 7  # of the second array's tgtd
+POOL = "/var/lib/lunkeeper/pool"  # a host's own folder
+AGENT = f"deployment/lunkeeper-array-{SECOND}"
 
 
 @pytest.fixture(scope="module")
-def arrays(cluster):
+def arrays(cluster, tmp_path_factory):
     """The cluster with a second array that one node alone reaches, one that is off, and one that another CA is asked for."""
     host = cluster.storage
-    start_second(cluster)
+    start_second(cluster, tmp_path_factory.mktemp("array"))
     stranger = Authority(cluster.folder / "stranger")
     certificate, key = stranger.issue("controller", f"DNS:controller.{storage.CLUSTER_ID}.cluster.lunkeeper.io")
     cluster.kubectl("create", "secret", "generic", "stranger", f"--namespace={deploy.NAMESPACE}", f"--from-file=tls.crt={certificate}",
                     f"--from-file=tls.key={key}", f"--from-file=ca.crt={host.pki}/ca.crt")
     first, = deploy.values(cluster)["arrays"]
     elsewhere = {**first, "tlsSecret": "stranger", "serverName": storage.NAME}
+    second = {"name": SECOND, "address": f"{cluster.nodes[HOME].address}:7480", "tlsSecret": deploy.ARRAY_SECRET}
     for name in cluster.nodes:
         cluster.kubectl("label", "node", name, f"row={'far' if name == FAR else 'near'}")
     deploy.install(cluster, arrays=[
-        {**first, "default": True}, {**first, "name": SECOND, "address": f"{host.address}:7481"},
-        {**first, "name": DARK, "address": f"{host.address}:7482"}, {**elsewhere, "name": WRONG}],
+        {**first, "default": True}, second, {**first, "name": DARK, "address": f"{host.address}:7482"}, {**elsewhere, "name": WRONG}],
         node={"groups": [{"name": "near", "nodeSelector": {"row": "near"}, "arrays": [storage.ARRAY, DARK, WRONG]},
                          {"name": "far", "nodeSelector": {"row": "far"}, "arrays": [storage.ARRAY, SECOND]}]})
     yield
+    wait_until(lambda: not volumes_there(cluster), 60, lambda: f"no volume is left of {volumes_there(cluster)}", pause=0.2)
     deploy.install(cluster)
     for name in cluster.nodes:
         cluster.kubectl("label", "node", name, "row-", f"array.lunkeeper.io/{SECOND}-", f"array.lunkeeper.io/{DARK}-",
                         f"array.lunkeeper.io/{WRONG}-")
-    cluster.kubectl("delete", "secret", "stranger", f"--namespace={deploy.NAMESPACE}")
-    for pid, command in marked_with(cluster.mark).items():
-        if f"array --name={SECOND} " in command or f"tgtd -f -C {CONTROL_PORT} " in command:
-            kill_pid(pid)
+    cluster.kubectl("delete", "secret", "stranger", f"lunkeeper-agent-{SECOND}", f"--namespace={deploy.NAMESPACE}")
+    cluster.kubectl("delete", AGENT, f"--namespace={deploy.NAMESPACE}", "--cascade=foreground")
 
 
-def start_second(cluster):
-    """Another agent on the storage host, with a pool of its own."""
-    host = cluster.storage
-    host.enter("mkdir", "-p", "/srv/second", check=True)
-    with open(host.folder / "second.log", "ab") as log:
-        subprocess.Popen(host.entering(
-            cluster.binary, "array", f"--name={SECOND}", "--pool=/srv/second", f"--portal={host.address}:3261",
-            f"--listen={host.address}:7481", f"--tgt-control-port={CONTROL_PORT}", f"--tls-cert={host.pki}/agent.crt",
-            f"--tls-key={host.pki}/agent.key", f"--tls-ca={host.pki}/ca.crt", "--metrics-address=127.0.0.1:9811"),
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env={**os.environ, MARK: cluster.mark})
-    wait_until(lambda: host.enter("curl", "-fsS", "http://127.0.0.1:9811/readyz", capture_output=True).returncode == 0, 20,
-               "the second array serves", pause=0.1)
+def start_second(cluster, folder):
+    """Another agent, as the documents have it: a pod, on one of the nodes."""
+    host = cluster.nodes[HOME]
+    certificate, key = Authority(cluster.storage.pki).issue("second", f"IP:{host.address}")
+    for source, name in ((certificate, "agent.crt"), (key, "agent.key"), (cluster.storage.pki / "ca.crt", "ca.crt")):
+        shutil.copy(source, folder / name)
+    manifest = docs.example("yaml", "# array.yaml").replace("10.0.0.6", host.address)
+    (folder / "array.yaml").write_text(manifest.replace("storage-2", HOME).replace("/srv/lunkeeper", POOL))
+    host.enter("mkdir", "-p", POOL, check=True)
+    documented.run(cluster, "array-pod", folder)
+
+
+def volumes_there(cluster):
+    """On the second array: once it is out of the configuration they could not be deleted."""
+    return [volume["metadata"]["name"] for volume in cluster.kubectl.items("pv")
+            if volume["spec"]["csi"]["volumeHandle"].startswith(f"{SECOND}-v")]
+
+
+def reachable_class(workloads, **differences):
+    """A class of volumes on the second array, for pods where it can be reached."""
+    return workloads.storage_class(parameters={"array": SECOND}, allowedTopologies=[
+        {"matchLabelExpressions": [{"key": f"array.lunkeeper.io/{SECOND}", "values": ["reachable"]}]}], **differences)
 
 
 @pytest.mark.parametrize("binding", ["Immediate", "WaitForFirstConsumer"])
 def test_a_pod_runs_where_its_volume_can_be_reached(arrays, workloads, binding):
     """No word of places in the claim, the class or the pod."""
-    second = workloads.storage_class(parameters={"array": SECOND}, volumeBindingMode=binding, allowedTopologies=[
-        {"matchLabelExpressions": [{"key": f"array.lunkeeper.io/{SECOND}", "values": ["reachable"]}]}])
-    workloads.claim("data", storage_class=second)
+    workloads.claim("data", storage_class=reachable_class(workloads, volumeBindingMode=binding))
     workloads.pod("reader", "data")
     assert workloads.wait_for_pod("reader")["spec"]["nodeName"] == FAR
     volume, = workloads.volumes()
     assert workloads.kubectl.get("pv", volume)["spec"]["csi"]["volumeHandle"].startswith(f"{SECOND}-v")
     workloads.shell("reader", "echo hello > /data/file && sync")
+
+
+def test_io_waits_while_an_agents_pod_is_replaced(arrays, workloads):
+    """With its tgtd."""
+    workloads.claim("data", size="64Mi", volumeMode="Block", storage_class=reachable_class(workloads))
+    writer = Writer(workloads, "writer", "data", block=True).goes_on()
+    workloads.kubectl("rollout", "restart", AGENT, f"--namespace={deploy.NAMESPACE}")
+    workloads.kubectl("rollout", "status", AGENT, f"--namespace={deploy.NAMESPACE}", "--timeout=120s", seconds=130)
+    writer.goes_on()
+    writer.verify("writer")
+    writer.stop()
 
 
 def test_a_volume_without_a_named_array_is_on_the_default_one_and_goes_anywhere(arrays, workloads):

@@ -1,7 +1,27 @@
 """What an administrator does with helm."""
 
+import base64
+import json
+
+import pytest
+
 from cluster import deploy
+from cluster.kubectl import condition
+from harness.cleanup import wait_until
+from harness.places import ROOT
+from kube import documented
+from kube.workloads import TEST_NAMESPACE
 from kube.writer import Writer
+
+NODE = "node-1"  # of the documents' commands
+
+
+@pytest.fixture
+def administrators(cluster, tmp_path):
+    """A folder with the chart and this cluster's values, as the documents' commands name them."""
+    (tmp_path / "charts").symlink_to(ROOT / "charts")
+    (tmp_path / "values.yaml").write_text(json.dumps(deploy.values(cluster)))
+    return tmp_path
 
 
 def test_helm_test_makes_a_volume_and_uses_it(cluster):
@@ -23,6 +43,65 @@ def test_an_upgrade_and_its_rollback_are_not_noticed_by_a_writer(workloads):
     writer.goes_on()
     assert {"controller": 2, "node": 3, "datapath": 0} == replaced(upgraded, plugin_pods(cluster))
     writer.stop()
+
+
+def test_the_keepers_certificates_are_renewed_as_the_documents_say(workloads, administrators):
+    """A volume that is mounted then does not notice; a new one needs them."""
+    cluster = workloads.cluster
+    workloads.claim("data", size="64Mi", volumeMode="Block")
+    writer = Writer(workloads, "writer", "data", block=True).goes_on()
+    before = keeper_authorities(cluster)
+    documented.run(cluster, "renew", administrators)
+    after = keeper_authorities(cluster)
+    assert len(after) == 1 and not after & before
+    workloads.claim("another")
+    workloads.pod("another", "another")
+    workloads.wait_for_pod("another", seconds=150)
+    writer.goes_on()
+    writer.stop()
+
+
+def keeper_authorities(cluster):
+    """What the controllers' Secret and the nodes' ConfigMap have: one and the same."""
+    here = f"--namespace={deploy.NAMESPACE}"
+    secret = cluster.kubectl.get("secret", "lunkeeper-keeper-tls", here)["data"]["ca.crt"]
+    return {base64.b64decode(secret).decode(), cluster.kubectl.get("configmap", "lunkeeper-keeper-ca", here)["data"]["ca.crt"]}
+
+
+def test_a_data_path_is_replaced_as_the_documents_say(workloads, tmp_path):
+    cluster = workloads.cluster
+    with workloads.new_pods_go_to(NODE):
+        writer = Writer(workloads, "db", None, owner="StatefulSet").goes_on()
+    wait_until(lambda: not strangers(workloads), 90, lambda: f"earlier tests' pods have gone: {strangers(workloads)}", pause=0.5)
+    before = data_path(cluster)["metadata"]["uid"]
+    documented.run(cluster, "datapath-upgrade", tmp_path)
+
+    def replaced_and_ready():
+        pod = data_path(cluster)
+        return pod and pod["metadata"]["uid"] != before and condition(pod, "Ready")
+    wait_until(replaced_and_ready, 60, "another data path is there", pause=0.2)
+    assert workloads.wait_for_pod("db-0")["spec"]["nodeName"] != NODE
+    writer.goes_on()
+    with workloads.new_pods_go_to(NODE):
+        workloads.delete("pod", "db-0")
+        workloads.wait_for_pod("db-0")
+    writer.goes_on()
+    writer.verify("db-0")
+    writer.stop()
+
+
+def strangers(workloads):
+    """Pods of other tests on the node: a drain would have to be told to delete those that nobody makes anew."""
+    pods = workloads.kubectl.items("pods", "--all-namespaces", f"--field-selector=spec.nodeName={NODE}")
+    return [pod["metadata"]["name"] for pod in pods if pod["metadata"]["namespace"].startswith(TEST_NAMESPACE)
+            and pod["metadata"]["namespace"] != workloads.namespace]
+
+
+def data_path(cluster):
+    """The node's pod of it, None while there is none."""
+    pods = cluster.kubectl.items("pods", f"--namespace={deploy.NAMESPACE}", "--selector=app.kubernetes.io/component=datapath",
+                                 f"--field-selector=spec.nodeName={NODE}")
+    return next((pod for pod in pods if "deletionTimestamp" not in pod["metadata"]), None)
 
 
 def plugin_pods(cluster):
