@@ -39,6 +39,7 @@ def new_volumes_can_be_had(workloads):
 def all_is_well(workloads, writer):
     writer.goes_on(seconds=CONVERGES_SECONDS)
     new_volumes_can_be_had(workloads)
+    writer.verify(writer.pod)
     writer.stop()
 
 
@@ -81,11 +82,10 @@ def test_a_sidecar_is_killed_in_every_replica(workloads, writer, node, program):
     all_is_well(workloads, writer)
 
 
-def test_the_leading_controller_is_killed(workloads, writer, node):
-    lease = workloads.kubectl.get("lease", "csi-lunkeeper-io", f"--namespace={deploy.NAMESPACE}")
-    leader = lease["spec"]["holderIdentity"]
-    pods = workloads.kubectl.items("pods", f"--namespace={deploy.NAMESPACE}", "--selector=app.kubernetes.io/component=controller")
-    pod = next(pod for pod in pods if pod["metadata"]["name"] in leader)
+@pytest.mark.parametrize("lease", ["csi-lunkeeper-io", "lunkeeper-failover"], ids=["of volumes", "of failover"])
+def test_the_leading_controller_is_killed(workloads, writer, node, lease):
+    leader = workloads.kubectl.get("lease", lease, f"--namespace={deploy.NAMESPACE}")["spec"]["holderIdentity"]
+    pod = next(pod for pod in pods_of(workloads, "controller") if pod["metadata"]["name"] in leader)
     host = workloads.cluster.nodes[pod["spec"]["nodeName"]]
     victims = find_processes(host, "lunkeeper", "serve", "--mode=controller")
     kill_all(victims)
@@ -93,18 +93,32 @@ def test_the_leading_controller_is_killed(workloads, writer, node):
     all_is_well(workloads, writer)
 
 
-def test_the_data_paths_pod_is_deleted_and_only_its_own_volumes_fail(workloads, node, writer):
+def pods_of(workloads, component):
+    return workloads.kubectl.items("pods", f"--namespace={deploy.NAMESPACE}", f"--selector=app.kubernetes.io/component={component}")
+
+
+def delete_data_path(workloads, node):
+    """Its pod, at once."""
+    pod = next(pod for pod in pods_of(workloads, "datapath") if pod["spec"]["nodeName"] == node.name)
+    workloads.kubectl("delete", "pod", pod["metadata"]["name"], f"--namespace={deploy.NAMESPACE}", "--force", "--grace-period=0")
+
+
+def kill_data_path(workloads, node):
+    """Its holder, and with that the worker: they are one container."""
+    kill_all(find_processes(node, "lunkeeper", "datapath", "--replacement-timeout=120"))
+
+
+@pytest.mark.parametrize("end", [delete_data_path, kill_data_path], ids=["pod deleted", "holder killed"])
+def test_the_data_path_ends_and_only_its_own_volumes_fail(workloads, node, writer, end):
     """I/O errors for the volumes of that node; they are had again without a reboot."""
     elsewhere = next(name for name in workloads.cluster.nodes if name != node.name)
     workloads.claim("far", size="64Mi", volumeMode="Block")
     other = Writer(workloads, "other", "far", block=True, nodeName=elsewhere).goes_on()
-    pod = next(pod for pod in workloads.kubectl.items(
-        "pods", f"--namespace={deploy.NAMESPACE}", "--selector=app.kubernetes.io/component=datapath")
-        if pod["spec"]["nodeName"] == node.name)
-    workloads.kubectl("delete", "pod", pod["metadata"]["name"], f"--namespace={deploy.NAMESPACE}", "--force", "--grace-period=0")
+    end(workloads, node)
     other.goes_on()
     workloads.delete("pod", "writer", "--grace-period=1")
     again = Writer(workloads, "writer", "data", block=True, nodeName=node.name)
     again.goes_on(seconds=CONVERGES_SECONDS)
+    again.verify(again.pod)
     again.stop()
     other.stop()

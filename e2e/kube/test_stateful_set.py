@@ -1,5 +1,7 @@
 """The main job: a StatefulSet keeps its data wherever its pod runs."""
 
+from harness.cleanup import wait_until
+
 WRITE = "dd if=/dev/urandom of=/data/file bs=1M count=64 2>/dev/null && sync && sha256sum /data/file"
 
 
@@ -26,3 +28,15 @@ def test_every_replica_has_a_volume_of_its_own(workloads):
         workloads.shell(f"web-{number}", f"echo {number} > /data/number && sync")
     for number in range(3):
         assert workloads.shell(f"web-{number}", "cat /data/number").strip() == str(number)
+
+
+def test_fifty_pods_get_their_volumes_at_once_and_give_them_back(workloads):
+    workloads.stateful_set("many", replicas=50, claim={"size": "32Mi"})
+
+    def running():
+        return workloads.kubectl.get("statefulset", "many", *workloads.here)["status"].get("readyReplicas", 0)
+    wait_until(lambda: running() == 50, 200, lambda: f"50 run, not {running()}\n{workloads.kubectl('get', 'pods', *workloads.here)}", pause=0.5)
+    assert len(workloads.volumes()) == 50
+    workloads.delete("statefulset", "many")
+    workloads.kubectl("delete", "pvc", "--all", *workloads.here, seconds=120)
+    wait_until(lambda: not workloads.volumes(), 120, lambda: f"no volume is left of {workloads.volumes()}", pause=0.5)

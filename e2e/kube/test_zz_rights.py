@@ -38,8 +38,10 @@ def test_the_nodes_asked_for_nothing(cluster):
 def test_the_controllers_have_no_right_that_they_do_not_use(cluster):
     """After a whole run."""
     used = {right_of(entry) for entry in requests(cluster, CONTROLLER) if "objectRef" in entry}
-    role = cluster.kubectl.get("clusterrole", "lunkeeper-controller")
-    granted = {(group, resource, verb) for rule in role["rules"] for group in rule["apiGroups"]
+    roles = [role for role in cluster.kubectl.items("clusterroles,roles", "--all-namespaces")
+             if role["metadata"]["name"] == "lunkeeper-controller"]
+    assert [role["metadata"].get("namespace") for role in roles] == [None, "kube-node-lease", NAMESPACE]
+    granted = {(group, resource, verb) for role in roles for rule in role["rules"] for group in rule["apiGroups"]
                for resource in rule["resources"] for verb in rule["verbs"]}
     assert sorted(granted - used - ALLOWED) == []
 
