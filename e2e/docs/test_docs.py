@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 
 import pytest
 
@@ -109,6 +110,12 @@ def test_a_node_is_fenced_and_unfenced_by_hand_as_written(machine):
     fence, unfence = docs.commands("fence").strip().split("\n")
     generation = re.search(r"generation (\d+)", machine.run(fence))[1]
     machine.run(unfence.replace("--generation 41", f"--generation {generation}"))
+
+
+def test_the_quick_demo_keeps_what_it_says():
+    told = subprocess.run([sys.executable, ROOT / "e2e/demo.py"], capture_output=True, text=True, timeout=240)
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert told.stdout.rstrip().endswith("Done: fenced, moved, nothing lost."), told.stdout
 
 
 def test_what_the_text_names_exists():
