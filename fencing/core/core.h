@@ -34,7 +34,7 @@ class Core {
   void On(const Tick&);
   void On(const Beat& beat) { state_.evidence.On(beat, state_.now); }
   void On(const StreamClosed& closed) { state_.evidence.On(closed, state_.now); }
-  void On(const StorageBeat& beat) { state_.evidence.On(beat, state_.now); }
+  void On(const StorageBeats& beats) { state_.evidence.On(beats, state_.now); }
   void On(const ArrayView& view);
   void On(const ArrayLost& lost) { state_.evidence.On(lost, state_.now); }
   void On(const ArrayGone& gone);

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <variant>
+#include <vector>
 
 #include "fencing/core/types.h"
 
@@ -27,12 +28,16 @@ struct StreamClosed {
   NodeId node;
 };
 
-// The node's write to its keeper LUN, as the array's agent saw it land.
-struct StorageBeat {
+// Nodes' last writes to their keeper LUNs, as the array's agent saw them land; those of nodes that are not in
+// here are what they were. Taken in fastest in the order of the nodes' ids.
+struct StorageBeats {
+  struct Landed {
+    NodeId node;
+    uint64_t sequence = 0;
+    Millis age = 0;  // since it landed, by the agent's clock
+  };
   ArrayId array;
-  NodeId node;
-  uint64_t sequence = 0;
-  Millis age = 0;  // since it landed, by the agent's clock
+  std::vector<Landed> landed;
 };
 struct Holding {
   VolumeId volume;
@@ -117,7 +122,7 @@ struct Done {
 
 struct Event {
   Millis now = 0;
-  std::variant<Tick, Beat, StreamClosed, StorageBeat, ArrayView, ArrayLost, ArrayGone, VolumeWanted,
+  std::variant<Tick, Beat, StreamClosed, StorageBeats, ArrayView, ArrayLost, ArrayGone, VolumeWanted,
                ProbeResult, ApiSynced, ApiAlive, ApiLost, KubeletLease, NodeSeen, NodeGone, PodSeen, PodGone,
                FenceSeen, FenceGone, LeaseSeen, Done>
       what;

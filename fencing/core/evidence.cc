@@ -63,11 +63,16 @@ void Evidence::On(const StreamClosed& closed, Millis now) {
   found->second.beat_at = now;
 }
 
-void Evidence::On(const StorageBeat& beat, Millis now) {
-  auto& side = Meet(beat.node, now).arrays[beat.array];
-  if (beat.sequence == side.beat_sequence) return;
-  side.beat_sequence = beat.sequence;
-  side.beat_at = std::max<Millis>(now - beat.age, 1);
+void Evidence::On(const StorageBeats& beats, Millis now) {
+  // Ten arrays tell of ten thousand nodes twice a second: where both are in order, nothing is looked up.
+  auto at = nodes_.begin();
+  for (const auto& beat : beats.landed) {
+    if (at == nodes_.end() || at->first != beat.node) Meet(beat.node, now), at = nodes_.find(beat.node);
+    auto& side = at++->second.arrays[beats.array];
+    if (beat.sequence == side.beat_sequence) continue;
+    side.beat_sequence = beat.sequence;
+    side.beat_at = std::max<Millis>(now - beat.age, 1);
+  }
 }
 
 void Evidence::On(const ArrayView& view, Millis now) {

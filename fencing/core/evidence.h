@@ -70,7 +70,7 @@ class Evidence {
 
   void On(const Beat& beat, Millis now);
   void On(const StreamClosed& closed, Millis now);
-  void On(const StorageBeat& beat, Millis now);
+  void On(const StorageBeats& beats, Millis now);
   void On(const ArrayView& view, Millis now);
   void On(const ArrayLost& lost, Millis now);
   void On(const ArrayGone& gone);

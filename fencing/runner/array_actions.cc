@@ -23,13 +23,14 @@ Answer FromArray(absl::Status status) {
   return answer;
 }
 
-absl::StatusOr<std::vector<StorageBeat>> LookForBeats(const ArrayId& id, KeeperLuns& array) {
-  std::vector<StorageBeat> beats;
-  const auto landed = array.Beats();
+absl::StatusOr<StorageBeats> LookForBeats(const ArrayId& id, KeeperLuns& array) {
+  StorageBeats beats{id, {}};
+  auto landed = array.Beats();
   if (absl::IsUnimplemented(landed.status())) return beats;
   RETURN_IF_ERROR(landed.status());
-  for (const LandedBeat& beat : *landed)
-    beats.push_back({id, beat.node, beat.sequence, absl::ToInt64Milliseconds(beat.age)});
+  beats.landed.reserve(landed->size());
+  for (LandedBeat& beat : *landed)
+    beats.landed.push_back({std::move(beat.node), beat.sequence, absl::ToInt64Milliseconds(beat.age)});
   return beats;
 }
 

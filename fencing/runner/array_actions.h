@@ -22,7 +22,7 @@ struct Sight {
   ArrayView view;
   std::vector<GrantKind> kinds;      // of each of view.holdings, in their order
   std::vector<VolumeWanted> wanted;  // by somebody, of each that has it
-  std::vector<StorageBeat> beats;
+  StorageBeats beats;
 };
 
 // Its grants with their I/O counters, its fences, what is waited for, and the beats that landed there.

@@ -224,11 +224,11 @@ void Runner::OnRecord(const std::string& name, const RecordFacts* facts) {
 
 void Runner::OnSight(Sight sight) {
   board_.On(sight.view);
-  loop_.Post([this, sight = std::move(sight)](Millis now) {
+  loop_.Post([this, sight = std::move(sight)](Millis now) mutable {
     if (!arrays_.Has(sight.view.array)) return;  // it was removed meanwhile
     Feed(now, sight.view);
     for (const VolumeWanted& wanted : sight.wanted) Feed(now, wanted);
-    for (const StorageBeat& beat : sight.beats) Feed(now, beat);
+    Feed(now, std::move(sight.beats));
     locks_->Show(sight, now);
   });
 }

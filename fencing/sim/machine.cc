@@ -89,7 +89,7 @@ void Machine::Beat() {
       const auto note = at.Beat(id, number);
       for (auto& replica : world_.replicas)
         world_.Send(at.endpoint(), replica->endpoint(), [&to = *replica, from = at.id(), id, number] {
-          to.Receive(StorageBeat{from, id, number});
+          to.Receive(StorageBeats{from, {{id, number}}});
         });
       if (note.generation != 0)
         world_.Send(at.endpoint(), endpoint_, [this, from = at.id(), note] { Notice(from, note); });

@@ -13,7 +13,7 @@ Settings Tamper::Change(const World& world, Settings settings) {
 bool Tamper::Hear(Event& event) {
   if (world_.Has(Bug::kDeadArrayIsSilence) && std::holds_alternative<ArrayLost>(event.what)) return false;
   if (world_.Has(Bug::kStorageEvidenceIgnored)) {
-    if (std::holds_alternative<StorageBeat>(event.what)) return false;
+    if (std::holds_alternative<StorageBeats>(event.what)) return false;
     if (auto* view = std::get_if<ArrayView>(&event.what))
       for (auto& holding : view->holdings) holding.commands = 1;
   }
