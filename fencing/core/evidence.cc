@@ -25,6 +25,7 @@ bool NodeEvidence::HasGrants() const {
 }
 
 void Evidence::Observe(Millis now) {
+  if (last_ == 0) api_at_ = now;
   if (last_ == 0 || now - last_ > settings_.stall) window_ = now;
   last_ = now;
 }
@@ -129,7 +130,11 @@ void Evidence::On(const NodeSeen& seen, Millis now) {
 void Evidence::On(const NodeGone& gone) { kubelets_.erase(gone.node); }
 
 void Evidence::ApiAnswers(Millis now) {
-  if (!ApiUp(now)) api_since_ = now;
+  if (!ApiUp(now)) {
+    // Then all nodes are marked as not ready before their kubelets have had their turn.
+    if (now - api_at_ >= settings_.kubelet_stale) kubelets_turn_ = now + settings_.kubelet_stale;
+    api_since_ = now;
+  }
   api_up_ = true;
   api_at_ = now;
 }
@@ -214,7 +219,11 @@ void Evidence::LookAtKubelet(const NodeId& id, const NodeEvidence& node, Millis 
   const auto stale_for = now - std::max(side.lease_at, start) - settings_.kubelet_stale;
   const auto not_ready_for = side.ready ? 0 : now - std::max(side.not_ready_since, start);
   signals.not_ready_for = std::max({stale_for, not_ready_for, Millis{0}});
-  signals.kubelet = stale_for >= 0 || !side.ready ? Kubelet::kNotReady : Kubelet::kReady;
+  if (side.ready && stale_for < 0) {
+    signals.kubelet = Kubelet::kReady;
+  } else if (now >= kubelets_turn_) {
+    signals.kubelet = Kubelet::kNotReady;
+  }
 }
 
 bool Evidence::IsClean(const NodeId& id, const VolumeSet& volumes, const ArrayId& array, Generation known,

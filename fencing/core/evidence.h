@@ -125,6 +125,7 @@ class Evidence {
   Millis window_ = 0;  // nothing before it counts as silence
   bool api_up_ = false;
   Millis api_since_ = 0, api_at_ = 0;
+  Millis kubelets_turn_ = 0;  // ends then: after an outage of the API server that they could not renew in
   std::map<NodeId, NodeEvidence> nodes_;
   std::map<NodeName, KubeletSide> kubelets_;
   std::map<ArrayId, ArrayChannel> arrays_;
