@@ -131,7 +131,12 @@ Faults::Mend Faults::StrikeNetwork(const std::string& name) {
   const auto one_way = random.Percent(30);
   if (random.Percent(40)) return CutBoth(replica, world_.api->endpoint(), one_way);
   if (random.Percent(50)) return CutBoth(replica, random.Pick(world_.arrays)->endpoint(), one_way);
-  return CutBoth(replica, machine.endpoint(), one_way);
+  // A node whose kernel its leader cannot reach looks dead when its plugin hangs too.
+  world_.judge->Sick(machine.id(), Cause::kControllers, true);
+  return [this, id = machine.id(), mend = CutBoth(replica, machine.endpoint(), one_way)] {
+    mend();
+    world_.judge->Sick(id, Cause::kControllers, false);
+  };
 }
 
 Faults::Mend Faults::StrikeReplica(const std::string& name) {
