@@ -25,6 +25,7 @@
 #include "fencing/scale/herd_arrays.h"
 #include "fencing/scale/herd_process.h"
 #include "plugin/base/log.h"
+#include "plugin/base/memory.h"
 
 namespace lunkeeper::fencing {
 namespace {
@@ -116,6 +117,7 @@ Figures Measure(const HerdSize& size, const Options& options) {
   failover_options.lease = {"kube-system", "lunkeeper-failover"};
   failover_options.settings.budget_percent = 100;
   Metrics metrics("controller");  // outlives a report that comes late
+  const MemoryTidier tidier;      // as every server has one
   const absl::Time start = absl::Now();
   const auto failover = StartFailover(failover_options, *arrays, *client);
   const Ear ear(herd, size, heard, *failover);  // goes before the failover
@@ -180,6 +182,7 @@ int Main(int argc, char** argv) {
   std::printf("few: %d nodes; many: %d nodes, %d pods, %d volumes on %d arrays\n", few.nodes, size.nodes,
               size.pods(), size.volumes(), size.arrays);
   std::fflush(stdout);
+  LimitArenas();  // as serve does
   const Figures small = Measure(few, options);
   Print(small, Measure(size, options));
   return 0;
