@@ -43,7 +43,7 @@ absl::StatusOr<Sight> Look(const ArrayId& id, Array& array) {
   view.array = id;
   view.asked = MonotonicNow();
   ASSIGN_OR_RETURN(const auto fences, array.ListFences());
-  ASSIGN_OR_RETURN(const auto grants, array.ListGrants({}));
+  ASSIGN_OR_RETURN(auto grants, array.ListGrants({}));
   ASSIGN_OR_RETURN(const auto sessions, array.Sessions());
   ASSIGN_OR_RETURN(const auto wanted, array.Wanted());
   ASSIGN_OR_RETURN(sight.beats, LookForBeats(id, array));
@@ -58,8 +58,11 @@ absl::StatusOr<Sight> Look(const ArrayId& id, Array& array) {
   };
   for (const FenceRecord& fence : fences)
     view.fences.push_back({fence.node, fence.generation, {fence.volumes.begin(), fence.volumes.end()}});
-  for (const Grant& grant : grants) {
-    view.holdings.push_back({grant.volume, grant.node, commands(grant)});
+  view.holdings.reserve(grants.size());
+  sight.kinds.reserve(grants.size());
+  for (Grant& grant : grants) {
+    const uint64_t completed = commands(grant);
+    view.holdings.push_back({std::move(grant.volume), std::move(grant.node), completed});
     sight.kinds.push_back({grant.access, grant.generation});
   }
   const std::unordered_set<VolumeId> waited_for(wanted.begin(), wanted.end());
