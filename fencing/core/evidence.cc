@@ -19,9 +19,22 @@ bool IsNews(const NodeEvidence& node, const Beat& beat) {
 
 }  // namespace
 
+ArraySide& NodeEvidence::At(const ArrayChannel& array) {
+  for (auto& side : arrays)
+    if (side.array == &array) return side;
+  arrays.reserve(arrays.size() + 1);
+  arrays.emplace_back().array = &array;
+  return arrays.back();
+}
+
+const ArraySide* NodeEvidence::Find(const ArrayId& array) const {
+  for (const auto& side : arrays)
+    if (side.array->id == array) return &side;
+  return nullptr;
+}
+
 bool NodeEvidence::HasGrants() const {
-  return std::any_of(arrays.begin(), arrays.end(),
-                     [](const auto& side) { return !side.second.holdings.empty(); });
+  return std::any_of(arrays.begin(), arrays.end(), [](const auto& side) { return !side.holdings.empty(); });
 }
 
 void Evidence::Observe(Millis now) {
@@ -65,11 +78,13 @@ void Evidence::On(const StreamClosed& closed, Millis now) {
 }
 
 void Evidence::On(const StorageBeats& beats, Millis now) {
+  const auto channel = arrays_.find(beats.array);
+  if (channel == arrays_.end()) return;
   // Ten arrays tell of ten thousand nodes twice a second: where both are in order, nothing is looked up.
   auto at = nodes_.begin();
   for (const auto& beat : beats.landed) {
     if (at == nodes_.end() || at->first != beat.node) Meet(beat.node, now), at = nodes_.find(beat.node);
-    auto& side = at++->second.arrays[beats.array];
+    auto& side = at++->second.At(channel->second);
     if (beat.sequence == side.beat_sequence) continue;
     side.beat_sequence = beat.sequence;
     side.beat_at = std::max<Millis>(now - beat.age, 1);
@@ -77,30 +92,31 @@ void Evidence::On(const StorageBeats& beats, Millis now) {
 }
 
 void Evidence::On(const ArrayView& view, Millis now) {
-  auto& channel = arrays_[view.array];
+  auto& channel = ChannelOf(view.array);
   if (!channel.up) channel.up = true, channel.since = now;
   ++channel.views;
   for (const auto& holding : view.holdings) {
-    auto& side = Meet(holding.node, now).arrays[view.array];
+    auto& side = Meet(holding.node, now).At(channel);
     auto& held = side.holdings[holding.volume];
     // A counter that fell has begun anew: nobody knows of any I/O.
     if (holding.commands > held.commands) side.io_at = now;
     held = {holding.commands, channel.views};
   }
   for (auto& [id, node] : nodes_)
-    if (const auto side = node.arrays.find(view.array); side != node.arrays.end())
-      std::erase_if(side->second.holdings,
-                    [&](const auto& each) { return each.second.view != channel.views; });
+    for (auto& side : node.arrays)
+      if (side.array == &channel)
+        std::erase_if(side.holdings, [&](const auto& each) { return each.second.view != channel.views; });
 }
 
 void Evidence::On(const ArrayLost& lost, Millis now) {
-  auto& channel = arrays_[lost.array];
+  auto& channel = ChannelOf(lost.array);
   if (channel.up) channel.up = false, channel.since = now;
 }
 
 void Evidence::On(const ArrayGone& gone) {
+  for (auto& [id, node] : nodes_)
+    std::erase_if(node.arrays, [&](const auto& side) { return side.array->id == gone.array; });
   arrays_.erase(gone.array);
-  for (auto& [id, node] : nodes_) node.arrays.erase(gone.array);
 }
 
 void Evidence::On(const ProbeResult& result, Millis now) {
@@ -178,9 +194,9 @@ Signals Evidence::Look(const NodeId& id, Millis now) const {
 
 void Evidence::LookAtStorage(const NodeEvidence& node, Millis now, Signals& signals) const {
   signals.storage_silent_for = signals.io_quiet_for = kForever;
-  for (const auto& [array, side] : node.arrays) {
-    if (!ArrayUp(array)) continue;
-    const auto start = std::max({window_, node.met_at, arrays_.at(array).since});
+  for (const auto& side : node.arrays) {
+    if (!side.array->up) continue;
+    const auto start = std::max({window_, node.met_at, side.array->since});
     const auto quiet = now - std::max(side.io_at, start);
     const auto unbeaten = side.beat_at == 0 ? quiet : now - std::max(side.beat_at, start);
     signals.io_quiet_for = std::min(signals.io_quiet_for, quiet);
@@ -190,7 +206,7 @@ void Evidence::LookAtStorage(const NodeEvidence& node, Millis now, Signals& sign
       const auto since = node.failing_since.find(held.first);
       return since != node.failing_since.end() && now - std::max(since->second, start) >= settings_.path_lost;
     });
-    if (fails && unbeaten >= settings_.silence) signals.lost.insert(array);
+    if (fails && unbeaten >= settings_.silence) signals.lost.insert(side.array->id);
   }
   if (signals.storage_silent_for == kForever) return;
   signals.storage = signals.storage_silent_for < settings_.silence ? Storage::kAlive : Storage::kSilent;
@@ -255,8 +271,8 @@ bool Evidence::IsSuperseded(const NodeId& id, Millis now) const {
 bool Evidence::Holds(const NodeId& id, const ArrayId& array, const VolumeId& volume) const {
   const auto node = nodes_.find(id);
   if (node == nodes_.end()) return false;
-  const auto side = node->second.arrays.find(array);
-  return side != node->second.arrays.end() && side->second.holdings.contains(volume);
+  const auto* side = node->second.Find(array);
+  return side != nullptr && side->holdings.contains(volume);
 }
 
 NodeId Evidence::HeldByNamesake(const NodeId& id, const ArrayId& array, const VolumeId& volume) const {
@@ -271,9 +287,9 @@ NodeId Evidence::HeldByNamesake(const NodeId& id, const ArrayId& array, const Vo
 bool Evidence::Reaches(const NodeId& id, const ArrayId& array, Millis now) const {
   const auto node = nodes_.find(id);
   if (node == nodes_.end() || !ArrayUp(array)) return false;
-  const auto side = node->second.arrays.find(array);
-  if (side == node->second.arrays.end() || side->second.beat_at == 0) return true;
-  return now - side->second.beat_at < settings_.silence;
+  const auto* side = node->second.Find(array);
+  if (side == nullptr || side->beat_at == 0) return true;
+  return now - side->beat_at < settings_.silence;
 }
 
 bool Evidence::ProbeDue(const NodeId& id, Millis now) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "fencing/core/event.h"
 #include "fencing/core/settings.h"
@@ -32,8 +33,16 @@ struct Signals {
   std::set<ArrayId> lost;  // arrays that are up, silent from here, and whose volumes fail here
 };
 
+struct ArrayChannel {
+  ArrayId id;
+  bool up = false;
+  Millis since = 0;  // it is up, or is not
+  uint64_t views = 0;
+};
+
 // What an array shows of a node.
 struct ArraySide {
+  const ArrayChannel* array = nullptr;
   Millis beat_at = 0;  // 0: none ever landed, so there is no such channel, which says nothing
   uint64_t beat_sequence = 0;
   Millis io_at = 0;
@@ -54,10 +63,12 @@ struct NodeEvidence {
   Beat beat;                // the last one
   std::map<VolumeId, Millis> failing_since;
   std::map<std::string, uint64_t> other_boots;  // than the last beat's, with the last sequence of each
-  std::map<ArrayId, ArraySide> arrays;
-  bool calibrated = false;  // the probe was answered once
-  int unanswered = 0;       // in a row
+  std::vector<ArraySide> arrays;                // one for each that shows anything of it
+  bool calibrated = false;                      // the probe was answered once
+  int unanswered = 0;                           // in a row
   Millis probe_answered_at = 0, probe_sent_at = 0;
+  ArraySide& At(const ArrayChannel& array);
+  const ArraySide* Find(const ArrayId& array) const;
   bool HasGrants() const;
 };
 
@@ -104,11 +115,6 @@ class Evidence {
   const std::map<NodeId, NodeEvidence>& nodes() const { return nodes_; }
 
  private:
-  struct ArrayChannel {
-    bool up = false;
-    Millis since = 0;  // it is up, or is not
-    uint64_t views = 0;
-  };
   struct KubeletSide {
     bool ready = true;
     NodeId instance;
@@ -119,6 +125,9 @@ class Evidence {
   void LookAtKernel(const NodeEvidence& node, Millis now, Signals& signals) const;
   void LookAtKubelet(const NodeId& id, const NodeEvidence& node, Millis now, Signals& signals) const;
   NodeEvidence& Meet(const NodeId& node, Millis now);
+  ArrayChannel& ChannelOf(const ArrayId& array) {
+    return arrays_.try_emplace(array, ArrayChannel{array}).first->second;
+  }
 
   const Settings& settings_;
   Millis last_ = 0;

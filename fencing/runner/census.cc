@@ -62,8 +62,8 @@ struct Ages {
 
   void Add(const NodeEvidence& node, Millis now) {
     if (node.heard) network = std::max(network, now - node.beat_at);
-    for (const auto& entry : node.arrays)
-      if (entry.second.beat_at != 0) storage = std::max(storage, now - entry.second.beat_at);
+    for (const auto& side : node.arrays)
+      if (side.beat_at != 0) storage = std::max(storage, now - side.beat_at);
   }
 };
 

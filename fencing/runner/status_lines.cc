@@ -27,10 +27,10 @@ std::string NodeLine(const State& state, const NodeId& node) {
       absl::StrCat("node ", node.value(), ": ", verdict.what.empty() ? "well" : std::string(verdict.what),
                    "; ", ToText(signals.network));
   if (signals.network == Network::kSilent) absl::StrAppend(&line, " for ", Seconds(signals.silent_for), " s");
-  for (const auto& [array, side] : state.evidence.nodes().at(node).arrays)
+  for (const auto& side : state.evidence.nodes().at(node).arrays)
     if (side.beat_at != 0)
-      absl::StrAppend(&line, "; beat on array ", array.value(), " ", Seconds(state.now - side.beat_at),
-                      " s ago");
+      absl::StrAppend(&line, "; beat on array ", side.array->id.value(), " ",
+                      Seconds(state.now - side.beat_at), " s ago");
   const auto refused = state.said.find({Saying::kRefused, node});
   if (refused != state.said.end()) absl::StrAppend(&line, "; ", refused->second);
   return line;
