@@ -1,39 +1,33 @@
 #include "node/identity.h"
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <set>
 #include <thread>
 #include <vector>
 
+#include "plugin/base/testing.h"
+
 namespace lunkeeper {
 namespace {
 
-struct TemporaryDirectory {
-  ~TemporaryDirectory() { std::filesystem::remove_all(path); }
-  const std::string path = [] {
-    char name[] = "/tmp/lk-identity-XXXXXX";
-    return std::string(::mkdtemp(name));
-  }();
-};
+using testing::TempDir;
 
 TEST_CASE("a node keeps its identity, and another host has another") {
-  TemporaryDirectory here, there;
-  const auto id = LoadNodeId("worker-1", here.path + "/state");
+  TempDir here, there;
+  const auto id = LoadNodeId("worker-1", here / "state");
   REQUIRE(id.ok());
   CHECK(id->value().size() == std::string("worker-1.").size() + 16);
   CHECK(id->value().rfind("worker-1.", 0) == 0);
-  CHECK(*LoadNodeId("worker-1", here.path + "/state") == *id);
-  CHECK(*LoadNodeId("worker-1", there.path) != *id);
+  CHECK(*LoadNodeId("worker-1", here / "state") == *id);
+  CHECK(*LoadNodeId("worker-1", there.path()) != *id);
 }
 
 TEST_CASE("two first runs at once agree on one identity") {
-  TemporaryDirectory here;
+  TempDir here;
   std::vector<NodeId> ids(8);
   std::vector<std::thread> threads;
-  for (NodeId& id : ids) threads.emplace_back([&] { id = LoadNodeId("w", here.path).value_or(NodeId()); });
+  for (NodeId& id : ids) threads.emplace_back([&] { id = LoadNodeId("w", here.path()).value_or(NodeId()); });
   for (std::thread& thread : threads) thread.join();
   CHECK(std::set<NodeId>(ids.begin(), ids.end()).size() == 1);
   CHECK_FALSE(ids[0].empty());
@@ -42,19 +36,19 @@ TEST_CASE("two first runs at once agree on one identity") {
 TEST_CASE("a damaged identity is refused and never replaced") {
   for (const std::string text :
        {"", "0123", "0123456789abcdeg\n", "0123456789abcdef0\n", "0123456789abcdef\nx"}) {
-    TemporaryDirectory here;
-    std::ofstream(here.path + "/node-instance") << text;
-    CHECK(LoadNodeId("w", here.path).status().code() == absl::StatusCode::kFailedPrecondition);
-    std::ifstream file(here.path + "/node-instance");
+    TempDir here;
+    std::ofstream(here / "node-instance") << text;
+    CHECK(LoadNodeId("w", here.path()).status().code() == absl::StatusCode::kFailedPrecondition);
+    std::ifstream file(here / "node-instance");
     CHECK(std::string(std::istreambuf_iterator<char>(file), {}) == text);
   }
 }
 
 TEST_CASE("a node name that is not one is refused") {
-  TemporaryDirectory here;
+  TempDir here;
   for (const std::string& name :
        {std::string(), std::string(174, 'n'), std::string("a b"), std::string("a/b")}) {
-    CHECK(LoadNodeId(name, here.path).status().code() == absl::StatusCode::kInvalidArgument);
+    CHECK(LoadNodeId(name, here.path()).status().code() == absl::StatusCode::kInvalidArgument);
   }
 }
 

@@ -3,7 +3,6 @@
 // itself.
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -15,6 +14,7 @@
 #include "devices/initiator/fake_initiator.h"
 #include "node/array_grant_source.h"
 #include "node/node_service.h"
+#include "plugin/base/testing.h"
 
 namespace lunkeeper {
 
@@ -23,7 +23,6 @@ using AccessMode = csi::v1::VolumeCapability::AccessMode;
 class NodeFixture {
  public:
   NodeFixture();
-  ~NodeFixture() { std::filesystem::remove_all(root); }
 
   // Of 64 MiB.
   VolumeId CreateVolume(const std::string& name);
@@ -84,10 +83,8 @@ class NodeFixture {
   bool IsClean() { return !Granted() && !Attached() && MountCount() == 0; }
 
   const NodeId node{"worker-1.0123456789abcdef"};
-  const std::filesystem::path root = [] {
-    char name[] = "/tmp/lk-node-XXXXXX";
-    return std::filesystem::path(::mkdtemp(name));
-  }();
+  const testing::TempDir temporary;
+  const std::filesystem::path root = temporary.path();
   const std::string staging = root / "staging";
   const std::string target = root / "pods/target";
   const std::string other_target = root / "pods/other";

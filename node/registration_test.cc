@@ -7,13 +7,11 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <filesystem>
-#include <functional>
-#include <thread>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "plugin/base/testing.h"
 #include "plugin/base/unique_fd.h"
 #include "registration/registration.grpc.pb.h"
 
@@ -21,26 +19,12 @@ namespace lunkeeper {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool Await(const std::function<bool()>& condition) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
-  while (!condition()) {
-    if (absl::Now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
+using testing::Eventually;
+using testing::TempDir;
 
 // As much of kubelet as registration needs: a directory it watches, and what it asks.
 class FakeKubelet {
  public:
-  FakeKubelet() {
-    char name[] = "/tmp/lk-reg-XXXXXX";
-    directory = ::mkdtemp(name);
-    socket = directory / "lunkeeper-reg.sock";
-  }
-  ~FakeKubelet() { fs::remove_all(directory); }
-
   RegistrationOptions Options() const {
     return {directory, "csi.lunkeeper.io", "/var/lib/kubelet/plugins/csi.lunkeeper.io/csi.sock"};
   }
@@ -73,7 +57,8 @@ class FakeKubelet {
     return stub->NotifyRegistrationStatus(&telling, status, &response).ok();
   }
 
-  fs::path directory, socket;
+  const TempDir temporary;
+  const fs::path directory = temporary.path(), socket = directory / "lunkeeper-reg.sock";
   pluginregistration::PluginInfo info;
 
  private:
@@ -99,7 +84,7 @@ void LeaveDeadSocket(const fs::path& path) {
 TEST_CASE("kubelet finds the driver, its socket and its version, and registers it") {
   FakeKubelet kubelet;
   const auto registration = StartRegistration(kubelet.Options());
-  REQUIRE(Await([&] { return kubelet.SeesSocket(); }));
+  REQUIRE(Eventually([&] { return kubelet.SeesSocket(); }));
   CHECK(absl::IsUnavailable(registration->Status()));
   REQUIRE(kubelet.Register());
   CHECK(kubelet.info.type() == "CSIPlugin");
@@ -114,11 +99,12 @@ TEST_CASE("kubelet finds the driver, its socket and its version, and registers i
 TEST_CASE("a kubelet that restarted and wiped its directory can register the driver again") {
   FakeKubelet kubelet;
   const auto registration = StartRegistration(kubelet.Options());
-  REQUIRE(Await([&] { return kubelet.SeesSocket() && kubelet.Register(); }));
+  REQUIRE(Eventually([&] { return kubelet.SeesSocket() && kubelet.Register(); }));
   for (int round = 0; round < 2; ++round) {
     fs::remove(kubelet.socket);
-    REQUIRE(Await([&] { return kubelet.SeesSocket(); }));
-    CHECK(Await([&] { return absl::IsUnavailable(registration->Status()); }));  // a moment after it is seen
+    REQUIRE(Eventually([&] { return kubelet.SeesSocket(); }));
+    CHECK(Eventually(
+        [&] { return absl::IsUnavailable(registration->Status()); }));  // a moment after it is seen
     REQUIRE(kubelet.Register());
     CHECK(registration->Status().ok());
   }
@@ -128,18 +114,18 @@ TEST_CASE("a directory that is not there yet is waited for") {
   FakeKubelet kubelet;
   fs::remove(kubelet.directory);
   const auto registration = StartRegistration(kubelet.Options());
-  REQUIRE(Await([&] { return absl::IsFailedPrecondition(registration->Status()); }));
+  REQUIRE(Eventually([&] { return absl::IsFailedPrecondition(registration->Status()); }));
   CHECK_THAT(std::string(registration->Status().message()),
              Catch::Contains(kubelet.socket.string()) && Catch::Contains("directory exists"));
   fs::create_directory(kubelet.directory);
-  REQUIRE(Await([&] { return kubelet.SeesSocket(); }));
+  REQUIRE(Eventually([&] { return kubelet.SeesSocket(); }));
   CHECK(kubelet.Register());
 }
 
 TEST_CASE("a refusal is shown in kubelet's words, until it registers the driver after all") {
   FakeKubelet kubelet;
   const auto registration = StartRegistration(kubelet.Options());
-  REQUIRE(Await([&] { return kubelet.SeesSocket(); }));
+  REQUIRE(Eventually([&] { return kubelet.SeesSocket(); }));
   REQUIRE(kubelet.Register("node info could not be updated"));
   CHECK(absl::IsFailedPrecondition(registration->Status()));
   CHECK_THAT(std::string(registration->Status().message()),
@@ -152,13 +138,13 @@ TEST_CASE("the socket of a killed predecessor is replaced") {
   FakeKubelet kubelet;
   LeaveDeadSocket(kubelet.socket);
   const auto registration = StartRegistration(kubelet.Options());
-  CHECK(Await([&] { return kubelet.Register(); }));
+  CHECK(Eventually([&] { return kubelet.Register(); }));
 }
 
 TEST_CASE("a graceful stop takes the socket away") {
   FakeKubelet kubelet;
   auto registration = StartRegistration(kubelet.Options());
-  REQUIRE(Await([&] { return kubelet.SeesSocket(); }));
+  REQUIRE(Eventually([&] { return kubelet.SeesSocket(); }));
   registration.reset();
   CHECK(fs::is_empty(kubelet.directory));
 }
@@ -166,12 +152,12 @@ TEST_CASE("a graceful stop takes the socket away") {
 TEST_CASE("a predecessor that still answers is left alone, and succeeded when it goes") {
   FakeKubelet kubelet;
   auto predecessor = StartRegistration(kubelet.Options());
-  REQUIRE(Await([&] { return kubelet.Register(); }));
+  REQUIRE(Eventually([&] { return kubelet.Register(); }));
   auto successor = StartRegistration(kubelet.Options());
-  REQUIRE(Await([&] { return absl::IsFailedPrecondition(successor->Status()); }));
+  REQUIRE(Eventually([&] { return absl::IsFailedPrecondition(successor->Status()); }));
   CHECK(predecessor->Status().ok());
   predecessor.reset();
-  REQUIRE(Await([&] { return kubelet.SeesSocket(); }));
+  REQUIRE(Eventually([&] { return kubelet.SeesSocket(); }));
   REQUIRE(kubelet.Register());
   CHECK(successor->Status().ok());
 }

@@ -3,17 +3,17 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/time/clock.h"
 #include "devices/array/remote/testing/test_agent.h"
+#include "plugin/base/testing.h"
 
 namespace lunkeeper {
 namespace {
 
+using testing::Eventually;
 using testing::kAgentNames;
 using testing::kControllerNames;
 using testing::TestAgent;
@@ -33,12 +33,6 @@ constexpr char kGood[] = R"({
 
 std::string With(const std::string& from, const std::string& to) {
   return absl::StrReplaceAll(kGood, {{from, to}});
-}
-
-void Await(const std::function<bool()>& condition) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
-  while (!condition() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
-  REQUIRE(condition());
 }
 
 std::string Entry(const std::string& name, const std::string& address, const TlsFiles& tls) {
@@ -130,21 +124,21 @@ TEST_CASE("a changed file takes effect, a wrong one does not, and what stayed ke
   CHECK(arrays.Serving().ok());
 
   Replace(path, File({Entry("one", one.address(), tls), Entry("two", two.address(), tls)}));
-  Await([&] { return arrays.All().size() == 2; });
+  REQUIRE(Eventually([&] { return arrays.All().size() == 2; }));
   CHECK(arrays.All().front().array == first);
   CHECK(arrays.All().back().array->Capacity().ok());
 
   Replace(path, File({Entry("one", one.address(), tls), Entry("two", "nowhere", tls)}));
-  Await([&] { return !arrays.Good(); });
+  REQUIRE(Eventually([&] { return !arrays.Good(); }));
   CHECK(arrays.All().size() == 2);
   CHECK(arrays.All().back().array->Capacity().ok());
   CHECK_THAT(std::string(arrays.Reload().message()), Catch::Contains(path + ": line 3: \"address\""));
   Replace(path, File({Entry("two", two.address(), {tls.certificate, agent_tls.key, tls.ca})}));
-  Await([&] { return absl::StrContains(arrays.Reload().message(), "is not the key of"); });
+  REQUIRE(Eventually([&] { return absl::StrContains(arrays.Reload().message(), "is not the key of"); }));
   CHECK(arrays.All().size() == 2);
 
   Replace(path, File({Entry("two", two.address(), tls)}));
-  Await([&] { return arrays.Good() && arrays.All().size() == 1; });
+  REQUIRE(Eventually([&] { return arrays.Good() && arrays.All().size() == 1; }));
   CHECK(arrays.All().front().name == "two");
   CHECK(first->Capacity().ok());  // whoever still holds it may finish
   two.Stop();

@@ -10,6 +10,8 @@
 namespace lunkeeper {
 namespace {
 
+using testing::Eventually;
+
 // A node that beats twenty times a second.
 struct Beating {
   Beating(KeeperRig& rig, const std::vector<uint16_t>& ports, const NodeId& id)
@@ -73,13 +75,13 @@ TEST_CASE("every replica hears a node, in rising order, and what becomes of its 
   Controller& first = rig.AddController();
   Controller& second = rig.AddController();
   Beating node(rig, {first.port, second.port});
-  REQUIRE(Await([&] { return first.sink.beats() >= 2 && second.sink.beats() >= 2; }));
+  REQUIRE(Eventually([&] { return first.sink.beats() >= 2 && second.sink.beats() >= 2; }));
   const fencing::Beat before = first.sink.last();
   CHECK(before.node == rig.node);
   CHECK(before.boot.size() == 36);
   CHECK(before.present.empty());
   node.Set(std::vector<Device>{DeviceOf("a"), DeviceOf("b", DeviceHealth::kReconnecting)});
-  REQUIRE(Await([&] { return second.sink.last().failing == fencing::VolumeSet{kB}; }));
+  REQUIRE(Eventually([&] { return second.sink.last().failing == fencing::VolumeSet{kB}; }));
   CHECK(second.sink.last().present == fencing::VolumeSet{kA, kB});
   CHECK(second.sink.last().sequence > before.sequence);
   CHECK(second.sink.last().boot == before.boot);
@@ -92,9 +94,9 @@ TEST_CASE("I/O that waits for an array which answers is not failing") {
   Device waits = DeviceOf("a", DeviceHealth::kReconnecting);
   waits.portal = absl::StrCat("127.0.0.1:", controller.port);
   node.Set(std::vector<Device>{waits, DeviceOf("b", DeviceHealth::kFailed)});
-  REQUIRE(Await([&] { return controller.sink.last().failing.contains(kB); }));
+  REQUIRE(Eventually([&] { return controller.sink.last().failing.contains(kB); }));
   const int before = controller.sink.beats();
-  REQUIRE(Await([&] { return controller.sink.beats() >= before + 50; }));
+  REQUIRE(Eventually([&] { return controller.sink.beats() >= before + 50; }));
   CHECK(controller.sink.last().failing == fencing::VolumeSet{kB});
 }
 
@@ -103,10 +105,10 @@ TEST_CASE("a data path that cannot be asked leaves the beats going, and its volu
   Controller& controller = rig.AddController();
   Beating node(rig, {controller.port});
   node.Set(std::vector<Device>{DeviceOf("a")});
-  REQUIRE(Await([&] { return controller.sink.last().present.contains(kA); }));
+  REQUIRE(Eventually([&] { return controller.sink.last().present.contains(kA); }));
   CHECK(controller.sink.last().failing.empty());
   node.Set(absl::UnavailableError("the data path does not answer"));
-  REQUIRE(Await([&] { return controller.sink.last().failing.contains(kA); }));
+  REQUIRE(Eventually([&] { return controller.sink.last().failing.contains(kA); }));
   CHECK(controller.sink.last().present.contains(kA));
 }
 
@@ -114,19 +116,19 @@ TEST_CASE("a node that hangs while it looks at its devices goes on beating") {
   KeeperRig rig;
   Controller& controller = rig.AddController();
   Beating node(rig, {controller.port});
-  REQUIRE(Await([&] { return controller.sink.beats() >= 1; }));
+  REQUIRE(Eventually([&] { return controller.sink.beats() >= 1; }));
   absl::MutexLock hangs(&node.mutex);
   const int before = controller.sink.beats();
-  CHECK(Await([&] { return controller.sink.beats() >= before + 5; }));
+  CHECK(Eventually([&] { return controller.sink.beats() >= before + 5; }));
 }
 
 TEST_CASE("a node that stops has closed its stream; it is told from one that falls silent") {
   KeeperRig rig;
   Controller& controller = rig.AddController();
   auto stops = std::make_unique<Beating>(rig, std::vector<uint16_t>{controller.port});
-  REQUIRE(Await([&] { return controller.sink.beats() >= 1; }));
+  REQUIRE(Eventually([&] { return controller.sink.beats() >= 1; }));
   stops.reset();
-  CHECK(Await([&] { return controller.sink.closed() == 1; }));
+  CHECK(Eventually([&] { return controller.sink.closed() == 1; }));
 }
 
 TEST_CASE("the end of a stream that had been silent says nothing") {
@@ -138,12 +140,12 @@ TEST_CASE("the end of a stream that had been silent says nothing") {
                "lunkeeper_rpc_running{method=\"lunkeeper.keeper.v1.Keeper/Beats\"} 1") != std::string::npos;
   };
   Beating node(rig, {proxy.port()});
-  REQUIRE(Await([&] { return controller.sink.beats() >= 1 && running(); }));
+  REQUIRE(Eventually([&] { return controller.sink.beats() >= 1 && running(); }));
   proxy.Stall(true);
   const absl::Time silent = absl::Now();
-  REQUIRE(Await([&] { return absl::Now() - silent > absl::Milliseconds(2500); }));
+  REQUIRE(Eventually([&] { return absl::Now() - silent > absl::Milliseconds(2500); }));
   proxy.CloseAll();
-  REQUIRE(Await([&] { return !running(); }));
+  REQUIRE(Eventually([&] { return !running(); }));
   CHECK(controller.sink.closed() == 0);
 }
 
@@ -152,11 +154,11 @@ TEST_CASE("a replica that comes back is heard by again, and one that comes late 
   Controller& controller = rig.AddController();
   StallingProxy proxy(controller.port);
   Beating node(rig, {proxy.port()});
-  REQUIRE(Await([&] { return controller.sink.beats() >= 1; }));
+  REQUIRE(Eventually([&] { return controller.sink.beats() >= 1; }));
   for (int round = 0; round < 2; ++round) {
     proxy.CloseAll();
     const int before = controller.sink.beats();
-    CHECK(Await([&] { return controller.sink.beats() >= before + 3; }));
+    CHECK(Eventually([&] { return controller.sink.beats() >= before + 3; }));
   }
 }
 
@@ -165,14 +167,14 @@ TEST_CASE("a connection that hangs is given up, and the node is heard again") {
   Controller& controller = rig.AddController();
   StallingProxy proxy(controller.port);
   Beating node(rig, {proxy.port()});
-  REQUIRE(Await([&] { return controller.sink.beats() >= 1; }));
+  REQUIRE(Eventually([&] { return controller.sink.beats() >= 1; }));
   proxy.Stall(true);
   const absl::Time silent = absl::Now();
-  REQUIRE(Await([&] { return absl::Now() - silent > absl::Seconds(6); }));
+  REQUIRE(Eventually([&] { return absl::Now() - silent > absl::Seconds(6); }));
   proxy.CloseAll();
   proxy.Stall(false);
   const int before = controller.sink.beats();
-  CHECK(Await([&] { return controller.sink.beats() >= before + 3; }));
+  CHECK(Eventually([&] { return controller.sink.beats() >= before + 3; }));
 }
 
 TEST_CASE("a fenced node is told, and says that it knows") {
@@ -181,7 +183,7 @@ TEST_CASE("a fenced node is told, and says that it knows") {
   Beating node(rig, {controller.port});
   const fencing::ArrayId array("main");
   controller.sink.SetFences({{array, {rig.node, 7, {kA, kB}}}});
-  CHECK(Await([&] {
+  CHECK(Eventually([&] {
     return controller.sink.last().known == std::map<fencing::ArrayId, Generation>{{array, 7}};
   }));
 }
@@ -192,12 +194,12 @@ TEST_CASE("the I/O of a fenced volume is ended, and that of its neighbour is not
   Beating node(rig, {controller.port});
   node.Set(std::vector<Device>{DeviceOf("a"), DeviceOf("b")});
   controller.sink.SetFences({{fencing::ArrayId("main"), {rig.node, 7, {kA}}}});
-  REQUIRE(Await([&] { return node.IsFailed(kA); }));
-  REQUIRE(Await([&] { return controller.sink.last().failing == fencing::VolumeSet{kA}; }));
+  REQUIRE(Eventually([&] { return node.IsFailed(kA); }));
+  REQUIRE(Eventually([&] { return controller.sink.last().failing == fencing::VolumeSet{kA}; }));
   CHECK_FALSE(node.IsFailed(kB));
   // The fence grows.
   controller.sink.SetFences({{fencing::ArrayId("main"), {rig.node, 7, {kA, kB}}}});
-  CHECK(Await([&] { return node.IsFailed(kB); }));
+  CHECK(Eventually([&] { return node.IsFailed(kB); }));
 }
 
 TEST_CASE("a fence that the node hears of elsewhere ends I/O as well, and is known") {
@@ -207,8 +209,8 @@ TEST_CASE("a fence that the node hears of elsewhere ends I/O as well, and is kno
   node.Set(std::vector<Device>{DeviceOf("a"), DeviceOf("b")});
   const fencing::ArrayId array("main");
   node.sender->OnFence(array, {rig.node, 7, {kA}});
-  REQUIRE(Await([&] { return node.IsFailed(kA); }));
-  CHECK(Await([&] { return controller.sink.last().known.contains(array); }));
+  REQUIRE(Eventually([&] { return node.IsFailed(kA); }));
+  CHECK(Eventually([&] { return controller.sink.last().known.contains(array); }));
   CHECK_FALSE(node.IsFailed(kB));
 }
 
@@ -219,10 +221,10 @@ TEST_CASE("a data path that does not answer is told again to end a fenced volume
   node.Set(std::vector<Device>{DeviceOf("a")});
   node.refusing = true;
   controller.sink.SetFences({{fencing::ArrayId("main"), {rig.node, 7, {kA}}}});
-  REQUIRE(Await([&] { return node.calls >= 3; }));
+  REQUIRE(Eventually([&] { return node.calls >= 3; }));
   CHECK_FALSE(node.IsFailed(kA));
   node.refusing = false;
-  CHECK(Await([&] { return node.IsFailed(kA); }));
+  CHECK(Eventually([&] { return node.IsFailed(kA); }));
 }
 
 TEST_CASE("a late answer about an old fence does not reach the device of a newer grant") {
@@ -232,13 +234,13 @@ TEST_CASE("a late answer about an old fence does not reach the device of a newer
   node.Set(std::vector<Device>{DeviceOf("a")});
   const fencing::ArrayId array("main");
   controller.sink.SetFences({{array, {rig.node, 7, {kA}}}});
-  REQUIRE(Await([&] { return node.IsFailed(kA); }));
+  REQUIRE(Eventually([&] { return node.IsFailed(kA); }));
   node.Set(std::vector<Device>());
-  REQUIRE(Await([&] { return controller.sink.last().present.empty(); }));
+  REQUIRE(Eventually([&] { return controller.sink.last().present.empty(); }));
   node.Set(std::vector<Device>{DeviceOf("a")});
   controller.sink.SetFences({{array, {rig.node, 6, {kA, kB}}}});
   const int before = controller.sink.beats();
-  REQUIRE(Await([&] { return controller.sink.beats() >= before + 5; }));
+  REQUIRE(Eventually([&] { return controller.sink.beats() >= before + 5; }));
   CHECK_FALSE(node.IsFailed(kA));
   CHECK(controller.sink.last().known.at(array) == 7);
 }
@@ -252,9 +254,9 @@ TEST_CASE("an old fence that is told of for the first time does not reach the de
   newer.target = Iqn("iqn.2026-11.io.lunkeeper:main:b:8");
   node.Set(std::vector<Device>{older, newer});
   controller.sink.SetFences({{fencing::ArrayId("main"), {rig.node, 7, {kA, kB}}}});
-  REQUIRE(Await([&] { return node.IsFailed(kA); }));
+  REQUIRE(Eventually([&] { return node.IsFailed(kA); }));
   const int before = controller.sink.beats();
-  REQUIRE(Await([&] { return controller.sink.beats() >= before + 5; }));
+  REQUIRE(Eventually([&] { return controller.sink.beats() >= before + 5; }));
   CHECK_FALSE(node.IsFailed(kB));
 }
 
@@ -273,29 +275,30 @@ TEST_CASE("a node that was told of a fence is not clean before it has seen its d
                        },
                        .fail = [](const Device&, const std::string&) { return absl::OkStatus(); },
                        .kubelet_ok = nullptr});
-  REQUIRE(Await([&] { return controller.sink.last().known.contains(array); }));
+  REQUIRE(Eventually([&] { return controller.sink.last().known.contains(array); }));
   CHECK(controller.sink.last().present == fencing::VolumeSet{kA});
   answering = true;
-  CHECK(Await([&] { return controller.sink.last().present.empty(); }));
+  CHECK(Eventually([&] { return controller.sink.last().present.empty(); }));
 }
 
 TEST_CASE("a node says that its kubelet hangs, and that it does no more") {
   KeeperRig rig;
   Controller& controller = rig.AddController();
   Beating node(rig, {controller.port});
-  REQUIRE(Await([&] { return controller.sink.beats() >= 1; }));
+  REQUIRE(Eventually([&] { return controller.sink.beats() >= 1; }));
   CHECK(controller.sink.last().kubelet_ok);
   node.kubelet_ok = false;
-  REQUIRE(Await([&] { return !controller.sink.last().kubelet_ok; }));
+  REQUIRE(Eventually([&] { return !controller.sink.last().kubelet_ok; }));
   node.kubelet_ok = true;
-  CHECK(Await([&] { return controller.sink.last().kubelet_ok; }));
+  CHECK(Eventually([&] { return controller.sink.last().kubelet_ok; }));
 }
 
 TEST_CASE("beats in another node's name are not heard") {
   KeeperRig rig;
   Controller& controller = rig.AddController();
   Beating liar(rig, {controller.port}, rig.other);
-  REQUIRE(Await([&] { return controller.metrics.Text().find("PERMISSION_DENIED") != std::string::npos; }));
+  REQUIRE(
+      Eventually([&] { return controller.metrics.Text().find("PERMISSION_DENIED") != std::string::npos; }));
   CHECK(controller.sink.beats() == 0);
 }
 
@@ -306,11 +309,11 @@ TEST_CASE("a stream ends with its token, and goes on with the next one") {
   rig.WriteToken("short");
   Controller& controller = rig.AddController();
   Beating node(rig, {controller.port});
-  REQUIRE(Await([&] { return controller.sink.beats() >= 1; }));
+  REQUIRE(Eventually([&] { return controller.sink.beats() >= 1; }));
   rig.WriteToken("next");
-  REQUIRE(Await([&] { return controller.metrics.Text().find("UNAUTHENTICATED") != std::string::npos; }));
+  REQUIRE(Eventually([&] { return controller.metrics.Text().find("UNAUTHENTICATED") != std::string::npos; }));
   const int before = controller.sink.beats();
-  CHECK(Await([&] { return controller.sink.beats() >= before + 3; }));
+  CHECK(Eventually([&] { return controller.sink.beats() >= before + 3; }));
   CHECK(controller.sink.closed() == 0);
 }
 
@@ -319,17 +322,17 @@ TEST_CASE("a node whose token is not there yet is heard once it is") {
   rig.WriteToken("");
   Controller& controller = rig.AddController();
   Beating node(rig, {controller.port});
-  REQUIRE(Await([&] { return node.looks >= 3; }));  // it sends as often as it looks
+  REQUIRE(Eventually([&] { return node.looks >= 3; }));  // it sends as often as it looks
   CHECK(controller.sink.beats() == 0);
   rig.WriteToken("token-1");
-  CHECK(Await([&] { return controller.sink.beats() >= 3; }));
+  CHECK(Eventually([&] { return controller.sink.beats() >= 3; }));
 }
 
 TEST_CASE("a replica that leaves ends the streams and takes no node for stopped") {
   KeeperRig rig;
   Controller& controller = rig.AddController();
   Beating node(rig, {controller.port});
-  REQUIRE(Await([&] { return controller.sink.beats() >= 1; }));
+  REQUIRE(Eventually([&] { return controller.sink.beats() >= 1; }));
   controller.keeper->Leave();
   CHECK(controller.server->Stop(absl::Seconds(20)));
   CHECK(controller.sink.closed() == 0);
@@ -354,12 +357,12 @@ TEST_CASE("three hundred waiting nodes delay neither beats nor other calls, and 
       if (grants->Acquire(volume, Access::kExclusive, absl::Minutes(2)).ok()) ++granted;
     });
   }
-  CHECK(Await([&] { return rig.array.Waiting() == kNodes; }, absl::Minutes(1)));
+  CHECK(Eventually([&] { return rig.array.Waiting() == kNodes; }, absl::Minutes(1)));
   const int before = controller.sink.beats();
   const absl::Time began = absl::Now();
   CHECK(grants->Held(VolumeId(), absl::Now() + absl::Seconds(10)).ok());
   CHECK(absl::Now() - began < absl::Seconds(5));
-  CHECK(Await([&] { return controller.sink.beats() >= before + 20; }));
+  CHECK(Eventually([&] { return controller.sink.beats() >= before + 20; }));
   for (const VolumeId& volume : volumes) rig.Vacate(volume);
   for (std::thread& thread : waiting) thread.join();
   CHECK(granted == kNodes);

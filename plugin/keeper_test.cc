@@ -13,6 +13,8 @@
 namespace lunkeeper {
 namespace {
 
+using testing::Eventually;
+
 absl::Time In(absl::Duration time) { return absl::Now() + time; }
 
 // A node with its connection to the rig's controllers.
@@ -183,7 +185,7 @@ TEST_CASE("a token that was replaced in its file is used from then on") {
   rig.reviewer.AddNode("next", "node-1");
   rig.WriteToken("short");
   REQUIRE(node.grants->Held(VolumeId(), In(absl::Seconds(10))).ok());
-  REQUIRE(Await([&] { return !node.grants->Held(VolumeId(), In(absl::Seconds(10))).ok(); }));
+  REQUIRE(Eventually([&] { return !node.grants->Held(VolumeId(), In(absl::Seconds(10))).ok(); }));
   rig.WriteToken("next");
   CHECK(node.grants->Held(VolumeId(), In(absl::Seconds(10))).ok());
 }
@@ -194,7 +196,7 @@ TEST_CASE("a server certificate that was replaced is shown to new connections") 
   Node node(rig, {rig.AddController().port});
   CHECK(absl::IsUnavailable(node.grants->Held(VolumeId(), In(absl::Seconds(1))).status()));
   rig.authority.Issue(rig.folder / "keeper", "IP:127.0.0.1");
-  CHECK(Await([&] { return node.grants->Held(VolumeId(), In(absl::Seconds(2))).ok(); }));
+  CHECK(Eventually([&] { return node.grants->Held(VolumeId(), In(absl::Seconds(2))).ok(); }));
 }
 
 TEST_CASE("a controller whose certificate somebody else signed is told nothing") {
@@ -236,12 +238,12 @@ TEST_CASE("when the replica that a node waits at is killed, the other one gives 
   const VolumeId volume = rig.MakeVolume("v");
   rig.Occupy(volume);
   auto grant = node.AcquireLater(volume);
-  REQUIRE(Await([&] { return rig.array.Waiting() == 1; }));
+  REQUIRE(Eventually([&] { return rig.array.Waiting() == 1; }));
   constexpr char kWaiting[] = "lunkeeper_rpc_running{method=\"lunkeeper.keeper.v1.Keeper/Acquire\"} 1";
   const auto waits_at = [&](Controller& at) { return at.metrics.Text().find(kWaiting) != std::string::npos; };
   const bool at_first = waits_at(first);
   (at_first ? first : second).Kill();
-  REQUIRE(Await([&] { return rig.array.Waiting() == 1 && waits_at(at_first ? second : first); }));
+  REQUIRE(Eventually([&] { return rig.array.Waiting() == 1 && waits_at(at_first ? second : first); }));
   rig.Vacate(volume);
   REQUIRE(grant.get().ok());
   CHECK(rig.array.ListGrants({})->size() == 1);
@@ -254,10 +256,10 @@ TEST_CASE("a replica that stops sends those who wait to another") {
   const VolumeId volume = rig.MakeVolume("v");
   rig.Occupy(volume);
   auto grant = node.AcquireLater(volume);
-  REQUIRE(Await([&] { return rig.array.Waiting() == 1; }));
+  REQUIRE(Eventually([&] { return rig.array.Waiting() == 1; }));
   first.keeper->Leave();
   CHECK(first.server->Stop(absl::Seconds(10)));
-  REQUIRE(Await([&] { return rig.array.Waiting() == 1; }));
+  REQUIRE(Eventually([&] { return rig.array.Waiting() == 1; }));
   rig.Vacate(volume);
   CHECK(grant.get().ok());
 }
@@ -306,10 +308,10 @@ TEST_CASE("a caller who has gone leaves nothing behind, and the next in line get
   rig.Occupy(volume);
   Node gone(rig, {proxy.port()});
   auto never = gone.AcquireLater(volume, absl::Seconds(6));
-  REQUIRE(Await([&] { return rig.array.Waiting() == 1; }));
+  REQUIRE(Eventually([&] { return rig.array.Waiting() == 1; }));
   proxy.Stall(true);  // it does not come back
   proxy.CloseAll();
-  CHECK(Await([&] { return rig.array.Waiting() == 0; }, absl::Seconds(4)));
+  CHECK(Eventually([&] { return rig.array.Waiting() == 0; }, absl::Seconds(4)));
   rig.Vacate(volume);
   CHECK(rig.array.ListGrants({})->empty());
   CHECK(absl::IsUnavailable(never.get().status()));

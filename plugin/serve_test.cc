@@ -9,33 +9,19 @@
 #include <boost/asio.hpp>
 #include <catch2/catch.hpp>
 #include <filesystem>
-#include <functional>
 #include <string>
-#include <thread>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "csi/v1/csi.grpc.pb.h"
+#include "plugin/base/testing.h"
 #include "registration/registration.grpc.pb.h"
 
 namespace lunkeeper {
 namespace {
 
-bool Await(const std::function<bool()>& condition) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
-  while (!condition()) {
-    if (absl::Now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
-
-uint16_t FreePort() {
-  boost::asio::io_context context;
-  return boost::asio::ip::tcp::acceptor(context, {boost::asio::ip::address_v4::loopback(), 0})
-      .local_endpoint()
-      .port();
-}
+using testing::Eventually;
+using testing::FreePort;
+using testing::TempDir;
 
 std::string Page(uint16_t port, const std::string& path) {
   boost::asio::ip::tcp::iostream stream;
@@ -68,7 +54,7 @@ class FakeServer {
   }
 
   bool AwaitReady() {
-    return Await([&] { return Page(port, "/readyz").find("200 OK") != std::string::npos; });
+    return Eventually([&] { return Page(port, "/readyz").find("200 OK") != std::string::npos; });
   }
   void Signal(int number) { ::kill(pid_, number); }
   // The exit code; -1 if a signal ended it.
@@ -124,13 +110,12 @@ TEST_CASE("a server that was killed is followed by another on the same socket") 
 }
 
 TEST_CASE("a node's server is ready when kubelet has registered it, and says so") {
-  char name[] = "/tmp/lk-serve-XXXXXX";
-  const std::filesystem::path directory = ::mkdtemp(name);
+  const TempDir directory;
   const std::filesystem::path socket = directory / "lunkeeper-reg.sock";
   {
-    FakeServer server("--registration-dir=" + directory.string());
-    REQUIRE(Await([&] { return std::filesystem::exists(socket); }));
-    REQUIRE(Await(
+    FakeServer server("--registration-dir=" + directory.path());
+    REQUIRE(Eventually([&] { return std::filesystem::exists(socket); }));
+    REQUIRE(Eventually(
         [&] { return Page(server.port, "/readyz").find("kubelet has not asked") != std::string::npos; }));
     const auto kubelet = pluginregistration::Registration::NewStub(
         grpc::CreateChannel("unix:" + socket.string(), grpc::InsecureChannelCredentials()));
@@ -145,14 +130,13 @@ TEST_CASE("a node's server is ready when kubelet has registered it, and says so"
     grpc::ClientContext telling;
     REQUIRE(kubelet->NotifyRegistrationStatus(&telling, status, &response).ok());
     CHECK(server.AwaitReady());
-    CHECK(Await([&] {
+    CHECK(Eventually([&] {
       return Page(server.port, "/metrics").find("\nlunkeeper_registered 1\n") != std::string::npos;
     }));
     server.Signal(SIGTERM);
     CHECK(server.Wait() == 0);
   }
-  CHECK(std::filesystem::is_empty(directory));
-  std::filesystem::remove_all(directory);
+  CHECK(std::filesystem::is_empty(directory.path()));
 }
 
 TEST_CASE("a second server on a socket in use gives up") {

@@ -7,31 +7,19 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <future>
 #include <stdexcept>
-#include <thread>
 
-#include "absl/time/clock.h"
 #include "csi/v1/csi.grpc.pb.h"
+#include "plugin/base/testing.h"
 
 namespace lunkeeper {
 namespace {
 
-class TempDir {
- public:
-  TempDir() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "lk-server-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~TempDir() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
+using testing::Eventually;
+using testing::TempDir;
 
 // Standard error goes to a file while it lives.
 class CapturedLog {
@@ -68,9 +56,7 @@ class TestNode final : public csi::v1::Node::Service {
   }
 
   void AwaitWaiting(int count) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(30);
-    while (waiting < count && absl::Now() < deadline) std::this_thread::yield();
-    REQUIRE(waiting == count);
+    REQUIRE(Eventually([&] { return waiting == count; }));
   }
 
   std::atomic<int> waiting = 0;

@@ -1,9 +1,9 @@
 #include "devices/array/catalogue.h"
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
-#include <filesystem>
 #include <thread>
+
+#include "plugin/base/testing.h"
 
 namespace lunkeeper {
 namespace {
@@ -12,15 +12,10 @@ const ClusterId kCluster("c1");
 const NodeId kA("a.1"), kB("b.1");
 
 struct Fresh {
-  Fresh() {
-    char name[] = "/tmp/lunkeeper-catalogue-XXXXXX";
-    directory = ::mkdtemp(name);
-    Open();
-  }
-  ~Fresh() { std::filesystem::remove_all(directory); }
+  Fresh() { Open(); }
   void Open() {
     catalogue.reset();
-    auto opened = Catalogue::Open(directory + "/catalogue.db", "a1");
+    auto opened = Catalogue::Open(directory / "catalogue.db", "a1");
     REQUIRE(opened.status() == absl::OkStatus());
     catalogue = *std::move(opened);
   }
@@ -35,7 +30,7 @@ struct Fresh {
   absl::StatusOr<GrantRow> Grant(const VolumeId& volume, const NodeId& node) {
     return catalogue->AddGrant(kCluster, {volume, node, Access::kExclusive, GrantOwner::kNode}, "secret");
   }
-  std::string directory;
+  const testing::TempDir directory;
   std::unique_ptr<Catalogue> catalogue;
 };
 
@@ -133,7 +128,7 @@ TEST_CASE_METHOD(Fresh, "a volume that is being copied is not granted, nor a gra
 
 TEST_CASE_METHOD(Fresh, "a pool of another array is refused") {
   catalogue.reset();
-  CHECK(absl::IsFailedPrecondition(Catalogue::Open(directory + "/catalogue.db", "a2").status()));
+  CHECK(absl::IsFailedPrecondition(Catalogue::Open(directory / "catalogue.db", "a2").status()));
 }
 
 }  // namespace

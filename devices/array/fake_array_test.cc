@@ -2,11 +2,9 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <functional>
 #include <future>
-#include <thread>
 
-#include "absl/time/clock.h"
+#include "plugin/base/testing.h"
 
 namespace lunkeeper {
 namespace {
@@ -26,9 +24,7 @@ GrantRequest For(const VolumeId& volume, const NodeId& node, Access access = Acc
 }
 
 void AwaitWaiting(FakeArray& array, size_t count) {
-  const absl::Time deadline = absl::Now() + kLong;
-  while (array.Waiting() != count && absl::Now() < deadline) std::this_thread::yield();
-  REQUIRE(array.Waiting() == count);
+  REQUIRE(testing::Eventually([&] { return array.Waiting() == count; }));
 }
 
 std::future<absl::StatusOr<Grant>> AcquireLater(FakeArray& array, const GrantRequest& request,

@@ -36,7 +36,7 @@ struct OnXfs {
     array = fixture.Cluster();
   }
   std::string Path(const VolumeId& id) const { return fixture.options.pool_dir + "/volumes/" + id.value(); }
-  TemporaryDirectory directory;
+  TempDir directory;
   XfsPool xfs;
   ArrayFixture fixture;
   std::unique_ptr<Array> array;

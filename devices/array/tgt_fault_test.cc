@@ -24,7 +24,6 @@
 #include "devices/array/testing/array_fixture.h"
 #include "devices/array/tgt_client.h"
 #include "plugin/base/fail_point.h"
-#include "plugin/base/unique_fd.h"
 
 namespace lunkeeper::testing {
 namespace {
@@ -386,7 +385,7 @@ int RunUntil(ArrayFixture& fixture, const std::string& fail_point) {
 
 TEST_CASE("killed at any step, the array opens again, the repeated calls succeed and nothing is left over") {
   const bool reflinks = GENERATE(false, true);
-  TemporaryDirectory directory;
+  TempDir directory;
   std::unique_ptr<XfsPool> xfs;
   if (reflinks) xfs = std::make_unique<XfsPool>(directory.path(), "400M");
   const std::string pool = reflinks ? xfs->path() : directory.path();

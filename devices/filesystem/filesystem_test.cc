@@ -1,7 +1,6 @@
 // The tools, libblkid and libmount on real loop devices. Needs root.
 #include <catch2/catch.hpp>
 #include <fstream>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "devices/filesystem/device_image.h"
@@ -42,7 +41,7 @@ struct Fixture {
 TEST_CASE("a zeroed device is blank, and only that is formatted") {
   const FilesystemType type = GENERATE(FilesystemType::kExt4, FilesystemType::kXfs);
   Fixture f;
-  TestDirectory directory;
+  testing::TempDir directory;
   LoopDevice device(directory, "disk", SizeFor(type));
   CHECK(f.ContentOf(device) == Content::kBlank);
   f.Make(device, type);
@@ -78,7 +77,7 @@ TEST_CASE("somebody's data is recognised wherever it is, and left alone") {
       Sample{"a partition table", 446, kPartitionTable}, Sample{"an LVM volume", 512, kLvmLabel},
       Sample{"a VMFS beyond the first MiB", 2 * kMiB, std::string("\x5e\xf1\xab\x2f", 4)});
   Fixture f;
-  TestDirectory directory;
+  testing::TempDir directory;
   LoopDevice device(directory, "disk", kSmall);
   INFO(sample.name);
   WriteAt(device.path(), sample.at, sample.bytes);
@@ -92,7 +91,7 @@ TEST_CASE("what other tools made is named") {
   const auto [command, name] =
       GENERATE(table<const char*, const char*>({{"mkswap ", "swap"}, {"mke2fs -q -t ext2 ", "ext2"}}));
   Fixture f;
-  TestDirectory directory;
+  testing::TempDir directory;
   LoopDevice device(directory, "disk", kSmall);
   REQUIRE(Shell(command + device.path()));
   const auto found = f.filesystem->Probe(device.path(), Soon());
@@ -103,7 +102,7 @@ TEST_CASE("what other tools made is named") {
 
 TEST_CASE("a file system with a damaged superblock is somebody's data") {
   Fixture f;
-  TestDirectory directory;
+  testing::TempDir directory;
   LoopDevice device(directory, "disk", kSmall);
   f.Make(device, FilesystemType::kExt4);
   WriteAt(device.path(), 1024 + 4, "xxxx");  // the number of blocks
@@ -115,7 +114,7 @@ TEST_CASE("a file system with a damaged superblock is somebody's data") {
 
 TEST_CASE("a device that cannot be read is an error, and never blank") {
   Fixture f;
-  TestDirectory directory;
+  testing::TempDir directory;
   LoopDevice device(directory, "disk", kSmall);
   REQUIRE(::truncate(device.file().c_str(), 0) == 0);
   CHECK(absl::IsUnavailable(f.filesystem->Probe(device.path(), Soon()).status()));
@@ -126,7 +125,7 @@ TEST_CASE("a device that cannot be read is an error, and never blank") {
 TEST_CASE("a format that was cut short at any time is recognised and done again") {
   const FilesystemType type = GENERATE(FilesystemType::kExt4, FilesystemType::kXfs);
   Fixture f;
-  TestDirectory directory;
+  testing::TempDir directory;
   LoopDevice device(directory, "disk", SizeFor(type));
   bool cut = false;
   for (absl::Duration time = absl::Milliseconds(1);; time += absl::Milliseconds(2)) {
@@ -145,7 +144,7 @@ TEST_CASE("a format that was cut short at any time is recognised and done again"
 
 TEST_CASE("what an unfinished format left is wiped before the next") {
   Fixture f;
-  TestDirectory directory;
+  testing::TempDir directory;
   LoopDevice device(directory, "disk", kXfsSize);
   REQUIRE(MarkUnfinished(device.path(), Soon()).ok());
   REQUIRE(Shell("mkfs.xfs -q -K " + device.path()));  // as if killed before its end
@@ -157,7 +156,7 @@ TEST_CASE("what an unfinished format left is wiped before the next") {
 
 TEST_CASE("a file system too small for its tool fails with the tool's words") {
   Fixture f;
-  TestDirectory directory;
+  testing::TempDir directory;
   LoopDevice device(directory, "disk", 16 * kMiB);
   const absl::Status status = f.filesystem->Make(device.path(), FilesystemType::kXfs, Soon());
   CHECK(absl::IsInternal(status));
@@ -167,7 +166,7 @@ TEST_CASE("a file system too small for its tool fails with the tool's words") {
 
 TEST_CASE("a damaged ext4 is repaired if it needs no decision, and refused if it does") {
   Fixture f;
-  TestDirectory directory;
+  testing::TempDir directory;
   LoopDevice device(directory, "disk", kSmall);
   f.Make(device, FilesystemType::kExt4);
   REQUIRE(Shell("debugfs -w -R 'ssv free_blocks_count 7' " + device.path()));
@@ -183,7 +182,7 @@ TEST_CASE("a damaged ext4 is repaired if it needs no decision, and refused if it
 
 TEST_CASE("a grown device's ext4 grows unmounted, and keeps its files") {
   Fixture f;
-  TestDirectory directory;
+  testing::TempDir directory;
   LoopDevice device(directory, "disk", kSmall);
   MountPoint mount(directory, "mnt");
   f.Make(device, FilesystemType::kExt4);
@@ -202,7 +201,7 @@ TEST_CASE("a grown device's ext4 grows unmounted, and keeps its files") {
 
 TEST_CASE("a grown device's XFS grows mounted, and again without harm") {
   Fixture f;
-  TestDirectory directory;
+  testing::TempDir directory;
   LoopDevice device(directory, "disk", kXfsSize);
   MountPoint mount(directory, "mnt");
   f.Make(device, FilesystemType::kXfs);
@@ -219,7 +218,7 @@ TEST_CASE("a grown device's XFS grows mounted, and again without harm") {
 
 TEST_CASE("a mounted ext4 grows, or the message says how it will") {
   Fixture f;
-  TestDirectory directory;
+  testing::TempDir directory;
   LoopDevice device(directory, "disk", kSmall);
   MountPoint mount(directory, "mnt");
   f.Make(device, FilesystemType::kExt4);
@@ -237,7 +236,7 @@ TEST_CASE("a mounted ext4 grows, or the message says how it will") {
 
 TEST_CASE("the usage of a file system counts bytes and inodes") {
   Fixture f;
-  TestDirectory directory;
+  testing::TempDir directory;
   LoopDevice device(directory, "disk", kSmall);
   MountPoint mount(directory, "mnt");
   f.Make(device, FilesystemType::kExt4);
@@ -254,7 +253,7 @@ TEST_CASE("the usage of a file system counts bytes and inodes") {
 
 TEST_CASE("statistics of a dead mount end at their deadline, and do not heap up") {
   Fixture f;
-  TestDirectory directory;
+  testing::TempDir directory;
   DeadMount dead(directory, "mnt");
   const absl::Time start = absl::Now();
   const auto usage = f.filesystem->UsageOf(dead.path(), start + absl::Milliseconds(200));

@@ -35,7 +35,7 @@ struct Fixture {
   const FilesystemType type;
   std::unique_ptr<Filesystem> filesystem = MakeToolFilesystem();
   std::unique_ptr<Mounter> mounter = MakeLinuxMounter();
-  TestDirectory directory;
+  testing::TempDir directory;
   LoopDevice device{directory, "disk", kSize};
   MountPoint staging{directory, "staging"};
   MountPoint target{directory, "target"};

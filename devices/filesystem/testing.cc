@@ -8,7 +8,6 @@
 
 #include <catch2/catch.hpp>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -55,14 +54,7 @@ void TakeAndIgnore(int channel) {
 
 }  // namespace
 
-TestDirectory::TestDirectory() {
-  char name[] = "/tmp/lk-filesystem-XXXXXX";
-  path_ = ::mkdtemp(name);
-}
-
-TestDirectory::~TestDirectory() { std::filesystem::remove_all(path_); }
-
-LoopDevice::LoopDevice(const TestDirectory& directory, const std::string& name, uint64_t bytes,
+LoopDevice::LoopDevice(const testing::TempDir& directory, const std::string& name, uint64_t bytes,
                        bool read_only)
     : file_(directory.path() + "/" + name) {
   const UniqueFd file(::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -77,7 +69,7 @@ void LoopDevice::Grow(uint64_t bytes) {
   REQUIRE(Shell("losetup --set-capacity " + path_));
 }
 
-MountPoint::MountPoint(const TestDirectory& directory, const std::string& name)
+MountPoint::MountPoint(const testing::TempDir& directory, const std::string& name)
     : path_(directory.path() + "/" + name) {
   std::filesystem::create_directory(path_);
 }
@@ -87,7 +79,7 @@ MountPoint::~MountPoint() {
   }
 }
 
-DeadMount::DeadMount(const TestDirectory& directory, const std::string& name)
+DeadMount::DeadMount(const testing::TempDir& directory, const std::string& name)
     : point_(directory, name), channel_(::open("/dev/fuse", O_RDWR | O_CLOEXEC)) {
   const std::string options = absl::StrCat("fd=", channel_.get(), ",rootmode=40000,user_id=0,group_id=0");
   REQUIRE(::mount("lunkeeper-test", point_.path().c_str(), "fuse", 0, options.c_str()) == 0);

@@ -9,26 +9,18 @@
 #include "absl/time/time.h"
 #include "devices/filesystem/linux_mounter.h"
 #include "devices/filesystem/tool_filesystem.h"
+#include "plugin/base/testing.h"
 #include "plugin/base/unique_fd.h"
 
 namespace lunkeeper {
 
 inline absl::Time Soon() { return absl::Now() + absl::Seconds(60); }
 
-class TestDirectory {
- public:
-  TestDirectory();
-  ~TestDirectory();
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 // On a sparse file `name` in the directory, which is made unless it is there.
 class LoopDevice {
  public:
-  LoopDevice(const TestDirectory& directory, const std::string& name, uint64_t bytes, bool read_only = false);
+  LoopDevice(const testing::TempDir& directory, const std::string& name, uint64_t bytes,
+             bool read_only = false);
   ~LoopDevice();
   const std::string& path() const { return path_; }
   const std::string& file() const { return file_; }
@@ -41,7 +33,7 @@ class LoopDevice {
 // A directory; what is mounted there is unmounted in the end.
 class MountPoint {
  public:
-  MountPoint(const TestDirectory& directory, const std::string& name);
+  MountPoint(const testing::TempDir& directory, const std::string& name);
   ~MountPoint();
   const std::string& path() const { return path_; }
 
@@ -52,7 +44,7 @@ class MountPoint {
 // A FUSE file system whose server takes requests and never answers: who waits for it cannot be killed.
 class DeadMount {
  public:
-  DeadMount(const TestDirectory& directory, const std::string& name);
+  DeadMount(const testing::TempDir& directory, const std::string& name);
   ~DeadMount();
   const std::string& path() const { return point_.path(); }
 

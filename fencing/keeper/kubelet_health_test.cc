@@ -5,21 +5,17 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <cstdlib>
-#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "plugin/base/http.h"
+#include "plugin/base/testing.h"
 
 namespace lunkeeper {
 namespace {
 
-bool Await(const std::function<bool()>& condition) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(20);
-  while (!condition() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(2));
-  return condition();
-}
+using testing::Eventually;
+using testing::TempDir;
 
 // A kubelet's health page that says what it is told to.
 struct Page {
@@ -42,14 +38,10 @@ struct Runtime {
   }
   ~Runtime() {
     if (server != nullptr) server->Shutdown();
-    std::filesystem::remove_all(folder);
   }
   std::string path() const { return folder / "cri.sock"; }
 
-  const std::filesystem::path folder = [] {
-    char name[] = "/tmp/lk-cri-XXXXXX";
-    return std::filesystem::path(::mkdtemp(name));
-  }();
+  const TempDir folder;
   grpc::CallbackGenericService service;
   std::unique_ptr<grpc::Server> server;
 };
@@ -61,22 +53,22 @@ constexpr absl::Duration kOften = absl::Milliseconds(10);
 TEST_CASE("a kubelet whose page fails again and again is not well, and is well at its first answer") {
   Page page;
   const auto health = WatchKubelet({.healthz = page.address(), .runtime_socket = "", .every = kOften});
-  REQUIRE(Await([&] { return page.asked >= 2; }));
+  REQUIRE(Eventually([&] { return page.asked >= 2; }));
   CHECK(health->Ok());
   page.status = 500;
-  CHECK(Await([&] { return !health->Ok(); }));
+  CHECK(Eventually([&] { return !health->Ok(); }));
   page.status = 200;
-  CHECK(Await([&] { return health->Ok(); }));
+  CHECK(Eventually([&] { return health->Ok(); }));
 }
 
 TEST_CASE("one missed answer is nothing") {
   Page page;
   const auto health =
       WatchKubelet({.healthz = page.address(), .runtime_socket = "", .every = kOften, .misses = 1000});
-  REQUIRE(Await([&] { return page.asked >= 2; }));
+  REQUIRE(Eventually([&] { return page.asked >= 2; }));
   page.status = 500;
   const int before = page.asked;
-  REQUIRE(Await([&] { return page.asked >= before + 5; }));
+  REQUIRE(Eventually([&] { return page.asked >= before + 5; }));
   CHECK(health->Ok());
 }
 
@@ -84,12 +76,12 @@ TEST_CASE("a kubelet that has gone is not well; one that never answered is not k
   auto page = std::make_unique<Page>();
   const std::string address = page->address();
   const auto known = WatchKubelet({.healthz = address, .runtime_socket = "", .every = kOften});
-  REQUIRE(Await([&] { return page->asked >= 2; }));
+  REQUIRE(Eventually([&] { return page->asked >= 2; }));
   page.reset();
-  REQUIRE(Await([&] { return !known->Ok(); }));
+  REQUIRE(Eventually([&] { return !known->Ok(); }));
   const auto unknown = WatchKubelet({.healthz = address, .runtime_socket = "", .every = kOften});
   const absl::Time began = absl::Now();
-  REQUIRE(Await([&] { return absl::Now() - began > 20 * kOften; }));
+  REQUIRE(Eventually([&] { return absl::Now() - began > 20 * kOften; }));
   CHECK(unknown->Ok());
 }
 
@@ -97,10 +89,10 @@ TEST_CASE("a container runtime that stops answering is noticed") {
   auto runtime = std::make_unique<Runtime>();
   const auto health = WatchKubelet({.healthz = "", .runtime_socket = runtime->path(), .every = kOften});
   const absl::Time began = absl::Now();
-  REQUIRE(Await([&] { return absl::Now() - began > 50 * kOften; }));
+  REQUIRE(Eventually([&] { return absl::Now() - began > 50 * kOften; }));
   CHECK(health->Ok());
   runtime.reset();
-  CHECK(Await([&] { return !health->Ok(); }));
+  CHECK(Eventually([&] { return !health->Ok(); }));
 }
 
 }  // namespace lunkeeper

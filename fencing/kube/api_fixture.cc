@@ -7,7 +7,6 @@
 #include <boost/asio/ssl.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/ssl.hpp>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -126,14 +125,11 @@ struct ApiFixture::Session {
 };
 
 ApiFixture::ApiFixture(Handler handler) : handler_(std::move(handler)) {
-  std::string name = std::filesystem::temp_directory_path() / "lunkeeper-api-XXXXXX";
-  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
-  directory_ = name;
   MakeCertificates();
   WriteToken("first-token");
   tls_ = std::make_unique<Tls>();
-  tls_->context.use_certificate_chain_file(directory_ + "/server.crt");
-  tls_->context.use_private_key_file(directory_ + "/server.key", asio::ssl::context::pem);
+  tls_->context.use_certificate_chain_file(directory_ / "server.crt");
+  tls_->context.use_private_key_file(directory_ / "server.key", asio::ssl::context::pem);
   acceptor_ = std::thread([this] { Accept(); });
 }
 
@@ -151,14 +147,13 @@ ApiFixture::~ApiFixture() {
     sessions.swap(sessions_);
   }
   for (Session& session : sessions) session.thread.join();
-  std::filesystem::remove_all(directory_);
 }
 
 void ApiFixture::MakeCertificates() const {
   const auto self_signed = [this](const std::string& name, const std::string& subject) {
     Must({"openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
           "-days", "2", "-subj", subject, "-addext", "subjectAltName=IP:127.0.0.1", "-keyout",
-          directory_ + "/" + name + ".key", "-out", directory_ + "/" + name + ".crt"});
+          directory_ / (name + ".key"), "-out", directory_ / (name + ".crt")});
   };
   self_signed("server", "/CN=api");  // its own CA
   self_signed("other-ca", "/CN=other");
@@ -210,7 +205,7 @@ void ApiFixture::WriteToken(const std::string& token) const {
 KubeConfig ApiFixture::Config() const {
   KubeConfig config;
   config.server = absl::StrCat("https://127.0.0.1:", tls_->acceptor.local_endpoint().port());
-  config.ca_file = directory_ + "/server.crt";
+  config.ca_file = directory_ / "server.crt";
   config.token_file = token_file();
   return config;
 }
@@ -218,15 +213,6 @@ KubeConfig ApiFixture::Config() const {
 std::unique_ptr<KubeClient> ApiFixture::Client() const { return MakeKubeClient(Config()).value(); }
 
 Limits Soon(absl::Duration time) { return {absl::Now() + time}; }
-
-bool Eventually(const std::function<bool()>& condition) {
-  const absl::Time end = absl::Now() + absl::Seconds(30);
-  while (!condition()) {
-    if (absl::Now() > end) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
 
 Json Object(const std::string& space, const std::string& name, int version) {
   return {{"metadata",

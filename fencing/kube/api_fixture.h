@@ -18,6 +18,7 @@
 #include "fencing/kube/config.h"
 #include "fencing/kube/json.h"
 #include "fencing/kube/kube_client.h"
+#include "plugin/base/testing.h"
 
 namespace lunkeeper::kube {
 
@@ -58,8 +59,8 @@ class ApiFixture {
   KubeConfig Config() const;  // with a token file
   std::unique_ptr<KubeClient> Client() const;
   // A CA that did not sign the server's certificate.
-  std::string OtherCa() const { return directory_ + "/other-ca.crt"; }
-  std::string token_file() const { return directory_ + "/token"; }
+  std::string OtherCa() const { return directory_ / "other-ca.crt"; }
+  std::string token_file() const { return directory_ / "token"; }
   void WriteToken(const std::string& token) const;
   int connections() const { return connections_; }
   // Closes every connection there is; new ones are welcome.
@@ -72,7 +73,7 @@ class ApiFixture {
   void Serve(Session& session);
 
   const Handler handler_;
-  std::string directory_;
+  const testing::TempDir directory_;
   struct Tls;
   std::unique_ptr<Tls> tls_;
   std::atomic<int> connections_ = 0;
@@ -84,9 +85,6 @@ class ApiFixture {
 
 // Limits for calls of tests.
 Limits Soon(absl::Duration time = absl::Seconds(20));
-
-// False if it has not come true in half a minute.
-bool Eventually(const std::function<bool()>& condition);
 
 Json Object(const std::string& space, const std::string& name, int version);
 Json ListOf(const std::vector<Json>& items, int version, const std::string& next = "");

@@ -16,6 +16,8 @@
 namespace lunkeeper::kube {
 namespace {
 
+using testing::Eventually;
+
 const ObjectRef kPod{kPods, "db", "db-0"};
 
 bool Says(const absl::Status& status, const std::string& text) {

@@ -1,9 +1,7 @@
 #include "fencing/kube/real_api_fixture.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,7 +9,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <random>
 #include <stdexcept>
 #include <thread>
 
@@ -38,22 +35,6 @@ void Must(const std::vector<std::string>& command) {
   if (!result.ok() || result->exit_code != 0) throw std::runtime_error("failed: " + command[0]);
 }
 
-// Nobody listens there, and it is below what the kernel gives to outgoing connections, so that it stays free
-// while the servers are down.
-uint16_t FreePort() {
-  std::random_device random;
-  for (int attempt = 0; attempt < 100; ++attempt) {
-    const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const auto port = std::uniform_int_distribution<uint16_t>(15000, 32000)(random);
-    address.sin_port = htons(port);
-    if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return port;
-  }
-  throw std::runtime_error("no free port");
-}
-
 void Reap(pid_t& pid) {
   if (pid <= 0) return;
   ::kill(pid, SIGKILL);
@@ -63,32 +44,26 @@ void Reap(pid_t& pid) {
 
 }  // namespace
 
-RealApi::RealApi() : etcd_port_(FreePort()), peer_port_(FreePort()), port_(FreePort()) {
-  std::string name = fs::temp_directory_path() / "lunkeeper-real-api-XXXXXX";
-  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
-  directory_ = name;
+RealApi::RealApi()
+    : etcd_port_(testing::FreePort()), peer_port_(testing::FreePort()), port_(testing::FreePort()) {
   MakeFiles();
   Start();
 }
 
-RealApi::~RealApi() {
-  Kill();
-  fs::remove_all(directory_);
-}
+RealApi::~RealApi() { Kill(); }
 
 void RealApi::MakeFiles() const {
-  Must({"openssl", "genrsa", "-out", directory_ + "/sa.key", "2048"});
-  Must({"openssl", "rsa", "-in", directory_ + "/sa.key", "-pubout", "-out", directory_ + "/sa.pub"});
-  std::ofstream(directory_ + "/token") << "the-admins-token\n";
-  std::ofstream(directory_ + "/tokens.csv") << "the-admins-token,admin,admin,\"system:masters\"\n";
+  Must({"openssl", "genrsa", "-out", directory_ / "sa.key", "2048"});
+  Must({"openssl", "rsa", "-in", directory_ / "sa.key", "-pubout", "-out", directory_ / "sa.pub"});
+  std::ofstream(directory_ / "token") << "the-admins-token\n";
+  std::ofstream(directory_ / "tokens.csv") << "the-admins-token,admin,admin,\"system:masters\"\n";
 }
 
 pid_t RealApi::Spawn(const std::string& log, const std::vector<std::string>& command) const {
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
-  const UniqueFd out(
-      ::open(absl::StrCat(directory_, "/", log).c_str(), O_CREAT | O_APPEND | O_WRONLY | O_CLOEXEC, 0600));
+  const UniqueFd out(::open((directory_ / log).c_str(), O_CREAT | O_APPEND | O_WRONLY | O_CLOEXEC, 0600));
   const pid_t pid = ::fork();
   if (pid != 0) return pid;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -100,17 +75,17 @@ pid_t RealApi::Spawn(const std::string& log, const std::vector<std::string>& com
 
 void RealApi::Start() {
   const std::string etcd = absl::StrCat("http://127.0.0.1:", etcd_port_);
-  etcd_ = Spawn("etcd.log", {"/usr/bin/etcd", "--data-dir", directory_ + "/etcd", "--listen-client-urls",
-                             etcd, "--advertise-client-urls", etcd, "--unsafe-no-fsync", "--listen-peer-urls",
+  etcd_ = Spawn("etcd.log", {"/usr/bin/etcd", "--data-dir", directory_ / "etcd", "--listen-client-urls", etcd,
+                             "--advertise-client-urls", etcd, "--unsafe-no-fsync", "--listen-peer-urls",
                              absl::StrCat("http://127.0.0.1:", peer_port_)});
   server_ = Spawn("apiserver.log",
                   {ServerProgram(), "--etcd-servers=" + etcd, "--bind-address=127.0.0.1",
                    "--advertise-address=127.0.0.1", absl::StrCat("--secure-port=", port_),
-                   "--cert-dir=" + directory_, "--service-account-key-file=" + directory_ + "/sa.pub",
-                   "--service-account-signing-key-file=" + directory_ + "/sa.key",
+                   "--cert-dir=" + directory_.path(), "--service-account-key-file=" + directory_ / "sa.pub",
+                   "--service-account-signing-key-file=" + directory_ / "sa.key",
                    "--service-account-issuer=https://test", "--service-cluster-ip-range=10.96.0.0/16",
                    "--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount",
-                   "--token-auth-file=" + directory_ + "/tokens.csv", "--endpoint-reconciler-type=none"});
+                   "--token-auth-file=" + directory_ / "tokens.csv", "--endpoint-reconciler-type=none"});
   const absl::Time end = absl::Now() + kStartTime;
   const auto client = Client();
   while (!client->Get({{"", "v1", "namespaces"}, "", "default"}, {absl::Now() + absl::Seconds(5)}).ok()) {
@@ -132,18 +107,18 @@ void RealApi::Freeze() {
 
 void RealApi::Thaw() { ::kill(server_, SIGCONT); }
 
-void RealApi::Save() { fs::copy(directory_ + "/etcd", directory_ + "/saved", fs::copy_options::recursive); }
+void RealApi::Save() { fs::copy(directory_ / "etcd", directory_ / "saved", fs::copy_options::recursive); }
 
 void RealApi::Restore() {
-  fs::remove_all(directory_ + "/etcd");
-  fs::rename(directory_ + "/saved", directory_ + "/etcd");
+  fs::remove_all(directory_ / "etcd");
+  fs::rename(directory_ / "saved", directory_ / "etcd");
 }
 
 KubeConfig RealApi::Config() const {
   KubeConfig config;
   config.server = absl::StrCat("https://127.0.0.1:", port_);
-  config.ca_file = directory_ + "/apiserver.crt";
-  config.token_file = directory_ + "/token";
+  config.ca_file = directory_ / "apiserver.crt";
+  config.token_file = directory_ / "token";
   return config;
 }
 

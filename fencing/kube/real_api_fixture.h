@@ -12,6 +12,7 @@
 
 #include "fencing/kube/config.h"
 #include "fencing/kube/kube_client.h"
+#include "plugin/base/testing.h"
 
 namespace lunkeeper::kube {
 
@@ -37,7 +38,7 @@ class RealApi {
   void MakeFiles() const;
   pid_t Spawn(const std::string& log, const std::vector<std::string>& command) const;
 
-  std::string directory_;
+  const testing::TempDir directory_;
   uint16_t etcd_port_ = 0, peer_port_ = 0, port_ = 0;
   pid_t etcd_ = -1, server_ = -1;
 };

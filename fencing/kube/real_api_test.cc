@@ -18,6 +18,8 @@
 namespace lunkeeper::kube {
 namespace {
 
+using testing::Eventually;
+
 const ObjectRef kPod{kPods, "db", "db-0"};
 const Resource kSpaces{"", "v1", "namespaces"}, kAccounts{"", "v1", "serviceaccounts"};
 

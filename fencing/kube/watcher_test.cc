@@ -13,6 +13,8 @@
 namespace lunkeeper::kube {
 namespace {
 
+using testing::Eventually;
+
 constexpr WatchTimes kQuick{absl::Seconds(30), absl::Seconds(20), absl::Milliseconds(1),
                             absl::Milliseconds(20)};
 

@@ -16,6 +16,8 @@
 namespace lunkeeper::fencing {
 namespace {
 
+using testing::Eventually;
+
 using kube::FieldAt;
 using kube::Json;
 using kube::TextAt;
@@ -122,7 +124,7 @@ TEST_CASE("a fence is lifted by the node's name; one that waits for its node say
              Catch::Contains("not lifted yet") && Catch::Contains("waiting for the node"));
   CHECK(absl::IsFailedPrecondition(place.Fence("n1")));  // it is being lifted
   place.Controller({});
-  REQUIRE(kube::Eventually([&] { return place.api.Get(place.Path()).is_null(); }));
+  REQUIRE(Eventually([&] { return place.api.Get(place.Path()).is_null(); }));
   place.api.Put(place.Path(), held);
   CHECK(UnfenceByHand(place.Hand(), kNode).ok());
   CHECK_THAT(place.Said(), Catch::Contains("may take volumes again"));

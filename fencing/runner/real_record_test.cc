@@ -21,6 +21,8 @@
 namespace lunkeeper::fencing {
 namespace {
 
+using testing::Eventually;
+
 using kube::FieldAt;
 using kube::Json;
 using kube::Soon;
@@ -56,7 +58,7 @@ void InstallDefinition(const kube::RealApi& api, kube::KubeClient& client, const
   }
   Kubectl(api, {"apply", "-f", path});
   std::remove(path.c_str());
-  REQUIRE(kube::Eventually([&] {
+  REQUIRE(Eventually([&] {
     return client
         .List(
             {kind}, {}, [](const Json&) {}, Soon())

@@ -16,6 +16,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "plugin/base/driver.h"
+#include "plugin/base/testing.h"
 
 namespace lunkeeper::fencing {
 namespace {
@@ -42,16 +43,6 @@ sockaddr_in SocketAddress(const std::string& address, uint16_t port) {
   at.sin_port = htons(port);
   ::inet_pton(AF_INET, address.c_str(), &at.sin_addr);
   return at;
-}
-
-uint16_t FreePort() {
-  const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in at = SocketAddress("127.0.0.1", 0);
-  socklen_t size = sizeof at;
-  ::bind(probe, reinterpret_cast<sockaddr*>(&at), size);
-  ::getsockname(probe, reinterpret_cast<sockaddr*>(&at), &size);
-  ::close(probe);
-  return ntohs(at.sin_port);
 }
 
 // What the API server adds, and nobody here needs: a good part of an object's bytes.
@@ -180,7 +171,7 @@ VolumeId HerdVolume(const HerdSize& size, int volume) {
 
 Herd::Herd(const HerdSize& size)
     : size_(size),
-      kubelet_port_(FreePort()),
+      kubelet_port_(testing::FreePort()),
       off_(static_cast<size_t>(size.nodes)),
       api_([this](const std::string& write) { OnWrite(write); },
            [this](Exchange& exchange) { return Handle(exchange); }) {

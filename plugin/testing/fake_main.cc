@@ -4,11 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "devices/array/fake_array.h"
@@ -17,6 +15,7 @@
 #include "devices/initiator/fake_initiator.h"
 #include "node/identity.h"
 #include "plugin/base/status_macros.h"
+#include "plugin/base/testing.h"
 #include "plugin/options.h"
 #include "plugin/serve.h"
 
@@ -56,13 +55,7 @@ int main(int argc, char** argv) {
   options.node_name = "fake";
   AddServerOptions(&app, &options);
   CLI11_PARSE(app, argc, argv);
-  options.state_dir = (std::filesystem::temp_directory_path() / "lunkeeper-fake-XXXXXX").string();
-  if (::mkdtemp(options.state_dir.data()) == nullptr) {
-    std::perror("lunkeeper-fake: make a directory");
-    return 1;
-  }
-  const int exit_code = lunkeeper::Serve(options, [&] { return lunkeeper::OpenFakes(options); });
-  std::error_code ignored;
-  std::filesystem::remove_all(options.state_dir, ignored);
-  return exit_code;
+  const lunkeeper::testing::TempDir state;
+  options.state_dir = state.path();
+  return lunkeeper::Serve(options, [&] { return lunkeeper::OpenFakes(options); });
 }

@@ -3,39 +3,27 @@
 // itself.
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "devices/array/arrays.h"
 #include "devices/array/fake_array.h"
 #include "fencing/keeper/keeper_grant_source.h"
 #include "fencing/keeper/keeper_service.h"
 #include "fencing/keeper/replicas.h"
 #include "fencing/keeper/testing.h"
+#include "plugin/base/testing.h"
 #include "plugin/base/tls.h"
 #include "plugin/server.h"
 #include "plugin/testing/certificates.h"
 #include "plugin/testing/recording_sink.h"
 
 namespace lunkeeper {
-
-inline bool Await(const std::function<bool()>& condition, absl::Duration limit = absl::Seconds(30)) {
-  const absl::Time deadline = absl::Now() + limit;
-  while (!condition()) {
-    if (absl::Now() > deadline) return false;
-    absl::SleepFor(absl::Milliseconds(2));
-  }
-  return true;
-}
 
 class Controller {
  public:
@@ -75,10 +63,7 @@ class KeeperRig {
     WriteToken("token-1");
     authority.Issue(folder / "keeper", "IP:127.0.0.1");
   }
-  ~KeeperRig() {
-    controllers.clear();
-    std::filesystem::remove_all(folder);
-  }
+  ~KeeperRig() { controllers.clear(); }
 
   Controller& AddController() {
     return *controllers.emplace_back(
@@ -113,10 +98,8 @@ class KeeperRig {
     REQUIRE(array.Release(volume, other, GrantOwner::kNode, kAnyGeneration).ok());
   }
 
-  const std::filesystem::path folder = [] {
-    char name[] = "/tmp/lk-keeper-XXXXXX";
-    return std::filesystem::path(::mkdtemp(name));
-  }();
+  const testing::TempDir temporary;
+  const std::filesystem::path folder = temporary.path();
   const NodeId node{"node-1.0123456789abcdef"};
   const NodeId other{"node-2.fedcba9876543210"};
   TestAuthority authority{folder, "authority"};

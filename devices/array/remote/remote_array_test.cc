@@ -15,10 +15,12 @@
 #include "devices/array/remote/array.grpc.pb.h"
 #include "devices/array/remote/testing/test_agent.h"
 #include "devices/array/remote/wire.h"
+#include "plugin/base/testing.h"
 
 namespace lunkeeper {
 namespace {
 
+using testing::Eventually;
 using testing::kAgentNames;
 using testing::kControllerNames;
 using testing::TestAgent;
@@ -64,12 +66,6 @@ struct Fixture {
     return made->id;
   }
 };
-
-void Await(const std::function<bool()>& condition) {
-  const absl::Time deadline = absl::Now() + kLong;
-  while (!condition() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
-  REQUIRE(condition());
-}
 
 void CheckSame(const Volume& a, const Volume& b) {
   CHECK(a.id == b.id);
@@ -259,7 +255,7 @@ TEST_CASE("a request waits at the agent, and gets the volume when it is released
 
   auto second =
       std::async(std::launch::async, [&] { return fixture.array->Acquire(For(volume, kNodeB), kLong); });
-  Await([&] { return fixture.fake.Waiting() == 1; });
+  REQUIRE(Eventually([&] { return fixture.fake.Waiting() == 1; }));
   REQUIRE(fixture.array->Release(volume, kNodeA, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK(second.get().ok());
 }
@@ -272,10 +268,10 @@ TEST_CASE("a wait ends, and nothing is granted, when its caller has gone") {
   GrantRequest request = For(volume, kNodeB);
   request.abandoned = [&] { return gone.load(); };
   auto waiting = std::async(std::launch::async, [&] { return fixture.array->Acquire(request, kLong); });
-  Await([&] { return fixture.fake.Waiting() == 1; });
+  REQUIRE(Eventually([&] { return fixture.fake.Waiting() == 1; }));
   gone = true;
   CHECK(absl::IsCancelled(waiting.get().status()));
-  Await([&] { return fixture.fake.Waiting() == 0; });
+  REQUIRE(Eventually([&] { return fixture.fake.Waiting() == 0; }));
   REQUIRE(fixture.array->Release(volume, kNodeA, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK(fixture.fake.ListGrants({})->empty());
 }
@@ -290,7 +286,7 @@ TEST_CASE("200 waiting requests keep no other waiting") {
   std::vector<std::thread> waiting;
   for (int i = 0; i < 200; ++i)
     waiting.emplace_back([&] { fixture.array->Acquire(request, kLong).status().IgnoreError(); });
-  Await([&] { return fixture.fake.Waiting() == 200; });
+  REQUIRE(Eventually([&] { return fixture.fake.Waiting() == 200; }));
   const absl::Time began = absl::Now();
   CHECK(fixture.array->GetVolume(volume).ok());
   CHECK(absl::Now() - began < absl::Seconds(5));
@@ -306,7 +302,7 @@ TEST_CASE("a wait too many is told so, and is no other call's trouble") {
   const VolumeId volume = array->CreateVolume(spec)->id;
   REQUIRE(array->Acquire(For(volume, kNodeA), absl::ZeroDuration()).ok());
   auto first = std::async(std::launch::async, [&] { return array->Acquire(For(volume, kNodeB), kLong); });
-  Await([&] { return agent.Of().Waiting() == 1; });
+  REQUIRE(Eventually([&] { return agent.Of().Waiting() == 1; }));
   CHECK(absl::IsUnavailable(array->Acquire(For(volume, NodeId("c.3")), kLong).status()));
   CHECK(array->GetVolume(volume).ok());
   REQUIRE(array->Release(volume, kNodeA, GrantOwner::kNode, kAnyGeneration).ok());
@@ -439,7 +435,7 @@ TEST_CASE("an agent that is restarted in the middle of a call is found again") {
   REQUIRE(fixture.array->Acquire(For(volume, kNodeA), absl::ZeroDuration()).ok());
   auto waiting =
       std::async(std::launch::async, [&] { return fixture.array->Acquire(For(volume, kNodeB), kLong); });
-  Await([&] { return fixture.fake.Waiting() == 1; });
+  REQUIRE(Eventually([&] { return fixture.fake.Waiting() == 1; }));
   fixture.agent.Stop();
   const absl::Status cut = waiting.get().status();
   CHECK(absl::IsUnavailable(cut));
@@ -448,7 +444,7 @@ TEST_CASE("an agent that is restarted in the middle of a call is found again") {
   CHECK(absl::IsUnavailable(fixture.array->GetVolume(volume).status()));
   CHECK(absl::Now() - began < absl::Seconds(5));
   fixture.agent.Start();
-  Await([&] { return fixture.array->GetVolume(volume).ok(); });
+  REQUIRE(Eventually([&] { return fixture.array->GetVolume(volume).ok(); }));
 }
 
 TEST_CASE("an agent that takes calls and never answers costs no more than the deadline") {
@@ -484,17 +480,17 @@ TEST_CASE("a replaced certificate is used by new connections, on both sides, wit
   CHECK(absl::IsPermissionDenied(array->BeginTerm("test").status()));
   ca.Issue("client", kControllerNames);
   // Each round is a new connection, so that the certificate of the moment is shown.
-  Await([&] {
+  REQUIRE(Eventually([&] {
     agent.Stop();
     agent.Start();
-    Await([&] { return array->Capacity().ok(); });
+    REQUIRE(Eventually([&] { return array->Capacity().ok(); }));
     return array->BeginTerm("test").ok();
-  });
+  }));
 
   options.server_name = "new.example";
   CHECK(absl::IsUnavailable(Connect(options)->Capacity().status()));
   ca.Issue("agent", "DNS:new.example");
-  Await([&] { return Connect(options)->Capacity().ok(); });
+  REQUIRE(Eventually([&] { return Connect(options)->Capacity().ok(); }));
 }
 
 }  // namespace lunkeeper

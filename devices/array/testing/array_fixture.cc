@@ -1,7 +1,5 @@
 #include "devices/array/testing/array_fixture.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,27 +7,13 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <stdexcept>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "devices/array/tgt_client.h"
 #include "plugin/base/status_macros.h"
-#include "plugin/base/unique_fd.h"
 
 namespace lunkeeper::testing {
-
-TemporaryDirectory::TemporaryDirectory() {
-  char name[] = "/tmp/lunkeeper-array-XXXXXX";
-  if (::mkdtemp(name) == nullptr) throw std::runtime_error("mkdtemp");
-  path_ = name;
-}
-
-TemporaryDirectory::~TemporaryDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 
 XfsPool::XfsPool(const std::string& directory, const std::string& size) : path_(directory + "/xfs") {
   Run(absl::StrCat("truncate -s ", size, " ", directory, "/xfs.image && mkfs.xfs -q -m reflink=1 ", directory,
@@ -52,17 +36,6 @@ void Run(const std::string& command) {
   if (std::system(command.c_str()) != 0) throw std::runtime_error("failed: " + command);
 }
 
-int FreePort() {
-  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  if (::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) throw std::runtime_error("bind");
-  ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size);
-  return ntohs(address.sin_port);
-}
-
 int FreeControlPort() {
   static std::atomic<int> next{0};
   while (true) {
@@ -72,15 +45,6 @@ int FreeControlPort() {
 }
 
 pid_t TgtdProcess(int control_port) { return TgtClient(control_port).Process().value_or(0); }
-
-bool Eventually(const std::function<bool()>& condition, absl::Duration within) {
-  const absl::Time deadline = absl::Now() + within;
-  while (!condition()) {
-    if (absl::Now() > deadline) return false;
-    absl::SleepFor(absl::Milliseconds(2));
-  }
-  return true;
-}
 
 ArrayFixture::ArrayFixture(const std::string& pool_dir) {
   options.name = "a1";

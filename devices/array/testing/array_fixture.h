@@ -2,7 +2,6 @@
 // What the tests of the real array share: a pool in a directory of its own with a tgtd of its own, and a
 // plain initiator. Everything is gone when the fixture dies, also after a failed assertion. Needs root.
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,21 +9,9 @@
 #include "absl/status/statusor.h"
 #include "devices/array/tgt_array.h"
 #include "devices/iscsi/session.h"
+#include "plugin/base/testing.h"
 
 namespace lunkeeper::testing {
-
-// A directory that is removed with all it holds.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory();
-  ~TemporaryDirectory();
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // An XFS with reflinks on a loop-mounted file in `directory`, mounted at `directory`/xfs.
 class XfsPool {
@@ -42,13 +29,9 @@ class XfsPool {
 VolumeSpec Spec(const std::string& name, uint64_t size_mib);
 // Runs a command; fails the test when it fails.
 void Run(const std::string& command);
-// A port nobody listens on now.
-int FreePort();
 // A control port for a tgtd of this test.
 int FreeControlPort();
 pid_t TgtdProcess(int control_port);
-// Waits until `condition` holds; false at the deadline.
-bool Eventually(const std::function<bool()>& condition, absl::Duration within = absl::Seconds(10));
 
 // A host on a fresh pool; tgtd is ended with it.
 struct ArrayFixture {
@@ -59,7 +42,7 @@ struct ArrayFixture {
   void Close() { host.reset(); }
   std::unique_ptr<Array> Cluster(const std::string& name = "c1") { return host->ForCluster(ClusterId(name)); }
 
-  TemporaryDirectory directory;
+  TempDir directory;
   TgtArrayOptions options;
   std::unique_ptr<TgtArrayHost> host;
 };

@@ -1,8 +1,6 @@
 #include "devices/iscsi/testing/test_target.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
@@ -23,20 +21,6 @@ namespace {
 constexpr char kTargetName[] = "iqn.2026-11.io.lunkeeper:test";
 constexpr absl::Duration kStartLimit = absl::Seconds(10);
 
-// A port nobody listens on now. Another process may take it before tgtd does; then Launch tries the next one.
-absl::StatusOr<int> FreePort() {
-  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    return absl::ErrnoToStatus(errno, "look for a free port");
-  }
-  return ntohs(address.sin_port);
-}
-
 // Starts `args`, output thrown away; in the child, the kernel kills it when this thread's process ends.
 pid_t Spawn(const std::vector<std::string>& args) {
   std::vector<char*> argv;
@@ -56,11 +40,7 @@ pid_t Spawn(const std::vector<std::string>& args) {
 absl::StatusOr<std::unique_ptr<TestTarget>> TestTarget::Start(uint64_t size_bytes,
                                                               const ChapCredentials& chap) {
   std::unique_ptr<TestTarget> target(new TestTarget);
-  std::string directory = "/tmp/lunkeeper-target-XXXXXX";
-  if (mkdtemp(directory.data()) == nullptr)
-    return absl::ErrnoToStatus(errno, "make a directory for the target");
-  target->directory_ = directory;
-  target->file_ = directory + "/lun";
+  target->file_ = target->directory_ / "lun";
   target->chap_ = chap;
   const UniqueFd fd(open(target->file_.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
   if (ftruncate(fd.get(), static_cast<off_t>(size_bytes)) != 0)
@@ -77,13 +57,10 @@ TestTarget::~TestTarget() {
     unlink(absl::StrCat("/var/run/tgtd/socket.", control_port_).c_str());
     unlink(absl::StrCat("/var/run/tgtd/socket.", control_port_, ".lock").c_str());
   }
-  std::error_code ignored;
-  if (!directory_.empty()) std::filesystem::remove_all(directory_, ignored);
 }
 
 absl::Status TestTarget::Launch() {
-  ASSIGN_OR_RETURN(const int port, FreePort());
-  portal_ = absl::StrCat("127.0.0.1:", port);
+  portal_ = absl::StrCat("127.0.0.1:", testing::FreePort());
   control_port_ = 1 + getpid() % 30000;
   while (std::filesystem::exists(absl::StrCat("/var/run/tgtd/socket.", control_port_))) ++control_port_;
   pid_ = Spawn({"tgtd", "-f", "-C", absl::StrCat(control_port_), "-t", "2", "--iscsi", "portal=" + portal_});

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "devices/types.h"
+#include "plugin/base/testing.h"
 
 namespace lunkeeper {
 
@@ -37,7 +38,7 @@ class TestTarget final {
   absl::Status WaitUntilItAnswers();
   absl::Status MakeTarget(const ChapCredentials& chap);
 
-  std::string directory_;
+  const testing::TempDir directory_;
   std::string file_;
   std::string portal_;
   ChapCredentials chap_;

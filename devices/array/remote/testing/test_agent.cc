@@ -20,26 +20,20 @@ constexpr char kNewKey[] = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -
 
 }  // namespace
 
-TestCa::TestCa() : folder_((std::filesystem::temp_directory_path() / "lk-ca-XXXXXX").string()) {
-  if (::mkdtemp(folder_.data()) == nullptr) throw std::runtime_error("mkdtemp");
-  Run("openssl req -x509 " + std::string(kNewKey) + " -subj /CN=test-ca -keyout " + folder_ +
-      "/ca.key -out " + folder_ + "/ca.crt");
-}
-
-TestCa::~TestCa() {
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
+TestCa::TestCa() {
+  Run("openssl req -x509 " + std::string(kNewKey) + " -subj /CN=test-ca -keyout " + folder_ / "ca.key" +
+      " -out " + folder_ / "ca.crt");
 }
 
 TlsFiles TestCa::Issue(const std::string& file, const std::string& names) const {
-  const std::string path = folder_ + "/" + file;
-  Run("openssl req -x509 -CA " + folder_ + "/ca.crt -CAkey " + folder_ + "/ca.key " + kNewKey +
+  const std::string path = folder_ / file;
+  Run("openssl req -x509 -CA " + folder_ / "ca.crt" + " -CAkey " + folder_ / "ca.key" + " " + kNewKey +
       " -subj /CN=" + file + " -addext basicConstraints=critical,CA:FALSE" +
       (names.empty() ? "" : " -addext subjectAltName=" + names) + " -keyout " + path + ".key.new -out " +
       path + ".crt.new");
   std::filesystem::rename(path + ".key.new", path + ".key");
   std::filesystem::rename(path + ".crt.new", path + ".crt");
-  return {.certificate = path + ".crt", .key = path + ".key", .ca = folder_ + "/ca.crt"};
+  return {.certificate = path + ".crt", .key = path + ".key", .ca = folder_ / "ca.crt"};
 }
 
 TestAgent::TestAgent(const TlsFiles& tls, std::string name, int most_waiting)

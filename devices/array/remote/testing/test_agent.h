@@ -11,6 +11,7 @@
 #include "devices/array/fake_array.h"
 #include "devices/array/remote/array_service.h"
 #include "devices/array/remote/remote_array.h"
+#include "plugin/base/testing.h"
 
 namespace lunkeeper::testing {
 
@@ -18,17 +19,14 @@ namespace lunkeeper::testing {
 class TestCa {
  public:
   TestCa();
-  ~TestCa();
-  TestCa(const TestCa&) = delete;
-  TestCa& operator=(const TestCa&) = delete;
 
   // Makes a certificate with these names ("DNS:…,IP:…"), under a file name that may be in use already; what
   // was there is replaced at once.
   TlsFiles Issue(const std::string& file, const std::string& names) const;
-  const std::string& folder() const { return folder_; }
+  const std::string& folder() const { return folder_.path(); }
 
  private:
-  std::string folder_;
+  const TempDir folder_;
 };
 
 inline constexpr char kAgentNames[] = "DNS:localhost,IP:127.0.0.1";

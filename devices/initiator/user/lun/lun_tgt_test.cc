@@ -2,20 +2,19 @@
 // that no older write overtakes a newer one.
 
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <random>
 
 #include <catch2/catch.hpp>
 
 #include "devices/initiator/user/lun/lun_loop.h"
+#include "plugin/base/testing.h"
 
 namespace lunkeeper {
 namespace {
@@ -27,32 +26,16 @@ constexpr uint64_t kSize = 64 << 20;
 constexpr char kName[] = "iqn.2026-11.io.lunkeeper:test", kInitiator[] = "iqn.2026-11.io.lunkeeper:node";
 constexpr char kUser[] = "node-a", kSecret[] = "a-secret-of-16-b";
 
-uint16_t FreePort() {
-  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size);
-  ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size);
-  return ntohs(address.sin_port);
-}
-
 // A tgtd of its own with one target of one LUN, killed with the object.
 class Tgtd {
  public:
   Tgtd(std::vector<std::string> parameters, int slow_ms)
       : parameters_(std::move(parameters)), slow_ms_(slow_ms) {
-    char name[] = "/dev/shm/lk_lun_tgt_XXXXXX";
-    directory_ = ::mkdtemp(name);
-    const UniqueFd image(::open((directory_ + "/image").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+    const UniqueFd image(::open((directory_ / "image").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
     REQUIRE(::ftruncate(image.get(), kSize) == 0);
     StartServing();
   }
-  ~Tgtd() {
-    Kill();
-    std::filesystem::remove_all(directory_);
-  }
+  ~Tgtd() { Kill(); }
 
   std::string portal() const { return "127.0.0.1:" + std::to_string(port_); }
 
@@ -61,7 +44,7 @@ class Tgtd {
     pid_ = ::fork();
     if (pid_ == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-      const std::string other = "portal=127.0.0.1:" + std::to_string(FreePort());
+      const std::string other = "portal=127.0.0.1:" + std::to_string(testing::FreePort());
       const int null = ::open("/dev/null", O_RDWR);
       ::dup2(null, 1);
       ::dup2(null, 2);
@@ -78,7 +61,7 @@ class Tgtd {
     for (const std::string& parameter : parameters_) {
       REQUIRE(Admin("--op update --mode target --tid 1 --name " + parameter));
     }
-    REQUIRE(Admin("--op new --mode logicalunit --tid 1 --lun 1 -b " + directory_ + "/image"));
+    REQUIRE(Admin("--op new --mode logicalunit --tid 1 --lun 1 -b " + directory_ / "image"));
     REQUIRE(
         Admin("--op update --mode logicalunit --tid 1 --lun 1 --params "
               "thin_provisioning=1,scsi_sn=serial-1,product_id=0123456789abcdef"));
@@ -106,9 +89,10 @@ class Tgtd {
  private:
   const std::vector<std::string> parameters_;
   const int slow_ms_;  // writes take up to this long
-  std::string directory_;
-  const uint16_t port_ = FreePort();
-  const std::string control_ = std::to_string(FreePort() % 30000 + 1000);  // tgtadm wants at most 32767
+  const testing::TempDir directory_{"/dev/shm"};
+  const uint16_t port_ = testing::FreePort();
+  const std::string control_ =
+      std::to_string(testing::FreePort() % 30000 + 1000);  // tgtadm wants at most 32767
   pid_t pid_ = -1;
 };
 

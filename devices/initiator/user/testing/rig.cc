@@ -1,6 +1,5 @@
 #include "devices/initiator/user/testing/rig.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -18,7 +17,6 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "devices/initiator/user/user_initiator.h"
 
 namespace lunkeeper::testing {
@@ -38,38 +36,12 @@ std::string Slurp(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-int FreePort() {
-  const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  ::bind(probe, reinterpret_cast<sockaddr*>(&address), size);
-  ::getsockname(probe, reinterpret_cast<sockaddr*>(&address), &size);
-  ::close(probe);
-  return ntohs(address.sin_port);
-}
-
 std::string NameOf(int number) { return absl::StrCat("iqn.2026-11.io.lunkeeper:test:v", number, ":1"); }
 
 }  // namespace
 
 void Eventually(const std::string& what, const std::function<bool()>& condition, absl::Duration limit) {
-  const absl::Time deadline = absl::Now() + limit;
-  while (!condition()) {
-    if (absl::Now() > deadline) FAIL("not in time: " << what);
-    absl::SleepFor(absl::Milliseconds(5));
-  }
-}
-
-TempDir::TempDir() {
-  std::string name = "/tmp/lk-datapath-XXXXXX";
-  REQUIRE(::mkdtemp(name.data()) != nullptr);
-  path_ = name;
-}
-TempDir::~TempDir() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
+  if (!Eventually(condition, limit)) FAIL("not in time: " << what);
 }
 
 pid_t Spawn(const std::vector<std::string>& command, const std::string& log) {

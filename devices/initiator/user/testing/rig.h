@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "devices/initiator/initiator.h"
 #include "devices/initiator/user/datapath.h"
+#include "plugin/base/testing.h"
 
 namespace lunkeeper::testing {
 
@@ -27,17 +28,6 @@ std::string MustRun(const std::vector<std::string>& command);
 // Fails the test if `condition` has not come true in time.
 void Eventually(const std::string& what, const std::function<bool()>& condition,
                 absl::Duration limit = absl::Seconds(20));
-
-class TempDir {
- public:
-  TempDir();
-  ~TempDir();
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 pid_t Spawn(const std::vector<std::string>& command, const std::string& log);
 void KillAndWait(pid_t pid);
