@@ -75,6 +75,8 @@ struct NodeEvidence {
 class Evidence {
  public:
   explicit Evidence(const Settings& settings) : settings_(settings) {}
+  Evidence(const Evidence&) = delete;  // what nodes know of an array points into it
+  Evidence& operator=(const Evidence&) = delete;
 
   // First for every event: notices the observer's own stalls.
   void Observe(Millis now);
