@@ -156,12 +156,16 @@ int EraseMark(const char* device_path) {
   return ::fsync(device.get()) == 0 ? 0 : errno;
 }
 
+// With a look at the device's end, which cannot be read for a moment when the device has just grown.
 int SendHead(const char* device_path, int out) {
   const UniqueFd device(::open(device_path, O_RDONLY | O_CLOEXEC));
   if (!device) return errno;
   Geometry geometry = {};
   char head[kSuperblockBytes];
   if (const int error = GetGeometry(device.get(), geometry)) return error;
+  if (geometry.bytes < sizeof head) return EIO;
+  if (const int error = ReadFully(device.get(), head, sizeof head, geometry.bytes - sizeof head))
+    return error;
   if (const int error = ReadFully(device.get(), head, sizeof head, 0)) return error;
   if (::write(out, &geometry.bytes, sizeof geometry.bytes) != sizeof geometry.bytes) return EIO;
   return ::write(out, head, sizeof head) == sizeof head ? 0 : EIO;
@@ -217,6 +221,13 @@ std::string Describe(const Signature& signature) {
   return absl::StrCat(signature.type, signature.damaged ? " with a damaged superblock" : "");
 }
 
+absl::Status Unreadable(const std::string& device, const absl::Status& why) {
+  if (absl::IsDeadlineExceeded(why) || absl::IsNotFound(why)) return why;
+  return absl::UnavailableError(absl::StrCat("device ", device,
+                                             " cannot be read, so nobody knows what is on it (",
+                                             std::string(why.message()), "); see that its storage is well"));
+}
+
 }  // namespace
 
 absl::StatusOr<DeviceImage> ReadDeviceImage(const std::string& device, absl::Time deadline) {
@@ -227,12 +238,7 @@ absl::StatusOr<DeviceImage> ReadDeviceImage(const std::string& device, absl::Tim
   const absl::StatusOr<std::string> sent = CallInChild(
       absl::StrCat("reading ", device), [&](int out) { return CopyEdges(device.c_str(), file, out); },
       deadline, file);
-  if (absl::IsDeadlineExceeded(sent.status()) || absl::IsNotFound(sent.status())) return sent.status();
-  if (!sent.ok()) {
-    return absl::UnavailableError(
-        absl::StrCat("device ", device, " cannot be read, so nobody knows what is on it (",
-                     std::string(sent.status().message()), "); see that its storage is well"));
-  }
+  if (!sent.ok()) return Unreadable(device, sent.status());
   Geometry geometry = {};
   if (sent->size() != sizeof geometry)
     return absl::InternalError(absl::StrCat("reading ", device, ": no answer"));
@@ -275,15 +281,15 @@ absl::StatusOr<ProbeResult> Classify(const DeviceImage& image) {
 }
 
 absl::StatusOr<bool> FillsDevice(const std::string& device, FilesystemType type, absl::Time deadline) {
-  ASSIGN_OR_RETURN(const std::string sent,
-                   CallInChild(
-                       absl::StrCat("reading the size of ", device),
-                       [&](int out) { return SendHead(device.c_str(), out); }, deadline));
+  const absl::StatusOr<std::string> sent = CallInChild(
+      absl::StrCat("reading the size of ", device), [&](int out) { return SendHead(device.c_str(), out); },
+      deadline);
+  if (!sent.ok()) return Unreadable(device, sent.status());
   uint64_t device_bytes = 0;
-  if (sent.size() != sizeof device_bytes + kSuperblockBytes)
+  if (sent->size() != sizeof device_bytes + kSuperblockBytes)
     return absl::InternalError(absl::StrCat("reading the size of ", device, ": no answer"));
-  std::memcpy(&device_bytes, sent.data(), sizeof device_bytes);
-  const std::optional<uint64_t> bytes = FilesystemBytes(type, sent.substr(sizeof device_bytes));
+  std::memcpy(&device_bytes, sent->data(), sizeof device_bytes);
+  const std::optional<uint64_t> bytes = FilesystemBytes(type, sent->substr(sizeof device_bytes));
   return bytes && *bytes + kLargestBlock > device_bytes;
 }
 
