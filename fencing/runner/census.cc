@@ -1,7 +1,9 @@
 #include "fencing/runner/census.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <string_view>
 
 namespace lunkeeper::fencing {
 namespace {
@@ -67,24 +69,44 @@ struct Ages {
   }
 };
 
+// How many nodes a channel shows in each of its states.
+template <class State>
+using Counts = std::map<State, int>;
+
+template <class State>
+void Put(const char* channel, const Counts<State>& counts, Metrics::Series& series) {
+  for (const auto& [state, count] : counts)
+    series[{{"channel", channel}, {"state", StateName(state)}}] = count;
+}
+
 double Seconds(Millis time) { return static_cast<double>(time) / 1000; }
 
 }  // namespace
 
 void ReportCensus(const State& state, Metrics& metrics) {
   Metrics::Series evidence, verdicts, fences;
+  Counts<Network> network;
+  Counts<Storage> storage;
+  Counts<Kernel> kernel;
+  Counts<Kubelet> kubelet;
+  std::map<std::string_view, int> judged;
   Ages ages;
   for (const auto& [node, known] : state.evidence.nodes()) {
     if (state.cluster.FindNode(NameOf(node)) == nullptr || !state.IsCurrent(node)) continue;
     const Signals signals = state.evidence.Look(node, state.now);
-    const Verdict verdict = Classify(signals, state.settings);
-    ++evidence[{{"channel", "network"}, {"state", StateName(signals.network)}}];
-    ++evidence[{{"channel", "storage"}, {"state", StateName(signals.storage)}}];
-    ++evidence[{{"channel", "kernel"}, {"state", StateName(signals.kernel)}}];
-    ++evidence[{{"channel", "kubelet"}, {"state", StateName(signals.kubelet)}}];
-    ++verdicts[{{"verdict", verdict.what.empty() ? "well" : std::string(verdict.what)}}];
+    ++network[signals.network];
+    ++storage[signals.storage];
+    ++kernel[signals.kernel];
+    ++kubelet[signals.kubelet];
+    ++judged[Classify(signals, state.settings).what];
     if (state.cluster.FindFence(node) == nullptr) ages.Add(known, state.now);
   }
+  Put("network", network, evidence);
+  Put("storage", storage, evidence);
+  Put("kernel", kernel, evidence);
+  Put("kubelet", kubelet, evidence);
+  for (const auto& [what, count] : judged)
+    verdicts[{{"verdict", what.empty() ? "well" : std::string(what)}}] = count;
   for (const auto& entry : state.cluster.fences()) ++fences[{{"phase", entry.second.phase}}];
   metrics.Set("lunkeeper_failover_evidence_nodes", "Nodes by what each channel of evidence shows", evidence);
   metrics.Set("lunkeeper_failover_judged_nodes", "Nodes by what they are judged to be", verdicts);

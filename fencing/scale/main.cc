@@ -101,7 +101,7 @@ void AwaitSync(Failover& failover, Metrics& metrics) {
     if (absl::StrContains(text, "lunkeeper_failover_synced 1") &&
         absl::StrContains(text, "lunkeeper_failover_leading 1"))
       return;
-    absl::SleepFor(absl::Milliseconds(100));
+    absl::SleepFor(absl::Seconds(1));  // counting ten thousand nodes takes the failover a while
   }
   throw std::runtime_error("the controller has not listed everything");
 }
