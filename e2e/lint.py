@@ -131,8 +131,8 @@ def tidy(entry, common):
 def check_tidy():
     # The generated headers follow from the .proto files.
     common = "".join(pathlib.Path(name).read_text() for name in tracked(".clang-tidy", ".proto"))
-    root = f"{pathlib.Path.cwd()}/"
-    commands = {entry["file"].removeprefix(root): entry["command"].replace(root, "")
+    root = str(pathlib.Path.cwd())  # taken out of the commands: they are those of every clone
+    commands = {entry["file"].removeprefix(f"{root}/"): entry["command"].replace(root, "")
                 for entry in json.loads(pathlib.Path("build/dev/compile_commands.json").read_text())}
     # Tests are Catch2's macros more than functions: the compiler's warnings are enough for them.
     entries = [(name, commands[name]) for name in tracked(".cc") if name in commands and not name.endswith("_test.cc")]
