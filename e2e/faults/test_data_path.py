@@ -27,7 +27,7 @@ HOT_BLOCKS = 64
 
 @pytest.fixture(scope="module")
 def rig(folder, xfs_pool):
-    with Rig(folder / "data-path", xfs_pool, environment=slow.environment(folder), array_options=slow.ARRAY_OPTIONS) as rig:
+    with slow.rig(folder, "data-path", xfs_pool) as rig:
         yield rig
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from harness import slow
 from harness.checker import Zombie
-from harness.rig import Rig
 from harness.volume import MIB, Volume
 
 ROUNDS = int(os.environ.get("FENCE_ROUNDS", "200"))  # half of them with a slow array
@@ -57,7 +56,7 @@ def fence_one(rig, volume, zombie_id, seed, slowed):
 @pytest.mark.sanitizer
 @pytest.mark.parametrize("slowed", [False, True], ids=["fast", "slow"])
 def test_after_a_fence_no_block_changes(folder, xfs_pool, slowed):
-    with Rig(folder / f"fence-{slowed}", xfs_pool, environment=slow.environment(folder), array_options=slow.ARRAY_OPTIONS) as rig:
+    with slow.rig(folder, f"fence-{slowed}", xfs_pool) as rig:
         slow.set_delay(folder, SLOW_MS if slowed else 0)
         volumes = [Volume(rig, rig.nodes[0], f"zombie-{number}", block=True, size=4 * MIB).create()
                    for number in range(ZOMBIES)]
@@ -76,7 +75,7 @@ def test_after_a_fence_no_block_changes(folder, xfs_pool, slowed):
 
 def test_the_watch_sees_writes_that_land_late(folder, xfs_pool):
     """Without a fence: the writer is gone, its connection too, and its last writes land all the same."""
-    with Rig(folder / "control", xfs_pool, environment=slow.environment(folder), array_options=slow.ARRAY_OPTIONS) as rig:
+    with slow.rig(folder, "control", xfs_pool) as rig:
         slow.set_delay(folder, SLOW_MS)
         volume = Volume(rig, rig.nodes[0], "control", block=True, size=4 * MIB).create()
         rounds = [one_round(rig, volume, "zombie-0.0000000000000000", seed, slowed=True, end=Zombie.kill) for seed in range(3)]

@@ -5,14 +5,18 @@ import pathlib
 
 from harness import places
 from harness.cleanup import wait_until
+from harness.rig import Rig
 
 SLOW_WRITES = places.BUILD / "devices/iscsi/libslow_writes.so"
-# Of a rig's array: two of a volume's writes at once, or none could be overtaken.
-ARRAY_OPTIONS = ("--tgtd-io-threads=2",)
 
 
-def environment(folder):
-    """For a rig whose tgtd can be slowed; the library does nothing in other programs."""
+def rig(folder, name, pool):
+    """A rig whose tgtd can be slowed, and carries out two of a volume's writes at once, or none could be overtaken."""
+    return Rig(folder / name, pool, environment=_environment(folder), array_options=["--tgtd-io-threads=2"])
+
+
+def _environment(folder):
+    """The library does nothing in other programs."""
     set_delay(folder, 0)
     # AddressSanitizer wants to be the first library; in the program that starts tgtd this one is, and does nothing.
     asan = ":".join(filter(None, [os.environ.get("ASAN_OPTIONS"), "verify_asan_link_order=0"]))
