@@ -24,6 +24,10 @@ def helm(cluster, *arguments, given=None, seconds=WAIT_SECONDS + 30):
     return done.stdout
 
 
+def pods(cluster, component):
+    return cluster.kubectl.items("pods", f"--namespace={NAMESPACE}", f"--selector=app.kubernetes.io/component={component}")
+
+
 def values(cluster):
     return {"cluster": storage.CLUSTER_ID,
             "arrays": [{"name": storage.ARRAY, "address": cluster.storage.agent_address, "serverName": storage.NAME,

@@ -3,6 +3,7 @@
 import pytest
 
 from cluster.running import running_cluster
+from kube.failover.watching import Failover
 from kube.workloads import Workloads
 
 
@@ -18,3 +19,12 @@ def workloads(cluster):
     made = Workloads(cluster)
     yield made
     made.remove()
+
+
+@pytest.fixture
+def failover(cluster, workloads):
+    """Mends the cluster before the test's own objects are taken away: what is on a dead node cannot be."""
+    failover = Failover(cluster)
+    failover.end()  # what an interrupted test left
+    yield failover
+    failover.end()

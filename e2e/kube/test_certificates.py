@@ -40,7 +40,7 @@ def test_nodes_get_their_grants_by_certificates_that_helm_did_not_make(own_certi
 def ends(cluster, file):
     """{controller: when the certificate in that file of its ends}."""
     found = {}
-    for pod in cluster.kubectl.items("pods", HERE, "--selector=app.kubernetes.io/component=controller"):
+    for pod in deploy.pods(cluster, "controller"):
         name = pod["metadata"]["name"]
         shown = cluster.kubectl("get", "--raw", f"/api/v1/namespaces/{deploy.NAMESPACE}/pods/{name}:9809/proxy/metrics")
         value, = re.findall(rf'lunkeeper_certificate_end_seconds\{{[^}}]*"{re.escape(file)}"[^}}]*\}} (\S+)', shown)

@@ -3,12 +3,10 @@
 import re
 import shutil
 
-import pytest
-
 from cluster.cluster import BUSYBOX_IMAGE
 from harness import docs
 from kube import documented
-from kube.failover.watching import Failover, place
+from kube.failover.watching import place
 
 NODE = "node-2"  # of the documents' commands
 
@@ -35,13 +33,6 @@ def test_volumes_are_used_as_the_documents_say(cluster, workloads, tmp_path):
     finally:
         documented.run(cluster, "volumes-end", tmp_path, kubeconfig)  # the class is in no namespace
     assert not workloads.kubectl.items("pvc", *workloads.here)
-
-
-@pytest.fixture
-def failover(cluster):
-    failover = Failover(cluster)
-    yield failover
-    failover.end()
 
 
 def test_a_node_is_fenced_followed_and_given_back_as_the_documents_say(cluster, failover, workloads, tmp_path):

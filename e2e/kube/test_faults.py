@@ -85,7 +85,7 @@ def test_a_sidecar_is_killed_in_every_replica(workloads, writer, node, program):
 @pytest.mark.parametrize("lease", ["csi-lunkeeper-io", "lunkeeper-failover"], ids=["of volumes", "of failover"])
 def test_the_leading_controller_is_killed(workloads, writer, node, lease):
     leader = workloads.kubectl.get("lease", lease, f"--namespace={deploy.NAMESPACE}")["spec"]["holderIdentity"]
-    pod = next(pod for pod in pods_of(workloads, "controller") if pod["metadata"]["name"] in leader)
+    pod = next(pod for pod in deploy.pods(workloads.cluster, "controller") if pod["metadata"]["name"] in leader)
     host = workloads.cluster.nodes[pod["spec"]["nodeName"]]
     victims = find_processes(host, "lunkeeper", "serve", "--mode=controller")
     kill_all(victims)
@@ -93,13 +93,9 @@ def test_the_leading_controller_is_killed(workloads, writer, node, lease):
     all_is_well(workloads, writer)
 
 
-def pods_of(workloads, component):
-    return workloads.kubectl.items("pods", f"--namespace={deploy.NAMESPACE}", f"--selector=app.kubernetes.io/component={component}")
-
-
 def delete_data_path(workloads, node):
     """Its pod, at once."""
-    pod = next(pod for pod in pods_of(workloads, "datapath") if pod["spec"]["nodeName"] == node.name)
+    pod = next(pod for pod in deploy.pods(workloads.cluster, "datapath") if pod["spec"]["nodeName"] == node.name)
     workloads.kubectl("delete", "pod", pod["metadata"]["name"], f"--namespace={deploy.NAMESPACE}", "--force", "--grace-period=0")
 
 

@@ -99,9 +99,8 @@ def strangers(workloads):
 
 def data_path(cluster):
     """The node's pod of it, None while there is none."""
-    pods = cluster.kubectl.items("pods", f"--namespace={deploy.NAMESPACE}", "--selector=app.kubernetes.io/component=datapath",
-                                 f"--field-selector=spec.nodeName={NODE}")
-    return next((pod for pod in pods if "deletionTimestamp" not in pod["metadata"]), None)
+    return next((pod for pod in deploy.pods(cluster, "datapath")
+                 if pod["spec"].get("nodeName") == NODE and "deletionTimestamp" not in pod["metadata"]), None)
 
 
 def plugin_pods(cluster):

@@ -118,7 +118,7 @@ def timeline(fences, node):
 
 def published_at(failover, node, since):
     """When the plugin of that node had published a volume, by its log."""
-    pod = next(pod for pod in failover.plugin_pods("node") if pod["spec"]["nodeName"] == node)
+    pod = next(pod for pod in deploy.pods(failover.cluster, "node") if pod["spec"]["nodeName"] == node)
 
     def said():
         log = failover.kubectl("logs", pod["metadata"]["name"], f"--namespace={deploy.NAMESPACE}", "--tail=200")

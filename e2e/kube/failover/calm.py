@@ -97,14 +97,14 @@ def watch(failover, writers, minutes, life):
 def decided(failover):
     """By the controllers' own count."""
     pages = [failover.kubectl("get", "--raw", f"/api/v1/namespaces/{deploy.NAMESPACE}/pods/{pod['metadata']['name']}:9809/proxy/metrics")
-             for pod in failover.plugin_pods("controller")]
+             for pod in deploy.pods(failover.cluster, "controller")]
     return sum(int(DECIDED.search(page)[1]) for page in pages)
 
 
 def suspicions(failover):
     """{what a controller said of a node: how often}, as far as its log goes back."""
     logs = [failover.kubectl("logs", pod["metadata"]["name"], f"--namespace={deploy.NAMESPACE}", "--container=lunkeeper")
-            for pod in failover.plugin_pods("controller")]
+            for pod in deploy.pods(failover.cluster, "controller")]
     return collections.Counter(re.findall(r'"(seen: [^"]+)"', "\n".join(logs)))
 
 

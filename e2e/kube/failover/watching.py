@@ -94,18 +94,15 @@ class Failover:
         wait_until(lambda: condition(self.kubectl.find("node", node) or {}, "Ready"), seconds,
                    lambda: f"{node} is ready\n{self.tell()}", pause=0.3)
 
-    def plugin_pods(self, component):
-        return self.kubectl.items("pods", f"--namespace={deploy.NAMESPACE}", f"--selector=app.kubernetes.io/component={component}")
-
     def wait_until_plugins_are_ready(self, seconds=READY_SECONDS):
         def ready():
-            pods = [pod for component in ("controller", "node", "datapath") for pod in self.plugin_pods(component)]
+            pods = [pod for component in ("controller", "node", "datapath") for pod in deploy.pods(self.cluster, component)]
             return pods and all(condition(pod, "Ready") and "deletionTimestamp" not in pod["metadata"] for pod in pods)
         wait_until(ready, seconds, lambda: f"the plugins are ready\n{self.tell()}", pause=0.5)
 
     def leader(self):
         """The node where the leading controller runs."""
-        pods = {pod["metadata"]["name"]: pod for pod in self.plugin_pods("controller")}
+        pods = {pod["metadata"]["name"]: pod for pod in deploy.pods(self.cluster, "controller")}
 
         def found():
             lease = self.kubectl.find("lease", "lunkeeper-failover", f"--namespace={deploy.NAMESPACE}")
@@ -117,7 +114,7 @@ class Failover:
         """What the controllers on other nodes think of it and why: each judges for itself."""
         said = [self.kubectl.attempt("exec", f"--namespace={deploy.NAMESPACE}", pod["metadata"]["name"], "--container=lunkeeper",
                                      "--", "lunkeeper", "status", "--endpoint=unix:///csi/csi.sock").stdout
-                for pod in self.plugin_pods("controller") if pod["spec"]["nodeName"] != node]
+                for pod in deploy.pods(self.cluster, "controller") if pod["spec"]["nodeName"] != node]
         return "\n".join(line for each in said for line in each.split("\n") if f"node {node}." in line)
 
     def wait_for_verdict(self, node, words, seconds=SLOW_SECONDS):
@@ -166,7 +163,7 @@ class Failover:
                                      "status": fence.get("status")}, indent=1))
         shown += [f"{pod['metadata']['name']}:\n" + self.kubectl.attempt(
             "logs", pod["metadata"]["name"], f"--namespace={deploy.NAMESPACE}", "--container=lunkeeper", "--tail=25", seconds=20).stdout
-            for pod in self.plugin_pods("controller")]
+            for pod in deploy.pods(self.cluster, "controller")]
         return "\n".join(shown)
 
 
