@@ -156,16 +156,12 @@ int EraseMark(const char* device_path) {
   return ::fsync(device.get()) == 0 ? 0 : errno;
 }
 
-// With a look at the device's end, which cannot be read for a moment when the device has just grown.
 int SendHead(const char* device_path, int out) {
   const UniqueFd device(::open(device_path, O_RDONLY | O_CLOEXEC));
   if (!device) return errno;
   Geometry geometry = {};
   char head[kSuperblockBytes];
   if (const int error = GetGeometry(device.get(), geometry)) return error;
-  if (geometry.bytes < sizeof head) return EIO;
-  if (const int error = ReadFully(device.get(), head, sizeof head, geometry.bytes - sizeof head))
-    return error;
   if (const int error = ReadFully(device.get(), head, sizeof head, 0)) return error;
   if (::write(out, &geometry.bytes, sizeof geometry.bytes) != sizeof geometry.bytes) return EIO;
   return ::write(out, head, sizeof head) == sizeof head ? 0 : EIO;

@@ -154,6 +154,31 @@ TEST_CASE("a device grows under a mounted file system") {
   CHECK(datapath.initiator().Resize(VolumeId("none")).status().code() == absl::StatusCode::kNotFound);
 }
 
+// Read past the page cache, which would keep what it read.
+bool EndIsReadable(const Device& device) {
+  const UniqueFd fd(::open(device.path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
+  alignas(4096) char block[4096];
+  return ::pread(fd.get(), block, sizeof block, static_cast<off_t>(device.size_bytes - sizeof block)) ==
+         ssize_t{sizeof block};
+}
+
+TEST_CASE("a device that grew is readable to its end at once, also while it is written to") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 64 * kMiB);
+  Datapath datapath(dir);
+  Device device = MustAttach(datapath, target.RequestFor(1));
+  Checker writer(device.path, 32 * kMiB, 8);
+  for (uint64_t size = 68 * kMiB; size <= 144 * kMiB; size += 4 * kMiB) {
+    target.Grow(1, size);
+    const auto grown = datapath.initiator().Resize(device.volume);
+    REQUIRE(grown.ok());
+    CHECK(grown->size_bytes == size);
+    CHECK(EndIsReadable(*grown));
+  }
+  writer.Stop();  // tgtd fails what meets a growth
+}
+
 TEST_CASE("holes are zeroes, and large and small transfers arrive whole") {
   TempDir dir;
   Target target(dir);

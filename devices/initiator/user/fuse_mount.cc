@@ -75,18 +75,4 @@ absl::StatusOr<FuseMount> MakeFuseMount() {
   return mount;
 }
 
-absl::Status AnnounceNewSize(int device) {
-  struct {
-    fuse_out_header header;
-    fuse_notify_inval_inode_out body;
-  } packet = {};
-  packet.header = {.len = sizeof(packet), .error = FUSE_NOTIFY_INVAL_INODE, .unique = 0};
-  packet.body.ino = FUSE_ROOT_ID;
-  packet.body.off = -1;  // the attributes alone
-  if (::write(device, &packet, sizeof(packet)) < 0 && errno != ENOENT) {
-    return absl::ErrnoToStatus(errno, "telling the kernel of the volume's new size");
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace lunkeeper

@@ -18,7 +18,4 @@ struct FuseMount {
 // anybody.
 absl::StatusOr<FuseMount> MakeFuseMount();
 
-// Tells the kernel that the file's size has changed. Does not wait for anybody.
-absl::Status AnnounceNewSize(int device);
-
 }  // namespace lunkeeper

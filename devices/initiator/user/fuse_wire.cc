@@ -65,8 +65,6 @@ Action SimpleAction(uint32_t opcode) {
     case FUSE_BATCH_FORGET:
     case FUSE_INTERRUPT:  // the request it speaks of is answered in its own time
       return Action::kIgnore;
-    case FUSE_SETATTR:  // the size is the LUN's
-      return Action::kRefuse;
     default:
       return Action::kUnsupported;
   }
@@ -91,6 +89,12 @@ std::optional<Request> Parse(const char* head, size_t size) {
       if (size != kHeadSize + body.size) return std::nullopt;
       return Transfer(request, Action::kWrite, body.offset, body.size);
     }
+    case FUSE_SETATTR:
+      // The size is the LUN's, and nothing else is kept: a change of the times has the kernel take the size
+      // anew.
+      if (size < sizeof(header) + sizeof(fuse_setattr_in)) return std::nullopt;
+      if ((Body<fuse_setattr_in>(head, size).valid & FATTR_SIZE) == 0) request.action = Action::kAttributes;
+      return request;
     case FUSE_FALLOCATE:
       if (size < sizeof(header) + sizeof(fuse_fallocate_in)) return std::nullopt;
       return Allocation(request, Body<fuse_fallocate_in>(head, size));
@@ -128,8 +132,9 @@ std::optional<InitAnswer> AnswerInit(const char* data, size_t size) {
 
 fuse_attr_out Attributes(uint64_t size_bytes) {
   fuse_attr_out out{};
-  out.attr_valid =
-      UINT32_MAX;  // for good: a new size is announced, and a loop device is asked for its tag without us
+  // For good: who makes the size another has the kernel ask, and a loop device is asked for its tag without
+  // us.
+  out.attr_valid = UINT32_MAX;
   out.attr.ino = FUSE_ROOT_ID;
   out.attr.mode = S_IFREG | 0600;
   out.attr.nlink = 1;

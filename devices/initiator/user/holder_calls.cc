@@ -358,7 +358,6 @@ absl::Status Holder::Grow(Volume& volume, absl::Time deadline) {
   ASSIGN_OR_RETURN(const int error, Ask(volume, refresh, deadline));
   if (error != 0) return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(error)));
   FAIL_POINT("datapath.resize.read");
-  RETURN_IF_ERROR(AnnounceNewSize(volume.fuse.device.get()));
   RETURN_IF_ERROR(GrowLoop(volume.loop, volume.fuse.root.get(), deadline));
   FAIL_POINT("datapath.resize.loop");
   return absl::OkStatus();

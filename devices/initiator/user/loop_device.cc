@@ -117,6 +117,14 @@ void Configure(int root, int number_limit, loop_config config, IsolatedResult* r
   Fail(result, "setting up a loop device");
 }
 
+// In the child. The kernel throws away what a GETATTR answered when I/O of the file ended meanwhile, and
+// reads past the old end then fail; it keeps what a SETATTR answers, whatever is set.
+void TakeSizeAnew(int root, IsolatedResult* result) {
+  char path[32];
+  std::snprintf(path, sizeof(path), "/proc/self/fd/%d", root);
+  if (::utimensat(AT_FDCWD, path, nullptr, 0) != 0) Fail(result, "taking the volume's new size");
+}
+
 // In the child, of a device that nobody has open any more, but perhaps somebody who looks at all of them.
 void Remove(int number) {
   const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
@@ -191,14 +199,13 @@ absl::StatusOr<LoopDevice> MakeLoop(int fuse_root, const LoopOptions& options, a
 }
 
 absl::Status GrowLoop(const LoopDevice& loop, int fuse_root, absl::Time deadline) {
-  ASSIGN_OR_RETURN(
-      const IsolatedResult result,
-      RunIsolated(UniqueFd(::dup(loop.fd.get())), fuse_root, deadline,
-                  [](int device, int root, IsolatedResult* done) {
-                    struct stat status;  // kernels before 6.16 take the size that was asked for last
-                    if (::fstat(root, &status) != 0) return Fail(done, "reading the volume's size");
-                    if (::ioctl(device, LOOP_SET_CAPACITY) != 0) Fail(done, "growing the block device");
-                  }));
+  ASSIGN_OR_RETURN(const IsolatedResult result,
+                   RunIsolated(UniqueFd(::dup(loop.fd.get())), fuse_root, deadline,
+                               [](int device, int root, IsolatedResult* done) {
+                                 TakeSizeAnew(root, done);
+                                 if (done->error == 0 && ::ioctl(device, LOOP_SET_CAPACITY) != 0)
+                                   Fail(done, "growing the block device");
+                               }));
   return StatusOf(result);
 }
 
