@@ -8,9 +8,10 @@ import urllib.request
 import grpc
 
 from cluster.authority import Authority
-from harness.csi import Client
+from harness.cleanup import wait_until
+from harness.csi import Client, code_of
 from harness.processes import Daemon, free_port
-from harness.rig import CLUSTER, TGT_SOCKETS, Rig, Server, free_control_port
+from harness.rig import CLUSTER, START_SECONDS, TGT_SOCKETS, Rig, Server, free_control_port
 
 
 def page(port, path):
@@ -62,6 +63,11 @@ class AgentRig(Rig):
         self.metrics_port = free_port()
         return Server(self, "controller", "controller",
                       [f"--arrays={self.arrays_file}", f"--metrics-address=127.0.0.1:{self.metrics_port}"])
+
+    def start(self, **environment):
+        """A controller is ready without its arrays; what a test starts with is one that reaches them."""
+        super().start(**environment)
+        wait_until(lambda: code_of(self.controller.client.ListVolumes)[0] == "OK", START_SECONDS, "the arrays are reached")
 
     def reached(self):
         return [f"--array-name={agent.array_name}" for agent in self.agents]
