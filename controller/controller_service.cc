@@ -1,6 +1,5 @@
 #include "controller/controller_service.h"
 
-#include <algorithm>
 #include <map>
 #include <utility>
 #include <vector>
@@ -127,7 +126,6 @@ class ControllerService final : public v1::Controller::Service {
   absl::Status Delete(const v1::DeleteVolumeRequest& request);
   absl::Status Publish(const v1::ControllerPublishVolumeRequest& request,
                        v1::ControllerPublishVolumeResponse* response);
-  absl::Status CheckNodeHasRoom(const VolumeId& volume, const NodeId& node);
   absl::Status ExplainRefusal(const GrantRequest& request, const absl::Status& refusal);
   absl::Status Unpublish(const v1::ControllerUnpublishVolumeRequest& request);
   absl::Status Validate(const v1::ValidateVolumeCapabilitiesRequest& request,
@@ -248,27 +246,15 @@ absl::Status ControllerService::Publish(const v1::ControllerPublishVolumeRequest
   grant_request.node = NodeId(request.node_id());
   grant_request.access = AccessFor(request.volume_capability(), request.readonly());
   grant_request.owner = GrantOwner::kOrchestrator;
+  grant_request.most = options_.max_volumes_per_node;
 
   ASSIGN_OR_RETURN(const auto guard,
                    Lock(absl::StrCat("grant ", request.volume_id(), " ", request.node_id())));
-  RETURN_IF_ERROR(CheckNodeHasRoom(grant_request.volume, grant_request.node));
   const absl::StatusOr<Grant> grant = array_.Acquire(grant_request, absl::ZeroDuration());
   if (!grant.ok()) return ExplainRefusal(grant_request, grant.status());
   const PublishContext context = ToPublishContext(*grant);
   response->mutable_publish_context()->insert(context.begin(), context.end());
   return absl::OkStatus();
-}
-
-absl::Status ControllerService::CheckNodeHasRoom(const VolumeId& volume, const NodeId& node) {
-  if (options_.max_volumes_per_node == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const auto array, ArrayOf(arrays_, volume.value()));
-  ASSIGN_OR_RETURN(const std::vector<Grant> grants, array->ListGrants({{}, node}));
-  const auto others =
-      std::count_if(grants.begin(), grants.end(), [&](const Grant& grant) { return grant.volume != volume; });
-  if (static_cast<size_t>(others) < options_.max_volumes_per_node) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("publish volume ", volume.value(), ": node ", node.value(),
-                                                   " has ", others,
-                                                   " volumes, which is its limit: unpublish one first"));
 }
 
 // The array says FAILED_PRECONDITION when the node has the volume with another access; CSI wants

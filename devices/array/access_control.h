@@ -28,6 +28,7 @@ struct GrantRequest {
   NodeId node;
   Access access = Access::kExclusive;
   GrantOwner owner = GrantOwner::kNode;
+  size_t most = 0;  // volumes of this array that the node may have; 0: any number
   // Asked about once a second while the request waits: true ends it with CANCELLED, so that a caller who has
   // gone is not given a grant that nobody uses. Empty: never.
   std::function<bool()> abandoned = {};
@@ -73,7 +74,8 @@ class AccessControl {
   // A grant is a lock. Waits until no other node's grant is in its way, then opens a target to this node
   // alone, with a secret of its own. The same node asking again gets the grant it has. FAILED_PRECONDITION:
   // `node` is fenced; or it has the volume with another access; or the volume is held and `wait` is zero (the
-  // message names the holder). DEADLINE_EXCEEDED: held for all of `wait`.
+  // message names the holder). DEADLINE_EXCEEDED: held for all of `wait`. RESOURCE_EXHAUSTED: it would be
+  // more than `most`.
   virtual absl::StatusOr<Grant> Acquire(const GrantRequest& request, absl::Duration wait) = 0;
   // Closes the target to logins, ends its sessions, waits for their commands to be over and deletes it; or
   // fails, and the grant is still there. OK when there is no such grant, or it is the other owner's, or of

@@ -99,6 +99,18 @@ absl::StatusOr<std::optional<GrantRow>> Holding(SqlDatabase& database, const Clu
   return std::optional<GrantRow>();
 }
 
+absl::Status RefuseIfFull(SqlDatabase& database, const ClusterId& cluster, const GrantRequest& request) {
+  if (request.most == 0) return absl::OkStatus();
+  int64_t has = 0;
+  RETURN_IF_ERROR(database.Query("SELECT COUNT(*) FROM grants WHERE cluster = ?1 AND node = ?2",
+                                 {cluster.value(), request.node.value()},
+                                 [&](const SqlRow& row) { has = row.Integer(0); }));
+  if (static_cast<uint64_t>(has) < request.most) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("volume ", request.volume.value(), ": node ",
+                                                   request.node.value(), " has ", has,
+                                                   " volumes, which is its limit: unpublish one first"));
+}
+
 absl::StatusOr<GrantRow> Insert(SqlDatabase& database, const ClusterId& cluster, const GrantRequest& request,
                                 const std::string& secret) {
   bool known = false;
@@ -109,6 +121,7 @@ absl::StatusOr<GrantRow> Insert(SqlDatabase& database, const ClusterId& cluster,
     return absl::NotFoundError(absl::StrCat("volume ", request.volume.value(), ": there is no such volume"));
   }
   RETURN_IF_ERROR(RefuseIfCopied(database, request.volume));
+  RETURN_IF_ERROR(RefuseIfFull(database, cluster, request));
   ASSIGN_OR_RETURN(const int64_t generation, NextGeneration(database));
   RETURN_IF_ERROR(
       database

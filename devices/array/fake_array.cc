@@ -274,6 +274,10 @@ absl::StatusOr<Grant> FakeArray::TryAcquire(const GrantRequest& request, const W
     return absl::UnavailableError(
         absl::StrCat(what, "node ", entry->waiters.front().request.node.value(), " waits for it already"));
   }
+  const auto has = std::count_if(volumes_.begin(), volumes_.end(),
+                                 [&](const auto& item) { return item.second.grants.contains(request.node); });
+  if (request.most != 0 && static_cast<size_t>(has) >= request.most)
+    return absl::ResourceExhaustedError(absl::StrCat(what, "the node has ", has, " already"));
   return MakeGrant(request, *entry);
 }
 

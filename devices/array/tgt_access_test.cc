@@ -51,6 +51,27 @@ TEST_CASE_METHOD(Opened,
   CHECK(absl::IsInvalidArgument(Acquire(volume, NodeId("a,b")).status()));
 }
 
+TEST_CASE_METHOD(Opened, "a node gets no more volumes than it may have, also when it asks for all at once") {
+  constexpr size_t kMost = 3;
+  std::vector<VolumeId> volumes;
+  for (int i = 0; i < 8; ++i) volumes.push_back(Make(absl::StrCat("v", i)));
+  std::atomic<size_t> granted = 0, refused = 0;
+  {
+    std::vector<std::jthread> askers;
+    for (const VolumeId& volume : volumes)
+      askers.emplace_back([&, volume] {
+        const auto status = array->Acquire({.volume = volume, .node = kA, .most = kMost}, kAtOnce).status();
+        granted += status.ok();
+        refused += absl::IsResourceExhausted(status);
+      });
+  }
+  CHECK(granted == kMost);
+  CHECK(refused == volumes.size() - kMost);
+  const VolumeId held = array->ListGrants({})->front().volume;
+  CHECK(array->Acquire({.volume = held, .node = kA, .most = kMost}, kAtOnce).ok());
+  CHECK(array->Acquire({.volume = Make("w"), .node = kB, .most = 1}, kAtOnce).ok());
+}
+
 TEST_CASE_METHOD(Opened, "those who wait for a volume get it one after another as it is released") {
   const VolumeId volume = Make("v");
   REQUIRE(Acquire(volume, kA).ok());

@@ -276,6 +276,7 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     request.node = NodeId(message.node_id());
     ASSIGN_OR_RETURN(request.access, wire::From(message.access()));
     ASSIGN_OR_RETURN(request.owner, wire::From(message.owner()));
+    request.most = message.most_volumes();
     const auto leaving = [this] { return options_.leaving && options_.leaving(); };
     request.abandoned = [&] { return context.IsCancelled() || leaving(); };
     const absl::Duration asked = absl::Nanoseconds(message.wait_nanos());

@@ -136,6 +136,7 @@ class RemoteArrayImpl final : public RemoteArray {
     message.set_access(wire::To(request.access));
     message.set_owner(wire::To(request.owner));
     message.set_wait_nanos(absl::ToInt64Nanoseconds(wait));
+    message.set_most_volumes(LimitOf(request.most));
     v1::AcquireResponse response;
     const absl::Duration timeout = std::max(wait, absl::ZeroDuration()) + options_.wait_margin;
     RETURN_IF_ERROR(Call(&Stub::AsyncAcquire, message, &response, timeout, request.abandoned));

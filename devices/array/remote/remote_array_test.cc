@@ -195,10 +195,13 @@ TEST_CASE("grants, terms and fences are the same from afar as from nearby") {
   GrantRequest request = For(volume, kNodeA);
   request.access = Access::kSharedWrite;
   request.owner = GrantOwner::kOrchestrator;
+  request.most = 1;
   const auto grant = fixture.array->Acquire(request, absl::ZeroDuration());
   REQUIRE(grant.ok());
   CHECK_FALSE(grant->connection.chap.secret.empty());
   CheckSame(*grant, fixture.fake.ListGrants({volume, kNodeA})->front());
+  request.volume = fixture.MustCreate("w");
+  CHECK(absl::IsResourceExhausted(fixture.array->Acquire(request, absl::ZeroDuration()).status()));
   CheckSame(fixture.array->ListGrants({{}, kNodeA})->front(), *grant);
   CHECK(fixture.array->ListGrants({{}, kNodeB})->empty());
   CHECK(fixture.array->Release(volume, kNodeA, GrantOwner::kNode, kAnyGeneration).ok());
