@@ -13,7 +13,6 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
@@ -31,9 +30,11 @@ std::vector<char*> Arguments(const std::vector<std::string>& command) {
   return arguments;
 }
 
+// What can be read of it: a process in /proc may end meanwhile, at which an iterator would throw.
 std::string Slurp(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
 }
 
 std::string NameOf(int number) { return absl::StrCat("iqn.2026-11.io.lunkeeper:test:v", number, ":1"); }
