@@ -26,6 +26,8 @@ PLUGIN = ("lunkeeper", "serve", "--mode=node")
 LONGEST_STOP, MOST_LOSS = 2.0, 20  # seconds, percent
 API_PERIOD = 60
 TOLD_EACH = 300
+# The kubelet waits five minutes at most before it starts a container again; a sidecar ends with each API server.
+LONGEST_BACK_OFF = 330
 DECIDED = re.compile(r"^lunkeeper_failover_decided (\d+)", re.MULTILINE)
 
 
@@ -128,11 +130,12 @@ def main():
             before = decided(failover)
             with HardLife(cluster) as life:
                 fences = watch(failover, writers, options.minutes, life)
+            show(options.minutes, fences, writers, life)
+            failover.wait_until_plugins_are_ready(LONGEST_BACK_OFF)
             failover.end()
             for each in writers:
                 each.lost_nothing()
             count = max(len(fences), decided(failover) - before)
-            show(options.minutes, fences, writers, life)
             for said, times in suspicions(failover).most_common():
                 print(f"  {times:4} x {said}")
         finally:
