@@ -84,3 +84,4 @@ class Host:
             kill_pid(first)
             loops.release(held)
         wait_until(lambda: self.pid() is None, 20, f"{self.name} is off")
+        network.forget_pods(self.cluster, self.name)

@@ -3,6 +3,7 @@
 Nothing of it is visible from the machine's own network, so the addresses are the same in every cluster.
 """
 
+import json
 import subprocess
 
 from harness.pool import run
@@ -58,6 +59,14 @@ def remove(cluster):
 def plug(cluster, host, connected):
     """Pulls a host's cable, or puts it back."""
     ip(namespace(cluster, BRIDGE_SUFFIX), "link", "set", host, "up" if connected else "down")
+
+
+def forget_pods(cluster, host):
+    """Takes away a dead host's links to its pods. The kernel does so some time after their last process; a pod that is given
+    the address of one of them in between has no route to it, for good."""
+    links = json.loads(run("ip", "-json", "-n", namespace(cluster, host), "link", "show", "type", "veth") or "[]")
+    for name in {link["ifname"] for link in links} - {"eth0"}:
+        subprocess.run(["ip", "-n", namespace(cluster, host), "link", "delete", name], check=False, timeout=20)  # or it has just gone
 
 
 def ip(where, *arguments):
