@@ -186,10 +186,12 @@ TEST_CASE("holes are zeroes, and large and small transfers arrive whole") {
   Datapath datapath(dir);
   const Device device = MustAttach(datapath, target.RequestFor(1));
   MustRun({"dd", "if=/dev/urandom", "of=" + dir / "data", "bs=1M", "count=16", "status=none"});
-  for (const std::string size : {"4k", "64k", "68k", "1M", "4M"}) {
+  for (const std::string size : {"4k", "64k", "68k", "128k", "1M", "4M"}) {
     INFO(size);
     MustRun({"dd", "if=" + dir / "data", "of=" + device.path, "bs=" + size, "oflag=direct", "status=none"});
     MustRun({"cmp", dir / "data", device.path});
+    MustRun({"dd", "if=" + device.path, "of=" + dir / "read", "bs=" + size, "iflag=direct", "status=none"});
+    MustRun({"cmp", dir / "data", dir / "read"});
   }
   for (const std::string how : {"--zeroout", "--force"}) {  // --force: a plain discard
     INFO(how);

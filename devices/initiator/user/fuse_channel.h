@@ -25,7 +25,8 @@ class FuseChannel;
 struct IoRequest : LunRequest {
   FuseChannel* channel = nullptr;
   uint64_t unique = 0;
-  char* block = nullptr;  // of the pool; null where no data move
+  fuse_out_header reply{};  // before data that need not come through here
+  char* block = nullptr;    // of the pool; null where no data move
   IoRequest* next_free = nullptr;
 };
 
@@ -42,10 +43,12 @@ class IoResources {
   char* staging() { return staging_; }
   char* TakeStaging();
   BufferPool& pool() { return pool_; }
+  Conduit& conduit() { return conduit_; }
   size_t in_flight() const { return in_flight_; }
 
  private:
   BufferPool pool_;
+  Conduit conduit_;
   std::vector<IoRequest> requests_;
   IoRequest* free_ = nullptr;
   char* staging_ = nullptr;
@@ -82,7 +85,7 @@ class FuseChannel {
   bool MayTake() const;
   void Dispatch(const fuse::Request& request);
   void Transfer(const fuse::Request& request);
-  void Write(const fuse::Request& request, IoRequest* io);
+  void AskForDelivery(IoRequest* io);
   void SubmitPlain(const fuse::Request& request, LunOp op);
   IoRequest* NewRequest(const fuse::Request& request, LunOp op);
   void Answer(uint64_t unique, int error, const void* data = nullptr, size_t size = 0);

@@ -276,10 +276,8 @@ void IscsiLun::PublishFacts() {
 void IscsiLun::ReceiveAll() {
   for (int i = 0; i < kReceivesPerCall && socket_ && !session_.broken(); ++i) {
     if (phase_ == Phase::kConnecting) return;
-    iovec space[2];
-    const int count = session_.InputSpace(space);
-    const size_t room = space[0].iov_len + (count > 1 ? space[1].iov_len : 0);
-    const ssize_t got = Receive(socket_.get(), space, count);
+    bool drained = false;
+    const ssize_t got = ReceiveOnce(i == 0, &drained);
     if (got == 0) break;
     if (got < 0) {
       return GiveUpConnection(got == -EPIPE ? "the target closed the connection"
@@ -289,15 +287,49 @@ void IscsiLun::ReceiveAll() {
     pinged_ = false;
     state_->stalled = false;
     session_.Input(static_cast<size_t>(got));
-    if (static_cast<size_t>(got) < room) break;
+    if (drained) break;
   }
   AwaitEnough();
   EndIfBroken();
 }
 
+// Bytes that the session is to be told of, 0 if there are none now, or -errno. `woken_up`: something must
+// have come, or the connection has ended.
+ssize_t IscsiLun::ReceiveOnce(bool woken_up, bool* drained) {
+  if (LunRequest* request = Deliverable()) {
+    if (Available(socket_.get()) >= request->length) return Deliver(*request);
+    if (!woken_up) return 0;  // we are when all of it is here
+  }
+  iovec space[2];
+  const int count = session_.InputSpace(space);
+  const ssize_t got = Receive(socket_.get(), space, count);
+  *drained = got < static_cast<ssize_t>(space[0].iov_len + (count > 1 ? space[1].iov_len : 0));
+  return got;
+}
+
+// The request whose data come next and need not come through here.
+LunRequest* IscsiLun::Deliverable() const {
+  const Task* task = session_.WholeData();
+  if (task == nullptr || task->owner == nullptr) return nullptr;
+  auto* request = static_cast<LunRequest*>(task->owner);
+  const Conduit* conduit = request->delivery.conduit;
+  return conduit != nullptr && request->length == task->length && conduit->Takes(task->length) ? request
+                                                                                               : nullptr;
+}
+
+ssize_t IscsiLun::Deliver(LunRequest& request) {
+  Delivery& delivery = request.delivery;
+  const Conduit::Result result =
+      delivery.conduit->Pass(socket_.get(), request.length, delivery.preface, delivery.sink, request.data);
+  if (result.outcome == Conduit::Outcome::kLost) return -EIO;  // the read is sent again
+  delivery.done = result.outcome == Conduit::Outcome::kDelivered;
+  return static_cast<ssize_t>(delivery.done ? request.length : result.kept);
+}
+
 // To be woken up for each segment of a large transfer costs both sides more than the transfer.
 void IscsiLun::AwaitEnough() {
-  const size_t bytes = session_.awaited();
+  const LunRequest* whole = Deliverable();
+  const size_t bytes = whole != nullptr ? whole->length : session_.awaited();
   if (!socket_ || bytes == readable_from_) return;
   readable_from_ = bytes;
   ReadableFrom(socket_.get(), bytes);

@@ -53,6 +53,9 @@ class IscsiLun final : public Lun, private SessionHandler {
   bool IsSameLun();
   void PublishFacts();
   void ReceiveAll();
+  ssize_t ReceiveOnce(bool woken_up, bool* drained);
+  LunRequest* Deliverable() const;
+  ssize_t Deliver(LunRequest& request);
   void AwaitEnough();
   void SendAll();
   void GiveUpConnection(const char* why);

@@ -28,6 +28,7 @@ milliseconds PatienceDelay(uint32_t retries) {
 void IscsiLun::Submit(LunRequest* request) {
   request->error = 0;
   request->internal = {};
+  request->delivery.done = false;
   if (phase_ == Phase::kEnded || phase_ == Phase::kClosing) return AnswerLater(request, EIO);
   queued_.PushBack(request);
 }

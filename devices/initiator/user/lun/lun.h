@@ -29,6 +29,7 @@
 #include <memory>
 #include <string>
 
+#include "devices/initiator/user/lun/conduit.h"
 #include "devices/initiator/user/lun/shared_text.h"
 #include "devices/types.h"
 
@@ -45,11 +46,11 @@ enum class LunOp : uint8_t {
 
 struct LunRequest {
   LunOp op = LunOp::kRead;
-  bool fua = false;  // writes: on the medium before they are answered
-  uint64_t offset =
-      0;  // bytes; offset and length are multiples of the block size and within the LUN, or EINVAL
+  bool fua = false;      // writes: on the medium before they are answered
+  uint64_t offset = 0;   // bytes; as length, a multiple of the block size and within the LUN, or EINVAL
   uint64_t length = 0;   // bytes; any length, split as the LUN needs it
   char* data = nullptr;  // kRead: filled; kWrite: sent from here, and again after a reconnect
+  Delivery delivery;     // kRead; a hint
   void (*done)(LunRequest*) = nullptr;
   int error = 0;  // the result: 0, or an errno (EIO, EROFS, EOPNOTSUPP, EINVAL, ENOSPC)
 

@@ -49,6 +49,8 @@ class Session {
   // With fewer bytes than these there is nothing to do but wait for more; at least 1.
   size_t awaited() const;
   void Input(size_t count);
+  // The read whose data, all of them and good, are what comes next; nullptr if something else is.
+  const Task* WholeData() const;
   // What to send, in this order; the number of pieces, 0 if there is nothing.
   int Output(const iovec** pieces);
   void Sent(size_t count);

@@ -49,6 +49,14 @@ size_t Session::awaited() const {
   return std::clamp(data_in_.left, 1u, kAwaitAtMost);
 }
 
+const Task* Session::WholeData() const {
+  const Task* task = data_in_.task;
+  if (task == nullptr || data_in_.left != task->length || Padding(data_in_.left) != 0) return nullptr;
+  const uint8_t* header = data_in_.header.data();
+  const bool good = (header[1] & kDataInStatus) != 0 && header[3] == 0;
+  return good && Get32(header + kStatSnAt) == exp_stat_sn_ ? task : nullptr;
+}
+
 void Session::Input(size_t count) {
   if (data_in_.task != nullptr) {
     const auto direct = static_cast<uint32_t>(std::min<size_t>(count, data_in_.left));

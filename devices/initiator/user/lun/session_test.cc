@@ -234,6 +234,32 @@ TEST_CASE("a large answer is awaited in large pieces, but never more than is to 
   REQUIRE(rig.recorder.events == std::vector<std::string>{"done 0"});
 }
 
+TEST_CASE("data are whole that are all of a good read, as long as none of them has come") {
+  struct {
+    uint8_t flags, status;
+    uint32_t early_status;
+    size_t wanted, sent;
+    bool whole;
+  } const cases[] = {
+      {kFinal | kDataInStatus, 0, 0, 4096, 4096, true},  {kFinal, 0, 0, 4096, 4096, false},
+      {kFinal | kDataInStatus, 2, 0, 4096, 4096, false}, {kFinal | kDataInStatus, 0, 1, 4096, 4096, false},
+      {kFinal | kDataInStatus, 0, 0, 8192, 4096, false}, {kFinal | kDataInStatus, 0, 0, 4095, 4095, false}};
+  for (const auto& each : cases) {
+    Rig rig;
+    rig.LogIn();
+    std::vector<char> memory(each.wanted);
+    const uint32_t tag = rig.Start(Direction::kIn, memory);
+    rig.Sent();
+    rig.stat_sn += each.early_status;
+    Bytes pdu = rig.Pdu(kDataIn, each.flags, tag, true, std::string(each.sent, 'w'));
+    pdu[3] = each.status;
+    rig.Receive(Bytes(pdu.begin(), pdu.begin() + kHeaderSize));
+    CHECK((rig.session.WholeData() != nullptr) == each.whole);
+    rig.Receive(Bytes(pdu.begin() + kHeaderSize, pdu.begin() + kHeaderSize + 1));
+    CHECK(rig.session.WholeData() == nullptr);
+  }
+}
+
 TEST_CASE("data that does not belong where it wants to go ends the session") {
   Rig rig;
   rig.LogIn();

@@ -3,6 +3,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 
 #include <cerrno>
 #include <cstring>
@@ -67,6 +68,11 @@ int ConnectResult(int fd) {
 void ReadableFrom(int fd, size_t bytes) {
   const int count = static_cast<int>(bytes);
   ::setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &count, sizeof count);
+}
+
+size_t Available(int fd) {
+  int count = 0;
+  return ::ioctl(fd, FIONREAD, &count) == 0 ? static_cast<size_t>(count) : 0;
 }
 
 ssize_t Receive(int fd, iovec* space, int count) {

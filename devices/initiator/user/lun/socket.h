@@ -27,6 +27,9 @@ int ConnectResult(int fd);
 // From now on the descriptor is readable when that many bytes are there, or the connection has ended.
 void ReadableFrom(int fd, size_t bytes);
 
+// How many bytes can be received at once.
+size_t Available(int fd);
+
 // Bytes moved, 0 if it would block, or -errno; -EPIPE also for a connection that the peer closed.
 ssize_t Receive(int fd, iovec* space, int count);
 ssize_t Send(int fd, const iovec* pieces, int count);
