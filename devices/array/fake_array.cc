@@ -254,6 +254,11 @@ Grant FakeArray::MakeGrant(const GrantRequest& request, VolumeEntry& entry) {
   return entry.grants[request.node] = grant;
 }
 
+size_t FakeArray::VolumesOf(const NodeId& node) {
+  return static_cast<size_t>(std::count_if(
+      volumes_.begin(), volumes_.end(), [&](const auto& item) { return item.second.grants.contains(node); }));
+}
+
 absl::StatusOr<Grant> FakeArray::TryAcquire(const GrantRequest& request, const Waiter* self) {
   ASSIGN_OR_RETURN(VolumeEntry* const entry, Find(request.volume));
   const std::string what =
@@ -274,10 +279,9 @@ absl::StatusOr<Grant> FakeArray::TryAcquire(const GrantRequest& request, const W
     return absl::UnavailableError(
         absl::StrCat(what, "node ", entry->waiters.front().request.node.value(), " waits for it already"));
   }
-  const auto has = std::count_if(volumes_.begin(), volumes_.end(),
-                                 [&](const auto& item) { return item.second.grants.contains(request.node); });
-  if (request.most != 0 && static_cast<size_t>(has) >= request.most)
-    return absl::ResourceExhaustedError(absl::StrCat(what, "the node has ", has, " already"));
+  if (request.most != 0 && VolumesOf(request.node) >= request.most)
+    return absl::ResourceExhaustedError(
+        absl::StrCat(what, "the node has ", VolumesOf(request.node), " already"));
   return MakeGrant(request, *entry);
 }
 

@@ -82,6 +82,7 @@ class FakeArray final : public Array {
   absl::StatusOr<VolumeEntry*> Find(const VolumeId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<uint64_t> SizeFor(const VolumeSpec& spec) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t ThickBytes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  size_t VolumesOf(const NodeId& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The grant, a refusal, or UNAVAILABLE with the holder's name: not yet.
   absl::StatusOr<Grant> TryAcquire(const GrantRequest& request, const Waiter* self)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
