@@ -89,12 +89,20 @@ int AddLoop(int control, int number_limit, int* number) {
   return -1;
 }
 
+// The mount's root is no descriptor to read, write or change by (O_PATH), but leads to the file.
+struct FdPath {
+  char text[32];
+};
+FdPath PathOf(int fd) {
+  FdPath path;
+  std::snprintf(path.text, sizeof(path.text), "/proc/self/fd/%d", fd);
+  return path;
+}
+
 // In the child. Others may take any free device for theirs: then another one is made.
 void Configure(int root, int number_limit, loop_config config, IsolatedResult* result) {
-  char path[32];
-  std::snprintf(path, sizeof(path), "/proc/self/fd/%d", root);
   const bool read_only = (config.info.lo_flags & LO_FLAGS_READ_ONLY) != 0;
-  const int file = ::open(path, (read_only ? O_RDONLY : O_RDWR) | O_DIRECT | O_CLOEXEC);
+  const int file = ::open(PathOf(root).text, (read_only ? O_RDONLY : O_RDWR) | O_DIRECT | O_CLOEXEC);
   if (file < 0) return Fail(result, "opening the volume's FUSE file");
   config.fd = static_cast<uint32_t>(file);
   const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
@@ -120,9 +128,7 @@ void Configure(int root, int number_limit, loop_config config, IsolatedResult* r
 // In the child. The kernel throws away what a GETATTR answered when I/O of the file ended meanwhile, and
 // reads past the old end then fail; it keeps what a SETATTR answers, whatever is set.
 void TakeSizeAnew(int root, IsolatedResult* result) {
-  char path[32];
-  std::snprintf(path, sizeof(path), "/proc/self/fd/%d", root);
-  if (::utimensat(AT_FDCWD, path, nullptr, 0) != 0) Fail(result, "taking the volume's new size");
+  if (::utimensat(AT_FDCWD, PathOf(root).text, nullptr, 0) != 0) Fail(result, "taking the volume's new size");
 }
 
 // In the child, of a device that nobody has open any more, but perhaps somebody who looks at all of them.
