@@ -66,7 +66,8 @@ def forget_pods(cluster, host):
     the address of one of them in between has no route to it, for good."""
     links = json.loads(run("ip", "-json", "-n", namespace(cluster, host), "link", "show", "type", "veth") or "[]")
     for name in {link["ifname"] for link in links} - {"eth0"}:
-        subprocess.run(["ip", "-n", namespace(cluster, host), "link", "delete", name], check=False, timeout=20)  # or it has just gone
+        subprocess.run(["ip", "-n", namespace(cluster, host), "link", "delete", name], check=False, timeout=20,
+                       stderr=subprocess.DEVNULL)  # or it has just gone
 
 
 def ip(where, *arguments):

@@ -5,9 +5,15 @@
 namespace lunkeeper::fencing {
 namespace {
 
+constexpr size_t kMostNames = 8;  // a node may have hundreds; the NodeFence has them all
+
 std::string List(const VolumeSet& volumes) {
   std::string text;
-  for (const auto& volume : volumes) text += (text.empty() ? "" : ",") + volume.value();
+  size_t count = 0;
+  for (const auto& volume : volumes) {
+    if (count++ == kMostNames) return "{" + text + ",… " + std::to_string(volumes.size()) + " volumes}";
+    text += (text.empty() ? "" : ",") + volume.value();
+  }
   return "{" + text + "}";
 }
 

@@ -33,8 +33,11 @@ constexpr Millis kApiSilence = 3000;
 constexpr Millis kLookAround = 1000;     // for arrays that came or went
 constexpr Millis kSyncPatience = 15000;  // before it is said that failover does not act yet
 constexpr std::chrono::seconds kStatusPatience(2);
-constexpr size_t kApiHands = 8;
-constexpr int kMostEvents = 500;  // that wait to be recorded
+// So many that the deletions of a node's pods reach the API server before the work that comes of them: what
+// makes and starts the replacements takes its processors too.
+constexpr size_t kApiHands = 32;
+constexpr size_t kMostEvents = 500;      // that wait to be recorded
+constexpr Millis kEventPatience = 2000;  // with which they wait for calls that failover needs
 
 class Runner final : public Failover {
  public:
@@ -90,6 +93,8 @@ class Runner final : public Failover {
   void Perform(const Action& action, const DeletePod& call);
   void Perform(const Action&, const Notify& call) { board_.Fenced(call.array, call.fence, now_); }
   void Perform(const Action&, const Say& call) { chronicle_.Said(call); }
+  void Record(kube::ObjectEvent event);
+  void SendEvents();
 
   WatchHandlers Handlers();
   LockDuties Duties();
@@ -99,7 +104,6 @@ class Runner final : public Failover {
   // Any thread.
   void ReadLease();
   void OnSight(Sight sight);
-  void Record(kube::ObjectEvent event);
   void Answered(const Action& action, Answer answer, Millis asked);
 
   const FailoverOptions options_;
@@ -108,13 +112,15 @@ class Runner final : public Failover {
   FenceBoard board_;
   // Until when this replica may write, by its last step.
   std::atomic<Millis> acts_until_ = 0;
-  std::atomic<int> waiting_calls_ = 0, waiting_events_ = 0;
+  std::atomic<int> waiting_calls_ = 0;
+  std::atomic<size_t> waiting_events_ = 0;
 
   // Of the loop.
   Core core_;
   Inventory inventory_;
   Chronicle chronicle_;
-  Millis now_ = 0, started_ = 0, alive_at_ = 0, looked_at_ = 0;
+  std::vector<kube::ObjectEvent> events_;  // not sent yet, the first since `events_since_`
+  Millis now_ = 0, started_ = 0, alive_at_ = 0, looked_at_ = 0, events_since_ = 0;
   bool synced_ = false, complained_ = false;
 
   // What has threads, and is stopped first.
@@ -140,6 +146,7 @@ void Runner::Tick(Millis now) {
   }
   for (const ArrayId& array : arrays_.Lost(now)) Feed(now, ArrayLost{array});
   Feed(now, fencing::Tick{});
+  SendEvents();
   chronicle_.Leads(core_.Leads());
   chronicle_.Synced(synced_);
   if (synced_ || complained_ || now - started_ < kSyncPatience) return;
@@ -234,12 +241,20 @@ void Runner::OnSight(Sight sight) {
 }
 
 void Runner::Record(kube::ObjectEvent event) {
-  if (waiting_events_ >= kMostEvents) return;
-  ++waiting_events_;
-  boost::asio::post(event_hands_, [this, event = std::move(event)] {
-    kube_.Record(event);
-    --waiting_events_;
-  });
+  if (events_.size() + waiting_events_ >= kMostEvents) return;
+  if (events_.empty()) events_since_ = now_;
+  events_.push_back(std::move(event));
+}
+
+// After the calls that failover needs, which they would slow down.
+void Runner::SendEvents() {
+  if (events_.empty() || (waiting_calls_ > 0 && now_ - events_since_ < kEventPatience)) return;
+  waiting_events_ += events_.size();
+  for (kube::ObjectEvent& event : std::exchange(events_, {}))
+    boost::asio::post(event_hands_, [this, event = std::move(event)] {
+      kube_.Record(event);
+      --waiting_events_;
+    });
 }
 
 void Runner::Do(const Action& action) {

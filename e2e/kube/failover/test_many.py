@@ -5,70 +5,27 @@ import time
 import pytest
 
 from cluster import deploy
-from cluster.cluster import BUSYBOX_IMAGE
 from cluster.kubectl import seconds_of
 from harness.cleanup import wait_until
+from kube.failover.many import MANY_SECONDS, Many
 from kube.failover.watching import MOVES_SECONDS, Failover
-from kube.workloads import claim_spec
 
 PAUSE_SECONDS = 30  # between failovers over the budget
-PODS, VOLUMES = 20, ("a", "b")
-MANY_SECONDS = 180
-
-
-class Many:
-    """A StatefulSet of many pods, each with two volumes and a careful writer for each of these."""
-
-    def __init__(self, workloads):
-        self.workloads = workloads
-        self.folder = workloads.cluster.folder / "records"
-        self.folder.mkdir(exist_ok=True)
-        self.pods = [f"many-{number}" for number in range(PODS)]
-        containers = [{
-            "name": volume, "image": BUSYBOX_IMAGE, "volumeDevices": [{"name": volume, "devicePath": "/dev/data"}],
-            "volumeMounts": [{"name": "records", "mountPath": "/records"}],
-            "command": ["sh", "-c", "exec block_checker write --device=/dev/data --record=/records/"
-                        f"{workloads.namespace}-$(hostname)-{volume} --threads=1 --blocks=256 --pause-ms=100"]} for volume in VOLUMES]
-        labels = {"app": "many"}
-        workloads.apply({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "many"}, "spec": {
-            "serviceName": "many", "replicas": PODS, "podManagementPolicy": "Parallel", "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {
-                "terminationGracePeriodSeconds": 5, "containers": containers,
-                "volumes": [{"name": "records", "hostPath": {"path": str(self.folder)}}]}},
-            "volumeClaimTemplates": [{"metadata": {"name": volume}, "spec": claim_spec(size="16Mi", volumeMode="Block")}
-                                     for volume in VOLUMES]}})
-
-    def records(self):
-        return [self.folder / f"{self.workloads.namespace}-{pod}-{volume}" for pod in self.pods for volume in VOLUMES]
-
-    def all_go_on(self, writer):
-        """Every one of them has one write more at least."""
-        before = {record: writer.count(record.read_bytes()) if record.exists() else 0 for record in self.records()}
-        wait_until(lambda: all(record.exists() and writer.count(record.read_bytes()) > before[record] for record in before),
-                   MANY_SECONDS, lambda: f"all write\n{self.workloads.kubectl('get', 'pods', *self.workloads.here, '-o', 'wide')}", 0.1)
-
-    def nodes(self):
-        return {pod["spec"].get("nodeName") for pod in self.workloads.kubectl.items("pods", *self.workloads.here, "--selector=app=many")}
-
-    def lost_nothing(self):
-        for pod in self.pods:
-            for volume in VOLUMES:
-                self.workloads.kubectl("exec", *self.workloads.here, f"--container={volume}", pod, "--", "block_checker", "verify",
-                                       "--device=/dev/data", f"--record=/records/{self.workloads.namespace}-{pod}-{volume}")
+PODS = 20
 
 
 @pytest.mark.timeout(900)
 def test_twenty_pods_with_forty_volumes_move(place, failover, workloads, capsys):
     bystander = place("bystander", node="node-2")
     with workloads.new_pods_go_to(bystander.node):
-        many = Many(workloads)
-        many.all_go_on(bystander.writer)
+        many = Many(workloads, PODS)
+        many.all_go_on()
     assert many.nodes() == {bystander.node}
     bystander.host.power_off()
     began = time.monotonic()
     wait_until(lambda: bystander.node not in many.nodes(), MANY_SECONDS, lambda: f"all are elsewhere\n{failover.tell()}", pause=0.1)
     deleted = time.monotonic() - began
-    many.all_go_on(bystander.writer)
+    many.all_go_on()
     with capsys.disabled():
         print(f"\n{PODS} pods with {len(many.records())} volumes: the last was deleted {deleted:.1f} s after the power-off, and the last "
               f"wrote again after {time.monotonic() - began:.1f} s")

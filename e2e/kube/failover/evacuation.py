@@ -1,0 +1,139 @@
+"""`./dev bench evacuation`: from the decision to fail a node over until the last of its many pods is deleted.
+
+Uses the cluster that `./dev cluster up` made, if it runs, or makes one and takes it away. Each round powers the node off where all
+pods of a StatefulSet run, each with two volumes and a writer to each of them. The decision and the fence are those of the
+NodeFence's timeline; the end and the number of calls are those of the API server's audit log. The API server, etcd, the array and
+the other nodes run on the machine that measures.
+"""
+
+import argparse
+import collections
+import json
+import pathlib
+import statistics
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from cluster.kubectl import seconds_of  # noqa: E402
+from cluster.running import running_cluster  # noqa: E402
+from harness.cleanup import interrupt_on_sigterm, wait_until  # noqa: E402
+from kube.bench import Watch  # noqa: E402
+from kube.failover.bench import SECONDS, timeline  # noqa: E402
+from kube.failover.many import Many  # noqa: E402
+from kube.failover.watching import Failover  # noqa: E402
+from kube.workloads import Workloads  # noqa: E402
+
+BAR = 1.0  # seconds
+START_SECONDS = 600  # for all of them, on this machine
+LATE_SECONDS = 5  # events are told after what they tell of
+QUIET_SECONDS = 8  # in which it should all happen: asking costs the API server too
+OK = 200
+PAUSE_MS = 1000  # of each writer: their own work is not what is measured
+
+
+def gather(workloads, many, node):
+    """Moves every pod to the node, and waits until all of them write there."""
+    with workloads.new_pods_go_to(node):
+        if elsewhere := [pod["metadata"]["name"] for pod in many.now() if pod["spec"].get("nodeName", node) != node]:
+            workloads.kubectl("delete", "pods", *workloads.here, "--wait=false", *elsewhere)
+        wait_until(lambda: len(many.now()) == len(many.pods) and many.nodes() == {node}, START_SECONDS,
+                   lambda: f"all run on {node}; they are on {many.nodes()}", pause=1)
+        many.all_go_on(START_SECONDS)
+
+
+def asked(cluster, since):
+    """What Lunkeeper's controllers asked the API server for since then: [its own notes of each]. Watches go on all the time."""
+    entries = map(json.loads, cluster.control.audit_log.read_text().splitlines())
+    return [entry for entry in entries
+            if "objectRef" in entry and entry["verb"] != "watch" and entry.get("userAgent", "").startswith("lunkeeper/")
+            and seconds_of(entry["requestReceivedTimestamp"]) >= since]
+
+
+def what(entry):
+    reference = entry["objectRef"]
+    return " ".join(part for part in (entry["verb"], reference.get("resource"), reference.get("subresource")) if part)
+
+
+def last_deletion(entries, pods):
+    """When the API server had deleted the last of so many."""
+    ends = [seconds_of(entry["stageTimestamp"]) for entry in entries
+            if what(entry) == "delete pods" and entry["responseStatus"]["code"] == OK]
+    assert len(ends) == pods, f"{len(ends)} pods of {pods} were deleted"
+    return max(ends)
+
+
+def one_round(failover, workloads, many, node):
+    """{phase: seconds}, the whole of it from the decision, and what was asked until a while after the last deletion."""
+    uids = {pod["metadata"]["uid"] for pod in many.now()}
+    fences = Watch(workloads, "nodefences")
+    try:
+        began = time.time()
+        failover.host(node).power_off()
+        time.sleep(QUIET_SECONDS)
+        wait_until(lambda: not uids & {pod["metadata"]["uid"] for pod in many.now()}, SECONDS,
+                   lambda: f"all pods are deleted\n{failover.tell()}", pause=1)
+        time.sleep(LATE_SECONDS)
+        said = timeline(fences, node)
+    finally:
+        fences.close()
+    entries = asked(failover.cluster, said["Decided"])
+    ended = last_deletion(entries, len(uids))
+    phases = {"before, until the decision": said["Decided"] - began, "record": said["Fencing"] - said["Decided"],
+              "fence": said["Fenced"] - said["Fencing"], "delete": ended - said["Fenced"]}
+    late = ended + LATE_SECONDS
+    calls = collections.Counter(what(entry) for entry in entries if seconds_of(entry["requestReceivedTimestamp"]) < late)
+    return phases, ended - said["Decided"], calls
+
+
+def show(number, phases, whole, calls, pods):
+    shares = ", ".join(f"{name} {took * 1000:.0f}" for name, took in phases.items())
+    print(f"{number:>3}: {whole * 1000:.0f} ms from the decision until the last was deleted   ({shares})", flush=True)
+    told = ", ".join(f"{count} {which}" for which, count in calls.most_common())
+    print(f"     {sum(calls.values()) / pods:.2f} calls a pod: {told}", flush=True)
+
+
+def measure(failover, workloads, options):
+    """The time of each round, in seconds."""
+    nodes = [node for node in failover.cluster.nodes if node != failover.leader()]
+    many = None
+    took = []
+    for number in range(options.rounds):
+        node = nodes[number % len(nodes)]
+        if many is None:
+            with workloads.new_pods_go_to(node):
+                many = Many(workloads, options.pods, PAUSE_MS)
+        gather(workloads, many, node)
+        phases, whole, calls = one_round(failover, workloads, many, node)
+        show(number + 1, phases, whole, calls, options.pods)
+        took.append(whole)
+        many.all_go_on(START_SECONDS)
+        failover.end()
+    many.lost_nothing()
+    return took
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./dev bench evacuation", description=__doc__.split("\n")[0])
+    parser.add_argument("--pods", type=int, default=100, help="on one node, each with two volumes (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    interrupt_on_sigterm()
+    with running_cluster() as cluster:
+        failover = Failover(cluster)
+        failover.end()
+        workloads = Workloads(cluster)
+        try:
+            took = measure(failover, workloads, options)
+        finally:
+            failover.end()
+            workloads.remove()
+    worst = max(took)
+    print(f"{options.pods} pods with {2 * options.pods} volumes, from the decision until all is fenced and the last pod deleted: "
+          f"p50 {statistics.median(took):.2f} s, worst {worst:.2f} s (bar {BAR}), n={len(took)}: {'met' if worst <= BAR else 'MISSED'}")
+    sys.exit(0 if worst <= BAR else 1)
+
+
+if __name__ == "__main__":
+    main()
