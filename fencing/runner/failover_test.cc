@@ -235,7 +235,8 @@ TEST_CASE(
   CHECK(wanted.empty());  // all came, in this order
   CHECK(world.api.CountWrites("DELETE " + PodPath("db-0")) == 1);
   CHECK(Comes([&] { return shows("lunkeeper_failover_phase_seconds_count{phase=\"fence\"} 1\n"); }));
-  CHECK(shows("lunkeeper_failover_nodefences{phase=\"moved; waiting for the node\"} 1\n"));
+  CHECK(Comes(
+      [&] { return shows("lunkeeper_failover_nodefences{phase=\"moved; waiting for the node\"} 1\n"); }));
 
   world.PowerOn("n1");
   REQUIRE(Comes([&] { return world.api.Get(RecordPath(World::IdOf("n1"))).is_null(); }));
