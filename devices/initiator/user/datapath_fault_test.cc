@@ -168,8 +168,15 @@ TEST_CASE("a killed holder ends I/O at once, and its successor lets go of what i
   CHECK(datapath.initiator().Detach(device.volume).code() == absl::StatusCode::kFailedPrecondition);
   CHECK(datapath.initiator().Attach(target.RequestFor(1)).status().code() ==
         absl::StatusCode::kFailedPrecondition);
+  UniqueFd looked(::open(device.path.c_str(), O_RDONLY | O_CLOEXEC));
+  REQUIRE(looked.get() >= 0);
   mounted.Unmount();
+  std::thread looker([&] {  // as a last close that comes a little after the unmount
+    absl::SleepFor(absl::Milliseconds(300));
+    looked.Reset();
+  });
   CHECK(datapath.initiator().Detach(device.volume).ok());
+  looker.join();
   CHECK(datapath.initiator().List()->empty());
   const Device again = MustAttach(datapath, target.RequestFor(1));
   CHECK(again.health == DeviceHealth::kHealthy);

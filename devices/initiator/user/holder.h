@@ -73,6 +73,7 @@ class Holder {
   absl::Status SetUp(Volume& volume, absl::Time deadline);
   absl::Status WaitForLogin(Volume& volume, absl::Time deadline);
   absl::Status Detach(const std::string& name, absl::Time deadline);
+  absl::Status AwaitNoOrphan(const std::string& name, absl::Time deadline);
   absl::Status TakeDown(Volume& volume, absl::Time deadline);
   absl::Status Seal(const Volume& volume, absl::Time deadline);
   absl::Status WithdrawLoop(Volume& volume, absl::Time deadline);

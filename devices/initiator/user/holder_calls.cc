@@ -21,6 +21,7 @@ constexpr absl::Duration kLongestCall = absl::Minutes(10);
 // How long a detach waits for a target that is away, for the sake of what is still cached.
 constexpr absl::Duration kDetachPatience = absl::Seconds(5);
 constexpr absl::Duration kUndoTimeout = absl::Seconds(15);
+constexpr absl::Duration kLingers = absl::Seconds(2), kLookAgain = absl::Milliseconds(20);
 
 absl::Status CheckAttach(const datapath::Attach& request) {
   if (request.volume().empty()) return absl::InvalidArgumentError("attach: no volume named");
@@ -228,19 +229,26 @@ absl::Status Holder::WaitForLogin(Volume& volume, absl::Time deadline) {
       absl::StrCat(what, ": ", reason));
 }
 
+// The kernel takes a device without a holder away at its last close, which may come a moment after an
+// unmount.
+absl::Status Holder::AwaitNoOrphan(const std::string& name, absl::Time deadline) {
+  for (const absl::Time end = std::min(deadline, absl::Now() + kLingers);; absl::SleepFor(kLookAgain)) {
+    std::vector<datapath::Device> orphans;
+    AddOrphans(name, &orphans);
+    if (orphans.empty()) return absl::OkStatus();
+    if (absl::Now() >= end)
+      return absl::FailedPreconditionError(absl::StrCat("volume ", name, ": ", orphans[0].path(),
+                                                        " is still open (mounted, or held by a process)"));
+  }
+}
+
 absl::Status Holder::Detach(const std::string& name, absl::Time deadline) {
   Volume* volume = nullptr;
   {
     absl::MutexLock lock(&mutex_);
     ASSIGN_OR_RETURN(volume, Claim(name, deadline));
   }
-  if (volume == nullptr) {
-    std::vector<datapath::Device> orphans;
-    AddOrphans(name, &orphans);
-    if (orphans.empty()) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat("volume ", name, ": ", orphans[0].path(),
-                                                      " is still open (mounted, or held by a process)"));
-  }
+  if (volume == nullptr) return AwaitNoOrphan(name, deadline);
   const absl::Status down = TakeDown(*volume, deadline);
   if (down.ok()) LogInfo("datapath", "detached", {{"volume", name}});
   return down;
