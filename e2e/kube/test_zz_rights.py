@@ -1,24 +1,14 @@
 """What Lunkeeper asked the API server for while the other tests ran (the name sorts last), by the server's own audit log."""
 
-import json
-
 from cluster.deploy import NAMESPACE
+from kube import audit
+from kube.audit import right_of
 
 CONTROLLER, NODE = (f"system:serviceaccount:{NAMESPACE}:lunkeeper-{which}" for which in ("controller", "node"))
 
 
 def requests(cluster, user):
-    for line in cluster.control.audit_log.read_text().splitlines():
-        entry = json.loads(line)
-        if entry["user"]["username"] == user:
-            yield entry
-
-
-def right_of(entry):
-    """The right that a request needs: (group, resource, verb)."""
-    reference = entry["objectRef"]
-    resource = "/".join(part for part in (reference.get("resource"), reference.get("subresource")) if part)
-    return reference.get("apiGroup", ""), resource, entry["verb"]
+    return audit.requests(cluster, lambda entry: entry["user"]["username"] == user)
 
 
 def test_nothing_was_refused(cluster):

@@ -19,11 +19,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from cluster import deploy, faults  # noqa: E402
 from cluster.kubectl import seconds_of  # noqa: E402
-from cluster.running import running_cluster  # noqa: E402
-from harness.cleanup import interrupt_on_sigterm, wait_until  # noqa: E402
+from harness.cleanup import wait_until  # noqa: E402
 from kube.bench import Watch  # noqa: E402
-from kube.failover.watching import Failover, Placed, moments  # noqa: E402
-from kube.workloads import Workloads  # noqa: E402
+from kube.failover.watching import Placed, benchmark, moments  # noqa: E402
 from kube.writer import Writer  # noqa: E402
 
 SECONDS = 60
@@ -189,20 +187,12 @@ def main():
     options = parser.parse_args()
     if unknown := set(options.modes) - set(MODES):
         parser.error(f"no such mode: {', '.join(sorted(unknown))}; there are: {', '.join(MODES)}")
-    interrupt_on_sigterm()
     met = []
-    with running_cluster() as cluster:
-        failover = Failover(cluster)
-        failover.end()
-        workloads = Workloads(cluster)
+    with benchmark() as (failover, workloads):
         writer = Writer(workloads, "db", {"size": "64Mi", "volumeMode": "Block"}, block=True, owner="StatefulSet")
-        try:
-            for mode in [MODES[name] for name in options.modes or MODES]:
-                met.append(summarise(mode, rounds_of(mode, options.rounds or mode.rounds, failover, workloads, writer)))
-            Placed(failover, workloads, writer).lost_nothing()
-        finally:
-            failover.end()
-            workloads.remove()
+        for mode in [MODES[name] for name in options.modes or MODES]:
+            met.append(summarise(mode, rounds_of(mode, options.rounds or mode.rounds, failover, workloads, writer)))
+        Placed(failover, workloads, writer).lost_nothing()
     sys.exit(0 if all(met) else 1)
 
 

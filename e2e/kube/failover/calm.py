@@ -17,10 +17,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from cluster import deploy, faults  # noqa: E402
-from cluster.running import running_cluster  # noqa: E402
-from harness.cleanup import interrupt_on_sigterm  # noqa: E402
-from kube.failover.watching import Failover, place  # noqa: E402
-from kube.workloads import Workloads  # noqa: E402
+from kube.failover.watching import benchmark, place  # noqa: E402
 
 PLUGIN = ("lunkeeper", "serve", "--mode=node")
 LONGEST_STOP, MOST_LOSS = 2.0, 20  # seconds, percent
@@ -120,27 +117,19 @@ def main():
     parser = argparse.ArgumentParser(prog="./dev bench calm", description=__doc__.split("\n")[0])
     parser.add_argument("--minutes", type=float, default=30)
     options = parser.parse_args()
-    interrupt_on_sigterm()
-    with running_cluster() as cluster:
-        failover = Failover(cluster)
+    with benchmark() as (failover, workloads):
+        writers = [place(failover, workloads, f"db-{node}", node=node) for node in failover.cluster.nodes]
+        before = decided(failover)
+        with HardLife(failover.cluster) as life:
+            fences = watch(failover, writers, options.minutes, life)
+        show(options.minutes, fences, writers, life)
+        failover.wait_until_plugins_are_ready(LONGEST_BACK_OFF)
         failover.end()
-        workloads = Workloads(cluster)
-        try:
-            writers = [place(failover, workloads, f"db-{node}", node=node) for node in cluster.nodes]
-            before = decided(failover)
-            with HardLife(cluster) as life:
-                fences = watch(failover, writers, options.minutes, life)
-            show(options.minutes, fences, writers, life)
-            failover.wait_until_plugins_are_ready(LONGEST_BACK_OFF)
-            failover.end()
-            for each in writers:
-                each.lost_nothing()
-            count = max(len(fences), decided(failover) - before)
-            for said, times in suspicions(failover).most_common():
-                print(f"  {times:4} x {said}")
-        finally:
-            failover.end()
-            workloads.remove()
+        for each in writers:
+            each.lost_nothing()
+        count = max(len(fences), decided(failover) - before)
+        for said, times in suspicions(failover).most_common():
+            print(f"  {times:4} x {said}")
     print(f"false failovers in {options.minutes:g} minutes: {count} (bar 0: {'met' if count == 0 else 'MISSED'})")
     sys.exit(0 if count == 0 else 1)
 

@@ -8,7 +8,7 @@ the other nodes run on the machine that measures.
 
 import argparse
 import collections
-import json
+import http
 import pathlib
 import statistics
 import sys
@@ -17,19 +17,17 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from cluster.kubectl import seconds_of  # noqa: E402
-from cluster.running import running_cluster  # noqa: E402
-from harness.cleanup import interrupt_on_sigterm, wait_until  # noqa: E402
+from harness.cleanup import wait_until  # noqa: E402
+from kube import audit  # noqa: E402
 from kube.bench import Watch  # noqa: E402
 from kube.failover.bench import SECONDS, timeline  # noqa: E402
 from kube.failover.many import Many  # noqa: E402
-from kube.failover.watching import Failover  # noqa: E402
-from kube.workloads import Workloads  # noqa: E402
+from kube.failover.watching import benchmark  # noqa: E402
 
 BAR = 1.0  # seconds
 START_SECONDS = 600  # for all of them, on this machine
 LATE_SECONDS = 5  # events are told after what they tell of
 QUIET_SECONDS = 8  # in which it should all happen: asking costs the API server too
-OK = 200
 PAUSE_MS = 1000  # of each writer: their own work is not what is measured
 
 
@@ -45,21 +43,15 @@ def gather(workloads, many, node):
 
 def asked(cluster, since):
     """What Lunkeeper's controllers asked the API server for since then: [its own notes of each]. Watches go on all the time."""
-    entries = map(json.loads, cluster.control.audit_log.read_text().splitlines())
-    return [entry for entry in entries
-            if "objectRef" in entry and entry["verb"] != "watch" and entry.get("userAgent", "").startswith("lunkeeper/")
-            and seconds_of(entry["requestReceivedTimestamp"]) >= since]
-
-
-def what(entry):
-    reference = entry["objectRef"]
-    return " ".join(part for part in (entry["verb"], reference.get("resource"), reference.get("subresource")) if part)
+    return list(audit.requests(cluster, lambda entry: (
+        "objectRef" in entry and entry["verb"] != "watch" and entry.get("userAgent", "").startswith("lunkeeper/")
+        and seconds_of(entry["requestReceivedTimestamp"]) >= since)))
 
 
 def last_deletion(entries, pods):
     """When the API server had deleted the last of so many."""
     ends = [seconds_of(entry["stageTimestamp"]) for entry in entries
-            if what(entry) == "delete pods" and entry["responseStatus"]["code"] == OK]
+            if audit.right_of(entry) == ("", "pods", "delete") and entry["responseStatus"]["code"] == http.HTTPStatus.OK]
     assert len(ends) == pods, f"{len(ends)} pods of {pods} were deleted"
     return max(ends)
 
@@ -83,27 +75,26 @@ def one_round(failover, workloads, many, node):
     phases = {"before, until the decision": said["Decided"] - began, "record": said["Fencing"] - said["Decided"],
               "fence": said["Fenced"] - said["Fencing"], "delete": ended - said["Fenced"]}
     late = ended + LATE_SECONDS
-    calls = collections.Counter(what(entry) for entry in entries if seconds_of(entry["requestReceivedTimestamp"]) < late)
+    calls = collections.Counter(audit.right_of(entry) for entry in entries if seconds_of(entry["requestReceivedTimestamp"]) < late)
     return phases, ended - said["Decided"], calls
 
 
 def show(number, phases, whole, calls, pods):
     shares = ", ".join(f"{name} {took * 1000:.0f}" for name, took in phases.items())
     print(f"{number:>3}: {whole * 1000:.0f} ms from the decision until the last was deleted   ({shares})", flush=True)
-    told = ", ".join(f"{count} {which}" for which, count in calls.most_common())
+    told = ", ".join(f"{count} {verb} {resource}" for (_, resource, verb), count in calls.most_common())
     print(f"     {sum(calls.values()) / pods:.2f} calls a pod: {told}", flush=True)
 
 
 def measure(failover, workloads, options):
     """The time of each round, in seconds."""
     nodes = [node for node in failover.cluster.nodes if node != failover.leader()]
-    many = None
+    with workloads.new_pods_go_to(nodes[0]):
+        many = Many(workloads, options.pods, PAUSE_MS)
+        many.all_go_on(START_SECONDS)
     took = []
     for number in range(options.rounds):
         node = nodes[number % len(nodes)]
-        if many is None:
-            with workloads.new_pods_go_to(node):
-                many = Many(workloads, options.pods, PAUSE_MS)
         gather(workloads, many, node)
         phases, whole, calls = one_round(failover, workloads, many, node)
         show(number + 1, phases, whole, calls, options.pods)
@@ -119,16 +110,8 @@ def main():
     parser.add_argument("--pods", type=int, default=100, help="on one node, each with two volumes (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    interrupt_on_sigterm()
-    with running_cluster() as cluster:
-        failover = Failover(cluster)
-        failover.end()
-        workloads = Workloads(cluster)
-        try:
-            took = measure(failover, workloads, options)
-        finally:
-            failover.end()
-            workloads.remove()
+    with benchmark() as (failover, workloads):
+        took = measure(failover, workloads, options)
     worst = max(took)
     print(f"{options.pods} pods with {2 * options.pods} volumes, from the decision until all is fenced and the last pod deleted: "
           f"p50 {statistics.median(took):.2f} s, worst {worst:.2f} s (bar {BAR}), n={len(took)}: {'met' if worst <= BAR else 'MISSED'}")

@@ -7,7 +7,9 @@ import time
 
 from cluster import deploy, faults, network
 from cluster.kubectl import condition, seconds_of
-from harness.cleanup import wait_until
+from cluster.running import running_cluster
+from harness.cleanup import interrupt_on_sigterm, wait_until
+from kube.workloads import Workloads
 from kube.writer import Writer
 
 TAINT = "lunkeeper.io/fenced"
@@ -165,6 +167,22 @@ class Failover:
             "logs", pod["metadata"]["name"], f"--namespace={deploy.NAMESPACE}", "--container=lunkeeper", "--tail=25", seconds=20).stdout
             for pod in deploy.pods(self.cluster, "controller")]
         return "\n".join(shown)
+
+
+@contextlib.contextmanager
+def benchmark():
+    """(Failover, Workloads) for a program of its own, on the cluster that runs or on one that is made for it and taken away. All is
+    healed before and after."""
+    interrupt_on_sigterm()
+    with running_cluster() as cluster:
+        failover = Failover(cluster)
+        failover.end()
+        workloads = Workloads(cluster)
+        try:
+            yield failover, workloads
+        finally:
+            failover.end()
+            workloads.remove()
 
 
 def moments(fence):
