@@ -202,7 +202,7 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
 }  // namespace
 
 int Serve(const ServeOptions& options, const std::function<absl::StatusOr<Backends>()>& open) {
-  LimitArenas();
+  LimitHeap();
   SetUpLogging(options.log_level, options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   const absl::Status status = Run(options, open);
   if (status.ok()) return 0;

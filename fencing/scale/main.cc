@@ -31,7 +31,7 @@ namespace lunkeeper::fencing {
 namespace {
 
 constexpr absl::Duration kSyncs = absl::Minutes(10),
-                         kSettles = absl::Minutes(1);  // every kernel has been probed
+                         kSettles = absl::Minutes(2);  // every kernel has been probed, every VolumeLock made
 constexpr double kMostMiB = 150, kMostCores = 0.5, kTickSeconds = 0.25;
 
 struct Options {
@@ -182,7 +182,7 @@ int Main(int argc, char** argv) {
   std::printf("few: %d nodes; many: %d nodes, %d pods, %d volumes on %d arrays\n", few.nodes, size.nodes,
               size.pods(), size.volumes(), size.arrays);
   std::fflush(stdout);
-  LimitArenas();  // as serve does
+  LimitHeap();  // as serve does
   const Figures small = Measure(few, options);
   Print(small, Measure(size, options));
   return 0;

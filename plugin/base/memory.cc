@@ -18,6 +18,7 @@
 namespace lunkeeper {
 namespace {
 
+constexpr int kLarge = 256 << 10;  // bytes
 constexpr absl::Duration kAtMostEach = absl::Milliseconds(200), kAtLeastEach = absl::Seconds(5);
 
 // One entry of /proc/self/smaps.
@@ -51,7 +52,10 @@ size_t Release(const Mapping& mapping) {
 
 }  // namespace
 
-void LimitArenas() { ::mallopt(M_ARENA_MAX, 2); }
+void LimitHeap() {
+  ::mallopt(M_ARENA_MAX, 2);
+  ::mallopt(M_MMAP_THRESHOLD, kLarge);  // set, it does not grow with what is freed
+}
 
 void BindSymbolsAtStart(char** argv) {
   constexpr char kBindNow[] = "LD_BIND_NOW";  // ld.so(8)

@@ -8,8 +8,9 @@
 
 namespace lunkeeper {
 
-// Before the first thread: a thread for each running call must not cost a malloc arena for each.
-void LimitArenas();
+// Before the first thread: a thread for each running call must not cost a malloc arena for each, and what is
+// large goes back to the kernel as soon as it is freed, instead of leaving a hole in the heap.
+void LimitHeap();
 
 // Begins this program again, once, with every symbol of its libraries looked up at its start instead of at
 // its first use: the look-ups read megabytes of symbol tables, which then are let go before the first call
