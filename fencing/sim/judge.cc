@@ -192,12 +192,19 @@ bool Judge::IsSick(const NodeId& node, Cause cause) const {
 
 bool Judge::MayBeFailedOver(const NodeId& node) const {
   int soft = 0;
+  // A machine that was dead and came back without its storage, or the other way round, was away for both.
+  Millis away_since = -kMemory, away_until = -kMemory;  // never
   for (const auto& [key, illness] : illnesses_) {
     if (key.first != node) continue;
     const auto end = illness.faults > 0 ? world_.now() : illness.until;
     if (world_.now() - end > kMemory) continue;
     const bool hard = key.second == Cause::kDead || key.second == Cause::kStorage;
-    if (hard && end - illness.since >= kHard) return true;
+    if (hard) {
+      const bool joined = illness.since - away_until < kHard && away_since - end < kHard;
+      away_since = joined ? std::min(away_since, illness.since) : illness.since;
+      away_until = joined ? std::max(away_until, end) : end;
+      if (away_until - away_since >= kHard) return true;
+    }
     if (!hard && key.second != Cause::kPlugin && key.second != Cause::kControllers &&
         end - illness.since >= kSoft)
       return true;
