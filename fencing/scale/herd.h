@@ -69,6 +69,8 @@ class Herd {
   void List(kube::Exchange& exchange, const Kind& kind);
   void Watch(kube::Exchange& exchange, const Kind& kind);
   bool SendWrites(kube::Exchange& exchange, const Kind& kind, int64_t& seen);
+  // Where the last watch of that kind ended, so that nothing is left out; `now` if there was none lately.
+  absl::Time GoOn(const Kind& kind, absl::Time now);
   // What changes by itself from `at` on, for one step.
   void SendStatus(kube::Exchange& exchange, const Kind& kind, absl::Time at);
   void DeletePod(kube::Exchange& exchange);
@@ -87,7 +89,8 @@ class Herd {
   std::vector<Change> writes_ ABSL_GUARDED_BY(mu_);
   std::map<int, int> lives_ ABSL_GUARDED_BY(mu_);  // of pods that were deleted: how often
   std::map<int, Fate> fates_ ABSL_GUARDED_BY(mu_);
-  std::map<int, int> deleted_ ABSL_GUARDED_BY(mu_);  // by node
+  std::map<int, int> deleted_ ABSL_GUARDED_BY(mu_);              // by node
+  std::map<std::string, absl::Time> told_ ABSL_GUARDED_BY(mu_);  // up to when, of each kind
   std::vector<int> sockets_ ABSL_GUARDED_BY(mu_);
   FakeApi api_;  // last: its threads use the others
 };

@@ -37,6 +37,7 @@ class HerdArray final : public Array {
       Grant& grant = grants.emplace_back();
       grant.volume = HerdVolume(size_, volume);
       grant.node = node;
+      grant.generation = static_cast<Generation>(volume) + 1;
     });
     return grants;
   }

@@ -17,7 +17,8 @@
 namespace lunkeeper::fencing {
 namespace {
 
-constexpr int kSlots = 50;  // in which the beats of half a second are spread
+constexpr int kSlots = 50;   // in which the beats of half a second are spread
+constexpr int kStride = 31;  // from the first node of a slot to the next slot's, so that neighbours are apart
 constexpr absl::Duration kSlot = absl::Milliseconds(10), kPatience = absl::Minutes(1);
 constexpr size_t kMostBytes = 64 << 10;
 
@@ -41,7 +42,7 @@ class Beats {
  private:
   bool Send(int slot) {
     std::vector<int> nodes;
-    for (int node = slot; node < size_.nodes; node += kSlots)
+    for (int node = slot * kStride % kSlots; node < size_.nodes; node += kSlots)
       if (!herd_.IsOff(node)) nodes.push_back(node);
     if (nodes.empty()) return true;
     absl::MutexLock lock(&mutex_);
