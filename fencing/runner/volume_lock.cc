@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "absl/hash/hash.h"
 #include "absl/strings/str_join.h"
 #include "devices/array/access_words.h"
 
@@ -40,6 +41,13 @@ Json StatusOf(const VolumeLock& lock) {
           {"access", ToText(first.access)},
           {"since", Stamp(first.since)},
           {"holders", std::move(holders)}};
+}
+
+size_t HashOf(const VolumeLock& lock) {
+  size_t hash = absl::HashOf(lock.persistent_volume, lock.claim, lock.block, lock.holders.size());
+  for (const LockHolder& holder : lock.holders)
+    hash = absl::HashOf(hash, holder.node, holder.access, holder.generation, holder.pods);
+  return hash;
 }
 
 LockFacts ReadLock(const Json& object) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr Millis kEvery = 1000;
 // Volumes of an array that are looked at in one go, and writes that may come of it.
-constexpr size_t kMostLooks = 1000, kMostWrites = 100;
+constexpr size_t kMostLooks = 500, kMostWrites = 100;
 constexpr absl::Duration kCall = absl::Seconds(3);
 
 }  // namespace
@@ -24,7 +24,7 @@ VolumeLocks::VolumeLocks(kube::KubeClient& client, LockDuties duties)
   kube::MirrorHooks<LockFacts> hooks;
   hooks.reduce = [](const kube::Json& object) { return std::make_optional(ReadLock(object)); };
   hooks.changed = [this](const auto& name, const auto& now) {
-    duties_.post([this, name, now] { OnLock(name, now.get()); });
+    duties_.post([this, name, now] { OnLock(name, now); });
   };
   hooks.live = [this](bool live) { duties_.post([this, live] { live_ = live; }); };
   mirror_ =
@@ -36,12 +36,11 @@ VolumeLocks::~VolumeLocks() {
   hand_.join();
 }
 
-void VolumeLocks::OnLock(const std::string& name, const LockFacts* facts) {
-  LockFacts& known = locks_[VolumeId(name)];
-  if (facts == nullptr) {
-    known.version = Version();
-  } else {
-    known = *facts;
+void VolumeLocks::OnLock(const std::string& name, const std::shared_ptr<const LockFacts>& facts) {
+  if (facts != nullptr) {
+    locks_[VolumeId(name)] = {.facts = facts};
+  } else if (const auto known = locks_.find(VolumeId(name)); known != locks_.end()) {
+    known->second.there = false;
   }
 }
 
@@ -52,8 +51,7 @@ void VolumeLocks::Show(const Sight& sight, Millis now) {
   VolumeId to;
   Holders held = NextOf(sight, sweep.from, to);
   const std::vector<Write> writes = Compare(sight.view.array, std::move(held), sweep.from, to);
-  // What is left over is found again.
-  if (writes.size() < kMostWrites) sweep.from = to;
+  sweep.from = to;  // also past what cannot be written, which is found again
   Carry(writes);
 }
 
@@ -78,30 +76,42 @@ VolumeLocks::Holders VolumeLocks::NextOf(const Sight& sight, const VolumeId& fro
 }
 
 std::vector<VolumeLocks::Write> VolumeLocks::Compare(const ArrayId& array, Holders held, const VolumeId& from,
-                                                     const VolumeId& to) {
+                                                     VolumeId& to) {
   std::vector<Write> writes;
+  ArrayId last;  // most follow one of the same array
+  bool is_there = false;
   for (auto lock = locks_.upper_bound(from); lock != locks_.end() && (to.empty() || lock->first <= to);) {
     const auto at = lock++;
     const ArrayId its_array(ArrayNameIn(at->first.value()));
-    if (its_array == array ? held.contains(at->first) : duties_.has_array(its_array)) continue;
-    if (at->second.version.empty()) {
+    if (std::exchange(last, its_array) != its_array) is_there = duties_.has_array(its_array);
+    if (its_array == array ? held.contains(at->first) : is_there) continue;
+    if (!at->second.there) {
       locks_.erase(at);
-    } else if (writes.size() < kMostWrites) {
-      writes.push_back({at->first.value(), at->second.version, nullptr});
+    } else {
+      writes.push_back({at->first.value(), at->second.facts->version, nullptr});
+      if (writes.size() == kMostWrites) to = at->first;
     }
   }
   for (auto& [volume, holders] : held) {
-    if (writes.size() >= kMostWrites) break;
+    if (!to.empty() && volume > to) break;
     const auto known = locks_.find(volume);
-    const LockFacts* facts = known == locks_.end() ? nullptr : &known->second;
-    kube::Json status = Describe(volume, std::move(holders), facts);
-    if (facts != nullptr && !facts->version.empty() && facts->digest == DigestOf(status)) continue;
-    writes.push_back({volume.value(), facts == nullptr ? Version() : facts->version, std::move(status)});
+    const LockFacts* facts = known == locks_.end() ? nullptr : known->second.facts.get();
+    const bool there = facts != nullptr && known->second.there;
+    const VolumeLock lock = Describe(volume, std::move(holders), facts);
+    const size_t hash = HashOf(lock);
+    if (there && known->second.right == hash) continue;
+    kube::Json status = StatusOf(lock);
+    if (there && facts->digest == DigestOf(status)) {
+      known->second.right = hash;
+      continue;
+    }
+    writes.push_back({volume.value(), there ? facts->version : Version(), std::move(status)});
+    if (writes.size() >= kMostWrites) to = volume;
   }
   return writes;
 }
 
-kube::Json VolumeLocks::Describe(const VolumeId& volume, std::vector<LockHolder> holders,
+VolumeLock VolumeLocks::Describe(const VolumeId& volume, std::vector<LockHolder> holders,
                                  const LockFacts* known) const {
   VolumeLock lock;
   lock.holders = std::move(holders);
@@ -122,7 +132,7 @@ kube::Json VolumeLocks::Describe(const VolumeId& volume, std::vector<LockHolder>
     lock.claim = facts->claim;
     lock.block = facts->block;
   }
-  return StatusOf(lock);
+  return lock;
 }
 
 void VolumeLocks::Carry(const std::vector<Write>& writes) {

@@ -47,6 +47,11 @@ class VolumeLocks {
     Millis at = 0;
     VolumeId from;  // the last that was looked at; empty: begin with the first
   };
+  struct Known {
+    std::shared_ptr<const LockFacts> facts;
+    bool there = true;  // if not, its grant may still be, and its time is remembered
+    size_t right = 0;   // the hash of what it was last found to say
+  };
   struct Write {
     std::string name;
     Version expected;   // empty: it is to be made
@@ -55,10 +60,11 @@ class VolumeLocks {
 
   Holders NextOf(const Sight& sight, const VolumeId& from, VolumeId& to) const;
   // What is to be written so that the locks of (from, to] are those of `held`. Those of arrays that are no
-  // more go too: nobody looks at these.
-  std::vector<Write> Compare(const ArrayId& array, Holders held, const VolumeId& from, const VolumeId& to);
-  kube::Json Describe(const VolumeId& volume, std::vector<LockHolder> holders, const LockFacts* known) const;
-  void OnLock(const std::string& name, const LockFacts* facts);
+  // more go too: nobody looks at these. Where that is more than one sweep writes, `to` becomes the last that
+  // was looked at.
+  std::vector<Write> Compare(const ArrayId& array, Holders held, const VolumeId& from, VolumeId& to);
+  VolumeLock Describe(const VolumeId& volume, std::vector<LockHolder> holders, const LockFacts* known) const;
+  void OnLock(const std::string& name, const std::shared_ptr<const LockFacts>& facts);
   void Carry(const std::vector<Write>& writes);
   absl::Status Do(const Write& write);
 
@@ -66,8 +72,7 @@ class VolumeLocks {
   const LockDuties duties_;
   bool live_ = false, writing_ = false;
   std::map<ArrayId, Sweep> sweeps_;
-  // Without a version: it is not there any more. Its grant may be, and its time is remembered.
-  std::map<VolumeId, LockFacts> locks_;
+  std::map<VolumeId, Known> locks_;
   std::string error_;  // of the thread that writes
   std::atomic<bool> stopping_ = false;
   boost::asio::thread_pool hand_{1};

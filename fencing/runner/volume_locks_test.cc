@@ -189,4 +189,28 @@ TEST_CASE("many volumes are gone round, so many at a time") {
   CHECK(place.Comes([&] { return place.api.CountWrites("DELETE ") == kMany; }));
 }
 
+TEST_CASE("locks that cannot be written hold up no others") {
+  Place place;
+  constexpr int kRefused = 250;  // more than are written at a time
+  place.api.Refuse(absl::StrCat("PATCH ", kLocks, "a1-v00000000000000"), 1'000'000);
+  for (int number = 0; number < kRefused; ++number) {
+    place.Hold(IdOf(number), "n1", static_cast<Generation>(number) + 1);
+    place.api.Put(kLocks + IdOf(number).value(), {{"status", {{"node", "n5"}}}});
+  }
+  place.Hold(IdOf(300), "n1", 301);
+  CHECK(place.Comes([&] { return place.Shown(IdOf(300), "node") == "n1"; }));
+  CHECK(place.Shown(IdOf(0), "node") == "n5");
+}
+
+TEST_CASE("a pod that comes to a volume is named in its lock") {
+  Place place;
+  const VolumeId volume = IdOf(1);
+  place.Hold(volume, "n1", 7);
+  REQUIRE(place.Comes([&] { return place.Shown(volume, "node") == "n1"; }));
+  const Millis seen = place.now;
+  REQUIRE(place.Comes([&] { return place.now > seen + 50'000; }));  // found to be right, many times
+  place.Run("db-0", "n1", volume);
+  CHECK(place.Comes([&] { return place.Shown(volume, "pod") == "db/db-0"; }));
+}
+
 }  // namespace lunkeeper::fencing
