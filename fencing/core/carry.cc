@@ -189,8 +189,9 @@ bool NothingLeft(const State& state, const Case& of) {
     const auto& array = entry.first;
     const auto recorded = of.record.volumes.find(array);
     if (recorded == of.record.volumes.end()) return true;
-    auto volumes = recorded->second;
-    std::erase_if(volumes, [&](const auto& volume) { return state.evidence.Holds(node, array, volume); });
+    VolumeSet volumes;
+    for (const auto& volume : recorded->second)
+      if (!state.evidence.Holds(node, array, volume)) volumes.insert(volumes.end(), volume);
     return state.evidence.IsClean(node, volumes, array, 0, state.now);
   });
 }

@@ -11,47 +11,55 @@ auto* Find(Map& map, const Key& key) {
   return found == map.end() ? nullptr : &found->second;
 }
 
-template <class Key>
-using Index = std::map<Key, std::vector<const Pod*>>;
+bool ComesBefore(const Pod* a, const Pod* b) { return a->id < b->id; }
 
-template <class Key>
-const std::vector<const Pod*>& Resolve(const Index<Key>& index, const Key& key) {
-  static const std::vector<const Pod*> kNone;
-  const auto* pods = Find(index, key);
-  return pods ? *pods : kNone;
+bool Uses(const Pod& pod, const VolumeId& volume) {
+  return std::any_of(pod.volumes.begin(), pod.volumes.end(),
+                     [&](const auto& entry) { return entry.second.contains(volume); });
 }
 
-template <class Key>
-void AddTo(Index<Key>& index, const Key& key, const Pod& pod) {
-  auto& pods = index[key];
-  const auto at = std::find_if(pods.begin(), pods.end(), [&](const Pod* each) { return pod.id < each->id; });
-  pods.insert(at, &pod);
-}
-
-template <class Key>
-void TakeFrom(Index<Key>& index, const Key& key, const Pod& pod) {
-  const auto found = index.find(key);
-  if (found == index.end()) return;
-  std::erase(found->second, &pod);
-  if (found->second.empty()) index.erase(found);
-}
+size_t HashOf(const VolumeId& volume) { return std::hash<VolumeId>()(volume); }
 
 }  // namespace
+
+void Cluster::Put(const Node& node) {
+  auto& kept = nodes_[node.name];
+  kept = node;
+  if (node.taint.empty() && !node.out_of_service) {
+    tainted_.erase(node.name);
+  } else {
+    tainted_[node.name] = &kept;
+  }
+}
+
+void Cluster::Remove(const NodeName& node) {
+  tainted_.erase(node);
+  nodes_.erase(node);
+}
 
 void Cluster::Put(const Pod& pod) {
   Remove(pod.id);
   const auto& kept = *pods_.insert(pod).first;
-  if (!kept.node.empty()) AddTo(on_node_, kept.node, kept);
+  if (!kept.node.empty()) {
+    auto& there = on_node_[kept.node];
+    there.insert(std::lower_bound(there.begin(), there.end(), &kept, ComesBefore), &kept);
+  }
   for (const auto& [array, volumes] : kept.volumes)
-    for (const auto& volume : volumes) AddTo(of_volume_, volume, kept);
+    for (const auto& volume : volumes) of_volume_.emplace(HashOf(volume), &kept);
 }
 
 void Cluster::Remove(const PodId& id) {
   const auto pod = pods_.find(id);
   if (pod == pods_.end()) return;
-  TakeFrom(on_node_, pod->node, *pod);
+  if (const auto there = on_node_.find(pod->node); there != on_node_.end()) {
+    std::erase(there->second, &*pod);
+    if (there->second.empty()) on_node_.erase(there);
+  }
   for (const auto& [array, volumes] : pod->volumes)
-    for (const auto& volume : volumes) TakeFrom(of_volume_, volume, *pod);
+    for (const auto& volume : volumes) {
+      const auto [begin, end] = of_volume_.equal_range(HashOf(volume));
+      of_volume_.erase(std::find_if(begin, end, [&](const auto& entry) { return entry.second == &*pod; }));
+    }
   pods_.erase(pod);
 }
 
@@ -59,10 +67,20 @@ const Node* Cluster::FindNode(const NodeName& name) const { return Find(nodes_, 
 
 const NodeFence* Cluster::FindFence(const NodeId& node) const { return Find(fences_, node); }
 
-const std::vector<const Pod*>& Cluster::PodsOn(const NodeName& name) const { return Resolve(on_node_, name); }
+const std::vector<const Pod*>& Cluster::PodsOn(const NodeName& name) const {
+  static const std::vector<const Pod*> kNone;
+  const auto* pods = Find(on_node_, name);
+  return pods ? *pods : kNone;
+}
 
-const std::vector<const Pod*>& Cluster::PodsOf(const VolumeId& volume) const {
-  return Resolve(of_volume_, volume);
+std::vector<const Pod*> Cluster::PodsOf(const VolumeId& volume) const {
+  std::vector<const Pod*> pods;
+  const auto [begin, end] = of_volume_.equal_range(HashOf(volume));
+  for (auto at = begin; at != end; ++at)
+    if (Uses(*at->second, volume)) pods.push_back(at->second);
+  std::sort(pods.begin(), pods.end(), ComesBefore);
+  pods.erase(std::unique(pods.begin(), pods.end()), pods.end());  // should two of its volumes share a hash
+  return pods;
 }
 
 bool Cluster::IsCurrent(const NodeId& node) const {

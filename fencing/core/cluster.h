@@ -4,29 +4,33 @@
 
 #include <map>
 #include <set>
+#include <unordered_map>
 #include <vector>
 
+#include "fencing/core/indexed_map.h"
 #include "fencing/core/types.h"
 
 namespace lunkeeper::fencing {
 
 class Cluster {
  public:
-  void Put(const Node& node) { nodes_[node.name] = node; }
+  void Put(const Node& node);
   void Put(const NodeFence& fence) { fences_[fence.node] = fence; }
   void Put(const Pod& pod);
-  void Remove(const NodeName& node) { nodes_.erase(node); }
+  void Remove(const NodeName& node);
   void Remove(const NodeId& fence) { fences_.erase(fence); }
   void Remove(const PodId& pod);
 
-  const std::map<NodeName, Node>& nodes() const { return nodes_; }
+  const IndexedMap<NodeName, Node>& nodes() const { return nodes_; }
+  // Those with a taint of ours, or with an administrator's.
+  const std::map<NodeName, const Node*>& tainted() const { return tainted_; }
   const std::map<NodeId, NodeFence>& fences() const { return fences_; }
   const Node* FindNode(const NodeName& name) const;
   const NodeFence* FindFence(const NodeId& node) const;
   // In order of their ids; good until the next pod is put or removed.
   const std::vector<const Pod*>& PodsOn(const NodeName& name) const;
   // Pods anywhere which use `volume`.
-  const std::vector<const Pod*>& PodsOf(const VolumeId& volume) const;
+  std::vector<const Pod*> PodsOf(const VolumeId& volume) const;
   // The Node object speaks for this instance, or there is none that speaks for another.
   bool IsCurrent(const NodeId& node) const;
 
@@ -38,11 +42,12 @@ class Cluster {
     bool operator()(const auto& a, const auto& b) const { return IdOf(a) < IdOf(b); }
   };
 
-  std::map<NodeName, Node> nodes_;
+  IndexedMap<NodeName, Node> nodes_;
+  std::map<NodeName, const Node*> tainted_;
   std::map<NodeId, NodeFence> fences_;
   std::set<Pod, ById> pods_;
   std::map<NodeName, std::vector<const Pod*>> on_node_;
-  std::map<VolumeId, std::vector<const Pod*>> of_volume_;
+  std::unordered_multimap<size_t, const Pod*> of_volume_;  // by the volume's hash
 };
 
 }  // namespace lunkeeper::fencing

@@ -10,16 +10,15 @@ namespace lunkeeper::fencing {
 Core::Core(const Settings& settings, std::string self)
     : state_(settings), election_(state_.settings, std::move(self)) {}
 
-std::vector<Action> Core::Step(const Event& event) {
+std::vector<Action> Core::Step(Event event) {
   state_.now = event.now;
   state_.evidence.Observe(event.now);
-  std::visit([this](const auto& what) { On(what); }, event.what);
+  std::visit([this](auto& what) { On(std::move(what)); }, event.what);
   return state_.outbox.Take();
 }
 
 void Core::On(const Tick&) {
-  for (const auto& entry : state_.evidence.nodes())
-    if (state_.evidence.ProbeDue(entry.first, state_.now)) state_.outbox.Send(Probe{entry.first});
+  for (const auto& node : state_.evidence.TakeProbesDue(state_.now)) state_.outbox.Send(Probe{node});
   // Who sees no array can lead nobody, and another replica may see one.
   const bool blind = state_.evidence.IsBlind(state_.now);
   if (auto write = blind ? std::nullopt : election_.Due(state_.now))
@@ -33,12 +32,12 @@ void Core::On(const Tick&) {
 
 void Core::Lead() {
   BeginTerms();
-  for (const auto& entry : state_.evidence.nodes()) {
-    Decide(state_, entry.first);
-    Kick(state_, entry.first);
+  for (const auto& [node, known] : state_.evidence.nodes()) {
+    Decide(state_, node, Classify(state_.evidence.Look(node, known, state_.now), state_.settings));
+    Kick(state_, node, known);
   }
   for (const auto& [array, fence] : state_.arrays.All())
-    if (!state_.evidence.nodes().contains(fence.node)) Decide(state_, fence.node);
+    if (!state_.evidence.nodes().contains(fence.node)) Decide(state_, fence.node, state_.Judge(fence.node));
   const auto fences = state_.cluster.fences();
   for (const auto& entry : fences) Carry(state_, entry.first);
   SweepTaints(state_);

@@ -9,6 +9,7 @@
 // confirmed that every one of its volumes is fenced.
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fencing/core/action.h"
@@ -24,7 +25,7 @@ class Core {
   // `self` is this replica's name in the lease, unique for each start of a process.
   Core(const Settings& settings, std::string self);
 
-  std::vector<Action> Step(const Event& event);
+  std::vector<Action> Step(Event event);
 
   bool Leads() const { return election_.Leads(state_.now); }
   // For `lunkeeper status`.
@@ -32,7 +33,7 @@ class Core {
 
  private:
   void On(const Tick&);
-  void On(const Beat& beat) { state_.evidence.On(beat, state_.now); }
+  void On(Beat beat) { state_.evidence.On(std::move(beat), state_.now); }
   void On(const StreamClosed& closed) { state_.evidence.On(closed, state_.now); }
   void On(const StorageBeats& beats) { state_.evidence.On(beats, state_.now); }
   void On(const ArrayView& view);

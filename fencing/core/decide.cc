@@ -43,8 +43,9 @@ bool Adopt(State& state, const NodeId& node) {
 }
 
 bool AskedByTaint(const State& state, const NodeId& node) {
-  const auto* object = state.cluster.FindNode(NameOf(node));
-  return object && object->out_of_service && object->instance == node;
+  const auto& tainted = state.cluster.tainted();
+  const auto object = tainted.find(NameOf(node));
+  return object != tainted.end() && object->second->out_of_service && object->second->instance == node;
 }
 
 VolumesByArray Affected(const State& state, const NodeId& node, const Verdict& verdict) {
@@ -61,9 +62,8 @@ VolumesByArray Affected(const State& state, const NodeId& node, const Verdict& v
 
 }  // namespace
 
-void Decide(State& state, const NodeId& node) {
+void Decide(State& state, const NodeId& node, const Verdict& verdict) {
   if (state.cluster.FindFence(node)) return;
-  const auto verdict = state.Judge(node);
   state.SayOnce(Saying::kVerdict, node, std::string(verdict.what));
   if (Adopt(state, node)) return;
   const bool by_hand = AskedByTaint(state, node);
@@ -84,10 +84,9 @@ void Decide(State& state, const NodeId& node) {
   Record(state, std::move(fence));
 }
 
-void Kick(State& state, const NodeId& node) {
-  const auto& evidence = state.evidence.nodes().at(node);
+void Kick(State& state, const NodeId& node, const NodeEvidence& known) {
   const auto window = state.settings.kick_window;
-  if (evidence.outage_until == 0 || state.now - evidence.outage_until >= window) return;
+  if (known.outage_until == 0 || state.now - known.outage_until >= window) return;
   if (state.settings.paused || state.settings.dry_run || state.Judge(node).doing != Doing::kNothing) return;
   std::erase_if(state.kicked, [&](const auto& kick) { return state.now - kick.second >= window; });
   for (const auto* pod : state.cluster.PodsOn(NameOf(node))) {
@@ -101,14 +100,14 @@ void Kick(State& state, const NodeId& node) {
 }
 
 void SweepTaints(State& state) {
-  for (const auto& [name, node] : state.cluster.nodes()) {
-    if (node.taint.empty()) continue;
-    const NodeId owner(node.taint);
-    const bool of_another = !node.instance.empty() && node.instance != owner;
+  for (const auto& [name, node] : state.cluster.tainted()) {
+    if (node->taint.empty()) continue;
+    const NodeId owner(node->taint);
+    const bool of_another = !node->instance.empty() && node->instance != owner;
     if (state.cluster.FindFence(owner) && !of_another) continue;
     // In force, and its record has been lost: it is about to be adopted.
     if (!state.arrays.Of(owner).empty() && state.IsCurrent(owner)) continue;
-    state.outbox.Call("taint " + name.value(), SetTaint{name, node.version, ""}, state.now);
+    state.outbox.Call("taint " + name.value(), SetTaint{name, node->version, ""}, state.now);
   }
 }
 

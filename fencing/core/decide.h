@@ -7,10 +7,10 @@ namespace lunkeeper::fencing {
 
 // Records a NodeFence where there is none and one is due: by evidence and past the rails, by an
 // administrator's taint, on demand for a volume, or because the array has a fence that nobody recorded.
-void Decide(State& state, const NodeId& node);
+void Decide(State& state, const NodeId& node, const Verdict& verdict);
 
 // Asks crash-looping pods of a node that is well again after an outage to start anew, each once.
-void Kick(State& state, const NodeId& node);
+void Kick(State& state, const NodeId& node, const NodeEvidence& known);
 
 // Takes away taints whose NodeFence is gone, or is of another instance.
 void SweepTaints(State& state);

@@ -1,13 +1,17 @@
 #include "fencing/core/evidence.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <utility>
 
 namespace lunkeeper::fencing {
 namespace {
 
 constexpr Millis kForever = std::numeric_limits<Millis>::max();
 constexpr size_t kMostOtherBoots = 16;
+
+bool ComesBefore(const ArraySide::Held& held, const VolumeId& volume) { return held.volume < volume; }
 
 // A beat may be overtaken, also by the first one of the next boot. Which of two boots came first cannot be
 // told when nothing was heard before them, so none is ever ruled out: the living one is the one that goes on.
@@ -19,12 +23,31 @@ bool IsNews(const NodeEvidence& node, const Beat& beat) {
 
 }  // namespace
 
+ArraySide::Held& ArraySide::Hold(const VolumeId& volume) {
+  const auto at = std::lower_bound(holdings.begin(), holdings.end(), volume, ComesBefore);
+  if (at != holdings.end() && at->volume == volume) return *at;
+  const auto index = at - holdings.begin();
+  holdings.reserve(holdings.size() + 1);
+  auto& held = *holdings.emplace(holdings.begin() + index);
+  held.volume = volume;
+  return held;
+}
+
+bool ArraySide::Holds(const VolumeId& volume) const {
+  const auto at = std::lower_bound(holdings.begin(), holdings.end(), volume, ComesBefore);
+  return at != holdings.end() && at->volume == volume;
+}
+
 ArraySide& NodeEvidence::At(const ArrayChannel& array) {
-  for (auto& side : arrays)
-    if (side.array == &array) return side;
+  // Never behind its number, and where all arrays show something of the node, just there.
+  auto at = arrays.begin() + static_cast<ptrdiff_t>(std::min(array.number + 1, arrays.size()));
+  while (at != arrays.begin() && std::prev(at)->array->number > array.number) --at;
+  if (at != arrays.begin() && std::prev(at)->array == &array) return *std::prev(at);
+  const auto index = at - arrays.begin();
   arrays.reserve(arrays.size() + 1);
-  arrays.emplace_back().array = &array;
-  return arrays.back();
+  auto& side = *arrays.emplace(arrays.begin() + index);
+  side.array = &array;
+  return side;
 }
 
 const ArraySide* NodeEvidence::Find(const ArrayId& array) const {
@@ -45,11 +68,34 @@ void Evidence::Observe(Millis now) {
 
 NodeEvidence& Evidence::Meet(const NodeId& id, Millis now) {
   auto& node = nodes_[id];
-  if (node.met_at == 0) node.met_at = now;
+  if (node.met_at != 0) return node;
+  node.met_at = now;
+  const auto kubelet = kubelets_.find(NameOf(id));
+  if (kubelet != kubelets_.end()) node.kubelet = &kubelet->second;
   return node;
 }
 
-void Evidence::On(const Beat& beat, Millis now) {
+KubeletSide& Evidence::KubeletOf(const NodeName& name) {
+  const bool known = kubelets_.contains(name);
+  auto& kubelet = kubelets_[name];
+  if (!known) SetKubelet(name, &kubelet);
+  return kubelet;
+}
+
+void Evidence::SetKubelet(const NodeName& name, const KubeletSide* kubelet) {
+  for (auto at = nodes_.lower_bound(NodeId(name.value() + ".")); at != nodes_.end(); ++at) {
+    if (NameOf(at->first) != name) break;
+    at->second.kubelet = kubelet;
+  }
+}
+
+ArrayChannel& Evidence::ChannelOf(const ArrayId& array) {
+  const auto [at, is_new] = arrays_.try_emplace(array, ArrayChannel{array});
+  if (is_new) at->second.number = arrays_met_++;
+  return at->second;
+}
+
+void Evidence::On(Beat beat, Millis now) {
   auto& node = Meet(beat.node, now);
   if (node.heard && !IsNews(node, beat)) return;
   if (node.heard && beat.boot != node.beat.boot) {
@@ -66,7 +112,7 @@ void Evidence::On(const Beat& beat, Millis now) {
   node.closed = false;
   node.beat_at = now;
   node.unanswered = 0;
-  node.beat = beat;
+  node.beat = std::move(beat);
 }
 
 void Evidence::On(const StreamClosed& closed, Millis now) {
@@ -95,17 +141,23 @@ void Evidence::On(const ArrayView& view, Millis now) {
   auto& channel = ChannelOf(view.array);
   if (!channel.up) channel.up = true, channel.since = now;
   ++channel.views;
+  size_t seen = 0;
   for (const auto& holding : view.holdings) {
     auto& side = Meet(holding.node, now).At(channel);
-    auto& held = side.holdings[holding.volume];
+    auto& held = side.Hold(holding.volume);
+    if (held.view == 0) ++channel.holdings;
+    if (held.view != channel.views) ++seen;
     // A counter that fell has begun anew: nobody knows of any I/O.
     if (holding.commands > held.commands) side.io_at = now;
-    held = {holding.commands, channel.views};
+    held.commands = holding.commands;
+    held.view = channel.views;
   }
+  if (seen == channel.holdings) return;  // none has ended
+  channel.holdings = seen;
   for (auto& [id, node] : nodes_)
     for (auto& side : node.arrays)
       if (side.array == &channel)
-        std::erase_if(side.holdings, [&](const auto& each) { return each.second.view != channel.views; });
+        std::erase_if(side.holdings, [&](const auto& each) { return each.view != channel.views; });
 }
 
 void Evidence::On(const ArrayLost& lost, Millis now) {
@@ -130,10 +182,10 @@ void Evidence::On(const ProbeResult& result, Millis now) {
   node.probe_answered_at = now;
 }
 
-void Evidence::On(const KubeletLease& lease, Millis now) { kubelets_[lease.node].lease_at = now; }
+void Evidence::On(const KubeletLease& lease, Millis now) { KubeletOf(lease.node).lease_at = now; }
 
 void Evidence::On(const NodeSeen& seen, Millis now) {
-  auto& side = kubelets_[seen.node.name];
+  auto& side = KubeletOf(seen.node.name);
   // Until it was seen nobody knew its address, so that a probe of it has reached nobody.
   const auto node = nodes_.find(seen.node.instance);
   if (node != nodes_.end() && side.instance != seen.node.instance) node->second.probe_sent_at = 0;
@@ -143,7 +195,10 @@ void Evidence::On(const NodeSeen& seen, Millis now) {
   side.instance = seen.node.instance;
 }
 
-void Evidence::On(const NodeGone& gone) { kubelets_.erase(gone.node); }
+void Evidence::On(const NodeGone& gone) {
+  SetKubelet(gone.node, nullptr);
+  kubelets_.erase(gone.node);
+}
 
 void Evidence::ApiAnswers(Millis now) {
   if (!ApiUp(now)) {
@@ -175,10 +230,15 @@ bool Evidence::ApiUp(Millis now) const {
 }
 
 Signals Evidence::Look(const NodeId& id, Millis now) const {
+  if (const auto found = nodes_.find(id); found != nodes_.end()) return Look(id, found->second, now);
+  NodeEvidence nothing;
+  if (const auto found = kubelets_.find(NameOf(id)); found != kubelets_.end())
+    nothing.kubelet = &found->second;
+  return Look(id, nothing, now);
+}
+
+Signals Evidence::Look(const NodeId& id, const NodeEvidence& node, Millis now) const {
   Signals signals;
-  const auto found = nodes_.find(id);
-  static const NodeEvidence kNothing;
-  const auto& node = found == nodes_.end() ? kNothing : found->second;
   signals.silent_for = now - std::max({node.beat_at, node.met_at, window_});
   if (node.heard) {
     signals.network = node.closed                              ? Network::kClosed
@@ -203,7 +263,7 @@ void Evidence::LookAtStorage(const NodeEvidence& node, Millis now, Signals& sign
     signals.storage_silent_for = std::min({signals.storage_silent_for, quiet, unbeaten});
     // A moment's failure is a reconnect.
     const bool fails = std::any_of(side.holdings.begin(), side.holdings.end(), [&](const auto& held) {
-      const auto since = node.failing_since.find(held.first);
+      const auto since = node.failing_since.find(held.volume);
       return since != node.failing_since.end() && now - std::max(since->second, start) >= settings_.path_lost;
     });
     if (fails && unbeaten >= settings_.silence) signals.lost.insert(side.array->id);
@@ -223,14 +283,13 @@ void Evidence::LookAtKernel(const NodeEvidence& node, Millis now, Signals& signa
 
 void Evidence::LookAtKubelet(const NodeId& id, const NodeEvidence& node, Millis now, Signals& signals) const {
   if (!ApiUp(now)) return;
-  const auto found = kubelets_.find(NameOf(id));
   // Neither a deleted Node nor another machine of the same name speaks for this one.
-  if (found == kubelets_.end() || (!found->second.instance.empty() && found->second.instance != id)) {
+  if (!node.kubelet || (!node.kubelet->instance.empty() && node.kubelet->instance != id)) {
     signals.kubelet = Kubelet::kNotReady;
     signals.not_ready_for = now - std::max({window_, node.met_at, api_since_});
     return;
   }
-  const auto& side = found->second;
+  const auto& side = *node.kubelet;
   const auto start = std::max(window_, api_since_);
   const auto stale_for = now - std::max(side.lease_at, start) - settings_.kubelet_stale;
   const auto not_ready_for = side.ready ? 0 : now - std::max(side.not_ready_since, start);
@@ -272,7 +331,7 @@ bool Evidence::Holds(const NodeId& id, const ArrayId& array, const VolumeId& vol
   const auto node = nodes_.find(id);
   if (node == nodes_.end()) return false;
   const auto* side = node->second.Find(array);
-  return side != nullptr && side->holdings.contains(volume);
+  return side != nullptr && side->Holds(volume);
 }
 
 NodeId Evidence::HeldByNamesake(const NodeId& id, const ArrayId& array, const VolumeId& volume) const {
@@ -292,14 +351,21 @@ bool Evidence::Reaches(const NodeId& id, const ArrayId& array, Millis now) const
   return now - side->beat_at < settings_.silence;
 }
 
-bool Evidence::ProbeDue(const NodeId& id, Millis now) {
-  auto& node = nodes_[id];
+std::vector<NodeId> Evidence::TakeProbesDue(Millis now) {
+  std::vector<NodeId> due;
+  for (auto& [id, node] : nodes_) {
+    if (!IsProbeDue(node, now)) continue;
+    node.probe_sent_at = now;
+    due.push_back(id);
+  }
+  return due;
+}
+
+bool Evidence::IsProbeDue(const NodeEvidence& node, Millis now) const {
   const bool silent = node.heard && now - std::max(node.beat_at, window_) >= settings_.probe_after;
   const auto period = silent || node.closed ? settings_.probe_period : 100 * settings_.probe_period;
   if (!silent && node.calibrated) return false;
-  if (node.probe_sent_at != 0 && now - node.probe_sent_at < period) return false;
-  node.probe_sent_at = now;
-  return true;
+  return node.probe_sent_at == 0 || now - node.probe_sent_at >= period;
 }
 
 }  // namespace lunkeeper::fencing

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fencing/core/event.h"
+#include "fencing/core/indexed_map.h"
 #include "fencing/core/settings.h"
 
 namespace lunkeeper::fencing {
@@ -38,6 +39,8 @@ struct ArrayChannel {
   bool up = false;
   Millis since = 0;  // it is up, or is not
   uint64_t views = 0;
+  size_t holdings = 0;  // by the last view
+  size_t number = 0;    // in the order in which they came
 };
 
 // What an array shows of a node.
@@ -47,13 +50,24 @@ struct ArraySide {
   uint64_t beat_sequence = 0;
   Millis io_at = 0;
   struct Held {
+    VolumeId volume;
     uint64_t commands = 0;  // completed
     uint64_t view = 0;      // the last one that had it
   };
-  std::map<VolumeId, Held> holdings;
+  std::vector<Held> holdings;  // in order of volume
+  Held& Hold(const VolumeId& volume);
+  bool Holds(const VolumeId& volume) const;
+};
+
+// What the orchestrator shows of a machine, by its name.
+struct KubeletSide {
+  bool ready = true;
+  NodeId instance;
+  Millis lease_at = 0, not_ready_since = 0;
 };
 
 struct NodeEvidence {
+  const KubeletSide* kubelet = nullptr;  // null: there is no Node of its name
   Millis met_at = 0;  // nothing before it counts as silence: a new machine is not one that was long away
   bool heard = false;
   bool closed = false;
@@ -63,7 +77,7 @@ struct NodeEvidence {
   Beat beat;                // the last one
   std::map<VolumeId, Millis> failing_since;
   std::map<std::string, uint64_t> other_boots;  // than the last beat's, with the last sequence of each
-  std::vector<ArraySide> arrays;                // one for each that shows anything of it
+  std::vector<ArraySide> arrays;                // one for each that shows anything of it, by number
   bool calibrated = false;                      // the probe was answered once
   int unanswered = 0;                           // in a row
   Millis probe_answered_at = 0, probe_sent_at = 0;
@@ -81,7 +95,7 @@ class Evidence {
   // First for every event: notices the observer's own stalls.
   void Observe(Millis now);
 
-  void On(const Beat& beat, Millis now);
+  void On(Beat beat, Millis now);
   void On(const StreamClosed& closed, Millis now);
   void On(const StorageBeats& beats, Millis now);
   void On(const ArrayView& view, Millis now);
@@ -95,6 +109,8 @@ class Evidence {
   void ApiIsLost() { api_up_ = false; }
 
   Signals Look(const NodeId& node, Millis now) const;
+  // Of one that is at hand: `known` is what nodes() has of it.
+  Signals Look(const NodeId& node, const NodeEvidence& known, Millis now) const;
   bool ArrayUp(const ArrayId& array) const;
   bool ArraysUp() const;  // all that were ever seen
   // No array has answered for a while: it may be this observer that is cut off from them.
@@ -111,25 +127,21 @@ class Evidence {
   NodeId HeldByNamesake(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
   // Its keeper beats land on the array; or it never had any, and the array is up.
   bool Reaches(const NodeId& node, const ArrayId& array, Millis now) const;
-  // A probe is due: the node is silent, or well and not calibrated yet. Marks it as sent.
-  bool ProbeDue(const NodeId& node, Millis now);
+  // Those of which a probe is due: silent, or well and not calibrated yet. Marks them as probed.
+  std::vector<NodeId> TakeProbesDue(Millis now);
 
-  const std::map<NodeId, NodeEvidence>& nodes() const { return nodes_; }
+  const IndexedMap<NodeId, NodeEvidence>& nodes() const { return nodes_; }
 
  private:
-  struct KubeletSide {
-    bool ready = true;
-    NodeId instance;
-    Millis lease_at = 0, not_ready_since = 0;
-  };
-
+  bool IsProbeDue(const NodeEvidence& node, Millis now) const;
   void LookAtStorage(const NodeEvidence& node, Millis now, Signals& signals) const;
   void LookAtKernel(const NodeEvidence& node, Millis now, Signals& signals) const;
   void LookAtKubelet(const NodeId& id, const NodeEvidence& node, Millis now, Signals& signals) const;
   NodeEvidence& Meet(const NodeId& node, Millis now);
-  ArrayChannel& ChannelOf(const ArrayId& array) {
-    return arrays_.try_emplace(array, ArrayChannel{array}).first->second;
-  }
+  KubeletSide& KubeletOf(const NodeName& name);
+  // For all lives of the machine.
+  void SetKubelet(const NodeName& name, const KubeletSide* kubelet);
+  ArrayChannel& ChannelOf(const ArrayId& array);
 
   const Settings& settings_;
   Millis last_ = 0;
@@ -137,9 +149,10 @@ class Evidence {
   bool api_up_ = false;
   Millis api_since_ = 0, api_at_ = 0;
   Millis kubelets_turn_ = 0;  // ends then: after an outage of the API server that they could not renew in
-  std::map<NodeId, NodeEvidence> nodes_;
-  std::map<NodeName, KubeletSide> kubelets_;
+  IndexedMap<NodeId, NodeEvidence> nodes_;
+  IndexedMap<NodeName, KubeletSide> kubelets_;
   std::map<ArrayId, ArrayChannel> arrays_;
+  size_t arrays_met_ = 0;
 };
 
 }  // namespace lunkeeper::fencing

@@ -2,6 +2,8 @@
 // What the failover core knows of the world, as plain values: nodes, pods, fences. The runner fills them from
 // the orchestrator's objects and the arrays' answers; the core names no protocol. Copied freely, never fails.
 
+#include <boost/container/flat_map.hpp>
+#include <boost/container/flat_set.hpp>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -24,8 +26,9 @@ using PodId = Name<struct PodTag>;          // namespace/name
 using Uid = Name<struct UidTag>;            // of an object: a re-created one has another
 using Version = Name<struct VersionTag>;    // of an object; opaque; empty: there is no such object yet
 
-using VolumeSet = std::set<VolumeId>;
-using VolumesByArray = std::map<ArrayId, VolumeSet>;
+// Flat, as there are ten thousands of them with a few entries each. What is added may move the others.
+using VolumeSet = boost::container::flat_set<VolumeId>;
+using VolumesByArray = boost::container::flat_map<ArrayId, VolumeSet>;
 
 // What a pod, its namespace or its StorageClass says about being moved.
 enum class FailoverWish { kUnsaid, kNever, kAlways };

@@ -14,7 +14,7 @@ class BeatSink {
  public:
   virtual ~BeatSink() = default;
   // Answers with the fences in force against the node; that is how it learns of them.
-  virtual FencesByArray OnBeat(const fencing::Beat& beat) = 0;
+  virtual FencesByArray OnBeat(fencing::Beat beat) = 0;
   // The stream ended while its beats were current: somebody closed the connection, so the node's kernel
   // lives. A stream that had fallen silent before it ended is not reported: its end says nothing.
   virtual void OnClosed(const NodeId& node) = 0;

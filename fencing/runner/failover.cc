@@ -65,9 +65,11 @@ class Runner final : public Failover {
     kube_.LeaveLease();
   }
 
-  FencesByArray OnBeat(const Beat& beat) override {
-    loop_.Post([this, beat = beat](Millis now) mutable { Feed(now, std::move(beat)); });
-    return board_.Of(beat.node);
+  FencesByArray OnBeat(Beat beat) override {
+    FencesByArray fences = board_.Of(beat.node);
+    loop_.Post([this, beat = std::move(beat)](Millis now) mutable { Feed(now, std::move(beat)); },
+               Wake::kLater);
+    return fences;
   }
   void OnClosed(const NodeId& node) override {
     loop_.Post([this, node](Millis now) { Feed(now, StreamClosed{node}); });
@@ -178,11 +180,13 @@ std::vector<std::string> Runner::Status() {
 
 WatchHandlers Runner::Handlers() {
   return {.post =
-              [this](std::function<void()> job) {
-                loop_.Post([this, job = std::move(job)](Millis now) {
-                  now_ = now;
-                  job();
-                });
+              [this](std::function<void()> job, Wake wake) {
+                loop_.Post(
+                    [this, job = std::move(job)](Millis now) {
+                      now_ = now;
+                      job();
+                    },
+                    wake);
               },
           .inventory = inventory_,
           .on_record = [this](const auto& name, const auto* facts) { OnRecord(name, facts); },
@@ -233,10 +237,10 @@ void Runner::OnSight(Sight sight) {
   board_.On(sight.view);
   loop_.Post([this, sight = std::move(sight)](Millis now) mutable {
     if (!arrays_.Has(sight.view.array)) return;  // it was removed meanwhile
-    Feed(now, sight.view);
+    locks_->Show(sight, now);
+    Feed(now, std::move(sight.view));
     for (const VolumeWanted& wanted : sight.wanted) Feed(now, wanted);
     Feed(now, std::move(sight.beats));
-    locks_->Show(sight, now);
   });
 }
 

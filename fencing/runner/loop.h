@@ -1,7 +1,8 @@
 #pragma once
 // One thread that does one job after another, in the order in which they came, each with the time of its
 // arrival: a job that waited while the thread was busy is not mistaken for one that came late. Ticks come
-// between them. Post is thread-safe and never blocks; after Stop it drops what it is given.
+// between them. What is posted to wait does not wake the thread: it is done with what comes next, at the
+// latest before the next tick. Post is thread-safe and never blocks; after Stop it drops what it is given.
 
 #include <functional>
 #include <thread>
@@ -14,6 +15,8 @@
 #include "fencing/runner/clock.h"
 
 namespace lunkeeper::fencing {
+
+enum class Wake { kNow, kLater };
 
 class Loop {
  public:
@@ -36,23 +39,27 @@ class Loop {
     }
     if (thread_.joinable()) thread_.join();
   }
-  void Post(Job job) {
+  void Post(Job job, Wake wake = Wake::kNow) {
     absl::MutexLock lock(&mutex_);
-    if (!stopping_) jobs_.emplace_back(MonotonicNow(), std::move(job));
+    if (stopping_) return;
+    jobs_.emplace_back(MonotonicNow(), std::move(job));
+    wanted_ = wanted_ || wake == Wake::kNow || jobs_.size() >= kMostWaiting;
   }
 
  private:
   using Jobs = std::vector<std::pair<Millis, Job>>;
+  static constexpr size_t kMostWaiting = 500;  // so that they take little memory and hold up no tick
 
   void Run(Millis every, const Job& tick) {
     for (Millis next = MonotonicNow();;) {
       Jobs jobs;
       {
         absl::MutexLock lock(&mutex_);
-        const auto due = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || !jobs_.empty(); };
+        const auto due = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || wanted_; };
         mutex_.AwaitWithTimeout(absl::Condition(&due), absl::Milliseconds(next - MonotonicNow()));
         if (stopping_) return;
         jobs.swap(jobs_);
+        wanted_ = false;
         if (const Millis now = MonotonicNow(); now >= next) {
           jobs.emplace_back(now, tick);
           next = now + every;
@@ -64,6 +71,7 @@ class Loop {
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool wanted_ ABSL_GUARDED_BY(mutex_) = false;
   Jobs jobs_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };

@@ -21,10 +21,14 @@ void Watches::Add(const kube::Selection& selection, std::function<std::optional<
   missing_.insert(kind);
   kube::MirrorHooks<T> hooks;
   hooks.reduce = std::move(reduce);
-  hooks.changed = [this, changed = std::move(changed)](const auto& key, const auto& now) {
-    handlers_.post([changed, key, now] { changed(key, now); });
+  // People wait for what they ask for; all else is of use at the next tick.
+  const Wake wake = kind == kNodeFences.plural ? Wake::kNow : Wake::kLater;
+  hooks.changed = [this, wake, changed = std::move(changed)](const auto& key, const auto& now) {
+    handlers_.post([changed, key, now] { changed(key, now); }, wake);
   };
-  hooks.live = [this, kind](bool live) { handlers_.post([this, kind, live] { SetLive(kind, live); }); };
+  hooks.live = [this, kind](bool live) {
+    handlers_.post([this, kind, live] { SetLive(kind, live); }, Wake::kNow);
+  };
   mirrors_.push_back(std::make_shared<kube::Mirror<T>>(client_, selection, std::move(hooks)));
 }
 

@@ -10,12 +10,13 @@
 
 #include "fencing/kube/kube_client.h"
 #include "fencing/runner/inventory.h"
+#include "fencing/runner/loop.h"
 #include "fencing/runner/record.h"
 
 namespace lunkeeper::fencing {
 
 struct WatchHandlers {
-  std::function<void(std::function<void()>)> post;
+  std::function<void(std::function<void()>, Wake)> post;
   Inventory& inventory;
   std::function<void(const std::string& name, const RecordFacts*)> on_record;  // null: it is gone
   std::function<void(const std::string& node)> on_kubelet;                     // its lease was renewed

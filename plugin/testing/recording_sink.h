@@ -2,6 +2,7 @@
 // Where a controller's beats go in tests. Thread-safe.
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -12,13 +13,13 @@ namespace lunkeeper {
 // Keeps what it is told.
 class RecordingSink final : public BeatSink {
  public:
-  FencesByArray OnBeat(const fencing::Beat& beat) override {
+  FencesByArray OnBeat(fencing::Beat beat) override {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = absl::Now();
     if (beats_ > 0) longest_gap_ = std::max(longest_gap_, now - last_at_);
     last_at_ = now;
     ++beats_;
-    last_ = beat;
+    last_ = std::move(beat);
     return fences_;
   }
   void OnClosed(const NodeId&) override {
