@@ -1,6 +1,8 @@
-"""From CreateVolume to mounted, one at a time and 32 at a time, with few and with many volumes in the array."""
+"""From CreateVolume to mounted, one at a time and 32 at a time, with no other volumes in the array and with many. Both arrays
+stand side by side and take turns, since what a disk does in one minute it may not do in the next."""
 
 import concurrent.futures
+import contextlib
 import itertools
 import time
 
@@ -9,6 +11,7 @@ from harness.rig import Rig
 from harness.volume import Volume
 
 SAMPLES = 32
+ROUNDS = 2  # of so many samples, on each array
 EXISTING = (0, 500)
 GROWTH = 1.1  # the most that a mount may take of its time in an empty array
 STEPS = ("create", "controller_publish", "stage", "publish")
@@ -27,9 +30,19 @@ def timed_up(rig, name):
 
 def sample(rig, at_once, names):
     with concurrent.futures.ThreadPoolExecutor(at_once) as executor:
-        done = list(executor.map(lambda _: timed_up(rig, next(names)), range(SAMPLES)))
+        done = list(executor.map(lambda _: timed_up(rig, next(names)), range(at_once)))
         list(executor.map(lambda item: item[0].down(with_controller=True).delete(), done))
     return [times for _, times in done]
+
+
+def take_turns(rigs, at_once, names):
+    """The samples of each rig, which took turns: one with one, or all that are at once with all."""
+    samples = [[] for _ in rigs]
+    for turn in range(ROUNDS * SAMPLES // at_once):
+        for number in range(len(rigs)):
+            which = (number + turn) % len(rigs)
+            samples[which] += sample(rigs[which], at_once, names)
+    return samples
 
 
 def report(existing, at_once, samples, before):
@@ -43,18 +56,24 @@ def report(existing, at_once, samples, before):
     return p50
 
 
+@contextlib.contextmanager
+def filled(folder, pool, existing):
+    """A rig whose array has so many volumes, each granted to its node."""
+    with Rig(folder, pool, split=True, array_options=["--max-volumes-per-node=1000"]) as rig, \
+            concurrent.futures.ThreadPoolExecutor(8) as executor:
+        volumes = [Volume(rig, rig.nodes[0], f"existing-{number}") for number in range(existing)]
+        list(executor.map(lambda volume: volume.create().controller_publish(), volumes))
+        yield rig
+        list(executor.map(lambda volume: volume.controller_unpublish().delete(), volumes))
+
+
 def run(folder, pool):
-    print(f"\nCreateVolume to mounted (XFS), {SAMPLES} samples each", flush=True)
+    print(f"\nCreateVolume to mounted (XFS), {ROUNDS * SAMPLES} samples each", flush=True)
     names = (f"bench-{number}" for number in itertools.count())
-    with Rig(folder / "rpcs", pool, split=True, array_options=["--max-volumes-per-node=1000"]) as rig:
-        existing, first = [], {}
-        for wanted in EXISTING:
-            with concurrent.futures.ThreadPoolExecutor(8) as executor:
-                more = [Volume(rig, rig.nodes[0], f"existing-{number}") for number in range(len(existing), wanted)]
-                existing += executor.map(Volume.create, more)
-                list(executor.map(Volume.controller_publish, more))
-            for at_once in (1, 32):
-                p50 = report(wanted, at_once, sample(rig, at_once, names), first.get(at_once))
-                first.setdefault(at_once, p50)
-        with concurrent.futures.ThreadPoolExecutor(8) as executor:
-            list(executor.map(lambda volume: volume.controller_unpublish().delete(), existing))
+    with contextlib.ExitStack() as stack:
+        rigs = [stack.enter_context(filled(folder / f"rpcs-{existing}", pool, existing)) for existing in EXISTING]
+        for at_once in (1, SAMPLES):
+            first = None
+            for existing, samples in zip(EXISTING, take_turns(rigs, at_once, names)):
+                p50 = report(existing, at_once, samples, first)
+                first = first or p50
