@@ -1,7 +1,6 @@
 #include "fencing/core/evidence.h"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -10,8 +9,6 @@ namespace {
 
 constexpr Millis kForever = std::numeric_limits<Millis>::max();
 constexpr size_t kMostOtherBoots = 16;
-
-bool ComesBefore(const ArraySide::Held& held, const VolumeId& volume) { return held.volume < volume; }
 
 // A beat may be overtaken, also by the first one of the next boot. Which of two boots came first cannot be
 // told when nothing was heard before them, so none is ever ruled out: the living one is the one that goes on.
@@ -22,43 +19,6 @@ bool IsNews(const NodeEvidence& node, const Beat& beat) {
 }
 
 }  // namespace
-
-ArraySide::Held& ArraySide::Hold(const VolumeId& volume) {
-  const auto at = std::lower_bound(holdings.begin(), holdings.end(), volume, ComesBefore);
-  if (at != holdings.end() && at->volume == volume) return *at;
-  const auto index = at - holdings.begin();
-  holdings.reserve(holdings.size() + 1);
-  auto& held = *holdings.emplace(holdings.begin() + index);
-  held.volume = volume;
-  return held;
-}
-
-bool ArraySide::Holds(const VolumeId& volume) const {
-  const auto at = std::lower_bound(holdings.begin(), holdings.end(), volume, ComesBefore);
-  return at != holdings.end() && at->volume == volume;
-}
-
-ArraySide& NodeEvidence::At(const ArrayChannel& array) {
-  // Never behind its number, and where all arrays show something of the node, just there.
-  auto at = arrays.begin() + static_cast<ptrdiff_t>(std::min(array.number + 1, arrays.size()));
-  while (at != arrays.begin() && std::prev(at)->array->number > array.number) --at;
-  if (at != arrays.begin() && std::prev(at)->array == &array) return *std::prev(at);
-  const auto index = at - arrays.begin();
-  arrays.reserve(arrays.size() + 1);
-  auto& side = *arrays.emplace(arrays.begin() + index);
-  side.array = &array;
-  return side;
-}
-
-const ArraySide* NodeEvidence::Find(const ArrayId& array) const {
-  for (const auto& side : arrays)
-    if (side.array->id == array) return &side;
-  return nullptr;
-}
-
-bool NodeEvidence::HasGrants() const {
-  return std::any_of(arrays.begin(), arrays.end(), [](const auto& side) { return !side.holdings.empty(); });
-}
 
 void Evidence::Observe(Millis now) {
   if (last_ == 0) api_at_ = now;
