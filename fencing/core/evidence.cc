@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "fencing/core/lives.h"
+
 namespace lunkeeper::fencing {
 namespace {
 
@@ -36,17 +38,14 @@ NodeEvidence& Evidence::Meet(const NodeId& id, Millis now) {
 }
 
 KubeletSide& Evidence::KubeletOf(const NodeName& name) {
-  const bool known = kubelets_.contains(name);
+  if (const auto known = kubelets_.find(name); known != kubelets_.end()) return known->second;
   auto& kubelet = kubelets_[name];
-  if (!known) SetKubelet(name, &kubelet);
+  SetKubelet(name, &kubelet);
   return kubelet;
 }
 
 void Evidence::SetKubelet(const NodeName& name, const KubeletSide* kubelet) {
-  for (auto at = nodes_.lower_bound(NodeId(name.value() + ".")); at != nodes_.end(); ++at) {
-    if (NameOf(at->first) != name) break;
-    at->second.kubelet = kubelet;
-  }
+  for (auto* life : LivesOf(nodes_, name)) life->second.kubelet = kubelet;
 }
 
 ArrayChannel& Evidence::ChannelOf(const ArrayId& array) {
@@ -277,14 +276,11 @@ bool Evidence::IsSuperseded(const NodeId& id, Millis now) const {
   const auto arrives = [&](const NodeEvidence& node) {
     return node.heard && now - std::max(node.beat_at, window_) < settings_.silence;
   };
-  const auto name = NameOf(id);
   const auto self = nodes_.find(id);
   if (self != nodes_.end() && arrives(self->second)) return false;
-  for (auto other = nodes_.lower_bound(NodeId(name.value() + ".")); other != nodes_.end(); ++other) {
-    if (NameOf(other->first) != name) break;
-    if (other->first != id && arrives(other->second)) return true;
-  }
-  return false;
+  const auto lives = LivesOf(nodes_, NameOf(id));
+  return std::any_of(lives.begin(), lives.end(),
+                     [&](const auto* life) { return life->first != id && arrives(life->second); });
 }
 
 bool Evidence::Holds(const NodeId& id, const ArrayId& array, const VolumeId& volume) const {
@@ -295,11 +291,8 @@ bool Evidence::Holds(const NodeId& id, const ArrayId& array, const VolumeId& vol
 }
 
 NodeId Evidence::HeldByNamesake(const NodeId& id, const ArrayId& array, const VolumeId& volume) const {
-  const auto name = NameOf(id);
-  for (auto other = nodes_.lower_bound(NodeId(name.value() + ".")); other != nodes_.end(); ++other) {
-    if (NameOf(other->first) != name) break;
-    if (other->first != id && Holds(other->first, array, volume)) return other->first;
-  }
+  for (const auto* life : LivesOf(nodes_, NameOf(id)))
+    if (life->first != id && Holds(life->first, array, volume)) return life->first;
   return {};
 }
 

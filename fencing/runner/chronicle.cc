@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "fencing/core/lives.h"
 #include "fencing/core/trace.h"
 #include "fencing/core/words.h"
 #include "plugin/base/log.h"
@@ -211,11 +212,8 @@ void Chronicle::TellNode(const NodeId& node, kube::EventKind kind, const std::st
 NodeId Chronicle::FenceOf(const PodId& pod) const {
   const PodFacts* facts = inventory_.FindPod(pod);
   if (facts == nullptr) return {};
-  const auto& fences = state_.cluster.fences();
-  for (auto at = fences.lower_bound(NodeId(facts->node.value() + ".")); at != fences.end(); ++at) {
-    if (NameOf(at->first) != facts->node) break;
-    if (state_.cluster.IsCurrent(at->first)) return at->first;
-  }
+  for (const auto* life : LivesOf(state_.cluster.fences(), facts->node))
+    if (state_.cluster.IsCurrent(life->first)) return life->first;
   return {};
 }
 

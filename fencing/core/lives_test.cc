@@ -1,0 +1,48 @@
+#include "fencing/core/lives.h"
+
+#include <catch2/catch.hpp>
+
+#include "fencing/core/evidence.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+const NodeId kEarly("db.0000000000000001"), kLate("db.f000000000000001"), kOther("db.e1.0000000000000001"),
+    kLonger("dba.0000000000000001");
+
+}  // namespace
+
+TEST_CASE("the lives of a machine are found whatever other machines are called") {
+  const std::map<NodeId, int> nodes = {{kEarly, 1}, {kLate, 2}, {kOther, 3}, {kLonger, 4}};
+  const auto lives = LivesOf(nodes, NodeName("db"));
+  REQUIRE(lives.size() == 2);
+  CHECK(lives[0]->second == 1);
+  CHECK(lives[1]->second == 2);
+  REQUIRE(LivesOf(nodes, NodeName("db.e1")).size() == 1);
+  CHECK(LivesOf(nodes, NodeName("db.e1"))[0]->second == 3);
+  CHECK(LivesOf(nodes, NodeName("d")).empty());
+}
+
+TEST_CASE("a node's kubelet is seen whatever other machines are called") {
+  const Settings settings;
+  Evidence evidence(settings);
+  constexpr Millis kNow = 1000;
+  evidence.Observe(kNow);
+  evidence.ApiAnswers(kNow);
+  for (const auto& id : {kLate, kOther}) {
+    Beat beat;
+    beat.node = id;
+    beat.sequence = 1;
+    evidence.On(std::move(beat), kNow);
+    CHECK(evidence.Look(id, kNow).kubelet == Kubelet::kNotReady);  // nobody has shown it yet
+  }
+  for (const auto& id : {kLate, kOther}) {
+    Node node;
+    node.name = NameOf(id);
+    node.instance = id;
+    evidence.On(NodeSeen{node}, kNow);
+    CHECK(evidence.Look(id, kNow).kubelet == Kubelet::kReady);
+  }
+}
+
+}  // namespace lunkeeper::fencing
