@@ -38,9 +38,13 @@ void Core::Lead() {
   }
   for (const auto& [array, fence] : state_.arrays.All())
     if (!state_.evidence.nodes().contains(fence.node)) Decide(state_, fence.node, state_.Judge(fence.node));
+  CarryAll();
+  SweepTaints(state_);
+}
+
+void Core::CarryAll() {
   const auto fences = state_.cluster.fences();
   for (const auto& entry : fences) Carry(state_, entry.first);
-  SweepTaints(state_);
 }
 
 void Core::BeginTerms() {
@@ -102,10 +106,17 @@ void Core::On(const Done& done) {
 }
 
 void Core::Answered(const Action& action, const Done& done) {
-  if (const auto* write = std::get_if<WriteLease>(&action.what))
-    return election_.Written(*write, done.outcome, done.version, state_.now);
+  // A new leader, and one who gets a term, goes on at once: ticks are long for the pods that wait for it.
+  if (const auto* write = std::get_if<WriteLease>(&action.what)) {
+    const bool led = Leads();
+    election_.Written(*write, done.outcome, done.version, state_.now);
+    if (!led && MayAct()) Lead();
+    return;
+  }
   if (const auto* call = std::get_if<BeginTerm>(&action.what)) {
-    if (done.outcome == Outcome::kOk && Leads()) state_.arrays.BeganTerm(call->array, done.term);
+    if (done.outcome != Outcome::kOk || !Leads()) return;
+    state_.arrays.BeganTerm(call->array, done.term);
+    if (MayAct()) CarryAll();
     return;
   }
   if (const auto* call = std::get_if<FenceNode>(&action.what)) {

@@ -65,6 +65,7 @@ class Core {
   // The world is known well enough, and it is ours to act on it.
   bool MayAct() const { return Leads() && synced_; }
   void CarryOn(const NodeId& node);
+  void CarryAll();
 
   State state_;
   Election election_;

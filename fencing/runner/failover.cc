@@ -28,7 +28,7 @@
 namespace lunkeeper::fencing {
 namespace {
 
-constexpr absl::Duration kReadLease = absl::Seconds(1);
+constexpr absl::Duration kReadLease = absl::Milliseconds(250);  // a silent leader is followed that much later
 constexpr Millis kApiSilence = 3000;
 constexpr Millis kLookAround = 1000;     // for arrays that came or went
 constexpr Millis kSyncPatience = 15000;  // before it is said that failover does not act yet

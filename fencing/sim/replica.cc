@@ -8,7 +8,7 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Millis kTick = 250, kPoll = 500, kApi = 1000, kCall = 3000, kFenceCall = 15000;
+constexpr Millis kTick = 250, kPoll = 500, kApi = 1000, kLease = 250, kCall = 3000, kFenceCall = 15000;
 constexpr Millis kWatchDeadline = 3000, kAcquireCall = 30000;
 
 }  // namespace
@@ -22,6 +22,7 @@ Replica::Replica(World& world, size_t number, Settings settings)
   Every(kTick, &Replica::Tick);
   Every(kPoll, &Replica::PollArrays);
   Every(kApi, &Replica::PollApi);
+  Every(kLease, &Replica::PollLease);
   Start();
 }
 
@@ -142,6 +143,9 @@ void Replica::PollApi() {
       Receive(ApiAlive{});
     }
   });
+}
+
+void Replica::PollLease() {
   world_.Call<LeaseSeen>(
       endpoint_, world_.api->endpoint(), kCall,
       [this](auto reply) {

@@ -53,6 +53,7 @@ class Replica {
   void Tick() { Receive(fencing::Tick{}); }
   void PollArrays();
   void PollApi();
+  void PollLease();
   void List();
   void Watched(uint64_t life, const decltype(Event::what)& what);
   void NoteSeen(const decltype(Event::what)& what);
