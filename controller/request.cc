@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "plugin/base/status_macros.h"
+#include "plugin/base/units.h"
 
 namespace lunkeeper {
 namespace {
@@ -17,7 +18,6 @@ using Mode = csi::v1::VolumeCapability::AccessMode;
 
 constexpr size_t kLongestString = 128;
 constexpr size_t kLongestMap = 4096;
-constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kDefaultBytes = uint64_t{1} << 30;
 constexpr char kTopologyPrefix[] = "array.lunkeeper.io/";
 constexpr char kReachable[] = "reachable";

@@ -9,7 +9,7 @@ namespace {
 
 using Mode = csi::v1::VolumeCapability::AccessMode;
 
-absl::Status Wrong(const std::string& what) {
+absl::Status WrongCapability(const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("volume_capability: ", what));
 }
 
@@ -31,7 +31,7 @@ absl::Status ReadAccess(Mode::Mode mode, Capability& capability) {
       capability.access = Access::kSharedWrite;
       return absl::OkStatus();
     default:
-      return Wrong("access_mode is required");
+      return WrongCapability("access_mode is required");
   }
 }
 
@@ -42,13 +42,14 @@ absl::Status ReadMount(const csi::v1::VolumeCapability::MountVolume& mount,
         "volume_capability: ext4 and xfs cannot be written by many nodes; ask for a block volume, or for one "
         "node");
   }
-  if (!mount.volume_mount_group().empty()) return Wrong("volume_mount_group is not supported");
+  if (!mount.volume_mount_group().empty()) return WrongCapability("volume_mount_group is not supported");
   const auto context = volume_context.find("fsType");
   const std::string& name =
       mount.fs_type().empty() && context != volume_context.end() ? context->second : mount.fs_type();
   capability.type = ParseFilesystemType(name);
   if (!name.empty() && !capability.type) {
-    return Wrong(absl::StrCat("fs_type \"", name.substr(0, 64), "\" is not known; use ext4 or xfs"));
+    return WrongCapability(
+        absl::StrCat("fs_type \"", name.substr(0, 64), "\" is not known; use ext4 or xfs"));
   }
   capability.mount_options.assign(mount.mount_flags().begin(), mount.mount_flags().end());
   return CheckMountOptions(capability.mount_options);
@@ -64,7 +65,7 @@ absl::StatusOr<Capability> ParseCapability(const csi::v1::VolumeCapability& mess
   if (message.has_mount()) {
     RETURN_IF_ERROR(ReadMount(message.mount(), volume_context, capability));
   } else if (!message.has_block()) {
-    return Wrong("access_type is required: mount or block");
+    return WrongCapability("access_type is required: mount or block");
   }
   return capability;
 }

@@ -8,8 +8,8 @@ namespace {
 using grpc::StatusCode;
 
 // A volume in a pod of a kubelet's, whose staging paths end as kubelet's do.
-struct Fixture : NodeFixture {
-  explicit Fixture(bool block = false) {
+struct KubeletFixture : NodeFixture {
+  explicit KubeletFixture(bool block = false) {
     capability = Capability(AccessMode::SINGLE_NODE_WRITER, block);
     std::filesystem::create_directories(global);
     REQUIRE(StageThere() == StatusCode::OK);
@@ -37,7 +37,7 @@ struct Fixture : NodeFixture {
 }  // namespace
 
 TEST_CASE("a failed device that is only staged is taken away, and its grant given back") {
-  Fixture f;
+  KubeletFixture f;
   f.SetPatience(absl::ZeroDuration());
   f.FailDevice();
   REQUIRE(f.Unpublish() == StatusCode::OK);
@@ -47,7 +47,7 @@ TEST_CASE("a failed device that is only staged is taken away, and its grant give
 }
 
 TEST_CASE("a pod's mount stays for as long as its orchestrator leaves it") {
-  Fixture f;
+  KubeletFixture f;
   f.SetPatience(absl::ZeroDuration());
   f.FailDevice();
   f.service->RemoveForgotten();
@@ -56,7 +56,7 @@ TEST_CASE("a pod's mount stays for as long as its orchestrator leaves it") {
 }
 
 TEST_CASE("a failed raw block device is taken away when no pod has it") {
-  Fixture f(/*block=*/true);
+  KubeletFixture f(/*block=*/true);
   f.SetPatience(absl::ZeroDuration());
   f.FailDevice();
   f.service->RemoveForgotten();
@@ -67,7 +67,7 @@ TEST_CASE("a failed raw block device is taken away when no pod has it") {
 }
 
 TEST_CASE("a device that works is left alone") {
-  Fixture f;
+  KubeletFixture f;
   f.SetPatience(absl::ZeroDuration());
   REQUIRE(f.Unpublish() == StatusCode::OK);
   f.service->RemoveForgotten();
@@ -78,7 +78,7 @@ TEST_CASE("a device that works is left alone") {
 }
 
 TEST_CASE("the orchestrator has its time to do it itself") {
-  Fixture f;
+  KubeletFixture f;
   f.SetPatience(absl::Hours(1));
   f.FailDevice();
   REQUIRE(f.Unpublish() == StatusCode::OK);
@@ -88,7 +88,7 @@ TEST_CASE("the orchestrator has its time to do it itself") {
 }
 
 TEST_CASE("a failed device that a process holds is tried again") {
-  Fixture f;
+  KubeletFixture f;
   f.SetPatience(absl::ZeroDuration());
   f.FailDevice();
   REQUIRE(f.Unpublish() == StatusCode::OK);
@@ -100,7 +100,7 @@ TEST_CASE("a failed device that a process holds is tried again") {
 }
 
 TEST_CASE("a busy staging mount of a failed device goes all the same") {
-  Fixture f;
+  KubeletFixture f;
   f.SetPatience(absl::ZeroDuration());
   f.FailDevice();
   REQUIRE(f.Unpublish() == StatusCode::OK);

@@ -33,23 +33,23 @@ class Flaky final : public GrantSource {
   GrantSource& inner_;
 };
 
-struct Fixture : NodeFixture {
+struct FlakyFixture : NodeFixture {
   Flaky flaky{*grants};
-  Fixture() { service = MakeService(&flaky); }
-  ~Fixture() { service.reset(); }
+  FlakyFixture() { service = MakeService(&flaky); }
+  ~FlakyFixture() { service.reset(); }
 };
 
 }  // namespace
 
 TEST_CASE("a grant that a killed plugin had taken is given back when the plugin is there again") {
-  Fixture f;
+  FlakyFixture f;
   REQUIRE(f.flaky.Acquire(f.volume, Access::kExclusive, absl::ZeroDuration()).ok());
   f.service->ReturnUnusedGrants();
   CHECK_FALSE(f.Granted());
 }
 
 TEST_CASE("a grant whose answer was lost is given back although nobody asks again") {
-  Fixture f;
+  FlakyFixture f;
   f.flaky.lose_answers = true;
   CHECK(f.Stage() == StatusCode::UNAVAILABLE);
   CHECK(f.Granted());
@@ -58,7 +58,7 @@ TEST_CASE("a grant whose answer was lost is given back although nobody asks agai
 }
 
 TEST_CASE("grants in use, and those that the orchestrator took, stay") {
-  Fixture f;
+  FlakyFixture f;
   REQUIRE(f.Stage() == StatusCode::OK);
   const VolumeId published = f.CreateVolume("published");
   REQUIRE(
@@ -71,7 +71,7 @@ TEST_CASE("grants in use, and those that the orchestrator took, stay") {
 }
 
 TEST_CASE("a stage in progress keeps its grant") {
-  Fixture f;
+  FlakyFixture f;
   const NodeId other("worker-2.fedcba9876543210");
   REQUIRE(f.array.Acquire({f.volume, other, Access::kExclusive}, absl::ZeroDuration()).ok());
   StatusCode staged = StatusCode::UNKNOWN;
@@ -90,7 +90,7 @@ TEST_CASE("a stage in progress keeps its grant") {
 }
 
 TEST_CASE("what could not be given back is tried again") {
-  Fixture f;
+  FlakyFixture f;
   REQUIRE(f.flaky.Acquire(f.volume, Access::kExclusive, absl::ZeroDuration()).ok());
   f.flaky.cut_off = true;
   f.service->ReturnUnusedGrants();
@@ -101,7 +101,7 @@ TEST_CASE("what could not be given back is tried again") {
 }
 
 TEST_CASE("publishing says so when no controller can be asked, and changes nothing") {
-  Fixture f;
+  FlakyFixture f;
   REQUIRE(f.Stage() == StatusCode::OK);
   f.flaky.cut_off = true;
   CHECK(f.Publish() == StatusCode::UNAVAILABLE);

@@ -10,8 +10,8 @@
 namespace lunkeeper {
 namespace {
 
-constexpr char kMagic[] = "LKFENCED";
-constexpr uint32_t kVersion = 1;
+constexpr char kNoteMagic[] = "LKFENCED";
+constexpr uint32_t kNoteVersion = 1;
 constexpr size_t kMostTextBytes = 32 << 10;
 
 struct Header {
@@ -29,8 +29,8 @@ absl::StatusOr<Header> ReadHeader(const std::string& bytes) {
   Header header{};
   if (bytes.size() < sizeof(header)) return absl::InvalidArgumentError("keeper note: it is too short");
   std::memcpy(&header, bytes.data(), sizeof(header));
-  const bool good = std::memcmp(header.magic, kMagic, sizeof(header.magic)) == 0 &&
-                    header.version == kVersion &&
+  const bool good = std::memcmp(header.magic, kNoteMagic, sizeof(header.magic)) == 0 &&
+                    header.version == kNoteVersion &&
                     header.checksum == ChecksumOf(&header, offsetof(Header, checksum)) &&
                     header.text_bytes <= kMostTextBytes;
   if (good) return header;
@@ -49,8 +49,8 @@ std::string WriteNote(const KeeperNote& note) {
     text += volume.value() + '\n';
   }
   Header header{};
-  std::memcpy(header.magic, kMagic, sizeof(header.magic));
-  header.version = kVersion;
+  std::memcpy(header.magic, kNoteMagic, sizeof(header.magic));
+  header.version = kNoteVersion;
   header.text_bytes = static_cast<uint32_t>(text.size());
   header.generation = note.generation;
   header.text_checksum = ChecksumOf(text.data(), text.size());

@@ -9,8 +9,8 @@
 namespace lunkeeper {
 namespace {
 
-constexpr char kMagic[] = "LKKEEPER";
-constexpr uint32_t kVersion = 1;
+constexpr char kSectorMagic[] = "LKKEEPER";
+constexpr uint32_t kSectorVersion = 1;
 
 struct Layout {
   char magic[8];
@@ -38,8 +38,8 @@ bool IsPrintable(std::string_view text) {
 std::string WriteSector(const KeeperSector& sector) {
   Layout layout{};
   const std::string& node = sector.node.value();
-  std::memcpy(layout.magic, kMagic, sizeof(layout.magic));
-  layout.version = kVersion;
+  std::memcpy(layout.magic, kSectorMagic, sizeof(layout.magic));
+  layout.version = kSectorVersion;
   layout.boot_size = static_cast<uint16_t>(sector.boot.copy(layout.boot, sizeof(layout.boot)));
   layout.node_size = static_cast<uint16_t>(node.copy(layout.node, sizeof(layout.node)));
   layout.sequence = sector.sequence;
@@ -53,11 +53,11 @@ absl::StatusOr<KeeperSector> ReadSector(const std::string& bytes) {
     return absl::NotFoundError("keeper sector: nothing was written yet");
   Layout layout{};
   std::memcpy(&layout, bytes.data(), sizeof(layout));
-  if (std::memcmp(layout.magic, kMagic, sizeof(layout.magic)) != 0)
+  if (std::memcmp(layout.magic, kSectorMagic, sizeof(layout.magic)) != 0)
     return Malformed("it does not begin with LKKEEPER");
   if (layout.checksum != ChecksumOf(&layout, offsetof(Layout, checksum)))
     return Malformed("its checksum is wrong");
-  if (layout.version != kVersion) return Malformed("its version is not 1");
+  if (layout.version != kSectorVersion) return Malformed("its version is not 1");
   if (layout.boot_size > sizeof(layout.boot) || layout.node_size > sizeof(layout.node))
     return Malformed("a text in it is longer than its field");
   KeeperSector sector{.node = NodeId(std::string(layout.node, layout.node_size)),

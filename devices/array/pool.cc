@@ -19,11 +19,11 @@
 #include "absl/strings/str_cat.h"
 #include "plugin/base/fail_point.h"
 #include "plugin/base/status_macros.h"
+#include "plugin/base/units.h"
 
 namespace lunkeeper {
 namespace {
 
-constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kLargestVolume = (16ull << 40) - kMiB;  // the largest file of an ext4 with 4 KiB blocks
 constexpr size_t kCopyChunk = 16 * kMiB;
 constexpr uint64_t kKeeperBytes = 64 << 10;

@@ -15,8 +15,7 @@
 namespace lunkeeper {
 namespace {
 
-constexpr absl::Duration kReadyTimeout = absl::Seconds(10);
-constexpr absl::Duration kGateTimeout = absl::Seconds(10);
+constexpr absl::Duration kGrantGateTimeout = absl::Seconds(10);
 // How often one who waits in line looks whether his node has been fenced meanwhile.
 constexpr absl::Duration kLookInterval = absl::Seconds(1);
 
@@ -52,7 +51,7 @@ absl::StatusOr<Grant> TgtArray::Acquire(const GrantRequest& request, absl::Durat
   ASSIGN_OR_RETURN(const auto own, host_.catalogue->FindGrant(request.volume, request.node));
   // Who holds it already does not wait behind those who wait for him to let go.
   if (own.has_value() && !own->releasing) {
-    const auto pass = host_.gates.Enter(request.volume, absl::Now() + kGateTimeout);
+    const auto pass = host_.gates.Enter(request.volume, absl::Now() + kGrantGateTimeout);
     if (!pass.has_value())
       return absl::AbortedError(absl::StrCat("volume ", request.volume.value(), ": it stays busy"));
     absl::StatusOr<Grant> grant = TryAcquire(request);
@@ -63,7 +62,7 @@ absl::StatusOr<Grant> TgtArray::Acquire(const GrantRequest& request, absl::Durat
 
 absl::StatusOr<Grant> TgtArray::AcquireInLine(const GrantRequest& request, absl::Duration wait) {
   const bool at_once = wait <= absl::ZeroDuration();
-  const absl::Time deadline = absl::Now() + (at_once ? kGateTimeout : wait);
+  const absl::Time deadline = absl::Now() + (at_once ? kGrantGateTimeout : wait);
   VolumeGates::Place place(&host_.gates, request.volume);
   std::string why = "others wait for it";
   while (absl::Now() < deadline) {

@@ -23,6 +23,9 @@
 
 namespace lunkeeper {
 
+// How long a call waits for tgtd, which may just be started again.
+constexpr absl::Duration kReadyTimeout = absl::Seconds(10);
+
 struct TgtDaemonOptions {
   int control_port = 1;
   std::string portal;  // address:port

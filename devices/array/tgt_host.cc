@@ -24,7 +24,6 @@
 namespace lunkeeper {
 namespace {
 
-constexpr absl::Duration kGateTimeout = absl::Seconds(30);
 constexpr size_t kBootIdDigits = 16;
 constexpr size_t kHands = 8;  // that release grants
 

@@ -13,16 +13,14 @@
 #include "devices/array/tgt_host.h"
 #include "plugin/base/fail_point.h"
 #include "plugin/base/status_macros.h"
+#include "plugin/base/units.h"
 
 namespace lunkeeper {
 namespace {
 
-constexpr uint64_t kMiB = 1 << 20;
 // What is left free when a thick volume or a copy is made, for the catalogue and the thin volumes that run.
 constexpr uint64_t kMargin = 16 * kMiB;
 constexpr size_t kLargestPage = 10000;
-constexpr absl::Duration kReadyTimeout = absl::Seconds(10);
-constexpr absl::Duration kGateTimeout = absl::Seconds(30);
 
 uint64_t RandomNumber() {
   uint64_t number = 0;

@@ -18,6 +18,9 @@
 
 namespace lunkeeper {
 
+// How long a call waits at a gate that is busy, unless it has a time of its own.
+constexpr absl::Duration kGateTimeout = absl::Seconds(30);
+
 class VolumeGates {
  private:
   struct Gate {

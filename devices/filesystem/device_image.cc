@@ -18,11 +18,11 @@
 #include "devices/filesystem/superblock.h"
 #include "plugin/base/status_macros.h"
 #include "plugin/base/subprocess.h"
+#include "plugin/base/units.h"
 
 namespace lunkeeper {
 namespace {
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 // libblkid looks for nothing further in than this (VMFS, at 2 MiB), nor further from the end than the tail.
 constexpr uint64_t kHeadBytes = 2 * kMiB + 256 * 1024;
 constexpr uint64_t kTailBytes = 2 * kMiB;

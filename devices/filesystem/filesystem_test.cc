@@ -5,11 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "devices/filesystem/device_image.h"
 #include "devices/filesystem/testing.h"
+#include "plugin/base/units.h"
 
 namespace lunkeeper {
 namespace {
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kSmall = 16 * kMiB;
 constexpr uint64_t kXfsSize = 320 * kMiB;  // mkfs.xfs wants 300
 

@@ -9,15 +9,15 @@
 #include <fstream>
 
 #include "devices/filesystem/testing.h"
+#include "plugin/base/units.h"
 
 namespace lunkeeper {
 namespace {
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kSize = 320 * kMiB;  // mkfs.xfs wants 300
 
-struct Fixture {
-  explicit Fixture(FilesystemType of_type = FilesystemType::kExt4) : type(of_type) {
+struct MountFixture {
+  explicit MountFixture(FilesystemType of_type = FilesystemType::kExt4) : type(of_type) {
     REQUIRE(filesystem->Make(device.path(), type, Soon()).ok());
   }
 
@@ -42,7 +42,7 @@ struct Fixture {
 };
 
 TEST_CASE("a mounted and bound file system is in the table, and gone after its unmount") {
-  Fixture f;
+  MountFixture f;
   REQUIRE(f.MountAt(f.staging.path(), f.device, false, {"noatime", "commit=30"}).ok());
   REQUIRE(f.mounter->Bind(f.staging.path(), f.target.path(), false, Soon()).ok());
   std::vector<Mount> mounts = f.MountsOf(f.device);
@@ -63,7 +63,7 @@ TEST_CASE("a mounted and bound file system is in the table, and gone after its u
 }
 
 TEST_CASE("a read-only bind of a writable mount cannot be written to") {
-  Fixture f;
+  MountFixture f;
   REQUIRE(f.MountAt(f.staging.path(), f.device).ok());
   REQUIRE(f.mounter->Bind(f.staging.path(), f.target.path(), true, Soon()).ok());
   CHECK(f.MountsOf(f.device).back().read_only);
@@ -73,7 +73,7 @@ TEST_CASE("a read-only bind of a writable mount cannot be written to") {
 }
 
 TEST_CASE("a device node is bound over a file and found again by its number") {
-  Fixture f;
+  MountFixture f;
   const std::string node = f.directory.path() + "/node";
   std::ofstream(node).close();
   REQUIRE(f.mounter->Bind(f.device.path(), node, false, Soon()).ok());
@@ -87,7 +87,7 @@ TEST_CASE("a device node is bound over a file and found again by its number") {
 }
 
 TEST_CASE("a symlink is not mounted on, nor unmounted through") {
-  Fixture f;
+  MountFixture f;
   const std::string link = f.directory.path() + "/link";
   std::filesystem::create_directory_symlink(f.target.path(), link);
   CHECK(absl::IsInvalidArgument(f.MountAt(link, f.device)));
@@ -99,7 +99,7 @@ TEST_CASE("a symlink is not mounted on, nor unmounted through") {
 }
 
 TEST_CASE("a busy mount is refused, unless it may be taken out of the tree lazily") {
-  Fixture f;
+  MountFixture f;
   REQUIRE(f.MountAt(f.staging.path(), f.device).ok());
   {
     std::ofstream open(f.staging.path() + "/file");
@@ -111,7 +111,7 @@ TEST_CASE("a busy mount is refused, unless it may be taken out of the tree lazil
 }
 
 TEST_CASE("an XFS clone is mounted beside its source, though they have one UUID") {
-  Fixture f(FilesystemType::kXfs);
+  MountFixture f(FilesystemType::kXfs);
   REQUIRE(f.MountAt(f.staging.path(), f.device).ok());
   std::ofstream(f.staging.path() + "/file") << "cloned";
   REQUIRE(Shell("sync -f " + f.staging.path()));
@@ -126,7 +126,7 @@ TEST_CASE("an XFS clone is mounted beside its source, though they have one UUID"
 }
 
 TEST_CASE("a snapshot of a file system in use is mounted from a read-only device") {
-  Fixture f(GENERATE(FilesystemType::kExt4, FilesystemType::kXfs));
+  MountFixture f(GENERATE(FilesystemType::kExt4, FilesystemType::kXfs));
   REQUIRE(f.MountAt(f.staging.path(), f.device).ok());
   std::ofstream(f.staging.path() + "/file") << "in the snapshot";
   REQUIRE(Shell("sync -f " + f.staging.path()));
@@ -140,7 +140,7 @@ TEST_CASE("a snapshot of a file system in use is mounted from a read-only device
 }
 
 TEST_CASE("what is not a block device has no number, and a blank device is not mounted") {
-  Fixture f;
+  MountFixture f;
   CHECK(absl::IsNotFound(f.mounter->NumberOf(f.device.file()).status()));
   CHECK(absl::IsNotFound(f.mounter->NumberOf("/dev/no-such-device").status()));
   LoopDevice blank(f.directory, "blank", 64 * kMiB);

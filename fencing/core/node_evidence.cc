@@ -6,12 +6,12 @@
 namespace lunkeeper::fencing {
 namespace {
 
-bool ComesBefore(const ArraySide::Held& held, const VolumeId& volume) { return held.volume < volume; }
+bool HeldBefore(const ArraySide::Held& held, const VolumeId& volume) { return held.volume < volume; }
 
 }  // namespace
 
 ArraySide::Held& ArraySide::Hold(const VolumeId& volume) {
-  const auto at = std::lower_bound(holdings.begin(), holdings.end(), volume, ComesBefore);
+  const auto at = std::lower_bound(holdings.begin(), holdings.end(), volume, HeldBefore);
   if (at != holdings.end() && at->volume == volume) return *at;
   const auto index = at - holdings.begin();
   holdings.reserve(holdings.size() + 1);
@@ -21,7 +21,7 @@ ArraySide::Held& ArraySide::Hold(const VolumeId& volume) {
 }
 
 bool ArraySide::Holds(const VolumeId& volume) const {
-  const auto at = std::lower_bound(holdings.begin(), holdings.end(), volume, ComesBefore);
+  const auto at = std::lower_bound(holdings.begin(), holdings.end(), volume, HeldBefore);
   return at != holdings.end() && at->volume == volume;
 }
 

@@ -44,9 +44,9 @@ struct BeatHall {
 };
 
 // One node's stream. gRPC calls it for one event at a time; it deletes itself after the last.
-class BeatStream final : public grpc::ServerBidiReactor<v1::Beat, v1::BeatAnswer> {
+class BeatReader final : public grpc::ServerBidiReactor<v1::Beat, v1::BeatAnswer> {
  public:
-  BeatStream(BeatHall& hall, std::string token) : hall_(hall) {
+  BeatReader(BeatHall& hall, std::string token) : hall_(hall) {
     boost::asio::post(hall_.reviewers, [this, token = std::move(token)] { Begin(token); });
   }
 
@@ -136,7 +136,7 @@ class Service final : public KeeperService, public v1::Keeper::WithCallbackMetho
   }
 
   grpc::ServerBidiReactor<v1::Beat, v1::BeatAnswer>* Beats(grpc::CallbackServerContext* context) override {
-    return new BeatStream(hall_, TokenOf(*context));  // deletes itself
+    return new BeatReader(hall_, TokenOf(*context));  // deletes itself
   }
 
  private:

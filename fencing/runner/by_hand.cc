@@ -19,7 +19,7 @@ namespace {
 
 using kube::Json;
 
-constexpr absl::Duration kLookEvery = absl::Milliseconds(200);
+constexpr absl::Duration kAskEvery = absl::Milliseconds(200);
 
 kube::Limits By(const ByHand& hand) { return {std::min(hand.deadline, absl::Now() + absl::Seconds(10))}; }
 
@@ -91,8 +91,8 @@ absl::Status Follow(const ByHand& hand, const NodeId& node, Teller& teller,
       teller.Tell(facts);
       if (done(object->is_null() ? nullptr : &facts)) return absl::OkStatus();
     }
-    if (absl::Now() + kLookEvery >= hand.deadline) return absl::DeadlineExceededError("");
-    absl::SleepFor(kLookEvery);
+    if (absl::Now() + kAskEvery >= hand.deadline) return absl::DeadlineExceededError("");
+    absl::SleepFor(kAskEvery);
   }
 }
 

@@ -25,8 +25,8 @@ using kube::TextAt;
 constexpr char kFences[] = "/apis/lunkeeper.io/v1alpha1/nodefences/";
 constexpr char kNode[] = "n1.00000000000000aa";
 
-struct Place {
-  Place() {
+struct HandRig {
+  HandRig() {
     const Json driver = {{"name", "csi.lunkeeper.io"}, {"nodeID", kNode}};
     api.Put("/apis/storage.k8s.io/v1/csinodes/n1", {{"spec", {{"drivers", Json::array({driver})}}}});
     api.Put("/apis/storage.k8s.io/v1/csinodes/bare", {{"spec", {{"drivers", Json::array()}}}});
@@ -68,75 +68,75 @@ Json InForce() {
 }  // namespace
 
 TEST_CASE("a node is fenced by its name: asked for, followed until every array has confirmed, and told") {
-  Place place;
-  place.Controller(InForce());
-  REQUIRE(place.Fence("n1").ok());
-  const Json fence = place.api.Get(place.Path());
+  HandRig rig;
+  rig.Controller(InForce());
+  REQUIRE(rig.Fence("n1").ok());
+  const Json fence = rig.api.Get(rig.Path());
   CHECK(TextAt(fence, {"spec", "cause"}) == "its fan is on fire");
   CHECK(TextAt(fence, {"spec", "requestedBy"}) == "operator@desk");
-  CHECK_THAT(place.Said(), Catch::Contains("08:00:00.123  Fenced: a1: 2 volumes") &&
-                               Catch::Contains(absl::StrCat("node ", kNode, " is fenced")) &&
-                               Catch::Contains("lunkeeper unfence n1"));
+  CHECK_THAT(rig.Said(), Catch::Contains("08:00:00.123  Fenced: a1: 2 volumes") &&
+                             Catch::Contains(absl::StrCat("node ", kNode, " is fenced")) &&
+                             Catch::Contains("lunkeeper unfence n1"));
 
-  place.lines.clear();
-  CHECK(place.Fence(kNode).ok());
-  CHECK_THAT(place.Said(),
+  rig.lines.clear();
+  CHECK(rig.Fence(kNode).ok());
+  CHECK_THAT(rig.Said(),
              Catch::Contains("is there already, asked for by operator@desk: its fan is on fire") &&
                  Catch::Contains("is fenced"));
 }
 
 TEST_CASE("a fence that an array has not confirmed is not called one") {
-  Place place;
+  HandRig rig;
   const bool taken_up = GENERATE(true, false);
   if (taken_up)
-    place.Controller({{"phase", kPhaseFencing},
-                      {"arrays", {{"a1", {{"generation", 7}}}, {"a2", {{"volumes", {"a2-v1"}}}}}}});
-  const absl::Status status = place.Fence("n1", absl::Seconds(1));
+    rig.Controller({{"phase", kPhaseFencing},
+                    {"arrays", {{"a1", {{"generation", 7}}}, {"a2", {{"volumes", {"a2-v1"}}}}}}});
+  const absl::Status status = rig.Fence("n1", absl::Seconds(1));
   CHECK(absl::IsDeadlineExceeded(status));
   CHECK_THAT(std::string(status.message()),
              Catch::Contains("may still write") &&
                  Catch::Contains(taken_up ? "not confirmed yet: a2" : "no controller has taken it up"));
-  CHECK_FALSE(place.api.Get(place.Path()).is_null());  // the request stands
+  CHECK_FALSE(rig.api.Get(rig.Path()).is_null());  // the request stands
 }
 
 TEST_CASE("a node that nobody knows is refused, and nothing is left of the request") {
-  Place place;
-  place.Controller({{"phase", kPhaseUnknown}});
+  HandRig rig;
+  rig.Controller({{"phase", kPhaseUnknown}});
   for (const std::string node : {"n9", "bare", "n9.00000000000000ff"}) {
     CAPTURE(node);
-    const absl::Status status = place.Fence(node);
+    const absl::Status status = rig.Fence(node);
     CHECK(absl::IsNotFound(status));
     CHECK_THAT(std::string(status.message()), Catch::Contains("there is no node " + node));
-    CHECK(place.api.Get(place.Path("n9.00000000000000ff")).is_null());
+    CHECK(rig.api.Get(rig.Path("n9.00000000000000ff")).is_null());
   }
-  CHECK(absl::IsNotFound(UnfenceByHand(place.Hand(), "n9")));
+  CHECK(absl::IsNotFound(UnfenceByHand(rig.Hand(), "n9")));
 }
 
 TEST_CASE("a fence is lifted by the node's name; one that waits for its node says so, and goes on waiting") {
-  Place place;
+  HandRig rig;
   const Json held = {{"metadata", {{"finalizers", {kFinalizer}}}},
                      {"spec", {{"requestedBy", "evidence"}}},
                      {"status", {{"phase", "moved; waiting for the node"}}}};
-  place.api.Put(place.Path(), held);
-  const absl::Status waiting = UnfenceByHand(place.Hand(absl::Seconds(1)), "n1");
+  rig.api.Put(rig.Path(), held);
+  const absl::Status waiting = UnfenceByHand(rig.Hand(absl::Seconds(1)), "n1");
   CHECK(absl::IsDeadlineExceeded(waiting));
   CHECK_THAT(std::string(waiting.message()),
              Catch::Contains("not lifted yet") && Catch::Contains("waiting for the node"));
-  CHECK(absl::IsFailedPrecondition(place.Fence("n1")));  // it is being lifted
-  place.Controller({});
-  REQUIRE(Eventually([&] { return place.api.Get(place.Path()).is_null(); }));
-  place.api.Put(place.Path(), held);
-  CHECK(UnfenceByHand(place.Hand(), kNode).ok());
-  CHECK_THAT(place.Said(), Catch::Contains("may take volumes again"));
-  CHECK(place.api.Get(place.Path()).is_null());
-  CHECK(UnfenceByHand(place.Hand(), "n1").ok());
-  CHECK_THAT(place.Said(), Catch::Contains("node n1 is not fenced"));
+  CHECK(absl::IsFailedPrecondition(rig.Fence("n1")));  // it is being lifted
+  rig.Controller({});
+  REQUIRE(Eventually([&] { return rig.api.Get(rig.Path()).is_null(); }));
+  rig.api.Put(rig.Path(), held);
+  CHECK(UnfenceByHand(rig.Hand(), kNode).ok());
+  CHECK_THAT(rig.Said(), Catch::Contains("may take volumes again"));
+  CHECK(rig.api.Get(rig.Path()).is_null());
+  CHECK(UnfenceByHand(rig.Hand(), "n1").ok());
+  CHECK_THAT(rig.Said(), Catch::Contains("node n1 is not fenced"));
 }
 
 TEST_CASE("a cluster without failover says what can be done instead") {
-  Place place;
-  place.api.Forget("/apis/lunkeeper.io");
-  const absl::Status status = place.Fence("n1");
+  HandRig rig;
+  rig.api.Forget("/apis/lunkeeper.io");
+  const absl::Status status = rig.Fence("n1");
   CHECK(absl::IsFailedPrecondition(status));
   CHECK_THAT(std::string(status.message()), Catch::Contains("--array"));
 }

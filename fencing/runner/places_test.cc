@@ -7,11 +7,11 @@ namespace {
 
 using kube::Json;
 
-Json Node(const Json& labels, const Json& spec = Json::object()) {
+Json NodeWith(const Json& labels, const Json& spec = Json::object()) {
   return {{"metadata", {{"name", "n1"}, {"labels", labels}}}, {"spec", spec}};
 }
 Json Tainted(const std::string& key, const std::string& value, const std::string& effect) {
-  return Node(Json::object(), {{"taints", {{{"key", key}, {"value", value}, {"effect", effect}}}}});
+  return NodeWith(Json::object(), {{"taints", {{{"key", key}, {"value", value}, {"effect", effect}}}}});
 }
 Json Affine(const Json& terms) {
   return {{"affinity",
@@ -29,7 +29,7 @@ bool Fit(const Json& spec, const Json& node) { return Fits(ReadPlacement({{"spec
 
 TEST_CASE(
     "a pod that asks for nothing fits a node with any labels, and a node selector asks for each of its own") {
-  const Json node = Node({{"disk", "fast"}, {"zone", "a"}});
+  const Json node = NodeWith({{"disk", "fast"}, {"zone", "a"}});
   CHECK(Fit(Json::object(), node));
   CHECK(Fit({{"nodeSelector", {{"disk", "fast"}}}}, node));
   CHECK(Fit({{"nodeSelector", {{"disk", "fast"}, {"zone", "a"}}}}, node));
@@ -38,7 +38,7 @@ TEST_CASE(
 }
 
 TEST_CASE("required node affinity: each operator, as the scheduler reads it") {
-  const Json node = Node({{"disk", "fast"}, {"cores", "16"}});
+  const Json node = NodeWith({{"disk", "fast"}, {"cores", "16"}});
   const auto fits = [&](const std::string& key, const std::string& how, const Json& values = Json::array()) {
     return Fit(Affine(Json::array({Expression(key, how, values)})), node);
   };
@@ -60,7 +60,7 @@ TEST_CASE("required node affinity: each operator, as the scheduler reads it") {
 }
 
 TEST_CASE("of several terms one has to be met, all of it; an empty one is met by no node") {
-  const Json node = Node({{"disk", "fast"}});
+  const Json node = NodeWith({{"disk", "fast"}});
   const Json fast = Expression("disk", "In", {"fast"}), gpu = Expression("gpu", "Exists");
   Json both = fast;
   both["matchExpressions"].push_back(gpu["matchExpressions"][0]);
@@ -78,8 +78,8 @@ TEST_CASE("a field of an affinity is the node's name, and no label can pretend t
         {"matchFields", {{{"key", "metadata.name"}, {"operator", "In"}, {"values", Json::array({name})}}}}};
     return Affine(Json::array({term}));
   };
-  CHECK(Fit(named("n1"), Node(Json::object())));
-  CHECK_FALSE(Fit(named("n2"), Node({{"metadata.name", "n2"}})));
+  CHECK(Fit(named("n1"), NodeWith(Json::object())));
+  CHECK_FALSE(Fit(named("n2"), NodeWith({{"metadata.name", "n2"}})));
 }
 
 TEST_CASE("a foreign taint keeps out whoever does not tolerate its key, value and effect") {
@@ -98,7 +98,7 @@ TEST_CASE("a foreign taint keeps out whoever does not tolerate its key, value an
 }
 
 TEST_CASE("a cordoned node is like a tainted one") {
-  const Json node = Node(Json::object(), {{"unschedulable", true}});
+  const Json node = NodeWith(Json::object(), {{"unschedulable", true}});
   CHECK_FALSE(Fit(Json::object(), node));
   CHECK(Fit(Tolerating({{"key", "node.kubernetes.io/unschedulable"}, {"operator", "Exists"}}), node));
 }

@@ -26,7 +26,6 @@ using testing::Eventually;
 using kube::FieldAt;
 using kube::Json;
 using kube::Soon;
-using kube::TextAt;
 
 constexpr char kFolder[] = LUNKEEPER_SOURCE_DIR;
 

@@ -12,7 +12,9 @@ using kube::TextAt;
 // What spec.requestedBy says of a failover that nobody asked for.
 constexpr char kByEvidence[] = "evidence";
 
-std::string Stamp(absl::Time at) { return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", at, absl::UTCTimeZone()); }
+std::string ExactStamp(absl::Time at) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", at, absl::UTCTimeZone());
+}
 
 Json StatusOf(const NodeFence& fence, const Timeline& timeline) {
   Json status = {{"phase", fence.phase}, {"node", NameOf(fence.node).value()}};
@@ -25,7 +27,7 @@ Json StatusOf(const NodeFence& fence, const Timeline& timeline) {
   for (const auto& [array, generation] : fence.generations) arrays[array.value()]["generation"] = generation;
   Json& moments = status["timeline"] = Json::array();
   for (const Moment& moment : timeline)
-    moments.push_back({{"at", Stamp(moment.at)}, {"event", moment.event}, {"text", moment.text}});
+    moments.push_back({{"at", ExactStamp(moment.at)}, {"event", moment.event}, {"text", moment.text}});
   return status;
 }
 

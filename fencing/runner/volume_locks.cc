@@ -15,7 +15,7 @@ namespace {
 constexpr Millis kEvery = 1000;
 // Volumes of an array that are looked at in one go, and writes that may come of it.
 constexpr size_t kMostLooks = 500, kMostWrites = 100;
-constexpr absl::Duration kCall = absl::Seconds(3);
+constexpr absl::Duration kLockCall = absl::Seconds(3);
 
 }  // namespace
 
@@ -154,7 +154,7 @@ void VolumeLocks::Carry(const std::vector<Write>& writes) {
 
 absl::Status VolumeLocks::Do(const Write& write) {
   const kube::ObjectRef ref{kVolumeLocks, "", write.name};
-  const kube::Limits limits{absl::Now() + kCall};
+  const kube::Limits limits{absl::Now() + kLockCall};
   const kube::Preconditions as_seen{"", write.expected.value()};
   absl::Status status;
   if (write.status.is_null()) {

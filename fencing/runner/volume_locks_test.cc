@@ -21,8 +21,8 @@ constexpr char kLocks[] = "/apis/lunkeeper.io/v1alpha1/volumelocks/";
 
 VolumeId IdOf(int number) { return VolumeId(absl::StrFormat("a1-v%016x", number)); }
 
-struct Place {
-  ~Place() {
+struct LocksRig {
+  ~LocksRig() {
     locks.reset();
     RunJobs();
   }
@@ -98,119 +98,119 @@ struct Place {
 }  // namespace
 
 TEST_CASE("a volume's lock says who has it, and goes with the grant") {
-  Place place;
+  LocksRig rig;
   const VolumeId volume = IdOf(1);
-  place.Hold(volume, "n1", 7);
-  place.Run("db-0", "n1", volume, true);
-  REQUIRE(place.Comes([&] { return place.Shown(volume, "pod") == "db/db-0"; }));
-  CHECK(place.Shown(volume, "volume") == "pv-db-0");
-  CHECK(place.Shown(volume, "claim") == "db/data-db-0");
-  CHECK(place.Shown(volume, "mode") == "Block");
-  CHECK(place.Shown(volume, "node") == "n1");
-  CHECK(place.Shown(volume, "access") == "exclusive");
-  const Json holder = place.Lock(volume)["status"]["holders"][0];
+  rig.Hold(volume, "n1", 7);
+  rig.Run("db-0", "n1", volume, true);
+  REQUIRE(rig.Comes([&] { return rig.Shown(volume, "pod") == "db/db-0"; }));
+  CHECK(rig.Shown(volume, "volume") == "pv-db-0");
+  CHECK(rig.Shown(volume, "claim") == "db/data-db-0");
+  CHECK(rig.Shown(volume, "mode") == "Block");
+  CHECK(rig.Shown(volume, "node") == "n1");
+  CHECK(rig.Shown(volume, "access") == "exclusive");
+  const Json holder = rig.Lock(volume)["status"]["holders"][0];
   CHECK(kube::NumberAt(holder, {"generation"}) == 7);
   CHECK(TextAt(holder, {"instance"}) == "n1.00000000000000aa");
-  place.Release();
-  CHECK(place.Comes([&] { return place.Lock(volume).is_null(); }));
+  rig.Release();
+  CHECK(rig.Comes([&] { return rig.Lock(volume).is_null(); }));
 }
 
 TEST_CASE("what somebody does to a lock is put right, and since when it is so stays known") {
-  Place place;
+  LocksRig rig;
   const VolumeId volume = IdOf(1);
-  place.Hold(volume, "n1", 7);
-  REQUIRE(place.Comes([&] { return place.Shown(volume, "node") == "n1"; }));
-  const Json before = place.Lock(volume)["status"];
-  place.api.Merge(kLocks + volume.value(), {{"status", {{"node", "n5"}, {"note", "mine"}}}});
-  CHECK(place.Comes([&] { return place.Shown(volume, "node") == "n1"; }));
+  rig.Hold(volume, "n1", 7);
+  REQUIRE(rig.Comes([&] { return rig.Shown(volume, "node") == "n1"; }));
+  const Json before = rig.Lock(volume)["status"];
+  rig.api.Merge(kLocks + volume.value(), {{"status", {{"node", "n5"}, {"note", "mine"}}}});
+  CHECK(rig.Comes([&] { return rig.Shown(volume, "node") == "n1"; }));
   absl::SleepFor(absl::Milliseconds(1100));  // so that a new time would be another
-  place.api.Remove(kLocks + volume.value());
-  CHECK(place.Comes([&] { return place.Lock(volume)["status"] == before; }));
+  rig.api.Remove(kLocks + volume.value());
+  CHECK(rig.Comes([&] { return rig.Lock(volume)["status"] == before; }));
 }
 
 TEST_CASE("a lock that is right is left alone") {
-  Place place;
+  LocksRig rig;
   const VolumeId volume = IdOf(1);
-  place.Hold(volume, "n1", 7);
-  REQUIRE(place.Comes([&] { return place.Shown(volume, "node") == "n1"; }));
-  const Millis seen = place.now;
-  CHECK(place.Comes([&] { return place.now > seen + 50'000; }));
-  CHECK(place.api.writes().size() == 1);
+  rig.Hold(volume, "n1", 7);
+  REQUIRE(rig.Comes([&] { return rig.Shown(volume, "node") == "n1"; }));
+  const Millis seen = rig.now;
+  CHECK(rig.Comes([&] { return rig.now > seen + 50'000; }));
+  CHECK(rig.api.writes().size() == 1);
 }
 
 TEST_CASE("a shared volume's lock names all its holders") {
-  Place place;
+  LocksRig rig;
   const VolumeId volume = IdOf(1);
-  place.Hold(volume, "n2", 9, Access::kReadOnly);
-  place.Hold(volume, "n1", 7, Access::kReadOnly);
-  place.Run("reader", "n2", volume);
-  REQUIRE(place.Comes([&] { return place.Shown(volume, "node") == "n1,n2"; }));
-  CHECK(place.Shown(volume, "pod") == "db/reader");
-  CHECK(place.Shown(volume, "access") == "read-only");
-  CHECK(place.Lock(volume)["status"]["holders"][0]["pods"].empty());
+  rig.Hold(volume, "n2", 9, Access::kReadOnly);
+  rig.Hold(volume, "n1", 7, Access::kReadOnly);
+  rig.Run("reader", "n2", volume);
+  REQUIRE(rig.Comes([&] { return rig.Shown(volume, "node") == "n1,n2"; }));
+  CHECK(rig.Shown(volume, "pod") == "db/reader");
+  CHECK(rig.Shown(volume, "access") == "read-only");
+  CHECK(rig.Lock(volume)["status"]["holders"][0]["pods"].empty());
 }
 
 TEST_CASE("failover's own writes go first, and of another array nothing is taken away") {
-  Place place;
-  place.api.Put(absl::StrCat(kLocks, "a2-v0000000000000001"), {{"status", {{"node", "n1"}}}});
-  place.Hold(IdOf(1), "n1", 7);
-  place.may_write = false;
-  const Millis begun = place.now;
-  REQUIRE(place.Comes([&] { return place.now > begun + 50'000; }));
-  CHECK(place.api.writes().empty());
-  place.may_write = true;
-  REQUIRE(place.Comes([&] { return !place.Lock(IdOf(1)).is_null(); }));
-  CHECK_FALSE(place.Lock(VolumeId("a2-v0000000000000001")).is_null());
+  LocksRig rig;
+  rig.api.Put(absl::StrCat(kLocks, "a2-v0000000000000001"), {{"status", {{"node", "n1"}}}});
+  rig.Hold(IdOf(1), "n1", 7);
+  rig.may_write = false;
+  const Millis begun = rig.now;
+  REQUIRE(rig.Comes([&] { return rig.now > begun + 50'000; }));
+  CHECK(rig.api.writes().empty());
+  rig.may_write = true;
+  REQUIRE(rig.Comes([&] { return !rig.Lock(IdOf(1)).is_null(); }));
+  CHECK_FALSE(rig.Lock(VolumeId("a2-v0000000000000001")).is_null());
 }
 
 TEST_CASE("the locks of an array that is taken out go") {
-  Place place;
+  LocksRig rig;
   const VolumeId there("a2-v0000000000000001"), gone("a3-v0000000000000001");
   for (const VolumeId& volume : {there, gone})
-    place.api.Put(kLocks + volume.value(), {{"status", {{"node", "n1"}}}});
-  place.Hold(IdOf(1), "n1", 7);
-  CHECK(place.Comes([&] { return place.Lock(gone).is_null(); }));
-  CHECK_FALSE(place.Lock(there).is_null());
-  place.arrays.erase(ArrayId("a2"));
-  CHECK(place.Comes([&] { return place.Lock(there).is_null(); }));
-  CHECK(place.Shown(IdOf(1), "node") == "n1");
+    rig.api.Put(kLocks + volume.value(), {{"status", {{"node", "n1"}}}});
+  rig.Hold(IdOf(1), "n1", 7);
+  CHECK(rig.Comes([&] { return rig.Lock(gone).is_null(); }));
+  CHECK_FALSE(rig.Lock(there).is_null());
+  rig.arrays.erase(ArrayId("a2"));
+  CHECK(rig.Comes([&] { return rig.Lock(there).is_null(); }));
+  CHECK(rig.Shown(IdOf(1), "node") == "n1");
 }
 
 TEST_CASE("many volumes are gone round, so many at a time") {
-  Place place;
+  LocksRig rig;
   constexpr int kMany = 1100;  // more than are looked at in one go
   for (int number = 0; number < kMany; ++number)
-    place.Hold(IdOf(number), "n1", static_cast<Generation>(number) + 1);
-  REQUIRE(place.Comes([&] { return place.api.CountWrites("POST ") == kMany; }));
-  CHECK(place.now >= kMany / 100 * 1000);  // not all at once
-  place.api.Merge(kLocks + IdOf(kMany - 1).value(), {{"status", {{"node", "n5"}}}});
-  CHECK(place.Comes([&] { return place.Shown(IdOf(kMany - 1), "node") == "n1"; }));
-  place.Release();
-  CHECK(place.Comes([&] { return place.api.CountWrites("DELETE ") == kMany; }));
+    rig.Hold(IdOf(number), "n1", static_cast<Generation>(number) + 1);
+  REQUIRE(rig.Comes([&] { return rig.api.CountWrites("POST ") == kMany; }));
+  CHECK(rig.now >= kMany / 100 * 1000);  // not all at once
+  rig.api.Merge(kLocks + IdOf(kMany - 1).value(), {{"status", {{"node", "n5"}}}});
+  CHECK(rig.Comes([&] { return rig.Shown(IdOf(kMany - 1), "node") == "n1"; }));
+  rig.Release();
+  CHECK(rig.Comes([&] { return rig.api.CountWrites("DELETE ") == kMany; }));
 }
 
 TEST_CASE("locks that cannot be written hold up no others") {
-  Place place;
+  LocksRig rig;
   constexpr int kRefused = 250;  // more than are written at a time
-  place.api.Refuse(absl::StrCat("PATCH ", kLocks, "a1-v00000000000000"), 1'000'000);
+  rig.api.Refuse(absl::StrCat("PATCH ", kLocks, "a1-v00000000000000"), 1'000'000);
   for (int number = 0; number < kRefused; ++number) {
-    place.Hold(IdOf(number), "n1", static_cast<Generation>(number) + 1);
-    place.api.Put(kLocks + IdOf(number).value(), {{"status", {{"node", "n5"}}}});
+    rig.Hold(IdOf(number), "n1", static_cast<Generation>(number) + 1);
+    rig.api.Put(kLocks + IdOf(number).value(), {{"status", {{"node", "n5"}}}});
   }
-  place.Hold(IdOf(300), "n1", 301);
-  CHECK(place.Comes([&] { return place.Shown(IdOf(300), "node") == "n1"; }));
-  CHECK(place.Shown(IdOf(0), "node") == "n5");
+  rig.Hold(IdOf(300), "n1", 301);
+  CHECK(rig.Comes([&] { return rig.Shown(IdOf(300), "node") == "n1"; }));
+  CHECK(rig.Shown(IdOf(0), "node") == "n5");
 }
 
 TEST_CASE("a pod that comes to a volume is named in its lock") {
-  Place place;
+  LocksRig rig;
   const VolumeId volume = IdOf(1);
-  place.Hold(volume, "n1", 7);
-  REQUIRE(place.Comes([&] { return place.Shown(volume, "node") == "n1"; }));
-  const Millis seen = place.now;
-  REQUIRE(place.Comes([&] { return place.now > seen + 50'000; }));  // found to be right, many times
-  place.Run("db-0", "n1", volume);
-  CHECK(place.Comes([&] { return place.Shown(volume, "pod") == "db/db-0"; }));
+  rig.Hold(volume, "n1", 7);
+  REQUIRE(rig.Comes([&] { return rig.Shown(volume, "node") == "n1"; }));
+  const Millis seen = rig.now;
+  REQUIRE(rig.Comes([&] { return rig.now > seen + 50'000; }));  // found to be right, many times
+  rig.Run("db-0", "n1", volume);
+  CHECK(rig.Comes([&] { return rig.Shown(volume, "pod") == "db/db-0"; }));
 }
 
 }  // namespace lunkeeper::fencing

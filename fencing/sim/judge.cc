@@ -10,7 +10,7 @@ namespace lunkeeper::fencing::sim {
 namespace {
 
 // kHard: 1.5 s of outage, with half a second between beats before and after it, is 2.5 s of silence.
-constexpr Millis kLease = 3300, kMemory = 8000, kSoft = 55000, kHard = 1500, kBudgetWindow = 300000,
+constexpr Millis kLeadsFor = 3300, kMemory = 8000, kSoft = 55000, kHard = 1500, kBudgetWindow = 300000,
                  kPause = 29000;
 constexpr Millis kFresh = 15000;
 
@@ -134,7 +134,7 @@ void Judge::Deleting(const Pod& pod, Grace grace) {
 }
 
 void Judge::Acts(const Replica& replica, const Action& action) {
-  if (world_.now() - replica.renewed_at() > kLease)
+  if (world_.now() - replica.renewed_at() > kLeadsFor)
     Fail(replica.name() + " acts without the lease: " + Describe(action));
   if (const auto* put = std::get_if<PutNodeFence>(&action.what))
     if (put->fence.version.empty() && put->fence.requested_by.empty()) Decides(replica, put->fence);

@@ -11,8 +11,8 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Millis kBeat = 500, kSync = 700, kLease = 10000, kDevices = 500, kGrants = 5000, kCall = 4000,
-                 kWait = 30000;
+constexpr Millis kBeat = 500, kSync = 700, kKubeletLease = 10000, kDevices = 500, kGrants = 5000,
+                 kNodeCall = 4000, kWait = 30000;
 
 }  // namespace
 
@@ -23,7 +23,7 @@ Machine::Machine(World& world, NodeName name, int instance)
       id_(name_.value() + "." + std::to_string(instance)) {
   Every(kBeat, &Machine::Beat);
   Every(kSync, &Machine::SyncKubelet);
-  Every(kLease, &Machine::RenewLease);
+  Every(kKubeletLease, &Machine::RenewLease);
   Every(kDevices, &Machine::LookAtDevices);
   Every(kGrants, &Machine::LookForLostGrants);
 }
@@ -108,7 +108,7 @@ void Machine::RenewLease() {
 void Machine::SyncKubelet() {
   if (kubelet_hung_ || !registered_) return;
   world_.Call<std::vector<Pod>>(
-      endpoint_, world_.api->endpoint(), kCall,
+      endpoint_, world_.api->endpoint(), kNodeCall,
       [this](auto reply) {
         if (world_.api->up && world_.api->nodes().contains(name_)) reply(world_.api->PodsOn(name_));
       },

@@ -8,7 +8,7 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Millis kTick = 250, kPoll = 500, kApi = 1000, kLease = 250, kCall = 3000, kFenceCall = 15000;
+constexpr Millis kTick = 250, kPoll = 500, kApi = 1000, kLeaseLook = 250;
 constexpr Millis kWatchDeadline = 3000, kAcquireCall = 30000;
 
 }  // namespace
@@ -22,7 +22,7 @@ Replica::Replica(World& world, size_t number, Settings settings)
   Every(kTick, &Replica::Tick);
   Every(kPoll, &Replica::PollArrays);
   Every(kApi, &Replica::PollApi);
-  Every(kLease, &Replica::PollLease);
+  Every(kLeaseLook, &Replica::PollLease);
   Start();
 }
 

@@ -15,6 +15,9 @@
 
 namespace lunkeeper::fencing::sim {
 
+// How long a replica waits for an answer.
+constexpr Millis kCall = 3000, kFenceCall = 15000;
+
 class Replica {
  public:
   Replica(World& world, size_t number, Settings settings);

@@ -8,7 +8,7 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Millis kCall = 3000, kFenceCall = 15000, kProbe = 400;
+constexpr Millis kProbe = 400;
 
 }  // namespace
 

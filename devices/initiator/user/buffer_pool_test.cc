@@ -5,10 +5,10 @@
 #include <random>
 #include <vector>
 
+#include "plugin/base/units.h"
+
 namespace lunkeeper {
 namespace {
-
-constexpr size_t kMiB = size_t{1} << 20;
 
 TEST_CASE("a pool gives out all of its memory, and then nothing") {
   BufferPool pool(4 * kMiB);

@@ -20,11 +20,11 @@
 #include "devices/initiator/user/worker.h"
 #include "plugin/base/log.h"
 #include "plugin/base/status_macros.h"
+#include "plugin/base/units.h"
 
 namespace lunkeeper {
 namespace {
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr absl::Duration kLookAgain = absl::Milliseconds(20);
 
 // One option of type absl::Duration, in seconds.

@@ -24,11 +24,10 @@
 #include "plugin/base/fail_point.h"
 #include "plugin/base/status_macros.h"
 #include "plugin/base/unique_fd.h"
+#include "plugin/base/units.h"
 
 namespace lunkeeper::testing {
 namespace {
-
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 // Links the data path into this program, for the names of its fail points.
 [[maybe_unused]] int (*volatile const kLinked)(const DatapathOptions&) = &RunDatapath;

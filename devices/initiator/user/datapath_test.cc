@@ -15,11 +15,10 @@
 #include "devices/initiator/user/testing/rig.h"
 #include "devices/initiator/user/user_initiator.h"
 #include "plugin/base/unique_fd.h"
+#include "plugin/base/units.h"
 
 namespace lunkeeper::testing {
 namespace {
-
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 TEST_CASE("a LUN becomes a block device that a file system can be made on") {
   TempDir dir;

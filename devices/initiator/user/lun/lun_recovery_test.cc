@@ -9,7 +9,6 @@ namespace {
 
 using iscsi::FakeCommand;
 using iscsi::Reaction;
-using iscsi::Sense;
 
 TEST_CASE("after a lost connection nothing is sent again before the LUN reset was answered") {
   Rig rig([](LunOptions& options) { options.queue_depth = 2; });  // so that the third waits

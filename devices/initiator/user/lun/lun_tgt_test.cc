@@ -19,7 +19,6 @@
 namespace lunkeeper {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr uint64_t kSize = 64 << 20;
