@@ -10,12 +10,15 @@ import hashlib
 import json
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
+import tempfile
 from xml.sax.saxutils import quoteattr
 
 MOST_LINES = {".cc": 500, ".h": 150, ".py": 500, ".sh": 500}
 CLEAN = pathlib.Path(".cache/tidy")
+MOST_TOGETHER = 8  # files that clang-tidy looks at as one
 MOST_FUNCTION_LINES = 70  # clang-tidy holds it for C++; this is for Python
 COLUMNS = 110
 
@@ -111,36 +114,65 @@ def included(name, found):
             included(header, found)
 
 
-def tidy(entry, common):
-    name, command = entry
-    headers = set()
-    included(name, headers)
-    texts = [common, command, *(pathlib.Path(file).read_text() for file in [name, *sorted(headers)])]
-    stamp = CLEAN / hashlib.sha256("\0".join(texts).encode()).hexdigest()
-    if stamp.exists():
-        return []
-    run = subprocess.run(["clang-tidy-16", "-p", "build/dev", "--quiet", "--extra-arg=-Wno-unknown-warning-option",
-                          "--extra-arg=-Wno-error", name], capture_output=True, text=True)
+def unused_names(name, text):
+    """clang-tidy looks for these in the main file alone, which ours are not, see tidy()."""
+    return [f"{name}: nothing uses `{found[0]}`" for found in re.finditer(r"^using (?:\w*::)+(\w+);", text, re.MULTILINE)
+            if len(re.findall(rf"\b{found[1]}\b", text)) == 1]
+
+
+def check_unused_names():
+    assert unused_names("x.cc", "using std::swap;\n"), "the rule bites nothing"
+    return [problem for name in tracked(".cc") for problem in unused_names(name, pathlib.Path(name).read_text())]
+
+
+def unknown_to_be_clean():
+    """Of each target, the files that clang-tidy has not seen as they are now: {(target, options): [(file, stamp)]}."""
+    # The generated headers follow from the .proto files.
+    common = "".join(pathlib.Path(name).read_text() for name in tracked(".clang-tidy", ".proto"))
+    root = str(pathlib.Path.cwd())  # taken out of the options: they are those of every clone
+    # Tests are Catch2's macros more than functions: the compiler's warnings are enough for them.
+    sources = {name for name in tracked(".cc") if not name.endswith("_test.cc")}
+    unknown = {}
+    for entry in json.loads(pathlib.Path("build/dev/compile_commands.json").read_text()):
+        name = entry["file"].removeprefix(f"{root}/")
+        if name not in sources:
+            continue
+        words = shlex.split(entry["command"])
+        output = words.index("-o")
+        target, options = words[output + 1].partition(".dir/")[0], words[1:output]  # "-o x.o -c x.cc" are the last
+        headers = set()
+        included(name, headers)
+        texts = [common, " ".join(options).replace(root, ""), *(pathlib.Path(file).read_text() for file in [name, *sorted(headers)])]
+        stamp = CLEAN / hashlib.sha256("\0".join(texts).encode()).hexdigest()
+        if not stamp.exists():
+            unknown.setdefault((target, *options), []).append((name, stamp))
+    return unknown
+
+
+def tidy(options, files):
+    """Files of one target, looked at as one: most of the time goes to the headers that they share."""
+    with tempfile.NamedTemporaryFile("w", suffix=".cc", dir="build") as together:
+        together.writelines(f'#include "{pathlib.Path(name).absolute()}"\n' for name, _ in files)
+        together.flush()
+        run = subprocess.run(["clang-tidy-16", "--quiet", together.name, "--", *options, "-Wno-unknown-warning-option", "-Wno-error"],
+                             capture_output=True, text=True)
     if run.returncode == 0:
-        stamp.parent.mkdir(parents=True, exist_ok=True)
-        stamp.touch()
+        CLEAN.mkdir(parents=True, exist_ok=True)
+        for _, stamp in files:
+            stamp.touch()
         return []
-    return [line for line in run.stdout.split("\n") if "error:" in line] or [f"{name}: clang-tidy failed: {run.stderr[-300:]}"]
+    names = ", ".join(name for name, _ in files)
+    return [line for line in run.stdout.split("\n") if "error:" in line] or [f"{names}: clang-tidy failed: {run.stderr[-300:]}"]
 
 
 def check_tidy():
-    # The generated headers follow from the .proto files.
-    common = "".join(pathlib.Path(name).read_text() for name in tracked(".clang-tidy", ".proto"))
-    root = str(pathlib.Path.cwd())  # taken out of the commands: they are those of every clone
-    commands = {entry["file"].removeprefix(f"{root}/"): entry["command"].replace(root, "")
-                for entry in json.loads(pathlib.Path("build/dev/compile_commands.json").read_text())}
-    # Tests are Catch2's macros more than functions: the compiler's warnings are enough for them.
-    entries = [(name, commands[name]) for name in tracked(".cc") if name in commands and not name.endswith("_test.cc")]
+    batches = [(options, files[at:at + MOST_TOGETHER]) for (_, *options), files in unknown_to_be_clean().items()
+               for at in range(0, len(files), MOST_TOGETHER)]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        return [problem for found in pool.map(lambda entry: tidy(entry, common), entries) for problem in found]
+        return [problem for found in pool.map(lambda batch: tidy(*batch), batches) for problem in found]
 
 
-CHECKS = [check_format, check_lengths, check_python_functions, check_layers, check_layer_rules_bite, check_tidy]
+CHECKS = [check_format, check_lengths, check_python_functions, check_layers, check_layer_rules_bite, check_unused_names, check_tidy]
 
 
 def main():
