@@ -32,6 +32,12 @@ bool DrainIsOver(State& state, const Case& of) {
   return state.now - since + state.settings.tick / 2 >= state.settings.graceful_deadline;
 }
 
+// It will not come back as what it was: its object is deleted, or another life has its name.
+bool IsGone(const State& state, const NodeId& node, const Signals& signals) {
+  return (!state.cluster.FindNode(NameOf(node)) || !state.IsCurrent(node)) &&
+         signals.network != Network::kArrives;
+}
+
 Case Assess(State& state, const NodeFence& record) {
   Case result;
   result.record = record;
@@ -42,7 +48,10 @@ Case Assess(State& state, const NodeFence& record) {
   result.fences = state.arrays.Of(record.node);
   result.lifting = Lifting(state, record);
   const bool by_hand = !record.requested_by.empty() && !result.lifting;
-  result.acting = by_hand || result.verdict.doing == Doing::kFence || DrainIsOver(state, result);
+  // What was fenced once and is gone is fenced again, should its array have forgotten that: who leads now may
+  // never have heard of it, and would have no other reason to.
+  const bool again = !record.generations.empty() && IsGone(state, record.node, result.signals);
+  result.acting = by_hand || again || result.verdict.doing == Doing::kFence || DrainIsOver(state, result);
   return result;
 }
 
@@ -201,8 +210,7 @@ bool MayClose(const State& state, const Case& of) {
     if (!state.arrays.IsKnown(array) || !state.evidence.ArrayUp(array) ||
         state.outbox.IsWaiting("fence " + array.value() + " " + of.record.node.value()))
       return false;
-  const auto* object = state.cluster.FindNode(NameOf(of.record.node));
-  if ((!object || !state.IsCurrent(of.record.node)) && of.signals.network != Network::kArrives)
+  if (IsGone(state, of.record.node, of.signals))
     return ToDelete(of).empty() && IsFenced(of, of.record.volumes);
   if (of.acting || !of.fences.empty()) return false;
   for (const auto& entry : of.record.volumes)
@@ -218,11 +226,13 @@ void Remove(State& state, const NodeFence& record) {
                     state.now);
 }
 
-// Nobody has ever heard of it: not by beat, grant, fence or object.
-bool IsUnknown(const State& state, const NodeId& node) {
+// Asked for by hand, and nobody has ever heard of it: not by beat, grant, fence or object. A node that was
+// decided about was known to who decided, even if whoever leads now started later and all traces are gone.
+bool IsUnknown(const State& state, const NodeFence& record) {
+  const NodeId& node = record.node;
   const auto* object = state.cluster.FindNode(NameOf(node));
-  return !state.evidence.nodes().contains(node) && state.arrays.Of(node).empty() &&
-         !(object && object->instance == node);
+  return !record.requested_by.empty() && record.volumes.empty() && !state.evidence.nodes().contains(node) &&
+         state.arrays.Of(node).empty() && !(object && object->instance == node);
 }
 
 void Refuse(State& state, const NodeFence& record) {
@@ -273,7 +283,7 @@ void Describe(State& state, const Case& of) {
 void Carry(State& state, const NodeId& node) {
   const auto* record = state.cluster.FindFence(node);
   if (!record || state.settings.dry_run) return;
-  if (IsUnknown(state, node)) return Refuse(state, *record);
+  if (IsUnknown(state, *record)) return Refuse(state, *record);
   const auto of = Assess(state, *record);
   if (of.verdict.doing != Doing::kDrain) state.draining_since.erase(node);
   if (!IsRecorded(state, of)) return;

@@ -1,0 +1,90 @@
+// What a leader does that started after everything had happened.
+#include <catch2/catch.hpp>
+
+#include "fencing/core/core.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+const NodeId kOld("n1.0000000000000001"), kNew("n1.0000000000000002");
+const ArrayId kArray("a1");
+
+// A core whose calls all succeed, at once.
+struct Leader {
+  void Step(decltype(Event::what) what) {
+    for (const Action& action : core.Step({now, std::move(what)})) {
+      actions.push_back(action);
+      if (action.id != 0) Answer(action);
+    }
+  }
+  void Answer(const Action& action) {
+    Done done;
+    done.action = action.id;
+    done.version = Version(std::to_string(action.id));
+    if (std::holds_alternative<BeginTerm>(action.what)) done.term = 1;
+    if (const auto* fence = std::get_if<FenceNode>(&action.what))
+      done.fence = ArrayFence{fence->node, 9, fence->volumes};
+    Step(done);
+  }
+  void Begin(const NodeFence& record) {
+    Node node;
+    node.name = NameOf(kOld);
+    node.instance = kNew;
+    Step(NodeSeen{node});
+    Step(FenceSeen{record});
+    Step(ApiSynced{});
+    Step(ArrayView{kArray, now, {}, {}});
+    Step(LeaseSeen{"", Version("1"), now});
+    now += 250;
+    Step(Tick{});
+  }
+  template <typename T>
+  std::vector<T> All() const {
+    std::vector<T> all;
+    for (const Action& action : actions)
+      if (const auto* found = std::get_if<T>(&action.what)) all.push_back(*found);
+    return all;
+  }
+
+  Millis now = 100000;
+  Core core{Settings(), "me"};
+  std::vector<Action> actions;
+};
+
+NodeFence Record() {
+  NodeFence record;
+  record.node = kOld;
+  record.uid = Uid("u");
+  record.version = Version("5");
+  return record;
+}
+
+}  // namespace
+
+TEST_CASE("a life that is gone is fenced again where the array has forgotten it, whoever leads") {
+  NodeFence record = Record();
+  record.volumes[kArray] = {VolumeId("v1")};
+  record.generations[kArray] = 3;
+  Leader leader;
+  leader.Begin(record);
+  const auto fences = leader.All<FenceNode>();
+  REQUIRE(fences.size() == 1);
+  CHECK(fences[0].node == kOld);
+  CHECK(fences[0].volumes == record.volumes[kArray]);
+  CHECK(leader.All<RemoveNodeFence>().size() == 1);
+}
+
+TEST_CASE("a new leader acts in the tick in which it takes the lease, and refuses what names nobody") {
+  NodeFence record = Record();
+  record.requested_by = "somebody";
+  Leader leader;
+  leader.Begin(record);
+  CHECK(leader.core.Leads());
+  CHECK(leader.All<BeginTerm>().size() == 1);  // at the tick at which it took the lease
+  CHECK(leader.All<FenceNode>().empty());      // nobody has ever heard of that one
+  const auto records = leader.All<PutNodeFence>();
+  REQUIRE(records.size() == 1);
+  CHECK(records[0].fence.phase == "refused: there is no such node");
+}
+
+}  // namespace lunkeeper::fencing
