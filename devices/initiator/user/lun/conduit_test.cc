@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "absl/time/clock.h"
 #include "devices/initiator/user/lun/lun_rig.h"
 
 namespace lunkeeper {
@@ -145,9 +146,11 @@ struct DeliveringRig : Rig {
 
 TEST_CASE("the data of large reads are delivered where they are wanted") {
   DeliveringRig rig;
-  int delivered = 0;
-  for (int i = 0; i < 20; ++i) delivered += rig.Read() ? 1 : 0;
-  REQUIRE(delivered > 0);  // not the first: its header and its data came together
+  // Only where data did not come together with their header, as the first do, and many on a busy machine.
+  bool delivered = false;
+  for (const absl::Time end = absl::Now() + absl::Seconds(30); !delivered && absl::Now() < end;)
+    for (int i = 0; i < 20; ++i) delivered |= rig.Read();
+  REQUIRE(delivered);
   TestRequest plain(LunOp::kRead, 0, rig.text.size());
   REQUIRE(rig.Do(plain) == 0);
   REQUIRE(std::string(plain.buffer.begin(), plain.buffer.end()) == rig.text);
