@@ -97,7 +97,7 @@ struct FenceSeen {
 struct FenceGone {
   NodeId node;
 };
-// The leader's lease as a read sent at `asked` found it; no holder: there is none. Read it several times a second.
+// The leader's lease as a read sent at `asked` found it; no holder: there is none. Read it often.
 struct LeaseSeen {
   std::string holder;
   Version version;
