@@ -21,7 +21,7 @@ constexpr absl::Duration kLongestCall = absl::Minutes(10);
 // How long a detach waits for a target that is away, for the sake of what is still cached.
 constexpr absl::Duration kDetachPatience = absl::Seconds(5);
 constexpr absl::Duration kUndoTimeout = absl::Seconds(15);
-constexpr absl::Duration kLingers = absl::Seconds(2), kLookLinger = absl::Milliseconds(20);
+constexpr absl::Duration kLingers = absl::Seconds(2), kOrphanLook = absl::Milliseconds(20);
 
 absl::Status CheckAttach(const datapath::Attach& request) {
   if (request.volume().empty()) return absl::InvalidArgumentError("attach: no volume named");
@@ -232,7 +232,7 @@ absl::Status Holder::WaitForLogin(Volume& volume, absl::Time deadline) {
 // The kernel takes a device without a holder away at its last close, which may come a moment after an
 // unmount.
 absl::Status Holder::AwaitNoOrphan(const std::string& name, absl::Time deadline) {
-  for (const absl::Time end = std::min(deadline, absl::Now() + kLingers);; absl::SleepFor(kLookLinger)) {
+  for (const absl::Time end = std::min(deadline, absl::Now() + kLingers);; absl::SleepFor(kOrphanLook)) {
     std::vector<datapath::Device> orphans;
     AddOrphans(name, &orphans);
     if (orphans.empty()) return absl::OkStatus();
