@@ -13,6 +13,12 @@ namespace {
 constexpr Millis kLeadsFor = 3300, kMemory = 8000, kSoft = 55000, kHard = 1500, kBudgetWindow = 300000,
                  kPause = 29000;
 constexpr Millis kFresh = 15000;
+// A kubelet that could not be heard is taken for well again when it next renews its lease only.
+constexpr Millis kKubeletMemory = kMemory + 10000;
+
+bool SilencesKubelet(Cause cause) {
+  return cause == Cause::kDead || cause == Cause::kKubelet || cause == Cause::kApi;
+}
 
 }  // namespace
 
@@ -192,11 +198,13 @@ bool Judge::IsSick(const NodeId& node, Cause cause) const {
 
 bool Judge::MayBeFailedOver(const NodeId& node) const {
   int soft = 0;
+  bool kubelet = false;  // may be taken for sick
   // A machine that was dead and came back without its storage, or the other way round, was away for both.
   Millis away_since = -kMemory, away_until = -kMemory;  // never
   for (const auto& [key, illness] : illnesses_) {
     if (key.first != node) continue;
     const auto end = illness.faults > 0 ? world_.now() : illness.until;
+    kubelet |= SilencesKubelet(key.second) && world_.now() - end <= kKubeletMemory;
     if (world_.now() - end > kMemory) continue;
     const bool hard = key.second == Cause::kDead || key.second == Cause::kStorage;
     if (hard) {
@@ -208,9 +216,9 @@ bool Judge::MayBeFailedOver(const NodeId& node) const {
     if (!hard && key.second != Cause::kPlugin && key.second != Cause::kControllers &&
         end - illness.since >= kSoft)
       return true;
-    soft += !hard;
+    soft += !hard && !SilencesKubelet(key.second);
   }
-  return soft >= 2;
+  return soft + kubelet >= 2;
 }
 
 std::string Judge::UnsettledWorkload(const Workload& workload) const {
