@@ -19,6 +19,7 @@ from xml.sax.saxutils import quoteattr
 MOST_LINES = {".cc": 500, ".h": 150, ".py": 500, ".sh": 500}
 CLEAN = pathlib.Path(".cache/tidy")
 MOST_TOGETHER = 8  # files that clang-tidy looks at as one
+NOT_IN_DEV = ("_fuzz.cc", "plugin/base/tsan.cc")
 MOST_FUNCTION_LINES = 70  # clang-tidy holds it for C++; this is for Python
 COLUMNS = 110
 
@@ -125,6 +126,16 @@ def included(name, found):
             included(header, found)
 
 
+def compiled():
+    """[(source, command)] of the dev build; the files of one that is compiled together with others are what it includes."""
+    found = []
+    for entry in json.loads(pathlib.Path("build/dev/compile_commands.json").read_text()):
+        file = pathlib.Path(entry["file"])
+        together = re.findall(r'^#include "(.+)"', file.read_text(), re.MULTILINE) if file.parent.name == "Unity" else [file]
+        found += [(str(pathlib.Path(name).relative_to(pathlib.Path.cwd())), entry["command"]) for name in together]
+    return found
+
+
 def unknown_to_be_clean():
     """Of each target, the files that clang-tidy has not seen as they are now: {(target, options): [(file, stamp)]}."""
     # The generated headers follow from the .proto files.
@@ -133,11 +144,10 @@ def unknown_to_be_clean():
     # Tests are Catch2's macros more than functions: the compiler's warnings are enough for them.
     sources = {name for name in tracked(".cc") if not name.endswith("_test.cc")}
     unknown = {}
-    for entry in json.loads(pathlib.Path("build/dev/compile_commands.json").read_text()):
-        name = entry["file"].removeprefix(f"{root}/")
+    for name, command in compiled():
         if name not in sources:
             continue
-        words = shlex.split(entry["command"])
+        words = shlex.split(command)
         output = words.index("-o")
         target, options = words[output + 1].partition(".dir/")[0], words[1:output]  # "-o x.o -c x.cc" are the last
         headers = set()
@@ -165,6 +175,13 @@ def tidy(options, files):
     return [line for line in run.stdout.split("\n") if "error:" in line] or [f"{names}: clang-tidy failed: {run.stderr[-300:]}"]
 
 
+def check_all_are_compiled():
+    """What the dev build does not know, clang-tidy does not see."""
+    known = {name for name, _ in compiled()}
+    return [f"{name}: no target of the dev build has it" for name in tracked(".cc")
+            if name not in known and not name.endswith(NOT_IN_DEV)]
+
+
 def check_tidy():
     batches = [(options, files[at:at + MOST_TOGETHER]) for (_, *options), files in unknown_to_be_clean().items()
                for at in range(0, len(files), MOST_TOGETHER)]
@@ -172,7 +189,8 @@ def check_tidy():
         return [problem for found in pool.map(lambda batch: tidy(*batch), batches) for problem in found]
 
 
-CHECKS = [check_format, check_lengths, check_python_functions, check_layers, check_unused_names, check_rules_bite, check_tidy]
+CHECKS = [check_format, check_lengths, check_python_functions, check_layers, check_unused_names, check_rules_bite,
+          check_all_are_compiled, check_tidy]
 
 
 def main():
