@@ -50,11 +50,12 @@ std::string ThisReplica() {
   return absl::StrCat(HostName(), "-", absl::StrFormat("%08x", std::random_device()()));
 }
 
-absl::Status OpenFailover(const FailoverFlags& flags, const kube::KubeConfig& config, KeeperServer* server) {
+absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, KeeperServer* server) {
   if (flags.off) return absl::OkStatus();
   fencing::FailoverOptions options{flags.settings, ThisReplica(), {}};
   ASSIGN_OR_RETURN(options.lease.space, kube::InClusterNamespace());
   options.lease.name = kLease;
+  config.open_all = true;  // for the deletions of a node's pods; reading the lease keeps them open
   ASSIGN_OR_RETURN(server->failover_kubernetes, kube::MakeKubeClient(config));
   server->failover = fencing::StartFailover(options, *server->arrays, *server->failover_kubernetes);
   return absl::OkStatus();

@@ -122,9 +122,11 @@ absl::Status CallPool::TakeTurn(const HttpRequest& request, const Limits& limits
 
 std::unique_ptr<HttpsConnection> CallPool::TakeIdle() {
   absl::MutexLock lock(&mu_);
+  const size_t open = busy_ - 1 + idle_.size();  // this call is busy, and has none yet
+  if (config_.open_all && open < config_.connections) return nullptr;
   while (!idle_.empty()) {
-    auto connection = std::move(idle_.back());
-    idle_.pop_back();
+    auto connection = std::move(idle_.front());
+    idle_.pop_front();
     if (connection->Reusable()) return connection;
   }
   return nullptr;

@@ -1,15 +1,16 @@
 #pragma once
-// Calls to the API server over a bounded number of connections that are kept and used again.
+// Calls to the API server over a bounded number of connections that are kept and used again, in turn: a
+// server closes what is idle for long.
 //
 // Thread-safe; a call blocks its thread and ends at its deadline. It is sent again in two cases only: the
 // server says that it did not take it and when to come back (429 or 503 with Retry-After), or a kept
 // connection turns out to be closed and the call is marked as repeatable. Failure: as in https.h and
 // api_error.h.
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string_view>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -51,7 +52,7 @@ class CallPool {
   const KubeConfig config_;
   absl::Mutex mu_;
   size_t busy_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<std::unique_ptr<HttpsConnection>> idle_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::unique_ptr<HttpsConnection>> idle_ ABSL_GUARDED_BY(mu_);  // the next to be used first
 };
 
 // Waits until then; false when asked to stop.

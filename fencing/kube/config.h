@@ -18,6 +18,10 @@ struct KubeConfig {
   std::string key_file;
   // At most so many calls run at once; more wait for their turn. Watches do not count.
   size_t connections = 32;
+  // As long as fewer are open, a call opens one for itself: those that come all at once later find them, for
+  // a handshake takes as much of the server's time as a call. For who calls it all the time: what is not used
+  // for a minute the server closes.
+  bool open_all = false;
 };
 
 // As Kubernetes gives it to every pod. FAILED_PRECONDITION outside of one.

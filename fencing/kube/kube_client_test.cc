@@ -348,6 +348,27 @@ TEST_CASE("a hundred deletes at once go over no more connections than allowed") 
   CHECK(api.connections() <= 8);
 }
 
+TEST_CASE("as many connections as allowed are opened, one by one, if that is wanted, and used in turn") {
+  std::atomic<int> latest = 0;
+  ApiFixture api([&](Exchange& exchange) {
+    latest = exchange.connection;
+    exchange.Reply(Object("db", "db-0", 5));
+  });
+  KubeConfig config = api.Config();
+  config.connections = 3;
+  config.open_all = true;
+  const auto client = *MakeKubeClient(config);
+  std::vector<int> used;
+  for (int i = 0; i < 6; ++i) {
+    REQUIRE(client->Get(kPod, Soon()).ok());
+    used.push_back(latest);
+  }
+  CHECK(used == std::vector{1, 2, 3, 1, 2, 3});
+  api.CutAll();  // found when their turn comes
+  for (int i = 0; i < 6; ++i) CHECK(client->Get(kPod, Soon()).ok());
+  CHECK(api.connections() == 6);
+}
+
 TEST_CASE("calls that wait for a connection end at their deadline, or when asked to") {
   std::atomic<bool> asked = false;
   ApiFixture api([&](Exchange& exchange) {
