@@ -63,9 +63,10 @@ def _build_once(package):
     stamp = BIN / f".{package.strip('./').replace('/', '_')}.stamp"
     if stamp.exists() and stamp.read_text() == _stamp():
         return
-    # One package at a time and static: the programs go into images that have no libraries.
-    subprocess.run(["nice", "go", "build", "-p", "1", "-trimpath", "-ldflags", _linker_flags(), "-o", f"{BIN}/", package],
-                   cwd=TOOLS, check=True, timeout=BUILD_SECONDS,
+    # One package at a time and static: the programs go into images that have no libraries. For a debugger, which they are stripped
+    # for anyway, the compiler would work an eighth longer.
+    subprocess.run(["nice", "go", "build", "-p", "1", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags", _linker_flags(),
+                    "-o", f"{BIN}/", package], cwd=TOOLS, check=True, timeout=BUILD_SECONDS,
                    env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly"})
     if package == ALL:
         _keep_snapshot_crds()
