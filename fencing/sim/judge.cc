@@ -14,7 +14,7 @@ constexpr Millis kLeadsFor = 3300, kMemory = 8000, kSoft = 55000, kHard = 1500, 
                  kPause = 29000;
 constexpr Millis kFresh = 15000;
 // A kubelet that could not be heard is taken for well again when it next renews its lease only.
-constexpr Millis kKubeletMemory = kMemory + 10000;
+constexpr Millis kKubeletMemory = kMemory + kKubeletLease;
 
 bool SilencesKubelet(Cause cause) {
   return cause == Cause::kDead || cause == Cause::kKubelet || cause == Cause::kApi;

@@ -11,8 +11,7 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Millis kBeat = 500, kSync = 700, kKubeletLease = 10000, kDevices = 500, kGrants = 5000,
-                 kNodeCall = 4000, kWait = 30000;
+constexpr Millis kBeat = 500, kSync = 700, kDevices = 500, kGrants = 5000, kNodeCall = 4000, kWait = 30000;
 
 }  // namespace
 

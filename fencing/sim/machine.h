@@ -11,6 +11,8 @@
 
 namespace lunkeeper::fencing::sim {
 
+constexpr Millis kKubeletLease = 10000;  // how often a kubelet renews it
+
 struct Device {
   ArrayId array;
   VolumeId volume;
