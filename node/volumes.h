@@ -83,6 +83,7 @@ class Volumes {
   absl::Status StageFilesystem(const StageRequest& request, const Device& device);
   absl::Status CheckStaged(const StageRequest& request, const Device& device, const Mount& staged);
   absl::StatusOr<FilesystemType> PrepareFilesystem(const StageRequest& request, const Device& device);
+  void UnmountUnused(const StageRequest& request);
   void TakeBack(const VolumeId& volume, absl::Time deadline);
 
   absl::StatusOr<Device> LiveDevice(const PublishRequest& request);

@@ -30,6 +30,11 @@ bool IsStale(const Device& device, const Grant& grant) {
   return device.target != grant.connection.target || device.health == DeviceHealth::kFailed;
 }
 
+void LogNotUndone(const VolumeId& volume, const absl::Status& status) {
+  LogWarn("node", "a failed stage could not be undone",
+          {{"volume", volume.value()}, {"error", std::string(status.message())}});
+}
+
 bool IsStaging(const Mount& mount) { return !mount.is_node && absl::EndsWith(mount.target, kKubeletStaging); }
 
 }  // namespace
@@ -128,7 +133,18 @@ absl::Status Volumes::StageFilesystem(const StageRequest& request, const Device&
                                        request.deadline));
   FAIL_POINT("node.stage.mounted");
   if (device.read_only) return absl::OkStatus();
-  return filesystem_.GrowMounted(device.path, request.staging_path, type, request.deadline);
+  const absl::Status grown =
+      filesystem_.GrowMounted(device.path, request.staging_path, type, request.deadline);
+  if (!grown.ok()) UnmountUnused(request);
+  return grown;
+}
+
+// What this very call mounted, and nobody uses yet. It must not stay: the device may have died under it, and
+// kubelet, which looks at the path before it calls again, would find an I/O error there and never call. Asks
+// nobody but the kernel, as the data path may be what died.
+void Volumes::UnmountUnused(const StageRequest& request) {
+  const absl::Status status = mounter_.Unmount(request.staging_path, /*lazy=*/false, absl::Now() + kUndoTime);
+  if (!status.ok()) LogNotUndone(request.volume, status);
 }
 
 // Something is mounted at the staging path already: fine if it is what was asked for.
@@ -186,10 +202,7 @@ absl::StatusOr<FilesystemType> Volumes::PrepareFilesystem(const StageRequest& re
 void Volumes::TakeBack(const VolumeId& volume, absl::Time deadline) {
   absl::Status status = initiator_.Detach(volume);
   if (status.ok()) status = GiveBack(volume, deadline);
-  if (!status.ok()) {
-    LogWarn("node", "a failed stage could not be undone",
-            {{"volume", volume.value()}, {"error", std::string(status.message())}});
-  }
+  if (!status.ok()) LogNotUndone(volume, status);
 }
 
 absl::Status Volumes::Unstage(const VolumeId& volume, const std::string& staging_path, absl::Time deadline) {

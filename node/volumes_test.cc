@@ -67,7 +67,8 @@ TEST_CASE("a published volume is not unstaged, and the message says where it is"
 }
 
 TEST_CASE("a stage that fails at any step takes everything back, and succeeds when repeated") {
-  const std::string step = GENERATE("Find", "Attach", "Probe", "Make", "MountDevice", "Mounts");
+  const std::string step =
+      GENERATE("Find", "Attach", "Probe", "Make", "MountDevice", "Mounts", "GrowMounted");
   NodeFixture f;
   INFO(step);
   const absl::Status failure = absl::UnavailableError("told to fail");
@@ -86,6 +87,15 @@ TEST_CASE("a data path that dies in the middle of a stage leaves no path to form
   f.initiator.DieAfterAttach();
   CHECK(f.Stage() == StatusCode::UNAVAILABLE);
   CHECK_FALSE(Called(f, "Make"));
+  CHECK(f.Stage() == StatusCode::OK);
+}
+
+TEST_CASE("a stage that fails for a data path that died leaves no dead mount for kubelet to stumble over") {
+  NodeFixture f;
+  f.filesystem.FailNext("GrowMounted", absl::InternalError("Input/output error"));
+  f.initiator.FailNext("Detach", absl::UnavailableError("the data path is gone"));
+  CHECK(f.Stage() == StatusCode::INTERNAL);
+  CHECK(f.MountCount() == 0);
   CHECK(f.Stage() == StatusCode::OK);
 }
 
