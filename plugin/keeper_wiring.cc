@@ -55,6 +55,7 @@ absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, K
   fencing::FailoverOptions options{flags.settings, ThisReplica(), {}};
   ASSIGN_OR_RETURN(options.lease.space, kube::InClusterNamespace());
   options.lease.name = kLease;
+  config.connections = fencing::kConnections;
   config.open_all = true;  // for the deletions of a node's pods; reading the lease keeps them open
   ASSIGN_OR_RETURN(server->failover_kubernetes, kube::MakeKubeClient(config));
   server->failover = fencing::StartFailover(options, *server->arrays, *server->failover_kubernetes);

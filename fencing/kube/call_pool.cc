@@ -13,6 +13,9 @@ namespace lunkeeper::kube {
 namespace {
 
 constexpr size_t kMostErrorBytes = 64 << 10;
+// For opening one connection beforehand, and between attempts that fail.
+constexpr absl::Duration kOpenTime = absl::Seconds(5);
+constexpr absl::Duration kOpenPause = absl::Seconds(1);
 
 bool IsGood(const HttpHead& head) { return head.status >= 200 && head.status < 300; }
 
@@ -53,6 +56,43 @@ struct CallPool::Attempt {
   bool answered = false;                                     // the head of a reply came
   std::optional<absl::Duration> retry_after = std::nullopt;  // not taken: send it again
 };
+
+CallPool::CallPool(KubeConfig config) : config_(std::move(config)) {
+  if (config_.open_all) opener_ = std::jthread([this](const std::stop_token& stop) { OpenAll(stop); });
+}
+
+// Calls neither wait for this nor fail with it: when a server takes no more connections, they use those that
+// are open.
+void CallPool::OpenAll(const std::stop_token& stop) {
+  const std::stop_callback look_again(stop, [this] { absl::MutexLock lock(&mu_); });
+  const auto wanted = [this, &stop]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return Open() < config_.connections || stop.stop_requested();
+  };
+  while (true) {
+    mu_.LockWhen(absl::Condition(&wanted));
+    mu_.Unlock();
+    if (stop.stop_requested()) return;
+    if (auto connection = OpenOne(stop)) {
+      absl::MutexLock lock(&mu_);
+      if (Open() < config_.connections) idle_.push_back(std::move(connection));
+    } else if (!WaitUntil(absl::Now() + kOpenPause, stop)) {
+      return;
+    }
+  }
+}
+
+// With one question asked, of whatever answer: only then is it known to be good.
+std::unique_ptr<HttpsConnection> CallPool::OpenOne(const std::stop_token& stop) {
+  const Limits limits{absl::Now() + kOpenTime, stop};
+  auto connected = ConnectHttps(config_, limits);
+  if (!connected.ok()) return nullptr;
+  std::unique_ptr<HttpsConnection> connection = *std::move(connected);
+  const HttpRequest request{.what = "get the API server's version", .method = "GET", .target = "/version"};
+  Try(
+      *connection, request, [](std::string_view) { return absl::OkStatus(); }, limits)
+      .status.IgnoreError();
+  return connection->Reusable() ? std::move(connection) : nullptr;
+}
 
 absl::Status CallPool::Call(const HttpRequest& request, Repeatable repeatable, const BodySink& sink,
                             const Limits& limits) {
@@ -122,8 +162,6 @@ absl::Status CallPool::TakeTurn(const HttpRequest& request, const Limits& limits
 
 std::unique_ptr<HttpsConnection> CallPool::TakeIdle() {
   absl::MutexLock lock(&mu_);
-  const size_t open = busy_ - 1 + idle_.size();  // this call is busy, and has none yet
-  if (config_.open_all && open < config_.connections) return nullptr;
   while (!idle_.empty()) {
     auto connection = std::move(idle_.front());
     idle_.pop_front();

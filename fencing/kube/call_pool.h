@@ -10,7 +10,9 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string_view>
+#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -28,7 +30,7 @@ class CallPool {
   // Takes the bytes of a good reply's body as they come. An error ends the call.
   using BodySink = std::function<absl::Status(std::string_view bytes)>;
 
-  explicit CallPool(KubeConfig config) : config_(std::move(config)) {}
+  explicit CallPool(KubeConfig config);
 
   absl::Status Call(const HttpRequest& request, Repeatable repeatable, const BodySink& sink,
                     const Limits& limits);
@@ -40,7 +42,10 @@ class CallPool {
  private:
   struct Attempt;
 
+  void OpenAll(const std::stop_token& stop);
+  std::unique_ptr<HttpsConnection> OpenOne(const std::stop_token& stop);
   bool HasRoom() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return busy_ < config_.connections; }
+  size_t Open() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return busy_ + idle_.size(); }
   absl::Status TakeTurn(const HttpRequest& request, const Limits& limits) ABSL_LOCKS_EXCLUDED(mu_);
   void EndTurn(std::unique_ptr<HttpsConnection> connection) ABSL_LOCKS_EXCLUDED(mu_);
   std::unique_ptr<HttpsConnection> TakeIdle() ABSL_LOCKS_EXCLUDED(mu_);
@@ -53,6 +58,7 @@ class CallPool {
   absl::Mutex mu_;
   size_t busy_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<std::unique_ptr<HttpsConnection>> idle_ ABSL_GUARDED_BY(mu_);  // the next to be used first
+  std::jthread opener_;  // with `open_all`; last, as it uses what is above
 };
 
 // Waits until then; false when asked to stop.

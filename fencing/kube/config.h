@@ -18,9 +18,9 @@ struct KubeConfig {
   std::string key_file;
   // At most so many calls run at once; more wait for their turn. Watches do not count.
   size_t connections = 32;
-  // As long as fewer are open, a call opens one for itself: those that come all at once later find them, for
-  // a handshake takes as much of the server's time as a call. For who calls it all the time: what is not used
-  // for a minute the server closes.
+  // Opens them all beforehand, and again when they are lost: calls that come all at once find them open, for
+  // a handshake takes as much of the server's time as a call. For who calls often: what is not used for a
+  // while the server closes.
   bool open_all = false;
 };
 

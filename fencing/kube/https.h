@@ -31,8 +31,8 @@ struct HttpRequest {
   std::string what;  // what is being done and on what, for errors: "delete pods/db/db-0"
   std::string method;
   std::string target;
-  std::string content_type;  // empty: no body
-  std::string body;
+  std::string content_type = {};  // empty: no body
+  std::string body = {};
 };
 
 struct HttpHead {

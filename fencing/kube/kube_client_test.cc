@@ -348,9 +348,14 @@ TEST_CASE("a hundred deletes at once go over no more connections than allowed") 
   CHECK(api.connections() <= 8);
 }
 
-TEST_CASE("as many connections as allowed are opened, one by one, if that is wanted, and used in turn") {
-  std::atomic<int> latest = 0;
+TEST_CASE("as many connections as allowed are opened beforehand, if that is wanted, and used in turn") {
+  std::atomic<int> latest = 0, opened = 0;
   ApiFixture api([&](Exchange& exchange) {
+    if (exchange.path == "/version") {
+      exchange.Reply(Json::object());
+      ++opened;
+      return;
+    }
     latest = exchange.connection;
     exchange.Reply(Object("db", "db-0", 5));
   });
@@ -358,15 +363,35 @@ TEST_CASE("as many connections as allowed are opened, one by one, if that is wan
   config.connections = 3;
   config.open_all = true;
   const auto client = *MakeKubeClient(config);
+  REQUIRE(Eventually([&] { return opened == 3; }));
   std::vector<int> used;
+  REQUIRE(Eventually([&] {  // the last one is still on its way into the pool
+    REQUIRE(client->Get(kPod, Soon()).ok());
+    used.push_back(latest);
+    return latest == 3;
+  }));
+  used.clear();
   for (int i = 0; i < 6; ++i) {
     REQUIRE(client->Get(kPod, Soon()).ok());
     used.push_back(latest);
   }
   CHECK(used == std::vector{1, 2, 3, 1, 2, 3});
-  api.CutAll();  // found when their turn comes
-  for (int i = 0; i < 6; ++i) CHECK(client->Get(kPod, Soon()).ok());
-  CHECK(api.connections() == 6);
+  CHECK(api.connections() == 3);
+  api.CutAll();
+  CHECK(Eventually([&] { return client->Get(kPod, Soon()).ok() && api.connections() == 6; }));
+}
+
+TEST_CASE("calls use what is open when the server takes no more connections") {
+  ApiFixture api([&](Exchange& exchange) {
+    if (exchange.connection > 2) return exchange.Hang();
+    exchange.Reply(Object("db", "db-0", 5));
+  });
+  KubeConfig config = api.Config();
+  config.connections = 8;
+  config.open_all = true;
+  const auto client = *MakeKubeClient(config);
+  REQUIRE(Eventually([&] { return api.connections() == 3; }));
+  for (int i = 0; i < 20; ++i) CHECK(client->Get(kPod, Soon(absl::Seconds(2))).ok());
 }
 
 TEST_CASE("calls that wait for a connection end at their deadline, or when asked to") {

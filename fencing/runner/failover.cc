@@ -33,9 +33,6 @@ constexpr Millis kApiSilence = 3000;
 constexpr Millis kLookAround = 1000;     // for arrays that came or went
 constexpr Millis kSyncPatience = 15000;  // before it is said that failover does not act yet
 constexpr std::chrono::seconds kStatusPatience(2);
-// So many that the deletions of a node's pods reach the API server before the work that comes of them: what
-// makes and starts the replacements takes its processors too.
-constexpr size_t kApiHands = 32;
 constexpr size_t kMostEvents = 500;      // that wait to be recorded
 constexpr Millis kEventPatience = 2000;  // with which they wait for calls that failover needs
 
@@ -128,7 +125,7 @@ class Runner final : public Failover {
   // What has threads, and is stopped first.
   ArrayHub arrays_;
   std::unique_ptr<Prober> prober_ = MakeProber();
-  boost::asio::thread_pool api_hands_{kApiHands}, lease_hands_{1}, event_hands_{1};
+  boost::asio::thread_pool api_hands_{kActionsAtOnce}, lease_hands_{1}, event_hands_{1};
   std::unique_ptr<Watches> watches_;
   std::unique_ptr<VolumeLocks> locks_;
   std::unique_ptr<Periodic> lease_read_;

@@ -7,6 +7,7 @@
 // leads no more when its turn comes. Nothing fails for good: what does is logged, and the core asks again.
 // Thread-safe; the destructor gives the lease up and joins everything. `arrays` and `client` outlive it.
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,12 @@
 #include "plugin/base/metrics.h"
 
 namespace lunkeeper::fencing {
+
+// So many that the deletions of a node's pods reach the API server before the work that comes of them: what
+// makes and starts the replacements takes its processors too.
+constexpr size_t kActionsAtOnce = 64;
+// Connections for them, the lease and an event, none of which waits for another.
+constexpr size_t kConnections = kActionsAtOnce + 2;
 
 struct FailoverOptions {
   Settings settings;
