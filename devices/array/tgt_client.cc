@@ -131,6 +131,9 @@ absl::StatusOr<pid_t> TgtClient::Process() const {
   if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
     return Unavailable("find tgtd", "SO_PEERCRED", errno);
   }
+  // tgtd may turn for ever on a connection that ends without a whole request. It need not answer: who hangs
+  // is told, too.
+  Ask("find tgtd", fd.get(), {{.mode = kPortal, .operation = kShow}}, "").status().IgnoreError();
   return peer.pid;
 }
 
@@ -222,15 +225,20 @@ absl::Status TgtClient::ClosePortal(const std::string& portal) const {
 
 absl::StatusOr<std::string> TgtClient::Call(const std::string& doing, Request request,
                                             const std::string& text) const {
+  ASSIGN_OR_RETURN(const UniqueFd fd, Connect(doing, path_, timeout_));
+  return Ask(doing, fd.get(), request, text);
+}
+
+absl::StatusOr<std::string> TgtClient::Ask(const std::string& doing, int fd, Request request,
+                                           const std::string& text) const {
   const absl::Time deadline = absl::Now() + timeout_;
   const size_t text_size = text.empty() ? 0 : text.size() + 1;
   request.length = static_cast<uint32_t>(sizeof(request) + text_size);
-  ASSIGN_OR_RETURN(const UniqueFd fd, Connect(doing, path_, timeout_));
   std::string message(reinterpret_cast<const char*>(&request), sizeof(request));
   message.append(text.c_str(), text_size);
-  RETURN_IF_ERROR(Send(doing, fd.get(), message.data(), message.size()));
+  RETURN_IF_ERROR(Send(doing, fd, message.data(), message.size()));
   WireResponse response;
-  RETURN_IF_ERROR(Receive(doing, fd.get(), reinterpret_cast<char*>(&response), sizeof(response), deadline));
+  RETURN_IF_ERROR(Receive(doing, fd, reinterpret_cast<char*>(&response), sizeof(response), deadline));
   if (response.error != 0) {
     return absl::Status(CodeOf(response.error), absl::StrCat(doing, " ", request.target,
                                                              ": tgtd answers with error ", response.error));
@@ -239,7 +247,7 @@ absl::StatusOr<std::string> TgtClient::Call(const std::string& doing, Request re
     return absl::InternalError(absl::StrCat(doing, ": tgtd answers with ", response.length, " bytes"));
   }
   std::string answer(response.length - sizeof(response), '\0');
-  RETURN_IF_ERROR(Receive(doing, fd.get(), answer.data(), answer.size(), deadline));
+  RETURN_IF_ERROR(Receive(doing, fd, answer.data(), answer.size(), deadline));
   return answer.substr(0, answer.find('\0'));
 }
 

@@ -61,6 +61,8 @@ class TgtClient {
 
  private:
   struct Request;
+  absl::StatusOr<std::string> Ask(const std::string& doing, int fd, Request request,
+                                  const std::string& text) const;
   absl::StatusOr<std::string> Call(const std::string& doing, Request request,
                                    const std::string& text = "") const;
   absl::Status Do(const std::string& doing, Request request, const std::string& text = "") const;

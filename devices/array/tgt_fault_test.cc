@@ -191,6 +191,28 @@ TEST_CASE(
   CHECK(option[1] == std::to_string(expected));
 }
 
+// tgtd closes a management connection that ended without a request only if the latest call that failed there
+// did so for another reason than EAGAIN, and turns round and round otherwise.
+TEST_CASE("asking who tgtd is leaves it no connection to turn on for ever") {
+  ArrayFixture fixture;
+  REQUIRE(fixture.Open().ok());
+  const auto array = fixture.Cluster();
+  const auto volume = array->CreateVolume(Spec("v", 16));
+  const auto grant = array->Acquire(For(volume->id, kA), absl::ZeroDuration());
+  REQUIRE(grant.ok());
+  const Zombie busy(grant->connection);
+  REQUIRE(Eventually([&] { return busy.acknowledged() > 0; }));
+  const pid_t tgtd = TgtdProcess(fixture.options.control_port);
+  REQUIRE(tgtd > 0);
+  const auto files = [tgtd] {
+    const std::filesystem::directory_iterator all(absl::StrCat("/proc/", tgtd, "/fd"));
+    return std::distance(begin(all), end(all));
+  };
+  const auto before = files();
+  for (int i = 0; i < 50; ++i) REQUIRE(TgtdProcess(fixture.options.control_port) == tgtd);
+  CHECK(Eventually([&] { return files() <= before; }));
+}
+
 TEST_CASE("tgtd dies: it is back at once, and nobody is ever told that his target is unknown") {
   ArrayFixture fixture;
   REQUIRE(fixture.Open().ok());

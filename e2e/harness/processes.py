@@ -108,15 +108,21 @@ def command_of(pid):
         return []
 
 
-def listener_of(path, kind=socket.SOCK_STREAM):
-    """The pid of who listens on a unix socket; None if nobody does."""
+def listener_of(path, kind=socket.SOCK_STREAM, question=b""):
+    """The pid of who listens on a unix socket; None if nobody does. `question`: for a listener that wants one, and its answer
+    taken, before a connection may end."""
     with socket.socket(socket.AF_UNIX, kind) as client:
         client.settimeout(2)
         try:
             client.connect(str(path))
         except OSError:
             return None
-        return struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        pid, _, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if question:
+            with contextlib.suppress(OSError):  # it has died, or hangs
+                client.sendall(question)
+                client.recv(1)
+        return pid
 
 
 def free_port():
