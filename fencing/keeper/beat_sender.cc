@@ -29,20 +29,23 @@ bool IsNewer(const Device& device, Generation fence) {
   return absl::SimpleAtoi(target.substr(target.rfind(':') + 1), &generation) && generation > fence;
 }
 
-// One stream to one replica. Keeps itself until gRPC is done with it.
+// One stream to one replica. Who begins it keeps it until it has ended: the last channel of a process may not
+// go on a thread of gRPC's, which would have to wait for itself, does not, and works on with what it has
+// freed.
 class BeatStream final : public grpc::ClientBidiReactor<v1::Beat, v1::BeatAnswer> {
  public:
   using OnAnswer = std::function<void(const v1::BeatAnswer&)>;
 
-  static std::shared_ptr<BeatStream> Begin(const Replicas& replicas, std::shared_ptr<const Replica> replica,
+  ~BeatStream() override { const absl::MutexLock told(&mutex_); }  // who told of the end has let go of it
+
+  static std::unique_ptr<BeatStream> Begin(const Replicas& replicas, std::shared_ptr<const Replica> replica,
                                            OnAnswer on_answer) {
-    std::shared_ptr<BeatStream> stream(new BeatStream(std::move(replica), std::move(on_answer)));
+    std::unique_ptr<BeatStream> stream(new BeatStream(std::move(replica), std::move(on_answer)));
     if (const absl::Status status = replicas.Prepare(&stream->context_, absl::InfiniteFuture());
         !status.ok()) {
       stream->Ended(std::string(status.message()));
       return stream;
     }
-    stream->self_ = stream;
     stream->replica_->stub->async()->Beats(&stream->context_, stream.get());
     stream->AddHold();  // beats are sent from outside of gRPC's callbacks
     stream->StartRead(&stream->answer_);
@@ -89,10 +92,7 @@ class BeatStream final : public grpc::ClientBidiReactor<v1::Beat, v1::BeatAnswer
     absl::MutexLock lock(&mutex_);
     writing_ = false;
   }
-  void OnDone(const grpc::Status& status) override {
-    const std::shared_ptr<BeatStream> self = std::move(self_);
-    Ended(status.error_message());
-  }
+  void OnDone(const grpc::Status& status) override { Ended(status.error_message()); }
 
  private:
   BeatStream(std::shared_ptr<const Replica> replica, OnAnswer on_answer)
@@ -109,7 +109,6 @@ class BeatStream final : public grpc::ClientBidiReactor<v1::Beat, v1::BeatAnswer
   grpc::ClientContext context_;
   v1::BeatAnswer answer_;
   bool heard_ = false;
-  std::shared_ptr<BeatStream> self_;
 
   absl::Mutex mutex_;
   v1::Beat beat_ ABSL_GUARDED_BY(mutex_);
@@ -145,7 +144,7 @@ class Sender final : public BeatSender {
 
  private:
   struct Line {
-    std::shared_ptr<BeatStream> stream;
+    std::unique_ptr<BeatStream> stream;
     absl::Time begun;
     std::string last_end;
   };
