@@ -125,6 +125,7 @@ TgtClient::TgtClient(int control_port, absl::Duration timeout)
     : path_(absl::StrCat("/var/run/tgtd/socket.", control_port)), timeout_(timeout) {}
 
 absl::StatusOr<pid_t> TgtClient::Process() const {
+  const absl::Time deadline = absl::Now() + timeout_;
   ASSIGN_OR_RETURN(const UniqueFd fd, Connect("find tgtd", path_, timeout_));
   ucred peer{};
   socklen_t size = sizeof(peer);
@@ -133,7 +134,7 @@ absl::StatusOr<pid_t> TgtClient::Process() const {
   }
   // tgtd may turn for ever on a connection that ends without a whole request. It need not answer: who hangs
   // is told, too.
-  Ask("find tgtd", fd.get(), {{.mode = kPortal, .operation = kShow}}, "").status().IgnoreError();
+  Ask("find tgtd", fd.get(), {{.mode = kPortal, .operation = kShow}}, "", deadline).status().IgnoreError();
   return peer.pid;
 }
 
@@ -225,13 +226,13 @@ absl::Status TgtClient::ClosePortal(const std::string& portal) const {
 
 absl::StatusOr<std::string> TgtClient::Call(const std::string& doing, Request request,
                                             const std::string& text) const {
+  const absl::Time deadline = absl::Now() + timeout_;
   ASSIGN_OR_RETURN(const UniqueFd fd, Connect(doing, path_, timeout_));
-  return Ask(doing, fd.get(), request, text);
+  return Ask(doing, fd.get(), request, text, deadline);
 }
 
 absl::StatusOr<std::string> TgtClient::Ask(const std::string& doing, int fd, Request request,
-                                           const std::string& text) const {
-  const absl::Time deadline = absl::Now() + timeout_;
+                                           const std::string& text, absl::Time deadline) {
   const size_t text_size = text.empty() ? 0 : text.size() + 1;
   request.length = static_cast<uint32_t>(sizeof(request) + text_size);
   std::string message(reinterpret_cast<const char*>(&request), sizeof(request));

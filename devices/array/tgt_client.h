@@ -1,6 +1,6 @@
 #pragma once
-// Speaks to one tgtd over its management socket. One connection a call, as the daemon wants it; no process,
-// no thread.
+// Speaks to one tgtd over its management socket. One connection a call, as the daemon wants it, and none
+// without a whole request, on which it may turn for ever; no process, no thread.
 //
 // Thread-safe: holds no state but where the socket is. Every call ends within the timeout.
 // Failure: UNAVAILABLE the daemon does not answer; NOT_FOUND there is no such target, connection, rule or
@@ -61,8 +61,8 @@ class TgtClient {
 
  private:
   struct Request;
-  absl::StatusOr<std::string> Ask(const std::string& doing, int fd, Request request,
-                                  const std::string& text) const;
+  static absl::StatusOr<std::string> Ask(const std::string& doing, int fd, Request request,
+                                         const std::string& text, absl::Time deadline);
   absl::StatusOr<std::string> Call(const std::string& doing, Request request,
                                    const std::string& text = "") const;
   absl::Status Do(const std::string& doing, Request request, const std::string& text = "") const;

@@ -1,6 +1,7 @@
 #pragma once
 // Calls to the API server over a bounded number of connections that are kept and used again, in turn: a
-// server closes what is idle for long.
+// server closes what is idle for long. With `open_all` a thread of the pool opens them, and asks each for the
+// server's version once; no call waits for it.
 //
 // Thread-safe; a call blocks its thread and ends at its deadline. It is sent again in two cases only: the
 // server says that it did not take it and when to come back (429 or 503 with Retry-After), or a kept
