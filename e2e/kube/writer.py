@@ -63,12 +63,14 @@ class Writer:
             if pod and pod["status"].get("phase") in ("Failed", "Succeeded"):
                 raise AssertionError(f"the writer ended:\n{self.said()}")
             return False
-        wait_until(enough, seconds, lambda: f"{more} more writes\n{self.said()}\n"
-                   f"{self.workloads.kubectl.why(self.pod, *self.workloads.here)}", pause=0.1)
+        wait_until(enough, seconds, lambda: f"{more} more writes\n{self.said()}\n{self.why()}", pause=0.1)
         return self
 
     def said(self, *which):
         return self.workloads.kubectl.attempt("logs", self.pod, *self.workloads.here, "--tail=20", *which).stdout
+
+    def why(self):
+        return self.workloads.kubectl.why(self.pod, *self.workloads.here)
 
     def stop(self):
         """Its counters; it must have seen no error and no bad data."""
@@ -87,7 +89,7 @@ class Writer:
             if owned or "terminated" not in status["state"]:
                 return None
             return status["state"]["terminated"], self.said()
-        state, said = wait_until(ended, 60, lambda: f"the writer ends\n{self.said()}", pause=0.2)
+        state, said = wait_until(ended, 60, lambda: f"the writer ends\n{self.said()}\n{self.said('--previous')}\n{self.why()}", pause=0.2)
         assert state["exitCode"] == GOOD, said
         return json.loads(said.strip().split("\n")[-1])
 

@@ -153,10 +153,11 @@ void Chronicle::Succeeded(const Action& action, const Answer& answer) {
 
 void Chronicle::DeletedPod(const DeletePod& call) {
   const NodeId node = FenceOf(call.pod);
+  if (node.empty())
+    return TellPod(call.pod, call.uid, "Kicked", "Delete",
+                   "it crash-looped after an outage of its node; a new pod starts without waiting");
   TellPod(call.pod, call.uid, "FailedOver", "Delete",
-          node.empty()
-              ? "asked to start anew after an outage of its node"
-              : absl::StrCat("moved off node ", NameOf(node).value(), "; see nodefence ", node.value()));
+          absl::StrCat("moved off node ", NameOf(node).value(), "; see nodefence ", node.value()));
 }
 
 // To each pod once for each failover.

@@ -5,7 +5,9 @@ import time
 import pytest
 
 from cluster import deploy, faults, network
+from harness.cleanup import wait_until
 from kube.failover.watching import OVER_SECONDS, SLOW_SECONDS
+from kube.workloads import wait_for_event
 
 
 @pytest.mark.brief
@@ -104,6 +106,26 @@ def test_a_freeze_below_the_threshold_is_nothing(place, failover):
     faults.thaw(db.host)
     failover.stays_quiet(8, lambda: db.stays(uid))
     db.writer.goes_on()
+    db.lost_nothing()
+
+
+def test_a_pod_that_crash_loops_after_a_short_outage_is_kicked(place, failover, workloads):
+    """Its kubelet would let it wait for up to five minutes; a new pod starts at once."""
+    db = place()
+    uid = db.uid()
+    faults.freeze(db.host)
+    time.sleep(5)  # an outage, and too short for a fence, as the kernel answers
+    faults.thaw(db.host)
+    db.writer.goes_on()
+
+    def kicked():
+        workloads.kubectl.attempt("exec", *workloads.here, db.writer.pod, "--", "sh", "-c", "kill $(pidof block_checker)")
+        pod = db.pod()
+        return pod is None or pod["metadata"]["uid"] != uid
+    wait_until(kicked, 60, lambda: f"the pod is another\n{db.writer.why()}", pause=0.5)
+    wait_for_event(workloads, db.writer.pod, "Kicked", "crash-looped after an outage of its node")
+    db.writer.goes_on()
+    assert not failover.fences()
     db.lost_nothing()
 
 
