@@ -103,6 +103,10 @@ class Workloads:
     def delete(self, kind, name, *arguments):
         self.kubectl("delete", kind, name, *self.here, *arguments, seconds=120)
 
+    def opt_out(self, pod):
+        """Of failover."""
+        self.kubectl("label", "pod", pod, *self.here, "lunkeeper.io/failover=never")
+
     def events(self, name):
         """What an SRE reads of it: reason and message, the latest last."""
         everywhere = ("--all-namespaces",) if name in self.volumes() else self.here  # a volume is in no namespace

@@ -147,15 +147,17 @@ void Chronicle::Succeeded(const Action& action, const Answer& answer) {
   } else if (const auto* taint = std::get_if<SetTaint>(&action.what)) {
     if (!taint->value.empty()) Add(NodeId(taint->value), absl::Now(), "Tainted", kTaintKey);
   } else if (const auto* pod = std::get_if<DeletePod>(&action.what)) {
-    DeletedPod(*pod);
+    DeletedPod(*pod, action.id);
   }
 }
 
-void Chronicle::DeletedPod(const DeletePod& call) {
-  const NodeId node = FenceOf(call.pod);
-  if (node.empty())
+// Why is known since it was asked for: by now the pod may be gone, and its node's fence too.
+void Chronicle::DeletedPod(const DeletePod& call, uint64_t id) {
+  const auto failover = deletions_.find(id);
+  if (failover == deletions_.end())
     return TellPod(call.pod, call.uid, "Kicked", "Delete",
                    "it crash-looped after an outage of its node; a new pod starts without waiting");
+  const NodeId& node = failover->second;
   TellPod(call.pod, call.uid, "FailedOver", "Delete",
           absl::StrCat("moved off node ", NameOf(node).value(), "; see nodefence ", node.value()));
 }

@@ -40,7 +40,7 @@ class Chronicle {
   void Add(const NodeId& node, absl::Time at, const std::string& event, const std::string& text);
   void Began(const PutNodeFence& call);
   void Succeeded(const Action& action, const Answer& answer);
-  void DeletedPod(const DeletePod& call);
+  void DeletedPod(const DeletePod& call, uint64_t id);
   void TellLeft(const NodeId& node);
   void TellPod(const PodId& pod, const Uid& uid, const std::string& reason, const std::string& action,
                const std::string& text);
@@ -60,7 +60,7 @@ class Chronicle {
   const Inventory& inventory_;
   const std::function<void(kube::ObjectEvent)> record_;
   std::map<NodeId, Story> stories_;
-  std::map<uint64_t, NodeId> deletions_;  // by action
+  std::map<uint64_t, NodeId> deletions_;  // of a failover, by action
   bool leads_ = false, synced_ = false;
   int decided_ = 0, fence_failures_ = 0, pods_ = 0;
   Metrics::Series refused_;                                   // by rail

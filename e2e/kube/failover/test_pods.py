@@ -69,7 +69,7 @@ def test_a_bare_pod_stays_until_it_is_made_again_by_hand(bystander, workloads, f
 def test_an_opted_out_pod_is_left_alone(bystander, workloads):
     workloads.stateful_set("free", nodeName=bystander.node)
     workloads.wait_for_pod("free-0")
-    workloads.kubectl("label", "pod", "free-0", *workloads.here, "lunkeeper.io/failover=never")
+    workloads.opt_out("free-0")
     uid = workloads.kubectl.get("pod", "free-0", *workloads.here)["metadata"]["uid"]
     kill_node_of(bystander)
     metadata = workloads.kubectl.get("pod", "free-0", *workloads.here)["metadata"]
@@ -145,7 +145,7 @@ def test_pods_that_share_a_volume_move_together(bystander, workloads, sharers):
 
 def test_a_pod_that_shares_a_volume_with_one_that_stays_stays_too(bystander, workloads, sharers):
     """What is left to write to it would be fenced with it."""
-    workloads.kubectl("label", "pod", "two-0", *workloads.here, "lunkeeper.io/failover=never")
+    workloads.opt_out("two-0")
     kill_node_of(bystander)
     assert all(stays(workloads, pod) for pod in sharers)
     wait_for_event(workloads, "two-0", "NotFailedOver", "opted out")

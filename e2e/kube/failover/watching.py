@@ -251,5 +251,5 @@ class Placed:
         """Every acknowledged write of all its lives is there, and the present life has seen neither an error nor bad data."""
         self.writer.verify(self.writer.pod)
         # Else it would be kicked on a node that had an outage (a container that ends crash-loops), and what it said would go with it.
-        self.workloads.kubectl("label", "pod", self.writer.pod, *self.workloads.here, "--overwrite", "lunkeeper.io/failover=never")
+        self.workloads.opt_out(self.writer.pod)
         self.writer.stop()
