@@ -1,7 +1,7 @@
 // One service, two arrays.
 #include "devices/array/arrays.h"
 
-#include "controller/testing.h"
+#include "controller/testing/controller_fixture.h"
 
 namespace lunkeeper {
 namespace {

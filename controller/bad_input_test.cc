@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "controller/testing.h"
+#include "controller/testing/controller_fixture.h"
 
 namespace lunkeeper {
 namespace {

@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/keyed_lock.h"
+#include "base/status_macros.h"
 #include "controller/placement.h"
 #include "controller/request.h"
 #include "controller/response.h"
 #include "csi-spec/status.h"
 #include "devices/array/publish_context.h"
 #include "devices/node_id.h"
-#include "plugin/base/keyed_lock.h"
-#include "plugin/base/status_macros.h"
 
 namespace lunkeeper {
 namespace {

@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "absl/synchronization/notification.h"
-#include "controller/testing.h"
+#include "controller/testing/controller_fixture.h"
 
 namespace lunkeeper {
 namespace {

@@ -7,8 +7,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "plugin/base/status_macros.h"
-#include "plugin/base/units.h"
+#include "base/status_macros.h"
+#include "base/units.h"
 
 namespace lunkeeper {
 namespace {

@@ -3,8 +3,8 @@
 #include <string>
 #include <utility>
 
-#include "plugin/base/driver.h"
-#include "plugin/base/log.h"
+#include "base/driver.h"
+#include "base/log.h"
 
 namespace lunkeeper {
 namespace {

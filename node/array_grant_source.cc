@@ -1,6 +1,6 @@
 #include "node/array_grant_source.h"
 
-#include "plugin/base/status_macros.h"
+#include "base/status_macros.h"
 
 namespace lunkeeper {
 namespace {

@@ -1,8 +1,8 @@
 #include "node/capability.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "devices/filesystem/mounter.h"
-#include "plugin/base/status_macros.h"
 
 namespace lunkeeper {
 namespace {

@@ -1,6 +1,6 @@
 // Devices that failed for good: what the orchestrator has forgotten of them is taken away, and nothing else.
 
-#include "node/node_fixture.h"
+#include "node/testing/node_fixture.h"
 
 namespace lunkeeper {
 namespace {

@@ -11,10 +11,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/fail_point.h"
+#include "base/status_macros.h"
+#include "base/unique_fd.h"
 #include "devices/node_id.h"
-#include "plugin/base/fail_point.h"
-#include "plugin/base/status_macros.h"
-#include "plugin/base/unique_fd.h"
 
 namespace lunkeeper {
 namespace {

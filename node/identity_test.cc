@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "plugin/base/testing.h"
+#include "base/testing/test_host.h"
 
 namespace lunkeeper {
 namespace {

@@ -7,11 +7,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/status_macros.h"
 #include "csi-spec/status.h"
 #include "devices/array/publish_context.h"
 #include "node/paths.h"
-#include "plugin/base/log.h"
-#include "plugin/base/status_macros.h"
 
 namespace lunkeeper {
 namespace {

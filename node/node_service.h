@@ -9,9 +9,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/keyed_lock.h"
 #include "csi/v1/csi.grpc.pb.h"
 #include "node/volumes.h"
-#include "plugin/base/keyed_lock.h"
 
 namespace lunkeeper {
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "node/node_fixture.h"
+#include "node/testing/node_fixture.h"
 
 namespace lunkeeper {
 namespace {

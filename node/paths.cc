@@ -14,8 +14,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "plugin/base/status_macros.h"
-#include "plugin/base/unique_fd.h"
+#include "base/status_macros.h"
+#include "base/unique_fd.h"
 
 namespace lunkeeper {
 namespace {

@@ -15,9 +15,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "plugin/base/log.h"
-#include "plugin/base/periodic.h"
-#include "plugin/base/unique_fd.h"
+#include "base/log.h"
+#include "base/periodic.h"
+#include "base/unique_fd.h"
 #include "registration/registration.grpc.pb.h"
 
 namespace lunkeeper {

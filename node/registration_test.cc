@@ -11,8 +11,8 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "plugin/base/testing.h"
-#include "plugin/base/unique_fd.h"
+#include "base/testing/test_host.h"
+#include "base/unique_fd.h"
 #include "registration/registration.grpc.pb.h"
 
 namespace lunkeeper {

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <thread>
 
-#include "node/node_fixture.h"
+#include "node/testing/node_fixture.h"
 
 namespace lunkeeper {
 namespace {

@@ -12,12 +12,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/unique_fd.h"
+#include "devices/datapath/initiator.h"
 #include "devices/filesystem/filesystem.h"
 #include "devices/filesystem/mounter.h"
-#include "devices/initiator/initiator.h"
 #include "node/capability.h"
 #include "node/grant_source.h"
-#include "plugin/base/unique_fd.h"
 
 namespace lunkeeper {
 

@@ -2,11 +2,11 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/fail_point.h"
+#include "base/status_macros.h"
 #include "node/mount_table.h"
 #include "node/paths.h"
 #include "node/volumes.h"
-#include "plugin/base/fail_point.h"
-#include "plugin/base/status_macros.h"
 
 namespace lunkeeper {
 namespace {

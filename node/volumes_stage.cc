@@ -7,12 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "base/status_macros.h"
 #include "node/mount_table.h"
 #include "node/paths.h"
 #include "node/volumes.h"
-#include "plugin/base/fail_point.h"
-#include "plugin/base/log.h"
-#include "plugin/base/status_macros.h"
 
 namespace lunkeeper {
 namespace {

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "devices/array/publish_context.h"
-#include "node/node_fixture.h"
+#include "node/testing/node_fixture.h"
 
 namespace lunkeeper {
 namespace {

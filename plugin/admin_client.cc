@@ -14,10 +14,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "fencing/runner/by_hand.h"
+#include "base/host_name.h"
+#include "base/status_macros.h"
+#include "fencing/failover/by_hand.h"
 #include "plugin/admin.grpc.pb.h"
-#include "plugin/base/host_name.h"
-#include "plugin/base/status_macros.h"
 #include "plugin/options.h"
 #include "plugin/server.h"
 

@@ -6,11 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/host_name.h"
+#include "base/log.h"
+#include "base/status_macros.h"
 #include "csi-spec/status.h"
 #include "devices/array/access_words.h"
-#include "plugin/base/host_name.h"
-#include "plugin/base/log.h"
-#include "plugin/base/status_macros.h"
 
 namespace lunkeeper {
 namespace {

@@ -8,8 +8,8 @@
 #include <iostream>
 #include <sstream>
 
-#include "devices/array/fake_array.h"
-#include "fencing/runner/testing/fake_api.h"
+#include "devices/array/testing/fake_array.h"
+#include "fencing/failover/testing/fake_api.h"
 #include "plugin/admin_client.h"
 #include "plugin/admin_service.h"
 #include "plugin/options.h"

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "devices/array/remote/array_service.h"
-#include "plugin/base/status_macros.h"
 #include "plugin/serve.h"
 #include "plugin/wiring.h"
 

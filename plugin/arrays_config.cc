@@ -12,10 +12,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "plugin/base/host_port.h"
-#include "plugin/base/log.h"
-#include "plugin/base/periodic.h"
-#include "plugin/base/status_macros.h"
+#include "base/host_port.h"
+#include "base/log.h"
+#include "base/periodic.h"
+#include "base/status_macros.h"
 
 namespace lunkeeper {
 namespace {

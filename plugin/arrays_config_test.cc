@@ -7,8 +7,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/testing/test_host.h"
 #include "devices/array/remote/testing/test_agent.h"
-#include "plugin/base/testing.h"
 
 namespace lunkeeper {
 namespace {

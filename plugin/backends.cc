@@ -1,6 +1,6 @@
 #include "plugin/backends.h"
 
-#include "plugin/base/status_macros.h"
+#include "base/status_macros.h"
 
 namespace lunkeeper {
 

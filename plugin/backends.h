@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/metrics.h"
 #include "devices/array/arrays.h"
+#include "devices/datapath/initiator.h"
 #include "devices/filesystem/filesystem.h"
 #include "devices/filesystem/mounter.h"
-#include "devices/initiator/initiator.h"
 #include "node/grant_source.h"
-#include "plugin/base/metrics.h"
 
 namespace lunkeeper {
 

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <future>
 
-#include "fencing/keeper/beat_sender.h"
+#include "fencing/agent/beat_sender.h"
 #include "plugin/testing/keeper_rig.h"
 #include "plugin/testing/stalling_proxy.h"
 

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <future>
 
-#include "fencing/keeper/storage_beats.h"
+#include "fencing/agent/storage_beats.h"
 #include "plugin/testing/keeper_rig.h"
 #include "plugin/testing/stalling_proxy.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "fencing/keeper/beat_sender.h"
+#include "fencing/agent/beat_sender.h"
 #include "plugin/backends.h"
 #include "plugin/options.h"
 

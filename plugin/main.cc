@@ -3,11 +3,11 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
-#include "devices/initiator/user/datapath.h"
+#include "base/fail_point.h"
+#include "base/memory.h"
+#include "devices/datapath/datapath.h"
 #include "plugin/admin_client.h"
 #include "plugin/array_agent.h"
-#include "plugin/base/fail_point.h"
-#include "plugin/base/memory.h"
 #include "plugin/options.h"
 #include "plugin/serve.h"
 #include "plugin/wiring.h"

@@ -9,7 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "plugin/base/host_port.h"
+#include "base/host_port.h"
 #include "plugin/server.h"
 
 namespace lunkeeper {

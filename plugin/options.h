@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/driver.h"
+#include "base/tls.h"
 #include "fencing/core/settings.h"
-#include "plugin/base/driver.h"
-#include "plugin/base/tls.h"
 
 namespace CLI {
 class App;

@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
-#include "plugin/base/log.h"
+#include "base/log.h"
 
 namespace lunkeeper {
 namespace {

@@ -9,7 +9,7 @@
 #include <functional>
 #include <memory>
 
-#include "plugin/base/metrics.h"
+#include "base/metrics.h"
 
 namespace lunkeeper {
 

@@ -12,8 +12,8 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "base/testing/test_host.h"
 #include "csi/v1/csi.grpc.pb.h"
-#include "plugin/base/testing.h"
 #include "registration/registration.grpc.pb.h"
 
 namespace lunkeeper {

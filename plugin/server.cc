@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
-#include "plugin/base/status_macros.h"
-#include "plugin/base/unique_fd.h"
+#include "base/status_macros.h"
+#include "base/unique_fd.h"
 #include "plugin/rpc_observer.h"
 
 namespace lunkeeper {

@@ -25,7 +25,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
-#include "plugin/base/metrics.h"
+#include "base/metrics.h"
 
 namespace lunkeeper {
 

@@ -12,8 +12,8 @@
 #include <future>
 #include <stdexcept>
 
+#include "base/testing/test_host.h"
 #include "csi/v1/csi.grpc.pb.h"
-#include "plugin/base/testing.h"
 
 namespace lunkeeper {
 namespace {

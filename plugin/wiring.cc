@@ -8,13 +8,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "devices/datapath/datapath.h"
+#include "devices/datapath/user_initiator.h"
 #include "devices/filesystem/linux_mounter.h"
 #include "devices/filesystem/tool_filesystem.h"
-#include "devices/initiator/user/datapath.h"
-#include "devices/initiator/user/user_initiator.h"
 #include "node/identity.h"
 #include "plugin/arrays_config.h"
-#include "plugin/base/status_macros.h"
 #include "plugin/keeper_wiring.h"
 
 namespace lunkeeper {

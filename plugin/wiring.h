@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "devices/array/tgt_array.h"
+#include "devices/array/tgt/tgt_array.h"
 #include "plugin/backends.h"
 #include "plugin/options.h"
 

@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
-#include "devices/array/fake_array.h"
+#include "devices/array/testing/fake_array.h"
 
 namespace lunkeeper {
 namespace {

@@ -1,10 +1,10 @@
-#include "devices/array/fake_array.h"
+#include "devices/array/testing/fake_array.h"
 
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
 
-#include "plugin/base/testing.h"
+#include "base/testing/test_host.h"
 
 namespace lunkeeper {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "plugin/base/host_port.h"
-#include "plugin/base/status_macros.h"
+#include "base/host_port.h"
+#include "base/status_macros.h"
 
 namespace lunkeeper {
 namespace {

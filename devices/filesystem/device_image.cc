@@ -15,10 +15,10 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/subprocess.h"
+#include "base/units.h"
 #include "devices/filesystem/superblock.h"
-#include "plugin/base/status_macros.h"
-#include "plugin/base/subprocess.h"
-#include "plugin/base/units.h"
 
 namespace lunkeeper {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/unique_fd.h"
 #include "devices/filesystem/filesystem.h"
-#include "plugin/base/unique_fd.h"
 
 namespace lunkeeper {
 

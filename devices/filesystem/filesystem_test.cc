@@ -3,9 +3,9 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "base/units.h"
 #include "devices/filesystem/device_image.h"
-#include "devices/filesystem/testing.h"
-#include "plugin/base/units.h"
+#include "devices/filesystem/testing/scratch_devices.h"
 
 namespace lunkeeper {
 namespace {

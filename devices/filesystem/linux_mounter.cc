@@ -12,10 +12,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "plugin/base/log.h"
-#include "plugin/base/status_macros.h"
-#include "plugin/base/subprocess.h"
-#include "plugin/base/unique_fd.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/subprocess.h"
+#include "base/unique_fd.h"
 
 namespace lunkeeper {
 namespace {

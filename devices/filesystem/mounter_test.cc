@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "devices/filesystem/testing.h"
-#include "plugin/base/units.h"
+#include "base/units.h"
+#include "devices/filesystem/testing/scratch_devices.h"
 
 namespace lunkeeper {
 namespace {

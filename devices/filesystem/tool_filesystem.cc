@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/fail_point.h"
+#include "base/status_macros.h"
+#include "base/subprocess.h"
 #include "devices/filesystem/device_image.h"
-#include "plugin/base/fail_point.h"
-#include "plugin/base/status_macros.h"
-#include "plugin/base/subprocess.h"
 
 namespace lunkeeper {
 namespace {

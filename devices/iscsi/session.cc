@@ -1,262 +1,71 @@
 #include "devices/iscsi/session.h"
 
-#include <poll.h>
-#include <signal.h>
+#include <cstdarg>
 
-#include <algorithm>
-#include <array>
+namespace lunkeeper::iscsi {
 
-extern "C" {
-#include <iscsi/iscsi.h>
-#include <iscsi/scsi-lowlevel.h>
+Session::Session(const Connection& connection, uint32_t depth, SessionHandler* handler)
+    : connection_(connection),
+      handler_(handler),
+      login_(connection),
+      tasks_(depth),
+      input_(std::make_unique<uint8_t[]>(kInputCapacity)) {
+  free_.reserve(depth);
 }
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "plugin/base/status_macros.h"
-
-namespace lunkeeper {
-namespace {
-
-// Operation codes (SPC-4, SBC-3).
-constexpr uint8_t kTestUnitReady = 0x00, kInquiry = 0x12, kRead16 = 0x88, kWrite16 = 0x8a,
-                  kSynchronizeCache16 = 0x91, kServiceActionIn16 = 0x9e;
-constexpr uint8_t kReadCapacity16Action = 0x10;
-constexpr uint8_t kSerialPage = 0x80;
-// A LUN has at most a few of them waiting: power on, parameters changed, capacity changed, reservations gone.
-constexpr int kMaxUnitAttentions = 8;
-// RFC 7143, 11.13.5: class 2 of a login's status is the initiator's error, and trying again does not help.
-constexpr int kInitiatorErrors = 0x0200, kTargetErrors = 0x0300;
-
-using TaskPtr = std::unique_ptr<scsi_task, decltype(&scsi_free_scsi_task)>;
-
-// libiscsi tells the login's status only in its text: "… Target not found(515)".
-int LoginStatus(const std::string& error) {
-  const size_t open = error.rfind('(');
-  return open == std::string::npos ? 0 : std::atoi(error.c_str() + open + 1);
-}
-
-std::string Trimmed(std::span<const char> text) {
-  return std::string(absl::StripAsciiWhitespace(absl::string_view(text.data(), text.size())));
-}
-
-}  // namespace
-
-struct IscsiSession::Answer {
-  bool done = false;
-  int status = SCSI_STATUS_ERROR;
-
-  static void Callback(iscsi_context*, int status, void*, void* answer) {
-    *static_cast<Answer*>(answer) = {true, status};
+void Session::Begin() {
+  full_feature_ = broken_ = refused_ = false;
+  resetting_ = pinging_ = logging_out_ = false;
+  free_.clear();
+  for (uint32_t i = 0; i < tasks_.size(); ++i) {
+    tasks_[i] = Task();
+    free_.push_back(i);
   }
-};
-
-void IscsiSession::ContextDeleter::operator()(iscsi_context* context) const {
-  iscsi_destroy_context(context);
+  cmd_sn_ = max_cmd_sn_ = exp_cmd_sn_ = 1;
+  exp_stat_sn_ = 0;
+  unsent_commands_ = 0;
+  input_begin_ = input_end_ = 0;
+  large_data_ = false;
+  data_in_.task = nullptr;
+  send_head_ = send_tail_ = early_ = nullptr;
+  control_count_ = 0;
+  pdus_ = pieces_begin_ = pieces_end_ = 0;
+  login_.Begin();
+  SendLogin();
 }
 
-IscsiSession::IscsiSession(const Connection& connection, const IscsiOptions& options)
-    : connection_(connection), options_(options) {}
-
-IscsiSession::~IscsiSession() = default;
-
-absl::StatusOr<std::unique_ptr<IscsiSession>> IscsiSession::Login(const Connection& connection,
-                                                                  const IscsiOptions& options) {
-  ::signal(SIGPIPE, SIG_IGN);
-  std::unique_ptr<IscsiSession> session(new IscsiSession(connection, options));
-  RETURN_IF_ERROR(session->Connect(absl::Now() + options.timeout));
-  RETURN_IF_ERROR(session->DrainUnitAttentions());
-  RETURN_IF_ERROR(session->ReadCapacity().status());
-  return session;
+Task* Session::NewTask() {
+  if (!full_feature_ || broken_ || free_.empty()) return nullptr;
+  if (SerialLess(max_cmd_sn_, cmd_sn_ + unsent_commands_)) return nullptr;
+  return &tasks_[free_.back()];
 }
 
-absl::Status IscsiSession::Connect(absl::Time deadline) {
-  context_.reset(iscsi_create_context(connection_.initiator.value().c_str()));
-  if (!context_) return Fail(absl::StatusCode::kResourceExhausted, "login", "libiscsi made no context");
-  iscsi_context* const context = context_.get();
-  iscsi_set_noautoreconnect(context, 1);
-  iscsi_set_session_type(context, ISCSI_SESSION_NORMAL);
-  iscsi_set_header_digest(context, ISCSI_HEADER_DIGEST_NONE);
-  iscsi_set_targetname(context, connection_.target.value().c_str());
-  if (!connection_.chap.user.empty()) {
-    iscsi_set_initiator_username_pwd(context, connection_.chap.user.c_str(), connection_.chap.secret.c_str());
-  }
-  if (options_.isid) iscsi_set_isid_random(context, *options_.isid & 0xffffff, 0);
-
-  Answer connected;
-  if (iscsi_connect_async(context, connection_.portal.c_str(), Answer::Callback, &connected) != 0) {
-    return Fail(absl::StatusCode::kUnavailable, "connect", iscsi_get_error(context));
-  }
-  RETURN_IF_ERROR(Await("connect", connected, deadline));
-  if (connected.status != SCSI_STATUS_GOOD) {
-    return Fail(absl::StatusCode::kUnavailable, "connect", iscsi_get_error(context));
-  }
-  Answer logged_in;
-  if (iscsi_login_async(context, Answer::Callback, &logged_in) != 0) {
-    return Fail(absl::StatusCode::kInternal, "login", iscsi_get_error(context));
-  }
-  RETURN_IF_ERROR(Await("login", logged_in, deadline));
-  if (logged_in.status == SCSI_STATUS_GOOD) return absl::OkStatus();
-  const std::string error = iscsi_get_error(context);
-  const int status = LoginStatus(error);
-  const bool refused = status >= kInitiatorErrors && status < kTargetErrors;
-  return Fail(refused ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kUnavailable, "login", error);
+void Session::Start(Task* task) {
+  const uint32_t slot = free_.back();
+  free_.pop_back();
+  task->transferred = 0;
+  task->response = task->status = task->sense_key = task->asc = task->ascq = 0;
+  task->internal = {};
+  task->internal.tag = (++uses_ << 16) | slot;  // never kNoTag: there are fewer slots than that
+  task->internal.active = true;
+  ++unsent_commands_;
+  QueueForSending(task);
 }
 
-absl::Status IscsiSession::DrainUnitAttentions() {
-  static constexpr std::array<uint8_t, 6> kCdb = {kTestUnitReady};
-  return Execute({.what = "test unit ready", .cdb = kCdb}).status();
+void Session::Break(const char* what) {
+  if (!broken_) failure_.Set("%s", what);
+  broken_ = true;
 }
 
-absl::StatusOr<LunIdentity> IscsiSession::Inquire() {
-  std::array<char, 255> data = {};
-  std::array<uint8_t, 6> cdb = {kInquiry, 0, 0, 0, data.size(), 0};
-  ASSIGN_OR_RETURN(size_t standard, Execute({.what = "inquiry", .cdb = cdb, .in = data}));
-  if (standard < 36) return Fail(absl::StatusCode::kInternal, "inquiry", "the answer is too short");
-  LunIdentity identity;
-  identity.vendor = Trimmed(std::span(data).subspan(8, 8));
-  identity.product = Trimmed(std::span(data).subspan(16, 16));
-
-  cdb[1] = 1;
-  cdb[2] = kSerialPage;
-  ASSIGN_OR_RETURN(const size_t page, Execute({.what = "inquiry of the serial", .cdb = cdb, .in = data}));
-  const size_t length = page < 4 ? 0 : std::min<size_t>(static_cast<uint8_t>(data[3]), page - 4);
-  identity.serial = Trimmed(std::span(data).subspan(4, length));
-  return identity;
+bool Session::Violation(const char* format, ...) {
+  char what[120];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(what, sizeof what, format, arguments);
+  va_end(arguments);
+  if (!broken_) failure_.Set("the target broke the protocol: %s", what);
+  broken_ = true;
+  return false;
 }
 
-absl::StatusOr<LunCapacity> IscsiSession::ReadCapacity() {
-  std::array<char, 32> data = {};
-  const std::array<uint8_t, 16> cdb = {
-      kServiceActionIn16, kReadCapacity16Action, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, data.size()};
-  ASSIGN_OR_RETURN(const size_t got, Execute({.what = "read capacity", .cdb = cdb, .in = data}));
-  const auto* bytes = reinterpret_cast<const unsigned char*>(data.data());
-  const LunCapacity capacity{scsi_get_uint64(bytes) + 1, scsi_get_uint32(bytes + 8)};
-  if (got < 12 || capacity.block_bytes == 0) {
-    return Fail(absl::StatusCode::kInternal, "read capacity", "the answer makes no sense");
-  }
-  block_bytes_ = capacity.block_bytes;
-  return capacity;
-}
-
-absl::StatusOr<std::vector<uint8_t>> IscsiSession::Transfer(const char* what, uint8_t operation, uint64_t lba,
-                                                            size_t bytes) {
-  if (bytes == 0 || bytes % block_bytes_ != 0 || bytes > kMaxTransferBytes) {
-    return Fail(absl::StatusCode::kInvalidArgument, what,
-                absl::StrFormat("%d bytes are not whole blocks of %d, or more than %d at once", bytes,
-                                block_bytes_, kMaxTransferBytes));
-  }
-  std::vector<uint8_t> cdb(16);
-  cdb[0] = operation;
-  scsi_set_uint64(&cdb[2], lba);
-  scsi_set_uint32(&cdb[10], static_cast<uint32_t>(bytes / block_bytes_));
-  return cdb;
-}
-
-absl::Status IscsiSession::Read(uint64_t lba, std::span<char> data) {
-  ASSIGN_OR_RETURN(const std::vector<uint8_t> cdb, Transfer("read", kRead16, lba, data.size()));
-  ASSIGN_OR_RETURN(const size_t got, Execute({.what = "read", .cdb = cdb, .in = data}));
-  if (got == data.size()) return absl::OkStatus();
-  return Fail(absl::StatusCode::kInternal, "read", absl::StrFormat("%d bytes of %d came", got, data.size()));
-}
-
-absl::Status IscsiSession::Write(uint64_t lba, std::span<const char> data) {
-  ASSIGN_OR_RETURN(const std::vector<uint8_t> cdb, Transfer("write", kWrite16, lba, data.size()));
-  return Execute({.what = "write", .cdb = cdb, .out = data}).status();
-}
-
-absl::Status IscsiSession::Flush() {
-  static constexpr std::array<uint8_t, 16> kCdb = {kSynchronizeCache16};
-  return Execute({.what = "synchronize cache", .cdb = kCdb}).status();
-}
-
-absl::Status IscsiSession::Logout() {
-  if (!context_) return Fail(absl::StatusCode::kUnavailable, "logout", "the session is over");
-  Answer answer;
-  if (iscsi_logout_async(context_.get(), Answer::Callback, &answer) != 0) {
-    answer.done = true;
-  }
-  RETURN_IF_ERROR(Await("logout", answer, absl::Now() + options_.timeout));
-  context_.reset();
-  if (answer.status == SCSI_STATUS_GOOD) return absl::OkStatus();
-  return Fail(absl::StatusCode::kUnavailable, "logout", "the connection was lost");
-}
-
-absl::StatusOr<size_t> IscsiSession::Execute(const Command& command) {
-  const absl::Time deadline = absl::Now() + options_.timeout;
-  for (int attentions = 0; attentions < kMaxUnitAttentions; ++attentions) {
-    bool unit_attention = false;
-    auto got = ExecuteOnce(command, deadline, &unit_attention);
-    if (!unit_attention) return got;
-  }
-  return Fail(absl::StatusCode::kInternal, command.what, "the LUN answers with unit attentions only");
-}
-
-absl::StatusOr<size_t> IscsiSession::ExecuteOnce(const Command& command, absl::Time deadline,
-                                                 bool* unit_attention) {
-  if (!context_) return Fail(absl::StatusCode::kUnavailable, command.what, "the session is over");
-  const bool writes = !command.out.empty();
-  const size_t length = writes ? command.out.size() : command.in.size();
-  // libiscsi takes its input through pointers to non-const, and leaves it as it is.
-  TaskPtr task(
-      scsi_create_task(static_cast<int>(command.cdb.size()), const_cast<unsigned char*>(command.cdb.data()),
-                       writes ? SCSI_XFER_WRITE : (length > 0 ? SCSI_XFER_READ : SCSI_XFER_NONE),
-                       static_cast<int>(length)),
-      scsi_free_scsi_task);
-  iscsi_data out{command.out.size(), reinterpret_cast<unsigned char*>(const_cast<char*>(command.out.data()))};
-  Answer answer;
-  if (!task || iscsi_scsi_command_async(context_.get(), static_cast<int>(connection_.lun), task.get(),
-                                        Answer::Callback, writes ? &out : nullptr, &answer) != 0) {
-    context_.reset();
-    return Fail(absl::StatusCode::kUnavailable, command.what, "libiscsi could not send it");
-  }
-  RETURN_IF_ERROR(Await(command.what, answer, deadline));
-  switch (answer.status) {
-    case SCSI_STATUS_GOOD: {
-      const size_t got = std::min<size_t>(std::max(task->datain.size, 0), command.in.size());
-      if (got > 0) std::copy_n(task->datain.data, got, command.in.data());
-      return got;
-    }
-    case SCSI_STATUS_CHECK_CONDITION:
-      *unit_attention = task->sense.key == SCSI_SENSE_UNIT_ATTENTION;
-      return Fail(absl::StatusCode::kInternal, command.what,
-                  absl::StrFormat("%s, %s", scsi_sense_key_str(task->sense.key),
-                                  scsi_sense_ascq_str(task->sense.ascq)));
-    case SCSI_STATUS_RESERVATION_CONFLICT:
-      return Fail(absl::StatusCode::kFailedPrecondition, command.what,
-                  "another initiator's reservation forbids it");
-    case SCSI_STATUS_CANCELLED:
-    case SCSI_STATUS_ERROR:
-      context_.reset();
-      return Fail(absl::StatusCode::kUnavailable, command.what, "the connection was lost");
-    default:
-      return Fail(absl::StatusCode::kInternal, command.what, absl::StrCat("SCSI status ", answer.status));
-  }
-}
-
-absl::Status IscsiSession::Await(const char* what, Answer& answer, absl::Time deadline) {
-  absl::Status status;
-  while (!answer.done && status.ok()) {
-    pollfd poll_fd{iscsi_get_fd(context_.get()), static_cast<short>(iscsi_which_events(context_.get())), 0};
-    const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
-    if (left <= 0) {
-      status = Fail(absl::StatusCode::kDeadlineExceeded, what,
-                    absl::StrCat("no answer within ", absl::FormatDuration(options_.timeout)));
-    } else if (poll(&poll_fd, 1, static_cast<int>(left) + 1) < 0 && errno != EINTR) {
-      status = absl::ErrnoToStatus(errno, what);
-    } else if (iscsi_service(context_.get(), poll_fd.revents) != 0 && !answer.done) {
-      status = Fail(absl::StatusCode::kUnavailable, what, iscsi_get_error(context_.get()));
-    }
-  }
-  // Before `answer` goes: libiscsi calls back once more for whatever it still has.
-  if (!status.ok()) context_.reset();
-  return status;
-}
-
-absl::Status IscsiSession::Fail(absl::StatusCode code, const char* what, const std::string& why) const {
-  return absl::Status(code, absl::StrFormat("target %s at %s: %s: %s", connection_.target.value(),
-                                            connection_.portal, what, why));
-}
-
-}  // namespace lunkeeper
+}  // namespace lunkeeper::iscsi

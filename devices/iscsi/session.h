@@ -1,133 +1,146 @@
 #pragma once
-// One iSCSI session with one LUN, through libiscsi: for management (who is there, how large, reservations)
-// and for tests. The data path of volumes does not come here (devices/initiator).
+// The iSCSI protocol of one session on one connection, without its socket: bytes in, bytes out (RFC 7143;
+// error recovery level 0, no digests). What it says is decided by bytes alone, so it is tested and fuzzed
+// with bytes alone.
 //
-// Blocking: every call waits for the target at most IscsiOptions::timeout. Not thread-safe: one thread at a
-// time. Ownership: a session owns its connection; the destructor drops it without a logout. A process that
-// logs in ignores SIGPIPE from then on: libiscsi writes to sockets that the target has closed. Failure:
-//          UNAVAILABLE        the connection cannot be made or was lost
-//          DEADLINE_EXCEEDED  the target did not answer in time
-//          PERMISSION_DENIED  the target refused the login: no such target for us, or a wrong secret
-//          FAILED_PRECONDITION  another initiator's reservation forbids it
-//          INTERNAL           the LUN answered with any other error; the message has its sense data
-// After UNAVAILABLE or DEADLINE_EXCEEDED the session is over: it never logs in again by itself, for a command
-// sent twice is not harmless; every later call fails, and the caller makes a new session.
+// The owner moves bytes: InputSpace says where received bytes go and Input how many came; Output says what to
+// send and Sent how much went. Payloads are not copied on the way out, and large ones not on the way in.
+//
+// One thread. Nothing allocates after the constructor (but see chap.h). Tasks belong to the session; their
+// data to the caller, and stays put until OnTaskDone.
+//
+// What comes from the wire is bounded and checked; anything that breaks the protocol ends the session:
+// broken() says so, failure() why, and only Begin makes it useful again. Tasks in flight are then forgotten,
+// without OnTaskDone.
 
-#include <cstdint>
+#include <sys/uio.h>
+
+#include <array>
 #include <memory>
-#include <optional>
-#include <span>
-#include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/time/time.h"
-#include "devices/types.h"
+#include "devices/iscsi/login.h"
+#include "devices/iscsi/pdu.h"
+#include "devices/iscsi/reason.h"
+#include "devices/iscsi/task.h"
 
-struct iscsi_context;
+namespace lunkeeper::iscsi {
 
-namespace lunkeeper {
-
-struct IscsiOptions {
-  absl::Duration timeout = absl::Seconds(5);
-  // 24 bits that, with the initiator's name, make the session's identity (RFC 7143, 10.12.5): a login with
-  // the same ones ends the earlier session. Random when absent.
-  std::optional<uint32_t> isid = std::nullopt;
-};
-
-struct LunIdentity {
-  std::string vendor;   // INQUIRY, trailing blanks removed
-  std::string product;  // likewise; our own array puts its host's boot id here
-  std::string serial;   // INQUIRY, page 80h
-};
-
-struct LunCapacity {
-  uint64_t blocks = 0;
-  uint32_t block_bytes = 0;
-};
-
-// SPC-4, table 61: what the holder of a reservation keeps from others.
-enum class ReservationType : uint8_t {
-  kWriteExclusive = 1,
-  kExclusiveAccess = 3,
-  kWriteExclusiveRegistrantsOnly = 5,
-  kExclusiveAccessRegistrantsOnly = 6,
-};
-
-// A registrant's key, chosen by it; never zero.
-using ReservationKey = uint64_t;
-
-class IscsiSession final {
+class SessionHandler {
  public:
-  static constexpr size_t kMaxTransferBytes = 1 << 20;
+  virtual ~SessionHandler() = default;
+  virtual void OnLoggedIn() = 0;
+  virtual void OnTaskDone(Task& task) = 0;     // the task is free again when this returns
+  virtual void OnReset(uint8_t response) = 0;  // RFC 7143, 11.6.1; 0: the LUN's commands are over
+  virtual void OnLoggedOut() = 0;
+};
 
-  // Connects, logs in with CHAP (without, when the user is empty), and waits until the LUN takes commands.
-  static absl::StatusOr<std::unique_ptr<IscsiSession>> Login(const Connection& connection,
-                                                             const IscsiOptions& options = {});
-  ~IscsiSession();
-  IscsiSession(const IscsiSession&) = delete;
-  IscsiSession& operator=(const IscsiSession&) = delete;
+class Session {
+ public:
+  // `connection` and `handler` outlive the session. `depth` is the number of tasks, at most 1024.
+  Session(const Connection& connection, uint32_t depth, SessionHandler* handler);
 
-  absl::StatusOr<LunIdentity> Inquire();
-  absl::StatusOr<LunCapacity> ReadCapacity();
-  // Whole blocks from block `lba` on, at most kMaxTransferBytes. INVALID_ARGUMENT: not whole blocks, or too
-  // many.
-  absl::Status Read(uint64_t lba, std::span<char> data);
-  absl::Status Write(uint64_t lba, std::span<const char> data);
-  absl::Status Flush();
+  // On a new connection: forgets all and logs in.
+  void Begin();
 
-  // Persistent reservations (SPC-4, 5.12), in persistent_reservation.cc. tgt knows neither PREEMPT AND ABORT
-  // nor reservations that outlive its process, so neither is here. Registers `key` for this nexus, whatever
-  // it had before; zero ends the registration.
-  absl::Status Register(ReservationKey key);
-  absl::Status Reserve(ReservationKey key, ReservationType type);
-  absl::Status ReleaseReservation(ReservationKey key, ReservationType type);
-  // Removes the reservation and every registration.
-  absl::Status ClearReservations(ReservationKey key);
-  // Removes the registrations under `victim`, and takes over its reservation if it has one.
-  absl::Status Preempt(ReservationKey key, ReservationKey victim, ReservationType type);
-  absl::StatusOr<std::vector<ReservationKey>> ReadKeys();
-  // The holder's key; nullopt: nothing is reserved.
-  absl::StatusOr<std::optional<ReservationKey>> ReadReservation();
+  // Where to receive to, in this order; the number of places. Input then takes what came, and calls the
+  // handler.
+  int InputSpace(iovec space[2]);
+  // With fewer bytes than these there is nothing to do but wait for more; at least 1.
+  size_t awaited() const;
+  void Input(size_t count);
+  // The read whose data, all of them and good, are what comes next; nullptr if something else is.
+  const Task* WholeData() const;
+  // What to send, in this order; the number of pieces, 0 if there is nothing.
+  int Output(const iovec** pieces);
+  void Sent(size_t count);
 
-  // Tells the target that we go. The session is over afterwards, whatever this returns.
-  absl::Status Logout();
+  // A free task if a command may be started now, else nullptr. It is to be filled and started at once.
+  Task* NewTask();
+  void Start(Task* task);
+  void Reset();  // LOGICAL UNIT RESET, with nothing in flight
+  void Ping();   // makes the target say something
+  void Logout();
+
+  bool broken() const { return broken_; }
+  bool refused() const { return refused_; }  // broken, and another login would be too
+  const char* failure() const { return failure_.text(); }
+  // The owner's own reasons to give up this connection; may be called from the handler.
+  void Break(const char* what);
+  const Parameters& parameters() const { return login_.parameters(); }
 
  private:
-  struct ContextDeleter {
-    void operator()(iscsi_context* context) const;
+  static constexpr size_t kInputCapacity = 64 << 10;
+  static constexpr uint32_t kLargeData = 32 << 10;     // worth a receive of its own, to save a copy
+  static constexpr uint32_t kAwaitAtMost = 128 << 10;  // a slow network must still be seen to move
+  static constexpr int kBatchPdus = 64;
+  static constexpr size_t kControls = 8;
+
+  // Input.
+  bool ParseOne();
+  bool OnPdu(const uint8_t* header, const uint8_t* data, uint32_t length);
+  bool OnDataIn(const uint8_t* header, uint32_t length);
+  bool ReceiveDataIn();
+  bool FinishDataIn();
+  bool OnLoginResponse(const uint8_t* header, const uint8_t* data, uint32_t length);
+  bool OnScsiResponse(const uint8_t* header, const uint8_t* data, uint32_t length);
+  bool OnR2t(const uint8_t* header);
+  bool OnNopIn(const uint8_t* header);
+  bool OnAsyncMessage(const uint8_t* header);
+  bool TakeStatSn(const uint8_t* header);
+  void TakeCmdSn(const uint8_t* header);
+  Task* FindTask(const uint8_t* header);
+  bool Complete(Task* task);
+  void Finish(Task* task);
+  __attribute__((format(printf, 2, 3))) bool Violation(const char* format, ...);
+
+  // Output.
+  void FillBatch();
+  void AddPdu(const Header& header, const char* data, uint32_t length);
+  void SendNext(Task* task);
+  Header CommandHeader(const Task* task, bool final) const;
+  Header DataOutHeader(Task* task, uint32_t length) const;
+  void EndBatch();
+  void QueueForSending(Task* task);
+  void Unqueue(Task* task);
+  Header* NewControl(Opcode opcode, uint32_t tag);
+  void SendLogin();
+
+  const Connection& connection_;
+  SessionHandler* const handler_;
+  Login login_;
+  bool full_feature_ = false, broken_ = false, refused_ = false;
+  bool resetting_ = false, pinging_ = false, logging_out_ = false;  // an answer is due
+  Reason failure_;
+
+  std::vector<Task> tasks_;
+  std::vector<uint32_t> free_;  // indexes of tasks, as a stack
+  uint32_t uses_ = 0;           // makes tags of one slot differ
+  uint32_t cmd_sn_ = 1, max_cmd_sn_ = 1, exp_cmd_sn_ = 1, exp_stat_sn_ = 0;
+  uint32_t unsent_commands_ = 0;
+
+  std::unique_ptr<uint8_t[]> input_;
+  size_t input_begin_ = 0, input_end_ = 0;
+  bool large_data_ = false;  // came last, so that more of it is likely: only its header goes to input_
+  struct {
+    Task* task = nullptr;  // nullptr: none under way
+    Header header;
+    uint32_t left = 0;
+  } data_in_;
+
+  Task* send_head_ = nullptr;
+  Task* send_tail_ = nullptr;
+  Task* early_ = nullptr;  // done, but with data in the batch
+  struct Control {
+    Header header;
+    bool login;  // carries the login's text
   };
-  // What libiscsi's callback leaves behind; libiscsi points to it until it has called back or is gone.
-  struct Answer;
-  struct Command {
-    const char* what;
-    std::span<const uint8_t> cdb;
-    std::span<const char> out = {};
-    std::span<char> in = {};
-  };
-
-  IscsiSession(const Connection& connection, const IscsiOptions& options);
-
-  absl::Status Connect(absl::Time deadline);
-  absl::Status DrainUnitAttentions();
-  // The CDB of READ(16) or WRITE(16); fails unless `bytes` is whole blocks and not too many.
-  absl::StatusOr<std::vector<uint8_t>> Transfer(const char* what, uint8_t operation, uint64_t lba,
-                                                size_t bytes);
-  // Sends the command and waits; again when the LUN answers with a unit attention, which tells of the past.
-  // Gives the number of bytes put into command.in.
-  absl::StatusOr<size_t> Execute(const Command& command);
-  absl::StatusOr<size_t> ExecuteOnce(const Command& command, absl::Time deadline, bool* unit_attention);
-  // Serves the connection until `answer` is there; drops the session otherwise.
-  absl::Status Await(const char* what, Answer& answer, absl::Time deadline);
-  absl::Status ReserveOut(const char* what, uint8_t action, uint8_t type, ReservationKey key,
-                          ReservationKey action_key);
-  absl::Status Fail(absl::StatusCode code, const char* what, const std::string& why) const;
-
-  const Connection connection_;
-  const IscsiOptions options_;
-  std::unique_ptr<iscsi_context, ContextDeleter> context_;  // null once the session is over
-  uint32_t block_bytes_ = 0;
+  std::array<Control, kControls> controls_;
+  size_t control_count_ = 0;
+  std::array<Header, kBatchPdus> headers_;
+  std::array<iovec, 3 * kBatchPdus> pieces_;
+  int pdus_ = 0, pieces_begin_ = 0, pieces_end_ = 0;
+  uint32_t batch_ = 1;
 };
 
-}  // namespace lunkeeper
+}  // namespace lunkeeper::iscsi

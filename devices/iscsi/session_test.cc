@@ -1,177 +1,353 @@
+// The protocol core on canned bytes: what exactly goes out, and what is made of what comes in, however it is
+// cut.
+
 #include "devices/iscsi/session.h"
 
-#include <signal.h>
-
-#include <array>
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <string>
 
-#include "devices/iscsi/testing/test_target.h"
-
-namespace lunkeeper {
+namespace lunkeeper::iscsi {
 namespace {
 
-constexpr uint64_t kSize = 8 << 20;
-const ChapCredentials kChap = {"keeper", "sixteen-letters!"};
+using Bytes = std::vector<uint8_t>;
 
-std::unique_ptr<TestTarget> StartTarget(const ChapCredentials& chap = {}) {
-  auto target = TestTarget::Start(kSize, chap);
-  INFO(target.status());
-  REQUIRE(target.ok());
-  return *std::move(target);
+class Recorder final : public SessionHandler {
+ public:
+  void OnLoggedIn() override { events.push_back("logged in"); }
+  void OnTaskDone(Task& task) override {
+    events.push_back("done " + std::to_string(task.status));
+    last = task;
+  }
+  void OnReset(uint8_t response) override { events.push_back("reset " + std::to_string(response)); }
+  void OnLoggedOut() override { events.push_back("logged out"); }
+
+  std::vector<std::string> events;
+  Task last;
+};
+
+struct Rig {
+  explicit Rig(ChapCredentials chap = {}) {
+    connection.initiator = Iqn("iqn.a");
+    connection.target = Iqn("iqn.b");
+    connection.chap = std::move(chap);
+    session.Begin();
+  }
+
+  // What is to be sent, all of it, as sent.
+  Bytes Sent() {
+    Bytes out;
+    const iovec* pieces;
+    while (const int count = session.Output(&pieces)) {
+      size_t size = 0;
+      for (int i = 0; i < count; ++i) {
+        const auto* begin = static_cast<const uint8_t*>(pieces[i].iov_base);
+        out.insert(out.end(), begin, begin + pieces[i].iov_len);
+        size += pieces[i].iov_len;
+      }
+      session.Sent(size);
+    }
+    return out;
+  }
+  std::string SentText() {
+    const Bytes out = Sent();
+    std::string text(out.begin() + kHeaderSize, out.end());
+    std::replace(text.begin(), text.end(), '\0', ' ');
+    return text;
+  }
+  // Receives `bytes`, `step` at a time.
+  void Receive(const Bytes& bytes, size_t step = SIZE_MAX) {
+    size_t at = 0;
+    while (at < bytes.size() && !session.broken()) {
+      iovec space[2];
+      const int count = session.InputSpace(space);
+      size_t got = 0;
+      for (int i = 0; i < count; ++i) {
+        const size_t part = std::min({space[i].iov_len, bytes.size() - at, step - got});
+        std::memcpy(space[i].iov_base, bytes.data() + at, part);
+        at += part;
+        got += part;
+      }
+      session.Input(got);
+    }
+  }
+  Bytes Pdu(uint8_t opcode, uint8_t flags, uint32_t tag, bool status, const std::string& data = "") {
+    Bytes pdu(kHeaderSize + data.size() + Padding(static_cast<uint32_t>(data.size())));
+    pdu[0] = opcode;
+    pdu[1] = flags;
+    Put24(&pdu[kDataLengthAt], static_cast<uint32_t>(data.size()));
+    Put32(&pdu[kTagAt], tag);
+    Put32(&pdu[kTargetTagAt], kNoTag);
+    Put32(&pdu[kStatSnAt], status ? stat_sn++ : stat_sn);
+    Put32(&pdu[kExpCmdSnAt], 1);
+    Put32(&pdu[kMaxCmdSnAt], max_cmd_sn);
+    std::copy(data.begin(), data.end(), pdu.begin() + kHeaderSize);
+    return pdu;
+  }
+  void LogIn(const std::string& parameters = "") {
+    Sent();
+    Receive(Pdu(kLoginResponse, 0x81, 0, true, std::string("AuthMethod=None\0", 16)));
+    Sent();
+    Receive(Pdu(kLoginResponse, 0x87, 0, true, parameters));
+    REQUIRE(recorder.events == std::vector<std::string>{"logged in"});
+    recorder.events.clear();
+  }
+  // Starts a command; its tag.
+  uint32_t Start(Direction direction, std::vector<char>& memory) {
+    Task* task = session.NewTask();
+    REQUIRE(task != nullptr);
+    task->direction = direction;
+    task->data = memory.data();
+    task->length = static_cast<uint32_t>(memory.size());
+    session.Start(task);
+    return task->internal.tag;
+  }
+
+  Connection connection;
+  Recorder recorder;
+  Session session{connection, 4, &recorder};
+  uint32_t stat_sn = 100, max_cmd_sn = 64;
+};
+
+std::string Key(const std::string& pair) { return pair + '\0'; }
+
+TEST_CASE("a login without a secret offers none, and then the parameters") {
+  Rig rig;
+  const Bytes first = rig.Sent();
+  REQUIRE(first[0] == (kLoginRequest | kImmediate));
+  REQUIRE(first[1] == 0x81);  // security, ready for the operational stage
+  REQUIRE(first.size() % 4 == 0);
+  rig.Receive(rig.Pdu(kLoginResponse, 0x81, 0, true, Key("AuthMethod=None") + Key("TargetPortalGroupTag=1")));
+  const std::string offer = rig.SentText();
+  REQUIRE_THAT(offer, Catch::Contains("HeaderDigest=None ") && Catch::Contains("InitialR2T=No ") &&
+                          Catch::Contains("ErrorRecoveryLevel=0 "));
+  // The target has something to say first, then agrees.
+  rig.Receive(
+      rig.Pdu(kLoginResponse, 0x04, 0, true, Key("MaxRecvDataSegmentLength=262143") + Key("X-odd=1")));
+  REQUIRE(rig.recorder.events.empty());
+  REQUIRE_THAT(rig.SentText(), Catch::Contains("X-odd=NotUnderstood"));
+  rig.Receive(rig.Pdu(kLoginResponse, 0x87, 0, true));
+  REQUIRE(rig.recorder.events == std::vector<std::string>{"logged in"});
+  REQUIRE(rig.session.parameters().max_send_segment == 262140);
 }
 
-std::unique_ptr<IscsiSession> LogIn(const Connection& connection, const IscsiOptions& options = {}) {
-  auto session = IscsiSession::Login(connection, options);
-  INFO(session.status());
-  REQUIRE(session.ok());
-  return *std::move(session);
+TEST_CASE("a CHAP challenge is answered with the digest of RFC 1994, never with the secret") {
+  Rig rig({"user", "secret"});
+  REQUIRE_THAT(rig.SentText(), Catch::Contains("AuthMethod=CHAP ") && !Catch::Contains("secret"));
+  rig.Receive(rig.Pdu(kLoginResponse, 0x00, 0, true, Key("AuthMethod=CHAP")));
+  REQUIRE_THAT(rig.SentText(), Catch::Contains("CHAP_A=5 "));
+  const std::string challenge = GENERATE(as<std::string>(), "0x0102030405060708", "0bAQIDBAUGBwg=");
+  rig.Receive(
+      rig.Pdu(kLoginResponse, 0x00, 0, true, Key("CHAP_A=5") + Key("CHAP_I=7") + Key("CHAP_C=" + challenge)));
+  // printf '\x07secret\x01\x02\x03\x04\x05\x06\x07\x08' | md5sum
+  REQUIRE_THAT(rig.SentText(), Catch::Contains("CHAP_N=user ") && !Catch::Contains("secret") &&
+                                   Catch::Contains("CHAP_R=0x5bcc06f518a0d62562ac86640126379c "));
 }
 
-absl::StatusCode LoginCode(const Connection& connection) {
-  return IscsiSession::Login(connection).status().code();
+TEST_CASE("a target that breaks the login is left; one that refuses is told apart") {
+  Rig rig({"user", "secret"});
+  rig.Sent();
+  bool refused = false;
+  SECTION("it goes on without the secret") { rig.Receive(rig.Pdu(kLoginResponse, 0x81, 0, true)); }
+  SECTION("a malformed challenge") {
+    rig.Receive(
+        rig.Pdu(kLoginResponse, 0x00, 0, true, Key("CHAP_A=5") + Key("CHAP_I=700") + Key("CHAP_C=0x11")));
+  }
+  SECTION("no pairs") { rig.Receive(rig.Pdu(kLoginResponse, 0x00, 0, true, "nonsense")); }
+  SECTION("text without end") {
+    for (int i = 0; i < 20 && !rig.session.broken(); ++i) {
+      rig.Receive(rig.Pdu(kLoginResponse, kLoginContinue, 0, true, std::string(1000, 'x')));
+      rig.Sent();
+    }
+  }
+  SECTION("rounds without end") {
+    for (int i = 0; i < 50 && !rig.session.broken(); ++i) {
+      rig.Receive(rig.Pdu(kLoginResponse, 0, 0, true));
+      rig.Sent();
+    }
+  }
+  SECTION("refused") {
+    Bytes answer = rig.Pdu(kLoginResponse, 0, 0, true);
+    answer[36] = 2;
+    answer[37] = 1;
+    rig.Receive(answer);
+    refused = true;
+  }
+  REQUIRE(rig.session.broken());
+  REQUIRE(rig.session.refused() == refused);
+  REQUIRE(rig.recorder.events.empty());
 }
 
-TEST_CASE("a LUN tells who it is and how large") {
-  const auto target = StartTarget();
-  const auto session = LogIn(target->ConnectionOf("a"));
-  const auto identity = session->Inquire();
-  REQUIRE(identity.ok());
-  CHECK(identity->vendor == "LUNKEEPR");
-  CHECK(identity->product == "0123456789abcdef");
-  CHECK(identity->serial == "serial-of-the-test");
-  const auto capacity = session->ReadCapacity();
-  REQUIRE(capacity.ok());
-  CHECK(capacity->blocks * capacity->block_bytes == kSize);
-  CHECK(session->Logout().ok());
-  CHECK(absl::IsUnavailable(session->Inquire().status()));
+TEST_CASE("a target that insists on what we do not do is left") {
+  const std::string answer =
+      GENERATE(as<std::string>(), "HeaderDigest=CRC32C", "ErrorRecoveryLevel=2", "InitialR2T=Maybe",
+               "MaxBurstLength=100", "FirstBurstLength=99999999999");
+  Rig rig;
+  rig.Sent();
+  rig.Receive(rig.Pdu(kLoginResponse, 0x81, 0, true));
+  rig.Sent();
+  rig.Receive(rig.Pdu(kLoginResponse, 0x87, 0, true, Key(answer)));
+  REQUIRE(rig.session.broken());
+  REQUIRE_FALSE(rig.session.refused());
+  REQUIRE_THAT(rig.session.failure(), Catch::Contains(answer.substr(0, 10)));
 }
 
-TEST_CASE("what was written is read back by another session") {
-  const auto target = StartTarget();
-  const auto writer = LogIn(target->ConnectionOf("a"));
-  const std::vector<char> data(IscsiSession::kMaxTransferBytes, 'x');
-  REQUIRE(writer->Write(8, data).ok());
-  REQUIRE(writer->Flush().ok());
-  const auto reader = LogIn(target->ConnectionOf("b"));
-  std::vector<char> seen(data.size());
-  REQUIRE(reader->Read(8, seen).ok());
-  CHECK(seen == data);
-  std::array<char, 512> before = {'?'};
-  REQUIRE(reader->Read(7, before).ok());
-  CHECK(before == std::array<char, 512>{});
+TEST_CASE("data arrives whole, however the stream is cut") {
+  const size_t step = GENERATE(1, 3, 47, 48, 49, 1000, 1000000);
+  Rig rig;
+  rig.LogIn();
+  std::vector<char> small(10), large(200000);
+  const uint32_t first = rig.Start(Direction::kIn, small), second = rig.Start(Direction::kIn, large);
+  rig.Sent();
+  const std::string content(large.size(), 'L');
+  Bytes stream = rig.Pdu(kDataIn, kFinal | kDataInStatus, first, true, "0123456789");
+  Bytes part = rig.Pdu(kDataIn, kFinal, second, false, content.substr(0, 99999));
+  stream.insert(stream.end(), part.begin(), part.end());
+  part = rig.Pdu(kDataIn, kFinal, second, false, content.substr(99999));
+  Put32(&part[kDataSnAt], 1);
+  Put32(&part[kBufferOffsetAt], 99999);
+  stream.insert(stream.end(), part.begin(), part.end());
+  part = rig.Pdu(kScsiResponse, kFinal, second, true);
+  stream.insert(stream.end(), part.begin(), part.end());
+  rig.Receive(stream, step);
+  REQUIRE_FALSE(rig.session.broken());
+  REQUIRE(rig.recorder.events == std::vector<std::string>{"done 0", "done 0"});
+  REQUIRE(rig.recorder.last.transferred == large.size());
+  REQUIRE(std::string(small.begin(), small.end()) == "0123456789");
+  REQUIRE(std::string(large.begin(), large.end()) == content);
 }
 
-TEST_CASE(
-    "a transfer that is not whole blocks, too long or past the end is refused and the session lives on") {
-  const auto target = StartTarget();
-  const auto session = LogIn(target->ConnectionOf("a"));
-  std::vector<char> data(511);
-  CHECK(absl::IsInvalidArgument(session->Write(0, data)));
-  data.resize(0);
-  CHECK(absl::IsInvalidArgument(session->Read(0, data)));
-  data.resize(IscsiSession::kMaxTransferBytes + 512);
-  CHECK(absl::IsInvalidArgument(session->Read(0, data)));
-  data.resize(512);
-  CHECK(absl::IsInternal(session->Read(kSize, data)));
-  CHECK(session->Read(0, data).ok());
+TEST_CASE("a large answer is awaited in large pieces, but never more than is to come of it") {
+  Rig rig;
+  rig.LogIn();
+  std::vector<char> memory(200000);
+  const uint32_t tag = rig.Start(Direction::kIn, memory);
+  rig.Sent();
+  REQUIRE(rig.session.awaited() == 1);
+  const Bytes pdu = rig.Pdu(kDataIn, kFinal | kDataInStatus, tag, true, std::string(memory.size(), 'L'));
+  rig.Receive(Bytes(pdu.begin(), pdu.begin() + 1000));
+  REQUIRE(rig.session.awaited() == 128 << 10);
+  rig.Receive(Bytes(pdu.begin() + 1000, pdu.end() - 10));
+  REQUIRE(rig.session.awaited() == 10);
+  rig.Receive(Bytes(pdu.end() - 10, pdu.end()));
+  REQUIRE(rig.session.awaited() == 1);
+  REQUIRE(rig.recorder.events == std::vector<std::string>{"done 0"});
 }
 
-TEST_CASE("a login with a wrong secret, without one, or to no target is refused") {
-  const auto target = StartTarget(kChap);
-  Connection connection = target->ConnectionOf("a");
-  CHECK(LoginCode(connection) == absl::StatusCode::kOk);
-  connection.chap.secret = "another-16-chars";
-  CHECK(LoginCode(connection) == absl::StatusCode::kPermissionDenied);
-  connection.chap = {};
-  CHECK(LoginCode(connection) == absl::StatusCode::kPermissionDenied);
-  connection = target->ConnectionOf("a");
-  connection.target = Iqn("iqn.2026-11.io.lunkeeper:nowhere");
-  CHECK(LoginCode(connection) == absl::StatusCode::kPermissionDenied);
-  connection.portal = "127.0.0.1:1";
-  CHECK(LoginCode(connection) == absl::StatusCode::kUnavailable);
+TEST_CASE("data are whole that are all of a good read, as long as none of them has come") {
+  struct {
+    uint8_t flags, status;
+    uint32_t early_status;
+    size_t wanted, sent;
+    bool whole;
+  } const cases[] = {
+      {kFinal | kDataInStatus, 0, 0, 4096, 4096, true},  {kFinal, 0, 0, 4096, 4096, false},
+      {kFinal | kDataInStatus, 2, 0, 4096, 4096, false}, {kFinal | kDataInStatus, 0, 1, 4096, 4096, false},
+      {kFinal | kDataInStatus, 0, 0, 8192, 4096, false}, {kFinal | kDataInStatus, 0, 0, 4095, 4095, false}};
+  for (const auto& each : cases) {
+    Rig rig;
+    rig.LogIn();
+    std::vector<char> memory(each.wanted);
+    const uint32_t tag = rig.Start(Direction::kIn, memory);
+    rig.Sent();
+    rig.stat_sn += each.early_status;
+    Bytes pdu = rig.Pdu(kDataIn, each.flags, tag, true, std::string(each.sent, 'w'));
+    pdu[3] = each.status;
+    rig.Receive(Bytes(pdu.begin(), pdu.begin() + kHeaderSize));
+    CHECK((rig.session.WholeData() != nullptr) == each.whole);
+    rig.Receive(Bytes(pdu.begin() + kHeaderSize, pdu.begin() + kHeaderSize + 1));
+    CHECK(rig.session.WholeData() == nullptr);
+  }
 }
 
-TEST_CASE("errors never show the secret") {
-  const auto target = StartTarget(kChap);
-  Connection connection = target->ConnectionOf("a");
-  connection.chap.secret = "another-16-chars";
-  const auto session = IscsiSession::Login(connection);
-  CHECK(std::string(session.status().message()).find(connection.chap.secret) == std::string::npos);
+TEST_CASE("data that does not belong where it wants to go ends the session") {
+  Rig rig;
+  rig.LogIn();
+  std::vector<char> memory(100);
+  const bool write = GENERATE(false, true);
+  const uint32_t tag = rig.Start(write ? Direction::kOut : Direction::kIn, memory);
+  rig.Sent();
+  Bytes pdu = rig.Pdu(kDataIn, kFinal | kDataInStatus, tag, true, std::string(100, 'x'));
+  if (!write) {
+    SECTION("too long") { Put24(&pdu[kDataLengthAt], 101); }
+    SECTION("beyond the end") { Put32(&pdu[kBufferOffsetAt], 4); }
+    SECTION("an offset that wraps") { Put32(&pdu[kBufferOffsetAt], 0xfffffff0); }
+    SECTION("out of sequence") { Put32(&pdu[kDataSnAt], 1); }
+    SECTION("another tag") { Put32(&pdu[kTagAt], tag + 0x10000); }
+    SECTION("a status out of turn") { Put32(&pdu[kStatSnAt], 5); }
+  }
+  rig.Receive(pdu);
+  REQUIRE(rig.session.broken());
+  REQUIRE(rig.recorder.events.empty());
 }
 
-TEST_CASE("a session whose target dies fails at once and does not come back") {
-  const auto target = StartTarget();
-  const auto session = LogIn(target->ConnectionOf("a"));
-  kill(target->pid(), SIGKILL);
-  std::array<char, 512> data = {};
-  const absl::Time start = absl::Now();
-  CHECK(absl::IsUnavailable(session->Read(0, data)));
-  CHECK(absl::IsUnavailable(session->Read(0, data)));
-  CHECK(absl::Now() - start < absl::Seconds(2));
+TEST_CASE("a write sends what was agreed, and the rest when asked") {
+  struct Case {
+    const char *immediate, *initial_r2t;
+    size_t sent;
+    uint32_t next;
+  };
+  const auto [immediate, initial_r2t, sent, next] =
+      GENERATE(Case{"Yes", "Yes", 48 + 1024, 1024}, Case{"No", "Yes", 48, 0},
+               Case{"Yes", "No", 4 * 48 + 4096, 4096}, Case{"No", "No", 5 * 48 + 4096, 4096});
+  Rig rig;
+  rig.LogIn(Key("MaxRecvDataSegmentLength=1024") + Key("FirstBurstLength=4096") +
+            Key(std::string("ImmediateData=") + immediate) + Key(std::string("InitialR2T=") + initial_r2t));
+  std::vector<char> memory(10000, 'w');
+  const uint32_t tag = rig.Start(Direction::kOut, memory);
+  const Bytes first = rig.Sent();
+  REQUIRE(first.size() == sent);
+  REQUIRE((first[1] & kFinal) == (std::string(initial_r2t) == "Yes" ? kFinal : 0));
+  Bytes r2t = rig.Pdu(kR2t, kFinal, tag, false);
+  Put32(&r2t[kBufferOffsetAt], next);
+  Put32(&r2t[kR2tLengthAt], 2047);
+  rig.Receive(r2t);
+  const Bytes rest = rig.Sent();
+  REQUIRE(rest.size() == 48 + 1024 + 48 + 1024);  // 2047 bytes, padded
+  REQUIRE(rest[0] == kDataOut);
+  REQUIRE(rest[1] == 0);
+  REQUIRE(rest[48 + 1024 + 1] == kFinal);
+  REQUIRE(Get32(&rest[48 + 1024 + kDataSnAt]) == 1);
+  rig.Receive(r2t);  // the same again
+  REQUIRE(rig.session.broken());
 }
 
-TEST_CASE("a target that does not answer is given up at the time limit") {
-  const auto target = StartTarget();
-  const IscsiOptions options = {.timeout = absl::Milliseconds(300)};
-  const auto session = LogIn(target->ConnectionOf("a"), options);
-  kill(target->pid(), SIGSTOP);
-  std::array<char, 512> data = {};
-  const absl::Time start = absl::Now();
-  CHECK(absl::IsDeadlineExceeded(session->Read(0, data)));
-  CHECK(absl::IsDeadlineExceeded(IscsiSession::Login(target->ConnectionOf("b"), options).status()));
-  CHECK(absl::Now() - start < absl::Seconds(3));
-  kill(target->pid(), SIGCONT);
-  CHECK(absl::IsUnavailable(session->Read(0, data)));
+TEST_CASE("a write that ends early is not given back while its data is on its way out") {
+  Rig rig;
+  rig.LogIn();
+  std::vector<char> memory(4096, 'w');
+  const uint32_t tag = rig.Start(Direction::kOut, memory);
+  const iovec* pieces;
+  REQUIRE(rig.session.Output(&pieces) == 2);
+  rig.session.Sent(100);
+  Bytes answer = rig.Pdu(kScsiResponse, kFinal, tag, true,
+                         std::string("\0\x12\x70\0\x05\0\0\0\0\x0a\0\0\0\0\x21\x02\0\0\0\0", 20));
+  answer[3] = 2;
+  rig.Receive(answer);
+  REQUIRE(rig.recorder.events.empty());
+  REQUIRE(rig.Sent().size() == 48 + 4096 - 100);
+  REQUIRE(rig.recorder.events == std::vector<std::string>{"done 2"});
+  REQUIRE(rig.recorder.last.sense_key == 5);
+  REQUIRE(rig.recorder.last.asc == 0x21);
+  REQUIRE(rig.recorder.last.ascq == 2);
 }
 
-TEST_CASE("a login with the same ISID ends the session before it") {
-  const auto target = StartTarget(kChap);
-  const IscsiOptions options = {.isid = 7};
-  const auto first = LogIn(target->ConnectionOf("a"), options);
-  const auto second = LogIn(target->ConnectionOf("a"), options);
-  CHECK(second->ReadCapacity().ok());
-  CHECK(absl::IsUnavailable(first->ReadCapacity().status()));
-}
-
-TEST_CASE("a reservation keeps others from writing until it is released") {
-  const auto target = StartTarget();
-  const auto holder = LogIn(target->ConnectionOf("a"));
-  const auto other = LogIn(target->ConnectionOf("b"));
-  const std::array<char, 512> data = {'x'};
-  REQUIRE(holder->Register(0xa).ok());
-  REQUIRE(holder->Reserve(0xa, ReservationType::kWriteExclusiveRegistrantsOnly).ok());
-  CHECK(holder->ReadReservation().value() == 0xaU);
-  CHECK(absl::IsFailedPrecondition(other->Write(0, data)));
-  CHECK(holder->Write(0, data).ok());
-  REQUIRE(holder->ReleaseReservation(0xa, ReservationType::kWriteExclusiveRegistrantsOnly).ok());
-  CHECK(holder->ReadReservation().value() == std::nullopt);
-  CHECK(other->Write(0, data).ok());
-}
-
-TEST_CASE("preempting removes the victim's registration and takes its reservation") {
-  const auto target = StartTarget();
-  const auto victim = LogIn(target->ConnectionOf("a"));
-  const auto winner = LogIn(target->ConnectionOf("b"));
-  const auto type = ReservationType::kWriteExclusiveRegistrantsOnly;
-  REQUIRE(victim->Register(0xa).ok());
-  REQUIRE(victim->Reserve(0xa, type).ok());
-  REQUIRE(winner->Register(0xb).ok());
-  CHECK(winner->ReadKeys().value().size() == 2);
-  REQUIRE(winner->Preempt(0xb, 0xa, type).ok());
-  CHECK(winner->ReadKeys().value() == std::vector<ReservationKey>{0xb});
-  CHECK(winner->ReadReservation().value() == 0xbU);
-  CHECK(absl::IsFailedPrecondition(victim->Write(0, std::array<char, 512>{})));
-  REQUIRE(winner->ClearReservations(0xb).ok());
-  CHECK(winner->ReadKeys().value().empty());
-}
-
-TEST_CASE("a registration ends with key zero") {
-  const auto target = StartTarget();
-  const auto session = LogIn(target->ConnectionOf("a"));
-  REQUIRE(session->Register(0xa).ok());
-  REQUIRE(session->Register(0).ok());
-  CHECK(session->ReadKeys().value().empty());
+TEST_CASE("the target's window holds commands back until it opens") {
+  Rig rig;
+  rig.max_cmd_sn = 2;
+  rig.LogIn();
+  std::vector<char> memory(512);
+  const uint32_t first = rig.Start(Direction::kIn, memory);
+  rig.Start(Direction::kIn, memory);
+  REQUIRE(rig.session.NewTask() == nullptr);
+  rig.Sent();
+  REQUIRE(rig.session.NewTask() == nullptr);
+  rig.max_cmd_sn = 3;
+  Bytes answer = rig.Pdu(kScsiResponse, kFinal, first, true);
+  answer[3] = 8;  // busy
+  rig.Receive(answer);
+  REQUIRE(rig.session.NewTask() != nullptr);
 }
 
 }  // namespace
-}  // namespace lunkeeper
+}  // namespace lunkeeper::iscsi

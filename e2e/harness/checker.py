@@ -1,4 +1,4 @@
-"""The two writing programs of the fault tests (devices/iscsi/testing), as objects."""
+"""The two writing programs of the fault tests (devices/libiscsi/testing), as objects."""
 
 import json
 import pathlib

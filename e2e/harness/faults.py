@@ -1,4 +1,4 @@
-"""Letting something die at a fail point (plugin/base/fail_point.h) while a volume goes its way, and going on afterwards as an
+"""Letting something die at a fail point (base/fail_point.h) while a volume goes its way, and going on afterwards as an
 orchestrator does: by repeating the call."""
 
 import contextlib

@@ -12,8 +12,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LUNKEEPER = pathlib.Path(os.environ.get("LUNKEEPER", ROOT / "build/dev/plugin/lunkeeper"))
 BUILD = LUNKEEPER.parent.parent
 FAKE = BUILD / "plugin/lunkeeper-fake"
-BLOCK_CHECKER = BUILD / "devices/iscsi/block_checker"
-ZOMBIE_WRITER = BUILD / "devices/iscsi/zombie_writer"
+BLOCK_CHECKER = BUILD / "devices/libiscsi/block_checker"
+ZOMBIE_WRITER = BUILD / "devices/libiscsi/zombie_writer"
 LOGS = ROOT / "build/logs/e2e"
 
 # Messages and services of each of our protocols, as `module: file below its include folder`.

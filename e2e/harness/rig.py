@@ -26,7 +26,7 @@ from harness.processes import MARK, Daemon, children_of, command_of, free_port, 
 START_SECONDS = 30
 CLUSTER = "test"
 TGT_SOCKETS = pathlib.Path("/var/run/tgtd")
-# In tgtd's own words (devices/array/tgt_client.cc): a connection that ends without a request may keep it turning for ever.
+# In tgtd's own words (devices/array/tgt/tgt_client.cc): a connection that ends without a request may keep it turning for ever.
 LIST_PORTALS = struct.pack("=II64sIiQQ6I", 3, 2, b"iscsi", 120, *[0] * 9)
 
 

@@ -1,4 +1,4 @@
-"""Making things slow or small: tgtd's writes (by the library of devices/iscsi/testing), and memory (by a cgroup)."""
+"""Making things slow or small: tgtd's writes (by the library of devices/libiscsi/testing), and memory (by a cgroup)."""
 
 import os
 import pathlib
@@ -7,7 +7,7 @@ from harness import places
 from harness.cleanup import wait_until
 from harness.rig import Rig
 
-SLOW_WRITES = places.BUILD / "devices/iscsi/libslow_writes.so"
+SLOW_WRITES = places.BUILD / "devices/libiscsi/libslow_writes.so"
 
 
 def rig(folder, name, pool):

@@ -1,4 +1,4 @@
-"""A pod that writes stamped blocks to its volume and reads them back all the while (devices/iscsi/testing/block_checker).
+"""A pod that writes stamped blocks to its volume and reads them back all the while (devices/libiscsi/testing/block_checker).
 
 What it was told is durable stands in a record on this machine, outside the volume and the pod, so that it survives both,
 and a writer on another node goes on from it.

@@ -8,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-#include "fencing/core/scripted_world.h"
+#include "fencing/core/testing/scripted_world.h"
 
 namespace lunkeeper::fencing {
 namespace {

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "fencing/kube/api_error.h"
-#include "plugin/base/status_macros.h"
 
 namespace lunkeeper::kube {
 namespace {

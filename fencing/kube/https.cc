@@ -17,7 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "plugin/base/status_macros.h"
+#include "base/status_macros.h"
 
 namespace lunkeeper::kube {
 namespace {

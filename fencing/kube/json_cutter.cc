@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "plugin/base/status_macros.h"
+#include "base/status_macros.h"
 
 namespace lunkeeper::kube {
 namespace {

@@ -7,11 +7,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "fencing/kube/api_path.h"
 #include "fencing/kube/call_pool.h"
 #include "fencing/kube/json_cutter.h"
 #include "fencing/kube/watch_event.h"
-#include "plugin/base/status_macros.h"
 
 namespace lunkeeper::kube {
 namespace {

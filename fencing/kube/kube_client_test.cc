@@ -10,8 +10,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "fencing/kube/api_fixture.h"
 #include "fencing/kube/mirror.h"
+#include "fencing/kube/testing/api_fixture.h"
 
 namespace lunkeeper::kube {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "plugin/base/status_macros.h"
+#include "base/status_macros.h"
 
 namespace lunkeeper::kube {
 namespace {

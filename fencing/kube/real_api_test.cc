@@ -8,11 +8,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "fencing/kube/api_fixture.h"
 #include "fencing/kube/lease.h"
 #include "fencing/kube/mirror.h"
 #include "fencing/kube/object_event.h"
-#include "fencing/kube/real_api_fixture.h"
+#include "fencing/kube/testing/api_fixture.h"
+#include "fencing/kube/testing/real_api_fixture.h"
 #include "fencing/kube/token_review.h"
 
 namespace lunkeeper::kube {

@@ -7,9 +7,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/status_macros.h"
 #include "fencing/kube/call_pool.h"
-#include "plugin/base/log.h"
-#include "plugin/base/status_macros.h"
 
 namespace lunkeeper::kube {
 namespace {

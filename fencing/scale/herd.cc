@@ -15,8 +15,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
-#include "plugin/base/driver.h"
-#include "plugin/base/testing.h"
+#include "base/driver.h"
+#include "base/testing/test_host.h"
 
 namespace lunkeeper::fencing {
 namespace {

@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "devices/types.h"
-#include "fencing/runner/testing/fake_api.h"
+#include "fencing/failover/testing/fake_api.h"
 
 namespace lunkeeper::fencing {
 

@@ -20,12 +20,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "fencing/runner/failover.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "fencing/failover/failover.h"
 #include "fencing/scale/herd.h"
 #include "fencing/scale/herd_arrays.h"
 #include "fencing/scale/herd_process.h"
-#include "plugin/base/log.h"
-#include "plugin/base/memory.h"
 
 namespace lunkeeper::fencing {
 namespace {

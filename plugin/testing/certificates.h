@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "plugin/base/subprocess.h"
+#include "base/subprocess.h"
 
 namespace lunkeeper {
 

@@ -9,13 +9,13 @@
 #include <string>
 #include <utility>
 
-#include "devices/array/fake_array.h"
-#include "devices/filesystem/fake_filesystem.h"
-#include "devices/filesystem/fake_mounter.h"
-#include "devices/initiator/fake_initiator.h"
+#include "base/status_macros.h"
+#include "base/testing/test_host.h"
+#include "devices/array/testing/fake_array.h"
+#include "devices/datapath/testing/fake_initiator.h"
+#include "devices/filesystem/testing/fake_filesystem.h"
+#include "devices/filesystem/testing/fake_mounter.h"
 #include "node/identity.h"
-#include "plugin/base/status_macros.h"
-#include "plugin/base/testing.h"
 #include "plugin/options.h"
 #include "plugin/serve.h"
 

@@ -6,7 +6,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "fencing/keeper/beat_sink.h"
+#include "fencing/protocol/beat_sink.h"
 
 namespace lunkeeper {
 

@@ -12,10 +12,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "devices/array/remote/rights.h"
 #include "devices/array/remote/wire.h"
 #include "devices/connection_message.h"
-#include "plugin/base/status_macros.h"
 
 namespace lunkeeper {
 namespace {

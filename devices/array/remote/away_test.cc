@@ -6,9 +6,9 @@
 #include <future>
 
 #include "absl/time/clock.h"
+#include "base/host_port.h"
 #include "devices/array/remote/remote_array.h"
 #include "devices/array/remote/testing/test_agent.h"
-#include "plugin/base/host_port.h"
 
 namespace lunkeeper {
 namespace {

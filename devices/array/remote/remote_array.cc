@@ -9,10 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "devices/array/remote/array.grpc.pb.h"
 #include "devices/array/remote/wire.h"
 #include "devices/connection_message.h"
-#include "plugin/base/status_macros.h"
 
 namespace lunkeeper {
 namespace {

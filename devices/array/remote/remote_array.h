@@ -15,8 +15,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/tls.h"
 #include "devices/array/array.h"
-#include "plugin/base/tls.h"
 
 namespace lunkeeper {
 

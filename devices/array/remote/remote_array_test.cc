@@ -12,10 +12,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/testing/test_host.h"
 #include "devices/array/remote/array.grpc.pb.h"
 #include "devices/array/remote/testing/test_agent.h"
 #include "devices/array/remote/wire.h"
-#include "plugin/base/testing.h"
 
 namespace lunkeeper {
 namespace {

@@ -1,4 +1,4 @@
-#include "plugin/base/tls.h"
+#include "base/tls.h"
 
 #include <catch2/catch.hpp>
 #include <string>

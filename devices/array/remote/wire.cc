@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "devices/connection_message.h"
-#include "plugin/base/status_macros.h"
 
 namespace lunkeeper::wire {
 namespace {

@@ -8,10 +8,10 @@
 #include <memory>
 #include <string>
 
-#include "devices/array/fake_array.h"
+#include "base/testing/test_host.h"
 #include "devices/array/remote/array_service.h"
 #include "devices/array/remote/remote_array.h"
-#include "plugin/base/testing.h"
+#include "devices/array/testing/fake_array.h"
 
 namespace lunkeeper::testing {
 

@@ -1,0 +1,69 @@
+#include "base/fail_point.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/unique_fd.h"
+
+namespace lunkeeper {
+namespace {
+
+// Filled by static constructors, before any thread exists; read-only afterwards.
+std::vector<std::string>& Registry() {
+  static auto* names = new std::vector<std::string>;
+  return *names;
+}
+
+[[maybe_unused]] bool FirstTime() {
+  const char* once = std::getenv("LUNKEEPER_FAIL_POINT_ONCE");
+  if (once == nullptr) return true;
+  return static_cast<bool>(UniqueFd(::open(once, O_CREAT | O_EXCL | O_CLOEXEC, 0600)));
+}
+
+[[maybe_unused]] void RunAndWait(const char* program) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::execl(program, program, static_cast<char*>(nullptr));
+    ::_exit(127);
+  }
+  if (child > 0) ::waitpid(child, nullptr, 0);
+}
+
+}  // namespace
+
+std::vector<std::string> FailPointNames() {
+  std::vector<std::string> names = Registry();
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+#ifdef LUNKEEPER_FAIL_POINTS
+namespace internal {
+
+FailPointSite::FailPointSite(const char* name) : name_(name) { Registry().push_back(name); }
+
+void FailPointSite::Hit() const {
+  const char* wanted = std::getenv("LUNKEEPER_FAIL_POINT");
+  if (wanted == nullptr) return;
+  const size_t length = std::strlen(name_);
+  if (std::strncmp(wanted, name_, length) != 0) return;
+  constexpr char kExec[] = ":exec=";
+  const char* action = wanted + length;
+  if (*action == '\0') {
+    if (FirstTime()) ::raise(SIGKILL);
+  } else if (std::strncmp(action, kExec, sizeof(kExec) - 1) == 0) {
+    if (FirstTime()) RunAndWait(action + sizeof(kExec) - 1);
+  }
+}
+
+}  // namespace internal
+#endif
+
+}  // namespace lunkeeper

@@ -1,0 +1,26 @@
+#include "base/host_port.h"
+
+#include <utility>
+
+#include "absl/strings/numbers.h"
+
+namespace lunkeeper {
+
+std::optional<HostPort> ParseHostPort(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return std::nullopt;
+  const std::string digits = text.substr(colon + 1);
+  uint32_t port = 0;
+  if (digits.find_first_not_of("0123456789") != std::string::npos || !absl::SimpleAtoi(digits, &port) ||
+      port > 65535) {
+    return std::nullopt;
+  }
+  std::string host = text.substr(0, colon);
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  if (host.find_first_of("[]") != std::string::npos) return std::nullopt;
+  if (!bracketed && host.find(':') != std::string::npos) return std::nullopt;
+  return HostPort{.host = std::move(host), .port = static_cast<uint16_t>(port)};
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,168 @@
+#include "base/http.h"
+
+#include <atomic>
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/host_port.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using Tcp = asio::ip::tcp;
+
+constexpr auto kTimeout = std::chrono::seconds(5);
+constexpr auto kAcceptPause = std::chrono::milliseconds(200);
+constexpr size_t kMaxRequestBytes = 4096;
+constexpr int kMaxConnections = 32;
+constexpr int kThreads = 3;
+
+absl::StatusOr<Tcp::endpoint> ParseAddress(const std::string& address) {
+  const absl::Status wrong =
+      absl::InvalidArgumentError(absl::StrCat("metrics address \"", address, "\": want a numeric host:port"));
+  const auto where = ParseHostPort(address);
+  if (!where) return wrong;
+  boost::system::error_code error;
+  const auto ip = asio::ip::make_address(where->host.empty() ? "0.0.0.0" : where->host, error);
+  if (error) return wrong;
+  return Tcp::endpoint(ip, where->port);
+}
+
+// One connection: a request, its reply, and so on until the peer is done or too slow. Its handlers run in the
+// socket's strand.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(Tcp::socket socket, const HttpPages& pages, std::atomic<int>& open)
+      : stream_(std::move(socket)), pages_(pages), open_(open) {
+    ++open_;
+  }
+  ~Connection() { --open_; }
+
+  void Start() {
+    asio::dispatch(stream_.get_executor(), [self = shared_from_this()] { self->Read(); });
+  }
+
+ private:
+  void Read() {
+    parser_.emplace();
+    parser_->header_limit(kMaxRequestBytes);
+    parser_->body_limit(kMaxRequestBytes);
+    stream_.expires_after(kTimeout);
+    http::async_read(stream_, buffer_, *parser_,
+                     [self = shared_from_this()](beast::error_code error, size_t) {
+                       if (!error) self->Answer();
+                     });
+  }
+
+  void Answer() {
+    const auto& request = parser_->get();
+    HttpReply reply{404, "no such page\n"};
+    const std::string target(request.target().data(), request.target().size());
+    const auto page = pages_.find(target.substr(0, target.find('?')));
+    if (request.method() != http::verb::get && request.method() != http::verb::head) {
+      reply = {405, "GET and HEAD only\n"};
+    } else if (page != pages_.end()) {
+      reply = page->second();
+    }
+    response_ = {};
+    response_.version(request.version());
+    response_.result(static_cast<unsigned>(reply.status));
+    response_.set(http::field::content_type, "text/plain; version=0.0.4; charset=utf-8");
+    response_.content_length(reply.body.size());
+    response_.keep_alive(request.keep_alive());
+    if (request.method() != http::verb::head) response_.body() = std::move(reply.body);
+    Write();
+  }
+
+  void Write() {
+    stream_.expires_after(kTimeout);
+    http::async_write(stream_, response_, [self = shared_from_this()](beast::error_code error, size_t) {
+      if (!error && self->response_.keep_alive()) self->Read();
+    });
+  }
+
+  beast::tcp_stream stream_;
+  const HttpPages& pages_;
+  std::atomic<int>& open_;
+  beast::flat_buffer buffer_{2 * kMaxRequestBytes};
+  std::optional<http::request_parser<http::string_body>> parser_;
+  http::response<http::string_body> response_;
+};
+
+class BeastServer final : public HttpServer {
+ public:
+  explicit BeastServer(HttpPages pages) : pages_(std::move(pages)), acceptor_(context_) {}
+
+  ~BeastServer() override {
+    context_.stop();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  absl::Status Start(const std::string& address) {
+    ASSIGN_OR_RETURN(const Tcp::endpoint endpoint, ParseAddress(address));
+    boost::system::error_code error;
+    acceptor_.open(endpoint.protocol(), error);
+    if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(16, error);
+    if (error) return absl::UnavailableError(absl::StrCat("listen on ", address, ": ", error.message()));
+    port_ = acceptor_.local_endpoint().port();
+    Accept();
+    for (int i = 0; i < kThreads; ++i) threads_.emplace_back([this] { context_.run(); });
+    return absl::OkStatus();
+  }
+
+  uint16_t port() const override { return port_; }
+
+ private:
+  void Accept() {
+    acceptor_.async_accept(asio::make_strand(context_), [this](beast::error_code error, Tcp::socket socket) {
+      if (error == asio::error::operation_aborted) return;
+      if (error) return AcceptLater(error);  // out of descriptors, most likely
+      if (open_ < kMaxConnections) std::make_shared<Connection>(std::move(socket), pages_, open_)->Start();
+      Accept();
+    });
+  }
+
+  void AcceptLater(beast::error_code reason) {
+    LogWarn("http", "accepting a connection failed", {{"error", reason.message()}});
+    pause_.expires_after(kAcceptPause);
+    pause_.async_wait([this](beast::error_code error) {
+      if (!error) Accept();
+    });
+  }
+
+  const HttpPages pages_;
+  std::atomic<int> open_{0};
+  asio::io_context context_{kThreads};  // destroyed before what its handlers refer to
+  Tcp::acceptor acceptor_;
+  asio::steady_timer pause_{context_};
+  uint16_t port_ = 0;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HttpServer>> StartHttpServer(const std::string& address, HttpPages pages) {
+  auto server = std::make_unique<BeastServer>(std::move(pages));
+  RETURN_IF_ERROR(server->Start(address));
+  return server;
+}
+
+}  // namespace lunkeeper

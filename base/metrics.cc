@@ -1,0 +1,68 @@
+#include "base/metrics.h"
+
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+namespace lunkeeper {
+namespace {
+
+// From a lookup in memory to a NodeStage that waited a minute for a fence.
+const prometheus::Histogram::BucketBoundaries kSeconds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
+                                                          0.5,   1,      2.5,   5,    10,    30,   60,  120};
+
+}  // namespace
+
+Metrics::Metrics(const std::string& mode)
+    : registry_(std::make_unique<prometheus::Registry>()),
+      durations_(prometheus::BuildHistogram()
+                     .Name("lunkeeper_rpc_duration_seconds")
+                     .Help("How long finished calls took, by method and gRPC code")
+                     .Register(*registry_)),
+      running_(prometheus::BuildGauge()
+                   .Name("lunkeeper_rpc_running")
+                   .Help("Calls in progress, by method")
+                   .Register(*registry_)) {
+  prometheus::BuildGauge()
+      .Name("lunkeeper_build_info")
+      .Help("Which program this is")
+      .Register(*registry_)
+      .Add({{"version", LUNKEEPER_VERSION}, {"mode", mode}})
+      .Set(1);
+}
+
+Metrics::~Metrics() = default;
+
+void Metrics::RpcStarted(const std::string& method) { running_.Add({{"method", method}}).Increment(); }
+
+void Metrics::RpcFinished(const std::string& method, const std::string& code, absl::Duration duration) {
+  running_.Add({{"method", method}}).Decrement();
+  durations_.Add({{"method", method}, {"code", code}}, kSeconds).Observe(absl::ToDoubleSeconds(duration));
+}
+
+void Metrics::Set(const std::string& name, const std::string& help, double value) {
+  prometheus::BuildGauge().Name(name).Help(help).Register(*registry_).Add({}).Set(value);
+}
+
+void Metrics::Set(const std::string& name, const std::string& help, const Series& values) {
+  auto& family = prometheus::BuildGauge().Name(name).Help(help).Register(*registry_);
+  absl::MutexLock lock(&mutex_);
+  std::set<Labels>& given = given_[name];
+  for (const Labels& labels : given)
+    if (!values.contains(labels)) family.Add(labels).Set(0);
+  for (const auto& [labels, value] : values) {
+    family.Add(labels).Set(value);
+    given.insert(labels);
+  }
+}
+
+void Metrics::Observe(const std::string& name, const std::string& help, const Labels& labels,
+                      absl::Duration duration) {
+  auto& family = prometheus::BuildHistogram().Name(name).Help(help).Register(*registry_);
+  family.Add(labels, kSeconds).Observe(absl::ToDoubleSeconds(duration));
+}
+
+std::string Metrics::Text() const { return prometheus::TextSerializer().Serialize(registry_->Collect()); }
+
+}  // namespace lunkeeper

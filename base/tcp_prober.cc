@@ -1,0 +1,83 @@
+#include "base/tcp_prober.h"
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace lunkeeper::fencing {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+constexpr std::chrono::milliseconds kPatience(400);
+
+struct Attempt {
+  explicit Attempt(asio::io_context& io) : socket(io), timer(io) {}
+  tcp::socket socket;
+  asio::steady_timer timer;
+  std::function<void(bool)> done;  // empty: it is over
+
+  void Finish(std::optional<bool> answered) {
+    boost::system::error_code ignored;
+    timer.cancel(ignored);
+    socket.close(ignored);
+    const auto call = std::exchange(done, nullptr);
+    if (call && answered) call(*answered);
+  }
+};
+
+// None: it says nothing of the machine.
+std::optional<bool> Meaning(const boost::system::error_code& error) {
+  if (!error || error == asio::error::connection_refused || error == asio::error::connection_reset)
+    return true;
+  if (error == asio::error::host_unreachable || error == asio::error::timed_out) return false;
+  return std::nullopt;
+}
+
+class AsioProber final : public Prober {
+ public:
+  AsioProber() : thread_([this] { io_.run(); }) {}
+  ~AsioProber() override {
+    io_.stop();
+    thread_.join();
+  }
+
+  void Probe(const std::string& address, uint16_t port, std::function<void(bool)> done) override {
+    boost::system::error_code wrong;
+    const auto number = asio::ip::make_address(address, wrong);
+    if (wrong) return;
+    asio::post(io_, [this, to = tcp::endpoint(number, port), done = std::move(done)]() mutable {
+      Begin(to, std::move(done));
+    });
+  }
+
+ private:
+  void Begin(const tcp::endpoint& to, std::function<void(bool)> done) {
+    auto attempt = std::make_shared<Attempt>(io_);
+    attempt->done = std::move(done);
+    attempt->timer.expires_after(kPatience);
+    attempt->timer.async_wait([attempt](const boost::system::error_code& ended) {
+      if (!ended) attempt->Finish(false);
+    });
+    attempt->socket.async_connect(
+        to, [attempt](const boost::system::error_code& error) { attempt->Finish(Meaning(error)); });
+  }
+
+  asio::io_context io_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_ = asio::make_work_guard(io_);
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace
+
+std::unique_ptr<Prober> MakeProber() { return std::make_unique<AsioProber>(); }
+
+}  // namespace lunkeeper::fencing

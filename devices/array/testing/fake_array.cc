@@ -1,0 +1,451 @@
+#include "devices/array/testing/fake_array.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr uint64_t kGranularity = 1 << 20;
+constexpr absl::Duration kLookInterval = absl::Milliseconds(20);
+
+uint64_t RoundUp(uint64_t bytes) { return (bytes + kGranularity - 1) / kGranularity * kGranularity; }
+
+bool Compatible(Access a, Access b) { return a != Access::kExclusive && b != Access::kExclusive; }
+
+// What a repeated CreateVolume must agree with; the size may have grown since.
+bool SameRequest(const VolumeSpec& have, VolumeSpec want) {
+  want.size_bytes = have.size_bytes;
+  return have == want;
+}
+
+// One page of `items`, keyed by id, from behind the id in `token`. `select` gives the item, or nullptr to
+// leave it out.
+template <class T, class Map, class Select>
+absl::StatusOr<Page<T>> PageOf(const Map& items, const std::string& token, size_t limit,
+                               const std::string& prefix, Select select) {
+  if (!token.empty() && !absl::StartsWith(token, prefix)) {
+    return absl::AbortedError(absl::StrCat("list: the token \"", token, "\" is not ours: start without one"));
+  }
+  Page<T> page;
+  std::string last;
+  for (auto it = items.upper_bound(typename Map::key_type(token)); it != items.end(); ++it) {
+    const T* item = select(it->second);
+    if (item == nullptr) continue;
+    if (limit != 0 && page.items.size() == limit) {
+      page.next_token = last;
+      break;
+    }
+    page.items.push_back(*item);
+    last = it->first.value();
+  }
+  return page;
+}
+
+}  // namespace
+
+FakeArray::FakeArray(FakeArrayOptions options) : options_(std::move(options)) {}
+
+void FakeArray::FailWith(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  failure_ = status;
+  changed_.SignalAll();
+}
+
+void FakeArray::HoldDrains(bool hold) {
+  absl::MutexLock lock(&mutex_);
+  hold_drains_ = hold;
+}
+
+size_t FakeArray::Waiting() {
+  absl::MutexLock lock(&mutex_);
+  size_t waiting = 0;
+  for (const auto& [id, entry] : volumes_) waiting += entry.waiters.size();
+  return waiting;
+}
+
+std::string FakeArray::NextId(const std::string& prefix) {
+  return absl::StrFormat("%s%016x", prefix, ++ids_);
+}
+
+absl::StatusOr<FakeArray::VolumeEntry*> FakeArray::Find(const VolumeId& id) {
+  RETURN_IF_ERROR(failure_);
+  const auto it = volumes_.find(id);
+  if (it == volumes_.end())
+    return absl::NotFoundError(absl::StrCat("volume ", id.value(), ": there is none"));
+  return &it->second;
+}
+
+uint64_t FakeArray::ThickBytes() {
+  uint64_t bytes = 0;
+  for (const auto& [id, entry] : volumes_) {
+    if (entry.volume.spec.provisioning == Provisioning::kThick) bytes += entry.volume.spec.size_bytes;
+  }
+  return bytes;
+}
+
+absl::StatusOr<uint64_t> FakeArray::SizeFor(const VolumeSpec& spec) {
+  const uint64_t size = RoundUp(std::max(spec.size_bytes, uint64_t{1}));
+  uint64_t source_size = 0;
+  if (!spec.source_volume.empty()) {
+    ASSIGN_OR_RETURN(const VolumeEntry* source, Find(spec.source_volume));
+    source_size = source->volume.spec.size_bytes;
+  } else if (!spec.source_snapshot.empty()) {
+    const auto it = snapshots_.find(spec.source_snapshot);
+    if (it == snapshots_.end()) {
+      return absl::NotFoundError(absl::StrCat("snapshot ", spec.source_snapshot.value(), ": there is none"));
+    }
+    source_size = it->second.size_bytes;
+  }
+  if (size > options_.largest_volume_bytes || size < source_size) {
+    return absl::OutOfRangeError(
+        absl::StrFormat("create volume %s: %d bytes: the source has %d, the largest is %d", spec.name, size,
+                        source_size, options_.largest_volume_bytes));
+  }
+  if (spec.provisioning == Provisioning::kThick && ThickBytes() + size > options_.pool_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("create volume ", spec.name, ": the pool is full"));
+  }
+  return size;
+}
+
+absl::StatusOr<Volume> FakeArray::CreateVolume(const VolumeSpec& spec) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  if (const auto it = volume_names_.find(spec.name); it != volume_names_.end()) {
+    const Volume& have = volumes_.at(it->second).volume;
+    if (SameRequest(have.spec, spec) && have.spec.size_bytes == RoundUp(spec.size_bytes)) return have;
+    return absl::AlreadyExistsError(
+        absl::StrCat("create volume ", spec.name, ": there is one of that name, made otherwise"));
+  }
+  ASSIGN_OR_RETURN(const uint64_t size, SizeFor(spec));
+  Volume volume;
+  volume.id = VolumeId(NextId(volume_prefix_));
+  volume.spec = spec;
+  volume.spec.size_bytes = size;
+  volume.serial = volume.id.value().substr(volume_prefix_.size());
+  volume.created = absl::Now();
+  volumes_[volume.id].volume = volume;
+  volume_names_[spec.name] = volume.id;
+  return volume;
+}
+
+absl::Status FakeArray::DeleteVolume(const VolumeId& id) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  const auto it = volumes_.find(id);
+  if (it == volumes_.end()) return absl::OkStatus();
+  if (!it->second.grants.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("delete volume ", id.value(), ": node ",
+                                                      it->second.grants.begin()->first.value(),
+                                                      " has it: unpublish it there first"));
+  }
+  if (!it->second.waiters.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("delete volume ", id.value(), ": a node waits for it"));
+  }
+  volume_names_.erase(it->second.volume.spec.name);
+  volumes_.erase(it);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Volume> FakeArray::GetVolume(const VolumeId& id) {
+  absl::MutexLock lock(&mutex_);
+  ASSIGN_OR_RETURN(const VolumeEntry* entry, Find(id));
+  return entry->volume;
+}
+
+absl::StatusOr<Page<Volume>> FakeArray::ListVolumes(const std::string& token, size_t limit) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  return PageOf<Volume>(volumes_, token, limit, volume_prefix_,
+                        [](const VolumeEntry& entry) { return &entry.volume; });
+}
+
+absl::StatusOr<Volume> FakeArray::ExpandVolume(const VolumeId& id, uint64_t size_bytes) {
+  absl::MutexLock lock(&mutex_);
+  ASSIGN_OR_RETURN(VolumeEntry* const entry, Find(id));
+  VolumeSpec& spec = entry->volume.spec;
+  const uint64_t size = std::max(RoundUp(size_bytes), spec.size_bytes);
+  if (size > options_.largest_volume_bytes) {
+    return absl::OutOfRangeError(absl::StrFormat("expand volume %s: %d bytes: the largest is %d", id.value(),
+                                                 size, options_.largest_volume_bytes));
+  }
+  if (spec.provisioning == Provisioning::kThick &&
+      ThickBytes() - spec.size_bytes + size > options_.pool_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("expand volume ", id.value(), ": the pool is full"));
+  }
+  spec.size_bytes = size;
+  for (auto& [node, grant] : entry->grants) grant.size_bytes = size;
+  return entry->volume;
+}
+
+absl::StatusOr<Snapshot> FakeArray::CreateSnapshot(const std::string& name, const VolumeId& source) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  for (const auto& [id, snapshot] : snapshots_) {
+    if (snapshot.name != name) continue;
+    if (snapshot.source == source) return snapshot;
+    return absl::AlreadyExistsError(absl::StrCat(
+        "create snapshot ", name, ": there is one of that name, of volume ", snapshot.source.value()));
+  }
+  ASSIGN_OR_RETURN(const VolumeEntry* entry, Find(source));
+  const SnapshotId id(NextId(snapshot_prefix_));
+  return snapshots_[id] = Snapshot{id, name, source, entry->volume.spec.size_bytes, absl::Now(), true};
+}
+
+absl::Status FakeArray::DeleteSnapshot(const SnapshotId& id) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  snapshots_.erase(id);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Snapshot> FakeArray::GetSnapshot(const SnapshotId& id) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  const auto it = snapshots_.find(id);
+  if (it == snapshots_.end())
+    return absl::NotFoundError(absl::StrCat("snapshot ", id.value(), ": there is none"));
+  return it->second;
+}
+
+absl::StatusOr<Page<Snapshot>> FakeArray::ListSnapshots(const VolumeId& source, const std::string& token,
+                                                        size_t limit) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  return PageOf<Snapshot>(snapshots_, token, limit, snapshot_prefix_, [&](const Snapshot& snapshot) {
+    return source.empty() || snapshot.source == source ? &snapshot : nullptr;
+  });
+}
+
+absl::StatusOr<PoolCapacity> FakeArray::Capacity() {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  return PoolCapacity{options_.pool_bytes, options_.pool_bytes - ThickBytes(), kGranularity,
+                      options_.largest_volume_bytes};
+}
+
+Connection FakeArray::Connect(const std::string& volume, const NodeId& node) {
+  const Generation generation = ++generation_;
+  return {
+      .portal = "127.0.0.1:3260",
+      .target = Iqn(absl::StrCat("iqn.2026-11.io.lunkeeper:", options_.name, ":", volume, ":", generation)),
+      .initiator = Iqn(absl::StrCat("iqn.2026-11.io.lunkeeper:node:", node.value())),
+      .lun = 1,
+      .chap = {"lunkeeper", absl::StrFormat("fake-secret-%04x", generation)}};
+}
+
+Grant FakeArray::MakeGrant(const GrantRequest& request, VolumeEntry& entry) {
+  Grant grant;
+  grant.volume = request.volume;
+  grant.node = request.node;
+  grant.access = request.access;
+  grant.owner = request.owner;
+  grant.connection = Connect(request.volume.value(), request.node);
+  grant.generation = generation_;
+  grant.serial = entry.volume.serial;
+  grant.size_bytes = entry.volume.spec.size_bytes;
+  grant.durability = entry.volume.spec.durability;
+  return entry.grants[request.node] = grant;
+}
+
+size_t FakeArray::VolumesOf(const NodeId& node) {
+  return static_cast<size_t>(std::count_if(
+      volumes_.begin(), volumes_.end(), [&](const auto& item) { return item.second.grants.contains(node); }));
+}
+
+absl::StatusOr<Grant> FakeArray::TryAcquire(const GrantRequest& request, const Waiter* self) {
+  ASSIGN_OR_RETURN(VolumeEntry* const entry, Find(request.volume));
+  const std::string what =
+      absl::StrCat("volume ", request.volume.value(), " for node ", request.node.value(), ": ");
+  if (fences_.contains(request.node)) {
+    return absl::FailedPreconditionError(absl::StrCat(what, "the node is fenced: unfence it first"));
+  }
+  if (const auto it = entry->grants.find(request.node); it != entry->grants.end()) {
+    if (it->second.access == request.access) return it->second;
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, "the node has it with another access: release it first"));
+  }
+  for (const auto& [node, grant] : entry->grants) {
+    if (Compatible(grant.access, request.access)) continue;
+    return absl::UnavailableError(absl::StrCat(what, "node ", node.value(), " has it"));
+  }
+  if (!entry->waiters.empty() && &entry->waiters.front() != self) {
+    return absl::UnavailableError(
+        absl::StrCat(what, "node ", entry->waiters.front().request.node.value(), " waits for it already"));
+  }
+  if (request.most != 0 && VolumesOf(request.node) >= request.most)
+    return absl::ResourceExhaustedError(
+        absl::StrCat(what, "the node has ", VolumesOf(request.node), " already"));
+  return MakeGrant(request, *entry);
+}
+
+absl::StatusOr<Grant> FakeArray::AcquireByTurn(const GrantRequest& request, absl::Time deadline) {
+  std::list<Waiter>& waiters =
+      volumes_.at(request.volume).waiters;  // the volume cannot go while somebody waits
+  const auto self = waiters.insert(waiters.end(), Waiter{request});
+  absl::StatusOr<Grant> grant = TryAcquire(request, &*self);
+  while (failure_.ok() && absl::IsUnavailable(grant.status())) {
+    if (absl::Now() >= deadline) {
+      grant = absl::DeadlineExceededError(grant.status().message());
+      break;
+    }
+    if (request.abandoned && request.abandoned()) {
+      grant = absl::CancelledError("nobody waits for it now");
+      break;
+    }
+    changed_.WaitWithDeadline(&mutex_, std::min(deadline, absl::Now() + kLookInterval));
+    grant = TryAcquire(request, &*self);
+  }
+  waiters.erase(self);
+  changed_.SignalAll();  // the next in line may come in beside this one
+  return grant;
+}
+
+absl::StatusOr<Grant> FakeArray::Acquire(const GrantRequest& request, absl::Duration wait) {
+  absl::MutexLock lock(&mutex_);
+  absl::StatusOr<Grant> grant = TryAcquire(request, nullptr);
+  if (!failure_.ok() || !absl::IsUnavailable(grant.status())) return grant;
+  if (wait <= absl::ZeroDuration()) return absl::FailedPreconditionError(grant.status().message());
+  return AcquireByTurn(request, absl::Now() + wait);
+}
+
+absl::Status FakeArray::Release(const VolumeId& volume, const NodeId& node, GrantOwner owner,
+                                Generation generation) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  const auto entry = volumes_.find(volume);
+  if (entry == volumes_.end()) return absl::OkStatus();
+  const auto grant = entry->second.grants.find(node);
+  if (grant == entry->second.grants.end() || grant->second.owner != owner) return absl::OkStatus();
+  if (generation != kAnyGeneration && grant->second.generation != generation) return absl::OkStatus();
+  if (hold_drains_) {
+    return absl::DeadlineExceededError(absl::StrCat("release volume ", volume.value(), " from node ",
+                                                    node.value(), ": its commands have not ended"));
+  }
+  entry->second.grants.erase(grant);
+  changed_.SignalAll();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Grant>> FakeArray::ListGrants(const GrantFilter& filter) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  std::vector<Grant> grants;
+  for (const auto& [id, entry] : volumes_) {
+    if (!filter.volume.empty() && filter.volume != id) continue;
+    for (const auto& [node, grant] : entry.grants) {
+      if (filter.node.empty() || filter.node == node) grants.push_back(grant);
+    }
+  }
+  return grants;
+}
+
+absl::StatusOr<Term> FakeArray::BeginTerm(const std::string&) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  return ++term_;
+}
+
+absl::Status FakeArray::CheckTerm(Term term) {
+  RETURN_IF_ERROR(failure_);
+  if (term == term_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("term ", term, " is over: term ", term_, " is in force"));
+}
+
+absl::StatusOr<FenceRecord> FakeArray::Fence(Term term, const NodeId& node,
+                                             const std::vector<VolumeId>& volumes) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(CheckTerm(term));
+  FenceRecord& fence = fences_[node];
+  if (fence.generation == 0) fence.generation = ++generation_;
+  fence.node = node;
+  fence.term = term;
+  for (const VolumeId& id : volumes) {
+    if (std::find(fence.volumes.begin(), fence.volumes.end(), id) == fence.volumes.end())
+      fence.volumes.push_back(id);
+  }
+  changed_.SignalAll();
+  for (const VolumeId& id : volumes) {
+    const auto entry = volumes_.find(id);
+    if (entry == volumes_.end() || !entry->second.grants.contains(node)) continue;
+    if (hold_drains_) {
+      return absl::DeadlineExceededError(absl::StrCat("fence node ", node.value(), ": commands on volume ",
+                                                      id.value(), " have not ended: repeat the call"));
+    }
+    entry->second.grants.erase(node);
+  }
+  return fence;
+}
+
+absl::Status FakeArray::Unfence(Term term, const NodeId& node, Generation generation) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(CheckTerm(term));
+  const auto fence = fences_.find(node);
+  if (fence == fences_.end()) return absl::OkStatus();
+  if (fence->second.generation != generation) {
+    return absl::FailedPreconditionError(absl::StrCat("unfence node ", node.value(),
+                                                      ": the fence in force has generation ",
+                                                      fence->second.generation, ", not ", generation));
+  }
+  fences_.erase(fence);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<FenceRecord>> FakeArray::ListFences() {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  std::vector<FenceRecord> fences;
+  for (const auto& [node, fence] : fences_) fences.push_back(fence);
+  return fences;
+}
+
+absl::StatusOr<std::vector<Session>> FakeArray::Sessions() {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  std::vector<Session> sessions;
+  for (const auto& [id, entry] : volumes_) {
+    for (const auto& [node, grant] : entry.grants) sessions.push_back({id, node, 0, 0, 0, 0});
+  }
+  return sessions;
+}
+
+void FakeArray::LandBeat(const NodeId& node) {
+  absl::MutexLock lock(&mutex_);
+  Keeper& keeper = keepers_[node];
+  ++keeper.beats;
+  keeper.last_at = absl::Now();
+}
+
+absl::StatusOr<Connection> FakeArray::KeeperAccess(const NodeId& node) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  Keeper& keeper = keepers_[node];
+  if (keeper.connection.portal.empty()) keeper.connection = Connect("keeper", node);
+  return keeper.connection;
+}
+
+absl::StatusOr<std::vector<LandedBeat>> FakeArray::Beats() {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  std::vector<LandedBeat> beats;
+  for (const auto& [node, keeper] : keepers_)
+    if (keeper.beats > 0) beats.push_back({node, keeper.beats, absl::Now() - keeper.last_at});
+  return beats;
+}
+
+absl::StatusOr<std::vector<VolumeId>> FakeArray::Wanted() {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  std::vector<VolumeId> wanted;
+  for (const auto& [id, entry] : volumes_)
+    if (!entry.waiters.empty()) wanted.push_back(id);
+  return wanted;
+}
+
+}  // namespace lunkeeper

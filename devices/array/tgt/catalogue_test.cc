@@ -1,0 +1,135 @@
+#include "devices/array/tgt/catalogue.h"
+
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "base/testing/test_host.h"
+
+namespace lunkeeper {
+namespace {
+
+const ClusterId kCluster("c1");
+const NodeId kA("a.1"), kB("b.1");
+
+struct Fresh {
+  Fresh() { Open(); }
+  void Open() {
+    catalogue.reset();
+    auto opened = Catalogue::Open(directory / "catalogue.db", "a1");
+    REQUIRE(opened.status() == absl::OkStatus());
+    catalogue = *std::move(opened);
+  }
+  VolumeId Add(const std::string& name) {
+    VolumeRow row;
+    row.cluster = kCluster;
+    row.volume.id = VolumeId("a1-v" + name);
+    row.volume.spec.name = name;
+    REQUIRE(catalogue->InsertVolume(row) == absl::OkStatus());
+    return row.volume.id;
+  }
+  absl::StatusOr<GrantRow> Grant(const VolumeId& volume, const NodeId& node) {
+    return catalogue->AddGrant(kCluster, {volume, node, Access::kExclusive, GrantOwner::kNode}, "secret");
+  }
+  const testing::TempDir directory;
+  std::unique_ptr<Catalogue> catalogue;
+};
+
+TEST_CASE_METHOD(Fresh, "what is stored is there after the program has ended") {
+  const VolumeId volume = Add("v");
+  const auto grant = Grant(volume, kA);
+  REQUIRE(grant.ok());
+  const uint64_t sequence = catalogue->sequence();
+  Open();
+  CHECK(catalogue->sequence() == sequence);
+  CHECK(catalogue->FindVolume(kCluster, volume)->volume.spec.name == "v");
+  CHECK((*catalogue->FindGrant(volume, kA))->secret == "secret");
+  CHECK((*catalogue->FindGrant(volume, kA))->generation == grant->generation);
+}
+
+TEST_CASE_METHOD(Fresh, "every change raises the sequence, and a refused one does not") {
+  const uint64_t start = catalogue->sequence();
+  const VolumeId volume = Add("v");
+  REQUIRE(Grant(volume, kA).ok());
+  CHECK(catalogue->sequence() == start + 2);
+  CHECK(absl::IsAborted(Grant(volume, kB).status()));
+  CHECK(absl::IsFailedPrecondition(catalogue->DeleteVolume(volume)));
+  CHECK(catalogue->sequence() == start + 2);
+}
+
+TEST_CASE_METHOD(Fresh,
+                 "of many who ask for a volume at the same time one gets it, and every change counts") {
+  const VolumeId volume = Add("v");
+  const uint64_t start = catalogue->sequence();
+  std::vector<absl::StatusOr<GrantRow>> answers(16, absl::UnknownError("none"));
+  std::vector<std::thread> nodes;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    nodes.emplace_back([&, i] { answers[i] = Grant(volume, NodeId("n" + std::to_string(i))); });
+  }
+  for (std::thread& node : nodes) node.join();
+  CHECK(std::count_if(answers.begin(), answers.end(), [](const auto& answer) { return answer.ok(); }) == 1);
+  CHECK(catalogue->sequence() == start + 1);
+}
+
+TEST_CASE_METHOD(Fresh, "a generation is never used again, not after a restart and not after a restore") {
+  const VolumeId volume = Add("v");
+  const Generation first = Grant(volume, kA)->generation;
+  REQUIRE(catalogue->DeleteGrants({first}).ok());
+  Open();
+  const Generation second = Grant(volume, kA)->generation;
+  CHECK(second > first);
+  REQUIRE(catalogue->DeleteGrants({second}).ok());
+  const uint64_t lost = 1000000;
+  REQUIRE(catalogue->SkipTo(catalogue->sequence() + lost).ok());
+  CHECK(Grant(volume, kA)->generation > second + lost);
+}
+
+TEST_CASE_METHOD(Fresh, "a restore ends every grant") {
+  const VolumeId volume = Add("v");
+  REQUIRE(Grant(volume, kA).ok());
+  REQUIRE(catalogue->SkipTo(catalogue->sequence()).ok());
+  CHECK((*catalogue->FindGrant(volume, kA))->releasing);
+}
+
+TEST_CASE_METHOD(Fresh, "a fence marks the grants of the volumes named, and no grant passes it") {
+  const VolumeId named = Add("named"), other = Add("other");
+  REQUIRE(Grant(named, kA).ok());
+  REQUIRE(Grant(other, kA).ok());
+  CHECK(absl::IsFailedPrecondition(catalogue->Fence(kCluster, 0, kA, {named}).status()));
+  const auto term = catalogue->BeginTerm(kCluster, "leader");
+  CHECK(absl::IsFailedPrecondition(catalogue->Fence(kCluster, *term + 1, kA, {named}).status()));
+  const auto fence = catalogue->Fence(kCluster, *term, kA, {named});
+  REQUIRE(fence.ok());
+  CHECK((*catalogue->FindGrant(named, kA))->releasing);
+  CHECK_FALSE((*catalogue->FindGrant(other, kA))->releasing);
+  CHECK(absl::IsFailedPrecondition(Grant(Add("third"), kA).status()));
+  CHECK(absl::IsFailedPrecondition(catalogue->CheckNotFenced(kCluster, kA)));
+  REQUIRE(catalogue->Unfence(kCluster, *term, kA, fence->generation).ok());
+  CHECK((*catalogue->FindGrant(named, kA))->releasing);
+  CHECK(absl::IsAborted(Grant(named, kA).status()));
+}
+
+TEST_CASE_METHOD(Fresh, "a volume that is being copied is not granted, nor a granted one copied") {
+  const VolumeId source = Add("source");
+  VolumeRow copy;
+  copy.cluster = kCluster;
+  copy.copying = true;
+  copy.volume.id = VolumeId("a1-vcopy");
+  copy.volume.spec.name = "copy";
+  copy.volume.spec.source_volume = source;
+  const auto grant = Grant(source, kA);
+  CHECK(absl::IsFailedPrecondition(catalogue->InsertVolume(copy)));
+  REQUIRE(catalogue->DeleteGrants({grant->generation}).ok());
+  REQUIRE(catalogue->InsertVolume(copy).ok());
+  CHECK(absl::IsAborted(Grant(source, kA).status()));
+  CHECK(absl::IsAborted(catalogue->DeleteVolume(source)));
+  REQUIRE(catalogue->SetVolumeReady(copy.volume.id).ok());
+  CHECK(Grant(source, kA).ok());
+}
+
+TEST_CASE_METHOD(Fresh, "a pool of another array is refused") {
+  catalogue.reset();
+  CHECK(absl::IsFailedPrecondition(Catalogue::Open(directory / "catalogue.db", "a2").status()));
+}
+
+}  // namespace
+}  // namespace lunkeeper

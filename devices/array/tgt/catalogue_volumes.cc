@@ -1,0 +1,209 @@
+// The catalogue's volumes and snapshots.
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "devices/array/tgt/catalogue.h"
+
+namespace lunkeeper {
+namespace {
+
+#define VOLUME_COLUMNS                                                                                      \
+  "id, cluster, name, size, asked_size, provisioning, durability, source_snapshot, source_volume, serial, " \
+  "created, copying"
+#define SNAPSHOT_COLUMNS "id, cluster, name, source, size, created, copying"
+
+VolumeRow VolumeFrom(const SqlRow& row) {
+  VolumeRow out;
+  out.volume.id = VolumeId(row.Text(0));
+  out.cluster = ClusterId(row.Text(1));
+  VolumeSpec& spec = out.volume.spec;
+  spec.name = row.Text(2);
+  spec.size_bytes = static_cast<uint64_t>(row.Integer(3));
+  out.asked_size_bytes = static_cast<uint64_t>(row.Integer(4));
+  spec.provisioning = static_cast<Provisioning>(row.Integer(5));
+  spec.durability = static_cast<Durability>(row.Integer(6));
+  spec.source_snapshot = SnapshotId(row.Text(7));
+  spec.source_volume = VolumeId(row.Text(8));
+  out.volume.serial = row.Text(9);
+  out.volume.created = absl::FromUnixNanos(row.Integer(10));
+  out.copying = row.Integer(11) != 0;
+  return out;
+}
+
+SnapshotRow SnapshotFrom(const SqlRow& row) {
+  SnapshotRow out;
+  out.snapshot.id = SnapshotId(row.Text(0));
+  out.cluster = ClusterId(row.Text(1));
+  out.snapshot.name = row.Text(2);
+  out.snapshot.source = VolumeId(row.Text(3));
+  out.snapshot.size_bytes = static_cast<uint64_t>(row.Integer(4));
+  out.snapshot.created = absl::FromUnixNanos(row.Integer(5));
+  out.snapshot.ready = row.Integer(6) == 0;
+  return out;
+}
+
+absl::Status RefuseIfGranted(SqlDatabase& database, const VolumeId& id) {
+  std::vector<std::string> nodes;
+  RETURN_IF_ERROR(database.Query("SELECT node FROM grants WHERE volume = ?1", {id.value()},
+                                 [&](const SqlRow& row) { nodes.push_back(row.Text(0)); }));
+  if (nodes.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("volume ", id.value(), ": it is granted to ", absl::StrJoin(nodes, ", "),
+                   "; unpublish and unstage it there first, or fence the node"));
+}
+
+template <class Row>
+absl::StatusOr<std::optional<Row>> AtMostOne(absl::StatusOr<std::vector<Row>> rows) {
+  if (!rows.ok()) return rows.status();
+  if (rows->empty()) return std::optional<Row>();
+  return std::optional<Row>(std::move(rows->front()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<VolumeRow>> Catalogue::ReadVolumes(const char* sql, SqlValues values) {
+  std::vector<VolumeRow> rows;
+  RETURN_IF_ERROR(Read(sql, values, [&](const SqlRow& row) { rows.push_back(VolumeFrom(row)); }));
+  return rows;
+}
+
+absl::StatusOr<std::vector<SnapshotRow>> Catalogue::ReadSnapshots(const char* sql, SqlValues values) {
+  std::vector<SnapshotRow> rows;
+  RETURN_IF_ERROR(Read(sql, values, [&](const SqlRow& row) { rows.push_back(SnapshotFrom(row)); }));
+  return rows;
+}
+
+absl::Status Catalogue::InsertVolume(const VolumeRow& row) {
+  const VolumeSpec& spec = row.volume.spec;
+  return Write([&](SqlDatabase& database) -> absl::Status {
+    if (row.copying) RETURN_IF_ERROR(RefuseIfGranted(database, spec.source_volume));
+    return database
+        .Change(
+            "INSERT INTO volumes(" VOLUME_COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)",
+            {row.volume.id.value(), row.cluster.value(), spec.name, static_cast<int64_t>(spec.size_bytes),
+             static_cast<int64_t>(row.asked_size_bytes), static_cast<int64_t>(spec.provisioning),
+             static_cast<int64_t>(spec.durability), spec.source_snapshot.value(), spec.source_volume.value(),
+             row.volume.serial, absl::ToUnixNanos(row.volume.created), int64_t{row.copying}})
+        .status();
+  });
+}
+
+absl::StatusOr<VolumeRow> Catalogue::FindVolume(const ClusterId& cluster, const VolumeId& id) {
+  ASSIGN_OR_RETURN(auto rows,
+                   ReadVolumes("SELECT " VOLUME_COLUMNS " FROM volumes WHERE id = ?1 AND cluster = ?2",
+                               {id.value(), cluster.value()}));
+  if (rows.empty())
+    return absl::NotFoundError(absl::StrCat("volume ", id.value(), ": there is no such volume"));
+  return std::move(rows.front());
+}
+
+absl::StatusOr<std::optional<VolumeRow>> Catalogue::FindVolumeNamed(const ClusterId& cluster,
+                                                                    const std::string& name) {
+  return AtMostOne(ReadVolumes("SELECT " VOLUME_COLUMNS " FROM volumes WHERE cluster = ?1 AND name = ?2",
+                               {cluster.value(), name}));
+}
+
+absl::StatusOr<std::vector<VolumeRow>> Catalogue::ListVolumes(const ClusterId& cluster,
+                                                              const std::string& after, size_t limit) {
+  return ReadVolumes("SELECT " VOLUME_COLUMNS
+                     " FROM volumes WHERE cluster = ?1 AND id > ?2 AND copying = 0 "
+                     "ORDER BY id LIMIT ?3",
+                     {cluster.value(), after, static_cast<int64_t>(limit)});
+}
+
+absl::StatusOr<std::vector<VolumeRow>> Catalogue::AllVolumes() {
+  return ReadVolumes("SELECT " VOLUME_COLUMNS " FROM volumes", {});
+}
+
+absl::Status Catalogue::SetVolumeSize(const VolumeId& id, uint64_t size_bytes) {
+  return Write([&](SqlDatabase& database) {
+    return database
+        .Change("UPDATE volumes SET size = ?2 WHERE id = ?1", {id.value(), static_cast<int64_t>(size_bytes)})
+        .status();
+  });
+}
+
+absl::Status Catalogue::SetVolumeReady(const VolumeId& id) {
+  return Write([&](SqlDatabase& database) {
+    return database.Change("UPDATE volumes SET copying = 0 WHERE id = ?1", {id.value()}).status();
+  });
+}
+
+absl::Status Catalogue::DeleteVolume(const VolumeId& id) {
+  return Write([&](SqlDatabase& database) -> absl::Status {
+    RETURN_IF_ERROR(RefuseIfGranted(database, id));
+    bool copied = false;
+    for (const char* sql : {"SELECT 1 FROM volumes WHERE copying = 1 AND source_volume = ?1",
+                            "SELECT 1 FROM snapshots WHERE copying = 1 AND source = ?1"}) {
+      RETURN_IF_ERROR(database.Query(sql, {id.value()}, [&](const SqlRow&) { copied = true; }));
+    }
+    if (copied) {
+      return absl::AbortedError(absl::StrCat("volume ", id.value(), ": it is being copied from; try again"));
+    }
+    return database.Change("DELETE FROM volumes WHERE id = ?1", {id.value()}).status();
+  });
+}
+
+absl::Status Catalogue::InsertSnapshot(const SnapshotRow& row) {
+  const Snapshot& snapshot = row.snapshot;
+  return Write([&](SqlDatabase& database) -> absl::Status {
+    if (!snapshot.ready) RETURN_IF_ERROR(RefuseIfGranted(database, snapshot.source));
+    return database
+        .Change("INSERT INTO snapshots(" SNAPSHOT_COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7)",
+                {snapshot.id.value(), row.cluster.value(), snapshot.name, snapshot.source.value(),
+                 static_cast<int64_t>(snapshot.size_bytes), absl::ToUnixNanos(snapshot.created),
+                 int64_t{!snapshot.ready}})
+        .status();
+  });
+}
+
+absl::StatusOr<SnapshotRow> Catalogue::FindSnapshot(const ClusterId& cluster, const SnapshotId& id) {
+  ASSIGN_OR_RETURN(auto rows,
+                   ReadSnapshots("SELECT " SNAPSHOT_COLUMNS " FROM snapshots WHERE id = ?1 AND cluster = ?2",
+                                 {id.value(), cluster.value()}));
+  if (rows.empty()) {
+    return absl::NotFoundError(absl::StrCat("snapshot ", id.value(), ": there is no such snapshot"));
+  }
+  return std::move(rows.front());
+}
+
+absl::StatusOr<std::optional<SnapshotRow>> Catalogue::FindSnapshotNamed(const ClusterId& cluster,
+                                                                        const std::string& name) {
+  return AtMostOne(ReadSnapshots("SELECT " SNAPSHOT_COLUMNS
+                                 " FROM snapshots WHERE cluster = ?1 AND name = ?2",
+                                 {cluster.value(), name}));
+}
+
+absl::StatusOr<std::vector<SnapshotRow>> Catalogue::ListSnapshots(const ClusterId& cluster,
+                                                                  const VolumeId& source,
+                                                                  const std::string& after, size_t limit) {
+  if (source.empty()) {
+    return ReadSnapshots("SELECT " SNAPSHOT_COLUMNS
+                         " FROM snapshots WHERE cluster = ?1 AND id > ?2 ORDER BY id LIMIT ?3",
+                         {cluster.value(), after, static_cast<int64_t>(limit)});
+  }
+  return ReadSnapshots("SELECT " SNAPSHOT_COLUMNS
+                       " FROM snapshots WHERE source = ?1 AND id > ?2 AND cluster = ?3 ORDER BY id LIMIT ?4",
+                       {source.value(), after, cluster.value(), static_cast<int64_t>(limit)});
+}
+
+absl::StatusOr<std::vector<SnapshotRow>> Catalogue::AllSnapshots() {
+  return ReadSnapshots("SELECT " SNAPSHOT_COLUMNS " FROM snapshots", {});
+}
+
+absl::Status Catalogue::SetSnapshotReady(const SnapshotId& id) {
+  return Write([&](SqlDatabase& database) {
+    return database.Change("UPDATE snapshots SET copying = 0 WHERE id = ?1", {id.value()}).status();
+  });
+}
+
+absl::Status Catalogue::DeleteSnapshot(const SnapshotId& id) {
+  return Write([&](SqlDatabase& database) {
+    return database.Change("DELETE FROM snapshots WHERE id = ?1", {id.value()}).status();
+  });
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,75 @@
+#include "devices/array/tgt/copies.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace lunkeeper {
+
+Copies::Copies() : worker_([this] { Run(); }) {}
+
+Copies::~Copies() {
+  {
+    const absl::MutexLock lock(&mu_);
+    stop_ = true;
+  }
+  worker_.join();
+}
+
+void Copies::Begin(const std::string& id, Work work) {
+  const absl::MutexLock lock(&mu_);
+  if (!jobs_
+           .try_emplace(
+               id, Job{.work = std::move(work), .done_bytes = 0, .ended = false, .waiting = 0, .result = {}})
+           .second)
+    return;
+  queue_.push_back(id);
+}
+
+absl::Status Copies::Wait(const std::string& id, absl::Time deadline) {
+  const absl::MutexLock lock(&mu_);
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end()) return absl::OkStatus();
+  ++found->second.waiting;
+  const auto ended = [this, &id]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return jobs_.at(id).ended; };
+  const bool in_time = mu_.AwaitWithDeadline(absl::Condition(&ended), deadline);
+  Job& job = jobs_.at(id);
+  --job.waiting;
+  if (!in_time) {
+    return absl::AbortedError(
+        absl::StrCat(id, ": the copy is under way, at ", job.done_bytes >> 20, " MiB; try again"));
+  }
+  absl::Status result = job.result;
+  if (job.waiting == 0) jobs_.erase(id);
+  return result;
+}
+
+void Copies::Run() {
+  while (true) {
+    std::string id;
+    Work work;
+    {
+      const absl::MutexLock lock(&mu_);
+      const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stop_ || !queue_.empty(); };
+      mu_.Await(absl::Condition(&ready));
+      if (stop_) return;
+      id = std::move(queue_.front());
+      queue_.pop_front();
+      work = std::move(jobs_.at(id).work);
+    }
+    const absl::Status result = work([this, &id](uint64_t done_bytes) { return Progress(id, done_bytes); });
+    const absl::MutexLock lock(&mu_);
+    Job& job = jobs_.at(id);
+    job.ended = true;
+    job.result = result;
+    if (job.waiting == 0) jobs_.erase(id);
+  }
+}
+
+bool Copies::Progress(const std::string& id, uint64_t done_bytes) {
+  const absl::MutexLock lock(&mu_);
+  jobs_.at(id).done_bytes = done_bytes;
+  return !stop_;
+}
+
+}  // namespace lunkeeper

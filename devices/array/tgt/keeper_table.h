@@ -1,0 +1,87 @@
+#pragma once
+// The keeper LUNs of a tgt array (keeper_luns.h): a small file in the pool and a target for each, and a look
+// at every file four times a second.
+//
+// The looking thread is also the one that puts right what is not: a LUN that is not served, after tgtd was
+// started again, is served; the note on it says what fence is in force; one that was not written to for a
+// week is forgotten. So they never delay the volumes' targets. Thread-safe. What it is made of outlives it;
+// Stop before the daemon goes.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "base/periodic.h"
+#include "devices/array/tgt/catalogue.h"
+#include "devices/array/tgt/keeper_watch.h"
+#include "devices/array/tgt/pool.h"
+#include "devices/array/tgt/targets.h"
+#include "devices/array/tgt/tgt_daemon.h"
+
+namespace lunkeeper {
+
+class KeeperTable {
+ public:
+  KeeperTable(Catalogue& catalogue, const Pool& pool, TargetTable& targets, TgtDaemon& daemon)
+      : catalogue_(catalogue), pool_(pool), targets_(targets), daemon_(daemon) {}
+
+  // Takes in those that there are. Once, before tgtd is brought up.
+  absl::Status Load() ABSL_LOCKS_EXCLUDED(mu_);
+  void Start() {
+    look_ = std::make_unique<Periodic>(kLookEvery, [this] { Look(); });
+  }
+  void Stop() { look_.reset(); }
+
+  // `secret`: for one that has to be made.
+  absl::StatusOr<Connection> Access(const ClusterId& cluster, const NodeId& node, const std::string& secret)
+      ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
+  std::vector<LandedBeat> Beats(const ClusterId& cluster) ABSL_LOCKS_EXCLUDED(mu_);
+  // For tgtd's putting back, while it does not serve: every LUN counts as not served, and when this returns
+  // no target is being made. The numbers of the targets that may be there.
+  std::vector<Generation> ServeAgain() ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
+
+ private:
+  static constexpr absl::Duration kLookEvery = absl::Milliseconds(250);
+  using Key = std::pair<ClusterId, NodeId>;
+  struct Keeper {
+    GrantRow row;
+    KeeperWatch watch;
+    UniqueFd file;
+    bool served = false;
+  };
+  using Keepers = std::map<Key, Keeper>;
+
+  static void LookAt(Keeper& keeper, KeeperWatch::Time now);
+  static Key KeyOf(const GrantRow& row) { return {row.cluster, row.node}; }
+  void Insert(const GrantRow& row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool IsKnown(const GrantRow& row) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Serve(const GrantRow& row) ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
+  absl::Status Forget(const GrantRow& row) ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
+  void Look() ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
+  // The rows of those that are not served.
+  std::vector<GrantRow> LookAtFiles() ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status UpdateNotes() ABSL_LOCKS_EXCLUDED(mu_);
+  std::vector<GrantRow> Unused() ABSL_LOCKS_EXCLUDED(mu_);
+  void Say(const absl::Status& status);
+
+  Catalogue& catalogue_;
+  const Pool& pool_;
+  TargetTable& targets_;
+  TgtDaemon& daemon_;
+  absl::Mutex serve_mu_;  // held while targets are made or taken down; before mu_
+  absl::Mutex mu_;
+  Keepers keepers_ ABSL_GUARDED_BY(mu_);  // one goes only while serve_mu_ is held too
+  // The state of the catalogue by which every note was right; 0: none.
+  uint64_t noted_sequence_ ABSL_GUARDED_BY(mu_) = 0;
+  KeeperWatch::Time tidy_at_;       // when next; the looking thread's
+  std::string trouble_;             // likewise: what was said last
+  std::unique_ptr<Periodic> look_;  // last: it uses the others
+};
+
+}  // namespace lunkeeper

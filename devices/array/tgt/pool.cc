@@ -1,0 +1,228 @@
+#include "devices/array/tgt/pool.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/fail_point.h"
+#include "base/status_macros.h"
+#include "base/units.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr uint64_t kLargestVolume = (16ull << 40) - kMiB;  // the largest file of an ext4 with 4 KiB blocks
+constexpr size_t kCopyChunk = 16 * kMiB;
+constexpr uint64_t kKeeperBytes = 64 << 10;
+
+absl::Status FileError(const char* doing, const std::string& path, int error) {
+  const std::string message = absl::StrCat("pool: ", doing, " ", path, ": ", std::strerror(error));
+  if (error == ENOSPC || error == EDQUOT) {
+    return absl::ResourceExhaustedError(absl::StrCat(message, "; free some space or grow the pool"));
+  }
+  return error == ENOENT ? absl::NotFoundError(message) : absl::InternalError(message);
+}
+
+absl::StatusOr<UniqueFd> OpenFile(const std::string& path, int flags) {
+  UniqueFd fd(::open(path.c_str(), flags | O_CLOEXEC, 0600));
+  if (!fd) return FileError("open", path, errno);
+  return fd;
+}
+
+absl::Status SyncDirectoryOf(const std::string& path) {
+  const std::string directory = std::filesystem::path(path).parent_path();
+  ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(directory, O_RDONLY | O_DIRECTORY));
+  if (::fsync(fd.get()) != 0) return FileError("sync", directory, errno);
+  return absl::OkStatus();
+}
+
+absl::Status MakeDirectory(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return FileError("make directory", path, error.value());
+  if (::chmod(path.c_str(), 0700) != 0) return FileError("protect", path, errno);
+  return absl::OkStatus();
+}
+
+absl::Status SetSize(int fd, const std::string& path, uint64_t size_bytes, Provisioning provisioning) {
+  const auto size = static_cast<off_t>(size_bytes);
+  if (provisioning == Provisioning::kThick && ::fallocate(fd, 0, 0, size) != 0) {
+    return FileError("allocate", path, errno);
+  }
+  if (::ftruncate(fd, size) != 0) return FileError("size", path, errno);
+  return absl::OkStatus();
+}
+
+absl::Status CopyRange(int from, int to, off_t offset, off_t end, const std::string& path) {
+  while (offset < end) {
+    off_t in = offset, out = offset;
+    const ssize_t copied = ::copy_file_range(from, &in, to, &out, static_cast<size_t>(end - offset), 0);
+    if (copied < 0 && errno == EINTR) continue;
+    if (copied < 0) return FileError("copy to", path, errno);
+    if (copied == 0) break;
+    offset += copied;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CopyData(int from, int to, const std::string& path,
+                      const std::function<bool(uint64_t)>& progress) {
+  off_t offset = 0;
+  while ((offset = ::lseek(from, offset, SEEK_DATA)) >= 0) {
+    const off_t end = std::min<off_t>(::lseek(from, offset, SEEK_HOLE), offset + kCopyChunk);
+    if (end < offset) return FileError("find data of", path, errno);
+    RETURN_IF_ERROR(CopyRange(from, to, offset, end, path));
+    FAIL_POINT("array.copy.chunk");
+    if (!progress(static_cast<uint64_t>(end))) return absl::CancelledError(absl::StrCat("copy to ", path));
+    offset = end;
+  }
+  return errno == ENXIO ? absl::OkStatus() : FileError("find data of", path, errno);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Pool>> Pool::Open(const std::string& directory) {
+  if (!absl::StartsWith(directory, "/") || absl::StrContains(directory, ",")) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("open pool ", directory, ": it must be an absolute path without a comma"));
+  }
+  RETURN_IF_ERROR(MakeDirectory(directory));
+  RETURN_IF_ERROR(MakeDirectory(directory + "/volumes"));
+  RETURN_IF_ERROR(MakeDirectory(directory + "/snapshots"));
+  RETURN_IF_ERROR(MakeDirectory(directory + "/keepers"));
+  ASSIGN_OR_RETURN(UniqueFd lock, OpenFile(directory + "/lock", O_RDWR | O_CREAT));
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("open pool ", directory, ": another process has it open; stop that one first"));
+  }
+  std::unique_ptr<Pool> pool(new Pool(directory, std::move(lock)));
+  ASSIGN_OR_RETURN(pool->reflinks_, pool->TryReflink());
+  return pool;
+}
+
+std::string Pool::VolumePath(const VolumeId& id) const {
+  return absl::StrCat(directory_, "/volumes/", id.value());
+}
+std::string Pool::SnapshotPath(const SnapshotId& id) const {
+  return absl::StrCat(directory_, "/snapshots/", id.value());
+}
+std::string Pool::KeeperPath(Generation generation) const {
+  return absl::StrCat(directory_, "/keepers/", generation);
+}
+std::string Pool::CataloguePath() const { return directory_ + "/catalogue.db"; }
+
+absl::StatusOr<bool> Pool::TryReflink() const {
+  const std::string one = directory_ + "/.reflink-from", two = directory_ + "/.reflink-to";
+  ASSIGN_OR_RETURN(const UniqueFd from, OpenFile(one, O_RDWR | O_CREAT | O_TRUNC));
+  ASSIGN_OR_RETURN(const UniqueFd to, OpenFile(two, O_RDWR | O_CREAT | O_TRUNC));
+  const bool can = ::ioctl(to.get(), FICLONE, from.get()) == 0;
+  ::unlink(one.c_str());
+  ::unlink(two.c_str());
+  return can;
+}
+
+absl::Status Pool::Make(const std::string& path, const std::function<absl::Status(int)>& fill) const {
+  absl::Status status;
+  {
+    ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW));
+    status = fill(fd.get());
+    if (status.ok() && ::fsync(fd.get()) != 0) status = FileError("sync", path, errno);
+  }
+  if (status.ok()) status = SyncDirectoryOf(path);
+  if (!status.ok()) ::unlink(path.c_str());
+  FAIL_POINT("array.pool.file_made");
+  return status;
+}
+
+absl::Status Pool::Create(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const {
+  return Make(path, [&](int fd) { return SetSize(fd, path, size_bytes, provisioning); });
+}
+
+absl::Status Pool::Clone(const std::string& from, const std::string& to, uint64_t size_bytes,
+                         Provisioning provisioning) const {
+  ASSIGN_OR_RETURN(const UniqueFd source, OpenFile(from, O_RDONLY));
+  return Make(to, [&](int fd) -> absl::Status {
+    if (::ioctl(fd, FICLONE, source.get()) != 0) return FileError("clone to", to, errno);
+    return SetSize(fd, to, size_bytes, provisioning);
+  });
+}
+
+absl::Status Pool::Copy(const std::string& from, const std::string& to, uint64_t size_bytes,
+                        Provisioning provisioning, const std::function<bool(uint64_t)>& progress) const {
+  ASSIGN_OR_RETURN(const UniqueFd source, OpenFile(from, O_RDONLY));
+  return Make(to, [&](int fd) -> absl::Status {
+    RETURN_IF_ERROR(SetSize(fd, to, size_bytes, provisioning));
+    return CopyData(source.get(), fd, to, progress);
+  });
+}
+
+absl::Status Pool::Grow(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const {
+  ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(path, O_RDWR));
+  struct stat file {};
+  if (::fstat(fd.get(), &file) != 0) return FileError("look at", path, errno);
+  if (static_cast<uint64_t>(file.st_size) > size_bytes) return absl::OkStatus();
+  const absl::Status sized = SetSize(fd.get(), path, size_bytes, provisioning);
+  if (!sized.ok()) {
+    [[maybe_unused]] const int undone = ::ftruncate(fd.get(), file.st_size);
+    return sized;
+  }
+  if (::fsync(fd.get()) != 0) return FileError("sync", path, errno);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<UniqueFd> Pool::OpenKeeper(const std::string& path) const {
+  struct stat file {};
+  if (::stat(path.c_str(), &file) != 0 || static_cast<uint64_t>(file.st_size) != kKeeperBytes)
+    RETURN_IF_ERROR(Create(path, kKeeperBytes, Provisioning::kThick));
+  return OpenFile(path, O_RDWR);
+}
+
+absl::Status Pool::Remove(const std::string& path) const {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return FileError("remove", path, errno);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> Pool::Files() const {
+  std::vector<std::string> files;
+  for (const char* kind : {"/volumes", "/snapshots"}) {
+    std::error_code error;
+    for (std::filesystem::directory_iterator at(directory_ + kind, error), end; !error && at != end;
+         at.increment(error)) {
+      files.push_back(at->path());
+    }
+    if (error) return FileError("list", directory_ + kind, error.value());
+  }
+  return files;
+}
+
+absl::Status Pool::SetAside(const std::string& path) const {
+  const std::string orphans = directory_ + "/orphans";
+  RETURN_IF_ERROR(MakeDirectory(orphans));
+  const std::string to = absl::StrCat(orphans, "/", std::filesystem::path(path).filename().string());
+  if (::rename(path.c_str(), to.c_str()) != 0) return FileError("set aside", path, errno);
+  return SyncDirectoryOf(to);
+}
+
+absl::StatusOr<PoolCapacity> Pool::Capacity() const {
+  struct statvfs file_system {};
+  if (::statvfs(directory_.c_str(), &file_system) != 0) return FileError("measure", directory_, errno);
+  return PoolCapacity{.total_bytes = file_system.f_blocks * file_system.f_frsize,
+                      .available_bytes = file_system.f_bavail * file_system.f_frsize,
+                      .smallest_volume_bytes = kMiB,
+                      .largest_volume_bytes = kLargestVolume};
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,98 @@
+#include "devices/array/tgt/sqlite.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+int BindValue(sqlite3_stmt* statement, int index, const SqlValue& value) {
+  if (const auto* number = std::get_if<int64_t>(&value)) return sqlite3_bind_int64(statement, index, *number);
+  const auto& text = std::get<std::string>(value);
+  return sqlite3_bind_text(statement, index, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
+}
+
+// Leaves a statement ready for its next use whatever way its use ends.
+class ResetOnExit {
+ public:
+  explicit ResetOnExit(sqlite3_stmt* statement) : statement_(statement) {}
+  ~ResetOnExit() {
+    sqlite3_reset(statement_);
+    sqlite3_clear_bindings(statement_);
+  }
+  ResetOnExit(const ResetOnExit&) = delete;
+  ResetOnExit& operator=(const ResetOnExit&) = delete;
+
+ private:
+  sqlite3_stmt* statement_;
+};
+
+}  // namespace
+
+std::string SqlRow::Text(int column) const {
+  const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
+  return text == nullptr ? std::string() : std::string(text, sqlite3_column_bytes(statement_, column));
+}
+
+absl::StatusOr<std::unique_ptr<SqlDatabase>> SqlDatabase::Open(const std::string& path, Mode mode) {
+  sqlite3* handle = nullptr;
+  const int flags =
+      (mode == Mode::kReadWrite ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY) |
+      SQLITE_OPEN_NOMUTEX;
+  const int result = sqlite3_open_v2(path.c_str(), &handle, flags, nullptr);
+  std::unique_ptr<SqlDatabase> database(new SqlDatabase(handle));
+  if (result != SQLITE_OK) return database->Error("open");
+  sqlite3_extended_result_codes(handle, 1);
+  sqlite3_busy_timeout(handle, 5000);
+  return database;
+}
+
+SqlDatabase::~SqlDatabase() {
+  for (const auto& [sql, statement] : statements_) sqlite3_finalize(statement);
+  sqlite3_close_v2(handle_);
+}
+
+absl::Status SqlDatabase::Script(const char* sql) {
+  if (sqlite3_exec(handle_, sql, nullptr, nullptr, nullptr) != SQLITE_OK) return Error(sql);
+  return absl::OkStatus();
+}
+
+absl::Status SqlDatabase::Query(const char* sql, SqlValues values,
+                                const std::function<void(const SqlRow&)>& each) {
+  ASSIGN_OR_RETURN(sqlite3_stmt * statement, Prepared(sql));
+  const ResetOnExit reset(statement);
+  int index = 0;
+  for (const SqlValue& value : values) {
+    if (BindValue(statement, ++index, value) != SQLITE_OK) return Error(sql);
+  }
+  int result = SQLITE_OK;
+  while ((result = sqlite3_step(statement)) == SQLITE_ROW) each(SqlRow(statement));
+  return result == SQLITE_DONE ? absl::OkStatus() : Error(sql);
+}
+
+absl::StatusOr<int> SqlDatabase::Change(const char* sql, SqlValues values) {
+  RETURN_IF_ERROR(Query(sql, values, [](const SqlRow&) {}));
+  return sqlite3_changes(handle_);
+}
+
+absl::StatusOr<sqlite3_stmt*> SqlDatabase::Prepared(const char* sql) {
+  sqlite3_stmt*& statement = statements_[sql];
+  if (statement == nullptr &&
+      sqlite3_prepare_v3(handle_, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement, nullptr) != SQLITE_OK) {
+    return Error(sql);
+  }
+  return statement;
+}
+
+absl::Status SqlDatabase::Error(const char* doing) const {
+  const int code = sqlite3_extended_errcode(handle_);
+  const std::string message =
+      absl::StrCat("catalogue: ", sqlite3_errmsg(handle_), " (", code, ") in: ", doing);
+  if ((code & 0xff) == SQLITE_FULL) return absl::ResourceExhaustedError(message);
+  if (code == SQLITE_CONSTRAINT_UNIQUE || code == SQLITE_CONSTRAINT_PRIMARYKEY) {
+    return absl::AlreadyExistsError(message);
+  }
+  return absl::InternalError(message);
+}
+
+}  // namespace lunkeeper

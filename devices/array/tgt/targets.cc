@@ -1,0 +1,166 @@
+#include "devices/array/tgt/targets.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/fail_point.h"
+#include "base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr char kPrefix[] = "iqn.2026-11.io.lunkeeper:";
+
+// Larger than tgtd's own, so that 1 MiB goes with its command, without a round trip.
+constexpr struct {
+  const char* name;
+  const char* value;
+} kParameters[] = {
+    {"InitialR2T", "No"},
+    {"ImmediateData", "Yes"},
+    {"MaxRecvDataSegmentLength", "1048576"},
+    {"FirstBurstLength", "1048576"},
+    {"MaxBurstLength", "1048576"},
+};
+
+constexpr int32_t kNobody = std::numeric_limits<int32_t>::max();
+
+int32_t NumberOf(const GrantRow& grant) { return static_cast<int32_t>(grant.generation); }
+
+absl::Status UnlessThere(const absl::Status& status) {
+  return absl::IsAlreadyExists(status) ? absl::OkStatus() : status;
+}
+absl::Status UnlessGone(const absl::Status& status) {
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
+}  // namespace
+
+Connection TargetTable::ConnectionOf(const GrantRow& grant) const {
+  return {
+      .portal = options_.portal,
+      .target = Iqn(absl::StrCat(kPrefix, options_.array, ":", grant.volume.value(), ":", grant.generation)),
+      .initiator = Iqn(absl::StrCat(kPrefix, "node:", grant.node.value())),
+      .lun = 1,
+      .chap = {.user = absl::StrCat("grant-", grant.generation), .secret = grant.secret}};
+}
+
+absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume,
+                                  const std::string& path) const {
+  const int32_t target = NumberOf(grant);
+  const bool sync = volume.spec.durability == Durability::kSync;
+  RETURN_IF_ERROR(UnlessThere(tgt_->NewLun(target, {.path = path, .sync = sync})));
+  FAIL_POINT("array.target.lun_made");
+  std::string parameters =
+      absl::StrCat("vendor_id=LUNKEEPR,product_id=", options_.host_boot_id,
+                   ",product_rev=1,scsi_id=", volume.serial, ",scsi_sn=", volume.serial,
+                   ",thin_provisioning=", volume.spec.provisioning == Provisioning::kThin ? 1 : 0,
+                   ",readonly=", grant.access == Access::kReadOnly ? 1 : 0);
+  // The caching page without the write-cache bit.
+  if (sync)
+    absl::StrAppend(&parameters,
+                    ",mode_page=8:0:18:0x10:0:0xff:0xff:0:0:0xff:0xff:0xff:0xff:0x80:0x14:0:0:0:0:0:0");
+  return tgt_->UpdateLun(target, parameters);
+}
+
+absl::Status TargetTable::Open(const GrantRow& grant, const Volume& volume, const std::string& path) {
+  if (grant.generation >= static_cast<Generation>(kNobody)) {
+    return absl::ResourceExhaustedError("open target: the array has used up tgtd's 2^31 target numbers");
+  }
+  const int32_t target = NumberOf(grant);
+  {
+    const absl::MutexLock lock(&mu_);
+    if (open_.contains(target)) return absl::OkStatus();
+  }
+  const Connection connection = ConnectionOf(grant);
+  RETURN_IF_ERROR(UnlessThere(tgt_->NewTarget(target, connection.target)));
+  FAIL_POINT("array.target.made");
+  for (const auto& [name, value] : kParameters)
+    RETURN_IF_ERROR(tgt_->SetTargetParameter(target, name, value));
+  RETURN_IF_ERROR(MakeLun(grant, volume, path));
+  RETURN_IF_ERROR(UnlessThere(tgt_->NewAccount(connection.chap)));
+  FAIL_POINT("array.target.account_made");
+  RETURN_IF_ERROR(UnlessThere(tgt_->BindAccount(target, connection.chap.user)));
+  FAIL_POINT("array.target.account_bound");
+  // Without an account a target asks for no secret: so the initiator is let in last.
+  RETURN_IF_ERROR(UnlessThere(tgt_->AllowInitiator(target, connection.initiator)));
+  FAIL_POINT("array.target.opened");
+  const absl::MutexLock lock(&mu_);
+  open_.insert(target);
+  return absl::OkStatus();
+}
+
+void TargetTable::Forget(const GrantRow& grant) {
+  const absl::MutexLock lock(&mu_);
+  open_.erase(NumberOf(grant));
+}
+
+absl::StatusOr<bool> TargetTable::Drain(const GrantRow& grant) {
+  const int32_t target = NumberOf(grant);
+  const Connection connection = ConnectionOf(grant);
+  Forget(grant);
+  RETURN_IF_ERROR(UnlessGone(tgt_->DisallowInitiator(target, connection.initiator)));
+  FAIL_POINT("array.target.closed");
+  const absl::StatusOr<bool> quiet = CutConnections(target);
+  if (!absl::IsNotFound(quiet.status())) {
+    RETURN_IF_ERROR(quiet.status());
+    if (!*quiet) return false;
+    // tgtd refuses while a login that was half done has become a session, or a command runs.
+    const absl::Status deleted = tgt_->DeleteTarget(target);
+    if (absl::IsFailedPrecondition(deleted)) return false;
+    RETURN_IF_ERROR(UnlessGone(deleted));
+    FAIL_POINT("array.target.deleted");
+  }
+  // After the target: without its account it would ask a half-done login for no secret.
+  RETURN_IF_ERROR(UnlessGone(tgt_->DeleteAccount(connection.chap.user)));
+  return true;
+}
+
+absl::StatusOr<bool> TargetTable::Pause(const GrantRow& grant) const {
+  const int32_t target = NumberOf(grant);
+  RETURN_IF_ERROR(tgt_->SetTargetParameter(target, "state", "offline"));
+  return CutConnections(target);
+}
+
+absl::Status TargetTable::Resume(const GrantRow& grant) const {
+  return tgt_->SetTargetParameter(NumberOf(grant), "state", "ready");
+}
+
+absl::Status TargetTable::EndPause(const GrantRow& grant) const {
+  RETURN_IF_ERROR(Resume(grant));
+  // A login that was half done may have become a session in the pause, and tgtd never answers what that one
+  // sent.
+  return CutConnections(NumberOf(grant)).status();
+}
+
+// True when there was none any more. A connection stays listed until its last command is over.
+absl::StatusOr<bool> TargetTable::CutConnections(int32_t target) const {
+  ASSIGN_OR_RETURN(const std::vector<TgtConnection> connections, tgt_->Connections(target));
+  for (const TgtConnection& each : connections) {
+    RETURN_IF_ERROR(UnlessGone(tgt_->DeleteConnection(target, each)));
+  }
+  FAIL_POINT("array.target.connections_deleted");
+  return connections.empty();
+}
+
+absl::Status TargetTable::Resize(const GrantRow& grant, const std::string& path) const {
+  return tgt_->UpdateLun(NumberOf(grant), absl::StrCat("online=0,path=", path, ",online=1"));
+}
+
+absl::StatusOr<std::vector<TgtTarget>> TargetTable::LookAgain() {
+  RETURN_IF_ERROR(
+      UnlessThere(tgt_->NewTarget(kNobody, Iqn(absl::StrCat(kPrefix, options_.array, ":nobody")))));
+  ASSIGN_OR_RETURN(const std::vector<TgtTarget> all, tgt_->Targets());
+  std::vector<TgtTarget> targets;
+  const absl::MutexLock lock(&mu_);
+  open_.clear();
+  for (const TgtTarget& target : all) {
+    if (target.number == kNobody) continue;
+    targets.push_back(target);
+    if (target.open) open_.insert(target.number);
+  }
+  return targets;
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,64 @@
+#pragma once
+// A grant as a target of tgtd: made, taken down with proof, put back after a restart.
+//
+// A target is number = generation, so neither number nor name is ever used again: a login that was half done
+// when its target went away ends nowhere. Every step may be repeated, from any line on; the last step of
+// opening is the one that lets the initiator in, so a target that is open is whole. Thread-safe; the caller
+// keeps calls about one volume apart (VolumeGates).
+
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "devices/array/tgt/catalogue.h"
+#include "devices/array/tgt/tgt_client.h"
+
+namespace lunkeeper {
+
+struct TargetTableOptions {
+  std::string array;
+  std::string portal;
+  std::string host_boot_id;  // the first 16 hex digits: what the LUN's product id is
+};
+
+class TargetTable {
+ public:
+  TargetTable(const TgtClient* tgt, TargetTableOptions options) : tgt_(tgt), options_(std::move(options)) {}
+
+  // How the node reaches it.
+  Connection ConnectionOf(const GrantRow& grant) const;
+  absl::Status Open(const GrantRow& grant, const Volume& volume, const std::string& path)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Lets the next Open look for itself.
+  void Forget(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
+  // Closes the target to logins and ends its sessions. True once every command of every session is over and
+  // the target is deleted; false while something is still running: call again.
+  absl::StatusOr<bool> Drain(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
+  // Makes the LUN as large as its file. tgtd closes the file and opens it again while its threads use it,
+  // which a command at that moment would see as a medium error; so the sessions are cut first, and find the
+  // target not ready (try again), not gone, until EndPause. True once no command is running; false while one
+  // is: call again.
+  absl::StatusOr<bool> Pause(const GrantRow& grant) const;
+  absl::Status Resize(const GrantRow& grant, const std::string& path) const;
+  absl::Status EndPause(const GrantRow& grant) const;
+  // Undoes a pause that a crash has left; no more than that, for there may be good sessions.
+  absl::Status Resume(const GrantRow& grant) const;
+  // What tgtd has of ours; remembers which are open already and forgets all others. Also makes the target
+  // that nobody may log in to, and which is not in the answer: a tgtd without any target closes connections
+  // without a word, and an initiator whose own target is gone would go on trying.
+  absl::StatusOr<std::vector<TgtTarget>> LookAgain() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  absl::StatusOr<bool> CutConnections(int32_t target) const;
+  absl::Status MakeLun(const GrantRow& grant, const Volume& volume, const std::string& path) const;
+
+  const TgtClient* const tgt_;
+  const TargetTableOptions options_;
+  absl::Mutex mu_;
+  absl::flat_hash_set<int32_t> open_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace lunkeeper

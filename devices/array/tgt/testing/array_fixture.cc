@@ -1,0 +1,99 @@
+#include "devices/array/tgt/testing/array_fixture.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "devices/array/tgt/tgt_client.h"
+
+namespace lunkeeper::testing {
+
+XfsPool::XfsPool(const std::string& directory, const std::string& size) : path_(directory + "/xfs") {
+  Run(absl::StrCat("truncate -s ", size, " ", directory, "/xfs.image && mkfs.xfs -q -m reflink=1 ", directory,
+                   "/xfs.image && mkdir ", path_, " && mount -o loop ", directory, "/xfs.image ", path_));
+}
+
+XfsPool::~XfsPool() {
+  // tgtd may take a moment to let its files go.
+  Eventually([this] { return std::system(("umount " + path_ + " 2>/dev/null").c_str()) == 0; });
+}
+
+VolumeSpec Spec(const std::string& name, uint64_t size_mib) {
+  VolumeSpec spec;
+  spec.name = name;
+  spec.size_bytes = size_mib << 20;
+  return spec;
+}
+
+void Run(const std::string& command) {
+  if (std::system(command.c_str()) != 0) throw std::runtime_error("failed: " + command);
+}
+
+int FreeControlPort() {
+  static std::atomic<int> next{0};
+  while (true) {
+    const int port = 1000 + (::getpid() * 37 + next++) % 30000;
+    if (!TgtClient(port).Process().ok()) return port;
+  }
+}
+
+pid_t TgtdProcess(int control_port) { return TgtClient(control_port).Process().value_or(0); }
+
+ArrayFixture::ArrayFixture(const std::string& pool_dir) {
+  options.name = "a1";
+  options.pool_dir = pool_dir.empty() ? directory.path() + "/pool" : pool_dir;
+  options.portal = absl::StrCat("127.0.0.1:", FreePort());
+  options.control_port = FreeControlPort();
+  options.seen_sequence_path = directory.path() + "/seen";
+  options.tgtd_log_path = directory.path() + "/tgtd.log";
+  options.drain_timeout = absl::Seconds(20);
+}
+
+ArrayFixture::~ArrayFixture() {
+  host.reset();
+  const pid_t pid = TgtdProcess(options.control_port);
+  if (pid > 0) ::kill(pid, SIGKILL);
+  Eventually([this] { return TgtdProcess(options.control_port) == 0; });
+  ::unlink(absl::StrCat("/var/run/tgtd/socket.", options.control_port).c_str());
+  ::unlink(absl::StrCat("/var/run/tgtd/socket.", options.control_port, ".lock").c_str());
+}
+
+absl::Status ArrayFixture::Open() {
+  host.reset();
+  auto opened = OpenTgtArray(options);
+  RETURN_IF_ERROR(opened.status());
+  host = *std::move(opened);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<PlainInitiator>> PlainInitiator::Login(const Connection& connection) {
+  auto session = IscsiSession::Login(connection, {.timeout = absl::Seconds(15)});
+  if (!session.ok()) return session.status();
+  return std::unique_ptr<PlainInitiator>(new PlainInitiator(*std::move(session)));
+}
+
+absl::Status PlainInitiator::TryWrite(uint64_t block, char fill) {
+  return session_->Write(block, std::string(512, fill));
+}
+
+std::optional<char> PlainInitiator::Read(uint64_t block) {
+  std::string data(512, '\0');
+  if (!session_->Read(block, data).ok()) return std::nullopt;
+  return data[0];
+}
+
+uint64_t PlainInitiator::SizeBytes() {
+  const auto capacity = session_->ReadCapacity();
+  return capacity.ok() ? capacity->blocks * capacity->block_bytes : 0;
+}
+
+LunIdentity PlainInitiator::Identity() { return session_->Inquire().value_or(LunIdentity()); }
+
+}  // namespace lunkeeper::testing

@@ -1,0 +1,69 @@
+#pragma once
+// What the tests of the real array share: a pool in a directory of its own with a tgtd of its own, and a
+// plain initiator. Everything is gone when the fixture dies, also after a failed assertion. Needs root.
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/testing/test_host.h"
+#include "devices/array/tgt/tgt_array.h"
+#include "devices/libiscsi/session.h"
+
+namespace lunkeeper::testing {
+
+// An XFS with reflinks on a loop-mounted file in `directory`, mounted at `directory`/xfs.
+class XfsPool {
+ public:
+  XfsPool(const std::string& directory, const std::string& size);
+  ~XfsPool();
+  XfsPool(const XfsPool&) = delete;
+  XfsPool& operator=(const XfsPool&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+VolumeSpec Spec(const std::string& name, uint64_t size_mib);
+// Runs a command; fails the test when it fails.
+void Run(const std::string& command);
+// A control port for a tgtd of this test.
+int FreeControlPort();
+pid_t TgtdProcess(int control_port);
+
+// A host on a fresh pool; tgtd is ended with it.
+struct ArrayFixture {
+  explicit ArrayFixture(const std::string& pool_dir = "");
+  ~ArrayFixture();
+  // Opens the host, once more if it was closed.
+  absl::Status Open();
+  void Close() { host.reset(); }
+  std::unique_ptr<Array> Cluster(const std::string& name = "c1") { return host->ForCluster(ClusterId(name)); }
+
+  TempDir directory;
+  TgtArrayOptions options;
+  std::unique_ptr<TgtArrayHost> host;
+};
+
+// One session with a granted LUN, in the words of these tests.
+class PlainInitiator {
+ public:
+  // As IscsiSession::Login.
+  static absl::StatusOr<std::unique_ptr<PlainInitiator>> Login(const Connection& connection);
+
+  // One block of 512 bytes filled with `fill`; false when the write failed.
+  bool Write(uint64_t block, char fill) { return TryWrite(block, fill).ok(); }
+  absl::Status TryWrite(uint64_t block, char fill);
+  // The first byte of a block, or nothing.
+  std::optional<char> Read(uint64_t block);
+  uint64_t SizeBytes();
+  LunIdentity Identity();
+
+ private:
+  explicit PlainInitiator(std::unique_ptr<IscsiSession> session) : session_(std::move(session)) {}
+  const std::unique_ptr<IscsiSession> session_;
+};
+
+}  // namespace lunkeeper::testing

@@ -1,0 +1,280 @@
+#include <catch2/catch.hpp>
+
+#include <atomic>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "devices/array/tgt/testing/array_fixture.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+const NodeId kA("node-a.1"), kB("node-b.1"), kC("node-c.1");
+const absl::Duration kAtOnce = absl::ZeroDuration();
+
+struct Opened : ArrayFixture {
+  Opened() {
+    REQUIRE(Open() == absl::OkStatus());
+    array = Cluster();
+  }
+  VolumeId Make(const std::string& name) {
+    const auto volume = array->CreateVolume(Spec(name, 16));
+    REQUIRE(volume.status() == absl::OkStatus());
+    return volume->id;
+  }
+  absl::StatusOr<Grant> Acquire(const VolumeId& volume, const NodeId& node, absl::Duration wait = kAtOnce,
+                                Access access = Access::kExclusive) {
+    return array->Acquire({.volume = volume, .node = node, .access = access, .owner = GrantOwner::kNode},
+                          wait);
+  }
+  absl::Status Release(const VolumeId& volume, const NodeId& node) {
+    return array->Release(volume, node, GrantOwner::kNode, kAnyGeneration);
+  }
+  std::unique_ptr<Array> array;
+};
+
+TEST_CASE_METHOD(Opened,
+                 "a volume is granted to one node, and the same node is answered with the same grant") {
+  const VolumeId volume = Make("v");
+  const auto first = Acquire(volume, kA);
+  REQUIRE(first.ok());
+  const auto again = Acquire(volume, kA);
+  REQUIRE(again.ok());
+  CHECK(again->generation == first->generation);
+  CHECK(again->connection == first->connection);
+  const auto other = Acquire(volume, kB);
+  CHECK(absl::IsFailedPrecondition(other.status()));
+  CHECK(absl::StrContains(other.status().message(), kA.value()));
+  CHECK(absl::IsFailedPrecondition(Acquire(volume, kA, kAtOnce, Access::kReadOnly).status()));
+  CHECK(absl::IsDeadlineExceeded(Acquire(volume, kB, absl::Milliseconds(50)).status()));
+  CHECK(absl::IsNotFound(Acquire(VolumeId("a1-v0000000000000000"), kA).status()));
+  CHECK(absl::IsInvalidArgument(Acquire(volume, NodeId("a,b")).status()));
+}
+
+TEST_CASE_METHOD(Opened, "a node gets no more volumes than it may have, also when it asks for all at once") {
+  constexpr size_t kMost = 3;
+  std::vector<VolumeId> volumes;
+  for (int i = 0; i < 8; ++i) volumes.push_back(Make(absl::StrCat("v", i)));
+  std::atomic<size_t> granted = 0, refused = 0;
+  {
+    std::vector<std::jthread> askers;
+    for (const VolumeId& volume : volumes)
+      askers.emplace_back([&, volume] {
+        const auto status = array->Acquire({.volume = volume, .node = kA, .most = kMost}, kAtOnce).status();
+        granted += status.ok();
+        refused += absl::IsResourceExhausted(status);
+      });
+  }
+  CHECK(granted == kMost);
+  CHECK(refused == volumes.size() - kMost);
+  const VolumeId held = array->ListGrants({})->front().volume;
+  CHECK(array->Acquire({.volume = held, .node = kA, .most = kMost}, kAtOnce).ok());
+  CHECK(array->Acquire({.volume = Make("w"), .node = kB, .most = 1}, kAtOnce).ok());
+}
+
+TEST_CASE_METHOD(Opened, "those who wait for a volume get it one after another as it is released") {
+  const VolumeId volume = Make("v");
+  REQUIRE(Acquire(volume, kA).ok());
+  std::atomic<int> holders{1};
+  std::atomic<bool> two_at_once{false};
+  std::vector<absl::Status> answers(4);
+  std::vector<std::thread> nodes;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    nodes.emplace_back([&, i] {
+      const NodeId node("waiter-" + std::to_string(i));
+      answers[i] = Acquire(volume, node, absl::Seconds(30)).status();
+      if (++holders > 1) two_at_once = true;
+      --holders;
+      if (answers[i].ok()) answers[i] = Release(volume, node);
+    });
+  }
+  --holders;
+  CHECK(Release(volume, kA).ok());
+  for (std::thread& node : nodes) node.join();
+  CHECK(answers == std::vector<absl::Status>(4));
+  CHECK_FALSE(two_at_once);
+}
+
+TEST_CASE_METHOD(Opened,
+                 "readers and shared writers go together, each with a target and a secret of its own") {
+  const VolumeId volume = Make("v");
+  const auto a = Acquire(volume, kA, kAtOnce, Access::kSharedWrite);
+  const auto b = Acquire(volume, kB, kAtOnce, Access::kReadOnly);
+  REQUIRE(a.ok());
+  REQUIRE(b.ok());
+  CHECK(a->connection.target != b->connection.target);
+  CHECK(a->connection.chap.secret != b->connection.chap.secret);
+  CHECK(absl::IsFailedPrecondition(Acquire(volume, kC).status()));
+  const auto writer = PlainInitiator::Login(a->connection);
+  const auto reader = PlainInitiator::Login(b->connection);
+  REQUIRE(writer.ok());
+  REQUIRE(reader.ok());
+  CHECK((*writer)->Write(3, 'w'));
+  CHECK((*reader)->Read(3) == 'w');
+  CHECK_FALSE((*reader)->Write(3, 'r'));
+}
+
+TEST_CASE_METHOD(Opened, "only the side that took a grant releases it") {
+  const VolumeId volume = Make("v");
+  REQUIRE(array->Acquire({volume, kA, Access::kExclusive, GrantOwner::kOrchestrator}, kAtOnce).ok());
+  REQUIRE(Acquire(volume, kA).ok());
+  CHECK(array->Release(volume, kA, GrantOwner::kNode, kAnyGeneration).ok());
+  CHECK(array->ListGrants({.volume = volume, .node = {}})->size() == 1);
+  CHECK(array->Release(volume, kA, GrantOwner::kOrchestrator, kAnyGeneration).ok());
+  CHECK(array->ListGrants({})->empty());
+  CHECK(array->Release(volume, kA, GrantOwner::kOrchestrator, kAnyGeneration).ok());
+}
+
+TEST_CASE_METHOD(Opened, "a late release of an earlier grant leaves the newer one alone") {
+  const VolumeId volume = Make("v");
+  const auto first = Acquire(volume, kA);
+  REQUIRE(first.ok());
+  REQUIRE(array->Release(volume, kA, GrantOwner::kNode, first->generation).ok());
+  const auto second = Acquire(volume, kA);
+  REQUIRE(second.ok());
+  CHECK(array->Release(volume, kA, GrantOwner::kNode, first->generation).ok());
+  CHECK(array->ListGrants({})->size() == 1);
+  CHECK(array->Release(volume, kA, GrantOwner::kNode, second->generation).ok());
+  CHECK(array->ListGrants({})->empty());
+}
+
+TEST_CASE_METHOD(Opened, "a login needs the grant's own secret and the node's own name") {
+  const auto a = Acquire(Make("va"), kA);
+  const auto b = Acquire(Make("vb"), kB);
+  REQUIRE(a.ok());
+  REQUIRE(b.ok());
+  Connection wrong = a->connection;
+  wrong.chap = b->connection.chap;
+  CHECK(absl::IsPermissionDenied(PlainInitiator::Login(wrong).status()));
+  wrong = a->connection;
+  wrong.chap.secret[0] ^= 1;
+  CHECK(absl::IsPermissionDenied(PlainInitiator::Login(wrong).status()));
+  wrong = a->connection;
+  wrong.chap = {};
+  CHECK(absl::IsPermissionDenied(PlainInitiator::Login(wrong).status()));
+  wrong = a->connection;
+  wrong.initiator = b->connection.initiator;
+  CHECK(absl::IsPermissionDenied(PlainInitiator::Login(wrong).status()));
+  CHECK(PlainInitiator::Login(a->connection).status() == absl::OkStatus());
+}
+
+TEST_CASE_METHOD(Opened, "a fenced node loses the volumes named, gets no other, and keeps the rest") {
+  const VolumeId moved = Make("moved"), kept = Make("kept"), other = Make("other");
+  const auto grant = Acquire(moved, kA);
+  const auto kept_grant = Acquire(kept, kA);
+  REQUIRE(grant.ok());
+  REQUIRE(kept_grant.ok());
+  const auto victim = PlainInitiator::Login(grant->connection);
+  const auto bystander = PlainInitiator::Login(kept_grant->connection);
+  REQUIRE(victim.ok());
+  REQUIRE(bystander.ok());
+  const auto term = array->BeginTerm("leader");
+  REQUIRE(term.ok());
+  const auto fence = array->Fence(*term, kA, {moved});
+  REQUIRE(fence.status() == absl::OkStatus());
+  CHECK(fence->volumes == std::vector<VolumeId>{moved});
+  CHECK_FALSE((*victim)->Write(1, 'z'));
+  CHECK((*bystander)->Write(1, 'k'));
+  CHECK(absl::IsPermissionDenied(PlainInitiator::Login(grant->connection).status()));
+  CHECK(absl::IsFailedPrecondition(Acquire(other, kA, absl::Seconds(5)).status()));
+  CHECK(Acquire(moved, kB).ok());
+  CHECK(array->ListFences()->size() == 1);
+
+  SECTION("fencing more of its volumes keeps the generation") {
+    const auto more = array->Fence(*term, kA, {kept});
+    REQUIRE(more.ok());
+    CHECK(more->generation == fence->generation);
+    CHECK(more->volumes.size() == 2);
+    CHECK_FALSE((*bystander)->Write(1, 'k'));
+  }
+  SECTION("unfencing needs the generation in force, and restores nothing") {
+    CHECK(absl::IsFailedPrecondition(array->Unfence(*term, kA, fence->generation + 1)));
+    CHECK(absl::IsFailedPrecondition(Acquire(other, kA).status()));
+    CHECK(array->Unfence(*term, kA, fence->generation).ok());
+    CHECK(array->Unfence(*term, kA, fence->generation).ok());
+    CHECK(Acquire(other, kA).ok());
+    CHECK(absl::IsPermissionDenied(PlainInitiator::Login(grant->connection).status()));
+  }
+  SECTION("an older leader can neither fence nor unfence") {
+    const auto newer = array->BeginTerm("another leader");
+    REQUIRE(newer.ok());
+    CHECK(*newer > *term);
+    CHECK(absl::IsFailedPrecondition(array->Fence(*term, kB, {moved}).status()));
+    CHECK(absl::IsFailedPrecondition(array->Unfence(*term, kA, fence->generation)));
+    CHECK(array->Unfence(*newer, kA, fence->generation).ok());
+  }
+}
+
+TEST_CASE_METHOD(Opened, "one who waits in line is told so when its node is fenced") {
+  const VolumeId volume = Make("v");
+  REQUIRE(Acquire(volume, kA).ok());
+  absl::Status waited;
+  std::thread waiter([&] { waited = Acquire(volume, kB, absl::Seconds(20)).status(); });
+  const auto term = array->BeginTerm("leader");
+  REQUIRE(array->Fence(*term, kB, {volume}).ok());
+  waiter.join();
+  CHECK(absl::IsFailedPrecondition(waited));
+  CHECK(absl::StrContains(waited.message(), "fenced"));
+}
+
+TEST_CASE_METHOD(Opened, "no grant slips through while a fence is being carried out") {
+  const VolumeId volume = Make("v");
+  const auto term = array->BeginTerm("leader");
+  for (int round = 0; round < 20; ++round) {
+    std::vector<Grant> granted;
+    std::thread acquirer([&] {
+      for (int i = 0; i < 5; ++i) {
+        const auto grant = Acquire(volume, kA);
+        if (grant.ok()) granted.push_back(*grant);
+      }
+    });
+    const auto fence = array->Fence(*term, kA, {volume});
+    REQUIRE(fence.status() == absl::OkStatus());
+    CHECK(array->ListGrants({.volume = volume, .node = kA})->empty());
+    acquirer.join();
+    CHECK(array->ListGrants({.volume = volume, .node = kA})->empty());
+    for (const Grant& grant : granted) {
+      CHECK(absl::IsPermissionDenied(PlainInitiator::Login(grant.connection).status()));
+    }
+    REQUIRE(array->Unfence(*term, kA, fence->generation).ok());
+  }
+}
+
+TEST_CASE_METHOD(Opened, "a cluster sees and touches only what is its own") {
+  const VolumeId volume = Make("v");
+  REQUIRE(Acquire(volume, kA).ok());
+  const auto other = Cluster("c2");
+  CHECK(absl::IsNotFound(other->GetVolume(volume).status()));
+  CHECK(other->ListVolumes("", 0)->items.empty());
+  CHECK(other->ListGrants({})->empty());
+  CHECK(other->ListGrants({.volume = volume, .node = {}})->empty());
+  CHECK(other->DeleteVolume(volume).ok());
+  CHECK(other->Release(volume, kA, GrantOwner::kNode, kAnyGeneration).ok());
+  const auto term = other->BeginTerm("leader");
+  CHECK(other->Fence(*term, kA, {volume}).ok());
+  CHECK(array->ListFences()->empty());
+  CHECK(array->ListGrants({})->size() == 1);
+  CHECK(other->CreateVolume(Spec("v", 16)).ok());
+}
+
+TEST_CASE_METHOD(Opened, "sessions are listed with what they have read and written") {
+  const VolumeId volume = Make("v");
+  const auto grant = Acquire(volume, kA);
+  REQUIRE(grant.ok());
+  CHECK(array->Sessions()->empty());
+  const auto initiator = PlainInitiator::Login(grant->connection);
+  REQUIRE(initiator.ok());
+  CHECK((*initiator)->Write(1, 'x'));
+  CHECK((*initiator)->Write(2, 'x'));
+  CHECK((*initiator)->Read(1) == 'x');
+  const auto sessions = array->Sessions();
+  REQUIRE(sessions->size() == 1);
+  CHECK(sessions->front().volume == volume);
+  CHECK(sessions->front().node == kA);
+  CHECK(sessions->front().writes == 2);
+  CHECK(sessions->front().written_bytes == 1024);
+  CHECK(sessions->front().read_bytes >= 512);
+}
+
+}  // namespace
+}  // namespace lunkeeper::testing

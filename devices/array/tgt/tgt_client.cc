@@ -1,0 +1,259 @@
+#include "devices/array/tgt/tgt_client.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "base/unique_fd.h"
+
+namespace lunkeeper {
+namespace {
+
+// The management protocol of tgt 1.0.85: a fixed header in host byte order, then text ended by a zero byte;
+// the answer is an error number, a length that counts its own header, and text.
+enum Operation : uint32_t { kNew, kDelete, kShow, kBind, kUnbind, kUpdate, kStatistics };
+enum Mode : uint32_t { kSystem, kTarget, kDevice, kPortal, kDriver, kSession, kConnection, kAccount };
+
+struct WireRequest {
+  uint32_t mode = 0;
+  uint32_t operation = 0;
+  char driver[64] = "iscsi";
+  uint32_t length = 0;
+  int32_t target = 0;
+  uint64_t session = 0;
+  uint64_t lun = 0;
+  uint32_t connection = 0;
+  uint32_t host = 0;
+  uint32_t device_type = 0;
+  uint32_t account_direction = 0;
+  uint32_t pack = 0;
+  uint32_t force = 0;
+};
+static_assert(sizeof(WireRequest) == 120);
+
+struct WireResponse {
+  uint32_t error = 0;
+  uint32_t length = 0;
+};
+
+constexpr uint32_t kLargestAnswer = 64u << 20;
+
+absl::StatusCode CodeOf(uint32_t error) {
+  switch (error) {
+    case 2:
+      return absl::StatusCode::kResourceExhausted;
+    case 4:
+    case 5:
+    case 6:
+    case 7:
+    case 8:
+    case 13:
+    case 15:
+      return absl::StatusCode::kNotFound;
+    case 9:
+    case 10:
+    case 11:
+    case 12:
+    case 14:
+    case 18:
+      return absl::StatusCode::kAlreadyExists;
+    case 19:
+    case 20:
+    case 21:
+    case 24:
+      return absl::StatusCode::kFailedPrecondition;
+    default:
+      return absl::StatusCode::kInternal;
+  }
+}
+
+absl::Status Unavailable(const std::string& doing, const char* what, int error) {
+  return absl::UnavailableError(absl::StrCat(doing, ": tgtd: ", what, ": ", std::strerror(error)));
+}
+
+absl::StatusOr<UniqueFd> Connect(const std::string& doing, const std::string& path, absl::Duration timeout) {
+  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd) return Unavailable(doing, "socket", errno);
+  const timeval limit = absl::ToTimeval(timeout);
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) return Unavailable(doing, "socket path", ENAMETOOLONG);
+  std::memcpy(address.sun_path, path.data(), path.size());
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    return Unavailable(doing, path.c_str(), errno);
+  }
+  return fd;
+}
+
+absl::Status Send(const std::string& doing, int fd, const char* data, size_t size) {
+  while (size > 0) {
+    const ssize_t sent = ::send(fd, data, size, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) return Unavailable(doing, "send", errno);
+    data += sent;
+    size -= static_cast<size_t>(sent);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Receive(const std::string& doing, int fd, char* data, size_t size, absl::Time deadline) {
+  while (size > 0) {
+    if (absl::Now() > deadline) return Unavailable(doing, "receive", ETIMEDOUT);
+    const ssize_t received = ::recv(fd, data, size, 0);
+    if (received < 0 && errno == EINTR) continue;
+    if (received < 0) return Unavailable(doing, "receive", errno == EAGAIN ? ETIMEDOUT : errno);
+    if (received == 0) return Unavailable(doing, "receive", ECONNRESET);
+    data += received;
+    size -= static_cast<size_t>(received);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+struct TgtClient::Request : WireRequest {};
+
+TgtClient::TgtClient(int control_port, absl::Duration timeout)
+    : path_(absl::StrCat("/var/run/tgtd/socket.", control_port)), timeout_(timeout) {}
+
+absl::StatusOr<pid_t> TgtClient::Process() const {
+  const absl::Time deadline = absl::Now() + timeout_;
+  ASSIGN_OR_RETURN(const UniqueFd fd, Connect("find tgtd", path_, timeout_));
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    return Unavailable("find tgtd", "SO_PEERCRED", errno);
+  }
+  // tgtd may turn for ever on a connection that ends without a whole request. It need not answer: who hangs
+  // is told, too.
+  Ask("find tgtd", fd.get(), {{.mode = kPortal, .operation = kShow}}, "", deadline).status().IgnoreError();
+  return peer.pid;
+}
+
+absl::Status TgtClient::NewTarget(int32_t target, const Iqn& name) const {
+  return Do("make target", {{.mode = kTarget, .operation = kNew, .target = target}},
+            absl::StrCat("targetname=", name.value()));
+}
+
+absl::Status TgtClient::SetTargetParameter(int32_t target, const char* name, const char* value) const {
+  return Do("set target parameter", {{.mode = kTarget, .operation = kUpdate, .target = target}},
+            absl::StrCat(name, "=", value));
+}
+
+absl::Status TgtClient::DeleteTarget(int32_t target) const {
+  return Do("delete target", {{.mode = kTarget, .operation = kDelete, .target = target}});
+}
+
+absl::StatusOr<std::vector<TgtTarget>> TgtClient::Targets() const {
+  ASSIGN_OR_RETURN(const std::string text,
+                   Call("list targets", {{.mode = kTarget, .operation = kShow, .target = -1}}));
+  return ParseTgtTargets(text);
+}
+
+absl::Status TgtClient::NewLun(int32_t target, const TgtLun& lun) const {
+  return Do("make LUN", {{.mode = kDevice, .operation = kNew, .target = target, .lun = 1}},
+            absl::StrCat("path=", lun.path, ",bstype=rdwr", lun.sync ? ",bsoflags=sync" : ""));
+}
+
+absl::Status TgtClient::UpdateLun(int32_t target, const std::string& parameters) const {
+  return Do("update LUN", {{.mode = kDevice, .operation = kUpdate, .target = target, .lun = 1}}, parameters);
+}
+
+absl::Status TgtClient::NewAccount(const ChapCredentials& account) const {
+  return Do("make account", {{.mode = kAccount, .operation = kNew}},
+            absl::StrCat("user=", account.user, ",password=", account.secret));
+}
+
+absl::Status TgtClient::BindAccount(int32_t target, const std::string& user) const {
+  return Do("bind account", {{.mode = kAccount, .operation = kBind, .target = target}},
+            absl::StrCat("user=", user));
+}
+
+absl::Status TgtClient::DeleteAccount(const std::string& user) const {
+  return Do("delete account", {{.mode = kAccount, .operation = kDelete}}, absl::StrCat("user=", user));
+}
+
+absl::Status TgtClient::AllowInitiator(int32_t target, const Iqn& initiator) const {
+  return Do("open target", {{.mode = kTarget, .operation = kBind, .target = target}},
+            absl::StrCat("initiator-name=", initiator.value()));
+}
+
+absl::Status TgtClient::DisallowInitiator(int32_t target, const Iqn& initiator) const {
+  return Do("close target", {{.mode = kTarget, .operation = kUnbind, .target = target}},
+            absl::StrCat("initiator-name=", initiator.value()));
+}
+
+absl::StatusOr<std::vector<TgtConnection>> TgtClient::Connections(int32_t target) const {
+  ASSIGN_OR_RETURN(const std::string text,
+                   Call("list connections", {{.mode = kConnection, .operation = kShow, .target = target}}));
+  return ParseTgtConnections(text);
+}
+
+absl::Status TgtClient::DeleteConnection(int32_t target, const TgtConnection& connection) const {
+  return Do("delete connection", {{.mode = kConnection,
+                                   .operation = kDelete,
+                                   .target = target,
+                                   .session = connection.session,
+                                   .connection = connection.connection}});
+}
+
+absl::StatusOr<std::vector<TgtStatistics>> TgtClient::Statistics() const {
+  ASSIGN_OR_RETURN(const std::string text,
+                   Call("read statistics", {{.mode = kSystem, .operation = kStatistics}}));
+  return ParseTgtStatistics(text);
+}
+
+absl::StatusOr<std::vector<std::string>> TgtClient::Portals() const {
+  ASSIGN_OR_RETURN(const std::string text, Call("list portals", {{.mode = kPortal, .operation = kShow}}));
+  return ParseTgtPortals(text);
+}
+
+absl::Status TgtClient::OpenPortal(const std::string& portal) const {
+  return Do("open portal", {{.mode = kPortal, .operation = kNew}}, absl::StrCat("portal=", portal));
+}
+
+absl::Status TgtClient::ClosePortal(const std::string& portal) const {
+  return Do("close portal", {{.mode = kPortal, .operation = kDelete}}, absl::StrCat("portal=", portal));
+}
+
+absl::StatusOr<std::string> TgtClient::Call(const std::string& doing, Request request,
+                                            const std::string& text) const {
+  const absl::Time deadline = absl::Now() + timeout_;
+  ASSIGN_OR_RETURN(const UniqueFd fd, Connect(doing, path_, timeout_));
+  return Ask(doing, fd.get(), request, text, deadline);
+}
+
+absl::StatusOr<std::string> TgtClient::Ask(const std::string& doing, int fd, Request request,
+                                           const std::string& text, absl::Time deadline) {
+  const size_t text_size = text.empty() ? 0 : text.size() + 1;
+  request.length = static_cast<uint32_t>(sizeof(request) + text_size);
+  std::string message(reinterpret_cast<const char*>(&request), sizeof(request));
+  message.append(text.c_str(), text_size);
+  RETURN_IF_ERROR(Send(doing, fd, message.data(), message.size()));
+  WireResponse response;
+  RETURN_IF_ERROR(Receive(doing, fd, reinterpret_cast<char*>(&response), sizeof(response), deadline));
+  if (response.error != 0) {
+    return absl::Status(CodeOf(response.error), absl::StrCat(doing, " ", request.target,
+                                                             ": tgtd answers with error ", response.error));
+  }
+  if (response.length < sizeof(response) || response.length > kLargestAnswer) {
+    return absl::InternalError(absl::StrCat(doing, ": tgtd answers with ", response.length, " bytes"));
+  }
+  std::string answer(response.length - sizeof(response), '\0');
+  RETURN_IF_ERROR(Receive(doing, fd, answer.data(), answer.size(), deadline));
+  return answer.substr(0, answer.find('\0'));
+}
+
+absl::Status TgtClient::Do(const std::string& doing, Request request, const std::string& text) const {
+  return Call(doing, request, text).status();
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,74 @@
+#pragma once
+// Speaks to one tgtd over its management socket. One connection a call, as the daemon wants it, and none
+// without a whole request, on which it may turn for ever; no process, no thread.
+//
+// Thread-safe: holds no state but where the socket is. Every call ends within the timeout.
+// Failure: UNAVAILABLE the daemon does not answer; NOT_FOUND there is no such target, connection, rule or
+// account; ALREADY_EXISTS it is there; FAILED_PRECONDITION it is in use; INTERNAL anything else the daemon
+// says no to. Secrets are sent and never repeated in an error.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "devices/array/tgt/tgt_text.h"
+#include "devices/types.h"
+
+namespace lunkeeper {
+
+struct TgtLun {
+  std::string path;  // no commas
+  bool sync = false;
+};
+
+class TgtClient {
+ public:
+  explicit TgtClient(int control_port, absl::Duration timeout = absl::Seconds(5));
+
+  // Who answers: the daemon's process.
+  absl::StatusOr<pid_t> Process() const;
+
+  absl::Status NewTarget(int32_t target, const Iqn& name) const;
+  absl::Status SetTargetParameter(int32_t target, const char* name, const char* value) const;
+  absl::Status DeleteTarget(int32_t target) const;
+  absl::StatusOr<std::vector<TgtTarget>> Targets() const;
+
+  // The target's LUN 1.
+  absl::Status NewLun(int32_t target, const TgtLun& lun) const;
+  // Parameters as `name=value,…`, applied in this order with no command of an initiator in between.
+  absl::Status UpdateLun(int32_t target, const std::string& parameters) const;
+
+  absl::Status NewAccount(const ChapCredentials& account) const;
+  absl::Status BindAccount(int32_t target, const std::string& user) const;
+  absl::Status DeleteAccount(const std::string& user) const;
+  absl::Status AllowInitiator(int32_t target, const Iqn& initiator) const;
+  absl::Status DisallowInitiator(int32_t target, const Iqn& initiator) const;
+
+  absl::StatusOr<std::vector<TgtConnection>> Connections(int32_t target) const;
+  // Returns while commands of the connection may still be running: it stays listed until they are over.
+  absl::Status DeleteConnection(int32_t target, const TgtConnection& connection) const;
+  // Of every session there is.
+  absl::StatusOr<std::vector<TgtStatistics>> Statistics() const;
+
+  absl::StatusOr<std::vector<std::string>> Portals() const;
+  absl::Status OpenPortal(const std::string& portal) const;
+  absl::Status ClosePortal(const std::string& portal) const;
+
+ private:
+  struct Request;
+  static absl::StatusOr<std::string> Ask(const std::string& doing, int fd, Request request,
+                                         const std::string& text, absl::Time deadline);
+  absl::StatusOr<std::string> Call(const std::string& doing, Request request,
+                                   const std::string& text = "") const;
+  absl::Status Do(const std::string& doing, Request request, const std::string& text = "") const;
+
+  const std::string path_;
+  const absl::Duration timeout_;
+};
+
+}  // namespace lunkeeper

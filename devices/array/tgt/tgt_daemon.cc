@@ -1,0 +1,237 @@
+#include "devices/array/tgt/tgt_daemon.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+
+extern char** environ;
+
+namespace lunkeeper {
+namespace {
+
+constexpr absl::Duration kStartTimeout = absl::Seconds(10);
+constexpr absl::Duration kTick = absl::Seconds(1);
+
+// True when one of them is readable, or at the timeout: the index of the first, or -1.
+int WaitForEither(int first, int second, absl::Duration timeout) {
+  pollfd fds[] = {{.fd = first, .events = POLLIN, .revents = 0},
+                  {.fd = second, .events = POLLIN, .revents = 0}};
+  if (::poll(fds, 2, static_cast<int>(absl::ToInt64Milliseconds(timeout))) <= 0) return -1;
+  return fds[0].revents != 0 ? 0 : 1;
+}
+
+// glibc gives the kernel back a large buffer as soon as it is free, and tgtd takes one for each command: to
+// map and zero its pages anew is a third of the cost of a large transfer. So up to 32 MiB of them are kept.
+std::vector<char*> Environment() {
+  static char keep_buffers[] =
+      "GLIBC_TUNABLES=glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=33554432";
+  std::vector<char*> environment = {keep_buffers};
+  for (char** variable = environ; *variable != nullptr; ++variable) environment.push_back(*variable);
+  environment.push_back(nullptr);
+  return environment;
+}
+
+// A thread more than there are processors for costs switches and signals, and gains nothing while the data
+// are in memory; the other half is for tgtd's own thread and the network's.
+int IoThreads(int wanted) {
+  if (wanted > 0) return wanted;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency() / 2), 1, 4);
+}
+
+absl::StatusOr<pid_t> Spawn(const TgtDaemonOptions& options) {
+  std::vector<std::string> words = {options.binary, "-f",
+                                    "-C",           absl::StrCat(options.control_port),
+                                    "-t",           absl::StrCat(IoThreads(options.io_threads)),
+                                    "--iscsi",      "portal=127.0.0.1:0"};
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 1, options.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND,
+                                   0600);
+  posix_spawn_file_actions_adddup2(&actions, 1, 2);
+  posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
+  pid_t pid = 0;
+  const int error = ::posix_spawn(&pid, options.binary.c_str(), &actions, &attributes, arguments.data(),
+                                  Environment().data());
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error == 0) return pid;
+  return absl::UnavailableError(absl::StrCat("start ", options.binary, ": ", std::strerror(error)));
+}
+
+}  // namespace
+
+TgtDaemon::TgtDaemon(TgtDaemonOptions options, PutBack put_back, Tick tick)
+    : options_(std::move(options)),
+      put_back_(std::move(put_back)),
+      tick_(std::move(tick)),
+      client_(options_.control_port),
+      stop_(::eventfd(0, EFD_CLOEXEC)) {}
+
+TgtDaemon::~TgtDaemon() {
+  if (!watcher_.joinable()) return;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof(one));
+  watcher_.join();
+}
+
+absl::Status TgtDaemon::Start() {
+  RETURN_IF_ERROR(BringUp());
+  watcher_ = std::thread([this] { Watch(); });
+  return absl::OkStatus();
+}
+
+absl::Status TgtDaemon::WaitReady(absl::Time deadline) {
+  const absl::MutexLock lock(&mu_);
+  if (mu_.AwaitWithDeadline(absl::Condition(&ready_), deadline)) return absl::OkStatus();
+  return absl::UnavailableError("array: tgtd is being restarted; try again");
+}
+
+absl::Status TgtDaemon::Stop() {
+  ASSIGN_OR_RETURN(const Process found, Find());
+  SetReady(false);
+  if (watcher_.joinable()) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof(one));
+    watcher_.join();
+  }
+  Kill();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TgtDaemon::Process> TgtDaemon::Find() {
+  ASSIGN_OR_RETURN(const pid_t pid, client_.Process());
+  Process process{.pid = pid,
+                  .handle = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))),
+                  .taken_over = true};
+  if (!process.handle) {
+    return absl::UnavailableError(absl::StrCat("watch tgtd, process ", pid, ": ", std::strerror(errno)));
+  }
+  return process;
+}
+
+absl::StatusOr<TgtDaemon::Process> TgtDaemon::FindOrSpawn() {
+  const absl::Time deadline = absl::Now() + kStartTimeout;
+  pid_t child = 0;
+  UniqueFd child_handle;
+  while (absl::Now() < deadline) {
+    auto found = Find();
+    if (found.ok()) {
+      found->taken_over = found->pid != child;
+      return found;
+    }
+    if (!child_handle) {
+      ASSIGN_OR_RETURN(child, Spawn(options_));
+      FAIL_POINT("array.tgtd.spawned");
+      child_handle = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+    }
+    // Ours ends at once while another one, that is just starting or dying, holds the control port.
+    const int which = WaitForEither(child_handle.get(), stop_.get(), absl::Milliseconds(5));
+    if (which == 1) break;
+    if (which == 0) {
+      ::waitpid(child, nullptr, 0);
+      child_handle.Reset();
+      WaitForEither(-1, stop_.get(), absl::Milliseconds(100));
+    }
+  }
+  return absl::UnavailableError(absl::StrCat("start ", options_.binary,
+                                             ": it does not answer on control port ", options_.control_port,
+                                             "; is that used by another tgtd?"));
+}
+
+absl::Status TgtDaemon::BringUp() {
+  ASSIGN_OR_RETURN(process_, FindOrSpawn());
+  RETURN_IF_ERROR(CloseOtherPortals());
+  const absl::Status status = put_back_(process_.taken_over);
+  if (absl::IsFailedPrecondition(status) && process_.taken_over) {
+    LogWarn("array", "tgtd cannot be taken over, starting afresh", {{"why", std::string(status.message())}});
+    Kill();
+    return BringUp();
+  }
+  RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(OpenPortal());
+  FAIL_POINT("array.tgtd.portal_open");
+  SetReady(true);
+  LogInfo("array", "tgtd serves", {{"portal", options_.portal}, {"process", absl::StrCat(process_.pid)}});
+  return absl::OkStatus();
+}
+
+absl::Status TgtDaemon::CloseOtherPortals() {
+  ASSIGN_OR_RETURN(const std::vector<std::string> portals, client_.Portals());
+  for (const std::string& portal : portals) {
+    if (portal != options_.portal) RETURN_IF_ERROR(client_.ClosePortal(portal));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TgtDaemon::OpenPortal() {
+  ASSIGN_OR_RETURN(const std::vector<std::string> portals, client_.Portals());
+  if (std::find(portals.begin(), portals.end(), options_.portal) != portals.end()) return absl::OkStatus();
+  const absl::Status opened = client_.OpenPortal(options_.portal);
+  if (opened.ok()) return opened;
+  return absl::UnavailableError(
+      absl::StrCat(opened.message(), "; is ", options_.portal, " used by another program?"));
+}
+
+void TgtDaemon::Kill() {
+  if (!process_.handle) return;
+  ::syscall(SYS_pidfd_send_signal, process_.handle.get(), SIGKILL, nullptr, 0);
+  WaitForEither(process_.handle.get(), -1, kStartTimeout);
+  ::waitpid(process_.pid, nullptr, WNOHANG);  // no child of ours when it was taken over
+  process_ = {};
+}
+
+void TgtDaemon::Watch() {
+  absl::Duration pause = absl::ZeroDuration();
+  while (true) {
+    const int which = WaitForEither(process_.handle.get(), stop_.get(), process_.handle ? kTick : pause);
+    if (which == 1) return;
+    if (which == -1 && process_.handle) {
+      tick_();
+      continue;
+    }
+    if (process_.handle) {
+      LogWarn("array", "tgtd died", {{"process", absl::StrCat(process_.pid)}});
+      SetReady(false);
+      Kill();
+    }
+    const absl::Status up = BringUp();
+    if (up.ok()) continue;
+    LogError("array", std::string(up.message()));
+    process_ = {};
+    pause = absl::Milliseconds(200);
+  }
+}
+
+void TgtDaemon::SetReady(bool ready) {
+  const absl::MutexLock lock(&mu_);
+  ready_ = ready;
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,84 @@
+#pragma once
+// Keeps one tgtd running: takes over the one that answers on the control port, or starts one in a session of
+// its own, so that it outlives this program. When it dies it is started again.
+//
+// The portal is opened only after `put_back` has made every target again: an initiator that is told "target
+// not found" gives its device up for good. Until then a fresh tgtd listens nowhere (it is born with an
+// ephemeral loopback port, which is closed before the first target exists). Thread-safe. One thread watches;
+// it is joined by the destructor, which leaves tgtd alone.
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/unique_fd.h"
+#include "devices/array/tgt/tgt_client.h"
+
+namespace lunkeeper {
+
+// How long a call waits for tgtd, which may just be started again.
+constexpr absl::Duration kReadyTimeout = absl::Seconds(10);
+
+struct TgtDaemonOptions {
+  int control_port = 1;
+  std::string portal;  // address:port
+  std::string binary = "/usr/sbin/tgtd";
+  int io_threads = 0;  // for each LUN; 0: half as many as there are processors, 1 to 4
+  std::string log_path = "/dev/null";
+};
+
+class TgtDaemon {
+ public:
+  // Makes every target that must exist exist, and no other. `taken_over`: tgtd has run before, sessions may
+  // be alive. FAILED_PRECONDITION: tgtd cannot be taken over; it is killed and a fresh one is started.
+  using PutBack = std::function<absl::Status(bool taken_over)>;
+  // Called about once a second while tgtd is well.
+  using Tick = std::function<void()>;
+
+  TgtDaemon(TgtDaemonOptions options, PutBack put_back, Tick tick);
+  ~TgtDaemon();
+  TgtDaemon(const TgtDaemon&) = delete;
+  TgtDaemon& operator=(const TgtDaemon&) = delete;
+
+  // Brings tgtd up, the targets back and the portal open, and watches from then on. Once.
+  absl::Status Start();
+  // UNAVAILABLE: tgtd was not serving by the deadline.
+  absl::Status WaitReady(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  const TgtClient& client() const { return client_; }
+  // Ends tgtd for good, with all sessions.
+  absl::Status Stop();
+
+ private:
+  struct Process {
+    pid_t pid = 0;
+    UniqueFd handle;  // a pidfd: readable when the process is gone with all its threads
+    bool taken_over = false;
+  };
+  absl::StatusOr<Process> Find();
+  absl::StatusOr<Process> FindOrSpawn();
+  absl::Status BringUp();
+  absl::Status CloseOtherPortals();
+  absl::Status OpenPortal();
+  void Kill();
+  void Watch();
+  void SetReady(bool ready) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const TgtDaemonOptions options_;
+  const PutBack put_back_;
+  const Tick tick_;
+  const TgtClient client_;
+  UniqueFd stop_;    // an eventfd
+  Process process_;  // Start(), then the watching thread
+  std::thread watcher_;
+  absl::Mutex mu_;
+  bool ready_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace lunkeeper

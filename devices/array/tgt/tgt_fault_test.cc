@@ -1,0 +1,434 @@
+// What must hold when things die, lie or hurry at the wrong moment.
+
+#include <catch2/catch.hpp>
+
+#include <fcntl.h>
+#include <iscsi/iscsi.h>
+#include <iscsi/scsi-lowlevel.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/fail_point.h"
+#include "devices/array/tgt/testing/array_fixture.h"
+#include "devices/array/tgt/tgt_client.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+const NodeId kA("node-a.1"), kB("node-b.1");
+constexpr int kBlocks = 64;
+
+GrantRequest For(const VolumeId& volume, const NodeId& node) {
+  return {.volume = volume, .node = node, .access = Access::kExclusive, .owner = GrantOwner::kNode};
+}
+
+// A node that does not know that it is dead: writes with a deep queue and logs in again without end.
+class Zombie {
+ public:
+  explicit Zombie(Connection connection) : connection_(std::move(connection)), thread_([this] { Run(); }) {}
+  ~Zombie() {
+    stop_ = true;
+    thread_.join();
+  }
+  uint64_t acknowledged() const { return acknowledged_; }
+
+ private:
+  static void Done(iscsi_context*, int status, void* data, void* self) {
+    auto* zombie = static_cast<Zombie*>(self);
+    --zombie->in_flight_;
+    if (status == SCSI_STATUS_GOOD) ++zombie->acknowledged_;
+    if (data != nullptr) scsi_free_scsi_task(static_cast<scsi_task*>(data));
+  }
+  static void LoggedIn(iscsi_context*, int status, void*, void* self) {
+    static_cast<Zombie*>(self)->logged_in_ = status == SCSI_STATUS_GOOD;
+  }
+  void Run() {
+    ::signal(SIGPIPE, SIG_IGN);
+    while (!stop_) {
+      iscsi_context* context = iscsi_create_context(connection_.initiator.value().c_str());
+      iscsi_set_noautoreconnect(context, 1);
+      iscsi_set_targetname(context, connection_.target.value().c_str());
+      iscsi_set_session_type(context, ISCSI_SESSION_NORMAL);
+      iscsi_set_initiator_username_pwd(context, connection_.chap.user.c_str(),
+                                       connection_.chap.secret.c_str());
+      logged_in_ = false;
+      if (iscsi_full_connect_async(context, connection_.portal.c_str(), 1, LoggedIn, this) == 0)
+        Session(context);
+      iscsi_destroy_context(context);
+    }
+  }
+  void Session(iscsi_context* context) {
+    in_flight_ = 0;
+    std::memset(data_, ++fill_, sizeof(data_));
+    while (!stop_) {
+      for (; logged_in_ && in_flight_ < 32; ++in_flight_) {
+        const uint64_t block = next_++ % kBlocks;
+        if (iscsi_write16_task(context, 1, block, data_, sizeof(data_), 512, 0, 0, 0, 0, 0, Done, this) ==
+            nullptr)
+          return;
+      }
+      pollfd fd = {.fd = iscsi_get_fd(context),
+                   .events = static_cast<short>(iscsi_which_events(context)),
+                   .revents = 0};
+      if (::poll(&fd, 1, 100) < 0 || iscsi_service(context, fd.revents) != 0) return;
+    }
+  }
+
+  const Connection connection_;
+  std::atomic<bool> stop_{false};
+  std::atomic<uint64_t> acknowledged_{0};
+  bool logged_in_ = false;
+  int in_flight_ = 0;
+  uint64_t next_ = 0;
+  unsigned char fill_ = 0;
+  unsigned char data_[512] = {};
+  std::thread thread_;
+};
+
+std::string Contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string data(kBlocks * 512, '\0');
+  file.read(data.data(), static_cast<std::streamsize>(data.size()));
+  return data;
+}
+
+// Slows the writes of the tgtd that the fixture starts while this lives. Two of a volume's are carried out at
+// once, or none could be overtaken.
+class SlowWrites {
+ public:
+  explicit SlowWrites(ArrayFixture& fixture) : path_(fixture.directory.path() + "/slow") {
+    fixture.options.tgtd_io_threads = 2;
+    Set(0);
+    ::setenv("LD_PRELOAD", SLOW_WRITES_LIBRARY, 1);
+    ::setenv("SLOW_WRITES_FILE", path_.c_str(), 1);
+  }
+  ~SlowWrites() {
+    ::unsetenv("LD_PRELOAD");
+    ::unsetenv("SLOW_WRITES_FILE");
+  }
+  void Set(int milliseconds) { std::ofstream(path_) << milliseconds << '\n' << std::flush; }
+
+ private:
+  const std::string path_;
+};
+
+TEST_CASE("once Fence has returned no write of a zombie reaches the medium") {
+  const int delay_ms = GENERATE(0, 300);
+  ArrayFixture fixture;
+  SlowWrites slow(fixture);
+  REQUIRE(fixture.Open().ok());
+  slow.Set(delay_ms);
+  const auto array = fixture.Cluster();
+  const auto volume = array->CreateVolume(Spec("v", 16));
+  REQUIRE(volume.ok());
+  const std::string path = fixture.options.pool_dir + "/volumes/" + volume->id.value();
+  const auto term = array->BeginTerm("leader");
+  for (int round = 0; round < (delay_ms == 0 ? 20 : 5); ++round) {
+    const auto grant = array->Acquire(For(volume->id, kA), absl::ZeroDuration());
+    REQUIRE(grant.status() == absl::OkStatus());
+    Zombie zombie(grant->connection);
+    REQUIRE(Eventually(
+        [&] { return zombie.acknowledged() > static_cast<uint64_t>(round % 5) * (delay_ms == 0 ? 50 : 2); }));
+    const auto fence = array->Fence(*term, kA, {volume->id});
+    const std::string after_fence = Contents(path);
+    REQUIRE(fence.status() == absl::OkStatus());
+    const uint64_t acknowledged = zombie.acknowledged();
+    const bool changed = Eventually([&] { return Contents(path) != after_fence; },
+                                    absl::Milliseconds(delay_ms == 0 ? 50 : 700));
+    CHECK_FALSE(changed);
+    CHECK(zombie.acknowledged() <= acknowledged + 32);
+    REQUIRE(array->Unfence(*term, kA, fence->generation).ok());
+  }
+}
+
+TEST_CASE("a Fence that cannot be finished in time says so, and goes on by itself") {
+  ArrayFixture fixture;
+  SlowWrites slow(fixture);
+  fixture.options.drain_timeout = absl::Milliseconds(100);
+  REQUIRE(fixture.Open().ok());
+  const auto array = fixture.Cluster();
+  const auto volume = array->CreateVolume(Spec("v", 16));
+  const auto grant = array->Acquire(For(volume->id, kA), absl::ZeroDuration());
+  REQUIRE(grant.ok());
+  slow.Set(1500);
+  const Zombie zombie(grant->connection);
+  REQUIRE(Eventually([&] { return array->Sessions()->size() == 1 && zombie.acknowledged() > 0; }));
+  const auto term = array->BeginTerm("leader");
+  CHECK(absl::IsDeadlineExceeded(array->Fence(*term, kA, {volume->id}).status()));
+  CHECK(array->ListGrants({})->size() == 1);
+  CHECK(absl::IsFailedPrecondition(array->Acquire(For(volume->id, kB), absl::ZeroDuration()).status()));
+  slow.Set(0);
+  CHECK(array->Acquire(For(volume->id, kB), absl::Seconds(20)).status() == absl::OkStatus());
+  CHECK(array->Fence(*term, kA, {volume->id}).ok());
+}
+
+TEST_CASE(
+    "tgtd has the I/O threads it is told to have, or half as many as there are processors, up to four") {
+  const int told = GENERATE(0, 3);
+  ArrayFixture fixture;
+  fixture.options.tgtd_io_threads = told;
+  REQUIRE(fixture.Open().ok());
+  std::ifstream file(absl::StrCat("/proc/", TgtdProcess(fixture.options.control_port), "/cmdline"));
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  const auto option = std::find(words.begin(), words.end(), "-t");
+  REQUIRE(words.end() - option >= 2);
+  const int processors = static_cast<int>(std::thread::hardware_concurrency());
+  const int expected = told > 0 ? told : processors < 4 ? 1 : processors < 8 ? processors / 2 : 4;
+  CHECK(option[1] == std::to_string(expected));
+}
+
+// tgtd closes a management connection that ended without a request only if the latest call that failed there
+// did so for another reason than EAGAIN, and turns round and round otherwise.
+TEST_CASE("asking who tgtd is leaves it no connection to turn on for ever") {
+  ArrayFixture fixture;
+  REQUIRE(fixture.Open().ok());
+  const auto array = fixture.Cluster();
+  const auto volume = array->CreateVolume(Spec("v", 16));
+  const auto grant = array->Acquire(For(volume->id, kA), absl::ZeroDuration());
+  REQUIRE(grant.ok());
+  const Zombie busy(grant->connection);
+  REQUIRE(Eventually([&] { return busy.acknowledged() > 0; }));
+  const pid_t tgtd = TgtdProcess(fixture.options.control_port);
+  REQUIRE(tgtd > 0);
+  const auto files = [tgtd] {
+    const std::filesystem::directory_iterator all(absl::StrCat("/proc/", tgtd, "/fd"));
+    return std::distance(begin(all), end(all));
+  };
+  const auto before = files();
+  for (int i = 0; i < 50; ++i) REQUIRE(TgtdProcess(fixture.options.control_port) == tgtd);
+  CHECK(Eventually([&] { return files() <= before; }));
+}
+
+TEST_CASE("tgtd dies: it is back at once, and nobody is ever told that his target is unknown") {
+  ArrayFixture fixture;
+  REQUIRE(fixture.Open().ok());
+  const auto array = fixture.Cluster();
+  std::vector<Grant> grants;
+  for (int i = 0; i < 20; ++i) {
+    const auto volume = array->CreateVolume(Spec(absl::StrCat("v", i), 16));
+    const auto grant = array->Acquire(For(volume->id, kA), absl::ZeroDuration());
+    REQUIRE(grant.ok());
+    grants.push_back(*grant);
+  }
+  const auto released = array->CreateVolume(Spec("released", 16));
+  const auto old = array->Acquire(For(released->id, kA), absl::ZeroDuration());
+  REQUIRE(array->Release(released->id, kA, GrantOwner::kNode, kAnyGeneration).ok());
+  std::atomic<bool> stop{false};
+  std::atomic<int> refused{0}, good{0};
+  std::vector<std::thread> nodes;
+  for (const size_t which : {0, 19}) {
+    nodes.emplace_back([&, which] {
+      while (!stop) {
+        const auto login = PlainInitiator::Login(grants[which].connection);
+        good += login.ok() ? 1 : 0;
+        refused += absl::IsPermissionDenied(login.status()) &&
+                   absl::StrContains(login.status().message(), "not found");
+      }
+    });
+  }
+  for (int round = 0; round < 5; ++round) {
+    const pid_t pid = TgtdProcess(fixture.options.control_port);
+    REQUIRE(pid > 0);
+    ::kill(pid, SIGKILL);
+    const absl::Time died = absl::Now();
+    const int before = good;
+    REQUIRE(Eventually([&] { return good > before + 2; }));
+    CHECK(absl::Now() - died < absl::Seconds(2));
+    CHECK(TgtdProcess(fixture.options.control_port) != pid);
+  }
+  stop = true;
+  for (std::thread& node : nodes) node.join();
+  CHECK(refused == 0);
+  CHECK(absl::IsPermissionDenied(PlainInitiator::Login(old->connection).status()));
+  CHECK(array->Acquire(For(released->id, kB), absl::Seconds(10)).ok());
+}
+
+TEST_CASE("the program ends and comes back: sessions go on, and it releases what they hold") {
+  ArrayFixture fixture;
+  REQUIRE(fixture.Open().ok());
+  auto array = fixture.Cluster();
+  const auto volume = array->CreateVolume(Spec("v", 16));
+  const auto grant = array->Acquire(For(volume->id, kA), absl::ZeroDuration());
+  REQUIRE(grant.ok());
+  const auto initiator = PlainInitiator::Login(grant->connection);
+  REQUIRE(initiator.ok());
+  const pid_t pid = TgtdProcess(fixture.options.control_port);
+  array.reset();
+  fixture.Close();
+  CHECK((*initiator)->Write(1, 'x'));
+  REQUIRE(fixture.Open().ok());
+  CHECK(TgtdProcess(fixture.options.control_port) == pid);
+  array = fixture.Cluster();
+  CHECK((*initiator)->Write(1, 'y'));
+  const auto again = array->Acquire(For(volume->id, kA), absl::ZeroDuration());
+  REQUIRE(again.ok());
+  CHECK(again->connection == grant->connection);
+  CHECK(array->Release(volume->id, kA, GrantOwner::kNode, kAnyGeneration).ok());
+  CHECK_FALSE((*initiator)->Write(1, 'z'));
+}
+
+TEST_CASE("a pool is open in one program at a time") {
+  ArrayFixture fixture;
+  REQUIRE(fixture.Open().ok());
+  CHECK(absl::IsFailedPrecondition(OpenTgtArray(fixture.options).status()));
+}
+
+TEST_CASE("a pool restored from an older copy serves nothing until that is accepted") {
+  ArrayFixture fixture;
+  REQUIRE(fixture.Open().ok());
+  auto array = fixture.Cluster();
+  const auto volume = array->CreateVolume(Spec("old", 16));
+  const auto old_term = array->BeginTerm("leader");
+  const auto lost = array->CreateVolume(Spec("lost", 16));
+  const auto old_grant = array->Acquire(For(lost->id, kA), absl::ZeroDuration());
+  REQUIRE(old_grant.ok());
+  array.reset();
+  fixture.Close();
+  const std::string pool = fixture.options.pool_dir, copy = fixture.directory.path() + "/copy";
+  Run("cp -a " + pool + "/catalogue.db " + copy);
+  REQUIRE(fixture.Open().ok());
+  array = fixture.Cluster();
+  const auto newer = array->CreateVolume(Spec("newer", 16));
+  const auto grant = array->Acquire(For(volume->id, kA), absl::ZeroDuration());
+  const auto newest_term = array->BeginTerm("leader");
+  REQUIRE(grant.ok());
+  array.reset();
+  fixture.Close();
+  Run("rm " + pool + "/catalogue.db* && cp -a " + copy + " " + pool + "/catalogue.db");
+
+  REQUIRE(fixture.Open().ok());
+  array = fixture.Cluster();
+  const absl::Status refused = array->GetVolume(volume->id).status();
+  CHECK(absl::IsUnavailable(refused));
+  CHECK(absl::StrContains(refused.message(), "accept-restore"));
+  CHECK(absl::IsUnavailable(array->Acquire(For(volume->id, kB), absl::ZeroDuration()).status()));
+  CHECK(absl::IsUnavailable(array->ListVolumes("", 0).status()));
+
+  REQUIRE(fixture.host->AcceptRestore() == absl::OkStatus());
+  CHECK(array->GetVolume(volume->id).ok());
+  CHECK(absl::IsNotFound(array->GetVolume(newer->id).status()));
+  CHECK(std::filesystem::exists(pool + "/orphans/" + newer->id.value()));
+  // Who held a volume by the lost catalogue holds nothing now, and no generation or term of that time comes
+  // again.
+  CHECK(absl::IsPermissionDenied(PlainInitiator::Login(grant->connection).status()));
+  // Nor does who holds one by the copy: it may have been fenced since.
+  CHECK(absl::IsPermissionDenied(PlainInitiator::Login(old_grant->connection).status()));
+  CHECK(array->ListGrants({})->empty());
+  const auto fresh = array->Acquire(For(volume->id, kB), absl::ZeroDuration());
+  REQUIRE(fresh.status() == absl::OkStatus());
+  CHECK(fresh->generation > grant->generation);
+  CHECK(*array->BeginTerm("leader") > *newest_term);
+  array.reset();
+  REQUIRE(fixture.Open().ok());
+  CHECK(fixture.host->Serving().ok());
+}
+
+TEST_CASE("volumes without a catalogue are refused, not swept away") {
+  ArrayFixture fixture;
+  REQUIRE(fixture.Open().ok());
+  const auto volume = fixture.Cluster()->CreateVolume(Spec("v", 16));
+  fixture.Close();
+  Run("rm " + fixture.options.pool_dir + "/catalogue.db*");
+  CHECK(absl::IsFailedPrecondition(fixture.Open()));
+  CHECK(std::filesystem::exists(fixture.options.pool_dir + "/volumes/" + volume->id.value()));
+}
+
+// Everything an array does, each step right also when it has been done before.
+absl::Status Everything(Array& array) {
+  // A leader carries on with the fences that it finds.
+  const auto term = array.BeginTerm("leader");
+  const auto fences = array.ListFences();
+  if (!fences.ok()) return fences.status();
+  for (const FenceRecord& found : *fences) {
+    const auto carried_on = array.Fence(*term, found.node, found.volumes);
+    if (!carried_on.ok()) return carried_on.status();
+    const absl::Status opened = array.Unfence(*term, found.node, found.generation);
+    if (!opened.ok()) return opened;
+  }
+  const auto volume = array.CreateVolume(Spec("v", 16));
+  if (!volume.ok()) return volume.status();
+  const auto snapshot = array.CreateSnapshot("s", volume->id);
+  if (!snapshot.ok()) return snapshot.status();
+  VolumeSpec clone = Spec("clone", 32);
+  clone.source_snapshot = snapshot->id;
+  const auto cloned = array.CreateVolume(clone);
+  if (!cloned.ok()) return cloned.status();
+  const auto grant = array.Acquire(For(volume->id, kA), absl::Seconds(10));
+  if (!grant.ok()) return grant.status();
+  const auto initiator = PlainInitiator::Login(grant->connection);
+  if (!initiator.ok()) return initiator.status();
+  if (!(*initiator)->Write(1, 'x')) return absl::DataLossError("write");
+  const auto grown = array.ExpandVolume(volume->id, 24 << 20);
+  if (!grown.ok()) return grown.status();
+  const auto later = PlainInitiator::Login(grant->connection);
+  if (!later.ok()) return later.status();
+  if ((*later)->SizeBytes() != 24 << 20) return absl::DataLossError("the LUN did not grow");
+  const absl::Status released = array.Release(volume->id, kA, GrantOwner::kNode, kAnyGeneration);
+  if (!released.ok()) return released;
+  const auto for_b = array.Acquire(For(volume->id, kB), absl::Seconds(10));
+  if (!for_b.ok()) return for_b.status();
+  const auto fence = array.Fence(*term, kB, {volume->id});
+  if (!fence.ok()) return fence.status();
+  const absl::Status unfenced = array.Unfence(*term, kB, fence->generation);
+  if (!unfenced.ok()) return unfenced;
+  for (const absl::Status& deleted : {array.DeleteVolume(cloned->id), array.DeleteSnapshot(snapshot->id)}) {
+    if (!deleted.ok()) return deleted;
+  }
+  return array.DeleteVolume(volume->id);
+}
+
+// In a process of its own: dies at the fail point (killed), or does everything (exit 0).
+int RunUntil(ArrayFixture& fixture, const std::string& fail_point) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::setenv("LUNKEEPER_FAIL_POINT", fail_point.c_str(), 1);
+    if (!fixture.Open().ok()) ::_exit(1);
+    if (!Everything(*fixture.Cluster()).ok()) ::_exit(2);
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status;
+}
+
+TEST_CASE("killed at any step, the array opens again, the repeated calls succeed and nothing is left over") {
+  const bool reflinks = GENERATE(false, true);
+  TempDir directory;
+  std::unique_ptr<XfsPool> xfs;
+  if (reflinks) xfs = std::make_unique<XfsPool>(directory.path(), "400M");
+  const std::string pool = reflinks ? xfs->path() : directory.path();
+  size_t killed = 0, round = 0;
+  for (const std::string& fail_point : FailPointNames()) {
+    if (!absl::StartsWith(fail_point, "array.")) continue;
+    INFO(fail_point << (reflinks ? " with" : " without") << " reflinks");
+    ArrayFixture fixture(absl::StrCat(pool, "/pool", round++));
+    const int status = RunUntil(fixture, fail_point);
+    killed += WIFSIGNALED(status) ? 1 : 0;
+    CHECK((WIFSIGNALED(status) || WEXITSTATUS(status) == 0));
+    REQUIRE(fixture.Open() == absl::OkStatus());
+    CHECK(Everything(*fixture.Cluster()) == absl::OkStatus());
+    CHECK(TgtClient(fixture.options.control_port).Targets()->size() == 1);  // the one for nobody
+    CHECK(fixture.Cluster()->ListVolumes("", 0)->items.empty());
+    CHECK(std::filesystem::is_empty(fixture.options.pool_dir + "/volumes"));
+    CHECK(std::filesystem::is_empty(fixture.options.pool_dir + "/snapshots"));
+  }
+  // Those of a restore, and those that only a copy or a reflink passes, are the rest.
+  CHECK(killed >= round - 3);
+}
+
+}  // namespace
+}  // namespace lunkeeper::testing

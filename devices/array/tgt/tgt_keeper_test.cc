@@ -1,0 +1,195 @@
+// Keeper LUNs of the real array.
+
+#include <signal.h>
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "devices/array/tgt/testing/array_fixture.h"
+#include "devices/heartbeat/keeper_note.h"
+#include "devices/heartbeat/keeper_sector.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+const NodeId kA("node-a.1"), kB("node-b.1");
+
+struct Opened : ArrayFixture {
+  Opened() {
+    REQUIRE(Open() == absl::OkStatus());
+    array = Cluster();
+  }
+  Connection Access(const NodeId& node) {
+    const auto access = array->KeeperAccess(node);
+    REQUIRE(access.status() == absl::OkStatus());
+    return *access;
+  }
+  std::optional<LandedBeat> BeatOf(const NodeId& node) {
+    const auto beats = array->Beats();
+    REQUIRE(beats.status() == absl::OkStatus());
+    for (const LandedBeat& beat : *beats)
+      if (beat.node == node) return beat;
+    return std::nullopt;
+  }
+  bool Seen(const NodeId& node, uint64_t sequence) {
+    return Eventually([&] {
+      const auto beat = BeatOf(node);
+      return beat && beat->sequence == sequence;
+    });
+  }
+  std::unique_ptr<Array> array;
+};
+
+// A node's session with a keeper LUN.
+class Writer {
+ public:
+  explicit Writer(const Connection& connection) {
+    // A tgtd that is being started again may not listen yet.
+    Eventually([&] {
+      session_ = IscsiSession::Login(connection);
+      return !absl::IsUnavailable(session_.status());
+    });
+  }
+  absl::Status status() const { return session_.status(); }
+  bool Write(const std::string& bytes) { return status().ok() && (*session_)->Write(0, bytes).ok(); }
+  std::optional<KeeperNote> Note() {
+    REQUIRE(status() == absl::OkStatus());
+    std::string bytes(kSectorBytes, '\0');
+    REQUIRE((*session_)->Read(kNoteBlock, bytes).ok());
+    const auto size = NoteBytes(bytes);
+    if (!size.ok()) return std::nullopt;
+    bytes.resize(*size);
+    REQUIRE((*session_)->Read(kNoteBlock, bytes).ok());
+    const auto note = ReadNote(bytes);
+    return note.ok() ? std::optional(*note) : std::nullopt;
+  }
+  bool Beat(uint64_t sequence, const NodeId& node = kA) {
+    return Write(WriteSector({.node = node, .boot = "boot", .sequence = sequence}));
+  }
+
+ private:
+  absl::StatusOr<std::unique_ptr<IscsiSession>> session_ = absl::UnknownError("");
+};
+
+TEST_CASE_METHOD(Opened,
+                 "a node's beats land and are seen, also after the agent and after tgtd were started again") {
+  const Connection access = Access(kA);
+  CHECK_FALSE(BeatOf(kA));
+  {
+    Writer writer(access);
+    REQUIRE(writer.Beat(1));
+    REQUIRE(Seen(kA, 1));
+    const absl::Duration age = BeatOf(kA)->age;
+    CHECK(Eventually([&] { return BeatOf(kA)->age > age; }));
+
+    array.reset();
+    REQUIRE(Open() == absl::OkStatus());
+    array = Cluster();
+    CHECK_FALSE(BeatOf(kA));  // nobody knows how old what stands there is
+    uint64_t next = 2;
+    CHECK(Eventually([&] {
+      REQUIRE(writer.Beat(next++));
+      return BeatOf(kA).has_value();
+    }));
+  }
+  REQUIRE(::kill(TgtdProcess(options.control_port), SIGKILL) == 0);
+  // Not only when it is asked for: a node may be cut off from whom it would ask.
+  CHECK(Eventually([&] { return Writer(access).Beat(7); }, absl::Seconds(30)));
+  CHECK(Seen(kA, 7));
+  CHECK((Access(kA) == access));
+}
+
+TEST_CASE_METHOD(Opened, "a keeper LUN is its node's alone") {
+  const Connection a = Access(kA), b = Access(kB);
+  CHECK(a.target != b.target);
+  CHECK(a.chap.secret != b.chap.secret);
+  Connection thief = a;
+  thief.initiator = b.initiator;
+  thief.chap = b.chap;
+  CHECK(absl::IsPermissionDenied(Writer(thief).status()));
+  thief.initiator = a.initiator;  // a name is no proof
+  CHECK(absl::IsPermissionDenied(Writer(thief).status()));
+  CHECK(Writer(a).status().ok());
+  CHECK(Cluster("c2")->Beats()->empty());
+  CHECK(Cluster("c2")->KeeperAccess(kA)->target != a.target);
+}
+
+TEST_CASE_METHOD(Opened, "a keeper LUN is no volume, and a fence of its node leaves it alone") {
+  Writer writer(Access(kA));
+  REQUIRE(writer.Beat(1));
+  CHECK(array->ListVolumes("", 0)->items.empty());
+  CHECK(array->ListGrants({})->empty());
+  CHECK(array->Sessions()->empty());
+  const auto term = array->BeginTerm("test");
+  REQUIRE(array->Fence(*term, kA, {}).ok());
+  CHECK(writer.Beat(2));
+  CHECK(Seen(kA, 2));
+  CHECK(Writer(Access(kA)).status().ok());
+}
+
+TEST_CASE_METHOD(Opened, "a malformed sector, or one in another node's name, changes nothing") {
+  Writer writer(Access(kA));
+  Access(kB);
+  REQUIRE(writer.Beat(1));
+  REQUIRE(Seen(kA, 1));
+  const std::string bad =
+      GENERATE(std::string(512, 'x'), WriteSector({.node = kB, .boot = "boot", .sequence = 9}));
+  REQUIRE(writer.Write(bad));
+  const absl::Duration age = BeatOf(kA)->age;
+  CHECK(
+      Eventually([&] { return BeatOf(kA)->age > age + absl::Seconds(1); }));  // longer than between two looks
+  CHECK(BeatOf(kA)->sequence == 1);
+  CHECK_FALSE(BeatOf(kB));
+  REQUIRE(writer.Beat(2));
+  CHECK(Seen(kA, 2));
+}
+
+TEST_CASE_METHOD(Opened, "a fenced node reads on its keeper LUN what is fenced, until the fence is lifted") {
+  Writer node(Access(kA));
+  CHECK_FALSE(node.Note());
+  const auto volume = array->CreateVolume(Spec("v", 16));
+  REQUIRE(array->Acquire({.volume = volume->id, .node = kA}, absl::ZeroDuration()).ok());
+  const auto term = array->BeginTerm("test");
+  const auto fence = array->Fence(*term, kA, {volume->id});
+  REQUIRE(fence.ok());
+  const KeeperNote wanted{.generation = fence->generation, .volumes = {volume->id}};
+  CHECK(Eventually([&] { return node.Note() == wanted; }));
+  array.reset();
+  REQUIRE(Open() == absl::OkStatus());
+  array = Cluster();
+  CHECK(node.Note() == wanted);
+  CHECK_FALSE(Writer(Access(kB)).Note());
+  REQUIRE(array->Unfence(*term, kA, fence->generation).ok());
+  CHECK(Eventually([&] { return !node.Note(); }));
+}
+
+TEST_CASE_METHOD(Opened, "a machine does not get keeper LUNs without end") {
+  for (int i = 0; i < 16; ++i) Access(NodeId("node-a." + std::to_string(i)));
+  CHECK(absl::IsResourceExhausted(array->KeeperAccess(NodeId("node-a.16")).status()));
+  Access(NodeId("node-a.15"));
+  Access(NodeId("node-a.b.0"));
+  Access(kB);
+}
+
+TEST_CASE_METHOD(Opened,
+                 "a keeper LUN that nobody wrote to for a week is forgotten, and made again when asked for") {
+  const Connection first = Access(kA), other = Access(kB);
+  const std::string keepers = options.pool_dir + "/keepers/";
+  Run("touch -d '8 days ago' " + keepers + first.target.value().substr(first.target.value().rfind(':') + 1));
+  array.reset();
+  REQUIRE(Open() == absl::OkStatus());  // unused ones are looked for at the start and each hour
+  array = Cluster();
+  CHECK(Eventually([&] {
+    const auto again = array->KeeperAccess(kA);
+    if (absl::IsAborted(again.status()))
+      return false;  // forgotten at this very moment: to be asked for again
+    REQUIRE(again.status() == absl::OkStatus());
+    return again->target != first.target;
+  }));
+  CHECK(Writer(Access(kA)).Beat(1));
+  CHECK((Access(kB) == other));
+  CHECK(absl::IsPermissionDenied(Writer(first).status()));
+}
+
+}  // namespace
+}  // namespace lunkeeper::testing

@@ -1,0 +1,99 @@
+#include "devices/array/tgt/tgt_text.h"
+
+#include <limits>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace lunkeeper {
+namespace {
+
+// The value of a line `<key> <value>`.
+bool Value(absl::string_view line, absl::string_view key, absl::string_view* value) {
+  line = absl::StripAsciiWhitespace(line);
+  if (!absl::ConsumePrefix(&line, key)) return false;
+  *value = absl::StripAsciiWhitespace(line);
+  return true;
+}
+
+template <class Number>
+bool NumberOf(absl::string_view line, absl::string_view key, Number* number) {
+  absl::string_view value;
+  return Value(line, key, &value) && absl::SimpleAtoi(value, number);
+}
+
+}  // namespace
+
+std::vector<TgtConnection> ParseTgtConnections(absl::string_view text) {
+  std::vector<TgtConnection> connections;
+  TgtConnection current;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    absl::string_view initiator;
+    if (NumberOf(line, "Session:", &current.session)) continue;
+    if (NumberOf(line, "Connection:", &current.connection)) {
+      current.initiator.clear();
+      connections.push_back(current);
+    } else if (Value(line, "Initiator:", &initiator) && !connections.empty()) {
+      connections.back().initiator = std::string(initiator);
+    }
+  }
+  return connections;
+}
+
+std::vector<TgtStatistics> ParseTgtStatistics(absl::string_view text) {
+  // tgt lun sid rd_subm(bytes,cmds) rd_done(bytes,cmds) wr_subm(bytes,cmds) wr_done(bytes,cmds) errs
+  constexpr size_t kColumns = 12;
+  constexpr uint64_t kLargestTarget = std::numeric_limits<int32_t>::max();
+  std::vector<TgtStatistics> statistics;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    std::vector<uint64_t> numbers;
+    for (const absl::string_view word : absl::StrSplit(line, ' ', absl::SkipWhitespace())) {
+      uint64_t number = 0;
+      if (numbers.size() == kColumns || !absl::SimpleAtoi(word, &number)) break;
+      numbers.push_back(number);
+    }
+    if (numbers.size() != kColumns || numbers[1] != 1 || numbers[0] > kLargestTarget) continue;
+    statistics.push_back({.target = static_cast<int32_t>(numbers[0]),
+                          .session = numbers[2],
+                          .reads = numbers[6],
+                          .writes = numbers[10],
+                          .read_bytes = numbers[5],
+                          .written_bytes = numbers[9]});
+  }
+  return statistics;
+}
+
+std::vector<std::string> ParseTgtPortals(absl::string_view text) {
+  std::vector<std::string> portals;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    absl::string_view portal;
+    if (!Value(line, "Portal:", &portal)) continue;
+    portals.emplace_back(portal.substr(0, portal.find(',')));
+  }
+  return portals;
+}
+
+std::vector<TgtTarget> ParseTgtTargets(absl::string_view text) {
+  std::vector<TgtTarget> targets;
+  bool in_access_list = false;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    absl::string_view rest = line;
+    if (absl::ConsumePrefix(&rest, "Target ")) {
+      const std::pair<absl::string_view, absl::string_view> parts =
+          absl::StrSplit(rest, absl::MaxSplits(": ", 1));
+      TgtTarget target{.name = std::string(parts.second)};
+      if (absl::SimpleAtoi(parts.first, &target.number)) targets.push_back(std::move(target));
+      in_access_list = false;
+    } else if (absl::StrContains(line, "ACL information:")) {
+      in_access_list = true;
+    } else if (in_access_list && !targets.empty() && !absl::StripAsciiWhitespace(line).empty()) {
+      targets.back().open = true;
+    }
+  }
+  return targets;
+}
+
+}  // namespace lunkeeper

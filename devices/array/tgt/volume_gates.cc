@@ -1,0 +1,89 @@
+#include "devices/array/tgt/volume_gates.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lunkeeper {
+
+VolumeGates::Pass::Pass(Pass&& other) noexcept
+    : gates_(std::exchange(other.gates_, nullptr)), volume_(std::move(other.volume_)) {}
+
+VolumeGates::Pass::~Pass() {
+  if (gates_ != nullptr) gates_->Leave(volume_);
+}
+
+VolumeGates::Place::Place(VolumeGates* gates, VolumeId volume) : gates_(gates), volume_(std::move(volume)) {
+  const absl::MutexLock lock(&gates_->mu_);
+  gates_->Use(volume_).line.push_back(this);
+}
+
+VolumeGates::Place::~Place() {
+  const absl::MutexLock lock(&gates_->mu_);
+  Gate& gate = *gates_->gates_.at(volume_);
+  gate.line.erase(std::find(gate.line.begin(), gate.line.end(), this));
+  gate.changed.SignalAll();
+  gates_->Unuse(volume_);
+}
+
+std::optional<VolumeGates::Pass> VolumeGates::Place::Enter(absl::Time deadline) {
+  const absl::MutexLock lock(&gates_->mu_);
+  Gate& gate = *gates_->gates_.at(volume_);
+  while (gate.busy || gate.line.front() != this || seen_ == gate.changes) {
+    if (gate.changed.WaitWithDeadline(&gates_->mu_, deadline)) return std::nullopt;
+  }
+  seen_ = gate.changes;
+  gate.busy = true;
+  gates_->Use(volume_);
+  return Pass(gates_, volume_);
+}
+
+std::optional<VolumeGates::Pass> VolumeGates::Enter(const VolumeId& volume, absl::Time deadline) {
+  const absl::MutexLock lock(&mu_);
+  Gate& gate = Use(volume);
+  while (gate.busy) {
+    if (gate.changed.WaitWithDeadline(&mu_, deadline) && gate.busy) {
+      Unuse(volume);
+      return std::nullopt;
+    }
+  }
+  gate.busy = true;
+  return Pass(this, volume);
+}
+
+void VolumeGates::Nudge(const VolumeId& volume) {
+  const absl::MutexLock lock(&mu_);
+  const auto found = gates_.find(volume);
+  if (found == gates_.end()) return;
+  ++found->second->changes;
+  found->second->changed.SignalAll();
+}
+
+std::vector<VolumeId> VolumeGates::Lines() {
+  const absl::MutexLock lock(&mu_);
+  std::vector<VolumeId> volumes;
+  for (const auto& [volume, gate] : gates_)
+    if (!gate->line.empty()) volumes.push_back(volume);
+  return volumes;
+}
+
+VolumeGates::Gate& VolumeGates::Use(const VolumeId& volume) {
+  std::unique_ptr<Gate>& gate = gates_[volume];
+  if (gate == nullptr) gate = std::make_unique<Gate>();
+  ++gate->users;
+  return *gate;
+}
+
+void VolumeGates::Unuse(const VolumeId& volume) {
+  const auto found = gates_.find(volume);
+  if (--found->second->users == 0) gates_.erase(found);
+}
+
+void VolumeGates::Leave(const VolumeId& volume) {
+  const absl::MutexLock lock(&mu_);
+  Gate& gate = *gates_.at(volume);
+  gate.busy = false;
+  gate.changed.SignalAll();
+  Unuse(volume);
+}
+
+}  // namespace lunkeeper

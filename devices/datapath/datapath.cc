@@ -1,0 +1,151 @@
+#include "devices/datapath/datapath.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/units.h"
+#include "devices/datapath/control_socket.h"
+#include "devices/datapath/holder.h"
+#include "devices/datapath/locked_memory.h"
+#include "devices/datapath/user_initiator.h"
+#include "devices/datapath/worker.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr absl::Duration kLookAgain = absl::Milliseconds(20);
+
+// One option of type absl::Duration, in seconds.
+void AddSeconds(CLI::App* command, const std::string& name, absl::Duration* value, const std::string& help) {
+  command
+      ->add_option_function<double>(
+          name, [value](const double& seconds) { *value = absl::Seconds(seconds); }, help)
+      ->check(CLI::Range(0.1, 86400.0))
+      ->type_name("SECONDS");
+}
+
+std::vector<std::string> CommandLine(const DatapathOptions& options) {
+  std::vector<std::string> line = {
+      "lunkeeper",
+      "datapath",
+      absl::StrCat("--socket=", options.socket),
+      absl::StrCat("--pool-mib=", options.pool_bytes / kMiB),
+      absl::StrCat("--threads=", options.threads),
+      absl::StrCat("--replacement-timeout=", absl::ToDoubleSeconds(options.replacement_timeout)),
+      absl::StrCat("--hang-timeout=", absl::ToDoubleSeconds(options.hang_timeout)),
+  };
+  if (!options.worker_binary.empty()) line.push_back(absl::StrCat("--worker-binary=", options.worker_binary));
+  return line;
+}
+
+// A grandchild in a session of its own, so that nobody but init has to collect it.
+absl::Status StartDetached(const DatapathOptions& options) {
+  std::vector<std::string> line = CommandLine(options);
+  std::vector<char*> arguments;
+  for (std::string& word : line) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const pid_t child = ::fork();
+  if (child < 0) return absl::ErrnoToStatus(errno, "starting the data path");
+  if (child == 0) {
+    ::setsid();
+    if (::fork() != 0) ::_exit(0);
+    ::execv("/proc/self/exe", arguments.data());
+    ::_exit(127);
+  }
+  ::waitpid(child, nullptr, 0);
+  return absl::OkStatus();
+}
+
+absl::Status ListDevices(const std::string& socket) {
+  ASSIGN_OR_RETURN(const std::vector<Device> devices, MakeUserInitiator(socket)->List());
+  for (const Device& device : devices) {
+    std::cout << device.volume.value() << ' ' << device.path << ' ' << device.size_bytes / kMiB << " MiB "
+              << (device.read_only ? "read-only " : "") << ToString(device.health)
+              << (device.reason.empty() ? "" : ": ") << device.reason << '\n';
+  }
+  return absl::OkStatus();
+}
+
+int Report(const absl::Status& status) {
+  if (!status.ok()) std::cerr << "lunkeeper: " << std::string(status.message()) << '\n';
+  return status.ok() ? 0 : 1;
+}
+
+int RunHolder(const DatapathOptions& options) {
+  LockMemory();
+  auto holder = Holder::Create(options);
+  const absl::Status ended = holder.ok() ? (*holder)->Run() : holder.status();
+  if (!ended.ok()) LogError("datapath", "cannot serve", {{"error", ended.ToString()}});
+  return ended.ok() ? 0 : 1;
+}
+
+}  // namespace
+
+void AddDatapathOptions(CLI::App* command, DatapathOptions* options) {
+  command->add_option("--socket", options->socket, "The control socket")->capture_default_str();
+  command
+      ->add_option_function<uint64_t>(
+          "--pool-mib", [options](const uint64_t& mib) { options->pool_bytes = mib * kMiB; },
+          "Locked memory for data under way, in MiB (64)")
+      ->check(CLI::Range(8, 65536));
+  command->add_option("--threads", options->threads, "Event loops; 0: half of the processors, 1 to 4")
+      ->check(CLI::Range(0, 64))
+      ->capture_default_str();
+  AddSeconds(command, "--replacement-timeout", &options->replacement_timeout,
+             "A target that is away longer fails its volumes for good (120)");
+  AddSeconds(command, "--hang-timeout", &options->hang_timeout,
+             "A worker that is silent longer is replaced (10)");
+  command->add_option("--worker-binary", options->worker_binary,
+                      "The program that an upgrade starts (default: this one's path)");
+  command->add_flag("--resend,!--no-resend", options->resend)->group("");
+  command->add_option("--worker-socket", options->worker_socket)->group("");
+  const auto add = [&](const std::string& name, const std::string& help, DatapathCommand what) {
+    command->add_subcommand(name, help)->fallthrough()->callback([=] { options->command = what; });
+  };
+  add("list", "Print the volumes of the running data path", DatapathCommand::kList);
+  add("upgrade", "Put the program now installed in the place of the running worker, under running volumes",
+      DatapathCommand::kUpgrade);
+  add("stop", "End the running data path, if no volume is attached", DatapathCommand::kStop);
+}
+
+int RunDatapath(const DatapathOptions& options) {
+  if (options.worker_socket >= 0) return RunWorker(options.worker_socket);
+  switch (options.command) {
+    case DatapathCommand::kList:
+      return Report(ListDevices(options.socket));
+    case DatapathCommand::kUpgrade:
+      return Report(UpgradeDatapath(options.socket));
+    case DatapathCommand::kStop:
+      return Report(StopDatapath(options.socket));
+    case DatapathCommand::kRun:
+      break;
+  }
+  return RunHolder(options);
+}
+
+// Of several that are started at once one gets the socket, and the others end.
+absl::Status StartDatapathIfAbsent(const DatapathOptions& options, absl::Duration timeout) {
+  if (ConnectTo(options.socket).ok()) return absl::OkStatus();
+  RETURN_IF_ERROR(StartDetached(options));
+  const absl::Time deadline = absl::Now() + timeout;
+  absl::Status connected = ConnectTo(options.socket).status();
+  while (!connected.ok() && absl::Now() < deadline) {
+    absl::SleepFor(kLookAgain);
+    connected = ConnectTo(options.socket).status();
+  }
+  return connected;
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,442 @@
+// What the data path survives: its processes killed, targets gone, memory short. As in datapath_test.cc, all
+// of it real.
+
+#include "devices/datapath/datapath.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/fail_point.h"
+#include "base/status_macros.h"
+#include "base/unique_fd.h"
+#include "base/units.h"
+#include "devices/datapath/testing/rig.h"
+#include "devices/datapath/user_initiator.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+// Links the data path into this program, for the names of its fail points.
+[[maybe_unused]] int (*volatile const kLinked)(const DatapathOptions&) = &RunDatapath;
+
+constexpr bool UnderSanitizer() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+  return true;
+#endif
+#endif
+  return false;
+}
+
+TEST_CASE("workers killed under a writer cause no error and lose nothing") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 256 * kMiB);
+  Datapath datapath(dir);
+  const Device device = MustAttach(datapath, target.RequestFor(1));
+  Mounted mounted(device.path, dir / "mnt");
+  Checker checker(mounted.path() + "/file", 32 * kMiB, 16);
+  pid_t worker = datapath.worker();
+  for (int kill = 0; kill < 20; ++kill) {
+    const uint64_t before = checker.writes();
+    Eventually("writes go on", [&] { return checker.writes() > before + 200; });
+    ::kill(worker, SIGKILL);
+    worker = datapath.WaitForOtherWorker(worker);
+    if (kill % 4 != 0) continue;
+    ::kill(worker, SIGKILL);  // at once, while it is logging in
+    worker = datapath.WaitForOtherWorker(worker);
+  }
+  const uint64_t before = checker.writes();
+  Eventually("writes go on", [&] { return checker.writes() > before + 200; });
+  checker.StopAndCheck();
+  mounted.Unmount();
+  CHECK(datapath.initiator().Detach(device.volume).ok());
+}
+
+TEST_CASE("a hung worker is replaced") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 256 * kMiB);
+  Datapath datapath(dir, {"--hang-timeout=2"});
+  const Device device = MustAttach(datapath, target.RequestFor(1));
+  Checker checker(device.path, 32 * kMiB, 4);
+  const pid_t worker = datapath.worker();
+  ::kill(worker, SIGSTOP);
+  datapath.WaitForOtherWorker(worker);
+  const uint64_t before = checker.writes();
+  Eventually("writes go on", [&] { return checker.writes() > before + 200; });
+  checker.StopAndCheck();
+}
+
+TEST_CASE("an upgrade replaces the worker, and a program that does not fit leaves things as they are") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 256 * kMiB);
+  std::filesystem::copy_file(LK_DATAPATH_BINARY, dir / "new");
+  Datapath datapath(dir, {"--worker-binary=" + dir / "new"});
+  const Device device = MustAttach(datapath, target.RequestFor(1));
+  Checker checker(device.path, 32 * kMiB, 4);
+  const pid_t first = datapath.worker();
+  const auto command = [&](const std::string& name) {
+    return Run({LK_DATAPATH_BINARY, "datapath", name, "--socket=" + datapath.socket()});
+  };
+  REQUIRE(command("upgrade").exit_code == 0);
+  const pid_t second = datapath.worker();
+  CHECK(second != first);
+  CHECK(std::filesystem::read_symlink(absl::StrCat("/proc/", second, "/exe")) == dir / "new");
+
+  std::filesystem::remove(dir / "new");
+  std::filesystem::copy_file("/bin/false", dir / "new");
+  CHECK(UpgradeDatapath(datapath.socket()).code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(command("upgrade").output.find("does not go together") != std::string::npos);
+  CHECK(command("stop").output.find("attached") != std::string::npos);
+  datapath.WaitForOtherWorker(second);
+  const uint64_t before = checker.writes();
+  Eventually("writes go on", [&] { return checker.writes() > before + 200; });
+  CHECK(command("list").output.find(device.path + " 256 MiB healthy") != std::string::npos);
+  checker.StopAndCheck();
+}
+
+TEST_CASE("where the kernel cannot hand requests on, a dead worker's volumes fail, and are attached anew") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 256 * kMiB);
+  Datapath datapath(dir, {"--no-resend"});
+  const Device device = MustAttach(datapath, target.RequestFor(1));
+  {
+    Mounted mounted(device.path, dir / "mnt");
+    Checker checker(mounted.path() + "/file", 16 * kMiB, 8);
+    Eventually("writes", [&] { return checker.writes() > 200; });
+    MustRun({"sync", "--file-system", mounted.path()});
+    CHECK(UpgradeDatapath(datapath.socket()).code() == absl::StatusCode::kFailedPrecondition);
+    const pid_t worker = datapath.worker();
+    ::kill(worker, SIGKILL);
+    Eventually("I/O fails", [&] { return checker.errors() > 100; });
+    datapath.WaitForOtherWorker(worker);
+    CHECK(datapath.initiator().Find(device.volume)->value().health == DeviceHealth::kFailed);
+    checker.Stop();
+    mounted.Unmount();
+  }
+  REQUIRE(datapath.initiator().Detach(device.volume).ok());
+  const Device again = MustAttach(datapath, target.RequestFor(1));
+  const Mounted mounted(again.path, dir / "mnt", "ext4", false);
+  CHECK(std::filesystem::exists(mounted.path() + "/file"));
+}
+
+TEST_CASE("a killed holder ends I/O at once, and its successor lets go of what it left") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 128 * kMiB);
+  target.AddLun(2, 128 * kMiB);
+  Datapath datapath(dir);
+  const Device device = MustAttach(datapath, target.RequestFor(1));
+  const Device idle = MustAttach(datapath, target.RequestFor(2));
+  Mounted mounted(device.path, dir / "mnt");
+  {
+    Checker checker(mounted.path() + "/file", 16 * kMiB, 8);
+    Eventually("writes", [&] { return checker.writes() > 200; });
+    datapath.Kill();
+    Eventually(
+        "I/O fails", [&] { return checker.errors() > 100; }, absl::Seconds(5));
+  }
+  Eventually("the unused device goes", [&] {
+    return !std::filesystem::exists(absl::StrCat("/sys/block/", idle.path.substr(5), "/loop"));
+  });
+
+  datapath.Start();
+  const auto found = datapath.initiator().Find(device.volume);
+  REQUIRE(found.ok());
+  REQUIRE(found->has_value());
+  CHECK((*found)->path == device.path);
+  CHECK((*found)->health == DeviceHealth::kFailed);
+  CHECK(datapath.initiator().Detach(device.volume).code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(datapath.initiator().Attach(target.RequestFor(1)).status().code() ==
+        absl::StatusCode::kFailedPrecondition);
+  UniqueFd looked(::open(device.path.c_str(), O_RDONLY | O_CLOEXEC));
+  REQUIRE(looked.get() >= 0);
+  mounted.Unmount();
+  std::thread looker([&] {  // as a last close that comes a little after the unmount
+    absl::SleepFor(absl::Milliseconds(300));
+    looked.Reset();
+  });
+  CHECK(datapath.initiator().Detach(device.volume).ok());
+  looker.join();
+  CHECK(datapath.initiator().List()->empty());
+  const Device again = MustAttach(datapath, target.RequestFor(1));
+  CHECK(again.health == DeviceHealth::kHealthy);
+  // What still names a dead device must not find another volume there.
+  CHECK(again.path != device.path);
+  CHECK(again.path != idle.path);
+}
+
+TEST_CASE("a target that comes back is gone on with, without an error") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 256 * kMiB);
+  Datapath datapath(dir);
+  const Device device = MustAttach(datapath, target.RequestFor(1));
+  Checker checker(device.path, 32 * kMiB, 8);
+  Eventually("writes", [&] { return checker.writes() > 200; });
+  target.Kill();
+  Eventually("it is noticed", [&] {
+    return datapath.initiator().Find(device.volume)->value().health == DeviceHealth::kReconnecting;
+  });
+  const pid_t worker = datapath.worker();
+  ::kill(worker, SIGKILL);  // while it is away, too
+  datapath.WaitForOtherWorker(worker);
+  target.Start();
+  const uint64_t before = checker.writes();
+  Eventually("writes go on", [&] { return checker.writes() > before + 200; });
+  checker.StopAndCheck();
+  CHECK(datapath.initiator().Find(device.volume)->value().health == DeviceHealth::kHealthy);
+}
+
+TEST_CASE("a volume whose target has gone fails for good, and can be detached") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 256 * kMiB);
+  target.AddLun(2, 16 * kMiB);  // a tgtd without any target resets connections and refuses no login
+  Datapath datapath(dir);
+  const Device device = MustAttach(datapath, target.RequestFor(1));
+  Mounted mounted(device.path, dir / "mnt");
+  Checker checker(mounted.path() + "/file", 16 * kMiB, 4);
+  Eventually("writes", [&] { return checker.writes() > 200; });
+  target.RemoveTarget(1);
+  Eventually("I/O fails", [&] { return checker.errors() > 10; });
+  CHECK(datapath.initiator().Find(device.volume)->value().health == DeviceHealth::kFailed);
+
+  const pid_t worker = datapath.worker();
+  target.AddLun(1, 256 * kMiB);  // even if the target came back, and with another worker
+  ::kill(worker, SIGKILL);
+  datapath.WaitForOtherWorker(worker);
+  const uint64_t errors = checker.errors();
+  Eventually("I/O fails still", [&] { return checker.errors() > errors + 10; });
+  CHECK(datapath.initiator().Find(device.volume)->value().health == DeviceHealth::kFailed);
+  checker.Stop();
+  mounted.Unmount();
+  CHECK(datapath.initiator().Detach(device.volume).ok());
+}
+
+TEST_CASE(
+    "a device that is told to fail does so at once and for good, whatever its target or its worker do") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 64 * kMiB);
+  target.AddLun(2, 64 * kMiB);
+  Datapath datapath(dir);
+  const Device device = MustAttach(datapath, target.RequestFor(1));
+  const Device neighbour = MustAttach(datapath, target.RequestFor(2));
+  Checker checker(device.path, device.size_bytes, 4);
+  Checker beside(neighbour.path, neighbour.size_bytes, 2);
+  Eventually("it is written to", [&] { return checker.writes() > 100; });
+
+  Initiator& initiator = datapath.initiator();
+  REQUIRE(initiator.Fail(device.volume, neighbour.target, "of another grant").ok());
+  CHECK(initiator.Find(device.volume)->value().health == DeviceHealth::kHealthy);
+  REQUIRE(initiator.Fail(device.volume, device.target, "fenced").ok());
+  CHECK(initiator.Find(device.volume)->value().health == DeviceHealth::kFailed);
+  CHECK(initiator.Find(device.volume)->value().reason == "fenced");
+  Eventually("its I/O fails", [&] { return checker.errors() > 0; });
+  checker.Stop();
+  const auto fails = [&] {
+    const UniqueFd fd(::open(device.path.c_str(), O_RDWR | O_CLOEXEC));
+    return ::pwrite(fd.get(), "x", 1, 0) < 0 || ::fsync(fd.get()) != 0;
+  };
+  CHECK(fails());
+  const pid_t worker = datapath.worker();
+  ::kill(worker, SIGKILL);
+  datapath.WaitForOtherWorker(worker);
+  CHECK(fails());
+  CHECK(initiator.Find(device.volume)->value().health == DeviceHealth::kFailed);
+  REQUIRE(initiator.Detach(device.volume).ok());
+  beside.StopAndCheck();
+  // A new grant has another target: here, the same one attached anew.
+  CHECK(MustAttach(datapath, target.RequestFor(1)).health == DeviceHealth::kHealthy);
+  CHECK(initiator.Fail(VolumeId("none"), device.target, "fenced").ok());
+}
+
+TEST_CASE("a detach does not wait for a target that is away") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 64 * kMiB);
+  Datapath datapath(dir, {"--replacement-timeout=30"});
+  const Device device = MustAttach(datapath, target.RequestFor(1));
+  UniqueFd fd(::open(device.path.c_str(), O_RDWR | O_CLOEXEC));
+  char page[4096];
+  REQUIRE(::pread(fd.get(), page, sizeof(page), 0) == sizeof(page));
+  target.Kill();
+  REQUIRE(::pwrite(fd.get(), "never written back", 18, 0) == 18);
+  CHECK(datapath.initiator().Detach(device.volume).code() == absl::StatusCode::kFailedPrecondition);
+  ::sync_file_range(fd.get(), 0, 0, SYNC_FILE_RANGE_WRITE);  // something is under way when the device goes
+  // A sync(2) by anybody on this machine holds up the close until that write is over.
+  std::atomic<absl::Time> closed{absl::InfinitePast()};
+  const std::jthread closer([&] {
+    fd.Reset();
+    closed = absl::Now();
+  });
+  Eventually(
+      "the device is detached", [&] { return datapath.initiator().Detach(device.volume).ok(); },
+      absl::Seconds(60));
+  CHECK(absl::Now() - closed.load() < absl::Seconds(15));
+  CHECK(datapath.initiator().List()->empty());
+}
+
+TEST_CASE("told to stop, the data path serves until nothing is attached") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 64 * kMiB);
+  target.AddLun(2, 64 * kMiB);
+  Datapath datapath(dir);
+  const Device device = MustAttach(datapath, target.RequestFor(1));
+  CHECK(StopDatapath(datapath.socket()).code() == absl::StatusCode::kFailedPrecondition);
+  ::kill(datapath.pid(), SIGTERM);
+  Eventually("no new volumes", [&] {
+    const auto attached = datapath.initiator().Attach(target.RequestFor(2));
+    if (attached.ok())
+      datapath.initiator().Detach(attached->volume).IgnoreError();  // it came before the signal
+    return attached.status().code() == absl::StatusCode::kUnavailable;
+  });
+  CHECK(datapath.initiator().Find(device.volume)->value().health == DeviceHealth::kHealthy);
+  REQUIRE(datapath.initiator().Detach(device.volume).ok());
+  CHECK(datapath.WaitForExit() == 0);
+}
+
+TEST_CASE("many volumes are attached at the same time, and cost little") {
+  TempDir dir;
+  Target target(dir);
+  constexpr int kVolumes = 50;
+  for (int i = 1; i <= kVolumes; ++i) target.AddLun(i, 16 * kMiB);
+  Datapath datapath(dir);
+  Eventually("the pool is there", [&] { return datapath.memory_kib() > 64 * 1024; });
+  MustAttach(datapath, target.RequestFor(1));  // brings in code and heap
+  const uint64_t before = datapath.memory_kib();
+  std::vector<std::thread> threads;
+  std::atomic<int> attached{0};
+  for (int i = 1; i <= kVolumes; ++i) {
+    threads.emplace_back([&, i] { attached += datapath.initiator().Attach(target.RequestFor(i)).ok(); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(attached == kVolumes);
+  CHECK(datapath.initiator().List()->size() == kVolumes);
+  const uint64_t each = (datapath.memory_kib() - before) / kVolumes;
+  WARN(absl::StrCat("data path: ", before, " KiB with no volume, and ", each, " KiB for each"));
+  if (!UnderSanitizer()) CHECK(each < 256);
+  for (int i = 1; i <= kVolumes; ++i) CHECK(datapath.initiator().Detach(target.RequestFor(i).volume).ok());
+}
+
+TEST_CASE("data path and writer in one small memory cgroup do not wait for each other") {
+  if (UnderSanitizer()) return;  // which takes more memory than that
+  const std::string cgroup = absl::StrCat("/sys/fs/cgroup/memory/lk-datapath-test-", ::getpid());
+  if (!std::filesystem::exists("/sys/fs/cgroup/memory/memory.limit_in_bytes")) return;
+  std::filesystem::create_directory(cgroup);
+  std::ofstream(cgroup + "/memory.limit_in_bytes") << 40 * kMiB;
+  const std::string enter = absl::StrCat("echo $$ > ", cgroup, "/cgroup.procs && exec \"$@\"");
+  {
+    TempDir dir;
+    Target target(dir);
+    target.AddLun(1, 512 * kMiB);
+    Datapath datapath(dir, {"--pool-mib=8"}, {"sh", "-c", enter, "sh"});
+    const Device device = MustAttach(datapath, target.RequestFor(1));
+    Mounted mounted(device.path, dir / "mnt");
+    // A pod's process is the OOM killer's first choice, and so is this one: then it is started again.
+    const std::string write = absl::StrCat(
+        "echo 1000 > /proc/self/oom_score_adj; for i in 1 2 3 4 5 6 7 8 9 10; do dd if=/dev/zero of=",
+        dir / "mnt/file", " bs=1M count=300 conv=fsync && exit 0; done; exit 1");
+    const pid_t writer = Spawn({"sh", "-c", enter, "sh", "sh", "-c", write}, dir / "dd.log");
+    const pid_t worker = datapath.worker();
+    std::ifstream members(cgroup + "/cgroup.procs");
+    const std::vector<pid_t> pids{std::istream_iterator<pid_t>(members), {}};
+    CHECK(std::count(pids.begin(), pids.end(), worker) == 1);
+    int status = 0;
+    Eventually(
+        "the writer is done", [&] { return ::waitpid(writer, &status, WNOHANG) == writer; },
+        absl::Seconds(60));
+    CHECK(status == 0);
+    CHECK(datapath.worker() == worker);
+    mounted.Unmount();
+    CHECK(datapath.initiator().Detach(device.volume).ok());
+  }
+  Eventually("the cgroup is empty", [&] {
+    std::error_code error;
+    return std::filesystem::remove(cgroup, error);
+  });
+}
+
+TEST_CASE("a holder killed at any step leaves nothing, and the call succeeds when it is repeated") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 64 * kMiB);
+  // Only what is linked has fail points here, and the data path itself runs as a program of its own.
+  int (*volatile const linked)(const DatapathOptions&) = &RunDatapath;
+  REQUIRE(linked != nullptr);
+  int tried = 0;
+  for (const std::string& name : FailPointNames()) {
+    if (name.rfind("datapath.", 0) != 0) continue;
+    INFO(name);
+    Datapath datapath(dir, {},
+                      {"env", "LUNKEEPER_FAIL_POINT=" + name, "LUNKEEPER_FAIL_POINT_ONCE=" + dir / name});
+    const auto again = [&](const std::function<absl::Status()>& call) {
+      absl::Status done = call();
+      Eventually("the repeated call succeeds", [&] {
+        if (!done.ok() && datapath.Ended()) datapath.Start();
+        return done.ok() || (done = call()).ok();
+      });
+    };
+    const AttachRequest request = target.RequestFor(1);
+    const auto attach = [&] { return datapath.initiator().Attach(request).status(); };
+    again(attach);
+    again([&] {
+      RETURN_IF_ERROR(attach());
+      return datapath.initiator().Resize(request.volume).status();
+    });
+    again(attach);
+    const std::string path = datapath.initiator().Find(request.volume)->value().path;
+    again([&] { return datapath.initiator().Detach(request.volume); });
+    CHECK(std::filesystem::exists(dir / name));
+    CHECK(datapath.initiator().List()->empty());
+    CHECK_FALSE(std::filesystem::exists(absl::StrCat("/sys/block/", path.substr(5), "/loop")));
+    ++tried;
+  }
+  CHECK(tried > 8);
+}
+
+TEST_CASE("a volume whose target is away leaves the others enough memory") {
+  TempDir dir;
+  Target away(dir), target(dir);
+  away.AddLun(1, 256 * kMiB);
+  target.AddLun(2, 256 * kMiB);
+  Datapath datapath(dir, {"--pool-mib=8"});
+  const Device stuck = MustAttach(datapath, away.RequestFor(1));
+  const Device device = MustAttach(datapath, target.RequestFor(2));
+  Eventually("the target is away", [&] { return away.pid() > 0; });
+  ::kill(away.pid(), SIGSTOP);
+  const pid_t writer =
+      Spawn({"dd", "if=/dev/zero", "of=" + stuck.path, "bs=16M", "count=8", "oflag=direct"}, dir / "dd.log");
+  Checker checker(device.path, 32 * kMiB, 8);
+  Eventually("writes go on beside it", [&] { return checker.writes() > 2000; });
+  MustRun({"dd", "if=" + device.path, "of=/dev/null", "bs=4M", "iflag=direct", "count=16", "status=none"});
+  checker.StopAndCheck();
+  ::kill(away.pid(), SIGCONT);
+  int status = 0;
+  Eventually(
+      "the other goes on", [&] { return ::waitpid(writer, &status, WNOHANG) == writer; }, absl::Seconds(60));
+  CHECK(status == 0);
+}
+
+}  // namespace
+}  // namespace lunkeeper::testing

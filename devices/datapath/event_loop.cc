@@ -1,0 +1,271 @@
+#include "devices/datapath/event_loop.h"
+
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace lunkeeper {
+namespace {
+
+constexpr auto kLongestPatience = std::chrono::microseconds(100);
+constexpr auto kBeat = std::chrono::milliseconds(500);
+constexpr size_t kSpinAtMost = 2;  // requests in flight; beyond, the processor is better left to others
+constexpr uint64_t kInbox = UINT64_MAX;
+
+// What an epoll event belongs to: a member's place, and which of its two descriptors.
+constexpr uint64_t kLunBit = 1;
+
+// Commands are pushed and taken as a stack, since that needs no lock.
+void Push(std::atomic<LoopCommand*>& stack, LoopCommand* command) {
+  command->next = stack.load(std::memory_order_relaxed);
+  while (!stack.compare_exchange_weak(command->next, command, std::memory_order_release)) {
+  }
+}
+
+}  // namespace
+
+void Patience::Found(Clock::time_point now) {
+  const bool worth_it = now - last_ < kLongestPatience;
+  last_ = now;
+  if (worth_it) {
+    limit_ = std::min<Clock::duration>(kLongestPatience, limit_ * 2 + std::chrono::microseconds(10));
+  } else {
+    limit_ /= 2;
+  }
+}
+
+EventLoop::EventLoop(size_t pool_bytes, std::atomic<uint64_t>* beat, int answers)
+    : epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      inbox_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      beat_(beat),
+      answers_(answers),
+      resources_(pool_bytes),
+      next_timer_(Clock::now()) {
+  members_.reserve(kMaxVolumes);
+  epoll_event event = {.events = EPOLLIN, .data = {.u64 = kInbox}};
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, inbox_event_.get(), &event);
+  thread_ = std::thread(&EventLoop::Run, this);
+}
+
+EventLoop::~EventLoop() {
+  LoopCommand stop;
+  stop.kind = LoopCommand::Kind::kStop;
+  Post(&stop);
+  thread_.join();
+}
+
+void EventLoop::Post(LoopCommand* command) {
+  command->loop = this;
+  Push(inbox_, command);
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(inbox_event_.get(), &one, sizeof(one));
+}
+
+void EventLoop::Signal() const {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(answers_, &one, sizeof(one));
+}
+
+void EventLoop::Run() {
+  volatile char stack[64 << 10];  // present from now on
+  for (size_t i = 0; i < sizeof(stack); i += 4096) stack[i] = 0;
+  // Nobody is pushed off a processor when something comes for this thread: by its turn more has come, and
+  // goes out, or is answered, together.
+  const sched_param parameters{};
+  ::sched_setscheduler(0, SCHED_BATCH, &parameters);  // 0: this thread
+  while (!stopping_) RunOnce();
+}
+
+void EventLoop::RunOnce() {
+  const bool low_depth = resources_.in_flight() <= kSpinAtMost;
+  const Clock::time_point before = Clock::now();
+  const bool spin = low_depth && patience_.Wait(before);
+  epoll_event events[64];
+  const int count = ::epoll_wait(epoll_.get(), events, 64, spin ? 0 : SleepMilliseconds(before));
+  beat_->fetch_add(1, std::memory_order_relaxed);
+  const Clock::time_point now = Clock::now();
+  if (count > 0) patience_.Found(now);
+  for (int i = 0; i < count; ++i) OnEvent(events[i].data.u64);
+  if (starved_ > 0) FeedStarved();
+  KickSubmitted();
+  if (now >= next_timer_) RunTimers(now);
+}
+
+int EventLoop::SleepMilliseconds(Clock::time_point now) const {
+  const auto wait = std::clamp<Clock::duration>(next_timer_ - now, Clock::duration::zero(), kBeat);
+  return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(wait).count());
+}
+
+void EventLoop::OnEvent(uint64_t data) {
+  if (data == kInbox) return TakeCommands();
+  Member& member = members_[data >> 1];
+  if (member.channel == nullptr) return;
+  if ((data & kLunBit) == 0) return OnFuse(member);
+  member.channel->lun().OnReady();
+  AfterLun(member);
+}
+
+void EventLoop::OnFuse(Member& member) {
+  if (member.channel->fuse_fd() < 0) return;
+  const auto progress = member.channel->ReadRequests();
+  member.submitted = true;
+  const bool starved = progress == FuseChannel::Progress::kStarved;
+  if (progress == FuseChannel::Progress::kGone) {
+    WatchFuse(member, EPOLL_CTL_DEL, 0);
+  } else if (starved != member.starved) {
+    WatchFuse(member, EPOLL_CTL_MOD, starved ? 0U : uint32_t{EPOLLIN});
+  }
+  if (starved != member.starved) starved ? ++starved_ : --starved_;
+  member.starved = starved;
+}
+
+// In turn, so that each gets its share of what others gave back.
+void EventLoop::FeedStarved() {
+  if (!resources_.CanTakeAny()) return;
+  ++first_fed_;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    Member& member = members_[(first_fed_ + i) % members_.size()];
+    if (member.starved) OnFuse(member);
+  }
+}
+
+void EventLoop::KickSubmitted() {
+  for (Member& member : members_) {
+    if (!std::exchange(member.submitted, false) || member.channel == nullptr) continue;
+    member.channel->lun().Kick();
+    AfterLun(member);
+  }
+}
+
+// After every call of a Lun that may change its socket or its state.
+void EventLoop::AfterLun(Member& member) {
+  FuseChannel& channel = *member.channel;
+  Arm(member);
+  next_timer_ = std::min(next_timer_, channel.lun().NextDeadline());
+  if (!channel.open() && channel.settled() && member.removal == nullptr) {
+    channel.Open();
+    WatchFuse(member, EPOLL_CTL_ADD, EPOLLIN);
+    channel.slot().open = true;
+    Signal();
+  }
+  const LunHealth health = channel.slot().lun.health;
+  if (member.removal != nullptr && (health == LunHealth::kClosed || health == LunHealth::kFailed)) {
+    Finish(std::exchange(member.removal, nullptr), 0);
+    member = Member{};
+  }
+}
+
+void EventLoop::Arm(Member& member) {
+  const Lun::Interest wanted = member.channel->lun().interest();
+  if (wanted.fd == member.armed.fd && wanted.events == member.armed.events) return;
+  if (wanted.fd >= 0) {
+    epoll_event event = {.events = wanted.events, .data = {.u64 = IndexOf(member) << 1 | kLunBit}};
+    const int operation = wanted.fd == member.armed.fd ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+    ::epoll_ctl(epoll_.get(), operation, wanted.fd, &event);
+  }  // a closed socket has left the set by itself
+  member.armed = wanted;
+}
+
+void EventLoop::WatchFuse(Member& member, int operation, uint32_t events) {
+  epoll_event event = {.events = events, .data = {.u64 = IndexOf(member) << 1}};
+  ::epoll_ctl(epoll_.get(), operation, member.channel->fuse_fd(), &event);
+}
+
+void EventLoop::RunTimers(Clock::time_point now) {
+  next_timer_ = now + kBeat;
+  for (Member& member : members_) {
+    if (member.channel == nullptr) continue;
+    if (member.channel->lun().NextDeadline() <= now) member.channel->lun().OnTimer(now);
+    AfterLun(member);
+  }
+}
+
+void EventLoop::TakeCommands() {
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = ::read(inbox_event_.get(), &count, sizeof(count));
+  LoopCommand* in_order = nullptr;
+  for (LoopCommand* command = inbox_.exchange(nullptr); command != nullptr;) {
+    LoopCommand* next = std::exchange(command->next, in_order);
+    in_order = std::exchange(command, next);
+  }
+  while (LoopCommand* command = in_order) {
+    in_order = command->next;
+    Obey(command);
+  }
+}
+
+void EventLoop::Obey(LoopCommand* command) {
+  if (command->kind == LoopCommand::Kind::kStop) {
+    stopping_ = true;  // the command is the destructor's own
+    return;
+  }
+  if (command->kind == LoopCommand::Kind::kAdd) return Add(command);
+  Member* member = Find(command->channel);
+  if (member == nullptr || member->removal != nullptr) return Finish(command, ENODEV);
+  switch (command->kind) {
+    case LoopCommand::Kind::kRemove:
+      Remove(*member, command);
+      break;
+    case LoopCommand::Kind::kRefresh:
+      command->op = LunOp::kReadCapacity;
+      command->done = &EventLoop::Refreshed;
+      member->channel->lun().Submit(command);
+      member->channel->lun().Kick();
+      break;
+    case LoopCommand::Kind::kFail:
+      member->channel->lun().Fail(command->reason);
+      Finish(command, 0);
+      break;
+    default:
+      break;
+  }
+  AfterLun(*member);
+}
+
+EventLoop::Member* EventLoop::Find(const FuseChannel* channel) {
+  for (Member& member : members_) {
+    if (member.channel == channel) return &member;
+  }
+  return nullptr;
+}
+
+void EventLoop::Add(LoopCommand* command) {
+  Member* place = Find(nullptr);
+  if (place == nullptr) place = &members_.emplace_back();
+  place->channel = command->channel;
+  Finish(command, 0);
+  AfterLun(*place);
+}
+
+void EventLoop::Remove(Member& member, LoopCommand* command) {
+  member.channel->lun().Close();  // answers what is pending, so FUSE comes after it
+  if (member.starved) --starved_;
+  member.starved = false;
+  WatchFuse(member, EPOLL_CTL_DEL, 0);  // the holder has the descriptor too, so closing it is not enough
+  member.channel->CloseFuse();
+  member.removal = command;
+}
+
+void EventLoop::Refreshed(LunRequest* request) {
+  auto* command = static_cast<LoopCommand*>(request);
+  command->loop->Finish(command, request->error);
+}
+
+// The last use of the command, and of its channel if that was removed: whoever takes the finished ones
+// deletes them. It is answered only then, so that who has the answer may use the slot for another volume.
+void EventLoop::Finish(LoopCommand* command, int error) {
+  VolumeSlot& slot = command->channel->slot();
+  const uint64_t tag = command->tag;
+  Push(finished_, command);
+  if (tag == 0) return;
+  slot.answer = error;
+  slot.answered = tag;
+  Signal();
+}
+
+}  // namespace lunkeeper

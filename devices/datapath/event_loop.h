@@ -1,0 +1,116 @@
+#pragma once
+// A thread that drives volumes: each volume's FUSE channel and Lun belong to it alone, so that a request goes
+// from the kernel to the network and back without a lock or a hand-over.
+//
+// Thread safety: Post may be called by one other thread; everything else happens on the loop's own thread,
+// which never allocates, frees, logs or locks: write-back of dirty pages may be waiting for it, and for
+// memory. Ownership: the loop is joined by its destructor. Channels and commands belong to the poster; a
+// command is its loop's from Post until TakeFinished returns it, and so is the channel from kAdd until
+// kRemove has been returned.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "devices/datapath/fuse_channel.h"
+
+namespace lunkeeper {
+
+struct LoopCommand : LunRequest {
+  enum class Kind {
+    kAdd,      // a channel whose Lun was started; finished at once
+    kRemove,   // logs out
+    kRefresh,  // reads the LUN's capacity
+    kFail,     // fails the Lun for good
+    kStop,
+  };
+  Kind kind = Kind::kAdd;
+  FuseChannel* channel = nullptr;
+  uint64_t tag = 0;    // answered in the channel's slot when it is done; 0: no answer
+  std::string reason;  // kFail
+  class EventLoop* loop = nullptr;
+  LoopCommand* next = nullptr;
+};
+
+// How long to look for work before going to sleep: as long as work keeps coming within 100 µs, since then
+// sleeping and waking up costs more than the wait.
+class Patience {
+ public:
+  using Clock = std::chrono::steady_clock;
+  bool Wait(Clock::time_point now) const { return now - last_ < limit_; }
+  void Found(Clock::time_point now);
+
+ private:
+  Clock::time_point last_;
+  Clock::duration limit_{};
+};
+
+class EventLoop {
+ public:
+  // `beat` rises at least once a second while the loop is well. `answers` is an eventfd, signalled when a
+  // slot's `open` or `answered` changed. Both outlive the loop.
+  EventLoop(size_t pool_bytes, std::atomic<uint64_t>* beat, int answers);
+  ~EventLoop();
+
+  void Post(LoopCommand* command);
+  // Those that are done with, linked by `next`.
+  LoopCommand* TakeFinished() { return finished_.exchange(nullptr); }
+  IoResources& resources() { return resources_; }
+
+ private:
+  using Clock = Lun::Clock;
+  // A channel and what the loop knows of it.
+  struct Member {
+    FuseChannel* channel = nullptr;  // null: a free place
+    Lun::Interest armed{-1, 0};
+    bool starved = false;            // not reading its FUSE descriptor, for want of memory
+    bool submitted = false;          // its Lun waits for Kick
+    LoopCommand* removal = nullptr;  // logging out
+  };
+
+  void Run();
+  void RunOnce();
+  int SleepMilliseconds(Clock::time_point now) const;
+  void OnEvent(uint64_t data);
+  void OnFuse(Member& member);
+  void AfterLun(Member& member);
+  void Arm(Member& member);
+  void KickSubmitted();
+  void RunTimers(Clock::time_point now);
+  void FeedStarved();
+  void TakeCommands();
+  void Obey(LoopCommand* command);
+  void Add(LoopCommand* command);
+  void Remove(Member& member, LoopCommand* command);
+  void WatchFuse(Member& member, int operation, uint32_t events);
+  static void Refreshed(LunRequest* request);
+  void Finish(LoopCommand* command, int error);
+  void Signal() const;
+  uint64_t IndexOf(const Member& member) const { return static_cast<uint64_t>(&member - members_.data()); }
+  Member* Find(const FuseChannel* channel);
+
+  // Constant after construction.
+  UniqueFd epoll_;
+  UniqueFd inbox_event_;
+  std::atomic<uint64_t>* const beat_;
+  const int answers_;
+
+  std::atomic<LoopCommand*> inbox_{nullptr};
+  std::atomic<LoopCommand*> finished_{nullptr};
+
+  // The loop thread's own.
+  IoResources resources_;
+  std::vector<Member> members_;  // never grows beyond its capacity; a free place has no channel
+  size_t starved_ = 0;           // members that are
+  size_t first_fed_ = 0;         // whose turn it is
+  Clock::time_point next_timer_;
+  Patience patience_;
+  bool stopping_ = false;
+
+  std::thread thread_;  // last: runs on all of the above
+};
+
+}  // namespace lunkeeper

@@ -1,0 +1,205 @@
+#include "devices/datapath/fuse_channel.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace lunkeeper {
+namespace {
+
+// Up to here data are copied out of the staging block; beyond, the block itself is kept, which costs the pool
+// more room for a moment and saves the copy.
+constexpr size_t kCopiedAtMost = size_t{64} << 10;
+constexpr int kBatch = 64;  // requests of one volume before the next one has its turn
+
+}  // namespace
+
+// One request for each two of the smallest blocks: requests without data exist, and larger ones.
+IoResources::IoResources(size_t pool_bytes)
+    : pool_(pool_bytes), requests_(pool_.size_bytes() / BufferPool::kSmallestBlock / 2) {
+  for (IoRequest& request : requests_) {
+    request.next_free = free_;
+    free_ = &request;
+  }
+}
+
+IoRequest* IoResources::TakeRequest() {
+  IoRequest* request = free_;
+  free_ = request->next_free;
+  ++in_flight_;
+  return request;
+}
+
+void IoResources::ReturnRequest(IoRequest* request) {
+  request->next_free = free_;
+  free_ = request;
+  --in_flight_;
+}
+
+bool IoResources::CanTakeAny() {
+  if (staging_ == nullptr) staging_ = pool_.Allocate(BufferPool::kLargestBlock);
+  return staging_ != nullptr && free_ != nullptr && pool_.whole_bytes() > 0;
+}
+
+char* IoResources::TakeStaging() { return std::exchange(staging_, nullptr); }
+
+FuseChannel::FuseChannel(UniqueFd fuse, std::unique_ptr<Lun> lun, VolumeSlot* slot, bool resend,
+                         IoResources* resources)
+    : fuse_(std::move(fuse)), lun_(std::move(lun)), slot_(slot), resources_(resources), resend_(resend) {}
+
+bool FuseChannel::settled() const {
+  const LunHealth health = slot_->lun.health;
+  return health == LunHealth::kHealthy || health == LunHealth::kFailed;
+}
+
+void FuseChannel::Open() {
+  if (resend_) {
+    const fuse_out_header notify = {.len = sizeof(notify), .error = fuse::kNotifyResend, .unique = 0};
+    // Fails only where the connection is gone, which the next read tells.
+    [[maybe_unused]] const ssize_t written = ::write(fuse_.get(), &notify, sizeof(notify));
+  }
+  open_ = true;
+}
+
+// A volume may use as much of the pool as it leaves free in one piece, and takes nothing more while its
+// target is away: so one that is stuck cannot starve the others.
+bool FuseChannel::MayTake() const {
+  if (slot_->lun.health == LunHealth::kReconnecting || !resources_->CanTakeAny()) return false;
+  return used_bytes_ < resources_->pool().whole_bytes();
+}
+
+FuseChannel::Progress FuseChannel::ReadRequests() {
+  for (int i = 0; i < kBatch; ++i) {
+    if (!MayTake()) return Progress::kStarved;
+    char head[fuse::kHeadSize];
+    const iovec parts[2] = {{head, sizeof(head)}, {resources_->staging(), BufferPool::kLargestBlock}};
+    const ssize_t size = ::readv(fuse_.get(), parts, 2);
+    if (size < 0) {
+      if (errno == EAGAIN) return Progress::kDrained;
+      if (errno == EINTR || errno == ENOENT) continue;  // ENOENT: the request was taken back meanwhile
+      return Progress::kGone;
+    }
+    const auto request = fuse::Parse(head, static_cast<size_t>(size));
+    if (request) Dispatch(*request);
+  }
+  return Progress::kMore;
+}
+
+void FuseChannel::Dispatch(const fuse::Request& request) {
+  using fuse::Action;
+  switch (request.action) {
+    case Action::kRead:
+    case Action::kWrite:
+      return Transfer(request);
+    case Action::kFlush:
+      return SubmitPlain(request, LunOp::kFlush);
+    case Action::kDiscard:
+      // A hole must read as zeroes. Where the LUN does not promise that the kernel writes them itself, if it
+      // needs them; zeroing whole devices for the sake of a discard would take hours.
+      if (!slot_->lun.unmap_zeroes) return Answer(request.unique, EOPNOTSUPP);
+      return SubmitPlain(request, LunOp::kDiscard);
+    case Action::kWriteZeroes:
+      return SubmitPlain(request, LunOp::kWriteZeroes);
+    case Action::kAttributes: {
+      const fuse_attr_out out = fuse::Attributes(slot_->lun.size_bytes);
+      return Answer(request.unique, 0, &out, sizeof(out));
+    }
+    case Action::kOpen: {
+      const fuse_open_out out = {
+          .fh = 0, .open_flags = FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES, .padding = 0};
+      return Answer(request.unique, 0, &out, sizeof(out));
+    }
+    case Action::kFileSystem: {
+      const fuse_statfs_out out = fuse::FileSystem(slot_->lun.size_bytes);
+      return Answer(request.unique, 0, &out, sizeof(out));
+    }
+    case Action::kAcknowledge:
+      return Answer(request.unique, 0);
+    case Action::kIgnore:
+      return;
+    case Action::kUnsupported:
+      return Answer(request.unique, ENOSYS);
+    case Action::kRefuse:
+      return Answer(request.unique, EOPNOTSUPP);
+  }
+}
+
+IoRequest* FuseChannel::NewRequest(const fuse::Request& request, LunOp op) {
+  IoRequest* io = resources_->TakeRequest();
+  *io = IoRequest{};
+  io->op = op;
+  io->offset = request.offset;
+  io->length = request.length;
+  io->done = &FuseChannel::Completed;
+  io->channel = this;
+  io->unique = request.unique;
+  return io;
+}
+
+void FuseChannel::SubmitPlain(const fuse::Request& request, LunOp op) {
+  lun_->Submit(NewRequest(request, op));
+}
+
+// Memory for it there is: MayTake saw to that.
+void FuseChannel::Transfer(const fuse::Request& request) {
+  const bool write = request.action == fuse::Action::kWrite;
+  if (request.length == 0) {
+    const fuse_write_out nothing = {};
+    return Answer(request.unique, 0, &nothing, write ? sizeof(nothing) : 0);
+  }
+  IoRequest* io = NewRequest(request, write ? LunOp::kWrite : LunOp::kRead);
+  if (write && request.length > kCopiedAtMost) {
+    io->block = resources_->TakeStaging();
+    resources_->pool().Shrink(io->block, request.length);
+  } else {
+    io->block = resources_->pool().Allocate(request.length);
+    if (write) std::memcpy(io->block, resources_->staging(), request.length);
+  }
+  io->data = io->block;
+  if (!write && resources_->conduit().Takes(request.length)) AskForDelivery(io);
+  used_bytes_ += BufferPool::BlockSize(request.length);
+  lun_->Submit(io);
+}
+
+// The answer's data then go from the socket to the kernel without coming to the block.
+void FuseChannel::AskForDelivery(IoRequest* io) {
+  io->reply = {
+      .len = static_cast<uint32_t>(sizeof(io->reply) + io->length), .error = 0, .unique = io->unique};
+  io->delivery = {
+      .conduit = &resources_->conduit(), .preface = {&io->reply, sizeof(io->reply)}, .sink = fuse_.get()};
+}
+
+void FuseChannel::Completed(LunRequest* request) {
+  auto* io = static_cast<IoRequest*>(request);
+  io->channel->Finish(io);
+}
+
+void FuseChannel::Finish(IoRequest* io) {
+  if (io->error == 0 && io->op == LunOp::kRead) {
+    if (!io->delivery.done) Answer(io->unique, 0, io->data, io->length);
+  } else if (io->error == 0 && io->op == LunOp::kWrite) {
+    const fuse_write_out out = {.size = static_cast<uint32_t>(io->length), .padding = 0};
+    Answer(io->unique, 0, &out, sizeof(out));
+  } else {
+    Answer(io->unique, io->error);
+  }
+  if (io->block != nullptr) {
+    resources_->pool().Free(io->block);
+    used_bytes_ -= BufferPool::BlockSize(io->length);
+  }
+  resources_->ReturnRequest(io);
+}
+
+void FuseChannel::Answer(uint64_t unique, int error, const void* data, size_t size) {
+  const size_t length = sizeof(fuse_out_header) + (error == 0 ? size : 0);
+  fuse_out_header header = {.len = static_cast<uint32_t>(length), .error = -error, .unique = unique};
+  const iovec parts[2] = {{&header, sizeof(header)}, {const_cast<void*>(data), size}};
+  // Fails where nobody waits any more (the connection was aborted): there is nothing else to do then.
+  [[maybe_unused]] const ssize_t written = ::writev(fuse_.get(), parts, error == 0 && size > 0 ? 2 : 1);
+}
+
+}  // namespace lunkeeper

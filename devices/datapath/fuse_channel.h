@@ -1,0 +1,106 @@
+#pragma once
+// One volume of the user data path: the kernel's requests come in on a FUSE descriptor, go out as requests to
+// a Lun, and are answered when it completes them.
+//
+// Thread safety: none; after Start it belongs to one EventLoop, which drives it, and shares its IoResources
+// with the loop's other channels. Memory: nothing is allocated after construction. Failure: a Lun that failed
+// for good makes every request end in EIO; a FUSE connection that was aborted makes the channel `gone`.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "devices/datapath/buffer_pool.h"
+#include "devices/datapath/fuse_wire.h"
+#include "devices/datapath/shared_state.h"
+#include "devices/iscsi/lun.h"
+
+namespace lunkeeper {
+
+class FuseChannel;
+
+// One request of the kernel's on its way.
+struct IoRequest : LunRequest {
+  FuseChannel* channel = nullptr;
+  uint64_t unique = 0;
+  fuse_out_header reply{};  // before data that need not come through here
+  char* block = nullptr;    // of the pool; null where no data move
+  IoRequest* next_free = nullptr;
+};
+
+// What the channels of one loop have in common: fixed, and present from the beginning.
+class IoResources {
+ public:
+  explicit IoResources(size_t pool_bytes);
+
+  IoRequest* TakeRequest();
+  void ReturnRequest(IoRequest* request);
+  // Whether any request, however large, could be taken on now. Also sees to `staging`.
+  bool CanTakeAny();
+  // A block of the largest size which requests are read into; whoever keeps it sets it to null.
+  char* staging() { return staging_; }
+  char* TakeStaging();
+  BufferPool& pool() { return pool_; }
+  Conduit& conduit() { return conduit_; }
+  size_t in_flight() const { return in_flight_; }
+
+ private:
+  BufferPool pool_;
+  Conduit conduit_;
+  std::vector<IoRequest> requests_;
+  IoRequest* free_ = nullptr;
+  char* staging_ = nullptr;
+  size_t in_flight_ = 0;
+};
+
+class FuseChannel {
+ public:
+  enum class Progress {
+    kDrained,  // the kernel has no more for now
+    kMore,     // it may have
+    kStarved,  // no memory for another request, or the target is away: try again when something has happened
+    kGone,     // the connection was aborted
+  };
+
+  // `resend`: another process has read requests from `fuse` and died.
+  FuseChannel(UniqueFd fuse, std::unique_ptr<Lun> lun, VolumeSlot* slot, bool resend, IoResources* resources);
+
+  // The Lun has settled (it is ready, or failed): lets the kernel send again what a predecessor took along,
+  // and from now on requests are read.
+  void Open();
+  bool open() const { return open_; }
+  bool settled() const;
+
+  // Reads a batch of requests and submits them; the caller then kicks the Lun.
+  Progress ReadRequests();
+  void CloseFuse() { fuse_.Reset(); }
+
+  int fuse_fd() const { return fuse_.get(); }
+  Lun& lun() { return *lun_; }
+  VolumeSlot& slot() { return *slot_; }
+
+ private:
+  bool MayTake() const;
+  void Dispatch(const fuse::Request& request);
+  void Transfer(const fuse::Request& request);
+  void AskForDelivery(IoRequest* io);
+  void SubmitPlain(const fuse::Request& request, LunOp op);
+  IoRequest* NewRequest(const fuse::Request& request, LunOp op);
+  void Answer(uint64_t unique, int error, const void* data = nullptr, size_t size = 0);
+  static void Completed(LunRequest* request);
+  void Finish(IoRequest* io);
+
+  // Constant after construction.
+  UniqueFd fuse_;
+  const std::unique_ptr<Lun> lun_;
+  VolumeSlot* const slot_;
+  IoResources* const resources_;
+  const bool resend_;
+
+  bool open_ = false;
+  size_t used_bytes_ = 0;  // of the pool
+};
+
+}  // namespace lunkeeper

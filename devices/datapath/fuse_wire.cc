@@ -1,0 +1,155 @@
+#include "devices/datapath/fuse_wire.h"
+
+#include <linux/falloc.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace lunkeeper::fuse {
+namespace {
+
+// Requests of older minor versions are shorter; what is missing is zero.
+template <class T>
+T Body(const char* head, size_t size) {
+  T body{};
+  const size_t available = std::min(size, kHeadSize) - sizeof(fuse_in_header);
+  std::memcpy(&body, head + sizeof(fuse_in_header), std::min(sizeof(body), available));
+  return body;
+}
+
+std::optional<Request> Transfer(Request request, Action action, uint64_t offset, uint32_t length) {
+  if (length > kMaxTransfer || offset > UINT64_MAX - length) return std::nullopt;
+  request.action = action;
+  request.offset = offset;
+  request.length = length;
+  return request;
+}
+
+// The loop device sends discards and `fallocate -p` alike as a punched hole, so that both must read as
+// zeroes.
+std::optional<Request> Allocation(Request request, const fuse_fallocate_in& body) {
+  if (body.offset > UINT64_MAX - body.length) return std::nullopt;
+  request.offset = body.offset;
+  request.length = body.length;
+  switch (body.mode) {
+    case FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE:
+      request.action = Action::kDiscard;
+      break;
+    case FALLOC_FL_ZERO_RANGE:
+    case FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE:
+      request.action = Action::kWriteZeroes;
+      break;
+    default:
+      request.action = Action::kRefuse;
+  }
+  return request;
+}
+
+Action SimpleAction(uint32_t opcode) {
+  switch (opcode) {
+    case FUSE_FSYNC:
+      return Action::kFlush;
+    case FUSE_GETATTR:
+      return Action::kAttributes;
+    case FUSE_OPEN:
+      return Action::kOpen;
+    case FUSE_STATFS:
+      return Action::kFileSystem;
+    case FUSE_RELEASE:
+    case FUSE_FLUSH:
+    case FUSE_DESTROY:
+    case FUSE_ACCESS:
+      return Action::kAcknowledge;
+    case FUSE_FORGET:
+    case FUSE_BATCH_FORGET:
+    case FUSE_INTERRUPT:  // the request it speaks of is answered in its own time
+      return Action::kIgnore;
+    default:
+      return Action::kUnsupported;
+  }
+}
+
+}  // namespace
+
+std::optional<Request> Parse(const char* head, size_t size) {
+  fuse_in_header header;
+  if (size < sizeof(header)) return std::nullopt;
+  std::memcpy(&header, head, sizeof(header));
+  if (header.len != size) return std::nullopt;
+  Request request{.unique = header.unique};
+  switch (header.opcode) {
+    case FUSE_READ: {
+      if (size < sizeof(header) + sizeof(fuse_read_in)) return std::nullopt;
+      const auto body = Body<fuse_read_in>(head, size);
+      return Transfer(request, Action::kRead, body.offset, body.size);
+    }
+    case FUSE_WRITE: {
+      const auto body = Body<fuse_write_in>(head, size);
+      if (size != kHeadSize + body.size) return std::nullopt;
+      return Transfer(request, Action::kWrite, body.offset, body.size);
+    }
+    case FUSE_SETATTR:
+      // The size is the LUN's, and nothing else is kept: a change of the times has the kernel take the size
+      // anew.
+      if (size < sizeof(header) + sizeof(fuse_setattr_in)) return std::nullopt;
+      if ((Body<fuse_setattr_in>(head, size).valid & FATTR_SIZE) == 0) request.action = Action::kAttributes;
+      return request;
+    case FUSE_FALLOCATE:
+      if (size < sizeof(header) + sizeof(fuse_fallocate_in)) return std::nullopt;
+      return Allocation(request, Body<fuse_fallocate_in>(head, size));
+    default:
+      request.action = SimpleAction(header.opcode);
+      return request;
+  }
+}
+
+std::optional<InitAnswer> AnswerInit(const char* data, size_t size) {
+  fuse_in_header header;
+  fuse_init_in init{};
+  if (size < sizeof(header)) return std::nullopt;
+  std::memcpy(&header, data, sizeof(header));
+  std::memcpy(&init, data + sizeof(header), std::min(sizeof(init), size - sizeof(header)));
+  if (header.opcode != FUSE_INIT || init.major != FUSE_KERNEL_VERSION || init.minor < 31) return std::nullopt;
+  const uint64_t extended = (init.flags & FUSE_INIT_EXT) != 0 ? uint64_t{init.flags2} << 32 : 0;
+
+  InitAnswer answer{};
+  answer.can_resend = (extended & kHasResend) != 0;
+  fuse_init_out& out = answer.packet.body;
+  out.major = FUSE_KERNEL_VERSION;
+  out.minor = std::min<uint32_t>(init.minor, FUSE_KERNEL_MINOR_VERSION);
+  // FUSE_ASYNC_DIO: without it the loop device's requests come one at a time.
+  out.flags =
+      init.flags & (FUSE_ASYNC_READ | FUSE_ASYNC_DIO | FUSE_BIG_WRITES | FUSE_MAX_PAGES | FUSE_INIT_EXT);
+  out.flags2 = static_cast<uint32_t>((extended & kHasResend) >> 32);
+  out.max_write = kMaxTransfer;
+  out.max_pages = kMaxTransfer / 4096;
+  out.max_background = 64;  // requests under way at once; more gain nothing
+  out.congestion_threshold = 48;
+  answer.packet.header = {.len = sizeof(answer.packet), .error = 0, .unique = header.unique};
+  return answer;
+}
+
+fuse_attr_out Attributes(uint64_t size_bytes) {
+  fuse_attr_out out{};
+  // For good: who makes the size another has the kernel ask, and a loop device is asked for its tag without
+  // us.
+  out.attr_valid = UINT32_MAX;
+  out.attr.ino = FUSE_ROOT_ID;
+  out.attr.mode = S_IFREG | 0600;
+  out.attr.nlink = 1;
+  out.attr.size = size_bytes;
+  out.attr.blocks = size_bytes / 512;
+  out.attr.blksize = 4096;
+  return out;
+}
+
+fuse_statfs_out FileSystem(uint64_t size_bytes) {
+  fuse_statfs_out out{};
+  out.st.bsize = out.st.frsize = 4096;
+  out.st.blocks = size_bytes / 4096;
+  out.st.namelen = 255;
+  return out;
+}
+
+}  // namespace lunkeeper::fuse

@@ -1,0 +1,17 @@
+// Bytes as if from /dev/fuse.
+
+#include <cstdlib>
+
+#include "devices/datapath/fuse_wire.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto* text = reinterpret_cast<const char*>(data);
+  const auto request = lunkeeper::fuse::Parse(text, size);
+  using lunkeeper::fuse::Action;
+  if (request && (request->action == Action::kRead || request->action == Action::kWrite)) {
+    if (request->length > lunkeeper::fuse::kMaxTransfer) std::abort();
+    if (request->offset + request->length < request->offset) std::abort();
+  }
+  lunkeeper::fuse::AnswerInit(text, size);
+  return 0;
+}

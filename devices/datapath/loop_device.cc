@@ -1,0 +1,274 @@
+#include "devices/datapath/loop_device.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <linux/loop.h>
+#include <sys/ioctl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "devices/datapath/isolated.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr int kLoopMajor = 7;
+// Ours are numbered from here; what others ask for without a number is far below.
+constexpr int kFirstNumber = 4096;
+constexpr int kMinors = 1 << 20;
+constexpr int kDraws = 1000;  // a number that is taken is drawn again
+constexpr int kLooks = 20;    // at a device that somebody has open
+constexpr useconds_t kPause = 50'000;
+
+uint64_t Hash(const std::string& text) {  // FNV-1a
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+void Fail(IsolatedResult* result, const char* step) {
+  result->error = errno;
+  std::snprintf(result->step, sizeof(result->step), "%s", step);
+}
+
+absl::Status StatusOf(const IsolatedResult& result) {
+  return result.error == 0 ? absl::OkStatus() : absl::ErrnoToStatus(result.error, result.step);
+}
+
+// How many numbers there are: fewer where loop devices may have partitions.
+int NumberLimit() {
+  std::ifstream file("/sys/module/loop/parameters/max_part");
+  unsigned max_part = 0;
+  file >> max_part;
+  return std::max(kMinors >> std::bit_width(max_part), 2 * kFirstNumber);
+}
+
+// In the child. Where /dev is no devtmpfs, the node is made here.
+int OpenLoop(int number) {
+  char path[32];
+  std::snprintf(path, sizeof(path), "/dev/loop%d", number);
+  int fd = ::open(path, O_RDWR | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT && ::mknod(path, S_IFBLK | 0660, makedev(kLoopMajor, number)) == 0) {
+    fd = ::open(path, O_RDWR | O_CLOEXEC);
+  }
+  return fd;
+}
+
+// In the child: a new device with a number drawn at random, open, or -1. A number that was in use lately must
+// not come again soon: a path or a bind mount that outlived its device (its holder died) would lead to
+// another volume.
+int AddLoop(int control, int number_limit, int* number) {
+  for (int draw = 0; draw < kDraws; ++draw) {
+    uint32_t random = 0;
+    if (::getrandom(&random, sizeof(random), 0) != sizeof(random)) return -1;
+    *number = kFirstNumber + static_cast<int>(random % static_cast<uint32_t>(number_limit - kFirstNumber));
+    if (::ioctl(control, LOOP_CTL_ADD, *number) < 0) {
+      if (errno == EEXIST) continue;
+      return -1;
+    }
+    const int loop = OpenLoop(*number);
+    if (loop >= 0) return loop;
+    if (errno != ENXIO && errno != ENOENT) return -1;  // those two: swept away before it was opened
+  }
+  errno = EBUSY;
+  return -1;
+}
+
+// The mount's root is no descriptor to read, write or change by (O_PATH), but leads to the file.
+struct FdPath {
+  char text[32];
+};
+FdPath PathOf(int fd) {
+  FdPath path;
+  std::snprintf(path.text, sizeof(path.text), "/proc/self/fd/%d", fd);
+  return path;
+}
+
+// In the child. Others may take any free device for theirs: then another one is made.
+void Configure(int root, int number_limit, loop_config config, IsolatedResult* result) {
+  const bool read_only = (config.info.lo_flags & LO_FLAGS_READ_ONLY) != 0;
+  const int file = ::open(PathOf(root).text, (read_only ? O_RDONLY : O_RDWR) | O_DIRECT | O_CLOEXEC);
+  if (file < 0) return Fail(result, "opening the volume's FUSE file");
+  config.fd = static_cast<uint32_t>(file);
+  const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+  if (control < 0) return Fail(result, "opening /dev/loop-control");
+  for (int attempt = 0; attempt < kLooks; ++attempt) {
+    const int loop = AddLoop(control, number_limit, &result->number);
+    if (loop < 0) return Fail(result, "making a loop device");
+    if (::ioctl(loop, LOOP_CONFIGURE, &config) == 0) {
+      result->fd = loop;
+      return;
+    }
+    const int error = errno;
+    ::close(loop);
+    if (error == EBUSY) continue;
+    ::ioctl(control, LOOP_CTL_REMOVE, result->number);
+    errno = error;
+    return Fail(result, "setting up a loop device");
+  }
+  errno = EBUSY;
+  Fail(result, "setting up a loop device");
+}
+
+// In the child. The kernel throws away what a GETATTR answered when I/O of the file ended meanwhile, and
+// reads past the old end then fail; it keeps what a SETATTR answers, whatever is set.
+void TakeSizeAnew(int root, IsolatedResult* result) {
+  if (::utimensat(AT_FDCWD, PathOf(root).text, nullptr, 0) != 0) Fail(result, "taking the volume's new size");
+}
+
+// In the child, of a device that nobody has open any more, but perhaps somebody who looks at all of them.
+void Remove(int number) {
+  const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+  for (int attempt = 0; attempt < kLooks; ++attempt) {
+    if (attempt > 0) ::usleep(kPause);
+    if (::ioctl(control, LOOP_CTL_REMOVE, number) == 0 || errno != EBUSY) break;
+  }
+  char path[32];
+  std::snprintf(path, sizeof(path), "/dev/loop%d", number);
+  ::unlink(path);  // where /dev is a devtmpfs, it has gone already
+}
+
+// In the child. Clearing a device that others have open only marks it as to be cleared at the last close,
+// which ours are from the start; if nobody has, it stops being a bound device at once. So this asks and
+// closes in one step.
+void Seal(int loop, bool flush, IsolatedResult* result) {
+  if (flush && ::fsync(loop) != 0 && errno != EIO)
+    return Fail(result, "writing back the block device's cache");
+  for (int attempt = 0; attempt < kLooks; ++attempt) {
+    if (attempt > 0) ::usleep(kPause);
+    loop_info64 info;
+    if (::ioctl(loop, LOOP_CLR_FD) != 0 && errno == ENXIO) return;
+    if (::ioctl(loop, LOOP_GET_STATUS64, &info) != 0 && errno == ENXIO) return;
+  }
+  errno = EBUSY;
+  Fail(result, "closing the block device");
+}
+
+std::string ReadLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+}  // namespace
+
+std::string LoopTagPrefix(const std::string& socket_path) {
+  const std::filesystem::path path(socket_path);
+  const std::string directory = path.parent_path().empty() ? "." : path.parent_path().string();
+  struct stat status = {};
+  ::stat(directory.c_str(), &status);
+  const std::string identity = absl::StrCat(status.st_dev, ":", status.st_ino, ":", path.filename().string());
+  return absl::StrFormat("lk%08x/", static_cast<uint32_t>(Hash(identity)));
+}
+
+std::string LoopTag(const std::string& prefix, const std::string& volume) {
+  if (prefix.size() + volume.size() < LO_NAME_SIZE) return prefix + volume;
+  return absl::StrFormat("%s#%016x", prefix, Hash(volume));
+}
+
+absl::StatusOr<LoopDevice> MakeLoop(int fuse_root, const LoopOptions& options, absl::Time deadline) {
+  loop_config config = {};
+  config.block_size = options.block_size;
+  config.info.lo_flags =
+      LO_FLAGS_DIRECT_IO | LO_FLAGS_AUTOCLEAR | (options.read_only ? LO_FLAGS_READ_ONLY : 0);
+  std::strncpy(reinterpret_cast<char*>(config.info.lo_file_name), options.tag.c_str(), LO_NAME_SIZE - 1);
+  const int number_limit = NumberLimit();
+  LoopDevice loop;
+  ASSIGN_OR_RETURN(const IsolatedResult result, RunIsolated(
+                                                    UniqueFd(), fuse_root, deadline,
+                                                    [&](int, int root, IsolatedResult* made) {
+                                                      Configure(root, number_limit, config, made);
+                                                    },
+                                                    &loop.fd));
+  if (result.error == EBUSY || result.error == ENOSPC) {
+    return absl::ResourceExhaustedError("no free loop device");
+  }
+  RETURN_IF_ERROR(StatusOf(result));
+  loop.number = result.number;
+  return loop;
+}
+
+absl::Status GrowLoop(const LoopDevice& loop, int fuse_root, absl::Time deadline) {
+  ASSIGN_OR_RETURN(const IsolatedResult result,
+                   RunIsolated(UniqueFd(::dup(loop.fd.get())), fuse_root, deadline,
+                               [](int device, int root, IsolatedResult* done) {
+                                 TakeSizeAnew(root, done);
+                                 if (done->error == 0 && ::ioctl(device, LOOP_SET_CAPACITY) != 0)
+                                   Fail(done, "growing the block device");
+                               }));
+  return StatusOf(result);
+}
+
+absl::Status SealLoop(const LoopDevice& loop, bool flush, absl::Time deadline) {
+  ASSIGN_OR_RETURN(const IsolatedResult result,
+                   RunIsolated(UniqueFd(::dup(loop.fd.get())), -1, deadline,
+                               [&](int device, int, IsolatedResult* done) { Seal(device, flush, done); }));
+  if (result.error == EBUSY) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        loop.path(), " is still open (mounted, or held by a process): unmount or close it first"));
+  }
+  return StatusOf(result);
+}
+
+absl::Status RemoveLoop(LoopDevice loop, absl::Time deadline) {
+  return RunIsolated(std::move(loop.fd), -1, deadline,
+                     [&](int device, int, IsolatedResult*) {
+                       ::close(device);
+                       Remove(loop.number);
+                     })
+      .status();
+}
+
+void SweepLoops() {
+  const UniqueFd control(::open("/dev/loop-control", O_RDWR | O_CLOEXEC));
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/sys/block", ignored)) {
+    const std::string name = entry.path().filename();
+    int number = -1;
+    if (name.rfind("loop", 0) != 0) continue;
+    std::from_chars(name.data() + 4, name.data() + name.size(), number);
+    if (number < kFirstNumber || std::filesystem::exists(entry.path() / "loop", ignored)) continue;
+    ::ioctl(control.get(), LOOP_CTL_REMOVE, number);  // refused if somebody has it open
+  }
+}
+
+std::vector<FoundLoop> FindLoops(const std::string& prefix) {
+  std::vector<FoundLoop> found;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/sys/block", ignored)) {
+    const std::string name = entry.path().filename();
+    // Ours have the root of a detached mount behind them; others are left alone.
+    if (name.rfind("loop", 0) != 0 || ReadLine(entry.path() / "loop/backing_file") != "/") continue;
+    const UniqueFd device(::open(absl::StrCat("/dev/", name).c_str(), O_RDONLY | O_CLOEXEC));
+    loop_info64 info = {};
+    if (!device || ::ioctl(device.get(), LOOP_GET_STATUS64, &info) != 0) continue;
+    const std::string tag(reinterpret_cast<const char*>(info.lo_file_name),
+                          ::strnlen(reinterpret_cast<const char*>(info.lo_file_name), LO_NAME_SIZE));
+    if (tag.compare(0, prefix.size(), prefix) != 0) continue;
+    uint64_t size = 0;
+    ::ioctl(device.get(), BLKGETSIZE64, &size);
+    found.push_back({.number = static_cast<int>(info.lo_number),
+                     .name = tag.substr(prefix.size()),
+                     .size_bytes = size,
+                     .read_only = (info.lo_flags & LO_FLAGS_READ_ONLY) != 0});
+  }
+  return found;
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,62 @@
+#pragma once
+// Loop devices on the file of a FuseMount. A device lives as long as somebody has it open (autoclear), so
+// that nothing is left behind by a holder that dies but a free device; its tag (the loop's file name field)
+// says which holder made it and for which volume. Its number is drawn at random from about a million: one
+// that was in use lately does not come again.
+//
+// Thread-safe. What may wait for the file's I/O happens in a child process (isolated.h), until `deadline`.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/unique_fd.h"
+
+namespace lunkeeper {
+
+struct LoopDevice {
+  UniqueFd fd;
+  int number = -1;
+  std::string path() const { return "/dev/loop" + std::to_string(number); }
+};
+
+struct LoopOptions {
+  std::string tag;
+  uint32_t block_size = 512;
+  bool read_only = false;
+};
+
+// What a loop device's tag begins with for the holder whose control socket is at `socket_path`, wherever that
+// is mounted.
+std::string LoopTagPrefix(const std::string& socket_path);
+// At most 63 characters; a name that does not fit is replaced by its hash.
+std::string LoopTag(const std::string& prefix, const std::string& volume);
+
+absl::StatusOr<LoopDevice> MakeLoop(int fuse_root, const LoopOptions& options, absl::Time deadline);
+
+// Makes the device as large as its file is now.
+absl::Status GrowLoop(const LoopDevice& loop, int fuse_root, absl::Time deadline);
+
+// Closes the device to everybody else and to all I/O, after writing back what is cached if `flush`.
+// FAILED_PRECONDITION: somebody has it open, and it is as it was.
+absl::Status SealLoop(const LoopDevice& loop, bool flush, absl::Time deadline);
+// Takes a sealed device away.
+absl::Status RemoveLoop(LoopDevice loop, absl::Time deadline);
+
+// Takes away the free devices that holders which died have left.
+void SweepLoops();
+
+struct FoundLoop {
+  int number;
+  std::string name;  // what follows the prefix
+  uint64_t size_bytes;
+  bool read_only;
+  friend bool operator==(const FoundLoop&, const FoundLoop&) = default;
+};
+// Devices whose tag begins with `prefix`.
+std::vector<FoundLoop> FindLoops(const std::string& prefix);
+
+}  // namespace lunkeeper

@@ -1,0 +1,59 @@
+#pragma once
+// The memory that the holder shares with one worker after another: what must outlive a worker's crash, and
+// the worker's answers. A memfd, mapped by both; everything in it is zero at first.
+//
+// Thread safety: each member says who writes it; all are atomics but the text in LunState.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "base/unique_fd.h"
+#include "devices/iscsi/lun.h"
+
+namespace lunkeeper {
+
+constexpr size_t kMaxVolumes = 1024;
+constexpr size_t kMaxThreads = 64;
+
+struct VolumeSlot {
+  LunState lun;  // written by the worker
+  std::atomic<bool>
+      open;  // set by the worker once it serves the volume; cleared by the holder for the next one
+  std::atomic<uint64_t> answered;  // tag of the last command of this slot that the worker carried out
+  std::atomic<int> answer;         // and its result, an errno; written before `answered`
+};
+
+struct SharedState {
+  std::atomic<uint32_t> version;  // written by the worker when it is ready: kSharedStateVersion
+  std::atomic<uint64_t>
+      beats[kMaxThreads];  // one for each event loop, which raises it at least once a second
+  VolumeSlot slots[kMaxVolumes];
+};
+
+// A worker of another version cannot take over: it would read this memory wrongly. Raise the first figure
+// when the meaning changes and the size does not.
+constexpr uint32_t kSharedStateVersion = (1U << 24) ^ static_cast<uint32_t>(sizeof(SharedState));
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+// A mapping of the memory. Movable through its pointer only; unmapped when destroyed.
+class SharedMemory {
+ public:
+  static absl::StatusOr<SharedMemory> Create();
+  static absl::StatusOr<SharedMemory> Map(UniqueFd memfd);
+  SharedMemory(SharedMemory&& other) noexcept;
+  SharedMemory& operator=(SharedMemory&&) = delete;
+  ~SharedMemory();
+
+  int fd() const { return memfd_.get(); }
+  SharedState* state() const { return state_; }
+
+ private:
+  SharedMemory(UniqueFd memfd, SharedState* state) : memfd_(std::move(memfd)), state_(state) {}
+  UniqueFd memfd_;
+  SharedState* state_;
+};
+
+}  // namespace lunkeeper

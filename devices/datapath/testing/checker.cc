@@ -1,0 +1,97 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "base/unique_fd.h"
+#include "devices/datapath/testing/rig.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+constexpr size_t kBlock = 4096;
+
+struct Stamp {
+  uint64_t block;
+  uint64_t version;
+};
+
+void Fill(char* data, Stamp stamp) {
+  for (size_t at = 0; at < kBlock; at += sizeof(stamp)) std::memcpy(data + at, &stamp, sizeof(stamp));
+}
+
+bool Holds(const char* data, Stamp stamp) {
+  for (size_t at = 0; at < kBlock; at += sizeof(stamp)) {
+    if (std::memcmp(data + at, &stamp, sizeof(stamp)) != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+struct Checker::State {
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> writes{0}, errors{0}, wrong{0};
+  std::vector<std::thread> threads;
+
+  void Work(int fd, uint64_t first, uint64_t count) {
+    std::vector<uint64_t> versions(count);
+    std::mt19937_64 random(first);
+    auto* data = static_cast<char*>(std::aligned_alloc(kBlock, kBlock));
+    while (!stop) {
+      const uint64_t index = random() % count;
+      const auto at = static_cast<off_t>((first + index) * kBlock);
+      Fill(data, {first + index, ++versions[index]});
+      if (::pwrite(fd, data, kBlock, at) != static_cast<ssize_t>(kBlock)) {
+        ++errors;
+        versions[index] = 0;  // either content is right now
+      }
+      ++writes;
+      const uint64_t other = random() % count;
+      if (versions[other] == 0) continue;  // never written, or who knows what became of it
+      if (::pread(fd, data, kBlock, static_cast<off_t>((first + other) * kBlock)) !=
+          static_cast<ssize_t>(kBlock)) {
+        ++errors;
+      } else if (!Holds(data, {first + other, versions[other]})) {
+        ++wrong;
+      }
+    }
+    std::free(data);
+    ::close(fd);
+  }
+};
+
+Checker::Checker(const std::string& path, uint64_t size_bytes, int threads)
+    : state_(std::make_unique<State>()) {
+  const uint64_t each = size_bytes / kBlock / static_cast<uint64_t>(threads);
+  for (int i = 0; i < threads; ++i) {
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600);
+    REQUIRE(fd >= 0);
+    state_->threads.emplace_back(&State::Work, state_.get(), fd, static_cast<uint64_t>(i) * each, each);
+  }
+}
+
+Checker::~Checker() { Stop(); }
+
+void Checker::Stop() {
+  state_->stop = true;
+  for (std::thread& thread : state_->threads) thread.join();
+  state_->threads.clear();
+}
+
+uint64_t Checker::writes() const { return state_->writes; }
+uint64_t Checker::errors() const { return state_->errors; }
+
+void Checker::StopAndCheck() {
+  Stop();
+  CHECK(state_->errors == 0);
+  CHECK(state_->wrong == 0);
+  CHECK(state_->writes > 0);
+}
+
+}  // namespace lunkeeper::testing

@@ -1,0 +1,146 @@
+#include "devices/datapath/user_initiator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "devices/connection_message.h"
+#include "devices/datapath/control.pb.h"
+#include "devices/datapath/control_socket.h"
+
+namespace lunkeeper {
+namespace {
+
+// The data path gives up first, so that its reason is what the caller reads.
+constexpr absl::Duration kMargin = absl::Seconds(2);
+
+Device ToDevice(const datapath::Device& from) {
+  Device device;
+  device.volume = VolumeId(from.volume());
+  device.path = from.path();
+  device.size_bytes = from.size_bytes();
+  device.read_only = from.read_only();
+  device.target = Iqn(from.target());
+  device.portal = from.portal();
+  device.health = from.health() == datapath::Device::HEALTHY        ? DeviceHealth::kHealthy
+                  : from.health() == datapath::Device::RECONNECTING ? DeviceHealth::kReconnecting
+                                                                    : DeviceHealth::kFailed;
+  device.reason = from.reason();
+  device.counters = {.reads = from.reads(),
+                     .writes = from.writes(),
+                     .flushes = from.flushes(),
+                     .read_bytes = from.read_bytes(),
+                     .written_bytes = from.written_bytes(),
+                     .errors = from.errors()};
+  return device;
+}
+
+datapath::Attach ToMessage(const AttachRequest& request) {
+  datapath::Attach message;
+  message.set_volume(request.volume.value());
+  message.set_serial(request.serial);
+  message.set_size_bytes(request.size_bytes);
+  message.set_read_only(request.read_only);
+  *message.mutable_connection() = ToMessage(request.connection);
+  return message;
+}
+
+absl::StatusOr<std::vector<Device>> Call(const std::string& socket_path, absl::Duration timeout,
+                                         datapath::Request request) {
+  const absl::Time deadline = absl::Now() + timeout;
+  request.set_timeout_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(timeout)));
+  ASSIGN_OR_RETURN(const UniqueFd socket, ConnectTo(socket_path));
+  RETURN_IF_ERROR(SendMessage(socket.get(), request));
+  std::vector<Device> devices;
+  datapath::Response response;
+  do {
+    const absl::Status received = ReceiveMessage(socket.get(), deadline + kMargin, &response);
+    if (!received.ok()) {
+      return absl::Status(received.code(), absl::StrCat("the data path at ", socket_path, ": ",
+                                                        std::string(received.message())));
+    }
+    if (response.code() != 0) {
+      return absl::Status(static_cast<absl::StatusCode>(response.code()), response.message());
+    }
+    for (const auto& device : response.devices()) devices.push_back(ToDevice(device));
+  } while (response.more());
+  return devices;
+}
+
+class UserInitiator final : public Initiator {
+ public:
+  UserInitiator(std::string socket_path, absl::Duration timeout)
+      : socket_path_(std::move(socket_path)), timeout_(timeout) {}
+
+  absl::StatusOr<Device> Attach(const AttachRequest& request) override {
+    datapath::Request message;
+    *message.mutable_attach() = ToMessage(request);
+    return One(message, std::clamp(request.deadline - absl::Now(), absl::Milliseconds(1), timeout_));
+  }
+
+  absl::Status Detach(const VolumeId& volume) override {
+    datapath::Request message;
+    message.mutable_detach()->set_volume(volume.value());
+    return Call(socket_path_, timeout_, message).status();
+  }
+
+  absl::Status Fail(const VolumeId& volume, const Iqn& target, const std::string& reason) override {
+    datapath::Request message;
+    message.mutable_fail()->set_volume(volume.value());
+    message.mutable_fail()->set_target(target.value());
+    message.mutable_fail()->set_reason(reason);
+    return Call(socket_path_, timeout_, message).status();
+  }
+
+  absl::StatusOr<Device> Resize(const VolumeId& volume) override {
+    datapath::Request message;
+    message.mutable_resize()->set_volume(volume.value());
+    return One(message, timeout_);
+  }
+
+  absl::StatusOr<std::vector<Device>> List() override {
+    datapath::Request message;
+    message.mutable_list();
+    return Call(socket_path_, timeout_, message);
+  }
+
+  absl::StatusOr<std::optional<Device>> Find(const VolumeId& volume) override {
+    datapath::Request message;
+    message.mutable_find()->set_volume(volume.value());
+    ASSIGN_OR_RETURN(std::vector<Device> devices, Call(socket_path_, timeout_, message));
+    if (devices.empty()) return std::nullopt;
+    return std::move(devices[0]);
+  }
+
+ private:
+  absl::StatusOr<Device> One(const datapath::Request& message, absl::Duration timeout) const {
+    ASSIGN_OR_RETURN(std::vector<Device> devices, Call(socket_path_, timeout, message));
+    if (devices.size() != 1) return absl::InternalError("the data path answered without a device");
+    return std::move(devices[0]);
+  }
+
+  const std::string socket_path_;
+  const absl::Duration timeout_;
+};
+
+}  // namespace
+
+std::unique_ptr<Initiator> MakeUserInitiator(const std::string& socket_path, absl::Duration timeout) {
+  return std::make_unique<UserInitiator>(socket_path, timeout);
+}
+
+absl::Status UpgradeDatapath(const std::string& socket_path, absl::Duration timeout) {
+  datapath::Request message;
+  message.mutable_upgrade();
+  return Call(socket_path, timeout, message).status();
+}
+
+absl::Status StopDatapath(const std::string& socket_path, absl::Duration timeout) {
+  datapath::Request message;
+  message.mutable_stop();
+  return Call(socket_path, timeout, message).status();
+}
+
+}  // namespace lunkeeper

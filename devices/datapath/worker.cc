@@ -1,0 +1,177 @@
+#include "devices/datapath/worker.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "devices/connection_message.h"
+#include "devices/datapath/control.pb.h"
+#include "devices/datapath/control_socket.h"
+#include "devices/datapath/event_loop.h"
+#include "devices/datapath/locked_memory.h"
+
+namespace lunkeeper {
+namespace {
+
+const char* HealthName(LunHealth health) {
+  constexpr std::array kNames = {"connecting", "healthy", "reconnecting", "failed", "closed"};
+  const auto index = static_cast<size_t>(health);
+  return index < kNames.size() ? kNames[index] : "unknown";
+}
+
+LunOptions OptionsOf(const datapath::Attach& volume, uint64_t replacement_timeout_ms) {
+  LunOptions options;
+  options.connection = FromMessage(volume.connection());
+  options.serial = volume.serial();
+  options.size_bytes = volume.size_bytes();
+  options.read_only = volume.read_only();
+  options.replacement_timeout = std::chrono::milliseconds(replacement_timeout_ms);
+  return options;
+}
+
+class Worker {
+ public:
+  Worker(SharedMemory memory, UniqueFd answers, const datapath::WorkerCommand::Start& start)
+      : memory_(std::move(memory)),
+        answers_(std::move(answers)),
+        replacement_timeout_ms_(start.replacement_timeout_ms()) {
+    const size_t threads = std::clamp<size_t>(start.threads(), 1, kMaxThreads);
+    for (size_t i = 0; i < threads; ++i) {
+      loops_.push_back(std::make_unique<EventLoop>(start.pool_bytes() / threads, &memory_.state()->beats[i],
+                                                   answers_.get()));
+    }
+    memory_.state()->version = kSharedStateVersion;
+  }
+  // The process ends with its volumes attached; the loops are stopped before what they use.
+  ~Worker() { loops_.clear(); }
+
+  absl::Status Obey(const datapath::WorkerCommand& command, std::vector<UniqueFd> fds) {
+    if (command.slot() >= kMaxVolumes) return absl::InvalidArgumentError("no such slot");
+    if (command.has_add()) {
+      if (fds.empty()) return absl::InvalidArgumentError("a volume without its FUSE descriptor");
+      return Add(command, std::move(fds[0]));
+    }
+    const auto volume = volumes_.find(command.slot());
+    if (volume == volumes_.end()) return absl::NotFoundError("no volume in that slot");
+    using Kind = LoopCommand::Kind;
+    const Kind kind = command.has_remove()    ? Kind::kRemove
+                      : command.has_refresh() ? Kind::kRefresh
+                                              : Kind::kFail;
+    Post(volume->second, kind, command.tag(), command.fail().reason());
+    return absl::OkStatus();
+  }
+
+  // Frees what the loops are done with, and says what became of the volumes.
+  void Tick() {
+    for (const auto& loop : loops_) {
+      for (LoopCommand* command = loop->TakeFinished(); command != nullptr;) {
+        const std::unique_ptr<LoopCommand> finished(std::exchange(command, command->next));
+        if (finished->kind == LoopCommand::Kind::kRemove) Forget(finished->channel);
+      }
+    }
+    for (auto& [slot, volume] : volumes_) {
+      const LunHealth health = volume.channel->slot().lun.health;
+      if (std::exchange(volume.reported, health) == health) continue;
+      const std::string reason = health == LunHealth::kHealthy ? "" : volume.channel->slot().lun.reason.Get();
+      LogInfo("datapath", absl::StrCat("volume ", HealthName(health)),
+              {{"volume", volume.name}, {"reason", reason}});
+    }
+  }
+
+ private:
+  struct Volume {
+    std::string name;
+    EventLoop* loop;
+    std::unique_ptr<FuseChannel> channel;
+    LunHealth reported = LunHealth::kConnecting;
+  };
+
+  absl::Status Add(const datapath::WorkerCommand& command, UniqueFd fuse) {
+    if (volumes_.count(command.slot()) != 0) return absl::AlreadyExistsError("the slot is taken");
+    VolumeSlot& slot = memory_.state()->slots[command.slot()];
+    EventLoop* loop = LeastLoaded();
+    auto lun = MakeLun(OptionsOf(command.add().volume(), replacement_timeout_ms_), &slot.lun);
+    lun->Start();
+    auto channel = std::make_unique<FuseChannel>(std::move(fuse), std::move(lun), &slot,
+                                                 command.add().resend(), &loop->resources());
+    Volume& volume = volumes_[command.slot()];
+    volume = {.name = command.add().volume().volume(), .loop = loop, .channel = std::move(channel)};
+    Post(volume, LoopCommand::Kind::kAdd, 0, "");
+    return absl::OkStatus();
+  }
+
+  void Post(const Volume& volume, LoopCommand::Kind kind, uint64_t tag, const std::string& reason) {
+    auto command = std::make_unique<LoopCommand>();
+    command->kind = kind;
+    command->channel = volume.channel.get();
+    command->tag = tag;
+    command->reason = reason;
+    volume.loop->Post(command.release());
+  }
+
+  void Forget(const FuseChannel* channel) {
+    std::erase_if(volumes_, [&](const auto& item) { return item.second.channel.get() == channel; });
+  }
+
+  EventLoop* LeastLoaded() {
+    std::map<EventLoop*, size_t> load;
+    for (const auto& [slot, volume] : volumes_) ++load[volume.loop];
+    const auto least = std::min_element(loops_.begin(), loops_.end(), [&](const auto& a, const auto& b) {
+      return load[a.get()] < load[b.get()];
+    });
+    return least->get();
+  }
+
+  SharedMemory memory_;
+  UniqueFd answers_;
+  const uint64_t replacement_timeout_ms_;
+  std::map<uint32_t, Volume> volumes_;  // by slot
+  std::vector<std::unique_ptr<EventLoop>> loops_;
+};
+
+absl::StatusOr<std::unique_ptr<Worker>> StartWorker(int control) {
+  datapath::WorkerCommand command;
+  std::vector<UniqueFd> fds;
+  RETURN_IF_ERROR(ReceiveMessage(control, absl::Now() + absl::Seconds(10), &command, &fds));
+  if (!command.has_start() || fds.size() != 2) return absl::InvalidArgumentError("not started by a holder");
+  ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Map(std::move(fds[0])));
+  return std::make_unique<Worker>(std::move(memory), std::move(fds[1]), command.start());
+}
+
+absl::Status Serve(int control) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Worker> worker, StartWorker(control));
+  PrefaultCode();
+  while (true) {
+    datapath::WorkerCommand command;
+    std::vector<UniqueFd> fds;
+    const absl::Status received =
+        ReceiveMessage(control, absl::Now() + absl::Milliseconds(500), &command, &fds);
+    if (!received.ok() && !absl::IsDeadlineExceeded(received)) return received;
+    worker->Tick();  // first, since a slot that was answered for may be used again by this very command
+    if (received.ok()) {
+      const absl::Status obeyed = worker->Obey(command, std::move(fds));
+      if (!obeyed.ok()) LogError("datapath", "command of the holder refused", {{"error", obeyed.ToString()}});
+    }
+  }
+}
+
+}  // namespace
+
+int RunWorker(int control) {
+  LockMemory();
+  const absl::Status ended = Serve(control);
+  LogInfo("datapath", "worker ends", {{"reason", std::string(ended.message())}});
+  return absl::IsUnavailable(ended) ? 0 : 1;
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,133 @@
+#include "devices/datapath/worker_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "devices/datapath/control_socket.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr char kThisProgram[] = "/proc/self/exe";
+constexpr size_t kManyDeaths = 25;
+constexpr auto kShortTime = std::chrono::seconds(30);
+constexpr auto kBackOff = std::chrono::seconds(5);
+constexpr timeval kSendTimeout = {.tv_sec = 5, .tv_usec = 0};
+
+}  // namespace
+
+WorkerProcess::WorkerProcess(WorkerOptions options, SharedMemory* memory, int answers)
+    : options_(options), memory_(memory), answers_(answers), last_beats_(options.threads) {}
+
+WorkerProcess::~WorkerProcess() {
+  if (!running()) return;
+  ::kill(pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+}
+
+// In the child, after fork() in a program with threads: system calls only.
+void WorkerProcess::Exec(const std::string& program, int socket) const {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  const int high = ::fcntl(socket, F_DUPFD, 10);
+  ::dup2(high, 3);
+  ::syscall(SYS_close_range, 4U, ~0U, 0U);
+  ::execl(program.c_str(), "lunkeeper", "datapath", "--worker-socket", "3", static_cast<char*>(nullptr));
+  ::_exit(127);
+}
+
+absl::Status WorkerProcess::Start() {
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+    return absl::ErrnoToStatus(errno, "making the worker's socket");
+  }
+  socket_.Reset(pair[0]);
+  const UniqueFd theirs(pair[1]);
+  ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &kSendTimeout, sizeof(kSendTimeout));
+  memory_->state()->version = 0;
+  upgrading_ = !upgrade_to_.empty();
+  const std::string program = upgrading_ ? std::exchange(upgrade_to_, "") : kThisProgram;
+  const pid_t child = ::fork();
+  if (child < 0) return absl::ErrnoToStatus(errno, "starting the worker");
+  if (child == 0) Exec(program, theirs.get());
+  pid_ = child;
+  pidfd_.Reset(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
+  ++generation_;
+  silent_ticks_ = 0;
+  LogInfo("datapath", "worker started", {{"pid", std::to_string(child)}, {"program", program}});
+  FAIL_POINT("datapath.worker.started");
+
+  datapath::WorkerCommand command;
+  auto* start = command.mutable_start();
+  start->set_threads(options_.threads);
+  start->set_pool_bytes(options_.pool_bytes);
+  start->set_replacement_timeout_ms(options_.replacement_timeout_ms);
+  Send(command, {memory_->fd(), answers_});
+  return absl::OkStatus();
+}
+
+void WorkerProcess::Kill() {
+  if (running()) ::kill(pid_, SIGKILL);
+}
+
+void WorkerProcess::Collect() {
+  int status = 0;
+  ::waitpid(pid_, &status, 0);
+  LogWarn("datapath", "worker died",
+          {{"pid", std::to_string(pid_)},
+           {"how", WIFSIGNALED(status) ? absl::StrCat("signal ", WTERMSIG(status))
+                                       : absl::StrCat("exit code ", WEXITSTATUS(status))}});
+  upgrade_failed_ = upgrading_ && memory_->state()->version != kSharedStateVersion;
+  pid_ = -1;
+  pidfd_.Reset();
+  socket_.Reset();
+
+  const auto now = Clock::now();
+  deaths_.push_back(now);
+  while (deaths_.front() < now - kShortTime) deaths_.pop_front();
+  const bool many = deaths_.size() >= kManyDeaths;
+  next_start_ = many ? now + kBackOff : now;
+  trouble_ = many ? absl::StrCat("the data path's worker died ", deaths_.size(), " times in ",
+                                 std::chrono::seconds(kShortTime).count(), " s; see its log")
+                  : "";
+}
+
+bool WorkerProcess::Send(const datapath::WorkerCommand& command, const std::vector<int>& fds) {
+  if (!running()) return false;
+  const absl::Status sent = SendMessage(socket_.get(), command, fds);
+  if (sent.ok()) return true;
+  LogError("datapath", "worker takes no commands and is killed", {{"error", std::string(sent.message())}});
+  Kill();
+  return false;
+}
+
+// Counted in calls rather than measured by a clock, so that a machine that was asleep does not count as a
+// silence.
+bool WorkerProcess::IsHung() {
+  if (!running()) return false;
+  bool all_beat = true;
+  for (size_t i = 0; i < last_beats_.size(); ++i) {
+    const uint64_t beat = memory_->state()->beats[i];
+    all_beat = (std::exchange(last_beats_[i], beat) != beat) && all_beat;
+  }
+  silent_ticks_ = all_beat ? 0 : silent_ticks_ + 1;
+  return silent_ticks_ >= options_.hang_ticks;
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,81 @@
+#pragma once
+// The holder's view of its worker: starts it, talks to it, sees when it is dead or hung, and decides when to
+// start the next. Thread safety: none; the holder's lock guards it. Start is called on the thread that lives
+// as long as the process, since a worker dies with the thread that started it.
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "devices/datapath/control.pb.h"
+#include "devices/datapath/shared_state.h"
+
+namespace lunkeeper {
+
+struct WorkerOptions {
+  uint32_t threads = 1;
+  uint64_t pool_bytes = 0;
+  uint64_t replacement_timeout_ms = 0;
+  int hang_ticks = 10;  // calls of IsHung without a sign of life
+};
+
+class WorkerProcess {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // `answers`: an eventfd the worker signals. Both outlive this.
+  WorkerProcess(WorkerOptions options, SharedMemory* memory, int answers);
+  ~WorkerProcess();  // kills it and waits for it
+  WorkerProcess(const WorkerProcess&) = delete;
+  WorkerProcess& operator=(const WorkerProcess&) = delete;
+
+  // Replaces a worker that is not running. Starts `upgrade_to` if that was set, else this very program.
+  absl::Status Start();
+  // The next Start takes the program at `path`; once. If it fails to get ready, this program is taken again.
+  void UpgradeTo(const std::string& path) { upgrade_to_ = path; }
+  void Kill();
+  // After its death: collects it, and sets the time of the next start.
+  void Collect();
+
+  // False: it is dead or hung; it has been killed.
+  bool Send(const datapath::WorkerCommand& command, const std::vector<int>& fds = {});
+
+  bool running() const { return pid_ > 0; }
+  bool ready() const { return running() && memory_->state()->version == kSharedStateVersion; }
+  int pidfd() const { return pidfd_.get(); }           // -1: not running
+  uint64_t generation() const { return generation_; }  // rises with each Start
+  Clock::time_point next_start() const { return next_start_; }
+  // The last one came by UpgradeTo and never got ready.
+  bool upgrade_failed() const { return upgrade_failed_; }
+  // Not empty: workers die one after the other.
+  const std::string& trouble() const { return trouble_; }
+  // To be called once a second.
+  bool IsHung();
+
+ private:
+  void Exec(const std::string& program, int socket) const;
+
+  // Constant after construction.
+  const WorkerOptions options_;
+  SharedMemory* const memory_;
+  const int answers_;
+
+  pid_t pid_ = -1;
+  UniqueFd pidfd_;
+  UniqueFd socket_;
+  uint64_t generation_ = 0;
+  std::string upgrade_to_;
+  bool upgrading_ = false;  // the running one came by UpgradeTo
+  bool upgrade_failed_ = false;
+  std::deque<Clock::time_point> deaths_;
+  Clock::time_point next_start_;
+  std::string trouble_;
+  std::vector<uint64_t> last_beats_;
+  int silent_ticks_ = 0;
+};
+
+}  // namespace lunkeeper

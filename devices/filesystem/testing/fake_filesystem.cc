@@ -1,0 +1,93 @@
+#include "devices/filesystem/testing/fake_filesystem.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+absl::StatusOr<uint64_t> FileSize(const std::string& path) {
+  struct stat file = {};
+  if (::stat(path.c_str(), &file) != 0) return absl::ErrnoToStatus(errno, path);
+  return static_cast<uint64_t>(file.st_size);
+}
+
+}  // namespace
+
+absl::Status FakeFilesystem::Record(const std::string& call) {
+  calls_.push_back(call);
+  const auto failure = failures_.extract(call);
+  return failure.empty() ? absl::OkStatus() : failure.mapped();
+}
+
+absl::StatusOr<ProbeResult> FakeFilesystem::Probe(const std::string& device, absl::Time) {
+  absl::MutexLock lock(&mu_);
+  const auto failure = failures_.extract("Probe");
+  if (!failure.empty()) return failure.mapped();
+  const auto made = made_.find(device);
+  ProbeResult result = made == made_.end() ? unmade_ : made->second;
+  ASSIGN_OR_RETURN(result.device_bytes, FileSize(device));
+  return result;
+}
+
+absl::Status FakeFilesystem::Make(const std::string& device, FilesystemType type, absl::Time) {
+  absl::MutexLock lock(&mu_);
+  RETURN_IF_ERROR(Record("Make"));
+  ASSIGN_OR_RETURN(const uint64_t size, FileSize(device));
+  made_[device] = {.content = Content::kFilesystem, .type = type, .filesystem_bytes = size};
+  return absl::OkStatus();
+}
+
+absl::Status FakeFilesystem::Check(const std::string&, FilesystemType, absl::Time) {
+  absl::MutexLock lock(&mu_);
+  return Record("Check");
+}
+
+absl::Status FakeFilesystem::GrowUnmounted(const std::string& device, FilesystemType type, absl::Time) {
+  absl::MutexLock lock(&mu_);
+  RETURN_IF_ERROR(Record("GrowUnmounted"));
+  if (type == FilesystemType::kXfs || !made_.contains(device)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(made_[device].filesystem_bytes, FileSize(device));
+  return absl::OkStatus();
+}
+
+absl::Status FakeFilesystem::GrowMounted(const std::string& device, const std::string&, FilesystemType,
+                                         absl::Time) {
+  absl::MutexLock lock(&mu_);
+  RETURN_IF_ERROR(Record("GrowMounted"));
+  if (!made_.contains(device)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(made_[device].filesystem_bytes, FileSize(device));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Usage> FakeFilesystem::UsageOf(const std::string&, absl::Time) {
+  absl::MutexLock lock(&mu_);
+  RETURN_IF_ERROR(Record("UsageOf"));
+  return Usage{.total_bytes = 1 << 30,
+               .available_bytes = 1 << 29,
+               .used_bytes = 1 << 29,
+               .total_inodes = 1000,
+               .free_inodes = 900,
+               .used_inodes = 100};
+}
+
+void FakeFilesystem::SetContent(ProbeResult content) {
+  absl::MutexLock lock(&mu_);
+  unmade_ = std::move(content);
+}
+
+void FakeFilesystem::FailNext(const std::string& call, absl::Status status) {
+  absl::MutexLock lock(&mu_);
+  failures_[call] = std::move(status);
+}
+
+std::vector<std::string> FakeFilesystem::Calls() {
+  absl::MutexLock lock(&mu_);
+  return calls_;
+}
+
+}  // namespace lunkeeper

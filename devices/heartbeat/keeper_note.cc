@@ -1,0 +1,80 @@
+#include "devices/heartbeat/keeper_note.h"
+
+#include <boost/endian/arithmetic.hpp>
+#include <cstring>
+
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+#include "devices/heartbeat/keeper_sector.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr char kNoteMagic[] = "LKFENCED";
+constexpr uint32_t kNoteVersion = 1;
+constexpr size_t kMostTextBytes = 32 << 10;
+
+struct Header {
+  char magic[8];
+  boost::endian::little_uint32_t version;
+  boost::endian::little_uint32_t text_bytes;
+  boost::endian::little_uint64_t generation;
+  boost::endian::little_uint32_t text_checksum;
+  char zero[480];
+  boost::endian::little_uint32_t checksum;
+};
+static_assert(sizeof(Header) == kSectorBytes);
+
+absl::StatusOr<Header> ReadHeader(const std::string& bytes) {
+  Header header{};
+  if (bytes.size() < sizeof(header)) return absl::InvalidArgumentError("keeper note: it is too short");
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  const bool good = std::memcmp(header.magic, kNoteMagic, sizeof(header.magic)) == 0 &&
+                    header.version == kNoteVersion &&
+                    header.checksum == ChecksumOf(&header, offsetof(Header, checksum)) &&
+                    header.text_bytes <= kMostTextBytes;
+  if (good) return header;
+  return absl::InvalidArgumentError("keeper note: it does not begin as one");
+}
+
+size_t WholeBlocks(size_t bytes) { return (bytes + kSectorBytes - 1) / kSectorBytes * kSectorBytes; }
+
+}  // namespace
+
+std::string WriteNote(const KeeperNote& note) {
+  if (note.generation == 0) return std::string(kSectorBytes, '\0');
+  std::string text;
+  for (const VolumeId& volume : note.volumes) {
+    if (text.size() + volume.value().size() + 1 > kMostTextBytes) break;
+    text += volume.value() + '\n';
+  }
+  Header header{};
+  std::memcpy(header.magic, kNoteMagic, sizeof(header.magic));
+  header.version = kNoteVersion;
+  header.text_bytes = static_cast<uint32_t>(text.size());
+  header.generation = note.generation;
+  header.text_checksum = ChecksumOf(text.data(), text.size());
+  header.checksum = ChecksumOf(&header, offsetof(Header, checksum));
+  std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
+  bytes += text;
+  bytes.resize(WholeBlocks(bytes.size()));
+  return bytes;
+}
+
+absl::StatusOr<size_t> NoteBytes(const std::string& first_block) {
+  ASSIGN_OR_RETURN(const Header header, ReadHeader(first_block));
+  return sizeof(header) + WholeBlocks(header.text_bytes);
+}
+
+absl::StatusOr<KeeperNote> ReadNote(const std::string& bytes) {
+  ASSIGN_OR_RETURN(const Header header, ReadHeader(bytes));
+  const std::string text = bytes.substr(sizeof(header), header.text_bytes);
+  if (text.size() != header.text_bytes || header.text_checksum != ChecksumOf(text.data(), text.size()))
+    return absl::InvalidArgumentError("keeper note: its text is not all there");
+  KeeperNote note{.generation = header.generation, .volumes = {}};
+  for (const absl::string_view volume : absl::StrSplit(text, '\n', absl::SkipEmpty()))
+    note.volumes.emplace_back(std::string(volume));
+  return note;
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,77 @@
+#include "devices/heartbeat/keeper_sector.h"
+
+#include <algorithm>
+#include <boost/crc.hpp>
+#include <boost/endian/arithmetic.hpp>
+#include <cstring>
+#include <string_view>
+
+namespace lunkeeper {
+namespace {
+
+constexpr char kSectorMagic[] = "LKKEEPER";
+constexpr uint32_t kSectorVersion = 1;
+
+struct Layout {
+  char magic[8];
+  boost::endian::little_uint32_t version;
+  boost::endian::little_uint16_t boot_size;
+  boost::endian::little_uint16_t node_size;
+  boost::endian::little_uint64_t sequence;
+  char boot[64];
+  char node[256];
+  char zero[164];
+  boost::endian::little_uint32_t checksum;
+};
+static_assert(sizeof(Layout) == kSectorBytes);
+
+absl::Status Malformed(const char* why) {
+  return absl::InvalidArgumentError(std::string("keeper sector: ") + why);
+}
+
+bool IsPrintable(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
+}
+
+}  // namespace
+
+std::string WriteSector(const KeeperSector& sector) {
+  Layout layout{};
+  const std::string& node = sector.node.value();
+  std::memcpy(layout.magic, kSectorMagic, sizeof(layout.magic));
+  layout.version = kSectorVersion;
+  layout.boot_size = static_cast<uint16_t>(sector.boot.copy(layout.boot, sizeof(layout.boot)));
+  layout.node_size = static_cast<uint16_t>(node.copy(layout.node, sizeof(layout.node)));
+  layout.sequence = sector.sequence;
+  layout.checksum = ChecksumOf(&layout, offsetof(Layout, checksum));
+  return {reinterpret_cast<const char*>(&layout), sizeof(layout)};
+}
+
+absl::StatusOr<KeeperSector> ReadSector(const std::string& bytes) {
+  if (bytes.size() != kSectorBytes) return Malformed("it is not of 512 bytes");
+  if (bytes.find_first_not_of('\0') == std::string::npos)
+    return absl::NotFoundError("keeper sector: nothing was written yet");
+  Layout layout{};
+  std::memcpy(&layout, bytes.data(), sizeof(layout));
+  if (std::memcmp(layout.magic, kSectorMagic, sizeof(layout.magic)) != 0)
+    return Malformed("it does not begin with LKKEEPER");
+  if (layout.checksum != ChecksumOf(&layout, offsetof(Layout, checksum)))
+    return Malformed("its checksum is wrong");
+  if (layout.version != kSectorVersion) return Malformed("its version is not 1");
+  if (layout.boot_size > sizeof(layout.boot) || layout.node_size > sizeof(layout.node))
+    return Malformed("a text in it is longer than its field");
+  KeeperSector sector{.node = NodeId(std::string(layout.node, layout.node_size)),
+                      .boot = std::string(layout.boot, layout.boot_size),
+                      .sequence = layout.sequence};
+  if (!IsPrintable(sector.boot) || !IsPrintable(sector.node.value()))
+    return Malformed("a text in it has unprintable characters");
+  return sector;
+}
+
+uint32_t ChecksumOf(const void* bytes, size_t size) {
+  boost::crc_32_type crc;
+  crc.process_bytes(bytes, size);
+  return crc.checksum();
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,238 @@
+#include "devices/iscsi/login.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "devices/iscsi/pdu.h"
+
+namespace lunkeeper::iscsi {
+namespace {
+
+constexpr int kMaxRounds = 32;             // a target that never ends is broken
+constexpr size_t kMaxChallenge = 1024;     // RFC 7143, 12.1.3
+constexpr uint32_t kMaxLength = 0xffffff;  // of the length keys, 512 to 2^24-1
+
+std::optional<uint32_t> ParseNumber(std::string_view text, uint32_t low, uint32_t high) {
+  int base = 10;
+  if (text.starts_with("0x") || text.starts_with("0X")) {
+    text.remove_prefix(2);
+    base = 16;
+  }
+  uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (error != std::errc() || end != text.data() + text.size() || value < low || value > high) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::optional<bool> ParseBoolean(std::string_view text) {
+  if (text == "Yes") return true;
+  if (text == "No") return false;
+  return std::nullopt;
+}
+
+bool Contains(std::initializer_list<std::string_view> list, std::string_view item) {
+  return std::find(list.begin(), list.end(), item) != list.end();
+}
+
+// Why the target refused (RFC 7143, 11.13.5).
+const char* RefusalText(uint8_t detail) {
+  switch (detail) {
+    case 0x01:
+      return "authentication failed: the secret is not, or no longer, the grant's";
+    case 0x02:
+      return "this initiator may not use the target";
+    case 0x03:
+      return "target not found: the grant was released or fenced";
+    case 0x04:
+      return "target removed: the grant was released or fenced";
+    default:
+      return "the login request was refused";
+  }
+}
+
+}  // namespace
+
+void Login::Begin() {
+  parameters_ = Parameters();
+  stage_ = offered_ = Stage::kSecurity;
+  rounds_ = 0;
+  response_.Clear();
+  request_.Clear();
+  request_.Add("InitiatorName", connection_.initiator.value());
+  request_.Add("TargetName", connection_.target.value());
+  request_.Add("SessionType", "Normal");
+  authenticated_ = connection_.chap.user.empty();
+  request_.Add("AuthMethod", authenticated_ ? "None" : "CHAP");
+  transit_ = authenticated_;
+}
+
+uint8_t Login::flags() const {
+  const auto current = static_cast<uint8_t>(static_cast<uint8_t>(stage_) << 2);
+  if (!transit_) return current;
+  const Stage next = stage_ == Stage::kSecurity ? Stage::kOperational : Stage::kFullFeature;
+  return static_cast<uint8_t>(kLoginTransit | current | static_cast<uint8_t>(next));
+}
+
+LoginStep Login::OnResponse(uint8_t flags, uint8_t status_class, uint8_t status_detail,
+                            std::string_view text) {
+  if (status_class != 0) return OnStatus(status_class, status_detail);
+  if (++rounds_ > kMaxRounds) return Broken("the target never ends the negotiation");
+  if (((flags >> 2) & 3) != static_cast<uint8_t>(stage_))
+    return Broken("the target is in another login stage");
+  response_.Append(text);
+  if (response_.overflowed()) return Broken("the target's text is too long");
+  request_.Clear();
+  if ((flags & kLoginContinue) != 0) return LoginStep::kSend;  // an empty request asks for the rest
+
+  const std::string_view whole = response_.view();
+  const LoginStep step = stage_ == Stage::kSecurity ? OnSecurityText(whole) : OnOperationalText(whole);
+  response_.Clear();
+  if (step != LoginStep::kSend) return step;
+  const LoginStep next = Advance(flags);
+  if (request_.overflowed()) return Broken("a name or secret is too long");
+  return next;
+}
+
+LoginStep Login::OnStatus(uint8_t status_class, uint8_t status_detail) {
+  if (status_class == 1) {
+    failure_.Set("the target moved to another address (status 01%02x), which is not followed", status_detail);
+    return LoginStep::kRefused;
+  }
+  if (status_class == 2) {
+    failure_.Set("%s (status 02%02x)", RefusalText(status_detail), status_detail);
+    return LoginStep::kRefused;
+  }
+  failure_.Set("the target cannot take the login now (status %02x%02x)", status_class, status_detail);
+  return LoginStep::kBroken;
+}
+
+LoginStep Login::OnSecurityText(std::string_view text) {
+  std::string_view algorithm, identifier, challenge;
+  while (const std::optional<TextPair> pair = NextPair(text)) {
+    if (pair->key == "AuthMethod") {
+      if (pair->value == "Reject") {
+        failure_.Set("the target wants another way to authenticate than %s",
+                     connection_.chap.user.empty() ? "none" : "CHAP");
+        return LoginStep::kRefused;
+      }
+      if (pair->value == "CHAP" && !authenticated_) request_.Add("CHAP_A", "5");
+    } else if (pair->key == "CHAP_A") {
+      algorithm = pair->value;
+    } else if (pair->key == "CHAP_I") {
+      identifier = pair->value;
+    } else if (pair->key == "CHAP_C") {
+      challenge = pair->value;
+    }
+  }
+  if (!text.empty()) return Broken("the target's text is malformed");
+  if (algorithm.empty() && identifier.empty() && challenge.empty()) return LoginStep::kSend;
+  return AnswerChallenge(algorithm, identifier, challenge);
+}
+
+LoginStep Login::AnswerChallenge(std::string_view algorithm, std::string_view identifier,
+                                 std::string_view challenge) {
+  uint8_t bytes[kMaxChallenge];
+  const std::optional<size_t> length = DecodeBinary(challenge, bytes, sizeof bytes);
+  const std::optional<uint32_t> id = ParseNumber(identifier, 0, 255);
+  if (authenticated_ || algorithm != "5" || !length || !id)
+    return Broken("the target's CHAP challenge is malformed");
+  const std::optional<Chap::Digest> digest = chap_.Response(
+      static_cast<uint8_t>(*id), connection_.chap.secret, {reinterpret_cast<char*>(bytes), *length});
+  if (!digest) return Broken("MD5 is not available");
+  char response[2 + 2 * sizeof *digest + 1];
+  for (size_t i = 0; i < digest->size(); ++i) std::snprintf(response + 2 + 2 * i, 3, "%02x", (*digest)[i]);
+  response[0] = '0', response[1] = 'x';
+  request_.Add("CHAP_N", connection_.chap.user);
+  request_.Add("CHAP_R", response);
+  authenticated_ = true;
+  return LoginStep::kSend;
+}
+
+LoginStep Login::OnOperationalText(std::string_view text) {
+  while (const std::optional<TextPair> pair = NextPair(text)) {
+    if (OnOperationalPair(*pair)) continue;
+    failure_.Set("the target answered %.*s=%.*s, which cannot be", static_cast<int>(pair->key.size()),
+                 pair->key.data(), static_cast<int>(std::min<size_t>(pair->value.size(), 40)),
+                 pair->value.data());
+    return LoginStep::kBroken;
+  }
+  return text.empty() ? LoginStep::kSend : Broken("the target's text is malformed");
+}
+
+bool Login::OnOperationalPair(const TextPair& pair) {
+  const auto length = [&pair](uint32_t& into) {
+    const std::optional<uint32_t> value = ParseNumber(pair.value, 512, kMaxLength);
+    if (value) into = *value;
+    return value.has_value();
+  };
+  const auto boolean = [&pair](bool& into) {
+    const std::optional<bool> value = ParseBoolean(pair.value);
+    if (value) into = *value;
+    return value.has_value();
+  };
+  if (Contains({"Irrelevant", "NotUnderstood", "Reject"}, pair.value)) return true;  // the default holds
+  if (pair.key == "MaxRecvDataSegmentLength") return length(parameters_.max_send_segment);
+  if (pair.key == "MaxBurstLength") return length(parameters_.max_burst);
+  if (pair.key == "FirstBurstLength") return length(parameters_.first_burst);
+  if (pair.key == "InitialR2T") return boolean(parameters_.initial_r2t);
+  if (pair.key == "ImmediateData") return boolean(parameters_.immediate_data);
+  if (Contains({"HeaderDigest", "DataDigest"}, pair.key)) return pair.value == "None";
+  if (Contains({"DataPDUInOrder", "DataSequenceInOrder"}, pair.key)) return pair.value == "Yes";
+  if (pair.key == "ErrorRecoveryLevel") return pair.value == "0";
+  if (Contains({"MaxOutstandingR2T", "MaxConnections"}, pair.key)) return pair.value == "1";
+  if (Contains(
+          {"DefaultTime2Wait", "DefaultTime2Retain", "TargetAlias", "TargetAddress", "TargetPortalGroupTag"},
+          pair.key)) {
+    return true;
+  }
+  request_.Add(pair.key, Contains({"IFMarker", "OFMarker"}, pair.key) ? "No" : "NotUnderstood");
+  return true;
+}
+
+void Login::OfferParameters() {
+  static_assert(kMaxReceiveSegment == 1048576);
+  request_.Add("HeaderDigest", "None");
+  request_.Add("DataDigest", "None");
+  request_.Add("MaxRecvDataSegmentLength", "1048576");
+  request_.Add("MaxBurstLength", "1048576");
+  request_.Add("FirstBurstLength", "1048576");
+  request_.Add("InitialR2T", "No");
+  request_.Add("ImmediateData", "Yes");
+  request_.Add("MaxOutstandingR2T", "1");
+  request_.Add("MaxConnections", "1");
+  request_.Add("ErrorRecoveryLevel", "0");
+  request_.Add("DataPDUInOrder", "Yes");
+  request_.Add("DataSequenceInOrder", "Yes");
+  request_.Add("DefaultTime2Wait", "0");
+  request_.Add("DefaultTime2Retain", "0");
+}
+
+// Moves on if both sides are ready for the next stage, and prepares what is to be sent there.
+LoginStep Login::Advance(uint8_t flags) {
+  const bool moves = (flags & kLoginTransit) != 0;
+  if (moves && !transit_) return Broken("the target went on without us");
+  if (moves && stage_ == Stage::kOperational) {
+    if ((flags & 3) != static_cast<uint8_t>(Stage::kFullFeature))
+      return Broken("the target chose an odd stage");
+    parameters_.max_send_segment = parameters_.max_send_segment & ~3u;  // so that only ends need padding
+    return LoginStep::kDone;
+  }
+  if (moves && (flags & 3) != static_cast<uint8_t>(Stage::kOperational))
+    return Broken("the target chose an odd stage");
+  if (moves) stage_ = Stage::kOperational;
+  if (stage_ == Stage::kOperational && offered_ != Stage::kOperational) {
+    offered_ = Stage::kOperational;
+    OfferParameters();
+  }
+  transit_ = stage_ == Stage::kOperational || authenticated_;
+  return LoginStep::kSend;
+}
+
+LoginStep Login::Broken(const char* what) {
+  failure_.Set("login failed: %s", what);
+  return LoginStep::kBroken;
+}
+
+}  // namespace lunkeeper::iscsi

@@ -1,0 +1,150 @@
+#pragma once
+// One logical unit over iSCSI, as an event loop sees it: requests in, completions out, through failures of
+// the network and of the target. Speaks RFC 7143 itself (one connection, CHAP, no digests, error recovery
+// level 0).
+//
+// Thread safety: none; one thread owns a Lun, its requests and its epoll set. Every call returns at once.
+//
+// Memory: everything is allocated by MakeLun; afterwards nothing is, since write-back of dirty pages may be
+// what runs here (but for one small block inside the crypto library at each login with a secret).
+//
+// Ownership: a request and its data belong to the caller and stay put until `done`, which is called exactly
+// once, from within OnReady, OnTimer, Fail or Close (never from Submit or Kick). `done` may Submit and free
+// its own request; it may not call anything else here. LunState outlives the Lun, and the process where it
+// lies in shared memory.
+//
+// Failure: a lost connection is not an error. The Lun logs in again (after 100 ms, backing off to 1 s), has
+// the target confirm by a LUN reset that the old commands are over, and only then sends again, in the order
+// of submission, what was not answered. It fails **for good**, with every request answered by EIO at once,
+// when
+//   - the target refuses the login (bad secret, target gone: what a fenced or released grant looks like),
+//   - it could not be logged in for `replacement_timeout`,
+//   - the LUN is another one (serial), smaller, or of another block size than before,
+//   - the storage host restarted (its boot id changed) while acknowledged writes were not yet flushed,
+//   - Fail is called.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "devices/iscsi/conduit.h"
+#include "devices/iscsi/shared_text.h"
+#include "devices/types.h"
+
+namespace lunkeeper {
+
+enum class LunOp : uint8_t {
+  kRead,
+  kWrite,
+  kFlush,         // offset and length are ignored
+  kDiscard,       // EOPNOTSUPP unless the LUN can unmap
+  kWriteZeroes,   // EOPNOTSUPP unless the LUN has WRITE SAME(16)
+  kReadCapacity,  // brings LunState::size_bytes up to date (it never shrinks)
+};
+
+struct LunRequest {
+  LunOp op = LunOp::kRead;
+  bool fua = false;      // writes: on the medium before they are answered
+  uint64_t offset = 0;   // bytes; as length, a multiple of the block size and within the LUN, or EINVAL
+  uint64_t length = 0;   // bytes; any length, split as the LUN needs it
+  char* data = nullptr;  // kRead: filled; kWrite: sent from here, and again after a reconnect
+  Delivery delivery;     // kRead; a hint
+  void (*done)(LunRequest*) = nullptr;
+  int error = 0;  // the result: 0, or an errno (EIO, EROFS, EOPNOTSUPP, EINVAL, ENOSPC)
+
+  // The Lun's own, from Submit to `done`.
+  struct {
+    LunRequest* prev = nullptr;
+    LunRequest* next = nullptr;
+    uint64_t position = 0;                     // bytes of `length` that are done
+    uint64_t covers = 0;                       // kFlush: how many cached writes there were when it was sent
+    uint32_t span = 0;                         // bytes of the command in flight
+    uint32_t retries = 0;                      // how often the LUN would not carry it out
+    bool in_flight = false;                    // else it waits to be sent
+    std::chrono::steady_clock::time_point at;  // when it was sent, or is to be
+  } internal;
+};
+
+enum class LunHealth : uint32_t {
+  kConnecting,  // the first login is under way
+  kHealthy,
+  kReconnecting,  // requests wait
+  kFailed,        // for good
+  kClosed,        // logged out after Close
+};
+
+// What is known of the LUN; all zero at first. It survives the process that drives the LUN: a successor is
+// given the same one and goes on from there (a boot id means: a login succeeded before). Written by the Lun's
+// owner only; others may read the atomics at any time, `reason` and `boot_id` as a hint.
+struct LunState {
+  std::atomic<LunHealth> health;
+  // Healthy as far as is known, but nothing has come for half a second that was asked for.
+  std::atomic<bool> stalled;
+  SharedText<160> reason;  // why it is not healthy; set before `health`
+  char boot_id[17];        // of the storage host, as the LUN showed it at the last good login
+  std::atomic<uint64_t> size_bytes;
+  std::atomic<uint32_t> block_size;
+  std::atomic<bool> write_cache;         // false: every acknowledged write is durable
+  std::atomic<bool> unmap_zeroes;        // kDiscard works, and what was discarded reads as zeroes
+  std::atomic<bool> unmap;               // kDiscard works
+  std::atomic<bool> write_same;          // kWriteZeroes works
+  std::atomic<uint64_t> cached_writes;   // acknowledged writes that went to a write cache, ever
+  std::atomic<uint64_t> flushed_writes;  // how many of them a flush has covered
+  std::atomic<uint64_t> reads, writes, flushes, read_bytes, written_bytes, errors;
+  std::atomic<uint64_t> logins;  // successful ones
+
+  uint64_t unflushed() const { return cached_writes - flushed_writes; }
+};
+
+struct LunOptions {
+  Connection connection;    // portal: a numeric address, `10.0.0.5:3260` or `[fd00::5]:3260`
+  std::string serial;       // what INQUIRY page 80h must answer; empty: anything
+  uint64_t size_bytes = 0;  // the LUN is at least this large
+  bool read_only = false;   // writes are answered with EROFS
+  std::chrono::milliseconds replacement_timeout = std::chrono::seconds(120);
+  std::chrono::milliseconds login_timeout =
+      std::chrono::seconds(10);  // from connect to identified, the reset left out
+  std::chrono::milliseconds command_timeout =
+      std::chrono::seconds(30);  // an unanswered command ends the connection
+  uint32_t queue_depth = 64;     // commands in flight at most; further requests wait
+};
+
+class Lun {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Interest {
+    int fd;  // -1: no socket now. A new socket never replaces an old one within one call: -1 is seen between
+    uint32_t events;  // EPOLLIN, EPOLLOUT
+  };
+
+  virtual ~Lun() = default;  // drops the connection; no request may be pending
+
+  // Begins to log in. Once, before anything else. Ready, or failed, when LunState says so.
+  virtual void Start() = 0;
+  // What to wait for; may change in every call below, so the caller re-arms after each batch of calls.
+  // Level-triggered.
+  virtual Interest interest() const = 0;
+  // Socket I/O: receives, completes, sends. Harmless at any time and cheap (one recv) when nothing is there,
+  // so a loop may spin on it.
+  virtual void OnReady() = 0;
+  // When to call OnTimer at the latest; in the past: at once; time_point::max(): never.
+  virtual Clock::time_point NextDeadline() const = 0;
+  virtual void OnTimer(Clock::time_point now) = 0;
+
+  // Queues a request; nothing is sent before Kick (or OnReady).
+  virtual void Submit(LunRequest* request) = 0;
+  // Sends what was submitted, in as few system calls as possible.
+  virtual void Kick() = 0;
+
+  // Answers everything, now and from now on, with EIO. `reason` is for people. Works without the target.
+  virtual void Fail(const std::string& reason) = 0;
+  // Fails what is pending and logs out: kClosed at most a second later, if the calls above go on until then.
+  virtual void Close() = 0;
+};
+
+// `state` belongs to this LUN alone and outlives it.
+std::unique_ptr<Lun> MakeLun(LunOptions options, LunState* state);
+
+}  // namespace lunkeeper

@@ -1,0 +1,337 @@
+#include "devices/iscsi/scsi.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "devices/iscsi/pdu.h"
+
+namespace lunkeeper::iscsi {
+namespace {
+
+enum OperationCode : uint8_t {
+  kTestUnitReady = 0x00,
+  kInquiryCode = 0x12,
+  kUnmap = 0x42,
+  kModeSense10 = 0x5a,
+  kRead16 = 0x88,
+  kWrite16 = 0x8a,
+  kSynchronizeCache16 = 0x91,
+  kWriteSame16 = 0x93,
+  kServiceActionIn16 = 0x9e,
+};
+constexpr uint8_t kReadCapacity16 = 0x10;  // service action
+
+enum Status : uint8_t {
+  kGood = 0x00,
+  kCheckCondition = 0x02,
+  kConditionMet = 0x04,
+  kBusy = 0x08,
+  kTaskSetFull = 0x28,
+  kTaskAborted = 0x40,
+};
+enum SenseKey : uint8_t {
+  kRecovered = 0x1,
+  kNotReady = 0x2,
+  kIllegalRequest = 0x5,
+  kUnitAttention = 0x6,
+  kDataProtect = 0x7,
+  kAbortedCommand = 0xb,
+};
+
+// Of our own: one command is short enough to be answered well within the time-out, and its lengths fit the
+// CDB (tgt counts the bytes of an UNMAP in 32 bits, and writes the blocks of a WRITE SAME one by one).
+constexpr uint64_t kMaxTransferBytes = 4 << 20, kMaxUnmapBytes = 1 << 30, kMaxWriteSameBytes = 32 << 20;
+
+constexpr uint32_t kMaxBlockSize = 4096;
+alignas(64) char zero_block[kMaxBlockSize];  // never written; not const since iovec is not
+
+// Whether a WRITE SAME for `op` is to unmap. tgt 1.0.85 answers every UNMAP with an error (while it carries
+// it out), so where both ways are offered this one is taken.
+bool Unmaps(LunOp op, const LunFacts& facts) {
+  return facts.write_same_unmap && (op == LunOp::kDiscard || facts.reads_zeroes);
+}
+
+uint64_t LimitOf(LunOp op, const LunFacts& facts) {
+  const auto smaller = [&facts](uint64_t ours, uint64_t blocks) {
+    return blocks == 0 || blocks > ours / facts.block_size ? ours : blocks * facts.block_size;
+  };
+  switch (op) {
+    case LunOp::kRead:
+    case LunOp::kWrite:
+      return smaller(kMaxTransferBytes, facts.max_transfer);
+    case LunOp::kDiscard:
+    case LunOp::kWriteZeroes:
+      if (op == LunOp::kDiscard && !facts.write_same_unmap) return smaller(kMaxUnmapBytes, facts.max_unmap);
+      return smaller(Unmaps(op, facts) ? kMaxUnmapBytes : kMaxWriteSameBytes, facts.max_write_same);
+    default:
+      return 0;
+  }
+}
+
+void PutBlocks(Task& task, uint64_t lba, uint64_t blocks) {
+  Put64(&task.cdb[2], lba);
+  Put32(&task.cdb[10], static_cast<uint32_t>(blocks));
+}
+
+void BuildUnmap(uint64_t lba, uint64_t blocks, Task& task) {
+  auto* list = reinterpret_cast<uint8_t*>(task.parameters.data());
+  std::memset(list, 0, task.parameters.size());
+  Put16(list, 22);
+  Put16(list + 2, 16);
+  Put64(list + 8, lba);
+  Put32(list + 16, static_cast<uint32_t>(blocks));
+  task.cdb[0] = kUnmap;
+  Put16(&task.cdb[7], static_cast<uint32_t>(task.parameters.size()));
+  task.direction = Direction::kOut;
+  task.data = task.parameters.data();
+  task.length = static_cast<uint32_t>(task.parameters.size());
+}
+
+Outcome JudgeSense(const Task& task, LunOp op) {
+  constexpr uint8_t kInvalidOpcode = 0x20, kInvalidField = 0x24, kSpaceAllocationFailed = 0x27;
+  switch (task.sense_key) {
+    case kRecovered:
+      return {Verdict::kDone};
+    case kUnitAttention:
+    case kAbortedCommand:
+      return {Verdict::kAgain};
+    case kNotReady:
+      return {Verdict::kLater};
+    case kDataProtect:
+      return {Verdict::kFailed, task.asc == kSpaceAllocationFailed && task.ascq == 7 ? ENOSPC : EROFS};
+    case kIllegalRequest:
+      if (op != LunOp::kDiscard && op != LunOp::kWriteZeroes) return {Verdict::kFailed, EIO};
+      return {Verdict::kFailed, task.asc == kInvalidOpcode || task.asc == kInvalidField ? EOPNOTSUPP : EIO};
+    default:
+      return {Verdict::kFailed, EIO};
+  }
+}
+
+void CopyTrimmed(const char* from, size_t length, char* to, size_t capacity) {
+  while (length > 0 && (from[length - 1] == ' ' || from[length - 1] == '\0')) --length;
+  while (length > 0 && *from == ' ') ++from, --length;
+  length = std::min(length, capacity - 1);
+  std::memcpy(to, from, length);
+  to[length] = '\0';
+}
+
+// A page of INQUIRY says how long it is; what was not sent counts as zero.
+struct Page {
+  explicit Page(const Task& task)
+      : bytes(reinterpret_cast<const uint8_t*>(task.data)), size(task.transferred) {}
+  uint64_t Number(size_t at, size_t width) const {
+    uint64_t value = 0;
+    for (size_t i = at; i < at + width; ++i) value = value << 8 | (i < size ? bytes[i] : 0u);
+    return value;
+  }
+  const uint8_t* bytes;
+  size_t size;
+};
+
+void TakeSerial(const Page& page, LunFacts& facts) {
+  const size_t length = std::min<size_t>(page.Number(2, 2), page.size - 4);
+  CopyTrimmed(reinterpret_cast<const char*>(page.bytes) + 4, length, facts.serial, sizeof facts.serial);
+}
+
+void TakeBlockLimits(const Page& page, LunFacts& facts) {
+  constexpr uint64_t kAnyNumber = 0xffffffff;
+  facts.max_transfer = static_cast<uint32_t>(page.Number(8, 4));
+  const auto max_unmap = static_cast<uint32_t>(page.Number(20, 4));
+  facts.max_unmap = max_unmap == kAnyNumber ? 0 : max_unmap;
+  facts.unmap_granularity = static_cast<uint32_t>(page.Number(28, 4));
+  facts.max_write_same = page.Number(36, 8);
+}
+
+bool TakeCapacity(const Page& page, LunFacts& facts) {
+  const uint64_t last = page.Number(0, 8), block_size = page.Number(8, 4);
+  if (block_size < 512 || block_size > kMaxBlockSize || (block_size & (block_size - 1)) != 0) return false;
+  if (last >= INT64_MAX / block_size) return false;
+  facts.blocks = last + 1;
+  facts.block_size = static_cast<uint32_t>(block_size);
+  if ((page.Number(14, 1) & 0x40) != 0) facts.reads_zeroes = true;
+  return true;
+}
+
+// MODE SENSE(10): a header of 8 bytes, block descriptors, then the page.
+void TakeCaching(const Page& page, LunFacts& facts) {
+  facts.write_protected = (page.Number(3, 1) & 0x80) != 0;
+  const size_t at = 8 + page.Number(6, 2);
+  if ((page.Number(at, 1) & 0x3f) != 0x08 || at + 3 > page.size) return;
+  facts.write_cache = (page.Number(at + 2, 1) & 0x04) != 0;
+}
+
+void BuildInquiry(uint8_t page, Task& task) {
+  task.cdb[0] = kInquiryCode;
+  task.cdb[1] = page != 0;
+  task.cdb[2] = page;
+  Put16(&task.cdb[3], kMaxAnswer);
+}
+
+}  // namespace
+
+uint32_t CommandLength(const LunRequest& request, const LunFacts& facts) {
+  const uint64_t left = request.length - request.internal.position;
+  return static_cast<uint32_t>(std::min(left, LimitOf(request.op, facts)));
+}
+
+void BuildCommand(const LunRequest& request, const LunFacts& facts, uint32_t length, Task& task) {
+  const uint64_t lba = (request.offset + request.internal.position) / (facts.block_size);
+  const uint64_t blocks = length / facts.block_size;
+  task.cdb.fill(0);
+  task.direction = Direction::kNone;
+  task.data = nullptr;
+  task.length = 0;
+  switch (request.op) {
+    case LunOp::kRead:
+    case LunOp::kWrite:
+      task.cdb[0] = request.op == LunOp::kRead ? kRead16 : kWrite16;
+      task.cdb[1] = request.op == LunOp::kWrite && request.fua ? 0x08 : 0;
+      PutBlocks(task, lba, blocks);
+      task.direction = request.op == LunOp::kRead ? Direction::kIn : Direction::kOut;
+      task.data = request.data + request.internal.position;
+      task.length = length;
+      break;
+    case LunOp::kFlush:
+      task.cdb[0] = kSynchronizeCache16;
+      break;  // 0 blocks from 0: all of them
+    case LunOp::kDiscard:
+    case LunOp::kWriteZeroes:
+      if (request.op == LunOp::kDiscard && !facts.write_same_unmap) return BuildUnmap(lba, blocks, task);
+      task.cdb[0] = kWriteSame16;
+      task.cdb[1] = Unmaps(request.op, facts) ? 0x08 : 0;
+      PutBlocks(task, lba, blocks);
+      task.direction = Direction::kOut;
+      task.data = zero_block;
+      task.length = facts.block_size;
+      break;
+    case LunOp::kReadCapacity:
+      break;  // a question, not a command
+  }
+}
+
+Outcome Judge(const Task& task, LunOp op) {
+  if (task.response != 0) return {Verdict::kAgain};  // the target lost it
+  switch (task.status) {
+    case kGood:
+    case kConditionMet:
+      break;
+    case kCheckCondition: {
+      const Outcome outcome = JudgeSense(task, op);
+      if (outcome.verdict != Verdict::kDone) return outcome;
+      break;
+    }
+    case kBusy:
+    case kTaskSetFull:
+      return {Verdict::kLater};
+    case kTaskAborted:
+      return {Verdict::kAgain};
+    default:
+      return {Verdict::kFailed, EIO};
+  }
+  const bool whole = task.transferred == task.length || op == LunOp::kReadCapacity;
+  return whole ? Outcome{Verdict::kDone} : Outcome{Verdict::kFailed, EIO};
+}
+
+void BuildQuestion(Question question, char* answer, Task& task) {
+  task.cdb.fill(0);
+  task.direction = Direction::kIn;
+  task.data = answer;
+  task.length = kMaxAnswer;
+  switch (question) {
+    case Question::kReady:
+      task.cdb[0] = kTestUnitReady;
+      task.direction = Direction::kNone;
+      task.data = nullptr;
+      task.length = 0;
+      break;
+    case Question::kInquiry:
+      BuildInquiry(0, task);
+      break;
+    case Question::kSerial:
+      BuildInquiry(0x80, task);
+      break;
+    case Question::kBlockLimits:
+      BuildInquiry(0xb0, task);
+      break;
+    case Question::kProvisioning:
+      BuildInquiry(0xb2, task);
+      break;
+    case Question::kCapacity:
+      task.cdb[0] = kServiceActionIn16;
+      task.cdb[1] = kReadCapacity16;
+      task.length = 32;
+      Put32(&task.cdb[10], task.length);
+      break;
+    case Question::kCaching:
+      task.cdb[0] = kModeSense10;
+      task.cdb[1] = 0x08;  // no block descriptors
+      task.cdb[2] = 0x08;
+      Put16(&task.cdb[7], kMaxAnswer);
+      break;
+    case Question::kEnd:
+      break;
+  }
+}
+
+bool TakeAnswer(Question question, const Task& task, LunFacts& facts) {
+  const Page page(task);
+  const auto is_page = [&page](uint8_t code) { return page.size >= 4 && page.bytes[1] == code; };
+  switch (question) {
+    case Question::kReady:
+      return true;
+    case Question::kInquiry:
+      if (page.size < 36 || (page.bytes[0] & 0x1f) != 0) return false;  // not a disk
+      CopyTrimmed(reinterpret_cast<const char*>(page.bytes) + 16, 16, facts.boot_id, sizeof facts.boot_id);
+      return true;
+    case Question::kSerial:
+      if (!is_page(0x80)) return false;
+      TakeSerial(page, facts);
+      return true;
+    case Question::kBlockLimits:
+      if (is_page(0xb0)) TakeBlockLimits(page, facts);
+      return true;
+    case Question::kProvisioning:
+      if (!is_page(0xb2)) return true;
+      facts.unmap_command = (page.Number(5, 1) & 0x80) != 0;
+      facts.write_same_unmap = (page.Number(5, 1) & 0x40) != 0;
+      if ((page.Number(5, 1) & 0x04) != 0) facts.reads_zeroes = true;
+      return true;
+    case Question::kCapacity:
+      return page.size >= 12 && TakeCapacity(page, facts);
+    case Question::kCaching:
+      TakeCaching(page, facts);
+      return true;
+    case Question::kEnd:
+      return true;
+  }
+  return false;
+}
+
+bool IsOptional(Question question) {
+  return question == Question::kBlockLimits || question == Question::kProvisioning ||
+         question == Question::kCaching;
+}
+
+const char* QuestionName(Question question) {
+  switch (question) {
+    case Question::kReady:
+      return "TEST UNIT READY";
+    case Question::kInquiry:
+      return "INQUIRY";
+    case Question::kSerial:
+      return "INQUIRY for the serial number";
+    case Question::kBlockLimits:
+      return "INQUIRY for the block limits";
+    case Question::kProvisioning:
+      return "INQUIRY for the provisioning";
+    case Question::kCapacity:
+      return "READ CAPACITY";
+    case Question::kCaching:
+      return "MODE SENSE for the cache";
+    case Question::kEnd:
+      break;
+  }
+  return "";
+}
+
+}  // namespace lunkeeper::iscsi

@@ -1,0 +1,103 @@
+#include "devices/iscsi/socket.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "base/host_port.h"
+
+namespace lunkeeper::iscsi {
+namespace {
+
+// BBR, the default of some systems, starts a timer for every segment, so that it leaves at the right moment:
+// that is a quarter of the cost of a large write, and of no use next to the storage. Anything else that was
+// chosen stays.
+void AvoidPacing(int fd) {
+  char name[16] = {};
+  socklen_t size = sizeof name;
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &size) != 0) return;
+  constexpr std::string_view kPaced = "bbr", kInstead = "cubic";
+  if (std::string_view(name, size).substr(0, kPaced.size()) != kPaced) return;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kInstead.data(), kInstead.size());
+}
+
+}  // namespace
+
+std::optional<Address> ParseAddress(const std::string& text) {
+  const auto where = ParseHostPort(text);
+  if (!where || where->host.empty()) return std::nullopt;
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(where->host.c_str(), std::to_string(where->port).c_str(), &hints, &found) != 0)
+    return std::nullopt;
+  Address address;
+  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
+  address.size = found->ai_addrlen;
+  ::freeaddrinfo(found);
+  return address;
+}
+
+UniqueFd Connect(const Address& address) {
+  UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return fd;
+  const int on = 1;
+  ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  AvoidPacing(fd.get());
+  const auto* to = reinterpret_cast<const sockaddr*>(&address.storage);
+  if (::connect(fd.get(), to, address.size) == 0 || errno == EINPROGRESS) return fd;
+  const int error = errno;
+  fd.Reset();
+  errno = error;
+  return fd;
+}
+
+int ConnectResult(int fd) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+}
+
+void ReadableFrom(int fd, size_t bytes) {
+  const int count = static_cast<int>(bytes);
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &count, sizeof count);
+}
+
+size_t Available(int fd) {
+  int count = 0;
+  return ::ioctl(fd, FIONREAD, &count) == 0 ? static_cast<size_t>(count) : 0;
+}
+
+ssize_t Receive(int fd, iovec* space, int count) {
+  msghdr message{};
+  message.msg_iov = space;
+  message.msg_iovlen = static_cast<size_t>(count);
+  ssize_t got;
+  do {
+    got = ::recvmsg(fd, &message, MSG_DONTWAIT);
+  } while (got < 0 && errno == EINTR);
+  if (got > 0) return got;
+  if (got == 0) return -EPIPE;
+  return errno == EAGAIN ? 0 : -errno;
+}
+
+ssize_t Send(int fd, const iovec* pieces, int count) {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(pieces);
+  message.msg_iovlen = static_cast<size_t>(count);
+  ssize_t sent;
+  do {
+    sent = ::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  if (sent >= 0) return sent;
+  return errno == EAGAIN ? 0 : -errno;
+}
+
+}  // namespace lunkeeper::iscsi

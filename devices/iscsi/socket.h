@@ -1,0 +1,37 @@
+#pragma once
+// A TCP connection that never blocks. Thin: the policy is the Lun's. One thread; nothing allocates.
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <optional>
+#include <string>
+
+#include "base/unique_fd.h"
+
+namespace lunkeeper::iscsi {
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+};
+// `10.0.0.5:3260` or `[fd00::5]:3260`. Numeric only: asking a name server would block the loop.
+std::optional<Address> ParseAddress(const std::string& text);
+
+// Begins to connect; the descriptor becomes writable when that is over. Not valid, errno set: it failed at
+// once.
+UniqueFd Connect(const Address& address);
+// 0, or the errno with which the attempt ended.
+int ConnectResult(int fd);
+
+// From now on the descriptor is readable when that many bytes are there, or the connection has ended.
+void ReadableFrom(int fd, size_t bytes);
+
+// How many bytes can be received at once.
+size_t Available(int fd);
+
+// Bytes moved, 0 if it would block, or -errno; -EPIPE also for a connection that the peer closed.
+ssize_t Receive(int fd, iovec* space, int count);
+ssize_t Send(int fd, const iovec* pieces, int count);
+
+}  // namespace lunkeeper::iscsi

@@ -1,0 +1,132 @@
+#pragma once
+// A small iSCSI target for tests, that misbehaves on demand. It serves one disk in memory to one connection
+// at a time, on a thread of its own and a free port of 127.0.0.1. Everything but the constructor's and
+// destructor's work is thread-safe.
+//
+// A `Script` decides what becomes of each command. Writes it holds are applied when the next LUN reset
+// arrives, as a slow target's are, which is what makes a replay that does not wait for the reset visible.
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "base/unique_fd.h"
+#include "devices/iscsi/pdu.h"
+#include "devices/types.h"
+
+namespace lunkeeper::iscsi {
+
+struct FakeCommand {
+  uint8_t operation = 0;  // SCSI operation code
+  uint64_t lba = 0;
+  uint32_t blocks = 0;
+  int session = 0;  // 1 for the first login
+};
+
+struct Reaction {
+  enum Kind {
+    kAnswer,
+    kStatus,   // `status` and, with it, sense data
+    kHold,     // no answer; a write is applied at the next reset
+    kDrop,     // the connection is closed
+    kHalf,     // half an answer, then the connection is closed
+    kRaw,      // `raw` is sent instead of an answer
+    kSilence,  // nothing is read or sent any more on this connection
+  };
+  Kind kind = kAnswer;
+  uint8_t status = 0, key = 0, asc = 0, ascq = 0;
+  std::vector<uint8_t> raw = {};
+};
+inline Reaction Sense(uint8_t key, uint8_t asc = 0, uint8_t ascq = 0) {
+  return {Reaction::kStatus, 2, key, asc, ascq, {}};
+}
+
+class FakeTarget {
+ public:
+  static constexpr uint32_t kBlock = 512;
+  using Script = std::function<Reaction(const FakeCommand&)>;
+
+  // What the disk and the target are like; to be changed with Change.
+  struct Traits {
+    std::string serial = "serial-1";
+    std::string product = "0123456789abcdef";
+    uint64_t blocks = 8192;
+    bool write_cache = true;
+    bool unmap = false;
+    bool write_same_unmap = false;
+    uint32_t max_transfer = 0;  // blocks
+    uint32_t window = 32;       // commands
+    uint8_t login_class = 0, login_detail = 0;
+    uint8_t reset_response = 0;
+    bool reset_drops = false;  // the connection is closed instead of answering the reset
+    Script script;
+  };
+
+  FakeTarget();
+  ~FakeTarget();
+
+  std::string portal() const { return "127.0.0.1:" + std::to_string(port_); }
+  void Change(const std::function<void(Traits&)>& change);
+  // What happened so far: "login", "reset", "write 8", "apply 8" …
+  std::vector<std::string> Events();
+  size_t Count(const std::string& event);
+  // Sends `bytes` on the present connection; closes it if they are empty.
+  void Inject(const std::vector<uint8_t>& bytes);
+  char At(uint64_t offset);
+  int connections() const { return connections_; }
+
+ private:
+  struct Pdu {
+    Header header;
+    std::vector<uint8_t> data;
+  };
+
+  void Serve();
+  void ServeConnection(int fd);
+  std::optional<Pdu> Read(int fd);
+  std::optional<Pdu> Next(int fd);  // as Read, but what was set aside first
+  bool Handle(int fd, const Pdu& pdu);
+  bool HandleLogin(int fd, const Pdu& pdu);
+  bool HandleReset(int fd, const Pdu& pdu);
+  bool HandleCommand(int fd, const Pdu& pdu);
+  bool GatherData(int fd, const Pdu& command, std::vector<uint8_t>& data);
+  bool React(int fd, const Pdu& pdu, const FakeCommand& command, const Reaction& reaction);
+  bool Execute(int fd, const Pdu& pdu, const FakeCommand& command, const std::vector<uint8_t>& data);
+  std::vector<uint8_t> Answer(const uint8_t* cdb);
+  bool SendData(int fd, const Pdu& pdu, const std::vector<uint8_t>& data, bool half);
+  bool SendStatus(int fd, const Pdu& pdu, const Reaction& reaction);
+  Header Respond(Opcode opcode, const Pdu& pdu, bool status);
+  bool Send(int fd, Header header, const std::vector<uint8_t>& data);
+  Traits traits();
+  void Note(const std::string& event);
+  void Apply(const FakeCommand& command, const std::vector<uint8_t>& data);
+
+  UniqueFd listener_;
+  uint16_t port_ = 0;
+  std::atomic<int> connections_ = 0;
+  std::atomic<bool> stop_ = false;
+
+  // Of the serving thread.
+  uint32_t stat_sn_ = 1, exp_cmd_sn_ = 1;
+  int sessions_ = 0;
+  std::deque<Pdu> aside_;
+  struct Held {
+    FakeCommand command;
+    std::vector<uint8_t> data;
+  };
+  std::vector<Held> held_;
+
+  absl::Mutex mutex_;
+  Traits traits_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> events_ ABSL_GUARDED_BY(mutex_);
+  std::vector<char> medium_ ABSL_GUARDED_BY(mutex_);
+  int current_ ABSL_GUARDED_BY(mutex_) = -1;
+  std::thread thread_;
+};
+
+}  // namespace lunkeeper::iscsi

@@ -1,0 +1,88 @@
+#include <algorithm>
+#include <array>
+
+#include "devices/libiscsi/session.h"
+
+extern "C" {
+#include <iscsi/iscsi.h>
+#include <iscsi/scsi-lowlevel.h>
+}
+
+#include "base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr uint8_t kReserveIn = 0x5e, kReserveOut = 0x5f;
+// Service actions (SPC-4, tables 211 and 222).
+constexpr uint8_t kReadKeys = 0, kReadReservation = 1;
+constexpr uint8_t kReserve = 1, kRelease = 2, kClear = 3, kPreempt = 4, kRegisterAndIgnoreExistingKey = 6;
+constexpr size_t kHeaderBytes = 8, kKeyBytes = 8;
+
+std::array<uint8_t, 10> ReserveInCdb(uint8_t action, uint16_t length) {
+  std::array<uint8_t, 10> cdb = {kReserveIn, action};
+  scsi_set_uint16(&cdb[7], length);
+  return cdb;
+}
+
+const unsigned char* Bytes(std::span<const char> data) {
+  return reinterpret_cast<const unsigned char*>(data.data());
+}
+
+}  // namespace
+
+absl::Status IscsiSession::ReserveOut(const char* what, uint8_t action, uint8_t type, ReservationKey key,
+                                      ReservationKey action_key) {
+  std::array<char, 24> parameters = {};
+  auto* const bytes = reinterpret_cast<unsigned char*>(parameters.data());
+  scsi_set_uint64(bytes, key);
+  scsi_set_uint64(bytes + kKeyBytes, action_key);
+  const std::array<uint8_t, 10> cdb = {kReserveOut, action, type, 0, 0, 0, 0, 0, parameters.size()};
+  return Execute({.what = what, .cdb = cdb, .out = parameters}).status();
+}
+
+absl::Status IscsiSession::Register(ReservationKey key) {
+  return ReserveOut("register a reservation key", kRegisterAndIgnoreExistingKey, 0, 0, key);
+}
+
+absl::Status IscsiSession::Reserve(ReservationKey key, ReservationType type) {
+  return ReserveOut("reserve", kReserve, static_cast<uint8_t>(type), key, 0);
+}
+
+absl::Status IscsiSession::ReleaseReservation(ReservationKey key, ReservationType type) {
+  return ReserveOut("release the reservation", kRelease, static_cast<uint8_t>(type), key, 0);
+}
+
+absl::Status IscsiSession::ClearReservations(ReservationKey key) {
+  return ReserveOut("clear reservations", kClear, 0, key, 0);
+}
+
+absl::Status IscsiSession::Preempt(ReservationKey key, ReservationKey victim, ReservationType type) {
+  return ReserveOut("preempt", kPreempt, static_cast<uint8_t>(type), key, victim);
+}
+
+absl::StatusOr<std::vector<ReservationKey>> IscsiSession::ReadKeys() {
+  std::vector<char> data(4096);
+  const auto cdb = ReserveInCdb(kReadKeys, static_cast<uint16_t>(data.size()));
+  ASSIGN_OR_RETURN(const size_t got, Execute({.what = "read reservation keys", .cdb = cdb, .in = data}));
+  if (got < kHeaderBytes)
+    return Fail(absl::StatusCode::kInternal, "read reservation keys", "the answer is too short");
+  const size_t end = std::min<size_t>(got, kHeaderBytes + scsi_get_uint32(Bytes(data) + 4));
+  std::vector<ReservationKey> keys;
+  for (size_t at = kHeaderBytes; at + kKeyBytes <= end; at += kKeyBytes) {
+    keys.push_back(scsi_get_uint64(Bytes(data) + at));
+  }
+  return keys;
+}
+
+absl::StatusOr<std::optional<ReservationKey>> IscsiSession::ReadReservation() {
+  std::array<char, 24> data = {};
+  const auto cdb = ReserveInCdb(kReadReservation, static_cast<uint16_t>(data.size()));
+  ASSIGN_OR_RETURN(const size_t got, Execute({.what = "read the reservation", .cdb = cdb, .in = data}));
+  if (got < kHeaderBytes + kKeyBytes || scsi_get_uint32(Bytes(data) + 4) < kKeyBytes) {
+    return std::optional<ReservationKey>();
+  }
+  return std::optional<ReservationKey>(scsi_get_uint64(Bytes(data) + kHeaderBytes));
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,46 @@
+// A library to preload into tgtd: each write to a LUN's file waits before it is made, by as many milliseconds
+// as the file named in SLOW_WRITES_FILE says at that moment. In any other program it does nothing, so that it
+// may stand in the environment of the one that starts tgtd.
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+namespace {
+
+using Write = ssize_t (*)(int, const void*, size_t, off64_t);
+
+// -1 where nothing is to be slowed.
+int OpenDelayFile() {
+  const char* const path = std::getenv("SLOW_WRITES_FILE");
+  if (path == nullptr || std::strcmp(program_invocation_short_name, "tgtd") != 0) return -1;
+  return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+void Delay() {
+  static const int fd = OpenDelayFile();
+  char text[16] = {};
+  if (fd < 0 || pread(fd, text, sizeof text - 1, 0) <= 0) return;
+  if (const int milliseconds = std::atoi(text); milliseconds > 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  }
+}
+
+}  // namespace
+
+// Declared by <unistd.h>; found here first by the dynamic linker.
+extern "C" ssize_t pwrite64(int fd, const void* data, size_t size, off64_t offset) {
+  static const auto real = reinterpret_cast<Write>(dlsym(RTLD_NEXT, "pwrite64"));
+  Delay();
+  return real(fd, data, size, offset);
+}
+
+extern "C" ssize_t pwrite(int fd, const void* data, size_t size, off_t offset) {
+  return pwrite64(fd, data, size, offset);
+}

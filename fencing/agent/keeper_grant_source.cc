@@ -1,0 +1,83 @@
+#include "fencing/agent/keeper_grant_source.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "fencing/protocol/messages.h"
+
+namespace lunkeeper {
+namespace {
+
+namespace v1 = keeper::v1;
+
+constexpr absl::Duration kMargin = absl::Milliseconds(300);  // for the answer to a wait that was in vain
+// A question whose answer somebody waits for: no replica that lives takes this long.
+constexpr absl::Duration kQuick = absl::Seconds(10);
+
+class KeeperGrantSource final : public GrantSource {
+ public:
+  KeeperGrantSource(Replicas& replicas, const NodeId& node) : replicas_(replicas), node_(node) {}
+
+  absl::StatusOr<Grant> Acquire(const VolumeId& volume, Access access, absl::Duration wait) override {
+    const absl::Time deadline = absl::Now() + wait;
+    v1::AcquireRequest request;
+    request.set_node(node_.value());
+    request.set_volume_id(volume.value());
+    request.set_access(WriteAccess(access));
+    v1::Grant response;
+    RETURN_IF_ERROR(Ask("take", volume, deadline + kMargin, [&](auto& stub, auto* context) {
+      const absl::Duration left = std::max(deadline - absl::Now(), absl::ZeroDuration());
+      request.set_wait_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(left)));
+      return stub.Acquire(context, request, &response);
+    }));
+    return ReadGrant(request, response);
+  }
+
+  absl::Status Release(const VolumeId& volume, Generation generation, absl::Time deadline) override {
+    v1::ReleaseRequest request;
+    request.set_node(node_.value());
+    request.set_volume_id(volume.value());
+    request.set_generation(generation);
+    v1::ReleaseResponse response;
+    return Ask("give back", volume, deadline,
+               [&](auto& stub, auto* context) { return stub.Release(context, request, &response); });
+  }
+
+  absl::StatusOr<std::vector<HeldGrant>> Held(const VolumeId& volume, absl::Time deadline) override {
+    v1::HeldRequest request;
+    request.set_node(node_.value());
+    request.set_volume_id(volume.value());
+    v1::HeldResponse response;
+    RETURN_IF_ERROR(Ask("look up", volume, std::min(deadline, absl::Now() + kQuick),
+                        [&](auto& stub, auto* context) { return stub.Held(context, request, &response); }));
+    std::vector<HeldGrant> held;
+    for (const auto& grant : response.grants()) {
+      held.push_back({VolumeId(grant.volume_id()), grant.generation(), Iqn(grant.target()),
+                      grant.taken_by_orchestrator() ? GrantOwner::kOrchestrator : GrantOwner::kNode});
+    }
+    return held;
+  }
+
+ private:
+  absl::Status Ask(const char* what, const VolumeId& volume, absl::Time deadline,
+                   const Replicas::Call& call) {
+    return replicas_.Ask(
+        absl::StrCat(what, " the grant of volume ", volume.empty() ? "(all)" : volume.value()), deadline,
+        call);
+  }
+
+  Replicas& replicas_;
+  const NodeId node_;
+};
+
+}  // namespace
+
+std::unique_ptr<GrantSource> MakeKeeperGrantSource(Replicas& replicas, const NodeId& node) {
+  return std::make_unique<KeeperGrantSource>(replicas, node);
+}
+
+}  // namespace lunkeeper

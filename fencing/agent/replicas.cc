@@ -1,0 +1,144 @@
+#include "fencing/agent/replicas.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "base/host_port.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr absl::Duration kLookUpEvery = absl::Seconds(5);
+constexpr absl::Duration kPause = absl::Milliseconds(200);  // between rounds over all replicas
+constexpr char kUnanswered[] =
+    "Deadline Exceeded";  // gRPC's own words; a replica would say what it waits for
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
+}
+
+// The numeric addresses that a name leads to; nullopt: nobody could say.
+std::optional<std::vector<std::string>> Resolve(const HostPort& where) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(where.host.c_str(), std::to_string(where.port).c_str(), &hints, &found);
+  if (error != 0) {
+    LogWarn("keeper", "a controller's name leads nowhere",
+            {{"name", where.host}, {"error", ::gai_strerror(error)}});
+    return std::nullopt;
+  }
+  std::vector<std::string> addresses;
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    char host[NI_MAXHOST];
+    char port[NI_MAXSERV];
+    if (::getnameinfo(each->ai_addr, each->ai_addrlen, host, sizeof host, port, sizeof port,
+                      NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+      continue;
+    }
+    const bool v6 = each->ai_family == AF_INET6;
+    addresses.push_back(v6 ? absl::StrCat("ipv6:[", host, "]:", port)
+                           : absl::StrCat("ipv4:", host, ":", port));
+  }
+  ::freeaddrinfo(found);
+  return addresses;
+}
+
+}  // namespace
+
+Replicas::Replicas(ReplicaOptions options)
+    : options_(std::move(options)), look_up_(kLookUpEvery, [this] { LookUp(); }) {}
+
+void Replicas::LookUp() {
+  std::map<std::string, std::string> names;  // by numeric address
+  bool complete = true;
+  for (const std::string& address : options_.addresses) {
+    const auto where = ParseHostPort(address);  // the options' parser has refused what is none
+    const auto resolved = where ? Resolve(*where) : std::nullopt;
+    complete = complete && resolved.has_value();
+    if (!resolved) continue;
+    for (const std::string& each : *resolved) {
+      names.emplace(each, options_.server_name.empty() ? where->host : options_.server_name);
+    }
+  }
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [address, name] : names) {
+    auto& replica = replicas_[address];
+    if (replica == nullptr) replica = Connect(address, name);
+  }
+  if (complete) std::erase_if(replicas_, [&](const auto& each) { return !names.contains(each.first); });
+}
+
+std::shared_ptr<const Replica> Replicas::Connect(const std::string& address, const std::string& name) const {
+  grpc::ChannelArguments arguments;
+  arguments.SetSslTargetNameOverride(name);
+  // Calls are repeated here, at another replica; and gRPC 1.51 was seen to abort in its own repetition.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 2'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2'000);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // no limit
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1'000);  // also the longest that a connect may take
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
+  auto channel = grpc::CreateCustomChannel(address, options_.credentials, arguments);
+  return std::make_shared<const Replica>(Replica{address, channel, keeper::v1::Keeper::NewStub(channel)});
+}
+
+std::vector<std::shared_ptr<const Replica>> Replicas::All(absl::Time deadline) {
+  std::vector<std::shared_ptr<const Replica>> all;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto known = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !replicas_.empty(); };
+    mutex_.AwaitWithDeadline(absl::Condition(&known), deadline);
+    for (const auto& [address, replica] : replicas_) all.push_back(replica);
+  }
+  std::stable_partition(all.begin(), all.end(), [](const auto& replica) {
+    return replica->channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
+  });
+  return all;
+}
+
+absl::Status Replicas::Prepare(grpc::ClientContext* context, absl::Time deadline) const {
+  std::ifstream file(options_.token_file);
+  std::string token{std::istreambuf_iterator<char>(file), {}};
+  absl::StripAsciiWhitespace(&token);
+  if (token.empty() || token.find_first_of("\r\n") != std::string::npos) {
+    return absl::UnauthenticatedError(absl::StrCat("there is no token in ", options_.token_file));
+  }
+  context->AddMetadata("authorization", absl::StrCat("Bearer ", token));
+  context->set_deadline(absl::ToChronoTime(deadline));
+  return absl::OkStatus();
+}
+
+absl::Status Replicas::Ask(const std::string& what, absl::Time deadline, const Call& call) {
+  std::string last = "their names lead nowhere";
+  while (absl::Now() < deadline) {
+    for (const auto& replica : All(deadline)) {
+      grpc::ClientContext context;
+      RETURN_IF_ERROR(Prepare(&context, deadline));
+      const absl::Status status = FromGrpc(call(*replica->stub, &context));
+      const bool unanswered = absl::IsDeadlineExceeded(status) && status.message() == kUnanswered;
+      // Nobody here cancels a call: the replica was stopped under it.
+      const bool stopped = absl::IsCancelled(status);
+      if (!absl::IsUnavailable(status) && !unanswered && !stopped) return status;
+      last = absl::StrCat(replica->address, ": ", std::string(status.message()));
+    }
+    absl::SleepFor(std::min(kPause, deadline - absl::Now()));
+  }
+  return absl::UnavailableError(
+      absl::StrCat(what, ": no controller answers at ", absl::StrJoin(options_.addresses, ", "), " (", last,
+                   "); see that the controllers run and that this node reaches them"));
+}
+
+}  // namespace lunkeeper

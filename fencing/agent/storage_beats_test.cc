@@ -1,0 +1,135 @@
+// A node's beats to a real array.
+
+#include "fencing/agent/storage_beats.h"
+
+#include <signal.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+
+#include "devices/array/tgt/testing/array_fixture.h"
+
+namespace lunkeeper {
+namespace {
+
+using testing::ArrayFixture;
+using testing::Eventually;
+using testing::TgtdProcess;
+
+constexpr absl::Duration kLong = absl::Seconds(30);
+
+// A node that beats twenty times a second, to one array.
+struct Beating : ArrayFixture {
+  Beating() {
+    REQUIRE(Open() == absl::OkStatus());
+    array = Cluster();
+  }
+  void Start() {
+    beats = StartStorageBeats(
+        {.node = node,
+         .arrays = {fencing::ArrayId("a1")},
+         .every = absl::Milliseconds(50),
+         .patience = absl::Seconds(2)},
+        [this](const fencing::ArrayId&, absl::Time) { return Ask(); },
+        [this](const fencing::ArrayId&, const fencing::ArrayFence& fence) {
+          absl::MutexLock lock(&mutex);
+          told.push_back(fence);
+        });
+  }
+  absl::StatusOr<Connection> Ask() {
+    ++asked;
+    if (!controllers) return absl::UnavailableError("no controller answers");
+    absl::StatusOr<Connection> access = array->KeeperAccess(node);
+    if (access.ok() && asked <= stale_answers) access->chap.secret = "of-another-time.";
+    return access;
+  }
+  // The array has seen a beat that came after this call.
+  bool Land() {
+    const uint64_t before = Last();
+    return Eventually([&] { return Last() > before; }, kLong);
+  }
+  uint64_t Last() {
+    const auto seen = array->Beats();
+    return seen.ok() && !seen->empty() ? seen->front().sequence : 0;
+  }
+
+  const NodeId node{"node-a.1"};
+  std::atomic<bool> controllers = true;
+  std::atomic<int> stale_answers = 0;
+  std::atomic<int> asked = 0;
+  absl::Mutex mutex;
+  std::vector<fencing::ArrayFence> told;
+  std::unique_ptr<Array> array;
+  std::unique_ptr<StorageBeats> beats;  // last: its threads use the others
+};
+
+TEST_CASE_METHOD(Beating, "beats land on the array, one after another, and the node knows that they do") {
+  Start();
+  REQUIRE(Land());
+  REQUIRE(Land());
+  CHECK(array->Beats()->front().node == node);
+  CHECK(Eventually([&] { return beats->Age() < absl::Milliseconds(200); }, kLong));
+  CHECK(asked == 1);
+}
+
+TEST_CASE_METHOD(Beating,
+                 "a node that is cut off from the controllers is heard by a tgtd that was started again") {
+  Start();
+  REQUIRE(Land());
+  controllers = false;
+  REQUIRE(::kill(TgtdProcess(options.control_port), SIGKILL) == 0);
+  CHECK(Land());
+  CHECK(Land());
+}
+
+TEST_CASE_METHOD(Beating, "a node that is fenced hears of it from the array, once") {
+  Start();
+  REQUIRE(Land());
+  const auto term = array->BeginTerm("test");
+  const auto fence = array->Fence(*term, node, {VolumeId("a1-v1"), VolumeId("a1-v2")});
+  REQUIRE(fence.ok());
+  CHECK(Eventually(
+      [&] {
+        absl::MutexLock lock(&mutex);
+        return !told.empty();
+      },
+      kLong));
+  REQUIRE(Land());
+  REQUIRE(Land());
+  absl::MutexLock lock(&mutex);
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].node == node);
+  CHECK(told[0].generation == fence->generation);
+  CHECK(told[0].volumes == fencing::VolumeSet{VolumeId("a1-v1"), VolumeId("a1-v2")});
+}
+
+TEST_CASE_METHOD(Beating, "a node that its keeper LUN does not let in asks for it again") {
+  stale_answers = 2;
+  Start();
+  CHECK(Land());
+  CHECK(asked == 3);
+}
+
+TEST_CASE_METHOD(Beating, "controllers that do not answer are asked again") {
+  controllers = false;
+  Start();
+  REQUIRE(Eventually([&] { return asked >= 2; }, kLong));
+  CHECK(beats->Age() > absl::ZeroDuration());
+  controllers = true;
+  CHECK(Land());
+}
+
+TEST_CASE_METHOD(Beating, "a node stops in time though its array hangs") {
+  Start();
+  REQUIRE(Land());
+  const pid_t tgtd = TgtdProcess(options.control_port);
+  REQUIRE(::kill(tgtd, SIGSTOP) == 0);
+  CHECK(Eventually([&] { return beats->Age() > absl::Seconds(1); }, kLong));
+  const absl::Time began = absl::Now();
+  beats.reset();
+  CHECK(absl::Now() - began < absl::Seconds(20));
+  REQUIRE(::kill(tgtd, SIGCONT) == 0);
+}
+
+}  // namespace
+}  // namespace lunkeeper

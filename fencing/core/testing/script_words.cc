@@ -1,0 +1,273 @@
+// The words of a script; the other half of ScriptedWorld.
+
+#include <stdexcept>
+#include <utility>
+
+#include "fencing/core/testing/scripted_world.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+std::string NextWord(std::istringstream& words) {
+  std::string word;
+  words >> word;
+  return word;
+}
+
+Millis Time(const std::string& seconds) { return static_cast<Millis>(std::stod(seconds) * 1000 + 0.5); }
+
+// "a1/v1" → a1, v1.
+std::pair<ArrayId, VolumeId> Volume(const std::string& text) {
+  const auto slash = text.find('/');
+  if (slash == std::string::npos) throw std::runtime_error("not ARRAY/VOLUME: " + text);
+  return {ArrayId(text.substr(0, slash)), VolumeId(text.substr(slash + 1))};
+}
+
+std::vector<std::string> Split(const std::string& text, char at = ',') {
+  std::vector<std::string> parts;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, at);) parts.push_back(part);
+  return parts;
+}
+
+std::vector<Word> Words(const std::vector<std::string>& texts) {
+  std::vector<Word> words;
+  for (const auto& text : texts) words.push_back(WordOf(text));
+  return words;
+}
+
+// "disk=fast" → disk, fast.
+Label ReadLabel(const std::string& text) {
+  const auto equals = std::min(text.find('='), text.size());
+  return {WordOf(text.substr(0, equals)), WordOf(equals == text.size() ? "" : text.substr(equals + 1))};
+}
+
+// "role=db:NoExecute".
+Taint ReadTaint(const std::string& text) {
+  const auto parts = Split(text, ':');
+  const auto label = ReadLabel(parts.at(0));
+  return {label.key, label.value, parts.at(1) == "NoExecute" ? Effect::kNoExecute : Effect::kNoSchedule};
+}
+
+// "disk:In:fast,slow+zone:Exists": one term of a node affinity.
+Requirements ReadTerm(const std::string& text) {
+  Requirements term;
+  for (const auto& each : Split(text, '+')) {
+    const auto parts = Split(each, ':');
+    term.push_back({WordOf(parts.at(0)), DemandOf(parts.at(1)), {}});
+    if (term.back().demand == Demand::kUnknown) throw std::runtime_error("no such demand: " + each);
+    if (parts.size() > 2) term.back().values = Words(Split(parts[2]));
+  }
+  return term;
+}
+
+// The words of a pod about its place.
+void ReadPlacement(const std::string& word, std::istringstream& words, Placement& placement) {
+  if (word == "fits")
+    placement.selector.push_back({WordOf(kNameLabel), Demand::kIn, Words(Split(NextWord(words)))});
+  if (word == "affinity") placement.terms.push_back(ReadTerm(NextWord(words)));
+  if (word != "selects" && word != "tolerates") return;
+  const auto label = ReadLabel(NextWord(words));
+  if (word == "selects") placement.selector.push_back({label.key, Demand::kIn, {label.value}});
+  if (word == "tolerates") placement.tolerations.push_back({label.key, label.value, std::nullopt});
+}
+
+}  // namespace
+
+void ScriptedWorld::Line(const std::string& line) {
+  std::istringstream words(line.substr(0, line.find('#')));
+  const auto word = NextWord(words);
+  if (word.empty()) return;
+  if (word == "end") return RunUntil(Time(NextWord(words)));
+  if (word != "at") return Setup(word, words);
+  RunUntil(Time(NextWord(words)));
+  Happen(NextWord(words), words);
+}
+
+void ScriptedWorld::Setup(const std::string& word, std::istringstream& words) {
+  if (word == "arrays") {
+    for (std::string name; words >> name;) arrays_[ArrayId(name)];
+  } else if (word == "nodes") {
+    for (std::string name; words >> name;) {
+      machines_[NodeName(name)].id = NodeId(name + ".i");
+      auto& node = nodes_[NodeName(name)];
+      node.name = NodeName(name);
+      node.uid = Uid("node-" + name);
+      node.instance = NodeId(name + ".i");
+      node.version = NextVersion();
+      node.site = Shared<Site>(Site{{{WordOf(kNameLabel), WordOf(name)}}, {}});
+    }
+  } else if (word == "label" || word == "taint") {
+    auto& node = nodes_.at(NodeName(NextWord(words)));
+    auto site = *node.site;
+    if (word == "label") site.labels.push_back(ReadLabel(NextWord(words)));
+    if (word == "taint") site.taints.push_back(ReadTaint(NextWord(words)));
+    node.site = Shared<Site>(std::move(site));
+  } else if (word == "pod") {
+    AddPod(words);
+  } else if (word == "late") {
+    late_.insert(nodes_.extract(NodeName(NextWord(words))));
+  } else if (word == "set") {
+    const auto name = NextWord(words);
+    SetOption(name, NextWord(words));
+  } else if (word == "no-keeper-luns") {
+    keeper_luns_ = false;
+  } else if (word == "show") {
+    show_all_ = true;
+  } else {
+    throw std::runtime_error("no such word: " + word);
+  }
+}
+
+void ScriptedWorld::SetOption(const std::string& name, const std::string& value) {
+  const std::map<std::string, bool*> switches = {{"paused", &settings_.paused},
+                                                 {"dry_run", &settings_.dry_run},
+                                                 {"opt_in", &settings_.opt_in},
+                                                 {"one_by_one", &settings_.one_by_one},
+                                                 {"fence_partitioned", &settings_.fence_partitioned}};
+  const auto found = switches.find(name);
+  if (found != switches.end()) {
+    *found->second = value == "yes";
+  } else if (name == "budget_percent") {
+    settings_.budget_percent = std::stoi(value);
+  } else {
+    throw std::runtime_error("no such setting: " + name);
+  }
+}
+
+void ScriptedWorld::AddPod(std::istringstream& words) {
+  Pod pod;
+  pod.id = PodId(NextWord(words));
+  pod.uid = Uid(pod.id.value() + "-1");
+  pod.owner_kind = "StatefulSet";
+  pod.running = true;
+  Placement placement;
+  for (std::string word; words >> word;) {
+    if (word == "on") pod.node = NodeName(NextWord(words));
+    if (word == "owner") pod.owner_kind = NextWord(words);
+    if (word == "never") pod.wish = FailoverWish::kNever;
+    if (word == "always") pod.wish = FailoverWish::kAlways;
+    if (word == "foreign") pod.foreign_volumes = true;
+    ReadPlacement(word, words, placement);
+    if (word != "volumes") continue;
+    for (const auto& text : Split(NextWord(words))) {
+      const auto [array, volume] = Volume(text);
+      pod.volumes[array].insert(volume);
+      arrays_.at(array).holders[volume] = Find(pod.node.value()).id;
+      Find(pod.node.value()).present.insert(volume);
+    }
+  }
+  pod.placement = Shared<Placement>(std::move(placement));
+  if (pod.owner_kind == "none") pod.owner_kind = "";
+  pods_[pod.id] = pod;
+}
+
+void ScriptedWorld::Happen(const std::string& subject, std::istringstream& words) {
+  const auto machine = machines_.find(NodeName(subject));
+  machine != machines_.end() ? HappenToNode(machine->second, words) : HappenToWorld(subject, words);
+}
+
+void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
+  const auto what = NextWord(words);
+  const std::map<std::string, bool*> channels = {{"beats", &machine.beats},
+                                                 {"storage", &machine.storage},
+                                                 {"probe", &machine.probe},
+                                                 {"kubelet", &machine.kubelet},
+                                                 {"io", &machine.io}};
+  const auto name = NameOf(machine.id);
+  if (const auto channel = channels.find(what); channel != channels.end()) {
+    *channel->second = NextWord(words) == "start";
+  } else if (what == "dies") {
+    for (const auto& each : channels) *each.second = false;
+  } else if (what == "returns" || what == "reboots") {
+    for (const auto& each : channels) *each.second = true;
+    if (what == "reboots") machine.boot += "'", machine.present.clear(), machine.failing.clear();
+    Feed(KubeletLease{name});
+    After(2500, [this, &machine] { Clean(machine); });
+  } else if (what == "closes") {
+    Feed(StreamClosed{machine.id});
+  } else if (what == "late-beat") {
+    Feed(Beat{machine.id, NextWord(words), 1, true, {}, {}, {}});
+  } else if (what == "hung" || what == "unhung") {
+    machine.kubelet_ok = what == "unhung";
+  } else if (what == "failing") {
+    machine.failing.insert(VolumeId(NextWord(words)));
+  } else if (what == "works") {
+    machine.failing.clear();
+  } else if (what == "stages") {
+    const auto [array, volume] = Volume(NextWord(words));
+    arrays_.at(array).holders[volume] = machine.id;
+    machine.present.insert(volume);
+  } else if (what == "stuck" || what == "unstuck") {
+    machine.cleans = what == "unstuck";
+    Clean(machine);
+  } else if (what == "replaced") {
+    machine.id = NodeId(name.value() + ".j"), machine.present.clear();
+  } else if (what == "deleted") {
+    nodes_.erase(name);
+    Feed(NodeGone{name});
+  } else {
+    if (what == "appears") nodes_.insert(late_.extract(name));
+    auto& node = nodes_.at(name);
+    if (what == "recreated")
+      machine.id = node.instance = NodeId(name.value() + ".j"), machine.present.clear();
+    if (what == "exempt") node.exempt = true;
+    if (what == "ready" || what == "unready") node.ready = what == "ready";
+    if (what == "in-service" || what == "out-of-service") node.out_of_service = what == "out-of-service";
+    node.version = NextVersion();
+    Feed(NodeSeen{node});
+  }
+}
+
+void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream& words) {
+  const auto what = NextWord(words);
+  if (const auto array = arrays_.find(ArrayId(subject)); array != arrays_.end()) {
+    if (what == "down" || what == "up") array->second.up = what == "up";
+    if (what == "removed") array->second.removed = true, Feed(ArrayGone{array->first});
+    if (what == "forgets") array->second.fences.erase(Find(NextWord(words)).id);
+    if (what != "has-fence") return;
+    const auto id = Find(NextWord(words)).id;
+    array->second.fences[id] = {id, ++array->second.last, {VolumeId(NextWord(words))}};
+  } else if (subject == "api" && what == "forgets") {
+    fences_.erase(Find(NextWord(words)).id);
+  } else if (subject == "api") {
+    api_ = what == "up";
+    if (!api_) Feed(ApiLost{});
+  } else if (subject == "observer") {
+    stalled_ = true;
+    After(Time(NextWord(words)), [this] { stalled_ = false; });
+  } else if (subject == "lease") {
+    others_lead_ = what == "taken";
+    lease_ = {"them", NextVersion(), 0};
+  } else if (subject == "wanted") {
+    const auto [where, volume] = Volume(what);
+    Feed(VolumeWanted{where, volume, arrays_.at(where).holders.at(volume)});
+  } else if (subject == "fence") {
+    const NodeId id(machines_.contains(NodeName(what)) ? Find(what).id : NodeId(what));
+    auto& fence = fences_[id];
+    fence.node = id;
+    fence.uid = Uid("fence-" + what);
+    fence.version = NextVersion();
+    fence.cause = "maintenance";
+    fence.requested_by = "an operator";
+    Feed(FenceSeen{fence});
+  } else if (subject == "lift") {
+    auto& fence = fences_.at(Find(what).id);
+    fence.deleting = true;
+    fence.version = NextVersion();
+    Feed(FenceSeen{fence});
+  } else if (subject == "pod") {
+    auto& pod = pods_.at(PodId(what));
+    NextWord(words) == "crashes" ? pod.crash_looping = true : (pod.wish = FailoverWish::kNever, true);
+    Feed(PodSeen{pod});
+  } else {
+    int times = 1;
+    words >> times;
+    scripted_[what] = {subject == "fails"     ? Outcome::kFailed
+                       : subject == "refused" ? Outcome::kRefused
+                                              : Outcome::kConflict,
+                       times == 0 ? 1 : times};
+  }
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,269 @@
+#include "fencing/core/testing/scripted_world.h"
+
+#include <stdexcept>
+#include <utility>
+
+#include "fencing/core/trace.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+constexpr Millis kAnswers = 10;  // after the call
+
+std::string Kind(const WriteLease&) { return "lease"; }
+std::string Kind(const BeginTerm&) { return "term"; }
+std::string Kind(const PutNodeFence&) { return "record"; }
+std::string Kind(const RemoveNodeFence&) { return "remove"; }
+std::string Kind(const FenceNode&) { return "fence"; }
+std::string Kind(const UnfenceNode&) { return "unfence"; }
+std::string Kind(const SetTaint&) { return "taint"; }
+std::string Kind(const DeletePod&) { return "delete"; }
+std::string Kind(const Probe&) { return "probe"; }
+std::string Kind(const Notify&) { return "notify"; }
+std::string Kind(const Say&) { return "say"; }
+
+}  // namespace
+
+std::string ScriptedWorld::Run(const std::string& script) {
+  ScriptedWorld world;
+  std::istringstream lines(script);
+  for (std::string line; std::getline(lines, line);) world.Line(line);
+  return world.trace_;
+}
+
+void ScriptedWorld::Start() {
+  if (core_) return;
+  core_ = std::make_unique<Core>(settings_, "us");
+  for (const auto& [name, node] : nodes_) Feed(NodeSeen{node});
+  for (const auto& [id, pod] : pods_) Feed(PodSeen{pod});
+  Feed(ApiSynced{});
+  After(0, [this] { EverySoOften(); });
+  After(100, [this] { Poll(); });
+}
+
+void ScriptedWorld::RunUntil(Millis end) {
+  Start();
+  while (!agenda_.empty() && agenda_.begin()->first <= end) {
+    now_ = agenda_.begin()->first;
+    const auto what = std::move(agenda_.begin()->second);
+    agenda_.erase(agenda_.begin());
+    what();
+  }
+  now_ = end;
+}
+
+// A tick each 250 ms, and what machines do at each second one.
+void ScriptedWorld::EverySoOften() {
+  Feed(Tick{});
+  After(250, [this] { EverySoOften(); });
+  if (now_ % 500 != 0) return;
+  for (auto& [name, machine] : machines_) {
+    ++machine.sequence;
+    if (machine.io) ++machine.commands;
+    if (machine.beats)
+      Feed(Beat{machine.id, machine.boot, machine.sequence, machine.kubelet_ok, machine.failing,
+                machine.present, machine.known});
+    for (const auto& [id, array] : arrays_)
+      if (machine.storage && array.up && keeper_luns_)
+        Feed(StorageBeats{id, {{machine.id, machine.sequence}}});
+    if (machine.kubelet && api_ && now_ % 10000 == 0 && nodes_.contains(name)) Feed(KubeletLease{name});
+  }
+}
+
+// What the runner reads: the arrays, and the API server.
+void ScriptedWorld::Poll() {
+  for (const auto& [id, array] : arrays_) {
+    if (array.removed) continue;
+    ArrayView view{id, now_, {}, {}};
+    for (const auto& [volume, node] : array.holders) {
+      const auto& machine = Find(NameOf(node).value());
+      view.holdings.push_back({volume, node, machine.id == node ? machine.commands : 1});
+    }
+    for (const auto& [node, fence] : array.fences) view.fences.push_back(fence);
+    array.up ? Feed(std::move(view)) : Feed(ArrayLost{id});
+  }
+  if (api_) {
+    Feed(ApiAlive{});
+    Feed(LeaseSeen{lease_.holder, lease_.version, now_});
+  }
+  if (others_lead_) lease_.version = NextVersion();
+  After(500, [this] { Poll(); });
+}
+
+void ScriptedWorld::After(Millis delay, std::function<void()> what) {
+  agenda_.emplace(now_ + delay, std::move(what));
+}
+
+void ScriptedWorld::Feed(decltype(Event::what) what) {
+  if (stalled_) return;
+  for (const auto& action : core_->Step({now_, std::move(what)})) Do(action);
+}
+
+void ScriptedWorld::Do(const Action& action) {
+  const auto kind = std::visit([](const auto& what) { return Kind(what); }, action.what);
+  const bool routine = kind == "lease" || kind == "term" || kind == "probe" || kind == "notify";
+  if (!routine || show_all_) trace_ += Seconds(now_) + "  " + Describe(action) + "\n";
+  if (const auto* probe = std::get_if<Probe>(&action.what)) {
+    const auto node = probe->node;
+    if (late_.contains(NameOf(node))) return;  // nobody knows its address yet
+    After(200, [this, node] { Feed(ProbeResult{node, Find(NameOf(node).value()).probe}); });
+  } else if (const auto* notify = std::get_if<Notify>(&action.what)) {
+    auto& machine = Find(NameOf(notify->node).value());
+    if (machine.id != notify->node || (!machine.beats && !machine.storage)) return;
+    machine.known[notify->array] = notify->fence.generation;
+    After(1000, [this, &machine] { Clean(machine); });
+  } else if (kind != "say") {
+    After(kAnswers, [this, action, kind] {
+      auto outcome = NextOutcome(kind);
+      Done done;
+      if (outcome == Outcome::kOk)
+        std::visit(
+            [&](const auto& call) {
+              using Call = std::decay_t<decltype(call)>;
+              if constexpr (std::is_same_v<Call, PutNodeFence>) {
+                done = Effect(call, outcome);
+              } else if constexpr (std::is_same_v<Call, WriteLease>) {
+                lease_ = {"us", NextVersion(), 0};
+                done.version = lease_.version;
+              } else if constexpr (std::is_same_v<Call, BeginTerm>) {
+                done.term = ++arrays_.at(call.array).term;
+              } else if constexpr (!std::is_same_v<Call, Probe> && !std::is_same_v<Call, Notify> &&
+                                   !std::is_same_v<Call, Say>) {
+                done = Effect(call);
+              }
+            },
+            action.what);
+      Answer(action.id, outcome, std::move(done));
+    });
+  }
+}
+
+Outcome ScriptedWorld::NextOutcome(const std::string& kind) {
+  if (kind == "lease" && others_lead_) return Outcome::kConflict;
+  if (!api_ && kind != "fence" && kind != "unfence" && kind != "term") return Outcome::kFailed;
+  const auto found = scripted_.find(kind);
+  if (found == scripted_.end()) return Outcome::kOk;
+  const auto outcome = found->second.first;
+  if (--found->second.second == 0) scripted_.erase(found);
+  return outcome;
+}
+
+void ScriptedWorld::Answer(uint64_t action, Outcome outcome, Done done) {
+  done.action = action;
+  done.outcome = outcome;
+  Feed(std::move(done));
+}
+
+Done ScriptedWorld::Effect(const PutNodeFence& call, Outcome& outcome) {
+  if (!call.fence.version.empty() && !fences_.contains(call.fence.node)) {
+    outcome = Outcome::kGone;
+    return {};
+  }
+  auto& stored = fences_[call.fence.node];
+  if (stored.version != call.fence.version) {
+    outcome = Outcome::kConflict;
+    return {};
+  }
+  const auto uid = stored.uid.empty() ? Uid("fence-" + call.fence.node.value()) : stored.uid;
+  stored = call.fence;
+  stored.uid = uid;
+  stored.version = NextVersion();
+  After(5, [this, fence = stored] {
+    if (fences_.contains(fence.node)) Feed(FenceSeen{fence});
+  });
+  Done done;
+  done.version = stored.version;
+  return done;
+}
+
+Done ScriptedWorld::Effect(const RemoveNodeFence& call) {
+  fences_.erase(call.node);
+  After(5, [this, node = call.node] { Feed(FenceGone{node}); });
+  return {};
+}
+
+Done ScriptedWorld::Effect(const FenceNode& call) {
+  auto& array = arrays_.at(call.array);
+  auto& fence = array.fences[call.node];
+  if (fence.generation == 0) fence = {call.node, ++array.last, {}};
+  fence.volumes.insert(call.volumes.begin(), call.volumes.end());
+  std::erase_if(array.holders, [&](const auto& holder) {
+    return holder.second == call.node && call.volumes.contains(holder.first);
+  });
+  Done done;
+  done.fence = fence;
+  return done;
+}
+
+Done ScriptedWorld::Effect(const UnfenceNode& call) {
+  arrays_.at(call.array).fences.erase(call.node);
+  return {};
+}
+
+Done ScriptedWorld::Effect(const SetTaint& call) {
+  auto& node = nodes_.at(call.node);
+  node.taint = call.value;
+  node.version = NextVersion();
+  After(5, [this, node] { Feed(NodeSeen{node}); });
+  Done done;
+  done.version = node.version;
+  return done;
+}
+
+Done ScriptedWorld::Effect(const DeletePod& call) {
+  const auto found = pods_.find(call.pod);
+  if (found == pods_.end() || found->second.uid != call.uid) return {};
+  auto& machine = Find(found->second.node.value());
+  if (call.grace == Grace::kOrdinary && (!machine.kubelet || machine.failing.size() > 1)) {
+    found->second.deleting = true;  // nobody there to end it, or it hangs
+    After(5, [this, pod = found->second] { Feed(PodSeen{pod}); });
+    return {};
+  }
+  After(5, [this, id = call.pod] { Feed(PodGone{id}); });
+  auto pod = found->second;
+  pods_.erase(found);
+  for (auto& [array, volumes] : pod.volumes)
+    for (const auto& volume : volumes) {
+      if (call.grace == Grace::kOrdinary)
+        machine.present.erase(volume), arrays_.at(array).holders.erase(volume);
+    }
+  if (!pod.owner_kind.empty()) After(30, [this, pod] { Replace(pod); });
+  return {};
+}
+
+// Its owner makes a new one, and it is scheduled where it fits.
+void ScriptedWorld::Replace(Pod pod) {
+  pod.uid = Uid(pod.uid.value() + "'");
+  pod.deleting = pod.crash_looping = false;
+  for (const auto& [name, node] : nodes_)
+    if (name != pod.node && node.ready && node.taint.empty() && Fits(*pod.placement, *node.site)) {
+      pod.node = name;
+      break;
+    }
+  for (const auto& [array, volumes] : pod.volumes)
+    for (const auto& volume : volumes) {
+      arrays_.at(array).holders[volume] = machines_.at(pod.node).id;
+      machines_.at(pod.node).present.insert(volume);
+    }
+  pods_[pod.id] = pod;
+  Feed(PodSeen{pod});
+}
+
+// The node has been told of a fence: the containers of what is fenced end, and it unmounts.
+void ScriptedWorld::Clean(Machine& machine) {
+  if (!machine.beats || !machine.cleans) return;
+  for (const auto& [id, array] : arrays_) {
+    const auto fence = array.fences.find(machine.id);
+    if (fence == array.fences.end()) continue;
+    for (const auto& volume : fence->second.volumes)
+      machine.present.erase(volume), machine.failing.erase(volume);
+  }
+}
+
+ScriptedWorld::Machine& ScriptedWorld::Find(const std::string& name) {
+  const auto found = machines_.find(NodeName(name));
+  if (found == machines_.end()) throw std::runtime_error("no node " + name);
+  return found->second;
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,92 @@
+#include "fencing/failover/array_actions.h"
+
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "fencing/failover/clock.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+Answer FromArray(absl::Status status) {
+  Answer answer;
+  if (absl::IsFailedPrecondition(status)) {
+    answer.done.outcome = Outcome::kRefused;
+  } else if (!status.ok()) {
+    answer.done.outcome = Outcome::kFailed;
+  }
+  answer.status = std::move(status);
+  return answer;
+}
+
+absl::StatusOr<StorageBeats> LookForBeats(const ArrayId& id, KeeperLuns& array) {
+  StorageBeats beats{id, {}};
+  auto landed = array.Beats();
+  if (absl::IsUnimplemented(landed.status())) return beats;
+  RETURN_IF_ERROR(landed.status());
+  beats.landed.reserve(landed->size());
+  for (LandedBeat& beat : *landed)
+    beats.landed.push_back({std::move(beat.node), beat.sequence, absl::ToInt64Milliseconds(beat.age)});
+  return beats;
+}
+
+}  // namespace
+
+// The fences first: from then on their nodes get no grants, so one that is not listed after them has ended.
+absl::StatusOr<Sight> Look(const ArrayId& id, Array& array) {
+  Sight sight;
+  ArrayView& view = sight.view;
+  view.array = id;
+  view.asked = MonotonicNow();
+  ASSIGN_OR_RETURN(const auto fences, array.ListFences());
+  ASSIGN_OR_RETURN(auto grants, array.ListGrants({}));
+  ASSIGN_OR_RETURN(const auto sessions, array.Sessions());
+  ASSIGN_OR_RETURN(const auto wanted, array.Wanted());
+  ASSIGN_OR_RETURN(sight.beats, LookForBeats(id, array));
+  std::unordered_multimap<std::string_view, const Session*> of_volume;
+  for (const Session& session : sessions) of_volume.emplace(session.volume.value(), &session);
+  const auto commands = [&](const Grant& grant) {
+    uint64_t count = 0;
+    const auto [begin, end] = of_volume.equal_range(grant.volume.value());
+    for (auto each = begin; each != end; ++each)
+      if (each->second->node == grant.node) count += each->second->reads + each->second->writes;
+    return count;
+  };
+  for (const FenceRecord& fence : fences)
+    view.fences.push_back({fence.node, fence.generation, {fence.volumes.begin(), fence.volumes.end()}});
+  view.holdings.reserve(grants.size());
+  sight.kinds.reserve(grants.size());
+  for (Grant& grant : grants) {
+    const uint64_t completed = commands(grant);
+    view.holdings.push_back({std::move(grant.volume), std::move(grant.node), completed});
+    sight.kinds.push_back({grant.access, grant.generation});
+  }
+  const std::unordered_set<VolumeId> waited_for(wanted.begin(), wanted.end());
+  for (const Holding& holding : view.holdings)
+    if (waited_for.contains(holding.volume)) sight.wanted.push_back({id, holding.volume, holding.node});
+  return sight;
+}
+
+Answer Run(const BeginTerm&, AccessControl& array, const std::string& self) {
+  const auto term = array.BeginTerm(self);
+  Answer answer = FromArray(term.status());
+  answer.done.term = term.value_or(0);
+  return answer;
+}
+
+Answer Run(const FenceNode& call, AccessControl& array) {
+  const auto fence = array.Fence(call.term, call.node, {call.volumes.begin(), call.volumes.end()});
+  Answer answer = FromArray(fence.status());
+  if (fence.ok()) answer.done.fence = ArrayFence{call.node, fence->generation, call.volumes};
+  return answer;
+}
+
+Answer Run(const UnfenceNode& call, AccessControl& array) {
+  return FromArray(array.Unfence(call.term, call.node, call.generation));
+}
+
+}  // namespace lunkeeper::fencing

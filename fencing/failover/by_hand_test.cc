@@ -1,0 +1,144 @@
+// The manual levers against an API server in memory, where the test plays the controller that leads.
+
+#include "fencing/failover/by_hand.h"
+
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "base/periodic.h"
+#include "fencing/core/words.h"
+#include "fencing/failover/record.h"
+#include "fencing/failover/testing/fake_api.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+using testing::Eventually;
+
+using kube::FieldAt;
+using kube::Json;
+using kube::TextAt;
+
+constexpr char kFences[] = "/apis/lunkeeper.io/v1alpha1/nodefences/";
+constexpr char kNode[] = "n1.00000000000000aa";
+
+struct HandRig {
+  HandRig() {
+    const Json driver = {{"name", "csi.lunkeeper.io"}, {"nodeID", kNode}};
+    api.Put("/apis/storage.k8s.io/v1/csinodes/n1", {{"spec", {{"drivers", Json::array({driver})}}}});
+    api.Put("/apis/storage.k8s.io/v1/csinodes/bare", {{"spec", {{"drivers", Json::array()}}}});
+  }
+
+  ByHand Hand(absl::Duration patience = absl::Seconds(30)) {
+    return {*client, absl::Now() + patience, [this](const std::string& line) { lines.push_back(line); }};
+  }
+  absl::Status Fence(const std::string& node, absl::Duration patience = absl::Seconds(30)) {
+    return FenceByHand(Hand(patience), {node, "its fan is on fire", "operator@desk"});
+  }
+  std::string Said() const { return absl::StrJoin(lines, "\n"); }
+  std::string Path(const std::string& id = kNode) const { return kFences + id; }
+  // The controller: whatever it finds there without a phase, or being deleted, it answers so.
+  void Controller(const Json& status, bool lifts = true) {
+    controller = std::make_unique<Periodic>(absl::Milliseconds(10), [this, status, lifts] {
+      for (const std::string& id : {std::string(kNode), std::string("n9.00000000000000ff")}) {
+        const Json fence = api.Get(Path(id));
+        if (fence.is_null()) continue;
+        if (TextAt(fence, {"status", "phase"}).empty()) api.Merge(Path(id), {{"status", status}});
+        if (lifts && !FieldAt(fence, {"metadata", "deletionTimestamp"}).is_null()) api.Remove(Path(id));
+      }
+    });
+  }
+
+  FakeApi api;
+  std::unique_ptr<kube::KubeClient> client = api.Client();
+  std::vector<std::string> lines;
+  std::unique_ptr<Periodic> controller;
+};
+
+Json InForce() {
+  const Json moment = {{"at", "2026-11-21T08:00:00.123Z"}, {"event", "Fenced"}, {"text", "a1: 2 volumes"}};
+  return {{"phase", "moved"},
+          {"arrays", {{"a1", {{"volumes", {"a1-v1", "a1-v2"}}, {"generation", 7}}}}},
+          {"timeline", {moment}}};
+}
+
+}  // namespace
+
+TEST_CASE("a node is fenced by its name: asked for, followed until every array has confirmed, and told") {
+  HandRig rig;
+  rig.Controller(InForce());
+  REQUIRE(rig.Fence("n1").ok());
+  const Json fence = rig.api.Get(rig.Path());
+  CHECK(TextAt(fence, {"spec", "cause"}) == "its fan is on fire");
+  CHECK(TextAt(fence, {"spec", "requestedBy"}) == "operator@desk");
+  CHECK_THAT(rig.Said(), Catch::Contains("08:00:00.123  Fenced: a1: 2 volumes") &&
+                             Catch::Contains(absl::StrCat("node ", kNode, " is fenced")) &&
+                             Catch::Contains("lunkeeper unfence n1"));
+
+  rig.lines.clear();
+  CHECK(rig.Fence(kNode).ok());
+  CHECK_THAT(rig.Said(),
+             Catch::Contains("is there already, asked for by operator@desk: its fan is on fire") &&
+                 Catch::Contains("is fenced"));
+}
+
+TEST_CASE("a fence that an array has not confirmed is not called one") {
+  HandRig rig;
+  const bool taken_up = GENERATE(true, false);
+  if (taken_up)
+    rig.Controller({{"phase", kPhaseFencing},
+                    {"arrays", {{"a1", {{"generation", 7}}}, {"a2", {{"volumes", {"a2-v1"}}}}}}});
+  const absl::Status status = rig.Fence("n1", absl::Seconds(1));
+  CHECK(absl::IsDeadlineExceeded(status));
+  CHECK_THAT(std::string(status.message()),
+             Catch::Contains("may still write") &&
+                 Catch::Contains(taken_up ? "not confirmed yet: a2" : "no controller has taken it up"));
+  CHECK_FALSE(rig.api.Get(rig.Path()).is_null());  // the request stands
+}
+
+TEST_CASE("a node that nobody knows is refused, and nothing is left of the request") {
+  HandRig rig;
+  rig.Controller({{"phase", kPhaseUnknown}});
+  for (const std::string node : {"n9", "bare", "n9.00000000000000ff"}) {
+    CAPTURE(node);
+    const absl::Status status = rig.Fence(node);
+    CHECK(absl::IsNotFound(status));
+    CHECK_THAT(std::string(status.message()), Catch::Contains("there is no node " + node));
+    CHECK(rig.api.Get(rig.Path("n9.00000000000000ff")).is_null());
+  }
+  CHECK(absl::IsNotFound(UnfenceByHand(rig.Hand(), "n9")));
+}
+
+TEST_CASE("a fence is lifted by the node's name; one that waits for its node says so, and goes on waiting") {
+  HandRig rig;
+  const Json held = {{"metadata", {{"finalizers", {kFinalizer}}}},
+                     {"spec", {{"requestedBy", "evidence"}}},
+                     {"status", {{"phase", "moved; waiting for the node"}}}};
+  rig.api.Put(rig.Path(), held);
+  const absl::Status waiting = UnfenceByHand(rig.Hand(absl::Seconds(1)), "n1");
+  CHECK(absl::IsDeadlineExceeded(waiting));
+  CHECK_THAT(std::string(waiting.message()),
+             Catch::Contains("not lifted yet") && Catch::Contains("waiting for the node"));
+  CHECK(absl::IsFailedPrecondition(rig.Fence("n1")));  // it is being lifted
+  rig.Controller({});
+  REQUIRE(Eventually([&] { return rig.api.Get(rig.Path()).is_null(); }));
+  rig.api.Put(rig.Path(), held);
+  CHECK(UnfenceByHand(rig.Hand(), kNode).ok());
+  CHECK_THAT(rig.Said(), Catch::Contains("may take volumes again"));
+  CHECK(rig.api.Get(rig.Path()).is_null());
+  CHECK(UnfenceByHand(rig.Hand(), "n1").ok());
+  CHECK_THAT(rig.Said(), Catch::Contains("node n1 is not fenced"));
+}
+
+TEST_CASE("a cluster without failover says what can be done instead") {
+  HandRig rig;
+  rig.api.Forget("/apis/lunkeeper.io");
+  const absl::Status status = rig.Fence("n1");
+  CHECK(absl::IsFailedPrecondition(status));
+  CHECK_THAT(std::string(status.message()), Catch::Contains("--array"));
+}
+
+}  // namespace lunkeeper::fencing

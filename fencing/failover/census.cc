@@ -1,0 +1,120 @@
+#include "fencing/failover/census.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace lunkeeper::fencing {
+namespace {
+
+const char* StateName(Network network) {
+  switch (network) {
+    case Network::kUnheard:
+      return "never heard";
+    case Network::kArrives:
+      return "arrives";
+    case Network::kClosed:
+      return "closed";
+    case Network::kSilent:
+      return "silent";
+  }
+  return "?";
+}
+
+const char* StateName(Storage storage) {
+  switch (storage) {
+    case Storage::kUnknown:
+      return "unknown";
+    case Storage::kAlive:
+      return "alive";
+    case Storage::kSilent:
+      return "silent";
+  }
+  return "?";
+}
+
+const char* StateName(Kernel kernel) {
+  switch (kernel) {
+    case Kernel::kUnknown:
+      return "unknown";
+    case Kernel::kAnswers:
+      return "answers";
+    case Kernel::kUnanswered:
+      return "silent";
+  }
+  return "?";
+}
+
+const char* StateName(Kubelet kubelet) {
+  switch (kubelet) {
+    case Kubelet::kUnknown:
+      return "unknown";
+    case Kubelet::kReady:
+      return "ready";
+    case Kubelet::kNotReady:
+      return "not ready";
+  }
+  return "?";
+}
+
+// Since the oldest of the last beats of those machines that there are and that are not given up already.
+struct Ages {
+  Millis network = 0, storage = 0;
+
+  void Add(const NodeEvidence& node, Millis now) {
+    if (node.heard) network = std::max(network, now - node.beat_at);
+    for (const auto& side : node.arrays)
+      if (side.beat_at != 0) storage = std::max(storage, now - side.beat_at);
+  }
+};
+
+// How many nodes a channel shows in each of its states.
+template <class State>
+using Counts = std::map<State, int>;
+
+template <class State>
+void Put(const char* channel, const Counts<State>& counts, Metrics::Series& series) {
+  for (const auto& [state, count] : counts)
+    series[{{"channel", channel}, {"state", StateName(state)}}] = count;
+}
+
+double Seconds(Millis time) { return static_cast<double>(time) / 1000; }
+
+}  // namespace
+
+void ReportCensus(const State& state, Metrics& metrics) {
+  Metrics::Series evidence, verdicts, fences;
+  Counts<Network> network;
+  Counts<Storage> storage;
+  Counts<Kernel> kernel;
+  Counts<Kubelet> kubelet;
+  std::map<std::string_view, int> judged;
+  Ages ages;
+  for (const auto& [node, known] : state.evidence.nodes()) {
+    if (state.cluster.FindNode(NameOf(node)) == nullptr || !state.IsCurrent(node)) continue;
+    const Signals signals = state.evidence.Look(node, state.now);
+    ++network[signals.network];
+    ++storage[signals.storage];
+    ++kernel[signals.kernel];
+    ++kubelet[signals.kubelet];
+    ++judged[Classify(signals, state.settings).what];
+    if (state.cluster.FindFence(node) == nullptr) ages.Add(known, state.now);
+  }
+  Put("network", network, evidence);
+  Put("storage", storage, evidence);
+  Put("kernel", kernel, evidence);
+  Put("kubelet", kubelet, evidence);
+  for (const auto& [what, count] : judged)
+    verdicts[{{"verdict", what.empty() ? "well" : std::string(what)}}] = count;
+  for (const auto& entry : state.cluster.fences()) ++fences[{{"phase", entry.second.phase}}];
+  metrics.Set("lunkeeper_failover_evidence_nodes", "Nodes by what each channel of evidence shows", evidence);
+  metrics.Set("lunkeeper_failover_judged_nodes", "Nodes by what they are judged to be", verdicts);
+  metrics.Set("lunkeeper_failover_nodefences", "NodeFences by how far they have come", fences);
+  metrics.Set("lunkeeper_failover_oldest_beat_seconds",
+              "Age of the oldest of the nodes' last beats, without fenced nodes", Seconds(ages.network));
+  metrics.Set("lunkeeper_failover_oldest_storage_beat_seconds",
+              "The same of the beats that nodes write to the arrays", Seconds(ages.storage));
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,156 @@
+#include "fencing/failover/facts.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/driver.h"
+#include "fencing/failover/places.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+using kube::FieldAt;
+using kube::FlagAt;
+using kube::Json;
+using kube::NumberAt;
+using kube::TextAt;
+
+constexpr uint16_t kKubeletPort = 10250;
+
+bool HasCondition(const Json& object, const std::string& type) {
+  const Json& conditions = FieldAt(object, {"status", "conditions"});
+  return std::any_of(conditions.begin(), conditions.end(), [&](const Json& each) {
+    return TextAt(each, {"type"}) == type && TextAt(each, {"status"}) == "True";
+  });
+}
+
+FailoverWish WishIn(const Json& map) {
+  if (!map.is_object() || !map.contains(kFailoverKey)) return FailoverWish::kUnsaid;
+  return map[kFailoverKey] == "always" ? FailoverWish::kAlways : FailoverWish::kNever;
+}
+
+// Volumes that do not hold what the pod cannot find elsewhere.
+bool IsCarriedAlong(const std::string& source) {
+  static const std::set<std::string> kKinds = {
+      "configMap", "secret", "downwardAPI", "projected", "emptyDir",  "hostPath",
+      "gitRepo",   "image",  "nfs",         "csi",       "ephemeral", "persistentVolumeClaim"};
+  return kKinds.contains(source);
+}
+
+void ReadVolumes(const Json& pod, PodFacts& facts) {
+  const std::string space = TextAt(pod, {"metadata", "namespace"});
+  for (const Json& volume : FieldAt(pod, {"spec", "volumes"})) {
+    if (!volume.is_object()) continue;
+    const std::string claim = TextAt(volume, {"persistentVolumeClaim", "claimName"});
+    if (!claim.empty()) facts.claims.push_back(absl::StrCat(space, "/", claim));
+    // A generic ephemeral volume's claim is called after its pod.
+    if (volume.contains("ephemeral"))
+      facts.claims.push_back(
+          absl::StrCat(space, "/", TextAt(pod, {"metadata", "name"}), "-", TextAt(volume, {"name"})));
+    for (const auto& entry : volume.items())
+      if (entry.key() != "name" && !IsCarriedAlong(entry.key())) facts.foreign_volumes = true;
+  }
+}
+
+bool IsCrashLooping(const Json& pod) {
+  for (const char* kind : {"containerStatuses", "initContainerStatuses"})
+    for (const Json& container : FieldAt(pod, {"status", kind}))
+      if (TextAt(container, {"state", "waiting", "reason"}) == "CrashLoopBackOff") return true;
+  return false;
+}
+
+std::string ControllerOf(const Json& object) {
+  for (const Json& owner : FieldAt(object, {"metadata", "ownerReferences"}))
+    if (FlagAt(owner, {"controller"})) return TextAt(owner, {"kind"});
+  return "";
+}
+
+bool HasTaint(const Json& taints, const std::string& key) {
+  return std::any_of(taints.begin(), taints.end(),
+                     [&](const Json& taint) { return TextAt(taint, {"key"}) == key; });
+}
+
+Json ParseTaints(const std::string& taints) {
+  return taints.empty() ? Json::array() : kube::ParseJson(taints).value_or(Json::array());
+}
+
+}  // namespace
+
+NodeFacts ReadNode(const Json& node) {
+  NodeFacts facts;
+  facts.uid = Uid(TextAt(node, {"metadata", "uid"}));
+  facts.version = Version(TextAt(node, {"metadata", "resourceVersion"}));
+  facts.ready = HasCondition(node, "Ready");
+  facts.exempt = ReadWish(node) == FailoverWish::kNever;
+  const Json& taints = FieldAt(node, {"spec", "taints"});
+  facts.out_of_service = HasTaint(taints, kOutOfServiceKey);
+  if (!taints.empty()) facts.taints = kube::ToText(taints);
+  for (const Json& address : FieldAt(node, {"status", "addresses"}))
+    if (facts.address.empty() && TextAt(address, {"type"}) == "InternalIP")
+      facts.address = TextAt(address, {"address"});
+  const int64_t port = NumberAt(node, {"status", "daemonEndpoints", "kubeletEndpoint", "Port"});
+  facts.kubelet_port = port > 0 && port <= 65535 ? static_cast<uint16_t>(port) : kKubeletPort;
+  facts.site = Shared<Site>(ReadSite(node));
+  return facts;
+}
+
+std::optional<NodeId> ReadInstance(const Json& csi_node) {
+  for (const Json& driver : FieldAt(csi_node, {"spec", "drivers"}))
+    if (TextAt(driver, {"name"}) == kDriverName) return NodeId(TextAt(driver, {"nodeID"}));
+  return std::nullopt;
+}
+
+std::optional<PodFacts> ReadPod(const Json& pod) {
+  PodFacts facts;
+  ReadVolumes(pod, facts);
+  const std::string phase = TextAt(pod, {"status", "phase"});
+  if (facts.claims.empty() || phase == "Succeeded" || phase == "Failed") return std::nullopt;
+  facts.uid = Uid(TextAt(pod, {"metadata", "uid"}));
+  facts.node = NodeName(TextAt(pod, {"spec", "nodeName"}));
+  facts.owner_kind = ControllerOf(pod);
+  facts.wish = ReadWish(pod);
+  facts.deleting = !FieldAt(pod, {"metadata", "deletionTimestamp"}).is_null();
+  facts.running = HasCondition(pod, "Ready") && !facts.deleting;
+  facts.crash_looping = IsCrashLooping(pod);
+  facts.placement = Shared<Placement>(ReadPlacement(pod));
+  return facts;
+}
+
+std::optional<VolumeFacts> ReadVolume(const Json& volume) {
+  if (TextAt(volume, {"status", "phase"}) != "Bound") return std::nullopt;
+  VolumeFacts facts;
+  facts.claim = absl::StrCat(TextAt(volume, {"spec", "claimRef", "namespace"}), "/",
+                             TextAt(volume, {"spec", "claimRef", "name"}));
+  if (TextAt(volume, {"spec", "csi", "driver"}) == kDriverName)
+    facts.volume = VolumeId(TextAt(volume, {"spec", "csi", "volumeHandle"}));
+  facts.storage_class = TextAt(volume, {"spec", "storageClassName"});
+  facts.block = TextAt(volume, {"spec", "volumeMode"}) == "Block";
+  return facts;
+}
+
+FailoverWish ReadWish(const Json& object) {
+  const FailoverWish label = WishIn(FieldAt(object, {"metadata", "labels"}));
+  const FailoverWish note = WishIn(FieldAt(object, {"metadata", "annotations"}));
+  if (label == FailoverWish::kNever || note == FailoverWish::kNever) return FailoverWish::kNever;
+  return label == FailoverWish::kUnsaid ? note : label;
+}
+
+std::string TaintValueOf(const NodeId& node) { return InstanceOf(node); }
+
+Json WithTaint(const std::string& taints, const std::string& value) {
+  Json result = Json::array();
+  for (const Json& taint : ParseTaints(taints))
+    if (TextAt(taint, {"key"}) != kTaintKey) result.push_back(taint);
+  if (!value.empty()) result.push_back({{"key", kTaintKey}, {"value", value}, {"effect", "NoSchedule"}});
+  return result;
+}
+
+std::string TaintIn(const std::string& taints) {
+  for (const Json& taint : ParseTaints(taints))
+    if (TextAt(taint, {"key"}) == kTaintKey) return TextAt(taint, {"value"});
+  return "";
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,354 @@
+#include "fencing/failover/failover.h"
+
+#include <atomic>
+#include <boost/asio/post.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <chrono>
+#include <future>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "base/log.h"
+#include "base/periodic.h"
+#include "base/tcp_prober.h"
+#include "fencing/core/core.h"
+#include "fencing/failover/array_actions.h"
+#include "fencing/failover/array_hub.h"
+#include "fencing/failover/census.h"
+#include "fencing/failover/chronicle.h"
+#include "fencing/failover/clock.h"
+#include "fencing/failover/fence_board.h"
+#include "fencing/failover/inventory.h"
+#include "fencing/failover/kube_actions.h"
+#include "fencing/failover/loop.h"
+#include "fencing/failover/status_lines.h"
+#include "fencing/failover/volume_locks.h"
+#include "fencing/failover/watches.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+constexpr absl::Duration kReadLease = absl::Milliseconds(250);  // a silent leader is followed that much later
+constexpr Millis kApiSilence = 3000;
+constexpr Millis kLookAround = 1000;     // for arrays that came or went
+constexpr Millis kSyncPatience = 15000;  // before it is said that failover does not act yet
+constexpr std::chrono::seconds kStatusPatience(2);
+constexpr size_t kMostEvents = 500;      // that wait to be recorded
+constexpr Millis kEventPatience = 2000;  // with which they wait for calls that failover needs
+
+class Runner final : public Failover {
+ public:
+  Runner(const FailoverOptions& options, lunkeeper::Arrays& arrays, kube::KubeClient& client)
+      : options_(options),
+        kube_(client, options.lease, options.self, absl::Milliseconds(options.settings.lease)),
+        core_(options.settings, options.self),
+        inventory_([this](auto what) { Feed(now_, std::move(what)); }),
+        chronicle_(core_.state(), inventory_, [this](auto event) { Record(std::move(event)); }),
+        arrays_(arrays, [this](Sight sight) { OnSight(std::move(sight)); }) {
+    arrays_.Refresh();
+    watches_ = std::make_unique<Watches>(client, Handlers());
+    locks_ = std::make_unique<VolumeLocks>(client, Duties());
+    lease_read_ = std::make_unique<Periodic>(kReadLease, [this] { ReadLease(); });
+    started_ = MonotonicNow();
+    loop_.Start(options_.settings.tick, [this](Millis now) { Tick(now); });
+  }
+
+  ~Runner() override {
+    loop_.Stop();
+    watches_.reset();
+    locks_.reset();
+    lease_read_.reset();
+    for (auto* hands : {&api_hands_, &lease_hands_, &event_hands_}) hands->stop(), hands->join();
+    kube_.LeaveLease();
+  }
+
+  FencesByArray OnBeat(Beat beat) override {
+    FencesByArray fences = board_.Of(beat.node);
+    loop_.Post([this, beat = std::move(beat)](Millis now) mutable { Feed(now, std::move(beat)); },
+               Wake::kLater);
+    return fences;
+  }
+  void OnClosed(const NodeId& node) override {
+    loop_.Post([this, node](Millis now) { Feed(now, StreamClosed{node}); });
+  }
+  void Report(Metrics& metrics) override;
+  std::vector<std::string> Status() override;
+
+ private:
+  // The loop's thread, all of these.
+  void Feed(Millis now, decltype(Event::what) what);
+  void Tick(Millis now);
+  void OnLease(Millis now, const absl::StatusOr<LeaseSeen>& seen);
+  void OnRecord(const std::string& name, const RecordFacts* facts);
+  void Do(const Action& action);
+  void Perform(const Action& action, const WriteLease& call);
+  void Perform(const Action& action, const BeginTerm& call);
+  void Perform(const Action& action, const Probe& call);
+  void Perform(const Action& action, const PutNodeFence& call);
+  void Perform(const Action& action, const RemoveNodeFence& call);
+  void Perform(const Action& action, const FenceNode& call);
+  void Perform(const Action& action, const UnfenceNode& call);
+  void Perform(const Action& action, const SetTaint& call);
+  void Perform(const Action& action, const DeletePod& call);
+  void Perform(const Action&, const Notify& call) { board_.Fenced(call.array, call.fence, now_); }
+  void Perform(const Action&, const Say& call) { chronicle_.Said(call); }
+  void Record(kube::ObjectEvent event);
+  void SendEvents();
+
+  WatchHandlers Handlers();
+  LockDuties Duties();
+  void CallApi(const Action& action, std::function<Answer()> call);
+  void CallArray(const Action& action, const ArrayId& array, std::function<Answer(AccessControl&)> call);
+
+  // Any thread.
+  void ReadLease();
+  void OnSight(Sight sight);
+  void Answered(const Action& action, Answer answer, Millis asked);
+
+  const FailoverOptions options_;
+  KubeActions kube_;
+  Loop loop_;
+  FenceBoard board_;
+  // Until when this replica may write, by its last step.
+  std::atomic<Millis> acts_until_ = 0;
+  std::atomic<int> waiting_calls_ = 0;
+  std::atomic<size_t> waiting_events_ = 0;
+
+  // Of the loop.
+  Core core_;
+  Inventory inventory_;
+  Chronicle chronicle_;
+  std::vector<kube::ObjectEvent> events_;  // not sent yet, the first since `events_since_`
+  Millis now_ = 0, started_ = 0, alive_at_ = 0, looked_at_ = 0, events_since_ = 0;
+  bool synced_ = false, complained_ = false;
+
+  // What has threads, and is stopped first.
+  ArrayHub arrays_;
+  std::unique_ptr<Prober> prober_ = MakeProber();
+  boost::asio::thread_pool api_hands_{kActionsAtOnce}, lease_hands_{1}, event_hands_{1};
+  std::unique_ptr<Watches> watches_;
+  std::unique_ptr<VolumeLocks> locks_;
+  std::unique_ptr<Periodic> lease_read_;
+};
+
+void Runner::Feed(Millis now, decltype(Event::what) what) {
+  now_ = now;
+  const auto actions = core_.Step({now, std::move(what)});
+  acts_until_ = core_.Leads() ? now + options_.settings.lease_margin : 0;
+  for (const Action& action : actions) Do(action);
+}
+
+void Runner::Tick(Millis now) {
+  if (now - looked_at_ >= kLookAround) {
+    for (const ArrayId& array : arrays_.Refresh()) Feed(now, ArrayGone{array});
+    looked_at_ = now;
+  }
+  for (const ArrayId& array : arrays_.Lost(now)) Feed(now, ArrayLost{array});
+  Feed(now, fencing::Tick{});
+  SendEvents();
+  chronicle_.Leads(core_.Leads());
+  chronicle_.Synced(synced_);
+  if (synced_ || complained_ || now - started_ < kSyncPatience) return;
+  complained_ = true;
+  LogError("failover",
+           "failover does not act, and only volumes are served: these cannot be watched; is the "
+           "CustomResourceDefinition "
+           "of NodeFences installed, and may this account list them?",
+           {{"missing", absl::StrJoin(watches_->missing(), " ")}});
+}
+
+void Runner::Report(Metrics& metrics) {
+  loop_.Post([this, &metrics](Millis) {
+    chronicle_.Report(metrics);
+    ReportCensus(core_.state(), metrics);
+  });
+}
+
+std::vector<std::string> Runner::Status() {
+  auto lines = std::make_shared<std::promise<std::vector<std::string>>>();
+  auto answer = lines->get_future();
+  loop_.Post([this, lines](Millis) {
+    auto missing = absl::StrJoin(watches_->missing(), " ");
+    lines->set_value(StatusLines(core_, missing));
+  });
+  if (answer.wait_for(kStatusPatience) == std::future_status::ready) return answer.get();
+  return {"failover does not answer"};
+}
+
+WatchHandlers Runner::Handlers() {
+  return {.post =
+              [this](std::function<void()> job, Wake wake) {
+                loop_.Post(
+                    [this, job = std::move(job)](Millis now) {
+                      now_ = now;
+                      job();
+                    },
+                    wake);
+              },
+          .inventory = inventory_,
+          .on_record = [this](const auto& name, const auto* facts) { OnRecord(name, facts); },
+          .on_kubelet = [this](const auto& node) { Feed(now_, KubeletLease{NodeName(node)}); },
+          .on_synced =
+              [this] {
+                if (!synced_ && complained_) LogInfo("failover", "everything is watched now; failover acts");
+                synced_ = true;
+                Feed(now_, ApiSynced{});
+              }};
+}
+
+LockDuties Runner::Duties() {
+  return {
+      .post = [this](std::function<void()> job) { loop_.Post([job = std::move(job)](Millis) { job(); }); },
+      .may_write = [this] { return MonotonicNow() < acts_until_ && waiting_calls_ == 0; },
+      .has_array = [this](const ArrayId& array) { return arrays_.Has(array); },
+      .cluster = core_.state().cluster,
+      .inventory = inventory_};
+}
+
+void Runner::ReadLease() {
+  auto seen = kube_.ReadLease();
+  loop_.Post([this, seen = std::move(seen)](Millis now) { OnLease(now, seen); });
+}
+
+void Runner::OnLease(Millis now, const absl::StatusOr<LeaseSeen>& seen) {
+  if (seen.ok()) Feed(now, *seen);
+  if (seen.ok() && watches_->missing().empty()) {
+    alive_at_ = now;
+    Feed(now, ApiAlive{});
+  } else if (now - alive_at_ > kApiSilence) {
+    Feed(now, ApiLost{});
+  }
+}
+
+void Runner::OnRecord(const std::string& name, const RecordFacts* facts) {
+  const NodeId node(name);
+  chronicle_.OnRecord(node, facts);
+  if (facts != nullptr) {
+    Feed(now_, FenceSeen{facts->fence});
+  } else {
+    Feed(now_, FenceGone{node});
+  }
+}
+
+void Runner::OnSight(Sight sight) {
+  board_.On(sight.view);
+  loop_.Post([this, sight = std::move(sight)](Millis now) mutable {
+    if (!arrays_.Has(sight.view.array)) return;  // it was removed meanwhile
+    locks_->Show(sight, now);
+    Feed(now, std::move(sight.view));
+    for (const VolumeWanted& wanted : sight.wanted) Feed(now, wanted);
+    Feed(now, std::move(sight.beats));
+  });
+}
+
+void Runner::Record(kube::ObjectEvent event) {
+  if (events_.size() + waiting_events_ >= kMostEvents) return;
+  if (events_.empty()) events_since_ = now_;
+  events_.push_back(std::move(event));
+}
+
+// After the calls that failover needs, which they would slow down.
+void Runner::SendEvents() {
+  if (events_.empty() || (waiting_calls_ > 0 && now_ - events_since_ < kEventPatience)) return;
+  waiting_events_ += events_.size();
+  for (kube::ObjectEvent& event : std::exchange(events_, {}))
+    boost::asio::post(event_hands_, [this, event = std::move(event)] {
+      kube_.Record(event);
+      --waiting_events_;
+    });
+}
+
+void Runner::Do(const Action& action) {
+  chronicle_.Asked(action);
+  std::visit([&](const auto& call) { Perform(action, call); }, action.what);
+}
+
+void Runner::Answered(const Action& action, Answer answer, Millis asked) {
+  answer.done.action = action.id;
+  loop_.Post([this, action, answer = std::move(answer), asked](Millis now) {
+    now_ = now;
+    chronicle_.Answered(action, answer, now - asked);
+    Feed(now, answer.done);
+  });
+}
+
+void Runner::CallApi(const Action& action, std::function<Answer()> call) {
+  ++waiting_calls_;
+  boost::asio::post(api_hands_, [this, action, call = std::move(call), asked = now_] {
+    const bool acts = MonotonicNow() < acts_until_;
+    Answered(action, acts ? call() : FromApi(absl::CancelledError("this replica leads no more")), asked);
+    --waiting_calls_;
+  });
+}
+
+void Runner::CallArray(const Action& action, const ArrayId& array,
+                       std::function<Answer(AccessControl&)> call) {
+  arrays_.Post(array, [this, action, call = std::move(call), asked = now_](AccessControl* at) {
+    if (at == nullptr)
+      return Answered(action, FromApi(absl::UnavailableError("it is not among the arrays now")), asked);
+    Answered(action, call(*at), asked);
+  });
+}
+
+void Runner::Perform(const Action& action, const WriteLease& call) {
+  boost::asio::post(lease_hands_, [this, action, call] { Answered(action, kube_.Run(call), call.sent); });
+}
+
+void Runner::Perform(const Action& action, const BeginTerm& call) {
+  CallArray(action, call.array, [this, call](AccessControl& at) { return Run(call, at, options_.self); });
+}
+
+void Runner::Perform(const Action& action, const FenceNode& call) {
+  CallArray(action, call.array, [this, call](AccessControl& at) {
+    Answer answer = Run(call, at);
+    if (answer.done.fence) board_.Fenced(call.array, *answer.done.fence, MonotonicNow());
+    return answer;
+  });
+}
+
+void Runner::Perform(const Action& action, const UnfenceNode& call) {
+  CallArray(action, call.array, [this, call](AccessControl& at) {
+    Answer answer = Run(call, at);
+    if (answer.done.outcome == Outcome::kOk) board_.Unfenced(call.array, call.node, MonotonicNow());
+    return answer;
+  });
+}
+
+void Runner::Perform(const Action&, const Probe& call) {
+  const NodeFacts* facts = inventory_.FindNode(NameOf(call.node));
+  if (facts == nullptr || facts->address.empty()) return;
+  prober_->Probe(facts->address, facts->kubelet_port, [this, node = call.node](bool answered) {
+    loop_.Post([this, node, answered](Millis now) { Feed(now, ProbeResult{node, answered}); });
+  });
+}
+
+void Runner::Perform(const Action& action, const PutNodeFence& call) {
+  CallApi(action, [this, call, timeline = chronicle_.TimelineOf(call.fence.node)] {
+    return kube_.Run(call, timeline);
+  });
+}
+
+void Runner::Perform(const Action& action, const RemoveNodeFence& call) {
+  CallApi(action, [this, call] { return kube_.Run(call); });
+}
+
+void Runner::Perform(const Action& action, const SetTaint& call) {
+  const NodeFacts* facts = inventory_.FindNode(call.node);
+  if (facts == nullptr || facts->version != call.expected)
+    return Answered(action, FromApi(absl::AbortedError("the node has changed")), now_);
+  CallApi(action,
+          [this, call, uid = facts->uid, taints = facts->taints] { return kube_.Run(call, uid, taints); });
+}
+
+void Runner::Perform(const Action& action, const DeletePod& call) {
+  CallApi(action, [this, call] { return kube_.Run(call); });
+}
+
+}  // namespace
+
+std::unique_ptr<Failover> StartFailover(const FailoverOptions& options, lunkeeper::Arrays& arrays,
+                                        kube::KubeClient& client) {
+  return std::make_unique<Runner>(options, arrays, client);
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,174 @@
+#include "fencing/failover/inventory.h"
+
+#include <utility>
+
+#include "devices/array/arrays.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+template <class Map, class Value>
+void Store(Map& map, const std::string& key, const Value* value) {
+  if (value == nullptr) {
+    map.erase(key);
+  } else {
+    map[key] = *value;
+  }
+}
+
+template <class Map>
+auto* Find(Map& map, const std::string& key) {
+  const auto found = map.find(key);
+  return found == map.end() ? nullptr : &found->second;
+}
+
+template <class T>
+const T* Find(const std::map<std::string, std::shared_ptr<const T>>& map, const std::string& key) {
+  const auto found = map.find(key);
+  return found == map.end() ? nullptr : found->second.get();
+}
+
+FailoverWish Joined(FailoverWish a, FailoverWish b) {
+  if (a == FailoverWish::kNever || b == FailoverWish::kNever) return FailoverWish::kNever;
+  return a == FailoverWish::kUnsaid ? b : a;
+}
+
+std::string NamespaceOf(const std::string& key) { return key.substr(0, key.find('/')); }
+
+}  // namespace
+
+void Inventory::OnNode(const std::string& name, std::shared_ptr<const NodeFacts> facts) {
+  if (facts == nullptr) {
+    nodes_.erase(name);
+    return say_(NodeGone{NodeName(name)});
+  }
+  nodes_[name] = std::move(facts);
+  SayNode(name);
+}
+
+void Inventory::OnInstance(const std::string& node, const NodeId* instance) {
+  Store(instances_, node, instance);
+  if (nodes_.contains(node)) SayNode(node);
+}
+
+void Inventory::OnPod(const std::string& key, std::shared_ptr<const PodFacts> facts) {
+  ForgetPod(key);
+  if (facts == nullptr) return say_(PodGone{PodId(key)});
+  const auto& kept = *pods_.emplace(key, std::move(facts)).first;
+  for (const std::string& claim : kept.second->claims) claims_[claim].pods.push_back(&kept.first);
+  SayPod(key);
+}
+
+void Inventory::ForgetPod(const std::string& key) {
+  const auto known = pods_.find(key);
+  if (known == pods_.end()) return;
+  for (const std::string& claim : known->second->claims) {
+    std::erase(claims_[claim].pods, &known->first);
+    ForgetIfUnused(claim);
+  }
+  pods_.erase(known);
+}
+
+void Inventory::OnVolume(const std::string& name, std::shared_ptr<const VolumeFacts> facts) {
+  ForgetVolume(name);
+  if (facts == nullptr) return;
+  const std::string& claim = facts->claim;
+  const auto& [key, kept] = *volumes_.emplace(name, facts).first;
+  if (!kept->volume.empty()) volume_names_[kept->volume.value()] = &key;
+  claims_[claim].volume = facts;
+  SayPodsOf(claim);
+}
+
+void Inventory::ForgetVolume(const std::string& name) {
+  const auto known = volumes_.find(name);
+  if (known == volumes_.end()) return;
+  const auto facts = known->second;
+  volume_names_.erase(facts->volume.value());
+  volumes_.erase(known);
+  Claim& claim = claims_[facts->claim];
+  if (claim.volume == facts) claim.volume.reset();
+  SayPodsOf(facts->claim);
+  ForgetIfUnused(facts->claim);
+}
+
+void Inventory::ForgetIfUnused(const std::string& claim) {
+  const auto known = claims_.find(claim);
+  if (known->second.pods.empty() && known->second.volume == nullptr) claims_.erase(known);
+}
+
+void Inventory::OnNamespace(const std::string& name, const FailoverWish* wish) {
+  Store(namespaces_, name, wish);
+  for (auto pod = pods_.lower_bound(name + "/"); pod != pods_.end() && NamespaceOf(pod->first) == name; ++pod)
+    SayPod(pod->first);
+}
+
+void Inventory::OnStorageClass(const std::string& name, const FailoverWish* wish) {
+  Store(classes_, name, wish);
+  for (const auto& [volume, facts] : volumes_)
+    if (facts->storage_class == name) SayPodsOf(facts->claim);
+}
+
+const NodeFacts* Inventory::FindNode(const NodeName& name) const { return Find(nodes_, name.value()); }
+const PodFacts* Inventory::FindPod(const PodId& pod) const { return Find(pods_, pod.value()); }
+
+const VolumeFacts* Inventory::FindVolume(const std::string& name) const { return Find(volumes_, name); }
+const std::string* Inventory::FindVolumeOf(const VolumeId& volume) const {
+  const std::string* const* found = Find(volume_names_, volume.value());
+  return found == nullptr ? nullptr : *found;
+}
+
+void Inventory::SayNode(const std::string& name) {
+  const NodeFacts& facts = *nodes_.at(name);
+  Node node;
+  node.name = NodeName(name);
+  node.uid = facts.uid;
+  node.version = facts.version;
+  if (const NodeId* instance = Find(instances_, name); instance != nullptr) node.instance = *instance;
+  node.ready = facts.ready;
+  node.exempt = facts.exempt;
+  node.out_of_service = facts.out_of_service;
+  node.site = facts.site;
+  // The value is the instance; the rest of the NodeFence's name is the machine's.
+  if (const std::string value = TaintIn(facts.taints); !value.empty()) node.taint = name + "." + value;
+  say_(NodeSeen{std::move(node)});
+}
+
+void Inventory::SayPodsOf(const std::string& claim) {
+  const Claim* known = Find(claims_, claim);
+  if (known == nullptr) return;
+  for (const std::string* key : known->pods) SayPod(*key);
+}
+
+void Inventory::SayPod(const std::string& key) {
+  const PodFacts& facts = *pods_.at(key);
+  Pod pod;
+  pod.id = PodId(key);
+  pod.uid = facts.uid;
+  pod.node = facts.node;
+  pod.owner_kind = facts.owner_kind;
+  pod.wish = facts.wish;
+  if (const FailoverWish* wish = Find(namespaces_, NamespaceOf(key)); wish != nullptr)
+    pod.wish = Joined(pod.wish, *wish);
+  pod.foreign_volumes = facts.foreign_volumes;
+  for (const std::string& claim : facts.claims) AddClaim(pod, claim);
+  pod.placement = facts.placement;
+  pod.deleting = facts.deleting;
+  pod.running = facts.running;
+  pod.crash_looping = facts.crash_looping;
+  say_(PodSeen{std::move(pod)});
+}
+
+void Inventory::AddClaim(Pod& pod, const std::string& claim) const {
+  const Claim* known = Find(claims_, claim);
+  const VolumeFacts* volume = known == nullptr ? nullptr : known->volume.get();
+  const std::string array = volume == nullptr ? "" : ArrayNameIn(volume->volume.value());
+  if (array.empty()) {
+    pod.foreign_volumes = true;
+    return;
+  }
+  pod.volumes[ArrayId(array)].insert(volume->volume);
+  if (const FailoverWish* wish = Find(classes_, volume->storage_class); wish != nullptr)
+    pod.wish = Joined(pod.wish, *wish);
+}
+
+}  // namespace lunkeeper::fencing

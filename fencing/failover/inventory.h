@@ -1,0 +1,64 @@
+#pragma once
+// Joins what is known of Kubernetes' objects into the core's own words: which machine runs which life of the
+// driver, which volumes a pod has on which array, and whether it may be moved. Objects arrive in any order;
+// whatever depends on a changed one is said again. A pod whose volumes are not known yet counts as one with
+// volumes of another driver, which is left alone. One thread uses it; nothing fails.
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "fencing/core/event.h"
+#include "fencing/failover/facts.h"
+
+namespace lunkeeper::fencing {
+
+class Inventory {
+ public:
+  // `say` takes NodeSeen, NodeGone, PodSeen and PodGone.
+  explicit Inventory(std::function<void(decltype(Event::what))> say) : say_(std::move(say)) {}
+
+  // Null: it is gone.
+  void OnNode(const std::string& name, std::shared_ptr<const NodeFacts> facts);
+  void OnInstance(const std::string& node, const NodeId* instance);
+  void OnPod(const std::string& key, std::shared_ptr<const PodFacts> facts);
+  void OnVolume(const std::string& name, std::shared_ptr<const VolumeFacts> facts);
+  void OnNamespace(const std::string& name, const FailoverWish* wish);
+  void OnStorageClass(const std::string& name, const FailoverWish* wish);
+
+  const NodeFacts* FindNode(const NodeName& name) const;
+  const PodFacts* FindPod(const PodId& pod) const;
+  const VolumeFacts* FindVolume(const std::string& name) const;
+  // The PersistentVolume's name; null: none that is bound.
+  const std::string* FindVolumeOf(const VolumeId& volume) const;
+
+ private:
+  struct Claim {
+    std::shared_ptr<const VolumeFacts> volume;  // null: none that is bound
+    std::vector<const std::string*> pods;       // keys of pods_
+  };
+
+  void SayNode(const std::string& name);
+  void SayPod(const std::string& key);
+  void SayPodsOf(const std::string& claim);
+  void ForgetPod(const std::string& key);
+  void ForgetVolume(const std::string& name);
+  void ForgetIfUnused(const std::string& claim);
+  void AddClaim(Pod& pod, const std::string& claim) const;
+
+  const std::function<void(decltype(Event::what))> say_;
+  std::map<std::string, std::shared_ptr<const NodeFacts>> nodes_;
+  std::map<std::string, NodeId> instances_;
+  std::map<std::string, std::shared_ptr<const PodFacts>> pods_;
+  std::map<std::string, std::shared_ptr<const VolumeFacts>> volumes_;
+  // Their names by the volume, both as they stand in `volumes_`: there may be many.
+  std::unordered_map<std::string_view, const std::string*> volume_names_;
+  std::map<std::string, Claim> claims_;
+  std::map<std::string, FailoverWish> namespaces_, classes_;
+};
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,103 @@
+#include "fencing/failover/inventory.h"
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <optional>
+
+namespace lunkeeper::fencing {
+namespace {
+
+using kube::Json;
+
+// What was said last of each pod and node.
+struct Heard {
+  std::map<std::string, Pod> pods;
+  std::map<std::string, Node> nodes;
+  Inventory inventory{[this](auto what) {
+    if (const auto* pod = std::get_if<PodSeen>(&what)) pods[pod->pod.id.value()] = pod->pod;
+    if (const auto* gone = std::get_if<PodGone>(&what)) pods.erase(gone->pod.value());
+    if (const auto* node = std::get_if<NodeSeen>(&what)) nodes[node->node.name.value()] = node->node;
+    if (const auto* gone = std::get_if<NodeGone>(&what)) nodes.erase(gone->node.value());
+  }};
+
+  void AddPod(const Json& spec, const Json& metadata = Json::object()) {
+    Json pod = {{"metadata", metadata}, {"spec", spec}, {"status", {{"phase", "Running"}}}};
+    pod["metadata"]["namespace"] = "db";
+    pod["metadata"]["name"] = "p";
+    const auto facts = ReadPod(pod);
+    inventory.OnPod("db/p", facts ? std::make_shared<const PodFacts>(*facts) : nullptr);
+  }
+  void AddVolume(const std::string& name, const std::string& claim, const std::string& driver,
+                 const std::string& phase = "Bound") {
+    const auto facts = ReadVolume({{"spec",
+                                    {{"csi", {{"driver", driver}, {"volumeHandle", "a1-v" + name}}},
+                                     {"storageClassName", "fast"},
+                                     {"claimRef", {{"namespace", "db"}, {"name", claim}}}}},
+                                   {"status", {{"phase", phase}}}});
+    inventory.OnVolume(name, facts ? std::make_shared<const VolumeFacts>(*facts) : nullptr);
+  }
+};
+
+const Json kClaim = {{"name", "data"}, {"persistentVolumeClaim", {{"claimName", "data"}}}};
+constexpr char kOurs[] = "csi.lunkeeper.io";
+
+}  // namespace
+
+TEST_CASE("a pod's volumes are found whichever of the objects comes first") {
+  const std::string id = "0000000000000001";
+  Heard pod_first, volume_first;
+  pod_first.AddPod({{"volumes", {kClaim}}});
+  CHECK(pod_first.pods["db/p"].foreign_volumes);  // nobody knows yet
+  pod_first.AddVolume(id, "data", kOurs);
+  volume_first.AddVolume(id, "data", kOurs);
+  volume_first.AddPod({{"volumes", {kClaim}}});
+  for (Heard* heard : {&pod_first, &volume_first}) {
+    CHECK_FALSE(heard->pods["db/p"].foreign_volumes);
+    CHECK(heard->pods["db/p"].volumes == VolumesByArray{{ArrayId("a1"), {VolumeId("a1-v" + id)}}});
+  }
+  pod_first.AddVolume(id, "data", kOurs, "Released");
+  CHECK(pod_first.pods["db/p"].foreign_volumes);
+}
+
+TEST_CASE(
+    "a pod with another driver's volume has foreign volumes; one without persistent volumes is not kept") {
+  Heard heard;
+  heard.AddVolume("0000000000000001", "data", "other.example.com");
+  heard.AddPod({{"volumes", {kClaim}}});
+  CHECK(heard.pods["db/p"].foreign_volumes);
+  heard.AddPod({{"volumes", {{{"name", "x"}, {"emptyDir", Json::object()}}}}});
+  CHECK_FALSE(heard.pods.contains("db/p"));
+}
+
+TEST_CASE("never wins, whoever says it: pod, namespace or StorageClass; a word that is neither means never") {
+  Heard heard;
+  heard.AddVolume("0000000000000001", "data", kOurs);
+  heard.AddPod({{"volumes", {kClaim}}}, {{"labels", {{kFailoverKey, "always"}}}});
+  CHECK(heard.pods["db/p"].wish == FailoverWish::kAlways);
+  const FailoverWish never = FailoverWish::kNever;
+  heard.inventory.OnStorageClass("fast", &never);
+  CHECK(heard.pods["db/p"].wish == FailoverWish::kNever);
+  heard.inventory.OnStorageClass("fast", nullptr);
+  CHECK(heard.pods["db/p"].wish == FailoverWish::kAlways);
+  heard.inventory.OnNamespace("db", &never);
+  CHECK(heard.pods["db/p"].wish == FailoverWish::kNever);
+  heard.inventory.OnNamespace("db", nullptr);
+  heard.AddPod({{"volumes", {kClaim}}}, {{"annotations", {{kFailoverKey, "sometimes"}}}});
+  CHECK(heard.pods["db/p"].wish == FailoverWish::kNever);
+}
+
+TEST_CASE("our taint leads back to the whole name of its NodeFence, however long the machine's is") {
+  const NodeId node(std::string(200, 'n') + ".00000000000000aa");
+  CHECK(TaintValueOf(node).size() <= 63);
+  const std::string name = NameOf(node).value();
+  NodeFacts facts;
+  facts.taints = kube::ToText(WithTaint(R"([{"key":"other","effect":"NoExecute"}])", TaintValueOf(node)));
+  Heard heard;
+  heard.inventory.OnNode(name, std::make_shared<const NodeFacts>(facts));
+  heard.inventory.OnInstance(name, &node);
+  CHECK(heard.nodes[name].taint == node.value());
+  CHECK(heard.nodes[name].instance == node);
+  CHECK(kube::ToText(WithTaint(facts.taints, "")) == R"([{"effect":"NoExecute","key":"other"}])");
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,79 @@
+#pragma once
+// One thread that does one job after another, in the order in which they came, each with the time of its
+// arrival: a job that waited while the thread was busy is not mistaken for one that came late. Ticks come
+// between them. What is posted to wait does not wake the thread: it is done with what comes next, at the
+// latest before the next tick. Post is thread-safe and never blocks; after Stop it drops what it is given.
+
+#include <functional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "fencing/failover/clock.h"
+
+namespace lunkeeper::fencing {
+
+enum class Wake { kNow, kLater };
+
+class Loop {
+ public:
+  using Job = std::function<void(Millis now)>;
+
+  Loop() = default;
+  ~Loop() { Stop(); }
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  void Start(Millis every, Job tick) {
+    thread_ = std::thread([this, every, tick = std::move(tick)] { Run(every, tick); });
+  }
+  // Ends after the job in progress.
+  void Stop() {
+    {
+      absl::MutexLock lock(&mutex_);
+      stopping_ = true;
+      jobs_.clear();
+    }
+    if (thread_.joinable()) thread_.join();
+  }
+  void Post(Job job, Wake wake = Wake::kNow) {
+    absl::MutexLock lock(&mutex_);
+    if (stopping_) return;
+    jobs_.emplace_back(MonotonicNow(), std::move(job));
+    wanted_ = wanted_ || wake == Wake::kNow || jobs_.size() >= kMostWaiting;
+  }
+
+ private:
+  using Jobs = std::vector<std::pair<Millis, Job>>;
+  static constexpr size_t kMostWaiting = 500;  // so that they take little memory and hold up no tick
+
+  void Run(Millis every, const Job& tick) {
+    for (Millis next = MonotonicNow();;) {
+      Jobs jobs;
+      {
+        absl::MutexLock lock(&mutex_);
+        const auto due = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || wanted_; };
+        mutex_.AwaitWithTimeout(absl::Condition(&due), absl::Milliseconds(next - MonotonicNow()));
+        if (stopping_) return;
+        jobs.swap(jobs_);
+        wanted_ = false;
+        if (const Millis now = MonotonicNow(); now >= next) {
+          jobs.emplace_back(now, tick);
+          next = now + every;
+        }
+      }
+      for (auto& [at, job] : jobs) job(at);
+    }
+  }
+
+  absl::Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool wanted_ ABSL_GUARDED_BY(mutex_) = false;
+  Jobs jobs_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace lunkeeper::fencing

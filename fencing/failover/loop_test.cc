@@ -1,0 +1,81 @@
+#include "fencing/failover/loop.h"
+
+#include <catch2/catch.hpp>
+#include <mutex>
+#include <string>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+constexpr Millis kNever = 3'600'000;
+constexpr absl::Duration kLong = absl::Seconds(30), kShort = absl::Milliseconds(100);
+
+// What was done, in order.
+class Story {
+ public:
+  Loop::Job Tells(const std::string& what) {
+    return [this, what](Millis) {
+      std::lock_guard lock(mutex_);
+      text_ += what;
+    };
+  }
+  std::string text() {
+    std::lock_guard lock(mutex_);
+    return text_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::string text_;
+};
+
+}  // namespace
+
+TEST_CASE("a job that may wait is done before the tick that comes next, at the time of its arrival") {
+  Story story;
+  absl::Notification ticked;
+  Millis arrived = 0;
+  Loop loop;
+  loop.Post([&](Millis now) { arrived = now; }, Wake::kLater);
+  loop.Post(story.Tells("a"), Wake::kLater);
+  const Millis posted = MonotonicNow();
+  absl::SleepFor(kShort);
+  loop.Start(kNever, [&](Millis now) {
+    story.Tells("t")(now);
+    ticked.Notify();
+  });
+  REQUIRE(ticked.WaitForNotificationWithTimeout(kLong));
+  CHECK(story.text() == "at");
+  CHECK(arrived <= posted);
+}
+
+TEST_CASE("jobs that may wait do not wake the loop, and go before one that does") {
+  Story story;
+  absl::Notification ticked, done;
+  Loop loop;
+  loop.Start(kNever, [&](Millis) { ticked.Notify(); });
+  REQUIRE(ticked.WaitForNotificationWithTimeout(kLong));
+  loop.Post(story.Tells("a"), Wake::kLater);
+  loop.Post(story.Tells("b"), Wake::kLater);
+  absl::SleepFor(kShort);
+  CHECK(story.text().empty());
+  loop.Post(story.Tells("c"));
+  loop.Post([&](Millis) { done.Notify(); });
+  REQUIRE(done.WaitForNotificationWithTimeout(kLong));
+  CHECK(story.text() == "abc");
+}
+
+TEST_CASE("many jobs that may wait wake the loop together") {
+  absl::Notification ticked, done;
+  Loop loop;
+  loop.Start(kNever, [&](Millis) { ticked.Notify(); });
+  REQUIRE(ticked.WaitForNotificationWithTimeout(kLong));
+  loop.Post([&](Millis) { done.Notify(); }, Wake::kLater);
+  for (int i = 0; i < 1000; ++i) loop.Post([](Millis) {}, Wake::kLater);
+  CHECK(done.WaitForNotificationWithTimeout(kLong));
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,62 @@
+#include "fencing/failover/status_lines.h"
+
+#include "absl/strings/str_cat.h"
+#include "fencing/core/trace.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+std::string ToText(Network network) {
+  switch (network) {
+    case Network::kUnheard:
+      return "never heard";
+    case Network::kArrives:
+      return "beats arrive";
+    case Network::kClosed:
+      return "its stream was closed";
+    case Network::kSilent:
+      return "silent";
+  }
+  return "?";
+}
+
+std::string NodeLine(const State& state, const NodeId& node) {
+  const Signals signals = state.evidence.Look(node, state.now);
+  const Verdict verdict = state.Judge(node);
+  std::string line =
+      absl::StrCat("node ", node.value(), ": ", verdict.what.empty() ? "well" : std::string(verdict.what),
+                   "; ", ToText(signals.network));
+  if (signals.network == Network::kSilent) absl::StrAppend(&line, " for ", Seconds(signals.silent_for), " s");
+  for (const auto& side : state.evidence.nodes().at(node).arrays)
+    if (side.beat_at != 0)
+      absl::StrAppend(&line, "; beat on array ", side.array->id.value(), " ",
+                      Seconds(state.now - side.beat_at), " s ago");
+  const auto refused = state.said.find({Saying::kRefused, node});
+  if (refused != state.said.end()) absl::StrAppend(&line, "; ", refused->second);
+  return line;
+}
+
+std::string FenceLine(const NodeFence& fence) {
+  const std::string by = fence.requested_by.empty() ? "evidence" : fence.requested_by;
+  return absl::StrCat("nodefence ", fence.node.value(), ": ", fence.phase, "; by ", by, ": ", fence.cause,
+                      "; ", Describe(fence.volumes));
+}
+
+}  // namespace
+
+std::vector<std::string> StatusLines(const Core& core, const std::string& missing) {
+  const State& state = core.state();
+  const Settings& settings = state.settings;
+  std::vector<std::string> lines;
+  lines.push_back(
+      absl::StrCat(core.Leads() ? "this replica leads" : "another replica leads, or none",
+                   missing.empty() ? "" : absl::StrCat("; it does not act: not watched yet: ", missing)));
+  lines.push_back(absl::StrCat("budget ", settings.budget_percent, " % of the nodes, then ",
+                               settings.one_by_one ? "one by one" : "stop", settings.paused ? "; PAUSED" : "",
+                               settings.dry_run ? "; DRY RUN" : "", settings.opt_in ? "; opt-in" : ""));
+  for (const auto& entry : state.evidence.nodes()) lines.push_back(NodeLine(state, entry.first));
+  for (const auto& entry : state.cluster.fences()) lines.push_back(FenceLine(entry.second));
+  return lines;
+}
+
+}  // namespace lunkeeper::fencing

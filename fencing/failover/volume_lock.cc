@@ -1,0 +1,68 @@
+#include "fencing/failover/volume_lock.h"
+
+#include <functional>
+
+#include "absl/hash/hash.h"
+#include "absl/strings/str_join.h"
+#include "devices/array/access_words.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+using kube::Json;
+
+std::string Stamp(absl::Time at) { return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", at, absl::UTCTimeZone()); }
+
+Json HolderOf(const LockHolder& holder) {
+  return {{"node", NameOf(holder.node).value()}, {"instance", holder.node.value()},
+          {"pods", Json(holder.pods)},           {"access", ToText(holder.access)},
+          {"generation", holder.generation},     {"since", Stamp(holder.since)}};
+}
+
+}  // namespace
+
+// The first lines are for the columns of kubectl, which can show no list.
+Json StatusOf(const VolumeLock& lock) {
+  std::vector<std::string> nodes, pods;
+  Json holders = Json::array();
+  for (const LockHolder& holder : lock.holders) {
+    nodes.push_back(NameOf(holder.node).value());
+    pods.insert(pods.end(), holder.pods.begin(), holder.pods.end());
+    holders.push_back(HolderOf(holder));
+  }
+  const LockHolder& first = lock.holders.front();
+  return {{"volume", lock.persistent_volume},
+          {"claim", lock.claim},
+          {"mode", lock.persistent_volume.empty() ? ""
+                   : lock.block                   ? "Block"
+                                                  : "Filesystem"},
+          {"node", absl::StrJoin(nodes, ",")},
+          {"pod", absl::StrJoin(pods, ",")},
+          {"access", ToText(first.access)},
+          {"since", Stamp(first.since)},
+          {"holders", std::move(holders)}};
+}
+
+size_t HashOf(const VolumeLock& lock) {
+  size_t hash = absl::HashOf(lock.persistent_volume, lock.claim, lock.block, lock.holders.size());
+  for (const LockHolder& holder : lock.holders)
+    hash = absl::HashOf(hash, holder.node, holder.access, holder.generation, holder.pods);
+  return hash;
+}
+
+LockFacts ReadLock(const Json& object) {
+  LockFacts facts;
+  facts.version = Version(kube::TextAt(object, {"metadata", "resourceVersion"}));
+  const Json& status = kube::FieldAt(object, {"status"});
+  facts.digest = DigestOf(status);
+  for (const Json& holder : kube::FieldAt(status, {"holders"})) {
+    const auto since = kube::ParseMicroTime(kube::TextAt(holder, {"since"}));
+    const int64_t generation = kube::NumberAt(holder, {"generation"});
+    if (since.ok() && generation > 0) facts.since.emplace_back(static_cast<Generation>(generation), *since);
+  }
+  return facts;
+}
+
+size_t DigestOf(const Json& status) { return std::hash<std::string>()(kube::ToText(status)); }
+
+}  // namespace lunkeeper::fencing

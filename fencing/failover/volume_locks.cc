@@ -1,0 +1,176 @@
+#include "fencing/failover/volume_locks.h"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <optional>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "devices/array/arrays.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+constexpr Millis kEvery = 1000;
+// Volumes of an array that are looked at in one go, and writes that may come of it.
+constexpr size_t kMostLooks = 500, kMostWrites = 100;
+constexpr absl::Duration kLockCall = absl::Seconds(3);
+
+}  // namespace
+
+VolumeLocks::VolumeLocks(kube::KubeClient& client, LockDuties duties)
+    : client_(client), duties_(std::move(duties)) {
+  kube::MirrorHooks<LockFacts> hooks;
+  hooks.reduce = [](const kube::Json& object) { return std::make_optional(ReadLock(object)); };
+  hooks.changed = [this](const auto& name, const auto& now) {
+    duties_.post([this, name, now] { OnLock(name, now); });
+  };
+  hooks.live = [this](bool live) { duties_.post([this, live] { live_ = live; }); };
+  mirror_ =
+      std::make_unique<kube::Mirror<LockFacts>>(client_, kube::Selection{kVolumeLocks}, std::move(hooks));
+}
+
+VolumeLocks::~VolumeLocks() {
+  stopping_ = true;
+  hand_.join();
+}
+
+void VolumeLocks::OnLock(const std::string& name, const std::shared_ptr<const LockFacts>& facts) {
+  if (facts != nullptr) {
+    locks_[VolumeId(name)] = {.facts = facts};
+  } else if (const auto known = locks_.find(VolumeId(name)); known != locks_.end()) {
+    known->second.there = false;
+  }
+}
+
+void VolumeLocks::Show(const Sight& sight, Millis now) {
+  Sweep& sweep = sweeps_[sight.view.array];
+  if (!live_ || writing_ || now - sweep.at < kEvery || !duties_.may_write()) return;
+  sweep.at = now;
+  VolumeId to;
+  Holders held = NextOf(sight, sweep.from, to);
+  const std::vector<Write> writes = Compare(sight.view.array, std::move(held), sweep.from, to);
+  sweep.from = to;  // also past what cannot be written, which is found again
+  Carry(writes);
+}
+
+// In order of volume, so many from `from` on; `to`: the last of them, or empty: there are no more.
+VolumeLocks::Holders VolumeLocks::NextOf(const Sight& sight, const VolumeId& from, VolumeId& to) const {
+  const auto& holdings = sight.view.holdings;
+  std::vector<size_t> next;
+  for (size_t i = 0; i < holdings.size(); ++i)
+    if (holdings[i].volume > from) next.push_back(i);
+  if (next.size() > kMostLooks) {
+    const auto last = next.begin() + kMostLooks - 1;
+    std::nth_element(next.begin(), last, next.end(),
+                     [&](size_t a, size_t b) { return holdings[a].volume < holdings[b].volume; });
+    to = holdings[*last].volume;
+  }
+  Holders held;
+  for (const size_t i : next)
+    if (to.empty() || holdings[i].volume <= to)
+      held[holdings[i].volume].push_back(
+          {holdings[i].node, sight.kinds[i].access, sight.kinds[i].generation, absl::InfiniteFuture(), {}});
+  return held;
+}
+
+std::vector<VolumeLocks::Write> VolumeLocks::Compare(const ArrayId& array, Holders held, const VolumeId& from,
+                                                     VolumeId& to) {
+  std::vector<Write> writes;
+  ArrayId last;  // most follow one of the same array
+  bool is_there = false;
+  for (auto lock = locks_.upper_bound(from); lock != locks_.end() && (to.empty() || lock->first <= to);) {
+    const auto at = lock++;
+    const ArrayId its_array(ArrayNameIn(at->first.value()));
+    if (std::exchange(last, its_array) != its_array) is_there = duties_.has_array(its_array);
+    if (its_array == array ? held.contains(at->first) : is_there) continue;
+    if (!at->second.there) {
+      locks_.erase(at);
+    } else {
+      writes.push_back({at->first.value(), at->second.facts->version, nullptr});
+      if (writes.size() == kMostWrites) to = at->first;
+    }
+  }
+  for (auto& [volume, holders] : held) {
+    if (!to.empty() && volume > to) break;
+    const auto known = locks_.find(volume);
+    const LockFacts* facts = known == locks_.end() ? nullptr : known->second.facts.get();
+    const bool there = facts != nullptr && known->second.there;
+    const VolumeLock lock = Describe(volume, std::move(holders), facts);
+    const size_t hash = HashOf(lock);
+    if (there && known->second.right == hash) continue;
+    kube::Json status = StatusOf(lock);
+    if (there && facts->digest == DigestOf(status)) {
+      known->second.right = hash;
+      continue;
+    }
+    writes.push_back({volume.value(), there ? facts->version : Version(), std::move(status)});
+    if (writes.size() >= kMostWrites) to = volume;
+  }
+  return writes;
+}
+
+VolumeLock VolumeLocks::Describe(const VolumeId& volume, std::vector<LockHolder> holders,
+                                 const LockFacts* known) const {
+  VolumeLock lock;
+  lock.holders = std::move(holders);
+  std::sort(lock.holders.begin(), lock.holders.end(),
+            [](const LockHolder& a, const LockHolder& b) { return a.generation < b.generation; });
+  const auto pods = duties_.cluster.PodsOf(volume);
+  for (LockHolder& holder : lock.holders) {
+    holder.since = absl::Now();
+    if (known != nullptr)
+      for (const auto& [generation, since] : known->since)
+        if (generation == holder.generation) holder.since = since;
+    for (const Pod* pod : pods)
+      if (pod->node == NameOf(holder.node)) holder.pods.push_back(pod->id.value());
+  }
+  if (const std::string* name = duties_.inventory.FindVolumeOf(volume); name != nullptr) {
+    const VolumeFacts* facts = duties_.inventory.FindVolume(*name);
+    lock.persistent_volume = *name;
+    lock.claim = facts->claim;
+    lock.block = facts->block;
+  }
+  return lock;
+}
+
+void VolumeLocks::Carry(const std::vector<Write>& writes) {
+  if (writes.empty()) return;
+  writing_ = true;
+  boost::asio::post(hand_, [this, writes] {
+    absl::Status worst;
+    for (const Write& write : writes) {
+      if (stopping_ || !duties_.may_write()) break;
+      worst.Update(Do(write));
+    }
+    if (const std::string error(worst.message()); error != error_) {
+      error_ = error;
+      if (!error.empty()) LogWarn("failover", "not every VolumeLock is as it should be", {{"error", error}});
+    }
+    duties_.post([this] { writing_ = false; });
+  });
+}
+
+absl::Status VolumeLocks::Do(const Write& write) {
+  const kube::ObjectRef ref{kVolumeLocks, "", write.name};
+  const kube::Limits limits{absl::Now() + kLockCall};
+  const kube::Preconditions as_seen{"", write.expected.value()};
+  absl::Status status;
+  if (write.status.is_null()) {
+    status = client_.Delete(ref, as_seen, std::nullopt, limits);
+  } else if (write.expected.empty()) {
+    const kube::Json object = {{"apiVersion", kVolumeLocks.ApiVersion()},
+                               {"kind", "VolumeLock"},
+                               {"metadata", {{"name", write.name}}},
+                               {"status", write.status}};
+    status = client_.Create({kVolumeLocks, "", ""}, object, limits).status();
+  } else {
+    status = client_.Patch(ref, {{"status", write.status}}, as_seen, limits).status();
+  }
+  // Somebody was quicker, and the watch will tell.
+  const bool stale = absl::IsNotFound(status) || absl::IsAborted(status) || absl::IsAlreadyExists(status);
+  return stale ? absl::OkStatus() : status;
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,69 @@
+#include "fencing/failover/watches.h"
+
+#include <utility>
+
+#include "fencing/kube/mirror.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+std::optional<FailoverWish> WishOf(const kube::Json& object) {
+  const FailoverWish wish = ReadWish(object);
+  return wish == FailoverWish::kUnsaid ? std::nullopt : std::make_optional(wish);
+}
+
+}  // namespace
+
+template <class T>
+void Watches::Add(const kube::Selection& selection, std::function<std::optional<T>(const kube::Json&)> reduce,
+                  std::function<void(const std::string&, const std::shared_ptr<const T>&)> changed) {
+  const std::string kind = selection.resource.plural;
+  missing_.insert(kind);
+  kube::MirrorHooks<T> hooks;
+  hooks.reduce = std::move(reduce);
+  // People wait for what they ask for; all else is of use at the next tick.
+  const Wake wake = kind == kNodeFences.plural ? Wake::kNow : Wake::kLater;
+  hooks.changed = [this, wake, changed = std::move(changed)](const auto& key, const auto& now) {
+    handlers_.post([changed, key, now] { changed(key, now); }, wake);
+  };
+  hooks.live = [this, kind](bool live) {
+    handlers_.post([this, kind, live] { SetLive(kind, live); }, Wake::kNow);
+  };
+  mirrors_.push_back(std::make_shared<kube::Mirror<T>>(client_, selection, std::move(hooks)));
+}
+
+Watches::Watches(kube::KubeClient& client, WatchHandlers handlers)
+    : client_(client), handlers_(std::move(handlers)) {
+  Inventory& to = handlers_.inventory;
+  Add<NodeFacts>({kube::kNodes}, ReadNode, [&to](const auto& key, const auto& now) { to.OnNode(key, now); });
+  Add<NodeId>({kube::kCsiNodes}, ReadInstance,
+              [&to](const auto& key, const auto& now) { to.OnInstance(key, now.get()); });
+  Add<PodFacts>({kube::kPods}, ReadPod, [&to](const auto& key, const auto& now) { to.OnPod(key, now); });
+  Add<VolumeFacts>({{"", "v1", "persistentvolumes"}}, ReadVolume,
+                   [&to](const auto& key, const auto& now) { to.OnVolume(key, now); });
+  Add<FailoverWish>({{"storage.k8s.io", "v1", "storageclasses"}}, WishOf,
+                    [&to](const auto& key, const auto& now) { to.OnStorageClass(key, now.get()); });
+  Add<FailoverWish>({{"", "v1", "namespaces"}}, WishOf,
+                    [&to](const auto& key, const auto& now) { to.OnNamespace(key, now.get()); });
+  Add<RecordFacts>({kNodeFences}, ReadRecord,
+                   [this](const auto& key, const auto& now) { handlers_.on_record(key, now.get()); });
+  Add<std::string>(
+      {{"coordination.k8s.io", "v1", "leases"}, "kube-node-lease"},
+      [](const kube::Json& lease) {
+        return kube::TextAt(lease, {"spec", "renewTime"});
+      },
+      [this](const std::string& key, const auto& now) {
+        if (now != nullptr) handlers_.on_kubelet(key.substr(key.find('/') + 1));
+      });
+}
+
+void Watches::SetLive(const std::string& kind, bool live) {
+  if (!live) {
+    missing_.insert(kind);
+    return;
+  }
+  missing_.erase(kind);
+  if (missing_.empty()) handlers_.on_synced();
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,45 @@
+#pragma once
+// Everything that failover watches in Kubernetes, told on one thread: the one that runs what is posted. One
+// thread makes and destroys it; the destructor joins the watches' own threads. Nothing fails for good.
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fencing/failover/inventory.h"
+#include "fencing/failover/loop.h"
+#include "fencing/failover/record.h"
+#include "fencing/kube/kube_client.h"
+
+namespace lunkeeper::fencing {
+
+struct WatchHandlers {
+  std::function<void(std::function<void()>, Wake)> post;
+  Inventory& inventory;
+  std::function<void(const std::string& name, const RecordFacts*)> on_record;  // null: it is gone
+  std::function<void(const std::string& node)> on_kubelet;                     // its lease was renewed
+  std::function<void()> on_synced;  // everything is listed, and every watch stands
+};
+
+class Watches {
+ public:
+  Watches(kube::KubeClient& client, WatchHandlers handlers);
+
+  // The kinds whose watch does not stand. Of the thread that runs what is posted.
+  const std::set<std::string>& missing() const { return missing_; }
+
+ private:
+  template <class T>
+  void Add(const kube::Selection& selection, std::function<std::optional<T>(const kube::Json&)> reduce,
+           std::function<void(const std::string&, const std::shared_ptr<const T>&)> changed);
+  void SetLive(const std::string& kind, bool live);
+
+  kube::KubeClient& client_;
+  const WatchHandlers handlers_;
+  std::set<std::string> missing_;
+  std::vector<std::shared_ptr<void>> mirrors_;  // last: their threads use the others
+};
+
+}  // namespace lunkeeper::fencing

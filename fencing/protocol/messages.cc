@@ -1,0 +1,137 @@
+#include "fencing/protocol/messages.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "devices/connection_message.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr size_t kLongestNode = 256;    // CSI's limit for a node id
+constexpr size_t kLongestVolume = 128;  // and for a volume id
+
+absl::Status CheckText(const char* field, const std::string& text, size_t longest) {
+  const bool plain = std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isgraph(c); });
+  if (!text.empty() && text.size() <= longest && plain) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": is required, with at most ", longest, " printable characters"));
+}
+
+fencing::VolumeSet ReadVolumes(const google::protobuf::RepeatedPtrField<std::string>& ids) {
+  fencing::VolumeSet volumes;
+  for (const std::string& id : ids) volumes.emplace(id);
+  return volumes;
+}
+
+}  // namespace
+
+absl::StatusOr<NodeId> ReadNode(const std::string& node, const std::string& node_name) {
+  if (absl::Status status = CheckText("node", node, kLongestNode); !status.ok()) return status;
+  const NodeId id(node);
+  const bool has_instance = node.rfind('.') != std::string::npos && node.back() != '.';
+  if (!has_instance) return absl::InvalidArgumentError("node: must be <name>.<instance>");
+  if (fencing::NameOf(id).value() == node_name) return id;
+  return absl::PermissionDeniedError(absl::StrCat("the caller says it is ", node,
+                                                  ", and its token is of the machine ", node_name,
+                                                  "; a node may speak for itself only"));
+}
+
+absl::StatusOr<VolumeId> ReadVolume(const std::string& volume_id) {
+  if (absl::Status status = CheckText("volume_id", volume_id, kLongestVolume); !status.ok()) return status;
+  return VolumeId(volume_id);
+}
+
+absl::StatusOr<Access> ReadAccess(keeper::v1::Access access) {
+  switch (access) {
+    case keeper::v1::EXCLUSIVE:
+      return Access::kExclusive;
+    case keeper::v1::READ_ONLY:
+      return Access::kReadOnly;
+    case keeper::v1::SHARED_WRITE:
+      return Access::kSharedWrite;
+    default:
+      return absl::InvalidArgumentError("access: is required");
+  }
+}
+
+keeper::v1::Access WriteAccess(Access access) {
+  switch (access) {
+    case Access::kReadOnly:
+      return keeper::v1::READ_ONLY;
+    case Access::kSharedWrite:
+      return keeper::v1::SHARED_WRITE;
+    case Access::kExclusive:
+      break;
+  }
+  return keeper::v1::EXCLUSIVE;
+}
+
+Grant ReadGrant(const keeper::v1::AcquireRequest& request, const keeper::v1::Grant& message) {
+  Grant grant;
+  grant.volume = VolumeId(request.volume_id());
+  grant.node = NodeId(request.node());
+  grant.access = ReadAccess(request.access()).value_or(Access::kExclusive);
+  grant.generation = message.generation();
+  grant.connection = FromMessage(message.connection());
+  grant.serial = message.serial();
+  grant.size_bytes = message.size_bytes();
+  grant.durability = message.durable_writes() ? Durability::kSync : Durability::kCached;
+  return grant;
+}
+
+keeper::v1::Grant WriteGrant(const Grant& grant) {
+  keeper::v1::Grant message;
+  message.set_generation(grant.generation);
+  *message.mutable_connection() = ToMessage(grant.connection);
+  message.set_serial(grant.serial);
+  message.set_size_bytes(grant.size_bytes);
+  message.set_durable_writes(grant.durability == Durability::kSync);
+  return message;
+}
+
+fencing::Beat ReadBeat(const keeper::v1::Beat& message) {
+  fencing::Beat beat;
+  beat.node = NodeId(message.node());
+  beat.boot = message.boot_id();
+  beat.sequence = message.sequence();
+  beat.kubelet_ok = !message.kubelet_hangs();
+  beat.failing = ReadVolumes(message.failing());
+  beat.present = ReadVolumes(message.present());
+  for (const auto& [array, generation] : message.known()) beat.known[fencing::ArrayId(array)] = generation;
+  return beat;
+}
+
+keeper::v1::Beat WriteBeat(const fencing::Beat& beat) {
+  keeper::v1::Beat message;
+  message.set_node(beat.node.value());
+  message.set_boot_id(beat.boot);
+  message.set_sequence(beat.sequence);
+  message.set_kubelet_hangs(!beat.kubelet_ok);
+  for (const VolumeId& volume : beat.failing) message.add_failing(volume.value());
+  for (const VolumeId& volume : beat.present) message.add_present(volume.value());
+  for (const auto& [array, generation] : beat.known) (*message.mutable_known())[array.value()] = generation;
+  return message;
+}
+
+FencesByArray ReadFences(const NodeId& node, const keeper::v1::BeatAnswer& message) {
+  FencesByArray fences;
+  for (const auto& fence : message.fences()) {
+    fences[fencing::ArrayId(fence.array())] = {node, fence.generation(), ReadVolumes(fence.volume_ids())};
+  }
+  return fences;
+}
+
+keeper::v1::BeatAnswer WriteFences(const FencesByArray& fences) {
+  keeper::v1::BeatAnswer message;
+  for (const auto& [array, fence] : fences) {
+    keeper::v1::BeatAnswer::Fence* entry = message.add_fences();
+    entry->set_array(array.value());
+    entry->set_generation(fence.generation);
+    for (const VolumeId& volume : fence.volumes) entry->add_volume_ids(volume.value());
+  }
+  return message;
+}
+
+}  // namespace lunkeeper
