@@ -62,7 +62,9 @@ class SlowArray final : public Array {
   absl::StatusOr<std::vector<FenceRecord>> ListFences() override { return inner_.ListFences(); }
   absl::StatusOr<std::vector<Session>> Sessions() override { return inner_.Sessions(); }
   absl::StatusOr<std::vector<VolumeId>> Wanted() override { return inner_.Wanted(); }
-  absl::StatusOr<Connection> KeeperAccess(const NodeId& node) override { return inner_.KeeperAccess(node); }
+  absl::StatusOr<Connection> OpenHeartbeatLun(const NodeId& node) override {
+    return inner_.OpenHeartbeatLun(node);
+  }
   absl::StatusOr<std::vector<LandedBeat>> Beats() override { return inner_.Beats(); }
 
  private:

@@ -4,7 +4,7 @@
 #include <future>
 
 #include "fencing/agent/beat_sender.h"
-#include "plugin/testing/keeper_rig.h"
+#include "plugin/testing/coordinator_rig.h"
 #include "plugin/testing/stalling_proxy.h"
 
 namespace lunkeeper {
@@ -14,14 +14,14 @@ using testing::Eventually;
 
 // A node that beats twenty times a second.
 struct Beating {
-  Beating(KeeperRig& rig, const std::vector<uint16_t>& ports, const NodeId& id)
+  Beating(CoordinatorRig& rig, const std::vector<uint16_t>& ports, const NodeId& id)
       : replicas(rig.Connect(ports)),
         sender(StartBeatSender(
             {.node = id, .every = absl::Milliseconds(50)}, *replicas,
             {.devices = [this] { return Look(); },
              .fail = [this](const Device& device, const std::string&) { return Fail(device); },
              .kubelet_ok = [this] { return kubelet_ok.load(); }})) {}
-  Beating(KeeperRig& rig, const std::vector<uint16_t>& ports) : Beating(rig, ports, rig.node) {}
+  Beating(CoordinatorRig& rig, const std::vector<uint16_t>& ports) : Beating(rig, ports, rig.node) {}
 
   absl::StatusOr<std::vector<Device>> Look() {
     ++looks;
@@ -71,7 +71,7 @@ const VolumeId kA("a"), kB("b");
 }  // namespace
 
 TEST_CASE("every replica hears a node, in rising order, and what becomes of its volumes") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Controller& first = rig.AddController();
   Controller& second = rig.AddController();
   Beating node(rig, {first.port, second.port});
@@ -88,7 +88,7 @@ TEST_CASE("every replica hears a node, in rising order, and what becomes of its 
 }
 
 TEST_CASE("I/O that waits for an array which answers is not failing") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Controller& controller = rig.AddController();
   Beating node(rig, {controller.port});
   Device waits = DeviceOf("a", DeviceHealth::kReconnecting);
@@ -101,7 +101,7 @@ TEST_CASE("I/O that waits for an array which answers is not failing") {
 }
 
 TEST_CASE("a data path that cannot be asked leaves the beats going, and its volumes failing") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Controller& controller = rig.AddController();
   Beating node(rig, {controller.port});
   node.Set(std::vector<Device>{DeviceOf("a")});
@@ -113,7 +113,7 @@ TEST_CASE("a data path that cannot be asked leaves the beats going, and its volu
 }
 
 TEST_CASE("a node that hangs while it looks at its devices goes on beating") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Controller& controller = rig.AddController();
   Beating node(rig, {controller.port});
   REQUIRE(Eventually([&] { return controller.sink.beats() >= 1; }));
@@ -123,7 +123,7 @@ TEST_CASE("a node that hangs while it looks at its devices goes on beating") {
 }
 
 TEST_CASE("a node that stops has closed its stream; it is told from one that falls silent") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Controller& controller = rig.AddController();
   auto stops = std::make_unique<Beating>(rig, std::vector<uint16_t>{controller.port});
   REQUIRE(Eventually([&] { return controller.sink.beats() >= 1; }));
@@ -132,12 +132,13 @@ TEST_CASE("a node that stops has closed its stream; it is told from one that fal
 }
 
 TEST_CASE("the end of a stream that had been silent says nothing") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Controller& controller = rig.AddController();
   StallingProxy proxy(controller.port);
   const auto running = [&] {
     return controller.metrics.Text().find(
-               "lunkeeper_rpc_running{method=\"lunkeeper.keeper.v1.Keeper/Beats\"} 1") != std::string::npos;
+               "lunkeeper_rpc_running{method=\"lunkeeper.coordinator.v1.Coordinator/Beats\"} 1") !=
+           std::string::npos;
   };
   Beating node(rig, {proxy.port()});
   REQUIRE(Eventually([&] { return controller.sink.beats() >= 1 && running(); }));
@@ -150,7 +151,7 @@ TEST_CASE("the end of a stream that had been silent says nothing") {
 }
 
 TEST_CASE("a replica that comes back is heard by again, and one that comes late too") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Controller& controller = rig.AddController();
   StallingProxy proxy(controller.port);
   Beating node(rig, {proxy.port()});
@@ -163,7 +164,7 @@ TEST_CASE("a replica that comes back is heard by again, and one that comes late 
 }
 
 TEST_CASE("a connection that hangs is given up, and the node is heard again") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Controller& controller = rig.AddController();
   StallingProxy proxy(controller.port);
   Beating node(rig, {proxy.port()});
@@ -178,7 +179,7 @@ TEST_CASE("a connection that hangs is given up, and the node is heard again") {
 }
 
 TEST_CASE("a fenced node is told, and says that it knows") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Controller& controller = rig.AddController();
   Beating node(rig, {controller.port});
   const fencing::ArrayId array("main");
@@ -189,7 +190,7 @@ TEST_CASE("a fenced node is told, and says that it knows") {
 }
 
 TEST_CASE("the I/O of a fenced volume is ended, and that of its neighbour is not") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Controller& controller = rig.AddController();
   Beating node(rig, {controller.port});
   node.Set(std::vector<Device>{DeviceOf("a"), DeviceOf("b")});
@@ -203,7 +204,7 @@ TEST_CASE("the I/O of a fenced volume is ended, and that of its neighbour is not
 }
 
 TEST_CASE("a fence that the node hears of elsewhere ends I/O as well, and is known") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Controller& controller = rig.AddController();
   Beating node(rig, {controller.port});
   node.Set(std::vector<Device>{DeviceOf("a"), DeviceOf("b")});
@@ -215,7 +216,7 @@ TEST_CASE("a fence that the node hears of elsewhere ends I/O as well, and is kno
 }
 
 TEST_CASE("a data path that does not answer is told again to end a fenced volume's I/O") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Controller& controller = rig.AddController();
   Beating node(rig, {controller.port});
   node.Set(std::vector<Device>{DeviceOf("a")});
@@ -228,7 +229,7 @@ TEST_CASE("a data path that does not answer is told again to end a fenced volume
 }
 
 TEST_CASE("a late answer about an old fence does not reach the device of a newer grant") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Controller& controller = rig.AddController();
   Beating node(rig, {controller.port});
   node.Set(std::vector<Device>{DeviceOf("a")});
@@ -246,7 +247,7 @@ TEST_CASE("a late answer about an old fence does not reach the device of a newer
 }
 
 TEST_CASE("an old fence that is told of for the first time does not reach the device of a newer grant") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Controller& controller = rig.AddController();
   Beating node(rig, {controller.port});
   Device older = DeviceOf("a"), newer = DeviceOf("b");
@@ -261,7 +262,7 @@ TEST_CASE("an old fence that is told of for the first time does not reach the de
 }
 
 TEST_CASE("a node that was told of a fence is not clean before it has seen its devices") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Controller& controller = rig.AddController();
   const fencing::ArrayId array("main");
   controller.sink.SetFences({{array, {rig.node, 7, {kA}}}});
@@ -282,7 +283,7 @@ TEST_CASE("a node that was told of a fence is not clean before it has seen its d
 }
 
 TEST_CASE("a node says that its kubelet hangs, and that it does no more") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Controller& controller = rig.AddController();
   Beating node(rig, {controller.port});
   REQUIRE(Eventually([&] { return controller.sink.beats() >= 1; }));
@@ -294,7 +295,7 @@ TEST_CASE("a node says that its kubelet hangs, and that it does no more") {
 }
 
 TEST_CASE("beats in another node's name are not heard") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Controller& controller = rig.AddController();
   Beating liar(rig, {controller.port}, rig.other);
   REQUIRE(
@@ -303,7 +304,7 @@ TEST_CASE("beats in another node's name are not heard") {
 }
 
 TEST_CASE("a stream ends with its token, and goes on with the next one") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   rig.reviewer.AddNode("short", "node-1", absl::Milliseconds(500));
   rig.reviewer.AddNode("next", "node-1");
   rig.WriteToken("short");
@@ -318,7 +319,7 @@ TEST_CASE("a stream ends with its token, and goes on with the next one") {
 }
 
 TEST_CASE("a node whose token is not there yet is heard once it is") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   rig.WriteToken("");
   Controller& controller = rig.AddController();
   Beating node(rig, {controller.port});
@@ -329,18 +330,18 @@ TEST_CASE("a node whose token is not there yet is heard once it is") {
 }
 
 TEST_CASE("a replica that leaves ends the streams and takes no node for stopped") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Controller& controller = rig.AddController();
   Beating node(rig, {controller.port});
   REQUIRE(Eventually([&] { return controller.sink.beats() >= 1; }));
-  controller.keeper->Leave();
+  controller.coordinator->Leave();
   CHECK(controller.server->Stop(absl::Seconds(20)));
   CHECK(controller.sink.closed() == 0);
 }
 
 TEST_CASE("three hundred waiting nodes delay neither beats nor other calls, and all get their volumes") {
   constexpr size_t kNodes = 300;
-  KeeperRig rig;
+  CoordinatorRig rig;
   Controller& controller = rig.AddController();
   Beating beating(rig, {controller.port});
   std::vector<VolumeId> volumes;
@@ -349,7 +350,7 @@ TEST_CASE("three hundred waiting nodes delay neither beats nor other calls, and 
     rig.Occupy(volumes.back());
   }
   const auto replicas = rig.Connect({controller.port});
-  const auto grants = MakeKeeperGrantSource(*replicas, rig.node);
+  const auto grants = MakeCoordinatorGrantSource(*replicas, rig.node);
   std::atomic<size_t> granted = 0;
   std::vector<std::thread> waiting;
   for (const VolumeId& volume : volumes) {

@@ -91,18 +91,18 @@ void AddPoolOptions(CLI::App* command, ServeOptions* options) {
       ->capture_default_str();
 }
 
-void AddKeeperServerOptions(CLI::App* command, KeeperOptions* options) {
+void AddCoordinatorServerOptions(CLI::App* command, CoordinatorOptions* options) {
   command
-      ->add_option("--keeper-listen", options->listen,
+      ->add_option("--coordinator-listen", options->listen,
                    "address:port where nodes ask a controller for grants; without it only ControllerPublish "
                    "gives them")
       ->check(Check(IsAddress));
-  command->add_option("--keeper-cert", options->certificate, "What the keeper shows to nodes, PEM")
+  command->add_option("--coordinator-cert", options->certificate, "What the coordinator shows to nodes, PEM")
       ->check(Check(IsAbsolutePath));
-  command->add_option("--keeper-key", options->key, "Its key, PEM")->check(Check(IsAbsolutePath));
-  command->add_option("--keeper-audience", options->audience, "Whom nodes' tokens must be meant for")
+  command->add_option("--coordinator-key", options->key, "Its key, PEM")->check(Check(IsAbsolutePath));
+  command->add_option("--coordinator-audience", options->audience, "Whom nodes' tokens must be meant for")
       ->capture_default_str();
-  command->add_option("--keeper-account", options->account,
+  command->add_option("--coordinator-account", options->account,
                       "Whose tokens are taken: system:serviceaccount:NAMESPACE:NAME of the node plugin");
 }
 
@@ -153,16 +153,16 @@ void AddFailoverOptions(CLI::App* command, FailoverFlags* flags) {
              "How long pods may take to leave a node that has lost its storage path");
 }
 
-void AddKeeperClientOptions(CLI::App* command, KeeperOptions* options) {
+void AddCoordinatorClientOptions(CLI::App* command, CoordinatorOptions* options) {
   command
-      ->add_option(
-          "--keeper-address", options->addresses,
-          "host:port of the controllers' keeper, for a node; a name may lead to several. May be repeated")
+      ->add_option("--coordinator-address", options->addresses,
+                   "host:port of the controllers' coordinator, for a node; a name may lead to several. May "
+                   "be repeated")
       ->allow_extra_args(false)
       ->check(Check(IsAddress));
-  command->add_option("--keeper-server-name", options->server_name,
-                      "What the keeper's certificate is for, if not for the host of its address");
-  command->add_option("--keeper-ca", options->ca, "Who signs the keeper's certificate, PEM")
+  command->add_option("--coordinator-server-name", options->server_name,
+                      "What the coordinator's certificate is for, if not for the host of its address");
+  command->add_option("--coordinator-ca", options->ca, "Who signs the coordinator's certificate, PEM")
       ->check(Check(IsAbsolutePath));
   command->add_option("--token-file", options->token_file, "The node's service account token")
       ->check(Check(IsAbsolutePath));
@@ -179,16 +179,18 @@ void AddKeeperClientOptions(CLI::App* command, KeeperOptions* options) {
       ->check(Check(IsAbsolutePath));
 }
 
-absl::Status CheckKeeper(const ServeOptions& options) {
-  const KeeperOptions& keeper = options.keeper;
-  if (!keeper.listen.empty() && (!options.HasController() || keeper.certificate.empty() ||
-                                 keeper.key.empty() || keeper.account.empty())) {
+absl::Status CheckCoordinator(const ServeOptions& options) {
+  const CoordinatorOptions& coordinator = options.coordinator;
+  if (!coordinator.listen.empty() && (!options.HasController() || coordinator.certificate.empty() ||
+                                      coordinator.key.empty() || coordinator.account.empty())) {
     return absl::InvalidArgumentError(
-        "--keeper-listen goes with a controller, --keeper-cert, --keeper-key and --keeper-account");
+        "--coordinator-listen goes with a controller, --coordinator-cert, --coordinator-key and "
+        "--coordinator-account");
   }
-  if (!keeper.addresses.empty() &&
-      (options.HasController() || keeper.ca.empty() || keeper.token_file.empty())) {
-    return absl::InvalidArgumentError("--keeper-address goes with --mode=node, --keeper-ca and --token-file");
+  if (!coordinator.addresses.empty() &&
+      (options.HasController() || coordinator.ca.empty() || coordinator.token_file.empty())) {
+    return absl::InvalidArgumentError(
+        "--coordinator-address goes with --mode=node, --coordinator-ca and --token-file");
   }
   if (!options.registration_dir.empty() && !options.HasNode()) {
     return absl::InvalidArgumentError("--registration-dir goes with --mode=node and --mode=all");
@@ -255,9 +257,9 @@ void AddServeOptions(CLI::App* command, ServeOptions* options) {
       ->capture_default_str();
   command->add_flag("--start-datapath", options->start_datapath,
                     "Start a data path, which outlives this process, if none listens there");
-  AddKeeperServerOptions(command, &options->keeper);
+  AddCoordinatorServerOptions(command, &options->coordinator);
   AddFailoverOptions(command, &options->failover);
-  AddKeeperClientOptions(command, &options->keeper);
+  AddCoordinatorClientOptions(command, &options->coordinator);
 }
 
 void AddArrayOptions(CLI::App* command, ArrayAgentOptions* options) {
@@ -306,7 +308,7 @@ absl::Status CheckComplete(const ServeOptions& options) {
   if (!own_array && (!options.HasController() || !options.pool.empty() || !options.portal.empty())) {
     return absl::InvalidArgumentError("--arrays goes with a controller, and without --pool and --portal");
   }
-  return CheckKeeper(options);
+  return CheckCoordinator(options);
 }
 
 }  // namespace lunkeeper

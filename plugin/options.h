@@ -16,8 +16,8 @@ class App;
 
 namespace lunkeeper {
 
-// The keeper: where a controller serves it, and where a node asks for it.
-struct KeeperOptions {
+// The coordinator: where a controller serves it, and where a node asks for it.
+struct CoordinatorOptions {
   std::string listen;  // host:port; empty: not served
   std::string certificate;
   std::string key;
@@ -32,7 +32,7 @@ struct KeeperOptions {
   std::string runtime_socket;   // the container runtime's, likewise
 };
 
-// Failover, in a controller that serves the keeper.
+// Failover, in a controller that serves the coordinator.
 struct FailoverFlags {
   bool off = false;
   fencing::Settings settings;
@@ -61,7 +61,7 @@ struct ServeOptions {
   bool start_datapath = false;
   std::string registration_dir;  // empty: kubelet is not told
 
-  KeeperOptions keeper;
+  CoordinatorOptions coordinator;
   FailoverFlags failover;
 
   std::string metrics_address;  // empty: none

@@ -15,7 +15,7 @@
 #include "devices/filesystem/tool_filesystem.h"
 #include "node/identity.h"
 #include "plugin/arrays_config.h"
-#include "plugin/keeper_wiring.h"
+#include "plugin/coordinator_wiring.h"
 
 namespace lunkeeper {
 namespace {
@@ -55,13 +55,14 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
   // A probe has less patience than a stage.
   std::shared_ptr<Initiator> probe = MakeUserInitiator(options.datapath_socket, kProbeTimeout);
   backends->devices_serving = [probe] { return probe->List().status(); };
-  if (!options.keeper.addresses.empty()) {
+  if (!options.coordinator.addresses.empty()) {
     NodeView view;
     view.devices = [probe] { return probe->List(); };
     view.fail = [probe](const Device& device, const std::string& why) {
       return probe->Fail(device.volume, device.target, why);
     };
-    RETURN_IF_ERROR(OpenKeeperClient(options.keeper, options.array_names, std::move(view), backends));
+    RETURN_IF_ERROR(
+        OpenCoordinatorClient(options.coordinator, options.array_names, std::move(view), backends));
   }
   backends->filesystem = MakeToolFilesystem();
   backends->mounter = MakeLinuxMounter();
@@ -98,8 +99,8 @@ absl::StatusOr<Backends> OpenBackends(const ServeOptions& options) {
   if (options.HasController()) {
     RETURN_IF_ERROR(options.arrays_file.empty() ? OpenArray(options, &backends)
                                                 : OpenRemoteArrays(options, &backends));
-    if (!options.keeper.listen.empty())
-      RETURN_IF_ERROR(OpenKeeper(options.keeper, options.failover, &backends));
+    if (!options.coordinator.listen.empty())
+      RETURN_IF_ERROR(OpenCoordinator(options.coordinator, options.failover, &backends));
   }
   if (options.HasNode()) RETURN_IF_ERROR(OpenNode(options, &backends));
   return backends;

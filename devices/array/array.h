@@ -17,11 +17,11 @@
 //   FAILED_PRECONDITION  the state forbids it; the message says which state and what to do
 
 #include "devices/array/access_control.h"
-#include "devices/array/keeper_luns.h"
+#include "devices/array/heartbeat_luns.h"
 #include "devices/array/volume_store.h"
 
 namespace lunkeeper {
 
-class Array : public VolumeStore, public AccessControl, public KeeperLuns {};
+class Array : public VolumeStore, public AccessControl, public HeartbeatLuns {};
 
 }  // namespace lunkeeper

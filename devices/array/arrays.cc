@@ -117,9 +117,9 @@ class ArrayRouter final : public Array {
     return Gather<VolumeId>([](Array& array) { return array.Wanted(); });
   }
 
-  absl::StatusOr<Connection> KeeperAccess(const NodeId& node) override {
+  absl::StatusOr<Connection> OpenHeartbeatLun(const NodeId& node) override {
     ASSIGN_OR_RETURN(const auto array, Only());
-    return array->KeeperAccess(node);
+    return array->OpenHeartbeatLun(node);
   }
   absl::StatusOr<std::vector<LandedBeat>> Beats() override {
     ASSIGN_OR_RETURN(const auto array, Only());
@@ -132,7 +132,7 @@ class ArrayRouter final : public Array {
     if (all.size() == 1) return all.front().array;
     return absl::FailedPreconditionError(
         absl::StrCat("there are ", all.size(),
-                     " arrays, and each has terms, fences and keeper LUNs of its own: ask each"));
+                     " arrays, and each has terms, fences and heartbeat LUNs of its own: ask each"));
   }
 
   absl::StatusOr<std::shared_ptr<Array>> Default() {

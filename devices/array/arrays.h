@@ -42,7 +42,7 @@ absl::StatusOr<std::shared_ptr<Array>> ArrayOf(Arrays& arrays, const std::string
 
 // All of them as one Array, for those who go by ids. A call about a volume or snapshot goes to its array
 // alone, whatever becomes of the others; a list is of all arrays, and fails when one of them cannot be
-// reached. CreateVolume and Capacity go to the default one. Terms, fences and keeper LUNs are each array's
+// reached. CreateVolume and Capacity go to the default one. Terms, fences and heartbeat LUNs are each array's
 // own: FAILED_PRECONDITION for them when there are several. `arrays` outlives it.
 std::unique_ptr<Array> MakeArrayRouter(Arrays& arrays);
 

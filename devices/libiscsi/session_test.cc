@@ -11,7 +11,7 @@ namespace lunkeeper {
 namespace {
 
 constexpr uint64_t kSize = 8 << 20;
-const ChapCredentials kChap = {"keeper", "sixteen-letters!"};
+const ChapCredentials kChap = {"heartbeat", "sixteen-letters!"};
 
 std::unique_ptr<TestTarget> StartTarget(const ChapCredentials& chap = {}) {
   auto target = TestTarget::Start(kSize, chap);

@@ -28,7 +28,7 @@ EVERYTHING = {
                    "tolerations": [{"key": "infra", "operator": "Exists"}]},
     "node": {"groups": [{"name": "row1", "nodeSelector": {"row": "1"}, "arrays": ["rack1", "rack2"]},
                         {"name": "row2", "nodeSelector": {"row": "2"}, "arrays": ["rack2"]}]},
-    "keeper": {"tls": {"source": "cert-manager", "caConfigMap": "trust", "issuer": {"kind": "ClusterIssuer", "name": "ca"}}},
+    "coordinator": {"tls": {"source": "cert-manager", "caConfigMap": "trust", "issuer": {"kind": "ClusterIssuer", "name": "ca"}}},
     "metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}, "dashboard": {"enabled": True},
                 "alerts": {"enabled": True, "labels": {"release": "prometheus"}}},
     "failover": {"paused": True, "dryRun": True, "optIn": True, "ownerKinds": ["StatefulSet"], "overBudget": "stop"},
@@ -85,10 +85,10 @@ BAD_VALUES = {
     "an unknown file system": ("storageClasses[0].name=x,storageClasses[0].parameters.fsType=zfs", "'ext4', 'xfs'"),
     "an unknown parameter": ("storageClasses[0].name=x,storageClasses[0].parameters.colour=red", "'colour' not allowed"),
     "a reclaim policy of old": ("storageClasses[0].name=x,storageClasses[0].reclaimPolicy=Recycle", "'Delete', 'Retain'"),
-    "certificates from nowhere": ("keeper.tls.source=vault", "'helm', 'cert-manager', 'secret'"),
+    "certificates from nowhere": ("coordinator.tls.source=vault", "'helm', 'cert-manager', 'secret'"),
     "cert-manager without an issuer":
-        ("keeper.tls.source=cert-manager,keeper.tls.caConfigMap=x", "missing properties 'kind', 'name'"),
-    "a Secret without a name": ("keeper.tls.source=secret,keeper.tls.caConfigMap=x", "/keeper/tls/secretName"),
+        ("coordinator.tls.source=cert-manager,coordinator.tls.caConfigMap=x", "missing properties 'kind', 'name'"),
+    "a Secret without a name": ("coordinator.tls.source=secret,coordinator.tls.caConfigMap=x", "/coordinator/tls/secretName"),
     "a memory limit for the data path": ("datapath.resources.limits.memory=64Mi", "'limits' not allowed"),
     "a sidecar without a tag": ("sidecars.resizer.image=csi-resizer", "/sidecars/resizer/image"),
     "a relative kubelet folder": ("node.kubeletDir=var/lib/kubelet", "/node/kubeletDir"),
@@ -197,14 +197,14 @@ def test_nodes_mount_no_secret(values):
         assert bool(secrets) == name.endswith("-controller"), name
 
 
-def test_nodes_trust_the_keepers_own_authority(values, tmp_path):
+def test_nodes_trust_the_coordinators_own_authority(values, tmp_path):
     things = render(values(ONE_ARRAY))
     import base64
     for key, content in find(things, "Secret")["data"].items():
         (tmp_path / key).write_bytes(base64.b64decode(content))
-    (tmp_path / "node-ca.crt").write_text(find(things, "ConfigMap", "storage-lunkeeper-keeper-ca")["data"]["ca.crt"])
+    (tmp_path / "node-ca.crt").write_text(find(things, "ConfigMap", "storage-lunkeeper-coordinator-ca")["data"]["ca.crt"])
     checked = subprocess.run(["openssl", "verify", "-CAfile", tmp_path / "node-ca.crt", "-verify_hostname",
-                              "storage-lunkeeper-keeper.lunkeeper.svc", tmp_path / "tls.crt"], capture_output=True, text=True)
+                              "storage-lunkeeper-coordinator.lunkeeper.svc", tmp_path / "tls.crt"], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
 
 
@@ -231,7 +231,7 @@ def test_what_is_watched_let_in_and_signed_is_what_runs(values):
     certificate, controller = find(things, "Certificate")["spec"], pods(things)["storage-lunkeeper-controller"]
     assert certificate["secretName"] in [volume["secret"]["secretName"] for volume in controller["volumes"] if "secret" in volume]
     asked = {argument.partition("=")[2] for spec in pods(things).values() for argument in spec["containers"][0]["args"]
-             if argument.startswith("--keeper-address=")}
+             if argument.startswith("--coordinator-address=")}
     assert asked == {f"{certificate['dnsNames'][0]}:7443"}
 
 

@@ -7,8 +7,8 @@ from harness.leaks import TABLES
 from kube.workloads import TEST_NAMESPACE
 
 KINDS = "pv,pvc,volumesnapshots,volumesnapshotcontents,volumeattachments,volumelocks,namespaces"
-# Targets that have to do with no volume: the one that nobody may log in to, and the nodes' keeper LUNs.
-ALWAYS_THERE = tuple(f"iqn.2026-11.io.lunkeeper:{storage.ARRAY}:{which}" for which in ("nobody", "keeper:"))
+# Targets that have to do with no volume: the one that nobody may log in to, and the nodes' heartbeat LUNs.
+ALWAYS_THERE = tuple(f"iqn.2026-11.io.lunkeeper:{storage.ARRAY}:{which}" for which in ("nobody", "heartbeat:"))
 
 
 def objects(cluster):

@@ -13,25 +13,25 @@ from cluster.faults import kill_service
 from harness.cleanup import wait_until
 
 HERE = f"--namespace={deploy.NAMESPACE}"
-KEEPER = "lunkeeper-keeper.lunkeeper.svc"
+COORDINATOR = "lunkeeper-coordinator.lunkeeper.svc"
 DAY = 24 * 3600
 
 
 @pytest.fixture
 def own_certificates(cluster):
-    """The keeper's, as cert-manager and trust-manager would leave them."""
+    """The coordinator's, as cert-manager and trust-manager would leave them."""
     authority = Authority(cluster.folder / "own")
-    certificate, key = authority.issue("keeper", f"DNS:{KEEPER}")
+    certificate, key = authority.issue("coordinator", f"DNS:{COORDINATOR}")
     cluster.kubectl("create", "secret", "generic", "own-tls", HERE, f"--from-file=tls.crt={certificate}", f"--from-file=tls.key={key}")
     cluster.kubectl("create", "configmap", "own-ca", HERE, f"--from-file=ca.crt={authority.certificate}")
-    deploy.install(cluster, keeper={"tls": {"source": "secret", "secretName": "own-tls", "caConfigMap": "own-ca"}})
+    deploy.install(cluster, coordinator={"tls": {"source": "secret", "secretName": "own-tls", "caConfigMap": "own-ca"}})
     yield
     deploy.install(cluster)
     cluster.kubectl("delete", "secret/own-tls", "configmap/own-ca", HERE)
 
 
 def test_nodes_get_their_grants_by_certificates_that_helm_did_not_make(own_certificates, workloads):
-    assert workloads.kubectl.find("secret", "lunkeeper-keeper-tls", HERE) is None
+    assert workloads.kubectl.find("secret", "lunkeeper-coordinator-tls", HERE) is None
     workloads.claim("data")
     workloads.pod("reader", "data")
     workloads.wait_for_pod("reader")

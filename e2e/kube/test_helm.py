@@ -45,14 +45,14 @@ def test_an_upgrade_and_its_rollback_are_not_noticed_by_a_writer(workloads):
     writer.stop()
 
 
-def test_the_keepers_certificates_are_renewed_as_the_documents_say(workloads, administrators):
+def test_the_coordinators_certificates_are_renewed_as_the_documents_say(workloads, administrators):
     """A volume that is mounted then does not notice; a new one needs them."""
     cluster = workloads.cluster
     workloads.claim("data", size="64Mi", volumeMode="Block")
     writer = Writer(workloads, "writer", "data", block=True).goes_on()
-    before = keeper_authorities(cluster)
+    before = coordinator_authorities(cluster)
     documented.run(cluster, "renew", administrators)
-    after = keeper_authorities(cluster)
+    after = coordinator_authorities(cluster)
     assert len(after) == 1 and not after & before
     workloads.claim("another")
     workloads.pod("another", "another")
@@ -61,11 +61,11 @@ def test_the_keepers_certificates_are_renewed_as_the_documents_say(workloads, ad
     writer.stop()
 
 
-def keeper_authorities(cluster):
+def coordinator_authorities(cluster):
     """What the controllers' Secret and the nodes' ConfigMap have: one and the same."""
     here = f"--namespace={deploy.NAMESPACE}"
-    secret = cluster.kubectl.get("secret", "lunkeeper-keeper-tls", here)["data"]["ca.crt"]
-    return {base64.b64decode(secret).decode(), cluster.kubectl.get("configmap", "lunkeeper-keeper-ca", here)["data"]["ca.crt"]}
+    secret = cluster.kubectl.get("secret", "lunkeeper-coordinator-tls", here)["data"]["ca.crt"]
+    return {base64.b64decode(secret).decode(), cluster.kubectl.get("configmap", "lunkeeper-coordinator-ca", here)["data"]["ca.crt"]}
 
 
 def test_a_data_path_is_replaced_as_the_documents_say(workloads, tmp_path):

@@ -10,7 +10,7 @@ def test_no_secret_of_an_array_is_in_an_object_or_a_log(cluster, workloads):
     workloads.claim("data")
     workloads.pod("reader", "data")
     workloads.wait_for_pod("reader")
-    asked = "SELECT secret FROM grants UNION SELECT secret FROM keepers"
+    asked = "SELECT secret FROM grants UNION SELECT secret FROM heartbeat_luns"
     secrets = cluster.storage.enter("sqlite3", "-readonly", "/srv/pool/catalogue.db", asked, capture_output=True, text=True,
                                     check=True).stdout.split()
     assert len(secrets) > len(cluster.nodes) and all(len(secret) >= 12 for secret in secrets)

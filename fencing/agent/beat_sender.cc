@@ -17,7 +17,7 @@
 namespace lunkeeper {
 namespace {
 
-namespace v1 = keeper::v1;
+namespace v1 = coordinator::v1;
 
 constexpr absl::Duration kBeginAgainAfter = absl::Seconds(1);
 
@@ -77,7 +77,7 @@ class BeatStream final : public grpc::ClientBidiReactor<v1::Beat, v1::BeatAnswer
 
   void OnReadDone(bool ok) override {
     if (ok) {
-      if (!std::exchange(heard_, true)) LogInfo("keeper", "beats are heard", {{"by", replica_->address}});
+      if (!std::exchange(heard_, true)) LogInfo("agent", "beats are heard", {{"by", replica_->address}});
       on_answer_(answer_);
       StartRead(&answer_);
       return;
@@ -220,11 +220,11 @@ class Sender final : public BeatSender {
       if (IsNewer(device, fence)) continue;
       const absl::Status failed = view_.fail(device, why);
       if (!failed.ok()) {
-        LogWarn("keeper", "the I/O of a fenced volume could not be ended; trying again",
+        LogWarn("agent", "the I/O of a fenced volume could not be ended; trying again",
                 {{"volume", volume.value()}, {"error", std::string(failed.message())}});
         return false;
       }
-      LogWarn("keeper", "the I/O of a fenced volume is ended",
+      LogWarn("agent", "the I/O of a fenced volume is ended",
               {{"volume", volume.value()}, {"device", device.path}, {"reason", why}});
     }
     return true;
@@ -253,7 +253,7 @@ class Sender final : public BeatSender {
     const std::optional<std::string> end = line.stream->End();
     if (!end || absl::Now() - line.begun < kBeginAgainAfter) return false;
     if (std::exchange(line.last_end, *end) != *end)
-      LogWarn("keeper", "beats are not heard", {{"by", address}, {"error", *end}});
+      LogWarn("agent", "beats are not heard", {{"by", address}, {"error", *end}});
     return true;
   }
 
@@ -292,7 +292,7 @@ class Sender final : public BeatSender {
     for (const VolumeId& volume : fence.volumes) {
       if (told.volumes.insert(volume).second) told.open.insert(volume);
     }
-    LogWarn("keeper", "this node is fenced",
+    LogWarn("agent", "this node is fenced",
             {{"array", array.value()},
              {"generation", absl::StrCat(fence.generation)},
              {"volumes", absl::StrCat(fence.volumes.size())}});

@@ -109,8 +109,8 @@ class Watch final : public KubeletHealth {
         ++part.missed;
       }
       const bool hung = part.known && part.missed >= misses_;
-      if (hung && !was_hung) LogWarn("keeper", absl::StrCat("the ", part.name, " does not answer"));
-      if (was_hung && !hung) LogInfo("keeper", absl::StrCat("the ", part.name, " answers again"));
+      if (hung && !was_hung) LogWarn("agent", absl::StrCat("the ", part.name, " does not answer"));
+      if (was_hung && !hung) LogInfo("agent", absl::StrCat("the ", part.name, " answers again"));
       ok = ok && !hung;
     }
     ok_ = ok;

@@ -35,7 +35,7 @@ std::optional<std::vector<std::string>> Resolve(const HostPort& where) {
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(where.host.c_str(), std::to_string(where.port).c_str(), &hints, &found);
   if (error != 0) {
-    LogWarn("keeper", "a controller's name leads nowhere",
+    LogWarn("agent", "a controller's name leads nowhere",
             {{"name", where.host}, {"error", ::gai_strerror(error)}});
     return std::nullopt;
   }
@@ -92,7 +92,8 @@ std::shared_ptr<const Replica> Replicas::Connect(const std::string& address, con
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1'000);  // also the longest that a connect may take
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
   auto channel = grpc::CreateCustomChannel(address, options_.credentials, arguments);
-  return std::make_shared<const Replica>(Replica{address, channel, keeper::v1::Keeper::NewStub(channel)});
+  return std::make_shared<const Replica>(
+      Replica{address, channel, coordinator::v1::Coordinator::NewStub(channel)});
 }
 
 std::vector<std::shared_ptr<const Replica>> Replicas::All(absl::Time deadline) {

@@ -15,7 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/periodic.h"
-#include "fencing/protocol/keeper.grpc.pb.h"
+#include "fencing/protocol/coordinator.grpc.pb.h"
 
 namespace lunkeeper {
 
@@ -29,7 +29,7 @@ struct ReplicaOptions {
 struct Replica {
   std::string address;
   std::shared_ptr<grpc::Channel> channel;
-  std::unique_ptr<keeper::v1::Keeper::Stub> stub;
+  std::unique_ptr<coordinator::v1::Coordinator::Stub> stub;
 };
 
 class Replicas {
@@ -41,7 +41,7 @@ class Replicas {
   std::vector<std::shared_ptr<const Replica>> All(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
   // Gives a call the deadline and the node's token. UNAUTHENTICATED: there is none in the file.
   absl::Status Prepare(grpc::ClientContext* context, absl::Time deadline) const;
-  using Call = std::function<grpc::Status(keeper::v1::Keeper::Stub&, grpc::ClientContext*)>;
+  using Call = std::function<grpc::Status(coordinator::v1::Coordinator::Stub&, grpc::ClientContext*)>;
   // Makes the call to one replica after another, again and again until `deadline`; an answer, good or bad, is
   // final. UNAVAILABLE: none answered; the message begins with `what` and says which were asked.
   absl::Status Ask(const std::string& what, absl::Time deadline, const Call& call);

@@ -11,8 +11,8 @@
 #include "base/periodic.h"
 #include "base/status_macros.h"
 #include "devices/connection_message.h"
-#include "devices/heartbeat/keeper_note.h"
-#include "devices/heartbeat/keeper_sector.h"
+#include "devices/heartbeat/fence_notice.h"
+#include "devices/heartbeat/heartbeat_block.h"
 #include "devices/libiscsi/session.h"
 #include "fencing/agent/this_boot.h"
 
@@ -29,7 +29,7 @@ constexpr uint32_t kIsid = 1;
 // The beats to one array.
 class Line {
  public:
-  Line(const StorageBeatOptions& options, fencing::ArrayId array, KeeperAccess access, Fenced fenced)
+  Line(const StorageBeatOptions& options, fencing::ArrayId array, HeartbeatLunAccess access, Fenced fenced)
       : options_(options),
         array_(std::move(array)),
         access_(std::move(access)),
@@ -55,7 +55,7 @@ class Line {
 
   absl::Status TryBeat() {
     if (session_ == nullptr) RETURN_IF_ERROR(LogIn());
-    RETURN_IF_ERROR(session_->Write(0, WriteSector({options_.node, boot_, MillisSinceBoot()})));
+    RETURN_IF_ERROR(session_->Write(0, WriteHeartbeatBlock({options_.node, boot_, MillisSinceBoot()})));
     return LookForNote();
   }
 
@@ -66,9 +66,9 @@ class Line {
     if (const absl::StatusOr<size_t> size = NoteBytes(first); size.ok()) {
       std::string bytes(*size, '\0');
       RETURN_IF_ERROR(session_->Read(kNoteBlock, bytes));
-      const absl::StatusOr<KeeperNote> note = ReadNote(bytes);
-      if (!note.ok()) return absl::OkStatus();  // it is being written
-      fenced_(array_, {options_.node, note->generation, {note->volumes.begin(), note->volumes.end()}});
+      const absl::StatusOr<FenceNotice> notice = ReadFenceNotice(bytes);
+      if (!notice.ok()) return absl::OkStatus();  // it is being written
+      fenced_(array_, {options_.node, notice->generation, {notice->volumes.begin(), notice->volumes.end()}});
     }
     note_ = first;
     return absl::OkStatus();
@@ -90,15 +90,15 @@ class Line {
 
   void Say(const absl::Status& status) {
     if (std::exchange(said_, status.code()) == status.code()) return;
-    if (status.ok()) LogInfo("keeper", "beats land on the array", {{"array", array_.value()}});
+    if (status.ok()) LogInfo("agent", "beats land on the array", {{"array", array_.value()}});
     if (!status.ok())
-      LogWarn("keeper", "beats do not land on the array",
+      LogWarn("agent", "beats do not land on the array",
               {{"array", array_.value()}, {"error", std::string(status.message())}});
   }
 
   const StorageBeatOptions& options_;
   const fencing::ArrayId array_;
-  const KeeperAccess access_;
+  const HeartbeatLunAccess access_;
   const Fenced fenced_;
   const std::string boot_ = BootId();
   std::atomic<Clock::time_point> landed_at_ = Clock::now();
@@ -117,7 +117,7 @@ class Line {
 
 class Lines final : public StorageBeats {
  public:
-  Lines(const StorageBeatOptions& options, const KeeperAccess& access, const Fenced& fenced)
+  Lines(const StorageBeatOptions& options, const HeartbeatLunAccess& access, const Fenced& fenced)
       : options_(options) {
     for (const fencing::ArrayId& array : options_.arrays)
       lines_.push_back(std::make_unique<Line>(options_, array, access, fenced));
@@ -137,21 +137,21 @@ class Lines final : public StorageBeats {
 
 }  // namespace
 
-KeeperAccess AskForKeeperLun(Replicas& replicas, const NodeId& node) {
+HeartbeatLunAccess AskForHeartbeatLun(Replicas& replicas, const NodeId& node) {
   return [&replicas, node](const fencing::ArrayId& array, absl::Time deadline) -> absl::StatusOr<Connection> {
-    keeper::v1::KeeperLunRequest request;
+    coordinator::v1::OpenHeartbeatLunRequest request;
     request.set_node(node.value());
     request.set_array(array.value());
     devices::v1::Connection response;
-    RETURN_IF_ERROR(
-        replicas.Ask("ask for the keeper LUN on array " + array.value(), deadline,
-                     [&](auto& stub, auto* context) { return stub.KeeperLun(context, request, &response); }));
+    RETURN_IF_ERROR(replicas.Ask(
+        "ask for the heartbeat LUN on array " + array.value(), deadline,
+        [&](auto& stub, auto* context) { return stub.OpenHeartbeatLun(context, request, &response); }));
     return FromMessage(response);
   };
 }
 
-std::unique_ptr<StorageBeats> StartStorageBeats(const StorageBeatOptions& options, const KeeperAccess& access,
-                                                const Fenced& fenced) {
+std::unique_ptr<StorageBeats> StartStorageBeats(const StorageBeatOptions& options,
+                                                const HeartbeatLunAccess& access, const Fenced& fenced) {
   return std::make_unique<Lines>(options, access, fenced);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// A node's beats to the arrays themselves: one each half second to its own keeper LUN on each array
-// (devices/array/keeper_luns.h), from a thread of its own for each, so that the arrays can say that it lives
-// when the network between it and the controllers does not. What the array has noted there comes back.
+// A node's beats to the arrays themselves: one each half second to its own heartbeat LUN on each array
+// (devices/array/heartbeat_luns.h), from a thread of its own for each, so that the arrays can say that it
+// lives when the network between it and the controllers does not. What the array has noted there comes back.
 //
 // Thread-safe. Nothing fails: what does is tried again, a little later each time, and said when it changes.
 // The destructor joins the threads, which takes as long as an answer may take.
@@ -25,13 +25,13 @@ struct StorageBeatOptions {
   absl::Duration patience = absl::Seconds(2);  // with each answer, of an array and of the controllers
 };
 
-// How the node reaches its keeper LUN on an array; asked at first, and when what it said is refused. Called
-// from the threads.
-using KeeperAccess =
+// How the node reaches its heartbeat LUN on an array; asked at first, and when what it said is refused.
+// Called from the threads.
+using HeartbeatLunAccess =
     std::function<absl::StatusOr<Connection>(const fencing::ArrayId& array, absl::Time deadline)>;
 
 // From the controllers. `replicas` outlives it.
-KeeperAccess AskForKeeperLun(Replicas& replicas, const NodeId& node);
+HeartbeatLunAccess AskForHeartbeatLun(Replicas& replicas, const NodeId& node);
 
 class StorageBeats {
  public:
@@ -43,7 +43,7 @@ class StorageBeats {
 // `fenced` hears of the fence in force against the node, when what the array says of it changes; called from
 // the threads.
 using Fenced = std::function<void(const fencing::ArrayId& array, const fencing::ArrayFence& fence)>;
-std::unique_ptr<StorageBeats> StartStorageBeats(const StorageBeatOptions& options, const KeeperAccess& access,
-                                                const Fenced& fenced);
+std::unique_ptr<StorageBeats> StartStorageBeats(const StorageBeatOptions& options,
+                                                const HeartbeatLunAccess& access, const Fenced& fenced);
 
 }  // namespace lunkeeper

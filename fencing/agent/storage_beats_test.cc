@@ -39,7 +39,7 @@ struct Beating : ArrayFixture {
   absl::StatusOr<Connection> Ask() {
     ++asked;
     if (!controllers) return absl::UnavailableError("no controller answers");
-    absl::StatusOr<Connection> access = array->KeeperAccess(node);
+    absl::StatusOr<Connection> access = array->OpenHeartbeatLun(node);
     if (access.ok() && asked <= stale_answers) access->chap.secret = "of-another-time.";
     return access;
   }
@@ -103,7 +103,7 @@ TEST_CASE_METHOD(Beating, "a node that is fenced hears of it from the array, onc
   CHECK(told[0].volumes == fencing::VolumeSet{VolumeId("a1-v1"), VolumeId("a1-v2")});
 }
 
-TEST_CASE_METHOD(Beating, "a node that its keeper LUN does not let in asks for it again") {
+TEST_CASE_METHOD(Beating, "a node that its heartbeat LUN does not let in asks for it again") {
   stale_answers = 2;
   Start();
   CHECK(Land());

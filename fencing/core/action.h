@@ -52,7 +52,7 @@ struct DeletePod {
   Uid uid;
   Grace grace = Grace::kNone;
 };
-// Tells the node, by stream and keeper LUN, what of it is fenced.
+// Tells the node, by stream and heartbeat LUN, what of it is fenced.
 struct Notify {
   NodeId node;
   ArrayId array;

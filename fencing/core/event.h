@@ -28,8 +28,8 @@ struct StreamClosed {
   NodeId node;
 };
 
-// Nodes' last writes to their keeper LUNs, as the array's agent saw them land; those of nodes that are not in
-// here are what they were. Taken in fastest in the order of the nodes' ids.
+// Nodes' last writes to their heartbeat LUNs, as the array's agent saw them land; those of nodes that are not
+// in here are what they were. Taken in fastest in the order of the nodes' ids.
 struct StorageBeats {
   struct Landed {
     NodeId node;

@@ -74,7 +74,7 @@ class Evidence {
   bool Holds(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
   // Another instance of this node's name that holds `volume`; none: empty.
   NodeId HeldByNamesake(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
-  // Its keeper beats land on the array; or it never had any, and the array is up.
+  // Its beats land on the array; or it never had any, and the array is up.
   bool Reaches(const NodeId& node, const ArrayId& array, Millis now) const;
   // Those of which a probe is due: silent, or well and not calibrated yet. Marks them as probed.
   std::vector<NodeId> TakeProbesDue(Millis now);

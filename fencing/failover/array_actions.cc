@@ -23,7 +23,7 @@ Answer FromArray(absl::Status status) {
   return answer;
 }
 
-absl::StatusOr<StorageBeats> LookForBeats(const ArrayId& id, KeeperLuns& array) {
+absl::StatusOr<StorageBeats> LookForBeats(const ArrayId& id, HeartbeatLuns& array) {
   StorageBeats beats{id, {}};
   auto landed = array.Beats();
   if (absl::IsUnimplemented(landed.status())) return beats;

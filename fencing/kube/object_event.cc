@@ -30,7 +30,7 @@ absl::Status RecordEvent(KubeClient& client, const ObjectEvent& event, absl::Tim
                        {"action", event.action},
                        {"note", Cut(event.note)},
                        {"regarding", std::move(regarding)},
-                       {"reportingController", "lunkeeper.io/keeper"},
+                       {"reportingController", "lunkeeper.io/controller"},
                        {"reportingInstance", event.reporter_instance}};
   return client.Create({{"events.k8s.io", "v1", "events"}, space, ""}, object, limits).status();
 }

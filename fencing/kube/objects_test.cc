@@ -113,7 +113,7 @@ TEST_CASE("of many who take a lease at once exactly one has it") {
 
 TEST_CASE("a token's owner is what the API server says, if it is meant for us") {
   Json status = {{"authenticated", true},
-                 {"audiences", {"keeper.lunkeeper.io"}},
+                 {"audiences", {"coordinator.lunkeeper.io"}},
                  {"user",
                   {{"username", "system:serviceaccount:kube-system:lunkeeper-node"},
                    {"extra",
@@ -126,13 +126,13 @@ TEST_CASE("a token's owner is what the API server says, if it is meant for us") 
     exchange.Reply(201, ToText({{"status", status}}), "");
   });
   const auto client = api.Client();
-  const auto review = [&] { return ReviewToken(*client, "the-secret", "keeper.lunkeeper.io", Soon()); };
+  const auto review = [&] { return ReviewToken(*client, "the-secret", "coordinator.lunkeeper.io", Soon()); };
   const auto good = review();
   REQUIRE(good.ok());
   CHECK(good->user == "system:serviceaccount:kube-system:lunkeeper-node");
   CHECK((good->node == "n1" && good->pod == "node-abc" && good->pod_uid == "u1" && good->node_uid.empty()));
   CHECK(TextAt(asked, {"spec", "token"}) == "the-secret");
-  CHECK(FieldAt(asked, {"spec", "audiences"}) == Json{"keeper.lunkeeper.io"});
+  CHECK(FieldAt(asked, {"spec", "audiences"}) == Json{"coordinator.lunkeeper.io"});
 
   status["user"]["extra"]["authentication.kubernetes.io/node-name"] = {"n1",
                                                                        "n2"};  // never seen: not believed
@@ -148,7 +148,7 @@ TEST_CASE("a token's owner is what the API server says, if it is meant for us") 
   CHECK_FALSE(absl::StrContains(std::string(expired.message()), "the-secret"));
   status = nullptr;
   CHECK(absl::IsUnauthenticated(review().status()));
-  CHECK(absl::IsUnauthenticated(ReviewToken(*client, "", "keeper.lunkeeper.io", Soon()).status()));
+  CHECK(absl::IsUnauthenticated(ReviewToken(*client, "", "coordinator.lunkeeper.io", Soon()).status()));
 }
 
 TEST_CASE("events say what happened to an object, and are never longer than allowed") {

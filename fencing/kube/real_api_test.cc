@@ -91,7 +91,7 @@ void TokensAreReviewed(KubeClient& client) {
   const Json pod = MakePod(client, "node-pod");
   const Json request = {
       {"spec",
-       {{"audiences", {"keeper"}},
+       {{"audiences", {"coordinator"}},
         {"expirationSeconds", 600},
         {"boundObjectRef",
          {{"kind", "Pod"}, {"apiVersion", "v1"}, {"name", "node-pod"}, {"uid", UidOf(pod)}}}}}};
@@ -99,17 +99,18 @@ void TokensAreReviewed(KubeClient& client) {
   INFO(made.status());
   REQUIRE(made.ok());
   const std::string token = TextAt(*made, {"status", "token"});
-  const auto who = ReviewToken(client, token, "keeper", Soon());
+  const auto who = ReviewToken(client, token, "coordinator", Soon());
   INFO(who.status());
   REQUIRE(who.ok());
   CHECK(who->user == "system:serviceaccount:db:default");
   CHECK(
       (who->pod == "node-pod" && who->pod_uid == UidOf(pod) && who->node == "n1" && !who->node_uid.empty()));
   CHECK(absl::IsUnauthenticated(ReviewToken(client, token, "somebody-else", Soon()).status()));
-  CHECK(absl::IsUnauthenticated(ReviewToken(client, token + "x", "keeper", Soon()).status()));
-  CHECK(absl::IsUnauthenticated(ReviewToken(client, "", "keeper", Soon()).status()));
+  CHECK(absl::IsUnauthenticated(ReviewToken(client, token + "x", "coordinator", Soon()).status()));
+  CHECK(absl::IsUnauthenticated(ReviewToken(client, "", "coordinator", Soon()).status()));
   REQUIRE(client.Delete({kPods, "db", "node-pod"}, {.uid = UidOf(pod)}, absl::ZeroDuration(), Soon()).ok());
-  CHECK(Eventually([&] { return !ReviewToken(client, token, "keeper", Soon()).ok(); }));  // its pod is gone
+  CHECK(Eventually(
+      [&] { return !ReviewToken(client, token, "coordinator", Soon()).ok(); }));  // its pod is gone
 }
 
 void LeasesAndEventsAreTaken(KubeClient& client) {

@@ -43,32 +43,32 @@ absl::StatusOr<VolumeId> ReadVolume(const std::string& volume_id) {
   return VolumeId(volume_id);
 }
 
-absl::StatusOr<Access> ReadAccess(keeper::v1::Access access) {
+absl::StatusOr<Access> ReadAccess(coordinator::v1::Access access) {
   switch (access) {
-    case keeper::v1::EXCLUSIVE:
+    case coordinator::v1::EXCLUSIVE:
       return Access::kExclusive;
-    case keeper::v1::READ_ONLY:
+    case coordinator::v1::READ_ONLY:
       return Access::kReadOnly;
-    case keeper::v1::SHARED_WRITE:
+    case coordinator::v1::SHARED_WRITE:
       return Access::kSharedWrite;
     default:
       return absl::InvalidArgumentError("access: is required");
   }
 }
 
-keeper::v1::Access WriteAccess(Access access) {
+coordinator::v1::Access WriteAccess(Access access) {
   switch (access) {
     case Access::kReadOnly:
-      return keeper::v1::READ_ONLY;
+      return coordinator::v1::READ_ONLY;
     case Access::kSharedWrite:
-      return keeper::v1::SHARED_WRITE;
+      return coordinator::v1::SHARED_WRITE;
     case Access::kExclusive:
       break;
   }
-  return keeper::v1::EXCLUSIVE;
+  return coordinator::v1::EXCLUSIVE;
 }
 
-Grant ReadGrant(const keeper::v1::AcquireRequest& request, const keeper::v1::Grant& message) {
+Grant ReadGrant(const coordinator::v1::AcquireRequest& request, const coordinator::v1::Grant& message) {
   Grant grant;
   grant.volume = VolumeId(request.volume_id());
   grant.node = NodeId(request.node());
@@ -81,8 +81,8 @@ Grant ReadGrant(const keeper::v1::AcquireRequest& request, const keeper::v1::Gra
   return grant;
 }
 
-keeper::v1::Grant WriteGrant(const Grant& grant) {
-  keeper::v1::Grant message;
+coordinator::v1::Grant WriteGrant(const Grant& grant) {
+  coordinator::v1::Grant message;
   message.set_generation(grant.generation);
   *message.mutable_connection() = ToMessage(grant.connection);
   message.set_serial(grant.serial);
@@ -91,7 +91,7 @@ keeper::v1::Grant WriteGrant(const Grant& grant) {
   return message;
 }
 
-fencing::Beat ReadBeat(const keeper::v1::Beat& message) {
+fencing::Beat ReadBeat(const coordinator::v1::Beat& message) {
   fencing::Beat beat;
   beat.node = NodeId(message.node());
   beat.boot = message.boot_id();
@@ -103,8 +103,8 @@ fencing::Beat ReadBeat(const keeper::v1::Beat& message) {
   return beat;
 }
 
-keeper::v1::Beat WriteBeat(const fencing::Beat& beat) {
-  keeper::v1::Beat message;
+coordinator::v1::Beat WriteBeat(const fencing::Beat& beat) {
+  coordinator::v1::Beat message;
   message.set_node(beat.node.value());
   message.set_boot_id(beat.boot);
   message.set_sequence(beat.sequence);
@@ -115,7 +115,7 @@ keeper::v1::Beat WriteBeat(const fencing::Beat& beat) {
   return message;
 }
 
-FencesByArray ReadFences(const NodeId& node, const keeper::v1::BeatAnswer& message) {
+FencesByArray ReadFences(const NodeId& node, const coordinator::v1::BeatAnswer& message) {
   FencesByArray fences;
   for (const auto& fence : message.fences()) {
     fences[fencing::ArrayId(fence.array())] = {node, fence.generation(), ReadVolumes(fence.volume_ids())};
@@ -123,10 +123,10 @@ FencesByArray ReadFences(const NodeId& node, const keeper::v1::BeatAnswer& messa
   return fences;
 }
 
-keeper::v1::BeatAnswer WriteFences(const FencesByArray& fences) {
-  keeper::v1::BeatAnswer message;
+coordinator::v1::BeatAnswer WriteFences(const FencesByArray& fences) {
+  coordinator::v1::BeatAnswer message;
   for (const auto& [array, fence] : fences) {
-    keeper::v1::BeatAnswer::Fence* entry = message.add_fences();
+    coordinator::v1::BeatAnswer::Fence* entry = message.add_fences();
     entry->set_array(array.value());
     entry->set_generation(fence.generation);
     for (const VolumeId& volume : fence.volumes) entry->add_volume_ids(volume.value());

@@ -1,28 +1,28 @@
 #pragma once
-// The keeper protocol's messages and what they mean here. Pure functions. What comes from outside is checked;
-// failure is INVALID_ARGUMENT, naming the field.
+// The coordinator protocol's messages and what they mean here. Pure functions. What comes from outside is
+// checked; failure is INVALID_ARGUMENT, naming the field.
 
 #include "absl/status/statusor.h"
 #include "devices/array/array.h"
 #include "fencing/core/event.h"
 #include "fencing/protocol/beat_sink.h"
-#include "fencing/protocol/keeper.pb.h"
+#include "fencing/protocol/coordinator.pb.h"
 
 namespace lunkeeper {
 
 // Of the caller: one of the instances of the machine `node_name`. PERMISSION_DENIED: of another machine.
 absl::StatusOr<NodeId> ReadNode(const std::string& node, const std::string& node_name);
 absl::StatusOr<VolumeId> ReadVolume(const std::string& volume_id);
-absl::StatusOr<Access> ReadAccess(keeper::v1::Access access);
-keeper::v1::Access WriteAccess(Access access);
+absl::StatusOr<Access> ReadAccess(coordinator::v1::Access access);
+coordinator::v1::Access WriteAccess(Access access);
 
 // Volume, node and access are the request's; the owner is the node.
-Grant ReadGrant(const keeper::v1::AcquireRequest& request, const keeper::v1::Grant& message);
-keeper::v1::Grant WriteGrant(const Grant& grant);
+Grant ReadGrant(const coordinator::v1::AcquireRequest& request, const coordinator::v1::Grant& message);
+coordinator::v1::Grant WriteGrant(const Grant& grant);
 
-fencing::Beat ReadBeat(const keeper::v1::Beat& message);
-keeper::v1::Beat WriteBeat(const fencing::Beat& beat);
-FencesByArray ReadFences(const NodeId& node, const keeper::v1::BeatAnswer& message);
-keeper::v1::BeatAnswer WriteFences(const FencesByArray& fences);
+fencing::Beat ReadBeat(const coordinator::v1::Beat& message);
+coordinator::v1::Beat WriteBeat(const fencing::Beat& beat);
+FencesByArray ReadFences(const NodeId& node, const coordinator::v1::BeatAnswer& message);
+coordinator::v1::BeatAnswer WriteFences(const FencesByArray& fences);
 
 }  // namespace lunkeeper

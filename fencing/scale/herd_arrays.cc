@@ -50,7 +50,7 @@ class HerdArray final : public Array {
   }
   absl::StatusOr<std::vector<VolumeId>> Wanted() override { return std::vector<VolumeId>(); }
 
-  absl::StatusOr<Connection> KeeperAccess(const NodeId&) override { return No(); }
+  absl::StatusOr<Connection> OpenHeartbeatLun(const NodeId&) override { return No(); }
   // A node beats as it completes commands.
   absl::StatusOr<std::vector<LandedBeat>> Beats() override {
     std::vector<LandedBeat> beats;

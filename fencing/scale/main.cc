@@ -1,7 +1,8 @@
 // `./dev bench scale`: what one controller replica takes for a cluster of 10,000 nodes and 100,000 pods, of
 // which three in ten have a volume, and how long it takes to see that one of those nodes is dead, beside a
 // cluster of ten. The failover module is the real one, with its mirrors of the API server over TLS; the
-// cluster is another process. Not in it: the keeper's streams, and the network between arrays and controller.
+// cluster is another process. Not in it: the coordinator's streams, and the network between arrays and
+// controller.
 
 #include <sys/resource.h>
 
@@ -62,7 +63,7 @@ double CpuSeconds() {
 // How many beats of each node were heard.
 using Heard = std::vector<std::atomic<uint64_t>>;
 
-// Hands on the beats of the other process, as the keeper does with those of the nodes' streams.
+// Hands on the beats of the other process, as the coordinator does with those of the nodes' streams.
 class Ear {
  public:
   Ear(HerdProcess& herd, const HerdSize& size, Heard& heard, BeatSink& sink)

@@ -51,7 +51,7 @@ class ArrayModel {
   uint64_t BlockOf(const VolumeId& volume, size_t block) { return stored_.blocks[volume][block]; }
   bool InFlight(const VolumeId& volume, Generation generation) const;
 
-  // Keeper LUNs: a beat comes in, the note for that node goes back.
+  // Heartbeat LUNs: a beat comes in, the note for that node goes back.
   ArrayFence Beat(const NodeId& node, uint64_t sequence);
   void LeaveNote(const ArrayFence& fence) { notes_[fence.node] = fence; }
 

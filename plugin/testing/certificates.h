@@ -24,7 +24,7 @@ class TestAuthority {
   // `<stem>.crt` and `<stem>.key`, for the name or address `of`; replaces those there are in one step each.
   void Issue(const std::string& stem, const std::string& of) const {
     const std::string fresh = stem + ".new";
-    Run({"-keyout", fresh + ".key", "-out", fresh + ".crt", "-subj", "/CN=keeper", "-CA", certificate(),
+    Run({"-keyout", fresh + ".key", "-out", fresh + ".crt", "-subj", "/CN=coordinator", "-CA", certificate(),
          "-CAkey", ca_ + ".key", "-addext", "subjectAltName=" + of, "-addext", "basicConstraints=CA:FALSE"});
     for (const char* end : {".key", ".crt"}) std::filesystem::rename(fresh + end, stem + end);
   }

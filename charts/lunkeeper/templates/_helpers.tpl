@@ -20,16 +20,16 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
-{{- define "lunkeeper.keeperHost" -}}
-{{ include "lunkeeper.name" . }}-keeper.{{ .Release.Namespace }}.svc
+{{- define "lunkeeper.coordinatorHost" -}}
+{{ include "lunkeeper.name" . }}-coordinator.{{ .Release.Namespace }}.svc
 {{- end }}
 
-{{- define "lunkeeper.keeperSecret" -}}
-{{ .Values.keeper.tls.secretName | default (printf "%s-keeper-tls" (include "lunkeeper.name" .)) }}
+{{- define "lunkeeper.coordinatorSecret" -}}
+{{ .Values.coordinator.tls.secretName | default (printf "%s-coordinator-tls" (include "lunkeeper.name" .)) }}
 {{- end }}
 
-{{- define "lunkeeper.keeperCa" -}}
-{{ .Values.keeper.tls.caConfigMap | default (printf "%s-keeper-ca" (include "lunkeeper.name" .)) }}
+{{- define "lunkeeper.coordinatorCa" -}}
+{{ .Values.coordinator.tls.caConfigMap | default (printf "%s-coordinator-ca" (include "lunkeeper.name" .)) }}
 {{- end }}
 
 {{/* Names of arrays that settings use, beyond what the schema can tell. */}}

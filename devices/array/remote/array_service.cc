@@ -203,10 +203,10 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     });
   }
 
-  grpc::Status KeeperAccess(ServerContext* context, const v1::KeeperAccessRequest* request,
-                            v1::KeeperAccessResponse* response) override {
+  grpc::Status OpenHeartbeatLun(ServerContext* context, const v1::OpenHeartbeatLunRequest* request,
+                                v1::OpenHeartbeatLunResponse* response) override {
     return Change(context, request, [&](Array& array) {
-      const absl::StatusOr<Connection> access = array.KeeperAccess(NodeId(request->node_id()));
+      const absl::StatusOr<Connection> access = array.OpenHeartbeatLun(NodeId(request->node_id()));
       if (access.ok()) *response->mutable_connection() = ToMessage(*access);
       return access.status();
     });

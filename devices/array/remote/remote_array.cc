@@ -203,11 +203,11 @@ class RemoteArrayImpl final : public RemoteArray {
     return wanted;
   }
 
-  absl::StatusOr<Connection> KeeperAccess(const NodeId& node) override {
-    v1::KeeperAccessRequest request;
+  absl::StatusOr<Connection> OpenHeartbeatLun(const NodeId& node) override {
+    v1::OpenHeartbeatLunRequest request;
     request.set_node_id(node.value());
-    v1::KeeperAccessResponse response;
-    RETURN_IF_ERROR(Call(&Stub::AsyncKeeperAccess, request, &response));
+    v1::OpenHeartbeatLunResponse response;
+    RETURN_IF_ERROR(Call(&Stub::AsyncOpenHeartbeatLun, request, &response));
     return FromMessage(response.connection());
   }
   absl::StatusOr<std::vector<LandedBeat>> Beats() override {

@@ -226,9 +226,9 @@ TEST_CASE("grants, terms and fences are the same from afar as from nearby") {
   CHECK(fixture.fake.ListFences()->empty());
 }
 
-TEST_CASE("keeper LUNs and their beats are the same from afar as from nearby") {
+TEST_CASE("heartbeat LUNs and their beats are the same from afar as from nearby") {
   Fixture fixture;
-  CHECK((*fixture.array->KeeperAccess(kNodeA) == *fixture.fake.KeeperAccess(kNodeA)));
+  CHECK((*fixture.array->OpenHeartbeatLun(kNodeA) == *fixture.fake.OpenHeartbeatLun(kNodeA)));
   fixture.fake.LandBeat(kNodeA);
   const auto beats = fixture.array->Beats();
   REQUIRE((beats.ok() && beats->size() == 1));
@@ -391,7 +391,7 @@ TEST_CASE("a reader reads all but the secrets, and changes nothing") {
   CHECK(absl::IsPermissionDenied(reader->BeginTerm("reader").status()));
   CHECK(absl::IsPermissionDenied(reader->Fence(1, kNodeA, {volume}).status()));
   CHECK(absl::IsPermissionDenied(reader->Unfence(1, kNodeA, 1)));
-  CHECK(absl::IsPermissionDenied(reader->KeeperAccess(kNodeA).status()));
+  CHECK(absl::IsPermissionDenied(reader->OpenHeartbeatLun(kNodeA).status()));
   CHECK(fixture.fake.ListGrants({})->size() == 1);
 }
 

@@ -417,25 +417,25 @@ absl::StatusOr<std::vector<Session>> FakeArray::Sessions() {
 
 void FakeArray::LandBeat(const NodeId& node) {
   absl::MutexLock lock(&mutex_);
-  Keeper& keeper = keepers_[node];
-  ++keeper.beats;
-  keeper.last_at = absl::Now();
+  HeartbeatLun& lun = heartbeat_luns_[node];
+  ++lun.beats;
+  lun.last_at = absl::Now();
 }
 
-absl::StatusOr<Connection> FakeArray::KeeperAccess(const NodeId& node) {
+absl::StatusOr<Connection> FakeArray::OpenHeartbeatLun(const NodeId& node) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
-  Keeper& keeper = keepers_[node];
-  if (keeper.connection.portal.empty()) keeper.connection = Connect("keeper", node);
-  return keeper.connection;
+  HeartbeatLun& lun = heartbeat_luns_[node];
+  if (lun.connection.portal.empty()) lun.connection = Connect("heartbeat", node);
+  return lun.connection;
 }
 
 absl::StatusOr<std::vector<LandedBeat>> FakeArray::Beats() {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
   std::vector<LandedBeat> beats;
-  for (const auto& [node, keeper] : keepers_)
-    if (keeper.beats > 0) beats.push_back({node, keeper.beats, absl::Now() - keeper.last_at});
+  for (const auto& [node, lun] : heartbeat_luns_)
+    if (lun.beats > 0) beats.push_back({node, lun.beats, absl::Now() - lun.last_at});
   return beats;
 }
 

@@ -34,7 +34,7 @@ class FakeArray final : public Array {
   void HoldDrains(bool hold);
   // How many calls to Acquire wait now.
   size_t Waiting();
-  // A beat of the node lands on its keeper LUN, which nobody can log in to here.
+  // A beat of the node lands on its heartbeat LUN, which nobody can log in to here.
   void LandBeat(const NodeId& node);
 
   absl::StatusOr<Volume> CreateVolume(const VolumeSpec& spec) override;
@@ -61,14 +61,14 @@ class FakeArray final : public Array {
   absl::StatusOr<std::vector<Session>> Sessions() override;
   absl::StatusOr<std::vector<VolumeId>> Wanted() override;
 
-  absl::StatusOr<Connection> KeeperAccess(const NodeId& node) override;
+  absl::StatusOr<Connection> OpenHeartbeatLun(const NodeId& node) override;
   absl::StatusOr<std::vector<LandedBeat>> Beats() override;
 
  private:
   struct Waiter {
     const GrantRequest& request;
   };
-  struct Keeper {
+  struct HeartbeatLun {
     Connection connection;
     uint64_t beats = 0;
     absl::Time last_at;
@@ -108,7 +108,7 @@ class FakeArray final : public Array {
   std::map<std::string, VolumeId> volume_names_ ABSL_GUARDED_BY(mutex_);
   std::map<SnapshotId, Snapshot> snapshots_ ABSL_GUARDED_BY(mutex_);
   std::map<NodeId, FenceRecord> fences_ ABSL_GUARDED_BY(mutex_);
-  std::map<NodeId, Keeper> keepers_ ABSL_GUARDED_BY(mutex_);
+  std::map<NodeId, HeartbeatLun> heartbeat_luns_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lunkeeper

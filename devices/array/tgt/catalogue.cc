@@ -48,7 +48,7 @@ CREATE TABLE IF NOT EXISTS fences(
 CREATE TABLE IF NOT EXISTS fenced_volumes(
   cluster TEXT NOT NULL, node TEXT NOT NULL, volume TEXT NOT NULL,
   PRIMARY KEY(cluster, node, volume)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS keepers(
+CREATE TABLE IF NOT EXISTS heartbeat_luns(
   generation INTEGER PRIMARY KEY, cluster TEXT NOT NULL, node TEXT NOT NULL, secret TEXT NOT NULL,
   UNIQUE(cluster, node));
 CREATE TABLE IF NOT EXISTS terms(

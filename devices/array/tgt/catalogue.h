@@ -98,11 +98,12 @@ class Catalogue {
   absl::Status SetReleasing(Generation generation);
   absl::Status DeleteGrants(const std::vector<Generation>& generations);
 
-  // A keeper LUN is kept as a grant of a volume that is called `keeper` and is in no table. The node's, or a
-  // new one; RESOURCE_EXHAUSTED: its machine has too many.
-  absl::StatusOr<GrantRow> AddKeeper(const ClusterId& cluster, const NodeId& node, const std::string& secret);
-  absl::StatusOr<std::vector<GrantRow>> AllKeepers();
-  absl::Status DeleteKeeper(Generation generation);
+  // A heartbeat LUN is kept as a grant of a volume that is called `heartbeat` and is in no table. The node's,
+  // or a new one; RESOURCE_EXHAUSTED: its machine has too many.
+  absl::StatusOr<GrantRow> AddHeartbeatLun(const ClusterId& cluster, const NodeId& node,
+                                           const std::string& secret);
+  absl::StatusOr<std::vector<GrantRow>> AllHeartbeatLuns();
+  absl::Status DeleteHeartbeatLun(Generation generation);
 
   absl::StatusOr<Term> BeginTerm(const ClusterId& cluster, const std::string& holder);
   // Records the fence and marks the node's grants of all its fenced volumes as being released, in one change.

@@ -28,9 +28,9 @@ GrantRow GrantFrom(const SqlRow& row) {
 }
 
 // As a grant's.
-#define KEEPER_COLUMNS "generation, cluster, 'keeper', node, 0, 0, secret, 0"
+#define HEARTBEAT_LUN_COLUMNS "generation, cluster, 'heartbeat', node, 0, 0, secret, 0"
 // Of one machine: it is set up anew now and then, and must not fill the array by claiming to be.
-constexpr int64_t kMostKeepers = 16;
+constexpr int64_t kMostHeartbeatLuns = 16;
 
 absl::StatusOr<int64_t> NextGeneration(SqlDatabase& database) {
   int64_t generation = 0;
@@ -266,41 +266,43 @@ absl::Status Catalogue::DeleteGrants(const std::vector<Generation>& generations)
   });
 }
 
-absl::StatusOr<GrantRow> Catalogue::AddKeeper(const ClusterId& cluster, const NodeId& node,
-                                              const std::string& secret) {
+absl::StatusOr<GrantRow> Catalogue::AddHeartbeatLun(const ClusterId& cluster, const NodeId& node,
+                                                    const std::string& secret) {
   const std::string machine = MachineOf(node);
-  GrantRow keeper;
+  GrantRow lun;
   const absl::Status written = Write([&](SqlDatabase& database) -> absl::Status {
     int64_t there = 0;
     RETURN_IF_ERROR(database.Query(
-        "SELECT COUNT(*) FROM keepers WHERE cluster = ?1 AND node <> ?2 AND node > ?3 || '.' AND node < ?3 "
+        "SELECT COUNT(*) FROM heartbeat_luns WHERE cluster = ?1 AND node <> ?2 AND node > ?3 || '.' AND node "
+        "< ?3 "
         "|| '/'",
         {cluster.value(), node.value(), machine}, [&](const SqlRow& row) { there = row.Integer(0); }));
-    if (there >= kMostKeepers) {
+    if (there >= kMostHeartbeatLuns) {
       return absl::ResourceExhaustedError(
           absl::StrCat("node ", node.value(), ": its machine has ", there,
-                       " keeper LUNs already; those that are not written to go after a week"));
+                       " heartbeat LUNs already; those that are not written to go after a week"));
     }
     ASSIGN_OR_RETURN(const int64_t generation, NextGeneration(database));
     RETURN_IF_ERROR(database
-                        .Change("INSERT OR IGNORE INTO keepers VALUES(?1, ?2, ?3, ?4)",
+                        .Change("INSERT OR IGNORE INTO heartbeat_luns VALUES(?1, ?2, ?3, ?4)",
                                 {generation, cluster.value(), node.value(), secret})
                         .status());
-    return database.Query("SELECT " KEEPER_COLUMNS " FROM keepers WHERE cluster = ?1 AND node = ?2",
-                          {cluster.value(), node.value()},
-                          [&](const SqlRow& row) { keeper = GrantFrom(row); });
+    return database.Query("SELECT " HEARTBEAT_LUN_COLUMNS
+                          " FROM heartbeat_luns WHERE cluster = ?1 AND node = ?2",
+                          {cluster.value(), node.value()}, [&](const SqlRow& row) { lun = GrantFrom(row); });
   });
   RETURN_IF_ERROR(written);
-  return keeper;
+  return lun;
 }
 
-absl::StatusOr<std::vector<GrantRow>> Catalogue::AllKeepers() {
-  return ReadGrants("SELECT " KEEPER_COLUMNS " FROM keepers", {});
+absl::StatusOr<std::vector<GrantRow>> Catalogue::AllHeartbeatLuns() {
+  return ReadGrants("SELECT " HEARTBEAT_LUN_COLUMNS " FROM heartbeat_luns", {});
 }
 
-absl::Status Catalogue::DeleteKeeper(Generation generation) {
+absl::Status Catalogue::DeleteHeartbeatLun(Generation generation) {
   return Write([&](SqlDatabase& database) {
-    return database.Change("DELETE FROM keepers WHERE generation = ?1", {static_cast<int64_t>(generation)})
+    return database
+        .Change("DELETE FROM heartbeat_luns WHERE generation = ?1", {static_cast<int64_t>(generation)})
         .status();
   });
 }

@@ -26,7 +26,7 @@ namespace {
 
 constexpr uint64_t kLargestVolume = (16ull << 40) - kMiB;  // the largest file of an ext4 with 4 KiB blocks
 constexpr size_t kCopyChunk = 16 * kMiB;
-constexpr uint64_t kKeeperBytes = 64 << 10;
+constexpr uint64_t kHeartbeatLunBytes = 64 << 10;
 
 absl::Status FileError(const char* doing, const std::string& path, int error) {
   const std::string message = absl::StrCat("pool: ", doing, " ", path, ": ", std::strerror(error));
@@ -102,7 +102,7 @@ absl::StatusOr<std::unique_ptr<Pool>> Pool::Open(const std::string& directory) {
   RETURN_IF_ERROR(MakeDirectory(directory));
   RETURN_IF_ERROR(MakeDirectory(directory + "/volumes"));
   RETURN_IF_ERROR(MakeDirectory(directory + "/snapshots"));
-  RETURN_IF_ERROR(MakeDirectory(directory + "/keepers"));
+  RETURN_IF_ERROR(MakeDirectory(directory + "/heartbeat_luns"));
   ASSIGN_OR_RETURN(UniqueFd lock, OpenFile(directory + "/lock", O_RDWR | O_CREAT));
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     return absl::FailedPreconditionError(
@@ -119,8 +119,8 @@ std::string Pool::VolumePath(const VolumeId& id) const {
 std::string Pool::SnapshotPath(const SnapshotId& id) const {
   return absl::StrCat(directory_, "/snapshots/", id.value());
 }
-std::string Pool::KeeperPath(Generation generation) const {
-  return absl::StrCat(directory_, "/keepers/", generation);
+std::string Pool::HeartbeatLunPath(Generation generation) const {
+  return absl::StrCat(directory_, "/heartbeat_luns/", generation);
 }
 std::string Pool::CataloguePath() const { return directory_ + "/catalogue.db"; }
 
@@ -183,10 +183,10 @@ absl::Status Pool::Grow(const std::string& path, uint64_t size_bytes, Provisioni
   return absl::OkStatus();
 }
 
-absl::StatusOr<UniqueFd> Pool::OpenKeeper(const std::string& path) const {
+absl::StatusOr<UniqueFd> Pool::OpenHeartbeatLunFile(const std::string& path) const {
   struct stat file {};
-  if (::stat(path.c_str(), &file) != 0 || static_cast<uint64_t>(file.st_size) != kKeeperBytes)
-    RETURN_IF_ERROR(Create(path, kKeeperBytes, Provisioning::kThick));
+  if (::stat(path.c_str(), &file) != 0 || static_cast<uint64_t>(file.st_size) != kHeartbeatLunBytes)
+    RETURN_IF_ERROR(Create(path, kHeartbeatLunBytes, Provisioning::kThick));
   return OpenFile(path, O_RDWR);
 }
 

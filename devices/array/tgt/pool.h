@@ -27,7 +27,7 @@ class Pool {
 
   std::string VolumePath(const VolumeId& id) const;
   std::string SnapshotPath(const SnapshotId& id) const;
-  std::string KeeperPath(Generation generation) const;
+  std::string HeartbeatLunPath(Generation generation) const;
   std::string CataloguePath() const;
   // Whether copies are reflinks: at once, of one moment, and sharing space.
   bool reflinks() const { return reflinks_; }
@@ -41,8 +41,9 @@ class Pool {
   absl::Status Copy(const std::string& from, const std::string& to, uint64_t size_bytes,
                     Provisioning provisioning, const std::function<bool(uint64_t)>& progress) const;
   absl::Status Grow(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const;
-  // The file of a keeper LUN, made if need be. Its space is allocated, so that a full pool keeps no beat out.
-  absl::StatusOr<UniqueFd> OpenKeeper(const std::string& path) const;
+  // The file of a heartbeat LUN, made if need be. Its space is allocated, so that a full pool keeps no beat
+  // out.
+  absl::StatusOr<UniqueFd> OpenHeartbeatLunFile(const std::string& path) const;
   // OK when there is none.
   absl::Status Remove(const std::string& path) const;
   // Every file of a volume or snapshot.

@@ -191,18 +191,18 @@ absl::StatusOr<std::vector<Session>> TgtArray::Sessions() {
   return sessions;
 }
 
-absl::StatusOr<Connection> TgtArray::KeeperAccess(const NodeId& node) {
+absl::StatusOr<Connection> TgtArray::OpenHeartbeatLun(const NodeId& node) {
   RETURN_IF_ERROR(host_.Serving());
   RETURN_IF_ERROR(CheckNode(node));
   RETURN_IF_ERROR(host_.daemon->WaitReady(absl::Now() + kReadyTimeout));
-  absl::StatusOr<Connection> access = host_.keepers->Access(cluster_, node, RandomSecret());
+  absl::StatusOr<Connection> access = host_.heartbeat_luns->Access(cluster_, node, RandomSecret());
   host_.Remember();
   return access;
 }
 
 absl::StatusOr<std::vector<LandedBeat>> TgtArray::Beats() {
   RETURN_IF_ERROR(host_.Serving());
-  return host_.keepers->Beats(cluster_);
+  return host_.heartbeat_luns->Beats(cluster_);
 }
 
 absl::StatusOr<std::vector<VolumeId>> TgtArray::Wanted() {

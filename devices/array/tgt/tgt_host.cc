@@ -75,7 +75,7 @@ absl::StatusOr<std::unique_ptr<TgtHost>> TgtHost::Open(const TgtArrayOptions& op
 }
 
 TgtHost::~TgtHost() {
-  if (keepers) keepers->Stop();
+  if (heartbeat_luns) heartbeat_luns->Stop();
   daemon.reset();
   copies.reset();
 }
@@ -101,7 +101,7 @@ absl::Status TgtHost::Prepare() {
   targets = std::make_unique<TargetTable>(
       &daemon->client(),
       TargetTableOptions{.array = options.name, .portal = options.portal, .host_boot_id = boot_id});
-  keepers = std::make_unique<KeeperTable>(*catalogue, *pool, *targets, *daemon);
+  heartbeat_luns = std::make_unique<HeartbeatLunTable>(*catalogue, *pool, *targets, *daemon);
   copies = std::make_unique<Copies>();
   return absl::OkStatus();
 }
@@ -143,9 +143,9 @@ absl::Status TgtHost::AcceptRestore() {
 absl::Status TgtHost::Serve(bool set_orphans_aside) {
   RETURN_IF_ERROR(TidyFiles(set_orphans_aside));
   RETURN_IF_ERROR(ResumeCopies());
-  RETURN_IF_ERROR(keepers->Load());
+  RETURN_IF_ERROR(heartbeat_luns->Load());
   RETURN_IF_ERROR(daemon->Start());
-  keepers->Start();
+  heartbeat_luns->Start();
   serving_ = true;
   Remember();
   return absl::OkStatus();
@@ -210,12 +210,12 @@ void TgtHost::BeginCopy(const SnapshotRow& row) {
 }
 
 absl::Status TgtHost::PutBack(bool taken_over) {
-  const std::vector<Generation> keeper_luns = keepers->ServeAgain();
+  const std::vector<Generation> served = heartbeat_luns->ServeAgain();
   ASSIGN_OR_RETURN(const std::vector<TgtTarget> there, targets->LookAgain());
   ASSIGN_OR_RETURN(const std::vector<GrantRow> grants, catalogue->AllGrants());
   std::map<int32_t, bool> open;
   for (const TgtTarget& target : there) open[target.number] = target.open;
-  for (const Generation keeper : keeper_luns) open.erase(static_cast<int32_t>(keeper));
+  for (const Generation lun : served) open.erase(static_cast<int32_t>(lun));
   std::vector<GrantRow> releasing;
   for (const GrantRow& grant : grants) {
     const auto found = open.find(static_cast<int32_t>(grant.generation));

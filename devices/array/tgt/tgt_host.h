@@ -15,7 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "devices/array/tgt/catalogue.h"
 #include "devices/array/tgt/copies.h"
-#include "devices/array/tgt/keeper_table.h"
+#include "devices/array/tgt/heartbeat_lun_table.h"
 #include "devices/array/tgt/pool.h"
 #include "devices/array/tgt/targets.h"
 #include "devices/array/tgt/tgt_array.h"
@@ -70,7 +70,7 @@ class TgtHost final : public TgtArrayHost {
   VolumeGates gates;
   std::unique_ptr<TargetTable> targets;
   std::unique_ptr<TgtDaemon> daemon;
-  std::unique_ptr<KeeperTable> keepers;
+  std::unique_ptr<HeartbeatLunTable> heartbeat_luns;
   std::unique_ptr<Copies> copies;
 
  private:
@@ -128,7 +128,7 @@ class TgtArray final : public Array {
   absl::StatusOr<std::vector<Session>> Sessions() override;
   absl::StatusOr<std::vector<VolumeId>> Wanted() override;
 
-  absl::StatusOr<Connection> KeeperAccess(const NodeId& node) override;
+  absl::StatusOr<Connection> OpenHeartbeatLun(const NodeId& node) override;
   absl::StatusOr<std::vector<LandedBeat>> Beats() override;
 
  private:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from cluster import faults, network
-from kube.failover.watching import KEEPER_PORT, MOVES_SECONDS, Placed
+from kube.failover.watching import COORDINATOR_PORT, MOVES_SECONDS, Placed
 
 QUIET_SECONDS = 20  # longer than it takes to be fenced for anything that is not well
 FLAPS = 8
@@ -15,7 +15,7 @@ FLAPS = 8
 def test_from_the_controllers_only_nothing_happens(place, failover):
     db = place()
     uid = db.uid()
-    faults.cut_off(db.host, ports=[KEEPER_PORT])
+    faults.cut_off(db.host, ports=[COORDINATOR_PORT])
     failover.stays_quiet(QUIET_SECONDS, lambda: db.stays(uid))
     db.writer.goes_on()
     faults.heal(db.host)

@@ -19,7 +19,7 @@ MOVES_SECONDS = 30
 SLOW_SECONDS = 60
 OVER_SECONDS = 90  # from a node's return until nothing of its fence is left
 READY_SECONDS = 90
-KEEPER_PORT = 7443
+COORDINATOR_PORT = 7443
 
 
 class Failover:

@@ -110,8 +110,8 @@ void ScriptedWorld::Setup(const std::string& word, std::istringstream& words) {
   } else if (word == "set") {
     const auto name = NextWord(words);
     SetOption(name, NextWord(words));
-  } else if (word == "no-keeper-luns") {
-    keeper_luns_ = false;
+  } else if (word == "no-heartbeat-luns") {
+    heartbeat_luns_ = false;
   } else if (word == "show") {
     show_all_ = true;
   } else {

@@ -64,7 +64,7 @@ void ScriptedWorld::EverySoOften() {
       Feed(Beat{machine.id, machine.boot, machine.sequence, machine.kubelet_ok, machine.failing,
                 machine.present, machine.known});
     for (const auto& [id, array] : arrays_)
-      if (machine.storage && array.up && keeper_luns_)
+      if (machine.storage && array.up && heartbeat_luns_)
         Feed(StorageBeats{id, {{machine.id, machine.sequence}}});
     if (machine.kubelet && api_ && now_ % 10000 == 0 && nodes_.contains(name)) Feed(KubeletLease{name});
   }

@@ -68,7 +68,7 @@ class ScriptedWorld {
   std::unique_ptr<Core> core_;
   Millis now_ = 0;
   uint64_t version_ = 0;
-  bool api_ = true, stalled_ = false, others_lead_ = false, show_all_ = false, keeper_luns_ = true;
+  bool api_ = true, stalled_ = false, others_lead_ = false, show_all_ = false, heartbeat_luns_ = true;
   std::map<NodeName, Machine> machines_;
   std::map<NodeName, Node> nodes_, late_;
   std::map<ArrayId, ArrayModel> arrays_;

@@ -1,4 +1,4 @@
-#include "plugin/keeper_wiring.h"
+#include "plugin/coordinator_wiring.h"
 
 #include <memory>
 #include <random>
@@ -10,12 +10,12 @@
 #include "base/host_name.h"
 #include "base/status_macros.h"
 #include "base/tls.h"
-#include "fencing/agent/keeper_grant_source.h"
+#include "fencing/agent/coordinator_grant_source.h"
 #include "fencing/agent/kubelet_health.h"
 #include "fencing/agent/replicas.h"
 #include "fencing/agent/storage_beats.h"
 #include "fencing/coordinator/authenticator.h"
-#include "fencing/coordinator/keeper_service.h"
+#include "fencing/coordinator/coordinator_service.h"
 #include "fencing/coordinator/kube_token_reviewer.h"
 #include "fencing/failover/failover.h"
 #include "fencing/kube/kube_client.h"
@@ -23,7 +23,7 @@
 namespace lunkeeper {
 namespace {
 
-struct KeeperServer {
+struct CoordinatorServer {
   std::shared_ptr<Arrays> arrays;
   std::shared_ptr<Array> array;
   std::unique_ptr<kube::KubeClient> kubernetes;
@@ -32,10 +32,10 @@ struct KeeperServer {
   std::unique_ptr<fencing::Failover> failover;  // may be null
   std::unique_ptr<TokenReviewer> reviewer;
   std::unique_ptr<Authenticator> authenticator;
-  std::unique_ptr<KeeperService> keeper;
+  std::unique_ptr<CoordinatorService> coordinator;
 };
 
-struct KeeperClient {
+struct CoordinatorClient {
   std::unique_ptr<Replicas> replicas;
   std::unique_ptr<GrantSource> grants;
   std::unique_ptr<KubeletHealth> kubelet;
@@ -50,7 +50,7 @@ std::string ThisReplica() {
   return absl::StrCat(HostName(), "-", absl::StrFormat("%08x", std::random_device()()));
 }
 
-absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, KeeperServer* server) {
+absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, CoordinatorServer* server) {
   if (flags.off) return absl::OkStatus();
   fencing::FailoverOptions options{flags.settings, ThisReplica(), {}};
   ASSIGN_OR_RETURN(options.lease.space, kube::InClusterNamespace());
@@ -62,7 +62,7 @@ absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, K
   return absl::OkStatus();
 }
 
-void AddReport(const std::shared_ptr<KeeperServer>& server, Backends* backends) {
+void AddReport(const std::shared_ptr<CoordinatorServer>& server, Backends* backends) {
   if (server->failover == nullptr) return;
   backends->failover = [server] { return server->failover->Status(); };
   backends->reports.push_back([server](Metrics& metrics) { server->failover->Report(metrics); });
@@ -70,11 +70,12 @@ void AddReport(const std::shared_ptr<KeeperServer>& server, Backends* backends) 
 
 }  // namespace
 
-absl::Status OpenKeeper(const KeeperOptions& options, const FailoverFlags& failover, Backends* backends) {
+absl::Status OpenCoordinator(const CoordinatorOptions& options, const FailoverFlags& failover,
+                             Backends* backends) {
   Listener listener;
   listener.address = options.listen;
   ASSIGN_OR_RETURN(listener.credentials, TlsServer(options.certificate, options.key));
-  auto server = std::make_shared<KeeperServer>();
+  auto server = std::make_shared<CoordinatorServer>();
   server->arrays = backends->arrays;
   server->array = backends->array;
   ASSIGN_OR_RETURN(const kube::KubeConfig config, kube::InClusterConfig());
@@ -83,26 +84,26 @@ absl::Status OpenKeeper(const KeeperOptions& options, const FailoverFlags& failo
   server->authenticator = std::make_unique<Authenticator>(
       *server->reviewer, NodeAccount{.audience = options.audience, .account = options.account});
   RETURN_IF_ERROR(OpenFailover(failover, config, server.get()));
-  server->keeper =
-      MakeKeeperService(*server->array, *server->arrays, *server->authenticator, server->failover.get());
-  listener.service = std::shared_ptr<grpc::Service>(server, server->keeper->service());
-  listener.leave = [server] { server->keeper->Leave(); };
+  server->coordinator =
+      MakeCoordinatorService(*server->array, *server->arrays, *server->authenticator, server->failover.get());
+  listener.service = std::shared_ptr<grpc::Service>(server, server->coordinator->service());
+  listener.leave = [server] { server->coordinator->Leave(); };
   AddReport(server, backends);
   backends->certificates.push_back([path = options.certificate] { return std::vector{path}; });
   backends->listeners.push_back(std::move(listener));
   return absl::OkStatus();
 }
 
-absl::Status OpenKeeperClient(const KeeperOptions& options, const std::vector<std::string>& arrays,
-                              NodeView view, Backends* backends) {
+absl::Status OpenCoordinatorClient(const CoordinatorOptions& options, const std::vector<std::string>& arrays,
+                                   NodeView view, Backends* backends) {
   ReplicaOptions replicas;
   replicas.addresses = options.addresses;
   replicas.server_name = options.server_name;
   replicas.token_file = options.token_file;
   ASSIGN_OR_RETURN(replicas.credentials, TlsClient(options.ca));
-  auto client = std::make_shared<KeeperClient>();
+  auto client = std::make_shared<CoordinatorClient>();
   client->replicas = std::make_unique<Replicas>(replicas);
-  client->grants = MakeKeeperGrantSource(*client->replicas, backends->node);
+  client->grants = MakeCoordinatorGrantSource(*client->replicas, backends->node);
   client->kubelet =
       WatchKubelet({.healthz = options.kubelet_healthz, .runtime_socket = options.runtime_socket});
   view.kubelet_ok = [kubelet = client->kubelet.get()] { return kubelet->Ok(); };
@@ -110,7 +111,7 @@ absl::Status OpenKeeperClient(const KeeperOptions& options, const std::vector<st
   client->beats = StartBeatSender({.node = backends->node}, *client->replicas, std::move(view));
   client->storage_beats = StartStorageBeats(
       {.node = backends->node, .arrays = {arrays.begin(), arrays.end()}},
-      AskForKeeperLun(*client->replicas, backends->node),
+      AskForHeartbeatLun(*client->replicas, backends->node),
       [beats = client->beats.get()](const fencing::ArrayId& array, const fencing::ArrayFence& fence) {
         beats->OnFence(array, fence);
       });

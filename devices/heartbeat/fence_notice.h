@@ -1,7 +1,7 @@
 #pragma once
-// What the array writes on a node's keeper LUN for that node to read: the fence in force against it, so that
-// who is cut off from the controllers learns of it too. Whole blocks from block kNoteBlock on, little-endian;
-// all zero when there is no fence.
+// What the array writes on a node's heartbeat LUN for that node to read: the fence in force against it, so
+// that who is cut off from the controllers learns of it too. Whole blocks from block kNoteBlock on,
+// little-endian; all zero when there is no fence.
 //
 //     0  8  "LKFENCED"          8  4  version, 1
 //    12  4  bytes of the text  16  8  the fence's generation
@@ -22,18 +22,18 @@ namespace lunkeeper {
 
 constexpr uint64_t kNoteBlock = 8;
 
-struct KeeperNote {
+struct FenceNotice {
   Generation generation = 0;  // 0: there is no fence
   std::vector<VolumeId> volumes;
-  friend bool operator==(const KeeperNote&, const KeeperNote&) = default;
+  friend bool operator==(const FenceNotice&, const FenceNotice&) = default;
 };
 
 // Of a fence with more volumes than there is room for, the first ones: a node hears of the rest when their
 // targets refuse it.
-std::string WriteNote(const KeeperNote& note);
-// How long the note is that begins with this block. INVALID_ARGUMENT: it is no such block.
+std::string WriteFenceNotice(const FenceNotice& notice);
+// How long the notice is that begins with this block. INVALID_ARGUMENT: it is no such block.
 absl::StatusOr<size_t> NoteBytes(const std::string& first_block);
 // INVALID_ARGUMENT: it is malformed, or was read while it was being written.
-absl::StatusOr<KeeperNote> ReadNote(const std::string& bytes);
+absl::StatusOr<FenceNotice> ReadFenceNotice(const std::string& bytes);
 
 }  // namespace lunkeeper

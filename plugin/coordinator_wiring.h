@@ -1,6 +1,6 @@
 #pragma once
-// The keeper in a server: the service in a controller, whose tokens the Kubernetes API server reviews, with
-// failover behind it; and the connections, grants and beats of a node.
+// The coordinator in a server: the service in a controller, whose tokens the Kubernetes API server reviews,
+// with failover behind it; and the connections, grants and beats of a node.
 
 #include <string>
 #include <vector>
@@ -14,11 +14,12 @@ namespace lunkeeper {
 
 // Adds the listener over the controller's array, and starts failover, which hears the beats.
 // FAILED_PRECONDITION: its TLS files cannot be used, or this is no pod of a cluster.
-absl::Status OpenKeeper(const KeeperOptions& options, const FailoverFlags& failover, Backends* backends);
+absl::Status OpenCoordinator(const CoordinatorOptions& options, const FailoverFlags& failover,
+                             Backends* backends);
 
 // Makes the controllers the node's source of grants, and begins its beats, to them and to these arrays.
 // `view` needs no kubelet_ok.
-absl::Status OpenKeeperClient(const KeeperOptions& options, const std::vector<std::string>& arrays,
-                              NodeView view, Backends* backends);
+absl::Status OpenCoordinatorClient(const CoordinatorOptions& options, const std::vector<std::string>& arrays,
+                                   NodeView view, Backends* backends);
 
 }  // namespace lunkeeper

@@ -1,7 +1,7 @@
 #pragma once
-// What a node writes to the first block of its keeper LUN: a record of 512 bytes, little-endian.
+// What a node writes to the first block of its heartbeat LUN: a record of 512 bytes, little-endian.
 //
-//     0  8  "LKKEEPER"
+//     0  8  "LKHEARTB"
 //     8  4  version, 1
 //    12  2  length of the boot id          14  2  length of the node's id
 //    16  8  sequence
@@ -22,20 +22,20 @@ namespace lunkeeper {
 
 constexpr size_t kSectorBytes = 512;
 
-struct KeeperSector {
+struct HeartbeatBlock {
   NodeId node;
   std::string boot;
   uint64_t sequence = 0;  // rises within a boot
-  friend bool operator==(const KeeperSector&, const KeeperSector&) = default;
+  friend bool operator==(const HeartbeatBlock&, const HeartbeatBlock&) = default;
 };
 
 // kSectorBytes long. A boot id that is longer than its field is cut; a node's id must fit.
-std::string WriteSector(const KeeperSector& sector);
+std::string WriteHeartbeatBlock(const HeartbeatBlock& block);
 // INVALID_ARGUMENT: it is no such record; the message says why. NOT_FOUND: nothing was ever written, all is
 // zero.
-absl::StatusOr<KeeperSector> ReadSector(const std::string& bytes);
+absl::StatusOr<HeartbeatBlock> ReadHeartbeatBlock(const std::string& bytes);
 
-// The CRC-32 of this record and of keeper_note.h's.
+// The CRC-32 of this record and of fence_notice.h's.
 uint32_t ChecksumOf(const void* bytes, size_t size);
 
 }  // namespace lunkeeper

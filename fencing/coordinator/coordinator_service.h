@@ -1,6 +1,6 @@
 #pragma once
-// The keeper service (keeper.proto), in every controller replica: gives nodes their grants and hears their
-// beats. Keeps nothing but remembered tokens, so a call may go to any replica.
+// The coordinator service (coordinator.proto), in every controller replica: gives nodes their grants and
+// hears their beats. Keeps nothing but remembered tokens, so a call may go to any replica.
 //
 // Thread-safe. A waiting Acquire holds one of its server's threads; beats share gRPC's own and are never
 // behind it. A caller's machine comes from its token; what the request says is only compared with that
@@ -16,9 +16,9 @@
 
 namespace lunkeeper {
 
-class KeeperService {
+class CoordinatorService {
  public:
-  virtual ~KeeperService() = default;
+  virtual ~CoordinatorService() = default;
   virtual grpc::Service* service() = 0;
   // Before its server is stopped: sends waiting callers and beating nodes to another replica, within a
   // second.
@@ -26,7 +26,7 @@ class KeeperService {
 };
 
 // `array` is all of `arrays`. `sink` may be null: then beats are answered, and that is all.
-std::unique_ptr<KeeperService> MakeKeeperService(AccessControl& array, Arrays& arrays,
-                                                 Authenticator& authenticator, BeatSink* sink);
+std::unique_ptr<CoordinatorService> MakeCoordinatorService(AccessControl& array, Arrays& arrays,
+                                                           Authenticator& authenticator, BeatSink* sink);
 
 }  // namespace lunkeeper

@@ -1,4 +1,4 @@
-#include "fencing/coordinator/keeper_service.h"
+#include "fencing/coordinator/coordinator_service.h"
 
 #include <algorithm>
 #include <atomic>
@@ -11,13 +11,13 @@
 #include "base/status_macros.h"
 #include "csi-spec/status.h"
 #include "devices/connection_message.h"
-#include "fencing/protocol/keeper.grpc.pb.h"
+#include "fencing/protocol/coordinator.grpc.pb.h"
 #include "fencing/protocol/messages.h"
 
 namespace lunkeeper {
 namespace {
 
-namespace v1 = keeper::v1;
+namespace v1 = coordinator::v1;
 
 // Of a stream that ends this long after its last beat nobody knows why it ended: its machine may be dead, and
 // the end a time-out of ours.
@@ -74,7 +74,7 @@ class BeatReader final : public grpc::ServerBidiReactor<v1::Beat, v1::BeatAnswer
       return absl::UnauthenticatedError("the stream's token has expired; begin anew");
     if (node_.empty()) {
       ASSIGN_OR_RETURN(node_, ReadNode(message_.node(), caller_.node));
-      LogInfo("keeper", "a node's beats begin", {{"node", node_.value()}});
+      LogInfo("coordinator", "a node's beats begin", {{"node", node_.value()}});
     }
     if (message_.node() != node_.value()) return absl::InvalidArgumentError("node: changes within a stream");
     last_ = now;
@@ -85,7 +85,8 @@ class BeatReader final : public grpc::ServerBidiReactor<v1::Beat, v1::BeatAnswer
   void End() {
     if (!node_.empty()) {
       const bool closed = absl::Now() - last_ < kCurrent && !hall_.leaving;
-      LogInfo("keeper", closed ? "a node's beats end: it closed them" : "a node's beats end after a silence",
+      LogInfo("coordinator",
+              closed ? "a node's beats end: it closed them" : "a node's beats end after a silence",
               {{"node", node_.value()}});
       if (closed && hall_.sink != nullptr) hall_.sink->OnClosed(node_);
     }
@@ -100,7 +101,8 @@ class BeatReader final : public grpc::ServerBidiReactor<v1::Beat, v1::BeatAnswer
   v1::BeatAnswer answer_;
 };
 
-class Service final : public KeeperService, public v1::Keeper::WithCallbackMethod_Beats<v1::Keeper::Service> {
+class Service final : public CoordinatorService,
+                      public v1::Coordinator::WithCallbackMethod_Beats<v1::Coordinator::Service> {
  public:
   Service(AccessControl& array, Arrays& arrays, Authenticator& authenticator, BeatSink* sink)
       : array_(array), arrays_(arrays), hall_{authenticator, sink} {}
@@ -127,9 +129,9 @@ class Service final : public KeeperService, public v1::Keeper::WithCallbackMetho
     return ToGrpcStatus(Held(*context, *request, response));
   }
 
-  grpc::Status KeeperLun(grpc::ServerContext* context, const v1::KeeperLunRequest* request,
-                         devices::v1::Connection* response) override {
-    const absl::StatusOr<Connection> access = KeeperLun(*context, *request);
+  grpc::Status OpenHeartbeatLun(grpc::ServerContext* context, const v1::OpenHeartbeatLunRequest* request,
+                                devices::v1::Connection* response) override {
+    const absl::StatusOr<Connection> access = OpenHeartbeatLun(*context, *request);
     if (!access.ok()) return ToGrpcStatus(access.status());
     *response = ToMessage(*access);
     return grpc::Status::OK;
@@ -184,10 +186,10 @@ class Service final : public KeeperService, public v1::Keeper::WithCallbackMetho
     return absl::OkStatus();
   }
 
-  absl::StatusOr<Connection> KeeperLun(const grpc::ServerContext& context,
-                                       const v1::KeeperLunRequest& request) {
+  absl::StatusOr<Connection> OpenHeartbeatLun(const grpc::ServerContext& context,
+                                              const v1::OpenHeartbeatLunRequest& request) {
     ASSIGN_OR_RETURN(const NodeId node, Caller(context, request.node()));
-    if (const auto array = FindArray(arrays_, request.array())) return array->KeeperAccess(node);
+    if (const auto array = FindArray(arrays_, request.array())) return array->OpenHeartbeatLun(node);
     return absl::NotFoundError("array: there is none of this name here; correct the node's --array-name");
   }
 
@@ -198,8 +200,8 @@ class Service final : public KeeperService, public v1::Keeper::WithCallbackMetho
 
 }  // namespace
 
-std::unique_ptr<KeeperService> MakeKeeperService(AccessControl& array, Arrays& arrays,
-                                                 Authenticator& authenticator, BeatSink* sink) {
+std::unique_ptr<CoordinatorService> MakeCoordinatorService(AccessControl& array, Arrays& arrays,
+                                                           Authenticator& authenticator, BeatSink* sink) {
   return std::make_unique<Service>(array, arrays, authenticator, sink);
 }
 

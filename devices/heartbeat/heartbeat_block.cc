@@ -1,4 +1,4 @@
-#include "devices/heartbeat/keeper_sector.h"
+#include "devices/heartbeat/heartbeat_block.h"
 
 #include <algorithm>
 #include <boost/crc.hpp>
@@ -9,7 +9,7 @@
 namespace lunkeeper {
 namespace {
 
-constexpr char kSectorMagic[] = "LKKEEPER";
+constexpr char kSectorMagic[] = "LKHEARTB";
 constexpr uint32_t kSectorVersion = 1;
 
 struct Layout {
@@ -26,7 +26,7 @@ struct Layout {
 static_assert(sizeof(Layout) == kSectorBytes);
 
 absl::Status Malformed(const char* why) {
-  return absl::InvalidArgumentError(std::string("keeper sector: ") + why);
+  return absl::InvalidArgumentError(std::string("heartbeat block: ") + why);
 }
 
 bool IsPrintable(std::string_view text) {
@@ -35,37 +35,37 @@ bool IsPrintable(std::string_view text) {
 
 }  // namespace
 
-std::string WriteSector(const KeeperSector& sector) {
+std::string WriteHeartbeatBlock(const HeartbeatBlock& block) {
   Layout layout{};
-  const std::string& node = sector.node.value();
+  const std::string& node = block.node.value();
   std::memcpy(layout.magic, kSectorMagic, sizeof(layout.magic));
   layout.version = kSectorVersion;
-  layout.boot_size = static_cast<uint16_t>(sector.boot.copy(layout.boot, sizeof(layout.boot)));
+  layout.boot_size = static_cast<uint16_t>(block.boot.copy(layout.boot, sizeof(layout.boot)));
   layout.node_size = static_cast<uint16_t>(node.copy(layout.node, sizeof(layout.node)));
-  layout.sequence = sector.sequence;
+  layout.sequence = block.sequence;
   layout.checksum = ChecksumOf(&layout, offsetof(Layout, checksum));
   return {reinterpret_cast<const char*>(&layout), sizeof(layout)};
 }
 
-absl::StatusOr<KeeperSector> ReadSector(const std::string& bytes) {
+absl::StatusOr<HeartbeatBlock> ReadHeartbeatBlock(const std::string& bytes) {
   if (bytes.size() != kSectorBytes) return Malformed("it is not of 512 bytes");
   if (bytes.find_first_not_of('\0') == std::string::npos)
-    return absl::NotFoundError("keeper sector: nothing was written yet");
+    return absl::NotFoundError("heartbeat block: nothing was written yet");
   Layout layout{};
   std::memcpy(&layout, bytes.data(), sizeof(layout));
   if (std::memcmp(layout.magic, kSectorMagic, sizeof(layout.magic)) != 0)
-    return Malformed("it does not begin with LKKEEPER");
+    return Malformed("it does not begin with LKHEARTB");
   if (layout.checksum != ChecksumOf(&layout, offsetof(Layout, checksum)))
     return Malformed("its checksum is wrong");
   if (layout.version != kSectorVersion) return Malformed("its version is not 1");
   if (layout.boot_size > sizeof(layout.boot) || layout.node_size > sizeof(layout.node))
     return Malformed("a text in it is longer than its field");
-  KeeperSector sector{.node = NodeId(std::string(layout.node, layout.node_size)),
-                      .boot = std::string(layout.boot, layout.boot_size),
-                      .sequence = layout.sequence};
-  if (!IsPrintable(sector.boot) || !IsPrintable(sector.node.value()))
+  HeartbeatBlock block{.node = NodeId(std::string(layout.node, layout.node_size)),
+                       .boot = std::string(layout.boot, layout.boot_size),
+                       .sequence = layout.sequence};
+  if (!IsPrintable(block.boot) || !IsPrintable(block.node.value()))
     return Malformed("a text in it has unprintable characters");
-  return sector;
+  return block;
 }
 
 uint32_t ChecksumOf(const void* bytes, size_t size) {

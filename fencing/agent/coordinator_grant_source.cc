@@ -1,4 +1,4 @@
-#include "fencing/agent/keeper_grant_source.h"
+#include "fencing/agent/coordinator_grant_source.h"
 
 #include <algorithm>
 #include <string>
@@ -12,15 +12,15 @@
 namespace lunkeeper {
 namespace {
 
-namespace v1 = keeper::v1;
+namespace v1 = coordinator::v1;
 
 constexpr absl::Duration kMargin = absl::Milliseconds(300);  // for the answer to a wait that was in vain
 // A question whose answer somebody waits for: no replica that lives takes this long.
 constexpr absl::Duration kQuick = absl::Seconds(10);
 
-class KeeperGrantSource final : public GrantSource {
+class CoordinatorGrantSource final : public GrantSource {
  public:
-  KeeperGrantSource(Replicas& replicas, const NodeId& node) : replicas_(replicas), node_(node) {}
+  CoordinatorGrantSource(Replicas& replicas, const NodeId& node) : replicas_(replicas), node_(node) {}
 
   absl::StatusOr<Grant> Acquire(const VolumeId& volume, Access access, absl::Duration wait) override {
     const absl::Time deadline = absl::Now() + wait;
@@ -76,8 +76,8 @@ class KeeperGrantSource final : public GrantSource {
 
 }  // namespace
 
-std::unique_ptr<GrantSource> MakeKeeperGrantSource(Replicas& replicas, const NodeId& node) {
-  return std::make_unique<KeeperGrantSource>(replicas, node);
+std::unique_ptr<GrantSource> MakeCoordinatorGrantSource(Replicas& replicas, const NodeId& node) {
+  return std::make_unique<CoordinatorGrantSource>(replicas, node);
 }
 
 }  // namespace lunkeeper

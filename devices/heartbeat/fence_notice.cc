@@ -1,11 +1,11 @@
-#include "devices/heartbeat/keeper_note.h"
+#include "devices/heartbeat/fence_notice.h"
 
 #include <boost/endian/arithmetic.hpp>
 #include <cstring>
 
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
-#include "devices/heartbeat/keeper_sector.h"
+#include "devices/heartbeat/heartbeat_block.h"
 
 namespace lunkeeper {
 namespace {
@@ -27,24 +27,24 @@ static_assert(sizeof(Header) == kSectorBytes);
 
 absl::StatusOr<Header> ReadHeader(const std::string& bytes) {
   Header header{};
-  if (bytes.size() < sizeof(header)) return absl::InvalidArgumentError("keeper note: it is too short");
+  if (bytes.size() < sizeof(header)) return absl::InvalidArgumentError("fence notice: it is too short");
   std::memcpy(&header, bytes.data(), sizeof(header));
   const bool good = std::memcmp(header.magic, kNoteMagic, sizeof(header.magic)) == 0 &&
                     header.version == kNoteVersion &&
                     header.checksum == ChecksumOf(&header, offsetof(Header, checksum)) &&
                     header.text_bytes <= kMostTextBytes;
   if (good) return header;
-  return absl::InvalidArgumentError("keeper note: it does not begin as one");
+  return absl::InvalidArgumentError("fence notice: it does not begin as one");
 }
 
 size_t WholeBlocks(size_t bytes) { return (bytes + kSectorBytes - 1) / kSectorBytes * kSectorBytes; }
 
 }  // namespace
 
-std::string WriteNote(const KeeperNote& note) {
-  if (note.generation == 0) return std::string(kSectorBytes, '\0');
+std::string WriteFenceNotice(const FenceNotice& notice) {
+  if (notice.generation == 0) return std::string(kSectorBytes, '\0');
   std::string text;
-  for (const VolumeId& volume : note.volumes) {
+  for (const VolumeId& volume : notice.volumes) {
     if (text.size() + volume.value().size() + 1 > kMostTextBytes) break;
     text += volume.value() + '\n';
   }
@@ -52,7 +52,7 @@ std::string WriteNote(const KeeperNote& note) {
   std::memcpy(header.magic, kNoteMagic, sizeof(header.magic));
   header.version = kNoteVersion;
   header.text_bytes = static_cast<uint32_t>(text.size());
-  header.generation = note.generation;
+  header.generation = notice.generation;
   header.text_checksum = ChecksumOf(text.data(), text.size());
   header.checksum = ChecksumOf(&header, offsetof(Header, checksum));
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
@@ -66,15 +66,15 @@ absl::StatusOr<size_t> NoteBytes(const std::string& first_block) {
   return sizeof(header) + WholeBlocks(header.text_bytes);
 }
 
-absl::StatusOr<KeeperNote> ReadNote(const std::string& bytes) {
+absl::StatusOr<FenceNotice> ReadFenceNotice(const std::string& bytes) {
   ASSIGN_OR_RETURN(const Header header, ReadHeader(bytes));
   const std::string text = bytes.substr(sizeof(header), header.text_bytes);
   if (text.size() != header.text_bytes || header.text_checksum != ChecksumOf(text.data(), text.size()))
-    return absl::InvalidArgumentError("keeper note: its text is not all there");
-  KeeperNote note{.generation = header.generation, .volumes = {}};
+    return absl::InvalidArgumentError("fence notice: its text is not all there");
+  FenceNotice notice{.generation = header.generation, .volumes = {}};
   for (const absl::string_view volume : absl::StrSplit(text, '\n', absl::SkipEmpty()))
-    note.volumes.emplace_back(std::string(volume));
-  return note;
+    notice.volumes.emplace_back(std::string(volume));
+  return notice;
 }
 
 }  // namespace lunkeeper

@@ -1,9 +1,9 @@
 #pragma once
-// The keeper LUNs of a tgt array (keeper_luns.h): a small file in the pool and a target for each, and a look
-// at every file four times a second.
+// The heartbeat LUNs of a tgt array (heartbeat_luns.h): a small file in the pool and a target for each, and a
+// look at every file four times a second.
 //
 // The looking thread is also the one that puts right what is not: a LUN that is not served, after tgtd was
-// started again, is served; the note on it says what fence is in force; one that was not written to for a
+// started again, is served; the notice on it says what fence is in force; one that was not written to for a
 // week is forgotten. So they never delay the volumes' targets. Thread-safe. What it is made of outlives it;
 // Stop before the daemon goes.
 
@@ -19,16 +19,16 @@
 #include "absl/synchronization/mutex.h"
 #include "base/periodic.h"
 #include "devices/array/tgt/catalogue.h"
-#include "devices/array/tgt/keeper_watch.h"
+#include "devices/array/tgt/heartbeat_watch.h"
 #include "devices/array/tgt/pool.h"
 #include "devices/array/tgt/targets.h"
 #include "devices/array/tgt/tgt_daemon.h"
 
 namespace lunkeeper {
 
-class KeeperTable {
+class HeartbeatLunTable {
  public:
-  KeeperTable(Catalogue& catalogue, const Pool& pool, TargetTable& targets, TgtDaemon& daemon)
+  HeartbeatLunTable(Catalogue& catalogue, const Pool& pool, TargetTable& targets, TgtDaemon& daemon)
       : catalogue_(catalogue), pool_(pool), targets_(targets), daemon_(daemon) {}
 
   // Takes in those that there are. Once, before tgtd is brought up.
@@ -49,15 +49,15 @@ class KeeperTable {
  private:
   static constexpr absl::Duration kLookEvery = absl::Milliseconds(250);
   using Key = std::pair<ClusterId, NodeId>;
-  struct Keeper {
+  struct HeartbeatLun {
     GrantRow row;
-    KeeperWatch watch;
+    HeartbeatWatch watch;
     UniqueFd file;
     bool served = false;
   };
-  using Keepers = std::map<Key, Keeper>;
+  using HeartbeatLuns = std::map<Key, HeartbeatLun>;
 
-  static void LookAt(Keeper& keeper, KeeperWatch::Time now);
+  static void LookAt(HeartbeatLun& lun, HeartbeatWatch::Time now);
   static Key KeyOf(const GrantRow& row) { return {row.cluster, row.node}; }
   void Insert(const GrantRow& row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsKnown(const GrantRow& row) ABSL_LOCKS_EXCLUDED(mu_);
@@ -66,7 +66,7 @@ class KeeperTable {
   void Look() ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
   // The rows of those that are not served.
   std::vector<GrantRow> LookAtFiles() ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status UpdateNotes() ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status UpdateFenceNotices() ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<GrantRow> Unused() ABSL_LOCKS_EXCLUDED(mu_);
   void Say(const absl::Status& status);
 
@@ -76,10 +76,10 @@ class KeeperTable {
   TgtDaemon& daemon_;
   absl::Mutex serve_mu_;  // held while targets are made or taken down; before mu_
   absl::Mutex mu_;
-  Keepers keepers_ ABSL_GUARDED_BY(mu_);  // one goes only while serve_mu_ is held too
-  // The state of the catalogue by which every note was right; 0: none.
+  HeartbeatLuns heartbeat_luns_ ABSL_GUARDED_BY(mu_);  // one goes only while serve_mu_ is held too
+  // The state of the catalogue by which every notice was right; 0: none.
   uint64_t noted_sequence_ ABSL_GUARDED_BY(mu_) = 0;
-  KeeperWatch::Time tidy_at_;       // when next; the looking thread's
+  HeartbeatWatch::Time tidy_at_;    // when next; the looking thread's
   std::string trouble_;             // likewise: what was said last
   std::unique_ptr<Periodic> look_;  // last: it uses the others
 };

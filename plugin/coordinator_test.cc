@@ -1,4 +1,4 @@
-// The keeper as it is served and used: real TLS on loopback, a fake array behind it.
+// The coordinator as it is served and used: real TLS on loopback, a fake array behind it.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <future>
 
 #include "fencing/agent/storage_beats.h"
-#include "plugin/testing/keeper_rig.h"
+#include "plugin/testing/coordinator_rig.h"
 #include "plugin/testing/stalling_proxy.h"
 
 namespace lunkeeper {
@@ -19,9 +19,9 @@ absl::Time In(absl::Duration time) { return absl::Now() + time; }
 
 // A node with its connection to the rig's controllers.
 struct Node {
-  Node(KeeperRig& rig, const std::vector<uint16_t>& ports, const NodeId& id)
-      : replicas(rig.Connect(ports)), grants(MakeKeeperGrantSource(*replicas, id)) {}
-  Node(KeeperRig& rig, const std::vector<uint16_t>& ports) : Node(rig, ports, rig.node) {}
+  Node(CoordinatorRig& rig, const std::vector<uint16_t>& ports, const NodeId& id)
+      : replicas(rig.Connect(ports)), grants(MakeCoordinatorGrantSource(*replicas, id)) {}
+  Node(CoordinatorRig& rig, const std::vector<uint16_t>& ports) : Node(rig, ports, rig.node) {}
 
   absl::StatusOr<Grant> Acquire(const VolumeId& volume, absl::Duration wait = absl::Seconds(20)) {
     return grants->Acquire(volume, Access::kExclusive, wait);
@@ -60,7 +60,7 @@ class CapturedLog {
 }  // namespace
 
 TEST_CASE("a node gets a grant, sees that it has it and gives it back, and no secret is in the log") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Node node(rig, {rig.AddController().port});
   const VolumeId volume = rig.MakeVolume("v");
   const CapturedLog log(rig.folder / "log");
@@ -81,14 +81,14 @@ TEST_CASE("a node gets a grant, sees that it has it and gives it back, and no se
   CHECK(node.Acquire(volume)->generation == grant->generation);
   REQUIRE(node.grants->Release(volume, grant->generation, In(absl::Seconds(10))).ok());
   CHECK(node.grants->Held(VolumeId(), In(absl::Seconds(10)))->empty());
-  CHECK_THAT(log.Text(), Catch::Contains("lunkeeper.keeper.v1.Keeper/Acquire") &&
+  CHECK_THAT(log.Text(), Catch::Contains("lunkeeper.coordinator.v1.Coordinator/Acquire") &&
                              Catch::Contains("volume_id=" + volume.value()) &&
                              Catch::Contains("node=" + rig.node.value()));
   CHECK_THAT(log.Text(), !Catch::Contains(grant->connection.chap.secret) && !Catch::Contains("token-1"));
 }
 
 TEST_CASE("a release may be repeated, and a late one leaves the newer grant alone") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Node node(rig, {rig.AddController().port});
   const VolumeId volume = rig.MakeVolume("v");
   const Generation first = node.Acquire(volume)->generation;
@@ -101,7 +101,7 @@ TEST_CASE("a release may be repeated, and a late one leaves the newer grant alon
 }
 
 TEST_CASE("what the orchestrator took for a node is held by it, and not its to give back") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Node node(rig, {rig.AddController().port});
   const VolumeId volume = rig.MakeVolume("v");
   const auto grant = rig.array.Acquire({volume, rig.node, Access::kExclusive, GrantOwner::kOrchestrator},
@@ -113,7 +113,7 @@ TEST_CASE("what the orchestrator took for a node is held by it, and not its to g
 }
 
 TEST_CASE("a wrong, expired or foreign token is refused, said, and changes nothing") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   rig.reviewer.AddNode("expired", "node-1", -absl::Seconds(1));
   rig.reviewer.Add("foreign", {kTestAccount, "node-1", absl::InfiniteFuture()}, "vault");
   rig.reviewer.Add("web", {"system:serviceaccount:shop:web", "node-1", absl::InfiniteFuture()});
@@ -135,7 +135,7 @@ TEST_CASE("a wrong, expired or foreign token is refused, said, and changes nothi
 }
 
 TEST_CASE("a node that claims another's name is refused everything, and nothing changes") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   const uint16_t port = rig.AddController().port;
   const VolumeId mine = rig.MakeVolume("mine");
   const VolumeId free = rig.MakeVolume("free");
@@ -157,21 +157,21 @@ TEST_CASE("a node that claims another's name is refused everything, and nothing 
   CHECK(rig.array.ListGrants({})->size() == 1);
 }
 
-TEST_CASE("a node is told of its own keeper LUN on an array that there is, and of no other") {
-  KeeperRig rig;
+TEST_CASE("a node is told of its own heartbeat LUN on an array that there is, and of no other") {
+  CoordinatorRig rig;
   const Controller& controller = rig.AddController();
   const auto replicas = rig.Connect({controller.port});
-  const KeeperAccess ask = AskForKeeperLun(*replicas, rig.node);
+  const HeartbeatLunAccess ask = AskForHeartbeatLun(*replicas, rig.node);
   const auto access = ask(fencing::ArrayId("fake"), In(absl::Seconds(20)));
   REQUIRE(access.ok());
-  CHECK((*access == *rig.array.KeeperAccess(rig.node)));
+  CHECK((*access == *rig.array.OpenHeartbeatLun(rig.node)));
   CHECK(absl::IsNotFound(ask(fencing::ArrayId("other"), In(absl::Seconds(20))).status()));
-  const KeeperAccess lie = AskForKeeperLun(*replicas, rig.other);
+  const HeartbeatLunAccess lie = AskForHeartbeatLun(*replicas, rig.other);
   CHECK(absl::IsPermissionDenied(lie(fencing::ArrayId("fake"), In(absl::Seconds(20))).status()));
 }
 
 TEST_CASE("a mount needs no API server once the node's token is known") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Node node(rig, {rig.AddController().port});
   REQUIRE(node.grants->Held(VolumeId(), In(absl::Seconds(10))).ok());
   rig.reviewer.down = true;
@@ -179,7 +179,7 @@ TEST_CASE("a mount needs no API server once the node's token is known") {
 }
 
 TEST_CASE("a token that was replaced in its file is used from then on") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Node node(rig, {rig.AddController().port});
   rig.reviewer.AddNode("short", "node-1", absl::Milliseconds(300));
   rig.reviewer.AddNode("next", "node-1");
@@ -191,27 +191,27 @@ TEST_CASE("a token that was replaced in its file is used from then on") {
 }
 
 TEST_CASE("a server certificate that was replaced is shown to new connections") {
-  KeeperRig rig;
-  rig.authority.Issue(rig.folder / "keeper", "DNS:somebody.else");
+  CoordinatorRig rig;
+  rig.authority.Issue(rig.folder / "coordinator", "DNS:somebody.else");
   Node node(rig, {rig.AddController().port});
   CHECK(absl::IsUnavailable(node.grants->Held(VolumeId(), In(absl::Seconds(1))).status()));
-  rig.authority.Issue(rig.folder / "keeper", "IP:127.0.0.1");
+  rig.authority.Issue(rig.folder / "coordinator", "IP:127.0.0.1");
   CHECK(Eventually([&] { return node.grants->Held(VolumeId(), In(absl::Seconds(2))).ok(); }));
 }
 
 TEST_CASE("a controller whose certificate somebody else signed is told nothing") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   const TestAuthority stranger(rig.folder, "stranger");
-  stranger.Issue(rig.folder / "keeper", "IP:127.0.0.1");
+  stranger.Issue(rig.folder / "coordinator", "IP:127.0.0.1");
   Node node(rig, {rig.AddController().port});
   CHECK(absl::IsUnavailable(node.Acquire(rig.MakeVolume("v"), absl::Seconds(1)).status()));
   CHECK(rig.reviewer.reviews == 0);
 }
 
 TEST_CASE("files that are no certificates are named at the start") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   rig.WriteToken("nonsense", "bad.crt");
-  const std::string bad = rig.folder / "bad.crt", stem = rig.folder / "keeper";
+  const std::string bad = rig.folder / "bad.crt", stem = rig.folder / "coordinator";
   for (const absl::Status& status :
        {TlsClient(bad).status(), TlsClient("/no/such").status(), TlsServer(bad, stem + ".key").status(),
         TlsServer(stem + ".crt", bad).status()}) {
@@ -221,7 +221,7 @@ TEST_CASE("files that are no certificates are named at the start") {
 }
 
 TEST_CASE("a volume that is held all the time is refused with the holder's name") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Node node(rig, {rig.AddController().port});
   const VolumeId volume = rig.MakeVolume("v");
   rig.Occupy(volume);
@@ -231,7 +231,7 @@ TEST_CASE("a volume that is held all the time is refused with the holder's name"
 }
 
 TEST_CASE("when the replica that a node waits at is killed, the other one gives it the volume") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Controller& first = rig.AddController();
   Controller& second = rig.AddController();
   Node node(rig, {first.port, second.port});
@@ -239,7 +239,8 @@ TEST_CASE("when the replica that a node waits at is killed, the other one gives 
   rig.Occupy(volume);
   auto grant = node.AcquireLater(volume);
   REQUIRE(Eventually([&] { return rig.array.Waiting() == 1; }));
-  constexpr char kWaiting[] = "lunkeeper_rpc_running{method=\"lunkeeper.keeper.v1.Keeper/Acquire\"} 1";
+  constexpr char kWaiting[] =
+      "lunkeeper_rpc_running{method=\"lunkeeper.coordinator.v1.Coordinator/Acquire\"} 1";
   const auto waits_at = [&](Controller& at) { return at.metrics.Text().find(kWaiting) != std::string::npos; };
   const bool at_first = waits_at(first);
   (at_first ? first : second).Kill();
@@ -250,14 +251,14 @@ TEST_CASE("when the replica that a node waits at is killed, the other one gives 
 }
 
 TEST_CASE("a replica that stops sends those who wait to another") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Controller& first = rig.AddController();
   Node node(rig, {first.port, rig.AddController().port});
   const VolumeId volume = rig.MakeVolume("v");
   rig.Occupy(volume);
   auto grant = node.AcquireLater(volume);
   REQUIRE(Eventually([&] { return rig.array.Waiting() == 1; }));
-  first.keeper->Leave();
+  first.coordinator->Leave();
   CHECK(first.server->Stop(absl::Seconds(10)));
   REQUIRE(Eventually([&] { return rig.array.Waiting() == 1; }));
   rig.Vacate(volume);
@@ -265,7 +266,7 @@ TEST_CASE("a replica that stops sends those who wait to another") {
 }
 
 TEST_CASE("a replica that hangs is left for another within seconds") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   StallingProxy hangs(rig.AddController().port);
   Node node(rig, {hangs.port(), rig.AddController().port});
   const VolumeId volume = rig.MakeVolume("v");
@@ -278,7 +279,7 @@ TEST_CASE("a replica that hangs is left for another within seconds") {
 }
 
 TEST_CASE("when no controller answers, the error says which were asked, in time") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   const uint16_t gone = rig.AddController().port;
   rig.controllers.clear();
   Node node(rig, {gone});
@@ -291,7 +292,7 @@ TEST_CASE("when no controller answers, the error says which were asked, in time"
 }
 
 TEST_CASE("an array that does not answer for a while is waited for") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   Node node(rig, {rig.AddController().port});
   const VolumeId volume = rig.MakeVolume("v");
   rig.array.FailWith(absl::UnavailableError("the array restarts"));
@@ -302,7 +303,7 @@ TEST_CASE("an array that does not answer for a while is waited for") {
 }
 
 TEST_CASE("a caller who has gone leaves nothing behind, and the next in line gets the volume") {
-  KeeperRig rig;
+  CoordinatorRig rig;
   StallingProxy proxy(rig.AddController().port);
   const VolumeId volume = rig.MakeVolume("v");
   rig.Occupy(volume);

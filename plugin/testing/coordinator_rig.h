@@ -1,6 +1,6 @@
 #pragma once
-// Controllers with their keeper services, over TLS on loopback and one fake array, for tests. Not thread-safe
-// itself.
+// Controllers with their coordinator services, over TLS on loopback and one fake array, for tests. Not
+// thread-safe itself.
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -15,9 +15,9 @@
 #include "base/tls.h"
 #include "devices/array/arrays.h"
 #include "devices/array/testing/fake_array.h"
-#include "fencing/agent/keeper_grant_source.h"
+#include "fencing/agent/coordinator_grant_source.h"
 #include "fencing/agent/replicas.h"
-#include "fencing/coordinator/keeper_service.h"
+#include "fencing/coordinator/coordinator_service.h"
 #include "fencing/coordinator/testing/static_token_reviewer.h"
 #include "plugin/server.h"
 #include "plugin/testing/certificates.h"
@@ -30,11 +30,11 @@ class Controller {
   Controller(AccessControl& array, Arrays& arrays, TokenReviewer& reviewer,
              const std::string& certificate_stem)
       : authenticator(reviewer, {kTestAudience, kTestAccount}),
-        keeper(MakeKeeperService(array, arrays, authenticator, &sink)) {
+        coordinator(MakeCoordinatorService(array, arrays, authenticator, &sink)) {
     const auto tls = TlsServer(certificate_stem + ".crt", certificate_stem + ".key");
     REQUIRE(tls.ok());
     auto started =
-        Server::Start({.endpoint = "127.0.0.1:0", .credentials = *tls}, {keeper->service()}, &metrics);
+        Server::Start({.endpoint = "127.0.0.1:0", .credentials = *tls}, {coordinator->service()}, &metrics);
     REQUIRE(started.ok());
     server = *std::move(started);
     port = static_cast<uint16_t>(server->port());
@@ -51,23 +51,23 @@ class Controller {
   Metrics metrics{"controller"};
   RecordingSink sink;
   Authenticator authenticator;
-  std::unique_ptr<KeeperService> keeper;
+  std::unique_ptr<CoordinatorService> coordinator;
   std::unique_ptr<Server> server;
   uint16_t port = 0;
 };
 
-class KeeperRig {
+class CoordinatorRig {
  public:
-  KeeperRig() {
+  CoordinatorRig() {
     reviewer.AddNode("token-1", "node-1");
     WriteToken("token-1");
-    authority.Issue(folder / "keeper", "IP:127.0.0.1");
+    authority.Issue(folder / "coordinator", "IP:127.0.0.1");
   }
-  ~KeeperRig() { controllers.clear(); }
+  ~CoordinatorRig() { controllers.clear(); }
 
   Controller& AddController() {
     return *controllers.emplace_back(
-        std::make_unique<Controller>(array, *arrays, reviewer, folder / "keeper"));
+        std::make_unique<Controller>(array, *arrays, reviewer, folder / "coordinator"));
   }
   void WriteToken(const std::string& token, const std::string& name = "token") const {
     std::ofstream(folder / (name + ".new")) << token << '\n';

@@ -1,4 +1,4 @@
-// Keeper LUNs of the real array.
+// Heartbeat LUNs of the real array.
 
 #include <signal.h>
 
@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "devices/array/tgt/testing/array_fixture.h"
-#include "devices/heartbeat/keeper_note.h"
-#include "devices/heartbeat/keeper_sector.h"
+#include "devices/heartbeat/fence_notice.h"
+#include "devices/heartbeat/heartbeat_block.h"
 
 namespace lunkeeper::testing {
 namespace {
@@ -20,7 +20,7 @@ struct Opened : ArrayFixture {
     array = Cluster();
   }
   Connection Access(const NodeId& node) {
-    const auto access = array->KeeperAccess(node);
+    const auto access = array->OpenHeartbeatLun(node);
     REQUIRE(access.status() == absl::OkStatus());
     return *access;
   }
@@ -40,7 +40,7 @@ struct Opened : ArrayFixture {
   std::unique_ptr<Array> array;
 };
 
-// A node's session with a keeper LUN.
+// A node's session with a heartbeat LUN.
 class Writer {
  public:
   explicit Writer(const Connection& connection) {
@@ -52,7 +52,7 @@ class Writer {
   }
   absl::Status status() const { return session_.status(); }
   bool Write(const std::string& bytes) { return status().ok() && (*session_)->Write(0, bytes).ok(); }
-  std::optional<KeeperNote> Note() {
+  std::optional<FenceNotice> Note() {
     REQUIRE(status() == absl::OkStatus());
     std::string bytes(kSectorBytes, '\0');
     REQUIRE((*session_)->Read(kNoteBlock, bytes).ok());
@@ -60,11 +60,11 @@ class Writer {
     if (!size.ok()) return std::nullopt;
     bytes.resize(*size);
     REQUIRE((*session_)->Read(kNoteBlock, bytes).ok());
-    const auto note = ReadNote(bytes);
-    return note.ok() ? std::optional(*note) : std::nullopt;
+    const auto notice = ReadFenceNotice(bytes);
+    return notice.ok() ? std::optional(*notice) : std::nullopt;
   }
   bool Beat(uint64_t sequence, const NodeId& node = kA) {
-    return Write(WriteSector({.node = node, .boot = "boot", .sequence = sequence}));
+    return Write(WriteHeartbeatBlock({.node = node, .boot = "boot", .sequence = sequence}));
   }
 
  private:
@@ -99,7 +99,7 @@ TEST_CASE_METHOD(Opened,
   CHECK((Access(kA) == access));
 }
 
-TEST_CASE_METHOD(Opened, "a keeper LUN is its node's alone") {
+TEST_CASE_METHOD(Opened, "a heartbeat LUN is its node's alone") {
   const Connection a = Access(kA), b = Access(kB);
   CHECK(a.target != b.target);
   CHECK(a.chap.secret != b.chap.secret);
@@ -111,10 +111,10 @@ TEST_CASE_METHOD(Opened, "a keeper LUN is its node's alone") {
   CHECK(absl::IsPermissionDenied(Writer(thief).status()));
   CHECK(Writer(a).status().ok());
   CHECK(Cluster("c2")->Beats()->empty());
-  CHECK(Cluster("c2")->KeeperAccess(kA)->target != a.target);
+  CHECK(Cluster("c2")->OpenHeartbeatLun(kA)->target != a.target);
 }
 
-TEST_CASE_METHOD(Opened, "a keeper LUN is no volume, and a fence of its node leaves it alone") {
+TEST_CASE_METHOD(Opened, "a heartbeat LUN is no volume, and a fence of its node leaves it alone") {
   Writer writer(Access(kA));
   REQUIRE(writer.Beat(1));
   CHECK(array->ListVolumes("", 0)->items.empty());
@@ -133,7 +133,7 @@ TEST_CASE_METHOD(Opened, "a malformed sector, or one in another node's name, cha
   REQUIRE(writer.Beat(1));
   REQUIRE(Seen(kA, 1));
   const std::string bad =
-      GENERATE(std::string(512, 'x'), WriteSector({.node = kB, .boot = "boot", .sequence = 9}));
+      GENERATE(std::string(512, 'x'), WriteHeartbeatBlock({.node = kB, .boot = "boot", .sequence = 9}));
   REQUIRE(writer.Write(bad));
   const absl::Duration age = BeatOf(kA)->age;
   CHECK(
@@ -144,7 +144,8 @@ TEST_CASE_METHOD(Opened, "a malformed sector, or one in another node's name, cha
   CHECK(Seen(kA, 2));
 }
 
-TEST_CASE_METHOD(Opened, "a fenced node reads on its keeper LUN what is fenced, until the fence is lifted") {
+TEST_CASE_METHOD(Opened,
+                 "a fenced node reads on its heartbeat LUN what is fenced, until the fence is lifted") {
   Writer node(Access(kA));
   CHECK_FALSE(node.Note());
   const auto volume = array->CreateVolume(Spec("v", 16));
@@ -152,7 +153,7 @@ TEST_CASE_METHOD(Opened, "a fenced node reads on its keeper LUN what is fenced, 
   const auto term = array->BeginTerm("test");
   const auto fence = array->Fence(*term, kA, {volume->id});
   REQUIRE(fence.ok());
-  const KeeperNote wanted{.generation = fence->generation, .volumes = {volume->id}};
+  const FenceNotice wanted{.generation = fence->generation, .volumes = {volume->id}};
   CHECK(Eventually([&] { return node.Note() == wanted; }));
   array.reset();
   REQUIRE(Open() == absl::OkStatus());
@@ -163,24 +164,25 @@ TEST_CASE_METHOD(Opened, "a fenced node reads on its keeper LUN what is fenced, 
   CHECK(Eventually([&] { return !node.Note(); }));
 }
 
-TEST_CASE_METHOD(Opened, "a machine does not get keeper LUNs without end") {
+TEST_CASE_METHOD(Opened, "a machine does not get heartbeat LUNs without end") {
   for (int i = 0; i < 16; ++i) Access(NodeId("node-a." + std::to_string(i)));
-  CHECK(absl::IsResourceExhausted(array->KeeperAccess(NodeId("node-a.16")).status()));
+  CHECK(absl::IsResourceExhausted(array->OpenHeartbeatLun(NodeId("node-a.16")).status()));
   Access(NodeId("node-a.15"));
   Access(NodeId("node-a.b.0"));
   Access(kB);
 }
 
-TEST_CASE_METHOD(Opened,
-                 "a keeper LUN that nobody wrote to for a week is forgotten, and made again when asked for") {
+TEST_CASE_METHOD(
+    Opened, "a heartbeat LUN that nobody wrote to for a week is forgotten, and made again when asked for") {
   const Connection first = Access(kA), other = Access(kB);
-  const std::string keepers = options.pool_dir + "/keepers/";
-  Run("touch -d '8 days ago' " + keepers + first.target.value().substr(first.target.value().rfind(':') + 1));
+  const std::string heartbeat_luns = options.pool_dir + "/heartbeat_luns/";
+  Run("touch -d '8 days ago' " + heartbeat_luns +
+      first.target.value().substr(first.target.value().rfind(':') + 1));
   array.reset();
   REQUIRE(Open() == absl::OkStatus());  // unused ones are looked for at the start and each hour
   array = Cluster();
   CHECK(Eventually([&] {
-    const auto again = array->KeeperAccess(kA);
+    const auto again = array->OpenHeartbeatLun(kA);
     if (absl::IsAborted(again.status()))
       return false;  // forgotten at this very moment: to be asked for again
     REQUIRE(again.status() == absl::OkStatus());

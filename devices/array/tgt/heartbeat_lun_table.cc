@@ -1,0 +1,205 @@
+#include "devices/array/tgt/heartbeat_lun_table.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <optional>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "devices/heartbeat/fence_notice.h"
+
+namespace lunkeeper {
+namespace {
+
+// Longer than a machine is away for a repair; one that comes later is given another.
+constexpr absl::Duration kForgetAfter = absl::Hours(7 * 24);
+constexpr std::chrono::hours kTidyEvery(1);
+constexpr off_t kFenceNoticeAt = kNoteBlock * kSectorBytes;
+
+Volume LunOf(const GrantRow& row) {
+  Volume lun;
+  lun.serial = absl::StrFormat("%016x", row.generation);
+  lun.spec.provisioning = Provisioning::kThick;
+  return lun;
+}
+
+// What there is of it.
+std::string ReadAt(int file, off_t at, size_t bytes) {
+  std::string read(bytes, '\0');
+  const ssize_t size = ::pread(file, read.data(), bytes, at);
+  read.resize(size < 0 ? 0 : static_cast<size_t>(size));
+  return read;
+}
+
+absl::Status WriteAt(int file, off_t at, const std::string& bytes) {
+  if (::pwrite(file, bytes.data(), bytes.size(), at) == static_cast<ssize_t>(bytes.size()))
+    return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, "write to the file of a heartbeat LUN");
+}
+
+}  // namespace
+
+absl::Status HeartbeatLunTable::Load() {
+  ASSIGN_OR_RETURN(const std::vector<GrantRow> rows, catalogue_.AllHeartbeatLuns());
+  const absl::MutexLock lock(&mu_);
+  for (const GrantRow& row : rows) Insert(row);
+  return absl::OkStatus();
+}
+
+void HeartbeatLunTable::Insert(const GrantRow& row) {
+  heartbeat_luns_.try_emplace(KeyOf(row), HeartbeatLun{row, HeartbeatWatch(row.node), UniqueFd(), false});
+}
+
+absl::StatusOr<Connection> HeartbeatLunTable::Access(const ClusterId& cluster, const NodeId& node,
+                                                     const std::string& secret) {
+  std::optional<GrantRow> row;
+  bool served = false;
+  {
+    const absl::MutexLock lock(&mu_);
+    const auto found = heartbeat_luns_.find({cluster, node});
+    if (found != heartbeat_luns_.end()) row = found->second.row, served = found->second.served;
+  }
+  if (!row) {
+    ASSIGN_OR_RETURN(row, catalogue_.AddHeartbeatLun(cluster, node, secret));
+    const absl::MutexLock lock(&mu_);
+    Insert(*row);
+  }
+  if (!served) RETURN_IF_ERROR(Serve(*row));
+  return targets_.ConnectionOf(*row);
+}
+
+absl::Status HeartbeatLunTable::Serve(const GrantRow& row) {
+  const absl::MutexLock serving(&serve_mu_);
+  RETURN_IF_ERROR(daemon_.WaitReady(absl::InfinitePast()));
+  if (!IsKnown(row)) return absl::AbortedError("heartbeat LUN: it was forgotten meanwhile; ask again");
+  const std::string path = pool_.HeartbeatLunPath(row.generation);
+  ASSIGN_OR_RETURN(UniqueFd file, pool_.OpenHeartbeatLunFile(path));
+  RETURN_IF_ERROR(targets_.Open(row, LunOf(row), path));
+  const absl::MutexLock lock(&mu_);
+  HeartbeatLun& lun = heartbeat_luns_.at(KeyOf(row));
+  lun.file = std::move(file);
+  lun.served = true;
+  LookAt(lun, std::chrono::steady_clock::now());  // before a node that asked can beat
+  noted_sequence_ = 0;
+  return absl::OkStatus();
+}
+
+absl::Status HeartbeatLunTable::Forget(const GrantRow& row) {
+  const absl::MutexLock serving(&serve_mu_);
+  RETURN_IF_ERROR(daemon_.WaitReady(absl::InfinitePast()));
+  ASSIGN_OR_RETURN(const bool gone, targets_.Drain(row));
+  if (!gone) return absl::OkStatus();  // next time
+  RETURN_IF_ERROR(pool_.Remove(pool_.HeartbeatLunPath(row.generation)));
+  RETURN_IF_ERROR(catalogue_.DeleteHeartbeatLun(row.generation));
+  LogInfo("array", "a heartbeat LUN is forgotten that nobody writes to", {{"node", row.node.value()}});
+  const absl::MutexLock lock(&mu_);
+  heartbeat_luns_.erase(KeyOf(row));
+  return absl::OkStatus();
+}
+
+bool HeartbeatLunTable::IsKnown(const GrantRow& row) {
+  const absl::MutexLock lock(&mu_);
+  const auto found = heartbeat_luns_.find(KeyOf(row));
+  return found != heartbeat_luns_.end() && found->second.row.generation == row.generation;
+}
+
+std::vector<LandedBeat> HeartbeatLunTable::Beats(const ClusterId& cluster) {
+  std::vector<LandedBeat> beats;
+  const absl::MutexLock lock(&mu_);
+  const auto now = std::chrono::steady_clock::now();
+  for (auto at = heartbeat_luns_.lower_bound({cluster, NodeId()}); at != heartbeat_luns_.end(); ++at) {
+    if (at->first.first != cluster) break;
+    if (auto beat = at->second.watch.Last(now)) beats.push_back(*std::move(beat));
+  }
+  return beats;
+}
+
+std::vector<Generation> HeartbeatLunTable::ServeAgain() {
+  const absl::MutexLock serving(&serve_mu_);
+  const absl::MutexLock lock(&mu_);
+  std::vector<Generation> all;
+  for (auto& [key, lun] : heartbeat_luns_) {
+    lun.served = false;
+    all.push_back(lun.row.generation);
+  }
+  return all;
+}
+
+void HeartbeatLunTable::Look() {
+  const std::vector<GrantRow> unserved = LookAtFiles();
+  if (!daemon_.WaitReady(absl::InfinitePast()).ok()) return;  // it says so itself
+  absl::Status status;
+  for (const GrantRow& row : unserved) status.Update(Serve(row));
+  status.Update(UpdateFenceNotices());
+  const auto now = std::chrono::steady_clock::now();
+  if (now >= tidy_at_) {
+    tidy_at_ = now + kTidyEvery;
+    for (const GrantRow& row : Unused()) status.Update(Forget(row));
+  }
+  Say(status);
+}
+
+std::vector<GrantRow> HeartbeatLunTable::LookAtFiles() {
+  std::vector<GrantRow> unserved;
+  const absl::MutexLock lock(&mu_);
+  const auto now = std::chrono::steady_clock::now();
+  for (auto& [key, lun] : heartbeat_luns_) {
+    if (!lun.served) unserved.push_back(lun.row);
+    if (lun.file) LookAt(lun, now);
+  }
+  return unserved;
+}
+
+void HeartbeatLunTable::LookAt(HeartbeatLun& lun, HeartbeatWatch::Time now) {
+  const absl::Status seen = lun.watch.See(ReadAt(lun.file.get(), 0, kSectorBytes), now);
+  if (seen.ok()) return;
+  LogWarn("array", "what a node wrote to its heartbeat LUN is refused",
+          {{"node", lun.row.node.value()}, {"error", std::string(seen.message())}});
+}
+
+// By looking at what stands there, so that nothing is written that is right: a file's last change is its
+// node's last beat.
+absl::Status HeartbeatLunTable::UpdateFenceNotices() {
+  const uint64_t sequence = catalogue_.sequence();
+  {
+    const absl::MutexLock lock(&mu_);
+    if (noted_sequence_ == sequence) return absl::OkStatus();
+  }
+  std::map<Key, FenceNotice> notices;
+  ASSIGN_OR_RETURN(const auto fences, catalogue_.AllFences());
+  for (const auto& [cluster, records] : fences)
+    for (const FenceRecord& fence : records)
+      notices[{cluster, fence.node}] = {.generation = fence.generation, .volumes = fence.volumes};
+  const absl::MutexLock lock(&mu_);
+  for (const auto& [key, lun] : heartbeat_luns_) {
+    const std::string notice = WriteFenceNotice(notices[key]);
+    if (lun.file && ReadAt(lun.file.get(), kFenceNoticeAt, kSectorBytes) != notice.substr(0, kSectorBytes))
+      RETURN_IF_ERROR(WriteAt(lun.file.get(), kFenceNoticeAt, notice));
+  }
+  noted_sequence_ = sequence;
+  return absl::OkStatus();
+}
+
+std::vector<GrantRow> HeartbeatLunTable::Unused() {
+  std::vector<GrantRow> unused;
+  const absl::MutexLock lock(&mu_);
+  for (const auto& [key, lun] : heartbeat_luns_) {
+    struct stat file {};
+    if (!lun.file || ::fstat(lun.file.get(), &file) != 0) continue;
+    if (absl::Now() - absl::TimeFromTimespec(file.st_mtim) > kForgetAfter) unused.push_back(lun.row);
+  }
+  return unused;
+}
+
+void HeartbeatLunTable::Say(const absl::Status& status) {
+  const std::string trouble(status.message());
+  if (trouble == trouble_) return;
+  if (!status.ok()) LogWarn("array", "heartbeat LUNs are not in order; trying again", {{"error", trouble}});
+  trouble_ = trouble;
+}
+
+}  // namespace lunkeeper
