@@ -65,7 +65,7 @@ class SlowArray final : public Array {
   absl::StatusOr<Connection> OpenHeartbeatLun(const NodeId& node) override {
     return inner_.OpenHeartbeatLun(node);
   }
-  absl::StatusOr<std::vector<LandedBeat>> Beats() override { return inner_.Beats(); }
+  absl::StatusOr<std::vector<LandedHeartbeat>> ListHeartbeats() override { return inner_.ListHeartbeats(); }
 
  private:
   Array& inner_;

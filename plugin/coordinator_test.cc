@@ -6,7 +6,7 @@
 #include <atomic>
 #include <future>
 
-#include "fencing/agent/storage_beats.h"
+#include "fencing/agent/storage_heartbeats.h"
 #include "plugin/testing/coordinator_rig.h"
 #include "plugin/testing/stalling_proxy.h"
 

@@ -13,7 +13,7 @@
 #include "fencing/agent/coordinator_grant_source.h"
 #include "fencing/agent/kubelet_health.h"
 #include "fencing/agent/replicas.h"
-#include "fencing/agent/storage_beats.h"
+#include "fencing/agent/storage_heartbeats.h"
 #include "fencing/coordinator/authenticator.h"
 #include "fencing/coordinator/coordinator_service.h"
 #include "fencing/coordinator/kube_token_reviewer.h"
@@ -39,8 +39,8 @@ struct CoordinatorClient {
   std::unique_ptr<Replicas> replicas;
   std::unique_ptr<GrantSource> grants;
   std::unique_ptr<KubeletHealth> kubelet;
-  std::unique_ptr<BeatSender> beats;
-  std::unique_ptr<StorageBeats> storage_beats;
+  std::unique_ptr<HeartbeatSender> heartbeats;
+  std::unique_ptr<StorageHeartbeats> storage_heartbeats;
 };
 
 constexpr char kLease[] = "lunkeeper-failover";
@@ -108,17 +108,19 @@ absl::Status OpenCoordinatorClient(const CoordinatorOptions& options, const std:
       WatchKubelet({.healthz = options.kubelet_healthz, .runtime_socket = options.runtime_socket});
   view.kubelet_ok = [kubelet = client->kubelet.get()] { return kubelet->Ok(); };
   backends->certificates.push_back([path = options.ca] { return std::vector{path}; });
-  client->beats = StartBeatSender({.node = backends->node}, *client->replicas, std::move(view));
-  client->storage_beats = StartStorageBeats(
-      {.node = backends->node, .arrays = {arrays.begin(), arrays.end()}},
-      AskForHeartbeatLun(*client->replicas, backends->node),
-      [beats = client->beats.get()](const fencing::ArrayId& array, const fencing::ArrayFence& fence) {
-        beats->OnFence(array, fence);
-      });
+  client->heartbeats = StartHeartbeatSender({.node = backends->node}, *client->replicas, std::move(view));
+  client->storage_heartbeats =
+      StartStorageHeartbeats({.node = backends->node, .arrays = {arrays.begin(), arrays.end()}},
+                             AskForHeartbeatLun(*client->replicas, backends->node),
+                             [heartbeats = client->heartbeats.get()](const fencing::ArrayId& array,
+                                                                     const fencing::ArrayFence& fence) {
+                               heartbeats->OnFence(array, fence);
+                             });
   backends->reports.push_back([client](Metrics& metrics) {
-    metrics.Set("lunkeeper_node_storage_beat_age_seconds",
-                "Since a beat of this node last landed on an array, of the array where it is longest ago",
-                absl::ToDoubleSeconds(client->storage_beats->Age()));
+    metrics.Set(
+        "lunkeeper_node_storage_heartbeat_age_seconds",
+        "Since a heartbeat of this node last landed on an array, of the array where it is longest ago",
+        absl::ToDoubleSeconds(client->storage_heartbeats->Age()));
   });
   backends->grants = std::shared_ptr<GrantSource>(client, client->grants.get());
   return absl::OkStatus();

@@ -1,23 +1,23 @@
 #pragma once
 // The coordinator in a server: the service in a controller, whose tokens the Kubernetes API server reviews,
-// with failover behind it; and the connections, grants and beats of a node.
+// with failover behind it; and the connections, grants and heartbeats of a node.
 
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "fencing/agent/beat_sender.h"
+#include "fencing/agent/heartbeat_sender.h"
 #include "plugin/backends.h"
 #include "plugin/options.h"
 
 namespace lunkeeper {
 
-// Adds the listener over the controller's array, and starts failover, which hears the beats.
+// Adds the listener over the controller's array, and starts failover, which hears the heartbeats.
 // FAILED_PRECONDITION: its TLS files cannot be used, or this is no pod of a cluster.
 absl::Status OpenCoordinator(const CoordinatorOptions& options, const FailoverFlags& failover,
                              Backends* backends);
 
-// Makes the controllers the node's source of grants, and begins its beats, to them and to these arrays.
+// Makes the controllers the node's source of grants, and begins its heartbeats, to them and to these arrays.
 // `view` needs no kubelet_ok.
 absl::Status OpenCoordinatorClient(const CoordinatorOptions& options, const std::vector<std::string>& arrays,
                                    NodeView view, Backends* backends);

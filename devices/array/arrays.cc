@@ -121,9 +121,9 @@ class ArrayRouter final : public Array {
     ASSIGN_OR_RETURN(const auto array, Only());
     return array->OpenHeartbeatLun(node);
   }
-  absl::StatusOr<std::vector<LandedBeat>> Beats() override {
+  absl::StatusOr<std::vector<LandedHeartbeat>> ListHeartbeats() override {
     ASSIGN_OR_RETURN(const auto array, Only());
-    return array->Beats();
+    return array->ListHeartbeats();
   }
 
  private:

@@ -13,7 +13,7 @@ namespace lunkeeper {
 namespace {
 
 constexpr auto kLongestPatience = std::chrono::microseconds(100);
-constexpr auto kBeat = std::chrono::milliseconds(500);
+constexpr auto kHeartbeatEvery = std::chrono::milliseconds(500);
 constexpr size_t kSpinAtMost = 2;  // requests in flight; beyond, the processor is better left to others
 constexpr uint64_t kInbox = UINT64_MAX;
 
@@ -39,10 +39,10 @@ void Patience::Found(Clock::time_point now) {
   }
 }
 
-EventLoop::EventLoop(size_t pool_bytes, std::atomic<uint64_t>* beat, int answers)
+EventLoop::EventLoop(size_t pool_bytes, std::atomic<uint64_t>* heartbeat, int answers)
     : epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       inbox_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      beat_(beat),
+      heartbeat_(heartbeat),
       answers_(answers),
       resources_(pool_bytes),
       next_timer_(Clock::now()) {
@@ -87,7 +87,7 @@ void EventLoop::RunOnce() {
   const bool spin = low_depth && patience_.Wait(before);
   epoll_event events[64];
   const int count = ::epoll_wait(epoll_.get(), events, 64, spin ? 0 : SleepMilliseconds(before));
-  beat_->fetch_add(1, std::memory_order_relaxed);
+  heartbeat_->fetch_add(1, std::memory_order_relaxed);
   const Clock::time_point now = Clock::now();
   if (count > 0) patience_.Found(now);
   for (int i = 0; i < count; ++i) OnEvent(events[i].data.u64);
@@ -97,7 +97,7 @@ void EventLoop::RunOnce() {
 }
 
 int EventLoop::SleepMilliseconds(Clock::time_point now) const {
-  const auto wait = std::clamp<Clock::duration>(next_timer_ - now, Clock::duration::zero(), kBeat);
+  const auto wait = std::clamp<Clock::duration>(next_timer_ - now, Clock::duration::zero(), kHeartbeatEvery);
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(wait).count());
 }
 
@@ -177,7 +177,7 @@ void EventLoop::WatchFuse(Member& member, int operation, uint32_t events) {
 }
 
 void EventLoop::RunTimers(Clock::time_point now) {
-  next_timer_ = now + kBeat;
+  next_timer_ = now + kHeartbeatEvery;
   for (Member& member : members_) {
     if (member.channel == nullptr) continue;
     if (member.channel->lun().NextDeadline() <= now) member.channel->lun().OnTimer(now);

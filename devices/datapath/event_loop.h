@@ -50,9 +50,9 @@ class Patience {
 
 class EventLoop {
  public:
-  // `beat` rises at least once a second while the loop is well. `answers` is an eventfd, signalled when a
-  // slot's `open` or `answered` changed. Both outlive the loop.
-  EventLoop(size_t pool_bytes, std::atomic<uint64_t>* beat, int answers);
+  // `heartbeat` rises at least once a second while the loop is well. `answers` is an eventfd, signalled when
+  // a slot's `open` or `answered` changed. Both outlive the loop.
+  EventLoop(size_t pool_bytes, std::atomic<uint64_t>* heartbeat, int answers);
   ~EventLoop();
 
   void Post(LoopCommand* command);
@@ -95,7 +95,7 @@ class EventLoop {
   // Constant after construction.
   UniqueFd epoll_;
   UniqueFd inbox_event_;
-  std::atomic<uint64_t>* const beat_;
+  std::atomic<uint64_t>* const heartbeat_;
   const int answers_;
 
   std::atomic<LoopCommand*> inbox_{nullptr};

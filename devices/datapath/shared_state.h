@@ -28,7 +28,7 @@ struct VolumeSlot {
 struct SharedState {
   std::atomic<uint32_t> version;  // written by the worker when it is ready: kSharedStateVersion
   std::atomic<uint64_t>
-      beats[kMaxThreads];  // one for each event loop, which raises it at least once a second
+      heartbeats[kMaxThreads];  // one for each event loop, which raises it at least once a second
   VolumeSlot slots[kMaxVolumes];
 };
 

@@ -47,8 +47,8 @@ class Worker {
         replacement_timeout_ms_(start.replacement_timeout_ms()) {
     const size_t threads = std::clamp<size_t>(start.threads(), 1, kMaxThreads);
     for (size_t i = 0; i < threads; ++i) {
-      loops_.push_back(std::make_unique<EventLoop>(start.pool_bytes() / threads, &memory_.state()->beats[i],
-                                                   answers_.get()));
+      loops_.push_back(std::make_unique<EventLoop>(start.pool_bytes() / threads,
+                                                   &memory_.state()->heartbeats[i], answers_.get()));
     }
     memory_.state()->version = kSharedStateVersion;
   }

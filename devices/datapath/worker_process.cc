@@ -31,7 +31,7 @@ constexpr timeval kSendTimeout = {.tv_sec = 5, .tv_usec = 0};
 }  // namespace
 
 WorkerProcess::WorkerProcess(WorkerOptions options, SharedMemory* memory, int answers)
-    : options_(options), memory_(memory), answers_(answers), last_beats_(options.threads) {}
+    : options_(options), memory_(memory), answers_(answers), last_heartbeats_(options.threads) {}
 
 WorkerProcess::~WorkerProcess() {
   if (!running()) return;
@@ -121,12 +121,12 @@ bool WorkerProcess::Send(const datapath::WorkerCommand& command, const std::vect
 // silence.
 bool WorkerProcess::IsHung() {
   if (!running()) return false;
-  bool all_beat = true;
-  for (size_t i = 0; i < last_beats_.size(); ++i) {
-    const uint64_t beat = memory_->state()->beats[i];
-    all_beat = (std::exchange(last_beats_[i], beat) != beat) && all_beat;
+  bool all_heartbeat = true;
+  for (size_t i = 0; i < last_heartbeats_.size(); ++i) {
+    const uint64_t heartbeat = memory_->state()->heartbeats[i];
+    all_heartbeat = (std::exchange(last_heartbeats_[i], heartbeat) != heartbeat) && all_heartbeat;
   }
-  silent_ticks_ = all_beat ? 0 : silent_ticks_ + 1;
+  silent_ticks_ = all_heartbeat ? 0 : silent_ticks_ + 1;
   return silent_ticks_ >= options_.hang_ticks;
 }
 

@@ -74,7 +74,7 @@ class WorkerProcess {
   std::deque<Clock::time_point> deaths_;
   Clock::time_point next_start_;
   std::string trouble_;
-  std::vector<uint64_t> last_beats_;
+  std::vector<uint64_t> last_heartbeats_;
   int silent_ticks_ = 0;
 };
 

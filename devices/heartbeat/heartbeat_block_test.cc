@@ -84,7 +84,7 @@ TEST_CASE("a malformed notice is refused, and half of one too") {
   CHECK(absl::IsInvalidArgument(NoteBytes(std::string(kSectorBytes, '\0')).status()));
 }
 
-TEST_CASE("a beat is a sequence that changes, and its age is of the observer's clock") {
+TEST_CASE("a heartbeat is a sequence that changes, and its age is of the observer's clock") {
   HeartbeatWatch watch(kNode);
   const HeartbeatWatch::Time start;
   CHECK(watch.See(std::string(kSectorBytes, '\0'), start).ok());
@@ -99,7 +99,7 @@ TEST_CASE("a beat is a sequence that changes, and its age is of the observer's c
   CHECK(watch.Last(start + milliseconds(1250))->age == absl::ZeroDuration());
 }
 
-TEST_CASE("what stood there before the observer came is no beat") {
+TEST_CASE("what stood there before the observer came is no heartbeat") {
   HeartbeatWatch watch(kNode);
   const HeartbeatWatch::Time start;
   CHECK(watch.See(WriteHeartbeatBlock(Sector(5)), start).ok());

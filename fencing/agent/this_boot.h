@@ -1,5 +1,5 @@
 #pragma once
-// Which life of this machine's kernel it is, and how far into it: what beats are numbered by.
+// Which life of this machine's kernel it is, and how far into it: what heartbeats are numbered by.
 
 #include <cstdint>
 #include <string>

@@ -19,8 +19,8 @@ namespace {
 
 namespace v1 = coordinator::v1;
 
-// Of a stream that ends this long after its last beat nobody knows why it ended: its machine may be dead, and
-// the end a time-out of ours.
+// Of a stream that ends this long after its last heartbeat nobody knows why it ended: its machine may be
+// dead, and the end a time-out of ours.
 constexpr absl::Duration kCurrent = absl::Seconds(2);
 // Reviews that may be under way at once for streams, which must not block gRPC's threads.
 constexpr size_t kReviewers = 4;
@@ -36,17 +36,17 @@ std::string TokenOf(const grpc::ServerContextBase& context) {
 absl::Status Leaving() { return absl::UnavailableError("this controller is stopping; ask another replica"); }
 
 // What the streams share.
-struct BeatHall {
+struct HeartbeatHall {
   Authenticator& authenticator;
-  BeatSink* const sink;
+  HeartbeatSink* const sink;
   std::atomic<bool> leaving = false;
   boost::asio::thread_pool reviewers{kReviewers};
 };
 
 // One node's stream. gRPC calls it for one event at a time; it deletes itself after the last.
-class BeatReader final : public grpc::ServerBidiReactor<v1::Beat, v1::BeatAnswer> {
+class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::HeartbeatAnswer> {
  public:
-  BeatReader(BeatHall& hall, std::string token) : hall_(hall) {
+  HeartbeatReader(HeartbeatHall& hall, std::string token) : hall_(hall) {
     boost::asio::post(hall_.reviewers, [this, token = std::move(token)] { Begin(token); });
   }
 
@@ -74,11 +74,11 @@ class BeatReader final : public grpc::ServerBidiReactor<v1::Beat, v1::BeatAnswer
       return absl::UnauthenticatedError("the stream's token has expired; begin anew");
     if (node_.empty()) {
       ASSIGN_OR_RETURN(node_, ReadNode(message_.node(), caller_.node));
-      LogInfo("coordinator", "a node's beats begin", {{"node", node_.value()}});
+      LogInfo("coordinator", "a node's heartbeats begin", {{"node", node_.value()}});
     }
     if (message_.node() != node_.value()) return absl::InvalidArgumentError("node: changes within a stream");
     last_ = now;
-    if (hall_.sink != nullptr) answer_ = WriteFences(hall_.sink->OnBeat(ReadBeat(message_)));
+    if (hall_.sink != nullptr) answer_ = WriteFences(hall_.sink->OnHeartbeat(ReadHeartbeat(message_)));
     return absl::OkStatus();
   }
 
@@ -86,25 +86,25 @@ class BeatReader final : public grpc::ServerBidiReactor<v1::Beat, v1::BeatAnswer
     if (!node_.empty()) {
       const bool closed = absl::Now() - last_ < kCurrent && !hall_.leaving;
       LogInfo("coordinator",
-              closed ? "a node's beats end: it closed them" : "a node's beats end after a silence",
+              closed ? "a node's heartbeats end: it closed them" : "a node's heartbeats end after a silence",
               {{"node", node_.value()}});
       if (closed && hall_.sink != nullptr) hall_.sink->OnClosed(node_);
     }
     Finish(grpc::Status::OK);
   }
 
-  BeatHall& hall_;
+  HeartbeatHall& hall_;
   Authenticator::Caller caller_;
-  NodeId node_;  // empty before the first beat
+  NodeId node_;  // empty before the first heartbeat
   absl::Time last_;
-  v1::Beat message_;
-  v1::BeatAnswer answer_;
+  v1::Heartbeat message_;
+  v1::HeartbeatAnswer answer_;
 };
 
 class Service final : public CoordinatorService,
-                      public v1::Coordinator::WithCallbackMethod_Beats<v1::Coordinator::Service> {
+                      public v1::Coordinator::WithCallbackMethod_Heartbeats<v1::Coordinator::Service> {
  public:
-  Service(AccessControl& array, Arrays& arrays, Authenticator& authenticator, BeatSink* sink)
+  Service(AccessControl& array, Arrays& arrays, Authenticator& authenticator, HeartbeatSink* sink)
       : array_(array), arrays_(arrays), hall_{authenticator, sink} {}
   ~Service() override { hall_.reviewers.join(); }
 
@@ -137,8 +137,9 @@ class Service final : public CoordinatorService,
     return grpc::Status::OK;
   }
 
-  grpc::ServerBidiReactor<v1::Beat, v1::BeatAnswer>* Beats(grpc::CallbackServerContext* context) override {
-    return new BeatReader(hall_, TokenOf(*context));  // deletes itself
+  grpc::ServerBidiReactor<v1::Heartbeat, v1::HeartbeatAnswer>* Heartbeats(
+      grpc::CallbackServerContext* context) override {
+    return new HeartbeatReader(hall_, TokenOf(*context));  // deletes itself
   }
 
  private:
@@ -195,13 +196,14 @@ class Service final : public CoordinatorService,
 
   AccessControl& array_;
   Arrays& arrays_;
-  BeatHall hall_;
+  HeartbeatHall hall_;
 };
 
 }  // namespace
 
 std::unique_ptr<CoordinatorService> MakeCoordinatorService(AccessControl& array, Arrays& arrays,
-                                                           Authenticator& authenticator, BeatSink* sink) {
+                                                           Authenticator& authenticator,
+                                                           HeartbeatSink* sink) {
   return std::make_unique<Service>(array, arrays, authenticator, sink);
 }
 

@@ -148,7 +148,7 @@ void Drain(State& state, const Case& of) {
 // opted out since. What they have here fails for good, and the node is not clean before they end.
 void Dismiss(State& state, const Case& of) {
   if (of.acting || of.signals.network != Network::kArrives || !state.IsCurrent(of.record.node)) return;
-  const auto& present = state.evidence.nodes().at(of.record.node).beat.present;
+  const auto& present = state.evidence.nodes().at(of.record.node).heartbeat.present;
   const auto is_cut_off = [&](const Pod& pod) {
     for (const auto& [array, fence] : of.fences)
       if (const auto used = pod.volumes.find(array); used != pod.volumes.end())
@@ -165,8 +165,8 @@ void Tell(State& state, const Case& of) {
   const auto node = known.find(of.record.node);
   for (const auto& [array, fence] : of.fences) {
     if (node != known.end()) {
-      const auto heard = node->second.beat.known.find(array);
-      if (heard != node->second.beat.known.end() && heard->second >= fence.generation) continue;
+      const auto heard = node->second.heartbeat.known.find(array);
+      if (heard != node->second.heartbeat.known.end() && heard->second >= fence.generation) continue;
     }
     const auto key = "tell " + array.value() + " " + of.record.node.value();
     if (state.outbox.Pace(key, 2 * state.settings.retry, state.now))
@@ -226,8 +226,9 @@ void Remove(State& state, const NodeFence& record) {
                     state.now);
 }
 
-// Asked for by hand, and nobody has ever heard of it: not by beat, grant, fence or object. A node that was
-// decided about was known to who decided, even if whoever leads now started later and all traces are gone.
+// Asked for by hand, and nobody has ever heard of it: not by heartbeat, grant, fence or object. A node that
+// was decided about was known to who decided, even if whoever leads now started later and all traces are
+// gone.
 bool IsUnknown(const State& state, const NodeFence& record) {
   const NodeId& node = record.node;
   const auto* object = state.cluster.FindNode(NameOf(node));

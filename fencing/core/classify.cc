@@ -24,19 +24,19 @@ Verdict Arriving(const Signals& signals, const Settings& settings) {
   return {};
 }
 
-// No beat and no I/O reach any array that is up.
+// No heartbeat and no I/O reach any array that is up.
 Verdict AllSilent(const Signals& signals, const Settings& settings) {
   const bool heard = signals.network == Network::kSilent;
   const auto both = std::min(signals.silent_for, signals.storage_silent_for);
   if (heard && signals.kernel == Kernel::kUnanswered && both >= settings.silence)
-    return {Doing::kFence, "dead or fully isolated: no beat, no I/O, its kernel does not answer"};
+    return {Doing::kFence, "dead or fully isolated: no heartbeat, no I/O, its kernel does not answer"};
   if (signals.kubelet == Kubelet::kReady)
     return {Doing::kHold, "its plugin hangs or restarts; the kubelet is well"};
   if (signals.kubelet == Kubelet::kUnknown)
     return {Doing::kHold, "silent; the API server cannot say whether its kubelet is well"};
   const auto enough = signals.network == Network::kUnheard ? settings.unheard_silence : settings.slow_silence;
   return {both >= enough ? Doing::kFence : Doing::kHold,
-          "hung or dead: no beat, no I/O, its kubelet is not ready"};
+          "hung or dead: no heartbeat, no I/O, its kubelet is not ready"};
 }
 
 }  // namespace

@@ -33,9 +33,9 @@ class Core {
 
  private:
   void On(const Tick&);
-  void On(Beat beat) { state_.evidence.On(std::move(beat), state_.now); }
+  void On(Heartbeat heartbeat) { state_.evidence.On(std::move(heartbeat), state_.now); }
   void On(const StreamClosed& closed) { state_.evidence.On(closed, state_.now); }
-  void On(const StorageBeats& beats) { state_.evidence.On(beats, state_.now); }
+  void On(const StorageHeartbeats& heartbeats) { state_.evidence.On(heartbeats, state_.now); }
   void On(const ArrayView& view);
   void On(const ArrayLost& lost) { state_.evidence.On(lost, state_.now); }
   void On(const ArrayGone& gone);

@@ -14,7 +14,7 @@ namespace lunkeeper::fencing {
 struct Tick {};
 
 // From the node, directly or relayed by another replica.
-struct Beat {
+struct Heartbeat {
   NodeId node;
   std::string boot;
   uint64_t sequence = 0;                // rises within a boot
@@ -30,7 +30,7 @@ struct StreamClosed {
 
 // Nodes' last writes to their heartbeat LUNs, as the array's agent saw them land; those of nodes that are not
 // in here are what they were. Taken in fastest in the order of the nodes' ids.
-struct StorageBeats {
+struct StorageHeartbeats {
   struct Landed {
     NodeId node;
     uint64_t sequence = 0;
@@ -122,9 +122,9 @@ struct Done {
 
 struct Event {
   Millis now = 0;
-  std::variant<Tick, Beat, StreamClosed, StorageBeats, ArrayView, ArrayLost, ArrayGone, VolumeWanted,
-               ProbeResult, ApiSynced, ApiAlive, ApiLost, KubeletLease, NodeSeen, NodeGone, PodSeen, PodGone,
-               FenceSeen, FenceGone, LeaseSeen, Done>
+  std::variant<Tick, Heartbeat, StreamClosed, StorageHeartbeats, ArrayView, ArrayLost, ArrayGone,
+               VolumeWanted, ProbeResult, ApiSynced, ApiAlive, ApiLost, KubeletLease, NodeSeen, NodeGone,
+               PodSeen, PodGone, FenceSeen, FenceGone, LeaseSeen, Done>
       what;
 };
 

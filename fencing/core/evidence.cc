@@ -12,12 +12,13 @@ namespace {
 constexpr Millis kForever = std::numeric_limits<Millis>::max();
 constexpr size_t kMostOtherBoots = 16;
 
-// A beat may be overtaken, also by the first one of the next boot. Which of two boots came first cannot be
-// told when nothing was heard before them, so none is ever ruled out: the living one is the one that goes on.
-bool IsNews(const NodeEvidence& node, const Beat& beat) {
-  if (beat.boot == node.beat.boot) return beat.sequence > node.beat.sequence;
-  const auto known = node.other_boots.find(beat.boot);
-  return known == node.other_boots.end() || beat.sequence > known->second;
+// A heartbeat may be overtaken, also by the first one of the next boot. Which of two boots came first cannot
+// be told when nothing was heard before them, so none is ever ruled out: the living one is the one that goes
+// on.
+bool IsNews(const NodeEvidence& node, const Heartbeat& heartbeat) {
+  if (heartbeat.boot == node.heartbeat.boot) return heartbeat.sequence > node.heartbeat.sequence;
+  const auto known = node.other_boots.find(heartbeat.boot);
+  return known == node.other_boots.end() || heartbeat.sequence > known->second;
 }
 
 }  // namespace
@@ -54,24 +55,25 @@ ArrayChannel& Evidence::ChannelOf(const ArrayId& array) {
   return at->second;
 }
 
-void Evidence::On(Beat beat, Millis now) {
-  auto& node = Meet(beat.node, now);
-  if (node.heard && !IsNews(node, beat)) return;
-  if (node.heard && beat.boot != node.beat.boot) {
+void Evidence::On(Heartbeat heartbeat, Millis now) {
+  auto& node = Meet(heartbeat.node, now);
+  if (node.heard && !IsNews(node, heartbeat)) return;
+  if (node.heard && heartbeat.boot != node.heartbeat.boot) {
     if (node.other_boots.size() >= kMostOtherBoots) node.other_boots.erase(node.other_boots.begin());
-    node.other_boots[node.beat.boot] = node.beat.sequence;
+    node.other_boots[node.heartbeat.boot] = node.heartbeat.sequence;
   }
-  if (node.heard && now - std::max(node.beat_at, window_) >= settings_.silence) node.outage_until = now;
-  if (!beat.failing.empty()) node.outage_until = now;
-  std::erase_if(node.failing_since, [&](const auto& entry) { return !beat.failing.contains(entry.first); });
-  for (const auto& volume : beat.failing) node.failing_since.emplace(volume, now);
-  if (beat.kubelet_ok) node.hung_since = 0;
-  if (!beat.kubelet_ok && node.hung_since == 0) node.hung_since = now;
+  if (node.heard && now - std::max(node.heartbeat_at, window_) >= settings_.silence) node.outage_until = now;
+  if (!heartbeat.failing.empty()) node.outage_until = now;
+  std::erase_if(node.failing_since,
+                [&](const auto& entry) { return !heartbeat.failing.contains(entry.first); });
+  for (const auto& volume : heartbeat.failing) node.failing_since.emplace(volume, now);
+  if (heartbeat.kubelet_ok) node.hung_since = 0;
+  if (!heartbeat.kubelet_ok && node.hung_since == 0) node.hung_since = now;
   node.heard = true;
   node.closed = false;
-  node.beat_at = now;
+  node.heartbeat_at = now;
   node.unanswered = 0;
-  node.beat = std::move(beat);
+  node.heartbeat = std::move(heartbeat);
 }
 
 void Evidence::On(const StreamClosed& closed, Millis now) {
@@ -79,20 +81,21 @@ void Evidence::On(const StreamClosed& closed, Millis now) {
   if (found == nodes_.end() || !found->second.heard) return;
   // The close itself is the last sign of life.
   found->second.closed = true;
-  found->second.beat_at = now;
+  found->second.heartbeat_at = now;
 }
 
-void Evidence::On(const StorageBeats& beats, Millis now) {
-  const auto channel = arrays_.find(beats.array);
+void Evidence::On(const StorageHeartbeats& heartbeats, Millis now) {
+  const auto channel = arrays_.find(heartbeats.array);
   if (channel == arrays_.end()) return;
   // Ten arrays tell of ten thousand nodes twice a second: where both are in order, nothing is looked up.
   auto at = nodes_.begin();
-  for (const auto& beat : beats.landed) {
-    if (at == nodes_.end() || at->first != beat.node) Meet(beat.node, now), at = nodes_.find(beat.node);
+  for (const auto& heartbeat : heartbeats.landed) {
+    if (at == nodes_.end() || at->first != heartbeat.node)
+      Meet(heartbeat.node, now), at = nodes_.find(heartbeat.node);
     auto& side = at++->second.At(channel->second);
-    if (beat.sequence == side.beat_sequence) continue;
-    side.beat_sequence = beat.sequence;
-    side.beat_at = std::max<Millis>(now - beat.age, 1);
+    if (heartbeat.sequence == side.heartbeat_sequence) continue;
+    side.heartbeat_sequence = heartbeat.sequence;
+    side.heartbeat_at = std::max<Millis>(now - heartbeat.age, 1);
   }
 }
 
@@ -198,7 +201,7 @@ Signals Evidence::Look(const NodeId& id, Millis now) const {
 
 Signals Evidence::Look(const NodeId& id, const NodeEvidence& node, Millis now) const {
   Signals signals;
-  signals.silent_for = now - std::max({node.beat_at, node.met_at, window_});
+  signals.silent_for = now - std::max({node.heartbeat_at, node.met_at, window_});
   if (node.heard) {
     signals.network = node.closed                              ? Network::kClosed
                       : signals.silent_for < settings_.silence ? Network::kArrives
@@ -217,15 +220,16 @@ void Evidence::LookAtStorage(const NodeEvidence& node, Millis now, Signals& sign
     if (!side.array->up) continue;
     const auto start = std::max({window_, node.met_at, side.array->since});
     const auto quiet = now - std::max(side.io_at, start);
-    const auto unbeaten = side.beat_at == 0 ? quiet : now - std::max(side.beat_at, start);
+    const auto heartbeat_silent_for =
+        side.heartbeat_at == 0 ? quiet : now - std::max(side.heartbeat_at, start);
     signals.io_quiet_for = std::min(signals.io_quiet_for, quiet);
-    signals.storage_silent_for = std::min({signals.storage_silent_for, quiet, unbeaten});
+    signals.storage_silent_for = std::min({signals.storage_silent_for, quiet, heartbeat_silent_for});
     // A moment's failure is a reconnect.
     const bool fails = std::any_of(side.holdings.begin(), side.holdings.end(), [&](const auto& held) {
       const auto since = node.failing_since.find(held.volume);
       return since != node.failing_since.end() && now - std::max(since->second, start) >= settings_.path_lost;
     });
-    if (fails && unbeaten >= settings_.silence) signals.lost.insert(side.array->id);
+    if (fails && heartbeat_silent_for >= settings_.silence) signals.lost.insert(side.array->id);
   }
   if (signals.storage_silent_for == kForever) return;
   signals.storage = signals.storage_silent_for < settings_.silence ? Storage::kAlive : Storage::kSilent;
@@ -233,7 +237,7 @@ void Evidence::LookAtStorage(const NodeEvidence& node, Millis now, Signals& sign
 
 void Evidence::LookAtKernel(const NodeEvidence& node, Millis now, Signals& signals) const {
   if (!node.calibrated) return;
-  if (now - std::max(node.probe_answered_at, node.beat_at) < settings_.silence) {
+  if (now - std::max(node.probe_answered_at, node.heartbeat_at) < settings_.silence) {
     signals.kernel = Kernel::kAnswers;
   } else if (node.unanswered >= settings_.probes_unanswered) {
     signals.kernel = Kernel::kUnanswered;
@@ -264,17 +268,17 @@ bool Evidence::IsClean(const NodeId& id, const VolumeSet& volumes, const ArrayId
                        Millis now) const {
   const auto found = nodes_.find(id);
   if (found == nodes_.end() || Look(id, now).network != Network::kArrives) return false;
-  const auto& beat = found->second.beat;
-  const auto knows = beat.known.find(array);
+  const auto& heartbeat = found->second.heartbeat;
+  const auto knows = heartbeat.known.find(array);
   // It may know of a later one, of which an array restored from an older copy knows no more.
-  if (known != 0 && (knows == beat.known.end() || knows->second < known)) return false;
+  if (known != 0 && (knows == heartbeat.known.end() || knows->second < known)) return false;
   return std::none_of(volumes.begin(), volumes.end(),
-                      [&](const auto& volume) { return beat.present.contains(volume); });
+                      [&](const auto& volume) { return heartbeat.present.contains(volume); });
 }
 
 bool Evidence::IsSuperseded(const NodeId& id, Millis now) const {
   const auto arrives = [&](const NodeEvidence& node) {
-    return node.heard && now - std::max(node.beat_at, window_) < settings_.silence;
+    return node.heard && now - std::max(node.heartbeat_at, window_) < settings_.silence;
   };
   const auto self = nodes_.find(id);
   if (self != nodes_.end() && arrives(self->second)) return false;
@@ -300,8 +304,8 @@ bool Evidence::Reaches(const NodeId& id, const ArrayId& array, Millis now) const
   const auto node = nodes_.find(id);
   if (node == nodes_.end() || !ArrayUp(array)) return false;
   const auto* side = node->second.Find(array);
-  if (side == nullptr || side->beat_at == 0) return true;
-  return now - side->beat_at < settings_.silence;
+  if (side == nullptr || side->heartbeat_at == 0) return true;
+  return now - side->heartbeat_at < settings_.silence;
 }
 
 std::vector<NodeId> Evidence::TakeProbesDue(Millis now) {
@@ -315,7 +319,7 @@ std::vector<NodeId> Evidence::TakeProbesDue(Millis now) {
 }
 
 bool Evidence::IsProbeDue(const NodeEvidence& node, Millis now) const {
-  const bool silent = node.heard && now - std::max(node.beat_at, window_) >= settings_.probe_after;
+  const bool silent = node.heard && now - std::max(node.heartbeat_at, window_) >= settings_.probe_after;
   const auto period = silent || node.closed ? settings_.probe_period : 100 * settings_.probe_period;
   if (!silent && node.calibrated) return false;
   return node.probe_sent_at == 0 || now - node.probe_sent_at >= period;

@@ -26,7 +26,7 @@ struct Signals {
   Network network = Network::kUnheard;
   Millis silent_for = 0;
   Storage storage = Storage::kUnknown;
-  Millis storage_silent_for = 0;  // no beat and no I/O, on every array that is up
+  Millis storage_silent_for = 0;  // no heartbeat and no I/O, on every array that is up
   Millis io_quiet_for = 0;
   Kernel kernel = Kernel::kUnknown;
   Kubelet kubelet = Kubelet::kUnknown;
@@ -44,9 +44,9 @@ class Evidence {
   // First for every event: notices the observer's own stalls.
   void Observe(Millis now);
 
-  void On(Beat beat, Millis now);
+  void On(Heartbeat heartbeat, Millis now);
   void On(const StreamClosed& closed, Millis now);
-  void On(const StorageBeats& beats, Millis now);
+  void On(const StorageHeartbeats& heartbeats, Millis now);
   void On(const ArrayView& view, Millis now);
   void On(const ArrayLost& lost, Millis now);
   void On(const ArrayGone& gone);
@@ -74,7 +74,7 @@ class Evidence {
   bool Holds(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
   // Another instance of this node's name that holds `volume`; none: empty.
   NodeId HeldByNamesake(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
-  // Its beats land on the array; or it never had any, and the array is up.
+  // Its heartbeats land on the array; or it never had any, and the array is up.
   bool Reaches(const NodeId& node, const ArrayId& array, Millis now) const;
   // Those of which a probe is due: silent, or well and not calibrated yet. Marks them as probed.
   std::vector<NodeId> TakeProbesDue(Millis now);

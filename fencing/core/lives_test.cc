@@ -30,10 +30,10 @@ TEST_CASE("a node's kubelet is seen whatever other machines are called") {
   evidence.Observe(kNow);
   evidence.ApiAnswers(kNow);
   for (const auto& id : {kLate, kOther}) {
-    Beat beat;
-    beat.node = id;
-    beat.sequence = 1;
-    evidence.On(std::move(beat), kNow);
+    Heartbeat heartbeat;
+    heartbeat.node = id;
+    heartbeat.sequence = 1;
+    evidence.On(std::move(heartbeat), kNow);
     CHECK(evidence.Look(id, kNow).kubelet == Kubelet::kNotReady);  // nobody has shown it yet
   }
   for (const auto& id : {kLate, kOther}) {

@@ -22,8 +22,8 @@ struct ArrayChannel {
 // What an array shows of a node.
 struct ArraySide {
   const ArrayChannel* array = nullptr;
-  Millis beat_at = 0;  // 0: none ever landed, so there is no such channel, which says nothing
-  uint64_t beat_sequence = 0;
+  Millis heartbeat_at = 0;  // 0: none ever landed, so there is no such channel, which says nothing
+  uint64_t heartbeat_sequence = 0;
   Millis io_at = 0;
   struct Held {
     VolumeId volume;
@@ -47,12 +47,12 @@ struct NodeEvidence {
   Millis met_at = 0;  // nothing before it counts as silence: a new machine is not one that was long away
   bool heard = false;
   bool closed = false;
-  Millis beat_at = 0;
+  Millis heartbeat_at = 0;
   Millis hung_since = 0;
   Millis outage_until = 0;  // when the last silence ended
-  Beat beat;                // the last one
+  Heartbeat heartbeat;      // the last one
   std::map<VolumeId, Millis> failing_since;
-  std::map<std::string, uint64_t> other_boots;  // than the last beat's, with the last sequence of each
+  std::map<std::string, uint64_t> other_boots;  // than the last heartbeat's, with the last sequence of each
   std::vector<ArraySide> arrays;                // one for each that shows anything of it, by number
   bool calibrated = false;                      // the probe was answered once
   int unanswered = 0;                           // in a row

@@ -13,7 +13,7 @@ struct Settings {
   // Detection.
   Millis tick = 250;
   Millis stall = 1000;             // a gap between ticks that makes the observer distrust its own windows
-  Millis silence = 2500;           // of a channel whose beats come each 500 ms
+  Millis silence = 2500;           // of a channel whose heartbeats come each 500 ms
   Millis path_lost = 1000;         // of failing I/O, as the node has it, while the array sees none
   Millis slow_silence = 10000;     // where no probe says that the kernel is dead
   Millis unheard_silence = 30000;  // of a node this observer never heard

@@ -23,15 +23,16 @@ Answer FromArray(absl::Status status) {
   return answer;
 }
 
-absl::StatusOr<StorageBeats> LookForBeats(const ArrayId& id, HeartbeatLuns& array) {
-  StorageBeats beats{id, {}};
-  auto landed = array.Beats();
-  if (absl::IsUnimplemented(landed.status())) return beats;
+absl::StatusOr<StorageHeartbeats> LookForHeartbeats(const ArrayId& id, HeartbeatLuns& array) {
+  StorageHeartbeats heartbeats{id, {}};
+  auto landed = array.ListHeartbeats();
+  if (absl::IsUnimplemented(landed.status())) return heartbeats;
   RETURN_IF_ERROR(landed.status());
-  beats.landed.reserve(landed->size());
-  for (LandedBeat& beat : *landed)
-    beats.landed.push_back({std::move(beat.node), beat.sequence, absl::ToInt64Milliseconds(beat.age)});
-  return beats;
+  heartbeats.landed.reserve(landed->size());
+  for (LandedHeartbeat& heartbeat : *landed)
+    heartbeats.landed.push_back(
+        {std::move(heartbeat.node), heartbeat.sequence, absl::ToInt64Milliseconds(heartbeat.age)});
+  return heartbeats;
 }
 
 }  // namespace
@@ -46,7 +47,7 @@ absl::StatusOr<Sight> Look(const ArrayId& id, Array& array) {
   ASSIGN_OR_RETURN(auto grants, array.ListGrants({}));
   ASSIGN_OR_RETURN(const auto sessions, array.Sessions());
   ASSIGN_OR_RETURN(const auto wanted, array.Wanted());
-  ASSIGN_OR_RETURN(sight.beats, LookForBeats(id, array));
+  ASSIGN_OR_RETURN(sight.heartbeats, LookForHeartbeats(id, array));
   std::unordered_multimap<std::string_view, const Session*> of_volume;
   for (const Session& session : sessions) of_volume.emplace(session.volume.value(), &session);
   const auto commands = [&](const Grant& grant) {

@@ -22,10 +22,10 @@ struct Sight {
   ArrayView view;
   std::vector<GrantKind> kinds;      // of each of view.holdings, in their order
   std::vector<VolumeWanted> wanted;  // by somebody, of each that has it
-  StorageBeats beats;
+  StorageHeartbeats heartbeats;
 };
 
-// Its grants with their I/O counters, its fences, what is waited for, and the beats that landed there.
+// Its grants with their I/O counters, its fences, what is waited for, and the heartbeats that landed there.
 absl::StatusOr<Sight> Look(const ArrayId& id, Array& array);
 
 Answer Run(const BeginTerm& call, AccessControl& array, const std::string& self);

@@ -58,14 +58,14 @@ const char* StateName(Kubelet kubelet) {
   return "?";
 }
 
-// Since the oldest of the last beats of those machines that there are and that are not given up already.
+// Since the oldest of the last heartbeats of those machines that there are and that are not given up already.
 struct Ages {
   Millis network = 0, storage = 0;
 
   void Add(const NodeEvidence& node, Millis now) {
-    if (node.heard) network = std::max(network, now - node.beat_at);
+    if (node.heard) network = std::max(network, now - node.heartbeat_at);
     for (const auto& side : node.arrays)
-      if (side.beat_at != 0) storage = std::max(storage, now - side.beat_at);
+      if (side.heartbeat_at != 0) storage = std::max(storage, now - side.heartbeat_at);
   }
 };
 
@@ -111,10 +111,10 @@ void ReportCensus(const State& state, Metrics& metrics) {
   metrics.Set("lunkeeper_failover_evidence_nodes", "Nodes by what each channel of evidence shows", evidence);
   metrics.Set("lunkeeper_failover_judged_nodes", "Nodes by what they are judged to be", verdicts);
   metrics.Set("lunkeeper_failover_nodefences", "NodeFences by how far they have come", fences);
-  metrics.Set("lunkeeper_failover_oldest_beat_seconds",
-              "Age of the oldest of the nodes' last beats, without fenced nodes", Seconds(ages.network));
-  metrics.Set("lunkeeper_failover_oldest_storage_beat_seconds",
-              "The same of the beats that nodes write to the arrays", Seconds(ages.storage));
+  metrics.Set("lunkeeper_failover_oldest_heartbeat_seconds",
+              "Age of the oldest of the nodes' last heartbeats, without fenced nodes", Seconds(ages.network));
+  metrics.Set("lunkeeper_failover_oldest_storage_heartbeat_seconds",
+              "The same of the heartbeats that nodes write to the arrays", Seconds(ages.storage));
 }
 
 }  // namespace lunkeeper::fencing

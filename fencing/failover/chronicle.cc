@@ -89,8 +89,8 @@ void Chronicle::Began(const PutNodeFence& call) {
   if (!stories_[fence.node].timeline.empty() || fence.phase == kPhaseUnknown) return;
   const auto evidence = state_.evidence.nodes().find(fence.node);
   if (fence.requested_by.empty() && evidence != state_.evidence.nodes().end() && evidence->second.heard) {
-    const absl::Duration silent = absl::Milliseconds(state_.now - evidence->second.beat_at);
-    Add(fence.node, absl::Now() - silent, "LastHeard", "its last beat");
+    const absl::Duration silent = absl::Milliseconds(state_.now - evidence->second.heartbeat_at);
+    Add(fence.node, absl::Now() - silent, "LastHeard", "its last heartbeat");
   }
   ++decided_;
   const std::string by =
@@ -270,9 +270,10 @@ void Chronicle::Report(Metrics& metrics) {
   metrics.Set("lunkeeper_failover_fence_failures", "Fences that an array did not carry out", fence_failures_);
   metrics.Set("lunkeeper_failover_pods_deleted", "Pods that this replica has deleted", pods_);
   for (const auto& [phase, duration] : std::exchange(took_, {}))
-    metrics.Observe("lunkeeper_failover_phase_seconds",
-                    "How long failovers took, from the last beat until all ran elsewhere, phase by phase",
-                    {{"phase", phase}}, duration);
+    metrics.Observe(
+        "lunkeeper_failover_phase_seconds",
+        "How long failovers took, from the last heartbeat until all ran elsewhere, phase by phase",
+        {{"phase", phase}}, duration);
 }
 
 }  // namespace lunkeeper::fencing

@@ -62,10 +62,11 @@ class Runner final : public Failover {
     kube_.LeaveLease();
   }
 
-  FencesByArray OnBeat(Beat beat) override {
-    FencesByArray fences = board_.Of(beat.node);
-    loop_.Post([this, beat = std::move(beat)](Millis now) mutable { Feed(now, std::move(beat)); },
-               Wake::kLater);
+  FencesByArray OnHeartbeat(Heartbeat heartbeat) override {
+    FencesByArray fences = board_.Of(heartbeat.node);
+    loop_.Post(
+        [this, heartbeat = std::move(heartbeat)](Millis now) mutable { Feed(now, std::move(heartbeat)); },
+        Wake::kLater);
     return fences;
   }
   void OnClosed(const NodeId& node) override {
@@ -237,7 +238,7 @@ void Runner::OnSight(Sight sight) {
     locks_->Show(sight, now);
     Feed(now, std::move(sight.view));
     for (const VolumeWanted& wanted : sight.wanted) Feed(now, wanted);
-    Feed(now, std::move(sight.beats));
+    Feed(now, std::move(sight.heartbeats));
   });
 }
 

@@ -17,7 +17,7 @@
 #include "fencing/core/settings.h"
 #include "fencing/kube/kube_client.h"
 #include "fencing/kube/lease.h"
-#include "fencing/protocol/beat_sink.h"
+#include "fencing/protocol/heartbeat_sink.h"
 
 namespace lunkeeper::fencing {
 
@@ -33,7 +33,7 @@ struct FailoverOptions {
   kube::LeaseName lease;
 };
 
-class Failover : public BeatSink {
+class Failover : public HeartbeatSink {
  public:
   // Sets its metrics soon, on a thread of its own; they outlive it.
   virtual void Report(Metrics& metrics) = 0;

@@ -1,4 +1,4 @@
-// Failover as a whole: nodes that beat, an array and an API server in memory.
+// Failover as a whole: nodes that send heartbeats, an array and an API server in memory.
 
 #include "fencing/failover/failover.h"
 
@@ -47,7 +47,7 @@ class World {
     api.Put("/apis/storage.k8s.io/v1/csinodes/" + name,
             {{"spec", {{"drivers", {{{"name", "csi.lunkeeper.io"}, {"nodeID", IdOf(name).value()}}}}}}});
     absl::MutexLock lock(&mutex);
-    beating[name] = true;
+    heartbeating[name] = true;
   }
   static NodeId IdOf(const std::string& name) { return NodeId(name + ".00000000000000aa"); }
 
@@ -92,28 +92,29 @@ class World {
     gone.swap(replicas[index]);
   }
 
-  // From now on its beats land on the array, or do so no more.
-  void BeatOnArray(const std::string& name, bool lands) {
+  // From now on its heartbeats land on the array, or do so no more.
+  void HeartbeatOnArray(const std::string& name, bool lands) {
     absl::MutexLock lock(&mutex);
     landing[name] = lands;
   }
 
-  // Half a second's beats of all nodes, to all replicas.
-  void Beat() {
+  // Half a second's heartbeats of all nodes, to all replicas.
+  void Heartbeat() {
     absl::MutexLock lock(&mutex);
     ++sequence;
     for (const auto& [name, lands] : landing)
-      if (lands) array->LandBeat(IdOf(name));
-    for (const auto& [name, alive] : beating) {
+      if (lands) array->LandHeartbeat(IdOf(name));
+    for (const auto& [name, alive] : heartbeating) {
       if (!alive) continue;
-      fencing::Beat beat;
-      beat.node = IdOf(name);
-      beat.boot = "boot";
-      beat.sequence = sequence;
-      beat.known = known[name];
+      fencing::Heartbeat heartbeat;
+      heartbeat.node = IdOf(name);
+      heartbeat.boot = "boot";
+      heartbeat.sequence = sequence;
+      heartbeat.known = known[name];
       for (auto& replica : replicas) {
         if (replica == nullptr) continue;
-        for (const auto& [array_id, fence] : replica->OnBeat(beat)) known[name][array_id] = fence.generation;
+        for (const auto& [array_id, fence] : replica->OnHeartbeat(heartbeat))
+          known[name][array_id] = fence.generation;
       }
     }
   }
@@ -121,13 +122,13 @@ class World {
   void PowerOff(const std::string& name) {
     {
       absl::MutexLock lock(&mutex);
-      beating[name] = false;
+      heartbeating[name] = false;
     }
     api.Merge(NodePath(name), {{"status", {{"conditions", {{{"type", "Ready"}, {"status", "Unknown"}}}}}}});
   }
   void PowerOn(const std::string& name) {
     absl::MutexLock lock(&mutex);
-    beating[name] = true;
+    heartbeating[name] = true;
     api.Merge(NodePath(name), {{"status", {{"conditions", {{{"type", "Ready"}, {"status", "True"}}}}}}});
   }
 
@@ -155,10 +156,10 @@ class World {
   std::vector<std::unique_ptr<kube::KubeClient>> clients;
   absl::Mutex mutex;
   std::vector<std::unique_ptr<Failover>> replicas;
-  std::map<std::string, bool> beating, landing;
+  std::map<std::string, bool> heartbeating, landing;
   std::map<std::string, std::map<ArrayId, Generation>> known;
   uint64_t sequence = 0;
-  Periodic beats{absl::Milliseconds(200), [this] { Beat(); }};
+  Periodic heartbeats{absl::Milliseconds(200), [this] { Heartbeat(); }};
 };
 
 // Arrays of which one may be taken out of the configuration.
@@ -354,7 +355,7 @@ TEST_CASE("a pod that is left alone on a fenced node is told so, once") {
 TEST_CASE("a node that only the array hears is held, and fenced when the array hears it no more") {
   World world;
   const VolumeId volume = world.AddPod("db-0", "n1");
-  world.BeatOnArray("n1", true);
+  world.HeartbeatOnArray("n1", true);
   Failover& failover = world.Start();
   const auto says = [&](const std::string& text) {
     for (const std::string& line : failover.Status())
@@ -362,14 +363,14 @@ TEST_CASE("a node that only the array hears is held, and fenced when the array h
     return false;
   };
   REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
-  REQUIRE(Comes([&] { return says("beat on array fake 0."); }));
+  REQUIRE(Comes([&] { return says("heartbeat on array fake 0."); }));
   world.PowerOff("n1");
   REQUIRE(Comes([&] { return says("cut off from the control plane; its workload may be fine"); }));
   const absl::Time silent = absl::Now();
   REQUIRE(Comes([&] { return absl::Now() - silent > absl::Seconds(5); }));  // twice what it takes without
   CHECK_FALSE(world.IsFenced("n1"));
   CHECK(world.Holds("n1", volume));
-  world.BeatOnArray("n1", false);
+  world.HeartbeatOnArray("n1", false);
   CHECK(Comes([&] { return world.Runs("db-0", "n2"); }));
 }
 

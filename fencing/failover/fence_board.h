@@ -1,5 +1,5 @@
 #pragma once
-// The fences in force, as the arrays were last seen: what nodes are told in answer to their beats. Every
+// The fences in force, as the arrays were last seen: what nodes are told in answer to their heartbeats. Every
 // replica has them, from its own looks; the leader knows of its own changes at once. A look that was begun
 // before such a change is old and counts for nothing. Thread-safe; never blocks.
 
@@ -8,7 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "fencing/core/event.h"
-#include "fencing/protocol/beat_sink.h"
+#include "fencing/protocol/heartbeat_sink.h"
 
 namespace lunkeeper::fencing {
 

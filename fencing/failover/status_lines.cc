@@ -11,7 +11,7 @@ std::string ToText(Network network) {
     case Network::kUnheard:
       return "never heard";
     case Network::kArrives:
-      return "beats arrive";
+      return "heartbeats arrive";
     case Network::kClosed:
       return "its stream was closed";
     case Network::kSilent:
@@ -28,9 +28,9 @@ std::string NodeLine(const State& state, const NodeId& node) {
                    "; ", ToText(signals.network));
   if (signals.network == Network::kSilent) absl::StrAppend(&line, " for ", Seconds(signals.silent_for), " s");
   for (const auto& side : state.evidence.nodes().at(node).arrays)
-    if (side.beat_at != 0)
-      absl::StrAppend(&line, "; beat on array ", side.array->id.value(), " ",
-                      Seconds(state.now - side.beat_at), " s ago");
+    if (side.heartbeat_at != 0)
+      absl::StrAppend(&line, "; heartbeat on array ", side.array->id.value(), " ",
+                      Seconds(state.now - side.heartbeat_at), " s ago");
   const auto refused = state.said.find({Saying::kRefused, node});
   if (refused != state.said.end()) absl::StrAppend(&line, "; ", refused->second);
   return line;

@@ -91,31 +91,33 @@ coordinator::v1::Grant WriteGrant(const Grant& grant) {
   return message;
 }
 
-fencing::Beat ReadBeat(const coordinator::v1::Beat& message) {
-  fencing::Beat beat;
-  beat.node = NodeId(message.node());
-  beat.boot = message.boot_id();
-  beat.sequence = message.sequence();
-  beat.kubelet_ok = !message.kubelet_hangs();
-  beat.failing = ReadVolumes(message.failing());
-  beat.present = ReadVolumes(message.present());
-  for (const auto& [array, generation] : message.known()) beat.known[fencing::ArrayId(array)] = generation;
-  return beat;
+fencing::Heartbeat ReadHeartbeat(const coordinator::v1::Heartbeat& message) {
+  fencing::Heartbeat heartbeat;
+  heartbeat.node = NodeId(message.node());
+  heartbeat.boot = message.boot_id();
+  heartbeat.sequence = message.sequence();
+  heartbeat.kubelet_ok = !message.kubelet_hangs();
+  heartbeat.failing = ReadVolumes(message.failing());
+  heartbeat.present = ReadVolumes(message.present());
+  for (const auto& [array, generation] : message.known())
+    heartbeat.known[fencing::ArrayId(array)] = generation;
+  return heartbeat;
 }
 
-coordinator::v1::Beat WriteBeat(const fencing::Beat& beat) {
-  coordinator::v1::Beat message;
-  message.set_node(beat.node.value());
-  message.set_boot_id(beat.boot);
-  message.set_sequence(beat.sequence);
-  message.set_kubelet_hangs(!beat.kubelet_ok);
-  for (const VolumeId& volume : beat.failing) message.add_failing(volume.value());
-  for (const VolumeId& volume : beat.present) message.add_present(volume.value());
-  for (const auto& [array, generation] : beat.known) (*message.mutable_known())[array.value()] = generation;
+coordinator::v1::Heartbeat WriteHeartbeat(const fencing::Heartbeat& heartbeat) {
+  coordinator::v1::Heartbeat message;
+  message.set_node(heartbeat.node.value());
+  message.set_boot_id(heartbeat.boot);
+  message.set_sequence(heartbeat.sequence);
+  message.set_kubelet_hangs(!heartbeat.kubelet_ok);
+  for (const VolumeId& volume : heartbeat.failing) message.add_failing(volume.value());
+  for (const VolumeId& volume : heartbeat.present) message.add_present(volume.value());
+  for (const auto& [array, generation] : heartbeat.known)
+    (*message.mutable_known())[array.value()] = generation;
   return message;
 }
 
-FencesByArray ReadFences(const NodeId& node, const coordinator::v1::BeatAnswer& message) {
+FencesByArray ReadFences(const NodeId& node, const coordinator::v1::HeartbeatAnswer& message) {
   FencesByArray fences;
   for (const auto& fence : message.fences()) {
     fences[fencing::ArrayId(fence.array())] = {node, fence.generation(), ReadVolumes(fence.volume_ids())};
@@ -123,10 +125,10 @@ FencesByArray ReadFences(const NodeId& node, const coordinator::v1::BeatAnswer& 
   return fences;
 }
 
-coordinator::v1::BeatAnswer WriteFences(const FencesByArray& fences) {
-  coordinator::v1::BeatAnswer message;
+coordinator::v1::HeartbeatAnswer WriteFences(const FencesByArray& fences) {
+  coordinator::v1::HeartbeatAnswer message;
   for (const auto& [array, fence] : fences) {
-    coordinator::v1::BeatAnswer::Fence* entry = message.add_fences();
+    coordinator::v1::HeartbeatAnswer::Fence* entry = message.add_fences();
     entry->set_array(array.value());
     entry->set_generation(fence.generation);
     for (const VolumeId& volume : fence.volumes) entry->add_volume_ids(volume.value());

@@ -5,8 +5,8 @@
 #include "absl/status/statusor.h"
 #include "devices/array/array.h"
 #include "fencing/core/event.h"
-#include "fencing/protocol/beat_sink.h"
 #include "fencing/protocol/coordinator.pb.h"
+#include "fencing/protocol/heartbeat_sink.h"
 
 namespace lunkeeper {
 
@@ -20,9 +20,9 @@ coordinator::v1::Access WriteAccess(Access access);
 Grant ReadGrant(const coordinator::v1::AcquireRequest& request, const coordinator::v1::Grant& message);
 coordinator::v1::Grant WriteGrant(const Grant& grant);
 
-fencing::Beat ReadBeat(const coordinator::v1::Beat& message);
-coordinator::v1::Beat WriteBeat(const fencing::Beat& beat);
-FencesByArray ReadFences(const NodeId& node, const coordinator::v1::BeatAnswer& message);
-coordinator::v1::BeatAnswer WriteFences(const FencesByArray& fences);
+fencing::Heartbeat ReadHeartbeat(const coordinator::v1::Heartbeat& message);
+coordinator::v1::Heartbeat WriteHeartbeat(const fencing::Heartbeat& heartbeat);
+FencesByArray ReadFences(const NodeId& node, const coordinator::v1::HeartbeatAnswer& message);
+coordinator::v1::HeartbeatAnswer WriteFences(const FencesByArray& fences);
 
 }  // namespace lunkeeper

@@ -51,12 +51,12 @@ class HerdArray final : public Array {
   absl::StatusOr<std::vector<VolumeId>> Wanted() override { return std::vector<VolumeId>(); }
 
   absl::StatusOr<Connection> OpenHeartbeatLun(const NodeId&) override { return No(); }
-  // A node beats as it completes commands.
-  absl::StatusOr<std::vector<LandedBeat>> Beats() override {
-    std::vector<LandedBeat> beats;
+  // A node sends heartbeats as it completes commands.
+  absl::StatusOr<std::vector<LandedHeartbeat>> ListHeartbeats() override {
+    std::vector<LandedHeartbeat> heartbeats;
     for (int node = 0; node < size_.nodes; ++node)
-      beats.push_back({HerdNode(node), commands_(node), absl::ZeroDuration()});
-    return beats;
+      heartbeats.push_back({HerdNode(node), commands_(node), absl::ZeroDuration()});
+    return heartbeats;
   }
 
   absl::StatusOr<Term> BeginTerm(const std::string&) override {

@@ -17,15 +17,15 @@
 namespace lunkeeper::fencing {
 namespace {
 
-constexpr int kSlots = 50;   // in which the beats of half a second are spread
+constexpr int kSlots = 50;   // in which the heartbeats of half a second are spread
 constexpr int kStride = 31;  // from the first node of a slot to the next slot's, so that neighbours are apart
 constexpr absl::Duration kSlot = absl::Milliseconds(10), kPatience = absl::Minutes(1);
 constexpr size_t kMostBytes = 64 << 10;
 
-// Beats of all machines that are on, each half a second, until nobody reads them.
-class Beats {
+// Heartbeats of all machines that are on, each half a second, until nobody reads them.
+class Heartbeats {
  public:
-  Beats(const Herd& herd, const HerdSize& size, int socket)
+  Heartbeats(const Herd& herd, const HerdSize& size, int socket)
       : herd_(herd), size_(size), socket_(socket), last_(static_cast<size_t>(size.nodes)) {}
 
   void Run() {
@@ -61,11 +61,11 @@ class Beats {
 // In microseconds; negative: never.
 using Answer = std::array<int64_t, 2>;
 
-Answer PowerOff(Herd& herd, Beats& beats, int node) {
-  const absl::Time before = beats.LastOf(node);
-  while (beats.LastOf(node) == before) absl::SleepFor(absl::Milliseconds(1));
+Answer PowerOff(Herd& herd, Heartbeats& heartbeats, int node) {
+  const absl::Time before = heartbeats.LastOf(node);
+  while (heartbeats.LastOf(node) == before) absl::SleepFor(absl::Milliseconds(1));
   herd.PowerOff(node);
-  const absl::Time last = beats.LastOf(node);
+  const absl::Time last = heartbeats.LastOf(node);
   while (absl::Now() - last < kPatience) {
     const Herd::Fate fate = herd.FateOf(node);
     if (fate.moved != absl::InfinitePast())
@@ -77,15 +77,15 @@ Answer PowerOff(Herd& herd, Beats& beats, int node) {
 }
 
 // The whole life of the other process.
-void Serve(const HerdSize& size, int beats_socket, int control) {
+void Serve(const HerdSize& size, int heartbeats_socket, int control) {
   Herd herd(size);
   const kube::KubeConfig config = herd.Config();
   const std::string words = absl::StrCat(config.server, " ", config.ca_file, " ", config.token_file);
   if (::send(control, words.data(), words.size(), 0) < 0) return;
-  Beats beats(herd, size, beats_socket);
-  std::jthread beating([&beats] { beats.Run(); });
+  Heartbeats heartbeats(herd, size, heartbeats_socket);
+  std::jthread sending([&heartbeats] { heartbeats.Run(); });
   for (int node = 0; ::recv(control, &node, sizeof node, 0) > 0;) {
-    const Answer answer = PowerOff(herd, beats, node);
+    const Answer answer = PowerOff(herd, heartbeats, node);
     static_cast<void>(::send(control, &answer, sizeof answer, MSG_NOSIGNAL));
   }
 }
@@ -93,19 +93,19 @@ void Serve(const HerdSize& size, int beats_socket, int control) {
 }  // namespace
 
 HerdProcess::HerdProcess(const HerdSize& size) {
-  int beats[2], control[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, beats) != 0 ||
+  int heartbeats[2], control[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, heartbeats) != 0 ||
       ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0)
     throw std::runtime_error("socketpair");
   pid_ = ::fork();
   const int side = pid_ == 0 ? 1 : 0;
-  ::close(beats[1 - side]);
+  ::close(heartbeats[1 - side]);
   ::close(control[1 - side]);
   if (pid_ == 0) {
-    Serve(size, beats[1], control[1]);
+    Serve(size, heartbeats[1], control[1]);
     ::_exit(0);
   }
-  beats_ = beats[0];
+  heartbeats_ = heartbeats[0];
   control_ = control[0];
   std::string words(kMostBytes, '\0');
   words.resize(static_cast<size_t>(std::max<ssize_t>(0, ::recv(control_, words.data(), words.size(), 0))));
@@ -117,20 +117,20 @@ HerdProcess::HerdProcess(const HerdSize& size) {
 }
 
 HerdProcess::~HerdProcess() {
-  EndBeats();
-  ::close(beats_);
+  EndHeartbeats();
+  ::close(heartbeats_);
   ::close(control_);
   ::waitpid(pid_, nullptr, 0);
 }
 
-std::vector<int> HerdProcess::ReadBeats() {
+std::vector<int> HerdProcess::ReadHeartbeats() {
   std::vector<int> nodes(kMostBytes / sizeof(int));
-  const ssize_t bytes = ::recv(beats_, nodes.data(), nodes.size() * sizeof(int), 0);
+  const ssize_t bytes = ::recv(heartbeats_, nodes.data(), nodes.size() * sizeof(int), 0);
   nodes.resize(bytes > 0 ? static_cast<size_t>(bytes) / sizeof(int) : 0);
   return nodes;
 }
 
-void HerdProcess::EndBeats() { ::shutdown(beats_, SHUT_RDWR); }
+void HerdProcess::EndHeartbeats() { ::shutdown(heartbeats_, SHUT_RDWR); }
 
 std::optional<HerdProcess::Times> HerdProcess::PowerOff(int node) {
   Answer answer = {-1, -1};

@@ -1,6 +1,7 @@
 #pragma once
 // The simulated cluster in a process of its own, so that what is measured is the controller alone. To be made
-// while this process has no other thread. The destructor ends it. ReadBeats: one thread; the rest: another.
+// while this process has no other thread. The destructor ends it. ReadHeartbeats: one thread; the rest:
+// another.
 
 #include <sys/types.h>
 
@@ -21,20 +22,21 @@ class HerdProcess {
   HerdProcess& operator=(const HerdProcess&) = delete;
 
   const kube::KubeConfig& config() const { return config_; }
-  // Whose beats are due now, by number; waits for the next ones. Empty: there are no more.
-  std::vector<int> ReadBeats();
-  void EndBeats();
+  // Whose heartbeats are due now, by number; waits for the next ones. Empty: there are no more.
+  std::vector<int> ReadHeartbeats();
+  void EndHeartbeats();
 
-  // From the last beat to the decision, as the API server sees it, and from there to the last pod's deletion.
+  // From the last heartbeat to the decision, as the API server sees it, and from there to the last pod's
+  // deletion.
   struct Times {
     absl::Duration decided, moved;
   };
-  // Takes the power of a machine right after a beat. None: its pods were not moved within a minute.
+  // Takes the power of a machine right after a heartbeat. None: its pods were not moved within a minute.
   std::optional<Times> PowerOff(int node);
 
  private:
   pid_t pid_ = -1;
-  int beats_ = -1, control_ = -1;
+  int heartbeats_ = -1, control_ = -1;
   kube::KubeConfig config_;
 };
 

@@ -60,32 +60,32 @@ double CpuSeconds() {
          1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
-// How many beats of each node were heard.
+// How many heartbeats of each node were heard.
 using Heard = std::vector<std::atomic<uint64_t>>;
 
-// Hands on the beats of the other process, as the coordinator does with those of the nodes' streams.
+// Hands on the heartbeats of the other process, as the coordinator does with those of the nodes' streams.
 class Ear {
  public:
-  Ear(HerdProcess& herd, const HerdSize& size, Heard& heard, BeatSink& sink)
+  Ear(HerdProcess& herd, const HerdSize& size, Heard& heard, HeartbeatSink& sink)
       : herd_(herd), size_(size), heard_(heard), thread_([this, &sink] { Listen(sink); }) {}
   ~Ear() {
-    herd_.EndBeats();
+    herd_.EndHeartbeats();
     thread_.join();
   }
 
  private:
-  void Listen(BeatSink& sink) {
-    for (std::vector<int> nodes = herd_.ReadBeats(); !nodes.empty(); nodes = herd_.ReadBeats())
-      for (const int node : nodes) sink.OnBeat(BeatOf(node));
+  void Listen(HeartbeatSink& sink) {
+    for (std::vector<int> nodes = herd_.ReadHeartbeats(); !nodes.empty(); nodes = herd_.ReadHeartbeats())
+      for (const int node : nodes) sink.OnHeartbeat(HeartbeatOf(node));
   }
-  Beat BeatOf(int node) {
-    Beat beat;
-    beat.node = HerdNode(node);
-    beat.boot = absl::StrCat("5d3c8a1e-7a55-4b9e-9f10-", absl::Hex(node, absl::kZeroPad12));
-    beat.sequence = ++heard_[static_cast<size_t>(node)];
+  Heartbeat HeartbeatOf(int node) {
+    Heartbeat heartbeat;
+    heartbeat.node = HerdNode(node);
+    heartbeat.boot = absl::StrCat("5d3c8a1e-7a55-4b9e-9f10-", absl::Hex(node, absl::kZeroPad12));
+    heartbeat.sequence = ++heard_[static_cast<size_t>(node)];
     for (int i = 0; i < size_.volumes_per_node; ++i)
-      beat.present.insert(HerdVolume(size_, node * size_.volumes_per_node + i));
-    return beat;
+      heartbeat.present.insert(HerdVolume(size_, node * size_.volumes_per_node + i));
+    return heartbeat;
   }
 
   HerdProcess& herd_;
@@ -157,7 +157,7 @@ void Print(const Figures& few, const Figures& many) {
   Print("  the most there ever was, MiB", few.most_mib, many.most_mib);
   Print("processor, cores", few.cores, many.cores, "<= 0.5", many.cores <= kMostCores);
   const double later = Median(many.decided) - Median(few.decided);
-  Print("last beat to decision, s (median)", Median(few.decided), Median(many.decided),
+  Print("last heartbeat to decision, s (median)", Median(few.decided), Median(many.decided),
         "unchanged, within a tick", std::abs(later) <= kTickSeconds);
   Print("  the longest", *std::max_element(few.decided.begin(), few.decided.end()),
         *std::max_element(many.decided.begin(), many.decided.end()));

@@ -208,7 +208,7 @@ bool ArrayModel::InFlight(const VolumeId& volume, Generation generation) const {
   });
 }
 
-ArrayFence ArrayModel::Beat(const NodeId& node, uint64_t) {
+ArrayFence ArrayModel::Heartbeat(const NodeId& node, uint64_t) {
   const auto found = notes_.find(node);
   return found == notes_.end() ? ArrayFence{} : found->second;
 }

@@ -51,8 +51,8 @@ class ArrayModel {
   uint64_t BlockOf(const VolumeId& volume, size_t block) { return stored_.blocks[volume][block]; }
   bool InFlight(const VolumeId& volume, Generation generation) const;
 
-  // Heartbeat LUNs: a beat comes in, the note for that node goes back.
-  ArrayFence Beat(const NodeId& node, uint64_t sequence);
+  // Heartbeat LUNs: a heartbeat comes in, the note for that node goes back.
+  ArrayFence Heartbeat(const NodeId& node, uint64_t sequence);
   void LeaveNote(const ArrayFence& fence) { notes_[fence.node] = fence; }
 
   // Faults.

@@ -9,7 +9,7 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-// kHard: 1.5 s of outage, with half a second between beats before and after it, is 2.5 s of silence.
+// kHard: 1.5 s of outage, with half a second between heartbeats before and after it, is 2.5 s of silence.
 constexpr Millis kLeadsFor = 3300, kMemory = 8000, kSoft = 55000, kHard = 1500, kBudgetWindow = 300000,
                  kPause = 29000;
 constexpr Millis kFresh = 15000;

@@ -11,7 +11,8 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Millis kBeat = 500, kSync = 700, kDevices = 500, kGrants = 5000, kNodeCall = 4000, kWait = 30000;
+constexpr Millis kHeartbeatEvery = 500, kSync = 700, kDevices = 500, kGrants = 5000, kNodeCall = 4000,
+                 kWait = 30000;
 
 }  // namespace
 
@@ -20,7 +21,7 @@ Machine::Machine(World& world, NodeName name, int instance)
       name_(std::move(name)),
       endpoint_(world.AddEndpoint()),
       id_(name_.value() + "." + std::to_string(instance)) {
-  Every(kBeat, &Machine::Beat);
+  Every(kHeartbeatEvery, &Machine::Heartbeat);
   Every(kSync, &Machine::SyncKubelet);
   Every(kKubeletLease, &Machine::RenewLease);
   Every(kDevices, &Machine::LookAtDevices);
@@ -66,29 +67,30 @@ void Machine::ClosePlugin() {
     world_.Send(endpoint_, replica->endpoint(), [&to = *replica, id = id_] { to.Receive(StreamClosed{id}); });
 }
 
-void Machine::Beat() {
+void Machine::Heartbeat() {
   if (plugin_hung_ || world_.now() < plugin_back_at_) return;
-  fencing::Beat beat{id_, "boot" + std::to_string(life_), ++sequence_, !kubelet_hung_, {}, {}, {}};
+  fencing::Heartbeat heartbeat{id_, "boot" + std::to_string(life_), ++sequence_, !kubelet_hung_, {}, {}, {}};
   for (const auto& [volume, device] : devices_) {
-    beat.present.insert(volume);
+    heartbeat.present.insert(volume);
     if (device.failed || (device.pending && world_.now() - device.lost_at > 2000 && device.lost_at != 0))
-      beat.failing.insert(volume);
+      heartbeat.failing.insert(volume);
   }
   for (const auto& [uid, container] : containers_)
     for (const auto& [array, volumes] : container.pod.volumes)
-      if (container.started) beat.present.insert(volumes.begin(), volumes.end());
-  if (world_.Has(Bug::kSaysCleanTooEarly)) beat.present.clear();
-  for (const auto& [array, fence] : known_) beat.known[array] = fence.generation;
+      if (container.started) heartbeat.present.insert(volumes.begin(), volumes.end());
+  if (world_.Has(Bug::kSaysCleanTooEarly)) heartbeat.present.clear();
+  for (const auto& [array, fence] : known_) heartbeat.known[array] = fence.generation;
   for (auto& replica : world_.replicas)
-    world_.Send(endpoint_, replica->endpoint(), [&to = *replica, beat] { to.ReceiveBeat(beat); });
+    world_.Send(endpoint_, replica->endpoint(),
+                [&to = *replica, heartbeat] { to.ReceiveHeartbeat(heartbeat); });
   ++storage_sequence_;
   for (auto& array : world_.arrays)
     world_.Send(endpoint_, array->endpoint(), [this, &at = *array, id = id_, number = storage_sequence_] {
       if (!at.serves()) return;
-      const auto note = at.Beat(id, number);
+      const auto note = at.Heartbeat(id, number);
       for (auto& replica : world_.replicas)
         world_.Send(at.endpoint(), replica->endpoint(), [&to = *replica, from = at.id(), id, number] {
-          to.Receive(StorageBeats{from, {{id, number}}});
+          to.Receive(StorageHeartbeats{from, {{id, number}}});
         });
       if (note.generation != 0)
         world_.Send(at.endpoint(), endpoint_, [this, from = at.id(), note] { Notice(from, note); });

@@ -70,7 +70,7 @@ class Machine {
   bool Alive(uint64_t life) const { return powered_ && life == life_; }
   void Every(Millis period, void (Machine::*what)());
   void Again(Millis period, void (Machine::*what)());
-  void Beat();
+  void Heartbeat();
   void SyncKubelet();
   void RenewLease();
   void Reconcile(const std::vector<Pod>& pods);

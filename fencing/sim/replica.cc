@@ -78,11 +78,11 @@ void Replica::Receive(decltype(Event::what) what) {
   }
 }
 
-void Replica::ReceiveBeat(const Beat& beat) {
-  Receive(beat);
+void Replica::ReceiveHeartbeat(const Heartbeat& heartbeat) {
+  Receive(heartbeat);
   for (auto& other : world_.replicas)
     if (other.get() != this && running_ && !stalled())
-      world_.Send(endpoint_, other->endpoint(), [&to = *other, beat] { to.Receive(beat); });
+      world_.Send(endpoint_, other->endpoint(), [&to = *other, heartbeat] { to.Receive(heartbeat); });
 }
 
 void Replica::Do(const Action& action) {

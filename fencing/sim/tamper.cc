@@ -13,7 +13,7 @@ Settings Tamper::Change(const World& world, Settings settings) {
 bool Tamper::Hear(Event& event) {
   if (world_.Has(Bug::kDeadArrayIsSilence) && std::holds_alternative<ArrayLost>(event.what)) return false;
   if (world_.Has(Bug::kStorageEvidenceIgnored)) {
-    if (std::holds_alternative<StorageBeats>(event.what)) return false;
+    if (std::holds_alternative<StorageHeartbeats>(event.what)) return false;
     if (auto* view = std::get_if<ArrayView>(&event.what))
       for (auto& holding : view->holdings) holding.commands = 1;
   }
@@ -26,8 +26,8 @@ bool Tamper::Hear(Event& event) {
     if (world_.Has(Bug::kOrphanFenceIgnored))
       std::erase_if(view->fences,
                     [&](const auto& fence) { return !world_.api->fences().contains(fence.node); });
-  if (auto* beat = std::get_if<Beat>(&event.what))
-    if (world_.Has(Bug::kCleanForged)) beat->present.clear();
+  if (auto* heartbeat = std::get_if<Heartbeat>(&event.what))
+    if (world_.Has(Bug::kCleanForged)) heartbeat->present.clear();
   return true;
 }
 

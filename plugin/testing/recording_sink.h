@@ -1,25 +1,25 @@
 #pragma once
-// Where a controller's beats go in tests. Thread-safe.
+// Where a controller's heartbeats go in tests. Thread-safe.
 
 #include <algorithm>
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "fencing/protocol/beat_sink.h"
+#include "fencing/protocol/heartbeat_sink.h"
 
 namespace lunkeeper {
 
 // Keeps what it is told.
-class RecordingSink final : public BeatSink {
+class RecordingSink final : public HeartbeatSink {
  public:
-  FencesByArray OnBeat(fencing::Beat beat) override {
+  FencesByArray OnHeartbeat(fencing::Heartbeat heartbeat) override {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = absl::Now();
-    if (beats_ > 0) longest_gap_ = std::max(longest_gap_, now - last_at_);
+    if (heartbeats_ > 0) longest_gap_ = std::max(longest_gap_, now - last_at_);
     last_at_ = now;
-    ++beats_;
-    last_ = std::move(beat);
+    ++heartbeats_;
+    last_ = std::move(heartbeat);
     return fences_;
   }
   void OnClosed(const NodeId&) override {
@@ -31,9 +31,9 @@ class RecordingSink final : public BeatSink {
     absl::MutexLock lock(&mutex_);
     fences_ = fences;
   }
-  int beats() { return Get(beats_); }
+  int heartbeats() { return Get(heartbeats_); }
   int closed() { return Get(closed_); }
-  fencing::Beat last() { return Get(last_); }
+  fencing::Heartbeat last() { return Get(last_); }
   absl::Duration longest_gap() { return Get(longest_gap_); }
 
  private:
@@ -45,8 +45,8 @@ class RecordingSink final : public BeatSink {
 
   absl::Mutex mutex_;
   FencesByArray fences_;
-  int beats_ = 0, closed_ = 0;
-  fencing::Beat last_;
+  int heartbeats_ = 0, closed_ = 0;
+  fencing::Heartbeat last_;
   absl::Time last_at_;
   absl::Duration longest_gap_ = absl::ZeroDuration();
 };

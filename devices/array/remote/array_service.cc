@@ -211,10 +211,10 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
       return access.status();
     });
   }
-  grpc::Status Beats(ServerContext* context, const v1::BeatsRequest* request,
-                     v1::BeatsResponse* response) override {
+  grpc::Status ListHeartbeats(ServerContext* context, const v1::ListHeartbeatsRequest* request,
+                              v1::ListHeartbeatsResponse* response) override {
     return Read(context, request,
-                [&](Array& array) { return PutAll(array.Beats(), response->mutable_beats()); });
+                [&](Array& array) { return PutAll(array.ListHeartbeats(), response->mutable_heartbeats()); });
   }
 
  private:

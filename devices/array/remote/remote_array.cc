@@ -210,10 +210,10 @@ class RemoteArrayImpl final : public RemoteArray {
     RETURN_IF_ERROR(Call(&Stub::AsyncOpenHeartbeatLun, request, &response));
     return FromMessage(response.connection());
   }
-  absl::StatusOr<std::vector<LandedBeat>> Beats() override {
-    v1::BeatsResponse response;
-    RETURN_IF_ERROR(Call(&Stub::AsyncBeats, v1::BeatsRequest(), &response));
-    return All<LandedBeat>(response.beats());
+  absl::StatusOr<std::vector<LandedHeartbeat>> ListHeartbeats() override {
+    v1::ListHeartbeatsResponse response;
+    RETURN_IF_ERROR(Call(&Stub::AsyncListHeartbeats, v1::ListHeartbeatsRequest(), &response));
+    return All<LandedHeartbeat>(response.heartbeats());
   }
 
  private:

@@ -226,13 +226,13 @@ TEST_CASE("grants, terms and fences are the same from afar as from nearby") {
   CHECK(fixture.fake.ListFences()->empty());
 }
 
-TEST_CASE("heartbeat LUNs and their beats are the same from afar as from nearby") {
+TEST_CASE("heartbeat LUNs and their heartbeats are the same from afar as from nearby") {
   Fixture fixture;
   CHECK((*fixture.array->OpenHeartbeatLun(kNodeA) == *fixture.fake.OpenHeartbeatLun(kNodeA)));
-  fixture.fake.LandBeat(kNodeA);
-  const auto beats = fixture.array->Beats();
-  REQUIRE((beats.ok() && beats->size() == 1));
-  CHECK((beats->front().node == kNodeA && beats->front().sequence == 1));
+  fixture.fake.LandHeartbeat(kNodeA);
+  const auto heartbeats = fixture.array->ListHeartbeats();
+  REQUIRE((heartbeats.ok() && heartbeats->size() == 1));
+  CHECK((heartbeats->front().node == kNodeA && heartbeats->front().sequence == 1));
 }
 
 TEST_CASE("every error of the array arrives with its own code and words") {

@@ -172,18 +172,18 @@ absl::StatusOr<Session> From(const v1::Session& session) {
                  .written_bytes = session.written_bytes()};
 }
 
-v1::LandedBeat To(const LandedBeat& beat) {
-  v1::LandedBeat out;
-  out.set_node_id(beat.node.value());
-  out.set_sequence(beat.sequence);
-  out.set_age_millis(static_cast<uint64_t>(absl::ToInt64Milliseconds(beat.age)));
+v1::LandedHeartbeat To(const LandedHeartbeat& heartbeat) {
+  v1::LandedHeartbeat out;
+  out.set_node_id(heartbeat.node.value());
+  out.set_sequence(heartbeat.sequence);
+  out.set_age_millis(static_cast<uint64_t>(absl::ToInt64Milliseconds(heartbeat.age)));
   return out;
 }
 
-absl::StatusOr<LandedBeat> From(const v1::LandedBeat& beat) {
-  return LandedBeat{.node = NodeId(beat.node_id()),
-                    .sequence = beat.sequence(),
-                    .age = absl::Milliseconds(beat.age_millis())};
+absl::StatusOr<LandedHeartbeat> From(const v1::LandedHeartbeat& heartbeat) {
+  return LandedHeartbeat{.node = NodeId(heartbeat.node_id()),
+                         .sequence = heartbeat.sequence(),
+                         .age = absl::Milliseconds(heartbeat.age_millis())};
 }
 
 v1::Access To(Access access) {

@@ -24,7 +24,7 @@ v1::CapacityResponse To(const PoolCapacity& capacity);
 v1::Grant To(const Grant& grant);
 v1::Fence To(const FenceRecord& fence);
 v1::Session To(const Session& session);
-v1::LandedBeat To(const LandedBeat& beat);
+v1::LandedHeartbeat To(const LandedHeartbeat& heartbeat);
 v1::Access To(Access access);
 v1::GrantOwner To(GrantOwner owner);
 
@@ -35,7 +35,7 @@ PoolCapacity From(const v1::CapacityResponse& capacity);
 absl::StatusOr<Grant> From(const v1::Grant& grant);
 absl::StatusOr<FenceRecord> From(const v1::Fence& fence);
 absl::StatusOr<Session> From(const v1::Session& session);
-absl::StatusOr<LandedBeat> From(const v1::LandedBeat& beat);
+absl::StatusOr<LandedHeartbeat> From(const v1::LandedHeartbeat& heartbeat);
 absl::StatusOr<Access> From(v1::Access access);
 absl::StatusOr<GrantOwner> From(v1::GrantOwner owner);
 

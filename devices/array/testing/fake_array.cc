@@ -415,10 +415,10 @@ absl::StatusOr<std::vector<Session>> FakeArray::Sessions() {
   return sessions;
 }
 
-void FakeArray::LandBeat(const NodeId& node) {
+void FakeArray::LandHeartbeat(const NodeId& node) {
   absl::MutexLock lock(&mutex_);
   HeartbeatLun& lun = heartbeat_luns_[node];
-  ++lun.beats;
+  ++lun.heartbeats;
   lun.last_at = absl::Now();
 }
 
@@ -430,13 +430,13 @@ absl::StatusOr<Connection> FakeArray::OpenHeartbeatLun(const NodeId& node) {
   return lun.connection;
 }
 
-absl::StatusOr<std::vector<LandedBeat>> FakeArray::Beats() {
+absl::StatusOr<std::vector<LandedHeartbeat>> FakeArray::ListHeartbeats() {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
-  std::vector<LandedBeat> beats;
+  std::vector<LandedHeartbeat> heartbeats;
   for (const auto& [node, lun] : heartbeat_luns_)
-    if (lun.beats > 0) beats.push_back({node, lun.beats, absl::Now() - lun.last_at});
-  return beats;
+    if (lun.heartbeats > 0) heartbeats.push_back({node, lun.heartbeats, absl::Now() - lun.last_at});
+  return heartbeats;
 }
 
 absl::StatusOr<std::vector<VolumeId>> FakeArray::Wanted() {

@@ -34,8 +34,8 @@ class FakeArray final : public Array {
   void HoldDrains(bool hold);
   // How many calls to Acquire wait now.
   size_t Waiting();
-  // A beat of the node lands on its heartbeat LUN, which nobody can log in to here.
-  void LandBeat(const NodeId& node);
+  // A heartbeat of the node lands on its heartbeat LUN, which nobody can log in to here.
+  void LandHeartbeat(const NodeId& node);
 
   absl::StatusOr<Volume> CreateVolume(const VolumeSpec& spec) override;
   absl::Status DeleteVolume(const VolumeId& id) override;
@@ -62,7 +62,7 @@ class FakeArray final : public Array {
   absl::StatusOr<std::vector<VolumeId>> Wanted() override;
 
   absl::StatusOr<Connection> OpenHeartbeatLun(const NodeId& node) override;
-  absl::StatusOr<std::vector<LandedBeat>> Beats() override;
+  absl::StatusOr<std::vector<LandedHeartbeat>> ListHeartbeats() override;
 
  private:
   struct Waiter {
@@ -70,7 +70,7 @@ class FakeArray final : public Array {
   };
   struct HeartbeatLun {
     Connection connection;
-    uint64_t beats = 0;
+    uint64_t heartbeats = 0;
     absl::Time last_at;
   };
   struct VolumeEntry {

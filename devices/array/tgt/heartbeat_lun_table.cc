@@ -83,7 +83,7 @@ absl::Status HeartbeatLunTable::Serve(const GrantRow& row) {
   HeartbeatLun& lun = heartbeat_luns_.at(KeyOf(row));
   lun.file = std::move(file);
   lun.served = true;
-  LookAt(lun, std::chrono::steady_clock::now());  // before a node that asked can beat
+  LookAt(lun, std::chrono::steady_clock::now());  // before a node that asked can send one
   noted_sequence_ = 0;
   return absl::OkStatus();
 }
@@ -107,15 +107,15 @@ bool HeartbeatLunTable::IsKnown(const GrantRow& row) {
   return found != heartbeat_luns_.end() && found->second.row.generation == row.generation;
 }
 
-std::vector<LandedBeat> HeartbeatLunTable::Beats(const ClusterId& cluster) {
-  std::vector<LandedBeat> beats;
+std::vector<LandedHeartbeat> HeartbeatLunTable::ListHeartbeats(const ClusterId& cluster) {
+  std::vector<LandedHeartbeat> heartbeats;
   const absl::MutexLock lock(&mu_);
   const auto now = std::chrono::steady_clock::now();
   for (auto at = heartbeat_luns_.lower_bound({cluster, NodeId()}); at != heartbeat_luns_.end(); ++at) {
     if (at->first.first != cluster) break;
-    if (auto beat = at->second.watch.Last(now)) beats.push_back(*std::move(beat));
+    if (auto heartbeat = at->second.watch.Last(now)) heartbeats.push_back(*std::move(heartbeat));
   }
-  return beats;
+  return heartbeats;
 }
 
 std::vector<Generation> HeartbeatLunTable::ServeAgain() {
@@ -162,7 +162,7 @@ void HeartbeatLunTable::LookAt(HeartbeatLun& lun, HeartbeatWatch::Time now) {
 }
 
 // By looking at what stands there, so that nothing is written that is right: a file's last change is its
-// node's last beat.
+// node's last heartbeat.
 absl::Status HeartbeatLunTable::UpdateFenceNotices() {
   const uint64_t sequence = catalogue_.sequence();
   {

@@ -41,7 +41,7 @@ class HeartbeatLunTable {
   // `secret`: for one that has to be made.
   absl::StatusOr<Connection> Access(const ClusterId& cluster, const NodeId& node, const std::string& secret)
       ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
-  std::vector<LandedBeat> Beats(const ClusterId& cluster) ABSL_LOCKS_EXCLUDED(mu_);
+  std::vector<LandedHeartbeat> ListHeartbeats(const ClusterId& cluster) ABSL_LOCKS_EXCLUDED(mu_);
   // For tgtd's putting back, while it does not serve: every LUN counts as not served, and when this returns
   // no target is being made. The numbers of the targets that may be there.
   std::vector<Generation> ServeAgain() ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);

@@ -24,17 +24,17 @@ struct Opened : ArrayFixture {
     REQUIRE(access.status() == absl::OkStatus());
     return *access;
   }
-  std::optional<LandedBeat> BeatOf(const NodeId& node) {
-    const auto beats = array->Beats();
-    REQUIRE(beats.status() == absl::OkStatus());
-    for (const LandedBeat& beat : *beats)
-      if (beat.node == node) return beat;
+  std::optional<LandedHeartbeat> HeartbeatOf(const NodeId& node) {
+    const auto heartbeats = array->ListHeartbeats();
+    REQUIRE(heartbeats.status() == absl::OkStatus());
+    for (const LandedHeartbeat& heartbeat : *heartbeats)
+      if (heartbeat.node == node) return heartbeat;
     return std::nullopt;
   }
   bool Seen(const NodeId& node, uint64_t sequence) {
     return Eventually([&] {
-      const auto beat = BeatOf(node);
-      return beat && beat->sequence == sequence;
+      const auto heartbeat = HeartbeatOf(node);
+      return heartbeat && heartbeat->sequence == sequence;
     });
   }
   std::unique_ptr<Array> array;
@@ -63,7 +63,7 @@ class Writer {
     const auto notice = ReadFenceNotice(bytes);
     return notice.ok() ? std::optional(*notice) : std::nullopt;
   }
-  bool Beat(uint64_t sequence, const NodeId& node = kA) {
+  bool Heartbeat(uint64_t sequence, const NodeId& node = kA) {
     return Write(WriteHeartbeatBlock({.node = node, .boot = "boot", .sequence = sequence}));
   }
 
@@ -71,30 +71,30 @@ class Writer {
   absl::StatusOr<std::unique_ptr<IscsiSession>> session_ = absl::UnknownError("");
 };
 
-TEST_CASE_METHOD(Opened,
-                 "a node's beats land and are seen, also after the agent and after tgtd were started again") {
+TEST_CASE_METHOD(
+    Opened, "a node's heartbeats land and are seen, also after the agent and after tgtd were started again") {
   const Connection access = Access(kA);
-  CHECK_FALSE(BeatOf(kA));
+  CHECK_FALSE(HeartbeatOf(kA));
   {
     Writer writer(access);
-    REQUIRE(writer.Beat(1));
+    REQUIRE(writer.Heartbeat(1));
     REQUIRE(Seen(kA, 1));
-    const absl::Duration age = BeatOf(kA)->age;
-    CHECK(Eventually([&] { return BeatOf(kA)->age > age; }));
+    const absl::Duration age = HeartbeatOf(kA)->age;
+    CHECK(Eventually([&] { return HeartbeatOf(kA)->age > age; }));
 
     array.reset();
     REQUIRE(Open() == absl::OkStatus());
     array = Cluster();
-    CHECK_FALSE(BeatOf(kA));  // nobody knows how old what stands there is
+    CHECK_FALSE(HeartbeatOf(kA));  // nobody knows how old what stands there is
     uint64_t next = 2;
     CHECK(Eventually([&] {
-      REQUIRE(writer.Beat(next++));
-      return BeatOf(kA).has_value();
+      REQUIRE(writer.Heartbeat(next++));
+      return HeartbeatOf(kA).has_value();
     }));
   }
   REQUIRE(::kill(TgtdProcess(options.control_port), SIGKILL) == 0);
   // Not only when it is asked for: a node may be cut off from whom it would ask.
-  CHECK(Eventually([&] { return Writer(access).Beat(7); }, absl::Seconds(30)));
+  CHECK(Eventually([&] { return Writer(access).Heartbeat(7); }, absl::Seconds(30)));
   CHECK(Seen(kA, 7));
   CHECK((Access(kA) == access));
 }
@@ -110,19 +110,19 @@ TEST_CASE_METHOD(Opened, "a heartbeat LUN is its node's alone") {
   thief.initiator = a.initiator;  // a name is no proof
   CHECK(absl::IsPermissionDenied(Writer(thief).status()));
   CHECK(Writer(a).status().ok());
-  CHECK(Cluster("c2")->Beats()->empty());
+  CHECK(Cluster("c2")->ListHeartbeats()->empty());
   CHECK(Cluster("c2")->OpenHeartbeatLun(kA)->target != a.target);
 }
 
 TEST_CASE_METHOD(Opened, "a heartbeat LUN is no volume, and a fence of its node leaves it alone") {
   Writer writer(Access(kA));
-  REQUIRE(writer.Beat(1));
+  REQUIRE(writer.Heartbeat(1));
   CHECK(array->ListVolumes("", 0)->items.empty());
   CHECK(array->ListGrants({})->empty());
   CHECK(array->Sessions()->empty());
   const auto term = array->BeginTerm("test");
   REQUIRE(array->Fence(*term, kA, {}).ok());
-  CHECK(writer.Beat(2));
+  CHECK(writer.Heartbeat(2));
   CHECK(Seen(kA, 2));
   CHECK(Writer(Access(kA)).status().ok());
 }
@@ -130,17 +130,17 @@ TEST_CASE_METHOD(Opened, "a heartbeat LUN is no volume, and a fence of its node 
 TEST_CASE_METHOD(Opened, "a malformed sector, or one in another node's name, changes nothing") {
   Writer writer(Access(kA));
   Access(kB);
-  REQUIRE(writer.Beat(1));
+  REQUIRE(writer.Heartbeat(1));
   REQUIRE(Seen(kA, 1));
   const std::string bad =
       GENERATE(std::string(512, 'x'), WriteHeartbeatBlock({.node = kB, .boot = "boot", .sequence = 9}));
   REQUIRE(writer.Write(bad));
-  const absl::Duration age = BeatOf(kA)->age;
-  CHECK(
-      Eventually([&] { return BeatOf(kA)->age > age + absl::Seconds(1); }));  // longer than between two looks
-  CHECK(BeatOf(kA)->sequence == 1);
-  CHECK_FALSE(BeatOf(kB));
-  REQUIRE(writer.Beat(2));
+  const absl::Duration age = HeartbeatOf(kA)->age;
+  CHECK(Eventually(
+      [&] { return HeartbeatOf(kA)->age > age + absl::Seconds(1); }));  // longer than between two looks
+  CHECK(HeartbeatOf(kA)->sequence == 1);
+  CHECK_FALSE(HeartbeatOf(kB));
+  REQUIRE(writer.Heartbeat(2));
   CHECK(Seen(kA, 2));
 }
 
@@ -188,7 +188,7 @@ TEST_CASE_METHOD(
     REQUIRE(again.status() == absl::OkStatus());
     return again->target != first.target;
   }));
-  CHECK(Writer(Access(kA)).Beat(1));
+  CHECK(Writer(Access(kA)).Heartbeat(1));
   CHECK((Access(kB) == other));
   CHECK(absl::IsPermissionDenied(Writer(first).status()));
 }

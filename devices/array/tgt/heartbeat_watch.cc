@@ -10,7 +10,7 @@ absl::Status HeartbeatWatch::See(const std::string& bytes, Time now) {
   if (const absl::Status status = Check(bytes, &sector); !status.ok())
     return ++bad_looks_ == 2 ? status : absl::OkStatus();
   bad_looks_ = 0;
-  if (looked_ && sector != last_ && !sector.node.empty()) beat_at_ = now;
+  if (looked_ && sector != last_ && !sector.node.empty()) heartbeat_at_ = now;
   looked_ = true;
   last_ = std::move(sector);
   return absl::OkStatus();
@@ -27,9 +27,10 @@ absl::Status HeartbeatWatch::Check(const std::string& bytes, HeartbeatBlock* sec
   return absl::OkStatus();
 }
 
-std::optional<LandedBeat> HeartbeatWatch::Last(Time now) const {
-  if (!beat_at_) return std::nullopt;
-  return LandedBeat{.node = node_, .sequence = last_.sequence, .age = absl::FromChrono(now - *beat_at_)};
+std::optional<LandedHeartbeat> HeartbeatWatch::Last(Time now) const {
+  if (!heartbeat_at_) return std::nullopt;
+  return LandedHeartbeat{
+      .node = node_, .sequence = last_.sequence, .age = absl::FromChrono(now - *heartbeat_at_)};
 }
 
 }  // namespace lunkeeper

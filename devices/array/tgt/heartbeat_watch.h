@@ -1,7 +1,7 @@
 #pragma once
-// What one heartbeat LUN has shown over time. A beat is a sequence that changes: its age counts from when it
-// was seen here, on this machine's monotonic clock, whatever the node's clock says. What stood there at the
-// first look is of unknown age, and no beat. For one thread; nothing fails.
+// What one heartbeat LUN has shown over time. A heartbeat is a sequence that changes: its age counts from
+// when it was seen here, on this machine's monotonic clock, whatever the node's clock says. What stood there
+// at the first look is of unknown age, and no heartbeat. For one thread; nothing fails.
 
 #include <chrono>
 #include <optional>
@@ -24,7 +24,7 @@ class HeartbeatWatch {
   // another node, and counts for nothing; said once, until a good one is seen. One bad look alone is a write
   // under way.
   absl::Status See(const std::string& bytes, Time now);
-  std::optional<LandedBeat> Last(Time now) const;
+  std::optional<LandedHeartbeat> Last(Time now) const;
 
  private:
   absl::Status Check(const std::string& bytes, HeartbeatBlock* sector) const;
@@ -33,7 +33,7 @@ class HeartbeatWatch {
   bool looked_ = false;
   int bad_looks_ = 0;  // in a row
   HeartbeatBlock last_;
-  std::optional<Time> beat_at_;
+  std::optional<Time> heartbeat_at_;
 };
 
 }  // namespace lunkeeper

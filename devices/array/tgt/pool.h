@@ -41,8 +41,8 @@ class Pool {
   absl::Status Copy(const std::string& from, const std::string& to, uint64_t size_bytes,
                     Provisioning provisioning, const std::function<bool(uint64_t)>& progress) const;
   absl::Status Grow(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const;
-  // The file of a heartbeat LUN, made if need be. Its space is allocated, so that a full pool keeps no beat
-  // out.
+  // The file of a heartbeat LUN, made if need be. Its space is allocated, so that a full pool keeps no
+  // heartbeat out.
   absl::StatusOr<UniqueFd> OpenHeartbeatLunFile(const std::string& path) const;
   // OK when there is none.
   absl::Status Remove(const std::string& path) const;

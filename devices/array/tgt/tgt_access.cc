@@ -200,9 +200,9 @@ absl::StatusOr<Connection> TgtArray::OpenHeartbeatLun(const NodeId& node) {
   return access;
 }
 
-absl::StatusOr<std::vector<LandedBeat>> TgtArray::Beats() {
+absl::StatusOr<std::vector<LandedHeartbeat>> TgtArray::ListHeartbeats() {
   RETURN_IF_ERROR(host_.Serving());
-  return host_.heartbeat_luns->Beats(cluster_);
+  return host_.heartbeat_luns->ListHeartbeats(cluster_);
 }
 
 absl::StatusOr<std::vector<VolumeId>> TgtArray::Wanted() {

@@ -129,7 +129,7 @@ class TgtArray final : public Array {
   absl::StatusOr<std::vector<VolumeId>> Wanted() override;
 
   absl::StatusOr<Connection> OpenHeartbeatLun(const NodeId& node) override;
-  absl::StatusOr<std::vector<LandedBeat>> Beats() override;
+  absl::StatusOr<std::vector<LandedHeartbeat>> ListHeartbeats() override;
 
  private:
   absl::StatusOr<VolumeRow> MakeVolume(const VolumeSpec& spec, uint64_t asked_size_bytes);

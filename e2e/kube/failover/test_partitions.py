@@ -37,11 +37,11 @@ def test_from_the_control_plane_only_the_workload_goes_on(place, failover):
 
 
 def test_from_all_but_the_storage_an_idle_pod_is_held(workloads, failover):
-    """It does no I/O, its kubelet is silent, and nobody reaches its kernel: only its beats on the array speak for it."""
+    """It does no I/O, its kubelet is silent, and nobody reaches its kernel: only its heartbeats on the array speak for it."""
     workloads.stateful_set("idle")
     idle = Placed(failover, workloads, SimpleNamespace(pod="idle-0"))
     uid = idle.uid()
-    failover.wait_for_verdict(idle.node, "beat on array")
+    failover.wait_for_verdict(idle.node, "heartbeat on array")
     others = [host for name, host in failover.cluster.nodes.items() if name != idle.node]
     faults.cut_off(idle.host, hosts=[failover.cluster.control, *others])
     failover.wait_for_verdict(idle.node, "cut off from the control plane")

@@ -169,7 +169,7 @@ void ScriptedWorld::Happen(const std::string& subject, std::istringstream& words
 
 void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
   const auto what = NextWord(words);
-  const std::map<std::string, bool*> channels = {{"beats", &machine.beats},
+  const std::map<std::string, bool*> channels = {{"heartbeats", &machine.heartbeats},
                                                  {"storage", &machine.storage},
                                                  {"probe", &machine.probe},
                                                  {"kubelet", &machine.kubelet},
@@ -186,8 +186,8 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
     After(2500, [this, &machine] { Clean(machine); });
   } else if (what == "closes") {
     Feed(StreamClosed{machine.id});
-  } else if (what == "late-beat") {
-    Feed(Beat{machine.id, NextWord(words), 1, true, {}, {}, {}});
+  } else if (what == "late-heartbeat") {
+    Feed(Heartbeat{machine.id, NextWord(words), 1, true, {}, {}, {}});
   } else if (what == "hung" || what == "unhung") {
     machine.kubelet_ok = what == "unhung";
   } else if (what == "failing") {

@@ -60,12 +60,12 @@ void ScriptedWorld::EverySoOften() {
   for (auto& [name, machine] : machines_) {
     ++machine.sequence;
     if (machine.io) ++machine.commands;
-    if (machine.beats)
-      Feed(Beat{machine.id, machine.boot, machine.sequence, machine.kubelet_ok, machine.failing,
-                machine.present, machine.known});
+    if (machine.heartbeats)
+      Feed(Heartbeat{machine.id, machine.boot, machine.sequence, machine.kubelet_ok, machine.failing,
+                     machine.present, machine.known});
     for (const auto& [id, array] : arrays_)
       if (machine.storage && array.up && heartbeat_luns_)
-        Feed(StorageBeats{id, {{machine.id, machine.sequence}}});
+        Feed(StorageHeartbeats{id, {{machine.id, machine.sequence}}});
     if (machine.kubelet && api_ && now_ % 10000 == 0 && nodes_.contains(name)) Feed(KubeletLease{name});
   }
 }
@@ -109,7 +109,7 @@ void ScriptedWorld::Do(const Action& action) {
     After(200, [this, node] { Feed(ProbeResult{node, Find(NameOf(node).value()).probe}); });
   } else if (const auto* notify = std::get_if<Notify>(&action.what)) {
     auto& machine = Find(NameOf(notify->node).value());
-    if (machine.id != notify->node || (!machine.beats && !machine.storage)) return;
+    if (machine.id != notify->node || (!machine.heartbeats && !machine.storage)) return;
     machine.known[notify->array] = notify->fence.generation;
     After(1000, [this, &machine] { Clean(machine); });
   } else if (kind != "say") {
@@ -251,7 +251,7 @@ void ScriptedWorld::Replace(Pod pod) {
 
 // The node has been told of a fence: the containers of what is fenced end, and it unmounts.
 void ScriptedWorld::Clean(Machine& machine) {
-  if (!machine.beats || !machine.cleans) return;
+  if (!machine.heartbeats || !machine.cleans) return;
   for (const auto& [id, array] : arrays_) {
     const auto fence = array.fences.find(machine.id);
     if (fence == array.fences.end()) continue;

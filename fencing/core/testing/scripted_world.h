@@ -1,7 +1,7 @@
 #pragma once
 // For the golden scenarios: a small world that does what a script says and otherwise what a well one would:
-// nodes beat, arrays answer, actions succeed 10 ms later. One thread; a script that makes no sense throws
-// std::runtime_error. The words of a script are listed in scenarios/README.md.
+// nodes send heartbeats, arrays answer, actions succeed 10 ms later. One thread; a script that makes no sense
+// throws std::runtime_error. The words of a script are listed in scenarios/README.md.
 
 #include <functional>
 #include <memory>
@@ -22,7 +22,7 @@ class ScriptedWorld {
     NodeId id;
     std::string boot = "boot1";
     uint64_t sequence = 0, commands = 0;
-    bool beats = true, storage = true, probe = true, kubelet = true, kubelet_ok = true, io = true;
+    bool heartbeats = true, storage = true, probe = true, kubelet = true, kubelet_ok = true, io = true;
     bool reads_notes = true, cleans = true;
     VolumeSet failing, present;
     std::map<ArrayId, Generation> known;

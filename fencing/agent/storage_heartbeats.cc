@@ -1,4 +1,4 @@
-#include "fencing/agent/storage_beats.h"
+#include "fencing/agent/storage_heartbeats.h"
 
 #include <algorithm>
 #include <atomic>
@@ -26,22 +26,23 @@ constexpr absl::Duration kShortestPause = absl::Milliseconds(500), kLongestPause
 // Always the same, so that a new login ends what is left of the session before it.
 constexpr uint32_t kIsid = 1;
 
-// The beats to one array.
+// The heartbeats to one array.
 class Line {
  public:
-  Line(const StorageBeatOptions& options, fencing::ArrayId array, HeartbeatLunAccess access, Fenced fenced)
+  Line(const StorageHeartbeatOptions& options, fencing::ArrayId array, HeartbeatLunAccess access,
+       Fenced fenced)
       : options_(options),
         array_(std::move(array)),
         access_(std::move(access)),
         fenced_(std::move(fenced)),
-        beats_(options_.every, [this] { Beat(); }) {}
+        heartbeats_(options_.every, [this] { Heartbeat(); }) {}
 
   Clock::time_point landed_at() const { return landed_at_; }
 
  private:
-  void Beat() {
+  void Heartbeat() {
     if (absl::Now() < try_at_) return;
-    const absl::Status status = TryBeat();
+    const absl::Status status = TryHeartbeat();
     Say(status);
     if (status.ok()) {
       landed_at_ = Clock::now();
@@ -53,7 +54,7 @@ class Line {
     }
   }
 
-  absl::Status TryBeat() {
+  absl::Status TryHeartbeat() {
     if (session_ == nullptr) RETURN_IF_ERROR(LogIn());
     RETURN_IF_ERROR(session_->Write(0, WriteHeartbeatBlock({options_.node, boot_, MillisSinceBoot()})));
     return LookForNote();
@@ -90,13 +91,13 @@ class Line {
 
   void Say(const absl::Status& status) {
     if (std::exchange(said_, status.code()) == status.code()) return;
-    if (status.ok()) LogInfo("agent", "beats land on the array", {{"array", array_.value()}});
+    if (status.ok()) LogInfo("agent", "heartbeats land on the array", {{"array", array_.value()}});
     if (!status.ok())
-      LogWarn("agent", "beats do not land on the array",
+      LogWarn("agent", "heartbeats do not land on the array",
               {{"array", array_.value()}, {"error", std::string(status.message())}});
   }
 
-  const StorageBeatOptions& options_;
+  const StorageHeartbeatOptions& options_;
   const fencing::ArrayId array_;
   const HeartbeatLunAccess access_;
   const Fenced fenced_;
@@ -112,12 +113,12 @@ class Line {
   absl::Duration pause_ = kShortestPause;
   std::optional<absl::StatusCode> said_;
 
-  Periodic beats_;  // last: it uses the others
+  Periodic heartbeats_;  // last: it uses the others
 };
 
-class Lines final : public StorageBeats {
+class Lines final : public StorageHeartbeats {
  public:
-  Lines(const StorageBeatOptions& options, const HeartbeatLunAccess& access, const Fenced& fenced)
+  Lines(const StorageHeartbeatOptions& options, const HeartbeatLunAccess& access, const Fenced& fenced)
       : options_(options) {
     for (const fencing::ArrayId& array : options_.arrays)
       lines_.push_back(std::make_unique<Line>(options_, array, access, fenced));
@@ -131,7 +132,7 @@ class Lines final : public StorageBeats {
   }
 
  private:
-  const StorageBeatOptions options_;
+  const StorageHeartbeatOptions options_;
   std::vector<std::unique_ptr<Line>> lines_;
 };
 
@@ -150,8 +151,9 @@ HeartbeatLunAccess AskForHeartbeatLun(Replicas& replicas, const NodeId& node) {
   };
 }
 
-std::unique_ptr<StorageBeats> StartStorageBeats(const StorageBeatOptions& options,
-                                                const HeartbeatLunAccess& access, const Fenced& fenced) {
+std::unique_ptr<StorageHeartbeats> StartStorageHeartbeats(const StorageHeartbeatOptions& options,
+                                                          const HeartbeatLunAccess& access,
+                                                          const Fenced& fenced) {
   return std::make_unique<Lines>(options, access, fenced);
 }
 

@@ -1,4 +1,4 @@
-#include "fencing/agent/beat_sender.h"
+#include "fencing/agent/heartbeat_sender.h"
 
 #include <algorithm>
 #include <map>
@@ -32,34 +32,36 @@ bool IsNewer(const Device& device, Generation fence) {
 // One stream to one replica. Who begins it keeps it until it has ended: the last channel of a process may not
 // go on a thread of gRPC's, which would have to wait for itself, does not, and works on with what it has
 // freed.
-class BeatStream final : public grpc::ClientBidiReactor<v1::Beat, v1::BeatAnswer> {
+class HeartbeatStream final : public grpc::ClientBidiReactor<v1::Heartbeat, v1::HeartbeatAnswer> {
  public:
-  using OnAnswer = std::function<void(const v1::BeatAnswer&)>;
+  using OnAnswer = std::function<void(const v1::HeartbeatAnswer&)>;
 
-  ~BeatStream() override { const absl::MutexLock told(&mutex_); }  // who told of the end has let go of it
+  ~HeartbeatStream() override {
+    const absl::MutexLock told(&mutex_);
+  }  // who told of the end has let go of it
 
-  static std::unique_ptr<BeatStream> Begin(const Replicas& replicas, std::shared_ptr<const Replica> replica,
-                                           OnAnswer on_answer) {
-    std::unique_ptr<BeatStream> stream(new BeatStream(std::move(replica), std::move(on_answer)));
+  static std::unique_ptr<HeartbeatStream> Begin(const Replicas& replicas,
+                                                std::shared_ptr<const Replica> replica, OnAnswer on_answer) {
+    std::unique_ptr<HeartbeatStream> stream(new HeartbeatStream(std::move(replica), std::move(on_answer)));
     if (const absl::Status status = replicas.Prepare(&stream->context_, absl::InfiniteFuture());
         !status.ok()) {
       stream->Ended(std::string(status.message()));
       return stream;
     }
-    stream->replica_->stub->async()->Beats(&stream->context_, stream.get());
-    stream->AddHold();  // beats are sent from outside of gRPC's callbacks
+    stream->replica_->stub->async()->Heartbeats(&stream->context_, stream.get());
+    stream->AddHold();  // heartbeats are sent from outside of gRPC's callbacks
     stream->StartRead(&stream->answer_);
     stream->StartCall();
     return stream;
   }
 
-  // Leaves the beat out when the one before it has not gone yet.
-  void Send(const v1::Beat& beat) {
+  // Leaves the heartbeat out when the one before it has not gone yet.
+  void Send(const v1::Heartbeat& heartbeat) {
     absl::MutexLock lock(&mutex_);
     if (writing_ || closed_) return;
     writing_ = true;
-    beat_ = beat;
-    StartWrite(&beat_);
+    heartbeat_ = heartbeat;
+    StartWrite(&heartbeat_);
   }
 
   // Why it ended, once it has.
@@ -77,7 +79,7 @@ class BeatStream final : public grpc::ClientBidiReactor<v1::Beat, v1::BeatAnswer
 
   void OnReadDone(bool ok) override {
     if (ok) {
-      if (!std::exchange(heard_, true)) LogInfo("agent", "beats are heard", {{"by", replica_->address}});
+      if (!std::exchange(heard_, true)) LogInfo("agent", "heartbeats are heard", {{"by", replica_->address}});
       on_answer_(answer_);
       StartRead(&answer_);
       return;
@@ -95,7 +97,7 @@ class BeatStream final : public grpc::ClientBidiReactor<v1::Beat, v1::BeatAnswer
   void OnDone(const grpc::Status& status) override { Ended(status.error_message()); }
 
  private:
-  BeatStream(std::shared_ptr<const Replica> replica, OnAnswer on_answer)
+  HeartbeatStream(std::shared_ptr<const Replica> replica, OnAnswer on_answer)
       : replica_(std::move(replica)), on_answer_(std::move(on_answer)) {}
 
   void Ended(const std::string& why) {
@@ -107,19 +109,19 @@ class BeatStream final : public grpc::ClientBidiReactor<v1::Beat, v1::BeatAnswer
   const std::shared_ptr<const Replica> replica_;
   const OnAnswer on_answer_;
   grpc::ClientContext context_;
-  v1::BeatAnswer answer_;
+  v1::HeartbeatAnswer answer_;
   bool heard_ = false;
 
   absl::Mutex mutex_;
-  v1::Beat beat_ ABSL_GUARDED_BY(mutex_);
+  v1::Heartbeat heartbeat_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;  // by the other side, or never open: nothing is sent
   std::optional<std::string> end_ ABSL_GUARDED_BY(mutex_);  // gRPC is done with it
 };
 
-class Sender final : public BeatSender {
+class Sender final : public HeartbeatSender {
  public:
-  Sender(const BeatOptions& options, Replicas& replicas, NodeView view)
+  Sender(const HeartbeatOptions& options, Replicas& replicas, NodeView view)
       : options_(options),
         replicas_(replicas),
         view_(std::move(view)),
@@ -144,7 +146,7 @@ class Sender final : public BeatSender {
 
  private:
   struct Line {
-    std::unique_ptr<BeatStream> stream;
+    std::unique_ptr<HeartbeatStream> stream;
     absl::Time begun;
     std::string last_end;
   };
@@ -230,21 +232,21 @@ class Sender final : public BeatSender {
     return true;
   }
 
-  v1::Beat NextBeat() {
-    fencing::Beat beat;
-    beat.node = options_.node;
-    beat.boot = boot_;
-    beat.sequence = MillisSinceBoot();
+  v1::Heartbeat NextHeartbeat() {
+    fencing::Heartbeat heartbeat;
+    heartbeat.node = options_.node;
+    heartbeat.boot = boot_;
+    heartbeat.sequence = MillisSinceBoot();
     absl::MutexLock lock(&mutex_);
-    beat.kubelet_ok = kubelet_ok_;
-    beat.failing = failing_;
-    beat.present = present_;
+    heartbeat.kubelet_ok = kubelet_ok_;
+    heartbeat.failing = failing_;
+    heartbeat.present = present_;
     for (const auto& [array, told] : told_) {
-      beat.known[array] = told.generation;
+      heartbeat.known[array] = told.generation;
       // Nobody has seen yet that nothing is left.
-      if (!looked_) beat.present.insert(told.volumes.begin(), told.volumes.end());
+      if (!looked_) heartbeat.present.insert(told.volumes.begin(), told.volumes.end());
     }
-    return WriteBeat(beat);
+    return WriteHeartbeat(heartbeat);
   }
 
   // There is no stream yet, or it has ended. The same reason is not logged again and again.
@@ -253,28 +255,29 @@ class Sender final : public BeatSender {
     const std::optional<std::string> end = line.stream->End();
     if (!end || absl::Now() - line.begun < kBeginAgainAfter) return false;
     if (std::exchange(line.last_end, *end) != *end)
-      LogWarn("agent", "beats are not heard", {{"by", address}, {"error", *end}});
+      LogWarn("agent", "heartbeats are not heard", {{"by", address}, {"error", *end}});
     return true;
   }
 
   void Send() {
     std::map<std::string, Line> lines;
-    const v1::Beat beat = NextBeat();
+    const v1::Heartbeat heartbeat = NextHeartbeat();
     for (const auto& replica : replicas_.All(absl::InfinitePast())) {
       Line& line = lines[replica->address];
       if (auto known = lines_.extract(replica->address); !known.empty()) line = std::move(known.mapped());
       if (MayBegin(line, replica->address)) {
         line.begun = absl::Now();
-        line.stream = BeatStream::Begin(replicas_, replica, [this](const auto& answer) { Take(answer); });
+        line.stream =
+            HeartbeatStream::Begin(replicas_, replica, [this](const auto& answer) { Take(answer); });
       }
-      line.stream->Send(beat);
+      line.stream->Send(heartbeat);
     }
     for (auto& [address, line] : lines_) line.stream->Cancel();  // replicas that are no more
     for (auto& [address, line] : lines_) line.stream->AwaitEnd();
     lines_ = std::move(lines);
   }
 
-  void Take(const v1::BeatAnswer& answer) {
+  void Take(const v1::HeartbeatAnswer& answer) {
     for (const auto& [array, fence] : ReadFences(options_.node, answer)) OnFence(array, fence);
   }
   // True: it says what was not known.
@@ -299,7 +302,7 @@ class Sender final : public BeatSender {
     return true;
   }
 
-  const BeatOptions options_;
+  const HeartbeatOptions options_;
   Replicas& replicas_;
   const NodeView view_;
   const std::string boot_;
@@ -318,7 +321,8 @@ class Sender final : public BeatSender {
 
 }  // namespace
 
-std::unique_ptr<BeatSender> StartBeatSender(const BeatOptions& options, Replicas& replicas, NodeView view) {
+std::unique_ptr<HeartbeatSender> StartHeartbeatSender(const HeartbeatOptions& options, Replicas& replicas,
+                                                      NodeView view) {
   return std::make_unique<Sender>(options, replicas, std::move(view));
 }
 

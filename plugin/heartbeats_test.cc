@@ -1,9 +1,9 @@
-// Beats from a node to the controllers, over real TLS on loopback.
+// Heartbeats from a node to the controllers, over real TLS on loopback.
 
 #include <atomic>
 #include <future>
 
-#include "fencing/agent/beat_sender.h"
+#include "fencing/agent/heartbeat_sender.h"
 #include "plugin/testing/coordinator_rig.h"
 #include "plugin/testing/stalling_proxy.h"
 
@@ -12,16 +12,17 @@ namespace {
 
 using testing::Eventually;
 
-// A node that beats twenty times a second.
-struct Beating {
-  Beating(CoordinatorRig& rig, const std::vector<uint16_t>& ports, const NodeId& id)
+// A node that sends heartbeats twenty times a second.
+struct HeartbeatingNode {
+  HeartbeatingNode(CoordinatorRig& rig, const std::vector<uint16_t>& ports, const NodeId& id)
       : replicas(rig.Connect(ports)),
-        sender(StartBeatSender(
+        sender(StartHeartbeatSender(
             {.node = id, .every = absl::Milliseconds(50)}, *replicas,
             {.devices = [this] { return Look(); },
              .fail = [this](const Device& device, const std::string&) { return Fail(device); },
              .kubelet_ok = [this] { return kubelet_ok.load(); }})) {}
-  Beating(CoordinatorRig& rig, const std::vector<uint16_t>& ports) : Beating(rig, ports, rig.node) {}
+  HeartbeatingNode(CoordinatorRig& rig, const std::vector<uint16_t>& ports)
+      : HeartbeatingNode(rig, ports, rig.node) {}
 
   absl::StatusOr<std::vector<Device>> Look() {
     ++looks;
@@ -56,7 +57,7 @@ struct Beating {
   absl::Mutex mutex;
   absl::StatusOr<std::vector<Device>> devices = std::vector<Device>();
   std::unique_ptr<Replicas> replicas;
-  std::unique_ptr<BeatSender> sender;
+  std::unique_ptr<HeartbeatSender> sender;
 };
 
 Device DeviceOf(const std::string& volume, DeviceHealth health = DeviceHealth::kHealthy) {
@@ -74,9 +75,9 @@ TEST_CASE("every replica hears a node, in rising order, and what becomes of its 
   CoordinatorRig rig;
   Controller& first = rig.AddController();
   Controller& second = rig.AddController();
-  Beating node(rig, {first.port, second.port});
-  REQUIRE(Eventually([&] { return first.sink.beats() >= 2 && second.sink.beats() >= 2; }));
-  const fencing::Beat before = first.sink.last();
+  HeartbeatingNode node(rig, {first.port, second.port});
+  REQUIRE(Eventually([&] { return first.sink.heartbeats() >= 2 && second.sink.heartbeats() >= 2; }));
+  const fencing::Heartbeat before = first.sink.last();
   CHECK(before.node == rig.node);
   CHECK(before.boot.size() == 36);
   CHECK(before.present.empty());
@@ -90,20 +91,20 @@ TEST_CASE("every replica hears a node, in rising order, and what becomes of its 
 TEST_CASE("I/O that waits for an array which answers is not failing") {
   CoordinatorRig rig;
   Controller& controller = rig.AddController();
-  Beating node(rig, {controller.port});
+  HeartbeatingNode node(rig, {controller.port});
   Device waits = DeviceOf("a", DeviceHealth::kReconnecting);
   waits.portal = absl::StrCat("127.0.0.1:", controller.port);
   node.Set(std::vector<Device>{waits, DeviceOf("b", DeviceHealth::kFailed)});
   REQUIRE(Eventually([&] { return controller.sink.last().failing.contains(kB); }));
-  const int before = controller.sink.beats();
-  REQUIRE(Eventually([&] { return controller.sink.beats() >= before + 50; }));
+  const int before = controller.sink.heartbeats();
+  REQUIRE(Eventually([&] { return controller.sink.heartbeats() >= before + 50; }));
   CHECK(controller.sink.last().failing == fencing::VolumeSet{kB});
 }
 
-TEST_CASE("a data path that cannot be asked leaves the beats going, and its volumes failing") {
+TEST_CASE("a data path that cannot be asked leaves the heartbeats going, and its volumes failing") {
   CoordinatorRig rig;
   Controller& controller = rig.AddController();
-  Beating node(rig, {controller.port});
+  HeartbeatingNode node(rig, {controller.port});
   node.Set(std::vector<Device>{DeviceOf("a")});
   REQUIRE(Eventually([&] { return controller.sink.last().present.contains(kA); }));
   CHECK(controller.sink.last().failing.empty());
@@ -112,21 +113,21 @@ TEST_CASE("a data path that cannot be asked leaves the beats going, and its volu
   CHECK(controller.sink.last().present.contains(kA));
 }
 
-TEST_CASE("a node that hangs while it looks at its devices goes on beating") {
+TEST_CASE("a node that hangs while it looks at its devices goes on sending heartbeats") {
   CoordinatorRig rig;
   Controller& controller = rig.AddController();
-  Beating node(rig, {controller.port});
-  REQUIRE(Eventually([&] { return controller.sink.beats() >= 1; }));
+  HeartbeatingNode node(rig, {controller.port});
+  REQUIRE(Eventually([&] { return controller.sink.heartbeats() >= 1; }));
   absl::MutexLock hangs(&node.mutex);
-  const int before = controller.sink.beats();
-  CHECK(Eventually([&] { return controller.sink.beats() >= before + 5; }));
+  const int before = controller.sink.heartbeats();
+  CHECK(Eventually([&] { return controller.sink.heartbeats() >= before + 5; }));
 }
 
 TEST_CASE("a node that stops has closed its stream; it is told from one that falls silent") {
   CoordinatorRig rig;
   Controller& controller = rig.AddController();
-  auto stops = std::make_unique<Beating>(rig, std::vector<uint16_t>{controller.port});
-  REQUIRE(Eventually([&] { return controller.sink.beats() >= 1; }));
+  auto stops = std::make_unique<HeartbeatingNode>(rig, std::vector<uint16_t>{controller.port});
+  REQUIRE(Eventually([&] { return controller.sink.heartbeats() >= 1; }));
   stops.reset();
   CHECK(Eventually([&] { return controller.sink.closed() == 1; }));
 }
@@ -137,11 +138,11 @@ TEST_CASE("the end of a stream that had been silent says nothing") {
   StallingProxy proxy(controller.port);
   const auto running = [&] {
     return controller.metrics.Text().find(
-               "lunkeeper_rpc_running{method=\"lunkeeper.coordinator.v1.Coordinator/Beats\"} 1") !=
+               "lunkeeper_rpc_running{method=\"lunkeeper.coordinator.v1.Coordinator/Heartbeats\"} 1") !=
            std::string::npos;
   };
-  Beating node(rig, {proxy.port()});
-  REQUIRE(Eventually([&] { return controller.sink.beats() >= 1 && running(); }));
+  HeartbeatingNode node(rig, {proxy.port()});
+  REQUIRE(Eventually([&] { return controller.sink.heartbeats() >= 1 && running(); }));
   proxy.Stall(true);
   const absl::Time silent = absl::Now();
   REQUIRE(Eventually([&] { return absl::Now() - silent > absl::Milliseconds(2500); }));
@@ -154,12 +155,12 @@ TEST_CASE("a replica that comes back is heard by again, and one that comes late 
   CoordinatorRig rig;
   Controller& controller = rig.AddController();
   StallingProxy proxy(controller.port);
-  Beating node(rig, {proxy.port()});
-  REQUIRE(Eventually([&] { return controller.sink.beats() >= 1; }));
+  HeartbeatingNode node(rig, {proxy.port()});
+  REQUIRE(Eventually([&] { return controller.sink.heartbeats() >= 1; }));
   for (int round = 0; round < 2; ++round) {
     proxy.CloseAll();
-    const int before = controller.sink.beats();
-    CHECK(Eventually([&] { return controller.sink.beats() >= before + 3; }));
+    const int before = controller.sink.heartbeats();
+    CHECK(Eventually([&] { return controller.sink.heartbeats() >= before + 3; }));
   }
 }
 
@@ -167,21 +168,21 @@ TEST_CASE("a connection that hangs is given up, and the node is heard again") {
   CoordinatorRig rig;
   Controller& controller = rig.AddController();
   StallingProxy proxy(controller.port);
-  Beating node(rig, {proxy.port()});
-  REQUIRE(Eventually([&] { return controller.sink.beats() >= 1; }));
+  HeartbeatingNode node(rig, {proxy.port()});
+  REQUIRE(Eventually([&] { return controller.sink.heartbeats() >= 1; }));
   proxy.Stall(true);
   const absl::Time silent = absl::Now();
   REQUIRE(Eventually([&] { return absl::Now() - silent > absl::Seconds(6); }));
   proxy.CloseAll();
   proxy.Stall(false);
-  const int before = controller.sink.beats();
-  CHECK(Eventually([&] { return controller.sink.beats() >= before + 3; }));
+  const int before = controller.sink.heartbeats();
+  CHECK(Eventually([&] { return controller.sink.heartbeats() >= before + 3; }));
 }
 
 TEST_CASE("a fenced node is told, and says that it knows") {
   CoordinatorRig rig;
   Controller& controller = rig.AddController();
-  Beating node(rig, {controller.port});
+  HeartbeatingNode node(rig, {controller.port});
   const fencing::ArrayId array("main");
   controller.sink.SetFences({{array, {rig.node, 7, {kA, kB}}}});
   CHECK(Eventually([&] {
@@ -192,7 +193,7 @@ TEST_CASE("a fenced node is told, and says that it knows") {
 TEST_CASE("the I/O of a fenced volume is ended, and that of its neighbour is not") {
   CoordinatorRig rig;
   Controller& controller = rig.AddController();
-  Beating node(rig, {controller.port});
+  HeartbeatingNode node(rig, {controller.port});
   node.Set(std::vector<Device>{DeviceOf("a"), DeviceOf("b")});
   controller.sink.SetFences({{fencing::ArrayId("main"), {rig.node, 7, {kA}}}});
   REQUIRE(Eventually([&] { return node.IsFailed(kA); }));
@@ -206,7 +207,7 @@ TEST_CASE("the I/O of a fenced volume is ended, and that of its neighbour is not
 TEST_CASE("a fence that the node hears of elsewhere ends I/O as well, and is known") {
   CoordinatorRig rig;
   Controller& controller = rig.AddController();
-  Beating node(rig, {controller.port});
+  HeartbeatingNode node(rig, {controller.port});
   node.Set(std::vector<Device>{DeviceOf("a"), DeviceOf("b")});
   const fencing::ArrayId array("main");
   node.sender->OnFence(array, {rig.node, 7, {kA}});
@@ -218,7 +219,7 @@ TEST_CASE("a fence that the node hears of elsewhere ends I/O as well, and is kno
 TEST_CASE("a data path that does not answer is told again to end a fenced volume's I/O") {
   CoordinatorRig rig;
   Controller& controller = rig.AddController();
-  Beating node(rig, {controller.port});
+  HeartbeatingNode node(rig, {controller.port});
   node.Set(std::vector<Device>{DeviceOf("a")});
   node.refusing = true;
   controller.sink.SetFences({{fencing::ArrayId("main"), {rig.node, 7, {kA}}}});
@@ -231,7 +232,7 @@ TEST_CASE("a data path that does not answer is told again to end a fenced volume
 TEST_CASE("a late answer about an old fence does not reach the device of a newer grant") {
   CoordinatorRig rig;
   Controller& controller = rig.AddController();
-  Beating node(rig, {controller.port});
+  HeartbeatingNode node(rig, {controller.port});
   node.Set(std::vector<Device>{DeviceOf("a")});
   const fencing::ArrayId array("main");
   controller.sink.SetFences({{array, {rig.node, 7, {kA}}}});
@@ -240,8 +241,8 @@ TEST_CASE("a late answer about an old fence does not reach the device of a newer
   REQUIRE(Eventually([&] { return controller.sink.last().present.empty(); }));
   node.Set(std::vector<Device>{DeviceOf("a")});
   controller.sink.SetFences({{array, {rig.node, 6, {kA, kB}}}});
-  const int before = controller.sink.beats();
-  REQUIRE(Eventually([&] { return controller.sink.beats() >= before + 5; }));
+  const int before = controller.sink.heartbeats();
+  REQUIRE(Eventually([&] { return controller.sink.heartbeats() >= before + 5; }));
   CHECK_FALSE(node.IsFailed(kA));
   CHECK(controller.sink.last().known.at(array) == 7);
 }
@@ -249,15 +250,15 @@ TEST_CASE("a late answer about an old fence does not reach the device of a newer
 TEST_CASE("an old fence that is told of for the first time does not reach the device of a newer grant") {
   CoordinatorRig rig;
   Controller& controller = rig.AddController();
-  Beating node(rig, {controller.port});
+  HeartbeatingNode node(rig, {controller.port});
   Device older = DeviceOf("a"), newer = DeviceOf("b");
   older.target = Iqn("iqn.2026-11.io.lunkeeper:main:a:6");
   newer.target = Iqn("iqn.2026-11.io.lunkeeper:main:b:8");
   node.Set(std::vector<Device>{older, newer});
   controller.sink.SetFences({{fencing::ArrayId("main"), {rig.node, 7, {kA, kB}}}});
   REQUIRE(Eventually([&] { return node.IsFailed(kA); }));
-  const int before = controller.sink.beats();
-  REQUIRE(Eventually([&] { return controller.sink.beats() >= before + 5; }));
+  const int before = controller.sink.heartbeats();
+  REQUIRE(Eventually([&] { return controller.sink.heartbeats() >= before + 5; }));
   CHECK_FALSE(node.IsFailed(kB));
 }
 
@@ -269,13 +270,13 @@ TEST_CASE("a node that was told of a fence is not clean before it has seen its d
   std::atomic<bool> answering = false;
   const auto replicas = rig.Connect({controller.port});
   const auto sender =
-      StartBeatSender({.node = rig.node, .every = absl::Milliseconds(50)}, *replicas,
-                      {.devices = [&]() -> absl::StatusOr<std::vector<Device>> {
-                         if (!answering) return absl::UnavailableError("the data path does not answer");
-                         return std::vector<Device>();
-                       },
-                       .fail = [](const Device&, const std::string&) { return absl::OkStatus(); },
-                       .kubelet_ok = nullptr});
+      StartHeartbeatSender({.node = rig.node, .every = absl::Milliseconds(50)}, *replicas,
+                           {.devices = [&]() -> absl::StatusOr<std::vector<Device>> {
+                              if (!answering) return absl::UnavailableError("the data path does not answer");
+                              return std::vector<Device>();
+                            },
+                            .fail = [](const Device&, const std::string&) { return absl::OkStatus(); },
+                            .kubelet_ok = nullptr});
   REQUIRE(Eventually([&] { return controller.sink.last().known.contains(array); }));
   CHECK(controller.sink.last().present == fencing::VolumeSet{kA});
   answering = true;
@@ -285,8 +286,8 @@ TEST_CASE("a node that was told of a fence is not clean before it has seen its d
 TEST_CASE("a node says that its kubelet hangs, and that it does no more") {
   CoordinatorRig rig;
   Controller& controller = rig.AddController();
-  Beating node(rig, {controller.port});
-  REQUIRE(Eventually([&] { return controller.sink.beats() >= 1; }));
+  HeartbeatingNode node(rig, {controller.port});
+  REQUIRE(Eventually([&] { return controller.sink.heartbeats() >= 1; }));
   CHECK(controller.sink.last().kubelet_ok);
   node.kubelet_ok = false;
   REQUIRE(Eventually([&] { return !controller.sink.last().kubelet_ok; }));
@@ -294,13 +295,13 @@ TEST_CASE("a node says that its kubelet hangs, and that it does no more") {
   CHECK(Eventually([&] { return controller.sink.last().kubelet_ok; }));
 }
 
-TEST_CASE("beats in another node's name are not heard") {
+TEST_CASE("heartbeats in another node's name are not heard") {
   CoordinatorRig rig;
   Controller& controller = rig.AddController();
-  Beating liar(rig, {controller.port}, rig.other);
+  HeartbeatingNode liar(rig, {controller.port}, rig.other);
   REQUIRE(
       Eventually([&] { return controller.metrics.Text().find("PERMISSION_DENIED") != std::string::npos; }));
-  CHECK(controller.sink.beats() == 0);
+  CHECK(controller.sink.heartbeats() == 0);
 }
 
 TEST_CASE("a stream ends with its token, and goes on with the next one") {
@@ -309,12 +310,12 @@ TEST_CASE("a stream ends with its token, and goes on with the next one") {
   rig.reviewer.AddNode("next", "node-1");
   rig.WriteToken("short");
   Controller& controller = rig.AddController();
-  Beating node(rig, {controller.port});
-  REQUIRE(Eventually([&] { return controller.sink.beats() >= 1; }));
+  HeartbeatingNode node(rig, {controller.port});
+  REQUIRE(Eventually([&] { return controller.sink.heartbeats() >= 1; }));
   rig.WriteToken("next");
   REQUIRE(Eventually([&] { return controller.metrics.Text().find("UNAUTHENTICATED") != std::string::npos; }));
-  const int before = controller.sink.beats();
-  CHECK(Eventually([&] { return controller.sink.beats() >= before + 3; }));
+  const int before = controller.sink.heartbeats();
+  CHECK(Eventually([&] { return controller.sink.heartbeats() >= before + 3; }));
   CHECK(controller.sink.closed() == 0);
 }
 
@@ -322,28 +323,28 @@ TEST_CASE("a node whose token is not there yet is heard once it is") {
   CoordinatorRig rig;
   rig.WriteToken("");
   Controller& controller = rig.AddController();
-  Beating node(rig, {controller.port});
+  HeartbeatingNode node(rig, {controller.port});
   REQUIRE(Eventually([&] { return node.looks >= 3; }));  // it sends as often as it looks
-  CHECK(controller.sink.beats() == 0);
+  CHECK(controller.sink.heartbeats() == 0);
   rig.WriteToken("token-1");
-  CHECK(Eventually([&] { return controller.sink.beats() >= 3; }));
+  CHECK(Eventually([&] { return controller.sink.heartbeats() >= 3; }));
 }
 
 TEST_CASE("a replica that leaves ends the streams and takes no node for stopped") {
   CoordinatorRig rig;
   Controller& controller = rig.AddController();
-  Beating node(rig, {controller.port});
-  REQUIRE(Eventually([&] { return controller.sink.beats() >= 1; }));
+  HeartbeatingNode node(rig, {controller.port});
+  REQUIRE(Eventually([&] { return controller.sink.heartbeats() >= 1; }));
   controller.coordinator->Leave();
   CHECK(controller.server->Stop(absl::Seconds(20)));
   CHECK(controller.sink.closed() == 0);
 }
 
-TEST_CASE("three hundred waiting nodes delay neither beats nor other calls, and all get their volumes") {
+TEST_CASE("three hundred waiting nodes delay neither heartbeats nor other calls, and all get their volumes") {
   constexpr size_t kNodes = 300;
   CoordinatorRig rig;
   Controller& controller = rig.AddController();
-  Beating beating(rig, {controller.port});
+  HeartbeatingNode node(rig, {controller.port});
   std::vector<VolumeId> volumes;
   for (size_t i = 0; i < kNodes; ++i) {
     volumes.push_back(rig.MakeVolume(absl::StrCat("v", i)));
@@ -359,17 +360,17 @@ TEST_CASE("three hundred waiting nodes delay neither beats nor other calls, and 
     });
   }
   CHECK(Eventually([&] { return rig.array.Waiting() == kNodes; }, absl::Minutes(1)));
-  const int before = controller.sink.beats();
+  const int before = controller.sink.heartbeats();
   const absl::Time began = absl::Now();
   CHECK(grants->Held(VolumeId(), absl::Now() + absl::Seconds(10)).ok());
   CHECK(absl::Now() - began < absl::Seconds(5));
-  CHECK(Eventually([&] { return controller.sink.beats() >= before + 20; }));
+  CHECK(Eventually([&] { return controller.sink.heartbeats() >= before + 20; }));
   for (const VolumeId& volume : volumes) rig.Vacate(volume);
   for (std::thread& thread : waiting) thread.join();
   CHECK(granted == kNodes);
   // A node counts as silent after 2.5 s.
   CHECK(controller.sink.longest_gap() < absl::Seconds(2));
-  UNSCOPED_INFO("longest gap between beats: " << absl::FormatDuration(controller.sink.longest_gap()));
+  UNSCOPED_INFO("longest gap between heartbeats: " << absl::FormatDuration(controller.sink.longest_gap()));
 }
 
 }  // namespace lunkeeper

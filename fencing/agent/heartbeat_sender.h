@@ -1,8 +1,8 @@
 #pragma once
-// Sends a node's beats to every controller replica, each half second, from a thread of its own, and ends the
-// I/O of the volumes that an answer says are fenced. The node is looked at from another thread, so that a
+// Sends a node's heartbeats to every controller replica, each half second, from a thread of its own, and ends
+// the I/O of the volumes that an answer says are fenced. The node is looked at from another thread, so that a
 // data path which hangs does not silence it. Thread-safe. Nothing fails: a stream that ends is begun anew,
-// and a replica that does not read misses beats. The destructor closes the streams, which tells the
+// and a replica that does not read misses heartbeats. The destructor closes the streams, which tells the
 // controllers that this node's kernel lives. `replicas` outlives it.
 
 #include <functional>
@@ -16,15 +16,16 @@
 
 namespace lunkeeper {
 
-struct BeatOptions {
+struct HeartbeatOptions {
   NodeId node;
   absl::Duration every = absl::Milliseconds(500);
 };
 
-class BeatSender {
+class HeartbeatSender {
  public:
-  virtual ~BeatSender() = default;
-  // Of the fence in force against this node at an array, however it was heard of; as an answer to a beat.
+  virtual ~HeartbeatSender() = default;
+  // Of the fence in force against this node at an array, however it was heard of; as an answer to a
+  // heartbeat.
   virtual void OnFence(const fencing::ArrayId& array, const fencing::ArrayFence& fence) = 0;
 };
 
@@ -37,6 +38,7 @@ struct NodeView {
   // Whether kubelet and the container runtime answer. Empty: nobody knows, and they are taken to be well.
   std::function<bool()> kubelet_ok;
 };
-std::unique_ptr<BeatSender> StartBeatSender(const BeatOptions& options, Replicas& replicas, NodeView view);
+std::unique_ptr<HeartbeatSender> StartHeartbeatSender(const HeartbeatOptions& options, Replicas& replicas,
+                                                      NodeView view);
 
 }  // namespace lunkeeper

@@ -1,5 +1,5 @@
 #pragma once
-// A node's beats to the arrays themselves: one each half second to its own heartbeat LUN on each array
+// A node's heartbeats to the arrays themselves: one each half second to its own heartbeat LUN on each array
 // (devices/array/heartbeat_luns.h), from a thread of its own for each, so that the arrays can say that it
 // lives when the network between it and the controllers does not. What the array has noted there comes back.
 //
@@ -18,7 +18,7 @@
 
 namespace lunkeeper {
 
-struct StorageBeatOptions {
+struct StorageHeartbeatOptions {
   NodeId node;
   std::vector<fencing::ArrayId> arrays;
   absl::Duration every = absl::Milliseconds(500);
@@ -33,17 +33,18 @@ using HeartbeatLunAccess =
 // From the controllers. `replicas` outlives it.
 HeartbeatLunAccess AskForHeartbeatLun(Replicas& replicas, const NodeId& node);
 
-class StorageBeats {
+class StorageHeartbeats {
  public:
-  virtual ~StorageBeats() = default;
-  // Since a beat last landed, or since the start: of the array where it is longest ago.
+  virtual ~StorageHeartbeats() = default;
+  // Since a heartbeat last landed, or since the start: of the array where it is longest ago.
   virtual absl::Duration Age() const = 0;
 };
 
 // `fenced` hears of the fence in force against the node, when what the array says of it changes; called from
 // the threads.
 using Fenced = std::function<void(const fencing::ArrayId& array, const fencing::ArrayFence& fence)>;
-std::unique_ptr<StorageBeats> StartStorageBeats(const StorageBeatOptions& options,
-                                                const HeartbeatLunAccess& access, const Fenced& fenced);
+std::unique_ptr<StorageHeartbeats> StartStorageHeartbeats(const StorageHeartbeatOptions& options,
+                                                          const HeartbeatLunAccess& access,
+                                                          const Fenced& fenced);
 
 }  // namespace lunkeeper

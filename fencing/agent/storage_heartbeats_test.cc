@@ -1,6 +1,6 @@
-// A node's beats to a real array.
+// A node's heartbeats to a real array.
 
-#include "fencing/agent/storage_beats.h"
+#include "fencing/agent/storage_heartbeats.h"
 
 #include <signal.h>
 
@@ -18,14 +18,14 @@ using testing::TgtdProcess;
 
 constexpr absl::Duration kLong = absl::Seconds(30);
 
-// A node that beats twenty times a second, to one array.
-struct Beating : ArrayFixture {
-  Beating() {
+// A node that sends heartbeats twenty times a second, to one array.
+struct HeartbeatingNode : ArrayFixture {
+  HeartbeatingNode() {
     REQUIRE(Open() == absl::OkStatus());
     array = Cluster();
   }
   void Start() {
-    beats = StartStorageBeats(
+    heartbeats = StartStorageHeartbeats(
         {.node = node,
          .arrays = {fencing::ArrayId("a1")},
          .every = absl::Milliseconds(50),
@@ -43,13 +43,13 @@ struct Beating : ArrayFixture {
     if (access.ok() && asked <= stale_answers) access->chap.secret = "of-another-time.";
     return access;
   }
-  // The array has seen a beat that came after this call.
+  // The array has seen a heartbeat that came after this call.
   bool Land() {
     const uint64_t before = Last();
     return Eventually([&] { return Last() > before; }, kLong);
   }
   uint64_t Last() {
-    const auto seen = array->Beats();
+    const auto seen = array->Heartbeats();
     return seen.ok() && !seen->empty() ? seen->front().sequence : 0;
   }
 
@@ -60,19 +60,20 @@ struct Beating : ArrayFixture {
   absl::Mutex mutex;
   std::vector<fencing::ArrayFence> told;
   std::unique_ptr<Array> array;
-  std::unique_ptr<StorageBeats> beats;  // last: its threads use the others
+  std::unique_ptr<StorageHeartbeats> heartbeats;  // last: its threads use the others
 };
 
-TEST_CASE_METHOD(Beating, "beats land on the array, one after another, and the node knows that they do") {
+TEST_CASE_METHOD(HeartbeatingNode,
+                 "heartbeats land on the array, one after another, and the node knows that they do") {
   Start();
   REQUIRE(Land());
   REQUIRE(Land());
-  CHECK(array->Beats()->front().node == node);
-  CHECK(Eventually([&] { return beats->Age() < absl::Milliseconds(200); }, kLong));
+  CHECK(array->Heartbeats()->front().node == node);
+  CHECK(Eventually([&] { return heartbeats->Age() < absl::Milliseconds(200); }, kLong));
   CHECK(asked == 1);
 }
 
-TEST_CASE_METHOD(Beating,
+TEST_CASE_METHOD(HeartbeatingNode,
                  "a node that is cut off from the controllers is heard by a tgtd that was started again") {
   Start();
   REQUIRE(Land());
@@ -82,7 +83,7 @@ TEST_CASE_METHOD(Beating,
   CHECK(Land());
 }
 
-TEST_CASE_METHOD(Beating, "a node that is fenced hears of it from the array, once") {
+TEST_CASE_METHOD(HeartbeatingNode, "a node that is fenced hears of it from the array, once") {
   Start();
   REQUIRE(Land());
   const auto term = array->BeginTerm("test");
@@ -103,30 +104,30 @@ TEST_CASE_METHOD(Beating, "a node that is fenced hears of it from the array, onc
   CHECK(told[0].volumes == fencing::VolumeSet{VolumeId("a1-v1"), VolumeId("a1-v2")});
 }
 
-TEST_CASE_METHOD(Beating, "a node that its heartbeat LUN does not let in asks for it again") {
+TEST_CASE_METHOD(HeartbeatingNode, "a node that its heartbeat LUN does not let in asks for it again") {
   stale_answers = 2;
   Start();
   CHECK(Land());
   CHECK(asked == 3);
 }
 
-TEST_CASE_METHOD(Beating, "controllers that do not answer are asked again") {
+TEST_CASE_METHOD(HeartbeatingNode, "controllers that do not answer are asked again") {
   controllers = false;
   Start();
   REQUIRE(Eventually([&] { return asked >= 2; }, kLong));
-  CHECK(beats->Age() > absl::ZeroDuration());
+  CHECK(heartbeats->Age() > absl::ZeroDuration());
   controllers = true;
   CHECK(Land());
 }
 
-TEST_CASE_METHOD(Beating, "a node stops in time though its array hangs") {
+TEST_CASE_METHOD(HeartbeatingNode, "a node stops in time though its array hangs") {
   Start();
   REQUIRE(Land());
   const pid_t tgtd = TgtdProcess(options.control_port);
   REQUIRE(::kill(tgtd, SIGSTOP) == 0);
-  CHECK(Eventually([&] { return beats->Age() > absl::Seconds(1); }, kLong));
+  CHECK(Eventually([&] { return heartbeats->Age() > absl::Seconds(1); }, kLong));
   const absl::Time began = absl::Now();
-  beats.reset();
+  heartbeats.reset();
   CHECK(absl::Now() - began < absl::Seconds(20));
   REQUIRE(::kill(tgtd, SIGCONT) == 0);
 }
