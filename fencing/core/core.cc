@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "fencing/core/carry.h"
 #include "fencing/core/decide.h"
+#include "fencing/core/reconcile.h"
 
 namespace lunkeeper::fencing {
 
@@ -38,13 +38,13 @@ void Core::Lead() {
   }
   for (const auto& [array, fence] : state_.arrays.All())
     if (!state_.evidence.nodes().contains(fence.node)) Decide(state_, fence.node, state_.Judge(fence.node));
-  CarryAll();
+  ReconcileAll();
   SweepTaints(state_);
 }
 
-void Core::CarryAll() {
+void Core::ReconcileAll() {
   const auto fences = state_.cluster.fences();
-  for (const auto& entry : fences) Carry(state_, entry.first);
+  for (const auto& entry : fences) Reconcile(state_, entry.first);
 }
 
 void Core::BeginTerms() {
@@ -93,11 +93,11 @@ void Core::On(const NodeGone& gone) {
 void Core::On(const FenceSeen& seen) {
   state_.cluster.Put(seen.fence);
   if (seen.fence.requested_by.empty()) state_.rails.Decided(seen.fence.node, state_.now);
-  CarryOn(seen.fence.node);
+  ReconcileNode(seen.fence.node);
 }
 
-void Core::CarryOn(const NodeId& node) {
-  if (MayAct()) Carry(state_, node);
+void Core::ReconcileNode(const NodeId& node) {
+  if (MayAct()) Reconcile(state_, node);
 }
 
 void Core::On(const Done& done) {
@@ -116,7 +116,7 @@ void Core::Answered(const Action& action, const Done& done) {
   if (const auto* call = std::get_if<BeginTerm>(&action.what)) {
     if (done.outcome != Outcome::kOk || !Leads()) return;
     state_.arrays.BeganTerm(call->array, done.term);
-    if (MayAct()) CarryAll();
+    if (MayAct()) ReconcileAll();
     return;
   }
   if (const auto* call = std::get_if<FenceNode>(&action.what)) {
@@ -139,12 +139,12 @@ void Core::Answered(const Action& action, const Done& done) {
 
 void Core::Succeeded(const FenceNode& call, const Done& done) {
   state_.arrays.Fenced(call.array, *done.fence, state_.now);
-  CarryOn(call.node);
+  ReconcileNode(call.node);
 }
 
 void Core::Succeeded(const UnfenceNode& call) {
   state_.arrays.Unfenced(call.array, call.node, state_.now);
-  CarryOn(call.node);
+  ReconcileNode(call.node);
 }
 
 // What the watch has brought meanwhile is newer than the answer, and stays.
@@ -155,7 +155,7 @@ void Core::Succeeded(const SetTaint& call, const Done& done) {
   node.taint = call.value;
   node.version = done.version;
   state_.cluster.Put(node);
-  if (!call.value.empty()) CarryOn(NodeId(call.value));
+  if (!call.value.empty()) ReconcileNode(NodeId(call.value));
 }
 
 void Core::Succeeded(const PutNodeFence& call, const Done& done) {
@@ -164,7 +164,7 @@ void Core::Succeeded(const PutNodeFence& call, const Done& done) {
   auto fence = call.fence;
   fence.version = done.version;
   state_.cluster.Put(fence);
-  CarryOn(fence.node);
+  ReconcileNode(fence.node);
 }
 
 // One that was never seen, as the API server's store went back in time after it was made: no watch will tell.

@@ -64,8 +64,8 @@ class Core {
   void BeginTerms();
   // The world is known well enough, and it is ours to act on it.
   bool MayAct() const { return Leads() && synced_; }
-  void CarryOn(const NodeId& node);
-  void CarryAll();
+  void ReconcileNode(const NodeId& node);
+  void ReconcileAll();
 
   State state_;
   Election election_;

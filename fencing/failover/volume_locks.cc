@@ -52,7 +52,7 @@ void VolumeLocks::Show(const Sight& sight, Millis now) {
   Holders held = NextOf(sight, sweep.from, to);
   const std::vector<Write> writes = Compare(sight.view.array, std::move(held), sweep.from, to);
   sweep.from = to;  // also past what cannot be written, which is found again
-  Carry(writes);
+  SubmitWrites(writes);
 }
 
 // In order of volume, so many from `from` on; `to`: the last of them, or empty: there are no more.
@@ -135,7 +135,7 @@ VolumeLock VolumeLocks::Describe(const VolumeId& volume, std::vector<LockHolder>
   return lock;
 }
 
-void VolumeLocks::Carry(const std::vector<Write>& writes) {
+void VolumeLocks::SubmitWrites(const std::vector<Write>& writes) {
   if (writes.empty()) return;
   writing_ = true;
   boost::asio::post(hand_, [this, writes] {

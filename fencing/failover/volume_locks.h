@@ -65,7 +65,7 @@ class VolumeLocks {
   std::vector<Write> Compare(const ArrayId& array, Holders held, const VolumeId& from, VolumeId& to);
   VolumeLock Describe(const VolumeId& volume, std::vector<LockHolder> holders, const LockFacts* known) const;
   void OnLock(const std::string& name, const std::shared_ptr<const LockFacts>& facts);
-  void Carry(const std::vector<Write>& writes);
+  void SubmitWrites(const std::vector<Write>& writes);
   absl::Status Do(const Write& write);
 
   kube::KubeClient& client_;

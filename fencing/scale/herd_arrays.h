@@ -1,7 +1,7 @@
 #pragma once
 // The arrays of a simulated cluster, as a controller sees them: each volume is granted to its pod's node, and
-// the node's I/O goes on as long as it sends heartbeats. They live in the controller's process, and answer at once:
-// what it takes to carry an agent's answer over the network is not in them. Thread-safe.
+// the node's I/O goes on as long as it sends heartbeats. They live in the controller's process, and answer at
+// once: what it takes to carry an agent's answer over the network is not in them. Thread-safe.
 
 #include <functional>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "fencing/core/carry.h"
+#include "fencing/core/reconcile.h"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@ namespace lunkeeper::fencing {
 namespace {
 
 // One NodeFence at one moment.
-struct Case {
+struct ReconcileInput {
   NodeFence record;  // as it is stored
   Signals signals;
   Verdict verdict;
@@ -25,7 +25,7 @@ bool Lifting(const State& state, const NodeFence& record) {
   return record.requested_by == kByTaint && object && !object->out_of_service;
 }
 
-bool DrainIsOver(State& state, const Case& of) {
+bool DrainIsOver(State& state, const ReconcileInput& of) {
   if (!of.record.graceful || of.verdict.doing != Doing::kDrain) return false;
   const auto since = state.draining_since.emplace(of.record.node, state.now).first->second;
   // To the nearest tick: it begins just after one, and would end nearly a tick late.
@@ -38,8 +38,8 @@ bool IsGone(const State& state, const NodeId& node, const Signals& signals) {
          signals.network != Network::kArrives;
 }
 
-Case Assess(State& state, const NodeFence& record) {
-  Case result;
+ReconcileInput AssessNode(State& state, const NodeFence& record) {
+  ReconcileInput result;
   result.record = record;
   result.signals = state.evidence.Look(record.node, state.now);
   result.verdict = Classify(result.signals, state.settings);
@@ -55,7 +55,7 @@ Case Assess(State& state, const NodeFence& record) {
   return result;
 }
 
-bool IsFenced(const Case& of, const VolumesByArray& volumes) {
+bool IsFenced(const ReconcileInput& of, const VolumesByArray& volumes) {
   return std::all_of(volumes.begin(), volumes.end(), [&](const auto& entry) {
     const auto found = of.fences.find(entry.first);
     return found != of.fences.end() && Covers(found->second.volumes, entry.second);
@@ -63,7 +63,7 @@ bool IsFenced(const Case& of, const VolumesByArray& volumes) {
 }
 
 // The pods that are still to go: fenced, or landed on the fenced node.
-std::vector<const Pod*> ToDelete(const Case& of) {
+std::vector<const Pod*> ToDelete(const ReconcileInput& of) {
   std::vector<const Pod*> pods;
   std::copy_if(of.plan.move.begin(), of.plan.move.end(), std::back_inserter(pods),
                [&](const Pod* pod) { return IsFenced(of, pod->volumes); });
@@ -76,7 +76,7 @@ bool Put(State& state, NodeFence record) {
 }
 
 // What is to be fenced is recorded before it is. False: it is not yet.
-bool IsRecorded(State& state, const Case& of) {
+bool IsRecorded(State& state, const ReconcileInput& of) {
   auto record = of.record;
   if (of.acting) {
     auto missing = of.plan.volumes;
@@ -92,7 +92,7 @@ bool IsRecorded(State& state, const Case& of) {
   return false;
 }
 
-void FenceArrays(State& state, const Case& of) {
+void FenceArrays(State& state, const ReconcileInput& of) {
   if (!of.acting) return;
   for (const auto& [array, volumes] : of.record.volumes) {
     const auto term = state.arrays.TermOf(array);
@@ -125,7 +125,7 @@ bool IsHeldByNamesake(State& state, const NodeId& node, const Pod& pod) {
   return held;
 }
 
-void Evacuate(State& state, const Case& of) {
+void Evacuate(State& state, const ReconcileInput& of) {
   if (of.fences.empty() || !IsTainted(state, of.record.node)) return;
   for (const auto* pod : ToDelete(of))
     if (!IsHeldByNamesake(state, of.record.node, *pod))
@@ -138,7 +138,7 @@ void Ask(State& state, const Pod& pod) {
     state.outbox.Call("ask " + pod.uid.value(), DeletePod{pod.id, pod.uid, Grace::kOrdinary}, state.now);
 }
 
-void Drain(State& state, const Case& of) {
+void Drain(State& state, const ReconcileInput& of) {
   if (!of.record.graceful || of.verdict.doing != Doing::kDrain || !of.fences.empty()) return;
   if (!IsTainted(state, of.record.node)) return;
   for (const auto* pod : of.plan.move) Ask(state, *pod);
@@ -146,7 +146,7 @@ void Drain(State& state, const Case& of) {
 
 // Pods whose volumes are fenced, and which nobody moves: left alone until another node asked for a volume, or
 // opted out since. What they have here fails for good, and the node is not clean before they end.
-void Dismiss(State& state, const Case& of) {
+void Dismiss(State& state, const ReconcileInput& of) {
   if (of.acting || of.signals.network != Network::kArrives || !state.IsCurrent(of.record.node)) return;
   const auto& present = state.evidence.nodes().at(of.record.node).heartbeat.present;
   const auto is_cut_off = [&](const Pod& pod) {
@@ -160,7 +160,7 @@ void Dismiss(State& state, const Case& of) {
     if (is_cut_off(*pod)) Ask(state, *pod);
 }
 
-void Tell(State& state, const Case& of) {
+void Tell(State& state, const ReconcileInput& of) {
   const auto& known = state.evidence.nodes();
   const auto node = known.find(of.record.node);
   for (const auto& [array, fence] : of.fences) {
@@ -175,7 +175,7 @@ void Tell(State& state, const Case& of) {
 }
 
 // Array by array, once its pods are gone and nothing of its volumes is left on the node.
-void Lift(State& state, const Case& of) {
+void Lift(State& state, const ReconcileInput& of) {
   if (of.acting || of.verdict.doing != Doing::kNothing) return;
   const auto pods = ToDelete(of);
   for (const auto& [array, fence] : of.fences) {
@@ -192,7 +192,7 @@ void Lift(State& state, const Case& of) {
 
 // Of what was fenced once. Volumes that never were may well be in use, and so may those that were granted to
 // the node anew, after their fence was lifted.
-bool NothingLeft(const State& state, const Case& of) {
+bool NothingLeft(const State& state, const ReconcileInput& of) {
   const auto& node = of.record.node;
   return std::all_of(of.record.generations.begin(), of.record.generations.end(), [&](const auto& entry) {
     const auto& array = entry.first;
@@ -205,7 +205,7 @@ bool NothingLeft(const State& state, const Case& of) {
   });
 }
 
-bool MayClose(const State& state, const Case& of) {
+bool MayClose(const State& state, const ReconcileInput& of) {
   for (const auto& [array, volumes] : of.record.volumes)
     if (!state.arrays.IsKnown(array) || !state.evidence.ArrayUp(array) ||
         state.outbox.IsWaiting("fence " + array.value() + " " + of.record.node.value()))
@@ -246,7 +246,7 @@ void Refuse(State& state, const NodeFence& record) {
 }
 
 // True: it is over, and being put away. The taint goes when the record is gone.
-bool Close(State& state, const Case& of) {
+bool Close(State& state, const ReconcileInput& of) {
   if (!MayClose(state, of)) return false;
   Remove(state, of.record);
   return true;
@@ -260,7 +260,7 @@ bool AllRun(const State& state, const VolumesByArray& volumes) {
   return true;
 }
 
-std::string Phase(const State& state, const Case& of) {
+std::string Phase(const State& state, const ReconcileInput& of) {
   if (!of.acting && of.fences.empty()) return of.record.graceful ? kPhaseAsking : "looking again";
   if (of.acting && !IsFenced(of, of.record.volumes)) return kPhaseFencing;
   if (!ToDelete(of).empty()) return "deleting its pods";
@@ -269,7 +269,7 @@ std::string Phase(const State& state, const Case& of) {
   return of.acting ? "moved" : "waiting for the node to be clean";
 }
 
-void Describe(State& state, const Case& of) {
+void Describe(State& state, const ReconcileInput& of) {
   auto record = of.record;
   // A generation that is no longer in force stays recorded: it was once, so something may be left on the
   // node.
@@ -281,11 +281,11 @@ void Describe(State& state, const Case& of) {
 
 }  // namespace
 
-void Carry(State& state, const NodeId& node) {
+void Reconcile(State& state, const NodeId& node) {
   const auto* record = state.cluster.FindFence(node);
   if (!record || state.settings.dry_run) return;
   if (IsUnknown(state, *record)) return Refuse(state, *record);
-  const auto of = Assess(state, *record);
+  const auto of = AssessNode(state, *record);
   if (of.verdict.doing != Doing::kDrain) state.draining_since.erase(node);
   if (!IsRecorded(state, of)) return;
   FenceArrays(state, of);

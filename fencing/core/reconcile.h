@@ -7,6 +7,6 @@
 
 namespace lunkeeper::fencing {
 
-void Carry(State& state, const NodeId& node);
+void Reconcile(State& state, const NodeId& node);
 
 }  // namespace lunkeeper::fencing
