@@ -17,8 +17,8 @@
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "devices/datapath/control_socket.h"
-#include "devices/datapath/holder.h"
 #include "devices/datapath/locked_memory.h"
+#include "devices/datapath/supervisor.h"
 #include "devices/datapath/user_initiator.h"
 #include "devices/datapath/worker.h"
 
@@ -85,8 +85,8 @@ int Report(const absl::Status& status) {
 
 int RunHolder(const DatapathOptions& options) {
   LockMemory();
-  auto holder = Holder::Create(options);
-  const absl::Status ended = holder.ok() ? (*holder)->Run() : holder.status();
+  auto supervisor = Supervisor::Create(options);
+  const absl::Status ended = supervisor.ok() ? (*supervisor)->Run() : supervisor.status();
   if (!ended.ok()) LogError("datapath", "cannot serve", {{"error", ended.ToString()}});
   return ended.ok() ? 0 : 1;
 }

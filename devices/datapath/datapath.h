@@ -1,18 +1,18 @@
 #pragma once
 // `lunkeeper datapath`: the user-space iSCSI data path of a machine. Two processes:
 //
-//  - the holder owns the control socket, the volumes' FUSE descriptors, loop devices and secrets, and moves
-//  no
+//  - the supervisor owns the control socket, the volumes' FUSE descriptors, loop devices and secrets, and
+//  moves no
 //    data;
-//  - the worker, its child, logs in and moves the data. When it dies, hangs or is upgraded, the holder
+//  - the worker, its child, logs in and moves the data. When it dies, hangs or is upgraded, the supervisor
 //    replaces it under running file systems, without an I/O error (Linux 6.9 and later; before, its volumes
 //    fail and have to be staged again).
 //
-// Restarts of the plugin do not touch it. Nothing of it outlives the holder but block devices that are in
-// use: their I/O fails, and a new holder at the same socket shows them as failed until they are let go.
+// Restarts of the plugin do not touch it. Nothing of it outlives the supervisor but block devices that are in
+// use: their I/O fails, and a new supervisor at the same socket shows them as failed until they are let go.
 //
-// SIGTERM or SIGINT: no new volumes; the holder ends once none is attached. A second one ends it at once, and
-// I/O of its volumes fails.
+// SIGTERM or SIGINT: no new volumes; the supervisor ends once none is attached. A second one ends it at once,
+// and I/O of its volumes fails.
 
 #include <cstdint>
 #include <string>
@@ -39,7 +39,7 @@ struct DatapathOptions {
   absl::Duration hang_timeout = absl::Seconds(10);  // a worker that is silent longer is replaced
   std::string worker_binary;  // what `upgrade` starts; empty: the path this program was started by
   bool resend = true;         // false: do as on a kernel before 6.9, for tests
-  int worker_socket = -1;     // set in the worker only: the socket to its holder
+  int worker_socket = -1;     // set in the worker only: the socket to its supervisor
 };
 
 // Adds the options and the subcommands (list, upgrade, stop) to a command line's `datapath` subcommand.

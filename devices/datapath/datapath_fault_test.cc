@@ -138,7 +138,7 @@ TEST_CASE("where the kernel cannot hand requests on, a dead worker's volumes fai
   CHECK(std::filesystem::exists(mounted.path() + "/file"));
 }
 
-TEST_CASE("a killed holder ends I/O at once, and its successor lets go of what it left") {
+TEST_CASE("a killed supervisor ends I/O at once, and its successor lets go of what it left") {
   TempDir dir;
   Target target(dir);
   target.AddLun(1, 128 * kMiB);
@@ -377,7 +377,7 @@ TEST_CASE("data path and writer in one small memory cgroup do not wait for each 
   });
 }
 
-TEST_CASE("a holder killed at any step leaves nothing, and the call succeeds when it is repeated") {
+TEST_CASE("a supervisor killed at any step leaves nothing, and the call succeeds when it is repeated") {
   TempDir dir;
   Target target(dir);
   target.AddLun(1, 64 * kMiB);

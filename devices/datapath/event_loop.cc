@@ -246,7 +246,7 @@ void EventLoop::Remove(Member& member, LoopCommand* command) {
   member.channel->lun().Close();  // answers what is pending, so FUSE comes after it
   if (member.starved) --starved_;
   member.starved = false;
-  WatchFuse(member, EPOLL_CTL_DEL, 0);  // the holder has the descriptor too, so closing it is not enough
+  WatchFuse(member, EPOLL_CTL_DEL, 0);  // the supervisor has the descriptor too, so closing it is not enough
   member.channel->CloseFuse();
   member.removal = command;
 }

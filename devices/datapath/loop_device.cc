@@ -70,7 +70,7 @@ int OpenLoop(int number) {
 }
 
 // In the child: a new device with a number drawn at random, open, or -1. A number that was in use lately must
-// not come again soon: a path or a bind mount that outlived its device (its holder died) would lead to
+// not come again soon: a path or a bind mount that outlived its device (its supervisor died) would lead to
 // another volume.
 int AddLoop(int control, int number_limit, int* number) {
   for (int draw = 0; draw < kDraws; ++draw) {

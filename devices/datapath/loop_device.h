@@ -1,8 +1,8 @@
 #pragma once
 // Loop devices on the file of a FuseMount. A device lives as long as somebody has it open (autoclear), so
-// that nothing is left behind by a holder that dies but a free device; its tag (the loop's file name field)
-// says which holder made it and for which volume. Its number is drawn at random from about a million: one
-// that was in use lately does not come again.
+// that nothing is left behind by a supervisor that dies but a free device; its tag (the loop's file name
+// field) says which supervisor made it and for which volume. Its number is drawn at random from about a
+// million: one that was in use lately does not come again.
 //
 // Thread-safe. What may wait for the file's I/O happens in a child process (isolated.h), until `deadline`.
 
@@ -29,8 +29,8 @@ struct LoopOptions {
   bool read_only = false;
 };
 
-// What a loop device's tag begins with for the holder whose control socket is at `socket_path`, wherever that
-// is mounted.
+// What a loop device's tag begins with for the supervisor whose control socket is at `socket_path`, wherever
+// that is mounted.
 std::string LoopTagPrefix(const std::string& socket_path);
 // At most 63 characters; a name that does not fit is replaced by its hash.
 std::string LoopTag(const std::string& prefix, const std::string& volume);
@@ -46,7 +46,7 @@ absl::Status SealLoop(const LoopDevice& loop, bool flush, absl::Time deadline);
 // Takes a sealed device away.
 absl::Status RemoveLoop(LoopDevice loop, absl::Time deadline);
 
-// Takes away the free devices that holders which died have left.
+// Takes away the free devices that supervisors which died have left.
 void SweepLoops();
 
 struct FoundLoop {

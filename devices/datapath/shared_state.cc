@@ -14,7 +14,7 @@ namespace lunkeeper {
 absl::StatusOr<SharedMemory> SharedMemory::Create() {
   UniqueFd memfd(::memfd_create("lunkeeper-datapath", MFD_CLOEXEC));
   if (!memfd || ::ftruncate(memfd.get(), sizeof(SharedState)) != 0) {
-    return absl::ErrnoToStatus(errno, "making the memory that holder and worker share");
+    return absl::ErrnoToStatus(errno, "making the memory that supervisor and worker share");
   }
   return Map(std::move(memfd));
 }
@@ -22,11 +22,11 @@ absl::StatusOr<SharedMemory> SharedMemory::Create() {
 absl::StatusOr<SharedMemory> SharedMemory::Map(UniqueFd memfd) {
   struct stat status = {};
   if (::fstat(memfd.get(), &status) != 0 || static_cast<size_t>(status.st_size) != sizeof(SharedState)) {
-    return absl::FailedPreconditionError("the memory that holder and worker share is of another version");
+    return absl::FailedPreconditionError("the memory that supervisor and worker share is of another version");
   }
   void* area = ::mmap(nullptr, sizeof(SharedState), PROT_READ | PROT_WRITE, MAP_SHARED, memfd.get(), 0);
   if (area == MAP_FAILED)
-    return absl::ErrnoToStatus(errno, "mapping the memory that holder and worker share");
+    return absl::ErrnoToStatus(errno, "mapping the memory that supervisor and worker share");
   return SharedMemory(std::move(memfd), static_cast<SharedState*>(area));
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// The memory that the holder shares with one worker after another: what must outlive a worker's crash, and
-// the worker's answers. A memfd, mapped by both; everything in it is zero at first.
+// The memory that the supervisor shares with one worker after another: what must outlive a worker's crash,
+// and the worker's answers. A memfd, mapped by both; everything in it is zero at first.
 //
 // Thread safety: each member says who writes it; all are atomics but the text in LunState.
 
@@ -20,7 +20,7 @@ constexpr size_t kMaxThreads = 64;
 struct VolumeSlot {
   LunState lun;  // written by the worker
   std::atomic<bool>
-      open;  // set by the worker once it serves the volume; cleared by the holder for the next one
+      open;  // set by the worker once it serves the volume; cleared by the supervisor for the next one
   std::atomic<uint64_t> answered;  // tag of the last command of this slot that the worker carried out
   std::atomic<int> answer;         // and its result, an errno; written before `answered`
 };

@@ -16,8 +16,8 @@ std::unique_ptr<Initiator> MakeUserInitiator(const std::string& socket_path,
                                              absl::Duration timeout = absl::Seconds(60));
 
 // Replaces the running worker by the program now at the data path's binary, under running volumes.
-// FAILED_PRECONDITION: it does not go together with the running holder, or the kernel cannot hand requests
-// on.
+// FAILED_PRECONDITION: it does not go together with the running supervisor, or the kernel cannot hand
+// requests on.
 absl::Status UpgradeDatapath(const std::string& socket_path, absl::Duration timeout = absl::Seconds(60));
 // Ends the data path. FAILED_PRECONDITION: volumes are attached.
 absl::Status StopDatapath(const std::string& socket_path, absl::Duration timeout = absl::Seconds(60));

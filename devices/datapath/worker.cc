@@ -143,7 +143,8 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(int control) {
   datapath::WorkerCommand command;
   std::vector<UniqueFd> fds;
   RETURN_IF_ERROR(ReceiveMessage(control, absl::Now() + absl::Seconds(10), &command, &fds));
-  if (!command.has_start() || fds.size() != 2) return absl::InvalidArgumentError("not started by a holder");
+  if (!command.has_start() || fds.size() != 2)
+    return absl::InvalidArgumentError("not started by a supervisor");
   ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Map(std::move(fds[0])));
   return std::make_unique<Worker>(std::move(memory), std::move(fds[1]), command.start());
 }
@@ -160,7 +161,8 @@ absl::Status Serve(int control) {
     worker->Tick();  // first, since a slot that was answered for may be used again by this very command
     if (received.ok()) {
       const absl::Status obeyed = worker->Obey(command, std::move(fds));
-      if (!obeyed.ok()) LogError("datapath", "command of the holder refused", {{"error", obeyed.ToString()}});
+      if (!obeyed.ok())
+        LogError("datapath", "command of the supervisor refused", {{"error", obeyed.ToString()}});
     }
   }
 }

@@ -1,13 +1,13 @@
 #pragma once
 // The worker: the process that moves the data, with a fixed number of event loops in locked memory. It is
-// told by its holder over a socket what volumes to serve (control.proto, WorkerCommand) and answers through
-// the memory they share. It may be killed at any time: the holder starts another, which goes on with the same
-// volumes.
+// told by its supervisor over a socket what volumes to serve (control.proto, WorkerCommand) and answers
+// through the memory they share. It may be killed at any time: the supervisor starts another, which goes on
+// with the same volumes.
 
 namespace lunkeeper {
 
-// Serves until the holder is gone or sends SIGKILL. `control`: the socket to the holder. Returns an exit
-// code.
+// Serves until the supervisor is gone or sends SIGKILL. `control`: the socket to the supervisor. Returns an
+// exit code.
 int RunWorker(int control);
 
 }  // namespace lunkeeper

@@ -1,7 +1,7 @@
 #pragma once
-// The holder's view of its worker: starts it, talks to it, sees when it is dead or hung, and decides when to
-// start the next. Thread safety: none; the holder's lock guards it. Start is called on the thread that lives
-// as long as the process, since a worker dies with the thread that started it.
+// The supervisor's view of its worker: starts it, talks to it, sees when it is dead or hung, and decides when
+// to start the next. Thread safety: none; the supervisor's lock guards it. Start is called on the thread that
+// lives as long as the process, since a worker dies with the thread that started it.
 
 #include <sys/types.h>
 

@@ -26,12 +26,12 @@ def run(folder, pool):
             busy = [tools.resident_mib(server.pid) for server in (node.server, rig.controller)]
             time.sleep(IDLE_SECONDS)
             plugin, controller = (tools.resident_mib(server.pid) for server in (node.server, rig.controller))
-            holder, *workers = (tools.resident_mib(pid) for pid in (node.datapath.pid, *tools.children(node.datapath.pid)))
-            datapath = holder + sum(workers)
+            supervisor, *workers = (tools.resident_mib(pid) for pid in (node.datapath.pid, *tools.children(node.datapath.pid)))
+            datapath = supervisor + sum(workers)
             first = first if first is not None else datapath
             each = (datapath - first) / (count - 1) if count > 1 else 0
             print(f"{count:4} volumes: node plugin {busy[0]:.1f}{tools.verdict(PLUGIN_MIB, busy[0] <= PLUGIN_MIB)} → {plugin:.1f}, "
-                  f"controller {busy[1]:.1f} → {controller:.1f}, data path {datapath:6.1f} (holder {holder:.1f}; pool {POOL_MIB}), "
+                  f"controller {busy[1]:.1f} → {controller:.1f}, data path {datapath:6.1f} (supervisor {supervisor:.1f}; pool {POOL_MIB}), "
                   f"{each:.3f} a further volume{tools.verdict(VOLUME_MIB, each <= VOLUME_MIB)}", flush=True)
         for volume in volumes:
             volume.unpublish().unstage().controller_unpublish().delete()

@@ -20,7 +20,7 @@ class Journey:
         self.volume = Volume(self.rig, self.node, f"{name}-{kind}", block=kind == "block", fs=kind)
         self.snapshot_id = None
         self.checker, self.writing = None, False
-        self.holder_deaths = 0  # when the device was last made
+        self.supervisor_deaths = 0  # when the device was last made
 
     def go(self):
         """Every step, each repeated until it succeeds; then nothing of the volume may be left."""
@@ -92,7 +92,7 @@ class Journey:
     # The device dies with the holder. An orchestrator then takes the volume down and brings it up again.
 
     def stage(self):
-        self.holder_deaths = self.survivor.holder_deaths
+        self.supervisor_deaths = self.survivor.supervisor_deaths
         self.survivor.step("stage", self.volume.stage)
 
     def on_live_device(self, call):
@@ -104,7 +104,7 @@ class Journey:
         return with_device
 
     def device_died(self):
-        return self.survivor.holder_deaths > self.holder_deaths
+        return self.survivor.supervisor_deaths > self.supervisor_deaths
 
     def repair_device(self):
         """Between steps, with the point off: a step may have succeeded and lost its device all the same."""
@@ -113,11 +113,11 @@ class Journey:
             self.make_device_anew()
 
     def make_device_anew(self):
-        deaths = self.survivor.holder_deaths
+        deaths = self.survivor.supervisor_deaths
         if self.writing:
             self.end_checker(GOOD, IO_ERROR)
         self.volume.unpublish().unstage().stage().publish()
-        self.holder_deaths = deaths
+        self.supervisor_deaths = deaths
         if self.writing:
             self.checker.verify()
             self.checker.start()

@@ -17,7 +17,7 @@ AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.ABORTED, grpc.StatusCode.D
 STEP_SECONDS = 60
 # How often one step may be hit: the repeated call often meets the same point again, a little further on.
 HITS_A_STEP = 3
-VICTIMS = ("self", "tgtd", "worker", "holder")
+VICTIMS = ("self", "tgtd", "worker", "supervisor")
 
 
 def fail_points():
@@ -61,7 +61,7 @@ class FailPoint:
 
     def _victim_pid(self):
         rig, datapath = self.rig, self.rig.nodes[0].datapath
-        find = {"tgtd": rig.tgtd, "worker": datapath.worker, "holder": lambda: datapath.pid}[self.victim]
+        find = {"tgtd": rig.tgtd, "worker": datapath.worker, "supervisor": lambda: datapath.pid}[self.victim]
         return wait_until(find, 20, f"there is a {self.victim} to kill")
 
 
@@ -70,7 +70,7 @@ class Survivor:
 
     def __init__(self, rig, point):
         self.rig, self.point = rig, point
-        self.holder_deaths = 0
+        self.supervisor_deaths = 0
 
     def restart(self):
         """Everything of the rig anew, with the fail point in its environment and armed: start-up has fail points too."""
@@ -97,7 +97,7 @@ class Survivor:
         def ready():
             for daemon in self.rig.daemons():
                 if not daemon.running():
-                    self.holder_deaths += isinstance(daemon, Datapath) and daemon.process is not None
+                    self.supervisor_deaths += isinstance(daemon, Datapath) and daemon.process is not None
                     daemon.start()
             return all(daemon.ready() for daemon in self.rig.daemons())
         wait_until(ready, STEP_SECONDS, lambda: f"the rig comes up again\n{self.rig.logs()}")

@@ -61,7 +61,7 @@ class Server(Daemon):
 
 
 class Datapath(Daemon):
-    """One `lunkeeper datapath`: the holder, which has one worker."""
+    """One `lunkeeper datapath`: the supervisor, which has one worker."""
 
     def __init__(self, rig, name, options=()):
         self.socket = rig.folder / f"{name}-datapath.sock"

@@ -104,7 +104,7 @@ def kill_data_path(workloads, node):
     kill_all(find_processes(node, "lunkeeper", "datapath", "--replacement-timeout=120"))
 
 
-@pytest.mark.parametrize("end", [delete_data_path, kill_data_path], ids=["pod deleted", "holder killed"])
+@pytest.mark.parametrize("end", [delete_data_path, kill_data_path], ids=["pod deleted", "supervisor killed"])
 def test_the_data_path_ends_and_only_its_own_volumes_fail(workloads, node, writer, end):
     """I/O errors for the volumes of that node; they are had again without a reboot."""
     elsewhere = next(name for name in workloads.cluster.nodes if name != node.name)

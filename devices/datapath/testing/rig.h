@@ -65,7 +65,7 @@ class Datapath {
                     std::vector<std::string> wrapper = {});
   ~Datapath();
   void Start();
-  void Kill();  // SIGKILL of the holder
+  void Kill();  // SIGKILL of the supervisor
   int WaitForExit();
   bool Ended();          // by itself; then it may be started again
   pid_t worker() const;  // 0: none now
@@ -74,7 +74,7 @@ class Datapath {
   const std::string& socket() const { return socket_; }
   Initiator& initiator() { return *initiator_; }
   std::string log() const;
-  uint64_t memory_kib() const;  // resident, of holder and worker
+  uint64_t memory_kib() const;  // resident, of supervisor and worker
 
  private:
   const TempDir& dir_;

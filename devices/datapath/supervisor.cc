@@ -1,4 +1,4 @@
-#include "devices/datapath/holder.h"
+#include "devices/datapath/supervisor.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -30,7 +30,7 @@ namespace {
 constexpr size_t kMaxCalls = 256;
 constexpr auto kTick = std::chrono::seconds(1);
 
-// One holder a socket: whoever has the lock may take the devices of a holder that died for orphans.
+// One supervisor a socket: whoever has the lock may take the devices of a supervisor that died for orphans.
 absl::StatusOr<UniqueFd> LockBeside(const std::string& socket_path) {
   const std::string path = socket_path + ".lock";
   UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -77,7 +77,7 @@ void AllowManyDescriptors() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Holder>> Holder::Create(const DatapathOptions& options) {
+absl::StatusOr<std::unique_ptr<Supervisor>> Supervisor::Create(const DatapathOptions& options) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(options.socket).parent_path(), error);
   AllowManyDescriptors();
@@ -85,11 +85,11 @@ absl::StatusOr<std::unique_ptr<Holder>> Holder::Create(const DatapathOptions& op
   ASSIGN_OR_RETURN(UniqueFd listener, ListenAt(options.socket));
   SweepLoops();
   ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Create());
-  return std::unique_ptr<Holder>(
-      new Holder(options, std::move(memory), std::move(lock), std::move(listener)));
+  return std::unique_ptr<Supervisor>(
+      new Supervisor(options, std::move(memory), std::move(lock), std::move(listener)));
 }
 
-Holder::Holder(const DatapathOptions& options, SharedMemory memory, UniqueFd lock, UniqueFd listener)
+Supervisor::Supervisor(const DatapathOptions& options, SharedMemory memory, UniqueFd lock, UniqueFd listener)
     : options_(options),
       tag_prefix_(LoopTagPrefix(options.socket)),
       upgrade_binary_(BinaryToUpgradeTo(options)),
@@ -101,9 +101,9 @@ Holder::Holder(const DatapathOptions& options, SharedMemory memory, UniqueFd loc
       worker_(WorkerOptionsOf(options), &memory_, answers_.get()),
       orphans_(FindLoops(tag_prefix_)) {}
 
-Holder::~Holder() { ::unlink(options_.socket.c_str()); }
+Supervisor::~Supervisor() { ::unlink(options_.socket.c_str()); }
 
-absl::Status Holder::Run() {
+absl::Status Supervisor::Run() {
   LogInfo("datapath", "serving", {{"socket", options_.socket}});
   auto next_tick = std::chrono::steady_clock::now();
   while (!MayEnd()) {
@@ -134,7 +134,7 @@ absl::Status Holder::Run() {
   return absl::OkStatus();
 }
 
-void Holder::TakeSignal() {
+void Supervisor::TakeSignal() {
   signalfd_siginfo info;
   while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) ++stop_signals_;
   absl::MutexLock lock(&mutex_);
@@ -142,12 +142,12 @@ void Holder::TakeSignal() {
   LogInfo("datapath", "told to stop", {{"attached volumes", std::to_string(volumes_.size())}});
 }
 
-bool Holder::MayEnd() {
+bool Supervisor::MayEnd() {
   absl::MutexLock lock(&mutex_);
   return stop_signals_ > 1 || (draining_ && volumes_.empty());
 }
 
-void Holder::StartWorker() {
+void Supervisor::StartWorker() {
   if (worker_.running() || WorkerProcess::Clock::now() < worker_.next_start()) return;
   for (auto& [name, volume] : volumes_) SlotOf(*volume).open = false;
   const absl::Status started = worker_.Start();
@@ -160,7 +160,7 @@ void Holder::StartWorker() {
   }
 }
 
-void Holder::GiveToWorker(Volume& volume) {
+void Supervisor::GiveToWorker(Volume& volume) {
   datapath::WorkerCommand command;
   command.set_slot(volume.slot);
   *command.mutable_add()->mutable_volume() = volume.options;
@@ -170,14 +170,14 @@ void Holder::GiveToWorker(Volume& volume) {
   if (!volume.failed.empty()) FailInWorker(volume, volume.failed);
 }
 
-void Holder::FailInWorker(const Volume& volume, const std::string& reason) {
+void Supervisor::FailInWorker(const Volume& volume, const std::string& reason) {
   datapath::WorkerCommand fail;
   fail.set_slot(volume.slot);
   fail.mutable_fail()->set_reason(reason);
   worker_.Send(fail);
 }
 
-void Holder::OnWorkerDeath() {
+void Supervisor::OnWorkerDeath() {
   absl::MutexLock lock(&mutex_);
   worker_.Collect();
   for (auto& [name, volume] : volumes_) {
@@ -190,7 +190,7 @@ void Holder::OnWorkerDeath() {
   }
 }
 
-void Holder::Tick() {
+void Supervisor::Tick() {
   JoinEnded();
   ReapIsolated();
   absl::MutexLock lock(&mutex_);
@@ -199,7 +199,7 @@ void Holder::Tick() {
   worker_.Kill();
 }
 
-void Holder::AcceptCall() {
+void Supervisor::AcceptCall() {
   JoinEnded();  // only calls under way count against the limit
   UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!socket || !PeerIsRoot(socket.get()) || calls_.size() >= kMaxCalls) return;
@@ -210,7 +210,7 @@ void Holder::AcceptCall() {
   });
 }
 
-void Holder::JoinEnded() {
+void Supervisor::JoinEnded() {
   calls_.remove_if([](CallThread& call) {
     if (!call.ended) return false;
     call.thread.join();
@@ -220,7 +220,7 @@ void Holder::JoinEnded() {
 
 // I/O of volumes that are still attached fails from here on; so nothing can be waiting when the threads are
 // joined.
-void Holder::LetGo() {
+void Supervisor::LetGo() {
   {
     absl::MutexLock lock(&mutex_);
     ending_ = true;

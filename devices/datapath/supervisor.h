@@ -1,5 +1,5 @@
 #pragma once
-// The holder: what has to survive the worker. It owns the control socket, each volume's FUSE descriptors,
+// The supervisor: what has to survive the worker. It owns the control socket, each volume's FUSE descriptors,
 // loop device and options (secrets among them, in locked memory), and keeps a worker running. It moves no
 // data, and never itself waits for I/O of its volumes (isolated.h), so that everything is over when it is
 // killed: the descriptors close, and with them go the FUSE connections, the loop devices nobody uses, and the
@@ -29,10 +29,10 @@
 
 namespace lunkeeper {
 
-class Holder {
+class Supervisor {
  public:
-  static absl::StatusOr<std::unique_ptr<Holder>> Create(const DatapathOptions& options);
-  ~Holder();
+  static absl::StatusOr<std::unique_ptr<Supervisor>> Create(const DatapathOptions& options);
+  ~Supervisor();
 
   // Serves until told to stop (datapath.h says by what).
   absl::Status Run();
@@ -53,7 +53,7 @@ class Holder {
     std::atomic<bool> ended{false};
   };
 
-  Holder(const DatapathOptions& options, SharedMemory memory, UniqueFd lock, UniqueFd listener);
+  Supervisor(const DatapathOptions& options, SharedMemory memory, UniqueFd lock, UniqueFd listener);
 
   // The main thread's part.
   void TakeSignal();
@@ -105,7 +105,7 @@ class Holder {
   const std::string tag_prefix_;
   const std::string upgrade_binary_;
   SharedMemory memory_;
-  const UniqueFd lock_;  // held as long as this holder lives
+  const UniqueFd lock_;  // held as long as this supervisor lives
   const UniqueFd listener_;
   const UniqueFd answers_;  // eventfd: something in the shared memory has changed
   const UniqueFd signals_;
@@ -117,7 +117,7 @@ class Holder {
   absl::Mutex mutex_;
   WorkerProcess worker_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::unique_ptr<Volume>> volumes_ ABSL_GUARDED_BY(mutex_);
-  // Devices that a holder which died left in use.
+  // Devices that a supervisor which died left in use.
   std::vector<FoundLoop> orphans_ ABSL_GUARDED_BY(mutex_);
   uint32_t next_slot_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t next_tag_ ABSL_GUARDED_BY(mutex_) = 1;

@@ -1,4 +1,4 @@
-// The calls of the holder's clients.
+// The calls of the supervisor's clients.
 
 #include <algorithm>
 #include <cstring>
@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "devices/datapath/control_socket.h"
-#include "devices/datapath/holder.h"
+#include "devices/datapath/supervisor.h"
 
 namespace lunkeeper {
 namespace {
@@ -36,14 +36,14 @@ absl::Status Ending() { return absl::UnavailableError("the data path is being st
 
 }  // namespace
 
-void Holder::ServeCall(const UniqueFd& socket) {
+void Supervisor::ServeCall(const UniqueFd& socket) {
   datapath::Request request;
   const absl::Status received = ReceiveMessage(socket.get(), absl::Now() + kRequestTimeout, &request);
   if (!received.ok()) return Reply(socket.get(), received);
   Reply(socket.get(), Serve(request));
 }
 
-void Holder::Reply(int socket, const absl::StatusOr<std::vector<datapath::Device>>& result) {
+void Supervisor::Reply(int socket, const absl::StatusOr<std::vector<datapath::Device>>& result) {
   datapath::Response response;
   if (!result.ok()) {
     response.set_code(static_cast<int>(result.status().code()));
@@ -63,7 +63,7 @@ void Holder::Reply(int socket, const absl::StatusOr<std::vector<datapath::Device
   } while (response.more());
 }
 
-absl::StatusOr<std::vector<datapath::Device>> Holder::Serve(const datapath::Request& request) {
+absl::StatusOr<std::vector<datapath::Device>> Supervisor::Serve(const datapath::Request& request) {
   using Devices = std::vector<datapath::Device>;
   const absl::Time deadline = absl::Now() + std::min(absl::Milliseconds(request.timeout_ms()), kLongestCall);
   switch (request.call_case()) {
@@ -99,7 +99,7 @@ absl::StatusOr<std::vector<datapath::Device>> Holder::Serve(const datapath::Requ
   return absl::UnimplementedError("the data path does not know this call: upgrade it");
 }
 
-absl::StatusOr<Holder::Volume*> Holder::Claim(const std::string& name, absl::Time deadline) {
+absl::StatusOr<Supervisor::Volume*> Supervisor::Claim(const std::string& name, absl::Time deadline) {
   const auto free = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     const auto volume = volumes_.find(name);
     return ending_ || volume == volumes_.end() || !volume->second->busy;
@@ -114,21 +114,21 @@ absl::StatusOr<Holder::Volume*> Holder::Claim(const std::string& name, absl::Tim
   return volume->second.get();
 }
 
-bool Holder::IsTaken(uint32_t slot) const {
+bool Supervisor::IsTaken(uint32_t slot) const {
   for (const auto& [name, volume] : volumes_) {
     if (volume->slot == slot) return true;
   }
   return false;
 }
 
-bool Holder::IsOurs(int loop_number) const {
+bool Supervisor::IsOurs(int loop_number) const {
   for (const auto& [name, volume] : volumes_) {
     if (volume->loop.number == loop_number) return true;
   }
   return false;
 }
 
-absl::StatusOr<Holder::Volume*> Holder::Insert(const datapath::Attach& options) {
+absl::StatusOr<Supervisor::Volume*> Supervisor::Insert(const datapath::Attach& options) {
   if (draining_) return Ending();
   if (volumes_.size() >= kMaxVolumes) {
     return absl::ResourceExhaustedError(
@@ -142,7 +142,7 @@ absl::StatusOr<Holder::Volume*> Holder::Insert(const datapath::Attach& options) 
   return (volumes_[options.volume()] = std::move(volume)).get();
 }
 
-absl::StatusOr<datapath::Device> Holder::Attach(const datapath::Attach& request, absl::Time deadline) {
+absl::StatusOr<datapath::Device> Supervisor::Attach(const datapath::Attach& request, absl::Time deadline) {
   RETURN_IF_ERROR(CheckAttach(request));
   std::vector<datapath::Device> orphans;
   AddOrphans(request.volume(), &orphans);
@@ -182,7 +182,7 @@ absl::StatusOr<datapath::Device> Holder::Attach(const datapath::Attach& request,
   return Describe(*volume);
 }
 
-absl::Status Holder::SetUp(Volume& volume, absl::Time deadline) {
+absl::Status Supervisor::SetUp(Volume& volume, absl::Time deadline) {
   FAIL_POINT("datapath.attach.recorded");
   ASSIGN_OR_RETURN(FuseMount fuse, MakeFuseMount());
   fuse.can_resend = fuse.can_resend && options_.resend;
@@ -205,7 +205,7 @@ absl::Status Holder::SetUp(Volume& volume, absl::Time deadline) {
   return absl::OkStatus();
 }
 
-absl::Status Holder::WaitForLogin(Volume& volume, absl::Time deadline) {
+absl::Status Supervisor::WaitForLogin(Volume& volume, absl::Time deadline) {
   const VolumeSlot& slot = SlotOf(volume);
   const std::string what =
       absl::StrCat("volume ", volume.options.volume(), ": login to ", volume.options.connection().portal(),
@@ -229,9 +229,9 @@ absl::Status Holder::WaitForLogin(Volume& volume, absl::Time deadline) {
       absl::StrCat(what, ": ", reason));
 }
 
-// The kernel takes a device without a holder away at its last close, which may come a moment after an
+// The kernel takes a device without a supervisor away at its last close, which may come a moment after an
 // unmount.
-absl::Status Holder::AwaitNoOrphan(const std::string& name, absl::Time deadline) {
+absl::Status Supervisor::AwaitNoOrphan(const std::string& name, absl::Time deadline) {
   for (const absl::Time end = std::min(deadline, absl::Now() + kLingers);; absl::SleepFor(kOrphanLook)) {
     std::vector<datapath::Device> orphans;
     AddOrphans(name, &orphans);
@@ -242,7 +242,7 @@ absl::Status Holder::AwaitNoOrphan(const std::string& name, absl::Time deadline)
   }
 }
 
-absl::Status Holder::Detach(const std::string& name, absl::Time deadline) {
+absl::Status Supervisor::Detach(const std::string& name, absl::Time deadline) {
   Volume* volume = nullptr;
   {
     absl::MutexLock lock(&mutex_);
@@ -255,7 +255,7 @@ absl::Status Holder::Detach(const std::string& name, absl::Time deadline) {
 }
 
 // Takes away what there is of a claimed volume, and the volume; or fails, and lets it go with what is left.
-absl::Status Holder::TakeDown(Volume& volume, absl::Time deadline) {
+absl::Status Supervisor::TakeDown(Volume& volume, absl::Time deadline) {
   const absl::Status withdrawn = Withdraw(volume, deadline);
   absl::MutexLock lock(&mutex_);
   volume.busy = false;
@@ -263,7 +263,7 @@ absl::Status Holder::TakeDown(Volume& volume, absl::Time deadline) {
   return withdrawn;
 }
 
-absl::Status Holder::Withdraw(Volume& volume, absl::Time deadline) {
+absl::Status Supervisor::Withdraw(Volume& volume, absl::Time deadline) {
   if (volume.loop.fd) RETURN_IF_ERROR(WithdrawLoop(volume, deadline));
   if (volume.fuse.device && volume.lost.empty()) {
     datapath::WorkerCommand remove;
@@ -278,7 +278,7 @@ absl::Status Holder::Withdraw(Volume& volume, absl::Time deadline) {
 
 // Waits for what is cached to reach the target as long as the target is there, and otherwise a little while
 // for it to come back.
-absl::Status Holder::Seal(const Volume& volume, absl::Time deadline) {
+absl::Status Supervisor::Seal(const Volume& volume, absl::Time deadline) {
   const VolumeSlot& slot = SlotOf(volume);
   const auto settled = [&] { return slot.lun.health != LunHealth::kReconnecting; };
   while (true) {
@@ -295,7 +295,7 @@ absl::Status Holder::Seal(const Volume& volume, absl::Time deadline) {
   }
 }
 
-absl::Status Holder::WithdrawLoop(Volume& volume, absl::Time deadline) {
+absl::Status Supervisor::WithdrawLoop(Volume& volume, absl::Time deadline) {
   RETURN_IF_ERROR(Seal(volume, deadline));
   FAIL_POINT("datapath.detach.sealed");
   LoopDevice loop;
@@ -310,7 +310,8 @@ absl::Status Holder::WithdrawLoop(Volume& volume, absl::Time deadline) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> Holder::Ask(const Volume& volume, datapath::WorkerCommand command, absl::Time deadline) {
+absl::StatusOr<int> Supervisor::Ask(const Volume& volume, datapath::WorkerCommand command,
+                                    absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
   VolumeSlot& slot = SlotOf(volume);
   while (true) {
@@ -332,7 +333,7 @@ absl::StatusOr<int> Holder::Ask(const Volume& volume, datapath::WorkerCommand co
 }
 
 // Waits for no other call: one that works on the volume must not keep it alive.
-void Holder::Fail(const datapath::Fail& request) {
+void Supervisor::Fail(const datapath::Fail& request) {
   absl::MutexLock lock(&mutex_);
   const auto found = volumes_.find(request.volume());
   if (found == volumes_.end()) return;
@@ -343,7 +344,7 @@ void Holder::Fail(const datapath::Fail& request) {
   if (volume.given) FailInWorker(volume, volume.failed);
 }
 
-absl::StatusOr<datapath::Device> Holder::Resize(const std::string& name, absl::Time deadline) {
+absl::StatusOr<datapath::Device> Supervisor::Resize(const std::string& name, absl::Time deadline) {
   Volume* volume = nullptr;
   {
     absl::MutexLock lock(&mutex_);
@@ -357,7 +358,7 @@ absl::StatusOr<datapath::Device> Holder::Resize(const std::string& name, absl::T
   return Describe(*volume);
 }
 
-absl::Status Holder::Grow(Volume& volume, absl::Time deadline) {
+absl::Status Supervisor::Grow(Volume& volume, absl::Time deadline) {
   const std::string what = absl::StrCat("volume ", volume.options.volume(), ": reading the LUN's size");
   if (!volume.loop.fd || !volume.lost.empty())
     return absl::FailedPreconditionError(absl::StrCat(what, ": no device"));
@@ -371,7 +372,7 @@ absl::Status Holder::Grow(Volume& volume, absl::Time deadline) {
   return absl::OkStatus();
 }
 
-absl::Status Holder::Upgrade(absl::Time deadline) {
+absl::Status Supervisor::Upgrade(absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
   for (const auto& [name, volume] : volumes_) {
     if (!volume->fuse.can_resend) {
@@ -394,7 +395,7 @@ absl::Status Holder::Upgrade(absl::Time deadline) {
       " does not go together with the running data path, which carries on: detach all and restart it"));
 }
 
-absl::Status Holder::Stop() {
+absl::Status Supervisor::Stop() {
   absl::MutexLock lock(&mutex_);
   if (!volumes_.empty()) {
     return absl::FailedPreconditionError(
@@ -404,7 +405,7 @@ absl::Status Holder::Stop() {
   return absl::OkStatus();
 }
 
-std::vector<datapath::Device> Holder::List(const std::string& name) {
+std::vector<datapath::Device> Supervisor::List(const std::string& name) {
   std::vector<datapath::Device> devices;
   {
     absl::MutexLock lock(&mutex_);
@@ -416,7 +417,7 @@ std::vector<datapath::Device> Holder::List(const std::string& name) {
   return devices;
 }
 
-datapath::Device Holder::Describe(const Volume& volume) const {
+datapath::Device Supervisor::Describe(const Volume& volume) const {
   const LunState& lun = SlotOf(volume).lun;
   datapath::Device device;
   device.set_volume(volume.options.volume());
@@ -445,8 +446,8 @@ datapath::Device Holder::Describe(const Volume& volume) const {
   return device;
 }
 
-// Adds what a holder that died left in use; what has been let go since is forgotten.
-void Holder::AddOrphans(const std::string& name, std::vector<datapath::Device>* devices) {
+// Adds what a supervisor that died left in use; what has been let go since is forgotten.
+void Supervisor::AddOrphans(const std::string& name, std::vector<datapath::Device>* devices) {
   absl::MutexLock lock(&mutex_);
   if (orphans_.empty()) return;
   const std::vector<FoundLoop> found = FindLoops(tag_prefix_);
