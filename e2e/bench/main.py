@@ -1,4 +1,4 @@
-"""`./dev bench [datapath|rpcs|memory|fence …]`: figures, side by side with others', medians of one run. They judge nothing but say
+"""`./dev bench [datapath|rpcs|memory|fence …]`: figures, side by side with others', medians of one run. They checker nothing but say
 which bar of the project is met."""
 
 import pathlib

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "fencing/sim/judge.h"
+#include "fencing/sim/checker.h"
 
 namespace lunkeeper::fencing::sim {
 namespace {
@@ -62,7 +62,7 @@ Written Api::Taint(const SetTaint& call) {
   if (found == objects_.nodes.end()) return {Outcome::kGone, {}};
   auto& node = found->second;
   if (node.version != call.expected) return {Outcome::kConflict, {}};
-  if (call.value.empty()) world_.judge->Untainting(node);
+  if (call.value.empty()) world_.checker->Untainting(node);
   node.taint = call.value;
   node.version = NextVersion();
   Push(NodeSeen{node});
@@ -73,8 +73,8 @@ Outcome Api::Delete(const DeletePod& call) {
   const auto found = objects_.pods.find(call.pod);
   if (found == objects_.pods.end()) return Outcome::kGone;
   auto& pod = found->second;
-  if (pod.uid != call.uid && !world_.Has(Bug::kDeleteAnyUid)) return Outcome::kConflict;
-  world_.judge->Deleting(pod, call.grace);
+  if (pod.uid != call.uid && !world_.Has(Mutant::kDeleteAnyUid)) return Outcome::kConflict;
+  world_.checker->Deleting(pod, call.grace);
   if (call.grace == Grace::kOrdinary && !pod.node.empty()) {
     pod.deleting = true;
     Push(PodSeen{pod});

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "fencing/sim/judge.h"
+#include "fencing/sim/checker.h"
 
 namespace lunkeeper::fencing::sim {
 namespace {
@@ -15,7 +15,7 @@ ArrayModel::ArrayModel(World& world, ArrayId id)
     : world_(world), id_(std::move(id)), endpoint_(world.AddEndpoint()) {}
 
 bool ArrayModel::TryGrant(const Waiter& waiter) {
-  if (stored_.fences.contains(waiter.node) && !world_.Has(Bug::kGrantToFencedNode)) {
+  if (stored_.fences.contains(waiter.node) && !world_.Has(Mutant::kGrantToFencedNode)) {
     waiter.reply(0);
     return true;
   }
@@ -28,7 +28,7 @@ bool ArrayModel::TryGrant(const Waiter& waiter) {
     }
     return false;
   }
-  world_.judge->Granting(id_, waiter.node, waiter.volume, Drained(waiter.volume));
+  world_.checker->Granting(id_, waiter.node, waiter.volume, Drained(waiter.volume));
   stored_.grants[waiter.volume] = {waiter.node, ++stored_.last, false};
   waiter.reply(stored_.grants[waiter.volume].generation);
   return true;
@@ -66,7 +66,7 @@ void ArrayModel::Release(const VolumeId& volume, const NodeId& node, Generation 
 
 void ArrayModel::BeginTerm(std::function<void(Term)> reply) {
   if (!serves()) return;
-  world_.judge->Obeys(id_, ++stored_.term);
+  world_.checker->Obeys(id_, ++stored_.term);
   reply(stored_.term);
 }
 
@@ -80,20 +80,20 @@ bool ArrayModel::FenceIsOver(const NodeId& node, const VolumeSet& volumes) const
 void ArrayModel::Fence(Term term, const NodeId& node, const VolumeSet& volumes,
                        std::function<void(FenceAnswer)> reply) {
   if (!serves()) return;
-  if (term < stored_.term && !world_.Has(Bug::kNoTermCheck)) return reply({Outcome::kRefused, {}});
-  world_.judge->Obeys(id_, term);
+  if (term < stored_.term && !world_.Has(Mutant::kNoTermCheck)) return reply({Outcome::kRefused, {}});
+  world_.checker->Obeys(id_, term);
   stored_.term = std::max(stored_.term, term);
   auto& fence = stored_.fences[node];
   if (fence.generation == 0) fence = {node, ++stored_.last, {}};
   fence.volumes.insert(volumes.begin(), volumes.end());
-  if (world_.Has(Bug::kFenceKeepsGrants)) return reply({Outcome::kOk, fence});
+  if (world_.Has(Mutant::kFenceKeepsGrants)) return reply({Outcome::kOk, fence});
   for (auto& [volume, grant] : stored_.grants)
     if (grant.node == node && fence.volumes.contains(volume)) CloseGrant(volume);
-  if (world_.Has(Bug::kFenceWithoutDrain))
+  if (world_.Has(Mutant::kFenceWithoutDrain))
     std::erase_if(stored_.grants, [&](const auto& entry) { return entry.second.closing; });
   drains_.push_back({[this, node, all = fence.volumes] { return FenceIsOver(node, all); },
                      [this, fence, reply = std::move(reply)] {
-                       world_.judge->FenceReported(id_, fence);
+                       world_.checker->FenceReported(id_, fence);
                        reply({Outcome::kOk, fence});
                      }});
   Settle();
@@ -102,14 +102,14 @@ void ArrayModel::Fence(Term term, const NodeId& node, const VolumeSet& volumes,
 void ArrayModel::Unfence(Term term, const NodeId& node, Generation generation,
                          std::function<void(Outcome)> reply) {
   if (!serves()) return;
-  if (term < stored_.term && !world_.Has(Bug::kNoTermCheck)) return reply(Outcome::kRefused);
-  world_.judge->Obeys(id_, term);
+  if (term < stored_.term && !world_.Has(Mutant::kNoTermCheck)) return reply(Outcome::kRefused);
+  world_.checker->Obeys(id_, term);
   stored_.term = std::max(stored_.term, term);
   const auto found = stored_.fences.find(node);
   if (found == stored_.fences.end()) return reply(Outcome::kOk);
-  if (found->second.generation != generation && !world_.Has(Bug::kUnfenceAnyGeneration))
+  if (found->second.generation != generation && !world_.Has(Mutant::kUnfenceAnyGeneration))
     return reply(Outcome::kConflict);
-  world_.judge->Unfenced(id_, found->second, generation);
+  world_.checker->Unfenced(id_, found->second, generation);
   stored_.fences.erase(found);
   notes_.erase(node);
   reply(Outcome::kOk);
@@ -156,7 +156,7 @@ void ArrayModel::Login(const NodeId& node, const VolumeId& volume, Generation ge
   if (!serves()) return;
   const auto found = stored_.grants.find(volume);
   const bool allowed = found != stored_.grants.end() && !found->second.closing &&
-                       (found->second.generation == generation || world_.Has(Bug::kTargetReused));
+                       (found->second.generation == generation || world_.Has(Mutant::kTargetReused));
   if (!allowed) return reply(0);
   // One target per grant: a login, and its reset, reaches the sessions of this grant alone.
   for (auto& [number, session] : sessions_)
@@ -164,10 +164,10 @@ void ArrayModel::Login(const NodeId& node, const VolumeId& volume, Generation ge
   const auto number = ++last_session_;
   sessions_[number] = {node, volume, generation, true, 0};
   auto answer = [this, volume, generation, number, reply = std::move(reply)] {
-    world_.judge->LoggedIn(volume, generation);
+    world_.checker->LoggedIn(volume, generation);
     reply(number);
   };
-  if (world_.Has(Bug::kReplayWithoutReset)) return answer();
+  if (world_.Has(Mutant::kReplayWithoutReset)) return answer();
   // LOGICAL UNIT RESET: answered when the commands of the sessions before are over.
   drains_.push_back({[this, volume, generation, number] {
                        return std::none_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
@@ -183,7 +183,7 @@ void ArrayModel::Submit(uint64_t number, const Write& write, std::function<void(
   const auto found = sessions_.find(number);
   if (!serves() || found == sessions_.end() || !found->second.open) return;
   ++found->second.in_flight;
-  if (world_.Has(Bug::kAckBeforeLanding)) acknowledge();
+  if (world_.Has(Mutant::kAckBeforeLanding)) acknowledge();
   world_.After(world_.random().Between(1, slow_), [this, number, write, life = life_, acknowledge] {
     if (life == life_) Land(number, write, acknowledge);
   });
@@ -192,7 +192,7 @@ void ArrayModel::Submit(uint64_t number, const Write& write, std::function<void(
 void ArrayModel::Land(uint64_t number, const Write& write, const std::function<void()>& acknowledge) {
   auto& session = sessions_.at(number);
   auto& block = stored_.blocks[session.volume][write.block];
-  world_.judge->Landing(id_, session.node, session.volume, session.generation, write, block);
+  world_.checker->Landing(id_, session.node, session.volume, session.generation, write, block);
   block = write.sequence;
   ++commands_[session.volume];
   --session.in_flight;
@@ -222,8 +222,8 @@ void ArrayModel::Start(bool sessions_survive) {
     sessions_.clear();
     ++life_;
   }
-  if (world_.Has(Bug::kFenceNotStored)) stored_.fences.clear();
-  world_.judge->Started(*this);
+  if (world_.Has(Mutant::kFenceNotStored)) stored_.fences.clear();
+  world_.checker->Started(*this);
   for (const auto& [node, fence] : stored_.fences)
     for (auto& [volume, grant] : stored_.grants)
       if (grant.node == node && fence.volumes.contains(volume)) CloseGrant(volume);
@@ -233,13 +233,13 @@ void ArrayModel::Start(bool sessions_survive) {
 
 void ArrayModel::RestoreCopy() {
   stored_ = copy_;
-  world_.judge->Restored(*this);
+  world_.checker->Restored(*this);
   sessions_.clear();
   ++life_;
   waiters_.clear();
   drains_.clear();
   notes_.clear();
-  restored_ = !world_.Has(Bug::kRestoredCopyServes);
+  restored_ = !world_.Has(Mutant::kRestoredCopyServes);
   if (restored_) stored_.grants.clear();  // accepting it ends them: none is ever honoured again
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // An array: what is stored survives its crashes, what is in flight does not always. Grants are locks, fences
-// drain, terms rise; a crashed operation is finished at the next start. Deliberate mistakes: bugs.h.
+// drain, terms rise; a crashed operation is finished at the next start. Deliberate mistakes: mutants.h.
 
 #include <array>
 #include <functional>

@@ -1,7 +1,7 @@
 // The data path of a machine: sessions, writes, reconnect, and the end of a device.
 
 #include "fencing/sim/api.h"
-#include "fencing/sim/judge.h"
+#include "fencing/sim/checker.h"
 #include "fencing/sim/machine.h"
 #include "fencing/sim/replica.h"
 
@@ -46,7 +46,7 @@ void Machine::LoggedIn(const VolumeId& volume, uint64_t attempt, uint64_t sessio
 }
 
 void Machine::Fail(Device& device) {
-  if (world_.Has(Bug::kDeviceRevives)) return;
+  if (world_.Has(Mutant::kDeviceRevives)) return;
   device.failed = true;
   device.session = 0;
   device.pending.reset();
@@ -66,7 +66,7 @@ void Machine::Submit(Device& device) {
         auto& now = found->second;
         if (now.session != session || !now.pending || now.pending->sequence != write.sequence) return;
         now.pending.reset();
-        world_.judge->Acknowledged(volume, write);
+        world_.checker->Acknowledged(volume, write);
         for (const auto& [uid, container] : containers_)
           if (container.pod.volumes.contains(now.array) &&
               container.pod.volumes.at(now.array).contains(volume))
@@ -96,7 +96,7 @@ void Machine::WriteOn(const Uid& uid) {
       for (const auto& volume : volumes) {
         const auto device = devices_.find(volume);
         if (device == devices_.end() || device->second.session == 0 || device->second.pending) continue;
-        device->second.pending = world_.judge->NextWrite(volume);
+        device->second.pending = world_.checker->NextWrite(volume);
         Submit(device->second);
       }
   world_.After(world_.random().Between(think / 2, think * 3 / 2), [this, uid, life = life_] {

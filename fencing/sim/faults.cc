@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "fencing/sim/api.h"
-#include "fencing/sim/judge.h"
+#include "fencing/sim/checker.h"
 #include "fencing/sim/machine.h"
 #include "fencing/sim/replica.h"
 
@@ -64,10 +64,10 @@ void Faults::Strike(const std::string& name) {
 }
 
 Faults::Mend Faults::Sicken(Machine& machine, Cause cause, std::function<void()> undo) {
-  world_.judge->Sick(machine.id(), cause, true);
-  return [&judge = *world_.judge, id = machine.id(), cause, undo = std::move(undo)] {
-    judge.Sick(id, cause, false);
-    if (!judge.IsSick(id, cause)) undo();
+  world_.checker->Sick(machine.id(), cause, true);
+  return [&checker = *world_.checker, id = machine.id(), cause, undo = std::move(undo)] {
+    checker.Sick(id, cause, false);
+    if (!checker.IsSick(id, cause)) undo();
   };
 }
 
@@ -103,8 +103,8 @@ Faults::Mend Faults::CutNode(Machine& machine, bool controllers, bool api, bool 
   const auto cut = [&](Endpoint other, Cause cause) {
     const bool towards = one_way && world_.random().Percent(50);
     mends->push_back(towards ? CutBoth(node, other, true) : CutBoth(other, node, one_way));
-    world_.judge->Sick(id, cause, true);
-    mends->push_back([this, id, cause] { world_.judge->Sick(id, cause, false); });
+    world_.checker->Sick(id, cause, true);
+    mends->push_back([this, id, cause] { world_.checker->Sick(id, cause, false); });
   };
   world_.Trace("  of " + id.value());
   if (controllers)
@@ -132,10 +132,10 @@ Faults::Mend Faults::StrikeNetwork(const std::string& name) {
   if (random.Percent(40)) return CutBoth(replica, world_.api->endpoint(), one_way);
   if (random.Percent(50)) return CutBoth(replica, random.Pick(world_.arrays)->endpoint(), one_way);
   // A node whose kernel its leader cannot reach looks dead when its plugin hangs too.
-  world_.judge->Sick(machine.id(), Cause::kControllers, true);
+  world_.checker->Sick(machine.id(), Cause::kControllers, true);
   return [this, id = machine.id(), mend = CutBoth(replica, machine.endpoint(), one_way)] {
     mend();
-    world_.judge->Sick(id, Cause::kControllers, false);
+    world_.checker->Sick(id, Cause::kControllers, false);
   };
 }
 
@@ -204,7 +204,7 @@ Faults::Mend Faults::StrikeApi(const std::string& name) {
   api.TakeCopy();
   world_.After(random.Between(1000, 30000), [this, &api] {
     world_.Trace("etcd goes back in time");
-    world_.judge->HistoryRewritten();
+    world_.checker->HistoryRewritten();
     api.RestoreCopy();
   });
   return [] {};
@@ -222,7 +222,7 @@ Faults::Mend Faults::Recreate(Machine& machine) {
   });
   return [this, &machine] {
     // It is found and switched off; it never comes back.
-    world_.judge->Sick(machine.id(), Cause::kDead, true);
+    world_.checker->Sick(machine.id(), Cause::kDead, true);
     machine.Retire();
   };
 }
@@ -235,8 +235,8 @@ Faults::Mend Faults::StrikeByPeople(const std::string& name) {
     api.DeleteNode(machine.name());
     for (const auto& each : world_.machines) {
       if (each->name() != machine.name()) continue;  // a new machine under an old name is meant too
-      world_.judge->Sick(each->id(), Cause::kApi, true);
-      world_.judge->Sick(each->id(), Cause::kControllers, true);  // whoever deletes it means it
+      world_.checker->Sick(each->id(), Cause::kApi, true);
+      world_.checker->Sick(each->id(), Cause::kControllers, true);  // whoever deletes it means it
     }
     return [] {};
   }

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "fencing/sim/api.h"
-#include "fencing/sim/judge.h"
+#include "fencing/sim/checker.h"
 #include "fencing/sim/replica.h"
 
 namespace lunkeeper::fencing::sim {
@@ -78,7 +78,7 @@ void Machine::Heartbeat() {
   for (const auto& [uid, container] : containers_)
     for (const auto& [array, volumes] : container.pod.volumes)
       if (container.started) heartbeat.present.insert(volumes.begin(), volumes.end());
-  if (world_.Has(Bug::kSaysCleanTooEarly)) heartbeat.present.clear();
+  if (world_.Has(Mutant::kSaysCleanTooEarly)) heartbeat.present.clear();
   for (const auto& [array, fence] : known_) heartbeat.known[array] = fence.generation;
   for (auto& replica : world_.replicas)
     world_.Send(endpoint_, replica->endpoint(),
@@ -157,7 +157,7 @@ void Machine::Start(const Pod& pod) {
   if (ready && !failed && !container.started) {
     container.started = container.running = true;
     container.started_at = world_.now();
-    world_.judge->Reads(pod);
+    world_.checker->Reads(pod);
     WriteOn(pod.uid);
   }
   if (failed) container.running = false;

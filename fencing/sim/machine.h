@@ -57,7 +57,7 @@ class Machine {
   void Notice(const ArrayId& array, const ArrayFence& fence);
   bool AnswersProbe() const { return powered_; }
 
-  // For the judge.
+  // For the checker.
   bool HasLeftovers(const ArrayId& array, const VolumeSet& volumes, Generation before) const;
   bool HasFailedDevice() const;
   const Container* FindContainer(const Uid& pod) const;

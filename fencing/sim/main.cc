@@ -57,22 +57,25 @@ int Main(int argc, char** argv) {
       "The failover simulator: whole clusters in virtual time, faults from a seed, invariants at each step.");
   uint64_t count = 1000, first = 1;
   Options options;
-  std::vector<std::string> faults, bugs;
+  std::vector<std::string> faults, mutants;
   app.add_option("--seeds", count, "How many seeds to run");
   app.add_option("--seed", first, "The first of them");
   app.add_option("--faults", faults, "Only these faults")
       ->delimiter(',')
       ->check(CLI::IsMember(Faults::Names()));
   std::vector<std::string> names;
-  for (const auto& [bug, name] : AllBugs()) names.push_back(name);
-  app.add_option("--bug", bugs, "Deliberate mistakes to make")->delimiter(',')->check(CLI::IsMember(names));
+  for (const auto& [mutant, name] : AllMutants()) names.push_back(name);
+  app.add_option("--mutant", mutants, "Deliberate mistakes to make")
+      ->delimiter(',')
+      ->check(CLI::IsMember(names));
   app.add_flag("--trace", options.trace, "Print what happens");
   bool all = false;
   app.add_flag("--all", all, "Go on after a violation, and print a line for each");
   CLI11_PARSE(app, argc, argv);
   options.faults.insert(faults.begin(), faults.end());
-  for (const auto& [bug, name] : AllBugs())
-    if (std::find(bugs.begin(), bugs.end(), name) != bugs.end()) options.bugs.set(static_cast<size_t>(bug));
+  for (const auto& [mutant, name] : AllMutants())
+    if (std::find(mutants.begin(), mutants.end(), name) != mutants.end())
+      options.mutants.set(static_cast<size_t>(mutant));
   return RunSeeds(first, count, options, all);
 }
 

@@ -2,7 +2,7 @@
 
 #include "fencing/core/trace.h"
 #include "fencing/sim/api.h"
-#include "fencing/sim/judge.h"
+#include "fencing/sim/checker.h"
 #include "fencing/sim/machine.h"
 
 namespace lunkeeper::fencing::sim {
@@ -16,9 +16,9 @@ constexpr Millis kWatchDeadline = 3000, kAcquireCall = 30000;
 Replica::Replica(World& world, size_t number, Settings settings)
     : world_(world),
       number_(number),
-      settings_(Tamper::Change(world, std::move(settings))),
+      settings_(FaultInjection::Change(world, std::move(settings))),
       endpoint_(world.AddEndpoint()),
-      tamper_(std::make_unique<Tamper>(world)) {
+      fault_injection_(std::make_unique<FaultInjection>(world)) {
   Every(kTick, &Replica::Tick);
   Every(kPoll, &Replica::PollArrays);
   Every(kApi, &Replica::PollApi);
@@ -30,7 +30,7 @@ void Replica::Start() {
   ++life_;
   running_ = true;
   core_ = std::make_unique<Core>(settings_, name());
-  tamper_ = std::make_unique<Tamper>(world_);
+  fault_injection_ = std::make_unique<FaultInjection>(world_);
   backlog_.clear();
   nodes_.clear();
   pods_.clear();
@@ -70,7 +70,7 @@ void Replica::Receive(decltype(Event::what) what) {
   if (!running_) return;
   if (stalled()) return backlog_.push_back(std::move(what));
   Event event{Clock(), std::move(what)};
-  if (!tamper_->Hear(event)) return;
+  if (!fault_injection_->Hear(event)) return;
   const auto life = life_;
   for (const auto& action : core_->Step(event)) {
     if (life != life_ || !running_) return;
@@ -91,7 +91,7 @@ void Replica::Do(const Action& action) {
       std::holds_alternative<WriteLease>(action.what) || std::holds_alternative<Notify>(action.what);
   if (world_.tracing() && (!routine || std::holds_alternative<Say>(action.what)))
     world_.Trace(name() + ": " + Describe(action));
-  if (!routine) world_.judge->Acts(*this, action);  // decided now, whenever it is done
+  if (!routine) world_.checker->Acts(*this, action);  // decided now, whenever it is done
   const bool fails = !routine && fail_at_ > 0 && --fail_at_ == 0;
   if (fails && fail_by_stall_) {
     // Between the decision to act and the act: the worst moment.
@@ -107,7 +107,7 @@ void Replica::Do(const Action& action) {
 
 void Replica::Perform(const Action& action) {
   std::vector<Done> answers;
-  for (const auto& each : tamper_->Act(action, answers))
+  for (const auto& each : fault_injection_->Act(action, answers))
     std::visit([&](const auto& what) { Run(each.id, what); }, each.what);
   for (auto& answer : answers)
     world_.After(5, [this, answer, life = life_] {

@@ -10,7 +10,7 @@
 
 #include "fencing/core/core.h"
 #include "fencing/sim/array_model.h"
-#include "fencing/sim/tamper.h"
+#include "fencing/sim/fault_injection.h"
 #include "fencing/sim/world.h"
 
 namespace lunkeeper::fencing::sim {
@@ -43,7 +43,7 @@ class Replica {
   void FailAtAction(int count, bool stall) { fail_at_ = count, fail_by_stall_ = stall; }
   void set_drift(int per_mille, Millis offset) { drift_ = per_mille, offset_ = offset; }
 
-  // For the judge: when its last successful renewal was sent, in the world's time.
+  // For the checker: when its last successful renewal was sent, in the world's time.
   Millis renewed_at() const { return renewed_at_; }
   uint64_t life() const { return life_; }
   bool stalled() const { return world_.now() < stalled_until_; }
@@ -83,7 +83,7 @@ class Replica {
   const size_t number_;
   const Settings settings_;
   const Endpoint endpoint_;
-  std::unique_ptr<Tamper> tamper_;
+  std::unique_ptr<FaultInjection> fault_injection_;
   std::unique_ptr<Core> core_;
   bool running_ = true;
   uint64_t life_ = 0;

@@ -1,7 +1,7 @@
 // How a replica carries out what its core asks for.
 
 #include "fencing/sim/api.h"
-#include "fencing/sim/judge.h"
+#include "fencing/sim/checker.h"
 #include "fencing/sim/machine.h"
 #include "fencing/sim/replica.h"
 

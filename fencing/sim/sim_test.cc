@@ -8,7 +8,7 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr uint64_t kSeeds = 2000, kSeedsToCatchABug = 1000;
+constexpr uint64_t kSeeds = 2000, kSeedsToCatchAMutant = 1000;
 
 TEST_CASE("no seed violates an invariant, and every world gets well again") {
   int moves = 0;
@@ -34,14 +34,14 @@ TEST_CASE("a seed replays exactly") {
 }
 
 TEST_CASE("every deliberate mistake is caught") {
-  REQUIRE(AllBugs().size() >= 20);
-  for (const auto& [bug, name] : AllBugs()) {
+  REQUIRE(AllMutants().size() >= 20);
+  for (const auto& [mutant, name] : AllMutants()) {
     Options options;
-    options.bugs.set(static_cast<size_t>(bug));
+    options.mutants.set(static_cast<size_t>(mutant));
     uint64_t seed = 1;
-    while (seed <= kSeedsToCatchABug && Simulate(seed, options).ok()) ++seed;
-    INFO(name << " is not caught within " << kSeedsToCatchABug << " seeds");
-    CHECK(seed <= kSeedsToCatchABug);
+    while (seed <= kSeedsToCatchAMutant && Simulate(seed, options).ok()) ++seed;
+    INFO(name << " is not caught within " << kSeedsToCatchAMutant << " seeds");
+    CHECK(seed <= kSeedsToCatchAMutant);
   }
 }
 

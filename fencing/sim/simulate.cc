@@ -2,8 +2,8 @@
 
 #include "fencing/core/trace.h"
 #include "fencing/sim/api.h"
+#include "fencing/sim/checker.h"
 #include "fencing/sim/faults.h"
-#include "fencing/sim/judge.h"
 #include "fencing/sim/machine.h"
 #include "fencing/sim/replica.h"
 
@@ -28,7 +28,7 @@ void AddWorkloads(World& world) {
 
 void Build(World& world) {
   auto& random = world.random();
-  world.judge = std::make_unique<Judge>(world);
+  world.checker = std::make_unique<Checker>(world);
   world.api = std::make_unique<Api>(world);
   const auto arrays = random.Between(1, 2);
   for (int i = 1; i <= arrays; ++i)
@@ -51,7 +51,7 @@ void AwaitWellness(World& world, Millis patience) {
   std::string why;
   while (world.now() < end) {
     world.RunUntil(world.now() + kLook);
-    why = world.judge->Unsettled();
+    why = world.checker->Unsettled();
     if (why.empty()) return;
   }
   throw Violation(Seconds(world.now()) + "  the world does not get well: " + why);
@@ -60,7 +60,7 @@ void AwaitWellness(World& world, Millis patience) {
 // One in eight seeds has a single power-off, and holds the failover to its time.
 void RunPlain(World& world, Faults& faults) {
   auto& victim = *world.random().Pick(world.machines);
-  world.judge->Sick(victim.id(), Cause::kDead, true);
+  world.checker->Sick(victim.id(), Cause::kDead, true);
   victim.PowerOff();
   world.Trace("power-off of " + victim.id().value());
   const auto off = world.now();
@@ -71,7 +71,7 @@ void RunPlain(World& world, Faults& faults) {
     if (workload.Protected() && wrote <= off)
       throw Violation(Seconds(world.now()) + "  " + workload.id.value() + " was not moved in time");
   }
-  world.judge->Sick(victim.id(), Cause::kDead, false);
+  world.checker->Sick(victim.id(), Cause::kDead, false);
   victim.PowerOn();
   faults.HealAll();
 }
@@ -79,7 +79,7 @@ void RunPlain(World& world, Faults& faults) {
 void Run(World& world, uint64_t seed, const Options& options) {
   Build(world);
   world.RunUntil(kCalm);
-  if (auto why = world.judge->Unsettled(); !why.empty())
+  if (auto why = world.checker->Unsettled(); !why.empty())
     throw Violation(Seconds(world.now()) + "  the world did not start: " + why);
   Faults faults(world);
   if (seed % 8 == 0 && options.faults.empty()) {
@@ -99,14 +99,14 @@ void Run(World& world, uint64_t seed, const Options& options) {
 }  // namespace
 
 Result Simulate(uint64_t seed, const Options& options) {
-  World world(seed, options.bugs, options.trace);
+  World world(seed, options.mutants, options.trace);
   Result result;
   try {
     Run(world, seed, options);
   } catch (const Violation& violation) {
     result.violation = violation.what();
   }
-  result.failovers = world.judge->failovers();
+  result.failovers = world.checker->failovers();
   result.events = world.events();
   result.trace = world.TakeTrace();
   return result;

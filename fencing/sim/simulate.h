@@ -5,12 +5,12 @@
 #include <set>
 #include <string>
 
-#include "fencing/sim/bugs.h"
+#include "fencing/sim/mutants.h"
 
 namespace lunkeeper::fencing::sim {
 
 struct Options {
-  Bugs bugs;
+  Mutants mutants;
   std::set<std::string> faults;  // only these; empty: all
   bool trace = false;
 };

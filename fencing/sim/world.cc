@@ -3,13 +3,14 @@
 #include "fencing/core/trace.h"
 #include "fencing/sim/api.h"
 #include "fencing/sim/array_model.h"
-#include "fencing/sim/judge.h"
+#include "fencing/sim/checker.h"
 #include "fencing/sim/machine.h"
 #include "fencing/sim/replica.h"
 
 namespace lunkeeper::fencing::sim {
 
-World::World(uint64_t seed, Bugs bugs, bool tracing) : random_(seed), bugs_(bugs), tracing_(tracing) {}
+World::World(uint64_t seed, Mutants mutants, bool tracing)
+    : random_(seed), bugs_(mutants), tracing_(tracing) {}
 World::~World() = default;
 
 void World::After(Millis delay, std::function<void()> what) {

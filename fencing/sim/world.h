@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "fencing/core/types.h"
-#include "fencing/sim/bugs.h"
+#include "fencing/sim/mutants.h"
 #include "fencing/sim/random.h"
 
 namespace lunkeeper::fencing::sim {
 
 class Api;
 class ArrayModel;
-class Judge;
+class Checker;
 class Machine;
 class Replica;
 
@@ -31,12 +31,12 @@ using Endpoint = size_t;
 
 class World {
  public:
-  World(uint64_t seed, Bugs bugs, bool tracing);
+  World(uint64_t seed, Mutants mutants, bool tracing);
   ~World();
 
   Millis now() const { return now_; }
   Random& random() { return random_; }
-  bool Has(Bug bug) const { return bugs_[static_cast<size_t>(bug)]; }
+  bool Has(Mutant mutant) const { return bugs_[static_cast<size_t>(mutant)]; }
   void After(Millis delay, std::function<void()> what);
   void RunUntil(Millis end);
   uint64_t events() const { return events_; }
@@ -73,7 +73,7 @@ class World {
   std::string TakeTrace() { return std::move(trace_); }
 
   // Everything that lives here; made by Simulate.
-  std::unique_ptr<Judge> judge;
+  std::unique_ptr<Checker> checker;
   std::unique_ptr<Api> api;
   std::vector<std::unique_ptr<ArrayModel>> arrays;
   std::vector<std::unique_ptr<Machine>> machines;
@@ -89,7 +89,7 @@ class World {
   };
 
   Random random_;
-  const Bugs bugs_;
+  const Mutants bugs_;
   const bool tracing_;
   Millis now_ = 0;
   uint64_t events_ = 0, order_ = 0;

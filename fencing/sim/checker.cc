@@ -1,4 +1,4 @@
-#include "fencing/sim/judge.h"
+#include "fencing/sim/checker.h"
 
 #include <algorithm>
 
@@ -22,14 +22,14 @@ bool SilencesKubelet(Cause cause) {
 
 }  // namespace
 
-void Judge::Fail(const std::string& what) const { throw Violation(Seconds(world_.now()) + "  " + what); }
+void Checker::Fail(const std::string& what) const { throw Violation(Seconds(world_.now()) + "  " + what); }
 
-Write Judge::NextWrite(const VolumeId& volume) {
+Write Checker::NextWrite(const VolumeId& volume) {
   return {static_cast<size_t>(world_.random().Between(0, kBlocks - 1)), ++written_[volume]};
 }
 
-void Judge::Landing(const ArrayId& array, const NodeId& node, const VolumeId& volume, Generation generation,
-                    const Write& write, uint64_t current) {
+void Checker::Landing(const ArrayId& array, const NodeId& node, const VolumeId& volume, Generation generation,
+                      const Write& write, uint64_t current) {
   const auto which = "a write of " + node.value() + " to " + volume.value();
   if (generation < latest_[volume]) Fail(which + " landed after another grant's first login");
   const auto fence = reported_.find({array, node});
@@ -40,23 +40,23 @@ void Judge::Landing(const ArrayId& array, const NodeId& node, const VolumeId& vo
   if (write.sequence < current && acknowledged) Fail(which + " overtook a newer, acknowledged one");
 }
 
-void Judge::Acknowledged(const VolumeId& volume, const Write& write) {
+void Checker::Acknowledged(const VolumeId& volume, const Write& write) {
   if (write.sequence <= lost_[volume]) return;
   auto& newest = acknowledged_[volume][write.block];
   newest = std::max(newest, write.sequence);
 }
 
-void Judge::Granting(const ArrayId& array, const NodeId& node, const VolumeId& volume, bool drained) {
+void Checker::Granting(const ArrayId& array, const NodeId& node, const VolumeId& volume, bool drained) {
   if (in_force_.contains({array, node}))
     Fail(volume.value() + " is granted to " + node.value() + ", which is fenced");
   if (!drained) Fail(volume.value() + " is granted while another's commands are in flight");
 }
 
-void Judge::LoggedIn(const VolumeId& volume, Generation generation) {
+void Checker::LoggedIn(const VolumeId& volume, Generation generation) {
   latest_[volume] = std::max(latest_[volume], generation);
 }
 
-void Judge::Reads(const Pod& pod) {
+void Checker::Reads(const Pod& pod) {
   for (const auto& [array, volumes] : pod.volumes)
     for (const auto& volume : volumes)
       for (size_t block = 0; block < kBlocks; ++block)
@@ -65,7 +65,7 @@ void Judge::Reads(const Pod& pod) {
 }
 
 // The data goes back with the array; what was acknowledged since is lost by the operator's own doing.
-void Judge::Restored(ArrayModel& array) {
+void Checker::Restored(ArrayModel& array) {
   for (const auto& workload : world_.api->workloads())
     for (const auto& [id, volumes] : workload.volumes)
       if (id == array.id())
@@ -80,24 +80,24 @@ void Judge::Restored(ArrayModel& array) {
   rewritten_ = true;
 }
 
-void Judge::FenceReported(const ArrayId& array, const ArrayFence& fence) {
+void Checker::FenceReported(const ArrayId& array, const ArrayFence& fence) {
   reported_[{array, fence.node}] = {fence.generation, fence.volumes};
   in_force_.emplace(array, fence.node);
 }
 
-void Judge::Started(const ArrayModel& array) {
+void Checker::Started(const ArrayModel& array) {
   for (const auto& [id, node] : in_force_)
     if (id == array.id() && !array.Fences().contains(node))
       Fail(id.value() + " started without the fence of " + node.value());
 }
 
-void Judge::Obeys(const ArrayId& array, Term term) {
+void Checker::Obeys(const ArrayId& array, Term term) {
   auto& newest = terms_[array];
   if (term < newest) Fail(array.value() + " obeys the old term " + std::to_string(term));
   newest = term;
 }
 
-void Judge::Unfenced(const ArrayId& array, const ArrayFence& fence, Generation asked) {
+void Checker::Unfenced(const ArrayId& array, const ArrayFence& fence, Generation asked) {
   if (asked != fence.generation)
     Fail(fence.node.value() + " was unfenced by one who meant another fence of it");
   in_force_.erase({array, fence.node});
@@ -106,7 +106,7 @@ void Judge::Unfenced(const ArrayId& array, const ArrayFence& fence, Generation a
       Fail(fence.node.value() + " was unfenced while something of the fenced volumes is left on it");
 }
 
-void Judge::Untainting(const Node& node) {
+void Checker::Untainting(const Node& node) {
   // Another machine of that name may need it gone.
   for (const auto& machine : world_.machines)
     if (machine->name() == node.name && machine->id() != node.instance) return;
@@ -115,7 +115,7 @@ void Judge::Untainting(const Node& node) {
       Fail(node.name.value() + " was untainted while a fenced device is left on it");
 }
 
-void Judge::Deleting(const Pod& pod, Grace grace) {
+void Checker::Deleting(const Pod& pod, Grace grace) {
   if (grace == Grace::kOrdinary) return;
   if (pod.wish == FailoverWish::kNever) Fail(pod.id.value() + " has opted out and was deleted by force");
   const auto order = ordered_.find(pod.uid);
@@ -139,7 +139,7 @@ void Judge::Deleting(const Pod& pod, Grace grace) {
   if (pod.running) ++failovers_;
 }
 
-void Judge::Acts(const Replica& replica, const Action& action) {
+void Checker::Acts(const Replica& replica, const Action& action) {
   if (world_.now() - replica.renewed_at() > kLeadsFor)
     Fail(replica.name() + " acts without the lease: " + Describe(action));
   if (const auto* put = std::get_if<PutNodeFence>(&action.what))
@@ -161,7 +161,7 @@ void Judge::Acts(const Replica& replica, const Action& action) {
   }
 }
 
-void Judge::Decides(const Replica& replica, const NodeFence& fence) {
+void Checker::Decides(const Replica& replica, const NodeFence& fence) {
   // An orphan that is adopted is fenced already. It needs no leave, but it counts as one of the budget's
   // nodes.
   const bool adopted = !fence.generations.empty();
@@ -183,7 +183,7 @@ void Judge::Decides(const Replica& replica, const NodeFence& fence) {
   decisions.emplace(fence.node, world_.now());
 }
 
-void Judge::Sick(const NodeId& node, Cause cause, bool on) {
+void Checker::Sick(const NodeId& node, Cause cause, bool on) {
   auto& illness = illnesses_[{node, cause}];
   // Two short ones in a row look like one.
   const bool again = illness.until != 0 && world_.now() - illness.until < kHard;
@@ -191,12 +191,12 @@ void Judge::Sick(const NodeId& node, Cause cause, bool on) {
   if (!on && --illness.faults == 0) illness.until = world_.now();
 }
 
-bool Judge::IsSick(const NodeId& node, Cause cause) const {
+bool Checker::IsSick(const NodeId& node, Cause cause) const {
   const auto found = illnesses_.find({node, cause});
   return found != illnesses_.end() && found->second.faults > 0;
 }
 
-bool Judge::MayBeFailedOver(const NodeId& node) const {
+bool Checker::MayBeFailedOver(const NodeId& node) const {
   int soft = 0;
   bool kubelet = false;  // may be taken for sick
   // A machine that was dead and came back without its storage, or the other way round, was away for both.
@@ -221,7 +221,7 @@ bool Judge::MayBeFailedOver(const NodeId& node) const {
   return soft + kubelet >= 2;
 }
 
-std::string Judge::UnsettledWorkload(const Workload& workload) const {
+std::string Checker::UnsettledWorkload(const Workload& workload) const {
   if (!workload.Protected()) return "";
   const auto found = world_.api->pods().find(workload.id);
   if (found == world_.api->pods().end()) return workload.id.value() + " has no pod";
@@ -231,7 +231,7 @@ std::string Judge::UnsettledWorkload(const Workload& workload) const {
   return workload.id.value() + " does not write; its pod is on '" + pod.node.value() + "'";
 }
 
-std::string Judge::Unsettled() const {
+std::string Checker::Unsettled() const {
   for (const auto& workload : world_.api->workloads())
     if (auto why = UnsettledWorkload(workload); !why.empty()) return why;
   for (const auto& [name, node] : world_.api->nodes()) {

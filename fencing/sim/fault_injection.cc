@@ -1,50 +1,50 @@
-#include "fencing/sim/tamper.h"
+#include "fencing/sim/fault_injection.h"
 
 #include "fencing/sim/api.h"
 #include "fencing/sim/array_model.h"
 
 namespace lunkeeper::fencing::sim {
 
-Settings Tamper::Change(const World& world, Settings settings) {
-  if (world.Has(Bug::kBudgetIgnored)) settings.budget_percent = 100;
+Settings FaultInjection::Change(const World& world, Settings settings) {
+  if (world.Has(Mutant::kBudgetIgnored)) settings.budget_percent = 100;
   return settings;
 }
 
-bool Tamper::Hear(Event& event) {
-  if (world_.Has(Bug::kDeadArrayIsSilence) && std::holds_alternative<ArrayLost>(event.what)) return false;
-  if (world_.Has(Bug::kStorageEvidenceIgnored)) {
+bool FaultInjection::Hear(Event& event) {
+  if (world_.Has(Mutant::kDeadArrayIsSilence) && std::holds_alternative<ArrayLost>(event.what)) return false;
+  if (world_.Has(Mutant::kStorageEvidenceIgnored)) {
     if (std::holds_alternative<StorageHeartbeats>(event.what)) return false;
     if (auto* view = std::get_if<ArrayView>(&event.what))
       for (auto& holding : view->holdings) holding.commands = 1;
   }
   if (auto* probe = std::get_if<ProbeResult>(&event.what))
-    if (world_.Has(Bug::kProbeForged) && world_.now() > 15000) probe->answered = false;
-  if (world_.Has(Bug::kKubeletIgnored) && std::holds_alternative<KubeletLease>(event.what)) return false;
+    if (world_.Has(Mutant::kProbeForged) && world_.now() > 15000) probe->answered = false;
+  if (world_.Has(Mutant::kKubeletIgnored) && std::holds_alternative<KubeletLease>(event.what)) return false;
   if (auto* pod = std::get_if<PodSeen>(&event.what))
-    if (world_.Has(Bug::kOptOutIgnored)) pod->pod.wish = FailoverWish::kUnsaid;
+    if (world_.Has(Mutant::kOptOutIgnored)) pod->pod.wish = FailoverWish::kUnsaid;
   if (auto* view = std::get_if<ArrayView>(&event.what))
-    if (world_.Has(Bug::kOrphanFenceIgnored))
+    if (world_.Has(Mutant::kOrphanFenceIgnored))
       std::erase_if(view->fences,
                     [&](const auto& fence) { return !world_.api->fences().contains(fence.node); });
   if (auto* heartbeat = std::get_if<Heartbeat>(&event.what))
-    if (world_.Has(Bug::kCleanForged)) heartbeat->present.clear();
+    if (world_.Has(Mutant::kCleanForged)) heartbeat->present.clear();
   return true;
 }
 
-std::vector<Action> Tamper::Act(const Action& action, std::vector<Done>& answers) {
+std::vector<Action> FaultInjection::Act(const Action& action, std::vector<Done>& answers) {
   std::vector<Action> result{action};
   if (auto* call = std::get_if<FenceNode>(&action.what)) {
-    if (world_.Has(Bug::kFenceNotVerified)) {
+    if (world_.Has(Mutant::kFenceNotVerified)) {
       Done done;
       done.action = action.id;
       done.fence = ArrayFence{call->node, 1, call->volumes};
       answers.push_back(done);
     }
-    if (world_.Has(Bug::kDeleteBeforeFence))
+    if (world_.Has(Mutant::kDeleteBeforeFence))
       for (const auto& [id, pod] : world_.api->pods())
         if (pod.node == NameOf(call->node) && pod.wish != FailoverWish::kNever)
           result.insert(result.begin(), {0, DeletePod{id, pod.uid, Grace::kNone}});
-    if (world_.Has(Bug::kFencesPartOfTheVolumes) && call->volumes.size() > 1) {
+    if (world_.Has(Mutant::kFencesPartOfTheVolumes) && call->volumes.size() > 1) {
       Done done;
       done.action = action.id;
       done.fence = ArrayFence{call->node, 1, call->volumes};
@@ -52,15 +52,16 @@ std::vector<Action> Tamper::Act(const Action& action, std::vector<Done>& answers
       std::get<FenceNode>(result.back().what).volumes = {*call->volumes.begin()};
     }
   }
-  if (world_.Has(Bug::kStaleLeaderActs) && std::holds_alternative<WriteLease>(action.what)) {
+  if (world_.Has(Mutant::kStaleLeaderActs) && std::holds_alternative<WriteLease>(action.what)) {
     Done done;
     done.action = action.id;
     done.version = Version("forged");
     answers.push_back(done);
   }
   const auto* taint = std::get_if<SetTaint>(&action.what);
-  if (world_.Has(Bug::kTaintForgotten) && taint && taint->value.empty()) return {};
-  if (world_.Has(Bug::kRecordNotRemoved) && std::holds_alternative<RemoveNodeFence>(action.what)) return {};
+  if (world_.Has(Mutant::kTaintForgotten) && taint && taint->value.empty()) return {};
+  if (world_.Has(Mutant::kRecordNotRemoved) && std::holds_alternative<RemoveNodeFence>(action.what))
+    return {};
   return result;
 }
 

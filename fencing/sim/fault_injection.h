@@ -1,6 +1,6 @@
 #pragma once
-// Sits between a core and its world and makes the deliberate mistakes of bugs.h that belong there, by
-// changing what passes. With no bug set everything passes as it is.
+// Sits between a core and its world and makes the deliberate mistakes of mutants.h that belong there, by
+// changing what passes. With no mutant set everything passes as it is.
 
 #include <optional>
 #include <vector>
@@ -12,9 +12,9 @@
 
 namespace lunkeeper::fencing::sim {
 
-class Tamper {
+class FaultInjection {
  public:
-  explicit Tamper(World& world) : world_(world) {}
+  explicit FaultInjection(World& world) : world_(world) {}
 
   // The settings a broken build would have.
   static Settings Change(const World& world, Settings settings);

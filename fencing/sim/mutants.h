@@ -9,7 +9,7 @@
 
 namespace lunkeeper::fencing::sim {
 
-enum class Bug {
+enum class Mutant {
   // In the array.
   kNoTermCheck,
   kUnfenceAnyGeneration,
@@ -43,9 +43,9 @@ enum class Bug {
   kCount
 };
 
-using Bugs = std::bitset<static_cast<size_t>(Bug::kCount)>;
+using Mutants = std::bitset<static_cast<size_t>(Mutant::kCount)>;
 
-// Every bug with its name on the command line.
-const std::vector<std::pair<Bug, std::string>>& AllBugs();
+// Every mutant with its name on the command line.
+const std::vector<std::pair<Mutant, std::string>>& AllMutants();
 
 }  // namespace lunkeeper::fencing::sim

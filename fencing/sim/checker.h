@@ -14,9 +14,9 @@ namespace lunkeeper::fencing::sim {
 // What is wrong with a node, for judging whether it may be failed over.
 enum class Cause { kDead, kStorage, kApi, kKubelet, kPlugin, kControllers };
 
-class Judge {
+class Checker {
  public:
-  explicit Judge(World& world) : world_(world) {}
+  explicit Checker(World& world) : world_(world) {}
 
   // Writes.
   Write NextWrite(const VolumeId& volume);

@@ -1,0 +1,38 @@
+#include "fencing/sim/mutants.h"
+
+namespace lunkeeper::fencing::sim {
+
+const std::vector<std::pair<Mutant, std::string>>& AllMutants() {
+  static const std::vector<std::pair<Mutant, std::string>> kAll = {
+      {Mutant::kNoTermCheck, "no-term-check"},
+      {Mutant::kUnfenceAnyGeneration, "unfence-any-generation"},
+      {Mutant::kFenceWithoutDrain, "fence-without-drain"},
+      {Mutant::kFenceNotStored, "fence-not-stored"},
+      {Mutant::kGrantToFencedNode, "grant-to-fenced-node"},
+      {Mutant::kFenceKeepsGrants, "fence-keeps-grants"},
+      {Mutant::kRestoredCopyServes, "restored-copy-serves"},
+      {Mutant::kTargetReused, "target-reused"},
+      {Mutant::kReplayWithoutReset, "replay-without-reset"},
+      {Mutant::kDeviceRevives, "device-revives"},
+      {Mutant::kAckBeforeLanding, "ack-before-landing"},
+      {Mutant::kSaysCleanTooEarly, "says-clean-too-early"},
+      {Mutant::kFenceNotVerified, "fence-not-verified"},
+      {Mutant::kDeleteBeforeFence, "delete-before-fence"},
+      {Mutant::kDeleteAnyUid, "delete-any-uid"},
+      {Mutant::kStaleLeaderActs, "stale-leader-acts"},
+      {Mutant::kDeadArrayIsSilence, "dead-array-is-silence"},
+      {Mutant::kStorageEvidenceIgnored, "storage-evidence-ignored"},
+      {Mutant::kProbeForged, "probe-forged"},
+      {Mutant::kKubeletIgnored, "kubelet-ignored"},
+      {Mutant::kOptOutIgnored, "opt-out-ignored"},
+      {Mutant::kBudgetIgnored, "budget-ignored"},
+      {Mutant::kTaintForgotten, "taint-forgotten"},
+      {Mutant::kOrphanFenceIgnored, "orphan-fence-ignored"},
+      {Mutant::kRecordNotRemoved, "record-not-removed"},
+      {Mutant::kFencesPartOfTheVolumes, "fences-part-of-the-volumes"},
+      {Mutant::kCleanForged, "clean-forged"},
+  };
+  return kAll;
+}
+
+}  // namespace lunkeeper::fencing::sim
