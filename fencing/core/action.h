@@ -59,17 +59,17 @@ struct Notify {
   ArrayFence fence;
 };
 // For events, metrics and `lunkeeper status`. Said once when it becomes true.
-enum class Saying { kVerdict, kRefused, kProgress };
-struct Say {
-  Saying saying = Saying::kVerdict;
+enum class ReportKind { kClassification, kRefused, kProgress };
+struct Report {
+  ReportKind kind = ReportKind::kClassification;
   NodeId node;
   std::string text;
 };
 
 struct Action {
-  uint64_t id = 0;  // of Probe, Notify and Say: none
+  uint64_t id = 0;  // of Probe, Notify and Report: none
   std::variant<WriteLease, BeginTerm, Probe, PutNodeFence, RemoveNodeFence, FenceNode, UnfenceNode, SetTaint,
-               DeletePod, Notify, Say>
+               DeletePod, Notify, Report>
       what;
 };
 

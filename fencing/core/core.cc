@@ -57,7 +57,7 @@ void Core::BeginTerms() {
 
 void Core::On(const FenceGone& gone) {
   state_.cluster.Remove(gone.node);
-  state_.SayOnce(Saying::kRefused, gone.node, "");  // the next one is told again
+  state_.ReportOnce(ReportKind::kRefused, gone.node, "");  // the next one is told again
 }
 
 void Core::On(const ArrayView& view) {

@@ -10,7 +10,7 @@ namespace {
 
 void Record(State& state, NodeFence fence) {
   if (state.settings.dry_run) {
-    state.SayOnce(Saying::kRefused, fence.node, "dry run: would be failed over: " + fence.cause);
+    state.ReportOnce(ReportKind::kRefused, fence.node, "dry run: would be failed over: " + fence.cause);
     return;
   }
   const auto key = "record " + fence.node.value();
@@ -64,11 +64,11 @@ VolumesByArray Affected(const State& state, const NodeId& node, const Verdict& v
 
 void Decide(State& state, const NodeId& node, const Verdict& verdict) {
   if (state.cluster.FindFence(node)) return;
-  state.SayOnce(Saying::kVerdict, node, std::string(verdict.what));
+  state.ReportOnce(ReportKind::kClassification, node, std::string(verdict.what));
   if (Adopt(state, node)) return;
   const bool by_hand = AskedByTaint(state, node);
   const bool by_evidence = verdict.doing == Doing::kFence || verdict.doing == Doing::kDrain;
-  if (!by_hand && !by_evidence) return state.SayOnce(Saying::kRefused, node, "");
+  if (!by_hand && !by_evidence) return state.ReportOnce(ReportKind::kRefused, node, "");
   NodeFence fence;
   fence.node = node;
   fence.cause = by_hand ? kByTaint : std::string(verdict.what);
@@ -79,7 +79,7 @@ void Decide(State& state, const NodeId& node, const Verdict& verdict) {
   if (fence.volumes.empty() && !by_hand) return;
   if (!by_hand) {
     auto refusal = state.rails.Refusal(node, state.cluster, state.evidence, state.now);
-    if (!refusal.empty()) return state.SayOnce(Saying::kRefused, node, "not failed over: " + refusal);
+    if (!refusal.empty()) return state.ReportOnce(ReportKind::kRefused, node, "not failed over: " + refusal);
   }
   Record(state, std::move(fence));
 }

@@ -8,7 +8,7 @@
 namespace lunkeeper::fencing {
 namespace {
 
-// One NodeFence at one moment.
+// One NodeFence at one entry.
 struct ReconcileInput {
   NodeFence record;  // as it is stored
   Signals signals;
@@ -237,7 +237,8 @@ bool IsUnknown(const State& state, const NodeFence& record) {
 }
 
 void Refuse(State& state, const NodeFence& record) {
-  state.SayOnce(Saying::kRefused, record.node, "not fenced: there is no such node; delete this NodeFence");
+  state.ReportOnce(ReportKind::kRefused, record.node,
+                   "not fenced: there is no such node; delete this NodeFence");
   if (record.deleting) return Remove(state, record);
   if (record.phase == kPhaseUnknown) return;
   auto refused = record;
@@ -275,7 +276,7 @@ void Describe(State& state, const ReconcileInput& of) {
   // node.
   for (const auto& [array, fence] : of.fences) record.generations[array] = fence.generation;
   record.phase = Phase(state, of);
-  state.SayOnce(Saying::kProgress, record.node, record.phase);
+  state.ReportOnce(ReportKind::kProgress, record.node, record.phase);
   if (record != of.record) Put(state, std::move(record));
 }
 

@@ -14,15 +14,15 @@ VolumesByArray State::WantedFrom(const NodeId& node) const {
   return result;
 }
 
-void State::SayOnce(Saying saying, const NodeId& node, std::string text) {
-  const auto found = said.find({saying, node});
+void State::ReportOnce(ReportKind kind, const NodeId& node, std::string text) {
+  const auto found = said.find({kind, node});
   if (text.empty()) {
     if (found != said.end()) said.erase(found);
     return;
   }
   if (found != said.end() && found->second == text) return;
-  said[{saying, node}] = text;
-  outbox.Send(Say{saying, node, std::move(text)});
+  said[{kind, node}] = text;
+  outbox.Send(Report{kind, node, std::move(text)});
 }
 
 }  // namespace lunkeeper::fencing

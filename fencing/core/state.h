@@ -38,7 +38,7 @@ struct State {
   std::map<VolumeId, Wish> wanted;          // on demand
   std::map<NodeId, Millis> draining_since;  // graceful moves, as this replica saw them begin
   std::map<Uid, Millis> kicked;             // pods
-  std::map<std::pair<Saying, NodeId>, std::string> said;
+  std::map<std::pair<ReportKind, NodeId>, std::string> said;
 
   Verdict Judge(const NodeId& node) const { return Classify(evidence.Look(node, now), settings); }
   // Its name means this instance, not another that has taken it over.
@@ -51,7 +51,7 @@ struct State {
   // The volumes that others wait for and `node` holds.
   VolumesByArray WantedFrom(const NodeId& node) const;
   // Says it if it is not what was said last; the empty text takes the last one back in silence.
-  void SayOnce(Saying saying, const NodeId& node, std::string text);
+  void ReportOnce(ReportKind kind, const NodeId& node, std::string text);
 };
 
 }  // namespace lunkeeper::fencing

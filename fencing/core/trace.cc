@@ -25,7 +25,7 @@ std::string Line(const Notify& notify) {
   return "tell " + notify.node.value() + " of generation " + std::to_string(notify.fence.generation) +
          " on " + notify.array.value();
 }
-std::string Line(const Say& say) { return "say of " + say.node.value() + ": " + say.text; }
+std::string Line(const Report& report) { return "say of " + report.node.value() + ": " + report.text; }
 
 std::string Line(const PutNodeFence& call) {
   std::string text = "record " + call.fence.node.value() + ": ";

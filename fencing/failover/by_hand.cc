@@ -68,9 +68,9 @@ class Teller {
   void Skip(const RecordFacts& facts) { told_ = facts.timeline.size(); }
   void Tell(const RecordFacts& facts) {
     for (; told_ < facts.timeline.size(); ++told_) {
-      const Moment& moment = facts.timeline[told_];
-      hand_.tell(absl::StrCat(absl::FormatTime("%H:%M:%E3S", moment.at, absl::UTCTimeZone()), "  ",
-                              moment.event, ": ", moment.text));
+      const TimelineEntry& moment = facts.timeline[told_];
+      hand_.tell(absl::StrCat(absl::FormatTime("%H:%M:%E3S", entry.at, absl::UTCTimeZone()), "  ",
+                              entry.event, ": ", entry.text));
     }
   }
 

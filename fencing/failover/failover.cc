@@ -15,8 +15,8 @@
 #include "fencing/failover/array_actions.h"
 #include "fencing/failover/array_hub.h"
 #include "fencing/failover/census.h"
-#include "fencing/failover/chronicle.h"
 #include "fencing/failover/clock.h"
+#include "fencing/failover/failover_recorder.h"
 #include "fencing/failover/fence_board.h"
 #include "fencing/failover/inventory.h"
 #include "fencing/failover/kube_actions.h"
@@ -43,7 +43,7 @@ class Runner final : public Failover {
         kube_(client, options.lease, options.self, absl::Milliseconds(options.settings.lease)),
         core_(options.settings, options.self),
         inventory_([this](auto what) { Feed(now_, std::move(what)); }),
-        chronicle_(core_.state(), inventory_, [this](auto event) { Record(std::move(event)); }),
+        recorder_(core_.state(), inventory_, [this](auto event) { Record(std::move(event)); }),
         arrays_(arrays, [this](Sight sight) { OnSight(std::move(sight)); }) {
     arrays_.Refresh();
     watches_ = std::make_unique<Watches>(client, Handlers());
@@ -92,7 +92,7 @@ class Runner final : public Failover {
   void Perform(const Action& action, const SetTaint& call);
   void Perform(const Action& action, const DeletePod& call);
   void Perform(const Action&, const Notify& call) { board_.Fenced(call.array, call.fence, now_); }
-  void Perform(const Action&, const Say& call) { chronicle_.Said(call); }
+  void Perform(const Action&, const Report& call) { recorder_.Said(call); }
   void Record(kube::ObjectEvent event);
   void SendEvents();
 
@@ -118,7 +118,7 @@ class Runner final : public Failover {
   // Of the loop.
   Core core_;
   Inventory inventory_;
-  Chronicle chronicle_;
+  FailoverRecorder recorder_;
   std::vector<kube::ObjectEvent> events_;  // not sent yet, the first since `events_since_`
   Millis now_ = 0, started_ = 0, alive_at_ = 0, looked_at_ = 0, events_since_ = 0;
   bool synced_ = false, complained_ = false;
@@ -147,8 +147,8 @@ void Runner::Tick(Millis now) {
   for (const ArrayId& array : arrays_.Lost(now)) Feed(now, ArrayLost{array});
   Feed(now, fencing::Tick{});
   SendEvents();
-  chronicle_.Leads(core_.Leads());
-  chronicle_.Synced(synced_);
+  recorder_.Leads(core_.Leads());
+  recorder_.Synced(synced_);
   if (synced_ || complained_ || now - started_ < kSyncPatience) return;
   complained_ = true;
   LogError("failover",
@@ -160,7 +160,7 @@ void Runner::Tick(Millis now) {
 
 void Runner::Report(Metrics& metrics) {
   loop_.Post([this, &metrics](Millis) {
-    chronicle_.Report(metrics);
+    recorder_.Report(metrics);
     ReportCensus(core_.state(), metrics);
   });
 }
@@ -223,7 +223,7 @@ void Runner::OnLease(Millis now, const absl::StatusOr<LeaseSeen>& seen) {
 
 void Runner::OnRecord(const std::string& name, const RecordFacts* facts) {
   const NodeId node(name);
-  chronicle_.OnRecord(node, facts);
+  recorder_.OnRecord(node, facts);
   if (facts != nullptr) {
     Feed(now_, FenceSeen{facts->fence});
   } else {
@@ -260,7 +260,7 @@ void Runner::SendEvents() {
 }
 
 void Runner::Do(const Action& action) {
-  chronicle_.Asked(action);
+  recorder_.Asked(action);
   std::visit([&](const auto& call) { Perform(action, call); }, action.what);
 }
 
@@ -268,7 +268,7 @@ void Runner::Answered(const Action& action, Answer answer, Millis asked) {
   answer.done.action = action.id;
   loop_.Post([this, action, answer = std::move(answer), asked](Millis now) {
     now_ = now;
-    chronicle_.Answered(action, answer, now - asked);
+    recorder_.Answered(action, answer, now - asked);
     Feed(now, answer.done);
   });
 }
@@ -324,7 +324,7 @@ void Runner::Perform(const Action&, const Probe& call) {
 }
 
 void Runner::Perform(const Action& action, const PutNodeFence& call) {
-  CallApi(action, [this, call, timeline = chronicle_.TimelineOf(call.fence.node)] {
+  CallApi(action, [this, call, timeline = recorder_.TimelineOf(call.fence.node)] {
     return kube_.Run(call, timeline);
   });
 }

@@ -231,8 +231,8 @@ TEST_CASE(
   CHECK(TextAt(record, {"spec", "requestedBy"}) == "evidence");
   // A watch may be quicker than the answer to the write that it shows, so that what follows stands before it.
   std::vector<std::string> wanted = {"LastHeard", "Decided", "Fencing", "Fenced", "Deleting"};
-  for (const Moment& moment : ReadRecord(record).timeline)
-    if (!wanted.empty() && moment.event == wanted.front()) wanted.erase(wanted.begin());
+  for (const TimelineEntry& entry : ReadRecord(record).timeline)
+    if (!wanted.empty() && entry.event == wanted.front()) wanted.erase(wanted.begin());
   CHECK(wanted.empty());  // all came, in this order
   CHECK(world.api.CountWrites("DELETE " + PodPath("db-0")) == 1);
   CHECK(Comes([&] { return shows("lunkeeper_failover_phase_seconds_count{phase=\"fence\"} 1\n"); }));

@@ -20,7 +20,7 @@ namespace lunkeeper::fencing {
 class Inventory {
  public:
   // `say` takes NodeSeen, NodeGone, PodSeen and PodGone.
-  explicit Inventory(std::function<void(decltype(Event::what))> say) : say_(std::move(say)) {}
+  explicit Inventory(std::function<void(decltype(Event::what))> report) : say_(std::move(report)) {}
 
   // Null: it is gone.
   void OnNode(const std::string& name, std::shared_ptr<const NodeFacts> facts);

@@ -14,7 +14,7 @@ constexpr Millis kNever = 3'600'000;
 constexpr absl::Duration kLong = absl::Seconds(30), kShort = absl::Milliseconds(100);
 
 // What was done, in order.
-class Story {
+class NodeTimeline {
  public:
   Loop::Job Tells(const std::string& what) {
     return [this, what](Millis) {
@@ -35,37 +35,37 @@ class Story {
 }  // namespace
 
 TEST_CASE("a job that may wait is done before the tick that comes next, at the time of its arrival") {
-  Story story;
+  NodeTimeline timeline;
   absl::Notification ticked;
   Millis arrived = 0;
   Loop loop;
   loop.Post([&](Millis now) { arrived = now; }, Wake::kLater);
-  loop.Post(story.Tells("a"), Wake::kLater);
+  loop.Post(timeline.Tells("a"), Wake::kLater);
   const Millis posted = MonotonicNow();
   absl::SleepFor(kShort);
   loop.Start(kNever, [&](Millis now) {
-    story.Tells("t")(now);
+    timeline.Tells("t")(now);
     ticked.Notify();
   });
   REQUIRE(ticked.WaitForNotificationWithTimeout(kLong));
-  CHECK(story.text() == "at");
+  CHECK(timeline.text() == "at");
   CHECK(arrived <= posted);
 }
 
 TEST_CASE("jobs that may wait do not wake the loop, and go before one that does") {
-  Story story;
+  NodeTimeline timeline;
   absl::Notification ticked, done;
   Loop loop;
   loop.Start(kNever, [&](Millis) { ticked.Notify(); });
   REQUIRE(ticked.WaitForNotificationWithTimeout(kLong));
-  loop.Post(story.Tells("a"), Wake::kLater);
-  loop.Post(story.Tells("b"), Wake::kLater);
+  loop.Post(timeline.Tells("a"), Wake::kLater);
+  loop.Post(timeline.Tells("b"), Wake::kLater);
   absl::SleepFor(kShort);
-  CHECK(story.text().empty());
-  loop.Post(story.Tells("c"));
+  CHECK(timeline.text().empty());
+  loop.Post(timeline.Tells("c"));
   loop.Post([&](Millis) { done.Notify(); });
   REQUIRE(done.WaitForNotificationWithTimeout(kLong));
-  CHECK(story.text() == "abc");
+  CHECK(timeline.text() == "abc");
 }
 
 TEST_CASE("many jobs that may wait wake the loop together") {

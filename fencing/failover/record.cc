@@ -25,9 +25,9 @@ Json StatusOf(const NodeFence& fence, const Timeline& timeline) {
     for (const VolumeId& volume : volumes) each["volumes"].push_back(volume.value());
   }
   for (const auto& [array, generation] : fence.generations) arrays[array.value()]["generation"] = generation;
-  Json& moments = status["timeline"] = Json::array();
-  for (const Moment& moment : timeline)
-    moments.push_back({{"at", ExactStamp(moment.at)}, {"event", moment.event}, {"text", moment.text}});
+  Json& entries = status["timeline"] = Json::array();
+  for (const TimelineEntry& entry : timeline)
+    entries.push_back({{"at", ExactStamp(entry.at)}, {"event", entry.event}, {"text", entry.text}});
   return status;
 }
 
@@ -43,9 +43,9 @@ void ReadArrays(const Json& arrays, NodeFence& fence) {
   }
 }
 
-Timeline ReadTimeline(const Json& moments) {
+Timeline ReadTimeline(const Json& entries) {
   Timeline timeline;
-  for (const Json& each : moments) {
+  for (const Json& each : entries) {
     const auto at = kube::ParseMicroTime(TextAt(each, {"at"}));
     timeline.push_back({at.value_or(absl::UnixEpoch()), TextAt(each, {"event"}), TextAt(each, {"text"})});
   }
@@ -69,8 +69,8 @@ RecordFacts ReadRecord(const Json& object) {
   fence.phase = TextAt(object, {"status", "phase"});
   const Json& arrays = FieldAt(object, {"status", "arrays"});
   if (arrays.is_object()) ReadArrays(arrays, fence);
-  const Json& moments = FieldAt(object, {"status", "timeline"});
-  if (moments.is_array()) facts.timeline = ReadTimeline(moments);
+  const Json& entries = FieldAt(object, {"status", "timeline"});
+  if (entries.is_array()) facts.timeline = ReadTimeline(entries);
   return facts;
 }
 

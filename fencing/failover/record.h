@@ -17,13 +17,13 @@ inline constexpr char kFinalizer[] = "lunkeeper.io/fence";
 
 // One line of status.timeline. `event` is one of a closed set of words, for programs: LastHeard, Decided,
 // Recorded, Fencing, FenceFailed, Fenced, Tainted, Deleting, Deleted, Phase, Unfenced. `text` is for people.
-struct Moment {
+struct TimelineEntry {
   absl::Time at;
   std::string event;
   std::string text;
-  friend bool operator==(const Moment&, const Moment&) = default;
+  friend bool operator==(const TimelineEntry&, const TimelineEntry&) = default;
 };
-using Timeline = std::vector<Moment>;
+using Timeline = std::vector<TimelineEntry>;
 
 struct RecordFacts {
   NodeFence fence;

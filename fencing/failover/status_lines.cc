@@ -31,7 +31,7 @@ std::string NodeLine(const State& state, const NodeId& node) {
     if (side.heartbeat_at != 0)
       absl::StrAppend(&line, "; heartbeat on array ", side.array->id.value(), " ",
                       Seconds(state.now - side.heartbeat_at), " s ago");
-  const auto refused = state.said.find({Saying::kRefused, node});
+  const auto refused = state.said.find({ReportKind::kRefused, node});
   if (refused != state.said.end()) absl::StrAppend(&line, "; ", refused->second);
   return line;
 }

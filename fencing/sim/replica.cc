@@ -87,14 +87,14 @@ void Replica::ReceiveHeartbeat(const Heartbeat& heartbeat) {
 
 void Replica::Do(const Action& action) {
   const bool routine =
-      std::holds_alternative<Probe>(action.what) || std::holds_alternative<Say>(action.what) ||
+      std::holds_alternative<Probe>(action.what) || std::holds_alternative<Report>(action.what) ||
       std::holds_alternative<WriteLease>(action.what) || std::holds_alternative<Notify>(action.what);
-  if (world_.tracing() && (!routine || std::holds_alternative<Say>(action.what)))
+  if (world_.tracing() && (!routine || std::holds_alternative<Report>(action.what)))
     world_.Trace(name() + ": " + Describe(action));
   if (!routine) world_.checker->Acts(*this, action);  // decided now, whenever it is done
   const bool fails = !routine && fail_at_ > 0 && --fail_at_ == 0;
   if (fails && fail_by_stall_) {
-    // Between the decision to act and the act: the worst moment.
+    // Between the decision to act and the act: the worst entry.
     Stall(world_.random().Between(2000, 15000));
     world_.After(stalled_until_ - world_.now(), [this, action, life = life_] {
       if (life == life_ && running_) Perform(action);

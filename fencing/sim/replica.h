@@ -74,7 +74,7 @@ class Replica {
   void Run(uint64_t id, const SetTaint& call);
   void Run(uint64_t id, const DeletePod& call);
   void Run(uint64_t id, const Notify& call);
-  void Run(uint64_t, const Say&) {}
+  void Run(uint64_t, const Report&) {}
   // Calls the API server, with its errors; `done` may come twice, the second time late.
   void CallApi(uint64_t id, std::function<Done()> serve);
   void Answer(uint64_t id, Outcome outcome, Done done = {});

@@ -20,7 +20,7 @@ std::string Kind(const SetTaint&) { return "taint"; }
 std::string Kind(const DeletePod&) { return "delete"; }
 std::string Kind(const Probe&) { return "probe"; }
 std::string Kind(const Notify&) { return "notify"; }
-std::string Kind(const Say&) { return "say"; }
+std::string Kind(const Report&) { return "say"; }
 
 }  // namespace
 
@@ -128,7 +128,7 @@ void ScriptedWorld::Do(const Action& action) {
               } else if constexpr (std::is_same_v<Call, BeginTerm>) {
                 done.term = ++arrays_.at(call.array).term;
               } else if constexpr (!std::is_same_v<Call, Probe> && !std::is_same_v<Call, Notify> &&
-                                   !std::is_same_v<Call, Say>) {
+                                   !std::is_same_v<Call, Report>) {
                 done = Effect(call);
               }
             },

@@ -1,4 +1,4 @@
-#include "fencing/failover/chronicle.h"
+#include "fencing/failover/failover_recorder.h"
 
 #include <algorithm>
 #include <cstring>
@@ -15,11 +15,11 @@
 namespace lunkeeper::fencing {
 namespace {
 
-constexpr size_t kMostMoments = 100;
+constexpr size_t kMostTimelineEntries = 100;
 
 bool IsRoutine(const Action& action) {
   return std::holds_alternative<WriteLease>(action.what) || std::holds_alternative<Probe>(action.what) ||
-         std::holds_alternative<Notify>(action.what) || std::holds_alternative<Say>(action.what);
+         std::holds_alternative<Notify>(action.what) || std::holds_alternative<Report>(action.what);
 }
 
 // The first words of a refusal, without what differs from one to the next.
@@ -29,8 +29,8 @@ std::string RailOf(const std::string& text) {
   return text.substr(0, text.find_first_of(",:;"));
 }
 
-bool TellsOfMove(const Moment& moment) {
-  return moment.event == "Phase" && absl::StartsWith(moment.text, "moved");
+bool TellsOfMove(const TimelineEntry& entry) {
+  return entry.event == "Phase" && absl::StartsWith(entry.text, "moved");
 }
 
 size_t CountOf(const VolumesByArray& volumes) {
@@ -41,35 +41,35 @@ size_t CountOf(const VolumesByArray& volumes) {
 
 }  // namespace
 
-void Chronicle::Leads(bool leads) {
+void FailoverRecorder::Leads(bool leads) {
   if (std::exchange(leads_, leads) == leads) return;
   LogInfo("failover", leads ? "this replica leads" : "this replica leads no more");
 }
 
-void Chronicle::Said(const Say& say) {
-  const bool refused = say.saying == Saying::kRefused;
-  const bool progress = say.saying == Saying::kProgress;
-  if (refused) ++refused_[{{"rail", RailOf(say.text)}}];
+void FailoverRecorder::Said(const Report& report) {
+  const bool refused = report.kind == ReportKind::kRefused;
+  const bool progress = report.kind == ReportKind::kProgress;
+  if (refused) ++refused_[{{"rail", RailOf(report.text)}}];
   LogWarn("failover",
           absl::StrCat(progress  ? "phase: "
                        : refused ? "refused: "
                                  : "seen: ",
-                       say.text),
-          {{"node", say.node.value()}});
+                       report.text),
+          {{"node", report.node.value()}});
   if (progress) {
-    Timeline& timeline = stories_[say.node].timeline;
+    Timeline& timeline = timelines_[report.node].timeline;
     const bool moved = std::any_of(timeline.begin(), timeline.end(), TellsOfMove);
-    Add(say.node, absl::Now(), "Phase", say.text);
+    Add(report.node, absl::Now(), "Phase", report.text);
     if (!moved && TellsOfMove(timeline.back())) Moved(timeline);
   }
-  TellNode(say.node, progress ? kube::EventKind::kNormal : kube::EventKind::kWarning,
+  TellNode(report.node, progress ? kube::EventKind::kNormal : kube::EventKind::kWarning,
            progress  ? "Failover"
            : refused ? "FailoverRefused"
                      : "NodeSuspected",
-           say.text);
+           report.text);
 }
 
-void Chronicle::Asked(const Action& action) {
+void FailoverRecorder::Asked(const Action& action) {
   if (const auto* put = std::get_if<PutNodeFence>(&action.what)) Began(*put);
   if (const auto* fence = std::get_if<FenceNode>(&action.what))
     Add(fence->node, absl::Now(), "Fencing",
@@ -79,14 +79,14 @@ void Chronicle::Asked(const Action& action) {
   const NodeId node = FenceOf(call->pod);
   if (node.empty()) return;
   deletions_[action.id] = node;
-  Story& story = stories_[node];
-  if (story.deleting++ == 0 && story.deleted == 0) Add(node, absl::Now(), "Deleting", "its pods");
+  NodeTimeline& timeline = timelines_[node];
+  if (timeline.deleting++ == 0 && timeline.deleted == 0) Add(node, absl::Now(), "Deleting", "its pods");
 }
 
 // The first record of a failover says how it came to be.
-void Chronicle::Began(const PutNodeFence& call) {
+void FailoverRecorder::Began(const PutNodeFence& call) {
   const NodeFence& fence = call.fence;
-  if (!stories_[fence.node].timeline.empty() || fence.phase == kPhaseUnknown) return;
+  if (!timelines_[fence.node].timeline.empty() || fence.phase == kPhaseUnknown) return;
   const auto evidence = state_.evidence.nodes().find(fence.node);
   if (fence.requested_by.empty() && evidence != state_.evidence.nodes().end() && evidence->second.heard) {
     const absl::Duration silent = absl::Milliseconds(state_.now - evidence->second.heartbeat_at);
@@ -100,7 +100,7 @@ void Chronicle::Began(const PutNodeFence& call) {
           {{"node", fence.node.value()}, {"volumes", Describe(fence.volumes)}});
 }
 
-void Chronicle::Answered(const Action& action, const Answer& answer, Millis took) {
+void FailoverRecorder::Answered(const Action& action, const Answer& answer, Millis took) {
   const bool ok = answer.done.outcome == Outcome::kOk;
   // Two replicas may reach for the lease at once; that one is told no is in order.
   const bool in_order = ok || answer.done.outcome == Outcome::kConflict;
@@ -122,15 +122,15 @@ void Chronicle::Answered(const Action& action, const Answer& answer, Millis took
   }
   const auto deletion = deletions_.find(action.id);
   if (deletion == deletions_.end()) return;
-  Story& story = stories_[deletion->second];
-  --story.deleting;
-  if (ok || answer.done.outcome == Outcome::kGone) ++story.deleted, ++pods_;
-  if (story.deleting == 0)
-    Add(deletion->second, absl::Now(), "Deleted", absl::StrCat(story.deleted, " pods"));
+  NodeTimeline& timeline = timelines_[deletion->second];
+  --timeline.deleting;
+  if (ok || answer.done.outcome == Outcome::kGone) ++timeline.deleted, ++pods_;
+  if (timeline.deleting == 0)
+    Add(deletion->second, absl::Now(), "Deleted", absl::StrCat(timeline.deleted, " pods"));
   deletions_.erase(deletion);
 }
 
-void Chronicle::Succeeded(const Action& action, const Answer& answer) {
+void FailoverRecorder::Succeeded(const Action& action, const Answer& answer) {
   if (const auto* put = std::get_if<PutNodeFence>(&action.what)) {
     if (put->fence.version.empty())
       Add(put->fence.node, absl::Now(), "Recorded",
@@ -152,7 +152,7 @@ void Chronicle::Succeeded(const Action& action, const Answer& answer) {
 }
 
 // Why is known since it was asked for: by now the pod may be gone, and its node's fence too.
-void Chronicle::DeletedPod(const DeletePod& call, uint64_t id) {
+void FailoverRecorder::DeletedPod(const DeletePod& call, uint64_t id) {
   const auto failover = deletions_.find(id);
   if (failover == deletions_.end())
     return TellPod(call.pod, call.uid, "Kicked", "Delete",
@@ -163,18 +163,18 @@ void Chronicle::DeletedPod(const DeletePod& call, uint64_t id) {
 }
 
 // To each pod once for each failover.
-void Chronicle::TellLeft(const NodeId& node) {
+void FailoverRecorder::TellLeft(const NodeId& node) {
   for (const auto& [pod, why] : state_.PlanFor(node, {}).left) {
     const PodFacts* facts = inventory_.FindPod(pod);
-    if (facts == nullptr || !stories_[node].left.insert(facts->uid).second) continue;
+    if (facts == nullptr || !timelines_[node].left.insert(facts->uid).second) continue;
     LogWarn("failover", absl::StrCat("left alone: ", why), {{"node", node.value()}, {"pod", pod.value()}});
     TellPod(pod, facts->uid, "NotFailedOver", "None",
             absl::StrCat("left alone on node ", NameOf(node).value(), ", which is fenced: ", why));
   }
 }
 
-void Chronicle::TellPod(const PodId& pod, const Uid& uid, const std::string& reason,
-                        const std::string& action, const std::string& text) {
+void FailoverRecorder::TellPod(const PodId& pod, const Uid& uid, const std::string& reason,
+                               const std::string& action, const std::string& text) {
   const std::string& id = pod.value();
   kube::ObjectEvent event;
   event.api_version = "v1";
@@ -189,8 +189,8 @@ void Chronicle::TellPod(const PodId& pod, const Uid& uid, const std::string& rea
   record_(std::move(event));
 }
 
-void Chronicle::TellNode(const NodeId& node, kube::EventKind kind, const std::string& reason,
-                         const std::string& text) {
+void FailoverRecorder::TellNode(const NodeId& node, kube::EventKind kind, const std::string& reason,
+                                const std::string& text) {
   kube::ObjectEvent event;
   if (const NodeFacts* facts = inventory_.FindNode(NameOf(node)); facts != nullptr) {
     event.api_version = "v1";
@@ -212,7 +212,7 @@ void Chronicle::TellNode(const NodeId& node, kube::EventKind kind, const std::st
   record_(std::move(event));
 }
 
-NodeId Chronicle::FenceOf(const PodId& pod) const {
+NodeId FailoverRecorder::FenceOf(const PodId& pod) const {
   const PodFacts* facts = inventory_.FindPod(pod);
   if (facts == nullptr) return {};
   for (const auto* life : LivesOf(state_.cluster.fences(), facts->node))
@@ -220,30 +220,31 @@ NodeId Chronicle::FenceOf(const PodId& pod) const {
   return {};
 }
 
-void Chronicle::OnRecord(const NodeId& node, const RecordFacts* facts) {
+void FailoverRecorder::OnRecord(const NodeId& node, const RecordFacts* facts) {
   if (facts == nullptr) {
-    stories_.erase(node);
+    timelines_.erase(node);
     LogInfo("failover", "the NodeFence is gone", {{"node", node.value()}});
-  } else if (Timeline& ours = stories_[node].timeline; facts->timeline.size() > ours.size()) {
+  } else if (Timeline& ours = timelines_[node].timeline; facts->timeline.size() > ours.size()) {
     ours = facts->timeline;  // what another replica began
   }
 }
 
-Timeline Chronicle::TimelineOf(const NodeId& node) const {
-  const auto found = stories_.find(node);
-  return found == stories_.end() ? Timeline() : found->second.timeline;
+Timeline FailoverRecorder::TimelineOf(const NodeId& node) const {
+  const auto found = timelines_.find(node);
+  return found == timelines_.end() ? Timeline() : found->second.timeline;
 }
 
-void Chronicle::Add(const NodeId& node, absl::Time at, const std::string& event, const std::string& text) {
-  Timeline& timeline = stories_[node].timeline;
+void FailoverRecorder::Add(const NodeId& node, absl::Time at, const std::string& event,
+                           const std::string& text) {
+  Timeline& timeline = timelines_[node].timeline;
   if (!timeline.empty() && timeline.back().event == event && timeline.back().text == text) return;
-  if (timeline.size() >= kMostMoments) timeline.pop_back();
+  if (timeline.size() >= kMostTimelineEntries) timeline.pop_back();
   timeline.push_back({at, event, text});
 }
 
 // How long it took, phase by phase. What was recorded late, as a watch may be quicker than an answer, took no
 // time.
-void Chronicle::Moved(const Timeline& timeline) {
+void FailoverRecorder::Moved(const Timeline& timeline) {
   static constexpr std::pair<const char*, const char*> kPhases[] = {{"Decided", "detect"},
                                                                     {"Recorded", "record"},
                                                                     {"Fenced", "fence"},
@@ -253,15 +254,15 @@ void Chronicle::Moved(const Timeline& timeline) {
   absl::Time last = began;
   for (const auto& [event, phase] : kPhases) {
     absl::Time end = last;
-    for (const Moment& moment : timeline)
-      if (moment.event == event) end = std::max(end, moment.at);
+    for (const TimelineEntry& entry : timeline)
+      if (entry.event == event) end = std::max(end, entry.at);
     took_.emplace_back(phase, end - last);
     last = end;
   }
   took_.emplace_back("all", last - began);
 }
 
-void Chronicle::Report(Metrics& metrics) {
+void FailoverRecorder::Report(Metrics& metrics) {
   metrics.Set("lunkeeper_failover_leading", "Whether this replica is the one that acts", leads_);
   metrics.Set("lunkeeper_failover_synced", "Whether everything that failover watches has been listed",
               synced_);

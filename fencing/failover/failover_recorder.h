@@ -19,15 +19,16 @@
 
 namespace lunkeeper::fencing {
 
-class Chronicle {
+class FailoverRecorder {
  public:
   // `record` takes events for Kubernetes; it does not block.
-  Chronicle(const State& state, const Inventory& inventory, std::function<void(kube::ObjectEvent)> record)
+  FailoverRecorder(const State& state, const Inventory& inventory,
+                   std::function<void(kube::ObjectEvent)> record)
       : state_(state), inventory_(inventory), record_(std::move(record)) {}
 
   void Leads(bool leads);
   void Synced(bool synced) { synced_ = synced; }
-  void Said(const Say& say);
+  void Said(const Report& report);
   void Asked(const Action& action);
   void Answered(const Action& action, const Answer& answer, Millis took);
   // Null: it is gone.
@@ -50,7 +51,7 @@ class Chronicle {
   // The NodeFence on account of which this pod goes; empty: none.
   NodeId FenceOf(const PodId& pod) const;
 
-  struct Story {
+  struct NodeTimeline {
     Timeline timeline;
     int deleting = 0, deleted = 0;  // pods
     std::set<Uid> left;             // pods that were told so
@@ -59,7 +60,7 @@ class Chronicle {
   const State& state_;
   const Inventory& inventory_;
   const std::function<void(kube::ObjectEvent)> record_;
-  std::map<NodeId, Story> stories_;
+  std::map<NodeId, NodeTimeline> timelines_;
   std::map<uint64_t, NodeId> deletions_;  // of a failover, by action
   bool leads_ = false, synced_ = false;
   int decided_ = 0, fence_failures_ = 0, pods_ = 0;
