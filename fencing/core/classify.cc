@@ -6,51 +6,53 @@ namespace lunkeeper::fencing {
 namespace {
 
 // The control plane does not see its kubelet, but the node does its work as far as the arrays see.
-Verdict CutOff(const Signals& signals, const Settings& settings) {
+Classification CutOff(const Signals& signals, const Settings& settings) {
   const auto quiet_for = std::min(signals.io_quiet_for, signals.not_ready_for);
   if (!settings.fence_partitioned || quiet_for < settings.partition_grace)
-    return {Doing::kHold, "cut off from the control plane; its workload may be fine"};
-  return {Doing::kFence, "cut off from the control plane and without I/O"};
+    return {Response::kHold, "cut off from the control plane; its workload may be fine"};
+  return {Response::kFence, "cut off from the control plane and without I/O"};
 }
 
-Verdict Arriving(const Signals& signals, const Settings& settings) {
-  if (!signals.lost.empty()) return {Doing::kDrain, "its storage path is lost"};
+Classification Arriving(const Signals& signals, const Settings& settings) {
+  if (!signals.lost.empty()) return {Response::kDrain, "its storage path is lost"};
   if (signals.kubelet == Kubelet::kNotReady && signals.hung_for > 0) {
     const bool over = std::min(signals.hung_for, signals.not_ready_for) >= settings.probation;
-    return {over ? Doing::kFence : Doing::kHold, "its kubelet or container runtime hangs"};
+    return {over ? Response::kFence : Response::kHold, "its kubelet or container runtime hangs"};
   }
   if (signals.kubelet == Kubelet::kNotReady) return CutOff(signals, settings);
-  if (signals.hung_for > 0) return {Doing::kHold, "its kubelet or container runtime does not answer locally"};
+  if (signals.hung_for > 0)
+    return {Response::kHold, "its kubelet or container runtime does not answer locally"};
   return {};
 }
 
 // No heartbeat and no I/O reach any array that is up.
-Verdict AllSilent(const Signals& signals, const Settings& settings) {
+Classification AllSilent(const Signals& signals, const Settings& settings) {
   const bool heard = signals.network == Network::kSilent;
   const auto both = std::min(signals.silent_for, signals.storage_silent_for);
   if (heard && signals.kernel == Kernel::kUnanswered && both >= settings.silence)
-    return {Doing::kFence, "dead or fully isolated: no heartbeat, no I/O, its kernel does not answer"};
+    return {Response::kFence, "dead or fully isolated: no heartbeat, no I/O, its kernel does not answer"};
   if (signals.kubelet == Kubelet::kReady)
-    return {Doing::kHold, "its plugin hangs or restarts; the kubelet is well"};
+    return {Response::kHold, "its plugin hangs or restarts; the kubelet is well"};
   if (signals.kubelet == Kubelet::kUnknown)
-    return {Doing::kHold, "silent; the API server cannot say whether its kubelet is well"};
+    return {Response::kHold, "silent; the API server cannot say whether its kubelet is well"};
   const auto enough = signals.network == Network::kUnheard ? settings.unheard_silence : settings.slow_silence;
-  return {both >= enough ? Doing::kFence : Doing::kHold,
+  return {both >= enough ? Response::kFence : Response::kHold,
           "hung or dead: no heartbeat, no I/O, its kubelet is not ready"};
 }
 
 }  // namespace
 
-Verdict Classify(const Signals& signals, const Settings& settings) {
+Classification Classify(const Signals& signals, const Settings& settings) {
   if (signals.network == Network::kArrives) return Arriving(signals, settings);
-  if (signals.network == Network::kUnheard && signals.kubelet == Kubelet::kReady) return {Doing::kHold, ""};
+  if (signals.network == Network::kUnheard && signals.kubelet == Kubelet::kReady)
+    return {Response::kHold, ""};
   switch (signals.storage) {
     case Storage::kUnknown:
-      return {Doing::kHold, "silent; no array can say whether it still does I/O"};
+      return {Response::kHold, "silent; no array can say whether it still does I/O"};
     case Storage::kAlive:
       if (signals.kubelet == Kubelet::kNotReady) return CutOff(signals, settings);
-      return {Doing::kHold, signals.network == Network::kClosed ? "its plugin restarts"
-                                                                : "cut off from the controllers only"};
+      return {Response::kHold, signals.network == Network::kClosed ? "its plugin restarts"
+                                                                   : "cut off from the controllers only"};
     case Storage::kSilent:
       return AllSilent(signals, settings);
   }

@@ -8,18 +8,18 @@
 
 namespace lunkeeper::fencing {
 
-enum class Doing {
+enum class Response {
   kNothing,  // the node is well
   kHold,     // something is wrong, or not known; wait
   kDrain,    // move the pods gracefully, fence at a deadline
   kFence
 };
 
-struct Verdict {
-  Doing doing = Doing::kNothing;
+struct Classification {
+  Response response = Response::kNothing;
   std::string_view what;  // plain English, for people; a literal
 };
 
-Verdict Classify(const Signals& signals, const Settings& settings);
+Classification Classify(const Signals& signals, const Settings& settings);
 
 }  // namespace lunkeeper::fencing

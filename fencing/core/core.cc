@@ -37,7 +37,8 @@ void Core::Lead() {
     Kick(state_, node, known);
   }
   for (const auto& [array, fence] : state_.arrays.All())
-    if (!state_.evidence.nodes().contains(fence.node)) Decide(state_, fence.node, state_.Judge(fence.node));
+    if (!state_.evidence.nodes().contains(fence.node))
+      Decide(state_, fence.node, state_.Classify(fence.node));
   ReconcileAll();
   SweepTaints(state_);
 }

@@ -48,11 +48,11 @@ bool AskedByTaint(const State& state, const NodeId& node) {
   return object != tainted.end() && object->second->out_of_service && object->second->instance == node;
 }
 
-VolumesByArray Affected(const State& state, const NodeId& node, const Verdict& verdict) {
+VolumesByArray Affected(const State& state, const NodeId& node, const Classification& classification) {
   std::set<ArrayId> lost;
-  if (verdict.doing == Doing::kDrain) lost = state.evidence.Look(node, state.now).lost;
+  if (classification.response == Response::kDrain) lost = state.evidence.Look(node, state.now).lost;
   auto volumes = state.PlanFor(node, lost).volumes;
-  if (verdict.doing != Doing::kFence) return volumes;
+  if (classification.response != Response::kFence) return volumes;
   for (const auto& [array, wanted] : state.WantedFrom(node)) {
     const auto* fence = state.arrays.Find(array, node);
     if (!fence || !Covers(fence->volumes, wanted)) volumes[array].insert(wanted.begin(), wanted.end());
@@ -62,20 +62,21 @@ VolumesByArray Affected(const State& state, const NodeId& node, const Verdict& v
 
 }  // namespace
 
-void Decide(State& state, const NodeId& node, const Verdict& verdict) {
+void Decide(State& state, const NodeId& node, const Classification& classification) {
   if (state.cluster.FindFence(node)) return;
-  state.ReportOnce(ReportKind::kClassification, node, std::string(verdict.what));
+  state.ReportOnce(ReportKind::kClassification, node, std::string(classification.what));
   if (Adopt(state, node)) return;
   const bool by_hand = AskedByTaint(state, node);
-  const bool by_evidence = verdict.doing == Doing::kFence || verdict.doing == Doing::kDrain;
+  const bool by_evidence =
+      classification.response == Response::kFence || classification.response == Response::kDrain;
   if (!by_hand && !by_evidence) return state.ReportOnce(ReportKind::kRefused, node, "");
   NodeFence fence;
   fence.node = node;
-  fence.cause = by_hand ? kByTaint : std::string(verdict.what);
+  fence.cause = by_hand ? kByTaint : std::string(classification.what);
   fence.requested_by = by_hand ? kByTaint : "";
-  fence.graceful = !by_hand && verdict.doing == Doing::kDrain;
+  fence.graceful = !by_hand && classification.response == Response::kDrain;
   fence.phase = fence.graceful ? kPhaseAsking : kPhaseFencing;
-  fence.volumes = Affected(state, node, verdict);
+  fence.volumes = Affected(state, node, classification);
   if (fence.volumes.empty() && !by_hand) return;
   if (!by_hand) {
     auto refusal = state.rails.Refusal(node, state.cluster, state.evidence, state.now);
@@ -87,7 +88,8 @@ void Decide(State& state, const NodeId& node, const Verdict& verdict) {
 void Kick(State& state, const NodeId& node, const NodeEvidence& known) {
   const auto window = state.settings.kick_window;
   if (known.outage_until == 0 || state.now - known.outage_until >= window) return;
-  if (state.settings.paused || state.settings.dry_run || state.Judge(node).doing != Doing::kNothing) return;
+  if (state.settings.paused || state.settings.dry_run || state.Classify(node).response != Response::kNothing)
+    return;
   std::erase_if(state.kicked, [&](const auto& kick) { return state.now - kick.second >= window; });
   for (const auto* pod : state.cluster.PodsOn(NameOf(node))) {
     if (!pod->crash_looping || pod->deleting || state.kicked.contains(pod->uid) || pod->volumes.empty())

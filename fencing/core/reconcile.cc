@@ -12,7 +12,7 @@ namespace {
 struct ReconcileInput {
   NodeFence record;  // as it is stored
   Signals signals;
-  Verdict verdict;
+  Classification classification;
   Plan plan;
   std::map<ArrayId, ArrayFence> fences;  // in force
   bool lifting = false;                  // someone wants it lifted
@@ -26,7 +26,7 @@ bool Lifting(const State& state, const NodeFence& record) {
 }
 
 bool DrainIsOver(State& state, const ReconcileInput& of) {
-  if (!of.record.graceful || of.verdict.doing != Doing::kDrain) return false;
+  if (!of.record.graceful || of.classification.response != Response::kDrain) return false;
   const auto since = state.draining_since.emplace(of.record.node, state.now).first->second;
   // To the nearest tick: it begins just after one, and would end nearly a tick late.
   return state.now - since + state.settings.tick / 2 >= state.settings.graceful_deadline;
@@ -42,8 +42,8 @@ ReconcileInput AssessNode(State& state, const NodeFence& record) {
   ReconcileInput result;
   result.record = record;
   result.signals = state.evidence.Look(record.node, state.now);
-  result.verdict = Classify(result.signals, state.settings);
-  const bool drain = record.graceful && result.verdict.doing == Doing::kDrain;
+  result.classification = Classify(result.signals, state.settings);
+  const bool drain = record.graceful && result.classification.response == Response::kDrain;
   result.plan = state.PlanFor(record.node, drain ? result.signals.lost : std::set<ArrayId>());
   result.fences = state.arrays.Of(record.node);
   result.lifting = Lifting(state, record);
@@ -51,7 +51,8 @@ ReconcileInput AssessNode(State& state, const NodeFence& record) {
   // What was fenced once and is gone is fenced again, should its array have forgotten that: who leads now may
   // never have heard of it, and would have no other reason to.
   const bool again = !record.generations.empty() && IsGone(state, record.node, result.signals);
-  result.acting = by_hand || again || result.verdict.doing == Doing::kFence || DrainIsOver(state, result);
+  result.acting =
+      by_hand || again || result.classification.response == Response::kFence || DrainIsOver(state, result);
   return result;
 }
 
@@ -82,7 +83,7 @@ bool IsRecorded(State& state, const ReconcileInput& of) {
     auto missing = of.plan.volumes;
     if (!record.requested_by.empty())
       for (const auto& array : state.arrays.Ids()) missing[array];  // closed to new grants, whatever it holds
-    if (of.verdict.doing == Doing::kFence)
+    if (of.classification.response == Response::kFence)
       for (const auto& [array, volumes] : state.WantedFrom(record.node))
         missing[array].insert(volumes.begin(), volumes.end());
     for (const auto& [array, volumes] : missing) record.volumes[array].insert(volumes.begin(), volumes.end());
@@ -139,7 +140,7 @@ void Ask(State& state, const Pod& pod) {
 }
 
 void Drain(State& state, const ReconcileInput& of) {
-  if (!of.record.graceful || of.verdict.doing != Doing::kDrain || !of.fences.empty()) return;
+  if (!of.record.graceful || of.classification.response != Response::kDrain || !of.fences.empty()) return;
   if (!IsTainted(state, of.record.node)) return;
   for (const auto* pod : of.plan.move) Ask(state, *pod);
 }
@@ -176,7 +177,7 @@ void Tell(State& state, const ReconcileInput& of) {
 
 // Array by array, once its pods are gone and nothing of its volumes is left on the node.
 void Lift(State& state, const ReconcileInput& of) {
-  if (of.acting || of.verdict.doing != Doing::kNothing) return;
+  if (of.acting || of.classification.response != Response::kNothing) return;
   const auto pods = ToDelete(of);
   for (const auto& [array, fence] : of.fences) {
     const bool evacuated =
@@ -215,8 +216,8 @@ bool MayClose(const State& state, const ReconcileInput& of) {
   if (of.acting || !of.fences.empty()) return false;
   for (const auto& entry : of.record.volumes)
     if (!of.lifting && !state.evidence.Reaches(of.record.node, entry.first, state.now)) return false;
-  if (of.record.generations.empty()) return of.lifting || of.verdict.doing == Doing::kNothing;
-  return of.verdict.doing == Doing::kNothing && NothingLeft(state, of);
+  if (of.record.generations.empty()) return of.lifting || of.classification.response == Response::kNothing;
+  return of.classification.response == Response::kNothing && NothingLeft(state, of);
 }
 
 void Remove(State& state, const NodeFence& record) {
@@ -287,7 +288,7 @@ void Reconcile(State& state, const NodeId& node) {
   if (!record || state.settings.dry_run) return;
   if (IsUnknown(state, *record)) return Refuse(state, *record);
   const auto of = AssessNode(state, *record);
-  if (of.verdict.doing != Doing::kDrain) state.draining_since.erase(node);
+  if (of.classification.response != Response::kDrain) state.draining_since.erase(node);
   if (!IsRecorded(state, of)) return;
   FenceArrays(state, of);
   Evacuate(state, of);

@@ -40,7 +40,7 @@ struct State {
   std::map<Uid, Millis> kicked;             // pods
   std::map<std::pair<ReportKind, NodeId>, std::string> said;
 
-  Verdict Judge(const NodeId& node) const { return Classify(evidence.Look(node, now), settings); }
+  Classification Classify(const NodeId& node) const { return Classify(evidence.Look(node, now), settings); }
   // Its name means this instance, not another that has taken it over.
   bool IsCurrent(const NodeId& node) const {
     return cluster.IsCurrent(node) && !evidence.IsSuperseded(node, now);

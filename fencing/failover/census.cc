@@ -84,7 +84,7 @@ double Seconds(Millis time) { return static_cast<double>(time) / 1000; }
 }  // namespace
 
 void ReportCensus(const State& state, Metrics& metrics) {
-  Metrics::Series evidence, verdicts, fences;
+  Metrics::Series evidence, classifications, fences;
   Counts<Network> network;
   Counts<Storage> storage;
   Counts<Kernel> kernel;
@@ -106,10 +106,10 @@ void ReportCensus(const State& state, Metrics& metrics) {
   Put("kernel", kernel, evidence);
   Put("kubelet", kubelet, evidence);
   for (const auto& [what, count] : judged)
-    verdicts[{{"verdict", what.empty() ? "well" : std::string(what)}}] = count;
+    classifications[{{"classification", what.empty() ? "well" : std::string(what)}}] = count;
   for (const auto& entry : state.cluster.fences()) ++fences[{{"phase", entry.second.phase}}];
   metrics.Set("lunkeeper_failover_evidence_nodes", "Nodes by what each channel of evidence shows", evidence);
-  metrics.Set("lunkeeper_failover_judged_nodes", "Nodes by what they are judged to be", verdicts);
+  metrics.Set("lunkeeper_failover_classified_nodes", "Nodes by what they are judged to be", classifications);
   metrics.Set("lunkeeper_failover_nodefences", "NodeFences by how far they have come", fences);
   metrics.Set("lunkeeper_failover_oldest_heartbeat_seconds",
               "Age of the oldest of the nodes' last heartbeats, without fenced nodes", Seconds(ages.network));

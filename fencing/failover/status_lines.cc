@@ -22,10 +22,10 @@ std::string ToText(Network network) {
 
 std::string NodeLine(const State& state, const NodeId& node) {
   const Signals signals = state.evidence.Look(node, state.now);
-  const Verdict verdict = state.Judge(node);
-  std::string line =
-      absl::StrCat("node ", node.value(), ": ", verdict.what.empty() ? "well" : std::string(verdict.what),
-                   "; ", ToText(signals.network));
+  const Classification classification = state.Classify(node);
+  std::string line = absl::StrCat("node ", node.value(), ": ",
+                                  classification.what.empty() ? "well" : std::string(classification.what),
+                                  "; ", ToText(signals.network));
   if (signals.network == Network::kSilent) absl::StrAppend(&line, " for ", Seconds(signals.silent_for), " s");
   for (const auto& side : state.evidence.nodes().at(node).arrays)
     if (side.heartbeat_at != 0)

@@ -314,18 +314,18 @@ TEST_CASE("a server that ends each watch at once is not asked without a pause") 
 }
 
 TEST_CASE("a watcher ends within moments whatever it is doing") {
-  const std::string doing = GENERATE("listing", "opening", "watching", "pausing");
+  const std::string response = GENERATE("listing", "opening", "watching", "pausing");
   std::atomic<bool> there = false;
   Told told;
   ApiFixture api([&](Exchange& exchange) {
     const bool watch = exchange.query.contains("watch");
-    if (doing == "pausing") {
+    if (response == "pausing") {
       exchange.Refuse(403, "Forbidden", "no");
       there = true;
       return;
     }
-    if (!watch && doing != "listing") return exchange.Reply(ListOf({}, 1));
-    if (doing == "watching") exchange.Begin();
+    if (!watch && response != "listing") return exchange.Reply(ListOf({}, 1));
+    if (response == "watching") exchange.Begin();
     there = true;
     exchange.Hang();
   });
