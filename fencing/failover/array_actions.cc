@@ -23,7 +23,7 @@ Answer FromArray(absl::Status status) {
   return answer;
 }
 
-absl::StatusOr<StorageHeartbeats> LookForHeartbeats(const ArrayId& id, HeartbeatLuns& array) {
+absl::StatusOr<StorageHeartbeats> PollHeartbeats(const ArrayId& id, HeartbeatLuns& array) {
   StorageHeartbeats heartbeats{id, {}};
   auto landed = array.ListHeartbeats();
   if (absl::IsUnimplemented(landed.status())) return heartbeats;
@@ -38,16 +38,16 @@ absl::StatusOr<StorageHeartbeats> LookForHeartbeats(const ArrayId& id, Heartbeat
 }  // namespace
 
 // The fences first: from then on their nodes get no grants, so one that is not listed after them has ended.
-absl::StatusOr<Sight> Look(const ArrayId& id, Array& array) {
-  Sight sight;
-  ArrayView& view = sight.view;
+absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array) {
+  ArrayPoll poll;
+  ArrayView& view = poll.view;
   view.array = id;
   view.asked = MonotonicNow();
   ASSIGN_OR_RETURN(const auto fences, array.ListFences());
   ASSIGN_OR_RETURN(auto grants, array.ListGrants({}));
   ASSIGN_OR_RETURN(const auto sessions, array.Sessions());
   ASSIGN_OR_RETURN(const auto wanted, array.Wanted());
-  ASSIGN_OR_RETURN(sight.heartbeats, LookForHeartbeats(id, array));
+  ASSIGN_OR_RETURN(poll.heartbeats, PollHeartbeats(id, array));
   std::unordered_multimap<std::string_view, const Session*> of_volume;
   for (const Session& session : sessions) of_volume.emplace(session.volume.value(), &session);
   const auto commands = [&](const Grant& grant) {
@@ -60,16 +60,16 @@ absl::StatusOr<Sight> Look(const ArrayId& id, Array& array) {
   for (const FenceRecord& fence : fences)
     view.fences.push_back({fence.node, fence.generation, {fence.volumes.begin(), fence.volumes.end()}});
   view.holdings.reserve(grants.size());
-  sight.kinds.reserve(grants.size());
+  poll.kinds.reserve(grants.size());
   for (Grant& grant : grants) {
     const uint64_t completed = commands(grant);
     view.holdings.push_back({std::move(grant.volume), std::move(grant.node), completed});
-    sight.kinds.push_back({grant.access, grant.generation});
+    poll.kinds.push_back({grant.access, grant.generation});
   }
   const std::unordered_set<VolumeId> waited_for(wanted.begin(), wanted.end());
   for (const Holding& holding : view.holdings)
-    if (waited_for.contains(holding.volume)) sight.wanted.push_back({id, holding.volume, holding.node});
-  return sight;
+    if (waited_for.contains(holding.volume)) poll.wanted.push_back({id, holding.volume, holding.node});
+  return poll;
 }
 
 Answer Run(const BeginTerm&, AccessControl& array, const std::string& self) {

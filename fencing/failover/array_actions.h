@@ -18,7 +18,7 @@ struct GrantKind {
   Generation generation = 0;
 };
 
-struct Sight {
+struct ArrayPoll {
   ArrayView view;
   std::vector<GrantKind> kinds;      // of each of view.holdings, in their order
   std::vector<VolumeWanted> wanted;  // by somebody, of each that has it
@@ -26,7 +26,7 @@ struct Sight {
 };
 
 // Its grants with their I/O counters, its fences, what is waited for, and the heartbeats that landed there.
-absl::StatusOr<Sight> Look(const ArrayId& id, Array& array);
+absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array);
 
 Answer Run(const BeginTerm& call, AccessControl& array, const std::string& self);
 // Verified is what this call named, and no more.

@@ -80,20 +80,20 @@ void ArrayHub::Post(const ArrayId& id, std::function<void(AccessControl*)> work)
 void ArrayHub::LookAt(Entry& entry) {
   const auto array = entry.Get();
   if (array == nullptr) return;
-  auto sight = Look(entry.id, *array);
-  const std::string error(sight.status().message());
+  auto poll = PollArray(entry.id, *array);
+  const std::string error(poll.status().message());
   if (error != entry.error) {
-    if (!sight.ok())
+    if (!poll.ok())
       LogWarn("failover", "an array cannot be looked at", {{"array", entry.id.value()}, {"error", error}});
-    if (sight.ok()) LogInfo("failover", "an array is looked at again", {{"array", entry.id.value()}});
+    if (poll.ok()) LogInfo("failover", "an array is looked at again", {{"array", entry.id.value()}});
     entry.error = error;
   }
-  if (!sight.ok()) {
+  if (!poll.ok()) {
     entry.failed_at = MonotonicNow();
     return;
   }
   entry.answered_at = MonotonicNow();
-  seen_(*std::move(sight));
+  seen_(*std::move(poll));
 }
 
 }  // namespace lunkeeper::fencing

@@ -23,7 +23,7 @@ namespace lunkeeper::fencing {
 
 class ArrayHub {
  public:
-  using Seen = std::function<void(Sight)>;
+  using Seen = std::function<void(ArrayPoll)>;
   ArrayHub(lunkeeper::Arrays& arrays, Seen seen) : arrays_(arrays), seen_(std::move(seen)) {}
   ~ArrayHub();
 

@@ -18,9 +18,9 @@
 #include "fencing/failover/clock.h"
 #include "fencing/failover/failover_recorder.h"
 #include "fencing/failover/fence_board.h"
-#include "fencing/failover/inventory.h"
 #include "fencing/failover/kube_actions.h"
 #include "fencing/failover/loop.h"
+#include "fencing/failover/object_cache.h"
 #include "fencing/failover/status_lines.h"
 #include "fencing/failover/volume_locks.h"
 #include "fencing/failover/watches.h"
@@ -42,9 +42,9 @@ class Runner final : public Failover {
       : options_(options),
         kube_(client, options.lease, options.self, absl::Milliseconds(options.settings.lease)),
         core_(options.settings, options.self),
-        inventory_([this](auto what) { Feed(now_, std::move(what)); }),
-        recorder_(core_.state(), inventory_, [this](auto event) { Record(std::move(event)); }),
-        arrays_(arrays, [this](Sight sight) { OnSight(std::move(sight)); }) {
+        objects_([this](auto what) { Feed(now_, std::move(what)); }),
+        recorder_(core_.state(), objects_, [this](auto event) { Record(std::move(event)); }),
+        arrays_(arrays, [this](ArrayPoll poll) { OnArrayPoll(std::move(poll)); }) {
     arrays_.Refresh();
     watches_ = std::make_unique<Watches>(client, Handlers());
     locks_ = std::make_unique<VolumeLocks>(client, Duties());
@@ -103,7 +103,7 @@ class Runner final : public Failover {
 
   // Any thread.
   void ReadLease();
-  void OnSight(Sight sight);
+  void OnArrayPoll(ArrayPoll poll);
   void Answered(const Action& action, Answer answer, Millis asked);
 
   const FailoverOptions options_;
@@ -117,7 +117,7 @@ class Runner final : public Failover {
 
   // Of the loop.
   Core core_;
-  Inventory inventory_;
+  ObjectCache objects_;
   FailoverRecorder recorder_;
   std::vector<kube::ObjectEvent> events_;  // not sent yet, the first since `events_since_`
   Millis now_ = 0, started_ = 0, alive_at_ = 0, looked_at_ = 0, events_since_ = 0;
@@ -186,7 +186,7 @@ WatchHandlers Runner::Handlers() {
                     },
                     wake);
               },
-          .inventory = inventory_,
+          .objects = objects_,
           .on_record = [this](const auto& name, const auto* facts) { OnRecord(name, facts); },
           .on_kubelet = [this](const auto& node) { Feed(now_, KubeletLease{NodeName(node)}); },
           .on_synced =
@@ -203,7 +203,7 @@ LockDuties Runner::Duties() {
       .may_write = [this] { return MonotonicNow() < acts_until_ && waiting_calls_ == 0; },
       .has_array = [this](const ArrayId& array) { return arrays_.Has(array); },
       .cluster = core_.state().cluster,
-      .inventory = inventory_};
+      .objects = objects_};
 }
 
 void Runner::ReadLease() {
@@ -231,14 +231,14 @@ void Runner::OnRecord(const std::string& name, const RecordFacts* facts) {
   }
 }
 
-void Runner::OnSight(Sight sight) {
-  board_.On(sight.view);
-  loop_.Post([this, sight = std::move(sight)](Millis now) mutable {
-    if (!arrays_.Has(sight.view.array)) return;  // it was removed meanwhile
-    locks_->Show(sight, now);
-    Feed(now, std::move(sight.view));
-    for (const VolumeWanted& wanted : sight.wanted) Feed(now, wanted);
-    Feed(now, std::move(sight.heartbeats));
+void Runner::OnArrayPoll(ArrayPoll poll) {
+  board_.On(poll.view);
+  loop_.Post([this, poll = std::move(poll)](Millis now) mutable {
+    if (!arrays_.Has(poll.view.array)) return;  // it was removed meanwhile
+    locks_->Show(poll, now);
+    Feed(now, std::move(poll.view));
+    for (const VolumeWanted& wanted : poll.wanted) Feed(now, wanted);
+    Feed(now, std::move(poll.heartbeats));
   });
 }
 
@@ -316,7 +316,7 @@ void Runner::Perform(const Action& action, const UnfenceNode& call) {
 }
 
 void Runner::Perform(const Action&, const Probe& call) {
-  const NodeFacts* facts = inventory_.FindNode(NameOf(call.node));
+  const NodeFacts* facts = objects_.FindNode(NameOf(call.node));
   if (facts == nullptr || facts->address.empty()) return;
   prober_->Probe(facts->address, facts->kubelet_port, [this, node = call.node](bool answered) {
     loop_.Post([this, node, answered](Millis now) { Feed(now, ProbeResult{node, answered}); });
@@ -334,7 +334,7 @@ void Runner::Perform(const Action& action, const RemoveNodeFence& call) {
 }
 
 void Runner::Perform(const Action& action, const SetTaint& call) {
-  const NodeFacts* facts = inventory_.FindNode(call.node);
+  const NodeFacts* facts = objects_.FindNode(call.node);
   if (facts == nullptr || facts->version != call.expected)
     return Answered(action, FromApi(absl::AbortedError("the node has changed")), now_);
   CallApi(action,

@@ -165,7 +165,7 @@ void FailoverRecorder::DeletedPod(const DeletePod& call, uint64_t id) {
 // To each pod once for each failover.
 void FailoverRecorder::TellLeft(const NodeId& node) {
   for (const auto& [pod, why] : state_.PlanFor(node, {}).left) {
-    const PodFacts* facts = inventory_.FindPod(pod);
+    const PodFacts* facts = objects_.FindPod(pod);
     if (facts == nullptr || !timelines_[node].left.insert(facts->uid).second) continue;
     LogWarn("failover", absl::StrCat("left alone: ", why), {{"node", node.value()}, {"pod", pod.value()}});
     TellPod(pod, facts->uid, "NotFailedOver", "None",
@@ -192,7 +192,7 @@ void FailoverRecorder::TellPod(const PodId& pod, const Uid& uid, const std::stri
 void FailoverRecorder::TellNode(const NodeId& node, kube::EventKind kind, const std::string& reason,
                                 const std::string& text) {
   kube::ObjectEvent event;
-  if (const NodeFacts* facts = inventory_.FindNode(NameOf(node)); facts != nullptr) {
+  if (const NodeFacts* facts = objects_.FindNode(NameOf(node)); facts != nullptr) {
     event.api_version = "v1";
     event.kind = "Node";
     event.name = NameOf(node).value();
@@ -213,7 +213,7 @@ void FailoverRecorder::TellNode(const NodeId& node, kube::EventKind kind, const 
 }
 
 NodeId FailoverRecorder::FenceOf(const PodId& pod) const {
-  const PodFacts* facts = inventory_.FindPod(pod);
+  const PodFacts* facts = objects_.FindPod(pod);
   if (facts == nullptr) return {};
   for (const auto* life : LivesOf(state_.cluster.fences(), facts->node))
     if (state_.cluster.IsCurrent(life->first)) return life->first;

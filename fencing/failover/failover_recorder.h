@@ -12,8 +12,8 @@
 
 #include "base/metrics.h"
 #include "fencing/core/state.h"
-#include "fencing/failover/inventory.h"
 #include "fencing/failover/kube_actions.h"
+#include "fencing/failover/object_cache.h"
 #include "fencing/failover/record.h"
 #include "fencing/kube/object_event.h"
 
@@ -22,9 +22,9 @@ namespace lunkeeper::fencing {
 class FailoverRecorder {
  public:
   // `record` takes events for Kubernetes; it does not block.
-  FailoverRecorder(const State& state, const Inventory& inventory,
+  FailoverRecorder(const State& state, const ObjectCache& objects,
                    std::function<void(kube::ObjectEvent)> record)
-      : state_(state), inventory_(inventory), record_(std::move(record)) {}
+      : state_(state), objects_(objects), record_(std::move(record)) {}
 
   void Leads(bool leads);
   void Synced(bool synced) { synced_ = synced; }
@@ -58,7 +58,7 @@ class FailoverRecorder {
   };
 
   const State& state_;
-  const Inventory& inventory_;
+  const ObjectCache& objects_;
   const std::function<void(kube::ObjectEvent)> record_;
   std::map<NodeId, NodeTimeline> timelines_;
   std::map<uint64_t, NodeId> deletions_;  // of a failover, by action

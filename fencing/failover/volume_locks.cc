@@ -21,14 +21,14 @@ constexpr absl::Duration kLockCall = absl::Seconds(3);
 
 VolumeLocks::VolumeLocks(kube::KubeClient& client, LockDuties duties)
     : client_(client), duties_(std::move(duties)) {
-  kube::MirrorHooks<LockFacts> hooks;
+  kube::InformerHooks<LockFacts> hooks;
   hooks.reduce = [](const kube::Json& object) { return std::make_optional(ReadLock(object)); };
   hooks.changed = [this](const auto& name, const auto& now) {
     duties_.post([this, name, now] { OnLock(name, now); });
   };
   hooks.live = [this](bool live) { duties_.post([this, live] { live_ = live; }); };
   mirror_ =
-      std::make_unique<kube::Mirror<LockFacts>>(client_, kube::Selection{kVolumeLocks}, std::move(hooks));
+      std::make_unique<kube::Informer<LockFacts>>(client_, kube::Selection{kVolumeLocks}, std::move(hooks));
 }
 
 VolumeLocks::~VolumeLocks() {
@@ -44,20 +44,20 @@ void VolumeLocks::OnLock(const std::string& name, const std::shared_ptr<const Lo
   }
 }
 
-void VolumeLocks::Show(const Sight& sight, Millis now) {
-  Sweep& sweep = sweeps_[sight.view.array];
+void VolumeLocks::Show(const ArrayPoll& poll, Millis now) {
+  Sweep& sweep = sweeps_[poll.view.array];
   if (!live_ || writing_ || now - sweep.at < kEvery || !duties_.may_write()) return;
   sweep.at = now;
   VolumeId to;
-  Holders held = NextOf(sight, sweep.from, to);
-  const std::vector<Write> writes = Compare(sight.view.array, std::move(held), sweep.from, to);
+  Holders held = NextOf(poll, sweep.from, to);
+  const std::vector<Write> writes = Compare(poll.view.array, std::move(held), sweep.from, to);
   sweep.from = to;  // also past what cannot be written, which is found again
   SubmitWrites(writes);
 }
 
 // In order of volume, so many from `from` on; `to`: the last of them, or empty: there are no more.
-VolumeLocks::Holders VolumeLocks::NextOf(const Sight& sight, const VolumeId& from, VolumeId& to) const {
-  const auto& holdings = sight.view.holdings;
+VolumeLocks::Holders VolumeLocks::NextOf(const ArrayPoll& poll, const VolumeId& from, VolumeId& to) const {
+  const auto& holdings = poll.view.holdings;
   std::vector<size_t> next;
   for (size_t i = 0; i < holdings.size(); ++i)
     if (holdings[i].volume > from) next.push_back(i);
@@ -71,7 +71,7 @@ VolumeLocks::Holders VolumeLocks::NextOf(const Sight& sight, const VolumeId& fro
   for (const size_t i : next)
     if (to.empty() || holdings[i].volume <= to)
       held[holdings[i].volume].push_back(
-          {holdings[i].node, sight.kinds[i].access, sight.kinds[i].generation, absl::InfiniteFuture(), {}});
+          {holdings[i].node, poll.kinds[i].access, poll.kinds[i].generation, absl::InfiniteFuture(), {}});
   return held;
 }
 
@@ -126,8 +126,8 @@ VolumeLock VolumeLocks::Describe(const VolumeId& volume, std::vector<LockHolder>
     for (const Pod* pod : pods)
       if (pod->node == NameOf(holder.node)) holder.pods.push_back(pod->id.value());
   }
-  if (const std::string* name = duties_.inventory.FindVolumeOf(volume); name != nullptr) {
-    const VolumeFacts* facts = duties_.inventory.FindVolume(*name);
+  if (const std::string* name = duties_.objects.FindVolumeOf(volume); name != nullptr) {
+    const VolumeFacts* facts = duties_.objects.FindVolume(*name);
     lock.persistent_volume = *name;
     lock.claim = facts->claim;
     lock.block = facts->block;

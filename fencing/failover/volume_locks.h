@@ -18,9 +18,9 @@
 
 #include "fencing/core/cluster.h"
 #include "fencing/failover/array_actions.h"
-#include "fencing/failover/inventory.h"
+#include "fencing/failover/object_cache.h"
 #include "fencing/failover/volume_lock.h"
-#include "fencing/kube/mirror.h"
+#include "fencing/kube/informer.h"
 
 namespace lunkeeper::fencing {
 
@@ -30,7 +30,7 @@ struct LockDuties {
   std::function<bool()> may_write;
   std::function<bool(const ArrayId&)> has_array;
   const Cluster& cluster;
-  const Inventory& inventory;
+  const ObjectCache& objects;
 };
 
 class VolumeLocks {
@@ -39,7 +39,7 @@ class VolumeLocks {
   ~VolumeLocks();
 
   // What an array was seen to hold. Looks at some of the locks of its volumes, another time at the next ones.
-  void Show(const Sight& sight, Millis now);
+  void Show(const ArrayPoll& poll, Millis now);
 
  private:
   using Holders = std::map<VolumeId, std::vector<LockHolder>>;
@@ -58,7 +58,7 @@ class VolumeLocks {
     kube::Json status;  // null: it is to go
   };
 
-  Holders NextOf(const Sight& sight, const VolumeId& from, VolumeId& to) const;
+  Holders NextOf(const ArrayPoll& poll, const VolumeId& from, VolumeId& to) const;
   // What is to be written so that the locks of (from, to] are those of `held`. Those of arrays that are no
   // more go too: nobody looks at these. Where that is more than one sweep writes, `to` becomes the last that
   // was looked at.
@@ -76,7 +76,7 @@ class VolumeLocks {
   std::string error_;  // of the thread that writes
   std::atomic<bool> stopping_ = false;
   boost::asio::thread_pool hand_{1};
-  std::unique_ptr<kube::Mirror<LockFacts>> mirror_;  // last: its thread uses the others
+  std::unique_ptr<kube::Informer<LockFacts>> mirror_;  // last: its thread uses the others
 };
 
 }  // namespace lunkeeper::fencing

@@ -29,22 +29,22 @@ struct LocksRig {
 
   void Hold(const VolumeId& volume, const std::string& node, Generation generation,
             Access access = Access::kExclusive) {
-    sight.view.array = ArrayId("a1");
-    sight.view.holdings.push_back({volume, NodeId(node + ".00000000000000aa"), 0});
-    sight.kinds.push_back({access, generation});
+    poll.view.array = ArrayId("a1");
+    poll.view.holdings.push_back({volume, NodeId(node + ".00000000000000aa"), 0});
+    poll.kinds.push_back({access, generation});
   }
   void Release() {
-    sight = {};
-    sight.view.array = ArrayId("a1");
+    poll = {};
+    poll.view.array = ArrayId("a1");
   }
   // A pod with a claim that is bound to the volume.
   void Run(const std::string& name, const std::string& node, const VolumeId& volume, bool block = false) {
     const VolumeFacts bound{"db/data-" + name, volume, "", block};
-    inventory.OnVolume("pv-" + name, std::make_shared<const VolumeFacts>(bound));
+    objects.OnVolume("pv-" + name, std::make_shared<const VolumeFacts>(bound));
     PodFacts pod;
     pod.node = NodeName(node);
     pod.claims = {bound.claim};
-    inventory.OnPod("db/" + name, std::make_shared<const PodFacts>(pod));
+    objects.OnPod("db/" + name, std::make_shared<const PodFacts>(pod));
   }
 
   // Looks at the array again and again, each time a second later, until it is so.
@@ -52,7 +52,7 @@ struct LocksRig {
     for (const absl::Time end = absl::Now() + absl::Seconds(100); absl::Now() < end;) {
       if (condition()) return true;
       RunJobs();
-      locks->Show(sight, now += 1000);
+      locks->Show(poll, now += 1000);
       absl::SleepFor(absl::Milliseconds(5));
     }
     return false;
@@ -79,7 +79,7 @@ struct LocksRig {
   FakeApi api;
   std::unique_ptr<kube::KubeClient> client = api.Client();
   Cluster cluster;
-  Inventory inventory{[this](auto what) {
+  ObjectCache objects{[this](auto what) {
     if (const auto* seen = std::get_if<PodSeen>(&what)) cluster.Put(seen->pod);
     if (const auto* gone = std::get_if<PodGone>(&what)) cluster.Remove(gone->pod);
   }};
@@ -87,12 +87,11 @@ struct LocksRig {
   std::vector<std::function<void()>> jobs;
   std::atomic<bool> may_write = true;
   std::set<ArrayId> arrays = {ArrayId("a1"), ArrayId("a2")};
-  Sight sight;
+  ArrayPoll poll;
   Millis now = 0;
   std::unique_ptr<VolumeLocks> locks = std::make_unique<VolumeLocks>(
-      *client,
-      LockDuties{[this](auto job) { Post(std::move(job)); }, [this] { return may_write.load(); },
-                 [this](const ArrayId& array) { return arrays.contains(array); }, cluster, inventory});
+      *client, LockDuties{[this](auto job) { Post(std::move(job)); }, [this] { return may_write.load(); },
+                          [this](const ArrayId& array) { return arrays.contains(array); }, cluster, objects});
 };
 
 }  // namespace

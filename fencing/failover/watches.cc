@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "fencing/kube/mirror.h"
+#include "fencing/kube/informer.h"
 
 namespace lunkeeper::fencing {
 namespace {
@@ -19,7 +19,7 @@ void Watches::Add(const kube::Selection& selection, std::function<std::optional<
                   std::function<void(const std::string&, const std::shared_ptr<const T>&)> changed) {
   const std::string kind = selection.resource.plural;
   missing_.insert(kind);
-  kube::MirrorHooks<T> hooks;
+  kube::InformerHooks<T> hooks;
   hooks.reduce = std::move(reduce);
   // People wait for what they ask for; all else is of use at the next tick.
   const Wake wake = kind == kNodeFences.plural ? Wake::kNow : Wake::kLater;
@@ -29,12 +29,12 @@ void Watches::Add(const kube::Selection& selection, std::function<std::optional<
   hooks.live = [this, kind](bool live) {
     handlers_.post([this, kind, live] { SetLive(kind, live); }, Wake::kNow);
   };
-  mirrors_.push_back(std::make_shared<kube::Mirror<T>>(client_, selection, std::move(hooks)));
+  mirrors_.push_back(std::make_shared<kube::Informer<T>>(client_, selection, std::move(hooks)));
 }
 
 Watches::Watches(kube::KubeClient& client, WatchHandlers handlers)
     : client_(client), handlers_(std::move(handlers)) {
-  Inventory& to = handlers_.inventory;
+  ObjectCache& to = handlers_.objects;
   Add<NodeFacts>({kube::kNodes}, ReadNode, [&to](const auto& key, const auto& now) { to.OnNode(key, now); });
   Add<NodeId>({kube::kCsiNodes}, ReadInstance,
               [&to](const auto& key, const auto& now) { to.OnInstance(key, now.get()); });

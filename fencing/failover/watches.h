@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "fencing/failover/inventory.h"
 #include "fencing/failover/loop.h"
+#include "fencing/failover/object_cache.h"
 #include "fencing/failover/record.h"
 #include "fencing/kube/kube_client.h"
 
@@ -17,7 +17,7 @@ namespace lunkeeper::fencing {
 
 struct WatchHandlers {
   std::function<void(std::function<void()>, Wake)> post;
-  Inventory& inventory;
+  ObjectCache& objects;
   std::function<void(const std::string& name, const RecordFacts*)> on_record;  // null: it is gone
   std::function<void(const std::string& node)> on_kubelet;                     // its lease was renewed
   std::function<void()> on_synced;  // everything is listed, and every watch stands

@@ -10,7 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "fencing/kube/mirror.h"
+#include "fencing/kube/informer.h"
 #include "fencing/kube/testing/api_fixture.h"
 
 namespace lunkeeper::kube {

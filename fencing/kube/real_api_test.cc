@@ -8,8 +8,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "fencing/kube/informer.h"
 #include "fencing/kube/lease.h"
-#include "fencing/kube/mirror.h"
 #include "fencing/kube/object_event.h"
 #include "fencing/kube/testing/api_fixture.h"
 #include "fencing/kube/testing/real_api_fixture.h"
@@ -47,20 +47,20 @@ Json MakePod(KubeClient& client, const std::string& name) {
 std::string UidOf(const Json& object) { return TextAt(object, {"metadata", "uid"}); }
 std::string VersionOf(const Json& object) { return TextAt(object, {"metadata", "resourceVersion"}); }
 
-// The labels of each pod, as a mirror keeps them.
+// The labels of each pod, as a informer keeps them.
 struct Labels {
   explicit Labels(KubeClient& client)
-      : mirror(client, {kPods, "db"},
-               {[](const Json& pod) {
-                  return std::make_optional(TextAt(pod, {"metadata", "labels", "a"}));
-                },
-                [](const std::string&, const auto&) {}, [this](bool now) { live = now; }},
-               {absl::Seconds(8), absl::Seconds(3), absl::Milliseconds(10), absl::Milliseconds(200)}) {}
+      : informer(client, {kPods, "db"},
+                 {[](const Json& pod) {
+                    return std::make_optional(TextAt(pod, {"metadata", "labels", "a"}));
+                  },
+                  [](const std::string&, const auto&) {}, [this](bool now) { live = now; }},
+                 {absl::Seconds(8), absl::Seconds(3), absl::Milliseconds(10), absl::Milliseconds(200)}) {}
   bool Comes(const std::string& key, const std::optional<std::string>& value) {
-    return Eventually([&] { return mirror.Find(key) == value; });
+    return Eventually([&] { return informer.Find(key) == value; });
   }
   std::atomic<bool> live = false;
-  Mirror<std::string> mirror;
+  Informer<std::string> informer;
 };
 
 void WritesHoldTheirPreconditions(KubeClient& client) {
@@ -188,7 +188,7 @@ TEST_CASE("a real API server takes every verb, and refuses what it should") {
   ListsComeInPages(*client);
 }
 
-TEST_CASE("a mirror of a real API server survives its restart, its hanging and its restoration") {
+TEST_CASE("a informer of a real API server survives its restart, its hanging and its restoration") {
   RealApi api;
   const auto client = api.Client();
   MakeWorld(*client);

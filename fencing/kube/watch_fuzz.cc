@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "fencing/kube/informer.h"
 #include "fencing/kube/json_cutter.h"
-#include "fencing/kube/mirror.h"
 #include "fencing/kube/watch_event.h"
 
 namespace {

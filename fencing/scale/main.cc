@@ -1,6 +1,6 @@
 // `./dev bench scale`: what one controller replica takes for a cluster of 10,000 nodes and 100,000 pods, of
 // which three in ten have a volume, and how long it takes to see that one of those nodes is dead, beside a
-// cluster of ten. The failover module is the real one, with its mirrors of the API server over TLS; the
+// cluster of ten. The failover module is the real one, with its informers of the API server over TLS; the
 // cluster is another process. Not in it: the coordinator's streams, and the network between arrays and
 // controller.
 

@@ -103,13 +103,13 @@ Written Api::WriteLease(const std::string& writer, const Version& expected) {
   return {Outcome::kOk, lease_.version};
 }
 
-void Api::PushTo(Watcher& watcher, decltype(Event::what) what, bool twice) {
+void Api::PushTo(Reflector& reflector, decltype(Event::what) what, bool twice) {
   const auto delay = world_.random().Percent(late_percent) ? world_.random().Between(50, 3000) : 2;
-  watcher.next_at = std::max(watcher.next_at, world_.now() + delay);
-  const auto index = static_cast<size_t>(&watcher - watchers_.data());
-  world_.After(watcher.next_at - world_.now(),
-               [this, index, life = watcher.life, twice, what = std::move(what)] {
-                 auto& to = watchers_[index];
+  reflector.next_at = std::max(reflector.next_at, world_.now() + delay);
+  const auto index = static_cast<size_t>(&reflector - reflectors_.data());
+  world_.After(reflector.next_at - world_.now(),
+               [this, index, life = reflector.life, twice, what = std::move(what)] {
+                 auto& to = reflectors_[index];
                  if (to.life != life) return;
                  to.watch(what);
                  if (twice) to.watch(what);
@@ -117,28 +117,28 @@ void Api::PushTo(Watcher& watcher, decltype(Event::what) what, bool twice) {
 }
 
 void Api::Push(const decltype(Event::what)& what) {
-  for (auto& watcher : watchers_) {
+  for (auto& reflector : reflectors_) {
     // A watch that loses one event is over; its reader notices by its deadline.
-    if (!world_.Open(endpoint_, watcher.to)) watcher.broken = true;
-    if (!watcher.broken) PushTo(watcher, what, world_.random().Percent(late_percent / 4));
+    if (!world_.Open(endpoint_, reflector.to)) reflector.broken = true;
+    if (!reflector.broken) PushTo(reflector, what, world_.random().Percent(late_percent / 4));
   }
 }
 
 void Api::List(size_t number, Endpoint to, Watch watch) {
-  if (watchers_.size() <= number) watchers_.resize(number + 1);
-  auto& watcher = watchers_[number];
-  watcher = {std::move(watch), to, world_.now(), watcher.life + 1, false};
-  for (const auto& [name, node] : objects_.nodes) PushTo(watcher, NodeSeen{node}, false);
-  for (const auto& [id, pod] : objects_.pods) PushTo(watcher, PodSeen{pod}, false);
-  for (const auto& [id, fence] : objects_.fences) PushTo(watcher, FenceSeen{fence}, false);
-  PushTo(watcher, ApiSynced{}, false);
+  if (reflectors_.size() <= number) reflectors_.resize(number + 1);
+  auto& reflector = reflectors_[number];
+  reflector = {std::move(watch), to, world_.now(), reflector.life + 1, false};
+  for (const auto& [name, node] : objects_.nodes) PushTo(reflector, NodeSeen{node}, false);
+  for (const auto& [id, pod] : objects_.pods) PushTo(reflector, PodSeen{pod}, false);
+  for (const auto& [id, fence] : objects_.fences) PushTo(reflector, FenceSeen{fence}, false);
+  PushTo(reflector, ApiSynced{}, false);
 }
 
 void Api::BreakWatches() {
-  for (auto& watcher : watchers_) {
-    watcher.broken = true;
-    ++watcher.life;
-    world_.Send(endpoint_, watcher.to, [watch = watcher.watch] { watch(ApiLost{}); });
+  for (auto& reflector : reflectors_) {
+    reflector.broken = true;
+    ++reflector.life;
+    world_.Send(endpoint_, reflector.to, [watch = reflector.watch] { watch(ApiLost{}); });
   }
 }
 

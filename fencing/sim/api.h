@@ -47,8 +47,10 @@ class Api {
   const LeaseSeen& lease() const { return lease_; }
 
   // Lists everything into `watch`, in order, ending with ApiSynced, and goes on with changes.
-  void List(size_t watcher, Endpoint to, Watch watch);
-  bool IsWatching(size_t watcher) const { return watcher < watchers_.size() && !watchers_[watcher].broken; }
+  void List(size_t reflector, Endpoint to, Watch watch);
+  bool IsWatching(size_t reflector) const {
+    return reflector < reflectors_.size() && !reflectors_[reflector].broken;
+  }
 
   // Kubelets.
   std::vector<Pod> PodsOn(const NodeName& name) const;
@@ -79,7 +81,7 @@ class Api {
     std::map<PodId, Pod> pods;
     std::map<NodeId, NodeFence> fences;
   };
-  struct Watcher {
+  struct Reflector {
     Watch watch;
     Endpoint to = 0;
     Millis next_at = 0;
@@ -88,7 +90,7 @@ class Api {
   };
 
   void Push(const decltype(Event::what)& what);
-  void PushTo(Watcher& watcher, decltype(Event::what) what, bool twice);
+  void PushTo(Reflector& reflector, decltype(Event::what) what, bool twice);
   void Ensure(const Workload& workload);
   void EnsureSoon(const Workload& workload);
   void Schedule(const PodId& id);
@@ -102,7 +104,7 @@ class Api {
   LeaseSeen lease_, lease_copy_;
   std::map<NodeName, Millis> renewed_;
   std::vector<Workload> workloads_;
-  std::vector<Watcher> watchers_;
+  std::vector<Reflector> reflectors_;
 };
 
 }  // namespace lunkeeper::fencing::sim

@@ -1,4 +1,4 @@
-#include "fencing/kube/mirror.h"
+#include "fencing/kube/informer.h"
 
 namespace lunkeeper::kube {
 

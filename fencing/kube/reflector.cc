@@ -1,4 +1,4 @@
-#include "fencing/kube/watcher.h"
+#include "fencing/kube/reflector.h"
 
 #include <algorithm>
 #include <random>
@@ -42,9 +42,9 @@ bool IsOlder(const std::string& version, const std::string& than) {
   return absl::SimpleAtoi(version, &a) && absl::SimpleAtoi(than, &b) && a < b;
 }
 
-class ListWatcher final : public Watcher {
+class ListWatchReflector final : public Reflector {
  public:
-  ListWatcher(KubeClient& client, Selection selection, WatchSink& sink, const WatchTimes& times)
+  ListWatchReflector(KubeClient& client, Selection selection, WatchSink& sink, const WatchTimes& times)
       : client_(client),
         selection_(std::move(selection)),
         sink_(sink),
@@ -148,9 +148,9 @@ class ListWatcher final : public Watcher {
 
 }  // namespace
 
-std::unique_ptr<Watcher> StartWatcher(KubeClient& client, const Selection& selection, WatchSink& sink,
-                                      const WatchTimes& times) {
-  return std::make_unique<ListWatcher>(client, selection, sink, times);
+std::unique_ptr<Reflector> StartReflector(KubeClient& client, const Selection& selection, WatchSink& sink,
+                                          const WatchTimes& times) {
+  return std::make_unique<ListWatchReflector>(client, selection, sink, times);
 }
 
 }  // namespace lunkeeper::kube

@@ -17,10 +17,10 @@
 
 namespace lunkeeper::fencing {
 
-class Inventory {
+class ObjectCache {
  public:
   // `say` takes NodeSeen, NodeGone, PodSeen and PodGone.
-  explicit Inventory(std::function<void(decltype(Event::what))> report) : say_(std::move(report)) {}
+  explicit ObjectCache(std::function<void(decltype(Event::what))> report) : say_(std::move(report)) {}
 
   // Null: it is gone.
   void OnNode(const std::string& name, std::shared_ptr<const NodeFacts> facts);

@@ -1,10 +1,11 @@
 #pragma once
 // A kind of objects, kept in memory as what the caller needs of each and no more. A function given by the
 // caller reduces each object to a T as it arrives, or to nothing, and then it is kept as little as one that
-// does not exist. Who is told of a T may hold on to it: it is the mirror's own, and never changes.
+// does not exist. Who is told of a T may hold on to it: it is the informer's own, and never changes.
 //
-// Thread-safe. `changed` and `live` are called on the mirror's own thread, one call at a time, in order, with
-// no lock held, so they may read this and other mirrors; they may not destroy it. Never fails: see watcher.h.
+// Thread-safe. `changed` and `live` are called on the informer's own thread, one call at a time, in order,
+// with no lock held, so they may read this and other informers; they may not destroy it. Never fails: see
+// reflector.h.
 
 #include <cstdint>
 #include <functional>
@@ -17,7 +18,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/node_hash_map.h"
 #include "absl/synchronization/mutex.h"
-#include "fencing/kube/watcher.h"
+#include "fencing/kube/reflector.h"
 
 namespace lunkeeper::kube {
 
@@ -25,7 +26,7 @@ namespace lunkeeper::kube {
 std::string KeyOf(const Json& object);
 
 template <class T>
-struct MirrorHooks {
+struct InformerHooks {
   std::function<std::optional<T>(const Json& object)> reduce;
   // Null: it is gone. Not called when what is kept of the object stays the same.
   std::function<void(const std::string& key, const std::shared_ptr<const T>& now)> changed;
@@ -35,10 +36,11 @@ struct MirrorHooks {
 };
 
 template <class T>
-class Mirror final : private WatchSink {
+class Informer final : private WatchSink {
  public:
-  Mirror(KubeClient& client, const Selection& selection, MirrorHooks<T> hooks, const WatchTimes& times = {})
-      : hooks_(std::move(hooks)), watcher_(StartWatcher(client, selection, *this, times)) {}
+  Informer(KubeClient& client, const Selection& selection, InformerHooks<T> hooks,
+           const WatchTimes& times = {})
+      : hooks_(std::move(hooks)), reflector_(StartReflector(client, selection, *this, times)) {}
 
   std::optional<T> Find(const std::string& key) const {
     absl::ReaderMutexLock lock(&mu_);
@@ -98,11 +100,11 @@ class Mirror final : private WatchSink {
     hooks_.changed(key, nullptr);
   }
 
-  const MirrorHooks<T> hooks_;
-  uint32_t round_ = 0;  // of the watcher's thread
+  const InformerHooks<T> hooks_;
+  uint32_t round_ = 0;  // of the reflector's thread
   mutable absl::Mutex mu_;
   absl::node_hash_map<std::string, Entry> kept_ ABSL_GUARDED_BY(mu_);
-  const std::unique_ptr<Watcher> watcher_;  // the last member: its thread uses the others
+  const std::unique_ptr<Reflector> reflector_;  // the last member: its thread uses the others
 };
 
 }  // namespace lunkeeper::kube

@@ -1,4 +1,4 @@
-#include "fencing/kube/watcher.h"
+#include "fencing/kube/reflector.h"
 
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "fencing/kube/mirror.h"
+#include "fencing/kube/informer.h"
 #include "fencing/kube/testing/api_fixture.h"
 
 namespace lunkeeper::kube {
@@ -21,7 +21,7 @@ constexpr WatchTimes kQuick{absl::Seconds(30), absl::Seconds(20), absl::Millisec
 // What one consumer of pods has been told: the version of each, as a number in a text.
 class Told {
  public:
-  MirrorHooks<std::string> Hooks() {
+  InformerHooks<std::string> Hooks() {
     return {[](const Json& object) -> std::optional<std::string> {
               if (FlagAt(object, {"hidden"})) return std::nullopt;
               return TextAt(object, {"metadata", "resourceVersion"});
@@ -114,16 +114,16 @@ class Script {
   std::vector<std::string> from_ ABSL_GUARDED_BY(mu_);
 };
 
-// The whole of it: server, client, mirror.
+// The whole of it: server, client, informer.
 struct Rig {
   explicit Rig(Script& script, const WatchTimes& times = kQuick)
       : api([&script](Exchange& exchange) { script(exchange); }),
         client(api.Client()),
-        mirror(*client, {kPods}, told.Hooks(), times) {}
+        informer(*client, {kPods}, told.Hooks(), times) {}
   Told told;
   ApiFixture api;
   std::unique_ptr<KubeClient> client;
-  Mirror<std::string> mirror;
+  Informer<std::string> informer;
 };
 
 }  // namespace
@@ -140,9 +140,9 @@ TEST_CASE("what exists is told, then what changes") {
   Rig rig(script);
   CHECK(rig.told.Comes({{"db/p1", "12"}, {"db/p3", "11"}}));
   CHECK(rig.told.Lives("+"));
-  CHECK(rig.mirror.Find("db/p1") == "12");
-  CHECK_FALSE(rig.mirror.Find("db/p2").has_value());
-  CHECK(rig.mirror.size() == 2);
+  CHECK(rig.informer.Find("db/p1") == "12");
+  CHECK_FALSE(rig.informer.Find("db/p2").has_value());
+  CHECK(rig.informer.size() == 2);
   CHECK(script.from() == std::vector<std::string>{"10"});
 }
 
@@ -295,7 +295,7 @@ TEST_CASE("a list that breaks off makes nothing disappear") {
     }
   });
   const auto client = api.Client();
-  Mirror<std::string> mirror(*client, {kPods}, told.Hooks(), kQuick);
+  Informer<std::string> informer(*client, {kPods}, told.Hooks(), kQuick);
   CHECK(told.Comes({{"db/p1", "7"}, {"db/p2", "6"}}));
   CHECK(told.Lives("+"));
   CHECK(told.changes() == 3);  // p1, p2, p1
@@ -313,7 +313,7 @@ TEST_CASE("a server that ends each watch at once is not asked without a pause") 
   CHECK(absl::Now() - start > absl::Milliseconds(150));
 }
 
-TEST_CASE("a watcher ends within moments whatever it is doing") {
+TEST_CASE("a reflector ends within moments whatever it is doing") {
   const std::string response = GENERATE("listing", "opening", "watching", "pausing");
   std::atomic<bool> there = false;
   Told told;
@@ -332,8 +332,8 @@ TEST_CASE("a watcher ends within moments whatever it is doing") {
   const auto client = api.Client();
   absl::Time start;
   {
-    Mirror<std::string> mirror(*client, {kPods}, told.Hooks(),
-                               {absl::Minutes(5), absl::Minutes(5), absl::Minutes(5), absl::Minutes(5)});
+    Informer<std::string> informer(*client, {kPods}, told.Hooks(),
+                                   {absl::Minutes(5), absl::Minutes(5), absl::Minutes(5), absl::Minutes(5)});
     REQUIRE(Eventually([&] { return there.load(); }));
     start = absl::Now();
   }

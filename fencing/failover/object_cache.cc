@@ -1,4 +1,4 @@
-#include "fencing/failover/inventory.h"
+#include "fencing/failover/object_cache.h"
 
 #include <utility>
 
@@ -37,7 +37,7 @@ std::string NamespaceOf(const std::string& key) { return key.substr(0, key.find(
 
 }  // namespace
 
-void Inventory::OnNode(const std::string& name, std::shared_ptr<const NodeFacts> facts) {
+void ObjectCache::OnNode(const std::string& name, std::shared_ptr<const NodeFacts> facts) {
   if (facts == nullptr) {
     nodes_.erase(name);
     return say_(NodeGone{NodeName(name)});
@@ -46,12 +46,12 @@ void Inventory::OnNode(const std::string& name, std::shared_ptr<const NodeFacts>
   SayNode(name);
 }
 
-void Inventory::OnInstance(const std::string& node, const NodeId* instance) {
+void ObjectCache::OnInstance(const std::string& node, const NodeId* instance) {
   Store(instances_, node, instance);
   if (nodes_.contains(node)) SayNode(node);
 }
 
-void Inventory::OnPod(const std::string& key, std::shared_ptr<const PodFacts> facts) {
+void ObjectCache::OnPod(const std::string& key, std::shared_ptr<const PodFacts> facts) {
   ForgetPod(key);
   if (facts == nullptr) return say_(PodGone{PodId(key)});
   const auto& kept = *pods_.emplace(key, std::move(facts)).first;
@@ -59,7 +59,7 @@ void Inventory::OnPod(const std::string& key, std::shared_ptr<const PodFacts> fa
   SayPod(key);
 }
 
-void Inventory::ForgetPod(const std::string& key) {
+void ObjectCache::ForgetPod(const std::string& key) {
   const auto known = pods_.find(key);
   if (known == pods_.end()) return;
   for (const std::string& claim : known->second->claims) {
@@ -69,7 +69,7 @@ void Inventory::ForgetPod(const std::string& key) {
   pods_.erase(known);
 }
 
-void Inventory::OnVolume(const std::string& name, std::shared_ptr<const VolumeFacts> facts) {
+void ObjectCache::OnVolume(const std::string& name, std::shared_ptr<const VolumeFacts> facts) {
   ForgetVolume(name);
   if (facts == nullptr) return;
   const std::string& claim = facts->claim;
@@ -79,7 +79,7 @@ void Inventory::OnVolume(const std::string& name, std::shared_ptr<const VolumeFa
   SayPodsOf(claim);
 }
 
-void Inventory::ForgetVolume(const std::string& name) {
+void ObjectCache::ForgetVolume(const std::string& name) {
   const auto known = volumes_.find(name);
   if (known == volumes_.end()) return;
   const auto facts = known->second;
@@ -91,33 +91,33 @@ void Inventory::ForgetVolume(const std::string& name) {
   ForgetIfUnused(facts->claim);
 }
 
-void Inventory::ForgetIfUnused(const std::string& claim) {
+void ObjectCache::ForgetIfUnused(const std::string& claim) {
   const auto known = claims_.find(claim);
   if (known->second.pods.empty() && known->second.volume == nullptr) claims_.erase(known);
 }
 
-void Inventory::OnNamespace(const std::string& name, const FailoverWish* wish) {
+void ObjectCache::OnNamespace(const std::string& name, const FailoverWish* wish) {
   Store(namespaces_, name, wish);
   for (auto pod = pods_.lower_bound(name + "/"); pod != pods_.end() && NamespaceOf(pod->first) == name; ++pod)
     SayPod(pod->first);
 }
 
-void Inventory::OnStorageClass(const std::string& name, const FailoverWish* wish) {
+void ObjectCache::OnStorageClass(const std::string& name, const FailoverWish* wish) {
   Store(classes_, name, wish);
   for (const auto& [volume, facts] : volumes_)
     if (facts->storage_class == name) SayPodsOf(facts->claim);
 }
 
-const NodeFacts* Inventory::FindNode(const NodeName& name) const { return Find(nodes_, name.value()); }
-const PodFacts* Inventory::FindPod(const PodId& pod) const { return Find(pods_, pod.value()); }
+const NodeFacts* ObjectCache::FindNode(const NodeName& name) const { return Find(nodes_, name.value()); }
+const PodFacts* ObjectCache::FindPod(const PodId& pod) const { return Find(pods_, pod.value()); }
 
-const VolumeFacts* Inventory::FindVolume(const std::string& name) const { return Find(volumes_, name); }
-const std::string* Inventory::FindVolumeOf(const VolumeId& volume) const {
+const VolumeFacts* ObjectCache::FindVolume(const std::string& name) const { return Find(volumes_, name); }
+const std::string* ObjectCache::FindVolumeOf(const VolumeId& volume) const {
   const std::string* const* found = Find(volume_names_, volume.value());
   return found == nullptr ? nullptr : *found;
 }
 
-void Inventory::SayNode(const std::string& name) {
+void ObjectCache::SayNode(const std::string& name) {
   const NodeFacts& facts = *nodes_.at(name);
   Node node;
   node.name = NodeName(name);
@@ -133,13 +133,13 @@ void Inventory::SayNode(const std::string& name) {
   say_(NodeSeen{std::move(node)});
 }
 
-void Inventory::SayPodsOf(const std::string& claim) {
+void ObjectCache::SayPodsOf(const std::string& claim) {
   const Claim* known = Find(claims_, claim);
   if (known == nullptr) return;
   for (const std::string* key : known->pods) SayPod(*key);
 }
 
-void Inventory::SayPod(const std::string& key) {
+void ObjectCache::SayPod(const std::string& key) {
   const PodFacts& facts = *pods_.at(key);
   Pod pod;
   pod.id = PodId(key);
@@ -158,7 +158,7 @@ void Inventory::SayPod(const std::string& key) {
   say_(PodSeen{std::move(pod)});
 }
 
-void Inventory::AddClaim(Pod& pod, const std::string& claim) const {
+void ObjectCache::AddClaim(Pod& pod, const std::string& claim) const {
   const Claim* known = Find(claims_, claim);
   const VolumeFacts* volume = known == nullptr ? nullptr : known->volume.get();
   const std::string array = volume == nullptr ? "" : ArrayNameIn(volume->volume.value());

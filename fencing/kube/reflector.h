@@ -4,8 +4,9 @@
 // server that restarts or was restored from an older copy). What the consumer hears may come late or twice,
 // but it always ends at the truth.
 //
-// One thread, which the watcher owns, calls the sink; the sink may not destroy the watcher. The destructor
-// stops and joins it within moments. Nothing fails for good: what goes wrong is logged once and tried again.
+// One thread, which the reflector owns, calls the sink; the sink may not destroy the reflector. The
+// destructor stops and joins it within moments. Nothing fails for good: what goes wrong is logged once and
+// tried again.
 
 #include <memory>
 #include <string>
@@ -15,7 +16,7 @@
 
 namespace lunkeeper::kube {
 
-// Who is told; on the watcher's thread only.
+// Who is told; on the reflector's thread only.
 class WatchSink {
  public:
   virtual ~WatchSink() = default;
@@ -35,13 +36,13 @@ struct WatchTimes {
   absl::Duration longest_pause = absl::Seconds(5);
 };
 
-class Watcher {
+class Reflector {
  public:
-  virtual ~Watcher() = default;
+  virtual ~Reflector() = default;
 };
 
 // Starts at once. `client` and `sink` outlive it.
-std::unique_ptr<Watcher> StartWatcher(KubeClient& client, const Selection& selection, WatchSink& sink,
-                                      const WatchTimes& times = {});
+std::unique_ptr<Reflector> StartReflector(KubeClient& client, const Selection& selection, WatchSink& sink,
+                                          const WatchTimes& times = {});
 
 }  // namespace lunkeeper::kube

@@ -1,4 +1,4 @@
-#include "fencing/failover/inventory.h"
+#include "fencing/failover/object_cache.h"
 
 #include <catch2/catch.hpp>
 #include <map>
@@ -13,7 +13,7 @@ using kube::Json;
 struct Heard {
   std::map<std::string, Pod> pods;
   std::map<std::string, Node> nodes;
-  Inventory inventory{[this](auto what) {
+  ObjectCache objects{[this](auto what) {
     if (const auto* pod = std::get_if<PodSeen>(&what)) pods[pod->pod.id.value()] = pod->pod;
     if (const auto* gone = std::get_if<PodGone>(&what)) pods.erase(gone->pod.value());
     if (const auto* node = std::get_if<NodeSeen>(&what)) nodes[node->node.name.value()] = node->node;
@@ -25,7 +25,7 @@ struct Heard {
     pod["metadata"]["namespace"] = "db";
     pod["metadata"]["name"] = "p";
     const auto facts = ReadPod(pod);
-    inventory.OnPod("db/p", facts ? std::make_shared<const PodFacts>(*facts) : nullptr);
+    objects.OnPod("db/p", facts ? std::make_shared<const PodFacts>(*facts) : nullptr);
   }
   void AddVolume(const std::string& name, const std::string& claim, const std::string& driver,
                  const std::string& phase = "Bound") {
@@ -34,7 +34,7 @@ struct Heard {
                                      {"storageClassName", "fast"},
                                      {"claimRef", {{"namespace", "db"}, {"name", claim}}}}},
                                    {"status", {{"phase", phase}}}});
-    inventory.OnVolume(name, facts ? std::make_shared<const VolumeFacts>(*facts) : nullptr);
+    objects.OnVolume(name, facts ? std::make_shared<const VolumeFacts>(*facts) : nullptr);
   }
 };
 
@@ -75,13 +75,13 @@ TEST_CASE("never wins, whoever says it: pod, namespace or StorageClass; a word t
   heard.AddPod({{"volumes", {kClaim}}}, {{"labels", {{kFailoverKey, "always"}}}});
   CHECK(heard.pods["db/p"].wish == FailoverWish::kAlways);
   const FailoverWish never = FailoverWish::kNever;
-  heard.inventory.OnStorageClass("fast", &never);
+  heard.objects.OnStorageClass("fast", &never);
   CHECK(heard.pods["db/p"].wish == FailoverWish::kNever);
-  heard.inventory.OnStorageClass("fast", nullptr);
+  heard.objects.OnStorageClass("fast", nullptr);
   CHECK(heard.pods["db/p"].wish == FailoverWish::kAlways);
-  heard.inventory.OnNamespace("db", &never);
+  heard.objects.OnNamespace("db", &never);
   CHECK(heard.pods["db/p"].wish == FailoverWish::kNever);
-  heard.inventory.OnNamespace("db", nullptr);
+  heard.objects.OnNamespace("db", nullptr);
   heard.AddPod({{"volumes", {kClaim}}}, {{"annotations", {{kFailoverKey, "sometimes"}}}});
   CHECK(heard.pods["db/p"].wish == FailoverWish::kNever);
 }
@@ -93,8 +93,8 @@ TEST_CASE("our taint leads back to the whole name of its NodeFence, however long
   NodeFacts facts;
   facts.taints = kube::ToText(WithTaint(R"([{"key":"other","effect":"NoExecute"}])", TaintValueOf(node)));
   Heard heard;
-  heard.inventory.OnNode(name, std::make_shared<const NodeFacts>(facts));
-  heard.inventory.OnInstance(name, &node);
+  heard.objects.OnNode(name, std::make_shared<const NodeFacts>(facts));
+  heard.objects.OnInstance(name, &node);
   CHECK(heard.nodes[name].taint == node.value());
   CHECK(heard.nodes[name].instance == node);
   CHECK(kube::ToText(WithTaint(facts.taints, "")) == R"([{"effect":"NoExecute","key":"other"}])");
