@@ -6,7 +6,7 @@ namespace lunkeeper::fencing {
 namespace {
 
 bool CouldRunOn(const Pod& pod, const Node& node) {
-  return node.ready && node.taint.empty() && !node.out_of_service && Fits(*pod.placement, *node.site);
+  return node.ready && node.taint.empty() && !node.out_of_service && Fits(*pod.scheduling, *node.labels);
 }
 
 bool Uses(const Pod& pod, const std::set<ArrayId>& arrays) {

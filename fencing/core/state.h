@@ -35,7 +35,7 @@ struct State {
   Arrays arrays;
   Rails rails;
   Outbox outbox;
-  std::map<VolumeId, Wish> wanted;          // on demand
+  std::map<VolumeId, Wish> wanted;          // on op
   std::map<NodeId, Millis> draining_since;  // graceful moves, as this replica saw them begin
   std::map<Uid, Millis> kicked;             // pods
   std::map<std::pair<ReportKind, NodeId>, std::string> said;

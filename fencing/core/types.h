@@ -12,7 +12,7 @@
 
 #include "devices/node_id.h"
 #include "devices/types.h"
-#include "fencing/core/placement.h"
+#include "fencing/core/scheduling.h"
 #include "fencing/core/shared.h"
 
 namespace lunkeeper::fencing {
@@ -41,7 +41,7 @@ struct Pod {
   FailoverWish wish = FailoverWish::kUnsaid;
   VolumesByArray volumes;        // ours
   bool foreign_volumes = false;  // it has persistent volumes of another driver too
-  Shared<Placement> placement;
+  Shared<Scheduling> scheduling;
   bool deleting = false;
   bool running = false;
   bool crash_looping = false;
@@ -57,7 +57,7 @@ struct Node {
   bool exempt = false;          // never fenced without being asked by hand
   bool out_of_service = false;  // an administrator's taint: a fence asked for by hand
   std::string taint;            // ours: the NodeFence that put it there; empty: none
-  Shared<Site> site;            // with everybody else's taints
+  Shared<NodeLabels> labels;    // with everybody else's taints
   friend bool operator==(const Node&, const Node&) = default;
 };
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/driver.h"
-#include "fencing/failover/places.h"
+#include "fencing/failover/read_scheduling.h"
 
 namespace lunkeeper::fencing {
 namespace {
@@ -92,7 +92,7 @@ NodeFacts ReadNode(const Json& node) {
       facts.address = TextAt(address, {"address"});
   const int64_t port = NumberAt(node, {"status", "daemonEndpoints", "kubeletEndpoint", "Port"});
   facts.kubelet_port = port > 0 && port <= 65535 ? static_cast<uint16_t>(port) : kKubeletPort;
-  facts.site = Shared<Site>(ReadSite(node));
+  facts.labels = Shared<NodeLabels>(ReadNodeLabels(node));
   return facts;
 }
 
@@ -114,7 +114,7 @@ std::optional<PodFacts> ReadPod(const Json& pod) {
   facts.deleting = !FieldAt(pod, {"metadata", "deletionTimestamp"}).is_null();
   facts.running = HasCondition(pod, "Ready") && !facts.deleting;
   facts.crash_looping = IsCrashLooping(pod);
-  facts.placement = Shared<Placement>(ReadPlacement(pod));
+  facts.scheduling = Shared<Scheduling>(ReadScheduling(pod));
   return facts;
 }
 

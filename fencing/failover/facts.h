@@ -24,7 +24,7 @@ struct NodeFacts {
   std::string taints;   // spec.taints as JSON; empty: none
   std::string address;  // InternalIP
   uint16_t kubelet_port = 0;
-  Shared<Site> site;
+  Shared<NodeLabels> labels;
   friend bool operator==(const NodeFacts&, const NodeFacts&) = default;
 };
 
@@ -36,7 +36,7 @@ struct PodFacts {
   std::vector<std::string> claims;  // "namespace/name"
   bool foreign_volumes = false;     // other than by claim
   bool deleting = false, running = false, crash_looping = false;
-  Shared<Placement> placement;
+  Shared<Scheduling> scheduling;
   friend bool operator==(const PodFacts&, const PodFacts&) = default;
 };
 

@@ -14,8 +14,8 @@
 #include "fencing/core/core.h"
 #include "fencing/failover/array_actions.h"
 #include "fencing/failover/array_hub.h"
-#include "fencing/failover/census.h"
 #include "fencing/failover/clock.h"
+#include "fencing/failover/failover_metrics.h"
 #include "fencing/failover/failover_recorder.h"
 #include "fencing/failover/fence_board.h"
 #include "fencing/failover/kube_actions.h"
@@ -161,7 +161,7 @@ void Runner::Tick(Millis now) {
 void Runner::Report(Metrics& metrics) {
   loop_.Post([this, &metrics](Millis) {
     recorder_.Report(metrics);
-    ReportCensus(core_.state(), metrics);
+    ReportFailoverMetrics(core_.state(), metrics);
   });
 }
 

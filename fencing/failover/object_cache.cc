@@ -127,7 +127,7 @@ void ObjectCache::SayNode(const std::string& name) {
   node.ready = facts.ready;
   node.exempt = facts.exempt;
   node.out_of_service = facts.out_of_service;
-  node.site = facts.site;
+  node.labels = facts.labels;
   // The value is the instance; the rest of the NodeFence's name is the machine's.
   if (const std::string value = TaintIn(facts.taints); !value.empty()) node.taint = name + "." + value;
   say_(NodeSeen{std::move(node)});
@@ -151,7 +151,7 @@ void ObjectCache::SayPod(const std::string& key) {
     pod.wish = Joined(pod.wish, *wish);
   pod.foreign_volumes = facts.foreign_volumes;
   for (const std::string& claim : facts.claims) AddClaim(pod, claim);
-  pod.placement = facts.placement;
+  pod.scheduling = facts.scheduling;
   pod.deleting = facts.deleting;
   pod.running = facts.running;
   pod.crash_looping = facts.crash_looping;

@@ -30,16 +30,16 @@ std::vector<std::string> Split(const std::string& text, char at = ',') {
   return parts;
 }
 
-std::vector<Word> Words(const std::vector<std::string>& texts) {
-  std::vector<Word> words;
-  for (const auto& text : texts) words.push_back(WordOf(text));
+std::vector<LabelHash> HashLabels(const std::vector<std::string>& texts) {
+  std::vector<LabelHash> words;
+  for (const auto& text : texts) words.push_back(HashLabel(text));
   return words;
 }
 
 // "disk=fast" → disk, fast.
 Label ReadLabel(const std::string& text) {
   const auto equals = std::min(text.find('='), text.size());
-  return {WordOf(text.substr(0, equals)), WordOf(equals == text.size() ? "" : text.substr(equals + 1))};
+  return {HashLabel(text.substr(0, equals)), HashLabel(equals == text.size() ? "" : text.substr(equals + 1))};
 }
 
 // "role=db:NoExecute".
@@ -54,22 +54,22 @@ Requirements ReadTerm(const std::string& text) {
   Requirements term;
   for (const auto& each : Split(text, '+')) {
     const auto parts = Split(each, ':');
-    term.push_back({WordOf(parts.at(0)), DemandOf(parts.at(1)), {}});
-    if (term.back().demand == Demand::kUnknown) throw std::runtime_error("no such demand: " + each);
-    if (parts.size() > 2) term.back().values = Words(Split(parts[2]));
+    term.push_back({HashLabel(parts.at(0)), OperatorOf(parts.at(1)), {}});
+    if (term.back().op == Operator::kUnknown) throw std::runtime_error("no such op: " + each);
+    if (parts.size() > 2) term.back().values = HashLabels(Split(parts[2]));
   }
   return term;
 }
 
 // The words of a pod about its place.
-void ReadPlacement(const std::string& word, std::istringstream& words, Placement& placement) {
+void ReadScheduling(const std::string& word, std::istringstream& words, Scheduling& scheduling) {
   if (word == "fits")
-    placement.selector.push_back({WordOf(kNameLabel), Demand::kIn, Words(Split(NextWord(words)))});
-  if (word == "affinity") placement.terms.push_back(ReadTerm(NextWord(words)));
+    scheduling.selector.push_back({HashLabel(kNameLabel), Operator::kIn, HashLabels(Split(NextWord(words)))});
+  if (word == "affinity") scheduling.terms.push_back(ReadTerm(NextWord(words)));
   if (word != "selects" && word != "tolerates") return;
   const auto label = ReadLabel(NextWord(words));
-  if (word == "selects") placement.selector.push_back({label.key, Demand::kIn, {label.value}});
-  if (word == "tolerates") placement.tolerations.push_back({label.key, label.value, std::nullopt});
+  if (word == "selects") scheduling.selector.push_back({label.key, Operator::kIn, {label.value}});
+  if (word == "tolerates") scheduling.tolerations.push_back({label.key, label.value, std::nullopt});
 }
 
 }  // namespace
@@ -95,14 +95,14 @@ void ScriptedWorld::Setup(const std::string& word, std::istringstream& words) {
       node.uid = Uid("node-" + name);
       node.instance = NodeId(name + ".i");
       node.version = NextVersion();
-      node.site = Shared<Site>(Site{{{WordOf(kNameLabel), WordOf(name)}}, {}});
+      node.labels = Shared<NodeLabels>(NodeLabels{{{HashLabel(kNameLabel), HashLabel(name)}}, {}});
     }
   } else if (word == "label" || word == "taint") {
     auto& node = nodes_.at(NodeName(NextWord(words)));
-    auto site = *node.site;
-    if (word == "label") site.labels.push_back(ReadLabel(NextWord(words)));
-    if (word == "taint") site.taints.push_back(ReadTaint(NextWord(words)));
-    node.site = Shared<Site>(std::move(site));
+    auto labels = *node.labels;
+    if (word == "label") labels.labels.push_back(ReadLabel(NextWord(words)));
+    if (word == "taint") labels.taints.push_back(ReadTaint(NextWord(words)));
+    node.labels = Shared<NodeLabels>(std::move(labels));
   } else if (word == "pod") {
     AddPod(words);
   } else if (word == "late") {
@@ -141,14 +141,14 @@ void ScriptedWorld::AddPod(std::istringstream& words) {
   pod.uid = Uid(pod.id.value() + "-1");
   pod.owner_kind = "StatefulSet";
   pod.running = true;
-  Placement placement;
+  Scheduling scheduling;
   for (std::string word; words >> word;) {
     if (word == "on") pod.node = NodeName(NextWord(words));
     if (word == "owner") pod.owner_kind = NextWord(words);
     if (word == "never") pod.wish = FailoverWish::kNever;
     if (word == "always") pod.wish = FailoverWish::kAlways;
     if (word == "foreign") pod.foreign_volumes = true;
-    ReadPlacement(word, words, placement);
+    ReadScheduling(word, words, scheduling);
     if (word != "volumes") continue;
     for (const auto& text : Split(NextWord(words))) {
       const auto [array, volume] = Volume(text);
@@ -157,7 +157,7 @@ void ScriptedWorld::AddPod(std::istringstream& words) {
       Find(pod.node.value()).present.insert(volume);
     }
   }
-  pod.placement = Shared<Placement>(std::move(placement));
+  pod.scheduling = Shared<Scheduling>(std::move(scheduling));
   if (pod.owner_kind == "none") pod.owner_kind = "";
   pods_[pod.id] = pod;
 }

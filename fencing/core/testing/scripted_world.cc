@@ -236,7 +236,7 @@ void ScriptedWorld::Replace(Pod pod) {
   pod.uid = Uid(pod.uid.value() + "'");
   pod.deleting = pod.crash_looping = false;
   for (const auto& [name, node] : nodes_)
-    if (name != pod.node && node.ready && node.taint.empty() && Fits(*pod.placement, *node.site)) {
+    if (name != pod.node && node.ready && node.taint.empty() && Fits(*pod.scheduling, *node.labels)) {
       pod.node = name;
       break;
     }

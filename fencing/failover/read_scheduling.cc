@@ -1,4 +1,4 @@
-#include "fencing/failover/places.h"
+#include "fencing/failover/read_scheduling.h"
 
 #include <optional>
 #include <string>
@@ -27,11 +27,11 @@ std::optional<Effect> EffectOf(const Json& json) {
   return std::nullopt;
 }
 
-Word WordIn(const Json& json) { return WordOf(json.is_string() ? json.get<std::string>() : ""); }
+LabelHash HashIn(const Json& json) { return HashLabel(json.is_string() ? json.get<std::string>() : ""); }
 
 Requirement ReadRequirement(const Json& json, const std::string& key) {
-  Requirement asked{WordOf(key), DemandOf(TextAt(json, {"operator"})), {}};
-  for (const Json& value : FieldAt(json, {"values"})) asked.values.push_back(WordIn(value));
+  Requirement asked{HashLabel(key), OperatorOf(TextAt(json, {"operator"})), {}};
+  for (const Json& value : FieldAt(json, {"values"})) asked.values.push_back(HashIn(value));
   return asked;
 }
 
@@ -51,42 +51,42 @@ std::optional<Toleration> ReadToleration(const Json& json) {
   Toleration toleration;
   toleration.effect = EffectOf(json);
   if ((!effect.empty() && !toleration.effect) || IsOfHealth(key)) return std::nullopt;
-  if (!key.empty()) toleration.key = WordOf(key);
+  if (!key.empty()) toleration.key = HashLabel(key);
   if (how == "Exists") return toleration;
   if (key.empty() || (!how.empty() && how != "Equal")) return std::nullopt;
-  toleration.value = WordOf(TextAt(json, {"value"}));
+  toleration.value = HashLabel(TextAt(json, {"value"}));
   return toleration;
 }
 
 }  // namespace
 
-Site ReadSite(const Json& node) {
-  Site site;
-  site.labels.push_back({WordOf(kNameLabel), WordOf(TextAt(node, {"metadata", "name"}))});
+NodeLabels ReadNodeLabels(const Json& node) {
+  NodeLabels labels;
+  labels.labels.push_back({HashLabel(kNameLabel), HashLabel(TextAt(node, {"metadata", "name"}))});
   for (const auto& label : FieldAt(node, {"metadata", "labels"}).items())
-    site.labels.push_back({WordOf(label.key()), WordIn(label.value())});
+    labels.labels.push_back({HashLabel(label.key()), HashIn(label.value())});
   for (const Json& taint : FieldAt(node, {"spec", "taints"})) {
     const std::string key = TextAt(taint, {"key"});
     const auto effect = EffectOf(taint);
     if (!effect || IsOfHealth(key) || key == kTaintKey || key == kOutOfServiceKey) continue;
-    site.taints.push_back({WordOf(key), WordOf(TextAt(taint, {"value"})), *effect});
+    labels.taints.push_back({HashLabel(key), HashLabel(TextAt(taint, {"value"})), *effect});
   }
   if (FlagAt(node, {"spec", "unschedulable"}))
-    site.taints.push_back({WordOf(kUnschedulable), WordOf(""), Effect::kNoSchedule});
-  return site;
+    labels.taints.push_back({HashLabel(kUnschedulable), HashLabel(""), Effect::kNoSchedule});
+  return labels;
 }
 
-Placement ReadPlacement(const Json& pod) {
-  Placement placement;
+Scheduling ReadScheduling(const Json& pod) {
+  Scheduling scheduling;
   for (const auto& asked : FieldAt(pod, {"spec", "nodeSelector"}).items())
-    placement.selector.push_back({WordOf(asked.key()), Demand::kIn, {WordIn(asked.value())}});
+    scheduling.selector.push_back({HashLabel(asked.key()), Operator::kIn, {HashIn(asked.value())}});
   for (const Json& term :
        FieldAt(pod, {"spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution",
                      "nodeSelectorTerms"}))
-    placement.terms.push_back(ReadTerm(term));
+    scheduling.terms.push_back(ReadTerm(term));
   for (const Json& each : FieldAt(pod, {"spec", "tolerations"}))
-    if (const auto toleration = ReadToleration(each)) placement.tolerations.push_back(*toleration);
-  return placement;
+    if (const auto toleration = ReadToleration(each)) scheduling.tolerations.push_back(*toleration);
+  return scheduling;
 }
 
 }  // namespace lunkeeper::fencing

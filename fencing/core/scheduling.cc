@@ -1,4 +1,4 @@
-#include "fencing/core/placement.h"
+#include "fencing/core/scheduling.h"
 
 #include <algorithm>
 #include <charconv>
@@ -8,41 +8,41 @@
 namespace lunkeeper::fencing {
 namespace {
 
-constexpr Word kHashed = Word{1} << 63;
+constexpr LabelHash kHashed = LabelHash{1} << 63;
 
-bool IsNumber(Word word) { return (word & kHashed) == 0; }
+bool IsNumber(LabelHash word) { return (word & kHashed) == 0; }
 
-bool Holds(const std::vector<Word>& words, Word word) {
+bool Holds(const std::vector<LabelHash>& words, LabelHash word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-bool Meets(const Site& node, const Requirement& asked) {
+bool Meets(const NodeLabels& node, const Requirement& asked) {
   const auto label = std::find_if(node.labels.begin(), node.labels.end(),
                                   [&](const Label& each) { return each.key == asked.key; });
   const bool exists = label != node.labels.end();
   const bool compares =
       exists && IsNumber(label->value) && asked.values.size() == 1 && IsNumber(asked.values[0]);
-  switch (asked.demand) {
-    case Demand::kIn:
+  switch (asked.op) {
+    case Operator::kIn:
       return exists && Holds(asked.values, label->value);
-    case Demand::kNotIn:
+    case Operator::kNotIn:
       return !exists || !Holds(asked.values, label->value);
-    case Demand::kExists:
+    case Operator::kExists:
       return exists;
-    case Demand::kDoesNotExist:
+    case Operator::kDoesNotExist:
       return !exists;
-    case Demand::kGreater:
+    case Operator::kGreater:
       return compares && label->value > asked.values[0];
-    case Demand::kLess:
+    case Operator::kLess:
       return compares && label->value < asked.values[0];
-    case Demand::kUnknown:
+    case Operator::kUnknown:
       break;
   }
   return false;
 }
 
 // A term that asks for nothing is met by no node.
-bool MeetsAll(const Site& node, const Requirements& all) {
+bool MeetsAll(const NodeLabels& node, const Requirements& all) {
   return !all.empty() &&
          std::all_of(all.begin(), all.end(), [&](const auto& each) { return Meets(node, each); });
 }
@@ -52,7 +52,7 @@ bool Covers(const std::optional<T>& tolerated, const T& what) {
   return !tolerated || *tolerated == what;
 }
 
-bool Bears(const Placement& pod, const Taint& taint) {
+bool Bears(const Scheduling& pod, const Taint& taint) {
   return std::any_of(pod.tolerations.begin(), pod.tolerations.end(), [&](const Toleration& each) {
     return Covers(each.key, taint.key) && Covers(each.value, taint.value) &&
            Covers(each.effect, taint.effect);
@@ -61,26 +61,26 @@ bool Bears(const Placement& pod, const Taint& taint) {
 
 }  // namespace
 
-Word WordOf(const std::string& text) {
+LabelHash HashLabel(const std::string& text) {
   int64_t number = 0;
   const auto end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data(), end, number);
   // "007" is not the text "7".
   if (parsed.ec == std::errc() && parsed.ptr == end && number >= 0 && std::to_string(number) == text)
-    return static_cast<Word>(number);
+    return static_cast<LabelHash>(number);
   return std::hash<std::string>()(text) | kHashed;
 }
 
-Demand DemandOf(const std::string& name) {
-  static const std::map<std::string, Demand> kDemands = {
-      {"In", Demand::kIn},         {"NotIn", Demand::kNotIn},
-      {"Exists", Demand::kExists}, {"DoesNotExist", Demand::kDoesNotExist},
-      {"Gt", Demand::kGreater},    {"Lt", Demand::kLess}};
-  const auto found = kDemands.find(name);
-  return found == kDemands.end() ? Demand::kUnknown : found->second;
+Operator OperatorOf(const std::string& name) {
+  static const std::map<std::string, Operator> kOperators = {
+      {"In", Operator::kIn},         {"NotIn", Operator::kNotIn},
+      {"Exists", Operator::kExists}, {"DoesNotExist", Operator::kDoesNotExist},
+      {"Gt", Operator::kGreater},    {"Lt", Operator::kLess}};
+  const auto found = kOperators.find(name);
+  return found == kOperators.end() ? Operator::kUnknown : found->second;
 }
 
-bool Fits(const Placement& pod, const Site& node) {
+bool Fits(const Scheduling& pod, const NodeLabels& node) {
   const auto meets_all = [&](const Requirements& term) { return MeetsAll(node, term); };
   return (pod.selector.empty() || meets_all(pod.selector)) &&
          (pod.terms.empty() || std::any_of(pod.terms.begin(), pod.terms.end(), meets_all)) &&

@@ -1,4 +1,4 @@
-#include "fencing/failover/census.h"
+#include "fencing/failover/failover_metrics.h"
 
 #include <algorithm>
 #include <map>
@@ -83,7 +83,7 @@ double Seconds(Millis time) { return static_cast<double>(time) / 1000; }
 
 }  // namespace
 
-void ReportCensus(const State& state, Metrics& metrics) {
+void ReportFailoverMetrics(const State& state, Metrics& metrics) {
   Metrics::Series evidence, classifications, fences;
   Counts<Network> network;
   Counts<Storage> storage;

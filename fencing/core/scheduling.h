@@ -12,56 +12,56 @@ namespace lunkeeper::fencing {
 
 // A text of which only this matters: is it equal, and, of a whole number, is it greater? A number is itself;
 // any other text its hash, with the top bit set. Small, as each of 10,000 nodes has some twenty labels.
-using Word = uint64_t;
-Word WordOf(const std::string& text);
+using LabelHash = uint64_t;
+LabelHash HashLabel(const std::string& text);
 
 // Stands for the node's name among its labels; no label has such a key.
 inline constexpr char kNameLabel[] = ".metadata.name";
 
 struct Label {
-  Word key = 0, value = 0;
+  LabelHash key = 0, value = 0;
   friend bool operator==(const Label&, const Label&) = default;
 };
 
-enum class Demand { kIn, kNotIn, kExists, kDoesNotExist, kGreater, kLess, kUnknown };
+enum class Operator { kIn, kNotIn, kExists, kDoesNotExist, kGreater, kLess, kUnknown };
 // By its name in Kubernetes: In, NotIn, Exists, DoesNotExist, Gt, Lt.
-Demand DemandOf(const std::string& name);
+Operator OperatorOf(const std::string& name);
 
 struct Requirement {
-  Word key = 0;
-  Demand demand = Demand::kUnknown;
-  std::vector<Word> values;
+  LabelHash key = 0;
+  Operator op = Operator::kUnknown;
+  std::vector<LabelHash> values;
   friend bool operator==(const Requirement&, const Requirement&) = default;
 };
 using Requirements = std::vector<Requirement>;  // all of them
 
 enum class Effect { kNoSchedule, kNoExecute };
 struct Taint {
-  Word key = 0, value = 0;
+  LabelHash key = 0, value = 0;
   Effect effect = Effect::kNoSchedule;
   friend bool operator==(const Taint&, const Taint&) = default;
 };
 struct Toleration {  // none: any
-  std::optional<Word> key, value;
+  std::optional<LabelHash> key, value;
   std::optional<Effect> effect;
   friend bool operator==(const Toleration&, const Toleration&) = default;
 };
 
 // A node as a place for pods.
-struct Site {
+struct NodeLabels {
   std::vector<Label> labels;
   std::vector<Taint> taints;
-  friend bool operator==(const Site&, const Site&) = default;
+  friend bool operator==(const NodeLabels&, const NodeLabels&) = default;
 };
 
 // What a pod asks of its place.
-struct Placement {
+struct Scheduling {
   Requirements selector;
   std::vector<Requirements> terms;  // one of them at least; empty: nothing more is asked
   std::vector<Toleration> tolerations;
-  friend bool operator==(const Placement&, const Placement&) = default;
+  friend bool operator==(const Scheduling&, const Scheduling&) = default;
 };
 
-bool Fits(const Placement& pod, const Site& node);
+bool Fits(const Scheduling& pod, const NodeLabels& node);
 
 }  // namespace lunkeeper::fencing

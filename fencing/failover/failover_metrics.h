@@ -8,6 +8,6 @@
 
 namespace lunkeeper::fencing {
 
-void ReportCensus(const State& state, Metrics& metrics);
+void ReportFailoverMetrics(const State& state, Metrics& metrics);
 
 }  // namespace lunkeeper::fencing

@@ -1,4 +1,4 @@
-#include "fencing/failover/places.h"
+#include "fencing/failover/read_scheduling.h"
 
 #include <catch2/catch.hpp>
 
@@ -23,7 +23,9 @@ Json Expression(const std::string& key, const std::string& how, const Json& valu
 }
 Json Tolerating(const Json& toleration) { return {{"tolerations", Json::array({toleration})}}; }
 
-bool Fit(const Json& spec, const Json& node) { return Fits(ReadPlacement({{"spec", spec}}), ReadSite(node)); }
+bool Fit(const Json& spec, const Json& node) {
+  return Fits(ReadScheduling({{"spec", spec}}), ReadNodeLabels(node));
+}
 
 }  // namespace
 
@@ -110,7 +112,7 @@ TEST_CASE("of what nearly every pod tolerates nothing is kept") {
   const Json spec = {
       {"tolerations",
        {tolerates("node.kubernetes.io/not-ready"), tolerates("node.kubernetes.io/unreachable")}}};
-  CHECK(ReadPlacement({{"spec", spec}}) == Placement());
+  CHECK(ReadScheduling({{"spec", spec}}) == Scheduling());
 }
 
 }  // namespace lunkeeper::fencing
