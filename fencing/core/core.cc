@@ -93,7 +93,7 @@ void Core::On(const NodeGone& gone) {
 
 void Core::On(const FenceSeen& seen) {
   state_.cluster.Put(seen.fence);
-  if (seen.fence.requested_by.empty()) state_.rails.Decided(seen.fence.node, state_.now);
+  if (seen.fence.requested_by.empty()) state_.limits.Decided(seen.fence.node, state_.now);
   ReconcileNode(seen.fence.node);
 }
 

@@ -17,7 +17,7 @@ void Record(State& state, NodeFence fence) {
   const auto node = fence.node;
   const bool automatic = fence.requested_by.empty();
   if (state.outbox.Call(key, PutNodeFence{std::move(fence)}, state.now) && automatic)
-    state.rails.Decided(node, state.now);
+    state.limits.Decided(node, state.now);
 }
 
 // A machine that is gone, or replaced by another of its name, and stays away: its fence at the array may stay
@@ -79,7 +79,7 @@ void Decide(State& state, const NodeId& node, const Classification& classificati
   fence.volumes = Affected(state, node, classification);
   if (fence.volumes.empty() && !by_hand) return;
   if (!by_hand) {
-    auto refusal = state.rails.Refusal(node, state.cluster, state.evidence, state.now);
+    auto refusal = state.limits.Refusal(node, state.cluster, state.evidence, state.now);
     if (!refusal.empty()) return state.ReportOnce(ReportKind::kRefused, node, "not failed over: " + refusal);
   }
   Record(state, std::move(fence));

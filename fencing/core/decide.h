@@ -5,7 +5,7 @@
 
 namespace lunkeeper::fencing {
 
-// Records a NodeFence where there is none and one is due: by evidence and past the rails, by an
+// Records a NodeFence where there is none and one is due: by evidence and past the limits, by an
 // administrator's taint, on op for a volume, or because the array has a fence that nobody recorded.
 void Decide(State& state, const NodeId& node, const Classification& classification);
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "fencing/core/lives.h"
+#include "fencing/core/instances.h"
 
 namespace lunkeeper::fencing {
 namespace {
@@ -46,7 +46,7 @@ KubeletSide& Evidence::KubeletOf(const NodeName& name) {
 }
 
 void Evidence::SetKubelet(const NodeName& name, const KubeletSide* kubelet) {
-  for (auto* life : LivesOf(nodes_, name)) life->second.kubelet = kubelet;
+  for (auto* life : InstancesOf(nodes_, name)) instance->second.kubelet = kubelet;
 }
 
 ArrayChannel& Evidence::ChannelOf(const ArrayId& array) {
@@ -282,9 +282,9 @@ bool Evidence::IsSuperseded(const NodeId& id, Millis now) const {
   };
   const auto self = nodes_.find(id);
   if (self != nodes_.end() && arrives(self->second)) return false;
-  const auto lives = LivesOf(nodes_, NameOf(id));
+  const auto lives = InstancesOf(nodes_, NameOf(id));
   return std::any_of(lives.begin(), lives.end(),
-                     [&](const auto* life) { return life->first != id && arrives(life->second); });
+                     [&](const auto* life) { return instance->first != id && arrives(instance->second); });
 }
 
 bool Evidence::Holds(const NodeId& id, const ArrayId& array, const VolumeId& volume) const {
@@ -295,8 +295,8 @@ bool Evidence::Holds(const NodeId& id, const ArrayId& array, const VolumeId& vol
 }
 
 NodeId Evidence::HeldByNamesake(const NodeId& id, const ArrayId& array, const VolumeId& volume) const {
-  for (const auto* life : LivesOf(nodes_, NameOf(id)))
-    if (life->first != id && Holds(life->first, array, volume)) return life->first;
+  for (const auto* life : InstancesOf(nodes_, NameOf(id)))
+    if (instance->first != id && Holds(instance->first, array, volume)) return instance->first;
   return {};
 }
 

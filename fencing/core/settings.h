@@ -28,7 +28,7 @@ struct Settings {
   Millis kick_window = 300000;      // after an outage in which crash-looping pods are kicked, each once
   int kicks = 20;                   // in one such window, at most
 
-  // Rails.
+  // SafetyLimits.
   bool paused = false;
   bool dry_run = false;
   int budget_percent = 20;  // of the nodes with grants, at least one

@@ -11,7 +11,7 @@
 #include "fencing/core/eligibility.h"
 #include "fencing/core/evidence.h"
 #include "fencing/core/outbox.h"
-#include "fencing/core/rails.h"
+#include "fencing/core/safety_limits.h"
 #include "fencing/core/settings.h"
 
 namespace lunkeeper::fencing {
@@ -24,7 +24,7 @@ struct Wish {
 
 struct State {
   explicit State(const Settings& given)
-      : settings(given), evidence(settings), rails(settings), outbox(settings) {}
+      : settings(given), evidence(settings), limits(settings), outbox(settings) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
@@ -33,7 +33,7 @@ struct State {
   Evidence evidence;
   Cluster cluster;
   Arrays arrays;
-  Rails rails;
+  SafetyLimits limits;
   Outbox outbox;
   std::map<VolumeId, Wish> wanted;          // on op
   std::map<NodeId, Millis> draining_since;  // graceful moves, as this replica saw them begin

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
-#include "fencing/core/lives.h"
+#include "fencing/core/instances.h"
 #include "fencing/core/trace.h"
 #include "fencing/core/words.h"
 
@@ -215,8 +215,8 @@ void FailoverRecorder::TellNode(const NodeId& node, kube::EventKind kind, const 
 NodeId FailoverRecorder::FenceOf(const PodId& pod) const {
   const PodFacts* facts = objects_.FindPod(pod);
   if (facts == nullptr) return {};
-  for (const auto* life : LivesOf(state_.cluster.fences(), facts->node))
-    if (state_.cluster.IsCurrent(life->first)) return life->first;
+  for (const auto* life : InstancesOf(state_.cluster.fences(), facts->node))
+    if (state_.cluster.IsCurrent(instance->first)) return instance->first;
   return {};
 }
 

@@ -1,4 +1,4 @@
-#include "fencing/core/lives.h"
+#include "fencing/core/instances.h"
 
 #include <catch2/catch.hpp>
 
@@ -14,13 +14,13 @@ const NodeId kEarly("db.0000000000000001"), kLate("db.f000000000000001"), kOther
 
 TEST_CASE("the lives of a machine are found whatever other machines are called") {
   const std::map<NodeId, int> nodes = {{kEarly, 1}, {kLate, 2}, {kOther, 3}, {kLonger, 4}};
-  const auto lives = LivesOf(nodes, NodeName("db"));
+  const auto lives = InstancesOf(nodes, NodeName("db"));
   REQUIRE(lives.size() == 2);
   CHECK(lives[0]->second == 1);
   CHECK(lives[1]->second == 2);
-  REQUIRE(LivesOf(nodes, NodeName("db.e1")).size() == 1);
-  CHECK(LivesOf(nodes, NodeName("db.e1"))[0]->second == 3);
-  CHECK(LivesOf(nodes, NodeName("d")).empty());
+  REQUIRE(InstancesOf(nodes, NodeName("db.e1")).size() == 1);
+  CHECK(InstancesOf(nodes, NodeName("db.e1"))[0]->second == 3);
+  CHECK(InstancesOf(nodes, NodeName("d")).empty());
 }
 
 TEST_CASE("a node's kubelet is seen whatever other machines are called") {

@@ -12,9 +12,9 @@
 
 namespace lunkeeper::fencing {
 
-class Rails {
+class SafetyLimits {
  public:
-  explicit Rails(const Settings& settings) : settings_(settings) {}
+  explicit SafetyLimits(const Settings& settings) : settings_(settings) {}
 
   // An automatic failover of `node` was decided, by us or by another replica. Repeats change nothing.
   void Decided(const NodeId& node, Millis now);

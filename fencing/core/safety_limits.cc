@@ -1,12 +1,13 @@
-#include "fencing/core/rails.h"
+#include "fencing/core/safety_limits.h"
 
 #include <algorithm>
 
 namespace lunkeeper::fencing {
 
-void Rails::Decided(const NodeId& node, Millis now) { decided_.emplace(node, now); }
+void SafetyLimits::Decided(const NodeId& node, Millis now) { decided_.emplace(node, now); }
 
-std::string Rails::Refusal(const NodeId& node, const Cluster& cluster, const Evidence& evidence, Millis now) {
+std::string SafetyLimits::Refusal(const NodeId& node, const Cluster& cluster, const Evidence& evidence,
+                                  Millis now) {
   if (settings_.paused) return "failover is paused";
   const auto* object = cluster.FindNode(NameOf(node));
   if (object && object->exempt) return "the node is exempt";
@@ -22,7 +23,7 @@ std::string Rails::Refusal(const NodeId& node, const Cluster& cluster, const Evi
   return "";
 }
 
-std::string Rails::SelfTest(const NodeId& node, const Evidence& evidence, Millis now) const {
+std::string SafetyLimits::SelfTest(const NodeId& node, const Evidence& evidence, Millis now) const {
   if (!evidence.ApiUp(now)) return "the API server does not answer";
   if (!evidence.ArraysUp()) return "an array does not answer";
   int others = 0, heard = 0;
@@ -35,7 +36,7 @@ std::string Rails::SelfTest(const NodeId& node, const Evidence& evidence, Millis
   return "";
 }
 
-int Rails::Budget(const Evidence& evidence) const {
+int SafetyLimits::Budget(const Evidence& evidence) const {
   const auto nodes = std::count_if(evidence.nodes().begin(), evidence.nodes().end(), [&](const auto& entry) {
     return entry.second.HasGrants() || decided_.contains(entry.first);
   });

@@ -10,7 +10,7 @@ namespace lunkeeper::fencing {
 // Those of them in a map by NodeId, in order of their ids. "db.e1" is another machine than "db", although its
 // ids may lie among those of "db".
 template <class Map>
-auto LivesOf(Map& map, const NodeName& name) {
+auto InstancesOf(Map& map, const NodeName& name) {
   const auto prefix = name.value() + ".";
   std::vector<decltype(&*map.begin())> lives;
   for (auto at = map.lower_bound(NodeId(prefix)); at != map.end(); ++at) {
