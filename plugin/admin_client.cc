@@ -16,7 +16,7 @@
 #include "absl/time/clock.h"
 #include "base/host_name.h"
 #include "base/status_macros.h"
-#include "fencing/failover/by_hand.h"
+#include "fencing/failover/manual_fence.h"
 #include "plugin/admin.grpc.pb.h"
 #include "plugin/options.h"
 #include "plugin/server.h"
@@ -150,86 +150,90 @@ void AddNode(CLI::App* command, std::string* node) {
 }
 
 // `lunkeeper fence` and `unfence`: of a whole node through failover, where that runs; or at one array.
-struct Lever {
+struct OperatorCommand {
   Target target;
   std::string node, reason, array;
   std::vector<std::string> volumes;
   uint64_t generation = 0;  // none has it
 
-  fencing::ByHand Hand(kube::KubeClient& client) const {
+  fencing::ManualFenceIo Hand(kube::KubeClient& client) const {
     return {client, absl::Now() + absl::Seconds(target.timeout_seconds),
             [](const std::string& line) { std::cout << line << std::endl; }};
   }
 };
 
-int FenceAtArray(const Lever& lever) {
-  if (!lever.reason.empty())
+int FenceAtArray(const OperatorCommand& command_line) {
+  if (!command_line.reason.empty())
     return ExitCode(absl::InvalidArgumentError("--reason goes into a NodeFence; an array keeps none"));
   admin::v1::FenceRequest request;
-  request.set_node(lever.node);
-  request.set_array(lever.array);
-  request.mutable_volumes()->Assign(lever.volumes.begin(), lever.volumes.end());
+  request.set_node(command_line.node);
+  request.set_array(command_line.array);
+  request.mutable_volumes()->Assign(command_line.volumes.begin(), command_line.volumes.end());
   return Call<admin::v1::FenceRequest, admin::v1::FenceResponse>(
-      lever.target, &Admin::Stub::Fence, request, [&](const admin::v1::FenceResponse& response) {
+      command_line.target, &Admin::Stub::Fence, request, [&](const admin::v1::FenceResponse& response) {
         const auto& fence = response.fence();
         std::cout << "node " << fence.node() << " is fenced: no write of it reaches "
                   << (fence.volumes().empty() ? "any volume of this array"
                                               : absl::StrJoin(fence.volumes(), ", "))
                   << "\nto let it take volumes again: lunkeeper unfence " << fence.node() << " --generation "
-                  << fence.generation() << (lever.array.empty() ? "" : " --array " + lever.array) << '\n';
+                  << fence.generation()
+                  << (command_line.array.empty() ? "" : " --array " + command_line.array) << '\n';
       });
 }
 
-int UnfenceAtArray(const Lever& lever) {
-  if (lever.generation == 0)
+int UnfenceAtArray(const OperatorCommand& command_line) {
+  if (command_line.generation == 0)
     return ExitCode(absl::InvalidArgumentError(
         "--generation is needed at an array: of the fence to end, as `lunkeeper status` shows it"));
   admin::v1::UnfenceRequest request;
-  request.set_node(lever.node);
-  request.set_array(lever.array);
-  request.set_generation(lever.generation);
+  request.set_node(command_line.node);
+  request.set_array(command_line.array);
+  request.set_generation(command_line.generation);
   return Call<admin::v1::UnfenceRequest, admin::v1::UnfenceResponse>(
-      lever.target, &Admin::Stub::Unfence, request,
-      [&](const admin::v1::UnfenceResponse&) { std::cout << "node " << lever.node << " is not fenced\n"; });
+      command_line.target, &Admin::Stub::Unfence, request, [&](const admin::v1::UnfenceResponse&) {
+        std::cout << "node " << command_line.node << " is not fenced\n";
+      });
 }
 
 // Null: it is to be done at one array, or this is no pod of a cluster.
-std::unique_ptr<kube::KubeClient> Failover(const Lever& lever, const MakeClient& cluster) {
-  if (!lever.array.empty() || !lever.volumes.empty() || lever.generation != 0) return nullptr;
+std::unique_ptr<kube::KubeClient> Failover(const OperatorCommand& command_line, const MakeClient& cluster) {
+  if (!command_line.array.empty() || !command_line.volumes.empty() || command_line.generation != 0)
+    return nullptr;
   auto client = cluster();
   return client.ok() ? *std::move(client) : nullptr;
 }
 
-absl::Status FenceByHand(const Lever& lever, kube::KubeClient& client) {
-  return fencing::FenceByHand(lever.Hand(client),
-                              {lever.node, lever.reason, absl::StrCat("operator@", HostName())});
+absl::Status RequestManualFence(const OperatorCommand& command_line, kube::KubeClient& client) {
+  return fencing::RequestManualFence(command_line.Hand(client), {command_line.node, command_line.reason,
+                                                                 absl::StrCat("operator@", HostName())});
 }
 
 void AddFence(CLI::App* app, int* exit_code, const MakeClient& cluster) {
-  const auto lever = std::make_shared<Lever>();
+  const auto command_line = std::make_shared<OperatorCommand>();
   CLI::App* command = AddCommand(
-      app, "fence", "Take a node's volumes away, for good, and give it no new ones", &lever->target);
-  AddNode(command, &lever->node);
-  command->add_option("--reason", lever->reason, "Why: for the NodeFence, and whoever reads it");
-  command->add_option("--volume", lever->volumes, "At one array: only these volumes");
-  AddArrayOption(command, &lever->array);
+      app, "fence", "Take a node's volumes away, for good, and give it no new ones", &command_line->target);
+  AddNode(command, &command_line->node);
+  command->add_option("--reason", command_line->reason, "Why: for the NodeFence, and whoever reads it");
+  command->add_option("--volume", command_line->volumes, "At one array: only these volumes");
+  AddArrayOption(command, &command_line->array);
   command->callback([=] {
-    const auto client = Failover(*lever, cluster);
-    *exit_code = client ? ExitCode(FenceByHand(*lever, *client)) : FenceAtArray(*lever);
+    const auto client = Failover(*command_line, cluster);
+    *exit_code = client ? ExitCode(RequestManualFence(*command_line, *client)) : FenceAtArray(*command_line);
   });
 }
 
 void AddUnfence(CLI::App* app, int* exit_code, const MakeClient& cluster) {
-  const auto lever = std::make_shared<Lever>();
-  CLI::App* command = AddCommand(app, "unfence", "Let a node take volumes again", &lever->target);
-  AddNode(command, &lever->node);
-  command->add_option("--generation", lever->generation,
+  const auto command_line = std::make_shared<OperatorCommand>();
+  CLI::App* command = AddCommand(app, "unfence", "Let a node take volumes again", &command_line->target);
+  AddNode(command, &command_line->node);
+  command->add_option("--generation", command_line->generation,
                       "At one array, where it is needed: of the fence to end, as `status` shows it");
-  AddArrayOption(command, &lever->array);
+  AddArrayOption(command, &command_line->array);
   command->callback([=] {
-    const auto client = Failover(*lever, cluster);
+    const auto client = Failover(*command_line, cluster);
     *exit_code =
-        client ? ExitCode(fencing::UnfenceByHand(lever->Hand(*client), lever->node)) : UnfenceAtArray(*lever);
+        client ? ExitCode(fencing::RequestManualUnfence(command_line->Hand(*client), command_line->node))
+               : UnfenceAtArray(*command_line);
   });
 }
 

@@ -77,7 +77,7 @@ class AdminService final : public admin::v1::Admin::Service {
     return backends_.arrays != nullptr ? backends_.arrays->All() : std::vector<NamedArray>();
   }
 
-  // The array a lever is for.
+  // The array a command_line is for.
   absl::StatusOr<std::shared_ptr<Array>> ArrayNamed(const std::string& name) const {
     const std::vector<NamedArray> all = AllArrays();
     if (all.empty()) return NoArray();

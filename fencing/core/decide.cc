@@ -66,19 +66,19 @@ void Decide(State& state, const NodeId& node, const Classification& classificati
   if (state.cluster.FindFence(node)) return;
   state.ReportOnce(ReportKind::kClassification, node, std::string(classification.what));
   if (Adopt(state, node)) return;
-  const bool by_hand = AskedByTaint(state, node);
+  const bool manual = AskedByTaint(state, node);
   const bool by_evidence =
       classification.response == Response::kFence || classification.response == Response::kDrain;
-  if (!by_hand && !by_evidence) return state.ReportOnce(ReportKind::kRefused, node, "");
+  if (!manual && !by_evidence) return state.ReportOnce(ReportKind::kRefused, node, "");
   NodeFence fence;
   fence.node = node;
-  fence.cause = by_hand ? kByTaint : std::string(classification.what);
-  fence.requested_by = by_hand ? kByTaint : "";
-  fence.graceful = !by_hand && classification.response == Response::kDrain;
+  fence.cause = manual ? kByTaint : std::string(classification.what);
+  fence.requested_by = manual ? kByTaint : "";
+  fence.graceful = !manual && classification.response == Response::kDrain;
   fence.phase = fence.graceful ? kPhaseAsking : kPhaseFencing;
   fence.volumes = Affected(state, node, classification);
-  if (fence.volumes.empty() && !by_hand) return;
-  if (!by_hand) {
+  if (fence.volumes.empty() && !manual) return;
+  if (!manual) {
     auto refusal = state.limits.Refusal(node, state.cluster, state.evidence, state.now);
     if (!refusal.empty()) return state.ReportOnce(ReportKind::kRefused, node, "not failed over: " + refusal);
   }

@@ -47,12 +47,12 @@ ReconcileInput AssessNode(State& state, const NodeFence& record) {
   result.plan = state.PlanFor(record.node, drain ? result.signals.lost : std::set<ArrayId>());
   result.fences = state.arrays.Of(record.node);
   result.lifting = Lifting(state, record);
-  const bool by_hand = !record.requested_by.empty() && !result.lifting;
+  const bool manual = !record.requested_by.empty() && !result.lifting;
   // What was fenced once and is gone is fenced again, should its array have forgotten that: who leads now may
   // never have heard of it, and would have no other reason to.
   const bool again = !record.generations.empty() && IsGone(state, record.node, result.signals);
   result.acting =
-      by_hand || again || result.classification.response == Response::kFence || DrainIsOver(state, result);
+      manual || again || result.classification.response == Response::kFence || DrainIsOver(state, result);
   return result;
 }
 

@@ -3,14 +3,14 @@
 namespace lunkeeper::fencing {
 namespace {
 
-constexpr Millis kWishLasts = 5000;  // they are repeated while someone waits
+constexpr Millis kRequestLasts = 5000;  // they are repeated while someone waits
 
 }  // namespace
 
 VolumesByArray State::WantedFrom(const NodeId& node) const {
   VolumesByArray result;
   for (const auto& [volume, wish] : wanted)
-    if (wish.holder == node && now - wish.at < kWishLasts) result[wish.array].insert(volume);
+    if (wish.holder == node && now - wish.at < kRequestLasts) result[wish.array].insert(volume);
   return result;
 }
 

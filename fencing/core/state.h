@@ -16,7 +16,7 @@
 
 namespace lunkeeper::fencing {
 
-struct Wish {
+struct PendingRequest {
   ArrayId array;
   NodeId holder;
   Millis at = 0;
@@ -35,9 +35,9 @@ struct State {
   Arrays arrays;
   SafetyLimits limits;
   Outbox outbox;
-  std::map<VolumeId, Wish> wanted;          // on op
-  std::map<NodeId, Millis> draining_since;  // graceful moves, as this replica saw them begin
-  std::map<Uid, Millis> kicked;             // pods
+  std::map<VolumeId, PendingRequest> wanted;  // on op
+  std::map<NodeId, Millis> draining_since;    // graceful moves, as this replica saw them begin
+  std::map<Uid, Millis> kicked;               // pods
   std::map<std::pair<ReportKind, NodeId>, std::string> said;
 
   Classification Classify(const NodeId& node) const { return Classify(evidence.Look(node, now), settings); }

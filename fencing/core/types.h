@@ -31,14 +31,14 @@ using VolumeSet = boost::container::flat_set<VolumeId>;
 using VolumesByArray = boost::container::flat_map<ArrayId, VolumeSet>;
 
 // What a pod, its namespace or its StorageClass says about being moved.
-enum class FailoverWish { kUnsaid, kNever, kAlways };
+enum class FailoverPolicy { kUnsaid, kNever, kAlways };
 
 struct Pod {
   PodId id;
   Uid uid;
   NodeName node;           // empty: not scheduled yet
   std::string owner_kind;  // empty: nobody re-creates it
-  FailoverWish wish = FailoverWish::kUnsaid;
+  FailoverPolicy wish = FailoverPolicy::kUnsaid;
   VolumesByArray volumes;        // ours
   bool foreign_volumes = false;  // it has persistent volumes of another driver too
   Shared<Scheduling> scheduling;

@@ -26,9 +26,9 @@ bool HasCondition(const Json& object, const std::string& type) {
   });
 }
 
-FailoverWish WishIn(const Json& map) {
-  if (!map.is_object() || !map.contains(kFailoverKey)) return FailoverWish::kUnsaid;
-  return map[kFailoverKey] == "always" ? FailoverWish::kAlways : FailoverWish::kNever;
+FailoverPolicy FailoverPolicyIn(const Json& map) {
+  if (!map.is_object() || !map.contains(kFailoverKey)) return FailoverPolicy::kUnsaid;
+  return map[kFailoverKey] == "always" ? FailoverPolicy::kAlways : FailoverPolicy::kNever;
 }
 
 // Volumes that do not hold what the pod cannot find elsewhere.
@@ -83,7 +83,7 @@ NodeFacts ReadNode(const Json& node) {
   facts.uid = Uid(TextAt(node, {"metadata", "uid"}));
   facts.version = Version(TextAt(node, {"metadata", "resourceVersion"}));
   facts.ready = HasCondition(node, "Ready");
-  facts.exempt = ReadWish(node) == FailoverWish::kNever;
+  facts.exempt = ReadFailoverPolicy(node) == FailoverPolicy::kNever;
   const Json& taints = FieldAt(node, {"spec", "taints"});
   facts.out_of_service = HasTaint(taints, kOutOfServiceKey);
   if (!taints.empty()) facts.taints = kube::ToText(taints);
@@ -110,7 +110,7 @@ std::optional<PodFacts> ReadPod(const Json& pod) {
   facts.uid = Uid(TextAt(pod, {"metadata", "uid"}));
   facts.node = NodeName(TextAt(pod, {"spec", "nodeName"}));
   facts.owner_kind = ControllerOf(pod);
-  facts.wish = ReadWish(pod);
+  facts.wish = ReadFailoverPolicy(pod);
   facts.deleting = !FieldAt(pod, {"metadata", "deletionTimestamp"}).is_null();
   facts.running = HasCondition(pod, "Ready") && !facts.deleting;
   facts.crash_looping = IsCrashLooping(pod);
@@ -130,11 +130,11 @@ std::optional<VolumeFacts> ReadVolume(const Json& volume) {
   return facts;
 }
 
-FailoverWish ReadWish(const Json& object) {
-  const FailoverWish label = WishIn(FieldAt(object, {"metadata", "labels"}));
-  const FailoverWish note = WishIn(FieldAt(object, {"metadata", "annotations"}));
-  if (label == FailoverWish::kNever || note == FailoverWish::kNever) return FailoverWish::kNever;
-  return label == FailoverWish::kUnsaid ? note : label;
+FailoverPolicy ReadFailoverPolicy(const Json& object) {
+  const FailoverPolicy label = FailoverPolicyIn(FieldAt(object, {"metadata", "labels"}));
+  const FailoverPolicy note = FailoverPolicyIn(FieldAt(object, {"metadata", "annotations"}));
+  if (label == FailoverPolicy::kNever || note == FailoverPolicy::kNever) return FailoverPolicy::kNever;
+  return label == FailoverPolicy::kUnsaid ? note : label;
 }
 
 std::string TaintValueOf(const NodeId& node) { return InstanceOf(node); }

@@ -32,7 +32,7 @@ struct PodFacts {
   Uid uid;
   NodeName node;
   std::string owner_kind;
-  FailoverWish wish = FailoverWish::kUnsaid;
+  FailoverPolicy wish = FailoverPolicy::kUnsaid;
   std::vector<std::string> claims;  // "namespace/name"
   bool foreign_volumes = false;     // other than by claim
   bool deleting = false, running = false, crash_looping = false;
@@ -56,7 +56,7 @@ std::optional<NodeId> ReadInstance(const kube::Json& csi_node);
 std::optional<PodFacts> ReadPod(const kube::Json& pod);
 std::optional<VolumeFacts> ReadVolume(const kube::Json& persistent_volume);
 // Never wins over always; a value that is neither means never.
-FailoverWish ReadWish(const kube::Json& object);
+FailoverPolicy ReadFailoverPolicy(const kube::Json& object);
 
 // Our taint's value: the instance, the last part of the node's id. Short whatever the machine is called; the
 // machine is the one that has the taint.

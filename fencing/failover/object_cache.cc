@@ -28,9 +28,9 @@ const T* Find(const std::map<std::string, std::shared_ptr<const T>>& map, const 
   return found == map.end() ? nullptr : found->second.get();
 }
 
-FailoverWish Joined(FailoverWish a, FailoverWish b) {
-  if (a == FailoverWish::kNever || b == FailoverWish::kNever) return FailoverWish::kNever;
-  return a == FailoverWish::kUnsaid ? b : a;
+FailoverPolicy Joined(FailoverPolicy a, FailoverPolicy b) {
+  if (a == FailoverPolicy::kNever || b == FailoverPolicy::kNever) return FailoverPolicy::kNever;
+  return a == FailoverPolicy::kUnsaid ? b : a;
 }
 
 std::string NamespaceOf(const std::string& key) { return key.substr(0, key.find('/')); }
@@ -96,13 +96,13 @@ void ObjectCache::ForgetIfUnused(const std::string& claim) {
   if (known->second.pods.empty() && known->second.volume == nullptr) claims_.erase(known);
 }
 
-void ObjectCache::OnNamespace(const std::string& name, const FailoverWish* wish) {
+void ObjectCache::OnNamespace(const std::string& name, const FailoverPolicy* wish) {
   Store(namespaces_, name, wish);
   for (auto pod = pods_.lower_bound(name + "/"); pod != pods_.end() && NamespaceOf(pod->first) == name; ++pod)
     SayPod(pod->first);
 }
 
-void ObjectCache::OnStorageClass(const std::string& name, const FailoverWish* wish) {
+void ObjectCache::OnStorageClass(const std::string& name, const FailoverPolicy* wish) {
   Store(classes_, name, wish);
   for (const auto& [volume, facts] : volumes_)
     if (facts->storage_class == name) SayPodsOf(facts->claim);
@@ -147,7 +147,7 @@ void ObjectCache::SayPod(const std::string& key) {
   pod.node = facts.node;
   pod.owner_kind = facts.owner_kind;
   pod.wish = facts.wish;
-  if (const FailoverWish* wish = Find(namespaces_, NamespaceOf(key)); wish != nullptr)
+  if (const FailoverPolicy* wish = Find(namespaces_, NamespaceOf(key)); wish != nullptr)
     pod.wish = Joined(pod.wish, *wish);
   pod.foreign_volumes = facts.foreign_volumes;
   for (const std::string& claim : facts.claims) AddClaim(pod, claim);
@@ -167,7 +167,7 @@ void ObjectCache::AddClaim(Pod& pod, const std::string& claim) const {
     return;
   }
   pod.volumes[ArrayId(array)].insert(volume->volume);
-  if (const FailoverWish* wish = Find(classes_, volume->storage_class); wish != nullptr)
+  if (const FailoverPolicy* wish = Find(classes_, volume->storage_class); wish != nullptr)
     pod.wish = Joined(pod.wish, *wish);
 }
 

@@ -27,8 +27,8 @@ class ObjectCache {
   void OnInstance(const std::string& node, const NodeId* instance);
   void OnPod(const std::string& key, std::shared_ptr<const PodFacts> facts);
   void OnVolume(const std::string& name, std::shared_ptr<const VolumeFacts> facts);
-  void OnNamespace(const std::string& name, const FailoverWish* wish);
-  void OnStorageClass(const std::string& name, const FailoverWish* wish);
+  void OnNamespace(const std::string& name, const FailoverPolicy* wish);
+  void OnStorageClass(const std::string& name, const FailoverPolicy* wish);
 
   const NodeFacts* FindNode(const NodeName& name) const;
   const PodFacts* FindPod(const PodId& pod) const;
@@ -58,7 +58,7 @@ class ObjectCache {
   // Their names by the volume, both as they stand in `volumes_`: there may be many.
   std::unordered_map<std::string_view, const std::string*> volume_names_;
   std::map<std::string, Claim> claims_;
-  std::map<std::string, FailoverWish> namespaces_, classes_;
+  std::map<std::string, FailoverPolicy> namespaces_, classes_;
 };
 
 }  // namespace lunkeeper::fencing

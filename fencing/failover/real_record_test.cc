@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/subprocess.h"
-#include "fencing/failover/by_hand.h"
 #include "fencing/failover/facts.h"
 #include "fencing/failover/kube_actions.h"
+#include "fencing/failover/manual_fence.h"
 #include "fencing/failover/volume_lock.h"
 #include "fencing/kube/testing/api_fixture.h"
 #include "fencing/kube/testing/real_api_fixture.h"
@@ -115,25 +115,25 @@ TEST_CASE("a NodeFence goes to a real API server and comes back as it was; delet
   CHECK(read(fence.node.value()).fence.uid.empty());
   CHECK(actions.Run(RemoveNodeFence{fence.node, fence.uid, fence.version}).done.outcome == Outcome::kGone);
 
-  const NodeId by_hand("n2.00000000000000bb");
+  const NodeId manual("n2.00000000000000bb");
   const Json bare = {{"apiVersion", "lunkeeper.io/v1alpha1"},
                      {"kind", "NodeFence"},
-                     {"metadata", {{"name", by_hand.value()}}}};
+                     {"metadata", {{"name", manual.value()}}}};
   REQUIRE(client->Create({kNodeFences, "", ""}, bare, Soon()).ok());
-  NodeFence asked = read(by_hand.value()).fence;
+  NodeFence asked = read(manual.value()).fence;
   CHECK(asked.requested_by == "an operator");
   asked.volumes[ArrayId("a1")];
   REQUIRE(actions.Run(PutNodeFence{asked}, {}).done.outcome == Outcome::kOk);
-  const auto turned = client->Patch({kNodeFences, "", by_hand.value()},
-                                    {{"spec", {{"requestedBy", "evidence"}}}}, {}, Soon());
+  const auto turned =
+      client->Patch({kNodeFences, "", manual.value()}, {{"spec", {{"requestedBy", "evidence"}}}}, {}, Soon());
   CHECK(absl::IsInvalidArgument(turned.status()));
-  REQUIRE(client->Delete({kNodeFences, "", by_hand.value()}, {}, std::nullopt, Soon()).ok());
-  asked = read(by_hand.value()).fence;
+  REQUIRE(client->Delete({kNodeFences, "", manual.value()}, {}, std::nullopt, Soon()).ok());
+  asked = read(manual.value()).fence;
   CHECK(asked.deleting);
   CHECK(actions.Run(PutNodeFence{asked}, {}).done.outcome == Outcome::kOk);
-  asked = read(by_hand.value()).fence;
-  CHECK(actions.Run(RemoveNodeFence{by_hand, asked.uid, asked.version}).done.outcome == Outcome::kOk);
-  CHECK(read(by_hand.value()).fence.uid.empty());
+  asked = read(manual.value()).fence;
+  CHECK(actions.Run(RemoveNodeFence{manual, asked.uid, asked.version}).done.outcome == Outcome::kOk);
+  CHECK(read(manual.value()).fence.uid.empty());
 }
 
 TEST_CASE("a VolumeLock goes to a real API server and stays there as it was written") {
@@ -177,16 +177,18 @@ TEST_CASE("a fence by hand is asked for, and taken back, at a real API server") 
   REQUIRE(csi_node.ok());
   std::string said;
   const auto hand = [&](absl::Duration patience) {
-    return ByHand{*client, absl::Now() + patience, [&](const std::string& line) { said += line + "\n"; }};
+    return ManualFenceIo{*client, absl::Now() + patience,
+                         [&](const std::string& line) { said += line + "\n"; }};
   };
-  CHECK(absl::IsNotFound(FenceByHand(hand(absl::Seconds(20)), {"n2", "a test", "operator@desk"})));
-  const absl::Status unanswered = FenceByHand(hand(absl::Seconds(10)), {"n1", "a test", "operator@desk"});
+  CHECK(absl::IsNotFound(RequestManualFence(hand(absl::Seconds(20)), {"n2", "a test", "operator@desk"})));
+  const absl::Status unanswered =
+      RequestManualFence(hand(absl::Seconds(10)), {"n1", "a test", "operator@desk"});
   CHECK_THAT(std::string(unanswered.message()), Catch::Contains("no controller has taken it up"));
   const auto asked = client->Get({kNodeFences, "", "n1.00000000000000aa"}, Soon());
   REQUIRE(asked.ok());
   CHECK(ReadRecord(*asked).fence.cause == "a test");
   CHECK(ReadRecord(*asked).fence.requested_by == "operator@desk");
-  const absl::Status lifted = UnfenceByHand(hand(absl::Seconds(20)), "n1");
+  const absl::Status lifted = RequestManualUnfence(hand(absl::Seconds(20)), "n1");
   INFO(lifted);
   CHECK(lifted.ok());
   CHECK_THAT(said, Catch::Contains("may take volumes again"));

@@ -7,9 +7,9 @@
 namespace lunkeeper::fencing {
 namespace {
 
-std::optional<FailoverWish> WishOf(const kube::Json& object) {
-  const FailoverWish wish = ReadWish(object);
-  return wish == FailoverWish::kUnsaid ? std::nullopt : std::make_optional(wish);
+std::optional<FailoverPolicy> FailoverPolicyOf(const kube::Json& object) {
+  const FailoverPolicy wish = ReadFailoverPolicy(object);
+  return wish == FailoverPolicy::kUnsaid ? std::nullopt : std::make_optional(wish);
 }
 
 }  // namespace
@@ -41,10 +41,10 @@ Watches::Watches(kube::KubeClient& client, WatchHandlers handlers)
   Add<PodFacts>({kube::kPods}, ReadPod, [&to](const auto& key, const auto& now) { to.OnPod(key, now); });
   Add<VolumeFacts>({{"", "v1", "persistentvolumes"}}, ReadVolume,
                    [&to](const auto& key, const auto& now) { to.OnVolume(key, now); });
-  Add<FailoverWish>({{"storage.k8s.io", "v1", "storageclasses"}}, WishOf,
-                    [&to](const auto& key, const auto& now) { to.OnStorageClass(key, now.get()); });
-  Add<FailoverWish>({{"", "v1", "namespaces"}}, WishOf,
-                    [&to](const auto& key, const auto& now) { to.OnNamespace(key, now.get()); });
+  Add<FailoverPolicy>({{"storage.k8s.io", "v1", "storageclasses"}}, FailoverPolicyOf,
+                      [&to](const auto& key, const auto& now) { to.OnStorageClass(key, now.get()); });
+  Add<FailoverPolicy>({{"", "v1", "namespaces"}}, FailoverPolicyOf,
+                      [&to](const auto& key, const auto& now) { to.OnNamespace(key, now.get()); });
   Add<RecordFacts>({kNodeFences}, ReadRecord,
                    [this](const auto& key, const auto& now) { handlers_.on_record(key, now.get()); });
   Add<std::string>(

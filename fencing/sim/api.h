@@ -16,10 +16,10 @@ namespace lunkeeper::fencing::sim {
 struct Workload {
   PodId id;
   std::string owner_kind = "StatefulSet";
-  FailoverWish wish = FailoverWish::kUnsaid;
+  FailoverPolicy wish = FailoverPolicy::kUnsaid;
   VolumesByArray volumes;
   Millis think = 200;  // between its writes
-  bool Protected() const { return wish != FailoverWish::kNever; }
+  bool Protected() const { return wish != FailoverPolicy::kNever; }
 };
 
 struct Written {

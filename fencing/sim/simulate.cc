@@ -19,7 +19,7 @@ void AddWorkloads(World& world) {
     Workload workload;
     workload.id = PodId("default/w" + std::to_string(i));
     workload.think = random.Percent(30) ? 5000 : 250;
-    if (i == 5) workload.wish = FailoverWish::kNever;
+    if (i == 5) workload.wish = FailoverPolicy::kNever;
     for (int n = i == 0 ? 2 : 1; n > 0; --n)
       workload.volumes[random.Pick(world.arrays)->id()].insert(VolumeId("v" + std::to_string(++volume)));
     world.api->AddWorkload(workload);

@@ -145,8 +145,8 @@ void ScriptedWorld::AddPod(std::istringstream& words) {
   for (std::string word; words >> word;) {
     if (word == "on") pod.node = NodeName(NextWord(words));
     if (word == "owner") pod.owner_kind = NextWord(words);
-    if (word == "never") pod.wish = FailoverWish::kNever;
-    if (word == "always") pod.wish = FailoverWish::kAlways;
+    if (word == "never") pod.wish = FailoverPolicy::kNever;
+    if (word == "always") pod.wish = FailoverPolicy::kAlways;
     if (word == "foreign") pod.foreign_volumes = true;
     ReadScheduling(word, words, scheduling);
     if (word != "volumes") continue;
@@ -258,7 +258,7 @@ void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream
     Feed(FenceSeen{fence});
   } else if (subject == "pod") {
     auto& pod = pods_.at(PodId(what));
-    NextWord(words) == "crashes" ? pod.crash_looping = true : (pod.wish = FailoverWish::kNever, true);
+    NextWord(words) == "crashes" ? pod.crash_looping = true : (pod.wish = FailoverPolicy::kNever, true);
     Feed(PodSeen{pod});
   } else {
     int times = 1;

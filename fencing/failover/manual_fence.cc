@@ -1,4 +1,4 @@
-#include "fencing/failover/by_hand.h"
+#include "fencing/failover/manual_fence.h"
 
 #include <algorithm>
 #include <optional>
@@ -21,9 +21,11 @@ using kube::Json;
 
 constexpr absl::Duration kAskEvery = absl::Milliseconds(200);
 
-kube::Limits By(const ByHand& hand) { return {std::min(hand.deadline, absl::Now() + absl::Seconds(10))}; }
+kube::Limits By(const ManualFenceIo& hand) {
+  return {std::min(hand.deadline, absl::Now() + absl::Seconds(10))};
+}
 
-absl::StatusOr<std::vector<Json>> ListAll(const ByHand& hand, const kube::Selection& selection) {
+absl::StatusOr<std::vector<Json>> ListAll(const ManualFenceIo& hand, const kube::Selection& selection) {
   std::vector<Json> found;
   kube::PageRequest page;
   do {
@@ -37,7 +39,7 @@ absl::StatusOr<std::vector<Json>> ListAll(const ByHand& hand, const kube::Select
 }
 
 // Null: there is none of that name.
-absl::StatusOr<Json> Find(const ByHand& hand, const kube::Resource& kind, const std::string& name) {
+absl::StatusOr<Json> Find(const ManualFenceIo& hand, const kube::Resource& kind, const std::string& name) {
   kube::Selection selection{kind};
   selection.fields = "metadata.name=" + name;
   ASSIGN_OR_RETURN(const std::vector<Json> found, ListAll(hand, selection));
@@ -53,7 +55,7 @@ absl::Status NoSuchNode(const std::string& node, const std::string& why) {
 
 // Of the driver that runs there. An id is taken as it is: whether anybody knows it is the controllers' to
 // say.
-absl::StatusOr<NodeId> Resolve(const ByHand& hand, const std::string& node) {
+absl::StatusOr<NodeId> Resolve(const ManualFenceIo& hand, const std::string& node) {
   ASSIGN_OR_RETURN(const Json csi_node, Find(hand, kube::kCsiNodes, node));
   if (const auto instance = ReadInstance(csi_node)) return *instance;
   if (IsNodeId(node)) return NodeId(node);
@@ -64,7 +66,7 @@ absl::StatusOr<NodeId> Resolve(const ByHand& hand, const std::string& node) {
 // What is new in a NodeFence's timeline, each time it is shown.
 class Teller {
  public:
-  explicit Teller(const ByHand& hand) : hand_(hand) {}
+  explicit Teller(const ManualFenceIo& hand) : hand_(hand) {}
   void Skip(const RecordFacts& facts) { told_ = facts.timeline.size(); }
   void Tell(const RecordFacts& facts) {
     for (; told_ < facts.timeline.size(); ++told_) {
@@ -75,13 +77,13 @@ class Teller {
   }
 
  private:
-  const ByHand& hand_;
+  const ManualFenceIo& hand_;
   size_t told_ = 0;
 };
 
 // Looks at the NodeFence again and again until `done` says that this was enough. Null: it is gone.
 // DEADLINE_EXCEEDED: it was not. An API server that is away for a while is waited for.
-absl::Status Follow(const ByHand& hand, const NodeId& node, Teller& teller,
+absl::Status Follow(const ManualFenceIo& hand, const NodeId& node, Teller& teller,
                     const std::function<bool(const RecordFacts*)>& done) {
   for (;;) {
     const auto object = Find(hand, kNodeFences, node.value());
@@ -126,7 +128,7 @@ struct Asked {
   bool made = false;  // by this call
 };
 
-absl::StatusOr<Asked> Ask(const ByHand& hand, const NodeId& node, const FenceWish& wish) {
+absl::StatusOr<Asked> Ask(const ManualFenceIo& hand, const NodeId& node, const ManualFenceRequest& wish) {
   Json object = {{"apiVersion", kNodeFences.ApiVersion()},
                  {"kind", "NodeFence"},
                  {"metadata", {{"name", node.value()}}},
@@ -143,13 +145,13 @@ absl::StatusOr<Asked> Ask(const ByHand& hand, const NodeId& node, const FenceWis
   return Asked{ReadRecord(there).fence, false};
 }
 
-absl::Status Delete(const ByHand& hand, const NodeFence& fence) {
+absl::Status Delete(const ManualFenceIo& hand, const NodeFence& fence) {
   const absl::Status deleted = hand.client.Delete({kNodeFences, "", fence.node.value()},
                                                   {fence.uid.value(), ""}, std::nullopt, By(hand));
   return absl::IsNotFound(deleted) ? absl::OkStatus() : deleted;
 }
 
-void TellOfFormer(const ByHand& hand, const NodeFence& fence) {
+void TellOfFormer(const ManualFenceIo& hand, const NodeFence& fence) {
   const bool by_evidence = fence.requested_by.empty();
   hand.tell(absl::StrCat("nodefence ", fence.node.value(), " is there already, ",
                          by_evidence ? "by evidence: " : "asked for by " + fence.requested_by + ": ",
@@ -157,13 +159,13 @@ void TellOfFormer(const ByHand& hand, const NodeFence& fence) {
                          by_evidence ? "; it goes by itself when the node is back and clean" : ""));
 }
 
-absl::Status Refused(const ByHand& hand, const Asked& asked) {
+absl::Status Refused(const ManualFenceIo& hand, const Asked& asked) {
   if (asked.made) RETURN_IF_ERROR(Delete(hand, asked.fence));  // it would stand there for nothing
   return NoSuchNode(asked.fence.node.value(), "no controller has heard of it, and no array");
 }
 
 // What became of a NodeFence that was followed; null: it is gone.
-absl::Status Conclude(const ByHand& hand, const Asked& asked, const NodeFence* now) {
+absl::Status Conclude(const ManualFenceIo& hand, const Asked& asked, const NodeFence* now) {
   const std::string& node = asked.fence.node.value();
   if (now == nullptr)
     return absl::AbortedError(absl::StrCat("somebody has taken the request for ", node, " back"));
@@ -180,7 +182,7 @@ absl::Status Conclude(const ByHand& hand, const Asked& asked, const NodeFence* n
 }
 
 // Those of the machine, or of that one life of it.
-absl::StatusOr<std::vector<RecordFacts>> FencesOf(const ByHand& hand, const std::string& node) {
+absl::StatusOr<std::vector<RecordFacts>> FencesOf(const ManualFenceIo& hand, const std::string& node) {
   ASSIGN_OR_RETURN(const std::vector<Json> objects, ListAll(hand, {kNodeFences}));
   std::vector<RecordFacts> fences;
   for (const Json& object : objects) {
@@ -191,7 +193,7 @@ absl::StatusOr<std::vector<RecordFacts>> FencesOf(const ByHand& hand, const std:
   return fences;
 }
 
-absl::Status Lift(const ByHand& hand, const RecordFacts& facts) {
+absl::Status Lift(const ManualFenceIo& hand, const RecordFacts& facts) {
   const NodeFence& fence = facts.fence;
   RETURN_IF_ERROR(Delete(hand, fence));
   Teller teller(hand);
@@ -212,7 +214,7 @@ absl::Status Lift(const ByHand& hand, const RecordFacts& facts) {
 
 }  // namespace
 
-absl::Status FenceByHand(const ByHand& hand, const FenceWish& wish) {
+absl::Status RequestManualFence(const ManualFenceIo& hand, const ManualFenceRequest& wish) {
   ASSIGN_OR_RETURN(const NodeId node, Resolve(hand, wish.node));
   ASSIGN_OR_RETURN(const Asked asked, Ask(hand, node, wish));
   if (asked.fence.deleting)
@@ -229,7 +231,7 @@ absl::Status FenceByHand(const ByHand& hand, const FenceWish& wish) {
   return Conclude(hand, asked, last ? &*last : nullptr);
 }
 
-absl::Status UnfenceByHand(const ByHand& hand, const std::string& node) {
+absl::Status RequestManualUnfence(const ManualFenceIo& hand, const std::string& node) {
   ASSIGN_OR_RETURN(const auto fences, FencesOf(hand, node));
   if (fences.empty()) {
     RETURN_IF_ERROR(Resolve(hand, node).status());

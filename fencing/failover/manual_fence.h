@@ -16,20 +16,20 @@
 
 namespace lunkeeper::fencing {
 
-struct ByHand {
+struct ManualFenceIo {
   kube::KubeClient& client;
   absl::Time deadline;
   std::function<void(const std::string& line)> tell;
 };
 
-struct FenceWish {
+struct ManualFenceRequest {
   std::string node;   // a Node's name, or its driver's id
   std::string cause;  // empty: none is given
   std::string requested_by;
 };
 
-absl::Status FenceByHand(const ByHand& hand, const FenceWish& wish);
+absl::Status RequestManualFence(const ManualFenceIo& hand, const ManualFenceRequest& wish);
 // Every fence that the node has, also one that evidence has led to.
-absl::Status UnfenceByHand(const ByHand& hand, const std::string& node);
+absl::Status RequestManualUnfence(const ManualFenceIo& hand, const std::string& node);
 
 }  // namespace lunkeeper::fencing

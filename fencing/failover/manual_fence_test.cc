@@ -1,6 +1,6 @@
 // The manual levers against an API server in memory, where the test plays the controller that leads.
 
-#include "fencing/failover/by_hand.h"
+#include "fencing/failover/manual_fence.h"
 
 #include <catch2/catch.hpp>
 #include <vector>
@@ -32,11 +32,11 @@ struct HandRig {
     api.Put("/apis/storage.k8s.io/v1/csinodes/bare", {{"spec", {{"drivers", Json::array()}}}});
   }
 
-  ByHand Hand(absl::Duration patience = absl::Seconds(30)) {
+  ManualFenceIo Hand(absl::Duration patience = absl::Seconds(30)) {
     return {*client, absl::Now() + patience, [this](const std::string& line) { lines.push_back(line); }};
   }
   absl::Status Fence(const std::string& node, absl::Duration patience = absl::Seconds(30)) {
-    return FenceByHand(Hand(patience), {node, "its fan is on fire", "operator@desk"});
+    return RequestManualFence(Hand(patience), {node, "its fan is on fire", "operator@desk"});
   }
   std::string Said() const { return absl::StrJoin(lines, "\n"); }
   std::string Path(const std::string& id = kNode) const { return kFences + id; }
@@ -109,7 +109,7 @@ TEST_CASE("a node that nobody knows is refused, and nothing is left of the reque
     CHECK_THAT(std::string(status.message()), Catch::Contains("there is no node " + node));
     CHECK(rig.api.Get(rig.Path("n9.00000000000000ff")).is_null());
   }
-  CHECK(absl::IsNotFound(UnfenceByHand(rig.Hand(), "n9")));
+  CHECK(absl::IsNotFound(RequestManualUnfence(rig.Hand(), "n9")));
 }
 
 TEST_CASE("a fence is lifted by the node's name; one that waits for its node says so, and goes on waiting") {
@@ -118,7 +118,7 @@ TEST_CASE("a fence is lifted by the node's name; one that waits for its node say
                      {"spec", {{"requestedBy", "evidence"}}},
                      {"status", {{"phase", "moved; waiting for the node"}}}};
   rig.api.Put(rig.Path(), held);
-  const absl::Status waiting = UnfenceByHand(rig.Hand(absl::Seconds(1)), "n1");
+  const absl::Status waiting = RequestManualUnfence(rig.Hand(absl::Seconds(1)), "n1");
   CHECK(absl::IsDeadlineExceeded(waiting));
   CHECK_THAT(std::string(waiting.message()),
              Catch::Contains("not lifted yet") && Catch::Contains("waiting for the node"));
@@ -126,10 +126,10 @@ TEST_CASE("a fence is lifted by the node's name; one that waits for its node say
   rig.Controller({});
   REQUIRE(Eventually([&] { return rig.api.Get(rig.Path()).is_null(); }));
   rig.api.Put(rig.Path(), held);
-  CHECK(UnfenceByHand(rig.Hand(), kNode).ok());
+  CHECK(RequestManualUnfence(rig.Hand(), kNode).ok());
   CHECK_THAT(rig.Said(), Catch::Contains("may take volumes again"));
   CHECK(rig.api.Get(rig.Path()).is_null());
-  CHECK(UnfenceByHand(rig.Hand(), "n1").ok());
+  CHECK(RequestManualUnfence(rig.Hand(), "n1").ok());
   CHECK_THAT(rig.Said(), Catch::Contains("node n1 is not fenced"));
 }
 
