@@ -26,7 +26,7 @@ struct KubeletFixture : NodeFixture {
     return Publish(request);
   }
   void FailDevice() { initiator.SetHealth(volume, DeviceHealth::kFailed, "fenced"); }
-  void SetPatience(absl::Duration patience) {
+  void SetGracePeriod(absl::Duration patience) {
     NodeServiceOptions options{.node = node, .patience = patience, .topology = {}};
     service = std::make_unique<NodeService>(options, initiator, filesystem, mounter, grants.get());
   }
@@ -38,7 +38,7 @@ struct KubeletFixture : NodeFixture {
 
 TEST_CASE("a failed device that is only staged is taken away, and its grant given back") {
   KubeletFixture f;
-  f.SetPatience(absl::ZeroDuration());
+  f.SetGracePeriod(absl::ZeroDuration());
   f.FailDevice();
   REQUIRE(f.Unpublish() == StatusCode::OK);
   f.service->RemoveForgotten();
@@ -48,7 +48,7 @@ TEST_CASE("a failed device that is only staged is taken away, and its grant give
 
 TEST_CASE("a pod's mount stays for as long as its orchestrator leaves it") {
   KubeletFixture f;
-  f.SetPatience(absl::ZeroDuration());
+  f.SetGracePeriod(absl::ZeroDuration());
   f.FailDevice();
   f.service->RemoveForgotten();
   CHECK(f.MountCount() == 2);
@@ -57,7 +57,7 @@ TEST_CASE("a pod's mount stays for as long as its orchestrator leaves it") {
 
 TEST_CASE("a failed raw block device is taken away when no pod has it") {
   KubeletFixture f(/*block=*/true);
-  f.SetPatience(absl::ZeroDuration());
+  f.SetGracePeriod(absl::ZeroDuration());
   f.FailDevice();
   f.service->RemoveForgotten();
   CHECK(f.Attached());
@@ -68,7 +68,7 @@ TEST_CASE("a failed raw block device is taken away when no pod has it") {
 
 TEST_CASE("a device that works is left alone") {
   KubeletFixture f;
-  f.SetPatience(absl::ZeroDuration());
+  f.SetGracePeriod(absl::ZeroDuration());
   REQUIRE(f.Unpublish() == StatusCode::OK);
   f.service->RemoveForgotten();
   CHECK(f.Attached());
@@ -79,7 +79,7 @@ TEST_CASE("a device that works is left alone") {
 
 TEST_CASE("the orchestrator has its time to do it itself") {
   KubeletFixture f;
-  f.SetPatience(absl::Hours(1));
+  f.SetGracePeriod(absl::Hours(1));
   f.FailDevice();
   REQUIRE(f.Unpublish() == StatusCode::OK);
   f.service->RemoveForgotten();
@@ -89,7 +89,7 @@ TEST_CASE("the orchestrator has its time to do it itself") {
 
 TEST_CASE("a failed device that a process holds is tried again") {
   KubeletFixture f;
-  f.SetPatience(absl::ZeroDuration());
+  f.SetGracePeriod(absl::ZeroDuration());
   f.FailDevice();
   REQUIRE(f.Unpublish() == StatusCode::OK);
   f.initiator.FailNext("Detach", absl::FailedPreconditionError("open"));
@@ -101,7 +101,7 @@ TEST_CASE("a failed device that a process holds is tried again") {
 
 TEST_CASE("a busy staging mount of a failed device goes all the same") {
   KubeletFixture f;
-  f.SetPatience(absl::ZeroDuration());
+  f.SetGracePeriod(absl::ZeroDuration());
   f.FailDevice();
   REQUIRE(f.Unpublish() == StatusCode::OK);
   f.mounter.KeepBusy(f.global);

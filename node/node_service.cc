@@ -159,12 +159,12 @@ NodeService::NodeService(NodeServiceOptions options, Initiator& initiator, Files
 absl::Status NodeService::Stage(StageRequest request) {
   {
     absl::MutexLock lock(&mutex_);
-    if (told_.erase(request.volume) == 0) request.patience = options_.first_wait;
+    if (reported_.erase(request.volume) == 0) request.longest_wait = options_.first_wait;
   }
   const absl::Status status = volumes_.Stage(request);
   if (status.ok() || request.published) return status;
   absl::MutexLock lock(&mutex_);
-  if (absl::IsDeadlineExceeded(status)) told_.insert(request.volume);
+  if (absl::IsDeadlineExceeded(status)) reported_.insert(request.volume);
   in_doubt_until_ = absl::Now() + kDoubt;
   return status;
 }
@@ -200,7 +200,7 @@ void NodeService::RemoveForgotten() {
     const absl::Time now = absl::Now();
     const auto known = forgotten_since_.find(volume);
     const absl::Time began = since[volume] = known == forgotten_since_.end() ? now : known->second;
-    if (now - began < options_.patience) continue;
+    if (now - began < options_.grace_period) continue;
     const auto guard = locks_.TryLock(volume.value());
     if (!guard) continue;  // the orchestrator has not forgotten it
     const absl::Status removed = volumes_.RemoveForgotten(volume, now + kSweepTime);
@@ -230,7 +230,7 @@ grpc::Status NodeService::NodeUnstageVolume(grpc::ServerContext* context,
   if (!path.ok()) return ToGrpcStatus(path.status());
   {
     absl::MutexLock lock(&mutex_);
-    told_.erase(*volume);
+    reported_.erase(*volume);
   }
   const auto guard = locks_.TryLock(volume->value());
   return ToGrpcStatus(guard ? volumes_.Unstage(*volume, *path, DeadlineOf(context)) : Busy(*volume));

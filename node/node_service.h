@@ -16,10 +16,10 @@
 namespace lunkeeper {
 
 struct NodeServiceOptions {
-  NodeId node;                                  // from LoadNodeId
-  int64_t max_volumes = 200;                    // what the data path's memory is made for
-  absl::Duration patience = absl::Seconds(10);  // with the orchestrator, before RemoveForgotten acts
-  std::map<std::string, std::string> topology;  // segments; see ReachableArray
+  NodeId node;                                      // from LoadNodeId
+  int64_t max_volumes = 200;                        // what the data path's memory is made for
+  absl::Duration grace_period = absl::Seconds(10);  // with the orchestrator, before RemoveForgotten acts
+  std::map<std::string, std::string> topology;      // segments; see ReachableArray
   // How long the first of several calls to stage a volume waits for others to let go of it: orchestrators
   // show who has it only when a call ends. Those after it wait as long as they may.
   absl::Duration first_wait = absl::Seconds(10);
@@ -78,7 +78,7 @@ class NodeService final : public csi::v1::Node::Service {
   std::map<VolumeId, absl::Time> forgotten_since_;  // RemoveForgotten's own
 
   absl::Mutex mutex_;
-  std::set<VolumeId> told_ ABSL_GUARDED_BY(mutex_);  // whose last stage said who has it
+  std::set<VolumeId> reported_ ABSL_GUARDED_BY(mutex_);  // whose last stage said who has it
   // Until then, a grant that nobody waits for may still come.
   absl::Time in_doubt_until_ ABSL_GUARDED_BY(mutex_) = absl::Now() + kDoubt;
 };

@@ -27,7 +27,8 @@ struct StageRequest {
   Capability capability;
   std::optional<Grant> published;  // from publish_context
   absl::Time deadline;
-  absl::Duration patience = absl::InfiniteDuration();  // with others who have the volume, until `deadline`
+  absl::Duration longest_wait =
+      absl::InfiniteDuration();  // with others who have the volume, until `deadline`
 };
 
 struct PublishRequest {

@@ -70,7 +70,7 @@ absl::StatusOr<Grant> Volumes::GrantFor(const StageRequest& request) {
   }
   const absl::Duration wait = request.deadline - kAnswerTime - absl::Now();
   return grants_->Acquire(request.volume, request.capability.access,
-                          std::clamp(wait, absl::ZeroDuration(), request.patience));
+                          std::clamp(wait, absl::ZeroDuration(), request.longest_wait));
 }
 
 absl::Status Volumes::StageGranted(const StageRequest& request, const Grant& grant) {

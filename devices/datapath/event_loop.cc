@@ -12,7 +12,7 @@
 namespace lunkeeper {
 namespace {
 
-constexpr auto kLongestPatience = std::chrono::microseconds(100);
+constexpr auto kLongestPoll = std::chrono::microseconds(100);
 constexpr auto kHeartbeatEvery = std::chrono::milliseconds(500);
 constexpr size_t kSpinAtMost = 2;  // requests in flight; beyond, the processor is better left to others
 constexpr uint64_t kInbox = UINT64_MAX;
@@ -29,11 +29,11 @@ void Push(std::atomic<LoopCommand*>& stack, LoopCommand* command) {
 
 }  // namespace
 
-void Patience::Found(Clock::time_point now) {
-  const bool worth_it = now - last_ < kLongestPatience;
+void AdaptivePolling::Found(Clock::time_point now) {
+  const bool worth_it = now - last_ < kLongestPoll;
   last_ = now;
   if (worth_it) {
-    limit_ = std::min<Clock::duration>(kLongestPatience, limit_ * 2 + std::chrono::microseconds(10));
+    limit_ = std::min<Clock::duration>(kLongestPoll, limit_ * 2 + std::chrono::microseconds(10));
   } else {
     limit_ /= 2;
   }
@@ -84,12 +84,12 @@ void EventLoop::Run() {
 void EventLoop::RunOnce() {
   const bool low_depth = resources_.in_flight() <= kSpinAtMost;
   const Clock::time_point before = Clock::now();
-  const bool spin = low_depth && patience_.Wait(before);
+  const bool spin = low_depth && polling_.Wait(before);
   epoll_event events[64];
   const int count = ::epoll_wait(epoll_.get(), events, 64, spin ? 0 : SleepMilliseconds(before));
   heartbeat_->fetch_add(1, std::memory_order_relaxed);
   const Clock::time_point now = Clock::now();
-  if (count > 0) patience_.Found(now);
+  if (count > 0) polling_.Found(now);
   for (int i = 0; i < count; ++i) OnEvent(events[i].data.u64);
   if (starved_ > 0) FeedStarved();
   KickSubmitted();

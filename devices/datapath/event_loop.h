@@ -37,7 +37,7 @@ struct LoopCommand : LunRequest {
 
 // How long to look for work before going to sleep: as long as work keeps coming within 100 µs, since then
 // sleeping and waking up costs more than the wait.
-class Patience {
+class AdaptivePolling {
  public:
   using Clock = std::chrono::steady_clock;
   bool Wait(Clock::time_point now) const { return now - last_ < limit_; }
@@ -107,7 +107,7 @@ class EventLoop {
   size_t starved_ = 0;           // members that are
   size_t first_fed_ = 0;         // whose turn it is
   Clock::time_point next_timer_;
-  Patience patience_;
+  AdaptivePolling polling_;
   bool stopping_ = false;
 
   std::thread thread_;  // last: runs on all of the above

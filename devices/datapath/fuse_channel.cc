@@ -160,7 +160,7 @@ void FuseChannel::Transfer(const fuse::Request& request) {
     if (write) std::memcpy(io->block, resources_->staging(), request.length);
   }
   io->data = io->block;
-  if (!write && resources_->conduit().Takes(request.length)) AskForDelivery(io);
+  if (!write && resources_->splice_pipe().Takes(request.length)) AskForDelivery(io);
   used_bytes_ += BufferPool::BlockSize(request.length);
   lun_->Submit(io);
 }
@@ -169,8 +169,9 @@ void FuseChannel::Transfer(const fuse::Request& request) {
 void FuseChannel::AskForDelivery(IoRequest* io) {
   io->reply = {
       .len = static_cast<uint32_t>(sizeof(io->reply) + io->length), .error = 0, .unique = io->unique};
-  io->delivery = {
-      .conduit = &resources_->conduit(), .preface = {&io->reply, sizeof(io->reply)}, .sink = fuse_.get()};
+  io->delivery = {.splice_pipe = &resources_->splice_pipe(),
+                  .preface = {&io->reply, sizeof(io->reply)},
+                  .sink = fuse_.get()};
 }
 
 void FuseChannel::Completed(LunRequest* request) {

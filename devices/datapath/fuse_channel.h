@@ -43,12 +43,12 @@ class IoResources {
   char* staging() { return staging_; }
   char* TakeStaging();
   BufferPool& pool() { return pool_; }
-  Conduit& conduit() { return conduit_; }
+  SplicePipe& splice_pipe() { return splice_pipe_; }
   size_t in_flight() const { return in_flight_; }
 
  private:
   BufferPool pool_;
-  Conduit conduit_;
+  SplicePipe splice_pipe_;
   std::vector<IoRequest> requests_;
   IoRequest* free_ = nullptr;
   char* staging_ = nullptr;

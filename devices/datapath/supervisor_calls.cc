@@ -19,7 +19,7 @@ constexpr size_t kDevicesInOneMessage = 64;
 constexpr absl::Duration kRequestTimeout = absl::Seconds(5);
 constexpr absl::Duration kLongestCall = absl::Minutes(10);
 // How long a detach waits for a target that is away, for the sake of what is still cached.
-constexpr absl::Duration kDetachPatience = absl::Seconds(5);
+constexpr absl::Duration kDetachTimeout = absl::Seconds(5);
 constexpr absl::Duration kUndoTimeout = absl::Seconds(15);
 constexpr absl::Duration kLingers = absl::Seconds(2), kOrphanLook = absl::Milliseconds(20);
 
@@ -285,11 +285,11 @@ absl::Status Supervisor::Seal(const Volume& volume, absl::Time deadline) {
     bool healthy = false;
     {
       absl::MutexLock lock(&mutex_);
-      mutex_.AwaitWithDeadline(absl::Condition(&settled), std::min(deadline, absl::Now() + kDetachPatience));
+      mutex_.AwaitWithDeadline(absl::Condition(&settled), std::min(deadline, absl::Now() + kDetachTimeout));
       healthy = slot.open && slot.lun.health == LunHealth::kHealthy && volume.lost.empty();
     }
     // Looked at again now and then, since the target may go away meanwhile.
-    const absl::Time until = healthy ? std::min(deadline, absl::Now() + kDetachPatience) : deadline;
+    const absl::Time until = healthy ? std::min(deadline, absl::Now() + kDetachTimeout) : deadline;
     const absl::Status sealed = SealLoop(volume.loop, healthy, until);
     if (!absl::IsDeadlineExceeded(sealed) || absl::Now() >= deadline) return sealed;
   }

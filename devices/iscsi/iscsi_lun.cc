@@ -312,17 +312,18 @@ LunRequest* IscsiLun::Deliverable() const {
   const Task* task = session_.WholeData();
   if (task == nullptr || task->owner == nullptr) return nullptr;
   auto* request = static_cast<LunRequest*>(task->owner);
-  const Conduit* conduit = request->delivery.conduit;
-  return conduit != nullptr && request->length == task->length && conduit->Takes(task->length) ? request
-                                                                                               : nullptr;
+  const SplicePipe* splice_pipe = request->delivery.splice_pipe;
+  return splice_pipe != nullptr && request->length == task->length && splice_pipe->Takes(task->length)
+             ? request
+             : nullptr;
 }
 
 ssize_t IscsiLun::Deliver(LunRequest& request) {
   Delivery& delivery = request.delivery;
-  const Conduit::Result result =
-      delivery.conduit->Pass(socket_.get(), request.length, delivery.preface, delivery.sink, request.data);
-  if (result.outcome == Conduit::Outcome::kLost) return -EIO;  // the read is sent again
-  delivery.done = result.outcome == Conduit::Outcome::kDelivered;
+  const SplicePipe::Result result = delivery.splice_pipe->Pass(socket_.get(), request.length,
+                                                               delivery.preface, delivery.sink, request.data);
+  if (result.outcome == SplicePipe::Outcome::kLost) return -EIO;  // the read is sent again
+  delivery.done = result.outcome == SplicePipe::Outcome::kDelivered;
   return static_cast<ssize_t>(delivery.done ? request.length : result.kept);
 }
 

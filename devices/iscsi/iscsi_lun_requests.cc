@@ -19,7 +19,7 @@ constexpr uint32_t kRetriesAtOnce =
 bool Modifies(LunOp op) { return op == LunOp::kWrite || op == LunOp::kDiscard || op == LunOp::kWriteZeroes; }
 
 // 10, 20, 40 … 1000 ms.
-milliseconds PatienceDelay(uint32_t retries) {
+milliseconds RetryDelay(uint32_t retries) {
   return milliseconds(std::min(10u << std::min(retries, 7u), 1000u));
 }
 
@@ -111,7 +111,7 @@ void IscsiLun::OnCommandDone(LunRequest* request, const Task& task) {
     case Verdict::kLater:
       if (++state.retries > kRetriesAtOnce + options_.replacement_timeout / seconds(1))
         return Finish(request, EIO);
-      return Postpone(request, PatienceDelay(state.retries - 1));
+      return Postpone(request, RetryDelay(state.retries - 1));
     case Verdict::kFailed:
       if (outcome.error == EOPNOTSUPP && request->op == LunOp::kWriteZeroes) state_->write_same = false;
       return Finish(request, outcome.error);

@@ -29,8 +29,8 @@
 #include <memory>
 #include <string>
 
-#include "devices/iscsi/conduit.h"
 #include "devices/iscsi/shared_text.h"
+#include "devices/iscsi/splice_pipe.h"
 #include "devices/types.h"
 
 namespace lunkeeper {

@@ -206,12 +206,12 @@ class Sender final : public HeartbeatSender {
   Volumes Open() {
     absl::MutexLock lock(&mutex_);
     Volumes open;
-    for (const auto& [array, told] : told_) open[array] = {told.generation, told.open};
+    for (const auto& [array, told] : reported_fences_) open[array] = {told.generation, told.open};
     return open;
   }
   void Close(const fencing::ArrayId& array, Generation generation, const VolumeId& volume) {
     absl::MutexLock lock(&mutex_);
-    if (told_[array].generation == generation) told_[array].open.erase(volume);
+    if (reported_fences_[array].generation == generation) reported_fences_[array].open.erase(volume);
   }
 
   // True: no I/O of the volume can succeed here any more.
@@ -241,7 +241,7 @@ class Sender final : public HeartbeatSender {
     heartbeat.kubelet_ok = kubelet_ok_;
     heartbeat.failing = failing_;
     heartbeat.present = present_;
-    for (const auto& [array, told] : told_) {
+    for (const auto& [array, told] : reported_fences_) {
       heartbeat.known[array] = told.generation;
       // Nobody has seen yet that nothing is left.
       if (!looked_) heartbeat.present.insert(told.volumes.begin(), told.volumes.end());
@@ -283,7 +283,7 @@ class Sender final : public HeartbeatSender {
   // True: it says what was not known.
   bool Take(const fencing::ArrayId& array, const fencing::ArrayFence& fence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    Told& told = told_[array];
+    Told& told = reported_fences_[array];
     if (told.generation > fence.generation) return false;
     if (told.generation < fence.generation) {
       told = Told();
@@ -314,7 +314,7 @@ class Sender final : public HeartbeatSender {
   fencing::VolumeSet present_ ABSL_GUARDED_BY(mutex_);
   bool looked_ ABSL_GUARDED_BY(mutex_) = false;  // at the devices, with success
   bool kubelet_ok_ ABSL_GUARDED_BY(mutex_) = true;
-  std::map<fencing::ArrayId, Told> told_ ABSL_GUARDED_BY(mutex_);
+  std::map<fencing::ArrayId, Told> reported_fences_ ABSL_GUARDED_BY(mutex_);
 
   std::unique_ptr<Periodic> look_, send_;  // last: they use the others
 };

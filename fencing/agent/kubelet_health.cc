@@ -26,7 +26,7 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 
-constexpr std::chrono::seconds kPatience{1};
+constexpr std::chrono::seconds kAnswerTimeout{1};
 constexpr char kVersionCall[] = "/runtime.v1.RuntimeService/Version";
 
 // Whether GET /healthz is answered with 200 in time.
@@ -43,7 +43,7 @@ bool PageAnswers(const std::string& address) {
   http::response<http::string_body> response;
   beast::flat_buffer buffer;
   bool answered = false;
-  stream.expires_after(kPatience);
+  stream.expires_after(kAnswerTimeout);
   stream.async_connect(endpoint, [&](const beast::error_code& connected) {
     if (connected) return;
     http::async_write(stream, request, [&](const beast::error_code& written, size_t) {
@@ -60,7 +60,7 @@ bool PageAnswers(const std::string& address) {
 // The runtime's version, unread: any answer is one.
 bool RuntimeAnswers(grpc::GenericStub& stub) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  context.set_deadline(std::chrono::system_clock::now() + kAnswerTimeout);
   const grpc::ByteBuffer nothing(nullptr, 0);  // an empty VersionRequest
   grpc::ByteBuffer version;
   absl::Notification done;

@@ -77,12 +77,12 @@ class Line {
 
   absl::Status LogIn() {
     if (!connection_ || refused_) {
-      absl::StatusOr<Connection> access = access_(array_, absl::Now() + options_.patience);
+      absl::StatusOr<Connection> access = access_(array_, absl::Now() + options_.answer_timeout);
       // Who is cut off from the controllers goes on with what he has: the array may only be starting.
       if (!access.ok() && !connection_) return access.status();
       if (access.ok()) connection_ = *std::move(access);
     }
-    auto session = IscsiSession::Login(*connection_, {.timeout = options_.patience, .isid = kIsid});
+    auto session = IscsiSession::Login(*connection_, {.timeout = options_.answer_timeout, .isid = kIsid});
     refused_ = absl::IsPermissionDenied(session.status());
     RETURN_IF_ERROR(session.status());
     session_ = *std::move(session);

@@ -22,7 +22,7 @@ struct StorageHeartbeatOptions {
   NodeId node;
   std::vector<fencing::ArrayId> arrays;
   absl::Duration every = absl::Milliseconds(500);
-  absl::Duration patience = absl::Seconds(2);  // with each answer, of an array and of the controllers
+  absl::Duration answer_timeout = absl::Seconds(2);  // with each answer, of an array and of the controllers
 };
 
 // How the node reaches its heartbeat LUN on an array; asked at first, and when what it said is refused.

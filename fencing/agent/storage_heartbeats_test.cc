@@ -29,7 +29,7 @@ struct HeartbeatingNode : ArrayFixture {
         {.node = node,
          .arrays = {fencing::ArrayId("a1")},
          .every = absl::Milliseconds(50),
-         .patience = absl::Seconds(2)},
+         .answer_timeout = absl::Seconds(2)},
         [this](const fencing::ArrayId&, absl::Time) { return Ask(); },
         [this](const fencing::ArrayId&, const fencing::ArrayFence& fence) {
           absl::MutexLock lock(&mutex);

@@ -36,7 +36,7 @@ std::string TokenOf(const grpc::ServerContextBase& context) {
 absl::Status Leaving() { return absl::UnavailableError("this controller is stopping; ask another replica"); }
 
 // What the streams share.
-struct HeartbeatHall {
+struct HeartbeatLinks {
   Authenticator& authenticator;
   HeartbeatSink* const sink;
   std::atomic<bool> leaving = false;
@@ -46,7 +46,7 @@ struct HeartbeatHall {
 // One node's stream. gRPC calls it for one event at a time; it deletes itself after the last.
 class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::HeartbeatAnswer> {
  public:
-  HeartbeatReader(HeartbeatHall& hall, std::string token) : hall_(hall) {
+  HeartbeatReader(HeartbeatLinks& hall, std::string token) : hall_(hall) {
     boost::asio::post(hall_.reviewers, [this, token = std::move(token)] { Begin(token); });
   }
 
@@ -93,7 +93,7 @@ class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::
     Finish(grpc::Status::OK);
   }
 
-  HeartbeatHall& hall_;
+  HeartbeatLinks& hall_;
   Authenticator::Caller caller_;
   NodeId node_;  // empty before the first heartbeat
   absl::Time last_;
@@ -196,7 +196,7 @@ class Service final : public CoordinatorService,
 
   AccessControl& array_;
   Arrays& arrays_;
-  HeartbeatHall hall_;
+  HeartbeatLinks hall_;
 };
 
 }  // namespace

@@ -8,7 +8,7 @@ bool Outbox::Call(const std::string& key, decltype(Action::what) what, Millis no
   auto& state = keys_[key];
   if (now < state.again_at) return false;
   if (state.id != 0) calls_.erase(state.id);
-  state = {++last_id_, now + settings_.patience};
+  state = {++last_id_, now + settings_.answer_timeout};
   actions_.push_back({state.id, std::move(what)});
   calls_.emplace(state.id, std::pair(key, actions_.back()));
   return true;

@@ -45,8 +45,8 @@ struct Settings {
   Millis lease = 4000;
   Millis lease_margin = 1000;
   Millis lease_renew = 1000;
-  Millis retry = 500;       // after a failed action
-  Millis patience = 20000;  // with an action that is never answered
+  Millis retry = 500;             // after a failed action
+  Millis answer_timeout = 20000;  // with an action that is never answered
 };
 
 }  // namespace lunkeeper::fencing

@@ -11,14 +11,14 @@ namespace lunkeeper::fencing {
 namespace {
 
 constexpr absl::Duration kLookEvery = absl::Milliseconds(500);
-constexpr Millis kPatience = 1500;
+constexpr Millis kPollTimeout = 1500;
 
 }  // namespace
 
 ArrayHub::~ArrayHub() {
   for (auto& [id, entry] : entries_) {
     entry->look.reset();
-    entry->hands.join();
+    entry->workers.join();
   }
 }
 
@@ -63,7 +63,7 @@ std::vector<ArrayId> ArrayHub::Lost(Millis now) const {
   for (const auto& [id, entry] : entries_) {
     const Millis answered = entry->answered_at;
     if (answered == 0 || !Has(id)) continue;
-    if (entry->failed_at > answered || now - answered > kPatience) lost.push_back(id);
+    if (entry->failed_at > answered || now - answered > kPollTimeout) lost.push_back(id);
   }
   return lost;
 }
@@ -71,7 +71,7 @@ std::vector<ArrayId> ArrayHub::Lost(Millis now) const {
 void ArrayHub::Post(const ArrayId& id, std::function<void(AccessControl*)> work) {
   const auto found = entries_.find(id);
   if (found == entries_.end()) return work(nullptr);
-  boost::asio::post(found->second->hands, [at = found->second.get(), work = std::move(work)] {
+  boost::asio::post(found->second->workers, [at = found->second.get(), work = std::move(work)] {
     const auto array = at->Get();
     work(array.get());
   });

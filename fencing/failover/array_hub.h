@@ -36,13 +36,13 @@ class ArrayHub {
   void Post(const ArrayId& id, std::function<void(AccessControl*)> work);
 
  private:
-  static constexpr size_t kHands = 8;
+  static constexpr size_t kWorkers = 8;
   struct Entry {
     ArrayId id;
     std::atomic<Millis> answered_at = 0, failed_at = 0;
     absl::Mutex mutex;
     std::shared_ptr<Array> array ABSL_GUARDED_BY(mutex);  // null: it is configured no more
-    boost::asio::thread_pool hands{kHands};
+    boost::asio::thread_pool workers{kWorkers};
     std::string error;               // of the thread that looks
     std::unique_ptr<Periodic> look;  // the last member
     std::shared_ptr<Array> Get();

@@ -30,11 +30,11 @@ namespace {
 
 constexpr absl::Duration kReadLease = absl::Milliseconds(250);  // a silent leader is followed that much later
 constexpr Millis kApiSilence = 3000;
-constexpr Millis kLookAround = 1000;     // for arrays that came or went
-constexpr Millis kSyncPatience = 15000;  // before it is said that failover does not act yet
-constexpr std::chrono::seconds kStatusPatience(2);
-constexpr size_t kMostEvents = 500;      // that wait to be recorded
-constexpr Millis kEventPatience = 2000;  // with which they wait for calls that failover needs
+constexpr Millis kLookAround = 1000;        // for arrays that came or went
+constexpr Millis kSyncGracePeriod = 15000;  // before it is said that failover does not act yet
+constexpr std::chrono::seconds kStatusTimeout(2);
+constexpr size_t kMostEvents = 500;   // that wait to be recorded
+constexpr Millis kEventDelay = 2000;  // with which they wait for calls that failover needs
 
 class Runner final : public Failover {
  public:
@@ -58,7 +58,7 @@ class Runner final : public Failover {
     watches_.reset();
     locks_.reset();
     lease_read_.reset();
-    for (auto* hands : {&api_hands_, &lease_hands_, &event_hands_}) hands->stop(), hands->join();
+    for (auto* workers : {&api_workers_, &lease_workers_, &event_workers_}) hands->stop(), hands->join();
     kube_.LeaveLease();
   }
 
@@ -126,7 +126,7 @@ class Runner final : public Failover {
   // What has threads, and is stopped first.
   ArrayHub arrays_;
   std::unique_ptr<Prober> prober_ = MakeProber();
-  boost::asio::thread_pool api_hands_{kActionsAtOnce}, lease_hands_{1}, event_hands_{1};
+  boost::asio::thread_pool api_workers_{kActionsAtOnce}, lease_workers_{1}, event_workers_{1};
   std::unique_ptr<Watches> watches_;
   std::unique_ptr<VolumeLocks> locks_;
   std::unique_ptr<Periodic> lease_read_;
@@ -149,7 +149,7 @@ void Runner::Tick(Millis now) {
   SendEvents();
   recorder_.Leads(core_.Leads());
   recorder_.Synced(synced_);
-  if (synced_ || complained_ || now - started_ < kSyncPatience) return;
+  if (synced_ || complained_ || now - started_ < kSyncGracePeriod) return;
   complained_ = true;
   LogError("failover",
            "failover does not act, and only volumes are served: these cannot be watched; is the "
@@ -172,7 +172,7 @@ std::vector<std::string> Runner::Status() {
     auto missing = absl::StrJoin(watches_->missing(), " ");
     lines->set_value(StatusLines(core_, missing));
   });
-  if (answer.wait_for(kStatusPatience) == std::future_status::ready) return answer.get();
+  if (answer.wait_for(kStatusTimeout) == std::future_status::ready) return answer.get();
   return {"failover does not answer"};
 }
 
@@ -250,10 +250,10 @@ void Runner::Record(kube::ObjectEvent event) {
 
 // After the calls that failover needs, which they would slow down.
 void Runner::SendEvents() {
-  if (events_.empty() || (waiting_calls_ > 0 && now_ - events_since_ < kEventPatience)) return;
+  if (events_.empty() || (waiting_calls_ > 0 && now_ - events_since_ < kEventDelay)) return;
   waiting_events_ += events_.size();
   for (kube::ObjectEvent& event : std::exchange(events_, {}))
-    boost::asio::post(event_hands_, [this, event = std::move(event)] {
+    boost::asio::post(event_workers_, [this, event = std::move(event)] {
       kube_.Record(event);
       --waiting_events_;
     });
@@ -275,7 +275,7 @@ void Runner::Answered(const Action& action, Answer answer, Millis asked) {
 
 void Runner::CallApi(const Action& action, std::function<Answer()> call) {
   ++waiting_calls_;
-  boost::asio::post(api_hands_, [this, action, call = std::move(call), asked = now_] {
+  boost::asio::post(api_workers_, [this, action, call = std::move(call), asked = now_] {
     const bool acts = MonotonicNow() < acts_until_;
     Answered(action, acts ? call() : FromApi(absl::CancelledError("this replica leads no more")), asked);
     --waiting_calls_;
@@ -292,7 +292,7 @@ void Runner::CallArray(const Action& action, const ArrayId& array,
 }
 
 void Runner::Perform(const Action& action, const WriteLease& call) {
-  boost::asio::post(lease_hands_, [this, action, call] { Answered(action, kube_.Run(call), call.sent); });
+  boost::asio::post(lease_workers_, [this, action, call] { Answered(action, kube_.Run(call), call.sent); });
 }
 
 void Runner::Perform(const Action& action, const BeginTerm& call) {

@@ -66,19 +66,19 @@ absl::StatusOr<NodeId> Resolve(const ManualFenceIo& hand, const std::string& nod
 // What is new in a NodeFence's timeline, each time it is shown.
 class Teller {
  public:
-  explicit Teller(const ManualFenceIo& hand) : hand_(hand) {}
-  void Skip(const RecordFacts& facts) { told_ = facts.timeline.size(); }
+  explicit Teller(const ManualFenceIo& hand) : worker_(hand) {}
+  void Skip(const RecordFacts& facts) { reported_ = facts.timeline.size(); }
   void Tell(const RecordFacts& facts) {
-    for (; told_ < facts.timeline.size(); ++told_) {
-      const TimelineEntry& moment = facts.timeline[told_];
-      hand_.tell(absl::StrCat(absl::FormatTime("%H:%M:%E3S", entry.at, absl::UTCTimeZone()), "  ",
-                              entry.event, ": ", entry.text));
+    for (; reported_ < facts.timeline.size(); ++reported_) {
+      const TimelineEntry& moment = facts.timeline[reported_];
+      worker_.tell(absl::StrCat(absl::FormatTime("%H:%M:%E3S", entry.at, absl::UTCTimeZone()), "  ",
+                                entry.event, ": ", entry.text));
     }
   }
 
  private:
-  const ManualFenceIo& hand_;
-  size_t told_ = 0;
+  const ManualFenceIo& worker_;
+  size_t reported_ = 0;
 };
 
 // Looks at the NodeFence again and again until `done` says that this was enough. Null: it is gone.

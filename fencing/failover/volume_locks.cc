@@ -33,7 +33,7 @@ VolumeLocks::VolumeLocks(kube::KubeClient& client, LockDuties duties)
 
 VolumeLocks::~VolumeLocks() {
   stopping_ = true;
-  hand_.join();
+  worker_.join();
 }
 
 void VolumeLocks::OnLock(const std::string& name, const std::shared_ptr<const LockFacts>& facts) {
@@ -138,7 +138,7 @@ VolumeLock VolumeLocks::Describe(const VolumeId& volume, std::vector<LockHolder>
 void VolumeLocks::SubmitWrites(const std::vector<Write>& writes) {
   if (writes.empty()) return;
   writing_ = true;
-  boost::asio::post(hand_, [this, writes] {
+  boost::asio::post(worker_, [this, writes] {
     absl::Status worst;
     for (const Write& write : writes) {
       if (stopping_ || !duties_.may_write()) break;

@@ -75,7 +75,7 @@ class VolumeLocks {
   std::map<VolumeId, Known> locks_;
   std::string error_;  // of the thread that writes
   std::atomic<bool> stopping_ = false;
-  boost::asio::thread_pool hand_{1};
+  boost::asio::thread_pool worker_{1};
   std::unique_ptr<kube::Informer<LockFacts>> mirror_;  // last: its thread uses the others
 };
 

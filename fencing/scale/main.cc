@@ -24,9 +24,9 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "fencing/failover/failover.h"
-#include "fencing/scale/herd.h"
-#include "fencing/scale/herd_arrays.h"
-#include "fencing/scale/herd_process.h"
+#include "fencing/scale/hollow_arrays.h"
+#include "fencing/scale/hollow_cluster.h"
+#include "fencing/scale/hollow_nodes_process.h"
 
 namespace lunkeeper::fencing {
 namespace {
@@ -66,16 +66,20 @@ using Heard = std::vector<std::atomic<uint64_t>>;
 // Hands on the heartbeats of the other process, as the coordinator does with those of the nodes' streams.
 class Ear {
  public:
-  Ear(HerdProcess& herd, const HerdSize& size, Heard& heard, HeartbeatSink& sink)
-      : herd_(herd), size_(size), heard_(heard), thread_([this, &sink] { Listen(sink); }) {}
+  Ear(HollowNodesProcess& hollow_cluster, const HollowClusterSize& size, Heard& heard, HeartbeatSink& sink)
+      : hollow_cluster_(hollow_cluster),
+        size_(size),
+        heard_(heard),
+        thread_([this, &sink] { Listen(sink); }) {}
   ~Ear() {
-    herd_.EndHeartbeats();
+    hollow_cluster_.EndHeartbeats();
     thread_.join();
   }
 
  private:
   void Listen(HeartbeatSink& sink) {
-    for (std::vector<int> nodes = herd_.ReadHeartbeats(); !nodes.empty(); nodes = herd_.ReadHeartbeats())
+    for (std::vector<int> nodes = hollow_cluster_.ReadHeartbeats(); !nodes.empty();
+         nodes = hollow_cluster_.ReadHeartbeats())
       for (const int node : nodes) sink.OnHeartbeat(HeartbeatOf(node));
   }
   Heartbeat HeartbeatOf(int node) {
@@ -88,8 +92,8 @@ class Ear {
     return heartbeat;
   }
 
-  HerdProcess& herd_;
-  const HerdSize size_;
+  HollowNodesProcess& hollow_cluster_;
+  const HollowClusterSize size_;
   Heard& heard_;
   std::thread thread_;
 };
@@ -107,12 +111,12 @@ void AwaitSync(Failover& failover, Metrics& metrics) {
   throw std::runtime_error("the controller has not listed everything");
 }
 
-Figures Measure(const HerdSize& size, const Options& options) {
-  HerdProcess herd(size);
+Figures Measure(const HollowClusterSize& size, const Options& options) {
+  HollowNodesProcess hollow_cluster(size);
   Heard heard(static_cast<size_t>(size.nodes));
   const auto arrays =
       MakeHerdArrays(size, [&heard](int node) { return heard[static_cast<size_t>(node)].load(); });
-  const auto client = kube::MakeKubeClient(herd.config()).value();
+  const auto client = kube::MakeKubeClient(hollow_cluster.config()).value();
   FailoverOptions failover_options;
   failover_options.self = "replica-1";
   failover_options.lease = {"kube-system", "lunkeeper-failover"};
@@ -121,7 +125,7 @@ Figures Measure(const HerdSize& size, const Options& options) {
   const MemoryTidier tidier;      // as every server has one
   const absl::Time start = absl::Now();
   const auto failover = StartFailover(failover_options, *arrays, *client);
-  const Ear ear(herd, size, heard, *failover);  // goes before the failover
+  const Ear ear(hollow_cluster, size, heard, *failover);  // goes before the failover
   AwaitSync(*failover, metrics);
 
   Figures figures;
@@ -133,7 +137,7 @@ Figures Measure(const HerdSize& size, const Options& options) {
   figures.resident_mib = StatusMiB("VmRSS");
   figures.most_mib = StatusMiB("VmHWM");
   for (int i = 1; i <= options.victims; ++i) {
-    const auto times = herd.PowerOff(size.nodes * i / (options.victims + 1));
+    const auto times = hollow_cluster.PowerOff(size.nodes * i / (options.victims + 1));
     if (!times) throw std::runtime_error("a dead node was not failed over");
     figures.decided.push_back(absl::ToDoubleSeconds(times->decided));
     figures.moved.push_back(absl::ToDoubleSeconds(times->moved));
@@ -168,7 +172,7 @@ void Print(const Figures& few, const Figures& many) {
 int Main(int argc, char** argv) {
   SetUpLogging("warn", LogFormat::kText);
   CLI::App app("What one controller replica takes for a large cluster.");
-  HerdSize size;
+  HollowClusterSize size;
   Options options;
   app.add_option("--nodes", size.nodes, "How many, each with ten pods")->check(CLI::Range(50, 60000));
   app.add_option("--volumes-per-node", size.volumes_per_node, "So many of the ten pods have a volume")
@@ -177,7 +181,7 @@ int Main(int argc, char** argv) {
   app.add_option("--victims", options.victims, "How many nodes lose power, one after the other")
       ->check(CLI::Range(1, 8));
   CLI11_PARSE(app, argc, argv);
-  HerdSize few;
+  HollowClusterSize few;
   few.nodes = 10;
   few.volumes_per_node = size.volumes_per_node;
   std::printf("few: %d nodes; many: %d nodes, %d pods, %d volumes on %d arrays\n", few.nodes, size.nodes,

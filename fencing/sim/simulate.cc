@@ -10,7 +10,7 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Millis kCalm = 15000, kTrouble = 75000, kPatience = 400000, kLook = 2000, kFailover = 15000;
+constexpr Millis kCalm = 15000, kTrouble = 75000, kRecoveryTimeout = 400000, kLook = 2000, kFailover = 15000;
 
 void AddWorkloads(World& world) {
   auto& random = world.random();
@@ -45,9 +45,9 @@ void Build(World& world) {
   AddWorkloads(world);
 }
 
-// After `start` the world is whole; it has until its patience ends to be well.
-void AwaitWellness(World& world, Millis patience) {
-  const auto end = world.now() + patience;
+// After `start` the world is whole; it has until its timeout ends to be well.
+void AwaitWellness(World& world, Millis timeout) {
+  const auto end = world.now() + timeout;
   std::string why;
   while (world.now() < end) {
     world.RunUntil(world.now() + kLook);
@@ -93,7 +93,7 @@ void Run(World& world, uint64_t seed, const Options& options) {
   world.RunUntil(world.now() + 35000);  // late replies and delayed restores are over
   faults.HealAll();
   world.api->EndAllByHand();
-  AwaitWellness(world, kPatience);
+  AwaitWellness(world, kRecoveryTimeout);
 }
 
 }  // namespace

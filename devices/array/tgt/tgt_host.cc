@@ -25,7 +25,7 @@ namespace lunkeeper {
 namespace {
 
 constexpr size_t kBootIdDigits = 16;
-constexpr size_t kHands = 8;  // that release grants
+constexpr size_t kWorkers = 8;  // that release grants
 
 absl::Status CheckName(const std::string& name) {
   const bool fine = !name.empty() && name.size() <= 32 &&
@@ -191,7 +191,7 @@ void TgtHost::BeginCopy(const VolumeRow& row, const std::string& from) {
     if (absl::IsCancelled(status)) return status;  // done again at the next start
     if (status.ok()) status = catalogue->SetVolumeReady(volume.id);
     if (!status.ok()) catalogue->DeleteVolume(volume.id).IgnoreError();
-    gates.Nudge(volume.spec.source_volume);
+    gates.WakeWaiters(volume.spec.source_volume);
     return status;
   });
 }
@@ -204,7 +204,7 @@ void TgtHost::BeginCopy(const SnapshotRow& row) {
     if (absl::IsCancelled(status)) return status;
     if (status.ok()) status = catalogue->SetSnapshotReady(snapshot.id);
     if (!status.ok()) catalogue->DeleteSnapshot(snapshot.id).IgnoreError();
-    gates.Nudge(snapshot.source);
+    gates.WakeWaiters(snapshot.source);
     return status;
   });
 }
@@ -291,10 +291,10 @@ std::vector<absl::StatusOr<bool>> TgtHost::ReleaseSteps(const std::vector<GrantR
   const auto work = [&] {
     for (size_t i = next++; i < grants.size(); i = next++) steps[i] = ReleaseStep(grants[i]);
   };
-  std::vector<std::jthread> hands(std::min(kHands, grants.size()) - 1);
-  for (std::jthread& hand : hands) hand = std::jthread(work);
+  std::vector<std::jthread> workers(std::min(kWorkers, grants.size()) - 1);
+  for (std::jthread& worker : hands) worker = std::jthread(work);
   work();
-  hands.clear();
+  workers.clear();
   return steps;
 }
 
@@ -304,7 +304,7 @@ absl::Status TgtHost::ForgetGrants(const std::vector<GrantRow>& grants) {
   for (const GrantRow& grant : grants) generations.push_back(grant.generation);
   RETURN_IF_ERROR(catalogue->DeleteGrants(generations));
   FAIL_POINT("array.release.rows_deleted");
-  for (const GrantRow& grant : grants) gates.Nudge(grant.volume);
+  for (const GrantRow& grant : grants) gates.WakeWaiters(grant.volume);
   return absl::OkStatus();
 }
 

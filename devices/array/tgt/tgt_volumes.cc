@@ -180,7 +180,7 @@ absl::Status TgtArray::DeleteVolume(const VolumeId& id) {
   FAIL_POINT("array.delete.row_deleted");
   RETURN_IF_ERROR(host_.pool->Remove(host_.pool->VolumePath(id)));
   FAIL_POINT("array.delete.file_removed");
-  host_.gates.Nudge(id);
+  host_.gates.WakeWaiters(id);
   host_.Remember();
   return absl::OkStatus();
 }

@@ -50,7 +50,7 @@ std::optional<VolumeGates::Pass> VolumeGates::Enter(const VolumeId& volume, absl
   return Pass(this, volume);
 }
 
-void VolumeGates::Nudge(const VolumeId& volume) {
+void VolumeGates::WakeWaiters(const VolumeId& volume) {
   const absl::MutexLock lock(&mu_);
   const auto found = gates_.find(volume);
   if (found == gates_.end()) return;

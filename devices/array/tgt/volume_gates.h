@@ -66,7 +66,7 @@ class VolumeGates {
   // Inside, regardless of the line; nothing at the deadline. A deadline in the past tries once.
   std::optional<Pass> Enter(const VolumeId& volume, absl::Time deadline);
   // Says that the volume may have become free: those in line look again.
-  void Nudge(const VolumeId& volume);
+  void WakeWaiters(const VolumeId& volume);
   // The volumes that somebody stands in line for.
   std::vector<VolumeId> Lines();
 

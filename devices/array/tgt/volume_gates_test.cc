@@ -33,7 +33,7 @@ TEST_CASE("a line is served in its order, once for each change") {
   CHECK(first.Enter(Late()).has_value());
   // It was in and went out without a change: it waits for one.
   CHECK_FALSE(first.Enter(Soon()).has_value());
-  gates.Nudge(kVolume);
+  gates.WakeWaiters(kVolume);
   CHECK(first.Enter(Late()).has_value());
   CHECK_FALSE(second->Enter(Soon()).has_value());
 }

@@ -1,4 +1,4 @@
-#include "fencing/scale/herd_arrays.h"
+#include "fencing/scale/hollow_arrays.h"
 
 #include <map>
 #include <utility>
@@ -11,9 +11,9 @@ namespace {
 
 absl::Status No() { return absl::UnimplementedError("a simulated array has nothing but grants and fences"); }
 
-class HerdArray final : public Array {
+class HollowArray final : public Array {
  public:
-  HerdArray(const HerdSize& size, int number, std::function<uint64_t(int)> commands)
+  HollowArray(const HollowClusterSize& size, int number, std::function<uint64_t(int)> commands)
       : size_(size), number_(number), commands_(std::move(commands)) {}
 
   absl::StatusOr<Volume> CreateVolume(const VolumeSpec&) override { return No(); }
@@ -92,7 +92,7 @@ class HerdArray final : public Array {
     }
   }
 
-  const HerdSize size_;
+  const HollowClusterSize size_;
   const int number_;
   const std::function<uint64_t(int)> commands_;
   absl::Mutex mutex_;
@@ -101,11 +101,11 @@ class HerdArray final : public Array {
   std::map<NodeId, FenceRecord> fences_ ABSL_GUARDED_BY(mutex_);
 };
 
-class HerdArrays final : public lunkeeper::Arrays {
+class HollowArrays final : public lunkeeper::Arrays {
  public:
-  HerdArrays(const HerdSize& size, const std::function<uint64_t(int)>& commands) {
+  HollowArrays(const HollowClusterSize& size, const std::function<uint64_t(int)>& commands) {
     for (int i = 0; i < size.arrays; ++i)
-      arrays_.push_back({HerdArrayName(i), std::make_shared<HerdArray>(size, i, commands), i == 0});
+      arrays_.push_back({HerdArrayName(i), std::make_shared<HollowArray>(size, i, commands), i == 0});
   }
   std::vector<NamedArray> All() override { return arrays_; }
 
@@ -115,9 +115,9 @@ class HerdArrays final : public lunkeeper::Arrays {
 
 }  // namespace
 
-std::unique_ptr<lunkeeper::Arrays> MakeHerdArrays(const HerdSize& size,
+std::unique_ptr<lunkeeper::Arrays> MakeHerdArrays(const HollowClusterSize& size,
                                                   std::function<uint64_t(int node)> commands) {
-  return std::make_unique<HerdArrays>(size, commands);
+  return std::make_unique<HollowArrays>(size, commands);
 }
 
 }  // namespace lunkeeper::fencing

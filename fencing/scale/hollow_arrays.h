@@ -7,12 +7,12 @@
 #include <memory>
 
 #include "devices/array/arrays.h"
-#include "fencing/scale/herd.h"
+#include "fencing/scale/hollow_cluster.h"
 
 namespace lunkeeper::fencing {
 
 // `commands`: how many a node has completed so far, by its number; called from any thread.
-std::unique_ptr<lunkeeper::Arrays> MakeHerdArrays(const HerdSize& size,
+std::unique_ptr<lunkeeper::Arrays> MakeHerdArrays(const HollowClusterSize& size,
                                                   std::function<uint64_t(int node)> commands);
 
 }  // namespace lunkeeper::fencing

@@ -1,4 +1,4 @@
-#include "devices/iscsi/conduit.h"
+#include "devices/iscsi/splice_pipe.h"
 
 #include <fcntl.h>
 #include <sys/ioctl.h>
@@ -15,7 +15,7 @@ constexpr int kPipeBytes = 1 << 20;
 
 }  // namespace
 
-Conduit::Conduit() {
+SplicePipe::SplicePipe() {
   int ends[2];
   if (::pipe2(ends, O_NONBLOCK | O_CLOEXEC) != 0) return;
   out_.Reset(ends[0]);
@@ -23,13 +23,14 @@ Conduit::Conduit() {
   if (::fcntl(in_.get(), F_SETPIPE_SZ, kPipeBytes) >= kPipeBytes) most_ = kAtMost;
 }
 
-void Conduit::Close() {
+void SplicePipe::Close() {
   in_.Reset();
   out_.Reset();
   most_ = 0;
 }
 
-Conduit::Result Conduit::Pass(int socket, size_t size, const iovec& preface, int sink, char* otherwise) {
+SplicePipe::Result SplicePipe::Pass(int socket, size_t size, const iovec& preface, int sink,
+                                    char* otherwise) {
   const size_t whole = preface.iov_len + size;
   const size_t inside = Fill(socket, size, preface);
   if (inside < whole) {
@@ -50,7 +51,7 @@ Conduit::Result Conduit::Pass(int socket, size_t size, const iovec& preface, int
 }
 
 // How many bytes are inside now.
-size_t Conduit::Fill(int socket, size_t size, const iovec& preface) {
+size_t SplicePipe::Fill(int socket, size_t size, const iovec& preface) {
   const ssize_t begun = ::vmsplice(in_.get(), &preface, 1, SPLICE_F_NONBLOCK);
   size_t inside = begun > 0 ? static_cast<size_t>(begun) : 0;
   if (inside < preface.iov_len) return inside;
@@ -63,7 +64,7 @@ size_t Conduit::Fill(int socket, size_t size, const iovec& preface) {
   return inside;
 }
 
-Conduit::Result Conduit::TakeBack(size_t inside, size_t size, const iovec& preface, char* otherwise) {
+SplicePipe::Result SplicePipe::TakeBack(size_t inside, size_t size, const iovec& preface, char* otherwise) {
   char skipped[kLongestPreface];
   const iovec parts[2] = {{skipped, preface.iov_len}, {otherwise, size}};
   const ssize_t back = inside == 0 ? 0 : ::readv(out_.get(), parts, 2);

@@ -10,16 +10,16 @@
 
 #include "absl/time/time.h"
 #include "fencing/kube/config.h"
-#include "fencing/scale/herd.h"
+#include "fencing/scale/hollow_cluster.h"
 
 namespace lunkeeper::fencing {
 
-class HerdProcess {
+class HollowNodesProcess {
  public:
-  explicit HerdProcess(const HerdSize& size);
-  ~HerdProcess();
-  HerdProcess(const HerdProcess&) = delete;
-  HerdProcess& operator=(const HerdProcess&) = delete;
+  explicit HollowNodesProcess(const HollowClusterSize& size);
+  ~HollowNodesProcess();
+  HollowNodesProcess(const HollowNodesProcess&) = delete;
+  HollowNodesProcess& operator=(const HollowNodesProcess&) = delete;
 
   const kube::KubeConfig& config() const { return config_; }
   // Whose heartbeats are due now, by number; waits for the next ones. Empty: there are no more.

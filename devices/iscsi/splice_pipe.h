@@ -4,7 +4,7 @@
 // the two copies of a large read.
 //
 // Thread safety: none. Nothing stays in the pipe between two calls, and nothing is allocated after the
-// constructor. Failure: what goes wrong is told, and the conduit takes less from then on, or nothing.
+// constructor. Failure: what goes wrong is told, and the splice_pipe takes less from then on, or nothing.
 
 #include <sys/uio.h>
 
@@ -14,11 +14,11 @@
 
 namespace lunkeeper {
 
-class Conduit {
+class SplicePipe {
  public:
   static constexpr size_t kLongestPreface = 64;
 
-  Conduit();
+  SplicePipe();
 
   // Whether that many bytes should go this way. Fewer are sooner copied.
   bool Takes(size_t size) const { return size >= kAtLeast && size <= most_; }
@@ -49,8 +49,8 @@ class Conduit {
 
 // How a request wants its data delivered.
 struct Delivery {
-  Conduit* conduit = nullptr;  // null: at its `data`
-  iovec preface{};             // stays put until the request is done
+  SplicePipe* splice_pipe = nullptr;  // null: at its `data`
+  iovec preface{};                    // stays put until the request is done
   int sink = -1;
   bool done = false;  // it was; else the data are at `data`
 };

@@ -1,4 +1,4 @@
-#include "fencing/scale/herd.h"
+#include "fencing/scale/hollow_cluster.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -164,12 +164,12 @@ NodeId HerdNode(int node) {
   return NodeId(absl::StrCat(NodeText(node), ".", absl::Hex(node, absl::kZeroPad16)));
 }
 std::string HerdArrayName(int array) { return absl::StrCat("array", array); }
-VolumeId HerdVolume(const HerdSize& size, int volume) {
+VolumeId HerdVolume(const HollowClusterSize& size, int volume) {
   return VolumeId(
       absl::StrCat(HerdArrayName(volume % size.arrays), "-v", absl::Hex(volume, absl::kZeroPad16)));
 }
 
-Herd::Herd(const HerdSize& size)
+HollowCluster::HollowCluster(const HollowClusterSize& size)
     : size_(size),
       kubelet_port_(testing::FreePort()),
       off_(static_cast<size_t>(size.nodes)),
@@ -202,13 +202,13 @@ Herd::Herd(const HerdSize& size)
             {"/api/v1/pods", size.pods(), absl::Hours(1), false, [this](int pod) { return PodText(pod); }}};
 }
 
-Herd::~Herd() {
+HollowCluster::~HollowCluster() {
   stopping_ = true;
   absl::MutexLock lock(&mu_);
   for (const int socket : sockets_) ::close(socket);
 }
 
-std::string Herd::PodText(int pod) {
+std::string HollowCluster::PodText(int pod) {
   static const std::string kPlain = PodTemplate({{"name", "data"}, {"emptyDir", Json::object()}});
   static const std::string kWithVolume =
       PodTemplate({{"name", "data"}, {"persistentVolumeClaim", {{"claimName", "@CLAIM@"}}}});
@@ -226,7 +226,7 @@ std::string Herd::PodText(int pod) {
                                                                            {"@VERSION@", Version()}});
 }
 
-bool Herd::Handle(Exchange& exchange) {
+bool HollowCluster::Handle(Exchange& exchange) {
   if (exchange.method == "DELETE" && absl::StrContains(exchange.path, "/pods/"))
     return DeletePod(exchange), true;
   if (exchange.method == "PATCH" && absl::StartsWith(exchange.path, "/api/v1/nodes/"))
@@ -239,7 +239,7 @@ bool Herd::Handle(Exchange& exchange) {
   return false;
 }
 
-void Herd::List(Exchange& exchange, const Kind& kind) {
+void HollowCluster::List(Exchange& exchange, const Kind& kind) {
   int from = 0, most = kind.count;
   static_cast<void>(absl::SimpleAtoi(exchange.query["limit"], &most));
   static_cast<void>(absl::SimpleAtoi(exchange.query["continue"], &from));
@@ -252,7 +252,7 @@ void Herd::List(Exchange& exchange, const Kind& kind) {
   exchange.End();
 }
 
-void Herd::Watch(Exchange& exchange, const Kind& kind) {
+void HollowCluster::Watch(Exchange& exchange, const Kind& kind) {
   int64_t seen = 0;
   int seconds = 0;
   static_cast<void>(absl::SimpleAtoi(exchange.query["resourceVersion"], &seen));
@@ -267,7 +267,7 @@ void Herd::Watch(Exchange& exchange, const Kind& kind) {
   exchange.End();
 }
 
-bool Herd::SendWrites(Exchange& exchange, const Kind& kind, int64_t& seen) {
+bool HollowCluster::SendWrites(Exchange& exchange, const Kind& kind, int64_t& seen) {
   if (stopping_) return false;
   std::vector<std::string> lines;
   {
@@ -280,13 +280,14 @@ bool Herd::SendWrites(Exchange& exchange, const Kind& kind, int64_t& seen) {
   return true;
 }
 
-absl::Time Herd::GoOn(const Kind& kind, absl::Time now) {
+absl::Time HollowCluster::GoOn(const Kind& kind, absl::Time now) {
   absl::MutexLock lock(&mu_);
-  const auto told = told_.find(kind.path);
-  return told != told_.end() && now - told->second < absl::Seconds(5) ? std::min(told->second, now) : now;
+  const auto told = reported_until_.find(kind.path);
+  return told != reported_until_.end() && now - told->second < absl::Seconds(5) ? std::min(told->second, now)
+                                                                                : now;
 }
 
-void Herd::SendStatus(Exchange& exchange, const Kind& kind, absl::Time at) {
+void HollowCluster::SendStatus(Exchange& exchange, const Kind& kind, absl::Time at) {
   const auto rounds = [&](absl::Time time) {
     return absl::FDivDuration(time - absl::UnixEpoch(), kind.round);
   };
@@ -296,11 +297,11 @@ void Herd::SendStatus(Exchange& exchange, const Kind& kind, absl::Time at) {
     if (!kind.of_machines || !IsOff(number)) exchange.Chunk(Line("MODIFIED", kind.text(number)));
   }
   absl::MutexLock lock(&mu_);
-  told_[kind.path] = at + kStep;
+  reported_until_[kind.path] = at + kStep;
 }
 
 // "/api/v1/namespaces/team-7/pods/database-107-0"
-void Herd::DeletePod(Exchange& exchange) {
+void HollowCluster::DeletePod(Exchange& exchange) {
   int pod = 0;
   const std::string name = exchange.path.substr(exchange.path.rfind('/') + 1);
   static_cast<void>(absl::SimpleAtoi(name.substr(9, name.rfind('-') - 9), &pod));
@@ -320,7 +321,7 @@ void Herd::DeletePod(Exchange& exchange) {
   exchange.Reply(Json::object());
 }
 
-void Herd::OnWrite(const std::string& write) {
+void HollowCluster::OnWrite(const std::string& write) {
   if (!absl::StartsWith(write, absl::StrCat("POST ", kFences))) return;
   int node = 0;
   const size_t number = write.rfind("node-") + 5;
@@ -329,19 +330,19 @@ void Herd::OnWrite(const std::string& write) {
   fates_[node].decided = absl::Now();
 }
 
-Herd::Fate Herd::FateOf(int node) const {
+HollowCluster::Fate HollowCluster::FateOf(int node) const {
   absl::MutexLock lock(&mu_);
   const auto found = fates_.find(node);
   return found == fates_.end() ? Fate() : found->second;
 }
 
-void Herd::PowerOff(int node) {
+void HollowCluster::PowerOff(int node) {
   SwallowConnects(node);
   off_[static_cast<size_t>(node)] = true;
 }
 
 // A listener whose queue is full answers nothing to whoever connects.
-void Herd::SwallowConnects(int node) {
+void HollowCluster::SwallowConnects(int node) {
   const sockaddr_in at = SocketAddress(AddressOf(node), kubelet_port_);
   const auto* address = reinterpret_cast<const sockaddr*>(&at);
   absl::MutexLock lock(&mu_);

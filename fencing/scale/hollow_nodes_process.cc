@@ -1,4 +1,4 @@
-#include "fencing/scale/herd_process.h"
+#include "fencing/scale/hollow_nodes_process.h"
 
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -19,14 +19,17 @@ namespace {
 
 constexpr int kSlots = 50;   // in which the heartbeats of half a second are spread
 constexpr int kStride = 31;  // from the first node of a slot to the next slot's, so that neighbours are apart
-constexpr absl::Duration kSlot = absl::Milliseconds(10), kPatience = absl::Minutes(1);
+constexpr absl::Duration kSlot = absl::Milliseconds(10), kIdleTimeout = absl::Minutes(1);
 constexpr size_t kMostBytes = 64 << 10;
 
 // Heartbeats of all machines that are on, each half a second, until nobody reads them.
 class Heartbeats {
  public:
-  Heartbeats(const Herd& herd, const HerdSize& size, int socket)
-      : herd_(herd), size_(size), socket_(socket), last_(static_cast<size_t>(size.nodes)) {}
+  Heartbeats(const HollowCluster& hollow_cluster, const HollowClusterSize& size, int socket)
+      : hollow_cluster_(hollow_cluster),
+        size_(size),
+        socket_(socket),
+        last_(static_cast<size_t>(size.nodes)) {}
 
   void Run() {
     for (absl::Time at = absl::Now();; at += kSlot) {
@@ -43,15 +46,15 @@ class Heartbeats {
   bool Send(int slot) {
     std::vector<int> nodes;
     for (int node = slot * kStride % kSlots; node < size_.nodes; node += kSlots)
-      if (!herd_.IsOff(node)) nodes.push_back(node);
+      if (!hollow_cluster_.IsOff(node)) nodes.push_back(node);
     if (nodes.empty()) return true;
     absl::MutexLock lock(&mutex_);
     for (const int node : nodes) last_[static_cast<size_t>(node)] = absl::Now();
     return ::send(socket_, nodes.data(), nodes.size() * sizeof(int), MSG_NOSIGNAL) > 0;
   }
 
-  const Herd& herd_;
-  const HerdSize size_;
+  const HollowCluster& hollow_cluster_;
+  const HollowClusterSize size_;
   const int socket_;
   int slot_ = 0;
   absl::Mutex mutex_;
@@ -61,13 +64,13 @@ class Heartbeats {
 // In microseconds; negative: never.
 using Answer = std::array<int64_t, 2>;
 
-Answer PowerOff(Herd& herd, Heartbeats& heartbeats, int node) {
+Answer PowerOff(HollowCluster& hollow_cluster, Heartbeats& heartbeats, int node) {
   const absl::Time before = heartbeats.LastOf(node);
   while (heartbeats.LastOf(node) == before) absl::SleepFor(absl::Milliseconds(1));
-  herd.PowerOff(node);
+  hollow_cluster.PowerOff(node);
   const absl::Time last = heartbeats.LastOf(node);
-  while (absl::Now() - last < kPatience) {
-    const Herd::Fate fate = herd.FateOf(node);
+  while (absl::Now() - last < kIdleTimeout) {
+    const HollowCluster::Fate fate = hollow_cluster.FateOf(node);
     if (fate.moved != absl::InfinitePast())
       return {absl::ToInt64Microseconds(fate.decided - last),
               absl::ToInt64Microseconds(fate.moved - fate.decided)};
@@ -77,22 +80,22 @@ Answer PowerOff(Herd& herd, Heartbeats& heartbeats, int node) {
 }
 
 // The whole life of the other process.
-void Serve(const HerdSize& size, int heartbeats_socket, int control) {
-  Herd herd(size);
-  const kube::KubeConfig config = herd.Config();
+void Serve(const HollowClusterSize& size, int heartbeats_socket, int control) {
+  HollowCluster hollow_cluster(size);
+  const kube::KubeConfig config = hollow_cluster.Config();
   const std::string words = absl::StrCat(config.server, " ", config.ca_file, " ", config.token_file);
   if (::send(control, words.data(), words.size(), 0) < 0) return;
-  Heartbeats heartbeats(herd, size, heartbeats_socket);
+  Heartbeats heartbeats(hollow_cluster, size, heartbeats_socket);
   std::jthread sending([&heartbeats] { heartbeats.Run(); });
   for (int node = 0; ::recv(control, &node, sizeof node, 0) > 0;) {
-    const Answer answer = PowerOff(herd, heartbeats, node);
+    const Answer answer = PowerOff(hollow_cluster, heartbeats, node);
     static_cast<void>(::send(control, &answer, sizeof answer, MSG_NOSIGNAL));
   }
 }
 
 }  // namespace
 
-HerdProcess::HerdProcess(const HerdSize& size) {
+HollowNodesProcess::HollowNodesProcess(const HollowClusterSize& size) {
   int heartbeats[2], control[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, heartbeats) != 0 ||
       ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0)
@@ -116,23 +119,23 @@ HerdProcess::HerdProcess(const HerdSize& size) {
   config_.token_file = parts[2];
 }
 
-HerdProcess::~HerdProcess() {
+HollowNodesProcess::~HollowNodesProcess() {
   EndHeartbeats();
   ::close(heartbeats_);
   ::close(control_);
   ::waitpid(pid_, nullptr, 0);
 }
 
-std::vector<int> HerdProcess::ReadHeartbeats() {
+std::vector<int> HollowNodesProcess::ReadHeartbeats() {
   std::vector<int> nodes(kMostBytes / sizeof(int));
   const ssize_t bytes = ::recv(heartbeats_, nodes.data(), nodes.size() * sizeof(int), 0);
   nodes.resize(bytes > 0 ? static_cast<size_t>(bytes) / sizeof(int) : 0);
   return nodes;
 }
 
-void HerdProcess::EndHeartbeats() { ::shutdown(heartbeats_, SHUT_RDWR); }
+void HollowNodesProcess::EndHeartbeats() { ::shutdown(heartbeats_, SHUT_RDWR); }
 
-std::optional<HerdProcess::Times> HerdProcess::PowerOff(int node) {
+std::optional<HollowNodesProcess::Times> HollowNodesProcess::PowerOff(int node) {
   Answer answer = {-1, -1};
   if (::send(control_, &node, sizeof node, MSG_NOSIGNAL) < 0 ||
       ::recv(control_, &answer, sizeof answer, 0) < 0 || answer[0] < 0)

@@ -1,6 +1,6 @@
 // Data that go from a socket to where they are wanted without a copy through this process, or do not.
 
-#include "devices/iscsi/conduit.h"
+#include "devices/iscsi/splice_pipe.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -56,50 +56,53 @@ struct Sockets {
 char preface[] = "preface";
 const iovec kPreface = {preface, sizeof preface - 1};
 
-TEST_CASE("a conduit passes on what has come, as one message behind its preface") {
-  Conduit conduit;
+TEST_CASE("a splice_pipe passes on what has come, as one message behind its preface") {
+  SplicePipe splice_pipe;
   Sockets sockets;
   Sink sink;
   for (const size_t size : {size_t{32} << 10, size_t{48} << 10, size_t{128} << 10}) {
-    REQUIRE(conduit.Takes(size));
+    REQUIRE(splice_pipe.Takes(size));
     const std::string text = Pattern(size);
     std::string otherwise(size, '-');
     sockets.Send(text + "next");
-    const auto result = conduit.Pass(sockets.near.get(), size, kPreface, sink.fd(), otherwise.data());
-    CHECK(result.outcome == Conduit::Outcome::kDelivered);
+    const auto result = splice_pipe.Pass(sockets.near.get(), size, kPreface, sink.fd(), otherwise.data());
+    CHECK(result.outcome == SplicePipe::Outcome::kDelivered);
     CHECK(sink.Taken() == "preface" + text);
     CHECK(otherwise == std::string(size, '-'));
     char next[5] = {};
     CHECK(::recv(sockets.near.get(), next, 4, 0) == 4);
     CHECK(std::string(next) == "next");
   }
-  CHECK_FALSE(conduit.Takes(4096));
-  CHECK(conduit.Takes(size_t{1} << 20));
+  CHECK_FALSE(splice_pipe.Takes(4096));
+  CHECK(splice_pipe.Takes(size_t{1} << 20));
 }
 
 TEST_CASE("what a sink does not take is kept, and nothing more goes that way") {
-  Conduit conduit;
+  SplicePipe splice_pipe;
   Sockets sockets;
   const Sink sink(false);
   const std::string text = Pattern(size_t{64} << 10);
   std::string otherwise(text.size(), '-');
   sockets.Send(text);
-  const auto result = conduit.Pass(sockets.near.get(), text.size(), kPreface, sink.fd(), otherwise.data());
-  CHECK(result.outcome == Conduit::Outcome::kKept);
+  const auto result =
+      splice_pipe.Pass(sockets.near.get(), text.size(), kPreface, sink.fd(), otherwise.data());
+  CHECK(result.outcome == SplicePipe::Outcome::kKept);
   CHECK(result.kept == text.size());
   CHECK(otherwise == text);
-  CHECK_FALSE(conduit.Takes(text.size()));
+  CHECK_FALSE(splice_pipe.Takes(text.size()));
 }
 
-TEST_CASE("what comes in more pieces than a conduit has room for is kept, and as much is not taken again") {
-  Conduit conduit;
+TEST_CASE(
+    "what comes in more pieces than a splice_pipe has room for is kept, and as much is not taken again") {
+  SplicePipe splice_pipe;
   Sockets sockets;
   Sink sink;
   const std::string text = Pattern(size_t{64} << 10);
   std::string otherwise(text.size(), '-');
   for (size_t at = 0; at < text.size(); at += 100) sockets.Send(text.substr(at, 100));
-  const auto result = conduit.Pass(sockets.near.get(), text.size(), kPreface, sink.fd(), otherwise.data());
-  CHECK(result.outcome == Conduit::Outcome::kKept);
+  const auto result =
+      splice_pipe.Pass(sockets.near.get(), text.size(), kPreface, sink.fd(), otherwise.data());
+  CHECK(result.outcome == SplicePipe::Outcome::kKept);
   REQUIRE(result.kept < text.size());
   CHECK(sink.Taken().empty());
   const ssize_t rest =
@@ -108,11 +111,11 @@ TEST_CASE("what comes in more pieces than a conduit has room for is kept, and as
   CHECK(otherwise == text);
 
   const std::string half = text.substr(0, text.size() / 2);
-  CHECK_FALSE(conduit.Takes(text.size()));
-  REQUIRE(conduit.Takes(half.size()));
+  CHECK_FALSE(splice_pipe.Takes(text.size()));
+  REQUIRE(splice_pipe.Takes(half.size()));
   sockets.Send(half);
-  const auto next = conduit.Pass(sockets.near.get(), half.size(), kPreface, sink.fd(), otherwise.data());
-  CHECK(next.outcome == Conduit::Outcome::kDelivered);
+  const auto next = splice_pipe.Pass(sockets.near.get(), half.size(), kPreface, sink.fd(), otherwise.data());
+  CHECK(next.outcome == SplicePipe::Outcome::kDelivered);
   CHECK(sink.Taken() == "preface" + half);
 }
 
@@ -127,7 +130,7 @@ struct DeliveringRig : Rig {
   // Whether its data were delivered; they are right in any case.
   bool Read() {
     TestRequest read(LunOp::kRead, 0, kSize, '-');
-    read.delivery = {.conduit = &conduit, .preface = kPreface, .sink = sink.fd()};
+    read.delivery = {.splice_pipe = &splice_pipe, .preface = kPreface, .sink = sink.fd()};
     REQUIRE(Do(read) == 0);
     const std::string at_data(read.buffer.begin(), read.buffer.end());
     if (read.delivery.done) {
@@ -139,7 +142,7 @@ struct DeliveringRig : Rig {
   }
 
   static constexpr size_t kSize = size_t{128} << 10;
-  Conduit conduit;
+  SplicePipe splice_pipe;
   Sink sink;
   const std::string text;
 };

@@ -18,7 +18,7 @@
 
 namespace lunkeeper::fencing {
 
-struct HerdSize {
+struct HollowClusterSize {
   int nodes = 10'000;
   int pods_per_node = 10;
   int volumes_per_node = 3;  // each of another pod
@@ -35,12 +35,12 @@ struct HerdSize {
 // volumes of a node are its first pods'.
 NodeId HerdNode(int node);
 std::string HerdArrayName(int array);
-VolumeId HerdVolume(const HerdSize& size, int volume);
+VolumeId HerdVolume(const HollowClusterSize& size, int volume);
 
-class Herd {
+class HollowCluster {
  public:
-  explicit Herd(const HerdSize& size);
-  ~Herd();
+  explicit HollowCluster(const HollowClusterSize& size);
+  ~HollowCluster();
 
   kube::KubeConfig Config() const { return api_.Config(); }
   void PowerOff(int node);
@@ -79,7 +79,7 @@ class Herd {
   std::string PodText(int pod);
   std::string Version() { return std::to_string(++version_); }
 
-  const HerdSize size_;
+  const HollowClusterSize size_;
   const uint16_t kubelet_port_;
   std::vector<Kind> kinds_;
   std::vector<std::atomic<bool>> off_;
@@ -89,8 +89,8 @@ class Herd {
   std::vector<Change> writes_ ABSL_GUARDED_BY(mu_);
   std::map<int, int> lives_ ABSL_GUARDED_BY(mu_);  // of pods that were deleted: how often
   std::map<int, Fate> fates_ ABSL_GUARDED_BY(mu_);
-  std::map<int, int> deleted_ ABSL_GUARDED_BY(mu_);              // by node
-  std::map<std::string, absl::Time> told_ ABSL_GUARDED_BY(mu_);  // up to when, of each kind
+  std::map<int, int> deleted_ ABSL_GUARDED_BY(mu_);                        // by node
+  std::map<std::string, absl::Time> reported_until_ ABSL_GUARDED_BY(mu_);  // up to when, of each kind
   std::vector<int> sockets_ ABSL_GUARDED_BY(mu_);
   FakeApi api_;  // last: its threads use the others
 };
