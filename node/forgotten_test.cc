@@ -26,8 +26,8 @@ struct KubeletFixture : NodeFixture {
     return Publish(request);
   }
   void FailDevice() { initiator.SetHealth(volume, DeviceHealth::kFailed, "fenced"); }
-  void SetGracePeriod(absl::Duration patience) {
-    NodeServiceOptions options{.node = node, .patience = patience, .topology = {}};
+  void SetGracePeriod(absl::Duration grace_period) {
+    NodeServiceOptions options{.node = node, .grace_period = grace_period, .topology = {}};
     service = std::make_unique<NodeService>(options, initiator, filesystem, mounter, grants.get());
   }
 

@@ -1,15 +1,12 @@
-// What nodes write to their heartbeat LUNs, and what the array makes of it.
+// What nodes and arrays write to heartbeat LUNs.
 
 #include <catch2/catch.hpp>
 
-#include "devices/array/tgt/heartbeat_watch.h"
 #include "devices/heartbeat/fence_notice.h"
 #include "devices/heartbeat/heartbeat_block.h"
 
 namespace lunkeeper {
 namespace {
-
-using std::chrono::milliseconds;
 
 const NodeId kNode("worker-1.0123456789abcdef");
 
@@ -82,47 +79,6 @@ TEST_CASE("a malformed notice is refused, and half of one too") {
   }
   CHECK(absl::IsInvalidArgument(ReadFenceNotice(good.substr(0, kSectorBytes)).status()));
   CHECK(absl::IsInvalidArgument(NoteBytes(std::string(kSectorBytes, '\0')).status()));
-}
-
-TEST_CASE("a heartbeat is a sequence that changes, and its age is of the observer's clock") {
-  HeartbeatWatch watch(kNode);
-  const HeartbeatWatch::Time start;
-  CHECK(watch.See(std::string(kSectorBytes, '\0'), start).ok());
-  CHECK_FALSE(watch.Last(start));
-  CHECK(watch.See(WriteHeartbeatBlock(Sector(5)), start + milliseconds(500)).ok());
-  CHECK(watch.See(WriteHeartbeatBlock(Sector(5)), start + milliseconds(750)).ok());
-  REQUIRE(watch.Last(start + milliseconds(1000)));
-  CHECK(watch.Last(start + milliseconds(1000))->age == absl::Milliseconds(500));
-  CHECK(watch.Last(start + milliseconds(1000))->sequence == 5);
-  // Also one that falls: the node was started again.
-  CHECK(watch.See(WriteHeartbeatBlock(Sector(1)), start + milliseconds(1250)).ok());
-  CHECK(watch.Last(start + milliseconds(1250))->age == absl::ZeroDuration());
-}
-
-TEST_CASE("what stood there before the observer came is no heartbeat") {
-  HeartbeatWatch watch(kNode);
-  const HeartbeatWatch::Time start;
-  CHECK(watch.See(WriteHeartbeatBlock(Sector(5)), start).ok());
-  CHECK_FALSE(watch.Last(start + milliseconds(100)));
-  CHECK(watch.See(WriteHeartbeatBlock(Sector(6)), start + milliseconds(250)).ok());
-  CHECK(watch.Last(start + milliseconds(250)));
-}
-
-TEST_CASE("a block that is malformed or another node's changes nothing, and is said once") {
-  const std::string wrong =
-      GENERATE(Changed(17, 1), WriteHeartbeatBlock(Sector(9, NodeId("worker-2.0123456789abcdef"))));
-  HeartbeatWatch watch(kNode);
-  const HeartbeatWatch::Time start;
-  CHECK(watch.See(WriteHeartbeatBlock(Sector(5)), start).ok());
-  CHECK(watch.See(WriteHeartbeatBlock(Sector(6)), start).ok());
-  for (int round = 0; round < 2; ++round) {
-    CHECK(watch.See(wrong, start + milliseconds(250)).ok());  // it may be half of a write
-    CHECK(absl::IsInvalidArgument(watch.See(wrong, start + milliseconds(500))));
-    CHECK(watch.See(wrong, start + milliseconds(750)).ok());
-    CHECK(watch.Last(start + milliseconds(750))->age == absl::Milliseconds(750));
-    CHECK(watch.See(WriteHeartbeatBlock(Sector(6)), start + milliseconds(1000)).ok());
-  }
-  CHECK(watch.Last(start)->sequence == 6);
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ void Core::Lead() {
   }
   for (const auto& [array, fence] : state_.arrays.All())
     if (!state_.evidence.nodes().contains(fence.node))
-      Decide(state_, fence.node, state_.Classify(fence.node));
+      Decide(state_, fence.node, state_.ClassifyNode(fence.node));
   ReconcileAll();
   SweepTaints(state_);
 }

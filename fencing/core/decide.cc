@@ -88,7 +88,8 @@ void Decide(State& state, const NodeId& node, const Classification& classificati
 void Kick(State& state, const NodeId& node, const NodeEvidence& known) {
   const auto window = state.settings.kick_window;
   if (known.outage_until == 0 || state.now - known.outage_until >= window) return;
-  if (state.settings.paused || state.settings.dry_run || state.Classify(node).response != Response::kNothing)
+  if (state.settings.paused || state.settings.dry_run ||
+      state.ClassifyNode(node).response != Response::kNothing)
     return;
   std::erase_if(state.kicked, [&](const auto& kick) { return state.now - kick.second >= window; });
   for (const auto* pod : state.cluster.PodsOn(NameOf(node))) {

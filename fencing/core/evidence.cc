@@ -46,7 +46,7 @@ KubeletSide& Evidence::KubeletOf(const NodeName& name) {
 }
 
 void Evidence::SetKubelet(const NodeName& name, const KubeletSide* kubelet) {
-  for (auto* life : InstancesOf(nodes_, name)) instance->second.kubelet = kubelet;
+  for (auto* instance : InstancesOf(nodes_, name)) instance->second.kubelet = kubelet;
 }
 
 ArrayChannel& Evidence::ChannelOf(const ArrayId& array) {
@@ -79,7 +79,7 @@ void Evidence::On(Heartbeat heartbeat, Millis now) {
 void Evidence::On(const StreamClosed& closed, Millis now) {
   const auto found = nodes_.find(closed.node);
   if (found == nodes_.end() || !found->second.heard) return;
-  // The close itself is the last sign of life.
+  // The close itself is the last sign of instance.
   found->second.closed = true;
   found->second.heartbeat_at = now;
 }
@@ -283,8 +283,9 @@ bool Evidence::IsSuperseded(const NodeId& id, Millis now) const {
   const auto self = nodes_.find(id);
   if (self != nodes_.end() && arrives(self->second)) return false;
   const auto lives = InstancesOf(nodes_, NameOf(id));
-  return std::any_of(lives.begin(), lives.end(),
-                     [&](const auto* life) { return instance->first != id && arrives(instance->second); });
+  return std::any_of(lives.begin(), lives.end(), [&](const auto* instance) {
+    return instance->first != id && arrives(instance->second);
+  });
 }
 
 bool Evidence::Holds(const NodeId& id, const ArrayId& array, const VolumeId& volume) const {
@@ -295,7 +296,7 @@ bool Evidence::Holds(const NodeId& id, const ArrayId& array, const VolumeId& vol
 }
 
 NodeId Evidence::HeldByNamesake(const NodeId& id, const ArrayId& array, const VolumeId& volume) const {
-  for (const auto* life : InstancesOf(nodes_, NameOf(id)))
+  for (const auto* instance : InstancesOf(nodes_, NameOf(id)))
     if (instance->first != id && Holds(instance->first, array, volume)) return instance->first;
   return {};
 }

@@ -35,12 +35,14 @@ struct State {
   Arrays arrays;
   SafetyLimits limits;
   Outbox outbox;
-  std::map<VolumeId, PendingRequest> wanted;  // on op
+  std::map<VolumeId, PendingRequest> wanted;  // on demand
   std::map<NodeId, Millis> draining_since;    // graceful moves, as this replica saw them begin
   std::map<Uid, Millis> kicked;               // pods
   std::map<std::pair<ReportKind, NodeId>, std::string> said;
 
-  Classification Classify(const NodeId& node) const { return Classify(evidence.Look(node, now), settings); }
+  Classification ClassifyNode(const NodeId& node) const {
+    return Classify(evidence.Look(node, now), settings);
+  }
   // Its name means this instance, not another that has taken it over.
   bool IsCurrent(const NodeId& node) const {
     return cluster.IsCurrent(node) && !evidence.IsSuperseded(node, now);

@@ -215,7 +215,7 @@ void FailoverRecorder::TellNode(const NodeId& node, kube::EventKind kind, const 
 NodeId FailoverRecorder::FenceOf(const PodId& pod) const {
   const PodFacts* facts = objects_.FindPod(pod);
   if (facts == nullptr) return {};
-  for (const auto* life : InstancesOf(state_.cluster.fences(), facts->node))
+  for (const auto* instance : InstancesOf(state_.cluster.fences(), facts->node))
     if (state_.cluster.IsCurrent(instance->first)) return instance->first;
   return {};
 }

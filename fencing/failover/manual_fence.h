@@ -28,8 +28,8 @@ struct ManualFenceRequest {
   std::string requested_by;
 };
 
-absl::Status RequestManualFence(const ManualFenceIo& hand, const ManualFenceRequest& wish);
+absl::Status RequestManualFence(const ManualFenceIo& io, const ManualFenceRequest& request);
 // Every fence that the node has, also one that evidence has led to.
-absl::Status RequestManualUnfence(const ManualFenceIo& hand, const std::string& node);
+absl::Status RequestManualUnfence(const ManualFenceIo& io, const std::string& node);
 
 }  // namespace lunkeeper::fencing

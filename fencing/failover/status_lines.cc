@@ -22,7 +22,7 @@ std::string ToText(Network network) {
 
 std::string NodeLine(const State& state, const NodeId& node) {
   const Signals signals = state.evidence.Look(node, state.now);
-  const Classification classification = state.Classify(node);
+  const Classification classification = state.ClassifyNode(node);
   std::string line = absl::StrCat("node ", node.value(), ": ",
                                   classification.what.empty() ? "well" : std::string(classification.what),
                                   "; ", ToText(signals.network));

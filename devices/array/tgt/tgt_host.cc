@@ -292,7 +292,7 @@ std::vector<absl::StatusOr<bool>> TgtHost::ReleaseSteps(const std::vector<GrantR
     for (size_t i = next++; i < grants.size(); i = next++) steps[i] = ReleaseStep(grants[i]);
   };
   std::vector<std::jthread> workers(std::min(kWorkers, grants.size()) - 1);
-  for (std::jthread& worker : hands) worker = std::jthread(work);
+  for (std::jthread& worker : workers) worker = std::jthread(work);
   work();
   workers.clear();
   return steps;
