@@ -65,7 +65,7 @@ absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, C
 void AddReport(const std::shared_ptr<CoordinatorServer>& server, Backends* backends) {
   if (server->failover == nullptr) return;
   backends->failover = [server] { return server->failover->Status(); };
-  backends->reports.push_back([server](Metrics& metrics) { server->failover->Report(metrics); });
+  backends->reports.push_back([server](Metrics& metrics) { server->failover->ReportMetrics(metrics); });
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ struct HeartbeatingNode : ArrayFixture {
     return Eventually([&] { return Last() > before; }, kLong);
   }
   uint64_t Last() {
-    const auto seen = array->Heartbeats();
+    const auto seen = array->ListHeartbeats();
     return seen.ok() && !seen->empty() ? seen->front().sequence : 0;
   }
 
@@ -68,7 +68,7 @@ TEST_CASE_METHOD(HeartbeatingNode,
   Start();
   REQUIRE(Land());
   REQUIRE(Land());
-  CHECK(array->Heartbeats()->front().node == node);
+  CHECK(array->ListHeartbeats()->front().node == node);
   CHECK(Eventually([&] { return heartbeats->Age() < absl::Milliseconds(200); }, kLong));
   CHECK(asked == 1);
 }

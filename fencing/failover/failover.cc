@@ -58,7 +58,10 @@ class Runner final : public Failover {
     watches_.reset();
     locks_.reset();
     lease_read_.reset();
-    for (auto* workers : {&api_workers_, &lease_workers_, &event_workers_}) hands->stop(), hands->join();
+    for (auto* workers : {&api_workers_, &lease_workers_, &event_workers_}) {
+      workers->stop();
+      workers->join();
+    }
     kube_.LeaveLease();
   }
 
@@ -72,7 +75,7 @@ class Runner final : public Failover {
   void OnClosed(const NodeId& node) override {
     loop_.Post([this, node](Millis now) { Feed(now, StreamClosed{node}); });
   }
-  void Report(Metrics& metrics) override;
+  void ReportMetrics(Metrics& metrics) override;
   std::vector<std::string> Status() override;
 
  private:
@@ -158,9 +161,9 @@ void Runner::Tick(Millis now) {
            {{"missing", absl::StrJoin(watches_->missing(), " ")}});
 }
 
-void Runner::Report(Metrics& metrics) {
+void Runner::ReportMetrics(Metrics& metrics) {
   loop_.Post([this, &metrics](Millis) {
-    recorder_.Report(metrics);
+    recorder_.ReportMetrics(metrics);
     ReportFailoverMetrics(core_.state(), metrics);
   });
 }

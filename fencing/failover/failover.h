@@ -36,7 +36,7 @@ struct FailoverOptions {
 class Failover : public HeartbeatSink {
  public:
   // Sets its metrics soon, on a thread of its own; they outlive it.
-  virtual void Report(Metrics& metrics) = 0;
+  virtual void ReportMetrics(Metrics& metrics) = 0;
   // For `lunkeeper status`, a line each: who leads, what each node is and why, what is fenced.
   virtual std::vector<std::string> Status() = 0;
 };

@@ -262,7 +262,7 @@ void FailoverRecorder::Moved(const Timeline& timeline) {
   took_.emplace_back("all", last - began);
 }
 
-void FailoverRecorder::Report(Metrics& metrics) {
+void FailoverRecorder::ReportMetrics(Metrics& metrics) {
   metrics.Set("lunkeeper_failover_leading", "Whether this replica is the one that acts", leads_);
   metrics.Set("lunkeeper_failover_synced", "Whether everything that failover watches has been listed",
               synced_);

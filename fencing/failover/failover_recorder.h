@@ -35,7 +35,7 @@ class FailoverRecorder {
   void OnRecord(const NodeId& node, const RecordFacts* facts);
   Timeline TimelineOf(const NodeId& node) const;
 
-  void Report(Metrics& metrics);
+  void ReportMetrics(Metrics& metrics);
 
  private:
   void Add(const NodeId& node, absl::Time at, const std::string& event, const std::string& text);
@@ -64,8 +64,9 @@ class FailoverRecorder {
   std::map<uint64_t, NodeId> deletions_;  // of a failover, by action
   bool leads_ = false, synced_ = false;
   int decided_ = 0, fence_failures_ = 0, pods_ = 0;
-  Metrics::Series refused_;                                   // by rail
-  std::vector<std::pair<std::string, absl::Duration>> took_;  // phases that ended since the last Report
+  Metrics::Series refused_;  // by rail
+  std::vector<std::pair<std::string, absl::Duration>>
+      took_;  // phases that ended since the last ReportMetrics
 };
 
 }  // namespace lunkeeper::fencing

@@ -213,7 +213,7 @@ TEST_CASE(
   };
   Failover& failover = world.Start();
   const auto shows = [&](const std::string& line) {
-    failover.Report(metrics);
+    failover.ReportMetrics(metrics);
     return absl::StrContains(metrics.Text(), line);
   };
   REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
@@ -311,7 +311,7 @@ TEST_CASE("without the CustomResourceDefinition nothing is done, and a node that
   world.api.Forget(kRecords);
   Failover& failover = world.Start();
   const auto shows = [&](const std::string& line) {
-    failover.Report(metrics);
+    failover.ReportMetrics(metrics);
     return absl::StrContains(metrics.Text(), line);
   };
   REQUIRE(Comes([&] { return shows("lunkeeper_failover_leading 1"); }));

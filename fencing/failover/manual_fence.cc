@@ -63,18 +63,18 @@ absl::StatusOr<NodeId> Resolve(const ManualFenceIo& io, const std::string& node)
 // What is new in a NodeFence's timeline, each time it is shown.
 class Teller {
  public:
-  explicit Teller(const ManualFenceIo& io) : worker_(io) {}
+  explicit Teller(const ManualFenceIo& io) : io_(io) {}
   void Skip(const RecordFacts& facts) { reported_ = facts.timeline.size(); }
   void Tell(const RecordFacts& facts) {
     for (; reported_ < facts.timeline.size(); ++reported_) {
-      const TimelineEntry& moment = facts.timeline[reported_];
-      worker_.tell(absl::StrCat(absl::FormatTime("%H:%M:%E3S", entry.at, absl::UTCTimeZone()), "  ",
-                                entry.event, ": ", entry.text));
+      const TimelineEntry& entry = facts.timeline[reported_];
+      io_.tell(absl::StrCat(absl::FormatTime("%H:%M:%E3S", entry.at, absl::UTCTimeZone()), "  ", entry.event,
+                            ": ", entry.text));
     }
   }
 
  private:
-  const ManualFenceIo& worker_;
+  const ManualFenceIo& io_;
   size_t reported_ = 0;
 };
 

@@ -101,7 +101,7 @@ class Ear {
 void AwaitSync(Failover& failover, Metrics& metrics) {
   const absl::Time end = absl::Now() + kSyncs;
   while (absl::Now() < end) {
-    failover.Report(metrics);
+    failover.ReportMetrics(metrics);
     const std::string text = metrics.Text();
     if (absl::StrContains(text, "lunkeeper_failover_synced 1") &&
         absl::StrContains(text, "lunkeeper_failover_leading 1"))
