@@ -1,0 +1,135 @@
+"""The rules themselves, tried on files that break them and on files that do not."""
+
+import dataclasses
+import pathlib
+
+from lint import layers, text, tidy
+from lint.rules import RULES, Check
+from lint.tree import Tree
+
+
+@dataclasses.dataclass(frozen=True)
+class Bite:
+    """Two sets of files, {name: text}: a rule must refuse the one and accept the other."""
+
+    check: Check
+    refused: dict[str, str]
+    accepted: dict[str, str]
+
+
+def includes(name: str, *headers: str) -> dict[str, str]:
+    """A file that includes some headers, and nothing else."""
+    return {name: "".join(f'#include "{header}"\n' for header in headers)}
+
+
+def walls(name: str, refused: str, accepted: str) -> Bite:
+    """A file that may not include one header and may include another."""
+    return Bite(layers.check_walls, includes(name, refused), includes(name, accepted))
+
+
+def lines(count: int) -> str:
+    """A text of so many lines."""
+    return "int x;\n" * count
+
+
+def cpp_function(length: int) -> str:
+    """A function of so many lines."""
+    return "namespace n {\nvoid MakeThing() {\n" + "  static_cast<void>(0);\n" * (length - 2) + "}\n}\n"
+
+
+def python_function(length: int) -> str:
+    """The same in Python."""
+    return "def f():\n" + "    g()\n" * (length - 1)
+
+
+WALL_BITES = (
+    walls("base/x.cc", "devices/types.h", "base/log.h"),
+    walls("csi-spec/x.cc", "devices/types.h", "csi/v1/csi.pb.h"),
+    walls("devices/array/x.cc", "node/node_service.h", "devices/types.h"),
+    walls("devices/array/x.cc", "devices/array/tgt/pool.h", "devices/array/array.h"),
+    walls("devices/array/remote/x.cc", "devices/array/tgt/pool.h", "devices/array/array.h"),
+    walls("devices/array/tgt/x.cc", "devices/libiscsi/session.h", "devices/heartbeat/block.h"),
+    walls("devices/iscsi/x.cc", "devices/datapath/worker.h", "devices/types.h"),
+    walls("devices/datapath/x.cc", "devices/libiscsi/session.h", "devices/iscsi/lun.h"),
+    walls("devices/heartbeat/x.cc", "devices/libiscsi/session.h", "devices/node_id.h"),
+    walls("devices/libiscsi/x.cc", "devices/iscsi/session.h", "base/log.h"),
+    walls("fencing/core/x.cc", "base/log.h", "devices/types.h"),
+    walls("fencing/protocol/x.cc", "fencing/kube/json.h", "fencing/core/event.h"),
+    walls("fencing/agent/x.cc", "fencing/failover/loop.h", "node/grant_source.h"),
+    walls("fencing/agent/x.cc", "fencing/kube/json.h", "devices/libiscsi/session.h"),
+    walls("fencing/coordinator/x.cc", "fencing/agent/path_watch.h", "fencing/kube/json.h"),
+    walls("fencing/failover/x.cc", "fencing/coordinator/authenticator.h", "fencing/kube/json.h"),
+    walls("fencing/scale/x.cc", "plugin/options.h", "fencing/failover/testing/fake_api.h"),
+    walls("identity/x.cc", "controller/request.h", "csi/v1/csi.pb.h"),
+    walls("controller/x.h", "devices/array/tgt/pool.h", "devices/array/array.h"),
+    walls("node/x.cc", "controller/request.h", "devices/datapath/initiator.h"),
+    walls("node/x.cc", "devices/array/testing/fake_array.h", "devices/array/array.h"),
+    walls("node/x_test.cc", "devices/datapath/worker.h", "devices/array/testing/fake_array.h"),
+    walls("plugin/x.cc", "plugin/testing/rig.h", "devices/array/tgt/pool.h"),
+)
+BEHIND_AGENT = {**includes("fencing/agent/x.cc", "node/y.h"), **includes("node/y.h", "fencing/kube/json.h")}
+BEHIND_COORDINATOR = {
+    **includes("fencing/coordinator/x.cc", "base/y.h"),
+    **includes("base/y.h", "fencing/agent/z.h"),
+}
+BEHIND_NODE = {**includes("node/x.cc", "base/y.h"), **includes("base/y.h", "devices/array/tgt/pool.h")}
+LAYER_BITES = (
+    Bite(layers.check_walls, includes("base/deep/x.cc"), includes("base/x.cc")),
+    Bite(layers.check_nevers, BEHIND_AGENT, includes("fencing/agent/x.cc", "node/y.h")),
+    Bite(
+        layers.check_nevers, BEHIND_COORDINATOR, includes("fencing/coordinator/x.cc", "fencing/kube/json.h")
+    ),
+    Bite(layers.check_nevers, BEHIND_NODE, includes("plugin/x.cc", "devices/array/tgt/pool.h")),
+    Bite(layers.check_nevers, includes("node/x.cc", "plugin/y.h"), includes("plugin/x.cc", "plugin/y.h")),
+    Bite(
+        layers.check_purity,
+        {"fencing/core/x.cc": "#include <chrono>\n"},
+        {"fencing/sim/x.cc": "#include <chrono>\n"},
+    ),
+)
+TEXT_BITES = (
+    Bite(text.check_lengths, {"node/x.cc": lines(401)}, {"node/x.cc": lines(400)}),
+    Bite(text.check_lengths, {"node/x.h": lines(151)}, {"node/x.h": lines(150)}),
+    Bite(text.check_lengths, {"x.py": lines(401)}, {"x.py": lines(400)}),
+    Bite(text.check_lengths, {"x.sh": lines(401)}, {"x.sh": lines(400)}),
+    Bite(text.check_lengths, {"dev": lines(401)}, {"dev": lines(400)}),
+    Bite(text.check_lengths, {"node/x.h": "// " + "x" * 108}, {"node/x.h": "// " + "x" * 107}),
+    Bite(text.check_python_functions, {"x.py": python_function(51)}, {"x.py": python_function(50)}),
+    Bite(
+        text.check_comments,
+        {"node/x.cc": lines(93) + "  // why\n" * 7},
+        {"node/x.cc": lines(92) + "  // why\n" * 8},
+    ),
+    Bite(
+        text.check_unused_names, {"x.cc": "using std::swap;\n"}, {"x.cc": "using std::swap;\nswap(a, b);\n"}
+    ),
+    Bite(text.check_format, {"x.cc": "int  x ;\n"}, {"x.cc": "int x;\n"}),
+)
+
+
+def tidy_problems() -> list[str]:
+    """Whether clang-tidy, as .clang-tidy sets it, holds the length of functions."""
+    if not pathlib.Path(".clang-tidy").exists():
+        return ["there is no .clang-tidy in this folder"]
+    refused, accepted = (tidy.run_tidy(cpp_function(length), ()) for length in (53, 50))
+    return ["clang-tidy accepts a function of 53 lines"] * (refused is None) + (accepted or [])
+
+
+def bite_problems(bite: Bite) -> list[str]:
+    """Whether a rule refuses and accepts as it should."""
+    what = bite.check.__name__
+    with Tree.of(bite.refused) as tree:
+        problems = [] if bite.check(tree) else [f"{what} accepts {bite.refused}"[:200]]
+    with Tree.of(bite.accepted) as tree:
+        return problems + [f"{what} refuses what is right: {problem}" for problem in bite.check(tree)]
+
+
+def check_rules_bite(_: Tree) -> list[str]:
+    """Each rule refuses what breaks it, and nothing else."""
+    bites = (*WALL_BITES, *LAYER_BITES, *TEXT_BITES)
+    untried = {rule.__name__ for rule in RULES} - {bite.check.__name__ for bite in bites}
+    return (
+        [f"{rule}: nothing tries it" for rule in sorted(untried)]
+        + tidy_problems()
+        + [problem for bite in bites for problem in bite_problems(bite)]
+    )

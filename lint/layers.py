@@ -1,0 +1,147 @@
+"""Walls: what each folder may include, and what it may never reach, not even through another header."""
+
+import dataclasses
+import re
+
+from lint.tree import Tree, room_of
+
+# Of each folder, what it may include besides itself. "x/" is the folder x without the folders in it; "x/*" is
+# x with them; "x/y.h" is one header.
+DOMAIN = ("base/", "devices/")  # helpers, and names such as VolumeId and NodeId
+SEAM = (*DOMAIN, "devices/array/")  # and the interface of an array
+WALLS: dict[str, tuple[str, ...]] = {
+    "base": (),
+    "csi-spec": ("base/", "csi/*", "registration/"),
+    "devices": ("base/",),
+    "devices/heartbeat": DOMAIN,
+    "devices/array": DOMAIN,
+    "devices/array/tgt": (*SEAM, "devices/heartbeat/"),
+    "devices/array/remote": SEAM,
+    "devices/filesystem": DOMAIN,
+    "devices/iscsi": DOMAIN,
+    "devices/libiscsi": DOMAIN,
+    "devices/datapath": (*DOMAIN, "devices/iscsi/"),
+    "fencing/core": ("devices/types.h", "devices/node_id.h"),  # the domain's names are plain values
+    "fencing/sim": ("base/", "devices/types.h", "devices/node_id.h", "fencing/core/"),
+    "fencing/kube": ("base/",),
+    "fencing/protocol": (*SEAM, "csi-spec/status.h", "fencing/core/"),
+    "fencing/coordinator": (
+        *SEAM,
+        "csi-spec/status.h",
+        "fencing/core/",
+        "fencing/kube/",
+        "fencing/protocol/",
+    ),
+    "fencing/agent": (
+        *SEAM,
+        "devices/heartbeat/",
+        "devices/libiscsi/",
+        "devices/datapath/initiator.h",
+        "node/grant_source.h",
+        "fencing/core/",
+        "fencing/protocol/",
+    ),
+    "fencing/failover": (*SEAM, "fencing/core/", "fencing/kube/", "fencing/protocol/"),
+    "fencing/scale": (*SEAM, "fencing/core/", "fencing/kube/", "fencing/protocol/", "fencing/failover/"),
+    "identity": ("base/", "csi/*", "csi-spec/"),
+    "controller": (*SEAM, "csi/*", "csi-spec/"),
+    "node": (
+        *SEAM,
+        "csi/*",
+        "csi-spec/",
+        "registration/",
+        "devices/datapath/initiator.h",
+        "devices/filesystem/filesystem.h",
+        "devices/filesystem/mounter.h",
+    ),
+    "plugin": ("*",),
+}
+# What tests may include besides that and every testing/ folder.
+TEST_WALLS: dict[str, tuple[str, ...]] = {
+    "devices/array/tgt": ("devices/libiscsi/",),  # an initiator to try targets with
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Never:
+    """Code in `folder` never reaches code in `others`, directly or through headers.
+
+    The folder "" is all folders but those in `but`.
+    """
+
+    folder: str
+    others: tuple[str, ...]
+    but: tuple[str, ...] = ()
+
+
+NEVERS = (
+    Never("fencing/agent/", ("fencing/failover/", "fencing/kube/", "fencing/coordinator/")),
+    Never("fencing/coordinator/", ("fencing/agent/",)),
+    Never("", ("devices/array/tgt/",), but=("plugin/", "devices/array/tgt/")),
+    Never("", ("plugin/",), but=("plugin/",)),
+)
+# fencing/core is a pure function: it can name no clock, thread, random source, network or Kubernetes type.
+IMPURE = re.compile(
+    r"#include <(chrono|ctime|time\.h|thread|mutex|condition_variable|random|sys/.*|netinet/.*"
+    r'|boost/(?!container/).*|grpc.*)>|#include "absl/(time/clock|synchronization|random)'
+)
+
+
+def allows(entries: tuple[str, ...], header: str) -> bool:
+    """Whether one of the entries of a wall covers a header."""
+    folder = header.rpartition("/")[0] + "/"
+    return any(
+        entry in (header, folder) or entry.endswith("*") and header.startswith(entry[:-1])
+        for entry in entries
+    )
+
+
+def wall_problems(tree: Tree, name: str) -> list[str]:
+    """The includes of one file that its folder's wall keeps out."""
+    room, kind = room_of(name), tree.layout.kind_of(name)
+    if room not in WALLS:
+        return [f"{name}: its folder has no wall in lint/layers.py"]
+    tests = TEST_WALLS.get(room, ()) if kind in ("test", "support") else ()
+    entries = (f"{room}/", *WALLS[room], *tests)
+    problems = []
+    for number, header in tree.includes(name):
+        if tree.layout.support.search(header):
+            if kind == "product":
+                problems.append(f"{name}:{number}: the product does not include {header}, which is for tests")
+        elif not allows(entries, header):
+            problems.append(f"{name}:{number}: may not include {header} (allowed here: {', '.join(entries)})")
+    return problems
+
+
+def check_walls(tree: Tree) -> list[str]:
+    """Each file includes what its folder may know, and no more."""
+    return [problem for name in tree.cpp() for problem in wall_problems(tree, name)]
+
+
+def check_nevers(tree: Tree) -> list[str]:
+    """No code reaches what it must not depend on, not even through other headers."""
+    problems = []
+    for name in tree.cpp("product", "simulation"):
+        kept_out = [
+            other
+            for never in NEVERS
+            if name.startswith(never.folder) and not name.startswith(never.but or "\0")
+            for other in never.others
+        ]
+        ways = tree.reached_from(name)
+        for other in kept_out:
+            way = next((way for header, way in ways.items() if header.startswith(other)), None)
+            if way:
+                problems.append(f"{name}: reaches {other} by {' -> '.join(way[1:])}")
+    return problems
+
+
+def check_purity(tree: Tree) -> list[str]:
+    """fencing/core includes nothing that differs from one run to the next."""
+    return [
+        f"{name}:{number}: fencing/core includes {line.split()[1]}"
+        for name in tree.cpp("product", "test", "support")
+        if name.startswith("fencing/core/")
+        for number, line in enumerate(tree.lines(name), 1)
+        if IMPURE.search(line)
+    ]
