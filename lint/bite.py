@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 
-from lint import layers, text, tidy
+from lint import floors, layers, text, tidy
 from lint.rules import RULES, Check
 from lint.tree import Tree
 
@@ -87,6 +87,39 @@ LAYER_BITES = (
         {"fencing/sim/x.cc": "#include <chrono>\n"},
     ),
 )
+FLOOR_BITES = (
+    Bite(floors.check_floors, includes("devices/x.h", "node/y.h"), includes("node/x.h", "devices/y.h")),
+    Bite(floors.check_floors, includes("controller/x.h", "node/y.h"), includes("plugin/x.h", "node/y.h")),
+    Bite(
+        floors.check_floors,
+        includes("base/x_test.cc", "node/y.h"),
+        includes("base/x_test.cc", "node/testing/y.h"),
+    ),
+    Bite(floors.check_floors, includes("base/deep/x.h"), includes("base/x.h")),
+    Bite(
+        floors.check_pairs,
+        {
+            **includes("fencing/agent/x.h", "fencing/protocol/y.h"),
+            **includes("fencing/protocol/z.h", "fencing/agent/x.h"),
+        },
+        {
+            **includes("fencing/agent/x.h", "fencing/protocol/y.h"),
+            **includes("fencing/core/z.h", "fencing/core/y.h"),
+        },
+    ),
+    Bite(
+        floors.check_pairs,
+        {**includes("fencing/agent/x.h", "node/y.h"), **includes("node/z.h", "fencing/core/y.h")},
+        includes("fencing/agent/x.h", "node/y.h"),
+    ),
+    Bite(
+        floors.check_headers,
+        {"node/x.cc": ""},
+        {"node/x.cc": "", "node/x.h": "", "node/y_test.cc": "", "node/main.cc": "int main() {}\n"},
+    ),
+    Bite(floors.check_headers, {"node/x.cc": "", "base/x.h": ""}, {"base/testing/x.cc": ""}),
+    Bite(floors.check_support_is_apart, {"node/fake_x.h": ""}, {"node/testing/fake_x.h": ""}),
+)
 TEXT_BITES = (
     Bite(text.check_lengths, {"node/x.cc": lines(401)}, {"node/x.cc": lines(400)}),
     Bite(text.check_lengths, {"node/x.h": lines(151)}, {"node/x.h": lines(150)}),
@@ -126,7 +159,7 @@ def bite_problems(bite: Bite) -> list[str]:
 
 def check_rules_bite(_: Tree) -> list[str]:
     """Each rule refuses what breaks it, and nothing else."""
-    bites = (*WALL_BITES, *LAYER_BITES, *TEXT_BITES)
+    bites = (*WALL_BITES, *LAYER_BITES, *FLOOR_BITES, *TEXT_BITES)
     untried = {rule.__name__ for rule in RULES} - {bite.check.__name__ for bite in bites}
     return (
         [f"{rule}: nothing tries it" for rule in sorted(untried)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from lint import layers, text
+from lint import floors, layers, text
 from lint.tree import Tree
 
 Check = Callable[[Tree], list[str]]  # finds the problems of a tree; the function's name is the check's
@@ -16,4 +16,8 @@ RULES: tuple[Check, ...] = (
     layers.check_walls,
     layers.check_nevers,
     layers.check_purity,
+    floors.check_floors,
+    floors.check_pairs,
+    floors.check_headers,
+    floors.check_support_is_apart,
 )
