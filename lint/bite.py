@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 
-from lint import floors, layers, text, tidy
+from lint import floors, layers, names, text, tidy
 from lint.rules import RULES, Check
 from lint.tree import Tree
 
@@ -40,6 +40,11 @@ def cpp_function(length: int) -> str:
 def python_function(length: int) -> str:
     """The same in Python."""
     return "def f():\n" + "    g()\n" * (length - 1)
+
+
+def methods(class_name: str, *bodies: str) -> str:
+    """A class with some methods."""
+    return f"namespace n {{\nclass {class_name} {{\n public:\n" + "\n".join(bodies) + "\n};\n}\n"
 
 
 WALL_BITES = (
@@ -138,6 +143,36 @@ TEXT_BITES = (
     ),
     Bite(text.check_format, {"x.cc": "int  x ;\n"}, {"x.cc": "int x;\n"}),
 )
+INTERFACE = methods("Sink", "  virtual void Take() = 0;")
+SINKS = {f"node/{name}.h": methods(f"{name} : public Sink", "  void Take() override {}") for name in "ABC"}
+STORES = {f"node/{name}.h": methods(name, "  void Take() {}") for name in "ABC"}
+RPCS = {
+    f"node/{name}.h": methods(f"{name} : public v1::X::Service", "  void Probe() override {}")
+    for name in "ABC"
+}
+POOLS = {f"node/{name}.h": methods(name, "  void Open() {}") for name in "ABC"}
+OPENERS = {f"node/{name}.cc": "namespace {\nvoid Open() {}\n}\n" for name in "abc"}
+NAME_BITES = (
+    Bite(
+        names.check_class_names,
+        {"node/x.h": "namespace a {\nclass X {};\n}\n", "base/x.cc": "namespace {\nenum X {};\n}\n"},
+        {
+            "node/x.h": "class X { class Y {}; };\nclass Z { class Y {}; };\n",
+            "fencing/sim/x.h": "class X {};\n",
+            "base/x.h": "class X;\n",
+        },
+    ),
+    Bite(
+        names.check_one_word_share,
+        {"node/x.cc": "void Look() {}\nvoid TakeIt() {}\n"},
+        {"node/x.cc": "void Look() {}\nvoid TakeIt() {}\nvoid ToIQN() {}\nX::X() {}\nint size() {}\n"},
+    ),
+    Bite(names.check_overused_names, STORES, {"node/sink.h": INTERFACE, **SINKS}),
+    Bite(names.check_overused_names, OPENERS, POOLS),
+    Bite(names.check_overused_names, STORES, RPCS),
+    Bite(names.check_overused_names, STORES, {name: STORES[name] for name in ("node/A.h", "node/B.h")}),
+    Bite(names.check_cpp_functions, {"node/x.cc": cpp_function(51)}, {"node/x.cc": cpp_function(50)}),
+)
 
 
 def tidy_problems() -> list[str]:
@@ -159,7 +194,7 @@ def bite_problems(bite: Bite) -> list[str]:
 
 def check_rules_bite(_: Tree) -> list[str]:
     """Each rule refuses what breaks it, and nothing else."""
-    bites = (*WALL_BITES, *LAYER_BITES, *FLOOR_BITES, *TEXT_BITES)
+    bites = (*WALL_BITES, *LAYER_BITES, *FLOOR_BITES, *TEXT_BITES, *NAME_BITES)
     untried = {rule.__name__ for rule in RULES} - {bite.check.__name__ for bite in bites}
     return (
         [f"{rule}: nothing tries it" for rule in sorted(untried)]

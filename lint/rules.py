@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from lint import floors, layers, text
+from lint import floors, layers, names, text
 from lint.tree import Tree
 
 Check = Callable[[Tree], list[str]]  # finds the problems of a tree; the function's name is the check's
@@ -20,4 +20,8 @@ RULES: tuple[Check, ...] = (
     floors.check_pairs,
     floors.check_headers,
     floors.check_support_is_apart,
+    names.check_class_names,
+    names.check_one_word_share,
+    names.check_overused_names,
+    names.check_cpp_functions,
 )

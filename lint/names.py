@@ -1,0 +1,148 @@
+"""Names: one class name for one thing, function names that say what they do to what, short functions."""
+
+import collections
+import re
+
+from lint.tags import ANONYMOUS, Tag, tags_in
+from lint.text import MOST_FUNCTION_LINES
+from lint.tree import Tree
+
+MOST_ONE_WORD = 1 / 3  # of the product's functions
+MOST_THINGS = 2  # that one name of one word may stand for
+# Names that methods of any class may have: the object before the dot says the rest. Free functions may not.
+IDIOMS = {
+    "Create": "makes an object of the class, or says why it cannot",
+    "Open": "the same, of a class that stands for something outside, such as a file or a connection",
+    "Close": "ends what Open began",
+    "Start": "begins the work of an object that has a thread or a process",
+    "Stop": "ends what Start began",
+    "Run": "works until it is told to stop: the body of a thread or of a program",
+    "Parse": "makes an object of the class from bytes or text",
+    "Add": "puts an element into a collection",
+    "Find": "looks an element of a collection up by its key",
+    "Remove": "removes an element from a collection",
+}
+
+Things = dict[str, dict[str, list[str]]]  # {name: {thing: places}}
+
+
+def twice_named_classes(tree: Tree) -> list[str]:
+    """Class names that two classes of the product have; nested classes aside, which have two names."""
+    places: dict[str, set[str]] = collections.defaultdict(set)
+    for tag in tags_in(tree, "product"):
+        if tag.kind in ("class", "struct", "enum") and not tag.in_class:
+            places[tag.name].add(tag.place)
+    return [f"{name}: {', '.join(sorted(where))}" for name, where in sorted(places.items()) if len(where) > 1]
+
+
+def is_named_function(tag: Tag) -> bool:
+    """Whether we chose a function's name: not that of a constructor, an operator, main or an accessor."""
+    return (
+        tag.kind == "function"
+        and re.fullmatch(r"[A-Z][A-Za-z0-9]*", tag.name) is not None
+        and tag.scope.split("::")[-1] != tag.name
+    )
+
+
+def words_in(name: str) -> int:
+    """The words of a name in CamelCase: ReleaseGrant has two, so has ToIQN."""
+    return len(re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*", name))
+
+
+def named_functions(tree: Tree) -> list[Tag]:
+    """The product's functions whose names count."""
+    return [tag for tag in tags_in(tree, "product") if is_named_function(tag)]
+
+
+def one_word_functions(tree: Tree) -> list[Tag]:
+    """Those whose name is a single word."""
+    return [tag for tag in named_functions(tree) if words_in(tag.name) == 1]
+
+
+class Hierarchies:
+    """Which classes declare a method for which others."""
+
+    def __init__(self, tags: list[Tag]):
+        self._bases = {tag.full_name: tag.bases for tag in tags if tag.kind in ("class", "struct")}
+        self._by_name: dict[str, list[str]] = collections.defaultdict(list)
+        for full_name in self._bases:
+            self._by_name[full_name.split("::")[-1]].append(full_name)
+        self._methods = {(tag.scope, tag.name) for tag in tags if tag.kind in ("function", "prototype")}
+        self._overrides = {(tag.scope, tag.name) for tag in tags if tag.is_override}
+
+    def declared_by(self, scope: str, method: str, below: tuple[str, ...] = ()) -> str | None:
+        """The highest class that gives a class its method; None when no class of ours does."""
+        for base in self._bases.get(scope, ()):
+            for full_name in self._by_name[base]:
+                if full_name != scope and full_name not in below:
+                    higher = self.declared_by(full_name, method, (*below, scope))
+                    if higher or (full_name, method) in self._methods:
+                        return higher or full_name
+        return None
+
+    def is_given(self, scope: str, method: str) -> bool:
+        """Whether the name was given by a class that is not ours, such as the generated one of a service."""
+        return (scope, method) in self._overrides and self.declared_by(scope, method) is None
+
+
+def one_word_things(tree: Tree) -> Things:
+    """Every name of one word with the different things that it stands for.
+
+    One thing is a method with all its overloads and overrides, or the free functions of a header and its .cc.
+    """
+    hierarchies = Hierarchies(tags_in(tree, "product"))
+    things: Things = collections.defaultdict(lambda: collections.defaultdict(list))
+    for tag in one_word_functions(tree):
+        if not tag.in_class:
+            thing = f"{tag.path.rpartition('.')[0]} {ANONYMOUS in tag.scope}"
+        elif tag.name in IDIOMS or hierarchies.is_given(tag.scope, tag.name):
+            continue
+        else:
+            thing = hierarchies.declared_by(tag.scope, tag.name) or tag.scope
+        things[tag.name][thing].append(tag.place)
+    return things
+
+
+def overused_names(tree: Tree) -> list[str]:
+    """Names of one word for more things than MOST_THINGS, the most used first."""
+    things = sorted(one_word_things(tree).items(), key=lambda entry: (-len(entry[1]), entry[0]))
+    return [
+        f"{name} names {len(places)} things: {', '.join(where[0] for where in places.values())}"
+        for name, places in things
+        if len(places) > MOST_THINGS
+    ]
+
+
+def too_long_functions(tree: Tree) -> list[str]:
+    """The functions of C++ that are too long. Test cases are macros, which nothing here sees."""
+    return [
+        f"{tag.place}: {tag.name} has {tag.lines} lines, at most {MOST_FUNCTION_LINES}"
+        for tag in tags_in(tree, "product", "simulation", "support")
+        if tag.kind == "function" and tag.lines > MOST_FUNCTION_LINES
+    ]
+
+
+def check_cpp_functions(tree: Tree) -> list[str]:
+    """Functions of C++ are short."""
+    return too_long_functions(tree)
+
+
+def check_class_names(tree: Tree) -> list[str]:
+    """No two classes of the product have one name."""
+    return [f"two things are called {problem}" for problem in twice_named_classes(tree)]
+
+
+def check_one_word_share(tree: Tree) -> list[str]:
+    """Most functions say in their name what they do to what."""
+    functions, one_word = named_functions(tree), one_word_functions(tree)
+    if len(one_word) <= MOST_ONE_WORD * len(functions):
+        return []
+    return [
+        f"{len(one_word)} of {len(functions)} functions have a name of one word "
+        f"({len(one_word) / len(functions):.1%}), at most {MOST_ONE_WORD:.1%}"
+    ]
+
+
+def check_overused_names(tree: Tree) -> list[str]:
+    """No name of one word stands for more than two things."""
+    return overused_names(tree)
