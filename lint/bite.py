@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 
-from lint import floors, layers, names, text, tidy
+from lint import floors, layers, names, prose, text, tidy
 from lint.rules import RULES, Check
 from lint.tree import Tree
 
@@ -143,6 +143,20 @@ TEXT_BITES = (
     ),
     Bite(text.check_format, {"x.cc": "int  x ;\n"}, {"x.cc": "int x;\n"}),
 )
+WIDE = "x" * (prose.COLUMNS + 1)
+PROSE_BITES = (
+    Bite(
+        prose.check_columns,
+        {"x.md": WIDE},
+        {"x.md": f"| {WIDE} |\n```\n{WIDE}\n```\n[x](https://example.org/{WIDE})\n"},
+    ),
+    Bite(
+        prose.check_phrases,
+        {"x.md": "It is put\nright.\n"},
+        {"x.md": "```\nput right\n```\nIt is `put right`.\n"},
+    ),
+    Bite(prose.check_phrases, {"node/x.cc": "int x;  // Whoever asks.\n"}, {"node/x.cc": 'f("whoever");\n'}),
+)
 INTERFACE = methods("Sink", "  virtual void Take() = 0;")
 SINKS = {f"node/{name}.h": methods(f"{name} : public Sink", "  void Take() override {}") for name in "ABC"}
 STORES = {f"node/{name}.h": methods(name, "  void Take() {}") for name in "ABC"}
@@ -194,7 +208,7 @@ def bite_problems(bite: Bite) -> list[str]:
 
 def check_rules_bite(_: Tree) -> list[str]:
     """Each rule refuses what breaks it, and nothing else."""
-    bites = (*WALL_BITES, *LAYER_BITES, *FLOOR_BITES, *TEXT_BITES, *NAME_BITES)
+    bites = (*WALL_BITES, *LAYER_BITES, *FLOOR_BITES, *TEXT_BITES, *PROSE_BITES, *NAME_BITES)
     untried = {rule.__name__ for rule in RULES} - {bite.check.__name__ for bite in bites}
     return (
         [f"{rule}: nothing tries it" for rule in sorted(untried)]
