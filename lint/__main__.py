@@ -1,6 +1,7 @@
 """Runs the checks, in the project's root.
 
 Usage: python3 -m lint [--junit FILE] [CHECK…]      all checks, or those named, such as check_floors
+       python3 -m lint counts [--layout FILE]       the rules' figures; of a version with other folders, too
 """
 
 import argparse
@@ -8,7 +9,8 @@ import pathlib
 import sys
 from xml.sax.saxutils import quoteattr
 
-from lint import bite, tidy
+from lint import bite, counts, tidy
+from lint.layout import NOW, read_layout
 from lint.rules import RULES, Check
 from lint.tree import Tree
 
@@ -18,10 +20,15 @@ CHECKS = (*RULES, bite.check_rules_bite, tidy.check_all_are_compiled, tidy.check
 def arguments() -> argparse.Namespace:
     """What the command line says."""
     parser = argparse.ArgumentParser(prog="python3 -m lint")
-    parser.add_argument("what", nargs="*", metavar="CHECK", help="a check's name; default: all checks")
+    parser.add_argument(
+        "what", nargs="*", metavar="CHECK", help="a check's name, or `counts`; default: all checks"
+    )
     parser.add_argument("--junit", type=pathlib.Path, help="write the results to this file, too")
+    parser.add_argument(
+        "--layout", type=pathlib.Path, help="of counts: the layout of another version, in JSON"
+    )
     parsed = parser.parse_args()
-    unknown = set(parsed.what) - {check.__name__ for check in CHECKS}
+    unknown = set(parsed.what) - {check.__name__ for check in CHECKS} - {"counts"}
     if unknown:
         parser.error(f"no such check: {', '.join(sorted(unknown))}")
     return parsed
@@ -43,8 +50,11 @@ def run(checks: list[Check], junit: pathlib.Path | None) -> int:
 
 
 def main() -> int:
-    """Checks."""
+    """Counts, or checks."""
     given = arguments()
+    if "counts" in given.what:
+        counts.print_counts(Tree.here(read_layout(given.layout) if given.layout else NOW))
+        return 0
     return run([check for check in CHECKS if not given.what or check.__name__ in given.what], given.junit)
 
 

@@ -1,6 +1,8 @@
 """Where things stand in the tree: the folders of C++ code and their order, as data for the rules."""
 
 import dataclasses
+import json
+import pathlib
 import re
 
 # Each folder of C++ stands on a floor, lowest first. A file includes its own folder and lower floors only.
@@ -57,3 +59,9 @@ class Layout:
 
 
 NOW = Layout()
+
+
+def read_layout(path: pathlib.Path) -> Layout:
+    """The layout of another version, for `counts`: {"floors": [[FOLDER…]…], "support": REGEX} in JSON."""
+    content = json.loads(path.read_text())
+    return Layout(tuple(tuple(folders) for folders in content["floors"]), re.compile(content["support"]))
