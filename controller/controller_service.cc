@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/grpc_status.h"
 #include "base/keyed_lock.h"
 #include "base/status_macros.h"
 #include "controller/placement.h"
 #include "controller/request.h"
 #include "controller/response.h"
-#include "csi-spec/status.h"
 #include "devices/array/publish_context.h"
 #include "devices/node_id.h"
 

@@ -1,7 +1,6 @@
 #include "node/identity.h"
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,9 +8,9 @@
 #include <cerrno>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/fail_point.h"
+#include "base/random.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
 #include "devices/node_id.h"
@@ -54,12 +53,8 @@ absl::Status WriteDurably(const std::string& path, const std::string& text) {
 
 // Another process may do the same at the same time: the first link wins, and both read what it linked.
 absl::Status MakeInstance(const std::string& path) {
-  unsigned char random[kInstanceDigits / 2];
-  if (::getrandom(random, sizeof random, 0) != sizeof random) return Failed("get random bytes for", path);
-  const std::string text =
-      absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(random), sizeof random));
   const std::string temporary = absl::StrCat(path, ".", ::gettid());
-  RETURN_IF_ERROR(WriteDurably(temporary, text + "\n"));
+  RETURN_IF_ERROR(WriteDurably(temporary, RandomHexDigits() + "\n"));
   const int linked = ::link(temporary.c_str(), path.c_str());
   const int link_errno = errno;
   ::unlink(temporary.c_str());

@@ -7,9 +7,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/grpc_status.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "csi-spec/status.h"
 #include "devices/array/publish_context.h"
 #include "node/paths.h"
 

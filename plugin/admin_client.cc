@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/grpc_status.h"
 #include "base/host_name.h"
 #include "base/status_macros.h"
 #include "fencing/failover/manual_fence.h"
@@ -50,7 +51,7 @@ int Call(const Target& target,
   Response response;
   const grpc::Status status = (stub.get()->*method)(&context, request, &response);
   if (status.ok()) print(response);
-  return ExitCode(absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message()));
+  return ExitCode(FromGrpcStatus(status));
 }
 
 using Table = std::vector<std::vector<std::string>>;

@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/grpc_status.h"
 #include "base/host_name.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "csi-spec/status.h"
 #include "devices/array/access_words.h"
 
 namespace lunkeeper {

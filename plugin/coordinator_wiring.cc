@@ -1,13 +1,12 @@
 #include "plugin/coordinator_wiring.h"
 
 #include <memory>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 
 #include "base/host_name.h"
+#include "base/random.h"
 #include "base/status_macros.h"
 #include "base/tls.h"
 #include "fencing/agent/coordinator_grant_source.h"
@@ -46,9 +45,7 @@ struct CoordinatorClient {
 constexpr char kLease[] = "lunkeeper-failover";
 
 // A name in the lease that no other start of a process has.
-std::string ThisReplica() {
-  return absl::StrCat(HostName(), "-", absl::StrFormat("%08x", std::random_device()()));
-}
+std::string ThisReplica() { return absl::StrCat(HostName(), "-", RandomHexDigits()); }
 
 absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, CoordinatorServer* server) {
   if (flags.off) return absl::OkStatus();

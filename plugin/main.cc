@@ -4,7 +4,6 @@
 #include <iostream>
 
 #include "base/fail_point.h"
-#include "base/memory.h"
 #include "devices/datapath/datapath.h"
 #include "plugin/admin_client.h"
 #include "plugin/array_agent.h"
@@ -46,10 +45,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;  // --help is no mistake
   }
-  if (*serve) {
-    BindSymbolsAtStart(argv);
-    return Serve(serve_options, [&] { return OpenBackends(serve_options); });
-  }
+  if (*serve) return Serve(serve_options, [&] { return OpenBackends(serve_options); });
   if (*array) return RunArrayAgent(array_options);
   if (*datapath) return RunDatapath(datapath_options);
   return exit_code;

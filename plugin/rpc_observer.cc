@@ -78,11 +78,8 @@ void LogCall(const std::string& method, const grpc::Status& status, const Fields
 
 class RpcObserver final : public grpc::experimental::Interceptor {
  public:
-  RpcObserver(const char* method, Metrics* metrics, const std::function<void()>& call_ended)
-      : method_(absl::StripPrefix(method, "/")),
-        metrics_(metrics),
-        call_ended_(call_ended),
-        started_(absl::Now()) {
+  RpcObserver(const char* method, Metrics* metrics)
+      : method_(absl::StripPrefix(method, "/")), metrics_(metrics), started_(absl::Now()) {
     metrics_->RpcStarted(method_);
   }
 
@@ -111,12 +108,10 @@ class RpcObserver final : public grpc::experimental::Interceptor {
     fields.insert(fields.end(), names_.begin(), names_.end());
     if (!status.ok()) fields.push_back({"error", status.error_message()});
     LogCall(method_, status, fields);
-    if (call_ended_) call_ended_();
   }
 
   const std::string method_;
   Metrics* const metrics_;
-  const std::function<void()>& call_ended_;  // the factory's
   const absl::Time started_;
   Fields names_;
   bool finished_ = false;
@@ -124,22 +119,20 @@ class RpcObserver final : public grpc::experimental::Interceptor {
 
 class RpcObserverFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
-  RpcObserverFactory(Metrics* metrics, std::function<void()> call_ended)
-      : metrics_(metrics), call_ended_(std::move(call_ended)) {}
+  explicit RpcObserverFactory(Metrics* metrics) : metrics_(metrics) {}
   grpc::experimental::Interceptor* CreateServerInterceptor(grpc::experimental::ServerRpcInfo* info) override {
-    return new RpcObserver(info->method(), metrics_, call_ended_);  // gRPC owns it
+    return new RpcObserver(info->method(), metrics_);  // gRPC owns it
   }
 
  private:
   Metrics* const metrics_;
-  const std::function<void()> call_ended_;
 };
 
 }  // namespace
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeRpcObserverFactory(
-    Metrics* metrics, std::function<void()> call_ended) {
-  return std::make_unique<RpcObserverFactory>(metrics, std::move(call_ended));
+    Metrics* metrics) {
+  return std::make_unique<RpcObserverFactory>(metrics);
 }
 
 }  // namespace lunkeeper

@@ -6,15 +6,14 @@
 
 #include <grpcpp/support/server_interceptor.h>
 
-#include <functional>
 #include <memory>
 
 #include "base/metrics.h"
 
 namespace lunkeeper {
 
-// `metrics` outlives the server. `call_ended` is called at the end of each call, and may be empty.
+// `metrics` outlives the server.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeRpcObserverFactory(
-    Metrics* metrics, std::function<void()> call_ended);
+    Metrics* metrics);
 
 }  // namespace lunkeeper

@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/driver.h"
+#include "base/heap.h"
 #include "base/http.h"
 #include "base/log.h"
-#include "base/memory.h"
 #include "base/metrics.h"
 #include "base/periodic.h"
 #include "base/status_macros.h"
@@ -30,7 +30,7 @@
 namespace lunkeeper {
 namespace {
 
-constexpr absl::Duration kTidyEvery = absl::Seconds(5);
+constexpr absl::Duration kSweepEvery = absl::Seconds(5);
 
 // The gRPC services of one process, and what they need to be owned.
 class Services {
@@ -53,7 +53,7 @@ class Services {
     for (const std::string& name : options.array_names) node.topology.insert(ReachableArray(name));
     node_ = std::make_unique<NodeService>(std::move(node), *backends.initiator, *backends.filesystem,
                                           *backends.mounter, grants_.get());
-    sweep_ = std::make_unique<Periodic>(kTidyEvery, [this] {
+    sweep_ = std::make_unique<Periodic>(kSweepEvery, [this] {
       node_->RemoveForgotten();
       node_->ReturnUnusedGrants();
     });
@@ -114,19 +114,16 @@ using Servers = std::vector<std::unique_ptr<Server>>;
 
 // The one on the socket comes first.
 absl::StatusOr<Servers> StartServers(const ServeOptions& options, const Backends& backends,
-                                     const Services& services, Metrics* metrics, MemoryTidier* tidier) {
-  const auto call_ended = [tidier] { tidier->ReleaseSoon(); };
+                                     const Services& services, Metrics* metrics) {
   Servers servers;
   ServerOptions on_socket;
   on_socket.endpoint = options.endpoint;
-  on_socket.call_ended = call_ended;
   ASSIGN_OR_RETURN(auto first, Server::Start(on_socket, services.All(), metrics));
   servers.push_back(std::move(first));
   for (const Listener& listener : backends.listeners) {
     ServerOptions on_tcp;
     on_tcp.endpoint = listener.address;
     on_tcp.credentials = listener.credentials;
-    on_tcp.call_ended = call_ended;
     ASSIGN_OR_RETURN(auto server, Server::Start(on_tcp, {listener.service.get()}, metrics));
     LogInfo("serve", "listening", {{"address", listener.address}});
     servers.push_back(std::move(server));
@@ -172,10 +169,8 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
   ASSIGN_OR_RETURN(auto pages, StartPages(options.metrics_address, metrics, readiness));
   ASSIGN_OR_RETURN(const Backends backends, open());
   const Services services(options, backends);
-  MemoryTidier tidier;
-  ASSIGN_OR_RETURN(const Servers servers, StartServers(options, backends, services, &metrics, &tidier));
+  ASSIGN_OR_RETURN(const Servers servers, StartServers(options, backends, services, &metrics));
   const auto registration = Register(options);
-  tidier.ReleaseSoon();  // of what starting has left
   readiness.Opened(&backends, registration.get());
   LogInfo("serve", "serving",
           {{"mode", options.mode},
@@ -190,7 +185,7 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
       metrics.Set("lunkeeper_registered", "Whether kubelet has registered this driver",
                   registration->Status().ok() ? 1 : 0);
     }
-  } while (!stop.WaitFor(kTidyEvery));
+  } while (!stop.WaitFor(kSweepEvery));
   LogInfo("serve", "stopping");
   const bool finished = StopServers(servers, backends, absl::Seconds(options.stop_seconds));
   pages.reset();

@@ -77,7 +77,7 @@ std::unique_ptr<grpc::Server> Build(const ServerOptions& options, const std::str
       port);
   for (grpc::Service* service : services) builder.RegisterService(service);
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> observers;
-  observers.push_back(MakeRpcObserverFactory(metrics, options.call_ended));
+  observers.push_back(MakeRpcObserverFactory(metrics));
   builder.experimental().SetInterceptorCreators(std::move(observers));
   const mode_t mask = ::umask(0177);
   auto server = builder.BuildAndStart();

@@ -34,7 +34,6 @@ struct ServerOptions {
   std::shared_ptr<grpc::ServerCredentials> credentials = nullptr;  // null: a unix socket
   int max_request_bytes = 1 << 20;  // a larger request is answered RESOURCE_EXHAUSTED
   int max_running_calls = 1024;
-  std::function<void()> call_ended = nullptr;  // called at the end of each call
 };
 
 // The absolute path in an endpoint. INVALID_ARGUMENT: another scheme, a relative path, or one too long for a

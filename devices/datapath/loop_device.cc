@@ -4,7 +4,6 @@
 #include <linux/fs.h>
 #include <linux/loop.h>
 #include <sys/ioctl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -21,6 +20,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/random.h"
 #include "base/status_macros.h"
 #include "devices/datapath/isolated.h"
 
@@ -74,9 +74,8 @@ int OpenLoop(int number) {
 // another volume.
 int AddLoop(int control, int number_limit, int* number) {
   for (int draw = 0; draw < kDraws; ++draw) {
-    uint32_t random = 0;
-    if (::getrandom(&random, sizeof(random), 0) != sizeof(random)) return -1;
-    *number = kFirstNumber + static_cast<int>(random % static_cast<uint32_t>(number_limit - kFirstNumber));
+    *number =
+        kFirstNumber + static_cast<int>(RandomBits() % static_cast<uint64_t>(number_limit - kFirstNumber));
     if (::ioctl(control, LOOP_CTL_ADD, *number) < 0) {
       if (errno == EEXIST) continue;
       return -1;

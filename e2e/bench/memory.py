@@ -7,8 +7,8 @@ from harness.rig import Rig
 from harness.volume import MIB, Volume
 
 COUNTS = (1, 50, 200)
-PLUGIN_MIB, POOL_MIB, VOLUME_MIB = 15, 64, 0.25
-IDLE_SECONDS = 7  # the plugin lets go of what calls needed every 5 s
+PLUGIN_MIB, POOL_MIB, VOLUME_MIB = 24, 64, 0.25
+IDLE_SECONDS = 7  # past the sweeps that the plugin makes every 5 s
 
 
 def run(folder, pool):

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/grpc_status.h"
 #include "base/host_port.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -23,10 +24,6 @@ constexpr absl::Duration kLookUpEvery = absl::Seconds(5);
 constexpr absl::Duration kPause = absl::Milliseconds(200);  // between rounds over all replicas
 constexpr char kUnanswered[] =
     "Deadline Exceeded";  // gRPC's own words; a replica would say what it waits for
-
-absl::Status FromGrpc(const grpc::Status& status) {
-  return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
-}
 
 // The numeric addresses that a name leads to; nullopt: nobody could say.
 std::optional<std::vector<std::string>> Resolve(const HostPort& where) {
@@ -128,7 +125,7 @@ absl::Status Replicas::Ask(const std::string& what, absl::Time deadline, const C
     for (const auto& replica : All(deadline)) {
       grpc::ClientContext context;
       RETURN_IF_ERROR(Prepare(&context, deadline));
-      const absl::Status status = FromGrpc(call(*replica->stub, &context));
+      const absl::Status status = FromGrpcStatus(call(*replica->stub, &context));
       const bool unanswered = absl::IsDeadlineExceeded(status) && status.message() == kUnanswered;
       // Nobody here cancels a call: the replica was stopped under it.
       const bool stopped = absl::IsCancelled(status);

@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/grpc_status.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "csi-spec/status.h"
 #include "devices/connection_message.h"
 #include "fencing/protocol/coordinator.grpc.pb.h"
 #include "fencing/protocol/messages.h"

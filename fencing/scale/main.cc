@@ -21,8 +21,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/heap.h"
 #include "base/log.h"
-#include "base/memory.h"
 #include "fencing/failover/failover.h"
 #include "fencing/scale/hollow_arrays.h"
 #include "fencing/scale/hollow_cluster.h"
@@ -122,7 +122,6 @@ Figures Measure(const HollowClusterSize& size, const Options& options) {
   failover_options.lease = {"kube-system", "lunkeeper-failover"};
   failover_options.settings.budget_percent = 100;
   Metrics metrics("controller");  // outlives a report that comes late
-  const MemoryTidier tidier;      // as every server has one
   const absl::Time start = absl::Now();
   const auto failover = StartFailover(failover_options, *arrays, *client);
   const Ear ear(hollow_cluster, size, heard, *failover);  // goes before the failover

@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/grpc_status.h"
 #include "base/status_macros.h"
 #include "devices/array/remote/rights.h"
 #include "devices/array/remote/wire.h"
@@ -239,11 +240,11 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
   // A call for readers too.
   template <class Work>
   grpc::Status Read(ServerContext* context, const Message* request, const Work& work) {
-    return wire::To(Run(context, *request, Right::kReader, work));
+    return ToGrpcStatus(Run(context, *request, Right::kReader, work));
   }
   template <class Work>
   grpc::Status Change(ServerContext* context, const Message* request, const Work& work) {
-    return wire::To(Run(context, *request, Right::kController, work));
+    return ToGrpcStatus(Run(context, *request, Right::kController, work));
   }
 
   absl::Status Run(ServerContext* context, const Message& request, Right needed,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "base/grpc_status.h"
 #include "base/status_macros.h"
 #include "devices/array/remote/array.grpc.pb.h"
 #include "devices/array/remote/wire.h"
@@ -247,7 +248,7 @@ class RemoteArrayImpl final : public RemoteArray {
     }
     const bool answered = status.ok() || context.GetServerTrailingMetadata().count(wire::kArrayKey) != 0;
     Note(answered ? grpc::Status::OK : status);
-    if (answered) return wire::From(status);
+    if (answered) return FromGrpcStatus(status);
     if (abandoned && abandoned()) return absl::CancelledError("nobody waits for it now");
     return TransportError(status, timeout);
   }

@@ -208,13 +208,4 @@ absl::StatusOr<GrantOwner> From(v1::GrantOwner owner) {
   return Unknown("grant owner", owner);
 }
 
-grpc::Status To(const absl::Status& status) {
-  if (status.ok()) return grpc::Status::OK;
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
-}
-
-absl::Status From(const grpc::Status& status) {
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
-}
-
 }  // namespace lunkeeper::wire

@@ -1,5 +1,5 @@
 #pragma once
-// Between the domain's types and array.proto, and between absl::Status and grpc::Status. Pure functions,
+// Between the domain's types and array.proto. Pure functions,
 // thread-safe. What comes from the wire was written by others: an enumeration's value that is not known is
 // INVALID_ARGUMENT.
 
@@ -40,7 +40,5 @@ absl::StatusOr<Access> From(v1::Access access);
 absl::StatusOr<GrantOwner> From(v1::GrantOwner owner);
 
 // Code and message stay as they are: the two lists of codes share names and numbers.
-grpc::Status To(const absl::Status& status);
-absl::Status From(const grpc::Status& status);
 
 }  // namespace lunkeeper::wire

@@ -1,7 +1,5 @@
 // The array's grants, fences and terms.
 
-#include <sys/random.h>
-
 #include <map>
 #include <utility>
 
@@ -9,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "base/fail_point.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "base/status_macros.h"
 #include "devices/array/tgt/tgt_host.h"
 
@@ -18,17 +17,6 @@ namespace {
 constexpr absl::Duration kGrantGateTimeout = absl::Seconds(10);
 // How often one who waits in line looks whether his node has been fenced meanwhile.
 constexpr absl::Duration kLookInterval = absl::Seconds(1);
-
-// 96 random bits as 16 characters: longer than RFC 3720 asks for, and short enough for every initiator.
-std::string RandomSecret() {
-  constexpr char kAlphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-";
-  unsigned char bytes[16];
-  while (::getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) {
-  }
-  std::string secret;
-  for (const unsigned char byte : bytes) secret.push_back(kAlphabet[byte & 63]);
-  return secret;
-}
 
 absl::Status CheckNode(const NodeId& node) {
   const std::string& name = node.value();

@@ -2,8 +2,6 @@
 // leaves is a file that the catalogue does not know, which the next start removes; only a long copy has its
 // row first.
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -11,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/fail_point.h"
+#include "base/random.h"
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "devices/array/tgt/tgt_host.h"
@@ -21,13 +20,6 @@ namespace {
 // What is left free when a thick volume or a copy is made, for the catalogue and the thin volumes that run.
 constexpr uint64_t kMargin = 16 * kMiB;
 constexpr size_t kLargestPage = 10000;
-
-uint64_t RandomNumber() {
-  uint64_t number = 0;
-  while (::getrandom(&number, sizeof(number), 0) != sizeof(number)) {
-  }
-  return number;
-}
 
 std::string Hex(uint64_t number) { return absl::StrCat(absl::Hex(number, absl::kZeroPad16)); }
 
@@ -120,8 +112,8 @@ absl::StatusOr<VolumeRow> TgtArray::MakeVolume(const VolumeSpec& spec, uint64_t 
   row.cluster = cluster_;
   row.asked_size_bytes = asked_size_bytes;
   row.copying = !from.empty() && !host_.pool->reflinks();
-  const uint64_t number = RandomNumber();
-  row.volume.serial = SerialFrom(number, RandomNumber());
+  const uint64_t number = RandomBits();
+  row.volume.serial = SerialFrom(number, RandomBits());
   row.volume.id = VolumeId(absl::StrCat(host_.options.name, "-v", Hex(number)));
   row.volume.spec = spec;
   row.volume.spec.size_bytes = asked_size_bytes;
@@ -265,7 +257,7 @@ absl::StatusOr<Snapshot> TgtArray::MakeSnapshot(const std::string& name, const V
   RETURN_IF_ERROR(CheckRoom(volume.id.value(), 0, capacity));
   SnapshotRow row;
   row.cluster = cluster_;
-  row.snapshot = {.id = SnapshotId(absl::StrCat(host_.options.name, "-s", Hex(RandomNumber()))),
+  row.snapshot = {.id = SnapshotId(absl::StrCat(host_.options.name, "-s", RandomHexDigits())),
                   .name = name,
                   .source = volume.id,
                   .size_bytes = volume.spec.size_bytes,

@@ -1,4 +1,4 @@
-#include "csi-spec/status.h"
+#include "base/grpc_status.h"
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -29,15 +29,20 @@ TEST_CASE("every status code keeps its meaning on the wire") {
   for (const auto& [inside, outside] : codes) {
     INFO(inside);
     CHECK(ToGrpcStatus(absl::Status(inside, "x")).error_code() == outside);
+    CHECK(FromGrpcStatus(grpc::Status(outside, "x")).code() == inside);
   }
 }
 
-TEST_CASE("success carries no error") { CHECK(ToGrpcStatus(absl::OkStatus()).ok()); }
+TEST_CASE("success carries no error") { 
+  CHECK(ToGrpcStatus(absl::OkStatus()).ok());
+  CHECK(FromGrpcStatus(grpc::Status::OK).ok());
+}
 
 TEST_CASE("an error keeps its words") {
   const std::string words =
       "volume pvc-12: login to 10.0.0.5:3260 refused: fenced since generation 7 – ask the array";
   CHECK(ToGrpcStatus(absl::AbortedError(words)).error_message() == words);
+  CHECK(FromGrpcStatus(grpc::Status(grpc::StatusCode::ABORTED, words)).message() == words);
 }
 
 TEST_CASE("a code that is in no list is UNKNOWN") {
