@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include <catch2/catch.hpp>
 
@@ -32,6 +33,7 @@ class Tgtd {
       : parameters_(std::move(parameters)), slow_ms_(slow_ms) {
     const UniqueFd image(::open((directory_ / "image").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
     REQUIRE(::ftruncate(image.get(), kSize) == 0);
+    std::ofstream(directory_ / "slow-writes-ms") << "0-" << slow_ms_;
     StartServing();
   }
   ~Tgtd() { Kill(); }
@@ -49,7 +51,7 @@ class Tgtd {
       ::dup2(null, 2);
       if (slow_ms_ > 0) {
         ::setenv("LD_PRELOAD", LK_SLOW_WRITES, 1);
-        ::setenv("LUNKEEPER_SLOW_WRITES_MS", std::to_string(slow_ms_).c_str(), 1);
+        ::setenv("SLOW_WRITES_FILE", (directory_ / "slow-writes-ms").c_str(), 1);
       }
       ::execlp("tgtd", "tgtd", "-f", "-C", control_.c_str(), "--iscsi", other.c_str(), nullptr);
       ::_exit(127);

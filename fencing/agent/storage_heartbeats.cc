@@ -13,7 +13,7 @@
 #include "devices/connection_message.h"
 #include "devices/heartbeat/fence_notice.h"
 #include "devices/heartbeat/heartbeat_block.h"
-#include "devices/libiscsi/session.h"
+#include "devices/libiscsi/libiscsi_session.h"
 #include "fencing/agent/this_boot.h"
 
 namespace lunkeeper {
@@ -82,7 +82,7 @@ class Line {
       if (!access.ok() && !connection_) return access.status();
       if (access.ok()) connection_ = *std::move(access);
     }
-    auto session = IscsiSession::Login(*connection_, {.timeout = options_.answer_timeout, .isid = kIsid});
+    auto session = LibiscsiSession::Login(*connection_, {.timeout = options_.answer_timeout, .isid = kIsid});
     refused_ = absl::IsPermissionDenied(session.status());
     RETURN_IF_ERROR(session.status());
     session_ = *std::move(session);
@@ -107,7 +107,7 @@ class Line {
   // The thread's own.
   std::optional<Connection> connection_;
   bool refused_ = false;  // it was not let in with `connection_`
-  std::unique_ptr<IscsiSession> session_;
+  std::unique_ptr<LibiscsiSession> session_;
   std::string note_;  // its first block, as it was last seen
   absl::Time try_at_ = absl::InfinitePast();
   absl::Duration pause_ = kShortestPause;

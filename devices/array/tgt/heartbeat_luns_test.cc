@@ -46,7 +46,7 @@ class Writer {
   explicit Writer(const Connection& connection) {
     // A tgtd that is being started again may not listen yet.
     Eventually([&] {
-      session_ = IscsiSession::Login(connection);
+      session_ = LibiscsiSession::Login(connection);
       return !absl::IsUnavailable(session_.status());
     });
   }
@@ -68,7 +68,7 @@ class Writer {
   }
 
  private:
-  absl::StatusOr<std::unique_ptr<IscsiSession>> session_ = absl::UnknownError("");
+  absl::StatusOr<std::unique_ptr<LibiscsiSession>> session_ = absl::UnknownError("");
 };
 
 TEST_CASE_METHOD(

@@ -1,6 +1,7 @@
 // A library to preload into tgtd: each write to a LUN's file waits before it is made, by as many milliseconds
-// as the file named in SLOW_WRITES_FILE says at that moment. In any other program it does nothing, so that it
-// may stand in the environment of the one that starts tgtd.
+// as the file named in SLOW_WRITES_FILE says at that moment: a number, or two with a hyphen ("0-20") between
+// which each write draws its own, so that writes overtake each other. In any other program it does nothing,
+// so that it may stand in the environment of the one that starts tgtd.
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 #include <thread>
 
 namespace {
@@ -27,9 +29,13 @@ void Delay() {
   static const int fd = OpenDelayFile();
   char text[16] = {};
   if (fd < 0 || pread(fd, text, sizeof text - 1, 0) <= 0) return;
-  if (const int milliseconds = std::atoi(text); milliseconds > 0) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
-  }
+  char* end = nullptr;
+  const long least = std::strtol(text, &end, 10);
+  const long most = *end == '-' ? std::strtol(end + 1, nullptr, 10) : least;
+  if (most <= 0 || most < least) return;
+  thread_local std::minstd_rand random(static_cast<unsigned>(gettid()));
+  std::uniform_int_distribution<long> microseconds(least * 1000, most * 1000);
+  std::this_thread::sleep_for(std::chrono::microseconds(microseconds(random)));
 }
 
 }  // namespace

@@ -74,7 +74,7 @@ absl::Status ArrayFixture::Open() {
 }
 
 absl::StatusOr<std::unique_ptr<PlainInitiator>> PlainInitiator::Login(const Connection& connection) {
-  auto session = IscsiSession::Login(connection, {.timeout = absl::Seconds(15)});
+  auto session = LibiscsiSession::Login(connection, {.timeout = absl::Seconds(15)});
   if (!session.ok()) return session.status();
   return std::unique_ptr<PlainInitiator>(new PlainInitiator(*std::move(session)));
 }
@@ -94,6 +94,6 @@ uint64_t PlainInitiator::SizeBytes() {
   return capacity.ok() ? capacity->blocks * capacity->block_bytes : 0;
 }
 
-LunIdentity PlainInitiator::Identity() { return session_->Inquire().value_or(LunIdentity()); }
+LunIdentity PlainInitiator::Identity() { return session_->ReadIdentity().value_or(LunIdentity()); }
 
 }  // namespace lunkeeper::testing

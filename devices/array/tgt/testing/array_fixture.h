@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "base/testing/test_host.h"
 #include "devices/array/tgt/tgt_array.h"
-#include "devices/libiscsi/session.h"
+#include "devices/libiscsi/libiscsi_session.h"
 
 namespace lunkeeper::testing {
 
@@ -50,7 +50,7 @@ struct ArrayFixture {
 // One session with a granted LUN, in the words of these tests.
 class PlainInitiator {
  public:
-  // As IscsiSession::Login.
+  // As LibiscsiSession::Login.
   static absl::StatusOr<std::unique_ptr<PlainInitiator>> Login(const Connection& connection);
 
   // One block of 512 bytes filled with `fill`; false when the write failed.
@@ -62,8 +62,8 @@ class PlainInitiator {
   LunIdentity Identity();
 
  private:
-  explicit PlainInitiator(std::unique_ptr<IscsiSession> session) : session_(std::move(session)) {}
-  const std::unique_ptr<IscsiSession> session_;
+  explicit PlainInitiator(std::unique_ptr<LibiscsiSession> session) : session_(std::move(session)) {}
+  const std::unique_ptr<LibiscsiSession> session_;
 };
 
 }  // namespace lunkeeper::testing

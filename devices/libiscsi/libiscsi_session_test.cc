@@ -1,10 +1,11 @@
-#include "devices/libiscsi/session.h"
+#include "devices/libiscsi/libiscsi_session.h"
 
 #include <signal.h>
 
 #include <array>
 #include <catch2/catch.hpp>
 
+#include "devices/libiscsi/persistent_reservation.h"
 #include "devices/libiscsi/testing/test_target.h"
 
 namespace lunkeeper {
@@ -20,21 +21,21 @@ std::unique_ptr<TestTarget> StartTarget(const ChapCredentials& chap = {}) {
   return *std::move(target);
 }
 
-std::unique_ptr<IscsiSession> LogIn(const Connection& connection, const IscsiOptions& options = {}) {
-  auto session = IscsiSession::Login(connection, options);
+std::unique_ptr<LibiscsiSession> LogIn(const Connection& connection, const LibiscsiOptions& options = {}) {
+  auto session = LibiscsiSession::Login(connection, options);
   INFO(session.status());
   REQUIRE(session.ok());
   return *std::move(session);
 }
 
 absl::StatusCode LoginCode(const Connection& connection) {
-  return IscsiSession::Login(connection).status().code();
+  return LibiscsiSession::Login(connection).status().code();
 }
 
 TEST_CASE("a LUN tells who it is and how large") {
   const auto target = StartTarget();
   const auto session = LogIn(target->ConnectionOf("a"));
-  const auto identity = session->Inquire();
+  const auto identity = session->ReadIdentity();
   REQUIRE(identity.ok());
   CHECK(identity->vendor == "LUNKEEPR");
   CHECK(identity->product == "0123456789abcdef");
@@ -43,15 +44,14 @@ TEST_CASE("a LUN tells who it is and how large") {
   REQUIRE(capacity.ok());
   CHECK(capacity->blocks * capacity->block_bytes == kSize);
   CHECK(session->Logout().ok());
-  CHECK(absl::IsUnavailable(session->Inquire().status()));
+  CHECK(absl::IsUnavailable(session->ReadIdentity().status()));
 }
 
 TEST_CASE("what was written is read back by another session") {
   const auto target = StartTarget();
   const auto writer = LogIn(target->ConnectionOf("a"));
-  const std::vector<char> data(IscsiSession::kMaxTransferBytes, 'x');
+  const std::vector<char> data(LibiscsiSession::kMaxTransferBytes, 'x');
   REQUIRE(writer->Write(8, data).ok());
-  REQUIRE(writer->Flush().ok());
   const auto reader = LogIn(target->ConnectionOf("b"));
   std::vector<char> seen(data.size());
   REQUIRE(reader->Read(8, seen).ok());
@@ -69,7 +69,7 @@ TEST_CASE(
   CHECK(absl::IsInvalidArgument(session->Write(0, data)));
   data.resize(0);
   CHECK(absl::IsInvalidArgument(session->Read(0, data)));
-  data.resize(IscsiSession::kMaxTransferBytes + 512);
+  data.resize(LibiscsiSession::kMaxTransferBytes + 512);
   CHECK(absl::IsInvalidArgument(session->Read(0, data)));
   data.resize(512);
   CHECK(absl::IsInternal(session->Read(kSize, data)));
@@ -95,7 +95,7 @@ TEST_CASE("errors never show the secret") {
   const auto target = StartTarget(kChap);
   Connection connection = target->ConnectionOf("a");
   connection.chap.secret = "another-16-chars";
-  const auto session = IscsiSession::Login(connection);
+  const auto session = LibiscsiSession::Login(connection);
   CHECK(std::string(session.status().message()).find(connection.chap.secret) == std::string::npos);
 }
 
@@ -112,13 +112,13 @@ TEST_CASE("a session whose target dies fails at once and does not come back") {
 
 TEST_CASE("a target that does not answer is given up at the time limit") {
   const auto target = StartTarget();
-  const IscsiOptions options = {.timeout = absl::Milliseconds(300)};
+  const LibiscsiOptions options = {.timeout = absl::Milliseconds(300)};
   const auto session = LogIn(target->ConnectionOf("a"), options);
   kill(target->pid(), SIGSTOP);
   std::array<char, 512> data = {};
   const absl::Time start = absl::Now();
   CHECK(absl::IsDeadlineExceeded(session->Read(0, data)));
-  CHECK(absl::IsDeadlineExceeded(IscsiSession::Login(target->ConnectionOf("b"), options).status()));
+  CHECK(absl::IsDeadlineExceeded(LibiscsiSession::Login(target->ConnectionOf("b"), options).status()));
   CHECK(absl::Now() - start < absl::Seconds(3));
   kill(target->pid(), SIGCONT);
   CHECK(absl::IsUnavailable(session->Read(0, data)));
@@ -126,7 +126,7 @@ TEST_CASE("a target that does not answer is given up at the time limit") {
 
 TEST_CASE("a login with the same ISID ends the session before it") {
   const auto target = StartTarget(kChap);
-  const IscsiOptions options = {.isid = 7};
+  const LibiscsiOptions options = {.isid = 7};
   const auto first = LogIn(target->ConnectionOf("a"), options);
   const auto second = LogIn(target->ConnectionOf("a"), options);
   CHECK(second->ReadCapacity().ok());
@@ -137,14 +137,15 @@ TEST_CASE("a reservation keeps others from writing until it is released") {
   const auto target = StartTarget();
   const auto holder = LogIn(target->ConnectionOf("a"));
   const auto other = LogIn(target->ConnectionOf("b"));
+  PersistentReservation reservation(*holder);
   const std::array<char, 512> data = {'x'};
-  REQUIRE(holder->Register(0xa).ok());
-  REQUIRE(holder->Reserve(0xa, ReservationType::kWriteExclusiveRegistrantsOnly).ok());
-  CHECK(holder->ReadReservation().value() == 0xaU);
+  REQUIRE(reservation.RegisterKey(0xa).ok());
+  REQUIRE(reservation.ReserveLun(0xa, ReservationType::kWriteExclusiveRegistrantsOnly).ok());
+  CHECK(reservation.ReadReservation().value() == 0xaU);
   CHECK(absl::IsFailedPrecondition(other->Write(0, data)));
   CHECK(holder->Write(0, data).ok());
-  REQUIRE(holder->ReleaseReservation(0xa, ReservationType::kWriteExclusiveRegistrantsOnly).ok());
-  CHECK(holder->ReadReservation().value() == std::nullopt);
+  REQUIRE(reservation.ReleaseReservation(0xa, ReservationType::kWriteExclusiveRegistrantsOnly).ok());
+  CHECK(reservation.ReadReservation().value() == std::nullopt);
   CHECK(other->Write(0, data).ok());
 }
 
@@ -152,25 +153,27 @@ TEST_CASE("preempting removes the victim's registration and takes its reservatio
   const auto target = StartTarget();
   const auto victim = LogIn(target->ConnectionOf("a"));
   const auto winner = LogIn(target->ConnectionOf("b"));
+  PersistentReservation victims(*victim), winners(*winner);
   const auto type = ReservationType::kWriteExclusiveRegistrantsOnly;
-  REQUIRE(victim->Register(0xa).ok());
-  REQUIRE(victim->Reserve(0xa, type).ok());
-  REQUIRE(winner->Register(0xb).ok());
-  CHECK(winner->ReadKeys().value().size() == 2);
-  REQUIRE(winner->Preempt(0xb, 0xa, type).ok());
-  CHECK(winner->ReadKeys().value() == std::vector<ReservationKey>{0xb});
-  CHECK(winner->ReadReservation().value() == 0xbU);
+  REQUIRE(victims.RegisterKey(0xa).ok());
+  REQUIRE(victims.ReserveLun(0xa, type).ok());
+  REQUIRE(winners.RegisterKey(0xb).ok());
+  CHECK(winners.ReadKeys().value().size() == 2);
+  REQUIRE(winners.PreemptKey(0xb, 0xa, type).ok());
+  CHECK(winners.ReadKeys().value() == std::vector<ReservationKey>{0xb});
+  CHECK(winners.ReadReservation().value() == 0xbU);
   CHECK(absl::IsFailedPrecondition(victim->Write(0, std::array<char, 512>{})));
-  REQUIRE(winner->ClearReservations(0xb).ok());
-  CHECK(winner->ReadKeys().value().empty());
+  REQUIRE(winners.ClearReservations(0xb).ok());
+  CHECK(winners.ReadKeys().value().empty());
 }
 
 TEST_CASE("a registration ends with key zero") {
   const auto target = StartTarget();
   const auto session = LogIn(target->ConnectionOf("a"));
-  REQUIRE(session->Register(0xa).ok());
-  REQUIRE(session->Register(0).ok());
-  CHECK(session->ReadKeys().value().empty());
+  PersistentReservation reservation(*session);
+  REQUIRE(reservation.RegisterKey(0xa).ok());
+  REQUIRE(reservation.RegisterKey(0).ok());
+  CHECK(reservation.ReadKeys().value().empty());
 }
 
 }  // namespace
