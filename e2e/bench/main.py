@@ -1,45 +1,112 @@
-"""`./dev bench [datapath|rpcs|memory|fence …]`: figures, side by side with others', medians of one run. They checker nothing but say
-which bar of the project is met."""
+"""`./dev bench [datapath|rpcs|memory|fence …]`: figures beside those of other programs, medians of one run.
 
+Nothing fails here: a figure with a bar says whether it meets the bar. With `--against BINARY` the data path
+and the RPCs are compared with another build instead (see comparison.py), and the exit code is 1 when this
+build is worse.
+"""
+
+import argparse
+import dataclasses
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+from bench import comparison, datapath, fence, memory, rpcs
+from harness import places, pool
+from harness.cleanup import Cleanup, interrupt_on_sigterm
 
-from bench import datapath, fence, memory, rpcs  # noqa: E402
-from harness import pool  # noqa: E402
-from harness.cleanup import Cleanup, interrupt_on_sigterm  # noqa: E402
-
-# Each with where its pool lies: in memory, so that the disk of the day is not what is measured, or on the disk, whose
-# flushes are part of the time an RPC takes.
-BENCHES = {"datapath": (datapath.run, "memory"), "rpcs": (rpcs.run, "disk"), "memory": (memory.run, "memory"),
-           "fence": (fence.run, "disk")}
+Run = Callable[[pathlib.Path, pathlib.Path], None]  # takes a folder and a pool
+Measure = Callable[[pathlib.Path, pathlib.Path, pathlib.Path], comparison.Sample]  # and a binary
 
 
-def memory_pool(folder, cleanup):
+@dataclasses.dataclass(frozen=True)
+class Bench:
+    """What a name runs, and where its pool is.
+
+    In memory the disk is not part of the measurement. RPCs need the disk: its flushes are part of their time.
+    """
+
+    run: Run
+    in_memory: bool
+    measure: Measure | None = None
+
+
+BENCHES = {
+    "datapath": Bench(datapath.run, True, datapath.measure),
+    "rpcs": Bench(rpcs.run, False, rpcs.measure),
+    "memory": Bench(memory.run, True),
+    "fence": Bench(fence.run, False),
+}
+
+
+def memory_pool(folder: pathlib.Path, cleanup: Cleanup) -> pathlib.Path:
+    """A file system in memory."""
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4g", "tmpfs", folder], check=True)
     cleanup.add(subprocess.run, ["umount", folder])
     return folder
 
 
-def main():
-    names = sys.argv[1:] or list(BENCHES)
-    if unknown := set(names) - set(BENCHES):
-        raise SystemExit(f"bench: no such bench: {', '.join(sorted(unknown))}; there are: {', '.join(BENCHES)}")
+def arguments() -> argparse.Namespace:
+    """What the command line says."""
+    parser = argparse.ArgumentParser(
+        prog="./dev bench", description="Figures of the data path, RPCs, memory and fences."
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHES)}; default: all that apply"
+    )
+    parser.add_argument(
+        "--against", type=pathlib.Path, metavar="BINARY", help="compare with another build's lunkeeper"
+    )
+    parser.add_argument("--rounds", type=int, help=f"of a comparison; default: {comparison.ROUNDS}")
+    given = parser.parse_args()
+    known = {name for name, bench in BENCHES.items() if bench.measure or not given.against}
+    if unknown := set(given.names) - known:
+        parser.error(f"no such bench: {', '.join(sorted(unknown))}; there are: {', '.join(sorted(known))}")
+    if given.rounds is not None and (given.rounds < 1 or not given.against):
+        parser.error("--rounds is at least 1, and goes with --against")
+    if given.against and not given.against.is_file():
+        parser.error(f"--against: there is no {given.against}")
+    given.names = given.names or [name for name in BENCHES if name in known]
+    return given
+
+
+def compare(name: str, folder: pathlib.Path, place: pathlib.Path, given: argparse.Namespace) -> bool:
+    """Whether this build is as fast as the other one."""
+    measure = BENCHES[name].measure
+    assert measure is not None
+    return comparison.compare(
+        name,
+        lambda binary: measure(folder, place, binary),
+        given.against.resolve(),
+        places.LUNKEEPER,
+        given.rounds or comparison.ROUNDS,
+    )
+
+
+def main() -> int:
+    """The exit code."""
+    given = arguments()
     interrupt_on_sigterm()
+    passed = True
     with Cleanup() as cleanup:
         folder = pathlib.Path(tempfile.mkdtemp(prefix="lk-bench-"))
         cleanup.add(shutil.rmtree, folder, True)
-        pools = {"disk": pool.xfs_pool(folder / "disk", cleanup), "memory": memory_pool(folder / "memory", cleanup)}
-        for name in names:
-            run, place = BENCHES[name]
-            run(folder, pools[place])
-    print("\nbench: done")
+        on_disk = pool.xfs_pool(folder / "disk", cleanup)
+        in_memory = memory_pool(folder / "memory", cleanup)
+        for name in given.names:
+            bench = BENCHES[name]
+            place = in_memory if bench.in_memory else on_disk
+            if given.against:
+                passed &= compare(name, folder, place, given)
+            else:
+                bench.run(folder, place)
+    print(f"\nbench: {'done' if passed else 'FAILED: this build is worse'}")
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,12 +1,16 @@
-"""From CreateVolume to mounted, one at a time and 32 at a time, with no other volumes in the array and with many. Both arrays
-stand side by side and take turns, since what a disk does in one minute it may not do in the next."""
+"""From CreateVolume to mounted, one at a time and 32 at a time, in an empty array and in a full one.
+
+Both arrays run side by side and take turns, since a disk may be slower in the next minute.
+"""
 
 import concurrent.futures
 import contextlib
 import itertools
+import pathlib
 import time
 
 from bench import tools
+from bench.comparison import Figure, Sample
 from harness.rig import Rig
 from harness.volume import Volume
 
@@ -36,7 +40,7 @@ def sample(rig, at_once, names):
 
 
 def take_turns(rigs, at_once, names):
-    """The samples of each rig, which took turns: one with one, or all that are at once with all."""
+    """The samples of each rig. The rigs take turns after each batch."""
     samples = [[] for _ in rigs]
     for turn in range(ROUNDS * SAMPLES // at_once):
         for number in range(len(rigs)):
@@ -50,17 +54,24 @@ def report(existing, at_once, samples, before):
     cells = [f"{step} {tools.median([times[step] for times in samples]):.0f}" for step in STEPS]
     totals = [times["all"] for times in samples]
     p50 = tools.median(totals)
-    growth = f"; {p50 / before:.2f} of the first{tools.verdict(GROWTH, p50 <= GROWTH * before)}" if before else ""
-    print(f"{existing:5} volumes, {at_once:2} at a time: p50 {p50:5.0f} ms, "
-          f"p99 {tools.percentile(totals, 0.99):5.0f} ms   (p50 by step: {', '.join(cells)}){growth}", flush=True)
+    growth = (
+        f"; {p50 / before:.2f} of the first{tools.verdict(GROWTH, p50 <= GROWTH * before)}" if before else ""
+    )
+    print(
+        f"{existing:5} volumes, {at_once:2} at a time: p50 {p50:5.0f} ms, "
+        f"p99 {tools.percentile(totals, 0.99):5.0f} ms   (p50 by step: {', '.join(cells)}){growth}",
+        flush=True,
+    )
     return p50
 
 
 @contextlib.contextmanager
 def filled(folder, pool, existing):
     """A rig whose array has so many volumes, each granted to its node."""
-    with Rig(folder, pool, split=True, array_options=["--max-volumes-per-node=1000"]) as rig, \
-            concurrent.futures.ThreadPoolExecutor(8) as executor:
+    with (
+        Rig(folder, pool, split=True, array_options=["--max-volumes-per-node=1000"]) as rig,
+        concurrent.futures.ThreadPoolExecutor(8) as executor,
+    ):
         volumes = [Volume(rig, rig.nodes[0], f"existing-{number}") for number in range(existing)]
         list(executor.map(lambda volume: volume.create().controller_publish(), volumes))
         yield rig
@@ -71,9 +82,24 @@ def run(folder, pool):
     print(f"\nCreateVolume to mounted (XFS), {ROUNDS * SAMPLES} samples each", flush=True)
     names = (f"bench-{number}" for number in itertools.count())
     with contextlib.ExitStack() as stack:
-        rigs = [stack.enter_context(filled(folder / f"rpcs-{existing}", pool, existing)) for existing in EXISTING]
+        rigs = [
+            stack.enter_context(filled(folder / f"rpcs-{existing}", pool, existing)) for existing in EXISTING
+        ]
         for at_once in (1, SAMPLES):
             first = None
             for existing, samples in zip(EXISTING, take_turns(rigs, at_once, names)):
                 p50 = report(existing, at_once, samples, first)
                 first = first or p50
+
+
+def measure(folder: pathlib.Path, pool: pathlib.Path, binary: pathlib.Path) -> Sample:
+    """The median of a mount in an empty array, with processes of this binary."""
+    names = (f"bench-{number}" for number in itertools.count())
+    figures: Sample = {}
+    with Rig(folder / "rpcs", pool, split=True, binary=binary) as rig:
+        for at_once in (1, SAMPLES):
+            (samples,) = take_turns([rig], at_once, names)
+            figures[Figure(f"to mounted, {at_once} at a time", "ms", higher_is_better=False)] = tools.median(
+                [times["all"] for times in samples]
+            )
+    return figures

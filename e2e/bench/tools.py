@@ -1,5 +1,8 @@
-"""The programs the data path is measured with: fio on a block device, libiscsi's own iscsi-perf, and qemu-storage-daemon's
-iSCSI driver behind a FUSE export with a loop device on it (the nearest thing anyone can install today)."""
+"""The programs that measure the data path, or that it is compared with.
+
+These are fio on a block device, libiscsi's own iscsi-perf, and qemu-storage-daemon: its iSCSI driver behind a
+FUSE export with a loop device on it is the nearest thing that anyone can install today.
+"""
 
 import contextlib
 import json
@@ -12,7 +15,10 @@ import subprocess
 import tempfile
 import time
 
-SECONDS = int(os.environ.get("BENCH_SECONDS", "3"))  # whole ones: fio takes a fraction for none, and does the whole device
+from harness.processes import children_of
+
+# Of one fio run. An integer: fio takes a fraction for 0, and reads the whole device.
+SECONDS = int(os.environ.get("BENCH_SECONDS", "3"))
 
 # name: (fio's rw, block size in bytes, queue depth)
 WORKLOADS = {
@@ -31,41 +37,81 @@ def fio(device, workload):
     """I/Os a second on a block device."""
     mode, size, depth = WORKLOADS[workload]
     run = subprocess.run(
-        ["fio", "--name=bench", f"--filename={device}", "--ioengine=io_uring", "--direct=1", f"--rw={mode}", f"--bs={size}",
-         f"--iodepth={depth}", f"--runtime={SECONDS}", "--time_based", "--randrepeat=0", "--output-format=json"],
-        check=True, capture_output=True, text=True, timeout=SECONDS + 60)
-    job = json.loads(run.stdout[run.stdout.index("{"):])["jobs"][0]
+        [
+            "fio",
+            "--name=bench",
+            f"--filename={device}",
+            "--ioengine=io_uring",
+            "--direct=1",
+            f"--rw={mode}",
+            f"--bs={size}",
+            f"--iodepth={depth}",
+            f"--runtime={SECONDS}",
+            "--time_based",
+            "--randrepeat=0",
+            "--output-format=json",
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS + 60,
+    )
+    job = json.loads(run.stdout[run.stdout.index("{") :])["jobs"][0]
     return job["write" if "write" in mode else "read"]["iops"]
 
 
 def iscsi_perf(connection, workload, block_size):
-    """I/Os a second of libiscsi alone, with no block device: reads only, which is all that iscsi-perf does."""
+    """I/Os a second of libiscsi without a block device; None for writes, which iscsi-perf cannot measure."""
     mode, size, depth = WORKLOADS[workload]
     if "write" in mode:
         return None
-    url = (f"iscsi://{connection['chapUser']}%{connection['chapSecret']}@{connection['portal']}/"
-           f"{connection['target']}/{connection['lun']}")
+    url = (
+        f"iscsi://{connection['chapUser']}%{connection['chapSecret']}@{connection['portal']}/"
+        f"{connection['target']}/{connection['lun']}"
+    )
     run = subprocess.run(
-        ["iscsi-perf", "-i", connection["initiator"], "-m", str(depth), "-b", str(size // block_size), "-t",
-         str(max(2, round(SECONDS))), *(["-r"] if mode == "randread" else []), url],
-        check=True, capture_output=True, timeout=SECONDS + 60)
+        [
+            "iscsi-perf",
+            "-i",
+            connection["initiator"],
+            "-m",
+            str(depth),
+            "-b",
+            str(size // block_size),
+            "-t",
+            str(max(2, round(SECONDS))),
+            *(["-r"] if mode == "randread" else []),
+            url,
+        ],
+        check=True,
+        capture_output=True,
+        timeout=SECONDS + 60,
+    )
     averages = re.findall(r"iops average (\d+)", run.stdout.decode(errors="replace"))
     return float(averages[-1])
 
 
 @contextlib.contextmanager
 def qemu_device(connection):
-    """qemu-storage-daemon (iscsi driver, FUSE export) with a loop device on it; yields the device and the daemon's pid."""
+    """A loop device on the FUSE export of qemu-storage-daemon's iSCSI driver."""
     with tempfile.TemporaryDirectory() as folder:
         image, secret = pathlib.Path(folder, "image"), pathlib.Path(folder, "secret")
         image.touch()
         secret.write_text(connection["chapSecret"])
         daemon = subprocess.Popen(
-            ["qemu-storage-daemon", "--object", f"secret,id=chap,file={secret}", "--blockdev",
-             f"driver=iscsi,node-name=disk,transport=tcp,portal={connection['portal']},target={connection['target']},"
-             f"lun={connection['lun']},initiator-name={connection['initiator']},user={connection['chapUser']},"
-             "password-secret=chap,cache.direct=on",
-             "--export", f"type=fuse,id=export,node-name=disk,mountpoint={image},writable=on"])
+            [
+                "qemu-storage-daemon",
+                "--object",
+                f"secret,id=chap,file={secret}",
+                "--blockdev",
+                f"driver=iscsi,node-name=disk,transport=tcp,portal={connection['portal']},"
+                f"target={connection['target']},lun={connection['lun']},"
+                f"initiator-name={connection['initiator']},user={connection['chapUser']},"
+                "password-secret=chap,cache.direct=on",
+                "--export",
+                f"type=fuse,id=export,node-name=disk,mountpoint={image},writable=on",
+            ]
+        )
         device = None
         try:
             deadline = time.monotonic() + 10
@@ -73,9 +119,13 @@ def qemu_device(connection):
                 if daemon.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError("qemu-storage-daemon did not export the LUN within 10 s")
                 time.sleep(0.05)
-            device = subprocess.run(["losetup", "--find", "--show", "--direct-io=on", image], check=True,
-                                    capture_output=True, text=True).stdout.strip()
-            yield device, daemon.pid
+            device = subprocess.run(
+                ["losetup", "--find", "--show", "--direct-io=on", image],
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout.strip()
+            yield device
         finally:
             if device:
                 subprocess.run(["losetup", "--detach", device], check=False)
@@ -87,20 +137,16 @@ def qemu_device(connection):
 def cpu_seconds(pid):
     """User and system time of a process and its children that live, so far."""
     total = 0.0
-    for process in [pid, *children(pid)]:
+    for process in [pid, *descendants(pid)]:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             fields = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()
             total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return total
 
 
-def children(pid):
-    found = []
-    for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            for child in task.read_text().split():
-                found += [int(child), *children(int(child))]
-    return found
+def descendants(pid):
+    """The children of a process, and theirs."""
+    return [each for child in children_of(pid) for each in (child, *descendants(child))]
 
 
 def resident_mib(pid):
@@ -118,5 +164,5 @@ median = statistics.median
 
 
 def verdict(bar, met):
-    """What a figure is followed by that has a bar."""
+    """The text after a figure with a bar."""
     return f" (bar {bar}: {'met' if met else 'MISSED'})"

@@ -15,8 +15,7 @@ from cluster.cluster import Cluster  # noqa: E402
 from harness.cleanup import Cleanup, interrupt_on_sigterm, wait_until  # noqa: E402
 from harness.story import check, step, tell  # noqa: E402
 from kube import leaks  # noqa: E402
-from kube.failover.bench import first_new_write  # noqa: E402
-from kube.failover.watching import Failover, Placed, moments  # noqa: E402
+from kube.failover.watching import Failover, Placed, first_new_write, moments  # noqa: E402
 from kube.workloads import Workloads  # noqa: E402
 from kube.writer import FILE, Writer  # noqa: E402
 

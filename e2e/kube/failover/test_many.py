@@ -7,7 +7,7 @@ import pytest
 from cluster import deploy
 from cluster.kubectl import seconds_of
 from harness.cleanup import wait_until
-from kube.failover.many import MANY_SECONDS, Many
+from kube.many import MANY_SECONDS, Many
 from kube.failover.watching import MOVES_SECONDS, Failover
 
 PAUSE_SECONDS = 30  # between failovers over the budget

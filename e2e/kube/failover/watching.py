@@ -7,9 +7,7 @@ import time
 
 from cluster import deploy, faults, network
 from cluster.kubectl import condition, seconds_of
-from cluster.running import running_cluster
-from harness.cleanup import interrupt_on_sigterm, wait_until
-from kube.workloads import Workloads
+from harness.cleanup import wait_until
 from kube.writer import Writer
 
 TAINT = "lunkeeper.io/fenced"
@@ -19,6 +17,7 @@ MOVES_SECONDS = 30
 SLOW_SECONDS = 60
 OVER_SECONDS = 90  # from a node's return until nothing of its fence is left
 READY_SECONDS = 90
+REPLACEMENT_SECONDS = 60  # until a replacement must have written
 COORDINATOR_PORT = 7443
 
 
@@ -169,25 +168,22 @@ class Failover:
         return "\n".join(shown)
 
 
-@contextlib.contextmanager
-def benchmark():
-    """(Failover, Workloads) for a program of its own, on the cluster that runs or on one that is made for it and taken away. All is
-    healed before and after."""
-    interrupt_on_sigterm()
-    with running_cluster() as cluster:
-        failover = Failover(cluster)
-        failover.end()
-        workloads = Workloads(cluster)
-        try:
-            yield failover, workloads
-        finally:
-            failover.end()
-            workloads.remove()
-
-
 def moments(fence):
     """[(when, event, text)] of a NodeFence's timeline."""
     return [(seconds_of(moment["at"]), moment["event"], moment["text"]) for moment in fence["status"].get("timeline", [])]
+
+
+def first_new_write(writer, before):
+    """The time when more than `before` writes are acknowledged."""
+    deadline = time.time() + REPLACEMENT_SECONDS
+    seen = b""
+    while time.time() < deadline:
+        now, data = time.time(), writer.record.read_bytes()
+        if data != seen and writer.acknowledged() > before:
+            return now
+        seen = data
+        time.sleep(0.002)
+    raise TimeoutError(f"nothing was written for {REPLACEMENT_SECONDS} s\n{writer.said()}")
 
 
 def place(failover, workloads, name="db", node=None, block=True, **spec):

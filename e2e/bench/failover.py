@@ -1,31 +1,30 @@
-"""`./dev bench failover`: from a node's failure to the first new write that was acknowledged to the replacement pod.
+"""`./dev bench failover`: from a node's failure to the first new write that was acknowledged to the
+replacement pod.
 
-Uses the cluster that `./dev cluster up` made, if it runs, or makes one and takes it away. Each round fails the node where a
-StatefulSet's writer runs, in one of the ways of MODES. The times of the phases come from the NodeFence's timeline, from a watch
-of the pods, from the log of the plugin that staged the volume, and from the writer's own record; all are of this one machine's
-clock.
+Uses the cluster of `./dev cluster up` if it runs, or makes one and removes it. Each round fails the node
+where a StatefulSet's writer runs, in one of the ways of MODES. The times of the phases come from the
+NodeFence's timeline, a watch of the pods, the log of the plugin that staged the volume, and the writer's
+record. All of them use this machine's clock.
 """
 
 import argparse
 import dataclasses
 import json
-import pathlib
 import statistics
 import sys
 import time
 from collections.abc import Callable
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from bench.on_cluster import SECONDS, benchmark, timeline
+from bench.watch import Watch
+from cluster import deploy, faults
+from cluster.kubectl import seconds_of
+from harness.cleanup import wait_until
+from kube.failover.watching import Placed, first_new_write
+from kube.writer import Writer
 
-from cluster import deploy, faults  # noqa: E402
-from cluster.kubectl import seconds_of  # noqa: E402
-from harness.cleanup import wait_until  # noqa: E402
-from kube.bench import Watch  # noqa: E402
-from kube.failover.watching import Placed, benchmark, moments  # noqa: E402
-from kube.writer import Writer  # noqa: E402
-
-SECONDS = 60
-# `decide` ends when the array is asked to fence: where the path to the storage is lost, pods are first asked to leave.
+# `decide` ends with the request to the array. When the path to the storage is lost, pods are evicted before
+# that.
 PHASES = ["detect", "decide", "fence", "delete", "schedule", "stage", "start"]
 
 
@@ -42,10 +41,14 @@ def anywhere(placed):
 
 
 def apart_from_the_leader(placed):
-    """A leader that has lost its way to the array too leaves its place first, after 5 s, which is not what is measured."""
+    """Not on the leader's node: a leader without a path to the array first resigns, after 5 s."""
     leading = placed.failover.leader()
     if placed.node == leading:
-        move_to(placed.workloads, placed.writer.pod, next(node for node in placed.failover.cluster.nodes if node != leading))
+        move_to(
+            placed.workloads,
+            placed.writer.pod,
+            next(node for node in placed.failover.cluster.nodes if node != leading),
+        )
     return Placed(placed.failover, placed.workloads, placed.writer)
 
 
@@ -73,27 +76,17 @@ class Mode:
     place: Callable = anywhere
 
 
-MODES = {"power": Mode("power-off", 20, 4.5, 6.0, power_off),
-         "storage": Mode("the path to the storage is lost", 5, 6.0, float("inf"), lose_storage,
-                         apart_from_the_leader),
-         "leader": Mode("power-off of the leader's own node", 5, 9.0, float("inf"), power_off, beside_the_leader)}
-
-
-def first_new_write(writer, before):
-    """The time when more than `before` writes are acknowledged."""
-    deadline = time.time() + SECONDS
-    seen = b""
-    while time.time() < deadline:
-        now, data = time.time(), writer.record.read_bytes()
-        if data != seen and writer.acknowledged() > before:
-            return now
-        seen = data
-        time.sleep(0.002)
-    raise TimeoutError(f"nothing was written for {SECONDS} s\n{writer.said()}")
+MODES = {
+    "power": Mode("power-off", 20, 4.5, 6.0, power_off),
+    "storage": Mode(
+        "the path to the storage is lost", 5, 6.0, float("inf"), lose_storage, apart_from_the_leader
+    ),
+    "leader": Mode("power-off of the leader's own node", 5, 9.0, float("inf"), power_off, beside_the_leader),
+}
 
 
 def replaced(watch, name, old):
-    """When the pod that is not `old` was made, and when it was given a node; as the wall clock has it, which the cluster uses."""
+    """When the pod that is not `old` was created and when it was scheduled, by the wall clock."""
     behind, created = time.time() - time.monotonic(), None
     while True:
         when, _, pod = watch.changes.get(timeout=SECONDS)
@@ -104,27 +97,20 @@ def replaced(watch, name, old):
             return created + behind, when + behind
 
 
-def timeline(fences, node):
-    """{event: when it was first said} of the node's last NodeFence, which may be gone: the node may live, and be clean by now."""
-    found = {}
-    while not fences.changes.empty():
-        _, _, fence = fences.changes.get()
-        if "status" in fence and fence["metadata"]["name"].startswith(f"{node}."):
-            found = {event: at for at, event, _ in reversed(moments(fence))}
-    return found
-
-
 def published_at(failover, node, since):
     """When the plugin of that node had published a volume, by its log."""
     pod = next(pod for pod in deploy.pods(failover.cluster, "node") if pod["spec"]["nodeName"] == node)
 
     def said():
-        log = failover.kubectl("logs", pod["metadata"]["name"], f"--namespace={deploy.NAMESPACE}", "--tail=200")
+        log = failover.kubectl(
+            "logs", pod["metadata"]["name"], f"--namespace={deploy.NAMESPACE}", "--tail=200"
+        )
         for line in reversed(log.splitlines()):
             if "NodePublishVolume" in line:
                 at = seconds_of(json.loads(line)["time"])
                 return at if at > since else None
         return None
+
     return wait_until(said, 20, f"the plugin of {node} says when it published", pause=0.2)
 
 
@@ -133,7 +119,7 @@ def one_round(failover, placed, pods, fences, fail):
     old = placed.uid()
     began = time.time()
     fail(placed)
-    time.sleep(0.2)  # what was under way
+    time.sleep(0.2)  # for writes in flight
     wrote = first_new_write(placed.writer, placed.writer.acknowledged())
     created, scheduled = replaced(pods, placed.writer.pod, old)
     there = placed.pod()["spec"]["nodeName"]
@@ -174,24 +160,36 @@ def summarise(mode, rounds):
     met = middle <= mode.p50 and worst <= mode.worst
     limit = "" if mode.worst == float("inf") else f" (bar {mode.worst})"
     print("median of each phase: " + ", ".join(f"{name} {took * 1000:.0f}" for name, took in shares.items()))
-    print(f"{mode.title} to the first new acknowledged write: p50 {middle:.2f} s (bar {mode.p50}), worst {worst:.2f} s{limit}, "
-          f"n={len(rounds)}: {'met' if met else 'MISSED'}", flush=True)
+    print(
+        f"{mode.title} to the first new acknowledged write: p50 {middle:.2f} s (bar {mode.p50}), "
+        f"worst {worst:.2f} s{limit}, "
+        f"n={len(rounds)}: {'met' if met else 'MISSED'}",
+        flush=True,
+    )
     return met
 
 
 def main():
     parser = argparse.ArgumentParser(prog="./dev bench failover", description=__doc__.split("\n")[0])
     parser.add_argument("modes", nargs="*", metavar="MODE", help=f"of {', '.join(MODES)}; default: all")
-    parser.add_argument("--rounds", type=int, help="of each mode; default: " + ", ".join(
-        f"{mode.rounds} of {name}" for name, mode in MODES.items()))
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        help="of each mode; default: "
+        + ", ".join(f"{mode.rounds} of {name}" for name, mode in MODES.items()),
+    )
     options = parser.parse_args()
     if unknown := set(options.modes) - set(MODES):
         parser.error(f"no such mode: {', '.join(sorted(unknown))}; there are: {', '.join(MODES)}")
     met = []
     with benchmark() as (failover, workloads):
-        writer = Writer(workloads, "db", {"size": "64Mi", "volumeMode": "Block"}, block=True, owner="StatefulSet")
+        writer = Writer(
+            workloads, "db", {"size": "64Mi", "volumeMode": "Block"}, block=True, owner="StatefulSet"
+        )
         for mode in [MODES[name] for name in options.modes or MODES]:
-            met.append(summarise(mode, rounds_of(mode, options.rounds or mode.rounds, failover, workloads, writer)))
+            met.append(
+                summarise(mode, rounds_of(mode, options.rounds or mode.rounds, failover, workloads, writer))
+            )
         Placed(failover, workloads, writer).lost_nothing()
     sys.exit(0 if all(met) else 1)
 

@@ -1,67 +1,37 @@
 """`./dev bench e2e`: how long pods with volumes take on the test cluster, beside the same pods without.
 
-Times are taken from watches: from the moment a pod is there (or is told to go) until it, or its replacement, is ready, with
-the steps between; what of it passed in our own calls is from the plugin's metrics.
+Times come from watches: from the creation of a pod (or its deletion) until it, or its replacement, is ready,
+with the steps between. The plugin's metrics say how much of that its own calls took.
 """
 
 import collections
-import json
-import pathlib
-import queue
 import re
 import statistics
-import subprocess
-import sys
-import threading
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-
-from cluster.cluster import Cluster  # noqa: E402
-from cluster.deploy import NAMESPACE  # noqa: E402
-from cluster.kubectl import condition  # noqa: E402
-from kube.workloads import Workloads, claim_spec, pod_spec  # noqa: E402
+from bench.watch import Watch
+from cluster.cluster import Cluster
+from cluster.deploy import NAMESPACE
+from cluster.kubectl import condition
+from kube.workloads import Workloads, claim_spec, pod_spec
 
 ROUNDS, MOVES, AT_ONCE = 20, 10, 50
-SECONDS = 120
 PLUGINS = "app.kubernetes.io/component in (controller,node)"
-
-
-class Watch:
-    """The changes of a namespace's pods or claims, each with the time when it was heard of."""
-
-    def __init__(self, workloads, kind):
-        command = [*workloads.kubectl.command, "get", kind, *workloads.here, "--watch", "--output-watch-events", "-o", "json"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.changes = queue.Queue()
-        self.reader = threading.Thread(target=self._read)
-        self.reader.start()
-
-    def _read(self):
-        for line in self.process.stdout:
-            change = json.loads(line)
-            self.changes.put((time.monotonic(), change["type"], change["object"]))
-
-    def wait(self, wanted):
-        """The time of the first change that `wanted(type, object)` takes; those before it are forgotten."""
-        deadline = time.monotonic() + SECONDS
-        while True:
-            when, kind, thing = self.changes.get(timeout=deadline - time.monotonic())
-            if wanted(kind, thing):
-                return when
-
-    def close(self):
-        self.process.kill()
-        self.process.wait()
-        self.reader.join()
 
 
 class Calls:
     """How long the plugin's calls took meanwhile, by its own metrics."""
 
-    SHOWN = ["Controller/CreateVolume", "Node/NodeStageVolume", "Node/NodePublishVolume", "Node/NodeUnpublishVolume",
-             "Node/NodeUnstageVolume"]
-    FIGURE = re.compile(r'lunkeeper_rpc_duration_seconds_(sum|count)\{[^}]*method="csi\.v1\.([^"]+)"[^}]*\} (\S+)')
+    SHOWN = [
+        "Controller/CreateVolume",
+        "Node/NodeStageVolume",
+        "Node/NodePublishVolume",
+        "Node/NodeUnpublishVolume",
+        "Node/NodeUnstageVolume",
+    ]
+    FIGURE = re.compile(
+        r'lunkeeper_rpc_duration_seconds_(sum|count)\{[^}]*method="csi\.v1\.([^"]+)"[^}]*\} (\S+)'
+    )
 
     def __init__(self, kubectl):
         self.kubectl = kubectl
@@ -78,18 +48,27 @@ class Calls:
     def show(self):
         took = self._look()
         took.subtract(self.before)
-        means = [f"{method.partition('/')[2]} {took['sum', method] / took['count', method] * 1000:.0f}"
-                 for method in self.SHOWN if took["count", method]]
+        means = [
+            f"{method.partition('/')[2]} {took['sum', method] / took['count', method] * 1000:.0f}"
+            for method in self.SHOWN
+            if took["count", method]
+        ]
         print(f"    of it in our calls, mean ms: {', '.join(means)}", flush=True)
 
 
 def is_ready(name=None, not_uid=None):
-    return lambda kind, pod: (kind != "DELETED" and condition(pod, "Ready") and name in (None, pod["metadata"]["name"])
-                              and pod["metadata"]["uid"] != not_uid)
+    return lambda kind, pod: (
+        kind != "DELETED"
+        and condition(pod, "Ready")
+        and name in (None, pod["metadata"]["name"])
+        and pod["metadata"]["uid"] != not_uid
+    )
 
 
 def is_scheduled(name):
-    return lambda kind, pod: kind != "DELETED" and pod["metadata"]["name"] == name and "nodeName" in pod["spec"] and not going(pod)
+    return lambda kind, pod: (
+        kind != "DELETED" and pod["metadata"]["name"] == name and "nodeName" in pod["spec"] and not going(pod)
+    )
 
 
 def is_bound(name):
@@ -110,11 +89,19 @@ def pod(name, claim=None):
 
 
 def claim(name):
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": claim_spec()}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name},
+        "spec": claim_spec(),
+    }
 
 
 def start_times(workloads, pods, claims=None):
-    """From a new pod (and claim) to a ready one, one at a time: [{step: seconds from the beginning}]. `claims`: their watch."""
+    """From a new pod (and claim) to a ready one, one at a time: [{step: seconds from the beginning}].
+
+    `claims`: the watch of claims; without it the pods have no volume.
+    """
     took = []
     for number in range(ROUNDS):
         name = f"{'volume' if claims else 'plain'}-{number}"
@@ -162,16 +149,23 @@ def all_at_once(workloads, watch):
         if is_ready()(kind, each):
             missing.discard(each["metadata"]["name"])
         return not missing
+
     return watch.wait(last) - began
 
 
 def show(title, took, than=None):
     ready = [steps["ready"] for steps in took]
     middle = statistics.median(ready)
-    more = f", {(middle - statistics.median(steps['ready'] for steps in than)) * 1000:+.0f} ms to a pod without" if than else ""
+    more = (
+        f", {(middle - statistics.median(steps['ready'] for steps in than)) * 1000:+.0f} ms to a pod without"
+        if than
+        else ""
+    )
     spread = f"{min(ready) * 1000:.0f}–{max(ready) * 1000:.0f}, n={len(ready)}"
     print(f"{title:<44} p50 {middle * 1000:5.0f} ms{more}   ({spread})")
-    steps = ", ".join(f"{step} {statistics.median(each[step] for each in took) * 1000:.0f}" for step in took[0])
+    steps = ", ".join(
+        f"{step} {statistics.median(each[step] for each in took) * 1000:.0f}" for step in took[0]
+    )
     print(f"    p50 ms from the beginning: {steps}", flush=True)
 
 
@@ -190,7 +184,10 @@ def main():
         show("move of a pod with a volume", move_times(workloads, pods, with_volume=True), plain)
         calls.show()
         calls = Calls(workloads.kubectl)
-        print(f"{AT_ONCE} claims and pods at once, the last is Running after {all_at_once(workloads, pods):.1f} s")
+        print(
+            f"{AT_ONCE} claims and pods at once, the last is Running after"
+            f" {all_at_once(workloads, pods):.1f} s"
+        )
         calls.show()
     finally:
         pods.close()

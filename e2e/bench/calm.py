@@ -1,40 +1,42 @@
 """`./dev bench calm`: a hard life without a dead node, in which nothing may be failed over.
 
-Uses the cluster that `./dev cluster up` made, if it runs, or makes one and takes it away. A writer runs on each node; meanwhile
-node plugins get no processor for up to two seconds, nodes lose packets, and the API server is killed each minute.
+Uses the cluster of `./dev cluster up` if it runs, or makes one and removes it. A writer runs on each node.
+Meanwhile node plugins stop for up to two seconds, nodes lose packets, and the API server is killed each
+minute.
 """
 
 import argparse
 import collections
 import json
-import pathlib
 import random
 import re
 import sys
 import threading
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-
-from cluster import deploy, faults  # noqa: E402
-from kube.failover.watching import benchmark, place  # noqa: E402
+from bench.on_cluster import benchmark
+from cluster import deploy, faults
+from kube.failover.watching import place
 
 PLUGIN = ("lunkeeper", "serve", "--mode=node")
 LONGEST_STOP, MOST_LOSS = 2.0, 20  # seconds, percent
 API_PERIOD = 60
 TOLD_EACH = 300
-# The kubelet waits five minutes at most before it starts a container again; a sidecar ends with each API server.
+# The kubelet restarts a container after at most five minutes. A sidecar ends with each API server.
 LONGEST_BACK_OFF = 330
 DECIDED = re.compile(r"^lunkeeper_failover_decided (\d+)", re.MULTILINE)
 
 
 class HardLife:
-    """Its troubles, each on a thread of its own, until it is over; how often each came."""
+    """Causes troubles, each on a thread of its own, until it is left; counts them."""
 
     def __init__(self, cluster):
         self.nodes, self.control = list(cluster.nodes.values()), cluster.control
         self.over, self.counts = threading.Event(), collections.Counter()
-        self.threads = [threading.Thread(target=trouble) for trouble in (self.stop_plugins, self.lose_packets, self.kill_api_server)]
+        self.threads = [
+            threading.Thread(target=trouble)
+            for trouble in (self.stop_plugins, self.lose_packets, self.kill_api_server)
+        ]
 
     def __enter__(self):
         for thread in self.threads:
@@ -95,22 +97,34 @@ def watch(failover, writers, minutes, life):
 
 def decided(failover):
     """By the controllers' own count."""
-    pages = [failover.kubectl("get", "--raw", f"/api/v1/namespaces/{deploy.NAMESPACE}/pods/{pod['metadata']['name']}:9809/proxy/metrics")
-             for pod in deploy.pods(failover.cluster, "controller")]
+    pages = [
+        failover.kubectl(
+            "get",
+            "--raw",
+            f"/api/v1/namespaces/{deploy.NAMESPACE}/pods/{pod['metadata']['name']}:9809/proxy/metrics",
+        )
+        for pod in deploy.pods(failover.cluster, "controller")
+    ]
     return sum(int(DECIDED.search(page)[1]) for page in pages)
 
 
 def suspicions(failover):
     """{what a controller said of a node: how often}, as far as its log goes back."""
-    logs = [failover.kubectl("logs", pod["metadata"]["name"], f"--namespace={deploy.NAMESPACE}", "--container=lunkeeper")
-            for pod in deploy.pods(failover.cluster, "controller")]
+    logs = [
+        failover.kubectl(
+            "logs", pod["metadata"]["name"], f"--namespace={deploy.NAMESPACE}", "--container=lunkeeper"
+        )
+        for pod in deploy.pods(failover.cluster, "controller")
+    ]
     return collections.Counter(re.findall(r'"(seen: [^"]+)"', "\n".join(logs)))
 
 
 def show(minutes, fences, writers, life):
     troubles = ", ".join(f"{count} {what}" for what, count in life.counts.items())
     writes = sum(each.writer.acknowledged() for each in writers)
-    print(f"{minutes:5.1f} min: {len(fences)} NodeFences; {troubles}; {writes} writes acknowledged", flush=True)
+    print(
+        f"{minutes:5.1f} min: {len(fences)} NodeFences; {troubles}; {writes} writes acknowledged", flush=True
+    )
 
 
 def main():
@@ -130,7 +144,10 @@ def main():
         count = max(len(fences), decided(failover) - before)
         for said, times in suspicions(failover).most_common():
             print(f"  {times:4} x {said}")
-    print(f"false failovers in {options.minutes:g} minutes: {count} (bar 0: {'met' if count == 0 else 'MISSED'})")
+    print(
+        f"false failovers in {options.minutes:g} minutes: {count}"
+        f" (bar 0: {'met' if count == 0 else 'MISSED'})"
+    )
     sys.exit(0 if count == 0 else 1)
 
 
