@@ -24,6 +24,14 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     if items and not places.LUNKEEPER.exists():
         pytest.exit(f"{places.LUNKEEPER} is not built: ./dev build, or set LUNKEEPER", 2)
+    items.sort(key=place_in_run)  # keeps the order of equals
+
+
+def place_in_run(item):
+    """The markers `first` and `last` move a test to an end of the run."""
+    if item.get_closest_marker("first"):
+        return -1
+    return 1 if item.get_closest_marker("last") else 0
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -93,23 +93,29 @@ def test_every_block_says_what_it_is():
         assert {opening.split(" ")[0] for opening in openings} <= SHOWN | {"sh"}, f"{page.name}: {openings}"
 
 
-def test_a_storage_host_a_controller_and_a_node_are_set_up_as_written(machine):
+@pytest.fixture(scope="module")
+def set_up(machine):
+    """With a storage host, a controller and a node, as written."""
     machine.run(docs.commands("certificates"))
     machine.start("agent")("curl -fsS http://127.0.0.1:9810/readyz")
     machine.run(f"cat > arrays.json <<'END'\n{docs.example('json', 'arrays')}\nEND")
     machine.start("controller")("lunkeeper status")
     machine.start("datapath")("lunkeeper datapath list")
     machine.start("node")("CSI_ENDPOINT=unix:///run/lunkeeper/node.sock lunkeeper status")
-    assert "rack1" in machine.run("lunkeeper status")
+    return machine
 
 
-def test_a_node_is_fenced_and_unfenced_by_hand_as_written(machine):
+def test_a_storage_host_a_controller_and_a_node_are_set_up_as_written(set_up):
+    assert "rack1" in set_up.run("lunkeeper status")
+
+
+def test_a_node_is_fenced_and_unfenced_by_hand_as_written(set_up):
     """With one array, as the text has it; the generation is the one that was printed."""
-    machine.run("""sed -i '/rack2/,/cert/d; s/},$/}/' arrays.json""")
-    wait_until(lambda: "rack2" not in machine.run("lunkeeper status"), 15, "there is one array", pause=0.2)
+    set_up.run("""sed -i '/rack2/,/cert/d; s/},$/}/' arrays.json""")
+    wait_until(lambda: "rack2" not in set_up.run("lunkeeper status"), 15, "there is one array", pause=0.2)
     fence, unfence = docs.commands("fence").strip().split("\n")
-    generation = re.search(r"generation (\d+)", machine.run(fence))[1]
-    machine.run(unfence.replace("--generation 41", f"--generation {generation}"))
+    generation = re.search(r"generation (\d+)", set_up.run(fence))[1]
+    set_up.run(unfence.replace("--generation 41", f"--generation {generation}"))
 
 
 def test_the_quick_demo_keeps_what_it_says():

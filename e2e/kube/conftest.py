@@ -15,7 +15,8 @@ def cluster():
 
 @pytest.fixture
 def workloads(cluster):
-    """Pods and claims of one test, in a namespace of its own, which goes while the next test runs; test_zz_leaks looks at the end."""
+    """Pods and claims of one test, in a namespace of its own. It is deleted while the next test runs; test_end_of_run checks
+    that all of it is gone."""
     made = Workloads(cluster)
     yield made
     made.remove()

@@ -1,6 +1,8 @@
-"""Lunkeeper is taken away and installed as the documents say, before any other test (the name sorts first)."""
+"""Lunkeeper is removed and installed as the documents say. The other tests run on what this one installs."""
 
 import shutil
+
+import pytest
 
 from cluster import deploy, storage
 from harness import docs
@@ -8,6 +10,7 @@ from harness.places import ROOT
 from kube import documented
 
 
+@pytest.mark.first
 def test_it_is_taken_away_and_installed_again_as_the_documents_say(cluster, tmp_path):
     """With this cluster's name, address and certificates in the values."""
     deploy.helm(cluster, "uninstall", deploy.RELEASE, "--wait")
