@@ -10,8 +10,8 @@ import grpc
 from cluster.authority import Authority
 from harness.cleanup import wait_until
 from harness.csi import Client, code_of
-from harness.processes import Daemon, free_port
-from harness.rig import CLUSTER, START_SECONDS, TGT_SOCKETS, Rig, Server, free_control_port
+from harness.processes import free_port
+from harness.rig import CLUSTER, START_SECONDS, TGT_SOCKETS, ReadyDaemon, Rig, Server, free_control_port
 
 
 def page(port, path):
@@ -19,7 +19,7 @@ def page(port, path):
         return answer.read().decode()
 
 
-class Agent(Daemon):
+class Agent(ReadyDaemon):
     """One `lunkeeper array`."""
 
     def __init__(self, rig, name, pool, portal, control_port):

@@ -1,7 +1,7 @@
 """A host's own part of this machine's control groups, in every hierarchy that is mounted.
 
-Without it every host's kubelet would look at the containers of all the others, and at those of hosts that are off: three
-seconds for each at its start.
+Without it the kubelet of every host would examine the containers of all other hosts, also of those that are
+off. Each would cost three seconds when the kubelet starts.
 """
 
 import contextlib
@@ -13,19 +13,26 @@ import subprocess
 CLONE_NEWCGROUP = 0x02000000
 
 
-def hierarchies():
+def hierarchies() -> list[tuple[str, str, str]]:
     """[(mount point, kind, options)]."""
     found = []
     for line in pathlib.Path("/proc/self/mounts").read_text().splitlines():
         _, point, kind, options, *_ = line.split()
         if kind in ("cgroup", "cgroup2"):
-            own = [option for option in options.split(",") if option not in ("rw", "ro", "relatime", "nosuid", "nodev", "noexec")]
+            own = [
+                option
+                for option in options.split(",")
+                if option not in ("rw", "ro", "relatime", "nosuid", "nodev", "noexec")
+            ]
             found.append((point, kind, ",".join(own)))
     return found
 
 
-def move_into(name):
-    """This process and those it will start; they see nothing above it any more. In a mount namespace of one's own."""
+def move_into(name: str) -> None:
+    """Moves this process and its future children into a group; they see nothing above it any more.
+
+    Needs a mount namespace of its own.
+    """
     mounted = hierarchies()
     for point, _, _ in mounted:
         group = pathlib.Path(point) / name
@@ -38,11 +45,15 @@ def move_into(name):
     if libc.unshare(CLONE_NEWCGROUP) != 0:
         raise OSError(ctypes.get_errno(), "unshare the control groups")
     for point, kind, options in mounted:
-        subprocess.run(["umount", point], check=True, timeout=20)  # the same file system twice at one place is refused
-        subprocess.run(["mount", "-t", kind, *(["-o", options] if options else []), name, point], check=True, timeout=20)
+        subprocess.run(
+            ["umount", point], check=True, timeout=20
+        )  # the same file system twice at one place is refused
+        subprocess.run(
+            ["mount", "-t", kind, *(["-o", options] if options else []), name, point], check=True, timeout=20
+        )
 
 
-def remove(prefix):
+def remove(prefix: str) -> None:
     """All groups whose names begin so, with what is in them; those with processes stay."""
     for point, _, _ in hierarchies():
         for group in pathlib.Path(point).glob(f"{prefix}*"):

@@ -1,18 +1,22 @@
-"""The whole cluster: a network, a control plane, three nodes and a storage host; and two machines more that are off.
+"""The whole cluster: a network, a control plane, three nodes, a storage host, and two spare machines.
 
     cluster = Cluster()      # of this clone; any process may make one and ask or use what runs
     cluster.up(); cluster.kubectl("get", "nodes"); cluster.down()
 
-All that it starts carries its mark, and all that it makes its prefix: `down` ends what `up` began, however far that came.
+Its processes carry its mark, and its namespaces and groups have its prefix. By these `down` finds what `up`
+made, also when `up` did not come to its end.
 """
 
 import fcntl
 import hashlib
 import json
 import shutil
+from pathlib import Path
+from typing import TextIO
 
 from cluster import cgroups, images, loops, network, node, programs
 from cluster.control_plane import ControlPlane
+from cluster.host import Host
 from cluster.kubectl import Kubectl, condition
 from cluster.node import Node
 from cluster.storage import StorageHost
@@ -25,13 +29,16 @@ NODES = {"node-1": 11, "node-2": 12, "node-3": 13}
 SPARES = {"node-4": 14, "node-5": 15}  # for tests that need more, or another machine: `join`
 READY_SECONDS = 120
 LUNKEEPER_IMAGE = "ghcr.io/lunkeeper/lunkeeper:0.1.0"  # as the chart names it
-SIDECARS = {"csi-provisioner": "external-provisioner/v6", "csi-resizer": "external-resizer/v2",
-            "csi-snapshotter": "external-snapshotter/v8"}
+SIDECARS = {
+    "csi-provisioner": "external-provisioner/v6",
+    "csi-resizer": "external-resizer/v2",
+    "csi-snapshotter": "external-snapshotter/v8",
+}
 BUSYBOX_IMAGE = "lunkeeper.test/busybox:1"
 
 
 class Cluster:
-    def __init__(self, name="default"):
+    def __init__(self, name: str = "default") -> None:
         self.name = name
         self.folder = places.ROOT / "build/cluster" / name
         identity = hashlib.sha256(str(self.folder).encode()).hexdigest()[:6]
@@ -39,16 +46,23 @@ class Cluster:
         self.control = ControlPlane(self.prefix, self.mark, self.folder)
         self.binary = self.folder / "lunkeeper"  # a build beside a running cluster must not disturb it
         self.storage = StorageHost(self.prefix, self.mark, self.folder, self.binary)
-        self.nodes = {name: Node(self.prefix, self.mark, name, number, self.folder, self.control)
-                      for name, number in NODES.items()}
-        self.spares = {name: Node(self.prefix, self.mark, name, number, self.folder, self.control)
-                       for name, number in SPARES.items()}
+        self.nodes = {
+            name: Node(self.prefix, self.mark, name, number, self.folder, self.control)
+            for name, number in NODES.items()
+        }
+        self.spares = {
+            name: Node(self.prefix, self.mark, name, number, self.folder, self.control)
+            for name, number in SPARES.items()
+        }
         self.kubectl = Kubectl(self.control, self.control.kubeconfig)
 
-    def hosts(self):
-        return {host.name: host for host in (self.control, self.storage, *self.nodes.values(), *self.spares.values())}
+    def hosts(self) -> dict[str, Host]:
+        return {
+            host.name: host
+            for host in (self.control, self.storage, *self.nodes.values(), *self.spares.values())
+        }
 
-    def up(self):
+    def up(self) -> None:
         self.down()
         self.folder.mkdir(parents=True, exist_ok=True)
         run("strip", "--strip-debug", "-o", self.binary, places.LUNKEEPER)
@@ -63,8 +77,8 @@ class Cluster:
             each.boot(tars)
         self.wait_until_ready()
 
-    def join(self, machine, known_as=None):
-        """Boots a spare machine, new and empty, as one node more or under another's name, and waits until that node is ready."""
+    def join(self, machine: str, known_as: str | None = None) -> None:
+        """Boots a spare machine, empty, as a new node or as another node, and waits until it is ready."""
         spare = self.spares[machine]
         shutil.rmtree(spare.folder, ignore_errors=True)
         spare.known_as = known_as or machine
@@ -72,40 +86,70 @@ class Cluster:
         spare.boot(self.images())
         if spare.known_as == machine:
             self.nodes[machine] = spare
-        wait_until(lambda: spare.known_as in self.ready_nodes(), READY_SECONDS, lambda: f"{machine} has joined\n{self.tell()}", pause=0.2)
+        wait_until(
+            lambda: spare.known_as in self.ready_nodes(),
+            READY_SECONDS,
+            lambda: f"{machine} has joined\n{self.tell()}",
+            pause=0.2,
+        )
 
-    def leave(self, machine):
-        """Without a word, as a machine that is scrapped: its Node object goes, and what Kubernetes thinks to run there."""
+    def leave(self, machine: str) -> None:
+        """Powers a machine off for good, as a scrapped one: its Node object and its pods' objects are
+        deleted.
+        """
         spare = self.spares[machine]
         spare.power_off()
         self.nodes.pop(machine, None)
         self.kubectl("delete", "node", spare.known_as, "--ignore-not-found")
-        self.kubectl("delete", "pods", "--all-namespaces", f"--field-selector=spec.nodeName={spare.known_as}", "--force",
-                     "--grace-period=0")
+        self.kubectl(
+            "delete",
+            "pods",
+            "--all-namespaces",
+            f"--field-selector=spec.nodeName={spare.known_as}",
+            "--force",
+            "--grace-period=0",
+        )
 
-    def images(self):
+    def images(self) -> list[Path]:
         """The tars of every image that pods of this cluster name."""
         folder = self.folder.parent / "images"
         versions = programs.versions()
-        sidecars = [images.sidecar(f"registry.k8s.io/sig-storage/{name}:{versions[f'github.com/kubernetes-csi/{module}']}",
-                                   programs.path(name)).write(folder / f"{name}.tar") for name, module in SIDECARS.items()]
-        return [images.lunkeeper(LUNKEEPER_IMAGE, self.binary).write(self.folder / "lunkeeper.tar"), *sidecars,
-                images.pause(node.SANDBOX_IMAGE).write(folder / "pause.tar"),
-                images.writer(BUSYBOX_IMAGE).write(folder / "busybox.tar")]
+        sidecars = [
+            images.sidecar(
+                f"registry.k8s.io/sig-storage/{name}:{versions[f'github.com/kubernetes-csi/{module}']}",
+                programs.path(name),
+            ).write(folder / f"{name}.tar")
+            for name, module in SIDECARS.items()
+        ]
+        return [
+            images.lunkeeper(LUNKEEPER_IMAGE, self.binary).write(self.folder / "lunkeeper.tar"),
+            *sidecars,
+            images.pause(node.SANDBOX_IMAGE).write(folder / "pause.tar"),
+            images.writer(BUSYBOX_IMAGE).write(folder / "busybox.tar"),
+        ]
 
-    def wait_until_ready(self):
-        wait_until(lambda: self.ready_nodes() == set(self.nodes), READY_SECONDS,
-                   lambda: f"three nodes are ready\n{self.tell()}", pause=0.2)
+    def wait_until_ready(self) -> None:
+        wait_until(
+            lambda: self.ready_nodes() == set(self.nodes),
+            READY_SECONDS,
+            lambda: f"three nodes are ready\n{self.tell()}",
+            pause=0.2,
+        )
 
-    def ready_nodes(self):
+    def ready_nodes(self) -> set[str]:
         listed = self.kubectl.attempt("get", "nodes", "-o", "json")
         if listed.returncode != 0:
             return set()
-        return {each["metadata"]["name"] for each in json.loads(listed.stdout)["items"] if condition(each, "Ready")}
+        return {
+            each["metadata"]["name"]
+            for each in json.loads(listed.stdout)["items"]
+            if condition(each, "Ready")
+        }
 
-    def down(self):
+    def down(self) -> None:
         """Ends every process of it by pid, then takes its network and its folder away."""
-        held = set().union(*(loops.published_at(host.pid()) for host in self.hosts().values() if host.pid()))
+        pids = [pid for host in self.hosts().values() if (pid := host.pid()) is not None]
+        held = {number for pid in pids for number in loops.published_at(pid)}
         for pid in sorted(marked_with(self.mark)):
             kill_pid(pid)
         loops.release(held)
@@ -113,7 +157,7 @@ class Cluster:
         cgroups.remove(self.prefix)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def tell(self):
+    def tell(self) -> str:
         """What runs, for people."""
         if self.control.pid() is None:
             return "the cluster is down"
@@ -127,7 +171,7 @@ class Cluster:
         nodes = self.kubectl.attempt("get", "nodes,pods", "--all-namespaces", "-o", "wide")
         return "\n".join([*lines, "", nodes.stdout or nodes.stderr])
 
-    def locked(self):
+    def locked(self) -> TextIO:
         """For `up` and `down`: one at a time."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         lock = open(self.folder.parent / f"{self.name}.lock", "w")

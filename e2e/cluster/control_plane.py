@@ -1,7 +1,9 @@
-"""The control plane's host: etcd, the API server, the controller manager, the scheduler, DNS, and the snapshot controller."""
+"""The control plane's host: etcd, API server, controller manager, scheduler, DNS, snapshot controller."""
 
-import pathlib
 import secrets
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 from cluster import programs
 from cluster.host import Host
@@ -15,7 +17,8 @@ DOMAIN = "cluster.local"
 KUBECONFIG = """\
 apiVersion: v1
 kind: Config
-clusters: [{{name: test, cluster: {{server: "https://{address}", certificate-authority: {pki}/apiserver.crt}}}}]
+clusters:
+- {{name: test, cluster: {{server: "https://{address}", certificate-authority: {pki}/apiserver.crt}}}}
 users: [{{name: {user}, user: {{token: {token}}}}}]
 contexts: [{{name: test, context: {{cluster: test, user: {user}}}}}]
 current-context: test
@@ -32,7 +35,7 @@ COREFILE = """\
 """
 
 
-# Who of Lunkeeper asked for what, and was refused what: the chart's roles name exactly the verbs that are used.
+# Records the requests of Lunkeeper and the refusals: the chart's roles name exactly the verbs that are used.
 AUDIT_POLICY = """\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -44,13 +47,13 @@ rules:
 
 
 class ControlPlane(Host):
-    def __init__(self, cluster, mark, folder):
-        super().__init__(cluster, mark, NAME, NUMBER, pathlib.Path(folder) / NAME)
+    def __init__(self, cluster: str, mark: str, folder: Path) -> None:
+        super().__init__(cluster, mark, NAME, NUMBER, folder / NAME)
         self.pki = self.folder / "pki"
         self.kubeconfig = self.folder / "admin.conf"
         self.audit_log = self.folder / "audit.log"
 
-    def prepare(self, nodes):
+    def prepare(self, nodes: Iterable[str]) -> None:
         """Keys, and a token and a kubeconfig for the administrator and each node."""
         self.pki.mkdir(parents=True, exist_ok=True)
         run("openssl", "genrsa", "-out", self.pki / "sa.key", "2048")
@@ -67,39 +70,69 @@ class ControlPlane(Host):
         (self.folder / "audit.yaml").write_text(AUDIT_POLICY)
         (self.folder / "Corefile").write_text(COREFILE.format(domain=DOMAIN, kubeconfig=self.kubeconfig))
 
-    def boot(self):
+    def boot(self) -> None:
         kubectl = [str(programs.path("kubectl")), f"--kubeconfig={self.kubeconfig}"]
         kubeconfig = f"--kubeconfig={self.kubeconfig}"
-        self.start({
-            "tmpfs": ["/run"],
-            "prepare": [["ip", "address", "add", f"{API_SERVICE}/32", "dev", "lo"]],
-            "services": [
-                self.service("etcd", self._etcd()),
-                self.service("kube-apiserver", self._apiserver(), wait=[*kubectl, "get", "--raw", "/readyz"]),
-                self.service("kube-controller-manager", [
-                    kubeconfig, f"--service-account-private-key-file={self.pki}/sa.key",
-                    f"--root-ca-file={self.pki}/apiserver.crt", "--leader-elect=false"]),
-                self.service("kube-scheduler", [kubeconfig, "--leader-elect=false"]),
-                # Waits for the snapshot CRDs by ending and being started again.
-                self.service("snapshot-controller", [kubeconfig]),
-                self.service("coredns", ["-conf", self.folder / "Corefile"])]})
+        self.start(
+            {
+                "tmpfs": ["/run"],
+                "prepare": [["ip", "address", "add", f"{API_SERVICE}/32", "dev", "lo"]],
+                "services": [
+                    self._program("etcd", self._etcd()),
+                    self._program(
+                        "kube-apiserver", self._apiserver(), wait=[*kubectl, "get", "--raw", "/readyz"]
+                    ),
+                    self._program(
+                        "kube-controller-manager",
+                        [
+                            kubeconfig,
+                            f"--service-account-private-key-file={self.pki}/sa.key",
+                            f"--root-ca-file={self.pki}/apiserver.crt",
+                            "--leader-elect=false",
+                        ],
+                    ),
+                    self._program("kube-scheduler", [kubeconfig, "--leader-elect=false"]),
+                    # Waits for the snapshot CRDs by ending and being started again.
+                    self._program("snapshot-controller", [kubeconfig]),
+                    self._program("coredns", ["-conf", self.folder / "Corefile"]),
+                ],
+            }
+        )
 
-    def service(self, name, arguments, **more):
+    def _program(self, name: str, arguments: Iterable[object], **more: object) -> dict[str, Any]:
         program = "etcd" if name == "etcd" else programs.path(name)
-        return {"name": name, "argv": [str(program), *map(str, arguments)], "log": str(self.folder / f"{name}.log"), **more}
+        return self.service(name, [program, *arguments], **more)
 
-    def _etcd(self):
+    def _etcd(self) -> list[object]:
         # Its data are a test's: they need not survive this machine's power failure.
-        return ["--data-dir", self.folder / "etcd", "--unsafe-no-fsync",
-                "--listen-client-urls", "http://127.0.0.1:2379", "--advertise-client-urls", "http://127.0.0.1:2379",
-                "--listen-peer-urls", "http://127.0.0.1:2380"]
+        return [
+            "--data-dir",
+            self.folder / "etcd",
+            "--unsafe-no-fsync",
+            "--listen-client-urls",
+            "http://127.0.0.1:2379",
+            "--advertise-client-urls",
+            "http://127.0.0.1:2379",
+            "--listen-peer-urls",
+            "http://127.0.0.1:2380",
+        ]
 
-    def _apiserver(self):
-        return ["--etcd-servers=http://127.0.0.1:2379", "--bind-address=0.0.0.0", f"--advertise-address={self.address}",
-                f"--secure-port={PORT}", f"--cert-dir={self.pki}", f"--token-auth-file={self.pki}/tokens.csv",
-                f"--service-account-key-file={self.pki}/sa.pub", f"--service-account-signing-key-file={self.pki}/sa.key",
-                f"--service-account-issuer=https://kubernetes.default.svc.{DOMAIN}",
-                f"--service-cluster-ip-range={SERVICE_SUBNET}", "--authorization-mode=Node,RBAC",
-                f"--audit-policy-file={self.folder}/audit.yaml", f"--audit-log-path={self.audit_log}",
-                "--enable-admission-plugins=NodeRestriction", "--allow-privileged",
-                "--kubelet-preferred-address-types=InternalIP"]
+    def _apiserver(self) -> list[object]:
+        return [
+            "--etcd-servers=http://127.0.0.1:2379",
+            "--bind-address=0.0.0.0",
+            f"--advertise-address={self.address}",
+            f"--secure-port={PORT}",
+            f"--cert-dir={self.pki}",
+            f"--token-auth-file={self.pki}/tokens.csv",
+            f"--service-account-key-file={self.pki}/sa.pub",
+            f"--service-account-signing-key-file={self.pki}/sa.key",
+            f"--service-account-issuer=https://kubernetes.default.svc.{DOMAIN}",
+            f"--service-cluster-ip-range={SERVICE_SUBNET}",
+            "--authorization-mode=Node,RBAC",
+            f"--audit-policy-file={self.folder}/audit.yaml",
+            f"--audit-log-path={self.audit_log}",
+            "--enable-admission-plugins=NodeRestriction",
+            "--allow-privileged",
+            "--kubelet-preferred-address-types=InternalIP",
+        ]

@@ -2,8 +2,11 @@
 
 import json
 import subprocess
+from typing import Any
 
 from cluster import programs, storage
+from cluster.cluster import Cluster
+from cluster.kubectl import Object
 from harness.places import ROOT
 
 CHART = ROOT / "charts/lunkeeper"
@@ -13,40 +16,80 @@ ARRAY_SECRET = f"lunkeeper-{storage.ARRAY}"
 WAIT_SECONDS = 180
 
 
-def helm(cluster, *arguments, given=None, seconds=WAIT_SECONDS + 30):
+def helm(
+    cluster: Cluster, *arguments: object, given: object = None, seconds: float = WAIT_SECONDS + 30
+) -> str:
     """Its output; fails with what it said. `given`: values."""
     done = subprocess.run(
-        ["nsenter", f"--net=/run/netns/{cluster.control.namespace}", programs.path("helm"),
-         f"--kubeconfig={cluster.control.kubeconfig}", f"--namespace={NAMESPACE}", *map(str, arguments)],
-        input=json.dumps(given or {}), capture_output=True, text=True, timeout=seconds)
+        [
+            "nsenter",
+            f"--net=/run/netns/{cluster.control.namespace}",
+            programs.path("helm"),
+            f"--kubeconfig={cluster.control.kubeconfig}",
+            f"--namespace={NAMESPACE}",
+            *map(str, arguments),
+        ],
+        input=json.dumps(given or {}),
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+    )
     if done.returncode != 0:
-        raise RuntimeError(f"helm {' '.join(map(str, arguments))}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+        raise RuntimeError(
+            f"helm {' '.join(map(str, arguments))}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+        )
     return done.stdout
 
 
-def pods(cluster, component):
-    return cluster.kubectl.items("pods", f"--namespace={NAMESPACE}", f"--selector=app.kubernetes.io/component={component}")
+def pods(cluster: Cluster, component: str) -> list[Object]:
+    return cluster.kubectl.items(
+        "pods", f"--namespace={NAMESPACE}", f"--selector=app.kubernetes.io/component={component}"
+    )
 
 
-def values(cluster):
-    return {"cluster": storage.CLUSTER_ID,
-            "arrays": [{"name": storage.ARRAY, "address": cluster.storage.agent_address, "serverName": storage.NAME,
-                        "tlsSecret": ARRAY_SECRET}],
-            # The tests' nodes fail more often than others'.
-            "failover": {"budgetPercent": 100}}
+def values(cluster: Cluster) -> dict[str, Any]:
+    return {
+        "cluster": storage.CLUSTER_ID,
+        "arrays": [
+            {
+                "name": storage.ARRAY,
+                "address": cluster.storage.agent_address,
+                "serverName": storage.NAME,
+                "tlsSecret": ARRAY_SECRET,
+            }
+        ],
+        # The tests' nodes fail more often than others'.
+        "failover": {"budgetPercent": 100},
+    }
 
 
-def prepare(cluster):
-    """What a cluster has before Lunkeeper comes: the snapshot CRDs, and the array's certificates in a Secret."""
+def prepare(cluster: Cluster) -> None:
+    """Prepares a cluster for Lunkeeper: the snapshot CRDs, and the array's certificates in a Secret."""
     cluster.kubectl("apply", "--server-side", "-f", programs.SNAPSHOT_CRDS)
     cluster.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     pki = cluster.storage.pki
-    cluster.kubectl("create", "secret", "generic", ARRAY_SECRET, f"--namespace={NAMESPACE}",
-                    f"--from-file=tls.crt={pki}/controller.crt", f"--from-file=tls.key={pki}/controller.key",
-                    f"--from-file=ca.crt={pki}/ca.crt")
+    cluster.kubectl(
+        "create",
+        "secret",
+        "generic",
+        ARRAY_SECRET,
+        f"--namespace={NAMESPACE}",
+        f"--from-file=tls.crt={pki}/controller.crt",
+        f"--from-file=tls.key={pki}/controller.key",
+        f"--from-file=ca.crt={pki}/ca.crt",
+    )
 
 
-def install(cluster, **changes):
+def install(cluster: Cluster, **changes: object) -> str:
     """Installs or upgrades, and waits until every pod is ready."""
-    return helm(cluster, "upgrade", "--install", RELEASE, CHART, "--values=-", "--wait", f"--timeout={WAIT_SECONDS}s",
-                given={**values(cluster), **changes})
+    return helm(
+        cluster,
+        "upgrade",
+        "--install",
+        RELEASE,
+        CHART,
+        "--values=-",
+        "--wait",
+        f"--timeout={WAIT_SECONDS}s",
+        given={**values(cluster), **changes},
+    )

@@ -4,6 +4,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 from cluster import cgroups, loops, network
 from harness.cleanup import wait_until
@@ -14,14 +17,26 @@ INIT = ROOT / "e2e/cluster/init.py"
 
 
 class Host:
-    """`folder` outlives the host's processes, as a disk does. Known by its pid file, so any process may ask or end it."""
+    """`folder` outlives the host's processes, as a disk does.
 
-    def __init__(self, cluster, mark, name, number, folder):
+    Its pid file makes the host known to other processes.
+    """
+
+    def __init__(self, cluster: str, mark: str, name: str, number: int, folder: Path) -> None:
         self.cluster, self.mark, self.name, self.number, self.folder = cluster, mark, name, number, folder
         self.address = network.address(number)
         self.namespace = network.namespace(cluster, name)
 
-    def start(self, spec):
+    def service(self, name: str, argv: Iterable[object], **more: object) -> dict[str, Any]:
+        """A service of this host, as `start` takes it."""
+        return {
+            "name": name,
+            "argv": [str(part) for part in argv],
+            "log": str(self.folder / f"{name}.log"),
+            **more,
+        }
+
+    def start(self, spec: dict[str, Any]) -> None:
         cgroups.remove(self.namespace)
         network.plug(self.cluster, self.name, True)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -29,32 +44,53 @@ class Host:
         described.write_text(json.dumps({"hostname": self.name, "cgroup": self.namespace, **spec}, indent=1))
         with open(self.folder / "init.log", "ab") as log:
             process = subprocess.Popen(
-                ["nsenter", f"--net=/run/netns/{self.namespace}", "unshare", "--mount", "--uts", "--ipc", "--pid",
-                 "--fork", "--kill-child", sys.executable, str(INIT), str(described)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=self._environment())
+                [
+                    "nsenter",
+                    f"--net=/run/netns/{self.namespace}",
+                    "unshare",
+                    "--mount",
+                    "--uts",
+                    "--ipc",
+                    "--pid",
+                    "--fork",
+                    "--kill-child",
+                    sys.executable,
+                    str(INIT),
+                    str(described),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=self._environment(),
+            )
         (self.folder / "pid").write_text(f"{process.pid}\n")
 
-    def _environment(self):
-        # Nothing of the starter's environment but the way to programs: a cluster is the same whoever starts it.
+    def _environment(self) -> dict[str, str]:
+        # Only PATH comes from the caller, so that the cluster does not depend on its environment.
         return {"PATH": os.environ["PATH"], "HOME": "/root", MARK: self.mark}
 
-    def pid(self):
+    def pid(self) -> int | None:
         """Process 1's pid as this machine sees it; None while the host is off."""
         try:
             outer = int((self.folder / "pid").read_text())
-            marked = f"{MARK}={self.mark}".encode() in open(f"/proc/{outer}/environ", "rb").read().split(b"\0")
+            marked = f"{MARK}={self.mark}".encode() in open(f"/proc/{outer}/environ", "rb").read().split(
+                b"\0"
+            )
         except (OSError, ValueError):
             return None
         children = children_of(outer) if marked and alive(outer) else []
         return children[0] if children else None
 
-    def services(self):
+    def services(self) -> dict[str, int]:
         """{name: pid as this machine sees it} of what runs of the host's services."""
         first = self.pid()
         if first is None:
             return {}
-        wanted = {json.dumps(service["argv"]): service["name"]
-                  for service in json.loads((self.folder / "host.json").read_text())["services"]}
+        wanted = {
+            json.dumps(service["argv"]): service["name"]
+            for service in json.loads((self.folder / "host.json").read_text())["services"]
+        }
         found = {}
         for child in children_of(first):
             try:
@@ -65,18 +101,27 @@ class Host:
                 found[name] = child
         return found
 
-    def enter(self, *argv, **options):
+    def enter(self, *argv: object, **options: Any) -> subprocess.CompletedProcess[Any]:
         """Runs a command inside the host."""
         return subprocess.run(self.entering(*argv), **options)
 
-    def entering(self, *argv):
+    def entering(self, *argv: object) -> list[str]:
         first = self.pid()
         if first is None:
             raise RuntimeError(f"{self.name} is off")
-        return ["nsenter", f"--target={first}", "--mount", "--uts", "--ipc", "--net", "--pid", *map(str, argv)]
+        return [
+            "nsenter",
+            f"--target={first}",
+            "--mount",
+            "--uts",
+            "--ipc",
+            "--net",
+            "--pid",
+            *map(str, argv),
+        ]
 
-    def power_off(self):
-        """At once, and without a word on the network."""
+    def power_off(self) -> None:
+        """Ends all processes at once. The network is cut first, so that no peer learns of it."""
         network.plug(self.cluster, self.name, False)
         first = self.pid()
         if first is not None:

@@ -1,4 +1,4 @@
-"""Container images without a registry: one layer from files of this machine, as a tar that `ctr images import` takes."""
+"""Container images without a registry: one layer of this machine's files, as `ctr images import` takes it."""
 
 import hashlib
 import io
@@ -8,6 +8,9 @@ import pathlib
 import re
 import subprocess
 import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Self
 
 from harness import places
 
@@ -20,56 +23,78 @@ BUSYBOX = "/bin/busybox"
 class Image:
     """Files are added one by one; a program brings the libraries it is linked with."""
 
-    def __init__(self, name, *, entrypoint=(), command=()):
+    def __init__(self, name: str, *, entrypoint: Iterable[str] = (), command: Iterable[str] = ()) -> None:
         self.name, self.entrypoint, self.command = name, list(entrypoint), list(command)
-        self.files, self.links, self.folders = {}, {}, {"tmp": 0o1777, "etc": 0o755, "run": 0o755, "var/lib": 0o755}
+        self.files: dict[str, Path] = {}
+        self.links: dict[str, str] = {}
+        self.folders = {"tmp": 0o1777, "etc": 0o755, "run": 0o755, "var/lib": 0o755}
 
-    def add(self, path, source):
+    def add(self, path: str, source: str | Path) -> Self:
         self.files[path.lstrip("/")] = pathlib.Path(source)
         return self
 
-    def add_program(self, path, source):
+    def add_program(self, path: str, source: str | Path) -> Self:
         self.add(path, source)
         linked = subprocess.run(["ldd", source], capture_output=True, text=True, timeout=20).stdout
         for library in re.findall(r"(?:=> )?(/\S+) \(0x", linked):
             self.add(library, library)
         return self
 
-    def add_busybox(self, applets=()):
+    def add_busybox(self, applets: Iterable[str] = ()) -> Self:
         """All its applets, or some."""
         self.add("/bin/busybox", BUSYBOX)
-        everything = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split()
+        everything = subprocess.run(
+            [BUSYBOX, "--list"], capture_output=True, text=True, check=True
+        ).stdout.split()
         for applet in applets or everything:
             if applet != "busybox":  # it lists itself
                 self.links[f"bin/{applet}"] = "busybox"
         return self
 
-    def write(self, path):
-        """Atomically, and only if it would be another: an importer may be reading it."""
+    def write(self, path: Path) -> Path:
+        """Atomically, and only if the content has changed: an importer may be reading it."""
         layer = self._layer()
         digest = hashlib.sha256(layer).hexdigest()
-        config = json.dumps({
-            "architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
-            "config": {"Entrypoint": self.entrypoint, "Cmd": self.command,
-                       "Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]}}).encode()
+        config = json.dumps(
+            {
+                "architecture": "amd64",
+                "os": "linux",
+                "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+                "config": {
+                    "Entrypoint": self.entrypoint,
+                    "Cmd": self.command,
+                    "Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"],
+                },
+            }
+        ).encode()
         config_name = f"{hashlib.sha256(config).hexdigest()}.json"
-        manifest = json.dumps([{"Config": config_name, "RepoTags": [self.name], "Layers": [f"{digest}/layer.tar"]}]).encode()
+        manifest = json.dumps(
+            [{"Config": config_name, "RepoTags": [self.name], "Layers": [f"{digest}/layer.tar"]}]
+        ).encode()
         stamp = path.with_suffix(".stamp")
         if path.exists() and stamp.exists() and stamp.read_text() == config_name + self.name:
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
         with tarfile.open(path.with_suffix(".new"), "w") as out:
-            for name, data in ((config_name, config), (f"{digest}/layer.tar", layer), ("manifest.json", manifest)):
+            for name, data in (
+                (config_name, config),
+                (f"{digest}/layer.tar", layer),
+                ("manifest.json", manifest),
+            ):
                 _add_file(out, name, data, 0o644)
         os.replace(path.with_suffix(".new"), path)
         stamp.write_text(config_name + self.name)
         return path
 
-    def _layer(self):
+    def _layer(self) -> bytes:
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w") as out:
-            parents = {str(parent): 0o755 for name in [*self.files, *self.links, *self.folders]
-                       for parent in pathlib.PurePath(name).parents if str(parent) != "."}
+            parents = {
+                str(parent): 0o755
+                for name in [*self.files, *self.links, *self.folders]
+                for parent in pathlib.PurePath(name).parents
+                if str(parent) != "."
+            }
             for folder, mode in sorted({**parents, **self.folders}.items()):
                 info = tarfile.TarInfo(folder)
                 info.type, info.mode = tarfile.DIRTYPE, mode
@@ -83,20 +108,20 @@ class Image:
         return buffer.getvalue()
 
 
-def _add_file(out, name, data, mode):
+def _add_file(out: tarfile.TarFile, name: str, data: bytes, mode: int) -> None:
     info = tarfile.TarInfo(name)
     info.size, info.mode = len(data), mode
     out.addfile(info, io.BytesIO(data))
 
 
-def which(program):
+def which(program: str) -> str:
     for folder in ("/usr/sbin", "/usr/bin", "/sbin", "/bin"):
         if (found := pathlib.Path(folder) / program).exists():
             return str(found)
     raise FileNotFoundError(f"{program}: not on this machine; ./dev cluster installs what the cluster needs")
 
 
-def lunkeeper(name, binary):
+def lunkeeper(name: str, binary: Path) -> Image:
     """The image of the Containerfile."""
     image = Image(name, entrypoint=["/usr/bin/lunkeeper"]).add_program("/usr/bin/lunkeeper", binary)
     for tool in LUNKEEPER_TOOLS:
@@ -106,21 +131,21 @@ def lunkeeper(name, binary):
     return image.add_busybox(SHELL)
 
 
-def sidecar(name, binary):
+def sidecar(name: str, binary: Path) -> Image:
     return Image(name, entrypoint=[f"/{binary.name}"]).add(f"/{binary.name}", binary)
 
 
-def busybox(name):
+def busybox(name: str) -> Image:
     return Image(name, command=["sh"]).add_busybox()
 
 
-def pause(name):
-    # Process 1 of every pod: it only has to be there, and to end when it is told to.
+def pause(name: str) -> Image:
+    # Process 1 of every pod: it only has to exist, and to end on SIGTERM.
     script = "trap 'exit 0' TERM INT; while :; do sleep 2147483647 & wait; done"
     return Image(name, command=["sh", "-c", script]).add_busybox()
 
 
-def writer(name):
+def writer(name: str) -> Image:
     """Busybox and the program with which the tests write and check blocks."""
     image = busybox(name)
     if places.BLOCK_CHECKER.exists():

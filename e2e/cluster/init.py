@@ -2,10 +2,17 @@
 
     init.py SPEC.json
 
-SPEC has `hostname`; `cgroup` (the name of its control groups); `tmpfs` (mount points that start empty); `binds` ({mount point: folder}); `shared` (mount points whose
-mounts are seen in containers and back); `prepare` (commands, each run once, in order); `services` (each with `name`, `argv`,
-`log` and, if it has one, `wait`: a command that must succeed before the next service starts). A service that ends is started
-again after a second, as systemd would. When this process dies the kernel ends everything in the host: a power failure.
+SPEC is an object with
+  hostname
+  cgroup     the name of the host's control groups
+  tmpfs      mount points that start empty
+  binds      {mount point: folder}
+  shared     mount points whose mounts propagate into containers and back
+  prepare    commands, each run once, in order
+  services   each with name, argv, log and, optionally, wait: a command that must succeed before the next one
+
+A service that ends is restarted after a second, as systemd would do. When this process dies the kernel ends
+everything in the host: a power failure.
 """
 
 import json
@@ -15,6 +22,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
@@ -25,11 +33,11 @@ PAUSE_SECONDS = 1
 WAIT_SECONDS = 60
 
 
-def run(*argv):
+def run(*argv: str) -> None:
     subprocess.run(argv, check=True, timeout=WAIT_SECONDS)
 
 
-def prepare_mounts(spec):
+def prepare_mounts(spec: dict[str, Any]) -> None:
     run("mount", "--make-rprivate", "/")
     run("mount", "-t", "proc", "proc", "/proc")
     subprocess.run(["sh", "-c", mounts.drop_others()], check=False, timeout=WAIT_SECONDS)
@@ -45,23 +53,34 @@ def prepare_mounts(spec):
 
 
 class Service:
-    def __init__(self, spec):
-        self.spec, self.process, self.ended_at = spec, None, 0.0
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self.spec, self.ended_at = spec, 0.0
+        self.process: subprocess.Popen[bytes]  # once started
 
-    def start(self):
+    def start(self) -> None:
         with open(self.spec["log"], "ab") as log:
-            self.process = subprocess.Popen(self.spec["argv"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            start_new_session=True, env={**os.environ, **self.spec.get("environment", {})})
+            self.process = subprocess.Popen(
+                self.spec["argv"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, **self.spec.get("environment", {})},
+            )
 
-    def wait_until_it_serves(self):
+    def wait_until_it_serves(self) -> None:
         deadline = time.monotonic() + WAIT_SECONDS
-        while subprocess.run(self.spec["wait"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                             timeout=WAIT_SECONDS).returncode != 0:
+        while (
+            subprocess.run(
+                self.spec["wait"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=WAIT_SECONDS
+            ).returncode
+            != 0
+        ):
             if time.monotonic() > deadline:
                 sys.exit(f"{self.spec['name']} does not serve after {WAIT_SECONDS} s: see {self.spec['log']}")
             time.sleep(0.1)
 
-    def keep_running(self, now):
+    def keep_running(self, now: float) -> None:
         if self.process.poll() is None:
             return
         if not self.ended_at:
@@ -72,7 +91,7 @@ class Service:
             self.start()
 
 
-def reap(services):
+def reap(services: list[Service]) -> None:
     """Orphans of containers and shims. Services are left to their own poll()."""
     ours = {service.process.pid for service in services}
     while True:
@@ -85,7 +104,7 @@ def reap(services):
         os.waitpid(ended.si_pid, 0)
 
 
-def main():
+def main() -> None:
     spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
     signal.signal(signal.SIGTERM, lambda *unused: sys.exit(0))
     run("hostname", spec["hostname"])

@@ -3,66 +3,98 @@
 import datetime
 import json
 import subprocess
+from pathlib import Path
+from typing import Any
 
 from cluster import programs
+from cluster.host import Host
 from harness.cleanup import wait_until
+
+Object = dict[str, Any]  # of Kubernetes, as its JSON has it
+Given = Object | list[Object] | None
 
 
 class Kubectl:
     """`host`: the host in whose network it runs, with the administrator's kubeconfig."""
 
-    def __init__(self, host, kubeconfig):
-        self.command = ["nsenter", f"--net=/run/netns/{host.namespace}", str(programs.path("kubectl")),
-                        f"--kubeconfig={kubeconfig}"]
+    def __init__(self, host: Host, kubeconfig: Path) -> None:
+        self.command = [
+            "nsenter",
+            f"--net=/run/netns/{host.namespace}",
+            str(programs.path("kubectl")),
+            f"--kubeconfig={kubeconfig}",
+        ]
 
-    def __call__(self, *arguments, given=None, seconds=60):
+    def __call__(self, *arguments: object, given: Given = None, seconds: float = 60) -> str:
         """Its output; fails with what it said. `given`: an object or a list of them, as -f -."""
         done = self.attempt(*arguments, given=given, seconds=seconds)
         if done.returncode != 0:
-            raise RuntimeError(f"kubectl {' '.join(map(str, arguments))}: exit code {done.returncode}\n{done.stderr.strip()}")
+            raise RuntimeError(
+                f"kubectl {' '.join(map(str, arguments))}: exit code {done.returncode}\n{done.stderr.strip()}"
+            )
         return done.stdout
 
-    def attempt(self, *arguments, given=None, seconds=60):
+    def attempt(
+        self, *arguments: object, given: Given = None, seconds: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        document = None
         if given is not None:
             items = given if isinstance(given, list) else [given]
-            given = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-        return subprocess.run([*self.command, *map(str, arguments)], input=given, capture_output=True, text=True,
-                              timeout=seconds)
+            document = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+        return subprocess.run(
+            [*self.command, *map(str, arguments)],
+            input=document,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
 
-    def get(self, *arguments):
-        return json.loads(self("get", *arguments, "-o", "json"))
+    def get(self, *arguments: object) -> Object:
+        found: Object = json.loads(self("get", *arguments, "-o", "json"))
+        return found
 
-    def items(self, *arguments):
-        return self.get(*arguments)["items"]
+    def items(self, *arguments: object) -> list[Object]:
+        found: list[Object] = self.get(*arguments)["items"]
+        return found
 
-    def find(self, kind, name, *arguments):
+    def find(self, kind: str, name: str, *arguments: object) -> Object | None:
         """The object, or None."""
         shown = self("get", kind, name, "--ignore-not-found", "-o", "json", *arguments)
         return json.loads(shown) if shown.strip() else None
 
-    def apply(self, *objects):
+    def apply(self, *objects: Object) -> None:
         self("apply", "-f", "-", given=list(objects))
 
-    def wait_for_pod(self, name, *arguments, seconds=60):
+    def wait_for_pod(self, name: str, *arguments: object, seconds: float = 60) -> Object:
         """Until the pod is ready; the pod. Says what its events were if it is not."""
-        def ready():
-            pod = self.find("pod", name, *arguments)
-            return pod if pod and condition(pod, "Ready") and "deletionTimestamp" not in pod["metadata"] else None
-        return wait_until(ready, seconds, lambda: f"pod {name} is ready\n{self.why(name, *arguments)}", pause=0.1)
 
-    def why(self, name, *arguments):
+        def ready() -> Object | None:
+            pod = self.find("pod", name, *arguments)
+            return (
+                pod
+                if pod and condition(pod, "Ready") and "deletionTimestamp" not in pod["metadata"]
+                else None
+            )
+
+        return wait_until(
+            ready, seconds, lambda: f"pod {name} is ready\n{self.why(name, *arguments)}", pause=0.1
+        )
+
+    def why(self, name: str, *arguments: object) -> str:
         """What kubectl tells of a pod, for people."""
         return self.attempt("describe", "pod", name, *arguments).stdout[-4000:]
 
-    def run_in(self, pod, *argv, namespace="default", seconds=60):
+    def run_in(self, pod: str, *argv: object, namespace: str = "default", seconds: float = 60) -> str:
         return self("exec", f"--namespace={namespace}", pod, "--", *argv, seconds=seconds)
 
 
-def seconds_of(said):
+def seconds_of(said: str) -> float:
     """A time as objects and logs have it, as time.time() would have said."""
     return datetime.datetime.fromisoformat(said).timestamp()
 
 
-def condition(thing, kind):
+def condition(thing: Object, kind: str) -> bool:
     """Whether a node or a pod has this condition."""
-    return any(c["type"] == kind and c["status"] == "True" for c in thing.get("status", {}).get("conditions", []))
+    return any(
+        c["type"] == kind and c["status"] == "True" for c in thing.get("status", {}).get("conditions", [])
+    )

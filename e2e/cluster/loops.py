@@ -1,5 +1,9 @@
-"""Kubelet puts a loop device of its own on every raw block volume, so that nobody else's device takes its place. A machine that
-loses its power loses them; here they are this machine's, and would hold the volumes of a host that is off for ever."""
+"""The loop devices of kubelet, released when a host loses its power.
+
+Kubelet puts a loop device on every raw block volume, so that its device number is not used again. A machine
+that loses its power loses these too. Here they belong to the machine of the tests, and would keep the volumes
+of a dead host in use.
+"""
 
 import contextlib
 import fcntl
@@ -13,19 +17,21 @@ LOOP_MAJOR = 7
 INFO_BYTES = 232  # struct loop_info64: the backing file's device, inode, and own device number come first
 
 
-def published_at(pid):
+def published_at(pid: int) -> set[int]:
     """The numbers of the loop devices that stand in this process's mounts, as raw block volumes do."""
     mounts = pathlib.Path(f"/proc/{pid}/mountinfo").read_text()
     return {int(number) for number in re.findall(r"^\S+ \S+ \S+ /loop(\d+) ", mounts, re.MULTILINE)}
 
 
-def release(numbers):
-    """Takes away the loop devices that were put on these."""
+def release(numbers: set[int]) -> None:
+    """Detaches the loop devices whose backing file is one of these loop devices."""
     for path in pathlib.Path("/sys/block").glob("loop*/loop"):
         with contextlib.suppress(OSError):
             device = os.open(f"/dev/{path.parent.name}", os.O_RDONLY | os.O_NONBLOCK)
             try:
-                below = struct.unpack_from("<QQQ", fcntl.ioctl(device, LOOP_GET_STATUS64, bytes(INFO_BYTES)))[2]
+                below = struct.unpack_from("<QQQ", fcntl.ioctl(device, LOOP_GET_STATUS64, bytes(INFO_BYTES)))[
+                    2
+                ]
                 if os.major(below) == LOOP_MAJOR and os.minor(below) in numbers:
                     fcntl.ioctl(device, LOOP_CLR_FD)
             finally:

@@ -1,14 +1,15 @@
 """A cluster with Lunkeeper in it, for as long as it is used."""
 
 import contextlib
+from collections.abc import Iterator
 
 from cluster import deploy, programs
 from cluster.cluster import Cluster
 
 
 @contextlib.contextmanager
-def running_cluster():
-    """The one that `./dev cluster up` made, if it runs, or one that is made now and taken away at the end."""
+def running_cluster() -> Iterator[Cluster]:
+    """The cluster of `./dev cluster up` if it runs, or one that is made now and removed at the end."""
     cluster = Cluster()
     if cluster.ready_nodes() == set(cluster.nodes):
         yield cluster

@@ -1,6 +1,6 @@
 """The storage host: a pool on XFS, and `lunkeeper array` that serves it."""
 
-import pathlib
+from pathlib import Path
 
 from cluster.authority import Authority
 from cluster.host import Host
@@ -14,29 +14,46 @@ POOL_SIZE = "20G"  # sparse
 
 
 class StorageHost(Host):
-    def __init__(self, cluster, mark, folder, binary):
-        super().__init__(cluster, mark, NAME, NUMBER, pathlib.Path(folder) / NAME)
+    def __init__(self, cluster: str, mark: str, folder: Path, binary: Path) -> None:
+        super().__init__(cluster, mark, NAME, NUMBER, folder / NAME)
         self.binary = binary
         self.pki = self.folder / "pki"
         self.agent_address = f"{self.address}:{AGENT_PORT}"
 
-    def prepare(self):
+    def prepare(self) -> None:
         authority = Authority(self.pki)
         authority.issue("agent", f"DNS:{NAME}", f"IP:{self.address}")
         authority.issue("controller", f"DNS:controller.{CLUSTER_ID}.cluster.lunkeeper.io")
         run("truncate", "-s", POOL_SIZE, self.folder / "pool.img")
         run("mkfs.xfs", "-q", "-m", "reflink=1", self.folder / "pool.img")
 
-    def boot(self):
-        self.start({
-            "tmpfs": ["/run", "/srv"], "binds": {"/var/lib/lunkeeper": str(self.folder / "disk")},
-            "prepare": [["mkdir", "-p", "/run/lock", "/srv/pool"],
-                        ["mount", "-o", "loop", str(self.folder / "pool.img"), "/srv/pool"]],
-            "services": [{
-                "name": "lunkeeper-array", "log": str(self.folder / "lunkeeper-array.log"),
-                "argv": [str(self.binary), "array", f"--name={ARRAY}", "--pool=/srv/pool",
-                         f"--portal={self.address}:{PORTAL_PORT}", f"--listen={self.agent_address}",
-                         f"--tls-cert={self.pki}/agent.crt", f"--tls-key={self.pki}/agent.key", f"--tls-ca={self.pki}/ca.crt",
-                         f"--metrics-address=127.0.0.1:{METRICS_PORT}"],
-                # tgtd goes on when the agent ends, and is found again.
-                "wait": ["curl", "-fsS", f"http://127.0.0.1:{METRICS_PORT}/readyz"]}]})
+    def boot(self) -> None:
+        self.start(
+            {
+                "tmpfs": ["/run", "/srv"],
+                "binds": {"/var/lib/lunkeeper": str(self.folder / "disk")},
+                "prepare": [
+                    ["mkdir", "-p", "/run/lock", "/srv/pool"],
+                    ["mount", "-o", "loop", str(self.folder / "pool.img"), "/srv/pool"],
+                ],
+                "services": [
+                    self.service(
+                        "lunkeeper-array",
+                        [
+                            self.binary,
+                            "array",
+                            f"--name={ARRAY}",
+                            "--pool=/srv/pool",
+                            f"--portal={self.address}:{PORTAL_PORT}",
+                            f"--listen={self.agent_address}",
+                            f"--tls-cert={self.pki}/agent.crt",
+                            f"--tls-key={self.pki}/agent.key",
+                            f"--tls-ca={self.pki}/ca.crt",
+                            f"--metrics-address=127.0.0.1:{METRICS_PORT}",
+                        ],
+                        # tgtd goes on when the agent ends, and is found again.
+                        wait=["curl", "-fsS", f"http://127.0.0.1:{METRICS_PORT}/readyz"],
+                    )
+                ],
+            }
+        )

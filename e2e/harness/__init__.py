@@ -1,1 +1,1 @@
-"""What the end-to-end tests, the demo and the benchmark share: storage, processes, CSI calls, and a look at what is left over."""
+"""Shared by the end-to-end tests, the demos and the benchmarks: storage, processes, CSI calls, leaks."""

@@ -1,48 +1,60 @@
-"""Things to undo, in reverse, each by its own id, whatever happened in between; also after Ctrl-C or SIGTERM."""
+"""Undo steps, run in reverse order whatever happened in between, also after Ctrl-C or SIGTERM."""
 
 import contextlib
 import signal
 import sys
 import time
 import traceback
+import types
+from collections.abc import Callable
+from typing import Self, TypeVar
+
+T = TypeVar("T")
 
 
 class Cleanup:
-    """A stack of undo steps. One that fails is told of and does not keep the others from running."""
+    """A stack of undo steps. When one fails it is printed, and the others still run."""
 
-    def __init__(self):
-        self._steps = []
+    def __init__(self) -> None:
+        self._steps: list[tuple[Callable[..., object], tuple[object, ...]]] = []
 
-    def add(self, step, *args):
+    def add(self, step: Callable[..., object], *args: object) -> None:
         self._steps.append((step, args))
 
-    def run(self):
+    def run(self) -> None:
         while self._steps:
             step, args = self._steps.pop()
             try:
                 step(*args)
-            except Exception:  # noqa: every step gets its turn
+            except Exception:  # every step gets its turn
                 print(f"cleanup: {getattr(step, '__qualname__', step)}{args}", file=sys.stderr)
                 traceback.print_exc()
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *unused):
+    def __exit__(self, *unused: object) -> None:
         with contextlib.suppress(KeyboardInterrupt):
             self.run()
-        self.run()  # what a second Ctrl-C has left
+        self.run()  # the steps that a second Ctrl-C skipped
 
 
-def interrupt_on_sigterm():
+def interrupt_on_sigterm() -> None:
     """SIGTERM becomes KeyboardInterrupt, so that fixtures are taken down."""
-    def raise_it(signum, frame):
+
+    def raise_it(signum: int, frame: types.FrameType | None) -> None:
         raise KeyboardInterrupt
+
     signal.signal(signal.SIGTERM, raise_it)
 
 
-def wait_until(condition, seconds, what, pause=0.02):
-    """The first true answer of `condition`; fails after `seconds` with `what` (text, or a function that makes it)."""
+def wait_until(
+    condition: Callable[[], T | None], seconds: float, what: str | Callable[[], object], pause: float = 0.02
+) -> T:
+    """Calls `condition` until it returns something true, and returns that.
+
+    Fails after `seconds` with `what`: a text, or a function that makes one.
+    """
     deadline = time.monotonic() + seconds
     while True:
         answer = condition()

@@ -1,4 +1,6 @@
-"""Calls to a Lunkeeper server over its unix socket: any method of our protocols by its name, with plain Python values.
+"""Calls to a Lunkeeper server over its unix socket.
+
+A client has a method for each method of our protocols; it takes plain Python values:
 
     client = Client("/run/lk/csi.sock")
     volume = client.CreateVolume(name="a", capacity_range={"required_bytes": 1 << 20}, ...).volume
@@ -6,49 +8,66 @@
 A call that fails raises grpc.RpcError; `code_of` runs one and gives the code's name ("OK", "NOT_FOUND", …).
 """
 
+import types
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
 import grpc
 
 from harness import places
 
-# What each wait of a call is bounded by, unless the caller says otherwise; Stage may wait for a grant.
+# The deadline of a call, unless the caller sets another. Stage may wait for a grant.
 SECONDS = 60
+
+Call = Callable[..., Any]  # takes a request, or its fields; returns the response
 
 
 class Client:
-    def __init__(self, socket):
-        # A channel of its own for each client: gRPC shares broken connections, with their back-off, between equal channels.
-        self.channel = grpc.insecure_channel(f"unix:{socket}", options=[
-            ("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 20),
-            ("grpc.min_reconnect_backoff_ms", 20), ("grpc.max_reconnect_backoff_ms", 100)])
-        self.methods = {}
+    def __init__(self, socket: Path) -> None:
+        # Each client has a channel of its own. gRPC shares connections between equal channels, and so one
+        # client would wait for the back-off of another one's broken connection.
+        self.channel = grpc.insecure_channel(
+            f"unix:{socket}",
+            options=[
+                ("grpc.use_local_subchannel_pool", 1),
+                ("grpc.initial_reconnect_backoff_ms", 20),
+                ("grpc.min_reconnect_backoff_ms", 20),
+                ("grpc.max_reconnect_backoff_ms", 100),
+            ],
+        )
+        self.methods: dict[str, tuple[Any, Any]] = {}  # a request's class and the stub, by the method's name
         for module in places.PROTOCOLS:
             if (places.ROOT / places.PROTOCOLS[module][0] / places.PROTOCOLS[module][1]).exists():
                 self._add_services(places.protocol(module))
 
-    def _add_services(self, module):
+    def _add_services(self, module: types.ModuleType) -> None:
         for service in module.DESCRIPTOR.services_by_name.values():
             for method in service.methods:
                 request = getattr(module, method.input_type.name)
                 response = getattr(module, method.output_type.name)
-                call = self.channel.unary_unary(f"/{service.full_name}/{method.name}",
-                                                request_serializer=request.SerializeToString,
-                                                response_deserializer=response.FromString)
+                call = self.channel.unary_unary(
+                    f"/{service.full_name}/{method.name}",
+                    request_serializer=request.SerializeToString,
+                    response_deserializer=response.FromString,
+                )
                 self.methods[method.name] = (request, call)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Call:
         if name not in self.__dict__.get("methods", {}):
             raise AttributeError(name)
         request, call = self.methods[name]
 
-        def invoke(message=None, *, seconds=SECONDS, **fields):
+        def invoke(message: Any = None, *, seconds: float = SECONDS, **fields: object) -> Any:
             return call(message if message is not None else request(**fields), timeout=seconds)
+
         return invoke
 
-    def close(self):
+    def close(self) -> None:
         self.channel.close()
 
 
-def code_of(call, *args, **fields):
+def code_of(call: Callable[..., object], *args: object, **fields: object) -> tuple[str, str]:
     """The code's name, and the error's text ("" when it is OK)."""
     try:
         call(*args, **fields)
@@ -57,8 +76,13 @@ def code_of(call, *args, **fields):
         return error.code().name, error.details()
 
 
-def capability(mode="SINGLE_NODE_WRITER", block=False, fs="xfs", flags=()):
+def capability(
+    mode: str = "SINGLE_NODE_WRITER", block: bool = False, fs: str = "xfs", flags: Iterable[str] = ()
+) -> dict[str, Any]:
     """A VolumeCapability as a dict."""
     csi = places.protocol("csi.v1.csi_pb2")
     access = {"mode": csi.VolumeCapability.AccessMode.Mode.Value(mode)}
-    return {"access_mode": access, **({"block": {}} if block else {"mount": {"fs_type": fs, "mount_flags": list(flags)}})}
+    return {
+        "access_mode": access,
+        **({"block": {}} if block else {"mount": {"fs_type": fs, "mount_flags": list(flags)}}),
+    }

@@ -1,4 +1,4 @@
-"""The commands in the documents. Each block of them is marked with the name of what runs it: ```sh test=NAME."""
+"""The commands in the documents. The mark of a block, ```sh test=NAME, names it for the test that runs it."""
 
 import re
 
@@ -8,24 +8,30 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def blocks(language="sh"):
+def blocks(language: str = "sh") -> list[tuple[str, str, str]]:
     """[(page's name, what follows the language, text)]"""
-    return [(page.name, rest.strip(), text) for page in PAGES for found, rest, text in BLOCK.findall(page.read_text())
-            if found == language]
+    return [
+        (page.name, rest.strip(), text)
+        for page in PAGES
+        for found, rest, text in BLOCK.findall(page.read_text())
+        if found == language
+    ]
 
 
-def commands(name):
+def commands(name: str) -> str:
     """The block that is marked with this name."""
-    text, = [text for _, mark, text in blocks() if mark == f"test={name}"]
+    (text,) = [text for _, mark, text in blocks() if mark == f"test={name}"]
     return text
 
 
-def example(language, containing):
+def example(language: str, containing: str) -> str:
     """The block of another language that has this in it."""
-    text, = [text for _, _, text in blocks(language) if containing in text]
+    (text,) = [text for _, _, text in blocks(language) if containing in text]
     return text
 
 
-def inline():
+def inline() -> list[tuple[str, str]]:
     """[(page's name, command)] for what stands in the text as `lunkeeper …`."""
-    return [(page.name, found) for page in PAGES for found in re.findall(r"`(lunkeeper [^`]+)`", page.read_text())]
+    return [
+        (page.name, found) for page in PAGES for found in re.findall(r"`(lunkeeper [^`]+)`", page.read_text())
+    ]

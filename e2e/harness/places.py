@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import types
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LUNKEEPER = pathlib.Path(os.environ.get("LUNKEEPER", ROOT / "build/dev/plugin/lunkeeper"))
@@ -17,13 +18,16 @@ ZOMBIE_WRITER = BUILD / "devices/libiscsi/zombie_writer"
 LOGS = ROOT / "build/logs/e2e"
 
 # Messages and services of each of our protocols, as `module: file below its include folder`.
-PROTOCOLS = {"csi.v1.csi_pb2": ("csi-spec", "csi/v1/csi.proto"), "plugin.admin_pb2": (".", "plugin/admin.proto")}
+PROTOCOLS = {
+    "csi.v1.csi_pb2": ("csi-spec", "csi/v1/csi.proto"),
+    "plugin.admin_pb2": (".", "plugin/admin.proto"),
+}
+
+_loaded: dict[str, types.ModuleType] = {}
+_loading = threading.Lock()
 
 
-_loaded, _loading = {}, threading.Lock()
-
-
-def protocol(module):
+def protocol(module: str) -> types.ModuleType:
     """The generated module, for example protocol("csi.v1.csi_pb2")."""
     with _loading:
         if module not in _loaded:
@@ -31,10 +35,12 @@ def protocol(module):
         return _loaded[module]
 
 
-def _generate(module):
+def _generate(module: str) -> types.ModuleType:
     folder, name = PROTOCOLS[module]
     with tempfile.TemporaryDirectory() as out:
-        subprocess.run(["protoc", f"-I{ROOT / folder}", f"--python_out={out}", str(ROOT / folder / name)], check=True)
+        subprocess.run(
+            ["protoc", f"-I{ROOT / folder}", f"--python_out={out}", str(ROOT / folder / name)], check=True
+        )
         sys.path.insert(0, out)
         try:
             return importlib.import_module(module)

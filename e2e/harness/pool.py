@@ -1,26 +1,33 @@
-"""Where an array keeps its volumes: a plain folder, or a small XFS file system on a loop device (reflinks, a size of its own)."""
+"""The place of an array's volumes: a plain folder, or a small XFS with reflinks on a loop device."""
 
-import pathlib
 import subprocess
+from pathlib import Path
+from typing import Any
+
+from harness.cleanup import Cleanup
 
 
-def run(*argv, **options):
-    """Runs a command; its output. Fails with what it said."""
-    done = subprocess.run([str(arg) for arg in argv], capture_output=True, text=True, timeout=120, **options)
+def run(*argv: object, **options: Any) -> str:
+    """Runs a command and returns its output. Fails with the output of a command that fails."""
+    done: subprocess.CompletedProcess[str] = subprocess.run(
+        [str(arg) for arg in argv], capture_output=True, text=True, timeout=120, **options
+    )
     if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(map(str, argv))}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+        raise RuntimeError(
+            f"{' '.join(map(str, argv))}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+        )
     return done.stdout
 
 
-def plain_pool(folder, cleanup):
-    path = pathlib.Path(folder) / "pool"
+def plain_pool(folder: Path, cleanup: Cleanup) -> Path:
+    path = Path(folder) / "pool"
     path.mkdir(parents=True)
     return path
 
 
-def xfs_pool(folder, cleanup, size="4G"):
-    """Reflinks work. Sparse: uses on disk what is written."""
-    image, path = pathlib.Path(folder) / "pool.img", pathlib.Path(folder) / "pool"
+def xfs_pool(folder: Path, cleanup: Cleanup, size: str = "4G") -> Path:
+    """A file system with reflinks. Its image is sparse: it needs only the space of what is written."""
+    image, path = Path(folder) / "pool.img", Path(folder) / "pool"
     path.mkdir(parents=True)
     run("truncate", "-s", size, image)
     run("mkfs.xfs", "-q", "-m", "reflink=1", image)

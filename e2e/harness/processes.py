@@ -7,56 +7,75 @@ import signal
 import socket
 import struct
 import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
 
 from harness.cleanup import wait_until
 
-# In the environment of everything a test starts, and so of everything that starts: how what outlives its parent is found.
+# A variable in the environment of each process that a test starts. Children inherit it, so that a process
+# that outlives its parent is found.
 MARK = "LUNKEEPER_TEST"
 
 
 class Daemon:
     """A program that runs until it is ended. May be started again after its end, with another environment."""
 
-    def __init__(self, name, argv, *, log, environment=None, dies_with_us=False):
+    def __init__(
+        self,
+        name: str,
+        argv: Iterable[object],
+        *,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        dies_with_us: bool = False,
+    ) -> None:
         self.name, self.argv, self.log = name, [str(arg) for arg in argv], pathlib.Path(log)
         self.environment = dict(environment or {})
-        if dies_with_us:  # by the kernel's hand, when the thread that starts it ends
+        if dies_with_us:  # the kernel kills it when the thread that starts it ends
             self.argv = ["setpriv", "--pdeathsig", "KILL", *self.argv]
-        self.process = None
+        self.process: subprocess.Popen[Any] | None = None
 
-    def start(self, **environment):
+    def start(self, **environment: str) -> Self:
         assert not self.running(), f"{self.name} runs already"
         with open(self.log, "ab") as out:
             self.process = subprocess.Popen(
-                self.argv, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True,
-                env={**os.environ, **self.environment, **environment})
+                self.argv,
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, **self.environment, **environment},
+            )
         return self
 
     @property
-    def pid(self):
+    def pid(self) -> int:
+        assert self.process is not None, f"{self.name} was never started"
         return self.process.pid
 
-    def running(self):
+    def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def kill(self):
+    def kill(self) -> None:
         """SIGKILL, and wait."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
 
-    def stop(self, seconds=20):
+    def stop(self, seconds: float = 20) -> int:
         """SIGTERM, and wait; the exit code."""
+        assert self.process is not None, f"{self.name} was never started"
         if self.running():
             self.process.terminate()
         return self.process.wait(seconds)
 
-    def tail(self, lines=30):
+    def tail(self, lines: int = 30) -> str:
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return f"--- {self.name}, end of {self.log}:\n" + "\n".join(text.split("\n")[-lines:])
 
 
-def marked_with(mark):
+def marked_with(mark: str) -> dict[int, str]:
     """Every process with this mark in its environment: {pid: command line}."""
     found = {}
     wanted = f"{MARK}={mark}".encode()
@@ -65,13 +84,15 @@ def marked_with(mark):
             continue
         try:
             if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                found[int(entry.name)] = (
+                    (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                )
         except OSError:
             continue  # gone meanwhile, or a zombie
     return found
 
 
-def kill_pid(pid):
+def kill_pid(pid: int) -> None:
     """SIGKILL, and wait until it is gone, child of ours or not."""
     try:
         os.kill(pid, signal.SIGKILL)
@@ -80,7 +101,7 @@ def kill_pid(pid):
     wait_until(lambda: not alive(pid), 10, f"process {pid} ends after SIGKILL")
 
 
-def state_of(pid):
+def state_of(pid: int) -> str:
     """The kernel's letter for it: R, S, D, T …; X: there is none."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -88,36 +109,40 @@ def state_of(pid):
         return "X"
 
 
-def alive(pid):
+def alive(pid: int) -> bool:
     return state_of(pid) not in "ZX"
 
 
-def children_of(pid):
-    """Whichever of its threads has them."""
-    found = []
+def children_of(pid: int) -> list[int]:
+    """The pids of its children, those of all its threads."""
+    found: list[int] = []
     for thread in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
             found.extend(int(child) for child in thread.read_text().split())
     return found
 
 
-def command_of(pid):
+def command_of(pid: int) -> list[str]:
     try:
         return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return []
 
 
-def listener_of(path, kind=socket.SOCK_STREAM, question=b""):
-    """The pid of who listens on a unix socket; None if nobody does. `question`: for a listener that wants one, and its answer
-    taken, before a connection may end."""
+def listener_of(
+    path: Path, kind: socket.SocketKind = socket.SOCK_STREAM, question: bytes = b""
+) -> int | None:
+    """The pid of the process that listens on a unix socket; None when there is none.
+
+    `question`: for a listener that wants a request, and its answer read, before a connection may end.
+    """
     with socket.socket(socket.AF_UNIX, kind) as client:
         client.settimeout(2)
         try:
             client.connect(str(path))
         except OSError:
             return None
-        pid, _, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        pid = int(struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
         if question:
             with contextlib.suppress(OSError):  # it has died, or hangs
                 client.sendall(question)
@@ -125,7 +150,7 @@ def listener_of(path, kind=socket.SOCK_STREAM, question=b""):
         return pid
 
 
-def free_port():
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        return int(probe.getsockname()[1])

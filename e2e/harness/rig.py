@@ -3,9 +3,11 @@
     with Rig(folder, pool) as rig:                 # one server in `all` mode
     with Rig(folder, pool, nodes=2, split=True)    # the controller's server and two nodes' servers
 
-Every node has a data path and a state folder of its own. Nothing of a rig is left when it is closed: what its processes
-started and left behind (tgtd) carries the rig's mark and is ended by pid.
+Every node has a data path and a state folder of its own. Closing a rig removes all of it. Processes that
+outlive their parent (tgtd) carry the rig's mark and are ended by pid.
 """
+
+from __future__ import annotations
 
 import contextlib
 import os
@@ -14,23 +16,39 @@ import secrets
 import shutil
 import socket
 import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 import grpc
 
 from harness import places
 from harness.cleanup import Cleanup, wait_until
 from harness.csi import Client
-from harness.leaks import take_away_devices
-from harness.processes import MARK, Daemon, children_of, command_of, free_port, kill_pid, listener_of, marked_with
+from harness.leaks import remove_devices
+from harness.processes import (
+    MARK,
+    Daemon,
+    children_of,
+    command_of,
+    free_port,
+    kill_pid,
+    listener_of,
+    marked_with,
+)
+
+if TYPE_CHECKING:
+    from harness.volume import Volume
 
 START_SECONDS = 30
 CLUSTER = "test"
 TGT_SOCKETS = pathlib.Path("/var/run/tgtd")
-# In tgtd's own words (devices/array/tgt/tgt_client.cc): a connection that ends without a request may keep it turning for ever.
+# A request of tgtd's protocol (devices/array/tgt/tgt_client.cc). A connection that ends without a request may
+# make tgtd spin for ever.
 LIST_PORTALS = struct.pack("=II64sIiQQ6I", 3, 2, b"iscsi", 120, *[0] * 9)
 
 
-def free_control_port():
+def free_control_port() -> int:
     """A tgtd control port nobody has; high, since people use the low ones."""
     while True:
         port = 1000 + secrets.randbelow(30000)
@@ -38,40 +56,60 @@ def free_control_port():
             return port
 
 
-class Server(Daemon):
+class ReadyDaemon(Daemon):
+    """A daemon that can say whether it is ready."""
+
+    def ready(self) -> bool:
+        raise NotImplementedError
+
+
+class Server(ReadyDaemon):
     """One `lunkeeper serve`."""
 
-    def __init__(self, rig, name, mode, options):
+    def __init__(self, rig: Rig, name: str, mode: str, options: Iterable[object]) -> None:
         self.socket = rig.folder / f"{name}.sock"
-        super().__init__(name, [rig.binary, "serve", f"--mode={mode}", f"--endpoint=unix://{self.socket}", *options],
-                         log=rig.folder / f"{name}.log", environment=rig.environment)
-        self.client = None
+        super().__init__(
+            name,
+            [rig.binary, "serve", f"--mode={mode}", f"--endpoint=unix://{self.socket}", *options],
+            log=rig.folder / f"{name}.log",
+            environment=rig.environment,
+        )
+        self._client: Client | None = None
 
-    def start(self, **environment):
+    def start(self, **environment: str) -> Self:
         super().start(**environment)
-        if self.client is not None:
-            self.client.close()
-        self.client = Client(self.socket)
+        if self._client is not None:
+            self._client.close()
+        self._client = Client(self.socket)
         return self
 
-    def ready(self):
+    @property
+    def client(self) -> Client:
+        assert self._client is not None, f"{self.name} was never started"
+        return self._client
+
+    def ready(self) -> bool:
         with contextlib.suppress(grpc.RpcError):
-            return self.client.Probe(seconds=2).ready.value
+            return bool(self.client.Probe(seconds=2).ready.value)
         return False
 
 
-class Datapath(Daemon):
+class Datapath(ReadyDaemon):
     """One `lunkeeper datapath`: the supervisor, which has one worker."""
 
-    def __init__(self, rig, name, options=()):
+    def __init__(self, rig: Rig, name: str, options: Iterable[object] = ()) -> None:
         self.socket = rig.folder / f"{name}-datapath.sock"
-        super().__init__(f"{name}-datapath", [rig.binary, "datapath", f"--socket={self.socket}", *options],
-                         log=rig.folder / f"{name}-datapath.log", environment=rig.environment)
+        super().__init__(
+            f"{name}-datapath",
+            [rig.binary, "datapath", f"--socket={self.socket}", *options],
+            log=rig.folder / f"{name}-datapath.log",
+            environment=rig.environment,
+        )
 
-    def ready(self):
+    def ready(self) -> bool:
         return listener_of(self.socket, socket.SOCK_SEQPACKET) == self.pid and self.worker() is not None
 
-    def worker(self):
+    def worker(self) -> int | None:
         """The worker's pid; None while there is none."""
         children = children_of(self.pid) if self.running() else []
         return next((pid for pid in children if "--worker-socket" in command_of(pid)), None)
@@ -80,30 +118,48 @@ class Datapath(Daemon):
 class Node:
     """A node's data path and, if it has one of its own, its server."""
 
-    def __init__(self, rig, name, options=(), datapath_options=()):
+    def __init__(
+        self, rig: Rig, name: str, options: Iterable[str] = (), datapath_options: Iterable[str] = ()
+    ) -> None:
         self.rig, self.name, self.more_options = rig, name, options
         self.state = rig.folder / f"{name}-state"
         self.datapath = Datapath(rig, name, datapath_options)
-        self.server = None
+        self.server: Server  # the rig sets it
 
-    def options(self):
-        return [f"--node-name={self.name}", f"--state-dir={self.state}", f"--datapath-socket={self.datapath.socket}",
-                *self.more_options]
+    def options(self) -> list[str]:
+        return [
+            f"--node-name={self.name}",
+            f"--state-dir={self.state}",
+            f"--datapath-socket={self.datapath.socket}",
+            *self.more_options,
+        ]
 
     @property
-    def client(self):
+    def client(self) -> Client:
         return self.server.client
 
     @property
-    def id(self):
-        return self.client.NodeGetInfo().node_id
+    def id(self) -> str:
+        return str(self.client.NodeGetInfo().node_id)
 
 
 class Rig:
-    agents = ()  # of arrays that are not the controller's own (agent/agents.py)
+    agents: Sequence[ReadyDaemon] = ()  # of arrays that are not the controller's own (agent/agents.py)
 
-    def __init__(self, folder, pool, *, nodes=1, split=False, binary=None, environment=None, array_options=(),
-                 node_options=(), datapath_options=(), start=True):
+    def __init__(
+        self,
+        folder: Path,
+        pool: Path,
+        *,
+        nodes: int = 1,
+        split: bool = False,
+        binary: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        array_options: Iterable[str] = (),
+        node_options: Iterable[str] = (),
+        datapath_options: Iterable[str] = (),
+        start: bool = True,
+    ) -> None:
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.binary = binary or places.LUNKEEPER
@@ -111,23 +167,35 @@ class Rig:
         self.environment = {**(environment or {}), MARK: self.mark}
         self.control_port = free_control_port()
         self.portal = f"127.0.0.1:{free_port()}"
-        self.fences = {}  # by the node's id: the generation it was fenced with last
+        self.fences: dict[str, int] = {}  # by the node's id: the generation it was fenced with last
         self.cleanup = Cleanup()
         self.cleanup.add(lambda: shutil.rmtree(self.pool, ignore_errors=True))
         self.cleanup.add(self._end_processes)
-        self.array_name = f"t{self.mark[:6]}"  # part of every volume's id, so that what is left of it is known as ours
+        self.array_name = (
+            f"t{self.mark[:6]}"  # part of every volume's id, so that leaks are known to be of this rig
+        )
         self.pool = pathlib.Path(pool) / self.array_name  # a file system may hold several rigs' pools
         self.pool.mkdir()
-        self.nodes = [Node(self, f"node-{letter}", node_options, datapath_options) for letter in "abcdefgh"[:nodes]]
-        array = [f"--cluster={CLUSTER}", f"--array-name={self.array_name}", f"--pool={self.pool}", f"--portal={self.portal}",
-                 f"--tgt-control-port={self.control_port}", *array_options]
+        self.nodes = [
+            Node(self, f"node-{letter}", node_options, datapath_options) for letter in "abcdefgh"[:nodes]
+        ]
+        array = [
+            f"--cluster={CLUSTER}",
+            f"--array-name={self.array_name}",
+            f"--pool={self.pool}",
+            f"--portal={self.portal}",
+            f"--tgt-control-port={self.control_port}",
+            *array_options,
+        ]
         if split:
             self.controller = self.make_controller(array)
             for node in self.nodes:
                 node.server = Server(self, node.name, "node", [*node.options(), *self.reached()])
         else:
             assert nodes == 1, "in `all` mode there is one node"
-            self.controller = self.nodes[0].server = Server(self, "all", "all", [*array, *self.nodes[0].options()])
+            self.controller = self.nodes[0].server = Server(
+                self, "all", "all", [*array, *self.nodes[0].options()]
+            )
         if start:
             try:
                 self.start()
@@ -135,65 +203,80 @@ class Rig:
                 self.close()
                 raise
 
-    def make_controller(self, array):
+    def make_controller(self, array: list[str]) -> Server:
         """The controller's server, with the options of an array of its own."""
-        return Server(self, "controller", "controller", [*array, f"--state-dir={self.folder}/controller-state"])
+        return Server(
+            self, "controller", "controller", [*array, f"--state-dir={self.folder}/controller-state"]
+        )
 
-    def reached(self):
+    def reached(self) -> list[str]:
         """A node's options: the arrays it reaches."""
         return [f"--array-name={self.array_name}"]
 
-    def servers(self):
+    def servers(self) -> list[ReadyDaemon]:
         return list(dict.fromkeys([*self.agents, self.controller, *(node.server for node in self.nodes)]))
 
-    def daemons(self):
+    def daemons(self) -> list[ReadyDaemon]:
         return [*(node.datapath for node in self.nodes), *self.servers()]
 
-    def start(self, **environment):
-        """Starts what does not run, and waits for all of it. Nothing may end by itself."""
+    def start(self, **environment: str) -> None:
+        """Starts the processes that do not run, and waits until all are ready.
+
+        None of them may end by itself.
+        """
         for daemon in self.daemons():
             if not daemon.running():
                 daemon.start(**environment)
 
-        def ready():
+        def ready() -> bool:
             for daemon in self.daemons():
                 if not daemon.running():
                     raise RuntimeError(f"{daemon.name} ended\n{daemon.tail()}")
             return all(daemon.ready() for daemon in self.daemons())
+
         wait_until(ready, START_SECONDS, lambda: f"everything is ready\n{self.logs()}")
 
     @property
-    def tgt_socket(self):
+    def tgt_socket(self) -> Path:
         return TGT_SOCKETS / f"socket.{self.control_port}"
 
-    def tgtd(self):
+    def tgtd(self) -> int | None:
         """The pid of the array's tgtd; None while it is down."""
         return listener_of(self.tgt_socket, question=LIST_PORTALS)
 
-    def medium_of(self, volume):
+    def medium_of(self, volume: Volume) -> Path:
         """The file in which the array keeps a volume."""
-        path, = [path for path in self.pool.rglob("*") if path.is_file() and volume.id.split(":")[-1] in path.name]
+        (path,) = [
+            path for path in self.pool.rglob("*") if path.is_file() and volume.id.split(":")[-1] in path.name
+        ]
         return path
 
-    def portal_open(self):
-        with contextlib.suppress(OSError), socket.create_connection(self.portal.split(":"), 2):
+    def portal_open(self) -> bool:
+        host, port = self.portal.split(":")
+        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 2):
             return True
         return False
 
-    def fence(self, node_id, volumes=()):
-        def fence():
-            self.fences[node_id] = self.controller.client.Fence(node=node_id, volumes=volumes).fence.generation
+    def fence(self, node_id: str, volumes: Iterable[str] = ()) -> None:
+        def fence() -> None:
+            self.fences[node_id] = self.controller.client.Fence(
+                node=node_id, volumes=volumes
+            ).fence.generation
+
         self._in_term(fence)
 
-    def unfence(self, node_id):
+    def unfence(self, node_id: str) -> None:
         """OK when it is not fenced."""
         if node_id in self.fences:
-            self._in_term(lambda: self.controller.client.Unfence(node=node_id, generation=self.fences[node_id]))
+            self._in_term(
+                lambda: self.controller.client.Unfence(node=node_id, generation=self.fences[node_id])
+            )
 
     @staticmethod
-    def _in_term(call):
-        """Again while somebody else's call has begun a newer term in between."""
-        def done():
+    def _in_term(call: Callable[[], object]) -> None:
+        """Repeats a call while another caller has begun a newer term in between."""
+
+        def done() -> bool:
             try:
                 call()
                 return True
@@ -201,31 +284,32 @@ class Rig:
                 if "begin a new term" not in error.details():
                     raise
                 return False
+
         wait_until(done, START_SECONDS, "no other call takes the term")
 
-    def processes(self):
+    def processes(self) -> dict[int, str]:
         return marked_with(self.mark)
 
-    def logs(self):
+    def logs(self) -> str:
         return "\n".join(daemon.tail() for daemon in self.daemons())
 
-    def _end_processes(self):
+    def _end_processes(self) -> None:
         for server in self.servers():
             server.kill()
         for pid in self.processes():
             kill_pid(pid)
         for daemon in [node.datapath for node in self.nodes]:
             daemon.kill()
-        take_away_devices(self)
+        remove_devices(self)
         for suffix in ("", ".lock"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"{self.tgt_socket}{suffix}")
 
-    def close(self):
+    def close(self) -> None:
         self.cleanup.run()
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *unused):
+    def __exit__(self, *unused: object) -> None:
         self.close()

@@ -4,9 +4,11 @@ import collections
 import dataclasses
 import json
 import os
-import pathlib
 import shutil
 import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from harness import places
 
@@ -15,9 +17,13 @@ LATER = ("modify", "group", "health")
 MIB = 1 << 20
 
 
-def binary():
-    found = shutil.which("csi-sanity", path=os.pathsep.join(
-        [str(places.ROOT / ".cache/bin"), os.environ.get("PATH", ""), str(pathlib.Path.home() / "go/bin")]))
+def binary() -> str:
+    found = shutil.which(
+        "csi-sanity",
+        path=os.pathsep.join(
+            [str(places.ROOT / ".cache/bin"), os.environ.get("PATH", ""), str(Path.home() / "go/bin")]
+        ),
+    )
     assert found, "csi-sanity is not installed: ./dev setup"
     return found
 
@@ -25,38 +31,62 @@ def binary():
 @dataclasses.dataclass
 class Outcome:
     passed: int
-    failed: list
-    skipped: dict  # {reason: number of specs}
-    pending: list
+    failed: list[str]
+    skipped: dict[str, int]  # {reason: number of specs}
+    pending: list[str]
     output: str
 
-    def unexpected_skips(self):
-        return {reason: count for reason, count in self.skipped.items()
-                if not any(word in reason.lower() for word in LATER)}
+    def unexpected_skips(self) -> dict[str, int]:
+        return {
+            reason: count
+            for reason, count in self.skipped.items()
+            if not any(word in reason.lower() for word in LATER)
+        }
 
-    def text(self):
-        lines = [f"{self.passed} passed, {len(self.failed)} failed, {sum(self.skipped.values())} skipped, "
-                 f"{len(self.pending)} switched off in csi-sanity itself"]
+    def text(self) -> str:
+        lines = [
+            f"{self.passed} passed, {len(self.failed)} failed, {sum(self.skipped.values())} skipped, "
+            f"{len(self.pending)} switched off in csi-sanity itself"
+        ]
         lines += [f"  skipped {count}: {reason}" for reason, count in sorted(self.skipped.items())]
-        lines += [f"  switched off: {name}" for name in self.pending] + [f"  FAILED {name}" for name in self.failed]
+        lines += [f"  switched off: {name}" for name in self.pending] + [
+            f"  FAILED {name}" for name in self.failed
+        ]
         return "\n".join(lines)
 
-    def check(self):
+    def check(self) -> None:
         print(self.text())
         assert not self.failed, self.text() + "\n" + self.output[-6000:]
         assert self.passed > 50, self.text() + "\n" + self.output[-6000:]
         assert not self.unexpected_skips(), self.text()
 
 
-def run(folder, endpoint, *, controller=None, block=False, parameters=None, as_nobody=False, seconds=280):
-    folder = pathlib.Path(folder)
+def run(
+    folder: Path,
+    endpoint: Path,
+    *,
+    controller: Path | None = None,
+    block: bool = False,
+    parameters: Mapping[str, str] | None = None,
+    as_nobody: bool = False,
+    seconds: int = 280,
+) -> Outcome:
     report, yaml = folder / "report.json", folder / "parameters.yaml"
     yaml.write_text("".join(f'{key}: "{value}"\n' for key, value in (parameters or {}).items()) or "{}\n")
-    argv = [binary(), f"--csi.endpoint=unix://{endpoint}", f"--csi.mountdir={folder}/mount", f"--csi.stagingdir={folder}/staging",
-            f"--csi.testvolumesize={512 * MIB}", f"--csi.testvolumeexpandsize={768 * MIB}",
-            f"--csi.testvolumeaccesstype={'block' if block else 'mount'}", "--csi.testnodevolumeattachlimit",
-            f"--csi.testvolumeparameters={yaml}", f"--ginkgo.json-report={report}", "--ginkgo.no-color",
-            f"--ginkgo.timeout={seconds}s"]
+    argv = [
+        binary(),
+        f"--csi.endpoint=unix://{endpoint}",
+        f"--csi.mountdir={folder}/mount",
+        f"--csi.stagingdir={folder}/staging",
+        f"--csi.testvolumesize={512 * MIB}",
+        f"--csi.testvolumeexpandsize={768 * MIB}",
+        f"--csi.testvolumeaccesstype={'block' if block else 'mount'}",
+        "--csi.testnodevolumeattachlimit",
+        f"--csi.testvolumeparameters={yaml}",
+        f"--ginkgo.json-report={report}",
+        "--ginkgo.no-color",
+        f"--ginkgo.timeout={seconds}s",
+    ]
     if controller:
         argv.append(f"--csi.controllerendpoint=unix://{controller}")
     if as_nobody:
@@ -66,14 +96,20 @@ def run(folder, endpoint, *, controller=None, block=False, parameters=None, as_n
     return outcome_of(json.loads(report.read_text()), done.stdout)
 
 
-def outcome_of(report, output):
-    states = collections.defaultdict(list)
+def outcome_of(report: list[dict[str, Any]], output: str) -> Outcome:
+    states: dict[str, list[dict[str, Any]]] = collections.defaultdict(list)
     for suite in report:
         for spec in suite["SpecReports"]:
             if spec["LeafNodeType"] == "It":
                 states[spec["State"]].append(spec)
-    names = {state: [" ".join([*spec["ContainerHierarchyTexts"], spec["LeafNodeText"]]) for spec in specs]
-             for state, specs in states.items()}
-    reasons = collections.Counter(spec.get("Failure", {}).get("Message", "no reason") for spec in states.get("skipped", []))
-    failed = [name for state in names if state not in ("passed", "skipped", "pending") for name in names[state]]
+    names = {
+        state: [" ".join([*spec["ContainerHierarchyTexts"], spec["LeafNodeText"]]) for spec in specs]
+        for state, specs in states.items()
+    }
+    reasons = collections.Counter(
+        spec.get("Failure", {}).get("Message", "no reason") for spec in states.get("skipped", [])
+    )
+    failed = [
+        name for state in names if state not in ("passed", "skipped", "pending") for name in names[state]
+    ]
     return Outcome(len(states.get("passed", [])), failed, dict(reasons), names.get("pending", []), output)

@@ -1,115 +1,160 @@
-"""One volume on its way through CSI on one node, a method for each RPC. Every method may be repeated, and so may be undone twice."""
+"""One volume on one node, with a method for each RPC of CSI. Every method may be repeated."""
 
 import os
-import pathlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
 
-from harness.csi import capability
+from harness.csi import Client, capability
+from harness.rig import Node, Rig
 
 MIB = 1 << 20
 # The smallest file system mkfs.xfs makes is 300 MiB; the files are sparse.
 SIZE = 320 * MIB
 
+Source = dict[str, dict[str, str]]  # a VolumeContentSource
+
 
 class Volume:
     """`node` may be changed between unstage and publish, to move the volume."""
 
-    def __init__(self, rig, node, name, *, block=False, fs="xfs", size=SIZE, parameters=None, source=None,
-                 mode="SINGLE_NODE_WRITER", readonly=False):
+    def __init__(
+        self,
+        rig: Rig,
+        node: Node,
+        name: str,
+        *,
+        block: bool = False,
+        fs: str = "xfs",
+        size: int = SIZE,
+        parameters: Mapping[str, str] | None = None,
+        source: Source | None = None,
+        mode: str = "SINGLE_NODE_WRITER",
+        readonly: bool = False,
+    ) -> None:
         self.rig, self.node, self.name, self.size = rig, node, name, size
         self.block, self.fs, self.readonly = block, fs, readonly
         self.capability = capability(mode, block, fs)
         self.parameters, self.source = parameters or {}, source
-        self.id, self.volume_context, self.publish_context = None, {}, {}
+        self.id = ""  # until it is created
+        self.volume_context: dict[str, str] = {}
+        self.publish_context: dict[str, str] = {}
 
     @property
-    def staging(self):
+    def staging(self) -> Path:
         return self.rig.folder / f"{self.node.name}-staging" / self.name
 
     @property
-    def target(self):
+    def target(self) -> Path:
         return self.rig.folder / f"{self.node.name}-pods" / self.name / "mount"
 
     @property
-    def controller(self):
+    def controller(self) -> Client:
         return self.rig.controller.client
 
-    def create(self):
+    def create(self) -> Self:
         source = {"volume_content_source": self.source} if self.source else {}
-        made = self.controller.CreateVolume(name=self.name, capacity_range={"required_bytes": self.size},
-                                            volume_capabilities=[self.capability], parameters=self.parameters, **source).volume
+        made = self.controller.CreateVolume(
+            name=self.name,
+            capacity_range={"required_bytes": self.size},
+            volume_capabilities=[self.capability],
+            parameters=self.parameters,
+            **source,
+        ).volume
         self.id, self.volume_context = made.volume_id, dict(made.volume_context)
         return self
 
-    def controller_publish(self):
-        self.publish_context = dict(self.controller.ControllerPublishVolume(
-            volume_id=self.id, node_id=self.node.id, volume_capability=self.capability, readonly=self.readonly,
-            volume_context=self.volume_context).publish_context)
+    def controller_publish(self) -> Self:
+        self.publish_context = dict(
+            self.controller.ControllerPublishVolume(
+                volume_id=self.id,
+                node_id=self.node.id,
+                volume_capability=self.capability,
+                readonly=self.readonly,
+                volume_context=self.volume_context,
+            ).publish_context
+        )
         return self
 
-    def stage(self, **options):
+    def stage(self, **options: object) -> Self:
         self.staging.mkdir(parents=True, exist_ok=True)
-        self.node.client.NodeStageVolume(volume_id=self.id, publish_context=self.publish_context,
-                                         staging_target_path=str(self.staging), volume_capability=self.capability,
-                                         volume_context=self.volume_context, **options)
+        self.node.client.NodeStageVolume(
+            volume_id=self.id,
+            publish_context=self.publish_context,
+            staging_target_path=str(self.staging),
+            volume_capability=self.capability,
+            volume_context=self.volume_context,
+            **options,
+        )
         return self
 
-    def publish(self, target=None):
+    def publish(self, target: Path | None = None) -> Self:
         (target or self.target).parent.mkdir(parents=True, exist_ok=True)
-        self.node.client.NodePublishVolume(volume_id=self.id, publish_context=self.publish_context,
-                                           staging_target_path=str(self.staging), target_path=str(target or self.target),
-                                           volume_capability=self.capability, readonly=self.readonly,
-                                           volume_context=self.volume_context)
+        self.node.client.NodePublishVolume(
+            volume_id=self.id,
+            publish_context=self.publish_context,
+            staging_target_path=str(self.staging),
+            target_path=str(target or self.target),
+            volume_capability=self.capability,
+            readonly=self.readonly,
+            volume_context=self.volume_context,
+        )
         return self
 
-    def unpublish(self, target=None):
+    def unpublish(self, target: Path | None = None) -> Self:
         self.node.client.NodeUnpublishVolume(volume_id=self.id, target_path=str(target or self.target))
         return self
 
-    def unstage(self):
+    def unstage(self) -> Self:
         self.node.client.NodeUnstageVolume(volume_id=self.id, staging_target_path=str(self.staging))
         return self
 
-    def controller_unpublish(self):
+    def controller_unpublish(self) -> Self:
         self.controller.ControllerUnpublishVolume(volume_id=self.id, node_id=self.node.id)
         self.publish_context = {}
         return self
 
-    def delete(self):
+    def delete(self) -> Self:
         if self.id:
             self.controller.DeleteVolume(volume_id=self.id)
         return self
 
-    def controller_expand(self, size):
+    def controller_expand(self, size: int) -> Self:
         self.size = size
-        self.controller.ControllerExpandVolume(volume_id=self.id, capacity_range={"required_bytes": size},
-                                               volume_capability=self.capability)
+        self.controller.ControllerExpandVolume(
+            volume_id=self.id, capacity_range={"required_bytes": size}, volume_capability=self.capability
+        )
         return self
 
-    def node_expand(self):
-        self.node.client.NodeExpandVolume(volume_id=self.id, volume_path=str(self.target),
-                                          staging_target_path=str(self.staging),
-                                          capacity_range={"required_bytes": self.size}, volume_capability=self.capability)
+    def node_expand(self) -> Self:
+        self.node.client.NodeExpandVolume(
+            volume_id=self.id,
+            volume_path=str(self.target),
+            staging_target_path=str(self.staging),
+            capacity_range={"required_bytes": self.size},
+            volume_capability=self.capability,
+        )
         return self
 
-    def snapshot(self, name):
+    def snapshot(self, name: str) -> str:
         """The snapshot's id."""
-        return self.controller.CreateSnapshot(name=name, source_volume_id=self.id).snapshot.snapshot_id
+        return str(self.controller.CreateSnapshot(name=name, source_volume_id=self.id).snapshot.snapshot_id)
 
-    def up(self, with_controller=False):
+    def up(self, with_controller: bool = False) -> Self:
         """Created and usable at `target`."""
         self.create()
         if with_controller:
             self.controller_publish()
         return self.stage().publish()
 
-    def down(self, with_controller=False):
+    def down(self, with_controller: bool = False) -> Self:
         """Gone from the node; still there."""
         self.unpublish().unstage()
         if with_controller:
             self.controller_unpublish()
         return self
 
-    def write_file(self, name, data):
+    def write_file(self, name: str, data: bytes) -> Path:
         path = self.target / name
         with open(path, "wb") as out:
             out.write(data)
@@ -117,19 +162,21 @@ class Volume:
             os.fsync(out.fileno())
         return path
 
-    def path(self, name="data"):
+    def path(self, name: str = "data") -> Path:
         """Where a test writes: the device itself, or a file in the file system."""
-        return pathlib.Path(self.target) if self.block else self.target / name
+        return self.target if self.block else self.target / name
 
-    def make_file(self, size):
-        """The file at `path`, full of zeroes that are on the medium: writing over them later changes no metadata, so that a direct
-        write that was acknowledged outlives the mount, without any fsync."""
+    def make_file(self, size: int) -> None:
+        """Makes the file at `path`, full of zeroes that are on the medium.
+
+        Overwriting them changes no metadata, so an acknowledged direct write is durable without fsync.
+        """
         self.write_file(self.path().name, bytes(size))
 
 
-def from_snapshot(snapshot_id):
+def from_snapshot(snapshot_id: str) -> Source:
     return {"snapshot": {"snapshot_id": snapshot_id}}
 
 
-def from_volume(volume_id):
+def from_volume(volume_id: str) -> Source:
     return {"volume": {"volume_id": volume_id}}
