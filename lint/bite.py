@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 
-from lint import floors, layers, names, prose, text, tidy
+from lint import floors, layers, names, prose, python, text, tidy
 from lint.rules import RULES, Check
 from lint.tree import Tree
 
@@ -143,6 +143,18 @@ TEXT_BITES = (
     ),
     Bite(text.check_format, {"x.cc": "int  x ;\n"}, {"x.cc": "int x;\n"}),
 )
+PYTHON_BITES = (
+    Bite(
+        python.check_python_columns,
+        {"e2e/bench/x.py": "#" * (python.COLUMNS + 1)},
+        {"e2e/bench/x.py": "#" * python.COLUMNS, "e2e/kube/x.py": "#" * (python.COLUMNS + 1)},
+    ),
+    Bite(
+        python.check_types,
+        {"e2e/harness/x.py": "def f(x):\n    return x\n"},
+        {"e2e/harness/x.py": "def f(x: int) -> int:\n    return x\n"},
+    ),
+)
 WIDE = "x" * (prose.COLUMNS + 1)
 PROSE_BITES = (
     Bite(
@@ -208,7 +220,7 @@ def bite_problems(bite: Bite) -> list[str]:
 
 def check_rules_bite(_: Tree) -> list[str]:
     """Each rule refuses what breaks it, and nothing else."""
-    bites = (*WALL_BITES, *LAYER_BITES, *FLOOR_BITES, *TEXT_BITES, *PROSE_BITES, *NAME_BITES)
+    bites = (*WALL_BITES, *LAYER_BITES, *FLOOR_BITES, *TEXT_BITES, *PYTHON_BITES, *PROSE_BITES, *NAME_BITES)
     untried = {rule.__name__ for rule in RULES} - {bite.check.__name__ for bite in bites}
     return (
         [f"{rule}: nothing tries it" for rule in sorted(untried)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from lint import floors, layers, names, prose, text
+from lint import floors, layers, names, prose, python, text
 from lint.tree import Tree
 
 Check = Callable[[Tree], list[str]]  # finds the problems of a tree; the function's name is the check's
@@ -13,6 +13,8 @@ RULES: tuple[Check, ...] = (
     text.check_python_functions,
     text.check_unused_names,
     text.check_comments,
+    python.check_python_columns,
+    python.check_types,
     prose.check_columns,
     prose.check_phrases,
     layers.check_walls,

@@ -29,7 +29,7 @@ def benchmark():
 
 
 def timeline(fences, node):
-    """{event: its first time} of the node's last NodeFence. That may be deleted by now: the node may be back."""
+    """{event: its first time} of the node's last NodeFence. It may be deleted: the node may be back."""
     found = {}
     while not fences.changes.empty():
         _, _, fence = fences.changes.get()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import yaml
+import yaml  # type: ignore[import]  # Debian has no types of it
 
 from cluster import control_plane, network, programs
 from cluster.control_plane import ControlPlane

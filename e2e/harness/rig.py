@@ -171,14 +171,22 @@ class Rig:
         self.cleanup = Cleanup()
         self.cleanup.add(lambda: shutil.rmtree(self.pool, ignore_errors=True))
         self.cleanup.add(self._end_processes)
-        self.array_name = (
-            f"t{self.mark[:6]}"  # part of every volume's id, so that leaks are known to be of this rig
-        )
+        # Part of every volume's id, so that leaks are known to be of this rig.
+        self.array_name = f"t{self.mark[:6]}"
         self.pool = pathlib.Path(pool) / self.array_name  # a file system may hold several rigs' pools
         self.pool.mkdir()
         self.nodes = [
             Node(self, f"node-{letter}", node_options, datapath_options) for letter in "abcdefgh"[:nodes]
         ]
+        self._make_servers(split, array_options)
+        if start:
+            try:
+                self.start()
+            except BaseException:
+                self.close()
+                raise
+
+    def _make_servers(self, split: bool, array_options: Iterable[str]) -> None:
         array = [
             f"--cluster={CLUSTER}",
             f"--array-name={self.array_name}",
@@ -192,16 +200,8 @@ class Rig:
             for node in self.nodes:
                 node.server = Server(self, node.name, "node", [*node.options(), *self.reached()])
         else:
-            assert nodes == 1, "in `all` mode there is one node"
-            self.controller = self.nodes[0].server = Server(
-                self, "all", "all", [*array, *self.nodes[0].options()]
-            )
-        if start:
-            try:
-                self.start()
-            except BaseException:
-                self.close()
-                raise
+            (node,) = self.nodes  # in `all` mode there is one
+            self.controller = node.server = Server(self, "all", "all", [*array, *node.options()])
 
     def make_controller(self, array: list[str]) -> Server:
         """The controller's server, with the options of an array of its own."""
