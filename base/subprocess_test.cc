@@ -75,38 +75,5 @@ TEST_CASE("a command sees none of its caller's files") {
   CHECK(result->output == "4\n");  // 0, 1, 2 and the directory itself
 }
 
-TEST_CASE("a call in a child brings back bytes or an errno") {
-  const auto bytes = CallInChild(
-      "test", [](int out) { return ::write(out, "abc", 3) == 3 ? 0 : errno; }, Soon());
-  REQUIRE(bytes.ok());
-  CHECK(*bytes == "abc");
-  const auto error = CallInChild(
-      "look at /x", [](int) { return ENOENT; }, Soon());
-  CHECK(error.status().code() == absl::StatusCode::kNotFound);
-  CHECK(std::string(error.status().message()).find("look at /x") != std::string::npos);
-}
-
-TEST_CASE("a call in a child has none of its caller's files but the one it is to keep") {
-  const int kept = ::open("/dev/null", O_RDONLY);
-  const int other = ::open("/dev/null", O_RDONLY);
-  const auto work = [&](int) {
-    return ::fcntl(kept, F_GETFD) >= 0 && ::fcntl(other, F_GETFD) < 0 ? 0 : EINVAL;
-  };
-  CHECK(CallInChild("look at files", work, Soon(), kept).ok());
-  CHECK(CallInChild(
-            "look at files", [&](int) { return ::fcntl(kept, F_GETFD) < 0 ? 0 : EINVAL; }, Soon())
-            .ok());
-  ::close(kept);
-  ::close(other);
-}
-
-TEST_CASE("a call in a child that never returns ends at its deadline") {
-  const absl::Time start = absl::Now();
-  const auto result = CallInChild(
-      "wait", [](int) { return ::pause(); }, start + absl::Milliseconds(100));
-  CHECK(result.status().code() == absl::StatusCode::kDeadlineExceeded);
-  CHECK(absl::Now() - start < absl::Seconds(5));
-}
-
 }  // namespace
 }  // namespace lunkeeper

@@ -1,10 +1,10 @@
 #pragma once
 // `lunkeeper datapath`: the user-space iSCSI data path of a machine. Two processes:
 //
-//  - the supervisor owns the control socket, the volumes' FUSE descriptors, loop devices and secrets, and
-//  moves no
-//    data;
-//  - the worker, its child, logs in and moves the data. When it dies, hangs or is upgraded, the supervisor
+//  - The supervisor owns the control socket, the volumes' FUSE descriptors, loop devices and secrets. It
+//  moves
+//    no data.
+//  - The worker, its child, logs in and moves the data. When it dies, hangs or is upgraded, the supervisor
 //    replaces it under running file systems, without an I/O error (Linux 6.9 and later; before, its volumes
 //    fail and have to be staged again).
 //
@@ -34,9 +34,10 @@ struct DatapathOptions {
   std::string socket = "/run/lunkeeper/datapath.sock";  // its directory is made if need be
   uint64_t pool_bytes = uint64_t{64} << 20;             // locked memory for data under way
   uint32_t threads = 0;                                 // event loops; 0: half of the processors, 1 to 4
-  absl::Duration replacement_timeout =
-      absl::Seconds(120);                           // a target that is away longer fails its volumes for good
-  absl::Duration hang_timeout = absl::Seconds(10);  // a worker that is silent longer is replaced
+  // A target that is away longer fails its volumes for good.
+  absl::Duration replacement_timeout = absl::Seconds(120);
+  // A worker that is silent longer is replaced.
+  absl::Duration hang_timeout = absl::Seconds(10);
   std::string worker_binary;  // what `upgrade` starts; empty: the path this program was started by
   bool resend = true;         // false: do as on a kernel before 6.9, for tests
   int worker_socket = -1;     // set in the worker only: the socket to its supervisor

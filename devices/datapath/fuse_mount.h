@@ -8,10 +8,12 @@
 namespace lunkeeper {
 
 struct FuseMount {
-  UniqueFd
-      device;  // /dev/fuse, non-blocking: the requests. Once every copy is closed, all I/O ends in an error
-  UniqueFd root;    // the detached mount's root, the file (O_PATH); open it through /proc/self/fd
-  bool can_resend;  // the kernel can hand a dead worker's requests to its successor
+  // /dev/fuse, non-blocking: the requests. Once every copy is closed, all I/O ends in an error.
+  UniqueFd device;
+  // The detached mount's root, the file (O_PATH); open it through /proc/self/fd.
+  UniqueFd root;
+  // The kernel can hand a dead worker's requests to its successor.
+  bool can_resend = false;
 };
 
 // Makes one and answers the kernel's INIT; from then on, requests wait in `device`. Does not wait for

@@ -11,10 +11,10 @@
 namespace lunkeeper::fuse {
 
 constexpr uint32_t kMaxTransfer = 1U << 20;  // of one READ or WRITE
-constexpr size_t kHeadSize =
-    sizeof(fuse_in_header) + sizeof(fuse_write_in);  // a WRITE's data begin after this
-constexpr uint64_t kHasResend = uint64_t{1}
-                                << 39;  // INIT: the kernel can send requests again (6.9 and later)
+// A WRITE's data begin after this.
+constexpr size_t kHeadSize = sizeof(fuse_in_header) + sizeof(fuse_write_in);
+// INIT: the kernel can send requests again (6.9 and later).
+constexpr uint64_t kHasResend = uint64_t{1} << 39;
 constexpr int32_t kNotifyResend = 7;
 
 // What the kernel wants, as one of the few things this file can do.

@@ -1,3 +1,13 @@
+// The kernel's interface: drivers/block/loop.c and uapi/linux/loop.h.
+//
+// A loop device reads and writes its file through the kernel, and ours is a file of the very FUSE mount that
+// this program serves. So an ioctl that waits for I/O of the device, or for the lock that another one holds
+// while it waits, may wait for the worker, and the supervisor must not. All of these run in a child
+// (base/child.h) which sends a LoopReport back, and the new device's descriptor with it.
+//
+// LO_FLAGS_AUTOCLEAR from the start: the kernel takes the device away at its last close, so that a supervisor
+// that is killed at any line leaves nothing that has to be cleaned up, except free numbers (SweepLoops).
+
 #include "devices/datapath/loop_device.h"
 
 #include <fcntl.h>
@@ -16,13 +26,14 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/child.h"
 #include "base/random.h"
 #include "base/status_macros.h"
-#include "devices/datapath/isolated.h"
 
 namespace lunkeeper {
 namespace {
@@ -30,24 +41,54 @@ namespace {
 constexpr int kLoopMajor = 7;
 // Ours are numbered from here; what others ask for without a number is far below.
 constexpr int kFirstNumber = 4096;
-constexpr int kMinors = 1 << 20;
-constexpr int kDraws = 1000;  // a number that is taken is drawn again
-constexpr int kLooks = 20;    // at a device that somebody has open
+constexpr int kMinors = 1 << 20;  // MINORBITS of the kernel
+constexpr int kDraws = 1000;      // a number that is taken is drawn again
+// A device that somebody has open is tried again for a second: udev and blkid open each new device for a
+// moment.
+constexpr int kAttempts = 20;
 constexpr useconds_t kPause = 50'000;
 
-uint64_t Hash(const std::string& text) {  // FNV-1a
+uint64_t HashOf(const std::string& text) {  // FNV-1a
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return hash;
 }
 
-void Fail(IsolatedResult* result, const char* step) {
-  result->error = errno;
-  std::snprintf(result->step, sizeof(result->step), "%s", step);
+// What a child found out. Plain data: it goes through a socket.
+struct LoopReport {
+  int error = 0;       // errno of the step that failed
+  char step[48] = {};  // which one
+  int number = -1;     // of a new device
+  int fd = -1;         // of a new device, in the child
+};
+
+// In the child: the step failed with the present errno.
+void SetFailure(LoopReport* report, const char* step) {
+  report->error = errno;
+  std::snprintf(report->step, sizeof(report->step), "%s", step);
 }
 
-absl::Status StatusOf(const IsolatedResult& result) {
-  return result.error == 0 ? absl::OkStatus() : absl::ErrnoToStatus(result.error, result.step);
+absl::Status StatusOf(const LoopReport& report) {
+  return report.error == 0 ? absl::OkStatus() : absl::ErrnoToStatus(report.error, report.step);
+}
+
+// Has `work` done in a child. Repeats are not refused: a seal without a flush is what ends the waiting of the
+// seal with a flush that was given up before it.
+absl::StatusOr<LoopReport> ReportFromChild(ChildCall call, const std::function<void(LoopReport*)>& work,
+                                           UniqueFd* device = nullptr) {
+  call.refuse_repeats = false;
+  const std::string subject = call.subject;
+  ASSIGN_OR_RETURN(ChildAnswer answer, CallInChild(std::move(call), [&work](int out) {
+                     LoopReport report;
+                     work(&report);
+                     return SendWithDescriptor(out, &report, sizeof(report), report.fd);
+                   }));
+  LoopReport report;
+  if (answer.output.size() != sizeof(report))
+    return absl::InternalError(absl::StrCat(subject, ": no answer"));
+  std::memcpy(&report, answer.output.data(), sizeof(report));
+  if (device != nullptr) *device = std::move(answer.passed);
+  return report;
 }
 
 // How many numbers there are: fewer where loop devices may have partitions.
@@ -99,41 +140,42 @@ FdPath PathOf(int fd) {
 }
 
 // In the child. Others may take any free device for theirs: then another one is made.
-void Configure(int root, int number_limit, loop_config config, IsolatedResult* result) {
+void ConfigureLoop(int root, int number_limit, loop_config config, LoopReport* report) {
   const bool read_only = (config.info.lo_flags & LO_FLAGS_READ_ONLY) != 0;
   const int file = ::open(PathOf(root).text, (read_only ? O_RDONLY : O_RDWR) | O_DIRECT | O_CLOEXEC);
-  if (file < 0) return Fail(result, "opening the volume's FUSE file");
+  if (file < 0) return SetFailure(report, "opening the volume's FUSE file");
   config.fd = static_cast<uint32_t>(file);
   const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
-  if (control < 0) return Fail(result, "opening /dev/loop-control");
-  for (int attempt = 0; attempt < kLooks; ++attempt) {
-    const int loop = AddLoop(control, number_limit, &result->number);
-    if (loop < 0) return Fail(result, "making a loop device");
+  if (control < 0) return SetFailure(report, "opening /dev/loop-control");
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const int loop = AddLoop(control, number_limit, &report->number);
+    if (loop < 0) return SetFailure(report, "making a loop device");
     if (::ioctl(loop, LOOP_CONFIGURE, &config) == 0) {
-      result->fd = loop;
+      report->fd = loop;
       return;
     }
     const int error = errno;
     ::close(loop);
     if (error == EBUSY) continue;
-    ::ioctl(control, LOOP_CTL_REMOVE, result->number);
+    ::ioctl(control, LOOP_CTL_REMOVE, report->number);
     errno = error;
-    return Fail(result, "setting up a loop device");
+    return SetFailure(report, "setting up a loop device");
   }
   errno = EBUSY;
-  Fail(result, "setting up a loop device");
+  SetFailure(report, "setting up a loop device");
 }
 
 // In the child. The kernel throws away what a GETATTR answered when I/O of the file ended meanwhile, and
 // reads past the old end then fail; it keeps what a SETATTR answers, whatever is set.
-void TakeSizeAnew(int root, IsolatedResult* result) {
-  if (::utimensat(AT_FDCWD, PathOf(root).text, nullptr, 0) != 0) Fail(result, "taking the volume's new size");
+void TakeSizeAnew(int root, LoopReport* report) {
+  if (::utimensat(AT_FDCWD, PathOf(root).text, nullptr, 0) != 0)
+    SetFailure(report, "taking the volume's new size");
 }
 
 // In the child, of a device that nobody has open any more, but perhaps somebody who looks at all of them.
-void Remove(int number) {
+void RemoveNumber(int number) {
   const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
-  for (int attempt = 0; attempt < kLooks; ++attempt) {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
     if (attempt > 0) ::usleep(kPause);
     if (::ioctl(control, LOOP_CTL_REMOVE, number) == 0 || errno != EBUSY) break;
   }
@@ -145,17 +187,17 @@ void Remove(int number) {
 // In the child. Clearing a device that others have open only marks it as to be cleared at the last close,
 // which ours are from the start; if nobody has, it stops being a bound device at once. So this asks and
 // closes in one step.
-void Seal(int loop, bool flush, IsolatedResult* result) {
+void ClearWhenUnused(int loop, bool flush, LoopReport* report) {
   if (flush && ::fsync(loop) != 0 && errno != EIO)
-    return Fail(result, "writing back the block device's cache");
-  for (int attempt = 0; attempt < kLooks; ++attempt) {
+    return SetFailure(report, "writing back the block device's cache");
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
     if (attempt > 0) ::usleep(kPause);
     loop_info64 info;
     if (::ioctl(loop, LOOP_CLR_FD) != 0 && errno == ENXIO) return;
     if (::ioctl(loop, LOOP_GET_STATUS64, &info) != 0 && errno == ENXIO) return;
   }
   errno = EBUSY;
-  Fail(result, "closing the block device");
+  SetFailure(report, "closing the block device");
 }
 
 std::string ReadLine(const std::string& path) {
@@ -173,12 +215,12 @@ std::string LoopTagPrefix(const std::string& socket_path) {
   struct stat status = {};
   ::stat(directory.c_str(), &status);
   const std::string identity = absl::StrCat(status.st_dev, ":", status.st_ino, ":", path.filename().string());
-  return absl::StrFormat("lk%08x/", static_cast<uint32_t>(Hash(identity)));
+  return absl::StrFormat("lk%08x/", static_cast<uint32_t>(HashOf(identity)));
 }
 
 std::string LoopTag(const std::string& prefix, const std::string& volume) {
   if (prefix.size() + volume.size() < LO_NAME_SIZE) return prefix + volume;
-  return absl::StrFormat("%s#%016x", prefix, Hash(volume));
+  return absl::StrFormat("%s#%016x", prefix, HashOf(volume));
 }
 
 absl::StatusOr<LoopDevice> MakeLoop(int fuse_root, const LoopOptions& options, absl::Time deadline) {
@@ -189,49 +231,56 @@ absl::StatusOr<LoopDevice> MakeLoop(int fuse_root, const LoopOptions& options, a
   std::strncpy(reinterpret_cast<char*>(config.info.lo_file_name), options.tag.c_str(), LO_NAME_SIZE - 1);
   const int number_limit = NumberLimit();
   LoopDevice loop;
-  ASSIGN_OR_RETURN(const IsolatedResult result, RunIsolated(
-                                                    UniqueFd(), fuse_root, deadline,
-                                                    [&](int, int root, IsolatedResult* made) {
-                                                      Configure(root, number_limit, config, made);
-                                                    },
-                                                    &loop.fd));
-  if (result.error == EBUSY || result.error == ENOSPC) {
+  ChildCall call = {.subject = absl::StrCat("making the block device of ", options.tag),
+                    .deadline = deadline,
+                    .lent = fuse_root};
+  const auto make = [&](LoopReport* report) { ConfigureLoop(fuse_root, number_limit, config, report); };
+  ASSIGN_OR_RETURN(const LoopReport report, ReportFromChild(std::move(call), make, &loop.fd));
+  if (report.error == EBUSY || report.error == ENOSPC) {
     return absl::ResourceExhaustedError("no free loop device");
   }
-  RETURN_IF_ERROR(StatusOf(result));
-  loop.number = result.number;
+  RETURN_IF_ERROR(StatusOf(report));
+  loop.number = report.number;
   return loop;
 }
 
 absl::Status GrowLoop(const LoopDevice& loop, int fuse_root, absl::Time deadline) {
-  ASSIGN_OR_RETURN(const IsolatedResult result,
-                   RunIsolated(UniqueFd(::dup(loop.fd.get())), fuse_root, deadline,
-                               [](int device, int root, IsolatedResult* done) {
-                                 TakeSizeAnew(root, done);
-                                 if (done->error == 0 && ::ioctl(device, LOOP_SET_CAPACITY) != 0)
-                                   Fail(done, "growing the block device");
-                               }));
-  return StatusOf(result);
+  ChildCall call = {
+      .subject = absl::StrCat("growing ", loop.path()), .deadline = deadline, .lent = fuse_root};
+  call.given.Reset(::dup(loop.fd.get()));
+  const int device = call.given.get();
+  const auto grow = [device, fuse_root](LoopReport* report) {
+    TakeSizeAnew(fuse_root, report);
+    if (report->error != 0) return;
+    if (::ioctl(device, LOOP_SET_CAPACITY) != 0) SetFailure(report, "growing the block device");
+  };
+  ASSIGN_OR_RETURN(const LoopReport report, ReportFromChild(std::move(call), grow));
+  return StatusOf(report);
 }
 
 absl::Status SealLoop(const LoopDevice& loop, bool flush, absl::Time deadline) {
-  ASSIGN_OR_RETURN(const IsolatedResult result,
-                   RunIsolated(UniqueFd(::dup(loop.fd.get())), -1, deadline,
-                               [&](int device, int, IsolatedResult* done) { Seal(device, flush, done); }));
-  if (result.error == EBUSY) {
+  ChildCall call = {.subject = absl::StrCat("closing ", loop.path()), .deadline = deadline};
+  call.given.Reset(::dup(loop.fd.get()));
+  const int device = call.given.get();
+  const auto seal = [device, flush](LoopReport* report) { ClearWhenUnused(device, flush, report); };
+  ASSIGN_OR_RETURN(const LoopReport report, ReportFromChild(std::move(call), seal));
+  if (report.error == EBUSY) {
     return absl::FailedPreconditionError(absl::StrCat(
         loop.path(), " is still open (mounted, or held by a process): unmount or close it first"));
   }
-  return StatusOf(result);
+  return StatusOf(report);
 }
 
 absl::Status RemoveLoop(LoopDevice loop, absl::Time deadline) {
-  return RunIsolated(std::move(loop.fd), -1, deadline,
-                     [&](int device, int, IsolatedResult*) {
-                       ::close(device);
-                       Remove(loop.number);
-                     })
-      .status();
+  const int number = loop.number;
+  ChildCall call = {
+      .subject = absl::StrCat("removing ", loop.path()), .deadline = deadline, .given = std::move(loop.fd)};
+  const int device = call.given.get();
+  const auto remove = [device, number](LoopReport*) {
+    ::close(device);  // the last descriptor: the kernel clears the device now
+    RemoveNumber(number);
+  };
+  return ReportFromChild(std::move(call), remove).status();
 }
 
 void SweepLoops() {

@@ -4,7 +4,7 @@
 // field) says which supervisor made it and for which volume. Its number is drawn at random from about a
 // million: one that was in use lately does not come again.
 //
-// Thread-safe. What may wait for the file's I/O happens in a child process (isolated.h), until `deadline`.
+// Thread-safe. What may wait for the file's I/O happens in a child process (base/child.h), until `deadline`.
 
 #include <cstdint>
 #include <string>
@@ -43,10 +43,10 @@ absl::Status GrowLoop(const LoopDevice& loop, int fuse_root, absl::Time deadline
 // Closes the device to everybody else and to all I/O, after writing back what is cached if `flush`.
 // FAILED_PRECONDITION: somebody has it open, and it is as it was.
 absl::Status SealLoop(const LoopDevice& loop, bool flush, absl::Time deadline);
-// Takes a sealed device away.
+// Removes a sealed device.
 absl::Status RemoveLoop(LoopDevice loop, absl::Time deadline);
 
-// Takes away the free devices that supervisors which died have left.
+// Removes the free devices that dead supervisors have left.
 void SweepLoops();
 
 struct FoundLoop {

@@ -19,16 +19,18 @@ constexpr size_t kMaxThreads = 64;
 
 struct VolumeSlot {
   LunState lun;  // written by the worker
-  std::atomic<bool>
-      open;  // set by the worker once it serves the volume; cleared by the supervisor for the next one
-  std::atomic<uint64_t> answered;  // tag of the last command of this slot that the worker carried out
-  std::atomic<int> answer;         // and its result, an errno; written before `answered`
+  // Set by the worker once it serves the volume; cleared by the supervisor for the next one.
+  std::atomic<bool> open;
+  // The last command of this slot that the worker carried out, by its tag, and the result, an errno. `answer`
+  // is written before `answered`.
+  std::atomic<uint64_t> answered;
+  std::atomic<int> answer;
 };
 
 struct SharedState {
   std::atomic<uint32_t> version;  // written by the worker when it is ready: kSharedStateVersion
-  std::atomic<uint64_t>
-      heartbeats[kMaxThreads];  // one for each event loop, which raises it at least once a second
+  // One for each event loop, which raises it at least once a second.
+  std::atomic<uint64_t> heartbeats[kMaxThreads];
   VolumeSlot slots[kMaxVolumes];
 };
 

@@ -1,3 +1,11 @@
+// The main thread waits for four descriptors: the control socket, the eventfd that workers raise, signals,
+// and the worker's pidfd. It must never wait for anything else: it starts the next worker, and workers are
+// children of this thread (a child with PR_SET_PDEATHSIG dies with the thread that forked it, not with the
+// process).
+//
+// Killed at any line, this process leaves orphaned devices and nothing else; the lock file only says that no
+// supervisor lives, so that the next one may take them for orphans.
+
 #include "devices/datapath/supervisor.h"
 
 #include <poll.h>
@@ -17,20 +25,26 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/child.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "devices/datapath/control_socket.h"
-#include "devices/datapath/isolated.h"
 #include "devices/datapath/locked_memory.h"
 #include "devices/datapath/loop_device.h"
 
 namespace lunkeeper {
 namespace {
 
+// Each call has a thread, and may wait for minutes. Beyond this many, new connections are closed at once,
+// which their clients take for an interruption and repeat.
 constexpr size_t kMaxCalls = 256;
 constexpr auto kTick = std::chrono::seconds(1);
+// How long to wait for events: with a worker, until the next tick; without one, until it may be started.
+constexpr int kWaitMs = 1000;
+constexpr int kWaitWithoutWorkerMs = 50;
 
-// One supervisor a socket: whoever has the lock may take the devices of a supervisor that died for orphans.
+// One supervisor at a socket. The holder of the lock may take the devices of an earlier supervisor for
+// orphans.
 absl::StatusOr<UniqueFd> LockBeside(const std::string& socket_path) {
   const std::string path = socket_path + ".lock";
   UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -41,6 +55,7 @@ absl::StatusOr<UniqueFd> LockBeside(const std::string& socket_path) {
   return lock;
 }
 
+// Before any thread starts: threads inherit the mask, and one that did not would take the signal.
 UniqueFd BlockStopSignals() {
   sigset_t set;
   ::sigemptyset(&set);
@@ -52,6 +67,7 @@ UniqueFd BlockStopSignals() {
 
 WorkerOptions WorkerOptionsOf(const DatapathOptions& options) {
   WorkerOptions worker;
+  // More loops than four gain nothing that was measured (docs/performance.md).
   const uint32_t half = std::clamp(std::thread::hardware_concurrency() / 2, 1U, 4U);
   worker.threads = std::clamp<uint32_t>(options.threads == 0 ? half : options.threads, 1, kMaxThreads);
   worker.pool_bytes = options.pool_bytes;
@@ -61,6 +77,7 @@ WorkerOptions WorkerOptionsOf(const DatapathOptions& options) {
   return worker;
 }
 
+// The path, not /proc/self/exe itself: an upgrade means what is installed there by then.
 std::string BinaryToUpgradeTo(const DatapathOptions& options) {
   if (!options.worker_binary.empty()) return options.worker_binary;
   std::error_code ignored;
@@ -90,127 +107,74 @@ absl::StatusOr<std::unique_ptr<Supervisor>> Supervisor::Create(const DatapathOpt
 }
 
 Supervisor::Supervisor(const DatapathOptions& options, SharedMemory memory, UniqueFd lock, UniqueFd listener)
-    : options_(options),
-      tag_prefix_(LoopTagPrefix(options.socket)),
-      upgrade_binary_(BinaryToUpgradeTo(options)),
-      memory_(std::move(memory)),
+    : socket_path_(options.socket),
       lock_(std::move(lock)),
       listener_(std::move(listener)),
       answers_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       signals_(BlockStopSignals()),
-      worker_(WorkerOptionsOf(options), &memory_, answers_.get()),
-      orphans_(FindLoops(tag_prefix_)) {}
+      volumes_(WorkerOptionsOf(options), std::move(memory), answers_.get(), LoopTagPrefix(options.socket),
+               BinaryToUpgradeTo(options)),
+      control_calls_(volumes_, options.resend) {}
 
-Supervisor::~Supervisor() { ::unlink(options_.socket.c_str()); }
+Supervisor::~Supervisor() { ::unlink(socket_path_.c_str()); }
 
 absl::Status Supervisor::Run() {
-  LogInfo("datapath", "serving", {{"socket", options_.socket}});
+  LogInfo("datapath", "serving", {{"socket", socket_path_}});
   auto next_tick = std::chrono::steady_clock::now();
   while (!MayEnd()) {
-    int pidfd = -1;
-    {
-      absl::MutexLock lock(&mutex_);
-      StartWorker();
-      pidfd = worker_.pidfd();
-    }
-    pollfd waiting[] = {{listener_.get(), POLLIN, 0},
-                        {answers_.get(), POLLIN, 0},
-                        {signals_.get(), POLLIN, 0},
-                        {pidfd, POLLIN, 0}};
-    ::poll(waiting, 4, pidfd >= 0 ? 1000 : 50);
-    if (waiting[0].revents != 0) AcceptCall();
-    if (waiting[1].revents != 0) {
-      uint64_t count = 0;
-      [[maybe_unused]] const ssize_t got = ::read(answers_.get(), &count, sizeof(count));
-      absl::MutexLock wakes_those_who_wait(&mutex_);
-    }
-    if (waiting[2].revents != 0) TakeSignal();
-    if (waiting[3].revents != 0) OnWorkerDeath();
+    WaitForEvents();
     if (std::chrono::steady_clock::now() < next_tick) continue;
     next_tick = std::chrono::steady_clock::now() + kTick;
-    Tick();
+    RunTick();
   }
-  LetGo();
+  EndEverything();
   return absl::OkStatus();
 }
 
-void Supervisor::TakeSignal() {
+void Supervisor::WaitForEvents() {
+  const int worker = volumes_.KeepWorkerRunning();
+  pollfd waiting[] = {{listener_.get(), POLLIN, 0},
+                      {answers_.get(), POLLIN, 0},
+                      {signals_.get(), POLLIN, 0},
+                      {worker, POLLIN, 0}};
+  ::poll(waiting, 4, worker >= 0 ? kWaitMs : kWaitWithoutWorkerMs);
+  if (waiting[0].revents != 0) AcceptCall();
+  if (waiting[1].revents != 0) ReadAnswers();
+  if (waiting[2].revents != 0) ReadSignals();
+  if (waiting[3].revents != 0) volumes_.CollectDeadWorker();
+}
+
+void Supervisor::ReadAnswers() {
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = ::read(answers_.get(), &count, sizeof(count));
+  volumes_.WakeWaiters();
+}
+
+void Supervisor::ReadSignals() {
   signalfd_siginfo info;
   while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) ++stop_signals_;
-  absl::MutexLock lock(&mutex_);
-  draining_ = true;
-  LogInfo("datapath", "told to stop", {{"attached volumes", std::to_string(volumes_.size())}});
+  const size_t attached = volumes_.StartDraining();
+  LogInfo("datapath", "told to stop", {{"attached volumes", std::to_string(attached)}});
 }
 
-bool Supervisor::MayEnd() {
-  absl::MutexLock lock(&mutex_);
-  return stop_signals_ > 1 || (draining_ && volumes_.empty());
-}
-
-void Supervisor::StartWorker() {
-  if (worker_.running() || WorkerProcess::Clock::now() < worker_.next_start()) return;
-  for (auto& [name, volume] : volumes_) SlotOf(*volume).open = false;
-  const absl::Status started = worker_.Start();
-  if (!started.ok()) {
-    LogError("datapath", "no worker", {{"error", started.ToString()}});
-    return;
-  }
-  for (auto& [name, volume] : volumes_) {
-    if (volume->fuse.device && volume->lost.empty()) GiveToWorker(*volume);
-  }
-}
-
-void Supervisor::GiveToWorker(Volume& volume) {
-  datapath::WorkerCommand command;
-  command.set_slot(volume.slot);
-  *command.mutable_add()->mutable_volume() = volume.options;
-  command.mutable_add()->set_resend(volume.given);
-  volume.given = true;
-  worker_.Send(command, {volume.fuse.device.get()});
-  if (!volume.failed.empty()) FailInWorker(volume, volume.failed);
-}
-
-void Supervisor::FailInWorker(const Volume& volume, const std::string& reason) {
-  datapath::WorkerCommand fail;
-  fail.set_slot(volume.slot);
-  fail.mutable_fail()->set_reason(reason);
-  worker_.Send(fail);
-}
-
-void Supervisor::OnWorkerDeath() {
-  absl::MutexLock lock(&mutex_);
-  worker_.Collect();
-  for (auto& [name, volume] : volumes_) {
-    if (!volume->given || volume->fuse.can_resend || !volume->lost.empty()) continue;
-    // What the worker had read is lost to its successor: end all I/O rather than let it hang.
-    volume->lost =
-        "the data path's worker died, and kernels before 6.9 cannot hand its requests on: unstage and stage "
-        "again";
-    volume->fuse.device.Reset();
-  }
-}
-
-void Supervisor::Tick() {
-  JoinEnded();
-  ReapIsolated();
-  absl::MutexLock lock(&mutex_);
-  if (!worker_.IsHung()) return;
-  LogError("datapath", "worker is hung and is killed", {});
-  worker_.Kill();
+void Supervisor::RunTick() {
+  JoinEndedCalls();
+  CollectLateChildren();
+  volumes_.KillHungWorker();
 }
 
 void Supervisor::AcceptCall() {
-  JoinEnded();  // only calls under way count against the limit
+  JoinEndedCalls();  // only calls under way count against the limit
   UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!socket || !PeerIsRoot(socket.get()) || calls_.size() >= kMaxCalls) return;
   CallThread& call = calls_.emplace_back();
   call.thread = std::thread([this, &call, connection = std::move(socket)] {
-    ServeCall(connection);
+    control_calls_.ServeConnection(connection.get());
     call.ended = true;
   });
 }
 
-void Supervisor::JoinEnded() {
+void Supervisor::JoinEndedCalls() {
   calls_.remove_if([](CallThread& call) {
     if (!call.ended) return false;
     call.thread.join();
@@ -218,18 +182,10 @@ void Supervisor::JoinEnded() {
   });
 }
 
-// I/O of volumes that are still attached fails from here on; so nothing can be waiting when the threads are
-// joined.
-void Supervisor::LetGo() {
-  {
-    absl::MutexLock lock(&mutex_);
-    ending_ = true;
-    worker_.Kill();
-    for (auto& [name, volume] : volumes_) {
-      if (volume->lost.empty()) volume->lost = "the data path ends";
-      if (!volume->busy) volume->fuse.device.Reset();
-    }
-  }
+bool Supervisor::MayEnd() { return stop_signals_ > 1 || volumes_.IsDrained(); }
+
+void Supervisor::EndEverything() {
+  volumes_.EndAll();
   for (CallThread& call : calls_) call.thread.join();
   calls_.clear();
 }

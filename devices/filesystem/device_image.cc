@@ -13,10 +13,11 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/child.h"
 #include "base/status_macros.h"
-#include "base/subprocess.h"
 #include "base/units.h"
 #include "devices/filesystem/superblock.h"
 
@@ -231,14 +232,14 @@ absl::StatusOr<DeviceImage> ReadDeviceImage(const std::string& device, absl::Tim
   image.file.Reset(::memfd_create("lunkeeper-probe", MFD_CLOEXEC));
   if (!image.file) return absl::ErrnoToStatus(errno, "memory for a probe");
   const int file = image.file.get();
-  const absl::StatusOr<std::string> sent = CallInChild(
-      absl::StrCat("reading ", device), [&](int out) { return CopyEdges(device.c_str(), file, out); },
-      deadline, file);
+  ChildCall call = {.subject = absl::StrCat("reading ", device), .deadline = deadline, .lent = file};
+  const auto copy = [&](int out) { return CopyEdges(device.c_str(), file, out); };
+  const absl::StatusOr<ChildAnswer> sent = CallInChild(std::move(call), copy);
   if (!sent.ok()) return Unreadable(device, sent.status());
   Geometry geometry = {};
-  if (sent->size() != sizeof geometry)
+  if (sent->output.size() != sizeof geometry)
     return absl::InternalError(absl::StrCat("reading ", device, ": no answer"));
-  std::memcpy(&geometry, sent->data(), sizeof geometry);
+  std::memcpy(&geometry, sent->output.data(), sizeof geometry);
   image.bytes = geometry.bytes;
   image.sector_bytes = geometry.sector_bytes;
   image.blank_edges = geometry.blank_edges;
@@ -277,28 +278,26 @@ absl::StatusOr<ProbeResult> Classify(const DeviceImage& image) {
 }
 
 absl::StatusOr<bool> FillsDevice(const std::string& device, FilesystemType type, absl::Time deadline) {
-  const absl::StatusOr<std::string> sent = CallInChild(
-      absl::StrCat("reading the size of ", device), [&](int out) { return SendHead(device.c_str(), out); },
-      deadline);
+  ChildCall call = {.subject = absl::StrCat("reading the size of ", device), .deadline = deadline};
+  const auto send = [&](int out) { return SendHead(device.c_str(), out); };
+  const absl::StatusOr<ChildAnswer> sent = CallInChild(std::move(call), send);
   if (!sent.ok()) return Unreadable(device, sent.status());
   uint64_t device_bytes = 0;
-  if (sent->size() != sizeof device_bytes + kSuperblockBytes)
+  if (sent->output.size() != sizeof device_bytes + kSuperblockBytes)
     return absl::InternalError(absl::StrCat("reading the size of ", device, ": no answer"));
-  std::memcpy(&device_bytes, sent->data(), sizeof device_bytes);
-  const std::optional<uint64_t> bytes = FilesystemBytes(type, sent->substr(sizeof device_bytes));
+  std::memcpy(&device_bytes, sent->output.data(), sizeof device_bytes);
+  const std::optional<uint64_t> bytes = FilesystemBytes(type, sent->output.substr(sizeof device_bytes));
   return bytes && *bytes + kLargestBlock > device_bytes;
 }
 
 absl::Status MarkUnfinished(const std::string& device, absl::Time deadline) {
-  return CallInChild(
-             absl::StrCat("preparing ", device), [&](int) { return WriteMark(device.c_str()); }, deadline)
-      .status();
+  ChildCall call = {.subject = absl::StrCat("preparing ", device), .deadline = deadline};
+  return CallInChild(std::move(call), [&](int) { return WriteMark(device.c_str()); }).status();
 }
 
 absl::Status ClearUnfinished(const std::string& device, absl::Time deadline) {
-  return CallInChild(
-             absl::StrCat("finishing ", device), [&](int) { return EraseMark(device.c_str()); }, deadline)
-      .status();
+  ChildCall call = {.subject = absl::StrCat("finishing ", device), .deadline = deadline};
+  return CallInChild(std::move(call), [&](int) { return EraseMark(device.c_str()); }).status();
 }
 
 }  // namespace lunkeeper

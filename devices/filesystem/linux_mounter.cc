@@ -9,12 +9,13 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/child.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "base/subprocess.h"
 #include "base/unique_fd.h"
 
 namespace lunkeeper {
@@ -124,8 +125,8 @@ class LinuxMounter final : public Mounter {
         request.options.empty() ? "" : absl::StrCat(" with ", absl::StrJoin(request.options, ","));
     const std::string subject =
         absl::StrCat("mounting ", type, " of ", request.device, " at ", request.target, with);
-    ASSIGN_OR_RETURN(const std::string sent, CallInChild(subject, mount, deadline));
-    if (!sent.empty()) {
+    ASSIGN_OR_RETURN(const ChildAnswer sent, CallInChild({.subject = subject, .deadline = deadline}, mount));
+    if (!sent.output.empty()) {
       LogWarn("filesystem",
               "mounted read-only without replaying the journal: the newest changes are not seen",
               {{"device", request.device}, {"target", request.target}});
@@ -149,7 +150,9 @@ class LinuxMounter final : public Mounter {
       const unsigned flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
       return ::move_mount(tree.get(), "", at.get(), "", flags) == 0 ? 0 : errno;
     };
-    return CallInChild(absl::StrCat("bind mount of ", source, " at ", target), bind, deadline).status();
+    ChildCall call = {.subject = absl::StrCat("bind mount of ", source, " at ", target),
+                      .deadline = deadline};
+    return CallInChild(std::move(call), bind).status();
   }
 
   absl::Status Unmount(const std::string& target, bool lazy, absl::Time deadline) override {
@@ -162,9 +165,9 @@ class LinuxMounter final : public Mounter {
       }
       return ::write(out, &kBusy, 1) == 1 ? 0 : EIO;
     };
-    ASSIGN_OR_RETURN(const std::string sent,
-                     CallInChild(absl::StrCat("unmounting ", target), unmount, deadline));
-    if (sent.empty()) return absl::OkStatus();
+    ChildCall call = {.subject = absl::StrCat("unmounting ", target), .deadline = deadline};
+    ASSIGN_OR_RETURN(const ChildAnswer sent, CallInChild(std::move(call), unmount));
+    if (sent.output.empty()) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat(
         "unmounting ", target, ": in use; end the programs that have files open there, then try again"));
   }

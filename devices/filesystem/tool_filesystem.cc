@@ -5,9 +5,11 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/child.h"
 #include "base/fail_point.h"
 #include "base/status_macros.h"
 #include "base/subprocess.h"
@@ -97,12 +99,12 @@ class ToolFilesystem final : public Filesystem {
       if (::statfs(path.c_str(), &found) != 0) return errno;
       return ::write(out, &found, sizeof found) == sizeof found ? 0 : EIO;
     };
-    ASSIGN_OR_RETURN(const std::string sent,
-                     CallInChild(absl::StrCat("statistics of ", path), ask, deadline));
+    ChildCall call = {.subject = absl::StrCat("statistics of ", path), .deadline = deadline};
+    ASSIGN_OR_RETURN(const ChildAnswer sent, CallInChild(std::move(call), ask));
     struct statfs found = {};
-    if (sent.size() != sizeof found)
+    if (sent.output.size() != sizeof found)
       return absl::InternalError(absl::StrCat("statistics of ", path, ": no answer"));
-    std::memcpy(&found, sent.data(), sizeof found);
+    std::memcpy(&found, sent.output.data(), sizeof found);
     const uint64_t block = static_cast<uint64_t>(found.f_frsize);
     return Usage{.total_bytes = found.f_blocks * block,
                  .available_bytes = found.f_bavail * block,

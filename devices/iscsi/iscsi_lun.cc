@@ -45,7 +45,7 @@ void IscsiLun::Start() {
     return;
   }
   if (!address_) {
-    return End(LunHealth::kFailed, "the portal is not a numeric address and port");
+    return End(LunHealth::kFailed, LunFailure::kBadPortal, "the portal is not a numeric address and port");
   }
   SetHealth(state_->boot_id[0] == '\0' ? LunHealth::kConnecting : LunHealth::kReconnecting, "logging in");
   give_up_ = now_ + options_.replacement_timeout;
@@ -107,7 +107,7 @@ void IscsiLun::CheckTimes() {
     Reason reason;
     reason.Set("away for %lld s: %.120s", static_cast<long long>(options_.replacement_timeout / seconds(1)),
                reason_.text());
-    return End(LunHealth::kFailed, reason.text());
+    return End(LunHealth::kFailed, LunFailure::kAway, reason.text());
   }
   if (phase_ == Phase::kReady) {
     const auto silent = now_ - last_received_;
@@ -138,7 +138,7 @@ void IscsiLun::CheckTimes() {
       if (question_waits_) return;  // StartWork asks
       return GiveUpConnection("the LUN does not say what it is");
     case Phase::kClosing:
-      return End(LunHealth::kClosed, "");
+      return End(LunHealth::kClosed, LunFailure::kNone, "");
     default:
       return;
   }
@@ -172,8 +172,9 @@ void IscsiLun::OnLoggedIn() {
 void IscsiLun::OnReset(uint8_t response) {
   FAIL_POINT("lun.reset.answered");
   if (response == kResetNotSupported) {
-    fatal_ = "the target cannot reset a LUN, without which no command can safely be sent again";
-    return session_.Break(fatal_);
+    fatal_ = LunFailure::kNoReset;
+    reason_.Set("the target cannot reset a LUN, without which no command can safely be sent again");
+    return session_.Break(reason_.text());
   }
   if (response != kResetDone) {
     reason_.Set("the target refused the reset of the LUN (response %u)", response);
@@ -228,7 +229,7 @@ void IscsiLun::OnAnswer(const Task& task) {
 }
 
 void IscsiLun::Accept() {
-  if (!IsSameLun()) return session_.Break(fatal_);
+  if (!IsSameLun()) return session_.Break(reason_.text());
   facts_ = asked_;
   PublishFacts();
   FAIL_POINT("lun.login.accepted");
@@ -239,27 +240,26 @@ void IscsiLun::Accept() {
   SetHealth(LunHealth::kHealthy, "");
 }
 
-// Sets fatal_ if this is not the LUN it has to be, in the state it has to be in.
+// Sets fatal_ and reason_ if this is not the LUN it has to be, in the state it has to be in.
 bool IscsiLun::IsSameLun() {
-  const char* what = nullptr;
   if (!options_.serial.empty() && options_.serial != asked_.serial) {
+    fatal_ = LunFailure::kOtherLun;
     reason_.Set("the LUN's serial is %.60s, not %.60s: another volume", asked_.serial,
                 options_.serial.c_str());
-    what = reason_.text();
   } else if (state_->block_size != 0 && state_->block_size != asked_.block_size) {
-    what = "the LUN's block size has changed";
+    fatal_ = LunFailure::kOtherLun;
+    reason_.Set("the LUN's block size has changed");
   } else if (asked_.size_bytes() < std::max<uint64_t>(options_.size_bytes, state_->size_bytes)) {
+    fatal_ = LunFailure::kOtherLun;
     reason_.Set("the LUN has %llu bytes, fewer than it must have",
                 static_cast<unsigned long long>(asked_.size_bytes()));
-    what = reason_.text();
   } else if (state_->boot_id[0] != '\0' && std::strcmp(state_->boot_id, asked_.boot_id) != 0 &&
              state_->unflushed() > 0) {
+    fatal_ = LunFailure::kHostRestarted;
     reason_.Set("storage host restarted before %llu acknowledged writes were flushed",
                 static_cast<unsigned long long>(state_->unflushed()));
-    what = reason_.text();
   }
-  fatal_ = what;
-  return what == nullptr;
+  return fatal_ == LunFailure::kNone;
 }
 
 void IscsiLun::PublishFacts() {
@@ -355,9 +355,8 @@ void IscsiLun::SendAll() {
 
 void IscsiLun::EndIfBroken() {
   if (!socket_ || phase_ == Phase::kConnecting || !session_.broken()) return;
-  if (fatal_ != nullptr || session_.refused()) {
-    return End(LunHealth::kFailed, fatal_ != nullptr ? fatal_ : session_.failure());
-  }
+  if (fatal_ != LunFailure::kNone) return End(LunHealth::kFailed, fatal_, reason_.text());
+  if (session_.refused()) return End(LunHealth::kFailed, LunFailure::kRefused, session_.failure());
   GiveUpConnection(session_.failure());
 }
 
@@ -374,7 +373,7 @@ void IscsiLun::GiveUpConnection(const char* why) {
   socket_.Reset();
   want_write_ = false;
   state_->stalled = false;
-  if (phase_ == Phase::kClosing) return End(LunHealth::kClosed, "");
+  if (phase_ == Phase::kClosing) return End(LunHealth::kClosed, LunFailure::kNone, "");
   if (phase_ == Phase::kReady) give_up_ = now_ + options_.replacement_timeout;
   if (why != reason_.text()) reason_.Set("%s", why);
   SetHealth(state_->boot_id[0] == '\0' ? LunHealth::kConnecting : LunHealth::kReconnecting, reason_.text());
@@ -387,7 +386,7 @@ void IscsiLun::GiveUpConnection(const char* why) {
 void IscsiLun::OnLoggedOut() { session_.Break("logged out"); }
 
 void IscsiLun::Fail(const std::string& reason) {
-  if (phase_ != Phase::kEnded) End(LunHealth::kFailed, reason.c_str());
+  if (phase_ != Phase::kEnded) End(LunHealth::kFailed, LunFailure::kTold, reason.c_str());
   DeliverAnswers();
 }
 
@@ -396,7 +395,7 @@ void IscsiLun::Close() {
   if (phase_ == Phase::kClosing) return;
   now_ = Clock::now();
   if (phase_ != Phase::kReady || !active_.empty()) {
-    End(LunHealth::kClosed, "");
+    End(LunHealth::kClosed, LunFailure::kNone, "");
     return DeliverAnswers();
   }
   TakeBackRequests();
@@ -409,10 +408,11 @@ void IscsiLun::Close() {
 }
 
 // No way leads back from here. Requests are answered by DeliverAnswers.
-void IscsiLun::End(LunHealth health, const char* reason) {
+void IscsiLun::End(LunHealth health, LunFailure failure, const char* reason) {
   socket_.Reset();
   want_write_ = false;
   phase_ = Phase::kEnded;
+  state_->failure = failure;
   SetHealth(health, reason);
   TakeBackRequests();
   while (!queued_.empty()) AnswerLater(queued_.PopFront(), EIO);

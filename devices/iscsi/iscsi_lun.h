@@ -60,7 +60,7 @@ class IscsiLun final : public Lun, private SessionHandler {
   void SendAll();
   void GiveUpConnection(const char* why);
   void EndIfBroken();
-  void End(LunHealth health, const char* reason);
+  void End(LunHealth health, LunFailure failure, const char* reason);
   void SetHealth(LunHealth health, const char* reason);
   void CheckTimes();
 
@@ -88,9 +88,9 @@ class IscsiLun final : public Lun, private SessionHandler {
   UniqueFd socket_;
   Phase phase_ = Phase::kIdle;
   bool want_write_ = false;
-  size_t readable_from_ = 1;     // bytes; see AwaitEnough
-  bool kicking_ = false;         // `done` is not to be called now
-  const char* fatal_ = nullptr;  // found while the session was at work: why this LUN fails for good
+  size_t readable_from_ = 1;              // bytes; see AwaitEnough
+  bool kicking_ = false;                  // `done` is not to be called now
+  LunFailure fatal_ = LunFailure::kNone;  // found while the session was at work, with reason_
   Reason reason_;
 
   Clock::time_point now_;

@@ -60,11 +60,11 @@ void Login::Begin() {
   rounds_ = 0;
   response_.Clear();
   request_.Clear();
-  request_.Add("InitiatorName", connection_.initiator.value());
-  request_.Add("TargetName", connection_.target.value());
-  request_.Add("SessionType", "Normal");
+  request_.AddPair("InitiatorName", connection_.initiator.value());
+  request_.AddPair("TargetName", connection_.target.value());
+  request_.AddPair("SessionType", "Normal");
   authenticated_ = connection_.chap.user.empty();
-  request_.Add("AuthMethod", authenticated_ ? "None" : "CHAP");
+  request_.AddPair("AuthMethod", authenticated_ ? "None" : "CHAP");
   transit_ = authenticated_;
 }
 
@@ -117,7 +117,7 @@ LoginStep Login::OnSecurityText(std::string_view text) {
                      connection_.chap.user.empty() ? "none" : "CHAP");
         return LoginStep::kRefused;
       }
-      if (pair->value == "CHAP" && !authenticated_) request_.Add("CHAP_A", "5");
+      if (pair->value == "CHAP" && !authenticated_) request_.AddPair("CHAP_A", "5");
     } else if (pair->key == "CHAP_A") {
       algorithm = pair->value;
     } else if (pair->key == "CHAP_I") {
@@ -144,8 +144,8 @@ LoginStep Login::AnswerChallenge(std::string_view algorithm, std::string_view id
   char response[2 + 2 * sizeof *digest + 1];
   for (size_t i = 0; i < digest->size(); ++i) std::snprintf(response + 2 + 2 * i, 3, "%02x", (*digest)[i]);
   response[0] = '0', response[1] = 'x';
-  request_.Add("CHAP_N", connection_.chap.user);
-  request_.Add("CHAP_R", response);
+  request_.AddPair("CHAP_N", connection_.chap.user);
+  request_.AddPair("CHAP_R", response);
   authenticated_ = true;
   return LoginStep::kSend;
 }
@@ -187,26 +187,26 @@ bool Login::OnOperationalPair(const TextPair& pair) {
           pair.key)) {
     return true;
   }
-  request_.Add(pair.key, Contains({"IFMarker", "OFMarker"}, pair.key) ? "No" : "NotUnderstood");
+  request_.AddPair(pair.key, Contains({"IFMarker", "OFMarker"}, pair.key) ? "No" : "NotUnderstood");
   return true;
 }
 
 void Login::OfferParameters() {
   static_assert(kMaxReceiveSegment == 1048576);
-  request_.Add("HeaderDigest", "None");
-  request_.Add("DataDigest", "None");
-  request_.Add("MaxRecvDataSegmentLength", "1048576");
-  request_.Add("MaxBurstLength", "1048576");
-  request_.Add("FirstBurstLength", "1048576");
-  request_.Add("InitialR2T", "No");
-  request_.Add("ImmediateData", "Yes");
-  request_.Add("MaxOutstandingR2T", "1");
-  request_.Add("MaxConnections", "1");
-  request_.Add("ErrorRecoveryLevel", "0");
-  request_.Add("DataPDUInOrder", "Yes");
-  request_.Add("DataSequenceInOrder", "Yes");
-  request_.Add("DefaultTime2Wait", "0");
-  request_.Add("DefaultTime2Retain", "0");
+  request_.AddPair("HeaderDigest", "None");
+  request_.AddPair("DataDigest", "None");
+  request_.AddPair("MaxRecvDataSegmentLength", "1048576");
+  request_.AddPair("MaxBurstLength", "1048576");
+  request_.AddPair("FirstBurstLength", "1048576");
+  request_.AddPair("InitialR2T", "No");
+  request_.AddPair("ImmediateData", "Yes");
+  request_.AddPair("MaxOutstandingR2T", "1");
+  request_.AddPair("MaxConnections", "1");
+  request_.AddPair("ErrorRecoveryLevel", "0");
+  request_.AddPair("DataPDUInOrder", "Yes");
+  request_.AddPair("DataSequenceInOrder", "Yes");
+  request_.AddPair("DefaultTime2Wait", "0");
+  request_.AddPair("DefaultTime2Retain", "0");
 }
 
 // Moves on if both sides are ready for the next stage, and prepares what is to be sent there.

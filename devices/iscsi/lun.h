@@ -75,6 +75,18 @@ enum class LunHealth : uint32_t {
   kClosed,        // logged out after Close
 };
 
+// Why a Lun has failed for good. Decisions rest on this, `LunState::reason` is for people.
+enum class LunFailure : uint32_t {
+  kNone,
+  kRefused,        // the target refuses the login: what a released or fenced grant looks like
+  kOtherLun,       // another serial or block size, or too small
+  kAway,           // no login for `replacement_timeout`
+  kHostRestarted,  // the storage host restarted before acknowledged writes were flushed
+  kNoReset,        // the target cannot reset a LUN, without which no command can be sent again safely
+  kBadPortal,      // the portal is no numeric address
+  kTold,           // Fail was called
+};
+
 // What is known of the LUN; all zero at first. It survives the process that drives the LUN: a successor is
 // given the same one and goes on from there (a boot id means: a login succeeded before). Written by the Lun's
 // owner only; others may read the atomics at any time, `reason` and `boot_id` as a hint.
@@ -82,8 +94,10 @@ struct LunState {
   std::atomic<LunHealth> health;
   // Healthy as far as is known, but nothing has come for half a second that was asked for.
   std::atomic<bool> stalled;
-  SharedText<160> reason;  // why it is not healthy; set before `health`
-  char boot_id[17];        // of the storage host, as the LUN showed it at the last good login
+  // Why it has failed, and a text for people about why it is not healthy; both set before `health`.
+  std::atomic<LunFailure> failure;
+  SharedText<160> reason;
+  char boot_id[17];  // of the storage host, as the LUN showed it at the last good login
   std::atomic<uint64_t> size_bytes;
   std::atomic<uint32_t> block_size;
   std::atomic<bool> write_cache;         // false: every acknowledged write is durable
@@ -104,18 +118,19 @@ struct LunOptions {
   uint64_t size_bytes = 0;  // the LUN is at least this large
   bool read_only = false;   // writes are answered with EROFS
   std::chrono::milliseconds replacement_timeout = std::chrono::seconds(120);
-  std::chrono::milliseconds login_timeout =
-      std::chrono::seconds(10);  // from connect to identified, the reset left out
-  std::chrono::milliseconds command_timeout =
-      std::chrono::seconds(30);  // an unanswered command ends the connection
-  uint32_t queue_depth = 64;     // commands in flight at most; further requests wait
+  // From connect to identified, the reset left out.
+  std::chrono::milliseconds login_timeout = std::chrono::seconds(10);
+  // An unanswered command ends the connection.
+  std::chrono::milliseconds command_timeout = std::chrono::seconds(30);
+  uint32_t queue_depth = 64;  // commands in flight at most; further requests wait
 };
 
 class Lun {
  public:
   using Clock = std::chrono::steady_clock;
   struct Interest {
-    int fd;  // -1: no socket now. A new socket never replaces an old one within one call: -1 is seen between
+    // -1: no socket now. A new socket never replaces an old one within one call: -1 is seen between.
+    int fd;
     uint32_t events;  // EPOLLIN, EPOLLOUT
   };
 

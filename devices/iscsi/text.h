@@ -13,12 +13,18 @@ namespace lunkeeper::iscsi {
 // A text under construction: `key=value` pairs, each ended by a zero byte.
 class TextBuffer {
  public:
-  static constexpr size_t kCapacity =
-      8192;  // the default MaxRecvDataSegmentLength, which holds until login is over
+  // The default MaxRecvDataSegmentLength, which holds until login is over.
+  static constexpr size_t kCapacity = 8192;
 
-  void Clear() { size_ = 0, overflowed_ = false; }
-  void Add(std::string_view key, std::string_view value) {
-    Append(key), Append("="), Append(value), Append(std::string_view("\0", 1));
+  void Clear() {
+    size_ = 0;
+    overflowed_ = false;
+  }
+  void AddPair(std::string_view key, std::string_view value) {
+    Append(key);
+    Append("=");
+    Append(value);
+    Append(std::string_view("\0", 1));
   }
   void Append(std::string_view text) {
     if (text.size() > kCapacity - size_) {

@@ -1,0 +1,34 @@
+#pragma once
+// One connection of a client to the control socket: receives a request (control.proto), has it carried out,
+// and sends the response. volume_calls.h has the table of what each call does.
+//
+// Thread-safe: each connection is served on a thread of its own. `volumes` outlives this.
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "devices/datapath/control.pb.h"
+#include "devices/datapath/supervised_volumes.h"
+#include "devices/datapath/volume_calls.h"
+
+namespace lunkeeper {
+
+class ControlCalls {
+ public:
+  ControlCalls(SupervisedVolumes& volumes, bool may_resend)
+      : volumes_(volumes), volume_calls_(volumes, may_resend) {}
+
+  // Returns when the response is sent, or nobody is there to receive it.
+  void ServeConnection(int socket);
+
+ private:
+  absl::StatusOr<std::vector<datapath::Device>> CarryOut(const datapath::Request& request);
+  absl::StatusOr<std::vector<datapath::Device>> CarryOutForVolume(const datapath::Request& request,
+                                                                  absl::Time deadline);
+
+  SupervisedVolumes& volumes_;
+  VolumeCalls volume_calls_;
+};
+
+}  // namespace lunkeeper

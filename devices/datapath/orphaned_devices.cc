@@ -1,0 +1,37 @@
+#include "devices/datapath/orphaned_devices.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace lunkeeper {
+
+void OrphanedDevices::ForgetGone(const std::function<bool(int number)>& is_ours) {
+  const std::vector<FoundLoop> found = FindLoops(tag_prefix_);
+  std::erase_if(orphans_, [&](const FoundLoop& orphan) {
+    const bool there = std::find(found.begin(), found.end(), orphan) != found.end();
+    return !there || is_ours(orphan.number);
+  });
+}
+
+std::vector<datapath::Device> OrphanedDevices::FindOrphans(const std::string& volume,
+                                                           const std::function<bool(int number)>& is_ours) {
+  std::vector<datapath::Device> devices;
+  if (orphans_.empty()) return devices;  // the usual case: spares the walk through /sys/block
+  ForgetGone(is_ours);
+  for (const FoundLoop& orphan : orphans_) {
+    // Tags are compared, not names: a long name stands in its tag as a hash.
+    if (!volume.empty() && LoopTag(tag_prefix_, volume) != tag_prefix_ + orphan.name) continue;
+    datapath::Device& device = devices.emplace_back();
+    device.set_volume(volume.empty() ? orphan.name : volume);
+    device.set_path(absl::StrCat("/dev/loop", orphan.number));
+    device.set_size_bytes(orphan.size_bytes);
+    device.set_read_only(orphan.read_only);
+    device.set_health(datapath::Device::FAILED);
+    device.set_reason("the data path that served it has died: unmount it");
+  }
+  return devices;
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,115 @@
+#pragma once
+// The volumes of a supervisor and the worker that serves them, under one lock: the steps of which the calls
+// of clients (volume_calls.h) and the work of the main thread (supervisor.h) consist.
+//
+// Thread-safe. A step that waits (for a login, a worker's answer, another call) does so without the lock,
+// until its deadline or until the data path ends; it fails then with DEADLINE_EXCEEDED or UNAVAILABLE. A
+// volume that is passed to a step is in the caller's call (volume_table.h). The eventfd `answers` is raised
+// by workers when something in the shared memory has changed; the main thread then calls Wake.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "devices/datapath/control.pb.h"
+#include "devices/datapath/orphaned_devices.h"
+#include "devices/datapath/volume_table.h"
+#include "devices/datapath/worker_process.h"
+
+namespace lunkeeper {
+
+class SupervisedVolumes {
+ public:
+  // `answers` outlives this. `upgrade_binary`: the program that UpgradeWorker starts.
+  SupervisedVolumes(const WorkerOptions& options, SharedMemory memory, int answers, std::string tag_prefix,
+                    std::string upgrade_binary);
+
+  // Of the main thread.
+
+  // Starts a worker if there is none and it is time; the pidfd of the one that runs, -1 if none does.
+  int KeepWorkerRunning() ABSL_LOCKS_EXCLUDED(mutex_);
+  void CollectDeadWorker() ABSL_LOCKS_EXCLUDED(mutex_);
+  // To be called once a second.
+  void KillHungWorker() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Has every waiting step look again.
+  void WakeWaiters() ABSL_LOCKS_EXCLUDED(mutex_);
+  // No new volumes from now on; returns how many there are.
+  size_t StartDraining() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Draining, and nothing is left.
+  bool IsDrained() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends the worker, all I/O and all waiting.
+  void EndAll() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Of a client's call.
+
+  // Waits until no call works on the volume and gives it to this one; nullptr: there is no such volume.
+  absl::StatusOr<SupervisedVolume*> BeginCall(const VolumeId& id, absl::Time deadline)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void EndCall(SupervisedVolume& volume) ABSL_LOCKS_EXCLUDED(mutex_);
+  // A new volume, in the caller's call. ABORTED: another call has made it meanwhile. UNAVAILABLE: draining.
+  absl::StatusOr<SupervisedVolume*> InsertVolume(const datapath::Attach& options) ABSL_LOCKS_EXCLUDED(mutex_);
+  void EraseVolume(const SupervisedVolume& volume) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Keeps the mount with the volume and gives its requests to the worker, which logs in.
+  void ServeMount(SupervisedVolume& volume, FuseMount fuse) ABSL_LOCKS_EXCLUDED(mutex_);
+  // PERMISSION_DENIED: the target refused the login. FAILED_PRECONDITION: it is another LUN, or a smaller
+  // one.
+  absl::Status AwaitLogin(const SupervisedVolume& volume, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+  void KeepLoop(SupervisedVolume& volume, LoopDevice loop) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits for the target until `deadline` where it is away; whether it can be written to now.
+  bool AwaitTarget(const SupervisedVolume& volume, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Takes the loop device out of the volume. I/O that is under way fails where the target is not well, since
+  // whoever removes the device would have to wait for it.
+  LoopDevice TakeLoop(SupervisedVolume& volume) ABSL_LOCKS_EXCLUDED(mutex_);
+  void CloseMount(SupervisedVolume& volume) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Has the worker carry out a command, or the next worker if that one dies; returns its errno.
+  absl::StatusOr<int> AskWorker(const SupervisedVolume& volume, datapath::WorkerCommand command,
+                                absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Of any caller; these wait for no other call.
+
+  // Marks the volume as to be failed, now and by each later worker, if it is on that target.
+  void FailVolume(const VolumeId& id, const std::string& target, const std::string& reason)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Replaces the worker, and waits until the new one is ready.
+  absl::Status UpgradeWorker(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+  // FAILED_PRECONDITION: there are volumes.
+  absl::Status StopUnlessUsed() ABSL_LOCKS_EXCLUDED(mutex_);
+  datapath::Device DescribeVolume(const SupervisedVolume& volume) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Those with a device, of one volume or (`id` empty) of all; orphans where there is none, or for all.
+  std::vector<datapath::Device> ListDevices(const VolumeId& id) ABSL_LOCKS_EXCLUDED(mutex_);
+  std::vector<datapath::Device> FindOrphans(const VolumeId& id) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  uint32_t block_size(const SupervisedVolume& volume) const { return SlotOf(volume).lun.block_size; }
+  const std::string& tag_prefix() const { return tag_prefix_; }
+
+ private:
+  void GiveToWorker(SupervisedVolume& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellWorkerToFail(const SupervisedVolume& volume, const std::string& reason)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LoseVolume(SupervisedVolume& volume, const char* reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string TroubleOf(const SupervisedVolume& volume) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  datapath::Device Describe(const SupervisedVolume& volume) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SetHealth(const SupervisedVolume& volume, datapath::Device& device) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  VolumeSlot& SlotOf(const SupervisedVolume& volume) const { return memory_.state()->slots[volume.slot]; }
+
+  const std::string tag_prefix_;
+  const std::string upgrade_binary_;
+  SharedMemory memory_;
+
+  absl::Mutex mutex_;
+  WorkerProcess worker_ ABSL_GUARDED_BY(mutex_);
+  VolumeTable table_ ABSL_GUARDED_BY(mutex_);
+  OrphanedDevices orphans_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_tag_ ABSL_GUARDED_BY(mutex_) = 1;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;  // no new volumes; the process ends when there is none
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;    // steps that wait give up
+};
+
+}  // namespace lunkeeper

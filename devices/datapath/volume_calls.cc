@@ -1,0 +1,203 @@
+// Each call runs on a thread of its own (supervisor.h) and may take as long as its client allows. An attach
+// goes up this list, a detach down, and a failed attach goes down from where it is:
+//
+//   1. insert the volume       a slot; from here on other calls wait for this one
+//   2. make the FUSE mount     the kernel's side of the requests
+//   3. give it to the worker   logs in, and tells size and block size
+//   4. make the loop device    the block device that is mounted
+//
+// Whatever waits for I/O of the volume (steps that touch the loop device) is done by a child process, so that
+// this process can be killed at any line: it holds the descriptors whose closing ends all I/O.
+
+#include "devices/datapath/volume_calls.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+// How long a detach waits for a target that is away, for the sake of what is still cached.
+constexpr absl::Duration kDetachTimeout = absl::Seconds(5);
+// What a failed attach may take for its undoing, although its client's time is over.
+constexpr absl::Duration kUndoTimeout = absl::Seconds(15);
+// The kernel removes a device without a supervisor at its last close, a moment after an unmount.
+constexpr absl::Duration kOrphanLingers = absl::Seconds(2);
+constexpr absl::Duration kOrphanPoll = absl::Milliseconds(20);
+
+absl::Status CheckAttach(const datapath::Attach& request) {
+  if (request.volume().empty()) return absl::InvalidArgumentError("attach: no volume named");
+  if (request.connection().target().empty() || request.connection().portal().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("volume ", request.volume(), ": no portal or target to log in to"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<datapath::Device> VolumeCalls::AttachVolume(const datapath::Attach& request,
+                                                           absl::Time deadline) {
+  RETURN_IF_ERROR(CheckAttach(request));
+  const VolumeId id(request.volume());
+  ASSIGN_OR_RETURN(SupervisedVolume * volume, volumes_.BeginCall(id, deadline));
+  if (volume == nullptr) {
+    RETURN_IF_ERROR(CheckNoOrphan(id));
+  } else if (volume->loop.fd) {
+    return AnswerAttached(*volume, request);
+  } else {
+    RETURN_IF_ERROR(TakeDown(*volume, deadline));
+  }
+  return MakeVolume(request, deadline);
+}
+
+absl::Status VolumeCalls::CheckNoOrphan(const VolumeId& id) {
+  const std::vector<datapath::Device> orphans = volumes_.FindOrphans(id);
+  if (orphans.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("volume ", id.value(), ": ", orphans[0].path(),
+                                                    " is left of it and in use: ", orphans[0].reason()));
+}
+
+absl::StatusOr<datapath::Device> VolumeCalls::AnswerAttached(SupervisedVolume& volume,
+                                                             const datapath::Attach& request) {
+  datapath::Device device = volumes_.DescribeVolume(volume);
+  volumes_.EndCall(volume);
+  if (device.target() == request.connection().target()) return device;
+  return absl::FailedPreconditionError(absl::StrCat("volume ", request.volume(), " is attached from target ",
+                                                    device.target(), ": detach it first"));
+}
+
+absl::StatusOr<datapath::Device> VolumeCalls::MakeVolume(const datapath::Attach& request,
+                                                         absl::Time deadline) {
+  ASSIGN_OR_RETURN(SupervisedVolume * volume, volumes_.InsertVolume(request));
+  const absl::Status made = MakeDevice(*volume, deadline);
+  if (!made.ok()) {
+    LogWarn("datapath", "attach failed", {{"volume", request.volume()}, {"error", made.ToString()}});
+    TakeDown(*volume, absl::Now() + kUndoTimeout).IgnoreError();  // what is left goes with the next detach
+    return made;
+  }
+  datapath::Device device = volumes_.DescribeVolume(*volume);
+  volumes_.EndCall(*volume);
+  LogInfo("datapath", "attached", {{"volume", request.volume()}, {"device", device.path()}});
+  return device;
+}
+
+absl::Status VolumeCalls::MakeDevice(SupervisedVolume& volume, absl::Time deadline) {
+  FAIL_POINT("datapath.attach.recorded");
+  ASSIGN_OR_RETURN(FuseMount fuse, MakeFuseMount());
+  fuse.can_resend = fuse.can_resend && may_resend_;
+  FAIL_POINT("datapath.attach.fuse");
+  volumes_.ServeMount(volume, std::move(fuse));
+  FAIL_POINT("datapath.attach.given");
+  RETURN_IF_ERROR(volumes_.AwaitLogin(volume, deadline));
+  FAIL_POINT("datapath.attach.login");
+  // Only now: the loop device's block size is the LUN's, and stays what it was made with.
+  const LoopOptions options = {.tag = LoopTag(volumes_.tag_prefix(), volume.id.value()),
+                               .block_size = volumes_.block_size(volume),
+                               .read_only = volume.options.read_only()};
+  ASSIGN_OR_RETURN(LoopDevice loop, MakeLoop(volume.fuse.root.get(), options, deadline));
+  FAIL_POINT("datapath.attach.loop");
+  volumes_.KeepLoop(volume, std::move(loop));
+  return absl::OkStatus();
+}
+
+absl::Status VolumeCalls::AwaitNoOrphan(const VolumeId& id, absl::Time deadline) {
+  const absl::Time end = std::min(deadline, absl::Now() + kOrphanLingers);
+  while (true) {
+    const std::vector<datapath::Device> orphans = volumes_.FindOrphans(id);
+    if (orphans.empty()) return absl::OkStatus();
+    if (absl::Now() >= end) {
+      return absl::FailedPreconditionError(absl::StrCat("volume ", id.value(), ": ", orphans[0].path(),
+                                                        " is still open (mounted, or held by a process)"));
+    }
+    absl::SleepFor(kOrphanPoll);
+  }
+}
+
+absl::Status VolumeCalls::DetachVolume(const VolumeId& id, absl::Time deadline) {
+  ASSIGN_OR_RETURN(SupervisedVolume * volume, volumes_.BeginCall(id, deadline));
+  if (volume == nullptr) return AwaitNoOrphan(id, deadline);
+  const absl::Status down = TakeDown(*volume, deadline);
+  if (down.ok()) LogInfo("datapath", "detached", {{"volume", id.value()}});
+  return down;
+}
+
+// Removes what there is of a volume in this call, and then the volume. Where a step fails, the call ends with
+// what is left, and the next attach or detach goes on from there.
+absl::Status VolumeCalls::TakeDown(SupervisedVolume& volume, absl::Time deadline) {
+  const absl::Status removed = RemoveDevice(volume, deadline);
+  if (removed.ok()) {
+    volumes_.EraseVolume(volume);
+  } else {
+    volumes_.EndCall(volume);
+  }
+  return removed;
+}
+
+absl::Status VolumeCalls::RemoveDevice(SupervisedVolume& volume, absl::Time deadline) {
+  if (volume.loop.fd) RETURN_IF_ERROR(RemoveLoopOf(volume, deadline));
+  if (volume.fuse.device && !volume.lost()) {
+    datapath::WorkerCommand remove;
+    remove.mutable_remove();
+    RETURN_IF_ERROR(volumes_.AskWorker(volume, remove, deadline).status());
+    FAIL_POINT("datapath.detach.removed");
+  }
+  // Last: while the worker might still answer requests, the mount they belong to has to be there.
+  volumes_.CloseMount(volume);
+  return absl::OkStatus();
+}
+
+// Waits for what is cached to reach the target as long as the target is there, and otherwise a little while
+// for it to come back. The target may go away during the write-back, so that is done in rounds.
+absl::Status VolumeCalls::SealDevice(const SupervisedVolume& volume, absl::Time deadline) {
+  while (true) {
+    const bool healthy = volumes_.AwaitTarget(volume, std::min(deadline, absl::Now() + kDetachTimeout));
+    const absl::Time until = healthy ? std::min(deadline, absl::Now() + kDetachTimeout) : deadline;
+    const absl::Status sealed = SealLoop(volume.loop, healthy, until);
+    if (!absl::IsDeadlineExceeded(sealed) || absl::Now() >= deadline) return sealed;
+  }
+}
+
+absl::Status VolumeCalls::RemoveLoopOf(SupervisedVolume& volume, absl::Time deadline) {
+  RETURN_IF_ERROR(SealDevice(volume, deadline));
+  FAIL_POINT("datapath.detach.sealed");
+  RETURN_IF_ERROR(RemoveLoop(volumes_.TakeLoop(volume), deadline));
+  FAIL_POINT("datapath.detach.loop");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<datapath::Device> VolumeCalls::ResizeVolume(const VolumeId& id, absl::Time deadline) {
+  ASSIGN_OR_RETURN(SupervisedVolume * volume, volumes_.BeginCall(id, deadline));
+  if (volume == nullptr) return absl::NotFoundError(absl::StrCat("volume ", id.value(), " is not attached"));
+  const absl::Status grown = GrowDevice(*volume, deadline);
+  datapath::Device device = volumes_.DescribeVolume(*volume);
+  volumes_.EndCall(*volume);
+  RETURN_IF_ERROR(grown);
+  return device;
+}
+
+absl::Status VolumeCalls::GrowDevice(SupervisedVolume& volume, absl::Time deadline) {
+  const std::string what = absl::StrCat("volume ", volume.id.value(), ": reading the LUN's size");
+  if (!volume.loop.fd || volume.lost()) {
+    return absl::FailedPreconditionError(absl::StrCat(what, ": no device"));
+  }
+  datapath::WorkerCommand refresh;
+  refresh.mutable_refresh();
+  ASSIGN_OR_RETURN(const int error, volumes_.AskWorker(volume, refresh, deadline));
+  if (error != 0) return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(error)));
+  FAIL_POINT("datapath.resize.read");
+  RETURN_IF_ERROR(GrowLoop(volume.loop, volume.fuse.root.get(), deadline));
+  FAIL_POINT("datapath.resize.loop");
+  return absl::OkStatus();
+}
+
+}  // namespace lunkeeper

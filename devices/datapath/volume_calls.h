@@ -1,0 +1,66 @@
+#pragma once
+// The calls of clients that make, grow and remove a volume's device. Each consists of steps of
+// SupervisedVolumes and of system calls between them; a step that fails undoes the steps before it, and a
+// call may be repeated.
+//
+// What each call does, by what there is of the volume. "Half made": its attach or detach got stuck halfway,
+// so that it has no loop device any more, or not yet. "Lost": volume_table.h.
+//
+//            | none                    | half made            | attached              | attached, but lost
+//   ---------+-------------------------+----------------------+-----------------------+----------------------
+//   Attach   | makes it ¹ ²            | removes it, then     | answers with the      | like attached
+//            |                         | makes it ¹           | device ³              |
+//   Detach   | waits until no orphan   | removes it           | writes back, then     | removes it
+//            | is left, then OK        |                      | removes it ⁴          |
+//   Resize   | NOT_FOUND               | FAILED_PRECONDITION  | asks the worker,      | FAILED_PRECONDITION
+//            |                         |                      | grows the device      |
+//   Fail     | OK                      | remembers it, and tells each worker; OK when it was told before
+//   List,    | orphans                 | not shown            | shown                 | shown as FAILED
+//   Find     |                         |                      |                       |
+//   Upgrade  | replaces the worker     | FAILED_PRECONDITION where the kernel cannot resend, else replaces it
+//   Stop     | ends the data path      | FAILED_PRECONDITION
+//
+//   ¹ UNAVAILABLE once the data path is draining.
+//   ² FAILED_PRECONDITION while an orphan of the volume is open.
+//   ³ FAILED_PRECONDITION if the request names another target.
+//   ⁴ FAILED_PRECONDITION while the device is open.
+// Attach, Detach and Resize wait for another call that works on the volume; the others never do. Where the
+// data path ends, waiting calls answer UNAVAILABLE.
+//
+// Thread-safe: no state but what SupervisedVolumes keeps, which must outlive this.
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "devices/datapath/control.pb.h"
+#include "devices/datapath/supervised_volumes.h"
+#include "devices/types.h"
+
+namespace lunkeeper {
+
+class VolumeCalls {
+ public:
+  // `may_resend`: false treats the kernel as one that cannot hand a dead worker's requests to its successor.
+  VolumeCalls(SupervisedVolumes& volumes, bool may_resend) : volumes_(volumes), may_resend_(may_resend) {}
+
+  absl::StatusOr<datapath::Device> AttachVolume(const datapath::Attach& request, absl::Time deadline);
+  absl::Status DetachVolume(const VolumeId& id, absl::Time deadline);
+  absl::StatusOr<datapath::Device> ResizeVolume(const VolumeId& id, absl::Time deadline);
+
+ private:
+  absl::Status CheckNoOrphan(const VolumeId& id);
+  absl::Status AwaitNoOrphan(const VolumeId& id, absl::Time deadline);
+  absl::StatusOr<datapath::Device> AnswerAttached(SupervisedVolume& volume, const datapath::Attach& request);
+  absl::StatusOr<datapath::Device> MakeVolume(const datapath::Attach& request, absl::Time deadline);
+  absl::Status MakeDevice(SupervisedVolume& volume, absl::Time deadline);
+  absl::Status TakeDown(SupervisedVolume& volume, absl::Time deadline);
+  absl::Status RemoveDevice(SupervisedVolume& volume, absl::Time deadline);
+  absl::Status SealDevice(const SupervisedVolume& volume, absl::Time deadline);
+  absl::Status RemoveLoopOf(SupervisedVolume& volume, absl::Time deadline);
+  absl::Status GrowDevice(SupervisedVolume& volume, absl::Time deadline);
+
+  SupervisedVolumes& volumes_;
+  const bool may_resend_;
+};
+
+}  // namespace lunkeeper

@@ -1,0 +1,60 @@
+#include "devices/datapath/volume_table.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+namespace lunkeeper {
+
+// Slots are taken in turn rather than the lowest free one: a slot that was just freed rests for a while,
+// which makes a late answer about its last volume easier to see in a core dump.
+absl::StatusOr<SupervisedVolume*> VolumeTable::Insert(const datapath::Attach& options) {
+  if (volumes_.size() >= kMaxVolumes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the data path has ", kMaxVolumes, " volumes, and no room for more"));
+  }
+  while (IsSlotTaken(next_slot_)) next_slot_ = (next_slot_ + 1) % kMaxVolumes;
+  auto volume = std::make_unique<SupervisedVolume>();
+  volume->id = VolumeId(options.volume());
+  volume->options = options;
+  volume->slot = next_slot_;
+  // All zero is a LUN that never logged in: what the last volume of this slot left would be taken for the
+  // history of this one (boot id, unflushed writes).
+  std::memset(static_cast<void*>(&SlotOf(*volume)), 0, sizeof(VolumeSlot));
+  const auto [place, inserted] = volumes_.emplace(volume->id, std::move(volume));
+  LK_CHECK(inserted, "two devices would serve one volume");
+  return place->second.get();
+}
+
+SupervisedVolume* VolumeTable::Find(const VolumeId& id) const {
+  const auto found = volumes_.find(id);
+  return found == volumes_.end() ? nullptr : found->second.get();
+}
+
+bool VolumeTable::IsInCall(const VolumeId& id) const {
+  const SupervisedVolume* volume = Find(id);
+  return volume != nullptr && volume->in_call;
+}
+
+SupervisedVolume* VolumeTable::BeginCall(const VolumeId& id) {
+  SupervisedVolume* volume = Find(id);
+  if (volume == nullptr) return nullptr;
+  LK_CHECK(!volume->in_call, "two calls would work on one volume");
+  volume->in_call = true;
+  return volume;
+}
+
+bool VolumeTable::UsesLoop(int number) const {
+  return std::any_of(volumes_.begin(), volumes_.end(),
+                     [number](const auto& entry) { return entry.second->loop.number == number; });
+}
+
+bool VolumeTable::IsSlotTaken(uint32_t slot) const {
+  return std::any_of(volumes_.begin(), volumes_.end(),
+                     [slot](const auto& entry) { return entry.second->slot == slot; });
+}
+
+}  // namespace lunkeeper
