@@ -258,7 +258,7 @@ TEST_CASE("a replica that stops sends those who wait to another") {
   rig.Occupy(volume);
   auto grant = node.AcquireLater(volume);
   REQUIRE(Eventually([&] { return rig.array.Waiting() == 1; }));
-  first.coordinator->Leave();
+  first.coordinator->SendNodesAway();
   CHECK(first.server->Stop(absl::Seconds(10)));
   REQUIRE(Eventually([&] { return rig.array.Waiting() == 1; }));
   rig.Vacate(volume);

@@ -39,7 +39,7 @@ struct CoordinatorClient {
   std::unique_ptr<GrantSource> grants;
   std::unique_ptr<KubeletHealth> kubelet;
   std::unique_ptr<HeartbeatSender> heartbeats;
-  std::unique_ptr<StorageHeartbeats> storage_heartbeats;
+  std::unique_ptr<StorageHeartbeatSender> storage_heartbeats;
 };
 
 constexpr char kLease[] = "lunkeeper-failover";
@@ -84,7 +84,7 @@ absl::Status OpenCoordinator(const CoordinatorOptions& options, const FailoverFl
   server->coordinator =
       MakeCoordinatorService(*server->array, *server->arrays, *server->authenticator, server->failover.get());
   listener.service = std::shared_ptr<grpc::Service>(server, server->coordinator->service());
-  listener.leave = [server] { server->coordinator->Leave(); };
+  listener.leave = [server] { server->coordinator->SendNodesAway(); };
   AddReport(server, backends);
   backends->certificates.push_back([path = options.certificate] { return std::vector{path}; });
   backends->listeners.push_back(std::move(listener));
@@ -103,7 +103,7 @@ absl::Status OpenCoordinatorClient(const CoordinatorOptions& options, const std:
   client->grants = MakeCoordinatorGrantSource(*client->replicas, backends->node);
   client->kubelet =
       WatchKubelet({.healthz = options.kubelet_healthz, .runtime_socket = options.runtime_socket});
-  view.kubelet_ok = [kubelet = client->kubelet.get()] { return kubelet->Ok(); };
+  view.kubelet_ok = [kubelet = client->kubelet.get()] { return kubelet->IsWell(); };
   backends->certificates.push_back([path = options.ca] { return std::vector{path}; });
   client->heartbeats = StartHeartbeatSender({.node = backends->node}, *client->replicas, std::move(view));
   client->storage_heartbeats =
@@ -117,7 +117,7 @@ absl::Status OpenCoordinatorClient(const CoordinatorOptions& options, const std:
     metrics.Set(
         "lunkeeper_node_storage_heartbeat_age_seconds",
         "Since a heartbeat of this node last landed on an array, of the array where it is longest ago",
-        absl::ToDoubleSeconds(client->storage_heartbeats->Age()));
+        absl::ToDoubleSeconds(client->storage_heartbeats->OldestAge()));
   });
   backends->grants = std::shared_ptr<GrantSource>(client, client->grants.get());
   return absl::OkStatus();

@@ -335,7 +335,7 @@ TEST_CASE("a replica that leaves ends the streams and takes no node for stopped"
   Controller& controller = rig.AddController();
   HeartbeatingNode node(rig, {controller.port});
   REQUIRE(Eventually([&] { return controller.sink.heartbeats() >= 1; }));
-  controller.coordinator->Leave();
+  controller.coordinator->SendNodesAway();
   CHECK(controller.server->Stop(absl::Seconds(20)));
   CHECK(controller.sink.closed() == 0);
 }

@@ -14,10 +14,16 @@ namespace {
 
 namespace v1 = coordinator::v1;
 
-constexpr absl::Duration kMargin = absl::Milliseconds(300);  // for the answer to a wait that was in vain
-// A question whose answer somebody waits for: no replica that lives takes this long.
-constexpr absl::Duration kQuick = absl::Seconds(10);
+// The replica's wait ends this much before the call's deadline. Without it a vain wait would end as gRPC's
+// timeout, and the answer that says which node holds the volume would be lost.
+constexpr absl::Duration kAnswerMargin = absl::Milliseconds(300);
+// A limit for questions that no living replica takes this long to answer. A caller may wait for minutes, and
+// should not spend them on one silent replica.
+constexpr absl::Duration kReplicaTimeout = absl::Seconds(10);
 
+// Each method makes one call, which Replicas::CallAny may send to several replicas in turn. That is safe
+// because the protocol is idempotent: the same node acquiring again gets the grant it has, and a release
+// names the generation it ends.
 class CoordinatorGrantSource final : public GrantSource {
  public:
   CoordinatorGrantSource(Replicas& replicas, const NodeId& node) : replicas_(replicas), node_(node) {}
@@ -29,7 +35,8 @@ class CoordinatorGrantSource final : public GrantSource {
     request.set_volume_id(volume.value());
     request.set_access(WriteAccess(access));
     v1::Grant response;
-    RETURN_IF_ERROR(Ask("take", volume, deadline + kMargin, [&](auto& stub, auto* context) {
+    RETURN_IF_ERROR(AskReplicas("take", volume, deadline + kAnswerMargin, [&](auto& stub, auto* context) {
+      // Computed for each attempt: the replicas that were asked before have used up some of the wait.
       const absl::Duration left = std::max(deadline - absl::Now(), absl::ZeroDuration());
       request.set_wait_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(left)));
       return stub.Acquire(context, request, &response);
@@ -43,8 +50,8 @@ class CoordinatorGrantSource final : public GrantSource {
     request.set_volume_id(volume.value());
     request.set_generation(generation);
     v1::ReleaseResponse response;
-    return Ask("give back", volume, deadline,
-               [&](auto& stub, auto* context) { return stub.Release(context, request, &response); });
+    return AskReplicas("give back", volume, deadline,
+                       [&](auto& stub, auto* context) { return stub.Release(context, request, &response); });
   }
 
   absl::StatusOr<std::vector<HeldGrant>> Held(const VolumeId& volume, absl::Time deadline) override {
@@ -52,8 +59,9 @@ class CoordinatorGrantSource final : public GrantSource {
     request.set_node(node_.value());
     request.set_volume_id(volume.value());
     v1::HeldResponse response;
-    RETURN_IF_ERROR(Ask("look up", volume, std::min(deadline, absl::Now() + kQuick),
-                        [&](auto& stub, auto* context) { return stub.Held(context, request, &response); }));
+    RETURN_IF_ERROR(
+        AskReplicas("look up", volume, std::min(deadline, absl::Now() + kReplicaTimeout),
+                    [&](auto& stub, auto* context) { return stub.Held(context, request, &response); }));
     std::vector<HeldGrant> held;
     for (const auto& grant : response.grants()) {
       held.push_back({VolumeId(grant.volume_id()), grant.generation(), Iqn(grant.target()),
@@ -63,9 +71,9 @@ class CoordinatorGrantSource final : public GrantSource {
   }
 
  private:
-  absl::Status Ask(const char* what, const VolumeId& volume, absl::Time deadline,
-                   const Replicas::Call& call) {
-    return replicas_.Ask(
+  absl::Status AskReplicas(const char* what, const VolumeId& volume, absl::Time deadline,
+                           const Replicas::Call& call) {
+    return replicas_.CallAny(
         absl::StrCat(what, " the grant of volume ", volume.empty() ? "(all)" : volume.value()), deadline,
         call);
   }

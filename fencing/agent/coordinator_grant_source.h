@@ -1,8 +1,8 @@
 #pragma once
-// A node's grants from the controllers, over the coordinator service. Thread-safe. A call that a replica does
-// not answer goes to the next one, again and again until its deadline; an answer, good or bad, is final.
-// Failure, beyond what node/grant_source.h says: UNAVAILABLE, no replica answered (the message says which
-// were asked); UNAUTHENTICATED and PERMISSION_DENIED, the controllers do not accept this node's token.
+// Gets a node's grants from the controllers, over the coordinator service. Thread-safe. A call that a replica
+// does not answer goes to the next one until the deadline; an answer, good or bad, is final. Failure, beyond
+// what node/grant_source.h says: UNAVAILABLE, no replica answered (the message names their addresses);
+// UNAUTHENTICATED and PERMISSION_DENIED, the controllers do not accept this node's token.
 
 #include <memory>
 

@@ -14,49 +14,74 @@
 #include "fencing/agent/this_boot.h"
 #include "fencing/protocol/messages.h"
 
+// Three kinds of threads meet here.
+//
+//   observing thread  each half second: asks the data path for the node's devices and kubelet's health, then
+//                     ends the I/O of fenced volumes. It may hang for as long as the data path hangs.
+//   sending thread    each half second: builds a heartbeat from what was last observed and hands it to every
+//                     stream. It never waits for a device, so a hanging data path does not silence the node.
+//   gRPC's threads    read answers. An answer that names a new fence wakes the observing thread.
+//
+// `Sender::mutex_` guards what they share: the last observation and the reported fences. No call that may
+// block is made with it held.
+//
+// A fence goes through these steps on a node:
+//
+//   answer or notice --TakeFence--> to be enforced --EndIo--> enforced --heartbeat.known--> acknowledged
+//
+// The acknowledgement does not wait for EndIo. Controllers take a node for clean only when its heartbeats no
+// longer list a fenced volume as present, and until the first observation all of them are listed.
 namespace lunkeeper {
 namespace {
 
 namespace v1 = coordinator::v1;
 
-constexpr absl::Duration kBeginAgainAfter = absl::Seconds(1);
+// A replica that refuses a stream at once would otherwise be asked with every heartbeat.
+constexpr absl::Duration kRestartStreamAfter = absl::Seconds(1);
 
-// Was the device's grant given after that fence? Its target's name ends with its generation, and an array
-// counts grants and fences together. A replica that sees the array no more may tell of a fence that is over.
+// Whether the device's grant was made after that fence. A target's name ends with the generation of its
+// grant, and an array numbers grants and fences from one counter, so the two compare. The check is needed
+// because a replica that lost sight of the array may still report a fence that has been lifted since.
 bool IsNewer(const Device& device, Generation fence) {
   const std::string& target = device.target.value();
   uint64_t generation = 0;
   return absl::SimpleAtoi(target.substr(target.rfind(':') + 1), &generation) && generation > fence;
 }
 
-// One stream to one replica. Who begins it keeps it until it has ended: the last channel of a process may not
-// go on a thread of gRPC's, which would have to wait for itself, does not, and works on with what it has
-// freed.
+// One stream to one replica. The sending thread calls SendHeartbeat, EndReason, Cancel and AwaitEnd; gRPC
+// calls the On... methods, for one event at a time.
+//
+// The owner destroys a stream only after its end. A stream must not destroy itself in OnDone: it may hold the
+// last reference to a channel, and gRPC 1.51 frees a process's last channel without waiting when that happens
+// on one of gRPC's own threads, which then go on using what was freed.
 class HeartbeatStream final : public grpc::ClientBidiReactor<v1::Heartbeat, v1::HeartbeatAnswer> {
  public:
   using OnAnswer = std::function<void(const v1::HeartbeatAnswer&)>;
 
-  ~HeartbeatStream() override {
-    const absl::MutexLock told(&mutex_);
-  }  // who told of the end has let go of it
+  // Waits for SetEnd, which may still hold the mutex when AwaitEnd returns.
+  ~HeartbeatStream() override { const absl::MutexLock ended(&mutex_); }
 
-  static std::unique_ptr<HeartbeatStream> Begin(const Replicas& replicas,
-                                                std::shared_ptr<const Replica> replica, OnAnswer on_answer) {
+  static std::unique_ptr<HeartbeatStream> BeginStream(const Replicas& replicas,
+                                                      std::shared_ptr<const Replica> replica,
+                                                      OnAnswer on_answer) {
     std::unique_ptr<HeartbeatStream> stream(new HeartbeatStream(std::move(replica), std::move(on_answer)));
-    if (const absl::Status status = replicas.Prepare(&stream->context_, absl::InfiniteFuture());
+    if (const absl::Status status = replicas.PrepareCall(&stream->context_, absl::InfiniteFuture());
         !status.ok()) {
-      stream->Ended(std::string(status.message()));
+      stream->SetEnd(std::string(status.message()));
       return stream;
     }
     stream->replica_->stub->async()->Heartbeats(&stream->context_, stream.get());
-    stream->AddHold();  // heartbeats are sent from outside of gRPC's callbacks
+    // Heartbeats are written outside of gRPC's callbacks. Without a hold, gRPC would call OnDone as soon as
+    // no read or write is in progress (client_callback.h, AddHold).
+    stream->AddHold();
     stream->StartRead(&stream->answer_);
     stream->StartCall();
     return stream;
   }
 
-  // Leaves the heartbeat out when the one before it has not gone yet.
-  void Send(const v1::Heartbeat& heartbeat) {
+  // Skips this heartbeat while the previous one is still being written: gRPC allows one write at a time, and
+  // a queue of old heartbeats would help nobody.
+  void SendHeartbeat(const v1::Heartbeat& heartbeat) {
     absl::MutexLock lock(&mutex_);
     if (writing_ || closed_) return;
     writing_ = true;
@@ -64,8 +89,8 @@ class HeartbeatStream final : public grpc::ClientBidiReactor<v1::Heartbeat, v1::
     StartWrite(&heartbeat_);
   }
 
-  // Why it ended, once it has.
-  std::optional<std::string> End() {
+  // The reason why the stream ended; nullopt while it has not.
+  std::optional<std::string> EndReason() {
     absl::MutexLock lock(&mutex_);
     return end_;
   }
@@ -77,9 +102,12 @@ class HeartbeatStream final : public grpc::ClientBidiReactor<v1::Heartbeat, v1::
     mutex_.Await(absl::Condition(&ended));
   }
 
+  // A failed read is the first sign of the end. From then on nothing is written, and the hold goes, so that
+  // gRPC can finish the stream and call OnDone with its status.
   void OnReadDone(bool ok) override {
     if (ok) {
-      if (!std::exchange(heard_, true)) LogInfo("agent", "heartbeats are heard", {{"by", replica_->address}});
+      if (!std::exchange(answered_, true))
+        LogInfo("agent", "heartbeats are heard", {{"by", replica_->address}});
       on_answer_(answer_);
       StartRead(&answer_);
       return;
@@ -94,13 +122,13 @@ class HeartbeatStream final : public grpc::ClientBidiReactor<v1::Heartbeat, v1::
     absl::MutexLock lock(&mutex_);
     writing_ = false;
   }
-  void OnDone(const grpc::Status& status) override { Ended(status.error_message()); }
+  void OnDone(const grpc::Status& status) override { SetEnd(status.error_message()); }
 
  private:
   HeartbeatStream(std::shared_ptr<const Replica> replica, OnAnswer on_answer)
       : replica_(std::move(replica)), on_answer_(std::move(on_answer)) {}
 
-  void Ended(const std::string& why) {
+  void SetEnd(const std::string& why) {
     absl::MutexLock lock(&mutex_);
     closed_ = true;
     end_ = why;
@@ -110,13 +138,15 @@ class HeartbeatStream final : public grpc::ClientBidiReactor<v1::Heartbeat, v1::
   const OnAnswer on_answer_;
   grpc::ClientContext context_;
   v1::HeartbeatAnswer answer_;
-  bool heard_ = false;
+  bool answered_ = false;
 
   absl::Mutex mutex_;
   v1::Heartbeat heartbeat_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;  // by the other side, or never open: nothing is sent
-  std::optional<std::string> end_ ABSL_GUARDED_BY(mutex_);  // gRPC is done with it
+  // The other side closed the stream, or it was never opened: nothing is written any more.
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  // Set once gRPC makes no more use of this object.
+  std::optional<std::string> end_ ABSL_GUARDED_BY(mutex_);
 };
 
 class Sender final : public HeartbeatSender {
@@ -126,54 +156,61 @@ class Sender final : public HeartbeatSender {
         replicas_(replicas),
         view_(std::move(view)),
         boot_(BootId()),
-        look_(std::make_unique<Periodic>(options.every, [this] { Look(); })),
-        send_(std::make_unique<Periodic>(options.every, [this] { Send(); })) {}
+        observe_(std::make_unique<Periodic>(options.every, [this] { ObserveNode(); })),
+        send_(std::make_unique<Periodic>(options.every, [this] { SendToReplicas(); })) {}
 
+  // Sending stops first, so that nothing begins a stream any more. The streams are cancelled together and
+  // then awaited together: one slow peer costs its time once. Observing stops last, as an answer that arrives
+  // until then wakes it.
   ~Sender() override {
     send_.reset();
-    for (auto& [address, line] : lines_) line.stream->Cancel();
-    for (auto& [address, line] : lines_) line.stream->AwaitEnd();
-    look_.reset();
+    for (auto& [address, link] : links_) link.stream->Cancel();
+    for (auto& [address, link] : links_) link.stream->AwaitEnd();
+    observe_.reset();
   }
 
   void OnFence(const fencing::ArrayId& array, const fencing::ArrayFence& fence) override {
     {
       absl::MutexLock lock(&mutex_);
-      if (!Take(array, fence)) return;
+      if (!TakeFence(array, fence)) return;
     }
-    look_->Wake();
+    observe_->Wake();
   }
 
  private:
-  struct Line {
+  // The connection to one replica, over all streams to it.
+  struct Link {
     std::unique_ptr<HeartbeatStream> stream;
     absl::Time begun;
-    std::string last_end;
+    std::string last_end;  // the reason that was logged last
   };
 
-  // The last fence this node was told of, on one array.
-  struct Told {
+  // The last fence against this node that one array or a controller reported.
+  struct ReportedFence {
     Generation generation = 0;
     fencing::VolumeSet volumes;
-    // Whose devices have not been failed yet. Each is failed once, so that an answer which is late does not
-    // reach the device of a newer grant.
+    // Volumes whose devices have not been failed yet. Each is failed once per fence, so that a late answer
+    // does not hit the device of a newer grant.
     fencing::VolumeSet open;
   };
-  using Volumes = std::map<fencing::ArrayId, std::pair<Generation, fencing::VolumeSet>>;
+  using OpenFences = std::map<fencing::ArrayId, std::pair<Generation, fencing::VolumeSet>>;
 
-  void Look() {
-    const Volumes open = Open();  // before the look: a device that comes later is of a newer grant
+  void ObserveNode() {
+    // Read before the devices are listed. A fence that arrives in between is enforced next time; read
+    // afterwards, it could be marked as enforced although its device was not in the list.
+    const OpenFences open = FencesToEnforce();
     const bool kubelet_ok = !view_.kubelet_ok || view_.kubelet_ok();
     const absl::StatusOr<std::vector<Device>> devices = view_.devices();
     if (devices.ok()) WatchPaths(*devices);
     {
       absl::MutexLock lock(&mutex_);
       kubelet_ok_ = kubelet_ok;
+      // A data path that does not answer serves nobody, so all it had counts as failing.
       if (!devices.ok()) {
         failing_ = present_;
         return;
       }
-      looked_ = true;
+      observed_ = true;
       failing_.clear();
       present_.clear();
       for (const Device& device : *devices) {
@@ -185,7 +222,7 @@ class Sender final : public HeartbeatSender {
       for (const VolumeId& volume : fence.second) {
         if (EndIo(volume, fence.first, *devices,
                   absl::StrCat("fenced by array ", array.value(), ", generation ", fence.first)))
-          Close(array, fence.first, volume);
+          MarkEnforced(array, fence.first, volume);
       }
     }
   }
@@ -194,27 +231,29 @@ class Sender final : public HeartbeatSender {
     std::set<std::string> portals;
     for (const Device& device : devices)
       if (device.health == DeviceHealth::kReconnecting) portals.insert(device.portal);
-    paths_.Watch(portals);
+    paths_.WatchPortals(portals);
   }
 
-  // What waits for an array that answers is not failing: that one is slow, or starts again.
+  // A device that waits for a reachable array is not failing: the array is slow or restarting, and moving the
+  // pod to another node would not help. Without a portal there is no path to probe.
   bool IsFailing(const Device& device) const {
     if (device.health != DeviceHealth::kReconnecting) return device.health == DeviceHealth::kFailed;
     return device.portal.empty() || paths_.IsLost(device.portal);
   }
 
-  Volumes Open() {
+  OpenFences FencesToEnforce() {
     absl::MutexLock lock(&mutex_);
-    Volumes open;
-    for (const auto& [array, told] : reported_fences_) open[array] = {told.generation, told.open};
+    OpenFences open;
+    for (const auto& [array, reported] : reported_fences_) open[array] = {reported.generation, reported.open};
     return open;
   }
-  void Close(const fencing::ArrayId& array, Generation generation, const VolumeId& volume) {
+  void MarkEnforced(const fencing::ArrayId& array, Generation generation, const VolumeId& volume) {
     absl::MutexLock lock(&mutex_);
     if (reported_fences_[array].generation == generation) reported_fences_[array].open.erase(volume);
   }
 
-  // True: no I/O of the volume can succeed here any more.
+  // Fails every device of the volume that is older than the fence. True: no I/O of the volume can succeed
+  // here any more.
   bool EndIo(const VolumeId& volume, Generation fence, const std::vector<Device>& devices,
              const std::string& why) const {
     for (const Device& device : devices) {
@@ -241,59 +280,64 @@ class Sender final : public HeartbeatSender {
     heartbeat.kubelet_ok = kubelet_ok_;
     heartbeat.failing = failing_;
     heartbeat.present = present_;
-    for (const auto& [array, told] : reported_fences_) {
-      heartbeat.known[array] = told.generation;
-      // Nobody has seen yet that nothing is left.
-      if (!looked_) heartbeat.present.insert(told.volumes.begin(), told.volumes.end());
+    for (const auto& [array, reported] : reported_fences_) {
+      heartbeat.known[array] = reported.generation;
+      // Until the first observation nobody knows which devices remain. Listing all fenced volumes keeps the
+      // controllers from taking this node for clean.
+      if (!observed_) heartbeat.present.insert(reported.volumes.begin(), reported.volumes.end());
     }
     return WriteHeartbeat(heartbeat);
   }
 
-  // There is no stream yet, or it has ended. The same reason is not logged again and again.
-  static bool MayBegin(Line& line, const std::string& address) {
-    if (line.stream == nullptr) return true;
-    const std::optional<std::string> end = line.stream->End();
-    if (!end || absl::Now() - line.begun < kBeginAgainAfter) return false;
-    if (std::exchange(line.last_end, *end) != *end)
+  // True when there is no stream yet, or the last one ended a while ago. Logs the reason of an end when it
+  // differs from the one before.
+  static bool MayBeginStream(Link& link, const std::string& address) {
+    if (link.stream == nullptr) return true;
+    const std::optional<std::string> end = link.stream->EndReason();
+    if (!end || absl::Now() - link.begun < kRestartStreamAfter) return false;
+    if (std::exchange(link.last_end, *end) != *end)
       LogWarn("agent", "heartbeats are not heard", {{"by", address}, {"error", *end}});
     return true;
   }
 
-  void Send() {
-    std::map<std::string, Line> lines;
+  // Moves the links of all current replicas to a new map; the old map keeps those of replicas that are gone.
+  void SendToReplicas() {
+    std::map<std::string, Link> links;
     const v1::Heartbeat heartbeat = NextHeartbeat();
-    for (const auto& replica : replicas_.All(absl::InfinitePast())) {
-      Line& line = lines[replica->address];
-      if (auto known = lines_.extract(replica->address); !known.empty()) line = std::move(known.mapped());
-      if (MayBegin(line, replica->address)) {
-        line.begun = absl::Now();
-        line.stream =
-            HeartbeatStream::Begin(replicas_, replica, [this](const auto& answer) { Take(answer); });
+    for (const auto& replica : replicas_.ListReplicas(absl::InfinitePast())) {
+      Link& link = links[replica->address];
+      if (auto known = links_.extract(replica->address); !known.empty()) link = std::move(known.mapped());
+      if (MayBeginStream(link, replica->address)) {
+        link.begun = absl::Now();
+        link.stream = HeartbeatStream::BeginStream(replicas_, replica,
+                                                   [this](const auto& answer) { TakeAnswer(answer); });
       }
-      line.stream->Send(heartbeat);
+      link.stream->SendHeartbeat(heartbeat);
     }
-    for (auto& [address, line] : lines_) line.stream->Cancel();  // replicas that are no more
-    for (auto& [address, line] : lines_) line.stream->AwaitEnd();
-    lines_ = std::move(lines);
+    for (auto& [address, link] : links_) link.stream->Cancel();
+    for (auto& [address, link] : links_) link.stream->AwaitEnd();
+    links_ = std::move(links);
   }
 
-  void Take(const v1::HeartbeatAnswer& answer) {
+  void TakeAnswer(const v1::HeartbeatAnswer& answer) {
     for (const auto& [array, fence] : ReadFences(options_.node, answer)) OnFence(array, fence);
   }
-  // True: it says what was not known.
-  bool Take(const fencing::ArrayId& array, const fencing::ArrayFence& fence)
+  // Records a fence, and returns whether it says anything new. Generations only rise: an older one is a late
+  // answer. A newer one starts over, as it may name fewer volumes. The same one may grow, when the controller
+  // fences more volumes of this node on that array.
+  bool TakeFence(const fencing::ArrayId& array, const fencing::ArrayFence& fence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    Told& told = reported_fences_[array];
-    if (told.generation > fence.generation) return false;
-    if (told.generation < fence.generation) {
-      told = Told();
-      told.generation = fence.generation;
-    } else if (std::includes(told.volumes.begin(), told.volumes.end(), fence.volumes.begin(),
+    ReportedFence& reported = reported_fences_[array];
+    if (reported.generation > fence.generation) return false;
+    if (reported.generation < fence.generation) {
+      reported = ReportedFence();
+      reported.generation = fence.generation;
+    } else if (std::includes(reported.volumes.begin(), reported.volumes.end(), fence.volumes.begin(),
                              fence.volumes.end())) {
       return false;
     }
     for (const VolumeId& volume : fence.volumes) {
-      if (told.volumes.insert(volume).second) told.open.insert(volume);
+      if (reported.volumes.insert(volume).second) reported.open.insert(volume);
     }
     LogWarn("agent", "this node is fenced",
             {{"array", array.value()},
@@ -306,17 +350,18 @@ class Sender final : public HeartbeatSender {
   Replicas& replicas_;
   const NodeView view_;
   const std::string boot_;
-  std::map<std::string, Line> lines_;  // by address; the sending thread's own
+  // By address. Only the sending thread uses it, and the destructor after that thread has ended.
+  std::map<std::string, Link> links_;
   PathWatch paths_;
 
   absl::Mutex mutex_;
   fencing::VolumeSet failing_ ABSL_GUARDED_BY(mutex_);
   fencing::VolumeSet present_ ABSL_GUARDED_BY(mutex_);
-  bool looked_ ABSL_GUARDED_BY(mutex_) = false;  // at the devices, with success
+  bool observed_ ABSL_GUARDED_BY(mutex_) = false;  // the devices have been listed once
   bool kubelet_ok_ ABSL_GUARDED_BY(mutex_) = true;
-  std::map<fencing::ArrayId, Told> reported_fences_ ABSL_GUARDED_BY(mutex_);
+  std::map<fencing::ArrayId, ReportedFence> reported_fences_ ABSL_GUARDED_BY(mutex_);
 
-  std::unique_ptr<Periodic> look_, send_;  // last: they use the others
+  std::unique_ptr<Periodic> observe_, send_;  // last: their threads use the other members
 };
 
 }  // namespace

@@ -1,9 +1,9 @@
 #pragma once
-// Sends a node's heartbeats to every controller replica, each half second, from a thread of its own, and ends
-// the I/O of the volumes that an answer says are fenced. The node is looked at from another thread, so that a
-// data path which hangs does not silence it. Thread-safe. Nothing fails: a stream that ends is begun anew,
-// and a replica that does not read misses heartbeats. The destructor closes the streams, which tells the
-// controllers that this node's kernel lives. `replicas` outlives it.
+// Sends a node's heartbeats to every controller replica each half second, and ends the I/O of volumes that an
+// answer reports as fenced. One thread sends, another observes the node, so a hanging data path does not
+// silence the node. Thread-safe. Nothing fails: an ended stream is opened again, and a replica that does not
+// read misses heartbeats. The destructor closes the streams, which tells the controllers that this node's
+// kernel lives. `replicas` outlives it.
 
 #include <functional>
 #include <memory>
@@ -24,18 +24,18 @@ struct HeartbeatOptions {
 class HeartbeatSender {
  public:
   virtual ~HeartbeatSender() = default;
-  // Of the fence in force against this node at an array, however it was heard of; as an answer to a
-  // heartbeat.
+  // Enforces a fence against this node that is in force at an array, as if an answer to a heartbeat had
+  // reported it.
   virtual void OnFence(const fencing::ArrayId& array, const fencing::ArrayFence& fence) = 0;
 };
 
-// What a node sees of itself. Each call ends within a second or so.
+// How a node observes itself. Each call ends within a second or so.
 struct NodeView {
-  // Its devices. When it fails, I/O to all that were there before counts as failing.
+  // Lists the node's devices. When it fails, every device of the last list counts as failing.
   std::function<absl::StatusOr<std::vector<Device>>()> devices;
   // Ends a device's I/O for good.
   std::function<absl::Status(const Device& device, const std::string& why)> fail;
-  // Whether kubelet and the container runtime answer. Empty: nobody knows, and they are taken to be well.
+  // Whether kubelet and the container runtime answer. Empty: unknown, and both are taken to be well.
   std::function<bool()> kubelet_ok;
 };
 std::unique_ptr<HeartbeatSender> StartHeartbeatSender(const HeartbeatOptions& options, Replicas& replicas,

@@ -19,6 +19,12 @@
 #include "base/log.h"
 #include "base/periodic.h"
 
+// One thread asks every part in turn. Each part goes through these states:
+//
+//   unknown --answers--> well --`misses` times no answer--> hung --answers--> well
+//
+// Only "hung" counts against the node. A part that never answered stays unknown for ever, because a wrong
+// address or a switched-off page must not look like a dead kubelet.
 namespace lunkeeper {
 namespace {
 
@@ -26,10 +32,13 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 
+// Both parts answer within milliseconds on a busy node, too. A part that needs a second is stuck.
 constexpr std::chrono::seconds kAnswerTimeout{1};
+// The call of the CRI that needs no argument and changes nothing (runtime/v1/api.proto, RuntimeService).
 constexpr char kVersionCall[] = "/runtime.v1.RuntimeService/Version";
 
-// Whether GET /healthz is answered with 200 in time.
+// Whether GET /healthz is answered with 200 in time. Plain HTTP: kubelet serves this page without TLS on
+// localhost:10248. The io_context runs on this thread and ends when the stream's time is up.
 bool PageAnswers(const std::string& address) {
   asio::io_context context;
   beast::tcp_stream stream(context);
@@ -57,7 +66,8 @@ bool PageAnswers(const std::string& address) {
   return answered;
 }
 
-// The runtime's version, unread: any answer is one.
+// Whether the runtime answers a Version call. Any answer will do, also an error: only UNAVAILABLE and
+// DEADLINE_EXCEEDED come from gRPC itself here. The generic stub spares us a copy of the CRI's protocol.
 bool RuntimeAnswers(grpc::GenericStub& stub) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kAnswerTimeout);
@@ -75,9 +85,9 @@ bool RuntimeAnswers(grpc::GenericStub& stub) {
   return answered;
 }
 
-class Watch final : public KubeletHealth {
+class KubeletWatch final : public KubeletHealth {
  public:
-  explicit Watch(const KubeletHealthOptions& options) : misses_(options.misses) {
+  explicit KubeletWatch(const KubeletHealthOptions& options) : misses_(options.misses) {
     if (!options.healthz.empty())
       parts_.push_back({"kubelet", [address = options.healthz] { return PageAnswers(address); }});
     if (!options.runtime_socket.empty()) {
@@ -85,10 +95,10 @@ class Watch final : public KubeletHealth {
           absl::StrCat("unix://", options.runtime_socket), grpc::InsecureChannelCredentials()));
       parts_.push_back({"container runtime", [stub] { return RuntimeAnswers(*stub); }});
     }
-    look_ = std::make_unique<Periodic>(options.every, [this] { Look(); });
+    checks_ = std::make_unique<Periodic>(options.every, [this] { CheckParts(); });
   }
 
-  bool Ok() const override { return ok_; }
+  bool IsWell() const override { return ok_; }
 
  private:
   struct Part {
@@ -98,7 +108,8 @@ class Watch final : public KubeletHealth {
     int missed = 0;      // in a row
   };
 
-  void Look() {
+  // Logs only the transitions between well and hung.
+  void CheckParts() {
     bool ok = true;
     for (Part& part : parts_) {
       const bool was_hung = part.known && part.missed >= misses_;
@@ -117,15 +128,15 @@ class Watch final : public KubeletHealth {
   }
 
   const int misses_;
-  std::vector<Part> parts_;  // the looking thread's own, once it runs
+  std::vector<Part> parts_;  // used by the checking thread only, once it runs
   std::atomic<bool> ok_ = true;
-  std::unique_ptr<Periodic> look_;  // last: it uses the others
+  std::unique_ptr<Periodic> checks_;  // last: its thread uses the other members
 };
 
 }  // namespace
 
 std::unique_ptr<KubeletHealth> WatchKubelet(const KubeletHealthOptions& options) {
-  return std::make_unique<Watch>(options);
+  return std::make_unique<KubeletWatch>(options);
 }
 
 }  // namespace lunkeeper

@@ -17,7 +17,7 @@ namespace {
 using testing::Eventually;
 using testing::TempDir;
 
-// A kubelet's health page that says what it is told to.
+// A kubelet's health page that answers as the test wants.
 struct Page {
   std::atomic<int> status = 200;
   std::atomic<int> asked = 0;
@@ -54,11 +54,11 @@ TEST_CASE("a kubelet whose page fails again and again is not well, and is well a
   Page page;
   const auto health = WatchKubelet({.healthz = page.address(), .runtime_socket = "", .every = kOften});
   REQUIRE(Eventually([&] { return page.asked >= 2; }));
-  CHECK(health->Ok());
+  CHECK(health->IsWell());
   page.status = 500;
-  CHECK(Eventually([&] { return !health->Ok(); }));
+  CHECK(Eventually([&] { return !health->IsWell(); }));
   page.status = 200;
-  CHECK(Eventually([&] { return health->Ok(); }));
+  CHECK(Eventually([&] { return health->IsWell(); }));
 }
 
 TEST_CASE("one missed answer is nothing") {
@@ -69,7 +69,7 @@ TEST_CASE("one missed answer is nothing") {
   page.status = 500;
   const int before = page.asked;
   REQUIRE(Eventually([&] { return page.asked >= before + 5; }));
-  CHECK(health->Ok());
+  CHECK(health->IsWell());
 }
 
 TEST_CASE("a kubelet that has gone is not well; one that never answered is not known") {
@@ -78,11 +78,11 @@ TEST_CASE("a kubelet that has gone is not well; one that never answered is not k
   const auto known = WatchKubelet({.healthz = address, .runtime_socket = "", .every = kOften});
   REQUIRE(Eventually([&] { return page->asked >= 2; }));
   page.reset();
-  REQUIRE(Eventually([&] { return !known->Ok(); }));
+  REQUIRE(Eventually([&] { return !known->IsWell(); }));
   const auto unknown = WatchKubelet({.healthz = address, .runtime_socket = "", .every = kOften});
   const absl::Time began = absl::Now();
   REQUIRE(Eventually([&] { return absl::Now() - began > 20 * kOften; }));
-  CHECK(unknown->Ok());
+  CHECK(unknown->IsWell());
 }
 
 TEST_CASE("a container runtime that stops answering is noticed") {
@@ -90,9 +90,9 @@ TEST_CASE("a container runtime that stops answering is noticed") {
   const auto health = WatchKubelet({.healthz = "", .runtime_socket = runtime->path(), .every = kOften});
   const absl::Time began = absl::Now();
   REQUIRE(Eventually([&] { return absl::Now() - began > 50 * kOften; }));
-  CHECK(health->Ok());
+  CHECK(health->IsWell());
   runtime.reset();
-  CHECK(Eventually([&] { return !health->Ok(); }));
+  CHECK(Eventually([&] { return !health->IsWell(); }));
 }
 
 }  // namespace lunkeeper

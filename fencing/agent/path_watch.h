@@ -1,8 +1,8 @@
 #pragma once
-// Whether the way to an array's portal is open, as this node sees it: a TCP connect each 100 ms, which is
-// answered, if only by a refusal, as long as the way is. Eight in a row without an answer, a second or so,
-// is a way that is lost; a network that loses one packet in five does not look so. Thread-safe, and nothing
-// fails: a portal that is no number is never lost.
+// Whether this node's network path to an array's portal works. It opens a TCP connection each 100 ms; any
+// answer, also a refusal, shows that packets reach the array and come back. After eight unanswered attempts
+// in a row, about one second, the path counts as lost. Thread-safe; nothing fails. A portal that is no
+// numeric address is never lost.
 
 #include <map>
 #include <memory>
@@ -19,18 +19,19 @@ namespace lunkeeper {
 
 class PathWatch {
  public:
-  // From now on these are watched, and no others. None: nothing is done at all.
-  void Watch(const std::set<std::string>& portals) ABSL_LOCKS_EXCLUDED(mutex_);
-  // False for one that is not watched.
+  // From now on these portals are watched, and no others. With none the probing thread ends. One thread calls
+  // this.
+  void WatchPortals(const std::set<std::string>& portals) ABSL_LOCKS_EXCLUDED(mutex_);
+  // False for a portal that is not watched.
   bool IsLost(const std::string& portal) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  void Knock() ABSL_LOCKS_EXCLUDED(mutex_);
+  void ProbePortals() ABSL_LOCKS_EXCLUDED(mutex_);
 
   mutable absl::Mutex mutex_;
   std::map<std::string, int> unanswered_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<fencing::Prober> prober_;  // of the thread that calls Watch; ended after the knocks
-  std::optional<Periodic> knocks_;
+  std::unique_ptr<fencing::Prober> prober_;  // used by the thread of `probes_`, so it must outlive that
+  std::optional<Periodic> probes_;
 };
 
 }  // namespace lunkeeper

@@ -57,7 +57,7 @@ bool Comes(const std::function<bool()>& condition) {
 TEST_CASE("a portal that refuses is reached; one that falls silent is lost until it is heard again") {
   Port port;
   PathWatch paths;
-  paths.Watch({port.portal()});
+  paths.WatchPortals({port.portal()});
   const absl::Time begun = absl::Now();
   CHECK(Comes([&] { return paths.IsLost(port.portal()) || absl::Now() - begun > absl::Seconds(2); }));
   CHECK_FALSE(paths.IsLost(port.portal()));
@@ -72,11 +72,11 @@ TEST_CASE("what is not watched is not lost, and begins anew when it is watched a
   port.FallSilent();
   PathWatch paths;
   CHECK_FALSE(paths.IsLost(port.portal()));
-  paths.Watch({port.portal()});
+  paths.WatchPortals({port.portal()});
   REQUIRE(Comes([&] { return paths.IsLost(port.portal()); }));
-  paths.Watch({});
+  paths.WatchPortals({});
   CHECK_FALSE(paths.IsLost(port.portal()));
-  paths.Watch({port.portal(), "not a portal"});
+  paths.WatchPortals({port.portal(), "not a portal"});
   CHECK_FALSE(paths.IsLost(port.portal()));
   CHECK_FALSE(paths.IsLost("not a portal"));
 }

@@ -16,17 +16,33 @@
 #include "base/host_port.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "fencing/protocol/answer_mark.h"
 
+// A thread of its own resolves the configured names every five seconds and keeps one gRPC channel for each
+// numeric address. Callers' threads pick channels under the mutex and make blocking calls without it.
+//
+// The names are resolved here and not by gRPC: heartbeats must go to every replica, and gRPC's resolver would
+// pick one replica for each channel.
 namespace lunkeeper {
 namespace {
 
-constexpr absl::Duration kLookUpEvery = absl::Seconds(5);
-constexpr absl::Duration kPause = absl::Milliseconds(200);  // between rounds over all replicas
-constexpr char kUnanswered[] =
-    "Deadline Exceeded";  // gRPC's own words; a replica would say what it waits for
+constexpr absl::Duration kRefreshEvery = absl::Seconds(5);
+// Long enough not to flood controllers that are starting, short enough that a mount does not notice.
+constexpr absl::Duration kPauseBetweenRounds = absl::Milliseconds(200);
 
-// The numeric addresses that a name leads to; nullopt: nobody could say.
-std::optional<std::vector<std::string>> Resolve(const HostPort& where) {
+// Whether the status of a call comes from gRPC or the network, and not from a replica's handler. Such a call
+// may be repeated at another replica; all calls of the protocol are idempotent.
+bool IsUnanswered(const absl::Status& status, const grpc::ClientContext& context) {
+  // Replicas say UNAVAILABLE themselves while they stop, or when they cannot reach what they need. Nobody on
+  // this side cancels a call, so CANCELLED means that the replica was stopped while it handled the call.
+  if (absl::IsUnavailable(status) || absl::IsCancelled(status)) return true;
+  // A replica whose wait for a grant was in vain says DEADLINE_EXCEEDED, and so does gRPC when a replica is
+  // silent. Only a replica's own answer has the mark.
+  return absl::IsDeadlineExceeded(status) && !HasAnswerMark(context);
+}
+
+// The numeric addresses of a name; nullopt: the name could not be resolved.
+std::optional<std::vector<std::string>> ResolveName(const HostPort& where) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -55,14 +71,14 @@ std::optional<std::vector<std::string>> Resolve(const HostPort& where) {
 }  // namespace
 
 Replicas::Replicas(ReplicaOptions options)
-    : options_(std::move(options)), look_up_(kLookUpEvery, [this] { LookUp(); }) {}
+    : options_(std::move(options)), refresh_(kRefreshEvery, [this] { RefreshReplicas(); }) {}
 
-void Replicas::LookUp() {
+void Replicas::RefreshReplicas() {
   std::map<std::string, std::string> names;  // by numeric address
   bool complete = true;
   for (const std::string& address : options_.addresses) {
     const auto where = ParseHostPort(address);  // the options' parser has refused what is none
-    const auto resolved = where ? Resolve(*where) : std::nullopt;
+    const auto resolved = where ? ResolveName(*where) : std::nullopt;
     complete = complete && resolved.has_value();
     if (!resolved) continue;
     for (const std::string& each : *resolved) {
@@ -72,28 +88,34 @@ void Replicas::LookUp() {
   absl::MutexLock lock(&mutex_);
   for (const auto& [address, name] : names) {
     auto& replica = replicas_[address];
-    if (replica == nullptr) replica = Connect(address, name);
+    if (replica == nullptr) replica = ConnectTo(address, name);
   }
+  // An address goes only when every name was resolved: a name server that fails must not cost us replicas.
   if (complete) std::erase_if(replicas_, [&](const auto& each) { return !names.contains(each.first); });
 }
 
-std::shared_ptr<const Replica> Replicas::Connect(const std::string& address, const std::string& name) const {
+std::shared_ptr<const Replica> Replicas::ConnectTo(const std::string& address,
+                                                   const std::string& name) const {
   grpc::ChannelArguments arguments;
   arguments.SetSslTargetNameOverride(name);
-  // Calls are repeated here, at another replica; and gRPC 1.51 was seen to abort in its own repetition.
+  // CallAny repeats calls at other replicas. gRPC's own retries would repeat them at the same one, and gRPC
+  // 1.51 was seen to abort the process in that code.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // A ping after two silent seconds, and two seconds for its answer: with the checks in between, a dead peer
+  // is noticed within about five seconds. It must be well below a node's grace period at the controllers.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 2'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 2'000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // no limit
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1'000);  // also the longest that a connect may take
+  // gRPC uses this value as the time limit of a connection attempt as well.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1'000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
   auto channel = grpc::CreateCustomChannel(address, options_.credentials, arguments);
   return std::make_shared<const Replica>(
       Replica{address, channel, coordinator::v1::Coordinator::NewStub(channel)});
 }
 
-std::vector<std::shared_ptr<const Replica>> Replicas::All(absl::Time deadline) {
+std::vector<std::shared_ptr<const Replica>> Replicas::ListReplicas(absl::Time deadline) {
   std::vector<std::shared_ptr<const Replica>> all;
   {
     absl::MutexLock lock(&mutex_);
@@ -107,7 +129,7 @@ std::vector<std::shared_ptr<const Replica>> Replicas::All(absl::Time deadline) {
   return all;
 }
 
-absl::Status Replicas::Prepare(grpc::ClientContext* context, absl::Time deadline) const {
+absl::Status Replicas::PrepareCall(grpc::ClientContext* context, absl::Time deadline) const {
   std::ifstream file(options_.token_file);
   std::string token{std::istreambuf_iterator<char>(file), {}};
   absl::StripAsciiWhitespace(&token);
@@ -119,20 +141,17 @@ absl::Status Replicas::Prepare(grpc::ClientContext* context, absl::Time deadline
   return absl::OkStatus();
 }
 
-absl::Status Replicas::Ask(const std::string& what, absl::Time deadline, const Call& call) {
+absl::Status Replicas::CallAny(const std::string& what, absl::Time deadline, const Call& call) {
   std::string last = "their names lead nowhere";
   while (absl::Now() < deadline) {
-    for (const auto& replica : All(deadline)) {
+    for (const auto& replica : ListReplicas(deadline)) {
       grpc::ClientContext context;
-      RETURN_IF_ERROR(Prepare(&context, deadline));
+      RETURN_IF_ERROR(PrepareCall(&context, deadline));
       const absl::Status status = FromGrpcStatus(call(*replica->stub, &context));
-      const bool unanswered = absl::IsDeadlineExceeded(status) && status.message() == kUnanswered;
-      // Nobody here cancels a call: the replica was stopped under it.
-      const bool stopped = absl::IsCancelled(status);
-      if (!absl::IsUnavailable(status) && !unanswered && !stopped) return status;
+      if (!IsUnanswered(status, context)) return status;
       last = absl::StrCat(replica->address, ": ", std::string(status.message()));
     }
-    absl::SleepFor(std::min(kPause, deadline - absl::Now()));
+    absl::SleepFor(std::min(kPauseBetweenRounds, deadline - absl::Now()));
   }
   return absl::UnavailableError(
       absl::StrCat(what, ": no controller answers at ", absl::StrJoin(options_.addresses, ", "), " (", last,

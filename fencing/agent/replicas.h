@@ -1,7 +1,8 @@
 #pragma once
-// A node's connections to the controller replicas: one to each address that the names it was given lead to
-// now, looked up again every few seconds, so that replicas may come and go. Thread-safe. A dead connection is
-// noticed within about five seconds even if nobody says so, and its calls end with UNAVAILABLE.
+// A node's connections to the controller replicas: one for each address that the configured names resolve to.
+// The names are resolved again every five seconds, so replicas may come and go. Thread-safe. A dead
+// connection is noticed within about five seconds even without a packet from the peer, and its calls end with
+// UNAVAILABLE.
 
 #include <grpcpp/grpcpp.h>
 
@@ -20,10 +21,10 @@
 namespace lunkeeper {
 
 struct ReplicaOptions {
-  std::vector<std::string> addresses;  // host:port; a host that is a name may lead to several
-  std::string server_name;             // what their certificates are for; empty: the host
+  std::vector<std::string> addresses;  // host:port; a host name may resolve to several replicas
+  std::string server_name;             // the name in their certificates; empty: the host
   std::shared_ptr<grpc::ChannelCredentials> credentials;
-  std::string token_file;  // read for each call, since it is replaced long before the token in it expires
+  std::string token_file;  // read for each call: kubelet replaces it long before the token expires
 };
 
 struct Replica {
@@ -36,24 +37,25 @@ class Replicas {
  public:
   explicit Replicas(ReplicaOptions options);
 
-  // Those whose connection is up first. Waits until `deadline` for the first look-up to have an answer;
-  // empty: it has none.
-  std::vector<std::shared_ptr<const Replica>> All(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Gives a call the deadline and the node's token. UNAUTHENTICATED: there is none in the file.
-  absl::Status Prepare(grpc::ClientContext* context, absl::Time deadline) const;
+  // All replicas, connected ones first. Waits until `deadline` for the first names to resolve; empty: none
+  // did.
+  std::vector<std::shared_ptr<const Replica>> ListReplicas(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Gives a call its deadline and the node's token. UNAUTHENTICATED: the file holds no token.
+  absl::Status PrepareCall(grpc::ClientContext* context, absl::Time deadline) const;
   using Call = std::function<grpc::Status(coordinator::v1::Coordinator::Stub&, grpc::ClientContext*)>;
-  // Makes the call to one replica after another, again and again until `deadline`; an answer, good or bad, is
-  // final. UNAVAILABLE: none answered; the message begins with `what` and says which were asked.
-  absl::Status Ask(const std::string& what, absl::Time deadline, const Call& call);
+  // Calls one replica after another until one answers or `deadline` passes. An answer, good or bad, is final;
+  // see fencing/protocol/answer_mark.h. UNAVAILABLE: none answered; the message begins with `what` and names
+  // the addresses.
+  absl::Status CallAny(const std::string& what, absl::Time deadline, const Call& call);
 
  private:
-  void LookUp() ABSL_LOCKS_EXCLUDED(mutex_);
-  std::shared_ptr<const Replica> Connect(const std::string& address, const std::string& name) const;
+  void RefreshReplicas() ABSL_LOCKS_EXCLUDED(mutex_);
+  std::shared_ptr<const Replica> ConnectTo(const std::string& address, const std::string& name) const;
 
   const ReplicaOptions options_;
   absl::Mutex mutex_;
   std::map<std::string, std::shared_ptr<const Replica>> replicas_ ABSL_GUARDED_BY(mutex_);
-  Periodic look_up_;  // last: it uses the others
+  Periodic refresh_;  // last: its thread uses the other members
 };
 
 }  // namespace lunkeeper

@@ -16,34 +16,45 @@
 #include "devices/libiscsi/libiscsi_session.h"
 #include "fencing/agent/this_boot.h"
 
+// Each HeartbeatLink has one thread, which makes all its calls in turn:
+//
+//   log in (once, and again after any failure) -> write the heartbeat block -> read the notice's first block
+//
+// A failure drops the session; the next attempt logs in anew. If this process is killed, the array sees no
+// more heartbeats, and the next process's login ends the session that was left behind (see kIsid).
+//
+// The array counts a heartbeat's age from when it saw the sequence number change. So the node's clock does
+// not matter, and writing an old heartbeat once more would not make the node look alive.
 namespace lunkeeper {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Between attempts: it doubles.
+// The pause between attempts. It doubles up to a value that is well below the time after which a controller
+// takes a node's storage for silent.
 constexpr absl::Duration kShortestPause = absl::Milliseconds(500), kLongestPause = absl::Seconds(2);
-// Always the same, so that a new login ends what is left of the session before it.
+// The initiator's part of the session id (RFC 7143, 4.4.3.1). With the same ISID a new login reinstates the
+// session (6.3.5): the target closes the old one, which a killed process may have left behind.
 constexpr uint32_t kIsid = 1;
 
-// The heartbeats to one array.
-class Line {
+// The heartbeats to one array, and the fence notices from it.
+class HeartbeatLink {
  public:
-  Line(const StorageHeartbeatOptions& options, fencing::ArrayId array, HeartbeatLunAccess access,
-       Fenced fenced)
+  HeartbeatLink(const StorageHeartbeatOptions& options, fencing::ArrayId array, HeartbeatLunAccess access,
+                Fenced fenced)
       : options_(options),
         array_(std::move(array)),
         access_(std::move(access)),
         fenced_(std::move(fenced)),
-        heartbeats_(options_.every, [this] { Heartbeat(); }) {}
+        heartbeats_(options_.every, [this] { SendHeartbeat(); }) {}
 
   Clock::time_point landed_at() const { return landed_at_; }
 
  private:
-  void Heartbeat() {
+  void SendHeartbeat() {
     if (absl::Now() < try_at_) return;
     const absl::Status status = TryHeartbeat();
-    Say(status);
+    ReportResult(status);
     if (status.ok()) {
       landed_at_ = Clock::now();
       pause_ = kShortestPause;
@@ -57,28 +68,33 @@ class Line {
   absl::Status TryHeartbeat() {
     if (session_ == nullptr) RETURN_IF_ERROR(LogIn());
     RETURN_IF_ERROR(session_->Write(0, WriteHeartbeatBlock({options_.node, boot_, MillisSinceBoot()})));
-    return LookForNote();
+    return ReadNotice();
   }
 
-  absl::Status LookForNote() {
+  // Reads the whole notice only when its first block differs from last time, as that block holds the notice's
+  // generation, length and checksum. Nearly all reads are of that one block.
+  absl::Status ReadNotice() {
     std::string first(kSectorBytes, '\0');
     RETURN_IF_ERROR(session_->Read(kNoteBlock, first));
-    if (first == note_) return absl::OkStatus();
+    if (first == notice_head_) return absl::OkStatus();
     if (const absl::StatusOr<size_t> size = NoteBytes(first); size.ok()) {
       std::string bytes(*size, '\0');
       RETURN_IF_ERROR(session_->Read(kNoteBlock, bytes));
       const absl::StatusOr<FenceNotice> notice = ReadFenceNotice(bytes);
-      if (!notice.ok()) return absl::OkStatus();  // it is being written
+      // A checksum that does not match means that the array is writing the notice right now. The head is not
+      // remembered, so that the next heartbeat reads the notice again.
+      if (!notice.ok()) return absl::OkStatus();
       fenced_(array_, {options_.node, notice->generation, {notice->volumes.begin(), notice->volumes.end()}});
     }
-    note_ = first;
+    notice_head_ = first;
     return absl::OkStatus();
   }
 
   absl::Status LogIn() {
     if (!connection_ || refused_) {
       absl::StatusOr<Connection> access = access_(array_, absl::Now() + options_.answer_timeout);
-      // Who is cut off from the controllers goes on with what he has: the array may only be starting.
+      // An isolated node continues with the access it has: an array that is starting also refuses logins for
+      // a while, and then accepts the old credentials again.
       if (!access.ok() && !connection_) return access.status();
       if (access.ok()) connection_ = *std::move(access);
     }
@@ -89,8 +105,8 @@ class Line {
     return absl::OkStatus();
   }
 
-  void Say(const absl::Status& status) {
-    if (std::exchange(said_, status.code()) == status.code()) return;
+  void ReportResult(const absl::Status& status) {
+    if (std::exchange(reported_, status.code()) == status.code()) return;
     if (status.ok()) LogInfo("agent", "heartbeats land on the array", {{"array", array_.value()}});
     if (!status.ok())
       LogWarn("agent", "heartbeats do not land on the array",
@@ -104,36 +120,37 @@ class Line {
   const std::string boot_ = BootId();
   std::atomic<Clock::time_point> landed_at_ = Clock::now();
 
-  // The thread's own.
+  // Used by the link's thread only.
   std::optional<Connection> connection_;
-  bool refused_ = false;  // it was not let in with `connection_`
+  bool refused_ = false;  // the array refused the last login with `connection_`
   std::unique_ptr<LibiscsiSession> session_;
-  std::string note_;  // its first block, as it was last seen
+  std::string notice_head_;  // the first block of the notice that was last read
   absl::Time try_at_ = absl::InfinitePast();
   absl::Duration pause_ = kShortestPause;
-  std::optional<absl::StatusCode> said_;
+  std::optional<absl::StatusCode> reported_;
 
-  Periodic heartbeats_;  // last: it uses the others
+  Periodic heartbeats_;  // last: its thread uses the other members
 };
 
-class Lines final : public StorageHeartbeats {
+class HeartbeatLinks final : public StorageHeartbeatSender {
  public:
-  Lines(const StorageHeartbeatOptions& options, const HeartbeatLunAccess& access, const Fenced& fenced)
+  HeartbeatLinks(const StorageHeartbeatOptions& options, const HeartbeatLunAccess& access,
+                 const Fenced& fenced)
       : options_(options) {
     for (const fencing::ArrayId& array : options_.arrays)
-      lines_.push_back(std::make_unique<Line>(options_, array, access, fenced));
+      links_.push_back(std::make_unique<HeartbeatLink>(options_, array, access, fenced));
   }
 
-  absl::Duration Age() const override {
+  absl::Duration OldestAge() const override {
     const Clock::time_point now = Clock::now();
     absl::Duration age = absl::ZeroDuration();
-    for (const auto& line : lines_) age = std::max(age, absl::FromChrono(now - line->landed_at()));
+    for (const auto& link : links_) age = std::max(age, absl::FromChrono(now - link->landed_at()));
     return age;
   }
 
  private:
   const StorageHeartbeatOptions options_;
-  std::vector<std::unique_ptr<Line>> lines_;
+  std::vector<std::unique_ptr<HeartbeatLink>> links_;
 };
 
 }  // namespace
@@ -144,17 +161,17 @@ HeartbeatLunAccess AskForHeartbeatLun(Replicas& replicas, const NodeId& node) {
     request.set_node(node.value());
     request.set_array(array.value());
     devices::v1::Connection response;
-    RETURN_IF_ERROR(replicas.Ask(
+    RETURN_IF_ERROR(replicas.CallAny(
         "ask for the heartbeat LUN on array " + array.value(), deadline,
         [&](auto& stub, auto* context) { return stub.OpenHeartbeatLun(context, request, &response); }));
     return FromMessage(response);
   };
 }
 
-std::unique_ptr<StorageHeartbeats> StartStorageHeartbeats(const StorageHeartbeatOptions& options,
-                                                          const HeartbeatLunAccess& access,
-                                                          const Fenced& fenced) {
-  return std::make_unique<Lines>(options, access, fenced);
+std::unique_ptr<StorageHeartbeatSender> StartStorageHeartbeats(const StorageHeartbeatOptions& options,
+                                                               const HeartbeatLunAccess& access,
+                                                               const Fenced& fenced) {
+  return std::make_unique<HeartbeatLinks>(options, access, fenced);
 }
 
 }  // namespace lunkeeper

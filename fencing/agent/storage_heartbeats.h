@@ -1,10 +1,11 @@
 #pragma once
-// A node's heartbeats to the arrays themselves: one each half second to its own heartbeat LUN on each array
-// (devices/array/heartbeat_luns.h), from a thread of its own for each, so that the arrays can say that it
-// lives when the network between it and the controllers does not. What the array has noted there comes back.
+// A node's heartbeats to the arrays themselves. Each half second the node writes one to its own heartbeat LUN
+// on each array (devices/array/heartbeat_luns.h), so that an array can tell that the node lives when the
+// network between the node and the controllers is down. In the other direction the node reads the fence
+// notice that the array stores on the same LUN. Each array has a thread of its own.
 //
-// Thread-safe. Nothing fails: what does is tried again, a little later each time, and said when it changes.
-// The destructor joins the threads, which takes as long as an answer may take.
+// Thread-safe. Nothing fails: a failed heartbeat is repeated after a growing pause, and logged when the
+// result changes. The destructor joins the threads, which takes at most `answer_timeout` per answer.
 
 #include <functional>
 #include <memory>
@@ -22,29 +23,29 @@ struct StorageHeartbeatOptions {
   NodeId node;
   std::vector<fencing::ArrayId> arrays;
   absl::Duration every = absl::Milliseconds(500);
-  absl::Duration answer_timeout = absl::Seconds(2);  // with each answer, of an array and of the controllers
+  absl::Duration answer_timeout = absl::Seconds(2);  // for each answer of an array or of the controllers
 };
 
-// How the node reaches its heartbeat LUN on an array; asked at first, and when what it said is refused.
-// Called from the threads.
+// Says how the node reaches its heartbeat LUN on an array. Called from the arrays' threads, before the first
+// login and after each login that was refused.
 using HeartbeatLunAccess =
     std::function<absl::StatusOr<Connection>(const fencing::ArrayId& array, absl::Time deadline)>;
 
-// From the controllers. `replicas` outlives it.
+// Asks the controllers. `replicas` outlives the result.
 HeartbeatLunAccess AskForHeartbeatLun(Replicas& replicas, const NodeId& node);
 
-class StorageHeartbeats {
+class StorageHeartbeatSender {
  public:
-  virtual ~StorageHeartbeats() = default;
-  // Since a heartbeat last landed, or since the start: of the array where it is longest ago.
-  virtual absl::Duration Age() const = 0;
+  virtual ~StorageHeartbeatSender() = default;
+  // The time since the last heartbeat landed (or since the start), on the array where that is longest ago.
+  virtual absl::Duration OldestAge() const = 0;
 };
 
-// `fenced` hears of the fence in force against the node, when what the array says of it changes; called from
-// the threads.
+// Receives the fence in force against the node whenever the array's notice changes. Called from the arrays'
+// threads.
 using Fenced = std::function<void(const fencing::ArrayId& array, const fencing::ArrayFence& fence)>;
-std::unique_ptr<StorageHeartbeats> StartStorageHeartbeats(const StorageHeartbeatOptions& options,
-                                                          const HeartbeatLunAccess& access,
-                                                          const Fenced& fenced);
+std::unique_ptr<StorageHeartbeatSender> StartStorageHeartbeats(const StorageHeartbeatOptions& options,
+                                                               const HeartbeatLunAccess& access,
+                                                               const Fenced& fenced);
 
 }  // namespace lunkeeper

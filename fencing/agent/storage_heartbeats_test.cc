@@ -60,7 +60,7 @@ struct HeartbeatingNode : ArrayFixture {
   absl::Mutex mutex;
   std::vector<fencing::ArrayFence> told;
   std::unique_ptr<Array> array;
-  std::unique_ptr<StorageHeartbeats> heartbeats;  // last: its threads use the others
+  std::unique_ptr<StorageHeartbeatSender> heartbeats;  // last: its threads use the others
 };
 
 TEST_CASE_METHOD(HeartbeatingNode,
@@ -69,7 +69,7 @@ TEST_CASE_METHOD(HeartbeatingNode,
   REQUIRE(Land());
   REQUIRE(Land());
   CHECK(array->ListHeartbeats()->front().node == node);
-  CHECK(Eventually([&] { return heartbeats->Age() < absl::Milliseconds(200); }, kLong));
+  CHECK(Eventually([&] { return heartbeats->OldestAge() < absl::Milliseconds(200); }, kLong));
   CHECK(asked == 1);
 }
 
@@ -115,7 +115,7 @@ TEST_CASE_METHOD(HeartbeatingNode, "controllers that do not answer are asked aga
   controllers = false;
   Start();
   REQUIRE(Eventually([&] { return asked >= 2; }, kLong));
-  CHECK(heartbeats->Age() > absl::ZeroDuration());
+  CHECK(heartbeats->OldestAge() > absl::ZeroDuration());
   controllers = true;
   CHECK(Land());
 }
@@ -125,7 +125,7 @@ TEST_CASE_METHOD(HeartbeatingNode, "a node stops in time though its array hangs"
   REQUIRE(Land());
   const pid_t tgtd = TgtdProcess(options.control_port);
   REQUIRE(::kill(tgtd, SIGSTOP) == 0);
-  CHECK(Eventually([&] { return heartbeats->Age() > absl::Seconds(1); }, kLong));
+  CHECK(Eventually([&] { return heartbeats->OldestAge() > absl::Seconds(1); }, kLong));
   const absl::Time began = absl::Now();
   heartbeats.reset();
   CHECK(absl::Now() - began < absl::Seconds(20));

@@ -1,14 +1,14 @@
 #pragma once
-// Which life of this machine's kernel it is, and how far into it: what heartbeats are numbered by.
+// Numbers heartbeats: by the boot of this machine's kernel, and by the time since that boot.
 
 #include <cstdint>
 #include <string>
 
 namespace lunkeeper {
 
-// Empty if nobody can say.
+// Random for each boot; proc(5), /proc/sys/kernel/random/boot_id. Empty if it cannot be read.
 std::string BootId();
-// Rises for as long as the machine runs, whatever becomes of this process.
+// Rises for as long as the machine runs, also over restarts of this process.
 uint64_t MillisSinceBoot();
 
 }  // namespace lunkeeper

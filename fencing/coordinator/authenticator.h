@@ -1,9 +1,9 @@
 #pragma once
-// Which machine a caller speaks for, by its token. A token that was found good is remembered until it
-// expires, so that a mount needs no API server; never the token itself, only its SHA-256. Bounded: when too
-// many are remembered, the one that expires first is forgotten, and is reviewed again when it comes.
-// Thread-safe; blocks only for a token that is not remembered. `reviewer` outlives it. Failure:
-// UNAUTHENTICATED, with what is wrong; UNAVAILABLE, the token could not be reviewed.
+// Finds out by its token which machine a caller speaks for. An accepted token is remembered until it expires,
+// so that a mount does not depend on the API server. What is stored is the token's SHA-256, never the token.
+// The memory is bounded: when it is full, the entry that expires first goes, and that token is reviewed again
+// with its next call. Thread-safe; blocks only for an unknown token. `reviewer` outlives it. Failure:
+// UNAUTHENTICATED with the reason; UNAVAILABLE, the token could not be reviewed.
 
 #include <map>
 #include <string>
@@ -15,7 +15,7 @@
 
 namespace lunkeeper {
 
-// Any pod may ask for a token with our audience, so the account counts as well.
+// Whose tokens are accepted. The audience is not enough: any pod may request a token for any audience.
 struct NodeAccount {
   std::string audience;
   std::string account;  // system:serviceaccount:<namespace>:<name> of the node plugin
@@ -34,9 +34,9 @@ class Authenticator {
 
  private:
   using Digest = std::string;
-  absl::StatusOr<Caller> Find(const Digest& digest);
-  void Remember(const Digest& digest, const Caller& caller);
-  absl::Status Check(const TokenIdentity& identity) const;
+  absl::StatusOr<Caller> FindCaller(const Digest& digest);
+  void RememberCaller(const Digest& digest, const Caller& caller);
+  absl::Status CheckIdentity(const TokenIdentity& identity) const;
 
   TokenReviewer& reviewer_;
   const NodeAccount expected_;

@@ -1,10 +1,11 @@
 #pragma once
-// The coordinator service (coordinator.proto), in every controller replica: gives nodes their grants and
-// hears their heartbeats. Keeps nothing but remembered tokens, so a call may go to any replica.
+// The coordinator service (coordinator.proto), which runs in every controller replica. It gives nodes their
+// grants and receives their heartbeats. It keeps no state but reviewed tokens, so a call may go to any
+// replica.
 //
-// Thread-safe. A waiting Acquire holds one of its server's threads; heartbeats share gRPC's own and are never
-// behind it. A caller's machine comes from its token; what the request says is only compared with that
-// (PERMISSION_DENIED). `array`, `arrays`, `authenticator` and `sink` outlive it.
+// Thread-safe. A waiting Acquire occupies one of the server's threads; heartbeats run on gRPC's own threads
+// and never wait behind it. A caller's machine is the one in its token. A request that names another machine
+// fails with PERMISSION_DENIED. `array`, `arrays`, `authenticator` and `sink` outlive the service.
 
 #include <grpcpp/grpcpp.h>
 
@@ -20,12 +21,12 @@ class CoordinatorService {
  public:
   virtual ~CoordinatorService() = default;
   virtual grpc::Service* service() = 0;
-  // Before its server is stopped: sends waiting callers and heartbeating nodes to another replica,
-  // within a second.
-  virtual void Leave() = 0;
+  // Sends waiting callers and heartbeating nodes to another replica, within a second. Called before the
+  // server is stopped, so that no node notices.
+  virtual void SendNodesAway() = 0;
 };
 
-// `array` is all of `arrays`. `sink` may be null: then heartbeats are answered, and that is all.
+// `array` routes to all of `arrays`. Without a `sink` (null) heartbeats are answered and go nowhere.
 std::unique_ptr<CoordinatorService> MakeCoordinatorService(AccessControl& array, Arrays& arrays,
                                                            Authenticator& authenticator, HeartbeatSink* sink);
 

@@ -10,6 +10,7 @@
 namespace lunkeeper {
 namespace {
 
+// A node's call waits behind the review, and a node tries the next replica after a failure.
 constexpr absl::Duration kReviewTime = absl::Seconds(5);
 
 class KubeTokenReviewer final : public TokenReviewer {
@@ -18,11 +19,13 @@ class KubeTokenReviewer final : public TokenReviewer {
 
   absl::StatusOr<TokenIdentity> Review(const std::string& token, const std::string& audience) override {
     ASSIGN_OR_RETURN(const absl::Time expires, ExpiryOf(token));
-    const absl::StatusOr<kube::TokenIdentity> identity =
+    const absl::StatusOr<kube::ReviewedToken> identity =
         kube::ReviewToken(client_, token, audience, {.deadline = absl::Now() + kReviewTime});
     if (identity.ok()) return TokenIdentity{identity->user, identity->node, expires};
     if (absl::IsUnauthenticated(identity.status())) return identity.status();
-    return absl::UnavailableError(identity.status().message());  // another replica may reach the API server
+    // Whatever went wrong here, another replica may still reach the API server; UNAVAILABLE sends the node
+    // there.
+    return absl::UnavailableError(identity.status().message());
   }
 
  private:
@@ -32,6 +35,7 @@ class KubeTokenReviewer final : public TokenReviewer {
 }  // namespace
 
 absl::StatusOr<absl::Time> ExpiryOf(const std::string& token) {
+  // header.payload.signature, each in base64url (RFC 7515, 3.1).
   const size_t first = token.find('.');
   const size_t second = token.find('.', first + 1);
   std::string payload;

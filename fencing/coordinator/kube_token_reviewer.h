@@ -1,6 +1,6 @@
 #pragma once
-// Tokens reviewed by the Kubernetes API server. Thread-safe. `client` outlives it. A token without an end is
-// refused: bound ones have one.
+// Has tokens reviewed by the Kubernetes API server. Thread-safe. `client` outlives it. Only bound tokens are
+// accepted; those expire, so a token without an expiry time is refused.
 
 #include <memory>
 
@@ -11,8 +11,8 @@ namespace lunkeeper {
 
 std::unique_ptr<TokenReviewer> MakeKubeTokenReviewer(kube::KubeClient& client);
 
-// When a JSON web token ends (RFC 7519, 4.1.4), without looking at its signature. UNAUTHENTICATED: it is no
-// such token, or has no end.
+// When a JSON web token expires (RFC 7519, 4.1.4). Its signature is not verified: the API server does that.
+// UNAUTHENTICATED: it is no JSON web token, or never expires.
 absl::StatusOr<absl::Time> ExpiryOf(const std::string& token);
 
 }  // namespace lunkeeper

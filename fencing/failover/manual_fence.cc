@@ -28,7 +28,7 @@ absl::StatusOr<std::vector<Json>> ListAll(const ManualFenceIo& io, const kube::S
   kube::PageRequest page;
   do {
     ASSIGN_OR_RETURN(const kube::PageEnd end,
-                     io.client.List(
+                     io.client.ListPage(
                          selection, page, [&](Json object) { found.push_back(std::move(object)); }, By(io)));
     page.next = end.next;
   } while (!page.next.empty());

@@ -59,7 +59,7 @@ void InstallDefinition(const kube::RealApi& api, kube::KubeClient& client, const
   std::remove(path.c_str());
   REQUIRE(Eventually([&] {
     return client
-        .List(
+        .ListPage(
             {kind}, {}, [](const Json&) {}, Soon())
         .ok();
   }));

@@ -5,8 +5,10 @@
 namespace lunkeeper::kube {
 namespace {
 
+// A proxy in front of the API server may answer with a whole page of HTML.
 constexpr size_t kMostText = 500;
 
+// The codes that the API server uses, after "Response Status Kinds" in Kubernetes' API conventions.
 absl::StatusCode CodeOf(int http_status, const std::string& reason) {
   switch (http_status) {
     case 400:
@@ -18,9 +20,9 @@ absl::StatusCode CodeOf(int http_status, const std::string& reason) {
       return absl::StatusCode::kPermissionDenied;
     case 404:
       return absl::StatusCode::kNotFound;
-    case 409:
+    case 409:  // AlreadyExists comes from create; Conflict means that a precondition does not hold
       return reason == "AlreadyExists" ? absl::StatusCode::kAlreadyExists : absl::StatusCode::kAborted;
-    case 410:
+    case 410:  // etcd's compaction dropped this version; the same request cannot succeed again
       return absl::StatusCode::kOutOfRange;
     case 429:
       return absl::StatusCode::kUnavailable;
@@ -30,7 +32,7 @@ absl::StatusCode CodeOf(int http_status, const std::string& reason) {
   }
 }
 
-const char* Advice(absl::StatusCode code) {
+const char* AdviceFor(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kUnauthenticated:
       return "; is the token or client certificate still good?";
@@ -41,8 +43,8 @@ const char* Advice(absl::StatusCode code) {
   }
 }
 
-// `text` comes from outside: one line of it, and not too much.
-std::string Trimmed(std::string text) {
+// Makes text from outside fit for a log: one line, of limited length, without control characters.
+std::string TrimText(std::string text) {
   if (text.size() > kMostText) text = text.substr(0, kMostText) + "…";
   for (char& c : text)
     if (static_cast<unsigned char>(c) < ' ') c = ' ';
@@ -50,26 +52,27 @@ std::string Trimmed(std::string text) {
   return text.empty() ? "no reason given" : text;
 }
 
-absl::Status Error(const std::string& what, int http_status, const std::string& reason,
-                   const std::string& message) {
+absl::Status RefusalError(const std::string& what, int http_status, const std::string& reason,
+                          const std::string& message) {
   const absl::StatusCode code = CodeOf(http_status, reason);
   return absl::Status(
       code, absl::StrCat(what, ": the API server refused (", http_status, reason.empty() ? "" : " ", reason,
-                         "): ", Trimmed(message), Advice(code)));
+                         "): ", TrimText(message), AdviceFor(code)));
 }
 
 }  // namespace
 
+// A proxy's error page is no Status; its text is then the message.
 absl::Status ReplyError(const std::string& what, int http_status, std::string_view body) {
   const auto json = ParseJson(body);
   if (!json.ok() || TextAt(*json, {"kind"}) != "Status")
-    return Error(what, http_status, "", std::string(body));
-  return Error(what, http_status, TextAt(*json, {"reason"}), TextAt(*json, {"message"}));
+    return RefusalError(what, http_status, "", std::string(body));
+  return RefusalError(what, http_status, TextAt(*json, {"reason"}), TextAt(*json, {"message"}));
 }
 
 absl::Status EventError(const std::string& what, const Json& status) {
-  return Error(what, static_cast<int>(NumberAt(status, {"code"})), TextAt(status, {"reason"}),
-               TextAt(status, {"message"}));
+  return RefusalError(what, static_cast<int>(NumberAt(status, {"code"})), TextAt(status, {"reason"}),
+                      TextAt(status, {"message"}));
 }
 
 }  // namespace lunkeeper::kube

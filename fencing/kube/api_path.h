@@ -1,5 +1,5 @@
 #pragma once
-// The paths of the API server's objects. Pure functions, thread-safe.
+// The URL paths of the API server's objects. Pure functions, thread-safe.
 
 #include <string>
 #include <utility>
@@ -9,14 +9,14 @@
 
 namespace lunkeeper::kube {
 
-// /api/v1/namespaces/db/pods/db-0/status. Every part is percent-encoded; an object without a name is its
-// kind.
+// Such as /api/v1/namespaces/db/pods/db-0/status, each part percent-encoded. Without a name it is the path of
+// the whole kind.
 std::string PathOf(const ObjectRef& object);
 
-// "?limit=500&continue=…", without what is empty.
+// "?limit=500&continue=…", without the empty fields.
 std::string QueryOf(const std::vector<std::pair<std::string, std::string>>& fields);
 
-// As a person says it: "pods/db/db-0/status".
-std::string Spoken(const ObjectRef& object);
+// For messages: "pods/db/db-0/status".
+std::string DisplayName(const ObjectRef& object);
 
 }  // namespace lunkeeper::kube

@@ -9,26 +9,36 @@
 #include "base/status_macros.h"
 #include "fencing/kube/api_error.h"
 
+// A call takes these steps on its caller's thread:
+//
+//   TakeTurn: wait until fewer than `connections` calls run
+//   TakeIdle: the longest idle connection that still works, or none -> ConnectHttps
+//   TryOn: send, read the reply
+//   EndTurn: put the connection back, if its reply was read to the end
+//
+// A connection is either in `idle_` or owned by one call, so the mutex is held for bookkeeping only, never
+// during input or output. Each watch has a connection outside of the pool.
 namespace lunkeeper::kube {
 namespace {
 
 constexpr size_t kMostErrorBytes = 64 << 10;
-// For opening one connection beforehand, and between attempts that fail.
+// For the thread that opens connections in advance: the limit for one, and the pause after a failure.
 constexpr absl::Duration kOpenTime = absl::Seconds(5);
 constexpr absl::Duration kOpenPause = absl::Seconds(1);
 
 bool IsGood(const HttpHead& head) { return head.status >= 200 && head.status < 300; }
 
-// The server did not take the request, and says when to come back.
-std::optional<absl::Duration> ComeBackAfter(const HttpHead& head) {
+// Set when the server rejected the request before doing anything, and says when to come back.
+std::optional<absl::Duration> RetryAfter(const HttpHead& head) {
   return head.status == 429 || head.status == 503 ? head.retry_after : std::nullopt;
 }
 
+// Reads an error's body to the end even beyond the kept part, so that the connection can be used again.
 absl::Status ReadError(HttpsConnection& connection, const HttpRequest& request, const HttpHead& head,
                        const Limits& limits) {
   std::string body;
   while (true) {
-    ASSIGN_OR_RETURN(const std::string_view bytes, connection.Read(limits));
+    ASSIGN_OR_RETURN(const std::string_view bytes, connection.ReadBytes(limits));
     if (bytes.empty()) break;
     if (body.size() < kMostErrorBytes) body.append(bytes);
   }
@@ -37,7 +47,7 @@ absl::Status ReadError(HttpsConnection& connection, const HttpRequest& request, 
 
 absl::Status ReadBody(HttpsConnection& connection, const CallPool::BodySink& sink, const Limits& limits) {
   while (true) {
-    ASSIGN_OR_RETURN(const std::string_view bytes, connection.Read(limits));
+    ASSIGN_OR_RETURN(const std::string_view bytes, connection.ReadBytes(limits));
     if (bytes.empty()) return absl::OkStatus();
     RETURN_IF_ERROR(sink(bytes));
   }
@@ -53,20 +63,20 @@ bool WaitUntil(absl::Time time, const std::stop_token& stop) {
 
 struct CallPool::Attempt {
   absl::Status status;
-  bool answered = false;                                     // the head of a reply came
-  std::optional<absl::Duration> retry_after = std::nullopt;  // not taken: send it again
+  bool answered = false;                                     // the head of a reply arrived
+  std::optional<absl::Duration> retry_after = std::nullopt;  // rejected: send it again after this time
 };
 
 CallPool::CallPool(KubeConfig config) : config_(std::move(config)) {
-  if (config_.open_all) opener_ = std::jthread([this](const std::stop_token& stop) { OpenAll(stop); });
+  if (config_.open_all) opener_ = std::jthread([this](const std::stop_token& stop) { KeepAllOpen(stop); });
 }
 
-// Calls neither wait for this nor fail with it: when a server takes no more connections, they use those that
-// are open.
-void CallPool::OpenAll(const std::stop_token& stop) {
+// The opener's thread. Calls neither wait for it nor fail with it: when the server accepts no more
+// connections, calls share the open ones.
+void CallPool::KeepAllOpen(const std::stop_token& stop) {
   const std::stop_callback look_again(stop, [this] { absl::MutexLock lock(&mu_); });
   const auto wanted = [this, &stop]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-    return Open() < config_.connections || stop.stop_requested();
+    return OpenCount() < config_.connections || stop.stop_requested();
   };
   while (true) {
     mu_.LockWhen(absl::Condition(&wanted));
@@ -74,28 +84,30 @@ void CallPool::OpenAll(const std::stop_token& stop) {
     if (stop.stop_requested()) return;
     if (auto connection = OpenOne(stop)) {
       absl::MutexLock lock(&mu_);
-      if (Open() < config_.connections) idle_.push_back(std::move(connection));
+      if (OpenCount() < config_.connections) idle_.push_back(std::move(connection));
     } else if (!WaitUntil(absl::Now() + kOpenPause, stop)) {
       return;
     }
   }
 }
 
-// With one question asked, of whatever answer: only then is it known to be good.
+// Makes one call on the new connection, whatever its answer. A TLS 1.3 server may refuse our certificate
+// after the handshake, which shows with the first read.
 std::unique_ptr<HttpsConnection> CallPool::OpenOne(const std::stop_token& stop) {
   const Limits limits{absl::Now() + kOpenTime, stop};
   auto connected = ConnectHttps(config_, limits);
   if (!connected.ok()) return nullptr;
   std::unique_ptr<HttpsConnection> connection = *std::move(connected);
   const HttpRequest request{.what = "get the API server's version", .method = "GET", .target = "/version"};
-  Try(
+  TryOn(
       *connection, request, [](std::string_view) { return absl::OkStatus(); }, limits)
       .status.IgnoreError();
-  return connection->Reusable() ? std::move(connection) : nullptr;
+  return connection->IsReusable() ? std::move(connection) : nullptr;
 }
 
-absl::Status CallPool::Call(const HttpRequest& request, Repeatable repeatable, const BodySink& sink,
-                            const Limits& limits) {
+// Each retry takes its turn anew, so a call that waits for the server to recover blocks no other.
+absl::Status CallPool::MakeCall(const HttpRequest& request, Repeatable repeatable, const BodySink& sink,
+                                const Limits& limits) {
   while (true) {
     Attempt attempt = TryOnce(request, repeatable, sink, limits);
     if (!attempt.retry_after) return attempt.status;
@@ -110,13 +122,15 @@ CallPool::Attempt CallPool::TryOnce(const HttpRequest& request, Repeatable repea
   std::unique_ptr<HttpsConnection> connection = TakeIdle();
   const bool was_idle = connection != nullptr;
   Attempt attempt;
-  if (was_idle) attempt = Try(*connection, request, sink, limits);
+  if (was_idle) attempt = TryOn(*connection, request, sink, limits);
+  // The server closes idle connections when it likes, so a request may be lost on the way without having been
+  // seen. It may also have been seen: hence only repeatable calls are sent again.
   const bool closed = was_idle && !attempt.answered && absl::IsUnavailable(attempt.status);
   if (!was_idle || (closed && repeatable == Repeatable::kYes)) {
     connection.reset();
     if (auto connected = ConnectHttps(config_, limits); connected.ok()) {
       connection = *std::move(connected);
-      attempt = Try(*connection, request, sink, limits);
+      attempt = TryOn(*connection, request, sink, limits);
     } else {
       attempt = {connected.status()};
     }
@@ -125,26 +139,28 @@ CallPool::Attempt CallPool::TryOnce(const HttpRequest& request, Repeatable repea
   return attempt;
 }
 
-CallPool::Attempt CallPool::Try(HttpsConnection& connection, const HttpRequest& request, const BodySink& sink,
-                                const Limits& limits) {
+// The token is read for each request: kubelet replaces the file while the process runs.
+CallPool::Attempt CallPool::TryOn(HttpsConnection& connection, const HttpRequest& request,
+                                  const BodySink& sink, const Limits& limits) {
   const auto token = ReadToken(config_);
   if (!token.ok()) return {token.status()};
-  const auto head = connection.Ask(request, *token, limits);
+  const auto head = connection.SendRequest(request, *token, limits);
   if (!head.ok()) return {head.status()};
   if (IsGood(*head)) return {ReadBody(connection, sink, limits), true};
-  return {ReadError(connection, request, *head, limits), true, ComeBackAfter(*head)};
+  return {ReadError(connection, request, *head, limits), true, RetryAfter(*head)};
 }
 
 absl::StatusOr<std::unique_ptr<HttpsConnection>> CallPool::OpenStream(const HttpRequest& request,
                                                                       const Limits& limits) {
   ASSIGN_OR_RETURN(auto connection, ConnectHttps(config_, limits));
   ASSIGN_OR_RETURN(const std::string token, ReadToken(config_));
-  ASSIGN_OR_RETURN(const HttpHead head, connection->Ask(request, token, limits));
+  ASSIGN_OR_RETURN(const HttpHead head, connection->SendRequest(request, token, limits));
   if (!IsGood(head)) return ReadError(*connection, request, head, limits);
   return connection;
 }
 
 absl::Status CallPool::TakeTurn(const HttpRequest& request, const Limits& limits) {
+  // absl::Mutex evaluates waiters' conditions when a lock is released, so locking once wakes this one.
   const std::stop_callback look_again(limits.stop, [this] { absl::MutexLock lock(&mu_); });
   const auto ready = [this, &limits]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return HasRoom() || limits.stop.stop_requested();
@@ -165,13 +181,14 @@ std::unique_ptr<HttpsConnection> CallPool::TakeIdle() {
   while (!idle_.empty()) {
     auto connection = std::move(idle_.front());
     idle_.pop_front();
-    if (connection->Reusable()) return connection;
+    if (connection->IsReusable()) return connection;
   }
   return nullptr;
 }
 
+// IsReusable makes a system call, so it runs before the lock is taken.
 void CallPool::EndTurn(std::unique_ptr<HttpsConnection> connection) {
-  const bool keep = connection != nullptr && connection->Reusable();
+  const bool keep = connection != nullptr && connection->IsReusable();
   absl::MutexLock lock(&mu_);
   --busy_;
   if (keep) idle_.push_back(std::move(connection));

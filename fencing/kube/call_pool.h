@@ -1,12 +1,11 @@
 #pragma once
-// Calls to the API server over a bounded number of connections that are kept and used again, in turn: a
-// server closes what is idle for long. With `open_all` a thread of the pool opens them, and asks each for the
-// server's version once; no call waits for it.
+// Makes calls to the API server over a bounded number of connections. Connections are kept and used in turn,
+// as the server closes connections that stay idle. With `open_all` a thread of the pool opens all of them
+// in advance; no call waits for that.
 //
-// Thread-safe; a call blocks its thread and ends at its deadline. It is sent again in two cases only: the
-// server says that it did not take it and when to come back (429 or 503 with Retry-After), or a kept
-// connection turns out to be closed and the call is marked as repeatable. Failure: as in https.h and
-// api_error.h.
+// Thread-safe; a call blocks its thread and ends at its deadline. It is sent again in two cases only: when
+// the server rejects it and says when to come back (429 or 503 with Retry-After), and when a kept connection
+// turns out to be closed and the call is repeatable. Failure: as in https.h and api_error.h.
 
 #include <deque>
 #include <functional>
@@ -23,46 +22,46 @@
 
 namespace lunkeeper::kube {
 
-// May be carried out twice without another effect than once.
+// Whether doing a call twice has the same effect as doing it once.
 enum class Repeatable { kNo, kYes };
 
 class CallPool {
  public:
-  // Takes the bytes of a good reply's body as they come. An error ends the call.
+  // Receives the body of a successful reply in pieces, as they arrive. An error ends the call.
   using BodySink = std::function<absl::Status(std::string_view bytes)>;
 
   explicit CallPool(KubeConfig config);
 
-  absl::Status Call(const HttpRequest& request, Repeatable repeatable, const BodySink& sink,
-                    const Limits& limits);
+  absl::Status MakeCall(const HttpRequest& request, Repeatable repeatable, const BodySink& sink,
+                        const Limits& limits);
 
-  // A connection of its own, of which the reply's head has come and was good; for watches.
+  // For watches: opens a connection of its own and reads the reply's head, which was a success.
   absl::StatusOr<std::unique_ptr<HttpsConnection>> OpenStream(const HttpRequest& request,
                                                               const Limits& limits);
 
  private:
   struct Attempt;
 
-  void OpenAll(const std::stop_token& stop);
+  void KeepAllOpen(const std::stop_token& stop);
   std::unique_ptr<HttpsConnection> OpenOne(const std::stop_token& stop);
   bool HasRoom() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return busy_ < config_.connections; }
-  size_t Open() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return busy_ + idle_.size(); }
+  size_t OpenCount() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return busy_ + idle_.size(); }
   absl::Status TakeTurn(const HttpRequest& request, const Limits& limits) ABSL_LOCKS_EXCLUDED(mu_);
   void EndTurn(std::unique_ptr<HttpsConnection> connection) ABSL_LOCKS_EXCLUDED(mu_);
   std::unique_ptr<HttpsConnection> TakeIdle() ABSL_LOCKS_EXCLUDED(mu_);
-  Attempt Try(HttpsConnection& connection, const HttpRequest& request, const BodySink& sink,
-              const Limits& limits);
+  Attempt TryOn(HttpsConnection& connection, const HttpRequest& request, const BodySink& sink,
+                const Limits& limits);
   Attempt TryOnce(const HttpRequest& request, Repeatable repeatable, const BodySink& sink,
                   const Limits& limits);
 
   const KubeConfig config_;
   absl::Mutex mu_;
   size_t busy_ ABSL_GUARDED_BY(mu_) = 0;
-  std::deque<std::unique_ptr<HttpsConnection>> idle_ ABSL_GUARDED_BY(mu_);  // the next to be used first
-  std::jthread opener_;  // with `open_all`; last, as it uses what is above
+  std::deque<std::unique_ptr<HttpsConnection>> idle_ ABSL_GUARDED_BY(mu_);  // the longest idle first
+  std::jthread opener_;  // with `open_all`; last: it uses the other members
 };
 
-// Waits until then; false when asked to stop.
+// Sleeps until `time`; false: `stop` came first.
 bool WaitUntil(absl::Time time, const std::stop_token& stop);
 
 }  // namespace lunkeeper::kube

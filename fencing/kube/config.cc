@@ -14,10 +14,11 @@
 namespace lunkeeper::kube {
 namespace {
 
+// Where kubelet mounts the pod's token, CA and namespace ("Accessing the Kubernetes API from a Pod").
 constexpr char kServiceAccount[] = "/var/run/secrets/kubernetes.io/serviceaccount";
 constexpr char kDefaultPort[] = "443";
 
-std::string Environment(const char* name) {
+std::string EnvironmentText(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
@@ -25,14 +26,16 @@ std::string Environment(const char* name) {
 }  // namespace
 
 absl::StatusOr<KubeConfig> InClusterConfig() {
-  std::string host = Environment("KUBERNETES_SERVICE_HOST");
-  const std::string port = Environment("KUBERNETES_SERVICE_PORT");
+  std::string host = EnvironmentText("KUBERNETES_SERVICE_HOST");
+  const std::string port = EnvironmentText("KUBERNETES_SERVICE_PORT");
+  // kubelet sets both for every pod, from the service `kubernetes` in the namespace `default`.
   if (host.empty() || port.empty()) {
     return absl::FailedPreconditionError(
         "find the API server: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set; this is no "
         "pod of a "
         "cluster, name the server and its files explicitly");
   }
+  // The variable holds a bare IPv6 address in such clusters.
   if (absl::StrContains(host, ':')) host = absl::StrCat("[", host, "]");
   KubeConfig config;
   config.server = absl::StrCat("https://", host, ":", port);
@@ -51,6 +54,7 @@ absl::StatusOr<std::string> InClusterNamespace() {
       absl::StrCat("read this pod's namespace from ", path, ": it is empty or cannot be read"));
 }
 
+// Strict on purpose: a path, a user or a query in the address would be ignored by everything that follows.
 absl::StatusOr<ServerAddress> ParseServer(const std::string& server) {
   const absl::Status wrong =
       absl::InvalidArgumentError(absl::StrCat("API server \"", server, "\": want https://HOST[:PORT]"));
@@ -58,6 +62,7 @@ absl::StatusOr<ServerAddress> ParseServer(const std::string& server) {
   if (!absl::StartsWith(server, kScheme)) return wrong;
   std::string rest = server.substr(sizeof(kScheme) - 1);
   if (absl::EndsWith(rest, "/")) rest.pop_back();
+  // The colons of an IPv6 address are before the bracket, the port's is after it.
   const size_t bracket = rest.find(']');
   const size_t colon = rest.find(':', bracket == std::string::npos ? 0 : bracket);
   ServerAddress address{rest.substr(0, colon), kDefaultPort};
@@ -76,6 +81,7 @@ absl::StatusOr<std::string> ReadToken(const KubeConfig& config) {
   std::ifstream file(config.token_file);
   std::string token{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   absl::StripAsciiWhitespace(&token);
+  // A line break in the token would end the HTTP header and let the file's content add others.
   const bool printable =
       std::all_of(token.begin(), token.end(), [](unsigned char c) { return std::isgraph(c); });
   if (!token.empty() && printable) return token;

@@ -1,7 +1,7 @@
 #pragma once
-// Where the API server is and how this process proves itself to it: by a token (a service account's) or by a
-// client certificate. The files are read again for each request (token) or connection (certificates), so that
-// a renewed one counts at once. Plain values; thread-safe.
+// Where the API server is, and how this process authenticates: by a service account's token or by a client
+// certificate. The token's file is read for each request and the certificates' files for each connection, so
+// a renewed one is used at once. Plain values; thread-safe.
 
 #include <cstddef>
 #include <string>
@@ -11,30 +11,30 @@
 namespace lunkeeper::kube {
 
 struct KubeConfig {
-  std::string server;            // https://HOST[:PORT]; an IPv6 number stands in brackets
-  std::string ca_file;           // PEM; whom to believe to be the API server
+  std::string server;            // https://HOST[:PORT]; an IPv6 address in brackets
+  std::string ca_file;           // PEM; signs the API server's certificate
   std::string token_file;        // empty: no token
   std::string certificate_file;  // PEM; empty: no client certificate
   std::string key_file;
-  // At most so many calls run at once; more wait for their turn. Watches do not count.
+  // The number of calls that run at once; further calls wait for their turn. Watches do not count.
   size_t connections = 32;
-  // Opens them all beforehand, and again when they are lost: calls that come all at once find them open, for
-  // a handshake takes as much of the server's time as a call. For who calls often: what is not used for a
-  // while the server closes.
+  // Opens all connections in advance, and again when they are lost. A burst of calls then needs no
+  // handshakes, each of which costs the server as much time as a call. Of use only to a process that calls
+  // often, as the server closes idle connections.
   bool open_all = false;
 };
 
-// As Kubernetes gives it to every pod. FAILED_PRECONDITION outside of one.
+// From what Kubernetes gives every pod. FAILED_PRECONDITION: this is no pod.
 absl::StatusOr<KubeConfig> InClusterConfig();
 
-// The namespace of this pod. FAILED_PRECONDITION outside of one.
+// The namespace of this pod. FAILED_PRECONDITION: this is no pod.
 absl::StatusOr<std::string> InClusterNamespace();
 
 struct ServerAddress {
   std::string host;
   std::string port;
 };
-// INVALID_ARGUMENT for what is not https://HOST[:PORT].
+// INVALID_ARGUMENT: the text is not https://HOST[:PORT].
 absl::StatusOr<ServerAddress> ParseServer(const std::string& server);
 
 // The token for the next request; empty without a token file. FAILED_PRECONDITION when it cannot be read.

@@ -19,6 +19,12 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 
+// Beast's operations are asynchronous. RunOperation starts one and runs the connection's io_context on the
+// caller's thread until it completes, so each call blocks but still ends at a deadline or a stop request,
+// which a blocking socket could not do.
+//
+// An operation that ran out of time has closed the socket, since a TLS stream cannot be resumed in the middle
+// of a record. So a connection that failed is never reusable.
 namespace lunkeeper::kube {
 namespace {
 
@@ -28,16 +34,18 @@ namespace http = boost::beast::http;
 using Tcp = asio::ip::tcp;
 using beast::error_code;
 
-constexpr absl::Duration kWhenSaid = absl::Seconds(1);  // a Retry-After that is no number of seconds
+// Used for a Retry-After that is a date and not a number of seconds (RFC 9110, 10.2.3).
+constexpr absl::Duration kWhenSaid = absl::Seconds(1);
 constexpr size_t kReadBytes = 64 << 10;
 
-std::chrono::nanoseconds Left(const Limits& limits) {
+std::chrono::nanoseconds TimeLeft(const Limits& limits) {
   const absl::Duration left = std::clamp(limits.deadline - absl::Now(), absl::ZeroDuration(), absl::Hours(1));
   return absl::ToChronoNanoseconds(left);
 }
 
-// We do not believe the server, or it said in an alert that it does not believe us.
-bool IsDistrust(int reason) {
+// We rejected the server's certificate, or the server rejected ours and said so in a TLS alert. OpenSSL
+// reports alerts as reasons from SSL_AD_REASON_OFFSET on.
+bool IsTrustFailure(int reason) {
   return reason == SSL_R_CERTIFICATE_VERIFY_FAILED || reason >= SSL_AD_REASON_OFFSET;
 }
 
@@ -48,7 +56,7 @@ absl::Status ConnectionError(const std::string& what, error_code error) {
   if (error == asio::error::operation_aborted)
     return absl::CancelledError(
         absl::StrCat(what, ": given up, because this program is ending or needs it no more"));
-  if (error.category() == asio::error::get_ssl_category() && IsDistrust(ERR_GET_REASON(error.value()))) {
+  if (error.category() == asio::error::get_ssl_category() && IsTrustFailure(ERR_GET_REASON(error.value()))) {
     return absl::UnauthenticatedError(
         absl::StrCat(what, ": no trusted connection: ", error.message(),
                      "; check the CA file, the server's name and our certificate"));
@@ -56,6 +64,9 @@ absl::Status ConnectionError(const std::string& what, error_code error) {
   return absl::UnavailableError(absl::StrCat(what, ": the connection failed: ", error.message()));
 }
 
+// A context of its own for each connection, so that renewed certificates are loaded. `loaded` reports the
+// error that the last call left; the verification callback is set first, as a context without it would accept
+// any name that the CA signed.
 absl::StatusOr<asio::ssl::context> MakeTls(const KubeConfig& config, const std::string& host) {
   asio::ssl::context tls(asio::ssl::context::tls_client);
   tls.set_options(asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1);
@@ -77,8 +88,10 @@ absl::StatusOr<asio::ssl::context> MakeTls(const KubeConfig& config, const std::
   return tls;
 }
 
-// Notices a peer that is gone without a word; the watches, on which nothing may be said for long, rest on it.
-void KeepAlive(int fd) {
+// Makes the kernel notice a dead peer: two idle seconds, then three probes a second apart (tcp(7)). Watches
+// depend on it, as their server may have nothing to send for a long time. TCP_USER_TIMEOUT is the same limit
+// for data that the peer does not acknowledge.
+void SetKeepAlive(int fd) {
   const auto set = [fd](int level, int option, int value) {
     ::setsockopt(fd, level, option, &value, sizeof(value));
   };
@@ -95,31 +108,33 @@ class BeastConnection final : public HttpsConnection {
   BeastConnection(asio::ssl::context tls, std::string server)
       : server_(std::move(server)), tls_(std::move(tls)), stream_(io_, tls_) {}
 
-  absl::Status Connect(const ServerAddress& address, const Limits& limits) {
+  absl::Status ConnectTo(const ServerAddress& address, const Limits& limits) {
     const std::string what = absl::StrCat("connect to the API server at ", server_);
     error_code error;
     const auto found = Tcp::resolver(io_).resolve(address.host, address.port, error);
     if (error) return ConnectionError(what, error);
     asio::ip::make_address(address.host, error);
+    // Server Name Indication takes names only, no addresses (RFC 6066, 3).
     if (error) SSL_set_tlsext_host_name(stream_.native_handle(), address.host.c_str());
-    error = Run(limits, [&](auto done) { Socket().async_connect(found, std::move(done)); });
+    error = RunOperation(limits, [&](auto done) { TcpStream().async_connect(found, std::move(done)); });
     if (error) return ConnectionError(what, error);
-    KeepAlive(Socket().socket().native_handle());
-    error = Run(limits,
-                [&](auto done) { stream_.async_handshake(asio::ssl::stream_base::client, std::move(done)); });
+    SetKeepAlive(TcpStream().socket().native_handle());
+    error = RunOperation(
+        limits, [&](auto done) { stream_.async_handshake(asio::ssl::stream_base::client, std::move(done)); });
     return error ? ConnectionError(what, error) : absl::OkStatus();
   }
 
-  absl::StatusOr<HttpHead> Ask(const HttpRequest& request, const std::string& token,
-                               const Limits& limits) override {
+  absl::StatusOr<HttpHead> SendRequest(const HttpRequest& request, const std::string& token,
+                                       const Limits& limits) override {
     what_ = request.what;
-    const auto message = Message(request, token);
+    const auto message = BuildMessage(request, token);
     if (const error_code error =
-            Run(limits, [&](auto done) { http::async_write(stream_, message, std::move(done)); }))
+            RunOperation(limits, [&](auto done) { http::async_write(stream_, message, std::move(done)); }))
       return ConnectionError(what_, error);
     parser_.emplace();
-    parser_->body_limit(boost::none);  // whoever reads bounds what it keeps
-    if (const error_code error = Run(
+    // No limit here: the readers of ReadBytes limit what they keep, and a watch has no end.
+    parser_->body_limit(boost::none);
+    if (const error_code error = RunOperation(
             limits, [&](auto done) { http::async_read_header(stream_, buffer_, *parser_, std::move(done)); }))
       return ConnectionError(what_, error);
     HttpHead head{static_cast<int>(parser_->get().result_int()), std::nullopt};
@@ -132,28 +147,29 @@ class BeastConnection final : public HttpsConnection {
     return head;
   }
 
-  absl::StatusOr<std::string_view> Read(const Limits& limits) override {
+  absl::StatusOr<std::string_view> ReadBytes(const Limits& limits) override {
     std::string& body = parser_->get().body();
     body.clear();
     while (body.empty() && !parser_->is_done()) {
-      if (const error_code error = Run(
+      if (const error_code error = RunOperation(
               limits, [&](auto done) { http::async_read_some(stream_, buffer_, *parser_, std::move(done)); }))
         return ConnectionError(what_, error);
     }
     return std::string_view(body);
   }
 
-  bool Reusable() override {
+  bool IsReusable() override {
     if (!parser_ || !parser_->is_done() || !parser_->keep_alive() || buffer_.size() > 0) return false;
-    char byte = 0;  // an idle connection that has something to read is being closed
-    return ::recv(Socket().socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+    // An idle connection has nothing to read but a close notification or the end of the stream.
+    char byte = 0;
+    return ::recv(TcpStream().socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
            errno == EAGAIN;
   }
 
  private:
-  beast::tcp_stream& Socket() { return beast::get_lowest_layer(stream_); }
+  beast::tcp_stream& TcpStream() { return beast::get_lowest_layer(stream_); }
 
-  http::request<http::string_body> Message(const HttpRequest& request, const std::string& token) const {
+  http::request<http::string_body> BuildMessage(const HttpRequest& request, const std::string& token) const {
     http::request<http::string_body> message;
     message.method_string(request.method);
     message.target(request.target);
@@ -168,13 +184,15 @@ class BeastConnection final : public HttpsConnection {
   }
 
   // Starts an operation and runs it on this thread until it is over.
+  // `start` receives the completion handler. A stop request closes the socket from the io_context's own
+  // thread, which ends the operation with operation_aborted.
   template <class Start>
-  error_code Run(const Limits& limits, Start start) {
+  error_code RunOperation(const Limits& limits, Start start) {
     error_code result = asio::error::operation_aborted;
     if (limits.stop.stop_requested()) return result;
-    Socket().expires_after(Left(limits));
+    TcpStream().expires_after(TimeLeft(limits));
     start([&result](error_code error, auto&&...) { result = error; });
-    const std::stop_callback stop(limits.stop, [this] { asio::post(io_, [this] { Socket().close(); }); });
+    const std::stop_callback stop(limits.stop, [this] { asio::post(io_, [this] { TcpStream().close(); }); });
     io_.restart();
     io_.run();
     return result;
@@ -197,7 +215,7 @@ absl::StatusOr<std::unique_ptr<HttpsConnection>> ConnectHttps(const KubeConfig& 
   ASSIGN_OR_RETURN(asio::ssl::context tls, MakeTls(config, address.host));
   auto connection =
       std::make_unique<BeastConnection>(std::move(tls), config.server.substr(config.server.find("//") + 2));
-  RETURN_IF_ERROR(connection->Connect(address, limits));
+  RETURN_IF_ERROR(connection->ConnectTo(address, limits));
   return connection;
 }
 

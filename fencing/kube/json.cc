@@ -5,6 +5,8 @@
 
 namespace lunkeeper::kube {
 
+// Lookups never throw: get_ptr returns null where the type differs, and iteration over a null is empty.
+// Objects come from the API server, but users write parts of them, so any field may have any type.
 const Json& FieldAt(const Json& json, JsonPath path) {
   static const Json kNothing;
   const Json* at = &json;
@@ -22,6 +24,7 @@ std::string TextAt(const Json& json, JsonPath path) {
   return text == nullptr ? std::string() : *text;
 }
 
+// A number with a fraction or an exponent is none here; Kubernetes writes integers without either.
 int64_t NumberAt(const Json& json, JsonPath path) {
   const auto* number = FieldAt(json, path).get_ptr<const Json::number_integer_t*>();
   return number == nullptr ? 0 : *number;
@@ -38,6 +41,8 @@ absl::StatusOr<Json> ParseJson(std::string_view text) {
   return json;
 }
 
+// The `replace` handler keeps dump() from throwing on bytes that are not UTF-8, such as a log text in an
+// event.
 std::string ToText(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 std::string FormatMicroTime(absl::Time time) {

@@ -1,6 +1,6 @@
 #pragma once
-// JSON as the API server speaks it, read without a throw: what is not there, or is of another type than asked
-// for, reads as empty. Pure functions, thread-safe.
+// Reads the API server's JSON without exceptions: a missing field, or one of another type than asked for,
+// reads as empty. Pure functions, thread-safe.
 
 #include <cstdint>
 #include <initializer_list>
@@ -16,18 +16,18 @@ namespace lunkeeper::kube {
 using Json = nlohmann::json;
 using JsonPath = std::initializer_list<const char*>;
 
-// FieldAt(pod, {"spec", "nodeName"}). What is not there is null; the result lives as long as `json` does.
+// FieldAt(pod, {"spec", "nodeName"}). A missing field is null. The result lives as long as `json` does.
 const Json& FieldAt(const Json& json, JsonPath path);
 std::string TextAt(const Json& json, JsonPath path);
 int64_t NumberAt(const Json& json, JsonPath path);
 bool FlagAt(const Json& json, JsonPath path);
 
-// INVALID_ARGUMENT for what is no JSON.
+// INVALID_ARGUMENT: the text is not JSON.
 absl::StatusOr<Json> ParseJson(std::string_view text);
 // Bytes that are not UTF-8 are replaced.
 std::string ToText(const Json& json);
 
-// metav1.MicroTime: 2026-11-20T22:10:05.123456Z. INVALID_ARGUMENT for a text that is no time.
+// metav1.MicroTime: 2026-11-20T22:10:05.123456Z. INVALID_ARGUMENT: the text is no time.
 std::string FormatMicroTime(absl::Time time);
 absl::StatusOr<absl::Time> ParseMicroTime(const std::string& text);
 

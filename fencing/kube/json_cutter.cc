@@ -7,12 +7,19 @@
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 
+// The state is a depth (how many brackets are open) and whether the current byte is inside a string. A piece
+// is everything from a '{' at `piece_depth_` to its closing '}'. All other bytes go to `rest_`.
+//
+//   list:  {"kind":"PodList","metadata":{…},"items":[ {…} , {…} ]}      depth at a piece's '{': 2
+//   watch: {…}\n{…}\n                                                   depth at a piece's '{': 0
+//
+// A piece that lies within one call of Feed is handed to the sink without a copy; that is nearly every one.
 namespace lunkeeper::kube {
 namespace {
 
 bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
-absl::Status Broken(const std::string& why) {
+absl::Status MalformedReply(const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("the API server's reply is not JSON as expected: ", why));
 }
 
@@ -29,30 +36,32 @@ absl::Status JsonCutter::Feed(std::string_view bytes) {
       in_string_ = true;
     } else if (c == '{' || c == '[') {
       const bool begins = depth_ == piece_depth_;
-      if (!begins && !InPiece()) RETURN_IF_ERROR(Outside(c));
-      RETURN_IF_ERROR(Open(c));
+      if (!begins && !InPiece()) RETURN_IF_ERROR(TakeOutside(c));
+      RETURN_IF_ERROR(OpenBracket(c));
       if (begins) piece_from_ = i;
       continue;
     } else if (c == '}' || c == ']') {
-      RETURN_IF_ERROR(Close(bytes, i));
+      RETURN_IF_ERROR(CloseBracket(bytes, i));
       continue;
     }
-    if (!InPiece()) RETURN_IF_ERROR(Outside(c));
+    if (!InPiece()) RETURN_IF_ERROR(TakeOutside(c));
   }
+  // The rest of a piece that goes on in the next bytes must be copied, as `bytes` is the caller's buffer.
   if (InPiece()) piece_.append(bytes.substr(piece_from_));
-  if (piece_.size() > kMostBytes || rest_.size() > kMostBytes) return Broken("an object is too large");
+  if (piece_.size() > kMostBytes || rest_.size() > kMostBytes)
+    return MalformedReply("an object is too large");
   return absl::OkStatus();
 }
 
-absl::Status JsonCutter::Open(char c) {
-  if (depth_ == piece_depth_ && c != '{') return Broken("an array where an object was due");
+absl::Status JsonCutter::OpenBracket(char c) {
+  if (depth_ == piece_depth_ && c != '{') return MalformedReply("an array where an object was due");
   if (depth_ == 1 && c == '[' && AtItems()) piece_depth_ = 2;
-  if (++depth_ > kMostDepth) return Broken("it is nested too deeply");
+  if (++depth_ > kMostDepth) return MalformedReply("it is nested too deeply");
   return absl::OkStatus();
 }
 
-absl::Status JsonCutter::Close(std::string_view bytes, size_t at) {
-  if (depth_ == 0) return Broken("a bracket closes what was not opened");
+absl::Status JsonCutter::CloseBracket(std::string_view bytes, size_t at) {
+  if (depth_ == 0) return MalformedReply("a bracket closes what was not opened");
   const bool in_piece = InPiece();
   --depth_;
   if (in_piece) {
@@ -63,23 +72,25 @@ absl::Status JsonCutter::Close(std::string_view bytes, size_t at) {
     return sink_(std::exchange(piece_, {}));
   }
   if (shape_ == Shape::kList && depth_ < piece_depth_) piece_depth_ = -1;  // the end of the items
-  return Outside(bytes[at]);
+  return TakeOutside(bytes[at]);
 }
 
-// A byte that belongs to no piece.
-absl::Status JsonCutter::Outside(char c) {
+// Takes a byte that belongs to no piece. Between pieces only separators are allowed.
+absl::Status JsonCutter::TakeOutside(char c) {
   if (piece_depth_ < 0 || depth_ < piece_depth_) {
     rest_ += c;
     return absl::OkStatus();
   }
   if (IsSpace(c) || (c == ',' && shape_ == Shape::kList)) return absl::OkStatus();
-  return Broken(absl::StrCat("'", absl::string_view(&c, 1), "' between two objects"));
+  return MalformedReply(absl::StrCat("'", absl::string_view(&c, 1), "' between two objects"));
 }
 
-// Was the last thing said the key "items" of the list itself?
+// Whether the array that just opened is the value of the list's own key "items". Called at depth 1, so nested
+// objects cannot match; the byte before the key must not be a backslash, or the text is the end of a longer,
+// escaped string.
 bool JsonCutter::AtItems() const {
   if (shape_ != Shape::kList) return false;
-  size_t end = rest_.size() - 1;  // the bracket itself is there already
+  size_t end = rest_.size() - 1;  // without the bracket itself
   while (end > 0 && IsSpace(rest_[end - 1])) --end;
   if (end == 0 || rest_[--end] != ':') return false;
   while (end > 0 && IsSpace(rest_[end - 1])) --end;
@@ -88,8 +99,8 @@ bool JsonCutter::AtItems() const {
          rest_[end - kKey.size() - 1] != '\\';
 }
 
-absl::StatusOr<std::string> JsonCutter::Finish() && {
-  if (depth_ > 0 || in_string_) return Broken("it ends in the middle of an object");
+absl::StatusOr<std::string> JsonCutter::TakeRest() && {
+  if (depth_ > 0 || in_string_) return MalformedReply("it ends in the middle of an object");
   return std::move(rest_);
 }
 

@@ -28,7 +28,7 @@ Result CutUp(Shape shape, const std::string& text, size_t step) {
       return result;
     }
   }
-  result.rest = std::move(cutter).Finish();
+  result.rest = std::move(cutter).TakeRest();
   return result;
 }
 

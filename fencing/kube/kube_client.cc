@@ -13,34 +13,38 @@
 #include "fencing/kube/json_cutter.h"
 #include "fencing/kube/watch_event.h"
 
+// Each verb builds one HttpRequest and hands it to the call pool; there is no state here but the pool. Lists
+// and watches are parsed while they arrive (json_cutter.h). Everything else is read as a whole, up to a
+// limit.
 namespace lunkeeper::kube {
 namespace {
 
 constexpr char kJson[] = "application/json";
 constexpr char kMergePatch[] = "application/merge-patch+json";
 constexpr size_t kMostReplyBytes = JsonCutter::kMostBytes;
-// The server ends a watch so long before the caller's deadline, and says where it was two seconds earlier.
+// The server ends a watch this long before the caller's deadline (timeoutSeconds), and sends a bookmark with
+// the current version about two seconds before that.
 constexpr absl::Duration kWatchMargin = absl::Seconds(5);
 
-HttpRequest Request(const char* verb, const char* method, const ObjectRef& object) {
+HttpRequest MakeRequest(const char* verb, const char* method, const ObjectRef& object) {
   HttpRequest request;
-  request.what = absl::StrCat(verb, " ", Spoken(object));
+  request.what = absl::StrCat(verb, " ", DisplayName(object));
   request.method = method;
   request.target = PathOf(object);
   return request;
 }
 
-ObjectRef KindOf(const Selection& selection) { return {selection.resource, selection.space, ""}; }
+ObjectRef KindRefOf(const Selection& selection) { return {selection.resource, selection.space, ""}; }
 
-absl::Status NotAsExpected(const std::string& what, const absl::Status& why) {
+absl::Status UnexpectedReply(const std::string& what, const absl::Status& why) {
   return absl::InternalError(absl::StrCat(what, ": ", why.message()));
 }
 
-// A body of bounded size, kept as a whole.
+// Makes a call whose reply is one object of bounded size.
 absl::StatusOr<Json> CallForJson(CallPool& pool, const HttpRequest& request, Repeatable repeatable,
                                  const Limits& limits) {
   std::string body;
-  RETURN_IF_ERROR(pool.Call(
+  RETURN_IF_ERROR(pool.MakeCall(
       request, repeatable,
       [&](std::string_view bytes) -> absl::Status {
         body.append(bytes);
@@ -49,7 +53,7 @@ absl::StatusOr<Json> CallForJson(CallPool& pool, const HttpRequest& request, Rep
       },
       limits));
   auto json = ParseJson(body);
-  if (!json.ok()) return NotAsExpected(request.what, json.status());
+  if (!json.ok()) return UnexpectedReply(request.what, json.status());
   return json;
 }
 
@@ -58,16 +62,17 @@ void AddPreconditions(const Preconditions& only_if, Json& object, const char* wh
   if (!only_if.version.empty()) object[where]["resourceVersion"] = only_if.version;
 }
 
-class Stream final : public WatchStream {
+// One call of Read may bring several events or a part of one; whole events wait in `changes_`.
+class HttpWatchStream final : public WatchStream {
  public:
-  Stream(std::string what, std::unique_ptr<HttpsConnection> connection, Limits limits)
+  HttpWatchStream(std::string what, std::unique_ptr<HttpsConnection> connection, Limits limits)
       : what_(std::move(what)), connection_(std::move(connection)), limits_(std::move(limits)) {}
 
   absl::StatusOr<std::optional<Change>> Next() override {
     while (changes_.empty()) {
-      ASSIGN_OR_RETURN(const std::string_view bytes, connection_->Read(limits_));
+      ASSIGN_OR_RETURN(const std::string_view bytes, connection_->ReadBytes(limits_));
       if (bytes.empty()) return std::nullopt;
-      if (absl::Status status = cutter_.Feed(bytes); !status.ok()) return NotAsExpected(what_, status);
+      if (absl::Status status = cutter_.Feed(bytes); !status.ok()) return UnexpectedReply(what_, status);
     }
     const std::string event = std::move(changes_.front());
     changes_.pop_front();
@@ -86,17 +91,18 @@ class Stream final : public WatchStream {
                      }};
 };
 
-class Client final : public KubeClient {
+class HttpKubeClient final : public KubeClient {
  public:
-  explicit Client(const KubeConfig& config) : pool_(config) {}
+  explicit HttpKubeClient(const KubeConfig& config) : pool_(config) {}
 
   absl::StatusOr<Json> Get(const ObjectRef& object, const Limits& limits) override {
-    return CallForJson(pool_, Request("get", "GET", object), Repeatable::kYes, limits);
+    return CallForJson(pool_, MakeRequest("get", "GET", object), Repeatable::kYes, limits);
   }
 
-  absl::StatusOr<PageEnd> List(const Selection& selection, const PageRequest& page,
-                               const std::function<void(Json object)>& each, const Limits& limits) override {
-    HttpRequest request = Request("list", "GET", KindOf(selection));
+  absl::StatusOr<PageEnd> ListPage(const Selection& selection, const PageRequest& page,
+                                   const std::function<void(Json object)>& each,
+                                   const Limits& limits) override {
+    HttpRequest request = MakeRequest("list", "GET", KindRefOf(selection));
     request.target += QueryOf({{"limit", absl::StrCat(page.most)},
                                {"continue", page.next},
                                {"labelSelector", selection.labels},
@@ -106,19 +112,22 @@ class Client final : public KubeClient {
       each(std::move(object));
       return absl::OkStatus();
     });
-    absl::Status shape;  // of the reply: told from the transport's errors
-    const absl::Status called = pool_.Call(
+    // An error of the cutter ends the call and comes back as the call's status. It is kept apart
+    // from errors of the transport: a malformed reply is INTERNAL, whatever code the cutter used.
+    absl::Status shape;
+    const absl::Status called = pool_.MakeCall(
         request, Repeatable::kYes, [&](std::string_view bytes) { return shape = cutter.Feed(bytes); },
         limits);
-    if (!shape.ok()) return NotAsExpected(request.what, shape);
+    if (!shape.ok()) return UnexpectedReply(request.what, shape);
     RETURN_IF_ERROR(called);
-    return EndOfPage(request.what, std::move(cutter).Finish());
+    return ParsePageEnd(request.what, std::move(cutter).TakeRest());
   }
 
-  absl::StatusOr<std::unique_ptr<WatchStream>> Watch(const Selection& selection, const std::string& version,
-                                                     absl::Time open_by, const Limits& limits) override {
+  absl::StatusOr<std::unique_ptr<WatchStream>> OpenWatch(const Selection& selection,
+                                                         const std::string& version, absl::Time open_by,
+                                                         const Limits& limits) override {
     const int64_t seconds = absl::ToInt64Seconds(limits.deadline - absl::Now() - kWatchMargin);
-    HttpRequest request = Request("watch", "GET", KindOf(selection));
+    HttpRequest request = MakeRequest("watch", "GET", KindRefOf(selection));
     request.target += QueryOf({{"watch", "true"},
                                {"allowWatchBookmarks", "true"},
                                {"resourceVersion", version},
@@ -126,11 +135,11 @@ class Client final : public KubeClient {
                                {"labelSelector", selection.labels},
                                {"fieldSelector", selection.fields}});
     ASSIGN_OR_RETURN(auto connection, pool_.OpenStream(request, {open_by, limits.stop}));
-    return std::make_unique<Stream>(request.what, std::move(connection), limits);
+    return std::make_unique<HttpWatchStream>(request.what, std::move(connection), limits);
   }
 
   absl::StatusOr<Json> Create(const ObjectRef& at, const Json& object, const Limits& limits) override {
-    HttpRequest request = Request("create", "POST", at);
+    HttpRequest request = MakeRequest("create", "POST", at);
     request.content_type = kJson;
     request.body = ToText(object);
     return CallForJson(pool_, request, Repeatable::kNo, limits);
@@ -138,8 +147,9 @@ class Client final : public KubeClient {
 
   absl::StatusOr<Json> Patch(const ObjectRef& object, const Json& merge, const Preconditions& only_if,
                              const Limits& limits) override {
-    HttpRequest request = Request("patch", "PATCH", object);
+    HttpRequest request = MakeRequest("patch", "PATCH", object);
     request.content_type = kMergePatch;
+    // A resourceVersion or uid within a patch's metadata is a precondition to the API server: it answers 409.
     Json patch = merge;
     AddPreconditions(only_if, patch, "metadata");
     request.body = ToText(patch);
@@ -148,20 +158,23 @@ class Client final : public KubeClient {
 
   absl::Status Delete(const ObjectRef& object, const Preconditions& only_if,
                       std::optional<absl::Duration> grace, const Limits& limits) override {
-    HttpRequest request = Request("delete", "DELETE", object);
+    HttpRequest request = MakeRequest("delete", "DELETE", object);
     Json options = {{"kind", "DeleteOptions"}, {"apiVersion", "v1"}};
     if (grace) options["gracePeriodSeconds"] = absl::ToInt64Seconds(*grace);
     AddPreconditions(only_if, options, "preconditions");
     request.content_type = kJson;
     request.body = ToText(options);
-    return pool_.Call(
+    return pool_.MakeCall(
+        // With a UID a repeated delete cannot hit a new object of the same name.
         request, only_if.uid.empty() ? Repeatable::kNo : Repeatable::kYes,
         [](std::string_view) { return absl::OkStatus(); }, limits);
   }
 
  private:
-  static absl::StatusOr<PageEnd> EndOfPage(const std::string& what, const absl::StatusOr<std::string>& rest) {
-    if (!rest.ok()) return NotAsExpected(what, rest.status());
+  // A list's own version and its continue token are in the list without its items, which the cutter leaves.
+  static absl::StatusOr<PageEnd> ParsePageEnd(const std::string& what,
+                                              const absl::StatusOr<std::string>& rest) {
+    if (!rest.ok()) return UnexpectedReply(what, rest.status());
     const auto list = ParseJson(*rest);
     PageEnd end;
     if (list.ok())
@@ -182,7 +195,7 @@ absl::StatusOr<std::unique_ptr<KubeClient>> MakeKubeClient(const KubeConfig& con
     return absl::InvalidArgumentError("Kubernetes API: want a CA file and at least one connection");
   if (config.certificate_file.empty() != config.key_file.empty())
     return absl::InvalidArgumentError("Kubernetes API: a client certificate and its key go together");
-  return std::make_unique<Client>(config);
+  return std::make_unique<HttpKubeClient>(config);
 }
 
 }  // namespace lunkeeper::kube

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <set>
 #include <thread>
 
@@ -238,7 +237,7 @@ TEST_CASE("a list is read page by page, whatever it holds") {
   PageRequest page;
   int pages = 0;
   do {
-    const auto end = client->List(
+    const auto end = client->ListPage(
         {kPods}, page, [&](const Json& pod) { names.insert(KeyOf(pod)); }, Soon());
     REQUIRE(end.ok());
     CHECK(end->version == "9000");
@@ -256,7 +255,7 @@ TEST_CASE("a list that is none, or is cut off, is an error and not an empty list
   const auto client = api.Client();
   const auto list = [&] {
     return client
-        ->List(
+        ->ListPage(
             {kPods}, {}, [](const Json&) {}, Soon())
         .status();
   };
@@ -284,7 +283,7 @@ TEST_CASE("selections, subresources and odd names reach the server as they were 
   });
   const auto client = api.Client();
   CHECK(client
-            ->List(
+            ->ListPage(
                 {kPods, "db", "app in (a,b)", "spec.nodeName=n&1"}, {}, [](const Json&) {}, Soon())
             .ok());
   CHECK(client->Get({{"lunkeeper.io", "v1", "nodefences"}, "", "../n?x%", "status"}, Soon()).ok());
@@ -318,102 +317,6 @@ TEST_CASE("a pod of the same name but another UID is not deleted") {
   CHECK_FALSE(there);
 }
 
-TEST_CASE("a hundred deletes at once go over no more connections than allowed") {
-  std::atomic<int> deleted = 0, at_once = 0, most_at_once = 0;
-  ApiFixture api([&](Exchange& exchange) {
-    const int now = ++at_once;
-    for (int most = most_at_once; now > most && !most_at_once.compare_exchange_weak(most, now);) {
-    }
-    ++deleted;
-    --at_once;
-    exchange.Reply(Json::object());
-  });
-  KubeConfig config = api.Config();
-  config.connections = 8;
-  const auto client = *MakeKubeClient(config);
-  std::atomic<int> failed = 0;
-  {
-    std::vector<std::jthread> threads;
-    for (int i = 0; i < 100; ++i) {
-      threads.emplace_back([&, i] {
-        failed +=
-            !client->Delete({kPods, "db", absl::StrCat("db-", i)}, {.uid = "u"}, absl::ZeroDuration(), Soon())
-                 .ok();
-      });
-    }
-  }
-  CHECK(failed == 0);
-  CHECK(deleted == 100);
-  CHECK(most_at_once <= 8);
-  CHECK(api.connections() <= 8);
-}
-
-TEST_CASE("as many connections as allowed are opened beforehand, if that is wanted, and used in turn") {
-  std::atomic<int> latest = 0, opened = 0;
-  ApiFixture api([&](Exchange& exchange) {
-    if (exchange.path == "/version") {
-      exchange.Reply(Json::object());
-      ++opened;
-      return;
-    }
-    latest = exchange.connection;
-    exchange.Reply(Object("db", "db-0", 5));
-  });
-  KubeConfig config = api.Config();
-  config.connections = 3;
-  config.open_all = true;
-  const auto client = *MakeKubeClient(config);
-  REQUIRE(Eventually([&] { return opened == 3; }));
-  std::vector<int> used;
-  const auto get = [&] {
-    REQUIRE(client->Get(kPod, Soon()).ok());
-    used.push_back(latest);
-  };
-  REQUIRE(Eventually([&] {  // the last one may still be on its way into the pool
-    get();
-    return used.size() >= 3 && std::set(used.end() - 3, used.end()) == std::set{1, 2, 3};
-  }));
-  for (int i = 0; i < 3; ++i) get();
-  CHECK(std::equal(used.end() - 3, used.end(), used.end() - 6));
-  CHECK(api.connections() == 3);
-  api.CutAll();
-  CHECK(Eventually([&] { return client->Get(kPod, Soon()).ok() && api.connections() == 6; }));
-}
-
-TEST_CASE("calls use what is open when the server takes no more connections") {
-  ApiFixture api([&](Exchange& exchange) {
-    if (exchange.connection > 2) return exchange.Hang();
-    exchange.Reply(Object("db", "db-0", 5));
-  });
-  KubeConfig config = api.Config();
-  config.connections = 8;
-  config.open_all = true;
-  const auto client = *MakeKubeClient(config);
-  REQUIRE(Eventually([&] { return api.connections() == 3; }));
-  for (int i = 0; i < 20; ++i) CHECK(client->Get(kPod, Soon(absl::Seconds(2))).ok());
-}
-
-TEST_CASE("calls that wait for a connection end at their deadline, or when asked to") {
-  std::atomic<bool> asked = false;
-  ApiFixture api([&](Exchange& exchange) {
-    asked = true;
-    exchange.Hang();
-  });
-  KubeConfig config = api.Config();
-  config.connections = 1;
-  const auto client = *MakeKubeClient(config);
-  std::stop_source stop;
-  std::jthread first([&] {
-    client->Get(kPod, {absl::Now() + absl::Minutes(1), stop.get_token()}).IgnoreError();
-  });
-  REQUIRE(Eventually([&] { return asked.load(); }));
-  const absl::Status waited = client->Get(kPod, Soon(absl::Milliseconds(200))).status();
-  CHECK(absl::IsDeadlineExceeded(waited));
-  Says(waited, "were busy");
-  std::jthread stopper([&] { stop.request_stop(); });
-  CHECK(absl::IsCancelled(client->Get(kPod, {absl::Now() + absl::Minutes(1), stop.get_token()}).status()));
-}
-
 TEST_CASE("a reply that does not end takes bounded memory") {
   ApiFixture api([](Exchange& exchange) {
     exchange.Begin();
@@ -424,35 +327,6 @@ TEST_CASE("a reply that does not end takes bounded memory") {
   const absl::Status status = api.Client()->Get(kPod, Soon()).status();
   CHECK(absl::IsInternal(status));
   Says(status, "too large");
-}
-
-TEST_CASE("a configuration that cannot be right is refused") {
-  KubeConfig config;
-  config.ca_file = "/ca";
-  for (const char* server : {"", "http://10.0.0.1", "https://", "https://a:0", "https://a:70000",
-                             "https://a:x", "https://a/path", "https://u@a", "https://[::1"}) {
-    config.server = server;
-    CHECK(absl::IsInvalidArgument(MakeKubeClient(config).status()));
-  }
-  for (const char* server : {"https://a", "https://10.0.0.1:6443/", "https://[fd00::1]:6443"}) {
-    config.server = server;
-    CHECK(MakeKubeClient(config).ok());
-  }
-  CHECK(ParseServer("https://[fd00::1]:6443")->host == "fd00::1");
-  CHECK(ParseServer("https://kubernetes.default.svc")->port == "443");
-  config.certificate_file = "/cert";
-  CHECK(absl::IsInvalidArgument(MakeKubeClient(config).status()));
-}
-
-TEST_CASE("in a pod the server is found; outside of one that is said") {
-  ::unsetenv("KUBERNETES_SERVICE_HOST");
-  CHECK(absl::IsFailedPrecondition(InClusterConfig().status()));
-  ::setenv("KUBERNETES_SERVICE_HOST", "fd00::1", 1);
-  ::setenv("KUBERNETES_SERVICE_PORT", "6443", 1);
-  CHECK(InClusterConfig()->server == "https://[fd00::1]:6443");
-  CHECK(InClusterConfig()->token_file == "/var/run/secrets/kubernetes.io/serviceaccount/token");
-  ::unsetenv("KUBERNETES_SERVICE_HOST");
-  ::unsetenv("KUBERNETES_SERVICE_PORT");
 }
 
 }  // namespace lunkeeper::kube

@@ -1,7 +1,7 @@
 #pragma once
-// A coordination.k8s.io/v1 Lease: who leads. Only the reading and the conditional writing; when to do which
-// is decided in fencing/core/election.h. Stateless functions, thread-safe as the client is. Repetition: a
-// write whose answer was lost fails with ABORTED the second time; read to see who holds it.
+// Reads and conditionally writes a coordination.k8s.io/v1 Lease, which says which replica leads. When to do
+// which is decided in fencing/core/election.h. Stateless functions, thread-safe as the client is. Repetition:
+// after a write whose answer was lost, a second write fails with ABORTED; read the lease to see who holds it.
 
 #include <string>
 
@@ -21,11 +21,11 @@ struct Lease {
   int64_t transitions = 0;
 };
 
-// What has no object reads as held by nobody.
+// A lease that does not exist reads as held by nobody.
 absl::StatusOr<Lease> ReadLease(KubeClient& client, const LeaseName& name, const Limits& limits);
 
-// Takes the lease, renews it or (an empty holder) gives it up, if it still is as it was `seen`. Returns it as
-// it is now. ABORTED or ALREADY_EXISTS: someone else wrote it since.
+// Takes the lease, renews it or (with an empty holder) releases it, provided that it is still as `seen`.
+// Returns the lease as stored. ABORTED or ALREADY_EXISTS: someone else wrote it since.
 absl::StatusOr<Lease> WriteLease(KubeClient& client, const LeaseName& name, const Lease& seen,
                                  const std::string& holder, absl::Duration duration, absl::Time now,
                                  const Limits& limits);

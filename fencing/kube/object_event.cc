@@ -3,11 +3,12 @@
 namespace lunkeeper::kube {
 namespace {
 
-constexpr size_t kMostNote = 1024;         // the API server's own limit
-constexpr char kOfClusters[] = "default";  // where events about objects without a namespace belong
+constexpr size_t kMostNote = 1024;  // the API server rejects longer notes
+// Where events about objects without a namespace belong: the API server accepts no other namespace for them.
+constexpr char kOfClusters[] = "default";
 
-// Cut between characters, not within one.
-std::string Cut(std::string text) {
+// Shortens a note without cutting a UTF-8 character in two; bytes 10xxxxxx continue one.
+std::string TrimNote(std::string text) {
   if (text.size() <= kMostNote) return text;
   size_t end = kMostNote;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
@@ -17,6 +18,7 @@ std::string Cut(std::string text) {
 }  // namespace
 
 absl::Status RecordEvent(KubeClient& client, const ObjectEvent& event, absl::Time now, const Limits& limits) {
+  // generateName: events need unique names, and nobody looks one up by its name.
   const std::string space = event.space.empty() ? kOfClusters : event.space;
   Json regarding = {{"apiVersion", event.api_version}, {"kind", event.kind}, {"name", event.name}};
   if (!event.space.empty()) regarding["namespace"] = event.space;
@@ -28,7 +30,7 @@ absl::Status RecordEvent(KubeClient& client, const ObjectEvent& event, absl::Tim
                        {"type", event.event_kind == EventKind::kWarning ? "Warning" : "Normal"},
                        {"reason", event.reason},
                        {"action", event.action},
-                       {"note", Cut(event.note)},
+                       {"note", TrimNote(event.note)},
                        {"regarding", std::move(regarding)},
                        {"reportingController", "lunkeeper.io/controller"},
                        {"reportingInstance", event.reporter_instance}};

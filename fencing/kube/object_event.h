@@ -1,7 +1,7 @@
 #pragma once
-// An events.k8s.io/v1 Event: a sentence for people about an object, seen by `kubectl describe` and `kubectl
-// events`. Stateless, thread-safe. Not repeatable: each call makes another event, and nothing may depend on
-// one.
+// Writes events.k8s.io/v1 Events: sentences for people about an object, shown by `kubectl describe` and
+// `kubectl events`. Stateless, thread-safe. Not repeatable: each call makes another event. Nothing may depend
+// on one.
 
 #include <string>
 
@@ -14,13 +14,13 @@ namespace lunkeeper::kube {
 enum class EventKind { kNormal, kWarning };
 
 struct ObjectEvent {
-  // The object it is about.
+  // The object that the event is about.
   std::string api_version, kind, space, name, uid;
   EventKind event_kind = EventKind::kNormal;
   std::string reason;             // one CamelCase word: "Fenced"
   std::string action;             // what was done: "Fence"
   std::string note;               // the sentence; cut at 1 KiB
-  std::string reporter_instance;  // which replica says so
+  std::string reporter_instance;  // the replica that reports it
 };
 
 absl::Status RecordEvent(KubeClient& client, const ObjectEvent& event, absl::Time now, const Limits& limits);

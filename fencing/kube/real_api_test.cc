@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "fencing/kube/informer.h"
 #include "fencing/kube/lease.h"
@@ -47,20 +48,34 @@ Json MakePod(KubeClient& client, const std::string& name) {
 std::string UidOf(const Json& object) { return TextAt(object, {"metadata", "uid"}); }
 std::string VersionOf(const Json& object) { return TextAt(object, {"metadata", "resourceVersion"}); }
 
-// The labels of each pod, as a informer keeps them.
+// The labels of each pod, as an informer reports them.
 struct Labels {
   explicit Labels(KubeClient& client)
       : informer(client, {kPods, "db"},
                  {[](const Json& pod) {
                     return std::make_optional(TextAt(pod, {"metadata", "labels", "a"}));
                   },
-                  [](const std::string&, const auto&) {}, [this](bool now) { live = now; }},
+                  [this](const std::string& key, const std::shared_ptr<const std::string>& now) {
+                    absl::MutexLock lock(&mutex);
+                    if (now == nullptr) {
+                      labels.erase(key);
+                    } else {
+                      labels[key] = *now;
+                    }
+                  },
+                  [this](bool now) { live = now; }},
                  {absl::Seconds(8), absl::Seconds(3), absl::Milliseconds(10), absl::Milliseconds(200)}) {}
   bool Comes(const std::string& key, const std::optional<std::string>& value) {
-    return Eventually([&] { return informer.Find(key) == value; });
+    return Eventually([&] {
+      absl::MutexLock lock(&mutex);
+      const auto found = labels.find(key);
+      return (found == labels.end() ? std::nullopt : std::make_optional(found->second)) == value;
+    });
   }
   std::atomic<bool> live = false;
-  Informer<std::string> informer;
+  absl::Mutex mutex;
+  std::map<std::string, std::string> labels;
+  Informer<std::string> informer;  // last: its thread uses the others
 };
 
 void WritesHoldTheirPreconditions(KubeClient& client) {
@@ -156,7 +171,7 @@ void ListsComeInPages(KubeClient& client) {
   std::map<std::string, std::string> uids;
   PageRequest page{50};
   do {
-    const auto end = client.List(
+    const auto end = client.ListPage(
         {kPods, "db", "", "spec.nodeName=n1"}, page, [&](const Json& pod) { uids[KeyOf(pod)] = UidOf(pod); },
         Soon());
     REQUIRE(end.ok());
@@ -206,7 +221,7 @@ TEST_CASE("a informer of a real API server survives its restart, its hanging and
   api.Save();
   api.Start();
   CHECK(Eventually([&] { return labels.live.load(); }));
-  const auto old = client->Watch({kPods}, "1", absl::Now() + absl::Seconds(10), Soon());
+  const auto old = client->OpenWatch({kPods}, "1", absl::Now() + absl::Seconds(10), Soon());
   CHECK(absl::IsOutOfRange(old.ok() ? (*old)->Next().status() : old.status()));
   CHECK(label("2"));
   CHECK(labels.Comes("db/db-0", "2"));

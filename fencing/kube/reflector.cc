@@ -11,15 +11,26 @@
 #include "base/status_macros.h"
 #include "fencing/kube/call_pool.h"
 
+// One thread goes through these states until the destructor stops it:
+//
+//          +--------------------------- expired, garbage, restored ------------------------+
+//          v                                                                               |
+//   no version --ListAll, all pages--> version known --RunWatch--> live --stream ends--> not live
+//                                            ^                                             |
+//                                            +------- lost connection, silence, end -------+
+//
+// `version_` is the whole memory. While it is kept, the next watch resumes where the last one ended and the
+// list is not fetched again; with 100,000 pods that list is what hurts the API server.
 namespace lunkeeper::kube {
 namespace {
 
-// Waits longer after each failure in a row, and never in step with other replicas.
+// Pauses that double with each failure in a row. The random factor keeps replicas, and the watches within
+// one, from returning to a restarted API server in step.
 class BackOff {
  public:
   explicit BackOff(const WatchTimes& times) : first_(times.first_pause), longest_(times.longest_pause) {}
-  void Reset() { next_ = first_; }
-  absl::Duration Next() {
+  void ResetPause() { next_ = first_; }
+  absl::Duration NextPause() {
     const absl::Duration pause = next_ * std::uniform_real_distribution<>(0.5, 1.0)(random_);
     next_ = std::min(next_ * 2, longest_);
     return pause;
@@ -31,12 +42,13 @@ class BackOff {
   std::minstd_rand random_{std::random_device{}()};
 };
 
-// Nothing is wrong with what we know: the watch can go on where it was.
-bool GoesOn(const absl::Status& status) {
+// Whether the version is still good after this failure: only the connection broke.
+bool CanResume(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
 }
 
-// Versions of one kind of objects are numbers that rise with each change.
+// Compares resource versions. Kubernetes calls them opaque, but they are etcd's revisions: numbers that rise
+// with each change. Other texts never compare as older.
 bool IsOlder(const std::string& version, const std::string& than) {
   uint64_t a = 0, b = 0;
   return absl::SimpleAtoi(version, &a) && absl::SimpleAtoi(than, &b) && a < b;
@@ -56,44 +68,48 @@ class ListWatchReflector final : public Reflector {
     BackOff back_off(times_);
     while (!stop.stop_requested()) {
       const absl::Time start = absl::Now();
-      const absl::Status status = Round(stop);
+      const absl::Status status = RunRound(stop);
       if (stop.stop_requested()) return;
-      if (!status.ok()) Failed(status);
-      // A watch that stood for a while was a success, even if it was lost in the end.
+      if (!status.ok()) ReportFailure(status);
+      // A watch that worked for a while was a success, even if it was lost in the end.
       const bool stood = absl::Now() - start > std::min(times_.longest_pause, times_.watch / 2);
-      if (stood) back_off.Reset();
+      if (stood) back_off.ResetPause();
       if (status.ok() && stood) continue;
-      if (!WaitUntil(absl::Now() + back_off.Next(), stop)) return;
+      if (!WaitUntil(absl::Now() + back_off.NextPause(), stop)) return;
     }
   }
 
-  // Up to the end of one watch, in order or not.
-  absl::Status Round(const std::stop_token& stop) {
+  // One watch from its opening to its end, with the list before it when there is no version.
+  absl::Status RunRound(const std::stop_token& stop) {
     if (!version_.empty()) RETURN_IF_ERROR(ForgetIfRestored(stop));
-    if (version_.empty()) RETURN_IF_ERROR(List(stop));
-    return Watch(stop);
+    if (version_.empty()) RETURN_IF_ERROR(ListAll(stop));
+    return RunWatch(stop);
   }
 
-  absl::Status List(const std::stop_token& stop) {
-    sink_.Listing();
+  // The version of the last page is the watch's start; the server keeps it the same for all pages of a list.
+  absl::Status ListAll(const std::stop_token& stop) {
+    sink_.OnListStart();
     PageRequest page;
     PageEnd end;
     do {
-      ASSIGN_OR_RETURN(end, client_.List(selection_, page, [this](const Json& object) { sink_.Seen(object); },
-                                         {absl::Now() + times_.call, stop}));
+      ASSIGN_OR_RETURN(
+          end, client_.ListPage(selection_, page, [this](const Json& object) { sink_.OnObject(object); },
+                                {absl::Now() + times_.call, stop}));
       page.next = end.next;
     } while (!page.next.empty());
-    sink_.Listed();
+    sink_.OnListEnd();
     version_ = end.version;
     return absl::OkStatus();
   }
 
-  // An API server whose store was restored from an older copy would watch from our version in silence.
+  // When etcd was restored from a backup, its revision is lower than ours. A watch from a future revision is
+  // accepted and stays silent until that revision is reached, and all changes up to there would be lost. A
+  // list of one object before each watch tells the current revision.
   absl::Status ForgetIfRestored(const std::stop_token& stop) {
     PageRequest one;
     one.most = 1;
-    ASSIGN_OR_RETURN(const PageEnd now,
-                     client_.List(selection_, one, [](const Json&) {}, {absl::Now() + times_.call, stop}));
+    ASSIGN_OR_RETURN(const PageEnd now, client_.ListPage(selection_, one, [](const Json&) {},
+                                                         {absl::Now() + times_.call, stop}));
     if (!IsOlder(now.version, version_)) return absl::OkStatus();
     LogWarn("kube", "the API server went back in time; listing everything again",
             {{"kind", selection_.resource.plural}, {"known", version_}, {"now", now.version}});
@@ -101,26 +117,26 @@ class ListWatchReflector final : public Reflector {
     return absl::OkStatus();
   }
 
-  absl::Status Watch(const std::stop_token& stop) {
+  absl::Status RunWatch(const std::stop_token& stop) {
     const absl::Time now = absl::Now();
     ASSIGN_OR_RETURN(const auto stream,
-                     client_.Watch(selection_, version_, now + times_.call, {now + times_.watch, stop}));
+                     client_.OpenWatch(selection_, version_, now + times_.call, {now + times_.watch, stop}));
     SetLive(true);
     while (true) {
       ASSIGN_OR_RETURN(const std::optional<Change> change, stream->Next());
       if (!change) return absl::OkStatus();
       if (change->type == ChangeType::kDeleted) {
-        sink_.Gone(change->object);
+        sink_.OnDeleted(change->object);
       } else if (change->type != ChangeType::kBookmark) {
-        sink_.Seen(change->object);
+        sink_.OnObject(change->object);
       }
       version_ = TextAt(change->object, {"metadata", "resourceVersion"});
     }
   }
 
-  void Failed(const absl::Status& status) {
+  void ReportFailure(const absl::Status& status) {
     SetLive(false);
-    if (!GoesOn(status)) version_.clear();
+    if (!CanResume(status)) version_.clear();
     const std::string error(status.message());
     if (error == last_error_) return;
     last_error_ = error;
@@ -132,18 +148,18 @@ class ListWatchReflector final : public Reflector {
     if (live && !last_error_.empty())
       LogInfo("kube", "watching again", {{"kind", selection_.resource.plural}});
     if (live) last_error_.clear();
-    if (live != std::exchange(live_, live)) sink_.Live(live);
+    if (live != std::exchange(live_, live)) sink_.OnLive(live);
   }
 
   KubeClient& client_;
   const Selection selection_;
   WatchSink& sink_;
   const WatchTimes times_;
-  // Of the thread.
-  std::string version_;  // what was heard up to here; empty: nothing, or nothing that is still good
+  // Used by the thread only.
+  std::string version_;  // everything up to this version was delivered; empty: start with a list
   std::string last_error_;
   bool live_ = false;
-  std::jthread thread_;
+  std::jthread thread_;  // last: it uses the other members
 };
 
 }  // namespace

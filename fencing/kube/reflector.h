@@ -1,12 +1,12 @@
 #pragma once
-// Tells one consumer what there is of a kind of objects, for as long as it lives: lists, watches, and does so
-// again after whatever goes wrong (a lost or silent connection, versions no longer kept, garbage, an API
-// server that restarts or was restored from an older copy). What the consumer hears may come late or twice,
-// but it always ends at the truth.
+// Delivers all objects of one kind to a consumer, and then every change (client-go calls this a reflector).
+// It lists, watches, and starts over after any failure: a lost or silent connection, an expired version,
+// garbage, an API server that restarts or was restored from a backup. The consumer may receive a change late
+// or twice, but always ends up with the current state.
 //
-// One thread, which the reflector owns, calls the sink; the sink may not destroy the reflector. The
-// destructor stops and joins it within moments. Nothing fails for good: what goes wrong is logged once and
-// tried again.
+// The reflector owns one thread, which calls the sink; the sink may not destroy the reflector. The destructor
+// stops and joins that thread within moments. Nothing fails for good: an error is logged once and the work
+// repeated.
 
 #include <memory>
 #include <string>
@@ -16,22 +16,25 @@
 
 namespace lunkeeper::kube {
 
-// Who is told; on the reflector's thread only.
+// Receives objects, on the reflector's thread only.
 class WatchSink {
  public:
   virtual ~WatchSink() = default;
-  virtual void Listing() = 0;  // all that exists follows as Seen, then Listed
-  virtual void Seen(const Json& object) = 0;
-  virtual void Gone(const Json& object) = 0;
-  virtual void Listed() = 0;  // what was not Seen since Listing does not exist
-  // True: what was told is as new as the API server's word. False: it grows old. Said when it changes; before
-  // the first true it is false. A server that hangs is noticed when the watch is due to end.
-  virtual void Live(bool live) = 0;
+  // Every existing object follows by OnObject, then comes OnListEnd. Objects that did not come do not exist.
+  // A list that fails midway starts over with another OnListStart.
+  virtual void OnListStart() = 0;
+  virtual void OnObject(const Json& object) = 0;
+  virtual void OnDeleted(const Json& object) = 0;
+  virtual void OnListEnd() = 0;
+  // True: the consumer is up to date, and a watch keeps it so. False: the watch is down. Called when it
+  // changes, first with true. A server that hangs is noticed when its watch is due to end.
+  virtual void OnLive(bool live) = 0;
 };
 
 struct WatchTimes {
-  absl::Duration watch = absl::Seconds(30);  // how long one watch lasts, and so a silent one is believed
-  absl::Duration call = absl::Seconds(10);   // for a page of a list, for opening a watch
+  // How long one watch lasts, and so for how long a silent one is trusted.
+  absl::Duration watch = absl::Seconds(30);
+  absl::Duration call = absl::Seconds(10);               // for a page of a list, and for opening a watch
   absl::Duration first_pause = absl::Milliseconds(100);  // doubles with each failure in a row
   absl::Duration longest_pause = absl::Seconds(5);
 };

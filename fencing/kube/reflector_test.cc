@@ -18,7 +18,7 @@ using testing::Eventually;
 constexpr WatchTimes kQuick{absl::Seconds(30), absl::Seconds(20), absl::Milliseconds(1),
                             absl::Milliseconds(20)};
 
-// What one consumer of pods has been told: the version of each, as a number in a text.
+// What one consumer of pods has received: the version of each, as a number in a text.
 class Told {
  public:
   InformerHooks<std::string> Hooks() {
@@ -29,7 +29,11 @@ class Told {
             [this](const std::string& key, const std::shared_ptr<const std::string>& now) {
               absl::MutexLock lock(&mu_);
               ++changes_;
-              now == nullptr ? static_cast<void>(pods_.erase(key)) : static_cast<void>(pods_[key] = *now);
+              if (now == nullptr) {
+                pods_.erase(key);
+              } else {
+                pods_[key] = *now;
+              }
             },
             [this](bool live) {
               absl::MutexLock lock(&mu_);
@@ -140,9 +144,6 @@ TEST_CASE("what exists is told, then what changes") {
   Rig rig(script);
   CHECK(rig.told.Comes({{"db/p1", "12"}, {"db/p3", "11"}}));
   CHECK(rig.told.Lives("+"));
-  CHECK(rig.informer.Find("db/p1") == "12");
-  CHECK_FALSE(rig.informer.Find("db/p2").has_value());
-  CHECK(rig.informer.size() == 2);
   CHECK(script.from() == std::vector<std::string>{"10"});
 }
 

@@ -8,7 +8,8 @@
 namespace lunkeeper::kube {
 namespace {
 
-// status.user.extra: each key has a list of values.
+// One value of status.user.extra, which maps each key to a list of values. Several values are not what
+// Kubernetes writes for these keys, and are not trusted.
 std::string ExtraOf(const Json& status, const char* key) {
   const Json& values = FieldAt(status, {"user", "extra", key});
   if (!values.is_array() || values.size() != 1 || !values[0].is_string()) return "";
@@ -17,7 +18,7 @@ std::string ExtraOf(const Json& status, const char* key) {
 
 }  // namespace
 
-absl::StatusOr<TokenIdentity> ReviewToken(KubeClient& client, const std::string& token,
+absl::StatusOr<ReviewedToken> ReviewToken(KubeClient& client, const std::string& token,
                                           const std::string& audience, const Limits& limits) {
   if (token.empty()) return absl::UnauthenticatedError("review a token: there is none");
   const Json review = {{"apiVersion", "authentication.k8s.io/v1"},
@@ -30,10 +31,12 @@ absl::StatusOr<TokenIdentity> ReviewToken(KubeClient& client, const std::string&
     return absl::UnauthenticatedError(
         absl::StrCat("review a token: the API server does not accept it: ", TextAt(status, {"error"})));
   }
+  // A server that does not know the audience field ignores it and accepts the token for any audience. The
+  // reply must name ours (TokenReviewStatus.audiences).
   const Json& audiences = FieldAt(status, {"audiences"});
   if (std::find(audiences.begin(), audiences.end(), Json(audience)) == audiences.end())
     return absl::UnauthenticatedError(absl::StrCat("review a token: it is not meant for \"", audience, "\""));
-  return TokenIdentity{TextAt(status, {"user", "username"}),
+  return ReviewedToken{TextAt(status, {"user", "username"}),
                        ExtraOf(status, "authentication.kubernetes.io/pod-name"),
                        ExtraOf(status, "authentication.kubernetes.io/pod-uid"),
                        ExtraOf(status, "authentication.kubernetes.io/node-name"),

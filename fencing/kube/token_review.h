@@ -1,7 +1,6 @@
 #pragma once
-// Who is it that shows this service account token? Asked of the API server, which alone can tell (the token
-// may be forged, expired, or bound to a pod that is gone). Stateless, thread-safe, repeatable. The token is
-// in no error.
+// Asks the API server who owns a service account token. Only the API server can tell whether a token is
+// forged, expired, or bound to a deleted pod. Stateless, thread-safe, repeatable. No error quotes the token.
 
 #include <string>
 
@@ -10,15 +9,15 @@
 
 namespace lunkeeper::kube {
 
-struct TokenIdentity {
+struct ReviewedToken {
   std::string user;  // system:serviceaccount:<namespace>:<name>
-  // What the token is bound to; empty where it is not.
+  // The objects to which the token is bound; empty: it is not bound to one of that kind.
   std::string pod, pod_uid;
   std::string node, node_uid;  // Kubernetes 1.30 and later
 };
 
-// UNAUTHENTICATED when the token is not good, or not for `audience`.
-absl::StatusOr<TokenIdentity> ReviewToken(KubeClient& client, const std::string& token,
+// UNAUTHENTICATED: the token is not valid, or not meant for `audience`.
+absl::StatusOr<ReviewedToken> ReviewToken(KubeClient& client, const std::string& token,
                                           const std::string& audience, const Limits& limits);
 
 }  // namespace lunkeeper::kube

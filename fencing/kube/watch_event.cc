@@ -23,7 +23,9 @@ absl::StatusOr<Change> ParseWatchEvent(const std::string& what, std::string_view
   if (!event.ok()) return absl::InternalError(absl::StrCat(what, ": an event is not JSON"));
   const std::string type = TextAt(*event, {"type"});
   const Json& object = FieldAt(*event, {"object"});
+  // Most often 410 Gone: the watch was too slow or its version too old.
   if (type == "ERROR") return EventError(what, object);
+  // Every object has a version, bookmarks above all: it is where the next watch resumes.
   const auto known = TypeOf(type);
   if (!known || TextAt(object, {"metadata", "resourceVersion"}).empty())
     return absl::InternalError(absl::StrCat(what, ": an event is not as expected"));

@@ -1,6 +1,6 @@
 #pragma once
-// One event of a watch, from its bytes. Pure function, thread-safe. An ERROR event comes back as the status
-// it means (api_error.h); INTERNAL for what is no event at all.
+// Parses one event of a watch. Pure function, thread-safe. An ERROR event becomes the status that it stands
+// for (api_error.h). INTERNAL: the bytes are no event.
 
 #include <string>
 #include <string_view>

@@ -30,7 +30,7 @@ Seen CutUp(JsonCutter::Shape shape, std::string_view text, size_t step) {
   for (size_t at = 0; at < text.size() && seen.good; at += step)
     seen.good = cutter.Feed(text.substr(at, step)).ok();
   if (!seen.good) return seen;
-  auto rest = std::move(cutter).Finish();
+  auto rest = std::move(cutter).TakeRest();
   seen.good = rest.ok();
   if (rest.ok()) seen.rest = *std::move(rest);
   return seen;

@@ -1,6 +1,6 @@
 #pragma once
-// Where the heartbeats of nodes go: the failover module, in each controller replica. Called from gRPC's
-// threads, for many nodes at once: thread-safe, and never blocking.
+// Receives the nodes' heartbeats: implemented by the failover module in each controller replica. gRPC's
+// threads call it for many nodes at once, so it is thread-safe and never blocks.
 
 #include <map>
 
@@ -13,10 +13,10 @@ using FencesByArray = std::map<fencing::ArrayId, fencing::ArrayFence>;
 class HeartbeatSink {
  public:
   virtual ~HeartbeatSink() = default;
-  // Answers with the fences in force against the node; that is how it learns of them.
+  // Returns the fences in force against the node; the answer to the heartbeat carries them.
   virtual FencesByArray OnHeartbeat(fencing::Heartbeat heartbeat) = 0;
-  // The stream ended while its heartbeats were current: somebody closed the connection, so the node's kernel
-  // lives. A stream that had fallen silent before it ended is not reported: its end says nothing.
+  // The node's stream ended while its heartbeats were current. Its connection was closed in order, so the
+  // node's kernel lives. A stream that had been silent before it ended is not reported.
   virtual void OnClosed(const NodeId& node) = 0;
 };
 

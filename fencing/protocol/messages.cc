@@ -6,11 +6,15 @@
 #include "absl/strings/str_cat.h"
 #include "devices/connection_message.h"
 
+// Each pair of Read… and Write… is one message; they are pure and know nothing of transport. Only what a node
+// sends to a controller is checked. In the other direction the controller's certificate vouches for the
+// content; an access it does not know is taken for an exclusive one.
 namespace lunkeeper {
 namespace {
 
-constexpr size_t kLongestNode = 256;    // CSI's limit for a node id
-constexpr size_t kLongestVolume = 128;  // and for a volume id
+// The limits of the CSI specification for a node_id and for other ids ("Size Limits").
+constexpr size_t kLongestNode = 256;
+constexpr size_t kLongestVolume = 128;
 
 absl::Status CheckText(const char* field, const std::string& text, size_t longest) {
   const bool plain = std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isgraph(c); });
@@ -19,6 +23,7 @@ absl::Status CheckText(const char* field, const std::string& text, size_t longes
       absl::StrCat(field, ": is required, with at most ", longest, " printable characters"));
 }
 
+// Ids are not checked: an unknown one matches no volume.
 fencing::VolumeSet ReadVolumes(const google::protobuf::RepeatedPtrField<std::string>& ids) {
   fencing::VolumeSet volumes;
   for (const std::string& id : ids) volumes.emplace(id);
@@ -30,6 +35,7 @@ fencing::VolumeSet ReadVolumes(const google::protobuf::RepeatedPtrField<std::str
 absl::StatusOr<NodeId> ReadNode(const std::string& node, const std::string& node_name) {
   if (absl::Status status = CheckText("node", node, kLongestNode); !status.ok()) return status;
   const NodeId id(node);
+  // The last dot: a machine's name may contain dots, an instance (16 hex digits) never does.
   const bool has_instance = node.rfind('.') != std::string::npos && node.back() != '.';
   if (!has_instance) return absl::InvalidArgumentError("node: must be <name>.<instance>");
   if (fencing::NameOf(id).value() == node_name) return id;
@@ -56,6 +62,7 @@ absl::StatusOr<Access> ReadAccess(coordinator::v1::Access access) {
   }
 }
 
+// A switch without a default, so that the compiler names this place when a kind of access is added.
 coordinator::v1::Access WriteAccess(Access access) {
   switch (access) {
     case Access::kReadOnly:
@@ -68,6 +75,7 @@ coordinator::v1::Access WriteAccess(Access access) {
   return coordinator::v1::EXCLUSIVE;
 }
 
+// The wire's ACCESS_UNSPECIFIED cannot occur here, as the request was made by WriteAccess.
 Grant ReadGrant(const coordinator::v1::AcquireRequest& request, const coordinator::v1::Grant& message) {
   Grant grant;
   grant.volume = VolumeId(request.volume_id());
@@ -93,9 +101,11 @@ coordinator::v1::Grant WriteGrant(const Grant& grant) {
 
 fencing::Heartbeat ReadHeartbeat(const coordinator::v1::Heartbeat& message) {
   fencing::Heartbeat heartbeat;
+  // The service has compared the node with the caller's token already (ReadNode).
   heartbeat.node = NodeId(message.node());
   heartbeat.boot = message.boot_id();
   heartbeat.sequence = message.sequence();
+  // The wire's flag is the negation, so that a message without it means a healthy kubelet.
   heartbeat.kubelet_ok = !message.kubelet_hangs();
   heartbeat.failing = ReadVolumes(message.failing());
   heartbeat.present = ReadVolumes(message.present());
@@ -117,6 +127,7 @@ coordinator::v1::Heartbeat WriteHeartbeat(const fencing::Heartbeat& heartbeat) {
   return message;
 }
 
+// The message has no node: a stream's answers are about the node that sends its heartbeats there.
 FencesByArray ReadFences(const NodeId& node, const coordinator::v1::HeartbeatAnswer& message) {
   FencesByArray fences;
   for (const auto& fence : message.fences()) {
@@ -125,6 +136,7 @@ FencesByArray ReadFences(const NodeId& node, const coordinator::v1::HeartbeatAns
   return fences;
 }
 
+// An answer lists every fence in force, not the changes: a node may have missed any number of answers.
 coordinator::v1::HeartbeatAnswer WriteFences(const FencesByArray& fences) {
   coordinator::v1::HeartbeatAnswer message;
   for (const auto& [array, fence] : fences) {

@@ -1,6 +1,6 @@
 #pragma once
-// The coordinator protocol's messages and what they mean here. Pure functions. What comes from outside is
-// checked; failure is INVALID_ARGUMENT, naming the field.
+// Converts between the coordinator protocol's messages and the project's own types. Pure functions. Requests
+// come from outside and are checked; failure is INVALID_ARGUMENT with the field's name.
 
 #include "absl/status/statusor.h"
 #include "devices/array/array.h"
@@ -10,13 +10,14 @@
 
 namespace lunkeeper {
 
-// Of the caller: one of the instances of the machine `node_name`. PERMISSION_DENIED: of another machine.
+// The node id that a caller claims, for a caller whose token names the machine `node_name`.
+// PERMISSION_DENIED: the id is of another machine.
 absl::StatusOr<NodeId> ReadNode(const std::string& node, const std::string& node_name);
 absl::StatusOr<VolumeId> ReadVolume(const std::string& volume_id);
 absl::StatusOr<Access> ReadAccess(coordinator::v1::Access access);
 coordinator::v1::Access WriteAccess(Access access);
 
-// Volume, node and access are the request's; the owner is the node.
+// The message omits what the caller knows: volume, node and access come from the request.
 Grant ReadGrant(const coordinator::v1::AcquireRequest& request, const coordinator::v1::Grant& message);
 coordinator::v1::Grant WriteGrant(const Grant& grant);
 

@@ -341,7 +341,7 @@ void HollowCluster::PowerOff(int node) {
   off_[static_cast<size_t>(node)] = true;
 }
 
-// A listener whose queue is full answers nothing to whoever connects.
+// A listener whose queue is full does not answer a connection attempt.
 void HollowCluster::SwallowConnects(int node) {
   const sockaddr_in at = SocketAddress(AddressOf(node), kubelet_port_);
   const auto* address = reinterpret_cast<const sockaddr*>(&at);

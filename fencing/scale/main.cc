@@ -60,7 +60,7 @@ double CpuSeconds() {
          1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
-// How many heartbeats of each node were heard.
+// How many heartbeats of each node arrived.
 using Heard = std::vector<std::atomic<uint64_t>>;
 
 // Hands on the heartbeats of the other process, as the coordinator does with those of the nodes' streams.

@@ -30,7 +30,7 @@ class RealApi {
   // SIGSTOP to the API server; returns when it has stopped.
   void Freeze();
   void Thaw();
-  // What etcd stores, as a copy is made and as it is put back. Both while it is down.
+  // Saves what etcd stores, and restores it. Both while it is down.
   void Save();
   void Restore();
 

@@ -1,0 +1,111 @@
+#include "fencing/agent/replicas.h"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/testing/test_host.h"
+#include "fencing/protocol/answer_mark.h"
+
+namespace lunkeeper {
+namespace {
+
+namespace v1 = coordinator::v1;
+
+using Handler = std::function<grpc::Status(grpc::ServerContext*)>;
+
+// A controller replica that says what the test wants it to say.
+class FakeReplica final : public v1::Coordinator::Service {
+ public:
+  explicit FakeReplica(Handler handler) : handler_(std::move(handler)) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~FakeReplica() override { server_->Shutdown(absl::ToChronoTime(absl::Now())); }
+
+  grpc::Status Release(grpc::ServerContext* context, const v1::ReleaseRequest*,
+                       v1::ReleaseResponse*) override {
+    ++calls;
+    return handler_(context);
+  }
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+  std::atomic<int> calls = 0;
+
+ private:
+  const Handler handler_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+struct ReplicasRig {
+  explicit ReplicasRig(std::vector<std::string> addresses)
+      : replicas({.addresses = std::move(addresses),
+                  .server_name = "",
+                  .credentials = grpc::InsecureChannelCredentials(),
+                  .token_file = WriteToken()}) {}
+  std::string WriteToken() const {
+    std::ofstream(folder / "token") << "token";
+    return folder / "token";
+  }
+  absl::Status Release(absl::Duration within) {
+    return replicas.CallAny("release", absl::Now() + within, [](auto& stub, auto* context) {
+      v1::ReleaseResponse response;
+      return stub.Release(context, {}, &response);
+    });
+  }
+
+  const testing::TempDir folder;
+  Replicas replicas;
+};
+
+// The words that gRPC uses for a call whose time is up.
+grpc::Status DeadlineExceeded() { return {grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded"}; }
+
+}  // namespace
+
+TEST_CASE("a replica's own DEADLINE_EXCEEDED is final, whatever its words") {
+  FakeReplica replica([](grpc::ServerContext* context) {
+    AddAnswerMark(context);
+    return DeadlineExceeded();
+  });
+  ReplicasRig rig({replica.address()});
+  CHECK(absl::IsDeadlineExceeded(rig.Release(absl::Seconds(20))));
+  CHECK(replica.calls == 1);
+}
+
+TEST_CASE("a DEADLINE_EXCEEDED that no replica gave is no answer, whatever its words") {
+  FakeReplica replica(
+      [](grpc::ServerContext*) { return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "time is up"); });
+  ReplicasRig rig({replica.address()});
+  CHECK(absl::IsUnavailable(rig.Release(absl::Seconds(1))));
+  CHECK(replica.calls > 1);
+}
+
+TEST_CASE("a replica that is leaving is left for another, also when its answer is marked") {
+  FakeReplica leaving([](grpc::ServerContext* context) {
+    AddAnswerMark(context);
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "ask another replica");
+  });
+  FakeReplica staying([](grpc::ServerContext* context) {
+    AddAnswerMark(context);
+    return grpc::Status::OK;
+  });
+  ReplicasRig rig({leaving.address(), staying.address()});
+  CHECK(rig.Release(absl::Seconds(20)).ok());
+  CHECK(staying.calls == 1);
+}
+
+TEST_CASE("without a token nothing is asked") {
+  FakeReplica replica([](grpc::ServerContext*) { return grpc::Status::OK; });
+  ReplicasRig rig({replica.address()});
+  std::ofstream(rig.folder / "token") << "\n";
+  CHECK(absl::IsUnauthenticated(rig.Release(absl::Seconds(20))));
+  CHECK(replica.calls == 0);
+}
+
+}  // namespace lunkeeper
