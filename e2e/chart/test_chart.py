@@ -84,6 +84,16 @@ BAD_VALUES = {
     "no controller": ("controller.replicas=0", "/controller/replicas"),
     "an unknown file system": ("storageClasses[0].name=x,storageClasses[0].parameters.fsType=zfs", "'ext4', 'xfs'"),
     "an unknown parameter": ("storageClasses[0].name=x,storageClasses[0].parameters.colour=red", "'colour' not allowed"),
+    "a file system named twice":
+        (r"storageClasses[0].name=x,storageClasses[0].parameters.fsType=xfs,"
+         r"storageClasses[0].parameters.csi\.storage\.k8s\.io/fstype=xfs", "/storageClasses/0/parameters"),
+    "an unknown file system, by Kubernetes' key":
+        (r"storageClasses[0].name=x,storageClasses[0].parameters.csi\.storage\.k8s\.io/fstype=zfs", "'ext4', 'xfs'"),
+    "a Secret without a namespace":
+        (r"storageClasses[0].name=x,storageClasses[0].parameters.csi\.storage\.k8s\.io/node-stage-secret-name=y", "go together"),
+    "Secrets by a pattern that the sidecars may not read":
+        (r"storageClasses[0].name=x,storageClasses[0].parameters.csi\.storage\.k8s\.io/provisioner-secret-name=y,"
+         r"storageClasses[0].parameters.csi\.storage\.k8s\.io/provisioner-secret-namespace=${pvc.namespace}", "want one Secret"),
     "a reclaim policy of old": ("storageClasses[0].name=x,storageClasses[0].reclaimPolicy=Recycle", "'Delete', 'Retain'"),
     "certificates from nowhere": ("coordinator.tls.source=vault", "'helm', 'cert-manager', 'secret'"),
     "cert-manager without an issuer":
@@ -132,7 +142,7 @@ def spoil(schema, definitions, turn, where=""):
     if "properties" not in schema:
         bad = bad_values(schema)
         return bad[turn % len(bad)], [f"at '{where}': "]
-    parts = {name: spoil(part, definitions, turn, f"{where}/{name}") for name, part in schema["properties"].items()}
+    parts = {name: spoil(part, definitions, turn, f"{where}/{name.replace('/', '~1')}") for name, part in schema["properties"].items()}
     assert schema["additionalProperties"] is False, f"{where} takes anything"
     return ({"misspelt": True, **{name: value for name, (value, _) in parts.items()}},
             [f"at '{where}': additional properties 'misspelt' not allowed", *(line for _, said in parts.values() for line in said)])
@@ -177,6 +187,32 @@ def test_each_group_of_nodes_is_told_what_it_reaches(values):
     reached = {name: [argument.split("=")[1] for argument in spec["containers"][0]["args"] if "--array-name=" in argument]
                for name, spec in pods(render(values(EVERYTHING))).items() if "-node" in name}
     assert reached == {"storage-lunkeeper-node-row1": ["rack1", "rack2"], "storage-lunkeeper-node-row2": ["rack2"]}
+
+
+def test_a_class_may_have_kubernetes_own_parameters(values):
+    """As classes of other drivers have them; the sidecars may read the Secrets that they are to read, and no other."""
+    parameters = {"csi.storage.k8s.io/fstype": "xfs"}
+    for use in ("provisioner", "controller-expand", "controller-publish", "node-stage", "node-publish", "node-expand"):
+        parameters |= {f"csi.storage.k8s.io/{use}-secret-name": f"{use}-key", f"csi.storage.k8s.io/{use}-secret-namespace": "keys"}
+    things = render(values({**ONE_ARRAY, "storageClasses": [{"name": "old", "parameters": parameters}]}))
+    assert find(things, "StorageClass", "old")["parameters"] == parameters
+    roles = {thing["metadata"]["name"]: thing for thing in things if thing["metadata"].get("namespace") == "keys"
+             and thing["kind"] == "Role"}
+    assert {name: role["rules"] for name, role in roles.items()} == {
+        f"storage-lunkeeper-old-{use}":
+            [{"apiGroups": [""], "resources": ["secrets"], "resourceNames": [f"{use}-key"], "verbs": ["get"]}]
+        for use in ("provisioner", "controller-expand")}
+    for name in roles:
+        binding = find(things, "RoleBinding", name)
+        assert binding["metadata"]["namespace"] == "keys" and binding["roleRef"]["name"] == name
+        assert [subject["name"] for subject in binding["subjects"]] == ["storage-lunkeeper-controller"]
+
+
+def test_sidecars_outlive_a_slow_api_server(values):
+    """One that cannot renew its lease for the deadline exits; ten seconds are client-go's own default."""
+    for container in pods(render(values(ONE_ARRAY)))["storage-lunkeeper-controller"]["containers"][1:]:
+        lease = dict(re.findall(r"--leader-election-(lease-duration|renew-deadline|retry-period)=(\S+)", "\n".join(container["args"])))
+        assert lease == {"lease-duration": "15s", "renew-deadline": "10s", "retry-period": "5s"}, container["name"]
 
 
 def test_nodes_have_no_right_in_kubernetes(values):
