@@ -107,12 +107,13 @@ void AddCoordinatorServerOptions(CLI::App* command, CoordinatorOptions* options)
 }
 
 // An option in whole seconds.
-void AddSeconds(CLI::App* command, const std::string& name, fencing::Millis* value, const std::string& help) {
+void AddSeconds(CLI::App* command, const std::string& name, fencing::Span* value, const std::string& help) {
   command
       ->add_option_function<int>(
-          name, [value](int seconds) { *value = fencing::Millis{1000} * seconds; }, help)
+          name, [value](int seconds) { *value = fencing::Span::OfMilliseconds(int64_t{1000} * seconds); },
+          help)
       ->check(CLI::Range(1, 86400))
-      ->default_str(std::to_string(*value / 1000));
+      ->default_str(std::to_string(value->milliseconds() / 1000));
 }
 
 void AddFailoverOptions(CLI::App* command, FailoverFlags* flags) {

@@ -11,7 +11,7 @@ namespace lunkeeper::fencing {
 // Takes or renews the leader's lease for this replica, if its version is still `expected`.
 struct WriteLease {
   Version expected;
-  Millis sent = 0;  // tells the core's attempts apart
+  Instant sent;  // tells the core's attempts apart
 };
 struct BeginTerm {
   ArrayId array;

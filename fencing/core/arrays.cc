@@ -15,14 +15,14 @@ void Arrays::On(const ArrayView& view) {
   }
 }
 
-void Arrays::Fenced(const ArrayId& array, const ArrayFence& fence, Millis now) {
+void Arrays::Fenced(const ArrayId& array, const ArrayFence& fence, Instant now) {
   const auto found = arrays_.find(array);
   if (found == arrays_.end()) return;
   found->second.fences[fence.node] = fence;
   found->second.changed_at = now;
 }
 
-void Arrays::Unfenced(const ArrayId& array, const NodeId& node, Millis now) {
+void Arrays::Unfenced(const ArrayId& array, const NodeId& node, Instant now) {
   const auto found = arrays_.find(array);
   if (found == arrays_.end()) return;
   found->second.fences.erase(node);

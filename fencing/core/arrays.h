@@ -12,8 +12,8 @@ namespace lunkeeper::fencing {
 class Arrays {
  public:
   void On(const ArrayView& view);
-  void Fenced(const ArrayId& array, const ArrayFence& fence, Millis now);
-  void Unfenced(const ArrayId& array, const NodeId& node, Millis now);
+  void Fenced(const ArrayId& array, const ArrayFence& fence, Instant now);
+  void Unfenced(const ArrayId& array, const NodeId& node, Instant now);
   void BeganTerm(const ArrayId& array, Term term);
   void LostTerm(const ArrayId& array) { BeganTerm(array, 0); }
   void LostTerms();
@@ -34,7 +34,7 @@ class Arrays {
   struct State {
     bool known = false;
     Term term = 0;
-    Millis changed_at = 0;
+    std::optional<Instant> changed_at;
     std::map<NodeId, ArrayFence> fences;
   };
   std::map<ArrayId, State> arrays_;

@@ -15,12 +15,12 @@ Classification CutOff(const Signals& signals, const Settings& settings) {
 
 Classification Arriving(const Signals& signals, const Settings& settings) {
   if (!signals.lost.empty()) return {Response::kDrain, "its storage path is lost"};
-  if (signals.kubelet == Kubelet::kNotReady && signals.hung_for > 0) {
+  if (signals.kubelet == Kubelet::kNotReady && signals.hung_for > Span()) {
     const bool over = std::min(signals.hung_for, signals.not_ready_for) >= settings.probation;
     return {over ? Response::kFence : Response::kHold, "its kubelet or container runtime hangs"};
   }
   if (signals.kubelet == Kubelet::kNotReady) return CutOff(signals, settings);
-  if (signals.hung_for > 0)
+  if (signals.hung_for > Span())
     return {Response::kHold, "its kubelet or container runtime does not answer locally"};
   return {};
 }

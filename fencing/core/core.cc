@@ -22,7 +22,8 @@ void Core::On(const Tick&) {
   // Who sees no array can lead nobody, and another replica may see one.
   const bool blind = state_.evidence.IsBlind(state_.now);
   if (auto write = blind ? std::nullopt : election_.Due(state_.now))
-    state_.outbox.Call("lease " + std::to_string(state_.now), std::move(*write), state_.now);
+    state_.outbox.Call("lease " + std::to_string(state_.now.since_start().milliseconds()), std::move(*write),
+                       state_.now);
   // Another may have led meanwhile, and these terms are no longer ours.
   if (led_ && !Leads()) state_.arrays.LostTerms();
   led_ = Leads();

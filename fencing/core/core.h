@@ -71,7 +71,7 @@ class Core {
   Election election_;
   bool synced_ = false;
   bool led_ = false;
-  Millis refused_at_ = 0;  // by an array, for an old term
+  std::optional<Instant> refused_at_;  // by an array, for an old term
 };
 
 }  // namespace lunkeeper::fencing

@@ -87,7 +87,7 @@ void Decide(State& state, const NodeId& node, const Classification& classificati
 
 void Kick(State& state, const NodeId& node, const NodeEvidence& known) {
   const auto window = state.settings.kick_window;
-  if (known.outage_until == 0 || state.now - known.outage_until >= window) return;
+  if (!known.outage_until || state.now - *known.outage_until >= window) return;
   if (state.settings.paused || state.settings.dry_run ||
       state.ClassifyNode(node).response != Response::kNothing)
     return;

@@ -17,25 +17,25 @@ class Election {
  public:
   Election(const Settings& settings, std::string self) : settings_(settings), self_(std::move(self)) {}
 
-  void On(const LeaseSeen& seen, Millis now);
+  void On(const LeaseSeen& seen, Instant now);
   // The answer to a write; to any but the last it says nothing.
-  void Written(const WriteLease& write, Outcome outcome, const Version& version, Millis now);
+  void Written(const WriteLease& write, Outcome outcome, const Version& version, Instant now);
   // A write that is due, at most one at a time. Marks it as sent.
-  std::optional<WriteLease> Due(Millis now);
+  std::optional<WriteLease> Due(Instant now);
 
-  bool Leads(Millis now) const { return now < leads_until_; }
-  // When the renewal by which it leads was sent; rises with each renewal.
-  Millis renewed_at() const { return renewed_at_; }
+  bool Leads(Instant now) const { return leads_until_ && now < *leads_until_; }
+  // When the renewal by which it leads was sent; rises with each renewal; empty: it never led.
+  std::optional<Instant> renewed_at() const { return renewed_at_; }
 
  private:
   const Settings& settings_;
   const std::string self_;
   LeaseSeen seen_;
   bool known_ = false;
-  Millis changed_at_ = 0;
+  Instant changed_at_;
   bool writing_ = false;
-  Millis sent_at_ = 0;
-  Millis leads_until_ = 0, renewed_at_ = 0, written_at_ = 0;
+  Instant sent_at_;  // the last write; before the first: the clock's start
+  std::optional<Instant> leads_until_, renewed_at_, written_at_;
 };
 
 }  // namespace lunkeeper::fencing

@@ -34,7 +34,7 @@ struct StorageHeartbeats {
   struct Landed {
     NodeId node;
     uint64_t sequence = 0;
-    Millis age = 0;  // since it landed, by the agent's clock
+    Span age = {};  // since it landed, by the agent's clock
   };
   ArrayId array;
   std::vector<Landed> landed;
@@ -48,7 +48,7 @@ struct Holding {
 // missing.
 struct ArrayView {
   ArrayId array;
-  Millis asked = 0;
+  Instant asked = {};
   std::vector<Holding> holdings;
   std::vector<ArrayFence> fences;
 };
@@ -101,7 +101,7 @@ struct FenceGone {
 struct LeaseSeen {
   std::string holder;
   Version version;
-  Millis asked = 0;
+  Instant asked = {};
 };
 
 enum class Outcome {
@@ -121,7 +121,7 @@ struct Done {
 };
 
 struct Event {
-  Millis now = 0;
+  Instant now;
   std::variant<Tick, Heartbeat, StreamClosed, StorageHeartbeats, ArrayView, ArrayLost, ArrayGone,
                VolumeWanted, ProbeResult, ApiSynced, ApiAlive, ApiLost, KubeletLease, NodeSeen, NodeGone,
                PodSeen, PodGone, FenceSeen, FenceGone, LeaseSeen, Done>

@@ -1,7 +1,6 @@
 #include "fencing/core/evidence.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "fencing/core/instances.h"
@@ -9,7 +8,7 @@
 namespace lunkeeper::fencing {
 namespace {
 
-constexpr Millis kForever = std::numeric_limits<Millis>::max();
+constexpr Span kForever = Span::max();
 constexpr size_t kMostOtherBoots = 16;
 
 // A heartbeat may be overtaken, also by the first one of the next boot. Which of two boots came first cannot
@@ -23,15 +22,15 @@ bool IsNews(const NodeEvidence& node, const Heartbeat& heartbeat) {
 
 }  // namespace
 
-void Evidence::Observe(Millis now) {
-  if (last_ == 0) api_at_ = now;
-  if (last_ == 0 || now - last_ > settings_.stall) window_ = now;
+void Evidence::Observe(Instant now) {
+  if (!last_) api_at_ = now;
+  if (!last_ || now - *last_ > settings_.stall) window_ = now;
   last_ = now;
 }
 
-NodeEvidence& Evidence::Meet(const NodeId& id, Millis now) {
+NodeEvidence& Evidence::Meet(const NodeId& id, Instant now) {
   auto& node = nodes_[id];
-  if (node.met_at != 0) return node;
+  if (node.met_at) return node;
   node.met_at = now;
   const auto kubelet = kubelets_.find(NameOf(id));
   if (kubelet != kubelets_.end()) node.kubelet = &kubelet->second;
@@ -55,20 +54,20 @@ ArrayChannel& Evidence::ChannelOf(const ArrayId& array) {
   return at->second;
 }
 
-void Evidence::On(Heartbeat heartbeat, Millis now) {
+void Evidence::On(Heartbeat heartbeat, Instant now) {
   auto& node = Meet(heartbeat.node, now);
   if (node.heard && !IsNews(node, heartbeat)) return;
   if (node.heard && heartbeat.boot != node.heartbeat.boot) {
     if (node.other_boots.size() >= kMostOtherBoots) node.other_boots.erase(node.other_boots.begin());
     node.other_boots[node.heartbeat.boot] = node.heartbeat.sequence;
   }
-  if (node.heard && now - std::max(node.heartbeat_at, window_) >= settings_.silence) node.outage_until = now;
+  if (node.heard && now - LatestOf(window_, node.heartbeat_at) >= settings_.silence) node.outage_until = now;
   if (!heartbeat.failing.empty()) node.outage_until = now;
   std::erase_if(node.failing_since,
                 [&](const auto& entry) { return !heartbeat.failing.contains(entry.first); });
   for (const auto& volume : heartbeat.failing) node.failing_since.emplace(volume, now);
-  if (heartbeat.kubelet_ok) node.hung_since = 0;
-  if (!heartbeat.kubelet_ok && node.hung_since == 0) node.hung_since = now;
+  if (heartbeat.kubelet_ok) node.hung_since.reset();
+  if (!heartbeat.kubelet_ok && !node.hung_since) node.hung_since = now;
   node.heard = true;
   node.closed = false;
   node.heartbeat_at = now;
@@ -76,7 +75,7 @@ void Evidence::On(Heartbeat heartbeat, Millis now) {
   node.heartbeat = std::move(heartbeat);
 }
 
-void Evidence::On(const StreamClosed& closed, Millis now) {
+void Evidence::On(const StreamClosed& closed, Instant now) {
   const auto found = nodes_.find(closed.node);
   if (found == nodes_.end() || !found->second.heard) return;
   // The close itself is the last sign of instance.
@@ -84,7 +83,7 @@ void Evidence::On(const StreamClosed& closed, Millis now) {
   found->second.heartbeat_at = now;
 }
 
-void Evidence::On(const StorageHeartbeats& heartbeats, Millis now) {
+void Evidence::On(const StorageHeartbeats& heartbeats, Instant now) {
   const auto channel = arrays_.find(heartbeats.array);
   if (channel == arrays_.end()) return;
   // Ten arrays tell of ten thousand nodes twice a second: where both are in order, nothing is looked up.
@@ -95,11 +94,11 @@ void Evidence::On(const StorageHeartbeats& heartbeats, Millis now) {
     auto& side = at++->second.At(channel->second);
     if (heartbeat.sequence == side.heartbeat_sequence) continue;
     side.heartbeat_sequence = heartbeat.sequence;
-    side.heartbeat_at = std::max<Millis>(now - heartbeat.age, 1);
+    side.heartbeat_at = now - heartbeat.age;
   }
 }
 
-void Evidence::On(const ArrayView& view, Millis now) {
+void Evidence::On(const ArrayView& view, Instant now) {
   auto& channel = ChannelOf(view.array);
   if (!channel.up) channel.up = true, channel.since = now;
   ++channel.views;
@@ -122,7 +121,7 @@ void Evidence::On(const ArrayView& view, Millis now) {
         std::erase_if(side.holdings, [&](const auto& each) { return each.view != channel.views; });
 }
 
-void Evidence::On(const ArrayLost& lost, Millis now) {
+void Evidence::On(const ArrayLost& lost, Instant now) {
   auto& channel = ChannelOf(lost.array);
   if (channel.up) channel.up = false, channel.since = now;
 }
@@ -133,7 +132,7 @@ void Evidence::On(const ArrayGone& gone) {
   arrays_.erase(gone.array);
 }
 
-void Evidence::On(const ProbeResult& result, Millis now) {
+void Evidence::On(const ProbeResult& result, Instant now) {
   auto& node = Meet(result.node, now);
   if (!result.answered) {
     ++node.unanswered;
@@ -144,14 +143,14 @@ void Evidence::On(const ProbeResult& result, Millis now) {
   node.probe_answered_at = now;
 }
 
-void Evidence::On(const KubeletLease& lease, Millis now) { KubeletOf(lease.node).lease_at = now; }
+void Evidence::On(const KubeletLease& lease, Instant now) { KubeletOf(lease.node).lease_at = now; }
 
-void Evidence::On(const NodeSeen& seen, Millis now) {
+void Evidence::On(const NodeSeen& seen, Instant now) {
   auto& side = KubeletOf(seen.node.name);
   // Until it was seen nobody knew its address, so that a probe of it has reached nobody.
   const auto node = nodes_.find(seen.node.instance);
-  if (node != nodes_.end() && side.instance != seen.node.instance) node->second.probe_sent_at = 0;
-  if (side.lease_at == 0) side.lease_at = now;
+  if (node != nodes_.end() && side.instance != seen.node.instance) node->second.probe_sent_at.reset();
+  if (!side.lease_at) side.lease_at = now;
   if (side.ready && !seen.node.ready) side.not_ready_since = now;
   side.ready = seen.node.ready;
   side.instance = seen.node.instance;
@@ -162,7 +161,7 @@ void Evidence::On(const NodeGone& gone) {
   kubelets_.erase(gone.node);
 }
 
-void Evidence::ApiAnswers(Millis now) {
+void Evidence::ApiAnswers(Instant now) {
   if (!ApiUp(now)) {
     // Then all nodes are marked as not ready before their kubelets have had their turn.
     if (now - api_at_ >= settings_.kubelet_stale) kubelets_turn_ = now + settings_.kubelet_stale;
@@ -181,17 +180,17 @@ bool Evidence::ArraysUp() const {
   return std::all_of(arrays_.begin(), arrays_.end(), [](const auto& channel) { return channel.second.up; });
 }
 
-bool Evidence::IsBlind(Millis now) const {
+bool Evidence::IsBlind(Instant now) const {
   return !arrays_.empty() && std::all_of(arrays_.begin(), arrays_.end(), [&](const auto& each) {
-    return !each.second.up && now - std::max(each.second.since, window_) >= 2 * settings_.silence;
+    return !each.second.up && now - LatestOf(window_, each.second.since) >= 2 * settings_.silence;
   });
 }
 
-bool Evidence::ApiUp(Millis now) const {
-  return api_up_ && now - std::max(api_at_, window_) < 2 * settings_.silence;
+bool Evidence::ApiUp(Instant now) const {
+  return api_up_ && now - LatestOf(window_, api_at_) < 2 * settings_.silence;
 }
 
-Signals Evidence::Look(const NodeId& id, Millis now) const {
+Signals Evidence::Look(const NodeId& id, Instant now) const {
   if (const auto found = nodes_.find(id); found != nodes_.end()) return Look(id, found->second, now);
   NodeEvidence nothing;
   if (const auto found = kubelets_.find(NameOf(id)); found != kubelets_.end())
@@ -199,35 +198,34 @@ Signals Evidence::Look(const NodeId& id, Millis now) const {
   return Look(id, nothing, now);
 }
 
-Signals Evidence::Look(const NodeId& id, const NodeEvidence& node, Millis now) const {
+Signals Evidence::Look(const NodeId& id, const NodeEvidence& node, Instant now) const {
   Signals signals;
-  signals.silent_for = now - std::max({node.heartbeat_at, node.met_at, window_});
+  signals.silent_for = now - LatestOf(window_, node.heartbeat_at, node.met_at);
   if (node.heard) {
     signals.network = node.closed                              ? Network::kClosed
                       : signals.silent_for < settings_.silence ? Network::kArrives
                                                                : Network::kSilent;
   }
-  if (node.hung_since != 0) signals.hung_for = now - std::max(node.hung_since, window_);
+  if (node.hung_since) signals.hung_for = now - LatestOf(window_, node.hung_since);
   LookAtStorage(node, now, signals);
   LookAtKernel(node, now, signals);
   LookAtKubelet(id, node, now, signals);
   return signals;
 }
 
-void Evidence::LookAtStorage(const NodeEvidence& node, Millis now, Signals& signals) const {
+void Evidence::LookAtStorage(const NodeEvidence& node, Instant now, Signals& signals) const {
   signals.storage_silent_for = signals.io_quiet_for = kForever;
   for (const auto& side : node.arrays) {
     if (!side.array->up) continue;
-    const auto start = std::max({window_, node.met_at, side.array->since});
-    const auto quiet = now - std::max(side.io_at, start);
-    const auto heartbeat_silent_for =
-        side.heartbeat_at == 0 ? quiet : now - std::max(side.heartbeat_at, start);
+    const auto start = LatestOf(window_, node.met_at, side.array->since);
+    const auto quiet = now - LatestOf(start, side.io_at);
+    const auto heartbeat_silent_for = side.heartbeat_at ? now - LatestOf(start, side.heartbeat_at) : quiet;
     signals.io_quiet_for = std::min(signals.io_quiet_for, quiet);
     signals.storage_silent_for = std::min({signals.storage_silent_for, quiet, heartbeat_silent_for});
     // A moment's failure is a reconnect.
     const bool fails = std::any_of(side.holdings.begin(), side.holdings.end(), [&](const auto& held) {
       const auto since = node.failing_since.find(held.volume);
-      return since != node.failing_since.end() && now - std::max(since->second, start) >= settings_.path_lost;
+      return since != node.failing_since.end() && now - LatestOf(start, since->second) >= settings_.path_lost;
     });
     if (fails && heartbeat_silent_for >= settings_.silence) signals.lost.insert(side.array->id);
   }
@@ -235,29 +233,31 @@ void Evidence::LookAtStorage(const NodeEvidence& node, Millis now, Signals& sign
   signals.storage = signals.storage_silent_for < settings_.silence ? Storage::kAlive : Storage::kSilent;
 }
 
-void Evidence::LookAtKernel(const NodeEvidence& node, Millis now, Signals& signals) const {
+void Evidence::LookAtKernel(const NodeEvidence& node, Instant now, Signals& signals) const {
   if (!node.calibrated) return;
-  if (now - std::max(node.probe_answered_at, node.heartbeat_at) < settings_.silence) {
+  if (const auto heard_at = std::max(node.probe_answered_at, node.heartbeat_at);
+      heard_at && now - *heard_at < settings_.silence) {
     signals.kernel = Kernel::kAnswers;
   } else if (node.unanswered >= settings_.probes_unanswered) {
     signals.kernel = Kernel::kUnanswered;
   }
 }
 
-void Evidence::LookAtKubelet(const NodeId& id, const NodeEvidence& node, Millis now, Signals& signals) const {
+void Evidence::LookAtKubelet(const NodeId& id, const NodeEvidence& node, Instant now,
+                             Signals& signals) const {
   if (!ApiUp(now)) return;
   // Neither a deleted Node nor another machine of the same name speaks for this one.
   if (!node.kubelet || (!node.kubelet->instance.empty() && node.kubelet->instance != id)) {
     signals.kubelet = Kubelet::kNotReady;
-    signals.not_ready_for = now - std::max({window_, node.met_at, api_since_});
+    signals.not_ready_for = now - LatestOf(window_, node.met_at, api_since_);
     return;
   }
   const auto& side = *node.kubelet;
-  const auto start = std::max(window_, api_since_);
-  const auto stale_for = now - std::max(side.lease_at, start) - settings_.kubelet_stale;
-  const auto not_ready_for = side.ready ? 0 : now - std::max(side.not_ready_since, start);
-  signals.not_ready_for = std::max({stale_for, not_ready_for, Millis{0}});
-  if (side.ready && stale_for < 0) {
+  const auto start = LatestOf(window_, api_since_);
+  const auto stale_for = now - LatestOf(start, side.lease_at) - settings_.kubelet_stale;
+  const auto not_ready_for = side.ready ? Span() : now - LatestOf(start, side.not_ready_since);
+  signals.not_ready_for = std::max({stale_for, not_ready_for, Span()});
+  if (side.ready && stale_for < Span()) {
     signals.kubelet = Kubelet::kReady;
   } else if (now >= kubelets_turn_) {
     signals.kubelet = Kubelet::kNotReady;
@@ -265,7 +265,7 @@ void Evidence::LookAtKubelet(const NodeId& id, const NodeEvidence& node, Millis 
 }
 
 bool Evidence::IsClean(const NodeId& id, const VolumeSet& volumes, const ArrayId& array, Generation known,
-                       Millis now) const {
+                       Instant now) const {
   const auto found = nodes_.find(id);
   if (found == nodes_.end() || Look(id, now).network != Network::kArrives) return false;
   const auto& heartbeat = found->second.heartbeat;
@@ -276,9 +276,9 @@ bool Evidence::IsClean(const NodeId& id, const VolumeSet& volumes, const ArrayId
                       [&](const auto& volume) { return heartbeat.present.contains(volume); });
 }
 
-bool Evidence::IsSuperseded(const NodeId& id, Millis now) const {
+bool Evidence::IsSuperseded(const NodeId& id, Instant now) const {
   const auto arrives = [&](const NodeEvidence& node) {
-    return node.heard && now - std::max(node.heartbeat_at, window_) < settings_.silence;
+    return node.heard && now - LatestOf(window_, node.heartbeat_at) < settings_.silence;
   };
   const auto self = nodes_.find(id);
   if (self != nodes_.end() && arrives(self->second)) return false;
@@ -301,15 +301,15 @@ NodeId Evidence::HeldByNamesake(const NodeId& id, const ArrayId& array, const Vo
   return {};
 }
 
-bool Evidence::Reaches(const NodeId& id, const ArrayId& array, Millis now) const {
+bool Evidence::Reaches(const NodeId& id, const ArrayId& array, Instant now) const {
   const auto node = nodes_.find(id);
   if (node == nodes_.end() || !ArrayUp(array)) return false;
   const auto* side = node->second.Find(array);
-  if (side == nullptr || side->heartbeat_at == 0) return true;
-  return now - side->heartbeat_at < settings_.silence;
+  if (side == nullptr || !side->heartbeat_at) return true;
+  return now - *side->heartbeat_at < settings_.silence;
 }
 
-std::vector<NodeId> Evidence::TakeProbesDue(Millis now) {
+std::vector<NodeId> Evidence::TakeProbesDue(Instant now) {
   std::vector<NodeId> due;
   for (auto& [id, node] : nodes_) {
     if (!IsProbeDue(node, now)) continue;
@@ -319,11 +319,11 @@ std::vector<NodeId> Evidence::TakeProbesDue(Millis now) {
   return due;
 }
 
-bool Evidence::IsProbeDue(const NodeEvidence& node, Millis now) const {
-  const bool silent = node.heard && now - std::max(node.heartbeat_at, window_) >= settings_.probe_after;
+bool Evidence::IsProbeDue(const NodeEvidence& node, Instant now) const {
+  const bool silent = node.heard && now - LatestOf(window_, node.heartbeat_at) >= settings_.probe_after;
   const auto period = silent || node.closed ? settings_.probe_period : 100 * settings_.probe_period;
   if (!silent && node.calibrated) return false;
-  return node.probe_sent_at == 0 || now - node.probe_sent_at >= period;
+  return !node.probe_sent_at || now - *node.probe_sent_at >= period;
 }
 
 }  // namespace lunkeeper::fencing

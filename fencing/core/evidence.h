@@ -24,14 +24,14 @@ enum class Kubelet { kUnknown, kReady, kNotReady };
 // One node at one moment: the columns of the evidence table.
 struct Signals {
   Network network = Network::kUnheard;
-  Millis silent_for = 0;
+  Span silent_for;
   Storage storage = Storage::kUnknown;
-  Millis storage_silent_for = 0;  // no heartbeat and no I/O, on every array that is up
-  Millis io_quiet_for = 0;
+  Span storage_silent_for;  // no heartbeat and no I/O, on every array that is up
+  Span io_quiet_for;
   Kernel kernel = Kernel::kUnknown;
   Kubelet kubelet = Kubelet::kUnknown;
-  Millis not_ready_for = 0;
-  Millis hung_for = 0;     // the node's own view of its kubelet and runtime; 0: they answer
+  Span not_ready_for;
+  Span hung_for;           // the node's own view of its kubelet and runtime; 0: they answer
   std::set<ArrayId> lost;  // arrays that are up, silent from here, and whose volumes fail here
 };
 
@@ -42,62 +42,63 @@ class Evidence {
   Evidence& operator=(const Evidence&) = delete;
 
   // First for every event: notices the observer's own stalls.
-  void Observe(Millis now);
+  void Observe(Instant now);
 
-  void On(Heartbeat heartbeat, Millis now);
-  void On(const StreamClosed& closed, Millis now);
-  void On(const StorageHeartbeats& heartbeats, Millis now);
-  void On(const ArrayView& view, Millis now);
-  void On(const ArrayLost& lost, Millis now);
+  void On(Heartbeat heartbeat, Instant now);
+  void On(const StreamClosed& closed, Instant now);
+  void On(const StorageHeartbeats& heartbeats, Instant now);
+  void On(const ArrayView& view, Instant now);
+  void On(const ArrayLost& lost, Instant now);
   void On(const ArrayGone& gone);
-  void On(const ProbeResult& result, Millis now);
-  void On(const KubeletLease& lease, Millis now);
-  void On(const NodeSeen& seen, Millis now);
+  void On(const ProbeResult& result, Instant now);
+  void On(const KubeletLease& lease, Instant now);
+  void On(const NodeSeen& seen, Instant now);
   void On(const NodeGone& gone);
-  void ApiAnswers(Millis now);
+  void ApiAnswers(Instant now);
   void ApiIsLost() { api_up_ = false; }
 
-  Signals Look(const NodeId& node, Millis now) const;
+  Signals Look(const NodeId& node, Instant now) const;
   // Of one that is at hand: `known` is what nodes() has of it.
-  Signals Look(const NodeId& node, const NodeEvidence& known, Millis now) const;
+  Signals Look(const NodeId& node, const NodeEvidence& known, Instant now) const;
   bool ArrayUp(const ArrayId& array) const;
   bool ArraysUp() const;  // all that were ever seen
   // No array has answered for a while: it may be this observer that is cut off from them.
-  bool IsBlind(Millis now) const;
-  bool ApiUp(Millis now) const;
+  bool IsBlind(Instant now) const;
+  bool ApiUp(Instant now) const;
   // The node hears, and nothing of `volumes` is left on it; with a generation: and it knows of that fence.
   bool IsClean(const NodeId& node, const VolumeSet& volumes, const ArrayId& array, Generation known,
-               Millis now) const;
+               Instant now) const;
   // Another instance of its name is heard, and it is not.
-  bool IsSuperseded(const NodeId& node, Millis now) const;
+  bool IsSuperseded(const NodeId& node, Instant now) const;
   // By the last view of the array.
   bool Holds(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
   // Another instance of this node's name that holds `volume`; none: empty.
   NodeId HeldByNamesake(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
   // Its heartbeats land on the array; or it never had any, and the array is up.
-  bool Reaches(const NodeId& node, const ArrayId& array, Millis now) const;
+  bool Reaches(const NodeId& node, const ArrayId& array, Instant now) const;
   // Those of which a probe is due: silent, or well and not calibrated yet. Marks them as probed.
-  std::vector<NodeId> TakeProbesDue(Millis now);
+  std::vector<NodeId> TakeProbesDue(Instant now);
 
   const IndexedMap<NodeId, NodeEvidence>& nodes() const { return nodes_; }
 
  private:
-  bool IsProbeDue(const NodeEvidence& node, Millis now) const;
-  void LookAtStorage(const NodeEvidence& node, Millis now, Signals& signals) const;
-  void LookAtKernel(const NodeEvidence& node, Millis now, Signals& signals) const;
-  void LookAtKubelet(const NodeId& id, const NodeEvidence& node, Millis now, Signals& signals) const;
-  NodeEvidence& Meet(const NodeId& node, Millis now);
+  bool IsProbeDue(const NodeEvidence& node, Instant now) const;
+  void LookAtStorage(const NodeEvidence& node, Instant now, Signals& signals) const;
+  void LookAtKernel(const NodeEvidence& node, Instant now, Signals& signals) const;
+  void LookAtKubelet(const NodeId& id, const NodeEvidence& node, Instant now, Signals& signals) const;
+  NodeEvidence& Meet(const NodeId& node, Instant now);
   KubeletSide& KubeletOf(const NodeName& name);
   // For all lives of the machine.
   void SetKubelet(const NodeName& name, const KubeletSide* kubelet);
   ArrayChannel& ChannelOf(const ArrayId& array);
 
   const Settings& settings_;
-  Millis last_ = 0;
-  Millis window_ = 0;  // nothing before it counts as silence
+  std::optional<Instant> last_;
+  Instant window_;  // nothing before it counts as silence
   bool api_up_ = false;
-  Millis api_since_ = 0, api_at_ = 0;
-  Millis kubelets_turn_ = 0;  // ends then: after an outage of the API server that they could not renew in
+  Instant api_since_, api_at_;
+  std::optional<Instant>
+      kubelets_turn_;  // ends then: after an outage of the API server that they could not renew in
   IndexedMap<NodeId, NodeEvidence> nodes_;
   IndexedMap<NodeName, KubeletSide> kubelets_;
   std::map<ArrayId, ArrayChannel> arrays_;

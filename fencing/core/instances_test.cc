@@ -26,7 +26,7 @@ TEST_CASE("the lives of a machine are found whatever other machines are called")
 TEST_CASE("a node's kubelet is seen whatever other machines are called") {
   const Settings settings;
   Evidence evidence(settings);
-  constexpr Millis kNow = 1000;
+  constexpr Instant kNow(1_s);
   evidence.Observe(kNow);
   evidence.ApiAnswers(kNow);
   for (const auto& id : {kLate, kOther}) {

@@ -35,7 +35,7 @@ struct Leader {
     Step(ApiSynced{});
     Step(ArrayView{kArray, now, {}, {}});
     Step(LeaseSeen{"", Version("1"), now});
-    now += 250;
+    now += 250_ms;
     Step(Tick{});
   }
   template <typename T>
@@ -46,7 +46,7 @@ struct Leader {
     return all;
   }
 
-  Millis now = 100000;
+  Instant now{100_s};
   Core core{Settings(), "me"};
   std::vector<Action> actions;
 };

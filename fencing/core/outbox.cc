@@ -4,7 +4,7 @@
 
 namespace lunkeeper::fencing {
 
-bool Outbox::Call(const std::string& key, decltype(Action::what) what, Millis now) {
+bool Outbox::Call(const std::string& key, decltype(Action::what) what, Instant now) {
   auto& state = keys_[key];
   if (now < state.again_at) return false;
   if (state.id != 0) calls_.erase(state.id);
@@ -14,14 +14,14 @@ bool Outbox::Call(const std::string& key, decltype(Action::what) what, Millis no
   return true;
 }
 
-bool Outbox::Pace(const std::string& key, Millis period, Millis now) {
+bool Outbox::Pace(const std::string& key, Span period, Instant now) {
   auto& state = keys_[key];
   if (now < state.again_at) return false;
   state.again_at = now + period;
   return true;
 }
 
-std::optional<Action> Outbox::Finish(const Done& done, Millis now) {
+std::optional<Action> Outbox::Finish(const Done& done, Instant now) {
   const auto found = calls_.find(done.action);
   if (found == calls_.end()) return std::nullopt;
   auto action = std::move(found->second.second);
@@ -38,7 +38,7 @@ bool Outbox::IsWaiting(const std::string& key) const {
   return found != keys_.end() && found->second.id != 0;
 }
 
-void Outbox::Prune(Millis now) {
+void Outbox::Prune(Instant now) {
   std::erase_if(keys_, [&](const auto& entry) {
     if (now < entry.second.again_at) return false;
     calls_.erase(entry.second.id);

@@ -20,24 +20,24 @@ class Outbox {
 
   // Sends `what`, unless a call of this key waits for its answer, or for its effect to be seen, or has just
   // failed. True: it was sent.
-  bool Call(const std::string& key, decltype(Action::what) what, Millis now);
+  bool Call(const std::string& key, decltype(Action::what) what, Instant now);
   // True at most once in `period` for a key: for what nobody answers and is to be repeated.
-  bool Pace(const std::string& key, Millis period, Millis now);
+  bool Pace(const std::string& key, Span period, Instant now);
   // Sends what nobody answers.
   void Send(decltype(Action::what) what) { actions_.push_back({0, std::move(what)}); }
   // The action that this answers, once; none: it was given up long ago.
-  std::optional<Action> Finish(const Done& done, Millis now);
+  std::optional<Action> Finish(const Done& done, Instant now);
   bool IsWaiting(const std::string& key) const;
   // Forgets all calls: their answers will not be heard.
   void Abandon() { calls_.clear(), keys_.clear(); }
-  void Prune(Millis now);
+  void Prune(Instant now);
 
   std::vector<Action> Take() { return std::exchange(actions_, {}); }
 
  private:
   struct State {
-    uint64_t id = 0;  // 0: answered
-    Millis again_at = 0;
+    uint64_t id = 0;                  // 0: answered
+    std::optional<Instant> again_at;  // until then it is not sent again
   };
 
   const Settings& settings_;

@@ -4,10 +4,10 @@
 
 namespace lunkeeper::fencing {
 
-void SafetyLimits::Decided(const NodeId& node, Millis now) { decided_.emplace(node, now); }
+void SafetyLimits::Decided(const NodeId& node, Instant now) { decided_.emplace(node, now); }
 
 std::string SafetyLimits::Refusal(const NodeId& node, const Cluster& cluster, const Evidence& evidence,
-                                  Millis now) {
+                                  Instant now) {
   if (settings_.paused) return "failover is paused";
   const auto* object = cluster.FindNode(NameOf(node));
   if (object && object->exempt) return "the node is exempt";
@@ -23,7 +23,7 @@ std::string SafetyLimits::Refusal(const NodeId& node, const Cluster& cluster, co
   return "";
 }
 
-std::string SafetyLimits::SelfTest(const NodeId& node, const Evidence& evidence, Millis now) const {
+std::string SafetyLimits::SelfTest(const NodeId& node, const Evidence& evidence, Instant now) const {
   if (!evidence.ApiUp(now)) return "the API server does not answer";
   if (!evidence.ArraysUp()) return "an array does not answer";
   int others = 0, heard = 0;

@@ -17,16 +17,16 @@ class SafetyLimits {
   explicit SafetyLimits(const Settings& settings) : settings_(settings) {}
 
   // An automatic failover of `node` was decided, by us or by another replica. Repeats change nothing.
-  void Decided(const NodeId& node, Millis now);
+  void Decided(const NodeId& node, Instant now);
   // Why `node` may not be failed over now; empty: it may.
-  std::string Refusal(const NodeId& node, const Cluster& cluster, const Evidence& evidence, Millis now);
+  std::string Refusal(const NodeId& node, const Cluster& cluster, const Evidence& evidence, Instant now);
 
  private:
-  std::string SelfTest(const NodeId& node, const Evidence& evidence, Millis now) const;
+  std::string SelfTest(const NodeId& node, const Evidence& evidence, Instant now) const;
   int Budget(const Evidence& evidence) const;
 
   const Settings& settings_;
-  std::map<NodeId, Millis> decided_;
+  std::map<NodeId, Instant> decided_;
 };
 
 }  // namespace lunkeeper::fencing

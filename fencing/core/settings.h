@@ -1,6 +1,6 @@
 #pragma once
 // What an operator may tune, with defaults that suit the timing promised in the documentation. Constant after
-// construction of the core; durations in milliseconds.
+// construction of the core.
 
 #include <set>
 #include <string>
@@ -11,30 +11,30 @@ namespace lunkeeper::fencing {
 
 struct Settings {
   // Detection.
-  Millis tick = 250;
-  Millis stall = 1000;             // a gap between ticks that makes the observer distrust its own windows
-  Millis silence = 2500;           // of a channel whose heartbeats come each 500 ms
-  Millis path_lost = 1000;         // of failing I/O, as the node has it, while the array sees none
-  Millis slow_silence = 10000;     // where no probe says that the kernel is dead
-  Millis unheard_silence = 30000;  // of a node this observer never heard
-  Millis probe_after = 1000;       // of silence; and then each probe_period
-  Millis probe_period = 500;
-  int probes_unanswered = 2;        // in a row
-  Millis kubelet_stale = 12000;     // its lease is renewed each 10 s
-  Millis probation = 60000;         // of a kubelet or runtime that hangs
-  Millis partition_grace = 60000;   // without I/O, of a node cut off from the control plane
-  bool fence_partitioned = true;    // after that grace; or hold for ever
-  Millis graceful_deadline = 1000;  // pods whose I/O hangs seldom leave by themselves
-  Millis kick_window = 300000;      // after an outage in which crash-looping pods are kicked, each once
-  int kicks = 20;                   // in one such window, at most
+  Span tick = 250_ms;
+  Span stall = 1_s;             // a gap between ticks that makes the observer distrust its own windows
+  Span silence = 2500_ms;       // of a channel whose heartbeats come each 500 ms
+  Span path_lost = 1_s;         // of failing I/O, as the node has it, while the array sees none
+  Span slow_silence = 10_s;     // where no probe says that the kernel is dead
+  Span unheard_silence = 30_s;  // of a node this observer never heard
+  Span probe_after = 1_s;       // of silence; and then each probe_period
+  Span probe_period = 500_ms;
+  int probes_unanswered = 2;      // in a row
+  Span kubelet_stale = 12_s;      // its lease is renewed each 10 s
+  Span probation = 60_s;          // of a kubelet or runtime that hangs
+  Span partition_grace = 60_s;    // without I/O, of a node cut off from the control plane
+  bool fence_partitioned = true;  // after that grace; or hold for ever
+  Span graceful_deadline = 1_s;   // pods whose I/O hangs seldom leave by themselves
+  Span kick_window = 300_s;       // after an outage in which crash-looping pods are kicked, each once
+  int kicks = 20;                 // in one such window, at most
 
   // SafetyLimits.
   bool paused = false;
   bool dry_run = false;
   int budget_percent = 20;  // of the nodes with grants, at least one
-  Millis budget_window = 300000;
+  Span budget_window = 300_s;
   bool one_by_one = true;  // over the budget and the self-test passed; or stop
-  Millis one_by_one_pause = 30000;
+  Span one_by_one_pause = 30_s;
   int self_test_percent = 30;  // of the other nodes must be heard
 
   // Which pods.
@@ -42,11 +42,11 @@ struct Settings {
   bool opt_in = false;  // only pods that say so
 
   // Leadership.
-  Millis lease = 4000;
-  Millis lease_margin = 1000;
-  Millis lease_renew = 1000;
-  Millis retry = 500;             // after a failed action
-  Millis answer_timeout = 20000;  // with an action that is never answered
+  Span lease = 4_s;
+  Span lease_margin = 1_s;
+  Span lease_renew = 1_s;
+  Span retry = 500_ms;         // after a failed action
+  Span answer_timeout = 20_s;  // with an action that is never answered
 };
 
 }  // namespace lunkeeper::fencing

@@ -3,7 +3,7 @@
 namespace lunkeeper::fencing {
 namespace {
 
-constexpr Millis kRequestLasts = 5000;  // they are repeated while someone waits
+constexpr Span kRequestLasts = 5_s;  // they are repeated while someone waits
 
 }  // namespace
 

@@ -19,7 +19,7 @@ namespace lunkeeper::fencing {
 struct PendingRequest {
   ArrayId array;
   NodeId holder;
-  Millis at = 0;
+  Instant at;
 };
 
 struct State {
@@ -29,15 +29,15 @@ struct State {
   State& operator=(const State&) = delete;
 
   const Settings settings;
-  Millis now = 0;
+  Instant now;
   Evidence evidence;
   Cluster cluster;
   Arrays arrays;
   SafetyLimits limits;
   Outbox outbox;
   std::map<VolumeId, PendingRequest> wanted;  // on demand
-  std::map<NodeId, Millis> draining_since;    // graceful moves, as this replica saw them begin
-  std::map<Uid, Millis> kicked;               // pods
+  std::map<NodeId, Instant> draining_since;   // graceful moves, as this replica saw them begin
+  std::map<Uid, Instant> kicked;              // pods
   std::map<std::pair<ReportKind, NodeId>, std::string> said;
 
   Classification ClassifyNode(const NodeId& node) const {

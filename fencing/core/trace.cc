@@ -68,10 +68,10 @@ std::string Describe(const Action& action) {
   return std::visit([](const auto& what) { return Line(what); }, action.what);
 }
 
-std::string Seconds(Millis at) {
+std::string Seconds(Span time) {
   char text[32];
-  std::snprintf(text, sizeof text, "%lld.%03lld", static_cast<long long>(at / 1000),
-                static_cast<long long>(at % 1000));
+  std::snprintf(text, sizeof text, "%lld.%03lld", static_cast<long long>(time.milliseconds() / 1000),
+                static_cast<long long>(time.milliseconds() % 1000));
   return text;
 }
 

@@ -10,6 +10,6 @@ namespace lunkeeper::fencing {
 std::string Describe(const Action& action);
 std::string Describe(const VolumesByArray& volumes);
 // "12.500"
-std::string Seconds(Millis at);
+std::string Seconds(Span time);
 
 }  // namespace lunkeeper::fencing

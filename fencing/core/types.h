@@ -14,11 +14,9 @@
 #include "devices/types.h"
 #include "fencing/core/scheduling.h"
 #include "fencing/core/shared.h"
+#include "fencing/core/time.h"
 
 namespace lunkeeper::fencing {
-
-// A time or a duration on the observer's own monotonic clock. Never compared between machines.
-using Millis = int64_t;
 
 using ArrayId = Name<struct ArrayTag>;
 using NodeName = Name<struct NodeNameTag>;  // the machine's name; NodeId is one life of it

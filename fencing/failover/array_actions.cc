@@ -30,8 +30,8 @@ absl::StatusOr<StorageHeartbeats> PollHeartbeats(const ArrayId& id, HeartbeatLun
   RETURN_IF_ERROR(landed.status());
   heartbeats.landed.reserve(landed->size());
   for (LandedHeartbeat& heartbeat : *landed)
-    heartbeats.landed.push_back(
-        {std::move(heartbeat.node), heartbeat.sequence, absl::ToInt64Milliseconds(heartbeat.age)});
+    heartbeats.landed.push_back({std::move(heartbeat.node), heartbeat.sequence,
+                                 Span::OfMilliseconds(absl::ToInt64Milliseconds(heartbeat.age))});
   return heartbeats;
 }
 

@@ -5,13 +5,12 @@
 
 #include "base/log.h"
 #include "fencing/failover/array_actions.h"
-#include "fencing/failover/clock.h"
 
 namespace lunkeeper::fencing {
 namespace {
 
 constexpr absl::Duration kLookEvery = absl::Milliseconds(500);
-constexpr Millis kPollTimeout = 1500;
+constexpr Span kPollTimeout = 1500_ms;
 
 }  // namespace
 
@@ -58,12 +57,12 @@ bool ArrayHub::Has(const ArrayId& id) const {
   return found != entries_.end() && found->second->Get() != nullptr;
 }
 
-std::vector<ArrayId> ArrayHub::Lost(Millis now) const {
+std::vector<ArrayId> ArrayHub::Lost(Instant now) const {
   std::vector<ArrayId> lost;
   for (const auto& [id, entry] : entries_) {
-    const Millis answered = entry->answered_at;
-    if (answered == 0 || !Has(id)) continue;
-    if (entry->failed_at > answered || now - answered > kPollTimeout) lost.push_back(id);
+    const Instant answered = entry->answered_at;
+    if (answered == kNever || !Has(id)) continue;
+    if (entry->failed_at.load() > answered || now - answered > kPollTimeout) lost.push_back(id);
   }
   return lost;
 }

@@ -18,6 +18,7 @@
 #include "devices/array/arrays.h"
 #include "fencing/core/event.h"
 #include "fencing/failover/array_actions.h"
+#include "fencing/failover/clock.h"
 
 namespace lunkeeper::fencing {
 
@@ -31,15 +32,17 @@ class ArrayHub {
   std::vector<ArrayId> Refresh();
   bool Has(const ArrayId& id) const;
   // Those of which the last look failed or hangs.
-  std::vector<ArrayId> Lost(Millis now) const;
+  std::vector<ArrayId> Lost(Instant now) const;
   // Does `work` on the array's own threads; without such an array it is called at once, with null.
   void Post(const ArrayId& id, std::function<void(AccessControl*)> work);
 
  private:
   static constexpr size_t kWorkers = 8;
+  // An std::optional does not fit in an atomic without a lock. The monotonic clock is past its start.
+  static constexpr Instant kNever = Instant();
   struct Entry {
     ArrayId id;
-    std::atomic<Millis> answered_at = 0, failed_at = 0;
+    std::atomic<Instant> answered_at = kNever, failed_at = kNever;
     absl::Mutex mutex;
     std::shared_ptr<Array> array ABSL_GUARDED_BY(mutex);  // null: it is configured no more
     boost::asio::thread_pool workers{kWorkers};

@@ -3,13 +3,17 @@
 
 #include <chrono>
 
-#include "fencing/core/types.h"
+#include "absl/time/time.h"
+#include "fencing/core/time.h"
 
 namespace lunkeeper::fencing {
 
-inline Millis MonotonicNow() {
+inline Instant MonotonicNow() {
   const auto since = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
+  const auto count = std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
+  return Instant(Span::OfMilliseconds(count));
 }
+
+inline absl::Duration ToAbsl(Span span) { return absl::Milliseconds(span.milliseconds()); }
 
 }  // namespace lunkeeper::fencing

@@ -29,18 +29,18 @@ namespace lunkeeper::fencing {
 namespace {
 
 constexpr absl::Duration kReadLease = absl::Milliseconds(250);  // a silent leader is followed that much later
-constexpr Millis kApiSilence = 3000;
-constexpr Millis kLookAround = 1000;        // for arrays that came or went
-constexpr Millis kSyncGracePeriod = 15000;  // before it is said that failover does not act yet
+constexpr Span kApiSilence = 3_s;
+constexpr Span kLookAround = 1_s;        // for arrays that came or went
+constexpr Span kSyncGracePeriod = 15_s;  // before it is said that failover does not act yet
 constexpr std::chrono::seconds kStatusTimeout(2);
-constexpr size_t kMostEvents = 500;   // that wait to be recorded
-constexpr Millis kEventDelay = 2000;  // with which they wait for calls that failover needs
+constexpr size_t kMostEvents = 500;  // that wait to be recorded
+constexpr Span kEventDelay = 2_s;    // with which they wait for calls that failover needs
 
 class Runner final : public Failover {
  public:
   Runner(const FailoverOptions& options, lunkeeper::Arrays& arrays, kube::KubeClient& client)
       : options_(options),
-        kube_(client, options.lease, options.self, absl::Milliseconds(options.settings.lease)),
+        kube_(client, options.lease, options.self, ToAbsl(options.settings.lease)),
         core_(options.settings, options.self),
         objects_([this](auto what) { Feed(now_, std::move(what)); }),
         recorder_(core_.state(), objects_, [this](auto event) { Record(std::move(event)); }),
@@ -50,7 +50,7 @@ class Runner final : public Failover {
     locks_ = std::make_unique<VolumeLocks>(client, Duties());
     lease_read_ = std::make_unique<Periodic>(kReadLease, [this] { ReadLease(); });
     started_ = MonotonicNow();
-    loop_.Start(options_.settings.tick, [this](Millis now) { Tick(now); });
+    loop_.Start(options_.settings.tick, [this](Instant now) { Tick(now); });
   }
 
   ~Runner() override {
@@ -68,21 +68,21 @@ class Runner final : public Failover {
   FencesByArray OnHeartbeat(Heartbeat heartbeat) override {
     FencesByArray fences = board_.Of(heartbeat.node);
     loop_.Post(
-        [this, heartbeat = std::move(heartbeat)](Millis now) mutable { Feed(now, std::move(heartbeat)); },
+        [this, heartbeat = std::move(heartbeat)](Instant now) mutable { Feed(now, std::move(heartbeat)); },
         Wake::kLater);
     return fences;
   }
   void OnClosed(const NodeId& node) override {
-    loop_.Post([this, node](Millis now) { Feed(now, StreamClosed{node}); });
+    loop_.Post([this, node](Instant now) { Feed(now, StreamClosed{node}); });
   }
   void ReportMetrics(Metrics& metrics) override;
   std::vector<std::string> Status() override;
 
  private:
   // The loop's thread, all of these.
-  void Feed(Millis now, decltype(Event::what) what);
-  void Tick(Millis now);
-  void OnLease(Millis now, const absl::StatusOr<LeaseSeen>& seen);
+  void Feed(Instant now, decltype(Event::what) what);
+  void Tick(Instant now);
+  void OnLease(Instant now, const absl::StatusOr<LeaseSeen>& seen);
   void OnRecord(const std::string& name, const RecordFacts* facts);
   void Do(const Action& action);
   void Perform(const Action& action, const WriteLease& call);
@@ -107,14 +107,14 @@ class Runner final : public Failover {
   // Any thread.
   void ReadLease();
   void OnArrayPoll(ArrayPoll poll);
-  void Answered(const Action& action, Answer answer, Millis asked);
+  void Answered(const Action& action, Answer answer, Instant asked);
 
   const FailoverOptions options_;
   KubeActions kube_;
   Loop loop_;
   FenceBoard board_;
   // Until when this replica may write, by its last step.
-  std::atomic<Millis> acts_until_ = 0;
+  std::atomic<Instant> acts_until_ = Instant();  // long ago: it does not
   std::atomic<int> waiting_calls_ = 0;
   std::atomic<size_t> waiting_events_ = 0;
 
@@ -123,7 +123,8 @@ class Runner final : public Failover {
   ObjectCache objects_;
   FailoverRecorder recorder_;
   std::vector<kube::ObjectEvent> events_;  // not sent yet, the first since `events_since_`
-  Millis now_ = 0, started_ = 0, alive_at_ = 0, looked_at_ = 0, events_since_ = 0;
+  Instant now_, started_, events_since_;
+  std::optional<Instant> alive_at_, looked_at_;
   bool synced_ = false, complained_ = false;
 
   // What has threads, and is stopped first.
@@ -135,15 +136,15 @@ class Runner final : public Failover {
   std::unique_ptr<Periodic> lease_read_;
 };
 
-void Runner::Feed(Millis now, decltype(Event::what) what) {
+void Runner::Feed(Instant now, decltype(Event::what) what) {
   now_ = now;
   const auto actions = core_.Step({now, std::move(what)});
-  acts_until_ = core_.Leads() ? now + options_.settings.lease_margin : 0;
+  acts_until_ = core_.Leads() ? now + options_.settings.lease_margin : Instant();
   for (const Action& action : actions) Do(action);
 }
 
-void Runner::Tick(Millis now) {
-  if (now - looked_at_ >= kLookAround) {
+void Runner::Tick(Instant now) {
+  if (!looked_at_ || now - *looked_at_ >= kLookAround) {
     for (const ArrayId& array : arrays_.Refresh()) Feed(now, ArrayGone{array});
     looked_at_ = now;
   }
@@ -162,7 +163,7 @@ void Runner::Tick(Millis now) {
 }
 
 void Runner::ReportMetrics(Metrics& metrics) {
-  loop_.Post([this, &metrics](Millis) {
+  loop_.Post([this, &metrics](Instant) {
     recorder_.ReportMetrics(metrics);
     ReportFailoverMetrics(core_.state(), metrics);
   });
@@ -171,7 +172,7 @@ void Runner::ReportMetrics(Metrics& metrics) {
 std::vector<std::string> Runner::Status() {
   auto lines = std::make_shared<std::promise<std::vector<std::string>>>();
   auto answer = lines->get_future();
-  loop_.Post([this, lines](Millis) {
+  loop_.Post([this, lines](Instant) {
     auto missing = absl::StrJoin(watches_->missing(), " ");
     lines->set_value(StatusLines(core_, missing));
   });
@@ -183,7 +184,7 @@ WatchHandlers Runner::Handlers() {
   return {.post =
               [this](std::function<void()> job, Wake wake) {
                 loop_.Post(
-                    [this, job = std::move(job)](Millis now) {
+                    [this, job = std::move(job)](Instant now) {
                       now_ = now;
                       job();
                     },
@@ -202,8 +203,8 @@ WatchHandlers Runner::Handlers() {
 
 LockDuties Runner::Duties() {
   return {
-      .post = [this](std::function<void()> job) { loop_.Post([job = std::move(job)](Millis) { job(); }); },
-      .may_write = [this] { return MonotonicNow() < acts_until_ && waiting_calls_ == 0; },
+      .post = [this](std::function<void()> job) { loop_.Post([job = std::move(job)](Instant) { job(); }); },
+      .may_write = [this] { return MonotonicNow() < acts_until_.load() && waiting_calls_ == 0; },
       .has_array = [this](const ArrayId& array) { return arrays_.Has(array); },
       .cluster = core_.state().cluster,
       .objects = objects_};
@@ -211,15 +212,15 @@ LockDuties Runner::Duties() {
 
 void Runner::ReadLease() {
   auto seen = kube_.ReadLease();
-  loop_.Post([this, seen = std::move(seen)](Millis now) { OnLease(now, seen); });
+  loop_.Post([this, seen = std::move(seen)](Instant now) { OnLease(now, seen); });
 }
 
-void Runner::OnLease(Millis now, const absl::StatusOr<LeaseSeen>& seen) {
+void Runner::OnLease(Instant now, const absl::StatusOr<LeaseSeen>& seen) {
   if (seen.ok()) Feed(now, *seen);
   if (seen.ok() && watches_->missing().empty()) {
     alive_at_ = now;
     Feed(now, ApiAlive{});
-  } else if (now - alive_at_ > kApiSilence) {
+  } else if (!alive_at_ || now - *alive_at_ > kApiSilence) {
     Feed(now, ApiLost{});
   }
 }
@@ -236,7 +237,7 @@ void Runner::OnRecord(const std::string& name, const RecordFacts* facts) {
 
 void Runner::OnArrayPoll(ArrayPoll poll) {
   board_.On(poll.view);
-  loop_.Post([this, poll = std::move(poll)](Millis now) mutable {
+  loop_.Post([this, poll = std::move(poll)](Instant now) mutable {
     if (!arrays_.Has(poll.view.array)) return;  // it was removed meanwhile
     locks_->Show(poll, now);
     Feed(now, std::move(poll.view));
@@ -267,9 +268,9 @@ void Runner::Do(const Action& action) {
   std::visit([&](const auto& call) { Perform(action, call); }, action.what);
 }
 
-void Runner::Answered(const Action& action, Answer answer, Millis asked) {
+void Runner::Answered(const Action& action, Answer answer, Instant asked) {
   answer.done.action = action.id;
-  loop_.Post([this, action, answer = std::move(answer), asked](Millis now) {
+  loop_.Post([this, action, answer = std::move(answer), asked](Instant now) {
     now_ = now;
     recorder_.Answered(action, answer, now - asked);
     Feed(now, answer.done);
@@ -279,7 +280,7 @@ void Runner::Answered(const Action& action, Answer answer, Millis asked) {
 void Runner::CallApi(const Action& action, std::function<Answer()> call) {
   ++waiting_calls_;
   boost::asio::post(api_workers_, [this, action, call = std::move(call), asked = now_] {
-    const bool acts = MonotonicNow() < acts_until_;
+    const bool acts = MonotonicNow() < acts_until_.load();
     Answered(action, acts ? call() : FromApi(absl::CancelledError("this replica leads no more")), asked);
     --waiting_calls_;
   });
@@ -322,7 +323,7 @@ void Runner::Perform(const Action&, const Probe& call) {
   const NodeFacts* facts = objects_.FindNode(NameOf(call.node));
   if (facts == nullptr || facts->address.empty()) return;
   prober_->Probe(facts->address, facts->kubelet_port, [this, node = call.node](bool answered) {
-    loop_.Post([this, node, answered](Millis now) { Feed(now, ProbeResult{node, answered}); });
+    loop_.Post([this, node, answered](Instant now) { Feed(now, ProbeResult{node, answered}); });
   });
 }
 

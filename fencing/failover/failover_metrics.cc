@@ -60,12 +60,12 @@ const char* StateName(Kubelet kubelet) {
 
 // Since the oldest of the last heartbeats of those machines that there are and that are not given up already.
 struct Ages {
-  Millis network = 0, storage = 0;
+  Span network, storage;
 
-  void Add(const NodeEvidence& node, Millis now) {
-    if (node.heard) network = std::max(network, now - node.heartbeat_at);
+  void Add(const NodeEvidence& node, Instant now) {
+    if (node.heartbeat_at) network = std::max(network, now - *node.heartbeat_at);
     for (const auto& side : node.arrays)
-      if (side.heartbeat_at != 0) storage = std::max(storage, now - side.heartbeat_at);
+      if (side.heartbeat_at) storage = std::max(storage, now - *side.heartbeat_at);
   }
 };
 
@@ -79,7 +79,7 @@ void Put(const char* channel, const Counts<State>& counts, Metrics::Series& seri
     series[{{"channel", channel}, {"state", StateName(state)}}] = count;
 }
 
-double Seconds(Millis time) { return static_cast<double>(time) / 1000; }
+double Seconds(Span time) { return static_cast<double>(time.milliseconds()) / 1000; }
 
 }  // namespace
 

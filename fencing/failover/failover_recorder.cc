@@ -11,6 +11,7 @@
 #include "fencing/core/instances.h"
 #include "fencing/core/trace.h"
 #include "fencing/core/words.h"
+#include "fencing/failover/clock.h"
 
 namespace lunkeeper::fencing {
 namespace {
@@ -89,7 +90,7 @@ void FailoverRecorder::Began(const PutNodeFence& call) {
   if (!timelines_[fence.node].timeline.empty() || fence.phase == kPhaseUnknown) return;
   const auto evidence = state_.evidence.nodes().find(fence.node);
   if (fence.requested_by.empty() && evidence != state_.evidence.nodes().end() && evidence->second.heard) {
-    const absl::Duration silent = absl::Milliseconds(state_.now - evidence->second.heartbeat_at);
+    const absl::Duration silent = ToAbsl(state_.now - evidence->second.heartbeat_at.value_or(state_.now));
     Add(fence.node, absl::Now() - silent, "LastHeard", "its last heartbeat");
   }
   ++decided_;
@@ -100,12 +101,12 @@ void FailoverRecorder::Began(const PutNodeFence& call) {
           {{"node", fence.node.value()}, {"volumes", Describe(fence.volumes)}});
 }
 
-void FailoverRecorder::Answered(const Action& action, const Answer& answer, Millis took) {
+void FailoverRecorder::Answered(const Action& action, const Answer& answer, Span took) {
   const bool ok = answer.done.outcome == Outcome::kOk;
   // Two replicas may reach for the lease at once; that one is told no is in order.
   const bool in_order = ok || answer.done.outcome == Outcome::kConflict;
   if (!IsRoutine(action) || !in_order) {
-    Fields fields = {{"took_ms", std::to_string(took)}};
+    Fields fields = {{"took_ms", std::to_string(took.milliseconds())}};
     if (!ok) fields.push_back({"error", std::string(answer.status.message())});
     if (ok) {
       LogInfo("failover", absl::StrCat("done: ", Describe(action)), fields);

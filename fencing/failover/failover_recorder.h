@@ -30,7 +30,7 @@ class FailoverRecorder {
   void Synced(bool synced) { synced_ = synced; }
   void Said(const Report& report);
   void Asked(const Action& action);
-  void Answered(const Action& action, const Answer& answer, Millis took);
+  void Answered(const Action& action, const Answer& answer, Span took);
   // Null: it is gone.
   void OnRecord(const NodeId& node, const RecordFacts* facts);
   Timeline TimelineOf(const NodeId& node) const;

@@ -78,9 +78,9 @@ class World {
   }
 
   Failover& Start(const std::string& name = "replica-1", Settings settings = {}) {
-    settings.tick = 50;
-    settings.slow_silence = 2500;     // there is nobody to probe
-    settings.kubelet_stale = 600000;  // and no kubelet that renews a lease
+    settings.tick = 50_ms;
+    settings.slow_silence = 2500_ms;  // there is nobody to probe
+    settings.kubelet_stale = 600_s;   // and no kubelet that renews a lease
     clients.push_back(api.Client());
     const FailoverOptions options{settings, name, {"kube-system", "lunkeeper-failover"}};
     absl::MutexLock lock(&mutex);
@@ -401,7 +401,7 @@ TEST_CASE("an array that is configured no more is waited for no more") {
   world.AddPod("db-0", "n1");
   world.AddPod("db-1", "n2");
   Settings settings;
-  settings.one_by_one_pause = 1000;
+  settings.one_by_one_pause = 1_s;
   Failover& failover = world.Start("replica-1", settings);
   REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
   spare->FailWith(absl::UnavailableError("its host is gone"));

@@ -21,12 +21,12 @@ class FenceBoard {
     side.fences.clear();
     for (const ArrayFence& fence : view.fences) side.fences[fence.node] = fence;
   }
-  void Fenced(const ArrayId& array, const ArrayFence& fence, Millis now) {
+  void Fenced(const ArrayId& array, const ArrayFence& fence, Instant now) {
     absl::MutexLock lock(&mutex_);
     arrays_[array].fences[fence.node] = fence;
     arrays_[array].changed_at = now;
   }
-  void Unfenced(const ArrayId& array, const NodeId& node, Millis now) {
+  void Unfenced(const ArrayId& array, const NodeId& node, Instant now) {
     absl::MutexLock lock(&mutex_);
     arrays_[array].fences.erase(node);
     arrays_[array].changed_at = now;
@@ -42,7 +42,7 @@ class FenceBoard {
 
  private:
   struct Side {
-    Millis changed_at = 0;
+    std::optional<Instant> changed_at;
     std::map<NodeId, ArrayFence> fences;
   };
   mutable absl::Mutex mutex_;

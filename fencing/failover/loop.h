@@ -20,14 +20,14 @@ enum class Wake { kNow, kLater };
 
 class Loop {
  public:
-  using Job = std::function<void(Millis now)>;
+  using Job = std::function<void(Instant now)>;
 
   Loop() = default;
   ~Loop() { Stop(); }
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  void Start(Millis every, Job tick) {
+  void Start(Span every, Job tick) {
     thread_ = std::thread([this, every, tick = std::move(tick)] { Run(every, tick); });
   }
   // Ends after the job in progress.
@@ -47,20 +47,20 @@ class Loop {
   }
 
  private:
-  using Jobs = std::vector<std::pair<Millis, Job>>;
+  using Jobs = std::vector<std::pair<Instant, Job>>;
   static constexpr size_t kMostWaiting = 500;  // so that they take little memory and hold up no tick
 
-  void Run(Millis every, const Job& tick) {
-    for (Millis next = MonotonicNow();;) {
+  void Run(Span every, const Job& tick) {
+    for (Instant next = MonotonicNow();;) {
       Jobs jobs;
       {
         absl::MutexLock lock(&mutex_);
         const auto due = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || wanted_; };
-        mutex_.AwaitWithTimeout(absl::Condition(&due), absl::Milliseconds(next - MonotonicNow()));
+        mutex_.AwaitWithTimeout(absl::Condition(&due), ToAbsl(next - MonotonicNow()));
         if (stopping_) return;
         jobs.swap(jobs_);
         wanted_ = false;
-        if (const Millis now = MonotonicNow(); now >= next) {
+        if (const Instant now = MonotonicNow(); now >= next) {
           jobs.emplace_back(now, tick);
           next = now + every;
         }

@@ -10,14 +10,14 @@
 namespace lunkeeper::fencing {
 namespace {
 
-constexpr Millis kNever = 3'600'000;
+constexpr Span kHour = 3600_s;
 constexpr absl::Duration kLong = absl::Seconds(30), kShort = absl::Milliseconds(100);
 
 // What was done, in order.
 class NodeTimeline {
  public:
   Loop::Job Tells(const std::string& what) {
-    return [this, what](Millis) {
+    return [this, what](Instant) {
       std::lock_guard lock(mutex_);
       text_ += what;
     };
@@ -37,13 +37,13 @@ class NodeTimeline {
 TEST_CASE("a job that may wait is done before the tick that comes next, at the time of its arrival") {
   NodeTimeline timeline;
   absl::Notification ticked;
-  Millis arrived = 0;
+  Instant arrived;
   Loop loop;
-  loop.Post([&](Millis now) { arrived = now; }, Wake::kLater);
+  loop.Post([&](Instant now) { arrived = now; }, Wake::kLater);
   loop.Post(timeline.Tells("a"), Wake::kLater);
-  const Millis posted = MonotonicNow();
+  const Instant posted = MonotonicNow();
   absl::SleepFor(kShort);
-  loop.Start(kNever, [&](Millis now) {
+  loop.Start(kHour, [&](Instant now) {
     timeline.Tells("t")(now);
     ticked.Notify();
   });
@@ -56,14 +56,14 @@ TEST_CASE("jobs that may wait do not wake the loop, and go before one that does"
   NodeTimeline timeline;
   absl::Notification ticked, done;
   Loop loop;
-  loop.Start(kNever, [&](Millis) { ticked.Notify(); });
+  loop.Start(kHour, [&](Instant) { ticked.Notify(); });
   REQUIRE(ticked.WaitForNotificationWithTimeout(kLong));
   loop.Post(timeline.Tells("a"), Wake::kLater);
   loop.Post(timeline.Tells("b"), Wake::kLater);
   absl::SleepFor(kShort);
   CHECK(timeline.text().empty());
   loop.Post(timeline.Tells("c"));
-  loop.Post([&](Millis) { done.Notify(); });
+  loop.Post([&](Instant) { done.Notify(); });
   REQUIRE(done.WaitForNotificationWithTimeout(kLong));
   CHECK(timeline.text() == "abc");
 }
@@ -71,10 +71,10 @@ TEST_CASE("jobs that may wait do not wake the loop, and go before one that does"
 TEST_CASE("many jobs that may wait wake the loop together") {
   absl::Notification ticked, done;
   Loop loop;
-  loop.Start(kNever, [&](Millis) { ticked.Notify(); });
+  loop.Start(kHour, [&](Instant) { ticked.Notify(); });
   REQUIRE(ticked.WaitForNotificationWithTimeout(kLong));
-  loop.Post([&](Millis) { done.Notify(); }, Wake::kLater);
-  for (int i = 0; i < 1000; ++i) loop.Post([](Millis) {}, Wake::kLater);
+  loop.Post([&](Instant) { done.Notify(); }, Wake::kLater);
+  for (int i = 0; i < 1000; ++i) loop.Post([](Instant) {}, Wake::kLater);
   CHECK(done.WaitForNotificationWithTimeout(kLong));
 }
 

@@ -28,9 +28,9 @@ std::string NodeLine(const State& state, const NodeId& node) {
                                   "; ", ToText(signals.network));
   if (signals.network == Network::kSilent) absl::StrAppend(&line, " for ", Seconds(signals.silent_for), " s");
   for (const auto& side : state.evidence.nodes().at(node).arrays)
-    if (side.heartbeat_at != 0)
+    if (side.heartbeat_at)
       absl::StrAppend(&line, "; heartbeat on array ", side.array->id.value(), " ",
-                      Seconds(state.now - side.heartbeat_at), " s ago");
+                      Seconds(state.now - *side.heartbeat_at), " s ago");
   const auto refused = state.said.find({ReportKind::kRefused, node});
   if (refused != state.said.end()) absl::StrAppend(&line, "; ", refused->second);
   return line;

@@ -12,7 +12,7 @@
 namespace lunkeeper::fencing {
 namespace {
 
-constexpr Millis kEvery = 1000;
+constexpr Span kEvery = 1_s;
 // Volumes of an array that are looked at in one go, and writes that may come of it.
 constexpr size_t kMostLooks = 500, kMostWrites = 100;
 constexpr absl::Duration kLockCall = absl::Seconds(3);
@@ -44,9 +44,9 @@ void VolumeLocks::OnLock(const std::string& name, const std::shared_ptr<const Lo
   }
 }
 
-void VolumeLocks::Show(const ArrayPoll& poll, Millis now) {
+void VolumeLocks::Show(const ArrayPoll& poll, Instant now) {
   Sweep& sweep = sweeps_[poll.view.array];
-  if (!live_ || writing_ || now - sweep.at < kEvery || !duties_.may_write()) return;
+  if (!live_ || writing_ || (sweep.at && now - *sweep.at < kEvery) || !duties_.may_write()) return;
   sweep.at = now;
   VolumeId to;
   Holders held = NextOf(poll, sweep.from, to);

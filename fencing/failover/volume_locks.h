@@ -39,12 +39,12 @@ class VolumeLocks {
   ~VolumeLocks();
 
   // What an array was seen to hold. Looks at some of the locks of its volumes, another time at the next ones.
-  void Show(const ArrayPoll& poll, Millis now);
+  void Show(const ArrayPoll& poll, Instant now);
 
  private:
   using Holders = std::map<VolumeId, std::vector<LockHolder>>;
   struct Sweep {
-    Millis at = 0;
+    std::optional<Instant> at;
     VolumeId from;  // the last that was looked at; empty: begin with the first
   };
   struct Known {

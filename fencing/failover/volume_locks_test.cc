@@ -52,7 +52,7 @@ struct LocksRig {
     for (const absl::Time end = absl::Now() + absl::Seconds(100); absl::Now() < end;) {
       if (condition()) return true;
       RunJobs();
-      locks->Show(poll, now += 1000);
+      locks->Show(poll, now += 1_s);
       absl::SleepFor(absl::Milliseconds(5));
     }
     return false;
@@ -88,7 +88,7 @@ struct LocksRig {
   std::atomic<bool> may_write = true;
   std::set<ArrayId> arrays = {ArrayId("a1"), ArrayId("a2")};
   ArrayPoll poll;
-  Millis now = 0;
+  Instant now;
   std::unique_ptr<VolumeLocks> locks = std::make_unique<VolumeLocks>(
       *client, LockDuties{[this](auto job) { Post(std::move(job)); }, [this] { return may_write.load(); },
                           [this](const ArrayId& array) { return arrays.contains(array); }, cluster, objects});
@@ -132,8 +132,8 @@ TEST_CASE("a lock that is right is left alone") {
   const VolumeId volume = IdOf(1);
   rig.Hold(volume, "n1", 7);
   REQUIRE(rig.Comes([&] { return rig.Shown(volume, "node") == "n1"; }));
-  const Millis seen = rig.now;
-  CHECK(rig.Comes([&] { return rig.now > seen + 50'000; }));
+  const Instant seen = rig.now;
+  CHECK(rig.Comes([&] { return rig.now > seen + 50_s; }));
   CHECK(rig.api.writes().size() == 1);
 }
 
@@ -154,8 +154,8 @@ TEST_CASE("failover's own writes go first, and of another array nothing is taken
   rig.api.Put(absl::StrCat(kLocks, "a2-v0000000000000001"), {{"status", {{"node", "n1"}}}});
   rig.Hold(IdOf(1), "n1", 7);
   rig.may_write = false;
-  const Millis begun = rig.now;
-  REQUIRE(rig.Comes([&] { return rig.now > begun + 50'000; }));
+  const Instant begun = rig.now;
+  REQUIRE(rig.Comes([&] { return rig.now > begun + 50_s; }));
   CHECK(rig.api.writes().empty());
   rig.may_write = true;
   REQUIRE(rig.Comes([&] { return !rig.Lock(IdOf(1)).is_null(); }));
@@ -181,7 +181,7 @@ TEST_CASE("many volumes are gone round, so many at a time") {
   for (int number = 0; number < kMany; ++number)
     rig.Hold(IdOf(number), "n1", static_cast<Generation>(number) + 1);
   REQUIRE(rig.Comes([&] { return rig.api.CountWrites("POST ") == kMany; }));
-  CHECK(rig.now >= kMany / 100 * 1000);  // not all at once
+  CHECK(rig.now >= Instant(kMany / 100 * 1_s));  // not all at once
   rig.api.Merge(kLocks + IdOf(kMany - 1).value(), {{"status", {{"node", "n5"}}}});
   CHECK(rig.Comes([&] { return rig.Shown(IdOf(kMany - 1), "node") == "n1"; }));
   rig.Release();
@@ -206,8 +206,8 @@ TEST_CASE("a pod that comes to a volume is named in its lock") {
   const VolumeId volume = IdOf(1);
   rig.Hold(volume, "n1", 7);
   REQUIRE(rig.Comes([&] { return rig.Shown(volume, "node") == "n1"; }));
-  const Millis seen = rig.now;
-  REQUIRE(rig.Comes([&] { return rig.now > seen + 50'000; }));  // found to be right, many times
+  const Instant seen = rig.now;
+  REQUIRE(rig.Comes([&] { return rig.now > seen + 50_s; }));  // found to be right, many times
   rig.Run("db-0", "n1", volume);
   CHECK(rig.Comes([&] { return rig.Shown(volume, "pod") == "db/db-0"; }));
 }

@@ -7,7 +7,7 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Millis kNodeGrace = 40000, kNodeLook = 1000, kRetry = 1000, kOrphanPods = 20000;
+constexpr Span kNodeGrace = 40_s, kNodeLook = 1_s, kRetry = 1_s, kOrphanPods = 20_s;
 
 }  // namespace
 
@@ -99,12 +99,12 @@ void Api::Ended(const Uid& uid) {
 
 Written Api::WriteLease(const std::string& writer, const Version& expected) {
   if (lease_.version != expected) return {Outcome::kConflict, {}};
-  lease_ = {writer, NextVersion(), 0};
+  lease_ = {writer, NextVersion(), {}};
   return {Outcome::kOk, lease_.version};
 }
 
 void Api::PushTo(Reflector& reflector, decltype(Event::what) what, bool twice) {
-  const auto delay = world_.random().Percent(late_percent) ? world_.random().Between(50, 3000) : 2;
+  const auto delay = world_.random().Percent(late_percent) ? world_.random().Between(50_ms, 3_s) : 2_ms;
   reflector.next_at = std::max(reflector.next_at, world_.now() + delay);
   const auto index = static_cast<size_t>(&reflector - reflectors_.data());
   world_.After(reflector.next_at - world_.now(),
@@ -153,11 +153,11 @@ void Api::Ensure(const Workload& workload) {
   pod.volumes = workload.volumes;
   objects_.pods[pod.id] = pod;
   Push(PodSeen{pod});
-  world_.After(world_.random().Between(5, 50), [this, id = pod.id] { Schedule(id); });
+  world_.After(world_.random().Between(5_ms, 50_ms), [this, id = pod.id] { Schedule(id); });
 }
 
 void Api::EnsureSoon(const Workload& workload) {
-  world_.After(up ? world_.random().Between(5, 60) : kRetry, [this, workload] { Ensure(workload); });
+  world_.After(up ? world_.random().Between(5_ms, 60_ms) : kRetry, [this, workload] { Ensure(workload); });
 }
 
 void Api::Schedule(const PodId& id) {
@@ -186,7 +186,7 @@ void Api::LookAfterNodes() {
     node.version = NextVersion();
     Push(NodeSeen{node});
   }
-  if (world_.now() % kOrphanPods >= kNodeLook) return;
+  if (world_.now().since_start() % kOrphanPods >= kNodeLook) return;
   std::vector<Uid> orphans;
   for (const auto& [id, pod] : objects_.pods)
     if (!pod.node.empty() && !objects_.nodes.contains(pod.node)) orphans.push_back(pod.uid);

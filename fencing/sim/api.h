@@ -18,7 +18,7 @@ struct Workload {
   std::string owner_kind = "StatefulSet";
   FailoverPolicy wish = FailoverPolicy::kUnsaid;
   VolumesByArray volumes;
-  Millis think = 200;  // between its writes
+  Span think = 200_ms;  // between its writes
   bool Protected() const { return wish != FailoverPolicy::kNever; }
 };
 
@@ -84,7 +84,7 @@ class Api {
   struct Reflector {
     Watch watch;
     Endpoint to = 0;
-    Millis next_at = 0;
+    WorldTime next_at;
     uint64_t life = 0;
     bool broken = true;
   };
@@ -102,7 +102,7 @@ class Api {
   uint64_t version_ = 0, uid_ = 0;
   Objects objects_, copy_;
   LeaseSeen lease_, lease_copy_;
-  std::map<NodeName, Millis> renewed_;
+  std::map<NodeName, WorldTime> renewed_;
   std::vector<Workload> workloads_;
   std::vector<Reflector> reflectors_;
 };

@@ -7,7 +7,7 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Millis kAcquireWaits = 30000;
+constexpr Span kAcquireWaits = 30_s;
 
 }  // namespace
 
@@ -184,7 +184,7 @@ void ArrayModel::Submit(uint64_t number, const Write& write, std::function<void(
   if (!serves() || found == sessions_.end() || !found->second.open) return;
   ++found->second.in_flight;
   if (world_.Has(Mutant::kAckBeforeLanding)) acknowledge();
-  world_.After(world_.random().Between(1, slow_), [this, number, write, life = life_, acknowledge] {
+  world_.After(world_.random().Between(1_ms, slow_), [this, number, write, life = life_, acknowledge] {
     if (life == life_) Land(number, write, acknowledge);
   });
 }

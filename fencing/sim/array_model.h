@@ -58,7 +58,7 @@ class ArrayModel {
   // Faults.
   void Stop() { up_ = false; }
   void Start(bool sessions_survive);
-  void set_slow(Millis most) { slow_ = most; }
+  void set_slow(Span most) { slow_ = most; }
   void TakeCopy() { copy_ = stored_; }
   void RestoreCopy();
   void AcceptRestore();  // an operator has said so
@@ -86,7 +86,7 @@ class ArrayModel {
   struct Waiter {
     VolumeId volume;
     NodeId node;
-    Millis until = 0;
+    WorldTime until;
     std::function<void(Generation)> reply;
   };
   struct Drain {  // replies when `done` says so
@@ -105,7 +105,7 @@ class ArrayModel {
   const ArrayId id_;
   const Endpoint endpoint_;
   bool up_ = true, restored_ = false;
-  Millis slow_ = 3;
+  Span slow_ = 3_ms;
   Stored stored_, copy_;
   uint64_t last_session_ = 0, life_ = 0, restores_ = 0;
   std::map<uint64_t, Session> sessions_;

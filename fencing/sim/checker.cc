@@ -10,11 +10,11 @@ namespace lunkeeper::fencing::sim {
 namespace {
 
 // kHard: 1.5 s of outage, with half a second between heartbeats before and after it, is 2.5 s of silence.
-constexpr Millis kLeadsFor = 3300, kMemory = 8000, kSoft = 55000, kHard = 1500, kBudgetWindow = 300000,
-                 kPause = 29000;
-constexpr Millis kFresh = 15000;
+constexpr Span kLeadsFor = 3300_ms, kMemory = 8_s, kSoft = 55_s, kHard = 1500_ms, kBudgetWindow = 300_s,
+               kPause = 29_s;
+constexpr Span kFresh = 15_s;
 // A kubelet that could not be heard is taken for well again when it next renews its lease only.
-constexpr Millis kKubeletMemory = kMemory + kKubeletLease;
+constexpr Span kKubeletMemory = kMemory + kKubeletLease;
 
 bool SilencesKubelet(Cause cause) {
   return cause == Cause::kDead || cause == Cause::kKubelet || cause == Cause::kApi;
@@ -22,7 +22,9 @@ bool SilencesKubelet(Cause cause) {
 
 }  // namespace
 
-void Checker::Fail(const std::string& what) const { throw Violation(Seconds(world_.now()) + "  " + what); }
+void Checker::Fail(const std::string& what) const {
+  throw Violation(Seconds(world_.now().since_start()) + "  " + what);
+}
 
 Write Checker::NextWrite(const VolumeId& volume) {
   return {static_cast<size_t>(world_.random().Between(0, kBlocks - 1)), ++written_[volume]};
@@ -176,9 +178,9 @@ void Checker::Decides(const Replica& replica, const NodeFence& fence) {
   if (counted) return;
   auto& decisions = decisions_[replica.name()];
   std::erase_if(decisions, [&](const auto& entry) { return world_.now() - entry.second > kBudgetWindow; });
-  Millis latest = -kBudgetWindow;
-  for (const auto& [node, at] : decisions) latest = std::max(latest, at);
-  if (!adopted && !decisions.empty() && world_.now() - latest < kPause)
+  std::optional<WorldTime> latest;
+  for (const auto& [node, at] : decisions) latest = std::max<std::optional<WorldTime>>(latest, at);
+  if (!adopted && latest && world_.now() - *latest < kPause)
     Fail(fence.node.value() + " is failed over past the budget and without a pause");
   decisions.emplace(fence.node, world_.now());
 }
@@ -186,7 +188,7 @@ void Checker::Decides(const Replica& replica, const NodeFence& fence) {
 void Checker::Sick(const NodeId& node, Cause cause, bool on) {
   auto& illness = illnesses_[{node, cause}];
   // Two short ones in a row look like one.
-  const bool again = illness.until != 0 && world_.now() - illness.until < kHard;
+  const bool again = illness.until && world_.now() - *illness.until < kHard;
   if (on && illness.faults++ == 0 && !again) illness.since = world_.now();
   if (!on && --illness.faults == 0) illness.until = world_.now();
 }
@@ -200,18 +202,21 @@ bool Checker::MayBeFailedOver(const NodeId& node) const {
   int soft = 0;
   bool kubelet = false;  // may be taken for sick
   // A machine that was dead and came back without its storage, or the other way round, was away for both.
-  Millis away_since = -kMemory, away_until = -kMemory;  // never
+  struct Away {
+    WorldTime since, until;
+  };
+  std::optional<Away> away;
   for (const auto& [key, illness] : illnesses_) {
     if (key.first != node) continue;
-    const auto end = illness.faults > 0 ? world_.now() : illness.until;
+    const auto end = illness.faults > 0 ? world_.now() : *illness.until;
     kubelet |= SilencesKubelet(key.second) && world_.now() - end <= kKubeletMemory;
     if (world_.now() - end > kMemory) continue;
     const bool hard = key.second == Cause::kDead || key.second == Cause::kStorage;
     if (hard) {
-      const bool joined = illness.since - away_until < kHard && away_since - end < kHard;
-      away_since = joined ? std::min(away_since, illness.since) : illness.since;
-      away_until = joined ? std::max(away_until, end) : end;
-      if (away_until - away_since >= kHard) return true;
+      const bool joined = away && illness.since - away->until < kHard && away->since - end < kHard;
+      away = joined ? Away{std::min(away->since, illness.since), std::max(away->until, end)}
+                    : Away{illness.since, end};
+      if (away->until - away->since >= kHard) return true;
     }
     if (!hard && key.second != Cause::kPlugin && key.second != Cause::kControllers &&
         end - illness.since >= kSoft)
@@ -227,7 +232,9 @@ std::string Checker::UnsettledWorkload(const Workload& workload) const {
   if (found == world_.api->pods().end()) return workload.id.value() + " has no pod";
   const auto& pod = found->second;
   for (const auto& machine : world_.machines)
-    if (machine->FindContainer(pod.uid) && world_.now() - machine->WroteAt(pod.id) < kFresh) return "";
+    if (const auto wrote = machine->WroteAt(pod.id);
+        machine->FindContainer(pod.uid) && wrote && world_.now() - *wrote < kFresh)
+      return "";
   return workload.id.value() + " does not write; its pod is on '" + pod.node.value() + "'";
 }
 

@@ -49,7 +49,8 @@ class Checker {
  private:
   struct Illness {
     int faults = 0;
-    Millis since = 0, until = 0;
+    WorldTime since;
+    std::optional<WorldTime> until;  // empty: it never ended
   };
   struct Reported {
     Generation generation = 0;
@@ -68,10 +69,10 @@ class Checker {
   std::map<ArrayId, Term> terms_;
   std::map<std::pair<ArrayId, NodeId>, Reported> reported_;
   std::map<std::pair<NodeId, Cause>, Illness> illnesses_;
-  std::map<std::string, std::map<NodeId, Millis>> decisions_;  // by replica
-  std::map<VolumeId, uint64_t> lost_;                          // sequences up to here went with a restore
+  std::map<std::string, std::map<NodeId, WorldTime>> decisions_;  // by replica
+  std::map<VolumeId, uint64_t> lost_;                             // sequences up to here went with a restore
   std::set<std::pair<ArrayId, NodeId>> in_force_;
-  std::map<Uid, Millis> ordered_;  // when a pod's deletion by force was last decided
+  std::map<Uid, WorldTime> ordered_;  // when a pod's deletion by force was last decided
   bool rewritten_ = false;
   int failovers_ = 0;
 };

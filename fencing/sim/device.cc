@@ -8,7 +8,7 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Millis kAnswer = 2000, kReplacement = 10000, kRelease = 8000;
+constexpr Span kAnswer = 2_s, kReplacement = 10_s, kRelease = 8_s;
 
 }  // namespace
 
@@ -41,7 +41,7 @@ void Machine::LoggedIn(const VolumeId& volume, uint64_t attempt, uint64_t sessio
   if (device.failed) return;
   if (session == 0) return Fail(device);  // refused: fenced, or revoked
   device.session = session;
-  device.lost_at = 0;
+  device.lost_at.reset();
   if (device.pending) Submit(device);
 }
 
@@ -88,7 +88,7 @@ void Machine::Submit(Device& device) {
 void Machine::WriteOn(const Uid& uid) {
   const auto found = containers_.find(uid);
   if (found == containers_.end() || !found->second.running) return;
-  Millis think = 200;
+  Span think = 200_ms;
   for (const auto& workload : world_.api->workloads())
     if (workload.id == found->second.pod.id) think = workload.think;
   if (!frozen_)
@@ -99,7 +99,7 @@ void Machine::WriteOn(const Uid& uid) {
         device->second.pending = world_.checker->NextWrite(volume);
         Submit(device->second);
       }
-  world_.After(world_.random().Between(think / 2, think * 3 / 2), [this, uid, life = life_] {
+  world_.After(world_.random().Between(think / 2, 3 * think / 2), [this, uid, life = life_] {
     if (Alive(life)) WriteOn(uid);
   });
 }
@@ -110,13 +110,13 @@ void Machine::LookAtDevices() {
     if (device.failed) continue;
     if (device.session != 0) {
       // After a thaw the timers of what was in flight are gone.
-      if (device.pending && device.lost_at == 0) device.lost_at = world_.now();
-      if (device.pending && world_.now() - device.lost_at > 2 * kAnswer) LogIn(device);
-      if (!device.pending) device.lost_at = 0;
+      if (device.pending && !device.lost_at) device.lost_at = world_.now();
+      if (device.pending && world_.now() - *device.lost_at > 2 * kAnswer) LogIn(device);
+      if (!device.pending) device.lost_at.reset();
       continue;
     }
-    if (device.lost_at == 0) device.lost_at = world_.now();
-    if (world_.now() - device.lost_at > kReplacement) {
+    if (!device.lost_at) device.lost_at = world_.now();
+    if (world_.now() - *device.lost_at > kReplacement) {
       Fail(device);
     } else {
       LogIn(device);
@@ -137,7 +137,7 @@ void Machine::LookForLostGrants() {
         [this, &at = *array, life = life_](const ArrayView* view) {
           if (!view || !Alive(life) || frozen_) return;
           for (const auto& held : view->holdings)
-            if (held.node == id_ && !devices_.contains(held.volume) && asked_[held.volume] == 0 &&
+            if (held.node == id_ && !devices_.contains(held.volume) && !asked_[held.volume] &&
                 !releases_.contains(held.volume))
               releases_[held.volume] = {at.id(), at.GenerationOf(held.volume)};
         });

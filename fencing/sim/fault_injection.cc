@@ -18,7 +18,7 @@ bool FaultInjection::Hear(Event& event) {
       for (auto& holding : view->holdings) holding.commands = 1;
   }
   if (auto* probe = std::get_if<ProbeResult>(&event.what))
-    if (world_.Has(Mutant::kProbeForged) && world_.now() > 15000) probe->answered = false;
+    if (world_.Has(Mutant::kProbeForged) && world_.now() > WorldTime(15_s)) probe->answered = false;
   if (world_.Has(Mutant::kKubeletIgnored) && std::holds_alternative<KubeletLease>(event.what)) return false;
   if (auto* pod = std::get_if<PodSeen>(&event.what))
     if (world_.Has(Mutant::kOptOutIgnored)) pod->pod.wish = FailoverPolicy::kUnsaid;

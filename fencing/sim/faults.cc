@@ -23,7 +23,7 @@ const std::vector<std::string>& Faults::Names() {
   return kNames;
 }
 
-void Faults::Compose(int count, Millis begin, Millis end, const std::set<std::string>& names) {
+void Faults::Compose(int count, WorldTime begin, WorldTime end, const std::set<std::string>& names) {
   std::vector<std::string> from;
   for (const auto& name : Names())
     if (names.empty() || names.contains(name)) from.push_back(name);
@@ -32,7 +32,8 @@ void Faults::Compose(int count, Millis begin, Millis end, const std::set<std::st
     auto name = world_.random().Pick(from);
     if (names.empty() && world_.random().Percent(40))
       name = from[static_cast<size_t>(world_.random().Between(0, 1))];
-    world_.After(world_.random().Between(begin, end - 1) - world_.now(), [this, name] { Strike(name); });
+    const auto now = world_.now();
+    world_.After(world_.random().Between(begin - now, end - 1_ms - now), [this, name] { Strike(name); });
   }
 }
 
@@ -40,7 +41,7 @@ void Faults::HealAll() {
   for (auto& mend : std::exchange(open_, {})) mend();
 }
 
-void Faults::MendLater(Mend mend, Millis least, Millis most) {
+void Faults::MendLater(Mend mend, Span least, Span most) {
   auto once = std::make_shared<Mend>(std::move(mend));
   auto run = [once] {
     if (auto what = std::exchange(*once, nullptr)) what();
@@ -59,7 +60,7 @@ void Faults::Strike(const std::string& name) {
     auto mend = (this->*strike)(name);
     if (!mend) continue;
     const bool brief = world_.random().Percent(40);
-    return MendLater(std::move(mend), 500, brief ? 4000 : 60000);
+    return MendLater(std::move(mend), 500_ms, brief ? 4_s : 60_s);
   }
 }
 
@@ -145,9 +146,9 @@ Faults::Mend Faults::StrikeReplica(const std::string& name) {
   for (auto& each : world_.replicas)
     if (each->Leads() && random.Percent(70)) replica = each.get();
   if (name == "replica-crash") {
-    replica->Crash(random.Between(200, 15000));
+    replica->Crash(random.Between(200_ms, 15_s));
   } else if (name == "replica-stall") {
-    replica->Stall(random.Between(500, 20000));
+    replica->Stall(random.Between(500_ms, 20_s));
   } else if (name == "crash-at-step" || name == "stall-at-step") {
     replica->FailAtAction(static_cast<int>(random.Between(1, 8)), name == "stall-at-step");
   } else {
@@ -168,15 +169,15 @@ Faults::Mend Faults::StrikeArray(const std::string& name) {
     return [&array, sessions_survive] { array.Start(sessions_survive); };
   }
   if (name == "slow-array") {
-    array.set_slow(world_.random().Between(100, 1800));
-    return [&array] { array.set_slow(3); };
+    array.set_slow(world_.random().Between(100_ms, 1800_ms));
+    return [&array] { array.set_slow(3_ms); };
   }
   if (name != "array-restore") return nullptr;
   array.TakeCopy();
-  world_.After(world_.random().Between(1000, 40000), [this, &array] {
+  world_.After(world_.random().Between(1_s, 40_s), [this, &array] {
     world_.Trace("array " + array.id().value() + " goes back in time");
     array.RestoreCopy();
-    MendLater([&array] { array.AcceptRestore(); }, 1000, 20000);
+    MendLater([&array] { array.AcceptRestore(); }, 1_s, 20_s);
   });
   return [] {};
 }
@@ -202,7 +203,7 @@ Faults::Mend Faults::StrikeApi(const std::string& name) {
   }
   if (name != "etcd-restore") return nullptr;
   api.TakeCopy();
-  world_.After(random.Between(1000, 30000), [this, &api] {
+  world_.After(random.Between(1_s, 30_s), [this, &api] {
     world_.Trace("etcd goes back in time");
     world_.checker->HistoryRewritten();
     api.RestoreCopy();
@@ -215,7 +216,7 @@ Faults::Mend Faults::Recreate(Machine& machine) {
   for (const auto& other : world_.machines)
     if (other.get() != &machine && other->name() == machine.name()) return [] {};
   CutNode(machine, true, true, world_.random().Percent(50), false);
-  world_.After(world_.random().Between(100, 20000), [this, name = machine.name()] {
+  world_.After(world_.random().Between(100_ms, 20_s), [this, name = machine.name()] {
     for (const auto& other : world_.machines)
       if (other->name() == name && !other->id().value().ends_with(".1")) return;
     world_.machines.push_back(std::make_unique<Machine>(world_, name, 2));

@@ -20,7 +20,7 @@ class Faults {
   // The names for the command line.
   static const std::vector<std::string>& Names();
   // Schedules `count` faults within [begin, end); only of `names` if there are any.
-  void Compose(int count, Millis begin, Millis end, const std::set<std::string>& names);
+  void Compose(int count, WorldTime begin, WorldTime end, const std::set<std::string>& names);
   void HealAll();
 
  private:
@@ -34,7 +34,7 @@ class Faults {
   Mend StrikeArray(const std::string& name);
   Mend StrikeApi(const std::string& name);
   Mend StrikeByPeople(const std::string& name);
-  void MendLater(Mend mend, Millis least, Millis most);
+  void MendLater(Mend mend, Span least, Span most);
   Mend CutBoth(Endpoint a, Endpoint b, bool one_way);
   Mend CutNode(Machine& machine, bool controllers, bool api, bool arrays, bool one_way);
   Mend Recreate(Machine& machine);

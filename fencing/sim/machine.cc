@@ -11,8 +11,8 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Millis kHeartbeatEvery = 500, kSync = 700, kDevices = 500, kGrants = 5000, kNodeCall = 4000,
-                 kWait = 30000;
+constexpr Span kHeartbeatEvery = 500_ms, kSync = 700_ms, kDevices = 500_ms, kGrants = 5_s, kNodeCall = 4_s,
+               kWait = 30_s;
 
 }  // namespace
 
@@ -28,11 +28,11 @@ Machine::Machine(World& world, NodeName name, int instance)
   Every(kGrants, &Machine::LookForLostGrants);
 }
 
-void Machine::Every(Millis period, void (Machine::*what)()) {
-  world_.After(world_.random().Between(0, period), [=, this] { Again(period, what); });
+void Machine::Every(Span period, void (Machine::*what)()) {
+  world_.After(world_.random().Between(0_ms, period), [=, this] { Again(period, what); });
 }
 
-void Machine::Again(Millis period, void (Machine::*what)()) {
+void Machine::Again(Span period, void (Machine::*what)()) {
   if (powered_ && !frozen_) (this->*what)();
   world_.After(period, [=, this] { Again(period, what); });
 }
@@ -62,7 +62,7 @@ void Machine::Retire() {
 
 void Machine::ClosePlugin() {
   if (!powered_ || frozen_) return;
-  plugin_back_at_ = world_.now() + world_.random().Between(500, 8000);
+  plugin_back_at_ = world_.now() + world_.random().Between(500_ms, 8_s);
   for (auto& replica : world_.replicas)
     world_.Send(endpoint_, replica->endpoint(), [&to = *replica, id = id_] { to.Receive(StreamClosed{id}); });
 }
@@ -72,7 +72,7 @@ void Machine::Heartbeat() {
   fencing::Heartbeat heartbeat{id_, "boot" + std::to_string(life_), ++sequence_, !kubelet_hung_, {}, {}, {}};
   for (const auto& [volume, device] : devices_) {
     heartbeat.present.insert(volume);
-    if (device.failed || (device.pending && world_.now() - device.lost_at > 2000 && device.lost_at != 0))
+    if (device.failed || (device.pending && device.lost_at && world_.now() - *device.lost_at > 2_s))
       heartbeat.failing.insert(volume);
   }
   for (const auto& [uid, container] : containers_)
@@ -169,7 +169,7 @@ void Machine::Start(const Pod& pod) {
 // NodeStage: a controller replica asks the array, and blocks.
 void Machine::Ask(const ArrayId& array, const VolumeId& volume) {
   auto& asked = asked_[volume];
-  if (asked != 0 && world_.now() - asked < kWait) return;
+  if (asked && world_.now() - *asked < kWait) return;
   asked = world_.now();
   auto& replica = *world_.random().Pick(world_.replicas);
   world_.Call<Generation>(
@@ -177,7 +177,7 @@ void Machine::Ask(const ArrayId& array, const VolumeId& volume) {
       [&replica, array, volume, id = id_](auto reply) { replica.Acquire(array, volume, id, reply); },
       [this, array, volume, life = life_, at = asked](const Generation* generation) {
         if (!Alive(life) || asked_[volume] != at) return;
-        asked_[volume] = 0;
+        asked_[volume].reset();
         if (generation && *generation != 0) Attach(array, volume, *generation);
       });
 }
@@ -186,7 +186,7 @@ void Machine::End(Container& container) {
   if (container.ending) return;
   container.ending = true;
   container.running = false;
-  world_.After(world_.random().Between(50, 400), [this, uid = container.pod.uid, life = life_] {
+  world_.After(world_.random().Between(50_ms, 400_ms), [this, uid = container.pod.uid, life = life_] {
     if (Alive(life)) containers_.erase(uid);
   });
 }
@@ -237,14 +237,14 @@ const Device* Machine::FindDevice(const VolumeId& volume) const {
   return found == devices_.end() ? nullptr : &found->second;
 }
 
-Millis Machine::WroteAt(const PodId& pod) const {
-  if (!powered_ || frozen_) return 0;
+std::optional<WorldTime> Machine::WroteAt(const PodId& pod) const {
+  if (!powered_ || frozen_) return std::nullopt;
   for (const auto& [uid, container] : containers_) {
     if (container.pod.id != pod || !container.running) continue;
     const auto found = wrote_at_.find(pod);
-    return found == wrote_at_.end() ? 0 : found->second;
+    if (found != wrote_at_.end()) return found->second;
   }
-  return 0;
+  return std::nullopt;
 }
 
 }  // namespace lunkeeper::fencing::sim

@@ -11,7 +11,7 @@
 
 namespace lunkeeper::fencing::sim {
 
-constexpr Millis kKubeletLease = 10000;  // how often a kubelet renews it
+constexpr Span kKubeletLease = 10_s;  // how often a kubelet renews it
 
 struct Device {
   ArrayId array;
@@ -19,7 +19,7 @@ struct Device {
   Generation generation = 0;
   uint64_t session = 0;  // 0: logging in
   bool failed = false;
-  Millis lost_at = 0;
+  std::optional<WorldTime> lost_at;  // while it has no session, or a write is not answered
   std::optional<Write> pending;
   uint64_t attempt = 0;  // tells answers of older logins and writes apart
 };
@@ -27,7 +27,7 @@ struct Device {
 struct Container {
   Pod pod;
   bool started = false;  // it was once
-  Millis started_at = 0;
+  WorldTime started_at;
   bool running = false;
   bool ending = false;
 };
@@ -62,14 +62,14 @@ class Machine {
   bool HasFailedDevice() const;
   const Container* FindContainer(const Uid& pod) const;
   const Device* FindDevice(const VolumeId& volume) const;
-  // When every container of `pod` last got a write acknowledged; 0: not running.
-  Millis WroteAt(const PodId& pod) const;
+  // When every container of `pod` last got a write acknowledged; empty: it does not run, or never did.
+  std::optional<WorldTime> WroteAt(const PodId& pod) const;
 
  private:
   bool registered_ = false;  // the API server knows its driver
   bool Alive(uint64_t life) const { return powered_ && life == life_; }
-  void Every(Millis period, void (Machine::*what)());
-  void Again(Millis period, void (Machine::*what)());
+  void Every(Span period, void (Machine::*what)());
+  void Again(Span period, void (Machine::*what)());
   void Heartbeat();
   void SyncKubelet();
   void RenewLease();
@@ -96,12 +96,12 @@ class Machine {
   const NodeId id_;
   uint64_t life_ = 1, sequence_ = 0, storage_sequence_ = 0;
   bool powered_ = true, retired_ = false, frozen_ = false, kubelet_hung_ = false, plugin_hung_ = false;
-  Millis plugin_back_at_ = 0;
+  WorldTime plugin_back_at_;
   std::map<VolumeId, Device> devices_;
   std::map<Uid, Container> containers_;
-  std::map<VolumeId, Millis> asked_;
+  std::map<VolumeId, std::optional<WorldTime>> asked_;  // empty: answered
   std::map<ArrayId, ArrayFence> known_;
-  std::map<PodId, Millis> wrote_at_;
+  std::map<PodId, WorldTime> wrote_at_;
   struct ToRelease {
     ArrayId array;
     Generation generation = 0;

@@ -19,7 +19,7 @@ void Api::RestoreCopy() {
   BreakWatches();
   for (const auto& workload : workloads_) EnsureSoon(workload);
   for (const auto& [id, pod] : objects_.pods)
-    if (pod.node.empty()) world_.After(10, [this, pod_id = id] { Schedule(pod_id); });
+    if (pod.node.empty()) world_.After(10_ms, [this, pod_id = id] { Schedule(pod_id); });
 }
 
 void Api::DeleteNode(const NodeName& name) {

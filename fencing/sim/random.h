@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "fencing/core/time.h"
+
 namespace lunkeeper::fencing::sim {
 
 class Random {
@@ -19,6 +21,9 @@ class Random {
   // Of [low, high].
   int64_t Between(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(Next() % static_cast<uint64_t>(high - low + 1));
+  }
+  Span Between(Span low, Span high) {
+    return Span::OfMilliseconds(Between(low.milliseconds(), high.milliseconds()));
   }
   bool Percent(int64_t chance) { return Between(1, 100) <= chance; }
   template <class Container>

@@ -8,8 +8,8 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Millis kTick = 250, kPoll = 500, kApi = 1000, kLeaseLook = 250;
-constexpr Millis kWatchDeadline = 3000, kAcquireCall = 30000;
+constexpr Span kTick = 250_ms, kPoll = 500_ms, kApi = 1_s, kLeaseLook = 250_ms;
+constexpr Span kWatchDeadline = 3_s, kAcquireCall = 30_s;
 
 }  // namespace
 
@@ -35,20 +35,20 @@ void Replica::Start() {
   nodes_.clear();
   pods_.clear();
   fences_.clear();
-  stalled_until_ = alive_at_ = listed_at_ = renewed_at_ = 0;
+  stalled_until_ = alive_at_ = listed_at_ = renewed_at_ = {};
   List();
 }
 
-void Replica::Every(Millis period, void (Replica::*what)()) {
-  world_.After(world_.random().Between(0, period), [=, this] { Again(period, what); });
+void Replica::Every(Span period, void (Replica::*what)()) {
+  world_.After(world_.random().Between(0_ms, period), [=, this] { Again(period, what); });
 }
 
-void Replica::Again(Millis period, void (Replica::*what)()) {
+void Replica::Again(Span period, void (Replica::*what)()) {
   if (running_ && !stalled()) (this->*what)();
   world_.After(period, [=, this] { Again(period, what); });
 }
 
-void Replica::Crash(Millis down) {
+void Replica::Crash(Span down) {
   if (!running_) return;
   world_.Trace(name() + " crashes");
   running_ = false;
@@ -56,7 +56,7 @@ void Replica::Crash(Millis down) {
 }
 
 // What comes in meanwhile waits, and is seen afterwards, late.
-void Replica::Stall(Millis length) {
+void Replica::Stall(Span length) {
   if (!running_ || stalled()) return;
   world_.Trace(name() + " stalls for " + Seconds(length));
   stalled_until_ = world_.now() + length;
@@ -95,14 +95,14 @@ void Replica::Do(const Action& action) {
   const bool fails = !routine && fail_at_ > 0 && --fail_at_ == 0;
   if (fails && fail_by_stall_) {
     // Between the decision to act and the act: the worst entry.
-    Stall(world_.random().Between(2000, 15000));
+    Stall(world_.random().Between(2_s, 15_s));
     world_.After(stalled_until_ - world_.now(), [this, action, life = life_] {
       if (life == life_ && running_) Perform(action);
     });
     return;
   }
   if (!fails || world_.random().Percent(50)) Perform(action);
-  if (fails) Crash(world_.random().Between(500, 8000));
+  if (fails) Crash(world_.random().Between(500_ms, 8_s));
 }
 
 void Replica::Perform(const Action& action) {
@@ -110,7 +110,7 @@ void Replica::Perform(const Action& action) {
   for (const auto& each : fault_injection_->Act(action, answers))
     std::visit([&](const auto& what) { Run(each.id, what); }, each.what);
   for (auto& answer : answers)
-    world_.After(5, [this, answer, life = life_] {
+    world_.After(5_ms, [this, answer, life = life_] {
       if (life == life_) Receive(answer);
     });
 }
@@ -118,7 +118,7 @@ void Replica::Perform(const Action& action) {
 void Replica::PollArrays() {
   for (auto& array : world_.arrays) {
     world_.Call<ArrayView>(
-        endpoint_, array->endpoint(), kPoll + 500,
+        endpoint_, array->endpoint(), kPoll + 500_ms,
         [&at = *array](auto reply) {
           if (at.serves()) reply(at.View());
         },
@@ -175,7 +175,10 @@ void Replica::Watched(uint64_t life, const decltype(Event::what)& what) {
   if (life != life_) return;
   if (!listing_) alive_at_ = world_.now();  // a list that was lost is asked for again
   NoteSeen(what);
-  if (std::holds_alternative<ApiLost>(what)) listing_ = true, alive_at_ = listed_at_ = 0;
+  if (std::holds_alternative<ApiLost>(what)) {
+    listing_ = true;
+    alive_at_ = listed_at_ = {};
+  }
   if (std::holds_alternative<ApiSynced>(what) && listing_) {
     for (const auto& name : nodes_)
       if (!listed_nodes_.contains(name)) Receive(NodeGone{name});
@@ -214,7 +217,7 @@ void Replica::Acquire(const ArrayId& array, const VolumeId& volume, const NodeId
   Wanted(array, volume, node, world_.now() + kAcquireCall);
 }
 
-void Replica::Wanted(const ArrayId& array, const VolumeId& volume, const NodeId& node, Millis until) {
+void Replica::Wanted(const ArrayId& array, const VolumeId& volume, const NodeId& node, WorldTime until) {
   world_.After(kPoll, [this, array, volume, node, until, life = life_] {
     if (life != life_ || !running_ || world_.now() > until) return;
     auto& at = world_.FindArray(array);

@@ -16,7 +16,7 @@
 namespace lunkeeper::fencing::sim {
 
 // How long a replica waits for an answer.
-constexpr Millis kCall = 3000, kFenceCall = 15000;
+constexpr Span kCall = 3_s, kFenceCall = 15_s;
 
 class Replica {
  public:
@@ -37,22 +37,28 @@ class Replica {
                std::function<void(bool)> reply);
 
   // Faults.
-  void Crash(Millis down);
-  void Stall(Millis length);
+  void Crash(Span down);
+  void Stall(Span length);
   // Before or right after the action number `count` from now on that is not routine.
   void FailAtAction(int count, bool stall) { fail_at_ = count, fail_by_stall_ = stall; }
-  void set_drift(int per_mille, Millis offset) { drift_ = per_mille, offset_ = offset; }
+  void set_drift(int per_mille, Span offset) {
+    drift_ = per_mille;
+    offset_ = offset;
+  }
 
   // For the checker: when its last successful renewal was sent, in the world's time.
-  Millis renewed_at() const { return renewed_at_; }
+  WorldTime renewed_at() const { return renewed_at_; }
   uint64_t life() const { return life_; }
   bool stalled() const { return world_.now() < stalled_until_; }
 
  private:
-  Millis Clock() const { return offset_ + world_.now() + world_.now() * drift_ / 1000; }
+  Instant Clock() const {
+    const auto passed = world_.now().since_start();
+    return Instant(offset_ + passed + drift_ * passed / 1000);
+  }
   void Start();
-  void Every(Millis period, void (Replica::*what)());
-  void Again(Millis period, void (Replica::*what)());
+  void Every(Span period, void (Replica::*what)());
+  void Again(Span period, void (Replica::*what)());
   void Tick() { Receive(fencing::Tick{}); }
   void PollArrays();
   void PollApi();
@@ -62,7 +68,7 @@ class Replica {
   void NoteSeen(const decltype(Event::what)& what);
   void Do(const Action& action);
   void Perform(const Action& action);
-  void Wanted(const ArrayId& array, const VolumeId& volume, const NodeId& node, Millis until);
+  void Wanted(const ArrayId& array, const VolumeId& volume, const NodeId& node, WorldTime until);
 
   void Run(uint64_t id, const WriteLease& call);
   void Run(uint64_t id, const BeginTerm& call);
@@ -90,7 +96,9 @@ class Replica {
   int fail_at_ = 0;
   bool fail_by_stall_ = false;
   int drift_ = 0;
-  Millis offset_ = 0, stalled_until_ = 0, alive_at_ = 0, listed_at_ = 0, renewed_at_ = 0;
+  Span offset_;
+  // In the world's time; what has not happened yet counts as of the world's start.
+  WorldTime stalled_until_, alive_at_, listed_at_, renewed_at_;
   std::vector<decltype(Event::what)> backlog_;
   // What a new list has to confirm, or it is gone.
   bool listing_ = false;

@@ -8,7 +8,7 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Millis kProbe = 400;
+constexpr Span kProbe = 400_ms;
 
 }  // namespace
 
@@ -112,7 +112,7 @@ void Replica::Run(uint64_t id, const UnfenceNode& call) {
   auto& array = world_.FindArray(call.array);
   // Something on the way may keep a call for long, and deliver it when it has long been repeated.
   if (world_.random().Percent(40))
-    world_.After(world_.random().Between(1000, 40000),
+    world_.After(world_.random().Between(1_s, 40_s),
                  [&array, call] { array.Unfence(call.term, call.node, call.generation, [](Outcome) {}); });
   world_.Call<Outcome>(
       endpoint_, array.endpoint(), kCall,

@@ -10,7 +10,8 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Millis kCalm = 15000, kTrouble = 75000, kRecoveryTimeout = 400000, kLook = 2000, kFailover = 15000;
+constexpr WorldTime kCalm(15_s), kTrouble(75_s);  // nothing strikes before the first, or after the second
+constexpr Span kRecoveryTimeout = 400_s, kLook = 2_s, kFailover = 15_s;
 
 void AddWorkloads(World& world) {
   auto& random = world.random();
@@ -18,7 +19,7 @@ void AddWorkloads(World& world) {
   for (int i = 0; i < 6; ++i) {
     Workload workload;
     workload.id = PodId("default/w" + std::to_string(i));
-    workload.think = random.Percent(30) ? 5000 : 250;
+    workload.think = random.Percent(30) ? 5_s : 250_ms;
     if (i == 5) workload.wish = FailoverPolicy::kNever;
     for (int n = i == 0 ? 2 : 1; n > 0; --n)
       workload.volumes[random.Pick(world.arrays)->id()].insert(VolumeId("v" + std::to_string(++volume)));
@@ -35,7 +36,7 @@ void Build(World& world) {
     world.arrays.push_back(std::make_unique<ArrayModel>(world, ArrayId("a" + std::to_string(i))));
   for (int i = 0; i < 2; ++i) {
     world.replicas.push_back(std::make_unique<Replica>(world, static_cast<size_t>(i), Settings()));
-    world.replicas.back()->set_drift(static_cast<int>(random.Between(-10, 10)), random.Between(1000, 100000));
+    world.replicas.back()->set_drift(static_cast<int>(random.Between(-10, 10)), random.Between(1_s, 100_s));
   }
   for (int i = 1; i <= 5; ++i) {
     const NodeName name("n" + std::to_string(i));
@@ -46,7 +47,7 @@ void Build(World& world) {
 }
 
 // After `start` the world is whole; it has until its timeout ends to be well.
-void AwaitWellness(World& world, Millis timeout) {
+void AwaitWellness(World& world, Span timeout) {
   const auto end = world.now() + timeout;
   std::string why;
   while (world.now() < end) {
@@ -54,7 +55,7 @@ void AwaitWellness(World& world, Millis timeout) {
     why = world.checker->Unsettled();
     if (why.empty()) return;
   }
-  throw Violation(Seconds(world.now()) + "  the world does not get well: " + why);
+  throw Violation(Seconds(world.now().since_start()) + "  the world does not get well: " + why);
 }
 
 // One in eight seeds has a single power-off, and holds the failover to its time.
@@ -66,10 +67,11 @@ void RunPlain(World& world, Faults& faults) {
   const auto off = world.now();
   world.RunUntil(off + kFailover);
   for (const auto& workload : world.api->workloads()) {
-    Millis wrote = 0;
+    std::optional<WorldTime> wrote;
     for (const auto& machine : world.machines) wrote = std::max(wrote, machine->WroteAt(workload.id));
     if (workload.Protected() && wrote <= off)
-      throw Violation(Seconds(world.now()) + "  " + workload.id.value() + " was not moved in time");
+      throw Violation(Seconds(world.now().since_start()) + "  " + workload.id.value() +
+                      " was not moved in time");
   }
   world.checker->Sick(victim.id(), Cause::kDead, false);
   victim.PowerOn();
@@ -80,7 +82,7 @@ void Run(World& world, uint64_t seed, const Options& options) {
   Build(world);
   world.RunUntil(kCalm);
   if (auto why = world.checker->Unsettled(); !why.empty())
-    throw Violation(Seconds(world.now()) + "  the world did not start: " + why);
+    throw Violation(Seconds(world.now().since_start()) + "  the world did not start: " + why);
   Faults faults(world);
   if (seed % 8 == 0 && options.faults.empty()) {
     RunPlain(world, faults);
@@ -90,7 +92,7 @@ void Run(World& world, uint64_t seed, const Options& options) {
     faults.HealAll();
     world.Trace("everything is mended");
   }
-  world.RunUntil(world.now() + 35000);  // late replies and delayed restores are over
+  world.RunUntil(world.now() + 35_s);  // late replies and delayed restores are over
   faults.HealAll();
   world.api->EndAllByHand();
   AwaitWellness(world, kRecoveryTimeout);

@@ -13,11 +13,11 @@ World::World(uint64_t seed, Mutants mutants, bool tracing)
     : random_(seed), bugs_(mutants), tracing_(tracing) {}
 World::~World() = default;
 
-void World::After(Millis delay, std::function<void()> what) {
+void World::After(Span delay, std::function<void()> what) {
   agenda_.push({now_ + delay, ++order_, std::move(what)});
 }
 
-void World::RunUntil(Millis end) {
+void World::RunUntil(WorldTime end) {
   while (!agenda_.empty() && agenda_.top().at <= end) {
     now_ = agenda_.top().at;
     auto what = std::move(const_cast<Item&>(agenda_.top()).what);  // it is popped at once
@@ -29,10 +29,10 @@ void World::RunUntil(Millis end) {
 }
 
 void World::Send(Endpoint from, Endpoint to, std::function<void()> deliver) {
-  const auto delay = random_.Between(1, 4);
+  const auto delay = random_.Between(1_ms, 4_ms);
   if (Open(from, to)) return After(delay, std::move(deliver));
   if (random_.Percent(50)) return;
-  After(random_.Between(200, 4000), [this, from, to, deliver = std::move(deliver)] {
+  After(random_.Between(200_ms, 4_s), [this, from, to, deliver = std::move(deliver)] {
     if (Open(from, to)) deliver();
   });
 }
@@ -45,7 +45,7 @@ Endpoint World::AddEndpoint() {
 }
 
 void World::Trace(const std::string& line) {
-  if (tracing_) trace_ += Seconds(now_) + "  " + line + "\n";
+  if (tracing_) trace_ += Seconds(now_.since_start()) + "  " + line + "\n";
 }
 
 ArrayModel& World::FindArray(const ArrayId& id) {

@@ -28,17 +28,20 @@ class Violation : public std::runtime_error {
 };
 
 using Endpoint = size_t;
+// A point of the simulated time. Only the checker and the faults see it: each replica has a clock of its own,
+// which is an Instant.
+using WorldTime = InstantOf<struct WorldClock>;
 
 class World {
  public:
   World(uint64_t seed, Mutants mutants, bool tracing);
   ~World();
 
-  Millis now() const { return now_; }
+  WorldTime now() const { return now_; }
   Random& random() { return random_; }
   bool Has(Mutant mutant) const { return bugs_[static_cast<size_t>(mutant)]; }
-  void After(Millis delay, std::function<void()> what);
-  void RunUntil(Millis end);
+  void After(Span delay, std::function<void()> what);
+  void RunUntil(WorldTime end);
   uint64_t events() const { return events_; }
 
   // One way; counted, so that faults may overlap.
@@ -52,7 +55,7 @@ class World {
   // `serve` gets a function to reply with; `done` gets the reply, or none when it took too long. A reply that
   // comes later still is given to `done` too.
   template <class Reply>
-  void Call(Endpoint from, Endpoint to, Millis timeout, std::function<void(std::function<void(Reply)>)> serve,
+  void Call(Endpoint from, Endpoint to, Span timeout, std::function<void(std::function<void(Reply)>)> serve,
             std::function<void(const Reply*)> done) {
     auto answered = std::make_shared<bool>(false);
     Send(from, to, [this, from, to, serve = std::move(serve), answered, done] {
@@ -82,7 +85,7 @@ class World {
 
  private:
   struct Item {
-    Millis at;
+    WorldTime at;
     uint64_t order;
     std::function<void()> what;
     bool operator<(const Item& other) const { return at != other.at ? at > other.at : order > other.order; }
@@ -91,7 +94,7 @@ class World {
   Random random_;
   const Mutants bugs_;
   const bool tracing_;
-  Millis now_ = 0;
+  WorldTime now_;
   uint64_t events_ = 0, order_ = 0;
   std::priority_queue<Item> agenda_;
   std::vector<std::vector<int>> cuts_;

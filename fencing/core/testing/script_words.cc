@@ -14,7 +14,9 @@ std::string NextWord(std::istringstream& words) {
   return word;
 }
 
-Millis Time(const std::string& seconds) { return static_cast<Millis>(std::stod(seconds) * 1000 + 0.5); }
+Span ReadSpan(const std::string& seconds) {
+  return Span::OfMilliseconds(static_cast<int64_t>(std::stod(seconds) * 1000 + 0.5));
+}
 
 // "a1/v1" → a1, v1.
 std::pair<ArrayId, VolumeId> Volume(const std::string& text) {
@@ -78,9 +80,9 @@ void ScriptedWorld::Line(const std::string& line) {
   std::istringstream words(line.substr(0, line.find('#')));
   const auto word = NextWord(words);
   if (word.empty()) return;
-  if (word == "end") return RunUntil(Time(NextWord(words)));
+  if (word == "end") return RunUntil(Instant(ReadSpan(NextWord(words))));
   if (word != "at") return Setup(word, words);
-  RunUntil(Time(NextWord(words)));
+  RunUntil(Instant(ReadSpan(NextWord(words))));
   Happen(NextWord(words), words);
 }
 
@@ -183,7 +185,7 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
     for (const auto& each : channels) *each.second = true;
     if (what == "reboots") machine.boot += "'", machine.present.clear(), machine.failing.clear();
     Feed(KubeletLease{name});
-    After(2500, [this, &machine] { Clean(machine); });
+    After(2500_ms, [this, &machine] { Clean(machine); });
   } else if (what == "closes") {
     Feed(StreamClosed{machine.id});
   } else if (what == "late-heartbeat") {
@@ -235,10 +237,10 @@ void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream
     if (!api_) Feed(ApiLost{});
   } else if (subject == "observer") {
     stalled_ = true;
-    After(Time(NextWord(words)), [this] { stalled_ = false; });
+    After(ReadSpan(NextWord(words)), [this] { stalled_ = false; });
   } else if (subject == "lease") {
     others_lead_ = what == "taken";
-    lease_ = {"them", NextVersion(), 0};
+    lease_ = {"them", NextVersion(), {}};
   } else if (subject == "wanted") {
     const auto [where, volume] = Volume(what);
     Feed(VolumeWanted{where, volume, arrays_.at(where).holders.at(volume)});

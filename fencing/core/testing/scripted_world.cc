@@ -8,7 +8,7 @@
 namespace lunkeeper::fencing {
 namespace {
 
-constexpr Millis kAnswers = 10;  // after the call
+constexpr Span kAnswers = 10_ms;  // after the call
 
 std::string Kind(const WriteLease&) { return "lease"; }
 std::string Kind(const BeginTerm&) { return "term"; }
@@ -37,11 +37,11 @@ void ScriptedWorld::Start() {
   for (const auto& [name, node] : nodes_) Feed(NodeSeen{node});
   for (const auto& [id, pod] : pods_) Feed(PodSeen{pod});
   Feed(ApiSynced{});
-  After(0, [this] { EverySoOften(); });
-  After(100, [this] { Poll(); });
+  After(0_ms, [this] { EverySoOften(); });
+  After(100_ms, [this] { Poll(); });
 }
 
-void ScriptedWorld::RunUntil(Millis end) {
+void ScriptedWorld::RunUntil(Instant end) {
   Start();
   while (!agenda_.empty() && agenda_.begin()->first <= end) {
     now_ = agenda_.begin()->first;
@@ -55,8 +55,9 @@ void ScriptedWorld::RunUntil(Millis end) {
 // A tick each 250 ms, and what machines do at each second one.
 void ScriptedWorld::EverySoOften() {
   Feed(Tick{});
-  After(250, [this] { EverySoOften(); });
-  if (now_ % 500 != 0) return;
+  After(250_ms, [this] { EverySoOften(); });
+  const auto is_each = [this](Span period) { return now_.since_start() % period == 0_ms; };
+  if (!is_each(500_ms)) return;
   for (auto& [name, machine] : machines_) {
     ++machine.sequence;
     if (machine.io) ++machine.commands;
@@ -66,7 +67,7 @@ void ScriptedWorld::EverySoOften() {
     for (const auto& [id, array] : arrays_)
       if (machine.storage && array.up && heartbeat_luns_)
         Feed(StorageHeartbeats{id, {{machine.id, machine.sequence}}});
-    if (machine.kubelet && api_ && now_ % 10000 == 0 && nodes_.contains(name)) Feed(KubeletLease{name});
+    if (machine.kubelet && api_ && is_each(10_s) && nodes_.contains(name)) Feed(KubeletLease{name});
   }
 }
 
@@ -87,10 +88,10 @@ void ScriptedWorld::Poll() {
     Feed(LeaseSeen{lease_.holder, lease_.version, now_});
   }
   if (others_lead_) lease_.version = NextVersion();
-  After(500, [this] { Poll(); });
+  After(500_ms, [this] { Poll(); });
 }
 
-void ScriptedWorld::After(Millis delay, std::function<void()> what) {
+void ScriptedWorld::After(Span delay, std::function<void()> what) {
   agenda_.emplace(now_ + delay, std::move(what));
 }
 
@@ -102,16 +103,16 @@ void ScriptedWorld::Feed(decltype(Event::what) what) {
 void ScriptedWorld::Do(const Action& action) {
   const auto kind = std::visit([](const auto& what) { return Kind(what); }, action.what);
   const bool routine = kind == "lease" || kind == "term" || kind == "probe" || kind == "notify";
-  if (!routine || show_all_) trace_ += Seconds(now_) + "  " + Describe(action) + "\n";
+  if (!routine || show_all_) trace_ += Seconds(now_.since_start()) + "  " + Describe(action) + "\n";
   if (const auto* probe = std::get_if<Probe>(&action.what)) {
     const auto node = probe->node;
     if (late_.contains(NameOf(node))) return;  // nobody knows its address yet
-    After(200, [this, node] { Feed(ProbeResult{node, Find(NameOf(node).value()).probe}); });
+    After(200_ms, [this, node] { Feed(ProbeResult{node, Find(NameOf(node).value()).probe}); });
   } else if (const auto* notify = std::get_if<Notify>(&action.what)) {
     auto& machine = Find(NameOf(notify->node).value());
     if (machine.id != notify->node || (!machine.heartbeats && !machine.storage)) return;
     machine.known[notify->array] = notify->fence.generation;
-    After(1000, [this, &machine] { Clean(machine); });
+    After(1_s, [this, &machine] { Clean(machine); });
   } else if (kind != "say") {
     After(kAnswers, [this, action, kind] {
       auto outcome = NextOutcome(kind);
@@ -123,7 +124,7 @@ void ScriptedWorld::Do(const Action& action) {
               if constexpr (std::is_same_v<Call, PutNodeFence>) {
                 done = Effect(call, outcome);
               } else if constexpr (std::is_same_v<Call, WriteLease>) {
-                lease_ = {"us", NextVersion(), 0};
+                lease_ = {"us", NextVersion(), {}};
                 done.version = lease_.version;
               } else if constexpr (std::is_same_v<Call, BeginTerm>) {
                 done.term = ++arrays_.at(call.array).term;
@@ -168,7 +169,7 @@ Done ScriptedWorld::Effect(const PutNodeFence& call, Outcome& outcome) {
   stored = call.fence;
   stored.uid = uid;
   stored.version = NextVersion();
-  After(5, [this, fence = stored] {
+  After(5_ms, [this, fence = stored] {
     if (fences_.contains(fence.node)) Feed(FenceSeen{fence});
   });
   Done done;
@@ -178,7 +179,7 @@ Done ScriptedWorld::Effect(const PutNodeFence& call, Outcome& outcome) {
 
 Done ScriptedWorld::Effect(const RemoveNodeFence& call) {
   fences_.erase(call.node);
-  After(5, [this, node = call.node] { Feed(FenceGone{node}); });
+  After(5_ms, [this, node = call.node] { Feed(FenceGone{node}); });
   return {};
 }
 
@@ -204,7 +205,7 @@ Done ScriptedWorld::Effect(const SetTaint& call) {
   auto& node = nodes_.at(call.node);
   node.taint = call.value;
   node.version = NextVersion();
-  After(5, [this, node] { Feed(NodeSeen{node}); });
+  After(5_ms, [this, node] { Feed(NodeSeen{node}); });
   Done done;
   done.version = node.version;
   return done;
@@ -216,10 +217,10 @@ Done ScriptedWorld::Effect(const DeletePod& call) {
   auto& machine = Find(found->second.node.value());
   if (call.grace == Grace::kOrdinary && (!machine.kubelet || machine.failing.size() > 1)) {
     found->second.deleting = true;  // nobody there to end it, or it hangs
-    After(5, [this, pod = found->second] { Feed(PodSeen{pod}); });
+    After(5_ms, [this, pod = found->second] { Feed(PodSeen{pod}); });
     return {};
   }
-  After(5, [this, id = call.pod] { Feed(PodGone{id}); });
+  After(5_ms, [this, id = call.pod] { Feed(PodGone{id}); });
   auto pod = found->second;
   pods_.erase(found);
   for (auto& [array, volumes] : pod.volumes)
@@ -227,7 +228,7 @@ Done ScriptedWorld::Effect(const DeletePod& call) {
       if (call.grace == Grace::kOrdinary)
         machine.present.erase(volume), arrays_.at(array).holders.erase(volume);
     }
-  if (!pod.owner_kind.empty()) After(30, [this, pod] { Replace(pod); });
+  if (!pod.owner_kind.empty()) After(30_ms, [this, pod] { Replace(pod); });
   return {};
 }
 

@@ -44,10 +44,10 @@ class ScriptedWorld {
   void HappenToWorld(const std::string& subject, std::istringstream& words);
 
   void Start();
-  void RunUntil(Millis end);
+  void RunUntil(Instant end);
   void EverySoOften();
   void Poll();
-  void After(Millis delay, std::function<void()> what);
+  void After(Span delay, std::function<void()> what);
   void Feed(decltype(Event::what) what);
   void Do(const Action& action);
   void Answer(uint64_t action, Outcome outcome, Done done = {});
@@ -66,7 +66,7 @@ class ScriptedWorld {
 
   Settings settings_;
   std::unique_ptr<Core> core_;
-  Millis now_ = 0;
+  Instant now_;
   uint64_t version_ = 0;
   bool api_ = true, stalled_ = false, others_lead_ = false, show_all_ = false, heartbeat_luns_ = true;
   std::map<NodeName, Machine> machines_;
@@ -75,7 +75,7 @@ class ScriptedWorld {
   std::map<PodId, Pod> pods_;
   std::map<NodeId, NodeFence> fences_;
   LeaseSeen lease_;
-  std::multimap<Millis, std::function<void()>> agenda_;
+  std::multimap<Instant, std::function<void()>> agenda_;
   std::map<std::string, std::pair<Outcome, int>> scripted_;
   std::string trace_;
 };
