@@ -13,7 +13,7 @@ from harness.cleanup import Cleanup, interrupt_on_sigterm
 from harness.rig import Rig
 
 
-# What a sanitizer prints when it finds something; a process that a test kills cannot tell by its exit code.
+# The report of a sanitizer. The exit code does not show it when a test kills the process.
 SANITIZER_REPORT = re.compile(r"(WARNING|ERROR): \w+Sanitizer|runtime error:")
 
 
@@ -36,7 +36,7 @@ def place_in_run(item):
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
-    """The rigs' logs with a failure."""
+    """Adds the rigs' logs to a failure."""
     outcome = yield
     report = outcome.get_result()
     if report.failed:
@@ -53,7 +53,7 @@ def module_cleanup():
 
 @pytest.fixture(scope="module")
 def folder(module_cleanup):
-    """A folder for a test file, short of path since unix sockets' are; gone afterwards."""
+    """A folder of a test file, removed afterwards. Its path is short, since paths of unix sockets are limited."""
     path = pathlib.Path(tempfile.mkdtemp(prefix="lk-"))
     module_cleanup.add(shutil.rmtree, path, True)
     if os.environ.get("LUNKEEPER_KEEP_LOGS"):
@@ -73,11 +73,11 @@ def keep_logs(folder):
 
 @pytest.fixture(scope="module")
 def xfs_pool(folder, module_cleanup):
-    """Reflinks work in it."""
+    """A pool with reflinks."""
     return pool.xfs_pool(folder / "xfs", module_cleanup)
 
 
 @pytest.fixture(scope="module")
 def plain_pool(folder, module_cleanup):
-    """Copies are made in it."""
+    """A pool without reflinks: snapshots and clones are copies."""
     return pool.plain_pool(folder / "plain", module_cleanup)

@@ -1,7 +1,7 @@
-"""`./dev demo --quick`: Lunkeeper's main job on one machine, with no Kubernetes, told in a few lines with times.
+"""`./dev demo --quick`: Lunkeeper's main job on one machine, without Kubernetes, in a few lines with times.
 
-One array (tgt) and two nodes, each with a data path of its own. Node A writes, is fenced in the middle of it, and node B goes
-on with every byte that A was told is safe. Exit code 0 only if everything it says was checked.
+One array (tgt) and two nodes, each with a data path of its own. Node A writes and is fenced meanwhile. Node B
+continues with every byte that was acknowledged to A. All that it prints is checked: the exit code is 0 only then.
 """
 
 import argparse
@@ -29,7 +29,7 @@ RECORD_BYTES = 4096
 
 
 def record(number):
-    """The one right content of record `number`."""
+    """The correct content of record `number`."""
     seed = hashlib.sha256(str(number).encode()).digest()
     return number.to_bytes(8, "little") + seed * ((RECORD_BYTES - 8) // len(seed)) + bytes((RECORD_BYTES - 8) % len(seed))
 
@@ -48,7 +48,7 @@ def write_records(path):
 
 
 class Pod:
-    """A process that writes records to a file; what it was told is durable stands in its log."""
+    """A process that writes records to a file. Its log has the records that are durable."""
 
     def __init__(self, path, log):
         self.log = log
@@ -91,7 +91,7 @@ def cli(rig, *words):
 
 
 def fence_while_writing(rig, volume, pod):
-    """The number of records that node A was told are durable, and the fence's generation."""
+    """The number of records that were acknowledged to node A as durable, and the fence's generation."""
     node_a = volume.node
     before = pod.acknowledged()
     with step("Fenced node A while it was writing: no command of it is left in the target"):

@@ -1,8 +1,7 @@
 """Adds up the JUnit files of one test run and prints `N passed, N failed, N skipped` as the last line.
 
-Usage: results.py FOLDER [PART…], the PARTs being those whose command failed: a part that failed without a failed
-test in its file (a build, a crash) counts as one failure, so that nothing fails unseen. Exit code 1 on any failure,
-and when no test ran.
+Usage: results.py FOLDER [PART…]. A PART is one whose command failed. When its file has no failed test (the build
+failed, or it crashed) it counts as one failure. The exit code is 1 on any failure, and when no test ran.
 """
 
 import pathlib

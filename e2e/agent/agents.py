@@ -42,7 +42,7 @@ class Agent(ReadyDaemon):
 
 
 class AgentRig(Rig):
-    """Arrays behind agents; the first is the default. Each is named in what `arrays` makes of the arrays file."""
+    """Arrays behind agents; the first is the default. `entries` are those of the controller's arrays file."""
 
     def __init__(self, folder, pool, *, arrays=1, **options):
         self.how_many = arrays
@@ -65,7 +65,7 @@ class AgentRig(Rig):
                       [f"--arrays={self.arrays_file}", f"--metrics-address=127.0.0.1:{self.metrics_port}"])
 
     def start(self, **environment):
-        """A controller is ready without its arrays; what a test starts with is one that reaches them."""
+        """A controller is ready before it has reached its arrays; tests need one that has."""
         super().start(**environment)
         wait_until(lambda: code_of(self.controller.client.ListVolumes)[0] == "OK", START_SECONDS, "the arrays are reached")
 
@@ -78,7 +78,7 @@ class AgentRig(Rig):
                  "default": agent is self.agents[0]} for agent in self.agents]
 
     def write_arrays(self, entries):
-        """At once, as Kubernetes does."""
+        """Atomically, as Kubernetes replaces a mounted file."""
         new = self.arrays_file.with_suffix(".new")
         new.write_text(json.dumps({"arrays": entries}, indent=2))
         new.rename(self.arrays_file)

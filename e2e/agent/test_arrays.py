@@ -9,7 +9,7 @@ from harness.cleanup import wait_until
 from harness.csi import code_of
 from harness.volume import MIB, Volume
 
-# Far less than any time limit on the way to an array that is down.
+# Far less than any deadline of a call to an array that is down.
 AT_ONCE = 2
 
 

@@ -10,13 +10,13 @@ from harness.faults import FailPoint, Survivor, fail_points
 from harness.leaks import Leaks
 from harness.volume import MIB, Volume, from_snapshot
 
-# One for each call that changes something; e2e/faults goes through all there are, with the array in the controller.
+# One for each call that changes something. e2e/faults tries all fail points, with the array in the controller.
 POINTS = ("array.create.stored", "array.grant.stored", "array.expand.lun_grown", "array.snapshot.stored", "array.fence.stored",
           "array.release.stored", "array.delete.row_deleted")
 
 
 def journey(rig, survivor, name):
-    """What is between a controller and an agent; e2e/faults has what happens on the node meanwhile."""
+    """The calls between a controller and an agent; e2e/faults has the node's part."""
     step, node = survivor.step, rig.nodes[0]
     volume = Volume(rig, node, name, block=True, size=16 * MIB)
     step("create", volume.create)
@@ -45,12 +45,12 @@ def test_killed_in_the_middle_of_a_call_the_repeated_one_succeeds(folder, xfs_po
             survivor = Survivor(rig, fail_point)
             try:
                 for server in rig.servers():
-                    server.kill()  # a stop would wait for our own idle connections to notice
+                    server.kill()  # a stop would wait until this process's idle connections are closed
                 survivor.restart()
                 leaks = Leaks(rig)
                 journey(rig, survivor, point.replace(".", "-").replace("_", "-"))
                 wait_until(lambda: not leaks.found(), 5, lambda: f"nothing leaks: {leaks.found()}")
-            except Exception:  # noqa: every point gets its turn
+            except Exception:  # every point gets its turn
                 problems[point] = traceback.format_exc(limit=-4)
             if not fail_point.hits:
                 missed.append(point)

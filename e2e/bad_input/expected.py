@@ -1,7 +1,7 @@
 """What the answer to each bad request must be: the codes of the CSI specification's error tables, by pattern of the case's name.
 
-The first pattern that matches counts. More than one code where the specification leaves the choice. IGNORED: the value means
-nothing there, or a good one, so the call is not made.
+The first pattern that matches counts. There is more than one code where the specification leaves the choice. IGNORED: the
+value is good or has no meaning there, so the call is not made.
 """
 
 import fnmatch
@@ -11,7 +11,7 @@ INVALID = {"INVALID_ARGUMENT"}
 ABSENT = {"NOT_FOUND"}
 
 TABLE = [
-    # Deleting and undoing what is not there succeeds; an id that could not be one of ours names nothing.
+    # Deleting and undoing succeed when the thing does not exist. An id of another form names nothing.
     ("Delete*.*_id=absent", INVALID),
     ("Delete*.*_id=*", {"OK", "INVALID_ARGUMENT"}),
     ("ControllerUnpublishVolume.volume_id=absent", INVALID),
@@ -20,7 +20,7 @@ TABLE = [
     ("ControllerUnpublishVolume.node_id=*", {"OK", "INVALID_ARGUMENT", "NOT_FOUND"}),
     ("ControllerUnpublishVolume.volume_id=*", {"OK", "INVALID_ARGUMENT", "NOT_FOUND"}),
 
-    # Listings: an empty filter filters nothing; a filter that matches nothing gives nothing.
+    # Listings: an empty filter matches all; a filter without a match gives an empty list.
     ("List*.starting_token=absent", IGNORED),
     ("List*.starting_token=*", {"ABORTED", "INVALID_ARGUMENT"}),
     ("List*.max_entries=negative", INVALID),
@@ -41,7 +41,7 @@ TABLE = [
     ("*.capacity_range.required_bytes=huge", {"OUT_OF_RANGE", "INVALID_ARGUMENT"}),
     ("*.capacity_range.limit_bytes=huge", IGNORED),
 
-    # Capabilities. Asked about one it does not know, a plugin does not confirm it, or has no room for it.
+    # Capabilities. A plugin does not confirm an unknown one, or has no capacity for it.
     ("ValidateVolumeCapabilities.*.fs_type=absent", IGNORED),
     ("ValidateVolumeCapabilities.*.fs_type=*", {"INVALID_ARGUMENT", "OK"}),
     ("GetCapacity.*.fs_type=absent", IGNORED),
@@ -49,11 +49,11 @@ TABLE = [
     ("*.volume_capability.mount.fs_type=absent", IGNORED),
     ("*.volume_capabilities.0.mount.fs_type=absent", IGNORED),
     ("*.mount.mount_flags=absent", IGNORED),
-    ("*.mount.mount_flags=unknown", IGNORED),  # the kernel's matter: a mount that fails says so
+    ("*.mount.mount_flags=unknown", IGNORED),  # the kernel decides; a failed mount gives an error
     ("*.mount.mount_flags=path-trick", IGNORED),
     ("*.mount.volume_mount_group=*", IGNORED),
     ("*.mount=empty", IGNORED),  # a mount with everything by default
-    ("*.block=*", IGNORED),  # another good request, or the oneof taken away, which `mount=absent` tests
+    ("*.block=*", IGNORED),  # another good request, or the oneof removed, which `mount=absent` tests
     ("NodeExpandVolume.volume_capability=absent", IGNORED),
     ("ControllerExpandVolume.volume_capability=absent", IGNORED),
     ("*.volume_capability*", INVALID),

@@ -1,5 +1,4 @@
-"""Bad values for every field of a request, made from its descriptor. A pure generator: the requests differ from a good one in
-one place each.
+"""Bad values for every field of a request, made from its descriptor. Each request differs from a good one in one place.
 
 Each case has a name such as `CreateVolume.capacity_range.required_bytes=negative`; `expected` in expected.py says, by name, what
 the answer must be.
@@ -33,7 +32,7 @@ def _fields(message, *path):
     """Every field of a message and of the messages set in it: (path of names and indexes, its message, its descriptor)."""
     for field in message.DESCRIPTOR.fields:
         if field.type == Field.TYPE_BOOL or _is_secret(field):
-            continue  # both values are good ones; secrets are ignored, as none is asked for
+            continue  # both values are good; secrets are ignored, since the driver needs none
         yield [*path, field.name], message, field
         if field.type != Field.TYPE_MESSAGE or _is_map(field):
             continue

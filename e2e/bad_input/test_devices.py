@@ -1,4 +1,4 @@
-"""A device that is not what it should be: somebody's data on it, another serial, another size. Nothing is formatted or mounted."""
+"""A wrong device: with foreign data, another serial, or another size. Nothing is formatted or mounted."""
 
 import hashlib
 import pathlib
@@ -93,7 +93,7 @@ def test_a_publish_context_that_leads_nowhere_is_refused(rig, request, key, valu
     code, text = code_of(lambda: volume.stage(seconds=5))
     assert code in codes, f"{code}: {text}"
     assert key != "chapSecret" or (value not in text and good not in text), "a secret in an error"
-    # The call may still be ending when its caller has given up.
+    # The call may still run when its caller has given up.
     wait_until(lambda: code_of(volume.unstage)[0] == "OK", 45, "it can be unstaged")
     volume.controller_unpublish().delete()
     assert not leaks.found()

@@ -1,5 +1,7 @@
-"""Every field of every request, absent, empty, unknown, too long, negative or tricky: the code the specification names, a text
-that says something, and nothing changed."""
+"""Every field of every request: absent, empty, unknown, too long, negative, or with a path trick.
+
+The answer has the code that the specification names and a text that explains it, and nothing has changed.
+"""
 
 import os
 
@@ -12,14 +14,14 @@ from harness.leaks import mounts, rows, targets
 from harness.rig import Rig
 from harness.volume import SIZE, Volume
 
-# What later versions bring; they answer UNIMPLEMENTED.
+# Not in this version: they answer UNIMPLEMENTED.
 LATER = {"ControllerModifyVolume", "ControllerGetVolumeHealth", "ControllerListVolumeHealth", "NodeGetVolumeHealth",
          "NodeGetStorageHealth"}
 NO_FIELDS = {"GetPluginInfo", "GetPluginCapabilities", "Probe", "ControllerGetCapabilities", "NodeGetCapabilities", "NodeGetInfo"}
 
 
 class World:
-    """A published volume, an idle one and a snapshot, for the good requests to name."""
+    """A published volume, an idle one and a snapshot, which the good requests name."""
 
     def __init__(self, rig):
         self.rig, self.client = rig, rig.controller.client
@@ -29,7 +31,7 @@ class World:
         self.new = Volume(rig, rig.nodes[0], "new")
 
     def good(self, method):
-        """A request that would succeed, with every field of it set that has a bad value to be swept."""
+        """A request that would succeed. All fields are set for which there are bad values."""
         used, idle, node = self.used, self.idle, self.rig.nodes[0].id
         one = {"volume_id": idle.id, "volume_capability": capability(), "volume_context": idle.volume_context}
         on_node = {"staging_target_path": str(used.staging), "publish_context": used.publish_context,
@@ -125,7 +127,7 @@ def test_a_symlink_or_a_file_in_the_place_of_a_folder_is_refused(world, folder):
 
 
 def test_the_sweep_bites(world):
-    """One answer that is known to be wrong is told from a right one."""
+    """The cases include known bad values."""
     bad = {case.name for case in cases("CreateVolume", world.good("CreateVolume"))}
     assert {"CreateVolume.name=absent", "CreateVolume.capacity_range.required_bytes=negative",
             "CreateVolume.volume_capabilities.0.mount.fs_type=unknown"} <= bad

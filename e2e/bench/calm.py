@@ -51,11 +51,8 @@ class HardLife:
     def stop_plugins(self):
         while not self.over.wait(random.uniform(1, 6)):
             pids = faults.find_processes(random.choice(self.nodes), *PLUGIN)
-            for pid in pids:
-                faults.signal_if_there(pid, faults.signal.SIGSTOP)
-            time.sleep(random.uniform(0.2, LONGEST_STOP))
-            for pid in pids:
-                faults.signal_if_there(pid, faults.signal.SIGCONT)
+            with faults.stopped(pids):
+                time.sleep(random.uniform(0.2, LONGEST_STOP))
             self.counts["stops of a plugin"] += 1
 
     def lose_packets(self):

@@ -1,4 +1,4 @@
-"""The Helm chart without a cluster: what is refused, what is rendered, and who may do what."""
+"""The Helm chart without a cluster: refused values, rendered objects, and their permissions."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def find(things, kind, name=None):
 
 
 def pods(things):
-    """{name of what makes them: pod's spec}."""
+    """{name of the workload: the spec of its pods}."""
     return {thing["metadata"]["name"]: thing["spec"]["template"]["spec"]
             for thing in things if thing["kind"] in ("Deployment", "DaemonSet")}
 
@@ -126,7 +126,7 @@ def test_a_bad_value_is_refused_with_its_reason(values, setting, reason):
 
 
 def bad_values(leaf):
-    """What this part of the schema must not take: another type, and what is just past each limit."""
+    """Values that this part of the schema must refuse: of another type, or just past a limit."""
     bad = [7 if leaf.get("type", "string") == "string" else "wrong"]
     bad += [leaf["minimum"] - 1, leaf["maximum"] + 1] if "minimum" in leaf else []
     bad += ["a" * (leaf["maxLength"] + 1)] if "maxLength" in leaf else []
@@ -161,7 +161,7 @@ def test_no_setting_takes_what_is_wrong_for_it(values, turn):
 
 @pytest.mark.parametrize("name,content", [("one_array", ONE_ARRAY), ("everything", EVERYTHING)])
 def test_what_is_rendered_is_what_was_looked_at(values, name, content):
-    """After a change that is meant: UPDATE_SNAPSHOTS=1, and read the difference."""
+    """After an intended change run it with UPDATE_SNAPSHOTS=1, and read the difference."""
     shown = run_helm("template", "storage", CHART, "--namespace=lunkeeper", f"--values={values(content)}",
                      "--api-versions=snapshot.storage.k8s.io/v1").stdout
     shown = re.sub(r'((?:tls|ca)\.(?:crt|key)): (?:"-----BEGIN.*|LS0t\S+)', r"\1: (made anew)", shown)
@@ -172,7 +172,7 @@ def test_what_is_rendered_is_what_was_looked_at(values, name, content):
 
 
 def test_every_option_exists(values):
-    """What the pods are started with is what the program knows."""
+    """The program knows all options that its pods start with."""
     known = {verb: subprocess.run([LUNKEEPER, verb, "--help"], capture_output=True, text=True, timeout=20).stdout
              for verb in ("serve", "datapath")}
     for spec in pods(render(values(EVERYTHING))).values():
@@ -245,7 +245,7 @@ def test_nodes_trust_the_coordinators_own_authority(values, tmp_path):
 
 
 def test_what_is_watched_let_in_and_signed_is_what_runs(values):
-    """The objects of Prometheus' operator and cert-manager name things that are there, and so does the NetworkPolicy."""
+    """The NetworkPolicy and the objects of Prometheus' operator and cert-manager name things that exist."""
     things = render(values(EVERYTHING))
     labels = {thing["metadata"]["name"]: thing["spec"]["template"]["metadata"]["labels"].items()
               for thing in things if thing["kind"] in ("Deployment", "DaemonSet")}

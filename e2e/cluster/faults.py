@@ -3,10 +3,11 @@
 Nothing leaves the host's own namespaces, so nothing outlives the cluster.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from cluster.host import Host
 from harness.cleanup import wait_until
@@ -31,6 +32,24 @@ def find_processes(host: Host, *words: str) -> list[int]:
         return bool(argv) and [argv[0].rsplit("/", 1)[-1], *argv[1:]][: len(words)] == list(words)
 
     return [pid for pid in descendants(host.pid()) if matches(command_of(pid))]
+
+
+def kill_all(pids: Sequence[int]) -> None:
+    assert pids, "there is nothing to kill"
+    for pid in pids:
+        kill_pid(pid)
+
+
+@contextlib.contextmanager
+def stopped(pids: Sequence[int]) -> Iterator[None]:
+    """Stops processes, for as long as the context lasts."""
+    for pid in pids:
+        signal_if_there(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            signal_if_there(pid, signal.SIGCONT)
 
 
 def freeze(host: Host) -> None:

@@ -4,20 +4,13 @@ import argparse
 import os
 import pathlib
 import sys
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from cluster import deploy, programs  # noqa: E402
 from cluster.cluster import Cluster  # noqa: E402
 from harness.cleanup import interrupt_on_sigterm  # noqa: E402
-
-STARTED = time.monotonic()
-
-
-def tell(text: str) -> None:
-    print(f"{time.monotonic() - STARTED:6.1f} s  {text}", flush=True)
-
+from harness.story import tell  # noqa: E402
 
 def up(cluster: Cluster, options: argparse.Namespace) -> None:
     programs.build_all()

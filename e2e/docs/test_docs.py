@@ -1,4 +1,4 @@
-"""Every command in the documents is run: on a host of its own, or on the cluster, in e2e/kube."""
+"""Runs every command of the documents: here on a host of its own, in e2e/kube on the cluster."""
 
 import os
 import pathlib
@@ -17,11 +17,11 @@ HERE = {"agent", "certificates", "controller", "datapath", "node", "fence", "dev
 ON_THE_CLUSTER = {"install", "datapath-upgrade", "renew", "array-pod",
                   "volumes-claim", "volumes-snapshot", "volumes-restore", "volumes-growth", "volumes-end",
                   "failover-follow", "failover-fence", "failover-unfence", "failover-nodefence"}
-SHOWN = {"yaml", "json", "console", "text"}  # what other blocks hold: files, which tests of theirs take, and pictures
+SHOWN = {"yaml", "json", "console", "text"}  # other blocks: files, which have tests of their own, and pictures
 
 
 class Machine:
-    """Namespaces with the documents' addresses and with folders of their own, where the documents have theirs."""
+    """Namespaces with the addresses of the documents, and with own folders in the places of the documents'."""
 
     def __init__(self, folder):
         self.folder, self.mark = folder, f"docs-{folder.name}"
@@ -55,7 +55,7 @@ class Machine:
         return subprocess.run(self.inside(script), capture_output=True, timeout=60, env=self.environment()).returncode == 0
 
     def start(self, name):
-        """A command that goes on; it may not end by itself."""
+        """Starts a command that keeps running. It may not end by itself."""
         log = self.folder / f"{name}.log"
         with open(log, "ab") as out:
             process = subprocess.Popen(self.inside(docs.commands(name)), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
@@ -110,7 +110,7 @@ def test_a_storage_host_a_controller_and_a_node_are_set_up_as_written(set_up):
 
 
 def test_a_node_is_fenced_and_unfenced_by_hand_as_written(set_up):
-    """With one array, as the text has it; the generation is the one that was printed."""
+    """With one array, as in the text, and with the generation that the fence printed."""
     set_up.run("""sed -i '/rack2/,/cert/d; s/},$/}/' arrays.json""")
     wait_until(lambda: "rack2" not in set_up.run("lunkeeper status"), 15, "there is one array", pause=0.2)
     fence, unfence = docs.commands("fence").strip().split("\n")

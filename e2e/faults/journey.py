@@ -6,7 +6,7 @@ from harness.processes import kill_pid
 from harness.volume import MIB, SIZE, Volume, from_snapshot, from_volume
 
 GROWN = SIZE + 64 * MIB
-# Enough for a few writes of each thread; every block is looked at once more at the end.
+# Enough for a few writes of each thread. At the end every block is read once more.
 BLOCKS, BLOCK_BYTES, THREADS = 256, 4096, 4
 
 
@@ -23,7 +23,7 @@ class Journey:
         self.supervisor_deaths = 0  # when the device was last made
 
     def go(self):
-        """Every step, each repeated until it succeeds; then nothing of the volume may be left."""
+        """Runs every step, and repeats each until it succeeds. Then nothing of the volume may remain."""
         volume, step = self.volume, self.survivor.step
         step("create", volume.create)
         step("controller publish", volume.controller_publish)
@@ -78,7 +78,7 @@ class Journey:
         wait_until(back, 30, "tgtd is back")
 
     def fence_and_unfence(self):
-        """In use; the device it leaves behind is in the way of the next one."""
+        """Fences a volume in use. The next stage meets the device that the fence left behind."""
         step, volume, node_id = self.survivor.step, self.volume, self.node.id
         step("controller publish to fence", volume.controller_publish)
         step("stage to fence", volume.stage)
@@ -89,14 +89,14 @@ class Journey:
         step("unstage after the fence", volume.unstage)
         step("controller unpublish after the fence", volume.controller_unpublish)
 
-    # The device dies with the holder. An orchestrator then takes the volume down and brings it up again.
+    # The device dies with the supervisor. An orchestrator then takes the volume down and brings it up again.
 
     def stage(self):
         self.supervisor_deaths = self.survivor.supervisor_deaths
         self.survivor.step("stage", self.volume.stage)
 
     def on_live_device(self, call):
-        """A call for a step: the device is made anew first if it has died."""
+        """A call for a step, which first replaces the device if that has died."""
         def with_device():
             if self.device_died():
                 self.make_device_anew()
@@ -107,7 +107,7 @@ class Journey:
         return self.survivor.supervisor_deaths > self.supervisor_deaths
 
     def repair_device(self):
-        """Between steps, with the point off: a step may have succeeded and lost its device all the same."""
+        """Replaces a device that a step has lost although it succeeded; between steps, with the fail point off."""
         self.survivor.point.disarm()
         if self.device_died():
             self.make_device_anew()

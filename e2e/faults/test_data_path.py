@@ -1,4 +1,4 @@
-"""What breaks under running I/O: workers, targets, connections, hosts. A checking writer runs all the while."""
+"""Workers, targets, connections and hosts fail under running I/O of a writer that checks its data."""
 
 import os
 import random
@@ -33,7 +33,7 @@ def rig(folder, xfs_pool):
 
 @pytest.fixture
 def volume(rig, request):
-    """A raw block volume in use, gone afterwards."""
+    """A raw block volume in use, deleted afterwards."""
     volume = Volume(rig, rig.nodes[0], request.node.name.replace("[", "-").replace("]", ""), block=True, size=16 * MIB).up()
     yield volume
     volume.down().delete()
@@ -114,7 +114,7 @@ def test_tgtd_killed_again_and_again_costs_no_error(rig, volume):
 
 
 def test_a_slow_old_write_never_overtakes_a_newer_one(rig, folder):
-    """The connection is cut while writes are slow in the target; the ones sent again afterwards are quick."""
+    """The connection is reset while writes are slow in the target. They are repeated, and then are quick."""
     volumes = [Volume(rig, rig.nodes[0], f"cut-{number}", block=True, size=4 * MIB).up() for number in range(VOLUMES)]
     checkers = [BlockChecker(volume, threads=16, blocks=HOT_BLOCKS).start() for volume in volumes]
     chance, cuts = random.Random(1), 0
@@ -142,7 +142,7 @@ def test_a_writer_and_the_data_path_in_one_small_memory_cgroup_do_not_deadlock(f
             volume = Volume(rig, rig.nodes[0], "cgroup", size=768 * MIB).up()
             write = ["dd", "if=/dev/zero", f"of={volume.path()}", "bs=1M", "count=512", "conv=fsync", "status=none"]
             worker = rig.nodes[0].datapath.worker()
-            for _ in range(OOM_KILLS):  # the kernel may end the writer for want of memory, but nobody waits for ever
+            for _ in range(OOM_KILLS):  # the OOM killer may end the writer, but nothing hangs
                 if subprocess.run(cgroup.command(write, first_to_go=True), check=False, timeout=120).returncode == 0:
                     break
             assert volume.path().stat().st_size == 512 * MIB
@@ -153,7 +153,7 @@ def test_a_writer_and_the_data_path_in_one_small_memory_cgroup_do_not_deadlock(f
 
 
 class TestStorageHost:
-    """The controller and its tgtd on a storage host of their own, as far as the boot id goes."""
+    """The controller and its tgtd run under another boot id, as on a storage host of their own."""
 
     @pytest.fixture(scope="class")
     def host(self, folder, xfs_pool):
@@ -167,12 +167,18 @@ class TestStorageHost:
         yield volume
         volume.down(with_controller=True).delete()
 
-    def test_tgtd_restarted_on_the_same_host_loses_nothing(self, host, volume):
+    @staticmethod
+    def loses_nothing(volume, fault):
+        """A writer goes on after the fault, and every write that was acknowledged is there."""
         checker = BlockChecker(volume, flush_every=0).start()
-        host.restart_tgtd()
+        checker.wait_for_writes(500)
+        fault()
         checker.wait_for_writes(500)
         checker.stop_good()
         checker.verify()
+
+    def test_tgtd_restarted_on_the_same_host_loses_nothing(self, host, volume):
+        self.loses_nothing(volume, host.restart_tgtd)
 
     def test_a_host_restarted_with_unflushed_writes_fails_the_device_for_good(self, host, volume):
         checker = BlockChecker(volume, flush_every=0).start()
@@ -185,12 +191,7 @@ class TestStorageHost:
 
     @pytest.mark.parametrize("volume", [{"durability": "sync"}], indirect=True)
     def test_a_host_restarted_under_a_synchronous_volume_loses_nothing(self, host, volume):
-        checker = BlockChecker(volume, flush_every=0).start()
-        checker.wait_for_writes(500)
-        host.reboot()
-        checker.wait_for_writes(500)
-        checker.stop_good()
-        checker.verify()
+        self.loses_nothing(volume, host.reboot)
 
     def test_a_host_restarted_with_everything_flushed_goes_on(self, host, volume):
         checker = BlockChecker(volume, flush_every=0).start()
@@ -217,7 +218,7 @@ class TestStorageHost:
 
 
 def cut_connections(rig):
-    """Resets every connection of the rig's portal, as its target sees it; how many there were."""
+    """Resets every connection of the rig's portal from the target's side; returns their number."""
     port = rig.portal.split(":")[1]
     done = subprocess.run(["ss", "-K", "--no-header", "state", "established", "sport", "=", f":{port}"],
                           check=False, capture_output=True, text=True)

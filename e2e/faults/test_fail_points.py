@@ -1,5 +1,8 @@
-"""SIGKILL at every fail point, in every step of a volume's life: of the process that meets it, and of each of the others it
-depends on. The repeated call succeeds, nothing leaks, no acknowledged write is lost."""
+"""SIGKILL at every fail point, in every step of a volume's life.
+
+The victim is the process that reaches the point, or one that it depends on. The repeated call succeeds, nothing leaks, and
+no acknowledged write is lost.
+"""
 
 import concurrent.futures
 import contextlib
@@ -12,20 +15,20 @@ import pytest
 from faults.journey import Journey
 from harness import pool
 from harness.cleanup import Cleanup, wait_until
-from harness.faults import FailPoint, Survivor, fail_points
+from harness.faults import VICTIMS, FailPoint, Survivor, fail_points
 from harness.leaks import Leaks
 from harness.rig import Rig
 
 # How many rigs at once: most of a journey is waiting.
 RIGS = 3
-# Points in the plugin's own work, where the other processes are killed. The data path's are met by itself.
+# Points of the plugin, at which the other processes are killed too. The data path only kills itself.
 PLUGIN_AREAS = ("array.", "controller.", "node.", "filesystem.")
-# Not on a journey's way; the test named meets it.
+# Points that no journey reaches, with the test that does.
 ELSEWHERE = {"array.restore.accepted": "test_restore.py"}
 
 
 class Rigs:
-    """One worker's rigs, one for each kind of pool, made when first needed and made anew after trouble."""
+    """A worker's rigs, one for each kind of pool, made on demand and replaced after a failure."""
 
     def __init__(self, folder, cleanup):
         self.folder, self.cleanup = folder, cleanup
@@ -42,14 +45,14 @@ class Rigs:
         return self.rigs[copies]
 
     def drop(self, copies):
-        """The logs of one that is not to be used again."""
+        """Closes a rig that has failed; returns its logs."""
         rig = self.rigs.pop(copies)
         rig.close()
         return rig.logs()
 
 
 def run_journeys(folder, points, victim):
-    """One worker: journeys until there are no more points. {point: what went wrong}, {point: how often it was hit}."""
+    """One worker: journeys until there are no more points. Returns {point: problem} and {point: number of hits}."""
     problems, hits = {}, {}
     with Cleanup() as cleanup:
         rigs = Rigs(folder, cleanup)
@@ -61,12 +64,12 @@ def run_journeys(folder, points, victim):
             copies = ".copy." in point
             try:
                 hits[point] = run_one(rigs.get(copies), point, victim, copies)
-            except Exception:  # noqa: every point gets its turn, and all problems are shown together
+            except Exception:  # every point gets its turn, and all problems are shown together
                 problems[point] = traceback.format_exc(limit=-6) + rigs.drop(copies)
 
 
 def run_one(rig, point, victim, copies):
-    """How often the point was hit, with journeys of both kinds if need be."""
+    """The number of hits of the point. Journeys of other kinds follow until there is one."""
     hits = 0
     for kind in ("xfs", "block", "ext4"):
         fail_point = FailPoint(rig, point, victim)
@@ -90,7 +93,7 @@ def run_all(folder, points, victim):
         workers = [executor.submit(run_journeys, folder / f"{victim}-{number}", waiting, victim) for number in range(RIGS)]
         try:
             results = [worker.result() for worker in workers]
-        finally:  # interrupted: each worker ends after the journey it is on, and cleans up
+        finally:  # interrupted: each worker finishes its journey and cleans up
             while not waiting.empty():
                 with contextlib.suppress(queue.Empty):
                     waiting.get_nowait()
@@ -101,9 +104,9 @@ def run_all(folder, points, victim):
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("victim", ["self", "tgtd", "worker", "holder"])
+@pytest.mark.parametrize("victim", VICTIMS)
 def test_killed_anywhere_the_repeated_call_succeeds(folder, victim):
-    only = os.environ.get("FAIL_POINTS", "")  # for a look at a few of them
+    only = os.environ.get("FAIL_POINTS", "")  # to run a few of them
     points = [point for point in fail_points() if only in point]
     points = [point for point in points if victim == "self" or point.startswith(PLUGIN_AREAS)]
     assert points, "the program was built without fail points"

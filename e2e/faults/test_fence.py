@@ -1,4 +1,4 @@
-"""Once Fence has returned, nothing the fenced node does reaches the medium."""
+"""Once Fence has returned, no write of the fenced node reaches the medium."""
 
 import concurrent.futures
 import hashlib
@@ -16,19 +16,19 @@ ROUNDS = int(os.environ.get("FENCE_ROUNDS", "200"))  # half of them with a slow 
 # Nodes that are fenced at the same time.
 ZOMBIES = 5
 SLOW_MS = 300
-# Commands of each of a zombie's sessions; slow ones take their turn on tgtd's few threads, and the fence waits for all of them.
+# Commands of each session of a zombie. Slow ones queue for tgtd's few threads, and the fence waits for all.
 DEPTH = {False: 64, True: 8}
-# A write that was under way would land within this time.
+# A write in flight would land within this time.
 WATCHED = {False: 0.15, True: 1.2 * SLOW_MS / 1000}
 
 
 def medium(rig, volume):
-    """What the volume's file has, as it is now (the page cache is what tgtd writes to)."""
+    """The content of the volume's file now, in the page cache, which tgtd writes to."""
     return hashlib.blake2b(rig.medium_of(volume).read_bytes()).digest()
 
 
 def one_round(rig, volume, zombie_id, seed, *, slowed, end):
-    """Grant, write, `end` it in the middle, and look twice: whether the medium stayed as it was."""
+    """Grants, writes, calls `end` meanwhile, and reads the medium twice: whether it stayed the same."""
     client = rig.controller.client
     context = dict(client.ControllerPublishVolume(volume_id=volume.id, node_id=zombie_id,
                                                   volume_capability=volume.capability).publish_context)
@@ -49,7 +49,7 @@ def one_round(rig, volume, zombie_id, seed, *, slowed, end):
 def fence_one(rig, volume, zombie_id, seed, slowed):
     def fence(zombie):
         rig.fence(zombie_id)
-        zombie.wait_for("refused", 1)  # it does go on trying
+        zombie.wait_for("refused", 1)  # it still tries
     return one_round(rig, volume, zombie_id, seed, slowed=slowed, end=fence)
 
 
@@ -74,7 +74,7 @@ def test_after_a_fence_no_block_changes(folder, xfs_pool, slowed):
 
 
 def test_the_watch_sees_writes_that_land_late(folder, xfs_pool):
-    """Without a fence: the writer is gone, its connection too, and its last writes land all the same."""
+    """Without a fence the last writes land although the writer and its connection are gone."""
     with slow.rig(folder, "control", xfs_pool) as rig:
         slow.set_delay(folder, SLOW_MS)
         volume = Volume(rig, rig.nodes[0], "control", block=True, size=4 * MIB).create()

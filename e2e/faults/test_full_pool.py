@@ -1,4 +1,4 @@
-"""A pool with no room left: the call says so, and what runs goes on."""
+"""A full pool: the call fails with a clear error, and running volumes continue."""
 
 from harness import pool
 from harness.checker import BlockChecker
@@ -32,7 +32,7 @@ def test_a_full_pool_refuses_new_volumes_and_lets_running_ones_go_on(folder, mod
 
         made.pop().delete()
         volume.size = 32 * MIB
-        volume.create()  # there is room again
+        volume.create()  # there is space again
         checker.stop_good()
         checker.verify()
         running.down()

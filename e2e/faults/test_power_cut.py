@@ -1,4 +1,4 @@
-"""What is on the disk of a storage host that loses its power, and with it what its memory had not written there yet."""
+"""The disk of a storage host that loses its power, and with that all writes that were only in memory."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ def volume(rig, request):
 
 @pytest.fixture
 def unflushed(volume):
-    """A writer that never asked for a flush and is gone."""
+    """A writer that never flushed and has ended."""
     checker = BlockChecker(volume, flush_every=0).start()
     checker.wait_for_writes(WRITES)
     checker.daemon.kill()
@@ -69,6 +69,6 @@ def test_a_cached_volume_has_what_was_flushed_on_the_disk(rig, volume, unflushed
 
 @pytest.mark.parametrize("volume", ["cached"], indirect=True)
 def test_a_cached_volume_loses_what_was_not_flushed(rig, volume, unflushed):
-    """As documented; and so the two above can fail."""
+    """As documented. It also shows that the two tests above can fail."""
     with after_a_power_cut(rig, volume) as unflushed.device, pytest.raises(AssertionError, match="exit code 1"):
         unflushed.verify()

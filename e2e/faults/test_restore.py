@@ -1,4 +1,4 @@
-"""A pool that was put back from an older copy: what it has forgotten may be in use, so it serves nothing until an operator says so."""
+"""A pool restored from an older copy. Volumes that it does not know may be in use, so an operator must accept it first."""
 
 import shutil
 

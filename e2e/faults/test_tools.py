@@ -1,4 +1,4 @@
-"""The checker itself: it must see what it is there to see."""
+"""The checker itself must find errors."""
 
 import json
 import subprocess

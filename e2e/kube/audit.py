@@ -1,4 +1,4 @@
-"""What was asked of the API server, by its own audit log (cluster/control_plane.py says whose requests it has)."""
+"""The audit log of the API server. cluster/control_plane.py says whose requests it records."""
 
 import json
 

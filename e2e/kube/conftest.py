@@ -1,4 +1,4 @@
-"""The cluster these tests run on: the one that `./dev cluster up` made, if it runs, or one that they make and take away."""
+"""The cluster of these tests: that of `./dev cluster up` if it runs, or one that is made for them and removed."""
 
 import pytest
 
@@ -24,8 +24,8 @@ def workloads(cluster):
 
 @pytest.fixture
 def failover(cluster, workloads):
-    """Mends the cluster before the test's own objects are taken away: what is on a dead node cannot be."""
+    """Heals the cluster before the test's objects are deleted: those on a dead node could not be."""
     failover = Failover(cluster)
-    failover.end()  # what an interrupted test left
+    failover.end()  # after an interrupted test
     yield failover
     failover.end()

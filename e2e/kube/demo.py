@@ -1,7 +1,8 @@
-"""`./dev demo`: Lunkeeper's main job in Kubernetes, told in a few lines with times.
+"""`./dev demo`: Lunkeeper's main job in Kubernetes, in a few lines with times.
 
-A cluster of its own (three nodes, a storage host), Lunkeeper installed by its chart, and a StatefulSet whose pod writes to its
-volume, is moved by a drain, loses its node's power, and finds every byte each time. Exit code 0 only if everything it says was checked.
+It makes a cluster of three nodes and a storage host, and installs Lunkeeper with its chart. The pod of a StatefulSet writes
+to its volume, is moved by a drain, then its node loses its power. Each time it finds every byte. All that it prints is
+checked: the exit code is 0 only then.
 """
 
 import pathlib
@@ -48,7 +49,7 @@ def write(workloads):
 
 
 def move(workloads, writer, node):
-    """By a drain, as before a node's maintenance."""
+    """Drains the node, as before its maintenance."""
     with step("Drained {}: the pod runs on {}, with its volume") as said:
         workloads.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s", seconds=90)
         moved = workloads.wait_for_pod("database-0")["spec"]["nodeName"]
@@ -76,7 +77,7 @@ def copy(workloads):
 
 
 def fail(failover, workloads, writer):
-    """The machine is gone from one moment to the next, as with its power; and comes back later."""
+    """The machine loses its power, and boots again later."""
     placed = Placed(failover, workloads, writer)
     began = time.time()
     placed.host.power_off()

@@ -8,7 +8,7 @@ from harness import docs
 
 
 def run(cluster, name, folder, kubeconfig=None):
-    """The block that is marked with this name, in a folder with the files that it names; what it printed."""
+    """Runs the block with this mark, in a folder with the files that it names; returns its output."""
     done = subprocess.run(
         ["nsenter", f"--net=/run/netns/{cluster.control.namespace}", "bash", "-euo", "pipefail", "-c", docs.commands(name)],
         cwd=folder, capture_output=True, text=True, timeout=300,

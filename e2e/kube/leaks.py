@@ -1,4 +1,4 @@
-"""What of any volume is left on the cluster: in Kubernetes, on the storage host, on the nodes."""
+"""Leaks: traces of volumes in Kubernetes, on the storage host and on the nodes."""
 
 import subprocess
 
@@ -7,12 +7,12 @@ from harness.leaks import TABLES
 from kube.workloads import TEST_NAMESPACE
 
 KINDS = "pv,pvc,volumesnapshots,volumesnapshotcontents,volumeattachments,volumelocks,namespaces"
-# Targets that have to do with no volume: the one that nobody may log in to, and the nodes' heartbeat LUNs.
+# Targets without a volume: the one without a login, and the nodes' heartbeat LUNs.
 ALWAYS_THERE = tuple(f"iqn.2026-11.io.lunkeeper:{storage.ARRAY}:{which}" for which in ("nobody", "heartbeat:"))
 
 
 def objects(cluster):
-    """With what holds them back. Of namespaces those of the tests."""
+    """Objects with their finalizers; of namespaces only those of the tests."""
     return [f"{thing['kind']} {thing['metadata']['name']} {thing['metadata'].get('finalizers')}"
             for thing in cluster.kubectl.items(KINDS, "--all-namespaces")
             if thing["kind"] != "Namespace" or thing["metadata"]["name"].startswith(TEST_NAMESPACE)]
@@ -25,7 +25,7 @@ def rows(cluster):
 
 
 def targets(cluster):
-    """Of volumes, each followed by its sessions."""
+    """The targets of volumes, each followed by its sessions."""
     shown = cluster.storage.enter("tgtadm", "-C", "1", "--lld", "iscsi", "--op", "show", "--mode", "target",
                                   capture_output=True, text=True, check=True).stdout.split("\n")
     found, counts = [], False
@@ -43,7 +43,7 @@ def mounts(cluster):
 
 
 def devices(cluster):
-    """Of the data paths, and loop devices that no data path knows."""
+    """The devices of the data paths, and loop devices that no data path knows."""
     found = []
     for name, node in cluster.nodes.items():
         listed = node.enter(cluster.binary, "datapath", "list", capture_output=True, text=True, check=True).stdout
@@ -54,7 +54,7 @@ def devices(cluster):
 
 
 def folders(cluster):
-    """Where kubelet stages volumes, but for the two that it makes once."""
+    """The folders where kubelet stages volumes, except two that it makes once."""
     return [f"{name}: {line}" for name, node in cluster.nodes.items()
             for line in node.enter("find", "/var/lib/kubelet/plugins/kubernetes.io/csi", "-mindepth", "2",
                                    "-not", "-path", "*/volumeDevices/publish", "-not", "-path", "*/volumeDevices/staging",

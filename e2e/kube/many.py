@@ -10,7 +10,7 @@ MANY_SECONDS = 180
 
 
 class Many:
-    """A StatefulSet of many pods, each with two volumes and a writer for each of these that rests between two writes."""
+    """A StatefulSet of many pods, each with two volumes. Each volume has a writer that pauses between writes."""
 
     def __init__(self, workloads, pods, pause_ms=100):
         self.workloads = workloads
@@ -36,13 +36,13 @@ class Many:
         return [self.folder / f"{self.workloads.namespace}-{pod}-{volume}" for pod in self.pods for volume in VOLUMES]
 
     def all_go_on(self, seconds=MANY_SECONDS):
-        """Every one of them has one write more at least."""
+        """Waits until each writer has made at least one more write."""
         before = {record: Writer.count(record.read_bytes()) if record.exists() else 0 for record in self.records()}
         wait_until(lambda: all(record.exists() and Writer.count(record.read_bytes()) > before[record] for record in before),
                    seconds, lambda: f"all write\n{self.workloads.kubectl('get', 'pods', *self.workloads.here, '-o', 'wide')}", 0.1)
 
     def now(self):
-        """The pods as they are, those that wait to be scheduled too."""
+        """The pods as they are now, also those not yet scheduled."""
         return self.workloads.kubectl.items("pods", *self.workloads.here, "--selector=app=many")
 
     def nodes(self):

@@ -1,4 +1,4 @@
-"""Several arrays: volumes are placed where they can be reached, and one that cannot be reached says why."""
+"""Several arrays: volumes are placed where nodes reach them, and an unreachable array says why."""
 
 import shutil
 
@@ -20,7 +20,7 @@ AGENT = f"deployment/lunkeeper-array-{SECOND}"
 
 @pytest.fixture(scope="module")
 def arrays(cluster, tmp_path_factory):
-    """The cluster with a second array that one node alone reaches, one that is off, and one that another CA is asked for."""
+    """The cluster with a second array that only one node reaches, one that is off, and one with a wrong CA."""
     host = cluster.storage
     start_second(cluster, tmp_path_factory.mktemp("array"))
     stranger = Authority(cluster.folder / "stranger")
@@ -47,7 +47,7 @@ def arrays(cluster, tmp_path_factory):
 
 
 def start_second(cluster, folder):
-    """Another agent, as the documents have it: a pod, on one of the nodes."""
+    """Starts another agent as in the documents: a pod on one of the nodes."""
     host = cluster.nodes[HOME]
     certificate, key = Authority(cluster.storage.pki).issue("second", f"IP:{host.address}")
     for source, name in ((certificate, "agent.crt"), (key, "agent.key"), (cluster.storage.pki / "ca.crt", "ca.crt")):
@@ -59,7 +59,7 @@ def start_second(cluster, folder):
 
 
 def volumes_there(cluster):
-    """On the second array: once it is out of the configuration they could not be deleted."""
+    """The volumes on the second array. They must go before it leaves the configuration."""
     return [volume["metadata"]["name"] for volume in cluster.kubectl.items("pv")
             if volume["spec"]["csi"]["volumeHandle"].startswith(f"{SECOND}-v")]
 
@@ -72,7 +72,7 @@ def reachable_class(workloads, **differences):
 
 @pytest.mark.parametrize("binding", ["Immediate", "WaitForFirstConsumer"])
 def test_a_pod_runs_where_its_volume_can_be_reached(arrays, workloads, binding):
-    """No word of places in the claim, the class or the pod."""
+    """The claim, the class and the pod name no place."""
     workloads.claim("data", storage_class=reachable_class(workloads, volumeBindingMode=binding))
     workloads.pod("reader", "data")
     assert workloads.wait_for_pod("reader")["spec"]["nodeName"] == FAR

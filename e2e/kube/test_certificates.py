@@ -1,4 +1,4 @@
-"""Certificates that an administrator, or an operator in their stead, puts into Secrets."""
+"""Certificates that an administrator or an operator stores in Secrets."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ DAY = 24 * 3600
 
 @pytest.fixture
 def own_certificates(cluster):
-    """The coordinator's, as cert-manager and trust-manager would leave them."""
+    """The coordinator's certificates, as cert-manager and trust-manager would make them."""
     authority = Authority(cluster.folder / "own")
     certificate, key = authority.issue("coordinator", f"DNS:{COORDINATOR}")
     cluster.kubectl("create", "secret", "generic", "own-tls", HERE, f"--from-file=tls.crt={certificate}", f"--from-file=tls.key={key}")
@@ -32,13 +32,11 @@ def own_certificates(cluster):
 
 def test_nodes_get_their_grants_by_certificates_that_helm_did_not_make(own_certificates, workloads):
     assert workloads.kubectl.find("secret", "lunkeeper-coordinator-tls", HERE) is None
-    workloads.claim("data")
-    workloads.pod("reader", "data")
-    workloads.wait_for_pod("reader")
+    workloads.pod_with_claim("reader")
 
 
 def ends(cluster, file):
-    """{controller: when the certificate in that file of its ends}."""
+    """{controller: when the certificate in this file of it expires}."""
     found = {}
     for pod in deploy.pods(cluster, "controller"):
         name = pod["metadata"]["name"]
@@ -59,7 +57,7 @@ def test_a_replaced_certificate_of_an_array_is_used_without_a_restart(cluster, w
     try:
         wait_until(lambda: all(end < time.time() + 31 * DAY for end in ends(cluster, file).values()), 150, "all have the new one", pause=0.5)
         assert ends(cluster, file).keys() == before.keys()
-        kill_service(cluster.storage, "lunkeeper-array")  # so that each connects anew
+        kill_service(cluster.storage, "lunkeeper-array")  # so that each reconnects
         workloads.claim("data")
         workloads.wait_for_bound("data")
     finally:

@@ -5,27 +5,19 @@ from kube.writer import Writer
 
 
 def test_a_restored_snapshot_has_the_data_of_its_moment(workloads):
-    workloads.claim("data")
-    workloads.pod("writer", "data")
-    workloads.wait_for_pod("writer")
+    workloads.pod_with_claim("writer")
     workloads.shell("writer", "echo before > /data/file && sync")
     workloads.snapshot("moment", "data")
     workloads.shell("writer", "echo after > /data/file && sync")
-    workloads.claim("restored", dataSource={"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "moment"})
-    workloads.pod("reader", "restored")
-    workloads.wait_for_pod("reader")
+    workloads.pod_with_claim("reader", "restored", dataSource={"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "moment"})
     assert workloads.shell("reader", "cat /data/file").strip() == "before"
     workloads.delete("volumesnapshot", "moment")
 
 
 def test_a_clone_is_a_volume_of_its_own(workloads):
-    workloads.claim("data")
-    workloads.pod("writer", "data")
-    workloads.wait_for_pod("writer")
+    workloads.pod_with_claim("writer")
     workloads.shell("writer", "echo shared > /data/file && sync")
-    workloads.claim("clone", dataSource={"kind": "PersistentVolumeClaim", "name": "data"})
-    workloads.pod("reader", "clone")
-    workloads.wait_for_pod("reader")
+    workloads.pod_with_claim("reader", "clone", dataSource={"kind": "PersistentVolumeClaim", "name": "data"})
     workloads.shell("reader", "echo changed >> /data/file && sync")
     assert workloads.shell("reader", "cat /data/file").split() == ["shared", "changed"]
     assert workloads.shell("writer", "cat /data/file").split() == ["shared"]
@@ -51,10 +43,8 @@ def test_an_xfs_volume_grows_while_it_is_written(workloads):
 
 
 def test_an_ext4_volume_has_grown_at_the_latest_when_its_pod_starts_again(workloads):
-    """A mounted one grows only where the kernel lets the plugin do it; not in the tests' cluster."""
-    workloads.claim("data")
-    workloads.pod("writer", "data")
-    workloads.wait_for_pod("writer")
+    """A mounted one grows only if the kernel lets the plugin do it, which the tests' cluster does not."""
+    workloads.pod_with_claim("writer")
     workloads.shell("writer", "echo kept > /data/file && sync")
     before = int(workloads.shell("writer", SIZE))
     ask_for(workloads, "512Mi")

@@ -1,4 +1,4 @@
-"""A volume is deleted when nobody has it any more, and not before."""
+"""A volume is deleted when no node has it any more, and not before."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ def test_a_claim_that_is_deleted_under_its_pod_goes_with_the_pod(workloads):
 
 
 def test_a_volume_that_a_node_still_has_is_not_deleted_and_says_who_has_it(workloads):
-    """Kubernetes believes that nobody uses it: its pod was force-deleted while kubelet hung."""
+    """Kubernetes believes that it is not in use: its pod was force-deleted while kubelet hung."""
     workloads.claim("data", size="64Mi", volumeMode="Block")
     writer = Writer(workloads, "writer", "data", block=True).goes_on()
     node = workloads.wait_for_pod("writer")["spec"]["nodeName"]

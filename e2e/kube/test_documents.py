@@ -1,4 +1,4 @@
-"""docs/volumes.md, from the first claim to the last command, and what docs/failover.md has to be done by hand."""
+"""All commands of docs/volumes.md, and the manual ones of docs/failover.md."""
 
 import re
 import shutil
@@ -12,7 +12,7 @@ NODE = "node-2"  # of the documents' commands
 
 
 def in_namespace_of(workloads, folder):
-    """A kubeconfig whose commands are about the test's namespace if they name none."""
+    """A kubeconfig whose default namespace is the test's."""
     kubeconfig = folder / "kubeconfig"
     shutil.copy(workloads.cluster.control.kubeconfig, kubeconfig)
     workloads.kubectl(f"--kubeconfig={kubeconfig}", "config", "set-context", "--current", f"--namespace={workloads.namespace}")

@@ -28,7 +28,7 @@ def requests(cluster, user):
 
 
 def test_nothing_was_refused(cluster):
-    """By the roles, that is, and so each time: an API server that starts, or a chart that goes or comes, refuses for a moment."""
+    """Not by the roles, and not always. A starting API server or a change of the chart refuses requests for a moment."""
     for user in (CONTROLLER, NODE):
         made = {False: set(), True: set()}
         for entry in requests(cluster, user):

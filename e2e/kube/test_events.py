@@ -1,4 +1,4 @@
-"""What a user can get wrong, as kubectl describe shows it: what is wrong, with what, and what to do."""
+"""Mistakes of users: kubectl describe shows what is wrong, with what, and what to do."""
 
 import pytest
 

@@ -1,22 +1,16 @@
-"""Everything is killed once while a writer with checksums runs: nothing acknowledged is lost, and new volumes can soon be had."""
+"""Each process is killed once under a checking writer: no acknowledged write is lost, and new volumes soon work."""
 
 import time
 
 import pytest
 
 from cluster import deploy
-from cluster.faults import find_processes, kill_service
+from cluster.faults import find_processes, kill_all, kill_service
 from harness.cleanup import wait_until
-from harness.processes import alive, kill_pid
+from harness.processes import alive
 from kube.writer import Writer
 
 CONVERGES_SECONDS = 60
-
-
-def kill_all(pids):
-    assert pids, "there is nothing to kill"
-    for pid in pids:
-        kill_pid(pid)
 
 
 @pytest.fixture
@@ -33,7 +27,7 @@ def node(workloads, writer):
 
 
 def all_is_well(workloads, writer):
-    """Soon after the fault: the writer goes on, and new volumes can be had."""
+    """Soon after the fault the writer continues, and new volumes work."""
     until = time.monotonic() + CONVERGES_SECONDS
     writer.goes_on(seconds=CONVERGES_SECONDS)
     workloads.claim("another", size="64Mi")
@@ -94,19 +88,19 @@ def test_the_leading_controller_is_killed(workloads, writer, node, lease):
 
 
 def delete_data_path(workloads, node):
-    """Its pod, at once."""
+    """Deletes its pod at once."""
     pod = next(pod for pod in deploy.pods(workloads.cluster, "datapath") if pod["spec"]["nodeName"] == node.name)
     workloads.kubectl("delete", "pod", pod["metadata"]["name"], f"--namespace={deploy.NAMESPACE}", "--force", "--grace-period=0")
 
 
 def kill_data_path(workloads, node):
-    """Its holder, and with that the worker: they are one container."""
+    """Kills the supervisor, and with it the worker: they are one container."""
     kill_all(find_processes(node, "lunkeeper", "datapath", "--replacement-timeout=120"))
 
 
 @pytest.mark.parametrize("end", [delete_data_path, kill_data_path], ids=["pod deleted", "supervisor killed"])
 def test_the_data_path_ends_and_only_its_own_volumes_fail(workloads, node, writer, end):
-    """I/O errors for the volumes of that node; they are had again without a reboot."""
+    """The node's volumes get I/O errors, and can be used again without a reboot."""
     elsewhere = next(name for name in workloads.cluster.nodes if name != node.name)
     workloads.claim("far", size="64Mi", volumeMode="Block")
     other = Writer(workloads, "other", "far", block=True, nodeName=elsewhere).goes_on()

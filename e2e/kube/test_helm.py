@@ -1,4 +1,4 @@
-"""What an administrator does with helm."""
+"""An administrator's work with helm."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ NODE = "node-1"  # of the documents' commands
 
 @pytest.fixture
 def administrators(cluster, tmp_path):
-    """A folder with the chart and this cluster's values, as the documents' commands name them."""
+    """A folder with the chart and this cluster's values, named as in the documents' commands."""
     (tmp_path / "charts").symlink_to(ROOT / "charts")
     (tmp_path / "values.yaml").write_text(json.dumps(deploy.values(cluster)))
     return tmp_path
@@ -46,7 +46,7 @@ def test_an_upgrade_and_its_rollback_are_not_noticed_by_a_writer(workloads):
 
 
 def test_the_coordinators_certificates_are_renewed_as_the_documents_say(workloads, administrators):
-    """A volume that is mounted then does not notice; a new one needs them."""
+    """A mounted volume is not affected; a new one needs the certificates."""
     cluster = workloads.cluster
     workloads.claim("data", size="64Mi", volumeMode="Block")
     writer = Writer(workloads, "writer", "data", block=True).goes_on()
@@ -62,7 +62,7 @@ def test_the_coordinators_certificates_are_renewed_as_the_documents_say(workload
 
 
 def coordinator_authorities(cluster):
-    """What the controllers' Secret and the nodes' ConfigMap have: one and the same."""
+    """The authorities in the controllers' Secret and the nodes' ConfigMap, which must be the same."""
     here = f"--namespace={deploy.NAMESPACE}"
     secret = cluster.kubectl.get("secret", "lunkeeper-coordinator-tls", here)["data"]["ca.crt"]
     return {base64.b64decode(secret).decode(), cluster.kubectl.get("configmap", "lunkeeper-coordinator-ca", here)["data"]["ca.crt"]}
@@ -91,20 +91,20 @@ def test_a_data_path_is_replaced_as_the_documents_say(workloads, tmp_path):
 
 
 def strangers(workloads):
-    """Pods of other tests on the node: a drain would have to be told to delete those that nobody makes anew."""
+    """Pods of other tests on the node. A drain refuses to delete pods without a controller."""
     pods = workloads.kubectl.items("pods", "--all-namespaces", f"--field-selector=spec.nodeName={NODE}")
     return [pod["metadata"]["name"] for pod in pods if pod["metadata"]["namespace"].startswith(TEST_NAMESPACE)
             and pod["metadata"]["namespace"] != workloads.namespace]
 
 
 def data_path(cluster):
-    """The node's pod of it, None while there is none."""
+    """The data path's pod on the node; None while there is none."""
     return next((pod for pod in deploy.pods(cluster, "datapath")
                  if pod["spec"].get("nodeName") == NODE and "deletionTimestamp" not in pod["metadata"]), None)
 
 
 def plugin_pods(cluster):
-    """{component: the UIDs of its pods that are to stay}."""
+    """{component: the UIDs of its pods that are not being deleted}."""
     found = {"controller": set(), "node": set(), "datapath": set()}
     for pod in cluster.kubectl.items("pods", f"--namespace={deploy.NAMESPACE}", "--selector=app.kubernetes.io/component"):
         if "deletionTimestamp" not in pod["metadata"]:

@@ -1,4 +1,4 @@
-"""What a monitoring system sees."""
+"""Metrics of the plugin and of volumes."""
 
 import json
 import re
@@ -8,9 +8,7 @@ from harness.cleanup import wait_until
 
 
 def test_every_pod_of_the_plugin_gives_its_metrics(workloads):
-    workloads.claim("data")
-    workloads.pod("reader", "data")
-    workloads.wait_for_pod("reader")
+    workloads.pod_with_claim("reader")
     seen = set()
     plugins = "app.kubernetes.io/component in (controller,node)"
     for pod in workloads.kubectl.items("pods", f"--namespace={NAMESPACE}", f"--selector={plugins}"):
@@ -21,9 +19,7 @@ def test_every_pod_of_the_plugin_gives_its_metrics(workloads):
 
 
 def test_kubelet_tells_how_full_a_volume_is(workloads):
-    workloads.claim("data")
-    workloads.pod("writer", "data")
-    pod = workloads.wait_for_pod("writer")
+    pod = workloads.pod_with_claim("writer")
     workloads.shell("writer", "dd if=/dev/zero of=/data/file bs=1M count=100 2>/dev/null && sync")
 
     def used():

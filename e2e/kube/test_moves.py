@@ -1,4 +1,4 @@
-"""A volume is with one node at a time, whatever people and machines do to pods and nodes."""
+"""A volume belongs to one node at a time, whatever happens to pods and nodes."""
 
 from harness.cleanup import wait_until
 from kube.workloads import wait_for_event
@@ -17,7 +17,7 @@ def test_a_writer_moves_by_a_drain_and_loses_nothing(workloads):
 
 
 def test_a_force_deleted_pods_replacement_waits_for_the_healthy_node_to_let_go(workloads):
-    """Kubernetes believes the pod is gone at once; the array does not."""
+    """For Kubernetes the pod is gone at once; for the array it is not."""
     writer = Writer(workloads, "db", None, owner="StatefulSet").goes_on()
     first = workloads.wait_for_pod("db-0")["spec"]["nodeName"]
     workloads.kubectl("cordon", first)
@@ -47,7 +47,7 @@ def test_of_two_pods_on_two_nodes_one_gets_the_volume_and_the_other_waits(worklo
 
 
 def test_a_rebooted_node_runs_its_pods_again(workloads):
-    """It had no time to unstage anything."""
+    """The node could not unstage its volumes."""
     node = "node-2"
     writer = Writer(workloads, "db", None, owner="StatefulSet", nodeName=node).goes_on()
     host = workloads.cluster.nodes[node]
@@ -59,7 +59,7 @@ def test_a_rebooted_node_runs_its_pods_again(workloads):
 
 
 def node_of(workloads, pod):
-    """Where it runs; None while it does not."""
+    """The node of a running pod; None while it does not run."""
     found = workloads.kubectl.find("pod", pod, *workloads.here)
     running = found and found["status"].get("phase") == "Running" and "deletionTimestamp" not in found["metadata"]
     return found["spec"].get("nodeName") if running else None

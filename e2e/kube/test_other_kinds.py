@@ -1,4 +1,4 @@
-"""Kinds of other operators' that the chart can ask for: a server that has their definitions takes every manifest as it stands."""
+"""The chart's objects for other operators: a server with the definitions of these kinds accepts them unchanged."""
 
 import pytest
 import yaml
@@ -6,7 +6,7 @@ import yaml
 from cluster import programs
 from harness.places import ROOT
 
-MANIFESTS = ROOT / "e2e/chart/snapshots/everything.yaml"  # that it is what the chart makes, e2e/chart tests
+MANIFESTS = ROOT / "e2e/chart/snapshots/everything.yaml"  # e2e/chart tests that the chart makes these
 
 
 @pytest.fixture(scope="module")

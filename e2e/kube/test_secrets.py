@@ -1,4 +1,4 @@
-"""What opens a volume's target is between the array and the node that has the volume."""
+"""Only the array and the node that has a volume know the secret of its target."""
 
 import subprocess
 
@@ -6,10 +6,8 @@ from cluster.deploy import NAMESPACE
 
 
 def test_no_secret_of_an_array_is_in_an_object_or_a_log(cluster, workloads):
-    """Neither a grant's nor that of a node's own LUN: not in any object there is, nor in a log of any host, with its pods'."""
-    workloads.claim("data")
-    workloads.pod("reader", "data")
-    workloads.wait_for_pod("reader")
+    """Neither the secret of a grant nor that of a heartbeat LUN: in no object, and in no log of a host or its pods."""
+    workloads.pod_with_claim("reader")
     asked = "SELECT secret FROM grants UNION SELECT secret FROM heartbeat_luns"
     secrets = cluster.storage.enter("sqlite3", "-readonly", "/srv/pool/catalogue.db", asked, capture_output=True, text=True,
                                     check=True).stdout.split()

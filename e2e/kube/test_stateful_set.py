@@ -1,4 +1,4 @@
-"""The main job: a StatefulSet keeps its data wherever its pod runs."""
+"""The main job: a StatefulSet keeps its data on every node."""
 
 from harness.cleanup import wait_until
 

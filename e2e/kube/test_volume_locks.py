@@ -1,18 +1,16 @@
-"""Who has which volume, as kubectl shows it."""
+"""The VolumeLocks, by which kubectl shows which node has a volume."""
 
 from harness.cleanup import wait_until
 
 
 def lock_of(workloads, claim="data"):
-    """The lock of the claim's volume; None: there is none."""
+    """The lock of the claim's volume; None when there is none."""
     volume = workloads.kubectl.get("pv", workloads.wait_for_bound(claim))
     return workloads.kubectl.find("volumelock", volume["spec"]["csi"]["volumeHandle"])
 
 
 def test_a_volume_has_a_lock_while_a_node_has_it(workloads):
-    workloads.claim("data")
-    workloads.pod("holder", "data")
-    pod = workloads.wait_for_pod("holder")
+    pod = workloads.pod_with_claim("holder")
     where, who = pod["spec"]["nodeName"], f"{workloads.namespace}/holder"
 
     def shown():
@@ -27,9 +25,9 @@ def test_a_volume_has_a_lock_while_a_node_has_it(workloads):
 
     name = lock["metadata"]["name"]
     workloads.kubectl("patch", "volumelock", name, "--type=merge", """--patch={"status": {"node": "nowhere"}}""")
-    wait_until(shown, 30, "what was edited is put right", pause=0.2)
+    wait_until(shown, 30, "the edit is repaired", pause=0.2)
     workloads.kubectl("delete", "volumelock", name)
-    wait_until(shown, 30, "what was deleted is there again", pause=0.2)
+    wait_until(shown, 30, "the deleted lock is there again", pause=0.2)
     assert lock_of(workloads)["status"] == lock["status"]
 
     workloads.delete("pod", "holder")

@@ -1,4 +1,4 @@
-"""What a claim may ask for, and what its pod then finds."""
+"""The kinds of claims, and the volumes that their pods find."""
 
 import pytest
 
@@ -28,9 +28,7 @@ def test_a_retained_volume_outlives_its_claim(workloads):
 @pytest.mark.parametrize("filesystem,size", [("ext4", "256Mi"), ("xfs", "512Mi")])
 def test_a_volume_has_the_file_system_and_the_mount_options_of_its_class(workloads, filesystem, size):
     chosen = workloads.storage_class(parameters={"fsType": filesystem}, mountOptions=["noatime"])
-    workloads.claim("data", storage_class=chosen, size=size)
-    workloads.pod("reader", "data")
-    workloads.wait_for_pod("reader")
+    workloads.pod_with_claim("reader", "data", storage_class=chosen, size=size)
     kind, options = workloads.shell("reader", "grep ' /data ' /proc/mounts | cut -d' ' -f3,4").split()
     assert kind == filesystem
     assert "noatime" in options.split(",")
@@ -53,9 +51,7 @@ def test_fs_group_may_write(workloads):
 
 
 def test_a_volume_for_one_pod_is_refused_to_a_second(workloads):
-    workloads.claim("data", mode="ReadWriteOncePod")
-    workloads.pod("first", "data")
-    workloads.wait_for_pod("first")
+    workloads.pod_with_claim("first", "data", mode="ReadWriteOncePod")
     workloads.pod("second", "data")
     wait_until(lambda: any("ReadWriteOncePod" in event for event in workloads.events("second")), 30,
                "the second pod is told why it waits")
@@ -64,9 +60,7 @@ def test_a_volume_for_one_pod_is_refused_to_a_second(workloads):
 
 
 def test_two_pods_of_one_node_share_a_volume(workloads):
-    workloads.claim("data")
-    workloads.pod("first", "data")
-    node = workloads.wait_for_pod("first")["spec"]["nodeName"]
+    node = workloads.pod_with_claim("first")["spec"]["nodeName"]
     workloads.pod("second", "data", nodeName=node)
     workloads.wait_for_pod("second")
     workloads.shell("first", "echo hello > /data/file")
@@ -74,10 +68,8 @@ def test_two_pods_of_one_node_share_a_volume(workloads):
 
 
 def test_a_volume_for_many_readers_is_read_on_every_node_and_written_on_none(workloads):
-    """Made from one that has data: there is nothing to read in a new one."""
-    workloads.claim("data")
-    workloads.pod("writer", "data")
-    workloads.wait_for_pod("writer")
+    """It is a clone of a volume with data: a new one would be empty."""
+    workloads.pod_with_claim("writer")
     workloads.shell("writer", "echo hello > /data/file && sync")
     workloads.delete("pod", "writer")
     workloads.claim("shared", mode="ReadOnlyMany", dataSource={"kind": "PersistentVolumeClaim", "name": "data"})

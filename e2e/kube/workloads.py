@@ -1,4 +1,4 @@
-"""What the tests run on the cluster, as plain Kubernetes objects in a namespace of the test's own."""
+"""The workloads of the tests: plain Kubernetes objects in a namespace of each test."""
 
 import contextlib
 import secrets
@@ -19,7 +19,7 @@ class Workloads:
         self.kubectl("create", "namespace", self.namespace)
 
     def remove(self):
-        """Does not wait: kube/leaks.py tells whether all of it has gone."""
+        """Does not wait: kube/leaks.py finds what remains."""
         self.kubectl("delete", "namespace", self.namespace, "--wait=false")
         for name in self._classes:
             self.kubectl("delete", "storageclass", name)
@@ -47,8 +47,14 @@ class Workloads:
         self.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
                     "spec": {**pod_spec(), "volumes": [claimed, *more_volumes], **spec}})
 
+    def pod_with_claim(self, name, claim="data", **differences):
+        """A ready pod with a claim of its own. `differences`: of the claim from the usual one."""
+        self.claim(claim, **differences)
+        self.pod(name, claim)
+        return self.wait_for_pod(name)
+
     def stateful_set(self, name, replicas=1, claim=None, more_volumes=(), claims=True, **spec):
-        """`claim`: what differs from the usual claim; `spec`: from the usual pod. Without `claims` the data are the pod's own."""
+        """`claim`: differences from the usual claim; `spec`: from the usual pod. Without `claims` the volume is an emptyDir."""
         selector = {"app": name}
         template = {"metadata": {"name": "data"}, "spec": claim_spec(**(claim or {}))}
         volumes = list(more_volumes) if claims else [{"name": "data", "emptyDir": {}}, *more_volumes]
@@ -58,7 +64,7 @@ class Workloads:
             "volumeClaimTemplates": [template] if claims else []}})
 
     def snapshot(self, name, claim):
-        """Of what the claim's volume has now; waits until it can be used."""
+        """Makes a snapshot of the claim's volume, and waits until it is ready."""
         self.apply({"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot", "metadata": {"name": name},
                     "spec": {"volumeSnapshotClassName": "lunkeeper", "source": {"persistentVolumeClaimName": claim}}})
 
@@ -67,7 +73,7 @@ class Workloads:
         wait_until(ready, 60, lambda: f"the snapshot is ready: {self.events(name)}", pause=0.1)
 
     def storage_class(self, name="class", **differences):
-        """One of this test's own; its name."""
+        """Makes a storage class of this test; returns its name."""
         name = f"{self.namespace}-{name}"
         self.kubectl.apply({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
                             "provisioner": DRIVER, "allowVolumeExpansion": True, **differences})
@@ -75,7 +81,7 @@ class Workloads:
         return name
 
     def wait_for_bound(self, claim, seconds=60):
-        """The name of its volume."""
+        """Waits until the claim is bound; returns its volume's name."""
         def bound():
             found = self.kubectl.get("pvc", claim, *self.here)
             return found["spec"].get("volumeName") if found["status"].get("phase") == "Bound" else None
@@ -92,7 +98,7 @@ class Workloads:
 
     @contextlib.contextmanager
     def new_pods_go_to(self, node):
-        """Meanwhile, to this node alone."""
+        """Cordons all other nodes while the context lasts."""
         others = [other for other in self.cluster.nodes if other != node]
         try:
             self.kubectl("cordon", *others)
@@ -104,11 +110,11 @@ class Workloads:
         self.kubectl("delete", kind, name, *self.here, *arguments, seconds=120)
 
     def opt_out(self, pod):
-        """Of failover."""
+        """Excludes a pod from failover."""
         self.kubectl("label", "pod", pod, *self.here, "lunkeeper.io/failover=never")
 
     def events(self, name):
-        """What an SRE reads of it: reason and message, the latest last."""
+        """The events of an object, reason and message, the latest last."""
         everywhere = ("--all-namespaces",) if name in self.volumes() else self.here  # a volume is in no namespace
         listed = self.kubectl.items("events", *everywhere, f"--field-selector=involvedObject.name={name}")
         return [f"{event['reason']}: {event['message']}" for event in listed]
@@ -126,7 +132,7 @@ def pod_spec():
 
 
 def wait_for_event(workloads, name, *words):
-    """Until one event of it has all these words."""
+    """Waits until one event of the object has all these words."""
     def said():
         return any(all(word in event for word in words) for event in workloads.events(name))
     wait_until(said, 60, lambda: f"an event of {name} with {words}; there are {workloads.events(name)}", pause=0.2)

@@ -1,7 +1,7 @@
-"""A pod that writes stamped blocks to its volume and reads them back all the while (devices/libiscsi/testing/block_checker).
+"""A pod that writes stamped blocks to its volume and reads them back (devices/libiscsi/testing/block_checker).
 
-What it was told is durable stands in a record on this machine, outside the volume and the pod, so that it survives both,
-and a writer on another node goes on from it.
+Its acknowledged writes are noted in a record on this machine, outside the volume and the pod. So the record survives both,
+and a writer on another node continues from it.
 """
 
 import json
@@ -18,7 +18,7 @@ class Writer:
     THREADS, BLOCKS = 4, 4096
 
     def __init__(self, workloads, name, claim, *, block=False, owner="Pod", **spec):
-        """`owner`: Pod, or StatefulSet for one that is made again; `claim` is its template then."""
+        """`owner`: Pod, or StatefulSet for a pod that is recreated; `claim` is its template then."""
         self.workloads, self.name, self.target = workloads, name, DEVICE if block else FILE
         self.pod = f"{name}-0" if owner == "StatefulSet" else name
         folder = workloads.cluster.folder / "records"
@@ -35,7 +35,7 @@ class Writer:
         where = {"volumeDevices": [{"name": "data", "devicePath": DEVICE}]} if block else {
             "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
         where.setdefault("volumeMounts", []).append({"name": "records", "mountPath": "/records"})
-        # Written once, so that a direct write to it later is not lost with the file system's own notes of where it is.
+        # All blocks exist beforehand, so that a later direct write does not depend on a change of metadata.
         fill = f"dd if=/dev/zero of={FILE}.new bs=1M count=32 conv=fsync && mv {FILE}.new {FILE} && sync"
         prepare = "" if block else f"[ -e {FILE} ] || ({fill}); "
         script = (f"{prepare}exec block_checker write --device={self.target} --record=/records/{self.record.name} "
@@ -49,11 +49,11 @@ class Writer:
 
     @staticmethod
     def count(data):
-        """Of a record."""
+        """The number of acknowledged writes in a record."""
         return sum(acked for _, acked in struct.iter_unpack("<II", data[:len(data) // 8 * 8]))
 
     def goes_on(self, more=200, seconds=60):
-        """Until that many more writes were acknowledged. The writer may not have ended."""
+        """Waits for that many more acknowledged writes. The writer may not have ended."""
         wanted = self.acknowledged() + more
 
         def enough():
@@ -73,18 +73,18 @@ class Writer:
         return self.workloads.kubectl.why(self.pod, *self.workloads.here)
 
     def stop(self):
-        """Its counters; it must have seen no error and no bad data."""
+        """Ends it and returns its counters; it must have seen no error and no bad data."""
         workloads = self.workloads
         pod = workloads.kubectl.get("pod", self.pod, *workloads.here)
         owned, lives = "ownerReferences" in pod["metadata"], pod["status"]["containerStatuses"][0]["restartCount"]
         workloads.run_in(self.pod, "sh", "-c", "kill $(pidof block_checker)")
 
         def ended():
-            """How its last life ended, and what it said; one with an owner lives again at once."""
+            """How its last container ended, and its output. A container of a StatefulSet restarts at once."""
             status, = workloads.kubectl.get("pod", self.pod, *workloads.here)["status"]["containerStatuses"]
             if status["restartCount"] > lives:
                 said = self.said("--previous")
-                # As long as kubelet does not find it there is nothing, or words of kubelet's own.
+                # Until kubelet finds the log there is nothing, or a message of kubelet's own.
                 return (status["lastState"]["terminated"], said) if said.rstrip().endswith("}") else None
             if owned or "terminated" not in status["state"]:
                 return None
@@ -94,5 +94,5 @@ class Writer:
         return json.loads(said.strip().split("\n")[-1])
 
     def verify(self, pod, device=None):
-        """Nothing acknowledged is lost, as this pod (of workloads.reader) reads it."""
+        """Reads all blocks in this pod: no acknowledged write is lost."""
         self.workloads.run_in(pod, "block_checker", "verify", f"--device={device or self.target}", f"--record=/records/{self.record.name}")

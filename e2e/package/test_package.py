@@ -1,4 +1,4 @@
-"""The Debian package of the program that was built: what is in it, and that it works when it is unpacked."""
+"""The Debian package of the built program: its content, and that it works."""
 
 import os
 import re
@@ -52,7 +52,7 @@ def test_the_program_runs_and_knows_every_option_of_its_unit(unpacked):
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
 def test_systemd_takes_the_unit(unpacked):
-    """Under its own root, with the usual units beside it; warnings are failures too."""
+    """Under its own root, with the usual units; warnings count as failures."""
     shutil.copytree("/usr/lib/systemd/system", unpacked / "usr/lib/systemd/system", symlinks=True, dirs_exist_ok=True)
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", f"--root={unpacked}", "lunkeeper-array@rack1.service"],
                           capture_output=True, text=True, timeout=60, env={**os.environ, "SYSTEMD_LOG_LEVEL": "warning"})
@@ -61,7 +61,7 @@ def test_systemd_takes_the_unit(unpacked):
 
 
 def test_it_is_installed_and_removed(package, folder):
-    """Into a root of its own: its scripts run where no systemd does, and nothing but our own files comes and goes."""
+    """Into a root of its own. Its scripts work without systemd, and only its own files come and go."""
     root = folder / "installed"
     (root / "var/lib/dpkg").mkdir(parents=True)
     dpkg = ["dpkg", f"--root={root}", "--force-depends", "--force-script-chrootless", "--log=/dev/null"]
@@ -76,7 +76,7 @@ BROUGHT = {"libgrpc29": "libgrpc++1.51", "libspdlog1.10-fmt9": "libspdlog1.10"} 
 
 
 def test_the_container_image_has_what_the_package_asks_for(package):
-    """And so does the image that the test cluster makes of this machine's files."""
+    """So does the image that the test cluster makes of this machine's files."""
     installed = set((ROOT / "Containerfile").read_text().partition("apt-get install")[2].partition("&&")[0].split())
     needed = {BROUGHT.get(name, name) for name in re.findall(r"([a-z0-9.+-]+)(?: \([^)]*\))?(?:, |$)", field(package, "Depends"))}
     assert needed - BASE <= installed

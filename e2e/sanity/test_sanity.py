@@ -1,4 +1,4 @@
-"""csi-sanity against real targets, and against the fakes as a user without rights. Each run says what was skipped and why."""
+"""csi-sanity against real targets, and against the fakes as a user without rights. Each run lists what it skipped."""
 
 import os
 import shutil

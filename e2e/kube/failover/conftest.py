@@ -8,7 +8,7 @@ from kube.failover import watching
 
 
 def pytest_collection_modifyitems(items):
-    """So that others may run a few of these, or none."""
+    """So that a run can choose a few of these tests, or none."""
     for item in items:
         if __package__ in item.module.__name__:
             item.add_marker("failover")

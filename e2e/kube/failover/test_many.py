@@ -36,7 +36,7 @@ def test_twenty_pods_with_forty_volumes_move(place, failover, workloads, capsys)
 
 @pytest.fixture(scope="module")
 def five_nodes(cluster):
-    """The last three are those that will be gone, so that the controllers stay."""
+    """The last three will die, so that the controllers stay."""
     failover = Failover(cluster)
     with failover.joined("node-4"), failover.joined("node-5"):
         yield list(cluster.nodes)
@@ -44,8 +44,10 @@ def five_nodes(cluster):
 
 @pytest.fixture
 def three_die(five_nodes, place, failover):
-    """With a writer on each node and a budget of one node: (the writers on the dead ones, the others). With `cordoned` nobody is
-    sent to one that is dead, which Kubernetes does for half a minute."""
+    """(the writers on dead nodes, the other writers), with a budget of one node.
+
+    `cordoned`: no pod is scheduled to a dead node, as Kubernetes would do for half a minute.
+    """
     def happen(over_budget, cordoned=False):
         deploy.install(failover.cluster, failover={"budgetPercent": 20, "overBudget": over_budget},
                        controller={"nodeSelector": {}, "affinity": only_on(five_nodes[:2])})
@@ -71,7 +73,7 @@ def begun(fence):
 
 @pytest.mark.timeout(900)
 def test_three_of_five_nodes_die_and_are_failed_over_one_by_one(three_die, failover):
-    """Past the budget one each half minute, for the others are heard, and so are arrays and API server."""
+    """Over the budget: one each half minute, since the other nodes, the arrays and the API server answer."""
     dead, alive = three_die("one-by-one")
     for each in dead:
         each.moves(seconds=3 * PAUSE_SECONDS + 3 * MOVES_SECONDS)
@@ -84,7 +86,7 @@ def test_three_of_five_nodes_die_and_are_failed_over_one_by_one(three_die, failo
 
 @pytest.mark.timeout(900)
 def test_three_of_five_nodes_die_and_the_rail_stops_after_one(three_die, failover):
-    """The other two are left as they are, and said so, until somebody asks or they return."""
+    """The other two stay as they are, with an event, until a person requests it or they return."""
     dead, alive = three_die("stop", cordoned=True)
     uids = {each.node: each.uid() for each in dead}
     wait_until(failover.fences, MOVES_SECONDS, lambda: f"the first is failed over\n{failover.tell()}", pause=0.2)

@@ -1,4 +1,4 @@
-"""What Kubernetes calls a node and what the node is are two things: its object goes, or another machine takes its name."""
+"""A Node object is not the machine: the object is deleted, or another machine takes the name."""
 
 import pytest
 
@@ -6,12 +6,12 @@ from cluster import faults, network
 from harness.cleanup import wait_until
 from kube.failover.watching import MOVES_SECONDS, OVER_SECONDS, SLOW_SECONDS
 
-GIVEN_UP_SECONDS = 240  # Kubernetes waits a minute or so before it deletes the pods of a node that is none
+GIVEN_UP_SECONDS = 240  # Kubernetes waits about a minute before it deletes the pods of a deleted node
 
 
 @pytest.mark.timeout(600)
 def test_a_live_nodes_object_is_deleted(place, failover):
-    """Its pods move as Kubernetes moves them, one writer at a time; its kubelet, started again, makes it a node again."""
+    """Kubernetes moves its pods, one writer at a time. A restarted kubelet registers the node again."""
     db = place()
     failover.kubectl("delete", "node", db.node)
     db.moves(seconds=GIVEN_UP_SECONDS)
@@ -23,7 +23,7 @@ def test_a_live_nodes_object_is_deleted(place, failover):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_dead_nodes_object_is_deleted(place, failover, when):
-    """Before its failover, or after. The NodeFence has nothing to wait for, and goes; the fence stays until the machine returns."""
+    """Before its failover or after it. The NodeFence is deleted; the fence stays until the machine returns."""
     db = place()
     instance = failover.instance(db.node)
     db.host.power_off()
@@ -44,7 +44,7 @@ def test_a_dead_nodes_object_is_deleted(place, failover, when):
 
 @pytest.mark.timeout(600)
 def test_a_new_machine_works_under_the_name_of_one_that_lives_in_a_partition(place, failover):
-    """The old one runs on, finds its way to the storage again, and to nobody else: it stays fenced, whatever becomes of its name."""
+    """The old machine still runs and reaches the storage again, but nothing else. It stays fenced under any name."""
     db = place(node="node-2")
     old = failover.instance(db.node)
     network.plug(db.host.cluster, db.host.name, False)

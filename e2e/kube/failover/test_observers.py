@@ -1,4 +1,4 @@
-"""Who decides and acts is hit itself: the leader, the API server, the array's agent."""
+"""The parts that decide and act fail themselves: the leader, the API server, the array's agent."""
 
 import time
 
@@ -20,7 +20,7 @@ def test_the_leaders_own_node_loses_its_power(place, failover):
 
 
 def test_the_leader_is_killed_in_the_middle(place, failover):
-    """Again and again, wherever it has come to."""
+    """Several times, at any step of the failover."""
     leading = failover.leader()
     db = place(node=next(name for name in failover.cluster.nodes if name != leading))
     db.host.power_off()
@@ -33,7 +33,7 @@ def test_the_leader_is_killed_in_the_middle(place, failover):
 
 
 def test_the_api_server_is_down_when_a_node_dies(place, failover):
-    """Nothing can be moved without it; what is done when it is back is what it found then."""
+    """Nothing can move without it. When it is back the controllers act on what it says then."""
     db = place()
     control = failover.cluster.control
     hung = faults.stop_service(control, "kube-apiserver")
@@ -80,16 +80,13 @@ def test_tgtd_is_killed_while_a_node_is_fenced(place, failover):
 
 
 def test_the_leader_stalls(place, failover):
-    """Frozen for a while, it believes nothing of what it remembers: nobody is fenced when it goes on."""
+    """After a stall it does not trust its old observations: it fences no node when it continues."""
     leading = failover.leader()
     db = place(node=next(name for name in failover.cluster.nodes if name != leading))
     uid = db.uid()
     pids = find_processes(failover.host(leading), "lunkeeper", "serve", "--mode=controller")
     for _ in range(3):
-        for pid in pids:
-            faults.signal_if_there(pid, faults.signal.SIGSTOP)
-        time.sleep(6)
-        for pid in pids:
-            faults.signal_if_there(pid, faults.signal.SIGCONT)
+        with faults.stopped(pids):
+            time.sleep(6)
         failover.stays_quiet(4, lambda: db.stays(uid))
     db.lost_nothing()

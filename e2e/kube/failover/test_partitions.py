@@ -8,7 +8,7 @@ import pytest
 from cluster import faults, network
 from kube.failover.watching import COORDINATOR_PORT, MOVES_SECONDS, Placed
 
-QUIET_SECONDS = 20  # longer than it takes to be fenced for anything that is not well
+QUIET_SECONDS = 20  # longer than a fence takes for any fault
 FLAPS = 8
 
 
@@ -24,7 +24,7 @@ def test_from_the_controllers_only_nothing_happens(place, failover):
 
 
 def test_from_the_control_plane_only_the_workload_goes_on(place, failover):
-    """Its kubelet is silent, its I/O is not: Kubernetes would give it up, and it is well."""
+    """Its kubelet is silent but its I/O works. Kubernetes would give up a healthy node."""
     db = place()
     uid = db.uid()
     faults.cut_off(db.host, hosts=[failover.cluster.control])
@@ -37,7 +37,7 @@ def test_from_the_control_plane_only_the_workload_goes_on(place, failover):
 
 
 def test_from_all_but_the_storage_an_idle_pod_is_held(workloads, failover):
-    """It does no I/O, its kubelet is silent, and nobody reaches its kernel: only its heartbeats on the array speak for it."""
+    """No I/O, a silent kubelet, and a kernel that does not answer: only its heartbeats on the array show that it lives."""
     workloads.stateful_set("idle")
     idle = Placed(failover, workloads, SimpleNamespace(pod="idle-0"))
     uid = idle.uid()
@@ -58,7 +58,7 @@ def test_from_the_storage_only_the_pod_moves(place, failover):
 
 
 def test_from_the_storage_only_the_pod_moves_from_the_leaders_own_node(place, failover):
-    """The leader sees no array then, and leaves its place to one who does."""
+    """The leader then sees no array, and resigns in favour of a controller that does."""
     loses_its_storage_path(failover, place(node=failover.leader()))
 
 
@@ -71,7 +71,7 @@ def loses_its_storage_path(failover, db):
 
 
 def test_from_everything_the_pod_moves_and_the_zombie_cleans_up(place, failover):
-    """The cable is pulled: the node's containers run on and know nothing."""
+    """The cable is pulled. The containers of the node keep running."""
     db = place()
     network.plug(db.host.cluster, db.host.name, False)
     wrote_nothing = db.now_a_zombie()
@@ -98,7 +98,7 @@ def test_a_moment_without_a_network_is_nothing(place, failover):
 
 @pytest.mark.timeout(600)
 def test_a_flapping_node_settles(place, failover):
-    """Away and back each few seconds: it is fenced once for each time at most, its pod goes where it is quiet, and that is all."""
+    """The network fails every few seconds. The node is fenced at most once each time, and its pod moves to a stable node."""
     db = place()
     seen = set()
 

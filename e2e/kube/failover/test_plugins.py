@@ -1,9 +1,10 @@
-"""Parts of a node die or hang while its workload is well."""
+"""Parts of a node die or hang while its workload is healthy."""
 
+import contextlib
 import time
 
 from cluster import deploy, faults
-from cluster.faults import find_processes
+from cluster.faults import find_processes, kill_all
 from harness.cleanup import wait_until
 from harness.processes import kill_pid
 from kube.failover.watching import SLOW_SECONDS
@@ -12,18 +13,24 @@ PLUGIN = ("lunkeeper", "serve", "--mode=node")
 PROBATION_SECONDS = 60
 
 
-def test_a_killed_plugin_is_no_dead_node(place, failover):
+@contextlib.contextmanager
+def undisturbed(place, failover):
+    """(a writer, a function that checks for some seconds that its pod stays); finally the writer has lost nothing."""
     db = place()
     uid = db.uid()
-    for pid in find_processes(db.host, *PLUGIN):
-        kill_pid(pid)
-    failover.stays_quiet(12, lambda: db.stays(uid))
+    yield db, lambda seconds: failover.stays_quiet(seconds, lambda: db.stays(uid))
     db.writer.goes_on()
     db.lost_nothing()
 
 
+def test_a_killed_plugin_is_no_dead_node(place, failover):
+    with undisturbed(place, failover) as (db, stays):
+        kill_all(find_processes(db.host, *PLUGIN))
+        stays(12)
+
+
 def test_a_crash_looping_plugin_is_no_dead_node(place, failover):
-    """Killed whenever it is there, for longer than a dead node is given."""
+    """It is killed at each start, for longer than it takes to declare a node dead."""
     db = place()
     uid = db.uid()
 
@@ -38,43 +45,28 @@ def test_a_crash_looping_plugin_is_no_dead_node(place, failover):
 
 
 def test_a_hung_plugin_is_no_dead_node(place, failover):
-    db = place()
-    uid = db.uid()
-    pids = find_processes(db.host, *PLUGIN)
-    for pid in pids:
-        faults.signal_if_there(pid, faults.signal.SIGSTOP)
-    try:
-        failover.stays_quiet(15, lambda: db.stays(uid))
+    with undisturbed(place, failover) as (db, stays), faults.stopped(find_processes(db.host, *PLUGIN)):
+        stays(15)
         db.writer.goes_on()
-    finally:
-        for pid in pids:
-            faults.signal_if_there(pid, faults.signal.SIGCONT)
-    db.lost_nothing()
 
 
 def test_an_upgrade_moves_nothing(place, failover):
     """Controllers and node plugins are replaced one by one."""
-    db = place()
-    uid = db.uid()
-    changed = {"podAnnotations": {"test": db.workloads.namespace}}
-    deploy.install(failover.cluster, controller=changed, node=changed)
-    failover.stays_quiet(8, lambda: db.stays(uid))
-    db.writer.goes_on()
-    db.lost_nothing()
+    with undisturbed(place, failover) as (db, stays):
+        changed = {"podAnnotations": {"test": db.workloads.namespace}}
+        deploy.install(failover.cluster, controller=changed, node=changed)
+        stays(8)
 
 
 def test_a_killed_kubelet_and_a_killed_runtime_are_no_dead_node(place, failover):
-    db = place()
-    uid = db.uid()
-    for service in ("kubelet", "containerd"):
-        faults.kill_service(db.host, service)
-        failover.stays_quiet(10, lambda: db.stays(uid))
-    db.writer.goes_on()
-    db.lost_nothing()
+    with undisturbed(place, failover) as (db, stays):
+        for service in ("kubelet", "containerd"):
+            faults.kill_service(db.host, service)
+            stays(10)
 
 
 def test_a_hung_kubelet_is_fenced_after_its_probation(place, failover):
-    """Nobody could start or stop a pod there any more."""
+    """Without its kubelet no pod of the node can be started or stopped."""
     db = place()
     began = time.monotonic()
     go_on = faults.stop_service(db.host, "kubelet")
@@ -89,11 +81,8 @@ def test_a_hung_kubelet_is_fenced_after_its_probation(place, failover):
 
 
 def test_a_data_path_that_is_started_again_is_no_dead_node(place, failover):
-    db = place()
-    uid = db.uid()
-    for pid in find_processes(db.host, "lunkeeper", "datapath", "--worker-socket"):
-        kill_pid(pid)
-    failover.stays_quiet(8, lambda: db.stays(uid))
-    wait_until(lambda: find_processes(db.host, "lunkeeper", "datapath", "--worker-socket"), 20, "another worker runs")
-    db.writer.goes_on()
-    db.lost_nothing()
+    worker = ("lunkeeper", "datapath", "--worker-socket")
+    with undisturbed(place, failover) as (db, stays):
+        kill_all(find_processes(db.host, *worker))
+        stays(8)
+        wait_until(lambda: find_processes(db.host, *worker), 20, "another worker runs")

@@ -12,7 +12,7 @@ SHARERS = ("one", "two")
 
 @pytest.fixture
 def bystander(place):
-    """Why its node is fenced, whatever becomes of the others there."""
+    """A pod that moves in any case, so that its node is fenced."""
     return place("bystander", node="node-2")
 
 
@@ -22,7 +22,7 @@ def kill_node_of(bystander):
 
 
 def runs_elsewhere(workloads, prefix, node):
-    """The pod whose name begins so, once it is ready on another node."""
+    """The pod with this prefix, once it is ready on another node."""
     def found():
         return next((pod for pod in workloads.kubectl.items("pods", *workloads.here)
                      if pod["metadata"]["name"].startswith(prefix) and pod["spec"].get("nodeName") not in (None, node)
@@ -52,7 +52,7 @@ def test_a_deployments_pod_moves(bystander, workloads):
 
 
 def test_a_bare_pod_stays_until_it_is_made_again_by_hand(bystander, workloads, failover):
-    """Nobody would make it again. Who does finds its volume free: fenced on demand."""
+    """No controller would recreate it. A person who does finds its volume free: it is fenced on demand."""
     workloads.claim("bare", size="64Mi", volumeMode="Block")
     Writer(workloads, "bare", "bare", block=True, nodeName=bystander.node).goes_on()
     kill_node_of(bystander)
@@ -78,7 +78,7 @@ def test_an_opted_out_pod_is_left_alone(bystander, workloads):
 
 
 def test_a_pod_with_another_drivers_volume_is_left_alone(bystander, workloads):
-    """Nobody could say that its other volume is not written to any more."""
+    """Nothing proves that writes to its other volume have ended."""
     folder = str(workloads.cluster.folder / "records")
     name = f"{workloads.namespace}-foreign"
     workloads.kubectl.apply({
@@ -144,7 +144,7 @@ def test_pods_that_share_a_volume_move_together(bystander, workloads, sharers):
 
 
 def test_a_pod_that_shares_a_volume_with_one_that_stays_stays_too(bystander, workloads, sharers):
-    """What is left to write to it would be fenced with it."""
+    """A fence of the volume would stop the pod that stays, too."""
     workloads.opt_out("two-0")
     kill_node_of(bystander)
     assert all(stays(workloads, pod) for pod in sharers)

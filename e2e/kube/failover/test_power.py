@@ -41,7 +41,7 @@ def test_every_pod_of_the_node_moves(place, failover):
 
 @pytest.mark.brief
 def test_a_frozen_machine_fails_when_it_thaws_and_cleans_up(place, failover):
-    """All its processes stop and its network is dead, as with a kernel that hangs; later they go on as if nothing had been."""
+    """All its processes stop and its network fails, as when the kernel hangs. Later they continue."""
     db = place()
     faults.freeze(db.host)
     wrote_nothing = db.now_a_zombie()
@@ -58,7 +58,7 @@ def test_a_frozen_machine_fails_when_it_thaws_and_cleans_up(place, failover):
 
 
 def test_a_frozen_machine_whose_kernel_answers_is_given_more_time(place, failover):
-    """Its processes are stopped and its kernel still answers the probe: only when its kubelet's lease is old too."""
+    """Its processes are stopped but its kernel answers probes: it is fenced only when its kubelet's lease is old, too."""
     db = place()
     began = time.monotonic()
     faults.freeze(db.host)
@@ -83,7 +83,7 @@ def test_a_reboot_after_the_failover_is_clean(place, failover):
 
 
 def test_the_pod_can_come_back_after_its_nodes_return(place, failover, workloads):
-    """The volume is attached anew where it was fenced once."""
+    """The volume is attached again to a node that was fenced."""
     db = place()
     db.host.power_off()
     there = db.moves()
@@ -110,11 +110,11 @@ def test_a_freeze_below_the_threshold_is_nothing(place, failover):
 
 
 def test_a_pod_that_crash_loops_after_a_short_outage_is_kicked(place, failover, workloads):
-    """Its kubelet would let it wait for up to five minutes; a new pod starts at once."""
+    """Its kubelet would delay it for up to five minutes. A new pod starts at once."""
     db = place()
     uid = db.uid()
     faults.freeze(db.host)
-    time.sleep(5)  # an outage, and too short for a fence, as the kernel answers
+    time.sleep(5)  # an outage too short for a fence, since the kernel answers
     faults.thaw(db.host)
     db.writer.goes_on()
 

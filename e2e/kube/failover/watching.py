@@ -1,4 +1,4 @@
-"""What a failover looks like from outside: NodeFences, taints, where pods run, what nodes have left."""
+"""A failover seen from outside: NodeFences, taints, the nodes of pods, leftovers on nodes."""
 
 import contextlib
 import json
@@ -11,9 +11,9 @@ from harness.cleanup import wait_until
 from kube.writer import Writer
 
 TAINT = "lunkeeper.io/fenced"
-# From the fault to the replacement's first write. More than what is promised: this machine is shared.
+# From the fault to the replacement's first write. More than promised, since this machine is shared.
 MOVES_SECONDS = 30
-# For rows of the evidence table without a probe's word: kubelet's lease has to grow old first.
+# For rows of the evidence table without a probe: kubelet's lease has to expire first.
 SLOW_SECONDS = 60
 OVER_SECONDS = 90  # from a node's return until nothing of its fence is left
 READY_SECONDS = 90
@@ -22,7 +22,7 @@ COORDINATOR_PORT = 7443
 
 
 class Failover:
-    """Of one cluster. `end` mends every node and waits until no trace of a failover is left."""
+    """The failovers of one cluster. `end` heals every node and waits until no trace of a failover remains."""
 
     def __init__(self, cluster):
         self.cluster, self.kubectl = cluster, cluster.kubectl
@@ -31,7 +31,7 @@ class Failover:
         return self.cluster.nodes[node]
 
     def fences(self):
-        """{node: its NodeFence}. A machine may have been another one before; the newest counts."""
+        """{node: its NodeFence}. A node may have had other machines before; the newest fence counts."""
         return {fence["status"].get("node", fence["metadata"]["name"].rpartition(".")[0]): fence
                 for fence in self.kubectl.items("nodefences") if "status" in fence}
 
@@ -39,22 +39,22 @@ class Failover:
         return self.fences().get(node)
 
     def instance(self, node):
-        """Of the driver there, as NodeFences are named; None: it is not registered."""
+        """The driver's instance on the node, which NodeFences are named after; None when it is not registered."""
         csi_node = self.kubectl.find("csinode", node) or {"spec": {}}
         return next((each["nodeID"] for each in csi_node["spec"].get("drivers") or [] if each["name"] == deploy.DRIVER), None)
 
     def taint(self, node):
-        """The NodeFence that the node's taint names; None: no taint."""
+        """The NodeFence that the node's taint names; None without a taint."""
         taints = self.kubectl.get("node", node)["spec"].get("taints", [])
         return next((each.get("value", "") for each in taints if each["key"] == TAINT), None)
 
     def refusals(self, node):
-        """Why it is not failed over, by the events that say so."""
+        """The reasons why it is not failed over, from its events."""
         events = self.kubectl.items("events", "--all-namespaces", f"--field-selector=involvedObject.name={node},reason=FailoverRefused")
         return [event["message"] for event in events]
 
     def fenced_at_the_array(self):
-        """The instances that may have no volume, as the array itself has it."""
+        """The instances that the array has fenced, from its catalogue."""
         return self._catalogue("SELECT node FROM fences")
 
     def _catalogue(self, query):
@@ -63,7 +63,7 @@ class Failover:
         return shown.stdout.split()
 
     def wait_until_fenced(self, node, seconds=MOVES_SECONDS):
-        """Until every array has its fence and the node its taint; the NodeFence."""
+        """Waits until every array has fenced the node and its taint is set; returns the NodeFence."""
         def fenced():
             fence = self.fence(node)
             arrays = fence["status"].get("arrays", {}) if fence else {}
@@ -72,19 +72,19 @@ class Failover:
         return wait_until(fenced, seconds, lambda: f"{node} is fenced\n{self.tell()}", pause=0.2)
 
     def wait_until_moved(self, node, seconds=MOVES_SECONDS):
-        """Until every replacement runs; the NodeFence."""
+        """Waits until every replacement runs; returns the NodeFence."""
         def moved():
             fence = self.fence(node)
             return fence if fence and fence["status"].get("phase", "").startswith("moved") else None
         return wait_until(moved, seconds, lambda: f"{node}'s pods run elsewhere\n{self.tell()}", pause=0.2)
 
     def wait_until_over(self, node, seconds=OVER_SECONDS):
-        """No NodeFence, no taint, and nothing on the node of a volume that is another's."""
+        """Waits until the node has no NodeFence and no taint."""
         wait_until(lambda: self.fence(node) is None and self.taint(node) is None, seconds,
                    lambda: f"{node} is free again\n{self.tell()}", pause=0.3)
 
     def stays_quiet(self, seconds, well=lambda: True):
-        """For that long nobody is fenced, and `well` holds."""
+        """Checks for that long that no node is fenced and that `well` holds."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             assert not self.fences(), f"somebody is fenced\n{self.tell()}"
@@ -112,7 +112,7 @@ class Failover:
         return wait_until(found, 30, "a controller leads", pause=0.2)
 
     def verdict(self, node):
-        """What the controllers on other nodes think of it and why: each judges for itself."""
+        """The verdicts on a node, with their reasons, of the controllers on other nodes. Each has its own."""
         said = [self.kubectl.attempt("exec", f"--namespace={deploy.NAMESPACE}", pod["metadata"]["name"], "--container=lunkeeper",
                                      "--", "lunkeeper", "status", "--endpoint=unix:///csi/csi.sock").stdout
                 for pod in deploy.pods(self.cluster, "controller") if pod["spec"]["nodeName"] != node]
@@ -124,7 +124,7 @@ class Failover:
 
     @contextlib.contextmanager
     def joined(self, machine, known_as=None):
-        """A spare machine as a node, for as long as it takes; in the end nothing of it is left, at the array neither."""
+        """A spare machine as a node while the context lasts. In the end nothing of it remains, also at the array."""
         try:
             self.cluster.join(machine, known_as)
             name = known_as or machine
@@ -137,7 +137,7 @@ class Failover:
             self.cluster.leave(machine)
 
     def end(self):
-        """Everything healed, on, and without a trace."""
+        """Heals all faults, boots all machines, and waits until no trace of a failover remains."""
         for name, host in self.cluster.nodes.items():
             if host.pid() is None:
                 host.boot()
@@ -146,7 +146,7 @@ class Failover:
             faults.thaw(host)
         for name, host in self.cluster.nodes.items():
             if self.kubectl.find("node", name) is None and "kubelet" in host.services():
-                faults.kill_service(host, "kubelet")  # it registers its node when it starts, and not again
+                faults.kill_service(host, "kubelet")  # it registers its node only when it starts
             self.wait_until_ready(name)
             self.kubectl("uncordon", name)
         for fence in self.kubectl.items("nodefences"):
@@ -157,7 +157,7 @@ class Failover:
             self.wait_until_over(name)
 
     def tell(self):
-        """For people: what the cluster says of it."""
+        """For people: the state of the cluster."""
         shown = [self.kubectl.attempt("get", "nodes,nodefences,pods", "--all-namespaces", "-o", "wide").stdout]
         for fence in self.kubectl.items("nodefences"):
             shown.append(json.dumps({"name": fence["metadata"]["name"], "spec": fence.get("spec"),
@@ -195,7 +195,7 @@ def place(failover, workloads, name="db", node=None, block=True, **spec):
 
 
 class Placed:
-    """A StatefulSet's writer that runs on a node of the test's choice first, and anywhere later."""
+    """A StatefulSet's writer that first runs on a node that the test chooses, later anywhere."""
 
     def __init__(self, failover, workloads, writer):
         self.failover, self.workloads, self.writer = failover, workloads, writer
@@ -209,7 +209,7 @@ class Placed:
         return self.workloads.kubectl.find("pod", self.writer.pod, *self.workloads.here)
 
     def moves(self, seconds=MOVES_SECONDS):
-        """Until its replacement writes on another node; that node."""
+        """Waits until its replacement writes on another node; returns that node."""
         def moved():
             pod = self.pod()
             where = pod and pod["spec"].get("nodeName")
@@ -221,7 +221,7 @@ class Placed:
         return there
 
     def stays(self, uid):
-        """Whether the same pod is still the one."""
+        """Whether it is still the same pod."""
         pod = self.pod()
         return pod is not None and pod["metadata"]["uid"] == uid and "deletionTimestamp" not in pod["metadata"]
 
@@ -229,9 +229,11 @@ class Placed:
         return self.pod()["metadata"]["uid"]
 
     def now_a_zombie(self):
-        """Of a writer whose node is cut off or frozen at this moment, before another takes its place: what to call later, when it
-        may have gone on for long. That fails if more was acknowledged to it than what was under way now."""
-        record = open(self.writer.record, "rb")  # the one of this life, which later ones do not use
+        """Call this when the writer's node has just been isolated or frozen. Returns a check for later.
+
+        The check fails if more writes of the old writer were acknowledged than could be in flight now.
+        """
+        record = open(self.writer.record, "rb")  # the record of this pod; its successors use others
 
         def acknowledged():
             return self.writer.count(os.pread(record.fileno(), 1 << 20, 0))
@@ -244,8 +246,9 @@ class Placed:
         return wrote_nothing
 
     def lost_nothing(self):
-        """Every acknowledged write of all its lives is there, and the present life has seen neither an error nor bad data."""
+        """Every acknowledged write of all its pods is there, and the present pod has seen no error and no bad data."""
         self.writer.verify(self.writer.pod)
-        # Else it would be kicked on a node that had an outage (a container that ends crash-loops), and what it said would go with it.
+        # Else it would be deleted with its log, since a container that ends on a node after an outage counts as
+        # one that crash-loops.
         self.workloads.opt_out(self.writer.pod)
         self.writer.stop()

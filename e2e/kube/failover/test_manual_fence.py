@@ -1,4 +1,4 @@
-"""A failover that a person asks for."""
+"""Failovers that a person requests."""
 
 import pytest
 
@@ -11,7 +11,7 @@ def ask(failover, name, **spec):
     failover.kubectl.apply({"apiVersion": "lunkeeper.io/v1alpha1", "kind": "NodeFence", "metadata": {"name": name}, "spec": spec})
 
 
-def test_a_node_fence_made_by_hand_moves_a_healthy_nodes_pods_and_is_lifted_by_hand(place, failover):
+def test_a_manual_node_fence_moves_a_healthy_nodes_pods_and_is_lifted_manually(place, failover):
     db = place()
     ask(failover, failover.instance(db.node), cause="a test")
     db.moves()
@@ -23,7 +23,7 @@ def test_a_node_fence_made_by_hand_moves_a_healthy_nodes_pods_and_is_lifted_by_h
 
 
 def lunkeeper(failover, *words):
-    """The operator's command, in any controller; what it printed, and its exit code."""
+    """Runs the operator's command in a controller; returns its output and exit code."""
     done = failover.kubectl.attempt("exec", f"deploy/{deploy.RELEASE}-controller", f"--namespace={deploy.NAMESPACE}", "--", "lunkeeper",
                                     *words, seconds=120)
     return done.stdout + done.stderr, done.returncode
