@@ -68,8 +68,11 @@ def elements(message, path=""):
 def differences(ours, standard):
     """One line for each element that is not the same on both sides; empty if all are."""
     ours, standard = elements(ours), elements(standard)
-    return [f"{path}: ours {ours.get(path, 'absent')!r}, the standard's {standard.get(path, 'absent')!r}"
-            for path in sorted(ours.keys() | standard.keys()) if ours.get(path) != standard.get(path)]
+    return [
+        f"{path}: ours {ours.get(path, 'absent')!r}, the standard's {standard.get(path, 'absent')!r}"
+        for path in sorted(ours.keys() | standard.keys())
+        if ours.get(path) != standard.get(path)
+    ]
 
 
 class SpecTest(unittest.TestCase):
@@ -85,8 +88,12 @@ class SpecTest(unittest.TestCase):
         self.expect_same("csi/v0/csi.proto", f"{CSI_MODULE}@v0.3.0", ".", "csi.proto")
 
     def test_registration_is_that_of_kubelet(self):
-        self.expect_same("registration/registration.proto", "k8s.io/kubelet@v0.36.3",
-                         "pkg/apis/pluginregistration/v1", "api.proto")
+        self.expect_same(
+            "registration/registration.proto",
+            "k8s.io/kubelet@v0.36.3",
+            "pkg/apis/pluginregistration/v1",
+            "api.proto",
+        )
 
     def test_a_change_of_any_kind_is_found_and_named(self):
         right = (HERE / "csi/v1/csi.proto").read_text()

@@ -53,14 +53,21 @@ def module_cleanup():
 
 @pytest.fixture(scope="module")
 def folder(module_cleanup):
-    """A folder of a test file, removed afterwards. Its path is short, since paths of unix sockets are limited."""
+    """A folder of a test file, removed afterwards.
+
+    Its path is short, since paths of unix sockets are limited.
+    """
     path = pathlib.Path(tempfile.mkdtemp(prefix="lk-"))
     module_cleanup.add(shutil.rmtree, path, True)
     if os.environ.get("LUNKEEPER_KEEP_LOGS"):
         module_cleanup.add(keep_logs, path)
     yield path
-    reports = [f"{log.name}: {line.strip()}" for log in path.rglob("*.log")
-               for line in log.read_text(errors="replace").split("\n") if SANITIZER_REPORT.search(line)]
+    reports = [
+        f"{log.name}: {line.strip()}"
+        for log in path.rglob("*.log")
+        for line in log.read_text(errors="replace").split("\n")
+        if SANITIZER_REPORT.search(line)
+    ]
     assert not reports, "the sanitizers complain:\n" + "\n".join(reports[:20])
 
 

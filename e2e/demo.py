@@ -1,7 +1,8 @@
 """`./dev demo --quick`: Lunkeeper's main job on one machine, without Kubernetes, in a few lines with times.
 
 One array (tgt) and two nodes, each with a data path of its own. Node A writes and is fenced meanwhile. Node B
-continues with every byte that was acknowledged to A. All that it prints is checked: the exit code is 0 only then.
+continues with every byte that was acknowledged to A. All that it prints is checked: the exit code is 0 only
+then.
 """
 
 import argparse
@@ -31,11 +32,17 @@ RECORD_BYTES = 4096
 def record(number):
     """The correct content of record `number`."""
     seed = hashlib.sha256(str(number).encode()).digest()
-    return number.to_bytes(8, "little") + seed * ((RECORD_BYTES - 8) // len(seed)) + bytes((RECORD_BYTES - 8) % len(seed))
+    return (
+        number.to_bytes(8, "little")
+        + seed * ((RECORD_BYTES - 8) // len(seed))
+        + bytes((RECORD_BYTES - 8) % len(seed))
+    )
 
 
 def write_records(path):
-    """The pod: appends records, each made durable before its number is reported; ends with the error that stops it."""
+    """The pod: appends records, each made durable before its number is reported; ends with the error that
+    stops it.
+    """
     with open(path, "wb", buffering=0) as out:
         for number in range(1 << 30):
             try:
@@ -78,14 +85,20 @@ def intact_records(path, count):
 
 def medium(rig, volume):
     """A digest of the volume's file on the storage host."""
-    path, = [path for path in rig.pool.rglob("*") if path.is_file() and volume.id.split(":")[-1] in path.name]
+    (path,) = [
+        path for path in rig.pool.rglob("*") if path.is_file() and volume.id.split(":")[-1] in path.name
+    ]
     with open(path, "rb") as data:
         return hashlib.file_digest(data, "blake2b").hexdigest()[:16]
 
 
 def cli(rig, *words):
-    done = subprocess.run([rig.binary, *words, f"--endpoint=unix://{rig.controller.socket}"], capture_output=True, text=True,
-                          timeout=60)
+    done = subprocess.run(
+        [rig.binary, *words, f"--endpoint=unix://{rig.controller.socket}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     check(done.returncode == 0, f"lunkeeper {' '.join(words)}: {done.stdout}{done.stderr}")
     return done.stdout.strip()
 
@@ -114,7 +127,10 @@ def move_and_check(rig, volume, snapshot, kept_at_snapshot, acknowledged):
         moved.controller_publish().stage().publish()
     intact = intact_records(moved.target / "records", acknowledged)
     check(intact == acknowledged, f"{acknowledged - intact} of {acknowledged} acknowledged records are lost")
-    tell(f"All {acknowledged} acknowledged records are there, byte for byte ({acknowledged * RECORD_BYTES // 1024} KiB)")
+    tell(
+        f"All {acknowledged} acknowledged records are there, byte for byte"
+        f" ({acknowledged * RECORD_BYTES // 1024} KiB)"
+    )
     with step("Restored the snapshot to a volume of its own, on node B"):
         restored = Volume(rig, node_b, "restored", source=from_snapshot(snapshot)).create()
         restored.controller_publish().stage().publish()

@@ -1,7 +1,8 @@
 """Adds up the JUnit files of one test run and prints `N passed, N failed, N skipped` as the last line.
 
-Usage: results.py FOLDER [PART…]. A PART is one whose command failed. When its file has no failed test (the build
-failed, or it crashed) it counts as one failure. The exit code is 1 on any failure, and when no test ran.
+Usage: results.py FOLDER [PART…]. A PART is one whose command failed. When its file has no failed test (the
+build failed, or it crashed) it counts as one failure. The exit code is 1 on any failure, and when no test
+ran.
 """
 
 import pathlib

@@ -147,7 +147,7 @@ PYTHON_BITES = (
     Bite(
         python.check_python_columns,
         {"e2e/bench/x.py": "#" * (python.COLUMNS + 1)},
-        {"e2e/bench/x.py": "#" * python.COLUMNS, "e2e/kube/x.py": "#" * (python.COLUMNS + 1)},
+        {"e2e/bench/x.py": "#" * python.COLUMNS},
     ),
     Bite(
         python.check_types,

@@ -27,12 +27,26 @@ class Agent(ReadyDaemon):
         self.address, self.metrics_port = f"127.0.0.1:{free_port()}", free_port()
         self.socket = rig.folder / f"agent-{name}.sock"
         certificate, key = rig.authority.issue(f"agent-{name}", f"DNS:{name}.example")
-        super().__init__(f"agent-{name}", [
-            rig.binary, "array", f"--name={name}", f"--pool={pool}", f"--portal={portal}", f"--tgt-control-port={control_port}",
-            f"--listen={self.address}", f"--tls-cert={certificate}", f"--tls-key={key}",
-            f"--tls-ca={rig.authority.certificate}", f"--endpoint=unix://{self.socket}",
-            f"--state-dir={rig.folder}/agent-{name}-state", f"--metrics-address=127.0.0.1:{self.metrics_port}"],
-            log=rig.folder / f"agent-{name}.log", environment=rig.environment)
+        super().__init__(
+            f"agent-{name}",
+            [
+                rig.binary,
+                "array",
+                f"--name={name}",
+                f"--pool={pool}",
+                f"--portal={portal}",
+                f"--tgt-control-port={control_port}",
+                f"--listen={self.address}",
+                f"--tls-cert={certificate}",
+                f"--tls-key={key}",
+                f"--tls-ca={rig.authority.certificate}",
+                f"--endpoint=unix://{self.socket}",
+                f"--state-dir={rig.folder}/agent-{name}-state",
+                f"--metrics-address=127.0.0.1:{self.metrics_port}",
+            ],
+            log=rig.folder / f"agent-{name}.log",
+            environment=rig.environment,
+        )
 
     def ready(self):
         client = Client(self.socket)
@@ -50,7 +64,9 @@ class AgentRig(Rig):
 
     def make_controller(self, array):
         self.authority = Authority(self.folder / "pki")
-        self.certificate, self.key = self.authority.issue("controller", f"DNS:controller.{CLUSTER}.cluster.lunkeeper.io")
+        self.certificate, self.key = self.authority.issue(
+            "controller", f"DNS:controller.{CLUSTER}.cluster.lunkeeper.io"
+        )
         self.agents = [Agent(self, self.array_name, self.pool, self.portal, self.control_port)]
         for number in range(1, self.how_many):
             name = f"{self.array_name}-{number}"
@@ -61,21 +77,38 @@ class AgentRig(Rig):
         self.arrays_file = self.folder / "arrays.json"
         self.write_arrays(self.entries())
         self.metrics_port = free_port()
-        return Server(self, "controller", "controller",
-                      [f"--arrays={self.arrays_file}", f"--metrics-address=127.0.0.1:{self.metrics_port}"])
+        return Server(
+            self,
+            "controller",
+            "controller",
+            [f"--arrays={self.arrays_file}", f"--metrics-address=127.0.0.1:{self.metrics_port}"],
+        )
 
     def start(self, **environment):
         """A controller is ready before it has reached its arrays; tests need one that has."""
         super().start(**environment)
-        wait_until(lambda: code_of(self.controller.client.ListVolumes)[0] == "OK", START_SECONDS, "the arrays are reached")
+        wait_until(
+            lambda: code_of(self.controller.client.ListVolumes)[0] == "OK",
+            START_SECONDS,
+            "the arrays are reached",
+        )
 
     def reached(self):
         return [f"--array-name={agent.array_name}" for agent in self.agents]
 
     def entries(self):
-        return [{"name": agent.array_name, "address": agent.address, "serverName": f"{agent.array_name}.example",
-                 "cert": str(self.certificate), "key": str(self.key), "ca": str(self.authority.certificate),
-                 "default": agent is self.agents[0]} for agent in self.agents]
+        return [
+            {
+                "name": agent.array_name,
+                "address": agent.address,
+                "serverName": f"{agent.array_name}.example",
+                "cert": str(self.certificate),
+                "key": str(self.key),
+                "ca": str(self.authority.certificate),
+                "default": agent is self.agents[0],
+            }
+            for agent in self.agents
+        ]
 
     def write_arrays(self, entries):
         """Atomically, as Kubernetes replaces a mounted file."""

@@ -18,10 +18,12 @@ def rig(folder, xfs_pool):
 
 def when_back(call):
     """Repeats a call while the agent is away."""
+
     def done():
         code, text = code_of(call)
         assert code in ("OK", "UNAVAILABLE"), f"{code}: {text}"
         return code == "OK"
+
     wait_until(done, 30, "the agent is reached again")
 
 
@@ -49,7 +51,9 @@ def test_a_volume_lives_while_its_agent_dies_at_every_turn(rig):
     and_agent_dies(lambda: volume.controller_expand(SIZE + 64 * MIB))
     when_back(volume.node_expand)  # a read that meets the growth may fail, and says so
     checker.stop_good()
-    clone = Volume(rig, rig.nodes[0], "remote-clone", fs="xfs", size=SIZE + 64 * MIB, source=from_volume(volume.id))
+    clone = Volume(
+        rig, rig.nodes[0], "remote-clone", fs="xfs", size=SIZE + 64 * MIB, source=from_volume(volume.id)
+    )
     and_agent_dies(clone.create)
     volume.unpublish().unstage()
     and_agent_dies(volume.controller_unpublish)

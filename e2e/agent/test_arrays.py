@@ -31,8 +31,10 @@ def names(rig):
 
 def test_each_volume_is_where_its_class_says_and_all_are_listed(rig):
     first, second = (agent.array_name for agent in rig.agents)
-    volumes = [Volume(rig, rig.nodes[0], f"v{i}", block=True, size=16 * MIB, parameters=parameters).create()
-               for i, parameters in enumerate([{}, {"array": first}, {"array": second}])]
+    volumes = [
+        Volume(rig, rig.nodes[0], f"v{i}", block=True, size=16 * MIB, parameters=parameters).create()
+        for i, parameters in enumerate([{}, {"array": first}, {"array": second}])
+    ]
     assert [volume.id.rpartition("-v")[0] for volume in volumes] == [first, first, second]
     assert sorted(names(rig)) == sorted(volume.id for volume in volumes)
     code, text = code_of(Volume(rig, rig.nodes[0], "w", block=True, parameters={"array": "elsewhere"}).create)
@@ -45,7 +47,9 @@ def test_each_volume_is_where_its_class_says_and_all_are_listed(rig):
 
 def test_an_array_that_is_down_slows_nobody_else(rig):
     down = rig.agents[1]
-    there = Volume(rig, rig.nodes[0], "there", block=True, size=16 * MIB, parameters={"array": down.array_name}).create()
+    there = Volume(
+        rig, rig.nodes[0], "there", block=True, size=16 * MIB, parameters={"array": down.array_name}
+    ).create()
     down.kill()
     here = Volume(rig, rig.nodes[0], "here", block=True, size=16 * MIB)
     for call in (here.create, here.controller_publish, here.controller_unpublish, here.delete):
@@ -54,7 +58,9 @@ def test_an_array_that_is_down_slows_nobody_else(rig):
         assert time.monotonic() - began < AT_ONCE
     code, text = code_of(there.controller_publish)
     assert code == "UNAVAILABLE" and f"array {down.array_name} at {down.address}" in text
-    assert code_of(rig.controller.client.ListVolumes)[0] == "UNAVAILABLE", "a list that leaves volumes out would be a lie"
+    assert code_of(rig.controller.client.ListVolumes)[0] == "UNAVAILABLE", (
+        "a list that leaves volumes out would be a lie"
+    )
     assert rig.controller.ready()
     rig.start()
     wait_until(lambda: code_of(there.delete)[0] == "OK", 30, "the array is reached again")
@@ -68,7 +74,7 @@ def test_the_arrays_file_is_read_again_and_a_wrong_one_is_refused_by_line(rig):
     entries = rig.entries()
     rig.write_arrays([*entries[:1], {**entries[1], "adress": "x"}])
     wait_until(lambda: not good(), 15, "the metric says that the file is wrong")
-    assert f"{rig.arrays_file}: line 20: \"adress\"" in rig.controller.log.read_text()
+    assert f'{rig.arrays_file}: line 20: "adress"' in rig.controller.log.read_text()
     assert names(rig) == [], "both arrays still answer"
 
     rig.write_arrays(entries[:1])
@@ -87,6 +93,6 @@ def test_a_controller_with_a_wrong_file_says_which_line_and_ends(rig):
     rig.controller.start()
     wait_until(lambda: not rig.controller.running(), 15, "it ends")
     assert rig.controller.process.returncode == 1
-    assert "line 4: \"names\"" in rig.controller.tail()
+    assert 'line 4: "names"' in rig.controller.tail()
     rig.arrays_file.write_text(good)
     rig.start()

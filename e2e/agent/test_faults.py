@@ -10,9 +10,17 @@ from harness.faults import FailPoint, Survivor, fail_points
 from harness.leaks import Leaks
 from harness.volume import MIB, Volume, from_snapshot
 
-# One for each call that changes something. e2e/faults tries all fail points, with the array in the controller.
-POINTS = ("array.create.stored", "array.grant.stored", "array.expand.lun_grown", "array.snapshot.stored", "array.fence.stored",
-          "array.release.stored", "array.delete.row_deleted")
+# One for each call that changes something. e2e/faults tries all fail points, with the array in the
+# controller.
+POINTS = (
+    "array.create.stored",
+    "array.grant.stored",
+    "array.expand.lun_grown",
+    "array.snapshot.stored",
+    "array.fence.stored",
+    "array.release.stored",
+    "array.delete.row_deleted",
+)
 
 
 def journey(rig, survivor, name):
@@ -54,5 +62,7 @@ def test_killed_in_the_middle_of_a_call_the_repeated_one_succeeds(folder, xfs_po
                 problems[point] = traceback.format_exc(limit=-4)
             if not fail_point.hits:
                 missed.append(point)
-        assert not problems, "\n".join(f"==== {point}\n{text}" for point, text in problems.items()) + rig.logs()
+        assert not problems, (
+            "\n".join(f"==== {point}\n{text}" for point, text in problems.items()) + rig.logs()
+        )
     assert not missed, f"never reached: {missed}"

@@ -1,7 +1,8 @@
-"""What the answer to each bad request must be: the codes of the CSI specification's error tables, by pattern of the case's name.
+"""What the answer to each bad request must be: the codes of the CSI specification's error tables, by pattern
+of the case's name.
 
-The first pattern that matches counts. There is more than one code where the specification leaves the choice. IGNORED: the
-value is good or has no meaning there, so the call is not made.
+The first pattern that matches counts. There is more than one code where the specification leaves the choice.
+IGNORED: the value is good or has no meaning there, so the call is not made.
 """
 
 import fnmatch
@@ -19,7 +20,6 @@ TABLE = [
     ("ControllerUnpublishVolume.node_id=absent", IGNORED),  # from every node
     ("ControllerUnpublishVolume.node_id=*", {"OK", "INVALID_ARGUMENT", "NOT_FOUND"}),
     ("ControllerUnpublishVolume.volume_id=*", {"OK", "INVALID_ARGUMENT", "NOT_FOUND"}),
-
     # Listings: an empty filter matches all; a filter without a match gives an empty list.
     ("List*.starting_token=absent", IGNORED),
     ("List*.starting_token=*", {"ABORTED", "INVALID_ARGUMENT"}),
@@ -30,7 +30,6 @@ TABLE = [
     ("GetCapacity.volume_capabilities*=absent", IGNORED),
     ("GetCapacity.parameters=*", INVALID),
     ("GetCapacity.accessible_topology*", {"OK", "INVALID_ARGUMENT"}),
-
     # Capacity.
     ("CreateVolume.capacity_range=absent", IGNORED),  # any size will do
     ("CreateVolume.capacity_range=empty", IGNORED),
@@ -40,7 +39,6 @@ TABLE = [
     ("*.capacity_range.*=negative", {"INVALID_ARGUMENT", "OUT_OF_RANGE"}),
     ("*.capacity_range.required_bytes=huge", {"OUT_OF_RANGE", "INVALID_ARGUMENT"}),
     ("*.capacity_range.limit_bytes=huge", IGNORED),
-
     # Capabilities. A plugin does not confirm an unknown one, or has no capacity for it.
     ("ValidateVolumeCapabilities.*.fs_type=absent", IGNORED),
     ("ValidateVolumeCapabilities.*.fs_type=*", {"INVALID_ARGUMENT", "OK"}),
@@ -59,7 +57,6 @@ TABLE = [
     ("*.volume_capability*", INVALID),
     ("*.volume_capabilities*", INVALID),
     ("*.volume_context=*", IGNORED),  # orchestrators may add to it
-
     ("*.parameters=*", INVALID),
     ("*.mutable_parameters=*", INVALID),
     ("*.volume_content_source=absent", IGNORED),
@@ -69,15 +66,23 @@ TABLE = [
     ("*.volume_content_source.volume=empty", INVALID),
     ("*.accessibility_requirements=*", IGNORED),
     ("*.exclude_attached*", IGNORED),
-
     # The node.
     ("*.publish_context=unknown", IGNORED),
     ("*.publish_context=too-long", IGNORED),
     ("NodePublishVolume.staging_target_path=absent", {"FAILED_PRECONDITION", "INVALID_ARGUMENT"}),
-    ("NodePublishVolume.staging_target_path=unknown", {"FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND"}),
-    ("NodePublishVolume.target_path=unknown", {"FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND", "INTERNAL"}),
+    (
+        "NodePublishVolume.staging_target_path=unknown",
+        {"FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND"},
+    ),
+    (
+        "NodePublishVolume.target_path=unknown",
+        {"FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND", "INTERNAL"},
+    ),
     ("NodeStageVolume.staging_target_path=unknown", {"FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND"}),
-    ("NodeUnstageVolume.staging_target_path=unknown", {"OK", "FAILED_PRECONDITION"}),  # it is in use elsewhere
+    (
+        "NodeUnstageVolume.staging_target_path=unknown",
+        {"OK", "FAILED_PRECONDITION"},
+    ),  # it is in use elsewhere
     ("NodeUnpublishVolume.target_path=unknown", {"OK"}),
     ("NodeGetVolumeStats.staging_target_path=absent", IGNORED),
     ("NodeGetVolumeStats.staging_target_path=unknown", IGNORED),
@@ -85,7 +90,10 @@ TABLE = [
     ("NodeExpandVolume.staging_target_path=unknown", IGNORED),
     ("Node*.volume_path=absent", INVALID),
     ("Node*.volume_path=too-long", INVALID),
-    ("Node*.volume_path=*", {"INVALID_ARGUMENT", "NOT_FOUND"}),  # csi-sanity wants NOT_FOUND for a relative one
+    (
+        "Node*.volume_path=*",
+        {"INVALID_ARGUMENT", "NOT_FOUND"},
+    ),  # csi-sanity wants NOT_FOUND for a relative one
     ("Node*_path=*", INVALID),
     # Another volume is mounted at the path that is named.
     ("NodeUnstageVolume.volume_id=unknown", {"NOT_FOUND", "FAILED_PRECONDITION"}),
@@ -94,7 +102,6 @@ TABLE = [
     ("NodeStageVolume.volume_id=unknown", {"NOT_FOUND", "FAILED_PRECONDITION", "INVALID_ARGUMENT"}),
     ("NodePublishVolume.volume_id=unknown", {"NOT_FOUND", "FAILED_PRECONDITION", "INVALID_ARGUMENT"}),
     ("Node*.volume_id=unknown", {"NOT_FOUND", "FAILED_PRECONDITION"}),
-
     # Names and ids.
     ("CreateVolume.name=unknown", IGNORED),
     ("CreateSnapshot.name=unknown", IGNORED),

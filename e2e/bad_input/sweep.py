@@ -1,7 +1,8 @@
-"""Bad values for every field of a request, made from its descriptor. Each request differs from a good one in one place.
+"""Bad values for every field of a request, made from its descriptor. Each request differs from a good one in
+one place.
 
-Each case has a name such as `CreateVolume.capacity_range.required_bytes=negative`; `expected` in expected.py says, by name, what
-the answer must be.
+Each case has a name such as `CreateVolume.capacity_range.required_bytes=negative`; `expected` in expected.py
+says, by name, what the answer must be.
 """
 
 import dataclasses
@@ -29,7 +30,9 @@ def cases(method, good):
 
 
 def _fields(message, *path):
-    """Every field of a message and of the messages set in it: (path of names and indexes, its message, its descriptor)."""
+    """Every field of a message and of the messages set in it: (path of names and indexes, its message, its
+    descriptor).
+    """
     for field in message.DESCRIPTOR.fields:
         if field.type == Field.TYPE_BOOL or _is_secret(field):
             continue  # both values are good; secrets are ignored, since the driver needs none
@@ -64,6 +67,7 @@ def _put(value):
             getattr(message, field.name).append(value)
         else:
             setattr(message, field.name, value)
+
     return change
 
 
@@ -74,6 +78,7 @@ def _clear(message, field):
 def _put_entry(key, value):
     def change(message, field):
         getattr(message, field.name)[key] = value
+
     return change
 
 

@@ -25,11 +25,18 @@ def at(offset, data):
         with open(path, "r+b", buffering=0) as device:
             device.seek(offset, 2 if offset < 0 else 0)
             device.write(data)
+
     return write
 
 
 # One Linux partition from sector 2048 on, and the signature.
-MBR = bytes(446) + bytes([0, 0, 2, 0, 0x83, 0xff, 0xff, 0xff]) + struct.pack("<II", 2048, 65536) + bytes(48) + b"\x55\xaa"
+MBR = (
+    bytes(446)
+    + bytes([0, 0, 2, 0, 0x83, 0xFF, 0xFF, 0xFF])
+    + struct.pack("<II", 2048, 65536)
+    + bytes(48)
+    + b"\x55\xaa"
+)
 
 FOREIGN = {
     "a partition table": at(0, MBR),
@@ -78,13 +85,21 @@ def test_a_lun_with_another_serial_or_too_small_is_refused(rig, key, value):
     assert not leaks.found()
 
 
-@pytest.mark.parametrize("key, value, codes", [
-    ("chapSecret", "not-the-secret-1", {"PERMISSION_DENIED", "FAILED_PRECONDITION"}),
-    ("target", "iqn.2026-11.io.lunkeeper:no-such-target", {"PERMISSION_DENIED", "FAILED_PRECONDITION", "INVALID_ARGUMENT"}),
-    ("portal", "127.0.0.1:1", {"UNAVAILABLE", "DEADLINE_EXCEEDED"}),
-    ("portal", "not a portal", {"INVALID_ARGUMENT"}),
-    ("generation", "-1", {"INVALID_ARGUMENT"}),
-], ids=["wrong-secret", "no-target", "nobody-there", "no-portal", "no-generation"])
+@pytest.mark.parametrize(
+    "key, value, codes",
+    [
+        ("chapSecret", "not-the-secret-1", {"PERMISSION_DENIED", "FAILED_PRECONDITION"}),
+        (
+            "target",
+            "iqn.2026-11.io.lunkeeper:no-such-target",
+            {"PERMISSION_DENIED", "FAILED_PRECONDITION", "INVALID_ARGUMENT"},
+        ),
+        ("portal", "127.0.0.1:1", {"UNAVAILABLE", "DEADLINE_EXCEEDED"}),
+        ("portal", "not a portal", {"INVALID_ARGUMENT"}),
+        ("generation", "-1", {"INVALID_ARGUMENT"}),
+    ],
+    ids=["wrong-secret", "no-target", "nobody-there", "no-portal", "no-generation"],
+)
 def test_a_publish_context_that_leads_nowhere_is_refused(rig, request, key, value, codes):
     leaks = Leaks(rig)
     volume = Volume(rig, rig.nodes[0], request.node.callspec.id).create().controller_publish()

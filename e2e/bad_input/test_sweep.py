@@ -15,9 +15,21 @@ from harness.rig import Rig
 from harness.volume import SIZE, Volume
 
 # Not in this version: they answer UNIMPLEMENTED.
-LATER = {"ControllerModifyVolume", "ControllerGetVolumeHealth", "ControllerListVolumeHealth", "NodeGetVolumeHealth",
-         "NodeGetStorageHealth"}
-NO_FIELDS = {"GetPluginInfo", "GetPluginCapabilities", "Probe", "ControllerGetCapabilities", "NodeGetCapabilities", "NodeGetInfo"}
+LATER = {
+    "ControllerModifyVolume",
+    "ControllerGetVolumeHealth",
+    "ControllerListVolumeHealth",
+    "NodeGetVolumeHealth",
+    "NodeGetStorageHealth",
+}
+NO_FIELDS = {
+    "GetPluginInfo",
+    "GetPluginCapabilities",
+    "Probe",
+    "ControllerGetCapabilities",
+    "NodeGetCapabilities",
+    "NodeGetInfo",
+}
 
 
 class World:
@@ -34,36 +46,61 @@ class World:
         """A request that would succeed. All fields are set for which there are bad values."""
         used, idle, node = self.used, self.idle, self.rig.nodes[0].id
         one = {"volume_id": idle.id, "volume_capability": capability(), "volume_context": idle.volume_context}
-        on_node = {"staging_target_path": str(used.staging), "publish_context": used.publish_context,
-                   "volume_id": used.id, "volume_capability": capability(), "volume_context": used.volume_context}
+        on_node = {
+            "staging_target_path": str(used.staging),
+            "publish_context": used.publish_context,
+            "volume_id": used.id,
+            "volume_capability": capability(),
+            "volume_context": used.volume_context,
+        }
         size = {"capacity_range": {"required_bytes": SIZE, "limit_bytes": SIZE}}
         paging = {"max_entries": 1}
         fields = {
-            "CreateVolume": {"name": "new", **size, "volume_capabilities": [capability()],
-                             "volume_content_source": {"snapshot": {"snapshot_id": self.snapshot}}},
+            "CreateVolume": {
+                "name": "new",
+                **size,
+                "volume_capabilities": [capability()],
+                "volume_content_source": {"snapshot": {"snapshot_id": self.snapshot}},
+            },
             "DeleteVolume": {"volume_id": idle.id},
             "ControllerPublishVolume": {**one, "node_id": node},
             "ControllerUnpublishVolume": {"volume_id": idle.id, "node_id": node},
             "ValidateVolumeCapabilities": {"volume_id": idle.id, "volume_capabilities": [capability()]},
-            "ListVolumes": paging, "GetCapacity": {"volume_capabilities": [capability()]},
-            "CreateSnapshot": {"name": "new", "source_volume_id": idle.id}, "DeleteSnapshot": {"snapshot_id": self.snapshot},
+            "ListVolumes": paging,
+            "GetCapacity": {"volume_capabilities": [capability()]},
+            "CreateSnapshot": {"name": "new", "source_volume_id": idle.id},
+            "DeleteSnapshot": {"snapshot_id": self.snapshot},
             "ListSnapshots": {**paging, "source_volume_id": used.id},
             "GetSnapshot": {"snapshot_id": self.snapshot},
             "ControllerExpandVolume": {"volume_id": idle.id, **size, "volume_capability": capability()},
             "ControllerGetVolume": {"volume_id": idle.id},
-            "NodeStageVolume": on_node, "NodeUnstageVolume": {"volume_id": used.id, "staging_target_path": str(used.staging)},
+            "NodeStageVolume": on_node,
+            "NodeUnstageVolume": {"volume_id": used.id, "staging_target_path": str(used.staging)},
             "NodePublishVolume": {**on_node, "target_path": str(used.target)},
             "NodeUnpublishVolume": {"volume_id": used.id, "target_path": str(used.target)},
-            "NodeGetVolumeStats": {"volume_id": used.id, "volume_path": str(used.target),
-                                   "staging_target_path": str(used.staging)},
-            "NodeExpandVolume": {"volume_id": used.id, "volume_path": str(used.target), **size,
-                                 "staging_target_path": str(used.staging), "volume_capability": capability()},
+            "NodeGetVolumeStats": {
+                "volume_id": used.id,
+                "volume_path": str(used.target),
+                "staging_target_path": str(used.staging),
+            },
+            "NodeExpandVolume": {
+                "volume_id": used.id,
+                "volume_path": str(used.target),
+                **size,
+                "staging_target_path": str(used.staging),
+                "volume_capability": capability(),
+            },
         }
         return self.client.methods[method][0](**fields[method])
 
     def state(self):
-        return {"rows": rows(self.rig), "targets": targets(self.rig), "mounts": mounts(self.rig.folder),
-                "nowhere": os.path.exists("/nowhere"), "etc": os.path.exists("/etc/lunkeeper")}
+        return {
+            "rows": rows(self.rig),
+            "targets": targets(self.rig),
+            "mounts": mounts(self.rig.folder),
+            "nowhere": os.path.exists("/nowhere"),
+            "etc": os.path.exists("/etc/lunkeeper"),
+        }
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +111,14 @@ def world(folder, xfs_pool):
 
 def methods():
     from harness import places
+
     services = places.protocol("csi.v1.csi_pb2").DESCRIPTOR.services_by_name
-    return [method.name for service in ("Controller", "Node") for method in services[service].methods
-            if method.name not in LATER | NO_FIELDS]
+    return [
+        method.name
+        for service in ("Controller", "Node")
+        for method in services[service].methods
+        if method.name not in LATER | NO_FIELDS
+    ]
 
 
 @pytest.mark.parametrize("method", methods())
@@ -89,7 +131,11 @@ def test_bad_values_of_every_field(world, method):
             continue
         tried += 1
         code, text = code_of(call, case.request, seconds=20)
-        if code == "OK" and method == "ValidateVolumeCapabilities" and call(case.request).HasField("confirmed"):
+        if (
+            code == "OK"
+            and method == "ValidateVolumeCapabilities"
+            and call(case.request).HasField("confirmed")
+        ):
             wrong.append(f"{case.name}: confirmed")
         if code not in codes:
             wrong.append(f"{case.name}: {code} ({text}), not {' or '.join(sorted(codes))}")
@@ -97,7 +143,9 @@ def test_bad_values_of_every_field(world, method):
             wrong.append(f"{case.name}: {code} with hardly a word: {text!r}")
         after = world.state()
         if after != before:
-            wrong.append(f"{case.name}: {code}, and it changed {[key for key in before if before[key] != after[key]]}")
+            wrong.append(
+                f"{case.name}: {code}, and it changed {[key for key in before if before[key] != after[key]]}"
+            )
             before = after
     assert tried > 0
     assert not wrong, "\n".join(wrong)
@@ -116,12 +164,27 @@ def test_a_symlink_or_a_file_in_the_place_of_a_folder_is_refused(world, folder):
     client, used, idle = world.client, world.used, world.idle
     for name in ("link", "file"):
         path = str(folder / name)
-        code, text = code_of(client.NodeStageVolume, volume_id=idle.id, staging_target_path=path,
-                             volume_capability=capability(), volume_context=idle.volume_context)
-        assert code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION") and path in text, f"stage at a {name}: {code} {text}"
-        code, text = code_of(client.NodePublishVolume, volume_id=used.id, staging_target_path=str(used.staging),
-                             target_path=path, volume_capability=capability(), publish_context=used.publish_context)
-        assert code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION") and path in text, f"publish at a {name}: {code} {text}"
+        code, text = code_of(
+            client.NodeStageVolume,
+            volume_id=idle.id,
+            staging_target_path=path,
+            volume_capability=capability(),
+            volume_context=idle.volume_context,
+        )
+        assert code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION") and path in text, (
+            f"stage at a {name}: {code} {text}"
+        )
+        code, text = code_of(
+            client.NodePublishVolume,
+            volume_id=used.id,
+            staging_target_path=str(used.staging),
+            target_path=path,
+            volume_capability=capability(),
+            publish_context=used.publish_context,
+        )
+        assert code in ("INVALID_ARGUMENT", "FAILED_PRECONDITION") and path in text, (
+            f"publish at a {name}: {code} {text}"
+        )
     assert (folder / "file").read_text() == "somebody's"
     assert (folder / "link").is_symlink() and not mounts(folder / "real")
 
@@ -129,5 +192,8 @@ def test_a_symlink_or_a_file_in_the_place_of_a_folder_is_refused(world, folder):
 def test_the_sweep_bites(world):
     """The cases include known bad values."""
     bad = {case.name for case in cases("CreateVolume", world.good("CreateVolume"))}
-    assert {"CreateVolume.name=absent", "CreateVolume.capacity_range.required_bytes=negative",
-            "CreateVolume.volume_capabilities.0.mount.fs_type=unknown"} <= bad
+    assert {
+        "CreateVolume.name=absent",
+        "CreateVolume.capacity_range.required_bytes=negative",
+        "CreateVolume.volume_capabilities.0.mount.fs_type=unknown",
+    } <= bad

@@ -9,64 +9,10 @@ import subprocess
 import pytest
 import yaml
 
-from cluster import programs
+from chart.charts import CHART, EVERYTHING, ONE_ARRAY, find, pods, render, run_helm
 from harness.places import LUNKEEPER, ROOT
 
-CHART = ROOT / "charts/lunkeeper"
 SNAPSHOTS = pathlib.Path(__file__).parent / "snapshots"
-ONE_ARRAY = {"arrays": [{"name": "rack1", "address": "10.0.0.5:7480", "tlsSecret": "lunkeeper-rack1"}]}
-EVERYTHING = {
-    "image": {"tag": "1.2.3"}, "imagePullSecrets": [{"name": "registry"}], "cluster": "prod",
-    "arrays": [*ONE_ARRAY["arrays"],
-               {"name": "rack2", "address": "[fd00::5]:7480", "serverName": "two", "tlsSecret": "rack2", "default": True}],
-    "storageClasses": [
-        {"name": "fast", "default": True, "reclaimPolicy": "Retain", "volumeBindingMode": "WaitForFirstConsumer",
-         "allowVolumeExpansion": False, "mountOptions": ["noatime"], "annotations": {"example.com/tier": "gold"},
-         "parameters": {"array": "rack2", "fsType": "xfs", "provisioning": "thick", "durability": "sync"}},
-        {"name": "plain"}],
-    "controller": {"replicas": 3, "nodeSelector": {"role": "infra"}, "podAnnotations": {"a": "b"},
-                   "tolerations": [{"key": "infra", "operator": "Exists"}]},
-    "node": {"groups": [{"name": "row1", "nodeSelector": {"row": "1"}, "arrays": ["rack1", "rack2"]},
-                        {"name": "row2", "nodeSelector": {"row": "2"}, "arrays": ["rack2"]}]},
-    "coordinator": {"tls": {"source": "cert-manager", "caConfigMap": "trust", "issuer": {"kind": "ClusterIssuer", "name": "ca"}}},
-    "metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}, "dashboard": {"enabled": True},
-                "alerts": {"enabled": True, "labels": {"release": "prometheus"}}},
-    "failover": {"paused": True, "dryRun": True, "optIn": True, "ownerKinds": ["StatefulSet"], "overBudget": "stop"},
-    "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]}}
-
-
-@pytest.fixture(scope="session", autouse=True)
-def helm():
-    programs.build_helm()
-
-
-@pytest.fixture
-def values(tmp_path):
-    def write(content):
-        path = tmp_path / "values.yaml"
-        path.write_text(yaml.safe_dump(content))
-        return path
-    return write
-
-
-def run_helm(*arguments):
-    return subprocess.run([programs.path("helm"), *map(str, arguments)], capture_output=True, text=True, timeout=60)
-
-
-def render(path, *arguments):
-    done = run_helm("template", "storage", CHART, "--namespace=lunkeeper", f"--values={path}", *arguments)
-    assert done.returncode == 0, done.stderr
-    return [thing for thing in yaml.safe_load_all(done.stdout) if thing]
-
-
-def find(things, kind, name=None):
-    return next(thing for thing in things if thing["kind"] == kind and name in (None, thing["metadata"]["name"]))
-
-
-def pods(things):
-    """{name of the workload: the spec of its pods}."""
-    return {thing["metadata"]["name"]: thing["spec"]["template"]["spec"]
-            for thing in things if thing["kind"] in ("Deployment", "DaemonSet")}
 
 
 @pytest.mark.parametrize("content", [ONE_ARRAY, EVERYTHING], ids=["one array", "everything"])
@@ -82,23 +28,47 @@ BAD_VALUES = {
     "an array with capital letters": ("arrays[0].name=Rack1", "/arrays/0/name"),
     "a misspelt setting": ("controller.replica=3", "additional properties 'replica' not allowed"),
     "no controller": ("controller.replicas=0", "/controller/replicas"),
-    "an unknown file system": ("storageClasses[0].name=x,storageClasses[0].parameters.fsType=zfs", "'ext4', 'xfs'"),
-    "an unknown parameter": ("storageClasses[0].name=x,storageClasses[0].parameters.colour=red", "'colour' not allowed"),
-    "a file system named twice":
-        (r"storageClasses[0].name=x,storageClasses[0].parameters.fsType=xfs,"
-         r"storageClasses[0].parameters.csi\.storage\.k8s\.io/fstype=xfs", "/storageClasses/0/parameters"),
-    "an unknown file system, by Kubernetes' key":
-        (r"storageClasses[0].name=x,storageClasses[0].parameters.csi\.storage\.k8s\.io/fstype=zfs", "'ext4', 'xfs'"),
-    "a Secret without a namespace":
-        (r"storageClasses[0].name=x,storageClasses[0].parameters.csi\.storage\.k8s\.io/node-stage-secret-name=y", "go together"),
-    "Secrets by a pattern that the sidecars may not read":
-        (r"storageClasses[0].name=x,storageClasses[0].parameters.csi\.storage\.k8s\.io/provisioner-secret-name=y,"
-         r"storageClasses[0].parameters.csi\.storage\.k8s\.io/provisioner-secret-namespace=${pvc.namespace}", "want one Secret"),
-    "a reclaim policy of old": ("storageClasses[0].name=x,storageClasses[0].reclaimPolicy=Recycle", "'Delete', 'Retain'"),
+    "an unknown file system": (
+        "storageClasses[0].name=x,storageClasses[0].parameters.fsType=zfs",
+        "'ext4', 'xfs'",
+    ),
+    "an unknown parameter": (
+        "storageClasses[0].name=x,storageClasses[0].parameters.colour=red",
+        "'colour' not allowed",
+    ),
+    "a file system named twice": (
+        r"storageClasses[0].name=x,storageClasses[0].parameters.fsType=xfs,"
+        r"storageClasses[0].parameters.csi\.storage\.k8s\.io/fstype=xfs",
+        "/storageClasses/0/parameters",
+    ),
+    "an unknown file system, by Kubernetes' key": (
+        r"storageClasses[0].name=x,storageClasses[0].parameters.csi\.storage\.k8s\.io/fstype=zfs",
+        "'ext4', 'xfs'",
+    ),
+    "a Secret without a namespace": (
+        r"storageClasses[0].name=x,"
+        r"storageClasses[0].parameters.csi\.storage\.k8s\.io/node-stage-secret-name=y",
+        "go together",
+    ),
+    "Secrets by a pattern that the sidecars may not read": (
+        r"storageClasses[0].name=x,"
+        r"storageClasses[0].parameters.csi\.storage\.k8s\.io/provisioner-secret-name=y,"
+        r"storageClasses[0].parameters.csi\.storage\.k8s\.io/provisioner-secret-namespace=${pvc.namespace}",
+        "want one Secret",
+    ),
+    "a reclaim policy of old": (
+        "storageClasses[0].name=x,storageClasses[0].reclaimPolicy=Recycle",
+        "'Delete', 'Retain'",
+    ),
     "certificates from nowhere": ("coordinator.tls.source=vault", "'helm', 'cert-manager', 'secret'"),
-    "cert-manager without an issuer":
-        ("coordinator.tls.source=cert-manager,coordinator.tls.caConfigMap=x", "missing properties 'kind', 'name'"),
-    "a Secret without a name": ("coordinator.tls.source=secret,coordinator.tls.caConfigMap=x", "/coordinator/tls/secretName"),
+    "cert-manager without an issuer": (
+        "coordinator.tls.source=cert-manager,coordinator.tls.caConfigMap=x",
+        "missing properties 'kind', 'name'",
+    ),
+    "a Secret without a name": (
+        "coordinator.tls.source=secret,coordinator.tls.caConfigMap=x",
+        "/coordinator/tls/secretName",
+    ),
     "a memory limit for the data path": ("datapath.resources.limits.memory=64Mi", "'limits' not allowed"),
     "a sidecar without a tag": ("sidecars.resizer.image=csi-resizer", "/sidecars/resizer/image"),
     "a relative kubelet folder": ("node.kubeletDir=var/lib/kubelet", "/node/kubeletDir"),
@@ -107,13 +77,22 @@ BAD_VALUES = {
     "an unknown policy past the budget": ("failover.overBudget=all", "'one-by-one', 'stop'"),
     "an owner that is no kind": ("failover.ownerKinds={statefulset}", "/failover/ownerKinds/0"),
     "no time at all": ("failover.gracefulSeconds=0", "/failover/gracefulSeconds"),
-    "two arrays of one name": ("arrays[1].name=rack1,arrays[1].address=a:1,arrays[1].tlsSecret=x", "rack1 is there twice"),
-    "a class on an array that is not there":
-        ("storageClasses[0].name=x,storageClasses[0].parameters.array=rack9", "there is no array rack9; there are rack1"),
-    "a group of nodes that reaches an array that is not there":
-        ("node.groups[0].name=a,node.groups[0].nodeSelector.row=x,node.groups[0].arrays[0]=rack9",
-         "node.groups: a: there is no array rack9; there are rack1"),
-    "a group of all nodes": ("node.groups[0].name=a,node.groups[0].arrays[0]=rack1", "missing property 'nodeSelector'"),
+    "two arrays of one name": (
+        "arrays[1].name=rack1,arrays[1].address=a:1,arrays[1].tlsSecret=x",
+        "rack1 is there twice",
+    ),
+    "a class on an array that is not there": (
+        "storageClasses[0].name=x,storageClasses[0].parameters.array=rack9",
+        "there is no array rack9; there are rack1",
+    ),
+    "a group of nodes that reaches an array that is not there": (
+        "node.groups[0].name=a,node.groups[0].nodeSelector.row=x,node.groups[0].arrays[0]=rack9",
+        "node.groups: a: there is no array rack9; there are rack1",
+    ),
+    "a group of all nodes": (
+        "node.groups[0].name=a,node.groups[0].arrays[0]=rack1",
+        "missing property 'nodeSelector'",
+    ),
     "an unknown log level": ("logs.level=loud", "'debug', 'info', 'warn', 'error'"),
 }
 
@@ -134,7 +113,7 @@ def bad_values(leaf):
 
 
 def spoil(schema, definitions, turn, where=""):
-    """(Values that are wrong wherever they can be, each in its own way at each turn, what is to be said of them.)"""
+    """(Values that are wrong wherever possible, in another way at each turn; the expected complaints.)"""
     schema = definitions[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
     if "items" in schema:
         value, said = spoil(schema["items"], definitions, turn, f"{where}/0")
@@ -142,10 +121,18 @@ def spoil(schema, definitions, turn, where=""):
     if "properties" not in schema:
         bad = bad_values(schema)
         return bad[turn % len(bad)], [f"at '{where}': "]
-    parts = {name: spoil(part, definitions, turn, f"{where}/{name.replace('/', '~1')}") for name, part in schema["properties"].items()}
+    parts = {
+        name: spoil(part, definitions, turn, f"{where}/{name.replace('/', '~1')}")
+        for name, part in schema["properties"].items()
+    }
     assert schema["additionalProperties"] is False, f"{where} takes anything"
-    return ({"misspelt": True, **{name: value for name, (value, _) in parts.items()}},
-            [f"at '{where}': additional properties 'misspelt' not allowed", *(line for _, said in parts.values() for line in said)])
+    return (
+        {"misspelt": True, **{name: value for name, (value, _) in parts.items()}},
+        [
+            f"at '{where}': additional properties 'misspelt' not allowed",
+            *(line for _, said in parts.values() for line in said),
+        ],
+    )
 
 
 @pytest.mark.parametrize("turn", range(4))
@@ -162,8 +149,14 @@ def test_no_setting_takes_what_is_wrong_for_it(values, turn):
 @pytest.mark.parametrize("name,content", [("one_array", ONE_ARRAY), ("everything", EVERYTHING)])
 def test_what_is_rendered_is_what_was_looked_at(values, name, content):
     """After an intended change run it with UPDATE_SNAPSHOTS=1, and read the difference."""
-    shown = run_helm("template", "storage", CHART, "--namespace=lunkeeper", f"--values={values(content)}",
-                     "--api-versions=snapshot.storage.k8s.io/v1").stdout
+    shown = run_helm(
+        "template",
+        "storage",
+        CHART,
+        "--namespace=lunkeeper",
+        f"--values={values(content)}",
+        "--api-versions=snapshot.storage.k8s.io/v1",
+    ).stdout
     shown = re.sub(r'((?:tls|ca)\.(?:crt|key)): (?:"-----BEGIN.*|LS0t\S+)', r"\1: (made anew)", shown)
     path = SNAPSHOTS / f"{name}.yaml"
     if os.environ.get("UPDATE_SNAPSHOTS"):
@@ -173,35 +166,68 @@ def test_what_is_rendered_is_what_was_looked_at(values, name, content):
 
 def test_every_option_exists(values):
     """The program knows all options that its pods start with."""
-    known = {verb: subprocess.run([LUNKEEPER, verb, "--help"], capture_output=True, text=True, timeout=20).stdout
-             for verb in ("serve", "datapath")}
+    known = {
+        verb: subprocess.run([LUNKEEPER, verb, "--help"], capture_output=True, text=True, timeout=20).stdout
+        for verb in ("serve", "datapath")
+    }
     for spec in pods(render(values(EVERYTHING))).values():
         for container in spec["containers"]:
             verb, *options = container["args"]
             if verb in known:
-                unknown = [option for option in options if option.split("=")[0] not in re.findall(r"--[a-z-]+", known[verb])]
+                unknown = [
+                    option
+                    for option in options
+                    if option.split("=")[0] not in re.findall(r"--[a-z-]+", known[verb])
+                ]
                 assert not unknown, f"lunkeeper {verb} does not know {unknown}"
 
 
 def test_each_group_of_nodes_is_told_what_it_reaches(values):
-    reached = {name: [argument.split("=")[1] for argument in spec["containers"][0]["args"] if "--array-name=" in argument]
-               for name, spec in pods(render(values(EVERYTHING))).items() if "-node" in name}
-    assert reached == {"storage-lunkeeper-node-row1": ["rack1", "rack2"], "storage-lunkeeper-node-row2": ["rack2"]}
+    reached = {
+        name: [
+            argument.split("=")[1]
+            for argument in spec["containers"][0]["args"]
+            if "--array-name=" in argument
+        ]
+        for name, spec in pods(render(values(EVERYTHING))).items()
+        if "-node" in name
+    }
+    assert reached == {
+        "storage-lunkeeper-node-row1": ["rack1", "rack2"],
+        "storage-lunkeeper-node-row2": ["rack2"],
+    }
 
 
 def test_a_class_may_have_kubernetes_own_parameters(values):
-    """As classes of other drivers have them; the sidecars may read the Secrets that they are to read, and no other."""
+    """As classes of other drivers have them; the sidecars may read the Secrets that they are to read, and no
+    other.
+    """
     parameters = {"csi.storage.k8s.io/fstype": "xfs"}
-    for use in ("provisioner", "controller-expand", "controller-publish", "node-stage", "node-publish", "node-expand"):
-        parameters |= {f"csi.storage.k8s.io/{use}-secret-name": f"{use}-key", f"csi.storage.k8s.io/{use}-secret-namespace": "keys"}
+    for use in (
+        "provisioner",
+        "controller-expand",
+        "controller-publish",
+        "node-stage",
+        "node-publish",
+        "node-expand",
+    ):
+        parameters |= {
+            f"csi.storage.k8s.io/{use}-secret-name": f"{use}-key",
+            f"csi.storage.k8s.io/{use}-secret-namespace": "keys",
+        }
     things = render(values({**ONE_ARRAY, "storageClasses": [{"name": "old", "parameters": parameters}]}))
     assert find(things, "StorageClass", "old")["parameters"] == parameters
-    roles = {thing["metadata"]["name"]: thing for thing in things if thing["metadata"].get("namespace") == "keys"
-             and thing["kind"] == "Role"}
+    roles = {
+        thing["metadata"]["name"]: thing
+        for thing in things
+        if thing["metadata"].get("namespace") == "keys" and thing["kind"] == "Role"
+    }
     assert {name: role["rules"] for name, role in roles.items()} == {
-        f"storage-lunkeeper-old-{use}":
-            [{"apiGroups": [""], "resources": ["secrets"], "resourceNames": [f"{use}-key"], "verbs": ["get"]}]
-        for use in ("provisioner", "controller-expand")}
+        f"storage-lunkeeper-old-{use}": [
+            {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [f"{use}-key"], "verbs": ["get"]}
+        ]
+        for use in ("provisioner", "controller-expand")
+    }
     for name in roles:
         binding = find(things, "RoleBinding", name)
         assert binding["metadata"]["namespace"] == "keys" and binding["roleRef"]["name"] == name
@@ -211,13 +237,25 @@ def test_a_class_may_have_kubernetes_own_parameters(values):
 def test_sidecars_outlive_a_slow_api_server(values):
     """One that cannot renew its lease for the deadline exits; ten seconds are client-go's own default."""
     for container in pods(render(values(ONE_ARRAY)))["storage-lunkeeper-controller"]["containers"][1:]:
-        lease = dict(re.findall(r"--leader-election-(lease-duration|renew-deadline|retry-period)=(\S+)", "\n".join(container["args"])))
-        assert lease == {"lease-duration": "15s", "renew-deadline": "10s", "retry-period": "5s"}, container["name"]
+        lease = dict(
+            re.findall(
+                r"--leader-election-(lease-duration|renew-deadline|retry-period)=(\S+)",
+                "\n".join(container["args"]),
+            )
+        )
+        assert lease == {"lease-duration": "15s", "renew-deadline": "10s", "retry-period": "5s"}, container[
+            "name"
+        ]
 
 
 def test_nodes_have_no_right_in_kubernetes(values):
     things = render(values(ONE_ARRAY))
-    bound = [subject["name"] for thing in things if thing["kind"].endswith("RoleBinding") for subject in thing["subjects"]]
+    bound = [
+        subject["name"]
+        for thing in things
+        if thing["kind"].endswith("RoleBinding")
+        for subject in thing["subjects"]
+    ]
     assert bound == ["storage-lunkeeper-controller"] * 3
     for name in ("storage-lunkeeper-node", "storage-lunkeeper-datapath"):
         spec = pods(things)[name]
@@ -236,38 +274,71 @@ def test_nodes_mount_no_secret(values):
 def test_nodes_trust_the_coordinators_own_authority(values, tmp_path):
     things = render(values(ONE_ARRAY))
     import base64
+
     for key, content in find(things, "Secret")["data"].items():
         (tmp_path / key).write_bytes(base64.b64decode(content))
-    (tmp_path / "node-ca.crt").write_text(find(things, "ConfigMap", "storage-lunkeeper-coordinator-ca")["data"]["ca.crt"])
-    checked = subprocess.run(["openssl", "verify", "-CAfile", tmp_path / "node-ca.crt", "-verify_hostname",
-                              "storage-lunkeeper-coordinator.lunkeeper.svc", tmp_path / "tls.crt"], capture_output=True, text=True)
+    (tmp_path / "node-ca.crt").write_text(
+        find(things, "ConfigMap", "storage-lunkeeper-coordinator-ca")["data"]["ca.crt"]
+    )
+    checked = subprocess.run(
+        [
+            "openssl",
+            "verify",
+            "-CAfile",
+            tmp_path / "node-ca.crt",
+            "-verify_hostname",
+            "storage-lunkeeper-coordinator.lunkeeper.svc",
+            tmp_path / "tls.crt",
+        ],
+        capture_output=True,
+        text=True,
+    )
     assert checked.returncode == 0, checked.stderr
 
 
 def test_what_is_watched_let_in_and_signed_is_what_runs(values):
     """The NetworkPolicy and the objects of Prometheus' operator and cert-manager name things that exist."""
     things = render(values(EVERYTHING))
-    labels = {thing["metadata"]["name"]: thing["spec"]["template"]["metadata"]["labels"].items()
-              for thing in things if thing["kind"] in ("Deployment", "DaemonSet")}
-    ports = {name: {port["name"] for container in spec["containers"] for port in container.get("ports", [])}
-             for name, spec in pods(things).items()}
+    labels = {
+        thing["metadata"]["name"]: thing["spec"]["template"]["metadata"]["labels"].items()
+        for thing in things
+        if thing["kind"] in ("Deployment", "DaemonSet")
+    }
+    ports = {
+        name: {port["name"] for container in spec["containers"] for port in container.get("ports", [])}
+        for name, spec in pods(things).items()
+    }
 
     def selected(selector):
         return [name for name in labels if selector.items() <= labels[name]]
 
-    monitor, service = find(things, "ServiceMonitor")["spec"], find(things, "Service", "storage-lunkeeper-metrics")
+    monitor, service = (
+        find(things, "ServiceMonitor")["spec"],
+        find(things, "Service", "storage-lunkeeper-metrics"),
+    )
     assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     assert monitor["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
     assert sum("metrics" in ports[name] for name in selected(service["spec"]["selector"])) == 3
 
     policy = find(things, "NetworkPolicy")["spec"]
     assert selected(policy["podSelector"]["matchLabels"]) == ["storage-lunkeeper-controller"]
-    assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == ports["storage-lunkeeper-controller"]
+    assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == ports[
+        "storage-lunkeeper-controller"
+    ]
 
-    certificate, controller = find(things, "Certificate")["spec"], pods(things)["storage-lunkeeper-controller"]
-    assert certificate["secretName"] in [volume["secret"]["secretName"] for volume in controller["volumes"] if "secret" in volume]
-    asked = {argument.partition("=")[2] for spec in pods(things).values() for argument in spec["containers"][0]["args"]
-             if argument.startswith("--coordinator-address=")}
+    certificate, controller = (
+        find(things, "Certificate")["spec"],
+        pods(things)["storage-lunkeeper-controller"],
+    )
+    assert certificate["secretName"] in [
+        volume["secret"]["secretName"] for volume in controller["volumes"] if "secret" in volume
+    ]
+    asked = {
+        argument.partition("=")[2]
+        for spec in pods(things).values()
+        for argument in spec["containers"][0]["args"]
+        if argument.startswith("--coordinator-address=")
+    }
     assert asked == {f"{certificate['dnsNames'][0]}:7443"}
 
 
@@ -279,20 +350,32 @@ def test_no_role_has_a_wildcard(values):
 
 def test_every_metric_that_is_shown_is_one_of_the_programs(values):
     """In the dashboard, the alerts and the documents."""
-    given = {name for path in ROOT.glob("[a-z]*/**/*.cc") if not path.name.endswith("_test.cc") and path.parts[len(ROOT.parts)] != "build"
-             for name in re.findall(r'"(lunkeeper_[a-z_]+)"', path.read_text())}
+    given = {
+        name
+        for path in ROOT.glob("[a-z]*/**/*.cc")
+        if not path.name.endswith("_test.cc") and path.parts[len(ROOT.parts)] != "build"
+        for name in re.findall(r'"(lunkeeper_[a-z_]+)"', path.read_text())
+    }
     things = render(values(EVERYTHING))
     board = json.loads(find(things, "ConfigMap", "storage-lunkeeper-dashboard")["data"]["lunkeeper.json"])
     asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
-    asked += [rule["expr"] for group in find(things, "PrometheusRule")["spec"]["groups"] for rule in group["rules"]]
+    asked += [
+        rule["expr"] for group in find(things, "PrometheusRule")["spec"]["groups"] for rule in group["rules"]
+    ]
     assert len(asked) > 20
     pages = [page.read_text() for page in (ROOT / "docs").glob("*.md")]
-    shown = {re.sub("_(bucket|count|sum)$", "", name) for text in asked + pages for name in re.findall(r"\blunkeeper_[a-z_]+", text)}
+    shown = {
+        re.sub("_(bucket|count|sum)$", "", name)
+        for text in asked + pages
+        for name in re.findall(r"\blunkeeper_[a-z_]+", text)
+    }
     assert not shown - given
 
 
 def test_without_snapshots_nothing_is_said_of_them(values):
-    things = render(values({**ONE_ARRAY, "snapshots": {"enabled": False}}), "--api-versions=snapshot.storage.k8s.io/v1")
+    things = render(
+        values({**ONE_ARRAY, "snapshots": {"enabled": False}}), "--api-versions=snapshot.storage.k8s.io/v1"
+    )
     assert "snapshot" not in yaml.safe_dump(things)
 
 
@@ -300,6 +383,11 @@ def test_without_failover_there_are_no_rights_for_it(values):
     things = render(values({**ONE_ARRAY, "failover": {"enabled": False}}))
     assert not [thing for thing in things if thing["kind"] == "CustomResourceDefinition"]
     rules = find(things, "ClusterRole")["rules"]
-    assert not [rule for rule in rules if {"pods", "nodefences", "volumelocks"} & set(rule["resources"]) or "delete" in rule["verbs"]
-                and "nodes" in rule["resources"]]
+    assert not [
+        rule
+        for rule in rules
+        if {"pods", "nodefences", "volumelocks"} & set(rule["resources"])
+        or "delete" in rule["verbs"]
+        and "nodes" in rule["resources"]
+    ]
     assert "--no-failover" in pods(things)["storage-lunkeeper-controller"]["containers"][0]["args"]

@@ -12,6 +12,7 @@ from cluster.cluster import Cluster  # noqa: E402
 from harness.cleanup import interrupt_on_sigterm  # noqa: E402
 from harness.story import tell  # noqa: E402
 
+
 def up(cluster: Cluster, options: argparse.Namespace) -> None:
     programs.build_all()
     tell("the programs are built")

@@ -14,58 +14,117 @@ from harness.places import LUNKEEPER, ROOT
 from harness.processes import MARK, kill_pid, marked_with
 
 HERE = {"agent", "certificates", "controller", "datapath", "node", "fence", "dev"}
-ON_THE_CLUSTER = {"install", "datapath-upgrade", "renew", "array-pod",
-                  "volumes-claim", "volumes-snapshot", "volumes-restore", "volumes-growth", "volumes-end",
-                  "failover-follow", "failover-fence", "failover-unfence", "failover-nodefence"}
-SHOWN = {"yaml", "json", "console", "text"}  # other blocks: files, which have tests of their own, and pictures
+ON_THE_CLUSTER = {
+    "install",
+    "datapath-upgrade",
+    "renew",
+    "array-pod",
+    "volumes-claim",
+    "volumes-snapshot",
+    "volumes-restore",
+    "volumes-growth",
+    "volumes-end",
+    "failover-follow",
+    "failover-fence",
+    "failover-unfence",
+    "failover-nodefence",
+}
+SHOWN = {
+    "yaml",
+    "json",
+    "console",
+    "text",
+}  # other blocks: files, which have tests of their own, and pictures
 
 
 class Machine:
-    """Namespaces with the addresses of the documents, and with own folders in the places of the documents'."""
+    """Namespaces with the addresses of the documents, and with own folders in the documents' places."""
 
     def __init__(self, folder):
         self.folder, self.mark = folder, f"docs-{folder.name}"
         (folder / "bin").mkdir()
         (folder / "bin/lunkeeper").symlink_to(LUNKEEPER)
-        prepare = "; ".join([
-            "set -e", "mount --make-rprivate /", mounts.drop_others(), f"mkdir {folder}/etc", f"mount -t tmpfs tmpfs {folder}/etc",
-            f"mkdir {folder}/etc/upper {folder}/etc/work",
-            f"mount -t overlay overlay -o lowerdir=/etc,upperdir={folder}/etc/upper,workdir={folder}/etc/work /etc",
-            *(f"mount -t tmpfs tmpfs {point}" for point in ("/run", "/srv", "/var/lib")),
-            "mkdir /etc/lunkeeper /srv/lunkeeper /run/lock", "ip link set lo up", "ip address add 10.0.0.5/32 dev lo",
-            "echo ready", "exec sleep 3600"])
-        self.process = subprocess.Popen(["unshare", "--mount", "--net", "sh", "-c", prepare], stdout=subprocess.PIPE, text=True,
-                                        env=self.environment())
+        prepare = "; ".join(
+            [
+                "set -e",
+                "mount --make-rprivate /",
+                mounts.drop_others(),
+                f"mkdir {folder}/etc",
+                f"mount -t tmpfs tmpfs {folder}/etc",
+                f"mkdir {folder}/etc/upper {folder}/etc/work",
+                "mount -t overlay overlay"
+                f" -o lowerdir=/etc,upperdir={folder}/etc/upper,workdir={folder}/etc/work /etc",
+                *(f"mount -t tmpfs tmpfs {point}" for point in ("/run", "/srv", "/var/lib")),
+                "mkdir /etc/lunkeeper /srv/lunkeeper /run/lock",
+                "ip link set lo up",
+                "ip address add 10.0.0.5/32 dev lo",
+                "echo ready",
+                "exec sleep 3600",
+            ]
+        )
+        self.process = subprocess.Popen(
+            ["unshare", "--mount", "--net", "sh", "-c", prepare],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=self.environment(),
+        )
         assert self.process.stdout.readline() == "ready\n"
 
     def environment(self):
-        return {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}", MARK: self.mark,
-                "CSI_ENDPOINT": "unix:///run/lunkeeper/controller.sock"}
+        return {
+            **os.environ,
+            "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
+            MARK: self.mark,
+            "CSI_ENDPOINT": "unix:///run/lunkeeper/controller.sock",
+        }
 
     def inside(self, script):
-        return ["nsenter", f"--target={self.process.pid}", "--mount", "--net", "bash", "-euo", "pipefail", "-c",
-                f"cd /etc/lunkeeper\n{script}"]
+        return [
+            "nsenter",
+            f"--target={self.process.pid}",
+            "--mount",
+            "--net",
+            "bash",
+            "-euo",
+            "pipefail",
+            "-c",
+            f"cd /etc/lunkeeper\n{script}",
+        ]
 
     def run(self, script):
-        done = subprocess.run(self.inside(script), capture_output=True, text=True, timeout=60, env=self.environment())
+        done = subprocess.run(
+            self.inside(script), capture_output=True, text=True, timeout=60, env=self.environment()
+        )
         assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
         return done.stdout
 
     def works(self, script):
-        return subprocess.run(self.inside(script), capture_output=True, timeout=60, env=self.environment()).returncode == 0
+        return (
+            subprocess.run(
+                self.inside(script), capture_output=True, timeout=60, env=self.environment()
+            ).returncode
+            == 0
+        )
 
     def start(self, name):
         """Starts a command that keeps running. It may not end by itself."""
         log = self.folder / f"{name}.log"
         with open(log, "ab") as out:
-            process = subprocess.Popen(self.inside(docs.commands(name)), stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                                       env=self.environment())
+            process = subprocess.Popen(
+                self.inside(docs.commands(name)),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=self.environment(),
+            )
 
         def answer(script):
             def answered():
                 assert process.poll() is None, log.read_text()
                 return self.works(script)
+
             wait_until(answered, 30, lambda: f"{name}: {script}\n{log.read_text()}", pause=0.1)
+
         return answer
 
     def close(self):
@@ -128,7 +187,9 @@ def test_what_the_text_names_exists():
     for page, command in docs.inline():
         verbs = re.match(r"lunkeeper((?: [a-z][a-z-]*)+)", command)
         assert verbs, f"{page}: {command}"
-        known = subprocess.run([LUNKEEPER, *verbs[1].split(), "--help"], capture_output=True, text=True, timeout=20)
+        known = subprocess.run(
+            [LUNKEEPER, *verbs[1].split(), "--help"], capture_output=True, text=True, timeout=20
+        )
         assert known.returncode == 0, f"{page}: {command}: {known.stdout}{known.stderr}"
         for option in re.findall(r"--[a-z-]+", command):
             assert option in known.stdout, f"{page}: {command}: {option} is not in its --help"

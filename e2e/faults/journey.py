@@ -11,7 +11,10 @@ BLOCKS, BLOCK_BYTES, THREADS = 256, 4096, 4
 
 
 class Journey:
-    """`kind`: xfs, ext4 or block. `copies`: the pool cannot reflink, so snapshots are taken of volumes not in use."""
+    """`kind`: xfs, ext4 or block.
+
+    `copies`: the pool cannot reflink, so snapshots are taken of volumes not in use.
+    """
 
     def __init__(self, survivor, name, *, kind="xfs", copies=False):
         self.survivor, self.rig, self.name = survivor, survivor.rig, name
@@ -55,17 +58,25 @@ class Journey:
     def snapshot_and_clone(self):
         step = self.survivor.step
         step("snapshot", self.snapshot)
-        for kind, source in (("restored", from_snapshot(self.snapshot_id)), ("cloned", from_volume(self.volume.id))):
-            clone = Volume(self.rig, self.node, f"{self.name}-{kind}", block=self.volume.block, source=source, size=GROWN)
+        for kind, source in (
+            ("restored", from_snapshot(self.snapshot_id)),
+            ("cloned", from_volume(self.volume.id)),
+        ):
+            clone = Volume(
+                self.rig, self.node, f"{self.name}-{kind}", block=self.volume.block, source=source, size=GROWN
+            )
             step(f"create {kind}", clone.create)
             step(f"delete {kind}", clone.delete)
-        step("delete snapshot", lambda: self.rig.controller.client.DeleteSnapshot(snapshot_id=self.snapshot_id))
+        step(
+            "delete snapshot", lambda: self.rig.controller.client.DeleteSnapshot(snapshot_id=self.snapshot_id)
+        )
 
     def snapshot(self):
         self.snapshot_id = self.volume.snapshot(f"{self.name}-snapshot")
 
         def ready():
             return self.rig.controller.client.GetSnapshot(snapshot_id=self.snapshot_id).snapshot.ready_to_use
+
         wait_until(ready, 30, "the snapshot is ready")
 
     def kill_tgtd(self):
@@ -75,6 +86,7 @@ class Journey:
         def back():
             self.rig.controller.client.GetPluginInfo()  # the plugin itself may die of it
             return self.rig.tgtd() and self.rig.portal_open()
+
         wait_until(back, 30, "tgtd is back")
 
     def fence_and_unfence(self):
@@ -97,17 +109,21 @@ class Journey:
 
     def on_live_device(self, call):
         """A call for a step, which first replaces the device if that has died."""
+
         def with_device():
             if self.device_died():
                 self.make_device_anew()
             call()
+
         return with_device
 
     def device_died(self):
         return self.survivor.supervisor_deaths > self.supervisor_deaths
 
     def repair_device(self):
-        """Replaces a device that a step has lost although it succeeded; between steps, with the fail point off."""
+        """Replaces a device that a step has lost although it succeeded; between steps, with the fail point
+        off.
+        """
         self.survivor.point.disarm()
         if self.device_died():
             self.make_device_anew()

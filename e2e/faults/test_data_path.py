@@ -34,7 +34,9 @@ def rig(folder, xfs_pool):
 @pytest.fixture
 def volume(rig, request):
     """A raw block volume in use, deleted afterwards."""
-    volume = Volume(rig, rig.nodes[0], request.node.name.replace("[", "-").replace("]", ""), block=True, size=16 * MIB).up()
+    volume = Volume(
+        rig, rig.nodes[0], request.node.name.replace("[", "-").replace("]", ""), block=True, size=16 * MIB
+    ).up()
     yield volume
     volume.down().delete()
 
@@ -79,7 +81,9 @@ def test_a_data_path_started_by_the_plugin_outlives_it(folder, xfs_pool):
         checker.wait_for_writes(200)
         plugin.start()
         wait_until(plugin.ready, 30, "the plugin is ready again")
-        assert listener_of(datapath.socket, socket.SOCK_SEQPACKET) == started, "it found the one that was there"
+        assert listener_of(datapath.socket, socket.SOCK_SEQPACKET) == started, (
+            "it found the one that was there"
+        )
         checker.stop_good()
         checker.verify()
         volume.down().delete()
@@ -115,7 +119,9 @@ def test_tgtd_killed_again_and_again_costs_no_error(rig, volume):
 
 def test_a_slow_old_write_never_overtakes_a_newer_one(rig, folder):
     """The connection is reset while writes are slow in the target. They are repeated, and then are quick."""
-    volumes = [Volume(rig, rig.nodes[0], f"cut-{number}", block=True, size=4 * MIB).up() for number in range(VOLUMES)]
+    volumes = [
+        Volume(rig, rig.nodes[0], f"cut-{number}", block=True, size=4 * MIB).up() for number in range(VOLUMES)
+    ]
     checkers = [BlockChecker(volume, threads=16, blocks=HOT_BLOCKS).start() for volume in volumes]
     chance, cuts = random.Random(1), 0
     while cuts < CUTS:
@@ -140,10 +146,23 @@ def test_a_writer_and_the_data_path_in_one_small_memory_cgroup_do_not_deadlock(f
             datapath.argv = cgroup.command(datapath.argv)
             rig.start()
             volume = Volume(rig, rig.nodes[0], "cgroup", size=768 * MIB).up()
-            write = ["dd", "if=/dev/zero", f"of={volume.path()}", "bs=1M", "count=512", "conv=fsync", "status=none"]
+            write = [
+                "dd",
+                "if=/dev/zero",
+                f"of={volume.path()}",
+                "bs=1M",
+                "count=512",
+                "conv=fsync",
+                "status=none",
+            ]
             worker = rig.nodes[0].datapath.worker()
             for _ in range(OOM_KILLS):  # the OOM killer may end the writer, but nothing hangs
-                if subprocess.run(cgroup.command(write, first_to_go=True), check=False, timeout=120).returncode == 0:
+                if (
+                    subprocess.run(
+                        cgroup.command(write, first_to_go=True), check=False, timeout=120
+                    ).returncode
+                    == 0
+                ):
                     break
             assert volume.path().stat().st_size == 512 * MIB
             assert rig.nodes[0].datapath.worker() == worker
@@ -162,8 +181,14 @@ class TestStorageHost:
 
     @pytest.fixture
     def volume(self, host, request):
-        volume = Volume(host.rig, host.rig.nodes[0], request.node.originalname, block=True, size=16 * MIB,
-                        parameters=getattr(request, "param", {})).up(with_controller=True)
+        volume = Volume(
+            host.rig,
+            host.rig.nodes[0],
+            request.node.originalname,
+            block=True,
+            size=16 * MIB,
+            parameters=getattr(request, "param", {}),
+        ).up(with_controller=True)
         yield volume
         volume.down(with_controller=True).delete()
 
@@ -220,8 +245,12 @@ class TestStorageHost:
 def cut_connections(rig):
     """Resets every connection of the rig's portal from the target's side; returns their number."""
     port = rig.portal.split(":")[1]
-    done = subprocess.run(["ss", "-K", "--no-header", "state", "established", "sport", "=", f":{port}"],
-                          check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        ["ss", "-K", "--no-header", "state", "established", "sport", "=", f":{port}"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
     return len(done.stdout.split("\n")) - 1
 
 

@@ -1,7 +1,7 @@
 """SIGKILL at every fail point, in every step of a volume's life.
 
-The victim is the process that reaches the point, or one that it depends on. The repeated call succeeds, nothing leaks, and
-no acknowledged write is lost.
+The victim is the process that reaches the point, or one that it depends on. The repeated call succeeds,
+nothing leaks, and no acknowledged write is lost.
 """
 
 import concurrent.futures
@@ -52,7 +52,10 @@ class Rigs:
 
 
 def run_journeys(folder, points, victim):
-    """One worker: journeys until there are no more points. Returns {point: problem} and {point: number of hits}."""
+    """One worker: journeys until there are no more points.
+
+    Returns {point: problem} and {point: number of hits}.
+    """
     problems, hits = {}, {}
     with Cleanup() as cleanup:
         rigs = Rigs(folder, cleanup)
@@ -90,7 +93,10 @@ def run_all(folder, points, victim):
     for point in points:
         waiting.put(point)
     with concurrent.futures.ThreadPoolExecutor(RIGS) as executor:
-        workers = [executor.submit(run_journeys, folder / f"{victim}-{number}", waiting, victim) for number in range(RIGS)]
+        workers = [
+            executor.submit(run_journeys, folder / f"{victim}-{number}", waiting, victim)
+            for number in range(RIGS)
+        ]
         try:
             results = [worker.result() for worker in workers]
         finally:  # interrupted: each worker finishes its journey and cleans up
@@ -112,6 +118,7 @@ def test_killed_anywhere_the_repeated_call_succeeds(folder, victim):
     assert points, "the program was built without fail points"
     problems, missed = run_all(folder, points, victim)
     assert not problems, f"{len(problems)} of {len(points)}: {sorted(problems)}\n" + "\n".join(
-        f"==== {point}\n{text}" for point, text in sorted(problems.items()))
+        f"==== {point}\n{text}" for point, text in sorted(problems.items())
+    )
     if victim == "self":
         assert not set(missed) - set(ELSEWHERE), f"never reached: {missed}"

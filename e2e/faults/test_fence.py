@@ -30,8 +30,11 @@ def medium(rig, volume):
 def one_round(rig, volume, zombie_id, seed, *, slowed, end):
     """Grants, writes, calls `end` meanwhile, and reads the medium twice: whether it stayed the same."""
     client = rig.controller.client
-    context = dict(client.ControllerPublishVolume(volume_id=volume.id, node_id=zombie_id,
-                                                  volume_capability=volume.capability).publish_context)
+    context = dict(
+        client.ControllerPublishVolume(
+            volume_id=volume.id, node_id=zombie_id, volume_capability=volume.capability
+        ).publish_context
+    )
     zombie = Zombie(rig.folder, f"{zombie_id}-{seed}", context, depth=DEPTH[slowed]).start()
     try:
         zombie.wait_for("acked", 1)
@@ -50,6 +53,7 @@ def fence_one(rig, volume, zombie_id, seed, slowed):
     def fence(zombie):
         rig.fence(zombie_id)
         zombie.wait_for("refused", 1)  # it still tries
+
     return one_round(rig, volume, zombie_id, seed, slowed=slowed, end=fence)
 
 
@@ -58,13 +62,19 @@ def fence_one(rig, volume, zombie_id, seed, slowed):
 def test_after_a_fence_no_block_changes(folder, xfs_pool, slowed):
     with slow.rig(folder, f"fence-{slowed}", xfs_pool) as rig:
         slow.set_delay(folder, SLOW_MS if slowed else 0)
-        volumes = [Volume(rig, rig.nodes[0], f"zombie-{number}", block=True, size=4 * MIB).create()
-                   for number in range(ZOMBIES)]
+        volumes = [
+            Volume(rig, rig.nodes[0], f"zombie-{number}", block=True, size=4 * MIB).create()
+            for number in range(ZOMBIES)
+        ]
         held = []
         with concurrent.futures.ThreadPoolExecutor(ZOMBIES) as executor:
             for start in range(0, ROUNDS // 2, ZOMBIES):
-                rounds = [executor.submit(fence_one, rig, volume, f"zombie-{number}.{number:016x}", start + number, slowed)
-                          for number, volume in enumerate(volumes)]
+                rounds = [
+                    executor.submit(
+                        fence_one, rig, volume, f"zombie-{number}.{number:016x}", start + number, slowed
+                    )
+                    for number, volume in enumerate(volumes)
+                ]
                 held += [future.result() for future in rounds]
         slow.set_delay(folder, 0)
         print(f"{sum(held)} of {len(held)} fences held")
@@ -78,7 +88,10 @@ def test_the_watch_sees_writes_that_land_late(folder, xfs_pool):
     with slow.rig(folder, "control", xfs_pool) as rig:
         slow.set_delay(folder, SLOW_MS)
         volume = Volume(rig, rig.nodes[0], "control", block=True, size=4 * MIB).create()
-        rounds = [one_round(rig, volume, "zombie-0.0000000000000000", seed, slowed=True, end=Zombie.kill) for seed in range(3)]
+        rounds = [
+            one_round(rig, volume, "zombie-0.0000000000000000", seed, slowed=True, end=Zombie.kill)
+            for seed in range(3)
+        ]
         slow.set_delay(folder, 0)
         assert not all(rounds)
         volume.delete()

@@ -24,8 +24,15 @@ def test_a_full_pool_refuses_new_volumes_and_lets_running_ones_go_on(folder, mod
                 made.append(volume)
         assert code == "RESOURCE_EXHAUSTED", text
         assert len(made) >= 3, "most of the pool can be used"
-        too_large = Volume(rig, node, "clone", block=True, size=128 * MIB, parameters=THICK,
-                           source={"volume": {"volume_id": made[0].id}})
+        too_large = Volume(
+            rig,
+            node,
+            "clone",
+            block=True,
+            size=128 * MIB,
+            parameters=THICK,
+            source={"volume": {"volume_id": made[0].id}},
+        )
         assert code_of(too_large.create)[0] == "RESOURCE_EXHAUSTED"
         assert code_of(lambda: running.controller_expand(256 * MIB))[0] == "RESOURCE_EXHAUSTED"
         checker.wait_for_writes(1000)

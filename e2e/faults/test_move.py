@@ -49,6 +49,12 @@ def test_a_dead_node_is_fenced_and_its_volume_moves(rig):
     first.datapath.kill()
     wait_until(lambda: not checker.running(), 30, "the writer on the dead data path gets an error")
     rig.fence(dead)
-    there = Volume(rig, second, "survivor", block=True, size=16 * MIB).create().controller_publish().stage().publish()
+    there = (
+        Volume(rig, second, "survivor", block=True, size=16 * MIB)
+        .create()
+        .controller_publish()
+        .stage()
+        .publish()
+    )
     checker.verify(there)
     there.down(with_controller=True).delete()

@@ -21,8 +21,14 @@ def rig(folder, xfs_pool):
 
 @pytest.fixture
 def volume(rig, request):
-    volume = Volume(rig, rig.nodes[0], request.node.originalname, block=True, size=16 * MIB,
-                    parameters={"durability": request.param}).up()
+    volume = Volume(
+        rig,
+        rig.nodes[0],
+        request.node.originalname,
+        block=True,
+        size=16 * MIB,
+        parameters={"durability": request.param},
+    ).up()
     yield volume
     volume.down().delete()
 
@@ -70,5 +76,8 @@ def test_a_cached_volume_has_what_was_flushed_on_the_disk(rig, volume, unflushed
 @pytest.mark.parametrize("volume", ["cached"], indirect=True)
 def test_a_cached_volume_loses_what_was_not_flushed(rig, volume, unflushed):
     """As documented. It also shows that the two tests above can fail."""
-    with after_a_power_cut(rig, volume) as unflushed.device, pytest.raises(AssertionError, match="exit code 1"):
+    with (
+        after_a_power_cut(rig, volume) as unflushed.device,
+        pytest.raises(AssertionError, match="exit code 1"),
+    ):
         unflushed.verify()

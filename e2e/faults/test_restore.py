@@ -1,4 +1,7 @@
-"""A pool restored from an older copy. Volumes that it does not know may be in use, so an operator must accept it first."""
+"""A pool restored from an older copy.
+
+Volumes that it does not know may be in use, so an operator must accept it first.
+"""
 
 import shutil
 

@@ -9,8 +9,12 @@ BLOCK = 4096
 
 
 def run(mode, device, record, *more):
-    done = subprocess.run([places.BLOCK_CHECKER, mode, f"--device={device}", f"--record={record}", *more],
-                          capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [places.BLOCK_CHECKER, mode, f"--device={device}", f"--record={record}", *more],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     return done.returncode, json.loads(done.stdout)
 
 
@@ -23,7 +27,7 @@ def test_the_checker_sees_an_older_and_a_broken_block(folder):
     assert run("verify", device, record)[0] == 0
     with open(device, "r+b") as out:
         out.seek(5 * BLOCK)
-        out.write(older[5 * BLOCK:6 * BLOCK])
+        out.write(older[5 * BLOCK : 6 * BLOCK])
         out.seek(9 * BLOCK + 100)
         out.write(b"torn")
     code, counters = run("verify", device, record)

@@ -1,4 +1,6 @@
-"""The cluster of these tests: that of `./dev cluster up` if it runs, or one that is made for them and removed."""
+"""The cluster of these tests: that of `./dev cluster up` if it runs, or one that is made for them and
+removed.
+"""
 
 import pytest
 
@@ -15,8 +17,10 @@ def cluster():
 
 @pytest.fixture
 def workloads(cluster):
-    """Pods and claims of one test, in a namespace of its own. It is deleted while the next test runs; test_end_of_run checks
-    that all of it is gone."""
+    """Pods and claims of one test, in a namespace of its own.
+
+    It is deleted while the next test runs; test_end_of_run checks that all of it is gone.
+    """
     made = Workloads(cluster)
     yield made
     made.remove()

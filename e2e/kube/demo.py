@@ -1,8 +1,8 @@
 """`./dev demo`: Lunkeeper's main job in Kubernetes, in a few lines with times.
 
-It makes a cluster of three nodes and a storage host, and installs Lunkeeper with its chart. The pod of a StatefulSet writes
-to its volume, is moved by a drain, then its node loses its power. Each time it finds every byte. All that it prints is
-checked: the exit code is 0 only then.
+It makes a cluster of three nodes and a storage host, and installs Lunkeeper with its chart. The pod of a
+StatefulSet writes to its volume, is moved by a drain, then its node loses its power. Each time it finds every
+byte. All that it prints is checked: the exit code is 0 only then.
 """
 
 import pathlib
@@ -28,10 +28,14 @@ def start(cleanup):
     programs.build_all()
     cluster = Cluster("demo")
     cleanup.add(cluster.down)
-    with step("Started a Kubernetes {} cluster: a control plane, three nodes, and a storage host with an array agent") as said:
+    with step(
+        "Started a Kubernetes {} cluster: a control plane, three nodes, a storage host with an array agent"
+    ) as said:
         cluster.up()
         said.append(programs.versions()["k8s.io/kubernetes"])
-    with step("Installed Lunkeeper with its Helm chart: two controllers, and a plugin and a data path on each node"):
+    with step(
+        "Installed Lunkeeper with its Helm chart: two controllers, and a plugin and a data path on each node"
+    ):
         deploy.prepare(cluster)
         deploy.install(cluster)
     return cluster
@@ -42,7 +46,9 @@ def write(workloads):
         writer = Writer(workloads, "database", None, owner="StatefulSet")
         node = workloads.wait_for_pod("database-0")["spec"]["nodeName"]
         said.append(node)
-    with step("It writes and reads back blocks with checksums: {} writes were acknowledged as durable") as said:
+    with step(
+        "It writes and reads back blocks with checksums: {} writes were acknowledged as durable"
+    ) as said:
         writer.goes_on(MORE)
         said.append(writer.acknowledged())
     return writer, node
@@ -51,7 +57,15 @@ def write(workloads):
 def move(workloads, writer, node):
     """Drains the node, as before its maintenance."""
     with step("Drained {}: the pod runs on {}, with its volume") as said:
-        workloads.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s", seconds=90)
+        workloads.kubectl(
+            "drain",
+            node,
+            "--ignore-daemonsets",
+            "--delete-emptydir-data",
+            "--force",
+            "--timeout=60s",
+            seconds=90,
+        )
         moved = workloads.wait_for_pod("database-0")["spec"]["nodeName"]
         said += [node, moved]
     check(moved != node, "the pod did not move")
@@ -66,7 +80,10 @@ def copy(workloads):
     claim = "data-database-0"
     with step("Took a snapshot while it writes, and made a volume of it"):
         workloads.snapshot("moment", claim)
-        workloads.claim("copy", dataSource={"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "moment"})
+        workloads.claim(
+            "copy",
+            dataSource={"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "moment"},
+        )
         workloads.pod("reader", "copy")
         workloads.wait_for_pod("reader")
     size = workloads.shell("reader", "stat -c %s /data/file").strip()
@@ -83,7 +100,10 @@ def fail(failover, workloads, writer):
     placed.host.power_off()
     wrote = first_new_write(writer, writer.acknowledged())
     moved = placed.moves()
-    tell(f"Ended the power of {placed.node} while the pod wrote there: {wrote - began:.1f} s later it writes on {moved}")
+    tell(
+        f"Ended the power of {placed.node} while the pod wrote there: {wrote - began:.1f} s later it writes"
+        f" on {moved}"
+    )
     show_timeline(failover.wait_until_moved(placed.node), began)
     before = writer.acknowledged()
     writer.verify("database-0", FILE)
@@ -113,12 +133,17 @@ def main():
         copy(workloads)
         fail(Failover(cluster), workloads, writer)
         writer.goes_on(MORE)
-        status, = workloads.wait_for_pod("database-0")["status"]["containerStatuses"]
+        (status,) = workloads.wait_for_pod("database-0")["status"]["containerStatuses"]
         check(status["restartCount"] == 0, f"the writer ended: {writer.said()}")
         tell(f"The writer saw no error and no wrong byte in {writer.acknowledged()} writes")
         with step("Deleted everything"):
             workloads.remove()
-            wait_until(lambda: not leaks.found(cluster), 60, lambda: f"nothing is left: {leaks.found(cluster)}", pause=0.5)
+            wait_until(
+                lambda: not leaks.found(cluster),
+                60,
+                lambda: f"nothing is left: {leaks.found(cluster)}",
+                pause=0.5,
+            )
         tell("No volume, snapshot, grant, target, session, loop device or mount is left")
     tell("Done: written, moved, copied, failed over, nothing lost. The cluster is gone again.")
     return 0

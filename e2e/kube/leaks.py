@@ -8,26 +8,44 @@ from kube.workloads import TEST_NAMESPACE
 
 KINDS = "pv,pvc,volumesnapshots,volumesnapshotcontents,volumeattachments,volumelocks,namespaces"
 # Targets without a volume: the one without a login, and the nodes' heartbeat LUNs.
-ALWAYS_THERE = tuple(f"iqn.2026-11.io.lunkeeper:{storage.ARRAY}:{which}" for which in ("nobody", "heartbeat:"))
+ALWAYS_THERE = tuple(
+    f"iqn.2026-11.io.lunkeeper:{storage.ARRAY}:{which}" for which in ("nobody", "heartbeat:")
+)
 
 
 def objects(cluster):
     """Objects with their finalizers; of namespaces only those of the tests."""
-    return [f"{thing['kind']} {thing['metadata']['name']} {thing['metadata'].get('finalizers')}"
-            for thing in cluster.kubectl.items(KINDS, "--all-namespaces")
-            if thing["kind"] != "Namespace" or thing["metadata"]["name"].startswith(TEST_NAMESPACE)]
+    return [
+        f"{thing['kind']} {thing['metadata']['name']} {thing['metadata'].get('finalizers')}"
+        for thing in cluster.kubectl.items(KINDS, "--all-namespaces")
+        if thing["kind"] != "Namespace" or thing["metadata"]["name"].startswith(TEST_NAMESPACE)
+    ]
 
 
 def rows(cluster):
     counts = " UNION ALL ".join(f"SELECT count(*) || ' {table}' FROM {table}" for table in TABLES)
-    shown = cluster.storage.enter("sqlite3", "-readonly", "/srv/pool/catalogue.db", counts, capture_output=True, text=True, check=True)
+    shown = cluster.storage.enter(
+        "sqlite3", "-readonly", "/srv/pool/catalogue.db", counts, capture_output=True, text=True, check=True
+    )
     return [line for line in shown.stdout.split("\n") if line and not line.startswith("0 ")]
 
 
 def targets(cluster):
     """The targets of volumes, each followed by its sessions."""
-    shown = cluster.storage.enter("tgtadm", "-C", "1", "--lld", "iscsi", "--op", "show", "--mode", "target",
-                                  capture_output=True, text=True, check=True).stdout.split("\n")
+    shown = cluster.storage.enter(
+        "tgtadm",
+        "-C",
+        "1",
+        "--lld",
+        "iscsi",
+        "--op",
+        "show",
+        "--mode",
+        "target",
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split("\n")
     found, counts = [], False
     for line in shown:
         if line.startswith("Target "):
@@ -38,27 +56,52 @@ def targets(cluster):
 
 
 def mounts(cluster):
-    return [f"{name}: {line.split()[4]}" for name, node in cluster.nodes.items() for line in open(f"/proc/{node.pid()}/mountinfo")
-            if deploy.DRIVER in line or "/volumeDevices/" in line]
+    return [
+        f"{name}: {line.split()[4]}"
+        for name, node in cluster.nodes.items()
+        for line in open(f"/proc/{node.pid()}/mountinfo")
+        if deploy.DRIVER in line or "/volumeDevices/" in line
+    ]
 
 
 def devices(cluster):
     """The devices of the data paths, and loop devices that no data path knows."""
     found = []
     for name, node in cluster.nodes.items():
-        listed = node.enter(cluster.binary, "datapath", "list", capture_output=True, text=True, check=True).stdout
+        listed = node.enter(
+            cluster.binary, "datapath", "list", capture_output=True, text=True, check=True
+        ).stdout
         found += [f"{name}: {line}" for line in listed.split("\n") if f"{storage.ARRAY}-v" in line]
-    loops = subprocess.run(["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"], capture_output=True, text=True,
-                           check=True).stdout
+    loops = subprocess.run(
+        ["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     return found + [line for line in loops.split("\n") if f"{storage.ARRAY}-v" in line]
 
 
 def folders(cluster):
     """The folders where kubelet stages volumes, except two that it makes once."""
-    return [f"{name}: {line}" for name, node in cluster.nodes.items()
-            for line in node.enter("find", "/var/lib/kubelet/plugins/kubernetes.io/csi", "-mindepth", "2",
-                                   "-not", "-path", "*/volumeDevices/publish", "-not", "-path", "*/volumeDevices/staging",
-                                   capture_output=True, text=True).stdout.split("\n") if line]
+    return [
+        f"{name}: {line}"
+        for name, node in cluster.nodes.items()
+        for line in node.enter(
+            "find",
+            "/var/lib/kubelet/plugins/kubernetes.io/csi",
+            "-mindepth",
+            "2",
+            "-not",
+            "-path",
+            "*/volumeDevices/publish",
+            "-not",
+            "-path",
+            "*/volumeDevices/staging",
+            capture_output=True,
+            text=True,
+        ).stdout.split("\n")
+        if line
+    ]
 
 
 LOOKS = [objects, rows, targets, mounts, devices, folders]

@@ -20,29 +20,82 @@ AGENT = f"deployment/lunkeeper-array-{SECOND}"
 
 @pytest.fixture(scope="module")
 def arrays(cluster, tmp_path_factory):
-    """The cluster with a second array that only one node reaches, one that is off, and one with a wrong CA."""
-    host = cluster.storage
+    """Adds a second array that only one node reaches, one that is off, and one with a wrong CA."""
     start_second(cluster, tmp_path_factory.mktemp("array"))
+    make_stranger(cluster)
+    install_all(cluster)
+    yield
+    wait_until(
+        lambda: not volumes_there(cluster),
+        60,
+        lambda: f"no volume is left of {volumes_there(cluster)}",
+        pause=0.2,
+    )
+    remove_all(cluster)
+
+
+def make_stranger(cluster):
+    """A Secret with a certificate of another authority."""
     stranger = Authority(cluster.folder / "stranger")
-    certificate, key = stranger.issue("controller", f"DNS:controller.{storage.CLUSTER_ID}.cluster.lunkeeper.io")
-    cluster.kubectl("create", "secret", "generic", "stranger", f"--namespace={deploy.NAMESPACE}", f"--from-file=tls.crt={certificate}",
-                    f"--from-file=tls.key={key}", f"--from-file=ca.crt={host.pki}/ca.crt")
-    first, = deploy.values(cluster)["arrays"]
+    certificate, key = stranger.issue(
+        "controller", f"DNS:controller.{storage.CLUSTER_ID}.cluster.lunkeeper.io"
+    )
+    cluster.kubectl(
+        "create",
+        "secret",
+        "generic",
+        "stranger",
+        f"--namespace={deploy.NAMESPACE}",
+        f"--from-file=tls.crt={certificate}",
+        f"--from-file=tls.key={key}",
+        f"--from-file=ca.crt={cluster.storage.pki}/ca.crt",
+    )
+
+
+def install_all(cluster):
+    """Two groups of nodes: only those of row `far` reach the second array."""
+    (first,) = deploy.values(cluster)["arrays"]
     elsewhere = {**first, "tlsSecret": "stranger", "serverName": storage.NAME}
-    second = {"name": SECOND, "address": f"{cluster.nodes[HOME].address}:7480", "tlsSecret": deploy.ARRAY_SECRET}
+    second = {
+        "name": SECOND,
+        "address": f"{cluster.nodes[HOME].address}:7480",
+        "tlsSecret": deploy.ARRAY_SECRET,
+    }
     for name in cluster.nodes:
         cluster.kubectl("label", "node", name, f"row={'far' if name == FAR else 'near'}")
-    deploy.install(cluster, arrays=[
-        {**first, "default": True}, second, {**first, "name": DARK, "address": f"{host.address}:7482"}, {**elsewhere, "name": WRONG}],
-        node={"groups": [{"name": "near", "nodeSelector": {"row": "near"}, "arrays": [storage.ARRAY, DARK, WRONG]},
-                         {"name": "far", "nodeSelector": {"row": "far"}, "arrays": [storage.ARRAY, SECOND]}]})
-    yield
-    wait_until(lambda: not volumes_there(cluster), 60, lambda: f"no volume is left of {volumes_there(cluster)}", pause=0.2)
+    deploy.install(
+        cluster,
+        arrays=[
+            {**first, "default": True},
+            second,
+            {**first, "name": DARK, "address": f"{cluster.storage.address}:7482"},
+            {**elsewhere, "name": WRONG},
+        ],
+        node={
+            "groups": [
+                {"name": "near", "nodeSelector": {"row": "near"}, "arrays": [storage.ARRAY, DARK, WRONG]},
+                {"name": "far", "nodeSelector": {"row": "far"}, "arrays": [storage.ARRAY, SECOND]},
+            ]
+        },
+    )
+
+
+def remove_all(cluster):
+    """The cluster as it was before."""
     deploy.install(cluster)
     for name in cluster.nodes:
-        cluster.kubectl("label", "node", name, "row-", f"array.lunkeeper.io/{SECOND}-", f"array.lunkeeper.io/{DARK}-",
-                        f"array.lunkeeper.io/{WRONG}-")
-    cluster.kubectl("delete", "secret", "stranger", f"lunkeeper-agent-{SECOND}", f"--namespace={deploy.NAMESPACE}")
+        cluster.kubectl(
+            "label",
+            "node",
+            name,
+            "row-",
+            f"array.lunkeeper.io/{SECOND}-",
+            f"array.lunkeeper.io/{DARK}-",
+            f"array.lunkeeper.io/{WRONG}-",
+        )
+    cluster.kubectl(
+        "delete", "secret", "stranger", f"lunkeeper-agent-{SECOND}", f"--namespace={deploy.NAMESPACE}"
+    )
     cluster.kubectl("delete", AGENT, f"--namespace={deploy.NAMESPACE}", "--cascade=foreground")
 
 
@@ -50,7 +103,11 @@ def start_second(cluster, folder):
     """Starts another agent as in the documents: a pod on one of the nodes."""
     host = cluster.nodes[HOME]
     certificate, key = Authority(cluster.storage.pki).issue("second", f"IP:{host.address}")
-    for source, name in ((certificate, "agent.crt"), (key, "agent.key"), (cluster.storage.pki / "ca.crt", "ca.crt")):
+    for source, name in (
+        (certificate, "agent.crt"),
+        (key, "agent.key"),
+        (cluster.storage.pki / "ca.crt", "ca.crt"),
+    ):
         shutil.copy(source, folder / name)
     manifest = docs.example("yaml", "# array.yaml").replace("10.0.0.6", host.address)
     (folder / "array.yaml").write_text(manifest.replace("storage-2", HOME).replace("/srv/lunkeeper", POOL))
@@ -60,14 +117,22 @@ def start_second(cluster, folder):
 
 def volumes_there(cluster):
     """The volumes on the second array. They must go before it leaves the configuration."""
-    return [volume["metadata"]["name"] for volume in cluster.kubectl.items("pv")
-            if volume["spec"]["csi"]["volumeHandle"].startswith(f"{SECOND}-v")]
+    return [
+        volume["metadata"]["name"]
+        for volume in cluster.kubectl.items("pv")
+        if volume["spec"]["csi"]["volumeHandle"].startswith(f"{SECOND}-v")
+    ]
 
 
 def reachable_class(workloads, **differences):
     """A class of volumes on the second array, for pods where it can be reached."""
-    return workloads.storage_class(parameters={"array": SECOND}, allowedTopologies=[
-        {"matchLabelExpressions": [{"key": f"array.lunkeeper.io/{SECOND}", "values": ["reachable"]}]}], **differences)
+    return workloads.storage_class(
+        parameters={"array": SECOND},
+        allowedTopologies=[
+            {"matchLabelExpressions": [{"key": f"array.lunkeeper.io/{SECOND}", "values": ["reachable"]}]}
+        ],
+        **differences,
+    )
 
 
 @pytest.mark.parametrize("binding", ["Immediate", "WaitForFirstConsumer"])
@@ -76,7 +141,7 @@ def test_a_pod_runs_where_its_volume_can_be_reached(arrays, workloads, binding):
     workloads.claim("data", storage_class=reachable_class(workloads, volumeBindingMode=binding))
     workloads.pod("reader", "data")
     assert workloads.wait_for_pod("reader")["spec"]["nodeName"] == FAR
-    volume, = workloads.volumes()
+    (volume,) = workloads.volumes()
     assert workloads.kubectl.get("pv", volume)["spec"]["csi"]["volumeHandle"].startswith(f"{SECOND}-v")
     workloads.shell("reader", "echo hello > /data/file && sync")
 
@@ -86,7 +151,9 @@ def test_io_waits_while_an_agents_pod_is_replaced(arrays, workloads):
     workloads.claim("data", size="64Mi", volumeMode="Block", storage_class=reachable_class(workloads))
     writer = Writer(workloads, "writer", "data", block=True).goes_on()
     workloads.kubectl("rollout", "restart", AGENT, f"--namespace={deploy.NAMESPACE}")
-    workloads.kubectl("rollout", "status", AGENT, f"--namespace={deploy.NAMESPACE}", "--timeout=120s", seconds=130)
+    workloads.kubectl(
+        "rollout", "status", AGENT, f"--namespace={deploy.NAMESPACE}", "--timeout=120s", seconds=130
+    )
     writer.goes_on()
     writer.verify("writer")
     writer.stop()
@@ -100,10 +167,17 @@ def test_a_volume_without_a_named_array_is_on_the_default_one_and_goes_anywhere(
         workloads.delete("pod", "reader")
 
 
-@pytest.mark.parametrize("array,words", [
-    (DARK, ["array dark at ", "cannot be reached", "Connection refused"]),
-    (WRONG, ["array wrong at ", "cannot be reached", "each side's certificate is signed by the other's CA"]),
-], ids=["unreachable", "wrong secret"])
+@pytest.mark.parametrize(
+    "array,words",
+    [
+        (DARK, ["array dark at ", "cannot be reached", "Connection refused"]),
+        (
+            WRONG,
+            ["array wrong at ", "cannot be reached", "each side's certificate is signed by the other's CA"],
+        ),
+    ],
+    ids=["unreachable", "wrong secret"],
+)
 def test_an_array_that_does_not_answer_is_named_with_the_reason(arrays, workloads, array, words):
     workloads.claim("data", storage_class=workloads.storage_class(parameters={"array": array}))
     wait_for_event(workloads, "data", "ProvisioningFailed", *words)

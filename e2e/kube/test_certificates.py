@@ -22,9 +22,19 @@ def own_certificates(cluster):
     """The coordinator's certificates, as cert-manager and trust-manager would make them."""
     authority = Authority(cluster.folder / "own")
     certificate, key = authority.issue("coordinator", f"DNS:{COORDINATOR}")
-    cluster.kubectl("create", "secret", "generic", "own-tls", HERE, f"--from-file=tls.crt={certificate}", f"--from-file=tls.key={key}")
+    cluster.kubectl(
+        "create",
+        "secret",
+        "generic",
+        "own-tls",
+        HERE,
+        f"--from-file=tls.crt={certificate}",
+        f"--from-file=tls.key={key}",
+    )
     cluster.kubectl("create", "configmap", "own-ca", HERE, f"--from-file=ca.crt={authority.certificate}")
-    deploy.install(cluster, coordinator={"tls": {"source": "secret", "secretName": "own-tls", "caConfigMap": "own-ca"}})
+    deploy.install(
+        cluster, coordinator={"tls": {"source": "secret", "secretName": "own-tls", "caConfigMap": "own-ca"}}
+    )
     yield
     deploy.install(cluster)
     cluster.kubectl("delete", "secret/own-tls", "configmap/own-ca", HERE)
@@ -40,22 +50,39 @@ def ends(cluster, file):
     found = {}
     for pod in deploy.pods(cluster, "controller"):
         name = pod["metadata"]["name"]
-        shown = cluster.kubectl("get", "--raw", f"/api/v1/namespaces/{deploy.NAMESPACE}/pods/{name}:9809/proxy/metrics")
-        value, = re.findall(rf'lunkeeper_certificate_end_seconds\{{[^}}]*"{re.escape(file)}"[^}}]*\}} (\S+)', shown)
+        shown = cluster.kubectl(
+            "get", "--raw", f"/api/v1/namespaces/{deploy.NAMESPACE}/pods/{name}:9809/proxy/metrics"
+        )
+        (value,) = re.findall(
+            rf'lunkeeper_certificate_end_seconds\{{[^}}]*"{re.escape(file)}"[^}}]*\}} (\S+)', shown
+        )
         found[pod["metadata"]["uid"]] = float(value)
     return found
 
 
 def test_a_replaced_certificate_of_an_array_is_used_without_a_restart(cluster, workloads):
     file = f"/etc/lunkeeper/tls/{storage.ARRAY}/tls.crt"
-    certificate, key = Authority(cluster.storage.pki).issue("renewed", f"DNS:controller.{storage.CLUSTER_ID}.cluster.lunkeeper.io", days=30)
+    certificate, key = Authority(cluster.storage.pki).issue(
+        "renewed", f"DNS:controller.{storage.CLUSTER_ID}.cluster.lunkeeper.io", days=30
+    )
     before, old = ends(cluster, file), cluster.kubectl.get("secret", deploy.ARRAY_SECRET, HERE)["data"]
 
     def put(data):
         cluster.kubectl("patch", "secret", deploy.ARRAY_SECRET, HERE, f"--patch={json.dumps({'data': data})}")
-    put({"tls.crt": base64.b64encode(certificate.read_bytes()).decode(), "tls.key": base64.b64encode(key.read_bytes()).decode()})
+
+    put(
+        {
+            "tls.crt": base64.b64encode(certificate.read_bytes()).decode(),
+            "tls.key": base64.b64encode(key.read_bytes()).decode(),
+        }
+    )
     try:
-        wait_until(lambda: all(end < time.time() + 31 * DAY for end in ends(cluster, file).values()), 150, "all have the new one", pause=0.5)
+        wait_until(
+            lambda: all(end < time.time() + 31 * DAY for end in ends(cluster, file).values()),
+            150,
+            "all have the new one",
+            pause=0.5,
+        )
         assert ends(cluster, file).keys() == before.keys()
         kill_service(cluster.storage, "lunkeeper-array")  # so that each reconnects
         workloads.claim("data")

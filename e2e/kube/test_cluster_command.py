@@ -7,8 +7,13 @@ from harness.places import ROOT
 
 
 def command(*words):
-    return subprocess.run([sys.executable, ROOT / "e2e/cluster/main.py", *words], capture_output=True, text=True, check=True,
-                          timeout=60).stdout
+    return subprocess.run(
+        [sys.executable, ROOT / "e2e/cluster/main.py", *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
 
 
 def test_status_shows_every_host_and_what_runs_there(cluster):
@@ -19,6 +24,8 @@ def test_status_shows_every_host_and_what_runs_there(cluster):
 
 
 def test_a_shell_has_kubectl_or_is_inside_a_host(cluster):
-    assert command("shell", "kubectl", "get", "nodes", "--output=name").split() == [f"node/{name}" for name in cluster.nodes]
+    assert command("shell", "kubectl", "get", "nodes", "--output=name").split() == [
+        f"node/{name}" for name in cluster.nodes
+    ]
     assert "deployed" in command("shell", "helm", "list", "--namespace=lunkeeper")
     assert command("shell", "--host=node-1", "hostname").strip() == "node-1"

@@ -26,14 +26,19 @@ def test_a_volume_that_a_node_still_has_is_not_deleted_and_says_who_has_it(workl
     workloads.claim("data", size="64Mi", volumeMode="Block")
     writer = Writer(workloads, "writer", "data", block=True).goes_on()
     node = workloads.wait_for_pod("writer")["spec"]["nodeName"]
-    volume, = workloads.volumes()
+    (volume,) = workloads.volumes()
     with hung(workloads.cluster.nodes[node].services()["kubelet"]):
         workloads.delete("pod", "writer", "--force", "--grace-period=0")
         workloads.delete("pvc", "data")
         wait_for_event(workloads, volume, "VolumeFailedDelete", f"granted to {node}.")
         before = writer.acknowledged()
         wait_until(lambda: writer.acknowledged() > before, 30, "the writer, which nobody has told, goes on")
-    wait_until(lambda: not workloads.volumes(), 90, lambda: f"the volume is gone: {workloads.events(volume)}", pause=0.2)
+    wait_until(
+        lambda: not workloads.volumes(),
+        90,
+        lambda: f"the volume is gone: {workloads.events(volume)}",
+        pause=0.2,
+    )
 
 
 @contextlib.contextmanager

@@ -15,7 +15,13 @@ def in_namespace_of(workloads, folder):
     """A kubeconfig whose default namespace is the test's."""
     kubeconfig = folder / "kubeconfig"
     shutil.copy(workloads.cluster.control.kubeconfig, kubeconfig)
-    workloads.kubectl(f"--kubeconfig={kubeconfig}", "config", "set-context", "--current", f"--namespace={workloads.namespace}")
+    workloads.kubectl(
+        f"--kubeconfig={kubeconfig}",
+        "config",
+        "set-context",
+        "--current",
+        f"--namespace={workloads.namespace}",
+    )
     return kubeconfig
 
 
@@ -35,7 +41,9 @@ def test_volumes_are_used_as_the_documents_say(cluster, workloads, tmp_path):
     assert not workloads.kubectl.items("pvc", *workloads.here)
 
 
-def test_a_node_is_fenced_followed_and_given_back_as_the_documents_say(cluster, failover, workloads, tmp_path):
+def test_a_node_is_fenced_followed_and_given_back_as_the_documents_say(
+    cluster, failover, workloads, tmp_path
+):
     db = place(failover, workloads, node=NODE)
     assert "is fenced" in documented.run(cluster, "failover-fence", tmp_path)
     db.moves()

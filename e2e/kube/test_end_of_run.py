@@ -1,7 +1,8 @@
-"""What holds when all other tests have run: nothing is left of any volume, and Lunkeeper used exactly its rights.
+"""What holds when all other tests have run: nothing is left of any volume, and Lunkeeper used exactly its
+rights.
 
-The API server's audit log says what Lunkeeper requested meanwhile, and the end of the volumes is part of that: the tests
-of rights come after those of leaks.
+The API server's audit log says what Lunkeeper requested meanwhile, and the end of the volumes is part of
+that: the tests of rights come after those of leaks.
 """
 
 import pytest
@@ -13,7 +14,9 @@ from kube.audit import right_of
 
 pytestmark = pytest.mark.last
 
-CONTROLLER, NODE = (f"system:serviceaccount:{NAMESPACE}:lunkeeper-{which}" for which in ("controller", "node"))
+CONTROLLER, NODE = (
+    f"system:serviceaccount:{NAMESPACE}:lunkeeper-{which}" for which in ("controller", "node")
+)
 # Only when an event repeats itself, which a run need not see.
 ALLOWED = {("", "events", "patch")}
 
@@ -28,7 +31,10 @@ def requests(cluster, user):
 
 
 def test_nothing_was_refused(cluster):
-    """Not by the roles, and not always. A starting API server or a change of the chart refuses requests for a moment."""
+    """Not by the roles, and not always.
+
+    A starting API server or a change of the chart refuses requests for a moment.
+    """
     for user in (CONTROLLER, NODE):
         made = {False: set(), True: set()}
         for entry in requests(cluster, user):
@@ -44,9 +50,18 @@ def test_the_nodes_asked_for_nothing(cluster):
 def test_the_controllers_have_no_right_that_they_do_not_use(cluster):
     """After a whole run."""
     used = {right_of(entry) for entry in requests(cluster, CONTROLLER) if "objectRef" in entry}
-    roles = [role for role in cluster.kubectl.items("clusterroles,roles", "--all-namespaces")
-             if role["metadata"]["name"] == "lunkeeper-controller"]
+    roles = [
+        role
+        for role in cluster.kubectl.items("clusterroles,roles", "--all-namespaces")
+        if role["metadata"]["name"] == "lunkeeper-controller"
+    ]
     assert [role["metadata"].get("namespace") for role in roles] == [None, "kube-node-lease", NAMESPACE]
-    granted = {(group, resource, verb) for role in roles for rule in role["rules"] for group in rule["apiGroups"]
-               for resource in rule["resources"] for verb in rule["verbs"]}
+    granted = {
+        (group, resource, verb)
+        for role in roles
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
     assert sorted(granted - used - ALLOWED) == []

@@ -1,4 +1,6 @@
-"""Each process is killed once under a checking writer: no acknowledged write is lost, and new volumes soon work."""
+"""Each process is killed once under a checking writer: no acknowledged write is lost, and new volumes soon
+work.
+"""
 
 import time
 
@@ -46,7 +48,11 @@ def test_a_node_service_is_killed(workloads, writer, node, service):
 @pytest.mark.parametrize("service", ["kube-apiserver", "etcd", "kube-controller-manager"])
 def test_a_part_of_the_control_plane_is_killed(workloads, writer, node, service):
     kill_service(workloads.cluster.control, service)
-    wait_until(lambda: workloads.kubectl.attempt("get", "--raw", "/readyz").returncode == 0, 60, "the API server answers")
+    wait_until(
+        lambda: workloads.kubectl.attempt("get", "--raw", "/readyz").returncode == 0,
+        60,
+        "the API server answers",
+    )
     all_is_well(workloads, writer)
 
 
@@ -76,10 +82,16 @@ def test_a_sidecar_is_killed_in_every_replica(workloads, writer, node, program):
     all_is_well(workloads, writer)
 
 
-@pytest.mark.parametrize("lease", ["csi-lunkeeper-io", "lunkeeper-failover"], ids=["of volumes", "of failover"])
+@pytest.mark.parametrize(
+    "lease", ["csi-lunkeeper-io", "lunkeeper-failover"], ids=["of volumes", "of failover"]
+)
 def test_the_leading_controller_is_killed(workloads, writer, node, lease):
-    leader = workloads.kubectl.get("lease", lease, f"--namespace={deploy.NAMESPACE}")["spec"]["holderIdentity"]
-    pod = next(pod for pod in deploy.pods(workloads.cluster, "controller") if pod["metadata"]["name"] in leader)
+    leader = workloads.kubectl.get("lease", lease, f"--namespace={deploy.NAMESPACE}")["spec"][
+        "holderIdentity"
+    ]
+    pod = next(
+        pod for pod in deploy.pods(workloads.cluster, "controller") if pod["metadata"]["name"] in leader
+    )
     host = workloads.cluster.nodes[pod["spec"]["nodeName"]]
     victims = find_processes(host, "lunkeeper", "serve", "--mode=controller")
     kill_all(victims)
@@ -89,8 +101,17 @@ def test_the_leading_controller_is_killed(workloads, writer, node, lease):
 
 def delete_data_path(workloads, node):
     """Deletes its pod at once."""
-    pod = next(pod for pod in deploy.pods(workloads.cluster, "datapath") if pod["spec"]["nodeName"] == node.name)
-    workloads.kubectl("delete", "pod", pod["metadata"]["name"], f"--namespace={deploy.NAMESPACE}", "--force", "--grace-period=0")
+    pod = next(
+        pod for pod in deploy.pods(workloads.cluster, "datapath") if pod["spec"]["nodeName"] == node.name
+    )
+    workloads.kubectl(
+        "delete",
+        "pod",
+        pod["metadata"]["name"],
+        f"--namespace={deploy.NAMESPACE}",
+        "--force",
+        "--grace-period=0",
+    )
 
 
 def kill_data_path(workloads, node):

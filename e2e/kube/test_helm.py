@@ -65,20 +65,29 @@ def coordinator_authorities(cluster):
     """The authorities in the controllers' Secret and the nodes' ConfigMap, which must be the same."""
     here = f"--namespace={deploy.NAMESPACE}"
     secret = cluster.kubectl.get("secret", "lunkeeper-coordinator-tls", here)["data"]["ca.crt"]
-    return {base64.b64decode(secret).decode(), cluster.kubectl.get("configmap", "lunkeeper-coordinator-ca", here)["data"]["ca.crt"]}
+    return {
+        base64.b64decode(secret).decode(),
+        cluster.kubectl.get("configmap", "lunkeeper-coordinator-ca", here)["data"]["ca.crt"],
+    }
 
 
 def test_a_data_path_is_replaced_as_the_documents_say(workloads, tmp_path):
     cluster = workloads.cluster
     with workloads.new_pods_go_to(NODE):
         writer = Writer(workloads, "db", None, owner="StatefulSet").goes_on()
-    wait_until(lambda: not strangers(workloads), 90, lambda: f"earlier tests' pods have gone: {strangers(workloads)}", pause=0.5)
+    wait_until(
+        lambda: not strangers(workloads),
+        90,
+        lambda: f"earlier tests' pods have gone: {strangers(workloads)}",
+        pause=0.5,
+    )
     before = data_path(cluster)["metadata"]["uid"]
     documented.run(cluster, "datapath-upgrade", tmp_path)
 
     def replaced_and_ready():
         pod = data_path(cluster)
         return pod and pod["metadata"]["uid"] != before and condition(pod, "Ready")
+
     wait_until(replaced_and_ready, 60, "another data path is there", pause=0.2)
     assert workloads.wait_for_pod("db-0")["spec"]["nodeName"] != NODE
     writer.goes_on()
@@ -93,20 +102,32 @@ def test_a_data_path_is_replaced_as_the_documents_say(workloads, tmp_path):
 def strangers(workloads):
     """Pods of other tests on the node. A drain refuses to delete pods without a controller."""
     pods = workloads.kubectl.items("pods", "--all-namespaces", f"--field-selector=spec.nodeName={NODE}")
-    return [pod["metadata"]["name"] for pod in pods if pod["metadata"]["namespace"].startswith(TEST_NAMESPACE)
-            and pod["metadata"]["namespace"] != workloads.namespace]
+    return [
+        pod["metadata"]["name"]
+        for pod in pods
+        if pod["metadata"]["namespace"].startswith(TEST_NAMESPACE)
+        and pod["metadata"]["namespace"] != workloads.namespace
+    ]
 
 
 def data_path(cluster):
     """The data path's pod on the node; None while there is none."""
-    return next((pod for pod in deploy.pods(cluster, "datapath")
-                 if pod["spec"].get("nodeName") == NODE and "deletionTimestamp" not in pod["metadata"]), None)
+    return next(
+        (
+            pod
+            for pod in deploy.pods(cluster, "datapath")
+            if pod["spec"].get("nodeName") == NODE and "deletionTimestamp" not in pod["metadata"]
+        ),
+        None,
+    )
 
 
 def plugin_pods(cluster):
     """{component: the UIDs of its pods that are not being deleted}."""
     found = {"controller": set(), "node": set(), "datapath": set()}
-    for pod in cluster.kubectl.items("pods", f"--namespace={deploy.NAMESPACE}", "--selector=app.kubernetes.io/component"):
+    for pod in cluster.kubectl.items(
+        "pods", f"--namespace={deploy.NAMESPACE}", "--selector=app.kubernetes.io/component"
+    ):
         if "deletionTimestamp" not in pod["metadata"]:
             found[pod["metadata"]["labels"]["app.kubernetes.io/component"]].add(pod["metadata"]["uid"])
     return found

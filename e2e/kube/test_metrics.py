@@ -23,7 +23,18 @@ def test_kubelet_tells_how_full_a_volume_is(workloads):
     workloads.shell("writer", "dd if=/dev/zero of=/data/file bs=1M count=100 2>/dev/null && sync")
 
     def used():
-        summary = json.loads(workloads.kubectl("get", "--raw", f"/api/v1/nodes/{pod['spec']['nodeName']}/proxy/stats/summary"))
-        return next((volume["usedBytes"] for each in summary["pods"] if each["podRef"]["namespace"] == workloads.namespace
-                     for volume in each.get("volume", []) if volume["name"] == "data"), 0)
+        summary = json.loads(
+            workloads.kubectl("get", "--raw", f"/api/v1/nodes/{pod['spec']['nodeName']}/proxy/stats/summary")
+        )
+        return next(
+            (
+                volume["usedBytes"]
+                for each in summary["pods"]
+                if each["podRef"]["namespace"] == workloads.namespace
+                for volume in each.get("volume", [])
+                if volume["name"] == "data"
+            ),
+            0,
+        )
+
     wait_until(lambda: used() >= 100 << 20, 120, "kubelet's figure has risen", pause=1)

@@ -9,7 +9,15 @@ def test_a_writer_moves_by_a_drain_and_loses_nothing(workloads):
     writer = Writer(workloads, "db", None, owner="StatefulSet").goes_on()
     node = workloads.wait_for_pod("db-0")["spec"]["nodeName"]
     try:
-        workloads.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s", seconds=90)
+        workloads.kubectl(
+            "drain",
+            node,
+            "--ignore-daemonsets",
+            "--delete-emptydir-data",
+            "--force",
+            "--timeout=60s",
+            seconds=90,
+        )
         wait_until(lambda: node_of(workloads, "db-0") not in (None, node), 60, "the pod runs elsewhere")
         writer.goes_on(seconds=60)
     finally:
@@ -38,7 +46,8 @@ def test_of_two_pods_on_two_nodes_one_gets_the_volume_and_the_other_waits(worklo
     def ready():
         pods = workloads.kubectl.items("pods", *workloads.here)
         return [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"]
-    winner, = wait_until(ready, 60, "one of them runs")
+
+    (winner,) = wait_until(ready, 60, "one of them runs")
     has, waits = sorted(nodes, key=lambda node: f"on-{node}" != winner)
     wait_for_event(workloads, f"on-{waits}", "FailedMount", "waited", f"held by node {has}.")
     assert ready() == [winner]
@@ -53,15 +62,21 @@ def test_a_rebooted_node_runs_its_pods_again(workloads):
     host = workloads.cluster.nodes[node]
     host.power_off()
     host.boot()
-    wait_until(lambda: restarted(workloads, "db-0"), 120,
-               lambda: f"the pod runs again\n{workloads.kubectl.why('db-0', *workloads.here)}", pause=0.5)
+    wait_until(
+        lambda: restarted(workloads, "db-0"),
+        120,
+        lambda: f"the pod runs again\n{workloads.kubectl.why('db-0', *workloads.here)}",
+        pause=0.5,
+    )
     writer.goes_on(seconds=60)
 
 
 def node_of(workloads, pod):
     """The node of a running pod; None while it does not run."""
     found = workloads.kubectl.find("pod", pod, *workloads.here)
-    running = found and found["status"].get("phase") == "Running" and "deletionTimestamp" not in found["metadata"]
+    running = (
+        found and found["status"].get("phase") == "Running" and "deletionTimestamp" not in found["metadata"]
+    )
     return found["spec"].get("nodeName") if running else None
 
 

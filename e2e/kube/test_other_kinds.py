@@ -1,4 +1,6 @@
-"""The chart's objects for other operators: a server with the definitions of these kinds accepts them unchanged."""
+"""The chart's objects for other operators: a server with the definitions of these kinds accepts them
+unchanged.
+"""
 
 import pytest
 import yaml
@@ -21,8 +23,13 @@ def definitions(cluster):
 
 
 def dry_run(cluster, manifests):
-    cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "--filename=-",
-                    given=[thing for thing in yaml.safe_load_all(manifests) if thing])
+    cluster.kubectl(
+        "apply",
+        "--dry-run=server",
+        "--validate=strict",
+        "--filename=-",
+        given=[thing for thing in yaml.safe_load_all(manifests) if thing],
+    )
 
 
 def test_every_manifest_is_one_that_the_server_knows(cluster, definitions):

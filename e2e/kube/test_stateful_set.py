@@ -35,8 +35,16 @@ def test_fifty_pods_get_their_volumes_at_once_and_give_them_back(workloads):
 
     def running():
         return workloads.kubectl.get("statefulset", "many", *workloads.here)["status"].get("readyReplicas", 0)
-    wait_until(lambda: running() == 50, 200, lambda: f"50 run, not {running()}\n{workloads.kubectl('get', 'pods', *workloads.here)}", pause=0.5)
+
+    wait_until(
+        lambda: running() == 50,
+        200,
+        lambda: f"50 run, not {running()}\n{workloads.kubectl('get', 'pods', *workloads.here)}",
+        pause=0.5,
+    )
     assert len(workloads.volumes()) == 50
     workloads.delete("statefulset", "many")
     workloads.kubectl("delete", "pvc", "--all", *workloads.here, seconds=120)
-    wait_until(lambda: not workloads.volumes(), 120, lambda: f"no volume is left of {workloads.volumes()}", pause=0.5)
+    wait_until(
+        lambda: not workloads.volumes(), 120, lambda: f"no volume is left of {workloads.volumes()}", pause=0.5
+    )

@@ -8,7 +8,11 @@ from harness.cleanup import wait_until
 def test_a_late_binding_volume_is_made_when_its_pod_is_scheduled(workloads):
     late = workloads.storage_class(volumeBindingMode="WaitForFirstConsumer")
     workloads.claim("data", storage_class=late)
-    wait_until(lambda: any("WaitForFirstConsumer" in event for event in workloads.events("data")), 30, "the claim waits")
+    wait_until(
+        lambda: any("WaitForFirstConsumer" in event for event in workloads.events("data")),
+        30,
+        "the claim waits",
+    )
     assert not workloads.volumes()
     workloads.pod("reader", "data")
     workloads.wait_for_pod("reader")
@@ -20,9 +24,17 @@ def test_a_retained_volume_outlives_its_claim(workloads):
     workloads.claim("data", storage_class=kept)
     volume = workloads.wait_for_bound("data")
     workloads.delete("pvc", "data")
-    wait_until(lambda: workloads.kubectl.get("pv", volume)["status"]["phase"] == "Released", 30, "the volume is released")
+    wait_until(
+        lambda: workloads.kubectl.get("pv", volume)["status"]["phase"] == "Released",
+        30,
+        "the volume is released",
+    )
     workloads.kubectl("patch", "pv", volume, "-p", '{"spec": {"persistentVolumeReclaimPolicy": "Delete"}}')
-    wait_until(lambda: workloads.kubectl.find("pv", volume) is None, 30, "the volume is deleted when its policy says so")
+    wait_until(
+        lambda: workloads.kubectl.find("pv", volume) is None,
+        30,
+        "the volume is deleted when its policy says so",
+    )
 
 
 @pytest.mark.parametrize("filesystem,size", [("ext4", "256Mi"), ("xfs", "512Mi")])
@@ -39,7 +51,9 @@ def test_a_block_volume_is_a_device_of_the_size_asked_for(workloads):
     workloads.pod("reader", "raw", containers=[block_container()])
     workloads.wait_for_pod("reader")
     assert int(workloads.run_in("reader", "blockdev", "--getsize64", "/dev/data")) == 64 << 20
-    text = workloads.shell("reader", "echo kept | dd of=/dev/data bs=512 conv=sync,fsync 2>/dev/null; head -c 4 /dev/data")
+    text = workloads.shell(
+        "reader", "echo kept | dd of=/dev/data bs=512 conv=sync,fsync 2>/dev/null; head -c 4 /dev/data"
+    )
     assert text == "kept"
 
 
@@ -53,8 +67,11 @@ def test_fs_group_may_write(workloads):
 def test_a_volume_for_one_pod_is_refused_to_a_second(workloads):
     workloads.pod_with_claim("first", "data", mode="ReadWriteOncePod")
     workloads.pod("second", "data")
-    wait_until(lambda: any("ReadWriteOncePod" in event for event in workloads.events("second")), 30,
-               "the second pod is told why it waits")
+    wait_until(
+        lambda: any("ReadWriteOncePod" in event for event in workloads.events("second")),
+        30,
+        "the second pod is told why it waits",
+    )
     workloads.delete("pod", "first")
     workloads.wait_for_pod("second")
 
@@ -72,7 +89,9 @@ def test_a_volume_for_many_readers_is_read_on_every_node_and_written_on_none(wor
     workloads.pod_with_claim("writer")
     workloads.shell("writer", "echo hello > /data/file && sync")
     workloads.delete("pod", "writer")
-    workloads.claim("shared", mode="ReadOnlyMany", dataSource={"kind": "PersistentVolumeClaim", "name": "data"})
+    workloads.claim(
+        "shared", mode="ReadOnlyMany", dataSource={"kind": "PersistentVolumeClaim", "name": "data"}
+    )
     for node in workloads.cluster.nodes:
         workloads.pod(f"on-{node}", "shared", nodeName=node)
     for node in workloads.cluster.nodes:
@@ -84,6 +103,7 @@ def test_a_volume_for_many_readers_is_read_on_every_node_and_written_on_none(wor
 
 def block_container():
     from kube.workloads import pod_spec
+
     container = pod_spec()["containers"][0]
     del container["volumeMounts"]
     return {**container, "volumeDevices": [{"name": "data", "devicePath": "/dev/data"}]}

@@ -26,8 +26,11 @@ class Workloads:
 
     def volumes(self):
         """The names of the persistent volumes that are, or were, claimed from here."""
-        return [volume["metadata"]["name"] for volume in self.kubectl.items("pv")
-                if volume["spec"].get("claimRef", {}).get("namespace") == self.namespace]
+        return [
+            volume["metadata"]["name"]
+            for volume in self.kubectl.items("pv")
+            if volume["spec"].get("claimRef", {}).get("namespace") == self.namespace
+        ]
 
     @property
     def here(self):
@@ -39,13 +42,25 @@ class Workloads:
         self.kubectl.apply(*objects)
 
     def claim(self, name, **differences):
-        self.apply({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
-                    "spec": claim_spec(**differences)})
+        self.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": name},
+                "spec": claim_spec(**differences),
+            }
+        )
 
     def pod(self, name, claim, more_volumes=(), **spec):
         claimed = {"name": "data", "persistentVolumeClaim": {"claimName": claim}}
-        self.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
-                    "spec": {**pod_spec(), "volumes": [claimed, *more_volumes], **spec}})
+        self.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name},
+                "spec": {**pod_spec(), "volumes": [claimed, *more_volumes], **spec},
+            }
+        )
 
     def pod_with_claim(self, name, claim="data", **differences):
         """A ready pod with a claim of its own. `differences`: of the claim from the usual one."""
@@ -54,37 +69,74 @@ class Workloads:
         return self.wait_for_pod(name)
 
     def stateful_set(self, name, replicas=1, claim=None, more_volumes=(), claims=True, **spec):
-        """`claim`: differences from the usual claim; `spec`: from the usual pod. Without `claims` the volume is an emptyDir."""
+        """`claim`: differences from the usual claim; `spec`: from the usual pod.
+
+        Without `claims` the volume is an emptyDir.
+        """
         selector = {"app": name}
         template = {"metadata": {"name": "data"}, "spec": claim_spec(**(claim or {}))}
         volumes = list(more_volumes) if claims else [{"name": "data", "emptyDir": {}}, *more_volumes]
-        self.apply({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": {
-            "serviceName": name, "replicas": replicas, "selector": {"matchLabels": selector}, "podManagementPolicy": "Parallel",
-            "template": {"metadata": {"labels": selector}, "spec": {**pod_spec(), "volumes": volumes, **spec}},
-            "volumeClaimTemplates": [template] if claims else []}})
+        self.apply(
+            {
+                "apiVersion": "apps/v1",
+                "kind": "StatefulSet",
+                "metadata": {"name": name},
+                "spec": {
+                    "serviceName": name,
+                    "replicas": replicas,
+                    "selector": {"matchLabels": selector},
+                    "podManagementPolicy": "Parallel",
+                    "template": {
+                        "metadata": {"labels": selector},
+                        "spec": {**pod_spec(), "volumes": volumes, **spec},
+                    },
+                    "volumeClaimTemplates": [template] if claims else [],
+                },
+            }
+        )
 
     def snapshot(self, name, claim):
         """Makes a snapshot of the claim's volume, and waits until it is ready."""
-        self.apply({"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot", "metadata": {"name": name},
-                    "spec": {"volumeSnapshotClassName": "lunkeeper", "source": {"persistentVolumeClaimName": claim}}})
+        self.apply(
+            {
+                "apiVersion": "snapshot.storage.k8s.io/v1",
+                "kind": "VolumeSnapshot",
+                "metadata": {"name": name},
+                "spec": {
+                    "volumeSnapshotClassName": "lunkeeper",
+                    "source": {"persistentVolumeClaimName": claim},
+                },
+            }
+        )
 
         def ready():
             return self.kubectl.get("volumesnapshot", name, *self.here).get("status", {}).get("readyToUse")
+
         wait_until(ready, 60, lambda: f"the snapshot is ready: {self.events(name)}", pause=0.1)
 
     def storage_class(self, name="class", **differences):
         """Makes a storage class of this test; returns its name."""
         name = f"{self.namespace}-{name}"
-        self.kubectl.apply({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
-                            "provisioner": DRIVER, "allowVolumeExpansion": True, **differences})
+        self.kubectl.apply(
+            {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "StorageClass",
+                "metadata": {"name": name},
+                "provisioner": DRIVER,
+                "allowVolumeExpansion": True,
+                **differences,
+            }
+        )
         self._classes.append(name)
         return name
 
     def wait_for_bound(self, claim, seconds=60):
         """Waits until the claim is bound; returns its volume's name."""
+
         def bound():
             found = self.kubectl.get("pvc", claim, *self.here)
             return found["spec"].get("volumeName") if found["status"].get("phase") == "Bound" else None
+
         return wait_until(bound, seconds, lambda: f"{claim} is bound: {self.events(claim)}", pause=0.1)
 
     def wait_for_pod(self, name, seconds=60):
@@ -115,24 +167,42 @@ class Workloads:
 
     def events(self, name):
         """The events of an object, reason and message, the latest last."""
-        everywhere = ("--all-namespaces",) if name in self.volumes() else self.here  # a volume is in no namespace
+        everywhere = (
+            ("--all-namespaces",) if name in self.volumes() else self.here
+        )  # a volume is in no namespace
         listed = self.kubectl.items("events", *everywhere, f"--field-selector=involvedObject.name={name}")
         return [f"{event['reason']}: {event['message']}" for event in listed]
 
 
 def claim_spec(size="256Mi", storage_class="lunkeeper", mode="ReadWriteOnce", **spec):
-    return {"storageClassName": storage_class, "accessModes": [mode], "resources": {"requests": {"storage": size}}, **spec}
+    return {
+        "storageClassName": storage_class,
+        "accessModes": [mode],
+        "resources": {"requests": {"storage": size}},
+        **spec,
+    }
 
 
 def pod_spec():
-    return {"terminationGracePeriodSeconds": 1, "containers": [{
-        "name": "main", "image": BUSYBOX_IMAGE,
-        "command": ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait; done"],
-        "volumeMounts": [{"name": "data", "mountPath": "/data"}]}]}
+    return {
+        "terminationGracePeriodSeconds": 1,
+        "containers": [
+            {
+                "name": "main",
+                "image": BUSYBOX_IMAGE,
+                "command": ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait; done"],
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            }
+        ],
+    }
 
 
 def wait_for_event(workloads, name, *words):
     """Waits until one event of the object has all these words."""
+
     def said():
         return any(all(word in event for word in words) for event in workloads.events(name))
-    wait_until(said, 60, lambda: f"an event of {name} with {words}; there are {workloads.events(name)}", pause=0.2)
+
+    wait_until(
+        said, 60, lambda: f"an event of {name} with {words}; there are {workloads.events(name)}", pause=0.2
+    )

@@ -1,7 +1,8 @@
-"""A pod that writes stamped blocks to its volume and reads them back (devices/libiscsi/testing/block_checker).
+"""A pod that writes stamped blocks to its volume and reads them back
+(devices/libiscsi/testing/block_checker).
 
-Its acknowledged writes are noted in a record on this machine, outside the volume and the pod. So the record survives both,
-and a writer on another node continues from it.
+Its acknowledged writes are noted in a record on this machine, outside the volume and the pod. So the record
+survives both, and a writer on another node continues from it.
 """
 
 import json
@@ -32,17 +33,24 @@ class Writer:
 
     def _spec(self, block):
         container = pod_spec()["containers"][0]
-        where = {"volumeDevices": [{"name": "data", "devicePath": DEVICE}]} if block else {
-            "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+        where = (
+            {"volumeDevices": [{"name": "data", "devicePath": DEVICE}]}
+            if block
+            else {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+        )
         where.setdefault("volumeMounts", []).append({"name": "records", "mountPath": "/records"})
         # All blocks exist beforehand, so that a later direct write does not depend on a change of metadata.
         fill = f"dd if=/dev/zero of={FILE}.new bs=1M count=32 conv=fsync && mv {FILE}.new {FILE} && sync"
         prepare = "" if block else f"[ -e {FILE} ] || ({fill}); "
-        script = (f"{prepare}exec block_checker write --device={self.target} --record=/records/{self.record.name} "
-                  f"--threads={self.THREADS} --blocks={self.BLOCKS} --flush-every=64")
-        return {"containers": [{**container, **where, "command": ["sh", "-c", script]}],
-                "terminationGracePeriodSeconds": 20,
-                "more_volumes": [{"name": "records", "hostPath": {"path": str(self.record.parent)}}]}
+        script = (
+            f"{prepare}exec block_checker write --device={self.target} --record=/records/{self.record.name} "
+            f"--threads={self.THREADS} --blocks={self.BLOCKS} --flush-every=64"
+        )
+        return {
+            "containers": [{**container, **where, "command": ["sh", "-c", script]}],
+            "terminationGracePeriodSeconds": 20,
+            "more_volumes": [{"name": "records", "hostPath": {"path": str(self.record.parent)}}],
+        }
 
     def acknowledged(self):
         return self.count(self.record.read_bytes()) if self.record.exists() else 0
@@ -50,7 +58,7 @@ class Writer:
     @staticmethod
     def count(data):
         """The number of acknowledged writes in a record."""
-        return sum(acked for _, acked in struct.iter_unpack("<II", data[:len(data) // 8 * 8]))
+        return sum(acked for _, acked in struct.iter_unpack("<II", data[: len(data) // 8 * 8]))
 
     def goes_on(self, more=200, seconds=60):
         """Waits for that many more acknowledged writes. The writer may not have ended."""
@@ -63,11 +71,14 @@ class Writer:
             if pod and pod["status"].get("phase") in ("Failed", "Succeeded"):
                 raise AssertionError(f"the writer ended:\n{self.said()}")
             return False
+
         wait_until(enough, seconds, lambda: f"{more} more writes\n{self.said()}\n{self.why()}", pause=0.1)
         return self
 
     def said(self, *which):
-        return self.workloads.kubectl.attempt("logs", self.pod, *self.workloads.here, "--tail=20", *which).stdout
+        return self.workloads.kubectl.attempt(
+            "logs", self.pod, *self.workloads.here, "--tail=20", *which
+        ).stdout
 
     def why(self):
         return self.workloads.kubectl.why(self.pod, *self.workloads.here)
@@ -76,12 +87,15 @@ class Writer:
         """Ends it and returns its counters; it must have seen no error and no bad data."""
         workloads = self.workloads
         pod = workloads.kubectl.get("pod", self.pod, *workloads.here)
-        owned, lives = "ownerReferences" in pod["metadata"], pod["status"]["containerStatuses"][0]["restartCount"]
+        owned, lives = (
+            "ownerReferences" in pod["metadata"],
+            pod["status"]["containerStatuses"][0]["restartCount"],
+        )
         workloads.run_in(self.pod, "sh", "-c", "kill $(pidof block_checker)")
 
         def ended():
             """How its last container ended, and its output. A container of a StatefulSet restarts at once."""
-            status, = workloads.kubectl.get("pod", self.pod, *workloads.here)["status"]["containerStatuses"]
+            (status,) = workloads.kubectl.get("pod", self.pod, *workloads.here)["status"]["containerStatuses"]
             if status["restartCount"] > lives:
                 said = self.said("--previous")
                 # Until kubelet finds the log there is nothing, or a message of kubelet's own.
@@ -89,10 +103,22 @@ class Writer:
             if owned or "terminated" not in status["state"]:
                 return None
             return status["state"]["terminated"], self.said()
-        state, said = wait_until(ended, 60, lambda: f"the writer ends\n{self.said()}\n{self.said('--previous')}\n{self.why()}", pause=0.2)
+
+        state, said = wait_until(
+            ended,
+            60,
+            lambda: f"the writer ends\n{self.said()}\n{self.said('--previous')}\n{self.why()}",
+            pause=0.2,
+        )
         assert state["exitCode"] == GOOD, said
         return json.loads(said.strip().split("\n")[-1])
 
     def verify(self, pod, device=None):
         """Reads all blocks in this pod: no acknowledged write is lost."""
-        self.workloads.run_in(pod, "block_checker", "verify", f"--device={device or self.target}", f"--record=/records/{self.record.name}")
+        self.workloads.run_in(
+            pod,
+            "block_checker",
+            "verify",
+            f"--device={device or self.target}",
+            f"--record=/records/{self.record.name}",
+        )

@@ -13,9 +13,14 @@ from harness.places import BUILD, ROOT
 
 @pytest.fixture(scope="module")
 def package(folder):
-    made = subprocess.run(["cpack", "--config", BUILD / "CPackConfig.cmake", "-B", folder], capture_output=True, text=True, timeout=120)
+    made = subprocess.run(
+        ["cpack", "--config", BUILD / "CPackConfig.cmake", "-B", folder],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert made.returncode == 0, made.stdout + made.stderr
-    found, = folder.glob("lunkeeper_*_amd64.deb")
+    (found,) = folder.glob("lunkeeper_*_amd64.deb")
     return found
 
 
@@ -26,13 +31,19 @@ def unpacked(package, folder):
 
 
 def field(package, name):
-    return subprocess.run(["dpkg-deb", "--field", package, name], check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["dpkg-deb", "--field", package, name], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def test_it_has_what_a_storage_host_needs(unpacked):
     files = {str(path.relative_to(unpacked)) for path in unpacked.rglob("*") if path.is_file()}
-    assert files == {"usr/bin/lunkeeper", "usr/lib/systemd/system/lunkeeper-array@.service",
-                     "usr/share/doc/lunkeeper/copyright", "usr/share/doc/lunkeeper/examples/array.env"}
+    assert files == {
+        "usr/bin/lunkeeper",
+        "usr/lib/systemd/system/lunkeeper-array@.service",
+        "usr/share/doc/lunkeeper/copyright",
+        "usr/share/doc/lunkeeper/examples/array.env",
+    }
 
 
 def test_it_brings_what_the_program_is_linked_with_and_what_it_runs(package):
@@ -43,7 +54,9 @@ def test_it_brings_what_the_program_is_linked_with_and_what_it_runs(package):
 
 def test_the_program_runs_and_knows_every_option_of_its_unit(unpacked):
     program = unpacked / "usr/bin/lunkeeper"
-    known = subprocess.run([program, "array", "--help"], capture_output=True, text=True, check=True, timeout=20).stdout
+    known = subprocess.run(
+        [program, "array", "--help"], capture_output=True, text=True, check=True, timeout=20
+    ).stdout
     example = (unpacked / "usr/share/doc/lunkeeper/examples/array.env").read_text()
     unit = (unpacked / "usr/lib/systemd/system/lunkeeper-array@.service").read_text()
     options = re.findall(r"(--[a-z-]+)=", example + unit)
@@ -53,9 +66,16 @@ def test_the_program_runs_and_knows_every_option_of_its_unit(unpacked):
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
 def test_systemd_takes_the_unit(unpacked):
     """Under its own root, with the usual units; warnings count as failures."""
-    shutil.copytree("/usr/lib/systemd/system", unpacked / "usr/lib/systemd/system", symlinks=True, dirs_exist_ok=True)
-    done = subprocess.run(["systemd-analyze", "verify", "--man=no", f"--root={unpacked}", "lunkeeper-array@rack1.service"],
-                          capture_output=True, text=True, timeout=60, env={**os.environ, "SYSTEMD_LOG_LEVEL": "warning"})
+    shutil.copytree(
+        "/usr/lib/systemd/system", unpacked / "usr/lib/systemd/system", symlinks=True, dirs_exist_ok=True
+    )
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", f"--root={unpacked}", "lunkeeper-array@rack1.service"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "SYSTEMD_LOG_LEVEL": "warning"},
+    )
     ours = [line for line in done.stderr.split("\n") if "lunkeeper" in line]
     assert not ours
 
@@ -77,8 +97,13 @@ BROUGHT = {"libgrpc29": "libgrpc++1.51", "libspdlog1.10-fmt9": "libspdlog1.10"} 
 
 def test_the_container_image_has_what_the_package_asks_for(package):
     """So does the image that the test cluster makes of this machine's files."""
-    installed = set((ROOT / "Containerfile").read_text().partition("apt-get install")[2].partition("&&")[0].split())
-    needed = {BROUGHT.get(name, name) for name in re.findall(r"([a-z0-9.+-]+)(?: \([^)]*\))?(?:, |$)", field(package, "Depends"))}
+    installed = set(
+        (ROOT / "Containerfile").read_text().partition("apt-get install")[2].partition("&&")[0].split()
+    )
+    needed = {
+        BROUGHT.get(name, name)
+        for name in re.findall(r"([a-z0-9.+-]+)(?: \([^)]*\))?(?:, |$)", field(package, "Depends"))
+    }
     assert needed - BASE <= installed
     for tool in images.LUNKEEPER_TOOLS:
         listed = subprocess.run(["dpkg", "-S", f"*/sbin/{tool}"], capture_output=True, text=True).stdout

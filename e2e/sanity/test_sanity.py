@@ -1,4 +1,7 @@
-"""csi-sanity against real targets, and against the fakes as a user without rights. Each run lists what it skipped."""
+"""csi-sanity against real targets, and against the fakes as a user without rights.
+
+Each run lists what it skipped.
+"""
 
 import os
 import shutil
@@ -23,8 +26,13 @@ def test_every_case_passes(folder, xfs_pool, split, block):
     limit = [f"--max-volumes-per-node={MOST_VOLUMES}"]
     with Rig(run, xfs_pool, split=split, array_options=limit, node_options=limit if split else []) as rig:
         leaks = Leaks(rig)
-        outcome = sanity.run(run, rig.nodes[0].server.socket, controller=rig.controller.socket if split else None,
-                             block=block, parameters={} if block else {"fsType": "xfs"})
+        outcome = sanity.run(
+            run,
+            rig.nodes[0].server.socket,
+            controller=rig.controller.socket if split else None,
+            block=block,
+            parameters={} if block else {"fsType": "xfs"},
+        )
         outcome.check()
         assert not leaks.found()
 
@@ -38,9 +46,20 @@ def test_every_case_passes_on_fakes_without_rights(folder):
     os.chmod(folder, 0o755)
     shutil.chown(run, 65534, 65534)
     socket = run / "csi.sock"
-    fake = Daemon("lunkeeper-fake", ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", run / "lunkeeper-fake",
-                                     f"--endpoint=unix://{socket}", f"--max-volumes-per-node={MOST_VOLUMES}"],
-                  log=run / "fake.log", dies_with_us=True).start()
+    fake = Daemon(
+        "lunkeeper-fake",
+        [
+            "setpriv",
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            run / "lunkeeper-fake",
+            f"--endpoint=unix://{socket}",
+            f"--max-volumes-per-node={MOST_VOLUMES}",
+        ],
+        log=run / "fake.log",
+        dies_with_us=True,
+    ).start()
     try:
         client = Client(socket)
         wait_until(lambda: socket.exists() or not fake.running(), 20, fake.tail)

@@ -23,12 +23,20 @@ def test_twenty_pods_with_forty_volumes_move(place, failover, workloads, capsys)
     assert many.nodes() == {bystander.node}
     bystander.host.power_off()
     began = time.monotonic()
-    wait_until(lambda: bystander.node not in many.nodes(), MANY_SECONDS, lambda: f"all are elsewhere\n{failover.tell()}", pause=0.1)
+    wait_until(
+        lambda: bystander.node not in many.nodes(),
+        MANY_SECONDS,
+        lambda: f"all are elsewhere\n{failover.tell()}",
+        pause=0.1,
+    )
     deleted = time.monotonic() - began
     many.all_go_on()
     with capsys.disabled():
-        print(f"\n{PODS} pods with {len(many.records())} volumes: the last was deleted {deleted:.1f} s after the power-off, and the last "
-              f"wrote again after {time.monotonic() - began:.1f} s")
+        print(
+            f"\n{PODS} pods with {len(many.records())} volumes: the last was deleted {deleted:.1f} s"
+            " after the power-off, and the last "
+            f"wrote again after {time.monotonic() - began:.1f} s"
+        )
     many.lost_nothing()
     bystander.moves()
     bystander.lost_nothing()
@@ -48,23 +56,39 @@ def three_die(five_nodes, place, failover):
 
     `cordoned`: no pod is scheduled to a dead node, as Kubernetes would do for half a minute.
     """
+
     def happen(over_budget, cordoned=False):
-        deploy.install(failover.cluster, failover={"budgetPercent": 20, "overBudget": over_budget},
-                       controller={"nodeSelector": {}, "affinity": only_on(five_nodes[:2])})
+        deploy.install(
+            failover.cluster,
+            failover={"budgetPercent": 20, "overBudget": over_budget},
+            controller={"nodeSelector": {}, "affinity": only_on(five_nodes[:2])},
+        )
         placed = [place(f"db-{node}", node=node) for node in five_nodes]
         if cordoned:
             failover.kubectl("cordon", *five_nodes[2:])
         for each in placed[2:]:
             each.host.power_off()
         return placed[2:], placed[:2]
+
     yield happen
     failover.end()
     deploy.install(failover.cluster)
 
 
 def only_on(nodes):
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-        {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}]}]}}}
+    return {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {
+                        "matchExpressions": [
+                            {"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}
+                        ]
+                    }
+                ]
+            }
+        }
+    }
 
 
 def begun(fence):
@@ -89,7 +113,9 @@ def test_three_of_five_nodes_die_and_the_rail_stops_after_one(three_die, failove
     """The other two stay as they are, with an event, until a person requests it or they return."""
     dead, alive = three_die("stop", cordoned=True)
     uids = {each.node: each.uid() for each in dead}
-    wait_until(failover.fences, MOVES_SECONDS, lambda: f"the first is failed over\n{failover.tell()}", pause=0.2)
+    wait_until(
+        failover.fences, MOVES_SECONDS, lambda: f"the first is failed over\n{failover.tell()}", pause=0.2
+    )
     deadline = time.monotonic() + PAUSE_SECONDS + 15
     while time.monotonic() < deadline:
         assert len(failover.fences()) == 1, failover.tell()
@@ -99,7 +125,9 @@ def test_three_of_five_nodes_die_and_the_rail_stops_after_one(three_die, failove
     moved.moves()
     for each in left:
         assert each.uid() == uids[each.node]
-        assert any("over the budget" in said for said in failover.refusals(each.node)), failover.refusals(each.node)
+        assert any("over the budget" in said for said in failover.refusals(each.node)), failover.refusals(
+            each.node
+        )
         each.host.boot()
     failover.end()
     for each in [moved, *left, *alive]:

@@ -23,7 +23,10 @@ def test_a_live_nodes_object_is_deleted(place, failover):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_dead_nodes_object_is_deleted(place, failover, when):
-    """Before its failover or after it. The NodeFence is deleted; the fence stays until the machine returns."""
+    """Before its failover or after it.
+
+    The NodeFence is deleted; the fence stays until the machine returns.
+    """
     db = place()
     instance = failover.instance(db.node)
     db.host.power_off()
@@ -32,19 +35,31 @@ def test_a_dead_nodes_object_is_deleted(place, failover, when):
         failover.wait_until_fenced(db.node)
     failover.kubectl("delete", "node", db.node)
     db.moves(seconds=SLOW_SECONDS)
-    wait_until(lambda: failover.fence(db.node) is None, OVER_SECONDS, lambda: f"the NodeFence goes\n{failover.tell()}", pause=0.3)
+    wait_until(
+        lambda: failover.fence(db.node) is None,
+        OVER_SECONDS,
+        lambda: f"the NodeFence goes\n{failover.tell()}",
+        pause=0.3,
+    )
     assert instance in failover.fenced_at_the_array()
     db.lost_nothing()
     db.host.boot()
     failover.end()
-    wait_until(lambda: instance not in failover.fenced_at_the_array(), OVER_SECONDS,
-               lambda: f"the machine is given back\n{failover.tell()}", pause=0.3)
+    wait_until(
+        lambda: instance not in failover.fenced_at_the_array(),
+        OVER_SECONDS,
+        lambda: f"the machine is given back\n{failover.tell()}",
+        pause=0.3,
+    )
     place("again", node=db.node).lost_nothing()
 
 
 @pytest.mark.timeout(600)
 def test_a_new_machine_works_under_the_name_of_one_that_lives_in_a_partition(place, failover):
-    """The old machine still runs and reaches the storage again, but nothing else. It stays fenced under any name."""
+    """The old machine still runs and reaches the storage again, but nothing else.
+
+    It stays fenced under any name.
+    """
     db = place(node="node-2")
     old = failover.instance(db.node)
     network.plug(db.host.cluster, db.host.name, False)
@@ -56,7 +71,10 @@ def test_a_new_machine_works_under_the_name_of_one_that_lives_in_a_partition(pla
         assert new != old
         other = place("other", node=db.node)
         storage = failover.cluster.storage
-        faults.cut_off(db.host, hosts=[host for host in failover.cluster.hosts().values() if host not in (storage, db.host)])
+        faults.cut_off(
+            db.host,
+            hosts=[host for host in failover.cluster.hosts().values() if host not in (storage, db.host)],
+        )
         network.plug(db.host.cluster, db.host.name, True)
         other.writer.goes_on(more=2000)
         db.writer.goes_on(more=2000)
@@ -68,7 +86,13 @@ def test_a_new_machine_works_under_the_name_of_one_that_lives_in_a_partition(pla
         other.lost_nothing()
         other.workloads.delete("statefulset", "other")
         network.plug(db.host.cluster, db.host.name, False)
-    wait_until(lambda: failover.kubectl.find("node", db.node) is None, MOVES_SECONDS, "the name is free again")
+    wait_until(
+        lambda: failover.kubectl.find("node", db.node) is None, MOVES_SECONDS, "the name is free again"
+    )
     failover.end()
-    wait_until(lambda: old not in failover.fenced_at_the_array(), OVER_SECONDS,
-               lambda: f"the old machine is given back\n{failover.tell()}", pause=0.3)
+    wait_until(
+        lambda: old not in failover.fenced_at_the_array(),
+        OVER_SECONDS,
+        lambda: f"the old machine is given back\n{failover.tell()}",
+        pause=0.3,
+    )

@@ -37,7 +37,9 @@ def test_from_the_control_plane_only_the_workload_goes_on(place, failover):
 
 
 def test_from_all_but_the_storage_an_idle_pod_is_held(workloads, failover):
-    """No I/O, a silent kubelet, and a kernel that does not answer: only its heartbeats on the array show that it lives."""
+    """No I/O, a silent kubelet, and a kernel that does not answer: only its heartbeats on the array show that
+    it lives.
+    """
     workloads.stateful_set("idle")
     idle = Placed(failover, workloads, SimpleNamespace(pod="idle-0"))
     uid = idle.uid()
@@ -54,7 +56,9 @@ def test_from_all_but_the_storage_an_idle_pod_is_held(workloads, failover):
 @pytest.mark.brief
 def test_from_the_storage_only_the_pod_moves(place, failover):
     leading = failover.leader()
-    loses_its_storage_path(failover, place(node=next(name for name in failover.cluster.nodes if name != leading)))
+    loses_its_storage_path(
+        failover, place(node=next(name for name in failover.cluster.nodes if name != leading))
+    )
 
 
 def test_from_the_storage_only_the_pod_moves_from_the_leaders_own_node(place, failover):
@@ -98,7 +102,10 @@ def test_a_moment_without_a_network_is_nothing(place, failover):
 
 @pytest.mark.timeout(600)
 def test_a_flapping_node_settles(place, failover):
-    """The network fails every few seconds. The node is fenced at most once each time, and its pod moves to a stable node."""
+    """The network fails every few seconds.
+
+    The node is fenced at most once each time, and its pod moves to a stable node.
+    """
     db = place()
     seen = set()
 
@@ -107,6 +114,7 @@ def test_a_flapping_node_settles(place, failover):
         while time.monotonic() < deadline:
             seen.update(fence["metadata"]["uid"] for fence in failover.kubectl.items("nodefences"))
             time.sleep(0.3)
+
     for _ in range(FLAPS):
         network.plug(db.host.cluster, db.host.name, False)
         watch(4)

@@ -15,7 +15,9 @@ PROBATION_SECONDS = 60
 
 @contextlib.contextmanager
 def undisturbed(place, failover):
-    """(a writer, a function that checks for some seconds that its pod stays); finally the writer has lost nothing."""
+    """(a writer, a function that checks for some seconds that its pod stays); finally the writer has lost
+    nothing.
+    """
     db = place()
     uid = db.uid()
     yield db, lambda seconds: failover.stays_quiet(seconds, lambda: db.stays(uid))
@@ -38,6 +40,7 @@ def test_a_crash_looping_plugin_is_no_dead_node(place, failover):
         for pid in find_processes(db.host, *PLUGIN):
             kill_pid(pid)
         return db.stays(uid)
+
     failover.stays_quiet(30, kill)
     db.writer.goes_on()
     failover.wait_until_plugins_are_ready(seconds=180)

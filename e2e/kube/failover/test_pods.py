@@ -23,26 +23,61 @@ def kill_node_of(bystander):
 
 def runs_elsewhere(workloads, prefix, node):
     """The pod with this prefix, once it is ready on another node."""
+
     def found():
-        return next((pod for pod in workloads.kubectl.items("pods", *workloads.here)
-                     if pod["metadata"]["name"].startswith(prefix) and pod["spec"].get("nodeName") not in (None, node)
-                     and pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]), None)
+        return next(
+            (
+                pod
+                for pod in workloads.kubectl.items("pods", *workloads.here)
+                if pod["metadata"]["name"].startswith(prefix)
+                and pod["spec"].get("nodeName") not in (None, node)
+                and pod["status"].get("phase") == "Running"
+                and "deletionTimestamp" not in pod["metadata"]
+            ),
+            None,
+        )
+
     return wait_until(found, MOVES_SECONDS, f"{prefix} runs elsewhere", pause=0.2)
 
 
 def test_a_deployments_pod_moves(bystander, workloads):
     workloads.claim("data")
     labels = {"app": "web"}
-    spec = {**pod_spec(), "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
-            "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
-                "weight": 100, "preference": {"matchFields": [
-                    {"key": "metadata.name", "operator": "In", "values": [bystander.node]}]}}]}}}
-    workloads.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {
-        "replicas": 1, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}}})
+    spec = {
+        **pod_spec(),
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+        "affinity": {
+            "nodeAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "weight": 100,
+                        "preference": {
+                            "matchFields": [
+                                {"key": "metadata.name", "operator": "In", "values": [bystander.node]}
+                            ]
+                        },
+                    }
+                ]
+            }
+        },
+    }
+    workloads.apply(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "web"},
+            "spec": {
+                "replicas": 1,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": spec},
+            },
+        }
+    )
 
     def first():
         pods = workloads.kubectl.items("pods", *workloads.here, "--selector=app=web")
         return pods[0] if pods and pods[0]["status"].get("phase") == "Running" else None
+
     pod = wait_until(first, 60, "the Deployment's pod runs", pause=0.2)
     assert pod["spec"]["nodeName"] == bystander.node
     workloads.shell(pod["metadata"]["name"], "echo kept > /data/file && sync")
@@ -81,14 +116,27 @@ def test_a_pod_with_another_drivers_volume_is_left_alone(bystander, workloads):
     """Nothing proves that writes to its other volume have ended."""
     folder = str(workloads.cluster.folder / "records")
     name = f"{workloads.namespace}-foreign"
-    workloads.kubectl.apply({
-        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": {
-            "capacity": {"storage": "1Mi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": folder},
-            "storageClassName": name, "claimRef": {"namespace": workloads.namespace, "name": "foreign"}}})
+    workloads.kubectl.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": name},
+            "spec": {
+                "capacity": {"storage": "1Mi"},
+                "accessModes": ["ReadWriteOnce"],
+                "hostPath": {"path": folder},
+                "storageClassName": name,
+                "claimRef": {"namespace": workloads.namespace, "name": "foreign"},
+            },
+        }
+    )
     try:
         workloads.claim("foreign", size="1Mi", storage_class=name)
-        workloads.stateful_set("mixed", more_volumes=[{"name": "foreign", "persistentVolumeClaim": {"claimName": "foreign"}}],
-                               nodeName=bystander.node)
+        workloads.stateful_set(
+            "mixed",
+            more_volumes=[{"name": "foreign", "persistentVolumeClaim": {"claimName": "foreign"}}],
+            nodeName=bystander.node,
+        )
         uid = workloads.wait_for_pod("mixed-0")["metadata"]["uid"]
         kill_node_of(bystander)
         metadata = workloads.kubectl.get("pod", "mixed-0", *workloads.here)["metadata"]
@@ -104,12 +152,28 @@ def test_a_daemon_sets_pod_is_left_alone_and_told_why(bystander, workloads):
     """It belongs to its node."""
     workloads.claim("data")
     labels = {"app": "daemon"}
-    spec = {**pod_spec(), "nodeSelector": {"kubernetes.io/hostname": bystander.node},
-            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
-    workloads.apply({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "daemon"}, "spec": {
-        "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}}})
-    pod = wait_until(lambda: next(iter(workloads.kubectl.items("pods", *workloads.here, "--selector=app=daemon")), None), 30,
-                     "the DaemonSet has its pod", pause=0.2)
+    spec = {
+        **pod_spec(),
+        "nodeSelector": {"kubernetes.io/hostname": bystander.node},
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+    }
+    workloads.apply(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": {"name": "daemon"},
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": spec},
+            },
+        }
+    )
+    pod = wait_until(
+        lambda: next(iter(workloads.kubectl.items("pods", *workloads.here, "--selector=app=daemon")), None),
+        30,
+        "the DaemonSet has its pod",
+        pause=0.2,
+    )
     name = workloads.wait_for_pod(pod["metadata"]["name"])["metadata"]["name"]
     kill_node_of(bystander)
     assert stays(workloads, pod)
@@ -125,11 +189,18 @@ def stays(workloads, pod):
 def sharers(bystander, workloads):
     """Two StatefulSets' pods on the bystander's node that share one raw block volume."""
     workloads.claim("shared", size="16Mi", mode="ReadWriteMany", volumeMode="Block")
-    container = {**pod_spec()["containers"][0], "volumeDevices": [{"name": "shared", "devicePath": "/dev/shared"}]}
+    container = {
+        **pod_spec()["containers"][0],
+        "volumeDevices": [{"name": "shared", "devicePath": "/dev/shared"}],
+    }
     with workloads.new_pods_go_to(bystander.node):
         for name in SHARERS:
-            workloads.stateful_set(name, claims=False, containers=[container],
-                                   more_volumes=[{"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}}])
+            workloads.stateful_set(
+                name,
+                claims=False,
+                containers=[container],
+                more_volumes=[{"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}}],
+            )
         pods = [workloads.wait_for_pod(f"{name}-0") for name in SHARERS]
     workloads.shell("one-0", "echo shared mark | dd of=/dev/shared bs=512 conv=sync,fsync")
     return pods

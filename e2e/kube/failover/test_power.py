@@ -58,7 +58,9 @@ def test_a_frozen_machine_fails_when_it_thaws_and_cleans_up(place, failover):
 
 
 def test_a_frozen_machine_whose_kernel_answers_is_given_more_time(place, failover):
-    """Its processes are stopped but its kernel answers probes: it is fenced only when its kubelet's lease is old, too."""
+    """Its processes are stopped but its kernel answers probes: it is fenced only when its kubelet's lease is
+    old, too.
+    """
     db = place()
     began = time.monotonic()
     faults.freeze(db.host)
@@ -119,9 +121,12 @@ def test_a_pod_that_crash_loops_after_a_short_outage_is_kicked(place, failover, 
     db.writer.goes_on()
 
     def kicked():
-        workloads.kubectl.attempt("exec", *workloads.here, db.writer.pod, "--", "sh", "-c", "kill $(pidof block_checker)")
+        workloads.kubectl.attempt(
+            "exec", *workloads.here, db.writer.pod, "--", "sh", "-c", "kill $(pidof block_checker)"
+        )
         pod = db.pod()
         return pod is None or pod["metadata"]["uid"] != uid
+
     wait_until(kicked, 60, lambda: f"the pod is another\n{db.writer.why()}", pause=0.5)
     wait_for_event(workloads, db.writer.pod, "Kicked", "crash-looped after an outage of its node")
     db.writer.goes_on()
@@ -131,5 +136,9 @@ def test_a_pod_that_crash_loops_after_a_short_outage_is_kicked(place, failover, 
 
 def leaves_nothing(db):
     """On the node that was fenced: no mount of the volume's, and no device."""
-    left = db.host.enter("sh", "-c", f"grep -c {deploy.DRIVER} /proc/mounts", capture_output=True, text=True, timeout=20)
-    assert left.stdout.strip() == "0", db.host.enter("cat", "/proc/mounts", capture_output=True, text=True, timeout=20).stdout
+    left = db.host.enter(
+        "sh", "-c", f"grep -c {deploy.DRIVER} /proc/mounts", capture_output=True, text=True, timeout=20
+    )
+    assert left.stdout.strip() == "0", db.host.enter(
+        "cat", "/proc/mounts", capture_output=True, text=True, timeout=20
+    ).stdout

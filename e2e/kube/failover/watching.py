@@ -32,16 +32,28 @@ class Failover:
 
     def fences(self):
         """{node: its NodeFence}. A node may have had other machines before; the newest fence counts."""
-        return {fence["status"].get("node", fence["metadata"]["name"].rpartition(".")[0]): fence
-                for fence in self.kubectl.items("nodefences") if "status" in fence}
+        return {
+            fence["status"].get("node", fence["metadata"]["name"].rpartition(".")[0]): fence
+            for fence in self.kubectl.items("nodefences")
+            if "status" in fence
+        }
 
     def fence(self, node):
         return self.fences().get(node)
 
     def instance(self, node):
-        """The driver's instance on the node, which NodeFences are named after; None when it is not registered."""
+        """The driver's instance on the node, which NodeFences are named after; None when it is not
+        registered.
+        """
         csi_node = self.kubectl.find("csinode", node) or {"spec": {}}
-        return next((each["nodeID"] for each in csi_node["spec"].get("drivers") or [] if each["name"] == deploy.DRIVER), None)
+        return next(
+            (
+                each["nodeID"]
+                for each in csi_node["spec"].get("drivers") or []
+                if each["name"] == deploy.DRIVER
+            ),
+            None,
+        )
 
     def taint(self, node):
         """The NodeFence that the node's taint names; None without a taint."""
@@ -50,7 +62,11 @@ class Failover:
 
     def refusals(self, node):
         """The reasons why it is not failed over, from its events."""
-        events = self.kubectl.items("events", "--all-namespaces", f"--field-selector=involvedObject.name={node},reason=FailoverRefused")
+        events = self.kubectl.items(
+            "events",
+            "--all-namespaces",
+            f"--field-selector=involvedObject.name={node},reason=FailoverRefused",
+        )
         return [event["message"] for event in events]
 
     def fenced_at_the_array(self):
@@ -58,30 +74,45 @@ class Failover:
         return self._catalogue("SELECT node FROM fences")
 
     def _catalogue(self, query):
-        shown = self.cluster.storage.enter("sqlite3", "-readonly", "/srv/pool/catalogue.db", query, capture_output=True,
-                                           text=True, check=True)
+        shown = self.cluster.storage.enter(
+            "sqlite3",
+            "-readonly",
+            "/srv/pool/catalogue.db",
+            query,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         return shown.stdout.split()
 
     def wait_until_fenced(self, node, seconds=MOVES_SECONDS):
         """Waits until every array has fenced the node and its taint is set; returns the NodeFence."""
+
         def fenced():
             fence = self.fence(node)
             arrays = fence["status"].get("arrays", {}) if fence else {}
             done = arrays and all("generation" in each for each in arrays.values())
             return fence if done and self.taint(node) is not None else None
+
         return wait_until(fenced, seconds, lambda: f"{node} is fenced\n{self.tell()}", pause=0.2)
 
     def wait_until_moved(self, node, seconds=MOVES_SECONDS):
         """Waits until every replacement runs; returns the NodeFence."""
+
         def moved():
             fence = self.fence(node)
             return fence if fence and fence["status"].get("phase", "").startswith("moved") else None
+
         return wait_until(moved, seconds, lambda: f"{node}'s pods run elsewhere\n{self.tell()}", pause=0.2)
 
     def wait_until_over(self, node, seconds=OVER_SECONDS):
         """Waits until the node has no NodeFence and no taint."""
-        wait_until(lambda: self.fence(node) is None and self.taint(node) is None, seconds,
-                   lambda: f"{node} is free again\n{self.tell()}", pause=0.3)
+        wait_until(
+            lambda: self.fence(node) is None and self.taint(node) is None,
+            seconds,
+            lambda: f"{node} is free again\n{self.tell()}",
+            pause=0.3,
+        )
 
     def stays_quiet(self, seconds, well=lambda: True):
         """Checks for that long that no node is fenced and that `well` holds."""
@@ -92,13 +123,24 @@ class Failover:
             time.sleep(0.3)
 
     def wait_until_ready(self, node, seconds=READY_SECONDS):
-        wait_until(lambda: condition(self.kubectl.find("node", node) or {}, "Ready"), seconds,
-                   lambda: f"{node} is ready\n{self.tell()}", pause=0.3)
+        wait_until(
+            lambda: condition(self.kubectl.find("node", node) or {}, "Ready"),
+            seconds,
+            lambda: f"{node} is ready\n{self.tell()}",
+            pause=0.3,
+        )
 
     def wait_until_plugins_are_ready(self, seconds=READY_SECONDS):
         def ready():
-            pods = [pod for component in ("controller", "node", "datapath") for pod in deploy.pods(self.cluster, component)]
-            return pods and all(condition(pod, "Ready") and "deletionTimestamp" not in pod["metadata"] for pod in pods)
+            pods = [
+                pod
+                for component in ("controller", "node", "datapath")
+                for pod in deploy.pods(self.cluster, component)
+            ]
+            return pods and all(
+                condition(pod, "Ready") and "deletionTimestamp" not in pod["metadata"] for pod in pods
+            )
+
         wait_until(ready, seconds, lambda: f"the plugins are ready\n{self.tell()}", pause=0.5)
 
     def leader(self):
@@ -108,31 +150,58 @@ class Failover:
         def found():
             lease = self.kubectl.find("lease", "lunkeeper-failover", f"--namespace={deploy.NAMESPACE}")
             holder = (lease or {}).get("spec", {}).get("holderIdentity") or "nobody"
-            return next((pod["spec"]["nodeName"] for name, pod in pods.items() if holder.startswith(name)), None)
+            return next(
+                (pod["spec"]["nodeName"] for name, pod in pods.items() if holder.startswith(name)), None
+            )
+
         return wait_until(found, 30, "a controller leads", pause=0.2)
 
     def verdict(self, node):
         """The verdicts on a node, with their reasons, of the controllers on other nodes. Each has its own."""
-        said = [self.kubectl.attempt("exec", f"--namespace={deploy.NAMESPACE}", pod["metadata"]["name"], "--container=lunkeeper",
-                                     "--", "lunkeeper", "status", "--endpoint=unix:///csi/csi.sock").stdout
-                for pod in deploy.pods(self.cluster, "controller") if pod["spec"]["nodeName"] != node]
+        said = [
+            self.kubectl.attempt(
+                "exec",
+                f"--namespace={deploy.NAMESPACE}",
+                pod["metadata"]["name"],
+                "--container=lunkeeper",
+                "--",
+                "lunkeeper",
+                "status",
+                "--endpoint=unix:///csi/csi.sock",
+            ).stdout
+            for pod in deploy.pods(self.cluster, "controller")
+            if pod["spec"]["nodeName"] != node
+        ]
         return "\n".join(line for each in said for line in each.split("\n") if f"node {node}." in line)
 
     def wait_for_verdict(self, node, words, seconds=SLOW_SECONDS):
-        wait_until(lambda: words in self.verdict(node), seconds,
-                   lambda: f"{words} is said of {node}; what is said is\n{self.verdict(node)}\n{self.tell()}", pause=0.3)
+        wait_until(
+            lambda: words in self.verdict(node),
+            seconds,
+            lambda: f"{words} is said of {node}; what is said is\n{self.verdict(node)}\n{self.tell()}",
+            pause=0.3,
+        )
 
     @contextlib.contextmanager
     def joined(self, machine, known_as=None):
-        """A spare machine as a node while the context lasts. In the end nothing of it remains, also at the array."""
+        """A spare machine as a node while the context lasts.
+
+        In the end nothing of it remains, also at the array.
+        """
         try:
             self.cluster.join(machine, known_as)
             name = known_as or machine
-            instance = wait_until(lambda: self.instance(name), READY_SECONDS, f"the driver is registered on {name}", pause=0.3)
+            instance = wait_until(
+                lambda: self.instance(name), READY_SECONDS, f"the driver is registered on {name}", pause=0.3
+            )
             self.wait_until_plugins_are_ready()
             yield instance
-            wait_until(lambda: instance not in self._catalogue("SELECT node FROM grants"), OVER_SECONDS,
-                       f"{machine} has let go of its volumes", pause=0.3)
+            wait_until(
+                lambda: instance not in self._catalogue("SELECT node FROM grants"),
+                OVER_SECONDS,
+                f"{machine} has let go of its volumes",
+                pause=0.3,
+            )
         finally:
             self.cluster.leave(machine)
 
@@ -158,19 +227,41 @@ class Failover:
 
     def tell(self):
         """For people: the state of the cluster."""
-        shown = [self.kubectl.attempt("get", "nodes,nodefences,pods", "--all-namespaces", "-o", "wide").stdout]
+        shown = [
+            self.kubectl.attempt("get", "nodes,nodefences,pods", "--all-namespaces", "-o", "wide").stdout
+        ]
         for fence in self.kubectl.items("nodefences"):
-            shown.append(json.dumps({"name": fence["metadata"]["name"], "spec": fence.get("spec"),
-                                     "status": fence.get("status")}, indent=1))
-        shown += [f"{pod['metadata']['name']}:\n" + self.kubectl.attempt(
-            "logs", pod["metadata"]["name"], f"--namespace={deploy.NAMESPACE}", "--container=lunkeeper", "--tail=25", seconds=20).stdout
-            for pod in deploy.pods(self.cluster, "controller")]
+            shown.append(
+                json.dumps(
+                    {
+                        "name": fence["metadata"]["name"],
+                        "spec": fence.get("spec"),
+                        "status": fence.get("status"),
+                    },
+                    indent=1,
+                )
+            )
+        shown += [
+            f"{pod['metadata']['name']}:\n"
+            + self.kubectl.attempt(
+                "logs",
+                pod["metadata"]["name"],
+                f"--namespace={deploy.NAMESPACE}",
+                "--container=lunkeeper",
+                "--tail=25",
+                seconds=20,
+            ).stdout
+            for pod in deploy.pods(self.cluster, "controller")
+        ]
         return "\n".join(shown)
 
 
 def moments(fence):
     """[(when, event, text)] of a NodeFence's timeline."""
-    return [(seconds_of(moment["at"]), moment["event"], moment["text"]) for moment in fence["status"].get("timeline", [])]
+    return [
+        (seconds_of(moment["at"]), moment["event"], moment["text"])
+        for moment in fence["status"].get("timeline", [])
+    ]
 
 
 def first_new_write(writer, before):
@@ -210,20 +301,33 @@ class Placed:
 
     def moves(self, seconds=MOVES_SECONDS):
         """Waits until its replacement writes on another node; returns that node."""
+
         def moved():
             pod = self.pod()
             where = pod and pod["spec"].get("nodeName")
-            running = pod and pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+            running = (
+                pod and pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+            )
             return where if running and where != self.node else None
-        there = wait_until(moved, seconds, lambda: f"{self.writer.pod} runs elsewhere\n{self.failover.tell()}\n"
-                           f"{self.workloads.kubectl.why(self.writer.pod, *self.workloads.here)}", pause=0.1)
+
+        there = wait_until(
+            moved,
+            seconds,
+            lambda: (
+                f"{self.writer.pod} runs elsewhere\n{self.failover.tell()}\n"
+                f"{self.workloads.kubectl.why(self.writer.pod, *self.workloads.here)}"
+            ),
+            pause=0.1,
+        )
         self.writer.goes_on(seconds=seconds)
         return there
 
     def stays(self, uid):
         """Whether it is still the same pod."""
         pod = self.pod()
-        return pod is not None and pod["metadata"]["uid"] == uid and "deletionTimestamp" not in pod["metadata"]
+        return (
+            pod is not None and pod["metadata"]["uid"] == uid and "deletionTimestamp" not in pod["metadata"]
+        )
 
     def uid(self):
         return self.pod()["metadata"]["uid"]
@@ -237,18 +341,22 @@ class Placed:
 
         def acknowledged():
             return self.writer.count(os.pread(record.fileno(), 1 << 20, 0))
+
         before = acknowledged()
 
         def wrote_nothing():
             with record:
                 late = acknowledged() - before
             assert late <= self.writer.THREADS, f"{late} writes of the fenced node were acknowledged"
+
         return wrote_nothing
 
     def lost_nothing(self):
-        """Every acknowledged write of all its pods is there, and the present pod has seen no error and no bad data."""
+        """Every acknowledged write of all its pods is there, and the present pod has seen no error and no bad
+        data.
+        """
         self.writer.verify(self.writer.pod)
-        # Else it would be deleted with its log, since a container that ends on a node after an outage counts as
-        # one that crash-loops.
+        # Else it would be deleted with its log, since a container that ends on a node after an outage counts
+        # as one that crash-loops.
         self.workloads.opt_out(self.writer.pod)
         self.writer.stop()

@@ -1,0 +1,98 @@
+"""Helm on our chart, with two sets of values: the smallest one, and one that uses every part of the chart."""
+
+import subprocess
+
+import yaml
+
+from cluster import programs
+from harness.places import ROOT
+
+CHART = ROOT / "charts/lunkeeper"
+ONE_ARRAY = {"arrays": [{"name": "rack1", "address": "10.0.0.5:7480", "tlsSecret": "lunkeeper-rack1"}]}
+EVERYTHING = {
+    "image": {"tag": "1.2.3"},
+    "imagePullSecrets": [{"name": "registry"}],
+    "cluster": "prod",
+    "arrays": [
+        *ONE_ARRAY["arrays"],
+        {
+            "name": "rack2",
+            "address": "[fd00::5]:7480",
+            "serverName": "two",
+            "tlsSecret": "rack2",
+            "default": True,
+        },
+    ],
+    "storageClasses": [
+        {
+            "name": "fast",
+            "default": True,
+            "reclaimPolicy": "Retain",
+            "volumeBindingMode": "WaitForFirstConsumer",
+            "allowVolumeExpansion": False,
+            "mountOptions": ["noatime"],
+            "annotations": {"example.com/tier": "gold"},
+            "parameters": {"array": "rack2", "fsType": "xfs", "provisioning": "thick", "durability": "sync"},
+        },
+        {"name": "plain"},
+    ],
+    "controller": {
+        "replicas": 3,
+        "nodeSelector": {"role": "infra"},
+        "podAnnotations": {"a": "b"},
+        "tolerations": [{"key": "infra", "operator": "Exists"}],
+    },
+    "node": {
+        "groups": [
+            {"name": "row1", "nodeSelector": {"row": "1"}, "arrays": ["rack1", "rack2"]},
+            {"name": "row2", "nodeSelector": {"row": "2"}, "arrays": ["rack2"]},
+        ]
+    },
+    "coordinator": {
+        "tls": {
+            "source": "cert-manager",
+            "caConfigMap": "trust",
+            "issuer": {"kind": "ClusterIssuer", "name": "ca"},
+        }
+    },
+    "metrics": {
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "dashboard": {"enabled": True},
+        "alerts": {"enabled": True, "labels": {"release": "prometheus"}},
+    },
+    "failover": {
+        "paused": True,
+        "dryRun": True,
+        "optIn": True,
+        "ownerKinds": ["StatefulSet"],
+        "overBudget": "stop",
+    },
+    "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]},
+}
+
+
+def run_helm(*arguments):
+    return subprocess.run(
+        [programs.path("helm"), *map(str, arguments)], capture_output=True, text=True, timeout=60
+    )
+
+
+def render(path, *arguments):
+    done = run_helm("template", "storage", CHART, "--namespace=lunkeeper", f"--values={path}", *arguments)
+    assert done.returncode == 0, done.stderr
+    return [thing for thing in yaml.safe_load_all(done.stdout) if thing]
+
+
+def find(things, kind, name=None):
+    return next(
+        thing for thing in things if thing["kind"] == kind and name in (None, thing["metadata"]["name"])
+    )
+
+
+def pods(things):
+    """{name of the workload: the spec of its pods}."""
+    return {
+        thing["metadata"]["name"]: thing["spec"]["template"]["spec"]
+        for thing in things
+        if thing["kind"] in ("Deployment", "DaemonSet")
+    }
