@@ -21,7 +21,7 @@ namespace {
 
 absl::Status EndingError() { return absl::UnavailableError("the data path is being stopped"); }
 
-// What a failed login means to whoever wanted the device (initiator.h has the contract).
+// What a failed login means to the caller of Attach (initiator.h has the contract).
 absl::StatusCode CodeOf(LunFailure failure) {
   switch (failure) {
     case LunFailure::kOtherLun:

@@ -64,7 +64,7 @@ class SupervisedVolumes {
   // Waits for the target until `deadline` where it is away; whether it can be written to now.
   bool AwaitTarget(const SupervisedVolume& volume, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes the loop device out of the volume. I/O that is under way fails where the target is not well, since
-  // whoever removes the device would have to wait for it.
+  // the removal of the device would have to wait for it.
   LoopDevice TakeLoop(SupervisedVolume& volume) ABSL_LOCKS_EXCLUDED(mutex_);
   void CloseMount(SupervisedVolume& volume) ABSL_LOCKS_EXCLUDED(mutex_);
   // Has the worker carry out a command, or the next worker if that one dies; returns its errno.

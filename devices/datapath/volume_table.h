@@ -6,15 +6,15 @@
 // Thread safety: none; the lock of SupervisedVolumes guards it. A call that works on a volume (BeginCall) is
 // the only one to change it until EndCall, and may read it without the lock meanwhile.
 //
-//               Insert                        a worker reads its requests
-//    (absent) ----------> kNotGiven --------------------------------------> kGiven
-//        ^                    |                                               |  the worker dies on a kernel
-//        that | Erase, from any    |  the data path ends                           |  cannot resend; the data
-//        path ends |                    v                                               v
-//        +----------------- kLost <-------------------------------------------+
+//             Insert                a worker reads its requests
+//    (absent) ------> kNotGiven -----------------------------------> kGiven
+//                         |                                             |
+//                         | the data path ends      the data path ends, or the worker dies
+//                         v                         on a kernel that cannot resend
+//                       kLost <-----------------------------------------+
 //
-// `told_to_fail` stands beside it: a client (a fence) wants all I/O to end. Each worker is told so, in any
-// state.
+// Erase takes it out of any of them. `told_to_fail` stands beside it: a client (a fence) wants all I/O to
+// end, and each worker is told so.
 
 #include <cstdint>
 #include <map>

@@ -1,3 +1,13 @@
+// Entry points are the calls of Lun; each of them takes the time once (now_), then receives, starts what is
+// due, sends, and last calls `done` of what is answered, since `done` may submit again.
+//
+// The session calls back (SessionHandler) in the middle of TakeInput. A handler must not close the connection
+// under it: it breaks the session off, with reason_ and, where that is final, fatal_, and EndIfBroken draws
+// the conclusion once TakeInput has returned.
+//
+// Killed at any line: LunState is all that is left. What was acknowledged is counted there before it is
+// acknowledged, so a successor knows of every cached write that the storage host might still lose.
+
 #include "devices/iscsi/iscsi_lun.h"
 
 #include <sys/epoll.h>
@@ -21,22 +31,28 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr auto kFirstBackoff = milliseconds(100), kLastBackoff = milliseconds(1000);
+constexpr auto kFirstBackoff = milliseconds(100);
+constexpr auto kLastBackoff = milliseconds(1000);
+// A target that is silent for this long although something was asked of it is shown as stalled.
 constexpr auto kStall = milliseconds(500);
-constexpr auto kQuestionDelay = milliseconds(250), kLogoutTimeout = milliseconds(1000);
-constexpr int kQuestionRetries = 40;
-constexpr int kReceivesPerCall = 16;  // so that one busy LUN does not starve the others of its loop
-static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<LunHealth>::is_always_lock_free,
-              "LunState is shared between processes");
-constexpr uint8_t kResetDone = 0, kResetNotSupported = 5;
+constexpr auto kQuestionPause = milliseconds(250);
+constexpr auto kLogoutTimeout = milliseconds(1000);
+constexpr uint32_t kMostTasks = 1024;
+// So that one busy LUN does not starve the others of its loop.
+constexpr int kReceivesPerCall = 16;
+// Responses to a task management function (RFC 7143, 11.6.1).
+constexpr uint8_t kResetDone = 0;
+constexpr uint8_t kResetNotSupported = 5;
 
 }  // namespace
 
 IscsiLun::IscsiLun(LunOptions options, LunState* state)
     : options_(std::move(options)),
       state_(state),
-      address_(ParseAddress(options_.connection.portal)),
-      session_(options_.connection, std::clamp(options_.queue_depth, 1u, 1024u), this) {}
+      session_(options_.connection, std::clamp(options_.queue_depth, 1u, kMostTasks), this),
+      connection_(options_.connection.portal, &session_),
+      identification_(options_, state, &session_),
+      requests_(options_, state, &session_) {}
 
 void IscsiLun::Start() {
   now_ = Clock::now();
@@ -44,42 +60,49 @@ void IscsiLun::Start() {
     phase_ = Phase::kEnded;
     return;
   }
-  if (!address_) {
-    return End(LunHealth::kFailed, LunFailure::kBadPortal, "the portal is not a numeric address and port");
+  if (!connection_.has_address()) {
+    return FailLun(LunFailure::kBadPortal, "the portal is not a numeric address and port");
   }
-  SetHealth(state_->boot_id[0] == '\0' ? LunHealth::kConnecting : LunHealth::kReconnecting, "logging in");
+  SetNotReady("logging in");
   give_up_ = now_ + options_.replacement_timeout;
   backoff_ = kFirstBackoff;
   BeginConnect();
 }
 
 Lun::Interest IscsiLun::interest() const {
-  if (!socket_) return {-1, 0};
-  if (phase_ == Phase::kConnecting) return {socket_.get(), EPOLLOUT};
-  return {socket_.get(), EPOLLIN | (want_write_ ? uint32_t{EPOLLOUT} : 0)};
+  if (!connection_.is_open()) return {-1, 0};
+  if (phase_ == Phase::kConnecting) return {connection_.fd(), EPOLLOUT};
+  return {connection_.fd(), EPOLLIN | (connection_.wants_write() ? uint32_t{EPOLLOUT} : 0)};
 }
 
 void IscsiLun::OnReady() {
-  if (!socket_) return;
+  if (!connection_.is_open()) return;
   now_ = Clock::now();
   if (phase_ == Phase::kConnecting) FinishConnect();
   ReceiveAll();
-  StartWork();
+  StartDueWork();
   SendAll();
-  DeliverAnswers();
+  requests_.FinishAnswered();
 }
 
+void IscsiLun::Submit(LunRequest* request) {
+  if (phase_ == Phase::kEnded || phase_ == Phase::kClosing) return requests_.RefuseRequest(request, EIO);
+  requests_.Submit(request);
+}
+
+// `done` is never called from here (lun.h), although sending may end a task: an answer that came early.
 void IscsiLun::Kick() {
   if (phase_ != Phase::kReady) return;
   now_ = Clock::now();
-  kicking_ = true;
-  StartRequests();
+  requests_.HoldAnswers(true);
+  requests_.StartRequests(now_);
   SendAll();
-  kicking_ = false;
+  requests_.HoldAnswers(false);
 }
 
 Lun::Clock::time_point IscsiLun::NextDeadline() const {
-  if (!answered_.empty()) return Clock::time_point();  // at once; min() would overflow in the caller
+  // At once. Not min(): the caller subtracts the present from it, which would overflow.
+  if (requests_.has_answers()) return Clock::time_point();
   switch (phase_) {
     case Phase::kIdle:
     case Phase::kEnded:
@@ -87,7 +110,7 @@ Lun::Clock::time_point IscsiLun::NextDeadline() const {
     case Phase::kClosing:
       return phase_deadline_;
     case Phase::kReady:
-      return NextRequestDeadline();
+      return NextReadyDeadline();
     default:
       return std::min(phase_deadline_, give_up_);
   }
@@ -95,36 +118,40 @@ Lun::Clock::time_point IscsiLun::NextDeadline() const {
 
 void IscsiLun::OnTimer(Clock::time_point now) {
   now_ = now;
-  CheckTimes();
-  StartWork();
+  if (phase_ == Phase::kReady) {
+    CheckReadyTimes();
+  } else if (!CheckReplacementTime() && now_ >= phase_deadline_) {
+    OnPhaseTimeout();
+  }
+  StartDueWork();
   SendAll();
-  DeliverAnswers();
+  requests_.FinishAnswered();
 }
 
-void IscsiLun::CheckTimes() {
-  const bool starting = phase_ != Phase::kReady && phase_ != Phase::kClosing && phase_ != Phase::kEnded;
-  if (starting && phase_ != Phase::kIdle && now_ >= give_up_) {
-    Reason reason;
-    reason.Set("away for %lld s: %.120s", static_cast<long long>(options_.replacement_timeout / seconds(1)),
-               reason_.text());
-    return End(LunHealth::kFailed, LunFailure::kAway, reason.text());
-  }
-  if (phase_ == Phase::kReady) {
-    const auto silent = now_ - last_received_;
-    if (silent >= options_.command_timeout / 3) return GiveUpConnection("the target has fallen silent");
-    if (silent >= options_.command_timeout / 6 && !std::exchange(pinged_, true)) session_.Ping();
-    if (now_ >= NextStall()) state_->stalled = true;
-    for (LunRequest* at = now_ >= next_check_ ? active_.front() : nullptr; at != nullptr;
-         at = at->internal.next) {
-      if (at->internal.in_flight && now_ - at->internal.at >= options_.command_timeout) {
-        return GiveUpConnection("a command was not answered in time");
-      }
-    }
-    if (now_ >= next_check_)
-      next_check_ = now_ + std::min<Clock::duration>(seconds(1), options_.command_timeout / 4);
-    return;
-  }
-  if (now_ < phase_deadline_) return;
+// Whether the target has been away for too long, and this Lun has ended.
+bool IscsiLun::CheckReplacementTime() {
+  if (!IsStarting() || now_ < give_up_) return false;
+  Reason reason;
+  reason.Set("away for %lld s: %.120s", static_cast<long long>(options_.replacement_timeout / seconds(1)),
+             reason_.text());
+  FailLun(LunFailure::kAway, reason.text());
+  return true;
+}
+
+// A ping after a sixth of the command time-out of silence; if that goes unanswered as long again, the
+// connection is dead. So a dead target is noticed in a third of the time that a slow command is allowed. The
+// times of commands are looked at once a second only, since that walks all of them.
+void IscsiLun::CheckReadyTimes() {
+  const auto silent = now_ - last_received_;
+  if (silent >= options_.command_timeout / 3) return GiveUpConnection("the target has fallen silent");
+  if (silent >= options_.command_timeout / 6 && !std::exchange(pinged_, true)) session_.SendPing();
+  if (now_ >= NextStall()) state_->stalled = true;
+  if (now_ < next_check_) return;
+  if (requests_.IsOverdue(now_)) return GiveUpConnection("a command was not answered in time");
+  next_check_ = now_ + std::min<Clock::duration>(seconds(1), options_.command_timeout / 4);
+}
+
+void IscsiLun::OnPhaseTimeout() {
   switch (phase_) {
     case Phase::kWaiting:
       return BeginConnect();
@@ -134,12 +161,14 @@ void IscsiLun::CheckTimes() {
       return GiveUpConnection("the target does not answer the login");
     case Phase::kResetting:
       return GiveUpConnection("the old commands are not over yet");
-    case Phase::kAsking:
-      if (question_waits_) return;  // StartWork asks
+    case Phase::kIdentifying:
       return GiveUpConnection("the LUN does not say what it is");
     case Phase::kClosing:
-      return End(LunHealth::kClosed, LunFailure::kNone, "");
-    default:
+      return EndLun(LunHealth::kClosed, LunFailure::kNone, "");
+    case Phase::kPausing:  // StartDueWork asks
+    case Phase::kIdle:
+    case Phase::kReady:
+    case Phase::kEnded:
       return;
   }
 }
@@ -147,90 +176,75 @@ void IscsiLun::CheckTimes() {
 void IscsiLun::BeginConnect() {
   phase_ = Phase::kConnecting;
   phase_deadline_ = now_ + options_.login_timeout;
-  socket_ = Connect(*address_);
-  readable_from_ = 1;
-  if (!socket_) GiveUpConnection(std::strerror(errno));
+  const int error = connection_.Open();
+  if (error != 0) GiveUpConnection(std::strerror(error));
 }
 
 void IscsiLun::FinishConnect() {
-  const int error = ConnectResult(socket_.get());
-  if (error != 0) return GiveUpConnection(std::strerror(error));
-  sockaddr_storage peer;
-  socklen_t size = sizeof peer;
-  if (::getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&peer), &size) != 0) return;  // not yet
+  const LunConnection::Attempt attempt = connection_.FinishOpen();
+  if (attempt.error != 0) return GiveUpConnection(std::strerror(attempt.error));
+  if (!attempt.connected) return;
   phase_ = Phase::kLoggingIn;
-  session_.Begin();
+  session_.BeginLogin();
 }
 
+// Nothing may be sent before the commands of the session before this one are over, or an old write could
+// still land after a new one. The target answers the reset when they are.
 void IscsiLun::OnLoggedIn() {
   FAIL_POINT("lun.login.answered");
   phase_ = Phase::kResetting;
   phase_deadline_ = now_ + options_.command_timeout;
-  session_.Reset();
+  session_.ResetLun();
 }
 
 void IscsiLun::OnReset(uint8_t response) {
   FAIL_POINT("lun.reset.answered");
   if (response == kResetNotSupported) {
-    fatal_ = LunFailure::kNoReset;
     reason_.Set("the target cannot reset a LUN, without which no command can safely be sent again");
-    return session_.Break(reason_.text());
+    return BreakSession(LunFailure::kNoReset);
   }
   if (response != kResetDone) {
     reason_.Set("the target refused the reset of the LUN (response %u)", response);
-    return session_.Break(reason_.text());
+    return BreakSession(LunFailure::kNone);
   }
-  phase_ = Phase::kAsking;
+  identification_.Restart();
+  SendQuestion();
+}
+
+void IscsiLun::SendQuestion() {
+  phase_ = Phase::kIdentifying;
   phase_deadline_ = now_ + options_.login_timeout;
-  asked_ = LunFacts();
-  question_ = Question::kReady;
-  question_retries_ = 0;
-  Ask();
+  if (!identification_.SendQuestion()) session_.BreakOff("the target takes no commands");
 }
 
-void IscsiLun::StartWork() {
-  if (phase_ == Phase::kReady) return StartRequests();
-  const bool due = phase_ == Phase::kAsking && question_waits_ && now_ >= phase_deadline_;
-  if (due) Ask();
+void IscsiLun::OnTaskDone(Task& task) {
+  if (task.owner == nullptr) return OnReply(task);
+  requests_.OnCommandDone(static_cast<LunRequest*>(task.owner), task, now_);
 }
 
-void IscsiLun::Ask() {
-  question_waits_ = false;
-  Task* task = session_.NewTask();
-  if (task == nullptr) return session_.Break("the target takes no commands");
-  BuildQuestion(question_, answer_.data(), *task);
-  task->owner = nullptr;
-  session_.Start(task);
-  phase_deadline_ = now_ + options_.login_timeout;
-}
-
-void IscsiLun::OnAnswer(const Task& task) {
-  constexpr uint8_t kIllegalRequest = 5;
-  const Outcome outcome = Judge(task, LunOp::kReadCapacity);
-  if (outcome.verdict == Verdict::kDone) {
-    if (!TakeAnswer(question_, task, asked_)) {
-      reason_.Set("%s: the answer makes no sense for a disk", QuestionName(question_));
-      return session_.Break(reason_.text());
-    }
-  } else if (outcome.verdict != Verdict::kFailed) {
-    if (++question_retries_ > kQuestionRetries) return session_.Break("the LUN does not become ready");
-    question_waits_ = true;  // asked by StartWork, since the task is free only after this
-    phase_deadline_ = now_ + (outcome.verdict == Verdict::kLater ? kQuestionDelay : milliseconds(0));
-    return;
-  } else if (task.sense_key != kIllegalRequest || !IsOptional(question_)) {
-    reason_.Set("%s was refused (status %02x, sense %x/%02x/%02x)", QuestionName(question_), task.status,
-                task.sense_key, task.asc, task.ascq);
-    return session_.Break(reason_.text());
+// The next question is asked by StartDueWork, not from here: the task is free only when its handler has
+// returned.
+void IscsiLun::OnReply(const Task& task) {
+  switch (identification_.TakeReply(task, reason_)) {
+    case LunIdentification::Progress::kAskNow:
+      phase_ = Phase::kPausing;
+      phase_deadline_ = now_;
+      return;
+    case LunIdentification::Progress::kAskLater:
+      phase_ = Phase::kPausing;
+      phase_deadline_ = now_ + kQuestionPause;
+      return;
+    case LunIdentification::Progress::kComplete:
+      return AcceptLun();
+    case LunIdentification::Progress::kFailed:
+      return BreakSession(LunFailure::kNone);
   }
-  question_ = static_cast<Question>(static_cast<uint8_t>(question_) + 1);
-  question_waits_ = question_ != Question::kEnd;
-  phase_deadline_ = now_;
-  if (question_ == Question::kEnd) Accept();
 }
 
-void IscsiLun::Accept() {
-  if (!IsSameLun()) return session_.Break(reason_.text());
-  facts_ = asked_;
+void IscsiLun::AcceptLun() {
+  const LunFailure failure = identification_.CheckIdentity(reason_);
+  if (failure != LunFailure::kNone) return BreakSession(failure);
+  requests_.SetFacts(identification_.facts());
   PublishFacts();
   FAIL_POINT("lun.login.accepted");
   phase_ = Phase::kReady;
@@ -240,44 +254,28 @@ void IscsiLun::Accept() {
   SetHealth(LunHealth::kHealthy, "");
 }
 
-// Sets fatal_ and reason_ if this is not the LUN it has to be, in the state it has to be in.
-bool IscsiLun::IsSameLun() {
-  if (!options_.serial.empty() && options_.serial != asked_.serial) {
-    fatal_ = LunFailure::kOtherLun;
-    reason_.Set("the LUN's serial is %.60s, not %.60s: another volume", asked_.serial,
-                options_.serial.c_str());
-  } else if (state_->block_size != 0 && state_->block_size != asked_.block_size) {
-    fatal_ = LunFailure::kOtherLun;
-    reason_.Set("the LUN's block size has changed");
-  } else if (asked_.size_bytes() < std::max<uint64_t>(options_.size_bytes, state_->size_bytes)) {
-    fatal_ = LunFailure::kOtherLun;
-    reason_.Set("the LUN has %llu bytes, fewer than it must have",
-                static_cast<unsigned long long>(asked_.size_bytes()));
-  } else if (state_->boot_id[0] != '\0' && std::strcmp(state_->boot_id, asked_.boot_id) != 0 &&
-             state_->unflushed() > 0) {
-    fatal_ = LunFailure::kHostRestarted;
-    reason_.Set("storage host restarted before %llu acknowledged writes were flushed",
-                static_cast<unsigned long long>(state_->unflushed()));
-  }
-  return fatal_ == LunFailure::kNone;
-}
-
 void IscsiLun::PublishFacts() {
-  std::memcpy(state_->boot_id, facts_.boot_id, sizeof state_->boot_id);
-  state_->block_size = facts_.block_size;
-  state_->size_bytes = facts_.size_bytes();
-  state_->write_cache = facts_.write_cache;
-  state_->unmap = facts_.can_unmap();
-  state_->unmap_zeroes = facts_.unmap_zeroes();
+  const LunFacts& facts = identification_.facts();
+  std::memcpy(state_->boot_id, facts.boot_id, sizeof state_->boot_id);
+  state_->block_size = facts.block_size;
+  state_->size_bytes = facts.size_bytes();
+  state_->write_cache = facts.write_cache;
+  state_->unmap = facts.can_unmap();
+  state_->unmap_zeroes = facts.unmap_zeroes();
   state_->write_same = true;  // until the LUN refuses one
   ++state_->logins;
 }
 
+void IscsiLun::StartDueWork() {
+  if (phase_ == Phase::kReady) return requests_.StartRequests(now_);
+  if (phase_ == Phase::kPausing && now_ >= phase_deadline_) SendQuestion();
+}
+
 void IscsiLun::ReceiveAll() {
-  for (int i = 0; i < kReceivesPerCall && socket_ && !session_.broken(); ++i) {
+  for (int i = 0; i < kReceivesPerCall && connection_.is_open() && !session_.broken(); ++i) {
     if (phase_ == Phase::kConnecting) return;
     bool drained = false;
-    const ssize_t got = ReceiveOnce(i == 0, &drained);
+    const ssize_t got = connection_.ReceiveOnce(i == 0, &drained);
     if (got == 0) break;
     if (got < 0) {
       return GiveUpConnection(got == -EPIPE ? "the target closed the connection"
@@ -286,141 +284,106 @@ void IscsiLun::ReceiveAll() {
     last_received_ = now_;
     pinged_ = false;
     state_->stalled = false;
-    session_.Input(static_cast<size_t>(got));
+    session_.TakeInput(static_cast<size_t>(got));
     if (drained) break;
   }
-  AwaitEnough();
+  connection_.AwaitEnough();
   EndIfBroken();
-}
-
-// Bytes that the session is to be told of, 0 if there are none now, or -errno. `woken_up`: something must
-// have come, or the connection has ended.
-ssize_t IscsiLun::ReceiveOnce(bool woken_up, bool* drained) {
-  if (LunRequest* request = Deliverable()) {
-    if (Available(socket_.get()) >= request->length) return Deliver(*request);
-    if (!woken_up) return 0;  // we are when all of it is here
-  }
-  iovec space[2];
-  const int count = session_.InputSpace(space);
-  const ssize_t got = Receive(socket_.get(), space, count);
-  *drained = got < static_cast<ssize_t>(space[0].iov_len + (count > 1 ? space[1].iov_len : 0));
-  return got;
-}
-
-// The request whose data come next and need not come through here.
-LunRequest* IscsiLun::Deliverable() const {
-  const Task* task = session_.WholeData();
-  if (task == nullptr || task->owner == nullptr) return nullptr;
-  auto* request = static_cast<LunRequest*>(task->owner);
-  const SplicePipe* splice_pipe = request->delivery.splice_pipe;
-  return splice_pipe != nullptr && request->length == task->length && splice_pipe->Takes(task->length)
-             ? request
-             : nullptr;
-}
-
-ssize_t IscsiLun::Deliver(LunRequest& request) {
-  Delivery& delivery = request.delivery;
-  const SplicePipe::Result result = delivery.splice_pipe->Pass(socket_.get(), request.length,
-                                                               delivery.preface, delivery.sink, request.data);
-  if (result.outcome == SplicePipe::Outcome::kLost) return -EIO;  // the read is sent again
-  delivery.done = result.outcome == SplicePipe::Outcome::kDelivered;
-  return static_cast<ssize_t>(delivery.done ? request.length : result.kept);
-}
-
-// To be woken up for each segment of a large transfer costs both sides more than the transfer.
-void IscsiLun::AwaitEnough() {
-  const LunRequest* whole = Deliverable();
-  const size_t bytes = whole != nullptr ? whole->length : session_.awaited();
-  if (!socket_ || bytes == readable_from_) return;
-  readable_from_ = bytes;
-  ReadableFrom(socket_.get(), bytes);
 }
 
 void IscsiLun::SendAll() {
-  want_write_ = false;
-  while (socket_ && phase_ != Phase::kConnecting) {
-    const iovec* pieces;
-    const int count = session_.Output(&pieces);
-    if (count == 0) break;
-    const ssize_t sent = Send(socket_.get(), pieces, count);
-    if (sent < 0) return GiveUpConnection(std::strerror(static_cast<int>(-sent)));
-    if (sent == 0) {
-      want_write_ = true;
-      break;
-    }
-    session_.Sent(static_cast<size_t>(sent));
-  }
+  if (!connection_.is_open() || phase_ == Phase::kConnecting) return;
+  const int error = connection_.SendAll();
+  if (error != 0) return GiveUpConnection(std::strerror(error));
   EndIfBroken();
 }
 
-void IscsiLun::EndIfBroken() {
-  if (!socket_ || phase_ == Phase::kConnecting || !session_.broken()) return;
-  if (fatal_ != LunFailure::kNone) return End(LunHealth::kFailed, fatal_, reason_.text());
-  if (session_.refused()) return End(LunHealth::kFailed, LunFailure::kRefused, session_.failure());
-  GiveUpConnection(session_.failure());
+// From a handler: ends the session for reason_, and this Lun with it where `failure` is one.
+void IscsiLun::BreakSession(LunFailure failure) {
+  fatal_ = failure;
+  session_.BreakOff(reason_.text());
 }
 
-// When the oldest command in flight will have waited for half a second in silence; max: it has, or there is
-// none.
-Lun::Clock::time_point IscsiLun::NextStall() const {
-  if (state_->stalled || active_.empty() || !active_.front()->internal.in_flight)
-    return Clock::time_point::max();
-  return std::max(last_received_, active_.front()->internal.at) + kStall;
+void IscsiLun::EndIfBroken() {
+  if (!connection_.is_open() || phase_ == Phase::kConnecting || !session_.broken()) return;
+  if (fatal_ != LunFailure::kNone) return FailLun(fatal_, reason_.text());
+  if (session_.refused()) return FailLun(LunFailure::kRefused, session_.failure());
+  GiveUpConnection(session_.failure());
 }
 
 // Drops the connection; what was in flight waits for the next one.
 void IscsiLun::GiveUpConnection(const char* why) {
-  socket_.Reset();
-  want_write_ = false;
+  connection_.Close();
   state_->stalled = false;
-  if (phase_ == Phase::kClosing) return End(LunHealth::kClosed, LunFailure::kNone, "");
+  if (phase_ == Phase::kClosing) return EndLun(LunHealth::kClosed, LunFailure::kNone, "");
   if (phase_ == Phase::kReady) give_up_ = now_ + options_.replacement_timeout;
   if (why != reason_.text()) reason_.Set("%s", why);
-  SetHealth(state_->boot_id[0] == '\0' ? LunHealth::kConnecting : LunHealth::kReconnecting, reason_.text());
-  TakeBackRequests();
+  SetNotReady(reason_.text());
+  requests_.TakeBack();
   phase_ = Phase::kWaiting;
   phase_deadline_ = now_ + backoff_;
   backoff_ = std::min<Clock::duration>(backoff_ * 2, kLastBackoff);
 }
 
-void IscsiLun::OnLoggedOut() { session_.Break("logged out"); }
+void IscsiLun::OnLoggedOut() { session_.BreakOff("logged out"); }
 
 void IscsiLun::Fail(const std::string& reason) {
-  if (phase_ != Phase::kEnded) End(LunHealth::kFailed, LunFailure::kTold, reason.c_str());
-  DeliverAnswers();
+  if (phase_ != Phase::kEnded) FailLun(LunFailure::kTold, reason.c_str());
+  requests_.FinishAnswered();
 }
 
+// A logout is only worth waiting for where nothing is in flight: else the target would have to end that
+// first.
 void IscsiLun::Close() {
   if (phase_ == Phase::kEnded) return SetHealth(LunHealth::kClosed, "");
   if (phase_ == Phase::kClosing) return;
   now_ = Clock::now();
-  if (phase_ != Phase::kReady || !active_.empty()) {
-    End(LunHealth::kClosed, LunFailure::kNone, "");
-    return DeliverAnswers();
+  if (phase_ != Phase::kReady || requests_.has_started()) {
+    EndLun(LunHealth::kClosed, LunFailure::kNone, "");
+    return requests_.FinishAnswered();
   }
-  TakeBackRequests();
   phase_ = Phase::kClosing;
   phase_deadline_ = now_ + kLogoutTimeout;
-  while (!queued_.empty()) AnswerLater(queued_.PopFront(), EIO);
-  session_.Logout();
+  requests_.RefuseQueued(EIO);
+  session_.SendLogout();
   SendAll();
-  DeliverAnswers();
+  requests_.FinishAnswered();
 }
 
-// No way leads back from here. Requests are answered by DeliverAnswers.
-void IscsiLun::End(LunHealth health, LunFailure failure, const char* reason) {
-  socket_.Reset();
-  want_write_ = false;
+// No way leads back from here. Requests are answered by FinishAnswered.
+void IscsiLun::EndLun(LunHealth health, LunFailure failure, const char* reason) {
+  connection_.Close();
   phase_ = Phase::kEnded;
   state_->failure = failure;
   SetHealth(health, reason);
-  TakeBackRequests();
-  while (!queued_.empty()) AnswerLater(queued_.PopFront(), EIO);
+  requests_.TakeBack();
+  requests_.RefuseQueued(EIO);
 }
 
 void IscsiLun::SetHealth(LunHealth health, const char* reason) {
   state_->reason.Set(reason);
   state_->health = health;
+}
+
+// A boot id is what a login leaves behind: without one there is no device yet that could be reconnecting.
+void IscsiLun::SetNotReady(const char* reason) {
+  SetHealth(state_->boot_id[0] == '\0' ? LunHealth::kConnecting : LunHealth::kReconnecting, reason);
+}
+
+// When the oldest command in flight will have waited for half a second in silence; max: it has, or there is
+// none.
+Lun::Clock::time_point IscsiLun::NextStall() const {
+  const auto oldest = requests_.OldestSince();
+  if (state_->stalled || !oldest) return Clock::time_point::max();
+  return std::max(last_received_, *oldest) + kStall;
+}
+
+Lun::Clock::time_point IscsiLun::NextReadyDeadline() const {
+  const auto patience = pinged_ ? options_.command_timeout / 3 : options_.command_timeout / 6;
+  Clock::time_point next = std::min<Clock::time_point>(last_received_ + patience, NextStall());
+  next = std::min(next, requests_.NextDue());
+  if (requests_.has_started()) next = std::min(next, next_check_);
+  return next;
 }
 
 }  // namespace iscsi

@@ -1,15 +1,40 @@
 #pragma once
-// The Lun: policy over a Session. It connects, logs in, has the LUN reset, asks what the LUN is, and then
-// carries out requests; whatever goes wrong leads back to the first of these steps, or to failure for good
-// (lun.h says which). Implementation header; users include lun.h. One thread.
+// The Lun: what is done when. It owns the connection, the session, the identification and the requests, and
+// moves from phase to phase; whatever goes wrong leads back to kWaiting, or to failure for good (lun.h says
+// which).
+//
+//            Start                                                        the same LUN
+//    kIdle --------> kConnecting --> kLoggingIn --> kResetting --> kIdentifying --> kReady
+//                      ^   |             |              |            ^ |    |          |
+//             back-off |   |             |              |            | v    |          | connection lost
+//              is over |   |             |              |          kPausing |          |
+//                      |   v             v              v              v    v          v
+//                    kWaiting <--------------------------------------------------------+
+//                               a step fails, or takes too long
+//
+//    kReady, with nothing in flight:  Close --> kClosing (logout) --> kEnded
+//    any, for good:  refused, another LUN, away for too long, Fail, Close --> kEnded
+//
+//    phase        | waits for                                    | at most
+//    -------------+----------------------------------------------+--------------------
+//    kConnecting  | the TCP connection                           | login_timeout, until
+//    kLoggingIn   | the login's last answer                      |   the end of the login
+//    kResetting   | the LUN reset: the old commands are over     | command_timeout
+//    kIdentifying | the answer to a question                     | login_timeout, each
+//    kPausing     | the moment to ask, of a LUN that is not ready|
+//    kReady       | requests and answers                         |
+//    kWaiting     | the end of the back-off                      | 100 ms to 1 s
+//    kClosing     | the answer to the logout                     | 1 s
+//
+// From the first step until kReady, all together may take replacement_timeout; the clock starts anew when a
+// ready connection is lost. Requests are sent in kReady only. Implementation header; users include lun.h. One
+// thread.
 
-#include <array>
-
+#include "devices/iscsi/initiator_session.h"
 #include "devices/iscsi/lun.h"
-#include "devices/iscsi/request_list.h"
-#include "devices/iscsi/scsi.h"
-#include "devices/iscsi/session.h"
-#include "devices/iscsi/socket.h"
+#include "devices/iscsi/lun_connection.h"
+#include "devices/iscsi/lun_identification.h"
+#include "devices/iscsi/request_queue.h"
 
 namespace lunkeeper::iscsi {
 
@@ -34,62 +59,53 @@ class IscsiLun final : public Lun, private SessionHandler {
     kConnecting,
     kLoggingIn,
     kResetting,
-    kAsking,
+    kIdentifying,
+    kPausing,
     kReady,
     kClosing,
     kEnded
   };
 
-  // The way to readiness, and back (iscsi_lun.cc).
+  // SessionHandler: what the session tells while it takes input.
   void OnLoggedIn() override;
   void OnReset(uint8_t response) override;
+  void OnTaskDone(Task& task) override;
   void OnLoggedOut() override;
+
+  // Steps towards kReady.
   void BeginConnect();
   void FinishConnect();
-  void StartWork();
-  void Ask();
-  void OnAnswer(const Task& task);
-  void Accept();
-  bool IsSameLun();
+  void SendQuestion();
+  void OnReply(const Task& task);
+  void AcceptLun();
   void PublishFacts();
-  void ReceiveAll();
-  ssize_t ReceiveOnce(bool woken_up, bool* drained);
-  LunRequest* Deliverable() const;
-  ssize_t Deliver(LunRequest& request);
-  void AwaitEnough();
-  void SendAll();
+
+  // Steps away from it.
   void GiveUpConnection(const char* why);
   void EndIfBroken();
-  void End(LunHealth health, LunFailure failure, const char* reason);
-  void SetHealth(LunHealth health, const char* reason);
-  void CheckTimes();
+  void EndLun(LunHealth health, LunFailure failure, const char* reason);
+  void FailLun(LunFailure failure, const char* reason) { EndLun(LunHealth::kFailed, failure, reason); }
+  void BreakSession(LunFailure failure);
 
-  // Requests (iscsi_lun_requests.cc).
-  void OnTaskDone(Task& task) override;
-  void StartRequests();
-  void StartDue();
-  int Refusal(const LunRequest& request) const;
-  void StartCommand(LunRequest* request, Task* task);
-  void OnCommandDone(LunRequest* request, const Task& task);
-  void OnPartDone(LunRequest* request, const Task& task);
-  void Postpone(LunRequest* request, Clock::duration delay);
-  void Finish(LunRequest* request, int error);
-  void Account(const LunRequest& request);
-  void AnswerLater(LunRequest* request, int error);
-  void DeliverAnswers();
-  void TakeBackRequests();
-  Clock::time_point NextRequestDeadline() const;
+  void ReceiveAll();
+  void SendAll();
+  void StartDueWork();
+  bool CheckReplacementTime();
+  void CheckReadyTimes();
+  void OnPhaseTimeout();
+  bool IsStarting() const { return phase_ >= Phase::kWaiting && phase_ <= Phase::kPausing; }
+  void SetHealth(LunHealth health, const char* reason);
+  void SetNotReady(const char* reason);
+  Clock::time_point NextReadyDeadline() const;
   Clock::time_point NextStall() const;
 
   const LunOptions options_;
   LunState* const state_;
-  const std::optional<Address> address_;
-  Session session_;
-  UniqueFd socket_;
+  InitiatorSession session_;
+  LunConnection connection_;
+  LunIdentification identification_;
+  RequestQueue requests_;
   Phase phase_ = Phase::kIdle;
-  bool want_write_ = false;
-  size_t readable_from_ = 1;              // bytes; see AwaitEnough
-  bool kicking_ = false;                  // `done` is not to be called now
   LunFailure fatal_ = LunFailure::kNone;  // found while the session was at work, with reason_
   Reason reason_;
 
@@ -98,20 +114,8 @@ class IscsiLun final : public Lun, private SessionHandler {
   Clock::time_point give_up_;         // the replacement time-out, while not ready
   Clock::duration backoff_{};
   Clock::time_point last_received_;  // in this session
+  Clock::time_point next_check_;     // of the times of all commands in flight
   bool pinged_ = false;
-
-  Question question_ = Question::kReady;
-  int question_retries_ = 0;
-  bool question_waits_ = false;  // the LUN was not ready to answer: ask again at phase_deadline_
-  LunFacts facts_, asked_;       // of the session in use; what the present login has found so far
-  alignas(8) std::array<char, kMaxAnswer + 1> answer_;
-
-  RequestList queued_;      // not started
-  RequestList active_;      // started, in the order of submission
-  RequestList answered_;    // only `done` is missing
-  uint32_t postponed_ = 0;  // how many of active_ have no command in flight
-  Clock::time_point due_;   // the earliest time one of those is to be sent
-  Clock::time_point next_check_;
 };
 
 }  // namespace lunkeeper::iscsi

@@ -1,3 +1,9 @@
+// Every text comes from a target that has proved nothing yet (CHAP goes one way), so each value is parsed
+// within bounds, and a key that we did not offer is answered NotUnderstood (RFC 7143, 6.2). What matters for
+// safety is how a refusal is told from a failure: only the status classes 1 and 2, and a Reject of our way to
+// authenticate, are final; all else leads to another attempt. A grant that was released or fenced is answered
+// with class 2 by our array, since the target no longer exists or has another secret.
+
 #include "devices/iscsi/login.h"
 
 #include <algorithm>
@@ -32,7 +38,7 @@ std::optional<bool> ParseBoolean(std::string_view text) {
   return std::nullopt;
 }
 
-bool Contains(std::initializer_list<std::string_view> list, std::string_view item) {
+bool IsIn(std::initializer_list<std::string_view> list, std::string_view item) {
   return std::find(list.begin(), list.end(), item) != list.end();
 }
 
@@ -54,8 +60,8 @@ const char* RefusalText(uint8_t detail) {
 
 }  // namespace
 
-void Login::Begin() {
-  parameters_ = Parameters();
+void LoginPhase::BeginLogin() {
+  parameters_ = NegotiatedParameters();
   stage_ = offered_ = Stage::kSecurity;
   rounds_ = 0;
   response_.Clear();
@@ -68,34 +74,35 @@ void Login::Begin() {
   transit_ = authenticated_;
 }
 
-uint8_t Login::flags() const {
+uint8_t LoginPhase::flags() const {
   const auto current = static_cast<uint8_t>(static_cast<uint8_t>(stage_) << 2);
   if (!transit_) return current;
   const Stage next = stage_ == Stage::kSecurity ? Stage::kOperational : Stage::kFullFeature;
   return static_cast<uint8_t>(kLoginTransit | current | static_cast<uint8_t>(next));
 }
 
-LoginStep Login::OnResponse(uint8_t flags, uint8_t status_class, uint8_t status_detail,
-                            std::string_view text) {
-  if (status_class != 0) return OnStatus(status_class, status_detail);
-  if (++rounds_ > kMaxRounds) return Broken("the target never ends the negotiation");
+LoginStep LoginPhase::OnResponse(uint8_t flags, uint8_t status_class, uint8_t status_detail,
+                                 std::string_view text) {
+  if (status_class != 0) return OnRefusal(status_class, status_detail);
+  if (++rounds_ > kMaxRounds) return BreakWith("the target never ends the negotiation");
   if (((flags >> 2) & 3) != static_cast<uint8_t>(stage_))
-    return Broken("the target is in another login stage");
+    return BreakWith("the target is in another login stage");
   response_.Append(text);
-  if (response_.overflowed()) return Broken("the target's text is too long");
+  if (response_.overflowed()) return BreakWith("the target's text is too long");
   request_.Clear();
   if ((flags & kLoginContinue) != 0) return LoginStep::kSend;  // an empty request asks for the rest
 
   const std::string_view whole = response_.view();
+  // Only whole texts are parsed: a value may be cut anywhere between two PDUs.
   const LoginStep step = stage_ == Stage::kSecurity ? OnSecurityText(whole) : OnOperationalText(whole);
   response_.Clear();
   if (step != LoginStep::kSend) return step;
-  const LoginStep next = Advance(flags);
-  if (request_.overflowed()) return Broken("a name or secret is too long");
+  const LoginStep next = AdvanceStage(flags);
+  if (request_.overflowed()) return BreakWith("a name or secret is too long");
   return next;
 }
 
-LoginStep Login::OnStatus(uint8_t status_class, uint8_t status_detail) {
+LoginStep LoginPhase::OnRefusal(uint8_t status_class, uint8_t status_detail) {
   if (status_class == 1) {
     failure_.Set("the target moved to another address (status 01%02x), which is not followed", status_detail);
     return LoginStep::kRefused;
@@ -108,7 +115,7 @@ LoginStep Login::OnStatus(uint8_t status_class, uint8_t status_detail) {
   return LoginStep::kBroken;
 }
 
-LoginStep Login::OnSecurityText(std::string_view text) {
+LoginStep LoginPhase::OnSecurityText(std::string_view text) {
   std::string_view algorithm, identifier, challenge;
   while (const std::optional<TextPair> pair = NextPair(text)) {
     if (pair->key == "AuthMethod") {
@@ -126,31 +133,32 @@ LoginStep Login::OnSecurityText(std::string_view text) {
       challenge = pair->value;
     }
   }
-  if (!text.empty()) return Broken("the target's text is malformed");
+  if (!text.empty()) return BreakWith("the target's text is malformed");
   if (algorithm.empty() && identifier.empty() && challenge.empty()) return LoginStep::kSend;
   return AnswerChallenge(algorithm, identifier, challenge);
 }
 
-LoginStep Login::AnswerChallenge(std::string_view algorithm, std::string_view identifier,
-                                 std::string_view challenge) {
+LoginStep LoginPhase::AnswerChallenge(std::string_view algorithm, std::string_view identifier,
+                                      std::string_view challenge) {
   uint8_t bytes[kMaxChallenge];
   const std::optional<size_t> length = DecodeBinary(challenge, bytes, sizeof bytes);
   const std::optional<uint32_t> id = ParseNumber(identifier, 0, 255);
   if (authenticated_ || algorithm != "5" || !length || !id)
-    return Broken("the target's CHAP challenge is malformed");
+    return BreakWith("the target's CHAP challenge is malformed");
   const std::optional<Chap::Digest> digest = chap_.Response(
       static_cast<uint8_t>(*id), connection_.chap.secret, {reinterpret_cast<char*>(bytes), *length});
-  if (!digest) return Broken("MD5 is not available");
+  if (!digest) return BreakWith("MD5 is not available");
   char response[2 + 2 * sizeof *digest + 1];
   for (size_t i = 0; i < digest->size(); ++i) std::snprintf(response + 2 + 2 * i, 3, "%02x", (*digest)[i]);
-  response[0] = '0', response[1] = 'x';
+  response[0] = '0';
+  response[1] = 'x';
   request_.AddPair("CHAP_N", connection_.chap.user);
   request_.AddPair("CHAP_R", response);
   authenticated_ = true;
   return LoginStep::kSend;
 }
 
-LoginStep Login::OnOperationalText(std::string_view text) {
+LoginStep LoginPhase::OnOperationalText(std::string_view text) {
   while (const std::optional<TextPair> pair = NextPair(text)) {
     if (OnOperationalPair(*pair)) continue;
     failure_.Set("the target answered %.*s=%.*s, which cannot be", static_cast<int>(pair->key.size()),
@@ -158,10 +166,10 @@ LoginStep Login::OnOperationalText(std::string_view text) {
                  pair->value.data());
     return LoginStep::kBroken;
   }
-  return text.empty() ? LoginStep::kSend : Broken("the target's text is malformed");
+  return text.empty() ? LoginStep::kSend : BreakWith("the target's text is malformed");
 }
 
-bool Login::OnOperationalPair(const TextPair& pair) {
+bool LoginPhase::OnOperationalPair(const TextPair& pair) {
   const auto length = [&pair](uint32_t& into) {
     const std::optional<uint32_t> value = ParseNumber(pair.value, 512, kMaxLength);
     if (value) into = *value;
@@ -172,26 +180,29 @@ bool Login::OnOperationalPair(const TextPair& pair) {
     if (value) into = *value;
     return value.has_value();
   };
-  if (Contains({"Irrelevant", "NotUnderstood", "Reject"}, pair.value)) return true;  // the default holds
+  if (IsIn({"Irrelevant", "NotUnderstood", "Reject"}, pair.value)) return true;  // the default holds
   if (pair.key == "MaxRecvDataSegmentLength") return length(parameters_.max_send_segment);
   if (pair.key == "MaxBurstLength") return length(parameters_.max_burst);
   if (pair.key == "FirstBurstLength") return length(parameters_.first_burst);
   if (pair.key == "InitialR2T") return boolean(parameters_.initial_r2t);
   if (pair.key == "ImmediateData") return boolean(parameters_.immediate_data);
-  if (Contains({"HeaderDigest", "DataDigest"}, pair.key)) return pair.value == "None";
-  if (Contains({"DataPDUInOrder", "DataSequenceInOrder"}, pair.key)) return pair.value == "Yes";
+  if (IsIn({"HeaderDigest", "DataDigest"}, pair.key)) return pair.value == "None";
+  if (IsIn({"DataPDUInOrder", "DataSequenceInOrder"}, pair.key)) return pair.value == "Yes";
   if (pair.key == "ErrorRecoveryLevel") return pair.value == "0";
-  if (Contains({"MaxOutstandingR2T", "MaxConnections"}, pair.key)) return pair.value == "1";
-  if (Contains(
-          {"DefaultTime2Wait", "DefaultTime2Retain", "TargetAlias", "TargetAddress", "TargetPortalGroupTag"},
-          pair.key)) {
+  if (IsIn({"MaxOutstandingR2T", "MaxConnections"}, pair.key)) return pair.value == "1";
+  if (IsIn({"DefaultTime2Wait", "DefaultTime2Retain", "TargetAlias", "TargetAddress", "TargetPortalGroupTag"},
+           pair.key)) {
     return true;
   }
-  request_.AddPair(pair.key, Contains({"IFMarker", "OFMarker"}, pair.key) ? "No" : "NotUnderstood");
+  // Markers were dropped by RFC 7143; older targets still ask for them.
+  request_.AddPair(pair.key, IsIn({"IFMarker", "OFMarker"}, pair.key) ? "No" : "NotUnderstood");
   return true;
 }
 
-void Login::OfferParameters() {
+// Long bursts and immediate data, to save round trips; no digests, since TCP's checksum and the loopback or
+// the storage network under it have to do; one connection, level 0, so that recovery is ours alone
+// (iscsi_lun.h). Time2Wait and Time2Retain 0: after a lost connection the target keeps no task of it waiting.
+void LoginPhase::OfferParameters() {
   static_assert(kMaxReceiveSegment == 1048576);
   request_.AddPair("HeaderDigest", "None");
   request_.AddPair("DataDigest", "None");
@@ -210,17 +221,17 @@ void Login::OfferParameters() {
 }
 
 // Moves on if both sides are ready for the next stage, and prepares what is to be sent there.
-LoginStep Login::Advance(uint8_t flags) {
+LoginStep LoginPhase::AdvanceStage(uint8_t flags) {
   const bool moves = (flags & kLoginTransit) != 0;
-  if (moves && !transit_) return Broken("the target went on without us");
+  if (moves && !transit_) return BreakWith("the target went on without us");
   if (moves && stage_ == Stage::kOperational) {
     if ((flags & 3) != static_cast<uint8_t>(Stage::kFullFeature))
-      return Broken("the target chose an odd stage");
+      return BreakWith("the target chose an odd stage");
     parameters_.max_send_segment = parameters_.max_send_segment & ~3u;  // so that only ends need padding
     return LoginStep::kDone;
   }
   if (moves && (flags & 3) != static_cast<uint8_t>(Stage::kOperational))
-    return Broken("the target chose an odd stage");
+    return BreakWith("the target chose an odd stage");
   if (moves) stage_ = Stage::kOperational;
   if (stage_ == Stage::kOperational && offered_ != Stage::kOperational) {
     offered_ = Stage::kOperational;
@@ -230,7 +241,7 @@ LoginStep Login::Advance(uint8_t flags) {
   return LoginStep::kSend;
 }
 
-LoginStep Login::Broken(const char* what) {
+LoginStep LoginPhase::BreakWith(const char* what) {
   failure_.Set("login failed: %s", what);
   return LoginStep::kBroken;
 }

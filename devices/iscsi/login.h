@@ -1,9 +1,15 @@
 #pragma once
 // The login phase of one connection, without its socket: security negotiation (CHAP, one way, if the
 // connection has a secret; None otherwise), then the operational parameters (RFC 7143, sections 6 and 13).
-// The caller sends text() with flags() in a login request, gives the answer to OnResponse, and so on until it
-// is over. One thread; nothing allocates after the constructor (but see chap.h). The connection given to it
-// must outlive it.
+// The caller sends text() with flags() in a login request, passes the answer to OnResponse, and repeats this
+// until it is over:
+//
+//   security (names, AuthMethod; with a secret: CHAP_A, then CHAP_N and CHAP_R) --> operational (parameters)
+//     --> full feature phase
+//
+// Each side says in its flags (T bit) that it is ready for the next stage; a stage ends when both do. One
+// thread; nothing allocates after the constructor (but see chap.h). The connection given to it must outlive
+// it.
 
 #include <cstdint>
 #include <string_view>
@@ -16,7 +22,7 @@
 namespace lunkeeper::iscsi {
 
 // What both sides agreed to; the standard's defaults until then. Lengths in bytes.
-struct Parameters {
+struct NegotiatedParameters {
   uint32_t max_send_segment = 8192;  // the target's MaxRecvDataSegmentLength
   uint32_t max_burst = 262144;
   uint32_t first_burst = 65536;
@@ -31,40 +37,40 @@ enum class LoginStep {
   kBroken,   // this attempt failed; another may not
 };
 
-class Login {
+class LoginPhase {
  public:
   static constexpr uint32_t kMaxReceiveSegment = 1 << 20;  // what we declare
 
-  explicit Login(const Connection& connection) : connection_(connection) {}
+  explicit LoginPhase(const Connection& connection) : connection_(connection) {}
 
-  void Begin();
+  void BeginLogin();
   // `flags` are byte 1 of the login response; status is its class and detail.
   LoginStep OnResponse(uint8_t flags, uint8_t status_class, uint8_t status_detail, std::string_view text);
 
   uint8_t flags() const;
   std::string_view text() const { return request_.view(); }
-  const Parameters& parameters() const { return parameters_; }
+  const NegotiatedParameters& parameters() const { return parameters_; }
   const char* failure() const { return failure_.text(); }
 
  private:
   enum class Stage : uint8_t { kSecurity = 0, kOperational = 1, kFullFeature = 3 };
 
-  LoginStep OnStatus(uint8_t status_class, uint8_t status_detail);
+  LoginStep OnRefusal(uint8_t status_class, uint8_t status_detail);
   LoginStep OnSecurityText(std::string_view text);
   LoginStep AnswerChallenge(std::string_view algorithm, std::string_view identifier,
                             std::string_view challenge);
   LoginStep OnOperationalText(std::string_view text);
   bool OnOperationalPair(const TextPair& pair);
   void OfferParameters();
-  LoginStep Advance(uint8_t flags);
-  LoginStep Broken(const char* what);
+  LoginStep AdvanceStage(uint8_t flags);
+  LoginStep BreakWith(const char* what);
 
   const Connection& connection_;
   Chap chap_;
   TextBuffer request_;
   TextBuffer response_;  // gathered while the target continues its text in further PDUs
   Reason failure_;
-  Parameters parameters_;
+  NegotiatedParameters parameters_;
   Stage stage_ = Stage::kSecurity;
   Stage offered_ = Stage::kSecurity;  // what the parameters were offered for
   bool transit_ = false;              // we are ready for the next stage

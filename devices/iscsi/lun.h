@@ -23,13 +23,12 @@
 //   - the storage host restarted (its boot id changed) while acknowledged writes were not yet flushed,
 //   - Fail is called.
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 
-#include "devices/iscsi/shared_text.h"
+#include "devices/iscsi/lun_state.h"
 #include "devices/iscsi/splice_pipe.h"
 #include "devices/types.h"
 
@@ -65,51 +64,6 @@ struct LunRequest {
     bool in_flight = false;                    // else it waits to be sent
     std::chrono::steady_clock::time_point at;  // when it was sent, or is to be
   } internal;
-};
-
-enum class LunHealth : uint32_t {
-  kConnecting,  // the first login is under way
-  kHealthy,
-  kReconnecting,  // requests wait
-  kFailed,        // for good
-  kClosed,        // logged out after Close
-};
-
-// Why a Lun has failed for good. Decisions rest on this, `LunState::reason` is for people.
-enum class LunFailure : uint32_t {
-  kNone,
-  kRefused,        // the target refuses the login: what a released or fenced grant looks like
-  kOtherLun,       // another serial or block size, or too small
-  kAway,           // no login for `replacement_timeout`
-  kHostRestarted,  // the storage host restarted before acknowledged writes were flushed
-  kNoReset,        // the target cannot reset a LUN, without which no command can be sent again safely
-  kBadPortal,      // the portal is no numeric address
-  kTold,           // Fail was called
-};
-
-// What is known of the LUN; all zero at first. It survives the process that drives the LUN: a successor is
-// given the same one and goes on from there (a boot id means: a login succeeded before). Written by the Lun's
-// owner only; others may read the atomics at any time, `reason` and `boot_id` as a hint.
-struct LunState {
-  std::atomic<LunHealth> health;
-  // Healthy as far as is known, but nothing has come for half a second that was asked for.
-  std::atomic<bool> stalled;
-  // Why it has failed, and a text for people about why it is not healthy; both set before `health`.
-  std::atomic<LunFailure> failure;
-  SharedText<160> reason;
-  char boot_id[17];  // of the storage host, as the LUN showed it at the last good login
-  std::atomic<uint64_t> size_bytes;
-  std::atomic<uint32_t> block_size;
-  std::atomic<bool> write_cache;         // false: every acknowledged write is durable
-  std::atomic<bool> unmap_zeroes;        // kDiscard works, and what was discarded reads as zeroes
-  std::atomic<bool> unmap;               // kDiscard works
-  std::atomic<bool> write_same;          // kWriteZeroes works
-  std::atomic<uint64_t> cached_writes;   // acknowledged writes that went to a write cache, ever
-  std::atomic<uint64_t> flushed_writes;  // how many of them a flush has covered
-  std::atomic<uint64_t> reads, writes, flushes, read_bytes, written_bytes, errors;
-  std::atomic<uint64_t> logins;  // successful ones
-
-  uint64_t unflushed() const { return cached_writes - flushed_writes; }
 };
 
 struct LunOptions {

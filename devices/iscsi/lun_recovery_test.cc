@@ -111,6 +111,7 @@ TEST_CASE("a refused login is for good, whatever the target says later") {
   REQUIRE(rig.Answered(waiting));
   REQUIRE(write.error == EIO);
   REQUIRE(waiting.error == EIO);
+  REQUIRE(rig.state.failure == LunFailure::kRefused);
   REQUIRE_THAT(rig.state.reason.Get(), Catch::Contains("target not found"));
   rig.target.Change([](auto& traits) { traits.login_class = 0; });
   const int connections = rig.target.connections();
@@ -219,6 +220,7 @@ TEST_CASE("a target without LUN reset is not used") {
   rig.target.Change([](auto& traits) { traits.reset_response = 5; });
   rig.lun->Start();
   REQUIRE(rig.Becomes(LunHealth::kFailed));
+  REQUIRE(rig.state.failure == LunFailure::kNoReset);
   REQUIRE_THAT(rig.state.reason.Get(), Catch::Contains("cannot reset"));
 }
 

@@ -220,6 +220,7 @@ TEST_CASE("fail answers everything at once, and close logs out") {
     REQUIRE(in_flight.answers == 1);
     REQUIRE(queued.answers == 1);
     REQUIRE(in_flight.error == EIO);
+    REQUIRE(rig.state.failure == LunFailure::kTold);
     REQUIRE(rig.state.reason.Get() == "detached");
     REQUIRE(rig.lun->interest().fd == -1);
   }

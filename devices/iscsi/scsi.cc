@@ -1,3 +1,8 @@
+// Two halves: commands for requests, with what their outcome means, and the questions at a login, with what
+// the answers mean. Numbers are those of SPC-4 and SBC-3. A LUN may be one that is not ours, so nothing of an
+// answer is used beyond its length, a number that makes no sense for a disk refuses the LUN, and what is
+// missing counts as the careful choice (a write cache is there, unmapped blocks do not read as zeroes).
+
 #include "devices/iscsi/scsi.h"
 
 #include <algorithm>
@@ -47,7 +52,7 @@ alignas(64) char zero_block[kMaxBlockSize];  // never written; not const since i
 
 // Whether a WRITE SAME for `op` is to unmap. tgt 1.0.85 answers every UNMAP with an error (while it carries
 // it out), so where both ways are offered this one is taken.
-bool Unmaps(LunOp op, const LunFacts& facts) {
+bool UnmapsByWriteSame(LunOp op, const LunFacts& facts) {
   return facts.write_same_unmap && (op == LunOp::kDiscard || facts.reads_zeroes);
 }
 
@@ -62,7 +67,8 @@ uint64_t LimitOf(LunOp op, const LunFacts& facts) {
     case LunOp::kDiscard:
     case LunOp::kWriteZeroes:
       if (op == LunOp::kDiscard && !facts.write_same_unmap) return smaller(kMaxUnmapBytes, facts.max_unmap);
-      return smaller(Unmaps(op, facts) ? kMaxUnmapBytes : kMaxWriteSameBytes, facts.max_write_same);
+      return smaller(UnmapsByWriteSame(op, facts) ? kMaxUnmapBytes : kMaxWriteSameBytes,
+                     facts.max_write_same);
     default:
       return 0;
   }
@@ -74,6 +80,7 @@ void PutBlocks(Task& task, uint64_t lba, uint64_t blocks) {
 }
 
 void BuildUnmap(uint64_t lba, uint64_t blocks, Task& task) {
+  // One block descriptor after the header of 8 bytes (SBC-3, table 104); both lengths leave themselves out.
   auto* list = reinterpret_cast<uint8_t*>(task.parameters.data());
   std::memset(list, 0, task.parameters.size());
   Put16(list, 22);
@@ -87,39 +94,45 @@ void BuildUnmap(uint64_t lba, uint64_t blocks, Task& task) {
   task.length = static_cast<uint32_t>(task.parameters.size());
 }
 
-Outcome JudgeSense(const Task& task, LunOp op) {
+CommandOutcome EvaluateSense(const Task& task, LunOp op) {
   constexpr uint8_t kInvalidOpcode = 0x20, kInvalidField = 0x24, kSpaceAllocationFailed = 0x27;
+  // A unit attention tells of the past (a reset, a new size) and ABORTED COMMAND of a command that was
+  // dropped: in both the command was not carried out, and all commands here may be repeated.
   switch (task.sense_key) {
     case kRecovered:
-      return {Verdict::kDone};
+      return {NextStep::kDone};
     case kUnitAttention:
     case kAbortedCommand:
-      return {Verdict::kAgain};
+      return {NextStep::kAgain};
     case kNotReady:
-      return {Verdict::kLater};
+      return {NextStep::kLater};
     case kDataProtect:
-      return {Verdict::kFailed, task.asc == kSpaceAllocationFailed && task.ascq == 7 ? ENOSPC : EROFS};
+      return {NextStep::kFailed, task.asc == kSpaceAllocationFailed && task.ascq == 7 ? ENOSPC : EROFS};
     case kIllegalRequest:
-      if (op != LunOp::kDiscard && op != LunOp::kWriteZeroes) return {Verdict::kFailed, EIO};
-      return {Verdict::kFailed, task.asc == kInvalidOpcode || task.asc == kInvalidField ? EOPNOTSUPP : EIO};
+      // For these two the kernel has another way when it hears EOPNOTSUPP; an EIO would fail the file system.
+      if (op != LunOp::kDiscard && op != LunOp::kWriteZeroes) return {NextStep::kFailed, EIO};
+      return {NextStep::kFailed, task.asc == kInvalidOpcode || task.asc == kInvalidField ? EOPNOTSUPP : EIO};
     default:
-      return {Verdict::kFailed, EIO};
+      return {NextStep::kFailed, EIO};
   }
 }
 
 void CopyTrimmed(const char* from, size_t length, char* to, size_t capacity) {
   while (length > 0 && (from[length - 1] == ' ' || from[length - 1] == '\0')) --length;
-  while (length > 0 && *from == ' ') ++from, --length;
+  while (length > 0 && *from == ' ') {
+    ++from;
+    --length;
+  }
   length = std::min(length, capacity - 1);
   std::memcpy(to, from, length);
   to[length] = '\0';
 }
 
 // A page of INQUIRY says how long it is; what was not sent counts as zero.
-struct Page {
-  explicit Page(const Task& task)
+struct AnswerBytes {
+  explicit AnswerBytes(const Task& task)
       : bytes(reinterpret_cast<const uint8_t*>(task.data)), size(task.transferred) {}
-  uint64_t Number(size_t at, size_t width) const {
+  uint64_t NumberAt(size_t at, size_t width) const {
     uint64_t value = 0;
     for (size_t i = at; i < at + width; ++i) value = value << 8 | (i < size ? bytes[i] : 0u);
     return value;
@@ -128,36 +141,36 @@ struct Page {
   size_t size;
 };
 
-void TakeSerial(const Page& page, LunFacts& facts) {
-  const size_t length = std::min<size_t>(page.Number(2, 2), page.size - 4);
+void TakeSerial(const AnswerBytes& page, LunFacts& facts) {
+  const size_t length = std::min<size_t>(page.NumberAt(2, 2), page.size - 4);
   CopyTrimmed(reinterpret_cast<const char*>(page.bytes) + 4, length, facts.serial, sizeof facts.serial);
 }
 
-void TakeBlockLimits(const Page& page, LunFacts& facts) {
+void TakeBlockLimits(const AnswerBytes& page, LunFacts& facts) {
   constexpr uint64_t kAnyNumber = 0xffffffff;
-  facts.max_transfer = static_cast<uint32_t>(page.Number(8, 4));
-  const auto max_unmap = static_cast<uint32_t>(page.Number(20, 4));
+  facts.max_transfer = static_cast<uint32_t>(page.NumberAt(8, 4));
+  const auto max_unmap = static_cast<uint32_t>(page.NumberAt(20, 4));
   facts.max_unmap = max_unmap == kAnyNumber ? 0 : max_unmap;
-  facts.unmap_granularity = static_cast<uint32_t>(page.Number(28, 4));
-  facts.max_write_same = page.Number(36, 8);
+  facts.unmap_granularity = static_cast<uint32_t>(page.NumberAt(28, 4));
+  facts.max_write_same = page.NumberAt(36, 8);
 }
 
-bool TakeCapacity(const Page& page, LunFacts& facts) {
-  const uint64_t last = page.Number(0, 8), block_size = page.Number(8, 4);
+bool TakeCapacity(const AnswerBytes& page, LunFacts& facts) {
+  const uint64_t last = page.NumberAt(0, 8), block_size = page.NumberAt(8, 4);
   if (block_size < 512 || block_size > kMaxBlockSize || (block_size & (block_size - 1)) != 0) return false;
-  if (last >= INT64_MAX / block_size) return false;
+  if (last >= INT64_MAX / block_size) return false;  // offsets in bytes have to fit off_t
   facts.blocks = last + 1;
   facts.block_size = static_cast<uint32_t>(block_size);
-  if ((page.Number(14, 1) & 0x40) != 0) facts.reads_zeroes = true;
+  if ((page.NumberAt(14, 1) & 0x40) != 0) facts.reads_zeroes = true;
   return true;
 }
 
 // MODE SENSE(10): a header of 8 bytes, block descriptors, then the page.
-void TakeCaching(const Page& page, LunFacts& facts) {
-  facts.write_protected = (page.Number(3, 1) & 0x80) != 0;
-  const size_t at = 8 + page.Number(6, 2);
-  if ((page.Number(at, 1) & 0x3f) != 0x08 || at + 3 > page.size) return;
-  facts.write_cache = (page.Number(at + 2, 1) & 0x04) != 0;
+void TakeCaching(const AnswerBytes& page, LunFacts& facts) {
+  facts.write_protected = (page.NumberAt(3, 1) & 0x80) != 0;
+  const size_t at = 8 + page.NumberAt(6, 2);
+  if ((page.NumberAt(at, 1) & 0x3f) != 0x08 || at + 3 > page.size) return;
+  facts.write_cache = (page.NumberAt(at + 2, 1) & 0x04) != 0;
 }
 
 void BuildInquiry(uint8_t page, Task& task) {
@@ -198,7 +211,7 @@ void BuildCommand(const LunRequest& request, const LunFacts& facts, uint32_t len
     case LunOp::kWriteZeroes:
       if (request.op == LunOp::kDiscard && !facts.write_same_unmap) return BuildUnmap(lba, blocks, task);
       task.cdb[0] = kWriteSame16;
-      task.cdb[1] = Unmaps(request.op, facts) ? 0x08 : 0;
+      task.cdb[1] = UnmapsByWriteSame(request.op, facts) ? 0x08 : 0;
       PutBlocks(task, lba, blocks);
       task.direction = Direction::kOut;
       task.data = zero_block;
@@ -209,27 +222,28 @@ void BuildCommand(const LunRequest& request, const LunFacts& facts, uint32_t len
   }
 }
 
-Outcome Judge(const Task& task, LunOp op) {
-  if (task.response != 0) return {Verdict::kAgain};  // the target lost it
+CommandOutcome EvaluateCommand(const Task& task, LunOp op) {
+  if (task.response != 0) return {NextStep::kAgain};  // the target lost it
   switch (task.status) {
     case kGood:
     case kConditionMet:
       break;
     case kCheckCondition: {
-      const Outcome outcome = JudgeSense(task, op);
-      if (outcome.verdict != Verdict::kDone) return outcome;
+      const CommandOutcome outcome = EvaluateSense(task, op);
+      if (outcome.next != NextStep::kDone) return outcome;
       break;
     }
     case kBusy:
     case kTaskSetFull:
-      return {Verdict::kLater};
+      return {NextStep::kLater};
     case kTaskAborted:
-      return {Verdict::kAgain};
+      return {NextStep::kAgain};
     default:
-      return {Verdict::kFailed, EIO};
+      return {NextStep::kFailed, EIO};
   }
+  // A good status for fewer bytes than asked for would pass off a hole as data.
   const bool whole = task.transferred == task.length || op == LunOp::kReadCapacity;
-  return whole ? Outcome{Verdict::kDone} : Outcome{Verdict::kFailed, EIO};
+  return whole ? CommandOutcome{NextStep::kDone} : CommandOutcome{NextStep::kFailed, EIO};
 }
 
 void BuildQuestion(Question question, char* answer, Task& task) {
@@ -274,7 +288,7 @@ void BuildQuestion(Question question, char* answer, Task& task) {
 }
 
 bool TakeAnswer(Question question, const Task& task, LunFacts& facts) {
-  const Page page(task);
+  const AnswerBytes page(task);
   const auto is_page = [&page](uint8_t code) { return page.size >= 4 && page.bytes[1] == code; };
   switch (question) {
     case Question::kReady:
@@ -292,9 +306,9 @@ bool TakeAnswer(Question question, const Task& task, LunFacts& facts) {
       return true;
     case Question::kProvisioning:
       if (!is_page(0xb2)) return true;
-      facts.unmap_command = (page.Number(5, 1) & 0x80) != 0;
-      facts.write_same_unmap = (page.Number(5, 1) & 0x40) != 0;
-      if ((page.Number(5, 1) & 0x04) != 0) facts.reads_zeroes = true;
+      facts.unmap_command = (page.NumberAt(5, 1) & 0x80) != 0;
+      facts.write_same_unmap = (page.NumberAt(5, 1) & 0x40) != 0;
+      if ((page.NumberAt(5, 1) & 0x04) != 0) facts.reads_zeroes = true;
       return true;
     case Question::kCapacity:
       return page.size >= 12 && TakeCapacity(page, facts);

@@ -38,17 +38,18 @@ uint32_t CommandLength(const LunRequest& request, const LunFacts& facts);
 // Makes `task` that command.
 void BuildCommand(const LunRequest& request, const LunFacts& facts, uint32_t length, Task& task);
 
-enum class Verdict {
+// What to do about a command that the target has answered.
+enum class NextStep {
   kDone,
   kAgain,   // at once: the LUN only wanted to tell something, or lost the command
   kLater,   // it is busy or not ready
   kFailed,  // with an errno
 };
-struct Outcome {
-  Verdict verdict;
+struct CommandOutcome {
+  NextStep next;
   int error = 0;
 };
-Outcome Judge(const Task& task, LunOp op);
+CommandOutcome EvaluateCommand(const Task& task, LunOp op);
 
 // The questions at a login, in order.
 enum class Question : uint8_t {

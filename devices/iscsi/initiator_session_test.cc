@@ -1,7 +1,7 @@
 // The protocol core on canned bytes: what exactly goes out, and what is made of what comes in, however it is
 // cut.
 
-#include "devices/iscsi/session.h"
+#include "devices/iscsi/initiator_session.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -31,21 +31,21 @@ struct Rig {
     connection.initiator = Iqn("iqn.a");
     connection.target = Iqn("iqn.b");
     connection.chap = std::move(chap);
-    session.Begin();
+    session.BeginLogin();
   }
 
   // What is to be sent, all of it, as sent.
   Bytes Sent() {
     Bytes out;
     const iovec* pieces;
-    while (const int count = session.Output(&pieces)) {
+    while (const int count = session.OutputPieces(&pieces)) {
       size_t size = 0;
       for (int i = 0; i < count; ++i) {
         const auto* begin = static_cast<const uint8_t*>(pieces[i].iov_base);
         out.insert(out.end(), begin, begin + pieces[i].iov_len);
         size += pieces[i].iov_len;
       }
-      session.Sent(size);
+      session.MarkSent(size);
     }
     return out;
   }
@@ -68,7 +68,7 @@ struct Rig {
         at += part;
         got += part;
       }
-      session.Input(got);
+      session.TakeInput(got);
     }
   }
   Bytes Pdu(uint8_t opcode, uint8_t flags, uint32_t tag, bool status, const std::string& data = "") {
@@ -99,13 +99,13 @@ struct Rig {
     task->direction = direction;
     task->data = memory.data();
     task->length = static_cast<uint32_t>(memory.size());
-    session.Start(task);
+    session.StartTask(task);
     return task->internal.tag;
   }
 
   Connection connection;
   Recorder recorder;
-  Session session{connection, 4, &recorder};
+  InitiatorSession session{connection, 4, &recorder};
   uint32_t stat_sn = 100, max_cmd_sn = 64;
 };
 
@@ -223,14 +223,14 @@ TEST_CASE("a large answer is awaited in large pieces, but never more than is to 
   std::vector<char> memory(200000);
   const uint32_t tag = rig.Start(Direction::kIn, memory);
   rig.Sent();
-  REQUIRE(rig.session.awaited() == 1);
+  REQUIRE(rig.session.awaited_bytes() == 1);
   const Bytes pdu = rig.Pdu(kDataIn, kFinal | kDataInStatus, tag, true, std::string(memory.size(), 'L'));
   rig.Receive(Bytes(pdu.begin(), pdu.begin() + 1000));
-  REQUIRE(rig.session.awaited() == 128 << 10);
+  REQUIRE(rig.session.awaited_bytes() == 128 << 10);
   rig.Receive(Bytes(pdu.begin() + 1000, pdu.end() - 10));
-  REQUIRE(rig.session.awaited() == 10);
+  REQUIRE(rig.session.awaited_bytes() == 10);
   rig.Receive(Bytes(pdu.end() - 10, pdu.end()));
-  REQUIRE(rig.session.awaited() == 1);
+  REQUIRE(rig.session.awaited_bytes() == 1);
   REQUIRE(rig.recorder.events == std::vector<std::string>{"done 0"});
 }
 
@@ -318,8 +318,8 @@ TEST_CASE("a write that ends early is not given back while its data is on its wa
   std::vector<char> memory(4096, 'w');
   const uint32_t tag = rig.Start(Direction::kOut, memory);
   const iovec* pieces;
-  REQUIRE(rig.session.Output(&pieces) == 2);
-  rig.session.Sent(100);
+  REQUIRE(rig.session.OutputPieces(&pieces) == 2);
+  rig.session.MarkSent(100);
   Bytes answer = rig.Pdu(kScsiResponse, kFinal, tag, true,
                          std::string("\0\x12\x70\0\x05\0\0\0\0\x0a\0\0\0\0\x21\x02\0\0\0\0", 20));
   answer[3] = 2;

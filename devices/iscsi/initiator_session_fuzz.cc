@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "devices/iscsi/initiator_session.h"
 #include "devices/iscsi/scsi.h"
-#include "devices/iscsi/session.h"
 
 namespace lunkeeper::iscsi {
 namespace {
@@ -14,7 +14,7 @@ class Owner final : public SessionHandler {
  public:
   void OnLoggedIn() override { StartTasks(); }
   void OnTaskDone(Task& task) override {
-    (void)Judge(task, task.direction == Direction::kOut ? LunOp::kWrite : LunOp::kRead);
+    (void)EvaluateCommand(task, task.direction == Direction::kOut ? LunOp::kWrite : LunOp::kRead);
     LunFacts facts;
     for (int i = 0; i < static_cast<int>(Question::kEnd); ++i) {
       if (task.direction == Direction::kIn) (void)TakeAnswer(static_cast<Question>(i), task, facts);
@@ -30,29 +30,29 @@ class Owner final : public SessionHandler {
       task->direction = i % 2 == 0 ? Direction::kIn : Direction::kOut;
       task->data = memory[i].data();
       task->length = static_cast<uint32_t>(memory[i].size());
-      session->Start(task);
+      session->StartTask(task);
     }
-    session->Reset();
-    session->Ping();
+    session->ResetLun();
+    session->SendPing();
   }
 
-  Session* session = nullptr;
+  InitiatorSession* session = nullptr;
   std::array<std::vector<char>, 4> memory{std::vector<char>(255), std::vector<char>(3000),
                                           std::vector<char>(100000), std::vector<char>(70000)};
 };
 
-void Drain(Session& session) {
+void Drain(InitiatorSession& session) {
   const iovec* pieces;
   for (int i = 0; i < 100; ++i) {
-    const int count = session.Output(&pieces);
+    const int count = session.OutputPieces(&pieces);
     if (count == 0) return;
     size_t size = 0;
     for (int at = 0; at < count; ++at) size += pieces[at].iov_len;
-    session.Sent(std::min<size_t>(size, 5000));
+    session.MarkSent(std::min<size_t>(size, 5000));
   }
 }
 
-void Feed(Session& session, const uint8_t* bytes, size_t size, size_t step) {
+void Feed(InitiatorSession& session, const uint8_t* bytes, size_t size, size_t step) {
   while (size > 0 && !session.broken()) {
     iovec space[2];
     const int count = session.InputSpace(space);
@@ -62,7 +62,7 @@ void Feed(Session& session, const uint8_t* bytes, size_t size, size_t step) {
       std::memcpy(space[i].iov_base, bytes + got, part);
       got += part;
     }
-    session.Input(got);
+    session.TakeInput(got);
     bytes += got;
     size -= got;
     Drain(session);
@@ -70,7 +70,7 @@ void Feed(Session& session, const uint8_t* bytes, size_t size, size_t step) {
 }
 
 // The answers that take a login without CHAP to its end.
-void LogIn(Session& session) {
+void LogIn(InitiatorSession& session) {
   Header header{};
   header[0] = kLoginResponse;
   header[1] = 0x81;
@@ -92,9 +92,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   connection.target = lunkeeper::Iqn("iqn.target");
   if (data[0] % 3 == 1) connection.chap = {"user", "secret"};
   Owner owner;
-  Session session(connection, 8, &owner);
+  InitiatorSession session(connection, 8, &owner);
   owner.session = &session;
-  session.Begin();
+  session.BeginLogin();
   Drain(session);
   if (data[0] % 3 == 2) LogIn(session);
   Feed(session, data + 2, size - 2, data[1] + 1u);

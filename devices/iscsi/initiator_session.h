@@ -1,0 +1,138 @@
+#pragma once
+// The iSCSI protocol of one session on one connection, without its socket: bytes in, bytes out (RFC 7143;
+// error recovery level 0, no digests). What it says is decided by bytes alone, so it is tested and fuzzed
+// with bytes alone.
+//
+// The owner moves bytes: InputSpace says where received bytes go and TakeInput how many came; OutputPieces
+// says what to send and MarkSent how much went. Payloads are not copied on the way out, and large ones not on
+// the way in.
+//
+//                 BeginLogin            last answer of the login
+//    (no session) ----------> logging in ------------------------> full feature phase
+//                                 |                                  |            |
+//                                 v                                  v            v  SendLogout, answered
+//                              broken, until BeginLogin <------------+       (no session)
+//
+// One thread. Nothing allocates after the constructor (but see chap.h). Tasks belong to the session; their
+// data belong to the caller, and stay put until OnTaskDone.
+//
+// What comes from the wire is bounded and checked; anything that breaks the protocol ends the session:
+// broken() says so, failure() why, and only BeginLogin makes it useful again. Tasks in flight are then
+// forgotten, without OnTaskDone.
+
+#include <sys/uio.h>
+
+#include <array>
+#include <vector>
+
+#include "devices/iscsi/login.h"
+#include "devices/iscsi/pdu.h"
+#include "devices/iscsi/pdu_reader.h"
+#include "devices/iscsi/pdu_writer.h"
+#include "devices/iscsi/reason.h"
+#include "devices/iscsi/sequence_numbers.h"
+#include "devices/iscsi/task.h"
+#include "devices/iscsi/task_queue.h"
+
+namespace lunkeeper::iscsi {
+
+class SessionHandler {
+ public:
+  virtual ~SessionHandler() = default;
+  virtual void OnLoggedIn() = 0;
+  virtual void OnTaskDone(Task& task) = 0;     // the task is free again when this returns
+  virtual void OnReset(uint8_t response) = 0;  // RFC 7143, 11.6.1; 0: the LUN's commands are over
+  virtual void OnLoggedOut() = 0;
+};
+
+class InitiatorSession {
+ public:
+  // `connection` and `handler` outlive the session. `depth` is the number of tasks, at most 1024.
+  InitiatorSession(const Connection& connection, uint32_t depth, SessionHandler* handler);
+
+  // On a new connection: forgets all and logs in.
+  void BeginLogin();
+
+  // Where to receive to, in this order; the number of places. TakeInput then takes what came, and calls the
+  // handler.
+  int InputSpace(iovec space[2]) { return reader_.InputSpace(space); }
+  // With fewer bytes than these there is nothing to do but wait for more; at least 1.
+  size_t awaited_bytes() const { return reader_.awaited_bytes(); }
+  void TakeInput(size_t count);
+  // The read whose data, all of them and good, are what comes next; nullptr if something else is.
+  const Task* WholeData() const;
+  // What to send, in this order; the number of pieces, 0 if there is nothing.
+  int OutputPieces(const iovec** pieces);
+  void MarkSent(size_t count);
+
+  // A free task if a command may be started now, else nullptr. It is to be filled and started at once.
+  Task* NewTask();
+  void StartTask(Task* task);
+  void ResetLun();  // LOGICAL UNIT RESET, with nothing in flight
+  void SendPing();  // makes the target say something
+  void SendLogout();
+
+  bool broken() const { return broken_; }
+  bool refused() const { return refused_; }  // broken, and another login would be too
+  const char* failure() const { return failure_.text(); }
+  // The owner's own reasons to give up this connection; may be called from the handler.
+  void BreakOff(const char* what);
+  const NegotiatedParameters& parameters() const { return login_.parameters(); }
+
+ private:
+  static constexpr size_t kControls = 8;
+
+  // Requests that are no task (login, reset, ping, logout), in the order in which they are sent.
+  struct Control {
+    Header header;
+    bool is_login;  // carries the login's text
+  };
+
+  // What the target sends. All return false when nothing more may be read.
+  bool ActOnNext();
+  bool OnPdu(const PduReader::Pdu& pdu);
+  bool OnDataIn(const PduReader::Pdu& pdu);
+  bool OnDataInEnd();
+  bool OnLoginResponse(const PduReader::Pdu& pdu);
+  bool OnScsiResponse(const PduReader::Pdu& pdu);
+  bool OnR2t(const uint8_t* header);
+  bool OnNopIn(const uint8_t* header);
+  bool OnAsyncMessage(const uint8_t* header);
+  bool OnResetResponse(const uint8_t* header);
+  bool OnLogoutResponse();
+  bool CheckStatSn(const uint8_t* header);
+  Task* FindTask(const uint8_t* header);
+  bool CompleteTask(Task* task);
+  void FinishTask(Task* task);
+  __attribute__((format(printf, 2, 3))) bool FailProtocol(const char* format, ...);
+
+  // What goes to the target.
+  void FillBatch();
+  void SendNextPdu(Task* task);
+  void SendCommand(Task* task);
+  void SendDataOut(Task* task);
+  bool QueueControl(const Header& header, bool is_login = false);
+  void QueueLogin();
+
+  const Connection& connection_;
+  SessionHandler* const handler_;
+  LoginPhase login_;
+  bool full_feature_ = false, broken_ = false, refused_ = false;
+  bool resetting_ = false, pinging_ = false, logging_out_ = false;  // an answer is due
+  Reason failure_;
+
+  std::vector<Task> tasks_;
+  std::vector<uint32_t> free_;  // indexes of tasks, as a stack
+  uint32_t uses_ = 0;           // makes tags of one slot differ
+  SequenceNumbers numbers_;
+  uint32_t unsent_commands_ = 0;
+
+  PduReader reader_;
+  PduWriter writer_;
+  TaskQueue send_queue_;
+  Task* early_ = nullptr;  // done, but with data in the batch
+  std::array<Control, kControls> controls_;
+  size_t control_count_ = 0;
+};
+
+}  // namespace lunkeeper::iscsi

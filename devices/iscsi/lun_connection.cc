@@ -1,0 +1,85 @@
+#include "devices/iscsi/lun_connection.h"
+
+#include <cerrno>
+
+namespace lunkeeper::iscsi {
+
+int LunConnection::Open() {
+  socket_ = Connect(*address_);
+  readable_from_ = 1;
+  return socket_ ? 0 : errno;
+}
+
+LunConnection::Attempt LunConnection::FinishOpen() const {
+  const int error = ConnectResult(socket_.get());
+  if (error != 0) return {.error = error};
+  // No error also means "not yet": only a connected socket has a peer.
+  sockaddr_storage peer;
+  socklen_t size = sizeof peer;
+  return {.connected = ::getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&peer), &size) == 0};
+}
+
+void LunConnection::Close() {
+  socket_.Reset();
+  wants_write_ = false;
+}
+
+ssize_t LunConnection::ReceiveOnce(bool woken_up, bool* drained) {
+  if (LunRequest* request = DeliverableRequest()) {
+    if (Available(socket_.get()) >= request->length) return DeliverData(*request);
+    if (!woken_up) return 0;  // we are when all of it is here
+  }
+  iovec space[2];
+  const int count = session_->InputSpace(space);
+  const ssize_t got = Receive(socket_.get(), space, count);
+  *drained = got < static_cast<ssize_t>(space[0].iov_len + (count > 1 ? space[1].iov_len : 0));
+  return got;
+}
+
+// The request whose data come next and need not come through this process's memory. Only a whole request: a
+// part could not be answered on its own.
+LunRequest* LunConnection::DeliverableRequest() const {
+  const Task* task = session_->WholeData();
+  if (task == nullptr || task->owner == nullptr) return nullptr;
+  auto* request = static_cast<LunRequest*>(task->owner);
+  const SplicePipe* pipe = request->delivery.splice_pipe;
+  const bool takes = pipe != nullptr && request->length == task->length && pipe->Takes(task->length);
+  return takes ? request : nullptr;
+}
+
+ssize_t LunConnection::DeliverData(LunRequest& request) {
+  Delivery& delivery = request.delivery;
+  const SplicePipe::Result result = delivery.splice_pipe->Pass(socket_.get(), request.length,
+                                                               delivery.preface, delivery.sink, request.data);
+  if (result.outcome == SplicePipe::Outcome::kLost) return -EIO;  // the read is sent again
+  delivery.done = result.outcome == SplicePipe::Outcome::kDelivered;
+  return static_cast<ssize_t>(delivery.done ? request.length : result.kept);
+}
+
+// To be woken up for each segment of a large transfer costs both sides more than the transfer.
+void LunConnection::AwaitEnough() {
+  if (!socket_) return;
+  const LunRequest* whole = DeliverableRequest();
+  const size_t bytes = whole != nullptr ? whole->length : session_->awaited_bytes();
+  if (bytes == readable_from_) return;
+  readable_from_ = bytes;
+  ReadableFrom(socket_.get(), bytes);
+}
+
+int LunConnection::SendAll() {
+  wants_write_ = false;
+  while (true) {
+    const iovec* pieces;
+    const int count = session_->OutputPieces(&pieces);
+    if (count == 0) return 0;
+    const ssize_t sent = Send(socket_.get(), pieces, count);
+    if (sent < 0) return static_cast<int>(-sent);
+    if (sent == 0) {
+      wants_write_ = true;
+      return 0;
+    }
+    session_->MarkSent(static_cast<size_t>(sent));
+  }
+}
+
+}  // namespace lunkeeper::iscsi

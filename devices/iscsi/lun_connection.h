@@ -1,0 +1,59 @@
+#pragma once
+// The TCP connection of a Lun: moves bytes between its socket and the session, and large reads past the
+// session straight to where they are wanted (splice_pipe.h). It decides nothing; the Lun does.
+//
+// One thread; nothing allocates. The session outlives it. Errors are errnos; EPIPE: the target has closed it.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/unique_fd.h"
+#include "devices/iscsi/initiator_session.h"
+#include "devices/iscsi/lun.h"
+#include "devices/iscsi/socket.h"
+
+namespace lunkeeper::iscsi {
+
+class LunConnection {
+ public:
+  LunConnection(const std::string& portal, InitiatorSession* session)
+      : address_(ParseAddress(portal)), session_(session) {}
+
+  bool has_address() const { return address_.has_value(); }
+  bool is_open() const { return static_cast<bool>(socket_); }
+  int fd() const { return socket_.get(); }
+
+  // Begins to connect; 0 or an errno. Writable when that is over.
+  int Open();
+  // Whether the connection is there now; an errno where the attempt has failed.
+  struct Attempt {
+    int error = 0;
+    bool connected = false;
+  };
+  Attempt FinishOpen() const;
+  void Close();
+
+  // Receives once and gives it to the session's memory, but not to the session: the caller tells it by
+  // TakeInput. Bytes, 0 if there are none now, or -errno. `woken_up`: something must have come, or the
+  // connection has ended. `drained`: there was not more.
+  ssize_t ReceiveOnce(bool woken_up, bool* drained);
+  // Has the socket sleep until enough is there for the next step.
+  void AwaitEnough();
+  // Sends what the session has, as far as the socket takes it; 0 or an errno.
+  int SendAll();
+  // Something is left to send that the socket did not take.
+  bool wants_write() const { return wants_write_; }
+
+ private:
+  LunRequest* DeliverableRequest() const;
+  ssize_t DeliverData(LunRequest& request);
+
+  const std::optional<Address> address_;
+  InitiatorSession* const session_;
+  UniqueFd socket_;
+  bool wants_write_ = false;
+  size_t readable_from_ = 1;  // bytes; see AwaitEnough
+};
+
+}  // namespace lunkeeper::iscsi

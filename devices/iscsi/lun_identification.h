@@ -1,0 +1,51 @@
+#pragma once
+// Finds out what the LUN is, after each login and before any request: asks the questions of scsi.h one after
+// the other, and then says whether it is the LUN that it has to be, in the state that it has to be in.
+//
+// One thread; nothing allocates. All arguments outlive it.
+
+#include <array>
+
+#include "devices/iscsi/initiator_session.h"
+#include "devices/iscsi/lun.h"
+#include "devices/iscsi/reason.h"
+#include "devices/iscsi/scsi.h"
+
+namespace lunkeeper::iscsi {
+
+class LunIdentification {
+ public:
+  enum class Progress {
+    kAskNow,    // the next question, or the same once more
+    kAskLater,  // the same after a pause: the LUN is not ready to answer
+    kComplete,  // all is known
+    kFailed,    // this session is of no use
+  };
+
+  LunIdentification(const LunOptions& options, const LunState* state, InitiatorSession* session)
+      : options_(options), state_(state), session_(session) {}
+
+  // Forgets the answers of an earlier session.
+  void Restart();
+  // Sends the question that is due, as a task without an owner. False: the target takes no commands.
+  bool SendQuestion();
+  // The task is done. Sets `reason` where this fails.
+  Progress TakeReply(const Task& task, Reason& reason);
+
+  // Once complete: kNone if the volume may be served from here, else why never again, with `reason`.
+  LunFailure CheckIdentity(Reason& reason) const;
+  const LunFacts& facts() const { return facts_; }
+
+ private:
+  Progress AskAgain(NextStep next, Reason& reason);
+
+  const LunOptions& options_;
+  const LunState* const state_;
+  InitiatorSession* const session_;
+  Question question_ = Question::kReady;
+  int retries_ = 0;
+  LunFacts facts_;
+  alignas(8) std::array<char, kMaxAnswer + 1> answer_;
+};
+
+}  // namespace lunkeeper::iscsi

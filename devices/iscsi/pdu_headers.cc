@@ -1,0 +1,82 @@
+#include "devices/iscsi/pdu_headers.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace lunkeeper::iscsi {
+namespace {
+
+// The same for ever: a new login then ends what is left of the session before it (RFC 7143, 6.3.5). The
+// initiator's name is a node's and the target a grant's, so nobody else has it.
+constexpr std::array<uint8_t, 6> kIsid = {0x80, 0x4c, 0x4b, 0x00, 0x00, 0x01};
+
+Header ImmediateHeader(Opcode opcode, uint32_t tag) {
+  Header header{};
+  header[0] = opcode | kImmediate;
+  header[1] = kFinal;
+  Put32(header.data() + kTagAt, tag);
+  Put32(header.data() + kTargetTagAt, kNoTag);
+  return header;
+}
+
+}  // namespace
+
+Header CommandHeader(const Task& task, uint64_t lun, bool final, const SequenceNumbers& numbers) {
+  Header header{};
+  uint8_t flags = kAttributeSimple;
+  if (final) flags |= kFinal;
+  if (task.direction == Direction::kIn) flags |= kCommandRead;
+  if (task.direction == Direction::kOut) flags |= kCommandWrite;
+  header[0] = kScsiCommand;
+  header[1] = flags;
+  PutLun(header.data() + kLunAt, lun);
+  Put32(header.data() + kTagAt, task.internal.tag);
+  Put32(header.data() + kExpectedLengthAt, task.length);
+  SetNumbers(numbers, header);
+  std::memcpy(header.data() + kCdbAt, task.cdb.data(), task.cdb.size());
+  return header;
+}
+
+Header DataOutHeader(Task& task, uint64_t lun, uint32_t length, const SequenceNumbers& numbers) {
+  Header header{};
+  auto& state = task.internal;
+  header[0] = kDataOut;
+  header[1] = length == state.send_left ? kFinal : 0;
+  PutLun(header.data() + kLunAt, lun);
+  Put32(header.data() + kTagAt, state.tag);
+  Put32(header.data() + kTargetTagAt, state.target_tag);
+  Put32(header.data() + kExpStatSnAt, numbers.exp_stat_sn());
+  Put32(header.data() + kDataSnAt, state.data_sn++);
+  Put32(header.data() + kBufferOffsetAt, state.send_offset);
+  return header;
+}
+
+Header NopOutHeader(uint32_t tag) { return ImmediateHeader(kNopOut, tag); }
+
+Header LoginHeader(uint8_t flags) {
+  Header header = ImmediateHeader(kLoginRequest, kLoginTag);
+  header[1] = flags;
+  std::copy(kIsid.begin(), kIsid.end(), header.begin() + kLunAt);
+  Put32(header.data() + kTargetTagAt, 0);  // the connection's id
+  return header;
+}
+
+Header LunResetHeader(uint64_t lun) {
+  Header header = ImmediateHeader(kTaskManagement, kResetTag);
+  header[1] = kFinal | kLogicalUnitReset;
+  PutLun(header.data() + kLunAt, lun);
+  return header;
+}
+
+Header LogoutHeader() {
+  Header header = ImmediateHeader(kLogoutRequest, kLogoutTag);
+  Put32(header.data() + kTargetTagAt, 0);  // reason 0: the session ends
+  return header;
+}
+
+void SetNumbers(const SequenceNumbers& numbers, Header& header) {
+  Put32(header.data() + kCmdSnAt, numbers.cmd_sn());
+  Put32(header.data() + kExpStatSnAt, numbers.exp_stat_sn());
+}
+
+}  // namespace lunkeeper::iscsi

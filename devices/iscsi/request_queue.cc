@@ -1,0 +1,230 @@
+#include "devices/iscsi/request_queue.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/fail_point.h"
+
+namespace lunkeeper::iscsi {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Of a command that the LUN would not carry out and gave no reason to wait, such as a unit attention: each of
+// those is told once, so this many can only be a LUN that is broken.
+constexpr uint32_t kRetriesAtOnce = 100;
+
+bool Modifies(LunOp op) { return op == LunOp::kWrite || op == LunOp::kDiscard || op == LunOp::kWriteZeroes; }
+
+// A flush has no length that counts, and reading the capacity none at all.
+bool HasLength(LunOp op) { return op == LunOp::kRead || Modifies(op); }
+
+// 10, 20, 40 … 1000 ms.
+milliseconds RetryDelay(uint32_t retries) {
+  return milliseconds(std::min(10u << std::min(retries, 7u), 1000u));
+}
+
+}  // namespace
+
+void RequestQueue::Submit(LunRequest* request) {
+  request->error = 0;
+  request->internal = {};
+  request->delivery.done = false;
+  queued_.PushBack(request);
+}
+
+void RequestQueue::RefuseRequest(LunRequest* request, int error) {
+  request->internal = {};
+  request->delivery.done = false;
+  request->error = error;
+  CountError(error);
+  answered_.PushBack(request);
+}
+
+void RequestQueue::StartRequests(Clock::time_point now) {
+  if (postponed_ > 0 && now >= due_) StartPostponed(now);
+  while (!queued_.empty()) {
+    LunRequest* request = queued_.front();
+    const int refusal = RefusalOf(*request);
+    const bool empty = request->length == 0 && HasLength(request->op);
+    if (refusal != 0 || empty) {
+      RefuseRequest(queued_.PopFront(), refusal);  // an empty one: error 0, there is nothing to do
+      continue;
+    }
+    Task* task = session_->NewTask();
+    if (task == nullptr) return;  // the next answer makes room, and StartRequests is called again
+    active_.PushBack(queued_.PopFront());
+    StartCommand(request, task, now);
+  }
+}
+
+// Those whose time has come, in the order of submission; due_ then says when the next one's is.
+void RequestQueue::StartPostponed(Clock::time_point now) {
+  due_ = Clock::time_point::max();
+  for (LunRequest* at = active_.front(); at != nullptr; at = at->internal.next) {
+    if (at->internal.in_flight) continue;
+    Task* task = at->internal.at <= now ? session_->NewTask() : nullptr;
+    if (task == nullptr) {
+      due_ = std::min(due_, at->internal.at);
+      continue;
+    }
+    --postponed_;
+    StartCommand(at, task, now);
+  }
+}
+
+// 0, or the errno of a request the LUN need not be asked about.
+int RequestQueue::RefusalOf(const LunRequest& request) const {
+  if (!HasLength(request.op)) return 0;
+  const uint64_t size = facts_.size_bytes();
+  if (request.offset > size || request.length > size - request.offset) return EINVAL;
+  if (request.offset % facts_.block_size != 0 || request.length % facts_.block_size != 0) return EINVAL;
+  if (Modifies(request.op) && (options_.read_only || facts_.write_protected)) return EROFS;
+  if (request.op == LunOp::kDiscard && !facts_.can_unmap()) return EOPNOTSUPP;
+  if (request.op == LunOp::kWriteZeroes && !state_->write_same) return EOPNOTSUPP;
+  return 0;
+}
+
+void RequestQueue::StartCommand(LunRequest* request, Task* task, Clock::time_point now) {
+  auto& state = request->internal;
+  if (request->op == LunOp::kReadCapacity) {
+    BuildQuestion(Question::kCapacity, capacity_answer_.data(), *task);
+  } else {
+    state.span = CommandLength(*request, facts_);
+    BuildCommand(*request, facts_, state.span, *task);
+  }
+  // Writes that are acknowledged from here on are not covered: the target may carry them out after the flush.
+  if (request->op == LunOp::kFlush) state.covers = state_->cached_writes;
+  state.in_flight = true;
+  state.at = now;
+  task->owner = request;
+  session_->StartTask(task);
+}
+
+void RequestQueue::OnCommandDone(LunRequest* request, const Task& task, Clock::time_point now) {
+  auto& state = request->internal;
+  state.in_flight = false;
+  const CommandOutcome outcome = EvaluateCommand(task, request->op);
+  switch (outcome.next) {
+    case NextStep::kDone:
+      return OnPartDone(request, task, now);
+    case NextStep::kAgain:
+      if (++state.retries > kRetriesAtOnce) return FinishRequest(request, EIO);
+      return PostponeUntil(request, now);
+    case NextStep::kLater:
+      // About as long as a target may be away altogether, since the delay grows to a second.
+      if (++state.retries > kRetriesAtOnce + options_.replacement_timeout / seconds(1)) {
+        return FinishRequest(request, EIO);
+      }
+      return PostponeUntil(request, now + RetryDelay(state.retries - 1));
+    case NextStep::kFailed:
+      // Some targets announce WRITE SAME and refuse it: the kernel then writes zeroes itself, for good.
+      if (outcome.error == EOPNOTSUPP && request->op == LunOp::kWriteZeroes) state_->write_same = false;
+      return FinishRequest(request, outcome.error);
+  }
+}
+
+void RequestQueue::OnPartDone(LunRequest* request, const Task& task, Clock::time_point now) {
+  auto& state = request->internal;
+  if (request->op == LunOp::kReadCapacity) return FinishRequest(request, TakeCapacity(task));
+  if (request->op == LunOp::kFlush) return FinishRequest(request, 0);
+  state.position += state.span;
+  state.retries = 0;
+  if (state.position < request->length) return PostponeUntil(request, now);
+  FinishRequest(request, 0);
+}
+
+// The LUN's size never shrinks here: a smaller one is a matter for the next login, which fails the Lun.
+int RequestQueue::TakeCapacity(const Task& task) {
+  LunFacts grown = facts_;
+  if (!TakeAnswer(Question::kCapacity, task, grown) || grown.block_size != facts_.block_size) return EIO;
+  if (grown.blocks <= facts_.blocks) return 0;
+  facts_.blocks = grown.blocks;
+  state_->size_bytes = grown.size_bytes();
+  return 0;
+}
+
+// Never at once, although it may be due now: the task is free only after its handler has returned.
+void RequestQueue::PostponeUntil(LunRequest* request, Clock::time_point at) {
+  request->internal.at = at;
+  due_ = postponed_ == 0 ? at : std::min(due_, at);
+  ++postponed_;
+}
+
+// What is told to others about a request that succeeded; before `done`, so that nothing acknowledged is ever
+// forgotten: a process that dies between the two has counted a cached write too many, never too few.
+void RequestQueue::CountSuccess(const LunRequest& request) {
+  switch (request.op) {
+    case LunOp::kRead:
+      ++state_->reads;
+      state_->read_bytes += request.length;
+      break;
+    case LunOp::kWrite:
+      ++state_->writes;
+      state_->written_bytes += request.length;
+      break;
+    case LunOp::kFlush:
+      ++state_->flushes;
+      state_->flushed_writes = std::max<uint64_t>(state_->flushed_writes, request.internal.covers);
+      break;
+    default:
+      break;
+  }
+  if (Modifies(request.op) && facts_.write_cache && !request.fua) ++state_->cached_writes;
+}
+
+// EOPNOTSUPP is a question answered, not an error of I/O.
+void RequestQueue::CountError(int error) {
+  if (error != 0 && error != EOPNOTSUPP) ++state_->errors;
+}
+
+void RequestQueue::FinishRequest(LunRequest* request, int error) {
+  active_.Remove(request);
+  if (error == 0) CountSuccess(*request);
+  request->error = error;
+  CountError(error);
+  if (hold_) return answered_.PushBack(request);
+  if (request->op == LunOp::kWrite) FAIL_POINT("lun.write.answered");
+  request->done(request);
+}
+
+void RequestQueue::FinishAnswered() {
+  // Not those that `done` submits and that are refused at once: a caller that retries for ever must not hang
+  // here.
+  RequestList now;
+  now.Prepend(answered_);
+  while (!now.empty()) {
+    LunRequest* request = now.PopFront();
+    request->done(request);
+  }
+}
+
+void RequestQueue::TakeBack() {
+  for (LunRequest* at = active_.front(); at != nullptr; at = at->internal.next) {
+    at->internal.in_flight = false;
+    at->internal.position = 0;  // parts already done may have been lost with the storage host's cache
+    at->internal.retries = 0;
+  }
+  queued_.Prepend(active_);
+  postponed_ = 0;
+}
+
+void RequestQueue::RefuseQueued(int error) {
+  while (!queued_.empty()) RefuseRequest(queued_.PopFront(), error);
+}
+
+std::optional<RequestQueue::Clock::time_point> RequestQueue::OldestSince() const {
+  if (active_.empty() || !active_.front()->internal.in_flight) return std::nullopt;
+  return active_.front()->internal.at;
+}
+
+bool RequestQueue::IsOverdue(Clock::time_point now) const {
+  for (const LunRequest* at = active_.front(); at != nullptr; at = at->internal.next) {
+    if (at->internal.in_flight && now - at->internal.at >= options_.command_timeout) return true;
+  }
+  return false;
+}
+
+}  // namespace lunkeeper::iscsi

@@ -1,0 +1,87 @@
+#pragma once
+// The requests of a Lun from Submit to `done`: started as commands of the session, split, repeated, answered,
+// and taken back when the connection is lost.
+//
+//   Submit --> queued --> in flight --> answered (done is called)
+//                 ^         |    ^
+//                 |         v    |  after a part, or when the LUN was busy
+//                 |       postponed
+//                 |         |
+//                 +---------+  TakeBack: the connection is gone
+//
+// Order: what has been started comes before what has not, each in the order of submission, also after a lost
+// connection. That order is what keeps an old write from landing on a newer one, together with the LUN reset
+// before the first command of each connection (iscsi_lun.h).
+//
+// One thread; nothing allocates. All arguments outlive it; requests belong to the caller. `done` is called by
+// FinishAnswered and by OnCommandDone, but by neither while answers are held.
+
+#include <array>
+
+#include "devices/iscsi/initiator_session.h"
+#include "devices/iscsi/lun.h"
+#include "devices/iscsi/request_list.h"
+#include "devices/iscsi/scsi.h"
+
+namespace lunkeeper::iscsi {
+
+class RequestQueue {
+ public:
+  using Clock = Lun::Clock;
+
+  RequestQueue(const LunOptions& options, LunState* state, InitiatorSession* session)
+      : options_(options), state_(state), session_(session) {}
+
+  void Submit(LunRequest* request);
+  // Takes a request only to refuse it.
+  void RefuseRequest(LunRequest* request, int error);
+  // What the LUN said of itself at the login of this connection. Before the first StartRequests on it.
+  void SetFacts(const LunFacts& facts) { facts_ = facts; }
+
+  // Starts what can be started now, postponed requests first.
+  void StartRequests(Clock::time_point now);
+  void OnCommandDone(LunRequest* request, const Task& task, Clock::time_point now);
+  // The connection is gone: everything that was started goes back, before what was not.
+  void TakeBack();
+  // Refuses everything that is queued.
+  void RefuseQueued(int error);
+  // Calls `done` of requests that are answered.
+  void FinishAnswered();
+  // While true, `done` is not called: answers wait for FinishAnswered.
+  void HoldAnswers(bool hold) { hold_ = hold; }
+
+  bool has_answers() const { return !answered_.empty(); }
+  bool has_started() const { return !active_.empty(); }
+  // When the oldest request was sent; nothing if it is not in flight, or there is none.
+  std::optional<Clock::time_point> OldestSince() const;
+  // Whether a command has been in flight for so long.
+  bool IsOverdue(Clock::time_point now) const;
+  // When a postponed request is due; max: none is.
+  Clock::time_point NextDue() const { return postponed_ > 0 ? due_ : Clock::time_point::max(); }
+
+ private:
+  void StartPostponed(Clock::time_point now);
+  int RefusalOf(const LunRequest& request) const;
+  void StartCommand(LunRequest* request, Task* task, Clock::time_point now);
+  void OnPartDone(LunRequest* request, const Task& task, Clock::time_point now);
+  int TakeCapacity(const Task& task);
+  void PostponeUntil(LunRequest* request, Clock::time_point at);
+  void FinishRequest(LunRequest* request, int error);
+  void CountSuccess(const LunRequest& request);
+  void CountError(int error);
+
+  const LunOptions& options_;
+  LunState* const state_;
+  InitiatorSession* const session_;
+
+  LunFacts facts_;
+  RequestList queued_;      // not started
+  RequestList active_;      // started, in the order of submission
+  RequestList answered_;    // only `done` is missing
+  uint32_t postponed_ = 0;  // how many of active_ have no command in flight
+  Clock::time_point due_;   // the earliest time one of those is to be sent
+  bool hold_ = false;
+  alignas(8) std::array<char, kMaxAnswer + 1> capacity_answer_;
+};
+
+}  // namespace lunkeeper::iscsi
