@@ -14,7 +14,7 @@ struct TwoArrays : ControllerFixture, Arrays {
   std::string default_array;
 
   TwoArrays() { service = MakeControllerService(*this, {.max_volumes_per_node = 10}); }
-  std::vector<NamedArray> All() override {
+  std::vector<NamedArray> ListArrays() override {
     const auto unowned = [](Array* one) { return std::shared_ptr<Array>(std::shared_ptr<void>(), one); };
     return {{"a1", unowned(&array), default_array == "a1"}, {"a2", unowned(&second), default_array == "a2"}};
   }
@@ -85,8 +85,8 @@ TEST_CASE("capacity is that of the array that is meant") {
     REQUIRE(fixture.service->GetCapacity(nullptr, &request, &got).ok());
     return static_cast<uint64_t>(got.available_capacity());
   };
-  const uint64_t one = fixture.array.Capacity()->available_bytes,
-                 two = fixture.second.Capacity()->available_bytes;
+  const uint64_t one = fixture.array.GetCapacity()->available_bytes,
+                 two = fixture.second.GetCapacity()->available_bytes;
   REQUIRE(one != two);
   CHECK(available("", "") == one);
   CHECK(available("a2", "") == two);

@@ -11,6 +11,7 @@
 #include "controller/placement.h"
 #include "controller/request.h"
 #include "controller/response.h"
+#include "devices/array/array_router.h"
 #include "devices/array/publish_context.h"
 #include "devices/node_id.h"
 
@@ -54,7 +55,10 @@ bool SameButSize(VolumeSpec a, const VolumeSpec& b) {
 class ControllerService final : public v1::Controller::Service {
  public:
   ControllerService(Arrays& arrays, ControllerOptions options)
-      : arrays_(arrays), router_(MakeArrayRouter(arrays)), array_(*router_), options_(options) {}
+      : arrays_(arrays),
+        volumes_(MakeVolumeRouter(arrays)),
+        grants_(MakeGrantRouter(arrays)),
+        options_(options) {}
 
   grpc::Status CreateVolume(ServerContext*, const v1::CreateVolumeRequest* request,
                             v1::CreateVolumeResponse* response) override {
@@ -122,7 +126,8 @@ class ControllerService final : public v1::Controller::Service {
   absl::StatusOr<NamedArray> PlaceFor(const v1::CreateVolumeRequest& request, const VolumeSpec& spec,
                                       const Parameters& parameters);
   absl::StatusOr<uint64_t> SourceBytes(const VolumeSpec& spec);
-  absl::StatusOr<Volume> FindMadeBefore(Array& array, const VolumeSpec& spec, const v1::CapacityRange* range);
+  absl::StatusOr<Volume> FindMadeBefore(VolumeStore& store, const VolumeSpec& spec,
+                                        const v1::CapacityRange* range);
   absl::Status Delete(const v1::DeleteVolumeRequest& request);
   absl::Status Publish(const v1::ControllerPublishVolumeRequest& request,
                        v1::ControllerPublishVolumeResponse* response);
@@ -142,8 +147,9 @@ class ControllerService final : public v1::Controller::Service {
   absl::Status OneSnapshot(const v1::GetSnapshotRequest& request, v1::Snapshot* snapshot);
 
   Arrays& arrays_;
-  const std::unique_ptr<Array> router_;
-  Array& array_;  // all of them, by id
+  // Of all arrays: the id says which one is meant.
+  const std::unique_ptr<VolumeStore> volumes_;
+  const std::unique_ptr<GrantStore> grants_;
   const ControllerOptions options_;
   KeyedLock running_;  // "volume <name or id>", "snapshot <name or id>", "grant <volume> <node>"
 };
@@ -159,7 +165,7 @@ absl::Status ControllerService::Create(const v1::CreateVolumeRequest& request, v
   RETURN_IF_ERROR(CheckName(request.name()));
   RETURN_IF_ERROR(CheckCapabilities(request.volume_capabilities()));
   ASSIGN_OR_RETURN(const Parameters parameters, ParseParameters(request.parameters()));
-  RETURN_IF_ERROR(CheckPool(arrays_.All(), parameters.pool));
+  RETURN_IF_ERROR(CheckPool(arrays_.ListArrays(), parameters.pool));
   RETURN_IF_ERROR(CheckNoParameters("mutable_parameters", request.mutable_parameters()));
   ASSIGN_OR_RETURN(VolumeSpec spec, ParseSpec(request, parameters));
   ASSIGN_OR_RETURN(const NamedArray place, PlaceFor(request, spec, parameters));
@@ -167,8 +173,9 @@ absl::Status ControllerService::Create(const v1::CreateVolumeRequest& request, v
   ASSIGN_OR_RETURN(const auto guard, Lock(absl::StrCat("volume ", spec.name)));
   ASSIGN_OR_RETURN(const uint64_t source_bytes, SourceBytes(spec));
   ASSIGN_OR_RETURN(spec.size_bytes, ChooseSize(RangeOf(request), source_bytes));
-  absl::StatusOr<Volume> made = place.array->CreateVolume(spec);
-  if (absl::IsAlreadyExists(made.status())) made = FindMadeBefore(*place.array, spec, RangeOf(request));
+  absl::StatusOr<Volume> made = place.array->volumes().CreateVolume(spec);
+  if (absl::IsAlreadyExists(made.status()))
+    made = FindMadeBefore(place.array->volumes(), spec, RangeOf(request));
   RETURN_IF_ERROR(made.status());
   FillVolume(*made, volume);
   if (!parameters.fs_type.empty()) (*volume->mutable_volume_context())["fsType"] = parameters.fs_type;
@@ -181,23 +188,23 @@ absl::StatusOr<NamedArray> ControllerService::PlaceFor(const v1::CreateVolumeReq
   const std::string& source =
       spec.source_volume.empty() ? spec.source_snapshot.value() : spec.source_volume.value();
   if (source.empty())
-    return ChooseArray(arrays_.All(), parameters.array, request.accessibility_requirements());
-  RETURN_IF_ERROR(ArrayOf(arrays_, source).status());
+    return ChooseArray(arrays_.ListArrays(), parameters.array, request.accessibility_requirements());
+  RETURN_IF_ERROR(FindArrayOf(arrays_, source).status());
   const std::string name = ArrayNameIn(source);
   if (!parameters.array.empty() && parameters.array != name) {
     return absl::InvalidArgumentError(absl::StrCat("parameter array: ", source, " is on array ", name,
                                                    ", and cannot be copied to ", parameters.array));
   }
-  return ChooseArray(arrays_.All(), name, request.accessibility_requirements());
+  return ChooseArray(arrays_.ListArrays(), name, request.accessibility_requirements());
 }
 
 absl::StatusOr<uint64_t> ControllerService::SourceBytes(const VolumeSpec& spec) {
   if (!spec.source_volume.empty()) {
-    ASSIGN_OR_RETURN(const Volume source, array_.GetVolume(spec.source_volume));
+    ASSIGN_OR_RETURN(const Volume source, volumes_->GetVolume(spec.source_volume));
     return source.spec.size_bytes;
   }
   if (spec.source_snapshot.empty()) return 0;
-  ASSIGN_OR_RETURN(const Snapshot source, array_.GetSnapshot(spec.source_snapshot));
+  ASSIGN_OR_RETURN(const Snapshot source, volumes_->GetSnapshot(spec.source_snapshot));
   if (source.ready) return source.size_bytes;
   return absl::UnavailableError(absl::StrCat("create volume ", spec.name, ": snapshot ", source.id.value(),
                                              " is still being copied: try again"));
@@ -205,11 +212,11 @@ absl::StatusOr<uint64_t> ControllerService::SourceBytes(const VolumeSpec& spec) 
 
 // The array compares sizes exactly, but a volume that has grown since, or that fits the range all the same,
 // is the one that was asked for. Rare, so it may look at every volume.
-absl::StatusOr<Volume> ControllerService::FindMadeBefore(Array& array, const VolumeSpec& spec,
+absl::StatusOr<Volume> ControllerService::FindMadeBefore(VolumeStore& store, const VolumeSpec& spec,
                                                          const v1::CapacityRange* range) {
   std::string token;
   do {
-    ASSIGN_OR_RETURN(const Page<Volume> page, array.ListVolumes(token, 0));
+    ASSIGN_OR_RETURN(const Page<Volume> page, store.ListVolumes(token, 0));
     for (const Volume& volume : page.items) {
       if (volume.spec.name != spec.name) continue;
       if (SameButSize(volume.spec, spec) && Satisfies(range, volume.spec.size_bytes)) return volume;
@@ -226,7 +233,7 @@ absl::StatusOr<Volume> ControllerService::FindMadeBefore(Array& array, const Vol
 absl::Status ControllerService::Delete(const v1::DeleteVolumeRequest& request) {
   RETURN_IF_ERROR(CheckId("volume_id", request.volume_id()));
   ASSIGN_OR_RETURN(const auto guard, Lock(absl::StrCat("volume ", request.volume_id())));
-  return array_.DeleteVolume(VolumeId(request.volume_id()));
+  return volumes_->DeleteVolume(VolumeId(request.volume_id()));
 }
 
 absl::Status ControllerService::Publish(const v1::ControllerPublishVolumeRequest& request,
@@ -250,7 +257,7 @@ absl::Status ControllerService::Publish(const v1::ControllerPublishVolumeRequest
 
   ASSIGN_OR_RETURN(const auto guard,
                    Lock(absl::StrCat("grant ", request.volume_id(), " ", request.node_id())));
-  const absl::StatusOr<Grant> grant = array_.Acquire(grant_request, absl::ZeroDuration());
+  const absl::StatusOr<Grant> grant = grants_->AcquireGrant(grant_request, absl::ZeroDuration());
   if (!grant.ok()) return ExplainRefusal(grant_request, grant.status());
   const PublishContext context = ToPublishContext(*grant);
   response->mutable_publish_context()->insert(context.begin(), context.end());
@@ -261,7 +268,7 @@ absl::Status ControllerService::Publish(const v1::ControllerPublishVolumeRequest
 // ALREADY_EXISTS then.
 absl::Status ControllerService::ExplainRefusal(const GrantRequest& request, const absl::Status& refusal) {
   if (!absl::IsFailedPrecondition(refusal)) return refusal;
-  ASSIGN_OR_RETURN(const std::vector<Grant> grants, array_.ListGrants({request.volume, request.node}));
+  ASSIGN_OR_RETURN(const std::vector<Grant> grants, grants_->ListGrants({request.volume, request.node}));
   if (grants.empty() || grants.front().access == request.access) return refusal;
   return absl::AlreadyExistsError(refusal.message());
 }
@@ -274,12 +281,12 @@ absl::Status ControllerService::Unpublish(const v1::ControllerUnpublishVolumeReq
     RETURN_IF_ERROR(CheckId("node_id", request.node_id(), kLongestNodeId));
     nodes.emplace_back(request.node_id());
   } else {  // from every node
-    ASSIGN_OR_RETURN(const std::vector<Grant> grants, array_.ListGrants({volume, {}}));
+    ASSIGN_OR_RETURN(const std::vector<Grant> grants, grants_->ListGrants({volume, {}}));
     for (const Grant& grant : grants) nodes.push_back(grant.node);
   }
   for (const NodeId& node : nodes) {
     ASSIGN_OR_RETURN(const auto guard, Lock(absl::StrCat("grant ", volume.value(), " ", node.value())));
-    RETURN_IF_ERROR(array_.Release(volume, node, GrantOwner::kOrchestrator, kAnyGeneration));
+    RETURN_IF_ERROR(grants_->ReleaseGrant(volume, node, GrantOwner::kOrchestrator, kAnyGeneration));
   }
   return absl::OkStatus();
 }
@@ -296,7 +303,7 @@ absl::Status ControllerService::Validate(const v1::ValidateVolumeCapabilitiesReq
   }
   ASSIGN_OR_RETURN(const Parameters parameters, ParseParameters(request.parameters()));
   RETURN_IF_ERROR(CheckNoParameters("mutable_parameters", request.mutable_parameters()));
-  ASSIGN_OR_RETURN(const Volume volume, array_.GetVolume(VolumeId(request.volume_id())));
+  ASSIGN_OR_RETURN(const Volume volume, volumes_->GetVolume(VolumeId(request.volume_id())));
   const bool elsewhere = !parameters.array.empty() && parameters.array != ArrayNameIn(volume.id.value());
   if (request.parameters_size() != 0 && (elsewhere || parameters.provisioning != volume.spec.provisioning ||
                                          parameters.durability != volume.spec.durability)) {
@@ -313,8 +320,8 @@ absl::Status ControllerService::Validate(const v1::ValidateVolumeCapabilitiesReq
 absl::Status ControllerService::List(const v1::ListVolumesRequest& request,
                                      v1::ListVolumesResponse* response) {
   ASSIGN_OR_RETURN(const size_t limit, ParseMaxEntries(request.max_entries()));
-  ASSIGN_OR_RETURN(const Page<Volume> page, array_.ListVolumes(request.starting_token(), limit));
-  ASSIGN_OR_RETURN(const std::vector<Grant> grants, array_.ListGrants({}));
+  ASSIGN_OR_RETURN(const Page<Volume> page, volumes_->ListVolumes(request.starting_token(), limit));
+  ASSIGN_OR_RETURN(const std::vector<Grant> grants, grants_->ListGrants({}));
   std::multimap<VolumeId, NodeId> published;
   for (const Grant& grant : grants) published.emplace(grant.volume, grant.node);
   for (const Volume& volume : page.items) {
@@ -331,8 +338,8 @@ absl::Status ControllerService::List(const v1::ListVolumesRequest& request,
 absl::Status ControllerService::GetOne(const v1::ControllerGetVolumeRequest& request,
                                        v1::ControllerGetVolumeResponse* response) {
   RETURN_IF_ERROR(CheckId("volume_id", request.volume_id()));
-  ASSIGN_OR_RETURN(const Volume volume, array_.GetVolume(VolumeId(request.volume_id())));
-  ASSIGN_OR_RETURN(const std::vector<Grant> grants, array_.ListGrants({volume.id, {}}));
+  ASSIGN_OR_RETURN(const Volume volume, volumes_->GetVolume(VolumeId(request.volume_id())));
+  ASSIGN_OR_RETURN(const std::vector<Grant> grants, grants_->ListGrants({volume.id, {}}));
   FillVolume(volume, response->mutable_volume());
   auto* status = response->mutable_status();
   for (const Grant& grant : grants) status->add_published_node_ids(grant.node.value());
@@ -347,14 +354,14 @@ absl::Status ControllerService::Capacity(const v1::GetCapacityRequest& request,
     if (!Unsupported(capability).empty()) possible = false;
   }
   ASSIGN_OR_RETURN(const Parameters parameters, ParseParameters(request.parameters()));
-  RETURN_IF_ERROR(CheckPool(arrays_.All(), parameters.pool));
+  RETURN_IF_ERROR(CheckPool(arrays_.ListArrays(), parameters.pool));
   v1::TopologyRequirement requirement;
   if (request.has_accessible_topology()) *requirement.add_requisite() = request.accessible_topology();
-  const absl::StatusOr<NamedArray> place = ChooseArray(arrays_.All(), parameters.array, requirement);
+  const absl::StatusOr<NamedArray> place = ChooseArray(arrays_.ListArrays(), parameters.array, requirement);
   // A place or a use we cannot serve has no capacity.
   if (!possible || absl::IsResourceExhausted(place.status())) return absl::OkStatus();
   RETURN_IF_ERROR(place.status());
-  ASSIGN_OR_RETURN(const PoolCapacity pool, place->array->Capacity());
+  ASSIGN_OR_RETURN(const PoolCapacity pool, place->array->volumes().GetCapacity());
   FillCapacity(pool, response);
   return absl::OkStatus();
 }
@@ -370,10 +377,10 @@ absl::Status ControllerService::Expand(const v1::ControllerExpandVolumeRequest& 
     }
   }
   ASSIGN_OR_RETURN(const auto guard, Lock(absl::StrCat("volume ", request.volume_id())));
-  ASSIGN_OR_RETURN(const Volume before, array_.GetVolume(VolumeId(request.volume_id())));
+  ASSIGN_OR_RETURN(const Volume before, volumes_->GetVolume(VolumeId(request.volume_id())));
   // A volume never shrinks, so its size now is the least there is.
   ASSIGN_OR_RETURN(const uint64_t size, ChooseSize(&request.capacity_range(), before.spec.size_bytes));
-  ASSIGN_OR_RETURN(const Volume after, array_.ExpandVolume(before.id, size));
+  ASSIGN_OR_RETURN(const Volume after, volumes_->ExpandVolume(before.id, size));
   response->set_capacity_bytes(static_cast<int64_t>(after.spec.size_bytes));
   response->set_node_expansion_required(
       true);  // the block device has to grow too, with or without a file system
@@ -389,7 +396,7 @@ absl::Status ControllerService::TakeSnapshot(const v1::CreateSnapshotRequest& re
       CheckAccessibility(request.accessibility_requirements(), ArrayNameIn(request.source_volume_id())));
   ASSIGN_OR_RETURN(const auto guard, Lock(absl::StrCat("snapshot ", request.name())));
   ASSIGN_OR_RETURN(const Snapshot taken,
-                   array_.CreateSnapshot(request.name(), VolumeId(request.source_volume_id())));
+                   volumes_->CreateSnapshot(request.name(), VolumeId(request.source_volume_id())));
   FillSnapshot(taken, snapshot);
   return absl::OkStatus();
 }
@@ -397,7 +404,7 @@ absl::Status ControllerService::TakeSnapshot(const v1::CreateSnapshotRequest& re
 absl::Status ControllerService::DropSnapshot(const v1::DeleteSnapshotRequest& request) {
   RETURN_IF_ERROR(CheckId("snapshot_id", request.snapshot_id()));
   ASSIGN_OR_RETURN(const auto guard, Lock(absl::StrCat("snapshot ", request.snapshot_id())));
-  return array_.DeleteSnapshot(SnapshotId(request.snapshot_id()));
+  return volumes_->DeleteSnapshot(SnapshotId(request.snapshot_id()));
 }
 
 absl::Status ControllerService::ListOfSnapshots(const v1::ListSnapshotsRequest& request,
@@ -408,14 +415,15 @@ absl::Status ControllerService::ListOfSnapshots(const v1::ListSnapshotsRequest& 
   const VolumeId source(request.source_volume_id());
   if (!request.snapshot_id().empty()) {  // that one, or none
     RETURN_IF_ERROR(CheckId("snapshot_id", request.snapshot_id()));
-    const absl::StatusOr<Snapshot> snapshot = array_.GetSnapshot(SnapshotId(request.snapshot_id()));
+    const absl::StatusOr<Snapshot> snapshot = volumes_->GetSnapshot(SnapshotId(request.snapshot_id()));
     if (absl::IsNotFound(snapshot.status())) return absl::OkStatus();
     RETURN_IF_ERROR(snapshot.status());
     if (!source.empty() && snapshot->source != source) return absl::OkStatus();
     FillSnapshot(*snapshot, response->add_entries()->mutable_snapshot());
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const Page<Snapshot> page, array_.ListSnapshots(source, request.starting_token(), limit));
+  ASSIGN_OR_RETURN(const Page<Snapshot> page,
+                   volumes_->ListSnapshots(source, request.starting_token(), limit));
   for (const Snapshot& snapshot : page.items)
     FillSnapshot(snapshot, response->add_entries()->mutable_snapshot());
   response->set_next_token(page.next_token);
@@ -424,7 +432,7 @@ absl::Status ControllerService::ListOfSnapshots(const v1::ListSnapshotsRequest& 
 
 absl::Status ControllerService::OneSnapshot(const v1::GetSnapshotRequest& request, v1::Snapshot* snapshot) {
   RETURN_IF_ERROR(CheckId("snapshot_id", request.snapshot_id()));
-  ASSIGN_OR_RETURN(const Snapshot found, array_.GetSnapshot(SnapshotId(request.snapshot_id())));
+  ASSIGN_OR_RETURN(const Snapshot found, volumes_->GetSnapshot(SnapshotId(request.snapshot_id())));
   FillSnapshot(found, snapshot);
   return absl::OkStatus();
 }

@@ -11,61 +11,56 @@ namespace {
 using grpc::StatusCode;
 
 // An array whose CreateVolume and Acquire stop half-way until told to go on.
-class SlowArray final : public Array {
+class SlowArray final : public Array, public VolumeStore, public GrantStore {
  public:
   explicit SlowArray(Array& inner) : inner_(inner) {}
   absl::Notification arrived, go_on;
 
+  VolumeStore& volumes() override { return *this; }
+  GrantStore& grants() override { return *this; }
+  FenceControl& fences() override { return inner_.fences(); }
+
   absl::StatusOr<Volume> CreateVolume(const VolumeSpec& spec) override {
     arrived.Notify();
     go_on.WaitForNotificationWithTimeout(absl::Seconds(30));
-    return inner_.CreateVolume(spec);
+    return inner_.volumes().CreateVolume(spec);
   }
-  absl::Status DeleteVolume(const VolumeId& id) override { return inner_.DeleteVolume(id); }
-  absl::StatusOr<Volume> GetVolume(const VolumeId& id) override { return inner_.GetVolume(id); }
+  absl::Status DeleteVolume(const VolumeId& id) override { return inner_.volumes().DeleteVolume(id); }
+  absl::StatusOr<Volume> GetVolume(const VolumeId& id) override { return inner_.volumes().GetVolume(id); }
   absl::StatusOr<Page<Volume>> ListVolumes(const std::string& token, size_t limit) override {
-    return inner_.ListVolumes(token, limit);
+    return inner_.volumes().ListVolumes(token, limit);
   }
   absl::StatusOr<Volume> ExpandVolume(const VolumeId& id, uint64_t bytes) override {
-    return inner_.ExpandVolume(id, bytes);
+    return inner_.volumes().ExpandVolume(id, bytes);
   }
   absl::StatusOr<Snapshot> CreateSnapshot(const std::string& name, const VolumeId& source) override {
-    return inner_.CreateSnapshot(name, source);
+    return inner_.volumes().CreateSnapshot(name, source);
   }
-  absl::Status DeleteSnapshot(const SnapshotId& id) override { return inner_.DeleteSnapshot(id); }
-  absl::StatusOr<Snapshot> GetSnapshot(const SnapshotId& id) override { return inner_.GetSnapshot(id); }
+  absl::Status DeleteSnapshot(const SnapshotId& id) override { return inner_.volumes().DeleteSnapshot(id); }
+  absl::StatusOr<Snapshot> GetSnapshot(const SnapshotId& id) override {
+    return inner_.volumes().GetSnapshot(id);
+  }
   absl::StatusOr<Page<Snapshot>> ListSnapshots(const VolumeId& source, const std::string& token,
                                                size_t limit) override {
-    return inner_.ListSnapshots(source, token, limit);
+    return inner_.volumes().ListSnapshots(source, token, limit);
   }
-  absl::StatusOr<PoolCapacity> Capacity() override { return inner_.Capacity(); }
-  absl::StatusOr<Grant> Acquire(const GrantRequest& request, absl::Duration wait) override {
+  absl::StatusOr<PoolCapacity> GetCapacity() override { return inner_.volumes().GetCapacity(); }
+  absl::StatusOr<Grant> AcquireGrant(const GrantRequest& request, absl::Duration wait) override {
     arrived.Notify();
     go_on.WaitForNotificationWithTimeout(absl::Seconds(30));
-    return inner_.Acquire(request, wait);
+    return inner_.grants().AcquireGrant(request, wait);
   }
-  absl::Status Release(const VolumeId& volume, const NodeId& node, GrantOwner owner,
-                       Generation generation) override {
-    return inner_.Release(volume, node, owner, generation);
+  absl::Status ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,
+                            Generation generation) override {
+    return inner_.grants().ReleaseGrant(volume, node, owner, generation);
   }
   absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter& filter) override {
-    return inner_.ListGrants(filter);
+    return inner_.grants().ListGrants(filter);
   }
-  absl::StatusOr<Term> BeginTerm(const std::string& holder) override { return inner_.BeginTerm(holder); }
-  absl::StatusOr<FenceRecord> Fence(Term term, const NodeId& node,
-                                    const std::vector<VolumeId>& volumes) override {
-    return inner_.Fence(term, node, volumes);
+  absl::StatusOr<std::vector<GrantSession>> ListSessions() override { return inner_.grants().ListSessions(); }
+  absl::StatusOr<std::vector<VolumeId>> ListWantedVolumes() override {
+    return inner_.grants().ListWantedVolumes();
   }
-  absl::Status Unfence(Term term, const NodeId& node, Generation generation) override {
-    return inner_.Unfence(term, node, generation);
-  }
-  absl::StatusOr<std::vector<FenceRecord>> ListFences() override { return inner_.ListFences(); }
-  absl::StatusOr<std::vector<Session>> Sessions() override { return inner_.Sessions(); }
-  absl::StatusOr<std::vector<VolumeId>> Wanted() override { return inner_.Wanted(); }
-  absl::StatusOr<Connection> OpenHeartbeatLun(const NodeId& node) override {
-    return inner_.OpenHeartbeatLun(node);
-  }
-  absl::StatusOr<std::vector<LandedHeartbeat>> ListHeartbeats() override { return inner_.ListHeartbeats(); }
 
  private:
   Array& inner_;
@@ -206,7 +201,7 @@ TEST_CASE("a fenced node is refused, whether it has the volume or not") {
   ControllerFixture fixture;
   const std::string id = fixture.MustCreate(CreateRequest("v"));
   REQUIRE(fixture.Publish(PublishRequest(id, kNodeA)).ok());
-  REQUIRE(fixture.array.Fence(*fixture.array.BeginTerm("test"), NodeId(kNodeA), {}).ok());
+  REQUIRE(fixture.array.FenceNode(*fixture.array.BeginTerm("test"), NodeId(kNodeA), {}).ok());
   CHECK(fixture.Publish(PublishRequest(id, kNodeA)).error_code() == StatusCode::FAILED_PRECONDITION);
 }
 
@@ -257,7 +252,7 @@ TEST_CASE("a node is given no more volumes than its limit") {
 TEST_CASE("an unpublish leaves alone what the node took for itself") {
   ControllerFixture fixture;
   const std::string id = fixture.MustCreate(CreateRequest("v"));
-  REQUIRE(fixture.array.Acquire({VolumeId(id), NodeId(kNodeA)}, absl::ZeroDuration()).ok());
+  REQUIRE(fixture.array.AcquireGrant({VolumeId(id), NodeId(kNodeA)}, absl::ZeroDuration()).ok());
   REQUIRE(fixture.Unpublish(id, kNodeA).ok());
   CHECK(fixture.Get(id).status().published_node_ids_size() == 1);
 }

@@ -7,19 +7,19 @@ namespace {
 
 class ArrayGrantSource final : public GrantSource {
  public:
-  ArrayGrantSource(AccessControl& array, const NodeId& node) : array_(array), node_(node) {}
+  ArrayGrantSource(GrantStore& store, const NodeId& node) : store_(store), node_(node) {}
 
   absl::StatusOr<Grant> Acquire(const VolumeId& volume, Access access, absl::Duration wait) override {
-    return array_.Acquire({volume, node_, access, GrantOwner::kNode}, wait);
+    return store_.AcquireGrant({volume, node_, access, GrantOwner::kNode}, wait);
   }
 
   absl::Status Release(const VolumeId& volume, Generation generation, absl::Time) override {
-    const absl::Status status = array_.Release(volume, node_, GrantOwner::kNode, generation);
+    const absl::Status status = store_.ReleaseGrant(volume, node_, GrantOwner::kNode, generation);
     return absl::IsNotFound(status) ? absl::OkStatus() : status;  // a volume that is gone has no grants
   }
 
   absl::StatusOr<std::vector<HeldGrant>> Held(const VolumeId& volume, absl::Time) override {
-    ASSIGN_OR_RETURN(const std::vector<Grant> grants, array_.ListGrants({volume, node_}));
+    ASSIGN_OR_RETURN(const std::vector<Grant> grants, store_.ListGrants({volume, node_}));
     std::vector<HeldGrant> held;
     for (const Grant& grant : grants) {
       held.push_back({grant.volume, grant.generation, grant.connection.target, grant.owner});
@@ -28,14 +28,14 @@ class ArrayGrantSource final : public GrantSource {
   }
 
  private:
-  AccessControl& array_;
+  GrantStore& store_;
   const NodeId node_;
 };
 
 }  // namespace
 
-std::unique_ptr<GrantSource> MakeArrayGrantSource(AccessControl& array, const NodeId& node) {
-  return std::make_unique<ArrayGrantSource>(array, node);
+std::unique_ptr<GrantSource> MakeArrayGrantSource(GrantStore& store, const NodeId& node) {
+  return std::make_unique<ArrayGrantSource>(store, node);
 }
 
 }  // namespace lunkeeper

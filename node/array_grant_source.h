@@ -9,6 +9,6 @@
 
 namespace lunkeeper {
 
-std::unique_ptr<GrantSource> MakeArrayGrantSource(AccessControl& array, const NodeId& node);
+std::unique_ptr<GrantSource> MakeArrayGrantSource(GrantStore& store, const NodeId& node);
 
 }  // namespace lunkeeper

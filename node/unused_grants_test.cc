@@ -61,10 +61,10 @@ TEST_CASE("grants in use, and those that the orchestrator took, stay") {
   FlakyFixture f;
   REQUIRE(f.Stage() == StatusCode::OK);
   const VolumeId published = f.CreateVolume("published");
-  REQUIRE(
-      f.array
-          .Acquire({published, f.node, Access::kExclusive, GrantOwner::kOrchestrator}, absl::ZeroDuration())
-          .ok());
+  REQUIRE(f.array
+              .AcquireGrant({published, f.node, Access::kExclusive, GrantOwner::kOrchestrator},
+                            absl::ZeroDuration())
+              .ok());
   f.service->ReturnUnusedGrants();
   CHECK(f.array.ListGrants({})->size() == 2);
   CHECK(f.Publish() == StatusCode::OK);
@@ -73,7 +73,7 @@ TEST_CASE("grants in use, and those that the orchestrator took, stay") {
 TEST_CASE("a stage in progress keeps its grant") {
   FlakyFixture f;
   const NodeId other("worker-2.fedcba9876543210");
-  REQUIRE(f.array.Acquire({f.volume, other, Access::kExclusive}, absl::ZeroDuration()).ok());
+  REQUIRE(f.array.AcquireGrant({f.volume, other, Access::kExclusive}, absl::ZeroDuration()).ok());
   StatusCode staged = StatusCode::UNKNOWN;
   std::thread staging([&] { staged = f.Stage(); });
   while (f.array.Waiting() == 0) std::this_thread::yield();
@@ -81,7 +81,7 @@ TEST_CASE("a stage in progress keeps its grant") {
   std::thread sweeping([&] {
     while (!done) f.service->ReturnUnusedGrants();
   });
-  REQUIRE(f.array.Release(f.volume, other, GrantOwner::kNode, kAnyGeneration).ok());
+  REQUIRE(f.array.ReleaseGrant(f.volume, other, GrantOwner::kNode, kAnyGeneration).ok());
   staging.join();
   done = true;
   sweeping.join();

@@ -250,8 +250,8 @@ TEST_CASE("a staged volume is not staged in another way") {
 TEST_CASE("a volume that another node holds is waited for, and staged when it is free") {
   NodeFixture f;
   const NodeId other("worker-2.fedcba9876543210");
-  REQUIRE(
-      f.array.Acquire({f.volume, other, Access::kExclusive, GrantOwner::kNode}, absl::ZeroDuration()).ok());
+  REQUIRE(f.array.AcquireGrant({f.volume, other, Access::kExclusive, GrantOwner::kNode}, absl::ZeroDuration())
+              .ok());
   grpc::StatusCode staged = StatusCode::UNKNOWN;
   grpc::StatusCode meanwhile = StatusCode::UNKNOWN;
   std::thread waiting([&] { staged = f.Stage(); });
@@ -261,7 +261,7 @@ TEST_CASE("a volume that another node holds is waited for, and staged when it is
   request.set_volume_id(f.volume.value());
   request.set_staging_target_path(f.staging);
   meanwhile = f.service->NodeUnstageVolume(nullptr, &request, &response).error_code();
-  REQUIRE(f.array.Release(f.volume, other, GrantOwner::kNode, kAnyGeneration).ok());
+  REQUIRE(f.array.ReleaseGrant(f.volume, other, GrantOwner::kNode, kAnyGeneration).ok());
   waiting.join();
   CHECK(staged == StatusCode::OK);
   CHECK(meanwhile == StatusCode::ABORTED);
@@ -271,7 +271,7 @@ TEST_CASE("the first stage of a volume that another node holds soon says who it 
   NodeFixture f;
   f.service = f.MakeService(f.grants.get(), /*first_wait=*/absl::Milliseconds(50));
   const NodeId other("worker-2.fedcba9876543210");
-  REQUIRE(f.array.Acquire({f.volume, other, Access::kExclusive}, absl::ZeroDuration()).ok());
+  REQUIRE(f.array.AcquireGrant({f.volume, other, Access::kExclusive}, absl::ZeroDuration()).ok());
   CHECK(f.Stage() == StatusCode::DEADLINE_EXCEEDED);
   CHECK_THAT(f.message, Catch::Contains(other.value()));
   StatusCode staged = StatusCode::UNKNOWN;
@@ -279,7 +279,7 @@ TEST_CASE("the first stage of a volume that another node holds soon says who it 
   while (f.array.Waiting() == 0) std::this_thread::yield();
   absl::SleepFor(absl::Milliseconds(100));  // longer than the first one waits
   CHECK(f.array.Waiting() == 1);
-  REQUIRE(f.array.Release(f.volume, other, GrantOwner::kNode, kAnyGeneration).ok());
+  REQUIRE(f.array.ReleaseGrant(f.volume, other, GrantOwner::kNode, kAnyGeneration).ok());
   staging.join();
   CHECK(staged == StatusCode::OK);
 }
@@ -295,8 +295,8 @@ TEST_CASE("a publish context is used instead of asking, and unstage leaves the o
   const bool with_source = GENERATE(false, true);
   NodeFixture f;
   if (!with_source) f.service = f.MakeService(nullptr);
-  const auto grant = f.array.Acquire({f.volume, f.node, Access::kExclusive, GrantOwner::kOrchestrator},
-                                     absl::ZeroDuration());
+  const auto grant = f.array.AcquireGrant({f.volume, f.node, Access::kExclusive, GrantOwner::kOrchestrator},
+                                          absl::ZeroDuration());
   REQUIRE(grant.ok());
   auto stage = f.StageRequest();
   for (const auto& [key, value] : ToPublishContext(*grant)) (*stage.mutable_publish_context())[key] = value;
@@ -310,7 +310,7 @@ TEST_CASE("a publish context is used instead of asking, and unstage leaves the o
 
 TEST_CASE("a publish context for another node is refused") {
   NodeFixture f;
-  const auto grant = f.array.Acquire(
+  const auto grant = f.array.AcquireGrant(
       {f.volume, NodeId("worker-2.0"), Access::kExclusive, GrantOwner::kOrchestrator}, absl::ZeroDuration());
   REQUIRE(grant.ok());
   auto stage = f.StageRequest();
@@ -322,7 +322,7 @@ TEST_CASE("a publish context for another node is refused") {
 TEST_CASE("after its grant is gone a volume is not published again") {
   NodeFixture f;
   REQUIRE(f.Stage() == StatusCode::OK);
-  REQUIRE(f.array.Release(f.volume, f.node, GrantOwner::kNode, kAnyGeneration).ok());
+  REQUIRE(f.array.ReleaseGrant(f.volume, f.node, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK(f.Publish() == StatusCode::FAILED_PRECONDITION);
 }
 
@@ -356,7 +356,7 @@ TEST_CASE("a device of an earlier grant, or one that failed, is replaced when th
   REQUIRE(f.Stage() == StatusCode::OK);
   const std::string before = f.initiator.Find(f.volume)->value().path;
   if (regranted) {
-    REQUIRE(f.array.Release(f.volume, f.node, GrantOwner::kNode, kAnyGeneration).ok());
+    REQUIRE(f.array.ReleaseGrant(f.volume, f.node, GrantOwner::kNode, kAnyGeneration).ok());
   } else {
     f.initiator.SetHealth(f.volume, DeviceHealth::kFailed, "the target stayed away");
   }
@@ -370,7 +370,7 @@ TEST_CASE("a stale device that a pod still uses is not replaced under it") {
   NodeFixture f;
   REQUIRE(f.Stage() == StatusCode::OK);
   REQUIRE(f.Publish() == StatusCode::OK);
-  REQUIRE(f.array.Release(f.volume, f.node, GrantOwner::kNode, kAnyGeneration).ok());
+  REQUIRE(f.array.ReleaseGrant(f.volume, f.node, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK(f.Stage() == StatusCode::FAILED_PRECONDITION);
   CHECK(f.message.find(f.target) != std::string::npos);
   CHECK(f.Publish() == StatusCode::FAILED_PRECONDITION);

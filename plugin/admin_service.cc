@@ -10,7 +10,7 @@
 #include "base/host_name.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "devices/array/access_words.h"
+#include "devices/array/grant_store.h"
 
 namespace lunkeeper {
 namespace {
@@ -74,7 +74,7 @@ class AdminService final : public admin::v1::Admin::Service {
   }
 
   std::vector<NamedArray> AllArrays() const {
-    return backends_.arrays != nullptr ? backends_.arrays->All() : std::vector<NamedArray>();
+    return backends_.arrays != nullptr ? backends_.arrays->ListArrays() : std::vector<NamedArray>();
   }
 
   // The array a command_line is for.
@@ -92,10 +92,10 @@ class AdminService final : public admin::v1::Admin::Service {
   }
 
   static absl::Status FillArray(Array& array, ArrayStatus* out) {
-    ASSIGN_OR_RETURN(const PoolCapacity pool, array.Capacity());
-    ASSIGN_OR_RETURN(const std::vector<Grant> grants, array.ListGrants({}));
-    ASSIGN_OR_RETURN(const std::vector<Session> sessions, array.Sessions());
-    ASSIGN_OR_RETURN(const std::vector<FenceRecord> fences, array.ListFences());
+    ASSIGN_OR_RETURN(const PoolCapacity pool, array.volumes().GetCapacity());
+    ASSIGN_OR_RETURN(const std::vector<Grant> grants, array.grants().ListGrants({}));
+    ASSIGN_OR_RETURN(const std::vector<GrantSession> sessions, array.grants().ListSessions());
+    ASSIGN_OR_RETURN(const std::vector<FenceRecord> fences, array.fences().ListFences());
     out->set_total_bytes(pool.total_bytes);
     out->set_available_bytes(pool.available_bytes);
     std::map<std::pair<VolumeId, NodeId>, admin::v1::GrantStatus*> by_grant;
@@ -107,7 +107,7 @@ class AdminService final : public admin::v1::Admin::Service {
       status->set_owner(grant.owner == GrantOwner::kNode ? "node" : "orchestrator");
       status->set_generation(grant.generation);
     }
-    for (const Session& session : sessions) {
+    for (const GrantSession& session : sessions) {
       const auto status = by_grant.find({session.volume, session.node});
       if (status == by_grant.end()) continue;  // ended since
       status->second->set_sessions(status->second->sessions() + 1);
@@ -135,15 +135,15 @@ class AdminService final : public admin::v1::Admin::Service {
     ASSIGN_OR_RETURN(const auto array, ArrayNamed(request.array()));
     if (request.node().empty()) return absl::InvalidArgumentError("fence: which node? The name is empty");
     const NodeId node(request.node());
-    ASSIGN_OR_RETURN(const Term term, array->BeginTerm(OperatorHere()));
+    ASSIGN_OR_RETURN(const Term term, array->fences().BeginTerm(OperatorHere()));
     std::vector<VolumeId> volumes(request.volumes().begin(), request.volumes().end());
     if (volumes.empty()) {
       // Closed to new grants first, so that the list of those it has is complete.
-      RETURN_IF_ERROR(array->Fence(term, node, {}).status());
-      ASSIGN_OR_RETURN(const std::vector<Grant> grants, array->ListGrants({{}, node}));
+      RETURN_IF_ERROR(array->fences().FenceNode(term, node, {}).status());
+      ASSIGN_OR_RETURN(const std::vector<Grant> grants, array->grants().ListGrants({{}, node}));
       for (const Grant& grant : grants) volumes.push_back(grant.volume);
     }
-    ASSIGN_OR_RETURN(const FenceRecord fence, array->Fence(term, node, volumes));
+    ASSIGN_OR_RETURN(const FenceRecord fence, array->fences().FenceNode(term, node, volumes));
     LogInfo("admin", "node fenced",
             {{"node", node.value()},
              {"generation", absl::StrCat(fence.generation)},
@@ -155,8 +155,8 @@ class AdminService final : public admin::v1::Admin::Service {
   absl::Status DoUnfence(const admin::v1::UnfenceRequest& request) const {
     ASSIGN_OR_RETURN(const auto array, ArrayNamed(request.array()));
     if (request.node().empty()) return absl::InvalidArgumentError("unfence: which node? The name is empty");
-    ASSIGN_OR_RETURN(const Term term, array->BeginTerm(OperatorHere()));
-    return array->Unfence(term, NodeId(request.node()), request.generation());
+    ASSIGN_OR_RETURN(const Term term, array->fences().BeginTerm(OperatorHere()));
+    return array->fences().UnfenceNode(term, NodeId(request.node()), request.generation());
   }
 
   const Backends& backends_;

@@ -25,9 +25,9 @@ Backends WithArray(FakeArray** array, std::shared_ptr<Arrays> arrays) {
   auto made = std::make_shared<FakeArray>();
   *array = made.get();
   backends.arrays = arrays != nullptr ? std::move(arrays) : MakeOneArray("a1", made);
-  backends.array_serving = [fake = made.get()] { return fake->Capacity().status(); };
+  backends.array_serving = [fake = made.get()] { return fake->GetCapacity().status(); };
   backends.accept_restore = [] { return absl::OkStatus(); };
-  backends.array = std::move(made);
+  backends.all_grants = std::move(made);
   return backends;
 }
 
@@ -36,7 +36,7 @@ VolumeId Granted(FakeArray& array, const std::string& name) {
   spec.name = name;
   spec.size_bytes = 1 << 20;
   const VolumeId volume = array.CreateVolume(spec)->id;
-  REQUIRE(array.Acquire({volume, kNode}, absl::ZeroDuration()).ok());
+  REQUIRE(array.AcquireGrant({volume, kNode}, absl::ZeroDuration()).ok());
   return volume;
 }
 
@@ -84,7 +84,7 @@ TEST_CASE("a fence by hand takes all a node has, and tells how to end it") {
   const std::string fenced = shell.Run({"fence", kNode.value()});
   CHECK_THAT(fenced, Catch::Contains(one.value()) && Catch::Contains(two.value()));
   CHECK(shell.array->ListGrants({})->empty());
-  CHECK(absl::IsFailedPrecondition(shell.array->Acquire({one, kNode}, absl::ZeroDuration()).status()));
+  CHECK(absl::IsFailedPrecondition(shell.array->AcquireGrant({one, kNode}, absl::ZeroDuration()).status()));
   CHECK_THAT(shell.Run({"status"}),
              Catch::Contains("grants: none") && !Catch::Contains("fenced nodes: none"));
 
@@ -146,7 +146,7 @@ TEST_CASE("where there are several arrays, each is shown, and fenced by name") {
   struct Two : Arrays {
     std::shared_ptr<FakeArray> one = std::make_shared<FakeArray>(FakeArrayOptions{.name = "a1"});
     std::shared_ptr<FakeArray> two = std::make_shared<FakeArray>(FakeArrayOptions{.name = "a2"});
-    std::vector<NamedArray> All() override { return {{"a1", one, true}, {"a2", two, false}}; }
+    std::vector<NamedArray> ListArrays() override { return {{"a1", one, true}, {"a2", two, false}}; }
   };
   const auto arrays = std::make_shared<Two>();
   Shell shell(arrays);

@@ -211,7 +211,7 @@ class ArraysFileImpl final : public ArraysFile {
     watch_.emplace(kLookInterval, [this] { Reload().IgnoreError(); });
   }
 
-  std::vector<NamedArray> All() override {
+  std::vector<NamedArray> ListArrays() override {
     absl::MutexLock lock(&mutex_);
     std::vector<NamedArray> all;
     for (const Member& member : members_)

@@ -118,29 +118,29 @@ TEST_CASE("a changed file takes effect, a wrong one does not, and what stayed ke
   INFO(opened.status());
   REQUIRE(opened.ok());
   ArraysFile& arrays = **opened;
-  REQUIRE(arrays.All().size() == 1);
-  const auto first = arrays.All().front().array;
-  CHECK(first->Capacity().ok());
+  REQUIRE(arrays.ListArrays().size() == 1);
+  const auto first = arrays.ListArrays().front().array;
+  CHECK(first->volumes().GetCapacity().ok());
   CHECK(arrays.Serving().ok());
 
   Replace(path, File({Entry("one", one.address(), tls), Entry("two", two.address(), tls)}));
-  REQUIRE(Eventually([&] { return arrays.All().size() == 2; }));
-  CHECK(arrays.All().front().array == first);
-  CHECK(arrays.All().back().array->Capacity().ok());
+  REQUIRE(Eventually([&] { return arrays.ListArrays().size() == 2; }));
+  CHECK(arrays.ListArrays().front().array == first);
+  CHECK(arrays.ListArrays().back().array->volumes().GetCapacity().ok());
 
   Replace(path, File({Entry("one", one.address(), tls), Entry("two", "nowhere", tls)}));
   REQUIRE(Eventually([&] { return !arrays.Good(); }));
-  CHECK(arrays.All().size() == 2);
-  CHECK(arrays.All().back().array->Capacity().ok());
+  CHECK(arrays.ListArrays().size() == 2);
+  CHECK(arrays.ListArrays().back().array->volumes().GetCapacity().ok());
   CHECK_THAT(std::string(arrays.Reload().message()), Catch::Contains(path + ": line 3: \"address\""));
   Replace(path, File({Entry("two", two.address(), {tls.certificate, agent_tls.key, tls.ca})}));
   REQUIRE(Eventually([&] { return absl::StrContains(arrays.Reload().message(), "is not the key of"); }));
-  CHECK(arrays.All().size() == 2);
+  CHECK(arrays.ListArrays().size() == 2);
 
   Replace(path, File({Entry("two", two.address(), tls)}));
-  REQUIRE(Eventually([&] { return arrays.Good() && arrays.All().size() == 1; }));
-  CHECK(arrays.All().front().name == "two");
-  CHECK(first->Capacity().ok());  // whoever still holds it may finish
+  REQUIRE(Eventually([&] { return arrays.Good() && arrays.ListArrays().size() == 1; }));
+  CHECK(arrays.ListArrays().front().name == "two");
+  CHECK(first->volumes().GetCapacity().ok());  // whoever still holds it may finish
   two.Stop();
   CHECK(absl::IsUnavailable(arrays.Serving()));
 }

@@ -33,7 +33,7 @@ struct Backends {
 
   // Null without the Controller service.
   std::shared_ptr<Arrays> arrays;
-  std::shared_ptr<Array> array;                  // all of them, by id (MakeArrayRouter), or the only one
+  std::shared_ptr<GrantStore> all_grants;        // of all arrays
   std::function<absl::Status()> array_serving;   // OK, or why not; empty without an array
   std::function<absl::Status()> accept_restore;  // empty where the array is not of this process
 
@@ -43,7 +43,7 @@ struct Backends {
   std::unique_ptr<Filesystem> filesystem;
   std::unique_ptr<Mounter> mounter;
   std::function<absl::Status()> devices_serving;  // OK, or why not; answers within about a second
-  std::shared_ptr<GrantSource> grants;            // null: the array, if there is one
+  std::shared_ptr<GrantSource> grants;            // null: all_grants, if there are arrays
 
   std::vector<Listener> listeners;
   std::function<std::vector<std::string>()> failover;  // its status, a line each; empty without failover

@@ -104,8 +104,8 @@ TEST_CASE("what the orchestrator took for a node is held by it, and not its to g
   CoordinatorRig rig;
   Node node(rig, {rig.AddController().port});
   const VolumeId volume = rig.MakeVolume("v");
-  const auto grant = rig.array.Acquire({volume, rig.node, Access::kExclusive, GrantOwner::kOrchestrator},
-                                       absl::ZeroDuration());
+  const auto grant = rig.array.AcquireGrant({volume, rig.node, Access::kExclusive, GrantOwner::kOrchestrator},
+                                            absl::ZeroDuration());
   REQUIRE(grant.ok());
   CHECK(node.grants->Held(volume, In(absl::Seconds(10)))->at(0).owner == GrantOwner::kOrchestrator);
   REQUIRE(node.grants->Release(volume, grant->generation, In(absl::Seconds(10))).ok());

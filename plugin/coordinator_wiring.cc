@@ -24,7 +24,7 @@ namespace {
 
 struct CoordinatorServer {
   std::shared_ptr<Arrays> arrays;
-  std::shared_ptr<Array> array;
+  std::shared_ptr<GrantStore> all_grants;
   std::unique_ptr<kube::KubeClient> kubernetes;
   // A client of its own, which no review of a token delays.
   std::unique_ptr<kube::KubeClient> failover_kubernetes;
@@ -74,15 +74,15 @@ absl::Status OpenCoordinator(const CoordinatorOptions& options, const FailoverFl
   ASSIGN_OR_RETURN(listener.credentials, TlsServer(options.certificate, options.key));
   auto server = std::make_shared<CoordinatorServer>();
   server->arrays = backends->arrays;
-  server->array = backends->array;
+  server->all_grants = backends->all_grants;
   ASSIGN_OR_RETURN(const kube::KubeConfig config, kube::InClusterConfig());
   ASSIGN_OR_RETURN(server->kubernetes, kube::MakeKubeClient(config));
   server->reviewer = MakeKubeTokenReviewer(*server->kubernetes);
   server->authenticator = std::make_unique<Authenticator>(
       *server->reviewer, NodeAccount{.audience = options.audience, .account = options.account});
   RETURN_IF_ERROR(OpenFailover(failover, config, server.get()));
-  server->coordinator =
-      MakeCoordinatorService(*server->array, *server->arrays, *server->authenticator, server->failover.get());
+  server->coordinator = MakeCoordinatorService(*server->all_grants, *server->arrays, *server->authenticator,
+                                               server->failover.get());
   listener.service = std::shared_ptr<grpc::Service>(server, server->coordinator->service());
   listener.leave = [server] { server->coordinator->SendNodesAway(); };
   AddReport(server, backends);

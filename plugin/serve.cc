@@ -45,8 +45,8 @@ class Services {
     }
     if (backends.initiator == nullptr) return;
     grants_ = backends.grants;
-    if (grants_ == nullptr && backends.array != nullptr)
-      grants_ = MakeArrayGrantSource(*backends.array, backends.node);
+    if (grants_ == nullptr && backends.all_grants != nullptr)
+      grants_ = MakeArrayGrantSource(*backends.all_grants, backends.node);
     NodeServiceOptions node;
     node.node = backends.node;
     node.max_volumes = options.max_volumes_per_node;

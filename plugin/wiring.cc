@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "devices/array/array_router.h"
 #include "devices/datapath/datapath.h"
 #include "devices/datapath/user_initiator.h"
 #include "devices/filesystem/linux_mounter.h"
@@ -25,14 +26,15 @@ constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 
 absl::Status OpenArray(const ServeOptions& options, Backends* backends) {
   ASSIGN_OR_RETURN(const auto host, OpenHost(options, backends));
-  backends->array = host->ForCluster(ClusterId(options.cluster));
-  backends->arrays = MakeOneArray(options.array_names.front(), backends->array);
+  std::shared_ptr<Array> array = host->ForCluster(ClusterId(options.cluster));
+  backends->all_grants = std::shared_ptr<GrantStore>(array, &array->grants());
+  backends->arrays = MakeOneArray(options.array_names.front(), std::move(array));
   return absl::OkStatus();
 }
 
 absl::Status OpenRemoteArrays(const ServeOptions& options, Backends* backends) {
   ASSIGN_OR_RETURN(std::shared_ptr<ArraysFile> file, OpenArraysFile(options.arrays_file));
-  backends->array = MakeArrayRouter(*file);
+  backends->all_grants = MakeGrantRouter(*file);
   backends->array_serving = [file] { return file->Serving(); };
   backends->reports.push_back([file](Metrics& metrics) {
     metrics.Set("lunkeeper_arrays_file_good", "Whether the arrays file is in force as it is",

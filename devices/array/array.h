@@ -1,9 +1,16 @@
 #pragma once
-// The seam towards storage. The array is the authority: what keeps data safe is decided behind this
-// interface, in one durable place, so that no mistake above it (a stale leader, a restored etcd, a retrying
+// The seam towards storage. The array is the authority: what keeps data safe is decided behind these
+// interfaces, in one durable place. So no mistake above them (a stale leader, a restored etcd, a retrying
 // orchestrator) can give a volume to two writers.
 //
 // An Array is one cluster's view of one array: it neither shows nor touches what belongs to another cluster.
+// It consists of three parts, and callers take the part they need:
+//   VolumeStore    volumes, snapshots, capacity      (volume_store.h)
+//   GrantStore     which node may use which volume   (grant_store.h)
+//   FenceControl   terms, fences, heartbeat LUNs     (fence_control.h)
+// Several arrays together are a VolumeStore and a GrantStore (array_router.h). They are no FenceControl,
+// because each array counts its own terms and generations.
+//
 // Thread safety: every call may be made from any thread, at the same time as any other.
 // Durability: what a call has returned survives a crash of the caller, of the array's program and of its
 // machine. A call cut short is finished or undone before the array serves again; every call may be repeated
@@ -16,12 +23,20 @@
 //   UNAVAILABLE          the array cannot be reached or is not serving yet: try again
 //   FAILED_PRECONDITION  the state forbids it; the message says which state and what to do
 
-#include "devices/array/access_control.h"
-#include "devices/array/heartbeat_luns.h"
+#include "devices/array/fence_control.h"
+#include "devices/array/grant_store.h"
 #include "devices/array/volume_store.h"
 
 namespace lunkeeper {
 
-class Array : public VolumeStore, public AccessControl, public HeartbeatLuns {};
+class Array {
+ public:
+  virtual ~Array() = default;
+
+  // Each lives as long as the Array.
+  virtual VolumeStore& volumes() = 0;
+  virtual GrantStore& grants() = 0;
+  virtual FenceControl& fences() = 0;
+};
 
 }  // namespace lunkeeper

@@ -1,4 +1,4 @@
-#include "devices/array/arrays.h"
+#include "devices/array/array_router.h"
 
 #include <catch2/catch.hpp>
 #include <set>
@@ -13,8 +13,9 @@ const NodeId kNode("a.0000000000000001");
 struct Fixture : Arrays {
   std::shared_ptr<FakeArray> one = std::make_shared<FakeArray>(FakeArrayOptions{.name = "one"});
   std::shared_ptr<FakeArray> two = std::make_shared<FakeArray>(FakeArrayOptions{.name = "two-v"});
-  std::unique_ptr<Array> router = MakeArrayRouter(*this);
-  std::vector<NamedArray> All() override { return {{"one", one, false}, {"two-v", two, true}}; }
+  std::unique_ptr<VolumeStore> volumes = MakeVolumeRouter(*this);
+  std::unique_ptr<GrantStore> grants = MakeGrantRouter(*this);
+  std::vector<NamedArray> ListArrays() override { return {{"one", one, false}, {"two-v", two, true}}; }
 
   static VolumeId Make(FakeArray& array, const std::string& name) {
     VolumeSpec spec;
@@ -39,30 +40,30 @@ TEST_CASE("a call about a volume goes to its array alone, also while another is 
   Fixture arrays;
   const VolumeId volume = arrays.Make(*arrays.two, "v");
   arrays.one->FailWith(absl::UnavailableError("one is down"));
-  CHECK(arrays.router->GetVolume(volume).ok());
-  CHECK(arrays.router->ExpandVolume(volume, 2 << 20).ok());
-  const auto snapshot = arrays.router->CreateSnapshot("s", volume);
+  CHECK(arrays.volumes->GetVolume(volume).ok());
+  CHECK(arrays.volumes->ExpandVolume(volume, 2 << 20).ok());
+  const auto snapshot = arrays.volumes->CreateSnapshot("s", volume);
   REQUIRE(snapshot.ok());
-  CHECK(arrays.router->GetSnapshot(snapshot->id).ok());
-  CHECK(arrays.router->ListSnapshots(volume, "", 0)->items.size() == 1);
-  CHECK(arrays.router->DeleteSnapshot(snapshot->id).ok());
+  CHECK(arrays.volumes->GetSnapshot(snapshot->id).ok());
+  CHECK(arrays.volumes->ListSnapshots(volume, "", 0)->items.size() == 1);
+  CHECK(arrays.volumes->DeleteSnapshot(snapshot->id).ok());
   GrantRequest request;
   request.volume = volume;
   request.node = kNode;
-  CHECK(arrays.router->Acquire(request, absl::ZeroDuration()).ok());
-  CHECK(arrays.router->ListGrants({volume, {}})->size() == 1);
-  CHECK(arrays.router->Release(volume, kNode, GrantOwner::kNode, kAnyGeneration).ok());
-  CHECK(arrays.router->DeleteVolume(volume).ok());
-  CHECK(absl::IsUnavailable(arrays.router->ListVolumes("", 0).status()));
-  CHECK(absl::IsUnavailable(arrays.router->ListGrants({}).status()));
+  CHECK(arrays.grants->AcquireGrant(request, absl::ZeroDuration()).ok());
+  CHECK(arrays.grants->ListGrants({volume, {}})->size() == 1);
+  CHECK(arrays.grants->ReleaseGrant(volume, kNode, GrantOwner::kNode, kAnyGeneration).ok());
+  CHECK(arrays.volumes->DeleteVolume(volume).ok());
+  CHECK(absl::IsUnavailable(arrays.volumes->ListVolumes("", 0).status()));
+  CHECK(absl::IsUnavailable(arrays.grants->ListGrants({}).status()));
 }
 
 TEST_CASE("an id that is not ours is not there; one of an array that is not here may be") {
   Fixture arrays;
-  CHECK(absl::IsNotFound(arrays.router->GetVolume(VolumeId("vol-none")).status()));
-  CHECK(arrays.router->DeleteVolume(VolumeId("vol-none")).ok());
-  CHECK(arrays.router->DeleteSnapshot(SnapshotId("snap-none")).ok());
-  const absl::Status unknown = arrays.router->DeleteVolume(VolumeId("three-v0000000000000001"));
+  CHECK(absl::IsNotFound(arrays.volumes->GetVolume(VolumeId("vol-none")).status()));
+  CHECK(arrays.volumes->DeleteVolume(VolumeId("vol-none")).ok());
+  CHECK(arrays.volumes->DeleteSnapshot(SnapshotId("snap-none")).ok());
+  const absl::Status unknown = arrays.volumes->DeleteVolume(VolumeId("three-v0000000000000001"));
   CHECK(absl::IsFailedPrecondition(unknown));
   CHECK_THAT(std::string(unknown.message()), Catch::Contains("three") && Catch::Contains("one, two-v"));
 }
@@ -78,7 +79,7 @@ TEST_CASE("a list goes through all arrays, page by page") {
     std::set<std::string> seen;
     std::string token;
     do {
-      const auto page = arrays.router->ListVolumes(token, limit);
+      const auto page = arrays.volumes->ListVolumes(token, limit);
       REQUIRE(page.ok());
       CHECK((limit == 0 || page->items.size() <= limit));
       CHECK_FALSE(page->items.empty());
@@ -88,22 +89,15 @@ TEST_CASE("a list goes through all arrays, page by page") {
     CHECK(seen == made);
   }
   for (const char* token : {"x", "one", "three/", "one/x"})
-    CHECK(absl::IsAborted(arrays.router->ListVolumes(token, 0).status()));
-  CHECK(arrays.router->ListSnapshots({}, "", 0)->items.empty());
+    CHECK(absl::IsAborted(arrays.volumes->ListVolumes(token, 0).status()));
+  CHECK(arrays.volumes->ListSnapshots({}, "", 0)->items.empty());
 }
 
-TEST_CASE("a volume whose array nobody named goes to the default; terms are each array's own") {
+TEST_CASE("a volume whose array nobody named goes to the default array") {
   Fixture arrays;
   VolumeSpec spec;
   spec.name = "v";
-  CHECK(ArrayNameIn(arrays.router->CreateVolume(spec)->id.value()) == "two-v");
-  CHECK(absl::IsFailedPrecondition(arrays.router->BeginTerm("t").status()));
-  CHECK(absl::IsFailedPrecondition(arrays.router->Fence(1, kNode, {}).status()));
-  REQUIRE(arrays.two->Fence(*arrays.two->BeginTerm("t"), kNode, {}).ok());
-  CHECK(arrays.router->ListFences()->size() == 1);
-
-  const auto alone = MakeOneArray("one", arrays.one);
-  CHECK(MakeArrayRouter(*alone)->BeginTerm("t").ok());
+  CHECK(ArrayNameIn(arrays.volumes->CreateVolume(spec)->id.value()) == "two-v");
 }
 
 }  // namespace lunkeeper

@@ -29,7 +29,8 @@ void AwaitWaiting(FakeArray& array, size_t count) {
 
 std::future<absl::StatusOr<Grant>> AcquireLater(FakeArray& array, const GrantRequest& request,
                                                 absl::Duration wait = kLong) {
-  return std::async(std::launch::async, [&array, request, wait] { return array.Acquire(request, wait); });
+  return std::async(std::launch::async,
+                    [&array, request, wait] { return array.AcquireGrant(request, wait); });
 }
 
 }  // namespace
@@ -37,36 +38,36 @@ std::future<absl::StatusOr<Grant>> AcquireLater(FakeArray& array, const GrantReq
 TEST_CASE("an exclusive volume goes to one node; the other is told who has it") {
   FakeArray array;
   const VolumeId volume = MakeVolume(array, "v");
-  const auto first = array.Acquire(For(volume, kNodeA), absl::ZeroDuration());
+  const auto first = array.AcquireGrant(For(volume, kNodeA), absl::ZeroDuration());
   REQUIRE(first.ok());
-  CHECK(array.Acquire(For(volume, kNodeA), absl::ZeroDuration())->generation == first->generation);
+  CHECK(array.AcquireGrant(For(volume, kNodeA), absl::ZeroDuration())->generation == first->generation);
 
-  const auto second = array.Acquire(For(volume, kNodeB), absl::ZeroDuration());
+  const auto second = array.AcquireGrant(For(volume, kNodeB), absl::ZeroDuration());
   CHECK(absl::IsFailedPrecondition(second.status()));
   CHECK_THAT(std::string(second.status().message()), Catch::Contains(kNodeA.value()));
-  CHECK(absl::IsDeadlineExceeded(array.Acquire(For(volume, kNodeB), absl::Milliseconds(20)).status()));
+  CHECK(absl::IsDeadlineExceeded(array.AcquireGrant(For(volume, kNodeB), absl::Milliseconds(20)).status()));
 }
 
 TEST_CASE("a waiting node gets the volume when it is released, in order of arrival") {
   FakeArray array;
   const VolumeId volume = MakeVolume(array, "v");
-  REQUIRE(array.Acquire(For(volume, kNodeA), absl::ZeroDuration()).ok());
+  REQUIRE(array.AcquireGrant(For(volume, kNodeA), absl::ZeroDuration()).ok());
   auto second = AcquireLater(array, For(volume, kNodeB));
   AwaitWaiting(array, 1);
   auto third = AcquireLater(array, For(volume, NodeId("c.3")));
   AwaitWaiting(array, 2);
 
-  REQUIRE(array.Release(volume, kNodeA, GrantOwner::kNode, kAnyGeneration).ok());
+  REQUIRE(array.ReleaseGrant(volume, kNodeA, GrantOwner::kNode, kAnyGeneration).ok());
   REQUIRE(second.get().ok());
   CHECK(array.Waiting() == 1);
-  REQUIRE(array.Release(volume, kNodeB, GrantOwner::kNode, kAnyGeneration).ok());
+  REQUIRE(array.ReleaseGrant(volume, kNodeB, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK(third.get().ok());
 }
 
 TEST_CASE("a caller who has gone is given nothing, and the next in line is") {
   FakeArray array;
   const VolumeId volume = MakeVolume(array, "v");
-  REQUIRE(array.Acquire(For(volume, kNodeA), absl::ZeroDuration()).ok());
+  REQUIRE(array.AcquireGrant(For(volume, kNodeA), absl::ZeroDuration()).ok());
   std::atomic<bool> gone = false;
   GrantRequest request = For(volume, kNodeB);
   request.abandoned = [&] { return gone.load(); };
@@ -76,31 +77,31 @@ TEST_CASE("a caller who has gone is given nothing, and the next in line is") {
   AwaitWaiting(array, 2);
   gone = true;
   CHECK(absl::IsCancelled(second.get().status()));
-  REQUIRE(array.Release(volume, kNodeA, GrantOwner::kNode, kAnyGeneration).ok());
+  REQUIRE(array.ReleaseGrant(volume, kNodeA, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK(third.get().ok());
 }
 
 TEST_CASE("readers and shared writers share; an exclusive one waits for them all") {
   FakeArray array;
   const VolumeId volume = MakeVolume(array, "v");
-  REQUIRE(array.Acquire(For(volume, kNodeA, Access::kReadOnly), absl::ZeroDuration()).ok());
-  REQUIRE(array.Acquire(For(volume, kNodeB, Access::kSharedWrite), absl::ZeroDuration()).ok());
-  CHECK(absl::IsFailedPrecondition(array.Acquire(For(volume, kNodeA), absl::ZeroDuration()).status()));
+  REQUIRE(array.AcquireGrant(For(volume, kNodeA, Access::kReadOnly), absl::ZeroDuration()).ok());
+  REQUIRE(array.AcquireGrant(For(volume, kNodeB, Access::kSharedWrite), absl::ZeroDuration()).ok());
+  CHECK(absl::IsFailedPrecondition(array.AcquireGrant(For(volume, kNodeA), absl::ZeroDuration()).status()));
   auto exclusive = AcquireLater(array, For(volume, NodeId("c.3")));
   AwaitWaiting(array, 1);
-  REQUIRE(array.Release(volume, kNodeA, GrantOwner::kNode, kAnyGeneration).ok());
-  REQUIRE(array.Release(volume, kNodeB, GrantOwner::kNode, kAnyGeneration).ok());
+  REQUIRE(array.ReleaseGrant(volume, kNodeA, GrantOwner::kNode, kAnyGeneration).ok());
+  REQUIRE(array.ReleaseGrant(volume, kNodeB, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK(exclusive.get().ok());
 }
 
 TEST_CASE("only the side that took a grant releases it") {
   FakeArray array;
   const VolumeId volume = MakeVolume(array, "v");
-  REQUIRE(array.Acquire(For(volume, kNodeA), absl::ZeroDuration()).ok());
-  CHECK(array.Release(volume, kNodeA, GrantOwner::kOrchestrator, kAnyGeneration).ok());
+  REQUIRE(array.AcquireGrant(For(volume, kNodeA), absl::ZeroDuration()).ok());
+  CHECK(array.ReleaseGrant(volume, kNodeA, GrantOwner::kOrchestrator, kAnyGeneration).ok());
   CHECK(array.ListGrants({volume, {}})->size() == 1);
   CHECK(absl::IsFailedPrecondition(array.DeleteVolume(volume)));
-  CHECK(array.Release(volume, kNodeA, GrantOwner::kNode, kAnyGeneration).ok());
+  CHECK(array.ReleaseGrant(volume, kNodeA, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK(array.ListGrants({volume, {}})->empty());
   CHECK(array.DeleteVolume(volume).ok());
 }
@@ -108,14 +109,14 @@ TEST_CASE("only the side that took a grant releases it") {
 TEST_CASE("a late release of an earlier grant leaves the newer one alone") {
   FakeArray array;
   const VolumeId volume = MakeVolume(array, "v");
-  const auto first = array.Acquire(For(volume, kNodeA), absl::ZeroDuration());
+  const auto first = array.AcquireGrant(For(volume, kNodeA), absl::ZeroDuration());
   REQUIRE(first.ok());
-  REQUIRE(array.Release(volume, kNodeA, GrantOwner::kNode, first->generation).ok());
-  const auto second = array.Acquire(For(volume, kNodeA), absl::ZeroDuration());
+  REQUIRE(array.ReleaseGrant(volume, kNodeA, GrantOwner::kNode, first->generation).ok());
+  const auto second = array.AcquireGrant(For(volume, kNodeA), absl::ZeroDuration());
   REQUIRE(second.ok());
-  CHECK(array.Release(volume, kNodeA, GrantOwner::kNode, first->generation).ok());
+  CHECK(array.ReleaseGrant(volume, kNodeA, GrantOwner::kNode, first->generation).ok());
   CHECK(array.ListGrants({volume, {}})->size() == 1);
-  CHECK(array.Release(volume, kNodeA, GrantOwner::kNode, second->generation).ok());
+  CHECK(array.ReleaseGrant(volume, kNodeA, GrantOwner::kNode, second->generation).ok());
   CHECK(array.ListGrants({volume, {}})->empty());
 }
 
@@ -124,37 +125,37 @@ TEST_CASE(
   FakeArray array;
   const VolumeId volume = MakeVolume(array, "v");
   const VolumeId other = MakeVolume(array, "w");
-  REQUIRE(array.Acquire(For(volume, kNodeA), absl::ZeroDuration()).ok());
-  REQUIRE(array.Acquire(For(other, kNodeB), absl::ZeroDuration()).ok());
+  REQUIRE(array.AcquireGrant(For(volume, kNodeA), absl::ZeroDuration()).ok());
+  REQUIRE(array.AcquireGrant(For(other, kNodeB), absl::ZeroDuration()).ok());
   auto refused = AcquireLater(array, For(other, kNodeA));
   auto replacement = AcquireLater(array, For(volume, kNodeB));
   AwaitWaiting(array, 2);
 
   const Term term = *array.BeginTerm("test");
-  const auto fence = array.Fence(term, kNodeA, {volume});
+  const auto fence = array.FenceNode(term, kNodeA, {volume});
   REQUIRE(fence.ok());
   CHECK(absl::IsFailedPrecondition(refused.get().status()));
   CHECK(replacement.get().ok());
-  CHECK(absl::IsFailedPrecondition(array.Acquire(For(other, kNodeA), kLong).status()));
+  CHECK(absl::IsFailedPrecondition(array.AcquireGrant(For(other, kNodeA), kLong).status()));
 
-  CHECK(absl::IsFailedPrecondition(array.Unfence(term, kNodeA, fence->generation + 1)));
-  CHECK(array.Unfence(term, kNodeA, fence->generation).ok());
-  CHECK(array.Unfence(term, kNodeA, fence->generation).ok());
+  CHECK(absl::IsFailedPrecondition(array.UnfenceNode(term, kNodeA, fence->generation + 1)));
+  CHECK(array.UnfenceNode(term, kNodeA, fence->generation).ok());
+  CHECK(array.UnfenceNode(term, kNodeA, fence->generation).ok());
   CHECK(array.ListFences()->empty());
 }
 
 TEST_CASE("a fence that cannot drain is not reported as done, stays, and ends when repeated") {
   FakeArray array;
   const VolumeId volume = MakeVolume(array, "v");
-  REQUIRE(array.Acquire(For(volume, kNodeA), absl::ZeroDuration()).ok());
+  REQUIRE(array.AcquireGrant(For(volume, kNodeA), absl::ZeroDuration()).ok());
   const Term term = *array.BeginTerm("test");
   array.HoldDrains(true);
-  CHECK(absl::IsDeadlineExceeded(array.Fence(term, kNodeA, {volume}).status()));
+  CHECK(absl::IsDeadlineExceeded(array.FenceNode(term, kNodeA, {volume}).status()));
   CHECK(array.ListFences()->size() == 1);
-  CHECK(absl::IsFailedPrecondition(array.Acquire(For(volume, kNodeB), absl::ZeroDuration()).status()));
+  CHECK(absl::IsFailedPrecondition(array.AcquireGrant(For(volume, kNodeB), absl::ZeroDuration()).status()));
   array.HoldDrains(false);
-  CHECK(array.Fence(term, kNodeA, {volume}).ok());
-  CHECK(array.Acquire(For(volume, kNodeB), absl::ZeroDuration()).ok());
+  CHECK(array.FenceNode(term, kNodeA, {volume}).ok());
+  CHECK(array.AcquireGrant(For(volume, kNodeB), absl::ZeroDuration()).ok());
 }
 
 TEST_CASE("an older term is refused") {
@@ -162,8 +163,8 @@ TEST_CASE("an older term is refused") {
   const Term old_term = *array.BeginTerm("one");
   const Term term = *array.BeginTerm("two");
   CHECK(term > old_term);
-  CHECK(absl::IsFailedPrecondition(array.Fence(old_term, kNodeA, {}).status()));
-  CHECK(absl::IsFailedPrecondition(array.Unfence(old_term, kNodeA, 1)));
+  CHECK(absl::IsFailedPrecondition(array.FenceNode(old_term, kNodeA, {}).status()));
+  CHECK(absl::IsFailedPrecondition(array.UnfenceNode(old_term, kNodeA, 1)));
 }
 
 TEST_CASE("creating is idempotent by name and refuses another specification") {
@@ -220,7 +221,7 @@ TEST_CASE("a full pool refuses thick volumes only") {
   spec.size_bytes = 8 << 20;
   spec.provisioning = Provisioning::kThick;
   REQUIRE(array.CreateVolume(spec).ok());
-  CHECK(array.Capacity()->available_bytes == 2 << 20);
+  CHECK(array.GetCapacity()->available_bytes == 2 << 20);
   spec.name = "second";
   CHECK(absl::IsResourceExhausted(array.CreateVolume(spec).status()));
   spec.provisioning = Provisioning::kThin;
@@ -231,14 +232,14 @@ TEST_CASE("a full pool refuses thick volumes only") {
 TEST_CASE("an array that does not serve ends the waits too") {
   FakeArray array;
   const VolumeId volume = MakeVolume(array, "v");
-  REQUIRE(array.Acquire(For(volume, kNodeA), absl::ZeroDuration()).ok());
+  REQUIRE(array.AcquireGrant(For(volume, kNodeA), absl::ZeroDuration()).ok());
   auto waiting = AcquireLater(array, For(volume, kNodeB));
   AwaitWaiting(array, 1);
   array.FailWith(absl::UnavailableError("the array is not serving"));
   CHECK(absl::IsUnavailable(waiting.get().status()));
-  CHECK(absl::IsUnavailable(array.Capacity().status()));
+  CHECK(absl::IsUnavailable(array.GetCapacity().status()));
   array.FailWith(absl::OkStatus());
-  CHECK(array.Capacity().ok());
+  CHECK(array.GetCapacity().ok());
 }
 
 }  // namespace lunkeeper

@@ -1,6 +1,5 @@
 #pragma once
-// Half of the Array interface: volumes and snapshots. See devices/array/array.h for threads, durability and
-// failure.
+// Volumes, snapshots and the space for them. See devices/array/array.h for threads, durability and failure.
 
 #include <string>
 #include <vector>
@@ -56,7 +55,6 @@ struct PoolCapacity {
   uint64_t largest_volume_bytes = 0;
 };
 
-// Volumes and snapshots.
 class VolumeStore {
  public:
   virtual ~VolumeStore() = default;
@@ -74,9 +72,9 @@ class VolumeStore {
   // and the LUN has the new size; a session may be cut once, and is let in again at once.
   virtual absl::StatusOr<Volume> ExpandVolume(const VolumeId& id, uint64_t size_bytes) = 0;
 
-  // As of one moment between the call and its return, as after a power cut. Idempotent by name.
-  // ALREADY_EXISTS: the name is taken by a snapshot of another volume. FAILED_PRECONDITION: the pool cannot
-  // reflink and the volume is in use.
+  // A crash-consistent copy: all blocks are of one moment between the call and its return. Idempotent by
+  // name. ALREADY_EXISTS: the name is taken by a snapshot of another volume. FAILED_PRECONDITION: the pool
+  // cannot reflink and the volume is in use.
   virtual absl::StatusOr<Snapshot> CreateSnapshot(const std::string& name, const VolumeId& source) = 0;
   virtual absl::Status DeleteSnapshot(const SnapshotId& id) = 0;
   virtual absl::StatusOr<Snapshot> GetSnapshot(const SnapshotId& id) = 0;
@@ -84,7 +82,7 @@ class VolumeStore {
   virtual absl::StatusOr<Page<Snapshot>> ListSnapshots(const VolumeId& source, const std::string& token,
                                                        size_t limit) = 0;
 
-  virtual absl::StatusOr<PoolCapacity> Capacity() = 0;
+  virtual absl::StatusOr<PoolCapacity> GetCapacity() = 0;
 };
 
 }  // namespace lunkeeper

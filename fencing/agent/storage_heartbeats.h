@@ -1,6 +1,6 @@
 #pragma once
 // A node's heartbeats to the arrays themselves. Each half second the node writes one to its own heartbeat LUN
-// on each array (devices/array/heartbeat_luns.h), so that an array can tell that the node lives when the
+// on each array (devices/array/fence_control.h), so that an array can tell that the node lives when the
 // network between the node and the controllers is down. In the other direction the node reads the fence
 // notice that the array stores on the same LUN. Each array has a thread of its own.
 //

@@ -39,7 +39,7 @@ struct HeartbeatingNode : ArrayFixture {
   absl::StatusOr<Connection> Ask() {
     ++asked;
     if (!controllers) return absl::UnavailableError("no controller answers");
-    absl::StatusOr<Connection> access = array->OpenHeartbeatLun(node);
+    absl::StatusOr<Connection> access = array->fences().OpenHeartbeatLun(node);
     if (access.ok() && asked <= stale_answers) access->chap.secret = "of-another-time.";
     return access;
   }
@@ -49,7 +49,7 @@ struct HeartbeatingNode : ArrayFixture {
     return Eventually([&] { return Last() > before; }, kLong);
   }
   uint64_t Last() {
-    const auto seen = array->ListHeartbeats();
+    const auto seen = array->fences().ListHeartbeats();
     return seen.ok() && !seen->empty() ? seen->front().sequence : 0;
   }
 
@@ -68,7 +68,7 @@ TEST_CASE_METHOD(HeartbeatingNode,
   Start();
   REQUIRE(Land());
   REQUIRE(Land());
-  CHECK(array->ListHeartbeats()->front().node == node);
+  CHECK(array->fences().ListHeartbeats()->front().node == node);
   CHECK(Eventually([&] { return heartbeats->OldestAge() < absl::Milliseconds(200); }, kLong));
   CHECK(asked == 1);
 }
@@ -86,8 +86,8 @@ TEST_CASE_METHOD(HeartbeatingNode,
 TEST_CASE_METHOD(HeartbeatingNode, "a node that is fenced hears of it from the array, once") {
   Start();
   REQUIRE(Land());
-  const auto term = array->BeginTerm("test");
-  const auto fence = array->Fence(*term, node, {VolumeId("a1-v1"), VolumeId("a1-v2")});
+  const auto term = array->fences().BeginTerm("test");
+  const auto fence = array->fences().FenceNode(*term, node, {VolumeId("a1-v1"), VolumeId("a1-v2")});
   REQUIRE(fence.ok());
   CHECK(Eventually(
       [&] {

@@ -127,8 +127,8 @@ class GrpcCoordinator final
     : public CoordinatorService,
       public v1::Coordinator::WithCallbackMethod_Heartbeats<v1::Coordinator::Service> {
  public:
-  GrpcCoordinator(AccessControl& array, Arrays& arrays, Authenticator& authenticator, HeartbeatSink* sink)
-      : array_(array), arrays_(arrays), streams_{authenticator, sink} {}
+  GrpcCoordinator(GrantStore& grants, Arrays& arrays, Authenticator& authenticator, HeartbeatSink* sink)
+      : grants_(grants), arrays_(arrays), streams_{authenticator, sink} {}
   ~GrpcCoordinator() override { streams_.reviewers.join(); }
 
   grpc::Service* service() override { return this; }
@@ -186,7 +186,7 @@ class GrpcCoordinator final
     wanted.abandoned = [this, &context] { return context.IsCancelled() || streams_.leaving; };
     const absl::Duration wait =
         std::min(absl::Milliseconds(request.wait_ms()), absl::FromChrono(context.deadline()) - absl::Now());
-    absl::StatusOr<Grant> grant = array_.Acquire(wanted, wait);
+    absl::StatusOr<Grant> grant = grants_.AcquireGrant(wanted, wait);
     // UNAVAILABLE instead of CANCELLED, so that the node asks another replica.
     return absl::IsCancelled(grant.status()) && streams_.leaving ? LeavingError() : grant;
   }
@@ -196,7 +196,7 @@ class GrpcCoordinator final
     ASSIGN_OR_RETURN(const VolumeId volume, ReadVolume(request.volume_id()));
     // Zero would mean "whatever grant there is", which only the controller itself may release.
     if (request.generation() == 0) return absl::InvalidArgumentError("generation: is required");
-    const absl::Status status = array_.Release(volume, node, GrantOwner::kNode, request.generation());
+    const absl::Status status = grants_.ReleaseGrant(volume, node, GrantOwner::kNode, request.generation());
     // A deleted volume has no grants, so a repeated release of one is done.
     return absl::IsNotFound(status) ? absl::OkStatus() : status;
   }
@@ -208,7 +208,7 @@ class GrpcCoordinator final
     if (!request.volume_id().empty()) {
       ASSIGN_OR_RETURN(volume, ReadVolume(request.volume_id()));
     }
-    ASSIGN_OR_RETURN(const std::vector<Grant> grants, array_.ListGrants({volume, node}));
+    ASSIGN_OR_RETURN(const std::vector<Grant> grants, grants_.ListGrants({volume, node}));
     for (const Grant& grant : grants) {
       v1::HeldResponse::Grant* entry = response->add_grants();
       entry->set_volume_id(grant.volume.value());
@@ -222,21 +222,21 @@ class GrpcCoordinator final
   absl::StatusOr<Connection> OpenLunOf(const grpc::ServerContext& context,
                                        const v1::OpenHeartbeatLunRequest& request) {
     ASSIGN_OR_RETURN(const NodeId node, AuthenticateNode(context, request.node()));
-    if (const auto array = FindArray(arrays_, request.array())) return array->OpenHeartbeatLun(node);
+    if (const auto array = FindArray(arrays_, request.array())) return array->fences().OpenHeartbeatLun(node);
     return absl::NotFoundError("array: there is none of this name here; correct the node's --array-name");
   }
 
-  AccessControl& array_;
+  GrantStore& grants_;
   Arrays& arrays_;
   StreamsContext streams_;
 };
 
 }  // namespace
 
-std::unique_ptr<CoordinatorService> MakeCoordinatorService(AccessControl& array, Arrays& arrays,
+std::unique_ptr<CoordinatorService> MakeCoordinatorService(GrantStore& grants, Arrays& arrays,
                                                            Authenticator& authenticator,
                                                            HeartbeatSink* sink) {
-  return std::make_unique<GrpcCoordinator>(array, arrays, authenticator, sink);
+  return std::make_unique<GrpcCoordinator>(grants, arrays, authenticator, sink);
 }
 
 }  // namespace lunkeeper

@@ -5,7 +5,7 @@
 //
 // Thread-safe. A waiting Acquire occupies one of the server's threads; heartbeats run on gRPC's own threads
 // and never wait behind it. A caller's machine is the one in its token. A request that names another machine
-// fails with PERMISSION_DENIED. `array`, `arrays`, `authenticator` and `sink` outlive the service.
+// fails with PERMISSION_DENIED. `grants`, `arrays`, `authenticator` and `sink` outlive the service.
 
 #include <grpcpp/grpcpp.h>
 
@@ -26,8 +26,8 @@ class CoordinatorService {
   virtual void SendNodesAway() = 0;
 };
 
-// `array` routes to all of `arrays`. Without a `sink` (null) heartbeats are answered and go nowhere.
-std::unique_ptr<CoordinatorService> MakeCoordinatorService(AccessControl& array, Arrays& arrays,
+// `grants` are those of all `arrays`. Without a `sink` (null) heartbeats are answered and go nowhere.
+std::unique_ptr<CoordinatorService> MakeCoordinatorService(GrantStore& grants, Arrays& arrays,
                                                            Authenticator& authenticator, HeartbeatSink* sink);
 
 }  // namespace lunkeeper

@@ -23,7 +23,7 @@ Answer FromArray(absl::Status status) {
   return answer;
 }
 
-absl::StatusOr<StorageHeartbeats> PollHeartbeats(const ArrayId& id, HeartbeatLuns& array) {
+absl::StatusOr<StorageHeartbeats> PollHeartbeats(const ArrayId& id, FenceControl& array) {
   StorageHeartbeats heartbeats{id, {}};
   auto landed = array.ListHeartbeats();
   if (absl::IsUnimplemented(landed.status())) return heartbeats;
@@ -43,13 +43,13 @@ absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array) {
   ArrayView& view = poll.view;
   view.array = id;
   view.asked = MonotonicNow();
-  ASSIGN_OR_RETURN(const auto fences, array.ListFences());
-  ASSIGN_OR_RETURN(auto grants, array.ListGrants({}));
-  ASSIGN_OR_RETURN(const auto sessions, array.Sessions());
-  ASSIGN_OR_RETURN(const auto wanted, array.Wanted());
-  ASSIGN_OR_RETURN(poll.heartbeats, PollHeartbeats(id, array));
-  std::unordered_multimap<std::string_view, const Session*> of_volume;
-  for (const Session& session : sessions) of_volume.emplace(session.volume.value(), &session);
+  ASSIGN_OR_RETURN(const auto fences, array.fences().ListFences());
+  ASSIGN_OR_RETURN(auto grants, array.grants().ListGrants({}));
+  ASSIGN_OR_RETURN(const auto sessions, array.grants().ListSessions());
+  ASSIGN_OR_RETURN(const auto wanted, array.grants().ListWantedVolumes());
+  ASSIGN_OR_RETURN(poll.heartbeats, PollHeartbeats(id, array.fences()));
+  std::unordered_multimap<std::string_view, const GrantSession*> of_volume;
+  for (const GrantSession& session : sessions) of_volume.emplace(session.volume.value(), &session);
   const auto commands = [&](const Grant& grant) {
     uint64_t count = 0;
     const auto [begin, end] = of_volume.equal_range(grant.volume.value());
@@ -72,22 +72,22 @@ absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array) {
   return poll;
 }
 
-Answer Run(const BeginTerm&, AccessControl& array, const std::string& self) {
+Answer Run(const BeginTerm&, FenceControl& array, const std::string& self) {
   const auto term = array.BeginTerm(self);
   Answer answer = FromArray(term.status());
   answer.done.term = term.value_or(0);
   return answer;
 }
 
-Answer Run(const FenceNode& call, AccessControl& array) {
-  const auto fence = array.Fence(call.term, call.node, {call.volumes.begin(), call.volumes.end()});
+Answer Run(const FenceNode& call, FenceControl& array) {
+  const auto fence = array.FenceNode(call.term, call.node, {call.volumes.begin(), call.volumes.end()});
   Answer answer = FromArray(fence.status());
   if (fence.ok()) answer.done.fence = ArrayFence{call.node, fence->generation, call.volumes};
   return answer;
 }
 
-Answer Run(const UnfenceNode& call, AccessControl& array) {
-  return FromArray(array.Unfence(call.term, call.node, call.generation));
+Answer Run(const UnfenceNode& call, FenceControl& array) {
+  return FromArray(array.UnfenceNode(call.term, call.node, call.generation));
 }
 
 }  // namespace lunkeeper::fencing

@@ -28,9 +28,9 @@ struct ArrayPoll {
 // Its grants with their I/O counters, its fences, what is waited for, and the heartbeats that landed there.
 absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array);
 
-Answer Run(const BeginTerm& call, AccessControl& array, const std::string& self);
+Answer Run(const BeginTerm& call, FenceControl& array, const std::string& self);
 // Verified is what this call named, and no more.
-Answer Run(const FenceNode& call, AccessControl& array);
-Answer Run(const UnfenceNode& call, AccessControl& array);
+Answer Run(const FenceNode& call, FenceControl& array);
+Answer Run(const UnfenceNode& call, FenceControl& array);
 
 }  // namespace lunkeeper::fencing

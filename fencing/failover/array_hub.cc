@@ -33,7 +33,7 @@ void ArrayHub::Entry::Set(std::shared_ptr<Array> now) {
 
 std::vector<ArrayId> ArrayHub::Refresh() {
   std::map<ArrayId, std::shared_ptr<Array>> now;
-  for (NamedArray& named : arrays_.All()) now[ArrayId(named.name)] = std::move(named.array);
+  for (NamedArray& named : arrays_.ListArrays()) now[ArrayId(named.name)] = std::move(named.array);
   std::vector<ArrayId> gone;
   for (auto& [id, entry] : entries_) {
     const auto found = now.find(id);
@@ -67,12 +67,12 @@ std::vector<ArrayId> ArrayHub::Lost(Instant now) const {
   return lost;
 }
 
-void ArrayHub::Post(const ArrayId& id, std::function<void(AccessControl*)> work) {
+void ArrayHub::Post(const ArrayId& id, std::function<void(FenceControl*)> work) {
   const auto found = entries_.find(id);
   if (found == entries_.end()) return work(nullptr);
   boost::asio::post(found->second->workers, [at = found->second.get(), work = std::move(work)] {
     const auto array = at->Get();
-    work(array.get());
+    work(array == nullptr ? nullptr : &array->fences());
   });
 }
 

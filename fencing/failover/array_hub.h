@@ -34,7 +34,7 @@ class ArrayHub {
   // Those of which the last look failed or hangs.
   std::vector<ArrayId> Lost(Instant now) const;
   // Does `work` on the array's own threads; without such an array it is called at once, with null.
-  void Post(const ArrayId& id, std::function<void(AccessControl*)> work);
+  void Post(const ArrayId& id, std::function<void(FenceControl*)> work);
 
  private:
   static constexpr size_t kWorkers = 8;

@@ -102,7 +102,7 @@ class Runner final : public Failover {
   WatchHandlers Handlers();
   LockDuties Duties();
   void CallApi(const Action& action, std::function<Answer()> call);
-  void CallArray(const Action& action, const ArrayId& array, std::function<Answer(AccessControl&)> call);
+  void CallArray(const Action& action, const ArrayId& array, std::function<Answer(FenceControl&)> call);
 
   // Any thread.
   void ReadLease();
@@ -287,8 +287,8 @@ void Runner::CallApi(const Action& action, std::function<Answer()> call) {
 }
 
 void Runner::CallArray(const Action& action, const ArrayId& array,
-                       std::function<Answer(AccessControl&)> call) {
-  arrays_.Post(array, [this, action, call = std::move(call), asked = now_](AccessControl* at) {
+                       std::function<Answer(FenceControl&)> call) {
+  arrays_.Post(array, [this, action, call = std::move(call), asked = now_](FenceControl* at) {
     if (at == nullptr)
       return Answered(action, FromApi(absl::UnavailableError("it is not among the arrays now")), asked);
     Answered(action, call(*at), asked);
@@ -300,11 +300,11 @@ void Runner::Perform(const Action& action, const WriteLease& call) {
 }
 
 void Runner::Perform(const Action& action, const BeginTerm& call) {
-  CallArray(action, call.array, [this, call](AccessControl& at) { return Run(call, at, options_.self); });
+  CallArray(action, call.array, [this, call](FenceControl& at) { return Run(call, at, options_.self); });
 }
 
 void Runner::Perform(const Action& action, const FenceNode& call) {
-  CallArray(action, call.array, [this, call](AccessControl& at) {
+  CallArray(action, call.array, [this, call](FenceControl& at) {
     Answer answer = Run(call, at);
     if (answer.done.fence) board_.Fenced(call.array, *answer.done.fence, MonotonicNow());
     return answer;
@@ -312,7 +312,7 @@ void Runner::Perform(const Action& action, const FenceNode& call) {
 }
 
 void Runner::Perform(const Action& action, const UnfenceNode& call) {
-  CallArray(action, call.array, [this, call](AccessControl& at) {
+  CallArray(action, call.array, [this, call](FenceControl& at) {
     Answer answer = Run(call, at);
     if (answer.done.outcome == Outcome::kOk) board_.Unfenced(call.array, call.node, MonotonicNow());
     return answer;

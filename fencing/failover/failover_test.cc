@@ -61,7 +61,7 @@ class World {
       spec.name = claim;
       spec.size_bytes = 1 << 20;
       volumes.push_back(array->CreateVolume(spec)->id);
-      REQUIRE(array->Acquire({volumes.back(), IdOf(node)}, absl::ZeroDuration()).ok());
+      REQUIRE(array->AcquireGrant({volumes.back(), IdOf(node)}, absl::ZeroDuration()).ok());
       api.Put("/api/v1/persistentvolumes/pv-" + claim,
               {{"spec",
                 {{"csi", {{"driver", "csi.lunkeeper.io"}, {"volumeHandle", volumes.back().value()}}},
@@ -166,7 +166,7 @@ class World {
 class ChangingArrays final : public lunkeeper::Arrays {
  public:
   explicit ChangingArrays(std::vector<NamedArray> arrays) : arrays_(std::move(arrays)) {}
-  std::vector<NamedArray> All() override {
+  std::vector<NamedArray> ListArrays() override {
     absl::MutexLock lock(&mutex_);
     return arrays_;
   }
@@ -333,7 +333,7 @@ TEST_CASE("a volume of a pod without an owner stays with its dead node until ano
   world.PowerOff("n1");
   REQUIRE(Comes([&] { return Says(failover, "node n1", "hung or dead"); }));
   CHECK_FALSE(world.IsFenced("n1"));
-  CHECK(world.array->Acquire({volume, World::IdOf("n2")}, absl::Seconds(30)).ok());
+  CHECK(world.array->AcquireGrant({volume, World::IdOf("n2")}, absl::Seconds(30)).ok());
   CHECK(world.IsFenced("n1"));
   CHECK(world.api.CountWrites("DELETE " + PodPath("lone")) == 0);
 }

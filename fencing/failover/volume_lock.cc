@@ -4,7 +4,7 @@
 
 #include "absl/hash/hash.h"
 #include "absl/strings/str_join.h"
-#include "devices/array/access_words.h"
+#include "devices/array/grant_store.h"
 
 namespace lunkeeper::fencing {
 namespace {

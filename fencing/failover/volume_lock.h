@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "devices/array/access_control.h"
+#include "devices/array/grant_store.h"
 #include "fencing/core/types.h"
 #include "fencing/kube/kube_client.h"
 

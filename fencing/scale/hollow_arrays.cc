@@ -11,11 +11,9 @@ namespace {
 
 absl::Status No() { return absl::UnimplementedError("a simulated array has nothing but grants and fences"); }
 
-class HollowArray final : public Array {
+// A store of nothing: a hollow cluster has grants and no volumes.
+class NoVolumes : public VolumeStore {
  public:
-  HollowArray(const HollowClusterSize& size, int number, std::function<uint64_t(int)> commands)
-      : size_(size), number_(number), commands_(std::move(commands)) {}
-
   absl::StatusOr<Volume> CreateVolume(const VolumeSpec&) override { return No(); }
   absl::Status DeleteVolume(const VolumeId&) override { return No(); }
   absl::StatusOr<Volume> GetVolume(const VolumeId&) override { return No(); }
@@ -27,9 +25,20 @@ class HollowArray final : public Array {
   absl::StatusOr<Page<Snapshot>> ListSnapshots(const VolumeId&, const std::string&, size_t) override {
     return No();
   }
-  absl::StatusOr<PoolCapacity> Capacity() override { return No(); }
-  absl::StatusOr<Grant> Acquire(const GrantRequest&, absl::Duration) override { return No(); }
-  absl::Status Release(const VolumeId&, const NodeId&, GrantOwner, Generation) override { return No(); }
+  absl::StatusOr<PoolCapacity> GetCapacity() override { return No(); }
+};
+
+class HollowArray final : public Array, public GrantStore, public FenceControl {
+ public:
+  HollowArray(const HollowClusterSize& size, int number, std::function<uint64_t(int)> commands)
+      : size_(size), number_(number), commands_(std::move(commands)) {}
+
+  VolumeStore& volumes() override { return volumes_; }
+  GrantStore& grants() override { return *this; }
+  FenceControl& fences() override { return *this; }
+
+  absl::StatusOr<Grant> AcquireGrant(const GrantRequest&, absl::Duration) override { return No(); }
+  absl::Status ReleaseGrant(const VolumeId&, const NodeId&, GrantOwner, Generation) override { return No(); }
 
   absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter&) override {
     std::vector<Grant> grants;
@@ -41,14 +50,14 @@ class HollowArray final : public Array {
     });
     return grants;
   }
-  absl::StatusOr<std::vector<Session>> Sessions() override {
-    std::vector<Session> sessions;
+  absl::StatusOr<std::vector<GrantSession>> ListSessions() override {
+    std::vector<GrantSession> sessions;
     ForEachGrant([&](int volume, const NodeId& node) {
       sessions.push_back({HerdVolume(size_, volume), node, 0, commands_(volume / size_.volumes_per_node)});
     });
     return sessions;
   }
-  absl::StatusOr<std::vector<VolumeId>> Wanted() override { return std::vector<VolumeId>(); }
+  absl::StatusOr<std::vector<VolumeId>> ListWantedVolumes() override { return std::vector<VolumeId>(); }
 
   absl::StatusOr<Connection> OpenHeartbeatLun(const NodeId&) override { return No(); }
   // A node sends heartbeats as it completes commands.
@@ -63,14 +72,14 @@ class HollowArray final : public Array {
     absl::MutexLock lock(&mutex_);
     return ++term_;
   }
-  absl::StatusOr<FenceRecord> Fence(Term term, const NodeId& node,
-                                    const std::vector<VolumeId>& volumes) override {
+  absl::StatusOr<FenceRecord> FenceNode(Term term, const NodeId& node,
+                                        const std::vector<VolumeId>& volumes) override {
     absl::MutexLock lock(&mutex_);
     FenceRecord& fence = fences_[node];
     if (fence.generation == 0) fence = {node, ++generation_, term, volumes};
     return fence;
   }
-  absl::Status Unfence(Term, const NodeId& node, Generation) override {
+  absl::Status UnfenceNode(Term, const NodeId& node, Generation) override {
     absl::MutexLock lock(&mutex_);
     fences_.erase(node);
     return absl::OkStatus();
@@ -92,6 +101,7 @@ class HollowArray final : public Array {
     }
   }
 
+  NoVolumes volumes_;
   const HollowClusterSize size_;
   const int number_;
   const std::function<uint64_t(int)> commands_;
@@ -107,7 +117,7 @@ class HollowArrays final : public lunkeeper::Arrays {
     for (int i = 0; i < size.arrays; ++i)
       arrays_.push_back({HerdArrayName(i), std::make_shared<HollowArray>(size, i, commands), i == 0});
   }
-  std::vector<NamedArray> All() override { return arrays_; }
+  std::vector<NamedArray> ListArrays() override { return arrays_; }
 
  private:
   std::vector<NamedArray> arrays_;

@@ -27,10 +27,9 @@ namespace lunkeeper {
 
 class Controller {
  public:
-  Controller(AccessControl& array, Arrays& arrays, TokenReviewer& reviewer,
-             const std::string& certificate_stem)
+  Controller(GrantStore& grants, Arrays& arrays, TokenReviewer& reviewer, const std::string& certificate_stem)
       : authenticator(reviewer, {kTestAudience, kTestAccount}),
-        coordinator(MakeCoordinatorService(array, arrays, authenticator, &sink)) {
+        coordinator(MakeCoordinatorService(grants, arrays, authenticator, &sink)) {
     const auto tls = TlsServer(certificate_stem + ".crt", certificate_stem + ".key");
     REQUIRE(tls.ok());
     auto started =
@@ -92,10 +91,10 @@ class CoordinatorRig {
   }
   // Some other node takes the volume.
   void Occupy(const VolumeId& volume) {
-    REQUIRE(array.Acquire({volume, other, Access::kExclusive}, absl::ZeroDuration()).ok());
+    REQUIRE(array.AcquireGrant({volume, other, Access::kExclusive}, absl::ZeroDuration()).ok());
   }
   void Vacate(const VolumeId& volume) {
-    REQUIRE(array.Release(volume, other, GrantOwner::kNode, kAnyGeneration).ok());
+    REQUIRE(array.ReleaseGrant(volume, other, GrantOwner::kNode, kAnyGeneration).ok());
   }
 
   const testing::TempDir temporary;

@@ -25,7 +25,7 @@ namespace {
 absl::StatusOr<Backends> OpenFakes(const ServeOptions& options) {
   Backends backends;
   auto array = std::make_shared<FakeArray>(FakeArrayOptions{.name = options.array_names.front()});
-  backends.array_serving = [fake = array.get()] { return fake->Capacity().status(); };
+  backends.array_serving = [fake = array.get()] { return fake->GetCapacity().status(); };
   backends.accept_restore = [] { return absl::OkStatus(); };
   ASSIGN_OR_RETURN(backends.node, LoadNodeId(options.node_name, options.state_dir));
   auto mounter = std::make_unique<FakeMounter>();
@@ -37,7 +37,7 @@ absl::StatusOr<Backends> OpenFakes(const ServeOptions& options) {
     return volume.spec.size_bytes;
   });
   backends.arrays = MakeOneArray(options.array_names.front(), array);
-  backends.array = std::move(array);
+  backends.all_grants = std::move(array);
   backends.devices_serving = [] { return absl::OkStatus(); };
   backends.initiator = std::move(initiator);
   backends.filesystem = std::make_unique<FakeFilesystem>();

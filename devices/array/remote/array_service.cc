@@ -78,31 +78,31 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
                             v1::VolumeResponse* response) override {
     return Change(context, request, [&](Array& array) -> absl::Status {
       ASSIGN_OR_RETURN(const VolumeSpec spec, wire::From(request->spec()));
-      return Put(array.CreateVolume(spec), response->mutable_volume());
+      return Put(array.volumes().CreateVolume(spec), response->mutable_volume());
     });
   }
   grpc::Status DeleteVolume(ServerContext* context, const v1::DeleteVolumeRequest* request,
                             v1::DeleteVolumeResponse*) override {
     return Change(context, request,
-                  [&](Array& array) { return array.DeleteVolume(VolumeId(request->volume_id())); });
+                  [&](Array& array) { return array.volumes().DeleteVolume(VolumeId(request->volume_id())); });
   }
   grpc::Status GetVolume(ServerContext* context, const v1::GetVolumeRequest* request,
                          v1::VolumeResponse* response) override {
     return Read(context, request, [&](Array& array) {
-      return Put(array.GetVolume(VolumeId(request->volume_id())), response->mutable_volume());
+      return Put(array.volumes().GetVolume(VolumeId(request->volume_id())), response->mutable_volume());
     });
   }
   grpc::Status ListVolumes(ServerContext* context, const v1::ListVolumesRequest* request,
                            v1::ListVolumesResponse* response) override {
     return Read(context, request, [&](Array& array) {
-      return PutPage(array.ListVolumes(request->token(), PageLimit(request->limit())),
+      return PutPage(array.volumes().ListVolumes(request->token(), PageLimit(request->limit())),
                      response->mutable_volumes(), response);
     });
   }
   grpc::Status ExpandVolume(ServerContext* context, const v1::ExpandVolumeRequest* request,
                             v1::VolumeResponse* response) override {
     return Change(context, request, [&](Array& array) {
-      return Put(array.ExpandVolume(VolumeId(request->volume_id()), request->size_bytes()),
+      return Put(array.volumes().ExpandVolume(VolumeId(request->volume_id()), request->size_bytes()),
                  response->mutable_volume());
     });
   }
@@ -110,32 +110,34 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
   grpc::Status CreateSnapshot(ServerContext* context, const v1::CreateSnapshotRequest* request,
                               v1::SnapshotResponse* response) override {
     return Change(context, request, [&](Array& array) {
-      return Put(array.CreateSnapshot(request->name(), VolumeId(request->source_volume_id())),
+      return Put(array.volumes().CreateSnapshot(request->name(), VolumeId(request->source_volume_id())),
                  response->mutable_snapshot());
     });
   }
   grpc::Status DeleteSnapshot(ServerContext* context, const v1::DeleteSnapshotRequest* request,
                               v1::DeleteSnapshotResponse*) override {
-    return Change(context, request,
-                  [&](Array& array) { return array.DeleteSnapshot(SnapshotId(request->snapshot_id())); });
+    return Change(context, request, [&](Array& array) {
+      return array.volumes().DeleteSnapshot(SnapshotId(request->snapshot_id()));
+    });
   }
   grpc::Status GetSnapshot(ServerContext* context, const v1::GetSnapshotRequest* request,
                            v1::SnapshotResponse* response) override {
     return Read(context, request, [&](Array& array) {
-      return Put(array.GetSnapshot(SnapshotId(request->snapshot_id())), response->mutable_snapshot());
+      return Put(array.volumes().GetSnapshot(SnapshotId(request->snapshot_id())),
+                 response->mutable_snapshot());
     });
   }
   grpc::Status ListSnapshots(ServerContext* context, const v1::ListSnapshotsRequest* request,
                              v1::ListSnapshotsResponse* response) override {
     return Read(context, request, [&](Array& array) {
       const VolumeId source(request->source_volume_id());
-      return PutPage(array.ListSnapshots(source, request->token(), PageLimit(request->limit())),
+      return PutPage(array.volumes().ListSnapshots(source, request->token(), PageLimit(request->limit())),
                      response->mutable_snapshots(), response);
     });
   }
   grpc::Status Capacity(ServerContext* context, const v1::CapacityRequest* request,
                         v1::CapacityResponse* response) override {
-    return Read(context, request, [&](Array& array) { return Put(array.Capacity(), response); });
+    return Read(context, request, [&](Array& array) { return Put(array.volumes().GetCapacity(), response); });
   }
 
   grpc::Status Acquire(ServerContext* context, const v1::AcquireRequest* request,
@@ -148,14 +150,14 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
                        v1::ReleaseResponse*) override {
     return Change(context, request, [&](Array& array) -> absl::Status {
       ASSIGN_OR_RETURN(const GrantOwner owner, wire::From(request->owner()));
-      return array.Release(VolumeId(request->volume_id()), NodeId(request->node_id()), owner,
-                           request->generation());
+      return array.grants().ReleaseGrant(VolumeId(request->volume_id()), NodeId(request->node_id()), owner,
+                                         request->generation());
     });
   }
   grpc::Status ListGrants(ServerContext* context, const v1::ListGrantsRequest* request,
                           v1::ListGrantsResponse* response) override {
     const grpc::Status status = Read(context, request, [&](Array& array) {
-      return PutAll(array.ListGrants({VolumeId(request->volume_id()), NodeId(request->node_id())}),
+      return PutAll(array.grants().ListGrants({VolumeId(request->volume_id()), NodeId(request->node_id())}),
                     response->mutable_grants());
     });
     const auto caller = CallerOf(*context);
@@ -166,7 +168,7 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
   grpc::Status BeginTerm(ServerContext* context, const v1::BeginTermRequest* request,
                          v1::BeginTermResponse* response) override {
     return Change(context, request, [&](Array& array) -> absl::Status {
-      ASSIGN_OR_RETURN(const Term term, array.BeginTerm(request->holder()));
+      ASSIGN_OR_RETURN(const Term term, array.fences().BeginTerm(request->holder()));
       response->set_term(term);
       return absl::OkStatus();
     });
@@ -175,30 +177,32 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
                      v1::FenceResponse* response) override {
     return Change(context, request, [&](Array& array) {
       const std::vector<VolumeId> volumes(request->volume_ids().begin(), request->volume_ids().end());
-      return Put(array.Fence(request->term(), NodeId(request->node_id()), volumes),
+      return Put(array.fences().FenceNode(request->term(), NodeId(request->node_id()), volumes),
                  response->mutable_fence());
     });
   }
   grpc::Status Unfence(ServerContext* context, const v1::UnfenceRequest* request,
                        v1::UnfenceResponse*) override {
     return Change(context, request, [&](Array& array) {
-      return array.Unfence(request->term(), NodeId(request->node_id()), request->generation());
+      return array.fences().UnfenceNode(request->term(), NodeId(request->node_id()), request->generation());
     });
   }
   grpc::Status ListFences(ServerContext* context, const v1::ListFencesRequest* request,
                           v1::ListFencesResponse* response) override {
-    return Read(context, request,
-                [&](Array& array) { return PutAll(array.ListFences(), response->mutable_fences()); });
+    return Read(context, request, [&](Array& array) {
+      return PutAll(array.fences().ListFences(), response->mutable_fences());
+    });
   }
   grpc::Status Sessions(ServerContext* context, const v1::SessionsRequest* request,
                         v1::SessionsResponse* response) override {
-    return Read(context, request,
-                [&](Array& array) { return PutAll(array.Sessions(), response->mutable_sessions()); });
+    return Read(context, request, [&](Array& array) {
+      return PutAll(array.grants().ListSessions(), response->mutable_sessions());
+    });
   }
   grpc::Status Wanted(ServerContext* context, const v1::WantedRequest* request,
                       v1::WantedResponse* response) override {
     return Read(context, request, [&](Array& array) -> absl::Status {
-      ASSIGN_OR_RETURN(const auto wanted, array.Wanted());
+      ASSIGN_OR_RETURN(const auto wanted, array.grants().ListWantedVolumes());
       for (const VolumeId& volume : wanted) response->add_volume_ids(volume.value());
       return absl::OkStatus();
     });
@@ -207,15 +211,16 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
   grpc::Status OpenHeartbeatLun(ServerContext* context, const v1::OpenHeartbeatLunRequest* request,
                                 v1::OpenHeartbeatLunResponse* response) override {
     return Change(context, request, [&](Array& array) {
-      const absl::StatusOr<Connection> access = array.OpenHeartbeatLun(NodeId(request->node_id()));
+      const absl::StatusOr<Connection> access = array.fences().OpenHeartbeatLun(NodeId(request->node_id()));
       if (access.ok()) *response->mutable_connection() = ToMessage(*access);
       return access.status();
     });
   }
   grpc::Status ListHeartbeats(ServerContext* context, const v1::ListHeartbeatsRequest* request,
                               v1::ListHeartbeatsResponse* response) override {
-    return Read(context, request,
-                [&](Array& array) { return PutAll(array.ListHeartbeats(), response->mutable_heartbeats()); });
+    return Read(context, request, [&](Array& array) {
+      return PutAll(array.fences().ListHeartbeats(), response->mutable_heartbeats());
+    });
   }
 
  private:
@@ -281,7 +286,7 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     const auto leaving = [this] { return options_.leaving && options_.leaving(); };
     request.abandoned = [&] { return context.IsCancelled() || leaving(); };
     const absl::Duration asked = absl::Nanoseconds(message.wait_nanos());
-    if (asked <= absl::ZeroDuration()) return array.Acquire(request, absl::ZeroDuration());
+    if (asked <= absl::ZeroDuration()) return array.grants().AcquireGrant(request, absl::ZeroDuration());
     const absl::Duration left = absl::FromChrono(context.deadline()) - absl::Now() - kAnswerMargin;
     const absl::Duration wait = std::max(std::min(asked, left), absl::Milliseconds(1));
     const WaitingCall waiting(&waiting_);
@@ -289,7 +294,7 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
       return absl::UnavailableError(absl::StrCat("array ", options_.name, ": ", options_.most_waiting,
                                                  " requests wait for their volumes already: try again"));
     }
-    const absl::StatusOr<Grant> grant = array.Acquire(request, wait);
+    const absl::StatusOr<Grant> grant = array.grants().AcquireGrant(request, wait);
     if (!absl::IsCancelled(grant.status()) || !leaving()) return grant;
     return absl::UnavailableError(
         absl::StrCat("array ", options_.name, ": its agent is stopping: try again"));

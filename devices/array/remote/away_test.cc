@@ -43,10 +43,10 @@ TEST_CASE("callers do not wait for an agent that was lost in the middle of a cal
   VolumeSpec spec;
   spec.name = "v";
   spec.size_bytes = 1 << 20;
-  const auto volume = array.CreateVolume(spec);
+  const auto volume = array.volumes().CreateVolume(spec);
   REQUIRE(volume.ok());
   const auto acquire = [&](const char* node, absl::Duration wait) {
-    return array.Acquire({.volume = volume->id, .node = NodeId(node)}, wait).status();
+    return array.grants().AcquireGrant({.volume = volume->id, .node = NodeId(node)}, wait).status();
   };
   REQUIRE(acquire("a.0000000000000001", absl::ZeroDuration()).ok());
   auto waiting = std::async(std::launch::async, acquire, "b.0000000000000002", absl::Seconds(30));
@@ -56,13 +56,13 @@ TEST_CASE("callers do not wait for an agent that was lost in the middle of a cal
   {
     const Mute mute(agent.address());
     const absl::Time began = absl::Now();
-    CHECK(absl::IsUnavailable(array.Capacity().status()));
+    CHECK(absl::IsUnavailable(array.volumes().GetCapacity().status()));
     CHECK(absl::Now() - began < absl::Milliseconds(1500));  // one attempt to connect takes two seconds
   }
   agent.Start();
   const absl::Time deadline = absl::Now() + absl::Seconds(30);
-  while (!array.Capacity().ok() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
-  CHECK(array.Capacity().ok());
+  while (!array.volumes().GetCapacity().ok() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
+  CHECK(array.volumes().GetCapacity().ok());
 }
 
 }  // namespace lunkeeper

@@ -44,10 +44,14 @@ grpc::ChannelArguments ArgumentsFor(const RemoteArrayOptions& options) {
   return arguments;
 }
 
-class RemoteArrayImpl final : public RemoteArray {
+class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public GrantStore, public FenceControl {
  public:
   RemoteArrayImpl(const RemoteArrayOptions& options, const std::shared_ptr<grpc::Channel>& channel)
       : options_(options), channel_(channel), stub_(v1::ArrayService::NewStub(channel)) {}
+
+  VolumeStore& volumes() override { return *this; }
+  GrantStore& grants() override { return *this; }
+  FenceControl& fences() override { return *this; }
 
   absl::Status Check(absl::Duration timeout) override {
     v1::CheckResponse response;
@@ -124,13 +128,13 @@ class RemoteArrayImpl final : public RemoteArray {
     ASSIGN_OR_RETURN(auto snapshots, All<Snapshot>(response.snapshots()));
     return Page<Snapshot>{std::move(snapshots), response.next_token()};
   }
-  absl::StatusOr<PoolCapacity> Capacity() override {
+  absl::StatusOr<PoolCapacity> GetCapacity() override {
     v1::CapacityResponse response;
     RETURN_IF_ERROR(Call(&Stub::AsyncCapacity, v1::CapacityRequest(), &response));
     return wire::From(response);
   }
 
-  absl::StatusOr<Grant> Acquire(const GrantRequest& request, absl::Duration wait) override {
+  absl::StatusOr<Grant> AcquireGrant(const GrantRequest& request, absl::Duration wait) override {
     v1::AcquireRequest message;
     message.set_volume_id(request.volume.value());
     message.set_node_id(request.node.value());
@@ -143,8 +147,8 @@ class RemoteArrayImpl final : public RemoteArray {
     RETURN_IF_ERROR(Call(&Stub::AsyncAcquire, message, &response, timeout, request.abandoned));
     return wire::From(response.grant());
   }
-  absl::Status Release(const VolumeId& volume, const NodeId& node, GrantOwner owner,
-                       Generation generation) override {
+  absl::Status ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,
+                            Generation generation) override {
     v1::ReleaseRequest request;
     request.set_volume_id(volume.value());
     request.set_node_id(node.value());
@@ -168,8 +172,8 @@ class RemoteArrayImpl final : public RemoteArray {
     RETURN_IF_ERROR(Call(&Stub::AsyncBeginTerm, request, &response));
     return response.term();
   }
-  absl::StatusOr<FenceRecord> Fence(Term term, const NodeId& node,
-                                    const std::vector<VolumeId>& volumes) override {
+  absl::StatusOr<FenceRecord> FenceNode(Term term, const NodeId& node,
+                                        const std::vector<VolumeId>& volumes) override {
     v1::FenceRequest request;
     request.set_term(term);
     request.set_node_id(node.value());
@@ -178,7 +182,7 @@ class RemoteArrayImpl final : public RemoteArray {
     RETURN_IF_ERROR(Call(&Stub::AsyncFence, request, &response));
     return wire::From(response.fence());
   }
-  absl::Status Unfence(Term term, const NodeId& node, Generation generation) override {
+  absl::Status UnfenceNode(Term term, const NodeId& node, Generation generation) override {
     v1::UnfenceRequest request;
     request.set_term(term);
     request.set_node_id(node.value());
@@ -191,12 +195,12 @@ class RemoteArrayImpl final : public RemoteArray {
     RETURN_IF_ERROR(Call(&Stub::AsyncListFences, v1::ListFencesRequest(), &response));
     return All<FenceRecord>(response.fences());
   }
-  absl::StatusOr<std::vector<Session>> Sessions() override {
+  absl::StatusOr<std::vector<GrantSession>> ListSessions() override {
     v1::SessionsResponse response;
     RETURN_IF_ERROR(Call(&Stub::AsyncSessions, v1::SessionsRequest(), &response));
-    return All<Session>(response.sessions());
+    return All<GrantSession>(response.sessions());
   }
-  absl::StatusOr<std::vector<VolumeId>> Wanted() override {
+  absl::StatusOr<std::vector<VolumeId>> ListWantedVolumes() override {
     v1::WantedResponse response;
     RETURN_IF_ERROR(Call(&Stub::AsyncWanted, v1::WantedRequest(), &response));
     std::vector<VolumeId> wanted;

@@ -152,7 +152,7 @@ absl::StatusOr<FenceRecord> From(const v1::Fence& fence) {
                      .volumes = {fence.volume_ids().begin(), fence.volume_ids().end()}};
 }
 
-v1::Session To(const Session& session) {
+v1::Session To(const GrantSession& session) {
   v1::Session out;
   out.set_volume_id(session.volume.value());
   out.set_node_id(session.node.value());
@@ -163,13 +163,13 @@ v1::Session To(const Session& session) {
   return out;
 }
 
-absl::StatusOr<Session> From(const v1::Session& session) {
-  return Session{.volume = VolumeId(session.volume_id()),
-                 .node = NodeId(session.node_id()),
-                 .reads = session.reads(),
-                 .writes = session.writes(),
-                 .read_bytes = session.read_bytes(),
-                 .written_bytes = session.written_bytes()};
+absl::StatusOr<GrantSession> From(const v1::Session& session) {
+  return GrantSession{.volume = VolumeId(session.volume_id()),
+                      .node = NodeId(session.node_id()),
+                      .reads = session.reads(),
+                      .writes = session.writes(),
+                      .read_bytes = session.read_bytes(),
+                      .written_bytes = session.written_bytes()};
 }
 
 v1::LandedHeartbeat To(const LandedHeartbeat& heartbeat) {

@@ -223,7 +223,7 @@ absl::StatusOr<Page<Snapshot>> FakeArray::ListSnapshots(const VolumeId& source, 
   });
 }
 
-absl::StatusOr<PoolCapacity> FakeArray::Capacity() {
+absl::StatusOr<PoolCapacity> FakeArray::GetCapacity() {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
   return PoolCapacity{options_.pool_bytes, options_.pool_bytes - ThickBytes(), kGranularity,
@@ -307,7 +307,7 @@ absl::StatusOr<Grant> FakeArray::AcquireByTurn(const GrantRequest& request, absl
   return grant;
 }
 
-absl::StatusOr<Grant> FakeArray::Acquire(const GrantRequest& request, absl::Duration wait) {
+absl::StatusOr<Grant> FakeArray::AcquireGrant(const GrantRequest& request, absl::Duration wait) {
   absl::MutexLock lock(&mutex_);
   absl::StatusOr<Grant> grant = TryAcquire(request, nullptr);
   if (!failure_.ok() || !absl::IsUnavailable(grant.status())) return grant;
@@ -315,8 +315,8 @@ absl::StatusOr<Grant> FakeArray::Acquire(const GrantRequest& request, absl::Dura
   return AcquireByTurn(request, absl::Now() + wait);
 }
 
-absl::Status FakeArray::Release(const VolumeId& volume, const NodeId& node, GrantOwner owner,
-                                Generation generation) {
+absl::Status FakeArray::ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,
+                                     Generation generation) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
   const auto entry = volumes_.find(volume);
@@ -358,8 +358,8 @@ absl::Status FakeArray::CheckTerm(Term term) {
   return absl::FailedPreconditionError(absl::StrCat("term ", term, " is over: term ", term_, " is in force"));
 }
 
-absl::StatusOr<FenceRecord> FakeArray::Fence(Term term, const NodeId& node,
-                                             const std::vector<VolumeId>& volumes) {
+absl::StatusOr<FenceRecord> FakeArray::FenceNode(Term term, const NodeId& node,
+                                                 const std::vector<VolumeId>& volumes) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(CheckTerm(term));
   FenceRecord& fence = fences_[node];
@@ -383,7 +383,7 @@ absl::StatusOr<FenceRecord> FakeArray::Fence(Term term, const NodeId& node,
   return fence;
 }
 
-absl::Status FakeArray::Unfence(Term term, const NodeId& node, Generation generation) {
+absl::Status FakeArray::UnfenceNode(Term term, const NodeId& node, Generation generation) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(CheckTerm(term));
   const auto fence = fences_.find(node);
@@ -405,10 +405,10 @@ absl::StatusOr<std::vector<FenceRecord>> FakeArray::ListFences() {
   return fences;
 }
 
-absl::StatusOr<std::vector<Session>> FakeArray::Sessions() {
+absl::StatusOr<std::vector<GrantSession>> FakeArray::ListSessions() {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
-  std::vector<Session> sessions;
+  std::vector<GrantSession> sessions;
   for (const auto& [id, entry] : volumes_) {
     for (const auto& [node, grant] : entry.grants) sessions.push_back({id, node, 0, 0, 0, 0});
   }
@@ -439,7 +439,7 @@ absl::StatusOr<std::vector<LandedHeartbeat>> FakeArray::ListHeartbeats() {
   return heartbeats;
 }
 
-absl::StatusOr<std::vector<VolumeId>> FakeArray::Wanted() {
+absl::StatusOr<std::vector<VolumeId>> FakeArray::ListWantedVolumes() {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
   std::vector<VolumeId> wanted;

@@ -20,12 +20,12 @@ struct Opened : ArrayFixture {
     array = Cluster();
   }
   Connection Access(const NodeId& node) {
-    const auto access = array->OpenHeartbeatLun(node);
+    const auto access = array->fences().OpenHeartbeatLun(node);
     REQUIRE(access.status() == absl::OkStatus());
     return *access;
   }
   std::optional<LandedHeartbeat> HeartbeatOf(const NodeId& node) {
-    const auto heartbeats = array->ListHeartbeats();
+    const auto heartbeats = array->fences().ListHeartbeats();
     REQUIRE(heartbeats.status() == absl::OkStatus());
     for (const LandedHeartbeat& heartbeat : *heartbeats)
       if (heartbeat.node == node) return heartbeat;
@@ -110,18 +110,18 @@ TEST_CASE_METHOD(Opened, "a heartbeat LUN is its node's alone") {
   thief.initiator = a.initiator;  // a name is no proof
   CHECK(absl::IsPermissionDenied(Writer(thief).status()));
   CHECK(Writer(a).status().ok());
-  CHECK(Cluster("c2")->ListHeartbeats()->empty());
-  CHECK(Cluster("c2")->OpenHeartbeatLun(kA)->target != a.target);
+  CHECK(Cluster("c2")->fences().ListHeartbeats()->empty());
+  CHECK(Cluster("c2")->fences().OpenHeartbeatLun(kA)->target != a.target);
 }
 
 TEST_CASE_METHOD(Opened, "a heartbeat LUN is no volume, and a fence of its node leaves it alone") {
   Writer writer(Access(kA));
   REQUIRE(writer.Heartbeat(1));
-  CHECK(array->ListVolumes("", 0)->items.empty());
-  CHECK(array->ListGrants({})->empty());
-  CHECK(array->Sessions()->empty());
-  const auto term = array->BeginTerm("test");
-  REQUIRE(array->Fence(*term, kA, {}).ok());
+  CHECK(array->volumes().ListVolumes("", 0)->items.empty());
+  CHECK(array->grants().ListGrants({})->empty());
+  CHECK(array->grants().ListSessions()->empty());
+  const auto term = array->fences().BeginTerm("test");
+  REQUIRE(array->fences().FenceNode(*term, kA, {}).ok());
   CHECK(writer.Heartbeat(2));
   CHECK(Seen(kA, 2));
   CHECK(Writer(Access(kA)).status().ok());
@@ -148,10 +148,10 @@ TEST_CASE_METHOD(Opened,
                  "a fenced node reads on its heartbeat LUN what is fenced, until the fence is lifted") {
   Writer node(Access(kA));
   CHECK_FALSE(node.Note());
-  const auto volume = array->CreateVolume(Spec("v", 16));
-  REQUIRE(array->Acquire({.volume = volume->id, .node = kA}, absl::ZeroDuration()).ok());
-  const auto term = array->BeginTerm("test");
-  const auto fence = array->Fence(*term, kA, {volume->id});
+  const auto volume = array->volumes().CreateVolume(Spec("v", 16));
+  REQUIRE(array->grants().AcquireGrant({.volume = volume->id, .node = kA}, absl::ZeroDuration()).ok());
+  const auto term = array->fences().BeginTerm("test");
+  const auto fence = array->fences().FenceNode(*term, kA, {volume->id});
   REQUIRE(fence.ok());
   const FenceNotice wanted{.generation = fence->generation, .volumes = {volume->id}};
   CHECK(Eventually([&] { return node.Note() == wanted; }));
@@ -160,13 +160,13 @@ TEST_CASE_METHOD(Opened,
   array = Cluster();
   CHECK(node.Note() == wanted);
   CHECK_FALSE(Writer(Access(kB)).Note());
-  REQUIRE(array->Unfence(*term, kA, fence->generation).ok());
+  REQUIRE(array->fences().UnfenceNode(*term, kA, fence->generation).ok());
   CHECK(Eventually([&] { return !node.Note(); }));
 }
 
 TEST_CASE_METHOD(Opened, "a machine does not get heartbeat LUNs without end") {
   for (int i = 0; i < 16; ++i) Access(NodeId("node-a." + std::to_string(i)));
-  CHECK(absl::IsResourceExhausted(array->OpenHeartbeatLun(NodeId("node-a.16")).status()));
+  CHECK(absl::IsResourceExhausted(array->fences().OpenHeartbeatLun(NodeId("node-a.16")).status()));
   Access(NodeId("node-a.15"));
   Access(NodeId("node-a.b.0"));
   Access(kB);
@@ -182,7 +182,7 @@ TEST_CASE_METHOD(
   REQUIRE(Open() == absl::OkStatus());  // unused ones are looked for at the start and each hour
   array = Cluster();
   CHECK(Eventually([&] {
-    const auto again = array->OpenHeartbeatLun(kA);
+    const auto again = array->fences().OpenHeartbeatLun(kA);
     if (absl::IsAborted(again.status()))
       return false;  // forgotten at this very moment: to be asked for again
     REQUIRE(again.status() == absl::OkStatus());

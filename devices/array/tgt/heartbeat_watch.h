@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "devices/array/heartbeat_luns.h"
+#include "devices/array/fence_control.h"
 #include "devices/heartbeat/heartbeat_block.h"
 
 namespace lunkeeper {

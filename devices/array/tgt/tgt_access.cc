@@ -31,7 +31,7 @@ absl::Status CheckNode(const NodeId& node) {
 
 }  // namespace
 
-absl::StatusOr<Grant> TgtArray::Acquire(const GrantRequest& request, absl::Duration wait) {
+absl::StatusOr<Grant> TgtArray::AcquireGrant(const GrantRequest& request, absl::Duration wait) {
   RETURN_IF_ERROR(host_.Serving());
   RETURN_IF_ERROR(CheckNode(request.node));
   RETURN_IF_ERROR(GetVolume(request.volume).status());
@@ -96,8 +96,8 @@ absl::StatusOr<Grant> TgtArray::Describe(const GrantRow& row) {
                .durability = volume.volume.spec.durability};
 }
 
-absl::Status TgtArray::Release(const VolumeId& volume, const NodeId& node, GrantOwner owner,
-                               Generation generation) {
+absl::Status TgtArray::ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,
+                                    Generation generation) {
   RETURN_IF_ERROR(host_.Serving());
   ASSIGN_OR_RETURN(const auto grant, host_.catalogue->FindGrant(volume, node));
   if (!grant.has_value() || grant->cluster != cluster_ || grant->owner != owner) return absl::OkStatus();
@@ -126,8 +126,8 @@ absl::StatusOr<Term> TgtArray::BeginTerm(const std::string& holder) {
   return term;
 }
 
-absl::StatusOr<FenceRecord> TgtArray::Fence(Term term, const NodeId& node,
-                                            const std::vector<VolumeId>& volumes) {
+absl::StatusOr<FenceRecord> TgtArray::FenceNode(Term term, const NodeId& node,
+                                                const std::vector<VolumeId>& volumes) {
   RETURN_IF_ERROR(host_.Serving());
   RETURN_IF_ERROR(CheckNode(node));
   ASSIGN_OR_RETURN(FenceRecord record, host_.catalogue->Fence(cluster_, term, node, volumes));
@@ -146,7 +146,7 @@ absl::StatusOr<FenceRecord> TgtArray::Fence(Term term, const NodeId& node,
   return record;
 }
 
-absl::Status TgtArray::Unfence(Term term, const NodeId& node, Generation generation) {
+absl::Status TgtArray::UnfenceNode(Term term, const NodeId& node, Generation generation) {
   RETURN_IF_ERROR(host_.Serving());
   RETURN_IF_ERROR(host_.catalogue->Unfence(cluster_, term, node, generation));
   FAIL_POINT("array.unfence.stored");
@@ -159,13 +159,13 @@ absl::StatusOr<std::vector<FenceRecord>> TgtArray::ListFences() {
   return host_.catalogue->ListFences(cluster_);
 }
 
-absl::StatusOr<std::vector<Session>> TgtArray::Sessions() {
+absl::StatusOr<std::vector<GrantSession>> TgtArray::ListSessions() {
   RETURN_IF_ERROR(host_.Serving());
   ASSIGN_OR_RETURN(const auto statistics, host_.daemon->client().Statistics());
   ASSIGN_OR_RETURN(const auto rows, host_.catalogue->ListGrants(cluster_, {}));
   std::map<Generation, const GrantRow*> by_generation;
   for (const GrantRow& row : rows) by_generation[row.generation] = &row;
-  std::vector<Session> sessions;
+  std::vector<GrantSession> sessions;
   for (const TgtStatistics& each : statistics) {
     const auto found = by_generation.find(static_cast<Generation>(each.target));
     if (found == by_generation.end()) continue;
@@ -193,7 +193,7 @@ absl::StatusOr<std::vector<LandedHeartbeat>> TgtArray::ListHeartbeats() {
   return host_.heartbeat_luns->ListHeartbeats(cluster_);
 }
 
-absl::StatusOr<std::vector<VolumeId>> TgtArray::Wanted() {
+absl::StatusOr<std::vector<VolumeId>> TgtArray::ListWantedVolumes() {
   RETURN_IF_ERROR(host_.Serving());
   std::vector<VolumeId> wanted = host_.gates.Lines();
   std::erase_if(wanted,

@@ -18,17 +18,17 @@ struct Opened : ArrayFixture {
     array = Cluster();
   }
   VolumeId Make(const std::string& name) {
-    const auto volume = array->CreateVolume(Spec(name, 16));
+    const auto volume = array->volumes().CreateVolume(Spec(name, 16));
     REQUIRE(volume.status() == absl::OkStatus());
     return volume->id;
   }
   absl::StatusOr<Grant> Acquire(const VolumeId& volume, const NodeId& node, absl::Duration wait = kAtOnce,
                                 Access access = Access::kExclusive) {
-    return array->Acquire({.volume = volume, .node = node, .access = access, .owner = GrantOwner::kNode},
-                          wait);
+    return array->grants().AcquireGrant(
+        {.volume = volume, .node = node, .access = access, .owner = GrantOwner::kNode}, wait);
   }
   absl::Status Release(const VolumeId& volume, const NodeId& node) {
-    return array->Release(volume, node, GrantOwner::kNode, kAnyGeneration);
+    return array->grants().ReleaseGrant(volume, node, GrantOwner::kNode, kAnyGeneration);
   }
   std::unique_ptr<Array> array;
 };
@@ -60,16 +60,17 @@ TEST_CASE_METHOD(Opened, "a node gets no more volumes than it may have, also whe
     std::vector<std::jthread> askers;
     for (const VolumeId& volume : volumes)
       askers.emplace_back([&, volume] {
-        const auto status = array->Acquire({.volume = volume, .node = kA, .most = kMost}, kAtOnce).status();
+        const auto status =
+            array->grants().AcquireGrant({.volume = volume, .node = kA, .most = kMost}, kAtOnce).status();
         granted += status.ok();
         refused += absl::IsResourceExhausted(status);
       });
   }
   CHECK(granted == kMost);
   CHECK(refused == volumes.size() - kMost);
-  const VolumeId held = array->ListGrants({})->front().volume;
-  CHECK(array->Acquire({.volume = held, .node = kA, .most = kMost}, kAtOnce).ok());
-  CHECK(array->Acquire({.volume = Make("w"), .node = kB, .most = 1}, kAtOnce).ok());
+  const VolumeId held = array->grants().ListGrants({})->front().volume;
+  CHECK(array->grants().AcquireGrant({.volume = held, .node = kA, .most = kMost}, kAtOnce).ok());
+  CHECK(array->grants().AcquireGrant({.volume = Make("w"), .node = kB, .most = 1}, kAtOnce).ok());
 }
 
 TEST_CASE_METHOD(Opened, "those who wait for a volume get it one after another as it is released") {
@@ -116,26 +117,28 @@ TEST_CASE_METHOD(Opened,
 
 TEST_CASE_METHOD(Opened, "only the side that took a grant releases it") {
   const VolumeId volume = Make("v");
-  REQUIRE(array->Acquire({volume, kA, Access::kExclusive, GrantOwner::kOrchestrator}, kAtOnce).ok());
+  REQUIRE(array->grants()
+              .AcquireGrant({volume, kA, Access::kExclusive, GrantOwner::kOrchestrator}, kAtOnce)
+              .ok());
   REQUIRE(Acquire(volume, kA).ok());
-  CHECK(array->Release(volume, kA, GrantOwner::kNode, kAnyGeneration).ok());
-  CHECK(array->ListGrants({.volume = volume, .node = {}})->size() == 1);
-  CHECK(array->Release(volume, kA, GrantOwner::kOrchestrator, kAnyGeneration).ok());
-  CHECK(array->ListGrants({})->empty());
-  CHECK(array->Release(volume, kA, GrantOwner::kOrchestrator, kAnyGeneration).ok());
+  CHECK(array->grants().ReleaseGrant(volume, kA, GrantOwner::kNode, kAnyGeneration).ok());
+  CHECK(array->grants().ListGrants({.volume = volume, .node = {}})->size() == 1);
+  CHECK(array->grants().ReleaseGrant(volume, kA, GrantOwner::kOrchestrator, kAnyGeneration).ok());
+  CHECK(array->grants().ListGrants({})->empty());
+  CHECK(array->grants().ReleaseGrant(volume, kA, GrantOwner::kOrchestrator, kAnyGeneration).ok());
 }
 
 TEST_CASE_METHOD(Opened, "a late release of an earlier grant leaves the newer one alone") {
   const VolumeId volume = Make("v");
   const auto first = Acquire(volume, kA);
   REQUIRE(first.ok());
-  REQUIRE(array->Release(volume, kA, GrantOwner::kNode, first->generation).ok());
+  REQUIRE(array->grants().ReleaseGrant(volume, kA, GrantOwner::kNode, first->generation).ok());
   const auto second = Acquire(volume, kA);
   REQUIRE(second.ok());
-  CHECK(array->Release(volume, kA, GrantOwner::kNode, first->generation).ok());
-  CHECK(array->ListGrants({})->size() == 1);
-  CHECK(array->Release(volume, kA, GrantOwner::kNode, second->generation).ok());
-  CHECK(array->ListGrants({})->empty());
+  CHECK(array->grants().ReleaseGrant(volume, kA, GrantOwner::kNode, first->generation).ok());
+  CHECK(array->grants().ListGrants({})->size() == 1);
+  CHECK(array->grants().ReleaseGrant(volume, kA, GrantOwner::kNode, second->generation).ok());
+  CHECK(array->grants().ListGrants({})->empty());
 }
 
 TEST_CASE_METHOD(Opened, "a login needs the grant's own secret and the node's own name") {
@@ -168,9 +171,9 @@ TEST_CASE_METHOD(Opened, "a fenced node loses the volumes named, gets no other, 
   const auto bystander = PlainInitiator::Login(kept_grant->connection);
   REQUIRE(victim.ok());
   REQUIRE(bystander.ok());
-  const auto term = array->BeginTerm("leader");
+  const auto term = array->fences().BeginTerm("leader");
   REQUIRE(term.ok());
-  const auto fence = array->Fence(*term, kA, {moved});
+  const auto fence = array->fences().FenceNode(*term, kA, {moved});
   REQUIRE(fence.status() == absl::OkStatus());
   CHECK(fence->volumes == std::vector<VolumeId>{moved});
   CHECK_FALSE((*victim)->Write(1, 'z'));
@@ -178,30 +181,30 @@ TEST_CASE_METHOD(Opened, "a fenced node loses the volumes named, gets no other, 
   CHECK(absl::IsPermissionDenied(PlainInitiator::Login(grant->connection).status()));
   CHECK(absl::IsFailedPrecondition(Acquire(other, kA, absl::Seconds(5)).status()));
   CHECK(Acquire(moved, kB).ok());
-  CHECK(array->ListFences()->size() == 1);
+  CHECK(array->fences().ListFences()->size() == 1);
 
   SECTION("fencing more of its volumes keeps the generation") {
-    const auto more = array->Fence(*term, kA, {kept});
+    const auto more = array->fences().FenceNode(*term, kA, {kept});
     REQUIRE(more.ok());
     CHECK(more->generation == fence->generation);
     CHECK(more->volumes.size() == 2);
     CHECK_FALSE((*bystander)->Write(1, 'k'));
   }
   SECTION("unfencing needs the generation in force, and restores nothing") {
-    CHECK(absl::IsFailedPrecondition(array->Unfence(*term, kA, fence->generation + 1)));
+    CHECK(absl::IsFailedPrecondition(array->fences().UnfenceNode(*term, kA, fence->generation + 1)));
     CHECK(absl::IsFailedPrecondition(Acquire(other, kA).status()));
-    CHECK(array->Unfence(*term, kA, fence->generation).ok());
-    CHECK(array->Unfence(*term, kA, fence->generation).ok());
+    CHECK(array->fences().UnfenceNode(*term, kA, fence->generation).ok());
+    CHECK(array->fences().UnfenceNode(*term, kA, fence->generation).ok());
     CHECK(Acquire(other, kA).ok());
     CHECK(absl::IsPermissionDenied(PlainInitiator::Login(grant->connection).status()));
   }
   SECTION("an older leader can neither fence nor unfence") {
-    const auto newer = array->BeginTerm("another leader");
+    const auto newer = array->fences().BeginTerm("another leader");
     REQUIRE(newer.ok());
     CHECK(*newer > *term);
-    CHECK(absl::IsFailedPrecondition(array->Fence(*term, kB, {moved}).status()));
-    CHECK(absl::IsFailedPrecondition(array->Unfence(*term, kA, fence->generation)));
-    CHECK(array->Unfence(*newer, kA, fence->generation).ok());
+    CHECK(absl::IsFailedPrecondition(array->fences().FenceNode(*term, kB, {moved}).status()));
+    CHECK(absl::IsFailedPrecondition(array->fences().UnfenceNode(*term, kA, fence->generation)));
+    CHECK(array->fences().UnfenceNode(*newer, kA, fence->generation).ok());
   }
 }
 
@@ -210,8 +213,8 @@ TEST_CASE_METHOD(Opened, "one who waits in line is told so when its node is fenc
   REQUIRE(Acquire(volume, kA).ok());
   absl::Status waited;
   std::thread waiter([&] { waited = Acquire(volume, kB, absl::Seconds(20)).status(); });
-  const auto term = array->BeginTerm("leader");
-  REQUIRE(array->Fence(*term, kB, {volume}).ok());
+  const auto term = array->fences().BeginTerm("leader");
+  REQUIRE(array->fences().FenceNode(*term, kB, {volume}).ok());
   waiter.join();
   CHECK(absl::IsFailedPrecondition(waited));
   CHECK(absl::StrContains(waited.message(), "fenced"));
@@ -219,7 +222,7 @@ TEST_CASE_METHOD(Opened, "one who waits in line is told so when its node is fenc
 
 TEST_CASE_METHOD(Opened, "no grant slips through while a fence is being carried out") {
   const VolumeId volume = Make("v");
-  const auto term = array->BeginTerm("leader");
+  const auto term = array->fences().BeginTerm("leader");
   for (int round = 0; round < 20; ++round) {
     std::vector<Grant> granted;
     std::thread acquirer([&] {
@@ -228,15 +231,15 @@ TEST_CASE_METHOD(Opened, "no grant slips through while a fence is being carried 
         if (grant.ok()) granted.push_back(*grant);
       }
     });
-    const auto fence = array->Fence(*term, kA, {volume});
+    const auto fence = array->fences().FenceNode(*term, kA, {volume});
     REQUIRE(fence.status() == absl::OkStatus());
-    CHECK(array->ListGrants({.volume = volume, .node = kA})->empty());
+    CHECK(array->grants().ListGrants({.volume = volume, .node = kA})->empty());
     acquirer.join();
-    CHECK(array->ListGrants({.volume = volume, .node = kA})->empty());
+    CHECK(array->grants().ListGrants({.volume = volume, .node = kA})->empty());
     for (const Grant& grant : granted) {
       CHECK(absl::IsPermissionDenied(PlainInitiator::Login(grant.connection).status()));
     }
-    REQUIRE(array->Unfence(*term, kA, fence->generation).ok());
+    REQUIRE(array->fences().UnfenceNode(*term, kA, fence->generation).ok());
   }
 }
 
@@ -244,30 +247,30 @@ TEST_CASE_METHOD(Opened, "a cluster sees and touches only what is its own") {
   const VolumeId volume = Make("v");
   REQUIRE(Acquire(volume, kA).ok());
   const auto other = Cluster("c2");
-  CHECK(absl::IsNotFound(other->GetVolume(volume).status()));
-  CHECK(other->ListVolumes("", 0)->items.empty());
-  CHECK(other->ListGrants({})->empty());
-  CHECK(other->ListGrants({.volume = volume, .node = {}})->empty());
-  CHECK(other->DeleteVolume(volume).ok());
-  CHECK(other->Release(volume, kA, GrantOwner::kNode, kAnyGeneration).ok());
-  const auto term = other->BeginTerm("leader");
-  CHECK(other->Fence(*term, kA, {volume}).ok());
-  CHECK(array->ListFences()->empty());
-  CHECK(array->ListGrants({})->size() == 1);
-  CHECK(other->CreateVolume(Spec("v", 16)).ok());
+  CHECK(absl::IsNotFound(other->volumes().GetVolume(volume).status()));
+  CHECK(other->volumes().ListVolumes("", 0)->items.empty());
+  CHECK(other->grants().ListGrants({})->empty());
+  CHECK(other->grants().ListGrants({.volume = volume, .node = {}})->empty());
+  CHECK(other->volumes().DeleteVolume(volume).ok());
+  CHECK(other->grants().ReleaseGrant(volume, kA, GrantOwner::kNode, kAnyGeneration).ok());
+  const auto term = other->fences().BeginTerm("leader");
+  CHECK(other->fences().FenceNode(*term, kA, {volume}).ok());
+  CHECK(array->fences().ListFences()->empty());
+  CHECK(array->grants().ListGrants({})->size() == 1);
+  CHECK(other->volumes().CreateVolume(Spec("v", 16)).ok());
 }
 
 TEST_CASE_METHOD(Opened, "sessions are listed with what they have read and written") {
   const VolumeId volume = Make("v");
   const auto grant = Acquire(volume, kA);
   REQUIRE(grant.ok());
-  CHECK(array->Sessions()->empty());
+  CHECK(array->grants().ListSessions()->empty());
   const auto initiator = PlainInitiator::Login(grant->connection);
   REQUIRE(initiator.ok());
   CHECK((*initiator)->Write(1, 'x'));
   CHECK((*initiator)->Write(2, 'x'));
   CHECK((*initiator)->Read(1) == 'x');
-  const auto sessions = array->Sessions();
+  const auto sessions = array->grants().ListSessions();
   REQUIRE(sessions->size() == 1);
   CHECK(sessions->front().volume == volume);
   CHECK(sessions->front().node == kA);

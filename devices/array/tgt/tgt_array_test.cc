@@ -53,9 +53,9 @@ struct OnExt4 : ArrayFixture {
 };
 
 TEST_CASE_METHOD(OnExt4, "a volume is made, granted, written, released and deleted") {
-  const auto volume = array->CreateVolume(Spec("v", 64));
+  const auto volume = array->volumes().CreateVolume(Spec("v", 64));
   REQUIRE(volume.ok());
-  const auto grant = array->Acquire(For(volume->id, kA), absl::ZeroDuration());
+  const auto grant = array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
   REQUIRE(grant.status() == absl::OkStatus());
   {
     const auto initiator = PlainInitiator::Login(grant->connection);
@@ -68,14 +68,15 @@ TEST_CASE_METHOD(OnExt4, "a volume is made, granted, written, released and delet
     CHECK((*initiator)->Identity().product.substr(0, 8) == boot_id.substr(0, 8));
     CHECK((*initiator)->Write(7, 'x'));
     CHECK((*initiator)->Read(7) == 'x');
-    CHECK(absl::IsFailedPrecondition(array->DeleteVolume(volume->id)));
-    CHECK(array->Release(volume->id, kA, GrantOwner::kNode, kAnyGeneration) == absl::OkStatus());
+    CHECK(absl::IsFailedPrecondition(array->volumes().DeleteVolume(volume->id)));
+    CHECK(array->grants().ReleaseGrant(volume->id, kA, GrantOwner::kNode, kAnyGeneration) ==
+          absl::OkStatus());
     CHECK_FALSE((*initiator)->Write(7, 'y'));
   }
   CHECK(absl::IsPermissionDenied(PlainInitiator::Login(grant->connection).status()));
-  CHECK(array->DeleteVolume(volume->id) == absl::OkStatus());
-  CHECK(array->DeleteVolume(volume->id) == absl::OkStatus());
-  CHECK(array->ListVolumes("", 0)->items.empty());
+  CHECK(array->volumes().DeleteVolume(volume->id) == absl::OkStatus());
+  CHECK(array->volumes().DeleteVolume(volume->id) == absl::OkStatus());
+  CHECK(array->volumes().ListVolumes("", 0)->items.empty());
   CHECK_FALSE(std::filesystem::exists(Path(volume->id)));
 }
 
@@ -83,93 +84,96 @@ TEST_CASE_METHOD(OnExt4,
                  "a volume's name is the key: the same is answered with the same, another is refused") {
   VolumeSpec spec = Spec("v", 16);
   spec.size_bytes -= 100;
-  const auto first = array->CreateVolume(spec);
+  const auto first = array->volumes().CreateVolume(spec);
   REQUIRE(first.ok());
   CHECK(first->spec.size_bytes == 16 << 20);
-  CHECK(array->CreateVolume(spec)->id == first->id);
-  CHECK(array->CreateVolume(Spec("v", 16))->id == first->id);
-  CHECK(absl::IsAlreadyExists(array->CreateVolume(Spec("v", 17)).status()));
+  CHECK(array->volumes().CreateVolume(spec)->id == first->id);
+  CHECK(array->volumes().CreateVolume(Spec("v", 16))->id == first->id);
+  CHECK(absl::IsAlreadyExists(array->volumes().CreateVolume(Spec("v", 17)).status()));
   spec.durability = Durability::kSync;
-  CHECK(absl::IsAlreadyExists(array->CreateVolume(spec).status()));
-  REQUIRE(array->ExpandVolume(first->id, 32 << 20).ok());
-  CHECK(array->CreateVolume(Spec("v", 16))->spec.size_bytes == 32 << 20);
-  CHECK(absl::IsInvalidArgument(array->CreateVolume(Spec("", 16)).status()));
+  CHECK(absl::IsAlreadyExists(array->volumes().CreateVolume(spec).status()));
+  REQUIRE(array->volumes().ExpandVolume(first->id, 32 << 20).ok());
+  CHECK(array->volumes().CreateVolume(Spec("v", 16))->spec.size_bytes == 32 << 20);
+  CHECK(absl::IsInvalidArgument(array->volumes().CreateVolume(Spec("", 16)).status()));
 }
 
 TEST_CASE_METHOD(OnExt4,
                  "sizes that the pool can never give are out of range, and what is left is exhausted") {
   VolumeSpec huge = Spec("huge", 0);
   huge.size_bytes = UINT64_MAX;
-  CHECK(absl::IsOutOfRange(array->CreateVolume(huge).status()));
-  const auto capacity = array->Capacity();
+  CHECK(absl::IsOutOfRange(array->volumes().CreateVolume(huge).status()));
+  const auto capacity = array->volumes().GetCapacity();
   REQUIRE(capacity.ok());
   VolumeSpec thick = Spec("thick", 0);
   thick.provisioning = Provisioning::kThick;
   thick.size_bytes = capacity->total_bytes + (1 << 20);
-  CHECK(absl::IsOutOfRange(array->CreateVolume(thick).status()));
+  CHECK(absl::IsOutOfRange(array->volumes().CreateVolume(thick).status()));
   thick.size_bytes = capacity->available_bytes;
-  CHECK(absl::IsResourceExhausted(array->CreateVolume(thick).status()));
-  const auto least = array->CreateVolume(Spec("least", 0));
+  CHECK(absl::IsResourceExhausted(array->volumes().CreateVolume(thick).status()));
+  const auto least = array->volumes().CreateVolume(Spec("least", 0));
   REQUIRE(least.ok());
   CHECK(least->spec.size_bytes == capacity->smallest_volume_bytes);
-  CHECK(absl::IsOutOfRange(array->ExpandVolume(least->id, UINT64_MAX).status()));
+  CHECK(absl::IsOutOfRange(array->volumes().ExpandVolume(least->id, UINT64_MAX).status()));
 }
 
 TEST_CASE_METHOD(OnExt4,
                  "a thick volume has its space from the start, a thin one takes it as it is written") {
   VolumeSpec spec = Spec("thick", 32);
   spec.provisioning = Provisioning::kThick;
-  const auto thick = array->CreateVolume(spec);
-  const auto thin = array->CreateVolume(Spec("thin", 32));
+  const auto thick = array->volumes().CreateVolume(spec);
+  const auto thin = array->volumes().CreateVolume(Spec("thin", 32));
   REQUIRE(thick.ok());
   REQUIRE(thin.ok());
   CHECK(AllocatedBytes(Path(thick->id)) >= 32 << 20);
   CHECK(AllocatedBytes(Path(thin->id)) == 0);
-  REQUIRE(array->ExpandVolume(thick->id, 40 << 20).ok());
+  REQUIRE(array->volumes().ExpandVolume(thick->id, 40 << 20).ok());
   CHECK(AllocatedBytes(Path(thick->id)) >= 40 << 20);
 }
 
 TEST_CASE_METHOD(OnExt4, "volumes and snapshots are listed in pages, each once") {
   std::set<VolumeId> made, listed;
   VolumeId source;
-  for (int i = 0; i < 7; ++i) made.insert(source = array->CreateVolume(Spec("v" + std::to_string(i), 1))->id);
+  for (int i = 0; i < 7; ++i)
+    made.insert(source = array->volumes().CreateVolume(Spec("v" + std::to_string(i), 1))->id);
   std::string token;
   do {
-    const auto page = array->ListVolumes(token, 3);
+    const auto page = array->volumes().ListVolumes(token, 3);
     REQUIRE(page.ok());
     CHECK(page->items.size() <= 3);
     for (const Volume& volume : page->items) CHECK(listed.insert(volume.id).second);
     token = page->next_token;
   } while (!token.empty());
   CHECK(listed == made);
-  CHECK(absl::IsAborted(array->ListVolumes("nonsense", 3).status()));
-  REQUIRE(array->CreateSnapshot("s", source).ok());
-  CHECK(array->ListSnapshots(source, "", 0)->items.size() == 1);
-  CHECK(array->ListSnapshots({}, "", 0)->items.size() == 1);
-  CHECK(array->ListSnapshots(*made.begin() == source ? *made.rbegin() : *made.begin(), "", 0)->items.empty());
-  CHECK(absl::IsAborted(array->ListSnapshots({}, "nonsense", 3).status()));
+  CHECK(absl::IsAborted(array->volumes().ListVolumes("nonsense", 3).status()));
+  REQUIRE(array->volumes().CreateSnapshot("s", source).ok());
+  CHECK(array->volumes().ListSnapshots(source, "", 0)->items.size() == 1);
+  CHECK(array->volumes().ListSnapshots({}, "", 0)->items.size() == 1);
+  CHECK(array->volumes()
+            .ListSnapshots(*made.begin() == source ? *made.rbegin() : *made.begin(), "", 0)
+            ->items.empty());
+  CHECK(absl::IsAborted(array->volumes().ListSnapshots({}, "nonsense", 3).status()));
 }
 
 TEST_CASE_METHOD(OnExt4, "without reflinks snapshots and clones are copies, of volumes that are not in use") {
-  const auto volume = array->CreateVolume(Spec("v", 64));
+  const auto volume = array->volumes().CreateVolume(Spec("v", 64));
   REQUIRE(volume.ok());
-  const auto grant = array->Acquire(For(volume->id, kA), absl::ZeroDuration());
+  const auto grant = array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
   {
     const auto initiator = PlainInitiator::Login(grant->connection);
     REQUIRE((*initiator)->Write(100, 'o'));
   }
-  CHECK(absl::IsFailedPrecondition(array->CreateSnapshot("s", volume->id).status()));
+  CHECK(absl::IsFailedPrecondition(array->volumes().CreateSnapshot("s", volume->id).status()));
   VolumeSpec spec = Spec("clone", 80);
   spec.source_volume = volume->id;
-  CHECK(absl::IsFailedPrecondition(array->CreateVolume(spec).status()));
-  REQUIRE(array->Release(volume->id, kA, GrantOwner::kNode, kAnyGeneration).ok());
-  const auto snapshot = array->CreateSnapshot("s", volume->id);
+  CHECK(absl::IsFailedPrecondition(array->volumes().CreateVolume(spec).status()));
+  REQUIRE(array->grants().ReleaseGrant(volume->id, kA, GrantOwner::kNode, kAnyGeneration).ok());
+  const auto snapshot = array->volumes().CreateSnapshot("s", volume->id);
   REQUIRE(snapshot.status() == absl::OkStatus());
   CHECK(snapshot->ready);
-  const auto clone = array->CreateVolume(spec);
+  const auto clone = array->volumes().CreateVolume(spec);
   REQUIRE(clone.status() == absl::OkStatus());
   CHECK(AllocatedBytes(Path(clone->id)) < 8 << 20);
-  const auto clone_grant = array->Acquire(For(clone->id, kA), absl::ZeroDuration());
+  const auto clone_grant = array->grants().AcquireGrant(For(clone->id, kA), absl::ZeroDuration());
   REQUIRE(clone_grant.ok());
   const auto initiator = PlainInitiator::Login(clone_grant->connection);
   CHECK((*initiator)->SizeBytes() == 80 << 20);
@@ -177,41 +181,41 @@ TEST_CASE_METHOD(OnExt4, "without reflinks snapshots and clones are copies, of v
 }
 
 TEST_CASE_METHOD(OnXfs, "a snapshot keeps what was there, and outlives its volume, as clones outlive it") {
-  const auto volume = array->CreateVolume(Spec("v", 32));
+  const auto volume = array->volumes().CreateVolume(Spec("v", 32));
   REQUIRE(volume.ok());
-  const auto grant = array->Acquire(For(volume->id, kA), absl::ZeroDuration());
+  const auto grant = array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
   const auto initiator = PlainInitiator::Login(grant->connection);
   REQUIRE(initiator.ok());
   REQUIRE((*initiator)->Write(5, 'a'));
-  const auto snapshot = array->CreateSnapshot("s", volume->id);
+  const auto snapshot = array->volumes().CreateSnapshot("s", volume->id);
   REQUIRE(snapshot.status() == absl::OkStatus());
-  CHECK(array->CreateSnapshot("s", volume->id)->id == snapshot->id);
+  CHECK(array->volumes().CreateSnapshot("s", volume->id)->id == snapshot->id);
   REQUIRE((*initiator)->Write(5, 'b'));
-  const auto other = array->CreateVolume(Spec("other", 32));
-  CHECK(absl::IsAlreadyExists(array->CreateSnapshot("s", other->id).status()));
-  REQUIRE(array->Release(volume->id, kA, GrantOwner::kNode, kAnyGeneration).ok());
-  REQUIRE(array->DeleteVolume(volume->id).ok());
+  const auto other = array->volumes().CreateVolume(Spec("other", 32));
+  CHECK(absl::IsAlreadyExists(array->volumes().CreateSnapshot("s", other->id).status()));
+  REQUIRE(array->grants().ReleaseGrant(volume->id, kA, GrantOwner::kNode, kAnyGeneration).ok());
+  REQUIRE(array->volumes().DeleteVolume(volume->id).ok());
   VolumeSpec spec = Spec("clone", 16);
   spec.source_snapshot = snapshot->id;
-  CHECK(absl::IsOutOfRange(array->CreateVolume(spec).status()));
+  CHECK(absl::IsOutOfRange(array->volumes().CreateVolume(spec).status()));
   spec.size_bytes = 48 << 20;
-  const auto clone = array->CreateVolume(spec);
+  const auto clone = array->volumes().CreateVolume(spec);
   REQUIRE(clone.status() == absl::OkStatus());
-  REQUIRE(array->DeleteSnapshot(snapshot->id).ok());
-  REQUIRE(array->DeleteSnapshot(snapshot->id).ok());
-  CHECK(absl::IsNotFound(array->GetSnapshot(snapshot->id).status()));
-  const auto clone_grant = array->Acquire(For(clone->id, kB), absl::ZeroDuration());
+  REQUIRE(array->volumes().DeleteSnapshot(snapshot->id).ok());
+  REQUIRE(array->volumes().DeleteSnapshot(snapshot->id).ok());
+  CHECK(absl::IsNotFound(array->volumes().GetSnapshot(snapshot->id).status()));
+  const auto clone_grant = array->grants().AcquireGrant(For(clone->id, kB), absl::ZeroDuration());
   REQUIRE(clone_grant.ok());
   CHECK((*PlainInitiator::Login(clone_grant->connection))->Read(5) == 'a');
   spec.name = "from nothing";
-  CHECK(absl::IsNotFound(array->CreateVolume(spec).status()));
+  CHECK(absl::IsNotFound(array->volumes().CreateVolume(spec).status()));
 }
 
 // A writer fills blocks one after another with a rising number; a snapshot of one moment holds no number
 // behind a hole.
 TEST_CASE_METHOD(OnXfs, "a snapshot of a volume in use is of one moment") {
-  const auto volume = array->CreateVolume(Spec("v", 16));
-  const auto grant = array->Acquire(For(volume->id, kA), absl::ZeroDuration());
+  const auto volume = array->volumes().CreateVolume(Spec("v", 16));
+  const auto grant = array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
   const auto initiator = PlainInitiator::Login(grant->connection);
   REQUIRE(initiator.ok());
   constexpr int kBlocks = 64;
@@ -224,7 +228,7 @@ TEST_CASE_METHOD(OnXfs, "a snapshot of a volume in use is of one moment") {
     }
   });
   for (int i = 0; i < 30; ++i) {
-    const auto snapshot = array->CreateSnapshot("s" + std::to_string(i), volume->id);
+    const auto snapshot = array->volumes().CreateSnapshot("s" + std::to_string(i), volume->id);
     REQUIRE(snapshot.status() == absl::OkStatus());
     std::ifstream file(fixture.options.pool_dir + "/snapshots/" + snapshot->id.value(), std::ios::binary);
     int steps = 0, previous = -1;
@@ -242,8 +246,8 @@ TEST_CASE_METHOD(OnXfs, "a snapshot of a volume in use is of one moment") {
 }
 
 TEST_CASE_METHOD(OnXfs, "a volume grows under sessions that write, and no write fails on the medium") {
-  const auto volume = array->CreateVolume(Spec("v", 16));
-  const auto grant = array->Acquire(For(volume->id, kA), absl::ZeroDuration());
+  const auto volume = array->volumes().CreateVolume(Spec("v", 16));
+  const auto grant = array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
   std::vector<std::thread> writers;
   std::atomic<bool> stop{false};
   std::atomic<int> failed{0}, refused{0}, written{0};
@@ -260,7 +264,7 @@ TEST_CASE_METHOD(OnXfs, "a volume grows under sessions that write, and no write 
   }
   for (uint64_t size = 17; size < 117; ++size) {
     const int before = written;
-    REQUIRE(array->ExpandVolume(volume->id, size << 20).status() == absl::OkStatus());
+    REQUIRE(array->volumes().ExpandVolume(volume->id, size << 20).status() == absl::OkStatus());
     REQUIRE(Eventually([&] { return written > before + 3; }));
   }
   stop = true;
@@ -268,33 +272,33 @@ TEST_CASE_METHOD(OnXfs, "a volume grows under sessions that write, and no write 
   CHECK(failed == 0);
   CHECK(refused == 0);
   CHECK((*PlainInitiator::Login(grant->connection))->SizeBytes() == 116 << 20);
-  CHECK(array->ExpandVolume(volume->id, 1 << 20)->spec.size_bytes == 116 << 20);
+  CHECK(array->volumes().ExpandVolume(volume->id, 1 << 20)->spec.size_bytes == 116 << 20);
 }
 
 TEST_CASE("a full pool refuses what needs space, and goes on granting, releasing and fencing") {
   OnXfs on("340M");
-  const auto volume = on.array->CreateVolume(Spec("v", 16));
+  const auto volume = on.array->volumes().CreateVolume(Spec("v", 16));
   VolumeSpec thick = Spec("thick", 64);
   thick.provisioning = Provisioning::kThick;
-  REQUIRE(on.array->CreateVolume(thick).ok());
+  REQUIRE(on.array->volumes().CreateVolume(thick).ok());
   // Written full by thin volumes, as it were.
   [[maybe_unused]] const int full =
       std::system(("dd if=/dev/zero bs=1M of=" + on.xfs.path() + "/filler 2>/dev/null").c_str());
   [[maybe_unused]] const int more =
       std::system(("dd if=/dev/zero bs=512 of=" + on.xfs.path() + "/filler2 2>/dev/null").c_str());
   thick.name = "another";
-  CHECK(absl::IsResourceExhausted(on.array->CreateVolume(thick).status()));
-  CHECK(absl::IsResourceExhausted(on.array->CreateSnapshot("s", volume->id).status()));
-  const auto term = on.array->BeginTerm("leader");
+  CHECK(absl::IsResourceExhausted(on.array->volumes().CreateVolume(thick).status()));
+  CHECK(absl::IsResourceExhausted(on.array->volumes().CreateSnapshot("s", volume->id).status()));
+  const auto term = on.array->fences().BeginTerm("leader");
   REQUIRE(term.status() == absl::OkStatus());
   for (int i = 0; i < 50; ++i) {
-    const auto grant = on.array->Acquire(For(volume->id, kA), absl::ZeroDuration());
+    const auto grant = on.array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
     REQUIRE(grant.status() == absl::OkStatus());
-    const auto fence = on.array->Fence(*term, kA, {volume->id});
+    const auto fence = on.array->fences().FenceNode(*term, kA, {volume->id});
     REQUIRE(fence.status() == absl::OkStatus());
-    REQUIRE(on.array->Unfence(*term, kA, fence->generation) == absl::OkStatus());
+    REQUIRE(on.array->fences().UnfenceNode(*term, kA, fence->generation) == absl::OkStatus());
   }
-  CHECK(on.array->DeleteVolume(volume->id) == absl::OkStatus());
+  CHECK(on.array->volumes().DeleteVolume(volume->id) == absl::OkStatus());
 }
 
 }  // namespace

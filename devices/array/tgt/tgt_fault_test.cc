@@ -132,17 +132,17 @@ TEST_CASE("once Fence has returned no write of a zombie reaches the medium") {
   REQUIRE(fixture.Open().ok());
   slow.Set(delay_ms);
   const auto array = fixture.Cluster();
-  const auto volume = array->CreateVolume(Spec("v", 16));
+  const auto volume = array->volumes().CreateVolume(Spec("v", 16));
   REQUIRE(volume.ok());
   const std::string path = fixture.options.pool_dir + "/volumes/" + volume->id.value();
-  const auto term = array->BeginTerm("leader");
+  const auto term = array->fences().BeginTerm("leader");
   for (int round = 0; round < (delay_ms == 0 ? 20 : 5); ++round) {
-    const auto grant = array->Acquire(For(volume->id, kA), absl::ZeroDuration());
+    const auto grant = array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
     REQUIRE(grant.status() == absl::OkStatus());
     Zombie zombie(grant->connection);
     REQUIRE(Eventually(
         [&] { return zombie.acknowledged() > static_cast<uint64_t>(round % 5) * (delay_ms == 0 ? 50 : 2); }));
-    const auto fence = array->Fence(*term, kA, {volume->id});
+    const auto fence = array->fences().FenceNode(*term, kA, {volume->id});
     const std::string after_fence = Contents(path);
     REQUIRE(fence.status() == absl::OkStatus());
     const uint64_t acknowledged = zombie.acknowledged();
@@ -150,7 +150,7 @@ TEST_CASE("once Fence has returned no write of a zombie reaches the medium") {
                                     absl::Milliseconds(delay_ms == 0 ? 50 : 700));
     CHECK_FALSE(changed);
     CHECK(zombie.acknowledged() <= acknowledged + 32);
-    REQUIRE(array->Unfence(*term, kA, fence->generation).ok());
+    REQUIRE(array->fences().UnfenceNode(*term, kA, fence->generation).ok());
   }
 }
 
@@ -160,19 +160,21 @@ TEST_CASE("a Fence that cannot be finished in time says so, and goes on by itsel
   fixture.options.drain_timeout = absl::Milliseconds(100);
   REQUIRE(fixture.Open().ok());
   const auto array = fixture.Cluster();
-  const auto volume = array->CreateVolume(Spec("v", 16));
-  const auto grant = array->Acquire(For(volume->id, kA), absl::ZeroDuration());
+  const auto volume = array->volumes().CreateVolume(Spec("v", 16));
+  const auto grant = array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
   REQUIRE(grant.ok());
   slow.Set(1500);
   const Zombie zombie(grant->connection);
-  REQUIRE(Eventually([&] { return array->Sessions()->size() == 1 && zombie.acknowledged() > 0; }));
-  const auto term = array->BeginTerm("leader");
-  CHECK(absl::IsDeadlineExceeded(array->Fence(*term, kA, {volume->id}).status()));
-  CHECK(array->ListGrants({})->size() == 1);
-  CHECK(absl::IsFailedPrecondition(array->Acquire(For(volume->id, kB), absl::ZeroDuration()).status()));
+  REQUIRE(
+      Eventually([&] { return array->grants().ListSessions()->size() == 1 && zombie.acknowledged() > 0; }));
+  const auto term = array->fences().BeginTerm("leader");
+  CHECK(absl::IsDeadlineExceeded(array->fences().FenceNode(*term, kA, {volume->id}).status()));
+  CHECK(array->grants().ListGrants({})->size() == 1);
+  CHECK(absl::IsFailedPrecondition(
+      array->grants().AcquireGrant(For(volume->id, kB), absl::ZeroDuration()).status()));
   slow.Set(0);
-  CHECK(array->Acquire(For(volume->id, kB), absl::Seconds(20)).status() == absl::OkStatus());
-  CHECK(array->Fence(*term, kA, {volume->id}).ok());
+  CHECK(array->grants().AcquireGrant(For(volume->id, kB), absl::Seconds(20)).status() == absl::OkStatus());
+  CHECK(array->fences().FenceNode(*term, kA, {volume->id}).ok());
 }
 
 TEST_CASE(
@@ -197,8 +199,8 @@ TEST_CASE("asking who tgtd is leaves it no connection to turn on for ever") {
   ArrayFixture fixture;
   REQUIRE(fixture.Open().ok());
   const auto array = fixture.Cluster();
-  const auto volume = array->CreateVolume(Spec("v", 16));
-  const auto grant = array->Acquire(For(volume->id, kA), absl::ZeroDuration());
+  const auto volume = array->volumes().CreateVolume(Spec("v", 16));
+  const auto grant = array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
   REQUIRE(grant.ok());
   const Zombie busy(grant->connection);
   REQUIRE(Eventually([&] { return busy.acknowledged() > 0; }));
@@ -219,14 +221,14 @@ TEST_CASE("tgtd dies: it is back at once, and nobody is ever told that his targe
   const auto array = fixture.Cluster();
   std::vector<Grant> grants;
   for (int i = 0; i < 20; ++i) {
-    const auto volume = array->CreateVolume(Spec(absl::StrCat("v", i), 16));
-    const auto grant = array->Acquire(For(volume->id, kA), absl::ZeroDuration());
+    const auto volume = array->volumes().CreateVolume(Spec(absl::StrCat("v", i), 16));
+    const auto grant = array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
     REQUIRE(grant.ok());
     grants.push_back(*grant);
   }
-  const auto released = array->CreateVolume(Spec("released", 16));
-  const auto old = array->Acquire(For(released->id, kA), absl::ZeroDuration());
-  REQUIRE(array->Release(released->id, kA, GrantOwner::kNode, kAnyGeneration).ok());
+  const auto released = array->volumes().CreateVolume(Spec("released", 16));
+  const auto old = array->grants().AcquireGrant(For(released->id, kA), absl::ZeroDuration());
+  REQUIRE(array->grants().ReleaseGrant(released->id, kA, GrantOwner::kNode, kAnyGeneration).ok());
   std::atomic<bool> stop{false};
   std::atomic<int> refused{0}, good{0};
   std::vector<std::thread> nodes;
@@ -254,15 +256,15 @@ TEST_CASE("tgtd dies: it is back at once, and nobody is ever told that his targe
   for (std::thread& node : nodes) node.join();
   CHECK(refused == 0);
   CHECK(absl::IsPermissionDenied(PlainInitiator::Login(old->connection).status()));
-  CHECK(array->Acquire(For(released->id, kB), absl::Seconds(10)).ok());
+  CHECK(array->grants().AcquireGrant(For(released->id, kB), absl::Seconds(10)).ok());
 }
 
 TEST_CASE("the program ends and comes back: sessions go on, and it releases what they hold") {
   ArrayFixture fixture;
   REQUIRE(fixture.Open().ok());
   auto array = fixture.Cluster();
-  const auto volume = array->CreateVolume(Spec("v", 16));
-  const auto grant = array->Acquire(For(volume->id, kA), absl::ZeroDuration());
+  const auto volume = array->volumes().CreateVolume(Spec("v", 16));
+  const auto grant = array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
   REQUIRE(grant.ok());
   const auto initiator = PlainInitiator::Login(grant->connection);
   REQUIRE(initiator.ok());
@@ -274,10 +276,10 @@ TEST_CASE("the program ends and comes back: sessions go on, and it releases what
   CHECK(TgtdProcess(fixture.options.control_port) == pid);
   array = fixture.Cluster();
   CHECK((*initiator)->Write(1, 'y'));
-  const auto again = array->Acquire(For(volume->id, kA), absl::ZeroDuration());
+  const auto again = array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
   REQUIRE(again.ok());
   CHECK(again->connection == grant->connection);
-  CHECK(array->Release(volume->id, kA, GrantOwner::kNode, kAnyGeneration).ok());
+  CHECK(array->grants().ReleaseGrant(volume->id, kA, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK_FALSE((*initiator)->Write(1, 'z'));
 }
 
@@ -291,10 +293,10 @@ TEST_CASE("a pool restored from an older copy serves nothing until that is accep
   ArrayFixture fixture;
   REQUIRE(fixture.Open().ok());
   auto array = fixture.Cluster();
-  const auto volume = array->CreateVolume(Spec("old", 16));
-  const auto old_term = array->BeginTerm("leader");
-  const auto lost = array->CreateVolume(Spec("lost", 16));
-  const auto old_grant = array->Acquire(For(lost->id, kA), absl::ZeroDuration());
+  const auto volume = array->volumes().CreateVolume(Spec("old", 16));
+  const auto old_term = array->fences().BeginTerm("leader");
+  const auto lost = array->volumes().CreateVolume(Spec("lost", 16));
+  const auto old_grant = array->grants().AcquireGrant(For(lost->id, kA), absl::ZeroDuration());
   REQUIRE(old_grant.ok());
   array.reset();
   fixture.Close();
@@ -302,9 +304,9 @@ TEST_CASE("a pool restored from an older copy serves nothing until that is accep
   Run("cp -a " + pool + "/catalogue.db " + copy);
   REQUIRE(fixture.Open().ok());
   array = fixture.Cluster();
-  const auto newer = array->CreateVolume(Spec("newer", 16));
-  const auto grant = array->Acquire(For(volume->id, kA), absl::ZeroDuration());
-  const auto newest_term = array->BeginTerm("leader");
+  const auto newer = array->volumes().CreateVolume(Spec("newer", 16));
+  const auto grant = array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
+  const auto newest_term = array->fences().BeginTerm("leader");
   REQUIRE(grant.ok());
   array.reset();
   fixture.Close();
@@ -312,26 +314,27 @@ TEST_CASE("a pool restored from an older copy serves nothing until that is accep
 
   REQUIRE(fixture.Open().ok());
   array = fixture.Cluster();
-  const absl::Status refused = array->GetVolume(volume->id).status();
+  const absl::Status refused = array->volumes().GetVolume(volume->id).status();
   CHECK(absl::IsUnavailable(refused));
   CHECK(absl::StrContains(refused.message(), "accept-restore"));
-  CHECK(absl::IsUnavailable(array->Acquire(For(volume->id, kB), absl::ZeroDuration()).status()));
-  CHECK(absl::IsUnavailable(array->ListVolumes("", 0).status()));
+  CHECK(
+      absl::IsUnavailable(array->grants().AcquireGrant(For(volume->id, kB), absl::ZeroDuration()).status()));
+  CHECK(absl::IsUnavailable(array->volumes().ListVolumes("", 0).status()));
 
   REQUIRE(fixture.host->AcceptRestore() == absl::OkStatus());
-  CHECK(array->GetVolume(volume->id).ok());
-  CHECK(absl::IsNotFound(array->GetVolume(newer->id).status()));
+  CHECK(array->volumes().GetVolume(volume->id).ok());
+  CHECK(absl::IsNotFound(array->volumes().GetVolume(newer->id).status()));
   CHECK(std::filesystem::exists(pool + "/orphans/" + newer->id.value()));
   // Who held a volume by the lost catalogue holds nothing now, and no generation or term of that time comes
   // again.
   CHECK(absl::IsPermissionDenied(PlainInitiator::Login(grant->connection).status()));
   // Nor does who holds one by the copy: it may have been fenced since.
   CHECK(absl::IsPermissionDenied(PlainInitiator::Login(old_grant->connection).status()));
-  CHECK(array->ListGrants({})->empty());
-  const auto fresh = array->Acquire(For(volume->id, kB), absl::ZeroDuration());
+  CHECK(array->grants().ListGrants({})->empty());
+  const auto fresh = array->grants().AcquireGrant(For(volume->id, kB), absl::ZeroDuration());
   REQUIRE(fresh.status() == absl::OkStatus());
   CHECK(fresh->generation > grant->generation);
-  CHECK(*array->BeginTerm("leader") > *newest_term);
+  CHECK(*array->fences().BeginTerm("leader") > *newest_term);
   array.reset();
   REQUIRE(fixture.Open().ok());
   CHECK(fixture.host->Serving().ok());
@@ -340,7 +343,7 @@ TEST_CASE("a pool restored from an older copy serves nothing until that is accep
 TEST_CASE("volumes without a catalogue are refused, not swept away") {
   ArrayFixture fixture;
   REQUIRE(fixture.Open().ok());
-  const auto volume = fixture.Cluster()->CreateVolume(Spec("v", 16));
+  const auto volume = fixture.Cluster()->volumes().CreateVolume(Spec("v", 16));
   fixture.Close();
   Run("rm " + fixture.options.pool_dir + "/catalogue.db*");
   CHECK(absl::IsFailedPrecondition(fixture.Open()));
@@ -350,45 +353,47 @@ TEST_CASE("volumes without a catalogue are refused, not swept away") {
 // Everything an array does, each step right also when it has been done before.
 absl::Status Everything(Array& array) {
   // A leader carries on with the fences that it finds.
-  const auto term = array.BeginTerm("leader");
-  const auto fences = array.ListFences();
+  const auto term = array.fences().BeginTerm("leader");
+  const auto fences = array.fences().ListFences();
   if (!fences.ok()) return fences.status();
   for (const FenceRecord& found : *fences) {
-    const auto carried_on = array.Fence(*term, found.node, found.volumes);
+    const auto carried_on = array.fences().FenceNode(*term, found.node, found.volumes);
     if (!carried_on.ok()) return carried_on.status();
-    const absl::Status opened = array.Unfence(*term, found.node, found.generation);
+    const absl::Status opened = array.fences().UnfenceNode(*term, found.node, found.generation);
     if (!opened.ok()) return opened;
   }
-  const auto volume = array.CreateVolume(Spec("v", 16));
+  const auto volume = array.volumes().CreateVolume(Spec("v", 16));
   if (!volume.ok()) return volume.status();
-  const auto snapshot = array.CreateSnapshot("s", volume->id);
+  const auto snapshot = array.volumes().CreateSnapshot("s", volume->id);
   if (!snapshot.ok()) return snapshot.status();
   VolumeSpec clone = Spec("clone", 32);
   clone.source_snapshot = snapshot->id;
-  const auto cloned = array.CreateVolume(clone);
+  const auto cloned = array.volumes().CreateVolume(clone);
   if (!cloned.ok()) return cloned.status();
-  const auto grant = array.Acquire(For(volume->id, kA), absl::Seconds(10));
+  const auto grant = array.grants().AcquireGrant(For(volume->id, kA), absl::Seconds(10));
   if (!grant.ok()) return grant.status();
   const auto initiator = PlainInitiator::Login(grant->connection);
   if (!initiator.ok()) return initiator.status();
   if (!(*initiator)->Write(1, 'x')) return absl::DataLossError("write");
-  const auto grown = array.ExpandVolume(volume->id, 24 << 20);
+  const auto grown = array.volumes().ExpandVolume(volume->id, 24 << 20);
   if (!grown.ok()) return grown.status();
   const auto later = PlainInitiator::Login(grant->connection);
   if (!later.ok()) return later.status();
   if ((*later)->SizeBytes() != 24 << 20) return absl::DataLossError("the LUN did not grow");
-  const absl::Status released = array.Release(volume->id, kA, GrantOwner::kNode, kAnyGeneration);
+  const absl::Status released =
+      array.grants().ReleaseGrant(volume->id, kA, GrantOwner::kNode, kAnyGeneration);
   if (!released.ok()) return released;
-  const auto for_b = array.Acquire(For(volume->id, kB), absl::Seconds(10));
+  const auto for_b = array.grants().AcquireGrant(For(volume->id, kB), absl::Seconds(10));
   if (!for_b.ok()) return for_b.status();
-  const auto fence = array.Fence(*term, kB, {volume->id});
+  const auto fence = array.fences().FenceNode(*term, kB, {volume->id});
   if (!fence.ok()) return fence.status();
-  const absl::Status unfenced = array.Unfence(*term, kB, fence->generation);
+  const absl::Status unfenced = array.fences().UnfenceNode(*term, kB, fence->generation);
   if (!unfenced.ok()) return unfenced;
-  for (const absl::Status& deleted : {array.DeleteVolume(cloned->id), array.DeleteSnapshot(snapshot->id)}) {
+  for (const absl::Status& deleted :
+       {array.volumes().DeleteVolume(cloned->id), array.volumes().DeleteSnapshot(snapshot->id)}) {
     if (!deleted.ok()) return deleted;
   }
-  return array.DeleteVolume(volume->id);
+  return array.volumes().DeleteVolume(volume->id);
 }
 
 // In a process of its own: dies at the fail point (killed), or does everything (exit 0).
@@ -422,7 +427,7 @@ TEST_CASE("killed at any step, the array opens again, the repeated calls succeed
     REQUIRE(fixture.Open() == absl::OkStatus());
     CHECK(Everything(*fixture.Cluster()) == absl::OkStatus());
     CHECK(TgtClient(fixture.options.control_port).Targets()->size() == 1);  // the one for nobody
-    CHECK(fixture.Cluster()->ListVolumes("", 0)->items.empty());
+    CHECK(fixture.Cluster()->volumes().ListVolumes("", 0)->items.empty());
     CHECK(std::filesystem::is_empty(fixture.options.pool_dir + "/volumes"));
     CHECK(std::filesystem::is_empty(fixture.options.pool_dir + "/snapshots"));
   }

@@ -100,9 +100,13 @@ class TgtHost final : public TgtArrayHost {
 };
 
 // One cluster's view.
-class TgtArray final : public Array {
+class TgtArray final : public Array, public VolumeStore, public GrantStore, public FenceControl {
  public:
   TgtArray(TgtHost* host, ClusterId cluster) : host_(*host), cluster_(std::move(cluster)) {}
+
+  VolumeStore& volumes() override { return *this; }
+  GrantStore& grants() override { return *this; }
+  FenceControl& fences() override { return *this; }
 
   absl::StatusOr<Volume> CreateVolume(const VolumeSpec& spec) override;
   absl::Status DeleteVolume(const VolumeId& id) override;
@@ -114,19 +118,19 @@ class TgtArray final : public Array {
   absl::StatusOr<Snapshot> GetSnapshot(const SnapshotId& id) override;
   absl::StatusOr<Page<Snapshot>> ListSnapshots(const VolumeId& source, const std::string& token,
                                                size_t limit) override;
-  absl::StatusOr<PoolCapacity> Capacity() override;
+  absl::StatusOr<PoolCapacity> GetCapacity() override;
 
-  absl::StatusOr<Grant> Acquire(const GrantRequest& request, absl::Duration wait) override;
-  absl::Status Release(const VolumeId& volume, const NodeId& node, GrantOwner owner,
-                       Generation generation) override;
+  absl::StatusOr<Grant> AcquireGrant(const GrantRequest& request, absl::Duration wait) override;
+  absl::Status ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,
+                            Generation generation) override;
   absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter& filter) override;
   absl::StatusOr<Term> BeginTerm(const std::string& holder) override;
-  absl::StatusOr<FenceRecord> Fence(Term term, const NodeId& node,
-                                    const std::vector<VolumeId>& volumes) override;
-  absl::Status Unfence(Term term, const NodeId& node, Generation generation) override;
+  absl::StatusOr<FenceRecord> FenceNode(Term term, const NodeId& node,
+                                        const std::vector<VolumeId>& volumes) override;
+  absl::Status UnfenceNode(Term term, const NodeId& node, Generation generation) override;
   absl::StatusOr<std::vector<FenceRecord>> ListFences() override;
-  absl::StatusOr<std::vector<Session>> Sessions() override;
-  absl::StatusOr<std::vector<VolumeId>> Wanted() override;
+  absl::StatusOr<std::vector<GrantSession>> ListSessions() override;
+  absl::StatusOr<std::vector<VolumeId>> ListWantedVolumes() override;
 
   absl::StatusOr<Connection> OpenHeartbeatLun(const NodeId& node) override;
   absl::StatusOr<std::vector<LandedHeartbeat>> ListHeartbeats() override;

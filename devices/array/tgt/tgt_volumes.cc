@@ -310,7 +310,7 @@ absl::StatusOr<Page<Snapshot>> TgtArray::ListSnapshots(const VolumeId& source, c
   return PageOf(std::move(rows), most, &SnapshotRow::snapshot);
 }
 
-absl::StatusOr<PoolCapacity> TgtArray::Capacity() {
+absl::StatusOr<PoolCapacity> TgtArray::GetCapacity() {
   RETURN_IF_ERROR(host_.Serving());
   return host_.pool->Capacity();
 }

@@ -43,7 +43,7 @@ TestAgent::TestAgent(const TlsFiles& tls, std::string name, int most_waiting)
   ArrayServiceOptions options;
   options.name = name_;
   options.view = [this](const ClusterId& cluster) { return arrays_.at(cluster.value()); };
-  options.serving = [this] { return arrays_.at("c1")->Capacity().status(); };
+  options.serving = [this] { return arrays_.at("c1")->GetCapacity().status(); };
   options.most_waiting = most_waiting;
   service_ = MakeArrayService(std::move(options));
   Start();

@@ -1,11 +1,8 @@
-#pragma once
-// What a grant allows, in a word for people.
-
-#include "devices/array/access_control.h"
+#include "devices/array/grant_store.h"
 
 namespace lunkeeper {
 
-inline const char* ToText(Access access) {
+const char* ToText(Access access) {
   switch (access) {
     case Access::kExclusive:
       return "exclusive";

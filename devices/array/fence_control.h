@@ -1,0 +1,64 @@
+#pragma once
+// Fences, the terms that order who may fence, and the heartbeat LUNs by which the array hears the nodes
+// itself. See devices/array/array.h for threads, durability and failure.
+//
+// Terms stop an old leader: every fence and unfence carries the caller's term, and the array refuses one that
+// is older than the newest it has given out.
+//
+// Each node writes a heartbeat (devices/heartbeat/heartbeat_block.h) twice a second to a heartbeat LUN of its
+// own. So the array can say that a node lives when the network between that node and the controllers does
+// not. In the other direction, the array writes there which fence is in force against the node
+// (fence_notice.h). A heartbeat LUN is no volume: it is granted to one node alone and for good, is never
+// fenced, and is in no list and no limit. The array forgets one that was not written to for a week, and makes
+// it again when the node asks for it.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "devices/types.h"
+
+namespace lunkeeper {
+
+struct FenceRecord {
+  NodeId node;
+  Generation generation = 0;
+  Term term = 0;
+  std::vector<VolumeId> volumes;
+};
+
+// The last heartbeat of a node that landed since the array's program was started.
+struct LandedHeartbeat {
+  NodeId node;
+  uint64_t sequence = 0;  // changes with each heartbeat
+  absl::Duration age;     // since it was seen, on the array's own monotonic clock
+};
+
+class FenceControl {
+ public:
+  virtual ~FenceControl() = default;
+
+  // A new term for `holder`, higher than any before it. From then on calls with an older one are refused.
+  virtual absl::StatusOr<Term> BeginTerm(const std::string& holder) = 0;
+  // Closes `node` to new grants and ends its grants of `volumes`, as ReleaseGrant does. Stored before it
+  // acts. Returns once every grant is drained and deleted: from then on no write of the node reaches these
+  // volumes. Repeating it adds volumes. FAILED_PRECONDITION: a newer term exists. DEADLINE_EXCEEDED: commands
+  // would not end; the fence stays, the array goes on draining, and the call is to be repeated.
+  virtual absl::StatusOr<FenceRecord> FenceNode(Term term, const NodeId& node,
+                                                const std::vector<VolumeId>& volumes) = 0;
+  // Opens the node to new grants; restores none. FAILED_PRECONDITION: an older term, or the fence in force
+  // has another generation. OK when there is none.
+  virtual absl::Status UnfenceNode(Term term, const NodeId& node, Generation generation) = 0;
+  virtual absl::StatusOr<std::vector<FenceRecord>> ListFences() = 0;
+
+  // How the node reaches its heartbeat LUN, which is made if there is none yet. RESOURCE_EXHAUSTED: its
+  // machine has too many, under other instances.
+  virtual absl::StatusOr<Connection> OpenHeartbeatLun(const NodeId& node) = 0;
+  // UNIMPLEMENTED: an array without heartbeat LUNs.
+  virtual absl::StatusOr<std::vector<LandedHeartbeat>> ListHeartbeats() = 0;
+};
+
+}  // namespace lunkeeper

@@ -1,0 +1,88 @@
+#pragma once
+// Grants: which node may use which volume, and how. A grant is a lock that the array itself enforces: behind
+// each one stands a target that lets in this node alone. See devices/array/array.h for threads, durability
+// and failure.
+
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "devices/array/volume_store.h"
+#include "devices/types.h"
+
+namespace lunkeeper {
+
+// What a grant allows. An exclusive grant excludes every other; readers go with readers and with shared
+// writers.
+enum class Access { kExclusive, kReadOnly, kSharedWrite };
+// "exclusive", "read-only", "shared-write".
+const char* ToText(Access access);
+
+// Who took a grant: a node for itself (NodeStage), or the orchestrator for it (ControllerPublish). Only the
+// same side releases it, so that an unstage does not release what was published.
+enum class GrantOwner { kNode, kOrchestrator };
+
+// For callers of ReleaseGrant who cannot know the generation: it matches whichever grant there is.
+constexpr Generation kAnyGeneration = 0;
+
+struct GrantRequest {
+  VolumeId volume;
+  NodeId node;
+  Access access = Access::kExclusive;
+  GrantOwner owner = GrantOwner::kNode;
+  size_t most = 0;  // volumes of this array that the node may have; 0: any number
+  // Called about once a second while the request waits: true ends it with CANCELLED, so that a caller who has
+  // gone is not given a grant that nobody uses. Empty: never.
+  std::function<bool()> abandoned = {};
+};
+
+struct Grant {
+  VolumeId volume;
+  NodeId node;
+  Access access = Access::kExclusive;
+  GrantOwner owner = GrantOwner::kNode;
+  Generation generation = 0;
+  Connection connection;
+  std::string serial;
+  uint64_t size_bytes = 0;
+  Durability durability = Durability::kCached;
+};
+
+// Restricts a listing; an empty member restricts nothing.
+struct GrantFilter {
+  VolumeId volume;
+  NodeId node;
+};
+
+// One login of a node to the target of its grant, with the commands that it has completed.
+struct GrantSession {
+  VolumeId volume;
+  NodeId node;
+  // Since the grant was made.
+  uint64_t reads = 0, writes = 0, read_bytes = 0, written_bytes = 0;
+};
+
+class GrantStore {
+ public:
+  virtual ~GrantStore() = default;
+
+  // Waits until no other node's grant is in the way, then opens a target to this node alone, with a secret of
+  // its own. The same node asking again gets the grant it has. FAILED_PRECONDITION: `node` is fenced; or it
+  // has the volume with another access; or the volume is held and `wait` is zero (the message names the
+  // holder). DEADLINE_EXCEEDED: held for all of `wait`. RESOURCE_EXHAUSTED: it would be more than `most`.
+  virtual absl::StatusOr<Grant> AcquireGrant(const GrantRequest& request, absl::Duration wait) = 0;
+  // Closes the target to logins, ends its sessions, waits until their commands are over and deletes it; or
+  // fails, and the grant is still there. OK when there is no such grant, or it is the other owner's, or of
+  // another generation than the one named: a late repetition does not touch a newer grant.
+  virtual absl::Status ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,
+                                    Generation generation) = 0;
+  virtual absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter& filter) = 0;
+
+  virtual absl::StatusOr<std::vector<GrantSession>> ListSessions() = 0;
+  // The volumes for which a call to AcquireGrant waits now.
+  virtual absl::StatusOr<std::vector<VolumeId>> ListWantedVolumes() = 0;
+};
+
+}  // namespace lunkeeper
