@@ -1,11 +1,13 @@
 """The data path beside libiscsi alone and qemu-storage-daemon, by turns on one target."""
 
 import contextlib
+import functools
 import os
 import pathlib
+from collections.abc import Iterator, Sequence
 
 from bench import tools
-from bench.comparison import Figure, Sample
+from bench.comparison import Figure, Sample, Step
 from harness.rig import Rig
 from harness.volume import MIB, Volume
 
@@ -76,7 +78,7 @@ def report(figures, cpu):
 @contextlib.contextmanager
 def filled_volume(folder, pool, size, binary=None):
     """A rig of that binary, and a raw block volume in it that is published and full of random data."""
-    with Rig(folder / "datapath", pool, split=True, binary=binary) as rig:
+    with Rig(folder, pool, split=True, binary=binary) as rig:
         volume = Volume(rig, rig.nodes[0], "bench", block=True, size=size, mode="SINGLE_NODE_WRITER")
         volume.create().controller_publish().stage().publish()
         filled(volume.target, volume.size)
@@ -89,17 +91,23 @@ def run(folder, pool):
         f"Data path: {ROUNDS} rounds of {tools.SECONDS} s each, one target, its file in memory",
         flush=True,
     )
-    with filled_volume(folder, pool, 1024 * MIB) as (rig, volume):
+    with filled_volume(folder / "datapath", pool, 1024 * MIB) as (rig, volume):
         report(*measured(rig, volume, str(pathlib.Path(volume.target))))
 
 
-def measure(folder: pathlib.Path, pool: pathlib.Path, binary: pathlib.Path) -> Sample:
-    """Each workload once, with processes of this binary."""
-    sample: Sample = {}
-    with filled_volume(folder, pool, COMPARED_SIZE, binary) as (rig, volume):
-        for name in tools.WORKLOADS:
-            speed, cpu = one_workload(rig, volume.target, name)
-            sample[Figure(name, "I/Os/s", higher_is_better=True)] = speed
-            if tools.WORKLOADS[name][2] > 1:  # one I/O at a time is too little work to measure
-                sample[Figure(f"{name} processor", "us/I/O", higher_is_better=False)] = cpu * 1e6
+def workload_sample(rig, device, name) -> Sample:
+    """The figures of one workload for a comparison."""
+    speed, cpu = one_workload(rig, device, name)
+    sample = {Figure(name, "I/Os/s", higher_is_better=True): speed}
+    if tools.WORKLOADS[name][2] > 1:  # one I/O at a time is too little work to measure
+        sample[Figure(f"{name} processor", "us/I/O", higher_is_better=False)] = cpu * 1e6
     return sample
+
+
+@contextlib.contextmanager
+def compared_steps(
+    folder: pathlib.Path, pool: pathlib.Path, binary: pathlib.Path
+) -> Iterator[Sequence[Step]]:
+    """A step for each workload, with processes of this binary."""
+    with filled_volume(folder, pool, COMPARED_SIZE, binary) as (rig, volume):
+        yield [functools.partial(workload_sample, rig, volume.target, name) for name in tools.WORKLOADS]

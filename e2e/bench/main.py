@@ -6,20 +6,23 @@ build is worse.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bench import comparison, datapath, fence, memory, rpcs
 from harness import places, pool
 from harness.cleanup import Cleanup, interrupt_on_sigterm
 
 Run = Callable[[pathlib.Path, pathlib.Path], None]  # takes a folder and a pool
-Measure = Callable[[pathlib.Path, pathlib.Path, pathlib.Path], comparison.Sample]  # and a binary
+Steps = Callable[  # takes a binary, too
+    [pathlib.Path, pathlib.Path, pathlib.Path], contextlib.AbstractContextManager[Sequence[comparison.Step]]
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,12 +34,12 @@ class Bench:
 
     run: Run
     in_memory: bool
-    measure: Measure | None = None
+    steps: Steps | None = None  # of a comparison
 
 
 BENCHES = {
-    "datapath": Bench(datapath.run, True, datapath.measure),
-    "rpcs": Bench(rpcs.run, False, rpcs.measure),
+    "datapath": Bench(datapath.run, True, datapath.compared_steps),
+    "rpcs": Bench(rpcs.run, False, rpcs.compared_steps),
     "memory": Bench(memory.run, True),
     "fence": Bench(fence.run, False),
 }
@@ -63,7 +66,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, help=f"of a comparison; default: {comparison.ROUNDS}")
     given = parser.parse_args()
-    known = {name for name, bench in BENCHES.items() if bench.measure or not given.against}
+    known = {name for name, bench in BENCHES.items() if bench.steps or not given.against}
     if unknown := set(given.names) - known:
         parser.error(f"no such bench: {', '.join(sorted(unknown))}; there are: {', '.join(sorted(known))}")
     if given.rounds is not None and (given.rounds < 1 or not given.against):
@@ -74,13 +77,13 @@ def arguments() -> argparse.Namespace:
     return given
 
 
-def compare(name: str, folder: pathlib.Path, place: pathlib.Path, given: argparse.Namespace) -> bool:
+def compare(
+    steps: Steps, name: str, folder: pathlib.Path, place: pathlib.Path, given: argparse.Namespace
+) -> bool:
     """Whether this build is as fast as the other one."""
-    measure = BENCHES[name].measure
-    assert measure is not None
     return comparison.compare(
         name,
-        lambda binary: measure(folder, place, binary),
+        lambda binary: steps(pathlib.Path(tempfile.mkdtemp(dir=folder)), place, binary),
         given.against.resolve(),
         places.LUNKEEPER,
         given.rounds or comparison.ROUNDS,
@@ -100,8 +103,8 @@ def main() -> int:
         for name in given.names:
             bench = BENCHES[name]
             place = in_memory if bench.in_memory else on_disk
-            if given.against:
-                passed &= compare(name, folder, place, given)
+            if given.against and bench.steps:
+                passed &= compare(bench.steps, name, folder, place, given)
             else:
                 bench.run(folder, place)
     print(f"\nbench: {'done' if passed else 'FAILED: this build is worse'}")

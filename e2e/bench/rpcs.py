@@ -5,12 +5,14 @@ Both arrays run side by side and take turns, since a disk may be slower in the n
 
 import concurrent.futures
 import contextlib
+import functools
 import itertools
 import pathlib
 import time
+from collections.abc import Iterator, Sequence
 
 from bench import tools
-from bench.comparison import Figure, Sample
+from bench.comparison import Figure, Sample, Step
 from harness.rig import Rig
 from harness.volume import Volume
 
@@ -92,14 +94,18 @@ def run(folder, pool):
                 first = first or p50
 
 
-def measure(folder: pathlib.Path, pool: pathlib.Path, binary: pathlib.Path) -> Sample:
-    """The median of a mount in an empty array, with processes of this binary."""
+def mount_sample(rig, at_once, names) -> Sample:
+    """The median time of a mount, for a comparison."""
+    (samples,) = take_turns([rig], at_once, names)
+    figure = Figure(f"to mounted, {at_once} at a time", "ms", higher_is_better=False)
+    return {figure: tools.median([times["all"] for times in samples])}
+
+
+@contextlib.contextmanager
+def compared_steps(
+    folder: pathlib.Path, pool: pathlib.Path, binary: pathlib.Path
+) -> Iterator[Sequence[Step]]:
+    """Mounts in an empty array, with processes of this binary: one at a time, and many."""
     names = (f"bench-{number}" for number in itertools.count())
-    figures: Sample = {}
-    with Rig(folder / "rpcs", pool, split=True, binary=binary) as rig:
-        for at_once in (1, SAMPLES):
-            (samples,) = take_turns([rig], at_once, names)
-            figures[Figure(f"to mounted, {at_once} at a time", "ms", higher_is_better=False)] = tools.median(
-                [times["all"] for times in samples]
-            )
-    return figures
+    with Rig(folder, pool, split=True, binary=binary) as rig:
+        yield [functools.partial(mount_sample, rig, at_once, names) for at_once in (1, SAMPLES)]

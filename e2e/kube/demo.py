@@ -57,15 +57,7 @@ def write(workloads):
 def move(workloads, writer, node):
     """Drains the node, as before its maintenance."""
     with step("Drained {}: the pod runs on {}, with its volume") as said:
-        workloads.kubectl(
-            "drain",
-            node,
-            "--ignore-daemonsets",
-            "--delete-emptydir-data",
-            "--force",
-            "--timeout=60s",
-            seconds=90,
-        )
+        workloads.drain(node)
         moved = workloads.wait_for_pod("database-0")["spec"]["nodeName"]
         said += [node, moved]
     check(moved != node, "the pod did not move")

@@ -9,15 +9,7 @@ def test_a_writer_moves_by_a_drain_and_loses_nothing(workloads):
     writer = Writer(workloads, "db", None, owner="StatefulSet").goes_on()
     node = workloads.wait_for_pod("db-0")["spec"]["nodeName"]
     try:
-        workloads.kubectl(
-            "drain",
-            node,
-            "--ignore-daemonsets",
-            "--delete-emptydir-data",
-            "--force",
-            "--timeout=60s",
-            seconds=90,
-        )
+        workloads.drain(node)
         wait_until(lambda: node_of(workloads, "db-0") not in (None, node), 60, "the pod runs elsewhere")
         writer.goes_on(seconds=60)
     finally:

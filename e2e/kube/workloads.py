@@ -158,6 +158,11 @@ class Workloads:
         finally:
             self.kubectl("uncordon", *others)
 
+    def drain(self, node):
+        """As before the node's maintenance."""
+        options = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s")
+        self.kubectl("drain", node, *options, seconds=90)
+
     def delete(self, kind, name, *arguments):
         self.kubectl("delete", kind, name, *self.here, *arguments, seconds=120)
 

@@ -45,12 +45,7 @@ def test_a_dead_nodes_object_is_deleted(place, failover, when):
     db.lost_nothing()
     db.host.boot()
     failover.end()
-    wait_until(
-        lambda: instance not in failover.fenced_at_the_array(),
-        OVER_SECONDS,
-        lambda: f"the machine is given back\n{failover.tell()}",
-        pause=0.3,
-    )
+    failover.wait_until_unfenced_at_the_array(instance)
     place("again", node=db.node).lost_nothing()
 
 
@@ -90,9 +85,4 @@ def test_a_new_machine_works_under_the_name_of_one_that_lives_in_a_partition(pla
         lambda: failover.kubectl.find("node", db.node) is None, MOVES_SECONDS, "the name is free again"
     )
     failover.end()
-    wait_until(
-        lambda: old not in failover.fenced_at_the_array(),
-        OVER_SECONDS,
-        lambda: f"the old machine is given back\n{failover.tell()}",
-        pause=0.3,
-    )
+    failover.wait_until_unfenced_at_the_array(old)

@@ -73,6 +73,14 @@ class Failover:
         """The instances that the array has fenced, from its catalogue."""
         return self._catalogue("SELECT node FROM fences")
 
+    def wait_until_unfenced_at_the_array(self, instance, seconds=OVER_SECONDS):
+        wait_until(
+            lambda: instance not in self.fenced_at_the_array(),
+            seconds,
+            lambda: f"{instance} is not fenced at the array\n{self.tell()}",
+            pause=0.3,
+        )
+
     def _catalogue(self, query):
         shown = self.cluster.storage.enter(
             "sqlite3",
