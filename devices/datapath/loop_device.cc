@@ -144,6 +144,10 @@ void ConfigureLoop(int root, int number_limit, loop_config config, LoopReport* r
   const bool read_only = (config.info.lo_flags & LO_FLAGS_READ_ONLY) != 0;
   const int file = ::open(PathOf(root).text, (read_only ? O_RDONLY : O_RDWR) | O_DIRECT | O_CLOEXEC);
   if (file < 0) return SetFailure(report, "opening the volume's FUSE file");
+  // Asks the worker for the file's size. Only newer kernels' loop devices ask for it themselves. Older ones
+  // (Debian 12's 6.1) take the size that is cached. None is yet, and such a device has no room at all.
+  struct stat size = {};
+  if (::fstat(file, &size) != 0) return SetFailure(report, "asking for the volume's size");
   config.fd = static_cast<uint32_t>(file);
   const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
   if (control < 0) return SetFailure(report, "opening /dev/loop-control");
