@@ -168,6 +168,8 @@ PROSE_BITES = (
         {"x.md": "```\nput right\n```\nIt is `put right`.\n"},
     ),
     Bite(prose.check_phrases, {"node/x.cc": "int x;  // Whoever asks.\n"}, {"node/x.cc": 'f("whoever");\n'}),
+    Bite(prose.check_phrases, {"x.py": "x = 1  # whoever\n"}, {"x.py": "x = 'whoever'  # or not\n"}),
+    Bite(prose.check_phrases, {"x.py": '"""Whoever asks."""\n'}, {"x.py": '"""Anyone."""\nx = "whoever"\n'}),
 )
 INTERFACE = methods("Sink", "  virtual void Take() = 0;")
 SINKS = {f"node/{name}.h": methods(f"{name} : public Sink", "  void Take() override {}") for name in "ABC"}

@@ -37,6 +37,7 @@ def figures(tree: Tree) -> dict[str, int | str]:
         "lines of more than 100 columns in documents": len(prose.check_columns(tree)),
         "phrases to avoid in documents": len(prose.phrases_to_avoid(tree, tree.names(".md"))),
         "phrases to avoid in comments of C++": len(prose.phrases_to_avoid(tree, tree.cpp())),
+        "phrases to avoid in comments of Python": len(prose.phrases_to_avoid(tree, tree.names(".py"))),
     }
 
 

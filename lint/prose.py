@@ -1,6 +1,9 @@
 """English: how wide documents are, and phrases that make a reader stop."""
 
+import ast
+import io
 import re
+import tokenize
 
 from lint.tree import Tree
 
@@ -58,10 +61,25 @@ def comment_of(line: str) -> str:
     return comment if slashes else "\0"
 
 
+def python_prose(text: str) -> list[str]:
+    """The lines of a Python file; what is no comment and no docstring is a character that no phrase has."""
+    source, prose = text.splitlines(), ["\0"] * len(text.splitlines())
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            prose[token.start[0] - 1] = token.string
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+            first, last = node.body[0].lineno - 1, node.body[0].end_lineno
+            prose[first:last] = source[first:last]
+    return prose
+
+
 def prose_of(tree: Tree, name: str) -> str:
     """What a file says to people, each line of it in its place."""
     if name.endswith(".md"):
         return "\n".join(re.sub(r"`[^`]*`", "``", line) for line in without_code(tree.text(name)))
+    if name.endswith(".py"):
+        return "\n".join(python_prose(tree.text(name)))
     return "\n".join(comment_of(line) for line in tree.lines(name))
 
 
@@ -85,5 +103,5 @@ def check_columns(tree: Tree) -> list[str]:
 
 
 def check_phrases(tree: Tree) -> list[str]:
-    """Documents and the comments of C++ do without the phrases to avoid."""
-    return phrases_to_avoid(tree, tree.names(".md") + tree.cpp())
+    """Documents and comments do without the phrases to avoid."""
+    return phrases_to_avoid(tree, tree.names(".md", ".py") + tree.cpp())

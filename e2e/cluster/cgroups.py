@@ -1,7 +1,7 @@
 """A host's own part of this machine's control groups, in every hierarchy that is mounted.
 
-Without it the kubelet of every host would examine the containers of all other hosts, also of those that are
-off. Each would cost three seconds when the kubelet starts.
+Without it the kubelet of every host would examine the containers of all other hosts, also after these were
+switched off. Each would cost three seconds when the kubelet starts.
 """
 
 import contextlib
