@@ -19,7 +19,7 @@ absl::StatusOr<Backends> OpenAgent(const ArrayAgentOptions& options) {
   // The files first: a wrong one is said at once, and not after a long recovery.
   ASSIGN_OR_RETURN(auto credentials, MutualTlsServer(options.tls));
   Backends backends;
-  ASSIGN_OR_RETURN(const auto host, OpenHost(options.serve, &backends));
+  ASSIGN_OR_RETURN(const auto host, OpenPool(options.serve, &backends));
   const auto leaving = std::make_shared<std::atomic<bool>>(false);
   ArrayServiceOptions service;
   service.name = options.serve.array_names.front();

@@ -25,8 +25,8 @@ constexpr absl::Duration kDatapathStart = absl::Seconds(20);
 constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 
 absl::Status OpenArray(const ServeOptions& options, Backends* backends) {
-  ASSIGN_OR_RETURN(const auto host, OpenHost(options, backends));
-  std::shared_ptr<Array> array = host->ForCluster(ClusterId(options.cluster));
+  ASSIGN_OR_RETURN(const auto pool, OpenPool(options, backends));
+  std::shared_ptr<Array> array = pool->ForCluster(ClusterId(options.cluster));
   backends->all_grants = std::shared_ptr<GrantStore>(array, &array->grants());
   backends->arrays = MakeOneArray(options.array_names.front(), std::move(array));
   return absl::OkStatus();
@@ -78,7 +78,7 @@ absl::Status MakeFolder(const std::string& path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("make the folder ", path));
 }
 
-absl::StatusOr<std::shared_ptr<TgtArrayHost>> OpenHost(const ServeOptions& options, Backends* backends) {
+absl::StatusOr<std::shared_ptr<TgtArray>> OpenPool(const ServeOptions& options, Backends* backends) {
   RETURN_IF_ERROR(MakeFolder(options.state_dir));
   TgtArrayOptions array;
   array.name = options.array_names.front();
@@ -89,11 +89,11 @@ absl::StatusOr<std::shared_ptr<TgtArrayHost>> OpenHost(const ServeOptions& optio
   array.seen_sequence_path =
       absl::StrCat(options.state_dir, "/array-", options.array_names.front(), ".sequence");
   array.drain_timeout = absl::Seconds(options.drain_seconds);
-  ASSIGN_OR_RETURN(std::shared_ptr<TgtArrayHost> host, OpenTgtArray(array));
-  backends->array_serving = [host] { return host->Serving(); };
-  backends->accept_restore = [host] { return host->AcceptRestore(); };
-  backends->owner = host;
-  return host;
+  ASSIGN_OR_RETURN(std::shared_ptr<TgtArray> pool, OpenTgtArray(array));
+  backends->array_serving = [pool] { return pool->CheckServing(); };
+  backends->accept_restore = [pool] { return pool->AcceptRestore(); };
+  backends->owner = pool;
+  return pool;
 }
 
 absl::StatusOr<Backends> OpenBackends(const ServeOptions& options) {

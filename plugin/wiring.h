@@ -17,7 +17,7 @@ absl::Status MakeFolder(const std::string& path);
 
 // tgt's array on this machine. It goes into `backends` as what the process owns and is ready by, not as its
 // array.
-absl::StatusOr<std::shared_ptr<TgtArrayHost>> OpenHost(const ServeOptions& options, Backends* backends);
+absl::StatusOr<std::shared_ptr<TgtArray>> OpenPool(const ServeOptions& options, Backends* backends);
 
 // Opens what the mode needs; see the parts' own factories for how each can fail. May take a while: it puts
 // back what a crash cut short.

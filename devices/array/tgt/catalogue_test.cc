@@ -24,11 +24,12 @@ struct Fresh {
     row.cluster = kCluster;
     row.volume.id = VolumeId("a1-v" + name);
     row.volume.spec.name = name;
-    REQUIRE(catalogue->InsertVolume(row) == absl::OkStatus());
+    REQUIRE(catalogue->volumes().InsertVolume(row) == absl::OkStatus());
     return row.volume.id;
   }
   absl::StatusOr<GrantRow> Grant(const VolumeId& volume, const NodeId& node) {
-    return catalogue->AddGrant(kCluster, {volume, node, Access::kExclusive, GrantOwner::kNode}, "secret");
+    return catalogue->grants().AddGrant(kCluster, {volume, node, Access::kExclusive, GrantOwner::kNode},
+                                        "secret");
   }
   const testing::TempDir directory;
   std::unique_ptr<Catalogue> catalogue;
@@ -41,9 +42,9 @@ TEST_CASE_METHOD(Fresh, "what is stored is there after the program has ended") {
   const uint64_t sequence = catalogue->sequence();
   Open();
   CHECK(catalogue->sequence() == sequence);
-  CHECK(catalogue->FindVolume(kCluster, volume)->volume.spec.name == "v");
-  CHECK((*catalogue->FindGrant(volume, kA))->secret == "secret");
-  CHECK((*catalogue->FindGrant(volume, kA))->generation == grant->generation);
+  CHECK(catalogue->volumes().FindVolume(kCluster, volume)->volume.spec.name == "v");
+  CHECK((*catalogue->grants().FindGrant(volume, kA))->secret == "secret");
+  CHECK((*catalogue->grants().FindGrant(volume, kA))->generation == grant->generation);
 }
 
 TEST_CASE_METHOD(Fresh, "every change raises the sequence, and a refused one does not") {
@@ -52,7 +53,7 @@ TEST_CASE_METHOD(Fresh, "every change raises the sequence, and a refused one doe
   REQUIRE(Grant(volume, kA).ok());
   CHECK(catalogue->sequence() == start + 2);
   CHECK(absl::IsAborted(Grant(volume, kB).status()));
-  CHECK(absl::IsFailedPrecondition(catalogue->DeleteVolume(volume)));
+  CHECK(absl::IsFailedPrecondition(catalogue->volumes().DeleteVolume(volume)));
   CHECK(catalogue->sequence() == start + 2);
 }
 
@@ -73,11 +74,13 @@ TEST_CASE_METHOD(Fresh,
 TEST_CASE_METHOD(Fresh, "a generation is never used again, not after a restart and not after a restore") {
   const VolumeId volume = Add("v");
   const Generation first = Grant(volume, kA)->generation;
-  REQUIRE(catalogue->DeleteGrants({first}).ok());
+  REQUIRE(catalogue->grants().SetReleasing(first).ok());
+  REQUIRE(catalogue->grants().DeleteGrants({first}).ok());
   Open();
   const Generation second = Grant(volume, kA)->generation;
   CHECK(second > first);
-  REQUIRE(catalogue->DeleteGrants({second}).ok());
+  REQUIRE(catalogue->grants().SetReleasing(second).ok());
+  REQUIRE(catalogue->grants().DeleteGrants({second}).ok());
   const uint64_t lost = 1000000;
   REQUIRE(catalogue->SkipTo(catalogue->sequence() + lost).ok());
   CHECK(Grant(volume, kA)->generation > second + lost);
@@ -87,24 +90,24 @@ TEST_CASE_METHOD(Fresh, "a restore ends every grant") {
   const VolumeId volume = Add("v");
   REQUIRE(Grant(volume, kA).ok());
   REQUIRE(catalogue->SkipTo(catalogue->sequence()).ok());
-  CHECK((*catalogue->FindGrant(volume, kA))->releasing);
+  CHECK((*catalogue->grants().FindGrant(volume, kA))->releasing);
 }
 
 TEST_CASE_METHOD(Fresh, "a fence marks the grants of the volumes named, and no grant passes it") {
   const VolumeId named = Add("named"), other = Add("other");
   REQUIRE(Grant(named, kA).ok());
   REQUIRE(Grant(other, kA).ok());
-  CHECK(absl::IsFailedPrecondition(catalogue->Fence(kCluster, 0, kA, {named}).status()));
-  const auto term = catalogue->BeginTerm(kCluster, "leader");
-  CHECK(absl::IsFailedPrecondition(catalogue->Fence(kCluster, *term + 1, kA, {named}).status()));
-  const auto fence = catalogue->Fence(kCluster, *term, kA, {named});
+  CHECK(absl::IsFailedPrecondition(catalogue->fences().AddFence(kCluster, 0, kA, {named}).status()));
+  const auto term = catalogue->fences().BeginTerm(kCluster, "leader");
+  CHECK(absl::IsFailedPrecondition(catalogue->fences().AddFence(kCluster, *term + 1, kA, {named}).status()));
+  const auto fence = catalogue->fences().AddFence(kCluster, *term, kA, {named});
   REQUIRE(fence.ok());
-  CHECK((*catalogue->FindGrant(named, kA))->releasing);
-  CHECK_FALSE((*catalogue->FindGrant(other, kA))->releasing);
+  CHECK((*catalogue->grants().FindGrant(named, kA))->releasing);
+  CHECK_FALSE((*catalogue->grants().FindGrant(other, kA))->releasing);
   CHECK(absl::IsFailedPrecondition(Grant(Add("third"), kA).status()));
-  CHECK(absl::IsFailedPrecondition(catalogue->CheckNotFenced(kCluster, kA)));
-  REQUIRE(catalogue->Unfence(kCluster, *term, kA, fence->generation).ok());
-  CHECK((*catalogue->FindGrant(named, kA))->releasing);
+  CHECK(absl::IsFailedPrecondition(catalogue->fences().CheckNotFenced(kCluster, kA)));
+  REQUIRE(catalogue->fences().RemoveFence(kCluster, *term, kA, fence->generation).ok());
+  CHECK((*catalogue->grants().FindGrant(named, kA))->releasing);
   CHECK(absl::IsAborted(Grant(named, kA).status()));
 }
 
@@ -117,12 +120,13 @@ TEST_CASE_METHOD(Fresh, "a volume that is being copied is not granted, nor a gra
   copy.volume.spec.name = "copy";
   copy.volume.spec.source_volume = source;
   const auto grant = Grant(source, kA);
-  CHECK(absl::IsFailedPrecondition(catalogue->InsertVolume(copy)));
-  REQUIRE(catalogue->DeleteGrants({grant->generation}).ok());
-  REQUIRE(catalogue->InsertVolume(copy).ok());
+  CHECK(absl::IsFailedPrecondition(catalogue->volumes().InsertVolume(copy)));
+  REQUIRE(catalogue->grants().SetReleasing(grant->generation).ok());
+  REQUIRE(catalogue->grants().DeleteGrants({grant->generation}).ok());
+  REQUIRE(catalogue->volumes().InsertVolume(copy).ok());
   CHECK(absl::IsAborted(Grant(source, kA).status()));
-  CHECK(absl::IsAborted(catalogue->DeleteVolume(source)));
-  REQUIRE(catalogue->SetVolumeReady(copy.volume.id).ok());
+  CHECK(absl::IsAborted(catalogue->volumes().DeleteVolume(source)));
+  REQUIRE(catalogue->volumes().SetVolumeReady(copy.volume.id).ok());
   CHECK(Grant(source, kA).ok());
 }
 

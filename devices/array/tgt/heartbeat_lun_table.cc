@@ -43,19 +43,19 @@ absl::Status WriteAt(int file, off_t at, const std::string& bytes) {
 
 }  // namespace
 
-absl::Status HeartbeatLunTable::Load() {
-  ASSIGN_OR_RETURN(const std::vector<GrantRow> rows, catalogue_.AllHeartbeatLuns());
+absl::Status HeartbeatLunTable::LoadRows() {
+  ASSIGN_OR_RETURN(const std::vector<GrantRow> rows, catalogue_.grants().ListAllHeartbeatLuns());
   const absl::MutexLock lock(&mu_);
-  for (const GrantRow& row : rows) Insert(row);
+  for (const GrantRow& row : rows) InsertRow(row);
   return absl::OkStatus();
 }
 
-void HeartbeatLunTable::Insert(const GrantRow& row) {
+void HeartbeatLunTable::InsertRow(const GrantRow& row) {
   heartbeat_luns_.try_emplace(KeyOf(row), HeartbeatLun{row, HeartbeatWatch(row.node), UniqueFd(), false});
 }
 
-absl::StatusOr<Connection> HeartbeatLunTable::Access(const ClusterId& cluster, const NodeId& node,
-                                                     const std::string& secret) {
+absl::StatusOr<Connection> HeartbeatLunTable::OpenLun(const ClusterId& cluster, const NodeId& node,
+                                                      const std::string& secret) {
   std::optional<GrantRow> row;
   bool served = false;
   {
@@ -64,21 +64,21 @@ absl::StatusOr<Connection> HeartbeatLunTable::Access(const ClusterId& cluster, c
     if (found != heartbeat_luns_.end()) row = found->second.row, served = found->second.served;
   }
   if (!row) {
-    ASSIGN_OR_RETURN(row, catalogue_.AddHeartbeatLun(cluster, node, secret));
+    ASSIGN_OR_RETURN(row, catalogue_.grants().AddHeartbeatLun(cluster, node, secret));
     const absl::MutexLock lock(&mu_);
-    Insert(*row);
+    InsertRow(*row);
   }
-  if (!served) RETURN_IF_ERROR(Serve(*row));
+  if (!served) RETURN_IF_ERROR(ServeLun(*row));
   return targets_.ConnectionOf(*row);
 }
 
-absl::Status HeartbeatLunTable::Serve(const GrantRow& row) {
+absl::Status HeartbeatLunTable::ServeLun(const GrantRow& row) {
   const absl::MutexLock serving(&serve_mu_);
   RETURN_IF_ERROR(daemon_.WaitReady(absl::InfinitePast()));
   if (!IsKnown(row)) return absl::AbortedError("heartbeat LUN: it was forgotten meanwhile; ask again");
   const std::string path = pool_.HeartbeatLunPath(row.generation);
   ASSIGN_OR_RETURN(UniqueFd file, pool_.OpenHeartbeatLunFile(path));
-  RETURN_IF_ERROR(targets_.Open(row, LunOf(row), path));
+  RETURN_IF_ERROR(targets_.OpenTarget(row, LunOf(row), path));
   const absl::MutexLock lock(&mu_);
   HeartbeatLun& lun = heartbeat_luns_.at(KeyOf(row));
   lun.file = std::move(file);
@@ -88,13 +88,13 @@ absl::Status HeartbeatLunTable::Serve(const GrantRow& row) {
   return absl::OkStatus();
 }
 
-absl::Status HeartbeatLunTable::Forget(const GrantRow& row) {
+absl::Status HeartbeatLunTable::ForgetLun(const GrantRow& row) {
   const absl::MutexLock serving(&serve_mu_);
   RETURN_IF_ERROR(daemon_.WaitReady(absl::InfinitePast()));
-  ASSIGN_OR_RETURN(const bool gone, targets_.Drain(row));
+  ASSIGN_OR_RETURN(const bool gone, targets_.DrainTarget(row));
   if (!gone) return absl::OkStatus();  // next time
-  RETURN_IF_ERROR(pool_.Remove(pool_.HeartbeatLunPath(row.generation)));
-  RETURN_IF_ERROR(catalogue_.DeleteHeartbeatLun(row.generation));
+  RETURN_IF_ERROR(pool_.RemoveFile(pool_.HeartbeatLunPath(row.generation)));
+  RETURN_IF_ERROR(catalogue_.grants().DeleteHeartbeatLun(row.generation));
   LogInfo("array", "a heartbeat LUN is forgotten that nobody writes to", {{"node", row.node.value()}});
   const absl::MutexLock lock(&mu_);
   heartbeat_luns_.erase(KeyOf(row));
@@ -129,18 +129,18 @@ std::vector<Generation> HeartbeatLunTable::ServeAgain() {
   return all;
 }
 
-void HeartbeatLunTable::Look() {
+void HeartbeatLunTable::LookAtLuns() {
   const std::vector<GrantRow> unserved = LookAtFiles();
   if (!daemon_.WaitReady(absl::InfinitePast()).ok()) return;  // it says so itself
   absl::Status status;
-  for (const GrantRow& row : unserved) status.Update(Serve(row));
+  for (const GrantRow& row : unserved) status.Update(ServeLun(row));
   status.Update(UpdateFenceNotices());
   const auto now = std::chrono::steady_clock::now();
   if (now >= tidy_at_) {
     tidy_at_ = now + kTidyEvery;
-    for (const GrantRow& row : Unused()) status.Update(Forget(row));
+    for (const GrantRow& row : ListUnused()) status.Update(ForgetLun(row));
   }
-  Say(status);
+  ReportTrouble(status);
 }
 
 std::vector<GrantRow> HeartbeatLunTable::LookAtFiles() {
@@ -170,7 +170,7 @@ absl::Status HeartbeatLunTable::UpdateFenceNotices() {
     if (noted_sequence_ == sequence) return absl::OkStatus();
   }
   std::map<Key, FenceNotice> notices;
-  ASSIGN_OR_RETURN(const auto fences, catalogue_.AllFences());
+  ASSIGN_OR_RETURN(const auto fences, catalogue_.fences().ListAllFences());
   for (const auto& [cluster, records] : fences)
     for (const FenceRecord& fence : records)
       notices[{cluster, fence.node}] = {.generation = fence.generation, .volumes = fence.volumes};
@@ -184,7 +184,7 @@ absl::Status HeartbeatLunTable::UpdateFenceNotices() {
   return absl::OkStatus();
 }
 
-std::vector<GrantRow> HeartbeatLunTable::Unused() {
+std::vector<GrantRow> HeartbeatLunTable::ListUnused() {
   std::vector<GrantRow> unused;
   const absl::MutexLock lock(&mu_);
   for (const auto& [key, lun] : heartbeat_luns_) {
@@ -195,7 +195,7 @@ std::vector<GrantRow> HeartbeatLunTable::Unused() {
   return unused;
 }
 
-void HeartbeatLunTable::Say(const absl::Status& status) {
+void HeartbeatLunTable::ReportTrouble(const absl::Status& status) {
   const std::string trouble(status.message());
   if (trouble == trouble_) return;
   if (!status.ok()) LogWarn("array", "heartbeat LUNs are not in order; trying again", {{"error", trouble}});

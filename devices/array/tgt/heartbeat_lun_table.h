@@ -32,14 +32,14 @@ class HeartbeatLunTable {
       : catalogue_(catalogue), pool_(pool), targets_(targets), daemon_(daemon) {}
 
   // Takes in those that there are. Once, before tgtd is brought up.
-  absl::Status Load() ABSL_LOCKS_EXCLUDED(mu_);
-  void Start() {
-    look_ = std::make_unique<Periodic>(kLookEvery, [this] { Look(); });
+  absl::Status LoadRows() ABSL_LOCKS_EXCLUDED(mu_);
+  void StartLooking() {
+    look_ = std::make_unique<Periodic>(kLookEvery, [this] { LookAtLuns(); });
   }
-  void Stop() { look_.reset(); }
+  void StopLooking() { look_.reset(); }
 
   // `secret`: for one that has to be made.
-  absl::StatusOr<Connection> Access(const ClusterId& cluster, const NodeId& node, const std::string& secret)
+  absl::StatusOr<Connection> OpenLun(const ClusterId& cluster, const NodeId& node, const std::string& secret)
       ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
   std::vector<LandedHeartbeat> ListHeartbeats(const ClusterId& cluster) ABSL_LOCKS_EXCLUDED(mu_);
   // For tgtd's putting back, while it does not serve: every LUN counts as not served, and when this returns
@@ -59,16 +59,16 @@ class HeartbeatLunTable {
 
   static void LookAt(HeartbeatLun& lun, HeartbeatWatch::Time now);
   static Key KeyOf(const GrantRow& row) { return {row.cluster, row.node}; }
-  void Insert(const GrantRow& row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void InsertRow(const GrantRow& row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsKnown(const GrantRow& row) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status Serve(const GrantRow& row) ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
-  absl::Status Forget(const GrantRow& row) ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
-  void Look() ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
+  absl::Status ServeLun(const GrantRow& row) ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
+  absl::Status ForgetLun(const GrantRow& row) ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
+  void LookAtLuns() ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
   // The rows of those that are not served.
   std::vector<GrantRow> LookAtFiles() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status UpdateFenceNotices() ABSL_LOCKS_EXCLUDED(mu_);
-  std::vector<GrantRow> Unused() ABSL_LOCKS_EXCLUDED(mu_);
-  void Say(const absl::Status& status);
+  std::vector<GrantRow> ListUnused() ABSL_LOCKS_EXCLUDED(mu_);
+  void ReportTrouble(const absl::Status& status);
 
   Catalogue& catalogue_;
   const Pool& pool_;

@@ -134,7 +134,7 @@ absl::StatusOr<bool> Pool::TryReflink() const {
   return can;
 }
 
-absl::Status Pool::Make(const std::string& path, const std::function<absl::Status(int)>& fill) const {
+absl::Status Pool::WriteNewFile(const std::string& path, const std::function<absl::Status(int)>& fill) const {
   absl::Status status;
   {
     ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW));
@@ -147,29 +147,29 @@ absl::Status Pool::Make(const std::string& path, const std::function<absl::Statu
   return status;
 }
 
-absl::Status Pool::Create(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const {
-  return Make(path, [&](int fd) { return SetSize(fd, path, size_bytes, provisioning); });
+absl::Status Pool::CreateFile(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const {
+  return WriteNewFile(path, [&](int fd) { return SetSize(fd, path, size_bytes, provisioning); });
 }
 
-absl::Status Pool::Clone(const std::string& from, const std::string& to, uint64_t size_bytes,
-                         Provisioning provisioning) const {
+absl::Status Pool::CloneFile(const std::string& from, const std::string& to, uint64_t size_bytes,
+                             Provisioning provisioning) const {
   ASSIGN_OR_RETURN(const UniqueFd source, OpenFile(from, O_RDONLY));
-  return Make(to, [&](int fd) -> absl::Status {
+  return WriteNewFile(to, [&](int fd) -> absl::Status {
     if (::ioctl(fd, FICLONE, source.get()) != 0) return FileError("clone to", to, errno);
     return SetSize(fd, to, size_bytes, provisioning);
   });
 }
 
-absl::Status Pool::Copy(const std::string& from, const std::string& to, uint64_t size_bytes,
-                        Provisioning provisioning, const std::function<bool(uint64_t)>& progress) const {
+absl::Status Pool::CopyFile(const std::string& from, const std::string& to, uint64_t size_bytes,
+                            Provisioning provisioning, const std::function<bool(uint64_t)>& progress) const {
   ASSIGN_OR_RETURN(const UniqueFd source, OpenFile(from, O_RDONLY));
-  return Make(to, [&](int fd) -> absl::Status {
+  return WriteNewFile(to, [&](int fd) -> absl::Status {
     RETURN_IF_ERROR(SetSize(fd, to, size_bytes, provisioning));
     return CopyData(source.get(), fd, to, progress);
   });
 }
 
-absl::Status Pool::Grow(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const {
+absl::Status Pool::GrowFile(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const {
   ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(path, O_RDWR));
   struct stat file {};
   if (::fstat(fd.get(), &file) != 0) return FileError("look at", path, errno);
@@ -186,16 +186,16 @@ absl::Status Pool::Grow(const std::string& path, uint64_t size_bytes, Provisioni
 absl::StatusOr<UniqueFd> Pool::OpenHeartbeatLunFile(const std::string& path) const {
   struct stat file {};
   if (::stat(path.c_str(), &file) != 0 || static_cast<uint64_t>(file.st_size) != kHeartbeatLunBytes)
-    RETURN_IF_ERROR(Create(path, kHeartbeatLunBytes, Provisioning::kThick));
+    RETURN_IF_ERROR(CreateFile(path, kHeartbeatLunBytes, Provisioning::kThick));
   return OpenFile(path, O_RDWR);
 }
 
-absl::Status Pool::Remove(const std::string& path) const {
+absl::Status Pool::RemoveFile(const std::string& path) const {
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) return FileError("remove", path, errno);
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::string>> Pool::Files() const {
+absl::StatusOr<std::vector<std::string>> Pool::ListFiles() const {
   std::vector<std::string> files;
   for (const char* kind : {"/volumes", "/snapshots"}) {
     std::error_code error;
@@ -216,7 +216,7 @@ absl::Status Pool::SetAside(const std::string& path) const {
   return SyncDirectoryOf(to);
 }
 
-absl::StatusOr<PoolCapacity> Pool::Capacity() const {
+absl::StatusOr<PoolCapacity> Pool::MeasureCapacity() const {
   struct statvfs file_system {};
   if (::statvfs(directory_.c_str(), &file_system) != 0) return FileError("measure", directory_, errno);
   return PoolCapacity{.total_bytes = file_system.f_blocks * file_system.f_frsize,

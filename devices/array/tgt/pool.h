@@ -32,30 +32,30 @@ class Pool {
   // Whether copies are reflinks: at once, of one moment, and sharing space.
   bool reflinks() const { return reflinks_; }
 
-  absl::Status Create(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const;
+  absl::Status CreateFile(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const;
   // A reflink of `from`, grown to `size_bytes`; of one moment, whoever writes to `from`.
-  absl::Status Clone(const std::string& from, const std::string& to, uint64_t size_bytes,
-                     Provisioning provisioning) const;
+  absl::Status CloneFile(const std::string& from, const std::string& to, uint64_t size_bytes,
+                         Provisioning provisioning) const;
   // The same by copying what is allocated; nobody may write to `from`. Calls `progress` between chunks with
   // how many bytes are done; it returns false to give up (CANCELLED).
-  absl::Status Copy(const std::string& from, const std::string& to, uint64_t size_bytes,
-                    Provisioning provisioning, const std::function<bool(uint64_t)>& progress) const;
-  absl::Status Grow(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const;
+  absl::Status CopyFile(const std::string& from, const std::string& to, uint64_t size_bytes,
+                        Provisioning provisioning, const std::function<bool(uint64_t)>& progress) const;
+  absl::Status GrowFile(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const;
   // The file of a heartbeat LUN, made if need be. Its space is allocated, so that a full pool keeps no
   // heartbeat out.
   absl::StatusOr<UniqueFd> OpenHeartbeatLunFile(const std::string& path) const;
   // OK when there is none.
-  absl::Status Remove(const std::string& path) const;
+  absl::Status RemoveFile(const std::string& path) const;
   // Every file of a volume or snapshot.
-  absl::StatusOr<std::vector<std::string>> Files() const;
+  absl::StatusOr<std::vector<std::string>> ListFiles() const;
   // Puts a file that the catalogue knows nothing of aside, into orphans/.
   absl::Status SetAside(const std::string& path) const;
-  absl::StatusOr<PoolCapacity> Capacity() const;
+  absl::StatusOr<PoolCapacity> MeasureCapacity() const;
 
  private:
   Pool(std::string directory, UniqueFd lock) : directory_(std::move(directory)), lock_(std::move(lock)) {}
   absl::StatusOr<bool> TryReflink() const;
-  absl::Status Make(const std::string& path, const std::function<absl::Status(int)>& fill) const;
+  absl::Status WriteNewFile(const std::string& path, const std::function<absl::Status(int)>& fill) const;
 
   const std::string directory_;
   const UniqueFd lock_;

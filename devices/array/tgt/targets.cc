@@ -28,10 +28,10 @@ constexpr int32_t kNobody = std::numeric_limits<int32_t>::max();
 
 int32_t NumberOf(const GrantRow& grant) { return static_cast<int32_t>(grant.generation); }
 
-absl::Status UnlessThere(const absl::Status& status) {
+absl::Status OkIfThere(const absl::Status& status) {
   return absl::IsAlreadyExists(status) ? absl::OkStatus() : status;
 }
-absl::Status UnlessGone(const absl::Status& status) {
+absl::Status OkIfGone(const absl::Status& status) {
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
@@ -50,7 +50,7 @@ absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume,
                                   const std::string& path) const {
   const int32_t target = NumberOf(grant);
   const bool sync = volume.spec.durability == Durability::kSync;
-  RETURN_IF_ERROR(UnlessThere(tgt_->NewLun(target, {.path = path, .sync = sync})));
+  RETURN_IF_ERROR(OkIfThere(tgt_->NewLun(target, {.path = path, .sync = sync})));
   FAIL_POINT("array.target.lun_made");
   std::string parameters =
       absl::StrCat("vendor_id=LUNKEEPR,product_id=", options_.host_boot_id,
@@ -64,7 +64,7 @@ absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume,
   return tgt_->UpdateLun(target, parameters);
 }
 
-absl::Status TargetTable::Open(const GrantRow& grant, const Volume& volume, const std::string& path) {
+absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume, const std::string& path) {
   if (grant.generation >= static_cast<Generation>(kNobody)) {
     return absl::ResourceExhaustedError("open target: the array has used up tgtd's 2^31 target numbers");
   }
@@ -74,33 +74,33 @@ absl::Status TargetTable::Open(const GrantRow& grant, const Volume& volume, cons
     if (open_.contains(target)) return absl::OkStatus();
   }
   const Connection connection = ConnectionOf(grant);
-  RETURN_IF_ERROR(UnlessThere(tgt_->NewTarget(target, connection.target)));
+  RETURN_IF_ERROR(OkIfThere(tgt_->NewTarget(target, connection.target)));
   FAIL_POINT("array.target.made");
   for (const auto& [name, value] : kParameters)
     RETURN_IF_ERROR(tgt_->SetTargetParameter(target, name, value));
   RETURN_IF_ERROR(MakeLun(grant, volume, path));
-  RETURN_IF_ERROR(UnlessThere(tgt_->NewAccount(connection.chap)));
+  RETURN_IF_ERROR(OkIfThere(tgt_->NewAccount(connection.chap)));
   FAIL_POINT("array.target.account_made");
-  RETURN_IF_ERROR(UnlessThere(tgt_->BindAccount(target, connection.chap.user)));
+  RETURN_IF_ERROR(OkIfThere(tgt_->BindAccount(target, connection.chap.user)));
   FAIL_POINT("array.target.account_bound");
   // Without an account a target asks for no secret: so the initiator is let in last.
-  RETURN_IF_ERROR(UnlessThere(tgt_->AllowInitiator(target, connection.initiator)));
+  RETURN_IF_ERROR(OkIfThere(tgt_->AllowInitiator(target, connection.initiator)));
   FAIL_POINT("array.target.opened");
   const absl::MutexLock lock(&mu_);
   open_.insert(target);
   return absl::OkStatus();
 }
 
-void TargetTable::Forget(const GrantRow& grant) {
+void TargetTable::ForgetOpen(const GrantRow& grant) {
   const absl::MutexLock lock(&mu_);
   open_.erase(NumberOf(grant));
 }
 
-absl::StatusOr<bool> TargetTable::Drain(const GrantRow& grant) {
+absl::StatusOr<bool> TargetTable::DrainTarget(const GrantRow& grant) {
   const int32_t target = NumberOf(grant);
   const Connection connection = ConnectionOf(grant);
-  Forget(grant);
-  RETURN_IF_ERROR(UnlessGone(tgt_->DisallowInitiator(target, connection.initiator)));
+  ForgetOpen(grant);
+  RETURN_IF_ERROR(OkIfGone(tgt_->DisallowInitiator(target, connection.initiator)));
   FAIL_POINT("array.target.closed");
   const absl::StatusOr<bool> quiet = CutConnections(target);
   if (!absl::IsNotFound(quiet.status())) {
@@ -109,26 +109,26 @@ absl::StatusOr<bool> TargetTable::Drain(const GrantRow& grant) {
     // tgtd refuses while a login that was half done has become a session, or a command runs.
     const absl::Status deleted = tgt_->DeleteTarget(target);
     if (absl::IsFailedPrecondition(deleted)) return false;
-    RETURN_IF_ERROR(UnlessGone(deleted));
+    RETURN_IF_ERROR(OkIfGone(deleted));
     FAIL_POINT("array.target.deleted");
   }
   // After the target: without its account it would ask a half-done login for no secret.
-  RETURN_IF_ERROR(UnlessGone(tgt_->DeleteAccount(connection.chap.user)));
+  RETURN_IF_ERROR(OkIfGone(tgt_->DeleteAccount(connection.chap.user)));
   return true;
 }
 
-absl::StatusOr<bool> TargetTable::Pause(const GrantRow& grant) const {
+absl::StatusOr<bool> TargetTable::PauseTarget(const GrantRow& grant) const {
   const int32_t target = NumberOf(grant);
   RETURN_IF_ERROR(tgt_->SetTargetParameter(target, "state", "offline"));
   return CutConnections(target);
 }
 
-absl::Status TargetTable::Resume(const GrantRow& grant) const {
+absl::Status TargetTable::ResumeTarget(const GrantRow& grant) const {
   return tgt_->SetTargetParameter(NumberOf(grant), "state", "ready");
 }
 
 absl::Status TargetTable::EndPause(const GrantRow& grant) const {
-  RETURN_IF_ERROR(Resume(grant));
+  RETURN_IF_ERROR(ResumeTarget(grant));
   // A login that was half done may have become a session in the pause, and tgtd never answers what that one
   // sent.
   return CutConnections(NumberOf(grant)).status();
@@ -136,22 +136,21 @@ absl::Status TargetTable::EndPause(const GrantRow& grant) const {
 
 // True when there was none any more. A connection stays listed until its last command is over.
 absl::StatusOr<bool> TargetTable::CutConnections(int32_t target) const {
-  ASSIGN_OR_RETURN(const std::vector<TgtConnection> connections, tgt_->Connections(target));
+  ASSIGN_OR_RETURN(const std::vector<TgtConnection> connections, tgt_->ListConnections(target));
   for (const TgtConnection& each : connections) {
-    RETURN_IF_ERROR(UnlessGone(tgt_->DeleteConnection(target, each)));
+    RETURN_IF_ERROR(OkIfGone(tgt_->DeleteConnection(target, each)));
   }
   FAIL_POINT("array.target.connections_deleted");
   return connections.empty();
 }
 
-absl::Status TargetTable::Resize(const GrantRow& grant, const std::string& path) const {
+absl::Status TargetTable::ResizeLun(const GrantRow& grant, const std::string& path) const {
   return tgt_->UpdateLun(NumberOf(grant), absl::StrCat("online=0,path=", path, ",online=1"));
 }
 
-absl::StatusOr<std::vector<TgtTarget>> TargetTable::LookAgain() {
-  RETURN_IF_ERROR(
-      UnlessThere(tgt_->NewTarget(kNobody, Iqn(absl::StrCat(kPrefix, options_.array, ":nobody")))));
-  ASSIGN_OR_RETURN(const std::vector<TgtTarget> all, tgt_->Targets());
+absl::StatusOr<std::vector<TgtTarget>> TargetTable::ReadFromTgtd() {
+  RETURN_IF_ERROR(OkIfThere(tgt_->NewTarget(kNobody, Iqn(absl::StrCat(kPrefix, options_.array, ":nobody")))));
+  ASSIGN_OR_RETURN(const std::vector<TgtTarget> all, tgt_->ListTargets());
   std::vector<TgtTarget> targets;
   const absl::MutexLock lock(&mu_);
   open_.clear();

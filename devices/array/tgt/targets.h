@@ -30,26 +30,26 @@ class TargetTable {
 
   // How the node reaches it.
   Connection ConnectionOf(const GrantRow& grant) const;
-  absl::Status Open(const GrantRow& grant, const Volume& volume, const std::string& path)
+  absl::Status OpenTarget(const GrantRow& grant, const Volume& volume, const std::string& path)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Lets the next Open look for itself.
-  void Forget(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
+  void ForgetOpen(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
   // Closes the target to logins and ends its sessions. True once every command of every session is over and
   // the target is deleted; false while something is still running: call again.
-  absl::StatusOr<bool> Drain(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<bool> DrainTarget(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
   // Makes the LUN as large as its file. tgtd closes the file and opens it again while its threads use it,
   // which a command at that moment would see as a medium error; so the sessions are cut first, and find the
   // target not ready (try again), not gone, until EndPause. True once no command is running; false while one
   // is: call again.
-  absl::StatusOr<bool> Pause(const GrantRow& grant) const;
-  absl::Status Resize(const GrantRow& grant, const std::string& path) const;
+  absl::StatusOr<bool> PauseTarget(const GrantRow& grant) const;
+  absl::Status ResizeLun(const GrantRow& grant, const std::string& path) const;
   absl::Status EndPause(const GrantRow& grant) const;
   // Undoes a pause that a crash has left; no more than that, for there may be good sessions.
-  absl::Status Resume(const GrantRow& grant) const;
+  absl::Status ResumeTarget(const GrantRow& grant) const;
   // What tgtd has of ours; remembers which are open already and forgets all others. Also makes the target
   // that nobody may log in to, and which is not in the answer: a tgtd without any target closes connections
   // without a word, and an initiator whose own target is gone would go on trying.
-  absl::StatusOr<std::vector<TgtTarget>> LookAgain() ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<std::vector<TgtTarget>> ReadFromTgtd() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   absl::StatusOr<bool> CutConnections(int32_t target) const;

@@ -3,7 +3,7 @@
 //
 // OpenTgtArray takes the pool (one process at a time), finishes or undoes what a crash cut short, brings tgtd
 // up with every granted target in it, and only then serves. tgtd runs in a session of its own and outlives
-// this program; a later OpenTgtArray takes it over with its sessions. Needs root. Thread-safe. The host
+// this program; a later OpenTgtArray takes it over with its sessions. Needs root. Thread-safe. It
 // outlives the Arrays it has handed out.
 
 #include <cstdint>
@@ -36,24 +36,24 @@ struct TgtArrayOptions {
   absl::Duration copy_wait = absl::Seconds(10);
 };
 
-class TgtArrayHost {
+class TgtArray {
  public:
-  virtual ~TgtArrayHost() = default;
+  virtual ~TgtArray() = default;
 
   // What `cluster` sees. Every view of one cluster is the same.
   virtual std::unique_ptr<Array> ForCluster(const ClusterId& cluster) = 0;
   // How many changes the catalogue has seen; rises for ever.
-  virtual uint64_t Sequence() const = 0;
+  virtual uint64_t sequence() const = 0;
   // OK when the array serves; else UNAVAILABLE with what to do, which is what every call then answers.
-  virtual absl::Status Serving() const = 0;
+  virtual absl::Status CheckServing() const = 0;
   // An operator says that a pool older than remembered is to be served as it is. Files it does not know are
   // set aside in orphans/. OK when the array serves already.
   virtual absl::Status AcceptRestore() = 0;
-  // Ends tgtd, with every session. The host serves nothing afterwards.
+  // Ends tgtd, with every session. The array serves nothing afterwards.
   virtual absl::Status StopTgtd() = 0;
 };
 
 // FAILED_PRECONDITION: the pool is another process's or another array's, or has volumes but no catalogue.
-absl::StatusOr<std::unique_ptr<TgtArrayHost>> OpenTgtArray(const TgtArrayOptions& options);
+absl::StatusOr<std::unique_ptr<TgtArray>> OpenTgtArray(const TgtArrayOptions& options);
 
 }  // namespace lunkeeper

@@ -77,7 +77,8 @@ absl::Status Unavailable(const std::string& doing, const char* what, int error) 
   return absl::UnavailableError(absl::StrCat(doing, ": tgtd: ", what, ": ", std::strerror(error)));
 }
 
-absl::StatusOr<UniqueFd> Connect(const std::string& doing, const std::string& path, absl::Duration timeout) {
+absl::StatusOr<UniqueFd> ConnectTo(const std::string& doing, const std::string& path,
+                                   absl::Duration timeout) {
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return Unavailable(doing, "socket", errno);
   const timeval limit = absl::ToTimeval(timeout);
@@ -93,7 +94,7 @@ absl::StatusOr<UniqueFd> Connect(const std::string& doing, const std::string& pa
   return fd;
 }
 
-absl::Status Send(const std::string& doing, int fd, const char* data, size_t size) {
+absl::Status SendBytes(const std::string& doing, int fd, const char* data, size_t size) {
   while (size > 0) {
     const ssize_t sent = ::send(fd, data, size, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
@@ -104,7 +105,7 @@ absl::Status Send(const std::string& doing, int fd, const char* data, size_t siz
   return absl::OkStatus();
 }
 
-absl::Status Receive(const std::string& doing, int fd, char* data, size_t size, absl::Time deadline) {
+absl::Status ReceiveBytes(const std::string& doing, int fd, char* data, size_t size, absl::Time deadline) {
   while (size > 0) {
     if (absl::Now() > deadline) return Unavailable(doing, "receive", ETIMEDOUT);
     const ssize_t received = ::recv(fd, data, size, 0);
@@ -124,9 +125,9 @@ struct TgtClient::Request : WireRequest {};
 TgtClient::TgtClient(int control_port, absl::Duration timeout)
     : path_(absl::StrCat("/var/run/tgtd/socket.", control_port)), timeout_(timeout) {}
 
-absl::StatusOr<pid_t> TgtClient::Process() const {
+absl::StatusOr<pid_t> TgtClient::FindProcess() const {
   const absl::Time deadline = absl::Now() + timeout_;
-  ASSIGN_OR_RETURN(const UniqueFd fd, Connect("find tgtd", path_, timeout_));
+  ASSIGN_OR_RETURN(const UniqueFd fd, ConnectTo("find tgtd", path_, timeout_));
   ucred peer{};
   socklen_t size = sizeof(peer);
   if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
@@ -134,112 +135,118 @@ absl::StatusOr<pid_t> TgtClient::Process() const {
   }
   // tgtd may turn for ever on a connection that ends without a whole request. It need not answer: who hangs
   // is told, too.
-  Ask("find tgtd", fd.get(), {{.mode = kPortal, .operation = kShow}}, "", deadline).status().IgnoreError();
+  Exchange("find tgtd", fd.get(), {{.mode = kPortal, .operation = kShow}}, "", deadline)
+      .status()
+      .IgnoreError();
   return peer.pid;
 }
 
 absl::Status TgtClient::NewTarget(int32_t target, const Iqn& name) const {
-  return Do("make target", {{.mode = kTarget, .operation = kNew, .target = target}},
-            absl::StrCat("targetname=", name.value()));
+  return RunCommand("make target", {{.mode = kTarget, .operation = kNew, .target = target}},
+                    absl::StrCat("targetname=", name.value()));
 }
 
 absl::Status TgtClient::SetTargetParameter(int32_t target, const char* name, const char* value) const {
-  return Do("set target parameter", {{.mode = kTarget, .operation = kUpdate, .target = target}},
-            absl::StrCat(name, "=", value));
+  return RunCommand("set target parameter", {{.mode = kTarget, .operation = kUpdate, .target = target}},
+                    absl::StrCat(name, "=", value));
 }
 
 absl::Status TgtClient::DeleteTarget(int32_t target) const {
-  return Do("delete target", {{.mode = kTarget, .operation = kDelete, .target = target}});
+  return RunCommand("delete target", {{.mode = kTarget, .operation = kDelete, .target = target}});
 }
 
-absl::StatusOr<std::vector<TgtTarget>> TgtClient::Targets() const {
+absl::StatusOr<std::vector<TgtTarget>> TgtClient::ListTargets() const {
   ASSIGN_OR_RETURN(const std::string text,
-                   Call("list targets", {{.mode = kTarget, .operation = kShow, .target = -1}}));
+                   CallTgtd("list targets", {{.mode = kTarget, .operation = kShow, .target = -1}}));
   return ParseTgtTargets(text);
 }
 
 absl::Status TgtClient::NewLun(int32_t target, const TgtLun& lun) const {
-  return Do("make LUN", {{.mode = kDevice, .operation = kNew, .target = target, .lun = 1}},
-            absl::StrCat("path=", lun.path, ",bstype=rdwr", lun.sync ? ",bsoflags=sync" : ""));
+  return RunCommand("make LUN", {{.mode = kDevice, .operation = kNew, .target = target, .lun = 1}},
+                    absl::StrCat("path=", lun.path, ",bstype=rdwr", lun.sync ? ",bsoflags=sync" : ""));
 }
 
 absl::Status TgtClient::UpdateLun(int32_t target, const std::string& parameters) const {
-  return Do("update LUN", {{.mode = kDevice, .operation = kUpdate, .target = target, .lun = 1}}, parameters);
+  return RunCommand("update LUN", {{.mode = kDevice, .operation = kUpdate, .target = target, .lun = 1}},
+                    parameters);
 }
 
 absl::Status TgtClient::NewAccount(const ChapCredentials& account) const {
-  return Do("make account", {{.mode = kAccount, .operation = kNew}},
-            absl::StrCat("user=", account.user, ",password=", account.secret));
+  return RunCommand("make account", {{.mode = kAccount, .operation = kNew}},
+                    absl::StrCat("user=", account.user, ",password=", account.secret));
 }
 
 absl::Status TgtClient::BindAccount(int32_t target, const std::string& user) const {
-  return Do("bind account", {{.mode = kAccount, .operation = kBind, .target = target}},
-            absl::StrCat("user=", user));
+  return RunCommand("bind account", {{.mode = kAccount, .operation = kBind, .target = target}},
+                    absl::StrCat("user=", user));
 }
 
 absl::Status TgtClient::DeleteAccount(const std::string& user) const {
-  return Do("delete account", {{.mode = kAccount, .operation = kDelete}}, absl::StrCat("user=", user));
+  return RunCommand("delete account", {{.mode = kAccount, .operation = kDelete}},
+                    absl::StrCat("user=", user));
 }
 
 absl::Status TgtClient::AllowInitiator(int32_t target, const Iqn& initiator) const {
-  return Do("open target", {{.mode = kTarget, .operation = kBind, .target = target}},
-            absl::StrCat("initiator-name=", initiator.value()));
+  return RunCommand("open target", {{.mode = kTarget, .operation = kBind, .target = target}},
+                    absl::StrCat("initiator-name=", initiator.value()));
 }
 
 absl::Status TgtClient::DisallowInitiator(int32_t target, const Iqn& initiator) const {
-  return Do("close target", {{.mode = kTarget, .operation = kUnbind, .target = target}},
-            absl::StrCat("initiator-name=", initiator.value()));
+  return RunCommand("close target", {{.mode = kTarget, .operation = kUnbind, .target = target}},
+                    absl::StrCat("initiator-name=", initiator.value()));
 }
 
-absl::StatusOr<std::vector<TgtConnection>> TgtClient::Connections(int32_t target) const {
-  ASSIGN_OR_RETURN(const std::string text,
-                   Call("list connections", {{.mode = kConnection, .operation = kShow, .target = target}}));
+absl::StatusOr<std::vector<TgtConnection>> TgtClient::ListConnections(int32_t target) const {
+  ASSIGN_OR_RETURN(
+      const std::string text,
+      CallTgtd("list connections", {{.mode = kConnection, .operation = kShow, .target = target}}));
   return ParseTgtConnections(text);
 }
 
 absl::Status TgtClient::DeleteConnection(int32_t target, const TgtConnection& connection) const {
-  return Do("delete connection", {{.mode = kConnection,
-                                   .operation = kDelete,
-                                   .target = target,
-                                   .session = connection.session,
-                                   .connection = connection.connection}});
+  return RunCommand("delete connection", {{.mode = kConnection,
+                                           .operation = kDelete,
+                                           .target = target,
+                                           .session = connection.session,
+                                           .connection = connection.connection}});
 }
 
-absl::StatusOr<std::vector<TgtStatistics>> TgtClient::Statistics() const {
+absl::StatusOr<std::vector<TgtStatistics>> TgtClient::ReadStatistics() const {
   ASSIGN_OR_RETURN(const std::string text,
-                   Call("read statistics", {{.mode = kSystem, .operation = kStatistics}}));
+                   CallTgtd("read statistics", {{.mode = kSystem, .operation = kStatistics}}));
   return ParseTgtStatistics(text);
 }
 
-absl::StatusOr<std::vector<std::string>> TgtClient::Portals() const {
-  ASSIGN_OR_RETURN(const std::string text, Call("list portals", {{.mode = kPortal, .operation = kShow}}));
+absl::StatusOr<std::vector<std::string>> TgtClient::ListPortals() const {
+  ASSIGN_OR_RETURN(const std::string text, CallTgtd("list portals", {{.mode = kPortal, .operation = kShow}}));
   return ParseTgtPortals(text);
 }
 
 absl::Status TgtClient::OpenPortal(const std::string& portal) const {
-  return Do("open portal", {{.mode = kPortal, .operation = kNew}}, absl::StrCat("portal=", portal));
+  return RunCommand("open portal", {{.mode = kPortal, .operation = kNew}}, absl::StrCat("portal=", portal));
 }
 
 absl::Status TgtClient::ClosePortal(const std::string& portal) const {
-  return Do("close portal", {{.mode = kPortal, .operation = kDelete}}, absl::StrCat("portal=", portal));
+  return RunCommand("close portal", {{.mode = kPortal, .operation = kDelete}},
+                    absl::StrCat("portal=", portal));
 }
 
-absl::StatusOr<std::string> TgtClient::Call(const std::string& doing, Request request,
-                                            const std::string& text) const {
+absl::StatusOr<std::string> TgtClient::CallTgtd(const std::string& doing, Request request,
+                                                const std::string& text) const {
   const absl::Time deadline = absl::Now() + timeout_;
-  ASSIGN_OR_RETURN(const UniqueFd fd, Connect(doing, path_, timeout_));
-  return Ask(doing, fd.get(), request, text, deadline);
+  ASSIGN_OR_RETURN(const UniqueFd fd, ConnectTo(doing, path_, timeout_));
+  return Exchange(doing, fd.get(), request, text, deadline);
 }
 
-absl::StatusOr<std::string> TgtClient::Ask(const std::string& doing, int fd, Request request,
-                                           const std::string& text, absl::Time deadline) {
+absl::StatusOr<std::string> TgtClient::Exchange(const std::string& doing, int fd, Request request,
+                                                const std::string& text, absl::Time deadline) {
   const size_t text_size = text.empty() ? 0 : text.size() + 1;
   request.length = static_cast<uint32_t>(sizeof(request) + text_size);
   std::string message(reinterpret_cast<const char*>(&request), sizeof(request));
   message.append(text.c_str(), text_size);
-  RETURN_IF_ERROR(Send(doing, fd, message.data(), message.size()));
+  RETURN_IF_ERROR(SendBytes(doing, fd, message.data(), message.size()));
   WireResponse response;
-  RETURN_IF_ERROR(Receive(doing, fd, reinterpret_cast<char*>(&response), sizeof(response), deadline));
+  RETURN_IF_ERROR(ReceiveBytes(doing, fd, reinterpret_cast<char*>(&response), sizeof(response), deadline));
   if (response.error != 0) {
     return absl::Status(CodeOf(response.error), absl::StrCat(doing, " ", request.target,
                                                              ": tgtd answers with error ", response.error));
@@ -248,12 +255,12 @@ absl::StatusOr<std::string> TgtClient::Ask(const std::string& doing, int fd, Req
     return absl::InternalError(absl::StrCat(doing, ": tgtd answers with ", response.length, " bytes"));
   }
   std::string answer(response.length - sizeof(response), '\0');
-  RETURN_IF_ERROR(Receive(doing, fd, answer.data(), answer.size(), deadline));
+  RETURN_IF_ERROR(ReceiveBytes(doing, fd, answer.data(), answer.size(), deadline));
   return answer.substr(0, answer.find('\0'));
 }
 
-absl::Status TgtClient::Do(const std::string& doing, Request request, const std::string& text) const {
-  return Call(doing, request, text).status();
+absl::Status TgtClient::RunCommand(const std::string& doing, Request request, const std::string& text) const {
+  return CallTgtd(doing, request, text).status();
 }
 
 }  // namespace lunkeeper

@@ -31,12 +31,12 @@ class TgtClient {
   explicit TgtClient(int control_port, absl::Duration timeout = absl::Seconds(5));
 
   // Who answers: the daemon's process.
-  absl::StatusOr<pid_t> Process() const;
+  absl::StatusOr<pid_t> FindProcess() const;
 
   absl::Status NewTarget(int32_t target, const Iqn& name) const;
   absl::Status SetTargetParameter(int32_t target, const char* name, const char* value) const;
   absl::Status DeleteTarget(int32_t target) const;
-  absl::StatusOr<std::vector<TgtTarget>> Targets() const;
+  absl::StatusOr<std::vector<TgtTarget>> ListTargets() const;
 
   // The target's LUN 1.
   absl::Status NewLun(int32_t target, const TgtLun& lun) const;
@@ -49,23 +49,23 @@ class TgtClient {
   absl::Status AllowInitiator(int32_t target, const Iqn& initiator) const;
   absl::Status DisallowInitiator(int32_t target, const Iqn& initiator) const;
 
-  absl::StatusOr<std::vector<TgtConnection>> Connections(int32_t target) const;
+  absl::StatusOr<std::vector<TgtConnection>> ListConnections(int32_t target) const;
   // Returns while commands of the connection may still be running: it stays listed until they are over.
   absl::Status DeleteConnection(int32_t target, const TgtConnection& connection) const;
   // Of every session there is.
-  absl::StatusOr<std::vector<TgtStatistics>> Statistics() const;
+  absl::StatusOr<std::vector<TgtStatistics>> ReadStatistics() const;
 
-  absl::StatusOr<std::vector<std::string>> Portals() const;
+  absl::StatusOr<std::vector<std::string>> ListPortals() const;
   absl::Status OpenPortal(const std::string& portal) const;
   absl::Status ClosePortal(const std::string& portal) const;
 
  private:
   struct Request;
-  static absl::StatusOr<std::string> Ask(const std::string& doing, int fd, Request request,
-                                         const std::string& text, absl::Time deadline);
-  absl::StatusOr<std::string> Call(const std::string& doing, Request request,
-                                   const std::string& text = "") const;
-  absl::Status Do(const std::string& doing, Request request, const std::string& text = "") const;
+  static absl::StatusOr<std::string> Exchange(const std::string& doing, int fd, Request request,
+                                              const std::string& text, absl::Time deadline);
+  absl::StatusOr<std::string> CallTgtd(const std::string& doing, Request request,
+                                       const std::string& text = "") const;
+  absl::Status RunCommand(const std::string& doing, Request request, const std::string& text = "") const;
 
   const std::string path_;
   const absl::Duration timeout_;

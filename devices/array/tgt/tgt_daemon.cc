@@ -55,7 +55,7 @@ int IoThreads(int wanted) {
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency() / 2), 1, 4);
 }
 
-absl::StatusOr<pid_t> Spawn(const TgtDaemonOptions& options) {
+absl::StatusOr<pid_t> SpawnTgtd(const TgtDaemonOptions& options) {
   std::vector<std::string> words = {options.binary, "-f",
                                     "-C",           absl::StrCat(options.control_port),
                                     "-t",           absl::StrCat(IoThreads(options.io_threads)),
@@ -101,9 +101,9 @@ TgtDaemon::~TgtDaemon() {
   watcher_.join();
 }
 
-absl::Status TgtDaemon::Start() {
+absl::Status TgtDaemon::StartServing() {
   RETURN_IF_ERROR(BringUp());
-  watcher_ = std::thread([this] { Watch(); });
+  watcher_ = std::thread([this] { WatchTgtd(); });
   return absl::OkStatus();
 }
 
@@ -113,20 +113,20 @@ absl::Status TgtDaemon::WaitReady(absl::Time deadline) {
   return absl::UnavailableError("array: tgtd is being restarted; try again");
 }
 
-absl::Status TgtDaemon::Stop() {
-  ASSIGN_OR_RETURN(const Process found, Find());
+absl::Status TgtDaemon::StopTgtd() {
+  ASSIGN_OR_RETURN(const Process found, FindRunning());
   SetReady(false);
   if (watcher_.joinable()) {
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof(one));
     watcher_.join();
   }
-  Kill();
+  KillTgtd();
   return absl::OkStatus();
 }
 
-absl::StatusOr<TgtDaemon::Process> TgtDaemon::Find() {
-  ASSIGN_OR_RETURN(const pid_t pid, client_.Process());
+absl::StatusOr<TgtDaemon::Process> TgtDaemon::FindRunning() {
+  ASSIGN_OR_RETURN(const pid_t pid, client_.FindProcess());
   Process process{.pid = pid,
                   .handle = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))),
                   .taken_over = true};
@@ -141,13 +141,13 @@ absl::StatusOr<TgtDaemon::Process> TgtDaemon::FindOrSpawn() {
   pid_t child = 0;
   UniqueFd child_handle;
   while (absl::Now() < deadline) {
-    auto found = Find();
+    auto found = FindRunning();
     if (found.ok()) {
       found->taken_over = found->pid != child;
       return found;
     }
     if (!child_handle) {
-      ASSIGN_OR_RETURN(child, Spawn(options_));
+      ASSIGN_OR_RETURN(child, SpawnTgtd(options_));
       FAIL_POINT("array.tgtd.spawned");
       child_handle = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
     }
@@ -171,7 +171,7 @@ absl::Status TgtDaemon::BringUp() {
   const absl::Status status = put_back_(process_.taken_over);
   if (absl::IsFailedPrecondition(status) && process_.taken_over) {
     LogWarn("array", "tgtd cannot be taken over, starting afresh", {{"why", std::string(status.message())}});
-    Kill();
+    KillTgtd();
     return BringUp();
   }
   RETURN_IF_ERROR(status);
@@ -183,7 +183,7 @@ absl::Status TgtDaemon::BringUp() {
 }
 
 absl::Status TgtDaemon::CloseOtherPortals() {
-  ASSIGN_OR_RETURN(const std::vector<std::string> portals, client_.Portals());
+  ASSIGN_OR_RETURN(const std::vector<std::string> portals, client_.ListPortals());
   for (const std::string& portal : portals) {
     if (portal != options_.portal) RETURN_IF_ERROR(client_.ClosePortal(portal));
   }
@@ -191,7 +191,7 @@ absl::Status TgtDaemon::CloseOtherPortals() {
 }
 
 absl::Status TgtDaemon::OpenPortal() {
-  ASSIGN_OR_RETURN(const std::vector<std::string> portals, client_.Portals());
+  ASSIGN_OR_RETURN(const std::vector<std::string> portals, client_.ListPortals());
   if (std::find(portals.begin(), portals.end(), options_.portal) != portals.end()) return absl::OkStatus();
   const absl::Status opened = client_.OpenPortal(options_.portal);
   if (opened.ok()) return opened;
@@ -199,7 +199,7 @@ absl::Status TgtDaemon::OpenPortal() {
       absl::StrCat(opened.message(), "; is ", options_.portal, " used by another program?"));
 }
 
-void TgtDaemon::Kill() {
+void TgtDaemon::KillTgtd() {
   if (!process_.handle) return;
   ::syscall(SYS_pidfd_send_signal, process_.handle.get(), SIGKILL, nullptr, 0);
   WaitForEither(process_.handle.get(), -1, kStartTimeout);
@@ -207,7 +207,7 @@ void TgtDaemon::Kill() {
   process_ = {};
 }
 
-void TgtDaemon::Watch() {
+void TgtDaemon::WatchTgtd() {
   absl::Duration pause = absl::ZeroDuration();
   while (true) {
     const int which = WaitForEither(process_.handle.get(), stop_.get(), process_.handle ? kTick : pause);
@@ -219,7 +219,7 @@ void TgtDaemon::Watch() {
     if (process_.handle) {
       LogWarn("array", "tgtd died", {{"process", absl::StrCat(process_.pid)}});
       SetReady(false);
-      Kill();
+      KillTgtd();
     }
     const absl::Status up = BringUp();
     if (up.ok()) continue;

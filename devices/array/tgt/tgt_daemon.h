@@ -48,12 +48,12 @@ class TgtDaemon {
   TgtDaemon& operator=(const TgtDaemon&) = delete;
 
   // Brings tgtd up, the targets back and the portal open, and watches from then on. Once.
-  absl::Status Start();
+  absl::Status StartServing();
   // UNAVAILABLE: tgtd was not serving by the deadline.
   absl::Status WaitReady(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   const TgtClient& client() const { return client_; }
   // Ends tgtd for good, with all sessions.
-  absl::Status Stop();
+  absl::Status StopTgtd();
 
  private:
   struct Process {
@@ -61,13 +61,13 @@ class TgtDaemon {
     UniqueFd handle;  // a pidfd: readable when the process is gone with all its threads
     bool taken_over = false;
   };
-  absl::StatusOr<Process> Find();
+  absl::StatusOr<Process> FindRunning();
   absl::StatusOr<Process> FindOrSpawn();
   absl::Status BringUp();
   absl::Status CloseOtherPortals();
   absl::Status OpenPortal();
-  void Kill();
-  void Watch();
+  void KillTgtd();
+  void WatchTgtd();
   void SetReady(bool ready) ABSL_LOCKS_EXCLUDED(mu_);
 
   const TgtDaemonOptions options_;
@@ -75,7 +75,7 @@ class TgtDaemon {
   const Tick tick_;
   const TgtClient client_;
   UniqueFd stop_;    // an eventfd
-  Process process_;  // Start(), then the watching thread
+  Process process_;  // StartServing(), then the watching thread
   std::thread watcher_;
   absl::Mutex mu_;
   bool ready_ ABSL_GUARDED_BY(mu_) = false;

@@ -321,7 +321,7 @@ TEST_CASE("a pool restored from an older copy serves nothing until that is accep
       absl::IsUnavailable(array->grants().AcquireGrant(For(volume->id, kB), absl::ZeroDuration()).status()));
   CHECK(absl::IsUnavailable(array->volumes().ListVolumes("", 0).status()));
 
-  REQUIRE(fixture.host->AcceptRestore() == absl::OkStatus());
+  REQUIRE(fixture.array->AcceptRestore() == absl::OkStatus());
   CHECK(array->volumes().GetVolume(volume->id).ok());
   CHECK(absl::IsNotFound(array->volumes().GetVolume(newer->id).status()));
   CHECK(std::filesystem::exists(pool + "/orphans/" + newer->id.value()));
@@ -337,7 +337,7 @@ TEST_CASE("a pool restored from an older copy serves nothing until that is accep
   CHECK(*array->fences().BeginTerm("leader") > *newest_term);
   array.reset();
   REQUIRE(fixture.Open().ok());
-  CHECK(fixture.host->Serving().ok());
+  CHECK(fixture.array->CheckServing().ok());
 }
 
 TEST_CASE("volumes without a catalogue are refused, not swept away") {
@@ -426,7 +426,7 @@ TEST_CASE("killed at any step, the array opens again, the repeated calls succeed
     CHECK((WIFSIGNALED(status) || WEXITSTATUS(status) == 0));
     REQUIRE(fixture.Open() == absl::OkStatus());
     CHECK(Everything(*fixture.Cluster()) == absl::OkStatus());
-    CHECK(TgtClient(fixture.options.control_port).Targets()->size() == 1);  // the one for nobody
+    CHECK(TgtClient(fixture.options.control_port).ListTargets()->size() == 1);  // the one for nobody
     CHECK(fixture.Cluster()->volumes().ListVolumes("", 0)->items.empty());
     CHECK(std::filesystem::is_empty(fixture.options.pool_dir + "/volumes"));
     CHECK(std::filesystem::is_empty(fixture.options.pool_dir + "/snapshots"));

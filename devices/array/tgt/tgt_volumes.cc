@@ -1,6 +1,9 @@
-// The array's volumes and snapshots. A file comes before its row and goes after it, so that what a crash
-// leaves is a file that the catalogue does not know, which the next start removes; only a long copy has its
-// row first.
+// The order of files and rows is what makes these calls safe to kill at any line. A file comes before its row
+// and goes after it, so that a crash leaves at most a file without a row, which the next start removes. Only
+// a long copy has its row first: the row is what begins the copy again.
+//
+//   create   file -> row        delete   row -> file        grow   file -> LUNs -> row
+#include "devices/array/tgt/tgt_volumes.h"
 
 #include <algorithm>
 #include <utility>
@@ -12,21 +15,17 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "base/units.h"
-#include "devices/array/tgt/tgt_host.h"
 
 namespace lunkeeper {
 namespace {
 
-// What is left free when a thick volume or a copy is made, for the catalogue and the thin volumes that run.
+// Left free when a thick volume or a copy is made, for the catalogue and for thin volumes that are in use.
 constexpr uint64_t kMargin = 16 * kMiB;
 constexpr size_t kLargestPage = 10000;
 
-std::string Hex(uint64_t number) { return absl::StrCat(absl::Hex(number, absl::kZeroPad16)); }
-
-// The form of a UUID, because its 36 characters are just what tgtd has room for: it fills shorter ones up
-// with blanks.
-std::string SerialFrom(uint64_t id, uint64_t rest) {
-  const std::string digits = Hex(id) + Hex(rest);
+// In the form of a UUID, because its 36 characters are exactly what tgtd has room for (SCSI_SN_LEN): it pads
+// shorter serials with blanks, which initiators then report. `digits`: 32 of them.
+std::string SerialFrom(const std::string& digits) {
   return absl::StrCat(digits.substr(0, 8), "-", digits.substr(8, 4), "-", digits.substr(12, 4), "-",
                       digits.substr(16, 4), "-", digits.substr(20, 12));
 }
@@ -82,13 +81,13 @@ absl::StatusOr<Volume> AlreadyThere(const VolumeRow& row, const VolumeSpec& spec
 
 }  // namespace
 
-absl::StatusOr<Volume> TgtArray::CreateVolume(const VolumeSpec& spec) {
-  RETURN_IF_ERROR(host_.Serving());
+absl::StatusOr<Volume> TgtVolumes::CreateVolume(const VolumeSpec& spec) {
+  RETURN_IF_ERROR(parts_.check_serving());
   if (spec.name.empty()) return absl::InvalidArgumentError("create volume: it has no name");
-  const TgtHost::Claim claim(&host_, absl::StrCat("volume ", cluster_.value(), "/", spec.name));
-  RETURN_IF_ERROR(claim.status());
+  ASSIGN_OR_RETURN(const auto guard,
+                   LockObject(parts_, absl::StrCat("volume ", cluster_.value(), "/", spec.name)));
   const uint64_t size_bytes = RoundUp(spec.size_bytes);
-  ASSIGN_OR_RETURN(const auto existing, host_.catalogue->FindVolumeNamed(cluster_, spec.name));
+  ASSIGN_OR_RETURN(const auto existing, parts_.catalogue.volumes().FindVolumeNamed(cluster_, spec.name));
   VolumeId id;
   if (existing.has_value()) {
     RETURN_IF_ERROR(AlreadyThere(*existing, spec, size_bytes).status());
@@ -97,139 +96,142 @@ absl::StatusOr<Volume> TgtArray::CreateVolume(const VolumeSpec& spec) {
     ASSIGN_OR_RETURN(const VolumeRow made, MakeVolume(spec, size_bytes));
     id = made.volume.id;
   }
-  host_.Remember();
-  RETURN_IF_ERROR(host_.copies->Wait(id.value(), absl::Now() + host_.options.copy_wait));
+  parts_.RememberSequence();
+  RETURN_IF_ERROR(parts_.copies.WaitForCopy(id.value(), absl::Now() + parts_.options.copy_wait));
   return GetVolume(id);
 }
 
-absl::StatusOr<VolumeRow> TgtArray::MakeVolume(const VolumeSpec& spec, uint64_t asked_size_bytes) {
-  ASSIGN_OR_RETURN(const PoolCapacity capacity, host_.pool->Capacity());
+absl::StatusOr<VolumeRow> TgtVolumes::MakeVolume(const VolumeSpec& spec, uint64_t asked_size_bytes) {
+  ASSIGN_OR_RETURN(const PoolCapacity capacity, parts_.pool.MeasureCapacity());
   RETURN_IF_ERROR(CheckSize(spec.name, asked_size_bytes, spec.provisioning, capacity));
-  ASSIGN_OR_RETURN(const std::string from, SourceOf(spec));
+  ASSIGN_OR_RETURN(const std::string from, FindSourcePath(spec));
   const bool thick = spec.provisioning == Provisioning::kThick;
   RETURN_IF_ERROR(CheckRoom(spec.name, thick ? asked_size_bytes : 0, capacity));
   VolumeRow row;
   row.cluster = cluster_;
   row.asked_size_bytes = asked_size_bytes;
-  row.copying = !from.empty() && !host_.pool->reflinks();
-  const uint64_t number = RandomBits();
-  row.volume.serial = SerialFrom(number, RandomBits());
-  row.volume.id = VolumeId(absl::StrCat(host_.options.name, "-v", Hex(number)));
+  row.copying = !from.empty() && !parts_.pool.reflinks();
+  const std::string digits = RandomHexDigits();
+  row.volume.serial = SerialFrom(digits + RandomHexDigits());
+  row.volume.id = VolumeId(absl::StrCat(parts_.options.name, "-v", digits));
   row.volume.spec = spec;
   row.volume.spec.size_bytes = asked_size_bytes;
   row.volume.created = absl::Now();
   if (!row.copying) RETURN_IF_ERROR(FillVolume(row, from));
   FAIL_POINT("array.create.file_made");
-  const absl::Status inserted = host_.catalogue->InsertVolume(row);
+  const absl::Status inserted = parts_.catalogue.volumes().InsertVolume(row);
   if (!inserted.ok()) {
-    host_.pool->Remove(host_.pool->VolumePath(row.volume.id)).IgnoreError();
+    parts_.pool.RemoveFile(parts_.pool.VolumePath(row.volume.id)).IgnoreError();
     return inserted;
   }
   FAIL_POINT("array.create.stored");
-  if (row.copying) host_.BeginCopy(row, from);
+  if (row.copying) parts_.copies.BeginVolumeCopy(row, from);
   return row;
 }
 
-// The file of the source, or nothing.
-absl::StatusOr<std::string> TgtArray::SourceOf(const VolumeSpec& spec) {
+absl::StatusOr<std::string> TgtVolumes::FindSourcePath(const VolumeSpec& spec) {
   uint64_t least_bytes = 0;
   std::string from;
   if (!spec.source_snapshot.empty()) {
-    ASSIGN_OR_RETURN(const SnapshotRow row, host_.catalogue->FindSnapshot(cluster_, spec.source_snapshot));
+    ASSIGN_OR_RETURN(const SnapshotRow row,
+                     parts_.catalogue.volumes().FindSnapshot(cluster_, spec.source_snapshot));
     if (!row.snapshot.ready) {
       return absl::AbortedError(absl::StrCat("volume ", spec.name, ": its source ", row.snapshot.id.value(),
                                              " is not ready; try again"));
     }
     least_bytes = row.snapshot.size_bytes;
-    from = host_.pool->SnapshotPath(row.snapshot.id);
+    from = parts_.pool.SnapshotPath(row.snapshot.id);
   } else if (!spec.source_volume.empty()) {
     ASSIGN_OR_RETURN(const Volume source, GetVolume(spec.source_volume));
     least_bytes = source.spec.size_bytes;
-    from = host_.pool->VolumePath(source.id);
+    from = parts_.pool.VolumePath(source.id);
   }
   if (RoundUp(spec.size_bytes) >= least_bytes) return from;
   return absl::OutOfRangeError(absl::StrCat("volume ", spec.name, ": ", spec.size_bytes,
                                             " bytes is smaller than its source, ", least_bytes));
 }
 
-absl::Status TgtArray::FillVolume(const VolumeRow& row, const std::string& from) {
+absl::Status TgtVolumes::FillVolume(const VolumeRow& row, const std::string& from) {
   const VolumeSpec& spec = row.volume.spec;
-  const std::string path = host_.pool->VolumePath(row.volume.id);
-  if (from.empty()) return host_.pool->Create(path, spec.size_bytes, spec.provisioning);
-  return host_.pool->Clone(from, path, spec.size_bytes, spec.provisioning);
+  const std::string path = parts_.pool.VolumePath(row.volume.id);
+  if (from.empty()) return parts_.pool.CreateFile(path, spec.size_bytes, spec.provisioning);
+  return parts_.pool.CloneFile(from, path, spec.size_bytes, spec.provisioning);
 }
 
-absl::Status TgtArray::DeleteVolume(const VolumeId& id) {
-  RETURN_IF_ERROR(host_.Serving());
-  const TgtHost::Claim claim(&host_, absl::StrCat("volume ", id.value()));
-  RETURN_IF_ERROR(claim.status());
-  const auto row = host_.catalogue->FindVolume(cluster_, id);
+absl::Status TgtVolumes::DeleteVolume(const VolumeId& id) {
+  RETURN_IF_ERROR(parts_.check_serving());
+  ASSIGN_OR_RETURN(const auto guard, LockObject(parts_, absl::StrCat("volume ", id.value())));
+  const auto row = parts_.catalogue.volumes().FindVolume(cluster_, id);
   if (absl::IsNotFound(row.status())) return absl::OkStatus();
   RETURN_IF_ERROR(row.status());
   if (row->copying)
     return absl::AbortedError(absl::StrCat("volume ", id.value(), ": it is still being copied"));
-  RETURN_IF_ERROR(host_.catalogue->DeleteVolume(id));
+  RETURN_IF_ERROR(parts_.catalogue.volumes().DeleteVolume(id));
   FAIL_POINT("array.delete.row_deleted");
-  RETURN_IF_ERROR(host_.pool->Remove(host_.pool->VolumePath(id)));
+  RETURN_IF_ERROR(parts_.pool.RemoveFile(parts_.pool.VolumePath(id)));
   FAIL_POINT("array.delete.file_removed");
-  host_.gates.WakeWaiters(id);
-  host_.Remember();
+  parts_.gates.WakeWaiters(id);
+  parts_.RememberSequence();
   return absl::OkStatus();
 }
 
-absl::StatusOr<Volume> TgtArray::GetVolume(const VolumeId& id) {
-  RETURN_IF_ERROR(host_.Serving());
-  ASSIGN_OR_RETURN(VolumeRow row, host_.catalogue->FindVolume(cluster_, id));
+absl::StatusOr<Volume> TgtVolumes::GetVolume(const VolumeId& id) {
+  RETURN_IF_ERROR(parts_.check_serving());
+  ASSIGN_OR_RETURN(VolumeRow row, parts_.catalogue.volumes().FindVolume(cluster_, id));
   if (row.copying)
     return absl::AbortedError(absl::StrCat("volume ", id.value(), ": it is still being copied; try again"));
   return std::move(row.volume);
 }
 
-absl::StatusOr<Page<Volume>> TgtArray::ListVolumes(const std::string& token, size_t limit) {
-  RETURN_IF_ERROR(host_.Serving());
-  RETURN_IF_ERROR(CheckToken(token, absl::StrCat(host_.options.name, "-v")));
+absl::StatusOr<Page<Volume>> TgtVolumes::ListVolumes(const std::string& token, size_t limit) {
+  RETURN_IF_ERROR(parts_.check_serving());
+  RETURN_IF_ERROR(CheckToken(token, absl::StrCat(parts_.options.name, "-v")));
   const size_t most = limit == 0 ? kLargestPage : std::min(limit, kLargestPage);
-  ASSIGN_OR_RETURN(auto rows, host_.catalogue->ListVolumes(cluster_, token, most + 1));
+  ASSIGN_OR_RETURN(auto rows, parts_.catalogue.volumes().ListVolumes(cluster_, token, most + 1));
   return PageOf(std::move(rows), most, &VolumeRow::volume);
 }
 
-absl::StatusOr<Volume> TgtArray::ExpandVolume(const VolumeId& id, uint64_t size_bytes) {
-  RETURN_IF_ERROR(host_.Serving());
-  const TgtHost::Claim claim(&host_, absl::StrCat("volume ", id.value()));
-  RETURN_IF_ERROR(claim.status());
+absl::StatusOr<Volume> TgtVolumes::ExpandVolume(const VolumeId& id, uint64_t size_bytes) {
+  RETURN_IF_ERROR(parts_.check_serving());
+  ASSIGN_OR_RETURN(const auto guard, LockObject(parts_, absl::StrCat("volume ", id.value())));
   ASSIGN_OR_RETURN(Volume volume, GetVolume(id));
   const uint64_t size = RoundUp(size_bytes);
   if (size <= volume.spec.size_bytes) return volume;
-  ASSIGN_OR_RETURN(const PoolCapacity capacity, host_.pool->Capacity());
+  ASSIGN_OR_RETURN(const PoolCapacity capacity, parts_.pool.MeasureCapacity());
   const Provisioning provisioning = volume.spec.provisioning;
   RETURN_IF_ERROR(CheckSize(id.value(), size, provisioning, capacity));
   const bool thick = provisioning == Provisioning::kThick;
   RETURN_IF_ERROR(CheckRoom(id.value(), thick ? size - volume.spec.size_bytes : 0, capacity));
-  const absl::Status ready = host_.daemon->WaitReady(absl::Now() + kReadyTimeout);
-  RETURN_IF_ERROR(ready);
-  const auto pass = host_.gates.Enter(id, absl::Now() + kGateTimeout);
-  if (!pass.has_value())
-    return absl::AbortedError(absl::StrCat("volume ", id.value(), ": it stays busy; try again"));
-  const std::string path = host_.pool->VolumePath(id);
-  RETURN_IF_ERROR(host_.pool->Grow(path, size, provisioning));
-  FAIL_POINT("array.expand.file_grown");
-  ASSIGN_OR_RETURN(const auto grants, host_.catalogue->ListGrants(cluster_, {.volume = id, .node = {}}));
-  for (const GrantRow& grant : grants) {
-    if (!grant.releasing) RETURN_IF_ERROR(host_.GrowLun(grant, path));
-  }
-  FAIL_POINT("array.expand.lun_grown");
-  RETURN_IF_ERROR(host_.catalogue->SetVolumeSize(id, size));
-  host_.Remember();
+  RETURN_IF_ERROR(GrowVolume(volume, size));
+  parts_.RememberSequence();
   volume.spec.size_bytes = size;
   return volume;
 }
 
-absl::StatusOr<Snapshot> TgtArray::CreateSnapshot(const std::string& name, const VolumeId& source) {
-  RETURN_IF_ERROR(host_.Serving());
+absl::Status TgtVolumes::GrowVolume(const Volume& volume, uint64_t size_bytes) {
+  RETURN_IF_ERROR(parts_.daemon.WaitReady(absl::Now() + kReadyTimeout));
+  const auto pass = parts_.gates.Enter(volume.id, absl::Now() + kGateTimeout);
+  if (!pass.has_value())
+    return absl::AbortedError(absl::StrCat("volume ", volume.id.value(), ": it stays busy; try again"));
+  const std::string path = parts_.pool.VolumePath(volume.id);
+  RETURN_IF_ERROR(parts_.pool.GrowFile(path, size_bytes, volume.spec.provisioning));
+  FAIL_POINT("array.expand.file_grown");
+  ASSIGN_OR_RETURN(const auto grants,
+                   parts_.catalogue.grants().ListGrants(cluster_, {.volume = volume.id, .node = {}}));
+  for (const GrantRow& grant : grants) {
+    if (!grant.releasing) RETURN_IF_ERROR(parts_.targets.GrowLun(grant, path));
+  }
+  FAIL_POINT("array.expand.lun_grown");
+  // Last, so that a growth that is cut short is begun again when the call is repeated.
+  return parts_.catalogue.volumes().SetVolumeSize(volume.id, size_bytes);
+}
+
+absl::StatusOr<Snapshot> TgtVolumes::CreateSnapshot(const std::string& name, const VolumeId& source) {
+  RETURN_IF_ERROR(parts_.check_serving());
   if (name.empty()) return absl::InvalidArgumentError("create snapshot: it has no name");
-  const TgtHost::Claim claim(&host_, absl::StrCat("snapshot ", cluster_.value(), "/", name));
-  RETURN_IF_ERROR(claim.status());
-  ASSIGN_OR_RETURN(const auto existing, host_.catalogue->FindSnapshotNamed(cluster_, name));
+  ASSIGN_OR_RETURN(const auto guard,
+                   LockObject(parts_, absl::StrCat("snapshot ", cluster_.value(), "/", name)));
+  ASSIGN_OR_RETURN(const auto existing, parts_.catalogue.volumes().FindSnapshotNamed(cluster_, name));
   if (existing.has_value() && existing->snapshot.source != source) {
     return absl::AlreadyExistsError(absl::StrCat("snapshot ", name,
                                                  ": the name is taken by a snapshot of volume ",
@@ -239,80 +241,79 @@ absl::StatusOr<Snapshot> TgtArray::CreateSnapshot(const std::string& name, const
   if (existing.has_value()) {
     id = existing->snapshot.id;
   } else {
-    ASSIGN_OR_RETURN(const VolumeRow row, host_.catalogue->FindVolume(cluster_, source));
+    ASSIGN_OR_RETURN(const VolumeRow row, parts_.catalogue.volumes().FindVolume(cluster_, source));
     ASSIGN_OR_RETURN(const Snapshot made, MakeSnapshot(name, row));
     id = made.id;
   }
-  host_.Remember();
-  const absl::Status copied = host_.copies->Wait(id.value(), absl::Now() + host_.options.copy_wait);
+  parts_.RememberSequence();
+  const absl::Status copied = parts_.copies.WaitForCopy(id.value(), absl::Now() + parts_.options.copy_wait);
   if (!copied.ok() && !absl::IsAborted(copied)) return copied;
   return GetSnapshot(id);
 }
 
-absl::StatusOr<Snapshot> TgtArray::MakeSnapshot(const std::string& name, const VolumeRow& source) {
+absl::StatusOr<Snapshot> TgtVolumes::MakeSnapshot(const std::string& name, const VolumeRow& source) {
   if (source.copying)
     return absl::AbortedError(absl::StrCat("snapshot ", name, ": its source is still being copied"));
   const Volume& volume = source.volume;
-  ASSIGN_OR_RETURN(const PoolCapacity capacity, host_.pool->Capacity());
+  ASSIGN_OR_RETURN(const PoolCapacity capacity, parts_.pool.MeasureCapacity());
   RETURN_IF_ERROR(CheckRoom(volume.id.value(), 0, capacity));
   SnapshotRow row;
   row.cluster = cluster_;
-  row.snapshot = {.id = SnapshotId(absl::StrCat(host_.options.name, "-s", RandomHexDigits())),
+  row.snapshot = {.id = SnapshotId(absl::StrCat(parts_.options.name, "-s", RandomHexDigits())),
                   .name = name,
                   .source = volume.id,
                   .size_bytes = volume.spec.size_bytes,
                   .created = absl::Now(),
-                  .ready = host_.pool->reflinks()};
-  const std::string path = host_.pool->SnapshotPath(row.snapshot.id);
+                  .ready = parts_.pool.reflinks()};
+  const std::string path = parts_.pool.SnapshotPath(row.snapshot.id);
   if (row.snapshot.ready) {
-    RETURN_IF_ERROR(host_.pool->Clone(host_.pool->VolumePath(volume.id), path, volume.spec.size_bytes,
-                                      Provisioning::kThin));
+    RETURN_IF_ERROR(parts_.pool.CloneFile(parts_.pool.VolumePath(volume.id), path, volume.spec.size_bytes,
+                                          Provisioning::kThin));
   }
   FAIL_POINT("array.snapshot.file_made");
-  const absl::Status inserted = host_.catalogue->InsertSnapshot(row);
+  const absl::Status inserted = parts_.catalogue.volumes().InsertSnapshot(row);
   if (!inserted.ok()) {
-    host_.pool->Remove(path).IgnoreError();
+    parts_.pool.RemoveFile(path).IgnoreError();
     return inserted;
   }
   FAIL_POINT("array.snapshot.stored");
-  if (!row.snapshot.ready) host_.BeginCopy(row);
+  if (!row.snapshot.ready) parts_.copies.BeginSnapshotCopy(row);
   return row.snapshot;
 }
 
-absl::Status TgtArray::DeleteSnapshot(const SnapshotId& id) {
-  RETURN_IF_ERROR(host_.Serving());
-  const TgtHost::Claim claim(&host_, absl::StrCat("snapshot ", id.value()));
-  RETURN_IF_ERROR(claim.status());
-  const auto row = host_.catalogue->FindSnapshot(cluster_, id);
+absl::Status TgtVolumes::DeleteSnapshot(const SnapshotId& id) {
+  RETURN_IF_ERROR(parts_.check_serving());
+  ASSIGN_OR_RETURN(const auto guard, LockObject(parts_, absl::StrCat("snapshot ", id.value())));
+  const auto row = parts_.catalogue.volumes().FindSnapshot(cluster_, id);
   if (absl::IsNotFound(row.status())) return absl::OkStatus();
   RETURN_IF_ERROR(row.status());
   if (!row->snapshot.ready)
     return absl::AbortedError(absl::StrCat("snapshot ", id.value(), ": it is being copied"));
-  RETURN_IF_ERROR(host_.catalogue->DeleteSnapshot(id));
+  RETURN_IF_ERROR(parts_.catalogue.volumes().DeleteSnapshot(id));
   FAIL_POINT("array.delete_snapshot.row_deleted");
-  RETURN_IF_ERROR(host_.pool->Remove(host_.pool->SnapshotPath(id)));
-  host_.Remember();
+  RETURN_IF_ERROR(parts_.pool.RemoveFile(parts_.pool.SnapshotPath(id)));
+  parts_.RememberSequence();
   return absl::OkStatus();
 }
 
-absl::StatusOr<Snapshot> TgtArray::GetSnapshot(const SnapshotId& id) {
-  RETURN_IF_ERROR(host_.Serving());
-  ASSIGN_OR_RETURN(SnapshotRow row, host_.catalogue->FindSnapshot(cluster_, id));
+absl::StatusOr<Snapshot> TgtVolumes::GetSnapshot(const SnapshotId& id) {
+  RETURN_IF_ERROR(parts_.check_serving());
+  ASSIGN_OR_RETURN(SnapshotRow row, parts_.catalogue.volumes().FindSnapshot(cluster_, id));
   return std::move(row.snapshot);
 }
 
-absl::StatusOr<Page<Snapshot>> TgtArray::ListSnapshots(const VolumeId& source, const std::string& token,
-                                                       size_t limit) {
-  RETURN_IF_ERROR(host_.Serving());
-  RETURN_IF_ERROR(CheckToken(token, absl::StrCat(host_.options.name, "-s")));
+absl::StatusOr<Page<Snapshot>> TgtVolumes::ListSnapshots(const VolumeId& source, const std::string& token,
+                                                         size_t limit) {
+  RETURN_IF_ERROR(parts_.check_serving());
+  RETURN_IF_ERROR(CheckToken(token, absl::StrCat(parts_.options.name, "-s")));
   const size_t most = limit == 0 ? kLargestPage : std::min(limit, kLargestPage);
-  ASSIGN_OR_RETURN(auto rows, host_.catalogue->ListSnapshots(cluster_, source, token, most + 1));
+  ASSIGN_OR_RETURN(auto rows, parts_.catalogue.volumes().ListSnapshots(cluster_, source, token, most + 1));
   return PageOf(std::move(rows), most, &SnapshotRow::snapshot);
 }
 
-absl::StatusOr<PoolCapacity> TgtArray::GetCapacity() {
-  RETURN_IF_ERROR(host_.Serving());
-  return host_.pool->Capacity();
+absl::StatusOr<PoolCapacity> TgtVolumes::GetCapacity() {
+  RETURN_IF_ERROR(parts_.check_serving());
+  return parts_.pool.MeasureCapacity();
 }
 
 }  // namespace lunkeeper

@@ -9,12 +9,12 @@ VolumeGates::Pass::Pass(Pass&& other) noexcept
     : gates_(std::exchange(other.gates_, nullptr)), volume_(std::move(other.volume_)) {}
 
 VolumeGates::Pass::~Pass() {
-  if (gates_ != nullptr) gates_->Leave(volume_);
+  if (gates_ != nullptr) gates_->LeaveGate(volume_);
 }
 
 VolumeGates::Place::Place(VolumeGates* gates, VolumeId volume) : gates_(gates), volume_(std::move(volume)) {
   const absl::MutexLock lock(&gates_->mu_);
-  gates_->Use(volume_).line.push_back(this);
+  gates_->AddUser(volume_).line.push_back(this);
 }
 
 VolumeGates::Place::~Place() {
@@ -22,7 +22,7 @@ VolumeGates::Place::~Place() {
   Gate& gate = *gates_->gates_.at(volume_);
   gate.line.erase(std::find(gate.line.begin(), gate.line.end(), this));
   gate.changed.SignalAll();
-  gates_->Unuse(volume_);
+  gates_->RemoveUser(volume_);
 }
 
 std::optional<VolumeGates::Pass> VolumeGates::Place::Enter(absl::Time deadline) {
@@ -33,16 +33,16 @@ std::optional<VolumeGates::Pass> VolumeGates::Place::Enter(absl::Time deadline) 
   }
   seen_ = gate.changes;
   gate.busy = true;
-  gates_->Use(volume_);
+  gates_->AddUser(volume_);
   return Pass(gates_, volume_);
 }
 
 std::optional<VolumeGates::Pass> VolumeGates::Enter(const VolumeId& volume, absl::Time deadline) {
   const absl::MutexLock lock(&mu_);
-  Gate& gate = Use(volume);
+  Gate& gate = AddUser(volume);
   while (gate.busy) {
     if (gate.changed.WaitWithDeadline(&mu_, deadline) && gate.busy) {
-      Unuse(volume);
+      RemoveUser(volume);
       return std::nullopt;
     }
   }
@@ -58,7 +58,7 @@ void VolumeGates::WakeWaiters(const VolumeId& volume) {
   found->second->changed.SignalAll();
 }
 
-std::vector<VolumeId> VolumeGates::Lines() {
+std::vector<VolumeId> VolumeGates::ListAwaitedVolumes() {
   const absl::MutexLock lock(&mu_);
   std::vector<VolumeId> volumes;
   for (const auto& [volume, gate] : gates_)
@@ -66,24 +66,24 @@ std::vector<VolumeId> VolumeGates::Lines() {
   return volumes;
 }
 
-VolumeGates::Gate& VolumeGates::Use(const VolumeId& volume) {
+VolumeGates::Gate& VolumeGates::AddUser(const VolumeId& volume) {
   std::unique_ptr<Gate>& gate = gates_[volume];
   if (gate == nullptr) gate = std::make_unique<Gate>();
   ++gate->users;
   return *gate;
 }
 
-void VolumeGates::Unuse(const VolumeId& volume) {
+void VolumeGates::RemoveUser(const VolumeId& volume) {
   const auto found = gates_.find(volume);
   if (--found->second->users == 0) gates_.erase(found);
 }
 
-void VolumeGates::Leave(const VolumeId& volume) {
+void VolumeGates::LeaveGate(const VolumeId& volume) {
   const absl::MutexLock lock(&mu_);
   Gate& gate = *gates_.at(volume);
   gate.busy = false;
   gate.changed.SignalAll();
-  Unuse(volume);
+  RemoveUser(volume);
 }
 
 }  // namespace lunkeeper

@@ -68,12 +68,12 @@ class VolumeGates {
   // Says that the volume may have become free: those in line look again.
   void WakeWaiters(const VolumeId& volume);
   // The volumes that somebody stands in line for.
-  std::vector<VolumeId> Lines();
+  std::vector<VolumeId> ListAwaitedVolumes();
 
  private:
-  Gate& Use(const VolumeId& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Unuse(const VolumeId& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Leave(const VolumeId& volume);
+  Gate& AddUser(const VolumeId& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RemoveUser(const VolumeId& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LeaveGate(const VolumeId& volume);
 
   absl::Mutex mu_;
   absl::flat_hash_map<VolumeId, std::unique_ptr<Gate>> gates_ ABSL_GUARDED_BY(mu_);

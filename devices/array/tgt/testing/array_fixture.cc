@@ -40,11 +40,11 @@ int FreeControlPort() {
   static std::atomic<int> next{0};
   while (true) {
     const int port = 1000 + (::getpid() * 37 + next++) % 30000;
-    if (!TgtClient(port).Process().ok()) return port;
+    if (!TgtClient(port).FindProcess().ok()) return port;
   }
 }
 
-pid_t TgtdProcess(int control_port) { return TgtClient(control_port).Process().value_or(0); }
+pid_t TgtdProcess(int control_port) { return TgtClient(control_port).FindProcess().value_or(0); }
 
 ArrayFixture::ArrayFixture(const std::string& pool_dir) {
   options.name = "a1";
@@ -57,7 +57,7 @@ ArrayFixture::ArrayFixture(const std::string& pool_dir) {
 }
 
 ArrayFixture::~ArrayFixture() {
-  host.reset();
+  array.reset();
   const pid_t pid = TgtdProcess(options.control_port);
   if (pid > 0) ::kill(pid, SIGKILL);
   Eventually([this] { return TgtdProcess(options.control_port) == 0; });
@@ -66,10 +66,10 @@ ArrayFixture::~ArrayFixture() {
 }
 
 absl::Status ArrayFixture::Open() {
-  host.reset();
+  array.reset();
   auto opened = OpenTgtArray(options);
   RETURN_IF_ERROR(opened.status());
-  host = *std::move(opened);
+  array = *std::move(opened);
   return absl::OkStatus();
 }
 

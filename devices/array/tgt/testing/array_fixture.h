@@ -33,18 +33,18 @@ void Run(const std::string& command);
 int FreeControlPort();
 pid_t TgtdProcess(int control_port);
 
-// A host on a fresh pool; tgtd is ended with it.
+// An array on a fresh pool; tgtd is ended with it.
 struct ArrayFixture {
   explicit ArrayFixture(const std::string& pool_dir = "");
   ~ArrayFixture();
-  // Opens the host, once more if it was closed.
+  // Opens the array, once more if it was closed.
   absl::Status Open();
-  void Close() { host.reset(); }
-  std::unique_ptr<Array> Cluster(const std::string& name = "c1") { return host->ForCluster(ClusterId(name)); }
+  void Close() { array.reset(); }
+  std::unique_ptr<Array> Cluster(const std::string& name = "c1") { return array->ForCluster(ClusterId(name)); }
 
   TempDir directory;
   TgtArrayOptions options;
-  std::unique_ptr<TgtArrayHost> host;
+  std::unique_ptr<TgtArray> array;
 };
 
 // One session with a granted LUN, in the words of these tests.

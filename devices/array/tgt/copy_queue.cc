@@ -1,4 +1,4 @@
-#include "devices/array/tgt/copies.h"
+#include "devices/array/tgt/copy_queue.h"
 
 #include <utility>
 
@@ -6,9 +6,9 @@
 
 namespace lunkeeper {
 
-Copies::Copies() : worker_([this] { Run(); }) {}
+CopyQueue::CopyQueue() : worker_([this] { RunCopies(); }) {}
 
-Copies::~Copies() {
+CopyQueue::~CopyQueue() {
   {
     const absl::MutexLock lock(&mu_);
     stop_ = true;
@@ -16,7 +16,7 @@ Copies::~Copies() {
   worker_.join();
 }
 
-void Copies::Begin(const std::string& id, Work work) {
+void CopyQueue::BeginCopy(const std::string& id, Work work) {
   const absl::MutexLock lock(&mu_);
   if (!jobs_
            .try_emplace(
@@ -26,7 +26,7 @@ void Copies::Begin(const std::string& id, Work work) {
   queue_.push_back(id);
 }
 
-absl::Status Copies::Wait(const std::string& id, absl::Time deadline) {
+absl::Status CopyQueue::WaitForCopy(const std::string& id, absl::Time deadline) {
   const absl::MutexLock lock(&mu_);
   const auto found = jobs_.find(id);
   if (found == jobs_.end()) return absl::OkStatus();
@@ -44,7 +44,7 @@ absl::Status Copies::Wait(const std::string& id, absl::Time deadline) {
   return result;
 }
 
-void Copies::Run() {
+void CopyQueue::RunCopies() {
   while (true) {
     std::string id;
     Work work;
@@ -57,7 +57,8 @@ void Copies::Run() {
       queue_.pop_front();
       work = std::move(jobs_.at(id).work);
     }
-    const absl::Status result = work([this, &id](uint64_t done_bytes) { return Progress(id, done_bytes); });
+    const absl::Status result =
+        work([this, &id](uint64_t done_bytes) { return NoteProgress(id, done_bytes); });
     const absl::MutexLock lock(&mu_);
     Job& job = jobs_.at(id);
     job.ended = true;
@@ -66,7 +67,7 @@ void Copies::Run() {
   }
 }
 
-bool Copies::Progress(const std::string& id, uint64_t done_bytes) {
+bool CopyQueue::NoteProgress(const std::string& id, uint64_t done_bytes) {
   const absl::MutexLock lock(&mu_);
   jobs_.at(id).done_bytes = done_bytes;
   return !stop_;

@@ -1,15 +1,21 @@
-// The catalogue's volumes and snapshots.
+// Volumes and snapshots as rows. Each function is one statement or one change; what may not be broken is
+// checked inside the change, since grants and copies come and go on other threads until it runs.
+//
+// `copying` closes two gaps where the pool cannot reflink: RefuseIfGranted (here) keeps a copy from beginning
+// while a node may write to its source, and RefuseIfCopied (grant_catalogue.cc) keeps a grant from being
+// given while the source is copied. Both look inside a change, so one of the two always sees the other.
+#include "devices/array/tgt/volume_catalogue.h"
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "devices/array/tgt/catalogue.h"
 
 namespace lunkeeper {
 namespace {
 
+// Macros, because a statement has to be one literal: its address is the key of the prepared statement.
 #define VOLUME_COLUMNS                                                                                      \
   "id, cluster, name, size, asked_size, provisioning, durability, source_snapshot, source_volume, serial, " \
   "created, copying"
@@ -64,21 +70,21 @@ absl::StatusOr<std::optional<Row>> AtMostOne(absl::StatusOr<std::vector<Row>> ro
 
 }  // namespace
 
-absl::StatusOr<std::vector<VolumeRow>> Catalogue::ReadVolumes(const char* sql, SqlValues values) {
+absl::StatusOr<std::vector<VolumeRow>> VolumeCatalogue::ReadVolumes(const char* sql, SqlValues values) {
   std::vector<VolumeRow> rows;
-  RETURN_IF_ERROR(Read(sql, values, [&](const SqlRow& row) { rows.push_back(VolumeFrom(row)); }));
+  RETURN_IF_ERROR(file_.ReadRows(sql, values, [&](const SqlRow& row) { rows.push_back(VolumeFrom(row)); }));
   return rows;
 }
 
-absl::StatusOr<std::vector<SnapshotRow>> Catalogue::ReadSnapshots(const char* sql, SqlValues values) {
+absl::StatusOr<std::vector<SnapshotRow>> VolumeCatalogue::ReadSnapshots(const char* sql, SqlValues values) {
   std::vector<SnapshotRow> rows;
-  RETURN_IF_ERROR(Read(sql, values, [&](const SqlRow& row) { rows.push_back(SnapshotFrom(row)); }));
+  RETURN_IF_ERROR(file_.ReadRows(sql, values, [&](const SqlRow& row) { rows.push_back(SnapshotFrom(row)); }));
   return rows;
 }
 
-absl::Status Catalogue::InsertVolume(const VolumeRow& row) {
+absl::Status VolumeCatalogue::InsertVolume(const VolumeRow& row) {
   const VolumeSpec& spec = row.volume.spec;
-  return Write([&](SqlDatabase& database) -> absl::Status {
+  return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
     if (row.copying) RETURN_IF_ERROR(RefuseIfGranted(database, spec.source_volume));
     return database
         .Change(
@@ -91,7 +97,7 @@ absl::Status Catalogue::InsertVolume(const VolumeRow& row) {
   });
 }
 
-absl::StatusOr<VolumeRow> Catalogue::FindVolume(const ClusterId& cluster, const VolumeId& id) {
+absl::StatusOr<VolumeRow> VolumeCatalogue::FindVolume(const ClusterId& cluster, const VolumeId& id) {
   ASSIGN_OR_RETURN(auto rows,
                    ReadVolumes("SELECT " VOLUME_COLUMNS " FROM volumes WHERE id = ?1 AND cluster = ?2",
                                {id.value(), cluster.value()}));
@@ -100,40 +106,40 @@ absl::StatusOr<VolumeRow> Catalogue::FindVolume(const ClusterId& cluster, const 
   return std::move(rows.front());
 }
 
-absl::StatusOr<std::optional<VolumeRow>> Catalogue::FindVolumeNamed(const ClusterId& cluster,
-                                                                    const std::string& name) {
+absl::StatusOr<std::optional<VolumeRow>> VolumeCatalogue::FindVolumeNamed(const ClusterId& cluster,
+                                                                          const std::string& name) {
   return AtMostOne(ReadVolumes("SELECT " VOLUME_COLUMNS " FROM volumes WHERE cluster = ?1 AND name = ?2",
                                {cluster.value(), name}));
 }
 
-absl::StatusOr<std::vector<VolumeRow>> Catalogue::ListVolumes(const ClusterId& cluster,
-                                                              const std::string& after, size_t limit) {
+absl::StatusOr<std::vector<VolumeRow>> VolumeCatalogue::ListVolumes(const ClusterId& cluster,
+                                                                    const std::string& after, size_t limit) {
   return ReadVolumes("SELECT " VOLUME_COLUMNS
                      " FROM volumes WHERE cluster = ?1 AND id > ?2 AND copying = 0 "
                      "ORDER BY id LIMIT ?3",
                      {cluster.value(), after, static_cast<int64_t>(limit)});
 }
 
-absl::StatusOr<std::vector<VolumeRow>> Catalogue::AllVolumes() {
+absl::StatusOr<std::vector<VolumeRow>> VolumeCatalogue::ListAllVolumes() {
   return ReadVolumes("SELECT " VOLUME_COLUMNS " FROM volumes", {});
 }
 
-absl::Status Catalogue::SetVolumeSize(const VolumeId& id, uint64_t size_bytes) {
-  return Write([&](SqlDatabase& database) {
+absl::Status VolumeCatalogue::SetVolumeSize(const VolumeId& id, uint64_t size_bytes) {
+  return file_.WriteChange([&](SqlDatabase& database) {
     return database
         .Change("UPDATE volumes SET size = ?2 WHERE id = ?1", {id.value(), static_cast<int64_t>(size_bytes)})
         .status();
   });
 }
 
-absl::Status Catalogue::SetVolumeReady(const VolumeId& id) {
-  return Write([&](SqlDatabase& database) {
+absl::Status VolumeCatalogue::SetVolumeReady(const VolumeId& id) {
+  return file_.WriteChange([&](SqlDatabase& database) {
     return database.Change("UPDATE volumes SET copying = 0 WHERE id = ?1", {id.value()}).status();
   });
 }
 
-absl::Status Catalogue::DeleteVolume(const VolumeId& id) {
-  return Write([&](SqlDatabase& database) -> absl::Status {
+absl::Status VolumeCatalogue::DeleteVolume(const VolumeId& id) {
+  return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
     RETURN_IF_ERROR(RefuseIfGranted(database, id));
     bool copied = false;
     for (const char* sql : {"SELECT 1 FROM volumes WHERE copying = 1 AND source_volume = ?1",
@@ -147,9 +153,9 @@ absl::Status Catalogue::DeleteVolume(const VolumeId& id) {
   });
 }
 
-absl::Status Catalogue::InsertSnapshot(const SnapshotRow& row) {
+absl::Status VolumeCatalogue::InsertSnapshot(const SnapshotRow& row) {
   const Snapshot& snapshot = row.snapshot;
-  return Write([&](SqlDatabase& database) -> absl::Status {
+  return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
     if (!snapshot.ready) RETURN_IF_ERROR(RefuseIfGranted(database, snapshot.source));
     return database
         .Change("INSERT INTO snapshots(" SNAPSHOT_COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7)",
@@ -160,7 +166,7 @@ absl::Status Catalogue::InsertSnapshot(const SnapshotRow& row) {
   });
 }
 
-absl::StatusOr<SnapshotRow> Catalogue::FindSnapshot(const ClusterId& cluster, const SnapshotId& id) {
+absl::StatusOr<SnapshotRow> VolumeCatalogue::FindSnapshot(const ClusterId& cluster, const SnapshotId& id) {
   ASSIGN_OR_RETURN(auto rows,
                    ReadSnapshots("SELECT " SNAPSHOT_COLUMNS " FROM snapshots WHERE id = ?1 AND cluster = ?2",
                                  {id.value(), cluster.value()}));
@@ -170,16 +176,17 @@ absl::StatusOr<SnapshotRow> Catalogue::FindSnapshot(const ClusterId& cluster, co
   return std::move(rows.front());
 }
 
-absl::StatusOr<std::optional<SnapshotRow>> Catalogue::FindSnapshotNamed(const ClusterId& cluster,
-                                                                        const std::string& name) {
+absl::StatusOr<std::optional<SnapshotRow>> VolumeCatalogue::FindSnapshotNamed(const ClusterId& cluster,
+                                                                              const std::string& name) {
   return AtMostOne(ReadSnapshots("SELECT " SNAPSHOT_COLUMNS
                                  " FROM snapshots WHERE cluster = ?1 AND name = ?2",
                                  {cluster.value(), name}));
 }
 
-absl::StatusOr<std::vector<SnapshotRow>> Catalogue::ListSnapshots(const ClusterId& cluster,
-                                                                  const VolumeId& source,
-                                                                  const std::string& after, size_t limit) {
+absl::StatusOr<std::vector<SnapshotRow>> VolumeCatalogue::ListSnapshots(const ClusterId& cluster,
+                                                                        const VolumeId& source,
+                                                                        const std::string& after,
+                                                                        size_t limit) {
   if (source.empty()) {
     return ReadSnapshots("SELECT " SNAPSHOT_COLUMNS
                          " FROM snapshots WHERE cluster = ?1 AND id > ?2 ORDER BY id LIMIT ?3",
@@ -190,18 +197,18 @@ absl::StatusOr<std::vector<SnapshotRow>> Catalogue::ListSnapshots(const ClusterI
                        {source.value(), after, cluster.value(), static_cast<int64_t>(limit)});
 }
 
-absl::StatusOr<std::vector<SnapshotRow>> Catalogue::AllSnapshots() {
+absl::StatusOr<std::vector<SnapshotRow>> VolumeCatalogue::ListAllSnapshots() {
   return ReadSnapshots("SELECT " SNAPSHOT_COLUMNS " FROM snapshots", {});
 }
 
-absl::Status Catalogue::SetSnapshotReady(const SnapshotId& id) {
-  return Write([&](SqlDatabase& database) {
+absl::Status VolumeCatalogue::SetSnapshotReady(const SnapshotId& id) {
+  return file_.WriteChange([&](SqlDatabase& database) {
     return database.Change("UPDATE snapshots SET copying = 0 WHERE id = ?1", {id.value()}).status();
   });
 }
 
-absl::Status Catalogue::DeleteSnapshot(const SnapshotId& id) {
-  return Write([&](SqlDatabase& database) {
+absl::Status VolumeCatalogue::DeleteSnapshot(const SnapshotId& id) {
+  return file_.WriteChange([&](SqlDatabase& database) {
     return database.Change("DELETE FROM snapshots WHERE id = ?1", {id.value()}).status();
   });
 }

@@ -17,21 +17,22 @@
 
 namespace lunkeeper {
 
-class Copies {
+class CopyQueue {
  public:
-  // Does the copy and records its end; calls `progress` now and then, which answers false when it must give
-  // up.
-  using Work = std::function<absl::Status(const std::function<bool(uint64_t)>& progress)>;
+  // Told how many bytes are copied; answers false when the copy must give up.
+  using Progress = std::function<bool(uint64_t done_bytes)>;
+  // Does the copy and records its end; calls `progress` now and then.
+  using Work = std::function<absl::Status(const Progress& progress)>;
 
-  Copies();
-  ~Copies();
-  Copies(const Copies&) = delete;
-  Copies& operator=(const Copies&) = delete;
+  CopyQueue();
+  ~CopyQueue();
+  CopyQueue(const CopyQueue&) = delete;
+  CopyQueue& operator=(const CopyQueue&) = delete;
 
   // Begins the copy `id`, unless it is under way.
-  void Begin(const std::string& id, Work work) ABSL_LOCKS_EXCLUDED(mu_);
+  void BeginCopy(const std::string& id, Work work) ABSL_LOCKS_EXCLUDED(mu_);
   // The end of the copy `id`, or ABORTED with how far it is; OK when there is none.
-  absl::Status Wait(const std::string& id, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status WaitForCopy(const std::string& id, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Job {
@@ -41,8 +42,8 @@ class Copies {
     int waiting = 0;
     absl::Status result = absl::OkStatus();
   };
-  void Run();
-  bool Progress(const std::string& id, uint64_t done_bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  void RunCopies();
+  bool NoteProgress(const std::string& id, uint64_t done_bytes) ABSL_LOCKS_EXCLUDED(mu_);
 
   absl::Mutex mu_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;

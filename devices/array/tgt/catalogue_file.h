@@ -1,0 +1,75 @@
+#pragma once
+// The file behind the catalogue: SQLite in the pool directory (write-ahead log, full sync), its tables, and
+// the two ways in: changes and reads.
+//
+// Every change is one transaction and raises the sequence; once it returns OK it survives a power cut.
+// Changes asked for at the same time share one sync of the disk (group commit). Reads go on meanwhile, on a
+// connection of their own, and see the last commit.
+// Thread-safe. Failure: RESOURCE_EXHAUSTED the disk is full; INTERNAL SQLite's own errors.
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "devices/array/tgt/sqlite.h"
+
+namespace lunkeeper {
+
+class CatalogueFile {
+ public:
+  using Change = std::function<absl::Status(SqlDatabase&)>;
+
+  // Opens or makes the file. FAILED_PRECONDITION: it belongs to an array of another name, or to a newer
+  // program.
+  static absl::StatusOr<std::unique_ptr<CatalogueFile>> Open(const std::string& path,
+                                                             const std::string& array);
+
+  // How many changes there have been.
+  uint64_t sequence() const { return sequence_; }
+  // For a catalogue that is older than what it once was: continues from `sequence`, leaves out every
+  // generation and term that could have been given before it, and marks every grant as releasing: a node that
+  // holds a grant by this copy may have lost it since, to a node that wrote.
+  absl::Status SkipTo(uint64_t sequence);
+
+  // Runs `change` in a transaction of its own or together with others, and returns when it is on the disk. A
+  // change that fails is rolled back alone. It may run on another caller's thread.
+  absl::Status WriteChange(const Change& change) ABSL_LOCKS_EXCLUDED(queue_mu_);
+  // Calls `each` for every row.
+  absl::Status ReadRows(const char* sql, SqlValues values, const std::function<void(const SqlRow&)>& each)
+      ABSL_LOCKS_EXCLUDED(read_mu_);
+  // Several queries; nobody else reads between them.
+  absl::Status ReadTogether(const Change& read) ABSL_LOCKS_EXCLUDED(read_mu_);
+
+ private:
+  struct PendingChange {
+    const Change* change;
+    absl::Status status;
+    bool done = false;
+  };
+
+  CatalogueFile() = default;
+  absl::Status PrepareTables(const std::string& array);
+  absl::Status CommitBatch(const std::deque<PendingChange*>& batch);
+  absl::Status CommitTransaction(const std::deque<PendingChange*>& batch);
+
+  std::unique_ptr<SqlDatabase> writer_;  // used by the leader of a batch alone
+  absl::Mutex queue_mu_;
+  std::deque<PendingChange*> queue_ ABSL_GUARDED_BY(queue_mu_);
+  bool leader_ ABSL_GUARDED_BY(queue_mu_) = false;
+  std::atomic<uint64_t> sequence_{0};
+  absl::Mutex read_mu_;
+  std::unique_ptr<SqlDatabase> reader_ ABSL_GUARDED_BY(read_mu_);
+};
+
+// The next generation, inside a change. Generations are never used again: a target's name carries its
+// grant's, so a login to an old target can never end in a new one.
+absl::StatusOr<int64_t> TakeNextGeneration(SqlDatabase& database);
+
+}  // namespace lunkeeper

@@ -1,0 +1,175 @@
+// Terms and fences as rows.
+//
+// A fence is stored before anything of it is done: the node is closed and its grants are marked in one
+// change. The array then drains those grants; killed in between, it finds them marked at its next start and
+// goes on (GrantTargets). A fence's row therefore says "closed", and that no grant of its volumes is left
+// says "done".
+#include "devices/array/tgt/fence_catalogue.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/fail_point.h"
+#include "base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+// Only the newest term may fence. Term 0 is never in force: a cluster without a leader has begun none.
+absl::Status CheckTerm(SqlDatabase& database, const ClusterId& cluster, Term term) {
+  int64_t current = 0;
+  std::string holder;
+  RETURN_IF_ERROR(database.Query("SELECT term, holder FROM terms WHERE cluster = ?1", {cluster.value()},
+                                 [&](const SqlRow& row) {
+                                   current = row.Integer(0);
+                                   holder = row.Text(1);
+                                 }));
+  if (static_cast<int64_t>(term) == current && current != 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("term ", term, " is not in force: the array is in term ",
+                                                    current, ", begun by '", holder, "'; begin a new term"));
+}
+
+absl::StatusOr<std::vector<FenceRecord>> ReadFences(SqlDatabase& database, const ClusterId& cluster) {
+  std::map<NodeId, FenceRecord> fences;
+  RETURN_IF_ERROR(database.Query("SELECT node, generation, term FROM fences WHERE cluster = ?1",
+                                 {cluster.value()}, [&](const SqlRow& row) {
+                                   const NodeId node(row.Text(0));
+                                   fences[node] = {.node = node,
+                                                   .generation = static_cast<Generation>(row.Integer(1)),
+                                                   .term = static_cast<Term>(row.Integer(2)),
+                                                   .volumes = {}};
+                                 }));
+  RETURN_IF_ERROR(database.Query(
+      "SELECT node, volume FROM fenced_volumes WHERE cluster = ?1 ORDER BY volume", {cluster.value()},
+      [&](const SqlRow& row) { fences[NodeId(row.Text(0))].volumes.emplace_back(row.Text(1)); }));
+  std::vector<FenceRecord> out;
+  for (auto& [node, fence] : fences) out.push_back(std::move(fence));
+  return out;
+}
+
+absl::Status WriteFence(SqlDatabase& database, const ClusterId& cluster, Term term, const NodeId& node,
+                        const std::vector<VolumeId>& volumes) {
+  RETURN_IF_ERROR(CheckTerm(database, cluster, term));
+  const absl::Status fenced = RefuseIfFenced(database, cluster, node);
+  if (!fenced.ok() && !absl::IsFailedPrecondition(fenced)) return fenced;
+  // A fence in force keeps its generation when it is repeated: the caller may know it already.
+  if (fenced.ok()) {
+    ASSIGN_OR_RETURN(const int64_t generation, TakeNextGeneration(database));
+    RETURN_IF_ERROR(database
+                        .Change("INSERT INTO fences VALUES(?1, ?2, ?3, ?4)",
+                                {cluster.value(), node.value(), generation, static_cast<int64_t>(term)})
+                        .status());
+  }
+  RETURN_IF_ERROR(database
+                      .Change("UPDATE fences SET term = ?3 WHERE cluster = ?1 AND node = ?2",
+                              {cluster.value(), node.value(), static_cast<int64_t>(term)})
+                      .status());
+  for (const VolumeId& volume : volumes) {
+    RETURN_IF_ERROR(database
+                        .Change("INSERT OR IGNORE INTO fenced_volumes VALUES(?1, ?2, ?3)",
+                                {cluster.value(), node.value(), volume.value()})
+                        .status());
+  }
+  return database
+      .Change(
+          "UPDATE grants SET releasing = 1 WHERE cluster = ?1 AND node = ?2 AND volume IN "
+          "(SELECT volume FROM fenced_volumes WHERE cluster = ?1 AND node = ?2)",
+          {cluster.value(), node.value()})
+      .status();
+}
+
+}  // namespace
+
+absl::Status RefuseIfFenced(SqlDatabase& database, const ClusterId& cluster, const NodeId& node) {
+  int64_t generation = 0;
+  RETURN_IF_ERROR(database.Query("SELECT generation FROM fences WHERE cluster = ?1 AND node = ?2",
+                                 {cluster.value(), node.value()},
+                                 [&](const SqlRow& row) { generation = row.Integer(0); }));
+  if (generation == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("node ", node.value(), ": it is fenced since generation ",
+                                                    generation, "; it gets no volume until it is unfenced"));
+}
+
+absl::StatusOr<Term> FenceCatalogue::BeginTerm(const ClusterId& cluster, const std::string& holder) {
+  int64_t term = 0;
+  const absl::Status written = file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
+    RETURN_IF_ERROR(database
+                        .Change("INSERT INTO terms VALUES(?1, 1, ?2) "
+                                "ON CONFLICT(cluster) DO UPDATE SET term = term + 1, holder = ?2",
+                                {cluster.value(), holder})
+                        .status());
+    return database.Query("SELECT term FROM terms WHERE cluster = ?1", {cluster.value()},
+                          [&](const SqlRow& row) { term = row.Integer(0); });
+  });
+  RETURN_IF_ERROR(written);
+  return static_cast<Term>(term);
+}
+
+absl::StatusOr<FenceRecord> FenceCatalogue::AddFence(const ClusterId& cluster, Term term, const NodeId& node,
+                                                     const std::vector<VolumeId>& volumes) {
+  FenceRecord record;
+  const absl::Status written = file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
+    RETURN_IF_ERROR(WriteFence(database, cluster, term, node, volumes));
+    ASSIGN_OR_RETURN(const std::vector<FenceRecord> fences, ReadFences(database, cluster));
+    for (const FenceRecord& fence : fences) {
+      if (fence.node == node) record = fence;
+    }
+    return absl::OkStatus();
+  });
+  RETURN_IF_ERROR(written);
+  FAIL_POINT("array.fence.stored");
+  return record;
+}
+
+absl::Status FenceCatalogue::RemoveFence(const ClusterId& cluster, Term term, const NodeId& node,
+                                         Generation generation) {
+  return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
+    RETURN_IF_ERROR(CheckTerm(database, cluster, term));
+    int64_t current = 0;
+    RETURN_IF_ERROR(database.Query("SELECT generation FROM fences WHERE cluster = ?1 AND node = ?2",
+                                   {cluster.value(), node.value()},
+                                   [&](const SqlRow& row) { current = row.Integer(0); }));
+    if (current == 0) return absl::OkStatus();
+    if (static_cast<Generation>(current) != generation) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "unfence node ", node.value(), ": the fence in force is ", current, ", not ", generation));
+    }
+    RETURN_IF_ERROR(database
+                        .Change("DELETE FROM fenced_volumes WHERE cluster = ?1 AND node = ?2",
+                                {cluster.value(), node.value()})
+                        .status());
+    return database
+        .Change("DELETE FROM fences WHERE cluster = ?1 AND node = ?2", {cluster.value(), node.value()})
+        .status();
+  });
+}
+
+absl::StatusOr<std::vector<FenceRecord>> FenceCatalogue::ListFences(const ClusterId& cluster) {
+  std::vector<FenceRecord> fences;
+  const absl::Status read = file_.ReadTogether([&](SqlDatabase& database) -> absl::Status {
+    ASSIGN_OR_RETURN(fences, ReadFences(database, cluster));
+    return absl::OkStatus();
+  });
+  RETURN_IF_ERROR(read);
+  return fences;
+}
+
+absl::StatusOr<std::map<ClusterId, std::vector<FenceRecord>>> FenceCatalogue::ListAllFences() {
+  std::map<ClusterId, std::vector<FenceRecord>> all;
+  const absl::Status read = file_.ReadTogether([&](SqlDatabase& database) -> absl::Status {
+    RETURN_IF_ERROR(database.Query("SELECT DISTINCT cluster FROM fences", {},
+                                   [&](const SqlRow& row) { all[ClusterId(row.Text(0))]; }));
+    for (auto& [cluster, fences] : all) {
+      ASSIGN_OR_RETURN(fences, ReadFences(database, cluster));
+    }
+    return absl::OkStatus();
+  });
+  RETURN_IF_ERROR(read);
+  return all;
+}
+
+absl::Status FenceCatalogue::CheckNotFenced(const ClusterId& cluster, const NodeId& node) {
+  return file_.ReadTogether([&](SqlDatabase& database) { return RefuseIfFenced(database, cluster, node); });
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,264 @@
+// Grants as rows. AddGrant is where the array decides whether a node gets a volume: everything that could
+// forbid it is checked in the same transaction that inserts the row, in this order:
+//   the node is fenced -> it has this very grant already -> another grant is in the way -> there is no such
+//   volume -> the volume is being copied -> the node has as many as it may have -> a new row.
+// That another grant is in the way comes before "no such volume", because a waiting node asks every second
+// and nearly always meets the first.
+#include "devices/array/tgt/grant_catalogue.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "devices/array/tgt/fence_catalogue.h"
+#include "devices/node_id.h"
+
+namespace lunkeeper {
+namespace {
+
+#define GRANT_COLUMNS "generation, cluster, volume, node, access, owner, secret, releasing"
+
+GrantRow GrantFrom(const SqlRow& row) {
+  GrantRow out;
+  out.generation = static_cast<Generation>(row.Integer(0));
+  out.cluster = ClusterId(row.Text(1));
+  out.volume = VolumeId(row.Text(2));
+  out.node = NodeId(row.Text(3));
+  out.access = static_cast<Access>(row.Integer(4));
+  out.owner = static_cast<GrantOwner>(row.Integer(5));
+  out.secret = row.Text(6);
+  out.releasing = row.Integer(7) != 0;
+  return out;
+}
+
+// A heartbeat LUN's row in the shape of a grant's, so that the same code serves both.
+#define HEARTBEAT_LUN_COLUMNS "generation, cluster, 'heartbeat', node, 0, 0, secret, 0"
+// Of one machine. A machine that is set up anew becomes another node and needs another LUN; the limit is
+// there because a broken one could do so for ever and fill the array.
+constexpr int64_t kMostHeartbeatLuns = 16;
+
+bool CanCoexist(Access a, Access b) { return a != Access::kExclusive && b != Access::kExclusive; }
+
+// Nobody may write to a volume while it is being copied without a reflink.
+absl::Status RefuseIfCopied(SqlDatabase& database, const VolumeId& volume) {
+  bool copied = false;
+  for (const char* sql : {"SELECT 1 FROM volumes WHERE copying = 1 AND (source_volume = ?1 OR id = ?1)",
+                          "SELECT 1 FROM snapshots WHERE copying = 1 AND source = ?1"}) {
+    RETURN_IF_ERROR(database.Query(sql, {volume.value()}, [&](const SqlRow&) { copied = true; }));
+  }
+  if (!copied) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("volume ", volume.value(), ": it is being copied; try again"));
+}
+
+// What the node has already, or nothing; the status says why it can have nothing now.
+absl::StatusOr<std::optional<GrantRow>> FindHeldGrant(SqlDatabase& database, const ClusterId& cluster,
+                                                      const GrantRequest& request) {
+  std::vector<GrantRow> rows;
+  RETURN_IF_ERROR(database.Query("SELECT " GRANT_COLUMNS " FROM grants WHERE volume = ?1",
+                                 {request.volume.value()},
+                                 [&](const SqlRow& row) { rows.push_back(GrantFrom(row)); }));
+  const std::string volume = absl::StrCat("volume ", request.volume.value());
+  for (GrantRow& row : rows) {
+    const bool own = row.node == request.node && row.cluster == cluster;
+    if (own && !row.releasing && row.access == request.access) return std::optional<GrantRow>(std::move(row));
+    if (own && !row.releasing) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(volume, ": node ", row.node.value(), " has it with another access; release it first"));
+    }
+    if (!own && CanCoexist(row.access, request.access)) continue;
+    return absl::AbortedError(absl::StrCat(volume, ": it is ",
+                                           row.releasing ? "still being released by" : "held by", " node ",
+                                           row.node.value()));
+  }
+  return std::optional<GrantRow>();
+}
+
+absl::Status RefuseIfFull(SqlDatabase& database, const ClusterId& cluster, const GrantRequest& request) {
+  if (request.most == 0) return absl::OkStatus();
+  int64_t has = 0;
+  RETURN_IF_ERROR(database.Query("SELECT COUNT(*) FROM grants WHERE cluster = ?1 AND node = ?2",
+                                 {cluster.value(), request.node.value()},
+                                 [&](const SqlRow& row) { has = row.Integer(0); }));
+  if (static_cast<uint64_t>(has) < request.most) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("volume ", request.volume.value(), ": node ",
+                                                   request.node.value(), " has ", has,
+                                                   " volumes, which is its limit: unpublish one first"));
+}
+
+// The one rule that this whole array is for. FindHeldGrant has kept it already; this is a second pair of eyes
+// on the rows themselves, before the change is committed.
+absl::Status CheckExclusiveIsAlone(SqlDatabase& database, const VolumeId& volume) {
+  int64_t grants = 0;
+  int64_t exclusive = 0;
+  RETURN_IF_ERROR(
+      database.Query("SELECT access FROM grants WHERE volume = ?1", {volume.value()}, [&](const SqlRow& row) {
+        ++grants;
+        if (row.Integer(0) == static_cast<int64_t>(Access::kExclusive)) ++exclusive;
+      }));
+  LK_CHECK(exclusive == 0 || grants == 1, "an exclusive grant excludes every other grant of its volume");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GrantRow> InsertGrant(SqlDatabase& database, const ClusterId& cluster,
+                                     const GrantRequest& request, const std::string& secret) {
+  bool known = false;
+  RETURN_IF_ERROR(database.Query("SELECT 1 FROM volumes WHERE id = ?1 AND cluster = ?2",
+                                 {request.volume.value(), cluster.value()},
+                                 [&](const SqlRow&) { known = true; }));
+  if (!known) {
+    return absl::NotFoundError(absl::StrCat("volume ", request.volume.value(), ": there is no such volume"));
+  }
+  RETURN_IF_ERROR(RefuseIfCopied(database, request.volume));
+  RETURN_IF_ERROR(RefuseIfFull(database, cluster, request));
+  ASSIGN_OR_RETURN(const int64_t generation, TakeNextGeneration(database));
+  RETURN_IF_ERROR(
+      database
+          .Change("INSERT INTO grants(" GRANT_COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,0)",
+                  {generation, cluster.value(), request.volume.value(), request.node.value(),
+                   static_cast<int64_t>(request.access), static_cast<int64_t>(request.owner), secret})
+          .status());
+  RETURN_IF_ERROR(CheckExclusiveIsAlone(database, request.volume));
+  return GrantRow{.cluster = cluster,
+                  .volume = request.volume,
+                  .node = request.node,
+                  .access = request.access,
+                  .owner = request.owner,
+                  .generation = static_cast<Generation>(generation),
+                  .secret = secret,
+                  .releasing = false};
+}
+
+// Only a grant that was closed first can have been drained.
+absl::Status CheckIsReleasing(SqlDatabase& database, Generation generation) {
+  bool releasing = true;
+  RETURN_IF_ERROR(database.Query("SELECT releasing FROM grants WHERE generation = ?1",
+                                 {static_cast<int64_t>(generation)},
+                                 [&](const SqlRow& row) { releasing = row.Integer(0) != 0; }));
+  LK_CHECK(releasing, "a grant is deleted only after it was closed and drained");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<GrantRow>> GrantCatalogue::ReadGrants(const char* sql, SqlValues values) {
+  std::vector<GrantRow> rows;
+  RETURN_IF_ERROR(file_.ReadRows(sql, values, [&](const SqlRow& row) { rows.push_back(GrantFrom(row)); }));
+  return rows;
+}
+
+absl::StatusOr<GrantRow> GrantCatalogue::AddGrant(const ClusterId& cluster, const GrantRequest& request,
+                                                  const std::string& secret) {
+  absl::StatusOr<GrantRow> granted = absl::InternalError("not tried");
+  const absl::Status written = file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
+    RETURN_IF_ERROR(RefuseIfFenced(database, cluster, request.node));
+    ASSIGN_OR_RETURN(auto held, FindHeldGrant(database, cluster, request));
+    granted = held.has_value() ? *std::move(held) : InsertGrant(database, cluster, request, secret);
+    return granted.status();
+  });
+  RETURN_IF_ERROR(written);
+  return granted;
+}
+
+absl::StatusOr<std::optional<GrantRow>> GrantCatalogue::FindGrant(const VolumeId& volume,
+                                                                  const NodeId& node) {
+  ASSIGN_OR_RETURN(auto rows,
+                   ReadGrants("SELECT " GRANT_COLUMNS " FROM grants WHERE volume = ?1 AND node = ?2",
+                              {volume.value(), node.value()}));
+  if (rows.empty()) return std::optional<GrantRow>();
+  return std::optional<GrantRow>(std::move(rows.front()));
+}
+
+absl::StatusOr<std::optional<GrantRow>> GrantCatalogue::FindGeneration(Generation generation) {
+  ASSIGN_OR_RETURN(auto rows, ReadGrants("SELECT " GRANT_COLUMNS " FROM grants WHERE generation = ?1",
+                                         {static_cast<int64_t>(generation)}));
+  if (rows.empty()) return std::optional<GrantRow>();
+  return std::optional<GrantRow>(std::move(rows.front()));
+}
+
+absl::StatusOr<std::vector<GrantRow>> GrantCatalogue::ListGrants(const ClusterId& cluster,
+                                                                 const GrantFilter& filter) {
+  if (!filter.volume.empty()) {
+    return ReadGrants(
+        "SELECT " GRANT_COLUMNS
+        " FROM grants WHERE volume = ?1 AND cluster = ?2 AND (?3 = '' OR node = ?3) ORDER BY node",
+        {filter.volume.value(), cluster.value(), filter.node.value()});
+  }
+  if (!filter.node.empty()) {
+    return ReadGrants("SELECT " GRANT_COLUMNS " FROM grants WHERE cluster = ?1 AND node = ?2 ORDER BY volume",
+                      {cluster.value(), filter.node.value()});
+  }
+  return ReadGrants("SELECT " GRANT_COLUMNS " FROM grants WHERE cluster = ?1 ORDER BY volume, node",
+                    {cluster.value()});
+}
+
+absl::StatusOr<std::vector<GrantRow>> GrantCatalogue::ListAllGrants() {
+  return ReadGrants("SELECT " GRANT_COLUMNS " FROM grants ORDER BY generation", {});
+}
+
+absl::StatusOr<std::vector<GrantRow>> GrantCatalogue::ListReleasingGrants() {
+  return ReadGrants("SELECT " GRANT_COLUMNS " FROM grants WHERE releasing = 1", {});
+}
+
+absl::Status GrantCatalogue::SetReleasing(Generation generation) {
+  return file_.WriteChange([&](SqlDatabase& database) {
+    return database
+        .Change("UPDATE grants SET releasing = 1 WHERE generation = ?1", {static_cast<int64_t>(generation)})
+        .status();
+  });
+}
+
+absl::Status GrantCatalogue::DeleteGrants(const std::vector<Generation>& generations) {
+  return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
+    for (const Generation generation : generations) {
+      RETURN_IF_ERROR(CheckIsReleasing(database, generation));
+      RETURN_IF_ERROR(
+          database.Change("DELETE FROM grants WHERE generation = ?1", {static_cast<int64_t>(generation)})
+              .status());
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<GrantRow> GrantCatalogue::AddHeartbeatLun(const ClusterId& cluster, const NodeId& node,
+                                                         const std::string& secret) {
+  const std::string machine = MachineOf(node);
+  GrantRow lun;
+  const absl::Status written = file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
+    int64_t there = 0;
+    // All ids `<machine>.<instance>`: from `<machine>.` up to `<machine>/`, since '/' follows '.' in ASCII.
+    RETURN_IF_ERROR(database.Query(
+        "SELECT COUNT(*) FROM heartbeat_luns WHERE cluster = ?1 AND node <> ?2 AND node > ?3 || '.' "
+        "AND node < ?3 || '/'",
+        {cluster.value(), node.value(), machine}, [&](const SqlRow& row) { there = row.Integer(0); }));
+    if (there >= kMostHeartbeatLuns) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("node ", node.value(), ": its machine has ", there,
+                       " heartbeat LUNs already; those that are not written to go after a week"));
+    }
+    ASSIGN_OR_RETURN(const int64_t generation, TakeNextGeneration(database));
+    RETURN_IF_ERROR(database
+                        .Change("INSERT OR IGNORE INTO heartbeat_luns VALUES(?1, ?2, ?3, ?4)",
+                                {generation, cluster.value(), node.value(), secret})
+                        .status());
+    return database.Query("SELECT " HEARTBEAT_LUN_COLUMNS
+                          " FROM heartbeat_luns WHERE cluster = ?1 AND node = ?2",
+                          {cluster.value(), node.value()}, [&](const SqlRow& row) { lun = GrantFrom(row); });
+  });
+  RETURN_IF_ERROR(written);
+  return lun;
+}
+
+absl::StatusOr<std::vector<GrantRow>> GrantCatalogue::ListAllHeartbeatLuns() {
+  return ReadGrants("SELECT " HEARTBEAT_LUN_COLUMNS " FROM heartbeat_luns", {});
+}
+
+absl::Status GrantCatalogue::DeleteHeartbeatLun(Generation generation) {
+  return file_.WriteChange([&](SqlDatabase& database) {
+    return database
+        .Change("DELETE FROM heartbeat_luns WHERE generation = ?1", {static_cast<int64_t>(generation)})
+        .status();
+  });
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,64 @@
+#pragma once
+// The catalogue's grants, those of heartbeat LUNs included. Threads, durability and failure: as catalogue.h
+// says.
+//
+//   (none) --AddGrant--> granted --SetReleasing, a fence, a restore--> releasing --DeleteGrants--> (none)
+//
+// There is no way back from releasing to granted. A grant is deleted only once its target is drained and
+// gone; until then its row keeps the volume closed to others.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "devices/array/grant_store.h"
+#include "devices/array/tgt/catalogue_file.h"
+
+namespace lunkeeper {
+
+struct GrantRow {
+  ClusterId cluster;
+  VolumeId volume;
+  NodeId node;
+  Access access = Access::kExclusive;
+  GrantOwner owner = GrantOwner::kNode;
+  Generation generation = 0;
+  std::string secret;
+  bool releasing = false;  // being drained; never opened again
+};
+
+class GrantCatalogue {
+ public:
+  explicit GrantCatalogue(CatalogueFile& file) : file_(file) {}
+
+  // The grant the node has, or a new one. ABORTED: another grant is in the way (the message names the
+  // holder); FAILED_PRECONDITION: the node is fenced, or has the volume with another access.
+  absl::StatusOr<GrantRow> AddGrant(const ClusterId& cluster, const GrantRequest& request,
+                                    const std::string& secret);
+  absl::StatusOr<std::optional<GrantRow>> FindGrant(const VolumeId& volume, const NodeId& node);
+  absl::StatusOr<std::optional<GrantRow>> FindGeneration(Generation generation);
+  absl::StatusOr<std::vector<GrantRow>> ListGrants(const ClusterId& cluster, const GrantFilter& filter);
+  // Of all clusters.
+  absl::StatusOr<std::vector<GrantRow>> ListAllGrants();
+  absl::StatusOr<std::vector<GrantRow>> ListReleasingGrants();
+  // From here on the grant is never opened again.
+  absl::Status SetReleasing(Generation generation);
+  // Each must be releasing, or already gone. The caller has drained them.
+  absl::Status DeleteGrants(const std::vector<Generation>& generations);
+
+  // A heartbeat LUN is kept as a grant of a volume that is called `heartbeat` and is in no table. The node's,
+  // or a new one; RESOURCE_EXHAUSTED: its machine has too many.
+  absl::StatusOr<GrantRow> AddHeartbeatLun(const ClusterId& cluster, const NodeId& node,
+                                           const std::string& secret);
+  absl::StatusOr<std::vector<GrantRow>> ListAllHeartbeatLuns();
+  absl::Status DeleteHeartbeatLun(Generation generation);
+
+ private:
+  absl::StatusOr<std::vector<GrantRow>> ReadGrants(const char* sql, SqlValues values);
+
+  CatalogueFile& file_;
+};
+
+}  // namespace lunkeeper

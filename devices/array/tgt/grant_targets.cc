@@ -1,0 +1,166 @@
+// How a release proves that no write of the node can reach the volume any more. DrainTarget closes the target
+// to logins, cuts its connections and asks tgtd what is left; tgtd lists a connection until its last command
+// is over. Only when the list is empty does it delete the target, and only then is the row deleted here,
+// which is what lets the next node in. So the order "closed, drained, target gone, row gone" is the fence.
+//
+// Killed anywhere on the way, the row still says `releasing`: the next start repeats every step, and each
+// step is a success when it was done before.
+#include "devices/array/tgt/grant_targets.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr size_t kReleaseWorkers = 8;
+
+absl::Status StillDraining(const std::vector<GrantRow>& grants, const absl::Status& trouble) {
+  return absl::DeadlineExceededError(
+      absl::StrCat("volume ", grants.front().volume.value(), ": the commands of node ",
+                   grants.front().node.value(), " are not over, nor those of ", grants.size() - 1,
+                   " other grants", trouble.ok() ? "" : absl::StrCat(" (", trouble.message(), ")"),
+                   "; the node can log in no more, and this goes on; repeat the call"));
+}
+
+}  // namespace
+
+absl::Status GrantTargets::RestoreTargets(const std::vector<Generation>& heartbeat_luns, bool taken_over) {
+  ASSIGN_OR_RETURN(const std::vector<TgtTarget> there, table_.ReadFromTgtd());
+  ASSIGN_OR_RETURN(const std::vector<GrantRow> grants, catalogue_.grants().ListAllGrants());
+  std::map<int32_t, bool> open;
+  for (const TgtTarget& target : there) open[target.number] = target.open;
+  for (const Generation lun : heartbeat_luns) open.erase(static_cast<int32_t>(lun));
+  std::vector<GrantRow> releasing;
+  for (const GrantRow& grant : grants) {
+    const auto found = open.find(static_cast<int32_t>(grant.generation));
+    const bool is_open = found != open.end() && found->second;
+    if (found != open.end()) open.erase(found);
+    if (grant.releasing) releasing.push_back(grant);
+    if (grant.releasing) continue;
+    // An open one may have been paused for a growth that the crash cut short.
+    RETURN_IF_ERROR(is_open ? table_.ResumeTarget(grant) : RestoreTarget(grant));
+  }
+  if (!open.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("tgtd serves ", open.size(), " targets that the catalogue does not know"));
+  }
+  FAIL_POINT("array.tgtd.put_back");
+  const absl::Status finished = FinishReleasing(std::move(releasing), absl::Now() + drain_timeout_);
+  if (!finished.ok())
+    LogWarn("array", std::string(finished.message()), {{"taken over", taken_over ? "yes" : "no"}});
+  return absl::OkStatus();
+}
+
+absl::Status GrantTargets::RestoreTarget(const GrantRow& grant) {
+  const auto pass = gates_.Enter(grant.volume, absl::Now() + kGateTimeout);
+  if (!pass.has_value()) {
+    return absl::UnavailableError(absl::StrCat("put back volume ", grant.volume.value(), ": it stays busy"));
+  }
+  table_.ForgetOpen(grant);
+  const absl::Status opened = OpenTarget(grant);
+  if (opened.ok() || absl::IsUnavailable(opened)) return opened;
+  // A volume that cannot be served, for instance because its file is gone, must not keep the others away.
+  LogError("array", absl::StrCat("put back volume ", grant.volume.value(), ": ", opened.message()));
+  return absl::OkStatus();
+}
+
+absl::Status GrantTargets::OpenTarget(const GrantRow& grant) {
+  // Read again, inside the gate: a fence may have marked it since the caller read its row, and a target that
+  // is opened after its drain would let the fenced node write.
+  ASSIGN_OR_RETURN(const std::optional<GrantRow> now, catalogue_.grants().FindGeneration(grant.generation));
+  if (!now.has_value() || now->releasing) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const VolumeRow row, catalogue_.volumes().FindVolume(grant.cluster, grant.volume));
+  return table_.OpenTarget(grant, row.volume, pool_.VolumePath(grant.volume));
+}
+
+absl::Status GrantTargets::GrowLun(const GrantRow& grant, const std::string& path) {
+  const absl::Time deadline = absl::Now() + drain_timeout_;
+  absl::StatusOr<bool> quiet = table_.PauseTarget(grant);
+  while (quiet.ok() && !*quiet && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(2));
+    quiet = table_.PauseTarget(grant);
+  }
+  FAIL_POINT("array.expand.paused");
+  absl::Status grown = quiet.status();
+  if (grown.ok()) {
+    grown = *quiet ? table_.ResizeLun(grant, path)
+                   : absl::UnavailableError(
+                         absl::StrCat("volume ", grant.volume.value(), ": its commands are not over"));
+  }
+  const absl::Status resumed = table_.EndPause(grant);
+  return grown.ok() ? resumed : grown;
+}
+
+absl::StatusOr<bool> GrantTargets::TryRelease(const GrantRow& grant) {
+  // Does not wait: the gate may be held by a growth that itself waits for commands, and there are others to
+  // release meanwhile.
+  const auto pass = gates_.Enter(grant.volume, absl::InfinitePast());
+  if (!pass.has_value()) return false;
+  ASSIGN_OR_RETURN(const std::optional<GrantRow> now, catalogue_.grants().FindGeneration(grant.generation));
+  if (!now.has_value()) return true;
+  return table_.DrainTarget(grant);
+}
+
+// Several at a time: one attempt is a handful of calls to tgtd, and each takes as long as two processes need
+// to wake each other. tgtd itself has one thread for them, so more workers than this gain nothing.
+std::vector<absl::StatusOr<bool>> GrantTargets::TryReleaseAll(const std::vector<GrantRow>& grants) {
+  std::vector<absl::StatusOr<bool>> steps(grants.size(), false);
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < grants.size(); i = next++) steps[i] = TryRelease(grants[i]);
+  };
+  std::vector<std::jthread> workers(std::min(kReleaseWorkers, grants.size()) - 1);
+  for (std::jthread& worker : workers) worker = std::jthread(work);
+  work();
+  workers.clear();
+  return steps;
+}
+
+// Deletes the rows of grants whose targets are gone, in one change: a fence of many volumes syncs the disk
+// once a round instead of once a volume.
+absl::Status GrantTargets::DeleteDrainedGrants(const std::vector<GrantRow>& grants) {
+  std::vector<Generation> generations;
+  for (const GrantRow& grant : grants) generations.push_back(grant.generation);
+  RETURN_IF_ERROR(catalogue_.grants().DeleteGrants(generations));
+  FAIL_POINT("array.release.rows_deleted");
+  for (const GrantRow& grant : grants) gates_.WakeWaiters(grant.volume);
+  return absl::OkStatus();
+}
+
+absl::Status GrantTargets::FinishReleasing(std::vector<GrantRow> grants, absl::Time deadline) {
+  absl::Duration pause = absl::Milliseconds(1);
+  absl::Status trouble;
+  while (!grants.empty()) {
+    std::vector<GrantRow> gone, left;
+    const std::vector<absl::StatusOr<bool>> steps = TryReleaseAll(grants);
+    for (size_t i = 0; i < grants.size(); ++i) {
+      if (!steps[i].ok()) trouble = steps[i].status();
+      (steps[i].ok() && *steps[i] ? gone : left).push_back(std::move(grants[i]));
+    }
+    if (!gone.empty()) RETURN_IF_ERROR(DeleteDrainedGrants(gone));
+    grants = std::move(left);
+    if (grants.empty()) break;
+    if (absl::Now() >= deadline) return StillDraining(grants, trouble);
+    absl::SleepFor(pause);
+    pause = std::min(pause * 2, absl::Milliseconds(20));
+  }
+  return absl::OkStatus();
+}
+
+void GrantTargets::ReleaseLeftOvers() {
+  const auto grants = catalogue_.grants().ListReleasingGrants();
+  if (!grants.ok() || grants->empty()) return;
+  FinishReleasing(*grants, absl::InfinitePast()).IgnoreError();
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,62 @@
+#pragma once
+// Keeps tgtd's targets in step with the catalogue's grants: a grant has an open target; one that is releasing
+// is drained, its target deleted, and then its row. This work outlives the call that began it: what a call or
+// a crash has left is carried to its end by RestoreTargets and by ReleaseLeftOvers.
+//
+//   row added --OpenTarget--> open --releasing--> draining --every command is over--> target gone, row gone
+//
+// All of it goes through one TargetTable, that is one tgtd. An array with several would choose the table by
+// the grant, here and nowhere else.
+// Thread-safe. Order of locks: an object lock (KeyedLock), then a gate, then the catalogue; nobody waits for
+// tgtd to come back while inside a gate.
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "devices/array/tgt/catalogue.h"
+#include "devices/array/tgt/pool.h"
+#include "devices/array/tgt/targets.h"
+#include "devices/array/tgt/volume_gates.h"
+
+namespace lunkeeper {
+
+class GrantTargets {
+ public:
+  // `drain_timeout`: how long a growth, or a restart of tgtd, waits for commands to be over.
+  GrantTargets(Catalogue& catalogue, const Pool& pool, TargetTable& table, VolumeGates& gates,
+               absl::Duration drain_timeout)
+      : catalogue_(catalogue), pool_(pool), table_(table), gates_(gates), drain_timeout_(drain_timeout) {}
+
+  // Makes the target of a grant, unless it is being released. The caller is inside the gate.
+  absl::Status OpenTarget(const GrantRow& grant);
+  // Makes a target's LUN as large as its file. The caller is inside the gate.
+  absl::Status GrowLun(const GrantRow& grant, const std::string& path);
+  // Drains and deletes these grants, which are releasing in the catalogue. DEADLINE_EXCEEDED: commands would
+  // not end; the array goes on releasing them.
+  absl::Status FinishReleasing(std::vector<GrantRow> grants, absl::Time deadline);
+  // One attempt at each grant that is releasing. Called about once a second.
+  void ReleaseLeftOvers();
+  // After tgtd was started or taken over: makes every target exist that must, and finishes releases.
+  // `heartbeat_luns` are targets that are not of grants. FAILED_PRECONDITION: tgtd serves what the catalogue
+  // does not know; it has to be started afresh.
+  absl::Status RestoreTargets(const std::vector<Generation>& heartbeat_luns, bool taken_over);
+
+ private:
+  absl::Status RestoreTarget(const GrantRow& grant);
+  // True when it is gone.
+  absl::StatusOr<bool> TryRelease(const GrantRow& grant);
+  // Of each; there is one at least.
+  std::vector<absl::StatusOr<bool>> TryReleaseAll(const std::vector<GrantRow>& grants);
+  absl::Status DeleteDrainedGrants(const std::vector<GrantRow>& grants);
+
+  Catalogue& catalogue_;
+  const Pool& pool_;
+  TargetTable& table_;
+  VolumeGates& gates_;
+  const absl::Duration drain_timeout_;
+};
+
+}  // namespace lunkeeper

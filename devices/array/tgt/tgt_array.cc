@@ -1,0 +1,233 @@
+// The composition root of the tgt array, and its start.
+//
+// The order of a start matters. The pool is locked and the catalogue opened; a catalogue that is older than
+// what was seen (a restored backup) stops here, until an operator accepts it. Then: files without a row are
+// removed, unfinished copies begun again, the heartbeat LUNs' rows read, and only then is tgtd taken over or
+// started. TgtDaemon calls RestoreTargets, and opens the portal after it: an initiator that is told "target
+// not found" gives up for good, while one that is refused a connection tries again.
+//
+// Threads: callers' threads, the daemon's watcher (restores and the tick of once a second), the heartbeat
+// LUNs' thread, and one for copies. The destructor ends the threads and leaves tgtd serving.
+#include "devices/array/tgt/tgt_array.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cctype>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "devices/array/tgt/tgt_fences.h"
+#include "devices/array/tgt/tgt_grants.h"
+#include "devices/array/tgt/tgt_parts.h"
+#include "devices/array/tgt/tgt_volumes.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr size_t kBootIdDigits = 16;
+
+absl::Status CheckName(const std::string& name) {
+  const bool fine = !name.empty() && name.size() <= 32 &&
+                    name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string::npos;
+  if (fine) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("open array '", name, "': a name has 1 to 32 of a-z, 0-9 and -"));
+}
+
+absl::StatusOr<std::string> ReadBootId(const std::string& path) {
+  std::ifstream file(path);
+  std::string line, digits;
+  std::getline(file, line);
+  for (const char c : line) {
+    if (std::isxdigit(static_cast<unsigned char>(c)) != 0 && digits.size() < kBootIdDigits)
+      digits.push_back(c);
+  }
+  if (digits.size() == kBootIdDigits) return digits;
+  return absl::FailedPreconditionError(absl::StrCat("open array: ", path, " holds no boot id"));
+}
+
+class ClusterView final : public Array {
+ public:
+  ClusterView(const TgtParts& parts, const ClusterId& cluster)
+      : volumes_(parts, cluster), grants_(parts, cluster), fences_(parts, cluster) {}
+  VolumeStore& volumes() override { return volumes_; }
+  GrantStore& grants() override { return grants_; }
+  FenceControl& fences() override { return fences_; }
+
+ private:
+  TgtVolumes volumes_;
+  TgtGrants grants_;
+  TgtFences fences_;
+};
+
+class TgtArrayImpl final : public TgtArray {
+ public:
+  explicit TgtArrayImpl(TgtArrayOptions options) : options_(std::move(options)) {}
+  ~TgtArrayImpl() override;
+
+  // Opens what there is, and serves unless the pool was restored from an older copy.
+  absl::Status OpenPool();
+
+  std::unique_ptr<Array> ForCluster(const ClusterId& cluster) override {
+    return std::make_unique<ClusterView>(*parts_, cluster);
+  }
+  uint64_t sequence() const override { return catalogue_->sequence(); }
+  absl::Status CheckServing() const override;
+  absl::Status AcceptRestore() override;
+  absl::Status StopTgtd() override { return daemon_->StopTgtd(); }
+
+ private:
+  absl::Status OpenFiles();
+  void MakeParts(const std::string& boot_id);
+  absl::Status BeginServing(bool set_orphans_aside);
+  absl::Status RemoveUnknownFiles(bool set_orphans_aside);
+
+  const TgtArrayOptions options_;
+  KeyedLock object_locks_;
+  VolumeGates gates_;
+  std::unique_ptr<Pool> pool_;
+  std::unique_ptr<Catalogue> catalogue_;
+  std::unique_ptr<SeenSequence> seen_;
+  std::unique_ptr<VolumeCopies> copies_;
+  std::unique_ptr<TgtDaemon> daemon_;
+  std::unique_ptr<TargetTable> table_;
+  std::unique_ptr<GrantTargets> targets_;
+  std::unique_ptr<HeartbeatLunTable> heartbeat_luns_;
+  std::optional<TgtParts> parts_;
+  std::atomic<bool> serving_{false};
+  absl::Mutex restore_mu_;  // AcceptRestore runs once at a time
+};
+
+// The threads first, those that use others' parts before the others.
+TgtArrayImpl::~TgtArrayImpl() {
+  if (heartbeat_luns_) heartbeat_luns_->StopLooking();
+  daemon_.reset();
+  copies_.reset();
+}
+
+absl::Status TgtArrayImpl::OpenPool() {
+  RETURN_IF_ERROR(CheckName(options_.name));
+  ASSIGN_OR_RETURN(const std::string boot_id, ReadBootId(options_.boot_id_path));
+  RETURN_IF_ERROR(OpenFiles());
+  MakeParts(boot_id);
+  if (sequence() < seen_->at_open()) {
+    LogError("array", std::string(CheckServing().message()));
+    return absl::OkStatus();
+  }
+  return BeginServing(/*set_orphans_aside=*/false);
+}
+
+absl::Status TgtArrayImpl::OpenFiles() {
+  ASSIGN_OR_RETURN(pool_, Pool::Open(options_.pool_dir));
+  ASSIGN_OR_RETURN(const std::vector<std::string> files, pool_->ListFiles());
+  // Without this check a lost catalogue would be made anew, and every volume's file removed as unknown.
+  if (!files.empty() && ::access(pool_->CataloguePath().c_str(), F_OK) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat("open pool ", options_.pool_dir, ": it has ",
+                                                      files.size(),
+                                                      " volumes but no catalogue; restore catalogue.db"));
+  }
+  ASSIGN_OR_RETURN(catalogue_, Catalogue::Open(pool_->CataloguePath(), options_.name));
+  ASSIGN_OR_RETURN(seen_, SeenSequence::Open(options_.seen_sequence_path));
+  return absl::OkStatus();
+}
+
+void TgtArrayImpl::MakeParts(const std::string& boot_id) {
+  copies_ = std::make_unique<VolumeCopies>(*catalogue_, *pool_, gates_);
+  daemon_ = std::make_unique<TgtDaemon>(
+      TgtDaemonOptions{.control_port = options_.control_port,
+                       .portal = options_.portal,
+                       .binary = options_.tgtd_binary,
+                       .io_threads = options_.tgtd_io_threads,
+                       .log_path = options_.tgtd_log_path},
+      [this](bool taken_over) { return targets_->RestoreTargets(heartbeat_luns_->ServeAgain(), taken_over); },
+      [this] {
+        seen_->SyncToDisk();
+        targets_->ReleaseLeftOvers();
+      });
+  table_ = std::make_unique<TargetTable>(
+      &daemon_->client(),
+      TargetTableOptions{.array = options_.name, .portal = options_.portal, .host_boot_id = boot_id});
+  targets_ = std::make_unique<GrantTargets>(*catalogue_, *pool_, *table_, gates_, options_.drain_timeout);
+  heartbeat_luns_ = std::make_unique<HeartbeatLunTable>(*catalogue_, *pool_, *table_, *daemon_);
+  parts_.emplace(TgtParts{.options = options_,
+                          .check_serving = [this] { return CheckServing(); },
+                          .object_locks = object_locks_,
+                          .pool = *pool_,
+                          .catalogue = *catalogue_,
+                          .seen = *seen_,
+                          .gates = gates_,
+                          .copies = *copies_,
+                          .daemon = *daemon_,
+                          .table = *table_,
+                          .targets = *targets_,
+                          .heartbeat_luns = *heartbeat_luns_});
+}
+
+absl::Status TgtArrayImpl::CheckServing() const {
+  if (serving_) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(
+      "array ", options_.name, " does not serve: its catalogue has seen ", sequence(), " changes, but ",
+      seen_->at_open(),
+      " are remembered: the pool was restored from an older "
+      "copy. Volumes may have other contents and other holders than the cluster believes. Stop what uses "
+      "them, then run `lunkeeper accept-restore`, which ends every grant"));
+}
+
+absl::Status TgtArrayImpl::AcceptRestore() {
+  const absl::MutexLock lock(&restore_mu_);
+  if (serving_) return absl::OkStatus();
+  RETURN_IF_ERROR(catalogue_->SkipTo(seen_->at_open()));
+  FAIL_POINT("array.restore.accepted");
+  return BeginServing(/*set_orphans_aside=*/true);
+}
+
+absl::Status TgtArrayImpl::BeginServing(bool set_orphans_aside) {
+  RETURN_IF_ERROR(RemoveUnknownFiles(set_orphans_aside));
+  RETURN_IF_ERROR(copies_->ResumeCopies());
+  RETURN_IF_ERROR(heartbeat_luns_->LoadRows());
+  RETURN_IF_ERROR(daemon_->StartServing());
+  heartbeat_luns_->StartLooking();
+  serving_ = true;
+  parts_->RememberSequence();
+  return absl::OkStatus();
+}
+
+// A file without a row was left by a create or a delete that was cut short. After a restore it may as well be
+// a volume made since the backup, so there it is kept, aside.
+absl::Status TgtArrayImpl::RemoveUnknownFiles(bool set_orphans_aside) {
+  std::set<std::string> known;
+  ASSIGN_OR_RETURN(const std::vector<VolumeRow> volumes, catalogue_->volumes().ListAllVolumes());
+  for (const VolumeRow& row : volumes) known.insert(pool_->VolumePath(row.volume.id));
+  ASSIGN_OR_RETURN(const std::vector<SnapshotRow> snapshots, catalogue_->volumes().ListAllSnapshots());
+  for (const SnapshotRow& row : snapshots) known.insert(pool_->SnapshotPath(row.snapshot.id));
+  ASSIGN_OR_RETURN(const std::vector<std::string> files, pool_->ListFiles());
+  for (const std::string& file : files) {
+    if (known.count(file) != 0) continue;
+    LogInfo("array", set_orphans_aside ? "setting an unknown file aside" : "removing a left-over file",
+            {{"file", file}});
+    RETURN_IF_ERROR(set_orphans_aside ? pool_->SetAside(file) : pool_->RemoveFile(file));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TgtArray>> OpenTgtArray(const TgtArrayOptions& options) {
+  auto array = std::make_unique<TgtArrayImpl>(options);
+  RETURN_IF_ERROR(array->OpenPool());
+  return array;
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,81 @@
+// A fence in four steps, in this order: (1) one change closes the node to new grants and marks its grants of
+// the volumes as releasing; (2) their targets are closed to logins and their connections cut; (3) each is
+// drained, deleted, and its row removed; (4) the call returns. From (1) on the fence ends by itself even if
+// this process dies: the next start and the tick carry on with what is marked. An error after (1) means "not
+// yet", never "not": the caller repeats the call.
+#include "devices/array/tgt/tgt_fences.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/check.h"
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "base/status_macros.h"
+
+namespace lunkeeper {
+
+absl::StatusOr<Term> TgtFences::BeginTerm(const std::string& holder) {
+  RETURN_IF_ERROR(parts_.check_serving());
+  absl::StatusOr<Term> term = parts_.catalogue.fences().BeginTerm(cluster_, holder);
+  parts_.RememberSequence();
+  return term;
+}
+
+absl::StatusOr<FenceRecord> TgtFences::FenceNode(Term term, const NodeId& node,
+                                                 const std::vector<VolumeId>& volumes) {
+  RETURN_IF_ERROR(parts_.check_serving());
+  RETURN_IF_ERROR(CheckNodeId(node));
+  ASSIGN_OR_RETURN(FenceRecord record, parts_.catalogue.fences().AddFence(cluster_, term, node, volumes));
+  parts_.RememberSequence();
+  LogInfo("array", "fenced", {{"node", node.value()}, {"generation", absl::StrCat(record.generation)}});
+  ASSIGN_OR_RETURN(std::vector<GrantRow> grants,
+                   parts_.catalogue.grants().ListGrants(cluster_, {.volume = {}, .node = node}));
+  // AddFence has marked the grants of all fenced volumes; the node keeps its others.
+  std::erase_if(grants, [](const GrantRow& grant) { return !grant.releasing; });
+  std::vector<Generation> marked;
+  for (const GrantRow& grant : grants) marked.push_back(grant.generation);
+  const absl::Time began = absl::Now();
+  RETURN_IF_ERROR(parts_.targets.FinishReleasing(std::move(grants), began + parts_.options.drain_timeout));
+  parts_.RememberSequence();
+  LogInfo("array", "the fenced node's volumes are free",
+          {{"node", node.value()}, {"after", absl::FormatDuration(absl::Now() - began)}});
+  // Generations are never used again, so that this holds even if the node was unfenced meanwhile.
+  for (const Generation generation : marked) {
+    ASSIGN_OR_RETURN(const auto left, parts_.catalogue.grants().FindGeneration(generation));
+    LK_CHECK(!left.has_value(), "a fence is reported only when every grant it ended is drained and gone");
+  }
+  return record;
+}
+
+absl::Status TgtFences::UnfenceNode(Term term, const NodeId& node, Generation generation) {
+  RETURN_IF_ERROR(parts_.check_serving());
+  RETURN_IF_ERROR(parts_.catalogue.fences().RemoveFence(cluster_, term, node, generation));
+  FAIL_POINT("array.unfence.stored");
+  parts_.RememberSequence();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<FenceRecord>> TgtFences::ListFences() {
+  RETURN_IF_ERROR(parts_.check_serving());
+  return parts_.catalogue.fences().ListFences(cluster_);
+}
+
+absl::StatusOr<Connection> TgtFences::OpenHeartbeatLun(const NodeId& node) {
+  RETURN_IF_ERROR(parts_.check_serving());
+  RETURN_IF_ERROR(CheckNodeId(node));
+  RETURN_IF_ERROR(parts_.daemon.WaitReady(absl::Now() + kReadyTimeout));
+  absl::StatusOr<Connection> access = parts_.heartbeat_luns.OpenLun(cluster_, node, RandomSecret());
+  parts_.RememberSequence();
+  return access;
+}
+
+absl::StatusOr<std::vector<LandedHeartbeat>> TgtFences::ListHeartbeats() {
+  RETURN_IF_ERROR(parts_.check_serving());
+  return parts_.heartbeat_luns.ListHeartbeats(cluster_);
+}
+
+}  // namespace lunkeeper

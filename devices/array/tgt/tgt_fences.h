@@ -1,0 +1,30 @@
+#pragma once
+// One cluster's terms, fences and heartbeat LUNs in the tgt array. Contract: devices/array/fence_control.h.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "devices/array/fence_control.h"
+#include "devices/array/tgt/tgt_parts.h"
+
+namespace lunkeeper {
+
+class TgtFences final : public FenceControl {
+ public:
+  TgtFences(const TgtParts& parts, ClusterId cluster) : parts_(parts), cluster_(std::move(cluster)) {}
+
+  absl::StatusOr<Term> BeginTerm(const std::string& holder) override;
+  absl::StatusOr<FenceRecord> FenceNode(Term term, const NodeId& node,
+                                        const std::vector<VolumeId>& volumes) override;
+  absl::Status UnfenceNode(Term term, const NodeId& node, Generation generation) override;
+  absl::StatusOr<std::vector<FenceRecord>> ListFences() override;
+  absl::StatusOr<Connection> OpenHeartbeatLun(const NodeId& node) override;
+  absl::StatusOr<std::vector<LandedHeartbeat>> ListHeartbeats() override;
+
+ private:
+  const TgtParts& parts_;
+  const ClusterId cluster_;
+};
+
+}  // namespace lunkeeper

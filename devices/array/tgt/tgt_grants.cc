@@ -1,0 +1,150 @@
+// How a node gets a volume: it stands in the volume's line (VolumeGates), first come, first served, and tries
+// when it is first and something has changed. The catalogue decides; the target is opened afterwards, inside
+// the gate, and the grant is read once more at the end, because a fence may have come in between: a fence
+// does not wait for gates before it marks.
+#include "devices/array/tgt/tgt_grants.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/fail_point.h"
+#include "base/random.h"
+#include "base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr absl::Duration kGrantGateTimeout = absl::Seconds(10);
+// How often a waiting call checks that its node is not fenced and its caller has not gone.
+constexpr absl::Duration kRecheckInterval = absl::Seconds(1);
+
+}  // namespace
+
+absl::Status TgtGrants::CheckVolumeIsReady(const VolumeId& id) {
+  ASSIGN_OR_RETURN(const VolumeRow row, parts_.catalogue.volumes().FindVolume(cluster_, id));
+  if (!row.copying) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("volume ", id.value(), ": it is still being copied; try again"));
+}
+
+absl::StatusOr<Grant> TgtGrants::AcquireGrant(const GrantRequest& request, absl::Duration wait) {
+  RETURN_IF_ERROR(parts_.check_serving());
+  RETURN_IF_ERROR(CheckNodeId(request.node));
+  RETURN_IF_ERROR(CheckVolumeIsReady(request.volume));
+  RETURN_IF_ERROR(parts_.daemon.WaitReady(absl::Now() + kReadyTimeout));
+  ASSIGN_OR_RETURN(const auto own, parts_.catalogue.grants().FindGrant(request.volume, request.node));
+  // A node that repeats its request must not wait in line behind the nodes that wait for it to release.
+  if (own.has_value() && !own->releasing) {
+    const auto pass = parts_.gates.Enter(request.volume, absl::Now() + kGrantGateTimeout);
+    if (!pass.has_value())
+      return absl::AbortedError(absl::StrCat("volume ", request.volume.value(), ": it stays busy"));
+    absl::StatusOr<Grant> grant = TryAcquire(request);
+    if (!absl::IsAborted(grant.status())) return grant;
+  }
+  return AcquireInLine(request, wait);
+}
+
+absl::StatusOr<Grant> TgtGrants::AcquireInLine(const GrantRequest& request, absl::Duration wait) {
+  const bool at_once = wait <= absl::ZeroDuration();
+  const absl::Time deadline = absl::Now() + (at_once ? kGrantGateTimeout : wait);
+  VolumeGates::Place place(&parts_.gates, request.volume);
+  std::string why = "others wait for it";
+  while (absl::Now() < deadline) {
+    RETURN_IF_ERROR(parts_.catalogue.fences().CheckNotFenced(cluster_, request.node));
+    if (request.abandoned && request.abandoned())
+      return absl::CancelledError(
+          absl::StrCat("volume ", request.volume.value(), ": nobody waits for it now"));
+    auto pass = place.Enter(std::min(deadline, absl::Now() + kRecheckInterval));
+    if (!pass.has_value()) continue;
+    absl::StatusOr<Grant> grant = TryAcquire(request);
+    if (grant.ok() || !absl::IsAborted(grant.status())) return grant;
+    why = std::string(grant.status().message());
+    if (at_once)
+      return absl::FailedPreconditionError(absl::StrCat(why, "; release it there first, or fence the node"));
+  }
+  return absl::DeadlineExceededError(absl::StrCat("volume ", request.volume.value(), ": waited ",
+                                                  absl::FormatDuration(wait), " for it: ", why));
+}
+
+absl::StatusOr<Grant> TgtGrants::TryAcquire(const GrantRequest& request) {
+  ASSIGN_OR_RETURN(const GrantRow row, parts_.catalogue.grants().AddGrant(cluster_, request, RandomSecret()));
+  parts_.RememberSequence();
+  FAIL_POINT("array.grant.stored");
+  RETURN_IF_ERROR(parts_.targets.OpenTarget(row));
+  FAIL_POINT("array.grant.open");
+  ASSIGN_OR_RETURN(const auto now, parts_.catalogue.grants().FindGeneration(row.generation));
+  if (now.has_value() && !now->releasing) return DescribeGrant(row);
+  return absl::FailedPreconditionError(
+      absl::StrCat("volume ", request.volume.value(), ": node ", request.node.value(),
+                   " was fenced, or its grant released, at the same moment"));
+}
+
+absl::StatusOr<Grant> TgtGrants::DescribeGrant(const GrantRow& row) {
+  ASSIGN_OR_RETURN(const VolumeRow volume, parts_.catalogue.volumes().FindVolume(cluster_, row.volume));
+  return Grant{.volume = row.volume,
+               .node = row.node,
+               .access = row.access,
+               .owner = row.owner,
+               .generation = row.generation,
+               .connection = parts_.table.ConnectionOf(row),
+               .serial = volume.volume.serial,
+               .size_bytes = volume.volume.spec.size_bytes,
+               .durability = volume.volume.spec.durability};
+}
+
+absl::Status TgtGrants::ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,
+                                     Generation generation) {
+  RETURN_IF_ERROR(parts_.check_serving());
+  ASSIGN_OR_RETURN(const auto grant, parts_.catalogue.grants().FindGrant(volume, node));
+  if (!grant.has_value() || grant->cluster != cluster_ || grant->owner != owner) return absl::OkStatus();
+  if (generation != kAnyGeneration && grant->generation != generation) return absl::OkStatus();
+  // Stored first: from here on the release ends, whatever happens to this process.
+  RETURN_IF_ERROR(parts_.catalogue.grants().SetReleasing(grant->generation));
+  FAIL_POINT("array.release.stored");
+  const absl::Status finished =
+      parts_.targets.FinishReleasing({*grant}, absl::Now() + parts_.options.drain_timeout);
+  parts_.RememberSequence();
+  return finished;
+}
+
+absl::StatusOr<std::vector<Grant>> TgtGrants::ListGrants(const GrantFilter& filter) {
+  RETURN_IF_ERROR(parts_.check_serving());
+  ASSIGN_OR_RETURN(const std::vector<GrantRow> rows, parts_.catalogue.grants().ListGrants(cluster_, filter));
+  std::vector<Grant> grants;
+  for (const GrantRow& row : rows) {
+    ASSIGN_OR_RETURN(grants.emplace_back(), DescribeGrant(row));
+  }
+  return grants;
+}
+
+absl::StatusOr<std::vector<GrantSession>> TgtGrants::ListSessions() {
+  RETURN_IF_ERROR(parts_.check_serving());
+  ASSIGN_OR_RETURN(const auto statistics, parts_.daemon.client().ReadStatistics());
+  ASSIGN_OR_RETURN(const auto rows, parts_.catalogue.grants().ListGrants(cluster_, {}));
+  std::map<Generation, const GrantRow*> by_generation;
+  for (const GrantRow& row : rows) by_generation[row.generation] = &row;
+  std::vector<GrantSession> sessions;
+  for (const TgtStatistics& each : statistics) {
+    const auto found = by_generation.find(static_cast<Generation>(each.target));
+    if (found == by_generation.end()) continue;
+    sessions.push_back({.volume = found->second->volume,
+                        .node = found->second->node,
+                        .reads = each.reads,
+                        .writes = each.writes,
+                        .read_bytes = each.read_bytes,
+                        .written_bytes = each.written_bytes});
+  }
+  return sessions;
+}
+
+absl::StatusOr<std::vector<VolumeId>> TgtGrants::ListWantedVolumes() {
+  RETURN_IF_ERROR(parts_.check_serving());
+  std::vector<VolumeId> wanted = parts_.gates.ListAwaitedVolumes();
+  std::erase_if(wanted, [&](const VolumeId& volume) {
+    return !parts_.catalogue.volumes().FindVolume(cluster_, volume).ok();
+  });
+  return wanted;
+}
+
+}  // namespace lunkeeper

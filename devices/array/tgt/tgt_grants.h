@@ -1,0 +1,34 @@
+#pragma once
+// One cluster's grants in the tgt array. Contract: devices/array/grant_store.h.
+
+#include <utility>
+#include <vector>
+
+#include "devices/array/grant_store.h"
+#include "devices/array/tgt/tgt_parts.h"
+
+namespace lunkeeper {
+
+class TgtGrants final : public GrantStore {
+ public:
+  TgtGrants(const TgtParts& parts, ClusterId cluster) : parts_(parts), cluster_(std::move(cluster)) {}
+
+  absl::StatusOr<Grant> AcquireGrant(const GrantRequest& request, absl::Duration wait) override;
+  absl::Status ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,
+                            Generation generation) override;
+  absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter& filter) override;
+  absl::StatusOr<std::vector<GrantSession>> ListSessions() override;
+  absl::StatusOr<std::vector<VolumeId>> ListWantedVolumes() override;
+
+ private:
+  absl::Status CheckVolumeIsReady(const VolumeId& id);
+  // The grant, if it can be had now, with its target open. The caller is inside the gate.
+  absl::StatusOr<Grant> TryAcquire(const GrantRequest& request);
+  absl::StatusOr<Grant> AcquireInLine(const GrantRequest& request, absl::Duration wait);
+  absl::StatusOr<Grant> DescribeGrant(const GrantRow& row);
+
+  const TgtParts& parts_;
+  const ClusterId cluster_;
+};
+
+}  // namespace lunkeeper

@@ -1,0 +1,50 @@
+#pragma once
+// What the views of all clusters share (TgtVolumes, TgtGrants, TgtFences). TgtArray owns it all, and the
+// parts live as long as it does. Each part is thread-safe.
+//
+// The two boundaries for later: Pool alone touches volumes' bytes (files now), and TargetTable with TgtDaemon
+// alone speaks to tgtd (one now). The views know neither a file descriptor nor a target's number.
+
+#include <functional>
+
+#include "absl/status/status.h"
+#include "base/keyed_lock.h"
+#include "devices/array/tgt/catalogue.h"
+#include "devices/array/tgt/grant_targets.h"
+#include "devices/array/tgt/heartbeat_lun_table.h"
+#include "devices/array/tgt/pool.h"
+#include "devices/array/tgt/seen_sequence.h"
+#include "devices/array/tgt/targets.h"
+#include "devices/array/tgt/tgt_array.h"
+#include "devices/array/tgt/tgt_daemon.h"
+#include "devices/array/tgt/volume_copies.h"
+#include "devices/array/tgt/volume_gates.h"
+
+namespace lunkeeper {
+
+struct TgtParts {
+  const TgtArrayOptions& options;
+  // OK, or UNAVAILABLE: every call of a view answers so until the array serves.
+  const std::function<absl::Status()> check_serving;
+  // "volume <id or cluster/name>", "snapshot <id or cluster/name>": one call works on it at a time.
+  KeyedLock& object_locks;
+  Pool& pool;
+  Catalogue& catalogue;
+  SeenSequence& seen;
+  VolumeGates& gates;
+  VolumeCopies& copies;
+  TgtDaemon& daemon;
+  TargetTable& table;
+  GrantTargets& targets;
+  HeartbeatLunTable& heartbeat_luns;
+
+  // After a change, and before it is answered.
+  void RememberSequence() const { seen.Remember(catalogue.sequence()); }
+};
+
+// ABORTED: another call is working on it.
+absl::StatusOr<KeyedLock::Guard> LockObject(const TgtParts& parts, const std::string& name);
+// INVALID_ARGUMENT: a node id that could not be part of a target's name.
+absl::Status CheckNodeId(const NodeId& node);
+
+}  // namespace lunkeeper

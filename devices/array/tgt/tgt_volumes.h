@@ -1,0 +1,41 @@
+#pragma once
+// One cluster's volumes and snapshots in the tgt array. Contract: devices/array/volume_store.h.
+
+#include <string>
+#include <utility>
+
+#include "devices/array/tgt/tgt_parts.h"
+#include "devices/array/volume_store.h"
+
+namespace lunkeeper {
+
+class TgtVolumes final : public VolumeStore {
+ public:
+  TgtVolumes(const TgtParts& parts, ClusterId cluster) : parts_(parts), cluster_(std::move(cluster)) {}
+
+  absl::StatusOr<Volume> CreateVolume(const VolumeSpec& spec) override;
+  absl::Status DeleteVolume(const VolumeId& id) override;
+  absl::StatusOr<Volume> GetVolume(const VolumeId& id) override;
+  absl::StatusOr<Page<Volume>> ListVolumes(const std::string& token, size_t limit) override;
+  absl::StatusOr<Volume> ExpandVolume(const VolumeId& id, uint64_t size_bytes) override;
+  absl::StatusOr<Snapshot> CreateSnapshot(const std::string& name, const VolumeId& source) override;
+  absl::Status DeleteSnapshot(const SnapshotId& id) override;
+  absl::StatusOr<Snapshot> GetSnapshot(const SnapshotId& id) override;
+  absl::StatusOr<Page<Snapshot>> ListSnapshots(const VolumeId& source, const std::string& token,
+                                               size_t limit) override;
+  absl::StatusOr<PoolCapacity> GetCapacity() override;
+
+ private:
+  absl::StatusOr<VolumeRow> MakeVolume(const VolumeSpec& spec, uint64_t asked_size_bytes);
+  absl::Status FillVolume(const VolumeRow& row, const std::string& from);
+  // The path of the source in the pool; empty: none.
+  absl::StatusOr<std::string> FindSourcePath(const VolumeSpec& spec);
+  // The file first, then the LUNs that serve it. The caller holds the volume's object lock.
+  absl::Status GrowVolume(const Volume& volume, uint64_t size_bytes);
+  absl::StatusOr<Snapshot> MakeSnapshot(const std::string& name, const VolumeRow& source);
+
+  const TgtParts& parts_;
+  const ClusterId cluster_;
+};
+
+}  // namespace lunkeeper

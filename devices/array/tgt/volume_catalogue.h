@@ -1,0 +1,63 @@
+#pragma once
+// The catalogue's volumes and snapshots. Threads, durability and failure: as catalogue.h says.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "devices/array/tgt/catalogue_file.h"
+#include "devices/array/volume_store.h"
+
+namespace lunkeeper {
+
+struct VolumeRow {
+  ClusterId cluster;
+  Volume volume;
+  // The size when it was made, rounded: part of the key of idempotency.
+  uint64_t asked_size_bytes = 0;
+  bool copying = false;  // its source is still being copied
+};
+
+struct SnapshotRow {
+  ClusterId cluster;
+  Snapshot snapshot;  // ready: not copying
+};
+
+class VolumeCatalogue {
+ public:
+  explicit VolumeCatalogue(CatalogueFile& file) : file_(file) {}
+
+  // ALREADY_EXISTS: the cluster has a volume of this name.
+  // FAILED_PRECONDITION: it is copying from a volume that is granted.
+  absl::Status InsertVolume(const VolumeRow& row);
+  absl::StatusOr<VolumeRow> FindVolume(const ClusterId& cluster, const VolumeId& id);
+  absl::StatusOr<std::optional<VolumeRow>> FindVolumeNamed(const ClusterId& cluster, const std::string& name);
+  absl::StatusOr<std::vector<VolumeRow>> ListVolumes(const ClusterId& cluster, const std::string& after,
+                                                     size_t limit);
+  // Of all clusters.
+  absl::StatusOr<std::vector<VolumeRow>> ListAllVolumes();
+  absl::Status SetVolumeSize(const VolumeId& id, uint64_t size_bytes);
+  absl::Status SetVolumeReady(const VolumeId& id);
+  // FAILED_PRECONDITION: it is granted; the message names the nodes. ABORTED: it is being copied from.
+  absl::Status DeleteVolume(const VolumeId& id);
+
+  absl::Status InsertSnapshot(const SnapshotRow& row);
+  absl::StatusOr<SnapshotRow> FindSnapshot(const ClusterId& cluster, const SnapshotId& id);
+  absl::StatusOr<std::optional<SnapshotRow>> FindSnapshotNamed(const ClusterId& cluster,
+                                                               const std::string& name);
+  absl::StatusOr<std::vector<SnapshotRow>> ListSnapshots(const ClusterId& cluster, const VolumeId& source,
+                                                         const std::string& after, size_t limit);
+  absl::StatusOr<std::vector<SnapshotRow>> ListAllSnapshots();
+  absl::Status SetSnapshotReady(const SnapshotId& id);
+  absl::Status DeleteSnapshot(const SnapshotId& id);
+
+ private:
+  absl::StatusOr<std::vector<VolumeRow>> ReadVolumes(const char* sql, SqlValues values);
+  absl::StatusOr<std::vector<SnapshotRow>> ReadSnapshots(const char* sql, SqlValues values);
+
+  CatalogueFile& file_;
+};
+
+}  // namespace lunkeeper

@@ -1,0 +1,58 @@
+// A copy ends in one of three ways:
+//   done         the row becomes ready, and whoever waits for the source may have it again
+//   failed       the row is deleted; the caller that waits gets the error, and may ask again
+//   given up     the program stops: the row stays as it is, and ResumeCopies begins anew at the next start
+#include "devices/array/tgt/volume_copies.h"
+
+#include <vector>
+
+#include "base/status_macros.h"
+
+namespace lunkeeper {
+
+void VolumeCopies::BeginVolumeCopy(const VolumeRow& row, const std::string& from) {
+  queue_.BeginCopy(row.volume.id.value(), [this, row, from](const CopyQueue::Progress& progress) {
+    const Volume& volume = row.volume;
+    absl::Status status = pool_.CopyFile(from, pool_.VolumePath(volume.id), volume.spec.size_bytes,
+                                         volume.spec.provisioning, progress);
+    if (absl::IsCancelled(status)) return status;
+    if (status.ok()) status = catalogue_.volumes().SetVolumeReady(volume.id);
+    if (!status.ok()) catalogue_.volumes().DeleteVolume(volume.id).IgnoreError();
+    gates_.WakeWaiters(volume.spec.source_volume);
+    return status;
+  });
+}
+
+void VolumeCopies::BeginSnapshotCopy(const SnapshotRow& row) {
+  queue_.BeginCopy(row.snapshot.id.value(), [this, row](const CopyQueue::Progress& progress) {
+    const Snapshot& snapshot = row.snapshot;
+    absl::Status status = pool_.CopyFile(pool_.VolumePath(snapshot.source), pool_.SnapshotPath(snapshot.id),
+                                         snapshot.size_bytes, Provisioning::kThin, progress);
+    if (absl::IsCancelled(status)) return status;
+    if (status.ok()) status = catalogue_.volumes().SetSnapshotReady(snapshot.id);
+    if (!status.ok()) catalogue_.volumes().DeleteSnapshot(snapshot.id).IgnoreError();
+    gates_.WakeWaiters(snapshot.source);
+    return status;
+  });
+}
+
+absl::Status VolumeCopies::ResumeCopies() {
+  ASSIGN_OR_RETURN(const std::vector<VolumeRow> volumes, catalogue_.volumes().ListAllVolumes());
+  for (const VolumeRow& row : volumes) {
+    const VolumeSpec& spec = row.volume.spec;
+    if (!row.copying) continue;
+    BeginVolumeCopy(row, spec.source_volume.empty() ? pool_.SnapshotPath(spec.source_snapshot)
+                                                    : pool_.VolumePath(spec.source_volume));
+  }
+  ASSIGN_OR_RETURN(const std::vector<SnapshotRow> snapshots, catalogue_.volumes().ListAllSnapshots());
+  for (const SnapshotRow& row : snapshots) {
+    if (!row.snapshot.ready) BeginSnapshotCopy(row);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VolumeCopies::WaitForCopy(const std::string& id, absl::Time deadline) {
+  return queue_.WaitForCopy(id, deadline);
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,39 @@
+#pragma once
+// Volumes and snapshots that are filled by a long copy, in a pool that cannot reflink. Their rows exist while
+// they are copied (`copying`), so that a copy that a crash cut short is begun again at the next start.
+//
+// Thread-safe; the copies run one after another on a thread of their own. What it is made of outlives it. The
+// destructor makes the running copy give up.
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "devices/array/tgt/catalogue.h"
+#include "devices/array/tgt/copy_queue.h"
+#include "devices/array/tgt/pool.h"
+#include "devices/array/tgt/volume_gates.h"
+
+namespace lunkeeper {
+
+class VolumeCopies {
+ public:
+  VolumeCopies(Catalogue& catalogue, const Pool& pool, VolumeGates& gates)
+      : catalogue_(catalogue), pool_(pool), gates_(gates) {}
+
+  // `from` is the source's path in the pool. Returns at once.
+  void BeginVolumeCopy(const VolumeRow& row, const std::string& from);
+  void BeginSnapshotCopy(const SnapshotRow& row);
+  // Begins every copy that the catalogue says is unfinished. Once, before the array serves.
+  absl::Status ResumeCopies();
+  // The end of the copy of `id`, or ABORTED with how far it is; OK when there is none.
+  absl::Status WaitForCopy(const std::string& id, absl::Time deadline);
+
+ private:
+  Catalogue& catalogue_;
+  const Pool& pool_;
+  VolumeGates& gates_;
+  CopyQueue queue_;  // last: its thread uses the others
+};
+
+}  // namespace lunkeeper
