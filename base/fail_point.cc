@@ -1,3 +1,5 @@
+// A point that is reached reads an environment variable and compares a name, which is cheap beside the I/O
+// that surrounds every point. It acts in the thread that reaches it, so nothing after it has happened yet.
 #include "base/fail_point.h"
 
 #include <fcntl.h>
@@ -15,12 +17,13 @@ namespace lunkeeper {
 namespace {
 
 // Filled by static constructors, before any thread exists; read-only afterwards.
-std::vector<std::string>& Registry() {
+std::vector<std::string>& AllNames() {
   static auto* names = new std::vector<std::string>;
   return *names;
 }
 
-[[maybe_unused]] bool FirstTime() {
+// O_EXCL: of several processes that share the file, exactly one is first.
+[[maybe_unused]] bool IsFirstTime() {
   const char* once = std::getenv("LUNKEEPER_FAIL_POINT_ONCE");
   if (once == nullptr) return true;
   return static_cast<bool>(UniqueFd(::open(once, O_CREAT | O_EXCL | O_CLOEXEC, 0600)));
@@ -38,7 +41,7 @@ std::vector<std::string>& Registry() {
 }  // namespace
 
 std::vector<std::string> FailPointNames() {
-  std::vector<std::string> names = Registry();
+  std::vector<std::string> names = AllNames();
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
   return names;
@@ -47,7 +50,7 @@ std::vector<std::string> FailPointNames() {
 #ifdef LUNKEEPER_FAIL_POINTS
 namespace internal {
 
-FailPointSite::FailPointSite(const char* name) : name_(name) { Registry().push_back(name); }
+FailPointSite::FailPointSite(const char* name) : name_(name) { AllNames().push_back(name); }
 
 void FailPointSite::Hit() const {
   const char* wanted = std::getenv("LUNKEEPER_FAIL_POINT");
@@ -57,9 +60,10 @@ void FailPointSite::Hit() const {
   constexpr char kExec[] = ":exec=";
   const char* action = wanted + length;
   if (*action == '\0') {
-    if (FirstTime()) ::raise(SIGKILL);
+    // SIGKILL, since no handler and no destructor may run: a power loss runs none either.
+    if (IsFirstTime()) ::raise(SIGKILL);
   } else if (std::strncmp(action, kExec, sizeof(kExec) - 1) == 0) {
-    if (FirstTime()) RunAndWait(action + sizeof(kExec) - 1);
+    if (IsFirstTime()) RunAndWait(action + sizeof(kExec) - 1);
   }
 }
 

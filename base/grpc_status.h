@@ -14,4 +14,10 @@ grpc::Status ToGrpcStatus(const absl::Status& status);
 // Likewise; details and metadata of the gRPC status are lost.
 absl::Status FromGrpcStatus(const grpc::Status& status);
 
+// How a service answers an RPC: with the status of `handler`, which fills in the response.
+template <class Handler>
+grpc::Status AnswerRpc(const Handler& handler) {
+  return ToGrpcStatus(handler());
+}
+
 }  // namespace lunkeeper

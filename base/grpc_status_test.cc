@@ -33,7 +33,7 @@ TEST_CASE("every status code keeps its meaning on the wire") {
   }
 }
 
-TEST_CASE("success carries no error") { 
+TEST_CASE("success carries no error") {
   CHECK(ToGrpcStatus(absl::OkStatus()).ok());
   CHECK(FromGrpcStatus(grpc::Status::OK).ok());
 }

@@ -11,6 +11,7 @@ std::optional<HostPort> ParseHostPort(const std::string& text) {
   if (colon == std::string::npos) return std::nullopt;
   const std::string digits = text.substr(colon + 1);
   uint32_t port = 0;
+  // SimpleAtoi alone would also take a sign and blanks.
   if (digits.find_first_not_of("0123456789") != std::string::npos || !absl::SimpleAtoi(digits, &port) ||
       port > 65535) {
     return std::nullopt;

@@ -1,5 +1,5 @@
 #pragma once
-// An address as people write it: host:port, [v6]:port, or :port with an empty host. Pure.
+// An address as it is written on a command line: host:port, [v6]:port, or :port with an empty host. Pure.
 
 #include <cstdint>
 #include <optional>
@@ -8,11 +8,12 @@
 namespace lunkeeper {
 
 struct HostPort {
-  std::string host;  // a name or a number, without brackets; whether it may be empty is the caller's matter
+  std::string host;  // a name or a number, without brackets; may be empty
   uint16_t port = 0;
 };
 
-// nullopt: no port or one beyond 65535, or a v6 address without brackets, where the port is anybody's guess.
+// nullopt: no port or one beyond 65535, or a v6 address without brackets, of which nobody can say where the
+// port begins.
 std::optional<HostPort> ParseHostPort(const std::string& text);
 
 }  // namespace lunkeeper

@@ -1,3 +1,11 @@
+// Boost.Beast on one io_context with three threads. A HttpConnection owns itself: each pending operation
+// holds a shared_ptr to it, and it is destroyed when the last operation ends without starting another.
+//
+//   AcceptNext → HttpConnection: ReadRequest → AnswerRequest → WriteReply → ReadRequest …
+//
+// Every operation has a deadline of five seconds, so a client that stops sending or reading costs a
+// connection for that long and no thread. A page's function runs in one of the three threads, which is why a
+// slow page delays no other as long as at most two are slow.
 #include "base/http.h"
 
 #include <atomic>
@@ -44,33 +52,33 @@ absl::StatusOr<Tcp::endpoint> ParseAddress(const std::string& address) {
   return Tcp::endpoint(ip, where->port);
 }
 
-// One connection: a request, its reply, and so on until the peer is done or too slow. Its handlers run in the
-// socket's strand.
-class Connection : public std::enable_shared_from_this<Connection> {
+// One connection: a request, its reply, and again until the peer closes or is too slow. Its handlers run one
+// at a time, in the socket's strand.
+class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  Connection(Tcp::socket socket, const HttpPages& pages, std::atomic<int>& open)
+  HttpConnection(Tcp::socket socket, const HttpPages& pages, std::atomic<int>& open)
       : stream_(std::move(socket)), pages_(pages), open_(open) {
     ++open_;
   }
-  ~Connection() { --open_; }
+  ~HttpConnection() { --open_; }
 
   void Start() {
-    asio::dispatch(stream_.get_executor(), [self = shared_from_this()] { self->Read(); });
+    asio::dispatch(stream_.get_executor(), [self = shared_from_this()] { self->ReadRequest(); });
   }
 
  private:
-  void Read() {
+  void ReadRequest() {
     parser_.emplace();
     parser_->header_limit(kMaxRequestBytes);
     parser_->body_limit(kMaxRequestBytes);
     stream_.expires_after(kTimeout);
     http::async_read(stream_, buffer_, *parser_,
                      [self = shared_from_this()](beast::error_code error, size_t) {
-                       if (!error) self->Answer();
+                       if (!error) self->AnswerRequest();
                      });
   }
 
-  void Answer() {
+  void AnswerRequest() {
     const auto& request = parser_->get();
     HttpReply reply{404, "no such page\n"};
     const std::string target(request.target().data(), request.target().size());
@@ -87,13 +95,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
     response_.content_length(reply.body.size());
     response_.keep_alive(request.keep_alive());
     if (request.method() != http::verb::head) response_.body() = std::move(reply.body);
-    Write();
+    WriteReply();
   }
 
-  void Write() {
+  void WriteReply() {
     stream_.expires_after(kTimeout);
     http::async_write(stream_, response_, [self = shared_from_this()](beast::error_code error, size_t) {
-      if (!error && self->response_.keep_alive()) self->Read();
+      if (!error && self->response_.keep_alive()) self->ReadRequest();
     });
   }
 
@@ -123,7 +131,7 @@ class BeastServer final : public HttpServer {
     if (!error) acceptor_.listen(16, error);
     if (error) return absl::UnavailableError(absl::StrCat("listen on ", address, ": ", error.message()));
     port_ = acceptor_.local_endpoint().port();
-    Accept();
+    AcceptNext();
     for (int i = 0; i < kThreads; ++i) threads_.emplace_back([this] { context_.run(); });
     return absl::OkStatus();
   }
@@ -131,12 +139,15 @@ class BeastServer final : public HttpServer {
   uint16_t port() const override { return port_; }
 
  private:
-  void Accept() {
+  void AcceptNext() {
     acceptor_.async_accept(asio::make_strand(context_), [this](beast::error_code error, Tcp::socket socket) {
       if (error == asio::error::operation_aborted) return;
-      if (error) return AcceptLater(error);  // out of descriptors, most likely
-      if (open_ < kMaxConnections) std::make_shared<Connection>(std::move(socket), pages_, open_)->Start();
-      Accept();
+      // Most likely out of descriptors. Accepting again at once would fail at once, and spin.
+      if (error) return AcceptLater(error);
+      // Beyond the limit the socket is simply destroyed, which closes it.
+      if (open_ < kMaxConnections)
+        std::make_shared<HttpConnection>(std::move(socket), pages_, open_)->Start();
+      AcceptNext();
     });
   }
 
@@ -144,13 +155,14 @@ class BeastServer final : public HttpServer {
     LogWarn("http", "accepting a connection failed", {{"error", reason.message()}});
     pause_.expires_after(kAcceptPause);
     pause_.async_wait([this](beast::error_code error) {
-      if (!error) Accept();
+      if (!error) AcceptNext();
     });
   }
 
   const HttpPages pages_;
   std::atomic<int> open_{0};
-  asio::io_context context_{kThreads};  // destroyed before what its handlers refer to
+  // Destroyed before pages_ and open_, to which the handlers still in it refer.
+  asio::io_context context_{kThreads};
   Tcp::acceptor acceptor_;
   asio::steady_timer pause_{context_};
   uint16_t port_ = 0;

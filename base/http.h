@@ -1,10 +1,9 @@
 #pragma once
-// A very small HTTP server for what operators' tools read: /metrics, /healthz, /readyz. GET and HEAD of fixed
-// paths only. A few threads of its own serve the connections and run the pages' functions, several at the
-// same time, so that one page which is slow for a second holds up no other. A request has 4 KiB and five
-// seconds, or its connection is closed. Thread-safe. The destructor closes all connections and joins the
-// threads. Failure: INVALID_ARGUMENT for an address that is not `host:port`, UNAVAILABLE when it cannot be
-// listened on.
+// A very small HTTP server for /metrics, /healthz and /readyz. It answers GET and HEAD of fixed paths and
+// nothing else. A few threads of its own serve the connections and run the pages' functions, so that one slow
+// page delays no other. A request may have 4 KiB and take five seconds; otherwise its connection is closed.
+// Thread-safe. The destructor closes all connections and joins the threads. Failure: INVALID_ARGUMENT for an
+// address that is not `host:port`, UNAVAILABLE when it cannot be listened on.
 
 #include <cstdint>
 #include <functional>

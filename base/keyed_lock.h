@@ -1,11 +1,11 @@
 #pragma once
-// At most one piece of work at a time for each key, and no waiting: who comes second is told so.
+// At most one piece of work at a time for each key, without waiting: the second caller gets no guard.
 //
 //   const auto guard = locks_.TryLock(volume);
 //   if (!guard) return absl::AbortedError(…);
 //
-// Thread-safe. The guard ends the work when it goes out of scope; the KeyedLock outlives its guards. Costs
-// nothing for keys nobody works on.
+// Thread-safe. The guard ends the work when it goes out of scope; the KeyedLock outlives its guards. Keys
+// that are not locked take no memory.
 
 #include <optional>
 #include <string>
@@ -33,7 +33,7 @@ class KeyedLock {
     std::string key_;
   };
 
-  // nullopt: somebody else holds the key.
+  // nullopt: the key is locked already.
   std::optional<Guard> TryLock(const std::string& key) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     if (!held_.insert(key).second) return std::nullopt;

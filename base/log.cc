@@ -1,3 +1,5 @@
+// Records are formatted here, in the calling thread, and handed to spdlog as finished lines: its own patterns
+// cannot quote values. The sink has a lock, so lines of two threads never mix.
 #include "base/log.h"
 
 #include <spdlog/fmt/chrono.h>
@@ -14,6 +16,8 @@ namespace {
 
 std::atomic<LogFormat> format{LogFormat::kText};
 
+// Made on first use, so that a static constructor can log. Flushed at each record: a process that is killed
+// leaves a complete log.
 spdlog::logger& Logger() {
   static const auto logger = [] {
     auto made =
@@ -25,36 +29,39 @@ spdlog::logger& Logger() {
   return *logger;
 }
 
-std::string Now() {
+std::string UtcNow() {
   const auto now = std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
   const auto seconds = std::chrono::floor<std::chrono::seconds>(now);
   return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", seconds, (now - seconds).count());
 }
 
-// A value as it stands in a text record: quoted where a reader or a log collector could not see its end.
-std::string Quoted(const std::string& value) {
+// A value of a text record: quoted if a reader or a log collector could not see its end. Bytes that are no
+// UTF-8 become U+FFFD, since names from outside must never make logging throw.
+std::string QuoteValue(const std::string& value) {
   if (!value.empty() && value.find_first_of(" \"=\n\r\t") == std::string::npos) return value;
   return nlohmann::json(value).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-std::string Text(const char* level, const char* component, const std::string& message, const Fields& fields) {
-  std::string line = fmt::format("{} {} {}: {}", Now(), level, component, message);
-  for (const Field& field : fields) line += fmt::format(" {}={}", field.key, Quoted(field.value));
+std::string ToTextLine(const char* level, const char* component, const std::string& message,
+                       const Fields& fields) {
+  std::string line = fmt::format("{} {} {}: {}", UtcNow(), level, component, message);
+  for (const Field& field : fields) line += fmt::format(" {}={}", field.key, QuoteValue(field.value));
   return line;
 }
 
-std::string Json(const char* level, const char* component, const std::string& message, const Fields& fields) {
+std::string ToJsonLine(const char* level, const char* component, const std::string& message,
+                       const Fields& fields) {
   nlohmann::ordered_json record = {
-      {"time", Now()}, {"level", level}, {"component", component}, {"message", message}};
+      {"time", UtcNow()}, {"level", level}, {"component", component}, {"message", message}};
   for (const Field& field : fields) record[field.key] = field.value;
   return record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-void Log(spdlog::level::level_enum level, const char* name, const char* component, const std::string& message,
-         const Fields& fields) {
+void WriteRecord(spdlog::level::level_enum level, const char* name, const char* component,
+                 const std::string& message, const Fields& fields) {
   if (!Logger().should_log(level)) return;
-  Logger().log(level, format == LogFormat::kJson ? Json(name, component, message, fields)
-                                                 : Text(name, component, message, fields));
+  Logger().log(level, format == LogFormat::kJson ? ToJsonLine(name, component, message, fields)
+                                                 : ToTextLine(name, component, message, fields));
 }
 
 }  // namespace
@@ -66,16 +73,16 @@ void SetUpLogging(const std::string& level, LogFormat log_format) {
 }
 
 void LogDebug(const char* component, const std::string& message, const Fields& fields) {
-  Log(spdlog::level::debug, "DEBUG", component, message, fields);
+  WriteRecord(spdlog::level::debug, "DEBUG", component, message, fields);
 }
 void LogInfo(const char* component, const std::string& message, const Fields& fields) {
-  Log(spdlog::level::info, "INFO", component, message, fields);
+  WriteRecord(spdlog::level::info, "INFO", component, message, fields);
 }
 void LogWarn(const char* component, const std::string& message, const Fields& fields) {
-  Log(spdlog::level::warn, "WARN", component, message, fields);
+  WriteRecord(spdlog::level::warn, "WARN", component, message, fields);
 }
 void LogError(const char* component, const std::string& message, const Fields& fields) {
-  Log(spdlog::level::err, "ERROR", component, message, fields);
+  WriteRecord(spdlog::level::err, "ERROR", component, message, fields);
 }
 
 }  // namespace lunkeeper

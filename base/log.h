@@ -2,8 +2,8 @@
 // Structured logs on standard error, one line a record:
 //   LogInfo("array", "grant stored", {{"volume", volume.value()}, {"node", node.value()}});
 // prints  2026-11-20T22:10:05.123Z INFO array: grant stored volume=v1 node=a.7f  (or the same as a JSON
-// object). Thread-safe. Never blocks on anything but standard error; never fails. Secrets are never passed
-// here: a type that carries one (ChapCredentials) has no text form.
+// object). Thread-safe. Never blocks on anything but standard error; never fails. Secrets never get here: a
+// type that holds one (ChapCredentials) has no text form.
 
 #include <string>
 #include <vector>

@@ -1,3 +1,5 @@
+// A thin layer over prometheus-cpp, whose registry is thread-safe by itself. Asking it for a family or a
+// series that exists returns that one, so nothing has to be declared before it is counted.
 #include "base/metrics.h"
 
 #include <prometheus/gauge.h>
@@ -41,13 +43,14 @@ void Metrics::RpcFinished(const std::string& method, const std::string& code, ab
   durations_.Add({{"method", method}, {"code", code}}, kSeconds).Observe(absl::ToDoubleSeconds(duration));
 }
 
-void Metrics::Set(const std::string& name, const std::string& help, double value) {
+void Metrics::SetGauge(const std::string& name, const std::string& help, double value) {
   prometheus::BuildGauge().Name(name).Help(help).Register(*registry_).Add({}).Set(value);
 }
 
-void Metrics::Set(const std::string& name, const std::string& help, const Series& values) {
+void Metrics::SetGauge(const std::string& name, const std::string& help, const Series& values) {
   auto& family = prometheus::BuildGauge().Name(name).Help(help).Register(*registry_);
   absl::MutexLock lock(&mutex_);
+  // 0 and not removed, so that sums and alerts see the value end and not the series.
   std::set<Labels>& given = given_[name];
   for (const Labels& labels : given)
     if (!values.contains(labels)) family.Add(labels).Set(0);
@@ -57,12 +60,12 @@ void Metrics::Set(const std::string& name, const std::string& help, const Series
   }
 }
 
-void Metrics::Observe(const std::string& name, const std::string& help, const Labels& labels,
-                      absl::Duration duration) {
+void Metrics::ObserveDuration(const std::string& name, const std::string& help, const Labels& labels,
+                              absl::Duration duration) {
   auto& family = prometheus::BuildHistogram().Name(name).Help(help).Register(*registry_);
   family.Add(labels, kSeconds).Observe(absl::ToDoubleSeconds(duration));
 }
 
-std::string Metrics::Text() const { return prometheus::TextSerializer().Serialize(registry_->Collect()); }
+std::string Metrics::ToText() const { return prometheus::TextSerializer().Serialize(registry_->Collect()); }
 
 }  // namespace lunkeeper

@@ -1,11 +1,11 @@
 #pragma once
-// What this program counts, for Prometheus. One object a process, made in main() and handed to whoever
-// counts. Thread-safe; counting never fails and never blocks for longer than a map look-up. Label values come
-// from a closed set (method names of our services, gRPC codes), so that nobody outside can make the number of
-// series grow.
+// The program's metrics, for Prometheus. One object for the process, passed to each part that counts.
+// Thread-safe; counting never fails and never blocks for longer than a map look-up. Label values come from a
+// closed set (method names of our services, gRPC codes), so that no caller can make the number of series
+// grow.
 //
 //   lunkeeper_rpc_duration_seconds{method,code}  histogram: finished calls
-//   lunkeeper_rpc_running{method}                gauge: calls in progress, those too that wait for a grant
+//   lunkeeper_rpc_running{method}                gauge: calls in progress, also those that wait for a grant
 //   lunkeeper_build_info{version,mode}           1
 
 #include <map>
@@ -35,18 +35,18 @@ class Metrics {
   void RpcStarted(const std::string& method);
   void RpcFinished(const std::string& method, const std::string& code, absl::Duration duration);
 
-  // A fact about the process as a whole, by the name it was first given here.
-  void Set(const std::string& name, const std::string& help, double value);
-  // The same for each of these labels. Those that were given before, and are not now, read 0.
+  // A fact about the process as a whole. The first call for a name also decides its help text.
+  void SetGauge(const std::string& name, const std::string& help, double value);
+  // The same for each of these labels. Labels of earlier calls that are not among these read 0.
   using Labels = std::map<std::string, std::string>;
   using Series = std::map<Labels, double>;
-  void Set(const std::string& name, const std::string& help, const Series& values);
-  // One more that took so long, into a histogram.
-  void Observe(const std::string& name, const std::string& help, const Labels& labels,
-               absl::Duration duration);
+  void SetGauge(const std::string& name, const std::string& help, const Series& values);
+  // Adds one duration to a histogram.
+  void ObserveDuration(const std::string& name, const std::string& help, const Labels& labels,
+                       absl::Duration duration);
 
-  // All of it in Prometheus' text format 0.0.4.
-  std::string Text() const;
+  // Everything, in Prometheus' text format 0.0.4.
+  std::string ToText() const;
 
  private:
   const std::unique_ptr<prometheus::Registry> registry_;

@@ -52,10 +52,10 @@ std::string Get(uint16_t port, const std::string& path) {
 TEST_CASE("finished calls appear in the histogram by method and code, running ones in the gauge") {
   Metrics metrics("all");
   metrics.RpcStarted("csi.v1.Node/NodeStageVolume");
-  CHECK_THAT(metrics.Text(),
+  CHECK_THAT(metrics.ToText(),
              Catch::Contains("lunkeeper_rpc_running{method=\"csi.v1.Node/NodeStageVolume\"} 1"));
   metrics.RpcFinished("csi.v1.Node/NodeStageVolume", "OK", absl::Milliseconds(30));
-  const std::string text = metrics.Text();
+  const std::string text = metrics.ToText();
   CHECK_THAT(text, Catch::Contains("lunkeeper_rpc_running{method=\"csi.v1.Node/NodeStageVolume\"} 0"));
   CHECK_THAT(text, Catch::Contains("lunkeeper_rpc_duration_seconds_count"));
   CHECK_THAT(text, Catch::Contains("le=\"0.025\"} 0"));
@@ -65,20 +65,20 @@ TEST_CASE("finished calls appear in the histogram by method and code, running on
 
 TEST_CASE("a fact about the process is shown as it was last set") {
   Metrics metrics("node");
-  metrics.Set("lunkeeper_registered", "Whether kubelet knows this driver", 0);
-  metrics.Set("lunkeeper_registered", "Whether kubelet knows this driver", 1);
-  CHECK_THAT(metrics.Text(), Catch::Contains("\nlunkeeper_registered 1\n"));
+  metrics.SetGauge("lunkeeper_registered", "Whether kubelet knows this driver", 0);
+  metrics.SetGauge("lunkeeper_registered", "Whether kubelet knows this driver", 1);
+  CHECK_THAT(metrics.ToText(), Catch::Contains("\nlunkeeper_registered 1\n"));
 }
 
 TEST_CASE("of a figure with labels, those that are not given any more read 0") {
   Metrics metrics("controller");
-  metrics.Set("lunkeeper_things", "Things by state", {{{{"state", "new"}}, 2}, {{{"state", "old"}}, 1}});
-  metrics.Set("lunkeeper_things", "Things by state", {{{{"state", "old"}}, 3}});
-  CHECK_THAT(metrics.Text(), Catch::Contains("lunkeeper_things{state=\"new\"} 0\n") &&
-                                 Catch::Contains("lunkeeper_things{state=\"old\"} 3\n"));
-  metrics.Observe("lunkeeper_steps", "How long steps took", {{"step", "one"}}, absl::Seconds(2));
-  CHECK_THAT(metrics.Text(), Catch::Contains("lunkeeper_steps_count{step=\"one\"} 1\n") &&
-                                 Catch::Contains("lunkeeper_steps_sum{step=\"one\"} 2\n"));
+  metrics.SetGauge("lunkeeper_things", "Things by state", {{{{"state", "new"}}, 2}, {{{"state", "old"}}, 1}});
+  metrics.SetGauge("lunkeeper_things", "Things by state", {{{{"state", "old"}}, 3}});
+  CHECK_THAT(metrics.ToText(), Catch::Contains("lunkeeper_things{state=\"new\"} 0\n") &&
+                                   Catch::Contains("lunkeeper_things{state=\"old\"} 3\n"));
+  metrics.ObserveDuration("lunkeeper_steps", "How long steps took", {{"step", "one"}}, absl::Seconds(2));
+  CHECK_THAT(metrics.ToText(), Catch::Contains("lunkeeper_steps_count{step=\"one\"} 1\n") &&
+                                   Catch::Contains("lunkeeper_steps_sum{step=\"one\"} 2\n"));
 }
 
 TEST_CASE("pages are served, and nothing else is") {

@@ -1,10 +1,9 @@
 #pragma once
-// Repeats a piece of work on a thread of its own: at once, and then each `every` after the last run has
-// ended.
+// Repeats a piece of work on a thread of its own: first at once, then `every` after the end of each run.
 //
 //   Periodic sweep(absl::Seconds(5), [this] { Sweep(); });
 //
-// The work must end by itself within a bounded time: the destructor waits for a run that has begun, and joins
+// The work must end by itself within a bounded time: the destructor waits for a run in progress, and joins
 // the thread. Wake may be called from any thread.
 
 #include <functional>

@@ -1,3 +1,5 @@
+// One thread runs all attempts, each a socket and a timer; the first of the two to complete ends the attempt
+// and cancels the other. Attempts in progress when the prober is destroyed end without a call.
 #include "base/tcp_prober.h"
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -17,15 +19,15 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
-constexpr std::chrono::milliseconds kPatience(400);
+constexpr std::chrono::milliseconds kTimeout(400);
 
 struct Attempt {
   explicit Attempt(asio::io_context& io) : socket(io), timer(io) {}
   tcp::socket socket;
   asio::steady_timer timer;
-  std::function<void(bool)> done;  // empty: it is over
+  std::function<void(bool)> done;  // empty once it was called
 
-  void Finish(std::optional<bool> answered) {
+  void FinishAttempt(std::optional<bool> answered) {
     boost::system::error_code ignored;
     timer.cancel(ignored);
     socket.close(ignored);
@@ -34,8 +36,9 @@ struct Attempt {
   }
 };
 
-// None: it says nothing of the machine.
-std::optional<bool> Meaning(const boost::system::error_code& error) {
+// Whether the other kernel is alive. A refusal is an answer as good as an accepted connection: only a living
+// kernel sends a reset. None: the error is of this machine, such as no free descriptor, and says nothing.
+std::optional<bool> InterpretResult(const boost::system::error_code& error) {
   if (!error || error == asio::error::connection_refused || error == asio::error::connection_reset)
     return true;
   if (error == asio::error::host_unreachable || error == asio::error::timed_out) return false;
@@ -55,20 +58,21 @@ class AsioProber final : public Prober {
     const auto number = asio::ip::make_address(address, wrong);
     if (wrong) return;
     asio::post(io_, [this, to = tcp::endpoint(number, port), done = std::move(done)]() mutable {
-      Begin(to, std::move(done));
+      BeginAttempt(to, std::move(done));
     });
   }
 
  private:
-  void Begin(const tcp::endpoint& to, std::function<void(bool)> done) {
+  void BeginAttempt(const tcp::endpoint& to, std::function<void(bool)> done) {
     auto attempt = std::make_shared<Attempt>(io_);
     attempt->done = std::move(done);
-    attempt->timer.expires_after(kPatience);
+    attempt->timer.expires_after(kTimeout);
     attempt->timer.async_wait([attempt](const boost::system::error_code& ended) {
-      if (!ended) attempt->Finish(false);
+      if (!ended) attempt->FinishAttempt(false);
     });
-    attempt->socket.async_connect(
-        to, [attempt](const boost::system::error_code& error) { attempt->Finish(Meaning(error)); });
+    attempt->socket.async_connect(to, [attempt](const boost::system::error_code& error) {
+      attempt->FinishAttempt(InterpretResult(error));
+    });
   }
 
   asio::io_context io_;

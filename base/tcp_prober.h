@@ -1,10 +1,10 @@
 #pragma once
-// Asks a machine's kernel whether it lives: a TCP connect, which a living kernel accepts or refuses even when
-// nothing else there answers. The connection is closed at once. Silence for 400 ms, or an unreachable host,
-// is no.
+// Finds out whether a machine's kernel is alive, by a TCP connect: a living kernel accepts or refuses it even
+// when no process there answers. The connection is closed at once. Silence for 400 ms, or an unreachable
+// host, means no.
 //
-// Thread-safe; never blocks. One thread of its own calls `done`. When we could not ask (a bad address, no
-// descriptors, no network of our own), nobody can tell, and `done` is not called.
+// Thread-safe; never blocks. One thread of its own calls `done`. When the probe could not be made (a bad
+// address, no descriptors, no network here), nothing is known, and `done` is not called.
 
 #include <functional>
 #include <memory>

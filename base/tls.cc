@@ -1,3 +1,6 @@
+// gRPC's own certificate provider reads the files again every second. It says nothing useful about a file
+// that it cannot use, and a server then refuses each handshake; so the files are first checked here with
+// OpenSSL, for an error that names the file. This check is made once, at the start.
 #include "base/tls.h"
 
 #include <grpcpp/security/tls_certificate_provider.h>
@@ -18,7 +21,7 @@ namespace {
 
 using grpc::experimental::FileWatcherCertificateProvider;
 
-constexpr unsigned kLookSeconds = 1;
+constexpr unsigned kReloadSeconds = 1;
 
 template <class T, void (*Free)(T*)>
 struct Freer {
@@ -27,22 +30,22 @@ struct Freer {
 using Certificate = std::unique_ptr<X509, Freer<X509, X509_free>>;
 using PrivateKey = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY, EVP_PKEY_free>>;
 
-absl::Status Wrong(const std::string& path, const std::string& why) {
+absl::Status UnusableFile(const std::string& path, const std::string& why) {
   ERR_clear_error();
   return absl::FailedPreconditionError(absl::StrCat("TLS file ", path, ": ", why));
 }
 
-// A key with a password must not make OpenSSL ask for it at a terminal.
+// A callback that has no password. Without it OpenSSL would ask for one at the terminal.
 int NoPassword(char*, int, int, void*) { return 0; }
 
 // Reads the first object of a PEM file with one of OpenSSL's readers.
 template <class Handle, class Reader>
 absl::StatusOr<Handle> ReadPem(const std::string& path, const char* what, Reader reader) {
   FILE* file = std::fopen(path.c_str(), "re");
-  if (file == nullptr) return Wrong(path, std::string(absl::ErrnoToStatus(errno, "open").message()));
+  if (file == nullptr) return UnusableFile(path, std::string(absl::ErrnoToStatus(errno, "open").message()));
   Handle object(reader(file, nullptr, NoPassword, nullptr));
   std::fclose(file);
-  if (object == nullptr) return Wrong(path, absl::StrCat("want ", what, " in PEM form"));
+  if (object == nullptr) return UnusableFile(path, absl::StrCat("want ", what, " in PEM form"));
   return object;
 }
 
@@ -56,12 +59,12 @@ absl::Status CheckPair(const std::string& certificate, const std::string& key) {
   ASSIGN_OR_RETURN(const PrivateKey secret,
                    ReadPem<PrivateKey>(key, "a private key without a password", PEM_read_PrivateKey));
   if (X509_check_private_key(shown.get(), secret.get()) == 1) return absl::OkStatus();
-  return Wrong(key, absl::StrCat("it is not the key of ", certificate));
+  return UnusableFile(key, absl::StrCat("it is not the key of ", certificate));
 }
 
-std::shared_ptr<FileWatcherCertificateProvider> Watch(const TlsFiles& files) {
+std::shared_ptr<FileWatcherCertificateProvider> WatchFiles(const TlsFiles& files) {
   return std::make_shared<FileWatcherCertificateProvider>(files.key, files.certificate, files.ca,
-                                                          kLookSeconds);
+                                                          kReloadSeconds);
 }
 
 }  // namespace
@@ -69,7 +72,7 @@ std::shared_ptr<FileWatcherCertificateProvider> Watch(const TlsFiles& files) {
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MutualTlsServer(const TlsFiles& files) {
   RETURN_IF_ERROR(CheckCa(files.ca));
   RETURN_IF_ERROR(CheckPair(files.certificate, files.key));
-  grpc::experimental::TlsServerCredentialsOptions options(Watch(files));
+  grpc::experimental::TlsServerCredentialsOptions options(WatchFiles(files));
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
   options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
@@ -80,7 +83,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MutualTlsClient(const 
   RETURN_IF_ERROR(CheckCa(files.ca));
   RETURN_IF_ERROR(CheckPair(files.certificate, files.key));
   grpc::experimental::TlsChannelCredentialsOptions options;
-  options.set_certificate_provider(Watch(files));
+  options.set_certificate_provider(WatchFiles(files));
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
   return grpc::experimental::TlsCredentials(options);
@@ -90,7 +93,7 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsServer(const std::st
                                                                    const std::string& key) {
   RETURN_IF_ERROR(CheckPair(certificate, key));
   grpc::experimental::TlsServerCredentialsOptions options(
-      Watch({.certificate = certificate, .key = key, .ca = ""}));
+      WatchFiles({.certificate = certificate, .key = key, .ca = ""}));
   options.watch_identity_key_cert_pairs();
   options.set_cert_request_type(GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
   return grpc::experimental::TlsServerCredentials(options);
@@ -99,7 +102,7 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsServer(const std::st
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsClient(const std::string& ca) {
   RETURN_IF_ERROR(CheckCa(ca));
   grpc::experimental::TlsChannelCredentialsOptions options;
-  options.set_certificate_provider(Watch({.certificate = "", .key = "", .ca = ca}));
+  options.set_certificate_provider(WatchFiles({.certificate = "", .key = "", .ca = ca}));
   options.watch_root_certs();
   return grpc::experimental::TlsCredentials(options);
 }
@@ -108,7 +111,7 @@ absl::StatusOr<absl::Time> CertificateEnds(const std::string& path) {
   ASSIGN_OR_RETURN(const Certificate certificate, ReadPem<Certificate>(path, "a certificate", PEM_read_X509));
   std::tm ends = {};
   if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &ends) != 1)
-    return Wrong(path, "it does not say until when it is good");
+    return UnusableFile(path, "it does not say until when it is good");
   return absl::FromTM(ends, absl::UTCTimeZone());
 }
 

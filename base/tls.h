@@ -1,6 +1,6 @@
 #pragma once
-// TLS for gRPC from PEM files. The files are looked at every second, and new connections use what is there
-// then; so replace them together, by renaming a folder or moving a symbolic link, as Kubernetes does.
+// TLS for gRPC from PEM files. The files are read again every second, and new connections use what they hold
+// then. So replace certificate and key together, by renaming a folder or a symbolic link, as Kubernetes does.
 // Thread-safe. Failure: FAILED_PRECONDITION for a file that cannot be read or used; the message names it.
 
 #include <grpcpp/security/credentials.h>
@@ -17,11 +17,11 @@ namespace lunkeeper {
 struct TlsFiles {
   std::string certificate;  // with its chain
   std::string key;
-  std::string ca;  // who signs the other side's
+  std::string ca;  // of the other side's certificate
   friend bool operator==(const TlsFiles&, const TlsFiles&) = default;
 };
 
-// Both sides show a certificate, and both check the other's.
+// Each side shows a certificate, and checks the other's.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MutualTlsServer(const TlsFiles& files);
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MutualTlsClient(const TlsFiles& files);
 
@@ -30,7 +30,7 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsServer(const std::st
                                                                    const std::string& key);
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsClient(const std::string& ca);
 
-// Until when the first certificate in the file is good.
+// The end of validity of the first certificate in the file.
 absl::StatusOr<absl::Time> CertificateEnds(const std::string& path);
 
 }  // namespace lunkeeper

@@ -1,6 +1,6 @@
 #pragma once
-// Grants taken from an array in the same process, within the array's own limits of time. Thread-safe as the
-// array is; `array` outlives it.
+// The source of grants of a node that runs in one process with its array (mode `all`). Deadlines are ignored:
+// the array's own limits are shorter. Thread-safe as the array is; `array` outlives it.
 
 #include <memory>
 

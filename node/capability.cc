@@ -1,3 +1,6 @@
+// CSI's access modes say how many nodes may use a volume and how; an array knows three kinds of grants. The
+// modes of one writing node become an exclusive grant, whatever the number of pods on it;
+// SINGLE_NODE_SINGLE_WRITER (Kubernetes' ReadWriteOncePod) is then held on the node, by Publisher.
 #include "node/capability.h"
 
 #include "absl/strings/str_cat.h"
@@ -13,7 +16,7 @@ absl::Status WrongCapability(const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("volume_capability: ", what));
 }
 
-absl::Status ReadAccess(Mode::Mode mode, Capability& capability) {
+absl::Status ParseAccess(Mode::Mode mode, Capability& capability) {
   switch (mode) {
     case Mode::SINGLE_NODE_SINGLE_WRITER:
       capability.single_target = true;
@@ -35,13 +38,15 @@ absl::Status ReadAccess(Mode::Mode mode, Capability& capability) {
   }
 }
 
-absl::Status ReadMount(const csi::v1::VolumeCapability::MountVolume& mount,
-                       const std::map<std::string, std::string>& volume_context, Capability& capability) {
+absl::Status ParseMount(const csi::v1::VolumeCapability::MountVolume& mount,
+                        const std::map<std::string, std::string>& volume_context, Capability& capability) {
   if (capability.access == Access::kSharedWrite) {
     return absl::FailedPreconditionError(
         "volume_capability: ext4 and xfs cannot be written by many nodes; ask for a block volume, or for one "
         "node");
   }
+  // Not offered among the capabilities, so no orchestrator should send it; ignoring it would leave files with
+  // a wrong group.
   if (!mount.volume_mount_group().empty()) return WrongCapability("volume_mount_group is not supported");
   const auto context = volume_context.find("fsType");
   const std::string& name =
@@ -60,10 +65,10 @@ absl::Status ReadMount(const csi::v1::VolumeCapability::MountVolume& mount,
 absl::StatusOr<Capability> ParseCapability(const csi::v1::VolumeCapability& message,
                                            const std::map<std::string, std::string>& volume_context) {
   Capability capability;
-  RETURN_IF_ERROR(ReadAccess(message.access_mode().mode(), capability));
+  RETURN_IF_ERROR(ParseAccess(message.access_mode().mode(), capability));
   capability.block = message.has_block();
   if (message.has_mount()) {
-    RETURN_IF_ERROR(ReadMount(message.mount(), volume_context, capability));
+    RETURN_IF_ERROR(ParseMount(message.mount(), volume_context, capability));
   } else if (!message.has_block()) {
     return WrongCapability("access_type is required: mount or block");
   }

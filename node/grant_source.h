@@ -1,9 +1,8 @@
 #pragma once
-// Where this node's grants come from when the orchestrator brings none: the controllers over their
-// authenticated channel, or, in one process with it, the array itself. Thread-safe; every call may be
-// repeated, and ends at its deadline. Failure: as devices/array/array.h says of Acquire and Release. An
-// Acquire that failed may still lead to a grant, when the answer was lost: see
-// NodeService::ReturnUnusedGrants.
+// The source of this node's grants when the orchestrator brings none: the controllers, over their
+// authenticated channel, or an array in the same process. Thread-safe; every call may be repeated, and ends
+// at its deadline. Failure: as devices/array says of Acquire and Release. An Acquire that failed may still
+// lead to a grant, if only the answer was lost: see LeftoverSweeper.
 
 #include <vector>
 
@@ -27,10 +26,11 @@ class GrantSource {
 
   // This node's grant of the volume, after waiting for other nodes' to end for at most `wait`.
   virtual absl::StatusOr<Grant> Acquire(const VolumeId& volume, Access access, absl::Duration wait) = 0;
-  // Gives back the grant of that generation that Acquire took; never what the orchestrator took for this
+  // Releases the grant of that generation, if Acquire took it: never one that the orchestrator took for this
   // node, and never a newer one. OK when there is none.
   virtual absl::Status Release(const VolumeId& volume, Generation generation, absl::Time deadline) = 0;
-  // What this node has now, whoever took it: of one volume, or of all if `volume` is empty.
+  // This node's grants, those that the orchestrator took included: of one volume, or of all if `volume` is
+  // empty.
   virtual absl::StatusOr<std::vector<HeldGrant>> Held(const VolumeId& volume, absl::Time deadline) = 0;
 };
 

@@ -1,27 +1,33 @@
 #pragma once
-// The CSI Node service: checks each request, calls Volumes, answers. Thread-safe. A second call for a volume
-// that is being worked on is ABORTED. What it is given outlives it.
+// The CSI Node service: each RPC checks its request (node_request.h), takes the volume's lock, and calls the
+// class that does the work. Thread-safe. A second call for a volume that another call is working on is
+// ABORTED. What it is given outlives it.
 
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/keyed_lock.h"
 #include "csi/v1/csi.grpc.pb.h"
-#include "node/volumes.h"
+#include "node/leftover_sweeper.h"
+#include "node/mounted_volumes.h"
+#include "node/publisher.h"
+#include "node/stager.h"
 
 namespace lunkeeper {
 
 struct NodeServiceOptions {
-  NodeId node;                                      // from LoadNodeId
-  int64_t max_volumes = 200;                        // what the data path's memory is made for
-  absl::Duration grace_period = absl::Seconds(10);  // with the orchestrator, before RemoveForgotten acts
-  std::map<std::string, std::string> topology;      // segments; see ReachableArray
-  // How long the first of several calls to stage a volume waits for others to let go of it: orchestrators
-  // show who has it only when a call ends. Those after it wait as long as they may.
+  NodeId node;                // from LoadNodeId
+  int64_t max_volumes = 200;  // what the data path's memory is made for
+  // The time a failed device is left to the orchestrator, before RemoveForgotten acts.
+  absl::Duration grace_period = absl::Seconds(10);
+  std::map<std::string, std::string> topology;  // segments; see ReachableArray
+  // The longest wait of the first of several calls to stage a volume that another node has. Orchestrators
+  // show which node that is only when a call ends. Later calls wait until their deadline.
   absl::Duration first_wait = absl::Seconds(10);
 };
 
@@ -30,19 +36,18 @@ std::pair<std::string, std::string> ReachableArray(const std::string& array_name
 
 class NodeService final : public csi::v1::Node::Service {
  public:
-  // `grants` may be null; see Volumes.
+  // `grants` may be null; see Stager.
   NodeService(NodeServiceOptions options, Initiator& initiator, Filesystem& filesystem, Mounter& mounter,
               GrantSource* grants);
 
-  // Gives back grants that nobody uses: taken for a call that failed, was given up or was killed, after which
-  // nobody may ever ask for the volume again. Once at the start and, after a stage that failed, for as long
-  // as its grant might still come; at other times it does nothing. To be called every few seconds; takes a
-  // few seconds at most when the source of grants does not answer.
-  void ReturnUnusedGrants();
+  // Releases grants that nobody uses: after a start, and after stages that failed. At other times it does
+  // nothing. To be called every few seconds, from one thread; takes a few seconds at most when the source of
+  // grants does not answer.
+  void ReturnUnusedGrants() { sweeper_.ReturnUnusedGrants(); }
 
-  // Takes away what the orchestrator has forgotten of devices that failed for good: fenced, or away for too
-  // long. To be called every few seconds, from one thread; see Volumes::Forgotten.
-  void RemoveForgotten();
+  // Removes devices that failed for good (fenced, or away for too long) and that the orchestrator has
+  // forgotten. To be called every few seconds, from the same thread.
+  void RemoveForgotten() { sweeper_.RemoveForgotten(); }
 
   grpc::Status NodeStageVolume(grpc::ServerContext* context, const csi::v1::NodeStageVolumeRequest* request,
                                csi::v1::NodeStageVolumeResponse* response) override;
@@ -67,20 +72,20 @@ class NodeService final : public csi::v1::Node::Service {
                            csi::v1::NodeGetInfoResponse* response) override;
 
  private:
-  // A controller notices within this time that a caller has gone.
-  static constexpr absl::Duration kDoubt = absl::Seconds(30);
-
-  absl::Status Stage(StageRequest request);
+  // ABORTED: another call is working on the volume.
+  absl::StatusOr<KeyedLock::Guard> LockVolume(const VolumeId& volume);
+  absl::Duration LongestWait(const VolumeId& volume);
 
   const NodeServiceOptions options_;
-  Volumes volumes_;
-  KeyedLock locks_;
-  std::map<VolumeId, absl::Time> forgotten_since_;  // RemoveForgotten's own
+  KeyedLock locks_;  // by volume id
+  Stager stager_;
+  Publisher publisher_;
+  MountedVolumes mounted_;
+  LeftoverSweeper sweeper_;
 
   absl::Mutex mutex_;
-  std::set<VolumeId> reported_ ABSL_GUARDED_BY(mutex_);  // whose last stage said who has it
-  // Until then, a grant that nobody waits for may still come.
-  absl::Time in_doubt_until_ ABSL_GUARDED_BY(mutex_) = absl::Now() + kDoubt;
+  // Volumes whose last stage ended by saying which node has them.
+  std::set<VolumeId> reported_holder_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lunkeeper

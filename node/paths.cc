@@ -1,3 +1,8 @@
+// A path from an orchestrator names a place in a tree that pods can partly write to, so a symlink at its last
+// component could lead anywhere on the host: it is never followed. Its parents are kubelet's own directories,
+// and may be symlinks by the administrator's choice; they are resolved, because the mount table has resolved
+// paths. Nothing is opened for reading at the last component either: a dead mount there would block for ever,
+// and O_PATH does not touch the file system.
 #include "node/paths.h"
 
 #include <fcntl.h>
@@ -20,11 +25,11 @@
 namespace lunkeeper {
 namespace {
 
-absl::Status Wrong(const char* field, const std::string& what) {
+absl::Status InvalidPath(const char* field, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", what));
 }
 
-std::string Quoted(const std::string& path) { return absl::StrCat("\"", path, "\""); }
+std::string QuotePath(const std::string& path) { return absl::StrCat("\"", path, "\""); }
 
 // The mode of what is there, symlinks not followed; 0: nothing.
 mode_t ModeAt(const std::string& path) {
@@ -37,20 +42,20 @@ mode_t ModeAt(const std::string& path) {
 }  // namespace
 
 absl::Status CheckPath(const std::string& path, const char* field) {
-  if (path.empty()) return Wrong(field, "is required");
-  if (path.size() >= PATH_MAX) return Wrong(field, "is longer than 4095 bytes");
-  if (path[0] != '/') return Wrong(field, "must be an absolute path");
+  if (path.empty()) return InvalidPath(field, "is required");
+  if (path.size() >= PATH_MAX) return InvalidPath(field, "is longer than 4095 bytes");
+  if (path[0] != '/') return InvalidPath(field, "must be an absolute path");
   if (std::any_of(path.begin(), path.end(), [](char c) { return absl::ascii_iscntrl(c); })) {
-    return Wrong(field, "has control characters");
+    return InvalidPath(field, "has control characters");
   }
   bool names_something = false;
   for (const absl::string_view part : absl::StrSplit(path, '/')) {
     if (part == "." || part == "..")
-      return Wrong(field, absl::StrCat(Quoted(path), " must not have . or .. in it"));
-    if (part.size() > NAME_MAX) return Wrong(field, "has a part longer than 255 bytes");
+      return InvalidPath(field, absl::StrCat(QuotePath(path), " must not have . or .. in it"));
+    if (part.size() > NAME_MAX) return InvalidPath(field, "has a part longer than 255 bytes");
     names_something = names_something || !part.empty();
   }
-  if (!names_something) return Wrong(field, "must not be the root directory");
+  if (!names_something) return InvalidPath(field, "must not be the root directory");
   return absl::OkStatus();
 }
 
@@ -62,8 +67,8 @@ absl::StatusOr<std::string> ResolvePath(const std::string& path, const char* fie
   const std::unique_ptr<char, decltype(&::free)> real(::realpath(parent.c_str(), nullptr), &::free);
   if (real == nullptr) {
     if (errno == ENOENT)
-      return absl::NotFoundError(absl::StrCat(field, ": ", Quoted(parent), " does not exist"));
-    return Wrong(field, absl::StrCat(Quoted(parent), " is not a directory that can be entered"));
+      return absl::NotFoundError(absl::StrCat(field, ": ", QuotePath(parent), " does not exist"));
+    return InvalidPath(field, absl::StrCat(QuotePath(parent), " is not a directory that can be entered"));
   }
   const std::string resolved = real.get();
   return absl::StrCat(resolved == "/" ? "" : resolved, "/", path.substr(slash + 1, end - slash - 1));
@@ -73,8 +78,8 @@ absl::Status RequireDirectory(const std::string& path, const char* field) {
   const mode_t mode = ModeAt(path);
   if (S_ISDIR(mode)) return absl::OkStatus();
   if (mode == 0)
-    return Wrong(field, absl::StrCat(Quoted(path), " does not exist; the orchestrator makes it"));
-  return Wrong(field, absl::StrCat(Quoted(path), " is not a directory"));
+    return InvalidPath(field, absl::StrCat(QuotePath(path), " does not exist; the orchestrator makes it"));
+  return InvalidPath(field, absl::StrCat(QuotePath(path), " is not a directory"));
 }
 
 absl::StatusOr<bool> MakeTarget(const std::string& path, PathKind kind) {
@@ -87,33 +92,33 @@ absl::StatusOr<bool> MakeTarget(const std::string& path, PathKind kind) {
     return true;
   }
   if (errno == ENOENT) {
-    return Wrong("target_path", absl::StrCat("the parent of ", Quoted(path), " does not exist"));
+    return InvalidPath("target_path", absl::StrCat("the parent of ", QuotePath(path), " does not exist"));
   }
   if (errno != EEXIST)
-    return absl::ErrnoToStatus(errno, absl::StrCat("target_path: cannot make ", Quoted(path)));
+    return absl::ErrnoToStatus(errno, absl::StrCat("target_path: cannot make ", QuotePath(path)));
   const mode_t mode = ModeAt(path);
   if (directory ? S_ISDIR(mode) : (S_ISREG(mode) || S_ISBLK(mode))) return false;
-  return Wrong("target_path",
-               absl::StrCat(Quoted(path), " is there and is not a ", directory ? "directory" : "file"));
+  return InvalidPath("target_path", absl::StrCat(QuotePath(path), " is there and is not a ",
+                                                 directory ? "directory" : "file"));
 }
 
 absl::Status RemoveTarget(const std::string& path) {
   const mode_t mode = ModeAt(path);
   if (mode == 0) return absl::OkStatus();
   if (!S_ISDIR(mode) && !S_ISREG(mode)) {
-    return Wrong("target_path",
-                 absl::StrCat(Quoted(path), " is neither a directory nor a file; it is left there"));
+    return InvalidPath("target_path",
+                       absl::StrCat(QuotePath(path), " is neither a directory nor a file; it is left there"));
   }
   const int removed = S_ISDIR(mode) ? ::rmdir(path.c_str()) : ::unlink(path.c_str());
   if (removed == 0 || errno == ENOENT) return absl::OkStatus();
   if (errno == ENOTEMPTY || errno == EEXIST) {
     return absl::FailedPreconditionError(
-        absl::StrCat("target_path: ", Quoted(path),
+        absl::StrCat("target_path: ", QuotePath(path),
                      " has files in it that are not on the volume; move them away, then try again"));
   }
-  return absl::ErrnoToStatus(errno, absl::StrCat("target_path: cannot remove ", Quoted(path)));
+  return absl::ErrnoToStatus(errno, absl::StrCat("target_path: cannot remove ", QuotePath(path)));
 }
 
-bool Exists(const std::string& path) { return ModeAt(path) != 0; }
+bool PathExists(const std::string& path) { return ModeAt(path) != 0; }
 
 }  // namespace lunkeeper

@@ -1,7 +1,7 @@
 #pragma once
-// Paths that orchestrators send: checked, and brought to the form the kernel's mount table has them in.
-// Thread-safe. Failure is INVALID_ARGUMENT naming the field, unless a comment says more. Nothing at the last
-// component is ever followed, or waited for: what is mounted there may be dead.
+// Paths that orchestrators send: checked, and resolved to the form that the kernel's mount table has them in.
+// Thread-safe. Failure: INVALID_ARGUMENT naming the field, unless a comment says more. The last component is
+// never followed or opened, since the file system mounted there may be dead.
 
 #include <string>
 
@@ -24,6 +24,6 @@ absl::StatusOr<bool> MakeTarget(const std::string& path, PathKind kind);
 // Removes the empty directory or the file; OK when there is nothing. FAILED_PRECONDITION: there is something
 // in it.
 absl::Status RemoveTarget(const std::string& path);
-bool Exists(const std::string& path);
+bool PathExists(const std::string& path);
 
 }  // namespace lunkeeper

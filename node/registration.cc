@@ -1,12 +1,19 @@
+// A thread compares, once a second, the file at the socket's path with the one that this process made:
+//
+//   ours           nothing to do
+//   absent         listen anew: kubelet was restarted, or the folder cleaned
+//   another, dead  a killed predecessor's: replaced
+//   another, live  left alone until its process ends; reported by Status()
+//
+// kubelet watches the folder and connects to each new socket: GetInfo tells it where the driver listens, then
+// NotifyRegistrationStatus tells us whether it took the driver. Both arrive on gRPC's threads.
 #include "node/registration.h"
 
 #include <grpcpp/grpcpp.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <optional>
 #include <utility>
@@ -17,13 +24,13 @@
 #include "absl/time/time.h"
 #include "base/log.h"
 #include "base/periodic.h"
-#include "base/unique_fd.h"
+#include "base/unix_socket.h"
 #include "registration/registration.grpc.pb.h"
 
 namespace lunkeeper {
 namespace {
 
-constexpr absl::Duration kLookEvery = absl::Seconds(1);
+constexpr absl::Duration kCheckInterval = absl::Seconds(1);
 
 // Which file has the path: a socket made anew is another one.
 std::optional<std::pair<dev_t, ino_t>> FileAt(const std::string& path) {
@@ -32,25 +39,16 @@ std::optional<std::pair<dev_t, ino_t>> FileAt(const std::string& path) {
   return std::make_pair(info.st_dev, info.st_ino);
 }
 
-bool Answers(const std::string& path) {
-  const UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  path.copy(address.sun_path, sizeof address.sun_path - 1);
-  return ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
-         errno == EAGAIN;  // its queue is full, so there is one
-}
-
 class KubeletRegistration final : public Registration, public pluginregistration::Registration::Service {
  public:
   explicit KubeletRegistration(const RegistrationOptions& options)
       : options_(options),
         path_(options.directory + "/lunkeeper-reg.sock"),
-        watch_(std::make_unique<Periodic>(kLookEvery, [this] { Look(); })) {}
+        watch_(std::make_unique<Periodic>(kCheckInterval, [this] { CheckSocket(); })) {}
 
   ~KubeletRegistration() override {
     watch_.reset();
-    Close();
+    CloseSocket();
   }
 
   absl::Status Status() const override {
@@ -72,48 +70,51 @@ class KubeletRegistration final : public Registration, public pluginregistration
                                         pluginregistration::RegistrationStatusResponse*) override {
     if (answer->plugin_registered()) {
       LogInfo("registration", "kubelet has registered this driver");
-      Became(absl::OkStatus());
+      SetStatus(absl::OkStatus());
     } else {
-      Failed(absl::StrCat("kubelet refused this driver: ", answer->error()));
+      SetFailed(absl::StrCat("kubelet refused this driver: ", answer->error()));
     }
     return grpc::Status::OK;
   }
 
  private:
-  void Look() {
+  void CheckSocket() {
     const auto there = FileAt(path_);
     if (server_ != nullptr && there == socket_) return;
     if (server_ != nullptr) LogInfo("registration", "the socket is gone; making it anew", {{"path", path_}});
-    const bool taken = there && there != socket_ && Answers(path_);
-    Close();
-    if (taken) return Failed(absl::StrCat(path_, ": another process answers there; stop it"));
-    Open();
+    const bool taken = there && there != socket_ && IsListening(path_);
+    CloseSocket();
+    if (taken) return SetFailed(absl::StrCat(path_, ": another process answers there; stop it"));
+    OpenSocket();
   }
 
-  // Listens under a name that kubelet ignores and then renames, which replaces a dead socket at once, and
-  // leaves gRPC no path to remove that may be another process's by then.
-  void Open() {
+  // Listens under a hidden name, which kubelet ignores, and renames the socket then. That replaces a dead one
+  // in a single step. It also keeps gRPC, which removes the path it was given when it stops, from removing a
+  // socket that a successor has made by then.
+  void OpenSocket() {
     const std::string hidden = absl::StrCat(options_.directory, "/.lunkeeper-reg.", ::getpid());
     if (hidden.size() >= sizeof(sockaddr_un::sun_path)) {
-      return Failed(absl::StrCat(path_, ": too long for a socket; choose a shorter directory"));
+      return SetFailed(absl::StrCat(path_, ": too long for a socket; choose a shorter directory"));
     }
     grpc::ServerBuilder builder;
+    // Two calls in the life of a node: the fewest threads that gRPC can serve with.
     builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
     builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
     builder.AddListeningPort(absl::StrCat("unix:", hidden), grpc::InsecureServerCredentials());
     builder.RegisterService(this);
+    // Only root may connect, from the socket's first moment on.
     const mode_t mask = ::umask(0177);
     server_ = builder.BuildAndStart();
     ::umask(mask);
     socket_ = FileAt(hidden);
     if (server_ == nullptr || ::rename(hidden.c_str(), path_.c_str()) != 0) {
-      Close();
-      return Failed(absl::StrCat(path_, ": cannot listen there; see that the directory exists"));
+      CloseSocket();
+      return SetFailed(absl::StrCat(path_, ": cannot listen there; see that the directory exists"));
     }
-    Became(absl::UnavailableError(absl::StrCat("kubelet has not asked at ", path_, " yet")));
+    SetStatus(absl::UnavailableError(absl::StrCat("kubelet has not asked at ", path_, " yet")));
   }
 
-  void Close() {
+  void CloseSocket() {
     if (server_ == nullptr) return;
     if (FileAt(path_) == socket_) ::unlink(path_.c_str());
     server_->Shutdown(absl::ToChronoTime(absl::Now()));
@@ -122,12 +123,12 @@ class KubeletRegistration final : public Registration, public pluginregistration
     socket_.reset();
   }
 
-  void Failed(const std::string& why) {
+  void SetFailed(const std::string& why) {
     const absl::Status status = absl::FailedPreconditionError(why);
     if (Status() != status) LogError("registration", why);
-    Became(status);
+    SetStatus(status);
   }
-  void Became(const absl::Status& status) {
+  void SetStatus(const absl::Status& status) {
     absl::MutexLock lock(&mutex_);
     status_ = status;
   }
@@ -135,7 +136,7 @@ class KubeletRegistration final : public Registration, public pluginregistration
   const RegistrationOptions options_;
   const std::string path_;
 
-  // The watching thread's, and after it the destructor's.
+  // Of the watching thread, and of the destructor once that thread has ended.
   std::unique_ptr<grpc::Server> server_;
   std::optional<std::pair<dev_t, ino_t>> socket_;
 

@@ -1,5 +1,5 @@
 // From LUN to pod and back: order, repetition, failure at each step, and what is left behind.
-#include "node/volumes.h"
+#include "node/stager.h"
 
 #include <algorithm>
 #include <fstream>

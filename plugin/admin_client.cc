@@ -1,3 +1,11 @@
+// Each command is one call over the server's unix socket, made inside CLI11's callback, that is, while the
+// command line is still being parsed. Answers go to standard output, errors to standard error with the status
+// code's name, so that a script can tell an error from an answer by the exit code alone.
+//
+// `fence` and `unfence` have two meanings. Inside a cluster they act on a whole node, through a NodeFence
+// object that failover carries out: it also moves the pods, and it is what the controllers expect. At one
+// array (--array, --volume, --generation, or no cluster at all) they call the array directly, for repairs
+// and for orchestrators without failover.
 #include "plugin/admin_client.h"
 
 #include <grpcpp/grpcpp.h>
@@ -27,8 +35,9 @@ namespace {
 
 using admin::v1::Admin;
 
-struct Target {
+struct AdminTarget {
   std::string endpoint;
+  // A fence drains for up to --drain-seconds (30) twice: once to close the node, once for its volumes.
   int timeout_seconds = 90;
 };
 
@@ -38,11 +47,12 @@ int ExitCode(const absl::Status& status) {
   return 1;
 }
 
-// Makes one call and, if it is answered well, prints its answer. The exit code.
+// Makes one call and, if it succeeds, prints the response. Returns the exit code. CLI11 has checked the
+// endpoint, so its path is only taken apart here.
 template <class Request, class Response>
-int Call(const Target& target,
-         grpc::Status (Admin::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-         const Request& request, const std::function<void(const Response&)>& print) {
+int CallServer(const AdminTarget& target,
+               grpc::Status (Admin::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+               const Request& request, const std::function<void(const Response&)>& print) {
   const absl::StatusOr<std::string> path = SocketPath(target.endpoint);
   const auto stub = Admin::NewStub(
       grpc::CreateChannel(absl::StrCat("unix:", path.value_or("")), grpc::InsecureChannelCredentials()));
@@ -56,8 +66,9 @@ int Call(const Target& target,
 
 using Table = std::vector<std::vector<std::string>>;
 
-// Rows under a heading, their columns in line. An empty table is one line.
-void Print(const std::string& heading, const Table& rows) {
+// Prints rows under a heading, with aligned columns. The first row is the header; a table without another row
+// is one line, "none".
+void PrintTable(const std::string& heading, const Table& rows) {
   std::cout << heading << (rows.size() <= 1 ? ": none\n" : ":\n");
   if (rows.size() <= 1) return;
   std::vector<size_t> widths(rows.front().size());
@@ -74,6 +85,7 @@ void Print(const std::string& heading, const Table& rows) {
   }
 }
 
+// Rounded down to a tenth, by integers: a volume never looks larger than it is.
 std::string GiB(uint64_t bytes) {
   return absl::StrCat(bytes >> 30, ".", (bytes >> 20) % 1024 * 10 / 1024, " GiB");
 }
@@ -91,13 +103,13 @@ void PrintArray(const admin::v1::ArrayStatus& array) {
                       absl::StrCat(grant.generation()), absl::StrCat(grant.sessions()),
                       absl::StrCat(grant.reads()), absl::StrCat(grant.writes())});
   }
-  Print("grants", grants);
+  PrintTable("grants", grants);
   Table fences = {{"NODE", "GENERATION", "TERM", "VOLUMES"}};
   for (const auto& fence : array.fences()) {
     fences.push_back({fence.node(), absl::StrCat(fence.generation()), absl::StrCat(fence.term()),
                       fence.volumes().empty() ? "-" : absl::StrJoin(fence.volumes(), " ")});
   }
-  Print("fenced nodes", fences);
+  PrintTable("fenced nodes", fences);
 }
 
 void PrintDevices(const admin::v1::StatusResponse& response) {
@@ -106,7 +118,7 @@ void PrintDevices(const admin::v1::StatusResponse& response) {
     devices.push_back(
         {device.volume(), device.path(), GiB(device.size_bytes()), device.health(), device.reason()});
   }
-  Print("devices", devices);
+  PrintTable("devices", devices);
 }
 
 void PrintStatus(const admin::v1::StatusResponse& response) {
@@ -120,8 +132,8 @@ void PrintStatus(const admin::v1::StatusResponse& response) {
   PrintDevices(response);
 }
 
-// A command with the options all of them have.
-CLI::App* AddCommand(CLI::App* app, const char* name, const char* what, Target* target) {
+// A command with the options that all of them have.
+CLI::App* AddCommand(CLI::App* app, const char* name, const char* what, AdminTarget* target) {
   CLI::App* command = app->add_subcommand(name, what);
   AddEndpointOption(command, &target->endpoint);
   command->add_option("--timeout", target->timeout_seconds, "Seconds to wait for the answer")
@@ -135,11 +147,11 @@ void AddArrayOption(CLI::App* command, std::string* array) {
 }
 
 void AddStatus(CLI::App* app, int* exit_code) {
-  const auto target = std::make_shared<Target>();
+  const auto target = std::make_shared<AdminTarget>();
   AddCommand(app, "status", "What a running server knows: grants, fences, devices", target.get())
       ->callback([=] {
-        *exit_code = Call<admin::v1::StatusRequest, admin::v1::StatusResponse>(*target, &Admin::Stub::Status,
-                                                                               {}, PrintStatus);
+        *exit_code = CallServer<admin::v1::StatusRequest, admin::v1::StatusResponse>(
+            *target, &Admin::Stub::Status, {}, PrintStatus);
       });
 }
 
@@ -150,100 +162,101 @@ void AddNode(CLI::App* command, std::string* node) {
       ->required();
 }
 
-// `lunkeeper fence` and `unfence`: of a whole node through failover, where that runs; or at one array.
-struct OperatorCommand {
-  Target target;
+// The arguments of `lunkeeper fence` and `lunkeeper unfence`. Shared with the callbacks, which run after the
+// function that declares the options has returned.
+struct FenceCommand {
+  AdminTarget target;
   std::string node, reason, array;
   std::vector<std::string> volumes;
-  uint64_t generation = 0;  // none has it
+  uint64_t generation = 0;  // 0: not given; generations begin at 1
 
-  fencing::ManualFenceIo Hand(kube::KubeClient& client) const {
+  fencing::ManualFenceIo MakeFenceIo(kube::KubeClient& client) const {
     return {client, absl::Now() + absl::Seconds(target.timeout_seconds),
             [](const std::string& line) { std::cout << line << std::endl; }};
   }
 };
 
-int FenceAtArray(const OperatorCommand& command_line) {
-  if (!command_line.reason.empty())
+int FenceAtArray(const FenceCommand& arguments) {
+  if (!arguments.reason.empty())
     return ExitCode(absl::InvalidArgumentError("--reason goes into a NodeFence; an array keeps none"));
   admin::v1::FenceRequest request;
-  request.set_node(command_line.node);
-  request.set_array(command_line.array);
-  request.mutable_volumes()->Assign(command_line.volumes.begin(), command_line.volumes.end());
-  return Call<admin::v1::FenceRequest, admin::v1::FenceResponse>(
-      command_line.target, &Admin::Stub::Fence, request, [&](const admin::v1::FenceResponse& response) {
+  request.set_node(arguments.node);
+  request.set_array(arguments.array);
+  request.mutable_volumes()->Assign(arguments.volumes.begin(), arguments.volumes.end());
+  return CallServer<admin::v1::FenceRequest, admin::v1::FenceResponse>(
+      arguments.target, &Admin::Stub::Fence, request, [&](const admin::v1::FenceResponse& response) {
         const auto& fence = response.fence();
         std::cout << "node " << fence.node() << " is fenced: no write of it reaches "
                   << (fence.volumes().empty() ? "any volume of this array"
                                               : absl::StrJoin(fence.volumes(), ", "))
                   << "\nto let it take volumes again: lunkeeper unfence " << fence.node() << " --generation "
-                  << fence.generation()
-                  << (command_line.array.empty() ? "" : " --array " + command_line.array) << '\n';
+                  << fence.generation() << (arguments.array.empty() ? "" : " --array " + arguments.array)
+                  << '\n';
       });
 }
 
-int UnfenceAtArray(const OperatorCommand& command_line) {
-  if (command_line.generation == 0)
+int UnfenceAtArray(const FenceCommand& arguments) {
+  if (arguments.generation == 0)
     return ExitCode(absl::InvalidArgumentError(
         "--generation is needed at an array: of the fence to end, as `lunkeeper status` shows it"));
   admin::v1::UnfenceRequest request;
-  request.set_node(command_line.node);
-  request.set_array(command_line.array);
-  request.set_generation(command_line.generation);
-  return Call<admin::v1::UnfenceRequest, admin::v1::UnfenceResponse>(
-      command_line.target, &Admin::Stub::Unfence, request, [&](const admin::v1::UnfenceResponse&) {
-        std::cout << "node " << command_line.node << " is not fenced\n";
+  request.set_node(arguments.node);
+  request.set_array(arguments.array);
+  request.set_generation(arguments.generation);
+  return CallServer<admin::v1::UnfenceRequest, admin::v1::UnfenceResponse>(
+      arguments.target, &Admin::Stub::Unfence, request, [&](const admin::v1::UnfenceResponse&) {
+        std::cout << "node " << arguments.node << " is not fenced\n";
       });
 }
 
-// Null: it is to be done at one array, or this is no pod of a cluster.
-std::unique_ptr<kube::KubeClient> Failover(const OperatorCommand& command_line, const MakeClient& cluster) {
-  if (!command_line.array.empty() || !command_line.volumes.empty() || command_line.generation != 0)
-    return nullptr;
+// The cluster's API server. Null: the command is for one array, as its arguments say, or this is no pod of a
+// cluster.
+std::unique_ptr<kube::KubeClient> ConnectToCluster(const FenceCommand& arguments, const MakeClient& cluster) {
+  if (!arguments.array.empty() || !arguments.volumes.empty() || arguments.generation != 0) return nullptr;
   auto client = cluster();
   return client.ok() ? *std::move(client) : nullptr;
 }
 
-absl::Status RequestManualFence(const OperatorCommand& command_line, kube::KubeClient& client) {
-  return fencing::RequestManualFence(command_line.Hand(client), {command_line.node, command_line.reason,
-                                                                 absl::StrCat("operator@", HostName())});
+absl::Status RequestManualFence(const FenceCommand& arguments, kube::KubeClient& client) {
+  return fencing::RequestManualFence(arguments.MakeFenceIo(client), {arguments.node, arguments.reason,
+                                                                     absl::StrCat("operator@", HostName())});
 }
 
 void AddFence(CLI::App* app, int* exit_code, const MakeClient& cluster) {
-  const auto command_line = std::make_shared<OperatorCommand>();
+  const auto arguments = std::make_shared<FenceCommand>();
   CLI::App* command = AddCommand(
-      app, "fence", "Take a node's volumes away, for good, and give it no new ones", &command_line->target);
-  AddNode(command, &command_line->node);
-  command->add_option("--reason", command_line->reason, "Why: for the NodeFence, and whoever reads it");
-  command->add_option("--volume", command_line->volumes, "At one array: only these volumes");
-  AddArrayOption(command, &command_line->array);
+      app, "fence", "Take a node's volumes away, for good, and give it no new ones", &arguments->target);
+  AddNode(command, &arguments->node);
+  command->add_option("--reason", arguments->reason, "Why: for the NodeFence, and its readers");
+  command->add_option("--volume", arguments->volumes, "At one array: only these volumes");
+  AddArrayOption(command, &arguments->array);
   command->callback([=] {
-    const auto client = Failover(*command_line, cluster);
-    *exit_code = client ? ExitCode(RequestManualFence(*command_line, *client)) : FenceAtArray(*command_line);
+    const auto client = ConnectToCluster(*arguments, cluster);
+    *exit_code = client ? ExitCode(RequestManualFence(*arguments, *client)) : FenceAtArray(*arguments);
   });
 }
 
 void AddUnfence(CLI::App* app, int* exit_code, const MakeClient& cluster) {
-  const auto command_line = std::make_shared<OperatorCommand>();
-  CLI::App* command = AddCommand(app, "unfence", "Let a node take volumes again", &command_line->target);
-  AddNode(command, &command_line->node);
-  command->add_option("--generation", command_line->generation,
+  const auto arguments = std::make_shared<FenceCommand>();
+  CLI::App* command = AddCommand(app, "unfence", "Let a node take volumes again", &arguments->target);
+  AddNode(command, &arguments->node);
+  command->add_option("--generation", arguments->generation,
                       "At one array, where it is needed: of the fence to end, as `status` shows it");
-  AddArrayOption(command, &command_line->array);
+  AddArrayOption(command, &arguments->array);
   command->callback([=] {
-    const auto client = Failover(*command_line, cluster);
+    const auto client = ConnectToCluster(*arguments, cluster);
     *exit_code =
-        client ? ExitCode(fencing::RequestManualUnfence(command_line->Hand(*client), command_line->node))
-               : UnfenceAtArray(*command_line);
+        client ? ExitCode(fencing::RequestManualUnfence(arguments->MakeFenceIo(*client), arguments->node))
+               : UnfenceAtArray(*arguments);
   });
 }
 
 void AddAcceptRestore(CLI::App* app, int* exit_code) {
-  const auto target = std::make_shared<Target>();
+  const auto target = std::make_shared<AdminTarget>();
   AddCommand(app, "accept-restore", "Serve an array that was restored from an older copy, as it is",
              target.get())
       ->callback([=] {
-        *exit_code = Call<admin::v1::AcceptRestoreRequest, admin::v1::AcceptRestoreResponse>(
+        *exit_code = CallServer<admin::v1::AcceptRestoreRequest, admin::v1::AcceptRestoreResponse>(
             *target, &Admin::Stub::AcceptRestore, {}, [](const admin::v1::AcceptRestoreResponse&) {
               std::cout << "the array serves what it holds now\n";
             });

@@ -1,3 +1,7 @@
+// An operator's calls, on gRPC's threads. Status asks each array in turn and reports one that does not answer
+// as "not serving", so that it never fails as a whole: it is what an operator runs when something is broken.
+// Fence and Unfence go to one array and begin a term of their own. A leader that acts at the same moment is
+// refused by the array from then on, and begins a term again; so the two never overlap half done.
 #include "plugin/admin_service.h"
 
 #include <map>
@@ -19,14 +23,14 @@ using admin::v1::ArrayStatus;
 using admin::v1::FenceStatus;
 using grpc::ServerContext;
 
-void Fill(const FenceRecord& fence, FenceStatus* out) {
+void FillFence(const FenceRecord& fence, FenceStatus* out) {
   out->set_node(fence.node.value());
   out->set_generation(fence.generation);
   out->set_term(fence.term);
   for (const VolumeId& volume : fence.volumes) out->add_volumes(volume.value());
 }
 
-// Who asked, in the array's record of terms.
+// The holder of the term, as the array records it.
 std::string OperatorHere() { return absl::StrCat("operator@", HostName()); }
 
 class AdminService final : public admin::v1::Admin::Service {
@@ -37,7 +41,7 @@ class AdminService final : public admin::v1::Admin::Service {
                       admin::v1::StatusResponse* response) override {
     response->set_version(LUNKEEPER_VERSION);
     response->set_mode(mode_);
-    absl::Status ready = backends_.Ready();
+    absl::Status ready = backends_.CheckReady();
     for (const NamedArray& array : AllArrays()) {
       ArrayStatus* out = response->add_arrays();
       const absl::Status filled = FillArray(*array.array, out);
@@ -54,12 +58,39 @@ class AdminService final : public admin::v1::Admin::Service {
 
   grpc::Status Fence(ServerContext*, const admin::v1::FenceRequest* request,
                      admin::v1::FenceResponse* response) override {
-    return ToGrpcStatus(DoFence(*request, response->mutable_fence()));
+    return AnswerRpc([&]() -> absl::Status {
+      ASSIGN_OR_RETURN(const auto array, ArrayNamed(request->array()));
+      if (request->node().empty()) return absl::InvalidArgumentError("fence: which node? The name is empty");
+      const NodeId node(request->node());
+      ASSIGN_OR_RETURN(const Term term, array->fences().BeginTerm(OperatorHere()));
+      std::vector<VolumeId> volumes(request->volumes().begin(), request->volumes().end());
+      if (volumes.empty()) {
+        // Closed to new grants first, so that the list of those it has is complete.
+        RETURN_IF_ERROR(array->fences().FenceNode(term, node, {}).status());
+        ASSIGN_OR_RETURN(const std::vector<Grant> grants, array->grants().ListGrants({{}, node}));
+        for (const Grant& grant : grants) volumes.push_back(grant.volume);
+      }
+      ASSIGN_OR_RETURN(const FenceRecord fence, array->fences().FenceNode(term, node, volumes));
+      LogInfo("admin", "node fenced",
+              {{"node", node.value()},
+               {"generation", absl::StrCat(fence.generation)},
+               {"volumes", absl::StrCat(volumes.size())}});
+      FillFence(fence, response->mutable_fence());
+      return absl::OkStatus();
+    });
   }
 
   grpc::Status Unfence(ServerContext*, const admin::v1::UnfenceRequest* request,
                        admin::v1::UnfenceResponse*) override {
-    return ToGrpcStatus(DoUnfence(*request));
+    return AnswerRpc([&]() -> absl::Status {
+      ASSIGN_OR_RETURN(const auto array, ArrayNamed(request->array()));
+      if (request->node().empty())
+        return absl::InvalidArgumentError("unfence: which node? The name is empty");
+      ASSIGN_OR_RETURN(const Term term, array->fences().BeginTerm(OperatorHere()));
+      // The array refuses a generation other than that of the fence in force: an operator who read an older
+      // status cannot lift a newer fence.
+      return array->fences().UnfenceNode(term, NodeId(request->node()), request->generation());
+    });
   }
 
   grpc::Status AcceptRestore(ServerContext*, const admin::v1::AcceptRestoreRequest*,
@@ -77,7 +108,7 @@ class AdminService final : public admin::v1::Admin::Service {
     return backends_.arrays != nullptr ? backends_.arrays->ListArrays() : std::vector<NamedArray>();
   }
 
-  // The array a command_line is for.
+  // The array that a command names, or the only one. FAILED_PRECONDITION, with the names to choose from.
   absl::StatusOr<std::shared_ptr<Array>> ArrayNamed(const std::string& name) const {
     const std::vector<NamedArray> all = AllArrays();
     if (all.empty()) return NoArray();
@@ -98,6 +129,7 @@ class AdminService final : public admin::v1::Admin::Service {
     ASSIGN_OR_RETURN(const std::vector<FenceRecord> fences, array.fences().ListFences());
     out->set_total_bytes(pool.total_bytes);
     out->set_available_bytes(pool.available_bytes);
+    // Sessions are counted into the grant that they use; a grant has at most a few.
     std::map<std::pair<VolumeId, NodeId>, admin::v1::GrantStatus*> by_grant;
     for (const Grant& grant : grants) {
       auto* status = by_grant[{grant.volume, grant.node}] = out->add_grants();
@@ -114,7 +146,7 @@ class AdminService final : public admin::v1::Admin::Service {
       status->second->set_reads(status->second->reads() + session.reads);
       status->second->set_writes(status->second->writes() + session.writes);
     }
-    for (const FenceRecord& fence : fences) Fill(fence, out->add_fences());
+    for (const FenceRecord& fence : fences) FillFence(fence, out->add_fences());
     return absl::OkStatus();
   }
 
@@ -129,34 +161,6 @@ class AdminService final : public admin::v1::Admin::Service {
       status->set_reason(device.reason);
     }
     return absl::OkStatus();
-  }
-
-  absl::Status DoFence(const admin::v1::FenceRequest& request, FenceStatus* out) const {
-    ASSIGN_OR_RETURN(const auto array, ArrayNamed(request.array()));
-    if (request.node().empty()) return absl::InvalidArgumentError("fence: which node? The name is empty");
-    const NodeId node(request.node());
-    ASSIGN_OR_RETURN(const Term term, array->fences().BeginTerm(OperatorHere()));
-    std::vector<VolumeId> volumes(request.volumes().begin(), request.volumes().end());
-    if (volumes.empty()) {
-      // Closed to new grants first, so that the list of those it has is complete.
-      RETURN_IF_ERROR(array->fences().FenceNode(term, node, {}).status());
-      ASSIGN_OR_RETURN(const std::vector<Grant> grants, array->grants().ListGrants({{}, node}));
-      for (const Grant& grant : grants) volumes.push_back(grant.volume);
-    }
-    ASSIGN_OR_RETURN(const FenceRecord fence, array->fences().FenceNode(term, node, volumes));
-    LogInfo("admin", "node fenced",
-            {{"node", node.value()},
-             {"generation", absl::StrCat(fence.generation)},
-             {"volumes", absl::StrCat(volumes.size())}});
-    Fill(fence, out);
-    return absl::OkStatus();
-  }
-
-  absl::Status DoUnfence(const admin::v1::UnfenceRequest& request) const {
-    ASSIGN_OR_RETURN(const auto array, ArrayNamed(request.array()));
-    if (request.node().empty()) return absl::InvalidArgumentError("unfence: which node? The name is empty");
-    ASSIGN_OR_RETURN(const Term term, array->fences().BeginTerm(OperatorHere()));
-    return array->fences().UnfenceNode(term, NodeId(request.node()), request.generation());
   }
 
   const Backends& backends_;

@@ -1,5 +1,5 @@
 #pragma once
-// The Admin service (admin.proto): an operator's view of this process and the manual levers. Thread-safe;
+// The Admin service (admin.proto): an operator's view of this process, and fences by hand. Thread-safe;
 // `backends` outlives it. A call about an array, in a process that has none, is FAILED_PRECONDITION.
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The manual levers, through the service and through the operator's commands over a real socket.
+// Manual fences, through the service and through the operator's commands over a real socket.
 
 #include <unistd.h>
 
@@ -165,7 +165,7 @@ TEST_CASE("where there are several arrays, each is shown, and fenced by name") {
              Catch::Contains("array a1: ") && Catch::Contains("array a2 does not serve: its host is down"));
 }
 
-TEST_CASE("a process without an array refuses the levers") {
+TEST_CASE("a process without an array refuses manual fences") {
   Backends backends;
   const auto service = MakeAdminService(&backends, "node");
   admin::v1::FenceRequest fence;

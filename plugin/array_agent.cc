@@ -1,3 +1,5 @@
+// The agent is a server like `lunkeeper serve`, with other backends: no CSI services, and one more on TCP. It
+// runs as root on a storage host under systemd, with no orchestrator beside it.
 #include "plugin/array_agent.h"
 
 #include <atomic>
@@ -16,10 +18,11 @@ namespace {
 constexpr char kSocketFolder[] = "/run/lunkeeper";
 
 absl::StatusOr<Backends> OpenAgent(const ArrayAgentOptions& options) {
-  // The files first: a wrong one is said at once, and not after a long recovery.
+  // The files first: an error in one is then reported at once, and not after a long recovery.
   ASSIGN_OR_RETURN(auto credentials, MutualTlsServer(options.tls));
   Backends backends;
   ASSIGN_OR_RETURN(const auto host, OpenPool(options.serve, &backends));
+  // Set on SIGTERM: requests that wait for a volume are answered UNAVAILABLE, and controllers ask again.
   const auto leaving = std::make_shared<std::atomic<bool>>(false);
   ArrayServiceOptions service;
   service.name = options.serve.array_names.front();

@@ -1,3 +1,10 @@
+// Two parts. EntryReader builds the entries while the text is parsed, by SAX events: a parser that returns a
+// whole document has forgotten the line of each value, and an error without a line is of little use in a file
+// that an operator wrote. ArraysFileImpl reads the file again every second and keeps the connections of
+// entries that did not change: a new connection would cut off calls that wait for a volume.
+//
+// A file that is wrong changes nothing. That includes a certificate and a key that do not match: they are
+// read one after the other, and Kubernetes may replace both in between. The next read finds them whole.
 #include "plugin/arrays_config.h"
 
 #include <algorithm>
@@ -22,17 +29,18 @@ namespace {
 
 using nlohmann::json;
 
-constexpr absl::Duration kLookInterval = absl::Seconds(1);
+constexpr absl::Duration kReadInterval = absl::Seconds(1);
 constexpr absl::Duration kCheckTimeout = absl::Seconds(1);
 constexpr size_t kLongestFile = 1 << 20;
 constexpr size_t kLongestName = 32;  // as the agent's --name
 
-// Where the parser is: it reads one character after another through this.
+// The place in the text that the parser has reached.
 struct Position {
   size_t line = 1;
   bool at_line_start = true;
 };
 
+// Counts lines while the parser goes through the text, which it does once and forwards.
 class CountingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -57,7 +65,7 @@ class CountingIterator {
   Position* position_;
 };
 
-absl::Status CheckName(const std::string& value) {
+absl::Status CheckArrayName(const std::string& value) {
   const bool plain = value.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string::npos;
   if (plain && !value.empty() && value.size() <= kLongestName) return absl::OkStatus();
   return absl::InvalidArgumentError("\"name\": want 1 to 32 of a-z, 0-9 and -");
@@ -69,15 +77,17 @@ absl::Status CheckAddress(const std::string& value) {
   return fine ? absl::OkStatus() : absl::InvalidArgumentError("\"address\": want host:port");
 }
 
-// Builds the entries while nlohmann's parser goes through the text, and so knows the line of each.
-class Reader final : public nlohmann::json_sax<json> {
+// Receives nlohmann's events. `depth_` says where in the document one arrives: 1 in the top object, 2 in the
+// list, 3 in an array's object. Returning false ends the parse; status_ says why.
+class EntryReader final : public nlohmann::json_sax<json> {
  public:
-  explicit Reader(const Position* position) : position_(*position) {}
+  explicit EntryReader(const Position* position) : position_(*position) {}
 
-  absl::StatusOr<std::vector<ArrayEntry>> Result() {
+  absl::StatusOr<std::vector<ArrayEntry>> TakeResult() {
     RETURN_IF_ERROR(status_);
     if (entries_.empty())
-      return absl::InvalidArgumentError(absl::StrCat("line ", Line(), ": \"arrays\": want one at least"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("line ", LineNumber(), ": \"arrays\": want one at least"));
     std::sort(entries_.begin(), entries_.end(),
               [](const ArrayEntry& a, const ArrayEntry& b) { return a.remote.name < b.remote.name; });
     return entries_;
@@ -86,13 +96,13 @@ class Reader final : public nlohmann::json_sax<json> {
   bool start_object(std::size_t) override {
     ++depth_;
     if (depth_ == kTop || depth_ == kEntry) return true;
-    return Fail(depth_ == kTop + 1 ? "\"arrays\": want a list" : "want a text here, and no object");
+    return FailHere(depth_ == kTop + 1 ? "\"arrays\": want a list" : "want a text here, and no object");
   }
   bool end_object() override { return --depth_ != kEntry - 1 || EndEntry(); }
   bool start_array(std::size_t) override {
     ++depth_;
     if (depth_ == kTop + 1) return true;
-    return Fail(depth_ == kTop ? "want an object with \"arrays\"" : "want no list here");
+    return FailHere(depth_ == kTop ? "want an object with \"arrays\"" : "want no list here");
   }
   bool end_array() override {
     --depth_;
@@ -101,14 +111,14 @@ class Reader final : public nlohmann::json_sax<json> {
   bool key(std::string& key) override {
     key_ = key;
     if (depth_ == kTop) return (key == "arrays" && !seen_arrays_) ? (seen_arrays_ = true) : FailKey("arrays");
-    if (!keys_.insert(key).second) return Fail(absl::StrCat("\"", key, "\": it is there twice"));
-    const bool known = key == "default" || Texts().count(key) != 0;
+    if (!keys_.insert(key).second) return FailHere(absl::StrCat("\"", key, "\": it is there twice"));
+    const bool known = key == "default" || TextFields().count(key) != 0;
     return known || FailKey("name, address, serverName, cert, key, ca and default");
   }
   bool string(std::string& value) override {
     if (depth_ != kEntry || key_ == "default") return FailValue();
-    if (const absl::Status fine = CheckText(key_, value); !fine.ok()) return Fail(fine.message());
-    *Texts().at(key_) = value;
+    if (const absl::Status fine = CheckText(key_, value); !fine.ok()) return FailHere(fine.message());
+    *TextFields().at(key_) = value;
     return true;
   }
   bool boolean(bool value) override {
@@ -123,31 +133,34 @@ class Reader final : public nlohmann::json_sax<json> {
   bool binary(json::binary_t&) override { return FailValue(); }
   bool parse_error(std::size_t, const std::string&, const json::exception& error) override {
     const std::string what = error.what();
-    return Fail(absl::StrCat("no JSON: ", what.substr(std::min(what.find("syntax error"), what.size()))));
+    return FailHere(absl::StrCat("no JSON: ", what.substr(std::min(what.find("syntax error"), what.size()))));
   }
 
  private:
   static constexpr int kTop = 1, kEntry = 3;  // the list between them is 2
 
-  // A token that ends with its line has been read together with the line's end.
-  size_t Line() const { return position_.line - (position_.at_line_start && position_.line > 1 ? 1 : 0); }
+  // The parser reads one character past a token, which may be the line's end.
+  size_t LineNumber() const {
+    return position_.line - (position_.at_line_start && position_.line > 1 ? 1 : 0);
+  }
 
-  bool Fail(const absl::string_view why) {
-    status_ = absl::InvalidArgumentError(absl::StrCat("line ", Line(), ": ", why));
+  bool FailHere(const absl::string_view why) {
+    status_ = absl::InvalidArgumentError(absl::StrCat("line ", LineNumber(), ": ", why));
     return false;
   }
   bool FailKey(const char* known) {
-    return Fail(absl::StrCat("\"", key_.substr(0, 64), "\": unknown, or there twice; there ",
-                             depth_ == kTop ? "is " : "are ", known));
+    return FailHere(absl::StrCat("\"", key_.substr(0, 64), "\": unknown, or there twice; there ",
+                                 depth_ == kTop ? "is " : "are ", known));
   }
   bool FailValue() {
-    if (depth_ == 0) return Fail("want an object with \"arrays\"");
-    if (depth_ == kTop) return Fail("\"arrays\": want a list");
-    if (depth_ != kEntry) return Fail("want an array's object here");
-    return Fail(absl::StrCat("\"", key_, "\": want ", key_ == "default" ? "true or false" : "a text"));
+    if (depth_ == 0) return FailHere("want an object with \"arrays\"");
+    if (depth_ == kTop) return FailHere("\"arrays\": want a list");
+    if (depth_ != kEntry) return FailHere("want an array's object here");
+    return FailHere(absl::StrCat("\"", key_, "\": want ", key_ == "default" ? "true or false" : "a text"));
   }
 
-  std::map<std::string, std::string*> Texts() {
+  // The fields of an entry that are texts, by their keys in the file.
+  std::map<std::string, std::string*> TextFields() {
     RemoteArrayOptions& remote = entry_.remote;
     return {{"name", &remote.name},
             {"address", &remote.address},
@@ -158,25 +171,26 @@ class Reader final : public nlohmann::json_sax<json> {
   }
 
   static absl::Status CheckText(const std::string& key, const std::string& value) {
-    if (key == "name") return CheckName(value);
+    if (key == "name") return CheckArrayName(value);
     if (key == "address") return CheckAddress(value);
     if (key == "serverName" || absl::StartsWith(value, "/")) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat("\"", key, "\": want an absolute path"));
   }
 
+  // An array's object ends: it must be complete, and not contradict those before it.
   bool EndEntry() {
-    for (const auto& [key, value] : Texts()) {
+    for (const auto& [key, value] : TextFields()) {
       if (value->empty() && key != "serverName")
-        return Fail(absl::StrCat("the array that ends here has no \"", key, "\""));
+        return FailHere(absl::StrCat("the array that ends here has no \"", key, "\""));
     }
     for (const ArrayEntry& other : entries_) {
       if (other.remote.name == entry_.remote.name)
-        return Fail(absl::StrCat("array ", entry_.remote.name, " is there twice"));
+        return FailHere(absl::StrCat("array ", entry_.remote.name, " is there twice"));
       if (other.is_default && entry_.is_default)
-        return Fail(
+        return FailHere(
             absl::StrCat("arrays ", other.remote.name, " and ", entry_.remote.name, " are both the default"));
     }
-    entry_.line = Line();
+    entry_.line = LineNumber();
     entries_.push_back(std::exchange(entry_, {}));
     keys_.clear();
     return true;
@@ -206,37 +220,37 @@ class ArraysFileImpl final : public ArraysFile {
  public:
   explicit ArraysFileImpl(std::string path) : path_(std::move(path)) {}
 
-  // Begins to look at the file from time to time.
-  void Watch() {
-    watch_.emplace(kLookInterval, [this] { Reload().IgnoreError(); });
+  // Starts the thread that reads the file again every second.
+  void StartWatching() {
+    watch_.emplace(kReadInterval, [this] { Reload().IgnoreError(); });
   }
 
   std::vector<NamedArray> ListArrays() override {
     absl::MutexLock lock(&mutex_);
     std::vector<NamedArray> all;
-    for (const Member& member : members_)
+    for (const ArrayMember& member : members_)
       all.push_back({member.entry.remote.name, member.array, member.entry.is_default});
     return all;
   }
 
-  absl::Status Serving() override {
+  absl::Status CheckServing() override {
     absl::Status last;
-    for (const std::shared_ptr<RemoteArray>& array : Connections()) {
+    for (const std::shared_ptr<RemoteArray>& array : ListConnections()) {
       last = array->Check(kCheckTimeout);
       if (last.ok()) return last;
     }
     return last;
   }
 
-  bool Good() const override {
+  bool IsInForce() const override {
     absl::MutexLock lock(&mutex_);
     return problem_.empty();
   }
 
-  std::vector<std::string> Certificates() const override {
+  std::vector<std::string> ListCertificates() const override {
     absl::MutexLock lock(&mutex_);
     std::vector<std::string> paths;
-    for (const Member& member : members_) {
+    for (const ArrayMember& member : members_) {
       const TlsFiles& tls = member.entry.remote.tls;
       paths.insert(paths.end(), {tls.certificate, tls.ca});
     }
@@ -244,42 +258,45 @@ class ArraysFileImpl final : public ArraysFile {
   }
 
   absl::Status Reload() override {
+    // The mutex of the members is not held while the file is read and TLS files are checked: All() must not
+    // wait for a slow disk.
     absl::MutexLock one_at_a_time(&reload_mutex_);
     const absl::StatusOr<std::string> text = ReadFile(path_);
     {
       absl::MutexLock lock(&mutex_);
+      // With a problem, the same text is tried again: a TLS file that it names may be right by now.
       if (text.ok() && *text == text_ && problem_.empty()) return absl::OkStatus();
     }
-    absl::StatusOr<std::vector<Member>> members = text.ok() ? Read(*text) : text.status();
+    absl::StatusOr<std::vector<ArrayMember>> members = text.ok() ? ParseMembers(*text) : text.status();
     return TakeOver(text.ok() ? *text : "", std::move(members));
   }
 
  private:
-  struct Member {
+  struct ArrayMember {
     ArrayEntry entry;
     std::shared_ptr<RemoteArray> array;
   };
 
-  std::vector<std::shared_ptr<RemoteArray>> Connections() const {
+  std::vector<std::shared_ptr<RemoteArray>> ListConnections() const {
     absl::MutexLock lock(&mutex_);
     std::vector<std::shared_ptr<RemoteArray>> arrays;
-    for (const Member& member : members_) arrays.push_back(member.array);
+    for (const ArrayMember& member : members_) arrays.push_back(member.array);
     return arrays;
   }
 
-  std::shared_ptr<RemoteArray> Existing(const RemoteArrayOptions& remote) const {
+  std::shared_ptr<RemoteArray> FindExisting(const RemoteArrayOptions& remote) const {
     absl::MutexLock lock(&mutex_);
-    for (const Member& member : members_) {
+    for (const ArrayMember& member : members_) {
       if (member.entry.remote == remote) return member.array;
     }
     return nullptr;
   }
 
-  absl::StatusOr<std::vector<Member>> Read(const std::string& text) const {
+  absl::StatusOr<std::vector<ArrayMember>> ParseMembers(const std::string& text) const {
     ASSIGN_OR_RETURN(std::vector<ArrayEntry> entries, ParseArrays(text));
-    std::vector<Member> members;
+    std::vector<ArrayMember> members;
     for (ArrayEntry& entry : entries) {
-      std::shared_ptr<RemoteArray> array = Existing(entry.remote);
+      std::shared_ptr<RemoteArray> array = FindExisting(entry.remote);
       if (array == nullptr) {
         absl::StatusOr<std::unique_ptr<RemoteArray>> made = MakeRemoteArray(entry.remote);
         if (!made.ok()) {
@@ -294,10 +311,11 @@ class ArraysFileImpl final : public ArraysFile {
     return members;
   }
 
-  absl::Status TakeOver(const std::string& text, absl::StatusOr<std::vector<Member>> members) {
+  absl::Status TakeOver(const std::string& text, absl::StatusOr<std::vector<ArrayMember>> members) {
     absl::MutexLock lock(&mutex_);
     if (!members.ok()) {
       const std::string problem = absl::StrCat("arrays file ", path_, ": ", members.status().message());
+      // Logged once, not every second.
       if (problem != problem_) LogError("arrays", absl::StrCat(problem, "; the arrays stay as they were"));
       problem_ = problem;
       return absl::Status(members.status().code(), problem);
@@ -305,7 +323,7 @@ class ArraysFileImpl final : public ArraysFile {
     problem_.clear();
     text_ = text;
     members_ = *std::move(members);
-    for (const Member& member : members_)
+    for (const ArrayMember& member : members_)
       LogInfo("arrays", "in use",
               {{"name", member.entry.remote.name}, {"address", member.entry.remote.address}});
     return absl::OkStatus();
@@ -316,7 +334,7 @@ class ArraysFileImpl final : public ArraysFile {
   mutable absl::Mutex mutex_;
   std::string text_ ABSL_GUARDED_BY(mutex_);     // in force
   std::string problem_ ABSL_GUARDED_BY(mutex_);  // with what is in the file now; empty: none
-  std::vector<Member> members_ ABSL_GUARDED_BY(mutex_);
+  std::vector<ArrayMember> members_ ABSL_GUARDED_BY(mutex_);
   std::optional<Periodic> watch_;  // last: it uses the rest
 };
 
@@ -324,16 +342,16 @@ class ArraysFileImpl final : public ArraysFile {
 
 absl::StatusOr<std::vector<ArrayEntry>> ParseArrays(const std::string& text) {
   Position position;
-  Reader reader(&position);
+  EntryReader reader(&position);
   json::sax_parse(CountingIterator(text.data(), &position),
                   CountingIterator(text.data() + text.size(), &position), &reader);
-  return reader.Result();
+  return reader.TakeResult();
 }
 
 absl::StatusOr<std::unique_ptr<ArraysFile>> OpenArraysFile(const std::string& path) {
   auto file = std::make_unique<ArraysFileImpl>(path);
   RETURN_IF_ERROR(file->Reload());
-  file->Watch();
+  file->StartWatching();
   return file;
 }
 

@@ -8,9 +8,9 @@
 //   ]}
 //
 // `serverName` is the name in the agent's certificate, if it is not the address's host. At most one is the
-// `default`, for volumes whose StorageClass names no array. The file is looked at every second. What changed
-// takes effect at once, and what did not keeps its connections. A file that is wrong is refused with the line
-// that is wrong, in the log and in the metric lunkeeper_arrays_file_good; the arrays stay as they were.
+// `default`, for volumes whose StorageClass names no array. The file is read again every second. A change
+// takes effect at once; arrays that did not change keep their connections. A file with an error is refused,
+// and the arrays stay as they were: the log names the line, and lunkeeper_arrays_file_good is 0.
 
 #include <functional>
 #include <memory>
@@ -33,17 +33,17 @@ struct ArrayEntry {
 // At least one, in order of name. INVALID_ARGUMENT: "line 7: …". A pure function.
 absl::StatusOr<std::vector<ArrayEntry>> ParseArrays(const std::string& text);
 
-// Thread-safe. Has a thread of its own that looks at the file.
+// Thread-safe. Has a thread of its own that reads the file.
 class ArraysFile : public Arrays {
  public:
-  // OK when one of the arrays serves at least; else why the last one does not. Takes a second for each array
+  // OK when at least one of the arrays serves; else the reason of the last one. Takes a second for each array
   // that hangs.
-  virtual absl::Status Serving() = 0;
-  // Whether the file is in force as it is.
-  virtual bool Good() const = 0;
+  virtual absl::Status CheckServing() = 0;
+  // Whether the file as it is now is in force.
+  virtual bool IsInForce() const = 0;
   // The files of the certificates that it names.
-  virtual std::vector<std::string> Certificates() const = 0;
-  // Looks at the file now. OK, or what is wrong with it.
+  virtual std::vector<std::string> ListCertificates() const = 0;
+  // Reads the file now. OK, or what is wrong with it.
   virtual absl::Status Reload() = 0;
 };
 

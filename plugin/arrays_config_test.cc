@@ -121,7 +121,7 @@ TEST_CASE("a changed file takes effect, a wrong one does not, and what stayed ke
   REQUIRE(arrays.ListArrays().size() == 1);
   const auto first = arrays.ListArrays().front().array;
   CHECK(first->volumes().GetCapacity().ok());
-  CHECK(arrays.Serving().ok());
+  CHECK(arrays.CheckServing().ok());
 
   Replace(path, File({Entry("one", one.address(), tls), Entry("two", two.address(), tls)}));
   REQUIRE(Eventually([&] { return arrays.ListArrays().size() == 2; }));
@@ -129,7 +129,7 @@ TEST_CASE("a changed file takes effect, a wrong one does not, and what stayed ke
   CHECK(arrays.ListArrays().back().array->volumes().GetCapacity().ok());
 
   Replace(path, File({Entry("one", one.address(), tls), Entry("two", "nowhere", tls)}));
-  REQUIRE(Eventually([&] { return !arrays.Good(); }));
+  REQUIRE(Eventually([&] { return !arrays.IsInForce(); }));
   CHECK(arrays.ListArrays().size() == 2);
   CHECK(arrays.ListArrays().back().array->volumes().GetCapacity().ok());
   CHECK_THAT(std::string(arrays.Reload().message()), Catch::Contains(path + ": line 3: \"address\""));
@@ -138,11 +138,11 @@ TEST_CASE("a changed file takes effect, a wrong one does not, and what stayed ke
   CHECK(arrays.ListArrays().size() == 2);
 
   Replace(path, File({Entry("two", two.address(), tls)}));
-  REQUIRE(Eventually([&] { return arrays.Good() && arrays.ListArrays().size() == 1; }));
+  REQUIRE(Eventually([&] { return arrays.IsInForce() && arrays.ListArrays().size() == 1; }));
   CHECK(arrays.ListArrays().front().name == "two");
   CHECK(first->volumes().GetCapacity().ok());  // whoever still holds it may finish
   two.Stop();
-  CHECK(absl::IsUnavailable(arrays.Serving()));
+  CHECK(absl::IsUnavailable(arrays.CheckServing()));
 }
 
 }  // namespace lunkeeper

@@ -1,7 +1,7 @@
 #pragma once
-// What a server stands on: the array, if it has one, and this node's devices, if it is a node. Made in one
-// place (wiring for the real ones, the fake server for tests) and handed to Serve; nobody else knows which
-// they are.
+// The parts below a server: arrays, if it has the Controller service, and this node's devices, if it has the
+// Node service. Made in one place (wiring.cc for the real ones, testing/fake_main.cc for fakes) and passed to
+// Serve; no other code knows which they are.
 
 #include <grpcpp/grpcpp.h>
 
@@ -25,7 +25,7 @@ struct Listener {
   std::string address;  // host:port
   std::shared_ptr<grpc::ServerCredentials> credentials;
   std::shared_ptr<grpc::Service> service;
-  std::function<void()> leave;  // called before its server is stopped: ends what would wait on
+  std::function<void()> leave;  // called before its server stops; ends the calls that wait for something
 };
 
 struct Backends {
@@ -43,16 +43,16 @@ struct Backends {
   std::unique_ptr<Filesystem> filesystem;
   std::unique_ptr<Mounter> mounter;
   std::function<absl::Status()> devices_serving;  // OK, or why not; answers within about a second
-  std::shared_ptr<GrantSource> grants;            // null: all_grants, if there are arrays
+  std::shared_ptr<GrantSource> grants;            // null: only a publish_context brings a grant
 
   std::vector<Listener> listeners;
   std::function<std::vector<std::string>()> failover;  // its status, a line each; empty without failover
-  std::vector<std::function<void(Metrics&)>> reports;  // called every few seconds: set facts as metrics
-  // Files of certificates, for the metric that says when they end; asked likewise.
+  std::vector<std::function<void(Metrics&)>> reports;  // called every few seconds, to set gauges
+  // Called as often; the files of the certificates in use, for the metric of when they expire.
   std::vector<std::function<std::vector<std::string>()>> certificates;
 
   // OK when every part serves.
-  absl::Status Ready() const;
+  absl::Status CheckReady() const;
 };
 
 }  // namespace lunkeeper

@@ -241,7 +241,9 @@ TEST_CASE("when the replica that a node waits at is killed, the other one gives 
   REQUIRE(Eventually([&] { return rig.array.Waiting() == 1; }));
   constexpr char kWaiting[] =
       "lunkeeper_rpc_running{method=\"lunkeeper.coordinator.v1.Coordinator/Acquire\"} 1";
-  const auto waits_at = [&](Controller& at) { return at.metrics.Text().find(kWaiting) != std::string::npos; };
+  const auto waits_at = [&](Controller& at) {
+    return at.metrics.ToText().find(kWaiting) != std::string::npos;
+  };
   const bool at_first = waits_at(first);
   (at_first ? first : second).Kill();
   REQUIRE(Eventually([&] { return rig.array.Waiting() == 1 && waits_at(at_first ? second : first); }));

@@ -1,3 +1,6 @@
+// Who owns what: each struct below holds the objects of one side, in the order in which they need each other,
+// so that they are destroyed in the reverse order. The Backends get shared pointers to a member that keep the
+// whole struct alive. The threads are the parts' own; this code runs once, on the main thread.
 #include "plugin/coordinator_wiring.h"
 
 #include <memory>
@@ -22,11 +25,12 @@
 namespace lunkeeper {
 namespace {
 
+// In a controller.
 struct CoordinatorServer {
   std::shared_ptr<Arrays> arrays;
   std::shared_ptr<GrantStore> all_grants;
   std::unique_ptr<kube::KubeClient> kubernetes;
-  // A client of its own, which no review of a token delays.
+  // A second client with connections of its own: no token review may delay a failover.
   std::unique_ptr<kube::KubeClient> failover_kubernetes;
   std::unique_ptr<fencing::Failover> failover;  // may be null
   std::unique_ptr<TokenReviewer> reviewer;
@@ -34,6 +38,7 @@ struct CoordinatorServer {
   std::unique_ptr<CoordinatorService> coordinator;
 };
 
+// On a node.
 struct CoordinatorClient {
   std::unique_ptr<Replicas> replicas;
   std::unique_ptr<GrantSource> grants;
@@ -42,9 +47,11 @@ struct CoordinatorClient {
   std::unique_ptr<StorageHeartbeatSender> storage_heartbeats;
 };
 
+// The Lease by which replicas choose the leader, in the controllers' namespace.
 constexpr char kLease[] = "lunkeeper-failover";
 
-// A name in the lease that no other start of a process has.
+// The holder's name in the lease, new with each start: a process that restarts on the same host must not take
+// the lease of its predecessor for its own, since it does not know what that one has begun.
 std::string ThisReplica() { return absl::StrCat(HostName(), "-", RandomHexDigits()); }
 
 absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, CoordinatorServer* server) {
@@ -53,7 +60,9 @@ absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, C
   ASSIGN_OR_RETURN(options.lease.space, kube::InClusterNamespace());
   options.lease.name = kLease;
   config.connections = fencing::kConnections;
-  config.open_all = true;  // for the deletions of a node's pods; reading the lease keeps them open
+  // All connections at once, and kept open by the reads of the lease: when a node dies, its pods are deleted
+  // in parallel, and none waits for a TLS handshake.
+  config.open_all = true;
   ASSIGN_OR_RETURN(server->failover_kubernetes, kube::MakeKubeClient(config));
   server->failover = fencing::StartFailover(options, *server->arrays, *server->failover_kubernetes);
   return absl::OkStatus();
@@ -80,6 +89,7 @@ absl::Status OpenCoordinator(const CoordinatorOptions& options, const FailoverFl
   server->reviewer = MakeKubeTokenReviewer(*server->kubernetes);
   server->authenticator = std::make_unique<Authenticator>(
       *server->reviewer, NodeAccount{.audience = options.audience, .account = options.account});
+  // Before the service, which passes heartbeats on to it.
   RETURN_IF_ERROR(OpenFailover(failover, config, server.get()));
   server->coordinator = MakeCoordinatorService(*server->all_grants, *server->arrays, *server->authenticator,
                                                server->failover.get());
@@ -114,7 +124,7 @@ absl::Status OpenCoordinatorClient(const CoordinatorOptions& options, const std:
                                heartbeats->OnFence(array, fence);
                              });
   backends->reports.push_back([client](Metrics& metrics) {
-    metrics.Set(
+    metrics.SetGauge(
         "lunkeeper_node_storage_heartbeat_age_seconds",
         "Since a heartbeat of this node last landed on an array, of the array where it is longest ago",
         absl::ToDoubleSeconds(client->storage_heartbeats->OldestAge()));

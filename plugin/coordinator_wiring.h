@@ -1,6 +1,7 @@
 #pragma once
-// The coordinator in a server: the service in a controller, whose tokens the Kubernetes API server reviews,
-// with failover behind it; and the connections, grants and heartbeats of a node.
+// The coordinator in a server. In a controller: the service, the review of its callers' tokens by the
+// Kubernetes API server, and failover. On a node: the connections to the controllers, its grants and its
+// heartbeats.
 
 #include <string>
 #include <vector>
@@ -12,7 +13,7 @@
 
 namespace lunkeeper {
 
-// Adds the listener over the controller's array, and starts failover, which hears the heartbeats.
+// Adds the listener over the controller's array, and starts failover, which receives the heartbeats.
 // FAILED_PRECONDITION: its TLS files cannot be used, or this is no pod of a cluster.
 absl::Status OpenCoordinator(const CoordinatorOptions& options, const FailoverFlags& failover,
                              Backends* backends);

@@ -137,7 +137,7 @@ TEST_CASE("the end of a stream that had been silent says nothing") {
   Controller& controller = rig.AddController();
   StallingProxy proxy(controller.port);
   const auto running = [&] {
-    return controller.metrics.Text().find(
+    return controller.metrics.ToText().find(
                "lunkeeper_rpc_running{method=\"lunkeeper.coordinator.v1.Coordinator/Heartbeats\"} 1") !=
            std::string::npos;
   };
@@ -300,7 +300,7 @@ TEST_CASE("heartbeats in another node's name are not heard") {
   Controller& controller = rig.AddController();
   HeartbeatingNode liar(rig, {controller.port}, rig.other);
   REQUIRE(
-      Eventually([&] { return controller.metrics.Text().find("PERMISSION_DENIED") != std::string::npos; }));
+      Eventually([&] { return controller.metrics.ToText().find("PERMISSION_DENIED") != std::string::npos; }));
   CHECK(controller.sink.heartbeats() == 0);
 }
 
@@ -313,7 +313,8 @@ TEST_CASE("a stream ends with its token, and goes on with the next one") {
   HeartbeatingNode node(rig, {controller.port});
   REQUIRE(Eventually([&] { return controller.sink.heartbeats() >= 1; }));
   rig.WriteToken("next");
-  REQUIRE(Eventually([&] { return controller.metrics.Text().find("UNAUTHENTICATED") != std::string::npos; }));
+  REQUIRE(
+      Eventually([&] { return controller.metrics.ToText().find("UNAUTHENTICATED") != std::string::npos; }));
   const int before = controller.sink.heartbeats();
   CHECK(Eventually([&] { return controller.sink.heartbeats() >= before + 3; }));
   CHECK(controller.sink.closed() == 0);

@@ -1,4 +1,6 @@
-// `lunkeeper`: the command line, and nothing else.
+// `lunkeeper`: the command line, and nothing else. One program has all roles, so that a host needs one file
+// of one version. The administrator's commands run inside app.parse(); servers run after it, when all options
+// have been checked. The exit code is 0, 1 for a failure, or 2 for a wrong command line.
 
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -35,6 +37,7 @@ int main(int argc, char** argv) {
         for (const std::string& name : FailPointNames()) std::cout << name << '\n';
       });
 
+  // CLI11 reports by exceptions; they end here.
   try {
     app.parse(argc, argv);
     if (*serve) {

@@ -1,3 +1,7 @@
+// Options in groups, one function each, so that two commands can share a group: `serve`, `array`, and the
+// fake server of the tests. Each option is checked by itself while it is parsed; what options require of each
+// other is checked by CheckComplete, once all are known. Help texts say what an operator decides, and
+// capture_default_str puts the default into `--help`, from the one place where it is defined.
 #include "plugin/options.h"
 
 #include <CLI/CLI.hpp>
@@ -15,9 +19,11 @@
 namespace lunkeeper {
 namespace {
 
-// CLI11's way to say what is wrong: the text, or nothing.
+// A check as CLI11 wants it: returns what is wrong, or an empty text.
 using Check = std::function<std::string(const std::string&)>;
 
+// Names that become part of an iSCSI target's name (RFC 3720, section 3.2.6: no upper case), of a file and of
+// a metric's label.
 Check PlainName(size_t longest) {
   return [longest](const std::string& value) -> std::string {
     const bool plain = std::all_of(value.begin(), value.end(), [](char c) {
@@ -29,6 +35,7 @@ Check PlainName(size_t longest) {
   };
 }
 
+// Relative paths would depend on where systemd or a container runtime starts the process.
 std::string IsAbsolutePath(const std::string& value) {
   if (absl::StartsWith(value, "/") && !absl::StrContains(value, "/../") && !absl::EndsWith(value, "/.."))
     return "";
@@ -49,7 +56,7 @@ std::string IsKind(const std::string& value) {
 
 std::string IsEndpoint(const std::string& value) { return std::string(SocketPath(value).status().message()); }
 
-// Pages, logs and the end: the same for every server.
+// Metrics, logs and the end: the same for every server.
 void AddProcessOptions(CLI::App* command, ServeOptions* options) {
   command
       ->add_option("--metrics-address", options->metrics_address,
@@ -67,7 +74,7 @@ void AddProcessOptions(CLI::App* command, ServeOptions* options) {
       ->capture_default_str();
 }
 
-// What tgt's array needs.
+// Of an array on this machine, served by tgt.
 void AddPoolOptions(CLI::App* command, ServeOptions* options) {
   command->add_option("--pool", options->pool, "The array's directory; on XFS or btrfs for reflink snapshots")
       ->check(Check(IsAbsolutePath));
@@ -91,6 +98,7 @@ void AddPoolOptions(CLI::App* command, ServeOptions* options) {
       ->capture_default_str();
 }
 
+// Of a controller.
 void AddCoordinatorServerOptions(CLI::App* command, CoordinatorOptions* options) {
   command
       ->add_option("--coordinator-listen", options->listen,
@@ -116,6 +124,7 @@ void AddSeconds(CLI::App* command, const std::string& name, fencing::Span* value
       ->default_str(std::to_string(value->milliseconds() / 1000));
 }
 
+// Of a controller with a coordinator. docs/failover.md explains each.
 void AddFailoverOptions(CLI::App* command, FailoverFlags* flags) {
   fencing::Settings& settings = flags->settings;
   command->add_flag("--no-failover", flags->off, "Serve volumes and nothing else");
@@ -154,6 +163,7 @@ void AddFailoverOptions(CLI::App* command, FailoverFlags* flags) {
              "How long pods may take to leave a node that has lost its storage path");
 }
 
+// Of a node.
 void AddCoordinatorClientOptions(CLI::App* command, CoordinatorOptions* options) {
   command
       ->add_option("--coordinator-address", options->addresses,

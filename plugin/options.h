@@ -1,6 +1,6 @@
 #pragma once
-// The command lines of `lunkeeper serve` and `lunkeeper array`. Every option is checked while it is parsed,
-// and a wrong one is answered with a sentence that says what is wanted.
+// The command lines of `lunkeeper serve` and `lunkeeper array`. Every option is checked while it is parsed;
+// the error for a wrong one says what is wanted.
 
 #include <string>
 #include <vector>
@@ -16,20 +16,20 @@ class App;
 
 namespace lunkeeper {
 
-// The coordinator: where a controller serves it, and where a node asks for it.
+// The coordinator's service in a controller, and the address of that service for a node.
 struct CoordinatorOptions {
-  std::string listen;  // host:port; empty: not served
+  std::string listen;  // host:port; empty: no service
   std::string certificate;
   std::string key;
   std::string audience = kDriverName;
   std::string account;  // of the node plugin
 
-  std::vector<std::string> addresses;  // empty: not asked
+  std::vector<std::string> addresses;  // empty: the node has no coordinator
   std::string server_name;
   std::string ca;
   std::string token_file;
-  std::string kubelet_healthz;  // host:port; empty: kubelet is not asked how it is
-  std::string runtime_socket;   // the container runtime's, likewise
+  std::string kubelet_healthz;  // host:port; empty: kubelet's health is not watched
+  std::string runtime_socket;   // the container runtime's; empty likewise
 };
 
 // Failover, in a controller that serves the coordinator.
@@ -87,7 +87,7 @@ void AddServeOptions(CLI::App* command, ServeOptions* options);
 void AddArrayOptions(CLI::App* command, ArrayAgentOptions* options);
 // INVALID_ARGUMENT: an option that this mode needs is missing. Only `serve` needs them all.
 absl::Status CheckComplete(const ServeOptions& options);
-// `--endpoint`, for servers and for who talks to them.
+// `--endpoint`, for servers and for the operator's commands.
 void AddEndpointOption(CLI::App* command, std::string* endpoint);
 
 }  // namespace lunkeeper

@@ -1,3 +1,6 @@
+// gRPC makes one RpcObserver for each call, before the request is read, and calls Intercept on the call's
+// thread at each step of it. Two steps matter: the request has been read, and the status is about to be sent.
+// A caller that goes away in between causes no such step, so the destructor counts that call as CANCELLED.
 #include "plugin/rpc_observer.h"
 
 #include <google/protobuf/message.h>
@@ -18,7 +21,8 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using grpc::experimental::InterceptionHookPoints;
 
-// The only request fields that are ever logged, all of them names of objects.
+// The only request fields that are ever logged, all of them names of objects. A list of what may be logged,
+// not of what may not: a field with a secret that CSI adds one day stays out of the log by itself.
 constexpr const char* kNames[] = {"name",    "volume_id",           "source_volume_id", "snapshot_id",
                                   "node_id", "staging_target_path", "target_path",      "node"};
 constexpr size_t kLongestLoggedName = 256;
@@ -39,6 +43,7 @@ Fields NamesIn(const google::protobuf::Message& request) {
   return fields;
 }
 
+// Calls that orchestrators and controllers repeat all day; their success is logged at debug only.
 bool IsRoutine(const std::string& method) {
   static const auto* const routine = new std::set<std::string>{
       "csi.v1.Identity/Probe",
@@ -63,6 +68,8 @@ bool IsRoutine(const std::string& method) {
   return routine->count(method) != 0;
 }
 
+// UNKNOWN, INTERNAL and DATA_LOSS are mistakes of ours, or data at stake: an error. Every other failure is an
+// answer that the caller can act on: a warning.
 void LogCall(const std::string& method, const grpc::Status& status, const Fields& fields) {
   switch (status.error_code()) {
     case grpc::StatusCode::OK:
@@ -84,22 +91,23 @@ class RpcObserver final : public grpc::experimental::Interceptor {
   }
 
   ~RpcObserver() override {
-    if (!finished_) Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the caller went away"));
+    if (!finished_) RecordEnd(grpc::Status(grpc::StatusCode::CANCELLED, "the caller went away"));
   }
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
     if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE)) {
+      // The hook gives a void*. All our services speak protobuf, whose messages with reflection are Message.
       const auto* lite = static_cast<const google::protobuf::MessageLite*>(batch->GetRecvMessage());
       const auto* request = dynamic_cast<const google::protobuf::Message*>(lite);
       if (request != nullptr) names_ = NamesIn(*request);
     }
     if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS))
-      Finish(batch->GetSendStatus());
+      RecordEnd(batch->GetSendStatus());
     batch->Proceed();
   }
 
  private:
-  void Finish(const grpc::Status& status) {
+  void RecordEnd(const grpc::Status& status) {
     finished_ = true;
     const absl::Duration duration = absl::Now() - started_;
     metrics_->RpcFinished(method_, CodeName(status.error_code()), duration);

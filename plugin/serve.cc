@@ -1,3 +1,17 @@
+// The life of a server process, all on the main thread but for what gRPC, the pages and the sweep do on
+// theirs:
+//
+//   pages     /metrics, /healthz and /readyz answer from here on: alive, not ready
+//   backends  opened, which after a crash may take minutes (an array restores its targets first)
+//   services  made over the backends; the node's sweep starts
+//   servers   listen; kubelet is told; /readyz may say ready
+//   loop      gauges are set every five seconds, until SIGTERM or SIGINT
+//   stop      waiting calls are sent away, running ones finish within --stop-seconds, then all is destroyed
+//   in
+//             reverse order
+//
+// A process that is killed at any point leaves nothing that the next one cannot use: state is in the array's
+// catalogue, the kernel's mount table and the data path's process, and never here.
 #include "plugin/serve.h"
 
 #include <algorithm>
@@ -20,7 +34,6 @@
 #include "base/tls.h"
 #include "controller/controller_service.h"
 #include "identity/identity_service.h"
-#include "node/array_grant_source.h"
 #include "node/node_service.h"
 #include "node/registration.h"
 #include "plugin/admin_service.h"
@@ -30,13 +43,14 @@
 namespace lunkeeper {
 namespace {
 
+// Between two sweeps, and between two settings of the gauges: a scrape comes every 15 to 60 s.
 constexpr absl::Duration kSweepEvery = absl::Seconds(5);
 
-// The gRPC services of one process, and what they need to be owned.
+// Owns the gRPC services of the process, and the sweep that needs one of them.
 class Services {
  public:
   Services(const ServeOptions& options, const Backends& backends)
-      : identity_(MakeIdentityService([&backends] { return backends.Ready(); })),
+      : identity_(MakeIdentityService([&backends] { return backends.CheckReady(); })),
         admin_(MakeAdminService(&backends, options.mode)) {
     if (backends.arrays != nullptr) {
       ControllerOptions controller;
@@ -44,22 +58,19 @@ class Services {
       controller_ = MakeControllerService(*backends.arrays, controller);
     }
     if (backends.initiator == nullptr) return;
-    grants_ = backends.grants;
-    if (grants_ == nullptr && backends.all_grants != nullptr)
-      grants_ = MakeArrayGrantSource(*backends.all_grants, backends.node);
     NodeServiceOptions node;
     node.node = backends.node;
     node.max_volumes = options.max_volumes_per_node;
     for (const std::string& name : options.array_names) node.topology.insert(ReachableArray(name));
     node_ = std::make_unique<NodeService>(std::move(node), *backends.initiator, *backends.filesystem,
-                                          *backends.mounter, grants_.get());
+                                          *backends.mounter, backends.grants.get());
     sweep_ = std::make_unique<Periodic>(kSweepEvery, [this] {
       node_->RemoveForgotten();
       node_->ReturnUnusedGrants();
     });
   }
 
-  std::vector<grpc::Service*> All() const {
+  std::vector<grpc::Service*> AllServices() const {
     std::vector<grpc::Service*> all = {identity_.get(), admin_.get()};
     if (controller_ != nullptr) all.push_back(controller_.get());
     if (node_ != nullptr) all.push_back(node_.get());
@@ -67,7 +78,6 @@ class Services {
   }
 
  private:
-  std::shared_ptr<GrantSource> grants_;
   std::unique_ptr<csi::v1::Identity::Service> identity_;
   std::unique_ptr<admin::v1::Admin::Service> admin_;
   std::unique_ptr<csi::v1::Controller::Service> controller_;
@@ -75,18 +85,19 @@ class Services {
   std::unique_ptr<Periodic> sweep_;  // last: it uses the others
 };
 
-// What the pages say of the backends, from before they are open until after they are closed.
+// The answer of /readyz. Its thread may ask before the backends are open and after they are closed, so it
+// sees them through one atomic pointer.
 class Readiness {
  public:
   // `registration` may be null.
-  void Opened(const Backends* backends, const Registration* registration) {
+  void SetOpened(const Backends* backends, const Registration* registration) {
     registration_ = registration;
     backends_ = backends;
   }
-  HttpReply Page() const {
+  HttpReply AnswerPage() const {
     const Backends* backends = backends_;
     if (backends == nullptr) return {503, "starting, or stopping\n"};
-    absl::Status ready = backends->Ready();
+    absl::Status ready = backends->CheckReady();
     if (registration_ != nullptr) ready.Update(registration_->Status());
     return ready.ok() ? HttpReply{200, "ready\n"} : HttpReply{503, absl::StrCat(ready.message(), "\n")};
   }
@@ -101,24 +112,24 @@ absl::StatusOr<std::unique_ptr<HttpServer>> StartPages(const std::string& addres
   if (address.empty()) return nullptr;
   return StartHttpServer(address, {{"/metrics",
                                     [&metrics] {
-                                      return HttpReply{200, metrics.Text()};
+                                      return HttpReply{200, metrics.ToText()};
                                     }},
                                    {"/healthz",
                                     [] {
                                       return HttpReply{200, "alive\n"};
                                     }},
-                                   {"/readyz", [&readiness] { return readiness.Page(); }}});
+                                   {"/readyz", [&readiness] { return readiness.AnswerPage(); }}});
 }
 
 using Servers = std::vector<std::unique_ptr<Server>>;
 
-// The one on the socket comes first.
+// On the unix socket, all services; on each TCP port, the one that other machines may call.
 absl::StatusOr<Servers> StartServers(const ServeOptions& options, const Backends& backends,
                                      const Services& services, Metrics* metrics) {
   Servers servers;
   ServerOptions on_socket;
   on_socket.endpoint = options.endpoint;
-  ASSIGN_OR_RETURN(auto first, Server::Start(on_socket, services.All(), metrics));
+  ASSIGN_OR_RETURN(auto first, Server::Start(on_socket, services.AllServices(), metrics));
   servers.push_back(std::move(first));
   for (const Listener& listener : backends.listeners) {
     ServerOptions on_tcp;
@@ -136,6 +147,7 @@ bool StopServers(const Servers& servers, const Backends& backends, absl::Duratio
   for (const Listener& listener : backends.listeners) {
     if (listener.leave) listener.leave();
   }
+  // One deadline for all, since the orchestrator's grace period is one, too.
   const absl::Time deadline = absl::Now() + limit;
   bool finished = true;
   for (const auto& server : servers) {
@@ -144,18 +156,19 @@ bool StopServers(const Servers& servers, const Backends& backends, absl::Duratio
   return finished;
 }
 
-// So that somebody is told before they end.
+// An expired certificate stops heartbeats and grants at once. The metric lets an alert come before that.
 void ReportCertificates(const Backends& backends, Metrics& metrics) {
   Metrics::Series ends;
   for (const auto& files : backends.certificates)
     for (const std::string& file : files())
       if (const auto end = CertificateEnds(file); end.ok())
         ends[{{"file", file}}] = static_cast<double>(absl::ToUnixSeconds(*end));
-  metrics.Set("lunkeeper_certificate_end_seconds", "Until when a certificate is good, in Unix time", ends);
+  metrics.SetGauge("lunkeeper_certificate_end_seconds", "Until when a certificate is good, in Unix time",
+                   ends);
 }
 
-// Null without a kubelet to tell.
-std::unique_ptr<Registration> Register(const ServeOptions& options) {
+// Null where no kubelet is to be told.
+std::unique_ptr<Registration> RegisterWithKubelet(const ServeOptions& options) {
   if (options.registration_dir.empty()) return nullptr;
   return StartRegistration({.directory = options.registration_dir,
                             .driver = kDriverName,
@@ -170,8 +183,8 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
   ASSIGN_OR_RETURN(const Backends backends, open());
   const Services services(options, backends);
   ASSIGN_OR_RETURN(const Servers servers, StartServers(options, backends, services, &metrics));
-  const auto registration = Register(options);
-  readiness.Opened(&backends, registration.get());
+  const auto registration = RegisterWithKubelet(options);
+  readiness.SetOpened(&backends, registration.get());
   LogInfo("serve", "serving",
           {{"mode", options.mode},
            {"endpoint", options.endpoint},
@@ -182,8 +195,8 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
     for (const auto& report : backends.reports) report(metrics);
     ReportCertificates(backends, metrics);
     if (registration != nullptr) {
-      metrics.Set("lunkeeper_registered", "Whether kubelet has registered this driver",
-                  registration->Status().ok() ? 1 : 0);
+      metrics.SetGauge("lunkeeper_registered", "Whether kubelet has registered this driver",
+                       registration->Status().ok() ? 1 : 0);
     }
   } while (!stop.WaitFor(kSweepEvery));
   LogInfo("serve", "stopping");
@@ -191,7 +204,9 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
   pages.reset();
   if (finished) return absl::OkStatus();
   LogWarn("serve", "calls are still running: they are left as they are, and may be repeated");
-  std::_Exit(0);  // waiting for them is what the limit was against
+  // Returning would run destructors, which wait for these calls without a limit. It is safe to leave them as
+  // a crash would: each may be repeated.
+  std::_Exit(0);
 }
 
 }  // namespace

@@ -1,11 +1,12 @@
+// Most of this file is about the places where gRPC's defaults do not fit: it would replace a socket in use,
+// make it accessible to every user until the next chmod, share a TCP port with another process, and keep
+// threads by the number of processors.
 #include "plugin/server.h"
 
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -13,24 +14,14 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
-#include "base/unique_fd.h"
+#include "base/unix_socket.h"
 #include "plugin/rpc_observer.h"
 
 namespace lunkeeper {
 namespace {
 
-// Is anybody listening there?
-bool Answers(const std::string& path) {
-  const UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  // EAGAIN: its queue is full, so there is one.
-  return ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
-         errno == EAGAIN;
-}
-
-// Makes room for our socket, without taking anybody's.
+// Removes a dead socket at the path, and nothing else: a live one is another server's, and anything but a
+// socket is somebody's mistake in --endpoint.
 absl::Status ClearPath(const std::string& path) {
   const std::string what = absl::StrCat("serve on ", path, ": ");
   struct stat info {};
@@ -44,14 +35,16 @@ absl::Status ClearPath(const std::string& path) {
   if (!S_ISSOCK(info.st_mode)) {
     return absl::FailedPreconditionError(absl::StrCat(what, "something else has that name: remove it first"));
   }
-  if (Answers(path)) {
+  if (IsListening(path)) {
     return absl::FailedPreconditionError(absl::StrCat(what, "another process listens there: stop it first"));
   }
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) return absl::ErrnoToStatus(errno, what);
   return absl::OkStatus();
 }
 
-// Clients may be cut off without a word, and theirs may look for us as often as they like.
+// A client that loses its power sends no FIN: after 10 s without traffic it is pinged, and 5 s later its
+// connection ends and its calls are cancelled, so that nobody waits for a grant on behalf of a dead node.
+// Clients do the same with us, more often than gRPC allows by default, hence no limit of pings.
 void KeepTcpAlive(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
@@ -60,9 +53,9 @@ void KeepTcpAlive(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // two servers never share a port unnoticed
 }
 
-std::unique_ptr<grpc::Server> Build(const ServerOptions& options, const std::string& address,
-                                    const std::vector<grpc::Service*>& services, Metrics* metrics,
-                                    int* port) {
+std::unique_ptr<grpc::Server> BuildServer(const ServerOptions& options, const std::string& address,
+                                          const std::vector<grpc::Service*>& services, Metrics* metrics,
+                                          int* port) {
   grpc::ResourceQuota quota("lunkeeper");
   quota.SetMaxThreads(options.max_running_calls);
   grpc::ServerBuilder builder;
@@ -79,13 +72,14 @@ std::unique_ptr<grpc::Server> Build(const ServerOptions& options, const std::str
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> observers;
   observers.push_back(MakeRpcObserverFactory(metrics));
   builder.experimental().SetInterceptorCreators(std::move(observers));
+  // Only root may connect, from the first moment on; a chmod afterwards would leave a gap.
   const mode_t mask = ::umask(0177);
   auto server = builder.BuildAndStart();
   ::umask(mask);
   return server;
 }
 
-// What gRPC is to listen on.
+// The address in gRPC's form, with the path cleared if it is a socket.
 absl::StatusOr<std::string> PrepareAddress(const ServerOptions& options) {
   if (options.credentials != nullptr) return options.endpoint;
   ASSIGN_OR_RETURN(const std::string path, SocketPath(options.endpoint));
@@ -114,7 +108,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                                                       Metrics* metrics) {
   ASSIGN_OR_RETURN(const std::string address, PrepareAddress(options));
   int port = 0;
-  auto server = Build(options, address, services, metrics, &port);
+  auto server = BuildServer(options, address, services, metrics, &port);
   if (server == nullptr) {
     return absl::UnavailableError(
         absl::StrCat("serve on ", options.endpoint, ": gRPC could not listen there"));
@@ -123,6 +117,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 }
 
 bool Server::Stop(absl::Duration limit) {
+  // On a thread of its own: Shutdown cancels calls at its deadline, then waits for each to return however
+  // long that takes, and this function must return.
   if (!stopper_.joinable()) {
     stopper_ = std::thread([this, deadline = absl::ToChronoTime(absl::Now() + limit)] {
       server_->Shutdown(deadline);

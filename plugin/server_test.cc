@@ -105,7 +105,7 @@ TEST_CASE("a call is answered, counted and logged, and its secrets are not in th
   (*request.mutable_publish_context())["chapSecret"] = "correct-horse";
   request.set_staging_target_path("/staging");
   CHECK(fixture.Stage("vol-1", request).ok());
-  CHECK_THAT(fixture.metrics.Text(),
+  CHECK_THAT(fixture.metrics.ToText(),
              Catch::Contains("code=\"OK\",method=\"csi.v1.Node/NodeStageVolume\"") ||
                  Catch::Contains("method=\"csi.v1.Node/NodeStageVolume\",code=\"OK\""));
   const std::string text = log.Text();
@@ -118,7 +118,7 @@ TEST_CASE("an exception ends its own call only") {
   Fixture fixture;
   CHECK(fixture.Stage("throw").error_code() == grpc::StatusCode::UNKNOWN);
   CHECK(fixture.Stage("vol-1").ok());
-  CHECK_THAT(fixture.metrics.Text(), Catch::Contains("UNKNOWN"));
+  CHECK_THAT(fixture.metrics.ToText(), Catch::Contains("UNKNOWN"));
 }
 
 TEST_CASE("a request that is too large is refused") {

@@ -1,3 +1,5 @@
+// A signal handler may do almost nothing (signal-safety(7)); writing to an eventfd is allowed, and a thread
+// can wait for that with poll(). The descriptor is never closed: a late signal must find it.
 #include "plugin/stop_signal.h"
 
 #include <poll.h>
@@ -28,7 +30,8 @@ void OnSignal(int) {
 
 StopSignal::StopSignal() {
   event_fd = ::eventfd(0, EFD_CLOEXEC);
-  if (event_fd < 0) std::abort();  // no descriptors at the start of main()
+  // Only a process without free descriptors fails here, and at the start of main() it has opened none.
+  if (event_fd < 0) std::abort();
   struct sigaction action {};
   action.sa_handler = OnSignal;
   action.sa_flags = SA_RESTART;
@@ -43,7 +46,8 @@ bool StopSignal::WaitFor(absl::Duration limit) {
   do {
     const absl::Duration left = std::max(deadline - absl::Now(), absl::ZeroDuration());
     ready = ::poll(&event, 1, static_cast<int>(absl::ToInt64Milliseconds(left)));
-  } while (ready < 0 && errno == EINTR);  // the signal itself, most likely
+    // EINTR is most likely the signal itself, whose write the next poll sees.
+  } while (ready < 0 && errno == EINTR);
   return ready > 0;
 }
 

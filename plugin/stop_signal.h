@@ -1,6 +1,7 @@
 #pragma once
-// SIGTERM and SIGINT as something to wait for. Uses handlers, not a blocked mask, because programs we start
-// would inherit a mask. One object a process, made in main() before any thread; WaitFor is for one thread.
+// Lets a thread wait for SIGTERM or SIGINT. Uses handlers and not a blocked mask, because the programs that
+// this process starts would inherit a mask. One object for the process, made in main() before any thread;
+// WaitFor is for one thread.
 
 #include "absl/time/time.h"
 

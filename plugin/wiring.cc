@@ -1,3 +1,10 @@
+// The composition root of `lunkeeper serve`. By mode:
+//
+//   controller  arrays, one of its own in a pool or several behind agents; the coordinator, with failover
+//   node        an initiator, file systems and mounts; grants and heartbeats by the controllers' coordinator
+//   all         both, in one process
+//
+// The order matters in one place: the coordinator's client needs the node's id and an initiator.
 #include "plugin/wiring.h"
 
 #include <sys/stat.h>
@@ -14,13 +21,15 @@
 #include "devices/datapath/user_initiator.h"
 #include "devices/filesystem/linux_mounter.h"
 #include "devices/filesystem/tool_filesystem.h"
-#include "node/identity.h"
+#include "node/array_grant_source.h"
+#include "node/stored_node_id.h"
 #include "plugin/arrays_config.h"
 #include "plugin/coordinator_wiring.h"
 
 namespace lunkeeper {
 namespace {
 
+// A data path that starts restores its volumes first.
 constexpr absl::Duration kDatapathStart = absl::Seconds(20);
 constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 
@@ -35,12 +44,12 @@ absl::Status OpenArray(const ServeOptions& options, Backends* backends) {
 absl::Status OpenRemoteArrays(const ServeOptions& options, Backends* backends) {
   ASSIGN_OR_RETURN(std::shared_ptr<ArraysFile> file, OpenArraysFile(options.arrays_file));
   backends->all_grants = MakeGrantRouter(*file);
-  backends->array_serving = [file] { return file->Serving(); };
+  backends->array_serving = [file] { return file->CheckServing(); };
   backends->reports.push_back([file](Metrics& metrics) {
-    metrics.Set("lunkeeper_arrays_file_good", "Whether the arrays file is in force as it is",
-                file->Good() ? 1 : 0);
+    metrics.SetGauge("lunkeeper_arrays_file_good", "Whether the arrays file is in force as it is",
+                     file->IsInForce() ? 1 : 0);
   });
-  backends->certificates.push_back([file] { return file->Certificates(); });
+  backends->certificates.push_back([file] { return file->ListCertificates(); });
   backends->arrays = std::move(file);
   return absl::OkStatus();
 }
@@ -54,10 +63,16 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
     RETURN_IF_ERROR(StartDatapathIfAbsent(datapath, kDatapathStart));
   }
   backends->initiator = MakeUserInitiator(options.datapath_socket);
-  // A probe has less patience than a stage.
+  // A second connection with a short timeout: readiness and heartbeats must answer within a second, even
+  // while the data path is busy with a stage.
   std::shared_ptr<Initiator> probe = MakeUserInitiator(options.datapath_socket, kProbeTimeout);
   backends->devices_serving = [probe] { return probe->List().status(); };
-  if (!options.coordinator.addresses.empty()) {
+  if (options.coordinator.addresses.empty()) {
+    // The one place that chooses the source of grants: the controllers if they have an address, else the
+    // array in this process, else nobody, and then a publish_context has to bring them.
+    if (backends->all_grants != nullptr)
+      backends->grants = MakeArrayGrantSource(*backends->all_grants, backends->node);
+  } else {
     NodeView view;
     view.devices = [probe] { return probe->List(); };
     view.fail = [probe](const Device& device, const std::string& why) {

@@ -15,12 +15,12 @@ namespace lunkeeper {
 // Makes a folder, if it is not there yet, for root alone. Its parent is there.
 absl::Status MakeFolder(const std::string& path);
 
-// tgt's array on this machine. It goes into `backends` as what the process owns and is ready by, not as its
-// array.
+// tgt's array on this machine. `backends` owns it then, and is ready when it is; which of its views becomes
+// the process's array, the caller decides.
 absl::StatusOr<std::shared_ptr<TgtArray>> OpenPool(const ServeOptions& options, Backends* backends);
 
-// Opens what the mode needs; see the parts' own factories for how each can fail. May take a while: it puts
-// back what a crash cut short.
+// Opens what the mode needs; see the parts' own factories for how each can fail. May take a while: it
+// restores what a crash cut short.
 absl::StatusOr<Backends> OpenBackends(const ServeOptions& options);
 
 }  // namespace lunkeeper

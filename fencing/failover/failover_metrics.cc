@@ -108,13 +108,16 @@ void ReportFailoverMetrics(const State& state, Metrics& metrics) {
   for (const auto& [what, count] : judged)
     classifications[{{"classification", what.empty() ? "well" : std::string(what)}}] = count;
   for (const auto& entry : state.cluster.fences()) ++fences[{{"phase", entry.second.phase}}];
-  metrics.Set("lunkeeper_failover_evidence_nodes", "Nodes by what each channel of evidence shows", evidence);
-  metrics.Set("lunkeeper_failover_classified_nodes", "Nodes by what they are judged to be", classifications);
-  metrics.Set("lunkeeper_failover_nodefences", "NodeFences by how far they have come", fences);
-  metrics.Set("lunkeeper_failover_oldest_heartbeat_seconds",
-              "Age of the oldest of the nodes' last heartbeats, without fenced nodes", Seconds(ages.network));
-  metrics.Set("lunkeeper_failover_oldest_storage_heartbeat_seconds",
-              "The same of the heartbeats that nodes write to the arrays", Seconds(ages.storage));
+  metrics.SetGauge("lunkeeper_failover_evidence_nodes", "Nodes by what each channel of evidence shows",
+                   evidence);
+  metrics.SetGauge("lunkeeper_failover_classified_nodes", "Nodes by what they are judged to be",
+                   classifications);
+  metrics.SetGauge("lunkeeper_failover_nodefences", "NodeFences by how far they have come", fences);
+  metrics.SetGauge("lunkeeper_failover_oldest_heartbeat_seconds",
+                   "Age of the oldest of the nodes' last heartbeats, without fenced nodes",
+                   Seconds(ages.network));
+  metrics.SetGauge("lunkeeper_failover_oldest_storage_heartbeat_seconds",
+                   "The same of the heartbeats that nodes write to the arrays", Seconds(ages.storage));
 }
 
 }  // namespace lunkeeper::fencing

@@ -264,15 +264,16 @@ void FailoverRecorder::Moved(const Timeline& timeline) {
 }
 
 void FailoverRecorder::ReportMetrics(Metrics& metrics) {
-  metrics.Set("lunkeeper_failover_leading", "Whether this replica is the one that acts", leads_);
-  metrics.Set("lunkeeper_failover_synced", "Whether everything that failover watches has been listed",
-              synced_);
-  metrics.Set("lunkeeper_failover_decided", "Failovers that this replica has begun", decided_);
-  metrics.Set("lunkeeper_failover_refused", "Failovers that were not begun, by rail or rule", refused_);
-  metrics.Set("lunkeeper_failover_fence_failures", "Fences that an array did not carry out", fence_failures_);
-  metrics.Set("lunkeeper_failover_pods_deleted", "Pods that this replica has deleted", pods_);
+  metrics.SetGauge("lunkeeper_failover_leading", "Whether this replica is the one that acts", leads_);
+  metrics.SetGauge("lunkeeper_failover_synced", "Whether everything that failover watches has been listed",
+                   synced_);
+  metrics.SetGauge("lunkeeper_failover_decided", "Failovers that this replica has begun", decided_);
+  metrics.SetGauge("lunkeeper_failover_refused", "Failovers that were not begun, by rail or rule", refused_);
+  metrics.SetGauge("lunkeeper_failover_fence_failures", "Fences that an array did not carry out",
+                   fence_failures_);
+  metrics.SetGauge("lunkeeper_failover_pods_deleted", "Pods that this replica has deleted", pods_);
   for (const auto& [phase, duration] : std::exchange(took_, {}))
-    metrics.Observe(
+    metrics.ObserveDuration(
         "lunkeeper_failover_phase_seconds",
         "How long failovers took, from the last heartbeat until all ran elsewhere, phase by phase",
         {{"phase", phase}}, duration);

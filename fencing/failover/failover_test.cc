@@ -214,7 +214,7 @@ TEST_CASE(
   Failover& failover = world.Start();
   const auto shows = [&](const std::string& line) {
     failover.ReportMetrics(metrics);
-    return absl::StrContains(metrics.Text(), line);
+    return absl::StrContains(metrics.ToText(), line);
   };
   REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
   CHECK(Comes(
@@ -312,7 +312,7 @@ TEST_CASE("without the CustomResourceDefinition nothing is done, and a node that
   Failover& failover = world.Start();
   const auto shows = [&](const std::string& line) {
     failover.ReportMetrics(metrics);
-    return absl::StrContains(metrics.Text(), line);
+    return absl::StrContains(metrics.ToText(), line);
   };
   REQUIRE(Comes([&] { return shows("lunkeeper_failover_leading 1"); }));
   world.PowerOff("n1");

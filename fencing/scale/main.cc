@@ -102,7 +102,7 @@ void AwaitSync(Failover& failover, Metrics& metrics) {
   const absl::Time end = absl::Now() + kSyncs;
   while (absl::Now() < end) {
     failover.ReportMetrics(metrics);
-    const std::string text = metrics.Text();
+    const std::string text = metrics.ToText();
     if (absl::StrContains(text, "lunkeeper_failover_synced 1") &&
         absl::StrContains(text, "lunkeeper_failover_leading 1"))
       return;

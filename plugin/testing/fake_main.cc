@@ -15,7 +15,8 @@
 #include "devices/datapath/testing/fake_initiator.h"
 #include "devices/filesystem/testing/fake_filesystem.h"
 #include "devices/filesystem/testing/fake_mounter.h"
-#include "node/identity.h"
+#include "node/array_grant_source.h"
+#include "node/stored_node_id.h"
 #include "plugin/options.h"
 #include "plugin/serve.h"
 
@@ -37,6 +38,7 @@ absl::StatusOr<Backends> OpenFakes(const ServeOptions& options) {
     return volume.spec.size_bytes;
   });
   backends.arrays = MakeOneArray(options.array_names.front(), array);
+  backends.grants = MakeArrayGrantSource(*array, backends.node);
   backends.all_grants = std::move(array);
   backends.devices_serving = [] { return absl::OkStatus(); };
   backends.initiator = std::move(initiator);

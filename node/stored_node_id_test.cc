@@ -1,4 +1,4 @@
-#include "node/identity.h"
+#include "node/stored_node_id.h"
 
 #include <catch2/catch.hpp>
 #include <fstream>

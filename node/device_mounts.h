@@ -1,0 +1,47 @@
+#pragma once
+// A volume's device on this node, and where the kernel has it mounted: what Stager, Publisher and the others
+// of node/ share. Every call asks the data path and the mount table again, so nothing is remembered that a
+// crash could lose. Thread-safe. The initiator and the mounter outlive it. Failure: as those two say, unless
+// a comment says more.
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/unique_fd.h"
+#include "devices/datapath/initiator.h"
+#include "devices/filesystem/mounter.h"
+
+namespace lunkeeper {
+
+// FAILED_PRECONDITION, naming the volume.
+absl::Status RefuseVolume(const VolumeId& volume, const std::string& why);
+
+// The mount visible at `target`: the last one made there. Null: none. Points into `mounts`.
+const Mount* TopMountAt(const std::vector<Mount>& mounts, const std::string& target);
+
+class DeviceMounts {
+ public:
+  DeviceMounts(Initiator& initiator, Mounter& mounter) : initiator_(initiator), mounter_(mounter) {}
+
+  // Every mount of the device: its file system, bind mounts of that, and bound device nodes.
+  absl::StatusOr<std::vector<Mount>> ListMountsOf(const Device& device);
+
+  // Opens the device. Until the descriptor is closed, the device's path leads to this volume and to no other.
+  // UNAVAILABLE: the volume no longer has this device.
+  absl::StatusOr<UniqueFd> HoldDevice(const Device& device);
+
+  // Unmounts everything of this volume at `target`, and what belongs to no attached device any more.
+  // FAILED_PRECONDITION: another volume is mounted there, or a healthy device is in use.
+  absl::Status UnmountAll(const VolumeId& volume, const std::string& target, absl::Time deadline);
+
+ private:
+  absl::StatusOr<bool> IsOfFailedDevice(const VolumeId& volume, const Mount& mount);
+
+  Initiator& initiator_;
+  Mounter& mounter_;
+};
+
+}  // namespace lunkeeper

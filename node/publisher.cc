@@ -1,0 +1,129 @@
+// A publish checks, in this order and on the thread of its call: that the device exists and works, that the
+// array still counts this node as its owner, that it is staged where the caller says, and that nothing else
+// is at the target. Only then it makes the target and binds it. The check of the grant is what keeps a
+// container that restarts on a fenced node from starting over a dead mount. A process killed after the target
+// was made leaves an empty directory or file: the repeated call uses it, and unpublish removes it.
+#include "node/publisher.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/fail_point.h"
+#include "base/status_macros.h"
+#include "node/paths.h"
+
+namespace lunkeeper {
+namespace {
+
+bool WantsReadOnly(const PublishRequest& request, const Device& device) {
+  return request.read_only || device.read_only || request.capability.access == Access::kReadOnly;
+}
+
+}  // namespace
+
+absl::Status Publisher::PublishVolume(const PublishRequest& request) {
+  ASSIGN_OR_RETURN(const Device device, FindLiveDevice(request));
+  ASSIGN_OR_RETURN(const UniqueFd held, device_mounts_.HoldDevice(device));
+  ASSIGN_OR_RETURN(const std::vector<Mount> mounts, mounter_.Mounts());
+  RETURN_IF_ERROR(CheckStagedFor(request, device, mounts));
+  if (const Mount* there = TopMountAt(mounts, request.target_path))
+    return CheckPublished(request, device, *there);
+  return BindTarget(request, device);
+}
+
+// Something is mounted at the target already: fine if it is what was asked for.
+absl::Status Publisher::CheckPublished(const PublishRequest& request, const Device& device,
+                                       const Mount& there) {
+  const bool block = request.capability.block;
+  ASSIGN_OR_RETURN(const dev_t number, mounter_.NumberOf(device.path));
+  // Whether a bound device node can be written is the device's matter, not the mount's.
+  const bool same_access = block || there.read_only == WantsReadOnly(request, device);
+  if (there.device == number && there.is_node == block && same_access) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat("volume ", request.volume.value(), ": ", request.target_path,
+                   " has another mount, or this volume in another way; unpublish it first"));
+}
+
+absl::Status Publisher::BindTarget(const PublishRequest& request, const Device& device) {
+  const bool block = request.capability.block;
+  const PathKind kind = block ? PathKind::kFile : PathKind::kDirectory;
+  ASSIGN_OR_RETURN(const bool made, MakeTarget(request.target_path, kind));
+  FAIL_POINT("node.publish.target_made");
+  const std::string& source = block ? device.path : request.staging_path;
+  const absl::Status bound =
+      mounter_.Bind(source, request.target_path, WantsReadOnly(request, device), request.deadline);
+  // If this fails too, unpublish removes it.
+  if (!bound.ok() && made) RemoveTarget(request.target_path).IgnoreError();
+  FAIL_POINT("node.publish.bound");
+  return bound;
+}
+
+absl::StatusOr<Device> Publisher::FindLiveDevice(const PublishRequest& request) {
+  ASSIGN_OR_RETURN(const std::optional<Device> device, initiator_.Find(request.volume));
+  if (!device)
+    return RefuseVolume(request.volume, "it is not staged on this node; call NodeStageVolume first");
+  if (device->health == DeviceHealth::kFailed) {
+    return RefuseVolume(request.volume, absl::StrCat("its device failed for good (", device->reason,
+                                                     "); unstage it and stage it again"));
+  }
+  if (request.published && request.published->connection.target != device->target) {
+    return RefuseVolume(request.volume,
+                        "publish_context is of another grant than the staged device; unstage it and stage "
+                        "it again");
+  }
+  RETURN_IF_ERROR(CheckGranted(request, *device));
+  return *device;
+}
+
+// By target, which no two grants share: a grant of the same volume that came later is another one.
+absl::Status Publisher::CheckGranted(const PublishRequest& request, const Device& device) {
+  if (grants_ == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<HeldGrant> held, grants_->Held(request.volume, request.deadline));
+  const bool still = std::any_of(held.begin(), held.end(),
+                                 [&](const HeldGrant& grant) { return grant.target == device.target; });
+  if (still) return absl::OkStatus();
+  return RefuseVolume(request.volume, "this node's grant is gone; unstage it and stage it again");
+}
+
+absl::Status Publisher::CheckStagedFor(const PublishRequest& request, const Device& device,
+                                       const std::vector<Mount>& mounts) {
+  ASSIGN_OR_RETURN(const dev_t number, mounter_.NumberOf(device.path));
+  if (request.capability.block) {
+    // A read-only bind mount of a device node keeps nobody from writing to the device.
+    if (WantsReadOnly(request, device) && !device.read_only) {
+      return RefuseVolume(request.volume,
+                          "a writable block device cannot be published read-only, since programs would still "
+                          "write to it; publish it with a reader access mode");
+    }
+  } else {
+    const Mount* staged = TopMountAt(mounts, request.staging_path);
+    if (staged == nullptr || staged->device != number || staged->is_node) {
+      return RefuseVolume(request.volume,
+                          absl::StrCat("its live device is not mounted at ", request.staging_path,
+                                       "; unstage it and stage it again"));
+    }
+    if (staged->read_only && !WantsReadOnly(request, device)) {
+      return RefuseVolume(request.volume, "it is staged read-only; publish it read-only");
+    }
+  }
+  if (!request.capability.single_target) return absl::OkStatus();
+  for (const Mount& mount : mounts) {
+    const bool elsewhere = mount.target != request.staging_path && mount.target != request.target_path;
+    if (mount.device == number && elsewhere) {
+      return RefuseVolume(request.volume, absl::StrCat("it has a single writer and is published at ",
+                                                       mount.target, "; unpublish it there first"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Publisher::UnpublishVolume(const VolumeId& volume, const std::string& target_path,
+                                        absl::Time deadline) {
+  RETURN_IF_ERROR(device_mounts_.UnmountAll(volume, target_path, deadline));
+  FAIL_POINT("node.unpublish.unmounted");
+  RETURN_IF_ERROR(RemoveTarget(target_path));
+  FAIL_POINT("node.unpublish.target_removed");
+  return absl::OkStatus();
+}
+
+}  // namespace lunkeeper

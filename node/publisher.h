@@ -1,0 +1,55 @@
+#pragma once
+// Publish and unpublish: a staged volume is bound into a pod's directory, and taken out of it. Knows no
+// protobuf. Thread-safe for different volumes; for one volume, one call at a time. Nothing is remembered, so
+// every call may be repeated after a crash at any line. Failure: as CSI's tables for NodePublishVolume and
+// NodeUnpublishVolume say; the message names the volume and says what to do.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "devices/datapath/initiator.h"
+#include "devices/filesystem/mounter.h"
+#include "node/capability.h"
+#include "node/device_mounts.h"
+#include "node/grant_source.h"
+
+namespace lunkeeper {
+
+struct PublishRequest {
+  VolumeId volume;
+  std::string staging_path;
+  std::string target_path;
+  Capability capability;
+  bool read_only = false;
+  std::optional<Grant> published;  // from publish_context
+  absl::Time deadline;
+};
+
+class Publisher {
+ public:
+  // `grants` may be null: then nobody is asked whether the node still has its grant. All outlive this.
+  Publisher(Initiator& initiator, Mounter& mounter, GrantSource* grants)
+      : initiator_(initiator), mounter_(mounter), grants_(grants), device_mounts_(initiator, mounter) {}
+
+  absl::Status PublishVolume(const PublishRequest& request);
+  absl::Status UnpublishVolume(const VolumeId& volume, const std::string& target_path, absl::Time deadline);
+
+ private:
+  absl::StatusOr<Device> FindLiveDevice(const PublishRequest& request);
+  absl::Status CheckGranted(const PublishRequest& request, const Device& device);
+  absl::Status CheckStagedFor(const PublishRequest& request, const Device& device,
+                              const std::vector<Mount>& mounts);
+  absl::Status CheckPublished(const PublishRequest& request, const Device& device, const Mount& there);
+  absl::Status BindTarget(const PublishRequest& request, const Device& device);
+
+  Initiator& initiator_;
+  Mounter& mounter_;
+  GrantSource* const grants_;
+  DeviceMounts device_mounts_;
+};
+
+}  // namespace lunkeeper

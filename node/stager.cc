@@ -1,0 +1,258 @@
+// The steps of a stage, on the thread of its call:
+//
+//   grant    wait for the array to give this node the volume, unless publish_context brings a grant
+//   attach   log in to the grant's target; a device of an earlier grant is removed first
+//   hold     keep the device open for the rest of the call
+//   prepare  format a blank device, check a file system, grow one that is smaller than its device
+//   mount    at the staging path
+//
+// and of an unstage: unmount, detach, release. That order is what keeps data safe: the array may give the
+// volume to another node as soon as the grant is released, so nothing of it may be left here by then.
+// A process killed between two steps leaves what it did. The repeated call finds it and goes on from there;
+// if nobody calls again, LeftoverSweeper removes it. Block volumes end with `hold`.
+#include "node/stager.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "node/paths.h"
+
+namespace lunkeeper {
+namespace {
+
+// Reserved of a call's time, so that after a wait for a grant in vain the caller hears who has the volume,
+// and not just that its own deadline passed.
+constexpr absl::Duration kAnswerTime = absl::Milliseconds(500);
+// For undoing a failed call, whose own deadline may have passed.
+constexpr absl::Duration kUndoTime = absl::Seconds(30);
+// A smaller difference is the tools' rounding, and not worth a whole check of the file system.
+constexpr uint64_t kWorthGrowing = 8 << 20;
+
+// Each grant has a target of its own, so a device at another target is of a grant that ended.
+bool IsStale(const Device& device, const Grant& grant) {
+  return device.target != grant.connection.target || device.health == DeviceHealth::kFailed;
+}
+
+void LogNotUndone(const VolumeId& volume, const absl::Status& status) {
+  LogWarn("node", "a failed stage could not be undone",
+          {{"volume", volume.value()}, {"error", std::string(status.message())}});
+}
+
+}  // namespace
+
+absl::Status Stager::StageVolume(const StageRequest& request) {
+  if (!request.capability.block)
+    RETURN_IF_ERROR(RequireDirectory(request.staging_path, "staging_target_path"));
+  ASSIGN_OR_RETURN(const Grant grant, AcquireGrant(request));
+  FAIL_POINT("node.stage.granted");
+  ASSIGN_OR_RETURN(const std::optional<Device> before, initiator_.Find(request.volume));
+  const absl::Status status = StageGranted(request, grant);
+  // A volume staged before may be in use by pods: a repeated call that fails must not take it from them.
+  const bool staged_before = before && !IsStale(*before, grant);
+  if (!status.ok() && !staged_before) UndoStage(request.volume, absl::Now() + kUndoTime);
+  return status;
+}
+
+absl::StatusOr<Grant> Stager::AcquireGrant(const StageRequest& request) {
+  if (request.published) {
+    if (request.published->node == node_) return *request.published;
+    return RefuseVolume(request.volume,
+                        absl::StrCat("publish_context is for node ", request.published->node.value(),
+                                     " and this is ", node_.value(), "; publish it to this node"));
+  }
+  if (grants_ == nullptr) {
+    return RefuseVolume(
+        request.volume,
+        "publish_context is missing, and this node has no source of grants; call ControllerPublishVolume "
+        "first, or give this node a controller to ask");
+  }
+  const absl::Duration wait = request.deadline - kAnswerTime - absl::Now();
+  return grants_->Acquire(request.volume, request.capability.access,
+                          std::clamp(wait, absl::ZeroDuration(), request.longest_wait));
+}
+
+absl::Status Stager::StageGranted(const StageRequest& request, const Grant& grant) {
+  ASSIGN_OR_RETURN(const Device device, AttachDevice(request, grant));
+  FAIL_POINT("node.stage.attached");
+  ASSIGN_OR_RETURN(const UniqueFd held, device_mounts_.HoldDevice(device));
+  if (!request.capability.block) return StageFilesystem(request, device);
+  ASSIGN_OR_RETURN(const std::vector<Mount> mounts, device_mounts_.ListMountsOf(device));
+  const bool mounted = std::any_of(mounts.begin(), mounts.end(), [](const Mount& m) { return !m.is_node; });
+  if (!mounted) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat("volume ", request.volume.value(),
+                   " is staged as a file system; unstage it before using it as a block device"));
+}
+
+absl::StatusOr<Device> Stager::AttachDevice(const StageRequest& request, const Grant& grant) {
+  ASSIGN_OR_RETURN(const std::optional<Device> there, initiator_.Find(request.volume));
+  if (there && IsStale(*there, grant)) RETURN_IF_ERROR(RemoveStaleDevice(*there, request));
+  return initiator_.Attach({.volume = request.volume,
+                            .connection = grant.connection,
+                            .serial = grant.serial,
+                            .size_bytes = grant.size_bytes,
+                            .read_only = grant.access == Access::kReadOnly,
+                            .deadline = request.deadline - kAnswerTime});
+}
+
+// The staging mount goes with the device: nothing can be read or written there any more.
+absl::Status Stager::RemoveStaleDevice(const Device& device, const StageRequest& request) {
+  LogInfo("node", "removing a stale device",
+          {{"volume", request.volume.value()}, {"device", device.path}, {"reason", device.reason}});
+  RETURN_IF_ERROR(device_mounts_.UnmountAll(request.volume, request.staging_path, request.deadline));
+  FAIL_POINT("node.stage.stale_unmounted");
+  RETURN_IF_ERROR(DetachDevice(request.volume));
+  FAIL_POINT("node.stage.stale_detached");
+  return absl::OkStatus();
+}
+
+absl::Status Stager::StageFilesystem(const StageRequest& request, const Device& device) {
+  ASSIGN_OR_RETURN(const std::vector<Mount> mounts, mounter_.Mounts());
+  if (const Mount* staged = TopMountAt(mounts, request.staging_path))
+    return CheckStaged(request, device, *staged);
+  ASSIGN_OR_RETURN(const FilesystemType type, PrepareFilesystem(request, device));
+  RETURN_IF_ERROR(mounter_.MountDevice({.device = device.path,
+                                        .target = request.staging_path,
+                                        .type = type,
+                                        .options = request.capability.mount_options,
+                                        .read_only = device.read_only},
+                                       request.deadline));
+  FAIL_POINT("node.stage.mounted");
+  if (device.read_only) return absl::OkStatus();
+  // Again, beside PrepareFilesystem: XFS grows only while mounted, and ext4 may have differed by less than
+  // kWorthGrowing.
+  const absl::Status grown =
+      filesystem_.GrowMounted(device.path, request.staging_path, type, request.deadline);
+  if (!grown.ok()) UnmountUnused(request);
+  return grown;
+}
+
+// Undoes a mount that this call made and that nobody uses yet. It must not stay: if the device died under it,
+// kubelet, which looks at the path before it calls again, would see an I/O error there and never call. Asks
+// only the kernel, since the data path may be what died.
+void Stager::UnmountUnused(const StageRequest& request) {
+  const absl::Status status = mounter_.Unmount(request.staging_path, /*lazy=*/false, absl::Now() + kUndoTime);
+  if (!status.ok()) LogNotUndone(request.volume, status);
+}
+
+// Something is mounted at the staging path already: fine if it is what was asked for.
+absl::Status Stager::CheckStaged(const StageRequest& request, const Device& device, const Mount& staged) {
+  ASSIGN_OR_RETURN(const dev_t number, mounter_.NumberOf(device.path));
+  if (staged.device != number || staged.is_node) {
+    return RefuseVolume(request.volume, absl::StrCat("something else is mounted at ", request.staging_path,
+                                                     "; unmount it, or stage the volume elsewhere"));
+  }
+  const bool other_type = request.capability.type && staged.type != ToString(*request.capability.type);
+  const auto& options = request.capability.mount_options;
+  const bool wants_read_only =
+      device.read_only || std::find(options.begin(), options.end(), "ro") != options.end();
+  if (other_type || staged.read_only != wants_read_only) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "volume ", request.volume.value(), " is staged at ", request.staging_path, " as ", staged.type,
+        staged.read_only ? ", read-only" : ", writable", "; unstage it before staging it in another way"));
+  }
+  // The earlier call may have been killed after its mount and before it grew the file system.
+  const std::optional<FilesystemType> type = ParseFilesystemType(staged.type);
+  if (staged.read_only || !type) return absl::OkStatus();
+  return filesystem_.GrowMounted(device.path, request.staging_path, *type, request.deadline);
+}
+
+absl::StatusOr<FilesystemType> Stager::PrepareFilesystem(const StageRequest& request, const Device& device) {
+  const std::optional<FilesystemType> wanted = request.capability.type;
+  ASSIGN_OR_RETURN(const ProbeResult found, filesystem_.Probe(device.path, request.deadline));
+  if (found.content == Content::kForeign) {
+    return RefuseVolume(request.volume,
+                        absl::StrCat("it holds ", found.description,
+                                     "; it is never formatted over. Use it as a block volume, or wipe it "
+                                     "yourself if the data is not needed"));
+  }
+  if (found.content == Content::kBlank) return MakeFilesystem(request, device);
+  if (wanted && *wanted != found.type) {
+    return RefuseVolume(request.volume,
+                        absl::StrCat("it holds ", ToString(found.type), ", and ", ToString(*wanted),
+                                     " was asked for; ask for what is there"));
+  }
+  if (device.read_only) return found.type;
+  // A node fenced in the middle of a write leaves a journal: e2fsck replays that of ext4 here, the kernel
+  // that of XFS at the mount.
+  RETURN_IF_ERROR(filesystem_.Check(device.path, found.type, request.deadline));
+  FAIL_POINT("node.stage.checked");
+  if (found.device_bytes >= found.filesystem_bytes + kWorthGrowing) {
+    RETURN_IF_ERROR(filesystem_.GrowUnmounted(device.path, found.type, request.deadline));
+    FAIL_POINT("node.stage.grown");
+  }
+  return found.type;
+}
+
+absl::StatusOr<FilesystemType> Stager::MakeFilesystem(const StageRequest& request, const Device& device) {
+  if (device.read_only)
+    return RefuseVolume(request.volume, "it is blank and read-only; stage it writable once");
+  const FilesystemType type = request.capability.type.value_or(FilesystemType::kExt4);
+  RETURN_IF_ERROR(filesystem_.Make(device.path, type, request.deadline));
+  FAIL_POINT("node.stage.formatted");
+  return type;
+}
+
+// After a failed stage of a volume that was not staged before. What cannot be undone is left to
+// UnstageVolume.
+void Stager::UndoStage(const VolumeId& volume, absl::Time deadline) {
+  absl::Status status = initiator_.Detach(volume);
+  if (status.ok()) status = ReleaseUnusedGrant(volume, deadline);
+  if (!status.ok()) LogNotUndone(volume, status);
+}
+
+absl::Status Stager::UnstageVolume(const VolumeId& volume, const std::string& staging_path,
+                                   absl::Time deadline) {
+  RETURN_IF_ERROR(device_mounts_.UnmountAll(volume, staging_path, deadline));
+  FAIL_POINT("node.unstage.unmounted");
+  RETURN_IF_ERROR(DetachAndRelease(volume, deadline));
+  FAIL_POINT("node.unstage.released");
+  return absl::OkStatus();
+}
+
+absl::Status Stager::DetachAndRelease(const VolumeId& volume, absl::Time deadline) {
+  RETURN_IF_ERROR(DetachDevice(volume));
+  FAIL_POINT("node.unstage.detached");
+  return ReleaseUnusedGrant(volume, deadline);
+}
+
+// The grants are listed before the device is looked for. If a new grant comes in between and its device is
+// attached, the device is seen here; if it is not attached yet, the release below names an older generation,
+// which the array ignores.
+absl::Status Stager::ReleaseUnusedGrant(const VolumeId& volume, absl::Time deadline) {
+  if (grants_ == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<HeldGrant> held, grants_->Held(volume, deadline));
+  ASSIGN_OR_RETURN(const std::optional<Device> device, initiator_.Find(volume));
+  if (device) return absl::OkStatus();
+  for (const HeldGrant& grant : held) {
+    if (grant.owner == GrantOwner::kNode)
+      RETURN_IF_ERROR(grants_->Release(volume, grant.generation, deadline));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Stager::DetachDevice(const VolumeId& volume) {
+  const absl::Status status = initiator_.Detach(volume);
+  if (!absl::IsFailedPrecondition(status)) return status;
+  return RefuseVolume(volume, absl::StrCat("its device is still in use ", DescribeUse(volume),
+                                           "; unpublish it there first (", status.message(), ")"));
+}
+
+// For the error alone, so what cannot be read is left out.
+std::string Stager::DescribeUse(const VolumeId& volume) {
+  std::vector<std::string> targets;
+  const absl::StatusOr<std::optional<Device>> device = initiator_.Find(volume);
+  if (device.ok() && *device) {
+    const absl::StatusOr<std::vector<Mount>> mounts = device_mounts_.ListMountsOf(**device);
+    for (const Mount& mount : mounts.value_or(std::vector<Mount>())) targets.push_back(mount.target);
+  }
+  return targets.empty() ? "by a process" : "at " + absl::StrJoin(targets, ", ");
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,77 @@
+#pragma once
+// Stage and unstage: a grant becomes a device and a mounted file system, and the other way round. Knows no
+// protobuf. Thread-safe for different volumes; for one volume, one call at a time (the service's lock sees to
+// that). Nothing is remembered: every call looks at the mounts, devices and grants that exist, so it may be
+// repeated after a crash at any line. A stage that fails undoes what it did, unless the volume was staged
+// before. Failure: as CSI's tables for NodeStageVolume and NodeUnstageVolume say; the message names the
+// volume and says what to do.
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "devices/datapath/initiator.h"
+#include "devices/filesystem/filesystem.h"
+#include "devices/filesystem/mounter.h"
+#include "node/capability.h"
+#include "node/device_mounts.h"
+#include "node/grant_source.h"
+
+namespace lunkeeper {
+
+struct StageRequest {
+  VolumeId volume;
+  std::string staging_path;
+  Capability capability;
+  std::optional<Grant> published;  // from publish_context
+  absl::Time deadline;
+  // The longest wait for other nodes to release the volume; never beyond `deadline`.
+  absl::Duration longest_wait = absl::InfiniteDuration();
+};
+
+class Stager {
+ public:
+  // `grants` may be null: then only volumes with a publish_context can be staged. All outlive this.
+  Stager(const NodeId& node, Initiator& initiator, Filesystem& filesystem, Mounter& mounter,
+         GrantSource* grants)
+      : node_(node),
+        initiator_(initiator),
+        filesystem_(filesystem),
+        mounter_(mounter),
+        grants_(grants),
+        device_mounts_(initiator, mounter) {}
+
+  absl::Status StageVolume(const StageRequest& request);
+  absl::Status UnstageVolume(const VolumeId& volume, const std::string& staging_path, absl::Time deadline);
+
+  // The last two steps of UnstageVolume, for a volume that is not mounted. FAILED_PRECONDITION: a process
+  // holds the device open.
+  absl::Status DetachAndRelease(const VolumeId& volume, absl::Time deadline);
+  // Releases the grant that this node took of a volume without a device here; otherwise does nothing.
+  absl::Status ReleaseUnusedGrant(const VolumeId& volume, absl::Time deadline);
+
+ private:
+  absl::StatusOr<Grant> AcquireGrant(const StageRequest& request);
+  absl::Status StageGranted(const StageRequest& request, const Grant& grant);
+  absl::StatusOr<Device> AttachDevice(const StageRequest& request, const Grant& grant);
+  absl::Status RemoveStaleDevice(const Device& device, const StageRequest& request);
+  absl::Status StageFilesystem(const StageRequest& request, const Device& device);
+  absl::Status CheckStaged(const StageRequest& request, const Device& device, const Mount& staged);
+  absl::StatusOr<FilesystemType> PrepareFilesystem(const StageRequest& request, const Device& device);
+  absl::StatusOr<FilesystemType> MakeFilesystem(const StageRequest& request, const Device& device);
+  void UnmountUnused(const StageRequest& request);
+  void UndoStage(const VolumeId& volume, absl::Time deadline);
+  absl::Status DetachDevice(const VolumeId& volume);
+  std::string DescribeUse(const VolumeId& volume);
+
+  const NodeId node_;
+  Initiator& initiator_;
+  Filesystem& filesystem_;
+  Mounter& mounter_;
+  GrantSource* const grants_;
+  DeviceMounts device_mounts_;
+};
+
+}  // namespace lunkeeper
