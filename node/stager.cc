@@ -165,7 +165,7 @@ absl::Status Stager::CheckStaged(const StageRequest& request, const Device& devi
 
 absl::StatusOr<FilesystemType> Stager::PrepareFilesystem(const StageRequest& request, const Device& device) {
   const std::optional<FilesystemType> wanted = request.capability.type;
-  ASSIGN_OR_RETURN(const ProbeResult found, filesystem_.Probe(device.path, request.deadline));
+  ASSIGN_OR_RETURN(const FilesystemProbe found, filesystem_.Probe(device.path, request.deadline));
   if (found.content == Content::kForeign) {
     return RefuseVolume(request.volume,
                         absl::StrCat("it holds ", found.description,

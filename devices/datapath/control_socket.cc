@@ -23,7 +23,7 @@ struct DescriptorSpace {
   alignas(cmsghdr) char bytes[CMSG_SPACE(kMaxDescriptors * sizeof(int))];
 };
 
-absl::StatusOr<sockaddr_un> Address(const std::string& path) {
+absl::StatusOr<sockaddr_un> SocketAddress(const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path)) {
@@ -64,7 +64,7 @@ std::vector<UniqueFd> TakeDescriptors(msghdr* header) {
 }  // namespace
 
 absl::StatusOr<UniqueFd> ConnectTo(const std::string& path) {
-  ASSIGN_OR_RETURN(const sockaddr_un address, Address(path));
+  ASSIGN_OR_RETURN(const sockaddr_un address, SocketAddress(path));
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!socket) return absl::ErrnoToStatus(errno, "making a socket");
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
@@ -75,7 +75,7 @@ absl::StatusOr<UniqueFd> ConnectTo(const std::string& path) {
 }
 
 absl::StatusOr<UniqueFd> ListenAt(const std::string& path) {
-  ASSIGN_OR_RETURN(const sockaddr_un address, Address(path));
+  ASSIGN_OR_RETURN(const sockaddr_un address, SocketAddress(path));
   if (ConnectTo(path).ok())
     return absl::AlreadyExistsError(absl::StrCat("somebody listens at ", path, " already"));
   struct stat status = {};

@@ -78,12 +78,12 @@ absl::Status ListDevices(const std::string& socket) {
   return absl::OkStatus();
 }
 
-int Report(const absl::Status& status) {
+int ReportStatus(const absl::Status& status) {
   if (!status.ok()) std::cerr << "lunkeeper: " << std::string(status.message()) << '\n';
   return status.ok() ? 0 : 1;
 }
 
-int RunHolder(const DatapathOptions& options) {
+int RunSupervisor(const DatapathOptions& options) {
   LockMemory();
   auto supervisor = Supervisor::Create(options);
   const absl::Status ended = supervisor.ok() ? (*supervisor)->Run() : supervisor.status();
@@ -124,15 +124,15 @@ int RunDatapath(const DatapathOptions& options) {
   if (options.worker_socket >= 0) return RunWorker(options.worker_socket);
   switch (options.command) {
     case DatapathCommand::kList:
-      return Report(ListDevices(options.socket));
+      return ReportStatus(ListDevices(options.socket));
     case DatapathCommand::kUpgrade:
-      return Report(UpgradeDatapath(options.socket));
+      return ReportStatus(UpgradeDatapath(options.socket));
     case DatapathCommand::kStop:
-      return Report(StopDatapath(options.socket));
+      return ReportStatus(StopDatapath(options.socket));
     case DatapathCommand::kRun:
       break;
   }
-  return RunHolder(options);
+  return RunSupervisor(options);
 }
 
 // Of several that are started at once one gets the socket, and the others end.

@@ -21,7 +21,7 @@ constexpr uint64_t kInbox = UINT64_MAX;
 constexpr uint64_t kLunBit = 1;
 
 // Commands are pushed and taken as a stack, since that needs no lock.
-void Push(std::atomic<LoopCommand*>& stack, LoopCommand* command) {
+void PushCommand(std::atomic<LoopCommand*>& stack, LoopCommand* command) {
   command->next = stack.load(std::memory_order_relaxed);
   while (!stack.compare_exchange_weak(command->next, command, std::memory_order_release)) {
   }
@@ -29,7 +29,7 @@ void Push(std::atomic<LoopCommand*>& stack, LoopCommand* command) {
 
 }  // namespace
 
-void AdaptivePolling::Found(Clock::time_point now) {
+void AdaptivePolling::OnWorkFound(Clock::time_point now) {
   const bool worth_it = now - last_ < kLongestPoll;
   last_ = now;
   if (worth_it) {
@@ -55,18 +55,18 @@ EventLoop::EventLoop(size_t pool_bytes, std::atomic<uint64_t>* heartbeat, int an
 EventLoop::~EventLoop() {
   LoopCommand stop;
   stop.kind = LoopCommand::Kind::kStop;
-  Post(&stop);
+  PostCommand(&stop);
   thread_.join();
 }
 
-void EventLoop::Post(LoopCommand* command) {
+void EventLoop::PostCommand(LoopCommand* command) {
   command->loop = this;
-  Push(inbox_, command);
+  PushCommand(inbox_, command);
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(inbox_event_.get(), &one, sizeof(one));
 }
 
-void EventLoop::Signal() const {
+void EventLoop::SignalAnswer() const {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(answers_, &one, sizeof(one));
 }
@@ -84,12 +84,12 @@ void EventLoop::Run() {
 void EventLoop::RunOnce() {
   const bool low_depth = resources_.in_flight() <= kSpinAtMost;
   const Clock::time_point before = Clock::now();
-  const bool spin = low_depth && polling_.Wait(before);
+  const bool spin = low_depth && polling_.ShouldPoll(before);
   epoll_event events[64];
   const int count = ::epoll_wait(epoll_.get(), events, 64, spin ? 0 : SleepMilliseconds(before));
   heartbeat_->fetch_add(1, std::memory_order_relaxed);
   const Clock::time_point now = Clock::now();
-  if (count > 0) polling_.Found(now);
+  if (count > 0) polling_.OnWorkFound(now);
   for (int i = 0; i < count; ++i) OnEvent(events[i].data.u64);
   if (starved_ > 0) FeedStarved();
   KickSubmitted();
@@ -145,22 +145,22 @@ void EventLoop::KickSubmitted() {
 // After every call of a Lun that may change its socket or its state.
 void EventLoop::AfterLun(Member& member) {
   FuseChannel& channel = *member.channel;
-  Arm(member);
+  ArmSocket(member);
   next_timer_ = std::min(next_timer_, channel.lun().NextDeadline());
   if (!channel.open() && channel.settled() && member.removal == nullptr) {
     channel.Open();
     WatchFuse(member, EPOLL_CTL_ADD, EPOLLIN);
     channel.slot().open = true;
-    Signal();
+    SignalAnswer();
   }
   const LunHealth health = channel.slot().lun.health;
   if (member.removal != nullptr && (health == LunHealth::kClosed || health == LunHealth::kFailed)) {
-    Finish(std::exchange(member.removal, nullptr), 0);
+    FinishCommand(std::exchange(member.removal, nullptr), 0);
     member = Member{};
   }
 }
 
-void EventLoop::Arm(Member& member) {
+void EventLoop::ArmSocket(Member& member) {
   const Lun::Interest wanted = member.channel->lun().interest();
   if (wanted.fd == member.armed.fd && wanted.events == member.armed.events) return;
   if (wanted.fd >= 0) {
@@ -195,31 +195,31 @@ void EventLoop::TakeCommands() {
   }
   while (LoopCommand* command = in_order) {
     in_order = command->next;
-    Obey(command);
+    ObeyCommand(command);
   }
 }
 
-void EventLoop::Obey(LoopCommand* command) {
+void EventLoop::ObeyCommand(LoopCommand* command) {
   if (command->kind == LoopCommand::Kind::kStop) {
     stopping_ = true;  // the command is the destructor's own
     return;
   }
-  if (command->kind == LoopCommand::Kind::kAdd) return Add(command);
-  Member* member = Find(command->channel);
-  if (member == nullptr || member->removal != nullptr) return Finish(command, ENODEV);
+  if (command->kind == LoopCommand::Kind::kAdd) return AddChannel(command);
+  Member* member = FindMember(command->channel);
+  if (member == nullptr || member->removal != nullptr) return FinishCommand(command, ENODEV);
   switch (command->kind) {
     case LoopCommand::Kind::kRemove:
-      Remove(*member, command);
+      RemoveChannel(*member, command);
       break;
     case LoopCommand::Kind::kRefresh:
       command->op = LunOp::kReadCapacity;
-      command->done = &EventLoop::Refreshed;
+      command->done = &EventLoop::OnRefreshed;
       member->channel->lun().Submit(command);
       member->channel->lun().Kick();
       break;
     case LoopCommand::Kind::kFail:
       member->channel->lun().Fail(command->reason);
-      Finish(command, 0);
+      FinishCommand(command, 0);
       break;
     default:
       break;
@@ -227,22 +227,22 @@ void EventLoop::Obey(LoopCommand* command) {
   AfterLun(*member);
 }
 
-EventLoop::Member* EventLoop::Find(const FuseChannel* channel) {
+EventLoop::Member* EventLoop::FindMember(const FuseChannel* channel) {
   for (Member& member : members_) {
     if (member.channel == channel) return &member;
   }
   return nullptr;
 }
 
-void EventLoop::Add(LoopCommand* command) {
-  Member* place = Find(nullptr);
+void EventLoop::AddChannel(LoopCommand* command) {
+  Member* place = FindMember(nullptr);
   if (place == nullptr) place = &members_.emplace_back();
   place->channel = command->channel;
-  Finish(command, 0);
+  FinishCommand(command, 0);
   AfterLun(*place);
 }
 
-void EventLoop::Remove(Member& member, LoopCommand* command) {
+void EventLoop::RemoveChannel(Member& member, LoopCommand* command) {
   member.channel->lun().Close();  // answers what is pending, so FUSE comes after it
   if (member.starved) --starved_;
   member.starved = false;
@@ -251,21 +251,21 @@ void EventLoop::Remove(Member& member, LoopCommand* command) {
   member.removal = command;
 }
 
-void EventLoop::Refreshed(LunRequest* request) {
+void EventLoop::OnRefreshed(LunRequest* request) {
   auto* command = static_cast<LoopCommand*>(request);
-  command->loop->Finish(command, request->error);
+  command->loop->FinishCommand(command, request->error);
 }
 
 // The last use of the command, and of its channel if that was removed: whoever takes the finished ones
 // deletes them. It is answered only then, so that who has the answer may use the slot for another volume.
-void EventLoop::Finish(LoopCommand* command, int error) {
+void EventLoop::FinishCommand(LoopCommand* command, int error) {
   VolumeSlot& slot = command->channel->slot();
   const uint64_t tag = command->tag;
-  Push(finished_, command);
+  PushCommand(finished_, command);
   if (tag == 0) return;
   slot.answer = error;
   slot.answered = tag;
-  Signal();
+  SignalAnswer();
 }
 
 }  // namespace lunkeeper

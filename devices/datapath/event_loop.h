@@ -40,8 +40,8 @@ struct LoopCommand : LunRequest {
 class AdaptivePolling {
  public:
   using Clock = std::chrono::steady_clock;
-  bool Wait(Clock::time_point now) const { return now - last_ < limit_; }
-  void Found(Clock::time_point now);
+  bool ShouldPoll(Clock::time_point now) const { return now - last_ < limit_; }
+  void OnWorkFound(Clock::time_point now);
 
  private:
   Clock::time_point last_;
@@ -55,7 +55,7 @@ class EventLoop {
   EventLoop(size_t pool_bytes, std::atomic<uint64_t>* heartbeat, int answers);
   ~EventLoop();
 
-  void Post(LoopCommand* command);
+  void PostCommand(LoopCommand* command);
   // Those that are done with, linked by `next`.
   LoopCommand* TakeFinished() { return finished_.exchange(nullptr); }
   IoResources& resources() { return resources_; }
@@ -77,20 +77,20 @@ class EventLoop {
   void OnEvent(uint64_t data);
   void OnFuse(Member& member);
   void AfterLun(Member& member);
-  void Arm(Member& member);
+  void ArmSocket(Member& member);
   void KickSubmitted();
   void RunTimers(Clock::time_point now);
   void FeedStarved();
   void TakeCommands();
-  void Obey(LoopCommand* command);
-  void Add(LoopCommand* command);
-  void Remove(Member& member, LoopCommand* command);
+  void ObeyCommand(LoopCommand* command);
+  void AddChannel(LoopCommand* command);
+  void RemoveChannel(Member& member, LoopCommand* command);
   void WatchFuse(Member& member, int operation, uint32_t events);
-  static void Refreshed(LunRequest* request);
-  void Finish(LoopCommand* command, int error);
-  void Signal() const;
+  static void OnRefreshed(LunRequest* request);
+  void FinishCommand(LoopCommand* command, int error);
+  void SignalAnswer() const;
   uint64_t IndexOf(const Member& member) const { return static_cast<uint64_t>(&member - members_.data()); }
-  Member* Find(const FuseChannel* channel);
+  Member* FindMember(const FuseChannel* channel);
 
   // Constant after construction.
   UniqueFd epoll_;

@@ -83,48 +83,48 @@ FuseChannel::Progress FuseChannel::ReadRequests() {
       if (errno == EINTR || errno == ENOENT) continue;  // ENOENT: the request was taken back meanwhile
       return Progress::kGone;
     }
-    const auto request = fuse::Parse(head, static_cast<size_t>(size));
-    if (request) Dispatch(*request);
+    const auto request = fuse::ParseRequest(head, static_cast<size_t>(size));
+    if (request) DispatchRequest(*request);
   }
   return Progress::kMore;
 }
 
-void FuseChannel::Dispatch(const fuse::Request& request) {
-  using fuse::Action;
+void FuseChannel::DispatchRequest(const fuse::Request& request) {
+  using fuse::FuseAction;
   switch (request.action) {
-    case Action::kRead:
-    case Action::kWrite:
-      return Transfer(request);
-    case Action::kFlush:
+    case FuseAction::kRead:
+    case FuseAction::kWrite:
+      return StartTransfer(request);
+    case FuseAction::kFlush:
       return SubmitPlain(request, LunOp::kFlush);
-    case Action::kDiscard:
+    case FuseAction::kDiscard:
       // A hole must read as zeroes. Where the LUN does not promise that the kernel writes them itself, if it
       // needs them; zeroing whole devices for the sake of a discard would take hours.
-      if (!slot_->lun.unmap_zeroes) return Answer(request.unique, EOPNOTSUPP);
+      if (!slot_->lun.unmap_zeroes) return SendAnswer(request.unique, EOPNOTSUPP);
       return SubmitPlain(request, LunOp::kDiscard);
-    case Action::kWriteZeroes:
+    case FuseAction::kWriteZeroes:
       return SubmitPlain(request, LunOp::kWriteZeroes);
-    case Action::kAttributes: {
-      const fuse_attr_out out = fuse::Attributes(slot_->lun.size_bytes);
-      return Answer(request.unique, 0, &out, sizeof(out));
+    case FuseAction::kAttributes: {
+      const fuse_attr_out out = fuse::FileAttributes(slot_->lun.size_bytes);
+      return SendAnswer(request.unique, 0, &out, sizeof(out));
     }
-    case Action::kOpen: {
+    case FuseAction::kOpen: {
       const fuse_open_out out = {
           .fh = 0, .open_flags = FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES, .padding = 0};
-      return Answer(request.unique, 0, &out, sizeof(out));
+      return SendAnswer(request.unique, 0, &out, sizeof(out));
     }
-    case Action::kFileSystem: {
+    case FuseAction::kFileSystem: {
       const fuse_statfs_out out = fuse::FileSystem(slot_->lun.size_bytes);
-      return Answer(request.unique, 0, &out, sizeof(out));
+      return SendAnswer(request.unique, 0, &out, sizeof(out));
     }
-    case Action::kAcknowledge:
-      return Answer(request.unique, 0);
-    case Action::kIgnore:
+    case FuseAction::kAcknowledge:
+      return SendAnswer(request.unique, 0);
+    case FuseAction::kIgnore:
       return;
-    case Action::kUnsupported:
-      return Answer(request.unique, ENOSYS);
-    case Action::kRefuse:
-      return Answer(request.unique, EOPNOTSUPP);
+    case FuseAction::kUnsupported:
+      return SendAnswer(request.unique, ENOSYS);
+    case FuseAction::kRefuse:
+      return SendAnswer(request.unique, EOPNOTSUPP);
   }
 }
 
@@ -134,7 +134,7 @@ IoRequest* FuseChannel::NewRequest(const fuse::Request& request, LunOp op) {
   io->op = op;
   io->offset = request.offset;
   io->length = request.length;
-  io->done = &FuseChannel::Completed;
+  io->done = &FuseChannel::OnCompleted;
   io->channel = this;
   io->unique = request.unique;
   return io;
@@ -145,11 +145,11 @@ void FuseChannel::SubmitPlain(const fuse::Request& request, LunOp op) {
 }
 
 // Memory for it there is: MayTake saw to that.
-void FuseChannel::Transfer(const fuse::Request& request) {
-  const bool write = request.action == fuse::Action::kWrite;
+void FuseChannel::StartTransfer(const fuse::Request& request) {
+  const bool write = request.action == fuse::FuseAction::kWrite;
   if (request.length == 0) {
     const fuse_write_out nothing = {};
-    return Answer(request.unique, 0, &nothing, write ? sizeof(nothing) : 0);
+    return SendAnswer(request.unique, 0, &nothing, write ? sizeof(nothing) : 0);
   }
   IoRequest* io = NewRequest(request, write ? LunOp::kWrite : LunOp::kRead);
   if (write && request.length > kCopiedAtMost) {
@@ -160,7 +160,7 @@ void FuseChannel::Transfer(const fuse::Request& request) {
     if (write) std::memcpy(io->block, resources_->staging(), request.length);
   }
   io->data = io->block;
-  if (!write && resources_->splice_pipe().Takes(request.length)) AskForDelivery(io);
+  if (!write && resources_->splice_pipe().TakesSize(request.length)) AskForDelivery(io);
   used_bytes_ += BufferPool::BlockSize(request.length);
   lun_->Submit(io);
 }
@@ -174,19 +174,19 @@ void FuseChannel::AskForDelivery(IoRequest* io) {
                   .sink = fuse_.get()};
 }
 
-void FuseChannel::Completed(LunRequest* request) {
+void FuseChannel::OnCompleted(LunRequest* request) {
   auto* io = static_cast<IoRequest*>(request);
-  io->channel->Finish(io);
+  io->channel->FinishRequest(io);
 }
 
-void FuseChannel::Finish(IoRequest* io) {
+void FuseChannel::FinishRequest(IoRequest* io) {
   if (io->error == 0 && io->op == LunOp::kRead) {
-    if (!io->delivery.done) Answer(io->unique, 0, io->data, io->length);
+    if (!io->delivery.done) SendAnswer(io->unique, 0, io->data, io->length);
   } else if (io->error == 0 && io->op == LunOp::kWrite) {
     const fuse_write_out out = {.size = static_cast<uint32_t>(io->length), .padding = 0};
-    Answer(io->unique, 0, &out, sizeof(out));
+    SendAnswer(io->unique, 0, &out, sizeof(out));
   } else {
-    Answer(io->unique, io->error);
+    SendAnswer(io->unique, io->error);
   }
   if (io->block != nullptr) {
     resources_->pool().Free(io->block);
@@ -195,7 +195,7 @@ void FuseChannel::Finish(IoRequest* io) {
   resources_->ReturnRequest(io);
 }
 
-void FuseChannel::Answer(uint64_t unique, int error, const void* data, size_t size) {
+void FuseChannel::SendAnswer(uint64_t unique, int error, const void* data, size_t size) {
   const size_t length = sizeof(fuse_out_header) + (error == 0 ? size : 0);
   fuse_out_header header = {.len = static_cast<uint32_t>(length), .error = -error, .unique = unique};
   const iovec parts[2] = {{&header, sizeof(header)}, {const_cast<void*>(data), size}};

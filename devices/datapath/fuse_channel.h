@@ -83,14 +83,14 @@ class FuseChannel {
 
  private:
   bool MayTake() const;
-  void Dispatch(const fuse::Request& request);
-  void Transfer(const fuse::Request& request);
+  void DispatchRequest(const fuse::Request& request);
+  void StartTransfer(const fuse::Request& request);
   void AskForDelivery(IoRequest* io);
   void SubmitPlain(const fuse::Request& request, LunOp op);
   IoRequest* NewRequest(const fuse::Request& request, LunOp op);
-  void Answer(uint64_t unique, int error, const void* data = nullptr, size_t size = 0);
-  static void Completed(LunRequest* request);
-  void Finish(IoRequest* io);
+  void SendAnswer(uint64_t unique, int error, const void* data = nullptr, size_t size = 0);
+  static void OnCompleted(LunRequest* request);
+  void FinishRequest(IoRequest* io);
 
   // Constant after construction.
   UniqueFd fuse_;

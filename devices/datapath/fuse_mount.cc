@@ -27,7 +27,7 @@ int FsMount(int context) {
       ::syscall(SYS_fsmount, context, FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID));
 }
 
-absl::StatusOr<UniqueFd> Mount(int device) {
+absl::StatusOr<UniqueFd> MountDetached(int device) {
   UniqueFd context(FsOpen("fuse"));
   if (!context) return absl::ErrnoToStatus(errno, "making a FUSE file system (does this kernel have FUSE?)");
   const std::array<std::pair<const char*, std::string>, 5> options = {{
@@ -51,7 +51,7 @@ absl::StatusOr<UniqueFd> Mount(int device) {
 }
 
 // INIT is queued by the mount itself, and is all that can be there.
-absl::StatusOr<bool> Initialise(int device) {
+absl::StatusOr<bool> AnswerFirstRequest(int device) {
   alignas(8) char request[FUSE_MIN_READ_BUFFER];
   const ssize_t size = ::read(device, request, sizeof(request));
   if (size < 0) return absl::ErrnoToStatus(errno, "reading the kernel's first FUSE request");
@@ -70,8 +70,8 @@ absl::StatusOr<FuseMount> MakeFuseMount() {
   FuseMount mount;
   mount.device.Reset(::open("/dev/fuse", O_RDWR | O_NONBLOCK | O_CLOEXEC));
   if (!mount.device) return absl::ErrnoToStatus(errno, "opening /dev/fuse");
-  ASSIGN_OR_RETURN(mount.root, Mount(mount.device.get()));
-  ASSIGN_OR_RETURN(mount.can_resend, Initialise(mount.device.get()));
+  ASSIGN_OR_RETURN(mount.root, MountDetached(mount.device.get()));
+  ASSIGN_OR_RETURN(mount.can_resend, AnswerFirstRequest(mount.device.get()));
   return mount;
 }
 

@@ -11,14 +11,14 @@ namespace {
 
 // Requests of older minor versions are shorter; what is missing is zero.
 template <class T>
-T Body(const char* head, size_t size) {
+T ReadBody(const char* head, size_t size) {
   T body{};
   const size_t available = std::min(size, kHeadSize) - sizeof(fuse_in_header);
   std::memcpy(&body, head + sizeof(fuse_in_header), std::min(sizeof(body), available));
   return body;
 }
 
-std::optional<Request> Transfer(Request request, Action action, uint64_t offset, uint32_t length) {
+std::optional<Request> MakeTransfer(Request request, FuseAction action, uint64_t offset, uint32_t length) {
   if (length > kMaxTransfer || offset > UINT64_MAX - length) return std::nullopt;
   request.action = action;
   request.offset = offset;
@@ -28,51 +28,51 @@ std::optional<Request> Transfer(Request request, Action action, uint64_t offset,
 
 // The loop device sends discards and `fallocate -p` alike as a punched hole, so that both must read as
 // zeroes.
-std::optional<Request> Allocation(Request request, const fuse_fallocate_in& body) {
+std::optional<Request> MakeAllocation(Request request, const fuse_fallocate_in& body) {
   if (body.offset > UINT64_MAX - body.length) return std::nullopt;
   request.offset = body.offset;
   request.length = body.length;
   switch (body.mode) {
     case FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE:
-      request.action = Action::kDiscard;
+      request.action = FuseAction::kDiscard;
       break;
     case FALLOC_FL_ZERO_RANGE:
     case FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE:
-      request.action = Action::kWriteZeroes;
+      request.action = FuseAction::kWriteZeroes;
       break;
     default:
-      request.action = Action::kRefuse;
+      request.action = FuseAction::kRefuse;
   }
   return request;
 }
 
-Action SimpleAction(uint32_t opcode) {
+FuseAction SimpleAction(uint32_t opcode) {
   switch (opcode) {
     case FUSE_FSYNC:
-      return Action::kFlush;
+      return FuseAction::kFlush;
     case FUSE_GETATTR:
-      return Action::kAttributes;
+      return FuseAction::kAttributes;
     case FUSE_OPEN:
-      return Action::kOpen;
+      return FuseAction::kOpen;
     case FUSE_STATFS:
-      return Action::kFileSystem;
+      return FuseAction::kFileSystem;
     case FUSE_RELEASE:
     case FUSE_FLUSH:
     case FUSE_DESTROY:
     case FUSE_ACCESS:
-      return Action::kAcknowledge;
+      return FuseAction::kAcknowledge;
     case FUSE_FORGET:
     case FUSE_BATCH_FORGET:
     case FUSE_INTERRUPT:  // the request it speaks of is answered in its own time
-      return Action::kIgnore;
+      return FuseAction::kIgnore;
     default:
-      return Action::kUnsupported;
+      return FuseAction::kUnsupported;
   }
 }
 
 }  // namespace
 
-std::optional<Request> Parse(const char* head, size_t size) {
+std::optional<Request> ParseRequest(const char* head, size_t size) {
   fuse_in_header header;
   if (size < sizeof(header)) return std::nullopt;
   std::memcpy(&header, head, sizeof(header));
@@ -81,23 +81,24 @@ std::optional<Request> Parse(const char* head, size_t size) {
   switch (header.opcode) {
     case FUSE_READ: {
       if (size < sizeof(header) + sizeof(fuse_read_in)) return std::nullopt;
-      const auto body = Body<fuse_read_in>(head, size);
-      return Transfer(request, Action::kRead, body.offset, body.size);
+      const auto body = ReadBody<fuse_read_in>(head, size);
+      return MakeTransfer(request, FuseAction::kRead, body.offset, body.size);
     }
     case FUSE_WRITE: {
-      const auto body = Body<fuse_write_in>(head, size);
+      const auto body = ReadBody<fuse_write_in>(head, size);
       if (size != kHeadSize + body.size) return std::nullopt;
-      return Transfer(request, Action::kWrite, body.offset, body.size);
+      return MakeTransfer(request, FuseAction::kWrite, body.offset, body.size);
     }
     case FUSE_SETATTR:
       // The size is the LUN's, and nothing else is kept: a change of the times has the kernel take the size
       // anew.
       if (size < sizeof(header) + sizeof(fuse_setattr_in)) return std::nullopt;
-      if ((Body<fuse_setattr_in>(head, size).valid & FATTR_SIZE) == 0) request.action = Action::kAttributes;
+      if ((ReadBody<fuse_setattr_in>(head, size).valid & FATTR_SIZE) == 0)
+        request.action = FuseAction::kAttributes;
       return request;
     case FUSE_FALLOCATE:
       if (size < sizeof(header) + sizeof(fuse_fallocate_in)) return std::nullopt;
-      return Allocation(request, Body<fuse_fallocate_in>(head, size));
+      return MakeAllocation(request, ReadBody<fuse_fallocate_in>(head, size));
     default:
       request.action = SimpleAction(header.opcode);
       return request;
@@ -130,7 +131,7 @@ std::optional<InitAnswer> AnswerInit(const char* data, size_t size) {
   return answer;
 }
 
-fuse_attr_out Attributes(uint64_t size_bytes) {
+fuse_attr_out FileAttributes(uint64_t size_bytes) {
   fuse_attr_out out{};
   // For good: who makes the size another has the kernel ask, and a loop device is asked for its tag without
   // us.

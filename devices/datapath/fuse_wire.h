@@ -18,7 +18,7 @@ constexpr uint64_t kHasResend = uint64_t{1} << 39;
 constexpr int32_t kNotifyResend = 7;
 
 // What the kernel wants, as one of the few things this file can do.
-enum class Action {
+enum class FuseAction {
   kRead,
   kWrite,
   kFlush,
@@ -34,7 +34,7 @@ enum class Action {
 };
 
 struct Request {
-  Action action = Action::kRefuse;
+  FuseAction action = FuseAction::kRefuse;
   uint64_t unique = 0;  // to be answered as it is, with any marks of the kernel's
   uint64_t offset = 0;
   uint64_t length = 0;
@@ -42,7 +42,7 @@ struct Request {
 
 // `head`: the first min(size, kHeadSize) bytes of a request of `size` bytes. nullopt: not a request of this
 // protocol.
-std::optional<Request> Parse(const char* head, size_t size);
+std::optional<Request> ParseRequest(const char* head, size_t size);
 
 struct InitAnswer {
   struct {
@@ -54,7 +54,7 @@ struct InitAnswer {
 // `data`: a whole INIT request. nullopt: no INIT, or of a protocol older than 7.31.
 std::optional<InitAnswer> AnswerInit(const char* data, size_t size);
 
-fuse_attr_out Attributes(uint64_t size_bytes);
+fuse_attr_out FileAttributes(uint64_t size_bytes);
 fuse_statfs_out FileSystem(uint64_t size_bytes);
 
 }  // namespace lunkeeper::fuse

@@ -72,7 +72,7 @@ void SupervisedVolumes::GiveToWorker(SupervisedVolume& volume) {
   *command.mutable_add()->mutable_volume() = volume.options;
   command.mutable_add()->set_resend(volume.service == SupervisedVolume::Service::kGiven);
   volume.service = SupervisedVolume::Service::kGiven;
-  worker_.Send(command, {volume.fuse.device.get()});
+  worker_.SendCommand(command, {volume.fuse.device.get()});
   if (volume.told_to_fail) TellWorkerToFail(volume, volume.reason);
 }
 
@@ -80,7 +80,7 @@ void SupervisedVolumes::TellWorkerToFail(const SupervisedVolume& volume, const s
   datapath::WorkerCommand fail;
   fail.set_slot(volume.slot);
   fail.mutable_fail()->set_reason(reason);
-  worker_.Send(fail);
+  worker_.SendCommand(fail);
 }
 
 // The reason of a fence outlives this: it is what people have to read first.
@@ -91,7 +91,7 @@ void SupervisedVolumes::LoseVolume(SupervisedVolume& volume, const char* reason)
 
 void SupervisedVolumes::CollectDeadWorker() {
   absl::MutexLock lock(&mutex_);
-  worker_.Collect();
+  worker_.CollectDead();
   for (const auto& [id, volume] : table_.volumes()) {
     if (volume->service != SupervisedVolume::Service::kGiven || volume->fuse.can_resend) continue;
     // What the worker had read is lost to its successor: end all I/O rather than let it hang.
@@ -106,7 +106,7 @@ void SupervisedVolumes::KillHungWorker() {
   absl::MutexLock lock(&mutex_);
   if (!worker_.IsHung()) return;
   LogError("datapath", "worker is hung and is killed", {});
-  worker_.Kill();
+  worker_.KillWorker();
 }
 
 // absl evaluates the conditions of waiters whenever the lock is released, so taking it is enough.
@@ -129,7 +129,7 @@ bool SupervisedVolumes::IsDrained() {
 void SupervisedVolumes::EndAll() {
   absl::MutexLock lock(&mutex_);
   ending_ = true;
-  worker_.Kill();
+  worker_.KillWorker();
   for (const auto& [id, volume] : table_.volumes()) {
     if (!volume->lost()) LoseVolume(*volume, "the data path ends");
     if (!volume->in_call) volume->fuse.device.Reset();
@@ -158,7 +158,7 @@ absl::StatusOr<SupervisedVolume*> SupervisedVolumes::InsertVolume(const datapath
     return absl::AbortedError(absl::StrCat("volume ", options.volume(), ": another call is attaching it"));
   }
   if (draining_) return EndingError();
-  return table_.Insert(options);
+  return table_.AddVolume(options);
 }
 
 void SupervisedVolumes::EraseVolume(const SupervisedVolume& volume) {
@@ -185,7 +185,7 @@ absl::Status SupervisedVolumes::AwaitLogin(const SupervisedVolume& volume, absl:
   if (ending_) return EndingError();
   if (volume.lost()) return absl::UnavailableError(absl::StrCat(what, ": ", volume.reason));
   if (slot.lun.health != LunHealth::kFailed) return absl::OkStatus();
-  return absl::Status(CodeOf(slot.lun.failure), absl::StrCat(what, ": ", slot.lun.reason.Get()));
+  return absl::Status(CodeOf(slot.lun.failure), absl::StrCat(what, ": ", slot.lun.reason.Load()));
 }
 
 void SupervisedVolumes::KeepLoop(SupervisedVolume& volume, LoopDevice loop) {
@@ -221,7 +221,7 @@ absl::StatusOr<int> SupervisedVolumes::AskWorker(const SupervisedVolume& volume,
     const uint64_t generation = worker_.generation();
     command.set_slot(volume.slot);
     command.set_tag(tag);
-    worker_.Send(command);
+    worker_.SendCommand(command);
     const auto answered = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
       return ending_ || slot.answered == tag || worker_.generation() != generation || volume.lost();
     };
@@ -255,7 +255,7 @@ absl::Status SupervisedVolumes::UpgradeWorker(absl::Time deadline) {
   }
   worker_.UpgradeTo(upgrade_binary_);
   const uint64_t before = worker_.generation();
-  worker_.Kill();
+  worker_.KillWorker();
   const auto settled = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return ending_ || (worker_.generation() > before && (worker_.ready() || worker_.upgrade_failed()));
   };
@@ -280,7 +280,7 @@ absl::Status SupervisedVolumes::StopUnlessUsed() {
 
 datapath::Device SupervisedVolumes::DescribeVolume(const SupervisedVolume& volume) {
   absl::MutexLock lock(&mutex_);
-  return Describe(volume);
+  return BuildDevice(volume);
 }
 
 std::vector<datapath::Device> SupervisedVolumes::ListDevices(const VolumeId& id) {
@@ -288,7 +288,7 @@ std::vector<datapath::Device> SupervisedVolumes::ListDevices(const VolumeId& id)
   {
     absl::MutexLock lock(&mutex_);
     for (const auto& [each, volume] : table_.volumes()) {
-      if (volume->loop.fd && (id.empty() || id == each)) devices.push_back(Describe(*volume));
+      if (volume->loop.fd && (id.empty() || id == each)) devices.push_back(BuildDevice(*volume));
     }
   }
   if (!id.empty() && !devices.empty()) return devices;
@@ -303,10 +303,10 @@ std::vector<datapath::Device> SupervisedVolumes::FindOrphans(const VolumeId& id)
 }
 
 std::string SupervisedVolumes::TroubleOf(const SupervisedVolume& volume) const {
-  return worker_.trouble().empty() ? SlotOf(volume).lun.reason.Get() : worker_.trouble();
+  return worker_.trouble().empty() ? SlotOf(volume).lun.reason.Load() : worker_.trouble();
 }
 
-datapath::Device SupervisedVolumes::Describe(const SupervisedVolume& volume) const {
+datapath::Device SupervisedVolumes::BuildDevice(const SupervisedVolume& volume) const {
   const LunState& lun = SlotOf(volume).lun;
   datapath::Device device;
   device.set_volume(volume.options.volume());
@@ -334,7 +334,7 @@ void SupervisedVolumes::SetHealth(const SupervisedVolume& volume, datapath::Devi
     device.set_reason(volume.reason);
   } else if (lun.health == LunHealth::kFailed) {
     device.set_health(datapath::Device::FAILED);
-    device.set_reason(lun.reason.Get());
+    device.set_reason(lun.reason.Load());
   } else if (lun.health != LunHealth::kHealthy || !SlotOf(volume).open) {
     device.set_health(datapath::Device::RECONNECTING);
     device.set_reason(TroubleOf(volume));

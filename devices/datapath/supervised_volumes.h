@@ -94,7 +94,7 @@ class SupervisedVolumes {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LoseVolume(SupervisedVolume& volume, const char* reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string TroubleOf(const SupervisedVolume& volume) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  datapath::Device Describe(const SupervisedVolume& volume) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  datapath::Device BuildDevice(const SupervisedVolume& volume) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SetHealth(const SupervisedVolume& volume, datapath::Device& device) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   VolumeSlot& SlotOf(const SupervisedVolume& volume) const { return memory_.state()->slots[volume.slot]; }

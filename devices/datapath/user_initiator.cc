@@ -47,8 +47,8 @@ datapath::Attach ToMessage(const AttachRequest& request) {
   return message;
 }
 
-absl::StatusOr<std::vector<Device>> Call(const std::string& socket_path, absl::Duration timeout,
-                                         datapath::Request request) {
+absl::StatusOr<std::vector<Device>> CallDatapath(const std::string& socket_path, absl::Duration timeout,
+                                                 datapath::Request request) {
   const absl::Time deadline = absl::Now() + timeout;
   request.set_timeout_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(timeout)));
   ASSIGN_OR_RETURN(const UniqueFd socket, ConnectTo(socket_path));
@@ -77,13 +77,14 @@ class UserInitiator final : public Initiator {
   absl::StatusOr<Device> Attach(const AttachRequest& request) override {
     datapath::Request message;
     *message.mutable_attach() = ToMessage(request);
-    return One(message, std::clamp(request.deadline - absl::Now(), absl::Milliseconds(1), timeout_));
+    return CallForDevice(message,
+                         std::clamp(request.deadline - absl::Now(), absl::Milliseconds(1), timeout_));
   }
 
   absl::Status Detach(const VolumeId& volume) override {
     datapath::Request message;
     message.mutable_detach()->set_volume(volume.value());
-    return Call(socket_path_, timeout_, message).status();
+    return CallDatapath(socket_path_, timeout_, message).status();
   }
 
   absl::Status Fail(const VolumeId& volume, const Iqn& target, const std::string& reason) override {
@@ -91,32 +92,32 @@ class UserInitiator final : public Initiator {
     message.mutable_fail()->set_volume(volume.value());
     message.mutable_fail()->set_target(target.value());
     message.mutable_fail()->set_reason(reason);
-    return Call(socket_path_, timeout_, message).status();
+    return CallDatapath(socket_path_, timeout_, message).status();
   }
 
   absl::StatusOr<Device> Resize(const VolumeId& volume) override {
     datapath::Request message;
     message.mutable_resize()->set_volume(volume.value());
-    return One(message, timeout_);
+    return CallForDevice(message, timeout_);
   }
 
   absl::StatusOr<std::vector<Device>> List() override {
     datapath::Request message;
     message.mutable_list();
-    return Call(socket_path_, timeout_, message);
+    return CallDatapath(socket_path_, timeout_, message);
   }
 
   absl::StatusOr<std::optional<Device>> Find(const VolumeId& volume) override {
     datapath::Request message;
     message.mutable_find()->set_volume(volume.value());
-    ASSIGN_OR_RETURN(std::vector<Device> devices, Call(socket_path_, timeout_, message));
+    ASSIGN_OR_RETURN(std::vector<Device> devices, CallDatapath(socket_path_, timeout_, message));
     if (devices.empty()) return std::nullopt;
     return std::move(devices[0]);
   }
 
  private:
-  absl::StatusOr<Device> One(const datapath::Request& message, absl::Duration timeout) const {
-    ASSIGN_OR_RETURN(std::vector<Device> devices, Call(socket_path_, timeout, message));
+  absl::StatusOr<Device> CallForDevice(const datapath::Request& message, absl::Duration timeout) const {
+    ASSIGN_OR_RETURN(std::vector<Device> devices, CallDatapath(socket_path_, timeout, message));
     if (devices.size() != 1) return absl::InternalError("the data path answered without a device");
     return std::move(devices[0]);
   }
@@ -134,13 +135,13 @@ std::unique_ptr<Initiator> MakeUserInitiator(const std::string& socket_path, abs
 absl::Status UpgradeDatapath(const std::string& socket_path, absl::Duration timeout) {
   datapath::Request message;
   message.mutable_upgrade();
-  return Call(socket_path, timeout, message).status();
+  return CallDatapath(socket_path, timeout, message).status();
 }
 
 absl::Status StopDatapath(const std::string& socket_path, absl::Duration timeout) {
   datapath::Request message;
   message.mutable_stop();
-  return Call(socket_path, timeout, message).status();
+  return CallDatapath(socket_path, timeout, message).status();
 }
 
 }  // namespace lunkeeper

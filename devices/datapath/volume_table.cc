@@ -11,7 +11,7 @@ namespace lunkeeper {
 
 // Slots are taken in turn rather than the lowest free one: a slot that was just freed rests for a while,
 // which makes a late answer about its last volume easier to see in a core dump.
-absl::StatusOr<SupervisedVolume*> VolumeTable::Insert(const datapath::Attach& options) {
+absl::StatusOr<SupervisedVolume*> VolumeTable::AddVolume(const datapath::Attach& options) {
   if (volumes_.size() >= kMaxVolumes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the data path has ", kMaxVolumes, " volumes, and no room for more"));

@@ -6,7 +6,7 @@
 // Thread safety: none; the lock of SupervisedVolumes guards it. A call that works on a volume (BeginCall) is
 // the only one to change it until EndCall, and may read it without the lock meanwhile.
 //
-//             Insert                a worker reads its requests
+//             AddVolume                a worker reads its requests
 //    (absent) ------> kNotGiven -----------------------------------> kGiven
 //                         |                                             |
 //                         | the data path ends      the data path ends, or the worker dies
@@ -58,7 +58,7 @@ class VolumeTable {
 
   // A new volume with a cleared slot, in the caller's call. The id must be free.
   // RESOURCE_EXHAUSTED: all slots are taken.
-  absl::StatusOr<SupervisedVolume*> Insert(const datapath::Attach& options);
+  absl::StatusOr<SupervisedVolume*> AddVolume(const datapath::Attach& options);
   void Erase(const VolumeId& id) { volumes_.erase(id); }
 
   SupervisedVolume* Find(const VolumeId& id) const;

@@ -55,11 +55,11 @@ class Worker {
   // The process ends with its volumes attached; the loops are stopped before what they use.
   ~Worker() { loops_.clear(); }
 
-  absl::Status Obey(const datapath::WorkerCommand& command, std::vector<UniqueFd> fds) {
+  absl::Status ObeyCommand(const datapath::WorkerCommand& command, std::vector<UniqueFd> fds) {
     if (command.slot() >= kMaxVolumes) return absl::InvalidArgumentError("no such slot");
     if (command.has_add()) {
       if (fds.empty()) return absl::InvalidArgumentError("a volume without its FUSE descriptor");
-      return Add(command, std::move(fds[0]));
+      return AddVolume(command, std::move(fds[0]));
     }
     const auto volume = volumes_.find(command.slot());
     if (volume == volumes_.end()) return absl::NotFoundError("no volume in that slot");
@@ -67,22 +67,23 @@ class Worker {
     const Kind kind = command.has_remove()    ? Kind::kRemove
                       : command.has_refresh() ? Kind::kRefresh
                                               : Kind::kFail;
-    Post(volume->second, kind, command.tag(), command.fail().reason());
+    PostCommand(volume->second, kind, command.tag(), command.fail().reason());
     return absl::OkStatus();
   }
 
   // Frees what the loops are done with, and says what became of the volumes.
-  void Tick() {
+  void CollectFinished() {
     for (const auto& loop : loops_) {
       for (LoopCommand* command = loop->TakeFinished(); command != nullptr;) {
         const std::unique_ptr<LoopCommand> finished(std::exchange(command, command->next));
-        if (finished->kind == LoopCommand::Kind::kRemove) Forget(finished->channel);
+        if (finished->kind == LoopCommand::Kind::kRemove) ForgetChannel(finished->channel);
       }
     }
     for (auto& [slot, volume] : volumes_) {
       const LunHealth health = volume.channel->slot().lun.health;
       if (std::exchange(volume.reported, health) == health) continue;
-      const std::string reason = health == LunHealth::kHealthy ? "" : volume.channel->slot().lun.reason.Get();
+      const std::string reason =
+          health == LunHealth::kHealthy ? "" : volume.channel->slot().lun.reason.Load();
       LogInfo("datapath", absl::StrCat("volume ", HealthName(health)),
               {{"volume", volume.name}, {"reason", reason}});
     }
@@ -96,7 +97,7 @@ class Worker {
     LunHealth reported = LunHealth::kConnecting;
   };
 
-  absl::Status Add(const datapath::WorkerCommand& command, UniqueFd fuse) {
+  absl::Status AddVolume(const datapath::WorkerCommand& command, UniqueFd fuse) {
     if (volumes_.count(command.slot()) != 0) return absl::AlreadyExistsError("the slot is taken");
     VolumeSlot& slot = memory_.state()->slots[command.slot()];
     EventLoop* loop = LeastLoaded();
@@ -106,20 +107,20 @@ class Worker {
                                                  command.add().resend(), &loop->resources());
     Volume& volume = volumes_[command.slot()];
     volume = {.name = command.add().volume().volume(), .loop = loop, .channel = std::move(channel)};
-    Post(volume, LoopCommand::Kind::kAdd, 0, "");
+    PostCommand(volume, LoopCommand::Kind::kAdd, 0, "");
     return absl::OkStatus();
   }
 
-  void Post(const Volume& volume, LoopCommand::Kind kind, uint64_t tag, const std::string& reason) {
+  void PostCommand(const Volume& volume, LoopCommand::Kind kind, uint64_t tag, const std::string& reason) {
     auto command = std::make_unique<LoopCommand>();
     command->kind = kind;
     command->channel = volume.channel.get();
     command->tag = tag;
     command->reason = reason;
-    volume.loop->Post(command.release());
+    volume.loop->PostCommand(command.release());
   }
 
-  void Forget(const FuseChannel* channel) {
+  void ForgetChannel(const FuseChannel* channel) {
     std::erase_if(volumes_, [&](const auto& item) { return item.second.channel.get() == channel; });
   }
 
@@ -149,7 +150,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(int control) {
   return std::make_unique<Worker>(std::move(memory), std::move(fds[1]), command.start());
 }
 
-absl::Status Serve(int control) {
+absl::Status ServeSupervisor(int control) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Worker> worker, StartWorker(control));
   PrefaultCode();
   while (true) {
@@ -158,9 +159,10 @@ absl::Status Serve(int control) {
     const absl::Status received =
         ReceiveMessage(control, absl::Now() + absl::Milliseconds(500), &command, &fds);
     if (!received.ok() && !absl::IsDeadlineExceeded(received)) return received;
-    worker->Tick();  // first, since a slot that was answered for may be used again by this very command
+    worker->CollectFinished();  // first, since a slot that was answered for may be used again by this very
+                                // command
     if (received.ok()) {
-      const absl::Status obeyed = worker->Obey(command, std::move(fds));
+      const absl::Status obeyed = worker->ObeyCommand(command, std::move(fds));
       if (!obeyed.ok())
         LogError("datapath", "command of the supervisor refused", {{"error", obeyed.ToString()}});
     }
@@ -171,7 +173,7 @@ absl::Status Serve(int control) {
 
 int RunWorker(int control) {
   LockMemory();
-  const absl::Status ended = Serve(control);
+  const absl::Status ended = ServeSupervisor(control);
   LogInfo("datapath", "worker ends", {{"reason", std::string(ended.message())}});
   return absl::IsUnavailable(ended) ? 0 : 1;
 }

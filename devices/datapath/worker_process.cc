@@ -40,7 +40,7 @@ WorkerProcess::~WorkerProcess() {
 }
 
 // In the child, after fork() in a program with threads: system calls only.
-void WorkerProcess::Exec(const std::string& program, int socket) const {
+void WorkerProcess::ExecProgram(const std::string& program, int socket) const {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   sigset_t none;
   ::sigemptyset(&none);
@@ -65,7 +65,7 @@ absl::Status WorkerProcess::Start() {
   const std::string program = upgrading_ ? std::exchange(upgrade_to_, "") : kThisProgram;
   const pid_t child = ::fork();
   if (child < 0) return absl::ErrnoToStatus(errno, "starting the worker");
-  if (child == 0) Exec(program, theirs.get());
+  if (child == 0) ExecProgram(program, theirs.get());
   pid_ = child;
   pidfd_.Reset(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   ++generation_;
@@ -78,15 +78,15 @@ absl::Status WorkerProcess::Start() {
   start->set_threads(options_.threads);
   start->set_pool_bytes(options_.pool_bytes);
   start->set_replacement_timeout_ms(options_.replacement_timeout_ms);
-  Send(command, {memory_->fd(), answers_});
+  SendCommand(command, {memory_->fd(), answers_});
   return absl::OkStatus();
 }
 
-void WorkerProcess::Kill() {
+void WorkerProcess::KillWorker() {
   if (running()) ::kill(pid_, SIGKILL);
 }
 
-void WorkerProcess::Collect() {
+void WorkerProcess::CollectDead() {
   int status = 0;
   ::waitpid(pid_, &status, 0);
   LogWarn("datapath", "worker died",
@@ -108,12 +108,12 @@ void WorkerProcess::Collect() {
                   : "";
 }
 
-bool WorkerProcess::Send(const datapath::WorkerCommand& command, const std::vector<int>& fds) {
+bool WorkerProcess::SendCommand(const datapath::WorkerCommand& command, const std::vector<int>& fds) {
   if (!running()) return false;
   const absl::Status sent = SendMessage(socket_.get(), command, fds);
   if (sent.ok()) return true;
   LogError("datapath", "worker takes no commands and is killed", {{"error", std::string(sent.message())}});
-  Kill();
+  KillWorker();
   return false;
 }
 

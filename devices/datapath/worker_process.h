@@ -37,12 +37,12 @@ class WorkerProcess {
   absl::Status Start();
   // The next Start takes the program at `path`; once. If it fails to get ready, this program is taken again.
   void UpgradeTo(const std::string& path) { upgrade_to_ = path; }
-  void Kill();
+  void KillWorker();
   // After its death: collects it, and sets the time of the next start.
-  void Collect();
+  void CollectDead();
 
   // False: it is dead or hung; it has been killed.
-  bool Send(const datapath::WorkerCommand& command, const std::vector<int>& fds = {});
+  bool SendCommand(const datapath::WorkerCommand& command, const std::vector<int>& fds = {});
 
   bool running() const { return pid_ > 0; }
   bool ready() const { return running() && memory_->state()->version == kSharedStateVersion; }
@@ -57,7 +57,7 @@ class WorkerProcess {
   bool IsHung();
 
  private:
-  void Exec(const std::string& program, int socket) const;
+  void ExecProgram(const std::string& program, int socket) const;
 
   // Constant after construction.
   const WorkerOptions options_;

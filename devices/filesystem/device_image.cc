@@ -117,7 +117,7 @@ int CopyEdges(const char* device_path, int image, int out) {
 }
 
 // Writes only where there is something: mostly there is nothing, and a look at the device has just read it.
-int Zero(int device, uint64_t begin, uint64_t end) {
+int ZeroRange(int device, uint64_t begin, uint64_t end) {
   char there[kChunk];
   for (uint64_t at = begin; at < end; at += kChunk) {
     const size_t size = static_cast<size_t>(std::min<uint64_t>(kChunk, end - at));
@@ -138,8 +138,8 @@ int WriteMark(const char* device_path) {
   if (const int error = WriteFully(device.get(), kMark, kMarkBytes, geometry.bytes - kMarkFromEnd))
     return error;
   if (::fsync(device.get()) != 0) return errno;
-  if (const int error = Zero(device.get(), 0, kMiB)) return error;
-  if (const int error = Zero(device.get(), geometry.bytes - kMiB, geometry.bytes)) return error;
+  if (const int error = ZeroRange(device.get(), 0, kMiB)) return error;
+  if (const int error = ZeroRange(device.get(), geometry.bytes - kMiB, geometry.bytes)) return error;
   return ::fsync(device.get()) == 0 ? 0 : errno;
 }
 
@@ -177,7 +177,7 @@ bool IsMarked(const DeviceImage& image) {
          std::memcmp(there, kMark, kMarkBytes) == 0;
 }
 
-std::string Value(blkid_probe probe, const char* name) {
+std::string ProbedValue(blkid_probe probe, const char* name) {
   const char* value = nullptr;
   return ::blkid_probe_lookup_value(probe, name, &value, nullptr) == 0 ? value : "";
 }
@@ -205,20 +205,20 @@ absl::StatusOr<std::optional<Signature>> FindSignature(const DeviceImage& image)
   if (found == -1) return absl::InternalError("libblkid cannot read the device's image");
   Signature signature;
   signature.ambiguous = found == -2;
-  signature.type = Value(probe.get(), "TYPE");
-  signature.uuid = Value(probe.get(), "UUID");
-  signature.partition_table = Value(probe.get(), "PTTYPE");
-  signature.damaged = !Value(probe.get(), "SBBADCSUM").empty();
+  signature.type = ProbedValue(probe.get(), "TYPE");
+  signature.uuid = ProbedValue(probe.get(), "UUID");
+  signature.partition_table = ProbedValue(probe.get(), "PTTYPE");
+  signature.damaged = !ProbedValue(probe.get(), "SBBADCSUM").empty();
   return std::optional<Signature>(std::move(signature));
 }
 
-std::string Describe(const Signature& signature) {
+std::string DescribeSignature(const Signature& signature) {
   if (signature.ambiguous) return "more than one kind of data";
   if (signature.type.empty()) return absl::StrCat("a ", signature.partition_table, " partition table");
   return absl::StrCat(signature.type, signature.damaged ? " with a damaged superblock" : "");
 }
 
-absl::Status Unreadable(const std::string& device, const absl::Status& why) {
+absl::Status UnreadableError(const std::string& device, const absl::Status& why) {
   if (absl::IsDeadlineExceeded(why) || absl::IsNotFound(why)) return why;
   return absl::UnavailableError(absl::StrCat("device ", device,
                                              " cannot be read, so nobody knows what is on it (",
@@ -235,7 +235,7 @@ absl::StatusOr<DeviceImage> ReadDeviceImage(const std::string& device, absl::Tim
   ChildCall call = {.subject = absl::StrCat("reading ", device), .deadline = deadline, .lent = file};
   const auto copy = [&](int out) { return CopyEdges(device.c_str(), file, out); };
   const absl::StatusOr<ChildAnswer> sent = CallInChild(std::move(call), copy);
-  if (!sent.ok()) return Unreadable(device, sent.status());
+  if (!sent.ok()) return UnreadableError(device, sent.status());
   Geometry geometry = {};
   if (sent->output.size() != sizeof geometry)
     return absl::InternalError(absl::StrCat("reading ", device, ": no answer"));
@@ -246,8 +246,8 @@ absl::StatusOr<DeviceImage> ReadDeviceImage(const std::string& device, absl::Tim
   return image;
 }
 
-absl::StatusOr<ProbeResult> Classify(const DeviceImage& image) {
-  ProbeResult result;
+absl::StatusOr<FilesystemProbe> ClassifyImage(const DeviceImage& image) {
+  FilesystemProbe result;
   result.device_bytes = image.bytes;
   if (IsMarked(image)) {
     result.content = Content::kBlank;
@@ -260,7 +260,7 @@ absl::StatusOr<ProbeResult> Classify(const DeviceImage& image) {
     result.description = image.blank_edges ? "nothing" : "data of an unknown kind";
     return result;
   }
-  result.description = Describe(*signature);
+  result.description = DescribeSignature(*signature);
   const std::optional<FilesystemType> type = ParseFilesystemType(signature->type);
   if (!type || signature->damaged || signature->ambiguous) return result;
   std::string head(kSuperblockBytes, '\0');
@@ -281,7 +281,7 @@ absl::StatusOr<bool> FillsDevice(const std::string& device, FilesystemType type,
   ChildCall call = {.subject = absl::StrCat("reading the size of ", device), .deadline = deadline};
   const auto send = [&](int out) { return SendHead(device.c_str(), out); };
   const absl::StatusOr<ChildAnswer> sent = CallInChild(std::move(call), send);
-  if (!sent.ok()) return Unreadable(device, sent.status());
+  if (!sent.ok()) return UnreadableError(device, sent.status());
   uint64_t device_bytes = 0;
   if (sent->output.size() != sizeof device_bytes + kSuperblockBytes)
     return absl::InternalError(absl::StrCat("reading the size of ", device, ": no answer"));

@@ -24,7 +24,7 @@ struct DeviceImage {
 // UNAVAILABLE: it cannot be read. DEADLINE_EXCEEDED.
 absl::StatusOr<DeviceImage> ReadDeviceImage(const std::string& device, absl::Time deadline);
 
-absl::StatusOr<ProbeResult> Classify(const DeviceImage& image);
+absl::StatusOr<FilesystemProbe> ClassifyImage(const DeviceImage& image);
 
 // Whether the file system of that type, mounted or not, is as large as its device. Reads its superblock only.
 absl::StatusOr<bool> FillsDevice(const std::string& device, FilesystemType type, absl::Time deadline);

@@ -30,7 +30,7 @@ enum class Content {
   kForeign,     // somebody's data: never touched
 };
 
-struct ProbeResult {
+struct FilesystemProbe {
   Content content = Content::kForeign;
   FilesystemType type = FilesystemType::kExt4;  // with kFilesystem
   std::string uuid{};                           // with kFilesystem
@@ -49,7 +49,7 @@ class Filesystem {
   virtual ~Filesystem() = default;
 
   // Reads the device only. An unreadable device is an error, never blank.
-  virtual absl::StatusOr<ProbeResult> Probe(const std::string& device, absl::Time deadline) = 0;
+  virtual absl::StatusOr<FilesystemProbe> Probe(const std::string& device, absl::Time deadline) = 0;
   // FAILED_PRECONDITION unless the device is blank: that is looked at again here, and no tool is given a
   // force flag.
   virtual absl::Status Make(const std::string& device, FilesystemType type, absl::Time deadline) = 0;

@@ -72,7 +72,7 @@ absl::StatusOr<KernelOptions> SplitOptions(const std::vector<std::string>& optio
   return result;
 }
 
-std::string Append(const std::string& data, const char* option) {
+std::string AppendOption(const std::string& data, const char* option) {
   return data.empty() ? option : absl::StrCat(data, ",", option);
 }
 
@@ -110,8 +110,8 @@ class LinuxMounter final : public Mounter {
     RETURN_IF_ERROR(CheckTarget(request.target));
     const bool xfs = request.type == FilesystemType::kXfs;
     if (request.read_only) options.flags |= MS_RDONLY;
-    if (xfs) options.data = Append(options.data, "nouuid");
-    const std::string no_replay = Append(options.data, xfs ? "norecovery" : "noload");
+    if (xfs) options.data = AppendOption(options.data, "nouuid");
+    const std::string no_replay = AppendOption(options.data, xfs ? "norecovery" : "noload");
     const char* const type = ToString(request.type);
     const auto mount = [&](int out) {
       const char* const device = request.device.c_str();

@@ -15,7 +15,7 @@ uint64_t BigEndian(const std::string& bytes, size_t at, size_t width) {
   return value;
 }
 
-std::optional<uint64_t> Product(uint64_t blocks, uint64_t block_bytes) {
+std::optional<uint64_t> SizeInBytes(uint64_t blocks, uint64_t block_bytes) {
   if (blocks == 0 || blocks > INT64_MAX / block_bytes) return std::nullopt;
   return blocks * block_bytes;
 }
@@ -28,14 +28,14 @@ std::optional<uint64_t> Ext4Bytes(const std::string& head) {
   if (log_block_bytes > 6) return std::nullopt;
   uint64_t blocks = LittleEndian(head, kAt + 0x04, 4);
   if (LittleEndian(head, kAt + 0x60, 4) & kSixtyFourBit) blocks |= LittleEndian(head, kAt + 0x150, 4) << 32;
-  return Product(blocks, uint64_t{1024} << log_block_bytes);
+  return SizeInBytes(blocks, uint64_t{1024} << log_block_bytes);
 }
 
 std::optional<uint64_t> XfsBytes(const std::string& head) {
   if (head.compare(0, 4, "XFSB") != 0) return std::nullopt;
   const uint64_t block_bytes = BigEndian(head, 4, 4);
   if (block_bytes < 512 || block_bytes > 65536) return std::nullopt;
-  return Product(BigEndian(head, 8, 8), block_bytes);
+  return SizeInBytes(BigEndian(head, 8, 8), block_bytes);
 }
 
 }  // namespace

@@ -45,13 +45,13 @@ absl::Status RunExt4Check(const std::vector<std::string>& argv, absl::Time deadl
 
 class ToolFilesystem final : public Filesystem {
  public:
-  absl::StatusOr<ProbeResult> Probe(const std::string& device, absl::Time deadline) override {
+  absl::StatusOr<FilesystemProbe> Probe(const std::string& device, absl::Time deadline) override {
     ASSIGN_OR_RETURN(const DeviceImage image, ReadDeviceImage(device, deadline));
-    return Classify(image);
+    return ClassifyImage(image);
   }
 
   absl::Status Make(const std::string& device, FilesystemType type, absl::Time deadline) override {
-    ASSIGN_OR_RETURN(const ProbeResult found, Probe(device, deadline));
+    ASSIGN_OR_RETURN(const FilesystemProbe found, Probe(device, deadline));
     if (found.content != Content::kBlank) {
       return absl::FailedPreconditionError(
           absl::StrCat("device ", device, " holds ", found.description, " and is not formatted"));

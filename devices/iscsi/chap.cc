@@ -70,13 +70,13 @@ struct Chap::Context {
 };
 
 Chap::Chap() : context_(std::make_unique<Context>()) {
-  Response(0, "", "");  // the library allocates at the first use
+  ComputeResponse(0, "", "");  // the library allocates at the first use
 }
 
 Chap::~Chap() = default;
 
-std::optional<Chap::Digest> Chap::Response(uint8_t identifier, std::string_view secret,
-                                           std::string_view challenge) {
+std::optional<Chap::Digest> Chap::ComputeResponse(uint8_t identifier, std::string_view secret,
+                                                  std::string_view challenge) {
   Digest digest;
   EVP_MD_CTX* context = context_->digest;
   const bool ok = EVP_DigestInit_ex(context, context_->md5, nullptr) == 1 &&

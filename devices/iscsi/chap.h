@@ -18,7 +18,8 @@ class Chap {
   ~Chap();
 
   // MD5(identifier, secret, challenge); nullopt if the library refuses.
-  std::optional<Digest> Response(uint8_t identifier, std::string_view secret, std::string_view challenge);
+  std::optional<Digest> ComputeResponse(uint8_t identifier, std::string_view secret,
+                                        std::string_view challenge);
 
  private:
   struct Context;

@@ -36,11 +36,11 @@ void InitiatorSession::BeginLogin() {
     tasks_[i] = Task();
     free_.push_back(i);
   }
-  numbers_.Reset();
+  numbers_.Restart();
   unsent_commands_ = 0;
-  reader_.Reset();
-  writer_.Reset();
-  send_queue_.Reset();
+  reader_.ForgetInput();
+  writer_.ForgetBatch();
+  send_queue_.Clear();
   early_ = nullptr;
   control_count_ = 0;
   login_.BeginLogin();
@@ -66,7 +66,7 @@ void InitiatorSession::StartTask(Task* task) {
 }
 
 void InitiatorSession::BreakOff(const char* what) {
-  if (!broken_) failure_.Set("%s", what);
+  if (!broken_) failure_.Format("%s", what);
   broken_ = true;
 }
 
@@ -76,7 +76,7 @@ bool InitiatorSession::FailProtocol(const char* format, ...) {
   va_start(arguments, format);
   std::vsnprintf(what, sizeof what, format, arguments);
   va_end(arguments);
-  if (!broken_) failure_.Set("the target broke the protocol: %s", what);
+  if (!broken_) failure_.Format("the target broke the protocol: %s", what);
   broken_ = true;
   return false;
 }
@@ -258,7 +258,7 @@ bool InitiatorSession::OnAsyncMessage(const uint8_t* header) {
   if (!CheckStatSn(header)) return false;
   const uint8_t event = header[36];
   if (event == 0 || event == 255) return true;
-  failure_.Set("the target ends the session (asynchronous event %u)", event);
+  failure_.Format("the target ends the session (asynchronous event %u)", event);
   broken_ = true;
   return false;
 }

@@ -132,8 +132,8 @@ void IscsiLun::OnTimer(Clock::time_point now) {
 bool IscsiLun::CheckReplacementTime() {
   if (!IsStarting() || now_ < give_up_) return false;
   Reason reason;
-  reason.Set("away for %lld s: %.120s", static_cast<long long>(options_.replacement_timeout / seconds(1)),
-             reason_.text());
+  reason.Format("away for %lld s: %.120s", static_cast<long long>(options_.replacement_timeout / seconds(1)),
+                reason_.text());
   FailLun(LunFailure::kAway, reason.text());
   return true;
 }
@@ -200,11 +200,11 @@ void IscsiLun::OnLoggedIn() {
 void IscsiLun::OnReset(uint8_t response) {
   FAIL_POINT("lun.reset.answered");
   if (response == kResetNotSupported) {
-    reason_.Set("the target cannot reset a LUN, without which no command can safely be sent again");
+    reason_.Format("the target cannot reset a LUN, without which no command can safely be sent again");
     return BreakSession(LunFailure::kNoReset);
   }
   if (response != kResetDone) {
-    reason_.Set("the target refused the reset of the LUN (response %u)", response);
+    reason_.Format("the target refused the reset of the LUN (response %u)", response);
     return BreakSession(LunFailure::kNone);
   }
   identification_.Restart();
@@ -317,7 +317,7 @@ void IscsiLun::GiveUpConnection(const char* why) {
   state_->stalled = false;
   if (phase_ == Phase::kClosing) return EndLun(LunHealth::kClosed, LunFailure::kNone, "");
   if (phase_ == Phase::kReady) give_up_ = now_ + options_.replacement_timeout;
-  if (why != reason_.text()) reason_.Set("%s", why);
+  if (why != reason_.text()) reason_.Format("%s", why);
   SetNotReady(reason_.text());
   requests_.TakeBack();
   phase_ = Phase::kWaiting;
@@ -361,7 +361,7 @@ void IscsiLun::EndLun(LunHealth health, LunFailure failure, const char* reason) 
 }
 
 void IscsiLun::SetHealth(LunHealth health, const char* reason) {
-  state_->reason.Set(reason);
+  state_->reason.Store(reason);
   state_->health = health;
 }
 

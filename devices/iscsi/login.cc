@@ -104,14 +104,15 @@ LoginStep LoginPhase::OnResponse(uint8_t flags, uint8_t status_class, uint8_t st
 
 LoginStep LoginPhase::OnRefusal(uint8_t status_class, uint8_t status_detail) {
   if (status_class == 1) {
-    failure_.Set("the target moved to another address (status 01%02x), which is not followed", status_detail);
+    failure_.Format("the target moved to another address (status 01%02x), which is not followed",
+                    status_detail);
     return LoginStep::kRefused;
   }
   if (status_class == 2) {
-    failure_.Set("%s (status 02%02x)", RefusalText(status_detail), status_detail);
+    failure_.Format("%s (status 02%02x)", RefusalText(status_detail), status_detail);
     return LoginStep::kRefused;
   }
-  failure_.Set("the target cannot take the login now (status %02x%02x)", status_class, status_detail);
+  failure_.Format("the target cannot take the login now (status %02x%02x)", status_class, status_detail);
   return LoginStep::kBroken;
 }
 
@@ -120,8 +121,8 @@ LoginStep LoginPhase::OnSecurityText(std::string_view text) {
   while (const std::optional<TextPair> pair = NextPair(text)) {
     if (pair->key == "AuthMethod") {
       if (pair->value == "Reject") {
-        failure_.Set("the target wants another way to authenticate than %s",
-                     connection_.chap.user.empty() ? "none" : "CHAP");
+        failure_.Format("the target wants another way to authenticate than %s",
+                        connection_.chap.user.empty() ? "none" : "CHAP");
         return LoginStep::kRefused;
       }
       if (pair->value == "CHAP" && !authenticated_) request_.AddPair("CHAP_A", "5");
@@ -145,7 +146,7 @@ LoginStep LoginPhase::AnswerChallenge(std::string_view algorithm, std::string_vi
   const std::optional<uint32_t> id = ParseNumber(identifier, 0, 255);
   if (authenticated_ || algorithm != "5" || !length || !id)
     return BreakWith("the target's CHAP challenge is malformed");
-  const std::optional<Chap::Digest> digest = chap_.Response(
+  const std::optional<Chap::Digest> digest = chap_.ComputeResponse(
       static_cast<uint8_t>(*id), connection_.chap.secret, {reinterpret_cast<char*>(bytes), *length});
   if (!digest) return BreakWith("MD5 is not available");
   char response[2 + 2 * sizeof *digest + 1];
@@ -161,9 +162,9 @@ LoginStep LoginPhase::AnswerChallenge(std::string_view algorithm, std::string_vi
 LoginStep LoginPhase::OnOperationalText(std::string_view text) {
   while (const std::optional<TextPair> pair = NextPair(text)) {
     if (OnOperationalPair(*pair)) continue;
-    failure_.Set("the target answered %.*s=%.*s, which cannot be", static_cast<int>(pair->key.size()),
-                 pair->key.data(), static_cast<int>(std::min<size_t>(pair->value.size(), 40)),
-                 pair->value.data());
+    failure_.Format("the target answered %.*s=%.*s, which cannot be", static_cast<int>(pair->key.size()),
+                    pair->key.data(), static_cast<int>(std::min<size_t>(pair->value.size(), 40)),
+                    pair->value.data());
     return LoginStep::kBroken;
   }
   return text.empty() ? LoginStep::kSend : BreakWith("the target's text is malformed");
@@ -242,7 +243,7 @@ LoginStep LoginPhase::AdvanceStage(uint8_t flags) {
 }
 
 LoginStep LoginPhase::BreakWith(const char* what) {
-  failure_.Set("login failed: %s", what);
+  failure_.Format("login failed: %s", what);
   return LoginStep::kBroken;
 }
 

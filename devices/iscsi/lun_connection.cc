@@ -5,7 +5,7 @@
 namespace lunkeeper::iscsi {
 
 int LunConnection::Open() {
-  socket_ = Connect(*address_);
+  socket_ = OpenSocket(*address_);
   readable_from_ = 1;
   return socket_ ? 0 : errno;
 }
@@ -26,12 +26,12 @@ void LunConnection::Close() {
 
 ssize_t LunConnection::ReceiveOnce(bool woken_up, bool* drained) {
   if (LunRequest* request = DeliverableRequest()) {
-    if (Available(socket_.get()) >= request->length) return DeliverData(*request);
+    if (AvailableBytes(socket_.get()) >= request->length) return DeliverData(*request);
     if (!woken_up) return 0;  // we are when all of it is here
   }
   iovec space[2];
   const int count = session_->InputSpace(space);
-  const ssize_t got = Receive(socket_.get(), space, count);
+  const ssize_t got = ReceiveBytes(socket_.get(), space, count);
   *drained = got < static_cast<ssize_t>(space[0].iov_len + (count > 1 ? space[1].iov_len : 0));
   return got;
 }
@@ -43,14 +43,14 @@ LunRequest* LunConnection::DeliverableRequest() const {
   if (task == nullptr || task->owner == nullptr) return nullptr;
   auto* request = static_cast<LunRequest*>(task->owner);
   const SplicePipe* pipe = request->delivery.splice_pipe;
-  const bool takes = pipe != nullptr && request->length == task->length && pipe->Takes(task->length);
+  const bool takes = pipe != nullptr && request->length == task->length && pipe->TakesSize(task->length);
   return takes ? request : nullptr;
 }
 
 ssize_t LunConnection::DeliverData(LunRequest& request) {
   Delivery& delivery = request.delivery;
-  const SplicePipe::Result result = delivery.splice_pipe->Pass(socket_.get(), request.length,
-                                                               delivery.preface, delivery.sink, request.data);
+  const SplicePipe::Result result = delivery.splice_pipe->PassThrough(
+      socket_.get(), request.length, delivery.preface, delivery.sink, request.data);
   if (result.outcome == SplicePipe::Outcome::kLost) return -EIO;  // the read is sent again
   delivery.done = result.outcome == SplicePipe::Outcome::kDelivered;
   return static_cast<ssize_t>(delivery.done ? request.length : result.kept);
@@ -72,7 +72,7 @@ int LunConnection::SendAll() {
     const iovec* pieces;
     const int count = session_->OutputPieces(&pieces);
     if (count == 0) return 0;
-    const ssize_t sent = Send(socket_.get(), pieces, count);
+    const ssize_t sent = SendBytes(socket_.get(), pieces, count);
     if (sent < 0) return static_cast<int>(-sent);
     if (sent == 0) {
       wants_write_ = true;

@@ -34,12 +34,12 @@ LunIdentification::Progress LunIdentification::TakeReply(const Task& task, Reaso
   }
   if (outcome.next == NextStep::kDone) {
     if (!TakeAnswer(question_, task, facts_)) {
-      reason.Set("%s: the answer makes no sense for a disk", QuestionName(question_));
+      reason.Format("%s: the answer makes no sense for a disk", QuestionName(question_));
       return Progress::kFailed;
     }
   } else if (task.sense_key != kIllegalRequest || !IsOptional(question_)) {
-    reason.Set("%s was refused (status %02x, sense %x/%02x/%02x)", QuestionName(question_), task.status,
-               task.sense_key, task.asc, task.ascq);
+    reason.Format("%s was refused (status %02x, sense %x/%02x/%02x)", QuestionName(question_), task.status,
+                  task.sense_key, task.asc, task.ascq);
     return Progress::kFailed;
   }
   question_ = static_cast<Question>(static_cast<uint8_t>(question_) + 1);
@@ -48,7 +48,7 @@ LunIdentification::Progress LunIdentification::TakeReply(const Task& task, Reaso
 
 LunIdentification::Progress LunIdentification::AskAgain(NextStep next, Reason& reason) {
   if (++retries_ > kMostRetries) {
-    reason.Set("the LUN does not become ready");
+    reason.Format("the LUN does not become ready");
     return Progress::kFailed;
   }
   return next == NextStep::kLater ? Progress::kAskLater : Progress::kAskNow;
@@ -58,25 +58,25 @@ LunIdentification::Progress LunIdentification::AskAgain(NextStep next, Reason& r
 // of how much each says: a wrong serial explains a wrong size.
 LunFailure LunIdentification::CheckIdentity(Reason& reason) const {
   if (!options_.serial.empty() && options_.serial != facts_.serial) {
-    reason.Set("the LUN's serial is %.60s, not %.60s: another volume", facts_.serial,
-               options_.serial.c_str());
+    reason.Format("the LUN's serial is %.60s, not %.60s: another volume", facts_.serial,
+                  options_.serial.c_str());
     return LunFailure::kOtherLun;
   }
   if (state_->block_size != 0 && state_->block_size != facts_.block_size) {
-    reason.Set("the LUN's block size has changed");
+    reason.Format("the LUN's block size has changed");
     return LunFailure::kOtherLun;
   }
   if (facts_.size_bytes() < std::max<uint64_t>(options_.size_bytes, state_->size_bytes)) {
-    reason.Set("the LUN has %llu bytes, fewer than it must have",
-               static_cast<unsigned long long>(facts_.size_bytes()));
+    reason.Format("the LUN has %llu bytes, fewer than it must have",
+                  static_cast<unsigned long long>(facts_.size_bytes()));
     return LunFailure::kOtherLun;
   }
   // Another boot id: the write cache of the old boot is gone. Without unflushed writes nothing was in it that
   // we were promised; with some, a later flush would say GOOD for data that is lost.
   const bool rebooted = state_->boot_id[0] != '\0' && std::strcmp(state_->boot_id, facts_.boot_id) != 0;
   if (rebooted && state_->unflushed() > 0) {
-    reason.Set("storage host restarted before %llu acknowledged writes were flushed",
-               static_cast<unsigned long long>(state_->unflushed()));
+    reason.Format("storage host restarted before %llu acknowledged writes were flushed",
+                  static_cast<unsigned long long>(state_->unflushed()));
     return LunFailure::kHostRestarted;
   }
   return LunFailure::kNone;

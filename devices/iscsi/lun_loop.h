@@ -25,7 +25,7 @@ class LunLoop {
     const auto end = Lun::Clock::now() + limit;
     while (!done()) {
       if (Lun::Clock::now() >= end) return false;
-      Step(end, spin);
+      RunOnce(end, spin);
     }
     return true;
   }
@@ -36,11 +36,11 @@ class LunLoop {
     Lun::Interest armed;
   };
 
-  void Step(Lun::Clock::time_point end, bool spin) {
+  void RunOnce(Lun::Clock::time_point end, bool spin) {
     auto next = end;
     for (Driven& driven : luns_) {
       driven.lun->Kick();
-      Arm(driven);
+      ArmSocket(driven);
       next = std::min(next, driven.lun->NextDeadline());
     }
     const auto wait = std::chrono::ceil<std::chrono::milliseconds>(std::max(next - Lun::Clock::now(), {}));
@@ -50,12 +50,12 @@ class LunLoop {
     const auto now = Lun::Clock::now();
     for (Driven& driven : luns_) {
       if (now >= driven.lun->NextDeadline()) driven.lun->OnTimer(now);
-      Arm(driven);
+      ArmSocket(driven);
     }
   }
 
   // A closed descriptor has left the epoll set by itself.
-  void Arm(Driven& driven) {
+  void ArmSocket(Driven& driven) {
     const Lun::Interest wanted = driven.lun->interest();
     if (wanted.fd == driven.armed.fd && wanted.events == driven.armed.events) return;
     epoll_event event{.events = wanted.events, .data = {.ptr = driven.lun}};

@@ -112,7 +112,7 @@ TEST_CASE("a refused login is for good, whatever the target says later") {
   REQUIRE(write.error == EIO);
   REQUIRE(waiting.error == EIO);
   REQUIRE(rig.state.failure == LunFailure::kRefused);
-  REQUIRE_THAT(rig.state.reason.Get(), Catch::Contains("target not found"));
+  REQUIRE_THAT(rig.state.reason.Load(), Catch::Contains("target not found"));
   rig.target.Change([](auto& traits) { traits.login_class = 0; });
   const int connections = rig.target.connections();
   REQUIRE(rig.Write(0, 'w') == EIO);
@@ -156,7 +156,7 @@ TEST_CASE("a storage host that restarted with writes it had not flushed fails th
   rig.target.Change([](auto& traits) { traits.product = "fedcba9876543210"; });
   rig.CutAndWait();
   REQUIRE(rig.state.health == LunHealth::kFailed);
-  REQUIRE_THAT(rig.state.reason.Get(),
+  REQUIRE_THAT(rig.state.reason.Load(),
                Catch::Contains("storage host restarted before 2 acknowledged writes were flushed"));
 }
 
@@ -221,7 +221,7 @@ TEST_CASE("a target without LUN reset is not used") {
   rig.lun->Start();
   REQUIRE(rig.Becomes(LunHealth::kFailed));
   REQUIRE(rig.state.failure == LunFailure::kNoReset);
-  REQUIRE_THAT(rig.state.reason.Get(), Catch::Contains("cannot reset"));
+  REQUIRE_THAT(rig.state.reason.Load(), Catch::Contains("cannot reset"));
 }
 
 TEST_CASE("a target that falls silent, busy or idle, is left and met again") {

@@ -29,7 +29,7 @@ TEST_CASE("a LUN is reset and identified before it is ready") {
 
 TEST_CASE("a connection is not paced by BBR, also where that is the system's default") {
   const iscsi::FakeTarget target;
-  const UniqueFd fd = iscsi::Connect(*iscsi::ParseAddress(target.portal()));
+  const UniqueFd fd = iscsi::OpenSocket(*iscsi::ParseAddress(target.portal()));
   char name[16] = {};
   socklen_t size = sizeof name;
   REQUIRE(::getsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, name, &size) == 0);
@@ -221,7 +221,7 @@ TEST_CASE("fail answers everything at once, and close logs out") {
     REQUIRE(queued.answers == 1);
     REQUIRE(in_flight.error == EIO);
     REQUIRE(rig.state.failure == LunFailure::kTold);
-    REQUIRE(rig.state.reason.Get() == "detached");
+    REQUIRE(rig.state.reason.Load() == "detached");
     REQUIRE(rig.lun->interest().fd == -1);
   }
   SECTION("close") {

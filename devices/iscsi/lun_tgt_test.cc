@@ -256,7 +256,7 @@ TEST_CASE("tgtd: a wrong secret is refused for good, without naming it") {
   rig.options.connection.chap.secret = "another-secret-16";
   rig.Make();
   REQUIRE(rig.Becomes(LunHealth::kFailed));
-  REQUIRE_THAT(rig.state.reason.Get(),
+  REQUIRE_THAT(rig.state.reason.Load(),
                Catch::Contains("authentication failed") && !Catch::Contains("another"));
 }
 
@@ -324,7 +324,7 @@ TEST_CASE("tgtd: a fenced LUN fails for good") {
   rig.tgtd.Fence();
   REQUIRE(rig.Becomes(LunHealth::kFailed));
   REQUIRE(rig.Do(LunOp::kRead, 0, 4096) == EIO);
-  REQUIRE_THAT(rig.state.reason.Get(), Catch::Contains("target not found"));
+  REQUIRE_THAT(rig.state.reason.Load(), Catch::Contains("target not found"));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace lunkeeper::iscsi {
 
 PduReader::PduReader() : buffer_(std::make_unique<uint8_t[]>(kCapacity)) {}
 
-void PduReader::Reset() {
+void PduReader::ForgetInput() {
   begin_ = 0;
   end_ = 0;
   large_data_ = false;

@@ -5,7 +5,7 @@
 //
 // One thread; nothing allocates after the constructor. It trusts no length: a PDU that does not fit the
 // buffer is reported, and what a Data-In PDU may hold is decided by the owner before it calls BeginDataIn.
-// After kTooLong only Reset makes it useful again.
+// After kTooLong only ForgetInput makes it useful again.
 
 #include <sys/uio.h>
 
@@ -37,7 +37,7 @@ class PduReader {
   PduReader();
 
   // Forgets all, for a new connection.
-  void Reset();
+  void ForgetInput();
 
   // Where to receive to, in this order; returns the number of places (1 or 2).
   int InputSpace(iovec space[2]);

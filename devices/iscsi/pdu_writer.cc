@@ -9,7 +9,7 @@ constexpr char kZeros[4] = {};
 
 }  // namespace
 
-void PduWriter::Reset() {
+void PduWriter::ForgetBatch() {
   pdus_ = 0;
   pieces_begin_ = 0;
   pieces_end_ = 0;
@@ -48,7 +48,7 @@ bool PduWriter::MarkSent(size_t count) {
     if (piece.iov_len == 0) ++pieces_begin_;
   }
   if (has_pieces()) return false;
-  Reset();
+  ForgetBatch();
   ++batch_;
   return true;
 }

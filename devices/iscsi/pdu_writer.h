@@ -18,7 +18,7 @@ namespace lunkeeper::iscsi {
 class PduWriter {
  public:
   // Forgets the batch, for a new connection.
-  void Reset();
+  void ForgetBatch();
 
   bool full() const { return pdus_ == kBatchPdus; }
   bool has_batch() const { return pdus_ > 0; }

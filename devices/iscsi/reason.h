@@ -8,7 +8,7 @@ namespace lunkeeper::iscsi {
 
 class Reason {
  public:
-  __attribute__((format(printf, 2, 3))) void Set(const char* format, ...) {
+  __attribute__((format(printf, 2, 3))) void Format(const char* format, ...) {
     va_list arguments;
     va_start(arguments, format);
     std::vsnprintf(text_, sizeof text_, format, arguments);

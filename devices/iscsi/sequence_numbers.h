@@ -10,7 +10,7 @@ namespace lunkeeper::iscsi {
 
 class SequenceNumbers {
  public:
-  void Reset() { *this = SequenceNumbers(); }
+  void Restart() { *this = SequenceNumbers(); }
 
   uint32_t cmd_sn() const { return cmd_sn_; }
   uint32_t exp_stat_sn() const { return exp_stat_sn_; }

@@ -1,7 +1,7 @@
 #pragma once
 // A short text in memory that one thread writes while others, perhaps of other processes, read it. A reader
 // may see a mixture of two texts for a moment, never anything that does not end. All zero is the empty text.
-// Set allocates nothing.
+// Store allocates nothing.
 
 #include <algorithm>
 #include <atomic>
@@ -16,7 +16,7 @@ template <size_t kSize>
 class SharedText {
  public:
   // What does not fit is cut off.
-  void Set(const char* text) {
+  void Store(const char* text) {
     char bytes[kSize] = {};
     std::memcpy(bytes, text, std::min(std::strlen(text), kSize - 1));
     for (size_t i = 0; i < kWords; ++i) {
@@ -26,7 +26,7 @@ class SharedText {
     }
   }
 
-  std::string Get() const {
+  std::string Load() const {
     char bytes[kSize + 1] = {};
     for (size_t i = 0; i < kWords; ++i) {
       const uint64_t word = words_[i].load(std::memory_order_relaxed);

@@ -45,7 +45,7 @@ std::optional<Address> ParseAddress(const std::string& text) {
   return address;
 }
 
-UniqueFd Connect(const Address& address) {
+UniqueFd OpenSocket(const Address& address) {
   UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return fd;
   const int on = 1;
@@ -70,12 +70,12 @@ void ReadableFrom(int fd, size_t bytes) {
   ::setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &count, sizeof count);
 }
 
-size_t Available(int fd) {
+size_t AvailableBytes(int fd) {
   int count = 0;
   return ::ioctl(fd, FIONREAD, &count) == 0 ? static_cast<size_t>(count) : 0;
 }
 
-ssize_t Receive(int fd, iovec* space, int count) {
+ssize_t ReceiveBytes(int fd, iovec* space, int count) {
   msghdr message{};
   message.msg_iov = space;
   message.msg_iovlen = static_cast<size_t>(count);
@@ -88,7 +88,7 @@ ssize_t Receive(int fd, iovec* space, int count) {
   return errno == EAGAIN ? 0 : -errno;
 }
 
-ssize_t Send(int fd, const iovec* pieces, int count) {
+ssize_t SendBytes(int fd, const iovec* pieces, int count) {
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(pieces);
   message.msg_iovlen = static_cast<size_t>(count);

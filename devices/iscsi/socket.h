@@ -20,7 +20,7 @@ std::optional<Address> ParseAddress(const std::string& text);
 
 // Begins to connect; the descriptor becomes writable when that is over. Not valid, errno set: it failed at
 // once.
-UniqueFd Connect(const Address& address);
+UniqueFd OpenSocket(const Address& address);
 // 0, or the errno with which the attempt ended.
 int ConnectResult(int fd);
 
@@ -28,10 +28,10 @@ int ConnectResult(int fd);
 void ReadableFrom(int fd, size_t bytes);
 
 // How many bytes can be received at once.
-size_t Available(int fd);
+size_t AvailableBytes(int fd);
 
 // Bytes moved, 0 if it would block, or -errno; -EPIPE also for a connection that the peer closed.
-ssize_t Receive(int fd, iovec* space, int count);
-ssize_t Send(int fd, const iovec* pieces, int count);
+ssize_t ReceiveBytes(int fd, iovec* space, int count);
+ssize_t SendBytes(int fd, const iovec* pieces, int count);
 
 }  // namespace lunkeeper::iscsi

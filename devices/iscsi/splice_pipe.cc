@@ -29,10 +29,10 @@ void SplicePipe::Close() {
   most_ = 0;
 }
 
-SplicePipe::Result SplicePipe::Pass(int socket, size_t size, const iovec& preface, int sink,
-                                    char* otherwise) {
+SplicePipe::Result SplicePipe::PassThrough(int socket, size_t size, const iovec& preface, int sink,
+                                           char* otherwise) {
   const size_t whole = preface.iov_len + size;
-  const size_t inside = Fill(socket, size, preface);
+  const size_t inside = FillPipe(socket, size, preface);
   if (inside < whole) {
     most_ = size / 2;
     return TakeBack(inside, size, preface, otherwise);
@@ -51,7 +51,7 @@ SplicePipe::Result SplicePipe::Pass(int socket, size_t size, const iovec& prefac
 }
 
 // How many bytes are inside now.
-size_t SplicePipe::Fill(int socket, size_t size, const iovec& preface) {
+size_t SplicePipe::FillPipe(int socket, size_t size, const iovec& preface) {
   const ssize_t begun = ::vmsplice(in_.get(), &preface, 1, SPLICE_F_NONBLOCK);
   size_t inside = begun > 0 ? static_cast<size_t>(begun) : 0;
   if (inside < preface.iov_len) return inside;

@@ -21,7 +21,7 @@ class SplicePipe {
   SplicePipe();
 
   // Whether that many bytes should go this way. Fewer are sooner copied.
-  bool Takes(size_t size) const { return size >= kAtLeast && size <= most_; }
+  bool TakesSize(size_t size) const { return size >= kAtLeast && size <= most_; }
 
   enum class Outcome {
     kDelivered,  // or the sink said ENOENT: nobody waits for it any more
@@ -34,12 +34,12 @@ class SplicePipe {
   };
   // Writes `preface` and `size` bytes of `socket`, which have all come, to `sink` as one message. `otherwise`
   // has room for `size` bytes.
-  Result Pass(int socket, size_t size, const iovec& preface, int sink, char* otherwise);
+  Result PassThrough(int socket, size_t size, const iovec& preface, int sink, char* otherwise);
 
  private:
   static constexpr size_t kAtLeast = size_t{32} << 10, kAtMost = size_t{1} << 20;
 
-  size_t Fill(int socket, size_t size, const iovec& preface);
+  size_t FillPipe(int socket, size_t size, const iovec& preface);
   Result TakeBack(size_t inside, size_t size, const iovec& preface, char* otherwise);
   void Close();
 

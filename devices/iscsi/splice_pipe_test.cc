@@ -61,11 +61,12 @@ TEST_CASE("a splice_pipe passes on what has come, as one message behind its pref
   Sockets sockets;
   Sink sink;
   for (const size_t size : {size_t{32} << 10, size_t{48} << 10, size_t{128} << 10}) {
-    REQUIRE(splice_pipe.Takes(size));
+    REQUIRE(splice_pipe.TakesSize(size));
     const std::string text = Pattern(size);
     std::string otherwise(size, '-');
     sockets.Send(text + "next");
-    const auto result = splice_pipe.Pass(sockets.near.get(), size, kPreface, sink.fd(), otherwise.data());
+    const auto result =
+        splice_pipe.PassThrough(sockets.near.get(), size, kPreface, sink.fd(), otherwise.data());
     CHECK(result.outcome == SplicePipe::Outcome::kDelivered);
     CHECK(sink.Taken() == "preface" + text);
     CHECK(otherwise == std::string(size, '-'));
@@ -73,8 +74,8 @@ TEST_CASE("a splice_pipe passes on what has come, as one message behind its pref
     CHECK(::recv(sockets.near.get(), next, 4, 0) == 4);
     CHECK(std::string(next) == "next");
   }
-  CHECK_FALSE(splice_pipe.Takes(4096));
-  CHECK(splice_pipe.Takes(size_t{1} << 20));
+  CHECK_FALSE(splice_pipe.TakesSize(4096));
+  CHECK(splice_pipe.TakesSize(size_t{1} << 20));
 }
 
 TEST_CASE("what a sink does not take is kept, and nothing more goes that way") {
@@ -85,11 +86,11 @@ TEST_CASE("what a sink does not take is kept, and nothing more goes that way") {
   std::string otherwise(text.size(), '-');
   sockets.Send(text);
   const auto result =
-      splice_pipe.Pass(sockets.near.get(), text.size(), kPreface, sink.fd(), otherwise.data());
+      splice_pipe.PassThrough(sockets.near.get(), text.size(), kPreface, sink.fd(), otherwise.data());
   CHECK(result.outcome == SplicePipe::Outcome::kKept);
   CHECK(result.kept == text.size());
   CHECK(otherwise == text);
-  CHECK_FALSE(splice_pipe.Takes(text.size()));
+  CHECK_FALSE(splice_pipe.TakesSize(text.size()));
 }
 
 TEST_CASE(
@@ -101,7 +102,7 @@ TEST_CASE(
   std::string otherwise(text.size(), '-');
   for (size_t at = 0; at < text.size(); at += 100) sockets.Send(text.substr(at, 100));
   const auto result =
-      splice_pipe.Pass(sockets.near.get(), text.size(), kPreface, sink.fd(), otherwise.data());
+      splice_pipe.PassThrough(sockets.near.get(), text.size(), kPreface, sink.fd(), otherwise.data());
   CHECK(result.outcome == SplicePipe::Outcome::kKept);
   REQUIRE(result.kept < text.size());
   CHECK(sink.Taken().empty());
@@ -111,10 +112,11 @@ TEST_CASE(
   CHECK(otherwise == text);
 
   const std::string half = text.substr(0, text.size() / 2);
-  CHECK_FALSE(splice_pipe.Takes(text.size()));
-  REQUIRE(splice_pipe.Takes(half.size()));
+  CHECK_FALSE(splice_pipe.TakesSize(text.size()));
+  REQUIRE(splice_pipe.TakesSize(half.size()));
   sockets.Send(half);
-  const auto next = splice_pipe.Pass(sockets.near.get(), half.size(), kPreface, sink.fd(), otherwise.data());
+  const auto next =
+      splice_pipe.PassThrough(sockets.near.get(), half.size(), kPreface, sink.fd(), otherwise.data());
   CHECK(next.outcome == SplicePipe::Outcome::kDelivered);
   CHECK(sink.Taken() == "preface" + half);
 }

@@ -8,7 +8,7 @@ namespace lunkeeper::iscsi {
 
 class TaskQueue {
  public:
-  void Reset() {
+  void Clear() {
     head_ = nullptr;
     tail_ = nullptr;
   }

@@ -53,7 +53,7 @@ struct LibiscsiSession::Answer {
   bool done = false;
   int status = SCSI_STATUS_ERROR;
 
-  static void Callback(iscsi_context*, int status, void*, void* answer) {
+  static void OnAnswer(iscsi_context*, int status, void*, void* answer) {
     *static_cast<Answer*>(answer) = {true, status};
   }
 };
@@ -71,13 +71,13 @@ absl::StatusOr<std::unique_ptr<LibiscsiSession>> LibiscsiSession::Login(const Co
                                                                         const LibiscsiOptions& options) {
   ::signal(SIGPIPE, SIG_IGN);
   std::unique_ptr<LibiscsiSession> session(new LibiscsiSession(connection, options));
-  RETURN_IF_ERROR(session->Connect(absl::Now() + options.timeout));
+  RETURN_IF_ERROR(session->OpenConnection(absl::Now() + options.timeout));
   RETURN_IF_ERROR(session->DrainUnitAttentions());
   RETURN_IF_ERROR(session->ReadCapacity().status());
   return session;
 }
 
-absl::Status LibiscsiSession::Connect(absl::Time deadline) {
+absl::Status LibiscsiSession::OpenConnection(absl::Time deadline) {
   context_.reset(iscsi_create_context(connection_.initiator.value().c_str()));
   if (!context_) return MakeError(absl::StatusCode::kResourceExhausted, "login", "libiscsi made no context");
   iscsi_context* const context = context_.get();
@@ -92,7 +92,7 @@ absl::Status LibiscsiSession::Connect(absl::Time deadline) {
   if (options_.isid) iscsi_set_isid_random(context, *options_.isid & 0xffffff, 0);
 
   Answer connected;
-  if (iscsi_connect_async(context, connection_.portal.c_str(), Answer::Callback, &connected) != 0) {
+  if (iscsi_connect_async(context, connection_.portal.c_str(), Answer::OnAnswer, &connected) != 0) {
     return MakeError(absl::StatusCode::kUnavailable, "connect", iscsi_get_error(context));
   }
   RETURN_IF_ERROR(AwaitAnswer("connect", connected, deadline));
@@ -105,7 +105,7 @@ absl::Status LibiscsiSession::Connect(absl::Time deadline) {
 absl::Status LibiscsiSession::SendLogin(absl::Time deadline) {
   iscsi_context* const context = context_.get();
   Answer logged_in;
-  if (iscsi_login_async(context, Answer::Callback, &logged_in) != 0) {
+  if (iscsi_login_async(context, Answer::OnAnswer, &logged_in) != 0) {
     return MakeError(absl::StatusCode::kInternal, "login", iscsi_get_error(context));
   }
   RETURN_IF_ERROR(AwaitAnswer("login", logged_in, deadline));
@@ -169,7 +169,7 @@ absl::StatusOr<std::vector<uint8_t>> LibiscsiSession::TransferCdb(const char* wh
   return cdb;
 }
 
-absl::Status LibiscsiSession::Read(uint64_t lba, std::span<char> data) {
+absl::Status LibiscsiSession::ReadBlocks(uint64_t lba, std::span<char> data) {
   ASSIGN_OR_RETURN(const std::vector<uint8_t> cdb, TransferCdb("read", kRead16, lba, data.size()));
   ASSIGN_OR_RETURN(const size_t got, Execute({.what = "read", .cdb = cdb, .in = data}));
   if (got == data.size()) return absl::OkStatus();
@@ -177,7 +177,7 @@ absl::Status LibiscsiSession::Read(uint64_t lba, std::span<char> data) {
                    absl::StrFormat("%d bytes of %d came", got, data.size()));
 }
 
-absl::Status LibiscsiSession::Write(uint64_t lba, std::span<const char> data) {
+absl::Status LibiscsiSession::WriteBlocks(uint64_t lba, std::span<const char> data) {
   ASSIGN_OR_RETURN(const std::vector<uint8_t> cdb, TransferCdb("write", kWrite16, lba, data.size()));
   return Execute({.what = "write", .cdb = cdb, .out = data}).status();
 }
@@ -185,7 +185,7 @@ absl::Status LibiscsiSession::Write(uint64_t lba, std::span<const char> data) {
 absl::Status LibiscsiSession::Logout() {
   if (!context_) return MakeError(absl::StatusCode::kUnavailable, "logout", "the session is over");
   Answer answer;
-  if (iscsi_logout_async(context_.get(), Answer::Callback, &answer) != 0) {
+  if (iscsi_logout_async(context_.get(), Answer::OnAnswer, &answer) != 0) {
     answer.done = true;  // it could not even be queued: no callback will come
   }
   RETURN_IF_ERROR(AwaitAnswer("logout", answer, absl::Now() + options_.timeout));
@@ -218,7 +218,7 @@ absl::StatusOr<size_t> LibiscsiSession::ExecuteOnce(const Command& command, absl
   iscsi_data out{command.out.size(), reinterpret_cast<unsigned char*>(const_cast<char*>(command.out.data()))};
   Answer answer;
   if (!task || iscsi_scsi_command_async(context_.get(), static_cast<int>(connection_.lun), task.get(),
-                                        Answer::Callback, writes ? &out : nullptr, &answer) != 0) {
+                                        Answer::OnAnswer, writes ? &out : nullptr, &answer) != 0) {
     context_.reset();
     return MakeError(absl::StatusCode::kUnavailable, command.what, "libiscsi could not send it");
   }

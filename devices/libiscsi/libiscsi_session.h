@@ -77,8 +77,8 @@ class LibiscsiSession final {
   absl::StatusOr<LunCapacity> ReadCapacity();
   // Whole blocks from block `lba` on, at most kMaxTransferBytes. INVALID_ARGUMENT: not whole blocks, or too
   // many.
-  absl::Status Read(uint64_t lba, std::span<char> data);
-  absl::Status Write(uint64_t lba, std::span<const char> data);
+  absl::Status ReadBlocks(uint64_t lba, std::span<char> data);
+  absl::Status WriteBlocks(uint64_t lba, std::span<const char> data);
 
   // Sends the command and waits; again when the LUN answers with a unit attention, which tells of the past.
   // Returns the number of bytes put into command.in.
@@ -98,7 +98,7 @@ class LibiscsiSession final {
 
   LibiscsiSession(const Connection& connection, const LibiscsiOptions& options);
 
-  absl::Status Connect(absl::Time deadline);
+  absl::Status OpenConnection(absl::Time deadline);
   absl::Status SendLogin(absl::Time deadline);
   absl::Status DrainUnitAttentions();
   // The CDB of READ(16) or WRITE(16); fails unless `bytes` is whole blocks and not too many.

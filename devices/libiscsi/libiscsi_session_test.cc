@@ -51,13 +51,13 @@ TEST_CASE("what was written is read back by another session") {
   const auto target = StartTarget();
   const auto writer = LogIn(target->ConnectionOf("a"));
   const std::vector<char> data(LibiscsiSession::kMaxTransferBytes, 'x');
-  REQUIRE(writer->Write(8, data).ok());
+  REQUIRE(writer->WriteBlocks(8, data).ok());
   const auto reader = LogIn(target->ConnectionOf("b"));
   std::vector<char> seen(data.size());
-  REQUIRE(reader->Read(8, seen).ok());
+  REQUIRE(reader->ReadBlocks(8, seen).ok());
   CHECK(seen == data);
   std::array<char, 512> before = {'?'};
-  REQUIRE(reader->Read(7, before).ok());
+  REQUIRE(reader->ReadBlocks(7, before).ok());
   CHECK(before == std::array<char, 512>{});
 }
 
@@ -66,14 +66,14 @@ TEST_CASE(
   const auto target = StartTarget();
   const auto session = LogIn(target->ConnectionOf("a"));
   std::vector<char> data(511);
-  CHECK(absl::IsInvalidArgument(session->Write(0, data)));
+  CHECK(absl::IsInvalidArgument(session->WriteBlocks(0, data)));
   data.resize(0);
-  CHECK(absl::IsInvalidArgument(session->Read(0, data)));
+  CHECK(absl::IsInvalidArgument(session->ReadBlocks(0, data)));
   data.resize(LibiscsiSession::kMaxTransferBytes + 512);
-  CHECK(absl::IsInvalidArgument(session->Read(0, data)));
+  CHECK(absl::IsInvalidArgument(session->ReadBlocks(0, data)));
   data.resize(512);
-  CHECK(absl::IsInternal(session->Read(kSize, data)));
-  CHECK(session->Read(0, data).ok());
+  CHECK(absl::IsInternal(session->ReadBlocks(kSize, data)));
+  CHECK(session->ReadBlocks(0, data).ok());
 }
 
 TEST_CASE("a login with a wrong secret, without one, or to no target is refused") {
@@ -105,8 +105,8 @@ TEST_CASE("a session whose target dies fails at once and does not come back") {
   kill(target->pid(), SIGKILL);
   std::array<char, 512> data = {};
   const absl::Time start = absl::Now();
-  CHECK(absl::IsUnavailable(session->Read(0, data)));
-  CHECK(absl::IsUnavailable(session->Read(0, data)));
+  CHECK(absl::IsUnavailable(session->ReadBlocks(0, data)));
+  CHECK(absl::IsUnavailable(session->ReadBlocks(0, data)));
   CHECK(absl::Now() - start < absl::Seconds(2));
 }
 
@@ -117,11 +117,11 @@ TEST_CASE("a target that does not answer is given up at the time limit") {
   kill(target->pid(), SIGSTOP);
   std::array<char, 512> data = {};
   const absl::Time start = absl::Now();
-  CHECK(absl::IsDeadlineExceeded(session->Read(0, data)));
+  CHECK(absl::IsDeadlineExceeded(session->ReadBlocks(0, data)));
   CHECK(absl::IsDeadlineExceeded(LibiscsiSession::Login(target->ConnectionOf("b"), options).status()));
   CHECK(absl::Now() - start < absl::Seconds(3));
   kill(target->pid(), SIGCONT);
-  CHECK(absl::IsUnavailable(session->Read(0, data)));
+  CHECK(absl::IsUnavailable(session->ReadBlocks(0, data)));
 }
 
 TEST_CASE("a login with the same ISID ends the session before it") {
@@ -142,11 +142,11 @@ TEST_CASE("a reservation keeps others from writing until it is released") {
   REQUIRE(reservation.RegisterKey(0xa).ok());
   REQUIRE(reservation.ReserveLun(0xa, ReservationType::kWriteExclusiveRegistrantsOnly).ok());
   CHECK(reservation.ReadReservation().value() == 0xaU);
-  CHECK(absl::IsFailedPrecondition(other->Write(0, data)));
-  CHECK(holder->Write(0, data).ok());
+  CHECK(absl::IsFailedPrecondition(other->WriteBlocks(0, data)));
+  CHECK(holder->WriteBlocks(0, data).ok());
   REQUIRE(reservation.ReleaseReservation(0xa, ReservationType::kWriteExclusiveRegistrantsOnly).ok());
   CHECK(reservation.ReadReservation().value() == std::nullopt);
-  CHECK(other->Write(0, data).ok());
+  CHECK(other->WriteBlocks(0, data).ok());
 }
 
 TEST_CASE("preempting removes the victim's registration and takes its reservation") {
@@ -162,7 +162,7 @@ TEST_CASE("preempting removes the victim's registration and takes its reservatio
   REQUIRE(winners.PreemptKey(0xb, 0xa, type).ok());
   CHECK(winners.ReadKeys().value() == std::vector<ReservationKey>{0xb});
   CHECK(winners.ReadReservation().value() == 0xbU);
-  CHECK(absl::IsFailedPrecondition(victim->Write(0, std::array<char, 512>{})));
+  CHECK(absl::IsFailedPrecondition(victim->WriteBlocks(0, std::array<char, 512>{})));
   REQUIRE(winners.ClearReservations(0xb).ok());
   CHECK(winners.ReadKeys().value().empty());
 }

@@ -67,7 +67,7 @@ class HeartbeatLink {
 
   absl::Status TryHeartbeat() {
     if (session_ == nullptr) RETURN_IF_ERROR(LogIn());
-    RETURN_IF_ERROR(session_->Write(0, WriteHeartbeatBlock({options_.node, boot_, MillisSinceBoot()})));
+    RETURN_IF_ERROR(session_->WriteBlocks(0, WriteHeartbeatBlock({options_.node, boot_, MillisSinceBoot()})));
     return ReadNotice();
   }
 
@@ -75,11 +75,11 @@ class HeartbeatLink {
   // generation, length and checksum. Nearly all reads are of that one block.
   absl::Status ReadNotice() {
     std::string first(kSectorBytes, '\0');
-    RETURN_IF_ERROR(session_->Read(kNoteBlock, first));
+    RETURN_IF_ERROR(session_->ReadBlocks(kNoteBlock, first));
     if (first == notice_head_) return absl::OkStatus();
     if (const absl::StatusOr<size_t> size = NoteBytes(first); size.ok()) {
       std::string bytes(*size, '\0');
-      RETURN_IF_ERROR(session_->Read(kNoteBlock, bytes));
+      RETURN_IF_ERROR(session_->ReadBlocks(kNoteBlock, bytes));
       const absl::StatusOr<FenceNotice> notice = ReadFenceNotice(bytes);
       // A checksum that does not match means that the array is writing the notice right now. The head is not
       // remembered, so that the next heartbeat reads the notice again.

@@ -51,15 +51,15 @@ class Writer {
     });
   }
   absl::Status status() const { return session_.status(); }
-  bool Write(const std::string& bytes) { return status().ok() && (*session_)->Write(0, bytes).ok(); }
+  bool Write(const std::string& bytes) { return status().ok() && (*session_)->WriteBlocks(0, bytes).ok(); }
   std::optional<FenceNotice> Note() {
     REQUIRE(status() == absl::OkStatus());
     std::string bytes(kSectorBytes, '\0');
-    REQUIRE((*session_)->Read(kNoteBlock, bytes).ok());
+    REQUIRE((*session_)->ReadBlocks(kNoteBlock, bytes).ok());
     const auto size = NoteBytes(bytes);
     if (!size.ok()) return std::nullopt;
     bytes.resize(*size);
-    REQUIRE((*session_)->Read(kNoteBlock, bytes).ok());
+    REQUIRE((*session_)->ReadBlocks(kNoteBlock, bytes).ok());
     const auto notice = ReadFenceNotice(bytes);
     return notice.ok() ? std::optional(*notice) : std::nullopt;
   }

@@ -24,12 +24,12 @@ absl::Status FakeFilesystem::Record(const std::string& call) {
   return failure.empty() ? absl::OkStatus() : failure.mapped();
 }
 
-absl::StatusOr<ProbeResult> FakeFilesystem::Probe(const std::string& device, absl::Time) {
+absl::StatusOr<FilesystemProbe> FakeFilesystem::Probe(const std::string& device, absl::Time) {
   absl::MutexLock lock(&mu_);
   const auto failure = failures_.extract("Probe");
   if (!failure.empty()) return failure.mapped();
   const auto made = made_.find(device);
-  ProbeResult result = made == made_.end() ? unmade_ : made->second;
+  FilesystemProbe result = made == made_.end() ? unmade_ : made->second;
   ASSIGN_OR_RETURN(result.device_bytes, FileSize(device));
   return result;
 }
@@ -75,7 +75,7 @@ absl::StatusOr<Usage> FakeFilesystem::UsageOf(const std::string&, absl::Time) {
                .used_inodes = 100};
 }
 
-void FakeFilesystem::SetContent(ProbeResult content) {
+void FakeFilesystem::SetContent(FilesystemProbe content) {
   absl::MutexLock lock(&mu_);
   unmade_ = std::move(content);
 }

@@ -12,7 +12,7 @@ namespace lunkeeper {
 
 class FakeFilesystem final : public Filesystem {
  public:
-  absl::StatusOr<ProbeResult> Probe(const std::string& device, absl::Time deadline) override;
+  absl::StatusOr<FilesystemProbe> Probe(const std::string& device, absl::Time deadline) override;
   absl::Status Make(const std::string& device, FilesystemType type, absl::Time deadline) override;
   absl::Status Check(const std::string& device, FilesystemType type, absl::Time deadline) override;
   absl::Status GrowUnmounted(const std::string& device, FilesystemType type, absl::Time deadline) override;
@@ -21,7 +21,7 @@ class FakeFilesystem final : public Filesystem {
   absl::StatusOr<Usage> UsageOf(const std::string& path, absl::Time deadline) override;
 
   // What Probe finds on devices nothing was made on; blank unless set.
-  void SetContent(ProbeResult content);
+  void SetContent(FilesystemProbe content);
   // The next call of this name fails with `status`, once.
   void FailNext(const std::string& call, absl::Status status);
   // Names of the calls made so far that change a device ("Make", "Check", "GrowUnmounted", "GrowMounted").
@@ -31,8 +31,8 @@ class FakeFilesystem final : public Filesystem {
   absl::Status Record(const std::string& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   absl::Mutex mu_;
-  ProbeResult unmade_ ABSL_GUARDED_BY(mu_){.content = Content::kBlank};
-  std::map<std::string, ProbeResult> made_ ABSL_GUARDED_BY(mu_);
+  FilesystemProbe unmade_ ABSL_GUARDED_BY(mu_){.content = Content::kBlank};
+  std::map<std::string, FilesystemProbe> made_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, absl::Status> failures_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> calls_ ABSL_GUARDED_BY(mu_);
 };

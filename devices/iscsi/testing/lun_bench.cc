@@ -102,7 +102,7 @@ int Main(int argc, char** argv) {
   loop.Add(lun.get());
   lun->Start();
   if (!loop.RunUntil([&state] { return state.health == LunHealth::kHealthy; }, std::chrono::seconds(5))) {
-    std::fprintf(stderr, "cannot log in: %s\n", state.reason.Get().c_str());
+    std::fprintf(stderr, "cannot log in: %s\n", state.reason.Load().c_str());
     return 1;
   }
   Bench bench{.lun = lun.get(),

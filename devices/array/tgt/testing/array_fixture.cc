@@ -80,12 +80,12 @@ absl::StatusOr<std::unique_ptr<PlainInitiator>> PlainInitiator::Login(const Conn
 }
 
 absl::Status PlainInitiator::TryWrite(uint64_t block, char fill) {
-  return session_->Write(block, std::string(512, fill));
+  return session_->WriteBlocks(block, std::string(512, fill));
 }
 
 std::optional<char> PlainInitiator::Read(uint64_t block) {
   std::string data(512, '\0');
-  if (!session_->Read(block, data).ok()) return std::nullopt;
+  if (!session_->ReadBlocks(block, data).ok()) return std::nullopt;
   return data[0];
 }
 
