@@ -7,13 +7,13 @@
 #include <grpcpp/security/tls_credentials_options.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
-#include <openssl/x509.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <ctime>
 
 #include "absl/strings/str_cat.h"
+#include "base/openssl.h"
 #include "base/status_macros.h"
 
 namespace lunkeeper {
@@ -23,20 +23,10 @@ using grpc::experimental::FileWatcherCertificateProvider;
 
 constexpr unsigned kReloadSeconds = 1;
 
-template <class T, void (*Free)(T*)>
-struct Freer {
-  void operator()(T* object) const { Free(object); }
-};
-using Certificate = std::unique_ptr<X509, Freer<X509, X509_free>>;
-using PrivateKey = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY, EVP_PKEY_free>>;
-
 absl::Status UnusableFile(const std::string& path, const std::string& why) {
   ERR_clear_error();
   return absl::FailedPreconditionError(absl::StrCat("TLS file ", path, ": ", why));
 }
-
-// A callback that has no password. Without it OpenSSL would ask for one at the terminal.
-int NoPassword(char*, int, int, void*) { return 0; }
 
 // Reads the first object of a PEM file with one of OpenSSL's readers.
 template <class Handle, class Reader>

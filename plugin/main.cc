@@ -10,6 +10,7 @@
 #include "plugin/admin_client.h"
 #include "plugin/array_agent.h"
 #include "plugin/options.h"
+#include "plugin/pki_command.h"
 #include "plugin/serve.h"
 #include "plugin/wiring.h"
 
@@ -29,6 +30,7 @@ int main(int argc, char** argv) {
   CLI::App* datapath = app.add_subcommand("datapath", "Run the user-space iSCSI data path of this machine");
   AddDatapathOptions(datapath, &datapath_options);
   AddAdminCommands(&app, &exit_code);
+  AddPkiCommand(&app, &exit_code);
   app.add_subcommand("version", "Print the version")->callback([] {
     std::cout << LUNKEEPER_VERSION << '\n';
   });

@@ -1,0 +1,97 @@
+#include "plugin/pki_command.h"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <stop_token>
+#include <string>
+
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "fencing/kube/call_pool.h"
+#include "fencing/kube/config.h"
+#include "plugin/pki_store.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr absl::Duration kTryAgain = absl::Seconds(1);
+
+struct PkiCommandLine {
+  PkiNames names;
+  std::string host;
+  int days = 90;
+  int ca_days = 3650;
+  int timeout_seconds = 60;
+  std::string log_format = "text";
+};
+
+// What waiting does not mend.
+bool IsFinal(const absl::Status& status) {
+  return status.ok() || absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status);
+}
+
+absl::Status RenewUntilDone(PkiCommandLine command_line, const MakeClient& cluster) {
+  if (command_line.names.space.empty()) {
+    ASSIGN_OR_RETURN(command_line.names.space, kube::InClusterNamespace());
+  }
+  ASSIGN_OR_RETURN(const auto client, cluster());
+  const PkiOptions options{.host = command_line.host,
+                           .server_life = absl::Hours(24 * command_line.days),
+                           .authority_life = absl::Hours(24 * command_line.ca_days)};
+  const kube::Limits limits{.deadline = absl::Now() + absl::Seconds(command_line.timeout_seconds)};
+  while (true) {
+    const absl::Status status = RenewStoredPki(*client, command_line.names, options, absl::Now(), limits);
+    if (IsFinal(status) || absl::Now() + kTryAgain > limits.deadline) return status;
+    LogWarn("pki", "again in a second", {{"why", std::string(status.message())}});
+    kube::WaitUntil(absl::Now() + kTryAgain, std::stop_token());
+  }
+}
+
+int RunPkiRenew(const PkiCommandLine& command_line, const MakeClient& cluster) {
+  SetUpLogging("info", command_line.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
+  const absl::Status status = RenewUntilDone(command_line, cluster);
+  if (status.ok()) {
+    LogInfo("pki", "the coordinator's certificates are in order", {{"host", command_line.host}});
+    return 0;
+  }
+  LogError("pki", std::string(status.message()), {{"code", absl::StatusCodeToString(status.code())}});
+  return 1;
+}
+
+void AddDays(CLI::App* command, const char* name, int* days, const char* help) {
+  command->add_option(name, *days, help)->check(CLI::Range(1, 36500))->capture_default_str();
+}
+
+void AddPkiOptions(CLI::App* command, PkiCommandLine* command_line) {
+  PkiNames& names = command_line->names;
+  command->add_option("--namespace", names.space, "Where all this is; without it, this pod's");
+  command->add_option("--ca-secret", names.authority, "The Secret of the authority and its key")->required();
+  command->add_option("--secret", names.server, "The Secret of the coordinator's certificate")->required();
+  command->add_option("--ca-config-map", names.trust, "The ConfigMap of what nodes trust")->required();
+  command->add_option("--host", command_line->host, "The DNS name by which nodes reach the coordinator")
+      ->required();
+  AddDays(command, "--days", &command_line->days,
+          "How long a certificate is good; renewed in the last third");
+  AddDays(command, "--ca-days", &command_line->ca_days, "The same of the authority");
+  command->add_option("--timeout", command_line->timeout_seconds, "Seconds after which to give up")
+      ->check(CLI::Range(1, 86400))
+      ->capture_default_str();
+  command->add_option("--log-format", command_line->log_format, "text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void AddPkiCommand(CLI::App* app, int* exit_code, const MakeClient& cluster) {
+  CLI::App* pki = app->add_subcommand("pki", "The coordinator's certificates in a cluster");
+  pki->require_subcommand(1);
+  const auto command_line = std::make_shared<PkiCommandLine>();
+  CLI::App* renew = pki->add_subcommand(
+      "renew", "Make what is missing of them, and renew what ends soon; what is good stays as it is");
+  AddPkiOptions(renew, command_line.get());
+  renew->callback([=] { *exit_code = RunPkiRenew(*command_line, cluster); });
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,129 @@
+#include "plugin/pki_store.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+using kube::FieldAt;
+using kube::Json;
+using Data = std::map<std::string, std::string>;
+
+const kube::Resource kSecrets{"", "v1", "secrets"};
+const kube::Resource kConfigMaps{"", "v1", "configmaps"};
+
+// One Secret or ConfigMap, seen as a map.
+class DataObject {
+ public:
+  // `type` of a Secret; empty: a ConfigMap.
+  DataObject(std::string space, std::string name, std::string type)
+      : type_(std::move(type)), at_{IsSecret() ? kSecrets : kConfigMaps, std::move(space), std::move(name)} {}
+
+  absl::Status ReadData(kube::KubeClient& client, const kube::Limits& limits) {
+    const auto object = client.Get(at_, limits);
+    if (absl::IsNotFound(object.status())) return absl::OkStatus();
+    RETURN_IF_ERROR(object.status());
+    version_ = kube::TextAt(*object, {"metadata", "resourceVersion"});
+    for (const auto& [key, value] : FieldAt(*object, {"data"}).items())
+      if (value.is_string()) RETURN_IF_ERROR(TakeEncoded(key, value.get<std::string>()));
+    return absl::OkStatus();
+  }
+
+  std::string DataAt(const std::string& key) const {
+    const auto found = data_.find(key);
+    return found == data_.end() ? "" : found->second;
+  }
+
+  // Only if it still is as it was read. Keys without a value are left out.
+  absl::Status StoreData(kube::KubeClient& client, Data data, const kube::Limits& limits) {
+    std::erase_if(data, [](const auto& entry) { return entry.second.empty(); });
+    if (data == data_ && !version_.empty()) return absl::OkStatus();
+    RETURN_IF_ERROR(version_.empty() ? CreateWith(client, data, limits) : PatchData(client, data, limits));
+    LogInfo("pki", "stored", {{"kind", IsSecret() ? "Secret" : "ConfigMap"}, {"name", at_.name}});
+    return absl::OkStatus();
+  }
+
+ private:
+  bool IsSecret() const { return !type_.empty(); }
+
+  absl::Status TakeEncoded(const std::string& key, const std::string& value) {
+    if (!IsSecret()) {
+      data_[key] = value;
+    } else if (!absl::Base64Unescape(value, &data_[key])) {
+      return absl::InternalError(absl::StrCat("read Secret ", at_.name, ": ", key, " is not in base64"));
+    }
+    return absl::OkStatus();
+  }
+
+  Json EncodeData(const Data& data) const {
+    Json encoded = Json::object();
+    for (const auto& [key, value] : data) encoded[key] = IsSecret() ? absl::Base64Escape(value) : value;
+    return encoded;
+  }
+
+  absl::Status CreateWith(kube::KubeClient& client, const Data& data, const kube::Limits& limits) const {
+    kube::ObjectRef kind = at_;
+    kind.name.clear();
+    Json object = {{"apiVersion", "v1"},
+                   {"kind", IsSecret() ? "Secret" : "ConfigMap"},
+                   {"metadata",
+                    {{"name", at_.name},
+                     {"namespace", at_.space},
+                     {"labels", {{"app.kubernetes.io/managed-by", "lunkeeper-pki"}}}}},
+                   {"data", EncodeData(data)}};
+    if (IsSecret()) object["type"] = type_;
+    return client.Create(kind, object, limits).status();
+  }
+
+  absl::Status PatchData(kube::KubeClient& client, const Data& data, const kube::Limits& limits) const {
+    Json merge = {{"data", EncodeData(data)}};
+    for (const auto& [key, value] : data_)
+      if (!data.contains(key)) merge["data"][key] = nullptr;
+    return client.Patch(at_, merge, {.version = version_}, limits).status();
+  }
+
+  const std::string type_;
+  const kube::ObjectRef at_;
+  std::string version_;  // empty: it is not there
+  Data data_;
+};
+
+}  // namespace
+
+absl::Status RenewStoredPki(kube::KubeClient& client, const PkiNames& names, const PkiOptions& options,
+                            absl::Time now, const kube::Limits& limits) {
+  DataObject authority(names.space, names.authority, "Opaque");
+  DataObject server(names.space, names.server, "kubernetes.io/tls");
+  DataObject trust(names.space, names.trust, "");
+  for (DataObject* object : {&authority, &server, &trust}) RETURN_IF_ERROR(object->ReadData(client, limits));
+  CoordinatorPki pki{
+      .authority = {authority.DataAt("ca.crt"), authority.DataAt("ca.key")},
+      .next_authority = {authority.DataAt("next.crt"), authority.DataAt("next.key")},
+      .former_authority = authority.DataAt("former.crt"),
+      .server = {server.DataAt("tls.crt"), server.DataAt("tls.key")},
+      .nodes_trust = trust.DataAt("ca.crt"),
+  };
+  ASSIGN_OR_RETURN(pki, RenewCoordinatorPki(std::move(pki), options, now));
+  // In this order: what signs is kept before it is trusted, and trusted before it is shown.
+  RETURN_IF_ERROR(authority.StoreData(client,
+                                      {{"ca.crt", pki.authority.certificate},
+                                       {"ca.key", pki.authority.key},
+                                       {"next.crt", pki.next_authority.certificate},
+                                       {"next.key", pki.next_authority.key},
+                                       {"former.crt", pki.former_authority}},
+                                      limits));
+  RETURN_IF_ERROR(trust.StoreData(client, {{"ca.crt", pki.nodes_trust}}, limits));
+  return server.StoreData(client,
+                          {{"tls.crt", pki.server.certificate},
+                           {"tls.key", pki.server.key},
+                           {"ca.crt", pki.authority.certificate}},
+                          limits);
+}
+
+}  // namespace lunkeeper
