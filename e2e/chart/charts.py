@@ -96,3 +96,18 @@ def pods(things):
         for thing in things
         if thing["kind"] in ("Deployment", "DaemonSet")
     }
+
+
+def every_pod(things):
+    """Like pods(), with those of Jobs and CronJobs."""
+    jobs = {
+        thing["metadata"]["name"]: thing["spec"]["template"]["spec"]
+        for thing in things
+        if thing["kind"] == "Job"
+    }
+    crons = {
+        f"{thing['metadata']['name']} (daily)": thing["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        for thing in things
+        if thing["kind"] == "CronJob"
+    }
+    return pods(things) | jobs | crons

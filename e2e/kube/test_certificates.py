@@ -40,8 +40,8 @@ def own_certificates(cluster):
     cluster.kubectl("delete", "secret/own-tls", "configmap/own-ca", HERE)
 
 
-def test_nodes_get_their_grants_by_certificates_that_helm_did_not_make(own_certificates, workloads):
-    assert workloads.kubectl.find("secret", "lunkeeper-coordinator-tls", HERE) is None
+def test_nodes_get_their_grants_by_certificates_that_the_job_did_not_make(own_certificates, workloads):
+    assert not workloads.kubectl.items("cronjobs", HERE)
     workloads.pod_with_claim("reader")
 
 

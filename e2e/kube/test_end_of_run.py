@@ -14,8 +14,8 @@ from kube.audit import right_of
 
 pytestmark = pytest.mark.last
 
-CONTROLLER, NODE = (
-    f"system:serviceaccount:{NAMESPACE}:lunkeeper-{which}" for which in ("controller", "node")
+CONTROLLER, NODE, PKI = (
+    f"system:serviceaccount:{NAMESPACE}:lunkeeper-{which}" for which in ("controller", "node", "pki")
 )
 # Only when an event repeats itself, which a run need not see.
 ALLOWED = {("", "events", "patch")}
@@ -35,7 +35,7 @@ def test_nothing_was_refused(cluster):
 
     A starting API server or a change of the chart refuses requests for a moment.
     """
-    for user in (CONTROLLER, NODE):
+    for user in (CONTROLLER, NODE, PKI):
         made = {False: set(), True: set()}
         for entry in requests(cluster, user):
             if "objectRef" in entry:
@@ -45,6 +45,14 @@ def test_nothing_was_refused(cluster):
 
 def test_the_nodes_asked_for_nothing(cluster):
     assert not list(requests(cluster, NODE))
+
+
+def test_the_account_that_makes_certificates_asked_for_nothing_else(cluster):
+    """It lists nothing, and leaves other namespaces alone."""
+    asked = [entry for entry in requests(cluster, PKI) if "objectRef" in entry]
+    assert {entry["objectRef"].get("namespace") for entry in asked} == {NAMESPACE}
+    allowed = {("", kind, verb) for kind in ("secrets", "configmaps") for verb in ("get", "create", "patch")}
+    assert {right_of(entry) for entry in asked} <= allowed
 
 
 def test_the_controllers_have_no_right_that_they_do_not_use(cluster):

@@ -4,6 +4,7 @@ import base64
 import json
 
 import pytest
+import yaml
 
 from cluster import deploy
 from cluster.kubectl import condition
@@ -50,15 +51,44 @@ def test_the_coordinators_certificates_are_renewed_as_the_documents_say(workload
     cluster = workloads.cluster
     workloads.claim("data", size="64Mi", volumeMode="Block")
     writer = Writer(workloads, "writer", "data", block=True).goes_on()
-    before = coordinator_authorities(cluster)
+    before, running = coordinator_authorities(cluster), plugin_pods(cluster)
     documented.run(cluster, "renew", administrators)
     after = coordinator_authorities(cluster)
     assert len(after) == 1 and not after & before
     workloads.claim("another")
     workloads.pod("another", "another")
-    workloads.wait_for_pod("another", seconds=150)
+    workloads.wait_for_pod("another", seconds=240)
     writer.goes_on()
+    assert plugin_pods(cluster) == running
     writer.stop()
+
+
+def test_what_is_rendered_twice_and_applied_changes_nothing(workloads):
+    """Argo CD renders by itself: nothing restarts, and no certificate changes."""
+    cluster = workloads.cluster
+    workloads.claim("data", size="64Mi", volumeMode="Block")
+    writer = Writer(workloads, "writer", "data", block=True).goes_on()
+    before = coordinator_authorities(cluster), plugin_pods(cluster)
+    for _ in range(2):
+        apply_rendered(cluster)
+    writer.goes_on()
+    assert (coordinator_authorities(cluster), plugin_pods(cluster)) == before
+    writer.stop()
+
+
+def apply_rendered(cluster):
+    """Applies what `helm template` prints; objects without a namespace go into the release's."""
+    rendered = deploy.helm(
+        cluster,
+        *("template", deploy.RELEASE, deploy.CHART, "--values=-", "--no-hooks"),
+        given=deploy.values(cluster),
+    )
+    things = [thing for thing in yaml.safe_load_all(rendered) if thing]
+    elsewhere = [thing for thing in things if "namespace" in thing["metadata"]]
+    here = [thing for thing in things if thing not in elsewhere]
+    apply = ("apply", "--server-side", "--force-conflicts", "-f", "-")
+    cluster.kubectl(*apply, f"--namespace={deploy.NAMESPACE}", given=here)
+    cluster.kubectl(*apply, given=elsewhere)
 
 
 def coordinator_authorities(cluster):
@@ -128,8 +158,9 @@ def plugin_pods(cluster):
     for pod in cluster.kubectl.items(
         "pods", f"--namespace={deploy.NAMESPACE}", "--selector=app.kubernetes.io/component"
     ):
-        if "deletionTimestamp" not in pod["metadata"]:
-            found[pod["metadata"]["labels"]["app.kubernetes.io/component"]].add(pod["metadata"]["uid"])
+        component = pod["metadata"]["labels"]["app.kubernetes.io/component"]
+        if component in found and "deletionTimestamp" not in pod["metadata"]:
+            found[component].add(pod["metadata"]["uid"])
     return found
 
 

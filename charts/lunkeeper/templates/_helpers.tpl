@@ -32,6 +32,52 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .Values.coordinator.tls.caConfigMap | default (printf "%s-coordinator-ca" (include "lunkeeper.name" .)) }}
 {{- end }}
 
+{{- define "lunkeeper.coordinatorAuthority" -}}
+{{ include "lunkeeper.name" . }}-coordinator-authority
+{{- end }}
+
+{{/* The pod that makes and renews the coordinator's certificates. */}}
+{{- define "lunkeeper.pkiPod" -}}
+metadata:
+  labels:
+    {{- include "lunkeeper.selector" . | nindent 4 }}
+    app.kubernetes.io/component: pki
+spec:
+  serviceAccountName: {{ include "lunkeeper.name" . }}-pki
+  priorityClassName: {{ .Values.controller.priorityClassName }}
+  restartPolicy: OnFailure
+  {{- with .Values.imagePullSecrets }}
+  imagePullSecrets: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.controller.nodeSelector }}
+  nodeSelector: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.controller.tolerations }}
+  tolerations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  securityContext:
+    runAsNonRoot: true
+    runAsUser: 65532
+    runAsGroup: 65532
+    seccompProfile: {type: RuntimeDefault}
+  containers:
+    - name: pki
+      image: {{ include "lunkeeper.image" . }}
+      imagePullPolicy: {{ .Values.image.pullPolicy }}
+      args:
+        - pki
+        - renew
+        - --ca-secret={{ include "lunkeeper.coordinatorAuthority" . }}
+        - --secret={{ include "lunkeeper.coordinatorSecret" . }}
+        - --ca-config-map={{ include "lunkeeper.coordinatorCa" . }}
+        - --host={{ include "lunkeeper.coordinatorHost" . }}
+        - --days={{ .Values.coordinator.tls.validDays }}
+        - --ca-days={{ .Values.coordinator.tls.caValidDays }}
+        - --log-format={{ .Values.logs.format }}
+      resources: {{- toYaml .Values.coordinator.tls.resources | nindent 8 }}
+      securityContext: {{- include "lunkeeper.unprivileged" . | nindent 8 }}
+{{- end }}
+
 {{/* Names of arrays that settings use, beyond what the schema can tell. */}}
 {{- define "lunkeeper.checkArrays" -}}
 {{- $names := list }}{{ $defaults := list }}
