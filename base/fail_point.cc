@@ -17,6 +17,7 @@ namespace lunkeeper {
 namespace {
 
 // Filled by static constructors, before any thread exists; read-only afterwards.
+// Not a plain global: other files' static constructors use it, in an order that the language leaves open.
 std::vector<std::string>& AllNames() {
   static auto* names = new std::vector<std::string>;
   return *names;
@@ -29,6 +30,7 @@ std::vector<std::string>& AllNames() {
   return static_cast<bool>(UniqueFd(::open(once, O_CREAT | O_EXCL | O_CLOEXEC, 0600)));
 }
 
+// Waits, so that what the program kills is dead before the code goes on.
 [[maybe_unused]] void RunAndWait(const char* program) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -42,6 +44,7 @@ std::vector<std::string>& AllNames() {
 
 std::vector<std::string> FailPointNames() {
   std::vector<std::string> names = AllNames();
+  // A point in a template or an inline function registers once for each file that has it.
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
   return names;

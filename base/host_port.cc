@@ -7,6 +7,7 @@
 namespace lunkeeper {
 
 std::optional<HostPort> ParseHostPort(const std::string& text) {
+  // The last colon: a v6 address has others before it.
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos) return std::nullopt;
   const std::string digits = text.substr(colon + 1);
@@ -20,6 +21,7 @@ std::optional<HostPort> ParseHostPort(const std::string& text) {
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   if (bracketed) host = host.substr(1, host.size() - 2);
   if (host.find_first_of("[]") != std::string::npos) return std::nullopt;
+  // A bare v6 address, whose last group would be taken for the port.
   if (!bracketed && host.find(':') != std::string::npos) return std::nullopt;
   return HostPort{.host = std::move(host), .port = static_cast<uint16_t>(port)};
 }

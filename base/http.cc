@@ -36,8 +36,10 @@ namespace http = boost::beast::http;
 using Tcp = asio::ip::tcp;
 
 constexpr auto kTimeout = std::chrono::seconds(5);
+// Descriptors come back when connections end; trying five times a second finds that soon enough.
 constexpr auto kAcceptPause = std::chrono::milliseconds(200);
 constexpr size_t kMaxRequestBytes = 4096;
+// Prometheus, kubelet's probes and a person or two; more are a mistake or an attack.
 constexpr int kMaxConnections = 32;
 constexpr int kThreads = 3;
 
@@ -68,6 +70,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
  private:
   void ReadRequest() {
+    // A parser serves one request; the limits are set before a byte is read.
     parser_.emplace();
     parser_->header_limit(kMaxRequestBytes);
     parser_->body_limit(kMaxRequestBytes);
@@ -94,6 +97,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
     response_.set(http::field::content_type, "text/plain; version=0.0.4; charset=utf-8");
     response_.content_length(reply.body.size());
     response_.keep_alive(request.keep_alive());
+    // The reply to HEAD has the length of a body, and no body (RFC 9110, section 9.3.2).
     if (request.method() != http::verb::head) response_.body() = std::move(reply.body);
     WriteReply();
   }
@@ -118,6 +122,7 @@ class BeastServer final : public HttpServer {
   explicit BeastServer(HttpPages pages) : pages_(std::move(pages)), acceptor_(context_) {}
 
   ~BeastServer() override {
+    // Pending operations are dropped with the context, and their connections with them.
     context_.stop();
     for (std::thread& thread : threads_) thread.join();
   }

@@ -14,6 +14,7 @@
 namespace lunkeeper {
 namespace {
 
+// Set once by main(), but a test may set it while threads log.
 std::atomic<LogFormat> format{LogFormat::kText};
 
 // Made on first use, so that a static constructor can log. Flushed at each record: a process that is killed
@@ -30,6 +31,7 @@ spdlog::logger& Logger() {
 }
 
 std::string UtcNow() {
+  // Always UTC with milliseconds, so that logs of several machines can be merged by sorting.
   const auto now = std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
   const auto seconds = std::chrono::floor<std::chrono::seconds>(now);
   return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", seconds, (now - seconds).count());
@@ -51,6 +53,7 @@ std::string ToTextLine(const char* level, const char* component, const std::stri
 
 std::string ToJsonLine(const char* level, const char* component, const std::string& message,
                        const Fields& fields) {
+  // Ordered: a record is read by people, too.
   nlohmann::ordered_json record = {
       {"time", UtcNow()}, {"level", level}, {"component", component}, {"message", message}};
   for (const Field& field : fields) record[field.key] = field.value;

@@ -20,6 +20,7 @@ void FillRandom(void* buffer, size_t bytes) {
 
 }  // namespace
 
+// Enough for ids: of a million volumes, two have the same number with a chance of 1 in 37 million.
 uint64_t RandomBits() {
   uint64_t bits = 0;
   FillRandom(&bits, sizeof bits);

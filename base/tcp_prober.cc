@@ -28,6 +28,7 @@ struct Attempt {
   std::function<void(bool)> done;  // empty once it was called
 
   void FinishAttempt(std::optional<bool> answered) {
+    // Closing the socket completes the connect with operation_aborted; by then `done` is empty.
     boost::system::error_code ignored;
     timer.cancel(ignored);
     socket.close(ignored);
@@ -56,6 +57,7 @@ class AsioProber final : public Prober {
   void Probe(const std::string& address, uint16_t port, std::function<void(bool)> done) override {
     boost::system::error_code wrong;
     const auto number = asio::ip::make_address(address, wrong);
+    // The address comes from a Node object, and a name would need a resolver that may hang.
     if (wrong) return;
     asio::post(io_, [this, to = tcp::endpoint(number, port), done = std::move(done)]() mutable {
       BeginAttempt(to, std::move(done));
@@ -67,6 +69,7 @@ class AsioProber final : public Prober {
     auto attempt = std::make_shared<Attempt>(io_);
     attempt->done = std::move(done);
     attempt->timer.expires_after(kTimeout);
+    // Both handlers hold the attempt; it is freed with the second of them.
     attempt->timer.async_wait([attempt](const boost::system::error_code& ended) {
       if (!ended) attempt->FinishAttempt(false);
     });

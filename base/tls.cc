@@ -23,6 +23,8 @@ using grpc::experimental::FileWatcherCertificateProvider;
 
 constexpr unsigned kReloadSeconds = 1;
 
+// OpenSSL keeps its errors in a queue of the thread; one that stays there would be taken for that of a later
+// call.
 absl::Status UnusableFile(const std::string& path, const std::string& why) {
   ERR_clear_error();
   return absl::FailedPreconditionError(absl::StrCat("TLS file ", path, ": ", why));
@@ -31,6 +33,7 @@ absl::Status UnusableFile(const std::string& path, const std::string& why) {
 // Reads the first object of a PEM file with one of OpenSSL's readers.
 template <class Handle, class Reader>
 absl::StatusOr<Handle> ReadPem(const std::string& path, const char* what, Reader reader) {
+  // "e" is O_CLOEXEC: programs that this process starts must not inherit a private key.
   FILE* file = std::fopen(path.c_str(), "re");
   if (file == nullptr) return UnusableFile(path, std::string(absl::ErrnoToStatus(errno, "open").message()));
   Handle object(reader(file, nullptr, NoPassword, nullptr));
@@ -65,6 +68,8 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MutualTlsServer(const T
   grpc::experimental::TlsServerCredentialsOptions options(WatchFiles(files));
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
+  // Without a certificate, or with one of another authority, the handshake fails: no service code sees such a
+  // caller.
   options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   return grpc::experimental::TlsServerCredentials(options);
 }
@@ -85,6 +90,7 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsServer(const std::st
   grpc::experimental::TlsServerCredentialsOptions options(
       WatchFiles({.certificate = certificate, .key = key, .ca = ""}));
   options.watch_identity_key_cert_pairs();
+  // Callers prove themselves by a token in each call instead; see fencing/coordinator/authenticator.h.
   options.set_cert_request_type(GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE);
   return grpc::experimental::TlsServerCredentials(options);
 }
@@ -99,6 +105,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsClient(const std::s
 
 absl::StatusOr<absl::Time> CertificateEnds(const std::string& path) {
   ASSIGN_OR_RETURN(const Certificate certificate, ReadPem<Certificate>(path, "a certificate", PEM_read_X509));
+  // X.509 times are UTC.
   std::tm ends = {};
   if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &ends) != 1)
     return UnusableFile(path, "it does not say until when it is good");

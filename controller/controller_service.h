@@ -1,9 +1,9 @@
 #pragma once
-// The CSI Controller service over arrays: checks a request, calls the array, answers. It keeps nothing but
-// the locks of running calls, so it may be killed at any line and every call may be repeated.
+// The CSI Controller service over arrays: checks a request, calls the array, answers. It keeps only the locks
+// of calls in progress, so it may be killed at any line, and every call may be repeated.
 //
-// Thread-safe. The arrays outlive it. An array that is down is in the way of its own calls and of lists
-// alone. Two calls about the same object at the same time: the second is ABORTED.
+// Thread-safe. The arrays outlive it. An array that is down fails its own calls, and lists of all volumes;
+// other arrays' calls go on. Of two calls for the same object at the same time, the second is ABORTED.
 
 #include <cstddef>
 #include <memory>

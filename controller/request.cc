@@ -1,3 +1,7 @@
+// The limits are those of the CSI specification ("Size Limits"): 128 bytes for most strings, 4 KiB for a map.
+// Fields of ours are stricter where an array or a file name needs it; an id with a slash, for one, could
+// never be ours. What a parameter may be is listed in its error, since a StorageClass is written by hand and
+// read by nobody until the first volume fails.
 #include "controller/request.h"
 
 #include <algorithm>
@@ -18,10 +22,12 @@ using Mode = csi::v1::VolumeCapability::AccessMode;
 
 constexpr size_t kLongestString = 128;
 constexpr size_t kLongestMap = 4096;
+// What a claim without a size gets; Kubernetes never sends one.
 constexpr uint64_t kDefaultBytes = uint64_t{1} << 30;
 constexpr char kTopologyPrefix[] = "array.lunkeeper.io/";
 constexpr char kReachable[] = "reachable";
 
+// DEL and everything below the blank.
 bool IsControl(char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); }
 
 // Also the two-byte controls U+0080 to U+009F, and the byte order mark: CSI forbids them in names.
@@ -34,13 +40,14 @@ bool HasForbiddenText(const std::string& text) {
   return false;
 }
 
-absl::Status Wrong(const std::string& field, const std::string& why) {
+absl::Status InvalidField(const std::string& field, const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", why));
 }
 
 absl::Status CheckLength(const char* field, const std::string& value, size_t longest) {
-  if (value.empty()) return Wrong(field, "required, but empty");
-  if (value.size() > longest) return Wrong(field, absl::StrCat(value.size(), " bytes; at most ", longest));
+  if (value.empty()) return InvalidField(field, "required, but empty");
+  if (value.size() > longest)
+    return InvalidField(field, absl::StrCat(value.size(), " bytes; at most ", longest));
   return absl::OkStatus();
 }
 
@@ -48,10 +55,11 @@ absl::Status CheckMount(const VolumeCapability::MountVolume& mount) {
   size_t bytes = 0;
   for (const std::string& flag : mount.mount_flags()) {
     bytes += flag.size();
-    if (HasForbiddenText(flag)) return Wrong("mount_flags", "a flag contains control characters");
+    if (HasForbiddenText(flag)) return InvalidField("mount_flags", "a flag contains control characters");
   }
-  if (bytes > kLongestMap) return Wrong("mount_flags", absl::StrCat("more than ", kLongestMap, " bytes"));
-  if (mount.fs_type().size() > kLongestString) return Wrong("fs_type", "longer than 128 bytes");
+  if (bytes > kLongestMap)
+    return InvalidField("mount_flags", absl::StrCat("more than ", kLongestMap, " bytes"));
+  if (mount.fs_type().size() > kLongestString) return InvalidField("fs_type", "longer than 128 bytes");
   return absl::OkStatus();
 }
 
@@ -61,45 +69,50 @@ bool IsMultiNodeWriter(Mode::Mode mode) {
 
 bool IsFileSystem(const std::string& name) { return name == "ext4" || name == "xfs"; }
 
-absl::Status SetParameter(const std::string& key, const std::string& value, Parameters* out) {
+absl::Status SetParameter(const std::string& key, const std::string& value, VolumeParameters* out) {
   if (key == "provisioning") {
-    if (value != "thin" && value != "thick") return Wrong("parameter provisioning", "want thin or thick");
+    if (value != "thin" && value != "thick")
+      return InvalidField("parameter provisioning", "want thin or thick");
     out->provisioning = value == "thick" ? Provisioning::kThick : Provisioning::kThin;
   } else if (key == "durability") {
-    if (value != "cached" && value != "sync") return Wrong("parameter durability", "want cached or sync");
+    if (value != "cached" && value != "sync")
+      return InvalidField("parameter durability", "want cached or sync");
     out->durability = value == "sync" ? Durability::kSync : Durability::kCached;
   } else if (key == "fsType") {
-    if (!IsFileSystem(value)) return Wrong("parameter fsType", "want ext4 or xfs");
+    if (!IsFileSystem(value)) return InvalidField("parameter fsType", "want ext4 or xfs");
     out->fs_type = value;
   } else if (key == "array") {
-    if (value.empty()) return Wrong("parameter array", "empty: name an array, or leave it out");
+    if (value.empty()) return InvalidField("parameter array", "empty: name an array, or leave it out");
     out->array = value;
   } else if (key == "pool") {
-    if (value.empty()) return Wrong("parameter pool", "empty: leave it out");
+    if (value.empty()) return InvalidField("parameter pool", "empty: leave it out");
     out->pool = value;
   } else {
-    return Wrong(absl::StrCat("parameter ", key.substr(0, kLongestString)),
-                 "unknown; there are array, provisioning (thin, thick), durability (cached, sync) and fsType "
-                 "(ext4, xfs)");
+    return InvalidField(
+        absl::StrCat("parameter ", key.substr(0, kLongestString)),
+        "unknown; there are array, provisioning (thin, thick), durability (cached, sync) and fsType "
+        "(ext4, xfs)");
   }
   return absl::OkStatus();
 }
 
+// The external-provisioner adds the claim's name and namespace to the parameters (--extra-create-metadata).
 bool IsOrchestrators(const std::string& key) { return absl::StartsWith(key, "csi.storage.k8s.io/"); }
 
 absl::Status CheckRange(const csi::v1::CapacityRange& range) {
-  if (range.required_bytes() < 0) return Wrong("capacity_range.required_bytes", "negative");
-  if (range.limit_bytes() < 0) return Wrong("capacity_range.limit_bytes", "negative");
+  if (range.required_bytes() < 0) return InvalidField("capacity_range.required_bytes", "negative");
+  if (range.limit_bytes() < 0) return InvalidField("capacity_range.limit_bytes", "negative");
   if (range.required_bytes() == 0 && range.limit_bytes() == 0) {
-    return Wrong("capacity_range", "give required_bytes, limit_bytes, or both");
+    return InvalidField("capacity_range", "give required_bytes, limit_bytes, or both");
   }
   if (range.limit_bytes() != 0 && range.limit_bytes() < range.required_bytes()) {
-    return Wrong("capacity_range", absl::StrFormat("limit_bytes (%d) is less than required_bytes (%d)",
-                                                   range.limit_bytes(), range.required_bytes()));
+    return InvalidField("capacity_range", absl::StrFormat("limit_bytes (%d) is less than required_bytes (%d)",
+                                                          range.limit_bytes(), range.required_bytes()));
   }
   return absl::OkStatus();
 }
 
+// Volumes are whole MiB, a multiple of every sector size and of the unit in which file systems allocate.
 uint64_t RoundUp(uint64_t bytes) { return (bytes + kMiB - 1) / kMiB * kMiB; }
 
 }  // namespace
@@ -107,36 +120,37 @@ uint64_t RoundUp(uint64_t bytes) { return (bytes + kMiB - 1) / kMiB * kMiB; }
 absl::Status CheckId(const char* field, const std::string& value, size_t longest) {
   RETURN_IF_ERROR(CheckLength(field, value, longest));
   if (HasForbiddenText(value) || absl::StrContains(value, '/')) {
-    return Wrong(field, "contains a slash or control characters, which no id of ours does");
+    return InvalidField(field, "contains a slash or control characters, which no id of ours does");
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckName(const std::string& value) {
   RETURN_IF_ERROR(CheckLength("name", value, kLongestString));
-  if (HasForbiddenText(value)) return Wrong("name", "contains control characters");
+  if (HasForbiddenText(value)) return InvalidField("name", "contains control characters");
   return absl::OkStatus();
 }
 
 absl::Status CheckMap(const char* field, const StringMap& map) {
   size_t bytes = 0;
   for (const auto& [key, value] : map) bytes += key.size() + value.size();
-  if (bytes > kLongestMap) return Wrong(field, absl::StrCat(bytes, " bytes; at most ", kLongestMap));
+  if (bytes > kLongestMap) return InvalidField(field, absl::StrCat(bytes, " bytes; at most ", kLongestMap));
   return absl::OkStatus();
 }
 
 absl::Status CheckCapability(const VolumeCapability& capability) {
+  // proto3 has no required fields, so absence shows only in the oneof's case.
   if (capability.access_type_case() == VolumeCapability::ACCESS_TYPE_NOT_SET) {
-    return Wrong("volume_capability.access_type", "required: mount or block");
+    return InvalidField("volume_capability.access_type", "required: mount or block");
   }
   if (!capability.has_access_mode() || capability.access_mode().mode() == Mode::UNKNOWN ||
       !Mode::Mode_IsValid(capability.access_mode().mode())) {
-    return Wrong("volume_capability.access_mode", "required: a mode of the specification");
+    return InvalidField("volume_capability.access_mode", "required: a mode of the specification");
   }
   return capability.has_mount() ? CheckMount(capability.mount()) : absl::OkStatus();
 }
 
-std::string Unsupported(const VolumeCapability& capability) {
+std::string WhyUnsupported(const VolumeCapability& capability) {
   if (!capability.has_mount()) return "";
   const VolumeCapability::MountVolume& mount = capability.mount();
   if (!mount.fs_type().empty() && !IsFileSystem(mount.fs_type())) {
@@ -150,26 +164,29 @@ std::string Unsupported(const VolumeCapability& capability) {
 }
 
 absl::Status CheckCapabilities(const google::protobuf::RepeatedPtrField<VolumeCapability>& capabilities) {
-  if (capabilities.empty()) return Wrong("volume_capabilities", "required, but empty");
+  if (capabilities.empty()) return InvalidField("volume_capabilities", "required, but empty");
   for (const VolumeCapability& capability : capabilities) {
     RETURN_IF_ERROR(CheckCapability(capability));
-    if (const std::string why = Unsupported(capability); !why.empty())
-      return Wrong("volume_capabilities", why);
+    if (const std::string why = WhyUnsupported(capability); !why.empty())
+      return InvalidField("volume_capabilities", why);
   }
   return absl::OkStatus();
 }
 
 Access AccessFor(const VolumeCapability& capability, bool read_only) {
   const Mode::Mode mode = capability.access_mode().mode();
+  // A reader stays one even if the request is writable: the grant then cannot be used to write.
   const bool reader = mode == Mode::SINGLE_NODE_READER_ONLY || mode == Mode::MULTI_NODE_READER_ONLY;
   if (read_only || reader) return Access::kReadOnly;
   return IsMultiNodeWriter(mode) ? Access::kSharedWrite : Access::kExclusive;
 }
 
-absl::StatusOr<Parameters> ParseParameters(const StringMap& parameters) {
+absl::StatusOr<VolumeParameters> ParseParameters(const StringMap& parameters) {
   RETURN_IF_ERROR(CheckMap("parameters", parameters));
-  Parameters parsed;
+  VolumeParameters parsed;
   for (const auto& [key, value] : parameters) {
+    // The rest is ours: a typing error in a StorageClass must not be ignored, or a volume would silently be
+    // of another kind than its administrator wanted.
     if (!IsOrchestrators(key)) RETURN_IF_ERROR(SetParameter(key, value, &parsed));
   }
   return parsed;
@@ -179,7 +196,7 @@ absl::Status CheckNoParameters(const char* field, const StringMap& parameters) {
   RETURN_IF_ERROR(CheckMap(field, parameters));
   for (const auto& [key, value] : parameters) {
     if (IsOrchestrators(key)) continue;
-    return Wrong(field, absl::StrCat(key.substr(0, kLongestString), " is unknown; there are none"));
+    return InvalidField(field, absl::StrCat(key.substr(0, kLongestString), " is unknown; there are none"));
   }
   return absl::OkStatus();
 }
@@ -188,6 +205,7 @@ absl::StatusOr<uint64_t> ChooseSize(const csi::v1::CapacityRange* range, uint64_
   if (range == nullptr) return source_bytes != 0 ? source_bytes : kDefaultBytes;
   RETURN_IF_ERROR(CheckRange(*range));
   const uint64_t limit = static_cast<uint64_t>(range->limit_bytes());
+  // The smallest size that fits: CSI asks for required_bytes at least, and each byte more is paid for.
   uint64_t size = RoundUp(std::max(static_cast<uint64_t>(range->required_bytes()), source_bytes));
   if (size == 0) size = std::min(kDefaultBytes, limit / kMiB * kMiB);
   if (size != 0 && (limit == 0 || size <= limit)) return size;
@@ -198,7 +216,7 @@ absl::StatusOr<uint64_t> ChooseSize(const csi::v1::CapacityRange* range, uint64_
                       source_bytes, range->required_bytes(), range->limit_bytes()));
 }
 
-bool Satisfies(const csi::v1::CapacityRange* range, uint64_t size_bytes) {
+bool IsSizeIn(const csi::v1::CapacityRange* range, uint64_t size_bytes) {
   if (range == nullptr) return true;
   return size_bytes >= static_cast<uint64_t>(range->required_bytes()) &&
          (range->limit_bytes() == 0 || size_bytes <= static_cast<uint64_t>(range->limit_bytes()));
@@ -210,7 +228,7 @@ csi::v1::Topology TopologyOf(const std::string& array_name) {
   return topology;
 }
 
-bool Reaches(const csi::v1::Topology& topology, const std::string& array_name) {
+bool ReachesArray(const csi::v1::Topology& topology, const std::string& array_name) {
   const auto segment = topology.segments().find(kTopologyPrefix + array_name);
   return segment != topology.segments().end() && segment->second == kReachable;
 }
@@ -221,9 +239,10 @@ absl::Status CheckAccessibility(const csi::v1::TopologyRequirement& requirement,
     for (const csi::v1::Topology& place : *places) RETURN_IF_ERROR(CheckMap("topology", place.segments()));
   }
   const auto& requisite = requirement.requisite();
+  // Without requisite places every array will do; what is only preferred may be passed over.
   if (requisite.empty()) return absl::OkStatus();  // what is only preferred may be passed over
   const bool reached = std::any_of(requisite.begin(), requisite.end(), [&](const csi::v1::Topology& place) {
-    return Reaches(place, array_name);
+    return ReachesArray(place, array_name);
   });
   if (reached) return absl::OkStatus();
   return absl::ResourceExhaustedError(
@@ -232,7 +251,7 @@ absl::Status CheckAccessibility(const csi::v1::TopologyRequirement& requirement,
 }
 
 absl::StatusOr<size_t> ParseMaxEntries(int32_t max_entries) {
-  if (max_entries < 0) return Wrong("max_entries", "negative");
+  if (max_entries < 0) return InvalidField("max_entries", "negative");
   return static_cast<size_t>(max_entries);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// From CSI requests to the domain: checks every field that came from outside and says what it means. Pure
-// functions, thread-safe. Failures are INVALID_ARGUMENT unless said otherwise, and name the field, what is
-// wrong with it and what is allowed. Nothing outside controller/ sees these types.
+// From CSI's requests to the domain: checks every field that came from outside and says what it means. Pure
+// functions, thread-safe. Failures are INVALID_ARGUMENT unless a comment says otherwise; they name the field,
+// its fault and what is allowed. Only controller/ uses these types.
 
 #include <cstdint>
 #include <string>
@@ -23,38 +23,37 @@ absl::Status CheckName(const std::string& value);
 // At most 4 KiB, keys and values together.
 absl::Status CheckMap(const char* field, const StringMap& map);
 
-// Is it whole, is it known to the specification?
+// OK for a capability with all its parts, each known to the specification.
 absl::Status CheckCapability(const csi::v1::VolumeCapability& capability);
-// Why a whole capability cannot be had; empty if it can.
-std::string Unsupported(const csi::v1::VolumeCapability& capability);
-// At least one, all whole, all supported.
+// The reason why this driver cannot serve a valid capability; empty if it can.
+std::string WhyUnsupported(const csi::v1::VolumeCapability& capability);
+// At least one, all valid, all supported.
 absl::Status CheckCapabilities(
     const google::protobuf::RepeatedPtrField<csi::v1::VolumeCapability>& capabilities);
 // What a grant for this use allows.
 Access AccessFor(const csi::v1::VolumeCapability& capability, bool read_only);
 
-struct Parameters {
+struct VolumeParameters {
   Provisioning provisioning = Provisioning::kThin;
   Durability durability = Durability::kCached;
   std::string fs_type;  // empty: the node's default
   std::string array;    // empty: any
   std::string pool;     // empty: not named; see CheckPool
 };
-// An unknown key is refused, and the known ones are named; what Kubernetes adds (csi.storage.k8s.io/…) is let
-// pass.
-absl::StatusOr<Parameters> ParseParameters(const StringMap& parameters);
+// An unknown key is refused, naming those that exist; what Kubernetes adds (csi.storage.k8s.io/…) is ignored.
+absl::StatusOr<VolumeParameters> ParseParameters(const StringMap& parameters);
 // No parameter can be changed later, and a snapshot has none.
 absl::Status CheckNoParameters(const char* field, const StringMap& parameters);
 
 // A whole number of MiB, at least as large as required and as the source, and within the limit. `range` null:
 // the source's size, or 1 GiB. OUT_OF_RANGE: no such size.
 absl::StatusOr<uint64_t> ChooseSize(const csi::v1::CapacityRange* range, uint64_t source_bytes);
-// Is a volume of this size what `range` (null: any) asks for?
-bool Satisfies(const csi::v1::CapacityRange* range, uint64_t size_bytes);
+// Whether a volume of this size is in `range` (null: any).
+bool IsSizeIn(const csi::v1::CapacityRange* range, uint64_t size_bytes);
 
 // The one topology segment of this array, as nodes that reach it report it.
 csi::v1::Topology TopologyOf(const std::string& array_name);
-bool Reaches(const csi::v1::Topology& topology, const std::string& array_name);
+bool ReachesArray(const csi::v1::Topology& topology, const std::string& array_name);
 // RESOURCE_EXHAUSTED: none of the requisite places reaches this array.
 absl::Status CheckAccessibility(const csi::v1::TopologyRequirement& requirement,
                                 const std::string& array_name);

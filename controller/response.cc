@@ -1,3 +1,5 @@
+// CSI's sizes are signed and an array's are not; a pool beyond 8 EiB is shown as that large. An id carries
+// the name of its array, so the topology of a volume needs no question to the array.
 #include "controller/response.h"
 
 #include <algorithm>
@@ -10,15 +12,16 @@
 namespace lunkeeper {
 namespace {
 
-int64_t ToCsi(uint64_t bytes) {
+int64_t ToCsiBytes(uint64_t bytes) {
   return static_cast<int64_t>(std::min<uint64_t>(bytes, std::numeric_limits<int64_t>::max()));
 }
 
 }  // namespace
 
+// The content source is repeated in each response, as CSI asks for volumes that were made from something.
 void FillVolume(const Volume& volume, csi::v1::Volume* out) {
   out->set_volume_id(volume.id.value());
-  out->set_capacity_bytes(ToCsi(volume.spec.size_bytes));
+  out->set_capacity_bytes(ToCsiBytes(volume.spec.size_bytes));
   *out->add_accessible_topology() = TopologyOf(ArrayNameIn(volume.id.value()));
   if (!volume.spec.source_snapshot.empty()) {
     out->mutable_content_source()->mutable_snapshot()->set_snapshot_id(volume.spec.source_snapshot.value());
@@ -30,7 +33,7 @@ void FillVolume(const Volume& volume, csi::v1::Volume* out) {
 void FillSnapshot(const Snapshot& snapshot, csi::v1::Snapshot* out) {
   out->set_snapshot_id(snapshot.id.value());
   out->set_source_volume_id(snapshot.source.value());
-  out->set_size_bytes(ToCsi(snapshot.size_bytes));
+  out->set_size_bytes(ToCsiBytes(snapshot.size_bytes));
   out->set_ready_to_use(snapshot.ready);
   // accessible_topology is left out, as it may be: a volume made from it says where it can go, and csi-sanity
   // 5.6.0 takes any that is returned for a wrong one (it compares the messages' cached sizes too).
@@ -41,9 +44,9 @@ void FillSnapshot(const Snapshot& snapshot, csi::v1::Snapshot* out) {
 }
 
 void FillCapacity(const PoolCapacity& pool, csi::v1::GetCapacityResponse* out) {
-  out->set_available_capacity(ToCsi(pool.available_bytes));
-  out->mutable_maximum_volume_size()->set_value(ToCsi(pool.largest_volume_bytes));
-  out->mutable_minimum_volume_size()->set_value(ToCsi(pool.smallest_volume_bytes));
+  out->set_available_capacity(ToCsiBytes(pool.available_bytes));
+  out->mutable_maximum_volume_size()->set_value(ToCsiBytes(pool.largest_volume_bytes));
+  out->mutable_minimum_volume_size()->set_value(ToCsiBytes(pool.smallest_volume_bytes));
 }
 
 void FillCapabilities(csi::v1::ControllerGetCapabilitiesResponse* out) {

@@ -1,3 +1,5 @@
+// The smallest of the three services. GetPluginInfo and GetPluginCapabilities are constant; Probe is asked by
+// liveness probes and by sidecars when they start, on gRPC's threads.
 #include "identity/identity_service.h"
 
 #include <string>
@@ -25,6 +27,8 @@ class IdentityService final : public csi::v1::Identity::Service {
   grpc::Status GetPluginCapabilities(grpc::ServerContext*, const csi::v1::GetPluginCapabilitiesRequest*,
                                      csi::v1::GetPluginCapabilitiesResponse* response) override {
     using Offered = PluginCapability::Service;
+    // Volumes can be used only from nodes that reach their array, snapshots only on the array of their
+    // volume: without the two constraints an orchestrator would place pods and clones where they cannot work.
     for (const auto type : {Offered::CONTROLLER_SERVICE, Offered::VOLUME_ACCESSIBILITY_CONSTRAINTS,
                             Offered::SNAPSHOT_ACCESSIBILITY_CONSTRAINTS}) {
       response->add_capabilities()->mutable_service()->set_type(type);
@@ -36,6 +40,7 @@ class IdentityService final : public csi::v1::Identity::Service {
 
   grpc::Status Probe(grpc::ServerContext*, const csi::v1::ProbeRequest*,
                      csi::v1::ProbeResponse* response) override {
+    // Not ready is an answer, not an error: by CSI, an error says that the plugin itself is broken.
     const absl::Status ready = ready_();
     if (!ready.ok()) LogWarn("identity", "not ready", {{"reason", std::string(ready.message())}});
     response->mutable_ready()->set_value(ready.ok());

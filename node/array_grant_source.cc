@@ -5,6 +5,8 @@
 namespace lunkeeper {
 namespace {
 
+// Grants taken here are owned by the node (GrantOwner::kNode), so an orchestrator's ControllerUnpublishVolume
+// leaves them alone, and ReleaseGrant here leaves alone those of the orchestrator.
 class ArrayGrantSource final : public GrantSource {
  public:
   ArrayGrantSource(GrantStore& store, const NodeId& node) : store_(store), node_(node) {}

@@ -19,6 +19,7 @@ absl::Status WrongCapability(const std::string& what) {
 absl::Status ParseAccess(Mode::Mode mode, Capability& capability) {
   switch (mode) {
     case Mode::SINGLE_NODE_SINGLE_WRITER:
+      // Falls through: for the array it is an exclusive grant like the others.
       capability.single_target = true;
       [[fallthrough]];
     case Mode::SINGLE_NODE_WRITER:
@@ -48,6 +49,8 @@ absl::Status ParseMount(const csi::v1::VolumeCapability::MountVolume& mount,
   // Not offered among the capabilities, so no orchestrator should send it; ignoring it would leave files with
   // a wrong group.
   if (!mount.volume_mount_group().empty()) return WrongCapability("volume_mount_group is not supported");
+  // The controller puts a StorageClass's fsType into the volume context; what a pod's volume asks for goes
+  // first.
   const auto context = volume_context.find("fsType");
   const std::string& name =
       mount.fs_type().empty() && context != volume_context.end() ? context->second : mount.fs_type();

@@ -27,6 +27,8 @@ absl::Status CheckSize(const ExpandRequest& request, uint64_t size_bytes) {
 
 }  // namespace
 
+// Asked by kubelet each minute for each volume. The statfs runs in a child with a deadline, since it blocks
+// on a dead device.
 absl::StatusOr<Usage> MountedVolumes::GetUsage(const VolumeId& volume, const std::string& path,
                                                absl::Time deadline) {
   ASSIGN_OR_RETURN(const std::optional<Device> device, initiator_.Find(volume));
@@ -47,6 +49,7 @@ absl::StatusOr<uint64_t> MountedVolumes::ExpandVolume(const ExpandRequest& reque
   // A block volume may be staged and not published yet: then any path of the orchestrator's will do.
   if (mount == nullptr && (mounted || !PathExists(request.path)))
     return VolumeNotFound(request.volume, absl::StrCat("at ", request.path));
+  // First the device, which learns the LUN's size from the array, then the file system on it.
   ASSIGN_OR_RETURN(const Device device, initiator_.Resize(request.volume));
   FAIL_POINT("node.expand.resized");
   RETURN_IF_ERROR(CheckSize(request, device.size_bytes));

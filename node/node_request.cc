@@ -62,6 +62,7 @@ absl::StatusOr<std::string> ParseVolumePath(const Request& request) {
 absl::StatusOr<VolumeId> ParseVolumeId(const std::string& id) {
   if (id.empty()) return InvalidField("volume_id: is required");
   if (id.size() > kLongestId) return InvalidField("volume_id: is longer than 128 bytes");
+  // An id becomes part of paths and of log lines. Whether such a volume exists, the array knows.
   const bool plain =
       std::all_of(id.begin(), id.end(), [](char c) { return absl::ascii_isgraph(c) && c != '/'; });
   if (!plain) return InvalidField("volume_id: has a slash or characters that are not printable");
@@ -87,6 +88,7 @@ absl::StatusOr<PublishRequest> ParsePublishRequest(const csi::v1::NodePublishVol
   ASSIGN_OR_RETURN(publish.volume, ParseVolumeId(request.volume_id()));
   ASSIGN_OR_RETURN(publish.capability, RequireCapability(request));
   ASSIGN_OR_RETURN(publish.target_path, ParsePath(request.target_path(), "target_path"));
+  // CSI: FAILED_PRECONDITION, since the volume was never staged, and not INVALID_ARGUMENT.
   if (request.staging_target_path().empty()) {
     return absl::FailedPreconditionError("staging_target_path: is required; stage the volume first");
   }

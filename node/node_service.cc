@@ -65,9 +65,12 @@ grpc::Status NodeService::NodeStageVolume(grpc::ServerContext* context,
   return AnswerRpc([&]() -> absl::Status {
     ASSIGN_OR_RETURN(StageRequest stage, ParseStageRequest(*request, DeadlineOf(context)));
     ASSIGN_OR_RETURN(const auto guard, LockVolume(stage.volume));
+    // Of several calls in a row, the first returns early and says which node has the volume, for people who
+    // look at the pod; each later one waits as long as it may, for the fastest start.
     stage.longest_wait = LongestWait(stage.volume);
     const absl::Status status = stager_.StageVolume(stage);
     if (status.ok() || stage.published) return status;
+    // The array may have granted the volume just when this call ended; nobody may ever ask for it again.
     sweeper_.GrantMayStillCome();
     if (absl::IsDeadlineExceeded(status)) {
       absl::MutexLock lock(&mutex_);
@@ -157,6 +160,7 @@ grpc::Status NodeService::NodeGetCapabilities(grpc::ServerContext*,
 grpc::Status NodeService::NodeGetInfo(grpc::ServerContext*, const csi::v1::NodeGetInfoRequest*,
                                       csi::v1::NodeGetInfoResponse* response) {
   response->set_node_id(options_.node.value());
+  // Kubernetes' scheduler places no pod on a node that has this many volumes.
   response->set_max_volumes_per_node(options_.max_volumes);
   for (const auto& [key, value] : options_.topology) {
     (*response->mutable_accessible_topology()->mutable_segments())[key] = value;

@@ -49,6 +49,7 @@ absl::Status CheckPath(const std::string& path, const char* field) {
     return InvalidPath(field, "has control characters");
   }
   bool names_something = false;
+  // A kernel resolves . and .. after symlinks; a string comparison with the mount table cannot.
   for (const absl::string_view part : absl::StrSplit(path, '/')) {
     if (part == "." || part == "..")
       return InvalidPath(field, absl::StrCat(QuotePath(path), " must not have . or .. in it"));
@@ -84,6 +85,7 @@ absl::Status RequireDirectory(const std::string& path, const char* field) {
 
 absl::StatusOr<bool> MakeTarget(const std::string& path, PathKind kind) {
   const bool directory = kind == PathKind::kDirectory;
+  // Both fail with EEXIST if something is there, so what was there before is never mistaken for ours.
   const int made = directory
                        ? ::mkdir(path.c_str(), 0750)
                        : ::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -109,6 +111,7 @@ absl::Status RemoveTarget(const std::string& path) {
     return InvalidPath("target_path",
                        absl::StrCat(QuotePath(path), " is neither a directory nor a file; it is left there"));
   }
+  // Neither call removes what is mounted (EBUSY) or has contents.
   const int removed = S_ISDIR(mode) ? ::rmdir(path.c_str()) : ::unlink(path.c_str());
   if (removed == 0 || errno == ENOENT) return absl::OkStatus();
   if (errno == ENOTEMPTY || errno == EEXIST) {

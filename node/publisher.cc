@@ -119,6 +119,7 @@ absl::Status Publisher::CheckStagedFor(const PublishRequest& request, const Devi
 
 absl::Status Publisher::UnpublishVolume(const VolumeId& volume, const std::string& target_path,
                                         absl::Time deadline) {
+  // A target that is not mounted, or is gone, is fine: a repeated call has nothing left to do.
   RETURN_IF_ERROR(device_mounts_.UnmountAll(volume, target_path, deadline));
   FAIL_POINT("node.unpublish.unmounted");
   RETURN_IF_ERROR(RemoveTarget(target_path));

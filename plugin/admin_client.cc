@@ -53,6 +53,7 @@ template <class Request, class Response>
 int CallServer(const AdminTarget& target,
                grpc::Status (Admin::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
                const Request& request, const std::function<void(const Response&)>& print) {
+  // No TLS: only root can open the socket.
   const absl::StatusOr<std::string> path = SocketPath(target.endpoint);
   const auto stub = Admin::NewStub(
       grpc::CreateChannel(absl::StrCat("unix:", path.value_or("")), grpc::InsecureChannelCredentials()));
@@ -71,6 +72,7 @@ using Table = std::vector<std::vector<std::string>>;
 void PrintTable(const std::string& heading, const Table& rows) {
   std::cout << heading << (rows.size() <= 1 ? ": none\n" : ":\n");
   if (rows.size() <= 1) return;
+  // Two passes: the widths must be known before the first line is printed.
   std::vector<size_t> widths(rows.front().size());
   for (const auto& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
@@ -177,6 +179,7 @@ struct FenceCommand {
 };
 
 int FenceAtArray(const FenceCommand& arguments) {
+  // Refused rather than dropped: an operator who gives a reason expects to find it again.
   if (!arguments.reason.empty())
     return ExitCode(absl::InvalidArgumentError("--reason goes into a NodeFence; an array keeps none"));
   admin::v1::FenceRequest request;
@@ -196,6 +199,7 @@ int FenceAtArray(const FenceCommand& arguments) {
 }
 
 int UnfenceAtArray(const FenceCommand& arguments) {
+  // Without it, a command that was typed for an old fence would lift a new one.
   if (arguments.generation == 0)
     return ExitCode(absl::InvalidArgumentError(
         "--generation is needed at an array: of the fence to end, as `lunkeeper status` shows it"));

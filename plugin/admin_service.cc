@@ -42,12 +42,14 @@ class AdminService final : public admin::v1::Admin::Service {
     response->set_version(LUNKEEPER_VERSION);
     response->set_mode(mode_);
     absl::Status ready = backends_.CheckReady();
+    // One after another: an array that hangs delays the answer by the limit of its own calls.
     for (const NamedArray& array : AllArrays()) {
       ArrayStatus* out = response->add_arrays();
       const absl::Status filled = FillArray(*array.array, out);
       out->set_name(array.name);
       out->set_not_serving(std::string(filled.message()));
     }
+    // An initiator that does not answer has been reported by CheckReady.
     if (ready.ok() && backends_.initiator != nullptr) ready = FillDevices(response);
     if (backends_.failover)
       for (std::string& line : backends_.failover()) response->add_failover(std::move(line));

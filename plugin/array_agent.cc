@@ -39,6 +39,7 @@ absl::StatusOr<Backends> OpenAgent(const ArrayAgentOptions& options) {
 
 int RunArrayAgent(const ArrayAgentOptions& options) {
   ServeOptions serve = options.serve;
+  // For logs and `status`; which services run follows from the backends.
   serve.mode = "array";
   const bool own_folder = serve.endpoint.empty();
   if (own_folder) serve.endpoint = absl::StrCat(kSocketFolder, "/array-", serve.array_names.front(), ".sock");

@@ -110,6 +110,7 @@ class EntryReader final : public nlohmann::json_sax<json> {
   }
   bool key(std::string& key) override {
     key_ = key;
+    // A duplicate key is an error: JSON leaves its meaning open, and one of the two would be ignored.
     if (depth_ == kTop) return (key == "arrays" && !seen_arrays_) ? (seen_arrays_ = true) : FailKey("arrays");
     if (!keys_.insert(key).second) return FailHere(absl::StrCat("\"", key, "\": it is there twice"));
     const bool known = key == "default" || TextFields().count(key) != 0;
@@ -235,6 +236,7 @@ class ArraysFileImpl final : public ArraysFile {
 
   absl::Status CheckServing() override {
     absl::Status last;
+    // One array that serves is enough to be ready: with another down, most volumes still work.
     for (const std::shared_ptr<RemoteArray>& array : ListConnections()) {
       last = array->Check(kCheckTimeout);
       if (last.ok()) return last;

@@ -94,6 +94,7 @@ absl::Status OpenCoordinator(const CoordinatorOptions& options, const FailoverFl
   server->coordinator = MakeCoordinatorService(*server->all_grants, *server->arrays, *server->authenticator,
                                                server->failover.get());
   listener.service = std::shared_ptr<grpc::Service>(server, server->coordinator->service());
+  // On SIGTERM: ends the calls and streams that would otherwise last until --stop-seconds have passed.
   listener.leave = [server] { server->coordinator->SendNodesAway(); };
   AddReport(server, backends);
   backends->certificates.push_back([path = options.certificate] { return std::vector{path}; });
@@ -113,6 +114,7 @@ absl::Status OpenCoordinatorClient(const CoordinatorOptions& options, const std:
   client->grants = MakeCoordinatorGrantSource(*client->replicas, backends->node);
   client->kubelet =
       WatchKubelet({.healthz = options.kubelet_healthz, .runtime_socket = options.runtime_socket});
+  // Heartbeats carry it: a node whose kubelet hangs is another case than one that is dead.
   view.kubelet_ok = [kubelet = client->kubelet.get()] { return kubelet->IsWell(); };
   backends->certificates.push_back([path = options.ca] { return std::vector{path}; });
   client->heartbeats = StartHeartbeatSender({.node = backends->node}, *client->replicas, std::move(view));

@@ -35,6 +35,7 @@ Fields NamesIn(const google::protobuf::Message& request) {
   Fields fields;
   for (const char* name : kNames) {
     const FieldDescriptor* field = request.GetDescriptor()->FindFieldByName(name);
+    // By reflection, so that one list serves every service and each new request is covered.
     if (field == nullptr || field->is_repeated() || field->cpp_type() != FieldDescriptor::CPPTYPE_STRING)
       continue;
     std::string value = request.GetReflection()->GetString(request, field);

@@ -57,9 +57,11 @@ std::unique_ptr<grpc::Server> BuildServer(const ServerOptions& options, const st
                                           const std::vector<grpc::Service*>& services, Metrics* metrics,
                                           int* port) {
   grpc::ResourceQuota quota("lunkeeper");
+  // The upper bound of threads, and so of calls; gRPC answers RESOURCE_EXHAUSTED beyond it.
   quota.SetMaxThreads(options.max_running_calls);
   grpc::ServerBuilder builder;
   builder.SetResourceQuota(quota);
+  // One queue: these servers handle a few calls a second, and each queue has threads of its own.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);

@@ -20,6 +20,7 @@ namespace {
 int event_fd = -1;
 
 void OnSignal(int) {
+  // The interrupted code may be about to read its own errno.
   const int saved = errno;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(event_fd, &one, sizeof(one));
@@ -34,6 +35,7 @@ StopSignal::StopSignal() {
   if (event_fd < 0) std::abort();
   struct sigaction action {};
   action.sa_handler = OnSignal;
+  // Calls that a signal interrupts go on, as code that ignores EINTR expects.
   action.sa_flags = SA_RESTART;
   ::sigaction(SIGTERM, &action, nullptr);
   ::sigaction(SIGINT, &action, nullptr);

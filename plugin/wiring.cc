@@ -42,6 +42,7 @@ absl::Status OpenArray(const ServeOptions& options, Backends* backends) {
 }
 
 absl::Status OpenRemoteArrays(const ServeOptions& options, Backends* backends) {
+  // A wrong file is an error at the start alone; later it leaves the arrays as they were.
   ASSIGN_OR_RETURN(std::shared_ptr<ArraysFile> file, OpenArraysFile(options.arrays_file));
   backends->all_grants = MakeGrantRouter(*file);
   backends->array_serving = [file] { return file->CheckServing(); };
@@ -60,6 +61,7 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
   if (options.start_datapath) {
     DatapathOptions datapath;
     datapath.socket = options.datapath_socket;
+    // A process of its own, outside this one's limits: volumes must outlive an upgrade of the plugin.
     RETURN_IF_ERROR(StartDatapathIfAbsent(datapath, kDatapathStart));
   }
   backends->initiator = MakeUserInitiator(options.datapath_socket);

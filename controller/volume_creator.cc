@@ -1,0 +1,104 @@
+// Idempotency by name. The array knows a volume by its name as well, and answers ALREADY_EXISTS only for a
+// request that differs from the first. It compares sizes exactly, though, while CSI's range leaves a choice:
+// the volume may have been expanded since, or this request may have another range that fits as well. So the
+// last word on ALREADY_EXISTS is here.
+#include "controller/volume_creator.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "controller/placement.h"
+
+namespace lunkeeper {
+namespace {
+
+bool SameButSize(VolumeSpec a, const VolumeSpec& b) {
+  a.size_bytes = b.size_bytes;
+  return a == b;
+}
+
+// Reads the whole list, since arrays find volumes by id alone; repeated creations are rare.
+absl::StatusOr<Volume> FindMadeBefore(VolumeStore& store, const VolumeSpec& spec,
+                                      const csi::v1::CapacityRange* range) {
+  std::string token;
+  do {
+    ASSIGN_OR_RETURN(const Page<Volume> page, store.ListVolumes(token, 0));
+    for (const Volume& volume : page.items) {
+      if (volume.spec.name != spec.name) continue;
+      if (SameButSize(volume.spec, spec) && IsSizeIn(range, volume.spec.size_bytes)) return volume;
+      return absl::AlreadyExistsError(absl::StrCat(
+          "create volume ", spec.name, ": volume ", volume.id.value(), " has that name and ",
+          volume.spec.size_bytes,
+          " bytes, but not the size, parameters or source asked for: use another name or delete it"));
+    }
+    // A page at a time; the list may change in between, which the array's tokens allow for.
+    token = page.next_token;
+  } while (!token.empty());
+  return absl::AbortedError(absl::StrCat("create volume ", spec.name, ": it is being deleted: try again"));
+}
+
+}  // namespace
+
+absl::StatusOr<VolumeSpec> ParseVolumeSpec(const csi::v1::CreateVolumeRequest& request,
+                                           const VolumeParameters& parameters) {
+  VolumeSpec spec;
+  spec.name = request.name();
+  spec.provisioning = parameters.provisioning;
+  spec.durability = parameters.durability;
+  if (!request.has_volume_content_source()) return spec;
+  const csi::v1::VolumeContentSource& source = request.volume_content_source();
+  if (source.has_snapshot()) {
+    RETURN_IF_ERROR(CheckId("volume_content_source.snapshot_id", source.snapshot().snapshot_id()));
+    spec.source_snapshot = SnapshotId(source.snapshot().snapshot_id());
+  } else if (source.has_volume()) {
+    RETURN_IF_ERROR(CheckId("volume_content_source.volume_id", source.volume().volume_id()));
+    spec.source_volume = VolumeId(source.volume().volume_id());
+  } else {
+    return absl::InvalidArgumentError("volume_content_source: want a snapshot or a volume");
+  }
+  return spec;
+}
+
+// A clone shares its source's blocks, or is copied from them, so it begins on the same array.
+absl::StatusOr<NamedArray> VolumeCreator::ChoosePlace(const csi::v1::CreateVolumeRequest& request,
+                                                      const VolumeSpec& spec,
+                                                      const VolumeParameters& parameters) {
+  const std::string& source =
+      spec.source_volume.empty() ? spec.source_snapshot.value() : spec.source_volume.value();
+  if (source.empty())
+    return ChooseArray(arrays_.ListArrays(), parameters.array, request.accessibility_requirements());
+  // First, so that a source whose array was removed gets an error that says so.
+  RETURN_IF_ERROR(FindArrayOf(arrays_, source).status());
+  const std::string name = ArrayNameIn(source);
+  if (!parameters.array.empty() && parameters.array != name) {
+    return absl::InvalidArgumentError(absl::StrCat("parameter array: ", source, " is on array ", name,
+                                                   ", and cannot be copied to ", parameters.array));
+  }
+  return ChooseArray(arrays_.ListArrays(), name, request.accessibility_requirements());
+}
+
+absl::StatusOr<uint64_t> VolumeCreator::SourceBytes(const VolumeSpec& spec) {
+  if (!spec.source_volume.empty()) {
+    ASSIGN_OR_RETURN(const Volume source, volumes_.GetVolume(spec.source_volume));
+    return source.spec.size_bytes;
+  }
+  if (spec.source_snapshot.empty()) return 0;
+  ASSIGN_OR_RETURN(const Snapshot source, volumes_.GetSnapshot(spec.source_snapshot));
+  // A copy in progress ends by itself, and orchestrators repeat the call: UNAVAILABLE, not a failure for
+  // good.
+  if (source.ready) return source.size_bytes;
+  return absl::UnavailableError(absl::StrCat("create volume ", spec.name, ": snapshot ", source.id.value(),
+                                             " is still being copied: try again"));
+}
+
+absl::StatusOr<Volume> VolumeCreator::CreateOnce(VolumeStore& store, VolumeSpec spec,
+                                                 const csi::v1::CapacityRange* range) {
+  ASSIGN_OR_RETURN(const uint64_t source_bytes, SourceBytes(spec));
+  ASSIGN_OR_RETURN(spec.size_bytes, ChooseSize(range, source_bytes));
+  const absl::StatusOr<Volume> made = store.CreateVolume(spec);
+  return absl::IsAlreadyExists(made.status()) ? FindMadeBefore(store, spec, range) : made;
+}
+
+}  // namespace lunkeeper

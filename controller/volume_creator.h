@@ -1,0 +1,37 @@
+#pragma once
+// Creates volumes so that a repeated request finds the volume of the first. Thread-safe; for one name, one
+// call at a time (the service's lock sees to that). Keeps nothing. The arrays outlive it. Failure: as CSI's
+// table for CreateVolume says; the message names the volume or the parameter and says what to do.
+
+#include "absl/status/statusor.h"
+#include "controller/request.h"
+#include "csi/v1/csi.pb.h"
+#include "devices/array/arrays.h"
+
+namespace lunkeeper {
+
+// The volume that a request asks for, all but its size, which depends on the source.
+absl::StatusOr<VolumeSpec> ParseVolumeSpec(const csi::v1::CreateVolumeRequest& request,
+                                           const VolumeParameters& parameters);
+
+class VolumeCreator {
+ public:
+  // `volumes` are those of all `arrays`.
+  VolumeCreator(Arrays& arrays, VolumeStore& volumes) : arrays_(arrays), volumes_(volumes) {}
+
+  // The array for a new volume: that of its source, or else as ChooseArray says.
+  absl::StatusOr<NamedArray> ChoosePlace(const csi::v1::CreateVolumeRequest& request, const VolumeSpec& spec,
+                                         const VolumeParameters& parameters);
+
+  // Creates the volume in `store`, in a size that `range` (null: any) allows; or returns the volume that an
+  // earlier call made for the same request. ALREADY_EXISTS: there is another volume of that name.
+  absl::StatusOr<Volume> CreateOnce(VolumeStore& store, VolumeSpec spec, const csi::v1::CapacityRange* range);
+
+ private:
+  absl::StatusOr<uint64_t> SourceBytes(const VolumeSpec& spec);
+
+  Arrays& arrays_;
+  VolumeStore& volumes_;
+};
+
+}  // namespace lunkeeper
