@@ -21,7 +21,7 @@ from kube.workloads import Workloads  # noqa: E402
 from kube.writer import FILE, Writer  # noqa: E402
 
 MORE = 500  # writes to see before and after a move
-TOLD = ("LastHeard", "Decided", "Recorded", "Fenced", "Tainted", "Deleted", "Phase")
+TOLD = ("LastHeard", "Decided", "Recorded", "Fenced", "Tainted", "Deleted", "Phase", "Moved")
 
 
 def start(cleanup):

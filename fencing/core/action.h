@@ -2,8 +2,11 @@
 // All that the core asks of the world. An action with an id is answered by one Done; a runner that crashed or
 // gave up may never answer, and the core then asks again. Every action may be repeated.
 
+#include <optional>
 #include <variant>
 
+#include "fencing/core/phase.h"
+#include "fencing/core/refusal.h"
 #include "fencing/core/types.h"
 
 namespace lunkeeper::fencing {
@@ -52,18 +55,23 @@ struct DeletePod {
   Uid uid;
   Grace grace = Grace::kNone;
 };
-// Tells the node, by stream and heartbeat LUN, what of it is fenced.
+// A fence is in force: the node is to hear of it. The runner puts it on the board from which heartbeats are
+// answered. The notice on the array's heartbeat LUN is no part of this: the array's agent writes it by
+// itself, with the fence.
 struct Notify {
   NodeId node;
   ArrayId array;
   ArrayFence fence;
 };
-// For events, metrics and `lunkeeper status`. Said once when it becomes true.
+// For events, metrics and `lunkeeper status`. Said once when it becomes true. Programs go by the kind with
+// its phase or refusal; the text is for people.
 enum class ReportKind { kClassification, kRefused, kProgress };
 struct Report {
   ReportKind kind = ReportKind::kClassification;
-  NodeId node;
-  std::string text;
+  NodeId node = {};
+  std::string text = {};
+  std::optional<Phase> phase = {};      // of kProgress
+  std::optional<Refusal> refusal = {};  // of kRefused
 };
 
 struct Action {

@@ -85,7 +85,7 @@ std::vector<const Pod*> Cluster::PodsOf(const VolumeId& volume) const {
 
 bool Cluster::IsCurrent(const NodeId& node) const {
   const auto* object = FindNode(NameOf(node));
-  return !object || object->instance.empty() || object->instance == node;
+  return !object || object->node_id.empty() || object->node_id == node;
 }
 
 }  // namespace lunkeeper::fencing

@@ -1,3 +1,11 @@
+// One event at a time: first the evidence notices whether this observer was stalled itself, then the event
+// goes to the part that it concerns, and what that part wants done is taken out of the outbox.
+//
+// Evidence is taken in whether this replica leads or not, so that a new leader knows at once what the old one
+// knew. Acting is for the leader alone, and happens at three kinds of events: at each tick, for all nodes;
+// when a call is answered, for the node it was about, as each step waits for the one before it; and when a
+// NodeFence is seen, so that a person's request does not wait for a tick.
+
 #include "fencing/core/core.h"
 
 #include <utility>
@@ -21,9 +29,10 @@ void Core::On(const Tick&) {
   for (const auto& node : state_.evidence.TakeProbesDue(state_.now)) state_.outbox.Send(Probe{node});
   // Who sees no array can lead nobody, and another replica may see one.
   const bool blind = state_.evidence.IsBlind(state_.now);
-  if (auto write = blind ? std::nullopt : election_.Due(state_.now))
-    state_.outbox.Call("lease " + std::to_string(state_.now.since_start().milliseconds()), std::move(*write),
-                       state_.now);
+  if (auto write = blind ? std::nullopt : election_.Due(state_.now)) {
+    const CallKey key{.kind = CallKey::Kind::kLease, .sent = state_.now};
+    state_.outbox.Call(key, std::move(*write), state_.now);
+  }
   // Another may have led meanwhile, and these terms are no longer ours.
   if (led_ && !Leads()) state_.arrays.LostTerms();
   led_ = Leads();
@@ -37,6 +46,7 @@ void Core::Lead() {
     Decide(state_, node, Classify(state_.evidence.Look(node, known, state_.now), state_.settings));
     Kick(state_, node, known);
   }
+  // Nodes of which nothing is known but a fence: it may have lost its record.
   for (const auto& [array, fence] : state_.arrays.All())
     if (!state_.evidence.nodes().contains(fence.node))
       Decide(state_, fence.node, state_.ClassifyNode(fence.node));
@@ -44,6 +54,7 @@ void Core::Lead() {
   SweepTaints(state_);
 }
 
+// Over a copy: a step may remove a NodeFence from the cluster's.
 void Core::ReconcileAll() {
   const auto fences = state_.cluster.fences();
   for (const auto& entry : fences) Reconcile(state_, entry.first);
@@ -52,14 +63,16 @@ void Core::ReconcileAll() {
 void Core::BeginTerms() {
   // After a refusal the lease has to show that it is still us who lead.
   if (election_.renewed_at() < refused_at_) return;
-  for (const auto& array : state_.arrays.Ids())
-    if (state_.arrays.TermOf(array) == 0 && state_.evidence.ArrayUp(array))
-      state_.outbox.Call("term " + array.value(), BeginTerm{array}, state_.now);
+  for (const auto& array : state_.arrays.Ids()) {
+    if (state_.arrays.TermOf(array) != 0 || !state_.evidence.ArrayUp(array)) continue;
+    const CallKey key{.kind = CallKey::Kind::kBeginTerm, .array = array};
+    state_.outbox.Call(key, BeginTerm{array}, state_.now);
+  }
 }
 
 void Core::On(const FenceGone& gone) {
   state_.cluster.Remove(gone.node);
-  state_.ReportOnce(ReportKind::kRefused, gone.node, "");  // the next one is told again
+  state_.WithdrawReport(ReportKind::kRefused, gone.node);  // the next one is told again
 }
 
 void Core::On(const ArrayView& view) {
@@ -94,6 +107,7 @@ void Core::On(const NodeGone& gone) {
 
 void Core::On(const FenceSeen& seen) {
   state_.cluster.Put(seen.fence);
+  // The budget counts what any replica decided, so that a change of leaders does not double it.
   if (seen.fence.requested_by.empty()) state_.limits.Decided(seen.fence.node, state_.now);
   ReconcileNode(seen.fence.node);
 }
@@ -104,55 +118,46 @@ void Core::ReconcileNode(const NodeId& node) {
 
 void Core::On(const Done& done) {
   const auto action = state_.outbox.Finish(done, state_.now);
-  if (action) Answered(*action, done);
+  if (action) std::visit([&](const auto& call) { Answered(call, done); }, action->what);
 }
 
-void Core::Answered(const Action& action, const Done& done) {
-  // A new leader, and one who gets a term, goes on at once: ticks are long for the pods that wait for it.
-  if (const auto* write = std::get_if<WriteLease>(&action.what)) {
-    const bool led = Leads();
-    election_.Written(*write, done.outcome, done.version, state_.now);
-    if (!led && MayAct()) Lead();
-    return;
-  }
-  if (const auto* call = std::get_if<BeginTerm>(&action.what)) {
-    if (done.outcome != Outcome::kOk || !Leads()) return;
-    state_.arrays.BeganTerm(call->array, done.term);
-    if (MayAct()) ReconcileAll();
-    return;
-  }
-  if (const auto* call = std::get_if<FenceNode>(&action.what)) {
-    if (done.outcome == Outcome::kOk && done.fence) Succeeded(*call, done);
-    if (done.outcome == Outcome::kRefused) state_.arrays.LostTerm(call->array), refused_at_ = state_.now;
-  } else if (const auto* lift = std::get_if<UnfenceNode>(&action.what)) {
-    if (done.outcome == Outcome::kOk) Succeeded(*lift);
-    if (done.outcome == Outcome::kRefused) state_.arrays.LostTerm(lift->array), refused_at_ = state_.now;
-  } else if (const auto* taint = std::get_if<SetTaint>(&action.what)) {
-    if (done.outcome == Outcome::kOk) Succeeded(*taint, done);
-  } else if (const auto* put = std::get_if<PutNodeFence>(&action.what)) {
-    if (done.outcome == Outcome::kOk) Succeeded(*put, done);
-    if (done.outcome == Outcome::kGone) Vanished(*put);
-  } else if (const auto* removed = std::get_if<RemoveNodeFence>(&action.what)) {
-    if (done.outcome != Outcome::kOk) return;
-    state_.cluster.Remove(removed->node);
-    if (MayAct()) SweepTaints(state_);
-  }
+// A new leader, and one who gets a term, goes on at once: ticks are long for the pods that wait for it.
+void Core::Answered(const WriteLease& write, const Done& done) {
+  const bool led = Leads();
+  election_.Written(write, done.outcome, done.version, state_.now);
+  if (!led && MayAct()) Lead();
 }
 
-void Core::Succeeded(const FenceNode& call, const Done& done) {
+void Core::Answered(const BeginTerm& call, const Done& done) {
+  // A term that comes after the lease was lost is another leader's to take over.
+  if (done.outcome != Outcome::kOk || !Leads()) return;
+  state_.arrays.BeganTerm(call.array, done.term);
+  if (MayAct()) ReconcileAll();
+}
+
+void Core::Answered(const FenceNode& call, const Done& done) {
+  if (done.outcome == Outcome::kRefused) LoseTerm(call.array);
+  if (done.outcome != Outcome::kOk || !done.fence) return;
   state_.arrays.Fenced(call.array, *done.fence, state_.now);
   ReconcileNode(call.node);
 }
 
-void Core::Succeeded(const UnfenceNode& call) {
+void Core::Answered(const UnfenceNode& call, const Done& done) {
+  if (done.outcome == Outcome::kRefused) LoseTerm(call.array);
+  if (done.outcome != Outcome::kOk) return;
   state_.arrays.Unfenced(call.array, call.node, state_.now);
   ReconcileNode(call.node);
 }
 
+void Core::LoseTerm(const ArrayId& array) {
+  state_.arrays.LostTerm(array);
+  refused_at_ = state_.now;
+}
+
 // What the watch has brought meanwhile is newer than the answer, and stays.
-void Core::Succeeded(const SetTaint& call, const Done& done) {
+void Core::Answered(const SetTaint& call, const Done& done) {
   const auto* known = state_.cluster.FindNode(call.node);
-  if (!known || known->version != call.expected) return;
+  if (done.outcome != Outcome::kOk || !known || known->version != call.expected) return;
   auto node = *known;
   node.taint = call.value;
   node.version = done.version;
@@ -160,8 +165,13 @@ void Core::Succeeded(const SetTaint& call, const Done& done) {
   if (!call.value.empty()) ReconcileNode(NodeId(call.value));
 }
 
-void Core::Succeeded(const PutNodeFence& call, const Done& done) {
+void Core::Answered(const PutNodeFence& call, const Done& done) {
   const auto* known = state_.cluster.FindFence(call.fence.node);
+  // One that was never seen, as the API server's store went back in time after it was made: no watch will
+  // tell.
+  if (done.outcome == Outcome::kGone && known && known->version == call.fence.version)
+    state_.cluster.Remove(call.fence.node);
+  if (done.outcome != Outcome::kOk) return;
   if ((known ? known->version : Version()) != call.fence.version) return;
   auto fence = call.fence;
   fence.version = done.version;
@@ -169,10 +179,10 @@ void Core::Succeeded(const PutNodeFence& call, const Done& done) {
   ReconcileNode(fence.node);
 }
 
-// One that was never seen, as the API server's store went back in time after it was made: no watch will tell.
-void Core::Vanished(const PutNodeFence& call) {
-  const auto* known = state_.cluster.FindFence(call.fence.node);
-  if (known && known->version == call.fence.version) state_.cluster.Remove(call.fence.node);
+void Core::Answered(const RemoveNodeFence& call, const Done& done) {
+  if (done.outcome != Outcome::kOk) return;
+  state_.cluster.Remove(call.node);
+  if (MayAct()) SweepTaints(state_);
 }
 
 }  // namespace lunkeeper::fencing

@@ -54,12 +54,19 @@ class Core {
   void On(const LeaseSeen& seen) { election_.On(seen, state_.now); }
   void On(const Done& done);
 
-  void Answered(const Action& action, const Done& done);
-  void Succeeded(const FenceNode& call, const Done& done);
-  void Succeeded(const UnfenceNode& call);
-  void Succeeded(const SetTaint& call, const Done& done);
-  void Succeeded(const PutNodeFence& call, const Done& done);
-  void Vanished(const PutNodeFence& call);
+  void Answered(const WriteLease& write, const Done& done);
+  void Answered(const BeginTerm& call, const Done& done);
+  void Answered(const FenceNode& call, const Done& done);
+  void Answered(const UnfenceNode& call, const Done& done);
+  void Answered(const SetTaint& call, const Done& done);
+  void Answered(const PutNodeFence& call, const Done& done);
+  void Answered(const RemoveNodeFence& call, const Done& done);
+  // Seen when its pod is; and the other three have no answer.
+  void Answered(const DeletePod&, const Done&) {}
+  void Answered(const Probe&, const Done&) {}
+  void Answered(const Notify&, const Done&) {}
+  void Answered(const Report&, const Done&) {}
+  void LoseTerm(const ArrayId& array);
   void Lead();
   void BeginTerms();
   // The world is known well enough, and it is ours to act on it.

@@ -10,13 +10,14 @@ namespace {
 
 void Record(State& state, NodeFence fence) {
   if (state.settings.dry_run) {
-    state.ReportOnce(ReportKind::kRefused, fence.node, "dry run: would be failed over: " + fence.cause);
-    return;
+    return state.ReportOnce({.kind = ReportKind::kRefused,
+                             .node = fence.node,
+                             .text = "dry run: would be failed over: " + fence.cause,
+                             .refusal = Refusal::kDryRun});
   }
-  const auto key = "record " + fence.node.value();
   const auto node = fence.node;
   const bool automatic = fence.requested_by.empty();
-  if (state.outbox.Call(key, PutNodeFence{std::move(fence)}, state.now) && automatic)
+  if (state.outbox.Call(CallKey::ForRecordOf(node), PutNodeFence{std::move(fence)}, state.now) && automatic)
     state.limits.Decided(node, state.now);
 }
 
@@ -37,7 +38,7 @@ bool Adopt(State& state, const NodeId& node) {
     fence.volumes[array] = found.volumes;
     fence.generations[array] = found.generation;
   }
-  fence.phase = kPhaseFencing;
+  fence.phase = Phase::kFencing;
   Record(state, std::move(fence));
   return true;
 }
@@ -45,7 +46,7 @@ bool Adopt(State& state, const NodeId& node) {
 bool AskedByTaint(const State& state, const NodeId& node) {
   const auto& tainted = state.cluster.tainted();
   const auto object = tainted.find(NameOf(node));
-  return object != tainted.end() && object->second->out_of_service && object->second->instance == node;
+  return object != tainted.end() && object->second->out_of_service && object->second->node_id == node;
 }
 
 VolumesByArray Affected(const State& state, const NodeId& node, const Classification& classification) {
@@ -64,23 +65,28 @@ VolumesByArray Affected(const State& state, const NodeId& node, const Classifica
 
 void Decide(State& state, const NodeId& node, const Classification& classification) {
   if (state.cluster.FindFence(node)) return;
-  state.ReportOnce(ReportKind::kClassification, node, std::string(classification.what));
+  state.ReportOnce(
+      {.kind = ReportKind::kClassification, .node = node, .text = std::string(classification.what)});
   if (Adopt(state, node)) return;
   const bool manual = AskedByTaint(state, node);
   const bool by_evidence =
       classification.response == Response::kFence || classification.response == Response::kDrain;
-  if (!manual && !by_evidence) return state.ReportOnce(ReportKind::kRefused, node, "");
+  if (!manual && !by_evidence) return state.WithdrawReport(ReportKind::kRefused, node);
   NodeFence fence;
   fence.node = node;
   fence.cause = manual ? kByTaint : std::string(classification.what);
   fence.requested_by = manual ? kByTaint : "";
   fence.graceful = !manual && classification.response == Response::kDrain;
-  fence.phase = fence.graceful ? kPhaseAsking : kPhaseFencing;
+  fence.phase = fence.graceful ? Phase::kDraining : Phase::kFencing;
   fence.volumes = Affected(state, node, classification);
   if (fence.volumes.empty() && !manual) return;
   if (!manual) {
-    auto refusal = state.limits.Refusal(node, state.cluster, state.evidence, state.now);
-    if (!refusal.empty()) return state.ReportOnce(ReportKind::kRefused, node, "not failed over: " + refusal);
+    const auto refused = state.limits.RefusalOf(node, state.cluster, state.evidence, state.now);
+    if (refused)
+      return state.ReportOnce({.kind = ReportKind::kRefused,
+                               .node = node,
+                               .text = "not failed over: " + refused->text,
+                               .refusal = refused->reason});
   }
   Record(state, std::move(fence));
 }
@@ -98,7 +104,8 @@ void Kick(State& state, const NodeId& node, const NodeEvidence& known) {
     if (!WhyLeft(*pod, pod->node, state.cluster, state.settings).empty()) continue;
     if (static_cast<int>(state.kicked.size()) >= state.settings.kicks) return;
     state.kicked[pod->uid] = state.now;
-    state.outbox.Call("kick " + pod->uid.value(), DeletePod{pod->id, pod->uid, Grace::kOrdinary}, state.now);
+    state.outbox.Call(CallKey::ForPod(CallKey::Kind::kKickPod, pod->uid),
+                      DeletePod{pod->id, pod->uid, Grace::kOrdinary}, state.now);
   }
 }
 
@@ -106,11 +113,11 @@ void SweepTaints(State& state) {
   for (const auto& [name, node] : state.cluster.tainted()) {
     if (node->taint.empty()) continue;
     const NodeId owner(node->taint);
-    const bool of_another = !node->instance.empty() && node->instance != owner;
+    const bool of_another = !node->node_id.empty() && node->node_id != owner;
     if (state.cluster.FindFence(owner) && !of_another) continue;
     // In force, and its record has been lost: it is about to be adopted.
     if (!state.arrays.Of(owner).empty() && state.IsCurrent(owner)) continue;
-    state.outbox.Call("taint " + name.value(), SetTaint{name, node->version, ""}, state.now);
+    state.outbox.Call(CallKey::ForTaintOf(name), SetTaint{name, node->version, ""}, state.now);
   }
 }
 

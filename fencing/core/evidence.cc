@@ -78,7 +78,7 @@ void Evidence::On(Heartbeat heartbeat, Instant now) {
 void Evidence::On(const StreamClosed& closed, Instant now) {
   const auto found = nodes_.find(closed.node);
   if (found == nodes_.end() || !found->second.heard) return;
-  // The close itself is the last sign of instance.
+  // The close itself is the last sign of life.
   found->second.closed = true;
   found->second.heartbeat_at = now;
 }
@@ -148,12 +148,12 @@ void Evidence::On(const KubeletLease& lease, Instant now) { KubeletOf(lease.node
 void Evidence::On(const NodeSeen& seen, Instant now) {
   auto& side = KubeletOf(seen.node.name);
   // Until it was seen nobody knew its address, so that a probe of it has reached nobody.
-  const auto node = nodes_.find(seen.node.instance);
-  if (node != nodes_.end() && side.instance != seen.node.instance) node->second.probe_sent_at.reset();
+  const auto node = nodes_.find(seen.node.node_id);
+  if (node != nodes_.end() && side.node_id != seen.node.node_id) node->second.probe_sent_at.reset();
   if (!side.lease_at) side.lease_at = now;
   if (side.ready && !seen.node.ready) side.not_ready_since = now;
   side.ready = seen.node.ready;
-  side.instance = seen.node.instance;
+  side.node_id = seen.node.node_id;
 }
 
 void Evidence::On(const NodeGone& gone) {
@@ -247,7 +247,7 @@ void Evidence::LookAtKubelet(const NodeId& id, const NodeEvidence& node, Instant
                              Signals& signals) const {
   if (!ApiUp(now)) return;
   // Neither a deleted Node nor another machine of the same name speaks for this one.
-  if (!node.kubelet || (!node.kubelet->instance.empty() && node.kubelet->instance != id)) {
+  if (!node.kubelet || (!node.kubelet->node_id.empty() && node.kubelet->node_id != id)) {
     signals.kubelet = Kubelet::kNotReady;
     signals.not_ready_for = now - LatestOf(window_, node.met_at, api_since_);
     return;
@@ -282,8 +282,8 @@ bool Evidence::IsSuperseded(const NodeId& id, Instant now) const {
   };
   const auto self = nodes_.find(id);
   if (self != nodes_.end() && arrives(self->second)) return false;
-  const auto lives = InstancesOf(nodes_, NameOf(id));
-  return std::any_of(lives.begin(), lives.end(), [&](const auto* instance) {
+  const auto instances = InstancesOf(nodes_, NameOf(id));
+  return std::any_of(instances.begin(), instances.end(), [&](const auto* instance) {
     return instance->first != id && arrives(instance->second);
   });
 }
@@ -295,7 +295,7 @@ bool Evidence::Holds(const NodeId& id, const ArrayId& array, const VolumeId& vol
   return side != nullptr && side->Holds(volume);
 }
 
-NodeId Evidence::HeldByNamesake(const NodeId& id, const ArrayId& array, const VolumeId& volume) const {
+NodeId Evidence::HeldByOtherInstance(const NodeId& id, const ArrayId& array, const VolumeId& volume) const {
   for (const auto* instance : InstancesOf(nodes_, NameOf(id)))
     if (instance->first != id && Holds(instance->first, array, volume)) return instance->first;
   return {};

@@ -73,7 +73,7 @@ class Evidence {
   // By the last view of the array.
   bool Holds(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
   // Another instance of this node's name that holds `volume`; none: empty.
-  NodeId HeldByNamesake(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
+  NodeId HeldByOtherInstance(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
   // Its heartbeats land on the array; or it never had any, and the array is up.
   bool Reaches(const NodeId& node, const ArrayId& array, Instant now) const;
   // Those of which a probe is due: silent, or well and not calibrated yet. Marks them as probed.
@@ -88,7 +88,7 @@ class Evidence {
   void LookAtKubelet(const NodeId& id, const NodeEvidence& node, Instant now, Signals& signals) const;
   NodeEvidence& Meet(const NodeId& node, Instant now);
   KubeletSide& KubeletOf(const NodeName& name);
-  // For all lives of the machine.
+  // For all instances of the machine.
   void SetKubelet(const NodeName& name, const KubeletSide* kubelet);
   ArrayChannel& ChannelOf(const ArrayId& array);
 

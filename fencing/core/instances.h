@@ -1,5 +1,5 @@
 #pragma once
-// The lives of a machine: the nodes whose ids are its name and an instance. Pure; nothing fails.
+// The instances of a machine: the nodes whose ids are its name and sixteen digits. Pure; nothing fails.
 
 #include <vector>
 
@@ -12,12 +12,12 @@ namespace lunkeeper::fencing {
 template <class Map>
 auto InstancesOf(Map& map, const NodeName& name) {
   const auto prefix = name.value() + ".";
-  std::vector<decltype(&*map.begin())> lives;
+  std::vector<decltype(&*map.begin())> instances;
   for (auto at = map.lower_bound(NodeId(prefix)); at != map.end(); ++at) {
     if (!at->first.value().starts_with(prefix)) break;
-    if (NameOf(at->first) == name) lives.push_back(&*at);
+    if (NameOf(at->first) == name) instances.push_back(&*at);
   }
-  return lives;
+  return instances;
 }
 
 }  // namespace lunkeeper::fencing

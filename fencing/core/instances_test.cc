@@ -12,12 +12,12 @@ const NodeId kEarly("db.0000000000000001"), kLate("db.f000000000000001"), kOther
 
 }  // namespace
 
-TEST_CASE("the lives of a machine are found whatever other machines are called") {
+TEST_CASE("the instances of a machine are found whatever other machines are called") {
   const std::map<NodeId, int> nodes = {{kEarly, 1}, {kLate, 2}, {kOther, 3}, {kLonger, 4}};
-  const auto lives = InstancesOf(nodes, NodeName("db"));
-  REQUIRE(lives.size() == 2);
-  CHECK(lives[0]->second == 1);
-  CHECK(lives[1]->second == 2);
+  const auto instances = InstancesOf(nodes, NodeName("db"));
+  REQUIRE(instances.size() == 2);
+  CHECK(instances[0]->second == 1);
+  CHECK(instances[1]->second == 2);
   REQUIRE(InstancesOf(nodes, NodeName("db.e1")).size() == 1);
   CHECK(InstancesOf(nodes, NodeName("db.e1"))[0]->second == 3);
   CHECK(InstancesOf(nodes, NodeName("d")).empty());
@@ -39,7 +39,7 @@ TEST_CASE("a node's kubelet is seen whatever other machines are called") {
   for (const auto& id : {kLate, kOther}) {
     Node node;
     node.name = NameOf(id);
-    node.instance = id;
+    node.node_id = id;
     evidence.On(NodeSeen{node}, kNow);
     CHECK(evidence.Look(id, kNow).kubelet == Kubelet::kReady);
   }

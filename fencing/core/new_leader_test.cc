@@ -29,7 +29,7 @@ struct Leader {
   void Begin(const NodeFence& record) {
     Node node;
     node.name = NameOf(kOld);
-    node.instance = kNew;
+    node.node_id = kNew;
     Step(NodeSeen{node});
     Step(FenceSeen{record});
     Step(ApiSynced{});
@@ -84,7 +84,7 @@ TEST_CASE("a new leader acts in the tick in which it takes the lease, and refuse
   CHECK(leader.All<FenceNode>().empty());      // nobody has ever heard of that one
   const auto records = leader.All<PutNodeFence>();
   REQUIRE(records.size() == 1);
-  CHECK(records[0].fence.phase == "refused: there is no such node");
+  CHECK(records[0].fence.phase == Phase::kRefused);
 }
 
 }  // namespace lunkeeper::fencing

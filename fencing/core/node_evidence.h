@@ -39,7 +39,7 @@ struct ArraySide {
 // What the orchestrator shows of a machine, by its name.
 struct KubeletSide {
   bool ready = true;
-  NodeId instance;
+  NodeId node_id;
   std::optional<Instant> lease_at;
   Instant not_ready_since;  // if it is not
 };

@@ -4,7 +4,7 @@
 
 namespace lunkeeper::fencing {
 
-bool Outbox::Call(const std::string& key, decltype(Action::what) what, Instant now) {
+bool Outbox::Call(const CallKey& key, decltype(Action::what) what, Instant now) {
   auto& state = keys_[key];
   if (now < state.again_at) return false;
   if (state.id != 0) calls_.erase(state.id);
@@ -14,7 +14,7 @@ bool Outbox::Call(const std::string& key, decltype(Action::what) what, Instant n
   return true;
 }
 
-bool Outbox::Pace(const std::string& key, Span period, Instant now) {
+bool Outbox::Pace(const CallKey& key, Span period, Instant now) {
   auto& state = keys_[key];
   if (now < state.again_at) return false;
   state.again_at = now + period;
@@ -33,7 +33,7 @@ std::optional<Action> Outbox::Finish(const Done& done, Instant now) {
   return action;
 }
 
-bool Outbox::IsWaiting(const std::string& key) const {
+bool Outbox::IsWaiting(const CallKey& key) const {
   const auto found = keys_.find(key);
   return found != keys_.end() && found->second.id != 0;
 }

@@ -5,10 +5,10 @@
 
 #include <map>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "fencing/core/action.h"
+#include "fencing/core/call_key.h"
 #include "fencing/core/event.h"
 #include "fencing/core/settings.h"
 
@@ -20,22 +20,20 @@ class Outbox {
 
   // Sends `what`, unless a call of this key waits for its answer, or for its effect to be seen, or has just
   // failed. True: it was sent.
-  bool Call(const std::string& key, decltype(Action::what) what, Instant now);
+  bool Call(const CallKey& key, decltype(Action::what) what, Instant now);
   // True at most once in `period` for a key: for what nobody answers and is to be repeated.
-  bool Pace(const std::string& key, Span period, Instant now);
+  bool Pace(const CallKey& key, Span period, Instant now);
   // Sends what nobody answers.
   void Send(decltype(Action::what) what) { actions_.push_back({0, std::move(what)}); }
   // The action that this answers, once; none: it was given up long ago.
   std::optional<Action> Finish(const Done& done, Instant now);
-  bool IsWaiting(const std::string& key) const;
-  // Forgets all calls: their answers will not be heard.
-  void Abandon() { calls_.clear(), keys_.clear(); }
+  bool IsWaiting(const CallKey& key) const;
   void Prune(Instant now);
 
   std::vector<Action> Take() { return std::exchange(actions_, {}); }
 
  private:
-  struct State {
+  struct PendingCall {
     uint64_t id = 0;                  // 0: answered
     std::optional<Instant> again_at;  // until then it is not sent again
   };
@@ -43,8 +41,8 @@ class Outbox {
   const Settings& settings_;
   uint64_t last_id_ = 0;
   std::vector<Action> actions_;
-  std::map<std::string, State> keys_;
-  std::map<uint64_t, std::pair<std::string, Action>> calls_;
+  std::map<CallKey, PendingCall> keys_;
+  std::map<uint64_t, std::pair<CallKey, Action>> calls_;
 };
 
 }  // namespace lunkeeper::fencing

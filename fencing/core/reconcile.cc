@@ -1,124 +1,79 @@
+// Reconcile assesses one node, computes the phase of its failover, and runs the steps of that phase. A step
+// sends calls through the outbox and returns; what they achieve comes back as events, and the next Reconcile
+// sees it. No step waits, and none depends on another having been run before it in the same process, so that
+// a crash between any two calls needs no undoing: the next leader reads the record and goes on.
+//
+// Two orders are what makes it safe. Volumes are recorded before they are fenced, so that a fence without a
+// record can only be one whose record was lost. And pods are deleted by force only after the array has
+// confirmed the fence: from then on no write of the old pod can land beside those of its replacement.
+
 #include "fencing/core/reconcile.h"
 
 #include <algorithm>
+#include <array>
 
-#include "fencing/core/eligibility.h"
+#include "base/check.h"
+#include "fencing/core/assessment.h"
 #include "fencing/core/words.h"
 
 namespace lunkeeper::fencing {
 namespace {
 
-// One NodeFence at one entry.
-struct ReconcileInput {
-  NodeFence record;  // as it is stored
-  Signals signals;
-  Classification classification;
-  Plan plan;
-  std::map<ArrayId, ArrayFence> fences;  // in force
-  bool lifting = false;                  // someone wants it lifted
-  bool acting = false;                   // there is reason to fence, now
-};
-
-bool Lifting(const State& state, const NodeFence& record) {
-  if (record.deleting) return true;
-  const auto* object = state.cluster.FindNode(NameOf(record.node));
-  return record.requested_by == kByTaint && object && !object->out_of_service;
+void WriteRecord(State& state, NodeFence record) {
+  const auto key = CallKey::ForRecordOf(record.node);
+  state.outbox.Call(key, PutNodeFence{std::move(record)}, state.now);
 }
 
-bool DrainIsOver(State& state, const ReconcileInput& of) {
-  if (!of.record.graceful || of.classification.response != Response::kDrain) return false;
-  const auto since = state.draining_since.emplace(of.record.node, state.now).first->second;
-  // To the nearest tick: it begins just after one, and would end nearly a tick late.
-  return state.now - since + state.settings.tick / 2 >= state.settings.graceful_deadline;
+// What is to be fenced now, beyond what is recorded.
+VolumesByArray VolumesToFence(const State& state, const Assessment& seen) {
+  auto volumes = seen.plan.volumes;
+  // A fence that somebody asked for closes every array to new grants, whatever the node holds there.
+  if (!seen.record.requested_by.empty())
+    for (const auto& array : state.arrays.Ids()) volumes[array];
+  if (seen.classification.response == Response::kFence)
+    for (const auto& [array, wanted] : state.WantedFrom(seen.record.node))
+      volumes[array].insert(wanted.begin(), wanted.end());
+  return volumes;
 }
 
-// It will not come back as what it was: its object is deleted, or another life has its name.
-bool IsGone(const State& state, const NodeId& node, const Signals& signals) {
-  return (!state.cluster.FindNode(NameOf(node)) || !state.IsCurrent(node)) &&
-         signals.network != Network::kArrives;
-}
-
-ReconcileInput AssessNode(State& state, const NodeFence& record) {
-  ReconcileInput result;
-  result.record = record;
-  result.signals = state.evidence.Look(record.node, state.now);
-  result.classification = Classify(result.signals, state.settings);
-  const bool drain = record.graceful && result.classification.response == Response::kDrain;
-  result.plan = state.PlanFor(record.node, drain ? result.signals.lost : std::set<ArrayId>());
-  result.fences = state.arrays.Of(record.node);
-  result.lifting = Lifting(state, record);
-  const bool manual = !record.requested_by.empty() && !result.lifting;
-  // What was fenced once and is gone is fenced again, should its array have forgotten that: who leads now may
-  // never have heard of it, and would have no other reason to.
-  const bool again = !record.generations.empty() && IsGone(state, record.node, result.signals);
-  result.acting =
-      manual || again || result.classification.response == Response::kFence || DrainIsOver(state, result);
-  return result;
-}
-
-bool IsFenced(const ReconcileInput& of, const VolumesByArray& volumes) {
-  return std::all_of(volumes.begin(), volumes.end(), [&](const auto& entry) {
-    const auto found = of.fences.find(entry.first);
-    return found != of.fences.end() && Covers(found->second.volumes, entry.second);
-  });
-}
-
-// The pods that are still to go: fenced, or landed on the fenced node.
-std::vector<const Pod*> ToDelete(const ReconcileInput& of) {
-  std::vector<const Pod*> pods;
-  std::copy_if(of.plan.move.begin(), of.plan.move.end(), std::back_inserter(pods),
-               [&](const Pod* pod) { return IsFenced(of, pod->volumes); });
-  return pods;
-}
-
-bool Put(State& state, NodeFence record) {
-  const auto key = "record " + record.node.value();
-  return state.outbox.Call(key, PutNodeFence{std::move(record)}, state.now);
-}
-
-// What is to be fenced is recorded before it is. False: it is not yet.
-bool IsRecorded(State& state, const ReconcileInput& of) {
-  auto record = of.record;
-  if (of.acting) {
-    auto missing = of.plan.volumes;
-    if (!record.requested_by.empty())
-      for (const auto& array : state.arrays.Ids()) missing[array];  // closed to new grants, whatever it holds
-    if (of.classification.response == Response::kFence)
-      for (const auto& [array, volumes] : state.WantedFrom(record.node))
-        missing[array].insert(volumes.begin(), volumes.end());
-    for (const auto& [array, volumes] : missing) record.volumes[array].insert(volumes.begin(), volumes.end());
-  }
-  if (record.volumes == of.record.volumes) return true;
-  Put(state, std::move(record));
+// True: all that is to be fenced is in the stored record. False: it is being written, and nothing else may be
+// done before.
+bool IsRecorded(State& state, const Assessment& seen) {
+  if (!seen.acting) return true;
+  auto record = seen.record;
+  for (const auto& [array, volumes] : VolumesToFence(state, seen))
+    record.volumes[array].insert(volumes.begin(), volumes.end());
+  if (record.volumes == seen.record.volumes) return true;
+  WriteRecord(state, std::move(record));
   return false;
 }
 
-void FenceArrays(State& state, const ReconcileInput& of) {
-  if (!of.acting) return;
-  for (const auto& [array, volumes] : of.record.volumes) {
+void FenceArrays(State& state, const Assessment& seen) {
+  const NodeId& node = seen.record.node;
+  for (const auto& [array, volumes] : seen.record.volumes) {
     const auto term = state.arrays.TermOf(array);
-    if (term == 0 || !state.evidence.ArrayUp(array) || IsFenced(of, {{array, volumes}})) continue;
-    state.outbox.Call("fence " + array.value() + " " + of.record.node.value(),
-                      FenceNode{array, term, of.record.node, volumes}, state.now);
+    if (term == 0 || !state.evidence.ArrayUp(array) || IsFenced(seen, {{array, volumes}})) continue;
+    state.outbox.Call(CallKey::ForFenceOf(array, node), FenceNode{array, term, node, volumes}, state.now);
   }
 }
 
-// True: nothing new is scheduled there, or there is no such node.
+// True: nothing new is scheduled there, or there is no such node. The taint stands before the first pod is
+// deleted, or its replacement could be scheduled on the node that is fenced.
 bool IsTainted(State& state, const NodeId& node) {
   const auto* object = state.cluster.FindNode(NameOf(node));
   if (!object || !state.IsCurrent(node) || object->taint == node.value()) return true;
-  state.outbox.Call("taint " + object->name.value(), SetTaint{object->name, object->version, node.value()},
+  state.outbox.Call(CallKey::ForTaintOf(object->name), SetTaint{object->name, object->version, node.value()},
                     state.now);
   return false;
 }
 
-// A pod may have been started by a machine which had this name before. That one has to let go first; its
-// volumes are asked for.
-bool IsHeldByNamesake(State& state, const NodeId& node, const Pod& pod) {
+// A pod may have been started by an earlier instance of the machine. That one has to release the volumes
+// first, so they are asked for: its own failover follows.
+bool IsHeldByOtherInstance(State& state, const NodeId& node, const Pod& pod) {
   bool held = false;
   for (const auto& [array, volumes] : pod.volumes)
     for (const auto& volume : volumes) {
-      const auto holder = state.evidence.HeldByNamesake(node, array, volume);
+      const auto holder = state.evidence.HeldByOtherInstance(node, array, volume);
       if (holder.empty()) continue;
       state.wanted[volume] = {array, holder, state.now};
       held = true;
@@ -126,79 +81,114 @@ bool IsHeldByNamesake(State& state, const NodeId& node, const Pod& pod) {
   return held;
 }
 
-void Evacuate(State& state, const ReconcileInput& of) {
-  if (of.fences.empty() || !IsTainted(state, of.record.node)) return;
-  for (const auto* pod : ToDelete(of))
-    if (!IsHeldByNamesake(state, of.record.node, *pod))
-      state.outbox.Call("delete " + pod->uid.value(), DeletePod{pod->id, pod->uid, Grace::kNone}, state.now);
+// Asks the arrays' own state again, not the assessment, so that a mistake in one does not pass in the other.
+bool AreFencesVerified(const State& state, const NodeId& node, const VolumesByArray& volumes) {
+  return !volumes.empty() && std::all_of(volumes.begin(), volumes.end(), [&](const auto& entry) {
+    const auto* fence = state.arrays.Find(entry.first, node);
+    return fence && Covers(fence->volumes, entry.second);
+  });
 }
 
-// To leave, by an ordinary deletion, which takes what time it needs.
-void Ask(State& state, const Pod& pod) {
-  if (!pod.deleting)
-    state.outbox.Call("ask " + pod.uid.value(), DeletePod{pod.id, pod.uid, Grace::kOrdinary}, state.now);
+void DeleteByForce(State& state, const NodeId& node, const Pod& pod) {
+  LK_CHECK(AreFencesVerified(state, node, pod.volumes),
+           "no pod is deleted by force before its array has confirmed the fence of all its volumes");
+  state.outbox.Call(CallKey::ForPod(CallKey::Kind::kDeletePod, pod.uid),
+                    DeletePod{pod.id, pod.uid, Grace::kNone}, state.now);
 }
 
-void Drain(State& state, const ReconcileInput& of) {
-  if (!of.record.graceful || of.classification.response != Response::kDrain || !of.fences.empty()) return;
-  if (!IsTainted(state, of.record.node)) return;
-  for (const auto* pod : of.plan.move) Ask(state, *pod);
+// Begins with the arrays that have confirmed, while others are still being fenced.
+void DeleteFencedPods(State& state, const Assessment& seen) {
+  if (seen.fences.empty() || !IsTainted(state, seen.record.node)) return;
+  for (const auto* pod : PodsToDelete(seen))
+    if (!IsHeldByOtherInstance(state, seen.record.node, *pod)) DeleteByForce(state, seen.record.node, *pod);
+}
+
+// By an ordinary deletion, which takes what time the pod needs.
+void AskToLeave(State& state, const Pod& pod) {
+  if (pod.deleting) return;
+  state.outbox.Call(CallKey::ForPod(CallKey::Kind::kAskPod, pod.uid),
+                    DeletePod{pod.id, pod.uid, Grace::kOrdinary}, state.now);
+}
+
+void AskPodsToLeave(State& state, const Assessment& seen) {
+  if (!seen.record.graceful || seen.classification.response != Response::kDrain || !seen.fences.empty())
+    return;
+  if (!IsTainted(state, seen.record.node)) return;
+  for (const auto* pod : seen.plan.move) AskToLeave(state, *pod);
+}
+
+bool UsesFencedDevice(const Pod& pod, const Assessment& seen, const VolumeSet& present) {
+  for (const auto& [array, fence] : seen.fences)
+    if (const auto used = pod.volumes.find(array); used != pod.volumes.end())
+      for (const auto& volume : used->second)
+        if (fence.volumes.contains(volume) && present.contains(volume)) return true;
+  return false;
 }
 
 // Pods whose volumes are fenced, and which nobody moves: left alone until another node asked for a volume, or
 // opted out since. What they have here fails for good, and the node is not clean before they end.
-void Dismiss(State& state, const ReconcileInput& of) {
-  if (of.acting || of.signals.network != Network::kArrives || !state.IsCurrent(of.record.node)) return;
-  const auto& present = state.evidence.nodes().at(of.record.node).heartbeat.present;
-  const auto is_cut_off = [&](const Pod& pod) {
-    for (const auto& [array, fence] : of.fences)
-      if (const auto used = pod.volumes.find(array); used != pod.volumes.end())
-        for (const auto& volume : used->second)
-          if (fence.volumes.contains(volume) && present.contains(volume)) return true;
-    return false;
-  };
-  for (const auto* pod : state.cluster.PodsOn(NameOf(of.record.node)))
-    if (is_cut_off(*pod)) Ask(state, *pod);
+void AskCutOffPodsToLeave(State& state, const Assessment& seen) {
+  if (seen.acting || seen.signals.network != Network::kArrives || !state.IsCurrent(seen.record.node)) return;
+  const auto& present = state.evidence.nodes().at(seen.record.node).heartbeat.present;
+  for (const auto* pod : state.cluster.PodsOn(NameOf(seen.record.node)))
+    if (UsesFencedDevice(*pod, seen, present)) AskToLeave(state, *pod);
 }
 
-void Tell(State& state, const ReconcileInput& of) {
-  const auto& known = state.evidence.nodes();
-  const auto node = known.find(of.record.node);
-  for (const auto& [array, fence] : of.fences) {
-    if (node != known.end()) {
-      const auto heard = node->second.heartbeat.known.find(array);
-      if (heard != node->second.heartbeat.known.end() && heard->second >= fence.generation) continue;
-    }
-    const auto key = "tell " + array.value() + " " + of.record.node.value();
+bool KnowsOf(const State& state, const NodeId& id, const ArrayId& array, const ArrayFence& fence) {
+  const auto node = state.evidence.nodes().find(id);
+  if (node == state.evidence.nodes().end()) return false;
+  const auto known = node->second.heartbeat.known.find(array);
+  return known != node->second.heartbeat.known.end() && known->second >= fence.generation;
+}
+
+// Until the node's heartbeats say that it has heard of the fence.
+void NotifyNode(State& state, const Assessment& seen) {
+  const NodeId& node = seen.record.node;
+  for (const auto& [array, fence] : seen.fences) {
+    if (KnowsOf(state, node, array, fence)) continue;
+    const CallKey key{.kind = CallKey::Kind::kNotify, .array = array, .node = node};
     if (state.outbox.Pace(key, 2 * state.settings.retry, state.now))
-      state.outbox.Send(Notify{of.record.node, array, fence});
+      state.outbox.Send(Notify{node, array, fence});
   }
 }
 
+// The node says, after it has heard of this very fence, that nothing of the fenced volumes is left on it.
+bool IsCleanOf(const State& state, const NodeId& node, const ArrayId& array, const ArrayFence& fence) {
+  return state.evidence.IsClean(node, fence.volumes, array, fence.generation, state.now);
+}
+
+void UnfenceArray(State& state, const NodeId& node, const ArrayId& array, const ArrayFence& fence) {
+  const auto term = state.arrays.TermOf(array);
+  LK_CHECK(term != 0, "only the holder of the array's term unfences");
+  LK_CHECK(fence.generation != 0, "an unfence names the generation of the fence that it lifts");
+  LK_CHECK(IsCleanOf(state, node, array, fence), "no node is unfenced while something is left on it");
+  state.outbox.Call(CallKey::ForFenceOf(array, node), UnfenceNode{array, term, node, fence.generation},
+                    state.now);
+}
+
 // Array by array, once its pods are gone and nothing of its volumes is left on the node.
-void Lift(State& state, const ReconcileInput& of) {
-  if (of.acting || of.classification.response != Response::kNothing) return;
-  const auto pods = ToDelete(of);
-  for (const auto& [array, fence] : of.fences) {
+void LiftFences(State& state, const Assessment& seen) {
+  if (seen.acting || seen.classification.response != Response::kNothing) return;
+  const NodeId& node = seen.record.node;
+  const auto pods = PodsToDelete(seen);
+  for (const auto& [array, fence] : seen.fences) {
     const bool evacuated =
         std::none_of(pods.begin(), pods.end(), [&](const Pod* pod) { return pod->volumes.contains(array); });
-    const auto term = state.arrays.TermOf(array);
-    if (!evacuated || term == 0 || !state.evidence.Reaches(of.record.node, array, state.now) ||
-        !state.evidence.IsClean(of.record.node, fence.volumes, array, fence.generation, state.now))
-      continue;
-    state.outbox.Call("fence " + array.value() + " " + of.record.node.value(),
-                      UnfenceNode{array, term, of.record.node, fence.generation}, state.now);
+    // Generation 0 would be an array's mistake: no fence has it.
+    if (evacuated && state.arrays.TermOf(array) != 0 && fence.generation != 0 &&
+        state.evidence.Reaches(node, array, state.now) && IsCleanOf(state, node, array, fence))
+      UnfenceArray(state, node, array, fence);
   }
 }
 
 // Of what was fenced once. Volumes that never were may well be in use, and so may those that were granted to
 // the node anew, after their fence was lifted.
-bool NothingLeft(const State& state, const ReconcileInput& of) {
-  const auto& node = of.record.node;
-  return std::all_of(of.record.generations.begin(), of.record.generations.end(), [&](const auto& entry) {
+bool IsNothingLeft(const State& state, const Assessment& seen) {
+  const auto& node = seen.record.node;
+  return std::all_of(seen.record.generations.begin(), seen.record.generations.end(), [&](const auto& entry) {
     const auto& array = entry.first;
-    const auto recorded = of.record.volumes.find(array);
-    if (recorded == of.record.volumes.end()) return true;
+    const auto recorded = seen.record.volumes.find(array);
+    if (recorded == seen.record.volumes.end()) return true;
     VolumeSet volumes;
     for (const auto& volume : recorded->second)
       if (!state.evidence.Holds(node, array, volume)) volumes.insert(volumes.end(), volume);
@@ -206,79 +196,89 @@ bool NothingLeft(const State& state, const ReconcileInput& of) {
   });
 }
 
-bool MayClose(const State& state, const ReconcileInput& of) {
-  for (const auto& [array, volumes] : of.record.volumes)
-    if (!state.arrays.IsKnown(array) || !state.evidence.ArrayUp(array) ||
-        state.outbox.IsWaiting("fence " + array.value() + " " + of.record.node.value()))
-      return false;
-  if (IsGone(state, of.record.node, of.signals))
-    return ToDelete(of).empty() && IsFenced(of, of.record.volumes);
-  if (of.acting || !of.fences.empty()) return false;
-  for (const auto& entry : of.record.volumes)
-    if (!of.lifting && !state.evidence.Reaches(of.record.node, entry.first, state.now)) return false;
-  if (of.record.generations.empty()) return of.lifting || of.classification.response == Response::kNothing;
-  return of.classification.response == Response::kNothing && NothingLeft(state, of);
+// What a fence or an unfence on its way will do is not known yet; nor is what an array that is down has.
+bool AreArraysKnown(const State& state, const Assessment& seen) {
+  return std::all_of(seen.record.volumes.begin(), seen.record.volumes.end(), [&](const auto& entry) {
+    return state.arrays.IsKnown(entry.first) && state.evidence.ArrayUp(entry.first) &&
+           !state.outbox.IsWaiting(CallKey::ForFenceOf(entry.first, seen.record.node));
+  });
 }
 
-void Remove(State& state, const NodeFence& record) {
+bool MayClose(const State& state, const Assessment& seen) {
+  if (!AreArraysKnown(state, seen)) return false;
+  // Its fences stay at the arrays for good, and need no record any more.
+  if (IsGone(state, seen)) return PodsToDelete(seen).empty() && IsFenced(seen, seen.record.volumes);
+  if (seen.acting || !seen.fences.empty()) return false;
+  const bool well = seen.classification.response == Response::kNothing;
+  const bool reaches = std::all_of(
+      seen.record.volumes.begin(), seen.record.volumes.end(),
+      [&](const auto& entry) { return state.evidence.Reaches(seen.record.node, entry.first, state.now); });
+  if (!seen.lifting && !reaches) return false;
+  if (seen.record.generations.empty()) return seen.lifting || well;
+  return well && IsNothingLeft(state, seen);
+}
+
+void RemoveRecord(State& state, const NodeFence& record) {
   // Not seen yet: to write it again tells whether it is there at all.
-  if (record.uid.empty()) return static_cast<void>(Put(state, record));
-  state.outbox.Call("remove " + record.uid.value(), RemoveNodeFence{record.node, record.uid, record.version},
-                    state.now);
+  if (record.uid.empty()) return WriteRecord(state, record);
+  const CallKey key{.kind = CallKey::Kind::kRemoveRecord, .uid = record.uid};
+  state.outbox.Call(key, RemoveNodeFence{record.node, record.uid, record.version}, state.now);
 }
 
-// Asked for by hand, and nobody has ever heard of it: not by heartbeat, grant, fence or object. A node that
-// was decided about was known to who decided, even if whoever leads now started later and all traces are
-// gone.
-bool IsUnknown(const State& state, const NodeFence& record) {
-  const NodeId& node = record.node;
-  const auto* object = state.cluster.FindNode(NameOf(node));
-  return !record.requested_by.empty() && record.volumes.empty() && !state.evidence.nodes().contains(node) &&
-         state.arrays.Of(node).empty() && !(object && object->instance == node);
-}
-
-void Refuse(State& state, const NodeFence& record) {
-  state.ReportOnce(ReportKind::kRefused, record.node,
-                   "not fenced: there is no such node; delete this NodeFence");
-  if (record.deleting) return Remove(state, record);
-  if (record.phase == kPhaseUnknown) return;
+void RefuseRecord(State& state, const NodeFence& record) {
+  state.ReportOnce({.kind = ReportKind::kRefused,
+                    .node = record.node,
+                    .text = "not fenced: there is no such node; delete this NodeFence",
+                    .refusal = Refusal::kUnknownNode});
+  if (record.deleting) return RemoveRecord(state, record);
+  if (record.phase == Phase::kRefused) return;
   auto refused = record;
-  refused.phase = kPhaseUnknown;
-  Put(state, std::move(refused));
+  refused.phase = Phase::kRefused;
+  WriteRecord(state, std::move(refused));
 }
 
-// True: it is over, and being put away. The taint goes when the record is gone.
-bool Close(State& state, const ReconcileInput& of) {
-  if (!MayClose(state, of)) return false;
-  Remove(state, of.record);
-  return true;
-}
-
-bool AllRun(const State& state, const VolumesByArray& volumes) {
-  for (const auto& [array, some] : volumes)
-    for (const auto& volume : some)
-      for (const auto* pod : state.cluster.PodsOf(volume))
-        if (!pod->running) return false;
-  return true;
-}
-
-std::string Phase(const State& state, const ReconcileInput& of) {
-  if (!of.acting && of.fences.empty()) return of.record.graceful ? kPhaseAsking : "looking again";
-  if (of.acting && !IsFenced(of, of.record.volumes)) return kPhaseFencing;
-  if (!ToDelete(of).empty()) return "deleting its pods";
-  if (!AllRun(state, of.record.volumes)) return "waiting for the replacements";
-  if (of.signals.network != Network::kArrives) return "moved; waiting for the node";
-  return of.acting ? "moved" : "waiting for the node to be clean";
-}
-
-void Describe(State& state, const ReconcileInput& of) {
-  auto record = of.record;
+void RecordPhase(State& state, const Assessment& seen, Phase phase) {
+  auto record = seen.record;
   // A generation that is no longer in force stays recorded: it was once, so something may be left on the
   // node.
-  for (const auto& [array, fence] : of.fences) record.generations[array] = fence.generation;
-  record.phase = Phase(state, of);
-  state.ReportOnce(ReportKind::kProgress, record.node, record.phase);
-  if (record != of.record) Put(state, std::move(record));
+  for (const auto& [array, fence] : seen.fences) record.generations[array] = fence.generation;
+  record.phase = phase;
+  state.ReportOnce({.kind = ReportKind::kProgress,
+                    .node = record.node,
+                    .text = std::string(ToSentence(phase)),
+                    .phase = phase});
+  if (record != seen.record) WriteRecord(state, std::move(record));
+}
+
+// What is done in each phase, in this order; phase.h has the picture. A step that finds nothing to do does
+// nothing, so a row says what may happen in its phase, and above all what may not: nothing is unfenced while
+// there is reason to fence (Fencing, Moved), and no pod is deleted before a fence (Draining, Reassessing).
+// Graceful and manual fences go through the same rows; what is special about them is in AssessNode.
+struct PhaseRow {
+  using Step = void (*)(State&, const Assessment&);
+  Phase phase;
+  bool may_close;
+  std::array<Step, 4> steps;
+};
+
+constexpr PhaseRow kPhaseRows[] = {
+    {Phase::kDraining, true, {AskPodsToLeave}},
+    {Phase::kReassessing, true, {}},
+    // Past its deadline a graceful move still asks the pods, until the first array has confirmed.
+    {Phase::kFencing, false, {FenceArrays, DeleteFencedPods, AskPodsToLeave, NotifyNode}},
+    {Phase::kEvacuating, false, {DeleteFencedPods, AskCutOffPodsToLeave, NotifyNode, LiftFences}},
+    // DeleteFencedPods finds no pod in the rows below, but keeps the node tainted.
+    {Phase::kReplacing, true, {DeleteFencedPods, AskCutOffPodsToLeave, NotifyNode, LiftFences}},
+    {Phase::kMoved, false, {DeleteFencedPods, NotifyNode}},
+    {Phase::kAwaitingNode, true, {DeleteFencedPods, NotifyNode}},
+    {Phase::kCleaning, false, {DeleteFencedPods, AskCutOffPodsToLeave, NotifyNode, LiftFences}},
+};
+
+const PhaseRow& RowOf(Phase phase) {
+  const auto* row = std::find_if(std::begin(kPhaseRows), std::end(kPhaseRows),
+                                 [&](const PhaseRow& each) { return each.phase == phase; });
+  LK_CHECK(row != std::end(kPhaseRows), "PhaseOf computes only phases that have a row");
+  return *row;
 }
 
 }  // namespace
@@ -286,17 +286,17 @@ void Describe(State& state, const ReconcileInput& of) {
 void Reconcile(State& state, const NodeId& node) {
   const auto* record = state.cluster.FindFence(node);
   if (!record || state.settings.dry_run) return;
-  if (IsUnknown(state, *record)) return Refuse(state, *record);
-  const auto of = AssessNode(state, *record);
-  if (of.classification.response != Response::kDrain) state.draining_since.erase(node);
-  if (!IsRecorded(state, of)) return;
-  FenceArrays(state, of);
-  Evacuate(state, of);
-  Drain(state, of);
-  Dismiss(state, of);
-  Tell(state, of);
-  Lift(state, of);
-  if (!Close(state, of)) Describe(state, of);
+  if (IsUnknown(state, *record)) return RefuseRecord(state, *record);
+  const auto seen = AssessNode(state, *record);
+  if (seen.classification.response != Response::kDrain) state.draining_since.erase(node);
+  if (!IsRecorded(state, seen)) return;
+  const Phase phase = PhaseOf(state, seen);
+  const PhaseRow& row = RowOf(phase);
+  for (const auto step : row.steps)
+    if (step) step(state, seen);
+  // The taint goes when the record is gone.
+  if (row.may_close && MayClose(state, seen)) return RemoveRecord(state, seen.record);
+  RecordPhase(state, seen, phase);
 }
 
 }  // namespace lunkeeper::fencing

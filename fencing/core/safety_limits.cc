@@ -6,21 +6,24 @@ namespace lunkeeper::fencing {
 
 void SafetyLimits::Decided(const NodeId& node, Instant now) { decided_.emplace(node, now); }
 
-std::string SafetyLimits::Refusal(const NodeId& node, const Cluster& cluster, const Evidence& evidence,
-                                  Instant now) {
-  if (settings_.paused) return "failover is paused";
+std::optional<LimitRefusal> SafetyLimits::RefusalOf(const NodeId& node, const Cluster& cluster,
+                                                    const Evidence& evidence, Instant now) {
+  if (settings_.paused) return LimitRefusal{Refusal::kPaused, "failover is paused"};
   const auto* object = cluster.FindNode(NameOf(node));
-  if (object && object->exempt) return "the node is exempt";
+  if (object && object->exempt) return LimitRefusal{Refusal::kExempt, "the node is exempt"};
   std::erase_if(decided_, [&](const auto& entry) { return now - entry.second >= settings_.budget_window; });
-  if (decided_.contains(node) || static_cast<int>(decided_.size()) < Budget(evidence)) return "";
+  if (decided_.contains(node) || static_cast<int>(decided_.size()) < Budget(evidence)) return std::nullopt;
 
+  const auto over_budget = [](const std::string& why) {
+    return LimitRefusal{Refusal::kBudget, "over the budget of nodes" + why};
+  };
   auto failed = SelfTest(node, evidence, now);
-  if (!failed.empty()) return "over the budget of nodes, and the self-test fails: " + failed;
-  if (!settings_.one_by_one) return "over the budget of nodes";
+  if (!failed.empty()) return over_budget(", and the self-test fails: " + failed);
+  if (!settings_.one_by_one) return over_budget("");
   const auto latest = std::max_element(decided_.begin(), decided_.end(),
                                        [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (now - latest->second < settings_.one_by_one_pause) return "over the budget of nodes: one at a time";
-  return "";
+  if (now - latest->second < settings_.one_by_one_pause) return over_budget(": one at a time");
+  return std::nullopt;
 }
 
 std::string SafetyLimits::SelfTest(const NodeId& node, const Evidence& evidence, Instant now) const {

@@ -4,13 +4,20 @@
 // here; what has begun is carried on. One thread owns it. A new leader counts every open failover as new.
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "fencing/core/cluster.h"
 #include "fencing/core/evidence.h"
+#include "fencing/core/refusal.h"
 #include "fencing/core/settings.h"
 
 namespace lunkeeper::fencing {
+
+struct LimitRefusal {
+  Refusal reason;
+  std::string text;
+};
 
 class SafetyLimits {
  public:
@@ -19,7 +26,8 @@ class SafetyLimits {
   // An automatic failover of `node` was decided, by us or by another replica. Repeats change nothing.
   void Decided(const NodeId& node, Instant now);
   // Why `node` may not be failed over now; empty: it may.
-  std::string Refusal(const NodeId& node, const Cluster& cluster, const Evidence& evidence, Instant now);
+  std::optional<LimitRefusal> RefusalOf(const NodeId& node, const Cluster& cluster, const Evidence& evidence,
+                                        Instant now);
 
  private:
   std::string SelfTest(const NodeId& node, const Evidence& evidence, Instant now) const;

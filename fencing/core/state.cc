@@ -14,15 +14,12 @@ VolumesByArray State::WantedFrom(const NodeId& node) const {
   return result;
 }
 
-void State::ReportOnce(ReportKind kind, const NodeId& node, std::string text) {
-  const auto found = said.find({kind, node});
-  if (text.empty()) {
-    if (found != said.end()) said.erase(found);
-    return;
-  }
-  if (found != said.end() && found->second == text) return;
-  said[{kind, node}] = text;
-  outbox.Send(Report{kind, node, std::move(text)});
+void State::ReportOnce(Report report) {
+  if (report.text.empty()) return WithdrawReport(report.kind, report.node);
+  const auto [last, is_new] = said.try_emplace({report.kind, report.node}, report.text);
+  if (!is_new && last->second == report.text) return;
+  last->second = report.text;
+  outbox.Send(std::move(report));
 }
 
 }  // namespace lunkeeper::fencing

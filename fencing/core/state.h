@@ -52,8 +52,10 @@ struct State {
   }
   // The volumes that others wait for and `node` holds.
   VolumesByArray WantedFrom(const NodeId& node) const;
-  // Says it if it is not what was said last; the empty text takes the last one back in silence.
-  void ReportOnce(ReportKind kind, const NodeId& node, std::string text);
+  // Sends it, unless its text is that of the last one of its kind about this node. An empty text withdraws.
+  void ReportOnce(Report report);
+  // Sends nothing; the next report is sent whatever it says.
+  void WithdrawReport(ReportKind kind, const NodeId& node) { said.erase({kind, node}); }
 };
 
 }  // namespace lunkeeper::fencing

@@ -33,7 +33,8 @@ std::string Line(const PutNodeFence& call) {
   text += Describe(call.fence.volumes);
   for (const auto& [array, generation] : call.fence.generations)
     text += " " + array.value() + "=" + std::to_string(generation);
-  return call.fence.phase.empty() ? text : text + "; " + call.fence.phase;
+  const std::string phase(ToWord(call.fence.phase));
+  return phase.empty() ? text : text + "; " + phase;
 }
 
 std::string Line(const FenceNode& call) {

@@ -12,6 +12,7 @@
 
 #include "devices/node_id.h"
 #include "devices/types.h"
+#include "fencing/core/phase.h"
 #include "fencing/core/scheduling.h"
 #include "fencing/core/shared.h"
 #include "fencing/core/time.h"
@@ -19,7 +20,7 @@
 namespace lunkeeper::fencing {
 
 using ArrayId = Name<struct ArrayTag>;
-using NodeName = Name<struct NodeNameTag>;  // the machine's name; NodeId is one life of it
+using NodeName = Name<struct NodeNameTag>;  // the machine's name; a NodeId is one instance of it
 using PodId = Name<struct PodTag>;          // namespace/name
 using Uid = Name<struct UidTag>;            // of an object: a re-created one has another
 using Version = Name<struct VersionTag>;    // of an object; opaque; empty: there is no such object yet
@@ -50,7 +51,7 @@ struct Node {
   NodeName name;
   Uid uid;
   Version version;
-  NodeId instance;  // of the driver that is registered there now; empty: none
+  NodeId node_id;  // of the driver that is registered there now; empty: none
   bool ready = true;
   bool exempt = false;          // never fenced without being asked by hand
   bool out_of_service = false;  // an administrator's taint: a fence asked for by hand
@@ -66,7 +67,7 @@ struct ArrayFence {
   VolumeSet volumes;
 };
 
-// The record of a failover, and the request for one made by hand. Its name is the node's instance.
+// The record of a failover, and the request for one made by hand. Its name is the node's id.
 struct NodeFence {
   NodeId node;
   Uid uid;
@@ -77,7 +78,7 @@ struct NodeFence {
   bool deleting = false;                      // someone wants it lifted, once the node is clean
   VolumesByArray volumes;                     // to be fenced, or fenced
   std::map<ArrayId, Generation> generations;  // verified
-  std::string phase;                          // for people: what is being waited for
+  Phase phase = Phase::kRequested;
   friend bool operator==(const NodeFence&, const NodeFence&) = default;
 };
 

@@ -1,11 +1,8 @@
 #pragma once
-// The words of a NodeFence's record which more than one part of the core writes or reads.
+// Who asked for a NodeFence, where it was an administrator's taint.
 
 namespace lunkeeper::fencing {
 
-inline constexpr char kByTaint[] = "the out-of-service taint";  // requested_by
-inline constexpr char kPhaseFencing[] = "fencing";
-inline constexpr char kPhaseAsking[] = "asking its pods to leave";
-inline constexpr char kPhaseUnknown[] = "refused: there is no such node";
+inline constexpr char kByTaint[] = "the out-of-service taint";
 
 }  // namespace lunkeeper::fencing

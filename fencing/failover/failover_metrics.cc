@@ -107,7 +107,8 @@ void ReportFailoverMetrics(const State& state, Metrics& metrics) {
   Put("kubelet", kubelet, evidence);
   for (const auto& [what, count] : judged)
     classifications[{{"classification", what.empty() ? "well" : std::string(what)}}] = count;
-  for (const auto& entry : state.cluster.fences()) ++fences[{{"phase", entry.second.phase}}];
+  for (const auto& entry : state.cluster.fences())
+    ++fences[{{"phase", std::string(ToWord(entry.second.phase))}}];
   metrics.SetGauge("lunkeeper_failover_evidence_nodes", "Nodes by what each channel of evidence shows",
                    evidence);
   metrics.SetGauge("lunkeeper_failover_classified_nodes", "Nodes by what they are judged to be",

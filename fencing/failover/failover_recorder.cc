@@ -1,7 +1,6 @@
 #include "fencing/failover/failover_recorder.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -10,7 +9,6 @@
 #include "base/log.h"
 #include "fencing/core/instances.h"
 #include "fencing/core/trace.h"
-#include "fencing/core/words.h"
 #include "fencing/failover/clock.h"
 
 namespace lunkeeper::fencing {
@@ -23,15 +21,10 @@ bool IsRoutine(const Action& action) {
          std::holds_alternative<Notify>(action.what) || std::holds_alternative<Report>(action.what);
 }
 
-// The first words of a refusal, without what differs from one to the next.
-std::string RailOf(const std::string& text) {
-  for (const char* prefix : {"not failed over: ", "not fenced: "})
-    if (absl::StartsWith(text, prefix)) return RailOf(text.substr(std::strlen(prefix)));
-  return text.substr(0, text.find_first_of(",:;"));
-}
+constexpr char kMovedEvent[] = "Moved";
 
-bool TellsOfMove(const TimelineEntry& entry) {
-  return entry.event == "Phase" && absl::StartsWith(entry.text, "moved");
+bool IsMoved(const Report& report) {
+  return report.phase == Phase::kMoved || report.phase == Phase::kAwaitingNode;
 }
 
 size_t CountOf(const VolumesByArray& volumes) {
@@ -50,7 +43,7 @@ void FailoverRecorder::Leads(bool leads) {
 void FailoverRecorder::Said(const Report& report) {
   const bool refused = report.kind == ReportKind::kRefused;
   const bool progress = report.kind == ReportKind::kProgress;
-  if (refused) ++refused_[{{"rail", RailOf(report.text)}}];
+  if (report.refusal) ++refused_[{{"limit", std::string(ToWord(*report.refusal))}}];
   LogWarn("failover",
           absl::StrCat(progress  ? "phase: "
                        : refused ? "refused: "
@@ -59,9 +52,11 @@ void FailoverRecorder::Said(const Report& report) {
           {{"node", report.node.value()}});
   if (progress) {
     Timeline& timeline = timelines_[report.node].timeline;
-    const bool moved = std::any_of(timeline.begin(), timeline.end(), TellsOfMove);
-    Add(report.node, absl::Now(), "Phase", report.text);
-    if (!moved && TellsOfMove(timeline.back())) Moved(timeline);
+    const bool moved =
+        IsMoved(report) && std::none_of(timeline.begin(), timeline.end(),
+                                        [](const auto& entry) { return entry.event == kMovedEvent; });
+    Add(report.node, absl::Now(), moved ? kMovedEvent : "Phase", report.text);
+    if (moved) Moved(timeline);
   }
   TellNode(report.node, progress ? kube::EventKind::kNormal : kube::EventKind::kWarning,
            progress  ? "Failover"
@@ -87,7 +82,7 @@ void FailoverRecorder::Asked(const Action& action) {
 // The first record of a failover says how it came to be.
 void FailoverRecorder::Began(const PutNodeFence& call) {
   const NodeFence& fence = call.fence;
-  if (!timelines_[fence.node].timeline.empty() || fence.phase == kPhaseUnknown) return;
+  if (!timelines_[fence.node].timeline.empty() || fence.phase == Phase::kRefused) return;
   const auto evidence = state_.evidence.nodes().find(fence.node);
   if (fence.requested_by.empty() && evidence != state_.evidence.nodes().end() && evidence->second.heard) {
     const absl::Duration silent = ToAbsl(state_.now - evidence->second.heartbeat_at.value_or(state_.now));
@@ -250,7 +245,7 @@ void FailoverRecorder::Moved(const Timeline& timeline) {
                                                                     {"Recorded", "record"},
                                                                     {"Fenced", "fence"},
                                                                     {"Deleted", "delete"},
-                                                                    {"Phase", "restart"}};
+                                                                    {kMovedEvent, "restart"}};
   const absl::Time began = timeline.front().at;
   absl::Time last = began;
   for (const auto& [event, phase] : kPhases) {
@@ -268,7 +263,7 @@ void FailoverRecorder::ReportMetrics(Metrics& metrics) {
   metrics.SetGauge("lunkeeper_failover_synced", "Whether everything that failover watches has been listed",
                    synced_);
   metrics.SetGauge("lunkeeper_failover_decided", "Failovers that this replica has begun", decided_);
-  metrics.SetGauge("lunkeeper_failover_refused", "Failovers that were not begun, by rail or rule", refused_);
+  metrics.SetGauge("lunkeeper_failover_refused", "Failovers that were not begun, by limit", refused_);
   metrics.SetGauge("lunkeeper_failover_fence_failures", "Fences that an array did not carry out",
                    fence_failures_);
   metrics.SetGauge("lunkeeper_failover_pods_deleted", "Pods that this replica has deleted", pods_);

@@ -64,7 +64,7 @@ class FailoverRecorder {
   std::map<uint64_t, NodeId> deletions_;  // of a failover, by action
   bool leads_ = false, synced_ = false;
   int decided_ = 0, fence_failures_ = 0, pods_ = 0;
-  Metrics::Series refused_;  // by rail
+  Metrics::Series refused_;  // by limit
   std::vector<std::pair<std::string, absl::Duration>>
       took_;  // phases that ended since the last ReportMetrics
 };

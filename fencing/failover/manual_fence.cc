@@ -10,7 +10,6 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "devices/node_id.h"
-#include "fencing/core/words.h"
 #include "fencing/failover/facts.h"
 #include "fencing/failover/record.h"
 
@@ -103,7 +102,7 @@ std::vector<std::string> NotFencedYet(const NodeFence& fence) {
 }
 
 bool IsInForce(const NodeFence& fence) {
-  return !fence.volumes.empty() && NotFencedYet(fence).empty() && fence.phase != kPhaseFencing;
+  return !fence.volumes.empty() && NotFencedYet(fence).empty() && fence.phase != Phase::kFencing;
 }
 
 std::string WhereItIs(const NodeFence& fence) {
@@ -113,10 +112,10 @@ std::string WhereItIs(const NodeFence& fence) {
 }
 
 std::string WhyNot(const NodeFence& fence) {
-  if (fence.phase.empty())
+  if (fence.phase == Phase::kRequested)
     return "no controller has taken it up; `lunkeeper status` says who leads, and whether this is a dry run";
   const auto arrays = NotFencedYet(fence);
-  return absl::StrCat("it is at \"", fence.phase, "\"",
+  return absl::StrCat("it is at \"", ToSentence(fence.phase), "\"",
                       arrays.empty() ? "" : "; not confirmed yet: " + absl::StrJoin(arrays, ", "));
 }
 
@@ -166,13 +165,13 @@ absl::Status Conclude(const ManualFenceIo& io, const Asked& asked, const NodeFen
   const std::string& node = asked.fence.node.value();
   if (now == nullptr)
     return absl::AbortedError(absl::StrCat("somebody has taken the request for ", node, " back"));
-  if (now->phase == kPhaseUnknown) return Refused(io, asked);
+  if (now->phase == Phase::kRefused) return Refused(io, asked);
   if (!IsInForce(*now))
     return absl::DeadlineExceededError(
         absl::StrCat("node ", node, " is not fenced yet and may still write: ", WhyNot(*now),
                      ". The request stands: kubectl get nodefence ", node, " -o yaml"));
   io.tell(absl::StrCat("node ", node, " is fenced: no write of it reaches what it had on ", WhereItIs(*now)));
-  io.tell(absl::StrCat("its pods: ", now->phase, "; to give it back: lunkeeper unfence ",
+  io.tell(absl::StrCat("its pods: ", ToSentence(now->phase), "; to give it back: lunkeeper unfence ",
                        NameOf(now->node).value()));
   return absl::OkStatus();
 }
@@ -194,14 +193,14 @@ absl::Status Lift(const ManualFenceIo& io, const RecordFacts& facts) {
   RETURN_IF_ERROR(Delete(io, fence));
   Teller teller(io);
   teller.Skip(facts);
-  std::string phase = fence.phase;
+  Phase phase = fence.phase;
   const absl::Status gone = Follow(io, fence.node, teller, [&](const RecordFacts* now) {
     if (now != nullptr) phase = now->fence.phase;
     return now == nullptr || now->fence.uid != fence.uid;
   });
   if (absl::IsDeadlineExceeded(gone))
     return absl::DeadlineExceededError(absl::StrCat(
-        "the fence of ", fence.node.value(), " is not lifted yet: it is at \"", phase,
+        "the fence of ", fence.node.value(), " is not lifted yet: it is at \"", ToSentence(phase),
         "\". It is lifted by itself when the node is back and nothing of those volumes is left on it; where "
         "the machine never comes back, delete its Node object"));
   if (gone.ok()) io.tell(absl::StrCat("node ", fence.node.value(), " may take volumes again"));
@@ -221,7 +220,7 @@ absl::Status RequestManualFence(const ManualFenceIo& io, const ManualFenceReques
   std::optional<NodeFence> last = asked.fence;
   const absl::Status followed = Follow(io, node, teller, [&](const RecordFacts* now) {
     last = now == nullptr ? std::nullopt : std::make_optional(now->fence);
-    return !last || IsInForce(*last) || last->phase == kPhaseUnknown;
+    return !last || IsInForce(*last) || last->phase == Phase::kRefused;
   });
   if (!followed.ok() && !absl::IsDeadlineExceeded(followed)) return followed;
   return Conclude(io, asked, last ? &*last : nullptr);

@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/periodic.h"
-#include "fencing/core/words.h"
+#include "fencing/core/phase.h"
 #include "fencing/failover/record.h"
 #include "fencing/failover/testing/fake_api.h"
 
@@ -60,7 +60,7 @@ struct HandRig {
 
 Json InForce() {
   const Json moment = {{"at", "2026-11-21T08:00:00.123Z"}, {"event", "Fenced"}, {"text", "a1: 2 volumes"}};
-  return {{"phase", "moved"},
+  return {{"phase", "Moved"},
           {"arrays", {{"a1", {{"volumes", {"a1-v1", "a1-v2"}}, {"generation", 7}}}}},
           {"timeline", {moment}}};
 }
@@ -89,7 +89,7 @@ TEST_CASE("a fence that an array has not confirmed is not called one") {
   HandRig rig;
   const bool taken_up = GENERATE(true, false);
   if (taken_up)
-    rig.Controller({{"phase", kPhaseFencing},
+    rig.Controller({{"phase", ToWord(Phase::kFencing)},
                     {"arrays", {{"a1", {{"generation", 7}}}, {"a2", {{"volumes", {"a2-v1"}}}}}}});
   const absl::Status status = rig.Fence("n1", absl::Seconds(1));
   CHECK(absl::IsDeadlineExceeded(status));
@@ -101,7 +101,7 @@ TEST_CASE("a fence that an array has not confirmed is not called one") {
 
 TEST_CASE("a node that nobody knows is refused, and nothing is left of the request") {
   HandRig rig;
-  rig.Controller({{"phase", kPhaseUnknown}});
+  rig.Controller({{"phase", ToWord(Phase::kRefused)}});
   for (const std::string node : {"n9", "bare", "n9.00000000000000ff"}) {
     CAPTURE(node);
     const absl::Status status = rig.Fence(node);
@@ -116,7 +116,7 @@ TEST_CASE("a fence is lifted by the node's name; one that waits for its node say
   HandRig rig;
   const Json held = {{"metadata", {{"finalizers", {kFinalizer}}}},
                      {"spec", {{"requestedBy", "evidence"}}},
-                     {"status", {{"phase", "moved; waiting for the node"}}}};
+                     {"status", {{"phase", "AwaitingNode"}}}};
   rig.api.Put(rig.Path(), held);
   const absl::Status waiting = RequestManualUnfence(rig.Hand(absl::Seconds(1)), "n1");
   CHECK(absl::IsDeadlineExceeded(waiting));

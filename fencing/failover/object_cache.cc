@@ -123,7 +123,7 @@ void ObjectCache::SayNode(const std::string& name) {
   node.name = NodeName(name);
   node.uid = facts.uid;
   node.version = facts.version;
-  if (const NodeId* instance = Find(instances_, name); instance != nullptr) node.instance = *instance;
+  if (const NodeId* instance = Find(instances_, name); instance != nullptr) node.node_id = *instance;
   node.ready = facts.ready;
   node.exempt = facts.exempt;
   node.out_of_service = facts.out_of_service;

@@ -96,7 +96,7 @@ TEST_CASE("our taint leads back to the whole name of its NodeFence, however long
   heard.objects.OnNode(name, std::make_shared<const NodeFacts>(facts));
   heard.objects.OnInstance(name, &node);
   CHECK(heard.nodes[name].taint == node.value());
-  CHECK(heard.nodes[name].instance == node);
+  CHECK(heard.nodes[name].node_id == node);
   CHECK(kube::ToText(WithTaint(facts.taints, "")) == R"([{"effect":"NoExecute","key":"other"}])");
 }
 

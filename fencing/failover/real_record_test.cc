@@ -71,7 +71,7 @@ NodeFence Sample() {
   fence.cause = "dead or fully isolated";
   fence.volumes[ArrayId("a1")] = {VolumeId("a1-v1"), VolumeId("a1-v2")};
   fence.volumes[ArrayId("a2")];
-  fence.phase = "fencing";
+  fence.phase = Phase::kFencing;
   return fence;
 }
 
@@ -101,7 +101,7 @@ TEST_CASE("a NodeFence goes to a real API server and comes back as it was; delet
   CHECK(stored.timeline == timeline);
 
   fence.generations[ArrayId("a1")] = 7;
-  fence.phase = "moved";
+  fence.phase = Phase::kMoved;
   const Answer changed = actions.Run(PutNodeFence{fence}, timeline);
   REQUIRE(changed.done.outcome == Outcome::kOk);
   CHECK(actions.Run(PutNodeFence{fence}, timeline).done.outcome == Outcome::kConflict);

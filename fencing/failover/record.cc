@@ -17,7 +17,7 @@ std::string ExactStamp(absl::Time at) {
 }
 
 Json StatusOf(const NodeFence& fence, const Timeline& timeline) {
-  Json status = {{"phase", fence.phase}, {"node", NameOf(fence.node).value()}};
+  Json status = {{"phase", std::string(ToWord(fence.phase))}, {"node", NameOf(fence.node).value()}};
   Json& arrays = status["arrays"] = Json::object();
   for (const auto& [array, volumes] : fence.volumes) {
     Json& each = arrays[array.value()];
@@ -66,7 +66,7 @@ RecordFacts ReadRecord(const Json& object) {
   if (fence.requested_by == kByEvidence) fence.requested_by = "";
   fence.graceful = kube::FlagAt(object, {"spec", "graceful"});
   fence.deleting = !FieldAt(object, {"metadata", "deletionTimestamp"}).is_null();
-  fence.phase = TextAt(object, {"status", "phase"});
+  fence.phase = ParsePhase(TextAt(object, {"status", "phase"}));
   const Json& arrays = FieldAt(object, {"status", "arrays"});
   if (arrays.is_object()) ReadArrays(arrays, fence);
   const Json& entries = FieldAt(object, {"status", "timeline"});

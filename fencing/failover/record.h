@@ -1,5 +1,5 @@
 #pragma once
-// A NodeFence as an object in Kubernetes, and back. Its name is the node's instance (`<name>.<instance>`), as
+// A NodeFence as an object in Kubernetes, and back. Its name is the node's id (`<name>.<instance>`), as
 // the arrays know it. Everything that the core records is in one object without a status subresource, so that
 // one conditional write stores it all. Who made it by hand need not give more than the name. Pure functions.
 
@@ -16,7 +16,8 @@ inline const kube::Resource kNodeFences{"lunkeeper.io", "v1alpha1", "nodefences"
 inline constexpr char kFinalizer[] = "lunkeeper.io/fence";
 
 // One line of status.timeline. `event` is one of a closed set of words, for programs: LastHeard, Decided,
-// Recorded, Fencing, FenceFailed, Fenced, Tainted, Deleting, Deleted, Phase, Unfenced. `text` is for people.
+// Recorded, Fencing, FenceFailed, Fenced, Tainted, Deleting, Deleted, Phase, Moved, Unfenced. `text` is for
+// people.
 struct TimelineEntry {
   absl::Time at;
   std::string event;

@@ -38,8 +38,8 @@ std::string NodeLine(const State& state, const NodeId& node) {
 
 std::string FenceLine(const NodeFence& fence) {
   const std::string by = fence.requested_by.empty() ? "evidence" : fence.requested_by;
-  return absl::StrCat("nodefence ", fence.node.value(), ": ", fence.phase, "; by ", by, ": ", fence.cause,
-                      "; ", Describe(fence.volumes));
+  return absl::StrCat("nodefence ", fence.node.value(), ": ", ToSentence(fence.phase), "; by ", by, ": ",
+                      fence.cause, "; ", Describe(fence.volumes));
 }
 
 }  // namespace

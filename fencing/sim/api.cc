@@ -19,7 +19,7 @@ void Api::AddNode(const NodeName& name, const NodeId& instance) {
   Node node;
   node.name = name;
   node.uid = Uid("node" + std::to_string(++uid_));
-  node.instance = instance;
+  node.node_id = instance;
   node.version = NextVersion();
   objects_.nodes[name] = node;
   renewed_[name] = world_.now();
@@ -205,8 +205,8 @@ void Api::Renew(const NodeName& name, const NodeId& instance) {
   auto& node = objects_.nodes.at(name);
   renewed_[name] = world_.now();
   Push(KubeletLease{name});
-  if (node.instance == instance) return;
-  node.instance = instance;  // its driver registered anew
+  if (node.node_id == instance) return;
+  node.node_id = instance;  // its driver registered anew
   node.version = NextVersion();
   Push(NodeSeen{node});
 }

@@ -111,9 +111,9 @@ void Checker::Unfenced(const ArrayId& array, const ArrayFence& fence, Generation
 void Checker::Untainting(const Node& node) {
   // Another machine of that name may need it gone.
   for (const auto& machine : world_.machines)
-    if (machine->name() == node.name && machine->id() != node.instance) return;
+    if (machine->name() == node.name && machine->id() != node.node_id) return;
   for (const auto& machine : world_.machines)
-    if (machine->id() == node.instance && machine->id().value() == node.taint && machine->HasFailedDevice())
+    if (machine->id() == node.node_id && machine->id().value() == node.taint && machine->HasFailedDevice())
       Fail(node.name.value() + " was untainted while a fenced device is left on it");
 }
 
@@ -153,7 +153,7 @@ void Checker::Acts(const Replica& replica, const Action& action) {
   if (!fence || rewritten_) return;
   // The pods of a name run on its newest machine; what an older one holds it keeps from them.
   const auto node = world_.api->nodes().find(NameOf(fence->node));
-  if (node != world_.api->nodes().end() && node->second.instance != fence->node) return;
+  if (node != world_.api->nodes().end() && node->second.node_id != fence->node) return;
   for (const auto& [id, pod] : world_.api->pods()) {
     if (pod.wish != FailoverPolicy::kNever || pod.node != NameOf(fence->node) || !pod.running) continue;
     for (const auto& [array, volumes] : pod.volumes)

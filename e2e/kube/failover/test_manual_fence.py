@@ -118,9 +118,7 @@ def test_a_node_fence_for_nobody_changes_nothing(place, failover):
         def refused():
             return failover.kubectl.get("nodefence", "nobody.0123456789abcdef").get("status", {}).get("phase")
 
-        wait_until(
-            lambda: refused() == "refused: there is no such node", MOVES_SECONDS, "it is refused, and says so"
-        )
+        wait_until(lambda: refused() == "Refused", MOVES_SECONDS, "it is refused, and says so")
         wait_until(
             lambda: "FailoverRefused" in failover.kubectl("describe", "nodefence", "nobody.0123456789abcdef"),
             MOVES_SECONDS,

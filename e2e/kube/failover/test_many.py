@@ -109,7 +109,7 @@ def test_three_of_five_nodes_die_and_are_failed_over_one_by_one(three_die, failo
 
 
 @pytest.mark.timeout(900)
-def test_three_of_five_nodes_die_and_the_rail_stops_after_one(three_die, failover):
+def test_three_of_five_nodes_die_and_the_budget_stops_after_one(three_die, failover):
     """The other two stay as they are, with an event, until a person requests it or they return."""
     dead, alive = three_die("stop", cordoned=True)
     uids = {each.node: each.uid() for each in dead}

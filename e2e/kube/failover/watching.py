@@ -109,7 +109,7 @@ class Failover:
 
         def moved():
             fence = self.fence(node)
-            return fence if fence and fence["status"].get("phase", "").startswith("moved") else None
+            return fence if fence and fence["status"].get("phase") in ("Moved", "AwaitingNode") else None
 
         return wait_until(moved, seconds, lambda: f"{node}'s pods run elsewhere\n{self.tell()}", pause=0.2)
 

@@ -95,7 +95,7 @@ void ScriptedWorld::Setup(const std::string& word, std::istringstream& words) {
       auto& node = nodes_[NodeName(name)];
       node.name = NodeName(name);
       node.uid = Uid("node-" + name);
-      node.instance = NodeId(name + ".i");
+      node.node_id = NodeId(name + ".i");
       node.version = NextVersion();
       node.labels = Shared<NodeLabels>(NodeLabels{{{HashLabel(kNameLabel), HashLabel(name)}}, {}});
     }
@@ -211,8 +211,7 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
   } else {
     if (what == "appears") nodes_.insert(late_.extract(name));
     auto& node = nodes_.at(name);
-    if (what == "recreated")
-      machine.id = node.instance = NodeId(name.value() + ".j"), machine.present.clear();
+    if (what == "recreated") machine.id = node.node_id = NodeId(name.value() + ".j"), machine.present.clear();
     if (what == "exempt") node.exempt = true;
     if (what == "ready" || what == "unready") node.ready = what == "ready";
     if (what == "in-service" || what == "out-of-service") node.out_of_service = what == "out-of-service";

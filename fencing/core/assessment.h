@@ -1,0 +1,38 @@
+#pragma once
+// One NodeFence and what is seen of its node, put together once at the start of each Reconcile, so that all
+// its steps decide on the same facts. Pure questions on them follow; only AssessNode writes to the state.
+
+#include <map>
+#include <vector>
+
+#include "fencing/core/phase.h"
+#include "fencing/core/state.h"
+
+namespace lunkeeper::fencing {
+
+struct Assessment {
+  NodeFence record;  // as it is stored
+  Signals signals;
+  Classification classification;
+  Plan plan;                             // the pods to move, as things are now
+  std::map<ArrayId, ArrayFence> fences;  // in force
+  bool lifting = false;                  // someone wants it lifted
+  bool acting = false;                   // there is reason to fence, now
+};
+
+// Starts the clock of a graceful move when it sees one begin.
+Assessment AssessNode(State& state, const NodeFence& record);
+
+Phase PhaseOf(const State& state, const Assessment& seen);
+// The arrays have confirmed that all of `volumes` are fenced from the node.
+bool IsFenced(const Assessment& seen, const VolumesByArray& volumes);
+// The pods that are still to go: those whose volumes are all fenced. One that lands on the fenced node later
+// is among them.
+std::vector<const Pod*> PodsToDelete(const Assessment& seen);
+// The node will not come back as what it was: its object is deleted, or another instance has its name.
+bool IsGone(const State& state, const Assessment& seen);
+// Somebody asked for the fence of a node that nobody has ever heard of: not by heartbeat, grant, fence or
+// object.
+bool IsUnknown(const State& state, const NodeFence& record);
+
+}  // namespace lunkeeper::fencing

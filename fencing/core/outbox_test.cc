@@ -1,0 +1,61 @@
+#include "fencing/core/outbox.h"
+
+#include <catch2/catch.hpp>
+
+namespace lunkeeper::fencing {
+namespace {
+
+const NodeId kNode("n1.0000000000000001"), kOtherNode("n2.0000000000000001");
+const ArrayId kFirstArray("a1"), kSecondArray("a2");
+constexpr Instant kStart(100_s);
+
+struct Rig {
+  bool Fence(const ArrayId& array, const NodeId& node, Instant now) {
+    return outbox.Call(CallKey::ForFenceOf(array, node), FenceNode{array, 1, node, {}}, now);
+  }
+  bool Unfence(const ArrayId& array, const NodeId& node, Instant now) {
+    return outbox.Call(CallKey::ForFenceOf(array, node), UnfenceNode{array, 1, node, 7}, now);
+  }
+  void Answer(Outcome outcome, Instant now) {
+    Done done;
+    done.action = outbox.Take().back().id;
+    done.outcome = outcome;
+    REQUIRE(outbox.Finish(done, now));
+  }
+
+  Settings settings;
+  Outbox outbox{settings};
+};
+
+}  // namespace
+
+TEST_CASE("a fence and an unfence of one node at one array exclude each other until the first is answered") {
+  Rig rig;
+  REQUIRE(rig.Fence(kFirstArray, kNode, kStart));
+  CHECK_FALSE(rig.Unfence(kFirstArray, kNode, kStart + 1_s));
+  CHECK(rig.outbox.IsWaiting(CallKey::ForFenceOf(kFirstArray, kNode)));
+  rig.Answer(Outcome::kOk, kStart + 2_s);
+  REQUIRE(rig.Unfence(kFirstArray, kNode, kStart + 2_s));
+  CHECK_FALSE(rig.Fence(kFirstArray, kNode, kStart + 3_s));
+}
+
+TEST_CASE("calls about other nodes, and at other arrays, do not wait for each other") {
+  Rig rig;
+  REQUIRE(rig.Fence(kFirstArray, kNode, kStart));
+  CHECK(rig.Fence(kSecondArray, kNode, kStart));
+  CHECK(rig.Unfence(kFirstArray, kOtherNode, kStart));
+  CHECK(rig.outbox.Take().size() == 3);
+}
+
+TEST_CASE(
+    "a call that failed is sent again after a pause, and one that is never answered after a longer one") {
+  Rig rig;
+  REQUIRE(rig.Fence(kFirstArray, kNode, kStart));
+  rig.Answer(Outcome::kFailed, kStart);
+  CHECK_FALSE(rig.Fence(kFirstArray, kNode, kStart));
+  REQUIRE(rig.Fence(kFirstArray, kNode, kStart + rig.settings.retry));
+  CHECK_FALSE(rig.Fence(kFirstArray, kNode, kStart + rig.settings.answer_timeout));
+  CHECK(rig.Fence(kFirstArray, kNode, kStart + rig.settings.retry + rig.settings.answer_timeout));
+}
+
+}  // namespace lunkeeper::fencing
