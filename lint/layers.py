@@ -21,7 +21,7 @@ WALLS: dict[str, tuple[str, ...]] = {
     "devices/iscsi": DOMAIN,
     "devices/libiscsi": DOMAIN,
     "devices/datapath": (*DOMAIN, "devices/iscsi/"),
-    "fencing/core": ("devices/types.h", "devices/node_id.h"),  # the domain's names are plain values
+    "fencing/core": ("base/check.h", "devices/types.h", "devices/node_id.h"),  # the domain's names are plain values
     "fencing/sim": ("base/", "devices/types.h", "devices/node_id.h", "fencing/core/"),
     "fencing/kube": ("base/",),
     "fencing/protocol": (*SEAM, "fencing/core/"),

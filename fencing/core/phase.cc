@@ -8,8 +8,8 @@ namespace {
 
 struct PhaseText {
   Phase phase;
-  std::string_view word;
-  std::string_view sentence;
+  const char* word;
+  const char* sentence;
 };
 
 // In the order of the enum.
@@ -35,13 +35,13 @@ static_assert(std::all_of(std::begin(kPhaseTexts), std::end(kPhaseTexts),
 
 }  // namespace
 
-std::string_view ToWord(Phase phase) { return TextOf(phase).word; }
+const char* ToWord(Phase phase) { return TextOf(phase).word; }
 
-std::string_view ToSentence(Phase phase) { return TextOf(phase).sentence; }
+const char* ToSentence(Phase phase) { return TextOf(phase).sentence; }
 
 Phase ParsePhase(std::string_view word) {
   const auto* found = std::find_if(std::begin(kPhaseTexts), std::end(kPhaseTexts),
-                                   [&](const PhaseText& text) { return text.word == word; });
+                                   [&](const PhaseText& text) { return word == text.word; });
   return found == std::end(kPhaseTexts) ? Phase::kRequested : found->phase;
 }
 

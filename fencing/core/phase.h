@@ -47,10 +47,10 @@ enum class Phase {
 };
 
 // What is stored; that of kRequested is empty: a person who makes a NodeFence gives no status.
-std::string_view ToWord(Phase phase);
+const char* ToWord(Phase phase);
 // The phase of a stored word. A word that nobody knows counts as kRequested; the next write corrects it.
 Phase ParsePhase(std::string_view word);
 // For logs, events and `lunkeeper status`.
-std::string_view ToSentence(Phase phase);
+const char* ToSentence(Phase phase);
 
 }  // namespace lunkeeper::fencing

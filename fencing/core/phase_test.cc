@@ -11,7 +11,7 @@ TEST_CASE("each phase has a word of its own, which means it again when it is rea
   for (int number = 0; number <= static_cast<int>(Phase::kCleaning); ++number) {
     const auto phase = static_cast<Phase>(number);
     CHECK(ParsePhase(ToWord(phase)) == phase);
-    CHECK_FALSE(ToSentence(phase).empty());
+    CHECK_FALSE(std::string_view(ToSentence(phase)).empty());
     words.insert(ToWord(phase));
   }
   CHECK(words.size() == static_cast<size_t>(Phase::kCleaning) + 1);

@@ -2,13 +2,11 @@
 // Why a failover is not begun, or a request for one not carried out. The word is for programs: metrics count
 // by it. What a person reads is the Report's text.
 
-#include <string_view>
-
 namespace lunkeeper::fencing {
 
 enum class Refusal { kPaused, kExempt, kBudget, kDryRun, kUnknownNode };
 
-constexpr std::string_view ToWord(Refusal refusal) {
+constexpr const char* ToWord(Refusal refusal) {
   switch (refusal) {
     case Refusal::kPaused:
       return "paused";

@@ -1,4 +1,7 @@
-// Life of a machine, and its plugin and kubelet; the data path is in device.cc.
+// What runs on a machine, each every so often: the plugin's heartbeats, the kubelet's lease and its sync with
+// the API server, the reconnecting of devices, and the release of grants that nothing uses. The kubelet's
+// sync is level-triggered, as a real one's: it compares the pods that the API server has with the containers
+// that are there, ends the ones that are too many, and stages and starts what is missing.
 
 #include "fencing/sim/machine.h"
 
@@ -12,7 +15,7 @@ namespace lunkeeper::fencing::sim {
 namespace {
 
 constexpr Span kHeartbeatEvery = 500_ms, kSync = 700_ms, kDevices = 500_ms, kGrants = 5_s, kNodeCall = 4_s,
-               kWait = 30_s;
+               kWait = 30_s, kArrayCall = 2_s, kRelease = 8_s;
 
 }  // namespace
 
@@ -20,7 +23,8 @@ Machine::Machine(World& world, NodeName name, int instance)
     : world_(world),
       name_(std::move(name)),
       endpoint_(world.AddEndpoint()),
-      id_(name_.value() + "." + std::to_string(instance)) {
+      id_(name_.value() + "." + std::to_string(instance)),
+      data_path_(world, *this) {
   Every(kHeartbeatEvery, &Machine::Heartbeat);
   Every(kSync, &Machine::SyncKubelet);
   Every(kKubeletLease, &Machine::RenewLease);
@@ -46,7 +50,7 @@ void Machine::PowerOn() {
   if (powered_ || retired_) return;
   powered_ = true;
   frozen_ = false;
-  devices_.clear();
+  data_path_.DetachAll();
   containers_.clear();
   asked_.clear();
   releases_.clear();
@@ -70,7 +74,7 @@ void Machine::ClosePlugin() {
 void Machine::Heartbeat() {
   if (plugin_hung_ || world_.now() < plugin_back_at_) return;
   fencing::Heartbeat heartbeat{id_, "boot" + std::to_string(life_), ++sequence_, !kubelet_hung_, {}, {}, {}};
-  for (const auto& [volume, device] : devices_) {
+  for (const auto& [volume, device] : data_path_.devices()) {
     heartbeat.present.insert(volume);
     if (device.failed || (device.pending && device.lost_at && world_.now() - *device.lost_at > 2_s))
       heartbeat.failing.insert(volume);
@@ -114,7 +118,7 @@ void Machine::SyncKubelet() {
         if (world_.api->up && world_.api->nodes().contains(name_)) reply(world_.api->PodsOn(name_));
       },
       [this, life = life_](const auto* pods) {
-        if (pods && Alive(life) && !frozen_ && !kubelet_hung_) Reconcile(*pods);
+        if (pods && IsAlive(life) && !frozen_ && !kubelet_hung_) Reconcile(*pods);
       });
 }
 
@@ -143,15 +147,15 @@ void Machine::Start(const Pod& pod) {
   bool ready = true, failed = false;
   for (const auto& [array, volumes] : pod.volumes) {
     for (const auto& volume : volumes) {
-      auto found = devices_.find(volume);
-      if (found != devices_.end() && found->second.failed && !container.started && !InUse(volume)) {
-        devices_.erase(found);  // left over: it is detached and staged anew
-        found = devices_.end();
+      const auto* device = data_path_.FindDevice(volume);
+      if (device && device->failed && !container.started && !InUse(volume)) {
+        data_path_.Detach(volume);  // left over: it is detached and staged anew
+        device = nullptr;
       }
-      ready &= found != devices_.end() && found->second.session != 0;
-      failed |= found != devices_.end() && found->second.failed;
+      ready &= device && device->session != 0;
+      failed |= device && device->failed;
       const bool may_ask = !plugin_hung_ && !releases_.contains(volume);
-      if (found == devices_.end() && !container.started && may_ask) Ask(array, volume);
+      if (!device && !container.started && may_ask) Ask(array, volume);
     }
   }
   if (ready && !failed && !container.started) {
@@ -176,9 +180,9 @@ void Machine::Ask(const ArrayId& array, const VolumeId& volume) {
       endpoint_, replica.endpoint(), kWait,
       [&replica, array, volume, id = id_](auto reply) { replica.Acquire(array, volume, id, reply); },
       [this, array, volume, life = life_, at = asked](const Generation* generation) {
-        if (!Alive(life) || asked_[volume] != at) return;
+        if (!IsAlive(life) || asked_[volume] != at) return;
         asked_[volume].reset();
-        if (generation && *generation != 0) Attach(array, volume, *generation);
+        if (generation && *generation != 0) data_path_.Attach(array, volume, *generation);
       });
 }
 
@@ -187,7 +191,7 @@ void Machine::End(Container& container) {
   container.ending = true;
   container.running = false;
   world_.After(world_.random().Between(50_ms, 400_ms), [this, uid = container.pod.uid, life = life_] {
-    if (Alive(life)) containers_.erase(uid);
+    if (IsAlive(life)) containers_.erase(uid);
   });
 }
 
@@ -205,21 +209,96 @@ void Machine::Notice(const ArrayId& array, const ArrayFence& fence) {
   auto& known = known_[array];
   if (fence.generation < known.generation) return;
   known = fence;
-  // Its I/O is cut at once; a grant younger than the fence is another matter.
-  for (auto& [volume, device] : devices_)
-    if (device.array == array && fence.volumes.contains(volume) && device.generation < fence.generation)
-      Fail(device);
+  data_path_.CutFenced(array, fence);
+}
+
+void Machine::NoteWritten(const ArrayId& array, const VolumeId& volume) {
+  for (const auto& [uid, container] : containers_)
+    if (container.pod.volumes.contains(array) && container.pod.volumes.at(array).contains(volume))
+      wrote_at_[container.pod.id] = world_.now();
+}
+
+// One write at a time to each volume.
+void Machine::WriteOn(const Uid& uid) {
+  const auto found = containers_.find(uid);
+  if (found == containers_.end() || !found->second.running) return;
+  Span think = 200_ms;
+  for (const auto& workload : world_.api->workloads())
+    if (workload.id == found->second.pod.id) think = workload.think;
+  if (!frozen_)
+    for (const auto& [array, volumes] : found->second.pod.volumes)
+      for (const auto& volume : volumes) data_path_.WriteTo(volume);
+  world_.After(world_.random().Between(think / 2, 3 * think / 2), [this, uid, life = life_] {
+    if (IsAlive(life)) WriteOn(uid);
+  });
+}
+
+void Machine::LookAtDevices() {
+  data_path_.Reconnect();
+  SendReleases();
+}
+
+// A grant of ours which nothing here uses, left over by a reboot or an answer that was lost, is released.
+void Machine::LookForLostGrants() {
+  if (plugin_hung_) return;
+  for (auto& array : world_.arrays)
+    world_.Call<ArrayView>(
+        endpoint_, array->endpoint(), kArrayCall,
+        [&at = *array](auto reply) {
+          if (at.serves()) reply(at.View());
+        },
+        [this, &at = *array, life = life_](const ArrayView* view) {
+          if (!view || !IsRunning(life)) return;
+          for (const auto& held : view->holdings)
+            if (held.node == id_ && !data_path_.FindDevice(held.volume) && !asked_[held.volume] &&
+                !releases_.contains(held.volume))
+              releases_[held.volume] = {at.id(), at.GenerationOf(held.volume)};
+        });
+}
+
+void Machine::SendReleases() {
+  for (const auto& [volume, release] : releases_) {
+    auto& replica = *world_.random().Pick(world_.replicas);
+    world_.Call<bool>(
+        endpoint_, replica.endpoint(), kRelease,
+        [&replica, volume = volume, release = release, id = id_](auto reply) {
+          replica.Release(release.array, volume, id, release.generation, reply);
+        },
+        [this, volume = volume, generation = release.generation, life = life_](const bool* released) {
+          if (!IsAlive(life) || !released || !*released) return;
+          const auto found = releases_.find(volume);
+          if (found != releases_.end() && found->second.generation == generation) releases_.erase(found);
+        });
+  }
+}
+
+// A container that is ending and never started needs no device any more.
+bool Machine::Claims(const Container& container, const Device& device) const {
+  const auto used = container.pod.volumes.find(device.array);
+  return used != container.pod.volumes.end() && used->second.contains(device.volume) &&
+         !(container.ending && !container.started);
+}
+
+// What no container uses and no pod waits for is unmounted, detached, and its grant released.
+void Machine::Unstage() {
+  const auto in_use = [&](const Device& device) {
+    return std::any_of(containers_.begin(), containers_.end(),
+                       [&](const auto& entry) { return Claims(entry.second, device); });
+  };
+  for (const auto& device : data_path_.DetachUnused(in_use))
+    releases_[device.volume] = {device.array, device.generation};
 }
 
 bool Machine::HasLeftovers(const ArrayId& array, const VolumeSet& volumes, Generation before) const {
   if (!powered_) return false;
-  for (const auto& [volume, device] : devices_)
+  for (const auto& [volume, device] : data_path_.devices())
     if (device.array == array && volumes.contains(volume) && device.generation < before) return true;
   return false;
 }
 
 bool Machine::HasFailedDevice() const {
-  return powered_ && std::any_of(devices_.begin(), devices_.end(), [&](const auto& entry) {
+  return powered_ &&
+         std::any_of(data_path_.devices().begin(), data_path_.devices().end(), [&](const auto& entry) {
            const auto fence = known_.find(entry.second.array);
            return entry.second.failed && fence != known_.end() &&
                   fence->second.volumes.contains(entry.first) &&
@@ -230,11 +309,6 @@ bool Machine::HasFailedDevice() const {
 const Container* Machine::FindContainer(const Uid& pod) const {
   const auto found = containers_.find(pod);
   return found == containers_.end() ? nullptr : &found->second;
-}
-
-const Device* Machine::FindDevice(const VolumeId& volume) const {
-  const auto found = devices_.find(volume);
-  return found == devices_.end() ? nullptr : &found->second;
 }
 
 std::optional<WorldTime> Machine::WroteAt(const PodId& pod) const {

@@ -1,28 +1,18 @@
 #pragma once
 // A node: a kernel that may die, a user space that may freeze, a kubelet, the node plugin, the data path, and
-// containers that write. A device that was refused or stayed away too long fails for good.
+// containers that write. The devices are in data_path.h. One thread.
 
 #include <map>
 #include <optional>
 
 #include "fencing/core/event.h"
 #include "fencing/sim/array_model.h"
+#include "fencing/sim/data_path.h"
 #include "fencing/sim/world.h"
 
 namespace lunkeeper::fencing::sim {
 
 constexpr Span kKubeletLease = 10_s;  // how often a kubelet renews it
-
-struct Device {
-  ArrayId array;
-  VolumeId volume;
-  Generation generation = 0;
-  uint64_t session = 0;  // 0: logging in
-  bool failed = false;
-  std::optional<WorldTime> lost_at;  // while it has no session, or a write is not answered
-  std::optional<Write> pending;
-  uint64_t attempt = 0;  // tells answers of older logins and writes apart
-};
 
 struct Container {
   Pod pod;
@@ -53,6 +43,11 @@ class Machine {
   bool frozen() const { return frozen_; }
   bool kubelet_hung() const { return kubelet_hung_; }
 
+  // For the data path. A life ends when the power goes; nothing of it reaches the next one.
+  uint64_t life() const { return life_; }
+  bool IsRunning(uint64_t life) const { return IsAlive(life) && !frozen_; }
+  void NoteWritten(const ArrayId& array, const VolumeId& volume);
+
   // From the network.
   void Notice(const ArrayId& array, const ArrayFence& fence);
   bool AnswersProbe() const { return powered_; }
@@ -61,13 +56,13 @@ class Machine {
   bool HasLeftovers(const ArrayId& array, const VolumeSet& volumes, Generation before) const;
   bool HasFailedDevice() const;
   const Container* FindContainer(const Uid& pod) const;
-  const Device* FindDevice(const VolumeId& volume) const;
+  const Device* FindDevice(const VolumeId& volume) const { return data_path_.FindDevice(volume); }
   // When every container of `pod` last got a write acknowledged; empty: it does not run, or never did.
   std::optional<WorldTime> WroteAt(const PodId& pod) const;
 
  private:
   bool registered_ = false;  // the API server knows its driver
-  bool Alive(uint64_t life) const { return powered_ && life == life_; }
+  bool IsAlive(uint64_t life) const { return powered_ && life == life_; }
   void Every(Span period, void (Machine::*what)());
   void Again(Span period, void (Machine::*what)());
   void Heartbeat();
@@ -76,16 +71,12 @@ class Machine {
   void Reconcile(const std::vector<Pod>& pods);
   void Start(const Pod& pod);
   void Ask(const ArrayId& array, const VolumeId& volume);
-  void Attach(const ArrayId& array, const VolumeId& volume, Generation generation);
-  void LogIn(Device& device);
-  void LoggedIn(const VolumeId& volume, uint64_t attempt, uint64_t session);
-  void Submit(Device& device);
-  void Fail(Device& device);
+  // Writes to each volume of the pod, now and again, as long as its container runs.
   void WriteOn(const Uid& pod);
   void End(Container& container);
   void Unstage();
   bool InUse(const VolumeId& volume) const;
-  void Release(const Device& device);
+  bool Claims(const Container& container, const Device& device) const;
   void LookAtDevices();
   void LookForLostGrants();
   void SendReleases();
@@ -97,11 +88,12 @@ class Machine {
   uint64_t life_ = 1, sequence_ = 0, storage_sequence_ = 0;
   bool powered_ = true, retired_ = false, frozen_ = false, kubelet_hung_ = false, plugin_hung_ = false;
   WorldTime plugin_back_at_;
-  std::map<VolumeId, Device> devices_;
+  DataPath data_path_;
   std::map<Uid, Container> containers_;
   std::map<VolumeId, std::optional<WorldTime>> asked_;  // empty: answered
   std::map<ArrayId, ArrayFence> known_;
   std::map<PodId, WorldTime> wrote_at_;
+  // Grants that are no longer needed, until a replica says that they are released.
   struct ToRelease {
     ArrayId array;
     Generation generation = 0;

@@ -1,3 +1,8 @@
+// A replica is driven by four timers, as the product is: ticks, polls of the arrays, the watch on the API
+// server, and looks at the lease. While it is stalled nothing of that runs, and what comes in waits in the
+// backlog; afterwards it is all seen at once, and late. A crash ends the core with all it knew: the next life
+// of the process begins with an empty one, and answers to the former are dropped.
+
 #include "fencing/sim/replica.h"
 
 #include "fencing/core/trace.h"
@@ -18,6 +23,7 @@ Replica::Replica(World& world, size_t number, Settings settings)
       number_(number),
       settings_(FaultInjection::Change(world, std::move(settings))),
       endpoint_(world.AddEndpoint()),
+      runner_(world, *this),
       fault_injection_(std::make_unique<FaultInjection>(world)) {
   Every(kTick, &Replica::Tick);
   Every(kPoll, &Replica::PollArrays);
@@ -107,8 +113,7 @@ void Replica::Do(const Action& action) {
 
 void Replica::Perform(const Action& action) {
   std::vector<Done> answers;
-  for (const auto& each : fault_injection_->Act(action, answers))
-    std::visit([&](const auto& what) { Run(each.id, what); }, each.what);
+  for (const auto& each : fault_injection_->Act(action, answers)) runner_.Run(each);
   for (auto& answer : answers)
     world_.After(5_ms, [this, answer, life = life_] {
       if (life == life_) Receive(answer);

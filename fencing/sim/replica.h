@@ -9,14 +9,12 @@
 #include <vector>
 
 #include "fencing/core/core.h"
+#include "fencing/sim/action_runner.h"
 #include "fencing/sim/array_model.h"
 #include "fencing/sim/fault_injection.h"
 #include "fencing/sim/world.h"
 
 namespace lunkeeper::fencing::sim {
-
-// How long a replica waits for an answer.
-constexpr Span kCall = 3_s, kFenceCall = 15_s;
 
 class Replica {
  public:
@@ -48,6 +46,7 @@ class Replica {
 
   // For the checker: when its last successful renewal was sent, in the world's time.
   WorldTime renewed_at() const { return renewed_at_; }
+  void NoteRenewal(WorldTime sent) { renewed_at_ = sent; }
   uint64_t life() const { return life_; }
   bool stalled() const { return world_.now() < stalled_until_; }
 
@@ -70,25 +69,11 @@ class Replica {
   void Perform(const Action& action);
   void Wanted(const ArrayId& array, const VolumeId& volume, const NodeId& node, WorldTime until);
 
-  void Run(uint64_t id, const WriteLease& call);
-  void Run(uint64_t id, const BeginTerm& call);
-  void Run(uint64_t id, const Probe& call);
-  void Run(uint64_t id, const PutNodeFence& call);
-  void Run(uint64_t id, const RemoveNodeFence& call);
-  void Run(uint64_t id, const FenceNode& call);
-  void Run(uint64_t id, const UnfenceNode& call);
-  void Run(uint64_t id, const SetTaint& call);
-  void Run(uint64_t id, const DeletePod& call);
-  void Run(uint64_t id, const Notify& call);
-  void Run(uint64_t, const Report&) {}
-  // Calls the API server, with its errors; `done` may come twice, the second time late.
-  void CallApi(uint64_t id, std::function<Done()> serve);
-  void Answer(uint64_t id, Outcome outcome, Done done = {});
-
   World& world_;
   const size_t number_;
   const Settings settings_;
   const Endpoint endpoint_;
+  ActionRunner runner_;
   std::unique_ptr<FaultInjection> fault_injection_;
   std::unique_ptr<Core> core_;
   bool running_ = true;

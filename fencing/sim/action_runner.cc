@@ -1,4 +1,9 @@
-// How a replica carries out what its core asks for.
+// Every call goes over World::Call, so it may be lost, come late, or be carried out without an answer. Two
+// faults are built in here, as only the caller can make them: an API server that does what it is asked and
+// answers with an error, and an unfence that something on its way holds back and delivers long after it was
+// repeated, when its generation is no longer in force.
+
+#include "fencing/sim/action_runner.h"
 
 #include "fencing/sim/api.h"
 #include "fencing/sim/checker.h"
@@ -12,15 +17,19 @@ constexpr Span kProbe = 400_ms;
 
 }  // namespace
 
-void Replica::Answer(uint64_t id, Outcome outcome, Done done) {
-  done.action = id;
-  done.outcome = outcome;
-  Receive(std::move(done));
+void ActionRunner::Run(const Action& action) {
+  std::visit([&](const auto& call) { Run(action.id, call); }, action.what);
 }
 
-void Replica::CallApi(uint64_t id, std::function<Done()> serve) {
+void ActionRunner::Answer(uint64_t id, Outcome outcome, Done done) {
+  done.action = id;
+  done.outcome = outcome;
+  replica_.Receive(std::move(done));
+}
+
+void ActionRunner::CallApi(uint64_t id, std::function<Done()> serve) {
   world_.Call<Done>(
-      endpoint_, world_.api->endpoint(), kCall,
+      replica_.endpoint(), world_.api->endpoint(), kCall,
       [this, serve = std::move(serve)](auto reply) {
         auto& api = *world_.api;
         if (!api.up) return;
@@ -30,16 +39,17 @@ void Replica::CallApi(uint64_t id, std::function<Done()> serve) {
         if (world_.random().Percent(50)) serve();  // done, but nobody says so
         reply(failed);
       },
-      [this, id, life = life_](const Done* done) {
-        if (life == life_) Answer(id, done ? done->outcome : Outcome::kFailed, done ? *done : Done{});
+      [this, id, life = replica_.life()](const Done* done) {
+        if (life == replica_.life())
+          Answer(id, done ? done->outcome : Outcome::kFailed, done ? *done : Done{});
       });
 }
 
-void Replica::Run(uint64_t id, const WriteLease& call) {
+void ActionRunner::Run(uint64_t id, const WriteLease& call) {
   const auto sent = world_.now();
-  CallApi(id, [this, call, sent, who = name()] {
+  CallApi(id, [this, call, sent, who = replica_.name()] {
     const auto written = world_.api->WriteLease(who, call.expected);
-    if (written.outcome == Outcome::kOk && who == name()) renewed_at_ = sent;
+    if (written.outcome == Outcome::kOk && who == replica_.name()) replica_.NoteRenewal(sent);
     Done done;
     done.outcome = written.outcome;
     done.version = written.version;
@@ -47,7 +57,7 @@ void Replica::Run(uint64_t id, const WriteLease& call) {
   });
 }
 
-void Replica::Run(uint64_t id, const PutNodeFence& call) {
+void ActionRunner::Run(uint64_t id, const PutNodeFence& call) {
   CallApi(id, [this, call] {
     const auto written = world_.api->Put(call.fence);
     Done done;
@@ -57,7 +67,7 @@ void Replica::Run(uint64_t id, const PutNodeFence& call) {
   });
 }
 
-void Replica::Run(uint64_t id, const RemoveNodeFence& call) {
+void ActionRunner::Run(uint64_t id, const RemoveNodeFence& call) {
   CallApi(id, [this, call] {
     Done done;
     done.outcome = world_.api->Remove(call);
@@ -65,7 +75,7 @@ void Replica::Run(uint64_t id, const RemoveNodeFence& call) {
   });
 }
 
-void Replica::Run(uint64_t id, const SetTaint& call) {
+void ActionRunner::Run(uint64_t id, const SetTaint& call) {
   CallApi(id, [this, call] {
     const auto written = world_.api->Taint(call);
     Done done;
@@ -75,7 +85,7 @@ void Replica::Run(uint64_t id, const SetTaint& call) {
   });
 }
 
-void Replica::Run(uint64_t id, const DeletePod& call) {
+void ActionRunner::Run(uint64_t id, const DeletePod& call) {
   CallApi(id, [this, call] {
     Done done;
     done.outcome = world_.api->Delete(call);
@@ -83,66 +93,66 @@ void Replica::Run(uint64_t id, const DeletePod& call) {
   });
 }
 
-void Replica::Run(uint64_t id, const BeginTerm& call) {
+void ActionRunner::Run(uint64_t id, const BeginTerm& call) {
   auto& array = world_.FindArray(call.array);
   world_.Call<Term>(
-      endpoint_, array.endpoint(), kCall, [&array](auto reply) { array.BeginTerm(reply); },
-      [this, id, life = life_](const Term* term) {
-        if (life != life_) return;
+      replica_.endpoint(), array.endpoint(), kCall, [&array](auto reply) { array.BeginTerm(reply); },
+      [this, id, life = replica_.life()](const Term* term) {
+        if (life != replica_.life()) return;
         Done done;
         done.term = term ? *term : 0;
         Answer(id, term ? Outcome::kOk : Outcome::kFailed, std::move(done));
       });
 }
 
-void Replica::Run(uint64_t id, const FenceNode& call) {
+void ActionRunner::Run(uint64_t id, const FenceNode& call) {
   auto& array = world_.FindArray(call.array);
   world_.Call<FenceAnswer>(
-      endpoint_, array.endpoint(), kFenceCall,
+      replica_.endpoint(), array.endpoint(), kFenceCall,
       [&array, call](auto reply) { array.Fence(call.term, call.node, call.volumes, reply); },
-      [this, id, life = life_](const FenceAnswer* answer) {
-        if (life != life_) return;
+      [this, id, life = replica_.life()](const FenceAnswer* answer) {
+        if (life != replica_.life()) return;
         Done done;
         if (answer) done.fence = answer->fence;
         Answer(id, answer ? answer->outcome : Outcome::kFailed, std::move(done));
       });
 }
 
-void Replica::Run(uint64_t id, const UnfenceNode& call) {
+void ActionRunner::Run(uint64_t id, const UnfenceNode& call) {
   auto& array = world_.FindArray(call.array);
   // Something on the way may keep a call for long, and deliver it when it has long been repeated.
   if (world_.random().Percent(40))
     world_.After(world_.random().Between(1_s, 40_s),
                  [&array, call] { array.Unfence(call.term, call.node, call.generation, [](Outcome) {}); });
   world_.Call<Outcome>(
-      endpoint_, array.endpoint(), kCall,
+      replica_.endpoint(), array.endpoint(), kCall,
       [&array, call](auto reply) { array.Unfence(call.term, call.node, call.generation, reply); },
-      [this, id, life = life_](const Outcome* outcome) {
-        if (life == life_) Answer(id, outcome ? *outcome : Outcome::kFailed);
+      [this, id, life = replica_.life()](const Outcome* outcome) {
+        if (life == replica_.life()) Answer(id, outcome ? *outcome : Outcome::kFailed);
       });
 }
 
-void Replica::Run(uint64_t, const Probe& call) {
+void ActionRunner::Run(uint64_t, const Probe& call) {
   for (auto& machine : world_.machines) {
     if (machine->name() != NameOf(call.node)) continue;
     world_.Call<bool>(
-        endpoint_, machine->endpoint(), kProbe,
+        replica_.endpoint(), machine->endpoint(), kProbe,
         [&at = *machine](auto reply) {
           if (at.AnswersProbe()) reply(true);
         },
-        [this, node = call.node, life = life_](const bool* answered) {
-          if (life == life_) Receive(ProbeResult{node, answered != nullptr});
+        [this, node = call.node, life = replica_.life()](const bool* answered) {
+          if (life == replica_.life()) replica_.Receive(ProbeResult{node, answered != nullptr});
         });
   }
 }
 
-void Replica::Run(uint64_t, const Notify& call) {
+void ActionRunner::Run(uint64_t, const Notify& call) {
   for (auto& machine : world_.machines)
     if (machine->name() == NameOf(call.node))
-      world_.Send(endpoint_, machine->endpoint(),
+      world_.Send(replica_.endpoint(), machine->endpoint(),
                   [&to = *machine, call] { to.Notice(call.array, call.fence); });
   auto& array = world_.FindArray(call.array);
-  world_.Send(endpoint_, array.endpoint(), [&array, call] { array.LeaveNote(call.fence); });
+  world_.Send(replica_.endpoint(), array.endpoint(), [&array, call] { array.LeaveNote(call.fence); });
 }
 
 }  // namespace lunkeeper::fencing::sim
