@@ -1,8 +1,13 @@
+// A poll and a change of our own may cross: the poll was sent before the change reached the array, and
+// answers after it. Such a view would undo in our memory what the array has stored, so each change notes its
+// time, and a view that was asked for before it says nothing about fences. The next poll comes half a second
+// later.
+
 #include "fencing/core/arrays.h"
 
 namespace lunkeeper::fencing {
 
-void Arrays::On(const ArrayView& view) {
+void Arrays::NoteView(const ArrayView& view) {
   auto& state = arrays_[view.array];
   if (view.asked < state.changed_at) return;
   state.known = true;
@@ -15,21 +20,22 @@ void Arrays::On(const ArrayView& view) {
   }
 }
 
-void Arrays::Fenced(const ArrayId& array, const ArrayFence& fence, Instant now) {
+void Arrays::NoteFence(const ArrayId& array, const ArrayFence& fence, Instant now) {
   const auto found = arrays_.find(array);
   if (found == arrays_.end()) return;
   found->second.fences[fence.node] = fence;
   found->second.changed_at = now;
 }
 
-void Arrays::Unfenced(const ArrayId& array, const NodeId& node, Instant now) {
+void Arrays::NoteUnfence(const ArrayId& array, const NodeId& node, Instant now) {
   const auto found = arrays_.find(array);
   if (found == arrays_.end()) return;
   found->second.fences.erase(node);
   found->second.changed_at = now;
 }
 
-void Arrays::BeganTerm(const ArrayId& array, Term term) {
+void Arrays::NoteTerm(const ArrayId& array, Term term) {
+  // An array that was removed meanwhile stays unknown: the answer to a call must not bring it back.
   if (const auto found = arrays_.find(array); found != arrays_.end()) found->second.term = term;
 }
 
@@ -54,7 +60,7 @@ const ArrayFence* Arrays::Find(const ArrayId& array, const NodeId& node) const {
   return fence == state->second.fences.end() ? nullptr : &fence->second;
 }
 
-std::map<ArrayId, ArrayFence> Arrays::Of(const NodeId& node) const {
+std::map<ArrayId, ArrayFence> Arrays::FencesOf(const NodeId& node) const {
   std::map<ArrayId, ArrayFence> result;
   for (const auto& [array, state] : arrays_)
     if (const auto fence = state.fences.find(node); fence != state.fences.end())
@@ -62,7 +68,7 @@ std::map<ArrayId, ArrayFence> Arrays::Of(const NodeId& node) const {
   return result;
 }
 
-std::vector<std::pair<ArrayId, ArrayFence>> Arrays::All() const {
+std::vector<std::pair<ArrayId, ArrayFence>> Arrays::AllFences() const {
   std::vector<std::pair<ArrayId, ArrayFence>> result;
   for (const auto& [array, state] : arrays_)
     for (const auto& [node, fence] : state.fences) result.emplace_back(array, fence);

@@ -11,11 +11,11 @@ namespace lunkeeper::fencing {
 
 class Arrays {
  public:
-  void On(const ArrayView& view);
-  void Fenced(const ArrayId& array, const ArrayFence& fence, Instant now);
-  void Unfenced(const ArrayId& array, const NodeId& node, Instant now);
-  void BeganTerm(const ArrayId& array, Term term);
-  void LostTerm(const ArrayId& array) { BeganTerm(array, 0); }
+  void NoteView(const ArrayView& view);
+  void NoteFence(const ArrayId& array, const ArrayFence& fence, Instant now);
+  void NoteUnfence(const ArrayId& array, const NodeId& node, Instant now);
+  void NoteTerm(const ArrayId& array, Term term);
+  void LostTerm(const ArrayId& array) { NoteTerm(array, 0); }
   void LostTerms();
   // There is no such array any more; what is answered for it later changes nothing.
   void Remove(const ArrayId& array) { arrays_.erase(array); }
@@ -26,8 +26,8 @@ class Arrays {
   bool IsKnown(const ArrayId& array) const;
   const ArrayFence* Find(const ArrayId& array, const NodeId& node) const;
   // All fences of one node, or of all.
-  std::map<ArrayId, ArrayFence> Of(const NodeId& node) const;
-  std::vector<std::pair<ArrayId, ArrayFence>> All() const;
+  std::map<ArrayId, ArrayFence> FencesOf(const NodeId& node) const;
+  std::vector<std::pair<ArrayId, ArrayFence>> AllFences() const;
   std::vector<ArrayId> Ids() const;
 
  private:

@@ -36,12 +36,12 @@ bool DoAllRun(const State& state, const VolumesByArray& volumes) {
 Assessment AssessNode(State& state, const NodeFence& record) {
   Assessment seen;
   seen.record = record;
-  seen.signals = state.evidence.Look(record.node, state.now);
+  seen.signals = state.evidence.SignalsOf(record.node, state.now);
   seen.classification = Classify(seen.signals, state.settings);
   // A path that is lost to one array moves the pods of that array alone; the others have nothing to fear.
   const bool drain = record.graceful && seen.classification.response == Response::kDrain;
   seen.plan = state.PlanFor(record.node, drain ? seen.signals.lost : std::set<ArrayId>());
-  seen.fences = state.arrays.Of(record.node);
+  seen.fences = state.arrays.FencesOf(record.node);
   seen.lifting = WantsLifting(state, record);
   const bool manual = !record.requested_by.empty() && !seen.lifting;
   // What was fenced once and is gone is fenced again, should its array have forgotten that: who leads now may
@@ -88,7 +88,7 @@ bool IsUnknown(const State& state, const NodeFence& record) {
   // One with volumes was decided about by a leader that knew it, even if whoever leads now started later and
   // all traces are gone.
   return !record.requested_by.empty() && record.volumes.empty() && !state.evidence.nodes().contains(node) &&
-         state.arrays.Of(node).empty() && !(object && object->node_id == node);
+         state.arrays.FencesOf(node).empty() && !(object && object->node_id == node);
 }
 
 }  // namespace lunkeeper::fencing

@@ -1,3 +1,11 @@
+// The evidence table. Each row needs two independent channels to agree before it fences, as a single silent
+// channel may be a fault of that channel or of this observer. The order of the questions is part of it:
+//
+//   network arrives ──► the node itself says what is wrong: storage path, kubelet, or nothing
+//   network silent, storage alive ──► it works; at most it is cut off
+//   network silent, storage silent ──► dead, if its kernel or its kubelet is silent too
+//   storage unknown ──► hold: no array is up that could tell a dead node from one that only we do not hear
+
 #include "fencing/core/classify.h"
 
 #include <algorithm>
@@ -6,27 +14,31 @@ namespace lunkeeper::fencing {
 namespace {
 
 // The control plane does not see its kubelet, but the node does its work as far as the arrays see.
-Classification CutOff(const Signals& signals, const Settings& settings) {
+Classification ClassifyCutOff(const Signals& signals, const Settings& settings) {
   const auto quiet_for = std::min(signals.io_quiet_for, signals.not_ready_for);
   if (!settings.fence_partitioned || quiet_for < settings.partition_grace)
     return {Response::kHold, "cut off from the control plane; its workload may be fine"};
   return {Response::kFence, "cut off from the control plane and without I/O"};
 }
 
-Classification Arriving(const Signals& signals, const Settings& settings) {
+Classification ClassifyHeard(const Signals& signals, const Settings& settings) {
   if (!signals.lost.empty()) return {Response::kDrain, "its storage path is lost"};
   if (signals.kubelet == Kubelet::kNotReady && signals.hung_for > Span()) {
+    // Both sides have to say so for the whole probation: the node, which asks its own kubelet, and the API
+    // server.
     const bool over = std::min(signals.hung_for, signals.not_ready_for) >= settings.probation;
     return {over ? Response::kFence : Response::kHold, "its kubelet or container runtime hangs"};
   }
-  if (signals.kubelet == Kubelet::kNotReady) return CutOff(signals, settings);
+  if (signals.kubelet == Kubelet::kNotReady) return ClassifyCutOff(signals, settings);
   if (signals.hung_for > Span())
     return {Response::kHold, "its kubelet or container runtime does not answer locally"};
   return {};
 }
 
 // No heartbeat and no I/O reach any array that is up.
-Classification AllSilent(const Signals& signals, const Settings& settings) {
+Classification ClassifySilent(const Signals& signals, const Settings& settings) {
+  // A closed stream is no sign of death: the kernel was alive to close it, so the fast row needs a silent
+  // one.
   const bool heard = signals.network == Network::kSilent;
   const auto both = std::min(signals.silent_for, signals.storage_silent_for);
   if (heard && signals.kernel == Kernel::kUnanswered && both >= settings.silence)
@@ -35,6 +47,8 @@ Classification AllSilent(const Signals& signals, const Settings& settings) {
     return {Response::kHold, "its plugin hangs or restarts; the kubelet is well"};
   if (signals.kubelet == Kubelet::kUnknown)
     return {Response::kHold, "silent; the API server cannot say whether its kubelet is well"};
+  // A node that this observer never heard may only be one whose address it has not learned yet, so it waits
+  // longer.
   const auto enough = signals.network == Network::kUnheard ? settings.unheard_silence : settings.slow_silence;
   return {both >= enough ? Response::kFence : Response::kHold,
           "hung or dead: no heartbeat, no I/O, its kubelet is not ready"};
@@ -43,18 +57,19 @@ Classification AllSilent(const Signals& signals, const Settings& settings) {
 }  // namespace
 
 Classification Classify(const Signals& signals, const Settings& settings) {
-  if (signals.network == Network::kArrives) return Arriving(signals, settings);
+  if (signals.network == Network::kArrives) return ClassifyHeard(signals, settings);
+  // Well as far as Kubernetes knows, and no heartbeat of it has come yet: nothing to tell anybody.
   if (signals.network == Network::kUnheard && signals.kubelet == Kubelet::kReady)
     return {Response::kHold, ""};
   switch (signals.storage) {
     case Storage::kUnknown:
       return {Response::kHold, "silent; no array can say whether it still does I/O"};
     case Storage::kAlive:
-      if (signals.kubelet == Kubelet::kNotReady) return CutOff(signals, settings);
+      if (signals.kubelet == Kubelet::kNotReady) return ClassifyCutOff(signals, settings);
       return {Response::kHold, signals.network == Network::kClosed ? "its plugin restarts"
                                                                    : "cut off from the controllers only"};
     case Storage::kSilent:
-      return AllSilent(signals, settings);
+      return ClassifySilent(signals, settings);
   }
   return {};
 }

@@ -1,3 +1,7 @@
+// Pods are looked up by node at each tick and by volume for each replacement, so both have an index; pods_
+// owns the objects. std::set never moves them, so that the indexes can hold pointers. A pod that changes is
+// removed and stored anew, as every key it is indexed by may have changed with it.
+
 #include "fencing/core/cluster.h"
 
 #include <algorithm>
@@ -6,14 +10,14 @@ namespace lunkeeper::fencing {
 namespace {
 
 template <class Map, class Key>
-auto* Find(Map& map, const Key& key) {
+auto* FindIn(Map& map, const Key& key) {
   const auto found = map.find(key);
   return found == map.end() ? nullptr : &found->second;
 }
 
 bool ComesBefore(const Pod* a, const Pod* b) { return a->id < b->id; }
 
-bool Uses(const Pod& pod, const VolumeId& volume) {
+bool UsesVolume(const Pod& pod, const VolumeId& volume) {
   return std::any_of(pod.volumes.begin(), pod.volumes.end(),
                      [&](const auto& entry) { return entry.second.contains(volume); });
 }
@@ -22,7 +26,7 @@ size_t HashOf(const VolumeId& volume) { return std::hash<VolumeId>()(volume); }
 
 }  // namespace
 
-void Cluster::Put(const Node& node) {
+void Cluster::StoreObject(const Node& node) {
   auto& kept = nodes_[node.name];
   kept = node;
   if (node.taint.empty() && !node.out_of_service) {
@@ -37,11 +41,12 @@ void Cluster::Remove(const NodeName& node) {
   nodes_.erase(node);
 }
 
-void Cluster::Put(const Pod& pod) {
+void Cluster::StoreObject(const Pod& pod) {
   Remove(pod.id);
   const auto& kept = *pods_.insert(pod).first;
   if (!kept.node.empty()) {
     auto& there = on_node_[kept.node];
+    // In order of ids, so that two replicas, and two runs of a seed, act in the same order.
     there.insert(std::lower_bound(there.begin(), there.end(), &kept, ComesBefore), &kept);
   }
   for (const auto& [array, volumes] : kept.volumes)
@@ -63,21 +68,22 @@ void Cluster::Remove(const PodId& id) {
   pods_.erase(pod);
 }
 
-const Node* Cluster::FindNode(const NodeName& name) const { return Find(nodes_, name); }
+const Node* Cluster::FindNode(const NodeName& name) const { return FindIn(nodes_, name); }
 
-const NodeFence* Cluster::FindFence(const NodeId& node) const { return Find(fences_, node); }
+const NodeFence* Cluster::FindFence(const NodeId& node) const { return FindIn(fences_, node); }
 
 const std::vector<const Pod*>& Cluster::PodsOn(const NodeName& name) const {
   static const std::vector<const Pod*> kNone;
-  const auto* pods = Find(on_node_, name);
+  const auto* pods = FindIn(on_node_, name);
   return pods ? *pods : kNone;
 }
 
 std::vector<const Pod*> Cluster::PodsOf(const VolumeId& volume) const {
   std::vector<const Pod*> pods;
+  // The hash alone is kept, which saves the memory of a hundred thousand ids; so each hit is checked.
   const auto [begin, end] = of_volume_.equal_range(HashOf(volume));
   for (auto at = begin; at != end; ++at)
-    if (Uses(*at->second, volume)) pods.push_back(at->second);
+    if (UsesVolume(*at->second, volume)) pods.push_back(at->second);
   std::sort(pods.begin(), pods.end(), ComesBefore);
   pods.erase(std::unique(pods.begin(), pods.end()), pods.end());  // should two of its volumes share a hash
   return pods;
@@ -85,6 +91,8 @@ std::vector<const Pod*> Cluster::PodsOf(const VolumeId& volume) const {
 
 bool Cluster::IsCurrent(const NodeId& node) const {
   const auto* object = FindNode(NameOf(node));
+  // A Node that was deleted speaks for nobody, and one whose driver has not registered yet does not say for
+  // whom.
   return !object || object->node_id.empty() || object->node_id == node;
 }
 

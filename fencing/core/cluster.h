@@ -14,9 +14,9 @@ namespace lunkeeper::fencing {
 
 class Cluster {
  public:
-  void Put(const Node& node);
-  void Put(const NodeFence& fence) { fences_[fence.node] = fence; }
-  void Put(const Pod& pod);
+  void StoreObject(const Node& node);
+  void StoreObject(const NodeFence& fence) { fences_[fence.node] = fence; }
+  void StoreObject(const Pod& pod);
   void Remove(const NodeName& node);
   void Remove(const NodeId& fence) { fences_.erase(fence); }
   void Remove(const PodId& pod);

@@ -21,33 +21,33 @@ Core::Core(const Settings& settings, std::string self)
 std::vector<Action> Core::Step(Event event) {
   state_.now = event.now;
   state_.evidence.Observe(event.now);
-  std::visit([this](auto& what) { On(std::move(what)); }, event.what);
-  return state_.outbox.Take();
+  std::visit([this](auto& what) { HandleEvent(std::move(what)); }, event.what);
+  return state_.outbox.TakeActions();
 }
 
-void Core::On(const Tick&) {
-  for (const auto& node : state_.evidence.TakeProbesDue(state_.now)) state_.outbox.Send(Probe{node});
+void Core::HandleEvent(const Tick&) {
+  for (const auto& node : state_.evidence.TakeProbesDue(state_.now)) state_.outbox.SendAction(Probe{node});
   // Who sees no array can lead nobody, and another replica may see one.
   const bool blind = state_.evidence.IsBlind(state_.now);
-  if (auto write = blind ? std::nullopt : election_.Due(state_.now)) {
+  if (auto write = blind ? std::nullopt : election_.DueWrite(state_.now)) {
     const CallKey key{.kind = CallKey::Kind::kLease, .sent = state_.now};
-    state_.outbox.Call(key, std::move(*write), state_.now);
+    state_.outbox.CallOnce(key, std::move(*write), state_.now);
   }
   // Another may have led meanwhile, and these terms are no longer ours.
   if (led_ && !Leads()) state_.arrays.LostTerms();
   led_ = Leads();
-  if (MayAct()) Lead();
-  state_.outbox.Prune(state_.now);
+  if (MayAct()) ActAsLeader();
+  state_.outbox.PruneCalls(state_.now);
 }
 
-void Core::Lead() {
+void Core::ActAsLeader() {
   BeginTerms();
   for (const auto& [node, known] : state_.evidence.nodes()) {
-    Decide(state_, node, Classify(state_.evidence.Look(node, known, state_.now), state_.settings));
-    Kick(state_, node, known);
+    Decide(state_, node, Classify(state_.evidence.SignalsOf(node, known, state_.now), state_.settings));
+    KickCrashLoops(state_, node, known);
   }
   // Nodes of which nothing is known but a fence: it may have lost its record.
-  for (const auto& [array, fence] : state_.arrays.All())
+  for (const auto& [array, fence] : state_.arrays.AllFences())
     if (!state_.evidence.nodes().contains(fence.node))
       Decide(state_, fence.node, state_.ClassifyNode(fence.node));
   ReconcileAll();
@@ -66,49 +66,49 @@ void Core::BeginTerms() {
   for (const auto& array : state_.arrays.Ids()) {
     if (state_.arrays.TermOf(array) != 0 || !state_.evidence.ArrayUp(array)) continue;
     const CallKey key{.kind = CallKey::Kind::kBeginTerm, .array = array};
-    state_.outbox.Call(key, BeginTerm{array}, state_.now);
+    state_.outbox.CallOnce(key, BeginTerm{array}, state_.now);
   }
 }
 
-void Core::On(const FenceGone& gone) {
+void Core::HandleEvent(const FenceGone& gone) {
   state_.cluster.Remove(gone.node);
   state_.WithdrawReport(ReportKind::kRefused, gone.node);  // the next one is told again
 }
 
-void Core::On(const ArrayView& view) {
-  state_.evidence.On(view, state_.now);
-  state_.arrays.On(view);
+void Core::HandleEvent(const ArrayView& view) {
+  state_.evidence.NoteEvent(view, state_.now);
+  state_.arrays.NoteView(view);
 }
 
-void Core::On(const ArrayGone& gone) {
-  state_.evidence.On(gone);
+void Core::HandleEvent(const ArrayGone& gone) {
+  state_.evidence.NoteEvent(gone);
   state_.arrays.Remove(gone.array);
   std::erase_if(state_.wanted, [&](const auto& wish) { return wish.second.array == gone.array; });
 }
 
-void Core::On(const VolumeWanted& wanted) {
+void Core::HandleEvent(const VolumeWanted& wanted) {
   state_.wanted[wanted.volume] = {wanted.array, wanted.holder, state_.now};
 }
 
-void Core::On(const ApiSynced&) {
+void Core::HandleEvent(const ApiSynced&) {
   synced_ = true;
   state_.evidence.ApiAnswers(state_.now);
 }
 
-void Core::On(const NodeSeen& seen) {
-  state_.evidence.On(seen, state_.now);
-  state_.cluster.Put(seen.node);
+void Core::HandleEvent(const NodeSeen& seen) {
+  state_.evidence.NoteEvent(seen, state_.now);
+  state_.cluster.StoreObject(seen.node);
 }
 
-void Core::On(const NodeGone& gone) {
-  state_.evidence.On(gone);
+void Core::HandleEvent(const NodeGone& gone) {
+  state_.evidence.NoteEvent(gone);
   state_.cluster.Remove(gone.node);
 }
 
-void Core::On(const FenceSeen& seen) {
-  state_.cluster.Put(seen.fence);
+void Core::HandleEvent(const FenceSeen& seen) {
+  state_.cluster.StoreObject(seen.fence);
   // The budget counts what any replica decided, so that a change of leaders does not double it.
-  if (seen.fence.requested_by.empty()) state_.limits.Decided(seen.fence.node, state_.now);
+  if (seen.fence.requested_by.empty()) state_.limits.NoteDecision(seen.fence.node, state_.now);
   ReconcileNode(seen.fence.node);
 }
 
@@ -116,36 +116,36 @@ void Core::ReconcileNode(const NodeId& node) {
   if (MayAct()) Reconcile(state_, node);
 }
 
-void Core::On(const Done& done) {
-  const auto action = state_.outbox.Finish(done, state_.now);
-  if (action) std::visit([&](const auto& call) { Answered(call, done); }, action->what);
+void Core::HandleEvent(const Done& done) {
+  const auto action = state_.outbox.TakeAnswered(done, state_.now);
+  if (action) std::visit([&](const auto& call) { HandleAnswer(call, done); }, action->what);
 }
 
 // A new leader, and one who gets a term, goes on at once: ticks are long for the pods that wait for it.
-void Core::Answered(const WriteLease& write, const Done& done) {
+void Core::HandleAnswer(const WriteLease& write, const Done& done) {
   const bool led = Leads();
-  election_.Written(write, done.outcome, done.version, state_.now);
-  if (!led && MayAct()) Lead();
+  election_.NoteAnswer(write, done.outcome, done.version, state_.now);
+  if (!led && MayAct()) ActAsLeader();
 }
 
-void Core::Answered(const BeginTerm& call, const Done& done) {
+void Core::HandleAnswer(const BeginTerm& call, const Done& done) {
   // A term that comes after the lease was lost is another leader's to take over.
   if (done.outcome != Outcome::kOk || !Leads()) return;
-  state_.arrays.BeganTerm(call.array, done.term);
+  state_.arrays.NoteTerm(call.array, done.term);
   if (MayAct()) ReconcileAll();
 }
 
-void Core::Answered(const FenceNode& call, const Done& done) {
+void Core::HandleAnswer(const FenceNode& call, const Done& done) {
   if (done.outcome == Outcome::kRefused) LoseTerm(call.array);
   if (done.outcome != Outcome::kOk || !done.fence) return;
-  state_.arrays.Fenced(call.array, *done.fence, state_.now);
+  state_.arrays.NoteFence(call.array, *done.fence, state_.now);
   ReconcileNode(call.node);
 }
 
-void Core::Answered(const UnfenceNode& call, const Done& done) {
+void Core::HandleAnswer(const UnfenceNode& call, const Done& done) {
   if (done.outcome == Outcome::kRefused) LoseTerm(call.array);
   if (done.outcome != Outcome::kOk) return;
-  state_.arrays.Unfenced(call.array, call.node, state_.now);
+  state_.arrays.NoteUnfence(call.array, call.node, state_.now);
   ReconcileNode(call.node);
 }
 
@@ -155,17 +155,17 @@ void Core::LoseTerm(const ArrayId& array) {
 }
 
 // What the watch has brought meanwhile is newer than the answer, and stays.
-void Core::Answered(const SetTaint& call, const Done& done) {
+void Core::HandleAnswer(const SetTaint& call, const Done& done) {
   const auto* known = state_.cluster.FindNode(call.node);
   if (done.outcome != Outcome::kOk || !known || known->version != call.expected) return;
   auto node = *known;
   node.taint = call.value;
   node.version = done.version;
-  state_.cluster.Put(node);
+  state_.cluster.StoreObject(node);
   if (!call.value.empty()) ReconcileNode(NodeId(call.value));
 }
 
-void Core::Answered(const PutNodeFence& call, const Done& done) {
+void Core::HandleAnswer(const PutNodeFence& call, const Done& done) {
   const auto* known = state_.cluster.FindFence(call.fence.node);
   // One that was never seen, as the API server's store went back in time after it was made: no watch will
   // tell.
@@ -175,11 +175,11 @@ void Core::Answered(const PutNodeFence& call, const Done& done) {
   if ((known ? known->version : Version()) != call.fence.version) return;
   auto fence = call.fence;
   fence.version = done.version;
-  state_.cluster.Put(fence);
+  state_.cluster.StoreObject(fence);
   ReconcileNode(fence.node);
 }
 
-void Core::Answered(const RemoveNodeFence& call, const Done& done) {
+void Core::HandleAnswer(const RemoveNodeFence& call, const Done& done) {
   if (done.outcome != Outcome::kOk) return;
   state_.cluster.Remove(call.node);
   if (MayAct()) SweepTaints(state_);

@@ -27,47 +27,47 @@ class Core {
 
   std::vector<Action> Step(Event event);
 
-  bool Leads() const { return election_.Leads(state_.now); }
+  bool Leads() const { return election_.HoldsLease(state_.now); }
   // For `lunkeeper status`.
   const State& state() const { return state_; }
 
  private:
-  void On(const Tick&);
-  void On(Heartbeat heartbeat) { state_.evidence.On(std::move(heartbeat), state_.now); }
-  void On(const StreamClosed& closed) { state_.evidence.On(closed, state_.now); }
-  void On(const StorageHeartbeats& heartbeats) { state_.evidence.On(heartbeats, state_.now); }
-  void On(const ArrayView& view);
-  void On(const ArrayLost& lost) { state_.evidence.On(lost, state_.now); }
-  void On(const ArrayGone& gone);
-  void On(const VolumeWanted& wanted);
-  void On(const ProbeResult& result) { state_.evidence.On(result, state_.now); }
-  void On(const ApiSynced&);
-  void On(const ApiAlive&) { state_.evidence.ApiAnswers(state_.now); }
-  void On(const ApiLost&) { state_.evidence.ApiIsLost(); }
-  void On(const KubeletLease& lease) { state_.evidence.On(lease, state_.now); }
-  void On(const NodeSeen& seen);
-  void On(const NodeGone& gone);
-  void On(const PodSeen& seen) { state_.cluster.Put(seen.pod); }
-  void On(const PodGone& gone) { state_.cluster.Remove(gone.pod); }
-  void On(const FenceSeen& seen);
-  void On(const FenceGone& gone);
-  void On(const LeaseSeen& seen) { election_.On(seen, state_.now); }
-  void On(const Done& done);
+  void HandleEvent(const Tick&);
+  void HandleEvent(Heartbeat heartbeat) { state_.evidence.NoteEvent(std::move(heartbeat), state_.now); }
+  void HandleEvent(const StreamClosed& closed) { state_.evidence.NoteEvent(closed, state_.now); }
+  void HandleEvent(const StorageHeartbeats& heartbeats) { state_.evidence.NoteEvent(heartbeats, state_.now); }
+  void HandleEvent(const ArrayView& view);
+  void HandleEvent(const ArrayLost& lost) { state_.evidence.NoteEvent(lost, state_.now); }
+  void HandleEvent(const ArrayGone& gone);
+  void HandleEvent(const VolumeWanted& wanted);
+  void HandleEvent(const ProbeResult& result) { state_.evidence.NoteEvent(result, state_.now); }
+  void HandleEvent(const ApiSynced&);
+  void HandleEvent(const ApiAlive&) { state_.evidence.ApiAnswers(state_.now); }
+  void HandleEvent(const ApiLost&) { state_.evidence.ApiIsLost(); }
+  void HandleEvent(const KubeletLease& lease) { state_.evidence.NoteEvent(lease, state_.now); }
+  void HandleEvent(const NodeSeen& seen);
+  void HandleEvent(const NodeGone& gone);
+  void HandleEvent(const PodSeen& seen) { state_.cluster.StoreObject(seen.pod); }
+  void HandleEvent(const PodGone& gone) { state_.cluster.Remove(gone.pod); }
+  void HandleEvent(const FenceSeen& seen);
+  void HandleEvent(const FenceGone& gone);
+  void HandleEvent(const LeaseSeen& seen) { election_.NoteLease(seen, state_.now); }
+  void HandleEvent(const Done& done);
 
-  void Answered(const WriteLease& write, const Done& done);
-  void Answered(const BeginTerm& call, const Done& done);
-  void Answered(const FenceNode& call, const Done& done);
-  void Answered(const UnfenceNode& call, const Done& done);
-  void Answered(const SetTaint& call, const Done& done);
-  void Answered(const PutNodeFence& call, const Done& done);
-  void Answered(const RemoveNodeFence& call, const Done& done);
+  void HandleAnswer(const WriteLease& write, const Done& done);
+  void HandleAnswer(const BeginTerm& call, const Done& done);
+  void HandleAnswer(const FenceNode& call, const Done& done);
+  void HandleAnswer(const UnfenceNode& call, const Done& done);
+  void HandleAnswer(const SetTaint& call, const Done& done);
+  void HandleAnswer(const PutNodeFence& call, const Done& done);
+  void HandleAnswer(const RemoveNodeFence& call, const Done& done);
   // Seen when its pod is; and the other three have no answer.
-  void Answered(const DeletePod&, const Done&) {}
-  void Answered(const Probe&, const Done&) {}
-  void Answered(const Notify&, const Done&) {}
-  void Answered(const Report&, const Done&) {}
+  void HandleAnswer(const DeletePod&, const Done&) {}
+  void HandleAnswer(const Probe&, const Done&) {}
+  void HandleAnswer(const Notify&, const Done&) {}
+  void HandleAnswer(const Report&, const Done&) {}
   void LoseTerm(const ArrayId& array);
-  void Lead();
+  void ActAsLeader();
   void BeginTerms();
   // The world is known well enough, and it is ours to act on it.
   bool MayAct() const { return Leads() && synced_; }

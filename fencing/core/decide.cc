@@ -1,3 +1,8 @@
+// Called for each node at each tick, so everything here asks whether something is due and has no memory but
+// the outbox's and the safety limits'. The order of the reasons matters. A fence at an array without a record
+// comes first: it has already happened, so no limit may refuse it. A person's wish comes before evidence, and
+// is not limited either. What only evidence asks for has to pass the limits.
+
 #include "fencing/core/decide.h"
 
 #include <algorithm>
@@ -8,7 +13,7 @@
 namespace lunkeeper::fencing {
 namespace {
 
-void Record(State& state, NodeFence fence) {
+void RecordDecision(State& state, NodeFence fence) {
   if (state.settings.dry_run) {
     return state.ReportOnce({.kind = ReportKind::kRefused,
                              .node = fence.node,
@@ -17,19 +22,22 @@ void Record(State& state, NodeFence fence) {
   }
   const auto node = fence.node;
   const bool automatic = fence.requested_by.empty();
-  if (state.outbox.Call(CallKey::ForRecordOf(node), PutNodeFence{std::move(fence)}, state.now) && automatic)
-    state.limits.Decided(node, state.now);
+  // Counted when it is sent and not when it is answered: a write of which the answer is lost may have been
+  // stored.
+  if (state.outbox.CallOnce(CallKey::ForRecordOf(node), PutNodeFence{std::move(fence)}, state.now) &&
+      automatic)
+    state.limits.NoteDecision(node, state.now);
 }
 
 // A machine that is gone, or replaced by another of its name, and stays away: its fence at the array may stay
 // for ever and needs no record.
 bool IsRetired(const State& state, const NodeId& node) {
   const bool gone = !state.cluster.FindNode(NameOf(node)) || !state.IsCurrent(node);
-  return gone && state.evidence.Look(node, state.now).network != Network::kArrives;
+  return gone && state.evidence.SignalsOf(node, state.now).network != Network::kArrives;
 }
 
-bool Adopt(State& state, const NodeId& node) {
-  const auto fences = state.arrays.Of(node);
+bool AdoptFence(State& state, const NodeId& node) {
+  const auto fences = state.arrays.FencesOf(node);
   if (fences.empty() || IsRetired(state, node)) return false;
   NodeFence fence;
   fence.node = node;
@@ -39,7 +47,7 @@ bool Adopt(State& state, const NodeId& node) {
     fence.generations[array] = found.generation;
   }
   fence.phase = Phase::kFencing;
-  Record(state, std::move(fence));
+  RecordDecision(state, std::move(fence));
   return true;
 }
 
@@ -49,13 +57,14 @@ bool AskedByTaint(const State& state, const NodeId& node) {
   return object != tainted.end() && object->second->out_of_service && object->second->node_id == node;
 }
 
-VolumesByArray Affected(const State& state, const NodeId& node, const Classification& classification) {
+VolumesByArray AffectedVolumes(const State& state, const NodeId& node, const Classification& classification) {
   std::set<ArrayId> lost;
-  if (classification.response == Response::kDrain) lost = state.evidence.Look(node, state.now).lost;
+  if (classification.response == Response::kDrain) lost = state.evidence.SignalsOf(node, state.now).lost;
   auto volumes = state.PlanFor(node, lost).volumes;
   if (classification.response != Response::kFence) return volumes;
   for (const auto& [array, wanted] : state.WantedFrom(node)) {
     const auto* fence = state.arrays.Find(array, node);
+    // Volumes that nobody moves with a pod, because another node waits for them.
     if (!fence || !Covers(fence->volumes, wanted)) volumes[array].insert(wanted.begin(), wanted.end());
   }
   return volumes;
@@ -67,7 +76,7 @@ void Decide(State& state, const NodeId& node, const Classification& classificati
   if (state.cluster.FindFence(node)) return;
   state.ReportOnce(
       {.kind = ReportKind::kClassification, .node = node, .text = std::string(classification.what)});
-  if (Adopt(state, node)) return;
+  if (AdoptFence(state, node)) return;
   const bool manual = AskedByTaint(state, node);
   const bool by_evidence =
       classification.response == Response::kFence || classification.response == Response::kDrain;
@@ -78,7 +87,8 @@ void Decide(State& state, const NodeId& node, const Classification& classificati
   fence.requested_by = manual ? kByTaint : "";
   fence.graceful = !manual && classification.response == Response::kDrain;
   fence.phase = fence.graceful ? Phase::kDraining : Phase::kFencing;
-  fence.volumes = Affected(state, node, classification);
+  fence.volumes = AffectedVolumes(state, node, classification);
+  // A node that has nothing of ours is none of our business, however dead it is.
   if (fence.volumes.empty() && !manual) return;
   if (!manual) {
     const auto refused = state.limits.RefusalOf(node, state.cluster, state.evidence, state.now);
@@ -88,10 +98,10 @@ void Decide(State& state, const NodeId& node, const Classification& classificati
                                .text = "not failed over: " + refused->text,
                                .refusal = refused->reason});
   }
-  Record(state, std::move(fence));
+  RecordDecision(state, std::move(fence));
 }
 
-void Kick(State& state, const NodeId& node, const NodeEvidence& known) {
+void KickCrashLoops(State& state, const NodeId& node, const NodeEvidence& known) {
   const auto window = state.settings.kick_window;
   if (!known.outage_until || state.now - *known.outage_until >= window) return;
   if (state.settings.paused || state.settings.dry_run ||
@@ -101,11 +111,12 @@ void Kick(State& state, const NodeId& node, const NodeEvidence& known) {
   for (const auto* pod : state.cluster.PodsOn(NameOf(node))) {
     if (!pod->crash_looping || pod->deleting || state.kicked.contains(pod->uid) || pod->volumes.empty())
       continue;
+    // The same rules as for a move: who opted out of that does not want this either.
     if (!WhyLeft(*pod, pod->node, state.cluster, state.settings).empty()) continue;
     if (static_cast<int>(state.kicked.size()) >= state.settings.kicks) return;
     state.kicked[pod->uid] = state.now;
-    state.outbox.Call(CallKey::ForPod(CallKey::Kind::kKickPod, pod->uid),
-                      DeletePod{pod->id, pod->uid, Grace::kOrdinary}, state.now);
+    state.outbox.CallOnce(CallKey::ForPod(CallKey::Kind::kKickPod, pod->uid),
+                          DeletePod{pod->id, pod->uid, Grace::kOrdinary}, state.now);
   }
 }
 
@@ -116,8 +127,8 @@ void SweepTaints(State& state) {
     const bool of_another = !node->node_id.empty() && node->node_id != owner;
     if (state.cluster.FindFence(owner) && !of_another) continue;
     // In force, and its record has been lost: it is about to be adopted.
-    if (!state.arrays.Of(owner).empty() && state.IsCurrent(owner)) continue;
-    state.outbox.Call(CallKey::ForTaintOf(name), SetTaint{name, node->version, ""}, state.now);
+    if (!state.arrays.FencesOf(owner).empty() && state.IsCurrent(owner)) continue;
+    state.outbox.CallOnce(CallKey::ForTaintOf(name), SetTaint{name, node->version, ""}, state.now);
   }
 }
 

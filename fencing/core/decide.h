@@ -10,7 +10,7 @@ namespace lunkeeper::fencing {
 void Decide(State& state, const NodeId& node, const Classification& classification);
 
 // Asks crash-looping pods of a node that is well again after an outage to start anew, each once.
-void Kick(State& state, const NodeId& node, const NodeEvidence& known);
+void KickCrashLoops(State& state, const NodeId& node, const NodeEvidence& known);
 
 // Takes away taints whose NodeFence is gone, or is of another instance.
 void SweepTaints(State& state);

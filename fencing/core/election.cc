@@ -1,8 +1,14 @@
+// The scheme of client-go's leader election: the lease's own times are never read, only whether its version
+// has changed, and how long ago that was by the clock of this replica. A leader stops `lease_margin` before
+// any other replica may take over, and counts from when its renewal was sent, as the API server may have
+// stored it at any moment between sending and answering.
+
 #include "fencing/core/election.h"
 
 namespace lunkeeper::fencing {
 
-void Election::On(const LeaseSeen& seen, Instant now) {
+void Election::NoteLease(const LeaseSeen& seen, Instant now) {
+  // Read before our own last write was answered: older than what we know.
   if (seen.asked < written_at_) return;
   if (known_ && seen.version == seen_.version && seen.holder == seen_.holder) return;
   // Another's name on it: whatever we held is over.
@@ -12,9 +18,11 @@ void Election::On(const LeaseSeen& seen, Instant now) {
   changed_at_ = now;
 }
 
-void Election::Written(const WriteLease& write, Outcome outcome, const Version& version, Instant now) {
+void Election::NoteAnswer(const WriteLease& write, Outcome outcome, const Version& version, Instant now) {
+  // An answer to an attempt that was given up says nothing about the one that is under way.
   if (write.sent != sent_at_) return;
   writing_ = false;
+  // Somebody else wrote: whether it was a takeover, the next read will tell. Until then, do not lead.
   if (outcome == Outcome::kConflict) leads_until_.reset();
   if (outcome != Outcome::kOk) return;
   seen_ = {self_, version, now};
@@ -24,7 +32,7 @@ void Election::Written(const WriteLease& write, Outcome outcome, const Version& 
   leads_until_ = write.sent + settings_.lease - settings_.lease_margin;
 }
 
-std::optional<WriteLease> Election::Due(Instant now) {
+std::optional<WriteLease> Election::DueWrite(Instant now) {
   if (!known_) return std::nullopt;
   const auto sent_within = [&](Span time) { return now - sent_at_ < time; };
   if (writing_ && sent_within(settings_.lease)) return std::nullopt;

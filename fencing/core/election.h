@@ -17,13 +17,13 @@ class Election {
  public:
   Election(const Settings& settings, std::string self) : settings_(settings), self_(std::move(self)) {}
 
-  void On(const LeaseSeen& seen, Instant now);
+  void NoteLease(const LeaseSeen& seen, Instant now);
   // The answer to a write; to any but the last it says nothing.
-  void Written(const WriteLease& write, Outcome outcome, const Version& version, Instant now);
+  void NoteAnswer(const WriteLease& write, Outcome outcome, const Version& version, Instant now);
   // A write that is due, at most one at a time. Marks it as sent.
-  std::optional<WriteLease> Due(Instant now);
+  std::optional<WriteLease> DueWrite(Instant now);
 
-  bool Leads(Instant now) const { return leads_until_ && now < *leads_until_; }
+  bool HoldsLease(Instant now) const { return leads_until_ && now < *leads_until_; }
   // When the renewal by which it leads was sent; rises with each renewal; empty: it never led.
   std::optional<Instant> renewed_at() const { return renewed_at_; }
 

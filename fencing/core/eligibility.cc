@@ -1,3 +1,6 @@
+// A pod is moved only if a controller makes it anew, somewhere it fits, and if all of its volumes can be
+// fenced here. Anything else would trade a pod that may come back with its node for one that is gone.
+
 #include "fencing/core/eligibility.h"
 
 #include <algorithm>
@@ -9,12 +12,12 @@ bool CouldRunOn(const Pod& pod, const Node& node) {
   return node.ready && node.taint.empty() && !node.out_of_service && Fits(*pod.scheduling, *node.labels);
 }
 
-bool Uses(const Pod& pod, const std::set<ArrayId>& arrays) {
+bool UsesArrays(const Pod& pod, const std::set<ArrayId>& arrays) {
   return std::any_of(pod.volumes.begin(), pod.volumes.end(),
                      [&](const auto& entry) { return arrays.empty() || arrays.contains(entry.first); });
 }
 
-bool Shares(const Pod& pod, const VolumeSet& volumes) {
+bool SharesVolume(const Pod& pod, const VolumeSet& volumes) {
   for (const auto& [array, used] : pod.volumes)
     for (const auto& volume : used)
       if (volumes.contains(volume)) return true;
@@ -29,7 +32,7 @@ void AddVolumes(const Pod& pod, VolumeSet& volumes) {
 void LeaveSharers(Plan& plan, VolumeSet staying) {
   for (bool changed = true; changed;) {
     const auto stays = std::stable_partition(plan.move.begin(), plan.move.end(),
-                                             [&](const Pod* pod) { return !Shares(*pod, staying); });
+                                             [&](const Pod* pod) { return !SharesVolume(*pod, staying); });
     changed = stays != plan.move.end();
     for (auto pod = stays; pod != plan.move.end(); ++pod) {
       AddVolumes(**pod, staying);
@@ -52,6 +55,8 @@ std::string WhyLeft(const Pod& pod, const NodeName& node, const Cluster& cluster
   if (pod.owner_kind.empty()) return "it has no owner that would re-create it";
   if (!settings.owner_kinds.contains(pod.owner_kind)) return "its owner is a " + pod.owner_kind;
   const auto& nodes = cluster.nodes();
+  // Not a scheduler: only what no scheduler could overrule. A pod that is moved and does not fit stays
+  // Pending.
   const bool fits = std::any_of(nodes.begin(), nodes.end(), [&](const auto& entry) {
     return entry.first != node && CouldRunOn(pod, entry.second);
   });
@@ -63,7 +68,7 @@ Plan PlanMove(const Cluster& cluster, const Settings& settings, const NodeId& no
   Plan plan;
   VolumeSet staying;
   for (const auto* pod : cluster.PodsOn(NameOf(node))) {
-    if (pod->volumes.empty() || !Uses(*pod, arrays)) continue;
+    if (pod->volumes.empty() || !UsesArrays(*pod, arrays)) continue;
     auto why = WhyLeft(*pod, pod->node, cluster, settings);
     if (why.empty()) {
       plan.move.push_back(pod);

@@ -1,3 +1,16 @@
+// Every time in here is of this observer's clock, and every silence counts from the latest of four
+// beginnings: the last sign of life, the moment this observer met the node, the moment the channel came up,
+// and window_, which begins anew after each stall of the observer itself. So a silence is never longer than
+// the time in which a sign of life would have been seen.
+//
+//   On a heartbeat ───► NodeEvidence of its node
+//   on a poll ────────► ArraySide of each node that holds something there
+//   on a watch event ─► KubeletSide of the machine, by name, shared by all its instances
+//   at each tick ─────► SignalsOf(node): the columns of the evidence table, computed and not stored
+//
+// The amounts decide the shape: ten arrays tell of ten thousand nodes twice a second, so the handlers of
+// polls walk two sorted sequences side by side, and Signals are computed once a tick for each node.
+
 #include "fencing/core/evidence.h"
 
 #include <algorithm>
@@ -28,7 +41,7 @@ void Evidence::Observe(Instant now) {
   last_ = now;
 }
 
-NodeEvidence& Evidence::Meet(const NodeId& id, Instant now) {
+NodeEvidence& Evidence::EnsureNode(const NodeId& id, Instant now) {
   auto& node = nodes_[id];
   if (node.met_at) return node;
   node.met_at = now;
@@ -54,14 +67,16 @@ ArrayChannel& Evidence::ChannelOf(const ArrayId& array) {
   return at->second;
 }
 
-void Evidence::On(Heartbeat heartbeat, Instant now) {
-  auto& node = Meet(heartbeat.node, now);
+void Evidence::NoteEvent(Heartbeat heartbeat, Instant now) {
+  auto& node = EnsureNode(heartbeat.node, now);
   if (node.heard && !IsNews(node, heartbeat)) return;
   if (node.heard && heartbeat.boot != node.heartbeat.boot) {
+    // A node that boots over and over must not fill the memory; of sixteen boots any may be forgotten.
     if (node.other_boots.size() >= kMostOtherBoots) node.other_boots.erase(node.other_boots.begin());
     node.other_boots[node.heartbeat.boot] = node.heartbeat.sequence;
   }
   if (node.heard && now - LatestOf(window_, node.heartbeat_at) >= settings_.silence) node.outage_until = now;
+  // I/O that fails is an outage too: its pods may have crashed of it, and are kicked when it is over.
   if (!heartbeat.failing.empty()) node.outage_until = now;
   std::erase_if(node.failing_since,
                 [&](const auto& entry) { return !heartbeat.failing.contains(entry.first); });
@@ -75,7 +90,7 @@ void Evidence::On(Heartbeat heartbeat, Instant now) {
   node.heartbeat = std::move(heartbeat);
 }
 
-void Evidence::On(const StreamClosed& closed, Instant now) {
+void Evidence::NoteEvent(const StreamClosed& closed, Instant now) {
   const auto found = nodes_.find(closed.node);
   if (found == nodes_.end() || !found->second.heard) return;
   // The close itself is the last sign of life.
@@ -83,29 +98,29 @@ void Evidence::On(const StreamClosed& closed, Instant now) {
   found->second.heartbeat_at = now;
 }
 
-void Evidence::On(const StorageHeartbeats& heartbeats, Instant now) {
+void Evidence::NoteEvent(const StorageHeartbeats& heartbeats, Instant now) {
   const auto channel = arrays_.find(heartbeats.array);
   if (channel == arrays_.end()) return;
   // Ten arrays tell of ten thousand nodes twice a second: where both are in order, nothing is looked up.
   auto at = nodes_.begin();
   for (const auto& heartbeat : heartbeats.landed) {
     if (at == nodes_.end() || at->first != heartbeat.node)
-      Meet(heartbeat.node, now), at = nodes_.find(heartbeat.node);
-    auto& side = at++->second.At(channel->second);
+      EnsureNode(heartbeat.node, now), at = nodes_.find(heartbeat.node);
+    auto& side = at++->second.SideOf(channel->second);
     if (heartbeat.sequence == side.heartbeat_sequence) continue;
     side.heartbeat_sequence = heartbeat.sequence;
     side.heartbeat_at = now - heartbeat.age;
   }
 }
 
-void Evidence::On(const ArrayView& view, Instant now) {
+void Evidence::NoteEvent(const ArrayView& view, Instant now) {
   auto& channel = ChannelOf(view.array);
   if (!channel.up) channel.up = true, channel.since = now;
   ++channel.views;
   size_t seen = 0;
   for (const auto& holding : view.holdings) {
-    auto& side = Meet(holding.node, now).At(channel);
-    auto& held = side.Hold(holding.volume);
+    auto& side = EnsureNode(holding.node, now).SideOf(channel);
+    auto& held = side.AddHolding(holding.volume);
     if (held.view == 0) ++channel.holdings;
     if (held.view != channel.views) ++seen;
     // A counter that fell has begun anew: nobody knows of any I/O.
@@ -121,19 +136,19 @@ void Evidence::On(const ArrayView& view, Instant now) {
         std::erase_if(side.holdings, [&](const auto& each) { return each.view != channel.views; });
 }
 
-void Evidence::On(const ArrayLost& lost, Instant now) {
+void Evidence::NoteEvent(const ArrayLost& lost, Instant now) {
   auto& channel = ChannelOf(lost.array);
   if (channel.up) channel.up = false, channel.since = now;
 }
 
-void Evidence::On(const ArrayGone& gone) {
+void Evidence::NoteEvent(const ArrayGone& gone) {
   for (auto& [id, node] : nodes_)
     std::erase_if(node.arrays, [&](const auto& side) { return side.array->id == gone.array; });
   arrays_.erase(gone.array);
 }
 
-void Evidence::On(const ProbeResult& result, Instant now) {
-  auto& node = Meet(result.node, now);
+void Evidence::NoteEvent(const ProbeResult& result, Instant now) {
+  auto& node = EnsureNode(result.node, now);
   if (!result.answered) {
     ++node.unanswered;
     return;
@@ -143,9 +158,9 @@ void Evidence::On(const ProbeResult& result, Instant now) {
   node.probe_answered_at = now;
 }
 
-void Evidence::On(const KubeletLease& lease, Instant now) { KubeletOf(lease.node).lease_at = now; }
+void Evidence::NoteEvent(const KubeletLease& lease, Instant now) { KubeletOf(lease.node).lease_at = now; }
 
-void Evidence::On(const NodeSeen& seen, Instant now) {
+void Evidence::NoteEvent(const NodeSeen& seen, Instant now) {
   auto& side = KubeletOf(seen.node.name);
   // Until it was seen nobody knew its address, so that a probe of it has reached nobody.
   const auto node = nodes_.find(seen.node.node_id);
@@ -156,7 +171,7 @@ void Evidence::On(const NodeSeen& seen, Instant now) {
   side.node_id = seen.node.node_id;
 }
 
-void Evidence::On(const NodeGone& gone) {
+void Evidence::NoteEvent(const NodeGone& gone) {
   SetKubelet(gone.node, nullptr);
   kubelets_.erase(gone.node);
 }
@@ -190,15 +205,15 @@ bool Evidence::ApiUp(Instant now) const {
   return api_up_ && now - LatestOf(window_, api_at_) < 2 * settings_.silence;
 }
 
-Signals Evidence::Look(const NodeId& id, Instant now) const {
-  if (const auto found = nodes_.find(id); found != nodes_.end()) return Look(id, found->second, now);
+Signals Evidence::SignalsOf(const NodeId& id, Instant now) const {
+  if (const auto found = nodes_.find(id); found != nodes_.end()) return SignalsOf(id, found->second, now);
   NodeEvidence nothing;
   if (const auto found = kubelets_.find(NameOf(id)); found != kubelets_.end())
     nothing.kubelet = &found->second;
-  return Look(id, nothing, now);
+  return SignalsOf(id, nothing, now);
 }
 
-Signals Evidence::Look(const NodeId& id, const NodeEvidence& node, Instant now) const {
+Signals Evidence::SignalsOf(const NodeId& id, const NodeEvidence& node, Instant now) const {
   Signals signals;
   signals.silent_for = now - LatestOf(window_, node.heartbeat_at, node.met_at);
   if (node.heard) {
@@ -219,6 +234,7 @@ void Evidence::LookAtStorage(const NodeEvidence& node, Instant now, Signals& sig
     if (!side.array->up) continue;
     const auto start = LatestOf(window_, node.met_at, side.array->since);
     const auto quiet = now - LatestOf(start, side.io_at);
+    // Without a heartbeat LUN only I/O shows life, so an idle node is as quiet as a dead one there.
     const auto heartbeat_silent_for = side.heartbeat_at ? now - LatestOf(start, side.heartbeat_at) : quiet;
     signals.io_quiet_for = std::min(signals.io_quiet_for, quiet);
     signals.storage_silent_for = std::min({signals.storage_silent_for, quiet, heartbeat_silent_for});
@@ -229,6 +245,7 @@ void Evidence::LookAtStorage(const NodeEvidence& node, Instant now, Signals& sig
     });
     if (fails && heartbeat_silent_for >= settings_.silence) signals.lost.insert(side.array->id);
   }
+  // No array that is up knows the node: storage is unknown, which is not silence.
   if (signals.storage_silent_for == kForever) return;
   signals.storage = signals.storage_silent_for < settings_.silence ? Storage::kAlive : Storage::kSilent;
 }
@@ -267,7 +284,7 @@ void Evidence::LookAtKubelet(const NodeId& id, const NodeEvidence& node, Instant
 bool Evidence::IsClean(const NodeId& id, const VolumeSet& volumes, const ArrayId& array, Generation known,
                        Instant now) const {
   const auto found = nodes_.find(id);
-  if (found == nodes_.end() || Look(id, now).network != Network::kArrives) return false;
+  if (found == nodes_.end() || SignalsOf(id, now).network != Network::kArrives) return false;
   const auto& heartbeat = found->second.heartbeat;
   const auto knows = heartbeat.known.find(array);
   // It may know of a later one, of which an array restored from an older copy knows no more.
@@ -288,16 +305,16 @@ bool Evidence::IsSuperseded(const NodeId& id, Instant now) const {
   });
 }
 
-bool Evidence::Holds(const NodeId& id, const ArrayId& array, const VolumeId& volume) const {
+bool Evidence::HoldsVolume(const NodeId& id, const ArrayId& array, const VolumeId& volume) const {
   const auto node = nodes_.find(id);
   if (node == nodes_.end()) return false;
   const auto* side = node->second.Find(array);
-  return side != nullptr && side->Holds(volume);
+  return side != nullptr && side->HoldsVolume(volume);
 }
 
 NodeId Evidence::HeldByOtherInstance(const NodeId& id, const ArrayId& array, const VolumeId& volume) const {
   for (const auto* instance : InstancesOf(nodes_, NameOf(id)))
-    if (instance->first != id && Holds(instance->first, array, volume)) return instance->first;
+    if (instance->first != id && HoldsVolume(instance->first, array, volume)) return instance->first;
   return {};
 }
 

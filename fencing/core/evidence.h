@@ -44,22 +44,22 @@ class Evidence {
   // First for every event: notices the observer's own stalls.
   void Observe(Instant now);
 
-  void On(Heartbeat heartbeat, Instant now);
-  void On(const StreamClosed& closed, Instant now);
-  void On(const StorageHeartbeats& heartbeats, Instant now);
-  void On(const ArrayView& view, Instant now);
-  void On(const ArrayLost& lost, Instant now);
-  void On(const ArrayGone& gone);
-  void On(const ProbeResult& result, Instant now);
-  void On(const KubeletLease& lease, Instant now);
-  void On(const NodeSeen& seen, Instant now);
-  void On(const NodeGone& gone);
+  void NoteEvent(Heartbeat heartbeat, Instant now);
+  void NoteEvent(const StreamClosed& closed, Instant now);
+  void NoteEvent(const StorageHeartbeats& heartbeats, Instant now);
+  void NoteEvent(const ArrayView& view, Instant now);
+  void NoteEvent(const ArrayLost& lost, Instant now);
+  void NoteEvent(const ArrayGone& gone);
+  void NoteEvent(const ProbeResult& result, Instant now);
+  void NoteEvent(const KubeletLease& lease, Instant now);
+  void NoteEvent(const NodeSeen& seen, Instant now);
+  void NoteEvent(const NodeGone& gone);
   void ApiAnswers(Instant now);
   void ApiIsLost() { api_up_ = false; }
 
-  Signals Look(const NodeId& node, Instant now) const;
+  Signals SignalsOf(const NodeId& node, Instant now) const;
   // Of one that is at hand: `known` is what nodes() has of it.
-  Signals Look(const NodeId& node, const NodeEvidence& known, Instant now) const;
+  Signals SignalsOf(const NodeId& node, const NodeEvidence& known, Instant now) const;
   bool ArrayUp(const ArrayId& array) const;
   bool ArraysUp() const;  // all that were ever seen
   // No array has answered for a while: it may be this observer that is cut off from them.
@@ -71,7 +71,7 @@ class Evidence {
   // Another instance of its name is heard, and it is not.
   bool IsSuperseded(const NodeId& node, Instant now) const;
   // By the last view of the array.
-  bool Holds(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
+  bool HoldsVolume(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
   // Another instance of this node's name that holds `volume`; none: empty.
   NodeId HeldByOtherInstance(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
   // Its heartbeats land on the array; or it never had any, and the array is up.
@@ -86,7 +86,7 @@ class Evidence {
   void LookAtStorage(const NodeEvidence& node, Instant now, Signals& signals) const;
   void LookAtKernel(const NodeEvidence& node, Instant now, Signals& signals) const;
   void LookAtKubelet(const NodeId& id, const NodeEvidence& node, Instant now, Signals& signals) const;
-  NodeEvidence& Meet(const NodeId& node, Instant now);
+  NodeEvidence& EnsureNode(const NodeId& node, Instant now);
   KubeletSide& KubeletOf(const NodeName& name);
   // For all instances of the machine.
   void SetKubelet(const NodeName& name, const KubeletSide* kubelet);

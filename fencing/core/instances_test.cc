@@ -33,15 +33,15 @@ TEST_CASE("a node's kubelet is seen whatever other machines are called") {
     Heartbeat heartbeat;
     heartbeat.node = id;
     heartbeat.sequence = 1;
-    evidence.On(std::move(heartbeat), kNow);
-    CHECK(evidence.Look(id, kNow).kubelet == Kubelet::kNotReady);  // nobody has shown it yet
+    evidence.NoteEvent(std::move(heartbeat), kNow);
+    CHECK(evidence.SignalsOf(id, kNow).kubelet == Kubelet::kNotReady);  // nobody has shown it yet
   }
   for (const auto& id : {kLate, kOther}) {
     Node node;
     node.name = NameOf(id);
     node.node_id = id;
-    evidence.On(NodeSeen{node}, kNow);
-    CHECK(evidence.Look(id, kNow).kubelet == Kubelet::kReady);
+    evidence.NoteEvent(NodeSeen{node}, kNow);
+    CHECK(evidence.SignalsOf(id, kNow).kubelet == Kubelet::kReady);
   }
 }
 

@@ -10,22 +10,23 @@ bool HeldBefore(const ArraySide::Held& held, const VolumeId& volume) { return he
 
 }  // namespace
 
-ArraySide::Held& ArraySide::Hold(const VolumeId& volume) {
+ArraySide::Held& ArraySide::AddHolding(const VolumeId& volume) {
   const auto at = std::lower_bound(holdings.begin(), holdings.end(), volume, HeldBefore);
   if (at != holdings.end() && at->volume == volume) return *at;
   const auto index = at - holdings.begin();
+  // To the entry, as there are a hundred thousand of these vectors and they seldom grow.
   holdings.reserve(holdings.size() + 1);
   auto& held = *holdings.emplace(holdings.begin() + index);
   held.volume = volume;
   return held;
 }
 
-bool ArraySide::Holds(const VolumeId& volume) const {
+bool ArraySide::HoldsVolume(const VolumeId& volume) const {
   const auto at = std::lower_bound(holdings.begin(), holdings.end(), volume, HeldBefore);
   return at != holdings.end() && at->volume == volume;
 }
 
-ArraySide& NodeEvidence::At(const ArrayChannel& array) {
+ArraySide& NodeEvidence::SideOf(const ArrayChannel& array) {
   // Never behind its number, and where all arrays show something of the node, just there.
   auto at = arrays.begin() + static_cast<ptrdiff_t>(std::min(array.number + 1, arrays.size()));
   while (at != arrays.begin() && std::prev(at)->array->number > array.number) --at;

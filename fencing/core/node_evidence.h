@@ -32,8 +32,8 @@ struct ArraySide {
     uint64_t view = 0;      // the last one that had it
   };
   std::vector<Held> holdings;  // in order of volume
-  Held& Hold(const VolumeId& volume);
-  bool Holds(const VolumeId& volume) const;
+  Held& AddHolding(const VolumeId& volume);
+  bool HoldsVolume(const VolumeId& volume) const;
 };
 
 // What the orchestrator shows of a machine, by its name.
@@ -60,7 +60,7 @@ struct NodeEvidence {
   bool calibrated = false;                      // the probe was answered once
   int unanswered = 0;                           // in a row
   std::optional<Instant> probe_answered_at, probe_sent_at;
-  ArraySide& At(const ArrayChannel& array);
+  ArraySide& SideOf(const ArrayChannel& array);
   const ArraySide* Find(const ArrayId& array) const;
   bool HasGrants() const;
 };

@@ -1,10 +1,19 @@
+// A call passes through three states, by its key:
+//
+//   free ──CallOnce──► waiting ──answered well──► free
+//    ▲                    │ └──failed, or a deletion──► paused for `retry`
+//    └──answer_timeout────┘                                │
+//    └─────────────────────────────────────────────────────┘
+//
+// An answer that comes after answer_timeout finds no call, and changes nothing: its effect will be seen.
+
 #include "fencing/core/outbox.h"
 
 #include <utility>
 
 namespace lunkeeper::fencing {
 
-bool Outbox::Call(const CallKey& key, decltype(Action::what) what, Instant now) {
+bool Outbox::CallOnce(const CallKey& key, decltype(Action::what) what, Instant now) {
   auto& state = keys_[key];
   if (now < state.again_at) return false;
   if (state.id != 0) calls_.erase(state.id);
@@ -14,14 +23,14 @@ bool Outbox::Call(const CallKey& key, decltype(Action::what) what, Instant now) 
   return true;
 }
 
-bool Outbox::Pace(const CallKey& key, Span period, Instant now) {
+bool Outbox::TakeTurn(const CallKey& key, Span period, Instant now) {
   auto& state = keys_[key];
   if (now < state.again_at) return false;
   state.again_at = now + period;
   return true;
 }
 
-std::optional<Action> Outbox::Finish(const Done& done, Instant now) {
+std::optional<Action> Outbox::TakeAnswered(const Done& done, Instant now) {
   const auto found = calls_.find(done.action);
   if (found == calls_.end()) return std::nullopt;
   auto action = std::move(found->second.second);
@@ -38,7 +47,7 @@ bool Outbox::IsWaiting(const CallKey& key) const {
   return found != keys_.end() && found->second.id != 0;
 }
 
-void Outbox::Prune(Instant now) {
+void Outbox::PruneCalls(Instant now) {
   std::erase_if(keys_, [&](const auto& entry) {
     if (now < entry.second.again_at) return false;
     calls_.erase(entry.second.id);

@@ -20,17 +20,17 @@ class Outbox {
 
   // Sends `what`, unless a call of this key waits for its answer, or for its effect to be seen, or has just
   // failed. True: it was sent.
-  bool Call(const CallKey& key, decltype(Action::what) what, Instant now);
+  bool CallOnce(const CallKey& key, decltype(Action::what) what, Instant now);
   // True at most once in `period` for a key: for what nobody answers and is to be repeated.
-  bool Pace(const CallKey& key, Span period, Instant now);
+  bool TakeTurn(const CallKey& key, Span period, Instant now);
   // Sends what nobody answers.
-  void Send(decltype(Action::what) what) { actions_.push_back({0, std::move(what)}); }
+  void SendAction(decltype(Action::what) what) { actions_.push_back({0, std::move(what)}); }
   // The action that this answers, once; none: it was given up long ago.
-  std::optional<Action> Finish(const Done& done, Instant now);
+  std::optional<Action> TakeAnswered(const Done& done, Instant now);
   bool IsWaiting(const CallKey& key) const;
-  void Prune(Instant now);
+  void PruneCalls(Instant now);
 
-  std::vector<Action> Take() { return std::exchange(actions_, {}); }
+  std::vector<Action> TakeActions() { return std::exchange(actions_, {}); }
 
  private:
   struct PendingCall {

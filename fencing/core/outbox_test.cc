@@ -11,16 +11,16 @@ constexpr Instant kStart(100_s);
 
 struct Rig {
   bool Fence(const ArrayId& array, const NodeId& node, Instant now) {
-    return outbox.Call(CallKey::ForFenceOf(array, node), FenceNode{array, 1, node, {}}, now);
+    return outbox.CallOnce(CallKey::ForFenceOf(array, node), FenceNode{array, 1, node, {}}, now);
   }
   bool Unfence(const ArrayId& array, const NodeId& node, Instant now) {
-    return outbox.Call(CallKey::ForFenceOf(array, node), UnfenceNode{array, 1, node, 7}, now);
+    return outbox.CallOnce(CallKey::ForFenceOf(array, node), UnfenceNode{array, 1, node, 7}, now);
   }
   void Answer(Outcome outcome, Instant now) {
     Done done;
-    done.action = outbox.Take().back().id;
+    done.action = outbox.TakeActions().back().id;
     done.outcome = outcome;
-    REQUIRE(outbox.Finish(done, now));
+    REQUIRE(outbox.TakeAnswered(done, now));
   }
 
   Settings settings;
@@ -44,7 +44,7 @@ TEST_CASE("calls about other nodes, and at other arrays, do not wait for each ot
   REQUIRE(rig.Fence(kFirstArray, kNode, kStart));
   CHECK(rig.Fence(kSecondArray, kNode, kStart));
   CHECK(rig.Unfence(kFirstArray, kOtherNode, kStart));
-  CHECK(rig.outbox.Take().size() == 3);
+  CHECK(rig.outbox.TakeActions().size() == 3);
 }
 
 TEST_CASE(

@@ -21,7 +21,7 @@ namespace {
 
 void WriteRecord(State& state, NodeFence record) {
   const auto key = CallKey::ForRecordOf(record.node);
-  state.outbox.Call(key, PutNodeFence{std::move(record)}, state.now);
+  state.outbox.CallOnce(key, PutNodeFence{std::move(record)}, state.now);
 }
 
 // What is to be fenced now, beyond what is recorded.
@@ -53,7 +53,7 @@ void FenceArrays(State& state, const Assessment& seen) {
   for (const auto& [array, volumes] : seen.record.volumes) {
     const auto term = state.arrays.TermOf(array);
     if (term == 0 || !state.evidence.ArrayUp(array) || IsFenced(seen, {{array, volumes}})) continue;
-    state.outbox.Call(CallKey::ForFenceOf(array, node), FenceNode{array, term, node, volumes}, state.now);
+    state.outbox.CallOnce(CallKey::ForFenceOf(array, node), FenceNode{array, term, node, volumes}, state.now);
   }
 }
 
@@ -62,8 +62,8 @@ void FenceArrays(State& state, const Assessment& seen) {
 bool IsTainted(State& state, const NodeId& node) {
   const auto* object = state.cluster.FindNode(NameOf(node));
   if (!object || !state.IsCurrent(node) || object->taint == node.value()) return true;
-  state.outbox.Call(CallKey::ForTaintOf(object->name), SetTaint{object->name, object->version, node.value()},
-                    state.now);
+  state.outbox.CallOnce(CallKey::ForTaintOf(object->name),
+                        SetTaint{object->name, object->version, node.value()}, state.now);
   return false;
 }
 
@@ -92,8 +92,8 @@ bool AreFencesVerified(const State& state, const NodeId& node, const VolumesByAr
 void DeleteByForce(State& state, const NodeId& node, const Pod& pod) {
   LK_CHECK(AreFencesVerified(state, node, pod.volumes),
            "no pod is deleted by force before its array has confirmed the fence of all its volumes");
-  state.outbox.Call(CallKey::ForPod(CallKey::Kind::kDeletePod, pod.uid),
-                    DeletePod{pod.id, pod.uid, Grace::kNone}, state.now);
+  state.outbox.CallOnce(CallKey::ForPod(CallKey::Kind::kDeletePod, pod.uid),
+                        DeletePod{pod.id, pod.uid, Grace::kNone}, state.now);
 }
 
 // Begins with the arrays that have confirmed, while others are still being fenced.
@@ -106,8 +106,8 @@ void DeleteFencedPods(State& state, const Assessment& seen) {
 // By an ordinary deletion, which takes what time the pod needs.
 void AskToLeave(State& state, const Pod& pod) {
   if (pod.deleting) return;
-  state.outbox.Call(CallKey::ForPod(CallKey::Kind::kAskPod, pod.uid),
-                    DeletePod{pod.id, pod.uid, Grace::kOrdinary}, state.now);
+  state.outbox.CallOnce(CallKey::ForPod(CallKey::Kind::kAskPod, pod.uid),
+                        DeletePod{pod.id, pod.uid, Grace::kOrdinary}, state.now);
 }
 
 void AskPodsToLeave(State& state, const Assessment& seen) {
@@ -147,8 +147,8 @@ void NotifyNode(State& state, const Assessment& seen) {
   for (const auto& [array, fence] : seen.fences) {
     if (KnowsOf(state, node, array, fence)) continue;
     const CallKey key{.kind = CallKey::Kind::kNotify, .array = array, .node = node};
-    if (state.outbox.Pace(key, 2 * state.settings.retry, state.now))
-      state.outbox.Send(Notify{node, array, fence});
+    if (state.outbox.TakeTurn(key, 2 * state.settings.retry, state.now))
+      state.outbox.SendAction(Notify{node, array, fence});
   }
 }
 
@@ -162,8 +162,8 @@ void UnfenceArray(State& state, const NodeId& node, const ArrayId& array, const 
   LK_CHECK(term != 0, "only the holder of the array's term unfences");
   LK_CHECK(fence.generation != 0, "an unfence names the generation of the fence that it lifts");
   LK_CHECK(IsCleanOf(state, node, array, fence), "no node is unfenced while something is left on it");
-  state.outbox.Call(CallKey::ForFenceOf(array, node), UnfenceNode{array, term, node, fence.generation},
-                    state.now);
+  state.outbox.CallOnce(CallKey::ForFenceOf(array, node), UnfenceNode{array, term, node, fence.generation},
+                        state.now);
 }
 
 // Array by array, once its pods are gone and nothing of its volumes is left on the node.
@@ -191,7 +191,7 @@ bool IsNothingLeft(const State& state, const Assessment& seen) {
     if (recorded == seen.record.volumes.end()) return true;
     VolumeSet volumes;
     for (const auto& volume : recorded->second)
-      if (!state.evidence.Holds(node, array, volume)) volumes.insert(volumes.end(), volume);
+      if (!state.evidence.HoldsVolume(node, array, volume)) volumes.insert(volumes.end(), volume);
     return state.evidence.IsClean(node, volumes, array, 0, state.now);
   });
 }
@@ -222,7 +222,7 @@ void RemoveRecord(State& state, const NodeFence& record) {
   // Not seen yet: to write it again tells whether it is there at all.
   if (record.uid.empty()) return WriteRecord(state, record);
   const CallKey key{.kind = CallKey::Kind::kRemoveRecord, .uid = record.uid};
-  state.outbox.Call(key, RemoveNodeFence{record.node, record.uid, record.version}, state.now);
+  state.outbox.CallOnce(key, RemoveNodeFence{record.node, record.uid, record.version}, state.now);
 }
 
 void RefuseRecord(State& state, const NodeFence& record) {

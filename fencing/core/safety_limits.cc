@@ -1,10 +1,14 @@
+// Within the budget a failover begins at once. Past it something larger has happened than a node's death, and
+// it may be this observer: so it first has to show that it sees the API server, every array and enough of the
+// other nodes, and then goes on with one node at a time, so that a person has time to stop it.
+
 #include "fencing/core/safety_limits.h"
 
 #include <algorithm>
 
 namespace lunkeeper::fencing {
 
-void SafetyLimits::Decided(const NodeId& node, Instant now) { decided_.emplace(node, now); }
+void SafetyLimits::NoteDecision(const NodeId& node, Instant now) { decided_.emplace(node, now); }
 
 std::optional<LimitRefusal> SafetyLimits::RefusalOf(const NodeId& node, const Cluster& cluster,
                                                     const Evidence& evidence, Instant now) {
@@ -12,7 +16,9 @@ std::optional<LimitRefusal> SafetyLimits::RefusalOf(const NodeId& node, const Cl
   const auto* object = cluster.FindNode(NameOf(node));
   if (object && object->exempt) return LimitRefusal{Refusal::kExempt, "the node is exempt"};
   std::erase_if(decided_, [&](const auto& entry) { return now - entry.second >= settings_.budget_window; });
-  if (decided_.contains(node) || static_cast<int>(decided_.size()) < Budget(evidence)) return std::nullopt;
+  // A node within the budget stays within it: to decide on it again costs nothing.
+  if (decided_.contains(node) || static_cast<int>(decided_.size()) < NodeBudget(evidence))
+    return std::nullopt;
 
   const auto over_budget = [](const std::string& why) {
     return LimitRefusal{Refusal::kBudget, "over the budget of nodes" + why};
@@ -31,18 +37,20 @@ std::string SafetyLimits::SelfTest(const NodeId& node, const Evidence& evidence,
   if (!evidence.ArraysUp()) return "an array does not answer";
   int others = 0, heard = 0;
   for (const auto& [id, known] : evidence.nodes()) {
+    // Nodes that hold nothing and were never heard are no witnesses.
     if (id == node || (!known.HasGrants() && !known.heard)) continue;
     ++others;
-    heard += evidence.Look(id, now).network == Network::kArrives;
+    heard += evidence.SignalsOf(id, now).network == Network::kArrives;
   }
   if (heard * 100 < others * settings_.self_test_percent) return "too few of the other nodes are heard";
   return "";
 }
 
-int SafetyLimits::Budget(const Evidence& evidence) const {
+int SafetyLimits::NodeBudget(const Evidence& evidence) const {
   const auto nodes = std::count_if(evidence.nodes().begin(), evidence.nodes().end(), [&](const auto& entry) {
     return entry.second.HasGrants() || decided_.contains(entry.first);
   });
+  // At least one, or a cluster of four nodes would never fail over at 20 %.
   return std::max(1, static_cast<int>(nodes) * settings_.budget_percent / 100);
 }
 

@@ -24,14 +24,14 @@ class SafetyLimits {
   explicit SafetyLimits(const Settings& settings) : settings_(settings) {}
 
   // An automatic failover of `node` was decided, by us or by another replica. Repeats change nothing.
-  void Decided(const NodeId& node, Instant now);
+  void NoteDecision(const NodeId& node, Instant now);
   // Why `node` may not be failed over now; empty: it may.
   std::optional<LimitRefusal> RefusalOf(const NodeId& node, const Cluster& cluster, const Evidence& evidence,
                                         Instant now);
 
  private:
   std::string SelfTest(const NodeId& node, const Evidence& evidence, Instant now) const;
-  int Budget(const Evidence& evidence) const;
+  int NodeBudget(const Evidence& evidence) const;
 
   const Settings& settings_;
   std::map<NodeId, Instant> decided_;

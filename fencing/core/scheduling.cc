@@ -1,3 +1,7 @@
+// Kubernetes' own rules, from its documentation of node affinity, and of taints and tolerations. Texts are
+// kept as hashes, since they are compared and never shown; numbers as themselves, for Gt and Lt. Two texts of
+// one hash would make a pod fit where it does not; with 63 bits that does not happen in practice.
+
 #include "fencing/core/scheduling.h"
 
 #include <algorithm>
@@ -12,11 +16,11 @@ constexpr LabelHash kHashed = LabelHash{1} << 63;
 
 bool IsNumber(LabelHash word) { return (word & kHashed) == 0; }
 
-bool Holds(const std::vector<LabelHash>& words, LabelHash word) {
+bool HasHash(const std::vector<LabelHash>& words, LabelHash word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-bool Meets(const NodeLabels& node, const Requirement& asked) {
+bool MeetsRequirement(const NodeLabels& node, const Requirement& asked) {
   const auto label = std::find_if(node.labels.begin(), node.labels.end(),
                                   [&](const Label& each) { return each.key == asked.key; });
   const bool exists = label != node.labels.end();
@@ -24,9 +28,9 @@ bool Meets(const NodeLabels& node, const Requirement& asked) {
       exists && IsNumber(label->value) && asked.values.size() == 1 && IsNumber(asked.values[0]);
   switch (asked.op) {
     case Operator::kIn:
-      return exists && Holds(asked.values, label->value);
+      return exists && HasHash(asked.values, label->value);
     case Operator::kNotIn:
-      return !exists || !Holds(asked.values, label->value);
+      return !exists || !HasHash(asked.values, label->value);
     case Operator::kExists:
       return exists;
     case Operator::kDoesNotExist:
@@ -44,18 +48,18 @@ bool Meets(const NodeLabels& node, const Requirement& asked) {
 // A term that asks for nothing is met by no node.
 bool MeetsAll(const NodeLabels& node, const Requirements& all) {
   return !all.empty() &&
-         std::all_of(all.begin(), all.end(), [&](const auto& each) { return Meets(node, each); });
+         std::all_of(all.begin(), all.end(), [&](const auto& each) { return MeetsRequirement(node, each); });
 }
 
 template <class T>
-bool Covers(const std::optional<T>& tolerated, const T& what) {
+bool AllowsValue(const std::optional<T>& tolerated, const T& what) {
   return !tolerated || *tolerated == what;
 }
 
-bool Bears(const Scheduling& pod, const Taint& taint) {
+bool ToleratesTaint(const Scheduling& pod, const Taint& taint) {
   return std::any_of(pod.tolerations.begin(), pod.tolerations.end(), [&](const Toleration& each) {
-    return Covers(each.key, taint.key) && Covers(each.value, taint.value) &&
-           Covers(each.effect, taint.effect);
+    return AllowsValue(each.key, taint.key) && AllowsValue(each.value, taint.value) &&
+           AllowsValue(each.effect, taint.effect);
   });
 }
 
@@ -85,7 +89,7 @@ bool Fits(const Scheduling& pod, const NodeLabels& node) {
   return (pod.selector.empty() || meets_all(pod.selector)) &&
          (pod.terms.empty() || std::any_of(pod.terms.begin(), pod.terms.end(), meets_all)) &&
          std::all_of(node.taints.begin(), node.taints.end(),
-                     [&](const auto& taint) { return Bears(pod, taint); });
+                     [&](const auto& taint) { return ToleratesTaint(pod, taint); });
 }
 
 }  // namespace lunkeeper::fencing

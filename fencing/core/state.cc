@@ -3,6 +3,7 @@
 namespace lunkeeper::fencing {
 namespace {
 
+// Replicas repeat a request each half second while a node waits for the volume, so ten are missing by then.
 constexpr Span kRequestLasts = 5_s;  // they are repeated while someone waits
 
 }  // namespace
@@ -19,7 +20,7 @@ void State::ReportOnce(Report report) {
   const auto [last, is_new] = said.try_emplace({report.kind, report.node}, report.text);
   if (!is_new && last->second == report.text) return;
   last->second = report.text;
-  outbox.Send(std::move(report));
+  outbox.SendAction(std::move(report));
 }
 
 }  // namespace lunkeeper::fencing

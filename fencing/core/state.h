@@ -41,7 +41,7 @@ struct State {
   std::map<std::pair<ReportKind, NodeId>, std::string> said;
 
   Classification ClassifyNode(const NodeId& node) const {
-    return Classify(evidence.Look(node, now), settings);
+    return Classify(evidence.SignalsOf(node, now), settings);
   }
   // Its name means this instance, not another that has taken it over.
   bool IsCurrent(const NodeId& node) const {

@@ -7,9 +7,9 @@
 
 namespace lunkeeper::fencing {
 
-std::string Describe(const Action& action);
-std::string Describe(const VolumesByArray& volumes);
+std::string DescribeAction(const Action& action);
+std::string DescribeVolumes(const VolumesByArray& volumes);
 // "12.500"
-std::string Seconds(Span time);
+std::string FormatSeconds(Span time);
 
 }  // namespace lunkeeper::fencing

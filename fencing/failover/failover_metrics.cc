@@ -93,7 +93,7 @@ void ReportFailoverMetrics(const State& state, Metrics& metrics) {
   Ages ages;
   for (const auto& [node, known] : state.evidence.nodes()) {
     if (state.cluster.FindNode(NameOf(node)) == nullptr || !state.IsCurrent(node)) continue;
-    const Signals signals = state.evidence.Look(node, state.now);
+    const Signals signals = state.evidence.SignalsOf(node, state.now);
     ++network[signals.network];
     ++storage[signals.storage];
     ++kernel[signals.kernel];

@@ -93,7 +93,7 @@ void FailoverRecorder::Began(const PutNodeFence& call) {
       fence.requested_by.empty() ? "" : absl::StrCat("asked for by ", fence.requested_by, ": ");
   Add(fence.node, absl::Now(), "Decided", absl::StrCat(by, fence.cause));
   LogWarn("failover", absl::StrCat("decided: ", by, fence.cause),
-          {{"node", fence.node.value()}, {"volumes", Describe(fence.volumes)}});
+          {{"node", fence.node.value()}, {"volumes", DescribeVolumes(fence.volumes)}});
 }
 
 void FailoverRecorder::Answered(const Action& action, const Answer& answer, Span took) {
@@ -104,9 +104,9 @@ void FailoverRecorder::Answered(const Action& action, const Answer& answer, Span
     Fields fields = {{"took_ms", std::to_string(took.milliseconds())}};
     if (!ok) fields.push_back({"error", std::string(answer.status.message())});
     if (ok) {
-      LogInfo("failover", absl::StrCat("done: ", Describe(action)), fields);
+      LogInfo("failover", absl::StrCat("done: ", DescribeAction(action)), fields);
     } else {
-      LogWarn("failover", absl::StrCat("not done: ", Describe(action)), fields);
+      LogWarn("failover", absl::StrCat("not done: ", DescribeAction(action)), fields);
     }
   }
   if (ok) Succeeded(action, answer);

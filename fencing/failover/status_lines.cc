@@ -21,16 +21,17 @@ std::string ToText(Network network) {
 }
 
 std::string NodeLine(const State& state, const NodeId& node) {
-  const Signals signals = state.evidence.Look(node, state.now);
+  const Signals signals = state.evidence.SignalsOf(node, state.now);
   const Classification classification = state.ClassifyNode(node);
   std::string line = absl::StrCat("node ", node.value(), ": ",
                                   classification.what.empty() ? "well" : std::string(classification.what),
                                   "; ", ToText(signals.network));
-  if (signals.network == Network::kSilent) absl::StrAppend(&line, " for ", Seconds(signals.silent_for), " s");
+  if (signals.network == Network::kSilent)
+    absl::StrAppend(&line, " for ", FormatSeconds(signals.silent_for), " s");
   for (const auto& side : state.evidence.nodes().at(node).arrays)
     if (side.heartbeat_at)
       absl::StrAppend(&line, "; heartbeat on array ", side.array->id.value(), " ",
-                      Seconds(state.now - *side.heartbeat_at), " s ago");
+                      FormatSeconds(state.now - *side.heartbeat_at), " s ago");
   const auto refused = state.said.find({ReportKind::kRefused, node});
   if (refused != state.said.end()) absl::StrAppend(&line, "; ", refused->second);
   return line;
@@ -39,7 +40,7 @@ std::string NodeLine(const State& state, const NodeId& node) {
 std::string FenceLine(const NodeFence& fence) {
   const std::string by = fence.requested_by.empty() ? "evidence" : fence.requested_by;
   return absl::StrCat("nodefence ", fence.node.value(), ": ", ToSentence(fence.phase), "; by ", by, ": ",
-                      fence.cause, "; ", Describe(fence.volumes));
+                      fence.cause, "; ", DescribeVolumes(fence.volumes));
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ struct LocksRig {
   std::unique_ptr<kube::KubeClient> client = api.Client();
   Cluster cluster;
   ObjectCache objects{[this](auto what) {
-    if (const auto* seen = std::get_if<PodSeen>(&what)) cluster.Put(seen->pod);
+    if (const auto* seen = std::get_if<PodSeen>(&what)) cluster.StoreObject(seen->pod);
     if (const auto* gone = std::get_if<PodGone>(&what)) cluster.Remove(gone->pod);
   }};
   absl::Mutex mutex;

@@ -58,7 +58,7 @@ class Api {
   void Report(const Uid& pod, bool running, bool crash_looping);
   void Ended(const Uid& pod);  // its graceful end is done
 
-  // Faults and people.
+  // What faults and people do.
   bool up = true;
   int error_percent = 0, late_percent = 0;
   void TakeCopy();

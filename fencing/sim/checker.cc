@@ -1,3 +1,10 @@
+// The checker sees what no part of a real cluster sees: every write with its sequence number, every grant
+// with its generation, and what is really wrong with each node. It is told of each thing as it happens, and
+// compares it with what was promised before: an acknowledged write stays readable; no write lands after its
+// fence was reported; nothing is unfenced, untainted or deleted too early; only the leader acts; and a node
+// is failed over only if something was really wrong with it. At the end it says what still keeps the world
+// from being well.
+
 #include "fencing/sim/checker.h"
 
 #include <algorithm>
@@ -23,7 +30,7 @@ bool SilencesKubelet(Cause cause) {
 }  // namespace
 
 void Checker::Fail(const std::string& what) const {
-  throw Violation(Seconds(world_.now().since_start()) + "  " + what);
+  throw Violation(FormatSeconds(world_.now().since_start()) + "  " + what);
 }
 
 Write Checker::NextWrite(const VolumeId& volume) {
@@ -143,7 +150,7 @@ void Checker::Deleting(const Pod& pod, Grace grace) {
 
 void Checker::Acts(const Replica& replica, const Action& action) {
   if (world_.now() - replica.renewed_at() > kLeadsFor)
-    Fail(replica.name() + " acts without the lease: " + Describe(action));
+    Fail(replica.name() + " acts without the lease: " + DescribeAction(action));
   if (const auto* put = std::get_if<PutNodeFence>(&action.what))
     if (put->fence.version.empty() && put->fence.requested_by.empty()) Decides(replica, put->fence);
   if (const auto* deletion = std::get_if<DeletePod>(&action.what);

@@ -1,3 +1,6 @@
+// A mutant is a build of the core with one mistake in it. They are made here, where events and actions pass,
+// and not in the core, so that the core that is tested is the one that is shipped.
+
 #include "fencing/sim/fault_injection.h"
 
 #include "fencing/sim/api.h"

@@ -1,3 +1,6 @@
+// A fault is a name and a function that strikes and returns how to mend it. The checker is told what is
+// really wrong with a node at the moment it becomes wrong, before any part of the cluster can see it.
+
 #include "fencing/sim/faults.h"
 
 #include <algorithm>

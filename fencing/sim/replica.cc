@@ -64,7 +64,7 @@ void Replica::Crash(Span down) {
 // What comes in meanwhile waits, and is seen afterwards, late.
 void Replica::Stall(Span length) {
   if (!running_ || stalled()) return;
-  world_.Trace(name() + " stalls for " + Seconds(length));
+  world_.Trace(name() + " stalls for " + FormatSeconds(length));
   stalled_until_ = world_.now() + length;
   world_.After(length, [this, life = life_] {
     if (!running_ || life != life_) return;
@@ -96,7 +96,7 @@ void Replica::Do(const Action& action) {
       std::holds_alternative<Probe>(action.what) || std::holds_alternative<Report>(action.what) ||
       std::holds_alternative<WriteLease>(action.what) || std::holds_alternative<Notify>(action.what);
   if (world_.tracing() && (!routine || std::holds_alternative<Report>(action.what)))
-    world_.Trace(name() + ": " + Describe(action));
+    world_.Trace(name() + ": " + DescribeAction(action));
   if (!routine) world_.checker->Acts(*this, action);  // decided now, whenever it is done
   const bool fails = !routine && fail_at_ > 0 && --fail_at_ == 0;
   if (fails && fail_by_stall_) {

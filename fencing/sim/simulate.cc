@@ -1,3 +1,6 @@
+// Calm at first, so that a world that does not even start is told from one that does not recover; then a
+// minute of faults; then all of them are mended, and the world has some minutes to be well by itself.
+
 #include "fencing/sim/simulate.h"
 
 #include "fencing/core/trace.h"
@@ -55,7 +58,7 @@ void AwaitWellness(World& world, Span timeout) {
     why = world.checker->Unsettled();
     if (why.empty()) return;
   }
-  throw Violation(Seconds(world.now().since_start()) + "  the world does not get well: " + why);
+  throw Violation(FormatSeconds(world.now().since_start()) + "  the world does not get well: " + why);
 }
 
 // One in eight seeds has a single power-off, and holds the failover to its time.
@@ -70,7 +73,7 @@ void RunPlain(World& world, Faults& faults) {
     std::optional<WorldTime> wrote;
     for (const auto& machine : world.machines) wrote = std::max(wrote, machine->WroteAt(workload.id));
     if (workload.Protected() && wrote <= off)
-      throw Violation(Seconds(world.now().since_start()) + "  " + workload.id.value() +
+      throw Violation(FormatSeconds(world.now().since_start()) + "  " + workload.id.value() +
                       " was not moved in time");
   }
   world.checker->Sick(victim.id(), Cause::kDead, false);
@@ -82,7 +85,7 @@ void Run(World& world, uint64_t seed, const Options& options) {
   Build(world);
   world.RunUntil(kCalm);
   if (auto why = world.checker->Unsettled(); !why.empty())
-    throw Violation(Seconds(world.now().since_start()) + "  the world did not start: " + why);
+    throw Violation(FormatSeconds(world.now().since_start()) + "  the world did not start: " + why);
   Faults faults(world);
   if (seed % 8 == 0 && options.faults.empty()) {
     RunPlain(world, faults);

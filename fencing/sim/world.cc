@@ -1,3 +1,7 @@
+// Events of one moment happen in the order in which they were scheduled, so that a run depends on its seed
+// alone. A message through a cut is lost half the time; otherwise it is delivered late, if the cut is mended
+// by then: a switch that comes back may still hold what it was given before.
+
 #include "fencing/sim/world.h"
 
 #include "fencing/core/trace.h"
@@ -45,7 +49,7 @@ Endpoint World::AddEndpoint() {
 }
 
 void World::Trace(const std::string& line) {
-  if (tracing_) trace_ += Seconds(now_.since_start()) + "  " + line + "\n";
+  if (tracing_) trace_ += FormatSeconds(now_.since_start()) + "  " + line + "\n";
 }
 
 ArrayModel& World::FindArray(const ArrayId& id) {

@@ -103,7 +103,8 @@ void ScriptedWorld::Feed(decltype(Event::what) what) {
 void ScriptedWorld::Do(const Action& action) {
   const auto kind = std::visit([](const auto& what) { return Kind(what); }, action.what);
   const bool routine = kind == "lease" || kind == "term" || kind == "probe" || kind == "notify";
-  if (!routine || show_all_) trace_ += Seconds(now_.since_start()) + "  " + Describe(action) + "\n";
+  if (!routine || show_all_)
+    trace_ += FormatSeconds(now_.since_start()) + "  " + DescribeAction(action) + "\n";
   if (const auto* probe = std::get_if<Probe>(&action.what)) {
     const auto node = probe->node;
     if (late_.contains(NameOf(node))) return;  // nobody knows its address yet
