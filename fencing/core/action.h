@@ -55,8 +55,8 @@ struct DeletePod {
   Uid uid;
   Grace grace = Grace::kNone;
 };
-// A fence is in force: the node is to hear of it. The runner puts it on the board from which heartbeats are
-// answered. The notice on the array's heartbeat LUN is no part of this: the array's agent writes it by
+// A fence is in force, and the node has to learn of it. The runner puts it on the board from which heartbeats
+// are answered. The notice on the array's heartbeat LUN is no part of this: the array's agent writes it by
 // itself, with the fence.
 struct Notify {
   NodeId node;

@@ -44,8 +44,8 @@ Assessment AssessNode(State& state, const NodeFence& record) {
   seen.fences = state.arrays.FencesOf(record.node);
   seen.lifting = WantsLifting(state, record);
   const bool manual = !record.requested_by.empty() && !seen.lifting;
-  // What was fenced once and is gone is fenced again, should its array have forgotten that: who leads now may
-  // never have heard of it, and would have no other reason to.
+  // What was fenced once and is gone is fenced again, should its array have forgotten that: the leader may
+  // have started since, and would have no other reason to.
   const bool again = !record.generations.empty() && IsGone(state, seen);
   seen.acting =
       manual || again || seen.classification.response == Response::kFence || IsDrainOver(state, seen);
@@ -85,7 +85,7 @@ bool IsGone(const State& state, const Assessment& seen) {
 bool IsUnknown(const State& state, const NodeFence& record) {
   const NodeId& node = record.node;
   const auto* object = state.cluster.FindNode(NameOf(node));
-  // One with volumes was decided about by a leader that knew it, even if whoever leads now started later and
+  // One with volumes was decided about by a leader that knew it, even if the present one started later and
   // all traces are gone.
   return !record.requested_by.empty() && record.volumes.empty() && !state.evidence.nodes().contains(node) &&
          state.arrays.FencesOf(node).empty() && !(object && object->node_id == node);

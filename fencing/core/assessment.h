@@ -31,8 +31,7 @@ bool IsFenced(const Assessment& seen, const VolumesByArray& volumes);
 std::vector<const Pod*> PodsToDelete(const Assessment& seen);
 // The node will not come back as what it was: its object is deleted, or another instance has its name.
 bool IsGone(const State& state, const Assessment& seen);
-// Somebody asked for the fence of a node that nobody has ever heard of: not by heartbeat, grant, fence or
-// object.
+// Somebody asked for the fence of a node of which there is no trace: no heartbeat, grant, fence or object.
 bool IsUnknown(const State& state, const NodeFence& record);
 
 }  // namespace lunkeeper::fencing

@@ -72,7 +72,7 @@ void Core::BeginTerms() {
 
 void Core::HandleEvent(const FenceGone& gone) {
   state_.cluster.Remove(gone.node);
-  state_.WithdrawReport(ReportKind::kRefused, gone.node);  // the next one is told again
+  state_.WithdrawReport(ReportKind::kRefused, gone.node);  // the next one is reported again
 }
 
 void Core::HandleEvent(const ArrayView& view) {

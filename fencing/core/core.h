@@ -40,7 +40,7 @@ class Core {
   void HandleEvent(const ArrayLost& lost) { state_.evidence.NoteEvent(lost, state_.now); }
   void HandleEvent(const ArrayGone& gone);
   void HandleEvent(const VolumeWanted& wanted);
-  void HandleEvent(const ProbeResult& result) { state_.evidence.NoteEvent(result, state_.now); }
+  void HandleEvent(const ProbeAnswer& result) { state_.evidence.NoteEvent(result, state_.now); }
   void HandleEvent(const ApiSynced&);
   void HandleEvent(const ApiAlive&) { state_.evidence.ApiAnswers(state_.now); }
   void HandleEvent(const ApiLost&) { state_.evidence.ApiIsLost(); }

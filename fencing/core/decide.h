@@ -12,7 +12,7 @@ void Decide(State& state, const NodeId& node, const Classification& classificati
 // Asks crash-looping pods of a node that is well again after an outage to start anew, each once.
 void KickCrashLoops(State& state, const NodeId& node, const NodeEvidence& known);
 
-// Takes away taints whose NodeFence is gone, or is of another instance.
+// Removes taints whose NodeFence is gone, or is of another instance.
 void SweepTaints(State& state);
 
 }  // namespace lunkeeper::fencing

@@ -21,7 +21,7 @@ struct Heartbeat {
   bool kubelet_ok = true;               // kubelet and the runtime answer, seen from inside the node
   VolumeSet failing;                    // volumes whose I/O fails or hangs
   VolumeSet present;                    // volumes of which a container, mount, device or session is left
-  std::map<ArrayId, Generation> known;  // the fences it has heard of
+  std::map<ArrayId, Generation> known;  // the newest fence it knows of at each array
 };
 // The stream ended with a FIN or reset: the node's kernel is alive.
 struct StreamClosed {
@@ -66,7 +66,7 @@ struct VolumeWanted {
   NodeId holder;
 };
 
-struct ProbeResult {
+struct ProbeAnswer {
   NodeId node;
   bool answered = false;
 };
@@ -123,7 +123,7 @@ struct Done {
 struct Event {
   Instant now;
   std::variant<Tick, Heartbeat, StreamClosed, StorageHeartbeats, ArrayView, ArrayLost, ArrayGone,
-               VolumeWanted, ProbeResult, ApiSynced, ApiAlive, ApiLost, KubeletLease, NodeSeen, NodeGone,
+               VolumeWanted, ProbeAnswer, ApiSynced, ApiAlive, ApiLost, KubeletLease, NodeSeen, NodeGone,
                PodSeen, PodGone, FenceSeen, FenceGone, LeaseSeen, Done>
       what;
 };

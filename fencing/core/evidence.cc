@@ -25,7 +25,7 @@ constexpr Span kForever = Span::max();
 constexpr size_t kMostOtherBoots = 16;
 
 // A heartbeat may be overtaken, also by the first one of the next boot. Which of two boots came first cannot
-// be told when nothing was heard before them, so none is ever ruled out: the living one is the one that goes
+// be known when nothing arrived before them, so none is ever ruled out: the living one is the one that goes
 // on.
 bool IsNews(const NodeEvidence& node, const Heartbeat& heartbeat) {
   if (heartbeat.boot == node.heartbeat.boot) return heartbeat.sequence > node.heartbeat.sequence;
@@ -147,7 +147,7 @@ void Evidence::NoteEvent(const ArrayGone& gone) {
   arrays_.erase(gone.array);
 }
 
-void Evidence::NoteEvent(const ProbeResult& result, Instant now) {
+void Evidence::NoteEvent(const ProbeAnswer& result, Instant now) {
   auto& node = EnsureNode(result.node, now);
   if (!result.answered) {
     ++node.unanswered;

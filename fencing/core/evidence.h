@@ -50,7 +50,7 @@ class Evidence {
   void NoteEvent(const ArrayView& view, Instant now);
   void NoteEvent(const ArrayLost& lost, Instant now);
   void NoteEvent(const ArrayGone& gone);
-  void NoteEvent(const ProbeResult& result, Instant now);
+  void NoteEvent(const ProbeAnswer& result, Instant now);
   void NoteEvent(const KubeletLease& lease, Instant now);
   void NoteEvent(const NodeSeen& seen, Instant now);
   void NoteEvent(const NodeGone& gone);
@@ -68,7 +68,7 @@ class Evidence {
   // The node hears, and nothing of `volumes` is left on it; with a generation: and it knows of that fence.
   bool IsClean(const NodeId& node, const VolumeSet& volumes, const ArrayId& array, Generation known,
                Instant now) const;
-  // Another instance of its name is heard, and it is not.
+  // Heartbeats of another instance of its name arrive, and its own do not.
   bool IsSuperseded(const NodeId& node, Instant now) const;
   // By the last view of the array.
   bool HoldsVolume(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;

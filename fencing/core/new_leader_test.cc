@@ -61,7 +61,7 @@ NodeFence Record() {
 
 }  // namespace
 
-TEST_CASE("a life that is gone is fenced again where the array has forgotten it, whoever leads") {
+TEST_CASE("an instance that is gone is fenced again where the array has forgotten it, whoever leads") {
   NodeFence record = Record();
   record.volumes[kArray] = {VolumeId("v1")};
   record.generations[kArray] = 3;
@@ -81,7 +81,7 @@ TEST_CASE("a new leader acts in the tick in which it takes the lease, and refuse
   leader.Begin(record);
   CHECK(leader.core.Leads());
   CHECK(leader.All<BeginTerm>().size() == 1);  // at the tick at which it took the lease
-  CHECK(leader.All<FenceNode>().empty());      // nobody has ever heard of that one
+  CHECK(leader.All<FenceNode>().empty());      // there is no trace of that node
   const auto records = leader.All<PutNodeFence>();
   REQUIRE(records.size() == 1);
   CHECK(records[0].fence.phase == Phase::kRefused);

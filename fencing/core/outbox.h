@@ -1,7 +1,7 @@
 #pragma once
 // The actions of one step, and the calls that are not answered yet. A call is known by what it does and to
-// what, so that a level-triggered core may ask for it at every step and it is sent once; failed ones are sent
-// again after a pause, and those that are never answered after a longer one. One thread owns it.
+// what, so that a level-triggered core may ask for it at every step and it is sent once; a call that failed
+// is sent again after a pause, and one that is never answered after a longer one. One thread owns it.
 
 #include <map>
 #include <optional>

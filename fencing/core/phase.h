@@ -4,7 +4,7 @@
 // the phase from what is seen, and never from the phase before it: so a replica that takes over, or starts
 // anew, goes on from wherever things are.
 //
-//   Requested ───► Refused                 nobody has ever heard of such a node
+//   Requested ───► Refused                 there is no trace of such a node
 //       │
 //       ▼              Draining            graceful: the pods are asked to leave, until a deadline
 //   Reassessing           │                the reason is gone before anything was fenced
@@ -21,10 +21,10 @@
 //          ├────► AwaitingNode ──────┤  │  they run; the node is silent
 //          │         ▲  │            │  │
 //          │         │  ▼            │  │
-//          ├────► Cleaning ──────────┤  │  the node is heard; its leftovers go, and then its fences
+//          ├────► Cleaning ──────────┤  │  its heartbeats arrive; leftovers go, then its fences
 //          │         ▲               │  │
 //          │         │               │  │
-//          └────► Moved ─────────────┴──┘  the node is heard, and somebody wants it fenced
+//          └────► Moved ─────────────┴──┘  they arrive, and somebody wants it fenced
 //
 // A record goes from Draining and Reassessing when the node is well, from Cleaning (through Reassessing) when
 // the last fence is lifted, and from Replacing and AwaitingNode when the machine is gone for good.

@@ -141,7 +141,7 @@ bool KnowsOf(const State& state, const NodeId& id, const ArrayId& array, const A
   return known != node->second.heartbeat.known.end() && known->second >= fence.generation;
 }
 
-// Until the node's heartbeats say that it has heard of the fence.
+// Until the node's heartbeats say that it knows of the fence.
 void NotifyNode(State& state, const Assessment& seen) {
   const NodeId& node = seen.record.node;
   for (const auto& [array, fence] : seen.fences) {
@@ -152,7 +152,7 @@ void NotifyNode(State& state, const Assessment& seen) {
   }
 }
 
-// The node says, after it has heard of this very fence, that nothing of the fenced volumes is left on it.
+// The node says, knowing of this very fence, that nothing of the fenced volumes is left on it.
 bool IsCleanOf(const State& state, const NodeId& node, const ArrayId& array, const ArrayFence& fence) {
   return state.evidence.IsClean(node, fence.volumes, array, fence.generation, state.now);
 }
@@ -181,8 +181,8 @@ void LiftFences(State& state, const Assessment& seen) {
   }
 }
 
-// Of what was fenced once. Volumes that never were may well be in use, and so may those that were granted to
-// the node anew, after their fence was lifted.
+// Of what was fenced once. Volumes that never were may well be in use, and so may volumes that were granted
+// to the node anew, after their fence was lifted.
 bool IsNothingLeft(const State& state, const Assessment& seen) {
   const auto& node = seen.record.node;
   return std::all_of(seen.record.generations.begin(), seen.record.generations.end(), [&](const auto& entry) {

@@ -35,7 +35,7 @@ struct Settings {
   Span budget_window = 300_s;
   bool one_by_one = true;  // over the budget and the self-test passed; or stop
   Span one_by_one_pause = 30_s;
-  int self_test_percent = 30;  // of the other nodes must be heard
+  int self_test_percent = 30;  // of the other nodes must send heartbeats
 
   // Which pods.
   std::set<std::string> owner_kinds = {"StatefulSet", "ReplicaSet", "Job"};

@@ -5,11 +5,11 @@
 #include <map>
 #include <string>
 
-#include "fencing/core/arrays.h"
 #include "fencing/core/classify.h"
 #include "fencing/core/cluster.h"
 #include "fencing/core/eligibility.h"
 #include "fencing/core/evidence.h"
+#include "fencing/core/known_arrays.h"
 #include "fencing/core/outbox.h"
 #include "fencing/core/safety_limits.h"
 #include "fencing/core/settings.h"
@@ -32,7 +32,7 @@ struct State {
   Instant now;
   Evidence evidence;
   Cluster cluster;
-  Arrays arrays;
+  KnownArrays arrays;
   SafetyLimits limits;
   Outbox outbox;
   std::map<VolumeId, PendingRequest> wanted;  // on demand

@@ -323,7 +323,7 @@ void Runner::Perform(const Action&, const Probe& call) {
   const NodeFacts* facts = objects_.FindNode(NameOf(call.node));
   if (facts == nullptr || facts->address.empty()) return;
   prober_->Probe(facts->address, facts->kubelet_port, [this, node = call.node](bool answered) {
-    loop_.Post([this, node, answered](Instant now) { Feed(now, ProbeResult{node, answered}); });
+    loop_.Post([this, node, answered](Instant now) { Feed(now, ProbeAnswer{node, answered}); });
   });
 }
 

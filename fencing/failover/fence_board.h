@@ -1,10 +1,10 @@
 #pragma once
 // The fences in force, as the arrays were last seen: what nodes are told in answer to their heartbeats.
-// It is not core/arrays.h read by another thread, although both drop a stale look by the same rule. The board
-// serves in every replica, between the core's events, and tells of a fence from the moment the array stores
-// it, so that the node can stop. The core counts a volume as fenced only when no grant is left on it. Every
-// replica has them, from its own looks; the leader knows of its own changes at once. A look that was begun
-// before such a change is old and counts for nothing. Thread-safe; never blocks.
+// It is not core/known_arrays.h read by another thread, although both drop a stale look by the same rule. The
+// board serves in every replica, between the core's events, and tells of a fence from the moment the array
+// stores it, so that the node can stop. The core counts a volume as fenced only when no grant is left on it.
+// Every replica has them, from its own looks; the leader knows of its own changes at once. A look that was
+// begun before such a change is old and counts for nothing. Thread-safe; never blocks.
 
 #include <map>
 

@@ -141,7 +141,7 @@ void ActionRunner::Run(uint64_t, const Probe& call) {
           if (at.AnswersProbe()) reply(true);
         },
         [this, node = call.node, life = replica_.life()](const bool* answered) {
-          if (life == replica_.life()) replica_.Receive(ProbeResult{node, answered != nullptr});
+          if (life == replica_.life()) replica_.Receive(ProbeAnswer{node, answered != nullptr});
         });
   }
 }

@@ -1,5 +1,5 @@
 // Whatever has to wait for commands to end (a release, a fence, a login after another session) is a Drain:
-// Settle() looks at all of them each time a command lands, and answers those that are over. Stopping loses
+// Settle() looks at all of them each time a command lands, and answers the ones that are over. Stopping loses
 // them, as a crash of the agent would: the caller gets no answer, and asks again.
 
 #include "fencing/sim/array_model.h"

@@ -16,7 +16,7 @@ constexpr size_t kBlocks = 4;  // of a volume
 
 struct Write {
   size_t block = 0;
-  uint64_t sequence = 0;  // rises with each write to the volume, whoever makes it
+  uint64_t sequence = 0;  // rises with each write to the volume, of any node
 };
 
 struct FenceAnswer {

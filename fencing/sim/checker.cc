@@ -20,7 +20,7 @@ namespace {
 constexpr Span kLeadsFor = 3300_ms, kMemory = 8_s, kSoft = 55_s, kHard = 1500_ms, kBudgetWindow = 300_s,
                kPause = 29_s;
 constexpr Span kFresh = 15_s;
-// A kubelet that could not be heard is taken for well again when it next renews its lease only.
+// A kubelet behind a cut is taken for well again when it next renews its lease only.
 constexpr Span kKubeletMemory = kMemory + kKubeletLease;
 
 bool SilencesKubelet(Cause cause) {
@@ -176,7 +176,7 @@ void Checker::Decides(const Replica& replica, const NodeFence& fence) {
   const bool adopted = !fence.generations.empty();
   if (!adopted && !MayBeFailedOver(fence.node))
     Fail(fence.node.value() + " is well, and is failed over: " + fence.cause);
-  // A node within the budget stays within it, whoever counted it first.
+  // A node within the budget stays within it, by any replica's count.
   bool counted = false;
   for (const auto& [who, nodes] : decisions_) {
     const auto found = nodes.find(fence.node);

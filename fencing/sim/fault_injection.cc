@@ -20,7 +20,7 @@ bool FaultInjection::Hear(Event& event) {
     if (auto* view = std::get_if<ArrayView>(&event.what))
       for (auto& holding : view->holdings) holding.commands = 1;
   }
-  if (auto* probe = std::get_if<ProbeResult>(&event.what))
+  if (auto* probe = std::get_if<ProbeAnswer>(&event.what))
     if (world_.Has(Mutant::kProbeForged) && world_.now() > WorldTime(15_s)) probe->answered = false;
   if (world_.Has(Mutant::kKubeletIgnored) && std::holds_alternative<KubeletLease>(event.what)) return false;
   if (auto* pod = std::get_if<PodSeen>(&event.what))

@@ -18,7 +18,7 @@ class FaultInjection {
 
   // The settings a broken build would have.
   static Settings Change(const World& world, Settings settings);
-  // False: the core does not hear of it. May change it.
+  // False: the event is lost. May change it.
   bool Hear(Event& event);
   // What is done instead of `action`; answers made up for the core are put into `answers`.
   std::vector<Action> Act(const Action& action, std::vector<Done>& answers);

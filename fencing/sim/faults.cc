@@ -240,7 +240,7 @@ Faults::Mend Faults::StrikeByPeople(const std::string& name) {
     for (const auto& each : world_.machines) {
       if (each->name() != machine.name()) continue;  // a new machine under an old name is meant too
       world_.checker->Sick(each->id(), Cause::kApi, true);
-      world_.checker->Sick(each->id(), Cause::kControllers, true);  // whoever deletes it means it
+      world_.checker->Sick(each->id(), Cause::kControllers, true);  // the person who deletes it means it
     }
     return [] {};
   }

@@ -1,5 +1,6 @@
-// Calm at first, so that a world that does not even start is told from one that does not recover; then a
-// minute of faults; then all of them are mended, and the world has some minutes to be well by itself.
+// Calm at first, so that a world that does not even start can be distinguished from one that does not
+// recover; then a minute of faults; then all of them are mended, and the world has some minutes to be well by
+// itself.
 
 #include "fencing/sim/simulate.h"
 

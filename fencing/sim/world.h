@@ -1,6 +1,6 @@
 #pragma once
 // A whole cluster in virtual time, deterministic by its seed: agenda, network, and pointers to everything
-// that lives in it. One thread. Whoever schedules something for later checks itself whether it still applies.
+// that lives in it. One thread. A function that was scheduled checks by itself whether it still applies.
 
 #include <functional>
 #include <memory>

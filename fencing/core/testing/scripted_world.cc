@@ -108,7 +108,7 @@ void ScriptedWorld::Do(const Action& action) {
   if (const auto* probe = std::get_if<Probe>(&action.what)) {
     const auto node = probe->node;
     if (late_.contains(NameOf(node))) return;  // nobody knows its address yet
-    After(200_ms, [this, node] { Feed(ProbeResult{node, Find(NameOf(node).value()).probe}); });
+    After(200_ms, [this, node] { Feed(ProbeAnswer{node, Find(NameOf(node).value()).probe}); });
   } else if (const auto* notify = std::get_if<Notify>(&action.what)) {
     auto& machine = Find(NameOf(notify->node).value());
     if (machine.id != notify->node || (!machine.heartbeats && !machine.storage)) return;
@@ -251,7 +251,7 @@ void ScriptedWorld::Replace(Pod pod) {
   Feed(PodSeen{pod});
 }
 
-// The node has been told of a fence: the containers of what is fenced end, and it unmounts.
+// The node knows of a fence: the containers of what is fenced end, and it unmounts.
 void ScriptedWorld::Clean(Machine& machine) {
   if (!machine.heartbeats || !machine.cleans) return;
   for (const auto& [id, array] : arrays_) {

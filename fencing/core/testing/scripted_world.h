@@ -14,7 +14,7 @@ namespace lunkeeper::fencing {
 
 class ScriptedWorld {
  public:
-  // Runs a whole script and gives back the actions and what was said, a line each.
+  // Runs a whole script and returns the actions and what was said, a line each.
   static std::string Run(const std::string& script);
 
  private:

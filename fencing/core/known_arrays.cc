@@ -3,11 +3,11 @@
 // time, and a view that was asked for before it says nothing about fences. The next poll comes half a second
 // later.
 
-#include "fencing/core/arrays.h"
+#include "fencing/core/known_arrays.h"
 
 namespace lunkeeper::fencing {
 
-void Arrays::NoteView(const ArrayView& view) {
+void KnownArrays::NoteView(const ArrayView& view) {
   auto& state = arrays_[view.array];
   if (view.asked < state.changed_at) return;
   state.known = true;
@@ -20,47 +20,47 @@ void Arrays::NoteView(const ArrayView& view) {
   }
 }
 
-void Arrays::NoteFence(const ArrayId& array, const ArrayFence& fence, Instant now) {
+void KnownArrays::NoteFence(const ArrayId& array, const ArrayFence& fence, Instant now) {
   const auto found = arrays_.find(array);
   if (found == arrays_.end()) return;
   found->second.fences[fence.node] = fence;
   found->second.changed_at = now;
 }
 
-void Arrays::NoteUnfence(const ArrayId& array, const NodeId& node, Instant now) {
+void KnownArrays::NoteUnfence(const ArrayId& array, const NodeId& node, Instant now) {
   const auto found = arrays_.find(array);
   if (found == arrays_.end()) return;
   found->second.fences.erase(node);
   found->second.changed_at = now;
 }
 
-void Arrays::NoteTerm(const ArrayId& array, Term term) {
+void KnownArrays::NoteTerm(const ArrayId& array, Term term) {
   // An array that was removed meanwhile stays unknown: the answer to a call must not bring it back.
   if (const auto found = arrays_.find(array); found != arrays_.end()) found->second.term = term;
 }
 
-void Arrays::LostTerms() {
+void KnownArrays::LostTerms() {
   for (auto& [array, state] : arrays_) state.term = 0;
 }
 
-Term Arrays::TermOf(const ArrayId& array) const {
+Term KnownArrays::TermOf(const ArrayId& array) const {
   const auto found = arrays_.find(array);
   return found == arrays_.end() ? 0 : found->second.term;
 }
 
-bool Arrays::IsKnown(const ArrayId& array) const {
+bool KnownArrays::IsKnown(const ArrayId& array) const {
   const auto found = arrays_.find(array);
   return found != arrays_.end() && found->second.known;
 }
 
-const ArrayFence* Arrays::Find(const ArrayId& array, const NodeId& node) const {
+const ArrayFence* KnownArrays::Find(const ArrayId& array, const NodeId& node) const {
   const auto state = arrays_.find(array);
   if (state == arrays_.end()) return nullptr;
   const auto fence = state->second.fences.find(node);
   return fence == state->second.fences.end() ? nullptr : &fence->second;
 }
 
-std::map<ArrayId, ArrayFence> Arrays::FencesOf(const NodeId& node) const {
+std::map<ArrayId, ArrayFence> KnownArrays::FencesOf(const NodeId& node) const {
   std::map<ArrayId, ArrayFence> result;
   for (const auto& [array, state] : arrays_)
     if (const auto fence = state.fences.find(node); fence != state.fences.end())
@@ -68,14 +68,14 @@ std::map<ArrayId, ArrayFence> Arrays::FencesOf(const NodeId& node) const {
   return result;
 }
 
-std::vector<std::pair<ArrayId, ArrayFence>> Arrays::AllFences() const {
+std::vector<std::pair<ArrayId, ArrayFence>> KnownArrays::AllFences() const {
   std::vector<std::pair<ArrayId, ArrayFence>> result;
   for (const auto& [array, state] : arrays_)
     for (const auto& [node, fence] : state.fences) result.emplace_back(array, fence);
   return result;
 }
 
-std::vector<ArrayId> Arrays::Ids() const {
+std::vector<ArrayId> KnownArrays::Ids() const {
   std::vector<ArrayId> result;
   for (const auto& [array, state] : arrays_) result.push_back(array);
   return result;

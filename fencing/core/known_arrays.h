@@ -1,7 +1,7 @@
 #pragma once
 // The arrays as the leader knows them: the term it acts with on each, and the fences in force there. A view
-// that was asked for before our own last change there is old and says nothing about fences. What nodes are
-// told is kept apart from it, in failover/fence_board.h, which says why. One thread owns it.
+// that was asked for before our own last change there is old and says nothing about fences. What nodes
+// learn is kept apart from it, in failover/fence_board.h, which says why. One thread owns it.
 
 #include <map>
 
@@ -9,7 +9,7 @@
 
 namespace lunkeeper::fencing {
 
-class Arrays {
+class KnownArrays {
  public:
   void NoteView(const ArrayView& view);
   void NoteFence(const ArrayId& array, const ArrayFence& fence, Instant now);
