@@ -1,3 +1,11 @@
+// A buddy allocator (Knuth, The Art of Computer Programming, 2.5). Blocks have 4 KiB times a power of two
+// ("order" 0 to 8) and are aligned to their size, so that the buddy of a block, the other half of the next
+// larger one, is found by flipping one bit of its page number. Free blocks of each order form a list through
+// `pages_`; the memory itself is never touched for bookkeeping.
+//
+// Every call walks at most the nine orders. Splitting and joining keep the largest blocks whole where they
+// can be: whole_bytes() is what decides whether another request of any size can be taken (fuse_channel.cc).
+
 #include "devices/datapath/buffer_pool.h"
 
 #include <sys/mman.h>
@@ -72,6 +80,7 @@ char* BufferPool::Allocate(size_t bytes) {
   if (order >= kOrders) return nullptr;
   const uint32_t page = free_lists_[static_cast<size_t>(order)];
   TakeFree(page);
+  // Split: the first half is used, the second goes to the list of its order.
   while (order > wanted) {
     --order;
     PushFree(page + (1U << order), order);
@@ -93,6 +102,7 @@ void BufferPool::Free(char* block) {
   uint32_t page = PageOf(block);
   int order = pages_[page].order;
   assert(!pages_[page].free);
+  // Join with the buddy as long as that is free and whole.
   while (order < kOrders - 1) {
     const uint32_t buddy = page ^ (1U << order);
     if (!pages_[buddy].free || pages_[buddy].order != order) break;

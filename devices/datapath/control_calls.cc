@@ -1,3 +1,7 @@
+// Each connection carries one request and its response, which may take several messages. The client's time
+// limit comes with the request; the client waits a little longer than that (user_initiator.cc), so that the
+// reason for a timeout is ours and says what was being waited for.
+
 #include "devices/datapath/control_calls.h"
 
 #include <algorithm>

@@ -1,3 +1,9 @@
+// SOCK_SEQPACKET keeps the borders between messages, so that no length has to be sent and no half of a
+// message can be read; descriptors come with the very message that they belong to (SCM_RIGHTS, unix(7)).
+//
+// Who may connect: the socket has mode 0600, and the supervisor also asks the kernel for the peer's user
+// (SO_PEERCRED), since a directory may be mounted into a container under other rights.
+
 #include "devices/datapath/control_socket.h"
 
 #include <poll.h>
@@ -79,6 +85,7 @@ absl::StatusOr<UniqueFd> ListenAt(const std::string& path) {
   if (ConnectTo(path).ok())
     return absl::AlreadyExistsError(absl::StrCat("somebody listens at ", path, " already"));
   struct stat status = {};
+  // Left by a supervisor that was killed. Anything that is no socket is left alone, and bind fails on it.
   if (::lstat(path.c_str(), &status) == 0 && S_ISSOCK(status.st_mode)) ::unlink(path.c_str());
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return absl::ErrnoToStatus(errno, "making a socket");

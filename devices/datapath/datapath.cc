@@ -1,3 +1,7 @@
+// The command line of `lunkeeper datapath`, and the way in which a plugin starts one beside itself.
+// RunDatapath is three programs: the supervisor (no subcommand), its worker (--worker-socket, which only the
+// supervisor passes), and a client of a running one (list, upgrade, stop).
+
 #include "devices/datapath/datapath.h"
 
 #include <fcntl.h>
@@ -59,6 +63,7 @@ absl::Status StartDetached(const DatapathOptions& options) {
   const pid_t child = ::fork();
   if (child < 0) return absl::ErrnoToStatus(errno, "starting the data path");
   if (child == 0) {
+    // A session of its own: a signal to the plugin's process group must not reach the data path.
     ::setsid();
     if (::fork() != 0) ::_exit(0);
     ::execv("/proc/self/exe", arguments.data());
@@ -84,7 +89,7 @@ int ReportStatus(const absl::Status& status) {
 }
 
 int RunSupervisor(const DatapathOptions& options) {
-  LockMemory();
+  LockMemory();  // secrets must not reach a swap device, and a worker's death must not wait for memory
   auto supervisor = Supervisor::Create(options);
   const absl::Status ended = supervisor.ok() ? (*supervisor)->Run() : supervisor.status();
   if (!ended.ok()) LogError("datapath", "cannot serve", {{"error", ended.ToString()}});

@@ -1,3 +1,20 @@
+// One round of the loop (RunOnce), in this order:
+//
+//   1. wait      epoll over the inbox, each volume's FUSE descriptor and each Lun's socket
+//   2. read      FUSE requests are submitted to their Luns; sockets are received from, which answers requests
+//   3. feed      volumes that had found no memory try again, since answers have freed some
+//   4. kick      each Lun that was given requests sends them together, in one system call
+//   5. timers    deadlines of Luns, and the heartbeat, twice a second at least
+//
+// So requests that arrive together leave together: that is most of what batching gains here.
+//
+// The worker's main thread talks to the loop through two stacks without locks (inbox and finished). Memory is
+// freed by the main thread only: the loop returns each command when it is done with it.
+//
+// Killed at any line: requests that were read and not answered are sent again by the kernel to the next
+// worker (FUSE_NOTIFY_RESEND); a write may then be done twice, with the same data, before anything after it
+// is sent.
+
 #include "devices/datapath/event_loop.h"
 
 #include <sched.h>
@@ -12,7 +29,9 @@
 namespace lunkeeper {
 namespace {
 
+// About what it costs to go to sleep and to be woken up again, on both sides of a loopback connection.
 constexpr auto kLongestPoll = std::chrono::microseconds(100);
+// The supervisor looks once a second, and takes ten looks without a heartbeat for a hang.
 constexpr auto kHeartbeatEvery = std::chrono::milliseconds(500);
 constexpr size_t kSpinAtMost = 2;  // requests in flight; beyond, the processor is better left to others
 constexpr uint64_t kInbox = UINT64_MAX;
@@ -72,7 +91,8 @@ void EventLoop::SignalAnswer() const {
 }
 
 void EventLoop::Run() {
-  volatile char stack[64 << 10];  // present from now on
+  // Touched once, so that the pages are present: a fault later would have to wait for memory.
+  volatile char stack[64 << 10];
   for (size_t i = 0; i < sizeof(stack); i += 4096) stack[i] = 0;
   // Nobody is pushed off a processor when something comes for this thread: by its turn more has come, and
   // goes out, or is answered, together.
@@ -82,6 +102,8 @@ void EventLoop::Run() {
 }
 
 void EventLoop::RunOnce() {
+  // Polling pays where one request waits for one answer. With many in flight the next event is never far, and
+  // sleeping lets more of them come together.
   const bool low_depth = resources_.in_flight() <= kSpinAtMost;
   const Clock::time_point before = Clock::now();
   const bool spin = low_depth && polling_.ShouldPoll(before);
@@ -103,6 +125,7 @@ int EventLoop::SleepMilliseconds(Clock::time_point now) const {
 
 void EventLoop::OnEvent(uint64_t data) {
   if (data == kInbox) return TakeCommands();
+  // A member removed earlier in this round may still have events among those that epoll returned.
   Member& member = members_[data >> 1];
   if (member.channel == nullptr) return;
   if ((data & kLunBit) == 0) return OnFuse(member);
@@ -115,13 +138,23 @@ void EventLoop::OnFuse(Member& member) {
   const auto progress = member.channel->ReadRequests();
   member.submitted = true;
   const bool starved = progress == FuseChannel::Progress::kStarved;
+  // Level-triggered: a descriptor with requests that are not read would wake the loop up again and again.
   if (progress == FuseChannel::Progress::kGone) {
     WatchFuse(member, EPOLL_CTL_DEL, 0);
   } else if (starved != member.starved) {
     WatchFuse(member, EPOLL_CTL_MOD, starved ? 0U : uint32_t{EPOLLIN});
   }
-  if (starved != member.starved) starved ? ++starved_ : --starved_;
+  SetStarved(member, starved);
+}
+
+void EventLoop::SetStarved(Member& member, bool starved) {
+  if (starved == member.starved) return;
   member.starved = starved;
+  if (starved) {
+    ++starved_;
+  } else {
+    --starved_;
+  }
 }
 
 // In turn, so that each gets its share of what others gave back.
@@ -147,6 +180,7 @@ void EventLoop::AfterLun(Member& member) {
   FuseChannel& channel = *member.channel;
   ArmSocket(member);
   next_timer_ = std::min(next_timer_, channel.lun().NextDeadline());
+  // Requests are read only once it is known what the LUN is: an attribute request needs its size.
   if (!channel.open() && channel.settled() && member.removal == nullptr) {
     channel.Open();
     WatchFuse(member, EPOLL_CTL_ADD, EPOLLIN);
@@ -188,6 +222,7 @@ void EventLoop::RunTimers(Clock::time_point now) {
 void EventLoop::TakeCommands() {
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = ::read(inbox_event_.get(), &count, sizeof(count));
+  // The newest is on top of the stack: turn it over, since a kFail must not come before its kAdd.
   LoopCommand* in_order = nullptr;
   for (LoopCommand* command = inbox_.exchange(nullptr); command != nullptr;) {
     LoopCommand* next = std::exchange(command->next, in_order);
@@ -244,8 +279,7 @@ void EventLoop::AddChannel(LoopCommand* command) {
 
 void EventLoop::RemoveChannel(Member& member, LoopCommand* command) {
   member.channel->lun().Close();  // answers what is pending, so FUSE comes after it
-  if (member.starved) --starved_;
-  member.starved = false;
+  SetStarved(member, false);
   WatchFuse(member, EPOLL_CTL_DEL, 0);  // the supervisor has the descriptor too, so closing it is not enough
   member.channel->CloseFuse();
   member.removal = command;
@@ -256,8 +290,9 @@ void EventLoop::OnRefreshed(LunRequest* request) {
   command->loop->FinishCommand(command, request->error);
 }
 
-// The last use of the command, and of its channel if that was removed: whoever takes the finished ones
-// deletes them. It is answered only then, so that who has the answer may use the slot for another volume.
+// The last use of the command, and of its channel if that was removed: the main thread deletes both. The slot
+// is read before the push and answered after it: with the answer in hand the supervisor may give the slot to
+// another volume.
 void EventLoop::FinishCommand(LoopCommand* command, int error) {
   VolumeSlot& slot = command->channel->slot();
   const uint64_t tag = command->tag;

@@ -80,6 +80,7 @@ class EventLoop {
   void ArmSocket(Member& member);
   void KickSubmitted();
   void RunTimers(Clock::time_point now);
+  void SetStarved(Member& member, bool starved);
   void FeedStarved();
   void TakeCommands();
   void ObeyCommand(LoopCommand* command);

@@ -1,3 +1,15 @@
+// The way of a request, all on the loop's thread:
+//
+//   read     readv() puts its head on the stack and its data into `staging`, a block of the largest size,
+//   since
+//            nobody knows how large a request is before it is read
+//   submit   a small write is copied out of `staging` into a block of its size; a large one keeps the block
+//            itself, cut down to its size, and another becomes `staging`
+//   done     answered by writev(), or, for a large read, by the splice pipe on the way from the socket
+//
+// Back pressure: a channel that finds no memory reads nothing, and the kernel holds the requests. So the pool
+// bounds everything, and nothing here can fail for want of memory.
+
 #include "devices/datapath/fuse_channel.h"
 
 #include <sys/uio.h>
@@ -14,7 +26,8 @@ namespace {
 // Up to here data are copied out of the staging block; beyond, the block itself is kept, which costs the pool
 // more room for a moment and saves the copy.
 constexpr size_t kCopiedAtMost = size_t{64} << 10;
-constexpr int kBatch = 64;  // requests of one volume before the next one has its turn
+// Requests of one volume before the next one has its turn.
+constexpr int kBatch = 64;
 
 }  // namespace
 
@@ -51,6 +64,7 @@ FuseChannel::FuseChannel(UniqueFd fuse, std::unique_ptr<Lun> lun, VolumeSlot* sl
                          IoResources* resources)
     : fuse_(std::move(fuse)), lun_(std::move(lun)), slot_(slot), resources_(resources), resend_(resend) {}
 
+// Failed counts: the kernel's requests are then answered with EIO, at once, instead of waiting for ever.
 bool FuseChannel::settled() const {
   const LunHealth health = slot_->lun.health;
   return health == LunHealth::kHealthy || health == LunHealth::kFailed;
@@ -74,6 +88,7 @@ bool FuseChannel::MayTake() const {
 
 FuseChannel::Progress FuseChannel::ReadRequests() {
   for (int i = 0; i < kBatch; ++i) {
+    // Before each read: a request that was read has to be answered, so there must be room for it.
     if (!MayTake()) return Progress::kStarved;
     char head[fuse::kHeadSize];
     const iovec parts[2] = {{head, sizeof(head)}, {resources_->staging(), BufferPool::kLargestBlock}};
@@ -109,6 +124,7 @@ void FuseChannel::DispatchRequest(const fuse::Request& request) {
       return SendAnswer(request.unique, 0, &out, sizeof(out));
     }
     case FuseAction::kOpen: {
+      // No page cache for this file: the loop device above it has one, and two would disagree.
       const fuse_open_out out = {
           .fh = 0, .open_flags = FOPEN_DIRECT_IO | FOPEN_PARALLEL_DIRECT_WRITES, .padding = 0};
       return SendAnswer(request.unique, 0, &out, sizeof(out));
@@ -128,6 +144,7 @@ void FuseChannel::DispatchRequest(const fuse::Request& request) {
   }
 }
 
+// There is one: MayTake has looked.
 IoRequest* FuseChannel::NewRequest(const fuse::Request& request, LunOp op) {
   IoRequest* io = resources_->TakeRequest();
   *io = IoRequest{};
@@ -180,6 +197,7 @@ void FuseChannel::OnCompleted(LunRequest* request) {
 }
 
 void FuseChannel::FinishRequest(IoRequest* io) {
+  // Answered first, freed after: the data are in the block.
   if (io->error == 0 && io->op == LunOp::kRead) {
     if (!io->delivery.done) SendAnswer(io->unique, 0, io->data, io->length);
   } else if (io->error == 0 && io->op == LunOp::kWrite) {
@@ -188,6 +206,7 @@ void FuseChannel::FinishRequest(IoRequest* io) {
   } else {
     SendAnswer(io->unique, io->error);
   }
+  // Requests without data (flush, discard) have no block.
   if (io->block != nullptr) {
     resources_->pool().Free(io->block);
     used_bytes_ -= BufferPool::BlockSize(io->length);

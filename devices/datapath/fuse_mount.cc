@@ -1,3 +1,8 @@
+// The mount is made by the calls of Linux 5.2 (fsopen, fsconfig, fsmount) and never attached to a directory.
+// So no other process can see it, nothing has to be unmounted, and it is gone when its last descriptor is
+// closed, however this process ends. The root is a regular file ("rootmode=0100600"), which the kernel
+// allows: the whole file system is that one file. Documentation/filesystems/fuse.rst has the options.
+
 #include "devices/datapath/fuse_mount.h"
 
 #include <fcntl.h>
@@ -50,7 +55,8 @@ absl::StatusOr<UniqueFd> MountDetached(int device) {
   return root;
 }
 
-// INIT is queued by the mount itself, and is all that can be there.
+// INIT is queued by the mount itself, and is all that can be there. It is answered here rather than by the
+// worker: the kernel asks it once in the life of a connection, and workers come and go.
 absl::StatusOr<bool> AnswerFirstRequest(int device) {
   alignas(8) char request[FUSE_MIN_READ_BUFFER];
   const ssize_t size = ::read(device, request, sizeof(request));

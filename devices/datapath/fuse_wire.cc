@@ -1,3 +1,7 @@
+// Layouts and opcodes are those of linux/fuse.h, protocol 7.31 and later. The loop device on top uses few of
+// them: READ, WRITE, FSYNC and FALLOCATE for I/O, GETATTR and SETATTR for the size, OPEN and RELEASE once.
+// Every other opcode is answered ENOSYS, after which the kernel does not send it again.
+
 #include "devices/datapath/fuse_wire.h"
 
 #include <linux/falloc.h>
@@ -19,6 +23,7 @@ T ReadBody(const char* head, size_t size) {
 }
 
 std::optional<Request> MakeTransfer(Request request, FuseAction action, uint64_t offset, uint32_t length) {
+  // The kernel keeps to what INIT agreed; a block of the pool holds no more, so it is checked all the same.
   if (length > kMaxTransfer || offset > UINT64_MAX - length) return std::nullopt;
   request.action = action;
   request.offset = offset;
@@ -133,8 +138,8 @@ std::optional<InitAnswer> AnswerInit(const char* data, size_t size) {
 
 fuse_attr_out FileAttributes(uint64_t size_bytes) {
   fuse_attr_out out{};
-  // For good: who makes the size another has the kernel ask, and a loop device is asked for its tag without
-  // us.
+  // Valid for ever: the size changes only by GrowLoop, which has the kernel ask again. A kernel that asked by
+  // itself would make `losetup` and udev wait for the target when they only want to read the device's tag.
   out.attr_valid = UINT32_MAX;
   out.attr.ino = FUSE_ROOT_ID;
   out.attr.mode = S_IFREG | 0600;

@@ -1,3 +1,7 @@
+// Locking on fault (MCL_ONFAULT) rather than at once: libraries map far more than they use, and stacks of 8
+// MiB each would count in full. What the I/O path needs is brought in by hand instead (PrefaultCode, the
+// stack in event_loop.cc, the pool in buffer_pool.cc).
+
 #include "devices/datapath/locked_memory.h"
 
 #include <link.h>
@@ -54,8 +58,9 @@ int PrefaultObject(dl_phdr_info* object, size_t, void*) {
   return 0;
 }
 
-// Who else is short of memory is not helped by ending the process that writes its pages back, and that
-// process must not wait for them. Both need CAP_SYS_RESOURCE.
+// Killing the process that writes dirty pages back frees no memory, so it is exempt from the OOM killer. As
+// an "I/O flusher" (prctl(2)) its own allocations do not wait for write-back, which may be waiting for it.
+// Both need CAP_SYS_RESOURCE.
 void AskForExemption() {
   std::ofstream score("/proc/self/oom_score_adj");
   score << -1000 << std::flush;

@@ -1,3 +1,7 @@
+// What is known of an orphan comes from the kernel alone: /sys/block, and the tag in its loop device's name
+// field. The list is made once, when the supervisor starts; it can only shrink, since a supervisor that lives
+// leaves none.
+
 #include "devices/datapath/orphaned_devices.h"
 
 #include <algorithm>

@@ -12,6 +12,7 @@
 namespace lunkeeper {
 
 absl::StatusOr<SharedMemory> SharedMemory::Create() {
+  // A memfd lives as long as somebody has it open, so no file is left behind by a supervisor that is killed.
   UniqueFd memfd(::memfd_create("lunkeeper-datapath", MFD_CLOEXEC));
   if (!memfd || ::ftruncate(memfd.get(), sizeof(SharedState)) != 0) {
     return absl::ErrnoToStatus(errno, "making the memory that supervisor and worker share");
@@ -20,6 +21,7 @@ absl::StatusOr<SharedMemory> SharedMemory::Create() {
 }
 
 absl::StatusOr<SharedMemory> SharedMemory::Map(UniqueFd memfd) {
+  // The size is half of the version (kSharedStateVersion): access past the end would be a SIGBUS.
   struct stat status = {};
   if (::fstat(memfd.get(), &status) != 0 || static_cast<size_t>(status.st_size) != sizeof(SharedState)) {
     return absl::FailedPreconditionError("the memory that supervisor and worker share is of another version");

@@ -54,6 +54,7 @@ SupervisedVolumes::SupervisedVolumes(const WorkerOptions& options, SharedMemory 
 int SupervisedVolumes::KeepWorkerRunning() {
   absl::MutexLock lock(&mutex_);
   if (worker_.running() || WorkerProcess::Clock::now() < worker_.next_start()) return worker_.pidfd();
+  // Each volume is opened again by the new worker; until then it is shown as reconnecting.
   for (const auto& [id, volume] : table_.volumes()) SlotOf(*volume).open = false;
   const absl::Status started = worker_.Start();
   if (!started.ok()) {
@@ -66,6 +67,8 @@ int SupervisedVolumes::KeepWorkerRunning() {
   return worker_.pidfd();
 }
 
+// The descriptor is duplicated by the message. The supervisor keeps its own, so that the connection and the
+// requests in it survive the worker.
 void SupervisedVolumes::GiveToWorker(SupervisedVolume& volume) {
   datapath::WorkerCommand command;
   command.set_slot(volume.slot);
@@ -102,6 +105,7 @@ void SupervisedVolumes::CollectDeadWorker() {
   }
 }
 
+// Its death is seen by its pidfd like any other, and it is replaced.
 void SupervisedVolumes::KillHungWorker() {
   absl::MutexLock lock(&mutex_);
   if (!worker_.IsHung()) return;
@@ -112,6 +116,7 @@ void SupervisedVolumes::KillHungWorker() {
 // absl evaluates the conditions of waiters whenever the lock is released, so taking it is enough.
 void SupervisedVolumes::WakeWaiters() { absl::MutexLock lock(&mutex_); }
 
+// Volumes stay attached and are served: pods are using them. Each detach brings the end nearer.
 size_t SupervisedVolumes::StartDraining() {
   absl::MutexLock lock(&mutex_);
   draining_ = true;
@@ -207,6 +212,7 @@ LoopDevice SupervisedVolumes::TakeLoop(SupervisedVolume& volume) {
   return std::move(volume.loop);  // its number stays: until the device has gone, it is no orphan
 }
 
+// The last copies of its descriptors, where the worker has closed its own: the FUSE connection ends here.
 void SupervisedVolumes::CloseMount(SupervisedVolume& volume) {
   absl::MutexLock lock(&mutex_);
   volume.fuse = FuseMount{};
@@ -215,6 +221,7 @@ void SupervisedVolumes::CloseMount(SupervisedVolume& volume) {
 absl::StatusOr<int> SupervisedVolumes::AskWorker(const SupervisedVolume& volume,
                                                  datapath::WorkerCommand command, absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
+  // Tags are never used twice, so an answer to a command that was given up is not taken for another's.
   VolumeSlot& slot = SlotOf(volume);
   while (true) {
     const uint64_t tag = next_tag_++;
@@ -253,6 +260,8 @@ absl::Status SupervisedVolumes::UpgradeWorker(absl::Time deadline) {
           "volumes are attached, and kernels before 6.9 cannot hand their requests on");
     }
   }
+  // A worker that cannot use this supervisor's shared memory ends before it is ready; the next one is then
+  // this same program again (WorkerProcess::UpgradeTo), and the volumes have lost some milliseconds.
   worker_.UpgradeTo(upgrade_binary_);
   const uint64_t before = worker_.generation();
   worker_.KillWorker();
@@ -302,6 +311,7 @@ std::vector<datapath::Device> SupervisedVolumes::FindOrphans(const VolumeId& id)
       id.value(), [this](int number) ABSL_NO_THREAD_SAFETY_ANALYSIS { return table_.UsesLoop(number); });
 }
 
+// Workers that die one after the other explain more than what the last of them had to say of the LUN.
 std::string SupervisedVolumes::TroubleOf(const SupervisedVolume& volume) const {
   return worker_.trouble().empty() ? SlotOf(volume).lun.reason.Load() : worker_.trouble();
 }

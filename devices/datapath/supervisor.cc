@@ -165,6 +165,7 @@ void Supervisor::RunTick() {
 
 void Supervisor::AcceptCall() {
   JoinEndedCalls();  // only calls under way count against the limit
+  // PeerIsRoot: the socket's mode is not trusted alone (control_socket.cc).
   UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!socket || !PeerIsRoot(socket.get()) || calls_.size() >= kMaxCalls) return;
   CallThread& call = calls_.emplace_back();
@@ -184,6 +185,7 @@ void Supervisor::JoinEndedCalls() {
 
 bool Supervisor::MayEnd() { return stop_signals_ > 1 || volumes_.IsDrained(); }
 
+// In this order: once all I/O fails and all waiting ends, no call can be stuck, and each can be joined.
 void Supervisor::EndEverything() {
   volumes_.EndAll();
   for (CallThread& call : calls_) call.thread.join();

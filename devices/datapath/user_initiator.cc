@@ -1,3 +1,7 @@
+// A connection for each call, closed with its answer. The data path may be restarted between two calls
+// without being noticed here, a call that its caller gave up leaves nothing behind, and no thread waits for
+// another's answer. Connecting to a unix socket takes some ten microseconds.
+
 #include "devices/datapath/user_initiator.h"
 
 #include <algorithm>
@@ -55,7 +59,7 @@ absl::StatusOr<std::vector<Device>> CallDatapath(const std::string& socket_path,
   RETURN_IF_ERROR(SendMessage(socket.get(), request));
   std::vector<Device> devices;
   datapath::Response response;
-  do {
+  do {  // a list of many devices comes in several messages
     const absl::Status received = ReceiveMessage(socket.get(), deadline + kMargin, &response);
     if (!received.ok()) {
       return absl::Status(received.code(), absl::StrCat("the data path at ", socket_path, ": ",

@@ -78,6 +78,7 @@ absl::StatusOr<datapath::Device> VolumeCalls::AnswerAttached(SupervisedVolume& v
 
 absl::StatusOr<datapath::Device> VolumeCalls::MakeVolume(const datapath::Attach& request,
                                                          absl::Time deadline) {
+  // Between the end of the last call and here another attach may have come first: that one wins.
   ASSIGN_OR_RETURN(SupervisedVolume * volume, volumes_.InsertVolume(request));
   const absl::Status made = MakeDevice(*volume, deadline);
   if (!made.ok()) {
@@ -168,6 +169,7 @@ absl::Status VolumeCalls::SealDevice(const SupervisedVolume& volume, absl::Time 
 }
 
 absl::Status VolumeCalls::RemoveLoopOf(SupervisedVolume& volume, absl::Time deadline) {
+  // First closed to everybody else: a device that is open is in use, and nothing has been taken from it yet.
   RETURN_IF_ERROR(SealDevice(volume, deadline));
   FAIL_POINT("datapath.detach.sealed");
   RETURN_IF_ERROR(RemoveLoop(volumes_.TakeLoop(volume), deadline));
@@ -190,6 +192,7 @@ absl::Status VolumeCalls::GrowDevice(SupervisedVolume& volume, absl::Time deadli
   if (!volume.loop.fd || volume.lost()) {
     return absl::FailedPreconditionError(absl::StrCat(what, ": no device"));
   }
+  // From the bottom up: the LUN's size to the worker, then the worker's to the loop device.
   datapath::WorkerCommand refresh;
   refresh.mutable_refresh();
   ASSIGN_OR_RETURN(const int error, volumes_.AskWorker(volume, refresh, deadline));

@@ -1,3 +1,7 @@
+// Volumes are few (kMaxVolumes) and change seldom, so slots and loop numbers are looked for by walking all of
+// them; only the id has an order of its own. Pointers to volumes stay good until Erase: each is allocated on
+// its own, because a call works on its volume while others come and go.
+
 #include "devices/datapath/volume_table.h"
 
 #include <algorithm>

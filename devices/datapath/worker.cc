@@ -1,3 +1,15 @@
+// Two kinds of threads. The main thread (ServeSupervisor) receives commands, makes Luns and channels, frees
+// what the loops are done with, and logs: all that allocates. The event loops move the data and do none of
+// that (event_loop.h). A volume belongs to one loop for its life, the one with the fewest volumes at that
+// time.
+//
+// A volume lives from ObeyCommand(add) until the loop has returned its kRemove command. In between, only its
+// loop touches the channel. Its slot in the shared memory may be used again as soon as the removal is
+// answered there, which is why finished commands are collected before the next command is obeyed.
+//
+// Killed at any line: the supervisor starts another worker and gives it the same volumes; LunState in the
+// shared memory says how far each LUN was, and the kernel sends the requests again.
+
 #include "devices/datapath/worker.h"
 
 #include <sys/socket.h>
@@ -50,12 +62,13 @@ class Worker {
       loops_.push_back(std::make_unique<EventLoop>(start.pool_bytes() / threads,
                                                    &memory_.state()->heartbeats[i], answers_.get()));
     }
-    memory_.state()->version = kSharedStateVersion;
+    memory_.state()->version = kSharedStateVersion;  // last: it says that this worker is ready
   }
   // The process ends with its volumes attached; the loops are stopped before what they use.
   ~Worker() { loops_.clear(); }
 
   absl::Status ObeyCommand(const datapath::WorkerCommand& command, std::vector<UniqueFd> fds) {
+    // The supervisor may be of another version: what it sends is checked as anybody's.
     if (command.slot() >= kMaxVolumes) return absl::InvalidArgumentError("no such slot");
     if (command.has_add()) {
       if (fds.empty()) return absl::InvalidArgumentError("a volume without its FUSE descriptor");
@@ -124,6 +137,7 @@ class Worker {
     std::erase_if(volumes_, [&](const auto& item) { return item.second.channel.get() == channel; });
   }
 
+  // By volumes, not by what they do: which of them will be busy is not known when they are attached.
   EventLoop* LeastLoaded() {
     std::map<EventLoop*, size_t> load;
     for (const auto& [slot, volume] : volumes_) ++load[volume.loop];

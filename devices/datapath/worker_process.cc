@@ -1,3 +1,13 @@
+// A worker is this same program, executed anew (`lunkeeper datapath --worker-socket 3`): a fork alone would
+// share the supervisor's memory, secrets and locks, and could not be another version of the program.
+//
+// It has four descriptors: standard streams and the socket at 3. Everything else comes by messages, with
+// their descriptors: the shared memory and the eventfd with `start`, a FUSE descriptor with each volume.
+//
+//   Start -> running -> ready (it has written the version of the shared memory) -> dead -> CollectDead ->
+//   Start
+//                                          killed when hung, or for an upgrade -----^
+
 #include "devices/datapath/worker_process.h"
 
 #include <fcntl.h>
@@ -23,9 +33,12 @@ namespace lunkeeper {
 namespace {
 
 constexpr char kThisProgram[] = "/proc/self/exe";
+// A worker that dies is replaced at once, since its volumes stand still. Only when they die like flies, from
+// something that every worker meets, is there a pause, so that the machine can do something else.
 constexpr size_t kManyDeaths = 25;
 constexpr auto kShortTime = std::chrono::seconds(30);
 constexpr auto kBackOff = std::chrono::seconds(5);
+// A worker that reads no commands for so long is hung. The supervisor's lock is held meanwhile.
 constexpr timeval kSendTimeout = {.tv_sec = 5, .tv_usec = 0};
 
 }  // namespace
@@ -42,9 +55,11 @@ WorkerProcess::~WorkerProcess() {
 // In the child, after fork() in a program with threads: system calls only.
 void WorkerProcess::ExecProgram(const std::string& program, int socket) const {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // The supervisor blocks its stop signals (they come by a signalfd), and exec keeps the mask.
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  // By way of a high number: the socket may be at 3 already, and dup2 to itself would leave it close-on-exec.
   const int high = ::fcntl(socket, F_DUPFD, 10);
   ::dup2(high, 3);
   ::syscall(SYS_close_range, 4U, ~0U, 0U);

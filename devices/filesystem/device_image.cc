@@ -1,3 +1,22 @@
+// What is on a device decides whether it is formatted, so a wrong answer destroys data. The rules:
+//
+//  - only what was read counts: an error anywhere means "unknown", never "blank";
+//  - blank means that libblkid knows nothing of it and that the first and last MiB are zero, both;
+//  - no range of the device is trusted to be zero because another one is.
+//
+// The device is read by a child (base/child.h), which copies its edges into a memfd that libblkid then works
+// on here. A device whose target is gone may hold up a read for ever; it then holds up that child only.
+//
+// The mark of an unfinished Make: a tool that is killed half way leaves a device that is neither blank nor a
+// file system, and nobody could tell that from data. So the device is marked before the tool starts, and a
+// marked device may be formatted again. The mark stands where neither mke2fs nor mkfs.xfs writes (2 MiB
+// before the end).
+//
+//   blank --MarkUnfinished--> marked --the tool--> marked, with a file system --ClearUnfinished--> file
+//   system
+//                               ^   killed anywhere: the next Make begins here again   |
+//                               +------------------------------------------------------+
+
 #include "devices/filesystem/device_image.h"
 
 #include <blkid/blkid.h>
@@ -35,6 +54,7 @@ constexpr uint64_t kMarkFromEnd = 2 * kMiB;
 constexpr size_t kMarkBytes = 4096;
 constexpr char kMark[kMarkBytes] =
     "lunkeeper: a file system was being made here, and nothing was on this device\n";
+// On a smaller one the mark could be inside what the tool writes. No volume is that small.
 constexpr uint64_t kSmallestMarked = 8 * kMiB;
 
 constexpr char kZeroes[kChunk] = {};
@@ -104,8 +124,9 @@ int CopyEdges(const char* device_path, int image, int out) {
   if (!device) return errno;
   Geometry geometry = {};
   if (const int error = GetGeometry(device.get(), geometry)) return error;
-  // The cache's unit, which mkfs.xfs makes a sector: who changes it empties the cache, and the tool would
-  // read all this again in small pieces. Refused for a file, and while the device is mounted.
+  // The unit of the device's cache. mkfs.xfs sets it to a sector, which empties the cache, and would then
+  // read all this again in small pieces; set to a sector now, it stays. Refused for a file, and while
+  // mounted.
   const int unit = static_cast<int>(geometry.sector_bytes);
   ::ioctl(device.get(), BLKBSZSET, &unit);
   if (::ftruncate(image, static_cast<off_t>(geometry.bytes)) != 0) return errno;
@@ -200,6 +221,8 @@ absl::StatusOr<std::optional<Signature>> FindSignature(const DeviceImage& image)
   ::blkid_probe_set_superblocks_flags(probe.get(),
                                       BLKID_SUBLKS_TYPE | BLKID_SUBLKS_UUID | BLKID_SUBLKS_BADCSUM);
   ::blkid_probe_enable_partitions(probe.get(), 1);
+  // The "safe" probe looks for all kinds and says when there is more than one (-2); the plain one stops at
+  // the first, and would call an old RAID member with an ext4 inside an ext4.
   const int found = ::blkid_do_safeprobe(probe.get());
   if (found == 1) return std::optional<Signature>();
   if (found == -1) return absl::InternalError("libblkid cannot read the device's image");
@@ -237,6 +260,7 @@ absl::StatusOr<DeviceImage> ReadDeviceImage(const std::string& device, absl::Tim
   const absl::StatusOr<ChildAnswer> sent = CallInChild(std::move(call), copy);
   if (!sent.ok()) return UnreadableError(device, sent.status());
   Geometry geometry = {};
+  // A child that was killed at the wrong moment has sent less, or nothing: that is no answer.
   if (sent->output.size() != sizeof geometry)
     return absl::InternalError(absl::StrCat("reading ", device, ": no answer"));
   std::memcpy(&geometry, sent->output.data(), sizeof geometry);
@@ -266,6 +290,7 @@ absl::StatusOr<FilesystemProbe> ClassifyImage(const DeviceImage& image) {
   std::string head(kSuperblockBytes, '\0');
   ReadFully(image.file.get(), head.data(), head.size(), 0);
   const std::optional<uint64_t> bytes = FilesystemBytes(*type, head);
+  // Such a file system would be mounted and fail at the first access past the end.
   if (!bytes || *bytes > image.bytes) {
     result.description += " that is larger than its device: damaged, or copied from a larger one";
     return result;

@@ -1,3 +1,10 @@
+// Each system call that may touch a device or a mount is made by a child, with a deadline: a mount of a dead
+// device waits in the kernel, out of reach of any signal.
+//
+// A target's path is checked and then opened once (OpenTarget); the mount goes on that descriptor. The
+// directories on the way belong to kubelet and to pods, so the path could lead elsewhere a moment later; the
+// descriptor cannot.
+
 #include "devices/filesystem/linux_mounter.h"
 
 #include <fcntl.h>
@@ -95,6 +102,8 @@ std::optional<Mount> ReadEntry(libmnt_fs* entry) {
   size_t size = 0;
   mount.read_only =
       ::mnt_optstr_get_option(text(::mnt_fs_get_vfs_options(entry)).c_str(), "ro", &value, &size) == 0;
+  // A device number with major 0 is no block device: tmpfs, overlay, a network file system. Of those only
+  // /dev is of interest, where a bound node stands for the device itself.
   if (major(mount.device) != 0) return mount;
   if (!IsNodeHolder(mount.type) || text(::mnt_fs_get_root(entry)) == "/") return std::nullopt;
   mount.device = NodeAt(mount.target);
@@ -110,13 +119,16 @@ class LinuxMounter final : public Mounter {
     RETURN_IF_ERROR(CheckTarget(request.target));
     const bool xfs = request.type == FilesystemType::kXfs;
     if (request.read_only) options.flags |= MS_RDONLY;
+    // XFS refuses a UUID that is mounted already, and a clone has its source's.
     if (xfs) options.data = AppendOption(options.data, "nouuid");
     const std::string no_replay = AppendOption(options.data, xfs ? "norecovery" : "noload");
     const char* const type = ToString(request.type);
+    // All texts are made before the fork: the child may only make system calls.
     const auto mount = [&](int out) {
       const char* const device = request.device.c_str();
       const char* const target = request.target.c_str();
       const int error = MountOn(device, target, type, options.flags, options.data.c_str());
+      // The journal is not empty and the device read-only, as of a snapshot: only then without replaying it.
       if (error != EROFS || !request.read_only) return error;
       if (const int again = MountOn(device, target, type, options.flags, no_replay.c_str())) return again;
       return ::write(out, &kNoReplay, 1) == 1 ? 0 : EIO;
@@ -143,6 +155,8 @@ class LinuxMounter final : public Mounter {
       const UniqueFd tree(
           ::open_tree(AT_FDCWD, source.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW));
       if (!tree) return errno;
+      // Made read-only before it is attached: a bind mount that becomes so only afterwards can be written to
+      // in between, by a process that already waits in the directory.
       struct mount_attr attributes = {};
       attributes.attr_set = MOUNT_ATTR_RDONLY;
       if (read_only && ::mount_setattr(tree.get(), "", AT_EMPTY_PATH, &attributes, sizeof attributes) != 0)
@@ -160,6 +174,7 @@ class LinuxMounter final : public Mounter {
       for (int attempt = 0; attempt < kUnmountAttempts; ++attempt) {
         if (attempt > 0) ::usleep(kUnmountPause);
         if (::umount2(target.c_str(), UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) == 0) return 0;
+        // A repeated unmount finds this: what was asked for is so.
         if (errno == EINVAL || errno == ENOENT) return 0;  // nothing is mounted there
         if (errno != EBUSY) return errno;
       }

@@ -13,15 +13,46 @@ constexpr size_t kMostOptionBytes = 4096;  // CSI: mount_flags in all; also a pa
 
 // A name alone, or with the '=' that its value follows.
 constexpr const char* kRefused[] = {
-    "bind", "rbind", "move", "remount", "loop", "loop=",                         // what is mounted, and
-                                                                                 // where
-    "offset=", "sizelimit=", "sb=", "logdev=", "rtdev=", "journal_dev=",         // other devices
-                                                                                 // and places
-    "journal_path=", "helper=", "uhelper=", "encryption=", "shared", "rshared",  // other programs;
-                                                                                 // propagation
-    "slave", "rslave", "private", "rprivate", "unbindable", "runbindable", "noload", "norecovery", "nouuid",
-    "user", "users", "user=",                    // what the driver decides itself
-    "owner", "group", "barrier=0", "nobarrier",  // acknowledged writes kept
+    // What is mounted, and where.
+    "bind",
+    "rbind",
+    "move",
+    "remount",
+    "loop",
+    "loop=",
+    "offset=",
+    "sizelimit=",
+    "sb=",
+    // Other devices: a pod's author must not have the kernel open a device of the host.
+    "logdev=",
+    "rtdev=",
+    "journal_dev=",
+    "journal_path=",
+    // Other programs, run as root.
+    "helper=",
+    "uhelper=",
+    "encryption=",
+    // Propagation, which would let mounts out of or into the pod.
+    "shared",
+    "rshared",
+    "slave",
+    "rslave",
+    "private",
+    "rprivate",
+    "unbindable",
+    "runbindable",
+    // What the driver decides itself.
+    "noload",
+    "norecovery",
+    "nouuid",
+    "user",
+    "users",
+    "user=",
+    "owner",
+    "group",
+    // Acknowledged writes would be lost with the power.
+    "barrier=0",
+    "nobarrier",
 };
 
 bool IsRefused(absl::string_view option) {

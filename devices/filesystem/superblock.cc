@@ -15,11 +15,14 @@ uint64_t BigEndian(const std::string& bytes, size_t at, size_t width) {
   return value;
 }
 
+// nullopt for a size that cannot be: the bytes may be anybody's.
 std::optional<uint64_t> SizeInBytes(uint64_t blocks, uint64_t block_bytes) {
   if (blocks == 0 || blocks > INT64_MAX / block_bytes) return std::nullopt;
   return blocks * block_bytes;
 }
 
+// Fields of struct ext4_super_block: s_blocks_count_lo 0x04, s_log_block_size 0x18, s_magic 0x38,
+// s_feature_incompat 0x60, s_blocks_count_hi 0x150.
 std::optional<uint64_t> Ext4Bytes(const std::string& head) {
   constexpr size_t kAt = 1024;
   constexpr uint64_t kSixtyFourBit = 0x80;  // of s_feature_incompat
@@ -31,6 +34,7 @@ std::optional<uint64_t> Ext4Bytes(const std::string& head) {
   return SizeInBytes(blocks, uint64_t{1024} << log_block_bytes);
 }
 
+// Fields of struct xfs_dsb: sb_magicnum 0, sb_blocksize 4, sb_dblocks 8.
 std::optional<uint64_t> XfsBytes(const std::string& head) {
   if (head.compare(0, 4, "XFSB") != 0) return std::nullopt;
   const uint64_t block_bytes = BigEndian(head, 4, 4);

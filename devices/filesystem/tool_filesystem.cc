@@ -1,3 +1,10 @@
+// The tools decide by themselves what is dangerous: none of them is ever given a force flag, so that a
+// mistake of ours ends in their refusal. What they print comes back in the error text.
+//
+// Make: mark -> tool -> clear the mark (device_image.cc says why). Killed between any two steps, a repeated
+// Make goes on. Repair: `e2fsck -p`, which corrects only what needs no decision; XFS replays its log at each
+// mount.
+
 #include "devices/filesystem/tool_filesystem.h"
 
 #include <sys/statfs.h>
@@ -20,6 +27,7 @@ namespace {
 
 // Discarding is left out: the device is blank, and it would take the mark of an unfinished Make with it.
 std::vector<std::string> MakeCommand(const std::string& device, FilesystemType type) {
+  // ext4: no blocks are reserved for root ("-m 0"), since a pod's data should be able to fill its volume.
   if (type == FilesystemType::kXfs) return {"mkfs.xfs", "-q", "-K", device};
   return {"mke2fs", "-q", "-t", "ext4", "-m", "0", "-E", "nodiscard", device};
 }
@@ -33,7 +41,7 @@ absl::Status RunTool(const std::vector<std::string>& argv, absl::Time deadline) 
 // e2fsck(8): bit 0 and 1, errors were corrected; bit 2, some were not.
 absl::Status RunExt4Check(const std::vector<std::string>& argv, absl::Time deadline) {
   ASSIGN_OR_RETURN(const CommandResult result, RunCommand(argv, deadline));
-  if (result.exit_code <= 3) return absl::OkStatus();
+  if (result.exit_code <= 3) return absl::OkStatus();  // 1 and 2 also want a reboot, for a mounted root only
   if (result.exit_code & 4) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the ext4 file system on ", argv.back(),
@@ -79,11 +87,15 @@ class ToolFilesystem final : public Filesystem {
 
   absl::Status GrowMounted(const std::string& device, const std::string& mount_point, FilesystemType type,
                            absl::Time deadline) override {
+    // Asked of the superblock first: on a device that has not grown, the tools would still take a second
+    // each.
     ASSIGN_OR_RETURN(const bool fills, FillsDevice(device, type, deadline));
     if (fills) return absl::OkStatus();
     if (type == FilesystemType::kXfs) return RunTool({"xfs_growfs", "-d", mount_point}, deadline);
     ASSIGN_OR_RETURN(const CommandResult result, RunCommand({"resize2fs", device}, deadline));
     if (result.exit_code == 0) return absl::OkStatus();
+    // resize2fs has one exit code for all failures, and its texts come in the C locale (RunCommand). Read
+    // here only to choose the words of the error, and which status of a failure it is.
     if (result.output.find("Permission denied") != std::string::npos) {
       return absl::FailedPreconditionError(
           absl::StrCat("the kernel does not let this process grow the mounted ext4 file system on ", device,

@@ -1,3 +1,8 @@
+// The secret is random and made for one grant, so MD5's weakness to collisions does
+// not help anybody: a response proves knowledge of 96 random bits. libcrypto's contexts are made once, since
+// each fetch of an algorithm allocates, and a login may happen while write-back of dirty pages waits for
+// memory.
+
 #include "devices/iscsi/chap.h"
 
 #include <openssl/evp.h>
@@ -41,7 +46,7 @@ std::optional<size_t> DecodeHex(std::string_view text, uint8_t* out, size_t capa
 
 std::optional<size_t> DecodeBase64(std::string_view text, uint8_t* out, size_t capacity) {
   while (!text.empty() && text.back() == '=') text.remove_suffix(1);
-  const size_t size = text.size() * 6 / 8;
+  const size_t size = text.size() * 6 / 8;  // rounded down: the last digit's spare bits are padding
   if (text.empty() || size > capacity) return std::nullopt;
   size_t at = 0;
   uint32_t bits = 0, count = 0;

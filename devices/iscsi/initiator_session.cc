@@ -28,6 +28,7 @@ InitiatorSession::InitiatorSession(const Connection& connection, uint32_t depth,
   free_.reserve(depth);
 }
 
+// Everything of the connection before goes, commands in flight included: their owner knows which they were.
 void InitiatorSession::BeginLogin() {
   full_feature_ = broken_ = refused_ = false;
   resetting_ = pinging_ = logging_out_ = false;
@@ -47,6 +48,7 @@ void InitiatorSession::BeginLogin() {
   QueueLogin();
 }
 
+// Does not take the task yet: the caller may find that it has nothing to start.
 Task* InitiatorSession::NewTask() {
   if (!full_feature_ || broken_ || free_.empty()) return nullptr;
   if (!numbers_.HasRoom(unsent_commands_)) return nullptr;
@@ -70,6 +72,7 @@ void InitiatorSession::BreakOff(const char* what) {
   broken_ = true;
 }
 
+// The first failure is the one that is told; what follows in the same input are its consequences.
 bool InitiatorSession::FailProtocol(const char* format, ...) {
   char what[120];
   va_list arguments;
@@ -118,6 +121,7 @@ bool InitiatorSession::ActOnNext() {
 bool InitiatorSession::OnPdu(const PduReader::Pdu& pdu) {
   const uint8_t* header = pdu.header;
   const uint8_t opcode = header[0] & kOpcodeMask;
+  // Login responses before the full feature phase and only then; everything else after it.
   if (full_feature_ == (opcode == kLoginResponse)) return FailProtocol("opcode %02x out of phase", opcode);
   numbers_.UpdateWindow(header);
   switch (opcode) {
@@ -149,6 +153,7 @@ bool InitiatorSession::OnResetResponse(const uint8_t* header) {
   return true;
 }
 
+// The target may close the connection with it, so nothing more is read of this session.
 bool InitiatorSession::OnLogoutResponse() {
   if (!std::exchange(logging_out_, false)) return FailProtocol("it answered a logout nobody asked for");
   handler_->OnLoggedOut();
@@ -156,6 +161,7 @@ bool InitiatorSession::OnLogoutResponse() {
 }
 
 bool InitiatorSession::OnLoginResponse(const PduReader::Pdu& pdu) {
+  // An answer while our request still waits to be sent: it cannot be the answer to that.
   if (control_count_ > 0 || writer_.has_batch())
     return FailProtocol("it answered a login before it was asked");
   numbers_.SetStatSn(Get32(pdu.header + kStatSnAt));
@@ -169,7 +175,7 @@ bool InitiatorSession::OnLoginResponse(const PduReader::Pdu& pdu) {
       handler_->OnLoggedIn();
       return true;
     case LoginStep::kRefused:
-      refused_ = true;
+      refused_ = true;  // final for the Lun: what a fenced grant looks like
       [[fallthrough]];
     case LoginStep::kBroken:
       BreakOff(login_.failure());
@@ -226,6 +232,7 @@ bool InitiatorSession::OnR2t(const uint8_t* header) {
   auto& state = task->internal;
   const uint32_t offset = Get32(header + kBufferOffsetAt);
   const uint32_t length = Get32(header + kR2tLengthAt);
+  // At most one R2T at a time (MaxOutstandingR2T=1), for the bytes that come next, within a burst.
   if (state.queued || Get32(header + kDataSnAt) != state.in_sn || offset != state.send_offset ||
       length == 0 || length > std::min(task->length - offset, login_.parameters().max_burst)) {
     return FailProtocol("it wants %u bytes from %u of a write of %u at %u", length, offset, task->length,
@@ -271,6 +278,8 @@ bool InitiatorSession::CheckStatSn(const uint8_t* header) {
 }
 
 Task* InitiatorSession::FindTask(const uint8_t* header) {
+  // The lower half of a tag is the task's slot, the upper half counts uses: an answer that comes twice, or to
+  // a command that is long done, finds another tag there.
   const uint32_t tag = Get32(header + kTagAt);
   const uint32_t slot = tag & 0xffff;
   if (slot >= tasks_.size()) return nullptr;
@@ -292,6 +301,7 @@ bool InitiatorSession::CompleteTask(Task* task) {
   return !broken_;
 }
 
+// The slot is free only after the handler: it must not be used again while the handler looks at the task.
 void InitiatorSession::FinishTask(Task* task) {
   task->internal.active = false;
   handler_->OnTaskDone(*task);
@@ -379,6 +389,7 @@ void InitiatorSession::ResetLun() {
   resetting_ = true;
 }
 
+// One at a time; a second one would tell nothing that the first does not.
 void InitiatorSession::SendPing() {
   if (pinging_) return;
   pinging_ = QueueControl(NopOutHeader(kPingTag));

@@ -176,7 +176,7 @@ void IscsiLun::OnPhaseTimeout() {
 void IscsiLun::BeginConnect() {
   phase_ = Phase::kConnecting;
   phase_deadline_ = now_ + options_.login_timeout;
-  const int error = connection_.Open();
+  const int error = connection_.Open();  // most failures come later, when the attempt ends
   if (error != 0) GiveUpConnection(std::strerror(error));
 }
 
@@ -254,6 +254,7 @@ void IscsiLun::AcceptLun() {
   SetHealth(LunHealth::kHealthy, "");
 }
 
+// Before the LUN is healthy: a reader that sees kHealthy may rely on all of it.
 void IscsiLun::PublishFacts() {
   const LunFacts& facts = identification_.facts();
   std::memcpy(state_->boot_id, facts.boot_id, sizeof state_->boot_id);
@@ -266,11 +267,14 @@ void IscsiLun::PublishFacts() {
   ++state_->logins;
 }
 
+// What a receive or the passing of time has made possible. Not in the handlers: tasks are not free yet there.
 void IscsiLun::StartDueWork() {
   if (phase_ == Phase::kReady) return requests_.StartRequests(now_);
   if (phase_ == Phase::kPausing && now_ >= phase_deadline_) SendQuestion();
 }
 
+// Until nothing is left, or the others have to have their turn. A short receive has drained the socket, which
+// saves the one that would find nothing.
 void IscsiLun::ReceiveAll() {
   for (int i = 0; i < kReceivesPerCall && connection_.is_open() && !session_.broken(); ++i) {
     if (phase_ == Phase::kConnecting) return;
@@ -325,8 +329,11 @@ void IscsiLun::GiveUpConnection(const char* why) {
   backoff_ = std::min<Clock::duration>(backoff_ * 2, kLastBackoff);
 }
 
+// Leads to GiveUpConnection, which ends the Lun in kClosing.
 void IscsiLun::OnLoggedOut() { session_.BreakOff("logged out"); }
 
+// Commands in flight are not waited for: they may still be carried out, which lun.h says. The fence that asks
+// for this has drained the target before it tells anybody that the volume is free.
 void IscsiLun::Fail(const std::string& reason) {
   if (phase_ != Phase::kEnded) FailLun(LunFailure::kTold, reason.c_str());
   requests_.FinishAnswered();
@@ -360,6 +367,7 @@ void IscsiLun::EndLun(LunHealth health, LunFailure failure, const char* reason) 
   requests_.RefuseQueued(EIO);
 }
 
+// The order is the contract of lun_state.h: the reason is there when the health is seen.
 void IscsiLun::SetHealth(LunHealth health, const char* reason) {
   state_->reason.Store(reason);
   state_->health = health;
@@ -379,6 +387,7 @@ Lun::Clock::time_point IscsiLun::NextStall() const {
 }
 
 Lun::Clock::time_point IscsiLun::NextReadyDeadline() const {
+  // The next look is when the silence would be long enough for a ping, or for giving up after one.
   const auto patience = pinged_ ? options_.command_timeout / 3 : options_.command_timeout / 6;
   Clock::time_point next = std::min<Clock::time_point>(last_received_ + patience, NextStall());
   next = std::min(next, requests_.NextDue());

@@ -74,6 +74,7 @@ void LoginPhase::BeginLogin() {
   transit_ = authenticated_;
 }
 
+// CSG in bits 2-3, NSG in bits 0-1, T in bit 7 (RFC 7143, 11.12).
 uint8_t LoginPhase::flags() const {
   const auto current = static_cast<uint8_t>(static_cast<uint8_t>(stage_) << 2);
   if (!transit_) return current;
@@ -103,6 +104,8 @@ LoginStep LoginPhase::OnResponse(uint8_t flags, uint8_t status_class, uint8_t st
 }
 
 LoginStep LoginPhase::OnRefusal(uint8_t status_class, uint8_t status_detail) {
+  // Class 1 moves the target elsewhere. Our arrays never do; to follow would be to log in where no grant says
+  // so.
   if (status_class == 1) {
     failure_.Format("the target moved to another address (status 01%02x), which is not followed",
                     status_detail);
@@ -146,6 +149,8 @@ LoginStep LoginPhase::AnswerChallenge(std::string_view algorithm, std::string_vi
   const std::optional<uint32_t> id = ParseNumber(identifier, 0, 255);
   if (authenticated_ || algorithm != "5" || !length || !id)
     return BreakWith("the target's CHAP challenge is malformed");
+  // One way only: the target proves nothing to us. Its serial and size are checked instead
+  // (lun_identification.h).
   const std::optional<Chap::Digest> digest = chap_.ComputeResponse(
       static_cast<uint8_t>(*id), connection_.chap.secret, {reinterpret_cast<char*>(bytes), *length});
   if (!digest) return BreakWith("MD5 is not available");
@@ -170,6 +175,8 @@ LoginStep LoginPhase::OnOperationalText(std::string_view text) {
   return text.empty() ? LoginStep::kSend : BreakWith("the target's text is malformed");
 }
 
+// False for a value that we cannot work with. What is declared (MaxRecvDataSegmentLength) is the target's
+// own; what is negotiated is the result that it has computed from both offers (RFC 7143, 13).
 bool LoginPhase::OnOperationalPair(const TextPair& pair) {
   const auto length = [&pair](uint32_t& into) {
     const std::optional<uint32_t> value = ParseNumber(pair.value, 512, kMaxLength);

@@ -1,3 +1,10 @@
+// The order of the questions (scsi.h) matters at its two ends. TEST UNIT READY comes first, since a LUN
+// answers the first commands after a login with unit attentions, and a command without an answer of its own
+// can take them. The cache comes last, since MODE SENSE is what simple targets refuse.
+//
+// What the LUN shows must be what LunState remembers of it, or the volume is not served: a device under a
+// mounted file system cannot be exchanged.
+
 #include "devices/iscsi/lun_identification.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Offsets and flags are those of pdu.h. Fields that are not set are zero, which in these PDUs always means
+// "none" or "reserved".
+
 #include "devices/iscsi/pdu_headers.h"
 
 #include <algorithm>
@@ -10,6 +13,8 @@ namespace {
 // initiator's name is a node's and the target a grant's, so nobody else has it.
 constexpr std::array<uint8_t, 6> kIsid = {0x80, 0x4c, 0x4b, 0x00, 0x00, 0x01};
 
+// Immediate delivery: such a request takes no command number and no place in the target's window, so it can
+// be sent when that is full.
 Header ImmediateHeader(Opcode opcode, uint32_t tag) {
   Header header{};
   header[0] = opcode | kImmediate;

@@ -1,3 +1,10 @@
+// The buffer holds what has been received and not yet handed out, from begin_ to end_; what is left at its
+// end is moved to the front before the next receive, mostly part of a header.
+//
+// Of a large Data-In PDU only the header comes by way of the buffer, if all goes well: InputSpace then offers
+// the task's own memory first, and for one header more behind it. Small ones are cheaper to copy than to
+// receive on their own.
+
 #include "devices/iscsi/pdu_reader.h"
 
 #include <algorithm>
@@ -36,6 +43,7 @@ size_t PduReader::awaited_bytes() const {
 }
 
 void PduReader::AddInput(size_t count) {
+  // The first bytes went to the first place that InputSpace offered.
   if (data_in_.task != nullptr) {
     const auto direct = static_cast<uint32_t>(std::min<size_t>(count, data_in_.left));
     data_in_.task->internal.received += direct;

@@ -1,3 +1,7 @@
+// The pieces of a batch are an iovec each for header, data and padding, in the order in which they are sent.
+// A send that takes only a part moves the begin of the first piece that is left; headers are therefore never
+// rewritten once they are in a batch.
+
 #include "devices/iscsi/pdu_writer.h"
 
 #include <algorithm>

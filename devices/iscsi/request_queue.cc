@@ -1,3 +1,10 @@
+// A request is at any time in one of three lists, or its caller's. active_ holds it from its first command to
+// its answer, whether a command of it is in flight or waits (postponed): so its place in the order is never
+// lost. A request that is longer than the LUN takes at once goes through active_ part by part, one command at
+// a time.
+//
+// What happens after which outcome is in OnCommandDone; what the outcomes mean is in scsi.cc.
+
 #include "devices/iscsi/request_queue.h"
 
 #include <algorithm>
@@ -78,6 +85,7 @@ void RequestQueue::StartPostponed(Clock::time_point now) {
 // 0, or the errno of a request the LUN need not be asked about.
 int RequestQueue::RefusalOf(const LunRequest& request) const {
   if (!HasLength(request.op)) return 0;
+  // Written so that offset + length cannot overflow.
   const uint64_t size = facts_.size_bytes();
   if (request.offset > size || request.length > size - request.offset) return EINVAL;
   if (request.offset % facts_.block_size != 0 || request.length % facts_.block_size != 0) return EINVAL;
@@ -201,6 +209,7 @@ void RequestQueue::FinishAnswered() {
   }
 }
 
+// The order stays: active_ is in the order of submission, and goes before what was never started.
 void RequestQueue::TakeBack() {
   for (LunRequest* at = active_.front(); at != nullptr; at = at->internal.next) {
     at->internal.in_flight = false;

@@ -56,6 +56,8 @@ bool UnmapsByWriteSame(LunOp op, const LunFacts& facts) {
   return facts.write_same_unmap && (op == LunOp::kDiscard || facts.reads_zeroes);
 }
 
+// The most bytes that one command may do: the LUN's limit from its block limits page, or ours. 0 blocks there
+// means "no limit" (SBC-3, 6.5.3).
 uint64_t LimitOf(LunOp op, const LunFacts& facts) {
   const auto smaller = [&facts](uint64_t ours, uint64_t blocks) {
     return blocks == 0 || blocks > ours / facts.block_size ? ours : blocks * facts.block_size;
@@ -74,6 +76,7 @@ uint64_t LimitOf(LunOp op, const LunFacts& facts) {
   }
 }
 
+// READ(16), WRITE(16) and WRITE SAME(16) have address and length at the same places.
 void PutBlocks(Task& task, uint64_t lba, uint64_t blocks) {
   Put64(&task.cdb[2], lba);
   Put32(&task.cdb[10], static_cast<uint32_t>(blocks));
@@ -117,6 +120,7 @@ CommandOutcome EvaluateSense(const Task& task, LunOp op) {
   }
 }
 
+// INQUIRY's texts are padded with blanks (SPC-4, 4.4.1); some targets pad with zeros.
 void CopyTrimmed(const char* from, size_t length, char* to, size_t capacity) {
   while (length > 0 && (from[length - 1] == ' ' || from[length - 1] == '\0')) --length;
   while (length > 0 && *from == ' ') {
@@ -141,11 +145,13 @@ struct AnswerBytes {
   size_t size;
 };
 
+// Page 80h. Our array sets it to the volume's id, which is how another volume behind this target is noticed.
 void TakeSerial(const AnswerBytes& page, LunFacts& facts) {
   const size_t length = std::min<size_t>(page.NumberAt(2, 2), page.size - 4);
   CopyTrimmed(reinterpret_cast<const char*>(page.bytes) + 4, length, facts.serial, sizeof facts.serial);
 }
 
+// Page B0h: a LUN with fewer fields sends a shorter page, and what is missing reads as 0, "no limit".
 void TakeBlockLimits(const AnswerBytes& page, LunFacts& facts) {
   constexpr uint64_t kAnyNumber = 0xffffffff;
   facts.max_transfer = static_cast<uint32_t>(page.NumberAt(8, 4));
@@ -155,6 +161,8 @@ void TakeBlockLimits(const AnswerBytes& page, LunFacts& facts) {
   facts.max_write_same = page.NumberAt(36, 8);
 }
 
+// READ CAPACITY(16): the last block, not the number of blocks; LBPRZ says that unmapped blocks read as
+// zeroes.
 bool TakeCapacity(const AnswerBytes& page, LunFacts& facts) {
   const uint64_t last = page.NumberAt(0, 8), block_size = page.NumberAt(8, 4);
   if (block_size < 512 || block_size > kMaxBlockSize || (block_size & (block_size - 1)) != 0) return false;
@@ -173,6 +181,7 @@ void TakeCaching(const AnswerBytes& page, LunFacts& facts) {
   facts.write_cache = (page.NumberAt(at + 2, 1) & 0x04) != 0;
 }
 
+// Page 0: the standard answer.
 void BuildInquiry(uint8_t page, Task& task) {
   task.cdb[0] = kInquiryCode;
   task.cdb[1] = page != 0;
@@ -198,7 +207,7 @@ void BuildCommand(const LunRequest& request, const LunFacts& facts, uint32_t len
     case LunOp::kRead:
     case LunOp::kWrite:
       task.cdb[0] = request.op == LunOp::kRead ? kRead16 : kWrite16;
-      task.cdb[1] = request.op == LunOp::kWrite && request.fua ? 0x08 : 0;
+      task.cdb[1] = request.op == LunOp::kWrite && request.fua ? 0x08 : 0;  // FUA
       PutBlocks(task, lba, blocks);
       task.direction = request.op == LunOp::kRead ? Direction::kIn : Direction::kOut;
       task.data = request.data + request.internal.position;
@@ -211,7 +220,7 @@ void BuildCommand(const LunRequest& request, const LunFacts& facts, uint32_t len
     case LunOp::kWriteZeroes:
       if (request.op == LunOp::kDiscard && !facts.write_same_unmap) return BuildUnmap(lba, blocks, task);
       task.cdb[0] = kWriteSame16;
-      task.cdb[1] = UnmapsByWriteSame(request.op, facts) ? 0x08 : 0;
+      task.cdb[1] = UnmapsByWriteSame(request.op, facts) ? 0x08 : 0;  // UNMAP
       PutBlocks(task, lba, blocks);
       task.direction = Direction::kOut;
       task.data = zero_block;
@@ -321,6 +330,7 @@ bool TakeAnswer(Question question, const Task& task, LunFacts& facts) {
   return false;
 }
 
+// A disk without these pages is a plain one: no limits, no thin provisioning, a cache that has to be flushed.
 bool IsOptional(Question question) {
   return question == Question::kBlockLimits || question == Question::kProvisioning ||
          question == Question::kCaching;

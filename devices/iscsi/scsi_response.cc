@@ -1,3 +1,6 @@
+// A response carries its sense data as the PDU's data segment: two bytes with their length, then the sense
+// itself. Each length is the target's claim, so each is cut to what has really come.
+
 #include "devices/iscsi/scsi_response.h"
 
 #include <algorithm>

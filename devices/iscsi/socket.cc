@@ -1,3 +1,6 @@
+// Linux's sockets, with the options that were worth measuring (docs/performance.md). Every call returns at
+// once, also where it is interrupted: the loop must not wait here, since other volumes share it.
+
 #include "devices/iscsi/socket.h"
 
 #include <netdb.h>
@@ -45,6 +48,7 @@ std::optional<Address> ParseAddress(const std::string& text) {
   return address;
 }
 
+// Without delay (Nagle's algorithm): a command without data would wait for the answer to the one before it.
 UniqueFd OpenSocket(const Address& address) {
   UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return fd;
@@ -65,6 +69,7 @@ int ConnectResult(int fd) {
   return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
 }
 
+// SO_RCVLOWAT, see socket(7) and tcp(7): epoll reports the socket once so much is there.
 void ReadableFrom(int fd, size_t bytes) {
   const int count = static_cast<int>(bytes);
   ::setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &count, sizeof count);

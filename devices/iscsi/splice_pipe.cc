@@ -1,3 +1,10 @@
+// The path of a large read: socket -> pipe -> FUSE device, all inside the kernel. The answer's header goes
+// into the pipe first (vmsplice), so that header and data leave it as one message, which is what FUSE wants.
+//
+// Nothing may be lost on the way. What went into the pipe and cannot go on is read back into the request's
+// own memory (kKept), and the session goes on as if it had been received there; only what cannot even be read
+// back is kLost, and then the connection is given up and the read sent again.
+
 #include "devices/iscsi/splice_pipe.h"
 
 #include <fcntl.h>
@@ -34,6 +41,7 @@ SplicePipe::Result SplicePipe::PassThrough(int socket, size_t size, const iovec&
   const size_t whole = preface.iov_len + size;
   const size_t inside = FillPipe(socket, size, preface);
   if (inside < whole) {
+    // The data came in more pieces than the pipe has places. It will come so again: try smaller reads only.
     most_ = size / 2;
     return TakeBack(inside, size, preface, otherwise);
   }

@@ -69,6 +69,7 @@ LibiscsiSession::~LibiscsiSession() = default;
 
 absl::StatusOr<std::unique_ptr<LibiscsiSession>> LibiscsiSession::Login(const Connection& connection,
                                                                         const LibiscsiOptions& options) {
+  // libiscsi writes without MSG_NOSIGNAL, and a target that closes must not end this process.
   ::signal(SIGPIPE, SIG_IGN);
   std::unique_ptr<LibiscsiSession> session(new LibiscsiSession(connection, options));
   RETURN_IF_ERROR(session->OpenConnection(absl::Now() + options.timeout));
@@ -112,6 +113,7 @@ absl::Status LibiscsiSession::SendLogin(absl::Time deadline) {
   if (logged_in.status == SCSI_STATUS_GOOD) return absl::OkStatus();
   const std::string error = iscsi_get_error(context);
   const int status = LoginStatus(error);
+  // A class 2 status is final for this login; anything else may be better in a moment.
   const bool refused = status >= kInitiatorErrors && status < kTargetErrors;
   return MakeError(refused ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kUnavailable, "login",
                    error);
@@ -136,6 +138,7 @@ absl::StatusOr<LunIdentity> LibiscsiSession::ReadIdentity() {
   cdb[1] = 1;  // EVPD: a page of vital product data instead of the standard answer
   cdb[2] = kSerialPage;
   ASSIGN_OR_RETURN(const size_t page, Execute({.what = "inquiry of the serial", .cdb = cdb, .in = data}));
+  // The page says how long the serial is; what came may be shorter.
   const size_t length = page < 4 ? 0 : std::min<size_t>(static_cast<uint8_t>(data[3]), page - 4);
   identity.serial = TrimmedText(std::span(data).subspan(4, length));
   return identity;
@@ -147,11 +150,12 @@ absl::StatusOr<LunCapacity> LibiscsiSession::ReadCapacity() {
       kServiceActionIn16, kReadCapacity16Action, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, data.size()};
   ASSIGN_OR_RETURN(const size_t got, Execute({.what = "read capacity", .cdb = cdb, .in = data}));
   const auto* bytes = reinterpret_cast<const unsigned char*>(data.data());
+  // The answer gives the last block, not how many there are.
   const LunCapacity capacity{scsi_get_uint64(bytes) + 1, scsi_get_uint32(bytes + 8)};
   if (got < 12 || capacity.block_bytes == 0) {
     return MakeError(absl::StatusCode::kInternal, "read capacity", "the answer makes no sense");
   }
-  block_bytes_ = capacity.block_bytes;
+  block_bytes_ = capacity.block_bytes;  // what reads and writes are measured by from now on
   return capacity;
 }
 
@@ -172,6 +176,7 @@ absl::StatusOr<std::vector<uint8_t>> LibiscsiSession::TransferCdb(const char* wh
 absl::Status LibiscsiSession::ReadBlocks(uint64_t lba, std::span<char> data) {
   ASSIGN_OR_RETURN(const std::vector<uint8_t> cdb, TransferCdb("read", kRead16, lba, data.size()));
   ASSIGN_OR_RETURN(const size_t got, Execute({.what = "read", .cdb = cdb, .in = data}));
+  // A good status with fewer bytes would leave old memory in `data`.
   if (got == data.size()) return absl::OkStatus();
   return MakeError(absl::StatusCode::kInternal, "read",
                    absl::StrFormat("%d bytes of %d came", got, data.size()));
@@ -240,6 +245,7 @@ absl::StatusOr<size_t> LibiscsiSession::ExecuteOnce(const Command& command, absl
                        "another initiator's reservation forbids it");
     case SCSI_STATUS_CANCELLED:
     case SCSI_STATUS_ERROR:
+      // Whether the LUN has carried it out is not known, so it is not sent again.
       context_.reset();
       return MakeError(absl::StatusCode::kUnavailable, command.what, "the connection was lost");
     default:

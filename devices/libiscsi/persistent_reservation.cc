@@ -1,3 +1,10 @@
+// Two commands with service actions: PERSISTENT RESERVE OUT changes registrations and the reservation,
+// PERSISTENT RESERVE IN reads them. Keys are 64 bits, and a LUN knows an initiator by its nexus (name and
+// session id), so a new login with another ISID is another registrant.
+//
+// Registering ignores the key that was there before (REGISTER AND IGNORE EXISTING KEY): after a crash nobody
+// remembers it, and the nexus that registers is its owner.
+
 #include "devices/libiscsi/persistent_reservation.h"
 
 #include <algorithm>
