@@ -1,5 +1,7 @@
 #pragma once
-// Between a Connection and its message. Pure functions.
+// Between a Connection and its message, which three protocols share: the array agent's, the coordinator's and
+// the data path's. The message carries the CHAP secret in the clear: only TLS or a private socket may take
+// it. Pure functions.
 
 #include "devices/connection.pb.h"
 #include "devices/types.h"

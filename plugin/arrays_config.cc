@@ -238,7 +238,7 @@ class ArraysFileImpl final : public ArraysFile {
     absl::Status last;
     // One array that serves is enough to be ready: with another down, most volumes still work.
     for (const std::shared_ptr<RemoteArray>& array : ListConnections()) {
-      last = array->Check(kCheckTimeout);
+      last = array->CheckServing(kCheckTimeout);
       if (last.ok()) return last;
     }
     return last;

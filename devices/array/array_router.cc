@@ -1,3 +1,5 @@
+// The routers look the arrays up anew in each call, since the arrays file may be edited while the program
+// runs; the shared_ptr keeps an array that was removed meanwhile until the call ends.
 #include "devices/array/array_router.h"
 
 #include <algorithm>
@@ -138,6 +140,7 @@ class GrantRouter final : public GrantStore {
   }
 
  private:
+  // All or nothing: a list that silently lacks one array's grants would read as "nobody holds these volumes".
   template <class T, class ListOne>
   absl::StatusOr<std::vector<T>> Gather(ListOne list_one) {
     std::vector<T> gathered;

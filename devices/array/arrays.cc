@@ -10,8 +10,9 @@
 namespace lunkeeper {
 namespace {
 
-constexpr size_t kDigits = 16;
+constexpr size_t kDigits = 16;  // of an id, after `-v` or `-s`
 
+// For a process that has its array built in.
 class OneArray final : public Arrays {
  public:
   explicit OneArray(NamedArray array) : array_(std::move(array)) {}
@@ -33,6 +34,7 @@ std::shared_ptr<Array> FindArray(Arrays& arrays, const std::string& name) {
   return nullptr;
 }
 
+// Read from the end, since an array's name may itself contain "-v" or "-s".
 std::string ArrayNameIn(const std::string& id) {
   if (id.size() < kDigits + 3) return "";
   const size_t mark = id.size() - kDigits - 2;
@@ -44,6 +46,8 @@ std::string ArrayNameIn(const std::string& id) {
   return ours ? id.substr(0, mark) : "";
 }
 
+// An array that is not configured here is another matter than a volume that does not exist: "not found" would
+// let an orchestrator forget a volume whose data are still there.
 absl::StatusOr<std::shared_ptr<Array>> FindArrayOf(Arrays& arrays, const std::string& id) {
   const std::string name = ArrayNameIn(id);
   if (name.empty()) return absl::NotFoundError(absl::StrCat(id, ": there is no such volume or snapshot"));

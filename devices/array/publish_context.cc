@@ -1,3 +1,7 @@
+// The orchestrator carries this map from ControllerPublishVolume to NodeStageVolume and may store it in
+// between. It crosses versions of this program and other people's hands, so reading checks everything:
+// presence, length, printable characters, numbers in range, known words. What passes is fit for a login and
+// for log lines.
 #include "devices/array/publish_context.h"
 
 #include <algorithm>
@@ -12,6 +16,7 @@
 namespace lunkeeper {
 namespace {
 
+// Keys of the map. They are part of the interface between controllers and nodes of different versions.
 constexpr char kVolume[] = "volume";
 constexpr char kNode[] = "node";
 constexpr char kAccess[] = "access";
@@ -26,8 +31,10 @@ constexpr char kSerial[] = "serial";
 constexpr char kSizeBytes[] = "sizeBytes";
 constexpr char kDurability[] = "durability";
 
-constexpr size_t kLongestValue = 255;    // an iSCSI name ends at 223 bytes (RFC 7143, 4.2.7.1)
-constexpr uint64_t kLargestLun = 16383;  // flat space addressing (SAM-5, 4.7.3)
+// An iSCSI name has at most 223 bytes (RFC 7143, section 4.2.7.1).
+constexpr size_t kLongestValue = 255;
+// Flat space addressing has 14 bits (SAM-5, section 4.7.3).
+constexpr uint64_t kLargestLun = 16383;
 
 constexpr std::pair<Access, const char*> kAccessNames[] = {{Access::kExclusive, "exclusive"},
                                                            {Access::kReadOnly, "read-only"},
@@ -35,51 +42,52 @@ constexpr std::pair<Access, const char*> kAccessNames[] = {{Access::kExclusive, 
 constexpr std::pair<Durability, const char*> kDurabilityNames[] = {{Durability::kCached, "cached"},
                                                                    {Durability::kSync, "sync"}};
 
-absl::Status Wrong(const char* key, const char* what) {
+absl::Status WrongValue(const char* key, const char* what) {
   return absl::InvalidArgumentError(absl::StrCat(
       "publish_context: \"", key, "\" ", what, "; pass on what ControllerPublishVolume returned, unchanged"));
 }
 
-absl::StatusOr<std::string> Text(const PublishContext& context, const char* key) {
+absl::StatusOr<std::string> ReadText(const PublishContext& context, const char* key) {
   const auto it = context.find(key);
-  if (it == context.end() || it->second.empty()) return Wrong(key, "is missing");
-  if (it->second.size() > kLongestValue) return Wrong(key, "is too long");
+  if (it == context.end() || it->second.empty()) return WrongValue(key, "is missing");
+  if (it->second.size() > kLongestValue) return WrongValue(key, "is too long");
   const bool printable =
       std::all_of(it->second.begin(), it->second.end(), [](char c) { return c > ' ' && c < 0x7f; });
-  if (!printable) return Wrong(key, "has characters that are not printable");
+  if (!printable) return WrongValue(key, "has characters that are not printable");
   return it->second;
 }
 
-absl::StatusOr<uint64_t> Number(const PublishContext& context, const char* key, uint64_t least,
-                                uint64_t most) {
-  ASSIGN_OR_RETURN(const std::string text, Text(context, key));
+absl::StatusOr<uint64_t> ReadNumber(const PublishContext& context, const char* key, uint64_t least,
+                                    uint64_t most) {
+  ASSIGN_OR_RETURN(const std::string text, ReadText(context, key));
   uint64_t value = 0;
   if (!absl::SimpleAtoi(text, &value) || value < least || value > most)
-    return Wrong(key, "is not a number in range");
+    return WrongValue(key, "is not a number in range");
   return value;
 }
 
 absl::StatusOr<Iqn> IscsiName(const PublishContext& context, const char* key) {
-  ASSIGN_OR_RETURN(std::string text, Text(context, key));
-  if (text.rfind("iqn.", 0) != 0 || text.size() > 223) return Wrong(key, "is not an iSCSI qualified name");
+  ASSIGN_OR_RETURN(std::string text, ReadText(context, key));
+  if (text.rfind("iqn.", 0) != 0 || text.size() > 223)
+    return WrongValue(key, "is not an iSCSI qualified name");
   return Iqn(std::move(text));
 }
 
-absl::StatusOr<std::string> Portal(const PublishContext& context) {
-  ASSIGN_OR_RETURN(std::string text, Text(context, kPortal));
+absl::StatusOr<std::string> ReadPortal(const PublishContext& context) {
+  ASSIGN_OR_RETURN(std::string text, ReadText(context, kPortal));
   const auto portal = ParseHostPort(text);
-  if (!portal || portal->host.empty() || portal->port == 0) return Wrong(kPortal, "is not ADDRESS:PORT");
+  if (!portal || portal->host.empty() || portal->port == 0) return WrongValue(kPortal, "is not ADDRESS:PORT");
   return text;
 }
 
 template <class Enum, size_t N>
 absl::StatusOr<Enum> OneOf(const PublishContext& context, const char* key,
                            const std::pair<Enum, const char*> (&names)[N]) {
-  ASSIGN_OR_RETURN(const std::string text, Text(context, key));
+  ASSIGN_OR_RETURN(const std::string text, ReadText(context, key));
   for (const auto& [value, name] : names) {
     if (text == name) return value;
   }
-  return Wrong(key, "has a value that is not known");
+  return WrongValue(key, "has a value that is not known");
 }
 
 template <class Enum, size_t N>
@@ -92,12 +100,12 @@ const char* NameOf(Enum wanted, const std::pair<Enum, const char*> (&names)[N]) 
 
 absl::StatusOr<Connection> ConnectionFrom(const PublishContext& context) {
   Connection connection;
-  ASSIGN_OR_RETURN(connection.portal, Portal(context));
+  ASSIGN_OR_RETURN(connection.portal, ReadPortal(context));
   ASSIGN_OR_RETURN(connection.target, IscsiName(context, kTarget));
   ASSIGN_OR_RETURN(connection.initiator, IscsiName(context, kInitiator));
-  ASSIGN_OR_RETURN(connection.lun, Number(context, kLun, 0, kLargestLun));
-  ASSIGN_OR_RETURN(connection.chap.user, Text(context, kChapUser));
-  ASSIGN_OR_RETURN(connection.chap.secret, Text(context, kChapSecret));
+  ASSIGN_OR_RETURN(connection.lun, ReadNumber(context, kLun, 0, kLargestLun));
+  ASSIGN_OR_RETURN(connection.chap.user, ReadText(context, kChapUser));
+  ASSIGN_OR_RETURN(connection.chap.secret, ReadText(context, kChapSecret));
   return connection;
 }
 
@@ -124,15 +132,15 @@ absl::StatusOr<Grant> FromPublishContext(const VolumeId& volume, const PublishCo
   Grant grant;
   grant.volume = volume;
   grant.owner = GrantOwner::kOrchestrator;
-  ASSIGN_OR_RETURN(const std::string granted, Text(context, kVolume));
-  if (granted != volume.value()) return Wrong(kVolume, "is another volume");
-  ASSIGN_OR_RETURN(std::string node, Text(context, kNode));
+  ASSIGN_OR_RETURN(const std::string granted, ReadText(context, kVolume));
+  if (granted != volume.value()) return WrongValue(kVolume, "is another volume");
+  ASSIGN_OR_RETURN(std::string node, ReadText(context, kNode));
   grant.node = NodeId(std::move(node));
   ASSIGN_OR_RETURN(grant.access, OneOf(context, kAccess, kAccessNames));
-  ASSIGN_OR_RETURN(grant.generation, Number(context, kGeneration, 1, UINT64_MAX));
+  ASSIGN_OR_RETURN(grant.generation, ReadNumber(context, kGeneration, 1, UINT64_MAX));
   ASSIGN_OR_RETURN(grant.connection, ConnectionFrom(context));
-  ASSIGN_OR_RETURN(grant.serial, Text(context, kSerial));
-  ASSIGN_OR_RETURN(grant.size_bytes, Number(context, kSizeBytes, 1, INT64_MAX));
+  ASSIGN_OR_RETURN(grant.serial, ReadText(context, kSerial));
+  ASSIGN_OR_RETURN(grant.size_bytes, ReadNumber(context, kSizeBytes, 1, INT64_MAX));
   ASSIGN_OR_RETURN(grant.durability, OneOf(context, kDurability, kDurabilityNames));
   return grant;
 }

@@ -1,3 +1,6 @@
+// A notice is a header of one block and a text of as many as it needs: the fenced volumes' ids, a line each.
+// It is written with one call, but not in one piece: the reader may see the new header with the old text. The
+// header carries the text's own checksum, so such a mixture is refused and read again.
 #include "devices/heartbeat/fence_notice.h"
 
 #include <boost/endian/arithmetic.hpp>
@@ -12,6 +15,8 @@ namespace {
 
 constexpr char kNoteMagic[] = "LKFENCED";
 constexpr uint32_t kNoteVersion = 1;
+// Ids have about 35 bytes, so some 900 volumes. Of more the last are left out; the node hears of those from
+// the controllers, or when its I/O is refused.
 constexpr size_t kMostTextBytes = 32 << 10;
 
 struct Header {
@@ -42,6 +47,7 @@ size_t WholeBlocks(size_t bytes) { return (bytes + kSectorBytes - 1) / kSectorBy
 }  // namespace
 
 std::string WriteFenceNotice(const FenceNotice& notice) {
+  // No fence: a block of zeroes replaces the last notice.
   if (notice.generation == 0) return std::string(kSectorBytes, '\0');
   std::string text;
   for (const VolumeId& volume : notice.volumes) {

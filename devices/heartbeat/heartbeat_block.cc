@@ -1,3 +1,6 @@
+// One block of 512 bytes, so that every disk writes it whole or not at all. Integers are little-endian. The
+// magic tells a heartbeat from other data, the version says how to read the rest, and the checksum (CRC-32 of
+// what is before it) finds a block that was torn all the same.
 #include "devices/heartbeat/heartbeat_block.h"
 
 #include <algorithm>
@@ -49,6 +52,7 @@ std::string WriteHeartbeatBlock(const HeartbeatBlock& block) {
 
 absl::StatusOr<HeartbeatBlock> ReadHeartbeatBlock(const std::string& bytes) {
   if (bytes.size() != kSectorBytes) return Malformed("it is not of 512 bytes");
+  // A new LUN is all zeroes.
   if (bytes.find_first_not_of('\0') == std::string::npos)
     return absl::NotFoundError("heartbeat block: nothing was written yet");
   Layout layout{};
@@ -63,6 +67,7 @@ absl::StatusOr<HeartbeatBlock> ReadHeartbeatBlock(const std::string& bytes) {
   HeartbeatBlock block{.node = NodeId(std::string(layout.node, layout.node_size)),
                        .boot = std::string(layout.boot, layout.boot_size),
                        .sequence = layout.sequence};
+  // A node writes what it likes here, and the names end up in logs.
   if (!IsPrintable(block.boot) || !IsPrintable(block.node.value()))
     return Malformed("a text in it has unprintable characters");
   return block;

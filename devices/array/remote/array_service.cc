@@ -1,3 +1,13 @@
+// Each RPC is one line of work inside AnswerRead or AnswerChange, which do what all have in common, in this
+// order:
+//   1. name this array in the trailing metadata, so that the client knows the answer for the array's own
+//   2. read who calls from the verified certificate (rights.h)
+//   3. check that the call is meant for this array, not for one that had this address before
+//   4. check the caller's right: readers may only read
+//   5. check the texts, then do the work on the caller's cluster's own view
+//
+// AcquireGrant may wait for minutes and holds a server thread all that time; `most_waiting` keeps threads
+// free for releases and fences, which are what ends the waiting.
 #include "devices/array/remote/array_service.h"
 
 #include <google/protobuf/message.h>
@@ -26,9 +36,11 @@ using google::protobuf::Message;
 using grpc::ServerContext;
 namespace v1 = array::v1;
 
+// More than any text that a client of ours sends: CSI names have at most 128 bytes, node ids 190.
 constexpr size_t kLongestText = 256;
 constexpr size_t kLongestPage = 1000;
-// So that a wait ends with the array's own answer, and not with gRPC's, when both have the same deadline.
+// A wait ends this much before the call's deadline. At the same moment gRPC's own DEADLINE_EXCEEDED could
+// win, and the caller would not learn who holds the volume.
 constexpr absl::Duration kAnswerMargin = absl::Milliseconds(200);
 
 absl::Status CheckText(const FieldDescriptor& field, const std::string& text) {
@@ -39,7 +51,8 @@ absl::Status CheckText(const FieldDescriptor& field, const std::string& text) {
       absl::StrCat(field.name(), ": want at most ", kLongestText, " bytes without control characters"));
 }
 
-// Every text in a request is the name of something, whatever the request.
+// Checks all texts of a request at once, by reflection: every text is a name or an id, and so a field that is
+// added later is checked as well.
 absl::Status CheckTexts(const Message& message) {
   std::vector<const FieldDescriptor*> fields;
   const auto* reflection = message.GetReflection();
@@ -71,84 +84,88 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
   explicit ArrayServiceImpl(ArrayServiceOptions options) : options_(std::move(options)) {}
 
   grpc::Status Check(ServerContext* context, const v1::CheckRequest* request, v1::CheckResponse*) override {
-    return Read(context, request, [&](Array&) { return options_.serving(); });
+    return AnswerRead(context, request, [&](Array&) { return options_.serving(); });
   }
 
   grpc::Status CreateVolume(ServerContext* context, const v1::CreateVolumeRequest* request,
                             v1::VolumeResponse* response) override {
-    return Change(context, request, [&](Array& array) -> absl::Status {
+    return AnswerChange(context, request, [&](Array& array) -> absl::Status {
       ASSIGN_OR_RETURN(const VolumeSpec spec, wire::From(request->spec()));
-      return Put(array.volumes().CreateVolume(spec), response->mutable_volume());
+      return FillMessage(array.volumes().CreateVolume(spec), response->mutable_volume());
     });
   }
   grpc::Status DeleteVolume(ServerContext* context, const v1::DeleteVolumeRequest* request,
                             v1::DeleteVolumeResponse*) override {
-    return Change(context, request,
-                  [&](Array& array) { return array.volumes().DeleteVolume(VolumeId(request->volume_id())); });
+    return AnswerChange(context, request, [&](Array& array) {
+      return array.volumes().DeleteVolume(VolumeId(request->volume_id()));
+    });
   }
   grpc::Status GetVolume(ServerContext* context, const v1::GetVolumeRequest* request,
                          v1::VolumeResponse* response) override {
-    return Read(context, request, [&](Array& array) {
-      return Put(array.volumes().GetVolume(VolumeId(request->volume_id())), response->mutable_volume());
+    return AnswerRead(context, request, [&](Array& array) {
+      return FillMessage(array.volumes().GetVolume(VolumeId(request->volume_id())),
+                         response->mutable_volume());
     });
   }
   grpc::Status ListVolumes(ServerContext* context, const v1::ListVolumesRequest* request,
                            v1::ListVolumesResponse* response) override {
-    return Read(context, request, [&](Array& array) {
-      return PutPage(array.volumes().ListVolumes(request->token(), PageLimit(request->limit())),
-                     response->mutable_volumes(), response);
+    return AnswerRead(context, request, [&](Array& array) {
+      return FillPage(array.volumes().ListVolumes(request->token(), PageLimit(request->limit())),
+                      response->mutable_volumes(), response);
     });
   }
   grpc::Status ExpandVolume(ServerContext* context, const v1::ExpandVolumeRequest* request,
                             v1::VolumeResponse* response) override {
-    return Change(context, request, [&](Array& array) {
-      return Put(array.volumes().ExpandVolume(VolumeId(request->volume_id()), request->size_bytes()),
-                 response->mutable_volume());
+    return AnswerChange(context, request, [&](Array& array) {
+      return FillMessage(array.volumes().ExpandVolume(VolumeId(request->volume_id()), request->size_bytes()),
+                         response->mutable_volume());
     });
   }
 
   grpc::Status CreateSnapshot(ServerContext* context, const v1::CreateSnapshotRequest* request,
                               v1::SnapshotResponse* response) override {
-    return Change(context, request, [&](Array& array) {
-      return Put(array.volumes().CreateSnapshot(request->name(), VolumeId(request->source_volume_id())),
-                 response->mutable_snapshot());
+    return AnswerChange(context, request, [&](Array& array) {
+      return FillMessage(
+          array.volumes().CreateSnapshot(request->name(), VolumeId(request->source_volume_id())),
+          response->mutable_snapshot());
     });
   }
   grpc::Status DeleteSnapshot(ServerContext* context, const v1::DeleteSnapshotRequest* request,
                               v1::DeleteSnapshotResponse*) override {
-    return Change(context, request, [&](Array& array) {
+    return AnswerChange(context, request, [&](Array& array) {
       return array.volumes().DeleteSnapshot(SnapshotId(request->snapshot_id()));
     });
   }
   grpc::Status GetSnapshot(ServerContext* context, const v1::GetSnapshotRequest* request,
                            v1::SnapshotResponse* response) override {
-    return Read(context, request, [&](Array& array) {
-      return Put(array.volumes().GetSnapshot(SnapshotId(request->snapshot_id())),
-                 response->mutable_snapshot());
+    return AnswerRead(context, request, [&](Array& array) {
+      return FillMessage(array.volumes().GetSnapshot(SnapshotId(request->snapshot_id())),
+                         response->mutable_snapshot());
     });
   }
   grpc::Status ListSnapshots(ServerContext* context, const v1::ListSnapshotsRequest* request,
                              v1::ListSnapshotsResponse* response) override {
-    return Read(context, request, [&](Array& array) {
+    return AnswerRead(context, request, [&](Array& array) {
       const VolumeId source(request->source_volume_id());
-      return PutPage(array.volumes().ListSnapshots(source, request->token(), PageLimit(request->limit())),
-                     response->mutable_snapshots(), response);
+      return FillPage(array.volumes().ListSnapshots(source, request->token(), PageLimit(request->limit())),
+                      response->mutable_snapshots(), response);
     });
   }
   grpc::Status Capacity(ServerContext* context, const v1::CapacityRequest* request,
                         v1::CapacityResponse* response) override {
-    return Read(context, request, [&](Array& array) { return Put(array.volumes().GetCapacity(), response); });
+    return AnswerRead(context, request,
+                      [&](Array& array) { return FillMessage(array.volumes().GetCapacity(), response); });
   }
 
   grpc::Status Acquire(ServerContext* context, const v1::AcquireRequest* request,
                        v1::AcquireResponse* response) override {
-    return Change(context, request, [&](Array& array) {
-      return Put(Wait(*context, *request, array), response->mutable_grant());
+    return AnswerChange(context, request, [&](Array& array) {
+      return FillMessage(AcquireAndWait(*context, *request, array), response->mutable_grant());
     });
   }
   grpc::Status Release(ServerContext* context, const v1::ReleaseRequest* request,
                        v1::ReleaseResponse*) override {
-    return Change(context, request, [&](Array& array) -> absl::Status {
+    return AnswerChange(context, request, [&](Array& array) -> absl::Status {
       ASSIGN_OR_RETURN(const GrantOwner owner, wire::From(request->owner()));
       return array.grants().ReleaseGrant(VolumeId(request->volume_id()), NodeId(request->node_id()), owner,
                                          request->generation());
@@ -156,18 +173,20 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
   }
   grpc::Status ListGrants(ServerContext* context, const v1::ListGrantsRequest* request,
                           v1::ListGrantsResponse* response) override {
-    const grpc::Status status = Read(context, request, [&](Array& array) {
-      return PutAll(array.grants().ListGrants({VolumeId(request->volume_id()), NodeId(request->node_id())}),
-                    response->mutable_grants());
+    const grpc::Status status = AnswerRead(context, request, [&](Array& array) {
+      return FillMessages(
+          array.grants().ListGrants({VolumeId(request->volume_id()), NodeId(request->node_id())}),
+          response->mutable_grants());
     });
     const auto caller = CallerOf(*context);
     if (caller.ok() && caller->right == Right::kController) return status;
+    // Whoever has a grant's secret can log in as its node.
     for (v1::Grant& grant : *response->mutable_grants()) grant.mutable_connection()->clear_chap_secret();
     return status;
   }
   grpc::Status BeginTerm(ServerContext* context, const v1::BeginTermRequest* request,
                          v1::BeginTermResponse* response) override {
-    return Change(context, request, [&](Array& array) -> absl::Status {
+    return AnswerChange(context, request, [&](Array& array) -> absl::Status {
       ASSIGN_OR_RETURN(const Term term, array.fences().BeginTerm(request->holder()));
       response->set_term(term);
       return absl::OkStatus();
@@ -175,33 +194,33 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
   }
   grpc::Status Fence(ServerContext* context, const v1::FenceRequest* request,
                      v1::FenceResponse* response) override {
-    return Change(context, request, [&](Array& array) {
+    return AnswerChange(context, request, [&](Array& array) {
       const std::vector<VolumeId> volumes(request->volume_ids().begin(), request->volume_ids().end());
-      return Put(array.fences().FenceNode(request->term(), NodeId(request->node_id()), volumes),
-                 response->mutable_fence());
+      return FillMessage(array.fences().FenceNode(request->term(), NodeId(request->node_id()), volumes),
+                         response->mutable_fence());
     });
   }
   grpc::Status Unfence(ServerContext* context, const v1::UnfenceRequest* request,
                        v1::UnfenceResponse*) override {
-    return Change(context, request, [&](Array& array) {
+    return AnswerChange(context, request, [&](Array& array) {
       return array.fences().UnfenceNode(request->term(), NodeId(request->node_id()), request->generation());
     });
   }
   grpc::Status ListFences(ServerContext* context, const v1::ListFencesRequest* request,
                           v1::ListFencesResponse* response) override {
-    return Read(context, request, [&](Array& array) {
-      return PutAll(array.fences().ListFences(), response->mutable_fences());
+    return AnswerRead(context, request, [&](Array& array) {
+      return FillMessages(array.fences().ListFences(), response->mutable_fences());
     });
   }
   grpc::Status Sessions(ServerContext* context, const v1::SessionsRequest* request,
                         v1::SessionsResponse* response) override {
-    return Read(context, request, [&](Array& array) {
-      return PutAll(array.grants().ListSessions(), response->mutable_sessions());
+    return AnswerRead(context, request, [&](Array& array) {
+      return FillMessages(array.grants().ListSessions(), response->mutable_sessions());
     });
   }
   grpc::Status Wanted(ServerContext* context, const v1::WantedRequest* request,
                       v1::WantedResponse* response) override {
-    return Read(context, request, [&](Array& array) -> absl::Status {
+    return AnswerRead(context, request, [&](Array& array) -> absl::Status {
       ASSIGN_OR_RETURN(const auto wanted, array.grants().ListWantedVolumes());
       for (const VolumeId& volume : wanted) response->add_volume_ids(volume.value());
       return absl::OkStatus();
@@ -210,7 +229,7 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
 
   grpc::Status OpenHeartbeatLun(ServerContext* context, const v1::OpenHeartbeatLunRequest* request,
                                 v1::OpenHeartbeatLunResponse* response) override {
-    return Change(context, request, [&](Array& array) {
+    return AnswerChange(context, request, [&](Array& array) {
       const absl::StatusOr<Connection> access = array.fences().OpenHeartbeatLun(NodeId(request->node_id()));
       if (access.ok()) *response->mutable_connection() = ToMessage(*access);
       return access.status();
@@ -218,42 +237,42 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
   }
   grpc::Status ListHeartbeats(ServerContext* context, const v1::ListHeartbeatsRequest* request,
                               v1::ListHeartbeatsResponse* response) override {
-    return Read(context, request, [&](Array& array) {
-      return PutAll(array.fences().ListHeartbeats(), response->mutable_heartbeats());
+    return AnswerRead(context, request, [&](Array& array) {
+      return FillMessages(array.fences().ListHeartbeats(), response->mutable_heartbeats());
     });
   }
 
  private:
   template <class T, class Out>
-  static absl::Status Put(const absl::StatusOr<T>& value, Out* out) {
+  static absl::Status FillMessage(const absl::StatusOr<T>& value, Out* out) {
     if (value.ok()) *out = wire::To(*value);
     return value.status();
   }
   template <class T, class Out>
-  static absl::Status PutAll(const absl::StatusOr<std::vector<T>>& values, Out* out) {
+  static absl::Status FillMessages(const absl::StatusOr<std::vector<T>>& values, Out* out) {
     RETURN_IF_ERROR(values.status());
     for (const T& value : *values) *out->Add() = wire::To(value);
     return absl::OkStatus();
   }
   template <class T, class Out, class Response>
-  static absl::Status PutPage(absl::StatusOr<Page<T>> page, Out* out, Response* response) {
+  static absl::Status FillPage(absl::StatusOr<Page<T>> page, Out* out, Response* response) {
     RETURN_IF_ERROR(page.status());
     response->set_next_token(page->next_token);
-    return PutAll<T>(std::move(page->items), out);
+    return FillMessages<T>(std::move(page->items), out);
   }
 
   // A call for readers too.
   template <class Work>
-  grpc::Status Read(ServerContext* context, const Message* request, const Work& work) {
-    return ToGrpcStatus(Run(context, *request, Right::kReader, work));
+  grpc::Status AnswerRead(ServerContext* context, const Message* request, const Work& work) {
+    return ToGrpcStatus(RunChecked(context, *request, Right::kReader, work));
   }
   template <class Work>
-  grpc::Status Change(ServerContext* context, const Message* request, const Work& work) {
-    return ToGrpcStatus(Run(context, *request, Right::kController, work));
+  grpc::Status AnswerChange(ServerContext* context, const Message* request, const Work& work) {
+    return ToGrpcStatus(RunChecked(context, *request, Right::kController, work));
   }
 
-  absl::Status Run(ServerContext* context, const Message& request, Right needed,
-                   absl::FunctionRef<absl::Status(Array&)> work) {
+  absl::Status RunChecked(ServerContext* context, const Message& request, Right needed,
+                          absl::FunctionRef<absl::Status(Array&)> work) {
     context->AddTrailingMetadata(wire::kArrayKey, options_.name);
     ASSIGN_OR_RETURN(const Caller caller, CallerOf(*context));
     RETURN_IF_ERROR(CheckMeant(*context));
@@ -276,7 +295,8 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
         ": correct the array's name or address"));
   }
 
-  absl::StatusOr<Grant> Wait(const ServerContext& context, const v1::AcquireRequest& message, Array& array) {
+  absl::StatusOr<Grant> AcquireAndWait(const ServerContext& context, const v1::AcquireRequest& message,
+                                       Array& array) {
     GrantRequest request;
     request.volume = VolumeId(message.volume_id());
     request.node = NodeId(message.node_id());
@@ -285,6 +305,7 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     request.most = message.most_volumes();
     const auto leaving = [this] { return options_.leaving && options_.leaving(); };
     request.abandoned = [&] { return context.IsCancelled() || leaving(); };
+    // The client's deadline bounds the wait, since after it nobody would hear of the grant.
     const absl::Duration asked = absl::Nanoseconds(message.wait_nanos());
     if (asked <= absl::ZeroDuration()) return array.grants().AcquireGrant(request, absl::ZeroDuration());
     const absl::Duration left = absl::FromChrono(context.deadline()) - absl::Now() - kAnswerMargin;

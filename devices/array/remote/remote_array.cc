@@ -1,3 +1,13 @@
+// The client of an array agent. Every method turns its arguments into a message, calls the agent and turns
+// the answer back; CallAgent is where the rules of the connection are.
+//
+// Whose error is it? The agent adds trailing metadata (kArrayKey) to every answer of its own, so that an
+// error with it comes from the array and is passed on unchanged. An error without it was made by gRPC on one
+// of the two sides, and becomes one of ours, in words an operator can act on. Texts and codes alone could not
+// tell them apart: both may be UNAVAILABLE or DEADLINE_EXCEEDED.
+//
+// A call polls a completion queue of its own once a second, on the caller's thread, so that a caller that
+// went away ends it; there is no thread here but gRPC's.
 #include "devices/array/remote/remote_array.h"
 
 #include <grpcpp/grpcpp.h>
@@ -21,23 +31,26 @@ namespace {
 namespace v1 = array::v1;
 using Stub = v1::ArrayService::Stub;
 
-constexpr absl::Duration kLookInterval = absl::Seconds(1);
-// What a call gives the connection to an agent that could not be reached at last.
+// How often a call checks whether its caller has gone.
+constexpr absl::Duration kRecheckInterval = absl::Seconds(1);
+// How long a call waits for a connection to an agent that the last call could not reach.
 constexpr absl::Duration kReconnect = absl::Milliseconds(200);
+// Room for a list of more than 100,000 grants; by default gRPC takes no answer of more than 4 MiB.
 constexpr int kMostAnswerBytes = 64 << 20;
 
 grpc::ChannelArguments ArgumentsFor(const RemoteArrayOptions& options) {
   grpc::ChannelArguments arguments;
   if (!options.server_name.empty()) arguments.SetSslTargetNameOverride(options.server_name);
-  // A host that is gone is noticed within seconds, and one that is back too: the first is also how long one
-  // attempt to connect may take.
+  // To notice within seconds that a host is gone, and that it is back. The minimum backoff is also the
+  // longest that one attempt to connect may take (gRPC's doc/connection-backoff.md).
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 5000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 3000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  // A connection of its own for each object, so that a new object uses new certificates.
+  // A connection for each object: gRPC would share one among equal channels, and then a new object, made
+  // because certificates were replaced, would go on with the old ones.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, 64 << 10);  // long error messages
   arguments.SetMaxReceiveMessageSize(kMostAnswerBytes);
@@ -53,29 +66,29 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
   GrantStore& grants() override { return *this; }
   FenceControl& fences() override { return *this; }
 
-  absl::Status Check(absl::Duration timeout) override {
+  absl::Status CheckServing(absl::Duration timeout) override {
     v1::CheckResponse response;
-    return Call(&Stub::AsyncCheck, v1::CheckRequest(), &response, timeout);
+    return CallAgent(&Stub::AsyncCheck, v1::CheckRequest(), &response, timeout);
   }
 
   absl::StatusOr<Volume> CreateVolume(const VolumeSpec& spec) override {
     v1::CreateVolumeRequest request;
     *request.mutable_spec() = wire::To(spec);
     v1::VolumeResponse response;
-    RETURN_IF_ERROR(Call(&Stub::AsyncCreateVolume, request, &response));
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncCreateVolume, request, &response));
     return wire::From(response.volume());
   }
   absl::Status DeleteVolume(const VolumeId& id) override {
     v1::DeleteVolumeRequest request;
     request.set_volume_id(id.value());
     v1::DeleteVolumeResponse response;
-    return Call(&Stub::AsyncDeleteVolume, request, &response);
+    return CallAgent(&Stub::AsyncDeleteVolume, request, &response);
   }
   absl::StatusOr<Volume> GetVolume(const VolumeId& id) override {
     v1::GetVolumeRequest request;
     request.set_volume_id(id.value());
     v1::VolumeResponse response;
-    RETURN_IF_ERROR(Call(&Stub::AsyncGetVolume, request, &response));
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncGetVolume, request, &response));
     return wire::From(response.volume());
   }
   absl::StatusOr<Page<Volume>> ListVolumes(const std::string& token, size_t limit) override {
@@ -83,8 +96,8 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     request.set_token(token);
     request.set_limit(LimitOf(limit));
     v1::ListVolumesResponse response;
-    RETURN_IF_ERROR(Call(&Stub::AsyncListVolumes, request, &response));
-    ASSIGN_OR_RETURN(auto volumes, All<Volume>(response.volumes()));
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncListVolumes, request, &response));
+    ASSIGN_OR_RETURN(auto volumes, ReadAll<Volume>(response.volumes()));
     return Page<Volume>{std::move(volumes), response.next_token()};
   }
   absl::StatusOr<Volume> ExpandVolume(const VolumeId& id, uint64_t size_bytes) override {
@@ -92,7 +105,7 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     request.set_volume_id(id.value());
     request.set_size_bytes(size_bytes);
     v1::VolumeResponse response;
-    RETURN_IF_ERROR(Call(&Stub::AsyncExpandVolume, request, &response));
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncExpandVolume, request, &response));
     return wire::From(response.volume());
   }
 
@@ -101,20 +114,20 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     request.set_name(name);
     request.set_source_volume_id(source.value());
     v1::SnapshotResponse response;
-    RETURN_IF_ERROR(Call(&Stub::AsyncCreateSnapshot, request, &response));
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncCreateSnapshot, request, &response));
     return wire::From(response.snapshot());
   }
   absl::Status DeleteSnapshot(const SnapshotId& id) override {
     v1::DeleteSnapshotRequest request;
     request.set_snapshot_id(id.value());
     v1::DeleteSnapshotResponse response;
-    return Call(&Stub::AsyncDeleteSnapshot, request, &response);
+    return CallAgent(&Stub::AsyncDeleteSnapshot, request, &response);
   }
   absl::StatusOr<Snapshot> GetSnapshot(const SnapshotId& id) override {
     v1::GetSnapshotRequest request;
     request.set_snapshot_id(id.value());
     v1::SnapshotResponse response;
-    RETURN_IF_ERROR(Call(&Stub::AsyncGetSnapshot, request, &response));
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncGetSnapshot, request, &response));
     return wire::From(response.snapshot());
   }
   absl::StatusOr<Page<Snapshot>> ListSnapshots(const VolumeId& source, const std::string& token,
@@ -124,13 +137,13 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     request.set_token(token);
     request.set_limit(LimitOf(limit));
     v1::ListSnapshotsResponse response;
-    RETURN_IF_ERROR(Call(&Stub::AsyncListSnapshots, request, &response));
-    ASSIGN_OR_RETURN(auto snapshots, All<Snapshot>(response.snapshots()));
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncListSnapshots, request, &response));
+    ASSIGN_OR_RETURN(auto snapshots, ReadAll<Snapshot>(response.snapshots()));
     return Page<Snapshot>{std::move(snapshots), response.next_token()};
   }
   absl::StatusOr<PoolCapacity> GetCapacity() override {
     v1::CapacityResponse response;
-    RETURN_IF_ERROR(Call(&Stub::AsyncCapacity, v1::CapacityRequest(), &response));
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncCapacity, v1::CapacityRequest(), &response));
     return wire::From(response);
   }
 
@@ -144,7 +157,7 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     message.set_most_volumes(LimitOf(request.most));
     v1::AcquireResponse response;
     const absl::Duration timeout = std::max(wait, absl::ZeroDuration()) + options_.wait_margin;
-    RETURN_IF_ERROR(Call(&Stub::AsyncAcquire, message, &response, timeout, request.abandoned));
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncAcquire, message, &response, timeout, request.abandoned));
     return wire::From(response.grant());
   }
   absl::Status ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,
@@ -155,21 +168,21 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     request.set_owner(wire::To(owner));
     request.set_generation(generation);
     v1::ReleaseResponse response;
-    return Call(&Stub::AsyncRelease, request, &response);
+    return CallAgent(&Stub::AsyncRelease, request, &response);
   }
   absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter& filter) override {
     v1::ListGrantsRequest request;
     request.set_volume_id(filter.volume.value());
     request.set_node_id(filter.node.value());
     v1::ListGrantsResponse response;
-    RETURN_IF_ERROR(Call(&Stub::AsyncListGrants, request, &response));
-    return All<Grant>(response.grants());
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncListGrants, request, &response));
+    return ReadAll<Grant>(response.grants());
   }
   absl::StatusOr<Term> BeginTerm(const std::string& holder) override {
     v1::BeginTermRequest request;
     request.set_holder(holder);
     v1::BeginTermResponse response;
-    RETURN_IF_ERROR(Call(&Stub::AsyncBeginTerm, request, &response));
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncBeginTerm, request, &response));
     return response.term();
   }
   absl::StatusOr<FenceRecord> FenceNode(Term term, const NodeId& node,
@@ -179,7 +192,7 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     request.set_node_id(node.value());
     for (const VolumeId& volume : volumes) request.add_volume_ids(volume.value());
     v1::FenceResponse response;
-    RETURN_IF_ERROR(Call(&Stub::AsyncFence, request, &response));
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncFence, request, &response));
     return wire::From(response.fence());
   }
   absl::Status UnfenceNode(Term term, const NodeId& node, Generation generation) override {
@@ -188,21 +201,21 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     request.set_node_id(node.value());
     request.set_generation(generation);
     v1::UnfenceResponse response;
-    return Call(&Stub::AsyncUnfence, request, &response);
+    return CallAgent(&Stub::AsyncUnfence, request, &response);
   }
   absl::StatusOr<std::vector<FenceRecord>> ListFences() override {
     v1::ListFencesResponse response;
-    RETURN_IF_ERROR(Call(&Stub::AsyncListFences, v1::ListFencesRequest(), &response));
-    return All<FenceRecord>(response.fences());
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncListFences, v1::ListFencesRequest(), &response));
+    return ReadAll<FenceRecord>(response.fences());
   }
   absl::StatusOr<std::vector<GrantSession>> ListSessions() override {
     v1::SessionsResponse response;
-    RETURN_IF_ERROR(Call(&Stub::AsyncSessions, v1::SessionsRequest(), &response));
-    return All<GrantSession>(response.sessions());
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncSessions, v1::SessionsRequest(), &response));
+    return ReadAll<GrantSession>(response.sessions());
   }
   absl::StatusOr<std::vector<VolumeId>> ListWantedVolumes() override {
     v1::WantedResponse response;
-    RETURN_IF_ERROR(Call(&Stub::AsyncWanted, v1::WantedRequest(), &response));
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncWanted, v1::WantedRequest(), &response));
     std::vector<VolumeId> wanted;
     for (const std::string& volume : response.volume_ids()) wanted.emplace_back(volume);
     return wanted;
@@ -212,13 +225,13 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     v1::OpenHeartbeatLunRequest request;
     request.set_node_id(node.value());
     v1::OpenHeartbeatLunResponse response;
-    RETURN_IF_ERROR(Call(&Stub::AsyncOpenHeartbeatLun, request, &response));
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncOpenHeartbeatLun, request, &response));
     return FromMessage(response.connection());
   }
   absl::StatusOr<std::vector<LandedHeartbeat>> ListHeartbeats() override {
     v1::ListHeartbeatsResponse response;
-    RETURN_IF_ERROR(Call(&Stub::AsyncListHeartbeats, v1::ListHeartbeatsRequest(), &response));
-    return All<LandedHeartbeat>(response.heartbeats());
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncListHeartbeats, v1::ListHeartbeatsRequest(), &response));
+    return ReadAll<LandedHeartbeat>(response.heartbeats());
   }
 
  private:
@@ -228,15 +241,15 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
                                                                                       grpc::CompletionQueue*);
 
   template <class Request, class Response>
-  absl::Status Call(Method<Request, Response> method, const Request& request, Response* response) {
-    return Call(method, request, response, options_.call_timeout);
+  absl::Status CallAgent(Method<Request, Response> method, const Request& request, Response* response) {
+    return CallAgent(method, request, response, options_.call_timeout);
   }
 
-  // One call, which ends early when nobody waits for it any more.
+  // One call, which ends early when its caller has gone.
   template <class Request, class Response>
-  absl::Status Call(Method<Request, Response> method, const Request& request, Response* response,
-                    absl::Duration timeout, const std::function<bool()>& abandoned = nullptr) {
-    RETURN_IF_ERROR(Reach(timeout));
+  absl::Status CallAgent(Method<Request, Response> method, const Request& request, Response* response,
+                         absl::Duration timeout, const std::function<bool()>& abandoned = nullptr) {
+    RETURN_IF_ERROR(WaitForConnection(timeout));
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     context.AddMetadata(wire::kArrayKey, options_.name);
@@ -246,20 +259,22 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     reader->Finish(response, &status, &queue);
     void* tag = nullptr;
     bool ok = false;
-    while (queue.AsyncNext(&tag, &ok, absl::ToChronoTime(absl::Now() + kLookInterval)) ==
+    while (queue.AsyncNext(&tag, &ok, absl::ToChronoTime(absl::Now() + kRecheckInterval)) ==
            grpc::CompletionQueue::TIMEOUT) {
       if (abandoned && abandoned()) context.TryCancel();
     }
+    // Also an error may be the agent's own answer, and then the agent is well.
     const bool answered = status.ok() || context.GetServerTrailingMetadata().count(wire::kArrayKey) != 0;
-    Note(answered ? grpc::Status::OK : status);
+    NoteOutcome(answered ? grpc::Status::OK : status);
     if (answered) return FromGrpcStatus(status);
     if (abandoned && abandoned()) return absl::CancelledError("nobody waits for it now");
     return TransportError(status, timeout);
   }
 
-  // An attempt to connect to a host that is gone takes seconds, and gRPC would have calls wait for the first
-  // one after a connection broke. They do not: who made them may ask another controller, whose way is better.
-  absl::Status Reach(absl::Duration timeout) {
+  // Fails fast while the agent is away. An attempt to connect to a dead host takes seconds, and gRPC makes
+  // calls wait for the first one after a connection broke. The caller may be a node that can ask another
+  // controller, whose path to the agent is better.
+  absl::Status WaitForConnection(absl::Duration timeout) {
     grpc::Status lost;
     {
       absl::MutexLock lock(&mutex_);
@@ -271,12 +286,13 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     return TransportError(lost, timeout);
   }
 
-  void Note(const grpc::Status& status) {
+  // Only UNAVAILABLE means that the connection failed. A timeout is no news: the agent may just be slow.
+  void NoteOutcome(const grpc::Status& status) {
     absl::MutexLock lock(&mutex_);
     if (status.ok() || status.error_code() == grpc::StatusCode::UNAVAILABLE) lost_ = status;
   }
 
-  // Of an error that is not the array's own.
+  // An error without the agent's metadata: it was refused, lost or cut short on the way.
   absl::Status TransportError(const grpc::Status& status, absl::Duration timeout) const {
     const std::string which = absl::StrCat("array ", options_.name, " at ", options_.address, ": ");
     switch (status.error_code()) {
@@ -302,7 +318,7 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
   }
 
   template <class T, class Messages>
-  static absl::StatusOr<std::vector<T>> All(const Messages& messages) {
+  static absl::StatusOr<std::vector<T>> ReadAll(const Messages& messages) {
     std::vector<T> all;
     all.reserve(static_cast<size_t>(messages.size()));
     for (const auto& message : messages) {

@@ -33,7 +33,7 @@ struct RemoteArrayOptions {
 class RemoteArray : public Array {
  public:
   // OK when the agent answers and its array serves.
-  virtual absl::Status Check(absl::Duration timeout) = 0;
+  virtual absl::Status CheckServing(absl::Duration timeout) = 0;
 };
 
 // Does not connect yet. FAILED_PRECONDITION: TLS files that are not right.

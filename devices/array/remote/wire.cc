@@ -1,3 +1,7 @@
+// Between domain types and messages, one pair of functions per type. Enumerations are converted value by
+// value, not by number: array.proto keeps 0 for "unspecified", which an older or newer peer may send and
+// which must not become a default that allows more than was asked for. Times and durations travel as
+// nanoseconds.
 #include "devices/array/remote/wire.h"
 
 #include <string>

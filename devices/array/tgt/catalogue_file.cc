@@ -2,8 +2,8 @@
 //
 // Group commit: each caller of WriteChange queues its change. The first one that finds no leader becomes the
 // leader, takes the whole queue as its batch, runs every change in one transaction (each in a savepoint of
-// its own) and commits once. Callers that arrive meanwhile wait and form the next batch. One sync costs about
-// a millisecond on an SSD and ten on a disk; a hundred grants that are released at once share it.
+// its own) and commits once. Callers that arrive meanwhile
+// wait and form the next batch. So a hundred grants that are released at once share one sync of the disk.
 //
 // A process that is killed before COMMIT has changed nothing: SQLite rolls the write-ahead log back at the
 // next open. Killed after it, the change is there and the caller never heard: so every call can be repeated.
@@ -105,7 +105,9 @@ absl::StatusOr<std::unique_ptr<CatalogueFile>> CatalogueFile::Open(const std::st
   // Before SQLite opens it: POSIX locks belong to the process, and closing any descriptor of a file drops all
   // of them, so SQLite's would be gone (sqlite.org/howtocorrupt.html, section 2.2).
   ReserveRoom(path);
-  const mode_t mask = ::umask(0077);  // it holds the grants' secrets
+  // The file, its log and its index hold the grants' secrets. SQLite makes the other two itself, later and
+  // with the mode of the first.
+  const mode_t mask = ::umask(0077);
   auto writer = SqlDatabase::Open(path, SqlDatabase::Mode::kReadWrite);
   absl::Status status = writer.status();
   if (status.ok()) {
@@ -134,10 +136,13 @@ absl::Status CatalogueFile::PrepareTables(const std::string& array) {
     schema = row.Integer(1);
     sequence_ = static_cast<uint64_t>(row.Integer(2));
   }));
+  // Serving another array's pool would put this array's name into ids and targets of volumes that have
+  // others.
   if (owner != array) {
     return absl::FailedPreconditionError(
         absl::StrCat("open catalogue: the pool belongs to array ", owner, ", not to ", array));
   }
+  // A newer program may keep rules in tables that this one does not know, and would break them.
   if (schema > kSchema) {
     return absl::FailedPreconditionError(
         absl::StrCat("open catalogue: its schema ", schema, " is newer than this program's ", kSchema));
@@ -173,6 +178,7 @@ absl::Status CatalogueFile::WriteChange(const Change& change) {
     leader_ = true;
     batch.swap(queue_);
   }
+  // Outside the lock: the next callers queue up meanwhile.
   const absl::Status committed = CommitBatch(batch);
   const absl::MutexLock lock(&queue_mu_);
   for (PendingChange* pending : batch) {
@@ -198,6 +204,7 @@ absl::Status CatalogueFile::CommitTransaction(const std::deque<PendingChange*>& 
   RETURN_IF_ERROR(writer_->Script("BEGIN IMMEDIATE"));
   int64_t changes = 0;
   for (PendingChange* pending : batch) {
+    // A refused change must leave nothing behind and must not take the others of the batch with it.
     RETURN_IF_ERROR(writer_->Script("SAVEPOINT change"));
     pending->status = (*pending->change)(*writer_);
     changes += pending->status.ok() ? 1 : 0;

@@ -1,3 +1,6 @@
+// A job stays in the table until the last caller that waits for it has taken its result; a job for which
+// nobody waits goes when it ends. So a caller that gave up with ABORTED and comes back later either finds the
+// job still running, or its row ready, or its row gone.
 #include "devices/array/tgt/copy_queue.h"
 
 #include <utility>

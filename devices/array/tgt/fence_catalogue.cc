@@ -47,6 +47,9 @@ absl::StatusOr<std::vector<FenceRecord>> ReadFences(SqlDatabase& database, const
   return out;
 }
 
+// The three parts of a fence in one change: the node is closed, the volumes are listed, the grants are
+// marked. The last statement marks the grants of all volumes ever listed in this fence, so that repeating a
+// fence also catches a grant that an earlier, interrupted call has left.
 absl::Status WriteFence(SqlDatabase& database, const ClusterId& cluster, Term term, const NodeId& node,
                         const std::vector<VolumeId>& volumes) {
   RETURN_IF_ERROR(CheckTerm(database, cluster, term));
@@ -90,6 +93,8 @@ absl::Status RefuseIfFenced(SqlDatabase& database, const ClusterId& cluster, con
                                                     generation, "; it gets no volume until it is unfenced"));
 }
 
+// One statement counts up, so two leaders that begin a term at the same moment get different ones and the
+// later one is in force.
 absl::StatusOr<Term> FenceCatalogue::BeginTerm(const ClusterId& cluster, const std::string& holder) {
   int64_t term = 0;
   const absl::Status written = file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
@@ -130,6 +135,7 @@ absl::Status FenceCatalogue::RemoveFence(const ClusterId& cluster, Term term, co
                                    {cluster.value(), node.value()},
                                    [&](const SqlRow& row) { current = row.Integer(0); }));
     if (current == 0) return absl::OkStatus();
+    // A late unfence, of an earlier fence of the same node, must not lift this one.
     if (static_cast<Generation>(current) != generation) {
       return absl::FailedPreconditionError(absl::StrCat(
           "unfence node ", node.value(), ": the fence in force is ", current, ", not ", generation));

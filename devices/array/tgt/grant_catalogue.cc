@@ -66,6 +66,8 @@ absl::StatusOr<std::optional<GrantRow>> FindHeldGrant(SqlDatabase& database, con
       return absl::FailedPreconditionError(
           absl::StrCat(volume, ": node ", row.node.value(), " has it with another access; release it first"));
     }
+    // A releasing grant of the node itself is in the way as well: its target has to be gone before the next
+    // one, or two sessions of the node could write with different generations.
     if (!own && CanCoexist(row.access, request.access)) continue;
     return absl::AbortedError(absl::StrCat(volume, ": it is ",
                                            row.releasing ? "still being released by" : "held by", " node ",
@@ -149,6 +151,7 @@ absl::StatusOr<std::vector<GrantRow>> GrantCatalogue::ReadGrants(const char* sql
 
 absl::StatusOr<GrantRow> GrantCatalogue::AddGrant(const ClusterId& cluster, const GrantRequest& request,
                                                   const std::string& secret) {
+  // The change runs on whichever thread leads the batch, so its result comes out through `granted`.
   absl::StatusOr<GrantRow> granted = absl::InternalError("not tried");
   const absl::Status written = file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
     RETURN_IF_ERROR(RefuseIfFenced(database, cluster, request.node));

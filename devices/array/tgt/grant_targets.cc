@@ -37,6 +37,7 @@ absl::Status StillDraining(const std::vector<GrantRow>& grants, const absl::Stat
 absl::Status GrantTargets::RestoreTargets(const std::vector<Generation>& heartbeat_luns, bool taken_over) {
   ASSIGN_OR_RETURN(const std::vector<TgtTarget> there, table_.ReadFromTgtd());
   ASSIGN_OR_RETURN(const std::vector<GrantRow> grants, catalogue_.grants().ListAllGrants());
+  // What tgtd has, minus what the catalogue explains; what is left at the end nobody has granted.
   std::map<int32_t, bool> open;
   for (const TgtTarget& target : there) open[target.number] = target.open;
   for (const Generation lun : heartbeat_luns) open.erase(static_cast<int32_t>(lun));
@@ -55,6 +56,8 @@ absl::Status GrantTargets::RestoreTargets(const std::vector<Generation>& heartbe
         absl::StrCat("tgtd serves ", open.size(), " targets that the catalogue does not know"));
   }
   FAIL_POINT("array.tgtd.put_back");
+  // Not reported as an error: commands that will not end on one volume must not keep the portal closed for
+  // all.
   const absl::Status finished = FinishReleasing(std::move(releasing), absl::Now() + drain_timeout_);
   if (!finished.ok())
     LogWarn("array", std::string(finished.message()), {{"taken over", taken_over ? "yes" : "no"}});
@@ -84,6 +87,8 @@ absl::Status GrantTargets::OpenTarget(const GrantRow& grant) {
 }
 
 absl::Status GrantTargets::GrowLun(const GrantRow& grant, const std::string& path) {
+  // tgtd swaps the file under its I/O threads, so nothing may run while it does. The pause is short for a
+  // healthy initiator, which logs in again and repeats what was in flight.
   const absl::Time deadline = absl::Now() + drain_timeout_;
   absl::StatusOr<bool> quiet = table_.PauseTarget(grant);
   while (quiet.ok() && !*quiet && absl::Now() < deadline) {
@@ -97,6 +102,7 @@ absl::Status GrantTargets::GrowLun(const GrantRow& grant, const std::string& pat
                    : absl::UnavailableError(
                          absl::StrCat("volume ", grant.volume.value(), ": its commands are not over"));
   }
+  // Whether or not it grew: an offline target would be an outage.
   const absl::Status resumed = table_.EndPause(grant);
   return grown.ok() ? resumed : grown;
 }
@@ -107,6 +113,7 @@ absl::StatusOr<bool> GrantTargets::TryRelease(const GrantRow& grant) {
   const auto pass = gates_.Enter(grant.volume, absl::InfinitePast());
   if (!pass.has_value()) return false;
   ASSIGN_OR_RETURN(const std::optional<GrantRow> now, catalogue_.grants().FindGeneration(grant.generation));
+  // Another call has finished it.
   if (!now.has_value()) return true;
   return table_.DrainTarget(grant);
 }
@@ -138,6 +145,8 @@ absl::Status GrantTargets::DeleteDrainedGrants(const std::vector<GrantRow>& gran
 }
 
 absl::Status GrantTargets::FinishReleasing(std::vector<GrantRow> grants, absl::Time deadline) {
+  // Most drains are done at the second attempt, a millisecond later; a slow disk is asked less and less
+  // often.
   absl::Duration pause = absl::Milliseconds(1);
   absl::Status trouble;
   while (!grants.empty()) {

@@ -1,3 +1,13 @@
+// The looking thread, every 250 ms: read the first block of each file and hand it to its HeartbeatWatch;
+// serve what is not served; bring the fence notices up to date; once an hour forget LUNs that nobody writes
+// to.
+//
+// tgtd and this program open the same file: what a node writes through its session is in the page cache at
+// once, so reading the file needs neither a session nor a flush.
+//
+// Two locks. `mu_` guards the table and is held for memory and small file accesses only, so that
+// ListHeartbeats (the failover asks it twice a second) never waits for tgtd. `serve_mu_` is held while
+// targets are made or drained, which is calls to tgtd. Always serve_mu_ before mu_.
 #include "devices/array/tgt/heartbeat_lun_table.h"
 
 #include <sys/stat.h>
@@ -15,11 +25,13 @@
 namespace lunkeeper {
 namespace {
 
-// Longer than a machine is away for a repair; one that comes later is given another.
+// Longer than most repairs of a machine take. A node that comes back later is given another LUN.
 constexpr absl::Duration kForgetAfter = absl::Hours(7 * 24);
 constexpr std::chrono::hours kTidyEvery(1);
 constexpr off_t kFenceNoticeAt = kNoteBlock * kSectorBytes;
 
+// TargetTable makes LUNs of volumes, so a heartbeat LUN is dressed as one. Its serial is 16 digits and not
+// 36: nobody identifies a device by it.
 Volume LunOf(const GrantRow& row) {
   Volume lun;
   lun.serial = absl::StrFormat("%016x", row.generation);
@@ -27,7 +39,7 @@ Volume LunOf(const GrantRow& row) {
   return lun;
 }
 
-// What there is of it.
+// Fewer bytes at the end of the file, or after an error: the reader of the block sees that it is too short.
 std::string ReadAt(int file, off_t at, size_t bytes) {
   std::string read(bytes, '\0');
   const ssize_t size = ::pread(file, read.data(), bytes, at);
@@ -61,7 +73,10 @@ absl::StatusOr<Connection> HeartbeatLunTable::OpenLun(const ClusterId& cluster, 
   {
     const absl::MutexLock lock(&mu_);
     const auto found = heartbeat_luns_.find({cluster, node});
-    if (found != heartbeat_luns_.end()) row = found->second.row, served = found->second.served;
+    if (found != heartbeat_luns_.end()) {
+      row = found->second.row;
+      served = found->second.served;
+    }
   }
   if (!row) {
     ASSIGN_OR_RETURN(row, catalogue_.grants().AddHeartbeatLun(cluster, node, secret));
@@ -83,7 +98,9 @@ absl::Status HeartbeatLunTable::ServeLun(const GrantRow& row) {
   HeartbeatLun& lun = heartbeat_luns_.at(KeyOf(row));
   lun.file = std::move(file);
   lun.served = true;
-  LookAt(lun, std::chrono::steady_clock::now());  // before a node that asked can send one
+  // The first look sets the baseline and is no heartbeat. It has to come before the node gets its connection,
+  // or the node's first heartbeat would be taken for old contents.
+  LookAt(lun, std::chrono::steady_clock::now());
   noted_sequence_ = 0;
   return absl::OkStatus();
 }
@@ -92,7 +109,7 @@ absl::Status HeartbeatLunTable::ForgetLun(const GrantRow& row) {
   const absl::MutexLock serving(&serve_mu_);
   RETURN_IF_ERROR(daemon_.WaitReady(absl::InfinitePast()));
   ASSIGN_OR_RETURN(const bool gone, targets_.DrainTarget(row));
-  if (!gone) return absl::OkStatus();  // next time
+  if (!gone) return absl::OkStatus();  // some command still runs; the next hourly round tries again
   RETURN_IF_ERROR(pool_.RemoveFile(pool_.HeartbeatLunPath(row.generation)));
   RETURN_IF_ERROR(catalogue_.grants().DeleteHeartbeatLun(row.generation));
   LogInfo("array", "a heartbeat LUN is forgotten that nobody writes to", {{"node", row.node.value()}});
@@ -113,7 +130,7 @@ std::vector<LandedHeartbeat> HeartbeatLunTable::ListHeartbeats(const ClusterId& 
   const auto now = std::chrono::steady_clock::now();
   for (auto at = heartbeat_luns_.lower_bound({cluster, NodeId()}); at != heartbeat_luns_.end(); ++at) {
     if (at->first.first != cluster) break;
-    if (auto heartbeat = at->second.watch.Last(now)) heartbeats.push_back(*std::move(heartbeat));
+    if (auto heartbeat = at->second.watch.LastHeartbeat(now)) heartbeats.push_back(*std::move(heartbeat));
   }
   return heartbeats;
 }
@@ -155,14 +172,14 @@ std::vector<GrantRow> HeartbeatLunTable::LookAtFiles() {
 }
 
 void HeartbeatLunTable::LookAt(HeartbeatLun& lun, HeartbeatWatch::Time now) {
-  const absl::Status seen = lun.watch.See(ReadAt(lun.file.get(), 0, kSectorBytes), now);
+  const absl::Status seen = lun.watch.TakeBlock(ReadAt(lun.file.get(), 0, kSectorBytes), now);
   if (seen.ok()) return;
   LogWarn("array", "what a node wrote to its heartbeat LUN is refused",
           {{"node", lun.row.node.value()}, {"error", std::string(seen.message())}});
 }
 
-// By looking at what stands there, so that nothing is written that is right: a file's last change is its
-// node's last heartbeat.
+// Writes only notices that differ from what the file holds: ListUnused takes a file's time of change for its
+// node's last heartbeat, and writing the same again would keep unused LUNs for ever.
 absl::Status HeartbeatLunTable::UpdateFenceNotices() {
   const uint64_t sequence = catalogue_.sequence();
   {

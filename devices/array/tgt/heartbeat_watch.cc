@@ -5,18 +5,21 @@
 
 namespace lunkeeper {
 
-absl::Status HeartbeatWatch::See(const std::string& bytes, Time now) {
+absl::Status HeartbeatWatch::TakeBlock(const std::string& bytes, Time now) {
   HeartbeatBlock sector;
-  if (const absl::Status status = Check(bytes, &sector); !status.ok())
+  // Reported at the second bad look in a row: one alone may have caught a write of the node half done.
+  if (const absl::Status status = ReadOwnBlock(bytes, &sector); !status.ok())
     return ++bad_looks_ == 2 ? status : absl::OkStatus();
   bad_looks_ = 0;
+  // Whatever changes is a heartbeat. It need not be a higher sequence: a plugin that was
+  // restarted may count anew.
   if (looked_ && sector != last_ && !sector.node.empty()) heartbeat_at_ = now;
   looked_ = true;
   last_ = std::move(sector);
   return absl::OkStatus();
 }
 
-absl::Status HeartbeatWatch::Check(const std::string& bytes, HeartbeatBlock* sector) const {
+absl::Status HeartbeatWatch::ReadOwnBlock(const std::string& bytes, HeartbeatBlock* sector) const {
   absl::StatusOr<HeartbeatBlock> read = ReadHeartbeatBlock(bytes);
   if (absl::IsNotFound(read.status())) return absl::OkStatus();
   RETURN_IF_ERROR(read.status());
@@ -27,7 +30,7 @@ absl::Status HeartbeatWatch::Check(const std::string& bytes, HeartbeatBlock* sec
   return absl::OkStatus();
 }
 
-std::optional<LandedHeartbeat> HeartbeatWatch::Last(Time now) const {
+std::optional<LandedHeartbeat> HeartbeatWatch::LastHeartbeat(Time now) const {
   if (!heartbeat_at_) return std::nullopt;
   return LandedHeartbeat{
       .node = node_, .sequence = last_.sequence, .age = absl::FromChrono(now - *heartbeat_at_)};

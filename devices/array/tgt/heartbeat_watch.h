@@ -23,11 +23,11 @@ class HeartbeatWatch {
   // Takes in the LUN's first block as it is at `now`. INVALID_ARGUMENT: it is malformed, or speaks for
   // another node, and counts for nothing; said once, until a good one is seen. One bad look alone is a write
   // under way.
-  absl::Status See(const std::string& bytes, Time now);
-  std::optional<LandedHeartbeat> Last(Time now) const;
+  absl::Status TakeBlock(const std::string& bytes, Time now);
+  std::optional<LandedHeartbeat> LastHeartbeat(Time now) const;
 
  private:
-  absl::Status Check(const std::string& bytes, HeartbeatBlock* sector) const;
+  absl::Status ReadOwnBlock(const std::string& bytes, HeartbeatBlock* sector) const;
 
   const NodeId node_;
   bool looked_ = false;

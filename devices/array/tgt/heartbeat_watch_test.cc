@@ -26,25 +26,25 @@ std::string Damaged(std::string bytes) {
 TEST_CASE("a heartbeat is a sequence that changes, and its age is of the observer's clock") {
   HeartbeatWatch watch(kNode);
   const HeartbeatWatch::Time start;
-  CHECK(watch.See(std::string(kSectorBytes, '\0'), start).ok());
-  CHECK_FALSE(watch.Last(start));
-  CHECK(watch.See(WriteHeartbeatBlock(Block(5)), start + milliseconds(500)).ok());
-  CHECK(watch.See(WriteHeartbeatBlock(Block(5)), start + milliseconds(750)).ok());
-  REQUIRE(watch.Last(start + milliseconds(1000)));
-  CHECK(watch.Last(start + milliseconds(1000))->age == absl::Milliseconds(500));
-  CHECK(watch.Last(start + milliseconds(1000))->sequence == 5);
+  CHECK(watch.TakeBlock(std::string(kSectorBytes, '\0'), start).ok());
+  CHECK_FALSE(watch.LastHeartbeat(start));
+  CHECK(watch.TakeBlock(WriteHeartbeatBlock(Block(5)), start + milliseconds(500)).ok());
+  CHECK(watch.TakeBlock(WriteHeartbeatBlock(Block(5)), start + milliseconds(750)).ok());
+  REQUIRE(watch.LastHeartbeat(start + milliseconds(1000)));
+  CHECK(watch.LastHeartbeat(start + milliseconds(1000))->age == absl::Milliseconds(500));
+  CHECK(watch.LastHeartbeat(start + milliseconds(1000))->sequence == 5);
   // Also one that falls: the node was started again.
-  CHECK(watch.See(WriteHeartbeatBlock(Block(1)), start + milliseconds(1250)).ok());
-  CHECK(watch.Last(start + milliseconds(1250))->age == absl::ZeroDuration());
+  CHECK(watch.TakeBlock(WriteHeartbeatBlock(Block(1)), start + milliseconds(1250)).ok());
+  CHECK(watch.LastHeartbeat(start + milliseconds(1250))->age == absl::ZeroDuration());
 }
 
 TEST_CASE("what stood there before the observer came is no heartbeat") {
   HeartbeatWatch watch(kNode);
   const HeartbeatWatch::Time start;
-  CHECK(watch.See(WriteHeartbeatBlock(Block(5)), start).ok());
-  CHECK_FALSE(watch.Last(start + milliseconds(100)));
-  CHECK(watch.See(WriteHeartbeatBlock(Block(6)), start + milliseconds(250)).ok());
-  CHECK(watch.Last(start + milliseconds(250)));
+  CHECK(watch.TakeBlock(WriteHeartbeatBlock(Block(5)), start).ok());
+  CHECK_FALSE(watch.LastHeartbeat(start + milliseconds(100)));
+  CHECK(watch.TakeBlock(WriteHeartbeatBlock(Block(6)), start + milliseconds(250)).ok());
+  CHECK(watch.LastHeartbeat(start + milliseconds(250)));
 }
 
 TEST_CASE("a block that is malformed or another node's changes nothing, and is said once") {
@@ -52,16 +52,16 @@ TEST_CASE("a block that is malformed or another node's changes nothing, and is s
                                      WriteHeartbeatBlock(Block(9, NodeId("worker-2.0123456789abcdef"))));
   HeartbeatWatch watch(kNode);
   const HeartbeatWatch::Time start;
-  CHECK(watch.See(WriteHeartbeatBlock(Block(5)), start).ok());
-  CHECK(watch.See(WriteHeartbeatBlock(Block(6)), start).ok());
+  CHECK(watch.TakeBlock(WriteHeartbeatBlock(Block(5)), start).ok());
+  CHECK(watch.TakeBlock(WriteHeartbeatBlock(Block(6)), start).ok());
   for (int round = 0; round < 2; ++round) {
-    CHECK(watch.See(wrong, start + milliseconds(250)).ok());  // it may be half of a write
-    CHECK(absl::IsInvalidArgument(watch.See(wrong, start + milliseconds(500))));
-    CHECK(watch.See(wrong, start + milliseconds(750)).ok());
-    CHECK(watch.Last(start + milliseconds(750))->age == absl::Milliseconds(750));
-    CHECK(watch.See(WriteHeartbeatBlock(Block(6)), start + milliseconds(1000)).ok());
+    CHECK(watch.TakeBlock(wrong, start + milliseconds(250)).ok());  // it may be half of a write
+    CHECK(absl::IsInvalidArgument(watch.TakeBlock(wrong, start + milliseconds(500))));
+    CHECK(watch.TakeBlock(wrong, start + milliseconds(750)).ok());
+    CHECK(watch.LastHeartbeat(start + milliseconds(750))->age == absl::Milliseconds(750));
+    CHECK(watch.TakeBlock(WriteHeartbeatBlock(Block(6)), start + milliseconds(1000)).ok());
   }
-  CHECK(watch.Last(start)->sequence == 6);
+  CHECK(watch.LastHeartbeat(start)->sequence == 6);
 }
 
 }  // namespace

@@ -1,3 +1,18 @@
+// The pool's directory:
+//
+//   lock            flock'ed while a program has the pool open
+//   catalogue.db    SQLite's, with -wal and -shm beside it
+//   volumes/ID      one sparse or allocated file per volume; tgtd opens it as the LUN's backing store
+//   snapshots/ID    one file per snapshot, a reflink of its volume where the file system can
+//   heartbeat_luns/GENERATION
+//   orphans/        files found after a restore that the catalogue does not know
+//
+// Nobody but this class, and tgtd, touches these files. To everybody else a path is an opaque name that leads
+// from here to tgtd. So a store of another kind, such as RBD images, replaces this class and nothing above
+// it.
+//
+// Each call that makes a file syncs the file and then its directory, in this order: after a power cut there
+// is either the whole file or none that its row could point to.
 #include "devices/array/tgt/pool.h"
 
 #include <fcntl.h>
@@ -25,6 +40,7 @@ namespace lunkeeper {
 namespace {
 
 constexpr uint64_t kLargestVolume = (16ull << 40) - kMiB;  // the largest file of an ext4 with 4 KiB blocks
+// Between two looks at whether to give up: a tenth of a second on a slow disk.
 constexpr size_t kCopyChunk = 16 * kMiB;
 constexpr uint64_t kHeartbeatLunBytes = 64 << 10;
 
@@ -68,7 +84,8 @@ absl::Status SetSize(int fd, const std::string& path, uint64_t size_bytes, Provi
 
 absl::Status CopyRange(int from, int to, off_t offset, off_t end, const std::string& path) {
   while (offset < end) {
-    off_t in = offset, out = offset;
+    off_t in = offset;
+    off_t out = offset;
     const ssize_t copied = ::copy_file_range(from, &in, to, &out, static_cast<size_t>(end - offset), 0);
     if (copied < 0 && errno == EINTR) continue;
     if (copied < 0) return FileError("copy to", path, errno);
@@ -80,6 +97,8 @@ absl::Status CopyRange(int from, int to, off_t offset, off_t end, const std::str
 
 absl::Status CopyData(int from, int to, const std::string& path,
                       const std::function<bool(uint64_t)>& progress) {
+  // Only what is allocated: a hole of the source stays a hole. SEEK_DATA fails with ENXIO behind the last
+  // data.
   off_t offset = 0;
   while ((offset = ::lseek(from, offset, SEEK_DATA)) >= 0) {
     const off_t end = std::min<off_t>(::lseek(from, offset, SEEK_HOLE), offset + kCopyChunk);
@@ -125,7 +144,9 @@ std::string Pool::HeartbeatLunPath(Generation generation) const {
 std::string Pool::CataloguePath() const { return directory_ + "/catalogue.db"; }
 
 absl::StatusOr<bool> Pool::TryReflink() const {
-  const std::string one = directory_ + "/.reflink-from", two = directory_ + "/.reflink-to";
+  // Tried, not read from the file system's name: XFS can be made without reflinks, and others may learn them.
+  const std::string one = directory_ + "/.reflink-from";
+  const std::string two = directory_ + "/.reflink-to";
   ASSIGN_OR_RETURN(const UniqueFd from, OpenFile(one, O_RDWR | O_CREAT | O_TRUNC));
   ASSIGN_OR_RETURN(const UniqueFd to, OpenFile(two, O_RDWR | O_CREAT | O_TRUNC));
   const bool can = ::ioctl(to.get(), FICLONE, from.get()) == 0;
@@ -173,9 +194,11 @@ absl::Status Pool::GrowFile(const std::string& path, uint64_t size_bytes, Provis
   ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(path, O_RDWR));
   struct stat file {};
   if (::fstat(fd.get(), &file) != 0) return FileError("look at", path, errno);
+  // A repeated call after a later, larger growth must not shrink the file.
   if (static_cast<uint64_t>(file.st_size) > size_bytes) return absl::OkStatus();
   const absl::Status sized = SetSize(fd.get(), path, size_bytes, provisioning);
   if (!sized.ok()) {
+    // A thick volume that did not fit: fallocate may have extended the file before it ran out of space.
     [[maybe_unused]] const int undone = ::ftruncate(fd.get(), file.st_size);
     return sized;
   }
@@ -191,6 +214,7 @@ absl::StatusOr<UniqueFd> Pool::OpenHeartbeatLunFile(const std::string& path) con
 }
 
 absl::Status Pool::RemoveFile(const std::string& path) const {
+  // Not synced: if a power cut brings the file back, it has no row and the next start removes it.
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) return FileError("remove", path, errno);
   return absl::OkStatus();
 }

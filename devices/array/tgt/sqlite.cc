@@ -12,7 +12,8 @@ int BindValue(sqlite3_stmt* statement, int index, const SqlValue& value) {
   return sqlite3_bind_text(statement, index, text.data(), static_cast<int>(text.size()), SQLITE_TRANSIENT);
 }
 
-// Leaves a statement ready for its next use whatever way its use ends.
+// Leaves a statement ready for its next use, however its use ends. A statement that is not reset keeps a read
+// transaction open, and then the write-ahead log could never be truncated.
 class ResetOnExit {
  public:
   explicit ResetOnExit(sqlite3_stmt* statement) : statement_(statement) {}
@@ -40,9 +41,11 @@ absl::StatusOr<std::unique_ptr<SqlDatabase>> SqlDatabase::Open(const std::string
       (mode == Mode::kReadWrite ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY) |
       SQLITE_OPEN_NOMUTEX;
   const int result = sqlite3_open_v2(path.c_str(), &handle, flags, nullptr);
+  // Also after a failure there is a handle: it holds the error's text and has to be closed.
   std::unique_ptr<SqlDatabase> database(new SqlDatabase(handle));
   if (result != SQLITE_OK) return database->Error("open");
   sqlite3_extended_result_codes(handle, 1);
+  // Reader and writer of one file are on two connections; in WAL mode they meet only at checkpoints.
   sqlite3_busy_timeout(handle, 5000);
   return database;
 }

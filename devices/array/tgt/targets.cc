@@ -1,9 +1,27 @@
+// One grant as one target, step by step. The order of the steps is the security argument.
+//
+// Opening: target, parameters, LUN, account, account bound, and the initiator allowed last. tgtd lets nobody
+// log in to a target without an allowed initiator, so a half-made target is closed whatever is missing of it.
+//
+// Draining: initiator disallowed first, so that no new session begins; then every connection is deleted,
+// which closes it at once but leaves it in tgtd's list until its last command is over; when the list is
+// empty, the target; and the account last. tgtd refuses to delete a target that still has a session, so a
+// login that was half done in between shows up as "not yet".
+//
+//   closed --OpenTarget--> open --DrainTarget: false--> draining --DrainTarget: true--> gone
+//                           |  ^
+//               PauseTarget v  | EndPause
+//                          offline (while the LUN is resized)
+//
+// Each step asks tgtd and takes "there already" or "gone already" for success, so that all of it may be
+// repeated after a crash of either program.
 #include "devices/array/tgt/targets.h"
 
 #include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/fail_point.h"
 #include "base/status_macros.h"
 
@@ -24,8 +42,10 @@ constexpr struct {
     {"MaxBurstLength", "1048576"},
 };
 
+// The highest number: generations count up from 1 and never reach it.
 constexpr int32_t kNobody = std::numeric_limits<int32_t>::max();
 
+// tgtd numbers targets with an int; OpenTarget refuses generations that do not fit.
 int32_t NumberOf(const GrantRow& grant) { return static_cast<int32_t>(grant.generation); }
 
 absl::Status OkIfThere(const absl::Status& status) {
@@ -52,12 +72,15 @@ absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume,
   const bool sync = volume.spec.durability == Durability::kSync;
   RETURN_IF_ERROR(OkIfThere(tgt_->NewLun(target, {.path = path, .sync = sync})));
   FAIL_POINT("array.target.lun_made");
+  // The product id is the machine's boot id: a node that reconnects and finds another one knows that the
+  // page cache which held its acknowledged writes is gone.
   std::string parameters =
       absl::StrCat("vendor_id=LUNKEEPR,product_id=", options_.host_boot_id,
                    ",product_rev=1,scsi_id=", volume.serial, ",scsi_sn=", volume.serial,
                    ",thin_provisioning=", volume.spec.provisioning == Provisioning::kThin ? 1 : 0,
                    ",readonly=", grant.access == Access::kReadOnly ? 1 : 0);
-  // The caching page without the write-cache bit.
+  // The caching mode page (SBC-3) with WCE cleared: the initiator then sends no flushes, and needs none,
+  // because tgtd opens the LUN's file with O_SYNC.
   if (sync)
     absl::StrAppend(&parameters,
                     ",mode_page=8:0:18:0x10:0:0xff:0xff:0:0:0xff:0xff:0xff:0xff:0x80:0x14:0:0:0:0:0:0");
@@ -114,6 +137,8 @@ absl::StatusOr<bool> TargetTable::DrainTarget(const GrantRow& grant) {
   }
   // After the target: without its account it would ask a half-done login for no secret.
   RETURN_IF_ERROR(OkIfGone(tgt_->DeleteAccount(connection.chap.user)));
+  const absl::MutexLock lock(&mu_);
+  LK_CHECK(!open_.contains(target), "a target that is drained stays closed until its grant is gone");
   return true;
 }
 
@@ -129,12 +154,12 @@ absl::Status TargetTable::ResumeTarget(const GrantRow& grant) const {
 
 absl::Status TargetTable::EndPause(const GrantRow& grant) const {
   RETURN_IF_ERROR(ResumeTarget(grant));
-  // A login that was half done may have become a session in the pause, and tgtd never answers what that one
-  // sent.
+  // A half-done login may have become a session during the pause. tgtd never answers the commands that such a
+  // session has sent meanwhile, so it is cut and logs in again.
   return CutConnections(NumberOf(grant)).status();
 }
 
-// True when there was none any more. A connection stays listed until its last command is over.
+// True when none was left. A connection stays listed until its last command is over.
 absl::StatusOr<bool> TargetTable::CutConnections(int32_t target) const {
   ASSIGN_OR_RETURN(const std::vector<TgtConnection> connections, tgt_->ListConnections(target));
   for (const TgtConnection& each : connections) {

@@ -38,6 +38,7 @@ namespace {
 
 constexpr size_t kBootIdDigits = 16;
 
+// The name is part of ids, of file names, of target names (iqn), and of tgtd's comma-separated parameters.
 absl::Status CheckName(const std::string& name) {
   const bool fine = !name.empty() && name.size() <= 32 &&
                     name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string::npos;
@@ -46,6 +47,7 @@ absl::Status CheckName(const std::string& name) {
       absl::StrCat("open array '", name, "': a name has 1 to 32 of a-z, 0-9 and -"));
 }
 
+// 16 hexadecimal digits of the UUID: a SCSI product id has 16 characters.
 absl::StatusOr<std::string> ReadBootId(const std::string& path) {
   std::ifstream file(path);
   std::string line, digits;
@@ -145,6 +147,7 @@ absl::Status TgtArrayImpl::OpenFiles() {
 
 void TgtArrayImpl::MakeParts(const std::string& boot_id) {
   copies_ = std::make_unique<VolumeCopies>(*catalogue_, *pool_, gates_);
+  // The callbacks use parts that are made below; the daemon calls them only after StartServing.
   daemon_ = std::make_unique<TgtDaemon>(
       TgtDaemonOptions{.control_port = options_.control_port,
                        .portal = options_.portal,
@@ -188,6 +191,7 @@ absl::Status TgtArrayImpl::CheckServing() const {
 absl::Status TgtArrayImpl::AcceptRestore() {
   const absl::MutexLock lock(&restore_mu_);
   if (serving_) return absl::OkStatus();
+  // Numbers first: from here on a crash leads back here, and no number of the lost time is given out again.
   RETURN_IF_ERROR(catalogue_->SkipTo(seen_->at_open()));
   FAIL_POINT("array.restore.accepted");
   return BeginServing(/*set_orphans_aside=*/true);

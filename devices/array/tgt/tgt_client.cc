@@ -1,3 +1,14 @@
+// tgtd's management protocol, as tgtadm speaks it (tgt's usr/tgtadm.h): one request and one answer on a Unix
+// socket, in the machine's own byte order and the C compiler's own layout.
+//
+// Every call makes a connection, sends a whole request and reads the answer. tgtd must never see a connection
+// that ends without a whole request: when its peer closes early, it decides by the errno of an earlier,
+// unrelated call whether to close its own end. With busy sessions that is nearly always EAGAIN; it then keeps
+// the socket and spins on it at 100 % CPU until it exits. So even a call that only wants tgtd's process id
+// sends a request (docs/tgt.md).
+//
+// tgtd handles requests on its only main thread, between network events. A slow answer therefore means that
+// the daemon is busy or stuck, and all calls end at their timeout with UNAVAILABLE.
 #include "devices/array/tgt/tgt_client.h"
 
 #include <sys/socket.h>
@@ -17,6 +28,7 @@ namespace {
 
 // The management protocol of tgt 1.0.85: a fixed header in host byte order, then text ended by a zero byte;
 // the answer is an error number, a length that counts its own header, and text.
+// Numbers of enum tgtadm_op and tgtadm_mode, in their order.
 enum Operation : uint32_t { kNew, kDelete, kShow, kBind, kUnbind, kUpdate, kStatistics };
 enum Mode : uint32_t { kSystem, kTarget, kDevice, kPortal, kDriver, kSession, kConnection, kAccount };
 
@@ -42,8 +54,11 @@ struct WireResponse {
   uint32_t length = 0;
 };
 
+// Far longer than any list that tgtd has to give.
 constexpr uint32_t kLargestAnswer = 64u << 20;
 
+// Numbers of enum tgtadm_errno, grouped by what the caller can do: retry later, take "gone" or "there" for
+// success, or wait for sessions and commands to end.
 absl::StatusCode CodeOf(uint32_t error) {
   switch (error) {
     case 2:
@@ -133,8 +148,8 @@ absl::StatusOr<pid_t> TgtClient::FindProcess() const {
   if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
     return Unavailable("find tgtd", "SO_PEERCRED", errno);
   }
-  // tgtd may turn for ever on a connection that ends without a whole request. It need not answer: who hangs
-  // is told, too.
+  // Only so that the connection carries a whole request, see the top of this file. A tgtd that hangs has a
+  // process id as well, so the answer is not needed.
   Exchange("find tgtd", fd.get(), {{.mode = kPortal, .operation = kShow}}, "", deadline)
       .status()
       .IgnoreError();
@@ -240,6 +255,7 @@ absl::StatusOr<std::string> TgtClient::CallTgtd(const std::string& doing, Reques
 
 absl::StatusOr<std::string> TgtClient::Exchange(const std::string& doing, int fd, Request request,
                                                 const std::string& text, absl::Time deadline) {
+  // `length` counts header and text, and the text's zero byte.
   const size_t text_size = text.empty() ? 0 : text.size() + 1;
   request.length = static_cast<uint32_t>(sizeof(request) + text_size);
   std::string message(reinterpret_cast<const char*>(&request), sizeof(request));

@@ -1,3 +1,17 @@
+// The life of tgtd as seen from here:
+//
+//   nobody answers --SpawnTgtd--> answers --put_back_ ok--> targets whole --OpenPortal--> ready
+//        ^                            |                                                    |
+//        |                            | put_back_: FAILED_PRECONDITION, and taken over     |
+//        +----------- KillTgtd -------+                                                    |
+//        +--------------------------- it died (its pidfd is readable) ---------------------+
+//
+// StartServing runs the first round on the caller's thread, so that its error reaches the caller; from then
+// on the watching thread owns process_. tgtd is in a session of its own and with no descriptor of ours, so
+// that it outlives this program: an upgrade of the agent costs no session.
+//
+// The process is held by a pidfd. A pid alone could be reused between two looks, and then a signal would hit
+// a stranger.
 #include "devices/array/tgt/tgt_daemon.h"
 
 #include <fcntl.h>
@@ -29,7 +43,7 @@ namespace {
 constexpr absl::Duration kStartTimeout = absl::Seconds(10);
 constexpr absl::Duration kTick = absl::Seconds(1);
 
-// True when one of them is readable, or at the timeout: the index of the first, or -1.
+// Waits until one of the two is readable. Its index; -1: neither, by the timeout.
 int WaitForEither(int first, int second, absl::Duration timeout) {
   pollfd fds[] = {{.fd = first, .events = POLLIN, .revents = 0},
                   {.fd = second, .events = POLLIN, .revents = 0}};
@@ -37,8 +51,9 @@ int WaitForEither(int first, int second, absl::Duration timeout) {
   return fds[0].revents != 0 ? 0 : 1;
 }
 
-// glibc gives the kernel back a large buffer as soon as it is free, and tgtd takes one for each command: to
-// map and zero its pages anew is a third of the cost of a large transfer. So up to 32 MiB of them are kept.
+// tgtd allocates one buffer per command. glibc returns large buffers to the kernel as soon as they are freed,
+// and mapping and zeroing the pages again costs a third of a large transfer. These settings keep up to 32
+// MiB.
 std::vector<char*> Environment() {
   static char keep_buffers[] =
       "GLIBC_TUNABLES=glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=33554432";
@@ -48,14 +63,16 @@ std::vector<char*> Environment() {
   return environment;
 }
 
-// A thread more than there are processors for costs switches and signals, and gains nothing while the data
-// are in memory; the other half is for tgtd's own thread and the network's.
+// Half of the processors: tgtd's main thread and the network need the others. More threads than processors
+// only add context switches while the data are in memory.
 int IoThreads(int wanted) {
   if (wanted > 0) return wanted;
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency() / 2), 1, 4);
 }
 
 absl::StatusOr<pid_t> SpawnTgtd(const TgtDaemonOptions& options) {
+  // Without a portal named here tgtd would listen on port 3260 of every address. This one is on loopback with
+  // an ephemeral port, and CloseOtherPortals removes it before the first target exists.
   std::vector<std::string> words = {options.binary, "-f",
                                     "-C",           absl::StrCat(options.control_port),
                                     "-t",           absl::StrCat(IoThreads(options.io_threads)),
@@ -70,6 +87,7 @@ absl::StatusOr<pid_t> SpawnTgtd(const TgtDaemonOptions& options) {
                                    0600);
   posix_spawn_file_actions_adddup2(&actions, 1, 2);
   posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+  // Signals that this program blocks would stay blocked in tgtd, which then could not be ended by SIGTERM.
   sigset_t none;
   sigemptyset(&none);
   posix_spawnattr_t attributes;
@@ -151,7 +169,8 @@ absl::StatusOr<TgtDaemon::Process> TgtDaemon::FindOrSpawn() {
       FAIL_POINT("array.tgtd.spawned");
       child_handle = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
     }
-    // Ours ends at once while another one, that is just starting or dying, holds the control port.
+    // Our child exits at once while another tgtd, one that is starting or dying, holds the control port. Then
+    // wait for that one to answer or go, and try again until the deadline.
     const int which = WaitForEither(child_handle.get(), stop_.get(), absl::Milliseconds(5));
     if (which == 1) break;
     if (which == 0) {
@@ -169,6 +188,8 @@ absl::Status TgtDaemon::BringUp() {
   ASSIGN_OR_RETURN(process_, FindOrSpawn());
   RETURN_IF_ERROR(CloseOtherPortals());
   const absl::Status status = put_back_(process_.taken_over);
+  // A tgtd of ours that serves what the catalogue does not know: after a restore, or if a target's number was
+  // recorded and lost. Its sessions would write to volumes that nobody granted, so it must go.
   if (absl::IsFailedPrecondition(status) && process_.taken_over) {
     LogWarn("array", "tgtd cannot be taken over, starting afresh", {{"why", std::string(status.message())}});
     KillTgtd();

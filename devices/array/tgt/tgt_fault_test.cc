@@ -7,7 +7,6 @@
 #include <iscsi/scsi-lowlevel.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,7 +20,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/fail_point.h"
 #include "devices/array/tgt/testing/array_fixture.h"
 #include "devices/array/tgt/tgt_client.h"
 
@@ -281,158 +279,6 @@ TEST_CASE("the program ends and comes back: sessions go on, and it releases what
   CHECK(again->connection == grant->connection);
   CHECK(array->grants().ReleaseGrant(volume->id, kA, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK_FALSE((*initiator)->Write(1, 'z'));
-}
-
-TEST_CASE("a pool is open in one program at a time") {
-  ArrayFixture fixture;
-  REQUIRE(fixture.Open().ok());
-  CHECK(absl::IsFailedPrecondition(OpenTgtArray(fixture.options).status()));
-}
-
-TEST_CASE("a pool restored from an older copy serves nothing until that is accepted") {
-  ArrayFixture fixture;
-  REQUIRE(fixture.Open().ok());
-  auto array = fixture.Cluster();
-  const auto volume = array->volumes().CreateVolume(Spec("old", 16));
-  const auto old_term = array->fences().BeginTerm("leader");
-  const auto lost = array->volumes().CreateVolume(Spec("lost", 16));
-  const auto old_grant = array->grants().AcquireGrant(For(lost->id, kA), absl::ZeroDuration());
-  REQUIRE(old_grant.ok());
-  array.reset();
-  fixture.Close();
-  const std::string pool = fixture.options.pool_dir, copy = fixture.directory.path() + "/copy";
-  Run("cp -a " + pool + "/catalogue.db " + copy);
-  REQUIRE(fixture.Open().ok());
-  array = fixture.Cluster();
-  const auto newer = array->volumes().CreateVolume(Spec("newer", 16));
-  const auto grant = array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
-  const auto newest_term = array->fences().BeginTerm("leader");
-  REQUIRE(grant.ok());
-  array.reset();
-  fixture.Close();
-  Run("rm " + pool + "/catalogue.db* && cp -a " + copy + " " + pool + "/catalogue.db");
-
-  REQUIRE(fixture.Open().ok());
-  array = fixture.Cluster();
-  const absl::Status refused = array->volumes().GetVolume(volume->id).status();
-  CHECK(absl::IsUnavailable(refused));
-  CHECK(absl::StrContains(refused.message(), "accept-restore"));
-  CHECK(
-      absl::IsUnavailable(array->grants().AcquireGrant(For(volume->id, kB), absl::ZeroDuration()).status()));
-  CHECK(absl::IsUnavailable(array->volumes().ListVolumes("", 0).status()));
-
-  REQUIRE(fixture.array->AcceptRestore() == absl::OkStatus());
-  CHECK(array->volumes().GetVolume(volume->id).ok());
-  CHECK(absl::IsNotFound(array->volumes().GetVolume(newer->id).status()));
-  CHECK(std::filesystem::exists(pool + "/orphans/" + newer->id.value()));
-  // Who held a volume by the lost catalogue holds nothing now, and no generation or term of that time comes
-  // again.
-  CHECK(absl::IsPermissionDenied(PlainInitiator::Login(grant->connection).status()));
-  // Nor does who holds one by the copy: it may have been fenced since.
-  CHECK(absl::IsPermissionDenied(PlainInitiator::Login(old_grant->connection).status()));
-  CHECK(array->grants().ListGrants({})->empty());
-  const auto fresh = array->grants().AcquireGrant(For(volume->id, kB), absl::ZeroDuration());
-  REQUIRE(fresh.status() == absl::OkStatus());
-  CHECK(fresh->generation > grant->generation);
-  CHECK(*array->fences().BeginTerm("leader") > *newest_term);
-  array.reset();
-  REQUIRE(fixture.Open().ok());
-  CHECK(fixture.array->CheckServing().ok());
-}
-
-TEST_CASE("volumes without a catalogue are refused, not swept away") {
-  ArrayFixture fixture;
-  REQUIRE(fixture.Open().ok());
-  const auto volume = fixture.Cluster()->volumes().CreateVolume(Spec("v", 16));
-  fixture.Close();
-  Run("rm " + fixture.options.pool_dir + "/catalogue.db*");
-  CHECK(absl::IsFailedPrecondition(fixture.Open()));
-  CHECK(std::filesystem::exists(fixture.options.pool_dir + "/volumes/" + volume->id.value()));
-}
-
-// Everything an array does, each step right also when it has been done before.
-absl::Status Everything(Array& array) {
-  // A leader carries on with the fences that it finds.
-  const auto term = array.fences().BeginTerm("leader");
-  const auto fences = array.fences().ListFences();
-  if (!fences.ok()) return fences.status();
-  for (const FenceRecord& found : *fences) {
-    const auto carried_on = array.fences().FenceNode(*term, found.node, found.volumes);
-    if (!carried_on.ok()) return carried_on.status();
-    const absl::Status opened = array.fences().UnfenceNode(*term, found.node, found.generation);
-    if (!opened.ok()) return opened;
-  }
-  const auto volume = array.volumes().CreateVolume(Spec("v", 16));
-  if (!volume.ok()) return volume.status();
-  const auto snapshot = array.volumes().CreateSnapshot("s", volume->id);
-  if (!snapshot.ok()) return snapshot.status();
-  VolumeSpec clone = Spec("clone", 32);
-  clone.source_snapshot = snapshot->id;
-  const auto cloned = array.volumes().CreateVolume(clone);
-  if (!cloned.ok()) return cloned.status();
-  const auto grant = array.grants().AcquireGrant(For(volume->id, kA), absl::Seconds(10));
-  if (!grant.ok()) return grant.status();
-  const auto initiator = PlainInitiator::Login(grant->connection);
-  if (!initiator.ok()) return initiator.status();
-  if (!(*initiator)->Write(1, 'x')) return absl::DataLossError("write");
-  const auto grown = array.volumes().ExpandVolume(volume->id, 24 << 20);
-  if (!grown.ok()) return grown.status();
-  const auto later = PlainInitiator::Login(grant->connection);
-  if (!later.ok()) return later.status();
-  if ((*later)->SizeBytes() != 24 << 20) return absl::DataLossError("the LUN did not grow");
-  const absl::Status released =
-      array.grants().ReleaseGrant(volume->id, kA, GrantOwner::kNode, kAnyGeneration);
-  if (!released.ok()) return released;
-  const auto for_b = array.grants().AcquireGrant(For(volume->id, kB), absl::Seconds(10));
-  if (!for_b.ok()) return for_b.status();
-  const auto fence = array.fences().FenceNode(*term, kB, {volume->id});
-  if (!fence.ok()) return fence.status();
-  const absl::Status unfenced = array.fences().UnfenceNode(*term, kB, fence->generation);
-  if (!unfenced.ok()) return unfenced;
-  for (const absl::Status& deleted :
-       {array.volumes().DeleteVolume(cloned->id), array.volumes().DeleteSnapshot(snapshot->id)}) {
-    if (!deleted.ok()) return deleted;
-  }
-  return array.volumes().DeleteVolume(volume->id);
-}
-
-// In a process of its own: dies at the fail point (killed), or does everything (exit 0).
-int RunUntil(ArrayFixture& fixture, const std::string& fail_point) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::setenv("LUNKEEPER_FAIL_POINT", fail_point.c_str(), 1);
-    if (!fixture.Open().ok()) ::_exit(1);
-    if (!Everything(*fixture.Cluster()).ok()) ::_exit(2);
-    ::_exit(0);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return status;
-}
-
-TEST_CASE("killed at any step, the array opens again, the repeated calls succeed and nothing is left over") {
-  const bool reflinks = GENERATE(false, true);
-  TempDir directory;
-  std::unique_ptr<XfsPool> xfs;
-  if (reflinks) xfs = std::make_unique<XfsPool>(directory.path(), "400M");
-  const std::string pool = reflinks ? xfs->path() : directory.path();
-  size_t killed = 0, round = 0;
-  for (const std::string& fail_point : FailPointNames()) {
-    if (!absl::StartsWith(fail_point, "array.")) continue;
-    INFO(fail_point << (reflinks ? " with" : " without") << " reflinks");
-    ArrayFixture fixture(absl::StrCat(pool, "/pool", round++));
-    const int status = RunUntil(fixture, fail_point);
-    killed += WIFSIGNALED(status) ? 1 : 0;
-    CHECK((WIFSIGNALED(status) || WEXITSTATUS(status) == 0));
-    REQUIRE(fixture.Open() == absl::OkStatus());
-    CHECK(Everything(*fixture.Cluster()) == absl::OkStatus());
-    CHECK(TgtClient(fixture.options.control_port).ListTargets()->size() == 1);  // the one for nobody
-    CHECK(fixture.Cluster()->volumes().ListVolumes("", 0)->items.empty());
-    CHECK(std::filesystem::is_empty(fixture.options.pool_dir + "/volumes"));
-    CHECK(std::filesystem::is_empty(fixture.options.pool_dir + "/snapshots"));
-  }
-  // Those of a restore, and those that only a copy or a reflink passes, are the rest.
-  CHECK(killed >= round - 3);
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ absl::StatusOr<Grant> TgtGrants::AcquireInLine(const GrantRequest& request, absl
       return absl::CancelledError(
           absl::StrCat("volume ", request.volume.value(), ": nobody waits for it now"));
     auto pass = place.Enter(std::min(deadline, absl::Now() + kRecheckInterval));
-    if (!pass.has_value()) continue;
+    if (!pass.has_value()) continue;  // not its turn yet: check fence and caller again
     absl::StatusOr<Grant> grant = TryAcquire(request);
     if (grant.ok() || !absl::IsAborted(grant.status())) return grant;
     why = std::string(grant.status().message());
@@ -125,6 +125,8 @@ absl::StatusOr<std::vector<GrantSession>> TgtGrants::ListSessions() {
   std::map<Generation, const GrantRow*> by_generation;
   for (const GrantRow& row : rows) by_generation[row.generation] = &row;
   std::vector<GrantSession> sessions;
+  // tgtd knows targets by number, which is the grant's generation. Numbers that are in no row belong to
+  // heartbeat LUNs, to other clusters, or to grants that came or went between the two calls.
   for (const TgtStatistics& each : statistics) {
     const auto found = by_generation.find(static_cast<Generation>(each.target));
     if (found == by_generation.end()) continue;
@@ -140,6 +142,7 @@ absl::StatusOr<std::vector<GrantSession>> TgtGrants::ListSessions() {
 
 absl::StatusOr<std::vector<VolumeId>> TgtGrants::ListWantedVolumes() {
   RETURN_IF_ERROR(parts_.check_serving());
+  // The gates are the whole array's, so other clusters' volumes are filtered out.
   std::vector<VolumeId> wanted = parts_.gates.ListAwaitedVolumes();
   std::erase_if(wanted, [&](const VolumeId& volume) {
     return !parts_.catalogue.volumes().FindVolume(cluster_, volume).ok();

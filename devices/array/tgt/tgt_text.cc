@@ -1,3 +1,19 @@
+// tgtd answers in text that is indented for people, and has no other form. Examples, cut to what is read
+// here:
+//
+//   Target 7: iqn.2026-11.io.lunkeeper:a1:a1-v0123456789abcdef:7
+//       I_T nexus information:
+//           I_T nexus: 12
+//       ACL information:
+//           iqn.2026-11.io.lunkeeper:node:worker-1.0123456789abcdef
+//
+//   Session: 12
+//       Connection: 0
+//           Initiator: iqn.2026-11.io.lunkeeper:node:worker-1.0123456789abcdef
+//
+// Names of targets and initiators are ours and hold no blanks or line breaks, but an initiator chooses the
+// name it logs in with. So keys are matched at the start of a line only, and a wrong guess may cost a line
+// and never more: which connections a target has is asked of that target alone.
 #include "devices/array/tgt/tgt_text.h"
 
 #include <limits>

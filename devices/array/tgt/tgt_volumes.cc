@@ -21,6 +21,7 @@ namespace {
 
 // Left free when a thick volume or a copy is made, for the catalogue and for thin volumes that are in use.
 constexpr uint64_t kMargin = 16 * kMiB;
+// A page of a list, also when the caller names no limit: about 2 MiB as messages.
 constexpr size_t kLargestPage = 10000;
 
 // In the form of a UUID, because its 36 characters are exactly what tgtd has room for (SCSI_SN_LEN): it pads
@@ -48,6 +49,7 @@ absl::Status CheckRoom(const std::string& name, uint64_t bytes, const PoolCapaci
                                                    " are needed; grow the pool"));
 }
 
+// To whole MiB: tgtd and file systems want whole blocks, and people count in MiB.
 uint64_t RoundUp(uint64_t size_bytes) {
   if (size_bytes > UINT64_MAX - kMiB) return UINT64_MAX;
   return std::max(kMiB, (size_bytes + kMiB - 1) / kMiB * kMiB);
@@ -59,6 +61,8 @@ absl::Status CheckToken(const std::string& token, const std::string& prefix) {
       absl::StrCat("list: '", token, "' is no token of this array; begin again without one"));
 }
 
+// `rows` has one more than `limit` if there is another page; the last id of this page is the token of the
+// next.
 template <class Row, class Item>
 Page<Item> PageOf(std::vector<Row> rows, size_t limit, Item Row::*item) {
   Page<Item> page;
@@ -69,6 +73,8 @@ Page<Item> PageOf(std::vector<Row> rows, size_t limit, Item Row::*item) {
   return page;
 }
 
+// Idempotency: the same call again finds its volume. By either size, because the volume may have grown since
+// it was made, and because a caller may repeat with the size that it was told.
 absl::StatusOr<Volume> AlreadyThere(const VolumeRow& row, const VolumeSpec& spec, uint64_t size_bytes) {
   VolumeSpec was = row.volume.spec;
   was.size_bytes = spec.size_bytes;
@@ -120,6 +126,8 @@ absl::StatusOr<VolumeRow> TgtVolumes::MakeVolume(const VolumeSpec& spec, uint64_
   if (!row.copying) RETURN_IF_ERROR(FillVolume(row, from));
   FAIL_POINT("array.create.file_made");
   const absl::Status inserted = parts_.catalogue.volumes().InsertVolume(row);
+  // A call of the same name on another thread cannot have won: the name is locked. So this is a full disk, or
+  // the source was granted meanwhile.
   if (!inserted.ok()) {
     parts_.pool.RemoveFile(parts_.pool.VolumePath(row.volume.id)).IgnoreError();
     return inserted;
@@ -216,6 +224,7 @@ absl::Status TgtVolumes::GrowVolume(const Volume& volume, uint64_t size_bytes) {
   const std::string path = parts_.pool.VolumePath(volume.id);
   RETURN_IF_ERROR(parts_.pool.GrowFile(path, size_bytes, volume.spec.provisioning));
   FAIL_POINT("array.expand.file_grown");
+  // Behind the gate no grant comes or goes, so these are all. A grant made later finds the larger file.
   ASSIGN_OR_RETURN(const auto grants,
                    parts_.catalogue.grants().ListGrants(cluster_, {.volume = volume.id, .node = {}}));
   for (const GrantRow& grant : grants) {
@@ -246,6 +255,8 @@ absl::StatusOr<Snapshot> TgtVolumes::CreateSnapshot(const std::string& name, con
     id = made.id;
   }
   parts_.RememberSequence();
+  // A snapshot that is still copied is answered as it is, not ready: CSI has a word for that. A volume has
+  // none, so CreateVolume says ABORTED and is repeated.
   const absl::Status copied = parts_.copies.WaitForCopy(id.value(), absl::Now() + parts_.options.copy_wait);
   if (!copied.ok() && !absl::IsAborted(copied)) return copied;
   return GetSnapshot(id);

@@ -120,6 +120,7 @@ absl::StatusOr<std::vector<VolumeRow>> VolumeCatalogue::ListVolumes(const Cluste
                      {cluster.value(), after, static_cast<int64_t>(limit)});
 }
 
+// Also those that are being copied, unlike ListVolumes: their files and copies belong to somebody.
 absl::StatusOr<std::vector<VolumeRow>> VolumeCatalogue::ListAllVolumes() {
   return ReadVolumes("SELECT " VOLUME_COLUMNS " FROM volumes", {});
 }
@@ -141,6 +142,7 @@ absl::Status VolumeCatalogue::SetVolumeReady(const VolumeId& id) {
 absl::Status VolumeCatalogue::DeleteVolume(const VolumeId& id) {
   return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
     RETURN_IF_ERROR(RefuseIfGranted(database, id));
+    // A copy that a crash interrupts begins again from its source, so the source stays until it is done.
     bool copied = false;
     for (const char* sql : {"SELECT 1 FROM volumes WHERE copying = 1 AND source_volume = ?1",
                             "SELECT 1 FROM snapshots WHERE copying = 1 AND source = ?1"}) {

@@ -1,3 +1,9 @@
+// A gate exists while somebody uses it: the one inside, each place in the line, each call that waits to
+// enter. `users` counts them, and the last one to leave deletes it, so that a million volumes cost nothing.
+//
+// `changes` keeps those in line from trying in vain: a place that was inside and did not get its grant enters
+// again only after WakeWaiters has counted up. Without it the first in line would take the gate over and
+// over.
 #include "devices/array/tgt/volume_gates.h"
 
 #include <algorithm>
