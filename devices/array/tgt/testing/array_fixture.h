@@ -40,7 +40,9 @@ struct ArrayFixture {
   // Opens the array, once more if it was closed.
   absl::Status Open();
   void Close() { array.reset(); }
-  std::unique_ptr<Array> Cluster(const std::string& name = "c1") { return array->ForCluster(ClusterId(name)); }
+  std::unique_ptr<Array> Cluster(const std::string& name = "c1") {
+    return array->ForCluster(ClusterId(name));
+  }
 
   TempDir directory;
   TgtArrayOptions options;
