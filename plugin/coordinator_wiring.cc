@@ -70,7 +70,7 @@ absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, C
 
 void AddReport(const std::shared_ptr<CoordinatorServer>& server, Backends* backends) {
   if (server->failover == nullptr) return;
-  backends->failover = [server] { return server->failover->Status(); };
+  backends->failover = [server] { return server->failover->ReportStatus(); };
   backends->reports.push_back([server](Metrics& metrics) { server->failover->ReportMetrics(metrics); });
 }
 

@@ -9,9 +9,14 @@
 #include "base/status_macros.h"
 #include "fencing/failover/clock.h"
 
+// A poll is five calls, one after the other. They are not one snapshot, so their order is part of the safety
+// argument (see PollArray). With 30,000 grants the loops over them are what a poll costs: they use hash maps
+// and move strings instead of copying them.
 namespace lunkeeper::fencing {
 namespace {
 
+// FAILED_PRECONDITION means that the array knows a newer term: another replica leads. The core then stops
+// acting, so this outcome must never be confused with a failure that is worth a repetition.
 Answer FromArray(absl::Status status) {
   Answer answer;
   if (absl::IsFailedPrecondition(status)) {
@@ -26,6 +31,7 @@ Answer FromArray(absl::Status status) {
 absl::StatusOr<StorageHeartbeats> PollHeartbeats(const ArrayId& id, FenceControl& array) {
   StorageHeartbeats heartbeats{id, {}};
   auto landed = array.ListHeartbeats();
+  // An array without heartbeat LUNs is no failure; its channel of evidence stays unknown.
   if (absl::IsUnimplemented(landed.status())) return heartbeats;
   RETURN_IF_ERROR(landed.status());
   heartbeats.landed.reserve(landed->size());
@@ -37,7 +43,9 @@ absl::StatusOr<StorageHeartbeats> PollHeartbeats(const ArrayId& id, FenceControl
 
 }  // namespace
 
-// The fences first: from then on their nodes get no grants, so one that is not listed after them has ended.
+// Fences are listed before grants. A fenced node gets no new grants, so a grant that is missing from a later
+// list has ended for good. In the other order a grant made between the two calls would be overlooked, and its
+// volume would count as drained.
 absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array) {
   ArrayPoll poll;
   ArrayView& view = poll.view;
@@ -50,6 +58,8 @@ absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array) {
   ASSIGN_OR_RETURN(poll.heartbeats, PollHeartbeats(id, array.fences()));
   std::unordered_multimap<std::string_view, const GrantSession*> of_volume;
   for (const GrantSession& session : sessions) of_volume.emplace(session.volume.value(), &session);
+  // Completed commands of all sessions of the grant's node. A count that rises between two polls proves that
+  // the node lives (the evidence channel "storage").
   const auto commands = [&](const Grant& grant) {
     uint64_t count = 0;
     const auto [begin, end] = of_volume.equal_range(grant.volume.value());
@@ -72,21 +82,21 @@ absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array) {
   return poll;
 }
 
-Answer Run(const BeginTerm&, FenceControl& array, const std::string& self) {
+Answer BeginTermOn(const BeginTerm&, FenceControl& array, const std::string& self) {
   const auto term = array.BeginTerm(self);
   Answer answer = FromArray(term.status());
   answer.done.term = term.value_or(0);
   return answer;
 }
 
-Answer Run(const FenceNode& call, FenceControl& array) {
+Answer FenceNodeOn(const FenceNode& call, FenceControl& array) {
   const auto fence = array.FenceNode(call.term, call.node, {call.volumes.begin(), call.volumes.end()});
   Answer answer = FromArray(fence.status());
   if (fence.ok()) answer.done.fence = ArrayFence{call.node, fence->generation, call.volumes};
   return answer;
 }
 
-Answer Run(const UnfenceNode& call, FenceControl& array) {
+Answer UnfenceNodeOn(const UnfenceNode& call, FenceControl& array) {
   return FromArray(array.UnfenceNode(call.term, call.node, call.generation));
 }
 

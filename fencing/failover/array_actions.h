@@ -1,6 +1,6 @@
 #pragma once
-// What the core asks of one array, and the looks at it that the core lives on. Blocks for as long as the
-// array's own limits of time allow; thread-safe as the array is. Every action may be repeated.
+// Polls one array, and runs the core's actions on it. Blocks for as long as the array's own time limits
+// allow; thread-safe as the array is. Every action may be repeated.
 
 #include <string>
 #include <vector>
@@ -20,17 +20,18 @@ struct GrantKind {
 
 struct ArrayPoll {
   ArrayView view;
-  std::vector<GrantKind> kinds;      // of each of view.holdings, in their order
-  std::vector<VolumeWanted> wanted;  // by somebody, of each that has it
+  std::vector<GrantKind> kinds;      // one for each of view.holdings, in their order
+  std::vector<VolumeWanted> wanted;  // one for each node that holds a volume that another node waits for
   StorageHeartbeats heartbeats;
 };
 
-// Its grants with their I/O counters, its fences, what is waited for, and the heartbeats that landed there.
+// Reads the array's grants with their I/O counters, its fences, the volumes that nodes wait for, and the
+// heartbeats that landed on it.
 absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array);
 
-Answer Run(const BeginTerm& call, FenceControl& array, const std::string& self);
-// Verified is what this call named, and no more.
-Answer Run(const FenceNode& call, FenceControl& array);
-Answer Run(const UnfenceNode& call, FenceControl& array);
+Answer BeginTermOn(const BeginTerm& call, FenceControl& array, const std::string& self);
+// The answer's fence has the volumes of this call only, even if the array fenced more before.
+Answer FenceNodeOn(const FenceNode& call, FenceControl& array);
+Answer UnfenceNodeOn(const UnfenceNode& call, FenceControl& array);
 
 }  // namespace lunkeeper::fencing

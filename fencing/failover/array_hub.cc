@@ -6,78 +6,89 @@
 #include "base/log.h"
 #include "fencing/failover/array_actions.h"
 
+// An Entry is made when an array first appears and lives as long as the hub, so that threads may keep a plain
+// reference to it. When its array is removed from the configuration only the pointer goes; when one of that
+// name returns, the entry gets the new pointer.
+//
+// Entry::mutex guards that pointer alone. Threads copy the shared_ptr and call the array without the mutex,
+// so a removed array lives until its last call ends.
 namespace lunkeeper::fencing {
 namespace {
 
-constexpr absl::Duration kLookEvery = absl::Milliseconds(500);
+// Five polls fit into the time after which a silent node is suspected, so one lost poll decides nothing.
+constexpr absl::Duration kPollEvery = absl::Milliseconds(500);
 constexpr Span kPollTimeout = 1500_ms;
 
 }  // namespace
 
 ArrayHub::~ArrayHub() {
   for (auto& [id, entry] : entries_) {
-    entry->look.reset();
-    entry->workers.join();
+    entry->polling.reset();
+    entry->workers.join();  // waits also for work that is queued: each of it must be answered
   }
 }
 
-std::shared_ptr<Array> ArrayHub::Entry::Get() {
+std::shared_ptr<Array> ArrayHub::Entry::GetArray() {
   absl::MutexLock lock(&mutex);
   return array;
 }
 
-void ArrayHub::Entry::Set(std::shared_ptr<Array> now) {
+void ArrayHub::Entry::SetArray(std::shared_ptr<Array> now) {
   absl::MutexLock lock(&mutex);
   array = std::move(now);
 }
 
-std::vector<ArrayId> ArrayHub::Refresh() {
+std::vector<ArrayId> ArrayHub::RefreshArrays() {
   std::map<ArrayId, std::shared_ptr<Array>> now;
   for (NamedArray& named : arrays_.ListArrays()) now[ArrayId(named.name)] = std::move(named.array);
   std::vector<ArrayId> gone;
   for (auto& [id, entry] : entries_) {
     const auto found = now.find(id);
     auto array = found == now.end() ? nullptr : found->second;
-    if (array == nullptr && entry->Get() != nullptr) gone.push_back(id);
-    entry->Set(std::move(array));
+    if (array == nullptr && entry->GetArray() != nullptr) gone.push_back(id);
+    entry->SetArray(std::move(array));
   }
   for (auto& [id, array] : now) {
     if (entries_.contains(id)) continue;
     auto entry = std::make_unique<Entry>();
     entry->id = id;
-    entry->Set(array);
-    entry->look = std::make_unique<Periodic>(kLookEvery, [this, at = entry.get()] { LookAt(*at); });
+    entry->SetArray(array);
+    entry->polling = std::make_unique<Periodic>(kPollEvery, [this, at = entry.get()] { PollEntry(*at); });
     entries_[id] = std::move(entry);
   }
   return gone;
 }
 
-bool ArrayHub::Has(const ArrayId& id) const {
+// Entries are never removed, so an entry alone does not mean that its array is configured.
+bool ArrayHub::HasArray(const ArrayId& id) const {
   const auto found = entries_.find(id);
-  return found != entries_.end() && found->second->Get() != nullptr;
+  return found != entries_.end() && found->second->GetArray() != nullptr;
 }
 
-std::vector<ArrayId> ArrayHub::Lost(Instant now) const {
+// An array that was never polled with success is not lost: it may just have been added, and nothing is known
+// of what it holds. A hanging poll shows as an answer that is too old.
+std::vector<ArrayId> ArrayHub::LostArrays(Instant now) const {
   std::vector<ArrayId> lost;
   for (const auto& [id, entry] : entries_) {
     const Instant answered = entry->answered_at;
-    if (answered == kNever || !Has(id)) continue;
+    if (answered == kNever || !HasArray(id)) continue;
     if (entry->failed_at.load() > answered || now - answered > kPollTimeout) lost.push_back(id);
   }
   return lost;
 }
 
-void ArrayHub::Post(const ArrayId& id, std::function<void(FenceControl*)> work) {
+void ArrayHub::PostWork(const ArrayId& id, std::function<void(FenceControl*)> work) {
   const auto found = entries_.find(id);
   if (found == entries_.end()) return work(nullptr);
   boost::asio::post(found->second->workers, [at = found->second.get(), work = std::move(work)] {
-    const auto array = at->Get();
+    const auto array = at->GetArray();
     work(array == nullptr ? nullptr : &array->fences());
   });
 }
 
-void ArrayHub::LookAt(Entry& entry) {
-  const auto array = entry.Get();
+// On the entry's polling thread. Logs when the error changes, not with each poll.
+void ArrayHub::PollEntry(Entry& entry) {
+  const auto array = entry.GetArray();
   if (array == nullptr) return;
   auto poll = PollArray(entry.id, *array);
   const std::string error(poll.status().message());
@@ -92,7 +103,7 @@ void ArrayHub::LookAt(Entry& entry) {
     return;
   }
   entry.answered_at = MonotonicNow();
-  seen_(*std::move(poll));
+  polled_(*std::move(poll));
 }
 
 }  // namespace lunkeeper::fencing

@@ -1,8 +1,10 @@
 #pragma once
-// The arrays there are, each with a thread that looks at it every half second and a few that carry out what
-// is asked of it, so that one that hangs holds up no other. Post and Refresh: one thread. `seen` is called on
-// the arrays' threads. Failure: a look that fails, or none for a while, is an array that is lost. The
-// destructor waits for the calls in progress, which end by the array's own limits of time.
+// Polls every configured array twice a second and runs commands against it. Each array has its own polling
+// thread and eight workers, so a hung array delays no other. An array whose poll fails, or does not finish
+// within 1.5 s, is reported by LostArrays.
+//
+// One thread calls the methods. `polled` is called on the arrays' threads. The destructor waits for the calls
+// in progress, which end by the array's own time limits.
 
 #include <atomic>
 #include <boost/asio/thread_pool.hpp>
@@ -24,17 +26,17 @@ namespace lunkeeper::fencing {
 
 class ArrayHub {
  public:
-  using Seen = std::function<void(ArrayPoll)>;
-  ArrayHub(lunkeeper::Arrays& arrays, Seen seen) : arrays_(arrays), seen_(std::move(seen)) {}
+  using Polled = std::function<void(ArrayPoll)>;
+  ArrayHub(lunkeeper::Arrays& arrays, Polled polled) : arrays_(arrays), polled_(std::move(polled)) {}
   ~ArrayHub();
 
-  // Takes in which arrays there are now. Those that are no longer among them, each once.
-  std::vector<ArrayId> Refresh();
-  bool Has(const ArrayId& id) const;
-  // Those of which the last look failed or hangs.
-  std::vector<ArrayId> Lost(Instant now) const;
-  // Does `work` on the array's own threads; without such an array it is called at once, with null.
-  void Post(const ArrayId& id, std::function<void(FenceControl*)> work);
+  // Reads which arrays are configured now. Returns the arrays that were removed since the last call.
+  std::vector<ArrayId> RefreshArrays();
+  bool HasArray(const ArrayId& id) const;
+  // The arrays whose last poll failed or hangs.
+  std::vector<ArrayId> LostArrays(Instant now) const;
+  // Runs `work` on one of the array's workers. For an unknown array it is called at once, with null.
+  void PostWork(const ArrayId& id, std::function<void(FenceControl*)> work);
 
  private:
   static constexpr size_t kWorkers = 8;
@@ -46,15 +48,15 @@ class ArrayHub {
     absl::Mutex mutex;
     std::shared_ptr<Array> array ABSL_GUARDED_BY(mutex);  // null: it is configured no more
     boost::asio::thread_pool workers{kWorkers};
-    std::string error;               // of the thread that looks
-    std::unique_ptr<Periodic> look;  // the last member
-    std::shared_ptr<Array> Get();
-    void Set(std::shared_ptr<Array> now);
+    std::string error;                  // used by the polling thread only
+    std::unique_ptr<Periodic> polling;  // last: its thread uses the other members
+    std::shared_ptr<Array> GetArray();
+    void SetArray(std::shared_ptr<Array> now);
   };
-  void LookAt(Entry& entry);
+  void PollEntry(Entry& entry);
 
   lunkeeper::Arrays& arrays_;
-  const Seen seen_;
+  const Polled polled_;
   std::map<ArrayId, std::unique_ptr<Entry>> entries_;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
-// The observer's own clock: never goes back, and is compared with nobody else's. Thread-safe.
+// This process's own clock. It never goes back, and its times are never compared with another machine's.
+// Thread-safe.
 
 #include <chrono>
 

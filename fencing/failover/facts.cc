@@ -8,6 +8,9 @@
 #include "base/driver.h"
 #include "fencing/failover/read_scheduling.h"
 
+// Informers call these functions on their own threads, for each object that arrives. Two rules hold for all:
+// an object that makes no sense must never look like a reason to act, and what does not matter to failover is
+// left out, so that an update which changes nothing else is dropped by the informer's comparison.
 namespace lunkeeper::fencing {
 namespace {
 
@@ -17,8 +20,10 @@ using kube::Json;
 using kube::NumberAt;
 using kube::TextAt;
 
+// kubelet's default, for a Node that does not name its port.
 constexpr uint16_t kKubeletPort = 10250;
 
+// Unknown, which the node lifecycle controller sets for a silent kubelet, counts as not true.
 bool HasCondition(const Json& object, const std::string& type) {
   const Json& conditions = FieldAt(object, {"status", "conditions"});
   return std::any_of(conditions.begin(), conditions.end(), [&](const Json& each) {
@@ -26,13 +31,15 @@ bool HasCondition(const Json& object, const std::string& type) {
   });
 }
 
+// A typing error in the value must not move a pod that somebody wanted to stay, so it means "never".
 FailoverPolicy FailoverPolicyIn(const Json& map) {
   if (!map.is_object() || !map.contains(kFailoverKey)) return FailoverPolicy::kUnsaid;
   return map[kFailoverKey] == "always" ? FailoverPolicy::kAlways : FailoverPolicy::kNever;
 }
 
-// Volumes that do not hold what the pod cannot find elsewhere.
-bool IsCarriedAlong(const std::string& source) {
+// Kinds of volumes that a pod finds again on another node, or whose loss it accepts anyway (emptyDir). Every
+// other kind counts as foreign storage, which Lunkeeper cannot fence; such a pod is left alone.
+bool IsAvailableAnywhere(const std::string& source) {
   static const std::set<std::string> kKinds = {
       "configMap", "secret", "downwardAPI", "projected", "emptyDir",  "hostPath",
       "gitRepo",   "image",  "nfs",         "csi",       "ephemeral", "persistentVolumeClaim"};
@@ -50,10 +57,11 @@ void ReadVolumes(const Json& pod, PodFacts& facts) {
       facts.claims.push_back(
           absl::StrCat(space, "/", TextAt(pod, {"metadata", "name"}), "-", TextAt(volume, {"name"})));
     for (const auto& entry : volume.items())
-      if (entry.key() != "name" && !IsCarriedAlong(entry.key())) facts.foreign_volumes = true;
+      if (entry.key() != "name" && !IsAvailableAnywhere(entry.key())) facts.foreign_volumes = true;
   }
 }
 
+// The kubelet reports the back-off between restarts as a waiting reason; there is no field for it.
 bool IsCrashLooping(const Json& pod) {
   for (const char* kind : {"containerStatuses", "initContainerStatuses"})
     for (const Json& container : FieldAt(pod, {"status", kind}))
@@ -61,6 +69,7 @@ bool IsCrashLooping(const Json& pod) {
   return false;
 }
 
+// The kind of the owner that replaces the pod when it is deleted. A pod without one would be lost.
 std::string ControllerOf(const Json& object) {
   for (const Json& owner : FieldAt(object, {"metadata", "ownerReferences"}))
     if (FlagAt(owner, {"controller"})) return TextAt(owner, {"kind"});
@@ -86,6 +95,7 @@ NodeFacts ReadNode(const Json& node) {
   facts.exempt = ReadFailoverPolicy(node) == FailoverPolicy::kNever;
   const Json& taints = FieldAt(node, {"spec", "taints"});
   facts.out_of_service = HasTaint(taints, kOutOfServiceKey);
+  // Kept as text, because a patch must write back the whole list: a merge patch replaces lists as a whole.
   if (!taints.empty()) facts.taints = kube::ToText(taints);
   for (const Json& address : FieldAt(node, {"status", "addresses"}))
     if (facts.address.empty() && TextAt(address, {"type"}) == "InternalIP")
@@ -112,12 +122,14 @@ std::optional<PodFacts> ReadPod(const Json& pod) {
   facts.owner_kind = ControllerOf(pod);
   facts.wish = ReadFailoverPolicy(pod);
   facts.deleting = !FieldAt(pod, {"metadata", "deletionTimestamp"}).is_null();
+  // A pod that is being deleted may be ready until its end; it will not run here for long.
   facts.running = HasCondition(pod, "Ready") && !facts.deleting;
   facts.crash_looping = IsCrashLooping(pod);
   facts.scheduling = Shared<Scheduling>(ReadScheduling(pod));
   return facts;
 }
 
+// Only a bound volume belongs to a claim; a released one may keep the reference to a claim that is gone.
 std::optional<VolumeFacts> ReadVolume(const Json& volume) {
   if (TextAt(volume, {"status", "phase"}) != "Bound") return std::nullopt;
   VolumeFacts facts;
@@ -139,6 +151,7 @@ FailoverPolicy ReadFailoverPolicy(const Json& object) {
 
 std::string TaintValueOf(const NodeId& node) { return InstanceOf(node); }
 
+// NoSchedule and not NoExecute: Lunkeeper deletes the right pods itself, and leaves the others running.
 Json WithTaint(const std::string& taints, const std::string& value) {
   Json result = Json::array();
   for (const Json& taint : ParseTaints(taints))

@@ -1,7 +1,7 @@
 #pragma once
-// What is kept of each Kubernetes object, and no more: 10,000 nodes and 100,000 pods have to fit. Pure
-// functions from JSON; what is missing reads as empty, and a word that is not understood is taken as the
-// careful one.
+// Reduces each Kubernetes object to the facts that failover needs: 10,000 nodes and 100,000 pods have to fit
+// into memory. Pure functions of JSON. A missing field reads as empty, and an unknown word as the careful
+// one.
 
 #include <optional>
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace lunkeeper::fencing {
 
-// The label or annotation on a Pod, Namespace, StorageClass or Node, and its values.
+// The label or annotation on a Pod, Namespace, StorageClass or Node that says whether to fail over.
 inline constexpr char kFailoverKey[] = "lunkeeper.io/failover";
 inline constexpr char kTaintKey[] = "lunkeeper.io/fenced";
 inline constexpr char kOutOfServiceKey[] = "node.kubernetes.io/out-of-service";
@@ -34,13 +34,13 @@ struct PodFacts {
   std::string owner_kind;
   FailoverPolicy wish = FailoverPolicy::kUnsaid;
   std::vector<std::string> claims;  // "namespace/name"
-  bool foreign_volumes = false;     // other than by claim
+  bool foreign_volumes = false;     // has volumes that only this node can serve, besides claims
   bool deleting = false, running = false, crash_looping = false;
   Shared<Scheduling> scheduling;
   friend bool operator==(const PodFacts&, const PodFacts&) = default;
 };
 
-// A PersistentVolume that is bound.
+// A bound PersistentVolume.
 struct VolumeFacts {
   std::string claim;  // "namespace/name"
   VolumeId volume;    // empty: another driver's
@@ -50,20 +50,20 @@ struct VolumeFacts {
 };
 
 NodeFacts ReadNode(const kube::Json& node);
-// Of a CSINode: our driver's node id.
+// Our driver's node id in a CSINode.
 std::optional<NodeId> ReadInstance(const kube::Json& csi_node);
-// None: it has no persistent volume, or has ended.
+// Nullopt: the pod has no persistent volume, or has ended.
 std::optional<PodFacts> ReadPod(const kube::Json& pod);
 std::optional<VolumeFacts> ReadVolume(const kube::Json& persistent_volume);
-// Never wins over always; a value that is neither means never.
+// "never" wins over "always", and any other value means "never".
 FailoverPolicy ReadFailoverPolicy(const kube::Json& object);
 
-// Our taint's value: the instance, the last part of the node's id. Short whatever the machine is called; the
-// machine is the one that has the taint.
+// The value of our taint: the instance alone. A taint's value has at most 63 characters, which a whole node
+// id can exceed; the machine's name is that of the tainted Node anyway.
 std::string TaintValueOf(const NodeId& node);
-// The JSON of a Node's taints with ours set to `value`, or without it if that is empty.
+// The JSON of a Node's taints with ours set to `value`; without ours if `value` is empty.
 kube::Json WithTaint(const std::string& taints, const std::string& value);
-// Ours in there; empty: none.
+// The value of our taint among these; empty: there is none.
 std::string TaintIn(const std::string& taints);
 
 }  // namespace lunkeeper::fencing

@@ -1,11 +1,11 @@
 #pragma once
-// Failover in a controller replica: the core (fencing/core), fed with what nodes, arrays and Kubernetes say,
-// and whatever it asks for carried out. Every replica takes everything in; the one that holds the lease acts.
+// Failover in a controller replica. It feeds the core (fencing/core) with the events of nodes, arrays and
+// Kubernetes, and runs the core's actions. Every replica receives all events; the one with the lease acts.
 //
-// The core has one thread, which never waits: calls are made on others, so that a slow array or API server
-// holds nothing else up, each ends by a deadline, and each write to Kubernetes is dropped if this replica
-// leads no more when its turn comes. Nothing fails for good: what does is logged, and the core asks again.
-// Thread-safe; the destructor gives the lease up and joins everything. `arrays` and `client` outlive it.
+// The core has one thread, which never blocks. Calls run on other threads and end by a deadline, so a slow
+// array or API server delays nothing else. A write to Kubernetes is dropped if this replica no longer leads
+// when the write's turn comes. Nothing fails for good: a failure is logged, and the core asks again.
+// Thread-safe; the destructor releases the lease and joins all threads. `arrays` and `client` outlive it.
 
 #include <cstddef>
 #include <memory>
@@ -21,10 +21,11 @@
 
 namespace lunkeeper::fencing {
 
-// So many that the deletions of a node's pods reach the API server before the work that comes of them: what
-// makes and starts the replacements takes its processors too.
+// Calls to the API server that run at once. The deletions of a node's pods must all reach the server before
+// the work that follows from them, as making and starting the replacements takes the server's processors,
+// too.
 constexpr size_t kActionsAtOnce = 64;
-// Connections for them, the lease and an event, none of which waits for another.
+// Connections for these calls, for the lease and for an event, so that none waits for another.
 constexpr size_t kConnections = kActionsAtOnce + 2;
 
 struct FailoverOptions {
@@ -35,10 +36,10 @@ struct FailoverOptions {
 
 class Failover : public HeartbeatSink {
  public:
-  // Sets its metrics soon, on a thread of its own; they outlive it.
+  // Sets the metrics soon, on failover's own thread. `metrics` outlives this object.
   virtual void ReportMetrics(Metrics& metrics) = 0;
-  // For `lunkeeper status`, a line each: who leads, what each node is and why, what is fenced.
-  virtual std::vector<std::string> Status() = 0;
+  // The lines of `lunkeeper status`: which replica leads, each node's classification and why, and the fences.
+  virtual std::vector<std::string> ReportStatus() = 0;
 };
 
 std::unique_ptr<Failover> StartFailover(const FailoverOptions& options, lunkeeper::Arrays& arrays,

@@ -5,9 +5,12 @@
 #include <string>
 #include <string_view>
 
+// Computed from scratch for each scrape, on the loop's thread, in one pass over all nodes. Keeping counters
+// current instead would touch every place that changes evidence.
 namespace lunkeeper::fencing {
 namespace {
 
+// The label values of the metric. Alerts use them, so they change with the documentation only.
 const char* StateName(Network network) {
   switch (network) {
     case Network::kUnheard:
@@ -58,7 +61,8 @@ const char* StateName(Kubelet kubelet) {
   return "?";
 }
 
-// Since the oldest of the last heartbeats of those machines that there are and that are not given up already.
+// The age of the oldest "last heartbeat" per channel, over all nodes that exist and have no NodeFence: a node
+// that is being failed over is silent for a known reason and would hide a new problem.
 struct Ages {
   Span network, storage;
 
@@ -74,12 +78,12 @@ template <class State>
 using Counts = std::map<State, int>;
 
 template <class State>
-void Put(const char* channel, const Counts<State>& counts, Metrics::Series& series) {
+void PutCounts(const char* channel, const Counts<State>& counts, Metrics::Series& series) {
   for (const auto& [state, count] : counts)
     series[{{"channel", channel}, {"state", StateName(state)}}] = count;
 }
 
-double Seconds(Span time) { return static_cast<double>(time.milliseconds()) / 1000; }
+double ToSeconds(Span time) { return static_cast<double>(time.milliseconds()) / 1000; }
 
 }  // namespace
 
@@ -92,6 +96,7 @@ void ReportFailoverMetrics(const State& state, Metrics& metrics) {
   std::map<std::string_view, int> judged;
   Ages ages;
   for (const auto& [node, known] : state.evidence.nodes()) {
+    // Nodes that were deleted, and instances that another has replaced, would be counted as silent for ever.
     if (state.cluster.FindNode(NameOf(node)) == nullptr || !state.IsCurrent(node)) continue;
     const Signals signals = state.evidence.SignalsOf(node, state.now);
     ++network[signals.network];
@@ -101,10 +106,10 @@ void ReportFailoverMetrics(const State& state, Metrics& metrics) {
     ++judged[Classify(signals, state.settings).what];
     if (state.cluster.FindFence(node) == nullptr) ages.Add(known, state.now);
   }
-  Put("network", network, evidence);
-  Put("storage", storage, evidence);
-  Put("kernel", kernel, evidence);
-  Put("kubelet", kubelet, evidence);
+  PutCounts("network", network, evidence);
+  PutCounts("storage", storage, evidence);
+  PutCounts("kernel", kernel, evidence);
+  PutCounts("kubelet", kubelet, evidence);
   for (const auto& [what, count] : judged)
     classifications[{{"classification", what.empty() ? "well" : std::string(what)}}] = count;
   for (const auto& entry : state.cluster.fences())
@@ -116,9 +121,9 @@ void ReportFailoverMetrics(const State& state, Metrics& metrics) {
   metrics.SetGauge("lunkeeper_failover_nodefences", "NodeFences by how far they have come", fences);
   metrics.SetGauge("lunkeeper_failover_oldest_heartbeat_seconds",
                    "Age of the oldest of the nodes' last heartbeats, without fenced nodes",
-                   Seconds(ages.network));
+                   ToSeconds(ages.network));
   metrics.SetGauge("lunkeeper_failover_oldest_storage_heartbeat_seconds",
-                   "The same of the heartbeats that nodes write to the arrays", Seconds(ages.storage));
+                   "The same of the heartbeats that nodes write to the arrays", ToSeconds(ages.storage));
 }
 
 }  // namespace lunkeeper::fencing

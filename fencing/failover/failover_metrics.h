@@ -1,7 +1,7 @@
 #pragma once
-// How the nodes are, in numbers: in how many of them each channel of evidence is in which state, what they
-// are judged to be, how old the oldest heartbeat is, and how far each NodeFence has come. Pure functions of
-// the core's state; label values are words of the program's own.
+// Metrics about nodes: for each channel of evidence the number of nodes in each of its states, the nodes by
+// classification, the age of the oldest heartbeat, and the NodeFences by phase. Pure functions of the core's
+// state. Label values come from a fixed set of words, so their number is bounded.
 
 #include "base/metrics.h"
 #include "fencing/core/state.h"

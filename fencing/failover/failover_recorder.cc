@@ -11,16 +11,28 @@
 #include "fencing/core/trace.h"
 #include "fencing/failover/clock.h"
 
+// The loop calls in, in the order of a failover:
+//
+//   OnReport   the core reports a classification, a refusal or a new phase
+//   OnAction   the core asks for an action; most of them begin an entry of a timeline
+//   OnAnswer   the action's outcome
+//   OnRecord   a NodeFence as Kubernetes stores it, perhaps written by another replica
+//
+// A timeline is kept here and stored with the next write of its NodeFence. It is never read back to decide
+// anything; when a new leader takes over, OnRecord lets it continue the stored one.
 namespace lunkeeper::fencing {
 namespace {
 
+// A failover has about fifteen entries. The limit bounds an object that an array keeps refusing to fence.
 constexpr size_t kMostTimelineEntries = 100;
 
+// Actions that succeed several times a second, or that have a line of their own elsewhere.
 bool IsRoutine(const Action& action) {
   return std::holds_alternative<WriteLease>(action.what) || std::holds_alternative<Probe>(action.what) ||
          std::holds_alternative<Notify>(action.what) || std::holds_alternative<Report>(action.what);
 }
 
+// The event of the first phase in which every pod runs elsewhere.
 constexpr char kMovedEvent[] = "Moved";
 
 bool IsMoved(const Report& report) {
@@ -35,12 +47,14 @@ size_t CountOf(const VolumesByArray& volumes) {
 
 }  // namespace
 
-void FailoverRecorder::Leads(bool leads) {
+void FailoverRecorder::SetLeads(bool leads) {
   if (std::exchange(leads_, leads) == leads) return;
   LogInfo("failover", leads ? "this replica leads" : "this replica leads no more");
 }
 
-void FailoverRecorder::Said(const Report& report) {
+// A report goes to the log, to an event and, if it is a new phase, to the timeline. The core reports each
+// text once, so nothing is filtered here.
+void FailoverRecorder::OnReport(const Report& report) {
   const bool refused = report.kind == ReportKind::kRefused;
   const bool progress = report.kind == ReportKind::kProgress;
   if (report.refusal) ++refused_[{{"limit", std::string(ToWord(*report.refusal))}}];
@@ -55,50 +69,53 @@ void FailoverRecorder::Said(const Report& report) {
     const bool moved =
         IsMoved(report) && std::none_of(timeline.begin(), timeline.end(),
                                         [](const auto& entry) { return entry.event == kMovedEvent; });
-    Add(report.node, absl::Now(), moved ? kMovedEvent : "Phase", report.text);
-    if (moved) Moved(timeline);
+    AddEntry(report.node, absl::Now(), moved ? kMovedEvent : "Phase", report.text);
+    if (moved) MeasurePhases(timeline);
   }
-  TellNode(report.node, progress ? kube::EventKind::kNormal : kube::EventKind::kWarning,
-           progress  ? "Failover"
-           : refused ? "FailoverRefused"
-                     : "NodeSuspected",
-           report.text);
+  AddNodeEvent(report.node, progress ? kube::EventKind::kNormal : kube::EventKind::kWarning,
+               progress  ? "Failover"
+               : refused ? "FailoverRefused"
+                         : "NodeSuspected",
+               report.text);
 }
 
-void FailoverRecorder::Asked(const Action& action) {
-  if (const auto* put = std::get_if<PutNodeFence>(&action.what)) Began(*put);
+// Entries that begin something are made when the core asks for it, as its answer may never come.
+void FailoverRecorder::OnAction(const Action& action) {
+  if (const auto* put = std::get_if<PutNodeFence>(&action.what)) RecordDecision(*put);
   if (const auto* fence = std::get_if<FenceNode>(&action.what))
-    Add(fence->node, absl::Now(), "Fencing",
-        absl::StrCat(fence->array.value(), ": ", fence->volumes.size(), " volumes"));
+    AddEntry(fence->node, absl::Now(), "Fencing",
+             absl::StrCat(fence->array.value(), ": ", fence->volumes.size(), " volumes"));
   const auto* call = std::get_if<DeletePod>(&action.what);
   if (call == nullptr) return;
   const NodeId node = FenceOf(call->pod);
   if (node.empty()) return;
   deletions_[action.id] = node;
   NodeTimeline& timeline = timelines_[node];
-  if (timeline.deleting++ == 0 && timeline.deleted == 0) Add(node, absl::Now(), "Deleting", "its pods");
+  if (timeline.deleting++ == 0 && timeline.deleted == 0) AddEntry(node, absl::Now(), "Deleting", "its pods");
 }
 
-// The first record of a failover says how it came to be.
-void FailoverRecorder::Began(const PutNodeFence& call) {
+// The first write of a NodeFence is the moment of the decision. The cause and the last heartbeat go into the
+// timeline here, since the evidence changes from now on.
+void FailoverRecorder::RecordDecision(const PutNodeFence& call) {
   const NodeFence& fence = call.fence;
   if (!timelines_[fence.node].timeline.empty() || fence.phase == Phase::kRefused) return;
   const auto evidence = state_.evidence.nodes().find(fence.node);
   if (fence.requested_by.empty() && evidence != state_.evidence.nodes().end() && evidence->second.heard) {
     const absl::Duration silent = ToAbsl(state_.now - evidence->second.heartbeat_at.value_or(state_.now));
-    Add(fence.node, absl::Now() - silent, "LastHeard", "its last heartbeat");
+    AddEntry(fence.node, absl::Now() - silent, "LastHeard", "its last heartbeat");
   }
   ++decided_;
   const std::string by =
       fence.requested_by.empty() ? "" : absl::StrCat("asked for by ", fence.requested_by, ": ");
-  Add(fence.node, absl::Now(), "Decided", absl::StrCat(by, fence.cause));
+  AddEntry(fence.node, absl::Now(), "Decided", absl::StrCat(by, fence.cause));
   LogWarn("failover", absl::StrCat("decided: ", by, fence.cause),
           {{"node", fence.node.value()}, {"volumes", DescribeVolumes(fence.volumes)}});
 }
 
-void FailoverRecorder::Answered(const Action& action, const Answer& answer, Span took) {
+// `took` counts from the core's decision, so it has the time in which the action waited for a worker, too.
+void FailoverRecorder::OnAnswer(const Action& action, const Answer& answer, Span took) {
   const bool ok = answer.done.outcome == Outcome::kOk;
-  // Two replicas may reach for the lease at once; that one is told no is in order.
+  // A conflict is normal: two replicas may try to take the lease at once, and one of them fails.
   const bool in_order = ok || answer.done.outcome == Outcome::kConflict;
   if (!IsRoutine(action) || !in_order) {
     Fields fields = {{"took_ms", std::to_string(took.milliseconds())}};
@@ -109,68 +126,75 @@ void FailoverRecorder::Answered(const Action& action, const Answer& answer, Span
       LogWarn("failover", absl::StrCat("not done: ", DescribeAction(action)), fields);
     }
   }
-  if (ok) Succeeded(action, answer);
+  if (ok) RecordSuccess(action, answer);
   const auto* fence = std::get_if<FenceNode>(&action.what);
   if (fence != nullptr && !ok) {
     ++fence_failures_;
-    Add(fence->node, absl::Now(), "FenceFailed",
-        absl::StrCat(fence->array.value(), ": ", answer.status.message()));
+    AddEntry(fence->node, absl::Now(), "FenceFailed",
+             absl::StrCat(fence->array.value(), ": ", answer.status.message()));
   }
   const auto deletion = deletions_.find(action.id);
   if (deletion == deletions_.end()) return;
   NodeTimeline& timeline = timelines_[deletion->second];
   --timeline.deleting;
-  if (ok || answer.done.outcome == Outcome::kGone) ++timeline.deleted, ++pods_;
+  if (ok || answer.done.outcome == Outcome::kGone) {
+    ++timeline.deleted;
+    ++pods_deleted_;
+  }
   if (timeline.deleting == 0)
-    Add(deletion->second, absl::Now(), "Deleted", absl::StrCat(timeline.deleted, " pods"));
+    AddEntry(deletion->second, absl::Now(), "Deleted", absl::StrCat(timeline.deleted, " pods"));
   deletions_.erase(deletion);
 }
 
-void FailoverRecorder::Succeeded(const Action& action, const Answer& answer) {
+// Only what people look for has an entry or an event. A lease, a probe or a term has its line in the log.
+void FailoverRecorder::RecordSuccess(const Action& action, const Answer& answer) {
   if (const auto* put = std::get_if<PutNodeFence>(&action.what)) {
     if (put->fence.version.empty())
-      Add(put->fence.node, absl::Now(), "Recorded",
+      AddEntry(
+          put->fence.node, absl::Now(), "Recorded",
           absl::StrCat(CountOf(put->fence.volumes), " volumes on ", put->fence.volumes.size(), " arrays"));
   } else if (const auto* fence = std::get_if<FenceNode>(&action.what)) {
     const std::string text = absl::StrCat(fence->array.value(), ": ", fence->volumes.size(),
                                           " volumes, generation ", answer.done.fence->generation);
-    Add(fence->node, absl::Now(), "Fenced", text);
-    TellNode(fence->node, kube::EventKind::kWarning, "Fenced", text);
-    TellLeft(fence->node);
+    AddEntry(fence->node, absl::Now(), "Fenced", text);
+    AddNodeEvent(fence->node, kube::EventKind::kWarning, "Fenced", text);
+    ReportPodsLeft(fence->node);
   } else if (const auto* lift = std::get_if<UnfenceNode>(&action.what)) {
-    Add(lift->node, absl::Now(), "Unfenced", lift->array.value());
-    TellNode(lift->node, kube::EventKind::kNormal, "Unfenced", lift->array.value());
+    AddEntry(lift->node, absl::Now(), "Unfenced", lift->array.value());
+    AddNodeEvent(lift->node, kube::EventKind::kNormal, "Unfenced", lift->array.value());
   } else if (const auto* taint = std::get_if<SetTaint>(&action.what)) {
-    if (!taint->value.empty()) Add(NodeId(taint->value), absl::Now(), "Tainted", kTaintKey);
+    if (!taint->value.empty()) AddEntry(NodeId(taint->value), absl::Now(), "Tainted", kTaintKey);
   } else if (const auto* pod = std::get_if<DeletePod>(&action.what)) {
-    DeletedPod(*pod, action.id);
+    ReportDeletedPod(*pod, action.id);
   }
 }
 
-// Why is known since it was asked for: by now the pod may be gone, and its node's fence too.
-void FailoverRecorder::DeletedPod(const DeletePod& call, uint64_t id) {
+// The reason was noted when the deletion was requested: by now the pod may be gone, and its node's fence,
+// too. A deletion without a noted fence is a kick, which is the graceful deletion of a pod that crash-loops
+// after an outage, so that its replacement starts without kubelet's back-off.
+void FailoverRecorder::ReportDeletedPod(const DeletePod& call, uint64_t id) {
   const auto failover = deletions_.find(id);
   if (failover == deletions_.end())
-    return TellPod(call.pod, call.uid, "Kicked", "Delete",
-                   "it crash-looped after an outage of its node; a new pod starts without waiting");
+    return AddPodEvent(call.pod, call.uid, "Kicked", "Delete",
+                       "it crash-looped after an outage of its node; a new pod starts without waiting");
   const NodeId& node = failover->second;
-  TellPod(call.pod, call.uid, "FailedOver", "Delete",
-          absl::StrCat("moved off node ", NameOf(node).value(), "; see nodefence ", node.value()));
+  AddPodEvent(call.pod, call.uid, "FailedOver", "Delete",
+              absl::StrCat("moved off node ", NameOf(node).value(), "; see nodefence ", node.value()));
 }
 
-// To each pod once for each failover.
-void FailoverRecorder::TellLeft(const NodeId& node) {
+// One event for each pod that stays on the fenced node, once in each failover.
+void FailoverRecorder::ReportPodsLeft(const NodeId& node) {
   for (const auto& [pod, why] : state_.PlanFor(node, {}).left) {
     const PodFacts* facts = objects_.FindPod(pod);
     if (facts == nullptr || !timelines_[node].left.insert(facts->uid).second) continue;
     LogWarn("failover", absl::StrCat("left alone: ", why), {{"node", node.value()}, {"pod", pod.value()}});
-    TellPod(pod, facts->uid, "NotFailedOver", "None",
-            absl::StrCat("left alone on node ", NameOf(node).value(), ", which is fenced: ", why));
+    AddPodEvent(pod, facts->uid, "NotFailedOver", "None",
+                absl::StrCat("left alone on node ", NameOf(node).value(), ", which is fenced: ", why));
   }
 }
 
-void FailoverRecorder::TellPod(const PodId& pod, const Uid& uid, const std::string& reason,
-                               const std::string& action, const std::string& text) {
+void FailoverRecorder::AddPodEvent(const PodId& pod, const Uid& uid, const std::string& reason,
+                                   const std::string& action, const std::string& text) {
   const std::string& id = pod.value();
   kube::ObjectEvent event;
   event.api_version = "v1";
@@ -185,8 +209,8 @@ void FailoverRecorder::TellPod(const PodId& pod, const Uid& uid, const std::stri
   record_(std::move(event));
 }
 
-void FailoverRecorder::TellNode(const NodeId& node, kube::EventKind kind, const std::string& reason,
-                                const std::string& text) {
+void FailoverRecorder::AddNodeEvent(const NodeId& node, kube::EventKind kind, const std::string& reason,
+                                    const std::string& text) {
   kube::ObjectEvent event;
   if (const NodeFacts* facts = objects_.FindNode(NameOf(node)); facts != nullptr) {
     event.api_version = "v1";
@@ -216,12 +240,14 @@ NodeId FailoverRecorder::FenceOf(const PodId& pod) const {
   return {};
 }
 
+// The longer timeline wins: it is the one that was continued. A replica that does not lead has none of its
+// own.
 void FailoverRecorder::OnRecord(const NodeId& node, const RecordFacts* facts) {
   if (facts == nullptr) {
     timelines_.erase(node);
     LogInfo("failover", "the NodeFence is gone", {{"node", node.value()}});
   } else if (Timeline& ours = timelines_[node].timeline; facts->timeline.size() > ours.size()) {
-    ours = facts->timeline;  // what another replica began
+    ours = facts->timeline;  // another replica began this failover
   }
 }
 
@@ -230,17 +256,19 @@ Timeline FailoverRecorder::TimelineOf(const NodeId& node) const {
   return found == timelines_.end() ? Timeline() : found->second.timeline;
 }
 
-void FailoverRecorder::Add(const NodeId& node, absl::Time at, const std::string& event,
-                           const std::string& text) {
+// Repetitions of the last entry are dropped: actions are repeated until they succeed. At the limit the last
+// entry is replaced, so that the beginning of the failover and its newest state both remain.
+void FailoverRecorder::AddEntry(const NodeId& node, absl::Time at, const std::string& event,
+                                const std::string& text) {
   Timeline& timeline = timelines_[node].timeline;
   if (!timeline.empty() && timeline.back().event == event && timeline.back().text == text) return;
   if (timeline.size() >= kMostTimelineEntries) timeline.pop_back();
   timeline.push_back({at, event, text});
 }
 
-// How long it took, phase by phase. What was recorded late, as a watch may be quicker than an answer, took no
-// time.
-void FailoverRecorder::Moved(const Timeline& timeline) {
+// Splits the failover's duration into phases. A phase ends with the last entry of its event. When entries are
+// out of order, since a watch can be quicker than an answer, a phase takes no time instead of a negative one.
+void FailoverRecorder::MeasurePhases(const Timeline& timeline) {
   static constexpr std::pair<const char*, const char*> kPhases[] = {{"Decided", "detect"},
                                                                     {"Recorded", "record"},
                                                                     {"Fenced", "fence"},
@@ -263,10 +291,10 @@ void FailoverRecorder::ReportMetrics(Metrics& metrics) {
   metrics.SetGauge("lunkeeper_failover_synced", "Whether everything that failover watches has been listed",
                    synced_);
   metrics.SetGauge("lunkeeper_failover_decided", "Failovers that this replica has begun", decided_);
-  metrics.SetGauge("lunkeeper_failover_refused", "Failovers that were not begun, by limit", refused_);
+  metrics.SetGauge("lunkeeper_failover_refused", "Failovers that were not begun, by safety limit", refused_);
   metrics.SetGauge("lunkeeper_failover_fence_failures", "Fences that an array did not carry out",
                    fence_failures_);
-  metrics.SetGauge("lunkeeper_failover_pods_deleted", "Pods that this replica has deleted", pods_);
+  metrics.SetGauge("lunkeeper_failover_pods_deleted", "Pods that this replica has deleted", pods_deleted_);
   for (const auto& [phase, duration] : std::exchange(took_, {}))
     metrics.ObserveDuration(
         "lunkeeper_failover_phase_seconds",

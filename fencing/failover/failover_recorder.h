@@ -1,7 +1,7 @@
 #pragma once
-// Tells people what failover does, each in its place: a log in which one failover can be followed from its
-// lines alone, the timeline of each NodeFence, events on Nodes and Pods, and numbers. One thread uses it.
-// Never fails: what cannot be told is dropped.
+// Records for people what failover does: in the log, in the timeline of each NodeFence, in events on Nodes
+// and Pods, and in metrics. One failover can be followed from the log's lines alone. One thread uses it.
+// Nothing fails: what cannot be recorded is dropped.
 
 #include <functional>
 #include <map>
@@ -21,50 +21,51 @@ namespace lunkeeper::fencing {
 
 class FailoverRecorder {
  public:
-  // `record` takes events for Kubernetes; it does not block.
+  // `record` queues events for Kubernetes; it must not block.
   FailoverRecorder(const State& state, const ObjectCache& objects,
                    std::function<void(kube::ObjectEvent)> record)
       : state_(state), objects_(objects), record_(std::move(record)) {}
 
-  void Leads(bool leads);
-  void Synced(bool synced) { synced_ = synced; }
-  void Said(const Report& report);
-  void Asked(const Action& action);
-  void Answered(const Action& action, const Answer& answer, Span took);
-  // Null: it is gone.
+  void SetLeads(bool leads);
+  void SetSynced(bool synced) { synced_ = synced; }
+  void OnReport(const Report& report);
+  void OnAction(const Action& action);
+  void OnAnswer(const Action& action, const Answer& answer, Span took);
+  // A NodeFence is new or changed; null: it was deleted.
   void OnRecord(const NodeId& node, const RecordFacts* facts);
   Timeline TimelineOf(const NodeId& node) const;
 
   void ReportMetrics(Metrics& metrics);
 
  private:
-  void Add(const NodeId& node, absl::Time at, const std::string& event, const std::string& text);
-  void Began(const PutNodeFence& call);
-  void Succeeded(const Action& action, const Answer& answer);
-  void DeletedPod(const DeletePod& call, uint64_t id);
-  void TellLeft(const NodeId& node);
-  void TellPod(const PodId& pod, const Uid& uid, const std::string& reason, const std::string& action,
-               const std::string& text);
-  void Moved(const Timeline& timeline);
-  // An event on the Node, or on the NodeFence of one that is not there.
-  void TellNode(const NodeId& node, kube::EventKind kind, const std::string& reason, const std::string& text);
-  // The NodeFence on account of which this pod goes; empty: none.
+  void AddEntry(const NodeId& node, absl::Time at, const std::string& event, const std::string& text);
+  void RecordDecision(const PutNodeFence& call);
+  void RecordSuccess(const Action& action, const Answer& answer);
+  void ReportDeletedPod(const DeletePod& call, uint64_t id);
+  void ReportPodsLeft(const NodeId& node);
+  void AddPodEvent(const PodId& pod, const Uid& uid, const std::string& reason, const std::string& action,
+                   const std::string& text);
+  void MeasurePhases(const Timeline& timeline);
+  // Queues an event on the Node, or on its NodeFence when the Node does not exist.
+  void AddNodeEvent(const NodeId& node, kube::EventKind kind, const std::string& reason,
+                    const std::string& text);
+  // The NodeFence that caused the pod's deletion; empty: none did.
   NodeId FenceOf(const PodId& pod) const;
 
   struct NodeTimeline {
     Timeline timeline;
     int deleting = 0, deleted = 0;  // pods
-    std::set<Uid> left;             // pods that were told so
+    std::set<Uid> left;             // pods with a NotFailedOver event
   };
 
   const State& state_;
   const ObjectCache& objects_;
   const std::function<void(kube::ObjectEvent)> record_;
   std::map<NodeId, NodeTimeline> timelines_;
-  std::map<uint64_t, NodeId> deletions_;  // of a failover, by action
+  std::map<uint64_t, NodeId> deletions_;  // the node of each pod deletion in progress, by action
   bool leads_ = false, synced_ = false;
-  int decided_ = 0, fence_failures_ = 0, pods_ = 0;
-  Metrics::Series refused_;  // by limit
+  int decided_ = 0, fence_failures_ = 0, pods_deleted_ = 0;
+  Metrics::Series refused_;  // by safety limit
   std::vector<std::pair<std::string, absl::Duration>>
       took_;  // phases that ended since the last ReportMetrics
 };

@@ -1,10 +1,10 @@
 #pragma once
-// The fences in force, as the arrays were last seen: what nodes are told in answer to their heartbeats.
-// It is not core/known_arrays.h read by another thread, although both drop a stale look by the same rule. The
-// board serves in every replica, between the core's events, and tells of a fence from the moment the array
-// stores it, so that the node can stop. The core counts a volume as fenced only when no grant is left on it.
-// Every replica has them, from its own looks; the leader knows of its own changes at once. A look that was
-// begun before such a change is old and counts for nothing. Thread-safe; never blocks.
+// The fences in force, as of the last poll of each array. Answers to heartbeats carry them to the nodes.
+// Every replica has a board from its own polls; the leader also enters its own changes at once. A poll that
+// began before such a change is ignored. Thread-safe; never blocks.
+//
+// fencing/core/known_arrays.h keeps fences by the same staleness rule but to another end: the core leaves out
+// volumes that are not drained yet, whereas a node must know of every fence at once.
 
 #include <map>
 
@@ -17,24 +17,24 @@ namespace lunkeeper::fencing {
 
 class FenceBoard {
  public:
-  void On(const ArrayView& view) {
+  void OnArrayView(const ArrayView& view) {
     absl::MutexLock lock(&mutex_);
     Side& side = arrays_[view.array];
     if (view.asked < side.changed_at) return;
     side.fences.clear();
     for (const ArrayFence& fence : view.fences) side.fences[fence.node] = fence;
   }
-  void Fenced(const ArrayId& array, const ArrayFence& fence, Instant now) {
+  void OnFenced(const ArrayId& array, const ArrayFence& fence, Instant now) {
     absl::MutexLock lock(&mutex_);
     arrays_[array].fences[fence.node] = fence;
     arrays_[array].changed_at = now;
   }
-  void Unfenced(const ArrayId& array, const NodeId& node, Instant now) {
+  void OnUnfenced(const ArrayId& array, const NodeId& node, Instant now) {
     absl::MutexLock lock(&mutex_);
     arrays_[array].fences.erase(node);
     arrays_[array].changed_at = now;
   }
-  FencesByArray Of(const NodeId& node) const {
+  FencesByArray FencesOf(const NodeId& node) const {
     absl::MutexLock lock(&mutex_);
     FencesByArray fences;
     for (const auto& [array, side] : arrays_)

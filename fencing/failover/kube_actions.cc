@@ -8,16 +8,21 @@
 #include "fencing/failover/clock.h"
 #include "fencing/failover/facts.h"
 
+// All writes are compare-and-swap: on a resource version, a UID or both. If this process is killed between
+// two writes, or its leadership ends meanwhile, the next leader finds a state that it can continue from, and
+// a late write of this one fails. No call is repeated here; the core asks again when it still wants the
+// effect.
 namespace lunkeeper::fencing {
 namespace {
 
-constexpr absl::Duration kCall = absl::Seconds(3);
+// Shorter than the lease, so that a call cannot outlive the leadership under which it was made by much.
+constexpr absl::Duration kCallTimeout = absl::Seconds(3);
 
-kube::Limits Soon() { return {absl::Now() + kCall}; }
+kube::Limits CallLimits() { return {absl::Now() + kCallTimeout}; }
 
 kube::ObjectRef RefOf(const NodeId& fence) { return {kNodeFences, "", fence.value()}; }
 
-Answer Stored(const absl::StatusOr<kube::Json>& object) {
+Answer StoredAnswer(const absl::StatusOr<kube::Json>& object) {
   Answer answer = FromApi(object.status());
   if (object.ok()) answer.done.version = Version(kube::TextAt(*object, {"metadata", "resourceVersion"}));
   return answer;
@@ -34,6 +39,7 @@ Answer FromApi(absl::Status status) {
     case absl::StatusCode::kNotFound:
       answer.done.outcome = Outcome::kGone;
       break;
+    // Both mean that the object is not as the core believes. Its informer will bring the truth.
     case absl::StatusCode::kAborted:
     case absl::StatusCode::kAlreadyExists:
       answer.done.outcome = Outcome::kConflict;
@@ -47,8 +53,8 @@ Answer FromApi(absl::Status status) {
 
 absl::StatusOr<LeaseSeen> KubeActions::ReadLease() {
   LeaseSeen seen;
-  seen.asked = MonotonicNow();
-  ASSIGN_OR_RETURN(kube::Lease lease, kube::ReadLease(client_, lease_, Soon()));
+  seen.asked = MonotonicNow();  // before the call: what is read is at least as new as this
+  ASSIGN_OR_RETURN(kube::Lease lease, kube::ReadLease(client_, lease_, CallLimits()));
   seen.holder = lease.holder;
   seen.version = Version(lease.version);
   absl::MutexLock lock(&mu_);
@@ -56,14 +62,16 @@ absl::StatusOr<LeaseSeen> KubeActions::ReadLease() {
   return seen;
 }
 
-Answer KubeActions::Run(const WriteLease& call) {
+// The duration is for other clients' eyes; the election's own times are the core's settings.
+Answer KubeActions::RenewLease(const WriteLease& call) {
   kube::Lease seen;
   {
     absl::MutexLock lock(&mu_);
     seen = last_;
   }
+  // The core names the version that its decision rests on; the rest only fills in the object.
   seen.version = call.expected.value();
-  const auto written = kube::WriteLease(client_, lease_, seen, self_, duration_, absl::Now(), Soon());
+  const auto written = kube::WriteLease(client_, lease_, seen, self_, duration_, absl::Now(), CallLimits());
   Answer answer = FromApi(written.status());
   if (!written.ok()) return answer;
   answer.done.version = Version(written->version);
@@ -72,6 +80,8 @@ Answer KubeActions::Run(const WriteLease& call) {
   return answer;
 }
 
+// One second, as the process is ending: kubelet gives it a limited time, and without this call the lease just
+// runs out.
 void KubeActions::LeaveLease() {
   kube::Lease seen;
   {
@@ -85,42 +95,46 @@ void KubeActions::LeaveLease() {
     LogWarn("failover", "the lease was not given up", {{"error", std::string(left.status().message())}});
 }
 
-Answer KubeActions::Run(const PutNodeFence& call, const Timeline& timeline) {
+// Creation needs no precondition: the name is the node id, so a second record of the same node conflicts.
+Answer KubeActions::PutRecord(const PutNodeFence& call, const Timeline& timeline) {
   if (call.fence.version.empty())
-    return Stored(client_.Create({kNodeFences, "", ""}, NewRecord(call.fence, timeline), Soon()));
-  return Stored(client_.Patch(RefOf(call.fence.node), RecordPatch(call.fence, timeline),
-                              {call.fence.uid.value(), call.fence.version.value()}, Soon()));
+    return StoredAnswer(client_.Create({kNodeFences, "", ""}, NewRecord(call.fence, timeline), CallLimits()));
+  return StoredAnswer(client_.Patch(RefOf(call.fence.node), RecordPatch(call.fence, timeline),
+                                    {call.fence.uid.value(), call.fence.version.value()}, CallLimits()));
 }
 
-// The finalizer keeps it until the second call, so that one which is cut short is seen, and finished.
-Answer KubeActions::Run(const RemoveNodeFence& call) {
+// The finalizer keeps the object until the second call. When this process dies between the two, the next
+// leader sees an object that is being deleted, and finishes.
+Answer KubeActions::RemoveRecord(const RemoveNodeFence& call) {
   const auto ref = RefOf(call.node);
   const absl::Status deleted =
-      client_.Delete(ref, {call.uid.value(), call.version.value()}, std::nullopt, Soon());
+      client_.Delete(ref, {call.uid.value(), call.version.value()}, std::nullopt, CallLimits());
   if (!deleted.ok()) return FromApi(deleted);
   const auto released =
-      client_.Patch(ref, {{"metadata", {{"finalizers", nullptr}}}}, {call.uid.value(), ""}, Soon());
+      client_.Patch(ref, {{"metadata", {{"finalizers", nullptr}}}}, {call.uid.value(), ""}, CallLimits());
   return FromApi(absl::IsNotFound(released.status()) ? absl::OkStatus() : released.status());
 }
 
-Answer KubeActions::Run(const SetTaint& call, const Uid& uid, const std::string& taints) {
+Answer KubeActions::WriteTaint(const SetTaint& call, const Uid& uid, const std::string& taints) {
   const std::string value = call.value.empty() ? "" : TaintValueOf(NodeId(call.value));
-  return Stored(client_.Patch({kube::kNodes, "", call.node.value()},
-                              {{"spec", {{"taints", WithTaint(taints, value)}}}},
-                              {uid.value(), call.expected.value()}, Soon()));
+  return StoredAnswer(client_.Patch({kube::kNodes, "", call.node.value()},
+                                    {{"spec", {{"taints", WithTaint(taints, value)}}}},
+                                    {uid.value(), call.expected.value()}, CallLimits()));
 }
 
-Answer KubeActions::Run(const DeletePod& call) {
+Answer KubeActions::RemovePod(const DeletePod& call) {
   const std::string& id = call.pod.value();
   const size_t slash = id.find('/');
   const kube::ObjectRef pod{kube::kPods, id.substr(0, slash), id.substr(slash + 1)};
+  // Grace zero removes the object at once, which is right only after the fence: the node may still run the
+  // pod.
   const auto grace = call.grace == Grace::kNone ? std::make_optional(absl::ZeroDuration()) : std::nullopt;
-  return FromApi(client_.Delete(pod, {.uid = call.uid.value()}, grace, Soon()));
+  return FromApi(client_.Delete(pod, {.uid = call.uid.value()}, grace, CallLimits()));
 }
 
-void KubeActions::Record(kube::ObjectEvent event) {
+void KubeActions::RecordEvent(kube::ObjectEvent event) {
   event.reporter_instance = self_;
-  const absl::Status status = kube::RecordEvent(client_, event, absl::Now(), Soon());
+  const absl::Status status = kube::RecordEvent(client_, event, absl::Now(), CallLimits());
   if (!status.ok())
     LogDebug("failover", "an event was not recorded", {{"error", std::string(status.message())}});
 }

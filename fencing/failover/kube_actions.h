@@ -1,7 +1,7 @@
 #pragma once
-// What the core asks of the API server, one call each, bounded in time, with the conditions that the action
-// names. Blocks; thread-safe. Every action may be repeated: what is already so is OK or a conflict, never an
-// error.
+// Runs the core's actions on the API server: one call each, with a time limit and with the preconditions that
+// the action names. Blocks; thread-safe. Every action may be repeated: one whose effect is there already is
+// OK or a conflict, never an error.
 
 #include <string>
 
@@ -17,13 +17,13 @@
 
 namespace lunkeeper::fencing {
 
-// What became of an action: for the core, and for the log.
+// The outcome of an action: `done` for the core, `status` for the log.
 struct Answer {
   Done done;
   absl::Status status;
 };
 
-// `status` as the core reads it, of a call to the API server.
+// Converts the status of a call to the API server.
 Answer FromApi(absl::Status status);
 
 class KubeActions {
@@ -34,17 +34,17 @@ class KubeActions {
       : client_(client), lease_(std::move(lease)), self_(std::move(self)), duration_(lease_duration) {}
 
   absl::StatusOr<LeaseSeen> ReadLease();
-  Answer Run(const WriteLease& call);
-  // Gives it up, if it is ours.
+  Answer RenewLease(const WriteLease& call);
+  // Releases the lease if this replica holds it, so that another need not wait for its end.
   void LeaveLease();
 
-  Answer Run(const PutNodeFence& call, const Timeline& timeline);
-  Answer Run(const RemoveNodeFence& call);
-  // `uid` and `taints` are the node's, at the version that the call expects.
-  Answer Run(const SetTaint& call, const Uid& uid, const std::string& taints);
-  Answer Run(const DeletePod& call);
-  // Nothing depends on it.
-  void Record(kube::ObjectEvent event);
+  Answer PutRecord(const PutNodeFence& call, const Timeline& timeline);
+  Answer RemoveRecord(const RemoveNodeFence& call);
+  // `uid` and `taints` are those of the Node at the version that the call expects.
+  Answer WriteTaint(const SetTaint& call, const Uid& uid, const std::string& taints);
+  Answer RemovePod(const DeletePod& call);
+  // Best effort: a failure is logged at debug level only.
+  void RecordEvent(kube::ObjectEvent event);
 
  private:
   kube::KubeClient& client_;
@@ -52,7 +52,7 @@ class KubeActions {
   const std::string self_;
   const absl::Duration duration_;
   absl::Mutex mu_;
-  kube::Lease last_ ABSL_GUARDED_BY(mu_);  // as it was last read or written
+  kube::Lease last_ ABSL_GUARDED_BY(mu_);  // as last read or written
 };
 
 }  // namespace lunkeeper::fencing

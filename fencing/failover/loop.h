@@ -1,8 +1,8 @@
 #pragma once
-// One thread that does one job after another, in the order in which they came, each with the time of its
-// arrival: a job that waited while the thread was busy is not mistaken for one that came late. Ticks come
-// between them. What is posted to wait does not wake the thread: it is done with what comes next, at the
-// latest before the next tick. Post is thread-safe and never blocks; after Stop it drops what it is given.
+// One thread that runs jobs in the order of their arrival, with ticks between them. Each job gets the time at
+// which it arrived, so a job that waited for a busy thread is not mistaken for one that came late. A job
+// posted with Wake::kLater does not wake the thread; it runs with the next one that does, or right before the
+// next tick. PostJob is thread-safe and never blocks; after Stop it drops its job.
 
 #include <functional>
 #include <thread>
@@ -30,7 +30,7 @@ class Loop {
   void Start(Span every, Job tick) {
     thread_ = std::thread([this, every, tick = std::move(tick)] { Run(every, tick); });
   }
-  // Ends after the job in progress.
+  // Waits for the jobs that were taken already.
   void Stop() {
     {
       absl::MutexLock lock(&mutex_);
@@ -39,7 +39,7 @@ class Loop {
     }
     if (thread_.joinable()) thread_.join();
   }
-  void Post(Job job, Wake wake = Wake::kNow) {
+  void PostJob(Job job, Wake wake = Wake::kNow) {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return;
     jobs_.emplace_back(MonotonicNow(), std::move(job));
@@ -48,7 +48,8 @@ class Loop {
 
  private:
   using Jobs = std::vector<std::pair<Instant, Job>>;
-  static constexpr size_t kMostWaiting = 500;  // so that they take little memory and hold up no tick
+  // Wakes the thread, so that waiting jobs take little memory and do not delay a tick.
+  static constexpr size_t kMostWaiting = 500;
 
   void Run(Span every, const Job& tick) {
     for (Instant next = MonotonicNow();;) {

@@ -39,8 +39,8 @@ TEST_CASE("a job that may wait is done before the tick that comes next, at the t
   absl::Notification ticked;
   Instant arrived;
   Loop loop;
-  loop.Post([&](Instant now) { arrived = now; }, Wake::kLater);
-  loop.Post(timeline.Tells("a"), Wake::kLater);
+  loop.PostJob([&](Instant now) { arrived = now; }, Wake::kLater);
+  loop.PostJob(timeline.Tells("a"), Wake::kLater);
   const Instant posted = MonotonicNow();
   absl::SleepFor(kShort);
   loop.Start(kHour, [&](Instant now) {
@@ -58,12 +58,12 @@ TEST_CASE("jobs that may wait do not wake the loop, and go before one that does"
   Loop loop;
   loop.Start(kHour, [&](Instant) { ticked.Notify(); });
   REQUIRE(ticked.WaitForNotificationWithTimeout(kLong));
-  loop.Post(timeline.Tells("a"), Wake::kLater);
-  loop.Post(timeline.Tells("b"), Wake::kLater);
+  loop.PostJob(timeline.Tells("a"), Wake::kLater);
+  loop.PostJob(timeline.Tells("b"), Wake::kLater);
   absl::SleepFor(kShort);
   CHECK(timeline.text().empty());
-  loop.Post(timeline.Tells("c"));
-  loop.Post([&](Instant) { done.Notify(); });
+  loop.PostJob(timeline.Tells("c"));
+  loop.PostJob([&](Instant) { done.Notify(); });
   REQUIRE(done.WaitForNotificationWithTimeout(kLong));
   CHECK(timeline.text() == "abc");
 }
@@ -73,8 +73,8 @@ TEST_CASE("many jobs that may wait wake the loop together") {
   Loop loop;
   loop.Start(kHour, [&](Instant) { ticked.Notify(); });
   REQUIRE(ticked.WaitForNotificationWithTimeout(kLong));
-  loop.Post([&](Instant) { done.Notify(); }, Wake::kLater);
-  for (int i = 0; i < 1000; ++i) loop.Post([](Instant) {}, Wake::kLater);
+  loop.PostJob([&](Instant) { done.Notify(); }, Wake::kLater);
+  for (int i = 0; i < 1000; ++i) loop.PostJob([](Instant) {}, Wake::kLater);
   CHECK(done.WaitForNotificationWithTimeout(kLong));
 }
 

@@ -13,29 +13,43 @@
 #include "fencing/failover/facts.h"
 #include "fencing/failover/record.h"
 
+// Runs in the operator's own process, on its main thread, with the rights of its service account. Nothing
+// here talks to an array or a node: the NodeFence is the request, and killing this process takes nothing
+// back.
+//
+//   fence:    ResolveNode -> CreateFence -> FollowFence (in force, or unknown node) -> ReportOutcome
+//   unfence:  FencesOf -> for each: DeleteFence -> FollowFence (gone)
+//
+// A NodeFence is polled and not watched: five requests a second for a few seconds, in return for no thread
+// and no restart logic.
 namespace lunkeeper::fencing {
 namespace {
 
 using kube::Json;
 
-constexpr absl::Duration kAskEvery = absl::Milliseconds(200);
+constexpr absl::Duration kFollowEvery = absl::Milliseconds(200);
 
-kube::Limits By(const ManualFenceIo& io) { return {std::min(io.deadline, absl::Now() + absl::Seconds(10))}; }
+kube::Limits LimitsOf(const ManualFenceIo& io) {
+  return {std::min(io.deadline, absl::Now() + absl::Seconds(10))};
+}
 
 absl::StatusOr<std::vector<Json>> ListAll(const ManualFenceIo& io, const kube::Selection& selection) {
   std::vector<Json> found;
   kube::PageRequest page;
   do {
-    ASSIGN_OR_RETURN(const kube::PageEnd end,
-                     io.client.ListPage(
-                         selection, page, [&](Json object) { found.push_back(std::move(object)); }, By(io)));
+    ASSIGN_OR_RETURN(
+        const kube::PageEnd end,
+        io.client.ListPage(
+            selection, page, [&](Json object) { found.push_back(std::move(object)); }, LimitsOf(io)));
     page.next = end.next;
   } while (!page.next.empty());
   return found;
 }
 
-// Null: there is none of that name.
-absl::StatusOr<Json> Find(const ManualFenceIo& io, const kube::Resource& kind, const std::string& name) {
+// Null JSON: there is no object of that name. It lists with a field selector instead of getting by name,
+// because a missing object is then no error, and differs from a kind that is not installed.
+absl::StatusOr<Json> FindObject(const ManualFenceIo& io, const kube::Resource& kind,
+                                const std::string& name) {
   kube::Selection selection{kind};
   selection.fields = "metadata.name=" + name;
   ASSIGN_OR_RETURN(const std::vector<Json> found, ListAll(io, selection));
@@ -49,26 +63,26 @@ absl::Status NoSuchNode(const std::string& node, const std::string& why) {
                                           "; `lunkeeper status` shows those there are. Nothing was changed"));
 }
 
-// Of the driver that runs there. An id is taken as it is: whether anybody knows it is the controllers' to
-// say.
-absl::StatusOr<NodeId> Resolve(const ManualFenceIo& io, const std::string& node) {
-  ASSIGN_OR_RETURN(const Json csi_node, Find(io, kube::kCsiNodes, node));
+// The node id for a machine's name, from its CSINode. A whole id is accepted as it is; whether such a node
+// exists is for the controllers to say, which also know nodes that Kubernetes has forgotten.
+absl::StatusOr<NodeId> ResolveNode(const ManualFenceIo& io, const std::string& node) {
+  ASSIGN_OR_RETURN(const Json csi_node, FindObject(io, kube::kCsiNodes, node));
   if (const auto instance = ReadInstance(csi_node)) return *instance;
   if (IsNodeId(node)) return NodeId(node);
   return NoSuchNode(node, csi_node.is_null() ? "no CSINode has that name"
                                              : "its CSINode names no driver of Lunkeeper's; its id would do");
 }
 
-// What is new in a NodeFence's timeline, each time it is shown.
-class Teller {
+// Prints those entries of a NodeFence's timeline that it has not printed yet.
+class TimelinePrinter {
  public:
-  explicit Teller(const ManualFenceIo& io) : io_(io) {}
-  void Skip(const RecordFacts& facts) { reported_ = facts.timeline.size(); }
-  void Tell(const RecordFacts& facts) {
+  explicit TimelinePrinter(const ManualFenceIo& io) : io_(io) {}
+  void SkipEntries(const RecordFacts& facts) { reported_ = facts.timeline.size(); }
+  void PrintNew(const RecordFacts& facts) {
     for (; reported_ < facts.timeline.size(); ++reported_) {
       const TimelineEntry& entry = facts.timeline[reported_];
-      io_.tell(absl::StrCat(absl::FormatTime("%H:%M:%E3S", entry.at, absl::UTCTimeZone()), "  ", entry.event,
-                            ": ", entry.text));
+      io_.print_line(absl::StrCat(absl::FormatTime("%H:%M:%E3S", entry.at, absl::UTCTimeZone()), "  ",
+                                  entry.event, ": ", entry.text));
     }
   }
 
@@ -77,20 +91,21 @@ class Teller {
   size_t reported_ = 0;
 };
 
-// Looks at the NodeFence again and again until `done` says that this was enough. Null: it is gone.
-// DEADLINE_EXCEEDED: it was not. An API server that is away for a while is waited for.
-absl::Status Follow(const ManualFenceIo& io, const NodeId& node, Teller& teller,
-                    const std::function<bool(const RecordFacts*)>& done) {
+// Polls the NodeFence until `done` returns true; `done` receives null when the object is gone.
+// DEADLINE_EXCEEDED: that did not happen in time. An API server that is unavailable for a while is waited
+// for.
+absl::Status FollowFence(const ManualFenceIo& io, const NodeId& node, TimelinePrinter& printer,
+                         const std::function<bool(const RecordFacts*)>& done) {
   for (;;) {
-    const auto object = Find(io, kNodeFences, node.value());
+    const auto object = FindObject(io, kNodeFences, node.value());
     if (!object.ok() && !absl::IsUnavailable(object.status())) return object.status();
     if (object.ok()) {
       const RecordFacts facts = ReadRecord(*object);
-      teller.Tell(facts);
+      printer.PrintNew(facts);
       if (done(object->is_null() ? nullptr : &facts)) return absl::OkStatus();
     }
-    if (absl::Now() + kAskEvery >= io.deadline) return absl::DeadlineExceededError("");
-    absl::SleepFor(kAskEvery);
+    if (absl::Now() + kFollowEvery >= io.deadline) return absl::DeadlineExceededError("");
+    absl::SleepFor(kFollowEvery);
   }
 }
 
@@ -101,17 +116,19 @@ std::vector<std::string> NotFencedYet(const NodeFence& fence) {
   return arrays;
 }
 
+// Every array has confirmed its part, so no write of the node reaches these volumes any more.
 bool IsInForce(const NodeFence& fence) {
   return !fence.volumes.empty() && NotFencedYet(fence).empty() && fence.phase != Phase::kFencing;
 }
 
-std::string WhereItIs(const NodeFence& fence) {
+std::string ArraysOf(const NodeFence& fence) {
   return absl::StrJoin(fence.volumes, ", ", [](std::string* out, const auto& entry) {
     absl::StrAppend(out, entry.first.value(), " (", entry.second.size(), " volumes)");
   });
 }
 
-std::string WhyNot(const NodeFence& fence) {
+// For an operator who waited in vain: in the first phase no controller has acted, with one an array has not.
+std::string WhyNotInForce(const NodeFence& fence) {
   if (fence.phase == Phase::kRequested)
     return "no controller has taken it up; `lunkeeper status` says who leads, and whether this is a dry run";
   const auto arrays = NotFencedYet(fence);
@@ -119,64 +136,71 @@ std::string WhyNot(const NodeFence& fence) {
                       arrays.empty() ? "" : "; not confirmed yet: " + absl::StrJoin(arrays, ", "));
 }
 
-struct Asked {
+struct RequestedFence {
   NodeFence fence;
   bool made = false;  // by this call
 };
 
-absl::StatusOr<Asked> Ask(const ManualFenceIo& io, const NodeId& node, const ManualFenceRequest& request) {
+// Creates the NodeFence, or finds the existing one: of two operators, the second follows the first one's
+// fence.
+absl::StatusOr<RequestedFence> CreateFence(const ManualFenceIo& io, const NodeId& node,
+                                           const ManualFenceRequest& request) {
   Json object = {{"apiVersion", kNodeFences.ApiVersion()},
                  {"kind", "NodeFence"},
                  {"metadata", {{"name", node.value()}}},
                  {"spec", {{"requestedBy", request.requested_by}}}};
   if (!request.cause.empty()) object["spec"]["cause"] = request.cause;
-  const auto made = io.client.Create({kNodeFences, "", ""}, object, By(io));
-  if (made.ok()) return Asked{ReadRecord(*made).fence, true};
+  const auto made = io.client.Create({kNodeFences, "", ""}, object, LimitsOf(io));
+  if (made.ok()) return RequestedFence{ReadRecord(*made).fence, true};
   if (absl::IsNotFound(made.status()))
     return absl::FailedPreconditionError(
         "there are no NodeFences in this cluster: failover is not installed (failover.enabled). With --array "
         "a node is fenced at one array");
   if (!absl::IsAlreadyExists(made.status())) return made.status();
-  ASSIGN_OR_RETURN(const Json there, Find(io, kNodeFences, node.value()));
-  return Asked{ReadRecord(there).fence, false};
+  ASSIGN_OR_RETURN(const Json there, FindObject(io, kNodeFences, node.value()));
+  return RequestedFence{ReadRecord(there).fence, false};
 }
 
-absl::Status Delete(const ManualFenceIo& io, const NodeFence& fence) {
-  const absl::Status deleted =
-      io.client.Delete({kNodeFences, "", fence.node.value()}, {fence.uid.value(), ""}, std::nullopt, By(io));
+// With the UID, so that a NodeFence that was made anew in the meantime stays.
+absl::Status DeleteFence(const ManualFenceIo& io, const NodeFence& fence) {
+  const absl::Status deleted = io.client.Delete({kNodeFences, "", fence.node.value()},
+                                                {fence.uid.value(), ""}, std::nullopt, LimitsOf(io));
   return absl::IsNotFound(deleted) ? absl::OkStatus() : deleted;
 }
 
-void TellOfFormer(const ManualFenceIo& io, const NodeFence& fence) {
+void PrintExisting(const ManualFenceIo& io, const NodeFence& fence) {
   const bool by_evidence = fence.requested_by.empty();
-  io.tell(absl::StrCat("nodefence ", fence.node.value(), " is there already, ",
-                       by_evidence ? "by evidence: " : "asked for by " + fence.requested_by + ": ",
-                       fence.cause,
-                       by_evidence ? "; it goes by itself when the node is back and clean" : ""));
+  io.print_line(absl::StrCat("nodefence ", fence.node.value(), " is there already, ",
+                             by_evidence ? "by evidence: " : "asked for by " + fence.requested_by + ": ",
+                             fence.cause,
+                             by_evidence ? "; it goes by itself when the node is back and clean" : ""));
 }
 
-absl::Status Refused(const ManualFenceIo& io, const Asked& asked) {
-  if (asked.made) RETURN_IF_ERROR(Delete(io, asked.fence));  // it would stand there for nothing
-  return NoSuchNode(asked.fence.node.value(), "no controller has heard of it, and no array");
+absl::Status RejectUnknownNode(const ManualFenceIo& io, const RequestedFence& requested) {
+  if (requested.made)
+    RETURN_IF_ERROR(
+        DeleteFence(io, requested.fence));  // so that no request for a node that does not exist remains
+  return NoSuchNode(requested.fence.node.value(), "no controller has heard of it, and no array");
 }
 
-// What became of a NodeFence that was followed; null: it is gone.
-absl::Status Conclude(const ManualFenceIo& io, const Asked& asked, const NodeFence* now) {
-  const std::string& node = asked.fence.node.value();
+// Prints the outcome of a followed NodeFence, or returns why it is not in force; null: it is gone.
+absl::Status ReportOutcome(const ManualFenceIo& io, const RequestedFence& requested, const NodeFence* now) {
+  const std::string& node = requested.fence.node.value();
   if (now == nullptr)
     return absl::AbortedError(absl::StrCat("somebody has taken the request for ", node, " back"));
-  if (now->phase == Phase::kRefused) return Refused(io, asked);
+  if (now->phase == Phase::kRefused) return RejectUnknownNode(io, requested);
   if (!IsInForce(*now))
     return absl::DeadlineExceededError(
-        absl::StrCat("node ", node, " is not fenced yet and may still write: ", WhyNot(*now),
+        absl::StrCat("node ", node, " is not fenced yet and may still write: ", WhyNotInForce(*now),
                      ". The request stands: kubectl get nodefence ", node, " -o yaml"));
-  io.tell(absl::StrCat("node ", node, " is fenced: no write of it reaches what it had on ", WhereItIs(*now)));
-  io.tell(absl::StrCat("its pods: ", ToSentence(now->phase), "; to give it back: lunkeeper unfence ",
-                       NameOf(now->node).value()));
+  io.print_line(
+      absl::StrCat("node ", node, " is fenced: no write of it reaches what it had on ", ArraysOf(*now)));
+  io.print_line(absl::StrCat("its pods: ", ToSentence(now->phase), "; to give it back: lunkeeper unfence ",
+                             NameOf(now->node).value()));
   return absl::OkStatus();
 }
 
-// Those of the machine, or of that one life of it.
+// The NodeFences of a machine, given its name, or of one of its instances, given a node id.
 absl::StatusOr<std::vector<RecordFacts>> FencesOf(const ManualFenceIo& io, const std::string& node) {
   ASSIGN_OR_RETURN(const std::vector<Json> objects, ListAll(io, {kNodeFences}));
   std::vector<RecordFacts> fences;
@@ -188,13 +212,15 @@ absl::StatusOr<std::vector<RecordFacts>> FencesOf(const ManualFenceIo& io, const
   return fences;
 }
 
-absl::Status Lift(const ManualFenceIo& io, const RecordFacts& facts) {
+// The deletion is only a request: the finalizer keeps the object until the controller has lifted the fence at
+// every array. A new NodeFence of the same name has another UID, and so counts as gone.
+absl::Status LiftFence(const ManualFenceIo& io, const RecordFacts& facts) {
   const NodeFence& fence = facts.fence;
-  RETURN_IF_ERROR(Delete(io, fence));
-  Teller teller(io);
-  teller.Skip(facts);
+  RETURN_IF_ERROR(DeleteFence(io, fence));
+  TimelinePrinter printer(io);
+  printer.SkipEntries(facts);
   Phase phase = fence.phase;
-  const absl::Status gone = Follow(io, fence.node, teller, [&](const RecordFacts* now) {
+  const absl::Status gone = FollowFence(io, fence.node, printer, [&](const RecordFacts* now) {
     if (now != nullptr) phase = now->fence.phase;
     return now == nullptr || now->fence.uid != fence.uid;
   });
@@ -203,36 +229,36 @@ absl::Status Lift(const ManualFenceIo& io, const RecordFacts& facts) {
         "the fence of ", fence.node.value(), " is not lifted yet: it is at \"", ToSentence(phase),
         "\". It is lifted by itself when the node is back and nothing of those volumes is left on it; where "
         "the machine never comes back, delete its Node object"));
-  if (gone.ok()) io.tell(absl::StrCat("node ", fence.node.value(), " may take volumes again"));
+  if (gone.ok()) io.print_line(absl::StrCat("node ", fence.node.value(), " may take volumes again"));
   return gone;
 }
 
 }  // namespace
 
 absl::Status RequestManualFence(const ManualFenceIo& io, const ManualFenceRequest& request) {
-  ASSIGN_OR_RETURN(const NodeId node, Resolve(io, request.node));
-  ASSIGN_OR_RETURN(const Asked asked, Ask(io, node, request));
-  if (asked.fence.deleting)
+  ASSIGN_OR_RETURN(const NodeId node, ResolveNode(io, request.node));
+  ASSIGN_OR_RETURN(const RequestedFence requested, CreateFence(io, node, request));
+  if (requested.fence.deleting)
     return absl::FailedPreconditionError(
         absl::StrCat("the fence of ", node.value(), " is being lifted: fence it again when that is over"));
-  if (!asked.made) TellOfFormer(io, asked.fence);
-  Teller teller(io);
-  std::optional<NodeFence> last = asked.fence;
-  const absl::Status followed = Follow(io, node, teller, [&](const RecordFacts* now) {
+  if (!requested.made) PrintExisting(io, requested.fence);
+  TimelinePrinter printer(io);
+  std::optional<NodeFence> last = requested.fence;
+  const absl::Status followed = FollowFence(io, node, printer, [&](const RecordFacts* now) {
     last = now == nullptr ? std::nullopt : std::make_optional(now->fence);
     return !last || IsInForce(*last) || last->phase == Phase::kRefused;
   });
   if (!followed.ok() && !absl::IsDeadlineExceeded(followed)) return followed;
-  return Conclude(io, asked, last ? &*last : nullptr);
+  return ReportOutcome(io, requested, last ? &*last : nullptr);
 }
 
 absl::Status RequestManualUnfence(const ManualFenceIo& io, const std::string& node) {
   ASSIGN_OR_RETURN(const auto fences, FencesOf(io, node));
   if (fences.empty()) {
-    RETURN_IF_ERROR(Resolve(io, node).status());
-    io.tell(absl::StrCat("node ", node, " is not fenced"));
+    RETURN_IF_ERROR(ResolveNode(io, node).status());
+    io.print_line(absl::StrCat("node ", node, " is not fenced"));
   }
-  for (const RecordFacts& each : fences) RETURN_IF_ERROR(Lift(io, each));
+  for (const RecordFacts& each : fences) RETURN_IF_ERROR(LiftFence(io, each));
   return absl::OkStatus();
 }
 

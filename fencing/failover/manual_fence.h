@@ -1,11 +1,11 @@
 #pragma once
-// The manual levers of failover, for an operator's shell. A NodeFence is made, or taken back, at the API
-// server, and followed until it is in force, or gone; the controller that leads does the work, and what it
-// writes into the NodeFence's timeline is told line by line. Blocks until then or until the deadline;
-// stateless. Repetition is fine: what is so already is OK, and said.
+// Fences and unfences a node at an operator's request, for `lunkeeper fence` and `lunkeeper unfence`. They
+// create or delete a NodeFence at the API server and follow it until it is in force or gone. The leading
+// controller does the work; the entries that it adds to the NodeFence's timeline are printed line by line.
+// Blocks until then or until the deadline; stateless. Repetition: a request that is fulfilled already is OK.
 //
-// Failure: NOT_FOUND: there is no such node, and nothing was changed. DEADLINE_EXCEEDED: it is not done yet,
-// and goes on. Others are the API server's word.
+// Failure: NOT_FOUND, there is no such node, and nothing was changed. DEADLINE_EXCEEDED, it is not done yet
+// and continues. Others come from the API server.
 
 #include <functional>
 #include <string>
@@ -19,17 +19,17 @@ namespace lunkeeper::fencing {
 struct ManualFenceIo {
   kube::KubeClient& client;
   absl::Time deadline;
-  std::function<void(const std::string& line)> tell;
+  std::function<void(const std::string& line)> print_line;
 };
 
 struct ManualFenceRequest {
   std::string node;   // a Node's name, or its driver's id
-  std::string cause;  // empty: none is given
+  std::string cause;  // for people; may be empty
   std::string requested_by;
 };
 
 absl::Status RequestManualFence(const ManualFenceIo& io, const ManualFenceRequest& request);
-// Every fence that the node has, also one that evidence has led to.
+// Lifts every fence of the node, also one that failover made on its own evidence.
 absl::Status RequestManualUnfence(const ManualFenceIo& io, const std::string& node);
 
 }  // namespace lunkeeper::fencing

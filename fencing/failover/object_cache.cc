@@ -4,11 +4,20 @@
 
 #include "devices/array/arrays.h"
 
+// What depends on what, and so is reported again when it changes:
+//
+//   Node, CSINode ---------------------------> core's Node
+//   Pod, PersistentVolume (by claim), ------> core's Pod
+//   Namespace, StorageClass
+//
+// `claims_` is the join: it knows the pods and the volume of each claim, and an entry lives as long as it has
+// either. Facts are shared with the informers and not copied.
 namespace lunkeeper::fencing {
 namespace {
 
+// Null erases, as in the methods that use it.
 template <class Map, class Value>
-void Store(Map& map, const std::string& key, const Value* value) {
+void StoreOrErase(Map& map, const std::string& key, const Value* value) {
   if (value == nullptr) {
     map.erase(key);
   } else {
@@ -17,18 +26,19 @@ void Store(Map& map, const std::string& key, const Value* value) {
 }
 
 template <class Map>
-auto* Find(Map& map, const std::string& key) {
+auto* FindIn(Map& map, const std::string& key) {
   const auto found = map.find(key);
   return found == map.end() ? nullptr : &found->second;
 }
 
 template <class T>
-const T* Find(const std::map<std::string, std::shared_ptr<const T>>& map, const std::string& key) {
+const T* FindIn(const std::map<std::string, std::shared_ptr<const T>>& map, const std::string& key) {
   const auto found = map.find(key);
   return found == map.end() ? nullptr : found->second.get();
 }
 
-FailoverPolicy Joined(FailoverPolicy a, FailoverPolicy b) {
+// Of a pod, its namespace and its volumes' classes: one "never" is enough to keep the pod where it is.
+FailoverPolicy JoinPolicies(FailoverPolicy a, FailoverPolicy b) {
   if (a == FailoverPolicy::kNever || b == FailoverPolicy::kNever) return FailoverPolicy::kNever;
   return a == FailoverPolicy::kUnsaid ? b : a;
 }
@@ -40,23 +50,26 @@ std::string NamespaceOf(const std::string& key) { return key.substr(0, key.find(
 void ObjectCache::OnNode(const std::string& name, std::shared_ptr<const NodeFacts> facts) {
   if (facts == nullptr) {
     nodes_.erase(name);
-    return say_(NodeGone{NodeName(name)});
+    return report_(NodeGone{NodeName(name)});
   }
   nodes_[name] = std::move(facts);
-  SayNode(name);
+  ReportNode(name);
 }
 
+// A CSINode may arrive before its Node, which is reported with the instance once it comes.
 void ObjectCache::OnInstance(const std::string& node, const NodeId* instance) {
-  Store(instances_, node, instance);
-  if (nodes_.contains(node)) SayNode(node);
+  StoreOrErase(instances_, node, instance);
+  if (nodes_.contains(node)) ReportNode(node);
 }
 
+// The pod is dropped and added anew, because its claims may differ. A pod's volumes cannot change, but a new
+// pod may have taken the name of an old one between two lists.
 void ObjectCache::OnPod(const std::string& key, std::shared_ptr<const PodFacts> facts) {
   ForgetPod(key);
-  if (facts == nullptr) return say_(PodGone{PodId(key)});
+  if (facts == nullptr) return report_(PodGone{PodId(key)});
   const auto& kept = *pods_.emplace(key, std::move(facts)).first;
   for (const std::string& claim : kept.second->claims) claims_[claim].pods.push_back(&kept.first);
-  SayPod(key);
+  ReportPod(key);
 }
 
 void ObjectCache::ForgetPod(const std::string& key) {
@@ -76,18 +89,19 @@ void ObjectCache::OnVolume(const std::string& name, std::shared_ptr<const Volume
   const auto& [key, kept] = *volumes_.emplace(name, facts).first;
   if (!kept->volume.empty()) volume_names_[kept->volume.value()] = &key;
   claims_[claim].volume = facts;
-  SayPodsOf(claim);
+  ReportPodsOf(claim);
 }
 
 void ObjectCache::ForgetVolume(const std::string& name) {
   const auto known = volumes_.find(name);
   if (known == volumes_.end()) return;
-  const auto facts = known->second;
+  const auto facts = known->second;  // a copy: the entry goes, and its claim is needed below
   volume_names_.erase(facts->volume.value());
   volumes_.erase(known);
   Claim& claim = claims_[facts->claim];
+  // The claim may have been bound to another volume meanwhile.
   if (claim.volume == facts) claim.volume.reset();
-  SayPodsOf(facts->claim);
+  ReportPodsOf(facts->claim);
   ForgetIfUnused(facts->claim);
 }
 
@@ -96,50 +110,51 @@ void ObjectCache::ForgetIfUnused(const std::string& claim) {
   if (known->second.pods.empty() && known->second.volume == nullptr) claims_.erase(known);
 }
 
+// The pods of a namespace are neighbours in the map, as their keys begin with "namespace/".
 void ObjectCache::OnNamespace(const std::string& name, const FailoverPolicy* wish) {
-  Store(namespaces_, name, wish);
+  StoreOrErase(namespaces_, name, wish);
   for (auto pod = pods_.lower_bound(name + "/"); pod != pods_.end() && NamespaceOf(pod->first) == name; ++pod)
-    SayPod(pod->first);
+    ReportPod(pod->first);
 }
 
 void ObjectCache::OnStorageClass(const std::string& name, const FailoverPolicy* wish) {
-  Store(classes_, name, wish);
+  StoreOrErase(classes_, name, wish);
   for (const auto& [volume, facts] : volumes_)
-    if (facts->storage_class == name) SayPodsOf(facts->claim);
+    if (facts->storage_class == name) ReportPodsOf(facts->claim);
 }
 
-const NodeFacts* ObjectCache::FindNode(const NodeName& name) const { return Find(nodes_, name.value()); }
-const PodFacts* ObjectCache::FindPod(const PodId& pod) const { return Find(pods_, pod.value()); }
+const NodeFacts* ObjectCache::FindNode(const NodeName& name) const { return FindIn(nodes_, name.value()); }
+const PodFacts* ObjectCache::FindPod(const PodId& pod) const { return FindIn(pods_, pod.value()); }
 
-const VolumeFacts* ObjectCache::FindVolume(const std::string& name) const { return Find(volumes_, name); }
+const VolumeFacts* ObjectCache::FindVolume(const std::string& name) const { return FindIn(volumes_, name); }
 const std::string* ObjectCache::FindVolumeOf(const VolumeId& volume) const {
-  const std::string* const* found = Find(volume_names_, volume.value());
+  const std::string* const* found = FindIn(volume_names_, volume.value());
   return found == nullptr ? nullptr : *found;
 }
 
-void ObjectCache::SayNode(const std::string& name) {
+void ObjectCache::ReportNode(const std::string& name) {
   const NodeFacts& facts = *nodes_.at(name);
   Node node;
   node.name = NodeName(name);
   node.uid = facts.uid;
   node.version = facts.version;
-  if (const NodeId* instance = Find(instances_, name); instance != nullptr) node.node_id = *instance;
+  if (const NodeId* instance = FindIn(instances_, name); instance != nullptr) node.node_id = *instance;
   node.ready = facts.ready;
   node.exempt = facts.exempt;
   node.out_of_service = facts.out_of_service;
   node.labels = facts.labels;
   // The value is the instance; the rest of the NodeFence's name is the machine's.
   if (const std::string value = TaintIn(facts.taints); !value.empty()) node.taint = name + "." + value;
-  say_(NodeSeen{std::move(node)});
+  report_(NodeSeen{std::move(node)});
 }
 
-void ObjectCache::SayPodsOf(const std::string& claim) {
-  const Claim* known = Find(claims_, claim);
+void ObjectCache::ReportPodsOf(const std::string& claim) {
+  const Claim* known = FindIn(claims_, claim);
   if (known == nullptr) return;
-  for (const std::string* key : known->pods) SayPod(*key);
+  for (const std::string* key : known->pods) ReportPod(*key);
 }
 
-void ObjectCache::SayPod(const std::string& key) {
+void ObjectCache::ReportPod(const std::string& key) {
   const PodFacts& facts = *pods_.at(key);
   Pod pod;
   pod.id = PodId(key);
@@ -147,19 +162,21 @@ void ObjectCache::SayPod(const std::string& key) {
   pod.node = facts.node;
   pod.owner_kind = facts.owner_kind;
   pod.wish = facts.wish;
-  if (const FailoverPolicy* wish = Find(namespaces_, NamespaceOf(key)); wish != nullptr)
-    pod.wish = Joined(pod.wish, *wish);
+  if (const FailoverPolicy* wish = FindIn(namespaces_, NamespaceOf(key)); wish != nullptr)
+    pod.wish = JoinPolicies(pod.wish, *wish);
   pod.foreign_volumes = facts.foreign_volumes;
   for (const std::string& claim : facts.claims) AddClaim(pod, claim);
   pod.scheduling = facts.scheduling;
   pod.deleting = facts.deleting;
   pod.running = facts.running;
   pod.crash_looping = facts.crash_looping;
-  say_(PodSeen{std::move(pod)});
+  report_(PodSeen{std::move(pod)});
 }
 
+// The array's name is part of the volume's id. A volume of another driver, or one that is not known yet,
+// makes the pod one with foreign volumes: it cannot be fenced, so the pod must not be moved.
 void ObjectCache::AddClaim(Pod& pod, const std::string& claim) const {
-  const Claim* known = Find(claims_, claim);
+  const Claim* known = FindIn(claims_, claim);
   const VolumeFacts* volume = known == nullptr ? nullptr : known->volume.get();
   const std::string array = volume == nullptr ? "" : ArrayNameIn(volume->volume.value());
   if (array.empty()) {
@@ -167,8 +184,8 @@ void ObjectCache::AddClaim(Pod& pod, const std::string& claim) const {
     return;
   }
   pod.volumes[ArrayId(array)].insert(volume->volume);
-  if (const FailoverPolicy* wish = Find(classes_, volume->storage_class); wish != nullptr)
-    pod.wish = Joined(pod.wish, *wish);
+  if (const FailoverPolicy* wish = FindIn(classes_, volume->storage_class); wish != nullptr)
+    pod.wish = JoinPolicies(pod.wish, *wish);
 }
 
 }  // namespace lunkeeper::fencing

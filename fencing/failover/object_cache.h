@@ -1,8 +1,8 @@
 #pragma once
-// Joins what is known of Kubernetes' objects into the core's own words: which machine runs which life of the
-// driver, which volumes a pod has on which array, and whether it may be moved. Objects arrive in any order;
-// whatever depends on a changed one is said again. A pod whose volumes are not known yet counts as one with
-// volumes of another driver, which is left alone. One thread uses it; nothing fails.
+// Joins Kubernetes' objects into the core's Nodes and Pods: which machine runs which instance of the driver,
+// which volumes a pod has on which array, and whether it may be moved. Objects arrive in any order; when one
+// changes, everything that depends on it is reported again. A pod whose volumes are not known yet counts as
+// one with volumes of another driver, which is left alone. One thread uses it; nothing fails.
 
 #include <functional>
 #include <map>
@@ -19,10 +19,10 @@ namespace lunkeeper::fencing {
 
 class ObjectCache {
  public:
-  // `say` takes NodeSeen, NodeGone, PodSeen and PodGone.
-  explicit ObjectCache(std::function<void(decltype(Event::what))> report) : say_(std::move(report)) {}
+  // `report` receives NodeSeen, NodeGone, PodSeen and PodGone.
+  explicit ObjectCache(std::function<void(decltype(Event::what))> report) : report_(std::move(report)) {}
 
-  // Null: it is gone.
+  // Each takes the new facts of one object; null: it is gone.
   void OnNode(const std::string& name, std::shared_ptr<const NodeFacts> facts);
   void OnInstance(const std::string& node, const NodeId* instance);
   void OnPod(const std::string& key, std::shared_ptr<const PodFacts> facts);
@@ -33,29 +33,29 @@ class ObjectCache {
   const NodeFacts* FindNode(const NodeName& name) const;
   const PodFacts* FindPod(const PodId& pod) const;
   const VolumeFacts* FindVolume(const std::string& name) const;
-  // The PersistentVolume's name; null: none that is bound.
+  // The PersistentVolume's name; null: there is no bound one.
   const std::string* FindVolumeOf(const VolumeId& volume) const;
 
  private:
   struct Claim {
-    std::shared_ptr<const VolumeFacts> volume;  // null: none that is bound
+    std::shared_ptr<const VolumeFacts> volume;  // null: there is no bound one
     std::vector<const std::string*> pods;       // keys of pods_
   };
 
-  void SayNode(const std::string& name);
-  void SayPod(const std::string& key);
-  void SayPodsOf(const std::string& claim);
+  void ReportNode(const std::string& name);
+  void ReportPod(const std::string& key);
+  void ReportPodsOf(const std::string& claim);
   void ForgetPod(const std::string& key);
   void ForgetVolume(const std::string& name);
   void ForgetIfUnused(const std::string& claim);
   void AddClaim(Pod& pod, const std::string& claim) const;
 
-  const std::function<void(decltype(Event::what))> say_;
+  const std::function<void(decltype(Event::what))> report_;
   std::map<std::string, std::shared_ptr<const NodeFacts>> nodes_;
   std::map<std::string, NodeId> instances_;
   std::map<std::string, std::shared_ptr<const PodFacts>> pods_;
   std::map<std::string, std::shared_ptr<const VolumeFacts>> volumes_;
-  // Their names by the volume, both as they stand in `volumes_`: there may be many.
+  // PersistentVolumes' names by volume id. Both point into `volumes_`, as there may be 30,000 of them.
   std::unordered_map<std::string_view, const std::string*> volume_names_;
   std::map<std::string, Claim> claims_;
   std::map<std::string, FailoverPolicy> namespaces_, classes_;

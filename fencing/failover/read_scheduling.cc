@@ -5,6 +5,9 @@
 
 #include "fencing/failover/facts.h"
 
+// The fields are those of Kubernetes' "Assigning Pods to Nodes" and "Taints and Tolerations". Preferred
+// affinity and pod affinity are not read: failover only asks whether some node could take the pod, and leaves
+// the choice to the scheduler. Strings become label hashes, which are quick to compare and small.
 namespace lunkeeper::fencing {
 namespace {
 
@@ -15,11 +18,13 @@ using kube::TextAt;
 
 constexpr char kUnschedulable[] = "node.kubernetes.io/unschedulable";
 
-// Of nodes which are not ready, and so take no pod whatever it tolerates. Nearly every pod has them.
+// Taints of nodes that are not ready, which take no pod whatever it tolerates. Kubernetes adds tolerations of
+// both to nearly every pod, so dropping them lets pods share one Scheduling.
 bool IsOfHealth(const std::string& key) {
   return key == "node.kubernetes.io/not-ready" || key == "node.kubernetes.io/unreachable";
 }
 
+// PreferNoSchedule keeps no pod out, so it is not a taint to us.
 std::optional<Effect> EffectOf(const Json& json) {
   const std::string effect = TextAt(json, {"effect"});
   if (effect == "NoSchedule") return Effect::kNoSchedule;
@@ -35,6 +40,8 @@ Requirement ReadRequirement(const Json& json, const std::string& key) {
   return asked;
 }
 
+// matchFields selects by fields of the Node instead of labels. The dot before the key keeps the two apart; a
+// label key cannot begin with one.
 Requirements ReadTerm(const Json& json) {
   Requirements term;
   for (const Json& each : FieldAt(json, {"matchExpressions"}))
@@ -44,7 +51,7 @@ Requirements ReadTerm(const Json& json) {
   return term;
 }
 
-// One that we do not understand tolerates nothing.
+// Nullopt: the toleration has a form that is not understood, and so tolerates nothing.
 std::optional<Toleration> ReadToleration(const Json& json) {
   const std::string key = TextAt(json, {"key"}), how = TextAt(json, {"operator"}),
                     effect = TextAt(json, {"effect"});

@@ -2,6 +2,9 @@
 
 #include <utility>
 
+// ReadRecord and NewRecord are inverses but for the operator's default. A controller that takes over reads
+// everything it needs to continue from here, so each field that the core decides by must survive the round
+// trip (real_record_test.cc checks it against a real API server and its schema).
 namespace lunkeeper::fencing {
 namespace {
 
@@ -9,13 +12,14 @@ using kube::FieldAt;
 using kube::Json;
 using kube::TextAt;
 
-// What spec.requestedBy says of a failover that nobody asked for.
+// spec.requestedBy of a failover that no person requested. An empty field means a person who gave no name.
 constexpr char kByEvidence[] = "evidence";
 
 std::string ExactStamp(absl::Time at) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", at, absl::UTCTimeZone());
 }
 
+// A merge patch keeps the keys that it does not name, so an array that was once in the record stays there.
 Json StatusOf(const NodeFence& fence, const Timeline& timeline) {
   Json status = {{"phase", std::string(ToWord(fence.phase))}, {"node", NameOf(fence.node).value()}};
   Json& arrays = status["arrays"] = Json::object();
@@ -31,6 +35,8 @@ Json StatusOf(const NodeFence& fence, const Timeline& timeline) {
   return status;
 }
 
+// Entries of a wrong type are skipped: an operator may have written them. A generation is a positive number,
+// so 0 stands for a fence that the array has not confirmed.
 void ReadArrays(const Json& arrays, NodeFence& fence) {
   for (const auto& entry : arrays.items()) {
     if (!entry.value().is_object()) continue;
@@ -43,6 +49,7 @@ void ReadArrays(const Json& arrays, NodeFence& fence) {
   }
 }
 
+// A time that cannot be read becomes 1970: the entry stays visible, and looks as wrong as it is.
 Timeline ReadTimeline(const Json& entries) {
   Timeline timeline;
   for (const Json& each : entries) {
@@ -87,7 +94,8 @@ Json NewRecord(const NodeFence& fence, const Timeline& timeline) {
 
 Json RecordPatch(const NodeFence& fence, const Timeline& timeline) {
   Json patch = {{"status", StatusOf(fence, timeline)}};
-  // Nothing to undo, nothing to wait for; and a finalizer cannot be added to what is being deleted.
+  // A fence without volumes has nothing to lift, so its object may go at once. The API server rejects new
+  // finalizers on an object that is being deleted.
   if (!fence.deleting && !fence.volumes.empty()) patch["metadata"]["finalizers"] = Json::array({kFinalizer});
   return patch;
 }

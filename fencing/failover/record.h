@@ -1,7 +1,8 @@
 #pragma once
-// A NodeFence as an object in Kubernetes, and back. Its name is the node's id (`<name>.<instance>`), as
-// the arrays know it. Everything that the core records is in one object without a status subresource, so that
-// one conditional write stores it all. Who made it by hand need not give more than the name. Pure functions.
+// Converts a NodeFence to its object in Kubernetes, and back. The object's name is the node id
+// (`<name>.<instance>`), as the arrays know it. Everything that the core records is in one object without a
+// status subresource, so that one conditional write stores it all. An operator who makes one by hand needs to
+// give no more than the name. Pure functions.
 
 #include <string>
 #include <vector>
@@ -15,7 +16,7 @@ namespace lunkeeper::fencing {
 inline const kube::Resource kNodeFences{"lunkeeper.io", "v1alpha1", "nodefences"};
 inline constexpr char kFinalizer[] = "lunkeeper.io/fence";
 
-// One line of status.timeline. `event` is one of a closed set of words, for programs: LastHeard, Decided,
+// One entry of status.timeline. `event` is one of a fixed set of words, for programs: LastHeard, Decided,
 // Recorded, Fencing, FenceFailed, Fenced, Tainted, Deleting, Deleted, Phase, Moved, Unfenced. `text` is for
 // people.
 struct TimelineEntry {
@@ -35,7 +36,7 @@ struct RecordFacts {
 RecordFacts ReadRecord(const kube::Json& object);
 // The whole object, for its creation.
 kube::Json NewRecord(const NodeFence& fence, const Timeline& timeline);
-// What changes in one that is there: never what was asked for, only what became of it.
+// The changes to an existing object: its status, never its spec, which says what was requested.
 kube::Json RecordPatch(const NodeFence& fence, const Timeline& timeline);
 
 }  // namespace lunkeeper::fencing

@@ -3,6 +3,8 @@
 #include "absl/strings/str_cat.h"
 #include "fencing/core/trace.h"
 
+// The lines are for people; no program reads them. They show the evidence first and the verdict second, so
+// that an operator can check the one against the other.
 namespace lunkeeper::fencing {
 namespace {
 
@@ -32,6 +34,7 @@ std::string NodeLine(const State& state, const NodeId& node) {
     if (side.heartbeat_at)
       absl::StrAppend(&line, "; heartbeat on array ", side.array->id.value(), " ",
                       FormatSeconds(state.now - *side.heartbeat_at), " s ago");
+  // Why nothing is done about this node, if that was said.
   const auto refused = state.said.find({ReportKind::kRefused, node});
   if (refused != state.said.end()) absl::StrAppend(&line, "; ", refused->second);
   return line;
@@ -45,6 +48,7 @@ std::string FenceLine(const NodeFence& fence) {
 
 }  // namespace
 
+// The order is what an operator asks in turn: who leads, under which limits, which nodes, which fences.
 std::vector<std::string> StatusLines(const Core& core, const std::string& missing) {
   const State& state = core.state();
   const Settings& settings = state.settings;

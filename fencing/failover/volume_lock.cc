@@ -11,17 +11,20 @@ namespace {
 
 using kube::Json;
 
-std::string Stamp(absl::Time at) { return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", at, absl::UTCTimeZone()); }
+std::string FormatStamp(absl::Time at) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", at, absl::UTCTimeZone());
+}
 
 Json HolderOf(const LockHolder& holder) {
   return {{"node", NameOf(holder.node).value()}, {"instance", holder.node.value()},
           {"pods", Json(holder.pods)},           {"access", ToText(holder.access)},
-          {"generation", holder.generation},     {"since", Stamp(holder.since)}};
+          {"generation", holder.generation},     {"since", FormatStamp(holder.since)}};
 }
 
 }  // namespace
 
-// The first lines are for the columns of kubectl, which can show no list.
+// The top-level fields repeat the holders for kubectl's columns (additionalPrinterColumns), which cannot show
+// lists of objects.
 Json StatusOf(const VolumeLock& lock) {
   std::vector<std::string> nodes, pods;
   Json holders = Json::array();
@@ -39,10 +42,11 @@ Json StatusOf(const VolumeLock& lock) {
           {"node", absl::StrJoin(nodes, ",")},
           {"pod", absl::StrJoin(pods, ",")},
           {"access", ToText(first.access)},
-          {"since", Stamp(first.since)},
+          {"since", FormatStamp(first.since)},
           {"holders", std::move(holders)}};
 }
 
+// `since` is left out: it is taken over from the existing object, or from the clock when the lock is new.
 size_t HashOf(const VolumeLock& lock) {
   size_t hash = absl::HashOf(lock.persistent_volume, lock.claim, lock.block, lock.holders.size());
   for (const LockHolder& holder : lock.holders)
@@ -50,6 +54,7 @@ size_t HashOf(const VolumeLock& lock) {
   return hash;
 }
 
+// Times survive a restart of the controller by way of the object itself.
 LockFacts ReadLock(const Json& object) {
   LockFacts facts;
   facts.version = Version(kube::TextAt(object, {"metadata", "resourceVersion"}));
@@ -63,6 +68,7 @@ LockFacts ReadLock(const Json& object) {
   return facts;
 }
 
+// nlohmann's objects are sorted by key, so equal statuses have equal texts whatever order they arrived in.
 size_t DigestOf(const Json& status) { return std::hash<std::string>()(kube::ToText(status)); }
 
 }  // namespace lunkeeper::fencing

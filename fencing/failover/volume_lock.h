@@ -1,6 +1,6 @@
 #pragma once
-// A VolumeLock as an object in Kubernetes: who has a volume, for people to read. It is called after the
-// volume, and has a status and nothing else. Pure functions.
+// A VolumeLock as an object in Kubernetes, which shows people the nodes that hold a volume. Its name is the
+// volume's id, and it has a status and nothing else. Pure functions.
 
 #include <string>
 #include <utility>
@@ -24,16 +24,17 @@ struct LockHolder {
 };
 
 struct VolumeLock {
-  std::string persistent_volume, claim;  // empty: none that is bound
+  std::string persistent_volume, claim;  // empty: there is no bound one
   bool block = false;                    // pods see a device, not a file system
   std::vector<LockHolder> holders;       // at least one
 };
 
 kube::Json StatusOf(const VolumeLock& lock);
-// Of what StatusOf shows, but for the times: far quicker than to show it. Good within one process.
+// A hash of everything in StatusOf but the times, without building it: far quicker. Valid within one process.
 size_t HashOf(const VolumeLock& lock);
 
-// What is kept of one that is there: enough to tell whether it is right, and since when each grant is known.
+// What is kept of an existing object: enough to tell whether it is correct, and since when each grant is
+// known.
 struct LockFacts {
   Version version;
   size_t digest = 0;  // of its status

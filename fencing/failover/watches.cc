@@ -4,6 +4,9 @@
 
 #include "fencing/kube/informer.h"
 
+// One informer, and so one thread and one connection, for each kind. They reduce objects on their own threads
+// and post the results. The posts of one kind keep their order; those of different kinds do not, which is why
+// the object cache accepts any order.
 namespace lunkeeper::fencing {
 namespace {
 
@@ -21,7 +24,8 @@ void Watches::Add(const kube::Selection& selection, std::function<std::optional<
   missing_.insert(kind);
   kube::InformerHooks<T> hooks;
   hooks.reduce = std::move(reduce);
-  // People wait for what they ask for; all else is of use at the next tick.
+  // A person may be waiting for a NodeFence they made, so it wakes the loop. With everything else the loop
+  // can wait for its next tick, and handles hundreds of changes at once.
   const Wake wake = kind == kNodeFences.plural ? Wake::kNow : Wake::kLater;
   hooks.changed = [this, wake, changed = std::move(changed)](const auto& key, const auto& now) {
     handlers_.post([changed, key, now] { changed(key, now); }, wake);
@@ -29,7 +33,7 @@ void Watches::Add(const kube::Selection& selection, std::function<std::optional<
   hooks.live = [this, kind](bool live) {
     handlers_.post([this, kind, live] { SetLive(kind, live); }, Wake::kNow);
   };
-  mirrors_.push_back(std::make_shared<kube::Informer<T>>(client_, selection, std::move(hooks)));
+  informers_.push_back(std::make_shared<kube::Informer<T>>(client_, selection, std::move(hooks)));
 }
 
 Watches::Watches(kube::KubeClient& client, WatchHandlers handlers)
@@ -57,6 +61,8 @@ Watches::Watches(kube::KubeClient& client, WatchHandlers handlers)
       });
 }
 
+// Failover acts once every kind was live at the same time. A watch that breaks later makes a kind missing
+// again until it is back; the core sees that as an API server that is down.
 void Watches::SetLive(const std::string& kind, bool live) {
   if (!live) {
     missing_.insert(kind);

@@ -1,6 +1,7 @@
 #pragma once
-// Everything that failover watches in Kubernetes, told on one thread: the one that runs what is posted. One
-// thread makes and destroys it; the destructor joins the watches' own threads. Nothing fails for good.
+// Watches every kind of object that failover needs, and delivers all changes on one thread: the one that runs
+// the posted jobs. One thread makes and destroys it; the destructor joins the watches' own threads. Nothing
+// fails for good.
 
 #include <functional>
 #include <memory>
@@ -27,7 +28,7 @@ class Watches {
  public:
   Watches(kube::KubeClient& client, WatchHandlers handlers);
 
-  // The kinds whose watch does not stand. Of the thread that runs what is posted.
+  // The kinds whose watch is down. For the thread that runs the posted jobs.
   const std::set<std::string>& missing() const { return missing_; }
 
  private:
@@ -39,7 +40,7 @@ class Watches {
   kube::KubeClient& client_;
   const WatchHandlers handlers_;
   std::set<std::string> missing_;
-  std::vector<std::shared_ptr<void>> mirrors_;  // last: their threads use the others
+  std::vector<std::shared_ptr<void>> informers_;  // last: their threads use the others
 };
 
 }  // namespace lunkeeper::fencing

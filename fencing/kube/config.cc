@@ -18,6 +18,7 @@ namespace {
 constexpr char kServiceAccount[] = "/var/run/secrets/kubernetes.io/serviceaccount";
 constexpr char kDefaultPort[] = "443";
 
+// An unset variable reads as an empty one; neither is of use here.
 std::string EnvironmentText(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;

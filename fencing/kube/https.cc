@@ -49,6 +49,7 @@ bool IsTrustFailure(int reason) {
   return reason == SSL_R_CERTIFICATE_VERIFY_FAILED || reason >= SSL_AD_REASON_OFFSET;
 }
 
+// Beast's timeout and our own stop look alike to asio; only the error code tells them apart.
 absl::Status ConnectionError(const std::string& what, error_code error) {
   if (error == beast::error::timeout)
     return absl::DeadlineExceededError(
@@ -169,6 +170,7 @@ class BeastConnection final : public HttpsConnection {
  private:
   beast::tcp_stream& TcpStream() { return beast::get_lowest_layer(stream_); }
 
+  // Without a body there is no Content-Length either, which some proxies reject on GET.
   http::request<http::string_body> BuildMessage(const HttpRequest& request, const std::string& token) const {
     http::request<http::string_body> message;
     message.method_string(request.method);

@@ -32,6 +32,7 @@ absl::Status JsonCutter::Feed(std::string_view bytes) {
     if (in_string_) {
       in_string_ = escaped_ || c != '"';
       escaped_ = !escaped_ && c == '\\';
+      // Brackets within a string do not count, and a backslash hides the quotation mark after it.
     } else if (c == '"') {
       in_string_ = true;
     } else if (c == '{' || c == '[') {
@@ -60,6 +61,7 @@ absl::Status JsonCutter::OpenBracket(char c) {
   return absl::OkStatus();
 }
 
+// Types of brackets are not compared: the parser finds a ']' that closes a '{'.
 absl::Status JsonCutter::CloseBracket(std::string_view bytes, size_t at) {
   if (depth_ == 0) return MalformedReply("a bracket closes what was not opened");
   const bool in_piece = InPiece();

@@ -26,6 +26,7 @@ constexpr size_t kMostReplyBytes = JsonCutter::kMostBytes;
 // the current version about two seconds before that.
 constexpr absl::Duration kWatchMargin = absl::Seconds(5);
 
+// `verb` is Kubernetes' word, for messages and for what an administrator must allow in a role.
 HttpRequest MakeRequest(const char* verb, const char* method, const ObjectRef& object) {
   HttpRequest request;
   request.what = absl::StrCat(verb, " ", DisplayName(object));
@@ -36,6 +37,7 @@ HttpRequest MakeRequest(const char* verb, const char* method, const ObjectRef& o
 
 ObjectRef KindRefOf(const Selection& selection) { return {selection.resource, selection.space, ""}; }
 
+// INTERNAL whatever went wrong: the caller cannot correct it, and no repetition will.
 absl::Status UnexpectedReply(const std::string& what, const absl::Status& why) {
   return absl::InternalError(absl::StrCat(what, ": ", why.message()));
 }
@@ -189,6 +191,7 @@ class HttpKubeClient final : public KubeClient {
 
 }  // namespace
 
+// Checks what would otherwise fail with every call, and be logged as if the API server were at fault.
 absl::StatusOr<std::unique_ptr<KubeClient>> MakeKubeClient(const KubeConfig& config) {
   RETURN_IF_ERROR(ParseServer(config.server).status());
   if (config.ca_file.empty() || config.connections == 0)

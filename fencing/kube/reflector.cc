@@ -117,6 +117,7 @@ class ListWatchReflector final : public Reflector {
     return absl::OkStatus();
   }
 
+  // Ends with the stream. A version is taken from each event, also from bookmarks, whose only purpose it is.
   absl::Status RunWatch(const std::stop_token& stop) {
     const absl::Time now = absl::Now();
     ASSIGN_OR_RETURN(const auto stream,
@@ -134,6 +135,7 @@ class ListWatchReflector final : public Reflector {
     }
   }
 
+  // An error that repeats is logged once, until a watch has worked again.
   void ReportFailure(const absl::Status& status) {
     SetLive(false);
     if (!CanResume(status)) version_.clear();

@@ -20,6 +20,7 @@ std::string ExtraOf(const Json& status, const char* key) {
 
 absl::StatusOr<ReviewedToken> ReviewToken(KubeClient& client, const std::string& token,
                                           const std::string& audience, const Limits& limits) {
+  // The API server would answer 400 to an empty token, which reads like a fault of ours.
   if (token.empty()) return absl::UnauthenticatedError("review a token: there is none");
   const Json review = {{"apiVersion", "authentication.k8s.io/v1"},
                        {"kind", "TokenReview"},

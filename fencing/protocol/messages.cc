@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kLongestNode = 256;
 constexpr size_t kLongestVolume = 128;
 
+// Ids end up in log lines, file names and SQL, so control characters and spaces are refused at the door.
 absl::Status CheckText(const char* field, const std::string& text, size_t longest) {
   const bool plain = std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isgraph(c); });
   if (!text.empty() && text.size() <= longest && plain) return absl::OkStatus();
@@ -49,6 +50,7 @@ absl::StatusOr<VolumeId> ReadVolume(const std::string& volume_id) {
   return VolumeId(volume_id);
 }
 
+// An access that is not known, from a newer node, is refused: guessing could grant two writers.
 absl::StatusOr<Access> ReadAccess(coordinator::v1::Access access) {
   switch (access) {
     case coordinator::v1::EXCLUSIVE:
@@ -89,6 +91,7 @@ Grant ReadGrant(const coordinator::v1::AcquireRequest& request, const coordinato
   return grant;
 }
 
+// Durability is one bit on the wire: a third kind would need a new field, not a new value.
 coordinator::v1::Grant WriteGrant(const Grant& grant) {
   coordinator::v1::Grant message;
   message.set_generation(grant.generation);
@@ -114,6 +117,7 @@ fencing::Heartbeat ReadHeartbeat(const coordinator::v1::Heartbeat& message) {
   return heartbeat;
 }
 
+// A heartbeat has the node's whole state, so one that is lost or reordered does no harm.
 coordinator::v1::Heartbeat WriteHeartbeat(const fencing::Heartbeat& heartbeat) {
   coordinator::v1::Heartbeat message;
   message.set_node(heartbeat.node.value());

@@ -9,23 +9,27 @@
 namespace lunkeeper::fencing {
 namespace {
 
-absl::Status No() { return absl::UnimplementedError("a simulated array has nothing but grants and fences"); }
+absl::Status Unsupported() {
+  return absl::UnimplementedError("a hollow array has nothing but grants and fences");
+}
 
 // A store of nothing: a hollow cluster has grants and no volumes.
 class NoVolumes : public VolumeStore {
  public:
-  absl::StatusOr<Volume> CreateVolume(const VolumeSpec&) override { return No(); }
-  absl::Status DeleteVolume(const VolumeId&) override { return No(); }
-  absl::StatusOr<Volume> GetVolume(const VolumeId&) override { return No(); }
-  absl::StatusOr<Page<Volume>> ListVolumes(const std::string&, size_t) override { return No(); }
-  absl::StatusOr<Volume> ExpandVolume(const VolumeId&, uint64_t) override { return No(); }
-  absl::StatusOr<Snapshot> CreateSnapshot(const std::string&, const VolumeId&) override { return No(); }
-  absl::Status DeleteSnapshot(const SnapshotId&) override { return No(); }
-  absl::StatusOr<Snapshot> GetSnapshot(const SnapshotId&) override { return No(); }
-  absl::StatusOr<Page<Snapshot>> ListSnapshots(const VolumeId&, const std::string&, size_t) override {
-    return No();
+  absl::StatusOr<Volume> CreateVolume(const VolumeSpec&) override { return Unsupported(); }
+  absl::Status DeleteVolume(const VolumeId&) override { return Unsupported(); }
+  absl::StatusOr<Volume> GetVolume(const VolumeId&) override { return Unsupported(); }
+  absl::StatusOr<Page<Volume>> ListVolumes(const std::string&, size_t) override { return Unsupported(); }
+  absl::StatusOr<Volume> ExpandVolume(const VolumeId&, uint64_t) override { return Unsupported(); }
+  absl::StatusOr<Snapshot> CreateSnapshot(const std::string&, const VolumeId&) override {
+    return Unsupported();
   }
-  absl::StatusOr<PoolCapacity> GetCapacity() override { return No(); }
+  absl::Status DeleteSnapshot(const SnapshotId&) override { return Unsupported(); }
+  absl::StatusOr<Snapshot> GetSnapshot(const SnapshotId&) override { return Unsupported(); }
+  absl::StatusOr<Page<Snapshot>> ListSnapshots(const VolumeId&, const std::string&, size_t) override {
+    return Unsupported();
+  }
+  absl::StatusOr<PoolCapacity> GetCapacity() override { return Unsupported(); }
 };
 
 class HollowArray final : public Array, public GrantStore, public FenceControl {
@@ -37,14 +41,16 @@ class HollowArray final : public Array, public GrantStore, public FenceControl {
   GrantStore& grants() override { return *this; }
   FenceControl& fences() override { return *this; }
 
-  absl::StatusOr<Grant> AcquireGrant(const GrantRequest&, absl::Duration) override { return No(); }
-  absl::Status ReleaseGrant(const VolumeId&, const NodeId&, GrantOwner, Generation) override { return No(); }
+  absl::StatusOr<Grant> AcquireGrant(const GrantRequest&, absl::Duration) override { return Unsupported(); }
+  absl::Status ReleaseGrant(const VolumeId&, const NodeId&, GrantOwner, Generation) override {
+    return Unsupported();
+  }
 
   absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter&) override {
     std::vector<Grant> grants;
     ForEachGrant([&](int volume, const NodeId& node) {
       Grant& grant = grants.emplace_back();
-      grant.volume = HerdVolume(size_, volume);
+      grant.volume = HollowVolume(size_, volume);
       grant.node = node;
       grant.generation = static_cast<Generation>(volume) + 1;
     });
@@ -53,18 +59,18 @@ class HollowArray final : public Array, public GrantStore, public FenceControl {
   absl::StatusOr<std::vector<GrantSession>> ListSessions() override {
     std::vector<GrantSession> sessions;
     ForEachGrant([&](int volume, const NodeId& node) {
-      sessions.push_back({HerdVolume(size_, volume), node, 0, commands_(volume / size_.volumes_per_node)});
+      sessions.push_back({HollowVolume(size_, volume), node, 0, commands_(volume / size_.volumes_per_node)});
     });
     return sessions;
   }
   absl::StatusOr<std::vector<VolumeId>> ListWantedVolumes() override { return std::vector<VolumeId>(); }
 
-  absl::StatusOr<Connection> OpenHeartbeatLun(const NodeId&) override { return No(); }
+  absl::StatusOr<Connection> OpenHeartbeatLun(const NodeId&) override { return Unsupported(); }
   // A node sends heartbeats as it completes commands.
   absl::StatusOr<std::vector<LandedHeartbeat>> ListHeartbeats() override {
     std::vector<LandedHeartbeat> heartbeats;
     for (int node = 0; node < size_.nodes; ++node)
-      heartbeats.push_back({HerdNode(node), commands_(node), absl::ZeroDuration()});
+      heartbeats.push_back({HollowNode(node), commands_(node), absl::ZeroDuration()});
     return heartbeats;
   }
 
@@ -96,7 +102,7 @@ class HollowArray final : public Array, public GrantStore, public FenceControl {
   void ForEachGrant(const std::function<void(int volume, const NodeId& node)>& each) {
     absl::MutexLock lock(&mutex_);
     for (int volume = number_; volume < size_.volumes(); volume += size_.arrays) {
-      const NodeId node = HerdNode(volume / size_.volumes_per_node);
+      const NodeId node = HollowNode(volume / size_.volumes_per_node);
       if (!fences_.contains(node)) each(volume, node);
     }
   }
@@ -115,7 +121,7 @@ class HollowArrays final : public lunkeeper::Arrays {
  public:
   HollowArrays(const HollowClusterSize& size, const std::function<uint64_t(int)>& commands) {
     for (int i = 0; i < size.arrays; ++i)
-      arrays_.push_back({HerdArrayName(i), std::make_shared<HollowArray>(size, i, commands), i == 0});
+      arrays_.push_back({HollowArrayName(i), std::make_shared<HollowArray>(size, i, commands), i == 0});
   }
   std::vector<NamedArray> ListArrays() override { return arrays_; }
 
@@ -125,8 +131,8 @@ class HollowArrays final : public lunkeeper::Arrays {
 
 }  // namespace
 
-std::unique_ptr<lunkeeper::Arrays> MakeHerdArrays(const HollowClusterSize& size,
-                                                  std::function<uint64_t(int node)> commands) {
+std::unique_ptr<lunkeeper::Arrays> MakeHollowArrays(const HollowClusterSize& size,
+                                                    std::function<uint64_t(int node)> commands) {
   return std::make_unique<HollowArrays>(size, commands);
 }
 

@@ -18,6 +18,10 @@
 #include "base/driver.h"
 #include "base/testing/test_host.h"
 
+// The API server's connections each have a thread (FakeApi), which calls AnswerRequest. Objects are made from
+// templates while they are sent, so 100,000 pods take no memory here. What changes by itself is a function of
+// the time: SendStatus computes which objects of a kind report in one step of a watch, spread evenly over the
+// kind's round. Only writes (a pod that is deleted and made anew) are stored, under `mu_`.
 namespace lunkeeper::fencing {
 namespace {
 
@@ -31,7 +35,9 @@ std::string NodeText(int node) { return absl::StrCat("node-", node); }
 std::string SpaceOf(int pod) { return absl::StrCat("team-", pod % 100); }
 std::string PodNameOf(int pod) { return absl::StrCat("database-", pod, "-0"); }
 std::string ClaimOf(int pod) { return absl::StrCat("data-", PodNameOf(pod)); }
-std::string Uuid(int kind, int number) { return absl::StrFormat("%08x-5bd1-4c3a-9d20-%012x", kind, number); }
+std::string MakeUuid(int kind, int number) {
+  return absl::StrFormat("%08x-5bd1-4c3a-9d20-%012x", kind, number);
+}
 
 // Each machine has an address of this machine's loopback. Nobody listens there, so its kernel refuses a
 // connect, as a living one does.
@@ -154,19 +160,19 @@ std::string LeaseTemplate() {
                          {"renewTime", "2026-11-20T10:00:00.@VERSION@Z"}}}});
 }
 
-std::string Line(const char* type, const std::string& object) {
+std::string EventLine(const char* type, const std::string& object) {
   return absl::StrCat(R"({"type":")", type, R"(","object":)", object, "}\n");
 }
 
 }  // namespace
 
-NodeId HerdNode(int node) {
+NodeId HollowNode(int node) {
   return NodeId(absl::StrCat(NodeText(node), ".", absl::Hex(node, absl::kZeroPad16)));
 }
-std::string HerdArrayName(int array) { return absl::StrCat("array", array); }
-VolumeId HerdVolume(const HollowClusterSize& size, int volume) {
+std::string HollowArrayName(int array) { return absl::StrCat("array", array); }
+VolumeId HollowVolume(const HollowClusterSize& size, int volume) {
   return VolumeId(
-      absl::StrCat(HerdArrayName(volume % size.arrays), "-v", absl::Hex(volume, absl::kZeroPad16)));
+      absl::StrCat(HollowArrayName(volume % size.arrays), "-v", absl::Hex(volume, absl::kZeroPad16)));
 }
 
 HollowCluster::HollowCluster(const HollowClusterSize& size)
@@ -174,21 +180,21 @@ HollowCluster::HollowCluster(const HollowClusterSize& size)
       kubelet_port_(testing::FreePort()),
       off_(static_cast<size_t>(size.nodes)),
       api_([this](const std::string& write) { OnWrite(write); },
-           [this](Exchange& exchange) { return Handle(exchange); }) {
+           [this](Exchange& exchange) { return AnswerRequest(exchange); }) {
   const auto of_node = [this](std::string text, int kind) {
     return [this, text = std::move(text), kind](int node) {
       return absl::StrReplaceAll(text, {{"@NAME@", NodeText(node)},
-                                        {"@UID@", Uuid(kind, node)},
-                                        {"@ID@", HerdNode(node).value()},
+                                        {"@UID@", MakeUuid(kind, node)},
+                                        {"@ID@", HollowNode(node).value()},
                                         {"@ADDRESS@", AddressOf(node)},
                                         {"@VERSION@", Version()}});
     };
   };
   const auto of_volume = [this, text = VolumeTemplate()](int volume) {
     const int pod = size_.PodOf(volume);
-    return absl::StrReplaceAll(text, {{"@NAME@", absl::StrCat("pvc-", Uuid(4, volume))},
-                                      {"@UID@", Uuid(5, volume)},
-                                      {"@VOLUME@", HerdVolume(size_, volume).value()},
+    return absl::StrReplaceAll(text, {{"@NAME@", absl::StrCat("pvc-", MakeUuid(4, volume))},
+                                      {"@UID@", MakeUuid(5, volume)},
+                                      {"@VOLUME@", HollowVolume(size_, volume).value()},
                                       {"@SPACE@", SpaceOf(pod)},
                                       {"@CLAIM@", ClaimOf(pod)},
                                       {"@VERSION@", Version()}});
@@ -212,34 +218,43 @@ std::string HollowCluster::PodText(int pod) {
   static const std::string kPlain = PodTemplate({{"name", "data"}, {"emptyDir", Json::object()}});
   static const std::string kWithVolume =
       PodTemplate({{"name", "data"}, {"persistentVolumeClaim", {{"claimName", "@CLAIM@"}}}});
-  int life = 0;
+  int incarnation = 0;
   {
     absl::MutexLock lock(&mu_);
-    if (const auto found = lives_.find(pod); found != lives_.end()) life = found->second;
+    if (const auto found = incarnations_.find(pod); found != incarnations_.end()) incarnation = found->second;
   }
-  const int node = (pod / size_.pods_per_node + life) % size_.nodes;
-  return absl::StrReplaceAll(size_.HasVolume(pod) ? kWithVolume : kPlain, {{"@NAME@", PodNameOf(pod)},
-                                                                           {"@SPACE@", SpaceOf(pod)},
-                                                                           {"@UID@", Uuid(100 + life, pod)},
-                                                                           {"@CLAIM@", ClaimOf(pod)},
-                                                                           {"@NODE@", NodeText(node)},
-                                                                           {"@VERSION@", Version()}});
+  const int node = (pod / size_.pods_per_node + incarnation) % size_.nodes;
+  return absl::StrReplaceAll(size_.HasVolume(pod) ? kWithVolume : kPlain,
+                             {{"@NAME@", PodNameOf(pod)},
+                              {"@SPACE@", SpaceOf(pod)},
+                              {"@UID@", MakeUuid(100 + incarnation, pod)},
+                              {"@CLAIM@", ClaimOf(pod)},
+                              {"@NODE@", NodeText(node)},
+                              {"@VERSION@", Version()}});
 }
 
-bool HollowCluster::Handle(Exchange& exchange) {
-  if (exchange.method == "DELETE" && absl::StrContains(exchange.path, "/pods/"))
-    return DeletePod(exchange), true;
-  if (exchange.method == "PATCH" && absl::StartsWith(exchange.path, "/api/v1/nodes/"))
-    return exchange.Reply(Json({{"metadata", {{"resourceVersion", Version()}}}})), true;
+bool HollowCluster::AnswerRequest(Exchange& exchange) {
+  if (exchange.method == "DELETE" && absl::StrContains(exchange.path, "/pods/")) {
+    DeletePod(exchange);
+    return true;
+  }
+  if (exchange.method == "PATCH" && absl::StartsWith(exchange.path, "/api/v1/nodes/")) {
+    exchange.Reply(Json({{"metadata", {{"resourceVersion", Version()}}}}));
+    return true;
+  }
   for (const Kind& kind : kinds_) {
     if (exchange.path != kind.path) continue;
-    exchange.query.contains("watch") ? Watch(exchange, kind) : List(exchange, kind);
+    if (exchange.query.contains("watch")) {
+      SendWatch(exchange, kind);
+    } else {
+      SendList(exchange, kind);
+    }
     return true;
   }
   return false;
 }
 
-void HollowCluster::List(Exchange& exchange, const Kind& kind) {
+void HollowCluster::SendList(Exchange& exchange, const Kind& kind) {
   int from = 0, most = kind.count;
   static_cast<void>(absl::SimpleAtoi(exchange.query["limit"], &most));
   static_cast<void>(absl::SimpleAtoi(exchange.query["continue"], &from));
@@ -252,14 +267,14 @@ void HollowCluster::List(Exchange& exchange, const Kind& kind) {
   exchange.End();
 }
 
-void HollowCluster::Watch(Exchange& exchange, const Kind& kind) {
+void HollowCluster::SendWatch(Exchange& exchange, const Kind& kind) {
   int64_t seen = 0;
   int seconds = 0;
   static_cast<void>(absl::SimpleAtoi(exchange.query["resourceVersion"], &seen));
   static_cast<void>(absl::SimpleAtoi(exchange.query["timeoutSeconds"], &seconds));
   exchange.Begin();
   const absl::Time start = absl::Now(), end = start + absl::Seconds(seconds);
-  for (absl::Time at = GoOn(kind, start); at < end; at += kStep) {
+  for (absl::Time at = ResumeAt(kind, start); at < end; at += kStep) {
     if (!SendWrites(exchange, kind, seen)) return exchange.Cut();
     SendStatus(exchange, kind, at);
     absl::SleepFor(at + kStep - absl::Now());
@@ -280,11 +295,12 @@ bool HollowCluster::SendWrites(Exchange& exchange, const Kind& kind, int64_t& se
   return true;
 }
 
-absl::Time HollowCluster::GoOn(const Kind& kind, absl::Time now) {
+absl::Time HollowCluster::ResumeAt(const Kind& kind, absl::Time now) {
   absl::MutexLock lock(&mu_);
-  const auto told = reported_until_.find(kind.path);
-  return told != reported_until_.end() && now - told->second < absl::Seconds(5) ? std::min(told->second, now)
-                                                                                : now;
+  const auto resumed = reported_until_.find(kind.path);
+  return resumed != reported_until_.end() && now - resumed->second < absl::Seconds(5)
+             ? std::min(resumed->second, now)
+             : now;
 }
 
 void HollowCluster::SendStatus(Exchange& exchange, const Kind& kind, absl::Time at) {
@@ -294,7 +310,7 @@ void HollowCluster::SendStatus(Exchange& exchange, const Kind& kind, absl::Time 
   const auto end = static_cast<int64_t>(rounds(at + kStep) * kind.count);
   for (auto next = static_cast<int64_t>(rounds(at) * kind.count); next < end; ++next) {
     const int number = static_cast<int>(next % kind.count);
-    if (!kind.of_machines || !IsOff(number)) exchange.Chunk(Line("MODIFIED", kind.text(number)));
+    if (!kind.of_nodes || !IsOff(number)) exchange.Chunk(EventLine("MODIFIED", kind.text(number)));
   }
   absl::MutexLock lock(&mu_);
   reported_until_[kind.path] = at + kStep;
@@ -308,14 +324,14 @@ void HollowCluster::DeletePod(Exchange& exchange) {
   const std::string before = PodText(pod);
   {
     absl::MutexLock lock(&mu_);
-    ++lives_[pod];
+    ++incarnations_[pod];
     const int node = pod / size_.pods_per_node;
-    if (++deleted_[node] == size_.volumes_per_node) fates_[node].moved = absl::Now();
+    if (++deleted_[node] == size_.volumes_per_node) failover_times_[node].moved = absl::Now();
   }
   const std::string after = PodText(pod);
   {
     absl::MutexLock lock(&mu_);
-    for (const auto& line : {Line("DELETED", before), Line("ADDED", after)})
+    for (const auto& line : {EventLine("DELETED", before), EventLine("ADDED", after)})
       writes_.push_back({++version_, "/api/v1/pods", line});
   }
   exchange.Reply(Json::object());
@@ -327,13 +343,13 @@ void HollowCluster::OnWrite(const std::string& write) {
   const size_t number = write.rfind("node-") + 5;
   static_cast<void>(absl::SimpleAtoi(write.substr(number, write.rfind('.') - number), &node));
   absl::MutexLock lock(&mu_);
-  fates_[node].decided = absl::Now();
+  failover_times_[node].decided = absl::Now();
 }
 
-HollowCluster::Fate HollowCluster::FateOf(int node) const {
+HollowCluster::FailoverTimes HollowCluster::TimesOf(int node) const {
   absl::MutexLock lock(&mu_);
-  const auto found = fates_.find(node);
-  return found == fates_.end() ? Fate() : found->second;
+  const auto found = failover_times_.find(node);
+  return found == failover_times_.end() ? FailoverTimes() : found->second;
 }
 
 void HollowCluster::PowerOff(int node) {

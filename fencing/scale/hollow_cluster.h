@@ -1,8 +1,9 @@
 #pragma once
-// A large cluster for the scale benchmark. Its API server speaks real TLS and makes objects of ordinary size
-// from templates as they are asked for; kubelets renew their leases, nodes and pods report their status, pods
-// that are deleted run elsewhere. A machine that loses power falls silent in all of that, and its kernel
-// answers no more. Thread-safe; the destructor ends every connection.
+// A large cluster of hollow nodes (kubemark's word) for the scale benchmark: they look real to the API's
+// clients, and run nothing. The API server speaks real TLS and makes objects of ordinary size from templates
+// when they are requested. Kubelets renew their leases, nodes and pods report their status, deleted pods run
+// elsewhere. A node that loses power falls silent in all of that, and its kernel no longer answers.
+// Thread-safe; the destructor ends every connection.
 
 #include <atomic>
 #include <functional>
@@ -33,9 +34,9 @@ struct HollowClusterSize {
 
 // Nodes, pods and volumes are known by their numbers: pod p runs on node p / pods_per_node at first, and the
 // volumes of a node are its first pods'.
-NodeId HerdNode(int node);
-std::string HerdArrayName(int array);
-VolumeId HerdVolume(const HollowClusterSize& size, int volume);
+NodeId HollowNode(int node);
+std::string HollowArrayName(int array);
+VolumeId HollowVolume(const HollowClusterSize& size, int volume);
 
 class HollowCluster {
  public:
@@ -46,10 +47,10 @@ class HollowCluster {
   void PowerOff(int node);
   bool IsOff(int node) const { return off_[static_cast<size_t>(node)]; }
   // When its NodeFence was made, and when its last pod was deleted; the infinite past: not yet.
-  struct Fate {
+  struct FailoverTimes {
     absl::Time decided = absl::InfinitePast(), moved = absl::InfinitePast();
   };
-  Fate FateOf(int node) const;
+  FailoverTimes TimesOf(int node) const;
 
  private:
   // Kinds of which there are many.
@@ -57,7 +58,7 @@ class HollowCluster {
     std::string path;
     int count = 0;
     absl::Duration round;                  // in which each object changes once; infinite: they do not
-    bool of_machines = false;              // and not while the machine is off
+    bool of_nodes = false;                 // and not while the machine is off
     std::function<std::string(int)> text;  // JSON of one, by its number
   };
   struct Change {
@@ -65,12 +66,12 @@ class HollowCluster {
     std::string kind, line;
   };
 
-  bool Handle(kube::Exchange& exchange);
-  void List(kube::Exchange& exchange, const Kind& kind);
-  void Watch(kube::Exchange& exchange, const Kind& kind);
+  bool AnswerRequest(kube::Exchange& exchange);
+  void SendList(kube::Exchange& exchange, const Kind& kind);
+  void SendWatch(kube::Exchange& exchange, const Kind& kind);
   bool SendWrites(kube::Exchange& exchange, const Kind& kind, int64_t& seen);
   // Where the last watch of that kind ended, so that nothing is left out; `now` if there was none lately.
-  absl::Time GoOn(const Kind& kind, absl::Time now);
+  absl::Time ResumeAt(const Kind& kind, absl::Time now);
   // What changes by itself from `at` on, for one step.
   void SendStatus(kube::Exchange& exchange, const Kind& kind, absl::Time at);
   void DeletePod(kube::Exchange& exchange);
@@ -87,8 +88,8 @@ class HollowCluster {
   std::atomic<bool> stopping_ = false;
   mutable absl::Mutex mu_;
   std::vector<Change> writes_ ABSL_GUARDED_BY(mu_);
-  std::map<int, int> lives_ ABSL_GUARDED_BY(mu_);  // of pods that were deleted: how often
-  std::map<int, Fate> fates_ ABSL_GUARDED_BY(mu_);
+  std::map<int, int> incarnations_ ABSL_GUARDED_BY(mu_);  // of pods that were deleted: how often
+  std::map<int, FailoverTimes> failover_times_ ABSL_GUARDED_BY(mu_);
   std::map<int, int> deleted_ ABSL_GUARDED_BY(mu_);                        // by node
   std::map<std::string, absl::Time> reported_until_ ABSL_GUARDED_BY(mu_);  // up to when, of each kind
   std::vector<int> sockets_ ABSL_GUARDED_BY(mu_);

@@ -26,20 +26,21 @@
 #include "fencing/failover/failover.h"
 #include "fencing/scale/hollow_arrays.h"
 #include "fencing/scale/hollow_cluster.h"
-#include "fencing/scale/hollow_nodes_process.h"
+#include "fencing/scale/hollow_cluster_process.h"
 
 namespace lunkeeper::fencing {
 namespace {
 
-constexpr absl::Duration kSyncs = absl::Minutes(10),
-                         kSettles = absl::Minutes(2);  // every kernel has been probed, every VolumeLock made
+constexpr absl::Duration kSyncTimeout = absl::Minutes(10),
+                         kSettleTime =
+                             absl::Minutes(2);  // every kernel has been probed, every VolumeLock made
 constexpr double kMostMiB = 150, kMostCores = 0.5, kTickSeconds = 0.25;
 
-struct Options {
+struct ScaleOptions {
   int seconds = 30, victims = 5;
 };
 
-struct Figures {
+struct ScaleFigures {
   double resident_mib = 0, most_mib = 0, cores = 0, sync_seconds = 0;
   std::vector<double> decided, moved;  // seconds
 };
@@ -61,45 +62,46 @@ double CpuSeconds() {
 }
 
 // How many heartbeats of each node arrived.
-using Heard = std::vector<std::atomic<uint64_t>>;
+using HeartbeatCounts = std::vector<std::atomic<uint64_t>>;
 
 // Hands on the heartbeats of the other process, as the coordinator does with those of the nodes' streams.
-class Ear {
+class HeartbeatFeed {
  public:
-  Ear(HollowNodesProcess& hollow_cluster, const HollowClusterSize& size, Heard& heard, HeartbeatSink& sink)
+  HeartbeatFeed(HollowClusterProcess& hollow_cluster, const HollowClusterSize& size, HeartbeatCounts& counts,
+                HeartbeatSink& sink)
       : hollow_cluster_(hollow_cluster),
         size_(size),
-        heard_(heard),
-        thread_([this, &sink] { Listen(sink); }) {}
-  ~Ear() {
+        counts_(counts),
+        thread_([this, &sink] { ForwardHeartbeats(sink); }) {}
+  ~HeartbeatFeed() {
     hollow_cluster_.EndHeartbeats();
     thread_.join();
   }
 
  private:
-  void Listen(HeartbeatSink& sink) {
+  void ForwardHeartbeats(HeartbeatSink& sink) {
     for (std::vector<int> nodes = hollow_cluster_.ReadHeartbeats(); !nodes.empty();
          nodes = hollow_cluster_.ReadHeartbeats())
       for (const int node : nodes) sink.OnHeartbeat(HeartbeatOf(node));
   }
   Heartbeat HeartbeatOf(int node) {
     Heartbeat heartbeat;
-    heartbeat.node = HerdNode(node);
+    heartbeat.node = HollowNode(node);
     heartbeat.boot = absl::StrCat("5d3c8a1e-7a55-4b9e-9f10-", absl::Hex(node, absl::kZeroPad12));
-    heartbeat.sequence = ++heard_[static_cast<size_t>(node)];
+    heartbeat.sequence = ++counts_[static_cast<size_t>(node)];
     for (int i = 0; i < size_.volumes_per_node; ++i)
-      heartbeat.present.insert(HerdVolume(size_, node * size_.volumes_per_node + i));
+      heartbeat.present.insert(HollowVolume(size_, node * size_.volumes_per_node + i));
     return heartbeat;
   }
 
-  HollowNodesProcess& hollow_cluster_;
+  HollowClusterProcess& hollow_cluster_;
   const HollowClusterSize size_;
-  Heard& heard_;
+  HeartbeatCounts& counts_;
   std::thread thread_;
 };
 
 void AwaitSync(Failover& failover, Metrics& metrics) {
-  const absl::Time end = absl::Now() + kSyncs;
+  const absl::Time end = absl::Now() + kSyncTimeout;
   while (absl::Now() < end) {
     failover.ReportMetrics(metrics);
     const std::string text = metrics.ToText();
@@ -111,11 +113,11 @@ void AwaitSync(Failover& failover, Metrics& metrics) {
   throw std::runtime_error("the controller has not listed everything");
 }
 
-Figures Measure(const HollowClusterSize& size, const Options& options) {
-  HollowNodesProcess hollow_cluster(size);
-  Heard heard(static_cast<size_t>(size.nodes));
+ScaleFigures MeasureCluster(const HollowClusterSize& size, const ScaleOptions& options) {
+  HollowClusterProcess hollow_cluster(size);
+  HeartbeatCounts counts(static_cast<size_t>(size.nodes));
   const auto arrays =
-      MakeHerdArrays(size, [&heard](int node) { return heard[static_cast<size_t>(node)].load(); });
+      MakeHollowArrays(size, [&counts](int node) { return counts[static_cast<size_t>(node)].load(); });
   const auto client = kube::MakeKubeClient(hollow_cluster.config()).value();
   FailoverOptions failover_options;
   failover_options.self = "replica-1";
@@ -124,12 +126,12 @@ Figures Measure(const HollowClusterSize& size, const Options& options) {
   Metrics metrics("controller");  // outlives a report that comes late
   const absl::Time start = absl::Now();
   const auto failover = StartFailover(failover_options, *arrays, *client);
-  const Ear ear(hollow_cluster, size, heard, *failover);  // goes before the failover
+  const HeartbeatFeed feed(hollow_cluster, size, counts, *failover);  // goes before the failover
   AwaitSync(*failover, metrics);
 
-  Figures figures;
+  ScaleFigures figures;
   figures.sync_seconds = absl::ToDoubleSeconds(absl::Now() - start);
-  absl::SleepFor(kSettles);
+  absl::SleepFor(kSettleTime);
   const double cpu = CpuSeconds();
   absl::SleepFor(absl::Seconds(options.seconds));
   figures.cores = (CpuSeconds() - cpu) / options.seconds;
@@ -144,35 +146,36 @@ Figures Measure(const HollowClusterSize& size, const Options& options) {
   return figures;
 }
 
-double Median(std::vector<double> values) {
+double MedianOf(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
 
-void Print(const char* what, double few, double many, const std::string& bar = "", bool met = true) {
+void PrintRow(const char* what, double few, double many, const std::string& bar = "", bool met = true) {
   std::printf("%-44s %10.2f %10.2f   %s\n", what, few, many,
               bar.empty() ? "" : absl::StrCat(bar, met ? "  met" : "  MISSED").c_str());
 }
 
-void Print(const Figures& few, const Figures& many) {
+void PrintTable(const ScaleFigures& few, const ScaleFigures& many) {
   std::printf("%-44s %10s %10s   bar\n", "", "few", "many");
-  Print("resident memory, MiB", few.resident_mib, many.resident_mib, "<= 150", many.resident_mib <= kMostMiB);
-  Print("  the most there ever was, MiB", few.most_mib, many.most_mib);
-  Print("processor, cores", few.cores, many.cores, "<= 0.5", many.cores <= kMostCores);
-  const double later = Median(many.decided) - Median(few.decided);
-  Print("last heartbeat to decision, s (median)", Median(few.decided), Median(many.decided),
-        "unchanged, within a tick", std::abs(later) <= kTickSeconds);
-  Print("  the longest", *std::max_element(few.decided.begin(), few.decided.end()),
-        *std::max_element(many.decided.begin(), many.decided.end()));
-  Print("decision to the last pod deleted, s (median)", Median(few.moved), Median(many.moved));
-  Print("start to everything listed, s", few.sync_seconds, many.sync_seconds);
+  PrintRow("resident memory, MiB", few.resident_mib, many.resident_mib, "<= 150",
+           many.resident_mib <= kMostMiB);
+  PrintRow("  the most there ever was, MiB", few.most_mib, many.most_mib);
+  PrintRow("processor, cores", few.cores, many.cores, "<= 0.5", many.cores <= kMostCores);
+  const double later = MedianOf(many.decided) - MedianOf(few.decided);
+  PrintRow("last heartbeat to decision, s (median)", MedianOf(few.decided), MedianOf(many.decided),
+           "unchanged, within a tick", std::abs(later) <= kTickSeconds);
+  PrintRow("  the longest", *std::max_element(few.decided.begin(), few.decided.end()),
+           *std::max_element(many.decided.begin(), many.decided.end()));
+  PrintRow("decision to the last pod deleted, s (median)", MedianOf(few.moved), MedianOf(many.moved));
+  PrintRow("start to everything listed, s", few.sync_seconds, many.sync_seconds);
 }
 
 int Main(int argc, char** argv) {
   SetUpLogging("warn", LogFormat::kText);
   CLI::App app("What one controller replica takes for a large cluster.");
   HollowClusterSize size;
-  Options options;
+  ScaleOptions options;
   app.add_option("--nodes", size.nodes, "How many, each with ten pods")->check(CLI::Range(50, 60000));
   app.add_option("--volumes-per-node", size.volumes_per_node, "So many of the ten pods have a volume")
       ->check(CLI::Range(1, 10));
@@ -187,8 +190,8 @@ int Main(int argc, char** argv) {
               size.pods(), size.volumes(), size.arrays);
   std::fflush(stdout);
   LimitHeap();  // as serve does
-  const Figures small = Measure(few, options);
-  Print(small, Measure(size, options));
+  const ScaleFigures small = MeasureCluster(few, options);
+  PrintTable(small, MeasureCluster(size, options));
   return 0;
 }
 

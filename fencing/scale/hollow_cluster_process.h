@@ -1,7 +1,7 @@
 #pragma once
-// The simulated cluster in a process of its own, so that what is measured is the controller alone. To be made
-// while this process has no other thread. The destructor ends it. ReadHeartbeats: one thread; the rest:
-// another.
+// The hollow cluster in a process of its own, so that the measurement is of the controller alone. Make it
+// while this process has no other thread, as it forks. The destructor ends the other process. One thread
+// calls ReadHeartbeats, another the rest.
 
 #include <sys/types.h>
 
@@ -14,12 +14,12 @@
 
 namespace lunkeeper::fencing {
 
-class HollowNodesProcess {
+class HollowClusterProcess {
  public:
-  explicit HollowNodesProcess(const HollowClusterSize& size);
-  ~HollowNodesProcess();
-  HollowNodesProcess(const HollowNodesProcess&) = delete;
-  HollowNodesProcess& operator=(const HollowNodesProcess&) = delete;
+  explicit HollowClusterProcess(const HollowClusterSize& size);
+  ~HollowClusterProcess();
+  HollowClusterProcess(const HollowClusterProcess&) = delete;
+  HollowClusterProcess& operator=(const HollowClusterProcess&) = delete;
 
   const kube::KubeConfig& config() const { return config_; }
   // Whose heartbeats are due now, by number; waits for the next ones. Empty: there are no more.

@@ -1,4 +1,4 @@
-#include "fencing/failover/volume_locks.h"
+#include "fencing/failover/volume_lock_publisher.h"
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
@@ -9,34 +9,42 @@
 #include "base/log.h"
 #include "devices/array/arrays.h"
 
+// A sweep goes over the volumes of one array in the order of their ids, kMostChecked at a time:
+//
+//   poll -> NextOf: the next volumes and their holders -> PlanWrites: compare with `locks_` -> SubmitWrites
+//
+// `locks_` mirrors the objects in Kubernetes by way of the informer. While writes are in progress no sweep
+// begins, so a sweep never compares with objects that are about to change. An array with 3,000 volumes takes
+// six sweeps, one a second.
 namespace lunkeeper::fencing {
 namespace {
 
-constexpr Span kEvery = 1_s;
-// Volumes of an array that are looked at in one go, and writes that may come of it.
-constexpr size_t kMostLooks = 500, kMostWrites = 100;
+constexpr Span kSweepEvery = 1_s;
+// Volumes that one sweep checks, and writes that it may make of them.
+constexpr size_t kMostChecked = 500, kMostWrites = 100;
 constexpr absl::Duration kLockCall = absl::Seconds(3);
 
 }  // namespace
 
-VolumeLocks::VolumeLocks(kube::KubeClient& client, LockDuties duties)
-    : client_(client), duties_(std::move(duties)) {
+VolumeLockPublisher::VolumeLockPublisher(kube::KubeClient& client, LockPublisherInputs inputs)
+    : client_(client), inputs_(std::move(inputs)) {
   kube::InformerHooks<LockFacts> hooks;
   hooks.reduce = [](const kube::Json& object) { return std::make_optional(ReadLock(object)); };
   hooks.changed = [this](const auto& name, const auto& now) {
-    duties_.post([this, name, now] { OnLock(name, now); });
+    inputs_.post([this, name, now] { OnLock(name, now); });
   };
-  hooks.live = [this](bool live) { duties_.post([this, live] { live_ = live; }); };
-  mirror_ =
+  hooks.live = [this](bool live) { inputs_.post([this, live] { live_ = live; }); };
+  informer_ =
       std::make_unique<kube::Informer<LockFacts>>(client_, kube::Selection{kVolumeLocks}, std::move(hooks));
 }
 
-VolumeLocks::~VolumeLocks() {
+// The worker checks `stopping_` before each write, so at most one call is waited for.
+VolumeLockPublisher::~VolumeLockPublisher() {
   stopping_ = true;
   worker_.join();
 }
 
-void VolumeLocks::OnLock(const std::string& name, const std::shared_ptr<const LockFacts>& facts) {
+void VolumeLockPublisher::OnLock(const std::string& name, const std::shared_ptr<const LockFacts>& facts) {
   if (facts != nullptr) {
     locks_[VolumeId(name)] = {.facts = facts};
   } else if (const auto known = locks_.find(VolumeId(name)); known != locks_.end()) {
@@ -44,25 +52,29 @@ void VolumeLocks::OnLock(const std::string& name, const std::shared_ptr<const Lo
   }
 }
 
-void VolumeLocks::Show(const ArrayPoll& poll, Instant now) {
+void VolumeLockPublisher::OnArrayPoll(const ArrayPoll& poll, Instant now) {
   Sweep& sweep = sweeps_[poll.view.array];
-  if (!live_ || writing_ || (sweep.at && now - *sweep.at < kEvery) || !duties_.may_write()) return;
+  if (!live_ || writing_ || (sweep.at && now - *sweep.at < kSweepEvery) || !inputs_.may_write()) return;
   sweep.at = now;
   VolumeId to;
   Holders held = NextOf(poll, sweep.from, to);
-  const std::vector<Write> writes = Compare(poll.view.array, std::move(held), sweep.from, to);
-  sweep.from = to;  // also past what cannot be written, which is found again
+  const std::vector<Write> writes = PlanWrites(poll.view.array, std::move(held), sweep.from, to);
+  // Also past volumes whose write will fail: the next round finds them again, and one that always fails must
+  // not hold up the others.
+  sweep.from = to;
   SubmitWrites(writes);
 }
 
-// In order of volume, so many from `from` on; `to`: the last of them, or empty: there are no more.
-VolumeLocks::Holders VolumeLocks::NextOf(const ArrayPoll& poll, const VolumeId& from, VolumeId& to) const {
+// The holders of the next kMostChecked volumes after `from`; `to` becomes the last of these volumes, or empty
+// when there are no more. nth_element finds that last one without sorting all grants for each poll.
+VolumeLockPublisher::Holders VolumeLockPublisher::NextOf(const ArrayPoll& poll, const VolumeId& from,
+                                                         VolumeId& to) const {
   const auto& holdings = poll.view.holdings;
   std::vector<size_t> next;
   for (size_t i = 0; i < holdings.size(); ++i)
     if (holdings[i].volume > from) next.push_back(i);
-  if (next.size() > kMostLooks) {
-    const auto last = next.begin() + kMostLooks - 1;
+  if (next.size() > kMostChecked) {
+    const auto last = next.begin() + kMostChecked - 1;
     std::nth_element(next.begin(), last, next.end(),
                      [&](size_t a, size_t b) { return holdings[a].volume < holdings[b].volume; });
     to = holdings[*last].volume;
@@ -75,15 +87,15 @@ VolumeLocks::Holders VolumeLocks::NextOf(const ArrayPoll& poll, const VolumeId& 
   return held;
 }
 
-std::vector<VolumeLocks::Write> VolumeLocks::Compare(const ArrayId& array, Holders held, const VolumeId& from,
-                                                     VolumeId& to) {
+std::vector<VolumeLockPublisher::Write> VolumeLockPublisher::PlanWrites(const ArrayId& array, Holders held,
+                                                                        const VolumeId& from, VolumeId& to) {
   std::vector<Write> writes;
   ArrayId last;  // most follow one of the same array
   bool is_there = false;
   for (auto lock = locks_.upper_bound(from); lock != locks_.end() && (to.empty() || lock->first <= to);) {
     const auto at = lock++;
     const ArrayId its_array(ArrayNameIn(at->first.value()));
-    if (std::exchange(last, its_array) != its_array) is_there = duties_.has_array(its_array);
+    if (std::exchange(last, its_array) != its_array) is_there = inputs_.has_array(its_array);
     if (its_array == array ? held.contains(at->first) : is_there) continue;
     if (!at->second.there) {
       locks_.erase(at);
@@ -97,12 +109,12 @@ std::vector<VolumeLocks::Write> VolumeLocks::Compare(const ArrayId& array, Holde
     const auto known = locks_.find(volume);
     const LockFacts* facts = known == locks_.end() ? nullptr : known->second.facts.get();
     const bool there = facts != nullptr && known->second.there;
-    const VolumeLock lock = Describe(volume, std::move(holders), facts);
+    const VolumeLock lock = DescribeLock(volume, std::move(holders), facts);
     const size_t hash = HashOf(lock);
-    if (there && known->second.right == hash) continue;
+    if (there && known->second.verified_hash == hash) continue;
     kube::Json status = StatusOf(lock);
     if (there && facts->digest == DigestOf(status)) {
-      known->second.right = hash;
+      known->second.verified_hash = hash;
       continue;
     }
     writes.push_back({volume.value(), there ? facts->version : Version(), std::move(status)});
@@ -111,13 +123,14 @@ std::vector<VolumeLocks::Write> VolumeLocks::Compare(const ArrayId& array, Holde
   return writes;
 }
 
-VolumeLock VolumeLocks::Describe(const VolumeId& volume, std::vector<LockHolder> holders,
-                                 const LockFacts* known) const {
+// Holders in the order of their generations, which is the order in which they got the volume.
+VolumeLock VolumeLockPublisher::DescribeLock(const VolumeId& volume, std::vector<LockHolder> holders,
+                                             const LockFacts* known) const {
   VolumeLock lock;
   lock.holders = std::move(holders);
   std::sort(lock.holders.begin(), lock.holders.end(),
             [](const LockHolder& a, const LockHolder& b) { return a.generation < b.generation; });
-  const auto pods = duties_.cluster.PodsOf(volume);
+  const auto pods = inputs_.cluster.PodsOf(volume);
   for (LockHolder& holder : lock.holders) {
     holder.since = absl::Now();
     if (known != nullptr)
@@ -126,8 +139,8 @@ VolumeLock VolumeLocks::Describe(const VolumeId& volume, std::vector<LockHolder>
     for (const Pod* pod : pods)
       if (pod->node == NameOf(holder.node)) holder.pods.push_back(pod->id.value());
   }
-  if (const std::string* name = duties_.objects.FindVolumeOf(volume); name != nullptr) {
-    const VolumeFacts* facts = duties_.objects.FindVolume(*name);
+  if (const std::string* name = inputs_.objects.FindVolumeOf(volume); name != nullptr) {
+    const VolumeFacts* facts = inputs_.objects.FindVolume(*name);
     lock.persistent_volume = *name;
     lock.claim = facts->claim;
     lock.block = facts->block;
@@ -135,24 +148,25 @@ VolumeLock VolumeLocks::Describe(const VolumeId& volume, std::vector<LockHolder>
   return lock;
 }
 
-void VolumeLocks::SubmitWrites(const std::vector<Write>& writes) {
+// The worst status is logged when it changes. `writing_` is reset by a job of the loop, after the last write.
+void VolumeLockPublisher::SubmitWrites(const std::vector<Write>& writes) {
   if (writes.empty()) return;
   writing_ = true;
   boost::asio::post(worker_, [this, writes] {
     absl::Status worst;
     for (const Write& write : writes) {
-      if (stopping_ || !duties_.may_write()) break;
-      worst.Update(Do(write));
+      if (stopping_ || !inputs_.may_write()) break;
+      worst.Update(WriteLock(write));
     }
     if (const std::string error(worst.message()); error != error_) {
       error_ = error;
       if (!error.empty()) LogWarn("failover", "not every VolumeLock is as it should be", {{"error", error}});
     }
-    duties_.post([this] { writing_ = false; });
+    inputs_.post([this] { writing_ = false; });
   });
 }
 
-absl::Status VolumeLocks::Do(const Write& write) {
+absl::Status VolumeLockPublisher::WriteLock(const Write& write) {
   const kube::ObjectRef ref{kVolumeLocks, "", write.name};
   const kube::Limits limits{absl::Now() + kLockCall};
   const kube::Preconditions as_seen{"", write.expected.value()};
@@ -168,7 +182,7 @@ absl::Status VolumeLocks::Do(const Write& write) {
   } else {
     status = client_.Patch(ref, {{"status", write.status}}, as_seen, limits).status();
   }
-  // Somebody was quicker, and the watch will tell.
+  // The object changed meanwhile. The informer brings its new state, and a later sweep compares again.
   const bool stale = absl::IsNotFound(status) || absl::IsAborted(status) || absl::IsAlreadyExists(status);
   return stale ? absl::OkStatus() : status;
 }

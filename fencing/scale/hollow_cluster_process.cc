@@ -1,4 +1,4 @@
-#include "fencing/scale/hollow_nodes_process.h"
+#include "fencing/scale/hollow_cluster_process.h"
 
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -22,10 +22,10 @@ constexpr int kStride = 31;  // from the first node of a slot to the next slot's
 constexpr absl::Duration kSlot = absl::Milliseconds(10), kIdleTimeout = absl::Minutes(1);
 constexpr size_t kMostBytes = 64 << 10;
 
-// Heartbeats of all machines that are on, each half a second, until nobody reads them.
-class Heartbeats {
+// HeartbeatSource of all machines that are on, each half a second, until nobody reads them.
+class HeartbeatSource {
  public:
-  Heartbeats(const HollowCluster& hollow_cluster, const HollowClusterSize& size, int socket)
+  HeartbeatSource(const HollowCluster& hollow_cluster, const HollowClusterSize& size, int socket)
       : hollow_cluster_(hollow_cluster),
         size_(size),
         socket_(socket),
@@ -33,7 +33,7 @@ class Heartbeats {
 
   void Run() {
     for (absl::Time at = absl::Now();; at += kSlot) {
-      if (!Send(slot_++ % kSlots)) return;
+      if (!SendSlot(slot_++ % kSlots)) return;
       absl::SleepFor(at + kSlot - absl::Now());
     }
   }
@@ -43,7 +43,7 @@ class Heartbeats {
   }
 
  private:
-  bool Send(int slot) {
+  bool SendSlot(int slot) {
     std::vector<int> nodes;
     for (int node = slot * kStride % kSlots; node < size_.nodes; node += kSlots)
       if (!hollow_cluster_.IsOff(node)) nodes.push_back(node);
@@ -62,40 +62,40 @@ class Heartbeats {
 };
 
 // In microseconds; negative: never.
-using Answer = std::array<int64_t, 2>;
+using PowerOffReply = std::array<int64_t, 2>;
 
-Answer PowerOff(HollowCluster& hollow_cluster, Heartbeats& heartbeats, int node) {
+PowerOffReply PowerOffNode(HollowCluster& hollow_cluster, HeartbeatSource& heartbeats, int node) {
   const absl::Time before = heartbeats.LastOf(node);
   while (heartbeats.LastOf(node) == before) absl::SleepFor(absl::Milliseconds(1));
   hollow_cluster.PowerOff(node);
   const absl::Time last = heartbeats.LastOf(node);
   while (absl::Now() - last < kIdleTimeout) {
-    const HollowCluster::Fate fate = hollow_cluster.FateOf(node);
-    if (fate.moved != absl::InfinitePast())
-      return {absl::ToInt64Microseconds(fate.decided - last),
-              absl::ToInt64Microseconds(fate.moved - fate.decided)};
+    const HollowCluster::FailoverTimes times = hollow_cluster.TimesOf(node);
+    if (times.moved != absl::InfinitePast())
+      return {absl::ToInt64Microseconds(times.decided - last),
+              absl::ToInt64Microseconds(times.moved - times.decided)};
     absl::SleepFor(absl::Milliseconds(5));
   }
   return {-1, -1};
 }
 
-// The whole life of the other process.
-void Serve(const HollowClusterSize& size, int heartbeats_socket, int control) {
+// The whole incarnation of the other process.
+void ServeCluster(const HollowClusterSize& size, int heartbeats_socket, int control) {
   HollowCluster hollow_cluster(size);
   const kube::KubeConfig config = hollow_cluster.Config();
   const std::string words = absl::StrCat(config.server, " ", config.ca_file, " ", config.token_file);
   if (::send(control, words.data(), words.size(), 0) < 0) return;
-  Heartbeats heartbeats(hollow_cluster, size, heartbeats_socket);
+  HeartbeatSource heartbeats(hollow_cluster, size, heartbeats_socket);
   std::jthread sending([&heartbeats] { heartbeats.Run(); });
   for (int node = 0; ::recv(control, &node, sizeof node, 0) > 0;) {
-    const Answer answer = PowerOff(hollow_cluster, heartbeats, node);
-    static_cast<void>(::send(control, &answer, sizeof answer, MSG_NOSIGNAL));
+    const PowerOffReply reply = PowerOffNode(hollow_cluster, heartbeats, node);
+    static_cast<void>(::send(control, &reply, sizeof reply, MSG_NOSIGNAL));
   }
 }
 
 }  // namespace
 
-HollowNodesProcess::HollowNodesProcess(const HollowClusterSize& size) {
+HollowClusterProcess::HollowClusterProcess(const HollowClusterSize& size) {
   int heartbeats[2], control[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, heartbeats) != 0 ||
       ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0)
@@ -105,7 +105,7 @@ HollowNodesProcess::HollowNodesProcess(const HollowClusterSize& size) {
   ::close(heartbeats[1 - side]);
   ::close(control[1 - side]);
   if (pid_ == 0) {
-    Serve(size, heartbeats[1], control[1]);
+    ServeCluster(size, heartbeats[1], control[1]);
     ::_exit(0);
   }
   heartbeats_ = heartbeats[0];
@@ -113,34 +113,34 @@ HollowNodesProcess::HollowNodesProcess(const HollowClusterSize& size) {
   std::string words(kMostBytes, '\0');
   words.resize(static_cast<size_t>(std::max<ssize_t>(0, ::recv(control_, words.data(), words.size(), 0))));
   const std::vector<std::string> parts = absl::StrSplit(words, ' ');
-  if (parts.size() != 3) throw std::runtime_error("the simulated cluster does not start");
+  if (parts.size() != 3) throw std::runtime_error("the hollow cluster does not start");
   config_.server = parts[0];
   config_.ca_file = parts[1];
   config_.token_file = parts[2];
 }
 
-HollowNodesProcess::~HollowNodesProcess() {
+HollowClusterProcess::~HollowClusterProcess() {
   EndHeartbeats();
   ::close(heartbeats_);
   ::close(control_);
   ::waitpid(pid_, nullptr, 0);
 }
 
-std::vector<int> HollowNodesProcess::ReadHeartbeats() {
+std::vector<int> HollowClusterProcess::ReadHeartbeats() {
   std::vector<int> nodes(kMostBytes / sizeof(int));
   const ssize_t bytes = ::recv(heartbeats_, nodes.data(), nodes.size() * sizeof(int), 0);
   nodes.resize(bytes > 0 ? static_cast<size_t>(bytes) / sizeof(int) : 0);
   return nodes;
 }
 
-void HollowNodesProcess::EndHeartbeats() { ::shutdown(heartbeats_, SHUT_RDWR); }
+void HollowClusterProcess::EndHeartbeats() { ::shutdown(heartbeats_, SHUT_RDWR); }
 
-std::optional<HollowNodesProcess::Times> HollowNodesProcess::PowerOff(int node) {
-  Answer answer = {-1, -1};
+std::optional<HollowClusterProcess::Times> HollowClusterProcess::PowerOff(int node) {
+  PowerOffReply reply = {-1, -1};
   if (::send(control_, &node, sizeof node, MSG_NOSIGNAL) < 0 ||
-      ::recv(control_, &answer, sizeof answer, 0) < 0 || answer[0] < 0)
+      ::recv(control_, &reply, sizeof reply, 0) < 0 || reply[0] < 0)
     return std::nullopt;
-  return Times{absl::Microseconds(answer[0]), absl::Microseconds(answer[1])};
+  return Times{absl::Microseconds(reply[0]), absl::Microseconds(reply[1])};
 }
 
 }  // namespace lunkeeper::fencing

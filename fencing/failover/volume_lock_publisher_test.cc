@@ -1,6 +1,6 @@
 // The view of who holds what, against an API server in memory; the test is the thread that failover has.
 
-#include "fencing/failover/volume_locks.h"
+#include "fencing/failover/volume_lock_publisher.h"
 
 #include <catch2/catch.hpp>
 #include <set>
@@ -52,7 +52,7 @@ struct LocksRig {
     for (const absl::Time end = absl::Now() + absl::Seconds(100); absl::Now() < end;) {
       if (condition()) return true;
       RunJobs();
-      locks->Show(poll, now += 1_s);
+      locks->OnArrayPoll(poll, now += 1_s);
       absl::SleepFor(absl::Milliseconds(5));
     }
     return false;
@@ -89,8 +89,9 @@ struct LocksRig {
   std::set<ArrayId> arrays = {ArrayId("a1"), ArrayId("a2")};
   ArrayPoll poll;
   Instant now;
-  std::unique_ptr<VolumeLocks> locks = std::make_unique<VolumeLocks>(
-      *client, LockDuties{[this](auto job) { Post(std::move(job)); }, [this] { return may_write.load(); },
+  std::unique_ptr<VolumeLockPublisher> locks = std::make_unique<VolumeLockPublisher>(
+      *client,
+      LockPublisherInputs{[this](auto job) { Post(std::move(job)); }, [this] { return may_write.load(); },
                           [this](const ArrayId& array) { return arrays.contains(array); }, cluster, objects});
 };
 
@@ -177,7 +178,7 @@ TEST_CASE("the locks of an array that is taken out go") {
 
 TEST_CASE("many volumes are gone round, so many at a time") {
   LocksRig rig;
-  constexpr int kMany = 1100;  // more than are looked at in one go
+  constexpr int kMany = 1100;  // more than one sweep checks
   for (int number = 0; number < kMany; ++number)
     rig.Hold(IdOf(number), "n1", static_cast<Generation>(number) + 1);
   REQUIRE(rig.Comes([&] { return rig.api.CountWrites("POST ") == kMany; }));

@@ -1,0 +1,122 @@
+#include "fencing/failover/action_runner.h"
+
+#include <boost/asio/post.hpp>
+#include <utility>
+#include <variant>
+
+#include "fencing/failover/array_actions.h"
+
+// The threads an action may run on:
+//
+//   lease_workers_     1: renewing the lease must never wait behind anything else
+//   api_workers_      64: all other calls to the API server; checked for leadership when their turn comes
+//   an array's own     8 for each array (array_hub.h)
+//   the loop's         Notify and Probe, which do not block
+//
+// The loop's thread never waits for any of them. If the process is killed here, an action may have taken
+// effect without an answer. That is the same as an answer that was lost: the next leader reads the state and
+// continues, and every action may be repeated.
+namespace lunkeeper::fencing {
+
+void ActionRunner::Stop() {
+  for (auto* workers : {&api_workers_, &lease_workers_}) {
+    workers->stop();
+    workers->join();
+  }
+}
+
+void ActionRunner::RunAction(const Action& action, Instant now) {
+  std::visit([&](const auto& call) { RunCall(action, call, now); }, action.what);
+}
+
+// A call may wait for a worker while this replica loses its leadership. Another replica acts then, and a late
+// write of this one could undo its work, so leadership is checked again right before the call. The
+// preconditions of each write cover the moment between that check and the write itself.
+void ActionRunner::CallApi(const Action& action, Instant now, std::function<Answer()> call) {
+  ++waiting_calls_;
+  boost::asio::post(api_workers_, [this, action, call = std::move(call), asked = now] {
+    inputs_.answered(
+        action, MayWrite() ? call() : FromApi(absl::CancelledError("this replica leads no more")), asked);
+    --waiting_calls_;
+  });
+}
+
+// Arrays need no such check: they refuse every call that names an older term.
+void ActionRunner::CallArray(const Action& action, const ArrayId& array, Instant now,
+                             std::function<Answer(FenceControl&)> call) {
+  inputs_.arrays.PostWork(array, [this, action, call = std::move(call), asked = now](FenceControl* at) {
+    if (at == nullptr)
+      return inputs_.answered(action, FromApi(absl::UnavailableError("it is not among the arrays now")),
+                              asked);
+    inputs_.answered(action, call(*at), asked);
+  });
+}
+
+// Not by CallApi: a replica that does not lead must be able to take the lease.
+void ActionRunner::RunCall(const Action& action, const WriteLease& call, Instant) {
+  boost::asio::post(lease_workers_, [this, action, call] {
+    inputs_.answered(action, inputs_.kube.RenewLease(call), call.sent);
+  });
+}
+
+void ActionRunner::RunCall(const Action& action, const BeginTerm& call, Instant now) {
+  CallArray(action, call.array, now,
+            [this, call](FenceControl& at) { return BeginTermOn(call, at, inputs_.self); });
+}
+
+// The board learns of the fence from the worker, before the core does: the node's next heartbeat may already
+// get it in its answer.
+void ActionRunner::RunCall(const Action& action, const FenceNode& call, Instant now) {
+  CallArray(action, call.array, now, [this, call](FenceControl& at) {
+    Answer answer = FenceNodeOn(call, at);
+    if (answer.done.fence) inputs_.board.OnFenced(call.array, *answer.done.fence, MonotonicNow());
+    return answer;
+  });
+}
+
+void ActionRunner::RunCall(const Action& action, const UnfenceNode& call, Instant now) {
+  CallArray(action, call.array, now, [this, call](FenceControl& at) {
+    Answer answer = UnfenceNodeOn(call, at);
+    if (answer.done.outcome == Outcome::kOk) inputs_.board.OnUnfenced(call.array, call.node, MonotonicNow());
+    return answer;
+  });
+}
+
+// Without an address nobody can be asked. No answer comes then, and the evidence stays as it is.
+void ActionRunner::RunCall(const Action&, const Probe& call, Instant) {
+  const NodeFacts* facts = inputs_.objects.FindNode(NameOf(call.node));
+  if (facts == nullptr || facts->address.empty()) return;
+  prober_->Probe(facts->address, facts->kubelet_port,
+                 [this, node = call.node](bool answered) { inputs_.probed(node, answered); });
+}
+
+// The timeline is copied now, on the loop's thread, which owns it.
+void ActionRunner::RunCall(const Action& action, const PutNodeFence& call, Instant now) {
+  CallApi(action, now, [this, call, timeline = inputs_.timeline_of(call.fence.node)] {
+    return inputs_.kube.PutRecord(call, timeline);
+  });
+}
+
+void ActionRunner::RunCall(const Action& action, const RemoveNodeFence& call, Instant now) {
+  CallApi(action, now, [this, call] { return inputs_.kube.RemoveRecord(call); });
+}
+
+// A patch replaces the whole list of taints, so it must be made from the version that the core has seen.
+void ActionRunner::RunCall(const Action& action, const SetTaint& call, Instant now) {
+  const NodeFacts* facts = inputs_.objects.FindNode(call.node);
+  if (facts == nullptr || facts->version != call.expected)
+    return inputs_.answered(action, FromApi(absl::AbortedError("the node has changed")), now);
+  CallApi(action, now, [this, call, uid = facts->uid, taints = facts->taints] {
+    return inputs_.kube.WriteTaint(call, uid, taints);
+  });
+}
+
+void ActionRunner::RunCall(const Action& action, const DeletePod& call, Instant now) {
+  CallApi(action, now, [this, call] { return inputs_.kube.RemovePod(call); });
+}
+
+void ActionRunner::RunCall(const Action&, const Notify& call, Instant now) {
+  inputs_.board.OnFenced(call.array, call.fence, now);
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,78 @@
+#pragma once
+// Runs the core's actions: those on the API server and on arrays on threads of their own, so that a slow
+// server holds up nothing else; the rest at once. Each action that the core waits for is answered once, on
+// any thread, by `answered`.
+//
+// The loop's thread calls RunAction and AllowWritesUntil; the other methods are thread-safe. Nothing fails:
+// an outcome is an answer. It must outlive `arrays`, whose workers run its calls; all else in ActionInputs
+// outlives it.
+
+#include <atomic>
+#include <boost/asio/thread_pool.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/tcp_prober.h"
+#include "fencing/core/action.h"
+#include "fencing/failover/array_hub.h"
+#include "fencing/failover/clock.h"
+#include "fencing/failover/failover.h"
+#include "fencing/failover/fence_board.h"
+#include "fencing/failover/kube_actions.h"
+#include "fencing/failover/object_cache.h"
+
+namespace lunkeeper::fencing {
+
+struct ActionInputs {
+  KubeActions& kube;
+  ArrayHub& arrays;
+  FenceBoard& board;
+  const ObjectCache& objects;
+  std::string self;  // this replica's name, for the arrays' records
+  std::function<Timeline(const NodeId&)> timeline_of;
+  std::function<void(const Action&, Answer, Instant asked)> answered;
+  std::function<void(const NodeId&, bool answered)> probed;
+};
+
+class ActionRunner {
+ public:
+  explicit ActionRunner(ActionInputs inputs) : inputs_(std::move(inputs)) {}
+  ~ActionRunner() { Stop(); }
+
+  // Waits for the calls to the API server that run, and drops the waiting ones.
+  void Stop();
+
+  void RunAction(const Action& action, Instant now);
+  // Until when this replica may write to Kubernetes, by its last step. Calls whose turn comes later are
+  // dropped.
+  void AllowWritesUntil(Instant until) { writes_until_ = until; }
+  bool MayWrite() const { return MonotonicNow() < writes_until_.load(); }
+  // Whether calls to the API server run or wait; work that is less urgent comes after them.
+  bool IsBusy() const { return waiting_calls_ > 0; }
+
+ private:
+  void RunCall(const Action& action, const WriteLease& call, Instant now);
+  void RunCall(const Action& action, const BeginTerm& call, Instant now);
+  void RunCall(const Action& action, const Probe& call, Instant now);
+  void RunCall(const Action& action, const PutNodeFence& call, Instant now);
+  void RunCall(const Action& action, const RemoveNodeFence& call, Instant now);
+  void RunCall(const Action& action, const FenceNode& call, Instant now);
+  void RunCall(const Action& action, const UnfenceNode& call, Instant now);
+  void RunCall(const Action& action, const SetTaint& call, Instant now);
+  void RunCall(const Action& action, const DeletePod& call, Instant now);
+  void RunCall(const Action& action, const Notify& call, Instant now);
+  void RunCall(const Action&, const Report&, Instant) {}  // the recorder takes it
+
+  void CallApi(const Action& action, Instant now, std::function<Answer()> call);
+  void CallArray(const Action& action, const ArrayId& array, Instant now,
+                 std::function<Answer(FenceControl&)> call);
+
+  const ActionInputs inputs_;
+  std::atomic<Instant> writes_until_ = Instant();  // long ago: it may not
+  std::atomic<int> waiting_calls_ = 0;
+  std::unique_ptr<Prober> prober_ = MakeProber();
+  boost::asio::thread_pool api_workers_{kActionsAtOnce}, lease_workers_{1};
+};
+
+}  // namespace lunkeeper::fencing

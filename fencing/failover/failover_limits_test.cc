@@ -1,0 +1,125 @@
+// Failover as a whole, where something keeps it from acting: faults, limits, people.
+
+#include "fencing/failover/failover.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "fencing/failover/testing/failover_world.h"
+
+namespace lunkeeper::fencing {
+
+TEST_CASE("conflicts and errors of the API server delay a failover and change nothing of it") {
+  World world;
+  world.AddPod("db-0", "n1");
+  world.Start();
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  world.api.Refuse(absl::StrCat("POST ", kRecords), 2);
+  world.api.Refuse("PATCH /api/v1/nodes/n1", 2);
+  world.api.Refuse("DELETE " + PodPath("db-0"), 2);
+  world.PowerOff("n1");
+  REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
+  CHECK(world.api.CountWrites("DELETE " + PodPath("db-0")) == 1);
+}
+
+TEST_CASE("without the CustomResourceDefinition nothing is done, and a node that dies is left alone") {
+  Metrics metrics("controller");
+  World world;
+  world.AddPod("db-0", "n1");
+  world.api.Forget(kRecords);
+  Failover& failover = world.Start();
+  const auto shows = [&](const std::string& line) {
+    failover.ReportMetrics(metrics);
+    return absl::StrContains(metrics.ToText(), line);
+  };
+  REQUIRE(Comes([&] { return shows("lunkeeper_failover_leading 1"); }));
+  world.PowerOff("n1");
+  const absl::Time dead = absl::Now();
+  REQUIRE(Comes([&] { return absl::Now() - dead > absl::Seconds(4); }));
+  CHECK(shows("lunkeeper_failover_synced 0"));
+  CHECK_FALSE(world.IsFenced("n1"));
+  world.api.Forget("");
+  CHECK(Comes([&] { return world.Runs("db-0", "n2"); }));
+}
+
+TEST_CASE("a pod that is left alone on a fenced node is told so, once") {
+  constexpr char kEvents[] = "POST /apis/events.k8s.io/v1/namespaces/db/";
+  World world;
+  world.AddPod("db-0", "n1");
+  world.AddPod("lone", "n1");
+  world.api.Merge(PodPath("lone"), {{"metadata", {{"ownerReferences", nullptr}}}});
+  world.Start();
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  world.PowerOff("n1");
+  REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
+  CHECK(Comes([&] { return world.api.CountWrites(kEvents) == 2; }));  // one of them to the pod that moved
+  CHECK(world.api.CountWrites("DELETE " + PodPath("lone")) == 0);
+}
+
+TEST_CASE("a node that only the array hears is held, and fenced when the array hears it no more") {
+  World world;
+  const VolumeId volume = world.AddPod("db-0", "n1");
+  world.HeartbeatOnArray("n1", true);
+  Failover& failover = world.Start();
+  const auto says = [&](const std::string& text) {
+    for (const std::string& line : failover.ReportStatus())
+      if (absl::StartsWith(line, "node n1") && absl::StrContains(line, text)) return true;
+    return false;
+  };
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  REQUIRE(Comes([&] { return says("heartbeat on array fake 0."); }));
+  world.PowerOff("n1");
+  REQUIRE(Comes([&] { return says("cut off from the control plane; its workload may be fine"); }));
+  const absl::Time silent = absl::Now();
+  REQUIRE(Comes([&] { return absl::Now() - silent > absl::Seconds(5); }));  // twice what it takes without
+  CHECK_FALSE(world.IsFenced("n1"));
+  CHECK(world.Holds("n1", volume));
+  world.HeartbeatOnArray("n1", false);
+  CHECK(Comes([&] { return world.Runs("db-0", "n2"); }));
+}
+
+TEST_CASE("dry run and pause say what they hold back, and nothing is done") {
+  World world;
+  world.AddPod("db-0", "n1");
+  Settings settings;
+  const bool dry = GENERATE(true, false);
+  (dry ? settings.dry_run : settings.paused) = true;
+  Failover& failover = world.Start("replica-1", settings);
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  world.PowerOff("n1");
+  const std::string said = dry ? "dry run: would be failed over" : "not failed over: failover is paused";
+  CHECK(Comes([&] { return Says(failover, "node n1", said); }));
+  CHECK_FALSE(world.IsFenced("n1"));
+  CHECK(world.api.CountWrites(absl::StrCat("POST ", kRecords)) == 0);
+  CHECK(world.api.CountWrites("DELETE ") == 0);
+}
+
+TEST_CASE("an array that is configured no more is waited for no more") {
+  World world;
+  const auto spare = std::make_shared<FakeArray>(FakeArrayOptions{.name = "spare"});
+  auto changing = std::make_unique<ChangingArrays>(
+      std::vector<NamedArray>{{"fake", world.array, true}, {"spare", spare, false}});
+  ChangingArrays& arrays = *changing;
+  world.arrays = std::move(changing);
+  world.api.RunPodsOn("n3");
+  world.AddPod("db-0", "n1");
+  world.AddPod("db-1", "n2");
+  Settings settings;
+  settings.one_by_one_pause = 1_s;
+  Failover& failover = world.Start("replica-1", settings);
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  spare->FailWith(absl::UnavailableError("its host is gone"));
+  world.PowerOff("n1");
+  REQUIRE(Comes([&] { return world.Runs("db-0", "n3"); }));  // within the budget of nodes
+  world.PowerOff("n2");
+  REQUIRE(Comes([&] { return Says(failover, "node n2", "an array does not answer"); }));
+  CHECK(world.Runs("db-1", "n2"));
+  arrays.RemoveLast();
+  CHECK(Comes([&] { return world.Runs("db-1", "n3"); }));
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,128 @@
+#include "fencing/failover/testing/failover_world.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/time/clock.h"
+#include "fencing/failover/facts.h"
+
+namespace lunkeeper::fencing {
+
+World::World() {
+  for (const std::string name : {"n1", "n2", "n3", "n4", "n5"}) AddNode(name);
+  api.RunPodsOn("n2");
+}
+
+World::~World() {
+  std::vector<std::unique_ptr<Failover>> gone;
+  absl::MutexLock lock(&mutex);
+  gone.swap(replicas);
+}
+
+void World::AddNode(const std::string& name) {
+  const Json ready = {{{"type", "Ready"}, {"status", "True"}}};
+  api.Put(NodePath(name), {{"status", {{"conditions", ready}}}});
+  api.Put("/apis/storage.k8s.io/v1/csinodes/" + name,
+          {{"spec", {{"drivers", {{{"name", "csi.lunkeeper.io"}, {"nodeID", IdOf(name).value()}}}}}}});
+  absl::MutexLock lock(&mutex);
+  heartbeating[name] = true;
+}
+
+VolumeId World::AddPod(const std::string& name, const std::string& node, int count) {
+  std::vector<VolumeId> volumes;
+  Json data = Json::array();
+  for (int i = 0; i < count; ++i) {
+    const std::string claim = absl::StrCat("data", i, "-", name);
+    VolumeSpec spec;
+    spec.name = claim;
+    spec.size_bytes = 1 << 20;
+    volumes.push_back(array->CreateVolume(spec)->id);
+    REQUIRE(array->AcquireGrant({volumes.back(), IdOf(node)}, absl::ZeroDuration()).ok());
+    api.Put("/api/v1/persistentvolumes/pv-" + claim,
+            {{"spec",
+              {{"csi", {{"driver", "csi.lunkeeper.io"}, {"volumeHandle", volumes.back().value()}}},
+               {"claimRef", {{"namespace", "db"}, {"name", claim}}}}},
+             {"status", {{"phase", "Bound"}}}});
+    data.push_back({{"name", claim}, {"persistentVolumeClaim", {{"claimName", claim}}}});
+  }
+  const Json owner = {{{"kind", "StatefulSet"}, {"controller", true}}};
+  const Json ready = {{{"type", "Ready"}, {"status", "True"}}};
+  api.Put(PodPath(name), {{"metadata", {{"ownerReferences", owner}}},
+                          {"spec", {{"nodeName", node}, {"volumes", data}}},
+                          {"status", {{"phase", "Running"}, {"conditions", ready}}}});
+  return volumes.front();
+}
+
+Failover& World::Start(const std::string& name, Settings settings) {
+  settings.tick = 50_ms;
+  settings.slow_silence = 2500_ms;  // there is nobody to probe
+  settings.kubelet_stale = 600_s;   // and no kubelet that renews a lease
+  clients.push_back(api.Client());
+  const FailoverOptions options{settings, name, {"kube-system", "lunkeeper-failover"}};
+  absl::MutexLock lock(&mutex);
+  return *replicas.emplace_back(StartFailover(options, *arrays, *clients.back()));
+}
+
+void World::Heartbeat() {
+  absl::MutexLock lock(&mutex);
+  ++sequence;
+  for (const auto& [name, lands] : landing)
+    if (lands) array->LandHeartbeat(IdOf(name));
+  for (const auto& [name, alive] : heartbeating) {
+    if (!alive) continue;
+    fencing::Heartbeat heartbeat;
+    heartbeat.node = IdOf(name);
+    heartbeat.boot = "boot";
+    heartbeat.sequence = sequence;
+    heartbeat.known = known[name];
+    for (auto& replica : replicas) {
+      if (replica == nullptr) continue;
+      for (const auto& [array_id, fence] : replica->OnHeartbeat(heartbeat))
+        known[name][array_id] = fence.generation;
+    }
+  }
+}
+
+void World::PowerOff(const std::string& name) {
+  {
+    absl::MutexLock lock(&mutex);
+    heartbeating[name] = false;
+  }
+  api.Merge(NodePath(name), {{"status", {{"conditions", {{{"type", "Ready"}, {"status", "Unknown"}}}}}}});
+}
+
+void World::PowerOn(const std::string& name) {
+  absl::MutexLock lock(&mutex);
+  heartbeating[name] = true;
+  api.Merge(NodePath(name), {{"status", {{"conditions", {{{"type", "Ready"}, {"status", "True"}}}}}}});
+}
+
+bool World::IsFenced(const std::string& node) {
+  const auto fences = array->ListFences();
+  return fences.ok() && std::any_of(fences->begin(), fences->end(),
+                                    [&](const FenceRecord& fence) { return fence.node == IdOf(node); });
+}
+
+std::string World::TaintOf(const std::string& node) {
+  const Json& taints = api.Get(NodePath(node));
+  return TaintIn(kube::ToText(FieldAt(taints, {"spec", "taints"})));
+}
+
+bool Says(Failover& failover, const std::string& about, const std::string& what) {
+  const auto lines = failover.ReportStatus();
+  return std::any_of(lines.begin(), lines.end(), [&](const std::string& line) {
+    return absl::StartsWith(line, about) && absl::StrContains(line, what);
+  });
+}
+
+bool Comes(const std::function<bool()>& condition) {
+  const absl::Time end = absl::Now() + absl::Seconds(40);
+  while (!condition()) {
+    if (absl::Now() > end) return false;
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  return true;
+}
+
+}  // namespace lunkeeper::fencing
