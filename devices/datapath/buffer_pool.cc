@@ -20,8 +20,8 @@ namespace lunkeeper {
 
 BufferPool::BufferPool(size_t bytes)
     : pages_(std::max<size_t>(bytes / kLargestBlock, 1) * (kLargestBlock / kSmallestBlock)) {
-  // One block more than needed is reserved, and given back, so that the first block can be aligned to its
-  // size.
+  // One block more than needed is reserved, and the rest unmapped, so that the first block can be aligned to
+  // its size.
   const size_t wanted = size_bytes();
   void* area = ::mmap(nullptr, wanted + kLargestBlock, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -27,7 +27,7 @@ class BufferPool {
   // The smallest block that holds `bytes` (at most kLargestBlock), aligned to its own size; nullptr: none is
   // free.
   char* Allocate(size_t bytes);
-  // Gives back the end of a block of which only the first `bytes` are needed.
+  // Frees the end of a block of which only the first `bytes` are needed.
   void Shrink(char* block, size_t bytes);
   void Free(char* block);
 

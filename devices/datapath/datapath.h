@@ -46,8 +46,8 @@ struct DatapathOptions {
 // Adds the options and the subcommands (list, upgrade, stop) to a command line's `datapath` subcommand.
 void AddDatapathOptions(CLI::App* command, DatapathOptions* options);
 
-// Does what options.command says; as the data path, it runs until it is told to stop. Returns the process's
-// exit code.
+// Does what options.command says; as the data path, it runs until a signal or a call stops it. Returns the
+// process's exit code.
 int RunDatapath(const DatapathOptions& options);
 
 // For `serve`: OK at once if a data path listens at options.socket; otherwise starts one, in a session of its

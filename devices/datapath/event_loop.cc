@@ -125,7 +125,7 @@ int EventLoop::SleepMilliseconds(Clock::time_point now) const {
 
 void EventLoop::OnEvent(uint64_t data) {
   if (data == kInbox) return TakeCommands();
-  // A member removed earlier in this round may still have events among those that epoll returned.
+  // A member removed earlier in this round may still have events in what epoll returned.
   Member& member = members_[data >> 1];
   if (member.channel == nullptr) return;
   if ((data & kLunBit) == 0) return OnFuse(member);
@@ -157,7 +157,7 @@ void EventLoop::SetStarved(Member& member, bool starved) {
   }
 }
 
-// In turn, so that each gets its share of what others gave back.
+// In turn, so that each gets its share of what others have freed.
 void EventLoop::FeedStarved() {
   if (!resources_.CanTakeAny()) return;
   ++first_fed_;

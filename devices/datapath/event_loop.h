@@ -56,7 +56,7 @@ class EventLoop {
   ~EventLoop();
 
   void PostCommand(LoopCommand* command);
-  // Those that are done with, linked by `next`.
+  // Finished commands, linked by `next`.
   LoopCommand* TakeFinished() { return finished_.exchange(nullptr); }
   IoResources& resources() { return resources_; }
 

@@ -39,7 +39,7 @@ class IoResources {
   void ReturnRequest(IoRequest* request);
   // Whether any request, however large, could be taken on now. Also sees to `staging`.
   bool CanTakeAny();
-  // A block of the largest size which requests are read into; whoever keeps it sets it to null.
+  // A block of the largest size which requests are read into; null after TakeStaging.
   char* staging() { return staging_; }
   char* TakeStaging();
   BufferPool& pool() { return pool_; }

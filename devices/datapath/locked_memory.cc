@@ -76,7 +76,7 @@ void LockMemory() {
   AskForExemption();
   const rlimit none = {0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
-  // One heap that is never given back: what was allocated once is present for good.
+  // One heap that never shrinks: what was allocated once is present for good.
   ::mallopt(M_ARENA_MAX, 1);
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
   ::mallopt(M_TRIM_THRESHOLD, -1);

@@ -335,7 +335,7 @@ datapath::Device SupervisedVolumes::BuildDevice(const SupervisedVolume& volume) 
   return device;
 }
 
-// What is final comes first: a volume that was told to fail is failed, even while its worker has not heard
+// What is final comes first: a volume marked by FailVolume is failed, even while its worker has not heard
 // yet.
 void SupervisedVolumes::SetHealth(const SupervisedVolume& volume, datapath::Device& device) const {
   const LunState& lun = SlotOf(volume).lun;

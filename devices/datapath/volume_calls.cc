@@ -83,7 +83,7 @@ absl::StatusOr<datapath::Device> VolumeCalls::MakeVolume(const datapath::Attach&
   const absl::Status made = MakeDevice(*volume, deadline);
   if (!made.ok()) {
     LogWarn("datapath", "attach failed", {{"volume", request.volume()}, {"error", made.ToString()}});
-    TakeDown(*volume, absl::Now() + kUndoTimeout).IgnoreError();  // what is left goes with the next detach
+    TakeDown(*volume, absl::Now() + kUndoTimeout).IgnoreError();  // the next detach removes the rest
     return made;
   }
   datapath::Device device = volumes_.DescribeVolume(*volume);
@@ -133,7 +133,7 @@ absl::Status VolumeCalls::DetachVolume(const VolumeId& id, absl::Time deadline) 
 }
 
 // Removes what there is of a volume in this call, and then the volume. Where a step fails, the call ends with
-// what is left, and the next attach or detach goes on from there.
+// the rest, and the next attach or detach goes on from there.
 absl::Status VolumeCalls::TakeDown(SupervisedVolume& volume, absl::Time deadline) {
   const absl::Status removed = RemoveDevice(volume, deadline);
   if (removed.ok()) {

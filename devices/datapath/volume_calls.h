@@ -14,7 +14,7 @@
 //            | is left, then OK        |                      | removes it ⁴          |
 //   Resize   | NOT_FOUND               | FAILED_PRECONDITION  | asks the worker,      | FAILED_PRECONDITION
 //            |                         |                      | grows the device      |
-//   Fail     | OK                      | remembers it, and tells each worker; OK when it was told before
+//   Fail     | OK                      | remembers it, and tells each worker; OK when repeated
 //   List,    | orphans                 | not shown            | shown                 | shown as FAILED
 //   Find     |                         |                      |                       |
 //   Upgrade  | replaces the worker     | FAILED_PRECONDITION where the kernel cannot resend, else replaces it

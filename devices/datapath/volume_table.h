@@ -14,7 +14,7 @@
 //                       kLost <-----------------------------------------+
 //
 // Erase takes it out of any of them. `told_to_fail` stands beside it: a client (a fence) wants all I/O to
-// end, and each worker is told so.
+// end, and each worker learns of it.
 
 #include <cstdint>
 #include <map>
@@ -45,7 +45,7 @@ struct SupervisedVolume {
   bool in_call = true;
   Service service = Service::kNotGiven;
   bool told_to_fail = false;
-  std::string reason;  // for people: why it was told to fail, else why it is lost
+  std::string reason;  // for people: why a client failed it, else why it is lost
 
   bool lost() const { return service == Service::kLost; }
 };

@@ -1,6 +1,6 @@
 #pragma once
-// The worker: the process that moves the data, with a fixed number of event loops in locked memory. It is
-// told by its supervisor over a socket what volumes to serve (control.proto, WorkerCommand) and answers
+// The worker: the process that moves the data, with a fixed number of event loops in locked memory. Its
+// supervisor sends it volumes and commands over a socket (control.proto, WorkerCommand), and it answers
 // through the memory they share. It may be killed at any time: the supervisor starts another, which goes on
 // with the same volumes.
 

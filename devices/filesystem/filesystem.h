@@ -50,7 +50,7 @@ class Filesystem {
 
   // Reads the device only. An unreadable device is an error, never blank.
   virtual absl::StatusOr<FilesystemProbe> Probe(const std::string& device, absl::Time deadline) = 0;
-  // FAILED_PRECONDITION unless the device is blank: that is looked at again here, and no tool is given a
+  // FAILED_PRECONDITION unless the device is blank: this call checks that again, and no tool is given a
   // force flag.
   virtual absl::Status Make(const std::string& device, FilesystemType type, absl::Time deadline) = 0;
   // Repairs an unmounted file system where it asks for that, and only what needs no decision.

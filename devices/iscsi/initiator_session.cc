@@ -48,7 +48,6 @@ void InitiatorSession::BeginLogin() {
   QueueLogin();
 }
 
-// Does not take the task yet: the caller may find that it has nothing to start.
 Task* InitiatorSession::NewTask() {
   if (!full_feature_ || broken_ || free_.empty()) return nullptr;
   if (!numbers_.HasRoom(unsent_commands_)) return nullptr;
@@ -72,7 +71,7 @@ void InitiatorSession::BreakOff(const char* what) {
   broken_ = true;
 }
 
-// The first failure is the one that is told; what follows in the same input are its consequences.
+// failure() keeps the first failure; what follows in the same input are its consequences.
 bool InitiatorSession::FailProtocol(const char* format, ...) {
   char what[120];
   va_list arguments;
@@ -332,14 +331,13 @@ void InitiatorSession::FillBatch() {
   control_count_ = 0;
   while (send_queue_.front() != nullptr && !writer_.full()) {
     Task* task = send_queue_.front();
-    SendNextPdu(task);
+    if (task->internal.command_sent) {
+      SendDataOut(task);
+    } else {
+      SendCommand(task);
+    }
     if (task->internal.send_left == 0) send_queue_.Remove(task);
   }
-}
-
-void InitiatorSession::SendNextPdu(Task* task) {
-  if (task->internal.command_sent) return SendDataOut(task);
-  SendCommand(task);
 }
 
 // With as much immediate data as was agreed. What remains of the first burst goes out without waiting for an
@@ -389,7 +387,6 @@ void InitiatorSession::ResetLun() {
   resetting_ = true;
 }
 
-// One at a time; a second one would tell nothing that the first does not.
 void InitiatorSession::SendPing() {
   if (pinging_) return;
   pinging_ = QueueControl(NopOutHeader(kPingTag));

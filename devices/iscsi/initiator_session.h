@@ -108,7 +108,6 @@ class InitiatorSession {
 
   // What goes to the target.
   void FillBatch();
-  void SendNextPdu(Task* task);
   void SendCommand(Task* task);
   void SendDataOut(Task* task);
   bool QueueControl(const Header& header, bool is_login = false);

@@ -140,7 +140,7 @@ bool IscsiLun::CheckReplacementTime() {
 
 // A ping after a sixth of the command time-out of silence; if that goes unanswered as long again, the
 // connection is dead. So a dead target is noticed in a third of the time that a slow command is allowed. The
-// times of commands are looked at once a second only, since that walks all of them.
+// times of commands are checked once a second only, since that walks all of them.
 void IscsiLun::CheckReadyTimes() {
   const auto silent = now_ - last_received_;
   if (silent >= options_.command_timeout / 3) return GiveUpConnection("the target has fallen silent");

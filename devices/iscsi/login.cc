@@ -1,8 +1,8 @@
 // Every text comes from a target that has proved nothing yet (CHAP goes one way), so each value is parsed
 // within bounds, and a key that we did not offer is answered NotUnderstood (RFC 7143, 6.2). What matters for
-// safety is how a refusal is told from a failure: only the status classes 1 and 2, and a Reject of our way to
-// authenticate, are final; all else leads to another attempt. A grant that was released or fenced is answered
-// with class 2 by our array, since the target no longer exists or has another secret.
+// safety is the line between a refusal and a failure: only the status classes 1 and 2, and a Reject of our
+// way to authenticate, are final; all else leads to another attempt. A grant that was released or fenced is
+// answered with class 2 by our array, since the target no longer exists or has another secret.
 
 #include "devices/iscsi/login.h"
 

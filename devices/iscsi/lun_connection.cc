@@ -1,6 +1,6 @@
 // Two ways lead from the socket. The usual one is a receive into the places that the session names (its
-// buffer, or a read's memory), after which the session is told how much came. The other is for a whole large
-// read whose data come next: they go through a pipe to the FUSE device, and the session is told of them as if
+// buffer, or a read's memory), and TakeInput then says how much came. The other is for a whole large
+// read whose data come next: they go through a pipe to the FUSE device, and TakeInput counts them as if
 // it had received them. Both must leave the session with the same count of bytes, or it would take data for a
 // header.
 

@@ -9,7 +9,7 @@
 namespace lunkeeper::iscsi {
 namespace {
 
-// The same for ever: a new login then ends what is left of the session before it (RFC 7143, 6.3.5). The
+// The same for ever: a new login then ends the remains of the session before it (RFC 7143, 6.3.5). The
 // initiator's name is a node's and the target a grant's, so nobody else has it.
 constexpr std::array<uint8_t, 6> kIsid = {0x80, 0x4c, 0x4b, 0x00, 0x00, 0x01};
 

@@ -1,4 +1,4 @@
-// The buffer holds what has been received and not yet handed out, from begin_ to end_; what is left at its
+// The buffer holds what has been received and not yet handed out, from begin_ to end_; the remainder at its
 // end is moved to the front before the next receive, mostly part of a header.
 //
 // Of a large Data-In PDU only the header comes by way of the buffer, if all goes well: InputSpace then offers

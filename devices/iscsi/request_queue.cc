@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // Of a command that the LUN would not carry out and gave no reason to wait, such as a unit attention: each of
-// those is told once, so this many can only be a LUN that is broken.
+// those comes once, so this many can only be a LUN that is broken.
 constexpr uint32_t kRetriesAtOnce = 100;
 
 bool Modifies(LunOp op) { return op == LunOp::kWrite || op == LunOp::kDiscard || op == LunOp::kWriteZeroes; }
@@ -161,7 +161,7 @@ void RequestQueue::PostponeUntil(LunRequest* request, Clock::time_point at) {
   ++postponed_;
 }
 
-// What is told to others about a request that succeeded; before `done`, so that nothing acknowledged is ever
+// Publishes in LunState a request that succeeded; before `done`, so that nothing acknowledged is ever
 // forgotten: a process that dies between the two has counted a cached write too many, never too few.
 void RequestQueue::CountSuccess(const LunRequest& request) {
   switch (request.op) {
@@ -199,8 +199,8 @@ void RequestQueue::FinishRequest(LunRequest* request, int error) {
 }
 
 void RequestQueue::FinishAnswered() {
-  // Not those that `done` submits and that are refused at once: a caller that retries for ever must not hang
-  // here.
+  // Not requests that `done` submits and that are refused at once: a caller that retries for ever must not
+  // hang here.
   RequestList now;
   now.Prepend(answered_);
   while (!now.empty()) {

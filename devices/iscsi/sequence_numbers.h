@@ -15,7 +15,7 @@ class SequenceNumbers {
   uint32_t cmd_sn() const { return cmd_sn_; }
   uint32_t exp_stat_sn() const { return exp_stat_sn_; }
 
-  // Whether the target's window has room for one command more than those that still have no number.
+  // Whether the target's window has room for one command more than the commands that still have no number.
   bool HasRoom(uint32_t unnumbered) const { return !SerialLess(max_cmd_sn_, cmd_sn_ + unnumbered); }
   // A command has been given cmd_sn().
   void CountCommand() { ++cmd_sn_; }

@@ -4,7 +4,8 @@
 // the two copies of a large read.
 //
 // Thread safety: none. Nothing stays in the pipe between two calls, and nothing is allocated after the
-// constructor. Failure: what goes wrong is told, and the splice_pipe takes less from then on, or nothing.
+// constructor. Failure: the result says what went wrong, and the splice_pipe takes less from then on, or
+// nothing.
 
 #include <sys/uio.h>
 

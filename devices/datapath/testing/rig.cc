@@ -109,7 +109,7 @@ std::string Target::Admin(std::vector<std::string> arguments) const {
   return MustRun(command);
 }
 
-// Targets are put back before the portal opens, as an array does.
+// Targets are restored before the portal opens, as an array does.
 void Target::Start() {
   pid_ = Spawn({"tgtd", "-f", "-C", absl::StrCat(control_port_), "-t", "4", "--iscsi", "portal=127.0.0.1:0"},
                dir_ / "tgtd.log");

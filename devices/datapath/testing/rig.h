@@ -1,6 +1,6 @@
 #pragma once
 // What the data path's tests stand on: a real tgtd on loopback, and a real data path beside it. Needs root.
-// Everything is taken away again by the destructors, by process id and device, also when a test fails.
+// The destructors remove everything, by process id and device, also when a test fails.
 
 #include <sys/types.h>
 

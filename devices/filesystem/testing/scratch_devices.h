@@ -41,7 +41,8 @@ class MountPoint {
   std::string path_;
 };
 
-// A FUSE file system whose server takes requests and never answers: who waits for it cannot be killed.
+// A FUSE file system whose server takes requests and never answers: a process that waits for it cannot be
+// killed.
 class DeadMount {
  public:
   DeadMount(const testing::TempDir& directory, const std::string& name);

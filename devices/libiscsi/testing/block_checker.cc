@@ -114,8 +114,8 @@ class Checker {
     if (options.blocks > 0) blocks_ = std::min(blocks_, options.blocks);
   }
 
-  // Once the device answers: on a fenced node there is nothing to take over. Of what an earlier run sent and
-  // never heard of again, what is not there now never may be.
+  // Once the device answers: on a fenced node there is nothing to take over. Of what an earlier run sent
+  // without an answer, what is not there now never may be.
   bool TakeOver() {
     const Buffer buffer = MakeBuffer();
     if (!Read(buffer.get(), 0)) return Failed("read", 0);
@@ -162,7 +162,7 @@ class Checker {
     std::filesystem::rename(copy, options_.record);
   }
 
-  // A record that is there decides how many blocks are looked at.
+  // A record that is there decides how many blocks are checked.
   void MapRecord() {
     const UniqueFd fd(open(options_.record.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     struct stat info;

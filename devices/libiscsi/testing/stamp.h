@@ -1,6 +1,6 @@
 #pragma once
 // What the checking tools write into a block: its number and a version, and a pattern made from both over all
-// of it, so that an older, misplaced, torn or foreign block is told from the right one. Pure functions.
+// of it, so that an older, misplaced, torn or foreign block differs from the right one. Pure functions.
 
 #include <cstdint>
 #include <cstring>
