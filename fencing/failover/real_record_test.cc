@@ -90,10 +90,10 @@ TEST_CASE("a NodeFence goes to a real API server and comes back as it was; delet
   };
 
   NodeFence fence = Sample();
-  const Answer created = actions.Run(PutNodeFence{fence}, timeline);
+  const Answer created = actions.PutRecord(PutNodeFence{fence}, timeline);
   INFO(created.status);
   REQUIRE(created.done.outcome == Outcome::kOk);
-  CHECK(actions.Run(PutNodeFence{fence}, timeline).done.outcome == Outcome::kConflict);
+  CHECK(actions.PutRecord(PutNodeFence{fence}, timeline).done.outcome == Outcome::kConflict);
   const RecordFacts stored = read(fence.node.value());
   fence.uid = stored.fence.uid;
   fence.version = created.done.version;
@@ -102,18 +102,20 @@ TEST_CASE("a NodeFence goes to a real API server and comes back as it was; delet
 
   fence.generations[ArrayId("a1")] = 7;
   fence.phase = Phase::kMoved;
-  const Answer changed = actions.Run(PutNodeFence{fence}, timeline);
+  const Answer changed = actions.PutRecord(PutNodeFence{fence}, timeline);
   REQUIRE(changed.done.outcome == Outcome::kOk);
-  CHECK(actions.Run(PutNodeFence{fence}, timeline).done.outcome == Outcome::kConflict);
+  CHECK(actions.PutRecord(PutNodeFence{fence}, timeline).done.outcome == Outcome::kConflict);
   fence.version = changed.done.version;
   CHECK(read(fence.node.value()).fence == fence);
   CHECK(absl::StrContains(Kubectl(api, {"get", "nodefences"}), "dead or fully isolated"));
 
-  CHECK(actions.Run(RemoveNodeFence{fence.node, fence.uid, stored.fence.version}).done.outcome ==
+  CHECK(actions.RemoveRecord(RemoveNodeFence{fence.node, fence.uid, stored.fence.version}).done.outcome ==
         Outcome::kConflict);
-  CHECK(actions.Run(RemoveNodeFence{fence.node, fence.uid, fence.version}).done.outcome == Outcome::kOk);
+  CHECK(actions.RemoveRecord(RemoveNodeFence{fence.node, fence.uid, fence.version}).done.outcome ==
+        Outcome::kOk);
   CHECK(read(fence.node.value()).fence.uid.empty());
-  CHECK(actions.Run(RemoveNodeFence{fence.node, fence.uid, fence.version}).done.outcome == Outcome::kGone);
+  CHECK(actions.RemoveRecord(RemoveNodeFence{fence.node, fence.uid, fence.version}).done.outcome ==
+        Outcome::kGone);
 
   const NodeId manual("n2.00000000000000bb");
   const Json bare = {{"apiVersion", "lunkeeper.io/v1alpha1"},
@@ -123,16 +125,16 @@ TEST_CASE("a NodeFence goes to a real API server and comes back as it was; delet
   NodeFence asked = read(manual.value()).fence;
   CHECK(asked.requested_by == "an operator");
   asked.volumes[ArrayId("a1")];
-  REQUIRE(actions.Run(PutNodeFence{asked}, {}).done.outcome == Outcome::kOk);
+  REQUIRE(actions.PutRecord(PutNodeFence{asked}, {}).done.outcome == Outcome::kOk);
   const auto turned =
       client->Patch({kNodeFences, "", manual.value()}, {{"spec", {{"requestedBy", "evidence"}}}}, {}, Soon());
   CHECK(absl::IsInvalidArgument(turned.status()));
   REQUIRE(client->Delete({kNodeFences, "", manual.value()}, {}, std::nullopt, Soon()).ok());
   asked = read(manual.value()).fence;
   CHECK(asked.deleting);
-  CHECK(actions.Run(PutNodeFence{asked}, {}).done.outcome == Outcome::kOk);
+  CHECK(actions.PutRecord(PutNodeFence{asked}, {}).done.outcome == Outcome::kOk);
   asked = read(manual.value()).fence;
-  CHECK(actions.Run(RemoveNodeFence{manual, asked.uid, asked.version}).done.outcome == Outcome::kOk);
+  CHECK(actions.RemoveRecord(RemoveNodeFence{manual, asked.uid, asked.version}).done.outcome == Outcome::kOk);
   CHECK(read(manual.value()).fence.uid.empty());
 }
 
@@ -235,16 +237,17 @@ TEST_CASE("a taint on a real Node joins the others and goes without them, if the
   REQUIRE(node.ok());
   const NodeFacts before = ReadNode(*node);
   const SetTaint taint{NodeName("n1"), before.version, "n1.00000000000000aa"};
-  const Answer tainted = actions.Run(taint, before.uid, before.taints);
+  const Answer tainted = actions.WriteTaint(taint, before.uid, before.taints);
   INFO(tainted.status);
   REQUIRE(tainted.done.outcome == Outcome::kOk);
-  CHECK(actions.Run(taint, before.uid, before.taints).done.outcome == Outcome::kConflict);
+  CHECK(actions.WriteTaint(taint, before.uid, before.taints).done.outcome == Outcome::kConflict);
   node = client->Get({kube::kNodes, "", "n1"}, Soon());
   const NodeFacts after = ReadNode(*node);
   CHECK(after.version == tainted.done.version);
   CHECK(TaintIn(after.taints) == "00000000000000aa");
-  REQUIRE(actions.Run(SetTaint{NodeName("n1"), after.version, ""}, after.uid, after.taints).done.outcome ==
-          Outcome::kOk);
+  REQUIRE(
+      actions.WriteTaint(SetTaint{NodeName("n1"), after.version, ""}, after.uid, after.taints).done.outcome ==
+      Outcome::kOk);
   node = client->Get({kube::kNodes, "", "n1"}, Soon());
   // The API server itself adds one to a new Node.
   CHECK(FieldAt(*node, {"spec", "taints"}) == WithTaint(after.taints, ""));
