@@ -1,6 +1,7 @@
 // The pool's directory:
 //
 //   lock            flock'ed while a program has the pool open
+//   tgtd.lock       flock'ed while a tgtd serves the pool (TgtdLock)
 //   catalogue.db    SQLite's, with -wal and -shm beside it
 //   volumes/ID      one sparse or allocated file per volume; tgtd opens it as the LUN's backing store
 //   snapshots/ID    one file per snapshot, a reflink of its volume where the file system can
@@ -142,6 +143,7 @@ std::string Pool::HeartbeatLunPath(Generation generation) const {
   return absl::StrCat(directory_, "/heartbeat_luns/", generation);
 }
 std::string Pool::CataloguePath() const { return directory_ + "/catalogue.db"; }
+std::string Pool::TgtdLockPath() const { return directory_ + "/tgtd.lock"; }
 
 absl::StatusOr<bool> Pool::TryReflink() const {
   // Tried, not read from the file system's name: XFS can be made without reflinks, and others may learn them.

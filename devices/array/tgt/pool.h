@@ -29,6 +29,7 @@ class Pool {
   std::string SnapshotPath(const SnapshotId& id) const;
   std::string HeartbeatLunPath(Generation generation) const;
   std::string CataloguePath() const;
+  std::string TgtdLockPath() const;
   // Whether copies are reflinks: at once, of one moment, and sharing space.
   bool reflinks() const { return reflinks_; }
 

@@ -153,7 +153,8 @@ void TgtArrayImpl::MakeParts(const std::string& boot_id) {
                        .portal = options_.portal,
                        .binary = options_.tgtd_binary,
                        .io_threads = options_.tgtd_io_threads,
-                       .log_path = options_.tgtd_log_path},
+                       .log_path = options_.tgtd_log_path,
+                       .lock_path = pool_->TgtdLockPath()},
       [this](bool taken_over) { return targets_->RestoreTargets(heartbeat_luns_->ServeAgain(), taken_over); },
       [this] {
         seen_->SyncToDisk();

@@ -7,8 +7,9 @@
 //        +--------------------------- it died (its pidfd is readable) ---------------------+
 //
 // StartServing runs the first round on the caller's thread, so that its error reaches the caller; from then
-// on the watching thread owns process_. tgtd is in a session of its own and with no descriptor of ours, so
-// that it outlives this program: an upgrade of the agent costs no session.
+// on the watching thread owns process_. tgtd is in a session of its own, so that it outlives this program: an
+// upgrade of the agent costs no session. Its only descriptor from here is the TgtdLock, which keeps a second
+// tgtd from the pool, whatever control port and portal the next start of this program has.
 //
 // The process is held by a pidfd. A pid alone could be reused between two looks, and then a signal would hit
 // a stranger.
@@ -70,7 +71,9 @@ int IoThreads(int wanted) {
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency() / 2), 1, 4);
 }
 
-absl::StatusOr<pid_t> SpawnTgtd(const TgtDaemonOptions& options) {
+constexpr int kLockInTgtd = 3;
+
+absl::StatusOr<pid_t> SpawnTgtd(const TgtDaemonOptions& options, const UniqueFd& lock) {
   // Without a portal named here tgtd would listen on port 3260 of every address. This one is on loopback with
   // an ephemeral port, and CloseOtherPortals removes it before the first target exists.
   std::vector<std::string> words = {options.binary, "-f",
@@ -86,7 +89,9 @@ absl::StatusOr<pid_t> SpawnTgtd(const TgtDaemonOptions& options) {
   posix_spawn_file_actions_addopen(&actions, 1, options.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND,
                                    0600);
   posix_spawn_file_actions_adddup2(&actions, 1, 2);
-  posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+  // Not closed on exec in tgtd, and also not when it has this number here already.
+  posix_spawn_file_actions_adddup2(&actions, lock.get(), kLockInTgtd);
+  posix_spawn_file_actions_addclosefrom_np(&actions, kLockInTgtd + 1);
   // Signals that this program blocks would stay blocked in tgtd, which then could not be ended by SIGTERM.
   sigset_t none;
   sigemptyset(&none);
@@ -110,6 +115,7 @@ TgtDaemon::TgtDaemon(TgtDaemonOptions options, PutBack put_back, Tick tick)
       put_back_(std::move(put_back)),
       tick_(std::move(tick)),
       client_(options_.control_port),
+      lock_(options_.lock_path),
       stop_(::eventfd(0, EFD_CLOEXEC)) {}
 
 TgtDaemon::~TgtDaemon() {
@@ -158,14 +164,22 @@ absl::StatusOr<TgtDaemon::Process> TgtDaemon::FindOrSpawn() {
   const absl::Time deadline = absl::Now() + kStartTimeout;
   pid_t child = 0;
   UniqueFd child_handle;
+  absl::StatusOr<UniqueFd> lock = absl::UnavailableError("not tried");
   while (absl::Now() < deadline) {
     auto found = FindRunning();
     if (found.ok()) {
+      RETURN_IF_ERROR(lock_.CheckHolder(found->pid, options_.control_port));
       found->taken_over = found->pid != child;
       return found;
     }
+    // Held by a tgtd that is starting or dying, or by one that is not to be found on our control port.
+    if (!lock.ok()) lock = lock_.TakeLock();
+    if (!lock.ok()) {
+      if (WaitForEither(-1, stop_.get(), absl::Milliseconds(100)) == 1) break;
+      continue;
+    }
     if (!child_handle) {
-      ASSIGN_OR_RETURN(child, SpawnTgtd(options_));
+      ASSIGN_OR_RETURN(child, SpawnTgtd(options_, *lock));
       FAIL_POINT("array.tgtd.spawned");
       child_handle = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
     }
@@ -179,6 +193,7 @@ absl::StatusOr<TgtDaemon::Process> TgtDaemon::FindOrSpawn() {
       WaitForEither(-1, stop_.get(), absl::Milliseconds(100));
     }
   }
+  RETURN_IF_ERROR(lock.status());
   return absl::UnavailableError(absl::StrCat("start ", options_.binary,
                                              ": it does not answer on control port ", options_.control_port,
                                              "; is that used by another tgtd?"));

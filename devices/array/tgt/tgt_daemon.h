@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "base/unique_fd.h"
 #include "devices/array/tgt/tgt_client.h"
+#include "devices/array/tgt/tgtd_lock.h"
 
 namespace lunkeeper {
 
@@ -32,6 +33,7 @@ struct TgtDaemonOptions {
   std::string binary = "/usr/sbin/tgtd";
   int io_threads = 0;  // for each LUN; 0: half as many as there are processors, 1 to 4
   std::string log_path = "/dev/null";
+  std::string lock_path;  // of the TgtdLock
 };
 
 class TgtDaemon {
@@ -48,6 +50,7 @@ class TgtDaemon {
   TgtDaemon& operator=(const TgtDaemon&) = delete;
 
   // Brings tgtd up, the targets back and the portal open, and watches from then on. Once.
+  // FAILED_PRECONDITION: another tgtd serves the pool, or the one that answers serves another.
   absl::Status StartServing();
   // UNAVAILABLE: tgtd was not serving by the deadline.
   absl::Status WaitReady(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
@@ -74,6 +77,7 @@ class TgtDaemon {
   const PutBack put_back_;
   const Tick tick_;
   const TgtClient client_;
+  const TgtdLock lock_;
   UniqueFd stop_;    // an eventfd
   Process process_;  // StartServing(), then the watching thread
   std::thread watcher_;

@@ -281,5 +281,59 @@ TEST_CASE("the program ends and comes back: sessions go on, and it releases what
   CHECK_FALSE((*initiator)->Write(1, 'z'));
 }
 
+TEST_CASE("with another portal and control port the pool is not served by a second tgtd") {
+  ArrayFixture fixture;
+  REQUIRE(fixture.Open().ok());
+  auto array = fixture.Cluster();
+  const auto volume = array->volumes().CreateVolume(Spec("v", 16));
+  const auto grant = array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
+  REQUIRE(grant.ok());
+  const auto initiator = PlainInitiator::Login(grant->connection);
+  REQUIRE(initiator.ok());
+  const pid_t first = TgtdProcess(fixture.options.control_port);
+  array.reset();
+  fixture.Close();
+  const TgtArrayOptions was = fixture.options;
+  fixture.options.portal = absl::StrCat("127.0.0.1:", FreePort());
+  fixture.options.control_port = FreeControlPort();
+  const absl::Status refused = fixture.Open();
+  CHECK(absl::IsFailedPrecondition(refused));
+  INFO(refused.message());
+  CHECK(absl::StrContains(refused.message(), absl::StrCat(first)));
+  CHECK(absl::StrContains(refused.message(), absl::StrCat("--tgt-control-port=", was.control_port)));
+  const pid_t second = TgtdProcess(fixture.options.control_port);
+  CHECK(second == 0);
+  fixture.Close();
+  if (second > 0) ::kill(second, SIGKILL);
+  CHECK((*initiator)->Write(1, 'y'));
+
+  fixture.options.control_port = was.control_port;  // a new portal alone is no trouble
+  REQUIRE(fixture.Open() == absl::OkStatus());
+  array = fixture.Cluster();
+  CHECK(TgtdProcess(was.control_port) == first);
+  const auto term = array->fences().BeginTerm("leader");
+  CHECK(array->fences().FenceNode(*term, kA, {volume->id}).status() == absl::OkStatus());
+  CHECK_FALSE((*initiator)->Write(1, 'z'));
+}
+
+TEST_CASE("the tgtd of another pool on the same control port is left alone") {
+  ArrayFixture other;
+  REQUIRE(other.Open().ok());
+  const auto volume = other.Cluster()->volumes().CreateVolume(Spec("v", 16));
+  const auto grant = other.Cluster()->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
+  const auto initiator = PlainInitiator::Login(grant->connection);
+  REQUIRE(initiator.ok());
+  const pid_t pid = TgtdProcess(other.options.control_port);
+  other.Close();
+  ArrayFixture fixture;
+  fixture.options.control_port = other.options.control_port;
+  const absl::Status refused = fixture.Open();
+  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK(absl::StrContains(refused.message(), absl::StrCat(pid)));
+  fixture.Close();
+  CHECK(TgtdProcess(other.options.control_port) == pid);
+  CHECK((*initiator)->Write(1, 'y'));
+}
+
 }  // namespace
 }  // namespace lunkeeper::testing

@@ -1,0 +1,101 @@
+// flock belongs to the open file description, which fork and exec pass on. So the agent takes the lock, lets
+// tgtd inherit the descriptor and closes its own. /proc/locks names who took the lock, which is an agent that
+// may be long gone; who holds it now is found by the descriptors of the processes.
+#include "devices/array/tgt/tgtd_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace lunkeeper {
+namespace {
+
+// A tgtd's own control port, or an empty text.
+std::string ReadControlPort(pid_t tgtd) {
+  std::ifstream file(absl::StrCat("/proc/", tgtd, "/cmdline"));
+  std::string word, before;
+  for (; std::getline(file, word, '\0'); before = word) {
+    if (before == "-C") return word;
+  }
+  return "";
+}
+
+std::vector<pid_t> ListProcesses() {
+  std::vector<pid_t> processes;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at("/proc", error), end; !error && at != end;
+       at.increment(error)) {
+    pid_t pid = 0;
+    if (absl::SimpleAtoi(at->path().filename().string(), &pid)) processes.push_back(pid);
+  }
+  return processes;
+}
+
+}  // namespace
+
+absl::StatusOr<UniqueFd> TgtdLock::TakeLock() const {
+  UniqueFd fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!fd) return absl::UnavailableError(absl::StrCat("open ", path_, ": ", std::strerror(errno)));
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return fd;
+  const int error = errno;
+  fd.Reset();  // or this process would look like the holder
+  if (error == EWOULDBLOCK) return DescribeHolder();
+  return absl::UnavailableError(absl::StrCat("lock ", path_, ": ", std::strerror(error)));
+}
+
+absl::Status TgtdLock::CheckHolder(pid_t tgtd, int control_port) const {
+  if (HasFileOpen(tgtd)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("take over tgtd, process ", tgtd, ": it answers on control port ", control_port,
+                   " but does not hold ", path_,
+                   ", so it serves another pool, or files that this pool no longer has; choose another "
+                   "--tgt-control-port, or end it with `kill -9 ",
+                   tgtd, "`, which ends its sessions"));
+}
+
+// Links are compared by name before anything is opened or measured: another process's files may be on a file
+// system that answers nobody. The rest of the path depends on mounts and on containers.
+bool TgtdLock::HasFileOpen(pid_t process) const {
+  struct stat ours {};
+  if (::stat(path_.c_str(), &ours) != 0) return false;
+  const std::string name = "/" + std::filesystem::path(path_).filename().string();
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(absl::StrCat("/proc/", process, "/fd"), error), end;
+       !error && at != end; at.increment(error)) {
+    std::error_code closed_meanwhile;
+    if (!absl::EndsWith(std::filesystem::read_symlink(at->path(), closed_meanwhile).string(), name)) continue;
+    struct stat theirs {};
+    if (::stat(at->path().c_str(), &theirs) != 0) continue;
+    if (theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino) return true;
+  }
+  return false;
+}
+
+absl::Status TgtdLock::DescribeHolder() const {
+  for (const pid_t process : ListProcesses()) {
+    if (!HasFileOpen(process)) continue;
+    const std::string port = ReadControlPort(process);
+    const std::string go_back =
+        port.empty() ? "" : absl::StrCat("start with --tgt-control-port=", port, ", or ");
+    return absl::FailedPreconditionError(
+        absl::StrCat("start tgtd: process ", process, " is a tgtd that serves this pool already, it holds ",
+                     path_, "; ", go_back, "end it with `kill -9 ", process, "`, which ends its sessions"));
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "start tgtd: a tgtd that cannot be seen from here, perhaps one in a container, serves this "
+      "pool already; end the process that `fuser ",
+      path_, "` on the host names"));
+}
+
+}  // namespace lunkeeper

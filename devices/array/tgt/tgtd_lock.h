@@ -1,0 +1,36 @@
+#pragma once
+// The proof that a tgtd serves a pool: a flock on a file in the pool, on a descriptor that only tgtd has. The
+// kernel gives it up with the last thread of that tgtd and not before, whichever control port or portal the
+// tgtd has, and whether or not anybody can still talk to it.
+//
+// Without it a second tgtd could serve the pool, and a fence, which drains one, would not stop the sessions
+// of the other. Thread-safe.
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/unique_fd.h"
+
+namespace lunkeeper {
+
+class TgtdLock {
+ public:
+  explicit TgtdLock(std::string path) : path_(std::move(path)) {}
+
+  // What the next tgtd has to inherit. The caller closes its own copy soon. FAILED_PRECONDITION: a tgtd
+  // serves the pool already; the message names it and says what to do.
+  absl::StatusOr<UniqueFd> TakeLock() const;
+  // FAILED_PRECONDITION: the tgtd that answers on our control port is not the one that serves the pool.
+  absl::Status CheckHolder(pid_t tgtd, int control_port) const;
+
+ private:
+  bool HasFileOpen(pid_t process) const;
+  absl::Status DescribeHolder() const;
+
+  const std::string path_;
+};
+
+}  // namespace lunkeeper
