@@ -5,8 +5,8 @@
 // grow.
 //
 //   lunkeeper_rpc_duration_seconds{method,code}  histogram: finished calls
-//   lunkeeper_rpc_running{method}                gauge: calls in progress, also those that wait for a grant
-//   lunkeeper_build_info{version,mode}           1
+//   lunkeeper_rpc_running{method}                gauge: calls in progress, calls that wait for a grant
+//   included lunkeeper_build_info{version,mode}           1
 
 #include <map>
 #include <memory>

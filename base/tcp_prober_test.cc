@@ -26,7 +26,7 @@ struct Listener {
     ::close(descriptor);
     for (const int each : callers) ::close(each);
   }
-  // From then on the kernel drops who knocks.
+  // With its queue full, the kernel drops every further connection attempt.
   void FillQueue() {
     for (int i = 0; i < 8; ++i) {
       callers.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));

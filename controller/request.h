@@ -40,7 +40,8 @@ struct VolumeParameters {
   std::string array;    // empty: any
   std::string pool;     // empty: not named; see CheckPool
 };
-// An unknown key is refused, naming those that exist; what Kubernetes adds (csi.storage.k8s.io/…) is ignored.
+// An unknown key is refused, and the error names the known ones. Keys that Kubernetes adds
+// (csi.storage.k8s.io/…) are ignored.
 absl::StatusOr<VolumeParameters> ParseParameters(const StringMap& parameters);
 // No parameter can be changed later, and a snapshot has none.
 absl::Status CheckNoParameters(const char* field, const StringMap& parameters);

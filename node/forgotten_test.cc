@@ -1,4 +1,5 @@
-// Devices that failed for good: what the orchestrator has forgotten of them is taken away, and nothing else.
+// Devices that failed for good: their mounts that the orchestrator has forgotten are unmounted, and no
+// others.
 
 #include "node/testing/node_fixture.h"
 

@@ -29,8 +29,8 @@ class GrantSource {
   // Releases the grant of that generation, if Acquire took it: never one that the orchestrator took for this
   // node, and never a newer one. OK when there is none.
   virtual absl::Status Release(const VolumeId& volume, Generation generation, absl::Time deadline) = 0;
-  // This node's grants, those that the orchestrator took included: of one volume, or of all if `volume` is
-  // empty.
+  // This node's grants, also the ones that the orchestrator took for it: of one volume, or of all if `volume`
+  // is empty.
   virtual absl::StatusOr<std::vector<HeldGrant>> Held(const VolumeId& volume, absl::Time deadline) = 0;
 };
 

@@ -1,4 +1,4 @@
-// Grants that nobody uses are given back, and those that somebody uses are not.
+// The node releases grants that nothing on it uses, and keeps the others.
 
 #include <atomic>
 #include <thread>

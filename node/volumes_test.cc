@@ -1,4 +1,4 @@
-// From LUN to pod and back: order, repetition, failure at each step, and what is left behind.
+// From LUN to pod and back: order, repetition, failure at each step, and no leftovers.
 #include "node/stager.h"
 
 #include <algorithm>

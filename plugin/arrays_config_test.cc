@@ -140,7 +140,7 @@ TEST_CASE("a changed file takes effect, a wrong one does not, and what stayed ke
   Replace(path, File({Entry("two", two.address(), tls)}));
   REQUIRE(Eventually([&] { return arrays.IsInForce() && arrays.ListArrays().size() == 1; }));
   CHECK(arrays.ListArrays().front().name == "two");
-  CHECK(first->volumes().GetCapacity().ok());  // whoever still holds it may finish
+  CHECK(first->volumes().GetCapacity().ok());  // a call that still holds the removed array may finish
   two.Stop();
   CHECK(absl::IsUnavailable(arrays.CheckServing()));
 }

@@ -4,7 +4,7 @@
 //   pages     /metrics, /healthz and /readyz answer from here on: alive, not ready
 //   backends  opened, which after a crash may take minutes (an array restores its targets first)
 //   services  made over the backends; the node's sweep starts
-//   servers   listen; kubelet is told; /readyz may say ready
+//   servers   listen; the plugin registers with kubelet; /readyz may say ready
 //   loop      gauges are set every five seconds, until SIGTERM or SIGINT
 //   stop      waiting calls are sent away, running ones finish within --stop-seconds, then all is destroyed
 //   in
@@ -167,7 +167,7 @@ void ReportCertificates(const Backends& backends, Metrics& metrics) {
                    ends);
 }
 
-// Null where no kubelet is to be told.
+// Null without --registration-dir: a plugin that no kubelet uses.
 std::unique_ptr<Registration> RegisterWithKubelet(const ServeOptions& options) {
   if (options.registration_dir.empty()) return nullptr;
   return StartRegistration({.directory = options.registration_dir,

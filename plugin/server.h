@@ -50,8 +50,8 @@ class Server {
   // Waits for every running call, cancelled or not.
   ~Server();
 
-  // Stops accepting calls and lets the running ones finish; cancels those that are left after `limit`. False
-  // when some still run a second later: the caller may then end the process, because every call may be
+  // Stops accepting calls and lets the running ones finish; cancels the calls that still run after `limit`.
+  // False when some still run a second later: the caller may then end the process, because every call may be
   // repeated.
   bool Stop(absl::Duration limit);
 

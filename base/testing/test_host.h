@@ -25,7 +25,7 @@ class TempDir {
   std::string path_;
 };
 
-// A TCP port of 127.0.0.1 where nobody listens. It lies below those that the kernel gives to outgoing
+// A TCP port of 127.0.0.1 where nobody listens. It lies below the ports that the kernel gives to outgoing
 // connections, so it stays free while a server that is restarted is down; another test may still take it.
 uint16_t FreePort();
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kNoteMagic[] = "LKFENCED";
 constexpr uint32_t kNoteVersion = 1;
-// Ids have about 35 bytes, so some 900 volumes. Of more the last are left out; the node hears of those from
+// Ids have about 35 bytes, so some 900 volumes. The last of more are left out; the node learns of those from
 // the controllers, or when its I/O is refused.
 constexpr size_t kMostTextBytes = 32 << 10;
 

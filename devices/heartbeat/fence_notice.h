@@ -1,6 +1,6 @@
 #pragma once
 // What the array writes on a node's heartbeat LUN for that node to read: the fence in force against it, so
-// that who is cut off from the controllers learns of it too. Whole blocks from block kNoteBlock on,
+// that a node without a path to the controllers learns of it too. Whole blocks from block kNoteBlock on,
 // little-endian; all zero when there is no fence.
 //
 //     0  8  "LKFENCED"          8  4  version, 1
@@ -28,7 +28,7 @@ struct FenceNotice {
   friend bool operator==(const FenceNotice&, const FenceNotice&) = default;
 };
 
-// Of a fence with more volumes than there is room for, the first ones: a node hears of the rest when their
+// Of a fence with more volumes than there is room for, the first ones: a node learns of the rest when their
 // targets refuse it.
 std::string WriteFenceNotice(const FenceNotice& notice);
 // How long the notice is that begins with this block. INVALID_ARGUMENT: it is no such block.

@@ -16,7 +16,7 @@ struct Settings {
   Span silence = 2500_ms;       // of a channel whose heartbeats come each 500 ms
   Span path_lost = 1_s;         // of failing I/O, as the node has it, while the array sees none
   Span slow_silence = 10_s;     // where no probe says that the kernel is dead
-  Span unheard_silence = 30_s;  // of a node this observer never heard
+  Span unheard_silence = 30_s;  // of a node whose heartbeats never reached this observer
   Span probe_after = 1_s;       // of silence; and then each probe_period
   Span probe_period = 500_ms;
   int probes_unanswered = 2;      // in a row

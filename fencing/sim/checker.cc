@@ -1,9 +1,9 @@
 // The checker sees what no part of a real cluster sees: every write with its sequence number, every grant
-// with its generation, and what is really wrong with each node. It is told of each thing as it happens, and
-// compares it with what was promised before: an acknowledged write stays readable; no write lands after its
-// fence was reported; nothing is unfenced, untainted or deleted too early; only the leader acts; and a node
-// is failed over only if something was really wrong with it. At the end it says what still keeps the world
-// from being well.
+// with its generation, and what is really wrong with each node. The simulated parts report each event as it
+// happens, and it compares it with what was promised before: an acknowledged write stays readable; no write
+// lands after its fence was reported; nothing is unfenced, untainted or deleted too early; only the leader
+// acts; and a node is failed over only if something was really wrong with it. At the end it says what still
+// keeps the world from being well.
 
 #include "fencing/sim/checker.h"
 

@@ -1,5 +1,5 @@
-// A fault is a name and a function that strikes and returns how to mend it. The checker is told what is
-// really wrong with a node at the moment it becomes wrong, before any part of the cluster can see it.
+// A fault is a name and a function that strikes and returns how to mend it. A fault tells the checker what
+// is really wrong with a node at the moment it becomes wrong, before any part of the cluster can see it.
 
 #include "fencing/sim/faults.h"
 

@@ -10,7 +10,7 @@
 
 namespace lunkeeper {
 
-// Keeps what it is told.
+// Records the heartbeats that it receives.
 class RecordingSink final : public HeartbeatSink {
  public:
   FencesByArray OnHeartbeat(fencing::Heartbeat heartbeat) override {

@@ -180,7 +180,7 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     });
     const auto caller = CallerOf(*context);
     if (caller.ok() && caller->right == Right::kController) return status;
-    // Whoever has a grant's secret can log in as its node.
+    // With a grant's CHAP secret, any machine could log in as the grant's node.
     for (v1::Grant& grant : *response->mutable_grants()) grant.mutable_connection()->clear_chap_secret();
     return status;
   }
@@ -305,7 +305,7 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     request.most = message.most_volumes();
     const auto leaving = [this] { return options_.leaving && options_.leaving(); };
     request.abandoned = [&] { return context.IsCancelled() || leaving(); };
-    // The client's deadline bounds the wait, since after it nobody would hear of the grant.
+    // The client's deadline bounds the wait: after it, no client would receive the grant.
     const absl::Duration asked = absl::Nanoseconds(message.wait_nanos());
     if (asked <= absl::ZeroDuration()) return array.grants().AcquireGrant(request, absl::ZeroDuration());
     const absl::Duration left = absl::FromChrono(context.deadline()) - absl::Now() - kAnswerMargin;

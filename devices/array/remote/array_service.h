@@ -3,9 +3,9 @@
 // the array's own rules but who may do what: the client's certificate says (rights.h), and a reader is shown
 // no secrets.
 //
-// Thread-safe. It keeps nothing between calls but the count of those that wait, so it may be killed at any
-// line and every call may be repeated. A call ends when its client has gone; one that waits for a grant is
-// then given none. Failure: the array's, code and message unchanged; PERMISSION_DENIED as rights.h says;
+// Thread-safe. It keeps nothing between calls but the count of waiting calls, so it may be killed at any line
+// and every call may be repeated. A call ends when its client has gone; a call that waits for a grant then
+// gets none. Failure: the array's, code and message unchanged; PERMISSION_DENIED as rights.h says;
 // INVALID_ARGUMENT for a text that no client of ours sends; UNAVAILABLE when too many calls wait already or
 // the agent stops.
 

@@ -1,7 +1,8 @@
 // How a release proves that no write of the node can reach the volume any more. DrainTarget closes the target
-// to logins, cuts its connections and asks tgtd what is left; tgtd lists a connection until its last command
-// is over. Only when the list is empty does it delete the target, and only then is the row deleted here,
-// which is what lets the next node in. So the order "closed, drained, target gone, row gone" is the fence.
+// to logins, cuts its connections and asks tgtd for the remaining ones; tgtd lists a connection until its
+// last command is over. Only when the list is empty does it delete the target, and only then is the row
+// deleted here, which is what lets the next node in. So the order "closed, drained, target gone, row gone" is
+// the fence.
 //
 // Killed anywhere on the way, the row still says `releasing`: the next start repeats every step, and each
 // step is a success when it was done before.
@@ -37,7 +38,7 @@ absl::Status StillDraining(const std::vector<GrantRow>& grants, const absl::Stat
 absl::Status GrantTargets::RestoreTargets(const std::vector<Generation>& heartbeat_luns, bool taken_over) {
   ASSIGN_OR_RETURN(const std::vector<TgtTarget> there, table_.ReadFromTgtd());
   ASSIGN_OR_RETURN(const std::vector<GrantRow> grants, catalogue_.grants().ListAllGrants());
-  // What tgtd has, minus what the catalogue explains; what is left at the end nobody has granted.
+  // All targets of tgtd, minus the ones that the catalogue explains. Nobody has granted the rest.
   std::map<int32_t, bool> open;
   for (const TgtTarget& target : there) open[target.number] = target.open;
   for (const Generation lun : heartbeat_luns) open.erase(static_cast<int32_t>(lun));

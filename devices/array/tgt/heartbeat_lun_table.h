@@ -2,9 +2,9 @@
 // The heartbeat LUNs of a tgt array (heartbeat_luns.h): a small file in the pool and a target for each, and a
 // look at every file four times a second.
 //
-// The looking thread is also the one that puts right what is not: a LUN that is not served, after tgtd was
-// started again, is served; the notice on it says what fence is in force; one that was not written to for a
-// week is forgotten. So they never delay the volumes' targets. Thread-safe. What it is made of outlives it;
+// The same thread also maintains the LUNs. It serves them again after tgtd was restarted, writes the fence in
+// force into the notice on each, and deletes a LUN that no node has written to for a week. So heartbeat LUNs
+// never delay the volumes' targets. Thread-safe. What it is made of outlives it;
 // Stop before the daemon goes.
 
 #include <map>
@@ -31,7 +31,7 @@ class HeartbeatLunTable {
   HeartbeatLunTable(Catalogue& catalogue, const Pool& pool, TargetTable& targets, TgtDaemon& daemon)
       : catalogue_(catalogue), pool_(pool), targets_(targets), daemon_(daemon) {}
 
-  // Takes in those that there are. Once, before tgtd is brought up.
+  // Reads the catalogue's rows. Called once, before tgtd is started or taken over.
   absl::Status LoadRows() ABSL_LOCKS_EXCLUDED(mu_);
   void StartLooking() {
     look_ = std::make_unique<Periodic>(kLookEvery, [this] { LookAtLuns(); });
@@ -42,7 +42,7 @@ class HeartbeatLunTable {
   absl::StatusOr<Connection> OpenLun(const ClusterId& cluster, const NodeId& node, const std::string& secret)
       ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
   std::vector<LandedHeartbeat> ListHeartbeats(const ClusterId& cluster) ABSL_LOCKS_EXCLUDED(mu_);
-  // For tgtd's putting back, while it does not serve: every LUN counts as not served, and when this returns
+  // For the restart of tgtd, while it does not serve: every LUN counts as not served, and when this returns
   // no target is being made. The numbers of the targets that may be there.
   std::vector<Generation> ServeAgain() ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
 
@@ -64,7 +64,7 @@ class HeartbeatLunTable {
   absl::Status ServeLun(const GrantRow& row) ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
   absl::Status ForgetLun(const GrantRow& row) ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
   void LookAtLuns() ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
-  // The rows of those that are not served.
+  // Returns the rows whose LUN is not served.
   std::vector<GrantRow> LookAtFiles() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status UpdateFenceNotices() ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<GrantRow> ListUnused() ABSL_LOCKS_EXCLUDED(mu_);

@@ -34,7 +34,8 @@ class Pool {
   bool reflinks() const { return reflinks_; }
 
   absl::Status CreateFile(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const;
-  // A reflink of `from`, grown to `size_bytes`; of one moment, whoever writes to `from`.
+  // A reflink of `from`, grown to `size_bytes`. It shows `from` as of one moment, even while a node writes to
+  // it.
   absl::Status CloneFile(const std::string& from, const std::string& to, uint64_t size_bytes,
                          Provisioning provisioning) const;
   // The same by copying what is allocated; nobody may write to `from`. Calls `progress` between chunks with

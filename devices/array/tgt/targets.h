@@ -1,5 +1,5 @@
 #pragma once
-// A grant as a target of tgtd: made, taken down with proof, put back after a restart.
+// A grant as a target of tgtd: made, taken down with proof, restored after a restart.
 //
 // A target is number = generation, so neither number nor name is ever used again: a login that was half done
 // when its target went away ends nowhere. Every step may be repeated, from any line on; the last step of

@@ -3,7 +3,7 @@
 // The order of a start matters. The pool is locked and the catalogue opened; a catalogue that is older than
 // what was seen (a restored backup) stops here, until an operator accepts it. Then: files without a row are
 // removed, unfinished copies begun again, the heartbeat LUNs' rows read, and only then is tgtd taken over or
-// started. TgtDaemon calls RestoreTargets, and opens the portal after it: an initiator that is told "target
+// started. TgtDaemon calls RestoreTargets, and opens the portal after it: an initiator that receives "target
 // not found" gives up for good, while one that is refused a connection tries again.
 //
 // Threads: callers' threads, the daemon's watcher (restores and the tick of once a second), the heartbeat
@@ -112,7 +112,7 @@ class TgtArrayImpl final : public TgtArray {
   absl::Mutex restore_mu_;  // AcceptRestore runs once at a time
 };
 
-// The threads first, those that use others' parts before the others.
+// The threads stop first, and each of them before the parts that it uses.
 TgtArrayImpl::~TgtArrayImpl() {
   if (heartbeat_luns_) heartbeat_luns_->StopLooking();
   daemon_.reset();

@@ -2,7 +2,7 @@
 // Keeps one tgtd running: takes over the one that answers on the control port, or starts one in a session of
 // its own, so that it outlives this program. When it dies it is started again.
 //
-// The portal is opened only after `put_back` has made every target again: an initiator that is told "target
+// The portal is opened only after `put_back` has made every target again: an initiator that receives "target
 // not found" gives its device up for good. Until then a fresh tgtd listens nowhere (it is born with an
 // ephemeral loopback port, which is closed before the first target exists). Thread-safe. One thread watches;
 // it is joined by the destructor, which leaves tgtd alone.

@@ -1,7 +1,7 @@
 // A fence in four steps, in this order: (1) one change closes the node to new grants and marks its grants of
 // the volumes as releasing; (2) their targets are closed to logins and their connections cut; (3) each is
 // drained, deleted, and its row removed; (4) the call returns. From (1) on the fence ends by itself even if
-// this process dies: the next start and the tick carry on with what is marked. An error after (1) means "not
+// this process dies: the next start, or the tick, releases the marked grants. An error after (1) means "not
 // yet", never "not": the caller repeats the call.
 #include "devices/array/tgt/tgt_fences.h"
 

@@ -22,7 +22,7 @@ class TgtGrants final : public GrantStore {
 
  private:
   absl::Status CheckVolumeIsReady(const VolumeId& id);
-  // The grant, if it can be had now, with its target open. The caller is inside the gate.
+  // The grant, if the volume is free now, with its target open. The caller is inside the gate.
   absl::StatusOr<Grant> TryAcquire(const GrantRequest& request);
   absl::StatusOr<Grant> AcquireInLine(const GrantRequest& request, absl::Duration wait);
   absl::StatusOr<Grant> DescribeGrant(const GrantRow& row);

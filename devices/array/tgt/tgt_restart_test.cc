@@ -95,7 +95,7 @@ TEST_CASE("volumes without a catalogue are refused, not swept away") {
 
 // Everything an array does, each step right also when it has been done before.
 absl::Status Everything(Array& array) {
-  // A leader carries on with the fences that it finds.
+  // A new leader continues the fences that it finds.
   const auto term = array.fences().BeginTerm("leader");
   const auto fences = array.fences().ListFences();
   if (!fences.ok()) return fences.status();
@@ -174,7 +174,7 @@ TEST_CASE("killed at any step, the array opens again, the repeated calls succeed
     CHECK(std::filesystem::is_empty(fixture.options.pool_dir + "/volumes"));
     CHECK(std::filesystem::is_empty(fixture.options.pool_dir + "/snapshots"));
   }
-  // Those of a restore, and those that only a copy or a reflink passes, are the rest.
+  // The other fail points are passed only by a restore, a copy or a reflink.
   CHECK(killed >= round - 3);
 }
 

@@ -74,7 +74,7 @@ Page<Item> PageOf(std::vector<Row> rows, size_t limit, Item Row::*item) {
 }
 
 // Idempotency: the same call again finds its volume. By either size, because the volume may have grown since
-// it was made, and because a caller may repeat with the size that it was told.
+// it was made, and because a caller may repeat with the size in the answer.
 absl::StatusOr<Volume> AlreadyThere(const VolumeRow& row, const VolumeSpec& spec, uint64_t size_bytes) {
   VolumeSpec was = row.volume.spec;
   was.size_bytes = spec.size_bytes;

@@ -120,7 +120,7 @@ absl::StatusOr<std::vector<VolumeRow>> VolumeCatalogue::ListVolumes(const Cluste
                      {cluster.value(), after, static_cast<int64_t>(limit)});
 }
 
-// Also those that are being copied, unlike ListVolumes: their files and copies belong to somebody.
+// Unlike ListVolumes, this includes volumes that are still being copied: their files are not garbage.
 absl::StatusOr<std::vector<VolumeRow>> VolumeCatalogue::ListAllVolumes() {
   return ReadVolumes("SELECT " VOLUME_COLUMNS " FROM volumes", {});
 }

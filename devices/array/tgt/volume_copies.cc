@@ -1,5 +1,5 @@
 // A copy ends in one of three ways:
-//   done         the row becomes ready, and whoever waits for the source may have it again
+//   done         the row becomes ready, and the source is free for the nodes that wait for it
 //   failed       the row is deleted; the caller that waits gets the error, and may ask again
 //   given up     the program stops: the row stays as it is, and ResumeCopies begins anew at the next start
 #include "devices/array/tgt/volume_copies.h"
