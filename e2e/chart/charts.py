@@ -48,6 +48,7 @@ EVERYTHING = {
             {"name": "row2", "nodeSelector": {"row": "2"}, "arrays": ["rack2"]},
         ]
     },
+    "datapath": {"poolMiB": 256, "threads": 4},
     "coordinator": {
         "tls": {
             "source": "cert-manager",
