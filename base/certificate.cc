@@ -17,6 +17,8 @@ namespace lunkeeper {
 namespace {
 
 constexpr long kVersion3 = 2;  // X.509 counts from 0
+// Random, so that no two authorities of one name issue the same serial; RFC 5280, section 4.1.2.2, allows 20
+// octets, of a positive number.
 constexpr int kSerialBits = 127;
 
 absl::Status CannotMake(const char* what) {
@@ -129,6 +131,7 @@ absl::StatusOr<KeyPair> MakeAuthority(const std::string& name, const Validity& v
   ASSIGN_OR_RETURN(const PrivateKey key, MakeKey());
   ASSIGN_OR_RETURN(const Certificate certificate, BeginCertificate(name, key.get(), validity));
   X509* self = certificate.get();
+  // pathlen:0: it may sign servers and no further authorities (RFC 5280, section 4.2.1.9).
   RETURN_IF_ERROR(AddExtension(self, self, NID_basic_constraints, "critical,CA:TRUE,pathlen:0"));
   RETURN_IF_ERROR(AddExtension(self, self, NID_key_usage, "critical,keyCertSign,cRLSign"));
   RETURN_IF_ERROR(AddExtension(self, self, NID_subject_key_identifier, "hash"));

@@ -122,12 +122,16 @@ class ControllerService final : public v1::Controller::Service {
       for (const NodeId& node : nodes) {
         ASSIGN_OR_RETURN(const auto guard,
                          LockObject(absl::StrCat("grant ", volume.value(), " ", node.value())));
+        // An orchestrator knows of no generations. The owner already tells its grant from one of the node's
+        // own.
         RETURN_IF_ERROR(grants_->ReleaseGrant(volume, node, GrantOwner::kOrchestrator, kAnyGeneration));
       }
       return absl::OkStatus();
     });
   }
 
+  // CSI answers OK in both cases: `confirmed` is set only if everything fits, else `message` says what does
+  // not.
   grpc::Status ValidateVolumeCapabilities(ServerContext*,
                                           const v1::ValidateVolumeCapabilitiesRequest* request,
                                           v1::ValidateVolumeCapabilitiesResponse* response) override {
@@ -181,6 +185,7 @@ class ControllerService final : public v1::Controller::Service {
     });
   }
 
+  // A node counts as published with any grant, also one that it acquired for itself.
   grpc::Status ControllerGetVolume(ServerContext*, const v1::ControllerGetVolumeRequest* request,
                                    v1::ControllerGetVolumeResponse* response) override {
     return AnswerRpc([&]() -> absl::Status {
@@ -255,6 +260,7 @@ class ControllerService final : public v1::Controller::Service {
       RETURN_IF_ERROR(CheckName(request->name()));
       RETURN_IF_ERROR(CheckId("source_volume_id", request->source_volume_id()));
       RETURN_IF_ERROR(CheckNoParameters("parameters", request->parameters()));
+      // There is no choice, only a check: a snapshot is on the array of its volume.
       RETURN_IF_ERROR(CheckAccessibility(request->accessibility_requirements(),
                                          ArrayNameIn(request->source_volume_id())));
       ASSIGN_OR_RETURN(const auto guard, LockObject(absl::StrCat("snapshot ", request->name())));

@@ -1,3 +1,6 @@
+// A connection crosses three borders in this message: from array agent to controller, from controller to
+// node, and from the node's plugin to the data path. The CHAP secret is in it as it is. The first two run
+// over TLS, the third over a unix socket that only root may use.
 #include "devices/connection_message.h"
 
 namespace lunkeeper {

@@ -1,3 +1,15 @@
+// How the coordinator's authority is replaced without a moment in which nodes refuse the coordinator. Each
+// run of `lunkeeper pki renew` takes at most one step:
+//
+//   in force      ── in the last third of its life ──>    a next one is made; nodes trust both
+//   both trusted  ── for kTrustSpreads ──>                 the next one signs; nodes trust both
+//   handed over   ── when the former one has expired ──>   nodes trust the one in force
+//
+// In one step, nodes that have not yet read the new ConfigMap would refuse the coordinator, and their
+// heartbeats would stop. An authority that has expired is replaced at once, as no node accepts it any more.
+//
+// Pure: the caller stores the result (pki_store.cc). A run that was killed in between finds the stored state,
+// and takes the step again.
 #include "plugin/coordinator_pki.h"
 
 #include <algorithm>
@@ -29,6 +41,8 @@ bool IsFresh(const std::string& certificate, absl::Time now) {
   return validity.ok() && validity->until - now > (validity->until - validity->from) / 3;
 }
 
+// A damaged authority is reported and not replaced: that would cut off all nodes for a while, which is for an
+// operator to decide.
 absl::Status CheckAuthority(const KeyPair& authority, const char* which) {
   if (authority.empty()) return absl::OkStatus();
   const absl::Status status = CheckKeyPair(authority);
@@ -66,6 +80,7 @@ absl::Status RenewServer(CoordinatorPki& pki, const PkiOptions& options, absl::T
   if (good && IsFresh(pki.server.certificate, now)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const Validity authority, ValidityOf(pki.authority.certificate));
   Validity life = LifeFrom(now, options.server_life);
+  // A certificate is of no use outside the life of its authority.
   life.from = std::max(life.from, authority.from);
   life.until = std::min(life.until, authority.until);
   ASSIGN_OR_RETURN(pki.server, IssueServerCertificate(pki.authority, options.host, life));

@@ -1,3 +1,6 @@
+// `lunkeeper pki renew`, a job in the cluster. It repeats the whole renewal, from reading on, until it
+// succeeds, until an error that repetition cannot mend, or until --timeout. It may be killed anywhere: what
+// it has stored is a state from which the next run goes on.
 #include "plugin/pki_command.h"
 
 #include <CLI/CLI.hpp>

@@ -1,3 +1,7 @@
+// The certificates in three objects: a Secret with the authorities and their keys, a Secret with the server's
+// certificate, and a ConfigMap with the authorities that nodes trust. All three are read before anything is
+// stored, and each is stored only if it is still as it was read (its resourceVersion). So of two runs at once
+// the later one fails, and its next attempt begins with what the other has stored.
 #include "plugin/pki_store.h"
 
 #include <map>
@@ -52,6 +56,7 @@ class DataObject {
  private:
   bool IsSecret() const { return !type_.empty(); }
 
+  // The API has the values of a Secret in base64, those of a ConfigMap as they are.
   absl::Status TakeEncoded(const std::string& key, const std::string& value) {
     if (!IsSecret()) {
       data_[key] = value;
@@ -82,6 +87,7 @@ class DataObject {
   }
 
   absl::Status PatchData(kube::KubeClient& client, const Data& data, const kube::Limits& limits) const {
+    // A JSON merge patch (RFC 7386): null removes a key.
     Json merge = {{"data", EncodeData(data)}};
     for (const auto& [key, value] : data_)
       if (!data.contains(key)) merge["data"][key] = nullptr;

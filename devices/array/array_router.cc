@@ -1,3 +1,6 @@
+// A call for one object goes to the array that the object's id names; a list goes to all arrays. Each array
+// is called on the caller's thread, one after another.
+//
 // The routers look the arrays up anew in each call, since the arrays file may be edited while the program
 // runs; the shared_ptr keeps an array that was removed meanwhile until the call ends.
 #include "devices/array/array_router.h"
@@ -11,6 +14,7 @@
 namespace lunkeeper {
 namespace {
 
+// For calls that name no object, and so no array. With a single array there is nothing to choose.
 absl::StatusOr<std::shared_ptr<Array>> FindDefaultArray(Arrays& arrays) {
   const std::vector<NamedArray> all = arrays.ListArrays();
   for (const NamedArray& array : all) {
@@ -93,6 +97,7 @@ class VolumeRouter final : public VolumeStore {
   }
   absl::StatusOr<Page<Snapshot>> ListSnapshots(const VolumeId& source, const std::string& token,
                                                size_t limit) override {
+    // A volume and its snapshots are on one array, so that array's token is passed on as it is.
     if (!source.empty()) {
       if (ArrayNameIn(source.value()).empty()) return Page<Snapshot>{};
       ASSIGN_OR_RETURN(const auto array, FindArrayOf(arrays_, source.value()));
@@ -111,6 +116,7 @@ class VolumeRouter final : public VolumeStore {
   Arrays& arrays_;
 };
 
+// As with volumes, an id that is not ours has no grants: releasing one succeeds, and a list has none.
 class GrantRouter final : public GrantStore {
  public:
   explicit GrantRouter(Arrays& arrays) : arrays_(arrays) {}

@@ -1,3 +1,6 @@
+// Ids name their array: <array>-v and 16 hex digits are a volume, <array>-s and 16 hex digits a snapshot. So
+// no table of volumes is kept outside the arrays, and a controller that starts needs nothing but its list of
+// arrays to find any volume.
 #include "devices/array/arrays.h"
 
 #include <algorithm>
@@ -25,6 +28,7 @@ class OneArray final : public Arrays {
 }  // namespace
 
 std::unique_ptr<Arrays> MakeOneArray(std::string name, std::shared_ptr<Array> array) {
+  // The default, for requests that name no array.
   return std::make_unique<OneArray>(NamedArray{std::move(name), std::move(array), true});
 }
 
@@ -36,6 +40,7 @@ std::shared_ptr<Array> FindArray(Arrays& arrays, const std::string& name) {
 
 // Read from the end, since an array's name may itself contain "-v" or "-s".
 std::string ArrayNameIn(const std::string& id) {
+  // At least one character of the array's name, the hyphen and the letter.
   if (id.size() < kDigits + 3) return "";
   const size_t mark = id.size() - kDigits - 2;
   const auto is_digit = [](char c) {

@@ -42,6 +42,7 @@ constexpr std::pair<Access, const char*> kAccessNames[] = {{Access::kExclusive, 
 constexpr std::pair<Durability, const char*> kDurabilityNames[] = {{Durability::kCached, "cached"},
                                                                    {Durability::kSync, "sync"}};
 
+// Errors never quote the value: it may be the CHAP secret.
 absl::Status WrongValue(const char* key, const char* what) {
   return absl::InvalidArgumentError(absl::StrCat(
       "publish_context: \"", key, "\" ", what, "; pass on what ControllerPublishVolume returned, unchanged"));

@@ -34,6 +34,7 @@ absl::StatusOr<Header> ReadHeader(const std::string& bytes) {
   Header header{};
   if (bytes.size() < sizeof(header)) return absl::InvalidArgumentError("fence notice: it is too short");
   std::memcpy(&header, bytes.data(), sizeof(header));
+  // The size is bounded here, since the node then reads as many bytes as the header says.
   const bool good = std::memcmp(header.magic, kNoteMagic, sizeof(header.magic)) == 0 &&
                     header.version == kNoteVersion &&
                     header.checksum == ChecksumOf(&header, offsetof(Header, checksum)) &&

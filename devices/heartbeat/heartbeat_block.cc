@@ -43,6 +43,7 @@ std::string WriteHeartbeatBlock(const HeartbeatBlock& block) {
   const std::string& node = block.node.value();
   std::memcpy(layout.magic, kSectorMagic, sizeof(layout.magic));
   layout.version = kSectorVersion;
+  // copy() would cut a longer text. A node id has at most 190 bytes, a boot id 36.
   layout.boot_size = static_cast<uint16_t>(block.boot.copy(layout.boot, sizeof(layout.boot)));
   layout.node_size = static_cast<uint16_t>(node.copy(layout.node, sizeof(layout.node)));
   layout.sequence = block.sequence;
@@ -59,6 +60,7 @@ absl::StatusOr<HeartbeatBlock> ReadHeartbeatBlock(const std::string& bytes) {
   std::memcpy(&layout, bytes.data(), sizeof(layout));
   if (std::memcmp(layout.magic, kSectorMagic, sizeof(layout.magic)) != 0)
     return Malformed("it does not begin with LKHEARTB");
+  // Before the version: a torn block must not be reported as one of another version.
   if (layout.checksum != ChecksumOf(&layout, offsetof(Layout, checksum)))
     return Malformed("its checksum is wrong");
   if (layout.version != kSectorVersion) return Malformed("its version is not 1");

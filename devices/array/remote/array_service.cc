@@ -70,6 +70,8 @@ absl::Status CheckTexts(const Message& message) {
   return absl::OkStatus();
 }
 
+// The DNS names of the client's certificate, from its subjectAltName. They are proven: the handshake fails
+// for a client whose certificate the configured CA has not signed (base/tls.cc).
 absl::StatusOr<Caller> CallerOf(const ServerContext& context) {
   std::vector<std::string> names;
   for (const auto& name : context.auth_context()->FindPropertyValues(GRPC_PEER_DNS_PROPERTY_NAME))
@@ -77,12 +79,16 @@ absl::StatusOr<Caller> CallerOf(const ServerContext& context) {
   return CallerNamed(names);
 }
 
+// A page is one message, and gRPC's clients refuse messages above a size of theirs (kMostAnswerBytes in
+// remote_array.cc). The page's token leads to the rest of the list.
 size_t PageLimit(uint32_t asked) { return asked == 0 ? kLongestPage : std::min<size_t>(asked, kLongestPage); }
 
 class ArrayServiceImpl final : public v1::ArrayService::Service {
  public:
   explicit ArrayServiceImpl(ArrayServiceOptions options) : options_(std::move(options)) {}
 
+  // Goes through the same checks as every other call. So a controller with a wrong certificate or array name
+  // finds out when it asks for readiness, not with its first volume.
   grpc::Status Check(ServerContext* context, const v1::CheckRequest* request, v1::CheckResponse*) override {
     return AnswerRead(context, request, [&](Array&) { return options_.serving(); });
   }
@@ -184,6 +190,7 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     for (v1::Grant& grant : *response->mutable_grants()) grant.mutable_connection()->clear_chap_secret();
     return status;
   }
+  // The new term ends all earlier ones: a leader that was replaced gets an error for its next fence.
   grpc::Status BeginTerm(ServerContext* context, const v1::BeginTermRequest* request,
                          v1::BeginTermResponse* response) override {
     return AnswerChange(context, request, [&](Array& array) -> absl::Status {
@@ -192,6 +199,8 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
       return absl::OkStatus();
     });
   }
+  // A drain may take longer than the client waits. The fence is in force all the same, and the repeated call
+  // waits for what remains of the drain.
   grpc::Status Fence(ServerContext* context, const v1::FenceRequest* request,
                      v1::FenceResponse* response) override {
     return AnswerChange(context, request, [&](Array& array) {
@@ -227,6 +236,7 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     });
   }
 
+  // A controller's call, although a repeated one changes nothing: the answer has a CHAP secret.
   grpc::Status OpenHeartbeatLun(ServerContext* context, const v1::OpenHeartbeatLunRequest* request,
                                 v1::OpenHeartbeatLunResponse* response) override {
     return AnswerChange(context, request, [&](Array& array) {
@@ -273,9 +283,11 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
 
   absl::Status RunChecked(ServerContext* context, const Message& request, Right needed,
                           absl::FunctionRef<absl::Status(Array&)> work) {
+    // Before anything can fail. The client takes an error without this key for one of the connection.
     context->AddTrailingMetadata(wire::kArrayKey, options_.name);
     ASSIGN_OR_RETURN(const Caller caller, CallerOf(*context));
     RETURN_IF_ERROR(CheckMeant(*context));
+    // Rights are ordered: a controller may do all that a reader may.
     if (caller.right < needed) {
       return absl::PermissionDeniedError(
           absl::StrCat("array ", options_.name, ": the client's certificate is a reader's of cluster ",
@@ -285,6 +297,8 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     return work(*options_.view(caller.cluster));
   }
 
+  // An address may belong to another array since. A volume that was created there would be lost to the
+  // controller, whose ids name this array.
   absl::Status CheckMeant(const ServerContext& context) const {
     const auto meant = context.client_metadata().find(wire::kArrayKey);
     if (meant != context.client_metadata().end() && meant->second == options_.name) return absl::OkStatus();
@@ -304,11 +318,14 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     ASSIGN_OR_RETURN(request.owner, wire::From(message.owner()));
     request.most = message.most_volumes();
     const auto leaving = [this] { return options_.leaving && options_.leaving(); };
+    // The array polls this while it waits. A grant that no client receives would keep the volume from the
+    // next node, until somebody released it.
     request.abandoned = [&] { return context.IsCancelled() || leaving(); };
     // The client's deadline bounds the wait: after it, no client would receive the grant.
     const absl::Duration asked = absl::Nanoseconds(message.wait_nanos());
     if (asked <= absl::ZeroDuration()) return array.grants().AcquireGrant(request, absl::ZeroDuration());
     const absl::Duration left = absl::FromChrono(context.deadline()) - absl::Now() - kAnswerMargin;
+    // Never zero, which would mean "do not wait", and a refusal would have another code.
     const absl::Duration wait = std::max(std::min(asked, left), absl::Milliseconds(1));
     const WaitingCall waiting(&waiting_);
     if (waiting.count() > options_.most_waiting) {
@@ -316,6 +333,7 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
                                                  " requests wait for their volumes already: try again"));
     }
     const absl::StatusOr<Grant> grant = array.grants().AcquireGrant(request, wait);
+    // The client did not cancel, this process stops: UNAVAILABLE makes the client repeat the call.
     if (!absl::IsCancelled(grant.status()) || !leaving()) return grant;
     return absl::UnavailableError(
         absl::StrCat("array ", options_.name, ": its agent is stopping: try again"));

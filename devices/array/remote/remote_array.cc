@@ -40,6 +40,7 @@ constexpr int kMostAnswerBytes = 64 << 20;
 
 grpc::ChannelArguments ArgumentsFor(const RemoteArrayOptions& options) {
   grpc::ChannelArguments arguments;
+  // For an address that is not in the agent's certificate, such as an IP.
   if (!options.server_name.empty()) arguments.SetSslTargetNameOverride(options.server_name);
   // To notice within seconds that a host is gone, and that it is back. The minimum backoff is also the
   // longest that one attempt to connect may take (gRPC's doc/connection-backoff.md).
@@ -156,6 +157,8 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     message.set_wait_nanos(absl::ToInt64Nanoseconds(wait));
     message.set_most_volumes(LimitOf(request.most));
     v1::AcquireResponse response;
+    // Longer than the wait: at its end the agent answers which node has the volume, and that answer has to
+    // arrive before gRPC's own DEADLINE_EXCEEDED.
     const absl::Duration timeout = std::max(wait, absl::ZeroDuration()) + options_.wait_margin;
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncAcquire, message, &response, timeout, request.abandoned));
     return wire::From(response.grant());
@@ -245,7 +248,8 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     return CallAgent(method, request, response, options_.call_timeout);
   }
 
-  // One call, which ends early when its caller has gone.
+  // One call, which ends early when its caller has gone. It is never repeated here: that would do no harm,
+  // but only the caller knows whether it still wants the change, and for how long.
   template <class Request, class Response>
   absl::Status CallAgent(Method<Request, Response> method, const Request& request, Response* response,
                          absl::Duration timeout, const std::function<bool()>& abandoned = nullptr) {
@@ -253,6 +257,8 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     context.AddMetadata(wire::kArrayKey, options_.name);
+    // gRPC wants a queue to be empty when it is destroyed. The loop below ends with the call's only event,
+    // also after TryCancel.
     grpc::CompletionQueue queue;
     grpc::Status status;
     const auto reader = (stub_.get()->*method)(&context, request, &queue);
@@ -313,10 +319,12 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     }
   }
 
+  // 0 means "no limit" on both sides; a limit that does not fit the wire's 32 bits is as good as none.
   static uint32_t LimitOf(size_t limit) {
     return static_cast<uint32_t>(std::min<size_t>(limit, std::numeric_limits<uint32_t>::max()));
   }
 
+  // All or nothing: a grant that this version cannot read must not look like a free volume.
   template <class T, class Messages>
   static absl::StatusOr<std::vector<T>> ReadAll(const Messages& messages) {
     std::vector<T> all;
@@ -339,6 +347,7 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
 
 absl::StatusOr<std::unique_ptr<RemoteArray>> MakeRemoteArray(const RemoteArrayOptions& options) {
   ASSIGN_OR_RETURN(const auto credentials, MutualTlsClient(options.tls));
+  // The channel connects with the first call: an agent that is down keeps no controller from starting.
   return std::make_unique<RemoteArrayImpl>(
       options, grpc::CreateCustomChannel(options.address, credentials, ArgumentsFor(options)));
 }

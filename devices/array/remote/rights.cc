@@ -1,3 +1,6 @@
+// A client's right and cluster are one DNS name in its certificate, such as controller.CLUSTER followed by
+// the domain below. Other names in the certificate do not matter. Two names of the domain are refused, for
+// then each call would have to say for which of two clusters it is made.
 #include "devices/array/remote/rights.h"
 
 #include <algorithm>

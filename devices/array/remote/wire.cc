@@ -49,6 +49,7 @@ v1::VolumeSpec To(const VolumeSpec& spec) {
   return out;
 }
 
+// An empty id is no source: ids are never empty.
 absl::StatusOr<VolumeSpec> From(const v1::VolumeSpec& spec) {
   VolumeSpec out;
   out.name = spec.name();
@@ -126,6 +127,7 @@ v1::Grant To(const Grant& grant) {
   return out;
 }
 
+// The CHAP secret is empty in what a reader receives (array_service.cc).
 absl::StatusOr<Grant> From(const v1::Grant& grant) {
   Grant out;
   out.volume = VolumeId(grant.volume_id());
@@ -176,6 +178,7 @@ absl::StatusOr<GrantSession> From(const v1::Session& session) {
                       .written_bytes = session.written_bytes()};
 }
 
+// An age and not a time: the clocks of the two machines need not agree.
 v1::LandedHeartbeat To(const LandedHeartbeat& heartbeat) {
   v1::LandedHeartbeat out;
   out.set_node_id(heartbeat.node.value());
