@@ -270,32 +270,6 @@ TEST_CASE(
   CHECK(initiator.Fail(VolumeId("none"), device.target, "fenced").ok());
 }
 
-TEST_CASE("a detach does not wait for a target that is away") {
-  TempDir dir;
-  Target target(dir);
-  target.AddLun(1, 64 * kMiB);
-  Datapath datapath(dir, {"--replacement-timeout=30"});
-  const Device device = MustAttach(datapath, target.RequestFor(1));
-  UniqueFd fd(::open(device.path.c_str(), O_RDWR | O_CLOEXEC));
-  char page[4096];
-  REQUIRE(::pread(fd.get(), page, sizeof(page), 0) == sizeof(page));
-  target.Kill();
-  REQUIRE(::pwrite(fd.get(), "never written back", 18, 0) == 18);
-  CHECK(datapath.initiator().Detach(device.volume).code() == absl::StatusCode::kFailedPrecondition);
-  ::sync_file_range(fd.get(), 0, 0, SYNC_FILE_RANGE_WRITE);  // something is under way when the device goes
-  // A sync(2) by anybody on this machine holds up the close until that write is over.
-  std::atomic<absl::Time> closed{absl::InfinitePast()};
-  const std::jthread closer([&] {
-    fd.Reset();
-    closed = absl::Now();
-  });
-  Eventually(
-      "the device is detached", [&] { return datapath.initiator().Detach(device.volume).ok(); },
-      absl::Seconds(60));
-  CHECK(absl::Now() - closed.load() < absl::Seconds(15));
-  CHECK(datapath.initiator().List()->empty());
-}
-
 TEST_CASE("told to stop, the data path serves until nothing is attached") {
   TempDir dir;
   Target target(dir);

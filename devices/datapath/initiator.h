@@ -69,8 +69,10 @@ class Initiator {
   // answered with the device there is. FAILED_PRECONDITION: another serial, a smaller LUN, or a device of
   // this volume on another target (detach it first).
   virtual absl::StatusOr<Device> Attach(const AttachRequest& request) = 0;
-  // Takes the block device away and logs out; works without the target. OK when there is none.
-  // FAILED_PRECONDITION: the block device is still open (mounted, or held by a process).
+  // Writes back what the block device has cached, removes it and logs out. OK when there is none. A device
+  // that has failed for good is removed without its target. Otherwise the device stays: UNAVAILABLE: the
+  // target is away, and what is cached cannot be written back yet. DATA_LOSS: writing it back failed (said
+  // once). FAILED_PRECONDITION: the block device is still open (mounted, or held by a process).
   virtual absl::Status Detach(const VolumeId& volume) = 0;
   // From now on every I/O of the device fails, and for good, whatever the target says; what is under way
   // fails too, and may have been done. OK when there is no device of this volume on this target.

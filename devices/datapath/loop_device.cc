@@ -15,6 +15,7 @@
 #include <linux/loop.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -192,10 +193,10 @@ void RemoveNumber(int number) {
 // which ours are from the start; if nobody has, it stops being a bound device at once. So this asks and
 // closes in one step.
 void ClearWhenUnused(int loop, bool flush, LoopReport* report) {
-  if (flush && ::fsync(loop) != 0 && errno != EIO)
-    return SetFailure(report, "writing back the block device's cache");
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     if (attempt > 0) ::usleep(kPause);
+    // Each time: those who had it open at the last attempt may have written since.
+    if (flush && ::fsync(loop) != 0) return SetFailure(report, "writing back the block device's cache");
     loop_info64 info;
     if (::ioctl(loop, LOOP_CLR_FD) != 0 && errno == ENXIO) return;
     if (::ioctl(loop, LOOP_GET_STATUS64, &info) != 0 && errno == ENXIO) return;
@@ -272,7 +273,24 @@ absl::Status SealLoop(const LoopDevice& loop, bool flush, absl::Time deadline) {
     return absl::FailedPreconditionError(absl::StrCat(
         loop.path(), " is still open (mounted, or held by a process): unmount or close it first"));
   }
+  if (report.error == EIO) {
+    return absl::DataLossError(
+        absl::StrCat(loop.path(), ": ", report.step, " failed: what was written and not synced is lost"));
+  }
   return StatusOf(report);
+}
+
+std::optional<uint64_t> CountCachedBytes(const LoopDevice& loop) {
+  // uapi/linux/mman.h; the number is the same on all architectures that we build for.
+  constexpr long kCachestat = 451;
+  struct Range {
+    uint64_t offset = 0, length = 0;  // to the end
+  } range;
+  struct Pages {
+    uint64_t cached = 0, dirty = 0, under_writeback = 0, evicted = 0, recently_evicted = 0;
+  } pages;
+  if (::syscall(kCachestat, loop.fd.get(), &range, &pages, 0) != 0) return std::nullopt;
+  return (pages.dirty + pages.under_writeback) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 absl::Status RemoveLoop(LoopDevice loop, absl::Time deadline) {

@@ -7,6 +7,7 @@
 // Thread-safe. What may wait for the file's I/O happens in a child process (base/child.h), until `deadline`.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,8 +42,13 @@ absl::StatusOr<LoopDevice> MakeLoop(int fuse_root, const LoopOptions& options, a
 absl::Status GrowLoop(const LoopDevice& loop, int fuse_root, absl::Time deadline);
 
 // Closes the device to everybody else and to all I/O, after writing back what is cached if `flush`.
-// FAILED_PRECONDITION: somebody has it open, and it is as it was.
+// FAILED_PRECONDITION: somebody has it open, and it is as it was. DATA_LOSS: writing back failed. The kernel
+// forgets what it could not write, so this is said once; a repeated call may succeed.
 absl::Status SealLoop(const LoopDevice& loop, bool flush, absl::Time deadline);
+// What the kernel has cached of the device and not written back; nullopt where it cannot tell (Linux < 6.5).
+// Waits for nothing.
+std::optional<uint64_t> CountCachedBytes(const LoopDevice& loop);
+
 // Removes a sealed device.
 absl::Status RemoveLoop(LoopDevice loop, absl::Time deadline);
 

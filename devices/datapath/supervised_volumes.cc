@@ -198,12 +198,36 @@ void SupervisedVolumes::KeepLoop(SupervisedVolume& volume, LoopDevice loop) {
   volume.loop = std::move(loop);
 }
 
-bool SupervisedVolumes::AwaitTarget(const SupervisedVolume& volume, absl::Time deadline) {
+// The health in the shared memory is the last worker's until the next one has opened the volume, so it counts
+// only together with `open`.
+TargetCondition SupervisedVolumes::ConditionOf(const SupervisedVolume& volume) const {
   const VolumeSlot& slot = SlotOf(volume);
-  const auto settled = [&] { return slot.lun.health != LunHealth::kReconnecting; };
+  if (volume.lost() || volume.told_to_fail || slot.lun.health == LunHealth::kFailed) {
+    return TargetCondition::kFailed;
+  }
+  return slot.open && slot.lun.health == LunHealth::kHealthy ? TargetCondition::kHealthy
+                                                             : TargetCondition::kAway;
+}
+
+TargetCondition SupervisedVolumes::AwaitTarget(const SupervisedVolume& volume, absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
+  const auto settled = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return ending_ || ConditionOf(volume) != TargetCondition::kAway;
+  };
   mutex_.AwaitWithDeadline(absl::Condition(&settled), deadline);
-  return slot.open && slot.lun.health == LunHealth::kHealthy && !volume.lost();
+  return ConditionOf(volume);
+}
+
+// Writes that were answered with an error are not among them: their writers were told.
+void SupervisedVolumes::LogLostData(const SupervisedVolume& volume, std::optional<uint64_t> cached_bytes) {
+  absl::MutexLock lock(&mutex_);
+  const datapath::Device device = BuildDevice(volume);
+  LogWarn("datapath", "detached without writing back, since the volume has failed for good",
+          {{"volume", volume.id.value()},
+           {"reason", device.reason()},
+           {"lost_bytes", cached_bytes ? absl::StrCat(*cached_bytes) : "unknown"},
+           {"unflushed_writes", absl::StrCat(SlotOf(volume).lun.unflushed())},
+           {"errors", absl::StrCat(device.errors())}});
 }
 
 LoopDevice SupervisedVolumes::TakeLoop(SupervisedVolume& volume) {

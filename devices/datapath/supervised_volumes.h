@@ -8,6 +8,7 @@
 // by workers when something in the shared memory has changed; the main thread then calls Wake.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,13 @@
 #include "devices/datapath/worker_process.h"
 
 namespace lunkeeper {
+
+// Of a volume's target, as a detach sees it.
+enum class TargetCondition {
+  kHealthy,  // a worker serves the volume, and the target answers
+  kAway,     // it may come back: whatever is cached can still reach it
+  kFailed,   // the volume has failed for good, or was told to: nothing can reach it
+};
 
 class SupervisedVolumes {
  public:
@@ -61,8 +69,13 @@ class SupervisedVolumes {
   // one.
   absl::Status AwaitLogin(const SupervisedVolume& volume, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
   void KeepLoop(SupervisedVolume& volume, LoopDevice loop) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Waits for the target until `deadline` where it is away; whether it can be written to now.
-  bool AwaitTarget(const SupervisedVolume& volume, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits for the target until `deadline` where it is away, and says what it is like now.
+  TargetCondition AwaitTarget(const SupervisedVolume& volume, absl::Time deadline)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Says in the log what a volume that has failed for good takes along: of `cached_bytes` (nullopt: not
+  // known) in the device's cache, and of acknowledged writes, nothing reaches the storage any more.
+  void LogLostData(const SupervisedVolume& volume, std::optional<uint64_t> cached_bytes)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes the loop device out of the volume. I/O that is under way fails where the target is not well, since
   // the removal of the device would have to wait for it.
   LoopDevice TakeLoop(SupervisedVolume& volume) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -92,6 +105,7 @@ class SupervisedVolumes {
   void GiveToWorker(SupervisedVolume& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellWorkerToFail(const SupervisedVolume& volume, const std::string& reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  TargetCondition ConditionOf(const SupervisedVolume& volume) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LoseVolume(SupervisedVolume& volume, const char* reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string TroubleOf(const SupervisedVolume& volume) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   datapath::Device BuildDevice(const SupervisedVolume& volume) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

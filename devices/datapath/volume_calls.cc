@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -157,15 +158,34 @@ absl::Status VolumeCalls::RemoveDevice(SupervisedVolume& volume, absl::Time dead
   return absl::OkStatus();
 }
 
-// Waits for what is cached to reach the target as long as the target is there, and otherwise a little while
-// for it to come back. The target may go away during the write-back, so that is done in rounds.
+// What is cached has to reach the target, unless the volume has failed for good: a raw block volume's writer
+// may have closed it without a sync, and this is its last chance. A target that is away is waited for a
+// little while; then the caller repeats the call, and the device stays as it is. The target may go away
+// during the write-back, so that is done in rounds.
 absl::Status VolumeCalls::SealDevice(const SupervisedVolume& volume, absl::Time deadline) {
   while (true) {
-    const bool healthy = volumes_.AwaitTarget(volume, std::min(deadline, absl::Now() + kDetachTimeout));
-    const absl::Time until = healthy ? std::min(deadline, absl::Now() + kDetachTimeout) : deadline;
-    const absl::Status sealed = SealLoop(volume.loop, healthy, until);
+    const absl::Time round_end = std::min(deadline, absl::Now() + kDetachTimeout);
+    switch (volumes_.AwaitTarget(volume, round_end)) {
+      case TargetCondition::kFailed:
+        return SealFailedDevice(volume, deadline);
+      case TargetCondition::kAway:
+        return absl::UnavailableError(
+            absl::StrCat("volume ", volume.id.value(), ": the target is away, and ", volume.loop.path(),
+                         " may have data that are not written back yet: repeat this later"));
+      case TargetCondition::kHealthy:
+        break;
+    }
+    const absl::Status sealed = SealLoop(volume.loop, true, std::min(deadline, absl::Now() + kDetachTimeout));
     if (!absl::IsDeadlineExceeded(sealed) || absl::Now() >= deadline) return sealed;
   }
+}
+
+// Counted before: a sealed device has no cache any more.
+absl::Status VolumeCalls::SealFailedDevice(const SupervisedVolume& volume, absl::Time deadline) {
+  const std::optional<uint64_t> cached_bytes = CountCachedBytes(volume.loop);
+  RETURN_IF_ERROR(SealLoop(volume.loop, false, deadline));
+  volumes_.LogLostData(volume, cached_bytes);
+  return absl::OkStatus();
 }
 
 absl::Status VolumeCalls::RemoveLoopOf(SupervisedVolume& volume, absl::Time deadline) {

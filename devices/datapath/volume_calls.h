@@ -23,7 +23,8 @@
 //   ¹ UNAVAILABLE once the data path is draining.
 //   ² FAILED_PRECONDITION while an orphan of the volume is open.
 //   ³ FAILED_PRECONDITION if the request names another target.
-//   ⁴ FAILED_PRECONDITION while the device is open.
+//   ⁴ FAILED_PRECONDITION while the device is open. UNAVAILABLE while the target is away. DATA_LOSS where
+//     writing back failed. A volume that has failed for good is removed, and the log says what is lost.
 // Attach, Detach and Resize wait for another call that works on the volume; the others never do. Where the
 // data path ends, waiting calls answer UNAVAILABLE.
 //
@@ -56,6 +57,7 @@ class VolumeCalls {
   absl::Status TakeDown(SupervisedVolume& volume, absl::Time deadline);
   absl::Status RemoveDevice(SupervisedVolume& volume, absl::Time deadline);
   absl::Status SealDevice(const SupervisedVolume& volume, absl::Time deadline);
+  absl::Status SealFailedDevice(const SupervisedVolume& volume, absl::Time deadline);
   absl::Status RemoveLoopOf(SupervisedVolume& volume, absl::Time deadline);
   absl::Status GrowDevice(SupervisedVolume& volume, absl::Time deadline);
 
