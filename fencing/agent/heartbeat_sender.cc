@@ -212,10 +212,12 @@ class Sender final : public HeartbeatSender {
       }
       observed_ = true;
       failing_.clear();
+      failed_.clear();
       present_.clear();
       for (const Device& device : *devices) {
         present_.insert(device.volume);
         if (IsFailing(device)) failing_.insert(device.volume);
+        if (device.health == DeviceHealth::kFailed) failed_.insert(device.volume);
       }
     }
     for (const auto& [array, fence] : open) {
@@ -279,6 +281,7 @@ class Sender final : public HeartbeatSender {
     absl::MutexLock lock(&mutex_);
     heartbeat.kubelet_ok = kubelet_ok_;
     heartbeat.failing = failing_;
+    heartbeat.failed = failed_;
     heartbeat.present = present_;
     for (const auto& [array, reported] : reported_fences_) {
       heartbeat.known[array] = reported.generation;
@@ -356,6 +359,7 @@ class Sender final : public HeartbeatSender {
 
   absl::Mutex mutex_;
   fencing::VolumeSet failing_ ABSL_GUARDED_BY(mutex_);
+  fencing::VolumeSet failed_ ABSL_GUARDED_BY(mutex_);  // of these, for good
   fencing::VolumeSet present_ ABSL_GUARDED_BY(mutex_);
   bool observed_ ABSL_GUARDED_BY(mutex_) = false;  // the devices have been listed once
   bool kubelet_ok_ ABSL_GUARDED_BY(mutex_) = true;

@@ -12,6 +12,12 @@ bool CouldRunOn(const Pod& pod, const Node& node) {
   return node.ready && node.taint.empty() && !node.out_of_service && Fits(*pod.scheduling, *node.labels);
 }
 
+bool ReachesAll(const Pod& pod, const Node& node, const ReachTest& reaches) {
+  return !node.node_id.empty() && std::all_of(pod.volumes.begin(), pod.volumes.end(), [&](const auto& entry) {
+    return reaches(node.node_id, entry.first);
+  });
+}
+
 bool UsesArrays(const Pod& pod, const std::set<ArrayId>& arrays) {
   return std::any_of(pod.volumes.begin(), pod.volumes.end(),
                      [&](const auto& entry) { return arrays.empty() || arrays.contains(entry.first); });
@@ -48,7 +54,8 @@ bool Covers(const VolumeSet& b, const VolumeSet& a) {
   return std::includes(b.begin(), b.end(), a.begin(), a.end());
 }
 
-std::string WhyLeft(const Pod& pod, const NodeName& node, const Cluster& cluster, const Settings& settings) {
+std::string WhyLeft(const Pod& pod, const NodeName& node, const Cluster& cluster, const Settings& settings,
+                    const ReachTest& reaches) {
   if (pod.foreign_volumes) return "it has volumes of another driver too";
   if (pod.wish == FailoverPolicy::kNever) return "opted out by lunkeeper.io/failover";
   if (settings.opt_in && pod.wish != FailoverPolicy::kAlways) return "not opted in by lunkeeper.io/failover";
@@ -57,19 +64,22 @@ std::string WhyLeft(const Pod& pod, const NodeName& node, const Cluster& cluster
   const auto& nodes = cluster.nodes();
   // Not a scheduler: only what no scheduler could overrule. A pod that is moved and does not fit stays
   // Pending.
-  const bool fits = std::any_of(nodes.begin(), nodes.end(), [&](const auto& entry) {
-    return entry.first != node && CouldRunOn(pod, entry.second);
-  });
-  return fits ? "" : "no other node could take it";
+  bool fits = false;
+  for (const auto& [name, other] : nodes) {
+    if (name == node || !CouldRunOn(pod, other)) continue;
+    fits = true;
+    if (!reaches || ReachesAll(pod, other, reaches)) return "";
+  }
+  return fits ? "no other node that could take it reaches its array" : "no other node could take it";
 }
 
 Plan PlanMove(const Cluster& cluster, const Settings& settings, const NodeId& node,
-              const std::set<ArrayId>& arrays) {
+              const std::set<ArrayId>& arrays, const ReachTest& reaches) {
   Plan plan;
   VolumeSet staying;
   for (const auto* pod : cluster.PodsOn(NameOf(node))) {
     if (pod->volumes.empty() || !UsesArrays(*pod, arrays)) continue;
-    auto why = WhyLeft(*pod, pod->node, cluster, settings);
+    auto why = WhyLeft(*pod, pod->node, cluster, settings, reaches);
     if (why.empty()) {
       plan.move.push_back(pod);
     } else {

@@ -1,6 +1,7 @@
 #pragma once
 // Which pods of a node are moved when it fails, which are left alone and why. Pure functions of what is seen.
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,13 +17,18 @@ struct Plan {
   std::vector<std::pair<PodId, std::string>> left;  // and why
 };
 
+// Whether a node reaches an array now; empty: that is not asked.
+using ReachTest = std::function<bool(const NodeId&, const ArrayId&)>;
+
 // The pods of `node`, which is the one its name means now, that may be moved. A shared volume is moved with
 // all of its pods there, or not at all. With `arrays` not empty only the pods that use one of those.
+// With `reaches` only those that could run on a node which reaches all their arrays.
 Plan PlanMove(const Cluster& cluster, const Settings& settings, const NodeId& node,
-              const std::set<ArrayId>& arrays = {});
+              const std::set<ArrayId>& arrays = {}, const ReachTest& reaches = {});
 
 // Why this pod alone would not be moved off `node`; empty: it would be.
-std::string WhyLeft(const Pod& pod, const NodeName& node, const Cluster& cluster, const Settings& settings);
+std::string WhyLeft(const Pod& pod, const NodeName& node, const Cluster& cluster, const Settings& settings,
+                    const ReachTest& reaches = {});
 
 // a ⊆ b.
 bool Covers(const VolumeSet& b, const VolumeSet& a);

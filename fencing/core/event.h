@@ -17,10 +17,11 @@ struct Tick {};
 struct Heartbeat {
   NodeId node;
   std::string boot;
-  uint64_t sequence = 0;                // rises within a boot
-  bool kubelet_ok = true;               // kubelet and the runtime answer, seen from inside the node
-  VolumeSet failing;                    // volumes whose I/O fails or hangs
-  VolumeSet present;                    // volumes of which a container, mount, device or session is left
+  uint64_t sequence = 0;   // rises within a boot
+  bool kubelet_ok = true;  // kubelet and the runtime answer, seen from inside the node
+  VolumeSet failing;       // volumes whose I/O hangs, as the path is lost, or has failed for good
+  VolumeSet failed;        // of these, the ones that failed for good: no path brings them back
+  VolumeSet present;       // volumes of which a container, mount, device or session is left
   std::map<ArrayId, Generation> known;  // the newest fence it knows of at each array
 };
 // The stream ended with a FIN or reset: the node's kernel is alive.

@@ -78,9 +78,12 @@ void Evidence::NoteEvent(Heartbeat heartbeat, Instant now) {
   if (node.heard && now - LatestOf(window_, node.heartbeat_at) >= settings_.silence) node.outage_until = now;
   // I/O that fails is an outage too: its pods may have crashed of it, and are kicked when it is over.
   if (!heartbeat.failing.empty()) node.outage_until = now;
-  std::erase_if(node.failing_since,
-                [&](const auto& entry) { return !heartbeat.failing.contains(entry.first); });
-  for (const auto& volume : heartbeat.failing) node.failing_since.emplace(volume, now);
+  const auto hangs = [&](const VolumeId& volume) {
+    return heartbeat.failing.contains(volume) && !heartbeat.failed.contains(volume);
+  };
+  std::erase_if(node.hanging_since, [&](const auto& entry) { return !hangs(entry.first); });
+  for (const auto& volume : heartbeat.failing)
+    if (hangs(volume)) node.hanging_since.emplace(volume, now);
   if (heartbeat.kubelet_ok) node.hung_since.reset();
   if (!heartbeat.kubelet_ok && !node.hung_since) node.hung_since = now;
   node.heard = true;
@@ -110,6 +113,7 @@ void Evidence::NoteEvent(const StorageHeartbeats& heartbeats, Instant now) {
     if (heartbeat.sequence == side.heartbeat_sequence) continue;
     side.heartbeat_sequence = heartbeat.sequence;
     side.heartbeat_at = now - heartbeat.age;
+    channel->second.NoteLife(heartbeat.node, *side.heartbeat_at, settings_.others_heard);
   }
 }
 
@@ -124,7 +128,11 @@ void Evidence::NoteEvent(const ArrayView& view, Instant now) {
     if (held.view == 0) ++channel.holdings;
     if (held.view != channel.views) ++seen;
     // A counter that fell has begun anew: nobody knows of any I/O.
-    if (holding.commands > held.commands) side.io_at = now;
+    if (holding.commands > held.commands) {
+      side.io_at = now;
+      // At the first view after an outage the command may be long ago.
+      if (channel.since < now) channel.NoteLife(holding.node, now, settings_.others_heard);
+    }
     held.commands = holding.commands;
     held.view = channel.views;
   }
@@ -222,28 +230,42 @@ Signals Evidence::SignalsOf(const NodeId& id, const NodeEvidence& node, Instant 
                                                                : Network::kSilent;
   }
   if (node.hung_since) signals.hung_for = now - LatestOf(window_, node.hung_since);
-  LookAtStorage(node, now, signals);
+  LookAtStorage(id, node, now, signals);
   LookAtKernel(node, now, signals);
   LookAtKubelet(id, node, now, signals);
   return signals;
 }
 
-void Evidence::LookAtStorage(const NodeEvidence& node, Instant now, Signals& signals) const {
+bool Evidence::OthersReach(const ArrayChannel& array, const NodeId& node, Instant now) const {
+  const auto others = array.OthersThan(node);
+  return others && now - *others < settings_.others_heard;
+}
+
+bool Evidence::CanTellOf(const NodeId& node, const ArrayChannel& array, Instant now) const {
+  return !array.OthersThan(node) || OthersReach(array, node, now);
+}
+
+void Evidence::LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant now,
+                             Signals& signals) const {
   signals.storage_silent_for = signals.io_quiet_for = kForever;
   for (const auto& side : node.arrays) {
     if (!side.array->up) continue;
-    const auto start = LatestOf(window_, node.met_at, side.array->since);
+    const auto start = LatestOf(window_, node.met_at, side.array->since, side.array->heard_since);
     const auto quiet = now - LatestOf(start, side.io_at);
     // Without a heartbeat LUN only I/O shows life, so an idle node is as quiet as a dead one there.
     const auto heartbeat_silent_for = side.heartbeat_at ? now - LatestOf(start, side.heartbeat_at) : quiet;
+    if (std::min(quiet, heartbeat_silent_for) >= settings_.silence && !CanTellOf(id, *side.array, now))
+      continue;
     signals.io_quiet_for = std::min(signals.io_quiet_for, quiet);
     signals.storage_silent_for = std::min({signals.storage_silent_for, quiet, heartbeat_silent_for});
     // A moment's failure is a reconnect.
-    const bool fails = std::any_of(side.holdings.begin(), side.holdings.end(), [&](const auto& held) {
-      const auto since = node.failing_since.find(held.volume);
-      return since != node.failing_since.end() && now - LatestOf(start, since->second) >= settings_.path_lost;
+    const bool hangs = std::any_of(side.holdings.begin(), side.holdings.end(), [&](const auto& held) {
+      const auto since = node.hanging_since.find(held.volume);
+      return since != node.hanging_since.end() && now - LatestOf(start, since->second) >= settings_.path_lost;
     });
-    if (fails && heartbeat_silent_for >= settings_.silence) signals.lost.insert(side.array->id);
+    if (hangs && std::min(quiet, heartbeat_silent_for) >= settings_.silence &&
+        OthersReach(*side.array, id, now))
+      signals.lost.insert(side.array->id);
   }
   // No array that is up knows the node: storage is unknown, which is not silence.
   if (signals.storage_silent_for == kForever) return;

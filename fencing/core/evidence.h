@@ -32,7 +32,7 @@ struct Signals {
   Kubelet kubelet = Kubelet::kUnknown;
   Span not_ready_for;
   Span hung_for;           // the node's own view of its kubelet and runtime; 0: they answer
-  std::set<ArrayId> lost;  // arrays that are up, silent from here, and whose volumes fail here
+  std::set<ArrayId> lost;  // arrays that hear other nodes and not this one, and whose volumes hang here
 };
 
 class Evidence {
@@ -82,8 +82,12 @@ class Evidence {
   const IndexedMap<NodeId, NodeEvidence>& nodes() const { return nodes_; }
 
  private:
+  bool OthersReach(const ArrayChannel& array, const NodeId& node, Instant now) const;
+  // An array that hears no node at all is away itself: its silence says nothing of this node. Where no other
+  // node ever used it, nobody can say.
+  bool CanTellOf(const NodeId& node, const ArrayChannel& array, Instant now) const;
   bool IsProbeDue(const NodeEvidence& node, Instant now) const;
-  void LookAtStorage(const NodeEvidence& node, Instant now, Signals& signals) const;
+  void LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant now, Signals& signals) const;
   void LookAtKernel(const NodeEvidence& node, Instant now, Signals& signals) const;
   void LookAtKubelet(const NodeId& id, const NodeEvidence& node, Instant now, Signals& signals) const;
   NodeEvidence& EnsureNode(const NodeId& node, Instant now);

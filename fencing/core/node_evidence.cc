@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace lunkeeper::fencing {
 namespace {
@@ -9,6 +10,18 @@ namespace {
 bool HeldBefore(const ArraySide::Held& held, const VolumeId& volume) { return held.volume < volume; }
 
 }  // namespace
+
+void ArrayChannel::NoteLife(const NodeId& node, Instant at, Span gap) {
+  if (!latest_at || at - *latest_at >= gap) heard_since = at;
+  if (node == latest_node) {
+    latest_at = std::max(latest_at, std::optional(at));
+  } else if (at >= latest_at) {
+    others_at = std::exchange(latest_at, at);
+    latest_node = node;
+  } else {
+    others_at = std::max(others_at, std::optional(at));
+  }
+}
 
 ArraySide::Held& ArraySide::AddHolding(const VolumeId& volume) {
   const auto at = std::lower_bound(holdings.begin(), holdings.end(), volume, HeldBefore);

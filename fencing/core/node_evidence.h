@@ -17,6 +17,16 @@ struct ArrayChannel {
   uint64_t views = 0;
   size_t holdings = 0;  // by the last view
   size_t number = 0;    // in the order in which they came
+  // The last sign of life of any node there, and the last one of any other than that node.
+  NodeId latest_node = {};
+  std::optional<Instant> latest_at = {}, others_at = {};
+  // It has heard nodes without a gap since then. After a gap they come back one by one.
+  std::optional<Instant> heard_since = {};
+  void NoteLife(const NodeId& node, Instant at, Span gap);
+  // Of nodes other than `node`; empty: none ever showed any.
+  std::optional<Instant> OthersThan(const NodeId& node) const {
+    return node == latest_node ? others_at : latest_at;
+  }
 };
 
 // What an array shows of a node.
@@ -54,7 +64,7 @@ struct NodeEvidence {
   std::optional<Instant> hung_since;
   std::optional<Instant> outage_until;  // when the last silence ended
   Heartbeat heartbeat;                  // the last one
-  std::map<VolumeId, Instant> failing_since;
+  std::map<VolumeId, Instant> hanging_since;
   std::map<std::string, uint64_t> other_boots;  // than the last heartbeat's, with the last sequence of each
   std::vector<ArraySide> arrays;                // one for each that shows anything of it, by number
   bool calibrated = false;                      // the probe was answered once

@@ -15,6 +15,14 @@ VolumesByArray State::WantedFrom(const NodeId& node) const {
   return result;
 }
 
+Plan State::PlanFor(const NodeId& node, const std::set<ArrayId>& only) const {
+  if (!IsCurrent(node)) return {};
+  if (only.empty()) return PlanMove(cluster, settings, node);
+  return PlanMove(cluster, settings, node, only, [&](const NodeId& place, const ArrayId& array) {
+    return evidence.Reaches(place, array, now);
+  });
+}
+
 void State::ReportOnce(Report report) {
   if (report.text.empty()) return WithdrawReport(report.kind, report.node);
   const auto [last, is_new] = said.try_emplace({report.kind, report.node}, report.text);

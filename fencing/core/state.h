@@ -47,9 +47,9 @@ struct State {
   bool IsCurrent(const NodeId& node) const {
     return cluster.IsCurrent(node) && !evidence.IsSuperseded(node, now);
   }
-  Plan PlanFor(const NodeId& node, const std::set<ArrayId>& only) const {
-    return IsCurrent(node) ? PlanMove(cluster, settings, node, only) : Plan{};
-  }
+  // With `only`, arrays to which the node has lost its path: of a node that works otherwise, so its pods
+  // leave only for a place that reaches their arrays.
+  Plan PlanFor(const NodeId& node, const std::set<ArrayId>& only) const;
   // The volumes that others wait for and `node` holds.
   VolumesByArray WantedFrom(const NodeId& node) const;
   // Sends it, unless its text is that of the last one of its kind about this node. An empty text withdraws.

@@ -111,6 +111,7 @@ fencing::Heartbeat ReadHeartbeat(const coordinator::v1::Heartbeat& message) {
   // The wire's flag is the negation, so that a message without it means a healthy kubelet.
   heartbeat.kubelet_ok = !message.kubelet_hangs();
   heartbeat.failing = ReadVolumes(message.failing());
+  heartbeat.failed = ReadVolumes(message.failed());
   heartbeat.present = ReadVolumes(message.present());
   for (const auto& [array, generation] : message.known())
     heartbeat.known[fencing::ArrayId(array)] = generation;
@@ -125,6 +126,7 @@ coordinator::v1::Heartbeat WriteHeartbeat(const fencing::Heartbeat& heartbeat) {
   message.set_sequence(heartbeat.sequence);
   message.set_kubelet_hangs(!heartbeat.kubelet_ok);
   for (const VolumeId& volume : heartbeat.failing) message.add_failing(volume.value());
+  for (const VolumeId& volume : heartbeat.failed) message.add_failed(volume.value());
   for (const VolumeId& volume : heartbeat.present) message.add_present(volume.value());
   for (const auto& [array, generation] : heartbeat.known)
     (*message.mutable_known())[array.value()] = generation;

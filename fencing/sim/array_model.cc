@@ -16,7 +16,7 @@ constexpr Span kAcquireWaits = 30_s;
 }  // namespace
 
 ArrayModel::ArrayModel(World& world, ArrayId id)
-    : world_(world), id_(std::move(id)), endpoint_(world.AddEndpoint()) {}
+    : world_(world), id_(std::move(id)), endpoint_(world.AddEndpoint()), portal_(world.AddEndpoint()) {}
 
 bool ArrayModel::TryGrant(const Waiter& waiter) {
   if (stored_.fences.contains(waiter.node) && !world_.Has(Mutant::kGrantToFencedNode)) {

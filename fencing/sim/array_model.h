@@ -29,7 +29,8 @@ class ArrayModel {
   ArrayModel(World& world, ArrayId id);
 
   const ArrayId& id() const { return id_; }
-  Endpoint endpoint() const { return endpoint_; }
+  Endpoint endpoint() const { return endpoint_; }  // of the agent, on the management network
+  Endpoint portal() const { return portal_; }      // of the volumes and heartbeat LUNs
   bool serves() const { return up_ && !restored_; }
 
   // Access control. Replies may never come: the array crashed, or what is asked for does not happen.
@@ -103,7 +104,7 @@ class ArrayModel {
 
   World& world_;
   const ArrayId id_;
-  const Endpoint endpoint_;
+  const Endpoint endpoint_, portal_;
   bool up_ = true, restored_ = false;
   Span slow_ = 3_ms;
   Stored stored_, copy_;

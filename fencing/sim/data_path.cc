@@ -45,7 +45,7 @@ void DataPath::LogIn(Device& device) {
   const auto attempt = ++device.attempt;
   auto& array = world_.FindArray(device.array);
   world_.Call<uint64_t>(
-      machine_.endpoint(), array.endpoint(), kAnswer,
+      machine_.endpoint(), array.portal(), kAnswer,
       [&array, id = machine_.id(), volume = device.volume, generation = device.generation](auto reply) {
         array.Login(id, volume, generation, reply);
       },
@@ -94,7 +94,7 @@ void DataPath::SubmitWrite(Device& device) {
   const auto session = device.session;
   const auto life = machine_.life();
   auto acknowledge = [this, &array, session, write, volume, life] {
-    world_.Send(array.endpoint(), machine_.endpoint(), [this, session, write, volume, life] {
+    world_.Send(array.portal(), machine_.endpoint(), [this, session, write, volume, life] {
       auto* writing = machine_.IsRunning(life) ? FindWriting(volume, session, write.sequence) : nullptr;
       if (!writing) return;
       writing->pending.reset();
@@ -102,7 +102,7 @@ void DataPath::SubmitWrite(Device& device) {
       machine_.NoteWritten(writing->array, volume);
     });
   };
-  world_.Send(machine_.endpoint(), array.endpoint(),
+  world_.Send(machine_.endpoint(), array.portal(),
               [&array, session, write, acknowledge] { array.Submit(session, write, acknowledge); });
   // No answer in time means that the session is lost.
   world_.After(kAnswer, [this, volume, session, write, life] {

@@ -14,7 +14,9 @@ Settings FaultInjection::Change(const World& world, Settings settings) {
 }
 
 bool FaultInjection::Hear(Event& event) {
-  if (world_.Has(Mutant::kDeadArrayIsSilence) && std::holds_alternative<ArrayLost>(event.what)) return false;
+  // As if the array heard somebody, only not the nodes that are there.
+  if (const auto* lost = std::get_if<ArrayLost>(&event.what); lost && world_.Has(Mutant::kDeadArrayIsSilence))
+    event.what = StorageHeartbeats{lost->array, {{NodeId("ghost.1"), world_.events()}}};
   if (world_.Has(Mutant::kStorageEvidenceIgnored)) {
     if (std::holds_alternative<StorageHeartbeats>(event.what)) return false;
     if (auto* view = std::get_if<ArrayView>(&event.what))

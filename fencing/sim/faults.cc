@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "fencing/sim/api.h"
+#include "fencing/sim/array_model.h"
 #include "fencing/sim/checker.h"
 #include "fencing/sim/machine.h"
 #include "fencing/sim/replica.h"
@@ -15,14 +16,14 @@ namespace lunkeeper::fencing::sim {
 
 const std::vector<std::string>& Faults::Names() {
   static const std::vector<std::string> kNames = {
-      "power-off",      "hang",          "kubelet-hang",    "plugin-hang",
-      "plugin-restart", "cut-all",       "cut-controllers", "cut-api",
-      "cut-storage",    "cut-one-way",   "cut-replica",     "replica-crash",
-      "replica-stall",  "crash-at-step", "stall-at-step",   "array-down",
-      "array-restart",  "array-restore", "slow-array",      "late-watches",
-      "broken-watches", "api-errors",    "api-down",        "etcd-restore",
-      "recreate-node",  "delete-node",   "fence-by-hand",   "out-of-service",
-      "force-delete"};
+      "power-off",      "hang",          "kubelet-hang",      "plugin-hang",
+      "plugin-restart", "cut-all",       "cut-controllers",   "cut-api",
+      "cut-storage",    "cut-one-way",   "cut-replica",       "replica-crash",
+      "replica-stall",  "crash-at-step", "stall-at-step",     "array-down",
+      "array-restart",  "array-restore", "slow-array",        "late-watches",
+      "broken-watches", "api-errors",    "api-down",          "etcd-restore",
+      "recreate-node",  "delete-node",   "fence-by-hand",     "out-of-service",
+      "force-delete",   "cut-portal",    "cut-portal-for-all"};
   return kNames;
 }
 
@@ -115,7 +116,21 @@ Faults::Mend Faults::CutNode(Machine& machine, bool controllers, bool api, bool 
     for (const auto& replica : world_.replicas) cut(replica->endpoint(), Cause::kControllers);
   if (api) cut(world_.api->endpoint(), Cause::kApi);
   if (arrays)
-    for (const auto& array : world_.arrays) cut(array->endpoint(), Cause::kStorage);
+    for (const auto& array : world_.arrays) {
+      cut(array->endpoint(), Cause::kStorage);
+      cut(array->portal(), Cause::kStorage);
+    }
+  return [mends] {
+    for (auto& mend : *mends) mend();
+  };
+}
+
+// That all nodes lose it is a fault of the array's: none of them is sick.
+Faults::Mend Faults::CutPortal(ArrayModel& array, Machine* only) {
+  auto mends = std::make_shared<std::vector<Mend>>();
+  for (const auto& machine : world_.machines)
+    if (!only || machine.get() == only) mends->push_back(CutBoth(array.portal(), machine->endpoint(), false));
+  if (only) mends->push_back(Sicken(*only, Cause::kStorage, [] {}));
   return [mends] {
     for (auto& mend : *mends) mend();
   };
@@ -130,6 +145,8 @@ Faults::Mend Faults::StrikeNetwork(const std::string& name) {
   if (name == "cut-storage") return CutNode(machine, random.Percent(30), false, true, false);
   if (name == "cut-one-way")
     return CutNode(machine, random.Percent(50), random.Percent(50), random.Percent(50), true);
+  if (name == "cut-portal") return CutPortal(*random.Pick(world_.arrays), &machine);
+  if (name == "cut-portal-for-all") return CutPortal(*random.Pick(world_.arrays), nullptr);
   if (name != "cut-replica") return nullptr;
   const auto replica = random.Pick(world_.replicas)->endpoint();
   const auto one_way = random.Percent(30);

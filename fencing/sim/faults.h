@@ -11,6 +11,7 @@
 
 namespace lunkeeper::fencing::sim {
 
+class Machine;
 enum class Cause;
 
 class Faults {
@@ -37,6 +38,8 @@ class Faults {
   void MendLater(Mend mend, Span least, Span most);
   Mend CutBoth(Endpoint a, Endpoint b, bool one_way);
   Mend CutNode(Machine& machine, bool controllers, bool api, bool arrays, bool one_way);
+  // Of one array, for one node or for all: its agent answers all the same.
+  Mend CutPortal(ArrayModel& array, Machine* only);
   Mend Recreate(Machine& machine);
   Machine& AnyMachine();
 

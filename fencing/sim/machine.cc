@@ -73,11 +73,13 @@ void Machine::ClosePlugin() {
 
 void Machine::Heartbeat() {
   if (plugin_hung_ || world_.now() < plugin_back_at_) return;
-  fencing::Heartbeat heartbeat{id_, "boot" + std::to_string(life_), ++sequence_, !kubelet_hung_, {}, {}, {}};
+  fencing::Heartbeat heartbeat{id_, "boot" + std::to_string(life_), ++sequence_, !kubelet_hung_, {}, {}, {},
+                               {}};
   for (const auto& [volume, device] : data_path_.devices()) {
     heartbeat.present.insert(volume);
     if (device.failed || (device.pending && device.lost_at && world_.now() - *device.lost_at > 2_s))
       heartbeat.failing.insert(volume);
+    if (device.failed) heartbeat.failed.insert(volume);
   }
   for (const auto& [uid, container] : containers_)
     for (const auto& [array, volumes] : container.pod.volumes)
@@ -89,7 +91,7 @@ void Machine::Heartbeat() {
                 [&to = *replica, heartbeat] { to.ReceiveHeartbeat(heartbeat); });
   ++storage_sequence_;
   for (auto& array : world_.arrays)
-    world_.Send(endpoint_, array->endpoint(), [this, &at = *array, id = id_, number = storage_sequence_] {
+    world_.Send(endpoint_, array->portal(), [this, &at = *array, id = id_, number = storage_sequence_] {
       if (!at.serves()) return;
       const auto note = at.Heartbeat(id, number);
       for (auto& replica : world_.replicas)
@@ -97,7 +99,7 @@ void Machine::Heartbeat() {
           to.Receive(StorageHeartbeats{from, {{id, number}}});
         });
       if (note.generation != 0)
-        world_.Send(at.endpoint(), endpoint_, [this, from = at.id(), note] { Notice(from, note); });
+        world_.Send(at.portal(), endpoint_, [this, from = at.id(), note] { Notice(from, note); });
     });
 }
 

@@ -8,7 +8,7 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr uint64_t kSeeds = 2000, kSeedsToCatchAMutant = 1000;
+constexpr uint64_t kSeeds = 2000, kSeedsToCatchAMutant = 4000;
 
 TEST_CASE("no seed violates an invariant, and every world gets well again") {
   int moves = 0;

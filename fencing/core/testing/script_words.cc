@@ -183,19 +183,23 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
     for (const auto& each : channels) *each.second = false;
   } else if (what == "returns" || what == "reboots") {
     for (const auto& each : channels) *each.second = true;
-    if (what == "reboots") machine.boot += "'", machine.present.clear(), machine.failing.clear();
+    if (what == "reboots")
+      machine.boot += "'", machine.present.clear(), machine.failing.clear(), machine.failed.clear();
     Feed(KubeletLease{name});
     After(2500_ms, [this, &machine] { Clean(machine); });
   } else if (what == "closes") {
     Feed(StreamClosed{machine.id});
   } else if (what == "late-heartbeat") {
-    Feed(Heartbeat{machine.id, NextWord(words), 1, true, {}, {}, {}});
+    Feed(Heartbeat{machine.id, NextWord(words), 1, true, {}, {}, {}, {}});
   } else if (what == "hung" || what == "unhung") {
     machine.kubelet_ok = what == "unhung";
-  } else if (what == "failing") {
-    machine.failing.insert(VolumeId(NextWord(words)));
+  } else if (what == "failing" || what == "failed") {
+    const VolumeId volume(NextWord(words));
+    machine.failing.insert(volume);
+    if (what == "failed") machine.failed.insert(volume);
   } else if (what == "works") {
     machine.failing.clear();
+    machine.failed.clear();
   } else if (what == "stages") {
     const auto [array, volume] = Volume(NextWord(words));
     arrays_.at(array).holders[volume] = machine.id;

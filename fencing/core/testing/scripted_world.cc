@@ -63,7 +63,7 @@ void ScriptedWorld::EverySoOften() {
     if (machine.io) ++machine.commands;
     if (machine.heartbeats)
       Feed(Heartbeat{machine.id, machine.boot, machine.sequence, machine.kubelet_ok, machine.failing,
-                     machine.present, machine.known});
+                     machine.failed, machine.present, machine.known});
     for (const auto& [id, array] : arrays_)
       if (machine.storage && array.up && heartbeat_luns_)
         Feed(StorageHeartbeats{id, {{machine.id, machine.sequence}}});
@@ -258,7 +258,7 @@ void ScriptedWorld::Clean(Machine& machine) {
     const auto fence = array.fences.find(machine.id);
     if (fence == array.fences.end()) continue;
     for (const auto& volume : fence->second.volumes)
-      machine.present.erase(volume), machine.failing.erase(volume);
+      machine.present.erase(volume), machine.failing.erase(volume), machine.failed.erase(volume);
   }
 }
 

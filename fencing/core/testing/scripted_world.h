@@ -24,7 +24,7 @@ class ScriptedWorld {
     uint64_t sequence = 0, commands = 0;
     bool heartbeats = true, storage = true, probe = true, kubelet = true, kubelet_ok = true, io = true;
     bool reads_notes = true, cleans = true;
-    VolumeSet failing, present;
+    VolumeSet failing, failed, present;
     std::map<ArrayId, Generation> known;
   };
   struct ArrayModel {
