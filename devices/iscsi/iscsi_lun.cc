@@ -142,13 +142,19 @@ bool IscsiLun::CheckReplacementTime() {
 // connection is dead. So a dead target is noticed in a third of the time that a slow command is allowed. The
 // times of commands are checked once a second only, since that walks all of them.
 void IscsiLun::CheckReadyTimes() {
-  const auto silent = now_ - last_received_;
-  if (silent >= options_.command_timeout / 3) return GiveUpConnection("the target has fallen silent");
-  if (silent >= options_.command_timeout / 6 && !std::exchange(pinged_, true)) session_.SendPing();
+  if (!CheckSilence("the target has fallen silent")) return;
   if (now_ >= NextStall()) state_->stalled = true;
   if (now_ < next_check_) return;
   if (requests_.IsOverdue(now_)) return GiveUpConnection("a command was not answered in time");
   next_check_ = now_ + std::min<Clock::duration>(seconds(1), options_.command_timeout / 4);
+}
+
+// Whether the target is still there, as far as is known; otherwise the connection has been given up.
+bool IscsiLun::CheckSilence(const char* why) {
+  const bool dead = silence_.IsDead(now_);
+  if (dead) GiveUpConnection(why);
+  if (!dead && silence_.TakePing(now_)) session_.SendPing();
+  return !dead;
 }
 
 void IscsiLun::OnPhaseTimeout() {
@@ -160,15 +166,13 @@ void IscsiLun::OnPhaseTimeout() {
     case Phase::kLoggingIn:
       return GiveUpConnection("the target does not answer the login");
     case Phase::kResetting:
-      return GiveUpConnection("the old commands are not over yet");
+      if (CheckSilence("the old commands are not over yet")) phase_deadline_ = silence_.next_check();
+      return;
     case Phase::kIdentifying:
       return GiveUpConnection("the LUN does not say what it is");
     case Phase::kClosing:
       return EndLun(LunHealth::kClosed, LunFailure::kNone, "");
-    case Phase::kPausing:  // StartDueWork asks
-    case Phase::kIdle:
-    case Phase::kReady:
-    case Phase::kEnded:
+    default:  // kPausing: StartDueWork asks
       return;
   }
 }
@@ -193,8 +197,13 @@ void IscsiLun::FinishConnect() {
 void IscsiLun::OnLoggedIn() {
   FAIL_POINT("lun.login.answered");
   phase_ = Phase::kResetting;
-  phase_deadline_ = now_ + options_.command_timeout;
+  // The answers to pings put off the end of the replacement time, so they have to come well within it.
+  const Clock::duration ping_after = options_.command_timeout / 6;
+  silence_.Start(now_, std::min<Clock::duration>(ping_after, options_.replacement_timeout / 4),
+                 options_.command_timeout / 3);
+  phase_deadline_ = silence_.next_check();
   session_.ResetLun();
+  reset_begun_ = false;
 }
 
 void IscsiLun::OnReset(uint8_t response) {
@@ -245,26 +254,12 @@ void IscsiLun::AcceptLun() {
   const LunFailure failure = identification_.CheckIdentity(reason_);
   if (failure != LunFailure::kNone) return BreakSession(failure);
   requests_.SetFacts(identification_.facts());
-  PublishFacts();
+  identification_.PublishFacts();
   FAIL_POINT("lun.login.accepted");
   phase_ = Phase::kReady;
   backoff_ = kFirstBackoff;
-  last_received_ = now_;
-  pinged_ = false;
+  silence_.Start(now_, options_.command_timeout / 6, options_.command_timeout / 3);
   SetHealth(LunHealth::kHealthy, "");
-}
-
-// Before the LUN is healthy: a reader that sees kHealthy may rely on all of it.
-void IscsiLun::PublishFacts() {
-  const LunFacts& facts = identification_.facts();
-  std::memcpy(state_->boot_id, facts.boot_id, sizeof state_->boot_id);
-  state_->block_size = facts.block_size;
-  state_->size_bytes = facts.size_bytes();
-  state_->write_cache = facts.write_cache;
-  state_->unmap = facts.can_unmap();
-  state_->unmap_zeroes = facts.unmap_zeroes();
-  state_->write_same = true;  // until the LUN refuses one
-  ++state_->logins;
 }
 
 // What a receive or the passing of time has made possible. Not in the handlers: tasks are not free yet there.
@@ -285,14 +280,21 @@ void IscsiLun::ReceiveAll() {
       return GiveUpConnection(got == -EPIPE ? "the target closed the connection"
                                             : std::strerror(static_cast<int>(-got)));
     }
-    last_received_ = now_;
-    pinged_ = false;
+    silence_.OnHeard(now_);
     state_->stalled = false;
     session_.TakeInput(static_cast<size_t>(got));
+    if (phase_ == Phase::kResetting) AwaitResetLonger();
     if (drained) break;
   }
   connection_.AwaitEnough();
   EndIfBroken();
+}
+
+// The target has answered a ping while it still carries out the commands before the reset, a long flush for
+// example: it is not away. The login's own answer leads here too, once for each connection.
+void IscsiLun::AwaitResetLonger() {
+  phase_deadline_ = silence_.next_check();
+  if (std::exchange(reset_begun_, true)) give_up_ = now_ + options_.replacement_timeout;
 }
 
 void IscsiLun::SendAll() {
@@ -383,13 +385,12 @@ void IscsiLun::SetNotReady(const char* reason) {
 Lun::Clock::time_point IscsiLun::NextStall() const {
   const auto oldest = requests_.OldestSince();
   if (state_->stalled || !oldest) return Clock::time_point::max();
-  return std::max(last_received_, *oldest) + kStall;
+  return std::max(silence_.last_heard(), *oldest) + kStall;
 }
 
 Lun::Clock::time_point IscsiLun::NextReadyDeadline() const {
   // The next look is when the silence would be long enough for a ping, or for giving up after one.
-  const auto patience = pinged_ ? options_.command_timeout / 3 : options_.command_timeout / 6;
-  Clock::time_point next = std::min<Clock::time_point>(last_received_ + patience, NextStall());
+  Clock::time_point next = std::min(silence_.next_check(), NextStall());
   next = std::min(next, requests_.NextDue());
   if (requests_.has_started()) next = std::min(next, next_check_);
   return next;

@@ -19,7 +19,7 @@
 //    -------------+----------------------------------------------+--------------------
 //    kConnecting  | the TCP connection                           | login_timeout, until
 //    kLoggingIn   | the login's last answer                      |   the end of the login
-//    kResetting   | the LUN reset: the old commands are over     | command_timeout
+//    kResetting   | the LUN reset: the old commands are over     | as long as pings are answered
 //    kIdentifying | the answer to a question                     | login_timeout, each
 //    kPausing     | the moment to ask, of a LUN that is not ready|
 //    kReady       | requests and answers                         |
@@ -27,14 +27,15 @@
 //    kClosing     | the answer to the logout                     | 1 s
 //
 // From the first step until kReady, all together may take replacement_timeout; the clock starts anew when a
-// ready connection is lost. Requests are sent in kReady only. Implementation header; users include lun.h. One
-// thread.
+// ready connection is lost, and with each ping that is answered in kResetting. Requests are sent in kReady
+// only. Implementation header; users include lun.h. One thread.
 
 #include "devices/iscsi/initiator_session.h"
 #include "devices/iscsi/lun.h"
 #include "devices/iscsi/lun_connection.h"
 #include "devices/iscsi/lun_identification.h"
 #include "devices/iscsi/request_queue.h"
+#include "devices/iscsi/silence_watch.h"
 
 namespace lunkeeper::iscsi {
 
@@ -78,7 +79,6 @@ class IscsiLun final : public Lun, private SessionHandler {
   void SendQuestion();
   void OnReply(const Task& task);
   void AcceptLun();
-  void PublishFacts();
 
   // Steps away from it.
   void GiveUpConnection(const char* why);
@@ -92,6 +92,8 @@ class IscsiLun final : public Lun, private SessionHandler {
   void StartDueWork();
   bool CheckReplacementTime();
   void CheckReadyTimes();
+  bool CheckSilence(const char* why);
+  void AwaitResetLonger();
   void OnPhaseTimeout();
   bool IsStarting() const { return phase_ >= Phase::kWaiting && phase_ <= Phase::kPausing; }
   void SetHealth(LunHealth health, const char* reason);
@@ -113,9 +115,9 @@ class IscsiLun final : public Lun, private SessionHandler {
   Clock::time_point phase_deadline_;  // of the step under way, or the end of the back-off
   Clock::time_point give_up_;         // the replacement time-out, while not ready
   Clock::duration backoff_{};
-  Clock::time_point last_received_;  // in this session
-  Clock::time_point next_check_;     // of the times of all commands in flight
-  bool pinged_ = false;
+  SilenceWatch silence_;
+  Clock::time_point next_check_;  // of the times of all commands in flight
+  bool reset_begun_ = false;      // the answer that led to kResetting has been taken
 };
 
 }  // namespace lunkeeper::iscsi

@@ -18,7 +18,8 @@
 // of submission, what was not answered. It fails **for good**, with every request answered by EIO at once,
 // when
 //   - the target refuses the login (bad secret, target gone: what a fenced or released grant looks like),
-//   - it could not be logged in for `replacement_timeout`,
+//   - it could not be logged in for `replacement_timeout` (a target that still carries out the old commands
+//     and answers pings meanwhile is not away),
 //   - the LUN is another one (serial), smaller, or of another block size than before,
 //   - the storage host restarted (its boot id changed) while acknowledged writes were not yet flushed,
 //   - Fail is called.
@@ -74,8 +75,12 @@ struct LunOptions {
   std::chrono::milliseconds replacement_timeout = std::chrono::seconds(120);
   // From connect to identified, the reset left out.
   std::chrono::milliseconds login_timeout = std::chrono::seconds(10);
-  // An unanswered command ends the connection.
+  // An unanswered command ends the connection; so does silence, after a third of this. A flush has no limit
+  // of its own: as long as the target answers pings, how long it takes is the target's business (a page cache
+  // may take minutes). The same holds for the LUN reset of a login, which waits for the flush before it.
   std::chrono::milliseconds command_timeout = std::chrono::seconds(30);
+  // The same for kDiscard and kWriteZeroes, whose work grows with their length.
+  std::chrono::milliseconds bulk_command_timeout = std::chrono::minutes(5);
   uint32_t queue_depth = 64;  // commands in flight at most; further requests wait
 };
 

@@ -89,4 +89,15 @@ LunFailure LunIdentification::CheckIdentity(Reason& reason) const {
   return LunFailure::kNone;
 }
 
+void LunIdentification::PublishFacts() {
+  std::memcpy(state_->boot_id, facts_.boot_id, sizeof state_->boot_id);
+  state_->block_size = facts_.block_size;
+  state_->size_bytes = facts_.size_bytes();
+  state_->write_cache = facts_.write_cache;
+  state_->unmap = facts_.can_unmap();
+  state_->unmap_zeroes = facts_.unmap_zeroes();
+  state_->write_same = true;  // until the LUN refuses one
+  ++state_->logins;
+}
+
 }  // namespace lunkeeper::iscsi

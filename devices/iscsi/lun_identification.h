@@ -22,7 +22,7 @@ class LunIdentification {
     kFailed,    // this session is of no use
   };
 
-  LunIdentification(const LunOptions& options, const LunState* state, InitiatorSession* session)
+  LunIdentification(const LunOptions& options, LunState* state, InitiatorSession* session)
       : options_(options), state_(state), session_(session) {}
 
   // Forgets the answers of an earlier session.
@@ -34,13 +34,16 @@ class LunIdentification {
 
   // Once complete: kNone if the volume may be served from here, else why never again, with `reason`.
   LunFailure CheckIdentity(Reason& reason) const;
+  // Tells the state what the LUN is; before it is healthy, so that a reader who sees that may rely on all of
+  // it.
+  void PublishFacts();
   const LunFacts& facts() const { return facts_; }
 
  private:
   Progress AskAgain(NextStep next, Reason& reason);
 
   const LunOptions& options_;
-  const LunState* const state_;
+  LunState* const state_;
   InitiatorSession* const session_;
   Question question_ = Question::kReady;
   int retries_ = 0;

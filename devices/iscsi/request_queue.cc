@@ -229,9 +229,21 @@ std::optional<RequestQueue::Clock::time_point> RequestQueue::OldestSince() const
   return active_.front()->internal.at;
 }
 
+RequestQueue::Clock::duration RequestQueue::TimeLimit(LunOp op) const {
+  switch (op) {
+    case LunOp::kFlush:
+      return Clock::duration::max();
+    case LunOp::kDiscard:
+    case LunOp::kWriteZeroes:
+      return options_.bulk_command_timeout;
+    default:
+      return options_.command_timeout;
+  }
+}
+
 bool RequestQueue::IsOverdue(Clock::time_point now) const {
   for (const LunRequest* at = active_.front(); at != nullptr; at = at->internal.next) {
-    if (at->internal.in_flight && now - at->internal.at >= options_.command_timeout) return true;
+    if (at->internal.in_flight && now - at->internal.at >= TimeLimit(at->op)) return true;
   }
   return false;
 }

@@ -54,13 +54,14 @@ class RequestQueue {
   bool has_started() const { return !active_.empty(); }
   // When the oldest request was sent; nothing if it is not in flight, or there is none.
   std::optional<Clock::time_point> OldestSince() const;
-  // Whether a command has been in flight for so long.
+  // Whether a command has been in flight for longer than its kind may take.
   bool IsOverdue(Clock::time_point now) const;
   // When a postponed request is due; max: none is.
   Clock::time_point NextDue() const { return postponed_ > 0 ? due_ : Clock::time_point::max(); }
 
  private:
   void StartPostponed(Clock::time_point now);
+  Clock::duration TimeLimit(LunOp op) const;
   int RefusalOf(const LunRequest& request) const;
   void StartCommand(LunRequest* request, Task* task, Clock::time_point now);
   void OnPartDone(LunRequest* request, const Task& task, Clock::time_point now);

@@ -117,6 +117,7 @@ void FakeTarget::Serve() {
 void FakeTarget::ServeConnection(int fd) {
   stat_sn_ = exp_cmd_sn_ = 1;
   aside_.clear();
+  slow_.clear();
   while (const std::optional<Pdu> pdu = Next(fd)) {
     if (!Handle(fd, *pdu)) return;
   }
@@ -150,16 +151,32 @@ bool FakeTarget::Handle(int fd, const Pdu& pdu) {
     case kLogoutRequest:
       Note("logout");
       return Send(fd, Respond(kLogoutResponse, pdu, true), {});
-    case kNopOut: {
-      Note("ping");
-      if (Get32(&pdu.header[kTagAt]) == kNoTag) return true;
-      Header answer = Respond(kNopIn, pdu, true);
-      Put32(&answer[kTargetTagAt], kNoTag);
-      return Send(fd, answer, {});
-    }
+    case kNopOut:
+      return HandlePing(fd, pdu);
     default:
       return false;
   }
+}
+
+bool FakeTarget::HandlePing(int fd, const Pdu& pdu) {
+  Note("ping");
+  if (Get32(&pdu.header[kTagAt]) == kNoTag) return true;
+  Header answer = Respond(kNopIn, pdu, true);
+  Put32(&answer[kTargetTagAt], kNoTag);
+  if (!Send(fd, answer, {})) return false;
+  for (size_t i = 0; i < slow_.size();) {
+    if (--slow_[i].pings > 0) {
+      ++i;
+      continue;
+    }
+    const Slow slow = std::move(slow_[i]);
+    slow_.erase(slow_.begin() + static_cast<long>(i));
+    const bool reset = (slow.pdu.header[0] & kOpcodeMask) == kTaskManagement;
+    if (reset ? !FinishReset(fd, slow.pdu) : !Execute(fd, slow.pdu, slow.held.command, slow.held.data)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 bool FakeTarget::HandleLogin(int fd, const Pdu& pdu) {
@@ -190,11 +207,18 @@ bool FakeTarget::HandleLogin(int fd, const Pdu& pdu) {
 bool FakeTarget::HandleReset(int fd, const Pdu& pdu) {
   const Traits now = traits();
   if (now.reset_drops) return false;
+  if (now.reset_silent) return React(fd, pdu, {}, Reaction{Reaction::kSilence});
+  if (now.reset_pings == 0) return FinishReset(fd, pdu);
+  slow_.push_back({now.reset_pings, pdu, {}});
+  return true;
+}
+
+bool FakeTarget::FinishReset(int fd, const Pdu& pdu) {
   for (const Held& held : held_) Apply(held.command, held.data);
   held_.clear();
   Note("reset");
   Header header = Respond(kTaskManagementResponse, pdu, true);
-  header[2] = now.reset_response;
+  header[2] = traits().reset_response;
   return Send(fd, header, {});
 }
 
@@ -209,13 +233,19 @@ bool FakeTarget::HandleCommand(int fd, const Pdu& pdu) {
   const Traits now = traits();
   const Reaction reaction = now.script ? now.script(command) : Reaction{};
   Note(Named(command));
-  if (reaction.kind != Reaction::kAnswer && reaction.kind != Reaction::kHold) {
+  const bool carried_out = reaction.kind == Reaction::kAnswer || reaction.kind == Reaction::kHold ||
+                           reaction.kind == Reaction::kPings;
+  if (!carried_out) {
     return React(fd, pdu, command, reaction);
   }
   std::vector<uint8_t> data = pdu.data;
   if (!GatherData(fd, pdu, data)) return false;
   if (reaction.kind == Reaction::kAnswer) return Execute(fd, pdu, command, data);
-  held_.push_back({command, data});
+  if (reaction.kind == Reaction::kPings) {
+    slow_.push_back({reaction.pings, pdu, {command, data}});
+  } else {
+    held_.push_back({command, data});
+  }
   return true;
 }
 

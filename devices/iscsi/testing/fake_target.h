@@ -37,13 +37,16 @@ struct Reaction {
     kHalf,     // half an answer, then the connection is closed
     kRaw,      // `raw` is sent instead of an answer
     kSilence,  // nothing is read or sent any more on this connection
+    kPings,    // answered only after `pings` pings: slow, and alive
   };
   Kind kind = kAnswer;
   uint8_t status = 0, key = 0, asc = 0, ascq = 0;
   std::vector<uint8_t> raw = {};
+  int pings = 0;
 };
+inline Reaction AfterPings(int pings) { return {.kind = Reaction::kPings, .raw = {}, .pings = pings}; }
 inline Reaction Sense(uint8_t key, uint8_t asc = 0, uint8_t ascq = 0) {
-  return {Reaction::kStatus, 2, key, asc, ascq, {}};
+  return {Reaction::kStatus, 2, key, asc, ascq, {}, 0};
 }
 
 class FakeTarget {
@@ -63,7 +66,9 @@ class FakeTarget {
     uint32_t window = 32;       // commands
     uint8_t login_class = 0, login_detail = 0;
     uint8_t reset_response = 0;
-    bool reset_drops = false;  // the connection is closed instead of answering the reset
+    bool reset_drops = false;   // the connection is closed instead of answering the reset
+    bool reset_silent = false;  // neither the reset nor anything else is answered any more
+    int reset_pings = 0;        // the reset is answered after so many pings
     Script script;
   };
 
@@ -93,6 +98,8 @@ class FakeTarget {
   bool Handle(int fd, const Pdu& pdu);
   bool HandleLogin(int fd, const Pdu& pdu);
   bool HandleReset(int fd, const Pdu& pdu);
+  bool FinishReset(int fd, const Pdu& pdu);
+  bool HandlePing(int fd, const Pdu& pdu);
   bool HandleCommand(int fd, const Pdu& pdu);
   bool GatherData(int fd, const Pdu& command, std::vector<uint8_t>& data);
   bool React(int fd, const Pdu& pdu, const FakeCommand& command, const Reaction& reaction);
@@ -120,6 +127,12 @@ class FakeTarget {
     std::vector<uint8_t> data;
   };
   std::vector<Held> held_;
+  struct Slow {
+    int pings;  // still to come
+    Pdu pdu;
+    Held held;
+  };
+  std::vector<Slow> slow_;
 
   absl::Mutex mutex_;
   Traits traits_ ABSL_GUARDED_BY(mutex_);

@@ -79,11 +79,11 @@ class Rig {
     TestRequest request(LunOp::kFlush);
     return Do(request);
   }
-  void CutAndWait() {
+  void CutAndWait(milliseconds limit = seconds(5)) {
     const uint64_t before = state.logins;
     target.Inject({});
-    REQUIRE(loop.RunUntil([&] { return state.logins > before || state.health == LunHealth::kFailed; },
-                          seconds(5)));
+    REQUIRE(
+        loop.RunUntil([&] { return state.logins > before || state.health == LunHealth::kFailed; }, limit));
   }
 
   iscsi::FakeTarget target;
