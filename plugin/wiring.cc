@@ -109,6 +109,13 @@ absl::StatusOr<std::shared_ptr<TgtArray>> OpenPool(const ServeOptions& options, 
   ASSIGN_OR_RETURN(std::shared_ptr<TgtArray> pool, OpenTgtArray(array));
   backends->array_serving = [pool] { return pool->CheckServing(); };
   backends->accept_restore = [pool] { return pool->AcceptRestore(); };
+  backends->reports.push_back([pool](Metrics& metrics) {
+    const auto orphans = pool->CountOrphans();
+    if (orphans.ok())
+      metrics.SetGauge("lunkeeper_array_orphans",
+                       "Files in the pool's orphans folder, which the catalogue does not know",
+                       static_cast<double>(*orphans));
+  });
   backends->owner = pool;
   return pool;
 }

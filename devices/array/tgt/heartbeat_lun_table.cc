@@ -110,7 +110,7 @@ absl::Status HeartbeatLunTable::ForgetLun(const GrantRow& row) {
   RETURN_IF_ERROR(daemon_.WaitReady(absl::InfinitePast()));
   ASSIGN_OR_RETURN(const bool gone, targets_.DrainTarget(row));
   if (!gone) return absl::OkStatus();  // some command still runs; the next hourly round tries again
-  RETURN_IF_ERROR(pool_.RemoveFile(pool_.HeartbeatLunPath(row.generation)));
+  RETURN_IF_ERROR(pool_.RemoveHeartbeatLunFile(row.generation));
   RETURN_IF_ERROR(catalogue_.grants().DeleteHeartbeatLun(row.generation));
   LogInfo("array", "a heartbeat LUN is forgotten that nobody writes to", {{"node", row.node.value()}});
   const absl::MutexLock lock(&mu_);

@@ -6,7 +6,7 @@
 //   volumes/ID      one sparse or allocated file per volume; tgtd opens it as the LUN's backing store
 //   snapshots/ID    one file per snapshot, a reflink of its volume where the file system can
 //   heartbeat_luns/GENERATION
-//   orphans/        files found after a restore that the catalogue does not know
+//   orphans/        files found at a start that the catalogue does not know, for an operator to look at
 //
 // Nobody but this class, and tgtd, touches these files. To everybody else a path is an opaque name that leads
 // from here to tgtd. So a store of another kind, such as RBD images, replaces this class and nothing above
@@ -34,6 +34,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/fail_point.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/units.h"
 
@@ -44,6 +45,8 @@ constexpr uint64_t kLargestVolume = (16ull << 40) - kMiB;  // the largest file o
 // Between two looks at whether to give up: a tenth of a second on a slow disk.
 constexpr size_t kCopyChunk = 16 * kMiB;
 constexpr uint64_t kHeartbeatLunBytes = 64 << 10;
+constexpr char kNewSuffix[] = ".new";
+constexpr char kGoneSuffix[] = ".gone";
 
 absl::Status FileError(const char* doing, const std::string& path, int error) {
   const std::string message = absl::StrCat("pool: ", doing, " ", path, ": ", std::strerror(error));
@@ -72,6 +75,21 @@ absl::Status MakeDirectory(const std::string& path) {
   if (error) return FileError("make directory", path, error.value());
   if (::chmod(path.c_str(), 0700) != 0) return FileError("protect", path, errno);
   return absl::OkStatus();
+}
+
+bool FileExists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+
+// OK when there is none.
+absl::Status UnlinkFile(const std::string& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return FileError("remove", path, errno);
+  return absl::OkStatus();
+}
+
+// Never over another file: what that holds may be the only copy of somebody's data.
+absl::Status RenameFile(const std::string& from, const std::string& to) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0)
+    return absl::OkStatus();
+  return FileError("rename", from, errno);
 }
 
 absl::Status SetSize(int fd, const std::string& path, uint64_t size_bytes, Provisioning provisioning) {
@@ -123,6 +141,7 @@ absl::StatusOr<std::unique_ptr<Pool>> Pool::Open(const std::string& directory) {
   RETURN_IF_ERROR(MakeDirectory(directory + "/volumes"));
   RETURN_IF_ERROR(MakeDirectory(directory + "/snapshots"));
   RETURN_IF_ERROR(MakeDirectory(directory + "/heartbeat_luns"));
+  RETURN_IF_ERROR(MakeDirectory(directory + "/orphans"));  // now: a full pool has no room for it
   ASSIGN_OR_RETURN(UniqueFd lock, OpenFile(directory + "/lock", O_RDWR | O_CREAT));
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     return absl::FailedPreconditionError(
@@ -157,7 +176,9 @@ absl::StatusOr<bool> Pool::TryReflink() const {
   return can;
 }
 
-absl::Status Pool::WriteNewFile(const std::string& path, const std::function<absl::Status(int)>& fill) const {
+absl::Status Pool::WriteNewFile(const std::string& final_path,
+                                const std::function<absl::Status(int)>& fill) const {
+  const std::string path = final_path + kNewSuffix;
   absl::Status status;
   {
     ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW));
@@ -210,15 +231,47 @@ absl::Status Pool::GrowFile(const std::string& path, uint64_t size_bytes, Provis
 
 absl::StatusOr<UniqueFd> Pool::OpenHeartbeatLunFile(const std::string& path) const {
   struct stat file {};
-  if (::stat(path.c_str(), &file) != 0 || static_cast<uint64_t>(file.st_size) != kHeartbeatLunBytes)
+  if (::stat(path.c_str(), &file) != 0 || static_cast<uint64_t>(file.st_size) != kHeartbeatLunBytes) {
     RETURN_IF_ERROR(CreateFile(path, kHeartbeatLunBytes, Provisioning::kThick));
+    // One of another size is replaced: no heartbeat in it can be read.
+    if (::rename((path + kNewSuffix).c_str(), path.c_str()) != 0)
+      return FileError("rename", path + kNewSuffix, errno);
+    RETURN_IF_ERROR(SyncDirectoryOf(path));
+  }
   return OpenFile(path, O_RDWR);
 }
 
-absl::Status Pool::RemoveFile(const std::string& path) const {
-  // Not synced: if a power cut brings the file back, it has no row and the next start removes it.
-  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return FileError("remove", path, errno);
-  return absl::OkStatus();
+absl::Status Pool::RemoveHeartbeatLunFile(Generation generation) const {
+  return UnlinkFile(HeartbeatLunPath(generation));
+}
+
+// The new name needs no sync: after a power cut the file has either name, and TidyFiles finds its row.
+absl::Status Pool::KeepFile(const std::string& path) const {
+  if (FileExists(path)) return absl::OkStatus();
+  const absl::Status renamed = RenameFile(path + kNewSuffix, path);
+  // Two calls may keep one file.
+  return FileExists(path) ? absl::OkStatus() : renamed;
+}
+
+void Pool::DropNewFile(const std::string& path) const { UnlinkFile(path + kNewSuffix).IgnoreError(); }
+
+absl::Status Pool::CondemnFile(const std::string& path) const {
+  absl::Status renamed = RenameFile(path, path + kGoneSuffix);
+  if (absl::IsNotFound(renamed)) renamed = RenameFile(path + kNewSuffix, path + kGoneSuffix);
+  if (absl::IsNotFound(renamed)) return absl::OkStatus();
+  RETURN_IF_ERROR(renamed);
+  // Or a power cut could leave the row deleted and the file with its name.
+  return SyncDirectoryOf(path);
+}
+
+absl::Status Pool::PardonFile(const std::string& path) const {
+  const absl::Status renamed = RenameFile(path + kGoneSuffix, path);
+  return absl::IsNotFound(renamed) ? absl::OkStatus() : renamed;
+}
+
+// Not synced: a file that comes back after a power cut is without a row, and TidyFiles deletes it.
+absl::Status Pool::RemoveCondemnedFile(const std::string& path) const {
+  return UnlinkFile(path + kGoneSuffix);
 }
 
 absl::StatusOr<std::vector<std::string>> Pool::ListFiles() const {
@@ -234,12 +287,44 @@ absl::StatusOr<std::vector<std::string>> Pool::ListFiles() const {
   return files;
 }
 
+absl::Status Pool::TidyFiles(const std::set<std::string>& known, const std::string& prefix) const {
+  for (const std::string& path : known) {
+    if (FileExists(path)) continue;
+    RETURN_IF_ERROR(FileExists(path + kGoneSuffix) ? PardonFile(path) : absl::OkStatus());
+    RETURN_IF_ERROR(FileExists(path + kNewSuffix) ? KeepFile(path) : absl::OkStatus());
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> files, ListFiles());
+  for (const std::string& file : files) {
+    if (known.count(file) != 0) continue;
+    const bool ours = absl::StartsWith(std::filesystem::path(file).filename().string(), prefix);
+    if (ours && (absl::EndsWith(file, kNewSuffix) || absl::EndsWith(file, kGoneSuffix))) {
+      LogInfo("array", "removing a left-over file", {{"file", file}});
+      RETURN_IF_ERROR(UnlinkFile(file));
+      continue;
+    }
+    LogWarn("array", "setting a file aside that the catalogue does not know", {{"file", file}});
+    // Where it is it does no harm either: no id is given out twice.
+    const absl::Status aside = SetAside(file);
+    if (!aside.ok()) LogError("array", std::string(aside.message()));
+  }
+  return absl::OkStatus();
+}
+
+// The same file may have been set aside before, and copied back.
 absl::Status Pool::SetAside(const std::string& path) const {
-  const std::string orphans = directory_ + "/orphans";
-  RETURN_IF_ERROR(MakeDirectory(orphans));
-  const std::string to = absl::StrCat(orphans, "/", std::filesystem::path(path).filename().string());
-  if (::rename(path.c_str(), to.c_str()) != 0) return FileError("set aside", path, errno);
+  const std::string first =
+      absl::StrCat(directory_, "/orphans/", std::filesystem::path(path).filename().string());
+  std::string to = first;
+  for (int i = 1; FileExists(to); ++i) to = absl::StrCat(first, ".", i);
+  RETURN_IF_ERROR(RenameFile(path, to));
   return SyncDirectoryOf(to);
+}
+
+absl::StatusOr<uint64_t> Pool::CountOrphans() const {
+  std::error_code error;
+  const std::filesystem::directory_iterator all(directory_ + "/orphans", error);
+  if (error) return FileError("list", directory_ + "/orphans", error.value());
+  return std::distance(begin(all), end(all));
 }
 
 absl::StatusOr<PoolCapacity> Pool::MeasureCapacity() const {

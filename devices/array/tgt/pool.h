@@ -5,10 +5,15 @@
 // apart. What a call has made is on the disk, with its directory entry, when it returns OK; a call that fails
 // leaves nothing behind. One process owns the directory (flock) while the Pool lives. Failure:
 // RESOURCE_EXHAUSTED the pool is full; INTERNAL any other error of the file system.
+//
+// A file is made as ID.new, and becomes ID by KeepFile when its row is stored. To be deleted it becomes
+// ID.gone while its row still is there. So a file called ID without a row is not of a call that was cut
+// short: somebody restored, copied or lost a catalogue, and such a file is set aside, never deleted.
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +38,7 @@ class Pool {
   // Whether copies are reflinks: at once, of one moment, and sharing space.
   bool reflinks() const { return reflinks_; }
 
+  // These three make `path`.new.
   absl::Status CreateFile(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const;
   // A reflink of `from`, grown to `size_bytes`. It shows `from` as of one moment, even while a node writes to
   // it.
@@ -42,21 +48,36 @@ class Pool {
   // how many bytes are done; it returns false to give up (CANCELLED).
   absl::Status CopyFile(const std::string& from, const std::string& to, uint64_t size_bytes,
                         Provisioning provisioning, const std::function<bool(uint64_t)>& progress) const;
+  // Gives a file that was made its name; OK when it has it. The row is stored.
+  absl::Status KeepFile(const std::string& path) const;
+  // Deletes a file that was made and not kept.
+  void DropNewFile(const std::string& path) const;
+  // Makes the file `path`.gone, on the disk, before its row goes. OK when there is none.
+  absl::Status CondemnFile(const std::string& path) const;
+  // Gives a condemned file its name back.
+  absl::Status PardonFile(const std::string& path) const;
+  // Deletes a condemned file, whose row is gone.
+  absl::Status RemoveCondemnedFile(const std::string& path) const;
   absl::Status GrowFile(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const;
   // The file of a heartbeat LUN, made if need be. Its space is allocated, so that a full pool keeps no
   // heartbeat out.
   absl::StatusOr<UniqueFd> OpenHeartbeatLunFile(const std::string& path) const;
   // OK when there is none.
-  absl::Status RemoveFile(const std::string& path) const;
+  absl::Status RemoveHeartbeatLunFile(Generation generation) const;
   // Every file of a volume or snapshot.
   absl::StatusOr<std::vector<std::string>> ListFiles() const;
-  // Puts a file that the catalogue knows nothing of aside, into orphans/.
-  absl::Status SetAside(const std::string& path) const;
+  // At a start. `known`: the paths that rows point to. Finishes or undoes what a crash cut short, and moves
+  // each file that is no row's into orphans/. Never deletes a file but ID.new and ID.gone without a row,
+  // where ID begins with `prefix`.
+  absl::Status TidyFiles(const std::set<std::string>& known, const std::string& prefix) const;
+  // How many files are in orphans/, for an operator to look at.
+  absl::StatusOr<uint64_t> CountOrphans() const;
   absl::StatusOr<PoolCapacity> MeasureCapacity() const;
 
  private:
   Pool(std::string directory, UniqueFd lock) : directory_(std::move(directory)), lock_(std::move(lock)) {}
   absl::StatusOr<bool> TryReflink() const;
+  absl::Status SetAside(const std::string& path) const;
   absl::Status WriteNewFile(const std::string& path, const std::function<absl::Status(int)>& fill) const;
 
   const std::string directory_;

@@ -1,10 +1,11 @@
 // The composition root of the tgt array, and its start.
 //
 // The order of a start matters. The pool is locked and the catalogue opened; a catalogue that is older than
-// what was seen (a restored backup) stops here, until an operator accepts it. Then: files without a row are
-// removed, unfinished copies begun again, the heartbeat LUNs' rows read, and only then is tgtd taken over or
-// started. TgtDaemon calls RestoreTargets, and opens the portal after it: an initiator that receives "target
-// not found" gives up for good, while one that is refused a connection tries again.
+// what was seen (a restored backup) stops here, until an operator accepts it. Then: what a crash cut short is
+// finished or undone, files that no row knows are set aside, unfinished copies begun again, the heartbeat
+// LUNs' rows read, and only then is tgtd taken over or started. TgtDaemon calls RestoreTargets, and opens the
+// portal after it: an initiator that receives "target not found" gives up for good, while one that is refused
+// a connection tries again.
 //
 // Threads: callers' threads, the daemon's watcher (restores and the tick of once a second), the heartbeat
 // LUNs' thread, and one for copies. The destructor ends the threads and leaves tgtd serving.
@@ -88,13 +89,14 @@ class TgtArrayImpl final : public TgtArray {
   uint64_t sequence() const override { return catalogue_->sequence(); }
   absl::Status CheckServing() const override;
   absl::Status AcceptRestore() override;
+  absl::StatusOr<uint64_t> CountOrphans() const override { return pool_->CountOrphans(); }
   absl::Status StopTgtd() override { return daemon_->StopTgtd(); }
 
  private:
   absl::Status OpenFiles();
   void MakeParts(const std::string& boot_id);
-  absl::Status BeginServing(bool set_orphans_aside);
-  absl::Status RemoveUnknownFiles(bool set_orphans_aside);
+  absl::Status BeginServing();
+  absl::Status TidyFiles();
 
   const TgtArrayOptions options_;
   KeyedLock object_locks_;
@@ -128,7 +130,7 @@ absl::Status TgtArrayImpl::OpenPool() {
     LogError("array", std::string(CheckServing().message()));
     return absl::OkStatus();
   }
-  return BeginServing(/*set_orphans_aside=*/false);
+  return BeginServing();
 }
 
 absl::Status TgtArrayImpl::OpenFiles() {
@@ -195,11 +197,11 @@ absl::Status TgtArrayImpl::AcceptRestore() {
   // Numbers first: from here on a crash leads back here, and no number of the lost time is given out again.
   RETURN_IF_ERROR(catalogue_->SkipTo(seen_->at_open()));
   FAIL_POINT("array.restore.accepted");
-  return BeginServing(/*set_orphans_aside=*/true);
+  return BeginServing();
 }
 
-absl::Status TgtArrayImpl::BeginServing(bool set_orphans_aside) {
-  RETURN_IF_ERROR(RemoveUnknownFiles(set_orphans_aside));
+absl::Status TgtArrayImpl::BeginServing() {
+  RETURN_IF_ERROR(TidyFiles());
   RETURN_IF_ERROR(copies_->ResumeCopies());
   RETURN_IF_ERROR(heartbeat_luns_->LoadRows());
   RETURN_IF_ERROR(daemon_->StartServing());
@@ -209,22 +211,19 @@ absl::Status TgtArrayImpl::BeginServing(bool set_orphans_aside) {
   return absl::OkStatus();
 }
 
-// A file without a row was left by a create or a delete that was cut short. After a restore it may as well be
-// a volume made since the backup, so there it is kept, aside.
-absl::Status TgtArrayImpl::RemoveUnknownFiles(bool set_orphans_aside) {
+// A copy that was not finished has no file of its own name. If there is one, then the catalogue is older than
+// the pool, and the new copy must not replace it.
+absl::Status TgtArrayImpl::TidyFiles() {
   std::set<std::string> known;
   ASSIGN_OR_RETURN(const std::vector<VolumeRow> volumes, catalogue_->volumes().ListAllVolumes());
-  for (const VolumeRow& row : volumes) known.insert(pool_->VolumePath(row.volume.id));
-  ASSIGN_OR_RETURN(const std::vector<SnapshotRow> snapshots, catalogue_->volumes().ListAllSnapshots());
-  for (const SnapshotRow& row : snapshots) known.insert(pool_->SnapshotPath(row.snapshot.id));
-  ASSIGN_OR_RETURN(const std::vector<std::string> files, pool_->ListFiles());
-  for (const std::string& file : files) {
-    if (known.count(file) != 0) continue;
-    LogInfo("array", set_orphans_aside ? "setting an unknown file aside" : "removing a left-over file",
-            {{"file", file}});
-    RETURN_IF_ERROR(set_orphans_aside ? pool_->SetAside(file) : pool_->RemoveFile(file));
+  for (const VolumeRow& row : volumes) {
+    if (!row.copying) known.insert(pool_->VolumePath(row.volume.id));
   }
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<SnapshotRow> snapshots, catalogue_->volumes().ListAllSnapshots());
+  for (const SnapshotRow& row : snapshots) {
+    if (row.snapshot.ready) known.insert(pool_->SnapshotPath(row.snapshot.id));
+  }
+  return pool_->TidyFiles(known, absl::StrCat(options_.name, "-"));
 }
 
 }  // namespace

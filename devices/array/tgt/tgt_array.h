@@ -46,9 +46,11 @@ class TgtArray {
   virtual uint64_t sequence() const = 0;
   // OK when the array serves; else UNAVAILABLE with what to do, which is what every call then answers.
   virtual absl::Status CheckServing() const = 0;
-  // An operator says that a pool older than remembered is to be served as it is. Files it does not know are
-  // set aside in orphans/. OK when the array serves already.
+  // An operator says that a pool older than remembered is to be served as it is. OK when the array serves
+  // already.
   virtual absl::Status AcceptRestore() = 0;
+  // How many files of the pool the catalogue does not know. They are set aside in orphans/, and kept.
+  virtual absl::StatusOr<uint64_t> CountOrphans() const = 0;
   // Ends tgtd, with every session. The array serves nothing afterwards.
   virtual absl::Status StopTgtd() = 0;
 };

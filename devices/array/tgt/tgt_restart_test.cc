@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/fail_point.h"
+#include "devices/array/tgt/sqlite.h"
 #include "devices/array/tgt/testing/array_fixture.h"
 #include "devices/array/tgt/tgt_client.h"
 
@@ -91,6 +92,83 @@ TEST_CASE("volumes without a catalogue are refused, not swept away") {
   Run("rm " + fixture.options.pool_dir + "/catalogue.db*");
   CHECK(absl::IsFailedPrecondition(fixture.Open()));
   CHECK(std::filesystem::exists(fixture.options.pool_dir + "/volumes/" + volume->id.value()));
+}
+
+// The files of volumes and snapshots, in volumes/, snapshots/ and orphans/ alike, that hold something.
+std::vector<std::string> AllFiles(const std::string& pool) {
+  std::vector<std::string> names;
+  for (const char* folder : {"/volumes", "/snapshots", "/orphans"}) {
+    std::error_code missing;
+    for (const auto& file : std::filesystem::directory_iterator(pool + folder, missing))
+      names.push_back(file.path().filename().string());
+  }
+  return names;
+}
+
+// A pool whose catalogue is a copy from before the volume `newer` was made.
+struct OlderCatalogue {
+  OlderCatalogue() {
+    REQUIRE(fixture.Open().ok());
+    REQUIRE(fixture.Cluster()->volumes().CreateVolume(Spec("old", 16)).ok());
+    fixture.Close();
+    Run("cp -a " + pool + "/catalogue.db " + fixture.directory.path() + "/copy");
+    REQUIRE(fixture.Open().ok());
+    newer = fixture.Cluster()->volumes().CreateVolume(Spec("newer", 16))->id;
+    fixture.Close();
+    Run("rm " + pool + "/catalogue.db* && cp -a " + fixture.directory.path() + "/copy " + pool +
+        "/catalogue.db");
+  }
+  ArrayFixture fixture;
+  const std::string pool = fixture.options.pool_dir;
+  VolumeId newer;
+};
+
+TEST_CASE("volumes that an older catalogue does not know are kept, also if accepting it is cut short") {
+  OlderCatalogue older;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::setenv("LUNKEEPER_FAIL_POINT", "array.restore.accepted", 1);
+    if (older.fixture.Open().ok()) older.fixture.array->AcceptRestore().IgnoreError();
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  REQUIRE(WIFSIGNALED(status));
+  REQUIRE(older.fixture.Open() == absl::OkStatus());
+  CHECK(older.fixture.array->CheckServing().ok());
+  CHECK(std::filesystem::exists(older.pool + "/orphans/" + older.newer.value()));
+  CHECK(older.fixture.Cluster()->volumes().ListVolumes("", 0)->items.size() == 1);
+}
+
+TEST_CASE("volumes that an older catalogue does not know are kept where nothing remembers that it is older") {
+  OlderCatalogue older;
+  Run("rm " + older.fixture.options.seen_sequence_path);
+  // Of an earlier accident.
+  Run("mkdir -p " + older.pool + "/orphans && echo kept >" + older.pool + "/orphans/" + older.newer.value());
+  REQUIRE(older.fixture.Open() == absl::OkStatus());
+  CHECK(std::filesystem::file_size(older.pool + "/orphans/" + older.newer.value()) == 5);
+  CHECK(std::filesystem::exists(older.pool + "/orphans/" + older.newer.value() + ".1"));
+}
+
+TEST_CASE("a volume that an older catalogue takes for an unfinished copy is not copied over") {
+  ArrayFixture fixture;
+  const std::string pool = fixture.options.pool_dir;
+  REQUIRE(fixture.Open().ok());
+  const auto source = fixture.Cluster()->volumes().CreateVolume(Spec("source", 16));
+  VolumeSpec spec = Spec("copy", 16);
+  spec.source_volume = source->id;
+  const auto copy = fixture.Cluster()->volumes().CreateVolume(spec);
+  REQUIRE(copy.ok());
+  fixture.Close();
+  Run("echo newer data >" + pool + "/volumes/" + copy->id.value());
+  {
+    auto database = SqlDatabase::Open(pool + "/catalogue.db", SqlDatabase::Mode::kReadWrite);
+    REQUIRE(database.ok());
+    REQUIRE((*database)->Change("UPDATE volumes SET copying = 1 WHERE id = ?1", {copy->id.value()}).ok());
+  }
+  REQUIRE(fixture.Open() == absl::OkStatus());
+  CHECK(Eventually([&] { return fixture.Cluster()->volumes().GetVolume(copy->id).ok(); }));
+  CHECK(std::filesystem::file_size(pool + "/orphans/" + copy->id.value()) == 11);
 }
 
 // Everything an array does, each step right also when it has been done before.
@@ -171,8 +249,7 @@ TEST_CASE("killed at any step, the array opens again, the repeated calls succeed
     CHECK(Everything(*fixture.Cluster()) == absl::OkStatus());
     CHECK(TgtClient(fixture.options.control_port).ListTargets()->size() == 1);  // the one for nobody
     CHECK(fixture.Cluster()->volumes().ListVolumes("", 0)->items.empty());
-    CHECK(std::filesystem::is_empty(fixture.options.pool_dir + "/volumes"));
-    CHECK(std::filesystem::is_empty(fixture.options.pool_dir + "/snapshots"));
+    CHECK(AllFiles(fixture.options.pool_dir).empty());
   }
   // The other fail points are passed only by a restore, a copy or a reflink.
   CHECK(killed >= round - 3);

@@ -1,8 +1,10 @@
 // The order of files and rows is what makes these calls safe to kill at any line. A file comes before its row
-// and goes after it, so that a crash leaves at most a file without a row, which the next start removes. Only
-// a long copy has its row first: the row is what begins the copy again.
+// and goes after it, and has its own name, ID, only while the row is there. So a crash leaves at most an
+// ID.new or an ID.gone without a row, which the next start deletes, or such a file with a row, which the next
+// start gives its name. Only a long copy has its row first: the row is what begins the copy again.
 //
-//   create   file -> row        delete   row -> file        grow   file -> LUNs -> row
+//   create   ID.new -> row -> ID        delete   ID -> ID.gone -> row -> unlink
+//   copy     row -> ID.new -> row ready -> ID        grow   file -> LUNs -> row
 #include "devices/array/tgt/tgt_volumes.h"
 
 #include <algorithm>
@@ -104,7 +106,9 @@ absl::StatusOr<Volume> TgtVolumes::CreateVolume(const VolumeSpec& spec) {
   }
   parts_.RememberSequence();
   RETURN_IF_ERROR(parts_.copies.WaitForCopy(id.value(), absl::Now() + parts_.options.copy_wait));
-  return GetVolume(id);
+  ASSIGN_OR_RETURN(Volume volume, GetVolume(id));
+  RETURN_IF_ERROR(parts_.pool.KeepFile(parts_.pool.VolumePath(id)));
+  return volume;
 }
 
 absl::StatusOr<VolumeRow> TgtVolumes::MakeVolume(const VolumeSpec& spec, uint64_t asked_size_bytes) {
@@ -129,7 +133,7 @@ absl::StatusOr<VolumeRow> TgtVolumes::MakeVolume(const VolumeSpec& spec, uint64_
   // A call of the same name on another thread cannot have won: the name is locked. So this is a full disk, or
   // the source was granted meanwhile.
   if (!inserted.ok()) {
-    parts_.pool.RemoveFile(parts_.pool.VolumePath(row.volume.id)).IgnoreError();
+    parts_.pool.DropNewFile(parts_.pool.VolumePath(row.volume.id));
     return inserted;
   }
   FAIL_POINT("array.create.stored");
@@ -166,6 +170,12 @@ absl::Status TgtVolumes::FillVolume(const VolumeRow& row, const std::string& fro
   return parts_.pool.CloneFile(from, path, spec.size_bytes, spec.provisioning);
 }
 
+absl::Status TgtVolumes::Condemn(const std::string& path) {
+  RETURN_IF_ERROR(parts_.pool.CondemnFile(path));
+  FAIL_POINT("array.delete.file_condemned");
+  return absl::OkStatus();
+}
+
 absl::Status TgtVolumes::DeleteVolume(const VolumeId& id) {
   RETURN_IF_ERROR(parts_.check_serving());
   ASSIGN_OR_RETURN(const auto guard, LockObject(parts_, absl::StrCat("volume ", id.value())));
@@ -174,9 +184,12 @@ absl::Status TgtVolumes::DeleteVolume(const VolumeId& id) {
   RETURN_IF_ERROR(row.status());
   if (row->copying)
     return absl::AbortedError(absl::StrCat("volume ", id.value(), ": it is still being copied"));
-  RETURN_IF_ERROR(parts_.catalogue.volumes().DeleteVolume(id));
+  const std::string path = parts_.pool.VolumePath(id);
+  const absl::Status deleted = parts_.catalogue.volumes().DeleteVolume(id, [&] { return Condemn(path); });
+  if (!deleted.ok()) RETURN_IF_ERROR(parts_.pool.PardonFile(path));
+  RETURN_IF_ERROR(deleted);
   FAIL_POINT("array.delete.row_deleted");
-  RETURN_IF_ERROR(parts_.pool.RemoveFile(parts_.pool.VolumePath(id)));
+  RETURN_IF_ERROR(parts_.pool.RemoveCondemnedFile(path));
   FAIL_POINT("array.delete.file_removed");
   parts_.gates.WakeWaiters(id);
   parts_.RememberSequence();
@@ -259,7 +272,9 @@ absl::StatusOr<Snapshot> TgtVolumes::CreateSnapshot(const std::string& name, con
   // none, so CreateVolume says ABORTED and is repeated.
   const absl::Status copied = parts_.copies.WaitForCopy(id.value(), absl::Now() + parts_.options.copy_wait);
   if (!copied.ok() && !absl::IsAborted(copied)) return copied;
-  return GetSnapshot(id);
+  ASSIGN_OR_RETURN(Snapshot snapshot, GetSnapshot(id));
+  if (snapshot.ready) RETURN_IF_ERROR(parts_.pool.KeepFile(parts_.pool.SnapshotPath(id)));
+  return snapshot;
 }
 
 absl::StatusOr<Snapshot> TgtVolumes::MakeSnapshot(const std::string& name, const VolumeRow& source) {
@@ -284,7 +299,7 @@ absl::StatusOr<Snapshot> TgtVolumes::MakeSnapshot(const std::string& name, const
   FAIL_POINT("array.snapshot.file_made");
   const absl::Status inserted = parts_.catalogue.volumes().InsertSnapshot(row);
   if (!inserted.ok()) {
-    parts_.pool.RemoveFile(path).IgnoreError();
+    parts_.pool.DropNewFile(path);
     return inserted;
   }
   FAIL_POINT("array.snapshot.stored");
@@ -300,9 +315,12 @@ absl::Status TgtVolumes::DeleteSnapshot(const SnapshotId& id) {
   RETURN_IF_ERROR(row.status());
   if (!row->snapshot.ready)
     return absl::AbortedError(absl::StrCat("snapshot ", id.value(), ": it is being copied"));
-  RETURN_IF_ERROR(parts_.catalogue.volumes().DeleteSnapshot(id));
+  const std::string path = parts_.pool.SnapshotPath(id);
+  const absl::Status deleted = parts_.catalogue.volumes().DeleteSnapshot(id, [&] { return Condemn(path); });
+  if (!deleted.ok()) RETURN_IF_ERROR(parts_.pool.PardonFile(path));
+  RETURN_IF_ERROR(deleted);
   FAIL_POINT("array.delete_snapshot.row_deleted");
-  RETURN_IF_ERROR(parts_.pool.RemoveFile(parts_.pool.SnapshotPath(id)));
+  RETURN_IF_ERROR(parts_.pool.RemoveCondemnedFile(path));
   parts_.RememberSequence();
   return absl::OkStatus();
 }

@@ -32,6 +32,8 @@ class TgtVolumes final : public VolumeStore {
   absl::StatusOr<std::string> FindSourcePath(const VolumeSpec& spec);
   // The file first, then the LUNs that serve it. The caller holds the volume's object lock.
   absl::Status GrowVolume(const Volume& volume, uint64_t size_bytes);
+  // Takes a file its name away, before its row is deleted.
+  absl::Status Condemn(const std::string& path);
   absl::StatusOr<Snapshot> MakeSnapshot(const std::string& name, const VolumeRow& source);
 
   const TgtParts& parts_;

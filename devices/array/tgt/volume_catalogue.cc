@@ -139,7 +139,7 @@ absl::Status VolumeCatalogue::SetVolumeReady(const VolumeId& id) {
   });
 }
 
-absl::Status VolumeCatalogue::DeleteVolume(const VolumeId& id) {
+absl::Status VolumeCatalogue::DeleteVolume(const VolumeId& id, const std::function<absl::Status()>& condemn) {
   return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
     RETURN_IF_ERROR(RefuseIfGranted(database, id));
     // A copy that a crash interrupts begins again from its source, so the source stays until it is done.
@@ -151,6 +151,7 @@ absl::Status VolumeCatalogue::DeleteVolume(const VolumeId& id) {
     if (copied) {
       return absl::AbortedError(absl::StrCat("volume ", id.value(), ": it is being copied from; try again"));
     }
+    if (condemn) RETURN_IF_ERROR(condemn());
     return database.Change("DELETE FROM volumes WHERE id = ?1", {id.value()}).status();
   });
 }
@@ -209,8 +210,10 @@ absl::Status VolumeCatalogue::SetSnapshotReady(const SnapshotId& id) {
   });
 }
 
-absl::Status VolumeCatalogue::DeleteSnapshot(const SnapshotId& id) {
-  return file_.WriteChange([&](SqlDatabase& database) {
+absl::Status VolumeCatalogue::DeleteSnapshot(const SnapshotId& id,
+                                             const std::function<absl::Status()>& condemn) {
+  return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
+    if (condemn) RETURN_IF_ERROR(condemn());
     return database.Change("DELETE FROM snapshots WHERE id = ?1", {id.value()}).status();
   });
 }

@@ -1,6 +1,7 @@
 #pragma once
 // The catalogue's volumes and snapshots. Threads, durability and failure: as catalogue.h says.
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,7 +42,9 @@ class VolumeCatalogue {
   absl::Status SetVolumeSize(const VolumeId& id, uint64_t size_bytes);
   absl::Status SetVolumeReady(const VolumeId& id);
   // FAILED_PRECONDITION: it is granted; the message names the nodes. ABORTED: it is being copied from.
-  absl::Status DeleteVolume(const VolumeId& id);
+  // `condemn` runs when nothing forbids it, in the same change; an error of it keeps the row. It may run
+  // twice.
+  absl::Status DeleteVolume(const VolumeId& id, const std::function<absl::Status()>& condemn = {});
 
   absl::Status InsertSnapshot(const SnapshotRow& row);
   absl::StatusOr<SnapshotRow> FindSnapshot(const ClusterId& cluster, const SnapshotId& id);
@@ -51,7 +54,7 @@ class VolumeCatalogue {
                                                          const std::string& after, size_t limit);
   absl::StatusOr<std::vector<SnapshotRow>> ListAllSnapshots();
   absl::Status SetSnapshotReady(const SnapshotId& id);
-  absl::Status DeleteSnapshot(const SnapshotId& id);
+  absl::Status DeleteSnapshot(const SnapshotId& id, const std::function<absl::Status()>& condemn = {});
 
  private:
   absl::StatusOr<std::vector<VolumeRow>> ReadVolumes(const char* sql, SqlValues values);

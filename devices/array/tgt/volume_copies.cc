@@ -1,5 +1,5 @@
 // A copy ends in one of three ways:
-//   done         the row becomes ready, and the source is free for the nodes that wait for it
+//   done         the row becomes ready, the file gets its name, and the source is free for waiting nodes
 //   failed       the row is deleted; the caller that waits gets the error, and may ask again
 //   given up     the program stops: the row stays as it is, and ResumeCopies begins anew at the next start
 #include "devices/array/tgt/volume_copies.h"
@@ -13,11 +13,17 @@ namespace lunkeeper {
 void VolumeCopies::BeginVolumeCopy(const VolumeRow& row, const std::string& from) {
   queue_.BeginCopy(row.volume.id.value(), [this, row, from](const CopyQueue::Progress& progress) {
     const Volume& volume = row.volume;
-    absl::Status status = pool_.CopyFile(from, pool_.VolumePath(volume.id), volume.spec.size_bytes,
-                                         volume.spec.provisioning, progress);
+    const std::string path = pool_.VolumePath(volume.id);
+    absl::Status status =
+        pool_.CopyFile(from, path, volume.spec.size_bytes, volume.spec.provisioning, progress);
     if (absl::IsCancelled(status)) return status;
     if (status.ok()) status = catalogue_.volumes().SetVolumeReady(volume.id);
-    if (!status.ok()) catalogue_.volumes().DeleteVolume(volume.id).IgnoreError();
+    if (status.ok()) {
+      status = pool_.KeepFile(path);
+    } else {
+      catalogue_.volumes().DeleteVolume(volume.id).IgnoreError();
+      pool_.DropNewFile(path);
+    }
     gates_.WakeWaiters(volume.spec.source_volume);
     return status;
   });
@@ -26,11 +32,17 @@ void VolumeCopies::BeginVolumeCopy(const VolumeRow& row, const std::string& from
 void VolumeCopies::BeginSnapshotCopy(const SnapshotRow& row) {
   queue_.BeginCopy(row.snapshot.id.value(), [this, row](const CopyQueue::Progress& progress) {
     const Snapshot& snapshot = row.snapshot;
-    absl::Status status = pool_.CopyFile(pool_.VolumePath(snapshot.source), pool_.SnapshotPath(snapshot.id),
-                                         snapshot.size_bytes, Provisioning::kThin, progress);
+    const std::string path = pool_.SnapshotPath(snapshot.id);
+    absl::Status status = pool_.CopyFile(pool_.VolumePath(snapshot.source), path, snapshot.size_bytes,
+                                         Provisioning::kThin, progress);
     if (absl::IsCancelled(status)) return status;
     if (status.ok()) status = catalogue_.volumes().SetSnapshotReady(snapshot.id);
-    if (!status.ok()) catalogue_.volumes().DeleteSnapshot(snapshot.id).IgnoreError();
+    if (status.ok()) {
+      status = pool_.KeepFile(path);
+    } else {
+      catalogue_.volumes().DeleteSnapshot(snapshot.id).IgnoreError();
+      pool_.DropNewFile(path);
+    }
     gates_.WakeWaiters(snapshot.source);
     return status;
   });
