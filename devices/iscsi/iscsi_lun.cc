@@ -257,7 +257,7 @@ void IscsiLun::AcceptLun() {
   identification_.PublishFacts();
   FAIL_POINT("lun.login.accepted");
   phase_ = Phase::kReady;
-  backoff_ = kFirstBackoff;
+  if (!requests_.sends_one_by_one()) backoff_ = kFirstBackoff;
   silence_.Start(now_, options_.command_timeout / 6, options_.command_timeout / 3);
   SetHealth(LunHealth::kHealthy, "");
 }
@@ -324,8 +324,8 @@ void IscsiLun::GiveUpConnection(const char* why) {
   if (phase_ == Phase::kClosing) return EndLun(LunHealth::kClosed, LunFailure::kNone, "");
   if (phase_ == Phase::kReady) give_up_ = now_ + options_.replacement_timeout;
   if (why != reason_.text()) reason_.Format("%s", why);
-  SetNotReady(reason_.text());
-  requests_.TakeBack();
+  const bool given_up = requests_.TakeBack();
+  SetNotReady(given_up ? "a command that ended each session was given up" : reason_.text());
   phase_ = Phase::kWaiting;
   phase_deadline_ = now_ + backoff_;
   backoff_ = std::min<Clock::duration>(backoff_ * 2, kLastBackoff);

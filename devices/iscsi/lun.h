@@ -15,8 +15,8 @@
 //
 // Failure: a lost connection is not an error. The Lun logs in again (after 100 ms, backing off to 1 s), has
 // the target confirm by a LUN reset that the old commands are over, and only then sends again, in the order
-// of submission, what was not answered. It fails **for good**, with every request answered by EIO at once,
-// when
+// of submission, what was not answered. A request that has ended eight sessions is answered with EIO. It
+// fails **for good**, with every request answered by EIO at once, when
 //   - the target refuses the login (bad secret, target gone: what a fenced or released grant looks like),
 //   - it could not be logged in for `replacement_timeout` (a target that still carries out the old commands
 //     and answers pings meanwhile is not away),
@@ -62,6 +62,7 @@ struct LunRequest {
     uint64_t covers = 0;                       // kFlush: how many cached writes there were when it was sent
     uint32_t span = 0;                         // bytes of the command in flight
     uint32_t retries = 0;                      // how often the LUN would not carry it out
+    uint32_t losses = 0;                       // sessions that ended while it was the oldest in flight
     bool in_flight = false;                    // else it waits to be sent
     std::chrono::steady_clock::time_point at;  // when it was sent, or is to be
   } internal;

@@ -23,6 +23,12 @@ using std::chrono::seconds;
 // those comes once, so this many can only be a LUN that is broken.
 constexpr uint32_t kRetriesAtOnce = 100;
 
+// Sessions that end with the same request as the oldest in flight. After the first few, requests are sent one
+// at a time, which tells the one that breaks sessions from those that only wait beside it; that one is given
+// up after the others.
+constexpr uint32_t kLossesUntilAlone = 3;
+constexpr uint32_t kMostLosses = 8;
+
 bool Modifies(LunOp op) { return op == LunOp::kWrite || op == LunOp::kDiscard || op == LunOp::kWriteZeroes; }
 
 // A flush has no length that counts, and reading the capacity none at all.
@@ -60,6 +66,7 @@ void RequestQueue::StartRequests(Clock::time_point now) {
       RefuseRequest(queued_.PopFront(), refusal);  // an empty one: error 0, there is nothing to do
       continue;
     }
+    if (alone_left_ > 0 && !active_.empty()) return;
     Task* task = session_->NewTask();
     if (task == nullptr) return;  // the next answer makes room, and StartRequests is called again
     active_.PushBack(queued_.PopFront());
@@ -190,6 +197,7 @@ void RequestQueue::CountError(int error) {
 
 void RequestQueue::FinishRequest(LunRequest* request, int error) {
   active_.Remove(request);
+  if (alone_left_ > 0) --alone_left_;
   if (error == 0) CountSuccess(*request);
   request->error = error;
   CountError(error);
@@ -210,7 +218,8 @@ void RequestQueue::FinishAnswered() {
 }
 
 // The order stays: active_ is in the order of submission, and goes before what was never started.
-void RequestQueue::TakeBack() {
+bool RequestQueue::TakeBack() {
+  const bool given_up = CountLoss();
   for (LunRequest* at = active_.front(); at != nullptr; at = at->internal.next) {
     at->internal.in_flight = false;
     at->internal.position = 0;  // parts already done may have been lost with the storage host's cache
@@ -218,6 +227,24 @@ void RequestQueue::TakeBack() {
   }
   queued_.Prepend(active_);
   postponed_ = 0;
+  return given_up;
+}
+
+// A session has ended. Whether that was one too many for the oldest request in flight, which is then refused:
+// there is something in it that this target cannot bear, and without an end to its repetition the volume
+// would hang for ever. Its command may still be carried out, but not after one of the next session
+// (iscsi_lun.h).
+bool RequestQueue::CountLoss() {
+  LunRequest* oldest = active_.front();
+  while (oldest != nullptr && !oldest->internal.in_flight) oldest = oldest->internal.next;
+  if (oldest == nullptr) return false;
+  const uint32_t losses = ++oldest->internal.losses;
+  // As long as it takes to try each of those that may have been sent with it.
+  if (losses >= kLossesUntilAlone) alone_left_ = std::max(options_.queue_depth, 1U);
+  if (losses < kMostLosses) return false;
+  active_.Remove(oldest);
+  RefuseRequest(oldest, EIO);
+  return true;
 }
 
 void RequestQueue::RefuseQueued(int error) {

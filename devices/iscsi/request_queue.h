@@ -41,8 +41,11 @@ class RequestQueue {
   // Starts what can be started now, postponed requests first.
   void StartRequests(Clock::time_point now);
   void OnCommandDone(LunRequest* request, const Task& task, Clock::time_point now);
-  // The connection is gone: everything that was started goes back, before what was not.
-  void TakeBack();
+  // The connection is gone: everything that was started goes back, before what was not. True: but for one
+  // request, which is refused, since too many connections have ended with it.
+  bool TakeBack();
+  // Connections have ended again and again with the same request: requests are sent one by one.
+  bool sends_one_by_one() const { return alone_left_ > 0; }
   // Refuses everything that is queued.
   void RefuseQueued(int error);
   // Calls `done` of requests that are answered.
@@ -65,6 +68,7 @@ class RequestQueue {
   int RefusalOf(const LunRequest& request) const;
   void StartCommand(LunRequest* request, Task* task, Clock::time_point now);
   void OnPartDone(LunRequest* request, const Task& task, Clock::time_point now);
+  bool CountLoss();
   int TakeCapacity(const Task& task);
   void PostponeUntil(LunRequest* request, Clock::time_point at);
   void FinishRequest(LunRequest* request, int error);
@@ -76,11 +80,12 @@ class RequestQueue {
   InitiatorSession* const session_;
 
   LunFacts facts_;
-  RequestList queued_;      // not started
-  RequestList active_;      // started, in the order of submission
-  RequestList answered_;    // only `done` is missing
-  uint32_t postponed_ = 0;  // how many of active_ have no command in flight
-  Clock::time_point due_;   // the earliest time one of those is to be sent
+  RequestList queued_;       // not started
+  RequestList active_;       // started, in the order of submission
+  RequestList answered_;     // only `done` is missing
+  uint32_t postponed_ = 0;   // how many of active_ have no command in flight
+  Clock::time_point due_;    // the earliest time one of those is to be sent
+  uint32_t alone_left_ = 0;  // so many requests are yet to be sent one by one
   bool hold_ = false;
   alignas(8) std::array<char, kMaxAnswer + 1> capacity_answer_;
 };
