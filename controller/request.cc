@@ -27,7 +27,8 @@ constexpr uint64_t kDefaultBytes = uint64_t{1} << 30;
 constexpr char kTopologyPrefix[] = "array.lunkeeper.io/";
 constexpr char kReachable[] = "reachable";
 
-// DEL and everything below the blank.
+// CSI bans most control characters in names and ids. Line ends and tabs, which it lets pass, would break log
+// lines.
 bool IsControl(char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); }
 
 // Also the two-byte controls U+0080 to U+009F, and the byte order mark: CSI forbids them in names.

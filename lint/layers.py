@@ -21,7 +21,8 @@ WALLS: dict[str, tuple[str, ...]] = {
     "devices/iscsi": DOMAIN,
     "devices/libiscsi": DOMAIN,
     "devices/datapath": (*DOMAIN, "devices/iscsi/"),
-    "fencing/core": ("base/check.h", "devices/types.h", "devices/node_id.h"),  # the domain's names are plain values
+    # The domain's names are plain values.
+    "fencing/core": ("base/check.h", "devices/types.h", "devices/node_id.h"),
     "fencing/sim": ("base/", "devices/types.h", "devices/node_id.h", "fencing/core/"),
     "fencing/kube": ("base/",),
     "fencing/protocol": (*SEAM, "fencing/core/"),
@@ -50,6 +51,7 @@ WALLS: dict[str, tuple[str, ...]] = {
         "registration/",
         "devices/datapath/initiator.h",
         "devices/filesystem/filesystem.h",
+        "devices/filesystem/mount_options.h",
         "devices/filesystem/mounter.h",
     ),
     "plugin": ("*",),

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "devices/filesystem/mounter.h"
+#include "devices/filesystem/mount_options.h"
 
 namespace lunkeeper {
 namespace {

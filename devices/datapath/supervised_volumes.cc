@@ -218,7 +218,7 @@ TargetCondition SupervisedVolumes::AwaitTarget(const SupervisedVolume& volume, a
   return ConditionOf(volume);
 }
 
-// Writes that were answered with an error are not among them: their writers were told.
+// Writes that were answered with an error are not counted: their writers know.
 void SupervisedVolumes::LogLostData(const SupervisedVolume& volume, std::optional<uint64_t> cached_bytes) {
   absl::MutexLock lock(&mutex_);
   const datapath::Device device = BuildDevice(volume);

@@ -28,7 +28,7 @@ namespace lunkeeper {
 enum class TargetCondition {
   kHealthy,  // a worker serves the volume, and the target answers
   kAway,     // it may come back: whatever is cached can still reach it
-  kFailed,   // the volume has failed for good, or was told to: nothing can reach it
+  kFailed,   // the volume failed for good, by itself or by a command: nothing can reach it
 };
 
 class SupervisedVolumes {

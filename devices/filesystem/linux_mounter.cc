@@ -24,6 +24,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
+#include "devices/filesystem/mount_options.h"
 
 namespace lunkeeper {
 namespace {

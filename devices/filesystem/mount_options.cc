@@ -1,10 +1,11 @@
+#include "devices/filesystem/mount_options.h"
+
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "devices/filesystem/mounter.h"
 
 namespace lunkeeper {
 namespace {

@@ -1,6 +1,6 @@
-#include <catch2/catch.hpp>
+#include "devices/filesystem/mount_options.h"
 
-#include "devices/filesystem/mounter.h"
+#include <catch2/catch.hpp>
 
 namespace lunkeeper {
 namespace {

@@ -32,10 +32,6 @@ struct MountRequest {
   bool read_only = false;
 };
 
-// INVALID_ARGUMENT, naming the option, for options that change what is mounted, where or by whom (bind, loop,
-// logdev=, X-) or switch off what keeps the data whole, and for anything that is not plain printable text.
-absl::Status CheckMountOptions(const std::vector<std::string>& options);
-
 class Mounter {
  public:
   virtual ~Mounter() = default;

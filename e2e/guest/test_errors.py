@@ -11,8 +11,8 @@ from guest.machine import Guest, GuestEnded
 
 pytestmark = pytest.mark.timeout(600)
 
-# An ext4 with an error that listing its folder meets: the entry leads to an inode that was wiped. `{policy}` is
-# what its superblock tells the kernel to do then.
+# An ext4 with an error that listing its folder meets: the entry leads to an inode that was wiped. `{policy}`
+# is what its superblock tells the kernel to do then.
 POISON = """
 umount /mnt 2>/dev/null
 mke2fs -q -F -t ext4 -e {policy} /dev/vda

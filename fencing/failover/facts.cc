@@ -106,7 +106,7 @@ NodeFacts ReadNode(const Json& node) {
   return facts;
 }
 
-std::optional<NodeId> ReadInstance(const Json& csi_node) {
+std::optional<NodeId> ReadNodeId(const Json& csi_node) {
   for (const Json& driver : FieldAt(csi_node, {"spec", "drivers"}))
     if (TextAt(driver, {"name"}) == kDriverName) return NodeId(TextAt(driver, {"nodeID"}));
   return std::nullopt;

@@ -51,7 +51,7 @@ struct VolumeFacts {
 
 NodeFacts ReadNode(const kube::Json& node);
 // Our driver's node id in a CSINode.
-std::optional<NodeId> ReadInstance(const kube::Json& csi_node);
+std::optional<NodeId> ReadNodeId(const kube::Json& csi_node);
 // Nullopt: the pod has no persistent volume, or has ended.
 std::optional<PodFacts> ReadPod(const kube::Json& pod);
 std::optional<VolumeFacts> ReadVolume(const kube::Json& persistent_volume);

@@ -67,7 +67,7 @@ absl::Status NoSuchNode(const std::string& node, const std::string& why) {
 // exists is for the controllers to say, which also know nodes that Kubernetes has forgotten.
 absl::StatusOr<NodeId> ResolveNode(const ManualFenceIo& io, const std::string& node) {
   ASSIGN_OR_RETURN(const Json csi_node, FindObject(io, kube::kCsiNodes, node));
-  if (const auto instance = ReadInstance(csi_node)) return *instance;
+  if (const auto node_id = ReadNodeId(csi_node)) return *node_id;
   if (IsNodeId(node)) return NodeId(node);
   return NoSuchNode(node, csi_node.is_null() ? "no CSINode has that name"
                                              : "its CSINode names no driver of Lunkeeper's; its id would do");

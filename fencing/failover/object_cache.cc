@@ -56,9 +56,9 @@ void ObjectCache::OnNode(const std::string& name, std::shared_ptr<const NodeFact
   ReportNode(name);
 }
 
-// A CSINode may arrive before its Node, which is reported with the instance once it comes.
-void ObjectCache::OnInstance(const std::string& node, const NodeId* instance) {
-  StoreOrErase(instances_, node, instance);
+// A CSINode may arrive before its Node, which is reported with the node id once it comes.
+void ObjectCache::OnNodeId(const std::string& node, const NodeId* node_id) {
+  StoreOrErase(node_ids_, node, node_id);
   if (nodes_.contains(node)) ReportNode(node);
 }
 
@@ -138,7 +138,7 @@ void ObjectCache::ReportNode(const std::string& name) {
   node.name = NodeName(name);
   node.uid = facts.uid;
   node.version = facts.version;
-  if (const NodeId* instance = FindIn(instances_, name); instance != nullptr) node.node_id = *instance;
+  if (const NodeId* id = FindIn(node_ids_, name); id != nullptr) node.node_id = *id;
   node.ready = facts.ready;
   node.exempt = facts.exempt;
   node.out_of_service = facts.out_of_service;

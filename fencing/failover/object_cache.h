@@ -24,7 +24,7 @@ class ObjectCache {
 
   // Each takes the new facts of one object; null: it is gone.
   void OnNode(const std::string& name, std::shared_ptr<const NodeFacts> facts);
-  void OnInstance(const std::string& node, const NodeId* instance);
+  void OnNodeId(const std::string& node, const NodeId* node_id);
   void OnPod(const std::string& key, std::shared_ptr<const PodFacts> facts);
   void OnVolume(const std::string& name, std::shared_ptr<const VolumeFacts> facts);
   void OnNamespace(const std::string& name, const FailoverPolicy* wish);
@@ -52,7 +52,7 @@ class ObjectCache {
 
   const std::function<void(decltype(Event::what))> report_;
   std::map<std::string, std::shared_ptr<const NodeFacts>> nodes_;
-  std::map<std::string, NodeId> instances_;
+  std::map<std::string, NodeId> node_ids_;
   std::map<std::string, std::shared_ptr<const PodFacts>> pods_;
   std::map<std::string, std::shared_ptr<const VolumeFacts>> volumes_;
   // PersistentVolumes' names by volume id. Both point into `volumes_`, as there may be 30,000 of them.

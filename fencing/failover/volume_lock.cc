@@ -5,6 +5,7 @@
 #include "absl/hash/hash.h"
 #include "absl/strings/str_join.h"
 #include "devices/array/grant_store.h"
+#include "devices/node_id.h"
 
 namespace lunkeeper::fencing {
 namespace {
@@ -16,7 +17,7 @@ std::string FormatStamp(absl::Time at) {
 }
 
 Json HolderOf(const LockHolder& holder) {
-  return {{"node", NameOf(holder.node).value()}, {"instance", holder.node.value()},
+  return {{"node", NameOf(holder.node).value()}, {"instance", InstanceOf(holder.node)},
           {"pods", Json(holder.pods)},           {"access", ToText(holder.access)},
           {"generation", holder.generation},     {"since", FormatStamp(holder.since)}};
 }

@@ -110,7 +110,7 @@ TEST_CASE("a volume's lock says who has it, and goes with the grant") {
   CHECK(rig.Shown(volume, "access") == "exclusive");
   const Json holder = rig.Lock(volume)["status"]["holders"][0];
   CHECK(kube::NumberAt(holder, {"generation"}) == 7);
-  CHECK(TextAt(holder, {"instance"}) == "n1.00000000000000aa");
+  CHECK(TextAt(holder, {"instance"}) == "00000000000000aa");
   rig.Release();
   CHECK(rig.Comes([&] { return rig.Lock(volume).is_null(); }));
 }

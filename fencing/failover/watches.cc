@@ -40,8 +40,8 @@ Watches::Watches(kube::KubeClient& client, WatchHandlers handlers)
     : client_(client), handlers_(std::move(handlers)) {
   ObjectCache& to = handlers_.objects;
   Add<NodeFacts>({kube::kNodes}, ReadNode, [&to](const auto& key, const auto& now) { to.OnNode(key, now); });
-  Add<NodeId>({kube::kCsiNodes}, ReadInstance,
-              [&to](const auto& key, const auto& now) { to.OnInstance(key, now.get()); });
+  Add<NodeId>({kube::kCsiNodes}, ReadNodeId,
+              [&to](const auto& key, const auto& now) { to.OnNodeId(key, now.get()); });
   Add<PodFacts>({kube::kPods}, ReadPod, [&to](const auto& key, const auto& now) { to.OnPod(key, now); });
   Add<VolumeFacts>({{"", "v1", "persistentvolumes"}}, ReadVolume,
                    [&to](const auto& key, const auto& now) { to.OnVolume(key, now); });

@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "devices/array/testing/fake_connection.h"
+#include "devices/array/testing/list_page.h"
 
 namespace lunkeeper {
 namespace {
@@ -23,29 +24,6 @@ bool Compatible(Access a, Access b) { return a != Access::kExclusive && b != Acc
 bool SameRequest(const VolumeSpec& have, VolumeSpec want) {
   want.size_bytes = have.size_bytes;
   return have == want;
-}
-
-// One page of `items`, keyed by id, from behind the id in `token`. `select` gives the item, or nullptr to
-// leave it out.
-template <class T, class Map, class Select>
-absl::StatusOr<Page<T>> PageOf(const Map& items, const std::string& token, size_t limit,
-                               const std::string& prefix, Select select) {
-  if (!token.empty() && !absl::StartsWith(token, prefix)) {
-    return absl::AbortedError(absl::StrCat("list: the token \"", token, "\" is not ours: start without one"));
-  }
-  Page<T> page;
-  std::string last;
-  for (auto it = items.upper_bound(typename Map::key_type(token)); it != items.end(); ++it) {
-    const T* item = select(it->second);
-    if (item == nullptr) continue;
-    if (limit != 0 && page.items.size() == limit) {
-      page.next_token = last;
-      break;
-    }
-    page.items.push_back(*item);
-    last = it->first.value();
-  }
-  return page;
 }
 
 }  // namespace
@@ -162,8 +140,8 @@ absl::StatusOr<Volume> FakeArray::GetVolume(const VolumeId& id) {
 absl::StatusOr<Page<Volume>> FakeArray::ListVolumes(const std::string& token, size_t limit) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
-  return PageOf<Volume>(volumes_, token, limit, volume_prefix_,
-                        [](const VolumeEntry& entry) { return &entry.volume; });
+  return ListPage<Volume>(volumes_, token, limit, volume_prefix_,
+                          [](const VolumeEntry& entry) { return &entry.volume; });
 }
 
 absl::StatusOr<Volume> FakeArray::ExpandVolume(const VolumeId& id, uint64_t size_bytes) {
@@ -218,7 +196,7 @@ absl::StatusOr<Page<Snapshot>> FakeArray::ListSnapshots(const VolumeId& source, 
                                                         size_t limit) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
-  return PageOf<Snapshot>(snapshots_, token, limit, snapshot_prefix_, [&](const Snapshot& snapshot) {
+  return ListPage<Snapshot>(snapshots_, token, limit, snapshot_prefix_, [&](const Snapshot& snapshot) {
     return source.empty() || snapshot.source == source ? &snapshot : nullptr;
   });
 }
@@ -230,24 +208,14 @@ absl::StatusOr<PoolCapacity> FakeArray::GetCapacity() {
                       options_.largest_volume_bytes};
 }
 
-Connection FakeArray::Connect(const std::string& volume, const NodeId& node) {
-  const Generation generation = ++generation_;
-  return {
-      .portal = "127.0.0.1:3260",
-      .target = Iqn(absl::StrCat("iqn.2026-11.io.lunkeeper:", options_.name, ":", volume, ":", generation)),
-      .initiator = Iqn(absl::StrCat("iqn.2026-11.io.lunkeeper:node:", node.value())),
-      .lun = 1,
-      .chap = {"lunkeeper", absl::StrFormat("fake-secret-%04x", generation)}};
-}
-
 Grant FakeArray::MakeGrant(const GrantRequest& request, VolumeEntry& entry) {
   Grant grant;
   grant.volume = request.volume;
   grant.node = request.node;
   grant.access = request.access;
   grant.owner = request.owner;
-  grant.connection = Connect(request.volume.value(), request.node);
-  grant.generation = generation_;
+  grant.generation = ++generation_;
+  grant.connection = MakeFakeConnection(options_.name, request.volume.value(), request.node, generation_);
   grant.serial = entry.volume.serial;
   grant.size_bytes = entry.volume.spec.size_bytes;
   grant.durability = entry.volume.spec.durability;
@@ -263,7 +231,7 @@ absl::StatusOr<Grant> FakeArray::TryAcquire(const GrantRequest& request, const W
   ASSIGN_OR_RETURN(VolumeEntry* const entry, Find(request.volume));
   const std::string what =
       absl::StrCat("volume ", request.volume.value(), " for node ", request.node.value(), ": ");
-  if (fences_.contains(request.node)) {
+  if (fences_.IsFenced(request.node)) {
     return absl::FailedPreconditionError(absl::StrCat(what, "the node is fenced: unfence it first"));
   }
   if (const auto it = entry->grants.find(request.node); it != entry->grants.end()) {
@@ -349,27 +317,16 @@ absl::StatusOr<std::vector<Grant>> FakeArray::ListGrants(const GrantFilter& filt
 absl::StatusOr<Term> FakeArray::BeginTerm(const std::string&) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
-  return ++term_;
-}
-
-absl::Status FakeArray::CheckTerm(Term term) {
-  RETURN_IF_ERROR(failure_);
-  if (term == term_) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("term ", term, " is over: term ", term_, " is in force"));
+  return fences_.BeginTerm();
 }
 
 absl::StatusOr<FenceRecord> FakeArray::FenceNode(Term term, const NodeId& node,
                                                  const std::vector<VolumeId>& volumes) {
   absl::MutexLock lock(&mutex_);
-  RETURN_IF_ERROR(CheckTerm(term));
-  FenceRecord& fence = fences_[node];
-  if (fence.generation == 0) fence.generation = ++generation_;
-  fence.node = node;
-  fence.term = term;
-  for (const VolumeId& id : volumes) {
-    if (std::find(fence.volumes.begin(), fence.volumes.end(), id) == fence.volumes.end())
-      fence.volumes.push_back(id);
-  }
+  RETURN_IF_ERROR(failure_);
+  RETURN_IF_ERROR(fences_.CheckTerm(term));
+  if (!fences_.IsFenced(node)) ++generation_;
+  FenceRecord fence = fences_.RecordFence(node, generation_, volumes);
   changed_.SignalAll();
   for (const VolumeId& id : volumes) {
     const auto entry = volumes_.find(id);
@@ -385,24 +342,15 @@ absl::StatusOr<FenceRecord> FakeArray::FenceNode(Term term, const NodeId& node,
 
 absl::Status FakeArray::UnfenceNode(Term term, const NodeId& node, Generation generation) {
   absl::MutexLock lock(&mutex_);
-  RETURN_IF_ERROR(CheckTerm(term));
-  const auto fence = fences_.find(node);
-  if (fence == fences_.end()) return absl::OkStatus();
-  if (fence->second.generation != generation) {
-    return absl::FailedPreconditionError(absl::StrCat("unfence node ", node.value(),
-                                                      ": the fence in force has generation ",
-                                                      fence->second.generation, ", not ", generation));
-  }
-  fences_.erase(fence);
-  return absl::OkStatus();
+  RETURN_IF_ERROR(failure_);
+  RETURN_IF_ERROR(fences_.CheckTerm(term));
+  return fences_.RemoveFence(node, generation);
 }
 
 absl::StatusOr<std::vector<FenceRecord>> FakeArray::ListFences() {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
-  std::vector<FenceRecord> fences;
-  for (const auto& [node, fence] : fences_) fences.push_back(fence);
-  return fences;
+  return fences_.ListFences();
 }
 
 absl::StatusOr<std::vector<GrantSession>> FakeArray::ListSessions() {
@@ -426,7 +374,8 @@ absl::StatusOr<Connection> FakeArray::OpenHeartbeatLun(const NodeId& node) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
   HeartbeatLun& lun = heartbeat_luns_[node];
-  if (lun.connection.portal.empty()) lun.connection = Connect("heartbeat", node);
+  if (lun.connection.portal.empty())
+    lun.connection = MakeFakeConnection(options_.name, "heartbeat", node, ++generation_);
   return lun.connection;
 }
 

@@ -14,6 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "devices/array/array.h"
+#include "devices/array/testing/fake_fences.h"
 
 namespace lunkeeper {
 
@@ -92,9 +93,7 @@ class FakeArray final : public Array, public VolumeStore, public GrantStore, pub
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Grant> AcquireByTurn(const GrantRequest& request, absl::Time deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Connection Connect(const std::string& volume, const NodeId& node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Grant MakeGrant(const GrantRequest& request, VolumeEntry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckTerm(Term term) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string NextId(const std::string& prefix) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const FakeArrayOptions options_;
@@ -107,11 +106,10 @@ class FakeArray final : public Array, public VolumeStore, public GrantStore, pub
   bool hold_drains_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t ids_ ABSL_GUARDED_BY(mutex_) = 0;
   Generation generation_ ABSL_GUARDED_BY(mutex_) = 0;
-  Term term_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<VolumeId, VolumeEntry> volumes_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, VolumeId> volume_names_ ABSL_GUARDED_BY(mutex_);
   std::map<SnapshotId, Snapshot> snapshots_ ABSL_GUARDED_BY(mutex_);
-  std::map<NodeId, FenceRecord> fences_ ABSL_GUARDED_BY(mutex_);
+  FakeFences fences_ ABSL_GUARDED_BY(mutex_);
   std::map<NodeId, HeartbeatLun> heartbeat_luns_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -15,11 +15,11 @@ def ask(failover, name, **spec):
 
 def test_a_manual_node_fence_moves_a_healthy_nodes_pods_and_is_lifted_manually(place, failover):
     db = place()
-    ask(failover, failover.instance(db.node), cause="a test")
+    ask(failover, failover.node_id(db.node), cause="a test")
     db.moves()
     failover.wait_until_fenced(db.node)
     db.writer.goes_on(more=500)
-    failover.kubectl("delete", "nodefence", failover.instance(db.node), "--wait=false")
+    failover.kubectl("delete", "nodefence", failover.node_id(db.node), "--wait=false")
     failover.wait_until_over(db.node)
     db.lost_nothing()
 
@@ -42,7 +42,7 @@ def test_the_command_fences_a_node_and_gives_it_back(place, failover):
     db = place()
     said, code = lunkeeper(failover, "fence", db.node, "--reason=its fan is on fire")
     assert code == 0, said
-    assert f"node {failover.instance(db.node)} is fenced" in said and "Fenced: " in said, said
+    assert f"node {failover.node_id(db.node)} is fenced" in said and "Fenced: " in said, said
     assert failover.fence(db.node)["spec"]["cause"] == "its fan is on fire"
     db.moves()
     said, code = lunkeeper(failover, "fence", db.node)
@@ -90,7 +90,7 @@ def test_a_node_fence_with_wrong_values_is_refused(failover, spec, reason):
 
 def test_what_a_node_fence_asks_for_does_not_change(place, failover):
     db = place()
-    name = failover.instance(db.node)
+    name = failover.node_id(db.node)
     ask(failover, name, cause="a test")
     failover.wait_until_fenced(db.node)
     for change in (

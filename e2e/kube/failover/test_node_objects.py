@@ -28,7 +28,7 @@ def test_a_dead_nodes_object_is_deleted(place, failover, when):
     The NodeFence is deleted; the fence stays until the machine returns.
     """
     db = place()
-    instance = failover.instance(db.node)
+    node_id = failover.node_id(db.node)
     db.host.power_off()
     if when == "after":
         db.moves()
@@ -41,11 +41,11 @@ def test_a_dead_nodes_object_is_deleted(place, failover, when):
         lambda: f"the NodeFence goes\n{failover.tell()}",
         pause=0.3,
     )
-    assert instance in failover.fenced_at_the_array()
+    assert node_id in failover.fenced_at_the_array()
     db.lost_nothing()
     db.host.boot()
     failover.end()
-    failover.wait_until_unfenced_at_the_array(instance)
+    failover.wait_until_unfenced_at_the_array(node_id)
     place("again", node=db.node).lost_nothing()
 
 
@@ -56,7 +56,7 @@ def test_a_new_machine_works_under_the_name_of_one_that_lives_in_a_partition(pla
     It stays fenced under any name.
     """
     db = place(node="node-2")
-    old = failover.instance(db.node)
+    old = failover.node_id(db.node)
     network.plug(db.host.cluster, db.host.name, False)
     wrote_nothing = db.now_a_zombie()
     db.moves()

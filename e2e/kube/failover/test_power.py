@@ -16,7 +16,7 @@ def test_power_off_moves_the_pod_and_the_node_comes_back(place, failover):
     db.host.power_off()
     db.moves()
     fence = failover.wait_until_fenced(db.node)
-    assert fence["metadata"]["name"] == failover.instance(db.node)
+    assert fence["metadata"]["name"] == failover.node_id(db.node)
     assert failover.taint(db.node) is not None
     db.lost_nothing()
     db.host.boot()

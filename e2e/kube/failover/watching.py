@@ -41,8 +41,8 @@ class Failover:
     def fence(self, node):
         return self.fences().get(node)
 
-    def instance(self, node):
-        """The driver's instance on the node, which NodeFences are named after; None when it is not
+    def node_id(self, node):
+        """The driver's node id on the node, which NodeFences are named after; None when it is not
         registered.
         """
         csi_node = self.kubectl.find("csinode", node) or {"spec": {}}
@@ -70,14 +70,14 @@ class Failover:
         return [event["message"] for event in events]
 
     def fenced_at_the_array(self):
-        """The instances that the array has fenced, from its catalogue."""
+        """The node ids that the array has fenced, from its catalogue."""
         return self._catalogue("SELECT node FROM fences")
 
-    def wait_until_unfenced_at_the_array(self, instance, seconds=OVER_SECONDS):
+    def wait_until_unfenced_at_the_array(self, node_id, seconds=OVER_SECONDS):
         wait_until(
-            lambda: instance not in self.fenced_at_the_array(),
+            lambda: node_id not in self.fenced_at_the_array(),
             seconds,
-            lambda: f"{instance} is not fenced at the array\n{self.tell()}",
+            lambda: f"{node_id} is not fenced at the array\n{self.tell()}",
             pause=0.3,
         )
 
@@ -199,13 +199,13 @@ class Failover:
         try:
             self.cluster.join(machine, known_as)
             name = known_as or machine
-            instance = wait_until(
-                lambda: self.instance(name), READY_SECONDS, f"the driver is registered on {name}", pause=0.3
+            node_id = wait_until(
+                lambda: self.node_id(name), READY_SECONDS, f"the driver is registered on {name}", pause=0.3
             )
             self.wait_until_plugins_are_ready()
-            yield instance
+            yield node_id
             wait_until(
-                lambda: instance not in self._catalogue("SELECT node FROM grants"),
+                lambda: node_id not in self._catalogue("SELECT node FROM grants"),
                 OVER_SECONDS,
                 f"{machine} has let go of its volumes",
                 pause=0.3,
