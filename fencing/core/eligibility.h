@@ -22,7 +22,7 @@ using ReachTest = std::function<bool(const NodeId&, const ArrayId&)>;
 
 // The pods of `node`, which is the one its name means now, that may be moved. A shared volume is moved with
 // all of its pods there, or not at all. With `arrays` not empty only the pods that use one of those.
-// With `reaches` only those that could run on a node which reaches all their arrays.
+// With `reaches` only the pods that could run on a node which reaches all their arrays.
 Plan PlanMove(const Cluster& cluster, const Settings& settings, const NodeId& node,
               const std::set<ArrayId>& arrays = {}, const ReachTest& reaches = {});
 
