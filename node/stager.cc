@@ -3,8 +3,10 @@
 //   grant    wait for the array to give this node the volume, unless publish_context brings a grant
 //   attach   log in to the grant's target; a device of an earlier grant is removed first
 //   hold     keep the device open for the rest of the call
-//   prepare  format a blank device, check a file system, grow one that is smaller than its device
+//   prepare  format a blank device, check a file system
 //   mount    at the staging path
+//   grow     the mounted file system to the size of its device; where the kernel refuses that, unmount, grow
+//            it unmounted, and mount it again
 //
 // and of an unstage: unmount, detach, release. That order is what keeps data safe: the array may give the
 // volume to another node as soon as the grant is released, so nothing of it may be left here by then.
@@ -31,12 +33,15 @@ namespace {
 constexpr absl::Duration kAnswerTime = absl::Milliseconds(500);
 // For undoing a failed call, whose own deadline may have passed.
 constexpr absl::Duration kUndoTime = absl::Seconds(30);
-// A smaller difference is the tools' rounding, and not worth a whole check of the file system.
-constexpr uint64_t kWorthGrowing = 8 << 20;
 
 // Each grant has a target of its own, so a device at another target is of a grant that ended.
 bool IsStale(const Device& device, const Grant& grant) {
   return device.target != grant.connection.target || device.health == DeviceHealth::kFailed;
+}
+
+bool WantsReadOnly(const StageRequest& request, const Device& device) {
+  const auto& options = request.capability.mount_options;
+  return device.read_only || std::find(options.begin(), options.end(), "ro") != options.end();
 }
 
 void LogNotUndone(const VolumeId& volume, const absl::Status& status) {
@@ -51,12 +56,22 @@ absl::Status Stager::StageVolume(const StageRequest& request) {
     RETURN_IF_ERROR(RequireDirectory(request.staging_path, "staging_target_path"));
   ASSIGN_OR_RETURN(const Grant grant, AcquireGrant(request));
   FAIL_POINT("node.stage.granted");
-  ASSIGN_OR_RETURN(const std::optional<Device> before, initiator_.Find(request.volume));
+  ASSIGN_OR_RETURN(const bool staged_before, IsStaged(request, grant));
   const absl::Status status = StageGranted(request, grant);
   // A volume staged before may be in use by pods: a repeated call that fails must not take it from them.
-  const bool staged_before = before && !IsStale(*before, grant);
-  if (!status.ok() && !staged_before) UndoStage(request.volume, absl::Now() + kUndoTime);
+  // ABORTED: e2fsck or resize2fs is at work on the device. The repeated call finds it there.
+  if (!status.ok() && !staged_before && !absl::IsAborted(status))
+    UndoStage(request.volume, absl::Now() + kUndoTime);
   return status;
+}
+
+// A device alone is no stage of a file system: an earlier call may have left it there, with a tool at work.
+absl::StatusOr<bool> Stager::IsStaged(const StageRequest& request, const Grant& grant) {
+  ASSIGN_OR_RETURN(const std::optional<Device> device, initiator_.Find(request.volume));
+  if (!device || IsStale(*device, grant)) return false;
+  if (request.capability.block) return true;
+  ASSIGN_OR_RETURN(const std::vector<Mount> mounts, device_mounts_.ListMountsOf(*device));
+  return !mounts.empty();
 }
 
 absl::StatusOr<Grant> Stager::AcquireGrant(const StageRequest& request) {
@@ -117,20 +132,36 @@ absl::Status Stager::StageFilesystem(const StageRequest& request, const Device& 
   if (const Mount* staged = TopMountAt(mounts, request.staging_path))
     return CheckStaged(request, device, *staged);
   ASSIGN_OR_RETURN(const FilesystemType type, PrepareFilesystem(request, device));
-  RETURN_IF_ERROR(mounter_.MountDevice({.device = device.path,
-                                        .target = request.staging_path,
-                                        .type = type,
-                                        .options = request.capability.mount_options,
-                                        .read_only = device.read_only},
-                                       request.deadline));
+  RETURN_IF_ERROR(MountFilesystem(request, device, type));
   FAIL_POINT("node.stage.mounted");
-  if (device.read_only) return absl::OkStatus();
-  // Again, beside PrepareFilesystem: XFS grows only while mounted, and ext4 may have differed by less than
-  // kWorthGrowing.
-  const absl::Status grown =
-      filesystem_.GrowMounted(device.path, request.staging_path, type, request.deadline);
+  if (WantsReadOnly(request, device)) return absl::OkStatus();
+  const absl::Status grown = GrowUnused(request, device, type);
   if (!grown.ok()) UnmountUnused(request);
   return grown;
+}
+
+absl::Status Stager::MountFilesystem(const StageRequest& request, const Device& device, FilesystemType type) {
+  return mounter_.MountDevice({.device = device.path,
+                               .target = request.staging_path,
+                               .type = type,
+                               .options = request.capability.mount_options,
+                               .read_only = device.read_only},
+                              request.deadline);
+}
+
+// Of what is mounted at the staging path and used by no pod. Mounted growth comes first: the kernel keeps a
+// journal of it and it takes seconds, while resize2fs keeps none, and needs a whole check before it.
+absl::Status Stager::GrowUnused(const StageRequest& request, const Device& device, FilesystemType type) {
+  const absl::Status grown =
+      filesystem_.GrowMounted(device.path, request.staging_path, type, request.deadline);
+  if (!absl::IsFailedPrecondition(grown)) return grown;
+  LogInfo("node", "grows unmounted",
+          {{"volume", request.volume.value()}, {"why", std::string(grown.message())}});
+  RETURN_IF_ERROR(mounter_.Unmount(request.staging_path, /*lazy=*/false, request.deadline));
+  RETURN_IF_ERROR(
+      filesystem_.GrowUnmounted({device.path, type, request.volume.value()}, request.deadline - kAnswerTime));
+  FAIL_POINT("node.stage.grown");
+  return MountFilesystem(request, device, type);
 }
 
 // Undoes a mount that this call made and that nobody uses yet. It must not stay: if the device died under it,
@@ -149,10 +180,7 @@ absl::Status Stager::CheckStaged(const StageRequest& request, const Device& devi
                                                      "; unmount it, or stage the volume elsewhere"));
   }
   const bool other_type = request.capability.type && staged.type != ToString(*request.capability.type);
-  const auto& options = request.capability.mount_options;
-  const bool wants_read_only =
-      device.read_only || std::find(options.begin(), options.end(), "ro") != options.end();
-  if (other_type || staged.read_only != wants_read_only) {
+  if (other_type || staged.read_only != WantsReadOnly(request, device)) {
     return absl::AlreadyExistsError(absl::StrCat(
         "volume ", request.volume.value(), " is staged at ", request.staging_path, " as ", staged.type,
         staged.read_only ? ", read-only" : ", writable", "; unstage it before staging it in another way"));
@@ -160,7 +188,12 @@ absl::Status Stager::CheckStaged(const StageRequest& request, const Device& devi
   // The earlier call may have been killed after its mount and before it grew the file system.
   const std::optional<FilesystemType> type = ParseFilesystemType(staged.type);
   if (staged.read_only || !type) return absl::OkStatus();
-  return filesystem_.GrowMounted(device.path, request.staging_path, *type, request.deadline);
+  ASSIGN_OR_RETURN(const std::vector<Mount> mounts, device_mounts_.ListMountsOf(device));
+  if (mounts.size() == 1) return GrowUnused(request, device, *type);
+  const absl::Status grown =
+      filesystem_.GrowMounted(device.path, request.staging_path, *type, request.deadline);
+  // In use by a pod: it grows when it is staged next.
+  return absl::IsFailedPrecondition(grown) ? absl::OkStatus() : grown;
 }
 
 absl::StatusOr<FilesystemType> Stager::PrepareFilesystem(const StageRequest& request, const Device& device) {
@@ -181,12 +214,9 @@ absl::StatusOr<FilesystemType> Stager::PrepareFilesystem(const StageRequest& req
   if (device.read_only) return found.type;
   // A node fenced in the middle of a write leaves a journal: e2fsck replays that of ext4 here, the kernel
   // that of XFS at the mount.
-  RETURN_IF_ERROR(filesystem_.Check(device.path, found.type, request.deadline));
+  RETURN_IF_ERROR(
+      filesystem_.Check({device.path, found.type, request.volume.value()}, request.deadline - kAnswerTime));
   FAIL_POINT("node.stage.checked");
-  if (found.device_bytes >= found.filesystem_bytes + kWorthGrowing) {
-    RETURN_IF_ERROR(filesystem_.GrowUnmounted(device.path, found.type, request.deadline));
-    FAIL_POINT("node.stage.grown");
-  }
   return found.type;
 }
 

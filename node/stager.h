@@ -3,8 +3,8 @@
 // protobuf. Thread-safe for different volumes; for one volume, one call at a time (the service's lock sees to
 // that). Nothing is remembered: every call looks at the mounts, devices and grants that exist, so it may be
 // repeated after a crash at any line. A stage that fails undoes what it did, unless the volume was staged
-// before. Failure: as CSI's tables for NodeStageVolume and NodeUnstageVolume say; the message names the
-// volume and says what to do.
+// before, or a tool that writes is still at work on it (ABORTED; see filesystem.h). Failure: as CSI's tables
+// for NodeStageVolume and NodeUnstageVolume say; the message names the volume and says what to do.
 
 #include <optional>
 #include <string>
@@ -54,10 +54,13 @@ class Stager {
 
  private:
   absl::StatusOr<Grant> AcquireGrant(const StageRequest& request);
+  absl::StatusOr<bool> IsStaged(const StageRequest& request, const Grant& grant);
   absl::Status StageGranted(const StageRequest& request, const Grant& grant);
   absl::StatusOr<Device> AttachDevice(const StageRequest& request, const Grant& grant);
   absl::Status RemoveStaleDevice(const Device& device, const StageRequest& request);
   absl::Status StageFilesystem(const StageRequest& request, const Device& device);
+  absl::Status MountFilesystem(const StageRequest& request, const Device& device, FilesystemType type);
+  absl::Status GrowUnused(const StageRequest& request, const Device& device, FilesystemType type);
   absl::Status CheckStaged(const StageRequest& request, const Device& device, const Mount& staged);
   absl::StatusOr<FilesystemType> PrepareFilesystem(const StageRequest& request, const Device& device);
   absl::StatusOr<FilesystemType> MakeFilesystem(const StageRequest& request, const Device& device);

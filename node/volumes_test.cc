@@ -173,12 +173,55 @@ TEST_CASE("the file system comes from the capability, then from the volume conte
   CHECK(f.Mounts().front().type == made);
 }
 
-TEST_CASE("a file system smaller than its device is grown before it is mounted") {
+const FilesystemProbe kSmallExt4 = {
+    .content = Content::kFilesystem, .type = FilesystemType::kExt4, .filesystem_bytes = 32 << 20};
+
+TEST_CASE("a file system smaller than its device grows mounted") {
   NodeFixture f;
-  f.filesystem.SetContent(
-      {.content = Content::kFilesystem, .type = FilesystemType::kExt4, .filesystem_bytes = 32 << 20});
+  f.filesystem.SetContent(kSmallExt4);
   REQUIRE(f.Stage() == StatusCode::OK);
-  CHECK(f.filesystem.Calls() == std::vector<std::string>{"Check", "GrowUnmounted", "GrowMounted"});
+  CHECK(f.filesystem.Calls() == std::vector<std::string>{"Check", "GrowMounted"});
+}
+
+TEST_CASE("where the kernel refuses mounted growth, a file system grows unmounted, and is mounted then") {
+  NodeFixture f;
+  f.filesystem.SetContent(kSmallExt4);
+  f.filesystem.FailNext("GrowMounted", absl::FailedPreconditionError("CAP_SYS_RESOURCE"));
+  REQUIRE(f.Stage() == StatusCode::OK);
+  CHECK(f.filesystem.Calls() == std::vector<std::string>{"Check", "GrowMounted", "GrowUnmounted"});
+  CHECK(f.Mounts().size() == 1);
+}
+
+TEST_CASE("a stage cut short after its mount grows unmounted when repeated, but not under a pod") {
+  NodeFixture f;
+  f.filesystem.SetContent(kSmallExt4);
+  REQUIRE(f.Stage() == StatusCode::OK);
+  const bool published = GENERATE(false, true);
+  if (published) REQUIRE(f.Publish() == StatusCode::OK);
+  const size_t mounts = f.Mounts().size();
+  f.filesystem.FailNext("GrowMounted", absl::FailedPreconditionError("CAP_SYS_RESOURCE"));
+  CHECK(f.Stage() == StatusCode::OK);
+  CHECK(Called(f, "GrowUnmounted") == !published);
+  CHECK(f.Mounts().size() == mounts);
+}
+
+TEST_CASE("a tool that is still at work keeps its device, and the repeated stage goes on with it") {
+  NodeFixture f;
+  f.filesystem.SetContent(kSmallExt4);
+  const std::string call = GENERATE("Check", "GrowUnmounted");
+  if (call == "GrowUnmounted")
+    f.filesystem.FailNext("GrowMounted", absl::FailedPreconditionError("CAP_SYS_RESOURCE"));
+  f.filesystem.FailNext(call, absl::AbortedError("e2fsck is still at work"));
+  CHECK(f.Stage() == StatusCode::ABORTED);
+  CHECK(f.initiator.Find(f.volume)->has_value());
+  CHECK(f.Mounts().empty());
+
+  SECTION("until it is done") { CHECK(f.Stage() == StatusCode::OK); }
+  SECTION("and a failure then undoes the stage, as it does without it") {
+    f.filesystem.FailNext("Check", absl::FailedPreconditionError("needs a decision"));
+    CHECK(f.Stage() == StatusCode::FAILED_PRECONDITION);
+    CHECK(f.IsClean());
+  }
 }
 
 TEST_CASE("a reader stages and publishes read-only, and a blank volume is not formatted for it") {

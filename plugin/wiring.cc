@@ -83,7 +83,7 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
     RETURN_IF_ERROR(
         OpenCoordinatorClient(options.coordinator, options.array_names, std::move(view), backends));
   }
-  backends->filesystem = MakeToolFilesystem();
+  backends->filesystem = MakeToolFilesystem(absl::StrCat(options.state_dir, "/growths"));
   backends->mounter = MakeLinuxMounter();
   return absl::OkStatus();
 }

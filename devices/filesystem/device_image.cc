@@ -302,17 +302,23 @@ absl::StatusOr<FilesystemProbe> ClassifyImage(const DeviceImage& image) {
   return result;
 }
 
-absl::StatusOr<bool> FillsDevice(const std::string& device, FilesystemType type, absl::Time deadline) {
-  ChildCall call = {.subject = absl::StrCat("reading the size of ", device), .deadline = deadline};
+absl::StatusOr<DeviceHead> ReadDeviceHead(const std::string& device, absl::Time deadline) {
+  ChildCall call = {.subject = absl::StrCat("reading the head of ", device), .deadline = deadline};
   const auto send = [&](int out) { return SendHead(device.c_str(), out); };
   const absl::StatusOr<ChildAnswer> sent = CallInChild(std::move(call), send);
   if (!sent.ok()) return UnreadableError(device, sent.status());
-  uint64_t device_bytes = 0;
-  if (sent->output.size() != sizeof device_bytes + kSuperblockBytes)
-    return absl::InternalError(absl::StrCat("reading the size of ", device, ": no answer"));
-  std::memcpy(&device_bytes, sent->output.data(), sizeof device_bytes);
-  const std::optional<uint64_t> bytes = FilesystemBytes(type, sent->output.substr(sizeof device_bytes));
-  return bytes && *bytes + kLargestBlock > device_bytes;
+  DeviceHead head;
+  if (sent->output.size() != sizeof head.device_bytes + kSuperblockBytes)
+    return absl::InternalError(absl::StrCat("reading the head of ", device, ": no answer"));
+  std::memcpy(&head.device_bytes, sent->output.data(), sizeof head.device_bytes);
+  head.bytes = sent->output.substr(sizeof head.device_bytes);
+  return head;
+}
+
+absl::StatusOr<bool> FillsDevice(const std::string& device, FilesystemType type, absl::Time deadline) {
+  ASSIGN_OR_RETURN(const DeviceHead head, ReadDeviceHead(device, deadline));
+  const std::optional<uint64_t> bytes = FilesystemBytes(type, head.bytes);
+  return bytes && *bytes + kLargestBlock > head.device_bytes;
 }
 
 absl::Status MarkUnfinished(const std::string& device, absl::Time deadline) {

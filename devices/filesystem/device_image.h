@@ -26,6 +26,13 @@ absl::StatusOr<DeviceImage> ReadDeviceImage(const std::string& device, absl::Tim
 
 absl::StatusOr<FilesystemProbe> ClassifyImage(const DeviceImage& image);
 
+struct DeviceHead {
+  uint64_t device_bytes = 0;
+  std::string bytes;  // the first kSuperblockBytes (superblock.h)
+};
+
+absl::StatusOr<DeviceHead> ReadDeviceHead(const std::string& device, absl::Time deadline);
+
 // Whether the file system of that type, mounted or not, is as large as its device. Reads its superblock only.
 absl::StatusOr<bool> FillsDevice(const std::string& device, FilesystemType type, absl::Time deadline);
 

@@ -7,6 +7,9 @@
 //   DEADLINE_EXCEEDED    the device is too slow, or dead
 //   FAILED_PRECONDITION  the device's content forbids it; the message says what is there and what to do
 //   INTERNAL             a tool failed; the message ends with its output
+//   ABORTED              a tool that writes is not done yet. It is never killed. The device stays in use
+//   until
+//                        it is done, and the repeated call finds it, or its result (tool_runner.h)
 
 #include <optional>
 #include <string>
@@ -39,6 +42,13 @@ struct FilesystemProbe {
   std::string description{};  // in words: "LVM2_member", "a gpt partition table", "data that is not known"
 };
 
+// An unmounted file system, to be changed by tools that write to it.
+struct UnmountedFilesystem {
+  std::string device;
+  FilesystemType type = FilesystemType::kExt4;
+  std::string volume;  // its id: it outlives the device, as the record of its growth must
+};
+
 struct Usage {
   uint64_t total_bytes = 0, available_bytes = 0, used_bytes = 0;
   uint64_t total_inodes = 0, free_inodes = 0, used_inodes = 0;
@@ -53,13 +63,17 @@ class Filesystem {
   // FAILED_PRECONDITION unless the device is blank: this call checks that again, and no tool is given a
   // force flag.
   virtual absl::Status Make(const std::string& device, FilesystemType type, absl::Time deadline) = 0;
-  // Repairs an unmounted file system where it asks for that, and only what needs no decision.
-  // FAILED_PRECONDITION: it needs one. (XFS replays its log when it is mounted.)
-  virtual absl::Status Check(const std::string& device, FilesystemType type, absl::Time deadline) = 0;
-  // Makes an unmounted file system as large as its device. Does nothing for XFS, which grows only mounted.
-  virtual absl::Status GrowUnmounted(const std::string& device, FilesystemType type, absl::Time deadline) = 0;
-  // The same for a file system mounted on `mount_point`. FAILED_PRECONDITION: the kernel does not let this
-  // process (ext4 wants CAP_SYS_RESOURCE); it is grown when it is next staged.
+  // Repairs an unmounted file system where it asks for that, and only what needs no decision. First repairs
+  // what a GrowUnmounted of this volume has left that was killed half-way on this node, or continues one that
+  // a deadline cut short. FAILED_PRECONDITION: it needs a decision. (XFS replays its log when it is mounted.)
+  // ABORTED.
+  virtual absl::Status Check(const UnmountedFilesystem& filesystem, absl::Time deadline) = 0;
+  // Makes an unmounted file system as large as its device, if that is worth a whole check of it. Does nothing
+  // for XFS, which grows only mounted. For ext4 that GrowMounted is refused. ABORTED.
+  virtual absl::Status GrowUnmounted(const UnmountedFilesystem& filesystem, absl::Time deadline) = 0;
+  // The same for a file system mounted on `mount_point`; journalled, and so safe to kill.
+  // FAILED_PRECONDITION: the kernel does not let this process (ext4 wants CAP_SYS_RESOURCE, and a file system
+  // without errors).
   virtual absl::Status GrowMounted(const std::string& device, const std::string& mount_point,
                                    FilesystemType type, absl::Time deadline) = 0;
   // Of the file system that `path` is on.

@@ -13,10 +13,13 @@ namespace {
 constexpr uint64_t kSmall = 16 * kMiB;
 constexpr uint64_t kXfsSize = 320 * kMiB;  // mkfs.xfs wants 300
 
+constexpr char kVolume[] = "array:volume";
+
 uint64_t SizeFor(FilesystemType type) { return type == FilesystemType::kXfs ? kXfsSize : kSmall; }
 
 struct Fixture {
-  std::unique_ptr<Filesystem> filesystem = MakeToolFilesystem();
+  testing::TempDir records;
+  std::unique_ptr<Filesystem> filesystem = MakeToolFilesystem(records.path());
   std::unique_ptr<Mounter> mounter = MakeLinuxMounter();
 
   Content ContentOf(const LoopDevice& device) {
@@ -58,7 +61,7 @@ TEST_CASE("a zeroed device is blank, and only that is formatted") {
   CHECK(found->device_bytes == SizeFor(type));
   CHECK(found->filesystem_bytes == SizeFor(type));
   CHECK(absl::IsFailedPrecondition(f.filesystem->Make(device.path(), type, Soon())));
-  CHECK(f.filesystem->Check(device.path(), type, Soon()).ok());
+  CHECK(f.filesystem->Check({device.path(), type, kVolume}, Soon()).ok());
 }
 
 struct Sample {
@@ -156,7 +159,7 @@ TEST_CASE("what an unfinished format left is wiped before the next") {
   CHECK(f.ContentOf(device) == Content::kBlank);
   f.Make(device, FilesystemType::kExt4);
   CHECK(f.ContentOf(device) == Content::kFilesystem);
-  CHECK(f.filesystem->Check(device.path(), FilesystemType::kExt4, Soon()).ok());
+  CHECK(f.filesystem->Check({device.path(), FilesystemType::kExt4, kVolume}, Soon()).ok());
 }
 
 TEST_CASE("a file system too small for its tool fails with the tool's words") {
@@ -176,11 +179,11 @@ TEST_CASE("a damaged ext4 is repaired if it needs no decision, and refused if it
   f.Make(device, FilesystemType::kExt4);
   REQUIRE(Shell("debugfs -w -R 'ssv free_blocks_count 7' " + device.path()));
   REQUIRE(Shell("debugfs -w -R 'ssv state 2' " + device.path()));
-  CHECK(f.filesystem->Check(device.path(), FilesystemType::kExt4, Soon()).ok());
+  CHECK(f.filesystem->Check({device.path(), FilesystemType::kExt4, kVolume}, Soon()).ok());
   CHECK(Shell("e2fsck -f -n " + device.path()));
   REQUIRE(Shell("debugfs -w -R 'clri <2>' " + device.path()));
   REQUIRE(Shell("debugfs -w -R 'ssv state 2' " + device.path()));
-  const absl::Status status = f.filesystem->Check(device.path(), FilesystemType::kExt4, Soon());
+  const absl::Status status = f.filesystem->Check({device.path(), FilesystemType::kExt4, kVolume}, Soon());
   CHECK(absl::IsFailedPrecondition(status));
   CHECK(std::string(status.message()).find("e2fsck") != std::string::npos);
 }
@@ -195,7 +198,8 @@ TEST_CASE("a grown device's ext4 grows unmounted, and keeps its files") {
   std::ofstream(mount.path() + "/file") << "kept";
   REQUIRE(f.mounter->Unmount(mount.path(), false, Soon()).ok());
   device.Grow(4 * kSmall);
-  const absl::Status status = f.filesystem->GrowUnmounted(device.path(), FilesystemType::kExt4, Soon());
+  const absl::Status status =
+      f.filesystem->GrowUnmounted({device.path(), FilesystemType::kExt4, kVolume}, Soon());
   INFO(status);
   REQUIRE(status.ok());
   CHECK(f.filesystem->Probe(device.path(), Soon())->filesystem_bytes == 4 * kSmall);

@@ -33,7 +33,8 @@ struct MountFixture {
   }
 
   const FilesystemType type;
-  std::unique_ptr<Filesystem> filesystem = MakeToolFilesystem();
+  testing::TempDir records;
+  std::unique_ptr<Filesystem> filesystem = MakeToolFilesystem(records.path());
   std::unique_ptr<Mounter> mounter = MakeLinuxMounter();
   testing::TempDir directory;
   LoopDevice device{directory, "disk", kSize};

@@ -1,5 +1,7 @@
 #include "devices/filesystem/superblock.h"
 
+#include "absl/strings/escaping.h"
+
 namespace lunkeeper {
 namespace {
 
@@ -21,16 +23,20 @@ std::optional<uint64_t> SizeInBytes(uint64_t blocks, uint64_t block_bytes) {
   return blocks * block_bytes;
 }
 
+constexpr size_t kExt4At = 1024;
+
+bool IsExt4(const std::string& head) { return LittleEndian(head, kExt4At + 0x38, 2) == 0xEF53; }
+
 // Fields of struct ext4_super_block: s_blocks_count_lo 0x04, s_log_block_size 0x18, s_magic 0x38,
 // s_feature_incompat 0x60, s_blocks_count_hi 0x150.
 std::optional<uint64_t> Ext4Bytes(const std::string& head) {
-  constexpr size_t kAt = 1024;
   constexpr uint64_t kSixtyFourBit = 0x80;  // of s_feature_incompat
-  if (LittleEndian(head, kAt + 0x38, 2) != 0xEF53) return std::nullopt;
-  const uint64_t log_block_bytes = LittleEndian(head, kAt + 0x18, 4);
+  if (!IsExt4(head)) return std::nullopt;
+  const uint64_t log_block_bytes = LittleEndian(head, kExt4At + 0x18, 4);
   if (log_block_bytes > 6) return std::nullopt;
-  uint64_t blocks = LittleEndian(head, kAt + 0x04, 4);
-  if (LittleEndian(head, kAt + 0x60, 4) & kSixtyFourBit) blocks |= LittleEndian(head, kAt + 0x150, 4) << 32;
+  uint64_t blocks = LittleEndian(head, kExt4At + 0x04, 4);
+  if (LittleEndian(head, kExt4At + 0x60, 4) & kSixtyFourBit)
+    blocks |= LittleEndian(head, kExt4At + 0x150, 4) << 32;
   return SizeInBytes(blocks, uint64_t{1024} << log_block_bytes);
 }
 
@@ -47,6 +53,18 @@ std::optional<uint64_t> XfsBytes(const std::string& head) {
 std::optional<uint64_t> FilesystemBytes(FilesystemType type, const std::string& head) {
   if (head.size() < kSuperblockBytes) return std::nullopt;
   return type == FilesystemType::kExt4 ? Ext4Bytes(head) : XfsBytes(head);
+}
+
+std::optional<std::string> Ext4UseStamp(const std::string& head) {
+  if (head.size() < kSuperblockBytes || !IsExt4(head)) return std::nullopt;
+  const auto field = [&head](size_t at, size_t width) { return head.substr(kExt4At + at, width); };
+  // s_uuid, s_mtime, s_mnt_count, s_lastcheck
+  return absl::BytesToHexString(field(0x68, 16) + field(0x2C, 4) + field(0x34, 2) + field(0x40, 4));
+}
+
+bool Ext4HasErrors(const std::string& head) {
+  constexpr uint64_t kErrorFs = 2;  // of s_state
+  return head.size() >= kSuperblockBytes && (LittleEndian(head, kExt4At + 0x3A, 2) & kErrorFs) != 0;
 }
 
 }  // namespace lunkeeper

@@ -1,5 +1,14 @@
-// The tools decide by themselves what is dangerous: none of them is ever given a force flag, so that a
-// mistake of ours ends in their refusal. What they print comes back in the error text.
+// The tools decide by themselves what is dangerous: they are given no force flags, so that a mistake of ours
+// ends in their refusal. What they print comes back in the error text.
+//
+// A call that may outlast its deadline ends with ABORTED, its tool goes on, and the repeated call finds it:
+//
+//   Check: a tool at work? -- wait -->  a growth killed half-way? -- yes -->  e2fsck -f -y, forget the record
+//                                         no: a whole check for a growth done? -- yes -->  GrowUnmounted
+//                                               no:  e2fsck -p
+//   GrowUnmounted:  e2fsck -f -p  -->  write the record  -->  resize2fs  -->  remove the record
+//
+// -y is given only where a record says that this node's own resize2fs has done the damage (growth_record.h).
 //
 // Make: mark -> tool -> clear the mark (device_image.cc says why). Killed between any two steps, a repeated
 // Make goes on. Repair: `e2fsck -p`, which corrects only what needs no decision; XFS replays its log at each
@@ -7,6 +16,9 @@
 
 #include "devices/filesystem/tool_filesystem.h"
 
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/statfs.h>
 #include <unistd.h>
 
@@ -18,12 +30,20 @@
 #include "absl/strings/str_cat.h"
 #include "base/child.h"
 #include "base/fail_point.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/subprocess.h"
+#include "base/unique_fd.h"
 #include "devices/filesystem/device_image.h"
+#include "devices/filesystem/growth_record.h"
+#include "devices/filesystem/superblock.h"
+#include "devices/filesystem/tool_runner.h"
 
 namespace lunkeeper {
 namespace {
+
+// A smaller difference is the tool's rounding, and not worth a whole check of the file system.
+constexpr uint64_t kWorthGrowing = 8 << 20;
 
 // Discarding is left out: the device is blank, and it would take the mark of an unfinished Make with it.
 std::vector<std::string> MakeCommand(const std::string& device, FilesystemType type) {
@@ -38,22 +58,45 @@ absl::Status RunTool(const std::vector<std::string>& argv, absl::Time deadline) 
   return absl::InternalError(absl::StrCat(argv[0], " on ", argv.back(), " failed: ", result.output));
 }
 
+using Words = std::vector<std::string>;
+
+Words RepairCommand(const std::string& device) { return {"e2fsck", "-p", device}; }
+// resize2fs insists on it.
+Words WholeCheckCommand(const std::string& device) { return {"e2fsck", "-f", "-p", device}; }
+
 // e2fsck(8): bit 0 and 1, errors were corrected; bit 2, some were not.
-absl::Status RunExt4Check(const std::vector<std::string>& argv, absl::Time deadline) {
-  ASSIGN_OR_RETURN(const CommandResult result, RunCommand(argv, deadline));
+absl::Status StatusOfExt4Check(const std::string& device, const CommandResult& result) {
   if (result.exit_code <= 3) return absl::OkStatus();  // 1 and 2 also want a reboot, for a mounted root only
-  if (result.exit_code & 4) {
+  if (result.exit_code < 128 && (result.exit_code & 4)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the ext4 file system on ", argv.back(),
+        "the ext4 file system on ", device,
         " has errors that need a person's decision; attach it as a block volume and run e2fsck on it: ",
         result.output));
   }
-  return absl::InternalError(absl::StrCat("e2fsck on ", argv.back(), " failed: ", result.output));
+  return absl::InternalError(absl::StrCat("e2fsck on ", device, " failed: ", result.output));
+}
+
+// In the child: what resize2fs does to a mounted ext4, with an errno to go by instead of a sentence.
+int GrowMountedExt4(const char* device, const char* mount_point) {
+  constexpr unsigned long kResizeFs = _IOW('f', 16, uint64_t);  // EXT4_IOC_RESIZE_FS, fs/ext4/ext4.h
+  constexpr uint64_t kPage = 4096;
+  const UniqueFd root(::open(mount_point, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const UniqueFd disk(::open(device, O_RDONLY | O_CLOEXEC));
+  struct statfs found = {};
+  uint64_t bytes = 0;
+  if (!root || !disk || ::fstatfs(root.get(), &found) != 0 || ::ioctl(disk.get(), BLKGETSIZE64, &bytes) != 0)
+    return errno;
+  // The kernel reads its new end by whole pages, also where blocks are smaller.
+  uint64_t blocks = bytes / kPage * kPage / static_cast<uint64_t>(found.f_bsize);
+  return ::ioctl(root.get(), kResizeFs, &blocks) == 0 ? 0 : errno;
 }
 
 class ToolFilesystem final : public Filesystem {
  public:
+  explicit ToolFilesystem(const std::string& growth_folder) : record_(growth_folder) {}
+
   absl::StatusOr<FilesystemProbe> Probe(const std::string& device, absl::Time deadline) override {
+    RETURN_IF_ERROR(tools_.AwaitTool(device, deadline));
     ASSIGN_OR_RETURN(const DeviceImage image, ReadDeviceImage(device, deadline));
     return ClassifyImage(image);
   }
@@ -73,16 +116,31 @@ class ToolFilesystem final : public Filesystem {
     return absl::OkStatus();
   }
 
-  absl::Status Check(const std::string& device, FilesystemType type, absl::Time deadline) override {
+  absl::Status Check(const UnmountedFilesystem& filesystem, absl::Time deadline) override {
+    const auto& [device, type, volume] = filesystem;
     if (type == FilesystemType::kXfs) return absl::OkStatus();
-    return RunExt4Check({"e2fsck", "-p", device}, deadline);
+    RETURN_IF_ERROR(tools_.AwaitTool(device, deadline));
+    ASSIGN_OR_RETURN(const bool cut_short, IsGrowthCutShort(filesystem, deadline));
+    if (cut_short) return RepairGrowth(filesystem, deadline);
+    // Begun by a GrowUnmounted that ran out of time. A mount or another check would make it worthless.
+    if (tools_.HasTool(device, WholeCheckCommand(device))) return GrowUnmounted(filesystem, deadline);
+    return RunExt4Check(device, RepairCommand(device), deadline);
   }
 
-  absl::Status GrowUnmounted(const std::string& device, FilesystemType type, absl::Time deadline) override {
+  absl::Status GrowUnmounted(const UnmountedFilesystem& filesystem, absl::Time deadline) override {
+    const auto& [device, type, volume] = filesystem;
     if (type == FilesystemType::kXfs) return absl::OkStatus();
-    RETURN_IF_ERROR(RunExt4Check({"e2fsck", "-f", "-p", device}, deadline));  // resize2fs insists on it
+    ASSIGN_OR_RETURN(const FilesystemProbe found, Probe(device, deadline));
+    if (found.device_bytes < found.filesystem_bytes + kWorthGrowing) return absl::OkStatus();
+    RETURN_IF_ERROR(RunExt4Check(device, WholeCheckCommand(device), deadline));
     FAIL_POINT("filesystem.grow.checked");
-    return RunTool({"resize2fs", device}, deadline);
+    RETURN_IF_ERROR(record_.WriteRecord(device, volume, deadline));
+    ASSIGN_OR_RETURN(const CommandResult result, tools_.RunTool(device, {"resize2fs", device}, deadline));
+    if (result.exit_code != 0)
+      return absl::InternalError(absl::StrCat("resize2fs on ", device, " failed: ", result.output));
+    FAIL_POINT("filesystem.grow.grown");
+    record_.RemoveRecords(volume);
+    return absl::OkStatus();
   }
 
   absl::Status GrowMounted(const std::string& device, const std::string& mount_point, FilesystemType type,
@@ -92,17 +150,14 @@ class ToolFilesystem final : public Filesystem {
     ASSIGN_OR_RETURN(const bool fills, FillsDevice(device, type, deadline));
     if (fills) return absl::OkStatus();
     if (type == FilesystemType::kXfs) return RunTool({"xfs_growfs", "-d", mount_point}, deadline);
-    ASSIGN_OR_RETURN(const CommandResult result, RunCommand({"resize2fs", device}, deadline));
-    if (result.exit_code == 0) return absl::OkStatus();
-    // resize2fs has one exit code for all failures, and its texts come in the C locale (RunCommand). Read
-    // here only to choose the words of the error, and which status of a failure it is.
-    if (result.output.find("Permission denied") != std::string::npos) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the kernel does not let this process grow the mounted ext4 file system on ", device,
-                       " (Permission denied: CAP_SYS_RESOURCE is missing); unstage the volume and stage it "
-                       "again, which grows it"));
-    }
-    return absl::InternalError(absl::StrCat("resize2fs on ", device, " failed: ", result.output));
+    ChildCall call = {.subject = absl::StrCat("growing the mounted ext4 on ", device), .deadline = deadline};
+    const auto grow = [&](int) { return GrowMountedExt4(device.c_str(), mount_point.c_str()); };
+    const absl::Status status = CallInChild(std::move(call), grow).status();
+    if (!absl::IsPermissionDenied(status)) return status;
+    return absl::FailedPreconditionError(
+        absl::StrCat("the kernel does not let this process grow the mounted ext4 file system on ", device,
+                     " (CAP_SYS_RESOURCE is missing, or the file system has errors); unstage the volume and "
+                     "stage it again, which grows it"));
   }
 
   absl::StatusOr<Usage> UsageOf(const std::string& path, absl::Time deadline) override {
@@ -125,10 +180,43 @@ class ToolFilesystem final : public Filesystem {
                  .free_inodes = found.f_ffree,
                  .used_inodes = found.f_files - found.f_ffree};
   }
+
+ private:
+  absl::Status RunExt4Check(const std::string& device, const Words& argv, absl::Time deadline) {
+    ASSIGN_OR_RETURN(const CommandResult result, tools_.RunTool(device, argv, deadline));
+    return StatusOfExt4Check(device, result);
+  }
+
+  // A growth that was done, and whose caller was not there any more, loses its record.
+  absl::StatusOr<bool> IsGrowthCutShort(const UnmountedFilesystem& filesystem, absl::Time deadline) {
+    const auto& [device, type, volume] = filesystem;
+    ASSIGN_OR_RETURN(const bool began, record_.HasRecord(device, volume, deadline));
+    if (!began) return false;
+    ASSIGN_OR_RETURN(const DeviceHead head, ReadDeviceHead(device, deadline));
+    ASSIGN_OR_RETURN(const bool fills, FillsDevice(device, type, deadline));
+    if (!fills || Ext4HasErrors(head.bytes)) return true;
+    record_.RemoveRecords(volume);
+    return false;
+  }
+
+  // Killed here, it is repeated: the check changes the use stamp only when it is done.
+  absl::Status RepairGrowth(const UnmountedFilesystem& filesystem, absl::Time deadline) {
+    const auto& [device, type, volume] = filesystem;
+    LogWarn("filesystem", "repairs a file system whose growth was killed half-way",
+            {{"volume", volume}, {"device", device}});
+    RETURN_IF_ERROR(RunExt4Check(device, {"e2fsck", "-f", "-y", device}, deadline));
+    record_.RemoveRecords(volume);
+    return absl::OkStatus();
+  }
+
+  GrowthRecord record_;
+  ToolRunner tools_;
 };
 
 }  // namespace
 
-std::unique_ptr<Filesystem> MakeToolFilesystem() { return std::make_unique<ToolFilesystem>(); }
+std::unique_ptr<Filesystem> MakeToolFilesystem(const std::string& growth_folder) {
+  return std::make_unique<ToolFilesystem>(growth_folder);
+}
 
 }  // namespace lunkeeper

@@ -2,11 +2,13 @@
 // The Filesystem that works: libblkid, e2fsprogs and xfsprogs. Needs root, as the devices do.
 
 #include <memory>
+#include <string>
 
 #include "devices/filesystem/filesystem.h"
 
 namespace lunkeeper {
 
-std::unique_ptr<Filesystem> MakeToolFilesystem();
+// `growth_folder`: this node's, for growth_record.h; made when first needed.
+std::unique_ptr<Filesystem> MakeToolFilesystem(const std::string& growth_folder);
 
 }  // namespace lunkeeper

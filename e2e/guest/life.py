@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import threading
@@ -19,11 +18,13 @@ from collections.abc import Callable, Iterator
 from harness import pool
 from harness import rig as rig_module
 from harness.cleanup import Cleanup
+from harness.growth import check_medium, kill_while_it_grows, measure_stage
 from harness.leaks import Leaks
 from harness.rig import Rig
 from harness.volume import MIB, Volume
 
 STARTS = 5
+ROUNDS = int(os.environ.get("GROWTH_ROUNDS", "2"))  # 50 by name
 rig_module.START_SECONDS = 120  # an emulated processor, on a machine that may be busy
 
 
@@ -97,18 +98,6 @@ def size_of(mount_point: pathlib.Path) -> int:
     return found.f_blocks * found.f_frsize
 
 
-def check_medium(rig: Rig, volume: Volume) -> None:
-    """The file system on the array's file, as e2fsck sees it."""
-    done = subprocess.run(
-        ["e2fsck", "-f", "-n", str(rig.medium_of(volume))],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, f"e2fsck: {done.returncode}\n{done.stdout}{done.stderr}"
-
-
 def grow_under_a_writer() -> dict[str, object]:
     """Created, staged, written to, grown while a pod writes, and whole afterwards."""
     with lunkeeper() as rig:
@@ -128,8 +117,18 @@ def grow_under_a_writer() -> dict[str, object]:
         return {"before": before, "after": after, "pieces": pod.durable}
 
 
+def grow_when_staged() -> dict[str, object]:
+    """Nodes killed while a stage grows a volume; without a kill, no tool of e2fsprogs grows it."""
+    with lunkeeper() as rig:
+        seconds = measure_stage(rig)
+        log = rig.nodes[0].server.log.read_text()
+        killed = [kill_while_it_grows(rig, f"killed-{number}", seconds) for number in range(ROUNDS)]
+        return {"seconds": seconds, "unmounted": log.count("grows unmounted"), "killed": killed}
+
+
 STORIES: dict[str, Callable[[], dict[str, object]]] = {
     "grow-under-a-writer": grow_under_a_writer,
+    "grow-when-staged": grow_when_staged,
 }
 
 

@@ -157,9 +157,9 @@ class Guest:
             seconds,
         )
 
-    def story(self, name: str, seconds: float = 240) -> dict[str, Any]:
+    def story(self, name: str, seconds: float = 240, **environment: object) -> dict[str, Any]:
         """What a story of life.py found, told by its last line."""
-        said = self.python("guest.life", name, seconds=seconds, LUNKEEPER=places.LUNKEEPER)
+        said = self.python("guest.life", name, seconds=seconds, LUNKEEPER=places.LUNKEEPER, **environment)
         return dict(json.loads(said.strip().split("\n")[-1]))
 
     def _answer(self, number: int, deadline: float) -> Result:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from guest.machine import Guest
 
 pytestmark = pytest.mark.timeout(600)
 MIB = 1 << 20
+ROUNDS = int(os.environ.get("GROWTH_ROUNDS", "2"))  # 50 by name
 
 
 def test_a_mounted_ext4_grows_under_a_writer(running_guest: Guest) -> None:
@@ -15,3 +18,11 @@ def test_a_mounted_ext4_grows_under_a_writer(running_guest: Guest) -> None:
     assert story["before"] < 64 * MIB
     assert story["after"] > 200 * MIB
     assert story["pieces"] > 0
+
+
+@pytest.mark.timeout(600 + 120 * ROUNDS)
+def test_a_node_killed_while_a_stage_grows_a_volume_mounted_stages_it_the_next_time(running_guest: Guest) -> None:
+    story = running_guest.story("grow-when-staged", seconds=400 + 120 * ROUNDS, GROWTH_ROUNDS=ROUNDS)
+    print(story)
+    assert story["unmounted"] == 0
+    assert len(story["killed"]) == ROUNDS

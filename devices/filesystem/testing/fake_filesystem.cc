@@ -42,16 +42,17 @@ absl::Status FakeFilesystem::Make(const std::string& device, FilesystemType type
   return absl::OkStatus();
 }
 
-absl::Status FakeFilesystem::Check(const std::string&, FilesystemType, absl::Time) {
+absl::Status FakeFilesystem::Check(const UnmountedFilesystem&, absl::Time) {
   absl::MutexLock lock(&mu_);
   return Record("Check");
 }
 
-absl::Status FakeFilesystem::GrowUnmounted(const std::string& device, FilesystemType type, absl::Time) {
+absl::Status FakeFilesystem::GrowUnmounted(const UnmountedFilesystem& filesystem, absl::Time) {
   absl::MutexLock lock(&mu_);
   RETURN_IF_ERROR(Record("GrowUnmounted"));
-  if (type == FilesystemType::kXfs || !made_.contains(device)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(made_[device].filesystem_bytes, FileSize(device));
+  const auto made = made_.find(filesystem.device);
+  if (filesystem.type == FilesystemType::kXfs || made == made_.end()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(made->second.filesystem_bytes, FileSize(filesystem.device));
   return absl::OkStatus();
 }
 

@@ -14,8 +14,8 @@ class FakeFilesystem final : public Filesystem {
  public:
   absl::StatusOr<FilesystemProbe> Probe(const std::string& device, absl::Time deadline) override;
   absl::Status Make(const std::string& device, FilesystemType type, absl::Time deadline) override;
-  absl::Status Check(const std::string& device, FilesystemType type, absl::Time deadline) override;
-  absl::Status GrowUnmounted(const std::string& device, FilesystemType type, absl::Time deadline) override;
+  absl::Status Check(const UnmountedFilesystem& filesystem, absl::Time deadline) override;
+  absl::Status GrowUnmounted(const UnmountedFilesystem& filesystem, absl::Time deadline) override;
   absl::Status GrowMounted(const std::string& device, const std::string& mount_point, FilesystemType type,
                            absl::Time deadline) override;
   absl::StatusOr<Usage> UsageOf(const std::string& path, absl::Time deadline) override;

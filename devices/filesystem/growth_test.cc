@@ -1,0 +1,150 @@
+// Tools that are not killed by us, and growth that was killed by somebody else: on real loop devices. Needs
+// root.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/units.h"
+#include "devices/filesystem/device_image.h"
+#include "devices/filesystem/testing/scratch_devices.h"
+#include "devices/filesystem/tool_runner.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr uint64_t kBefore = 64 * kMiB;
+constexpr uint64_t kAfter = 300 * 1024 * kMiB;  // sparse; growing to it takes seconds
+constexpr char kGrown[] = "array:volume";
+
+absl::Time In(int milliseconds) { return absl::Now() + absl::Milliseconds(milliseconds); }
+
+TEST_CASE("a tool that a deadline cuts short goes on, and a later call has its result") {
+  testing::TempDir directory;
+  LoopDevice device(directory, "disk", kMiB);
+  const std::string go = directory / "go";
+  // The device is an argument like any other to it.
+  const std::vector<std::string> tool = {
+      "sh", "-c", absl::StrCat("until [ -e ", go, " ]; do sleep 0.05; done; echo done; exit 3"),
+      device.path()};
+  ToolRunner runner;
+  CHECK(absl::IsAborted(runner.RunTool(device.path(), tool, In(100)).status()));
+  CHECK(absl::IsAborted(runner.AwaitTool(device.path(), In(0))));
+  // Another one does not start beside it.
+  CHECK(absl::IsAborted(runner.RunTool(device.path(), {"true", device.path()}, In(0)).status()));
+  CHECK(runner.HasTool(device.path(), tool));
+  std::ofstream(go) << "now";
+  CHECK(runner.AwaitTool(device.path(), Soon()).ok());
+  const auto result = runner.RunTool(device.path(), tool, Soon());
+  REQUIRE(result.ok());
+  CHECK(result->exit_code == 3);
+  CHECK(result->output == "done\n");
+  CHECK_FALSE(runner.HasTool(device.path(), tool));
+}
+
+TEST_CASE("a tool that outlived the program that started it is not joined by a second one") {
+  testing::TempDir directory;
+  LoopDevice device(directory, "disk", kMiB);
+  const UniqueFd held(::open(device.path().c_str(), O_RDWR | O_EXCL | O_CLOEXEC));
+  ToolRunner runner;
+  const absl::Status status = runner.RunTool(device.path(), {"true", device.path()}, Soon()).status();
+  INFO(status);
+  CHECK(absl::IsAborted(status));
+}
+
+// A volume's device with an ext4 that holds files, and is smaller than it.
+struct GrowthFixture {
+  GrowthFixture() {
+    REQUIRE(filesystem->Make(device.path(), FilesystemType::kExt4, Soon()).ok());
+    Mounted([this] {
+      for (int file = 0; file < 40; ++file)
+        std::ofstream(absl::StrCat(mount.path(), "/", file)) << Content(file);
+    });
+    device.Grow(kAfter);
+  }
+
+  template <typename Work>
+  void Mounted(Work work) {
+    REQUIRE(
+        mounter->MountDevice({device.path(), mount.path(), FilesystemType::kExt4, {}, false}, Soon()).ok());
+    work();
+    REQUIRE(mounter->Unmount(mount.path(), false, Soon()).ok());
+  }
+  static std::string Content(int file) { return std::string(300'000, static_cast<char>('A' + file)); }
+  UnmountedFilesystem Ext4() const { return {device.path(), FilesystemType::kExt4, kGrown}; }
+  bool HasRecord() const { return !std::filesystem::is_empty(records.path()); }
+
+  // As an orchestrator repeats it. Also a killed tool has the device for a moment.
+  absl::Status CheckUntilDone() {
+    for (;;) {
+      const absl::Status status = filesystem->Check(Ext4(), In(5000));
+      if (!absl::IsAborted(status) && !absl::IsDeadlineExceeded(status)) return status;
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+  }
+
+  // Starts a growth and kills its resize2fs after that time; false: it was done before.
+  bool KillGrowth(absl::Duration after) {
+    if (!absl::IsAborted(filesystem->GrowUnmounted(Ext4(), absl::Now() + after))) return false;
+    return Shell(absl::StrCat("pkill -9 -x -P ", ::getpid(), " resize2fs"));
+  }
+
+  testing::TempDir directory, records;
+  LoopDevice device{directory, "disk", kBefore};
+  MountPoint mount{directory, "mnt"};
+  std::unique_ptr<Filesystem> filesystem = MakeToolFilesystem(records.path());
+  std::unique_ptr<Mounter> mounter = MakeLinuxMounter();
+};
+
+TEST_CASE("a growth that was killed anywhere is repaired by the next check, and every file is whole") {
+  const char* const wanted = std::getenv("GROWTH_KILLS");
+  int kills = 3;
+  if (wanted != nullptr) REQUIRE(absl::SimpleAtoi(wanted, &kills));
+  std::mt19937 random(std::random_device{}());
+  for (int kill = 0; kill < kills; ++kill) {
+    GrowthFixture f;
+    const absl::Duration after = absl::Milliseconds(100 + random() % 1500);
+    if (!f.KillGrowth(after)) continue;
+    // As a plugin that knows nothing of it, in half of the rounds.
+    if (kill % 2 == 0) f.filesystem = MakeToolFilesystem(f.records.path());
+    const absl::Status checked = f.CheckUntilDone();
+    INFO("killed after " << after << ": " << checked);
+    REQUIRE(checked.ok());
+    CHECK(Shell("e2fsck -f -n " + f.device.path()));
+    f.Mounted([&f] {
+      for (int file = 0; file < 40; ++file)
+        CHECK(ReadFile(absl::StrCat(f.mount.path(), "/", file)) == GrowthFixture::Content(file));
+    });
+  }
+}
+
+TEST_CASE("the record of a growth says nothing about a file system that was used since") {
+  GrowthFixture f;
+  if (!f.KillGrowth(absl::Milliseconds(400))) return;
+  REQUIRE(f.HasRecord());
+  // By a person, once the killed tool has let go of the device.
+  REQUIRE(Shell("until e2fsck -f -y " + f.device.path() + "; [ $? -le 3 ]; do sleep 0.1; done"));
+  f.Mounted([&f] { std::ofstream(f.mount.path() + "/new") << "kept"; });
+  REQUIRE(f.CheckUntilDone().ok());
+  CHECK_FALSE(f.HasRecord());
+  f.Mounted([&f] { CHECK(ReadFile(f.mount.path() + "/new") == "kept"); });
+}
+
+TEST_CASE("a growth that was done while nobody waited needs no repair") {
+  GrowthFixture f;
+  CHECK(absl::IsAborted(f.filesystem->GrowUnmounted(f.Ext4(), In(200))));
+  const absl::Status status = f.CheckUntilDone();
+  INFO(status);
+  REQUIRE(status.ok());
+  CHECK_FALSE(f.HasRecord());
+  CHECK(f.filesystem->Probe(f.device.path(), Soon())->filesystem_bytes == kAfter);
+}
+
+}  // namespace
+}  // namespace lunkeeper
