@@ -1,4 +1,4 @@
-"""Growth while nothing is mounted, as here, where the kernel lets nobody grow a mounted ext4 (CAP_SYS_RESOURCE).
+"""Growth of an unmounted ext4, as here, where the kernel lets nobody grow a mounted one (CAP_SYS_RESOURCE).
 
 The guest's tests are for mounted growth.
 """

@@ -21,7 +21,8 @@ def test_a_mounted_ext4_grows_under_a_writer(running_guest: Guest) -> None:
 
 
 @pytest.mark.timeout(600 + 120 * ROUNDS)
-def test_a_node_killed_while_a_stage_grows_a_volume_mounted_stages_it_the_next_time(running_guest: Guest) -> None:
+@pytest.mark.skipif("GROWTH_ROUNDS" not in os.environ, reason="by name: it takes minutes")
+def test_a_node_killed_while_it_grows_a_mounted_volume_stages_it_the_next_time(running_guest: Guest) -> None:
     story = running_guest.story("grow-when-staged", seconds=400 + 120 * ROUNDS, GROWTH_ROUNDS=ROUNDS)
     print(story)
     assert story["unmounted"] == 0

@@ -1,4 +1,4 @@
-"""Growth of an ext4 by a stage that is killed with its tools, as when the container of a node's server ends."""
+"""Growth of an ext4 by a stage that is killed with its tools, as when the node server's container ends."""
 
 from __future__ import annotations
 
