@@ -134,6 +134,16 @@ absl::Status TgtArrayImpl::OpenPool() {
 }
 
 absl::Status TgtArrayImpl::OpenFiles() {
+  ASSIGN_OR_RETURN(seen_, SeenSequence::Open(options_.seen_sequence_path));
+  // Before Pool::Open, which makes what is missing: an empty array in the place of one that is not mounted
+  // would tell its initiators "target not found" and the cluster that its volumes are deleted.
+  if (seen_->at_open() > 0 && ::access((options_.pool_dir + "/catalogue.db").c_str(), F_OK) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "open pool ", options_.pool_dir, ": it has no catalogue, but ", seen_->at_open(),
+        " changes of it are remembered: is ", options_.pool_dir,
+        " mounted? If it is, restore catalogue.db; if the pool is meant to be a new one, remove ",
+        options_.seen_sequence_path));
+  }
   ASSIGN_OR_RETURN(pool_, Pool::Open(options_.pool_dir));
   ASSIGN_OR_RETURN(const std::vector<std::string> files, pool_->ListFiles());
   // Without this check a lost catalogue would be made anew, and every volume's file removed as unknown.
@@ -143,7 +153,6 @@ absl::Status TgtArrayImpl::OpenFiles() {
                                                       " volumes but no catalogue; restore catalogue.db"));
   }
   ASSIGN_OR_RETURN(catalogue_, Catalogue::Open(pool_->CataloguePath(), options_.name));
-  ASSIGN_OR_RETURN(seen_, SeenSequence::Open(options_.seen_sequence_path));
   return absl::OkStatus();
 }
 

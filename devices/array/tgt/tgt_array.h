@@ -55,7 +55,8 @@ class TgtArray {
   virtual absl::Status StopTgtd() = 0;
 };
 
-// FAILED_PRECONDITION: the pool is another process's or another array's, or has volumes but no catalogue.
+// FAILED_PRECONDITION: the pool is another process's or another array's, or is remembered or has volumes but
+// has no catalogue, or a tgtd that is not on the control port serves it.
 absl::StatusOr<std::unique_ptr<TgtArray>> OpenTgtArray(const TgtArrayOptions& options);
 
 }  // namespace lunkeeper

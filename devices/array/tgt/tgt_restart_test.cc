@@ -94,6 +94,23 @@ TEST_CASE("volumes without a catalogue are refused, not swept away") {
   CHECK(std::filesystem::exists(fixture.options.pool_dir + "/volumes/" + volume->id.value()));
 }
 
+TEST_CASE("a pool that is not mounted is told from a new one, and nothing is made in its place") {
+  ArrayFixture fixture;
+  REQUIRE(fixture.Open().ok());
+  REQUIRE(fixture.Cluster()->volumes().CreateVolume(Spec("v", 16)).ok());
+  fixture.Close();
+  const std::string pool = fixture.options.pool_dir;
+  Run("mv " + pool + " " + pool + ".away && mkdir " + pool);
+  const absl::Status refused = fixture.Open();
+  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK(absl::StrContains(refused.message(), absl::StrCat("is ", pool, " mounted?")));
+  CHECK(std::filesystem::is_empty(pool));
+  fixture.Close();
+  Run("rm -r " + pool + " && mv " + pool + ".away " + pool);
+  REQUIRE(fixture.Open() == absl::OkStatus());
+  CHECK(fixture.array->CheckServing().ok());
+}
+
 // The files of volumes and snapshots, in volumes/, snapshots/ and orphans/ alike, that hold something.
 std::vector<std::string> AllFiles(const std::string& pool) {
   std::vector<std::string> names;
