@@ -36,6 +36,10 @@ absl::Status StillDraining(const std::vector<GrantRow>& grants, const absl::Stat
 }  // namespace
 
 absl::Status GrantTargets::RestoreTargets(const std::vector<Generation>& heartbeat_luns, bool taken_over) {
+  {
+    const absl::MutexLock lock(&held_mu_);
+    held_.clear();
+  }
   ASSIGN_OR_RETURN(const std::vector<TgtTarget> there, table_.ReadFromTgtd());
   ASSIGN_OR_RETURN(const std::vector<GrantRow> grants, catalogue_.grants().ListAllGrants());
   // All targets of tgtd, minus the ones that the catalogue explains. Nobody has granted the rest.
@@ -74,8 +78,39 @@ absl::Status GrantTargets::RestoreTarget(const GrantRow& grant) {
   const absl::Status opened = OpenTarget(grant);
   if (opened.ok() || absl::IsUnavailable(opened)) return opened;
   // A volume that cannot be served, for instance because its file is gone, must not keep the others away.
-  LogError("array", absl::StrCat("put back volume ", grant.volume.value(), ": ", opened.message()));
-  return absl::OkStatus();
+  LogError("array", absl::StrCat("put back volume ", grant.volume.value(), ": ", opened.message(),
+                                 "; trying again every second"));
+  const absl::MutexLock lock(&held_mu_);
+  held_.insert(grant.generation);
+  return table_.HoldTarget(grant);
+}
+
+void GrantTargets::RetryHeld() {
+  std::set<Generation> held;
+  {
+    const absl::MutexLock lock(&held_mu_);
+    held = held_;
+  }
+  for (const Generation generation : held) {
+    const auto grant = catalogue_.grants().FindGeneration(generation);
+    if (!grant.ok()) continue;
+    if (grant->has_value() && !(*grant)->releasing && !TryOpenHeld(**grant)) continue;
+    const absl::MutexLock lock(&held_mu_);
+    held_.erase(generation);
+  }
+}
+
+// True when there is nothing more to do for this grant. Does not wait for the gate, as TryRelease.
+bool GrantTargets::TryOpenHeld(const GrantRow& grant) {
+  const auto pass = gates_.Enter(grant.volume, absl::InfinitePast());
+  if (!pass.has_value()) return false;
+  if (!OpenTarget(grant).ok()) {
+    // Again: a growth in between has set it ready.
+    table_.HoldTarget(grant).IgnoreError();
+    return false;
+  }
+  LogInfo("array", "a volume is put back that could not be before", {{"volume", grant.volume.value()}});
+  return true;
 }
 
 absl::Status GrantTargets::OpenTarget(const GrantRow& grant) {

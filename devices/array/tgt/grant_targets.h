@@ -10,11 +10,14 @@
 // Thread-safe. Order of locks: an object lock (KeyedLock), then a gate, then the catalogue; nobody waits for
 // tgtd to come back while inside a gate.
 
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "devices/array/tgt/catalogue.h"
 #include "devices/array/tgt/pool.h"
@@ -39,13 +42,16 @@ class GrantTargets {
   absl::Status FinishReleasing(std::vector<GrantRow> grants, absl::Time deadline);
   // One attempt at each grant that is releasing. Called about once a second.
   void ReleaseLeftOvers();
+  // One attempt at each target that could not be made after a restart of tgtd. Called about once a second.
+  void RetryHeld() ABSL_LOCKS_EXCLUDED(held_mu_);
   // After tgtd was started or taken over: makes every target exist that must, and finishes releases.
   // `heartbeat_luns` are targets that are not of grants. FAILED_PRECONDITION: tgtd serves what the catalogue
   // does not know; it has to be started afresh.
   absl::Status RestoreTargets(const std::vector<Generation>& heartbeat_luns, bool taken_over);
 
  private:
-  absl::Status RestoreTarget(const GrantRow& grant);
+  absl::Status RestoreTarget(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(held_mu_);
+  bool TryOpenHeld(const GrantRow& grant);
   // True when it is gone.
   absl::StatusOr<bool> TryRelease(const GrantRow& grant);
   // Of each; there is one at least.
@@ -57,6 +63,8 @@ class GrantTargets {
   TargetTable& table_;
   VolumeGates& gates_;
   const absl::Duration drain_timeout_;
+  absl::Mutex held_mu_;
+  std::set<Generation> held_ ABSL_GUARDED_BY(held_mu_);
 };
 
 }  // namespace lunkeeper

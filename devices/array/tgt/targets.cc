@@ -108,10 +108,19 @@ absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume
   FAIL_POINT("array.target.account_bound");
   // Without an account a target asks for no secret: so the initiator is let in last.
   RETURN_IF_ERROR(OkIfThere(tgt_->AllowInitiator(target, connection.initiator)));
+  // HoldTarget may have left it offline, in the life of an earlier agent too. After the initiator is let in:
+  // a target that is ready and lets nobody in is "not found".
+  RETURN_IF_ERROR(ResumeTarget(grant));
   FAIL_POINT("array.target.opened");
   const absl::MutexLock lock(&mu_);
   open_.insert(target);
   return absl::OkStatus();
+}
+
+absl::Status TargetTable::HoldTarget(const GrantRow& grant) const {
+  const int32_t target = NumberOf(grant);
+  RETURN_IF_ERROR(OkIfThere(tgt_->NewTarget(target, ConnectionOf(grant).target)));
+  return tgt_->SetTargetParameter(target, "state", "offline");
 }
 
 void TargetTable::ForgetOpen(const GrantRow& grant) {

@@ -32,6 +32,9 @@ class TargetTable {
   Connection ConnectionOf(const GrantRow& grant) const;
   absl::Status OpenTarget(const GrantRow& grant, const Volume& volume, const std::string& path)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Makes a target that cannot be opened now exist, offline: tgtd then answers "try again" (0300), and not
+  // "target not found", by which an initiator gives its device up for good. OpenTarget ends it.
+  absl::Status HoldTarget(const GrantRow& grant) const;
   // Lets the next Open look for itself.
   void ForgetOpen(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
   // Closes the target to logins and ends its sessions. True once every command of every session is over and

@@ -170,6 +170,7 @@ void TgtArrayImpl::MakeParts(const std::string& boot_id) {
       [this] {
         seen_->SyncToDisk();
         targets_->ReleaseLeftOvers();
+        targets_->RetryHeld();
       });
   table_ = std::make_unique<TargetTable>(
       &daemon_->client(),

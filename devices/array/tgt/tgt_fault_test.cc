@@ -335,5 +335,39 @@ TEST_CASE("the tgtd of another pool on the same control port is left alone") {
   CHECK((*initiator)->Write(1, 'y'));
 }
 
+TEST_CASE("a volume that cannot be put back after a restart of tgtd is told to wait, and is back by itself") {
+  ArrayFixture fixture;
+  REQUIRE(fixture.Open().ok());
+  const auto array = fixture.Cluster();
+  const auto volume = array->volumes().CreateVolume(Spec("v", 16));
+  const auto grant = array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
+  REQUIRE(grant.ok());
+  const std::string path = fixture.options.pool_dir + "/volumes/" + volume->id.value();
+  const std::string away = fixture.directory.path() + "/away";
+  std::filesystem::rename(path, away);
+  const pid_t pid = TgtdProcess(fixture.options.control_port);
+  ::kill(pid, SIGKILL);
+  const auto not_found = [&] {
+    const absl::Status login = PlainInitiator::Login(grant->connection).status();
+    return absl::IsPermissionDenied(login) && absl::StrContains(login.message(), "not found");
+  };
+  REQUIRE(Eventually([&] {
+    const pid_t now = TgtdProcess(fixture.options.control_port);
+    return now > 0 && now != pid;
+  }));
+  for (int i = 0; i < 20; ++i) {
+    CHECK_FALSE(not_found());
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+  const bool over_a_restart_of_the_agent = GENERATE(false, true);
+  if (over_a_restart_of_the_agent) REQUIRE(fixture.Open().ok());
+  CHECK_FALSE(not_found());
+  std::filesystem::rename(away, path);
+  CHECK(Eventually([&] {
+    const auto initiator = PlainInitiator::Login(grant->connection);
+    return initiator.ok() && (*initiator)->Write(1, 'x');
+  }));
+}
+
 }  // namespace
 }  // namespace lunkeeper::testing
