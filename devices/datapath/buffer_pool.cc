@@ -73,11 +73,16 @@ void BufferPool::TakeFree(uint32_t page) {
   if (block.order == kOrders - 1) --whole_blocks_;
 }
 
-char* BufferPool::Allocate(size_t bytes) {
+char* BufferPool::Allocate(size_t bytes) { return AllocateBelow(kOrders, bytes); }
+
+char* BufferPool::AllocateFromPieces(size_t bytes) { return AllocateBelow(kOrders - 1, bytes); }
+
+// From free blocks of an order below `end_order`.
+char* BufferPool::AllocateBelow(int end_order, size_t bytes) {
   const int wanted = OrderOf(bytes);
   int order = wanted;
-  while (order < kOrders && free_lists_[static_cast<size_t>(order)] == kNone) ++order;
-  if (order >= kOrders) return nullptr;
+  while (order < end_order && free_lists_[static_cast<size_t>(order)] == kNone) ++order;
+  if (order >= end_order) return nullptr;
   const uint32_t page = free_lists_[static_cast<size_t>(order)];
   TakeFree(page);
   // Split: the first half is used, the second goes to the list of its order.

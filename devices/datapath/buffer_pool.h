@@ -27,6 +27,8 @@ class BufferPool {
   // The smallest block that holds `bytes` (at most kLargestBlock), aligned to its own size; nullptr: none is
   // free.
   char* Allocate(size_t bytes);
+  // The same, but out of what is left of broken blocks: nullptr where a whole one would have to be split.
+  char* AllocateFromPieces(size_t bytes);
   // Frees the end of a block of which only the first `bytes` are needed.
   void Shrink(char* block, size_t bytes);
   void Free(char* block);
@@ -54,6 +56,7 @@ class BufferPool {
   uint32_t PageOf(const char* block) const {
     return static_cast<uint32_t>((block - memory_) / kSmallestBlock);
   }
+  char* AllocateBelow(int end_order, size_t bytes);
   void PushFree(uint32_t page, int order);
   void TakeFree(uint32_t page);
 

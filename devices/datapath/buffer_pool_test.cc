@@ -43,6 +43,18 @@ TEST_CASE("the end of a shrunk block can be given out again") {
   CHECK(pool.whole_bytes() == kMiB);
 }
 
+TEST_CASE("what is allocated from pieces leaves whole blocks whole") {
+  BufferPool pool(2 * kMiB);
+  CHECK(pool.AllocateFromPieces(4096) == nullptr);
+  char* block = pool.Allocate(kMiB);
+  pool.Shrink(block, 128 << 10);
+  int pieces = 0;
+  while (pool.AllocateFromPieces(128 << 10) != nullptr) ++pieces;
+  CHECK(pieces == 7);
+  CHECK(pool.whole_bytes() == kMiB);
+  CHECK(pool.free_bytes() == kMiB);
+}
+
 TEST_CASE("blocks never overlap") {
   BufferPool pool(8 * kMiB);
   std::mt19937 random(3);

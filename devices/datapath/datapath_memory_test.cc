@@ -11,10 +11,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/units.h"
 #include "devices/datapath/testing/rig.h"
 #include "devices/datapath/user_initiator.h"
@@ -115,6 +117,41 @@ TEST_CASE("a volume whose target is away leaves the others enough memory") {
   Eventually(
       "the other goes on", [&] { return ::waitpid(writer, &status, WNOHANG) == writer; }, absl::Seconds(60));
   CHECK(status == 0);
+}
+
+// As write-back does it the moment an array goes away: many writes of 128 KiB at once, to each of its
+// volumes.
+TEST_CASE("volumes of an array that is away leave a volume of another one enough memory") {
+  const std::string size = GENERATE("128K", "1M");
+  INFO(size);
+  TempDir dir;
+  Target away(dir), target(dir);
+  away.AddLun(1, 256 * kMiB);
+  away.AddLun(2, 256 * kMiB);
+  target.AddLun(3, 256 * kMiB);
+  Datapath datapath(dir, {"--pool-mib=16", "--threads=1"});
+  const std::vector<Device> stuck = {MustAttach(datapath, away.RequestFor(1)),
+                                     MustAttach(datapath, away.RequestFor(2))};
+  const Device device = MustAttach(datapath, target.RequestFor(3));
+  ::kill(away.pid(), SIGSTOP);
+  std::vector<pid_t> writers;
+  for (int i = 0; i < 32; ++i) {
+    writers.push_back(Spawn({"dd", "if=/dev/zero", "of=" + stuck[static_cast<size_t>(i % 2)].path,
+                             "bs=" + size, "count=1", absl::StrCat("seek=", i), "oflag=direct"},
+                            dir / "dd.log"));
+  }
+  absl::SleepFor(absl::Seconds(1));  // by now all of them have written what they can
+  Checker checker(device.path, 32 * kMiB, 8);
+  Eventually("writes go on beside it", [&] { return checker.writes() > 2000; });
+  MustRun({"dd", "if=" + device.path, "of=/dev/null", "bs=1M", "iflag=direct", "count=16", "status=none"});
+  checker.StopAndCheck();
+  ::kill(away.pid(), SIGCONT);
+  for (const pid_t writer : writers) {
+    int status = 0;
+    Eventually(
+        "the others go on", [&] { return ::waitpid(writer, &status, WNOHANG) == writer; }, absl::Seconds(60));
+    CHECK(status == 0);
+  }
 }
 
 }  // namespace

@@ -4,11 +4,16 @@
 //   since
 //            nobody knows how large a request is before it is read
 //   submit   a small write is copied out of `staging` into a block of its size; a large one keeps the block
-//            itself, cut down to its size, and another becomes `staging`
+//            itself, cut down to its size, and another becomes `staging`. Where few whole blocks are left, a
+//            large one is copied too, into what others have cut off
 //   done     answered by writev(), or, for a large read, by the splice pipe on the way from the socket
 //
 // Back pressure: a channel that finds no memory reads nothing, and the kernel holds the requests. So the pool
 // bounds everything, and nothing here can fail for want of memory.
+//
+// What a channel holds it holds until its target answers, which may take minutes, so none may hold so much
+// that others of the loop find nothing (MayTake). What counts is whole blocks, since each read of a request
+// needs one: a large write's block is charged whole, however little of it is kept.
 
 #include "devices/datapath/fuse_channel.h"
 
@@ -38,6 +43,9 @@ IoResources::IoResources(size_t pool_bytes)
     request.next_free = free_;
     free_ = &request;
   }
+  // An eighth, which a very small pool has not to spare.
+  const size_t blocks = pool_.size_bytes() / BufferPool::kLargestBlock;
+  if (blocks >= 4) reserve_bytes_ = std::max<size_t>(blocks / 8, 1) * BufferPool::kLargestBlock;
 }
 
 IoRequest* IoResources::TakeRequest() {
@@ -79,11 +87,14 @@ void FuseChannel::Open() {
   open_ = true;
 }
 
-// A volume may use as much of the pool as it leaves free in one piece, and takes nothing more while its
-// target is away: so one that is stuck cannot starve the others.
+// A volume may use as much as it leaves free, of the whole blocks outside the reserve and of the requests,
+// and takes nothing more while its target is away: so each that gets stuck leaves at least half of what it
+// found. The reserve is for volumes that have nothing in flight, so that they go on one request at a time,
+// but not for one whose target is silent.
 bool FuseChannel::MayTake() const {
   if (slot_->lun.health == LunHealth::kReconnecting || !resources_->CanTakeAny()) return false;
-  return used_bytes_ < resources_->pool().whole_bytes();
+  if (charged_bytes_ < resources_->shared_bytes() && in_flight_ < resources_->free_requests()) return true;
+  return in_flight_ == 0 && !slot_->lun.stalled;
 }
 
 FuseChannel::Progress FuseChannel::ReadRequests() {
@@ -154,6 +165,7 @@ IoRequest* FuseChannel::NewRequest(const fuse::Request& request, LunOp op) {
   io->done = &FuseChannel::OnCompleted;
   io->channel = this;
   io->unique = request.unique;
+  ++in_flight_;
   return io;
 }
 
@@ -169,17 +181,29 @@ void FuseChannel::StartTransfer(const fuse::Request& request) {
     return SendAnswer(request.unique, 0, &nothing, write ? sizeof(nothing) : 0);
   }
   IoRequest* io = NewRequest(request, write ? LunOp::kWrite : LunOp::kRead);
-  if (write && request.length > kCopiedAtMost) {
-    io->block = resources_->TakeStaging();
-    resources_->pool().Shrink(io->block, request.length);
-  } else {
-    io->block = resources_->pool().Allocate(request.length);
-    if (write) std::memcpy(io->block, resources_->staging(), request.length);
-  }
+  TakeBlock(io);
   io->data = io->block;
   if (!write && resources_->splice_pipe().TakesSize(request.length)) AskForDelivery(io);
-  used_bytes_ += BufferPool::BlockSize(request.length);
+  charged_bytes_ += io->charge;
   lun_->Submit(io);
+}
+
+void FuseChannel::TakeBlock(IoRequest* io) {
+  const bool write = io->op == LunOp::kWrite;
+  BufferPool& pool = resources_->pool();
+  io->charge = BufferPool::BlockSize(io->length);
+  if (!write || io->length <= kCopiedAtMost) {
+    io->block = pool.Allocate(io->length);
+  } else if (resources_->scarce()) {
+    io->block = pool.AllocateFromPieces(io->length);
+  }
+  if (io->block == nullptr) {
+    io->block = resources_->TakeStaging();
+    pool.Shrink(io->block, io->length);
+    io->charge = BufferPool::kLargestBlock;
+  } else if (write) {
+    std::memcpy(io->block, resources_->staging(), io->length);
+  }
 }
 
 // The answer's data then go from the socket to the kernel without coming to the block.
@@ -209,8 +233,9 @@ void FuseChannel::FinishRequest(IoRequest* io) {
   // Requests without data (flush, discard) have no block.
   if (io->block != nullptr) {
     resources_->pool().Free(io->block);
-    used_bytes_ -= BufferPool::BlockSize(io->length);
+    charged_bytes_ -= io->charge;
   }
+  --in_flight_;
   resources_->ReturnRequest(io);
 }
 

@@ -6,6 +6,7 @@
 // with the loop's other channels. Memory: nothing is allocated after construction. Failure: a Lun that failed
 // for good makes every request end in EIO; a FUSE connection that was aborted makes the channel `gone`.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -27,6 +28,7 @@ struct IoRequest : LunRequest {
   uint64_t unique = 0;
   fuse_out_header reply{};  // before data that need not come through here
   char* block = nullptr;    // of the pool; null where no data move
+  size_t charge = 0;        // what the block costs the channel's quota
   IoRequest* next_free = nullptr;
 };
 
@@ -45,6 +47,12 @@ class IoResources {
   BufferPool& pool() { return pool_; }
   SplicePipe& splice_pipe() { return splice_pipe_; }
   size_t in_flight() const { return in_flight_; }
+  size_t free_requests() const { return requests_.size() - in_flight_; }
+  // What can be given out in whole blocks, but for a reserve. A channel takes of that one only while it has
+  // nothing in flight and its target is heard.
+  size_t shared_bytes() const { return std::max(pool_.whole_bytes(), reserve_bytes_) - reserve_bytes_; }
+  // Few whole blocks are left: better to copy data than to keep a block for them that is larger.
+  bool scarce() const { return pool_.whole_bytes() < pool_.size_bytes() / 4; }
 
  private:
   BufferPool pool_;
@@ -53,6 +61,7 @@ class IoResources {
   IoRequest* free_ = nullptr;
   char* staging_ = nullptr;
   size_t in_flight_ = 0;
+  size_t reserve_bytes_ = 0;
 };
 
 class FuseChannel {
@@ -85,6 +94,7 @@ class FuseChannel {
   bool MayTake() const;
   void DispatchRequest(const fuse::Request& request);
   void StartTransfer(const fuse::Request& request);
+  void TakeBlock(IoRequest* io);
   void AskForDelivery(IoRequest* io);
   void SubmitPlain(const fuse::Request& request, LunOp op);
   IoRequest* NewRequest(const fuse::Request& request, LunOp op);
@@ -100,7 +110,8 @@ class FuseChannel {
   const bool resend_;
 
   bool open_ = false;
-  size_t used_bytes_ = 0;  // of the pool
+  size_t charged_bytes_ = 0;  // of the pool
+  size_t in_flight_ = 0;      // requests
 };
 
 }  // namespace lunkeeper
