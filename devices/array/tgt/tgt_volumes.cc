@@ -231,12 +231,14 @@ absl::StatusOr<Volume> TgtVolumes::ExpandVolume(const VolumeId& id, uint64_t siz
 
 absl::Status TgtVolumes::GrowVolume(const Volume& volume, uint64_t size_bytes) {
   RETURN_IF_ERROR(parts_.daemon.WaitReady(absl::Now() + kReadyTimeout));
-  const auto pass = parts_.gates.Enter(volume.id, absl::Now() + kGateTimeout);
-  if (!pass.has_value())
-    return absl::AbortedError(absl::StrCat("volume ", volume.id.value(), ": it stays busy; try again"));
+  // Before the gate: it syncs all that is dirty of the volume, and a fence would wait for that. A file that
+  // is larger than its LUNs harms nobody.
   const std::string path = parts_.pool.VolumePath(volume.id);
   RETURN_IF_ERROR(parts_.pool.GrowFile(path, size_bytes, volume.spec.provisioning));
   FAIL_POINT("array.expand.file_grown");
+  const auto pass = parts_.gates.Enter(volume.id, absl::Now() + kGateTimeout);
+  if (!pass.has_value())
+    return absl::AbortedError(absl::StrCat("volume ", volume.id.value(), ": it stays busy; try again"));
   // Behind the gate no grant comes or goes, so these are all. A grant made later finds the larger file.
   ASSIGN_OR_RETURN(const auto grants,
                    parts_.catalogue.grants().ListGrants(cluster_, {.volume = volume.id, .node = {}}));
