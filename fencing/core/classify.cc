@@ -36,28 +36,39 @@ Classification ClassifyHeard(const Signals& signals, const Settings& settings) {
 }
 
 // No heartbeat and no I/O reach any array that is up.
+// What no single fault can look like: all channels that the node was met on fell silent together, and so did
+// a kernel which answered until then. A closed stream fits too, as a shutdown closes it before the kernel
+// ends.
+bool IsDead(const Signals& signals, const Settings& settings) {
+  const bool heard = signals.network != Network::kUnheard;
+  const auto silent_for =
+      heard ? std::min(signals.silent_for, signals.storage_silent_for) : signals.storage_silent_for;
+  return signals.met && signals.storage == Storage::kSilent && silent_for >= settings.silence &&
+         signals.together && signals.kernel == Kernel::kUnanswered && !signals.renewed_since;
+}
+
 Classification ClassifySilent(const Signals& signals, const Settings& settings) {
-  // A closed stream is no sign of death: the kernel was alive to close it, so the fast row needs a silent
-  // one.
-  const bool heard = signals.network == Network::kSilent;
-  const auto both = std::min(signals.silent_for, signals.storage_silent_for);
-  if (heard && signals.kernel == Kernel::kUnanswered && both >= settings.silence)
-    return {Response::kFence, "dead or fully isolated: no heartbeat, no I/O, its kernel does not answer"};
   if (signals.kubelet == Kubelet::kReady)
     return {Response::kHold, "its plugin hangs or restarts; the kubelet is well"};
   if (signals.kubelet == Kubelet::kUnknown)
     return {Response::kHold, "silent; the API server cannot say whether its kubelet is well"};
-  // A node that this observer never heard may only be one whose address it has not learned yet, so it waits
+  // A node that this observer never met may only be one whose address it has not learned yet, so it waits
   // longer.
-  const auto enough = signals.network == Network::kUnheard ? settings.unheard_silence : settings.slow_silence;
+  const auto enough = signals.met ? settings.slow_silence : settings.unheard_silence;
+  const auto both = signals.network == Network::kUnheard
+                        ? signals.storage_silent_for
+                        : std::min(signals.silent_for, signals.storage_silent_for);
   return {both >= enough ? Response::kFence : Response::kHold,
           "hung or dead: no heartbeat, no I/O, its kubelet is not ready"};
 }
 
 }  // namespace
 
-Classification Classify(const Signals& signals, const Settings& settings) {
+Classification Classify(const Signals& signals, const Settings& settings, bool self_test) {
   if (signals.network == Network::kArrives) return ClassifyHeard(signals, settings);
+  if (self_test && IsDead(signals, settings))
+    return {Response::kFence, "dead or fully isolated: no heartbeat, no I/O, its kernel does not answer",
+            true};
   // Well as far as Kubernetes knows, and no heartbeat of it has come yet: nothing to tell anybody.
   if (signals.network == Network::kUnheard && signals.kubelet == Kubelet::kReady)
     return {Response::kHold, ""};

@@ -18,8 +18,10 @@ enum class Response {
 struct Classification {
   Response response = Response::kNothing;
   std::string_view what;  // plain English, for people; a literal
+  bool fast = false;      // by the row of 2.5 s, which asks for the observer's self-test too
 };
 
-Classification Classify(const Signals& signals, const Settings& settings);
+// `self_test`: the observer has passed it, or it was not asked yet; else the fast row is left out.
+Classification Classify(const Signals& signals, const Settings& settings, bool self_test = true);
 
 }  // namespace lunkeeper::fencing

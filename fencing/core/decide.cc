@@ -72,8 +72,10 @@ VolumesByArray AffectedVolumes(const State& state, const NodeId& node, const Cla
 
 }  // namespace
 
-void Decide(State& state, const NodeId& node, const Classification& classification) {
+void Decide(State& state, const NodeId& node, Classification classification) {
   if (state.cluster.FindFence(node)) return;
+  if (classification.fast && !state.limits.SelfTest(node, state.evidence, state.now).empty())
+    classification = Classify(state.evidence.SignalsOf(node, state.now), state.settings, false);
   state.ReportOnce(
       {.kind = ReportKind::kClassification, .node = node, .text = std::string(classification.what)});
   if (AdoptFence(state, node)) return;

@@ -7,7 +7,7 @@ namespace lunkeeper::fencing {
 
 // Records a NodeFence where there is none and one is due: by evidence and past the limits, by an
 // administrator's taint, on demand for a volume, or because the array has a fence that nobody recorded.
-void Decide(State& state, const NodeId& node, const Classification& classification);
+void Decide(State& state, const NodeId& node, Classification classification);
 
 // Asks crash-looping pods of a node that is well again after an outage to start anew, each once.
 void KickCrashLoops(State& state, const NodeId& node, const NodeEvidence& known);

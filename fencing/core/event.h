@@ -13,7 +13,7 @@ namespace lunkeeper::fencing {
 // Due each Settings::tick. A gap between two of them is the observer's own stall.
 struct Tick {};
 
-// From the node, directly or relayed by another replica.
+// From the node itself: replicas relay nothing.
 struct Heartbeat {
   NodeId node;
   std::string boot;

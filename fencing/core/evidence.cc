@@ -23,6 +23,7 @@ namespace {
 
 constexpr Span kForever = Span::max();
 constexpr size_t kMostOtherBoots = 16;
+constexpr size_t kProbesOfTheWell = 16;  // at least, in one tick
 
 // A heartbeat may be overtaken, also by the first one of the next boot. Which of two boots came first cannot
 // be known when nothing arrived before them, so none is ever ruled out: the living one is the one that goes
@@ -231,6 +232,7 @@ Signals Evidence::SignalsOf(const NodeId& id, const NodeEvidence& node, Instant 
   }
   if (node.hung_since) signals.hung_for = now - LatestOf(window_, node.hung_since);
   LookAtStorage(id, node, now, signals);
+  LookAtSilence(id, node, now, signals);
   LookAtKernel(node, now, signals);
   LookAtKubelet(id, node, now, signals);
   return signals;
@@ -272,12 +274,32 @@ void Evidence::LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant
   signals.storage = signals.storage_silent_for < settings_.silence ? Storage::kAlive : Storage::kSilent;
 }
 
+// A node that dies takes all its channels with it. Channels that fell silent at different times are different
+// faults, and a kubelet that renewed its lease meanwhile did not die with them.
+void Evidence::LookAtSilence(const NodeId& id, const NodeEvidence& node, Instant now,
+                             Signals& signals) const {
+  std::optional<Instant> storage_at;
+  for (const auto& side : node.arrays) {
+    signals.met |= side.heartbeat_at && side.heartbeat_at >= node.met_at;
+    if (side.array->up && CanTellOf(id, *side.array, now))
+      storage_at = std::max({storage_at, side.heartbeat_at, side.io_at});
+  }
+  signals.met |= node.heard;
+  const auto network_at = node.heard ? node.heartbeat_at : storage_at;
+  if (!storage_at || !network_at) return;
+  const auto latest = std::max(*storage_at, *network_at);
+  signals.together = latest - std::min(*storage_at, *network_at) <= settings_.together;
+  signals.renewed_since = node.kubelet && (node.kubelet->node_id.empty() || node.kubelet->node_id == id) &&
+                          node.kubelet->lease_at && *node.kubelet->lease_at - latest >= settings_.lease_delay;
+}
+
 void Evidence::LookAtKernel(const NodeEvidence& node, Instant now, Signals& signals) const {
   if (!node.calibrated) return;
   if (const auto heard_at = std::max(node.probe_answered_at, node.heartbeat_at);
       heard_at && now - *heard_at < settings_.silence) {
     signals.kernel = Kernel::kAnswers;
-  } else if (node.unanswered >= settings_.probes_unanswered) {
+  } else if (node.unanswered >= settings_.probes_unanswered && node.probe_answered_at &&
+             LastSignOf(node) - *node.probe_answered_at < settings_.probe_fresh) {
     signals.kernel = Kernel::kUnanswered;
   }
 }
@@ -350,19 +372,28 @@ bool Evidence::Reaches(const NodeId& id, const ArrayId& array, Instant now) cons
 
 std::vector<NodeId> Evidence::TakeProbesDue(Instant now) {
   std::vector<NodeId> due;
+  // All nodes of a large cluster are met at once: their probes are spread over the ticks.
+  size_t spare = std::max(kProbesOfTheWell, nodes_.size() / 100);
   for (auto& [id, node] : nodes_) {
-    if (!IsProbeDue(node, now)) continue;
+    const bool silent = IsSilent(node, now);
+    if (!IsProbeDue(node, silent, now) || (!silent && spare == 0)) continue;
+    if (!silent) --spare;
     node.probe_sent_at = now;
     due.push_back(id);
   }
   return due;
 }
 
-bool Evidence::IsProbeDue(const NodeEvidence& node, Instant now) const {
-  const bool silent = node.heard && now - LatestOf(window_, node.heartbeat_at) >= settings_.probe_after;
-  const auto period = silent || node.closed ? settings_.probe_period : 100 * settings_.probe_period;
-  if (!silent && node.calibrated) return false;
-  return !node.probe_sent_at || now - *node.probe_sent_at >= period;
+// By the channels it was met on. A closed stream may be an orderly shutdown, after which the kernel is gone.
+bool Evidence::IsSilent(const NodeEvidence& node, Instant now) const {
+  if (node.heard) return node.closed || now - LatestOf(window_, node.heartbeat_at) >= settings_.probe_after;
+  const auto landed = LastSignOf(node);
+  return landed > *node.met_at && now - LatestOf(window_, landed) >= settings_.storage_late;
+}
+
+bool Evidence::IsProbeDue(const NodeEvidence& node, bool silent, Instant now) const {
+  return !node.probe_sent_at ||
+         now - *node.probe_sent_at >= (silent ? settings_.probe_period : settings_.probe_well);
 }
 
 }  // namespace lunkeeper::fencing

@@ -31,8 +31,11 @@ struct Signals {
   Kernel kernel = Kernel::kUnknown;
   Kubelet kubelet = Kubelet::kUnknown;
   Span not_ready_for;
-  Span hung_for;           // the node's own view of its kubelet and runtime; 0: they answer
-  std::set<ArrayId> lost;  // arrays that hear other nodes and not this one, and whose volumes hang here
+  Span hung_for;               // the node's own view of its kubelet and runtime; 0: they answer
+  bool met = false;            // this observer saw a heartbeat of it, by the network or on an array
+  bool together = false;       // its channels fell silent within Settings::together
+  bool renewed_since = false;  // its kubelet renewed its lease after that
+  std::set<ArrayId> lost;      // arrays that hear other nodes and not this one, and whose volumes hang here
 };
 
 class Evidence {
@@ -76,7 +79,7 @@ class Evidence {
   NodeId HeldByOtherInstance(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
   // Its heartbeats land on the array; or it never had any, and the array is up.
   bool Reaches(const NodeId& node, const ArrayId& array, Instant now) const;
-  // Those of which a probe is due: silent, or well and not calibrated yet. Marks them as probed.
+  // Those of which a probe is due: silent, or well and not probed for long. Marks them as probed.
   std::vector<NodeId> TakeProbesDue(Instant now);
 
   const IndexedMap<NodeId, NodeEvidence>& nodes() const { return nodes_; }
@@ -86,8 +89,10 @@ class Evidence {
   // An array that hears no node at all is away itself: its silence says nothing of this node. Where no other
   // node ever used it, nobody can say.
   bool CanTellOf(const NodeId& node, const ArrayChannel& array, Instant now) const;
-  bool IsProbeDue(const NodeEvidence& node, Instant now) const;
+  bool IsSilent(const NodeEvidence& node, Instant now) const;
+  bool IsProbeDue(const NodeEvidence& node, bool silent, Instant now) const;
   void LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant now, Signals& signals) const;
+  void LookAtSilence(const NodeId& id, const NodeEvidence& node, Instant now, Signals& signals) const;
   void LookAtKernel(const NodeEvidence& node, Instant now, Signals& signals) const;
   void LookAtKubelet(const NodeId& id, const NodeEvidence& node, Instant now, Signals& signals) const;
   NodeEvidence& EnsureNode(const NodeId& node, Instant now);

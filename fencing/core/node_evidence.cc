@@ -61,4 +61,10 @@ bool NodeEvidence::HasGrants() const {
   return std::any_of(arrays.begin(), arrays.end(), [](const auto& side) { return !side.holdings.empty(); });
 }
 
+Instant LastSignOf(const NodeEvidence& node) {
+  auto last = LatestOf(*node.met_at, node.heartbeat_at);
+  for (const auto& side : node.arrays) last = LatestOf(last, side.heartbeat_at);
+  return last;
+}
+
 }  // namespace lunkeeper::fencing

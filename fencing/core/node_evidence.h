@@ -75,4 +75,7 @@ struct NodeEvidence {
   bool HasGrants() const;
 };
 
+// Its last heartbeat, by the network or on an array; or when it was met.
+Instant LastSignOf(const NodeEvidence& node);
+
 }  // namespace lunkeeper::fencing

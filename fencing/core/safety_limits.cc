@@ -23,7 +23,7 @@ std::optional<LimitRefusal> SafetyLimits::RefusalOf(const NodeId& node, const Cl
   const auto over_budget = [](const std::string& why) {
     return LimitRefusal{Refusal::kBudget, "over the budget of nodes" + why};
   };
-  auto failed = SelfTest(node, evidence, now);
+  auto failed = evidence.ArraysUp() ? SelfTest(node, evidence, now) : "an array does not answer";
   if (!failed.empty()) return over_budget(", and the self-test fails: " + failed);
   if (!settings_.one_by_one) return over_budget("");
   const auto latest = std::max_element(decided_.begin(), decided_.end(),
@@ -34,7 +34,6 @@ std::optional<LimitRefusal> SafetyLimits::RefusalOf(const NodeId& node, const Cl
 
 std::string SafetyLimits::SelfTest(const NodeId& node, const Evidence& evidence, Instant now) const {
   if (!evidence.ApiUp(now)) return "the API server does not answer";
-  if (!evidence.ArraysUp()) return "an array does not answer";
   int others = 0, heard = 0;
   for (const auto& [id, known] : evidence.nodes()) {
     // Nodes that hold nothing and were never heard are no witnesses.

@@ -25,12 +25,13 @@ class SafetyLimits {
 
   // An automatic failover of `node` was decided, by us or by another replica. Repeats change nothing.
   void NoteDecision(const NodeId& node, Instant now);
+  // What shows that the silence of `node` may be this observer's own fault; empty: nothing.
+  std::string SelfTest(const NodeId& node, const Evidence& evidence, Instant now) const;
   // Why `node` may not be failed over now; empty: it may.
   std::optional<LimitRefusal> RefusalOf(const NodeId& node, const Cluster& cluster, const Evidence& evidence,
                                         Instant now);
 
  private:
-  std::string SelfTest(const NodeId& node, const Evidence& evidence, Instant now) const;
   int NodeBudget(const Evidence& evidence) const;
 
   const Settings& settings_;

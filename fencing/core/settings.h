@@ -20,6 +20,11 @@ struct Settings {
   Span unheard_silence = 30_s;  // of a node whose heartbeats never reached this observer
   Span probe_after = 1_s;       // of silence; and then each probe_period
   Span probe_period = 500_ms;
+  Span probe_well = 30_s;         // between probes of a node that is well
+  Span probe_fresh = 60_s;        // an older answer does not show that the kernel can be reached
+  Span together = 3_s;            // a dead node's channels fall silent within this time of each other
+  Span lease_delay = 1_s;         // of the last lease that a dying kubelet renewed, until it is seen
+  Span storage_late = 1500_ms;    // of a node that only the arrays hear: it is probed
   int probes_unanswered = 2;      // in a row
   Span kubelet_stale = 12_s;      // its lease is renewed each 10 s
   Span probation = 60_s;          // of a kubelet or runtime that hangs

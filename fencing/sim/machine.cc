@@ -87,8 +87,7 @@ void Machine::Heartbeat() {
   if (world_.Has(Mutant::kSaysCleanTooEarly)) heartbeat.present.clear();
   for (const auto& [array, fence] : known_) heartbeat.known[array] = fence.generation;
   for (auto& replica : world_.replicas)
-    world_.Send(endpoint_, replica->endpoint(),
-                [&to = *replica, heartbeat] { to.ReceiveHeartbeat(heartbeat); });
+    world_.Send(endpoint_, replica->endpoint(), [&to = *replica, heartbeat] { to.Receive(heartbeat); });
   ++storage_sequence_;
   for (auto& array : world_.arrays)
     world_.Send(endpoint_, array->portal(), [this, &at = *array, id = id_, number = storage_sequence_] {

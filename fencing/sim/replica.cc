@@ -84,13 +84,6 @@ void Replica::Receive(decltype(Event::what) what) {
   }
 }
 
-void Replica::ReceiveHeartbeat(const Heartbeat& heartbeat) {
-  Receive(heartbeat);
-  for (auto& other : world_.replicas)
-    if (other.get() != this && running_ && !stalled())
-      world_.Send(endpoint_, other->endpoint(), [&to = *other, heartbeat] { to.Receive(heartbeat); });
-}
-
 void Replica::Do(const Action& action) {
   const bool routine =
       std::holds_alternative<Probe>(action.what) || std::holds_alternative<Report>(action.what) ||

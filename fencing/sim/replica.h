@@ -1,6 +1,6 @@
 #pragma once
-// A controller replica: the runner around a core. It ticks, polls, watches, relays heartbeats, and carries
-// out what the core asks for. Its process may crash at any action, stall, and its clock is its own.
+// A controller replica: the runner around a core. It ticks, polls, watches, and carries out
+// what the core asks for. Its process may crash at any action, stall, and its clock is its own.
 
 #include <memory>
 #include <optional>
@@ -27,7 +27,6 @@ class Replica {
   Core& core() { return *core_; }
 
   void Receive(decltype(Event::what) what);
-  void ReceiveHeartbeat(const Heartbeat& heartbeat);
   // For nodes: forwarded to the array.
   void Acquire(const ArrayId& array, const VolumeId& volume, const NodeId& node,
                std::function<void(Generation)> reply);

@@ -109,6 +109,8 @@ void ScriptedWorld::Setup(const std::string& word, std::istringstream& words) {
     AddPod(words);
   } else if (word == "late") {
     late_.insert(nodes_.extract(NodeName(NextWord(words))));
+  } else if (word == "unheard") {
+    Find(NextWord(words)).heartbeats = false;
   } else if (word == "set") {
     const auto name = NextWord(words);
     SetOption(name, NextWord(words));
