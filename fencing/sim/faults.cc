@@ -125,14 +125,17 @@ Faults::Mend Faults::CutNode(Machine& machine, bool controllers, bool api, bool 
   };
 }
 
-// That all nodes lose it is a fault of the array's: none of them is sick.
+// That all nodes lose it, also later ones, is a fault of the array's: none of them is sick.
 Faults::Mend Faults::CutPortal(ArrayModel& array, Machine* only) {
-  auto mends = std::make_shared<std::vector<Mend>>();
-  for (const auto& machine : world_.machines)
-    if (!only || machine.get() == only) mends->push_back(CutBoth(array.portal(), machine->endpoint(), false));
-  if (only) mends->push_back(Sicken(*only, Cause::kStorage, [] {}));
-  return [mends] {
-    for (auto& mend : *mends) mend();
+  const auto portal = array.portal();
+  if (!only) {
+    world_.Isolate(portal);
+    return [this, portal] { world_.Rejoin(portal); };
+  }
+  world_.checker->Sick(only->id(), Cause::kStorage, true);
+  return [this, id = only->id(), mend = CutBoth(portal, only->endpoint(), false)] {
+    mend();
+    world_.checker->Sick(id, Cause::kStorage, false);
   };
 }
 

@@ -44,6 +44,7 @@ void World::Send(Endpoint from, Endpoint to, std::function<void()> deliver) {
 Endpoint World::AddEndpoint() {
   const auto count = cuts_.size() + 1;
   cuts_.resize(count);
+  isolated_.resize(count);
   for (auto& row : cuts_) row.resize(count);
   return count - 1;
 }

@@ -47,7 +47,12 @@ class World {
   // One way; counted, so that faults may overlap.
   void Cut(Endpoint from, Endpoint to) { ++cuts_[from][to]; }
   void Mend(Endpoint from, Endpoint to) { --cuts_[from][to]; }
-  bool Open(Endpoint from, Endpoint to) const { return cuts_[from][to] == 0; }
+  // From everybody, also from who comes later; counted too.
+  void Isolate(Endpoint one) { ++isolated_[one]; }
+  void Rejoin(Endpoint one) { --isolated_[one]; }
+  bool Open(Endpoint from, Endpoint to) const {
+    return cuts_[from][to] == 0 && isolated_[from] == 0 && isolated_[to] == 0;
+  }
   // Delivers after a while; through a cut it is lost, or comes late if the cut is mended soon.
   void Send(Endpoint from, Endpoint to, std::function<void()> deliver);
   Endpoint AddEndpoint();
@@ -98,6 +103,7 @@ class World {
   uint64_t events_ = 0, order_ = 0;
   std::priority_queue<Item> agenda_;
   std::vector<std::vector<int>> cuts_;
+  std::vector<int> isolated_;
   std::string trace_;
 };
 
