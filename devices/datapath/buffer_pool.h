@@ -27,7 +27,7 @@ class BufferPool {
   // The smallest block that holds `bytes` (at most kLargestBlock), aligned to its own size; nullptr: none is
   // free.
   char* Allocate(size_t bytes);
-  // The same, but out of what is left of broken blocks: nullptr where a whole one would have to be split.
+  // The same, but out of the pieces of broken blocks: nullptr where a whole one would have to be split.
   char* AllocateFromPieces(size_t bytes);
   // Frees the end of a block of which only the first `bytes` are needed.
   void Shrink(char* block, size_t bytes);

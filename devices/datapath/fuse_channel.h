@@ -49,7 +49,7 @@ class IoResources {
   size_t in_flight() const { return in_flight_; }
   size_t free_requests() const { return requests_.size() - in_flight_; }
   // What can be given out in whole blocks, but for a reserve. A channel takes of that one only while it has
-  // nothing in flight and its target is heard.
+  // nothing in flight and its target answers.
   size_t shared_bytes() const { return std::max(pool_.whole_bytes(), reserve_bytes_) - reserve_bytes_; }
   // Few whole blocks are left: better to copy data than to keep a block for them that is larger.
   bool scarce() const { return pool_.whole_bytes() < pool_.size_bytes() / 4; }

@@ -8,7 +8,6 @@ namespace lunkeeper {
 namespace {
 
 using iscsi::AfterPings;
-using iscsi::FakeCommand;
 using iscsi::Reaction;
 
 // A ping goes out after a sixth of the command time-out in silence, so 20 of them are more than three
@@ -69,7 +68,7 @@ TEST_CASE("zeroing may take longer than other commands, but not for ever") {
     options.command_timeout = milliseconds(300);
     options.bulk_command_timeout = milliseconds(1500);
   });
-  constexpr uint8_t kWriteSame = 0x93;
+  static constexpr uint8_t kWriteSame = 0x93;
   rig.target.Change([](auto& traits) { traits.script = Once(kWriteSame, AfterPings(12)); });
   rig.Start();
   TestRequest slow(LunOp::kWriteZeroes, 0, 4096);

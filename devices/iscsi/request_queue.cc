@@ -20,11 +20,11 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // Of a command that the LUN would not carry out and gave no reason to wait, such as a unit attention: each of
-// those comes once, so this many can only be a LUN that is broken.
+// these comes once, so this many can only be a LUN that is broken.
 constexpr uint32_t kRetriesAtOnce = 100;
 
 // Sessions that end with the same request as the oldest in flight. After the first few, requests are sent one
-// at a time, which tells the one that breaks sessions from those that only wait beside it; that one is given
+// at a time, which tells the one that breaks sessions from its neighbours that only wait; that one is given
 // up after the others.
 constexpr uint32_t kLossesUntilAlone = 3;
 constexpr uint32_t kMostLosses = 8;
@@ -239,7 +239,7 @@ bool RequestQueue::CountLoss() {
   while (oldest != nullptr && !oldest->internal.in_flight) oldest = oldest->internal.next;
   if (oldest == nullptr) return false;
   const uint32_t losses = ++oldest->internal.losses;
-  // As long as it takes to try each of those that may have been sent with it.
+  // As long as it takes to try each request that may have been sent with it.
   if (losses >= kLossesUntilAlone) alone_left_ = std::max(options_.queue_depth, 1U);
   if (losses < kMostLosses) return false;
   active_.Remove(oldest);

@@ -185,8 +185,7 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
     for (const auto& each : channels) *each.second = false;
   } else if (what == "returns" || what == "reboots") {
     for (const auto& each : channels) *each.second = true;
-    if (what == "reboots")
-      machine.boot += "'", machine.present.clear(), machine.failing.clear(), machine.failed.clear();
+    if (what == "reboots") Reboot(machine);
     Feed(KubeletLease{name});
     After(2500_ms, [this, &machine] { Clean(machine); });
   } else if (what == "closes") {
@@ -195,17 +194,8 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
     Feed(Heartbeat{machine.id, NextWord(words), 1, true, {}, {}, {}, {}});
   } else if (what == "hung" || what == "unhung") {
     machine.kubelet_ok = what == "unhung";
-  } else if (what == "failing" || what == "failed") {
-    const VolumeId volume(NextWord(words));
-    machine.failing.insert(volume);
-    if (what == "failed") machine.failed.insert(volume);
-  } else if (what == "works") {
-    machine.failing.clear();
-    machine.failed.clear();
-  } else if (what == "stages") {
-    const auto [array, volume] = Volume(NextWord(words));
-    arrays_.at(array).holders[volume] = machine.id;
-    machine.present.insert(volume);
+  } else if (what == "failing" || what == "failed" || what == "works" || what == "stages") {
+    HappenToVolumes(machine, what, words);
   } else if (what == "stuck" || what == "unstuck") {
     machine.cleans = what == "unstuck";
     Clean(machine);
@@ -224,6 +214,30 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
     node.version = NextVersion();
     Feed(NodeSeen{node});
   }
+}
+
+void ScriptedWorld::Reboot(Machine& machine) {
+  machine.boot += "'";
+  machine.present.clear();
+  machine.failing.clear();
+  machine.failed.clear();
+}
+
+void ScriptedWorld::HappenToVolumes(Machine& machine, const std::string& what, std::istringstream& words) {
+  if (what == "works") {
+    machine.failing.clear();
+    machine.failed.clear();
+    return;
+  }
+  if (what == "stages") {
+    const auto [array, volume] = Volume(NextWord(words));
+    arrays_.at(array).holders[volume] = machine.id;
+    machine.present.insert(volume);
+    return;
+  }
+  const VolumeId volume(NextWord(words));
+  machine.failing.insert(volume);
+  if (what == "failed") machine.failed.insert(volume);
 }
 
 void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream& words) {

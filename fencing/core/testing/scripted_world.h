@@ -41,6 +41,8 @@ class ScriptedWorld {
   void AddPod(std::istringstream& words);
   void Happen(const std::string& subject, std::istringstream& words);
   void HappenToNode(Machine& machine, std::istringstream& words);
+  static void Reboot(Machine& machine);
+  void HappenToVolumes(Machine& machine, const std::string& what, std::istringstream& words);
   void HappenToWorld(const std::string& subject, std::istringstream& words);
 
   void Start();
