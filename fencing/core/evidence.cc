@@ -201,7 +201,8 @@ bool Evidence::ArrayUp(const ArrayId& array) const {
 }
 
 bool Evidence::ArraysUp() const {
-  return std::all_of(arrays_.begin(), arrays_.end(), [](const auto& channel) { return channel.second.up; });
+  return std::all_of(arrays_.begin(), arrays_.end(),
+                     [](const auto& channel) { return channel.second.up || channel.second.views == 0; });
 }
 
 bool Evidence::IsBlind(Instant now) const {

@@ -64,7 +64,7 @@ class Evidence {
   // Of one that is at hand: `known` is what nodes() has of it.
   Signals SignalsOf(const NodeId& node, const NodeEvidence& known, Instant now) const;
   bool ArrayUp(const ArrayId& array) const;
-  bool ArraysUp() const;  // all that were ever seen
+  bool ArraysUp() const;  // all that ever answered: one that is only configured must not block the others
   // No array has answered for a while: it may be this observer that is cut off from them.
   bool IsBlind(Instant now) const;
   bool ApiUp(Instant now) const;

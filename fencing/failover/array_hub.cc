@@ -1,5 +1,6 @@
 #include "fencing/failover/array_hub.h"
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <utility>
 
@@ -65,13 +66,13 @@ bool ArrayHub::HasArray(const ArrayId& id) const {
   return found != entries_.end() && found->second->GetArray() != nullptr;
 }
 
-// An array that was never polled with success is not lost: it may just have been added, and nothing is known
-// of what it holds. A hanging poll shows as an answer that is too old.
+// A hanging poll shows as an answer that is too old. An array that never answered is lost too: a replica that
+// has seen none of its arrays since it started must not go on leading.
 std::vector<ArrayId> ArrayHub::LostArrays(Instant now) const {
   std::vector<ArrayId> lost;
   for (const auto& [id, entry] : entries_) {
-    const Instant answered = entry->answered_at;
-    if (answered == kNever || !HasArray(id)) continue;
+    if (!HasArray(id)) continue;
+    const Instant answered = std::max(entry->answered_at.load(), entry->made_at);
     if (entry->failed_at.load() > answered || now - answered > kPollTimeout) lost.push_back(id);
   }
   return lost;

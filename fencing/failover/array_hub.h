@@ -33,7 +33,7 @@ class ArrayHub {
   // Reads which arrays are configured now. Returns the arrays that were removed since the last call.
   std::vector<ArrayId> RefreshArrays();
   bool HasArray(const ArrayId& id) const;
-  // The arrays whose last poll failed or hangs.
+  // The arrays whose last poll failed or hangs, and arrays that never answered.
   std::vector<ArrayId> LostArrays(Instant now) const;
   // Runs `work` on one of the array's workers. For an unknown array it is called at once, with null.
   void PostWork(const ArrayId& id, std::function<void(FenceControl*)> work);
@@ -44,6 +44,7 @@ class ArrayHub {
   static constexpr Instant kNever = Instant();
   struct Entry {
     ArrayId id;
+    const Instant made_at = MonotonicNow();
     std::atomic<Instant> answered_at = kNever, failed_at = kNever;
     absl::Mutex mutex;
     std::shared_ptr<Array> array ABSL_GUARDED_BY(mutex);  // null: it is configured no more

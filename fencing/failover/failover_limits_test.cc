@@ -46,6 +46,24 @@ TEST_CASE("without the CustomResourceDefinition nothing is done, and a node that
   CHECK(Comes([&] { return world.Runs("db-0", "n2"); }));
 }
 
+TEST_CASE("a replica that has seen no array since it started lets its lease run out, until it sees one") {
+  constexpr char kRenewals[] = "PATCH /apis/coordination.k8s.io";
+  World world;
+  world.array->FailWith(absl::UnavailableError("no way to it from here"));
+  world.Start();
+  REQUIRE(Comes([&] { return world.api.CountWrites(kRenewals) > 2; }));
+  // It renews each second, and gives up after five without an array.
+  size_t renewals = 0;
+  absl::Time since = absl::Now();
+  CHECK(Comes([&] {
+    const size_t now = world.api.CountWrites(kRenewals);
+    if (std::exchange(renewals, now) != now) since = absl::Now();
+    return absl::Now() - since > absl::Seconds(4);
+  }));
+  world.array->FailWith(absl::OkStatus());
+  CHECK(Comes([&] { return world.api.CountWrites(kRenewals) > renewals; }));
+}
+
 TEST_CASE("a pod that is left alone on a fenced node is told so, once") {
   constexpr char kEvents[] = "POST /apis/events.k8s.io/v1/namespaces/db/";
   World world;
