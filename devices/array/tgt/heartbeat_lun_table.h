@@ -1,5 +1,5 @@
 #pragma once
-// The heartbeat LUNs of a tgt array (heartbeat_luns.h): a small file in the pool and a target for each, and a
+// The heartbeat LUNs of a tgt array (fence_control.h): a small file in the pool and a target for each, and a
 // look at every file four times a second.
 //
 // The same thread also maintains the LUNs. It serves them again after tgtd was restarted, writes the fence in
