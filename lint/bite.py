@@ -78,8 +78,19 @@ BEHIND_COORDINATOR = {
     **includes("base/y.h", "fencing/agent/z.h"),
 }
 BEHIND_NODE = {**includes("node/x.cc", "base/y.h"), **includes("base/y.h", "devices/array/tgt/pool.h")}
+ODD_SPELLINGS = ("#include <{}>", "# include \"{}\"", "#include \"./{}\"", "#include \"base/../{}\"")
+BESIDE = {"fencing/agent/x.cc": '#include "../kube/json.h"\n', "fencing/kube/json.h": ""}
 LAYER_BITES = (
     Bite(layers.check_walls, includes("base/deep/x.cc"), includes("base/x.cc")),
+    Bite(layers.check_walls, BESIDE, {**BESIDE, "fencing/agent/x.cc": '#include "y.h"\n#include <y.h>\n'}),
+    *(
+        Bite(
+            layers.check_walls,
+            {"node/x.cc": spelling.format("plugin/y.h")},
+            {"node/x.cc": spelling.format("base/y.h")},
+        )
+        for spelling in ODD_SPELLINGS
+    ),
     Bite(layers.check_nevers, BEHIND_AGENT, includes("fencing/agent/x.cc", "node/y.h")),
     Bite(
         layers.check_nevers, BEHIND_COORDINATOR, includes("fencing/coordinator/x.cc", "fencing/kube/json.h")
@@ -89,7 +100,12 @@ LAYER_BITES = (
     Bite(
         layers.check_purity,
         {"fencing/core/x.cc": "#include <chrono>\n"},
-        {"fencing/sim/x.cc": "#include <chrono>\n"},
+        {"fencing/core/x.cc": "#include <map>\n", "fencing/sim/x.cc": "#include <chrono>\n"},
+    ),
+    Bite(
+        layers.check_purity,
+        {"fencing/core/x.h": '#include "absl/time/clock.h"\n'},
+        {"fencing/core/x_test.cc": "#include <fstream>\n"},
     ),
 )
 FLOOR_BITES = (
@@ -139,6 +155,16 @@ TEXT_BITES = (
         {"node/x.cc": lines(92) + "  // why\n" * 8},
     ),
     Bite(
+        text.check_comment_lists,
+        {"x.h": f"// - {'x ' * 45}\n// cut\n//   off\n"},
+        {"x.h": f"// - {'x ' * 45}\n//   not cut\n//   off\n// so:\n//   this\n"},
+    ),
+    Bite(
+        text.check_broken_declarations,
+        {"x.h": "  std::optional<int>\n      x_;  // why\n"},
+        {"x.h": "  // why\n  std::optional<int> x_;\n  case A:\n    break;  // z\n  x =\n      y;  // z\n"},
+    ),
+    Bite(
         text.check_unused_names, {"x.cc": "using std::swap;\n"}, {"x.cc": "using std::swap;\nswap(a, b);\n"}
     ),
     Bite(text.check_format, {"x.cc": "int  x ;\n"}, {"x.cc": "int x;\n"}),
@@ -167,6 +193,9 @@ PROSE_BITES = (
         {"x.md": "It is put\nright.\n"},
         {"x.md": "```\nput right\n```\nIt is `put right`.\n"},
     ),
+    Bite(prose.check_links, {"docs/x.md": "[x](y.md)"}, {"docs/x.md": "[x](y.md)", "docs/y.md": ""}),
+    Bite(prose.check_links, {"x.md": "# A b\n[x](#b)"}, {"x.md": "# A `b`: c\n[x](#a-b-c)\n[y](https://z)"}),
+    Bite(prose.check_links, {"x.md": "`node/y.cc`"}, {"x.md": "`node/y.cc`", "node/y.cc": ""}),
     Bite(prose.check_phrases, {"node/x.cc": "int x;  // Whoever asks.\n"}, {"node/x.cc": 'f("whoever");\n'}),
     Bite(prose.check_phrases, {"x.py": "x = 1  # whoever\n"}, {"x.py": "x = 'whoever'  # or not\n"}),
     Bite(prose.check_phrases, {"x.py": '"""Whoever asks."""\n'}, {"x.py": '"""Anyone."""\nx = "whoever"\n'}),

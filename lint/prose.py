@@ -2,6 +2,7 @@
 
 import ast
 import io
+import posixpath
 import re
 import tokenize
 
@@ -9,6 +10,8 @@ from lint.tree import Tree
 
 COLUMNS = 100
 URL = re.compile(r"https?://\S+|(?<=\]\()[^)\s]+(?=\))")  # an address, or the target of a link
+LINK = re.compile(r"\]\((?!https?:)(?P<path>[^)#\s]*)(?:#(?P<heading>[^)\s]+))?\)")
+SOURCE = re.compile(r"`([\w/]+\.(?:cc|h|py|proto))`")
 FENCE = re.compile(r"\s*(```|~~~)")
 
 # Phrases to avoid, with what to write in their place. A space also stands for the end of a line.
@@ -95,6 +98,45 @@ def phrases_to_avoid(tree: Tree, names: list[str]) -> list[str]:
                 for found in pattern.finditer(prose)
             ]
     return problems
+
+
+def slug_of(heading: str) -> str:
+    """What a link after # calls a heading."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def headings_of(tree: Tree, name: str) -> set[str]:
+    """The headings of a document, as links call them."""
+    lines = without_code(tree.text(name)) if name in tree else []
+    return {slug_of(line.lstrip("# ")) for line in lines if line.startswith("#")}
+
+
+def dead_links(tree: Tree, name: str) -> list[str]:
+    """The links of a document that lead to no file here, or to no heading of it; addresses aside."""
+    problems = []
+    for found in LINK.finditer("\n".join(without_code(tree.text(name)))):
+        path, heading = found["path"], found["heading"]
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) if path else name
+        if target not in tree or heading and heading not in headings_of(tree, target):
+            problems.append(f"{name}: a link leads nowhere: {found[0][2:-1]}")
+    return problems
+
+
+def missing_files(tree: Tree, name: str) -> list[str]:
+    """The source files that a document names and that do not exist; `x` stands for any name."""
+    paths = set(tree.names(""))
+    known = paths | {path.rpartition("/")[2] for path in paths} | {"x.cc", "x_test.cc"}
+    named = SOURCE.findall("\n".join(without_code(tree.text(name))))
+    return [f"{name}: there is no {file}" for file in named if file not in known]
+
+
+def check_links(tree: Tree) -> list[str]:
+    """What documents lead to and name is there."""
+    return [
+        problem
+        for name in tree.names(".md")
+        for problem in dead_links(tree, name) + missing_files(tree, name)
+    ]
 
 
 def check_columns(tree: Tree) -> list[str]:

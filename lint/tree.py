@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import pathlib
+import posixpath
 import re
 import subprocess
 import tempfile
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 
 from lint.layout import GENERATED, NOW, Layout
 
-INCLUDE = re.compile(r'^#include "([^"]+)"')
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 MAIN = re.compile(r"^int main\(", re.MULTILINE)
 
 
@@ -68,13 +69,22 @@ class Tree:
 
     def includes(self, name: str) -> list[tuple[int, str]]:
         """The headers of this project that a file includes, generated ones too: [(line number, header)]."""
-        ours = self.layout.top_folders() | set(GENERATED)
-        found = []
+        return [(number, header) for number, header in self._all_includes(name) if self._is_ours(header)]
+
+    def libraries(self, name: str) -> list[tuple[int, str]]:
+        """The headers of libraries that a file includes: [(line number, header)]."""
+        return [(number, header) for number, header in self._all_includes(name) if not self._is_ours(header)]
+
+    def _is_ours(self, header: str) -> bool:
+        return header.split("/")[0] in self.layout.top_folders() | set(GENERATED)
+
+    def _all_includes(self, name: str) -> Iterator[tuple[int, str]]:
+        """Each path as the compiler resolves it: from the file's own folder, then from the root."""
         for number, line in enumerate(self.lines(name), 1):
-            match = INCLUDE.match(line)
-            if match and match[1].split("/")[0] in ours:
-                found.append((number, match[1]))
-        return found
+            if match := INCLUDE.match(line):
+                header = posixpath.normpath(match[1] or match[2])
+                beside = posixpath.normpath(f"{posixpath.dirname(name)}/{header}")
+                yield number, beside if match[1] and beside in self else header
 
     def is_program(self, name: str) -> bool:
         """Whether a file has a main function."""

@@ -15,6 +15,7 @@ import grpc
 
 from harness import places
 from harness.cleanup import wait_until
+from harness.processes import alive
 from harness.rig import Datapath, Rig
 
 # The codes on which an orchestrator repeats a call.
@@ -75,6 +76,12 @@ class FailPoint:
 
     def fired(self) -> bool:
         return self.fired_file.exists()
+
+    def await_death(self) -> None:
+        """After it has fired: the victim takes some milliseconds to die, and looks well meanwhile."""
+        if self.victim != "self":
+            victim = int(self.victim_file.read_text())
+            wait_until(lambda: not alive(victim), 10, f"the {self.victim} dies")
 
     def _victim_pid(self) -> int:
         rig, datapath = self.rig, self.rig.nodes[0].datapath
@@ -143,6 +150,8 @@ class Survivor:
         while True:
             failed = self._try(call)
             fired = self._count()
+            if fired:
+                self.point.await_death()
             if fired or not all(daemon.running() for daemon in self.rig.daemons()):
                 self.revive()
             if failed is None:

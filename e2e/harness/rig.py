@@ -89,8 +89,10 @@ class Server(ReadyDaemon):
         return self._client
 
     def ready(self) -> bool:
+        # The call waits for its connection: gRPC polls sockets only while a call runs, and one that is
+        # refused at once leaves the connection where it is until its attempt times out.
         with contextlib.suppress(grpc.RpcError):
-            return bool(self.client.Probe(seconds=2).ready.value)
+            return bool(self.client.Probe(seconds=2, wait=True).ready.value)
         return False
 
 
