@@ -139,19 +139,20 @@ absl::StatusOr<KeyPair> MakeAuthority(const std::string& name, const Validity& v
   return ToPem(certificate, key);
 }
 
-absl::StatusOr<KeyPair> IssueServerCertificate(const KeyPair& authority, const std::string& host,
-                                               const Validity& validity) {
+absl::StatusOr<KeyPair> IssueCertificate(const KeyPair& authority, CertificateUse use,
+                                         const std::string& name, const Validity& validity) {
   ASSIGN_OR_RETURN(const Certificate issuer, ParseCertificate(authority.certificate));
   ASSIGN_OR_RETURN(const PrivateKey issuer_key, ParseKey(authority.key));
   ASSIGN_OR_RETURN(const PrivateKey key, MakeKey());
-  ASSIGN_OR_RETURN(const Certificate certificate, BeginCertificate(host, key.get(), validity));
+  ASSIGN_OR_RETURN(const Certificate certificate, BeginCertificate(name, key.get(), validity));
   X509* own = certificate.get();
+  const char* purpose = use == CertificateUse::kServer ? "serverAuth" : "clientAuth";
   RETURN_IF_ERROR(AddExtension(issuer.get(), own, NID_basic_constraints, "critical,CA:FALSE"));
   RETURN_IF_ERROR(AddExtension(issuer.get(), own, NID_key_usage, "critical,digitalSignature"));
-  RETURN_IF_ERROR(AddExtension(issuer.get(), own, NID_ext_key_usage, "serverAuth"));
+  RETURN_IF_ERROR(AddExtension(issuer.get(), own, NID_ext_key_usage, purpose));
   RETURN_IF_ERROR(AddExtension(issuer.get(), own, NID_subject_key_identifier, "hash"));
   RETURN_IF_ERROR(AddExtension(issuer.get(), own, NID_authority_key_identifier, "keyid:always"));
-  RETURN_IF_ERROR(AddExtension(issuer.get(), own, NID_subject_alt_name, absl::StrCat("DNS:", host)));
+  RETURN_IF_ERROR(AddExtension(issuer.get(), own, NID_subject_alt_name, absl::StrCat("DNS:", name)));
   RETURN_IF_ERROR(SignCertificate(own, issuer.get(), issuer_key.get()));
   return ToPem(certificate, key);
 }
@@ -171,15 +172,18 @@ absl::Status CheckKeyPair(const KeyPair& pair) {
   return NotUsable("the key is not the certificate's");
 }
 
-absl::Status CheckServerCertificate(const KeyPair& server, const std::string& authority,
-                                    const std::string& host) {
-  RETURN_IF_ERROR(CheckKeyPair(server));
-  ASSIGN_OR_RETURN(const Certificate certificate, ParseCertificate(server.certificate));
+absl::Status CheckIssued(const KeyPair& pair, const std::string& authority, CertificateUse use,
+                         const std::string& name) {
+  RETURN_IF_ERROR(CheckKeyPair(pair));
+  ASSIGN_OR_RETURN(const Certificate certificate, ParseCertificate(pair.certificate));
   ASSIGN_OR_RETURN(const Certificate issuer, ParseCertificate(authority));
   if (X509_verify(certificate.get(), X509_get0_pubkey(issuer.get())) != 1)
     return NotUsable("another authority has signed the certificate");
-  if (X509_check_host(certificate.get(), host.data(), host.size(), 0, nullptr) != 1)
-    return NotUsable(absl::StrCat("the certificate is not for ", host));
+  const int purpose = use == CertificateUse::kServer ? X509_PURPOSE_SSL_SERVER : X509_PURPOSE_SSL_CLIENT;
+  if (X509_check_purpose(certificate.get(), purpose, 0) != 1)
+    return NotUsable("the certificate is for the other side of TLS");
+  if (X509_check_host(certificate.get(), name.data(), name.size(), 0, nullptr) != 1)
+    return NotUsable(absl::StrCat("the certificate is not for ", name));
   return absl::OkStatus();
 }
 

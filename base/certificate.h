@@ -24,16 +24,19 @@ struct Validity {
 
 // A certificate that signs itself and may sign others, but no further authority.
 absl::StatusOr<KeyPair> MakeAuthority(const std::string& name, const Validity& validity);
-// For a TLS server that is reached by this DNS name.
-absl::StatusOr<KeyPair> IssueServerCertificate(const KeyPair& authority, const std::string& host,
-                                               const Validity& validity);
+// Which side of TLS shows it. It is no use on the other side.
+enum class CertificateUse { kServer, kClient };
+// For a server that is reached by this DNS name, or a client that is known by it.
+absl::StatusOr<KeyPair> IssueCertificate(const KeyPair& authority, CertificateUse use,
+                                         const std::string& name, const Validity& validity);
 
 // Of the first certificate in the text.
 absl::StatusOr<Validity> ValidityOf(const std::string& certificate);
 // Whether the key is the certificate's.
 absl::Status CheckKeyPair(const KeyPair& pair);
-// That too, and whether the authority has signed it, for this DNS name. Its validity is not looked at.
-absl::Status CheckServerCertificate(const KeyPair& server, const std::string& authority,
-                                    const std::string& host);
+// That too, and whether the authority has signed it, for this use and DNS name. Its validity is not looked
+// at.
+absl::Status CheckIssued(const KeyPair& pair, const std::string& authority, CertificateUse use,
+                         const std::string& name);
 
 }  // namespace lunkeeper

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 
 namespace lunkeeper {
 
@@ -24,6 +25,12 @@ std::optional<HostPort> ParseHostPort(const std::string& text) {
   // A bare v6 address, whose last group would be taken for the port.
   if (!bracketed && host.find(':') != std::string::npos) return std::nullopt;
   return HostPort{.host = std::move(host), .port = static_cast<uint16_t>(port)};
+}
+
+std::string FormatHostPort(const HostPort& address) {
+  const bool v6 = address.host.find(':') != std::string::npos;
+  return v6 ? absl::StrCat("[", address.host, "]:", address.port)
+            : absl::StrCat(address.host, ":", address.port);
 }
 
 }  // namespace lunkeeper

@@ -15,5 +15,7 @@ struct HostPort {
 // nullopt: no port or one beyond 65535, or a v6 address without brackets, of which nobody can say where the
 // port begins.
 std::optional<HostPort> ParseHostPort(const std::string& text);
+// The one way to write it: with brackets around a v6 address, and only there.
+std::string FormatHostPort(const HostPort& address);
 
 }  // namespace lunkeeper

@@ -18,6 +18,17 @@ TEST_CASE("an address is a host and a port") {
   CHECK(parsed->port == port);
 }
 
+TEST_CASE("an address is written in one way") {
+  const auto [text, written] = GENERATE(table<std::string, std::string>({
+      {"127.0.0.1:3260", "127.0.0.1:3260"},
+      {"[10.0.0.5]:03260", "10.0.0.5:3260"},  // by who does not know of which kind it is
+      {"[fe80::1]:80", "[fe80::1]:80"},
+      {"host:1", "host:1"},
+      {":0", ":0"},
+  }));
+  CHECK(FormatHostPort(*ParseHostPort(text)) == written);
+}
+
 TEST_CASE("what is no address is refused") {
   const std::string text = GENERATE("", "host", "host:", "host:65536", "host:-1", "host:+1", "host: 1",
                                     "host:1x", "::1:80", "[::1:80", "::1]:80", "[]:80", "[::1]80");

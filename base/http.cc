@@ -6,9 +6,11 @@
 // Every operation has a deadline of five seconds, so a client that stops sending or reading costs a
 // connection for that long and no thread. A page's function runs in one of the three threads, which is why a
 // slow page delays no other as long as at most two are slow.
+//
+// kubelet kills a container whose probes fail, so a new connection is always accepted: HttpConnections says
+// which older one has to go for it.
 #include "base/http.h"
 
-#include <atomic>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -17,12 +19,16 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
+#include <list>
+#include <map>
 #include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "base/host_port.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -40,7 +46,7 @@ constexpr auto kTimeout = std::chrono::seconds(5);
 constexpr auto kAcceptPause = std::chrono::milliseconds(200);
 constexpr size_t kMaxRequestBytes = 4096;
 // Prometheus, kubelet's probes and a person or two; more are a mistake or an attack.
-constexpr int kMaxConnections = 32;
+constexpr size_t kMostConnections = 64;
 constexpr int kThreads = 3;
 
 absl::StatusOr<Tcp::endpoint> ParseAddress(const std::string& address) {
@@ -54,18 +60,56 @@ absl::StatusOr<Tcp::endpoint> ParseAddress(const std::string& address) {
   return Tcp::endpoint(ip, where->port);
 }
 
+class HttpConnection;
+
+// The connections that may go on, in the order in which they came. Thread-safe.
+class HttpConnections {
+ public:
+  using Pointer = std::shared_ptr<HttpConnection>;
+  // Returns the connection that has to be closed for this one, or null.
+  Pointer Add(const Pointer& connection, const asio::ip::address& from) {
+    const absl::MutexLock lock(&mutex_);
+    entries_.push_back({connection.get(), connection, from});
+    if (entries_.size() <= kMostConnections) return nullptr;
+    // The oldest one of the address that has the most: who floods the port loses connections of its own.
+    std::map<asio::ip::address, int> counts;
+    for (const Entry& entry : entries_) ++counts[entry.from];
+    auto oldest = entries_.begin();
+    for (auto each = entries_.begin(); each != entries_.end(); ++each)
+      if (counts[each->from] > counts[oldest->from]) oldest = each;
+    Pointer removed = oldest->connection.lock();
+    entries_.erase(oldest);
+    return removed;
+  }
+  void Remove(const HttpConnection* connection) {
+    const absl::MutexLock lock(&mutex_);
+    entries_.remove_if([&](const Entry& entry) { return entry.key == connection; });
+  }
+
+ private:
+  struct Entry {
+    const HttpConnection* key;
+    std::weak_ptr<HttpConnection> connection;
+    asio::ip::address from;
+  };
+  absl::Mutex mutex_;
+  std::list<Entry> entries_ ABSL_GUARDED_BY(mutex_);
+};
+
 // One connection: a request, its reply, and again until the peer closes or is too slow. Its handlers run one
 // at a time, in the socket's strand.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  HttpConnection(Tcp::socket socket, const HttpPages& pages, std::atomic<int>& open)
-      : stream_(std::move(socket)), pages_(pages), open_(open) {
-    ++open_;
-  }
-  ~HttpConnection() { --open_; }
+  HttpConnection(Tcp::socket socket, const HttpPages& pages, HttpConnections& all)
+      : stream_(std::move(socket)), pages_(pages), all_(all) {}
+  ~HttpConnection() { all_.Remove(this); }
 
   void Start() {
     asio::dispatch(stream_.get_executor(), [self = shared_from_this()] { self->ReadRequest(); });
+  }
+  // Its pending operation fails, which ends it.
+  void Close() {
+    asio::post(stream_.get_executor(), [self = shared_from_this()] { self->stream_.close(); });
   }
 
  private:
@@ -111,7 +155,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   beast::tcp_stream stream_;
   const HttpPages& pages_;
-  std::atomic<int>& open_;
+  HttpConnections& all_;
   beast::flat_buffer buffer_{2 * kMaxRequestBytes};
   std::optional<http::request_parser<http::string_body>> parser_;
   http::response<http::string_body> response_;
@@ -133,7 +177,7 @@ class BeastServer final : public HttpServer {
     acceptor_.open(endpoint.protocol(), error);
     if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
     if (!error) acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.listen(16, error);
+    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
     if (error) return absl::UnavailableError(absl::StrCat("listen on ", address, ": ", error.message()));
     port_ = acceptor_.local_endpoint().port();
     AcceptNext();
@@ -149,11 +193,18 @@ class BeastServer final : public HttpServer {
       if (error == asio::error::operation_aborted) return;
       // Most likely out of descriptors. Accepting again at once would fail at once, and spin.
       if (error) return AcceptLater(error);
-      // Beyond the limit the socket is simply destroyed, which closes it.
-      if (open_ < kMaxConnections)
-        std::make_shared<HttpConnection>(std::move(socket), pages_, open_)->Start();
+      StartConnection(std::move(socket));
       AcceptNext();
     });
+  }
+
+  void StartConnection(Tcp::socket socket) {
+    beast::error_code error;
+    const Tcp::endpoint from = socket.remote_endpoint(error);
+    if (error) return;  // it is gone already
+    const auto connection = std::make_shared<HttpConnection>(std::move(socket), pages_, connections_);
+    if (const auto in_the_way = connections_.Add(connection, from.address())) in_the_way->Close();
+    connection->Start();
   }
 
   void AcceptLater(beast::error_code reason) {
@@ -165,8 +216,8 @@ class BeastServer final : public HttpServer {
   }
 
   const HttpPages pages_;
-  std::atomic<int> open_{0};
-  // Destroyed before pages_ and open_, to which the handlers still in it refer.
+  HttpConnections connections_;
+  // Destroyed before pages_ and connections_, to which the handlers still in it refer.
   asio::io_context context_{kThreads};
   Tcp::acceptor acceptor_;
   asio::steady_timer pause_{context_};

@@ -2,8 +2,10 @@
 // A very small HTTP server for /metrics, /healthz and /readyz. It answers GET and HEAD of fixed paths and
 // nothing else. A few threads of its own serve the connections and run the pages' functions, so that one slow
 // page delays no other. A request may have 4 KiB and take five seconds; otherwise its connection is closed.
-// Thread-safe. The destructor closes all connections and joins the threads. Failure: INVALID_ARGUMENT for an
-// address that is not `host:port`, UNAVAILABLE when it cannot be listened on.
+// Nobody who holds connections keeps others out: beyond 64, a new one takes the place of the oldest one of
+// the address that has the most. Thread-safe. The destructor closes all connections and joins the threads.
+// Failure: INVALID_ARGUMENT for an address that is not `host:port`, UNAVAILABLE when it cannot be listened
+// on.
 
 #include <cstdint>
 #include <functional>

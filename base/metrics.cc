@@ -2,6 +2,7 @@
 // series that exists returns that one, so nothing has to be declared before it is counted.
 #include "base/metrics.h"
 
+#include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
@@ -60,6 +61,10 @@ void Metrics::SetGauge(const std::string& name, const std::string& help, const S
     family.Add(labels).Set(value);
     given.insert(labels);
   }
+}
+
+void Metrics::CountEvent(const std::string& name, const std::string& help, const Labels& labels) {
+  prometheus::BuildCounter().Name(name).Help(help).Register(*registry_).Add(labels).Increment();
 }
 
 void Metrics::ObserveDuration(const std::string& name, const std::string& help, const Labels& labels,

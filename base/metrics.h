@@ -41,6 +41,8 @@ class Metrics {
   using Labels = std::map<std::string, std::string>;
   using Series = std::map<Labels, double>;
   void SetGauge(const std::string& name, const std::string& help, const Series& values);
+  // One more event of this kind.
+  void CountEvent(const std::string& name, const std::string& help, const Labels& labels = {});
   // Adds one duration to a histogram.
   void ObserveDuration(const std::string& name, const std::string& help, const Labels& labels,
                        absl::Duration duration);

@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "base/http.h"
@@ -14,8 +15,12 @@
 namespace lunkeeper {
 namespace {
 
-UniqueFd Connect(uint16_t port) {
+UniqueFd Connect(uint16_t port, const char* from = "127.0.0.1") {
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  REQUIRE(::inet_pton(AF_INET, from, &own.sin_addr) == 1);
+  REQUIRE(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&own), sizeof(own)) == 0);
   const timeval limit{10, 0};
   ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   sockaddr_in address{};
@@ -107,6 +112,32 @@ TEST_CASE("a request that is nonsense, endless or never finished holds nobody up
   CHECK(Exchange(port, "\x16\x03\x01 not http at all\r\n\r\n").empty());
   CHECK(Exchange(port, "GET /" + std::string(8000, 'a') + " HTTP/1.1\r\n").empty());
   CHECK_THAT(Get(port, "/healthz"), Catch::StartsWith("HTTP/1.1 200"));
+}
+
+TEST_CASE("a thousand connections that are held open keep nobody out") {
+  auto server = StartHttpServer("127.0.0.1:0", {{"/healthz", [] { return HttpReply{200, "ok\n"}; }}});
+  REQUIRE(server.ok());
+  const uint16_t port = (*server)->port();
+  std::vector<UniqueFd> idle;
+  for (int i = 0; i < 1000; ++i) {
+    idle.push_back(Connect(port));
+    if (i % 50 == 49) CHECK_THAT(Get(port, "/healthz"), Catch::StartsWith("HTTP/1.1 200"));
+  }
+}
+
+TEST_CASE("who floods the port loses connections of its own, and nobody else does") {
+  auto server = StartHttpServer("127.0.0.1:0", {{"/healthz", [] { return HttpReply{200, "ok\n"}; }}});
+  REQUIRE(server.ok());
+  const uint16_t port = (*server)->port();
+  // It has begun its request, and is the oldest connection of all.
+  const UniqueFd slow = Connect(port, "127.0.0.2");
+  const std::string begun = "GET /healthz HTTP/1.1\r\n", rest = "Host: x\r\nConnection: close\r\n\r\n";
+  REQUIRE(::send(slow.get(), begun.data(), begun.size(), MSG_NOSIGNAL) > 0);
+  std::vector<UniqueFd> flood;
+  for (int i = 0; i < 500; ++i) flood.push_back(Connect(port));
+  CHECK(Answer(flood.front()).empty());  // closed, long before its time
+  REQUIRE(::send(slow.get(), rest.data(), rest.size(), MSG_NOSIGNAL) > 0);
+  CHECK_THAT(Answer(slow), Catch::StartsWith("HTTP/1.1 200"));
 }
 
 TEST_CASE("a page that is slow holds up no other") {

@@ -13,7 +13,7 @@
 #include <thread>
 #include <utility>
 
-namespace lunkeeper::fencing {
+namespace lunkeeper {
 namespace {
 
 namespace asio = boost::asio;
@@ -87,4 +87,4 @@ class AsioProber final : public Prober {
 
 std::unique_ptr<Prober> MakeProber() { return std::make_unique<AsioProber>(); }
 
-}  // namespace lunkeeper::fencing
+}  // namespace lunkeeper

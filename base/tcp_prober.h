@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-namespace lunkeeper::fencing {
+namespace lunkeeper {
 
 class Prober {
  public:
@@ -21,4 +21,4 @@ class Prober {
 
 std::unique_ptr<Prober> MakeProber();
 
-}  // namespace lunkeeper::fencing
+}  // namespace lunkeeper

@@ -9,7 +9,7 @@
 #include <future>
 #include <vector>
 
-namespace lunkeeper::fencing {
+namespace lunkeeper {
 namespace {
 
 // Listens on a free port of loopback, and takes no connection.
@@ -77,4 +77,4 @@ TEST_CASE("what we could not ask is no answer at all") {
   CHECK_FALSE(called);
 }
 
-}  // namespace lunkeeper::fencing
+}  // namespace lunkeeper
