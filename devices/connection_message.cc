@@ -1,5 +1,5 @@
 // A connection crosses three borders in this message: from array agent to controller, from controller to
-// node, and from the node's plugin to the data path. The CHAP secret is in it as it is. The first two run
+// node, and from the node's plugin to the data path. The secrets are in it as they are. The first two run
 // over TLS, the third over a unix socket that only root may use.
 #include "devices/connection_message.h"
 
@@ -13,6 +13,10 @@ devices::v1::Connection ToMessage(const Connection& connection) {
   message.set_lun(connection.lun);
   message.set_chap_user(connection.chap.user);
   message.set_chap_secret(connection.chap.secret);
+  for (const std::string& portal : connection.other_portals) message.add_other_portals(portal);
+  message.set_target_chap_user(connection.target_chap.user);
+  message.set_target_chap_secret(connection.target_chap.secret);
+  message.set_signing_key(connection.signing_key);
   return message;
 }
 
@@ -21,7 +25,16 @@ Connection FromMessage(const devices::v1::Connection& message) {
           .target = Iqn(message.target()),
           .initiator = Iqn(message.initiator()),
           .lun = message.lun(),
-          .chap = {.user = message.chap_user(), .secret = message.chap_secret()}};
+          .chap = {.user = message.chap_user(), .secret = message.chap_secret()},
+          .target_chap = {.user = message.target_chap_user(), .secret = message.target_chap_secret()},
+          .other_portals = {message.other_portals().begin(), message.other_portals().end()},
+          .signing_key = message.signing_key()};
+}
+
+void ClearSecrets(devices::v1::Connection& message) {
+  message.clear_chap_secret();
+  message.clear_target_chap_secret();
+  message.clear_signing_key();
 }
 
 }  // namespace lunkeeper

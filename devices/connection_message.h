@@ -1,6 +1,6 @@
 #pragma once
 // Between a Connection and its message, which three protocols share: the array agent's, the coordinator's and
-// the data path's. The message carries the CHAP secret in the clear: only TLS or a private socket may take
+// the data path's. The message carries the secrets in the clear: only TLS or a private socket may take
 // it. Pure functions.
 
 #include "devices/connection.pb.h"
@@ -10,5 +10,7 @@ namespace lunkeeper {
 
 devices::v1::Connection ToMessage(const Connection& connection);
 Connection FromMessage(const devices::v1::Connection& message);
+// For who may know the way, but not go it.
+void ClearSecrets(devices::v1::Connection& message);
 
 }  // namespace lunkeeper

@@ -8,6 +8,7 @@
 #include <ostream>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace lunkeeper {
 
@@ -63,6 +64,12 @@ struct Connection {
   Iqn initiator;
   uint64_t lun = 1;
   ChapCredentials chap;
+  // By which the target proves itself to the initiator. Empty: it does not, its array agent is an older one.
+  ChapCredentials target_chap = {};
+  std::vector<std::string> other_portals = {};  // where the same target is reached as well
+  // Of a heartbeat LUN: the key that signs what is written to it (devices/heartbeat/signature.h). Empty:
+  // nothing is signed.
+  std::string signing_key = {};
   friend bool operator==(const Connection&, const Connection&) = default;
 };
 

@@ -81,11 +81,11 @@ TEST_CASE("a caller who has gone is given nothing, and the next in line is") {
   CHECK(third.get().ok());
 }
 
-TEST_CASE("readers and shared writers share; an exclusive one waits for them all") {
+TEST_CASE("readers come in beside shared writers; an exclusive one waits for them all") {
   FakeArray array;
   const VolumeId volume = MakeVolume(array, "v");
-  REQUIRE(array.AcquireGrant(For(volume, kNodeA, Access::kReadOnly), absl::ZeroDuration()).ok());
   REQUIRE(array.AcquireGrant(For(volume, kNodeB, Access::kSharedWrite), absl::ZeroDuration()).ok());
+  REQUIRE(array.AcquireGrant(For(volume, kNodeA, Access::kReadOnly), absl::ZeroDuration()).ok());
   CHECK(absl::IsFailedPrecondition(array.AcquireGrant(For(volume, kNodeA), absl::ZeroDuration()).status()));
   auto exclusive = AcquireLater(array, For(volume, NodeId("c.3")));
   AwaitWaiting(array, 1);
@@ -132,7 +132,7 @@ TEST_CASE(
   AwaitWaiting(array, 2);
 
   const Term term = *array.BeginTerm("test");
-  const auto fence = array.FenceNode(term, kNodeA, {volume});
+  const auto fence = array.FenceNode(term, {kNodeA, {volume}});
   REQUIRE(fence.ok());
   CHECK(absl::IsFailedPrecondition(refused.get().status()));
   CHECK(replacement.get().ok());
@@ -150,11 +150,11 @@ TEST_CASE("a fence that cannot drain is not reported as done, stays, and ends wh
   REQUIRE(array.AcquireGrant(For(volume, kNodeA), absl::ZeroDuration()).ok());
   const Term term = *array.BeginTerm("test");
   array.HoldDrains(true);
-  CHECK(absl::IsDeadlineExceeded(array.FenceNode(term, kNodeA, {volume}).status()));
+  CHECK(absl::IsDeadlineExceeded(array.FenceNode(term, {kNodeA, {volume}}).status()));
   CHECK(array.ListFences()->size() == 1);
   CHECK(absl::IsFailedPrecondition(array.AcquireGrant(For(volume, kNodeB), absl::ZeroDuration()).status()));
   array.HoldDrains(false);
-  CHECK(array.FenceNode(term, kNodeA, {volume}).ok());
+  CHECK(array.FenceNode(term, {kNodeA, {volume}}).ok());
   CHECK(array.AcquireGrant(For(volume, kNodeB), absl::ZeroDuration()).ok());
 }
 
@@ -163,7 +163,7 @@ TEST_CASE("an older term is refused") {
   const Term old_term = *array.BeginTerm("one");
   const Term term = *array.BeginTerm("two");
   CHECK(term > old_term);
-  CHECK(absl::IsFailedPrecondition(array.FenceNode(old_term, kNodeA, {}).status()));
+  CHECK(absl::IsFailedPrecondition(array.FenceNode(old_term, {kNodeA, {}}).status()));
   CHECK(absl::IsFailedPrecondition(array.UnfenceNode(old_term, kNodeA, 1)));
 }
 

@@ -23,11 +23,33 @@
 
 namespace lunkeeper {
 
+struct FenceRequest {
+  NodeId node;
+  std::vector<VolumeId> volumes;
+  std::string node_uid = {};  // of the orchestrator's Node object; empty: not known
+  // The caller and its reason: for people, at most kLongestReason bytes each. Empty: what was
+  // stored before stays.
+  std::string fenced_by = {};
+  std::string reason = {};
+};
+constexpr size_t kLongestReason = 200;
+
 struct FenceRecord {
   NodeId node;
   Generation generation = 0;
   Term term = 0;
   std::vector<VolumeId> volumes;
+  std::string node_uid = {};
+  std::string fenced_by = {};
+  std::string reason = {};
+  absl::Time fenced_at = absl::UnixEpoch();  // when these two came; the epoch: not known
+};
+
+struct HeartbeatLunRequest {
+  NodeId node;
+  // The node signs its heartbeats and checks the array's signatures. It gets a key then, and from then on the
+  // array takes no unsigned heartbeat; a node that asks without it goes back to unsigned ones.
+  bool signs = false;
 };
 
 // The last heartbeat of a node that landed since the array's program was started.
@@ -43,12 +65,11 @@ class FenceControl {
 
   // A new term for `holder`, higher than any before it. From then on calls with an older one are refused.
   virtual absl::StatusOr<Term> BeginTerm(const std::string& holder) = 0;
-  // Closes `node` to new grants and ends its grants of `volumes`, as ReleaseGrant does. Stored before it
-  // acts. Returns once every grant is drained and deleted: from then on no write of the node reaches these
+  // Closes the node to new grants and ends its grants of these volumes, as ReleaseGrant does. Stored before
+  // it acts. Returns once every grant is drained and deleted: from then on no write of the node reaches these
   // volumes. Repeating it adds volumes. FAILED_PRECONDITION: a newer term exists. DEADLINE_EXCEEDED: commands
   // would not end; the fence stays, the array goes on draining, and the call is to be repeated.
-  virtual absl::StatusOr<FenceRecord> FenceNode(Term term, const NodeId& node,
-                                                const std::vector<VolumeId>& volumes) = 0;
+  virtual absl::StatusOr<FenceRecord> FenceNode(Term term, const FenceRequest& request) = 0;
   // Opens the node to new grants; restores none. FAILED_PRECONDITION: an older term, or the fence in force
   // has another generation. OK when there is none.
   virtual absl::Status UnfenceNode(Term term, const NodeId& node, Generation generation) = 0;
@@ -56,7 +77,7 @@ class FenceControl {
 
   // How the node reaches its heartbeat LUN, which is made if there is none yet. RESOURCE_EXHAUSTED: its
   // machine has too many, under other instances.
-  virtual absl::StatusOr<Connection> OpenHeartbeatLun(const NodeId& node) = 0;
+  virtual absl::StatusOr<Connection> OpenHeartbeatLun(const HeartbeatLunRequest& request) = 0;
   // UNIMPLEMENTED: an array without heartbeat LUNs.
   virtual absl::StatusOr<std::vector<LandedHeartbeat>> ListHeartbeats() = 0;
 };

@@ -1,20 +1,16 @@
-// Words for people, in errors and in `lunkeeper status`. A publish_context, which orchestrators store, has a
-// list of its own (publish_context.cc), so that these words may change.
 #include "devices/array/grant_store.h"
+
+#include "absl/strings/str_cat.h"
 
 namespace lunkeeper {
 
-const char* ToText(Access access) {
-  // Without a default, so that the compiler names this place when a kind of access is added.
-  switch (access) {
-    case Access::kExclusive:
-      return "exclusive";
-    case Access::kReadOnly:
-      return "read-only";
-    case Access::kSharedWrite:
-      return "shared-write";
-  }
-  return "?";
+absl::Status NotMadeFor(const GrantRequest& request, const VolumeUses& uses) {
+  const char* const mode = request.mode == VolumeMode::kBlock        ? " block"
+                           : request.mode == VolumeMode::kFilesystem ? " filesystem"
+                                                                     : "";
+  return absl::FailedPreconditionError(absl::StrCat("volume ", request.volume.value(), ": it was made for ",
+                                                    uses.ToText(), ", not for ", ToText(request.access), mode,
+                                                    "; make a volume with the capability that is needed"));
 }
 
 }  // namespace lunkeeper

@@ -14,12 +14,6 @@
 
 namespace lunkeeper {
 
-// What a grant allows. An exclusive grant excludes every other; readers go with readers and with shared
-// writers.
-enum class Access { kExclusive, kReadOnly, kSharedWrite };
-// "exclusive", "read-only", "shared-write".
-const char* ToText(Access access);
-
 // Who took a grant: a node for itself (NodeStage), or the orchestrator for it (ControllerPublish). Only the
 // same side releases it, so that an unstage does not release what was published.
 enum class GrantOwner { kNode, kOrchestrator };
@@ -33,10 +27,15 @@ struct GrantRequest {
   Access access = Access::kExclusive;
   GrantOwner owner = GrantOwner::kNode;
   size_t most = 0;  // volumes of this array that the node may have; 0: any number
+  VolumeMode mode = VolumeMode::kAny;
+  std::string node_uid = {};  // of the orchestrator's Node object; empty: not known
   // Called about once a second while the request waits: true ends it with CANCELLED, so that a caller who has
   // gone is not given a grant that nobody uses. Empty: never.
   std::function<bool()> abandoned = {};
 };
+
+// FAILED_PRECONDITION, in words: the volume was made for `uses`, and this is none of them.
+absl::Status NotMadeFor(const GrantRequest& request, const VolumeUses& uses);
 
 struct Grant {
   VolumeId volume;
@@ -48,6 +47,7 @@ struct Grant {
   std::string serial;
   uint64_t size_bytes = 0;
   Durability durability = Durability::kCached;
+  std::string node_uid = {};  // as requested
 };
 
 // Restricts a listing; an empty member restricts nothing.
@@ -70,8 +70,9 @@ class GrantStore {
 
   // Waits until no other node's grant is in the way, then opens a target to this node alone, with a secret of
   // its own. The same node asking again gets the grant it has. FAILED_PRECONDITION: `node` is fenced; or it
-  // has the volume with another access; or the volume is held and `wait` is zero (the message names the
-  // holder). DEADLINE_EXCEEDED: held for all of `wait`. RESOURCE_EXHAUSTED: it would be more than `most`.
+  // has the volume with another access; or the volume was not made for this use; or the volume is held and
+  // `wait` is zero (the message names the holder). DEADLINE_EXCEEDED: held for all of `wait`.
+  // RESOURCE_EXHAUSTED: it would be more than `most`.
   virtual absl::StatusOr<Grant> AcquireGrant(const GrantRequest& request, absl::Duration wait) = 0;
   // Closes the target to logins, ends its sessions, waits until their commands are over and deletes it; or
   // fails, and the grant is still there. OK when there is no such grant, or it is the other owner's, or of

@@ -27,6 +27,9 @@ constexpr char kInitiator[] = "initiator";
 constexpr char kLun[] = "lun";
 constexpr char kChapUser[] = "chapUser";
 constexpr char kChapSecret[] = "chapSecret";
+// Not there in the context of an older controller, or of an older array agent's grant.
+constexpr char kTargetChapUser[] = "targetChapUser";
+constexpr char kTargetChapSecret[] = "targetChapSecret";
 constexpr char kSerial[] = "serial";
 constexpr char kSizeBytes[] = "sizeBytes";
 constexpr char kDurability[] = "durability";
@@ -107,6 +110,9 @@ absl::StatusOr<Connection> ConnectionFrom(const PublishContext& context) {
   ASSIGN_OR_RETURN(connection.lun, ReadNumber(context, kLun, 0, kLargestLun));
   ASSIGN_OR_RETURN(connection.chap.user, ReadText(context, kChapUser));
   ASSIGN_OR_RETURN(connection.chap.secret, ReadText(context, kChapSecret));
+  if (!context.contains(kTargetChapUser)) return connection;
+  ASSIGN_OR_RETURN(connection.target_chap.user, ReadText(context, kTargetChapUser));
+  ASSIGN_OR_RETURN(connection.target_chap.secret, ReadText(context, kTargetChapSecret));
   return connection;
 }
 
@@ -114,19 +120,24 @@ absl::StatusOr<Connection> ConnectionFrom(const PublishContext& context) {
 
 PublishContext ToPublishContext(const Grant& grant) {
   const Connection& connection = grant.connection;
-  return {{kVolume, grant.volume.value()},
-          {kNode, grant.node.value()},
-          {kAccess, NameOf(grant.access, kAccessNames)},
-          {kGeneration, absl::StrCat(grant.generation)},
-          {kPortal, connection.portal},
-          {kTarget, connection.target.value()},
-          {kInitiator, connection.initiator.value()},
-          {kLun, absl::StrCat(connection.lun)},
-          {kChapUser, connection.chap.user},
-          {kChapSecret, connection.chap.secret},
-          {kSerial, grant.serial},
-          {kSizeBytes, absl::StrCat(grant.size_bytes)},
-          {kDurability, NameOf(grant.durability, kDurabilityNames)}};
+  PublishContext context = {{kVolume, grant.volume.value()},
+                            {kNode, grant.node.value()},
+                            {kAccess, NameOf(grant.access, kAccessNames)},
+                            {kGeneration, absl::StrCat(grant.generation)},
+                            {kPortal, connection.portal},
+                            {kTarget, connection.target.value()},
+                            {kInitiator, connection.initiator.value()},
+                            {kLun, absl::StrCat(connection.lun)},
+                            {kChapUser, connection.chap.user},
+                            {kChapSecret, connection.chap.secret},
+                            {kSerial, grant.serial},
+                            {kSizeBytes, absl::StrCat(grant.size_bytes)},
+                            {kDurability, NameOf(grant.durability, kDurabilityNames)}};
+  if (!connection.target_chap.user.empty()) {
+    context[kTargetChapUser] = connection.target_chap.user;
+    context[kTargetChapSecret] = connection.target_chap.secret;
+  }
+  return context;
 }
 
 absl::StatusOr<Grant> FromPublishContext(const VolumeId& volume, const PublishContext& context) {

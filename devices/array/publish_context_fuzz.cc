@@ -10,6 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lunkeeper;
   static const PublishContext keys = [] {
     Grant grant;
+    grant.connection.target_chap = {"user", "secret"};
     return ToPublishContext(grant);
   }();
   PublishContext context;

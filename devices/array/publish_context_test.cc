@@ -20,6 +20,18 @@ Grant SampleGrant() {
   return grant;
 }
 
+TEST_CASE(
+    "a grant whose target proves itself comes back with the secret for that, and an older one without") {
+  Grant grant = SampleGrant();
+  grant.connection.target_chap = {"target", "of-the-target..."};
+  PublishContext context = ToPublishContext(grant);
+  CHECK((FromPublishContext(grant.volume, context)->connection == grant.connection));
+  context.erase("targetChapSecret");
+  CHECK(absl::IsInvalidArgument(FromPublishContext(grant.volume, context).status()));
+  context.erase("targetChapUser");
+  CHECK((FromPublishContext(grant.volume, context)->connection == SampleGrant().connection));
+}
+
 TEST_CASE("a grant comes back from its publish context unchanged") {
   const Grant grant = SampleGrant();
   const auto back = FromPublishContext(grant.volume, ToPublishContext(grant));

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "devices/array/volume_uses.h"
 #include "devices/types.h"
 
 namespace lunkeeper {
@@ -23,8 +24,21 @@ struct VolumeSpec {
   // At most one source; the volume is at least as large as it.
   SnapshotId source_snapshot;
   VolumeId source_volume;
+  VolumeUses uses = {};      // what it is made for; empty: what it is first used for
+  std::string fs_type = {};  // the file system it is made for; empty: any
   friend bool operator==(const VolumeSpec&, const VolumeSpec&) = default;
 };
+
+// Whether a repeated call for `asked` means the volume that is `there`. All must agree but the size, and what
+// it was made for may be more than is asked for now, or not be known.
+inline bool IsMadeAs(const VolumeSpec& there, VolumeSpec asked) {
+  const bool fits = asked.fs_type.empty() || there.fs_type.empty() || asked.fs_type == there.fs_type;
+  if (!fits || !there.uses.Contain(asked.uses)) return false;
+  asked.size_bytes = there.size_bytes;
+  asked.uses = there.uses;
+  asked.fs_type = there.fs_type;
+  return asked == there;
+}
 
 struct Volume {
   VolumeId id;
@@ -59,7 +73,8 @@ class VolumeStore {
  public:
   virtual ~VolumeStore() = default;
 
-  // Idempotent by spec.name. ALREADY_EXISTS: the name is taken by a volume of another spec.
+  // Idempotent by spec.name. ALREADY_EXISTS: the name is taken by a volume that is made otherwise
+  // (IsMadeAs).
   // OUT_OF_RANGE: a size the pool can never give, or smaller than the source.
   virtual absl::StatusOr<Volume> CreateVolume(const VolumeSpec& spec) = 0;
   // OK when it is gone already. FAILED_PRECONDITION: it is granted to a node. Snapshots and clones live on.

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "absl/strings/str_split.h"
+#include "base/hmac.h"
 #include "base/status_macros.h"
 #include "devices/heartbeat/heartbeat_block.h"
 
@@ -25,7 +26,8 @@ struct Header {
   boost::endian::little_uint32_t text_bytes;
   boost::endian::little_uint64_t generation;
   boost::endian::little_uint32_t text_checksum;
-  char zero[480];
+  char signature[kHmacBytes];
+  char zero[448];
   boost::endian::little_uint32_t checksum;
 };
 static_assert(sizeof(Header) == kSectorBytes);
@@ -43,11 +45,16 @@ absl::StatusOr<Header> ReadHeader(const std::string& bytes) {
   return absl::InvalidArgumentError("fence notice: it does not begin as one");
 }
 
+std::string SignatureOf(const Header& header, const std::string& text, const std::string& key) {
+  const std::string signed_part(reinterpret_cast<const char*>(&header), offsetof(Header, signature));
+  return HmacSha256(key, "fence notice" + signed_part + text);
+}
+
 size_t WholeBlocks(size_t bytes) { return (bytes + kSectorBytes - 1) / kSectorBytes * kSectorBytes; }
 
 }  // namespace
 
-std::string WriteFenceNotice(const FenceNotice& notice) {
+std::string WriteFenceNotice(const FenceNotice& notice, const std::string& key) {
   // No fence: a block of zeroes replaces the last notice.
   if (notice.generation == 0) return std::string(kSectorBytes, '\0');
   std::string text;
@@ -61,6 +68,7 @@ std::string WriteFenceNotice(const FenceNotice& notice) {
   header.text_bytes = static_cast<uint32_t>(text.size());
   header.generation = notice.generation;
   header.text_checksum = ChecksumOf(text.data(), text.size());
+  if (!key.empty()) SignatureOf(header, text, key).copy(header.signature, sizeof(header.signature));
   header.checksum = ChecksumOf(&header, offsetof(Header, checksum));
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
   bytes += text;
@@ -73,11 +81,14 @@ absl::StatusOr<size_t> NoteBytes(const std::string& first_block) {
   return sizeof(header) + WholeBlocks(header.text_bytes);
 }
 
-absl::StatusOr<FenceNotice> ReadFenceNotice(const std::string& bytes) {
+absl::StatusOr<FenceNotice> ReadFenceNotice(const std::string& bytes, const std::string& key) {
   ASSIGN_OR_RETURN(const Header header, ReadHeader(bytes));
   const std::string text = bytes.substr(sizeof(header), header.text_bytes);
   if (text.size() != header.text_bytes || header.text_checksum != ChecksumOf(text.data(), text.size()))
     return absl::InvalidArgumentError("fence notice: its text is not all there");
+  if (!key.empty() &&
+      !IsSameSecret({header.signature, sizeof(header.signature)}, SignatureOf(header, text, key)))
+    return absl::UnauthenticatedError("fence notice: it is not signed with the key of its LUN");
   FenceNotice notice{.generation = header.generation, .volumes = {}};
   for (const absl::string_view volume : absl::StrSplit(text, '\n', absl::SkipEmpty()))
     notice.volumes.emplace_back(std::string(volume));

@@ -6,6 +6,8 @@
 //     0  8  "LKFENCED"          8  4  version, 1
 //    12  4  bytes of the text  16  8  the fence's generation
 //    24  4  CRC-32 of the text
+//    28 32  signature, where node and array have a key: HMAC-SHA256 of "fence notice", all before it, and the
+//    text
 //   508  4  CRC-32 of all before it
 //   512  …  the text: ids of the fenced volumes, each followed by a newline
 //
@@ -30,10 +32,12 @@ struct FenceNotice {
 
 // Of a fence with more volumes than there is room for, the first ones: a node learns of the rest when their
 // targets refuse it.
-std::string WriteFenceNotice(const FenceNotice& notice);
+// `key` empty: it is not signed.
+std::string WriteFenceNotice(const FenceNotice& notice, const std::string& key = "");
 // How long the notice is that begins with this block. INVALID_ARGUMENT: it is no such block.
 absl::StatusOr<size_t> NoteBytes(const std::string& first_block);
-// INVALID_ARGUMENT: it is malformed, or was read while it was being written.
-absl::StatusOr<FenceNotice> ReadFenceNotice(const std::string& bytes);
+// INVALID_ARGUMENT: it is malformed, or was read while it was being written. UNAUTHENTICATED: there is a key,
+// and it is not signed with it.
+absl::StatusOr<FenceNotice> ReadFenceNotice(const std::string& bytes, const std::string& key = "");
 
 }  // namespace lunkeeper

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/hmac.h"
+
 namespace lunkeeper {
 namespace {
 
@@ -23,7 +25,8 @@ struct Layout {
   boost::endian::little_uint64_t sequence;
   char boot[64];
   char node[256];
-  char zero[164];
+  char signature[kHmacBytes];
+  char zero[132];
   boost::endian::little_uint32_t checksum;
 };
 static_assert(sizeof(Layout) == kSectorBytes);
@@ -36,9 +39,15 @@ bool IsPrintable(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
 }
 
+// The word keeps it from being taken for a signature of another kind with the same key.
+std::string SignatureOf(const Layout& layout, const std::string& key) {
+  return HmacSha256(
+      key, "heartbeat" + std::string(reinterpret_cast<const char*>(&layout), offsetof(Layout, signature)));
+}
+
 }  // namespace
 
-std::string WriteHeartbeatBlock(const HeartbeatBlock& block) {
+std::string WriteHeartbeatBlock(const HeartbeatBlock& block, const std::string& key) {
   Layout layout{};
   const std::string& node = block.node.value();
   std::memcpy(layout.magic, kSectorMagic, sizeof(layout.magic));
@@ -47,11 +56,12 @@ std::string WriteHeartbeatBlock(const HeartbeatBlock& block) {
   layout.boot_size = static_cast<uint16_t>(block.boot.copy(layout.boot, sizeof(layout.boot)));
   layout.node_size = static_cast<uint16_t>(node.copy(layout.node, sizeof(layout.node)));
   layout.sequence = block.sequence;
+  if (!key.empty()) SignatureOf(layout, key).copy(layout.signature, sizeof(layout.signature));
   layout.checksum = ChecksumOf(&layout, offsetof(Layout, checksum));
   return {reinterpret_cast<const char*>(&layout), sizeof(layout)};
 }
 
-absl::StatusOr<HeartbeatBlock> ReadHeartbeatBlock(const std::string& bytes) {
+absl::StatusOr<HeartbeatBlock> ReadHeartbeatBlock(const std::string& bytes, const std::string& key) {
   if (bytes.size() != kSectorBytes) return Malformed("it is not of 512 bytes");
   // A new LUN is all zeroes.
   if (bytes.find_first_not_of('\0') == std::string::npos)
@@ -66,6 +76,8 @@ absl::StatusOr<HeartbeatBlock> ReadHeartbeatBlock(const std::string& bytes) {
   if (layout.version != kSectorVersion) return Malformed("its version is not 1");
   if (layout.boot_size > sizeof(layout.boot) || layout.node_size > sizeof(layout.node))
     return Malformed("a text in it is longer than its field");
+  if (!key.empty() && !IsSameSecret({layout.signature, sizeof(layout.signature)}, SignatureOf(layout, key)))
+    return absl::UnauthenticatedError("heartbeat block: it is not signed with the key of its LUN");
   HeartbeatBlock block{.node = NodeId(std::string(layout.node, layout.node_size)),
                        .boot = std::string(layout.boot, layout.boot_size),
                        .sequence = layout.sequence};

@@ -68,6 +68,34 @@ TEST_CASE("a notice of too many volumes names those there is room for") {
   CHECK(ReadFenceNotice(bytes)->volumes.size() > 1000);
 }
 
+TEST_CASE("what is signed reads with its key, and with another key or none of it is refused") {
+  const HeartbeatBlock block = Sector(7);
+  const FenceNotice notice{.generation = 7, .volumes = {VolumeId("a1-v1")}};
+  const std::string signed_block = WriteHeartbeatBlock(block, "key"),
+                    signed_notice = WriteFenceNotice(notice, "key");
+  CHECK(*ReadHeartbeatBlock(signed_block, "key") == block);
+  CHECK(*ReadFenceNotice(signed_notice, "key") == notice);
+  for (const std::string& other : {WriteHeartbeatBlock(block, "other"), WriteHeartbeatBlock(block)})
+    CHECK(absl::IsUnauthenticated(ReadHeartbeatBlock(other, "key").status()));
+  for (const std::string& other : {WriteFenceNotice(notice, "other"), WriteFenceNotice(notice)})
+    CHECK(absl::IsUnauthenticated(ReadFenceNotice(other, "key").status()));
+  // To an older reader it is what it was.
+  CHECK(*ReadHeartbeatBlock(signed_block) == block);
+  CHECK(*ReadFenceNotice(signed_notice) == notice);
+  CHECK(absl::IsNotFound(ReadHeartbeatBlock(std::string(kSectorBytes, '\0'), "key").status()));
+}
+
+TEST_CASE("a signature is of every part of what it signs") {
+  const std::string block = WriteHeartbeatBlock(Sector(7), "key").substr(344, 32);
+  CHECK(WriteHeartbeatBlock(Sector(8), "key").substr(344, 32) != block);
+  CHECK(WriteHeartbeatBlock(Sector(7, NodeId("worker-2.0123456789abcdef")), "key").substr(344, 32) != block);
+  const auto signature = [](Generation generation, const char* volume) {
+    return WriteFenceNotice({.generation = generation, .volumes = {VolumeId(volume)}}, "key").substr(28, 32);
+  };
+  CHECK(signature(7, "a1-v1") != signature(8, "a1-v1"));
+  CHECK(signature(7, "a1-v1") != signature(7, "a1-v2"));
+}
+
 TEST_CASE("a malformed notice is refused, and half of one too") {
   const std::string good =
       WriteFenceNotice({.generation = 7, .volumes = {VolumeId("a1-v1"), VolumeId("a1-v2")}});

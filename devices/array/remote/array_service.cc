@@ -6,15 +6,14 @@
 //   4. check the caller's right: readers may only read
 //   5. check the texts, then do the work on the caller's cluster's own view
 //
-// AcquireGrant may wait for minutes and holds a server thread all that time; `most_waiting` keeps threads
-// free for releases and fences, which are what ends the waiting.
+// AcquireGrant may wait for minutes and holds a server thread all that time. WaitingPlaces keep threads free
+// for releases and fences, which are what ends the waiting; a volume that is free needs no place.
 #include "devices/array/remote/array_service.h"
 
 #include <google/protobuf/message.h>
 #include <grpc/grpc_security_constants.h>
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 #include <vector>
 
@@ -58,7 +57,10 @@ absl::Status CheckTexts(const Message& message) {
   const auto* reflection = message.GetReflection();
   reflection->ListFields(message, &fields);
   for (const FieldDescriptor* field : fields) {
-    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && field->is_repeated()) {
+      for (int i = 0; i < reflection->FieldSize(message, field); ++i)
+        RETURN_IF_ERROR(CheckTexts(reflection->GetRepeatedMessage(message, field, i)));
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
       RETURN_IF_ERROR(CheckTexts(reflection->GetMessage(message, field)));
     } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING && field->is_repeated()) {
       for (int i = 0; i < reflection->FieldSize(message, field); ++i)
@@ -79,13 +81,20 @@ absl::StatusOr<Caller> CallerOf(const ServerContext& context) {
   return CallerNamed(names);
 }
 
+// In PEM form.
+std::string CertificateOf(const ServerContext& context) {
+  const auto shown = context.auth_context()->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  return shown.empty() ? "" : std::string(shown.front().data(), shown.front().size());
+}
+
 // A page is one message, and gRPC's clients refuse messages above a size of theirs (kMostAnswerBytes in
 // remote_array.cc). The page's token leads to the rest of the list.
 size_t PageLimit(uint32_t asked) { return asked == 0 ? kLongestPage : std::min<size_t>(asked, kLongestPage); }
 
 class ArrayServiceImpl final : public v1::ArrayService::Service {
  public:
-  explicit ArrayServiceImpl(ArrayServiceOptions options) : options_(std::move(options)) {}
+  explicit ArrayServiceImpl(ArrayServiceOptions options)
+      : options_(std::move(options)), places_(options_.waiting) {}
 
   // Goes through the same checks as every other call. So a controller with a wrong certificate or array name
   // finds out when it asks for readiness, not with its first volume.
@@ -96,7 +105,7 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
   grpc::Status CreateVolume(ServerContext* context, const v1::CreateVolumeRequest* request,
                             v1::VolumeResponse* response) override {
     return AnswerChange(context, request, [&](Array& array) -> absl::Status {
-      ASSIGN_OR_RETURN(const VolumeSpec spec, wire::From(request->spec()));
+      ASSIGN_OR_RETURN(const VolumeSpec spec, wire::FromMessage(request->spec()));
       return FillMessage(array.volumes().CreateVolume(spec), response->mutable_volume());
     });
   }
@@ -165,14 +174,16 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
 
   grpc::Status Acquire(ServerContext* context, const v1::AcquireRequest* request,
                        v1::AcquireResponse* response) override {
-    return AnswerChange(context, request, [&](Array& array) {
-      return FillMessage(AcquireAndWait(*context, *request, array), response->mutable_grant());
+    return AnswerChange(context, request, [&](Array& array) -> absl::Status {
+      ASSIGN_OR_RETURN(const Caller caller, CallerOf(*context));
+      return FillMessage(AcquireAndWait(*context, *request, caller.cluster, array),
+                         response->mutable_grant());
     });
   }
   grpc::Status Release(ServerContext* context, const v1::ReleaseRequest* request,
                        v1::ReleaseResponse*) override {
     return AnswerChange(context, request, [&](Array& array) -> absl::Status {
-      ASSIGN_OR_RETURN(const GrantOwner owner, wire::From(request->owner()));
+      ASSIGN_OR_RETURN(const GrantOwner owner, wire::FromMessage(request->owner()));
       return array.grants().ReleaseGrant(VolumeId(request->volume_id()), NodeId(request->node_id()), owner,
                                          request->generation());
     });
@@ -187,7 +198,7 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     const auto caller = CallerOf(*context);
     if (caller.ok() && caller->right == Right::kController) return status;
     // With a grant's CHAP secret, any machine could log in as the grant's node.
-    for (v1::Grant& grant : *response->mutable_grants()) grant.mutable_connection()->clear_chap_secret();
+    for (v1::Grant& grant : *response->mutable_grants()) ClearSecrets(*grant.mutable_connection());
     return status;
   }
   // The new term ends all earlier ones: a leader that was replaced gets an error for its next fence.
@@ -204,8 +215,7 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
   grpc::Status Fence(ServerContext* context, const v1::FenceRequest* request,
                      v1::FenceResponse* response) override {
     return AnswerChange(context, request, [&](Array& array) {
-      const std::vector<VolumeId> volumes(request->volume_ids().begin(), request->volume_ids().end());
-      return FillMessage(array.fences().FenceNode(request->term(), NodeId(request->node_id()), volumes),
+      return FillMessage(array.fences().FenceNode(request->term(), wire::FromMessage(*request)),
                          response->mutable_fence());
     });
   }
@@ -240,7 +250,8 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
   grpc::Status OpenHeartbeatLun(ServerContext* context, const v1::OpenHeartbeatLunRequest* request,
                                 v1::OpenHeartbeatLunResponse* response) override {
     return AnswerChange(context, request, [&](Array& array) {
-      const absl::StatusOr<Connection> access = array.fences().OpenHeartbeatLun(NodeId(request->node_id()));
+      const absl::StatusOr<Connection> access =
+          array.fences().OpenHeartbeatLun({.node = NodeId(request->node_id()), .signs = request->signs()});
       if (access.ok()) *response->mutable_connection() = ToMessage(*access);
       return access.status();
     });
@@ -255,13 +266,13 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
  private:
   template <class T, class Out>
   static absl::Status FillMessage(const absl::StatusOr<T>& value, Out* out) {
-    if (value.ok()) *out = wire::To(*value);
+    if (value.ok()) *out = wire::ToMessage(*value);
     return value.status();
   }
   template <class T, class Out>
   static absl::Status FillMessages(const absl::StatusOr<std::vector<T>>& values, Out* out) {
     RETURN_IF_ERROR(values.status());
-    for (const T& value : *values) *out->Add() = wire::To(value);
+    for (const T& value : *values) *out->Add() = wire::ToMessage(value);
     return absl::OkStatus();
   }
   template <class T, class Out, class Response>
@@ -286,6 +297,8 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     // Before anything can fail. The client takes an error without this key for one of the connection.
     context->AddTrailingMetadata(wire::kArrayKey, options_.name);
     ASSIGN_OR_RETURN(const Caller caller, CallerOf(*context));
+    // With each call, so that connections which are open already end as well.
+    if (options_.check_certificate) RETURN_IF_ERROR(options_.check_certificate(CertificateOf(*context)));
     RETURN_IF_ERROR(CheckMeant(*context));
     // Rights are ordered: a controller may do all that a reader may.
     if (caller.right < needed) {
@@ -310,13 +323,15 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
   }
 
   absl::StatusOr<Grant> AcquireAndWait(const ServerContext& context, const v1::AcquireRequest& message,
-                                       Array& array) {
+                                       const ClusterId& cluster, Array& array) {
     GrantRequest request;
     request.volume = VolumeId(message.volume_id());
     request.node = NodeId(message.node_id());
-    ASSIGN_OR_RETURN(request.access, wire::From(message.access()));
-    ASSIGN_OR_RETURN(request.owner, wire::From(message.owner()));
+    ASSIGN_OR_RETURN(request.access, wire::FromMessage(message.access()));
+    ASSIGN_OR_RETURN(request.owner, wire::FromMessage(message.owner()));
+    ASSIGN_OR_RETURN(request.mode, wire::FromMessage(message.mode()));
     request.most = message.most_volumes();
+    request.node_uid = message.node_uid();
     const auto leaving = [this] { return options_.leaving && options_.leaving(); };
     // The array polls this while it waits. A grant that no client receives would keep the volume from the
     // next node, until somebody released it.
@@ -327,11 +342,8 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     const absl::Duration left = absl::FromChrono(context.deadline()) - absl::Now() - kAnswerMargin;
     // Never zero, which would mean "do not wait", and a refusal would have another code.
     const absl::Duration wait = std::max(std::min(asked, left), absl::Milliseconds(1));
-    const WaitingCall waiting(&waiting_);
-    if (waiting.count() > options_.most_waiting) {
-      return absl::UnavailableError(absl::StrCat("array ", options_.name, ": ", options_.most_waiting,
-                                                 " requests wait for their volumes already: try again"));
-    }
+    const WaitingPlaces::Place place = places_.TakePlace(cluster, request.node);
+    if (place == nullptr) return AcquireIfFree(request, array);
     const absl::StatusOr<Grant> grant = array.grants().AcquireGrant(request, wait);
     // The client did not cancel, this process stops: UNAVAILABLE makes the client repeat the call.
     if (!absl::IsCancelled(grant.status()) || !leaving()) return grant;
@@ -339,21 +351,25 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
         absl::StrCat("array ", options_.name, ": its agent is stopping: try again"));
   }
 
-  class WaitingCall {
-   public:
-    explicit WaitingCall(std::atomic<int>* all) : all_(all), count_(++*all) {}
-    ~WaitingCall() { --*all_; }
-    WaitingCall(const WaitingCall&) = delete;
-    WaitingCall& operator=(const WaitingCall&) = delete;
-    int count() const { return count_; }
-
-   private:
-    std::atomic<int>* const all_;
-    const int count_;
-  };
+  // For a caller without a place. Not for a volume that others stand in line for: the array would make the
+  // call stand in line as well.
+  absl::StatusOr<Grant> AcquireIfFree(const GrantRequest& request, Array& array) {
+    const absl::Status busy = absl::UnavailableError(
+        absl::StrCat("array ", options_.name, ": volume ", request.volume.value(),
+                     " is held, and as many requests as may wait for volumes do so already: try again"));
+    ASSIGN_OR_RETURN(const auto wanted, array.grants().ListWantedVolumes());
+    if (std::find(wanted.begin(), wanted.end(), request.volume) != wanted.end()) return busy;
+    const absl::StatusOr<Grant> grant = array.grants().AcquireGrant(request, absl::ZeroDuration());
+    if (!absl::IsFailedPrecondition(grant.status())) return grant;
+    // Held by another node, or refused for good, such as to a fenced node.
+    ASSIGN_OR_RETURN(const auto holders, array.grants().ListGrants({.volume = request.volume, .node = {}}));
+    const bool held = std::any_of(holders.begin(), holders.end(),
+                                  [&](const Grant& each) { return each.node != request.node; });
+    return held ? busy : grant;
+  }
 
   const ArrayServiceOptions options_;
-  std::atomic<int> waiting_ = 0;
+  WaitingPlaces places_;
 };
 
 }  // namespace

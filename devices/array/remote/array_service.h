@@ -3,9 +3,9 @@
 // the array's own rules but who may do what: the client's certificate says (rights.h), and a reader is shown
 // no secrets.
 //
-// Thread-safe. It keeps nothing between calls but the count of waiting calls, so it may be killed at any line
-// and every call may be repeated. A call ends when its client has gone; a call that waits for a grant then
-// gets none. Failure: the array's, code and message unchanged; PERMISSION_DENIED as rights.h says;
+// Thread-safe. It keeps nothing between calls but the counts of waiting calls, so it may be killed at any
+// line and every call may be repeated. A call ends when its client has gone; a call that waits for a grant
+// then gets none. Failure: the array's, code and message unchanged; PERMISSION_DENIED as rights.h says;
 // INVALID_ARGUMENT for a text that no client of ours sends; UNAVAILABLE when too many calls wait already or
 // the agent stops.
 
@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "devices/array/array.h"
 #include "devices/array/remote/array.grpc.pb.h"
+#include "devices/array/remote/waiting_places.h"
 
 namespace lunkeeper {
 
@@ -27,8 +28,10 @@ struct ArrayServiceOptions {
   std::function<absl::Status()> serving;
   // True: the agent is being stopped, and requests that wait are sent away with UNAVAILABLE. Empty: never.
   std::function<bool()> leaving;
+  // OK, or why this certificate (PEM) is refused although it is signed. Empty: none is.
+  std::function<absl::Status(const std::string&)> check_certificate;
   // Each waiting Acquire has a thread of the server; the others must find some left.
-  int most_waiting = 512;
+  WaitingLimits waiting = {};
 };
 
 std::unique_ptr<array::v1::ArrayService::Service> MakeArrayService(ArrayServiceOptions options);

@@ -69,6 +69,18 @@ TEST_CASE("an agent with another CA's certificate, or another's name, is not bel
   CHECK(Connect(options)->volumes().GetCapacity().ok());
 }
 
+TEST_CASE("a revoked certificate is refused, on a connection that is open already too") {
+  TestAgent agent(AgentTls());
+  const auto array = Connect(agent.Options(ControllerTls()));
+  const auto other = Connect(agent.Options(Ca().Issue("next", kControllerNames)));
+  REQUIRE(array->volumes().GetCapacity().ok());
+  std::ifstream file(ControllerTls().certificate);
+  agent.Revoke({std::istreambuf_iterator<char>(file), {}});
+  CHECK(absl::IsPermissionDenied(array->volumes().GetCapacity().status()));
+  CHECK(absl::IsPermissionDenied(array->CheckServing(kLong)));
+  CHECK(other->volumes().GetCapacity().ok());
+}
+
 TEST_CASE("a reader reads all but the secrets, and changes nothing") {
   RemoteArrayFixture fixture;
   const VolumeId volume = fixture.MustCreate("v");
@@ -85,6 +97,8 @@ TEST_CASE("a reader reads all but the secrets, and changes nothing") {
   const auto grants = reader->grants().ListGrants({});
   REQUIRE(grants->size() == 1);
   CHECK(grants->front().connection.chap.secret.empty());
+  CHECK_FALSE(grants->front().connection.target_chap.user.empty());
+  CHECK(grants->front().connection.target_chap.secret.empty());
 
   VolumeSpec spec;
   spec.name = "w";
@@ -98,9 +112,9 @@ TEST_CASE("a reader reads all but the secrets, and changes nothing") {
   CHECK(absl::IsPermissionDenied(
       reader->grants().ReleaseGrant(volume, kNodeA, GrantOwner::kNode, kAnyGeneration)));
   CHECK(absl::IsPermissionDenied(reader->fences().BeginTerm("reader").status()));
-  CHECK(absl::IsPermissionDenied(reader->fences().FenceNode(1, kNodeA, {volume}).status()));
+  CHECK(absl::IsPermissionDenied(reader->fences().FenceNode(1, {kNodeA, {volume}}).status()));
   CHECK(absl::IsPermissionDenied(reader->fences().UnfenceNode(1, kNodeA, 1)));
-  CHECK(absl::IsPermissionDenied(reader->fences().OpenHeartbeatLun(kNodeA).status()));
+  CHECK(absl::IsPermissionDenied(reader->fences().OpenHeartbeatLun({kNodeA}).status()));
   CHECK(fixture.fake.ListGrants({})->size() == 1);
 }
 
@@ -134,13 +148,13 @@ TEST_CASE("texts that no client of ours sends are refused") {
   CHECK(absl::IsInvalidArgument(fixture.array->volumes().GetVolume(VolumeId("a\nb")).status()));
   CHECK(
       absl::IsInvalidArgument(fixture.array->volumes().GetVolume(VolumeId(std::string(257, 'x'))).status()));
-  CHECK(absl::IsInvalidArgument(fixture.array->fences()
-                                    .FenceNode(1, kNodeA, {VolumeId("fine"), VolumeId(std::string("\0", 1))})
-                                    .status()));
+  CHECK(
+      absl::IsInvalidArgument(fixture.array->fences()
+                                  .FenceNode(1, {kNodeA, {VolumeId("fine"), VolumeId(std::string("\0", 1))}})
+                                  .status()));
   VolumeSpec spec;
   spec.name = "a\tb";
   CHECK(absl::IsInvalidArgument(fixture.array->volumes().CreateVolume(spec).status()));
-  CHECK(absl::IsInvalidArgument(wire::From(array::v1::Grant()).status()));
 }
 
 TEST_CASE("an agent that is restarted in the middle of a call is found again") {

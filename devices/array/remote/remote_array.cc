@@ -74,10 +74,10 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
 
   absl::StatusOr<Volume> CreateVolume(const VolumeSpec& spec) override {
     v1::CreateVolumeRequest request;
-    *request.mutable_spec() = wire::To(spec);
+    *request.mutable_spec() = wire::ToMessage(spec);
     v1::VolumeResponse response;
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncCreateVolume, request, &response));
-    return wire::From(response.volume());
+    return wire::FromMessage(response.volume());
   }
   absl::Status DeleteVolume(const VolumeId& id) override {
     v1::DeleteVolumeRequest request;
@@ -90,7 +90,7 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     request.set_volume_id(id.value());
     v1::VolumeResponse response;
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncGetVolume, request, &response));
-    return wire::From(response.volume());
+    return wire::FromMessage(response.volume());
   }
   absl::StatusOr<Page<Volume>> ListVolumes(const std::string& token, size_t limit) override {
     v1::ListVolumesRequest request;
@@ -98,8 +98,7 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     request.set_limit(LimitOf(limit));
     v1::ListVolumesResponse response;
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncListVolumes, request, &response));
-    ASSIGN_OR_RETURN(auto volumes, ReadAll<Volume>(response.volumes()));
-    return Page<Volume>{std::move(volumes), response.next_token()};
+    return Page<Volume>{ReadAll<Volume>(response.volumes()), response.next_token()};
   }
   absl::StatusOr<Volume> ExpandVolume(const VolumeId& id, uint64_t size_bytes) override {
     v1::ExpandVolumeRequest request;
@@ -107,7 +106,7 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     request.set_size_bytes(size_bytes);
     v1::VolumeResponse response;
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncExpandVolume, request, &response));
-    return wire::From(response.volume());
+    return wire::FromMessage(response.volume());
   }
 
   absl::StatusOr<Snapshot> CreateSnapshot(const std::string& name, const VolumeId& source) override {
@@ -116,7 +115,7 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     request.set_source_volume_id(source.value());
     v1::SnapshotResponse response;
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncCreateSnapshot, request, &response));
-    return wire::From(response.snapshot());
+    return wire::FromMessage(response.snapshot());
   }
   absl::Status DeleteSnapshot(const SnapshotId& id) override {
     v1::DeleteSnapshotRequest request;
@@ -129,7 +128,7 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     request.set_snapshot_id(id.value());
     v1::SnapshotResponse response;
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncGetSnapshot, request, &response));
-    return wire::From(response.snapshot());
+    return wire::FromMessage(response.snapshot());
   }
   absl::StatusOr<Page<Snapshot>> ListSnapshots(const VolumeId& source, const std::string& token,
                                                size_t limit) override {
@@ -139,36 +138,37 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     request.set_limit(LimitOf(limit));
     v1::ListSnapshotsResponse response;
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncListSnapshots, request, &response));
-    ASSIGN_OR_RETURN(auto snapshots, ReadAll<Snapshot>(response.snapshots()));
-    return Page<Snapshot>{std::move(snapshots), response.next_token()};
+    return Page<Snapshot>{ReadAll<Snapshot>(response.snapshots()), response.next_token()};
   }
   absl::StatusOr<PoolCapacity> GetCapacity() override {
     v1::CapacityResponse response;
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncCapacity, v1::CapacityRequest(), &response));
-    return wire::From(response);
+    return wire::FromMessage(response);
   }
 
   absl::StatusOr<Grant> AcquireGrant(const GrantRequest& request, absl::Duration wait) override {
     v1::AcquireRequest message;
     message.set_volume_id(request.volume.value());
     message.set_node_id(request.node.value());
-    message.set_access(wire::To(request.access));
-    message.set_owner(wire::To(request.owner));
+    message.set_access(wire::ToMessage(request.access));
+    message.set_owner(wire::ToMessage(request.owner));
     message.set_wait_nanos(absl::ToInt64Nanoseconds(wait));
     message.set_most_volumes(LimitOf(request.most));
+    message.set_mode(wire::ToMessage(request.mode));
+    message.set_node_uid(request.node_uid);
     v1::AcquireResponse response;
     // Longer than the wait: at its end the agent answers which node has the volume, and that answer has to
     // arrive before gRPC's own DEADLINE_EXCEEDED.
     const absl::Duration timeout = std::max(wait, absl::ZeroDuration()) + options_.wait_margin;
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncAcquire, message, &response, timeout, request.abandoned));
-    return wire::From(response.grant());
+    return wire::FromMessage(response.grant());
   }
   absl::Status ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,
                             Generation generation) override {
     v1::ReleaseRequest request;
     request.set_volume_id(volume.value());
     request.set_node_id(node.value());
-    request.set_owner(wire::To(owner));
+    request.set_owner(wire::ToMessage(owner));
     request.set_generation(generation);
     v1::ReleaseResponse response;
     return CallAgent(&Stub::AsyncRelease, request, &response);
@@ -188,15 +188,10 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncBeginTerm, request, &response));
     return response.term();
   }
-  absl::StatusOr<FenceRecord> FenceNode(Term term, const NodeId& node,
-                                        const std::vector<VolumeId>& volumes) override {
-    v1::FenceRequest request;
-    request.set_term(term);
-    request.set_node_id(node.value());
-    for (const VolumeId& volume : volumes) request.add_volume_ids(volume.value());
+  absl::StatusOr<FenceRecord> FenceNode(Term term, const FenceRequest& request) override {
     v1::FenceResponse response;
-    RETURN_IF_ERROR(CallAgent(&Stub::AsyncFence, request, &response));
-    return wire::From(response.fence());
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncFence, wire::ToMessage(term, request), &response));
+    return wire::FromMessage(response.fence());
   }
   absl::Status UnfenceNode(Term term, const NodeId& node, Generation generation) override {
     v1::UnfenceRequest request;
@@ -224,11 +219,12 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     return wanted;
   }
 
-  absl::StatusOr<Connection> OpenHeartbeatLun(const NodeId& node) override {
-    v1::OpenHeartbeatLunRequest request;
-    request.set_node_id(node.value());
+  absl::StatusOr<Connection> OpenHeartbeatLun(const HeartbeatLunRequest& request) override {
+    v1::OpenHeartbeatLunRequest message;
+    message.set_node_id(request.node.value());
+    message.set_signs(request.signs);
     v1::OpenHeartbeatLunResponse response;
-    RETURN_IF_ERROR(CallAgent(&Stub::AsyncOpenHeartbeatLun, request, &response));
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncOpenHeartbeatLun, message, &response));
     return FromMessage(response.connection());
   }
   absl::StatusOr<std::vector<LandedHeartbeat>> ListHeartbeats() override {
@@ -324,15 +320,11 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     return static_cast<uint32_t>(std::min<size_t>(limit, std::numeric_limits<uint32_t>::max()));
   }
 
-  // All or nothing: a grant that this version cannot read must not look like a free volume.
   template <class T, class Messages>
-  static absl::StatusOr<std::vector<T>> ReadAll(const Messages& messages) {
+  static std::vector<T> ReadAll(const Messages& messages) {
     std::vector<T> all;
     all.reserve(static_cast<size_t>(messages.size()));
-    for (const auto& message : messages) {
-      ASSIGN_OR_RETURN(T value, wire::From(message));
-      all.push_back(std::move(value));
-    }
+    for (const auto& message : messages) all.push_back(wire::FromMessage(message));
     return all;
   }
 

@@ -162,7 +162,7 @@ TEST_CASE("grants, terms and fences are the same from afar as from nearby") {
   CHECK(sessions->size() == fixture.fake.ListSessions()->size());
   const auto term = fixture.array->fences().BeginTerm("test");
   REQUIRE(term.ok());
-  const auto fence = fixture.array->fences().FenceNode(*term, kNodeA, {volume});
+  const auto fence = fixture.array->fences().FenceNode(*term, {kNodeA, {volume}});
   REQUIRE(fence.ok());
   CheckSame(*fence, fixture.fake.ListFences()->front());
   CheckSame(fixture.array->fences().ListFences()->front(), *fence);
@@ -175,7 +175,7 @@ TEST_CASE("grants, terms and fences are the same from afar as from nearby") {
 
 TEST_CASE("heartbeat LUNs and their heartbeats are the same from afar as from nearby") {
   RemoteArrayFixture fixture;
-  CHECK((*fixture.array->fences().OpenHeartbeatLun(kNodeA) == *fixture.fake.OpenHeartbeatLun(kNodeA)));
+  CHECK((*fixture.array->fences().OpenHeartbeatLun({kNodeA}) == *fixture.fake.OpenHeartbeatLun({kNodeA})));
   fixture.fake.LandHeartbeat(kNodeA);
   const auto heartbeats = fixture.array->fences().ListHeartbeats();
   REQUIRE((heartbeats.ok() && heartbeats->size() == 1));
@@ -233,12 +233,13 @@ TEST_CASE("200 waiting requests keep no other waiting") {
   const VolumeId volume = fixture.MustCreate("v");
   REQUIRE(fixture.array->grants().AcquireGrant(For(volume, kNodeA), absl::ZeroDuration()).ok());
   std::atomic<bool> gone = false;
-  GrantRequest request = For(volume, kNodeB);
-  request.abandoned = [&] { return gone.load(); };
   std::vector<std::thread> waiting;
   for (int i = 0; i < 200; ++i)
-    waiting.emplace_back(
-        [&] { fixture.array->grants().AcquireGrant(request, kLong).status().IgnoreError(); });
+    waiting.emplace_back([&, i] {
+      GrantRequest request = For(volume, NodeId(absl::StrCat("n", i, ".1")));
+      request.abandoned = [&] { return gone.load(); };
+      fixture.array->grants().AcquireGrant(request, kLong).status().IgnoreError();
+    });
   REQUIRE(Eventually([&] { return fixture.fake.Waiting() == 200; }));
   const absl::Time began = absl::Now();
   CHECK(fixture.array->volumes().GetVolume(volume).ok());
@@ -248,7 +249,7 @@ TEST_CASE("200 waiting requests keep no other waiting") {
 }
 
 TEST_CASE("a wait too many is told so, and is no other call's trouble") {
-  TestAgent agent(AgentTls(), "a1", 1);
+  TestAgent agent(AgentTls(), "a1", {.all = 1});
   const auto array = Connect(agent.Options(ControllerTls()));
   VolumeSpec spec;
   spec.name = "v";
@@ -261,6 +262,67 @@ TEST_CASE("a wait too many is told so, and is no other call's trouble") {
   CHECK(array->volumes().GetVolume(volume).ok());
   REQUIRE(array->grants().ReleaseGrant(volume, kNodeA, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK(first.get().ok());
+}
+
+namespace {
+
+// Requests of this node, all of which wait for a volume that another node holds, until this is destroyed.
+class Waiters {
+ public:
+  Waiters(RemoteArray& array, TestAgent& agent, const VolumeId& volume, const NodeId& node, size_t count) {
+    const size_t before = agent.Of().Waiting();
+    for (size_t i = 0; i < count; ++i)
+      threads_.emplace_back([&array, this, volume, node] {
+        GrantRequest request = For(volume, node);
+        request.abandoned = [this] { return gone_.load(); };
+        array.grants().AcquireGrant(request, kLong).status().IgnoreError();
+      });
+    REQUIRE(Eventually([&] { return agent.Of().Waiting() == before + count; }));
+  }
+  ~Waiters() {
+    gone_ = true;
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+ private:
+  std::atomic<bool> gone_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+TEST_CASE("a node or a cluster that waits for all it can leaves others room, and free volumes need none") {
+  TestAgent agent(AgentTls(), "a1", {.all = 5, .per_cluster = 4, .per_machine = 2});
+  const auto array = Connect(agent.Options(ControllerTls()));
+  const auto make = [](RemoteArray& at, const std::string& name) {
+    VolumeSpec spec;
+    spec.name = name;
+    return at.volumes().CreateVolume(spec)->id;
+  };
+  const VolumeId held = make(*array, "held"), free = make(*array, "free"), other = make(*array, "other");
+  REQUIRE(array->grants().AcquireGrant(For(held, kNodeA), absl::ZeroDuration()).ok());
+  REQUIRE(array->grants().AcquireGrant(For(other, kNodeA), absl::ZeroDuration()).ok());
+  const NodeId hostile("h.0000000000000001"), its_other_life("h.0000000000000002");
+  const auto try_for = [&](const VolumeId& volume, const NodeId& node) {
+    return array->grants().AcquireGrant(For(volume, node), kLong).status();
+  };
+  const Waiters machine(*array, agent, held, hostile, 2);
+  // One that is in the line, and one that nobody waits for yet.
+  CHECK(absl::IsUnavailable(try_for(held, its_other_life)));
+  CHECK(absl::IsUnavailable(try_for(other, its_other_life)));
+  const Waiters cluster(*array, agent, held, kNodeB, 2);
+  CHECK(absl::IsUnavailable(try_for(other, NodeId("c.0000000000000003"))));
+  CHECK(try_for(free, hostile).ok());
+
+  const auto foreign =
+      Connect(agent.Options(Ca().Issue("foreign", "DNS:controller.c2.cluster.lunkeeper.io")));
+  const VolumeId theirs = make(*foreign, "theirs");
+  REQUIRE(foreign->grants().AcquireGrant(For(theirs, kNodeA), absl::ZeroDuration()).ok());
+  auto waiting = std::async(std::launch::async,
+                            [&] { return foreign->grants().AcquireGrant(For(theirs, kNodeB), kLong); });
+  REQUIRE(Eventually([&] { return agent.Of("c2").Waiting() == 1; }));
+  REQUIRE(foreign->grants().ReleaseGrant(theirs, kNodeA, GrantOwner::kNode, kAnyGeneration).ok());
+  CHECK(waiting.get().ok());
 }
 
 }  // namespace lunkeeper::testing

@@ -1,7 +1,11 @@
 #pragma once
-// Between the domain's types and array.proto. Pure functions,
-// thread-safe. What comes from the wire was written by others: an enumeration's value that is not known is
-// INVALID_ARGUMENT.
+// Between the domain's types and array.proto. Pure functions, thread-safe.
+//
+// The peer may be a version older or newer. A request with an enumeration's value that is not known is
+// refused with INVALID_ARGUMENT: it could get more than it asked for. What an agent answers is always
+// readable, since one grant that cannot be read must not look like a free volume, nor cost the whole list: an
+// unknown value stands for the known one that promises least. Access: exclusive. Owner: the orchestrator.
+// Durability: cached. Provisioning: thin.
 
 #include <grpcpp/support/status.h>
 
@@ -17,28 +21,33 @@ namespace v1 = lunkeeper::array::v1;
 // Metadata: the array that is meant, and in an answer the array that gives it.
 inline constexpr char kArrayKey[] = "lunkeeper-array";
 
-v1::VolumeSpec To(const VolumeSpec& spec);
-v1::Volume To(const Volume& volume);
-v1::Snapshot To(const Snapshot& snapshot);
-v1::CapacityResponse To(const PoolCapacity& capacity);
-v1::Grant To(const Grant& grant);
-v1::Fence To(const FenceRecord& fence);
-v1::Session To(const GrantSession& session);
-v1::LandedHeartbeat To(const LandedHeartbeat& heartbeat);
-v1::Access To(Access access);
-v1::GrantOwner To(GrantOwner owner);
+v1::VolumeSpec ToMessage(const VolumeSpec& spec);
+v1::Volume ToMessage(const Volume& volume);
+v1::Snapshot ToMessage(const Snapshot& snapshot);
+v1::CapacityResponse ToMessage(const PoolCapacity& capacity);
+v1::Grant ToMessage(const Grant& grant);
+v1::Fence ToMessage(const FenceRecord& fence);
+v1::Session ToMessage(const GrantSession& session);
+v1::LandedHeartbeat ToMessage(const LandedHeartbeat& heartbeat);
+v1::Access ToMessage(Access access);
+v1::GrantOwner ToMessage(GrantOwner owner);
+v1::VolumeMode ToMessage(VolumeMode mode);
+v1::FenceRequest ToMessage(Term term, const FenceRequest& request);
 
-absl::StatusOr<VolumeSpec> From(const v1::VolumeSpec& spec);
-absl::StatusOr<Volume> From(const v1::Volume& volume);
-absl::StatusOr<Snapshot> From(const v1::Snapshot& snapshot);
-PoolCapacity From(const v1::CapacityResponse& capacity);
-absl::StatusOr<Grant> From(const v1::Grant& grant);
-absl::StatusOr<FenceRecord> From(const v1::Fence& fence);
-absl::StatusOr<GrantSession> From(const v1::Session& session);
-absl::StatusOr<LandedHeartbeat> From(const v1::LandedHeartbeat& heartbeat);
-absl::StatusOr<Access> From(v1::Access access);
-absl::StatusOr<GrantOwner> From(v1::GrantOwner owner);
+// Answers.
+Volume FromMessage(const v1::Volume& volume);
+Snapshot FromMessage(const v1::Snapshot& snapshot);
+PoolCapacity FromMessage(const v1::CapacityResponse& capacity);
+Grant FromMessage(const v1::Grant& grant);
+FenceRecord FromMessage(const v1::Fence& fence);
+GrantSession FromMessage(const v1::Session& session);
+LandedHeartbeat FromMessage(const v1::LandedHeartbeat& heartbeat);
 
-// Code and message stay as they are: the two lists of codes share names and numbers.
+// Requests.
+absl::StatusOr<VolumeSpec> FromMessage(const v1::VolumeSpec& spec);
+absl::StatusOr<Access> FromMessage(v1::Access access);
+absl::StatusOr<GrantOwner> FromMessage(v1::GrantOwner owner);
+absl::StatusOr<VolumeMode> FromMessage(v1::VolumeMode mode);
+FenceRequest FromMessage(const v1::FenceRequest& request);
 
 }  // namespace lunkeeper::wire

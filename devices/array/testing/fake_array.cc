@@ -18,14 +18,6 @@ constexpr absl::Duration kLookInterval = absl::Milliseconds(20);
 
 uint64_t RoundUp(uint64_t bytes) { return (bytes + kGranularity - 1) / kGranularity * kGranularity; }
 
-bool Compatible(Access a, Access b) { return a != Access::kExclusive && b != Access::kExclusive; }
-
-// What a repeated CreateVolume must agree with; the size may have grown since.
-bool SameRequest(const VolumeSpec& have, VolumeSpec want) {
-  want.size_bytes = have.size_bytes;
-  return have == want;
-}
-
 }  // namespace
 
 FakeArray::FakeArray(FakeArrayOptions options) : options_(std::move(options)) {}
@@ -97,7 +89,7 @@ absl::StatusOr<Volume> FakeArray::CreateVolume(const VolumeSpec& spec) {
   RETURN_IF_ERROR(failure_);
   if (const auto it = volume_names_.find(spec.name); it != volume_names_.end()) {
     const Volume& have = volumes_.at(it->second).volume;
-    if (SameRequest(have.spec, spec) && have.spec.size_bytes == RoundUp(spec.size_bytes)) return have;
+    if (IsMadeAs(have.spec, spec) && have.spec.size_bytes == RoundUp(spec.size_bytes)) return have;
     return absl::AlreadyExistsError(
         absl::StrCat("create volume ", spec.name, ": there is one of that name, made otherwise"));
   }
@@ -219,6 +211,7 @@ Grant FakeArray::MakeGrant(const GrantRequest& request, VolumeEntry& entry) {
   grant.serial = entry.volume.serial;
   grant.size_bytes = entry.volume.spec.size_bytes;
   grant.durability = entry.volume.spec.durability;
+  grant.node_uid = request.node_uid;
   return entry.grants[request.node] = grant;
 }
 
@@ -234,13 +227,15 @@ absl::StatusOr<Grant> FakeArray::TryAcquire(const GrantRequest& request, const W
   if (fences_.IsFenced(request.node)) {
     return absl::FailedPreconditionError(absl::StrCat(what, "the node is fenced: unfence it first"));
   }
+  VolumeUses& uses = entry->volume.spec.uses;
+  if (!uses.Allow(request.access, request.mode)) return NotMadeFor(request, uses);
   if (const auto it = entry->grants.find(request.node); it != entry->grants.end()) {
     if (it->second.access == request.access) return it->second;
     return absl::FailedPreconditionError(
         absl::StrCat(what, "the node has it with another access: release it first"));
   }
   for (const auto& [node, grant] : entry->grants) {
-    if (Compatible(grant.access, request.access)) continue;
+    if (CanJoin(request.access, grant.access, uses)) continue;
     return absl::UnavailableError(absl::StrCat(what, "node ", node.value(), " has it"));
   }
   if (!entry->waiters.empty() && &entry->waiters.front() != self) {
@@ -250,6 +245,7 @@ absl::StatusOr<Grant> FakeArray::TryAcquire(const GrantRequest& request, const W
   if (request.most != 0 && VolumesOf(request.node) >= request.most)
     return absl::ResourceExhaustedError(
         absl::StrCat(what, "the node has ", VolumesOf(request.node), " already"));
+  if (uses.empty() && request.access != Access::kReadOnly) uses.Add(request.access, VolumeMode::kAny);
   return MakeGrant(request, *entry);
 }
 
@@ -320,15 +316,15 @@ absl::StatusOr<Term> FakeArray::BeginTerm(const std::string&) {
   return fences_.BeginTerm();
 }
 
-absl::StatusOr<FenceRecord> FakeArray::FenceNode(Term term, const NodeId& node,
-                                                 const std::vector<VolumeId>& volumes) {
+absl::StatusOr<FenceRecord> FakeArray::FenceNode(Term term, const FenceRequest& request) {
+  const NodeId& node = request.node;
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
   RETURN_IF_ERROR(fences_.CheckTerm(term));
   if (!fences_.IsFenced(node)) ++generation_;
-  FenceRecord fence = fences_.RecordFence(node, generation_, volumes);
+  FenceRecord fence = fences_.RecordFence(request, generation_);
   changed_.SignalAll();
-  for (const VolumeId& id : volumes) {
+  for (const VolumeId& id : request.volumes) {
     const auto entry = volumes_.find(id);
     if (entry == volumes_.end() || !entry->second.grants.contains(node)) continue;
     if (hold_drains_) {
@@ -370,12 +366,13 @@ void FakeArray::LandHeartbeat(const NodeId& node) {
   lun.last_at = absl::Now();
 }
 
-absl::StatusOr<Connection> FakeArray::OpenHeartbeatLun(const NodeId& node) {
+absl::StatusOr<Connection> FakeArray::OpenHeartbeatLun(const HeartbeatLunRequest& request) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
-  HeartbeatLun& lun = heartbeat_luns_[node];
+  HeartbeatLun& lun = heartbeat_luns_[request.node];
   if (lun.connection.portal.empty())
-    lun.connection = MakeFakeConnection(options_.name, "heartbeat", node, ++generation_);
+    lun.connection = MakeFakeConnection(options_.name, "heartbeat", request.node, ++generation_);
+  lun.connection.signing_key = request.signs ? "the key of the fake" : "";
   return lun.connection;
 }
 

@@ -59,14 +59,13 @@ class FakeArray final : public Array, public VolumeStore, public GrantStore, pub
                             Generation generation) override;
   absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter& filter) override;
   absl::StatusOr<Term> BeginTerm(const std::string& holder) override;
-  absl::StatusOr<FenceRecord> FenceNode(Term term, const NodeId& node,
-                                        const std::vector<VolumeId>& volumes) override;
+  absl::StatusOr<FenceRecord> FenceNode(Term term, const FenceRequest& request) override;
   absl::Status UnfenceNode(Term term, const NodeId& node, Generation generation) override;
   absl::StatusOr<std::vector<FenceRecord>> ListFences() override;
   absl::StatusOr<std::vector<GrantSession>> ListSessions() override;
   absl::StatusOr<std::vector<VolumeId>> ListWantedVolumes() override;
 
-  absl::StatusOr<Connection> OpenHeartbeatLun(const NodeId& node) override;
+  absl::StatusOr<Connection> OpenHeartbeatLun(const HeartbeatLunRequest& request) override;
   absl::StatusOr<std::vector<LandedHeartbeat>> ListHeartbeats() override;
 
  private:

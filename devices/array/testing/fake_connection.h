@@ -16,7 +16,8 @@ inline Connection MakeFakeConnection(const std::string& array, const std::string
           .target = Iqn(absl::StrCat("iqn.2026-11.io.lunkeeper:", array, ":", volume, ":", generation)),
           .initiator = Iqn(absl::StrCat("iqn.2026-11.io.lunkeeper:node:", node.value())),
           .lun = 1,
-          .chap = {"lunkeeper", absl::StrFormat("fake-secret-%04x", generation)}};
+          .chap = {"lunkeeper", absl::StrFormat("fake-secret-%04x", generation)},
+          .target_chap = {"target", "secret-of-target"}};
 }
 
 }  // namespace lunkeeper

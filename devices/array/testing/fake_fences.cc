@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 
 namespace lunkeeper {
 
@@ -11,13 +12,18 @@ absl::Status FakeFences::CheckTerm(Term term) const {
   return absl::FailedPreconditionError(absl::StrCat("term ", term, " is over: term ", term_, " is in force"));
 }
 
-FenceRecord FakeFences::RecordFence(const NodeId& node, Generation generation,
-                                    const std::vector<VolumeId>& volumes) {
-  FenceRecord& fence = fences_[node];
+FenceRecord FakeFences::RecordFence(const FenceRequest& request, Generation generation) {
+  FenceRecord& fence = fences_[request.node];
   if (fence.generation == 0) fence.generation = generation;
-  fence.node = node;
+  fence.node = request.node;
   fence.term = term_;
-  for (const VolumeId& id : volumes) {
+  if (!request.node_uid.empty()) fence.node_uid = request.node_uid;
+  if (!request.fenced_by.empty() || !request.reason.empty()) {
+    fence.fenced_by = request.fenced_by;
+    fence.reason = request.reason;
+    fence.fenced_at = absl::Now();
+  }
+  for (const VolumeId& id : request.volumes) {
     if (std::find(fence.volumes.begin(), fence.volumes.end(), id) == fence.volumes.end())
       fence.volumes.push_back(id);
   }

@@ -16,7 +16,7 @@ class FakeFences {
   absl::Status CheckTerm(Term term) const;
   bool IsFenced(const NodeId& node) const { return fences_.contains(node); }
   // In the term in force. A fence that exists keeps its generation and gets the volumes that it lacks.
-  FenceRecord RecordFence(const NodeId& node, Generation generation, const std::vector<VolumeId>& volumes);
+  FenceRecord RecordFence(const FenceRequest& request, Generation generation);
   // OK without such a fence; FAILED_PRECONDITION when it has another generation.
   absl::Status RemoveFence(const NodeId& node, Generation generation);
   std::vector<FenceRecord> ListFences() const;

@@ -30,6 +30,7 @@ class Catalogue {
   GrantCatalogue& grants() { return grants_; }
   FenceCatalogue& fences() { return fences_; }
 
+  const std::string& target_key() const { return file_->target_key(); }
   uint64_t sequence() const { return file_->sequence(); }
   // As CatalogueFile::SkipTo.
   absl::Status SkipTo(uint64_t sequence) { return file_->SkipTo(sequence); }

@@ -24,70 +24,8 @@
 namespace lunkeeper {
 namespace {
 
-constexpr int64_t kSchema = 1;
 // Added to the generations and terms after a restore, beside what the sequence says was lost.
 constexpr int64_t kRestoreGap = 1 << 16;
-
-// Times are nanoseconds since 1970, sizes are bytes, flags are 0 or 1, enumerations the numbers of their C++
-// values. Texts are never NULL: none is ''.
-constexpr char kTables[] = R"(
--- One row. `array`: the name of the array this pool belongs to, for life. `schema`: kSchema of the program
--- that made the file. `sequence`: how many changes there have been. `generation`: the last one given out;
--- grants, fences and heartbeat LUNs share this counter, and it never falls.
-CREATE TABLE IF NOT EXISTS meta(
-  only_row INTEGER PRIMARY KEY CHECK(only_row = 1), array TEXT NOT NULL, schema INTEGER NOT NULL,
-  sequence INTEGER NOT NULL, generation INTEGER NOT NULL);
-
--- A volume; its data are in the pool's file of the same id. `name` is what the orchestrator calls it.
--- `asked_size` is the size that it was made with: repeating that call must find it, also after it has grown.
--- `copying`: its source is being copied without a reflink; until then it is in no list and nobody may use it.
-CREATE TABLE IF NOT EXISTS volumes(
-  id TEXT PRIMARY KEY, cluster TEXT NOT NULL, name TEXT NOT NULL, size INTEGER NOT NULL,
-  asked_size INTEGER NOT NULL,
-  provisioning INTEGER NOT NULL, durability INTEGER NOT NULL, source_snapshot TEXT NOT NULL,
-  source_volume TEXT NOT NULL, serial TEXT NOT NULL, created INTEGER NOT NULL, copying INTEGER NOT NULL,
-  UNIQUE(cluster, name)) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS volumes_of_cluster ON volumes(cluster, id);
-CREATE INDEX IF NOT EXISTS volumes_copying ON volumes(copying) WHERE copying = 1;
-
--- A snapshot; its data are in a file of its own. `source` may have been deleted since.
-CREATE TABLE IF NOT EXISTS snapshots(
-  id TEXT PRIMARY KEY, cluster TEXT NOT NULL, name TEXT NOT NULL, source TEXT NOT NULL, size INTEGER NOT NULL,
-  created INTEGER NOT NULL, copying INTEGER NOT NULL, UNIQUE(cluster, name)) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS snapshots_of_cluster ON snapshots(cluster, id);
-CREATE INDEX IF NOT EXISTS snapshots_of_volume ON snapshots(source, id);
-CREATE INDEX IF NOT EXISTS snapshots_copying ON snapshots(copying) WHERE copying = 1;
-
--- A grant: the right of `node` to use `volume`, and the target that enforces it. A node has at most one of a
--- volume. `secret` is its CHAP secret. `releasing`: its target is being drained and never opens again; the
--- row goes when the target is gone.
-CREATE TABLE IF NOT EXISTS grants(
-  generation INTEGER PRIMARY KEY, cluster TEXT NOT NULL, volume TEXT NOT NULL, node TEXT NOT NULL,
-  access INTEGER NOT NULL, owner INTEGER NOT NULL, secret TEXT NOT NULL, releasing INTEGER NOT NULL,
-  UNIQUE(volume, node));
-CREATE INDEX IF NOT EXISTS grants_of_node ON grants(cluster, node);
-CREATE INDEX IF NOT EXISTS grants_releasing ON grants(releasing) WHERE releasing = 1;
-
--- A fence in force: `node` gets no grant. `generation` names this fence, so that a late unfence of an earlier
--- one does not lift it. `term`: of the leader that asked for it last.
-CREATE TABLE IF NOT EXISTS fences(
-  cluster TEXT NOT NULL, node TEXT NOT NULL, generation INTEGER NOT NULL, term INTEGER NOT NULL,
-  PRIMARY KEY(cluster, node)) WITHOUT ROWID;
--- The volumes that the fence has taken from the node. They stay here after their grants are gone: the fence
--- notice on the node's heartbeat LUN lists them.
-CREATE TABLE IF NOT EXISTS fenced_volumes(
-  cluster TEXT NOT NULL, node TEXT NOT NULL, volume TEXT NOT NULL,
-  PRIMARY KEY(cluster, node, volume)) WITHOUT ROWID;
-
--- A node's heartbeat LUN. Its generation numbers its target and its file, as a grant's does.
-CREATE TABLE IF NOT EXISTS heartbeat_luns(
-  generation INTEGER PRIMARY KEY, cluster TEXT NOT NULL, node TEXT NOT NULL, secret TEXT NOT NULL,
-  UNIQUE(cluster, node));
-
--- The newest term of each cluster, and who began it. It never falls; an older one is refused.
-CREATE TABLE IF NOT EXISTS terms(
-  cluster TEXT PRIMARY KEY, term INTEGER NOT NULL, holder TEXT NOT NULL) WITHOUT ROWID;
-)";
 
 // Allocates room beyond a file's end, so that releasing and fencing go on when volumes have filled the pool.
 // A failure is no error: with less room the array still serves, until the disk is full.
@@ -97,57 +35,47 @@ void ReserveRoom(const std::string& path) {
   if (fd) ::fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, kReserve);
 }
 
+// Of the whole process: nothing else makes files while a catalogue is opened.
+class UmaskGuard {
+ public:
+  explicit UmaskGuard(mode_t mask) : before_(::umask(mask)) {}
+  ~UmaskGuard() { ::umask(before_); }
+  UmaskGuard(const UmaskGuard&) = delete;
+  UmaskGuard& operator=(const UmaskGuard&) = delete;
+
+ private:
+  const mode_t before_;
+};
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CatalogueFile>> CatalogueFile::Open(const std::string& path,
                                                                    const std::string& array) {
   std::unique_ptr<CatalogueFile> catalogue(new CatalogueFile);
+  // The file, its log and its index hold the grants' secrets. SQLite makes the other two itself, later and
+  // with the mode of the first.
+  const UmaskGuard private_files(0077);
+  ASSIGN_OR_RETURN(const std::optional<CatalogueHead> head, ReadHead(path));
+  if (head) RETURN_IF_ERROR(CheckHead(path, *head, array));
   // Before SQLite opens it: POSIX locks belong to the process, and closing any descriptor of a file drops all
   // of them, so SQLite's would be gone (sqlite.org/howtocorrupt.html, section 2.2).
   ReserveRoom(path);
-  // The file, its log and its index hold the grants' secrets. SQLite makes the other two itself, later and
-  // with the mode of the first.
-  const mode_t mask = ::umask(0077);
-  auto writer = SqlDatabase::Open(path, SqlDatabase::Mode::kReadWrite);
-  absl::Status status = writer.status();
-  if (status.ok()) {
-    catalogue->writer_ = *std::move(writer);
-    status = catalogue->PrepareTables(array);
-  }
-  ::umask(mask);
-  RETURN_IF_ERROR(status);
+  ASSIGN_OR_RETURN(catalogue->writer_, SqlDatabase::Open(path, SqlDatabase::Mode::kReadWrite));
+  RETURN_IF_ERROR(catalogue->PrepareTables(path, array, head));
   ReserveRoom(path + "-wal");
   const absl::MutexLock lock(&catalogue->read_mu_);
   ASSIGN_OR_RETURN(catalogue->reader_, SqlDatabase::Open(path, SqlDatabase::Mode::kReadOnly));
   return catalogue;
 }
 
-absl::Status CatalogueFile::PrepareTables(const std::string& array) {
+absl::Status CatalogueFile::PrepareTables(const std::string& path, const std::string& array,
+                                          const std::optional<CatalogueHead>& head) {
   RETURN_IF_ERROR(writer_->Script("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"));
-  RETURN_IF_ERROR(writer_->Script("BEGIN IMMEDIATE"));
-  RETURN_IF_ERROR(writer_->Script(kTables));
-  RETURN_IF_ERROR(
-      writer_->Change("INSERT OR IGNORE INTO meta VALUES(1, ?1, ?2, 0, 0)", {array, kSchema}).status());
-  RETURN_IF_ERROR(writer_->Script("COMMIT"));
-  std::string owner;
-  int64_t schema = 0;
-  RETURN_IF_ERROR(writer_->Query("SELECT array, schema, sequence FROM meta", {}, [&](const SqlRow& row) {
-    owner = row.Text(0);
-    schema = row.Integer(1);
-    sequence_ = static_cast<uint64_t>(row.Integer(2));
-  }));
-  // Serving another array's pool would put this array's name into ids and targets of volumes that have
-  // others.
-  if (owner != array) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("open catalogue: the pool belongs to array ", owner, ", not to ", array));
-  }
-  // A newer program may keep rules in tables that this one does not know, and would break them.
-  if (schema > kSchema) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("open catalogue: its schema ", schema, " is newer than this program's ", kSchema));
-  }
-  return absl::OkStatus();
+  RETURN_IF_ERROR(head ? MigrateTables(*writer_, path, *head) : CreateTables(*writer_, array));
+  return writer_->Query("SELECT sequence, target_key FROM meta", {}, [&](const SqlRow& row) {
+    sequence_ = static_cast<uint64_t>(row.Integer(0));
+    target_key_ = row.Text(1);
+  });
 }
 
 absl::Status CatalogueFile::SkipTo(uint64_t sequence) {

@@ -1,6 +1,6 @@
 #pragma once
-// The file behind the catalogue: SQLite in the pool directory (write-ahead log, full sync), its tables, and
-// the two ways in: changes and reads.
+// The file behind the catalogue: SQLite in the pool directory (write-ahead log, full sync), and the two ways
+// in: changes and reads. catalogue_schema.h has its tables.
 //
 // Every change is one transaction and raises the sequence; once it returns OK it survives a power cut.
 // Changes asked for at the same time share one sync of the disk (group commit). Reads go on meanwhile, on a
@@ -12,12 +12,14 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "devices/array/tgt/catalogue_schema.h"
 #include "devices/array/tgt/sqlite.h"
 
 namespace lunkeeper {
@@ -26,11 +28,13 @@ class CatalogueFile {
  public:
   using Change = std::function<absl::Status(SqlDatabase&)>;
 
-  // Opens or makes the file. FAILED_PRECONDITION: it belongs to an array of another name, or to a newer
-  // program.
+  // Opens or makes the file; an older program's is migrated. FAILED_PRECONDITION: it belongs to an array of
+  // another name, or to a newer program, and nothing of it was changed.
   static absl::StatusOr<std::unique_ptr<CatalogueFile>> Open(const std::string& path,
                                                              const std::string& array);
 
+  // What the secrets are made from by which this array's targets prove themselves; for life.
+  const std::string& target_key() const { return target_key_; }
   // How many changes there have been.
   uint64_t sequence() const { return sequence_; }
   // For a catalogue that is older than what it once was: continues from `sequence`, leaves out every
@@ -55,7 +59,9 @@ class CatalogueFile {
   };
 
   CatalogueFile() = default;
-  absl::Status PrepareTables(const std::string& array);
+  // `head`: of the file as it was found.
+  absl::Status PrepareTables(const std::string& path, const std::string& array,
+                             const std::optional<CatalogueHead>& head);
   absl::Status CommitBatch(const std::deque<PendingChange*>& batch);
   absl::Status CommitTransaction(const std::deque<PendingChange*>& batch);
 
@@ -64,6 +70,7 @@ class CatalogueFile {
   std::deque<PendingChange*> queue_ ABSL_GUARDED_BY(queue_mu_);
   bool leader_ ABSL_GUARDED_BY(queue_mu_) = false;
   std::atomic<uint64_t> sequence_{0};
+  std::string target_key_;  // constant once it is open
   absl::Mutex read_mu_;
   std::unique_ptr<SqlDatabase> reader_ ABSL_GUARDED_BY(read_mu_);
 };

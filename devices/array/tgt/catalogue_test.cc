@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <thread>
 
+#include "absl/time/clock.h"
 #include "base/testing/test_host.h"
 
 namespace lunkeeper {
@@ -29,7 +30,7 @@ struct Fresh {
   }
   absl::StatusOr<GrantRow> Grant(const VolumeId& volume, const NodeId& node) {
     return catalogue->grants().AddGrant(kCluster, {volume, node, Access::kExclusive, GrantOwner::kNode},
-                                        "secret");
+                                        {"secret"});
   }
   const testing::TempDir directory;
   std::unique_ptr<Catalogue> catalogue;
@@ -97,10 +98,11 @@ TEST_CASE_METHOD(Fresh, "a fence marks the grants of the volumes named, and no g
   const VolumeId named = Add("named"), other = Add("other");
   REQUIRE(Grant(named, kA).ok());
   REQUIRE(Grant(other, kA).ok());
-  CHECK(absl::IsFailedPrecondition(catalogue->fences().AddFence(kCluster, 0, kA, {named}).status()));
+  CHECK(absl::IsFailedPrecondition(catalogue->fences().AddFence(kCluster, 0, {kA, {named}}).status()));
   const auto term = catalogue->fences().BeginTerm(kCluster, "leader");
-  CHECK(absl::IsFailedPrecondition(catalogue->fences().AddFence(kCluster, *term + 1, kA, {named}).status()));
-  const auto fence = catalogue->fences().AddFence(kCluster, *term, kA, {named});
+  CHECK(
+      absl::IsFailedPrecondition(catalogue->fences().AddFence(kCluster, *term + 1, {kA, {named}}).status()));
+  const auto fence = catalogue->fences().AddFence(kCluster, *term, {kA, {named}});
   REQUIRE(fence.ok());
   CHECK((*catalogue->grants().FindGrant(named, kA))->releasing);
   CHECK_FALSE((*catalogue->grants().FindGrant(other, kA))->releasing);
@@ -109,6 +111,37 @@ TEST_CASE_METHOD(Fresh, "a fence marks the grants of the volumes named, and no g
   REQUIRE(catalogue->fences().RemoveFence(kCluster, *term, kA, fence->generation).ok());
   CHECK((*catalogue->grants().FindGrant(named, kA))->releasing);
   CHECK(absl::IsAborted(Grant(named, kA).status()));
+}
+
+TEST_CASE_METHOD(Fresh, "a fence says who asked for it, why and since when, until another gives a reason") {
+  const auto term = catalogue->fences().BeginTerm(kCluster, "leader");
+  const absl::Time before = absl::Now();
+  FenceRequest request{kA, {}, "uid-1", "leader-1", "no heartbeat"};
+  const auto fence = catalogue->fences().AddFence(kCluster, *term, request);
+  REQUIRE(fence.ok());
+  CHECK(fence->node_uid == "uid-1");
+  CHECK(fence->fenced_by == "leader-1");
+  CHECK(fence->reason == "no heartbeat");
+  CHECK((fence->fenced_at >= before && fence->fenced_at <= absl::Now()));
+  CHECK(catalogue->fences().AddFence(kCluster, *term, request)->fenced_at == fence->fenced_at);
+  CHECK(catalogue->fences().AddFence(kCluster, *term, {kA, {}})->reason == "no heartbeat");
+  request.reason = "by hand";
+  request.node_uid = "";
+  const auto later = catalogue->fences().AddFence(kCluster, *term, request);
+  CHECK(later->reason == "by hand");
+  CHECK(later->node_uid == "uid-1");
+  CHECK(later->fenced_at > fence->fenced_at);
+  Open();
+  CHECK(catalogue->fences().ListFences(kCluster)->front().reason == "by hand");
+}
+
+TEST_CASE_METHOD(Fresh, "a grant keeps the Node's UID that it was asked for with") {
+  const VolumeId volume = Add("v");
+  REQUIRE(catalogue->grants()
+              .AddGrant(kCluster, {.volume = volume, .node = kA, .node_uid = "uid-1"}, {"secret", "other"})
+              .ok());
+  CHECK((*catalogue->grants().FindGrant(volume, kA))->node_uid == "uid-1");
+  CHECK((*catalogue->grants().FindGrant(volume, kA))->target_secret == "other");
 }
 
 TEST_CASE_METHOD(Fresh, "a volume that is being copied is not granted, nor a granted one copied") {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/fail_point.h"
 #include "base/status_macros.h"
 
@@ -31,14 +32,20 @@ absl::Status CheckTerm(SqlDatabase& database, const ClusterId& cluster, Term ter
 
 absl::StatusOr<std::vector<FenceRecord>> ReadFences(SqlDatabase& database, const ClusterId& cluster) {
   std::map<NodeId, FenceRecord> fences;
-  RETURN_IF_ERROR(database.Query("SELECT node, generation, term FROM fences WHERE cluster = ?1",
-                                 {cluster.value()}, [&](const SqlRow& row) {
-                                   const NodeId node(row.Text(0));
-                                   fences[node] = {.node = node,
-                                                   .generation = static_cast<Generation>(row.Integer(1)),
-                                                   .term = static_cast<Term>(row.Integer(2)),
-                                                   .volumes = {}};
-                                 }));
+  RETURN_IF_ERROR(
+      database.Query("SELECT node, generation, term, node_uid, fenced_by, reason, fenced_at "
+                     "FROM fences WHERE cluster = ?1",
+                     {cluster.value()}, [&](const SqlRow& row) {
+                       const NodeId node(row.Text(0));
+                       fences[node] = {.node = node,
+                                       .generation = static_cast<Generation>(row.Integer(1)),
+                                       .term = static_cast<Term>(row.Integer(2)),
+                                       .volumes = {},
+                                       .node_uid = row.Text(3),
+                                       .fenced_by = row.Text(4),
+                                       .reason = row.Text(5),
+                                       .fenced_at = absl::FromUnixNanos(row.Integer(6))};
+                     }));
   RETURN_IF_ERROR(database.Query(
       "SELECT node, volume FROM fenced_volumes WHERE cluster = ?1 ORDER BY volume", {cluster.value()},
       [&](const SqlRow& row) { fences[NodeId(row.Text(0))].volumes.emplace_back(row.Text(1)); }));
@@ -47,37 +54,61 @@ absl::StatusOr<std::vector<FenceRecord>> ReadFences(SqlDatabase& database, const
   return out;
 }
 
-// The three parts of a fence in one change: the node is closed, the volumes are listed, the grants are
-// marked. The last statement marks the grants of all volumes ever listed in this fence, so that repeating a
-// fence also catches a grant that an earlier, interrupted call has left.
-absl::Status WriteFence(SqlDatabase& database, const ClusterId& cluster, Term term, const NodeId& node,
-                        const std::vector<VolumeId>& volumes) {
+// What a caller leaves empty stays as it is: a leader that continues a fence need not know who began
+// it.
+absl::Status WriteReason(SqlDatabase& database, const ClusterId& cluster, const FenceRequest& request) {
+  if (!request.node_uid.empty()) {
+    RETURN_IF_ERROR(database
+                        .Change("UPDATE fences SET node_uid = ?3 WHERE cluster = ?1 AND node = ?2",
+                                {cluster.value(), request.node.value(), request.node_uid})
+                        .status());
+  }
+  if (request.fenced_by.empty() && request.reason.empty()) return absl::OkStatus();
+  // The same caller with the same reason repeats its call, and the time stays that of the first.
+  return database
+      .Change(
+          "UPDATE fences SET fenced_by = ?3, reason = ?4, fenced_at = ?5 WHERE cluster = ?1 AND "
+          "node = ?2 AND (fenced_by <> ?3 OR reason <> ?4)",
+          {cluster.value(), request.node.value(), request.fenced_by, request.reason,
+           absl::ToUnixNanos(absl::Now())})
+      .status();
+}
+
+// The parts of a fence in one change: the node is closed, the reason is kept, the volumes are listed, the
+// grants are marked. The last statement marks the grants of all volumes ever listed in this fence, so that
+// repeating a fence also catches a grant that an earlier, interrupted call has left.
+absl::Status WriteFence(SqlDatabase& database, const ClusterId& cluster, Term term,
+                        const FenceRequest& request) {
+  const std::string& node = request.node.value();
   RETURN_IF_ERROR(CheckTerm(database, cluster, term));
-  const absl::Status fenced = RefuseIfFenced(database, cluster, node);
+  const absl::Status fenced = RefuseIfFenced(database, cluster, request.node);
   if (!fenced.ok() && !absl::IsFailedPrecondition(fenced)) return fenced;
   // A fence in force keeps its generation when it is repeated: the caller may know it already.
   if (fenced.ok()) {
     ASSIGN_OR_RETURN(const int64_t generation, TakeNextGeneration(database));
     RETURN_IF_ERROR(database
-                        .Change("INSERT INTO fences VALUES(?1, ?2, ?3, ?4)",
-                                {cluster.value(), node.value(), generation, static_cast<int64_t>(term)})
+                        .Change("INSERT INTO fences(cluster, node, generation, term, fenced_at) "
+                                "VALUES(?1, ?2, ?3, ?4, ?5)",
+                                {cluster.value(), node, generation, static_cast<int64_t>(term),
+                                 absl::ToUnixNanos(absl::Now())})
                         .status());
   }
   RETURN_IF_ERROR(database
                       .Change("UPDATE fences SET term = ?3 WHERE cluster = ?1 AND node = ?2",
-                              {cluster.value(), node.value(), static_cast<int64_t>(term)})
+                              {cluster.value(), node, static_cast<int64_t>(term)})
                       .status());
-  for (const VolumeId& volume : volumes) {
+  RETURN_IF_ERROR(WriteReason(database, cluster, request));
+  for (const VolumeId& volume : request.volumes) {
     RETURN_IF_ERROR(database
                         .Change("INSERT OR IGNORE INTO fenced_volumes VALUES(?1, ?2, ?3)",
-                                {cluster.value(), node.value(), volume.value()})
+                                {cluster.value(), node, volume.value()})
                         .status());
   }
   return database
       .Change(
           "UPDATE grants SET releasing = 1 WHERE cluster = ?1 AND node = ?2 AND volume IN "
           "(SELECT volume FROM fenced_volumes WHERE cluster = ?1 AND node = ?2)",
-          {cluster.value(), node.value()})
+          {cluster.value(), node})
       .status();
 }
 
@@ -110,14 +141,14 @@ absl::StatusOr<Term> FenceCatalogue::BeginTerm(const ClusterId& cluster, const s
   return static_cast<Term>(term);
 }
 
-absl::StatusOr<FenceRecord> FenceCatalogue::AddFence(const ClusterId& cluster, Term term, const NodeId& node,
-                                                     const std::vector<VolumeId>& volumes) {
+absl::StatusOr<FenceRecord> FenceCatalogue::AddFence(const ClusterId& cluster, Term term,
+                                                     const FenceRequest& request) {
   FenceRecord record;
   const absl::Status written = file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
-    RETURN_IF_ERROR(WriteFence(database, cluster, term, node, volumes));
+    RETURN_IF_ERROR(WriteFence(database, cluster, term, request));
     ASSIGN_OR_RETURN(const std::vector<FenceRecord> fences, ReadFences(database, cluster));
     for (const FenceRecord& fence : fences) {
-      if (fence.node == node) record = fence;
+      if (fence.node == request.node) record = fence;
     }
     return absl::OkStatus();
   });

@@ -19,8 +19,7 @@ class FenceCatalogue {
   absl::StatusOr<Term> BeginTerm(const ClusterId& cluster, const std::string& holder);
   // Records the fence and marks the node's grants of all its fenced volumes as releasing, in one change.
   // FAILED_PRECONDITION: the term is not the one in force.
-  absl::StatusOr<FenceRecord> AddFence(const ClusterId& cluster, Term term, const NodeId& node,
-                                       const std::vector<VolumeId>& volumes);
+  absl::StatusOr<FenceRecord> AddFence(const ClusterId& cluster, Term term, const FenceRequest& request);
   absl::Status RemoveFence(const ClusterId& cluster, Term term, const NodeId& node, Generation generation);
   absl::StatusOr<std::vector<FenceRecord>> ListFences(const ClusterId& cluster);
   absl::StatusOr<std::map<ClusterId, std::vector<FenceRecord>>> ListAllFences();

@@ -1,7 +1,8 @@
 // Grants as rows. AddGrant is where the array decides whether a node gets a volume: everything that could
 // forbid it is checked in the same transaction that inserts the row, in this order:
 //   the node is fenced -> it has this very grant already -> another grant is in the way -> there is no such
-//   volume -> the volume is being copied -> the node has as many as it may have -> a new row.
+//   volume -> it was not made for this use -> it is being copied -> the node has as many as it may have -> a
+//   new row.
 // That another grant is in the way comes before "no such volume", because a waiting node asks every second
 // and nearly always meets the first.
 #include "devices/array/tgt/grant_catalogue.h"
@@ -17,7 +18,8 @@
 namespace lunkeeper {
 namespace {
 
-#define GRANT_COLUMNS "generation, cluster, volume, node, access, owner, secret, releasing"
+#define GRANT_COLUMNS \
+  "generation, cluster, volume, node, access, owner, secret, releasing, node_uid, target_secret"
 
 GrantRow GrantFrom(const SqlRow& row) {
   GrantRow out;
@@ -29,16 +31,47 @@ GrantRow GrantFrom(const SqlRow& row) {
   out.owner = static_cast<GrantOwner>(row.Integer(5));
   out.secret = row.Text(6);
   out.releasing = row.Integer(7) != 0;
+  out.node_uid = row.Text(8);
+  out.target_secret = row.Text(9);
   return out;
 }
 
 // A heartbeat LUN's row in the shape of a grant's, so that the same code serves both.
-#define HEARTBEAT_LUN_COLUMNS "generation, cluster, 'heartbeat', node, 0, 0, secret, 0"
+#define HEARTBEAT_LUN_COLUMNS \
+  "generation, cluster, 'heartbeat', node, 0, 0, secret, 0, '', target_secret, signing_key"
+
+GrantRow HeartbeatLunFrom(const SqlRow& row) {
+  GrantRow out = GrantFrom(row);
+  out.signing_key = row.Text(10);
+  return out;
+}
+
 // Of one machine. A machine that is set up anew becomes another node and needs another LUN; the limit is
 // there because a broken one could do so for ever and fill the array.
 constexpr int64_t kMostHeartbeatLuns = 16;
 
-bool CanCoexist(Access a, Access b) { return a != Access::kExclusive && b != Access::kExclusive; }
+// Nothing: the cluster has no such volume.
+absl::StatusOr<std::optional<VolumeUses>> ReadUses(SqlDatabase& database, const ClusterId& cluster,
+                                                   const VolumeId& volume) {
+  std::optional<VolumeUses> uses;
+  RETURN_IF_ERROR(database.Query(
+      "SELECT uses FROM volumes WHERE id = ?1 AND cluster = ?2", {volume.value(), cluster.value()},
+      [&](const SqlRow& row) { uses = VolumeUses(static_cast<uint64_t>(row.Integer(0))); }));
+  return uses;
+}
+
+// A volume that was made before uses were kept takes on the first one that may write, in either mode. Reading
+// settles nothing: a volume that is read once must not be closed to writing for life.
+absl::Status SettleUses(SqlDatabase& database, const GrantRequest& request, const VolumeUses& known) {
+  if (!known.Allow(request.access, request.mode)) return NotMadeFor(request, known);
+  if (!known.empty() || request.access == Access::kReadOnly) return absl::OkStatus();
+  VolumeUses first;
+  first.Add(request.access, VolumeMode::kAny);
+  return database
+      .Change("UPDATE volumes SET uses = ?2 WHERE id = ?1",
+              {request.volume.value(), static_cast<int64_t>(first.bits())})
+      .status();
+}
 
 // Nobody may write to a volume while it is being copied without a reflink.
 absl::Status RefuseIfCopied(SqlDatabase& database, const VolumeId& volume) {
@@ -58,6 +91,8 @@ absl::StatusOr<std::optional<GrantRow>> FindHeldGrant(SqlDatabase& database, con
   RETURN_IF_ERROR(database.Query("SELECT " GRANT_COLUMNS " FROM grants WHERE volume = ?1",
                                  {request.volume.value()},
                                  [&](const SqlRow& row) { rows.push_back(GrantFrom(row)); }));
+  if (rows.empty()) return std::optional<GrantRow>();
+  ASSIGN_OR_RETURN(const std::optional<VolumeUses> uses, ReadUses(database, cluster, request.volume));
   const std::string volume = absl::StrCat("volume ", request.volume.value());
   for (GrantRow& row : rows) {
     const bool own = row.node == request.node && row.cluster == cluster;
@@ -68,7 +103,7 @@ absl::StatusOr<std::optional<GrantRow>> FindHeldGrant(SqlDatabase& database, con
     }
     // A releasing grant of the node itself is in the way as well: its target has to be gone before the next
     // one, or two sessions of the node could write with different generations.
-    if (!own && CanCoexist(row.access, request.access)) continue;
+    if (!own && CanJoin(request.access, row.access, uses.value_or(VolumeUses()))) continue;
     return absl::AbortedError(absl::StrCat(volume, ": it is ",
                                            row.releasing ? "still being released by" : "held by", " node ",
                                            row.node.value()));
@@ -103,23 +138,21 @@ absl::Status CheckExclusiveIsAlone(SqlDatabase& database, const VolumeId& volume
 }
 
 absl::StatusOr<GrantRow> InsertGrant(SqlDatabase& database, const ClusterId& cluster,
-                                     const GrantRequest& request, const std::string& secret) {
-  bool known = false;
-  RETURN_IF_ERROR(database.Query("SELECT 1 FROM volumes WHERE id = ?1 AND cluster = ?2",
-                                 {request.volume.value(), cluster.value()},
-                                 [&](const SqlRow&) { known = true; }));
-  if (!known) {
+                                     const GrantRequest& request, const GrantSecrets& secrets) {
+  ASSIGN_OR_RETURN(const std::optional<VolumeUses> uses, ReadUses(database, cluster, request.volume));
+  if (!uses) {
     return absl::NotFoundError(absl::StrCat("volume ", request.volume.value(), ": there is no such volume"));
   }
+  RETURN_IF_ERROR(SettleUses(database, request, *uses));
   RETURN_IF_ERROR(RefuseIfCopied(database, request.volume));
   RETURN_IF_ERROR(RefuseIfFull(database, cluster, request));
   ASSIGN_OR_RETURN(const int64_t generation, TakeNextGeneration(database));
-  RETURN_IF_ERROR(
-      database
-          .Change("INSERT INTO grants(" GRANT_COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,0)",
-                  {generation, cluster.value(), request.volume.value(), request.node.value(),
-                   static_cast<int64_t>(request.access), static_cast<int64_t>(request.owner), secret})
-          .status());
+  RETURN_IF_ERROR(database
+                      .Change("INSERT INTO grants(" GRANT_COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,0,?8,?9)",
+                              {generation, cluster.value(), request.volume.value(), request.node.value(),
+                               static_cast<int64_t>(request.access), static_cast<int64_t>(request.owner),
+                               secrets.node, request.node_uid, secrets.target})
+                      .status());
   RETURN_IF_ERROR(CheckExclusiveIsAlone(database, request.volume));
   return GrantRow{.cluster = cluster,
                   .volume = request.volume,
@@ -127,8 +160,10 @@ absl::StatusOr<GrantRow> InsertGrant(SqlDatabase& database, const ClusterId& clu
                   .access = request.access,
                   .owner = request.owner,
                   .generation = static_cast<Generation>(generation),
-                  .secret = secret,
-                  .releasing = false};
+                  .secret = secrets.node,
+                  .target_secret = secrets.target,
+                  .releasing = false,
+                  .node_uid = request.node_uid};
 }
 
 // Only a grant that was closed first can have been drained.
@@ -150,13 +185,13 @@ absl::StatusOr<std::vector<GrantRow>> GrantCatalogue::ReadGrants(const char* sql
 }
 
 absl::StatusOr<GrantRow> GrantCatalogue::AddGrant(const ClusterId& cluster, const GrantRequest& request,
-                                                  const std::string& secret) {
+                                                  const GrantSecrets& secrets) {
   // The change runs on whichever thread leads the batch, so its result comes out through `granted`.
   absl::StatusOr<GrantRow> granted = absl::InternalError("not tried");
   const absl::Status written = file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
     RETURN_IF_ERROR(RefuseIfFenced(database, cluster, request.node));
     ASSIGN_OR_RETURN(auto held, FindHeldGrant(database, cluster, request));
-    granted = held.has_value() ? *std::move(held) : InsertGrant(database, cluster, request, secret);
+    granted = held.has_value() ? *std::move(held) : InsertGrant(database, cluster, request, secrets);
     return granted.status();
   });
   RETURN_IF_ERROR(written);
@@ -224,16 +259,18 @@ absl::Status GrantCatalogue::DeleteGrants(const std::vector<Generation>& generat
 }
 
 absl::StatusOr<GrantRow> GrantCatalogue::AddHeartbeatLun(const ClusterId& cluster, const NodeId& node,
-                                                         const std::string& secret) {
+                                                         const GrantSecrets& secrets) {
   const std::string machine = MachineOf(node);
   GrantRow lun;
   const absl::Status written = file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
     int64_t there = 0;
-    // All ids `<machine>.<instance>`: from `<machine>.` up to `<machine>/`, since '/' follows '.' in ASCII.
+    // From `<machine>.` up to `<machine>/`, since '/' follows '.' in ASCII. Those of `<machine>.other` lie
+    // among them, and are another machine's.
     RETURN_IF_ERROR(database.Query(
-        "SELECT COUNT(*) FROM heartbeat_luns WHERE cluster = ?1 AND node <> ?2 AND node > ?3 || '.' "
+        "SELECT node FROM heartbeat_luns WHERE cluster = ?1 AND node <> ?2 AND node > ?3 || '.' "
         "AND node < ?3 || '/'",
-        {cluster.value(), node.value(), machine}, [&](const SqlRow& row) { there = row.Integer(0); }));
+        {cluster.value(), node.value(), machine},
+        [&](const SqlRow& row) { there += MachineOf(NodeId(row.Text(0))) == machine ? 1 : 0; }));
     if (there >= kMostHeartbeatLuns) {
       return absl::ResourceExhaustedError(
           absl::StrCat("node ", node.value(), ": its machine has ", there,
@@ -241,19 +278,40 @@ absl::StatusOr<GrantRow> GrantCatalogue::AddHeartbeatLun(const ClusterId& cluste
     }
     ASSIGN_OR_RETURN(const int64_t generation, TakeNextGeneration(database));
     RETURN_IF_ERROR(database
-                        .Change("INSERT OR IGNORE INTO heartbeat_luns VALUES(?1, ?2, ?3, ?4)",
-                                {generation, cluster.value(), node.value(), secret})
+                        .Change("INSERT OR IGNORE INTO heartbeat_luns(generation, cluster, node, secret, "
+                                "target_secret) VALUES(?1, ?2, ?3, ?4, ?5)",
+                                {generation, cluster.value(), node.value(), secrets.node, secrets.target})
                         .status());
-    return database.Query("SELECT " HEARTBEAT_LUN_COLUMNS
-                          " FROM heartbeat_luns WHERE cluster = ?1 AND node = ?2",
-                          {cluster.value(), node.value()}, [&](const SqlRow& row) { lun = GrantFrom(row); });
+    return database.Query(
+        "SELECT " HEARTBEAT_LUN_COLUMNS " FROM heartbeat_luns WHERE cluster = ?1 AND node = ?2",
+        {cluster.value(), node.value()}, [&](const SqlRow& row) { lun = HeartbeatLunFrom(row); });
   });
   RETURN_IF_ERROR(written);
   return lun;
 }
 
 absl::StatusOr<std::vector<GrantRow>> GrantCatalogue::ListAllHeartbeatLuns() {
-  return ReadGrants("SELECT " HEARTBEAT_LUN_COLUMNS " FROM heartbeat_luns", {});
+  std::vector<GrantRow> rows;
+  RETURN_IF_ERROR(file_.ReadRows("SELECT " HEARTBEAT_LUN_COLUMNS " FROM heartbeat_luns", {},
+                                 [&](const SqlRow& row) { rows.push_back(HeartbeatLunFrom(row)); }));
+  return rows;
+}
+
+absl::StatusOr<std::string> GrantCatalogue::SetSigningKey(Generation generation, const std::string& key) {
+  std::string in_force;
+  const absl::Status written = file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
+    // Two controllers may ask for the same node at once, and both have to hear the same key.
+    RETURN_IF_ERROR(database
+                        .Change("UPDATE heartbeat_luns SET signing_key = ?2 WHERE generation = ?1 AND "
+                                "(?2 = '' OR signing_key = '')",
+                                {static_cast<int64_t>(generation), key})
+                        .status());
+    return database.Query("SELECT signing_key FROM heartbeat_luns WHERE generation = ?1",
+                          {static_cast<int64_t>(generation)},
+                          [&](const SqlRow& row) { in_force = row.Text(0); });
+  });
+  RETURN_IF_ERROR(written);
+  return in_force;
 }
 
 absl::Status GrantCatalogue::DeleteHeartbeatLun(Generation generation) {

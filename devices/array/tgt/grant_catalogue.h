@@ -26,7 +26,16 @@ struct GrantRow {
   GrantOwner owner = GrantOwner::kNode;
   Generation generation = 0;
   std::string secret;
-  bool releasing = false;  // being drained; never opened again
+  std::string target_secret = {};  // empty: the target does not prove itself
+  bool releasing = false;          // being drained; never opened again
+  std::string node_uid = {};
+  std::string signing_key = {};  // of a heartbeat LUN; empty: its node does not sign
+};
+
+// For a new grant: what its node and its target prove themselves by.
+struct GrantSecrets {
+  std::string node;
+  std::string target = {};
 };
 
 class GrantCatalogue {
@@ -34,9 +43,10 @@ class GrantCatalogue {
   explicit GrantCatalogue(CatalogueFile& file) : file_(file) {}
 
   // The grant the node has, or a new one. ABORTED: another grant is in the way (the message names the
-  // holder); FAILED_PRECONDITION: the node is fenced, or has the volume with another access.
+  // holder); FAILED_PRECONDITION: the node is fenced, or has the volume with another access, or the volume
+  // was not made for this use. A volume of which that is not known takes on the first use that may write.
   absl::StatusOr<GrantRow> AddGrant(const ClusterId& cluster, const GrantRequest& request,
-                                    const std::string& secret);
+                                    const GrantSecrets& secrets);
   absl::StatusOr<std::optional<GrantRow>> FindGrant(const VolumeId& volume, const NodeId& node);
   absl::StatusOr<std::optional<GrantRow>> FindGeneration(Generation generation);
   absl::StatusOr<std::vector<GrantRow>> ListGrants(const ClusterId& cluster, const GrantFilter& filter);
@@ -51,7 +61,10 @@ class GrantCatalogue {
   // A heartbeat LUN is kept as a grant of a volume that is called `heartbeat` and is in no table. The node's,
   // or a new one; RESOURCE_EXHAUSTED: its machine has too many.
   absl::StatusOr<GrantRow> AddHeartbeatLun(const ClusterId& cluster, const NodeId& node,
-                                           const std::string& secret);
+                                           const GrantSecrets& secrets);
+  // From now on its node signs, with the key that is there or else with this one; or, empty, no more. The key
+  // in force.
+  absl::StatusOr<std::string> SetSigningKey(Generation generation, const std::string& key);
   absl::StatusOr<std::vector<GrantRow>> ListAllHeartbeatLuns();
   absl::Status DeleteHeartbeatLun(Generation generation);
 

@@ -19,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "base/status_macros.h"
 #include "devices/heartbeat/fence_notice.h"
 
@@ -63,28 +64,51 @@ absl::Status HeartbeatLunTable::LoadRows() {
 }
 
 void HeartbeatLunTable::InsertRow(const GrantRow& row) {
-  heartbeat_luns_.try_emplace(KeyOf(row), HeartbeatLun{row, HeartbeatWatch(row.node), UniqueFd(), false});
+  const auto [at, made] =
+      heartbeat_luns_.try_emplace(KeyOf(row), HeartbeatLun{row, HeartbeatWatch(row.node), UniqueFd(), false});
+  if (made) at->second.watch.SetKey(row.signing_key);
 }
 
-absl::StatusOr<Connection> HeartbeatLunTable::OpenLun(const ClusterId& cluster, const NodeId& node,
-                                                      const std::string& secret) {
+absl::StatusOr<Connection> HeartbeatLunTable::OpenLun(const ClusterId& cluster,
+                                                      const HeartbeatLunRequest& request,
+                                                      const GrantSecrets& secrets) {
   std::optional<GrantRow> row;
   bool served = false;
   {
     const absl::MutexLock lock(&mu_);
-    const auto found = heartbeat_luns_.find({cluster, node});
+    const auto found = heartbeat_luns_.find({cluster, request.node});
     if (found != heartbeat_luns_.end()) {
       row = found->second.row;
       served = found->second.served;
     }
   }
   if (!row) {
-    ASSIGN_OR_RETURN(row, catalogue_.grants().AddHeartbeatLun(cluster, node, secret));
+    ASSIGN_OR_RETURN(row, catalogue_.grants().AddHeartbeatLun(cluster, request.node, secrets));
     const absl::MutexLock lock(&mu_);
     InsertRow(*row);
   }
+  const bool changes = request.signs == row->signing_key.empty();
+  if (changes) {
+    ASSIGN_OR_RETURN(row, ChangeKey(*row, request.signs ? RandomSecret() + RandomSecret() : ""));
+  }
   if (!served) RETURN_IF_ERROR(ServeLun(*row));
-  return targets_.ConnectionOf(*row);
+  // Before the node learns of its key, or it would take the notice that is there for a forged one.
+  if (changes) RETURN_IF_ERROR(UpdateFenceNotices());
+  Connection connection = targets_.ConnectionOf(*row);
+  connection.signing_key = row->signing_key;
+  return connection;
+}
+
+absl::StatusOr<GrantRow> HeartbeatLunTable::ChangeKey(GrantRow row, const std::string& key) {
+  ASSIGN_OR_RETURN(row.signing_key, catalogue_.grants().SetSigningKey(row.generation, key));
+  const absl::MutexLock lock(&mu_);
+  const auto found = heartbeat_luns_.find(KeyOf(row));
+  if (found == heartbeat_luns_.end() || found->second.row.generation != row.generation)
+    return absl::AbortedError("heartbeat LUN: it was forgotten meanwhile; ask again");
+  found->second.row = row;
+  found->second.watch.SetKey(row.signing_key);
+  noted_sequence_ = 0;
+  return row;
 }
 
 absl::Status HeartbeatLunTable::ServeLun(const GrantRow& row) {
@@ -193,7 +217,7 @@ absl::Status HeartbeatLunTable::UpdateFenceNotices() {
       notices[{cluster, fence.node}] = {.generation = fence.generation, .volumes = fence.volumes};
   const absl::MutexLock lock(&mu_);
   for (const auto& [key, lun] : heartbeat_luns_) {
-    const std::string notice = WriteFenceNotice(notices[key]);
+    const std::string notice = WriteFenceNotice(notices[key], lun.row.signing_key);
     if (lun.file && ReadAt(lun.file.get(), kFenceNoticeAt, kSectorBytes) != notice.substr(0, kSectorBytes))
       RETURN_IF_ERROR(WriteAt(lun.file.get(), kFenceNoticeAt, notice));
   }

@@ -38,9 +38,9 @@ class HeartbeatLunTable {
   }
   void StopLooking() { look_.reset(); }
 
-  // `secret`: for one that has to be made.
-  absl::StatusOr<Connection> OpenLun(const ClusterId& cluster, const NodeId& node, const std::string& secret)
-      ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
+  // `secrets`: for one that has to be made.
+  absl::StatusOr<Connection> OpenLun(const ClusterId& cluster, const HeartbeatLunRequest& request,
+                                     const GrantSecrets& secrets) ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
   std::vector<LandedHeartbeat> ListHeartbeats(const ClusterId& cluster) ABSL_LOCKS_EXCLUDED(mu_);
   // For the restart of tgtd, while it does not serve: every LUN counts as not served, and when this returns
   // no target is being made. The numbers of the targets that may be there.
@@ -60,6 +60,7 @@ class HeartbeatLunTable {
   static void LookAt(HeartbeatLun& lun, HeartbeatWatch::Time now);
   static Key KeyOf(const GrantRow& row) { return {row.cluster, row.node}; }
   void InsertRow(const GrantRow& row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<GrantRow> ChangeKey(GrantRow row, const std::string& key) ABSL_LOCKS_EXCLUDED(mu_);
   bool IsKnown(const GrantRow& row) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status ServeLun(const GrantRow& row) ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);
   absl::Status ForgetLun(const GrantRow& row) ABSL_LOCKS_EXCLUDED(serve_mu_, mu_);

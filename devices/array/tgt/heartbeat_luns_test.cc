@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 #include <fstream>
+#include <thread>
 
 #include "devices/array/tgt/testing/array_fixture.h"
 #include "devices/heartbeat/fence_notice.h"
@@ -20,7 +21,7 @@ struct Opened : ArrayFixture {
     array = Cluster();
   }
   Connection Access(const NodeId& node) {
-    const auto access = array->fences().OpenHeartbeatLun(node);
+    const auto access = array->fences().OpenHeartbeatLun({node});
     REQUIRE(access.status() == absl::OkStatus());
     return *access;
   }
@@ -52,7 +53,7 @@ class Writer {
   }
   absl::Status status() const { return session_.status(); }
   bool Write(const std::string& bytes) { return status().ok() && (*session_)->WriteBlocks(0, bytes).ok(); }
-  std::optional<FenceNotice> Note() {
+  std::optional<FenceNotice> Note(const std::string& key = "") {
     REQUIRE(status() == absl::OkStatus());
     std::string bytes(kSectorBytes, '\0');
     REQUIRE((*session_)->ReadBlocks(kNoteBlock, bytes).ok());
@@ -60,7 +61,7 @@ class Writer {
     if (!size.ok()) return std::nullopt;
     bytes.resize(*size);
     REQUIRE((*session_)->ReadBlocks(kNoteBlock, bytes).ok());
-    const auto notice = ReadFenceNotice(bytes);
+    const auto notice = ReadFenceNotice(bytes, key);
     return notice.ok() ? std::optional(*notice) : std::nullopt;
   }
   bool Heartbeat(uint64_t sequence, const NodeId& node = kA) {
@@ -111,7 +112,7 @@ TEST_CASE_METHOD(Opened, "a heartbeat LUN is its node's alone") {
   CHECK(absl::IsPermissionDenied(Writer(thief).status()));
   CHECK(Writer(a).status().ok());
   CHECK(Cluster("c2")->fences().ListHeartbeats()->empty());
-  CHECK(Cluster("c2")->fences().OpenHeartbeatLun(kA)->target != a.target);
+  CHECK(Cluster("c2")->fences().OpenHeartbeatLun({kA})->target != a.target);
 }
 
 TEST_CASE_METHOD(Opened, "a heartbeat LUN is no volume, and a fence of its node leaves it alone") {
@@ -121,7 +122,7 @@ TEST_CASE_METHOD(Opened, "a heartbeat LUN is no volume, and a fence of its node 
   CHECK(array->grants().ListGrants({})->empty());
   CHECK(array->grants().ListSessions()->empty());
   const auto term = array->fences().BeginTerm("test");
-  REQUIRE(array->fences().FenceNode(*term, kA, {}).ok());
+  REQUIRE(array->fences().FenceNode(*term, {kA, {}}).ok());
   CHECK(writer.Heartbeat(2));
   CHECK(Seen(kA, 2));
   CHECK(Writer(Access(kA)).status().ok());
@@ -151,7 +152,7 @@ TEST_CASE_METHOD(Opened,
   const auto volume = array->volumes().CreateVolume(Spec("v", 16));
   REQUIRE(array->grants().AcquireGrant({.volume = volume->id, .node = kA}, absl::ZeroDuration()).ok());
   const auto term = array->fences().BeginTerm("test");
-  const auto fence = array->fences().FenceNode(*term, kA, {volume->id});
+  const auto fence = array->fences().FenceNode(*term, {kA, {volume->id}});
   REQUIRE(fence.ok());
   const FenceNotice wanted{.generation = fence->generation, .volumes = {volume->id}};
   CHECK(Eventually([&] { return node.Note() == wanted; }));
@@ -164,12 +165,66 @@ TEST_CASE_METHOD(Opened,
   CHECK(Eventually([&] { return !node.Note(); }));
 }
 
+TEST_CASE_METHOD(Opened, "who signs is heard by its signature alone, and reads a signed notice") {
+  REQUIRE(Writer(Access(kA)).Heartbeat(1));
+  REQUIRE(Seen(kA, 1));
+  const Connection plain = Access(kA);
+  CHECK(plain.signing_key.empty());
+  const auto access = array->fences().OpenHeartbeatLun({.node = kA, .signs = true});
+  REQUIRE(access.ok());
+  CHECK(access->signing_key.size() == 32);
+  CHECK(access->target == plain.target);
+  CHECK((*array->fences().OpenHeartbeatLun({.node = kA, .signs = true}) == *access));
+  {
+    // A node that asks two controllers at once hears one key.
+    const Connection of_b = Access(kB);
+    std::vector<std::string> keys(8);
+    {
+      std::vector<std::jthread> askers;
+      for (std::string& key : keys)
+        askers.emplace_back(
+            [&] { key = array->fences().OpenHeartbeatLun({.node = kB, .signs = true})->signing_key; });
+    }
+    CHECK(keys == std::vector<std::string>(8, keys.front()));
+    CHECK_FALSE(keys.front().empty());
+  }
+  Writer writer(*access);
+  const auto write = [&](uint64_t sequence, const std::string& key) {
+    return writer.Write(WriteHeartbeatBlock({.node = kA, .boot = "boot", .sequence = sequence}, key));
+  };
+  REQUIRE(write(2, access->signing_key));
+  REQUIRE(Eventually([&] { return write(3, access->signing_key) && HeartbeatOf(kA)->sequence == 3; }));
+  REQUIRE(write(4, ""));
+  const absl::Duration age = HeartbeatOf(kA)->age;
+  CHECK(Eventually([&] { return HeartbeatOf(kA)->age > age + absl::Seconds(1); }));
+  CHECK(HeartbeatOf(kA)->sequence == 3);
+
+  const auto term = array->fences().BeginTerm("test");
+  REQUIRE(array->fences().FenceNode(*term, {kA, {VolumeId("a1-v1")}}).ok());
+  CHECK(Eventually([&] { return writer.Note(access->signing_key).has_value(); }));
+  CHECK_FALSE(writer.Note("another key"));
+  array.reset();
+  REQUIRE(Open() == absl::OkStatus());
+  array = Cluster();
+  CHECK((*array->fences().OpenHeartbeatLun({.node = kA, .signs = true}) == *access));
+  // An older plugin on the same node.
+  CHECK(Access(kA).signing_key.empty());
+  uint64_t next = 5;
+  REQUIRE(Eventually([&] { return writer.Heartbeat(next++) && HeartbeatOf(kA).has_value(); }));
+  CHECK(Eventually([&] { return writer.Note().has_value() && !writer.Note(access->signing_key); }));
+}
+
 TEST_CASE_METHOD(Opened, "a machine does not get heartbeat LUNs without end") {
   for (int i = 0; i < 16; ++i) Access(NodeId("node-a." + std::to_string(i)));
-  CHECK(absl::IsResourceExhausted(array->fences().OpenHeartbeatLun(NodeId("node-a.16")).status()));
+  CHECK(absl::IsResourceExhausted(array->fences().OpenHeartbeatLun({NodeId("node-a.16")}).status()));
   Access(NodeId("node-a.15"));
   Access(NodeId("node-a.b.0"));
   Access(kB);
+}
+
+TEST_CASE_METHOD(Opened, "machines whose names begin like another's take none of its heartbeat LUNs") {
+  for (int i = 0; i < 16; ++i) Access(NodeId("db.e1." + std::to_string(i)));
+  Access(NodeId("db.0"));
 }
 
 TEST_CASE_METHOD(
@@ -182,7 +237,7 @@ TEST_CASE_METHOD(
   REQUIRE(Open() == absl::OkStatus());  // unused ones are looked for at the start and each hour
   array = Cluster();
   CHECK(Eventually([&] {
-    const auto again = array->fences().OpenHeartbeatLun(kA);
+    const auto again = array->fences().OpenHeartbeatLun({kA});
     if (absl::IsAborted(again.status()))
       return false;  // forgotten at this very moment: to be asked for again
     REQUIRE(again.status() == absl::OkStatus());

@@ -47,6 +47,51 @@ TEST_CASE("what stood there before the observer came is no heartbeat") {
   CHECK(watch.LastHeartbeat(start + milliseconds(250)));
 }
 
+TEST_CASE("with a key only what the node signs is a heartbeat, and each of it once") {
+  HeartbeatWatch watch(kNode);
+  watch.SetKey("key");
+  HeartbeatWatch::Time now;
+  const auto counts = [&](const std::string& bytes) {
+    now += milliseconds(250);
+    watch.TakeBlock(bytes, now).IgnoreError();
+    const auto heartbeat = watch.LastHeartbeat(now);
+    return heartbeat && heartbeat->age == absl::ZeroDuration();
+  };
+  const auto of_boot = [](const char* boot, uint64_t sequence) {
+    return WriteHeartbeatBlock({.node = kNode, .boot = boot, .sequence = sequence}, "key");
+  };
+  CHECK_FALSE(counts(std::string(kSectorBytes, '\0')));
+  CHECK_FALSE(counts(WriteHeartbeatBlock(Block(1))));
+  CHECK_FALSE(counts(WriteHeartbeatBlock(Block(1), "other")));
+  CHECK(counts(of_boot("one", 5)));
+  CHECK_FALSE(counts(of_boot("one", 5)));
+  CHECK_FALSE(counts(of_boot("one", 4)));
+  CHECK(counts(of_boot("one", 6)));
+  CHECK(counts(of_boot("two", 1)));
+  CHECK_FALSE(counts(of_boot("one", 7)));
+  CHECK(absl::IsUnauthenticated(watch.TakeBlock(of_boot("one", 7), now)));
+  CHECK_FALSE(counts(WriteHeartbeatBlock(Block(100))));
+  CHECK(counts(of_boot("two", 2)));
+}
+
+TEST_CASE("a node that begins to sign, or ends to, is heard on") {
+  HeartbeatWatch watch(kNode);
+  HeartbeatWatch::Time now;
+  CHECK(watch.TakeBlock(WriteHeartbeatBlock(Block(1)), now).ok());
+  CHECK(watch.TakeBlock(WriteHeartbeatBlock(Block(2)), now += milliseconds(250)).ok());
+  const auto before = watch.LastHeartbeat(now);
+  watch.SetKey("key");
+  CHECK(watch.LastHeartbeat(now)->age == before->age);
+  CHECK(watch.TakeBlock(WriteHeartbeatBlock(Block(2)), now += milliseconds(250)).ok());  // not said at once
+  CHECK(watch.TakeBlock(WriteHeartbeatBlock(Block(3), "key"), now += milliseconds(250)).ok());
+  CHECK(watch.TakeBlock(WriteHeartbeatBlock(Block(4), "key"), now += milliseconds(250)).ok());
+  CHECK(watch.LastHeartbeat(now)->age == absl::ZeroDuration());
+  watch.SetKey("");
+  CHECK(watch.TakeBlock(WriteHeartbeatBlock(Block(5)), now += milliseconds(250)).ok());
+  CHECK(watch.TakeBlock(WriteHeartbeatBlock(Block(6)), now += milliseconds(250)).ok());
+  CHECK(watch.LastHeartbeat(now)->age == absl::ZeroDuration());
+}
+
 TEST_CASE("a block that is malformed or another node's changes nothing, and is said once") {
   const std::string wrong = GENERATE(Damaged(WriteHeartbeatBlock(Block(7))),
                                      WriteHeartbeatBlock(Block(9, NodeId("worker-2.0123456789abcdef"))));

@@ -1,7 +1,8 @@
 // One grant as one target, step by step. The order of the steps is the security argument.
 //
-// Opening: target, parameters, LUN, account, account bound, and the initiator allowed last. tgtd lets nobody
-// log in to a target without an allowed initiator, so a half-made target is closed whatever is missing of it.
+// Opening: target, parameters, LUN, accounts, accounts bound, and the initiator allowed last. tgtd lets
+// nobody log in to a target without an allowed initiator, so a half-made target is closed whatever is missing
+// of it.
 //
 // Draining: initiator disallowed first, so that no new session begins; then every connection is deleted,
 // which closes it at once but leaves it in tgtd's list until its last command is over; when the list is
@@ -20,9 +21,11 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/fail_point.h"
+#include "base/hmac.h"
 #include "base/status_macros.h"
 
 namespace lunkeeper {
@@ -57,13 +60,28 @@ absl::Status OkIfGone(const absl::Status& status) {
 
 }  // namespace
 
+std::string MakeTargetSecret(const std::string& key, const ClusterId& cluster, const NodeId& node) {
+  // 96 bits, as RandomSecret().
+  const std::string digest = HmacSha256(key, absl::StrCat("target\n", cluster.value(), "\n", node.value()));
+  return absl::WebSafeBase64Escape(digest.substr(0, 12));
+}
+
+// The same secret always has the same user, since tgtd keeps an account for as long as it runs.
+ChapCredentials TargetTable::TargetAccountOf(const GrantRow& grant) {
+  if (grant.target_secret.empty()) return {};
+  const std::string digest = HmacSha256(grant.target_secret, "user");
+  return {.user = absl::StrCat("target-", absl::BytesToHexString(digest.substr(0, 8))),
+          .secret = grant.target_secret};
+}
+
 Connection TargetTable::ConnectionOf(const GrantRow& grant) const {
   return {
       .portal = options_.portal,
       .target = Iqn(absl::StrCat(kPrefix, options_.array, ":", grant.volume.value(), ":", grant.generation)),
       .initiator = Iqn(absl::StrCat(kPrefix, "node:", grant.node.value())),
       .lun = 1,
-      .chap = {.user = absl::StrCat("grant-", grant.generation), .secret = grant.secret}};
+      .chap = {.user = absl::StrCat("grant-", grant.generation), .secret = grant.secret},
+      .target_chap = TargetAccountOf(grant)};
 }
 
 absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume,
@@ -106,6 +124,12 @@ absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume
   FAIL_POINT("array.target.account_made");
   RETURN_IF_ERROR(OkIfThere(tgt_->BindAccount(target, connection.chap.user)));
   FAIL_POINT("array.target.account_bound");
+  // One account for all targets of a node, and never deleted: tgtd's lists of accounts are slow when long. It
+  // proves the array to that node alone, and no other node knows it.
+  if (!connection.target_chap.user.empty()) {
+    RETURN_IF_ERROR(OkIfThere(tgt_->NewAccount(connection.target_chap)));
+    RETURN_IF_ERROR(OkIfThere(tgt_->BindTargetAccount(target, connection.target_chap.user)));
+  }
   // Without an account a target asks for no secret: so the initiator is let in last.
   RETURN_IF_ERROR(OkIfThere(tgt_->AllowInitiator(target, connection.initiator)));
   // HoldTarget may have left it offline, in the life of an earlier agent too. After the initiator is let in:

@@ -24,6 +24,9 @@ struct TargetTableOptions {
   std::string host_boot_id;  // the first 16 hex digits: what the LUN's product id is
 };
 
+// By which the targets of a node's grants prove themselves to it; `key` is the catalogue's.
+std::string MakeTargetSecret(const std::string& key, const ClusterId& cluster, const NodeId& node);
+
 class TargetTable {
  public:
   TargetTable(const TgtClient* tgt, TargetTableOptions options) : tgt_(tgt), options_(std::move(options)) {}
@@ -55,6 +58,7 @@ class TargetTable {
   absl::StatusOr<std::vector<TgtTarget>> ReadFromTgtd() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  static ChapCredentials TargetAccountOf(const GrantRow& grant);
   absl::StatusOr<bool> CutConnections(int32_t target) const;
   absl::Status MakeLun(const GrantRow& grant, const Volume& volume, const std::string& path) const;
 

@@ -1,9 +1,12 @@
+#include <signal.h>
+
 #include <catch2/catch.hpp>
 
 #include <atomic>
 #include <thread>
 
 #include "absl/strings/match.h"
+#include "devices/array/tgt/sqlite.h"
 #include "devices/array/tgt/testing/array_fixture.h"
 
 namespace lunkeeper::testing {
@@ -113,6 +116,99 @@ TEST_CASE_METHOD(Opened,
   CHECK((*writer)->Write(3, 'w'));
   CHECK((*reader)->Read(3) == 'w');
   CHECK_FALSE((*reader)->Write(3, 'r'));
+  CHECK(absl::IsFailedPrecondition(Acquire(volume, kC, kAtOnce, Access::kSharedWrite).status()));
+}
+
+TEST_CASE_METHOD(Opened,
+                 "a volume is granted for what it was made for alone, and a refusal waits for nobody") {
+  VolumeSpec spec = Spec("readers", 16);
+  spec.uses.Add(Access::kReadOnly, VolumeMode::kFilesystem);
+  spec.fs_type = "xfs";
+  const auto volume = array->volumes().CreateVolume(spec);
+  REQUIRE(volume.ok());
+  CHECK(volume->spec == spec);
+  CHECK(array->volumes().CreateVolume(spec)->id == volume->id);
+  spec.fs_type = "ext4";
+  CHECK(absl::IsAlreadyExists(array->volumes().CreateVolume(spec).status()));
+  REQUIRE(Acquire(volume->id, kA, kAtOnce, Access::kReadOnly).ok());
+  CHECK(Acquire(volume->id, kB, kAtOnce, Access::kReadOnly).ok());
+  for (const Access access : {Access::kExclusive, Access::kSharedWrite}) {
+    const absl::Status refused = Acquire(volume->id, kC, absl::InfiniteDuration(), access).status();
+    CHECK(absl::IsFailedPrecondition(refused));
+    CHECK(absl::StrContains(refused.message(), "made for read-only filesystem"));
+  }
+  const absl::Status raw =
+      array->grants()
+          .AcquireGrant(
+              {.volume = volume->id, .node = kC, .access = Access::kReadOnly, .mode = VolumeMode::kBlock},
+              kAtOnce)
+          .status();
+  CHECK(absl::IsFailedPrecondition(raw));
+}
+
+TEST_CASE_METHOD(Opened, "a volume of which nothing is known takes on its first use that writes, for good") {
+  const VolumeId volume = Make("v");
+  const auto uses = [&] { return array->volumes().GetVolume(volume)->spec.uses; };
+  REQUIRE(Acquire(volume, kA, kAtOnce, Access::kReadOnly).ok());
+  CHECK(uses().empty());
+  CHECK(absl::IsFailedPrecondition(Acquire(volume, kB, kAtOnce, Access::kSharedWrite).status()));
+  REQUIRE(Release(volume, kA).ok());
+  REQUIRE(Acquire(volume, kA).ok());
+  REQUIRE(Release(volume, kA).ok());
+  CHECK(uses().ToText() == "exclusive filesystem, exclusive block");
+  array.reset();
+  Close();
+  REQUIRE(Open().ok());
+  array = Cluster();
+  CHECK(absl::IsFailedPrecondition(Acquire(volume, kA, kAtOnce, Access::kSharedWrite).status()));
+  REQUIRE(Acquire(volume, kA, kAtOnce, Access::kReadOnly).ok());
+  CHECK(absl::IsFailedPrecondition(Acquire(volume, kB, kAtOnce, Access::kReadOnly).status()));
+}
+
+TEST_CASE_METHOD(Opened, "a target proves itself to its node, by a secret that no other node has") {
+  const VolumeId volume = Make("v");
+  const auto a = Acquire(volume, kA);
+  const auto b = Acquire(Make("w"), kB);
+  REQUIRE(a.ok());
+  REQUIRE(b.ok());
+  CHECK_FALSE(a->connection.target_chap.secret.empty());
+  CHECK(a->connection.target_chap.secret != b->connection.target_chap.secret);
+  CHECK(a->connection.target_chap.secret != a->connection.chap.secret);
+  CHECK(Acquire(Make("x"), kA)->connection.target_chap == a->connection.target_chap);
+  CHECK(PlainInitiator::Login(a->connection).ok());
+  Connection other = a->connection;
+  other.target_chap.secret = b->connection.target_chap.secret;
+  CHECK_FALSE(PlainInitiator::Login(other).ok());
+  other.target_chap = {};  // as an older node logs in
+  CHECK(PlainInitiator::Login(other).ok());
+  REQUIRE(::kill(TgtdProcess(options.control_port), SIGKILL) == 0);
+  CHECK(Eventually([&] { return PlainInitiator::Login(a->connection).ok(); }));
+  array.reset();
+  Close();
+  REQUIRE(Open().ok());
+  array = Cluster();
+  CHECK(Acquire(volume, kA)->connection == a->connection);
+  REQUIRE(Release(volume, kA).ok());
+  CHECK(Acquire(volume, kA)->connection.target_chap == a->connection.target_chap);
+}
+
+TEST_CASE_METHOD(Opened, "a grant from before targets proved themselves goes on as it was") {
+  const VolumeId volume = Make("v");
+  REQUIRE(Acquire(volume, kA).ok());
+  array.reset();
+  Close();
+  Run("tgtadm -C " + std::to_string(options.control_port) +
+      " --lld iscsi --op show --mode target >/dev/null");  // it runs on, with the target as it is
+  {
+    auto database = SqlDatabase::Open(options.pool_dir + "/catalogue.db", SqlDatabase::Mode::kReadWrite);
+    REQUIRE((*database)->Change("UPDATE grants SET target_secret = ''", {}).ok());
+  }
+  REQUIRE(Open().ok());
+  array = Cluster();
+  const auto again = Acquire(volume, kA);
+  REQUIRE(again.ok());
+  CHECK(again->connection.target_chap.user.empty());
+  CHECK(PlainInitiator::Login(again->connection).ok());
 }
 
 TEST_CASE_METHOD(Opened, "only the side that took a grant releases it") {
@@ -173,7 +269,7 @@ TEST_CASE_METHOD(Opened, "a fenced node loses the volumes named, gets no other, 
   REQUIRE(bystander.ok());
   const auto term = array->fences().BeginTerm("leader");
   REQUIRE(term.ok());
-  const auto fence = array->fences().FenceNode(*term, kA, {moved});
+  const auto fence = array->fences().FenceNode(*term, {kA, {moved}});
   REQUIRE(fence.status() == absl::OkStatus());
   CHECK(fence->volumes == std::vector<VolumeId>{moved});
   CHECK_FALSE((*victim)->Write(1, 'z'));
@@ -184,7 +280,7 @@ TEST_CASE_METHOD(Opened, "a fenced node loses the volumes named, gets no other, 
   CHECK(array->fences().ListFences()->size() == 1);
 
   SECTION("fencing more of its volumes keeps the generation") {
-    const auto more = array->fences().FenceNode(*term, kA, {kept});
+    const auto more = array->fences().FenceNode(*term, {kA, {kept}});
     REQUIRE(more.ok());
     CHECK(more->generation == fence->generation);
     CHECK(more->volumes.size() == 2);
@@ -202,7 +298,7 @@ TEST_CASE_METHOD(Opened, "a fenced node loses the volumes named, gets no other, 
     const auto newer = array->fences().BeginTerm("another leader");
     REQUIRE(newer.ok());
     CHECK(*newer > *term);
-    CHECK(absl::IsFailedPrecondition(array->fences().FenceNode(*term, kB, {moved}).status()));
+    CHECK(absl::IsFailedPrecondition(array->fences().FenceNode(*term, {kB, {moved}}).status()));
     CHECK(absl::IsFailedPrecondition(array->fences().UnfenceNode(*term, kA, fence->generation)));
     CHECK(array->fences().UnfenceNode(*newer, kA, fence->generation).ok());
   }
@@ -214,7 +310,7 @@ TEST_CASE_METHOD(Opened, "one who waits in line is told so when its node is fenc
   absl::Status waited;
   std::thread waiter([&] { waited = Acquire(volume, kB, absl::Seconds(20)).status(); });
   const auto term = array->fences().BeginTerm("leader");
-  REQUIRE(array->fences().FenceNode(*term, kB, {volume}).ok());
+  REQUIRE(array->fences().FenceNode(*term, {kB, {volume}}).ok());
   waiter.join();
   CHECK(absl::IsFailedPrecondition(waited));
   CHECK(absl::StrContains(waited.message(), "fenced"));
@@ -231,7 +327,7 @@ TEST_CASE_METHOD(Opened, "no grant slips through while a fence is being carried 
         if (grant.ok()) granted.push_back(*grant);
       }
     });
-    const auto fence = array->fences().FenceNode(*term, kA, {volume});
+    const auto fence = array->fences().FenceNode(*term, {kA, {volume}});
     REQUIRE(fence.status() == absl::OkStatus());
     CHECK(array->grants().ListGrants({.volume = volume, .node = kA})->empty());
     acquirer.join();
@@ -254,7 +350,7 @@ TEST_CASE_METHOD(Opened, "a cluster sees and touches only what is its own") {
   CHECK(other->volumes().DeleteVolume(volume).ok());
   CHECK(other->grants().ReleaseGrant(volume, kA, GrantOwner::kNode, kAnyGeneration).ok());
   const auto term = other->fences().BeginTerm("leader");
-  CHECK(other->fences().FenceNode(*term, kA, {volume}).ok());
+  CHECK(other->fences().FenceNode(*term, {kA, {volume}}).ok());
   CHECK(array->fences().ListFences()->empty());
   CHECK(array->grants().ListGrants({})->size() == 1);
   CHECK(other->volumes().CreateVolume(Spec("v", 16)).ok());

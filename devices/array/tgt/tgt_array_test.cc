@@ -294,7 +294,7 @@ TEST_CASE("a full pool refuses what needs space, and goes on granting, releasing
   for (int i = 0; i < 50; ++i) {
     const auto grant = on.array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
     REQUIRE(grant.status() == absl::OkStatus());
-    const auto fence = on.array->fences().FenceNode(*term, kA, {volume->id});
+    const auto fence = on.array->fences().FenceNode(*term, {kA, {volume->id}});
     REQUIRE(fence.status() == absl::OkStatus());
     REQUIRE(on.array->fences().UnfenceNode(*term, kA, fence->generation) == absl::OkStatus());
   }

@@ -16,6 +16,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,6 +31,7 @@ namespace {
 // the answer is an error number, a length that counts its own header, and text.
 // Numbers of enum tgtadm_op and tgtadm_mode, in their order.
 enum Operation : uint32_t { kNew, kDelete, kShow, kBind, kUnbind, kUpdate, kStatistics };
+enum AccountDirection : uint32_t { kIncoming, kOutgoing };
 enum Mode : uint32_t { kSystem, kTarget, kDevice, kPortal, kDriver, kSession, kConnection, kAccount };
 
 struct WireRequest {
@@ -57,36 +59,44 @@ struct WireResponse {
 // Far longer than any list that tgtd has to give.
 constexpr uint32_t kLargestAnswer = 64u << 20;
 
-// Numbers of enum tgtadm_errno, grouped by what the caller can do: retry later, take "gone" or "there" for
-// success, or wait for sessions and commands to end.
-absl::StatusCode CodeOf(uint32_t error) {
-  switch (error) {
-    case 2:
-      return absl::StatusCode::kResourceExhausted;
-    case 4:
-    case 5:
-    case 6:
-    case 7:
-    case 8:
-    case 13:
-    case 15:
-      return absl::StatusCode::kNotFound;
-    case 9:
-    case 10:
-    case 11:
-    case 12:
-    case 14:
-    case 18:
-      return absl::StatusCode::kAlreadyExists;
-    case 19:
-    case 20:
-    case 21:
-    case 24:
-      return absl::StatusCode::kFailedPrecondition;
-    default:
-      return absl::StatusCode::kInternal;
-  }
-}
+// What tgtd's error numbers (enum tgtadm_errno, counted from 0) mean. The codes are by what the caller can
+// do: retry later, take "gone" or "there" for success, or wait for sessions and commands to end.
+struct TgtdError {
+  absl::StatusCode code;
+  const char* meaning;
+};
+using Code = absl::StatusCode;
+constexpr TgtdError kTgtdErrors[] = {
+    {Code::kOk, "no error"},
+    {Code::kInternal, "an error that it does not name"},
+    {Code::kResourceExhausted, "it has no memory, or no thread, left"},
+    {Code::kInternal, "it has no iSCSI"},
+    {Code::kNotFound, "there is no such target"},
+    {Code::kNotFound, "there is no such LUN"},
+    {Code::kNotFound, "there is no such session"},
+    {Code::kNotFound, "there is no such connection"},
+    {Code::kNotFound, "there is no such binding"},
+    {Code::kAlreadyExists, "the target exists"},
+    {Code::kAlreadyExists, "the binding exists"},
+    {Code::kAlreadyExists, "the LUN exists"},
+    {Code::kAlreadyExists, "the address is let in already"},
+    {Code::kNotFound, "the address was not let in"},
+    {Code::kAlreadyExists, "the account exists"},
+    {Code::kNotFound, "there is no such account"},
+    {Code::kInternal, "too many accounts"},
+    {Code::kInternal,
+     "it refuses the request; of a LUN: it could not open the file, for the reason that its "
+     "own lines in this log give"},
+    {Code::kAlreadyExists, "the outgoing account exists"},
+    {Code::kFailedPrecondition, "the target has sessions"},
+    {Code::kFailedPrecondition, "the LUN has commands under way"},
+    {Code::kFailedPrecondition, "iSCSI is in use"},
+    {Code::kInternal, "it does not know the operation"},
+    {Code::kInternal, "it does not know the parameter"},
+    {Code::kFailedPrecondition, "an initiator forbids the removal"},
+};
+
+TgtdError MeaningOf(uint32_t error) { return kTgtdErrors[error < std::size(kTgtdErrors) ? error : 1]; }
 
 absl::Status Unavailable(const std::string& doing, const char* what, int error) {
   return absl::UnavailableError(absl::StrCat(doing, ": tgtd: ", what, ": ", std::strerror(error)));
@@ -196,6 +206,13 @@ absl::Status TgtClient::BindAccount(int32_t target, const std::string& user) con
                     absl::StrCat("user=", user));
 }
 
+absl::Status TgtClient::BindTargetAccount(int32_t target, const std::string& user) const {
+  return RunCommand(
+      "bind target's account",
+      {{.mode = kAccount, .operation = kBind, .target = target, .account_direction = kOutgoing}},
+      absl::StrCat("user=", user));
+}
+
 absl::Status TgtClient::DeleteAccount(const std::string& user) const {
   return RunCommand("delete account", {{.mode = kAccount, .operation = kDelete}},
                     absl::StrCat("user=", user));
@@ -264,8 +281,9 @@ absl::StatusOr<std::string> TgtClient::Exchange(const std::string& doing, int fd
   WireResponse response;
   RETURN_IF_ERROR(ReceiveBytes(doing, fd, reinterpret_cast<char*>(&response), sizeof(response), deadline));
   if (response.error != 0) {
-    return absl::Status(CodeOf(response.error), absl::StrCat(doing, " ", request.target,
-                                                             ": tgtd answers with error ", response.error));
+    const TgtdError error = MeaningOf(response.error);
+    return absl::Status(error.code, absl::StrCat(doing, " ", request.target, ": tgtd: ", error.meaning, " (",
+                                                 response.error, ")"));
   }
   if (response.length < sizeof(response) || response.length > kLargestAnswer) {
     return absl::InternalError(absl::StrCat(doing, ": tgtd answers with ", response.length, " bytes"));

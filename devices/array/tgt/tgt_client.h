@@ -44,7 +44,10 @@ class TgtClient {
   absl::Status UpdateLun(int32_t target, const std::string& parameters) const;
 
   absl::Status NewAccount(const ChapCredentials& account) const;
+  // By which initiators prove themselves to the target.
   absl::Status BindAccount(int32_t target, const std::string& user) const;
+  // By which the target proves itself to them; it has one.
+  absl::Status BindTargetAccount(int32_t target, const std::string& user) const;
   absl::Status DeleteAccount(const std::string& user) const;
   absl::Status AllowInitiator(int32_t target, const Iqn& initiator) const;
   absl::Status DisallowInitiator(int32_t target, const Iqn& initiator) const;

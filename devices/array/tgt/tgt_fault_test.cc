@@ -33,6 +33,18 @@ GrantRequest For(const VolumeId& volume, const NodeId& node) {
   return {.volume = volume, .node = node, .access = Access::kExclusive, .owner = GrantOwner::kNode};
 }
 
+// A volume that node-a has, with a session.
+struct UsedVolume {
+  explicit UsedVolume(Array& array) {
+    id = array.volumes().CreateVolume(Spec("v", 16)).value().id;
+    connection = array.grants().AcquireGrant(For(id, kA), absl::ZeroDuration()).value().connection;
+    initiator = PlainInitiator::Login(connection).value();
+  }
+  VolumeId id;
+  Connection connection;
+  std::unique_ptr<PlainInitiator> initiator;
+};
+
 // A node that does not know that it is dead: writes with a deep queue and logs in again without end.
 class Zombie {
  public:
@@ -140,7 +152,7 @@ TEST_CASE("once Fence has returned no write of a zombie reaches the medium") {
     Zombie zombie(grant->connection);
     REQUIRE(Eventually(
         [&] { return zombie.acknowledged() > static_cast<uint64_t>(round % 5) * (delay_ms == 0 ? 50 : 2); }));
-    const auto fence = array->fences().FenceNode(*term, kA, {volume->id});
+    const auto fence = array->fences().FenceNode(*term, {kA, {volume->id}});
     const std::string after_fence = Contents(path);
     REQUIRE(fence.status() == absl::OkStatus());
     const uint64_t acknowledged = zombie.acknowledged();
@@ -166,13 +178,13 @@ TEST_CASE("a Fence that cannot be finished in time says so, and goes on by itsel
   REQUIRE(
       Eventually([&] { return array->grants().ListSessions()->size() == 1 && zombie.acknowledged() > 0; }));
   const auto term = array->fences().BeginTerm("leader");
-  CHECK(absl::IsDeadlineExceeded(array->fences().FenceNode(*term, kA, {volume->id}).status()));
+  CHECK(absl::IsDeadlineExceeded(array->fences().FenceNode(*term, {kA, {volume->id}}).status()));
   CHECK(array->grants().ListGrants({})->size() == 1);
   CHECK(absl::IsFailedPrecondition(
       array->grants().AcquireGrant(For(volume->id, kB), absl::ZeroDuration()).status()));
   slow.Set(0);
   CHECK(array->grants().AcquireGrant(For(volume->id, kB), absl::Seconds(20)).status() == absl::OkStatus());
-  CHECK(array->fences().FenceNode(*term, kA, {volume->id}).ok());
+  CHECK(array->fences().FenceNode(*term, {kA, {volume->id}}).ok());
 }
 
 TEST_CASE(
@@ -261,35 +273,27 @@ TEST_CASE("the program ends and comes back: sessions go on, and it releases what
   ArrayFixture fixture;
   REQUIRE(fixture.Open().ok());
   auto array = fixture.Cluster();
-  const auto volume = array->volumes().CreateVolume(Spec("v", 16));
-  const auto grant = array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
-  REQUIRE(grant.ok());
-  const auto initiator = PlainInitiator::Login(grant->connection);
-  REQUIRE(initiator.ok());
+  const UsedVolume volume(*array);
   const pid_t pid = TgtdProcess(fixture.options.control_port);
   array.reset();
   fixture.Close();
-  CHECK((*initiator)->Write(1, 'x'));
+  CHECK(volume.initiator->Write(1, 'x'));
   REQUIRE(fixture.Open().ok());
   CHECK(TgtdProcess(fixture.options.control_port) == pid);
   array = fixture.Cluster();
-  CHECK((*initiator)->Write(1, 'y'));
-  const auto again = array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
+  CHECK(volume.initiator->Write(1, 'y'));
+  const auto again = array->grants().AcquireGrant(For(volume.id, kA), absl::ZeroDuration());
   REQUIRE(again.ok());
-  CHECK(again->connection == grant->connection);
-  CHECK(array->grants().ReleaseGrant(volume->id, kA, GrantOwner::kNode, kAnyGeneration).ok());
-  CHECK_FALSE((*initiator)->Write(1, 'z'));
+  CHECK(again->connection == volume.connection);
+  CHECK(array->grants().ReleaseGrant(volume.id, kA, GrantOwner::kNode, kAnyGeneration).ok());
+  CHECK_FALSE(volume.initiator->Write(1, 'z'));
 }
 
 TEST_CASE("with another portal and control port the pool is not served by a second tgtd") {
   ArrayFixture fixture;
   REQUIRE(fixture.Open().ok());
   auto array = fixture.Cluster();
-  const auto volume = array->volumes().CreateVolume(Spec("v", 16));
-  const auto grant = array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
-  REQUIRE(grant.ok());
-  const auto initiator = PlainInitiator::Login(grant->connection);
-  REQUIRE(initiator.ok());
+  const UsedVolume volume(*array);
   const pid_t first = TgtdProcess(fixture.options.control_port);
   array.reset();
   fixture.Close();
@@ -305,24 +309,21 @@ TEST_CASE("with another portal and control port the pool is not served by a seco
   CHECK(second == 0);
   fixture.Close();
   if (second > 0) ::kill(second, SIGKILL);
-  CHECK((*initiator)->Write(1, 'y'));
+  CHECK(volume.initiator->Write(1, 'y'));
 
   fixture.options.control_port = was.control_port;  // a new portal alone is no trouble
   REQUIRE(fixture.Open() == absl::OkStatus());
   array = fixture.Cluster();
   CHECK(TgtdProcess(was.control_port) == first);
   const auto term = array->fences().BeginTerm("leader");
-  CHECK(array->fences().FenceNode(*term, kA, {volume->id}).status() == absl::OkStatus());
-  CHECK_FALSE((*initiator)->Write(1, 'z'));
+  CHECK(array->fences().FenceNode(*term, {kA, {volume.id}}).status() == absl::OkStatus());
+  CHECK_FALSE(volume.initiator->Write(1, 'z'));
 }
 
 TEST_CASE("the tgtd of another pool on the same control port is left alone") {
   ArrayFixture other;
   REQUIRE(other.Open().ok());
-  const auto volume = other.Cluster()->volumes().CreateVolume(Spec("v", 16));
-  const auto grant = other.Cluster()->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
-  const auto initiator = PlainInitiator::Login(grant->connection);
-  REQUIRE(initiator.ok());
+  const UsedVolume volume(*other.Cluster());
   const pid_t pid = TgtdProcess(other.options.control_port);
   other.Close();
   ArrayFixture fixture;
@@ -332,7 +333,7 @@ TEST_CASE("the tgtd of another pool on the same control port is left alone") {
   CHECK(absl::StrContains(refused.message(), absl::StrCat(pid)));
   fixture.Close();
   CHECK(TgtdProcess(other.options.control_port) == pid);
-  CHECK((*initiator)->Write(1, 'y'));
+  CHECK(volume.initiator->Write(1, 'y'));
 }
 
 TEST_CASE("a volume that cannot be put back after a restart of tgtd is told to wait, and is back by itself") {

@@ -13,7 +13,6 @@
 #include "base/check.h"
 #include "base/fail_point.h"
 #include "base/log.h"
-#include "base/random.h"
 #include "base/status_macros.h"
 
 namespace lunkeeper {
@@ -25,11 +24,11 @@ absl::StatusOr<Term> TgtFences::BeginTerm(const std::string& holder) {
   return term;
 }
 
-absl::StatusOr<FenceRecord> TgtFences::FenceNode(Term term, const NodeId& node,
-                                                 const std::vector<VolumeId>& volumes) {
+absl::StatusOr<FenceRecord> TgtFences::FenceNode(Term term, const FenceRequest& request) {
+  const NodeId& node = request.node;
   RETURN_IF_ERROR(parts_.check_serving());
   RETURN_IF_ERROR(CheckNodeId(node));
-  ASSIGN_OR_RETURN(FenceRecord record, parts_.catalogue.fences().AddFence(cluster_, term, node, volumes));
+  ASSIGN_OR_RETURN(FenceRecord record, parts_.catalogue.fences().AddFence(cluster_, term, request));
   parts_.RememberSequence();
   LogInfo("array", "fenced", {{"node", node.value()}, {"generation", absl::StrCat(record.generation)}});
   ASSIGN_OR_RETURN(std::vector<GrantRow> grants,
@@ -64,11 +63,12 @@ absl::StatusOr<std::vector<FenceRecord>> TgtFences::ListFences() {
   return parts_.catalogue.fences().ListFences(cluster_);
 }
 
-absl::StatusOr<Connection> TgtFences::OpenHeartbeatLun(const NodeId& node) {
+absl::StatusOr<Connection> TgtFences::OpenHeartbeatLun(const HeartbeatLunRequest& request) {
   RETURN_IF_ERROR(parts_.check_serving());
-  RETURN_IF_ERROR(CheckNodeId(node));
+  RETURN_IF_ERROR(CheckNodeId(request.node));
   RETURN_IF_ERROR(parts_.daemon.WaitReady(absl::Now() + kReadyTimeout));
-  absl::StatusOr<Connection> access = parts_.heartbeat_luns.OpenLun(cluster_, node, RandomSecret());
+  absl::StatusOr<Connection> access =
+      parts_.heartbeat_luns.OpenLun(cluster_, request, parts_.MakeSecrets(cluster_, request.node));
   parts_.RememberSequence();
   return access;
 }

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/fail_point.h"
-#include "base/random.h"
 #include "base/status_macros.h"
 
 namespace lunkeeper {
@@ -22,16 +21,20 @@ constexpr absl::Duration kRecheckInterval = absl::Seconds(1);
 
 }  // namespace
 
-absl::Status TgtGrants::CheckVolumeIsReady(const VolumeId& id) {
-  ASSIGN_OR_RETURN(const VolumeRow row, parts_.catalogue.volumes().FindVolume(cluster_, id));
+// Before the request waits for anybody: one that can never be granted is refused at once.
+absl::Status TgtGrants::CheckVolumeIsFit(const GrantRequest& request) {
+  ASSIGN_OR_RETURN(const VolumeRow row, parts_.catalogue.volumes().FindVolume(cluster_, request.volume));
+  const VolumeUses& uses = row.volume.spec.uses;
+  if (!uses.Allow(request.access, request.mode)) return NotMadeFor(request, uses);
   if (!row.copying) return absl::OkStatus();
-  return absl::AbortedError(absl::StrCat("volume ", id.value(), ": it is still being copied; try again"));
+  return absl::AbortedError(
+      absl::StrCat("volume ", request.volume.value(), ": it is still being copied; try again"));
 }
 
 absl::StatusOr<Grant> TgtGrants::AcquireGrant(const GrantRequest& request, absl::Duration wait) {
   RETURN_IF_ERROR(parts_.check_serving());
   RETURN_IF_ERROR(CheckNodeId(request.node));
-  RETURN_IF_ERROR(CheckVolumeIsReady(request.volume));
+  RETURN_IF_ERROR(CheckVolumeIsFit(request));
   RETURN_IF_ERROR(parts_.daemon.WaitReady(absl::Now() + kReadyTimeout));
   ASSIGN_OR_RETURN(const auto own, parts_.catalogue.grants().FindGrant(request.volume, request.node));
   // A node that repeats its request must not wait in line behind the nodes that wait for it to release.
@@ -68,7 +71,8 @@ absl::StatusOr<Grant> TgtGrants::AcquireInLine(const GrantRequest& request, absl
 }
 
 absl::StatusOr<Grant> TgtGrants::TryAcquire(const GrantRequest& request) {
-  ASSIGN_OR_RETURN(const GrantRow row, parts_.catalogue.grants().AddGrant(cluster_, request, RandomSecret()));
+  ASSIGN_OR_RETURN(const GrantRow row, parts_.catalogue.grants().AddGrant(
+                                           cluster_, request, parts_.MakeSecrets(cluster_, request.node)));
   parts_.RememberSequence();
   FAIL_POINT("array.grant.stored");
   RETURN_IF_ERROR(parts_.targets.OpenTarget(row));
@@ -90,7 +94,8 @@ absl::StatusOr<Grant> TgtGrants::DescribeGrant(const GrantRow& row) {
                .connection = parts_.table.ConnectionOf(row),
                .serial = volume.volume.serial,
                .size_bytes = volume.volume.spec.size_bytes,
-               .durability = volume.volume.spec.durability};
+               .durability = volume.volume.spec.durability,
+               .node_uid = row.node_uid};
 }
 
 absl::Status TgtGrants::ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,

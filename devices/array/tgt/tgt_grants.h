@@ -1,5 +1,6 @@
 #pragma once
-// One cluster's grants in the tgt array. Contract: devices/array/grant_store.h.
+// One cluster's grants in the tgt array. devices/array/grant_store.h says what each call does and
+// how it fails. Thread-safe. It keeps nothing: what lasts is in the parts, which outlive it.
 
 #include <utility>
 #include <vector>
@@ -21,7 +22,7 @@ class TgtGrants final : public GrantStore {
   absl::StatusOr<std::vector<VolumeId>> ListWantedVolumes() override;
 
  private:
-  absl::Status CheckVolumeIsReady(const VolumeId& id);
+  absl::Status CheckVolumeIsFit(const GrantRequest& request);
   // The grant, if the volume is free now, with its target open. The caller is inside the gate.
   absl::StatusOr<Grant> TryAcquire(const GrantRequest& request);
   absl::StatusOr<Grant> AcquireInLine(const GrantRequest& request, absl::Duration wait);

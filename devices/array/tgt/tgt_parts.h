@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "base/keyed_lock.h"
+#include "base/random.h"
 #include "devices/array/tgt/catalogue.h"
 #include "devices/array/tgt/grant_targets.h"
 #include "devices/array/tgt/heartbeat_lun_table.h"
@@ -38,6 +39,10 @@ struct TgtParts {
   GrantTargets& targets;
   HeartbeatLunTable& heartbeat_luns;
 
+  // For a new target of this node.
+  GrantSecrets MakeSecrets(const ClusterId& cluster, const NodeId& node) const {
+    return {.node = RandomSecret(), .target = MakeTargetSecret(catalogue.target_key(), cluster, node)};
+  }
   // After a change, and before it is answered.
   void RememberSequence() const { seen.Remember(catalogue.sequence()); }
 };

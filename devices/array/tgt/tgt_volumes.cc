@@ -78,9 +78,8 @@ Page<Item> PageOf(std::vector<Row> rows, size_t limit, Item Row::*item) {
 // Idempotency: the same call again finds its volume. By either size, because the volume may have grown since
 // it was made, and because a caller may repeat with the size in the answer.
 absl::StatusOr<Volume> AlreadyThere(const VolumeRow& row, const VolumeSpec& spec, uint64_t size_bytes) {
-  VolumeSpec was = row.volume.spec;
-  was.size_bytes = spec.size_bytes;
-  if (was == spec && (row.asked_size_bytes == size_bytes || row.volume.spec.size_bytes == size_bytes))
+  if (IsMadeAs(row.volume.spec, spec) &&
+      (row.asked_size_bytes == size_bytes || row.volume.spec.size_bytes == size_bytes))
     return row.volume;
   return absl::AlreadyExistsError(absl::StrCat("volume ", spec.name, ": the name is taken by ",
                                                row.volume.id.value(), ", of ", row.volume.spec.size_bytes,

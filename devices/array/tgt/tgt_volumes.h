@@ -1,5 +1,6 @@
 #pragma once
-// One cluster's volumes and snapshots in the tgt array. Contract: devices/array/volume_store.h.
+// One cluster's volumes and snapshots in the tgt array. devices/array/volume_store.h says what each call does
+// and how it fails. Thread-safe. It keeps nothing: what lasts is in the parts, which outlive it.
 
 #include <string>
 #include <utility>

@@ -18,7 +18,7 @@ namespace {
 // Macros, because a statement has to be one literal: its address is the key of the prepared statement.
 #define VOLUME_COLUMNS                                                                                      \
   "id, cluster, name, size, asked_size, provisioning, durability, source_snapshot, source_volume, serial, " \
-  "created, copying"
+  "created, copying, uses, fs_type"
 #define SNAPSHOT_COLUMNS "id, cluster, name, source, size, created, copying"
 
 VolumeRow VolumeFrom(const SqlRow& row) {
@@ -36,6 +36,8 @@ VolumeRow VolumeFrom(const SqlRow& row) {
   out.volume.serial = row.Text(9);
   out.volume.created = absl::FromUnixNanos(row.Integer(10));
   out.copying = row.Integer(11) != 0;
+  spec.uses = VolumeUses(static_cast<uint64_t>(row.Integer(12)));
+  spec.fs_type = row.Text(13);
   return out;
 }
 
@@ -87,12 +89,13 @@ absl::Status VolumeCatalogue::InsertVolume(const VolumeRow& row) {
   return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
     if (row.copying) RETURN_IF_ERROR(RefuseIfGranted(database, spec.source_volume));
     return database
-        .Change(
-            "INSERT INTO volumes(" VOLUME_COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)",
-            {row.volume.id.value(), row.cluster.value(), spec.name, static_cast<int64_t>(spec.size_bytes),
-             static_cast<int64_t>(row.asked_size_bytes), static_cast<int64_t>(spec.provisioning),
-             static_cast<int64_t>(spec.durability), spec.source_snapshot.value(), spec.source_volume.value(),
-             row.volume.serial, absl::ToUnixNanos(row.volume.created), int64_t{row.copying}})
+        .Change("INSERT INTO volumes(" VOLUME_COLUMNS
+                ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14)",
+                {row.volume.id.value(), row.cluster.value(), spec.name, static_cast<int64_t>(spec.size_bytes),
+                 static_cast<int64_t>(row.asked_size_bytes), static_cast<int64_t>(spec.provisioning),
+                 static_cast<int64_t>(spec.durability), spec.source_snapshot.value(),
+                 spec.source_volume.value(), row.volume.serial, absl::ToUnixNanos(row.volume.created),
+                 int64_t{row.copying}, static_cast<int64_t>(spec.uses.bits()), spec.fs_type})
         .status();
   });
 }

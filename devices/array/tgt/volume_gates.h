@@ -1,9 +1,9 @@
 #pragma once
-// One gate for each volume: what opens, closes or grows its targets passes one at a time, and those who wait
-// for a grant stand in line, first come, first served.
+// One gate for each volume, which is a lock with a queue. Calls that open, close or grow the volume's targets
+// pass it one at a time, and calls that wait for a grant are served in the order of their arrival.
 //
-// Thread-safe. Gates exist while somebody is at them. A Pass is held by one thread and leaves the gate when
-// it dies.
+// Thread-safe. A gate exists while a call holds it or waits at it. A Pass is the lock's guard: one thread
+// holds it, and its destructor leaves the gate.
 
 #include <deque>
 #include <memory>

@@ -36,7 +36,7 @@ TlsFiles TestCa::Issue(const std::string& file, const std::string& names) const 
   return {.certificate = path + ".crt", .key = path + ".key", .ca = folder_ / "ca.crt"};
 }
 
-TestAgent::TestAgent(const TlsFiles& tls, std::string name, int most_waiting)
+TestAgent::TestAgent(const TlsFiles& tls, std::string name, const WaitingLimits& waiting)
     : name_(std::move(name)), tls_(tls) {
   for (const char* cluster : {"c1", "c2"})
     arrays_[cluster] = std::make_shared<FakeArray>(FakeArrayOptions{.name = name_});
@@ -44,7 +44,11 @@ TestAgent::TestAgent(const TlsFiles& tls, std::string name, int most_waiting)
   options.name = name_;
   options.view = [this](const ClusterId& cluster) { return arrays_.at(cluster.value()); };
   options.serving = [this] { return arrays_.at("c1")->GetCapacity().status(); };
-  options.most_waiting = most_waiting;
+  options.check_certificate = [this](const std::string& pem) {
+    const absl::MutexLock lock(&mutex_);
+    return pem == revoked_ ? absl::PermissionDeniedError("it is revoked") : absl::OkStatus();
+  };
+  options.waiting = waiting;
   service_ = MakeArrayService(std::move(options));
   Start();
 }
@@ -54,7 +58,7 @@ void TestAgent::Start() {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
   builder.AddListeningPort("127.0.0.1:" + std::to_string(port_), MutualTlsServer(tls_).value(), &port_);
-  builder.RegisterService(service_.get());
+  builder.RegisterService(wrapped_ ? wrapped_.get() : service_.get());
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) throw std::runtime_error("the agent cannot listen on " + address());
 }

@@ -4,10 +4,12 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 
+#include "absl/synchronization/mutex.h"
 #include "base/testing/test_host.h"
 #include "devices/array/remote/array_service.h"
 #include "devices/array/remote/remote_array.h"
@@ -35,14 +37,22 @@ inline constexpr char kControllerNames[] = "DNS:controller.c1.cluster.lunkeeper.
 // One agent: a FakeArray for each cluster.
 class TestAgent {
  public:
-  explicit TestAgent(const TlsFiles& tls, std::string name = "a1", int most_waiting = 512);
+  explicit TestAgent(const TlsFiles& tls, std::string name = "a1", const WaitingLimits& waiting = {});
   ~TestAgent() { Stop(); }
   TestAgent(const TestAgent&) = delete;
   TestAgent& operator=(const TestAgent&) = delete;
 
+  // Serves with what `wrap` makes of the real service; before Start, or between Stop and Start.
+  using Service = array::v1::ArrayService::Service;
+  void Wrap(const std::function<std::unique_ptr<Service>(Service&)>& wrap) { wrapped_ = wrap(*service_); }
   // On the same port as before.
   void Start();
   void Stop();
+  // Refuses this certificate (PEM) from now on.
+  void Revoke(const std::string& pem) {
+    const absl::MutexLock lock(&mutex_);
+    revoked_ = pem;
+  }
   FakeArray& Of(const std::string& cluster = "c1") { return *arrays_.at(cluster); }
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
   RemoteArrayOptions Options(const TlsFiles& tls) const {
@@ -53,7 +63,10 @@ class TestAgent {
   const std::string name_;
   const TlsFiles tls_;
   std::map<std::string, std::shared_ptr<FakeArray>> arrays_;
+  absl::Mutex mutex_;
+  std::string revoked_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<array::v1::ArrayService::Service> service_;
+  std::unique_ptr<Service> wrapped_;  // null: the real service is served
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
 };

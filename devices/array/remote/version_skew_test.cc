@@ -1,0 +1,208 @@
+// An agent and a client that are one version apart. The older side knows none of the fields below: it sends
+// none of them, and what it does not know in a message is as if it were not there. So one that takes them out
+// of every request and every answer stands for an older agent before a newer client, and for an older client
+// before a newer agent.
+//
+// A new field of a message is added here too, until no release without it is left.
+
+#include <catch2/catch.hpp>
+#include <set>
+#include <utility>
+
+#include "devices/array/publish_context.h"
+#include "devices/array/remote/array.grpc.pb.h"
+#include "devices/array/remote/testing/remote_array_fixture.h"
+#include "devices/array/remote/wire.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+namespace v1 = array::v1;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+const std::set<std::string> kNewFields = {
+    "lunkeeper.array.v1.VolumeSpec.uses",
+    "lunkeeper.array.v1.VolumeSpec.fs_type",
+    "lunkeeper.array.v1.Grant.node_uid",
+    "lunkeeper.array.v1.Fence.node_uid",
+    "lunkeeper.array.v1.Fence.fenced_by",
+    "lunkeeper.array.v1.Fence.reason",
+    "lunkeeper.array.v1.Fence.fenced_unix_nanos",
+    "lunkeeper.array.v1.AcquireRequest.mode",
+    "lunkeeper.array.v1.AcquireRequest.node_uid",
+    "lunkeeper.array.v1.FenceRequest.node_uid",
+    "lunkeeper.array.v1.FenceRequest.fenced_by",
+    "lunkeeper.array.v1.FenceRequest.reason",
+    "lunkeeper.array.v1.OpenHeartbeatLunRequest.signs",
+    "lunkeeper.devices.v1.Connection.other_portals",
+    "lunkeeper.devices.v1.Connection.target_chap_user",
+    "lunkeeper.devices.v1.Connection.target_chap_secret",
+    "lunkeeper.devices.v1.Connection.signing_key",
+};
+
+void DropNewFields(Message* message) {
+  const auto* reflection = message->GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection->ListFields(*message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    if (kNewFields.contains(field->full_name())) {
+      reflection->ClearField(message, field);
+    } else if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
+      continue;
+    } else if (!field->is_repeated()) {
+      DropNewFields(reflection->MutableMessage(message, field));
+    } else {
+      for (int i = 0; i < reflection->FieldSize(*message, field); ++i)
+        DropNewFields(reflection->MutableRepeatedMessage(message, field, i));
+    }
+  }
+}
+
+// The calls whose messages have grown, and the ones that the tests need.
+class OlderAgent final : public v1::ArrayService::Service {
+ public:
+  explicit OlderAgent(v1::ArrayService::Service& real) : real_(real) {}
+
+#define PASS_ON(Call, Request, Response)                                                              \
+  grpc::Status Call(grpc::ServerContext* context, const v1::Request* request, v1::Response* response) \
+      override {                                                                                      \
+    v1::Request known = *request;                                                                     \
+    DropNewFields(&known);                                                                            \
+    const grpc::Status status = real_.Call(context, &known, response);                                \
+    DropNewFields(response);                                                                          \
+    return status;                                                                                    \
+  }
+  PASS_ON(CreateVolume, CreateVolumeRequest, VolumeResponse)
+  PASS_ON(GetVolume, GetVolumeRequest, VolumeResponse)
+  PASS_ON(ListVolumes, ListVolumesRequest, ListVolumesResponse)
+  PASS_ON(Acquire, AcquireRequest, AcquireResponse)
+  PASS_ON(Release, ReleaseRequest, ReleaseResponse)
+  PASS_ON(ListGrants, ListGrantsRequest, ListGrantsResponse)
+  PASS_ON(BeginTerm, BeginTermRequest, BeginTermResponse)
+  PASS_ON(Fence, FenceRequest, FenceResponse)
+  PASS_ON(Unfence, UnfenceRequest, UnfenceResponse)
+  PASS_ON(ListFences, ListFencesRequest, ListFencesResponse)
+  PASS_ON(OpenHeartbeatLun, OpenHeartbeatLunRequest, OpenHeartbeatLunResponse)
+#undef PASS_ON
+
+ private:
+  v1::ArrayService::Service& real_;
+};
+
+struct OneVersionApart : RemoteArrayFixture {
+  OneVersionApart() {
+    agent.Stop();
+    agent.Wrap([](auto& real) { return std::make_unique<OlderAgent>(real); });
+    agent.Start();
+    REQUIRE(Eventually([&] { return array->fences().ListFences().ok(); }));
+  }
+};
+
+VolumeSpec SpecOf(const std::string& name) {
+  VolumeSpec spec;
+  spec.name = name;
+  spec.size_bytes = 1 << 20;
+  spec.uses.Add(Access::kExclusive, VolumeMode::kFilesystem);
+  spec.fs_type = "xfs";
+  return spec;
+}
+
+}  // namespace
+
+TEST_CASE_METHOD(OneVersionApart, "a volume is made, and made again, without what one side does not know") {
+  const auto made = array->volumes().CreateVolume(SpecOf("v"));
+  REQUIRE(made.status() == absl::OkStatus());
+  CHECK(made->spec.uses.empty());
+  CHECK(array->volumes().CreateVolume(SpecOf("v"))->id == made->id);
+  CHECK(IsMadeAs(array->volumes().ListVolumes("", 0)->items.front().spec, SpecOf("v")));
+}
+
+TEST_CASE_METHOD(OneVersionApart, "a grant is given, and settles what the volume is for") {
+  const VolumeId volume = array->volumes().CreateVolume(SpecOf("v"))->id;
+  GrantRequest request = For(volume, kNodeA);
+  request.mode = VolumeMode::kFilesystem;
+  request.node_uid = "uid-1";
+  const auto grant = array->grants().AcquireGrant(request, absl::ZeroDuration());
+  REQUIRE(grant.status() == absl::OkStatus());
+  CHECK_FALSE(grant->connection.chap.secret.empty());
+  CHECK(grant->connection.target_chap.user.empty());
+  CHECK(FromPublishContext(volume, ToPublishContext(*grant)).ok());
+  CHECK(fake.GetVolume(volume)->spec.uses.Allow(Access::kExclusive, VolumeMode::kBlock));
+  CHECK_FALSE(fake.GetVolume(volume)->spec.uses.Allow(Access::kSharedWrite, VolumeMode::kBlock));
+  CHECK(array->grants().ListGrants({})->size() == 1);
+  CHECK(array->grants().ReleaseGrant(volume, kNodeA, GrantOwner::kNode, grant->generation).ok());
+  CHECK(fake.ListGrants({})->empty());
+}
+
+TEST_CASE_METHOD(OneVersionApart, "a node is fenced and let in again, without a reason") {
+  const Term term = *array->fences().BeginTerm("test");
+  const auto fence = array->fences().FenceNode(term, {kNodeA, {}, "uid-1", "me", "why not"});
+  REQUIRE(fence.status() == absl::OkStatus());
+  CHECK(fence->reason.empty());
+  REQUIRE(array->fences().ListFences()->size() == 1);
+  CHECK(array->fences().UnfenceNode(term, kNodeA, fence->generation).ok());
+}
+
+TEST_CASE_METHOD(OneVersionApart, "a heartbeat LUN is opened, and nobody signs") {
+  const auto access = array->fences().OpenHeartbeatLun({.node = kNodeA, .signs = true});
+  REQUIRE(access.status() == absl::OkStatus());
+  CHECK_FALSE(access->target.empty());
+  CHECK(access->signing_key.empty());
+}
+
+TEST_CASE("between two of one version all of it arrives") {
+  RemoteArrayFixture fixture;
+  const auto made = fixture.array->volumes().CreateVolume(SpecOf("v"));
+  REQUIRE(made.ok());
+  VolumeSpec spec = SpecOf("v");
+  spec.size_bytes = made->spec.size_bytes;
+  CHECK(made->spec == spec);
+  GrantRequest request = For(made->id, kNodeA);
+  request.mode = VolumeMode::kBlock;
+  CHECK(absl::IsFailedPrecondition(
+      fixture.array->grants().AcquireGrant(request, absl::ZeroDuration()).status()));
+  request.mode = VolumeMode::kFilesystem;
+  request.node_uid = "uid-1";
+  CHECK(fixture.array->grants().AcquireGrant(request, absl::ZeroDuration())->node_uid == "uid-1");
+  const Term term = *fixture.array->fences().BeginTerm("test");
+  const std::string umlauts = "ä";
+  std::string reason = "line\nbreak and";
+  while (reason.size() < kLongestReason + 7) reason += umlauts;
+  const auto fence = fixture.array->fences().FenceNode(term, {kNodeA, {}, "uid-1", "me", reason});
+  REQUIRE(fence.status() == absl::OkStatus());
+  CHECK(fence->node_uid == "uid-1");
+  CHECK(fence->fenced_by == "me");
+  CHECK(fence->reason.substr(0, 16) == "line break andä");
+  CHECK(fence->reason.size() <= kLongestReason);
+  CHECK(fence->fenced_at > absl::UnixEpoch());
+}
+
+TEST_CASE("a value that is not known costs an answer nothing, and a request is refused for it") {
+  v1::Grant grant;
+  grant.set_volume_id("a1-v1");
+  grant.set_access(static_cast<v1::Access>(99));
+  grant.set_owner(static_cast<v1::GrantOwner>(99));
+  grant.set_durability(static_cast<v1::Durability>(99));
+  const Grant read = wire::FromMessage(grant);
+  CHECK(read.volume == VolumeId("a1-v1"));
+  CHECK(read.access == Access::kExclusive);
+  CHECK(read.owner == GrantOwner::kOrchestrator);
+  CHECK(read.durability == Durability::kCached);
+
+  v1::Volume volume;
+  volume.set_volume_id("a1-v1");
+  volume.mutable_spec()->set_provisioning(static_cast<v1::Provisioning>(99));
+  v1::VolumeUse* use = volume.mutable_spec()->add_uses();
+  use->set_access(static_cast<v1::Access>(99));
+  use->set_mode(v1::VOLUME_MODE_BLOCK);
+  CHECK(wire::FromMessage(volume).id == VolumeId("a1-v1"));
+  CHECK(wire::FromMessage(volume).spec.provisioning == Provisioning::kThin);
+
+  CHECK(absl::IsInvalidArgument(wire::FromMessage(volume.spec()).status()));
+  CHECK(absl::IsInvalidArgument(wire::FromMessage(static_cast<v1::Access>(99)).status()));
+  CHECK(absl::IsInvalidArgument(wire::FromMessage(static_cast<v1::GrantOwner>(99)).status()));
+  CHECK(absl::IsInvalidArgument(wire::FromMessage(static_cast<v1::VolumeMode>(99)).status()));
+}
+
+}  // namespace lunkeeper::testing
