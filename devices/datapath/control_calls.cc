@@ -23,13 +23,6 @@ constexpr size_t kDevicesInOneMessage = 64;
 constexpr absl::Duration kRequestTimeout = absl::Seconds(5);
 constexpr absl::Duration kLongestCall = absl::Minutes(10);
 
-void SendError(int socket, const absl::Status& status) {
-  datapath::Response response;
-  response.set_code(static_cast<int>(status.code()));
-  response.set_message(std::string(status.message()));
-  SendMessage(socket, response).IgnoreError();  // the caller has gone: nobody to tell
-}
-
 void SendDevices(int socket, const Devices& devices) {
   datapath::Response response;
   size_t sent = 0;
@@ -54,11 +47,20 @@ absl::StatusOr<Devices> NoneIfOk(const absl::Status& status) {
 
 }  // namespace
 
+void ControlCalls::SendError(int socket, const absl::Status& status) {
+  datapath::Response response;
+  response.set_code(static_cast<int>(status.code()));
+  response.set_message(std::string(status.message()));
+  SendMessage(socket, response).IgnoreError();  // the caller has gone: nobody to tell
+}
+
 void ControlCalls::ServeConnection(int socket) {
   datapath::Request request;
   const absl::Status received = ReceiveMessage(socket, absl::Now() + kRequestTimeout, &request);
   if (!received.ok()) return SendError(socket, received);
+  if (request.has_hand_over()) return predecessor_.HandOver(socket, request.hand_over());
   const absl::StatusOr<Devices> devices = CarryOut(request);
+  if (volumes_.hand_over() == HandOverPhase::kDone) return;
   if (!devices.ok()) return SendError(socket, devices.status());
   SendDevices(socket, *devices);
 }
@@ -92,9 +94,8 @@ absl::StatusOr<Devices> ControlCalls::CarryOutForVolume(const datapath::Request&
       return volumes_.ListDevices(VolumeId(request.find().volume()));
     case datapath::Request::kFail:
       if (request.fail().volume().empty()) return absl::InvalidArgumentError("fail: no volume named");
-      volumes_.FailVolume(VolumeId(request.fail().volume()), request.fail().target(),
-                          request.fail().reason());
-      return Devices{};
+      return NoneIfOk(volumes_.FailVolume(VolumeId(request.fail().volume()), request.fail().target(),
+                                          request.fail().reason()));
     default:
       return absl::UnimplementedError("the data path does not know this call: upgrade it");
   }

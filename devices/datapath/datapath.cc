@@ -5,6 +5,7 @@
 #include "devices/datapath/datapath.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,7 +23,7 @@
 #include "base/units.h"
 #include "devices/datapath/control_socket.h"
 #include "devices/datapath/locked_memory.h"
-#include "devices/datapath/supervisor.h"
+#include "devices/datapath/succession.h"
 #include "devices/datapath/user_initiator.h"
 #include "devices/datapath/worker.h"
 
@@ -90,8 +91,7 @@ int ReportStatus(const absl::Status& status) {
 
 int RunSupervisor(const DatapathOptions& options) {
   LockMemory();  // secrets must not reach a swap device, and a worker's death must not wait for memory
-  auto supervisor = Supervisor::Create(options);
-  const absl::Status ended = supervisor.ok() ? (*supervisor)->Run() : supervisor.status();
+  const absl::Status ended = ServeInTurn(options);
   if (!ended.ok()) LogError("datapath", "cannot serve", {{"error", ended.ToString()}});
   return ended.ok() ? 0 : 1;
 }
@@ -114,6 +114,10 @@ void AddDatapathOptions(CLI::App* command, DatapathOptions* options) {
              "A worker that is silent longer is replaced (10)");
   command->add_option("--worker-binary", options->worker_binary,
                       "The program that an upgrade starts (default: this one's path)");
+  command->add_flag("--take-over", options->take_over,
+                    "Take the volumes of the data path that serves at the socket, under running I/O");
+  command->add_option("--ready-file", options->ready_file,
+                      "A file that is there while this data path serves");
   command->add_flag("--resend,!--no-resend", options->resend)->group("");
   command->add_option("--worker-socket", options->worker_socket)->group("");
   const auto add = [&](const std::string& name, const std::string& help, DatapathCommand what) {
@@ -122,10 +126,14 @@ void AddDatapathOptions(CLI::App* command, DatapathOptions* options) {
   add("list", "Print the volumes of the running data path", DatapathCommand::kList);
   add("upgrade", "Put the program now installed in the place of the running worker, under running volumes",
       DatapathCommand::kUpgrade);
+  add("ready", "Whether the data path with this --ready-file serves: the exit code says",
+      DatapathCommand::kReady);
   add("stop", "End the running data path, if no volume is attached", DatapathCommand::kStop);
 }
 
 int RunDatapath(const DatapathOptions& options) {
+  // Where the reader of the log has gone, its next line must not end all I/O.
+  ::signal(SIGPIPE, SIG_IGN);
   if (options.worker_socket >= 0) return RunWorker(options.worker_socket);
   switch (options.command) {
     case DatapathCommand::kList:
@@ -134,6 +142,8 @@ int RunDatapath(const DatapathOptions& options) {
       return ReportStatus(UpgradeDatapath(options.socket));
     case DatapathCommand::kStop:
       return ReportStatus(StopDatapath(options.socket));
+    case DatapathCommand::kReady:
+      return ::access(options.ready_file.c_str(), F_OK) == 0 ? 0 : 1;
     case DatapathCommand::kRun:
       break;
   }

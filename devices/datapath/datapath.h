@@ -1,9 +1,8 @@
 #pragma once
 // `lunkeeper datapath`: the user-space iSCSI data path of a machine. Two processes:
 //
-//  - The supervisor owns the control socket, the volumes' FUSE descriptors, loop devices and secrets. It
-//  moves
-//    no data.
+//  - The supervisor owns the control socket, and the volumes' FUSE descriptors, loop devices and secrets.
+//    It moves no data.
 //  - The worker, its child, logs in and moves the data. When it dies, hangs or is upgraded, the supervisor
 //    replaces it under running file systems, without an I/O error (Linux 6.9 and later; before, its volumes
 //    fail and have to be staged again).
@@ -11,8 +10,10 @@
 // Restarts of the plugin do not touch it. Nothing of it outlives the supervisor but block devices that are in
 // use: their I/O fails, and a new supervisor at the same socket shows them as failed until they are let go.
 //
-// SIGTERM or SIGINT: no new volumes; the supervisor ends once none is attached. A second one ends it at once,
-// and I/O of its volumes fails.
+// SIGTERM or SIGINT: no new volumes; the supervisor ends once none is attached, or a successor has them. A
+// second one ends it at once, and I/O of its volumes fails.
+//
+// Another version of the program takes the volumes over with --take-over, under running I/O (hand_over.h).
 
 #include <cstdint>
 #include <string>
@@ -27,7 +28,7 @@ class App;
 namespace lunkeeper {
 
 // What the command line asks for: to be the data path, or something of the one that runs at the socket.
-enum class DatapathCommand { kRun, kList, kUpgrade, kStop };
+enum class DatapathCommand { kRun, kList, kUpgrade, kReady, kStop };
 
 struct DatapathOptions {
   DatapathCommand command = DatapathCommand::kRun;
@@ -39,8 +40,11 @@ struct DatapathOptions {
   // A worker that is silent longer is replaced.
   absl::Duration hang_timeout = absl::Seconds(10);
   std::string worker_binary;  // what `upgrade` starts; empty: the path this program was started by
-  bool resend = true;         // false: do as on a kernel before 6.9, for tests
-  int worker_socket = -1;     // set in the worker only: the socket to its supervisor
+  // Where a data path serves at the socket: become its successor, or wait for its end (succession.h).
+  bool take_over = false;
+  std::string ready_file;  // is there while this data path serves; empty: none
+  bool resend = true;      // false: do as on a kernel before 6.9, for tests
+  int worker_socket = -1;  // set in the worker only: the socket to its supervisor
 };
 
 // Adds the options and the subcommands (list, upgrade, stop) to a command line's `datapath` subcommand.

@@ -46,11 +46,8 @@ std::string ReadText(const std::string& device, size_t size) {
 
 // The grant is released after a detach, so an OK without the data would lose them without an error anywhere.
 TEST_CASE("a detach while the target is away drops nothing: the device stays until all is written back") {
-  TempDir dir;
-  Target target(dir);
-  target.AddLun(1, 64 * kMiB);
-  Datapath datapath(dir);
-  const Device device = MustAttach(datapath, target.RequestFor(1));
+  AttachedLun rig(64 * kMiB);
+  auto& [dir, target, datapath, device] = rig;
   WriteUnsynced(device.path, "first");
   target.Kill();
   CHECK(datapath.initiator().Detach(device.volume).code() == absl::StatusCode::kUnavailable);
@@ -65,11 +62,8 @@ TEST_CASE("a detach while the target is away drops nothing: the device stays unt
 }
 
 TEST_CASE("a detach lets go of a device that has failed for good, and the log says what is lost") {
-  TempDir dir;
-  Target target(dir);
-  target.AddLun(1, 64 * kMiB);
-  Datapath datapath(dir, {"--replacement-timeout=2"});
-  const Device device = MustAttach(datapath, target.RequestFor(1));
+  AttachedLun rig(64 * kMiB, {"--replacement-timeout=2"});
+  auto& [dir, target, datapath, device] = rig;
   target.Kill();
   UniqueFd fd(::open(device.path.c_str(), O_RDWR | O_CLOEXEC));
   Eventually("it has failed", [&] {

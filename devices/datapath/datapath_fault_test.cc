@@ -28,11 +28,8 @@ namespace {
 [[maybe_unused]] int (*volatile const kLinked)(const DatapathOptions&) = &RunDatapath;
 
 TEST_CASE("workers killed under a writer cause no error and lose nothing") {
-  TempDir dir;
-  Target target(dir);
-  target.AddLun(1, 256 * kMiB);
-  Datapath datapath(dir);
-  const Device device = MustAttach(datapath, target.RequestFor(1));
+  AttachedLun rig(256 * kMiB);
+  auto& [dir, target, datapath, device] = rig;
   Mounted mounted(device.path, dir / "mnt");
   Checker checker(mounted.path() + "/file", 32 * kMiB, 16);
   pid_t worker = datapath.worker();
@@ -53,11 +50,8 @@ TEST_CASE("workers killed under a writer cause no error and lose nothing") {
 }
 
 TEST_CASE("a hung worker is replaced") {
-  TempDir dir;
-  Target target(dir);
-  target.AddLun(1, 256 * kMiB);
-  Datapath datapath(dir, {"--hang-timeout=2"});
-  const Device device = MustAttach(datapath, target.RequestFor(1));
+  AttachedLun rig(256 * kMiB, {"--hang-timeout=2"});
+  auto& [dir, target, datapath, device] = rig;
   Checker checker(device.path, 32 * kMiB, 4);
   const pid_t worker = datapath.worker();
   ::kill(worker, SIGSTOP);
@@ -97,11 +91,8 @@ TEST_CASE("an upgrade replaces the worker, and a program that does not fit leave
 }
 
 TEST_CASE("where the kernel cannot hand requests on, a dead worker's volumes fail, and are attached anew") {
-  TempDir dir;
-  Target target(dir);
-  target.AddLun(1, 256 * kMiB);
-  Datapath datapath(dir, {"--no-resend"});
-  const Device device = MustAttach(datapath, target.RequestFor(1));
+  AttachedLun rig(256 * kMiB, {"--no-resend"});
+  auto& [dir, target, datapath, device] = rig;
   {
     Mounted mounted(device.path, dir / "mnt");
     Checker checker(mounted.path() + "/file", 16 * kMiB, 8);
@@ -123,12 +114,9 @@ TEST_CASE("where the kernel cannot hand requests on, a dead worker's volumes fai
 }
 
 TEST_CASE("a killed supervisor ends I/O at once, and its successor lets go of what it left") {
-  TempDir dir;
-  Target target(dir);
-  target.AddLun(1, 128 * kMiB);
+  AttachedLun rig(128 * kMiB);
+  auto& [dir, target, datapath, device] = rig;
   target.AddLun(2, 128 * kMiB);
-  Datapath datapath(dir);
-  const Device device = MustAttach(datapath, target.RequestFor(1));
   const Device idle = MustAttach(datapath, target.RequestFor(2));
   Mounted mounted(device.path, dir / "mnt");
   {
@@ -168,12 +156,40 @@ TEST_CASE("a killed supervisor ends I/O at once, and its successor lets go of wh
   CHECK(again.path != idle.path);
 }
 
-TEST_CASE("a target that comes back is gone on with, without an error") {
+TEST_CASE("what a dead data path has left can be unmounted and let go of without another one") {
   TempDir dir;
   Target target(dir);
-  target.AddLun(1, 256 * kMiB);
+  target.AddLun(1, 64 * kMiB);
+  target.AddLun(2, 64 * kMiB);
   Datapath datapath(dir);
+  Initiator& initiator = datapath.initiator();
   const Device device = MustAttach(datapath, target.RequestFor(1));
+  const Device idle = MustAttach(datapath, target.RequestFor(2));
+  Mounted mounted(device.path, dir / "mnt");
+  std::filesystem::rename(datapath.socket(), dir / "aside");  // nobody answers, but it lives
+  CHECK(initiator.Find(idle.volume).status().code() == absl::StatusCode::kUnavailable);
+  CHECK(initiator.Detach(idle.volume).code() == absl::StatusCode::kUnavailable);
+  CHECK(initiator.Fail(device.volume, device.target, "x").code() == absl::StatusCode::kUnavailable);
+  datapath.Kill();
+  // A question whether it serves is answered with the truth.
+  CHECK(ListServedDevices(datapath.socket(), absl::Seconds(5)).status().code() ==
+        absl::StatusCode::kUnavailable);
+  CHECK(initiator.Detach(idle.volume).ok());
+  CHECK_FALSE(initiator.Find(idle.volume)->has_value());
+  REQUIRE(initiator.Find(device.volume)->has_value());
+  CHECK(initiator.Find(device.volume)->value().path == device.path);
+  CHECK(initiator.Find(device.volume)->value().health == DeviceHealth::kFailed);
+  CHECK(initiator.Detach(device.volume).code() == absl::StatusCode::kFailedPrecondition);
+  CHECK(initiator.Attach(target.RequestFor(2)).status().code() == absl::StatusCode::kUnavailable);
+  CHECK(initiator.Fail(device.volume, device.target, "fenced").ok());
+  mounted.Unmount();
+  CHECK(initiator.Detach(device.volume).ok());
+  CHECK(initiator.List()->empty());
+}
+
+TEST_CASE("a target that comes back is gone on with, without an error") {
+  AttachedLun rig(256 * kMiB);
+  auto& [dir, target, datapath, device] = rig;
   Checker checker(device.path, 32 * kMiB, 8);
   Eventually("writes", [&] { return checker.writes() > 200; });
   target.Kill();
@@ -218,12 +234,9 @@ TEST_CASE("a volume whose target has gone fails for good, and can be detached") 
 
 TEST_CASE(
     "a device that is told to fail does so at once and for good, whatever its target or its worker do") {
-  TempDir dir;
-  Target target(dir);
-  target.AddLun(1, 64 * kMiB);
+  AttachedLun rig(64 * kMiB);
+  auto& [dir, target, datapath, device] = rig;
   target.AddLun(2, 64 * kMiB);
-  Datapath datapath(dir);
-  const Device device = MustAttach(datapath, target.RequestFor(1));
   const Device neighbour = MustAttach(datapath, target.RequestFor(2));
   Checker checker(device.path, device.size_bytes, 4);
   Checker beside(neighbour.path, neighbour.size_bytes, 2);
@@ -255,12 +268,9 @@ TEST_CASE(
 }
 
 TEST_CASE("told to stop, the data path serves until nothing is attached") {
-  TempDir dir;
-  Target target(dir);
-  target.AddLun(1, 64 * kMiB);
+  AttachedLun rig(64 * kMiB);
+  auto& [dir, target, datapath, device] = rig;
   target.AddLun(2, 64 * kMiB);
-  Datapath datapath(dir);
-  const Device device = MustAttach(datapath, target.RequestFor(1));
   CHECK(StopDatapath(datapath.socket()).code() == absl::StatusCode::kFailedPrecondition);
   ::kill(datapath.pid(), SIGTERM);
   Eventually("no new volumes", [&] {

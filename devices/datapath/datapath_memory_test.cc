@@ -17,23 +17,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/testing/under_sanitizer.h"
 #include "base/units.h"
 #include "devices/datapath/testing/rig.h"
 #include "devices/datapath/user_initiator.h"
 
 namespace lunkeeper::testing {
 namespace {
-
-constexpr bool UnderSanitizer() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-  return true;
-#endif
-#endif
-  return false;
-}
 
 TEST_CASE("many volumes are attached at the same time, and cost little") {
   TempDir dir;

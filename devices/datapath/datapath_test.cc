@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
+#include "devices/datapath/control_socket.h"
 #include "devices/datapath/testing/rig.h"
 #include "devices/datapath/user_initiator.h"
 
@@ -21,12 +22,8 @@ namespace lunkeeper::testing {
 namespace {
 
 TEST_CASE("a LUN becomes a block device that a file system can be made on") {
-  TempDir dir;
-  Target target(dir);
-  target.AddLun(1, 256 * kMiB);
-  Datapath datapath(dir);
-
-  const Device device = MustAttach(datapath, target.RequestFor(1));
+  AttachedLun rig(256 * kMiB);
+  auto& [dir, target, datapath, device] = rig;
   CHECK(device.size_bytes == 256 * kMiB);
   CHECK(device.health == DeviceHealth::kHealthy);
   const std::string text(3 * kMiB + 17, 'x');
@@ -47,13 +44,9 @@ TEST_CASE("a LUN becomes a block device that a file system can be made on") {
 }
 
 TEST_CASE("a volume is attached once, however often it is asked for") {
-  TempDir dir;
-  Target target(dir);
-  target.AddLun(1, 64 * kMiB);
+  AttachedLun rig(64 * kMiB);
+  auto& [dir, target, datapath, device] = rig;
   target.AddLun(2, 64 * kMiB);
-  Datapath datapath(dir);
-
-  const Device device = MustAttach(datapath, target.RequestFor(1));
   CHECK(MustAttach(datapath, target.RequestFor(1)).path == device.path);
   CHECK(datapath.initiator().List()->size() == 1);
 
@@ -98,11 +91,8 @@ TEST_CASE("nobody there is told from a target that does not answer") {
 }
 
 TEST_CASE("a mounted or open device is not detached") {
-  TempDir dir;
-  Target target(dir);
-  target.AddLun(1, 64 * kMiB);
-  Datapath datapath(dir);
-  const Device device = MustAttach(datapath, target.RequestFor(1));
+  AttachedLun rig(64 * kMiB);
+  auto& [dir, target, datapath, device] = rig;
   {
     Mounted mounted(device.path, dir / "mnt");
     CHECK(datapath.initiator().Detach(device.volume).code() == absl::StatusCode::kFailedPrecondition);
@@ -123,6 +113,31 @@ TEST_CASE("a mounted or open device is not detached") {
   CHECK(std::string(text) == "buffered");
 }
 
+TEST_CASE("callers beyond the number that are served at a time are asked to repeat their calls") {
+  TempDir dir;
+  Datapath datapath(dir);
+  std::vector<UniqueFd> callers;
+  for (int i = 0; i < 256; ++i) callers.push_back(*ConnectTo(datapath.socket()));  // they ask for nothing yet
+  const absl::Status refused = datapath.initiator().List().status();
+  INFO(refused);
+  CHECK(refused.code() == absl::StatusCode::kUnavailable);
+  CHECK(std::string(refused.message()).find("repeat this later") != std::string::npos);
+  callers.clear();
+  Eventually("it answers again", [&] { return datapath.initiator().List().ok(); });
+}
+
+TEST_CASE("a data path whose log nobody reads any more serves on") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 64 * kMiB);
+  Datapath datapath(dir, {}, {"bash", "-c", "exec \"$@\" 2> >(true)", "bash"});
+  for (int i = 0; i < 2; ++i) {
+    const Device device = MustAttach(datapath, target.RequestFor(1));
+    CHECK(datapath.initiator().Detach(device.volume).ok());
+  }
+  CHECK_FALSE(datapath.Ended());
+}
+
 TEST_CASE("a read-only device takes no writes") {
   TempDir dir;
   Target target(dir);
@@ -137,11 +152,8 @@ TEST_CASE("a read-only device takes no writes") {
 }
 
 TEST_CASE("a device grows under a mounted file system") {
-  TempDir dir;
-  Target target(dir);
-  target.AddLun(1, 400 * kMiB);
-  Datapath datapath(dir);
-  const Device device = MustAttach(datapath, target.RequestFor(1));
+  AttachedLun rig(400 * kMiB);
+  auto& [dir, target, datapath, device] = rig;
   Mounted mounted(device.path, dir / "mnt", "xfs");
   target.Grow(1, 800 * kMiB);
 
@@ -162,11 +174,8 @@ bool EndIsReadable(const Device& device) {
 }
 
 TEST_CASE("a device that grew is readable to its end at once, also while it is written to") {
-  TempDir dir;
-  Target target(dir);
-  target.AddLun(1, 64 * kMiB);
-  Datapath datapath(dir);
-  Device device = MustAttach(datapath, target.RequestFor(1));
+  AttachedLun rig(64 * kMiB);
+  auto& [dir, target, datapath, device] = rig;
   Checker writer(device.path, 32 * kMiB, 8);
   for (uint64_t size = 68 * kMiB; size <= 144 * kMiB; size += 4 * kMiB) {
     target.Grow(1, size);
@@ -179,11 +188,8 @@ TEST_CASE("a device that grew is readable to its end at once, also while it is w
 }
 
 TEST_CASE("holes are zeroes, and large and small transfers arrive whole") {
-  TempDir dir;
-  Target target(dir);
-  target.AddLun(1, 16 * kMiB);
-  Datapath datapath(dir);
-  const Device device = MustAttach(datapath, target.RequestFor(1));
+  AttachedLun rig(16 * kMiB);
+  auto& [dir, target, datapath, device] = rig;
   MustRun({"dd", "if=/dev/urandom", "of=" + dir / "data", "bs=1M", "count=16", "status=none"});
   for (const std::string size : {"4k", "64k", "68k", "128k", "1M", "4M"}) {
     INFO(size);

@@ -3,7 +3,7 @@
 //   1. wait      epoll over the inbox, each volume's FUSE descriptor and each Lun's socket
 //   2. read      FUSE requests are submitted to their Luns; sockets are received from, which answers requests
 //   3. feed      volumes that had found no memory try again, since answers have freed some
-//   4. kick      each Lun that was given requests sends them together, in one system call
+//   4. send      each Lun that was given requests sends them together, in one system call
 //   5. timers    deadlines of Luns, and the heartbeat, twice a second at least
 //
 // So requests that arrive together leave together: that is most of what batching gains here.
@@ -114,7 +114,7 @@ void EventLoop::RunOnce() {
   if (count > 0) polling_.OnWorkFound(now);
   for (int i = 0; i < count; ++i) OnEvent(events[i].data.u64);
   if (starved_ > 0) FeedStarved();
-  KickSubmitted();
+  SendSubmitted();
   if (now >= next_timer_) RunTimers(now);
 }
 
@@ -167,10 +167,10 @@ void EventLoop::FeedStarved() {
   }
 }
 
-void EventLoop::KickSubmitted() {
+void EventLoop::SendSubmitted() {
   for (Member& member : members_) {
     if (!std::exchange(member.submitted, false) || member.channel == nullptr) continue;
-    member.channel->lun().Kick();
+    member.channel->lun().SendQueued();
     AfterLun(member);
   }
 }
@@ -250,7 +250,7 @@ void EventLoop::ObeyCommand(LoopCommand* command) {
       command->op = LunOp::kReadCapacity;
       command->done = &EventLoop::OnRefreshed;
       member->channel->lun().Submit(command);
-      member->channel->lun().Kick();
+      member->channel->lun().SendQueued();
       break;
     case LoopCommand::Kind::kFail:
       member->channel->lun().Fail(command->reason);
@@ -290,16 +290,15 @@ void EventLoop::OnRefreshed(LunRequest* request) {
   command->loop->FinishCommand(command, request->error);
 }
 
-// The last use of the command, and of its channel if that was removed: the main thread deletes both. The slot
-// is read before the push and answered after it: with the answer in hand the supervisor may give the slot to
-// another volume.
+// The last use of the command: the main thread deletes it, and its channel after a removal. The slot is
+// answered after the push: with the answer in hand the supervisor may give it to another volume.
 void EventLoop::FinishCommand(LoopCommand* command, int error) {
-  VolumeSlot& slot = command->channel->slot();
+  VolumeSlot* const slot = command->slot;
   const uint64_t tag = command->tag;
   PushCommand(finished_, command);
   if (tag == 0) return;
-  slot.answer = error;
-  slot.answered = tag;
+  slot->answer = error;
+  slot->answered = tag;
   SignalAnswer();
 }
 

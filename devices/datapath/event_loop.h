@@ -28,9 +28,10 @@ struct LoopCommand : LunRequest {
     kStop,
   };
   Kind kind = Kind::kAdd;
-  FuseChannel* channel = nullptr;
-  uint64_t tag = 0;    // answered in the channel's slot when it is done; 0: no answer
-  std::string reason;  // kFail
+  FuseChannel* channel = nullptr;  // gone once it has been removed, as by a kRemove before this command
+  VolumeSlot* slot = nullptr;      // the channel's
+  uint64_t tag = 0;                // answered in the slot when it is done; 0: no answer
+  std::string reason;              // kFail
   class EventLoop* loop = nullptr;
   LoopCommand* next = nullptr;
 };
@@ -67,7 +68,7 @@ class EventLoop {
     FuseChannel* channel = nullptr;  // null: a free place
     Lun::Interest armed{-1, 0};
     bool starved = false;            // not reading its FUSE descriptor, for want of memory
-    bool submitted = false;          // its Lun waits for Kick
+    bool submitted = false;          // its Lun waits for SendQueued
     LoopCommand* removal = nullptr;  // logging out
   };
 
@@ -78,7 +79,7 @@ class EventLoop {
   void OnFuse(Member& member);
   void AfterLun(Member& member);
   void ArmSocket(Member& member);
-  void KickSubmitted();
+  void SendSubmitted();
   void RunTimers(Clock::time_point now);
   void SetStarved(Member& member, bool starved);
   void FeedStarved();

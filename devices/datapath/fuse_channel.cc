@@ -1,8 +1,7 @@
 // The way of a request, all on the loop's thread:
 //
-//   read     readv() puts its head on the stack and its data into `staging`, a block of the largest size,
-//   since
-//            nobody knows how large a request is before it is read
+//   read     readv() puts its head on the stack and its data into `staging`, a block of the largest size:
+//            its own size shows only when it is read
 //   submit   a small write is copied out of `staging` into a block of its size; a large one keeps the block
 //            itself, cut down to its size, and another becomes `staging`. Where few whole blocks are left, a
 //            large one is copied too, into what others have cut off
@@ -87,10 +86,10 @@ void FuseChannel::Open() {
   open_ = true;
 }
 
-// A volume may use as much as it leaves free, of the whole blocks outside the reserve and of the requests,
-// and takes nothing more while its target is away: so each that gets stuck leaves at least half of what it
-// found. The reserve is for volumes that have nothing in flight, so that they go on one request at a time,
-// but not for one whose target is silent.
+// A volume takes more only while it holds less than is free, both of the requests and of the whole blocks
+// outside the reserve, and takes nothing while its target is away. So each volume that gets stuck leaves at
+// least half of what it found. The reserve is for volumes with nothing in flight, so that they go on, one
+// request at a time; but not for a volume whose target is silent.
 bool FuseChannel::MayTake() const {
   if (slot_->lun.health == LunHealth::kReconnecting || !resources_->CanTakeAny()) return false;
   if (charged_bytes_ < resources_->shared_bytes() && in_flight_ < resources_->free_requests()) return true;

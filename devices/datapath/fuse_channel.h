@@ -82,7 +82,7 @@ class FuseChannel {
   bool open() const { return open_; }
   bool settled() const;
 
-  // Reads a batch of requests and submits them; the caller then kicks the Lun.
+  // Reads a batch of requests and submits them; the caller then calls the Lun's SendQueued.
   Progress ReadRequests();
   void CloseFuse() { fuse_.Reset(); }
 

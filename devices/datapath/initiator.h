@@ -2,7 +2,8 @@
 // The seam between the Node service and the way a LUN becomes a block device on this machine.
 // Thread-safe. The devices outlive the caller: they belong to the data path (or the kernel) and are found
 // again by List. Every call may be repeated. Failure, beyond what each call says:
-//   UNAVAILABLE          the data path does not answer: try again
+//   UNAVAILABLE          the data path does not answer: try again. (The devices of one that is dead for
+//                        certain are found and detached: they have failed for good)
 //   DEADLINE_EXCEEDED    the target does not answer
 //   PERMISSION_DENIED    the target refused the login: the grant is gone (fenced or released)
 //   RESOURCE_EXHAUSTED   no loop device, no memory in the pool

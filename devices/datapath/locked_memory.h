@@ -1,6 +1,6 @@
 #pragma once
 // Keeps a process that moves data from ever waiting for memory. A page fault may wait for dirty pages to be
-// written, and those may be waiting for this very process.
+// written, and those may be waiting for this very process. Both are called once, early, by the main thread.
 
 namespace lunkeeper {
 

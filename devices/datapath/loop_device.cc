@@ -27,11 +27,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "base/child.h"
 #include "base/random.h"
 #include "base/status_macros.h"
@@ -44,6 +44,8 @@ constexpr int kLoopMajor = 7;
 constexpr int kFirstNumber = 4096;
 constexpr int kMinors = 1 << 20;  // MINORBITS of the kernel
 constexpr int kDraws = 1000;      // a number that is taken is drawn again
+constexpr size_t kPrefixLength = 11;
+constexpr absl::Duration kSweepTimeout = absl::Seconds(2);
 // A device that somebody has open is tried again for a second: udev and blkid open each new device for a
 // moment.
 constexpr int kAttempts = 20;
@@ -212,6 +214,26 @@ std::string ReadLine(const std::string& path) {
   return line;
 }
 
+// Says in sysfs whose device it is: a limit that is larger than any device limits nothing, and the kernel
+// shows it without opening the device. `tag` begins with its supervisor's prefix.
+uint64_t MarkOf(const std::string& tag) {
+  return (uint64_t{1} << 62) | static_cast<uint32_t>(HashOf(tag.substr(0, kPrefixLength)));
+}
+
+// The numbers of the loop devices of which `wanted` likes the folder in sysfs.
+std::vector<int> ListNumbers(const std::function<bool(const std::filesystem::path&)>& wanted) {
+  std::vector<int> numbers;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/sys/block", ignored)) {
+    const std::string name = entry.path().filename();
+    int number = -1;
+    if (name.rfind("loop", 0) != 0) continue;
+    std::from_chars(name.data() + 4, name.data() + name.size(), number);
+    if (number >= kFirstNumber && wanted(entry.path())) numbers.push_back(number);
+  }
+  return numbers;
+}
+
 }  // namespace
 
 std::string LoopTagPrefix(const std::string& socket_path) {
@@ -220,7 +242,7 @@ std::string LoopTagPrefix(const std::string& socket_path) {
   struct stat status = {};
   ::stat(directory.c_str(), &status);
   const std::string identity = absl::StrCat(status.st_dev, ":", status.st_ino, ":", path.filename().string());
-  return absl::StrFormat("lk%08x/", static_cast<uint32_t>(HashOf(identity)));
+  return absl::StrFormat("lk%08x/", static_cast<uint32_t>(HashOf(identity)));  // of kPrefixLength
 }
 
 std::string LoopTag(const std::string& prefix, const std::string& volume) {
@@ -233,6 +255,7 @@ absl::StatusOr<LoopDevice> MakeLoop(int fuse_root, const LoopOptions& options, a
   config.block_size = options.block_size;
   config.info.lo_flags =
       LO_FLAGS_DIRECT_IO | LO_FLAGS_AUTOCLEAR | (options.read_only ? LO_FLAGS_READ_ONLY : 0);
+  config.info.lo_sizelimit = MarkOf(options.tag);
   std::strncpy(reinterpret_cast<char*>(config.info.lo_file_name), options.tag.c_str(), LO_NAME_SIZE - 1);
   const int number_limit = NumberLimit();
   LoopDevice loop;
@@ -305,27 +328,33 @@ absl::Status RemoveLoop(LoopDevice loop, absl::Time deadline) {
   return ReportFromChild(std::move(call), remove).status();
 }
 
+// In a child: the removal of a number waits while another process sets that very device up, and that may be
+// a neighbour whose FUSE requests nobody answers.
 void SweepLoops() {
-  const UniqueFd control(::open("/dev/loop-control", O_RDWR | O_CLOEXEC));
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/sys/block", ignored)) {
-    const std::string name = entry.path().filename();
-    int number = -1;
-    if (name.rfind("loop", 0) != 0) continue;
-    std::from_chars(name.data() + 4, name.data() + name.size(), number);
-    if (number < kFirstNumber || std::filesystem::exists(entry.path() / "loop", ignored)) continue;
-    ::ioctl(control.get(), LOOP_CTL_REMOVE, number);  // refused if somebody has it open
-  }
+  const std::vector<int> free_numbers = ListNumbers([](const std::filesystem::path& folder) {
+    std::error_code ignored;
+    return !std::filesystem::exists(folder / "loop", ignored);
+  });
+  const auto sweep = [&free_numbers](int) {
+    const UniqueFd control(::open("/dev/loop-control", O_RDWR | O_CLOEXEC));
+    // Refused if somebody has it open.
+    for (const int number : free_numbers) ::ioctl(control.get(), LOOP_CTL_REMOVE, number);
+    return 0;
+  };
+  ChildCall call = {.subject = "removing free loop devices", .deadline = absl::Now() + kSweepTimeout};
+  CallInChild(std::move(call), sweep).IgnoreError();  // for tidiness only
 }
 
-std::vector<FoundLoop> FindLoops(const std::string& prefix) {
+// Others' devices are not even opened: one that hangs in the kernel would hang this process, too. Orphans do
+// not, since their FUSE connections ended with the supervisor.
+std::vector<FoundLoop> FindLoops(const std::string& prefix, const std::function<bool(int number)>& skip) {
+  const std::string mark = absl::StrCat(MarkOf(prefix));
   std::vector<FoundLoop> found;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/sys/block", ignored)) {
-    const std::string name = entry.path().filename();
-    // Ours have the root of a detached mount behind them; others are left alone.
-    if (name.rfind("loop", 0) != 0 || ReadLine(entry.path() / "loop/backing_file") != "/") continue;
-    const UniqueFd device(::open(absl::StrCat("/dev/", name).c_str(), O_RDONLY | O_CLOEXEC));
+  for (const int loop_number : ListNumbers([&](const std::filesystem::path& folder) {
+         return ReadLine(folder / "loop/sizelimit") == mark;
+       })) {
+    if (skip(loop_number)) continue;
+    const UniqueFd device(::open(absl::StrCat("/dev/loop", loop_number).c_str(), O_RDONLY | O_CLOEXEC));
     loop_info64 info = {};
     if (!device || ::ioctl(device.get(), LOOP_GET_STATUS64, &info) != 0) continue;
     const std::string tag(reinterpret_cast<const char*>(info.lo_file_name),

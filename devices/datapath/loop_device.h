@@ -1,12 +1,13 @@
 #pragma once
 // Loop devices on the file of a FuseMount. A device lives as long as somebody has it open (autoclear), so
 // that nothing is left behind by a supervisor that dies but a free device; its tag (the loop's file name
-// field) says which supervisor made it and for which volume. Its number is drawn at random from about a
-// million: one that was in use lately does not come again.
+// field) says which supervisor made it and for which volume, and so does a mark that sysfs shows. Its number
+// is drawn at random from about a million: one that was in use lately does not come again.
 //
 // Thread-safe. What may wait for the file's I/O happens in a child process (base/child.h), until `deadline`.
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -62,7 +63,7 @@ struct FoundLoop {
   bool read_only;
   friend bool operator==(const FoundLoop&, const FoundLoop&) = default;
 };
-// Devices whose tag begins with `prefix`.
-std::vector<FoundLoop> FindLoops(const std::string& prefix);
+// Devices whose tag begins with `prefix`, but for those to `skip`. Touches no other device.
+std::vector<FoundLoop> FindLoops(const std::string& prefix, const std::function<bool(int number)>& skip);
 
 }  // namespace lunkeeper

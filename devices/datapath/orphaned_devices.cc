@@ -8,14 +8,21 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 
 namespace lunkeeper {
+namespace {
+
+// The kernel removes a device without a supervisor at its last close, a moment after an unmount.
+constexpr absl::Duration kOrphanLingers = absl::Seconds(2);
+constexpr absl::Duration kOrphanPoll = absl::Milliseconds(20);
+
+}  // namespace
 
 void OrphanedDevices::ForgetGone(const std::function<bool(int number)>& is_ours) {
-  const std::vector<FoundLoop> found = FindLoops(tag_prefix_);
+  const std::vector<FoundLoop> found = FindLoops(tag_prefix_, is_ours);
   std::erase_if(orphans_, [&](const FoundLoop& orphan) {
-    const bool there = std::find(found.begin(), found.end(), orphan) != found.end();
-    return !there || is_ours(orphan.number);
+    return std::find(found.begin(), found.end(), orphan) == found.end();
   });
 }
 
@@ -36,6 +43,25 @@ std::vector<datapath::Device> OrphanedDevices::FindOrphans(const std::string& vo
     device.set_reason("the data path that served it has died: unmount it");
   }
   return devices;
+}
+
+std::vector<datapath::Device> FindOrphans(const std::string& socket_path, const std::string& volume) {
+  const auto none = [](int) { return false; };
+  return OrphanedDevices(LoopTagPrefix(socket_path), none).FindOrphans(volume, none);
+}
+
+absl::Status AwaitNoOrphan(const VolumeId& volume, absl::Time deadline,
+                           const std::function<std::vector<datapath::Device>()>& find) {
+  const absl::Time end = std::min(deadline, absl::Now() + kOrphanLingers);
+  while (true) {
+    const std::vector<datapath::Device> orphans = find();
+    if (orphans.empty()) return absl::OkStatus();
+    if (absl::Now() >= end) {
+      return absl::FailedPreconditionError(absl::StrCat("volume ", volume.value(), ": ", orphans[0].path(),
+                                                        " is still open (mounted, or held by a process)"));
+    }
+    absl::SleepFor(kOrphanPoll);
+  }
 }
 
 }  // namespace lunkeeper

@@ -1,5 +1,6 @@
 #include "devices/datapath/shared_state.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,6 +31,18 @@ absl::StatusOr<SharedMemory> SharedMemory::Map(UniqueFd memfd) {
   if (area == MAP_FAILED)
     return absl::ErrnoToStatus(errno, "mapping the memory that supervisor and worker share");
   return SharedMemory(std::move(memfd), static_cast<SharedState*>(area));
+}
+
+// A lock of the process, not of the descriptor (fcntl(2)): supervisors have the same one open. The kernel
+// drops it with the process, after the last of its threads has left the kernel.
+absl::Status SharedMemory::LockForWorker() const {
+  struct flock whole = {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  while (::fcntl(memfd_.get(), F_SETLKW, &whole) != 0) {
+    if (errno != EINTR) return absl::ErrnoToStatus(errno, "waiting for the worker before this one to end");
+  }
+  return absl::OkStatus();
 }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept

@@ -17,14 +17,16 @@ namespace lunkeeper {
 constexpr size_t kMaxVolumes = 1024;
 constexpr size_t kMaxThreads = 64;
 
-struct VolumeSlot {
-  LunState lun;  // written by the worker
+// Of a fixed size, so that there is room for members to come. Where an older data path wrote the slot, those
+// are zero.
+struct alignas(1024) VolumeSlot {
   // Set by the worker once it serves the volume; cleared by the supervisor for the next one.
   std::atomic<bool> open;
   // The last command of this slot that the worker carried out, by its tag, and the result, an errno. `answer`
   // is written before `answered`.
   std::atomic<uint64_t> answered;
   std::atomic<int> answer;
+  LunState lun;  // written by the worker; last, since it grows
 };
 
 struct SharedState {
@@ -36,7 +38,7 @@ struct SharedState {
 
 // A worker of another version cannot take over: it would read this memory wrongly. Raise the first figure
 // when the meaning changes and the size does not.
-constexpr uint32_t kSharedStateVersion = (1U << 24) ^ static_cast<uint32_t>(sizeof(SharedState));
+constexpr uint32_t kSharedStateVersion = (2U << 24) ^ static_cast<uint32_t>(sizeof(SharedState));
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
@@ -50,6 +52,9 @@ class SharedMemory {
   ~SharedMemory();
 
   int fd() const { return memfd_.get(); }
+  // Waits until no other process holds it, and holds it until this process has ended: so there is one worker
+  // at a time, whichever supervisor started it.
+  absl::Status LockForWorker() const;
   SharedState* state() const { return state_; }
 
  private:

@@ -15,45 +15,36 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "base/status_macros.h"
+#include "devices/datapath/device_report.h"
 
 namespace lunkeeper {
 namespace {
 
-absl::Status EndingError() { return absl::UnavailableError("the data path is being stopped"); }
+// How long a hand-over waits for calls to end, and again when it has urged them: others are held up as long.
+constexpr absl::Duration kQuietTimeout = absl::Seconds(2);
 
-// What a failed login means to the caller of Attach (initiator.h has the contract).
-absl::StatusCode CodeOf(LunFailure failure) {
-  switch (failure) {
-    case LunFailure::kOtherLun:
-    case LunFailure::kHostRestarted:
-    case LunFailure::kNoReset:
-      return absl::StatusCode::kFailedPrecondition;
-    case LunFailure::kAway:
-      return absl::StatusCode::kDeadlineExceeded;
-    case LunFailure::kBadPortal:
-      return absl::StatusCode::kInvalidArgument;
-    case LunFailure::kNone:
-    case LunFailure::kRefused:
-    case LunFailure::kTold:
-      break;
-  }
-  return absl::StatusCode::kPermissionDenied;
-}
+absl::Status EndingError() { return absl::UnavailableError("the data path is being stopped"); }
 
 }  // namespace
 
-SupervisedVolumes::SupervisedVolumes(const WorkerOptions& options, SharedMemory memory, int answers,
+SupervisedVolumes::SupervisedVolumes(const WorkerOptions& options, VolumesState state, int answers,
                                      std::string tag_prefix, std::string upgrade_binary)
     : tag_prefix_(std::move(tag_prefix)),
       upgrade_binary_(std::move(upgrade_binary)),
-      memory_(std::move(memory)),
+      memory_(std::move(state.memory)),
       worker_(options, &memory_, answers),
-      table_(memory_.state()),
-      orphans_(tag_prefix_) {}
+      table_(memory_.state(), std::move(state.volumes)),
+      orphans_(tag_prefix_,
+               [this](int number) ABSL_NO_THREAD_SAFETY_ANALYSIS { return table_.UsesLoop(number); }),
+      next_tag_(state.next_tag) {}
 
 int SupervisedVolumes::KeepWorkerRunning() {
   absl::MutexLock lock(&mutex_);
-  if (worker_.running() || WorkerProcess::Clock::now() < worker_.next_start()) return worker_.pidfd();
+  const bool may_start = hand_over_ < HandOverPhase::kStopped;
+  if (worker_.running() || !may_start || WorkerProcess::Clock::now() < worker_.next_start()) {
+    return worker_.pidfd();
+  }
   // Each volume is opened again by the new worker; until then it is shown as reconnecting.
   for (const auto& [id, volume] : table_.volumes()) SlotOf(*volume).open = false;
   const absl::Status started = worker_.Start();
@@ -117,15 +108,15 @@ void SupervisedVolumes::KillHungWorker() {
 void SupervisedVolumes::WakeWaiters() { absl::MutexLock lock(&mutex_); }
 
 // Volumes stay attached and are served: pods are using them. Each detach brings the end nearer.
-size_t SupervisedVolumes::StartDraining() {
+size_t SupervisedVolumes::RefuseNewVolumes() {
   absl::MutexLock lock(&mutex_);
-  draining_ = true;
+  refuses_new_ = true;
   return table_.volumes().size();
 }
 
-bool SupervisedVolumes::IsDrained() {
+bool SupervisedVolumes::IsDone() {
   absl::MutexLock lock(&mutex_);
-  return draining_ && table_.volumes().empty();
+  return refuses_new_ && table_.volumes().empty();
 }
 
 // I/O of volumes that are still attached fails from here on; so no call can be waiting for it, and all calls
@@ -134,6 +125,7 @@ bool SupervisedVolumes::IsDrained() {
 void SupervisedVolumes::EndAll() {
   absl::MutexLock lock(&mutex_);
   ending_ = true;
+  hand_over_ = HandOverPhase::kDone;
   worker_.KillWorker();
   for (const auto& [id, volume] : table_.volumes()) {
     if (!volume->lost()) LoseVolume(*volume, "the data path ends");
@@ -141,9 +133,66 @@ void SupervisedVolumes::EndAll() {
   }
 }
 
+absl::StatusOr<UniqueFd> SupervisedVolumes::PrepareHandOver(int lock_file, int listener) {
+  absl::MutexLock lock(&mutex_);
+  if (ending_ || hand_over_ != HandOverPhase::kNone) return EndingError();
+  for (const auto& [id, volume] : table_.volumes()) {
+    if (!volume->fuse.device || volume->fuse.can_resend) continue;
+    return absl::FailedPreconditionError(
+        "volumes are attached, and kernels before 6.9 cannot hand their requests on: drain the node, then "
+        "end "
+        "the running data path");
+  }
+  hand_over_ = HandOverPhase::kAsked;
+  const auto quiet = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return ending_ || !table_.IsAnyInCall(); };
+  absl::StatusOr<UniqueFd> parcel = absl::UnavailableError("calls are under way that take long");
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&quiet), kQuietTimeout)) hand_over_ = HandOverPhase::kUrged;
+  if (mutex_.AwaitWithTimeout(absl::Condition(&quiet), kQuietTimeout)) {
+    parcel = PackParcel(memory_, table_.volumes(), next_tag_, lock_file, listener);
+  }
+  if (!parcel.ok()) hand_over_ = HandOverPhase::kNone;
+  return parcel;
+}
+
+// A worker inside a system call that no signal interrupts lives on; then there is no hand-over.
+absl::Status SupervisedVolumes::StopWorkerForGood(absl::Duration timeout) {
+  absl::MutexLock lock(&mutex_);
+  hand_over_ = HandOverPhase::kStopped;
+  worker_.KillWorker();
+  const auto dead = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return ending_ || !worker_.running(); };
+  if (mutex_.AwaitWithTimeout(absl::Condition(&dead), timeout)) return absl::OkStatus();
+  return absl::DeadlineExceededError("the worker does not die");
+}
+
+void SupervisedVolumes::EndHandOver(bool done) {
+  absl::MutexLock lock(&mutex_);
+  if (!ending_) hand_over_ = done ? HandOverPhase::kDone : HandOverPhase::kNone;
+}
+
+HandOverPhase SupervisedVolumes::hand_over() {
+  absl::MutexLock lock(&mutex_);
+  return hand_over_;
+}
+
+bool SupervisedVolumes::IsWorkerReady() {
+  absl::MutexLock lock(&mutex_);
+  return worker_.ready();
+}
+
+// It takes a moment, or ends with this process.
+absl::Status SupervisedVolumes::AwaitNoHandOver() {
+  const auto none = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return ending_ || hand_over_ == HandOverPhase::kNone;
+  };
+  mutex_.Await(absl::Condition(&none));
+  return ending_ ? EndingError() : absl::OkStatus();
+}
+
 absl::StatusOr<SupervisedVolume*> SupervisedVolumes::BeginCall(const VolumeId& id, absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
-  const auto free = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return ending_ || !table_.IsInCall(id); };
+  const auto free = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return ending_ || (hand_over_ == HandOverPhase::kNone && !table_.IsInCall(id));
+  };
   if (!mutex_.AwaitWithDeadline(absl::Condition(&free), deadline)) {
     return absl::DeadlineExceededError(
         absl::StrCat("volume ", id.value(), ": another call is working on it"));
@@ -159,10 +208,11 @@ void SupervisedVolumes::EndCall(SupervisedVolume& volume) {
 
 absl::StatusOr<SupervisedVolume*> SupervisedVolumes::InsertVolume(const datapath::Attach& options) {
   absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(AwaitNoHandOver());
   if (table_.Find(VolumeId(options.volume())) != nullptr) {
     return absl::AbortedError(absl::StrCat("volume ", options.volume(), ": another call is attaching it"));
   }
-  if (draining_) return EndingError();
+  if (refuses_new_) return EndingError();
   return table_.AddVolume(options);
 }
 
@@ -183,12 +233,17 @@ absl::Status SupervisedVolumes::AwaitLogin(const SupervisedVolume& volume, absl:
       absl::StrCat("volume ", volume.id.value(), ": login to ", volume.options.connection().portal(),
                    ", target ", volume.options.connection().target());
   absl::MutexLock lock(&mutex_);
-  const auto settled = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return ending_ || volume.lost() || slot.open; };
+  // A login may take minutes. A hand-over does not wait so long: the client repeats the call.
+  const auto settled = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return ending_ || hand_over_ == HandOverPhase::kUrged || volume.lost() || slot.open;
+  };
   if (!mutex_.AwaitWithDeadline(absl::Condition(&settled), deadline)) {
-    return absl::DeadlineExceededError(absl::StrCat(what, ": no answer in time: ", TroubleOf(volume)));
+    return absl::DeadlineExceededError(
+        absl::StrCat(what, ": no answer in time: ", TroubleOf(slot, worker_.trouble())));
   }
   if (ending_) return EndingError();
   if (volume.lost()) return absl::UnavailableError(absl::StrCat(what, ": ", volume.reason));
+  if (!slot.open) return absl::UnavailableError(absl::StrCat(what, ": the data path is being replaced"));
   if (slot.lun.health != LunHealth::kFailed) return absl::OkStatus();
   return absl::Status(CodeOf(slot.lun.failure), absl::StrCat(what, ": ", slot.lun.reason.Load()));
 }
@@ -221,7 +276,7 @@ TargetCondition SupervisedVolumes::AwaitTarget(const SupervisedVolume& volume, a
 // Writes that were answered with an error are not counted: their writers know.
 void SupervisedVolumes::LogLostData(const SupervisedVolume& volume, std::optional<uint64_t> cached_bytes) {
   absl::MutexLock lock(&mutex_);
-  const datapath::Device device = BuildDevice(volume);
+  const datapath::Device device = BuildDevice(volume, SlotOf(volume), worker_.trouble());
   LogWarn("datapath", "detached without writing back, since the volume has failed for good",
           {{"volume", volume.id.value()},
            {"reason", device.reason()},
@@ -266,18 +321,24 @@ absl::StatusOr<int> SupervisedVolumes::AskWorker(const SupervisedVolume& volume,
 }
 
 // Waits for no other call: one that works on the volume must not keep it alive.
-void SupervisedVolumes::FailVolume(const VolumeId& id, const std::string& target, const std::string& reason) {
+absl::Status SupervisedVolumes::FailVolume(const VolumeId& id, const std::string& target,
+                                           const std::string& reason) {
   absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(AwaitNoHandOver());
   SupervisedVolume* volume = table_.Find(id);
-  if (volume == nullptr || volume->options.connection().target() != target || volume->told_to_fail) return;
+  if (volume == nullptr || volume->options.connection().target() != target || volume->told_to_fail) {
+    return absl::OkStatus();
+  }
   volume->told_to_fail = true;
   volume->reason = reason.empty() ? "told to fail" : reason;
   LogWarn("datapath", "failed for good", {{"volume", id.value()}, {"reason", volume->reason}});
   if (volume->service != SupervisedVolume::Service::kNotGiven) TellWorkerToFail(*volume, volume->reason);
+  return absl::OkStatus();
 }
 
 absl::Status SupervisedVolumes::UpgradeWorker(absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(AwaitNoHandOver());
   for (const auto& [id, volume] : table_.volumes()) {
     if (!volume->fuse.can_resend) {
       return absl::FailedPreconditionError(
@@ -307,13 +368,13 @@ absl::Status SupervisedVolumes::StopUnlessUsed() {
     return absl::FailedPreconditionError(absl::StrCat("the data path has volumes attached (",
                                                       table_.volumes().size(), "): detach them first"));
   }
-  draining_ = true;
+  refuses_new_ = true;
   return absl::OkStatus();
 }
 
 datapath::Device SupervisedVolumes::DescribeVolume(const SupervisedVolume& volume) {
   absl::MutexLock lock(&mutex_);
-  return BuildDevice(volume);
+  return BuildDevice(volume, SlotOf(volume), worker_.trouble());
 }
 
 std::vector<datapath::Device> SupervisedVolumes::ListDevices(const VolumeId& id) {
@@ -321,7 +382,8 @@ std::vector<datapath::Device> SupervisedVolumes::ListDevices(const VolumeId& id)
   {
     absl::MutexLock lock(&mutex_);
     for (const auto& [each, volume] : table_.volumes()) {
-      if (volume->loop.fd && (id.empty() || id == each)) devices.push_back(BuildDevice(*volume));
+      if (volume->loop.fd && (id.empty() || id == each))
+        devices.push_back(BuildDevice(*volume, SlotOf(*volume), worker_.trouble()));
     }
   }
   if (!id.empty() && !devices.empty()) return devices;
@@ -333,49 +395,6 @@ std::vector<datapath::Device> SupervisedVolumes::FindOrphans(const VolumeId& id)
   absl::MutexLock lock(&mutex_);
   return orphans_.FindOrphans(
       id.value(), [this](int number) ABSL_NO_THREAD_SAFETY_ANALYSIS { return table_.UsesLoop(number); });
-}
-
-// Workers that die one after the other explain more than what the last of them had to say of the LUN.
-std::string SupervisedVolumes::TroubleOf(const SupervisedVolume& volume) const {
-  return worker_.trouble().empty() ? SlotOf(volume).lun.reason.Load() : worker_.trouble();
-}
-
-datapath::Device SupervisedVolumes::BuildDevice(const SupervisedVolume& volume) const {
-  const LunState& lun = SlotOf(volume).lun;
-  datapath::Device device;
-  device.set_volume(volume.options.volume());
-  device.set_path(volume.loop.path());
-  device.set_size_bytes(lun.size_bytes);
-  device.set_read_only(volume.options.read_only());
-  device.set_target(volume.options.connection().target());
-  device.set_portal(volume.options.connection().portal());
-  device.set_reads(lun.reads);
-  device.set_writes(lun.writes);
-  device.set_flushes(lun.flushes);
-  device.set_read_bytes(lun.read_bytes);
-  device.set_written_bytes(lun.written_bytes);
-  device.set_errors(lun.errors);
-  SetHealth(volume, device);
-  return device;
-}
-
-// What is final comes first: a volume marked by FailVolume is failed, even while its worker has not heard
-// yet.
-void SupervisedVolumes::SetHealth(const SupervisedVolume& volume, datapath::Device& device) const {
-  const LunState& lun = SlotOf(volume).lun;
-  if (volume.told_to_fail || volume.lost()) {
-    device.set_health(datapath::Device::FAILED);
-    device.set_reason(volume.reason);
-  } else if (lun.health == LunHealth::kFailed) {
-    device.set_health(datapath::Device::FAILED);
-    device.set_reason(lun.reason.Load());
-  } else if (lun.health != LunHealth::kHealthy || !SlotOf(volume).open) {
-    device.set_health(datapath::Device::RECONNECTING);
-    device.set_reason(TroubleOf(volume));
-  } else if (lun.stalled) {
-    device.set_health(datapath::Device::RECONNECTING);
-    device.set_reason("the target is silent");
-  }
 }
 
 }  // namespace lunkeeper

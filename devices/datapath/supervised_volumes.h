@@ -18,6 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "devices/datapath/control.pb.h"
+#include "devices/datapath/inheritance.h"
 #include "devices/datapath/orphaned_devices.h"
 #include "devices/datapath/volume_table.h"
 #include "devices/datapath/worker_process.h"
@@ -31,10 +32,20 @@ enum class TargetCondition {
   kFailed,   // the volume failed for good, by itself or by a command: nothing can reach it
 };
 
+// How far this data path has come with handing its volumes over (hand_over.h).
+enum class HandOverPhase {
+  kNone,
+  kAsked,    // new calls wait; the worker serves
+  kUrged,    // so do they, and calls that wait for a login end
+  kStopped,  // so do they, and there is no worker
+  kDone,     // a successor serves, or nobody: this process ends
+};
+
 class SupervisedVolumes {
  public:
-  // `answers` outlives this. `upgrade_binary`: the program that UpgradeWorker starts.
-  SupervisedVolumes(const WorkerOptions& options, SharedMemory memory, int answers, std::string tag_prefix,
+  // `state`: new, or a predecessor's. `answers` outlives this. `upgrade_binary`: the program that
+  // UpgradeWorker starts.
+  SupervisedVolumes(const WorkerOptions& options, VolumesState state, int answers, std::string tag_prefix,
                     std::string upgrade_binary);
 
   // Of the main thread.
@@ -47,11 +58,22 @@ class SupervisedVolumes {
   // Has every waiting step look again.
   void WakeWaiters() ABSL_LOCKS_EXCLUDED(mutex_);
   // No new volumes from now on; returns how many there are.
-  size_t StartDraining() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Draining, and nothing is left.
-  bool IsDrained() ABSL_LOCKS_EXCLUDED(mutex_);
+  size_t RefuseNewVolumes() ABSL_LOCKS_EXCLUDED(mutex_);
+  // New volumes are refused, and the last one is gone.
+  bool IsDone() ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends the worker, all I/O and all waiting.
   void EndAll() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool IsWorkerReady() ABSL_LOCKS_EXCLUDED(mutex_);
+  HandOverPhase hand_over() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Of a successor's call: one at a time, in this order.
+  // From now on calls wait. Everything that a successor needs, once no call works on a volume.
+  // FAILED_PRECONDITION: this kernel cannot. UNAVAILABLE: not now; calls go on.
+  absl::StatusOr<UniqueFd> PrepareHandOver(int lock_file, int listener) ABSL_LOCKS_EXCLUDED(mutex_);
+  // OK: no worker is left, and none is started.
+  absl::Status StopWorkerForGood(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Done, or service goes on here.
+  void EndHandOver(bool done) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Of a client's call.
 
@@ -59,7 +81,8 @@ class SupervisedVolumes {
   absl::StatusOr<SupervisedVolume*> BeginCall(const VolumeId& id, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void EndCall(SupervisedVolume& volume) ABSL_LOCKS_EXCLUDED(mutex_);
-  // A new volume, in the caller's call. ABORTED: another call has made it meanwhile. UNAVAILABLE: draining.
+  // A new volume, in the caller's call. ABORTED: another call has made it meanwhile. UNAVAILABLE:
+  // new ones are refused.
   absl::StatusOr<SupervisedVolume*> InsertVolume(const datapath::Attach& options) ABSL_LOCKS_EXCLUDED(mutex_);
   void EraseVolume(const SupervisedVolume& volume) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -87,7 +110,7 @@ class SupervisedVolumes {
   // Of any caller; these wait for no other call.
 
   // Marks the volume as to be failed, now and by each later worker, if it is on that target.
-  void FailVolume(const VolumeId& id, const std::string& target, const std::string& reason)
+  absl::Status FailVolume(const VolumeId& id, const std::string& target, const std::string& reason)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Replaces the worker, and waits until the new one is ready.
   absl::Status UpgradeWorker(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -107,10 +130,7 @@ class SupervisedVolumes {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   TargetCondition ConditionOf(const SupervisedVolume& volume) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LoseVolume(SupervisedVolume& volume, const char* reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::string TroubleOf(const SupervisedVolume& volume) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  datapath::Device BuildDevice(const SupervisedVolume& volume) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void SetHealth(const SupervisedVolume& volume, datapath::Device& device) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status AwaitNoHandOver() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   VolumeSlot& SlotOf(const SupervisedVolume& volume) const { return memory_.state()->slots[volume.slot]; }
 
   const std::string tag_prefix_;
@@ -121,9 +141,10 @@ class SupervisedVolumes {
   WorkerProcess worker_ ABSL_GUARDED_BY(mutex_);
   VolumeTable table_ ABSL_GUARDED_BY(mutex_);
   OrphanedDevices orphans_ ABSL_GUARDED_BY(mutex_);
-  uint64_t next_tag_ ABSL_GUARDED_BY(mutex_) = 1;
-  bool draining_ ABSL_GUARDED_BY(mutex_) = false;  // no new volumes; the process ends when there is none
-  bool ending_ ABSL_GUARDED_BY(mutex_) = false;    // steps that wait give up
+  uint64_t next_tag_ ABSL_GUARDED_BY(mutex_);
+  HandOverPhase hand_over_ ABSL_GUARDED_BY(mutex_) = HandOverPhase::kNone;
+  bool refuses_new_ ABSL_GUARDED_BY(mutex_) = false;  // no new volumes; the process ends when there is none
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;       // steps that wait give up
 };
 
 }  // namespace lunkeeper

@@ -11,7 +11,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
-#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -22,46 +21,36 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/child.h"
+#include "base/fail_point.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "devices/datapath/control_socket.h"
+#include "devices/datapath/datapath_lock.h"
 #include "devices/datapath/locked_memory.h"
 #include "devices/datapath/loop_device.h"
+#include "devices/datapath/succession.h"
 
 namespace lunkeeper {
 namespace {
 
-// Each call has a thread, and may wait for minutes. Beyond this many, new connections are closed at once,
-// which their clients take for an interruption and repeat.
+// Each call has a thread, and may wait for minutes. Beyond this many, callers are asked to repeat theirs.
 constexpr size_t kMaxCalls = 256;
 constexpr auto kTick = std::chrono::seconds(1);
-// How long to wait for events: with a worker, until the next tick; without one, until it may be started.
+// How long to wait for events: with a worker, until the next tick; without one, or with one that is not yet
+// known to be ready, until it may be.
 constexpr int kWaitMs = 1000;
-constexpr int kWaitWithoutWorkerMs = 50;
+constexpr int kWaitWithoutWorkerMs = 20;
+// A successor's first worker. Requests stand still meanwhile, and the predecessor waits to go on.
+constexpr auto kWorkerStarts = std::chrono::seconds(5);
 
-// One supervisor at a socket. The holder of the lock may take the devices of an earlier supervisor for
-// orphans.
-absl::StatusOr<UniqueFd> LockBeside(const std::string& socket_path) {
-  const std::string path = socket_path + ".lock";
-  UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock) return absl::ErrnoToStatus(errno, absl::StrCat("opening ", path));
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    return absl::AlreadyExistsError(absl::StrCat("another data path holds ", path));
-  }
-  return lock;
-}
-
-// Before any thread starts: threads inherit the mask, and one that did not would take the signal.
-UniqueFd BlockStopSignals() {
-  sigset_t set;
-  ::sigemptyset(&set);
-  ::sigaddset(&set, SIGTERM);
-  ::sigaddset(&set, SIGINT);
-  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+UniqueFd ListenForStopSignals() {
+  const sigset_t set = BlockStopSignals();
   return UniqueFd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
@@ -98,46 +87,80 @@ absl::StatusOr<std::unique_ptr<Supervisor>> Supervisor::Create(const DatapathOpt
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(options.socket).parent_path(), error);
   AllowManyDescriptors();
-  ASSIGN_OR_RETURN(UniqueFd lock, LockBeside(options.socket));
+  ASSIGN_OR_RETURN(UniqueFd lock, LockSocket(options.socket));
   ASSIGN_OR_RETURN(UniqueFd listener, ListenAt(options.socket));
   SweepLoops();
   ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Create());
   return std::unique_ptr<Supervisor>(
-      new Supervisor(options, std::move(memory), std::move(lock), std::move(listener)));
+      new Supervisor(options, {std::move(lock), std::move(listener), {std::move(memory), {}}}, UniqueFd()));
 }
 
-Supervisor::Supervisor(const DatapathOptions& options, SharedMemory memory, UniqueFd lock, UniqueFd listener)
-    : socket_path_(options.socket),
-      lock_(std::move(lock)),
-      listener_(std::move(listener)),
-      answers_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      signals_(BlockStopSignals()),
-      volumes_(WorkerOptionsOf(options), std::move(memory), answers_.get(), LoopTagPrefix(options.socket),
-               BinaryToUpgradeTo(options)),
-      control_calls_(volumes_, options.resend) {}
+absl::StatusOr<std::unique_ptr<Supervisor>> Supervisor::Succeed(const DatapathOptions& options) {
+  AllowManyDescriptors();
+  ASSIGN_OR_RETURN(TakenOver taken, TakeOver(options.socket));
+  return std::unique_ptr<Supervisor>(
+      new Supervisor(options, std::move(taken.inheritance), std::move(taken.predecessor)));
+}
 
-Supervisor::~Supervisor() { ::unlink(socket_path_.c_str()); }
+Supervisor::Supervisor(const DatapathOptions& options, Inheritance inheritance, UniqueFd predecessor)
+    : socket_path_(options.socket),
+      ready_file_(options.ready_file),
+      lock_(std::move(inheritance.lock)),
+      listener_(std::move(inheritance.listener)),
+      answers_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      signals_(ListenForStopSignals()),
+      volumes_(WorkerOptionsOf(options), std::move(inheritance.state), answers_.get(),
+               LoopTagPrefix(options.socket), BinaryToUpgradeTo(options)),
+      predecessor_side_(volumes_, lock_.get(), listener_.get()),
+      control_calls_(volumes_, predecessor_side_, options.resend),
+      predecessor_(std::move(predecessor)) {}
+
+// Where nobody else serves at the socket.
+Supervisor::~Supervisor() {
+  if (!ready_file_.empty()) ::unlink(ready_file_.c_str());
+  if (serving_ && !handed_over_) ::unlink(socket_path_.c_str());
+}
 
 absl::Status Supervisor::Run() {
-  LogInfo("datapath", "serving", {{"socket", socket_path_}});
-  auto next_tick = std::chrono::steady_clock::now();
+  const auto start = std::chrono::steady_clock::now();
+  auto next_tick = start;
   while (!MayEnd()) {
+    if (!serving_ && (!predecessor_ || volumes_.IsWorkerReady())) BeginService();
     WaitForEvents();
-    if (std::chrono::steady_clock::now() < next_tick) continue;
-    next_tick = std::chrono::steady_clock::now() + kTick;
+    const auto now = std::chrono::steady_clock::now();
+    if (!serving_ && now > start + kWorkerStarts) {
+      return absl::DeadlineExceededError("its worker does not get ready: the data path before it serves on");
+    }
+    if (now < next_tick) continue;
+    next_tick = now + kTick;
     RunTick();
   }
+  handed_over_ = volumes_.hand_over() == HandOverPhase::kDone;
   EndEverything();
   return absl::OkStatus();
 }
 
+// The predecessor learns it first: it must not serve on once a call has changed a volume.
+void Supervisor::BeginService() {
+  if (predecessor_) {
+    FAIL_POINT("handover.successor.started");
+    ConfirmService(predecessor_.get());
+    predecessor_.Reset();
+  }
+  serving_ = true;
+  if (!ready_file_.empty()) std::ofstream(ready_file_) << "serving\n";
+  LogInfo("datapath", "serving", {{"socket", socket_path_}});
+}
+
 void Supervisor::WaitForEvents() {
   const int worker = volumes_.KeepWorkerRunning();
-  pollfd waiting[] = {{listener_.get(), POLLIN, 0},
+  // A successor has the same listening socket: calls wait in it until one of the two serves.
+  const bool accepts = serving_ && volumes_.hand_over() == HandOverPhase::kNone;
+  pollfd waiting[] = {{accepts ? listener_.get() : -1, POLLIN, 0},
                       {answers_.get(), POLLIN, 0},
                       {signals_.get(), POLLIN, 0},
                       {worker, POLLIN, 0}};
-  ::poll(waiting, 4, worker >= 0 ? kWaitMs : kWaitWithoutWorkerMs);
+  ::poll(waiting, 4, worker >= 0 && serving_ ? kWaitMs : kWaitWithoutWorkerMs);
   if (waiting[0].revents != 0) AcceptCall();
   if (waiting[1].revents != 0) ReadAnswers();
   if (waiting[2].revents != 0) ReadSignals();
@@ -153,8 +176,12 @@ void Supervisor::ReadAnswers() {
 void Supervisor::ReadSignals() {
   signalfd_siginfo info;
   while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) ++stop_signals_;
-  const size_t attached = volumes_.StartDraining();
-  LogInfo("datapath", "told to stop", {{"attached volumes", std::to_string(attached)}});
+  const size_t attached = volumes_.RefuseNewVolumes();
+  LogInfo("datapath",
+          attached == 0
+              ? "told to stop"
+              : "told to stop, and serves on until its volumes are detached or a successor has them",
+          {{"attached_volumes", std::to_string(attached)}});
 }
 
 void Supervisor::RunTick() {
@@ -167,7 +194,14 @@ void Supervisor::AcceptCall() {
   JoinEndedCalls();  // only calls under way count against the limit
   // PeerIsRoot: the socket's mode is not trusted alone (control_socket.cc).
   UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!socket || !PeerIsRoot(socket.get()) || calls_.size() >= kMaxCalls) return;
+  if (!socket || !PeerIsRoot(socket.get())) return;
+  if (calls_.size() >= kMaxCalls) {
+    const std::string why =
+        absl::StrCat(kMaxCalls, " calls to the data path are under way: repeat this later");
+    datapath::Request unread;  // would turn the response into a reset
+    ReceiveMessage(socket.get(), absl::Now(), &unread).IgnoreError();
+    return ControlCalls::SendError(socket.get(), absl::UnavailableError(why));
+  }
   CallThread& call = calls_.emplace_back();
   call.thread = std::thread([this, &call, connection = std::move(socket)] {
     control_calls_.ServeConnection(connection.get());
@@ -183,7 +217,9 @@ void Supervisor::JoinEndedCalls() {
   });
 }
 
-bool Supervisor::MayEnd() { return stop_signals_ > 1 || volumes_.IsDrained(); }
+bool Supervisor::MayEnd() {
+  return stop_signals_ > 1 || volumes_.IsDone() || volumes_.hand_over() == HandOverPhase::kDone;
+}
 
 // In this order: once all I/O fails and all waiting ends, no call can be stuck, and each can be joined.
 void Supervisor::EndEverything() {

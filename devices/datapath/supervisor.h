@@ -6,7 +6,8 @@
 // worker.
 //
 // This class is the process: socket, signals, ticks, and a thread for each call of a client. The volumes and
-// the worker are in supervised_volumes.h, what the calls do in volume_calls.h.
+// the worker are in supervised_volumes.h, what the calls do in volume_calls.h, how one supervisor follows
+// another in hand_over.h and succession.h.
 //
 // Thread safety: Run is called once, from the program's main thread; it joins all threads that it starts.
 
@@ -19,17 +20,24 @@
 #include "absl/status/statusor.h"
 #include "devices/datapath/control_calls.h"
 #include "devices/datapath/datapath.h"
+#include "devices/datapath/hand_over.h"
 #include "devices/datapath/supervised_volumes.h"
 
 namespace lunkeeper {
 
 class Supervisor {
  public:
+  // The first one at its socket. ALREADY_EXISTS: there is one.
   static absl::StatusOr<std::unique_ptr<Supervisor>> Create(const DatapathOptions& options);
+  // The next one: with the volumes of the one there is. Failure: as TakeOver says (hand_over.h).
+  static absl::StatusOr<std::unique_ptr<Supervisor>> Succeed(const DatapathOptions& options);
   ~Supervisor();
 
-  // Serves until told to stop (datapath.h says by what).
+  // Serves until told to stop (datapath.h says by what), or until a successor serves. DEADLINE_EXCEEDED: a
+  // successor whose worker does not get ready; its predecessor serves on.
   absl::Status Run();
+  bool handed_over() const { return handed_over_; }
+  bool told_to_stop() const { return stop_signals_ > 0; }
 
  private:
   struct CallThread {
@@ -37,8 +45,10 @@ class Supervisor {
     std::atomic<bool> ended{false};
   };
 
-  Supervisor(const DatapathOptions& options, SharedMemory memory, UniqueFd lock, UniqueFd listener);
+  // `predecessor`: none, or the connection on which it waits for ConfirmService.
+  Supervisor(const DatapathOptions& options, Inheritance inheritance, UniqueFd predecessor);
 
+  void BeginService();
   void WaitForEvents();
   void ReadAnswers();
   void ReadSignals();
@@ -50,15 +60,20 @@ class Supervisor {
 
   // Constant after construction.
   const std::string socket_path_;
+  const std::string ready_file_;
   const UniqueFd lock_;  // held as long as this supervisor lives
   const UniqueFd listener_;
   const UniqueFd answers_;  // eventfd: something in the shared memory has changed
   const UniqueFd signals_;
 
   SupervisedVolumes volumes_;
+  const Predecessor predecessor_side_;
   ControlCalls control_calls_;
 
   // The main thread's.
+  bool serving_ = false;  // accepts calls
+  bool handed_over_ = false;
+  UniqueFd predecessor_;
   std::list<CallThread> calls_;
   int stop_signals_ = 0;
 };

@@ -1,6 +1,9 @@
 // A connection for each call, closed with its answer. The data path may be restarted between two calls
 // without being noticed here, a call that its caller gave up leaves nothing behind, and no thread waits for
 // another's answer. Connecting to a unix socket takes some ten microseconds.
+//
+// A data path that is dead is answered for here, as its successor would: what it has left are orphans. So
+// unmounting and releasing what it served need not wait until another one starts.
 
 #include "devices/datapath/user_initiator.h"
 
@@ -13,12 +16,15 @@
 #include "devices/connection_message.h"
 #include "devices/datapath/control.pb.h"
 #include "devices/datapath/control_socket.h"
+#include "devices/datapath/datapath_lock.h"
+#include "devices/datapath/orphaned_devices.h"
 
 namespace lunkeeper {
 namespace {
 
 // The data path gives up first, so that its reason is what the caller reads.
 constexpr absl::Duration kMargin = absl::Seconds(2);
+constexpr int kRepeats = 2;
 
 Device ToDevice(const datapath::Device& from) {
   Device device;
@@ -51,10 +57,10 @@ datapath::Attach ToMessage(const AttachRequest& request) {
   return message;
 }
 
-absl::StatusOr<std::vector<Device>> CallDatapath(const std::string& socket_path, absl::Duration timeout,
-                                                 datapath::Request request) {
-  const absl::Time deadline = absl::Now() + timeout;
-  request.set_timeout_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(timeout)));
+// `hung_up`: the data path has not answered at all.
+absl::StatusOr<std::vector<Device>> CallOnce(const std::string& socket_path, absl::Time deadline,
+                                             datapath::Request request, bool* hung_up) {
+  request.set_timeout_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(deadline - absl::Now())));
   ASSIGN_OR_RETURN(const UniqueFd socket, ConnectTo(socket_path));
   RETURN_IF_ERROR(SendMessage(socket.get(), request));
   std::vector<Device> devices;
@@ -62,6 +68,7 @@ absl::StatusOr<std::vector<Device>> CallDatapath(const std::string& socket_path,
   do {  // a list of many devices comes in several messages
     const absl::Status received = ReceiveMessage(socket.get(), deadline + kMargin, &response);
     if (!received.ok()) {
+      *hung_up = absl::IsUnavailable(received) && devices.empty();
       return absl::Status(received.code(), absl::StrCat("the data path at ", socket_path, ": ",
                                                         std::string(received.message())));
     }
@@ -71,6 +78,17 @@ absl::StatusOr<std::vector<Device>> CallDatapath(const std::string& socket_path,
     for (const auto& device : response.devices()) devices.push_back(ToDevice(device));
   } while (response.more());
   return devices;
+}
+
+// A data path whose successor serves hangs up, and the successor answers the repeated call.
+absl::StatusOr<std::vector<Device>> CallDatapath(const std::string& socket_path, absl::Duration timeout,
+                                                 const datapath::Request& request) {
+  const absl::Time deadline = absl::Now() + timeout;
+  for (int repeats = 0;; ++repeats) {
+    bool hung_up = false;
+    auto devices = CallOnce(socket_path, deadline, request, &hung_up);
+    if (!hung_up || repeats == kRepeats || absl::Now() > deadline) return devices;
+  }
 }
 
 class UserInitiator final : public Initiator {
@@ -88,7 +106,8 @@ class UserInitiator final : public Initiator {
   absl::Status Detach(const VolumeId& volume) override {
     datapath::Request message;
     message.mutable_detach()->set_volume(volume.value());
-    return CallDatapath(socket_path_, timeout_, message).status();
+    const absl::Status status = CallDatapath(socket_path_, timeout_, message).status();
+    return IsWithoutDatapath(status) ? AwaitNoOrphan(volume) : status;
   }
 
   absl::Status Fail(const VolumeId& volume, const Iqn& target, const std::string& reason) override {
@@ -96,7 +115,8 @@ class UserInitiator final : public Initiator {
     message.mutable_fail()->set_volume(volume.value());
     message.mutable_fail()->set_target(target.value());
     message.mutable_fail()->set_reason(reason);
-    return CallDatapath(socket_path_, timeout_, message).status();
+    const absl::Status status = CallDatapath(socket_path_, timeout_, message).status();
+    return IsWithoutDatapath(status) ? absl::OkStatus() : status;  // all its I/O fails already
   }
 
   absl::StatusOr<Device> Resize(const VolumeId& volume) override {
@@ -108,13 +128,13 @@ class UserInitiator final : public Initiator {
   absl::StatusOr<std::vector<Device>> List() override {
     datapath::Request message;
     message.mutable_list();
-    return CallDatapath(socket_path_, timeout_, message);
+    return CallOrFindOrphans(message, "");
   }
 
   absl::StatusOr<std::optional<Device>> Find(const VolumeId& volume) override {
     datapath::Request message;
     message.mutable_find()->set_volume(volume.value());
-    ASSIGN_OR_RETURN(std::vector<Device> devices, CallDatapath(socket_path_, timeout_, message));
+    ASSIGN_OR_RETURN(std::vector<Device> devices, CallOrFindOrphans(message, volume.value()));
     if (devices.empty()) return std::nullopt;
     return std::move(devices[0]);
   }
@@ -126,6 +146,26 @@ class UserInitiator final : public Initiator {
     return std::move(devices[0]);
   }
 
+  bool IsWithoutDatapath(const absl::Status& status) const {
+    return absl::IsUnavailable(status) && IsDatapathDead(socket_path_);
+  }
+
+  absl::StatusOr<std::vector<Device>> CallOrFindOrphans(const datapath::Request& message,
+                                                        const std::string& volume) const {
+    auto devices = CallDatapath(socket_path_, timeout_, message);
+    if (!IsWithoutDatapath(devices.status())) return devices;
+    devices = std::vector<Device>();
+    for (const datapath::Device& orphan : FindOrphans(socket_path_, volume)) {
+      devices->push_back(ToDevice(orphan));
+    }
+    return devices;
+  }
+
+  absl::Status AwaitNoOrphan(const VolumeId& volume) const {
+    return lunkeeper::AwaitNoOrphan(volume, absl::Now() + timeout_,
+                                    [&] { return FindOrphans(socket_path_, volume.value()); });
+  }
+
   const std::string socket_path_;
   const absl::Duration timeout_;
 };
@@ -134,6 +174,13 @@ class UserInitiator final : public Initiator {
 
 std::unique_ptr<Initiator> MakeUserInitiator(const std::string& socket_path, absl::Duration timeout) {
   return std::make_unique<UserInitiator>(socket_path, timeout);
+}
+
+absl::StatusOr<std::vector<Device>> ListServedDevices(const std::string& socket_path,
+                                                      absl::Duration timeout) {
+  datapath::Request message;
+  message.mutable_list();
+  return CallDatapath(socket_path, timeout, message);
 }
 
 absl::Status UpgradeDatapath(const std::string& socket_path, absl::Duration timeout) {

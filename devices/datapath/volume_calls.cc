@@ -31,10 +31,6 @@ namespace {
 constexpr absl::Duration kDetachTimeout = absl::Seconds(5);
 // What a failed attach may take for its undoing, although its client's time is over.
 constexpr absl::Duration kUndoTimeout = absl::Seconds(15);
-// The kernel removes a device without a supervisor at its last close, a moment after an unmount.
-constexpr absl::Duration kOrphanLingers = absl::Seconds(2);
-constexpr absl::Duration kOrphanPoll = absl::Milliseconds(20);
-
 absl::Status CheckAttach(const datapath::Attach& request) {
   if (request.volume().empty()) return absl::InvalidArgumentError("attach: no volume named");
   if (request.connection().target().empty() || request.connection().portal().empty()) {
@@ -112,22 +108,9 @@ absl::Status VolumeCalls::MakeDevice(SupervisedVolume& volume, absl::Time deadli
   return absl::OkStatus();
 }
 
-absl::Status VolumeCalls::AwaitNoOrphan(const VolumeId& id, absl::Time deadline) {
-  const absl::Time end = std::min(deadline, absl::Now() + kOrphanLingers);
-  while (true) {
-    const std::vector<datapath::Device> orphans = volumes_.FindOrphans(id);
-    if (orphans.empty()) return absl::OkStatus();
-    if (absl::Now() >= end) {
-      return absl::FailedPreconditionError(absl::StrCat("volume ", id.value(), ": ", orphans[0].path(),
-                                                        " is still open (mounted, or held by a process)"));
-    }
-    absl::SleepFor(kOrphanPoll);
-  }
-}
-
 absl::Status VolumeCalls::DetachVolume(const VolumeId& id, absl::Time deadline) {
   ASSIGN_OR_RETURN(SupervisedVolume * volume, volumes_.BeginCall(id, deadline));
-  if (volume == nullptr) return AwaitNoOrphan(id, deadline);
+  if (volume == nullptr) return AwaitNoOrphan(id, deadline, [&] { return volumes_.FindOrphans(id); });
   const absl::Status down = TakeDown(*volume, deadline);
   if (down.ok()) LogInfo("datapath", "detached", {{"volume", id.value()}});
   return down;

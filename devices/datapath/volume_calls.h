@@ -20,7 +20,7 @@
 //   Upgrade  | replaces the worker     | FAILED_PRECONDITION where the kernel cannot resend, else replaces it
 //   Stop     | ends the data path      | FAILED_PRECONDITION
 //
-//   ¹ UNAVAILABLE once the data path is draining.
+//   ¹ UNAVAILABLE once the data path has been asked to end.
 //   ² FAILED_PRECONDITION while an orphan of the volume is open.
 //   ³ FAILED_PRECONDITION if the request names another target.
 //   ⁴ FAILED_PRECONDITION while the device is open. UNAVAILABLE while the target is away. DATA_LOSS where
@@ -50,7 +50,6 @@ class VolumeCalls {
 
  private:
   absl::Status CheckNoOrphan(const VolumeId& id);
-  absl::Status AwaitNoOrphan(const VolumeId& id, absl::Time deadline);
   absl::StatusOr<datapath::Device> AnswerAttached(SupervisedVolume& volume, const datapath::Attach& request);
   absl::StatusOr<datapath::Device> MakeVolume(const datapath::Attach& request, absl::Time deadline);
   absl::Status MakeDevice(SupervisedVolume& volume, absl::Time deadline);

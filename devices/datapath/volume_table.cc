@@ -56,6 +56,11 @@ bool VolumeTable::UsesLoop(int number) const {
                      [number](const auto& entry) { return entry.second->loop.number == number; });
 }
 
+bool VolumeTable::IsAnyInCall() const {
+  return std::any_of(volumes_.begin(), volumes_.end(),
+                     [](const auto& entry) { return entry.second->in_call; });
+}
+
 bool VolumeTable::IsSlotTaken(uint32_t slot) const {
   return std::any_of(volumes_.begin(), volumes_.end(),
                      [slot](const auto& entry) { return entry.second->slot == slot; });

@@ -54,7 +54,9 @@ class VolumeTable {
  public:
   using Volumes = std::map<VolumeId, std::unique_ptr<SupervisedVolume>>;
 
-  explicit VolumeTable(SharedState* memory) : memory_(memory) {}
+  // `volumes`: those of a predecessor.
+  explicit VolumeTable(SharedState* memory, Volumes volumes = {})
+      : memory_(memory), volumes_(std::move(volumes)) {}
 
   // A new volume with a cleared slot, in the caller's call. The id must be free.
   // RESOURCE_EXHAUSTED: all slots are taken.
@@ -68,6 +70,7 @@ class VolumeTable {
   static void EndCall(SupervisedVolume& volume) { volume.in_call = false; }
 
   bool UsesLoop(int number) const;
+  bool IsAnyInCall() const;
   const Volumes& volumes() const { return volumes_; }
   VolumeSlot& SlotOf(const SupervisedVolume& volume) const { return memory_->slots[volume.slot]; }
 

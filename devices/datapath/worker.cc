@@ -128,6 +128,7 @@ class Worker {
     auto command = std::make_unique<LoopCommand>();
     command->kind = kind;
     command->channel = volume.channel.get();
+    command->slot = &volume.channel->slot();
     command->tag = tag;
     command->reason = reason;
     volume.loop->PostCommand(command.release());
@@ -161,6 +162,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(int control) {
   if (!command.has_start() || fds.size() != 2)
     return absl::InvalidArgumentError("not started by a supervisor");
   ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Map(std::move(fds[0])));
+  RETURN_IF_ERROR(memory.LockForWorker());
   return std::make_unique<Worker>(std::move(memory), std::move(fds[1]), command.start());
 }
 

@@ -4,9 +4,10 @@
 // It has four descriptors: standard streams and the socket at 3. Everything else comes by messages, with
 // their descriptors: the shared memory and the eventfd with `start`, a FUSE descriptor with each volume.
 //
-//   Start -> running -> ready (it has written the version of the shared memory) -> dead -> CollectDead ->
-//   Start
-//                                          killed when hung, or for an upgrade -----^
+//   Start --> running --> ready --> dead --> CollectDead --> Start
+//
+// Ready: it has written the version of the shared memory. Dead: by itself, or killed when it hung or for an
+// upgrade.
 
 #include "devices/datapath/worker_process.h"
 

@@ -33,7 +33,7 @@ class WorkerProcess {
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
-  // Replaces a worker that is not running. Starts `upgrade_to` if that was set, else this very program.
+  // Replaces a worker that is not running: by the program that UpgradeTo named, else by this very one.
   absl::Status Start();
   // The next Start takes the program at `path`; once. If it fails to get ready, this program is taken again.
   void UpgradeTo(const std::string& path) { upgrade_to_ = path; }

@@ -1,7 +1,7 @@
 // Every PDU that comes is answered here at once; nothing is kept of it but numbers in its task. The rules
 // that bound what a target can make us do:
 //
-//  - it names tasks by a tag that we chose, and a tag is never used twice in a session (FindTask);
+//  - it names tasks by a tag that we chose, and a tag is not soon used again (task_table.h);
 //  - data and R2Ts must come in order and stay inside the task's length (OnDataIn, OnR2t), which the login
 //    negotiated (DataPDUInOrder, DataSequenceInOrder, one outstanding R2T);
 //  - StatSN must be the next one, so that no answer is missing (CheckStatSn);
@@ -24,19 +24,13 @@
 namespace lunkeeper::iscsi {
 
 InitiatorSession::InitiatorSession(const Connection& connection, uint32_t depth, SessionHandler* handler)
-    : connection_(connection), handler_(handler), login_(connection), tasks_(depth) {
-  free_.reserve(depth);
-}
+    : connection_(connection), handler_(handler), login_(connection), tasks_(depth) {}
 
 // Everything of the connection before goes, commands in flight included: their owner knows which they were.
 void InitiatorSession::BeginLogin() {
   full_feature_ = broken_ = refused_ = false;
   resetting_ = pinging_ = logging_out_ = false;
-  free_.clear();
-  for (uint32_t i = 0; i < tasks_.size(); ++i) {
-    tasks_[i] = Task();
-    free_.push_back(i);
-  }
+  tasks_.ForgetAll();
   numbers_.Restart();
   unsent_commands_ = 0;
   reader_.ForgetInput();
@@ -49,19 +43,12 @@ void InitiatorSession::BeginLogin() {
 }
 
 Task* InitiatorSession::NewTask() {
-  if (!full_feature_ || broken_ || free_.empty()) return nullptr;
-  if (!numbers_.HasRoom(unsent_commands_)) return nullptr;
-  return &tasks_[free_.back()];
+  if (!full_feature_ || broken_ || !numbers_.HasRoom(unsent_commands_)) return nullptr;
+  return tasks_.NextFree();
 }
 
 void InitiatorSession::StartTask(Task* task) {
-  const uint32_t slot = free_.back();
-  free_.pop_back();
-  task->transferred = 0;
-  task->response = task->status = task->sense_key = task->asc = task->ascq = 0;
-  task->internal = {};
-  task->internal.tag = (++uses_ << 16) | slot;  // never kNoTag: there are fewer slots than that
-  task->internal.active = true;
+  tasks_.TakeTask(task);
   ++unsent_commands_;
   send_queue_.PushBack(task);
 }
@@ -276,14 +263,10 @@ bool InitiatorSession::CheckStatSn(const uint8_t* header) {
   return FailProtocol("status %u came where %u was due", stat_sn, due);
 }
 
+// Only what the target has been asked can be answered.
 Task* InitiatorSession::FindTask(const uint8_t* header) {
-  // The lower half of a tag is the task's slot, the upper half counts uses: an answer that comes twice, or to
-  // a command that is long done, finds another tag there.
-  const uint32_t tag = Get32(header + kTagAt);
-  const uint32_t slot = tag & 0xffff;
-  if (slot >= tasks_.size()) return nullptr;
-  Task& task = tasks_[slot];
-  return task.internal.active && task.internal.command_sent && task.internal.tag == tag ? &task : nullptr;
+  Task* task = tasks_.FindTask(Get32(header + kTagAt));
+  return task != nullptr && task->internal.command_sent ? task : nullptr;
 }
 
 // The target is done with the task; we are once none of its data is on its way out.
@@ -304,7 +287,7 @@ bool InitiatorSession::CompleteTask(Task* task) {
 void InitiatorSession::FinishTask(Task* task) {
   task->internal.active = false;
   handler_->OnTaskDone(*task);
-  free_.push_back(static_cast<uint32_t>(task - tasks_.data()));
+  tasks_.FreeTask(task);
 }
 
 int InitiatorSession::OutputPieces(const iovec** pieces) {
@@ -362,7 +345,7 @@ void InitiatorSession::SendCommand(Task* task) {
   numbers_.CountCommand();
 }
 
-// The next piece of the burst that is due.
+// One PDU of the data that are due; the caller repeats it until send_left is 0.
 void InitiatorSession::SendDataOut(Task* task) {
   auto& state = task->internal;
   const uint32_t length = std::min(state.send_left, login_.parameters().max_send_segment);

@@ -23,7 +23,6 @@
 #include <sys/uio.h>
 
 #include <array>
-#include <vector>
 
 #include "devices/iscsi/login.h"
 #include "devices/iscsi/pdu.h"
@@ -33,6 +32,7 @@
 #include "devices/iscsi/sequence_numbers.h"
 #include "devices/iscsi/task.h"
 #include "devices/iscsi/task_queue.h"
+#include "devices/iscsi/task_table.h"
 
 namespace lunkeeper::iscsi {
 
@@ -59,7 +59,7 @@ class InitiatorSession {
   // With fewer bytes than these there is nothing to do but wait for more; at least 1.
   size_t awaited_bytes() const { return reader_.awaited_bytes(); }
   void TakeInput(size_t count);
-  // The read whose data, all of them and good, are what comes next; nullptr if something else is.
+  // The read whose data come next, if they come whole and with a good status; else nullptr.
   const Task* WholeData() const;
   // What to send, in this order; the number of pieces, 0 if there is nothing.
   int OutputPieces(const iovec** pieces);
@@ -72,6 +72,8 @@ class InitiatorSession {
   void SendPing();  // makes the target say something
   void SendLogout();
 
+  // Since the last BeginLogin; also when it has broken since.
+  bool logged_in() const { return full_feature_; }
   bool broken() const { return broken_; }
   bool refused() const { return refused_; }  // broken, and another login would be too
   const char* failure() const { return failure_.text(); }
@@ -120,9 +122,7 @@ class InitiatorSession {
   bool resetting_ = false, pinging_ = false, logging_out_ = false;  // an answer is due
   Reason failure_;
 
-  std::vector<Task> tasks_;
-  std::vector<uint32_t> free_;  // indexes of tasks, as a stack
-  uint32_t uses_ = 0;           // makes tags of one slot differ
+  TaskTable tasks_;
   SequenceNumbers numbers_;
   uint32_t unsent_commands_ = 0;
 

@@ -50,7 +50,7 @@ IscsiLun::IscsiLun(LunOptions options, LunState* state)
     : options_(std::move(options)),
       state_(state),
       session_(options_.connection, std::clamp(options_.queue_depth, 1u, kMostTasks), this),
-      connection_(options_.connection.portal, &session_),
+      connection_(options_.connection, &session_),
       identification_(options_, state, &session_),
       requests_(options_, state, &session_) {}
 
@@ -91,7 +91,7 @@ void IscsiLun::Submit(LunRequest* request) {
 }
 
 // `done` is never called from here (lun.h), although sending may end a task: an answer that came early.
-void IscsiLun::Kick() {
+void IscsiLun::SendQueued() {
   if (phase_ != Phase::kReady) return;
   now_ = Clock::now();
   requests_.HoldAnswers(true);

@@ -49,7 +49,7 @@ class IscsiLun final : public Lun, private SessionHandler {
   Clock::time_point NextDeadline() const override;
   void OnTimer(Clock::time_point now) override;
   void Submit(LunRequest* request) override;
-  void Kick() override;
+  void SendQueued() override;
   void Fail(const std::string& reason) override;
   void Close() override;
 

@@ -1,14 +1,22 @@
-// Every text comes from a target that has proved nothing yet (CHAP goes one way), so each value is parsed
-// within bounds, and a key that we did not offer is answered NotUnderstood (RFC 7143, 6.2). What matters for
-// safety is the line between a refusal and a failure: only the status classes 1 and 2, and a Reject of our
-// way to authenticate, are final; all else leads to another attempt. A grant that was released or fenced is
-// answered with class 2 by our array, since the target no longer exists or has another secret.
+// Every text comes from a target that has proved nothing yet, so each value is parsed within bounds, and a
+// key that we did not offer is answered NotUnderstood (RFC 7143, 6.2). What matters for safety is the line
+// between a refusal and a failure: only the status classes 1 and 2, and a Reject of our way to authenticate,
+// are final; all else leads to another attempt. A grant that was released or fenced is answered with class 2
+// by our array, since the target no longer exists or has another secret.
+//
+// With the target's secret, CHAP goes both ways: our response carries a challenge of our own, fresh for each
+// login, and no login leaves the security stage before the target has answered it. A target that does not
+// know the secret is no refusal: it may be somebody else who sits in the path now, and not later.
 
 #include "devices/iscsi/login.h"
 
+#include <openssl/crypto.h>
+
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 
+#include "base/random.h"
 #include "devices/iscsi/pdu.h"
 
 namespace lunkeeper::iscsi {
@@ -42,6 +50,17 @@ bool IsIn(std::initializer_list<std::string_view> list, std::string_view item) {
   return std::find(list.begin(), list.end(), item) != list.end();
 }
 
+// As CHAP_R and CHAP_C are written.
+void AddBinary(TextBuffer& text, std::string_view key, const std::array<uint8_t, 16>& bytes) {
+  char hex[2 + 2 * sizeof bytes + 1] = "0x";
+  for (size_t i = 0; i < bytes.size(); ++i) std::snprintf(hex + 2 + 2 * i, 3, "%02x", bytes[i]);
+  text.AddPair(key, hex);
+}
+
+bool IsSame(const std::array<uint8_t, 16>& ours, const uint8_t* bytes, size_t size) {
+  return size == ours.size() && CRYPTO_memcmp(ours.data(), bytes, size) == 0;
+}
+
 // Why the target refused (RFC 7143, 11.13.5).
 const char* RefusalText(uint8_t detail) {
   switch (detail) {
@@ -70,6 +89,7 @@ void LoginPhase::BeginLogin() {
   request_.AddPair("TargetName", connection_.target.value());
   request_.AddPair("SessionType", "Normal");
   authenticated_ = connection_.chap.user.empty();
+  proved_ = connection_.target_chap.secret.empty();
   request_.AddPair("AuthMethod", authenticated_ ? "None" : "CHAP");
   transit_ = authenticated_;
 }
@@ -120,7 +140,7 @@ LoginStep LoginPhase::OnRefusal(uint8_t status_class, uint8_t status_detail) {
 }
 
 LoginStep LoginPhase::OnSecurityText(std::string_view text) {
-  std::string_view algorithm, identifier, challenge;
+  std::string_view algorithm, identifier, challenge, response;
   while (const std::optional<TextPair> pair = NextPair(text)) {
     if (pair->key == "AuthMethod") {
       if (pair->value == "Reject") {
@@ -135,9 +155,12 @@ LoginStep LoginPhase::OnSecurityText(std::string_view text) {
       identifier = pair->value;
     } else if (pair->key == "CHAP_C") {
       challenge = pair->value;
+    } else if (pair->key == "CHAP_R") {
+      response = pair->value;
     }
   }
   if (!text.empty()) return BreakWith("the target's text is malformed");
+  if (!response.empty()) return CheckTarget(response);
   if (algorithm.empty() && identifier.empty() && challenge.empty()) return LoginStep::kSend;
   return AnswerChallenge(algorithm, identifier, challenge);
 }
@@ -149,18 +172,41 @@ LoginStep LoginPhase::AnswerChallenge(std::string_view algorithm, std::string_vi
   const std::optional<uint32_t> id = ParseNumber(identifier, 0, 255);
   if (authenticated_ || algorithm != "5" || !length || !id)
     return BreakWith("the target's CHAP challenge is malformed");
-  // One way only: the target proves nothing to us. Its serial and size are checked instead
-  // (lun_identification.h).
+  // A target that sends back what we sent wants to learn the answer to it (RFC 7143, 12.1.3).
+  if (!proved_ && (IsSame(challenge_, bytes, *length) || IsSame(last_challenge_, bytes, *length)))
+    return BreakWith("the target sends our own CHAP challenge back");
   const std::optional<Chap::Digest> digest = chap_.ComputeResponse(
       static_cast<uint8_t>(*id), connection_.chap.secret, {reinterpret_cast<char*>(bytes), *length});
   if (!digest) return BreakWith("MD5 is not available");
-  char response[2 + 2 * sizeof *digest + 1];
-  for (size_t i = 0; i < digest->size(); ++i) std::snprintf(response + 2 + 2 * i, 3, "%02x", (*digest)[i]);
-  response[0] = '0';
-  response[1] = 'x';
   request_.AddPair("CHAP_N", connection_.chap.user);
-  request_.AddPair("CHAP_R", response);
+  AddBinary(request_, "CHAP_R", *digest);
+  if (!proved_) ChallengeTarget();
   authenticated_ = true;
+  return LoginStep::kSend;
+}
+
+void LoginPhase::ChallengeTarget() {
+  last_challenge_ = challenge_;
+  const uint64_t bits[2] = {RandomBits(), RandomBits()};
+  static_assert(sizeof bits == sizeof challenge_);
+  std::memcpy(challenge_.data(), bits, sizeof bits);
+  char identifier[4];
+  std::snprintf(identifier, sizeof identifier, "%u", ++challenge_id_);
+  request_.AddPair("CHAP_I", identifier);
+  AddBinary(request_, "CHAP_C", challenge_);
+}
+
+LoginStep LoginPhase::CheckTarget(std::string_view response) {
+  if (!authenticated_ || proved_) return BreakWith("the target answers a CHAP challenge that was not sent");
+  uint8_t bytes[sizeof(Chap::Digest)];
+  const std::optional<size_t> length = DecodeBinary(response, bytes, sizeof bytes);
+  const std::optional<Chap::Digest> wanted =
+      chap_.ComputeResponse(challenge_id_, connection_.target_chap.secret,
+                            {reinterpret_cast<const char*>(challenge_.data()), challenge_.size()});
+  if (!wanted) return BreakWith("MD5 is not available");
+  if (!length || !IsSame(*wanted, bytes, *length))
+    return BreakWith("the target does not know the secret by which it has to prove itself");
+  proved_ = true;
   return LoginStep::kSend;
 }
 
@@ -240,6 +286,7 @@ LoginStep LoginPhase::AdvanceStage(uint8_t flags) {
   }
   if (moves && (flags & 3) != static_cast<uint8_t>(Stage::kOperational))
     return BreakWith("the target chose an odd stage");
+  if (moves && !proved_) return BreakWith("the target does not prove itself");
   if (moves) stage_ = Stage::kOperational;
   if (stage_ == Stage::kOperational && offered_ != Stage::kOperational) {
     offered_ = Stage::kOperational;

@@ -1,16 +1,18 @@
 #pragma once
-// The login phase of one connection, without its socket: security negotiation (CHAP, one way, if the
-// connection has a secret; None otherwise), then the operational parameters (RFC 7143, sections 6 and 13).
+// The login phase of one connection, without its socket: security negotiation (CHAP if the connection has a
+// secret, and both ways if it has the target's; None otherwise), then the operational parameters (RFC 7143,
+// sections 6 and 13).
 // The caller sends text() with flags() in a login request, passes the answer to OnResponse, and repeats this
 // until it is over:
 //
-//   security (names, AuthMethod; with a secret: CHAP_A, then CHAP_N and CHAP_R) --> operational (parameters)
-//     --> full feature phase
+//   security (names, AuthMethod; with a secret: CHAP_A, then CHAP_N and CHAP_R, with our own challenge if the
+//     target has to prove itself) --> operational (parameters) --> full feature phase
 //
 // Each side says in its flags (T bit) that it is ready for the next stage; a stage ends when both do. One
 // thread; nothing allocates after the constructor (but see chap.h). The connection given to it must outlive
 // it.
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -59,6 +61,8 @@ class LoginPhase {
   LoginStep OnSecurityText(std::string_view text);
   LoginStep AnswerChallenge(std::string_view algorithm, std::string_view identifier,
                             std::string_view challenge);
+  void ChallengeTarget();
+  LoginStep CheckTarget(std::string_view response);
   LoginStep OnOperationalText(std::string_view text);
   bool OnOperationalPair(const TextPair& pair);
   void OfferParameters();
@@ -75,6 +79,11 @@ class LoginPhase {
   Stage offered_ = Stage::kSecurity;  // what the parameters were offered for
   bool transit_ = false;              // we are ready for the next stage
   bool authenticated_ = false;        // we have answered the challenge, or need not
+  bool proved_ = false;               // the target has answered ours, or need not
+  // Ours, of this login and of the one before it.
+  using Challenge = std::array<uint8_t, 16>;
+  Challenge challenge_{}, last_challenge_{};
+  uint8_t challenge_id_ = 0;
   int rounds_ = 0;
 };
 

@@ -9,9 +9,9 @@
 // what runs here (but for one small block inside the crypto library at each login with a secret).
 //
 // Ownership: a request and its data belong to the caller and stay put until `done`, which is called exactly
-// once, from within OnReady, OnTimer, Fail or Close (never from Submit or Kick). `done` may Submit and free
-// its own request; it may not call anything else here. LunState outlives the Lun, and the process where it
-// lies in shared memory.
+// once, from within OnReady, OnTimer, Fail or Close, never from Submit or SendQueued. `done` may Submit and
+// free its own request; it may not call anything else here. LunState outlives the Lun, and the process where
+// it lies in shared memory.
 //
 // Failure: a lost connection is not an error. The Lun logs in again (after 100 ms, backing off to 1 s), has
 // the target confirm by a LUN reset that the old commands are over, and only then sends again, in the order
@@ -108,10 +108,10 @@ class Lun {
   virtual Clock::time_point NextDeadline() const = 0;
   virtual void OnTimer(Clock::time_point now) = 0;
 
-  // Queues a request; nothing is sent before Kick (or OnReady).
+  // Queues a request; nothing is sent before SendQueued (or OnReady).
   virtual void Submit(LunRequest* request) = 0;
   // Sends what was submitted, in as few system calls as possible.
-  virtual void Kick() = 0;
+  virtual void SendQueued() = 0;
 
   // Answers everything, now and from now on, with EIO. `reason` is for people. Works without the target.
   virtual void Fail(const std::string& reason) = 0;

@@ -10,22 +10,36 @@
 
 namespace lunkeeper::iscsi {
 
+LunConnection::LunConnection(const Connection& connection, InitiatorSession* session) : session_(session) {
+  const std::optional<Address> own = ParseAddress(connection.portal);
+  if (!own) return;
+  addresses_.push_back(*own);
+  for (const std::string& portal : connection.other_portals)
+    if (const std::optional<Address> other = ParseAddress(portal)) addresses_.push_back(*other);
+}
+
 int LunConnection::Open() {
-  socket_ = OpenSocket(*address_);
+  socket_ = OpenSocket(addresses_[next_]);
   readable_from_ = 1;
+  tried_ = true;
+  connected_ = false;
   return socket_ ? 0 : errno;
 }
 
-LunConnection::Attempt LunConnection::FinishOpen() const {
+LunConnection::Attempt LunConnection::FinishOpen() {
   const int error = ConnectResult(socket_.get());
   if (error != 0) return {.error = error};
   // No error also means "not yet": only a connected socket has a peer.
   sockaddr_storage peer;
   socklen_t size = sizeof peer;
-  return {.connected = ::getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&peer), &size) == 0};
+  connected_ = ::getpeername(socket_.get(), reinterpret_cast<sockaddr*>(&peer), &size) == 0;
+  return {.connected = connected_};
 }
 
 void LunConnection::Close() {
+  // What the session says is of this connection only if there was one.
+  if (tried_ && !(connected_ && session_->logged_in())) next_ = (next_ + 1) % addresses_.size();
+  tried_ = false;
   socket_.Reset();
   wants_write_ = false;
 }

@@ -1,12 +1,12 @@
 #pragma once
 // The TCP connection of a Lun: moves bytes between its socket and the session, and large reads past the
-// session straight to where they are wanted (splice_pipe.h). It decides nothing; the Lun does.
+// session straight to where they are wanted (splice_pipe.h). It decides nothing but which of the target's
+// portals is next: the same one for as long as logins succeed there.
 //
 // One thread; nothing allocates. The session outlives it. Errors are errnos; EPIPE: the target has closed it.
 
 #include <cstdint>
-#include <optional>
-#include <string>
+#include <vector>
 
 #include "base/unique_fd.h"
 #include "devices/iscsi/initiator_session.h"
@@ -17,10 +17,10 @@ namespace lunkeeper::iscsi {
 
 class LunConnection {
  public:
-  LunConnection(const std::string& portal, InitiatorSession* session)
-      : address_(ParseAddress(portal)), session_(session) {}
+  // Of the other portals those count that are numeric addresses.
+  LunConnection(const Connection& connection, InitiatorSession* session);
 
-  bool has_address() const { return address_.has_value(); }
+  bool has_address() const { return !addresses_.empty(); }
   bool is_open() const { return static_cast<bool>(socket_); }
   int fd() const { return socket_.get(); }
 
@@ -31,7 +31,7 @@ class LunConnection {
     int error = 0;
     bool connected = false;
   };
-  Attempt FinishOpen() const;
+  Attempt FinishOpen();
   void Close();
 
   // Receives once and gives it to the session's memory, but not to the session: the caller tells it by
@@ -49,7 +49,9 @@ class LunConnection {
   LunRequest* DeliverableRequest() const;
   ssize_t DeliverData(LunRequest& request);
 
-  const std::optional<Address> address_;
+  std::vector<Address> addresses_;  // empty: the connection's own portal is no address
+  size_t next_ = 0;
+  bool tried_ = false, connected_ = false;  // of the attempt since the last Close
   InitiatorSession* const session_;
   UniqueFd socket_;
   bool wants_write_ = false;

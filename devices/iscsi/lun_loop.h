@@ -39,7 +39,7 @@ class LunLoop {
   void RunOnce(Lun::Clock::time_point end, bool spin) {
     auto next = end;
     for (Driven& driven : luns_) {
-      driven.lun->Kick();
+      driven.lun->SendQueued();
       ArmSocket(driven);
       next = std::min(next, driven.lun->NextDeadline());
     }

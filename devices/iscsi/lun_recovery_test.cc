@@ -10,6 +10,21 @@ namespace {
 using iscsi::FakeCommand;
 using iscsi::Reaction;
 
+TEST_CASE("a target whose first portal does not answer is used at another, and found there again at once") {
+  Rig rig([](LunOptions& options) {
+    options.connection.other_portals = {"not-an-address", options.connection.portal, "127.0.0.1:2"};
+    options.connection.portal = "127.0.0.1:1";  // refuses connections
+  });
+  rig.Start();
+  REQUIRE(rig.Write(0, 'a') == 0);
+  for (uint32_t logins = 2; logins < 5; ++logins) {
+    rig.target.Inject({});
+    REQUIRE(rig.Write(0, 'b') == 0);
+    REQUIRE(rig.state.logins == logins);
+  }
+  REQUIRE(rig.target.connections() == 4);
+}
+
 TEST_CASE("after a lost connection nothing is sent again before the LUN reset was answered") {
   Rig rig([](LunOptions& options) { options.queue_depth = 2; });  // so that the third waits
   // The first session's writes are slow: they reach the medium only when the reset ends them.
@@ -242,7 +257,7 @@ TEST_CASE("a target that owes an answer and is silent shows as stalled until it 
   REQUIRE_FALSE(rig.loop.RunUntil([&] { return rig.state.stalled.load(); }, seconds(1)));
   TestRequest read(LunOp::kRead);
   rig.lun->Submit(&read);
-  rig.lun->Kick();
+  rig.lun->SendQueued();
   REQUIRE_FALSE(rig.state.stalled);
   REQUIRE(rig.loop.RunUntil([&] { return rig.state.stalled.load(); }, seconds(5)));
   REQUIRE(rig.state.health == LunHealth::kHealthy);

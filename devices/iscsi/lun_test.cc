@@ -214,7 +214,7 @@ TEST_CASE("fail answers everything at once, and close logs out") {
   SECTION("fail") {
     TestRequest in_flight(LunOp::kRead), queued(LunOp::kRead);
     rig.lun->Submit(&in_flight);
-    rig.lun->Kick();
+    rig.lun->SendQueued();
     rig.lun->Submit(&queued);
     rig.lun->Fail("detached");
     REQUIRE(in_flight.answers == 1);

@@ -24,7 +24,7 @@ using std::chrono::seconds;
 
 constexpr uint64_t kSize = 64 << 20;
 constexpr char kName[] = "iqn.2026-11.io.lunkeeper:test", kInitiator[] = "iqn.2026-11.io.lunkeeper:node";
-constexpr char kUser[] = "node-a", kSecret[] = "a-secret-of-16-b";
+constexpr char kUser[] = "node-a", kSecret[] = "a-secret-of-16-b", kTargetSecret[] = "tgts-own-secret-";
 
 // A tgtd of its own with one target of one LUN, killed with the object.
 class Tgtd {
@@ -68,6 +68,8 @@ class Tgtd {
               "thin_provisioning=1,scsi_sn=serial-1,product_id=0123456789abcdef"));
     REQUIRE(Admin(std::string("--op new --mode account --user ") + kUser + " --password " + kSecret));
     REQUIRE(Admin(std::string("--op bind --mode account --tid 1 --user ") + kUser));
+    REQUIRE(Admin(std::string("--op new --mode account --user its-own --password ") + kTargetSecret));
+    REQUIRE(Admin("--op bind --mode account --tid 1 --user its-own --outgoing"));
     REQUIRE(Admin("--op bind --mode target --tid 1 -I ALL"));
     REQUIRE(Admin("--op new --mode portal --param portal=" + portal()));
   }
@@ -258,6 +260,28 @@ TEST_CASE("tgtd: a wrong secret is refused for good, without naming it") {
   REQUIRE(rig.Becomes(LunHealth::kFailed));
   REQUIRE_THAT(rig.state.reason.Load(),
                Catch::Contains("authentication failed") && !Catch::Contains("another"));
+}
+
+TEST_CASE("tgtd: it proves itself, also after it was started again; one that cannot is not used") {
+  Rig rig;
+  rig.options.connection.target_chap = {"its-own", kTargetSecret};
+  SECTION("it can") {
+    rig.Make();
+    REQUIRE(rig.Becomes(LunHealth::kHealthy));
+    rig.tgtd.Kill();
+    REQUIRE(rig.Becomes(LunHealth::kReconnecting));
+    rig.tgtd.StartServing();
+    REQUIRE(rig.Becomes(LunHealth::kHealthy));
+    REQUIRE(rig.Do(LunOp::kFlush, 0, 0) == 0);
+  }
+  SECTION("it has another secret") {
+    rig.options.connection.target_chap.secret = "of-another-target";
+    rig.options.replacement_timeout = seconds(1);
+    rig.Make();
+    REQUIRE(rig.Becomes(LunHealth::kFailed));
+    REQUIRE(rig.state.logins == 0);
+    REQUIRE_THAT(rig.state.reason.Load(), !Catch::Contains("of-another"));
+  }
 }
 
 TEST_CASE("tgtd: no secret where one is wanted is refused for good") {

@@ -1,5 +1,5 @@
 #pragma once
-// One SCSI command on its way through a Session, and what became of it. Plain data.
+// One SCSI command on its way through an InitiatorSession, and what became of it. Plain data.
 
 #include <array>
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace lunkeeper::iscsi {
 
 enum class Direction : uint8_t { kNone, kIn, kOut };
 
-// The first part is filled by the caller before Start, the second by the session before OnTaskDone.
+// The first part is filled by the caller before StartTask, the second by the session before OnTaskDone.
 struct Task {
   std::array<uint8_t, 16> cdb{};
   std::array<char, 24> parameters;  // room for a small parameter list that `data` may point to

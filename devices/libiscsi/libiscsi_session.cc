@@ -90,6 +90,10 @@ absl::Status LibiscsiSession::OpenConnection(absl::Time deadline) {
   if (!connection_.chap.user.empty()) {
     iscsi_set_initiator_username_pwd(context, connection_.chap.user.c_str(), connection_.chap.secret.c_str());
   }
+  if (!connection_.target_chap.user.empty()) {
+    iscsi_set_target_username_pwd(context, connection_.target_chap.user.c_str(),
+                                  connection_.target_chap.secret.c_str());
+  }
   if (options_.isid) iscsi_set_isid_random(context, *options_.isid & 0xffffff, 0);
 
   Answer connected;

@@ -4,35 +4,13 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdlib>
-#include <cstring>
 #include <random>
 #include <thread>
 
-#include "base/unique_fd.h"
 #include "devices/datapath/testing/rig.h"
+#include "devices/libiscsi/testing/stamp.h"
 
 namespace lunkeeper::testing {
-namespace {
-
-constexpr size_t kBlock = 4096;
-
-struct Stamp {
-  uint64_t block;
-  uint64_t version;
-};
-
-void Fill(char* data, Stamp stamp) {
-  for (size_t at = 0; at < kBlock; at += sizeof(stamp)) std::memcpy(data + at, &stamp, sizeof(stamp));
-}
-
-bool Holds(const char* data, Stamp stamp) {
-  for (size_t at = 0; at < kBlock; at += sizeof(stamp)) {
-    if (std::memcmp(data + at, &stamp, sizeof(stamp)) != 0) return false;
-  }
-  return true;
-}
-
-}  // namespace
 
 struct Checker::State {
   std::atomic<bool> stop{false};
@@ -42,22 +20,23 @@ struct Checker::State {
   void Work(int fd, uint64_t first, uint64_t count) {
     std::vector<uint64_t> versions(count);
     std::mt19937_64 random(first);
-    auto* data = static_cast<char*>(std::aligned_alloc(kBlock, kBlock));
+    auto* data = static_cast<char*>(std::aligned_alloc(kStampBlockBytes, kStampBlockBytes));
+    const StampBlock block(data, kStampBlockBytes);
     while (!stop) {
       const uint64_t index = random() % count;
-      const auto at = static_cast<off_t>((first + index) * kBlock);
-      Fill(data, {first + index, ++versions[index]});
-      if (::pwrite(fd, data, kBlock, at) != static_cast<ssize_t>(kBlock)) {
+      const auto at = static_cast<off_t>((first + index) * kStampBlockBytes);
+      WriteStamp(block, first + index, ++versions[index]);
+      if (::pwrite(fd, data, kStampBlockBytes, at) != static_cast<ssize_t>(kStampBlockBytes)) {
         ++errors;
         versions[index] = 0;  // either content is right now
       }
       ++writes;
       const uint64_t other = random() % count;
       if (versions[other] == 0) continue;  // never written, or who knows what became of it
-      if (::pread(fd, data, kBlock, static_cast<off_t>((first + other) * kBlock)) !=
-          static_cast<ssize_t>(kBlock)) {
+      if (::pread(fd, data, kStampBlockBytes, static_cast<off_t>((first + other) * kStampBlockBytes)) !=
+          static_cast<ssize_t>(kStampBlockBytes)) {
         ++errors;
-      } else if (!Holds(data, {first + other, versions[other]})) {
+      } else if (ReadStamp(block, first + other) != versions[other]) {
         ++wrong;
       }
     }
@@ -68,7 +47,7 @@ struct Checker::State {
 
 Checker::Checker(const std::string& path, uint64_t size_bytes, int threads)
     : state_(std::make_unique<State>()) {
-  const uint64_t each = size_bytes / kBlock / static_cast<uint64_t>(threads);
+  const uint64_t each = size_bytes / kStampBlockBytes / static_cast<uint64_t>(threads);
   for (int i = 0; i < threads; ++i) {
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600);
     REQUIRE(fd >= 0);

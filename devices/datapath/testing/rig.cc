@@ -269,6 +269,12 @@ Device MustAttach(Datapath& datapath, const AttachRequest& request) {
   return *device;
 }
 
+AttachedLun::AttachedLun(uint64_t size_bytes, std::vector<std::string> options)
+    : target(dir), datapath(dir, std::move(options)) {
+  target.AddLun(1, size_bytes);
+  device = MustAttach(datapath, target.RequestFor(1));
+}
+
 Mounted::Mounted(const std::string& device, const std::string& directory, const std::string& type, bool make)
     : directory_(directory) {
   if (make) MustRun({type == "xfs" ? "mkfs.xfs" : "mkfs.ext4", "-q", device});

@@ -88,6 +88,15 @@ class Datapath {
 // Requires that it succeeds.
 Device MustAttach(Datapath& datapath, const AttachRequest& request);
 
+// A target, a data path with these options, and the target's LUN 1, attached.
+struct AttachedLun {
+  explicit AttachedLun(uint64_t size_bytes, std::vector<std::string> options = {});
+  TempDir dir;
+  Target target;
+  Datapath datapath;
+  Device device;
+};
+
 // A file system of a device, mounted; unmounted by force at the end.
 class Mounted {
  public:

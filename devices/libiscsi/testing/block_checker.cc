@@ -2,8 +2,8 @@
 // while, and tells of every read that shows something older than the last acknowledged write, or something
 // never written.
 //
-//   block_checker write  --device DEVICE --record FILE [--seconds N] [--threads N] [--blocks N]
-//   [--flush-every N] [--pause-ms N]
+//   block_checker write  --device DEVICE --record FILE
+//                        [--seconds N] [--threads N] [--blocks N] [--flush-every N] [--pause-ms N]
 //   block_checker verify --device DEVICE --record FILE
 //
 // The record is what was sent and what was acknowledged, for each block, in a file mapped by this process: it

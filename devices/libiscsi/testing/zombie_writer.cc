@@ -2,9 +2,8 @@
 // sessions at once, and logs in again without end when a session is lost or refused. What it has done is in a
 // mapped file of counters, to be read by the test at any time.
 //
-//   zombie_writer --portal P --target IQN --initiator IQN [--user U --secret S] [--lun N] [--depth N]
-//   [--sessions N]
-//                 --counters FILE
+//   zombie_writer --portal P --target IQN --initiator IQN --counters FILE
+//                 [--user U --secret S] [--lun N] [--depth N] [--sessions N]
 //
 // Every write is a block with a stamp (stamp.h) whose version is a number never used before, so that any
 // write that lands changes the LUN. Runs until SIGTERM.

@@ -1,0 +1,217 @@
+// One data path after another, under running I/O: all of it real, as in datapath_test.cc.
+
+#include <signal.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "base/fail_point.h"
+#include "base/units.h"
+#include "devices/datapath/testing/rig.h"
+#include "devices/datapath/user_initiator.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+const std::vector<std::string> kTakeOver = {"--take-over"};
+
+std::vector<std::string> DyingAt(const std::string& point) {
+  return {"env", "LUNKEEPER_FAIL_POINT=" + point};
+}
+
+void RequireProgress(const Checker& checker) {
+  const uint64_t before = checker.writes();
+  Eventually("writes go on", [&] { return checker.writes() > before + 200; });
+}
+
+TEST_CASE("a successor takes the volumes over under a writer, again and again") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 256 * kMiB);
+  target.AddLun(2, 64 * kMiB);
+  target.AddLun(3, 64 * kMiB);
+  auto datapath = std::make_unique<Datapath>(dir);
+  const Device device = MustAttach(*datapath, target.RequestFor(1));
+  const Device fenced = MustAttach(*datapath, target.RequestFor(2));
+  REQUIRE(datapath->initiator().Fail(fenced.volume, fenced.target, "fenced").ok());
+  Mounted mounted(device.path, dir / "mnt");
+  Checker checker(mounted.path() + "/file", 32 * kMiB, 16);
+  for (int round = 0; round < 5; ++round) {
+    RequireProgress(checker);
+    auto successor = std::make_unique<Datapath>(dir, kTakeOver);
+    Eventually("the old one ends", [&] { return datapath->Ended() || round > 0; });
+    datapath = std::move(successor);
+  }
+  RequireProgress(checker);
+  CHECK(datapath->initiator().List()->size() == 2);
+  CHECK(datapath->initiator().Find(device.volume)->value().health == DeviceHealth::kHealthy);
+  CHECK(datapath->initiator().Find(device.volume)->value().counters.writes > 500);
+  CHECK(datapath->initiator().Find(fenced.volume)->value().reason == "fenced");
+  MustAttach(*datapath, target.RequestFor(3));
+  target.Grow(1, 512 * kMiB);
+  CHECK(datapath->initiator().Resize(device.volume)->size_bytes == 512 * kMiB);
+  checker.StopAndCheck();
+  mounted.Unmount();
+  for (int number : {1, 2, 3}) {
+    CHECK(datapath->initiator().Detach(target.RequestFor(number).volume).ok());
+  }
+  CHECK(datapath->initiator().List()->empty());
+}
+
+TEST_CASE("whoever of the two dies at whatever step of a hand-over, the other one serves") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 64 * kMiB);
+  int tried = 0;
+  for (const std::string& point : FailPointNames()) {
+    if (point.rfind("handover.", 0) != 0) continue;
+    INFO(point);
+    const bool predecessor_dies = point.rfind("handover.predecessor.", 0) == 0;
+    Datapath datapath(dir, {}, predecessor_dies ? DyingAt(point) : std::vector<std::string>{});
+    const Device device = MustAttach(datapath, target.RequestFor(1));
+    Checker checker(device.path, 32 * kMiB, 8);
+    RequireProgress(checker);
+    Datapath successor(dir, kTakeOver, predecessor_dies ? std::vector<std::string>{} : DyingAt(point));
+    RequireProgress(checker);
+    CHECK(datapath.Ended() == predecessor_dies);
+    CHECK(successor.Ended() != predecessor_dies);
+    Initiator& initiator = (predecessor_dies ? successor : datapath).initiator();
+    Eventually("it is healthy",
+               [&] { return initiator.Find(device.volume)->value().health == DeviceHealth::kHealthy; });
+    RequireProgress(checker);
+    checker.StopAndCheck();
+    CHECK(initiator.Detach(device.volume).ok());
+    ++tried;
+  }
+  CHECK(tried == 6);
+}
+
+TEST_CASE("calls during a hand-over are answered, by the one or the other") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 64 * kMiB);
+  target.AddLun(2, 64 * kMiB);
+  auto datapath = std::make_unique<Datapath>(dir);
+  const Device device = MustAttach(*datapath, target.RequestFor(1));
+  const auto initiator = MakeUserInitiator(datapath->socket(), absl::Seconds(30));
+  std::atomic<bool> stop{false};
+  std::atomic<int> rounds{0}, lists{0};
+  std::vector<std::string> failed;
+  std::thread caller([&] {
+    for (; !stop && failed.empty(); ++rounds) {
+      const auto attached = initiator->Attach(target.RequestFor(2));
+      if (!attached.ok()) failed.push_back(attached.status().ToString());
+      const absl::Status detached = initiator->Detach(target.RequestFor(2).volume);
+      if (!detached.ok()) failed.push_back(detached.ToString());
+    }
+  });
+  std::thread lister([&] {
+    for (; !stop; ++lists) {
+      if (!initiator->List().ok()) break;
+    }
+  });
+  for (int round = 0; round < 5; ++round) {
+    const int before = rounds;
+    const int lists_before = lists;
+    Eventually("calls go on", [&] { return !failed.empty() || rounds > before + 1; });
+    auto successor = std::make_unique<Datapath>(dir, kTakeOver);
+    datapath = std::move(successor);
+    Eventually("lists go on", [&] { return lists > lists_before + 5; });
+  }
+  stop = true;
+  caller.join();
+  lister.join();
+  CHECK(failed == std::vector<std::string>{});
+  CHECK(datapath->initiator().Find(device.volume)->value().health == DeviceHealth::kHealthy);
+}
+
+TEST_CASE("a login that takes long holds up no hand-over, and its caller is asked to come again") {
+  TempDir dir;
+  TempDir elsewhere;
+  Target target(dir);
+  target.AddLun(1, 64 * kMiB);
+  Target silent(elsewhere);
+  silent.AddLun(2, 64 * kMiB);
+  Datapath datapath(dir);
+  MustAttach(datapath, target.RequestFor(1));
+  ::kill(silent.pid(), SIGSTOP);
+  absl::Status attached;
+  std::thread caller([&] { attached = datapath.initiator().Attach(silent.RequestFor(2)).status(); });
+  const std::string portal = silent.RequestFor(2).connection.portal;
+  Eventually("it logs in", [&] { return !Run({"ss", "-Htn", "dst", portal}).output.empty(); });
+  Datapath successor(dir, kTakeOver);
+  caller.join();
+  CHECK(attached.code() == absl::StatusCode::kUnavailable);
+  CHECK(datapath.WaitForExit() == 0);
+  ::kill(silent.pid(), SIGCONT);
+  CHECK(MustAttach(successor, silent.RequestFor(2)).health == DeviceHealth::kHealthy);
+  CHECK(successor.initiator().List()->size() == 2);
+}
+
+TEST_CASE("where the kernel cannot hand requests on, a successor waits until the volumes are detached") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 64 * kMiB);
+  Datapath datapath(dir, {"--no-resend"});
+  const Device device = MustAttach(datapath, target.RequestFor(1));
+  Checker checker(device.path, 32 * kMiB, 4);
+  const pid_t successor =
+      Spawn({LK_DATAPATH_BINARY, "datapath", "--take-over", "--socket=" + datapath.socket()}, dir / "log");
+  Eventually("it says why", [&] {
+    return Run({"grep", "-q", "waits for the data path that is here.*kernels before 6.9", dir / "log"})
+               .exit_code == 0;
+  });
+  RequireProgress(checker);
+  checker.StopAndCheck();
+  CHECK(datapath.initiator().Detach(device.volume).ok());
+  Eventually("it serves", [&] { return datapath.Ended(); });
+  CHECK(MustAttach(datapath, target.RequestFor(1)).health == DeviceHealth::kHealthy);
+  KillAndWait(successor);
+}
+
+TEST_CASE("a data path that is told to stop serves on, until a successor has its volumes") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 64 * kMiB);
+  Datapath datapath(dir, {"--ready-file=" + dir / "ready1"});
+  const Device device = MustAttach(datapath, target.RequestFor(1));
+  Checker checker(device.path, 32 * kMiB, 4);
+  ::kill(datapath.pid(), SIGTERM);
+  Eventually("it says so", [&] { return datapath.log().find("serves on until") != std::string::npos; });
+  RequireProgress(checker);
+  CHECK(std::filesystem::exists(dir / "ready1"));
+  Datapath successor(dir, {"--take-over", "--ready-file=" + dir / "ready2"});
+  CHECK(datapath.WaitForExit() == 0);
+  CHECK_FALSE(std::filesystem::exists(dir / "ready1"));
+  CHECK(Run({LK_DATAPATH_BINARY, "datapath", "ready", "--ready-file=" + dir / "ready2"}).exit_code == 0);
+  CHECK(Run({LK_DATAPATH_BINARY, "datapath", "ready", "--ready-file=" + dir / "ready1"}).exit_code == 1);
+  RequireProgress(checker);
+  checker.StopAndCheck();
+}
+
+// In a pod the container would be started again at once, and take the volumes back.
+TEST_CASE("one of a series waits after its hand-over, and serves again when its successor has gone") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 64 * kMiB);
+  Datapath datapath(dir, kTakeOver);
+  MustAttach(datapath, target.RequestFor(1));
+  Datapath successor(dir, kTakeOver);
+  Eventually("it waits", [&] { return datapath.worker() == 0; });
+  CHECK_FALSE(datapath.Ended());
+  SECTION("told to stop, it ends at once") {
+    ::kill(datapath.pid(), SIGTERM);
+    CHECK(datapath.WaitForExit() == 0);
+    CHECK(successor.initiator().List()->size() == 1);
+  }
+  SECTION("killed, the successor leaves the socket to it") {
+    successor.Kill();
+    Eventually("it serves", [&] { return datapath.worker() != 0 && datapath.initiator().List().ok(); });
+  }
+}
+
+}  // namespace
+}  // namespace lunkeeper::testing

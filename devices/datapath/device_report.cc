@@ -1,0 +1,71 @@
+#include "devices/datapath/device_report.h"
+
+namespace lunkeeper {
+namespace {
+
+// What is final comes first: a volume marked by FailVolume is failed, even while its worker has not heard
+// yet.
+void SetHealth(const SupervisedVolume& volume, const VolumeSlot& slot, const std::string& worker_trouble,
+               datapath::Device& device) {
+  const LunState& lun = slot.lun;
+  if (volume.told_to_fail || volume.lost()) {
+    device.set_health(datapath::Device::FAILED);
+    device.set_reason(volume.reason);
+  } else if (lun.health == LunHealth::kFailed) {
+    device.set_health(datapath::Device::FAILED);
+    device.set_reason(lun.reason.Load());
+  } else if (lun.health != LunHealth::kHealthy || !slot.open) {
+    device.set_health(datapath::Device::RECONNECTING);
+    device.set_reason(TroubleOf(slot, worker_trouble));
+  } else if (lun.stalled) {
+    device.set_health(datapath::Device::RECONNECTING);
+    device.set_reason("the target is silent");
+  }
+}
+
+}  // namespace
+
+// If workers die one after the other, that is the trouble, and not what the last of them said of the LUN.
+std::string TroubleOf(const VolumeSlot& slot, const std::string& worker_trouble) {
+  return worker_trouble.empty() ? slot.lun.reason.Load() : worker_trouble;
+}
+
+datapath::Device BuildDevice(const SupervisedVolume& volume, const VolumeSlot& slot,
+                             const std::string& worker_trouble) {
+  const LunState& lun = slot.lun;
+  datapath::Device device;
+  device.set_volume(volume.options.volume());
+  device.set_path(volume.loop.path());
+  device.set_size_bytes(lun.size_bytes);
+  device.set_read_only(volume.options.read_only());
+  device.set_target(volume.options.connection().target());
+  device.set_portal(volume.options.connection().portal());
+  device.set_reads(lun.reads);
+  device.set_writes(lun.writes);
+  device.set_flushes(lun.flushes);
+  device.set_read_bytes(lun.read_bytes);
+  device.set_written_bytes(lun.written_bytes);
+  device.set_errors(lun.errors);
+  SetHealth(volume, slot, worker_trouble, device);
+  return device;
+}
+
+absl::StatusCode CodeOf(LunFailure failure) {
+  switch (failure) {
+    case LunFailure::kOtherLun:
+    case LunFailure::kHostRestarted:
+    case LunFailure::kNoReset:
+      return absl::StatusCode::kFailedPrecondition;
+    case LunFailure::kAway:
+      return absl::StatusCode::kDeadlineExceeded;
+    case LunFailure::kBadPortal:
+      return absl::StatusCode::kInvalidArgument;
+    case LunFailure::kNone:
+    case LunFailure::kRefused:
+    case LunFailure::kTold:
+      break;
+  }
+  return absl::StatusCode::kPermissionDenied;
+}
+
+}  // namespace lunkeeper

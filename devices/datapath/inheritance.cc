@@ -1,0 +1,130 @@
+// Messages and their descriptors stay in a socket's buffer when the sender has died (unix(7)), and a socket
+// can itself be sent through a socket. A message carries few descriptors, a parcel any number.
+
+#include "devices/datapath/inheritance.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "devices/datapath/control.pb.h"
+#include "devices/datapath/control_socket.h"
+
+namespace lunkeeper {
+namespace {
+
+// For each volume: a message, and what the kernel needs beside it.
+constexpr int kBufferBytes = 8 << 10;
+
+datapath::InheritedVolume ToMessage(const SupervisedVolume& volume, std::vector<int>* fds) {
+  datapath::InheritedVolume message;
+  *message.mutable_options() = volume.options;
+  message.set_slot(volume.slot);
+  message.set_loop_number(volume.loop.number);
+  message.set_can_resend(volume.fuse.can_resend);
+  message.set_given(volume.service == SupervisedVolume::Service::kGiven);
+  message.set_lost(volume.lost());
+  message.set_told_to_fail(volume.told_to_fail);
+  message.set_reason(volume.reason);
+  message.set_has_device(volume.fuse.device.get() >= 0);
+  message.set_has_root(volume.fuse.root.get() >= 0);
+  message.set_has_loop(volume.loop.fd.get() >= 0);
+  for (const UniqueFd* fd : {&volume.fuse.device, &volume.fuse.root, &volume.loop.fd}) {
+    if (*fd) fds->push_back(fd->get());
+  }
+  return message;
+}
+
+SupervisedVolume::Service ServiceOf(const datapath::InheritedVolume& message) {
+  if (message.lost()) return SupervisedVolume::Service::kLost;
+  return message.given() ? SupervisedVolume::Service::kGiven : SupervisedVolume::Service::kNotGiven;
+}
+
+absl::StatusOr<std::unique_ptr<SupervisedVolume>> FromMessage(const datapath::InheritedVolume& message,
+                                                              std::vector<UniqueFd> fds) {
+  const size_t expected = size_t{message.has_device()} + message.has_root() + message.has_loop();
+  if (message.slot() >= kMaxVolumes || message.options().volume().empty() || fds.size() != expected) {
+    return absl::InvalidArgumentError("an inherited volume without its name, slot or descriptors");
+  }
+  auto volume = std::make_unique<SupervisedVolume>();
+  volume->id = VolumeId(message.options().volume());
+  volume->options = message.options();
+  volume->slot = message.slot();
+  volume->loop.number = message.loop_number();
+  volume->fuse.can_resend = message.can_resend();
+  volume->in_call = false;
+  volume->service = ServiceOf(message);
+  volume->told_to_fail = message.told_to_fail();
+  volume->reason = message.reason();
+  auto next = fds.begin();
+  if (message.has_device()) volume->fuse.device = std::move(*next++);
+  if (message.has_root()) volume->fuse.root = std::move(*next++);
+  if (message.has_loop()) volume->loop.fd = std::move(*next++);
+  return volume;
+}
+
+absl::StatusOr<VolumeTable::Volumes> UnpackVolumes(int parcel, uint32_t count) {
+  VolumeTable::Volumes volumes;
+  std::set<uint32_t> slots;
+  for (uint32_t i = 0; i < count; ++i) {
+    datapath::InheritedVolume message;
+    std::vector<UniqueFd> fds;
+    RETURN_IF_ERROR(ReceiveMessage(parcel, absl::Now(), &message, &fds));
+    ASSIGN_OR_RETURN(std::unique_ptr<SupervisedVolume> volume, FromMessage(message, std::move(fds)));
+    const VolumeId id = volume->id;
+    if (!slots.insert(volume->slot).second || !volumes.emplace(id, std::move(volume)).second) {
+      return absl::InvalidArgumentError("two inherited volumes are one");
+    }
+  }
+  return volumes;
+}
+
+}  // namespace
+
+absl::StatusOr<UniqueFd> PackParcel(const SharedMemory& memory, const VolumeTable::Volumes& volumes,
+                                    uint64_t next_tag, int lock, int listener) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+    return absl::ErrnoToStatus(errno, "making the parcel");
+  }
+  const UniqueFd ours(ends[0]);
+  UniqueFd parcel(ends[1]);
+  // Beyond the usual limit; without the right to it, as much as there is.
+  const int bytes = kBufferBytes * (static_cast<int>(volumes.size()) + 8);
+  if (::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes)) != 0) {
+    ::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+  }
+  datapath::InheritedState state;
+  state.set_next_tag(next_tag);
+  state.set_volumes(static_cast<uint32_t>(volumes.size()));
+  RETURN_IF_ERROR(SendMessage(ours.get(), state, {memory.fd(), lock, listener}));
+  for (const auto& [id, volume] : volumes) {
+    std::vector<int> fds;
+    const datapath::InheritedVolume message = ToMessage(*volume, &fds);
+    RETURN_IF_ERROR(SendMessage(ours.get(), message, fds));
+  }
+  return parcel;
+}
+
+absl::StatusOr<Inheritance> UnpackParcel(UniqueFd parcel) {
+  datapath::InheritedState state;
+  std::vector<UniqueFd> fds;
+  RETURN_IF_ERROR(ReceiveMessage(parcel.get(), absl::Now(), &state, &fds));
+  if (fds.size() != 3 || state.volumes() > kMaxVolumes) {
+    return absl::InvalidArgumentError("an inheritance without memory, lock or socket");
+  }
+  ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Map(std::move(fds[0])));
+  ASSIGN_OR_RETURN(VolumeTable::Volumes volumes, UnpackVolumes(parcel.get(), state.volumes()));
+  return Inheritance{std::move(fds[1]),
+                     std::move(fds[2]),
+                     {std::move(memory), std::move(volumes), std::max<uint64_t>(state.next_tag(), 1)}};
+}
+
+}  // namespace lunkeeper
