@@ -11,8 +11,9 @@ class ArrayGrantSource final : public GrantSource {
  public:
   ArrayGrantSource(GrantStore& store, const NodeId& node) : store_(store), node_(node) {}
 
-  absl::StatusOr<Grant> Acquire(const VolumeId& volume, Access access, absl::Duration wait) override {
-    return store_.AcquireGrant({volume, node_, access, GrantOwner::kNode}, wait);
+  absl::StatusOr<Grant> Acquire(const VolumeId& volume, const WantedUse& use, absl::Duration wait) override {
+    return store_.AcquireGrant({.volume = volume, .node = node_, .access = use.access, .mode = use.mode},
+                               wait);
   }
 
   absl::Status Release(const VolumeId& volume, Generation generation, absl::Time) override {

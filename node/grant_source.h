@@ -20,12 +20,19 @@ struct HeldGrant {
   GrantOwner owner = GrantOwner::kNode;
 };
 
+// What the node will do with the volume.
+struct WantedUse {
+  Access access = Access::kExclusive;
+  VolumeMode mode = VolumeMode::kAny;
+};
+
 class GrantSource {
  public:
   virtual ~GrantSource() = default;
 
   // This node's grant of the volume, after waiting for other nodes' to end for at most `wait`.
-  virtual absl::StatusOr<Grant> Acquire(const VolumeId& volume, Access access, absl::Duration wait) = 0;
+  virtual absl::StatusOr<Grant> Acquire(const VolumeId& volume, const WantedUse& use,
+                                        absl::Duration wait) = 0;
   // Releases the grant of that generation, if Acquire took it: never one that the orchestrator took for this
   // node, and never a newer one. OK when there is none.
   virtual absl::Status Release(const VolumeId& volume, Generation generation, absl::Time deadline) = 0;

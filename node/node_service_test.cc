@@ -201,5 +201,14 @@ TEST_CASE("the node says who it is, what it reaches and what it can do") {
   CHECK(capabilities.capabilities_size() == 4);
 }
 
+// As what mounts does: a file system that is smaller than its device cannot grow there.
+TEST_CASE("a volume is staged read-only by any flag that says so, and again") {
+  NodeFixture f;
+  f.capability.mutable_mount()->add_mount_flags("noatime,ro");
+  REQUIRE(f.Stage() == StatusCode::OK);
+  CHECK(f.mounter.Mounts()->front().read_only);
+  CHECK(f.Stage() == StatusCode::OK);
+}
+
 }  // namespace
 }  // namespace lunkeeper

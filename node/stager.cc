@@ -23,6 +23,7 @@
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "devices/filesystem/mount_options.h"
 #include "node/paths.h"
 
 namespace lunkeeper {
@@ -39,9 +40,8 @@ bool IsStale(const Device& device, const Grant& grant) {
   return device.target != grant.connection.target || device.health == DeviceHealth::kFailed;
 }
 
-bool WantsReadOnly(const StageRequest& request, const Device& device) {
-  const auto& options = request.capability.mount_options;
-  return device.read_only || std::find(options.begin(), options.end(), "ro") != options.end();
+bool IsReadOnlyStage(const StageRequest& request, const Device& device) {
+  return device.read_only || IsReadOnlyMount(request.capability.mount_options);
 }
 
 void LogNotUndone(const VolumeId& volume, const absl::Status& status) {
@@ -88,8 +88,9 @@ absl::StatusOr<Grant> Stager::AcquireGrant(const StageRequest& request) {
         "first, or give this node a controller to ask");
   }
   const absl::Duration wait = request.deadline - kAnswerTime - absl::Now();
-  return grants_->Acquire(request.volume, request.capability.access,
-                          std::clamp(wait, absl::ZeroDuration(), request.longest_wait));
+  const WantedUse use{request.capability.access,
+                      request.capability.block ? VolumeMode::kBlock : VolumeMode::kFilesystem};
+  return grants_->Acquire(request.volume, use, std::clamp(wait, absl::ZeroDuration(), request.longest_wait));
 }
 
 absl::Status Stager::StageGranted(const StageRequest& request, const Grant& grant) {
@@ -134,7 +135,7 @@ absl::Status Stager::StageFilesystem(const StageRequest& request, const Device& 
   ASSIGN_OR_RETURN(const FilesystemType type, PrepareFilesystem(request, device));
   RETURN_IF_ERROR(MountFilesystem(request, device, type));
   FAIL_POINT("node.stage.mounted");
-  if (WantsReadOnly(request, device)) return absl::OkStatus();
+  if (IsReadOnlyStage(request, device)) return absl::OkStatus();
   const absl::Status grown = GrowUnused(request, device, type);
   if (!grown.ok()) UnmountUnused(request);
   return grown;
@@ -180,7 +181,7 @@ absl::Status Stager::CheckStaged(const StageRequest& request, const Device& devi
                                                      "; unmount it, or stage the volume elsewhere"));
   }
   const bool other_type = request.capability.type && staged.type != ToString(*request.capability.type);
-  if (other_type || staged.read_only != WantsReadOnly(request, device)) {
+  if (other_type || staged.read_only != IsReadOnlyStage(request, device)) {
     return absl::AlreadyExistsError(absl::StrCat(
         "volume ", request.volume.value(), " is staged at ", request.staging_path, " as ", staged.type,
         staged.read_only ? ", read-only" : ", writable", "; unstage it before staging it in another way"));

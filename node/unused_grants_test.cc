@@ -14,8 +14,8 @@ using grpc::StatusCode;
 class Flaky final : public GrantSource {
  public:
   explicit Flaky(GrantSource& inner) : inner_(inner) {}
-  absl::StatusOr<Grant> Acquire(const VolumeId& volume, Access access, absl::Duration wait) override {
-    absl::StatusOr<Grant> grant = inner_.Acquire(volume, access, wait);
+  absl::StatusOr<Grant> Acquire(const VolumeId& volume, const WantedUse& use, absl::Duration wait) override {
+    absl::StatusOr<Grant> grant = inner_.Acquire(volume, use, wait);
     if (lose_answers) return absl::UnavailableError("the answer was lost");
     return grant;
   }
@@ -43,7 +43,7 @@ struct FlakyFixture : NodeFixture {
 
 TEST_CASE("a grant that a killed plugin had taken is given back when the plugin is there again") {
   FlakyFixture f;
-  REQUIRE(f.flaky.Acquire(f.volume, Access::kExclusive, absl::ZeroDuration()).ok());
+  REQUIRE(f.flaky.Acquire(f.volume, {Access::kExclusive}, absl::ZeroDuration()).ok());
   f.service->ReturnUnusedGrants();
   CHECK_FALSE(f.Granted());
 }
@@ -91,7 +91,7 @@ TEST_CASE("a stage in progress keeps its grant") {
 
 TEST_CASE("what could not be given back is tried again") {
   FlakyFixture f;
-  REQUIRE(f.flaky.Acquire(f.volume, Access::kExclusive, absl::ZeroDuration()).ok());
+  REQUIRE(f.flaky.Acquire(f.volume, {Access::kExclusive}, absl::ZeroDuration()).ok());
   f.flaky.cut_off = true;
   f.service->ReturnUnusedGrants();
   CHECK(f.Granted());

@@ -12,10 +12,9 @@
 // marked device may be formatted again. The mark stands where neither mke2fs nor mkfs.xfs writes (2 MiB
 // before the end).
 //
-//   blank --MarkUnfinished--> marked --the tool--> marked, with a file system --ClearUnfinished--> file
-//   system
-//                               ^   killed anywhere: the next Make begins here again   |
-//                               +------------------------------------------------------+
+//   blank --MarkUnfinished--> marked --the tool--> marked file system --ClearUnfinished--> file system
+//                               ^                          |
+//                               +--------------------------+  killed anywhere: the next Make starts here
 
 #include "devices/filesystem/device_image.h"
 

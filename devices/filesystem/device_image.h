@@ -1,8 +1,8 @@
 #pragma once
-// What tells what is on a device: its first and last few MiB, copied into memory, and what they say.
+// Finds out what is on a device, from a copy in memory of its first and last few MiB.
 //
-// The copy is made by a child process, so that a dead device costs its caller a deadline and no more;
-// libblkid then works on the copy, in this process. It is sparse: zeroes take no room. Thread-safe.
+// A child process makes the copy, so that a dead device costs its caller a deadline and no more. libblkid
+// then works on the copy, in this process. It is sparse: zeroes take no room. Thread-safe.
 
 #include <cstdint>
 #include <string>

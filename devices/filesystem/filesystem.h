@@ -7,9 +7,8 @@
 //   DEADLINE_EXCEEDED    the device is too slow, or dead
 //   FAILED_PRECONDITION  the device's content forbids it; the message says what is there and what to do
 //   INTERNAL             a tool failed; the message ends with its output
-//   ABORTED              a tool that writes is not done yet. It is never killed. The device stays in use
-//   until
-//                        it is done, and the repeated call finds it, or its result (tool_runner.h)
+//   ABORTED              a tool that writes is still at work, and the device in use. It is never killed; the
+//                        repeated call finds it, or its result (tool_runner.h)
 
 #include <optional>
 #include <string>
@@ -63,17 +62,18 @@ class Filesystem {
   // FAILED_PRECONDITION unless the device is blank: this call checks that again, and no tool is given a
   // force flag.
   virtual absl::Status Make(const std::string& device, FilesystemType type, absl::Time deadline) = 0;
-  // Repairs an unmounted file system where it asks for that, and only what needs no decision. First repairs
-  // what a GrowUnmounted of this volume has left that was killed half-way on this node, or continues one that
-  // a deadline cut short. FAILED_PRECONDITION: it needs a decision. (XFS replays its log when it is mounted.)
-  // ABORTED.
+  // Repairs an unmounted file system where it asks for that, and only what needs no decision. Before that it
+  // repairs what a GrowUnmounted of this volume left when it was killed on this node, or continues one that a
+  // deadline cut short. Nothing for XFS, which replays its log when it is mounted. FAILED_PRECONDITION: it
+  // needs a decision. ABORTED: see above.
   virtual absl::Status Check(const UnmountedFilesystem& filesystem, absl::Time deadline) = 0;
-  // Makes an unmounted file system as large as its device, if that is worth a whole check of it. Does nothing
-  // for XFS, which grows only mounted. For ext4 that GrowMounted is refused. ABORTED.
+  // Makes an unmounted ext4 as large as its device, where the kernel refuses GrowMounted. Does nothing where
+  // the gain is not worth the full check that this needs, nor for XFS, which grows only mounted. ABORTED: see
+  // above.
   virtual absl::Status GrowUnmounted(const UnmountedFilesystem& filesystem, absl::Time deadline) = 0;
   // The same for a file system mounted on `mount_point`; journalled, and so safe to kill.
-  // FAILED_PRECONDITION: the kernel does not let this process (ext4 wants CAP_SYS_RESOURCE, and a file system
-  // without errors).
+  // FAILED_PRECONDITION: the kernel refuses. For ext4 it demands CAP_SYS_RESOURCE, and a file system without
+  // errors.
   virtual absl::Status GrowMounted(const std::string& device, const std::string& mount_point,
                                    FilesystemType type, absl::Time deadline) = 0;
   // Of the file system that `path` is on.

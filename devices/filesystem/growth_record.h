@@ -1,7 +1,7 @@
 #pragma once
-// That resize2fs is growing an unmounted ext4. It has no journal: killed half-way, as with its container, it
-// can leave what e2fsck repairs only when it may decide by itself (-y). Nobody lets it do that to a file
-// system whose damage has an unknown cause. The record says what the cause is.
+// A durable note that resize2fs is growing an unmounted ext4. resize2fs keeps no journal: killed half-way, as
+// with its container, it can leave damage that e2fsck repairs only when it may decide by itself (-y). That is
+// allowed only where the cause of the damage is known, and this record is how it is known.
 //
 // (resize2fs could keep what it overwrites in a file for e2undo: its option -z. In e2fsprogs 1.47.0 a file
 // system that was grown with it, to the end, can be damaged by that: "Resize inode not valid".)

@@ -67,9 +67,8 @@ struct KernelOptions {
 };
 
 // Flags for the kernel, and text for the file system, as mount(8) would split them.
-absl::StatusOr<KernelOptions> SplitOptions(const std::vector<std::string>& options) {
+absl::StatusOr<KernelOptions> SplitOptions(const std::string& text) {
   KernelOptions result;
-  const std::string text = absl::StrJoin(options, ",");
   char* data = nullptr;
   if (::mnt_optstr_get_flags(text.c_str(), &result.flags, ::mnt_get_builtin_optmap(MNT_LINUX_MAP)) != 0 ||
       ::mnt_split_optstr(text.c_str(), nullptr, nullptr, &data, 0, 0) != 0) {
@@ -116,7 +115,7 @@ class LinuxMounter final : public Mounter {
  public:
   absl::Status MountDevice(const MountRequest& request, absl::Time deadline) override {
     RETURN_IF_ERROR(CheckMountOptions(request.options));
-    ASSIGN_OR_RETURN(KernelOptions options, SplitOptions(request.options));
+    ASSIGN_OR_RETURN(KernelOptions options, SplitOptions(WithDefaultOptions(request.type, request.options)));
     RETURN_IF_ERROR(CheckTarget(request.target));
     const bool xfs = request.type == FilesystemType::kXfs;
     if (request.read_only) options.flags |= MS_RDONLY;

@@ -1,8 +1,8 @@
 #pragma once
-// The Mounter of a Linux machine. libmount reads options and the kernel's table; the system calls themselves
-// are made by child processes, so that one that never returns holds up nobody, and binds use the calls of
-// Linux 5.12 and later, which put a read-only mount in its place in one step (libmount 2.38 takes two, with a
-// writable mount between them).
+// The Mounter of a Linux machine (mounter.h is the contract). libmount reads options and the kernel's table.
+// Child processes make the system calls, so that one that never returns holds up nobody. Binds use the calls
+// of Linux 5.12 and later, which make a read-only mount in one step; libmount 2.38 takes two, with a writable
+// mount between them. Thread-safe: no state.
 
 #include <memory>
 

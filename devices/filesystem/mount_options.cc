@@ -3,64 +3,145 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 
 namespace lunkeeper {
 namespace {
 
 constexpr size_t kMostOptionBytes = 4096;  // CSI: mount_flags in all; also a page, the kernel's limit
 
-// A name alone, or with the '=' that its value follows.
-constexpr const char* kRefused[] = {
-    // What is mounted, and where.
-    "bind",
-    "rbind",
-    "move",
-    "remount",
-    "loop",
-    "loop=",
-    "offset=",
-    "sizelimit=",
-    "sb=",
-    // Other devices: a pod's author must not have the kernel open a device of the host.
-    "logdev=",
-    "rtdev=",
-    "journal_dev=",
-    "journal_path=",
-    // Other programs, run as root.
-    "helper=",
-    "uhelper=",
-    "encryption=",
-    // Propagation, which would let mounts out of or into the pod.
-    "shared",
-    "rshared",
-    "slave",
-    "rslave",
-    "private",
-    "rprivate",
-    "unbindable",
-    "runbindable",
-    // What the driver decides itself.
-    "noload",
-    "norecovery",
-    "nouuid",
-    "user",
-    "users",
-    "user=",
-    "owner",
-    "group",
-    // Acknowledged writes would be lost with the power.
-    "barrier=0",
-    "nobarrier",
+// Taken as they stand.
+constexpr absl::string_view kWords[] = {
+    // Of every mount. "_netdev" and "nofail" mean something in /etc/fstab only, and are often copied from it.
+    "ro",
+    "rw",
+    "defaults",
+    "_netdev",
+    "nofail",
+    "atime",
+    "noatime",
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "nostrictatime",
+    "diratime",
+    "nodiratime",
+    "lazytime",
+    "nolazytime",
+    "sync",
+    "async",
+    "dirsync",
+    "exec",
+    "noexec",
+    "suid",
+    "nosuid",
+    "dev",
+    "nodev",
+    // Of both file systems.
+    "discard",
+    "nodiscard",
+    "grpid",
+    "nogrpid",
+    "bsdgroups",
+    "sysvgroups",
+    "quota",
+    "noquota",
+    "usrquota",
+    "grpquota",
+    "prjquota",
+    // ext4. Of its answers to an error, "panic" would carry one node's damage to each node that comes after.
+    "errors=remount-ro",
+    "errors=continue",
+    "data=ordered",
+    "data=journal",
+    "barrier",
+    "barrier=1",
+    "acl",
+    "noacl",
+    "user_xattr",
+    "nouser_xattr",
+    "delalloc",
+    "nodelalloc",
+    "auto_da_alloc",
+    "block_validity",
+    "dioread_lock",
+    "dioread_nolock",
+    "init_itable",
+    "noinit_itable",
+    "journal_checksum",
+    // XFS.
+    "filestreams",
+    "inode32",
+    "inode64",
+    "largeio",
+    "nolargeio",
+    "noalign",
+    "swalloc",
+    "wsync",
+    "uquota",
+    "gquota",
+    "pquota",
+    "uqnoenforce",
+    "gqnoenforce",
+    "pqnoenforce",
+    "qnoenforce",
 };
 
-bool IsRefused(absl::string_view option) {
-  if (absl::StartsWithIgnoreCase(option, "x-") || absl::StartsWith(option, "verity.")) return true;
-  return std::any_of(std::begin(kRefused), std::end(kRefused), [option](absl::string_view refused) {
-    return absl::EndsWith(refused, "=") ? absl::StartsWith(option, refused) : option == refused;
+// Their value is a number, with a unit or without.
+constexpr absl::string_view kNumbers[] = {
+    "commit",      "stripe",         "inode_readahead_blks",
+    "init_itable", "max_batch_time", "min_batch_time",
+    "allocsize",   "logbufs",        "logbsize",
+    "sunit",       "swidth",         "journal_ioprio",
+};
+
+// Their value is an SELinux label; kubelet puts it in quotes, since it may have commas.
+constexpr absl::string_view kLabels[] = {"context", "fscontext", "defcontext", "rootcontext"};
+
+template <size_t N>
+bool Contains(const absl::string_view (&list)[N], absl::string_view option) {
+  return std::find(std::begin(list), std::end(list), option) != std::end(list);
+}
+
+// Longer ones are no number that a file system takes.
+bool IsNumber(absl::string_view value) {
+  if (!value.empty() && std::string("kKmMgG").find(value.back()) != std::string::npos) value.remove_suffix(1);
+  return !value.empty() && value.size() <= 12 && std::all_of(value.begin(), value.end(), absl::ascii_isdigit);
+}
+
+bool IsLabel(absl::string_view value) {
+  const bool quoted = value.size() >= 2 && value.front() == '"' && value.back() == '"';
+  if (quoted) value = value.substr(1, value.size() - 2);
+  return !value.empty() && std::all_of(value.begin(), value.end(), [quoted](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.' ||
+           c == ':' || (quoted && c == ',');
   });
+}
+
+bool IsAllowed(absl::string_view option) {
+  if (Contains(kWords, option)) return true;
+  const size_t equals = option.find('=');
+  if (equals == absl::string_view::npos) return false;
+  const absl::string_view name = option.substr(0, equals);
+  const absl::string_view value = option.substr(equals + 1);
+  return (Contains(kNumbers, name) && IsNumber(value)) || (Contains(kLabels, name) && IsLabel(value));
+}
+
+// At commas, but for those in quotes, as the kernel does.
+std::vector<absl::string_view> SplitFlag(absl::string_view flag) {
+  std::vector<absl::string_view> options;
+  size_t begin = 0;
+  bool quoted = false;
+  for (size_t at = 0; at < flag.size(); ++at) {
+    if (flag[at] == '"') quoted = !quoted;
+    if (flag[at] != ',' || quoted) continue;
+    options.push_back(flag.substr(begin, at - begin));
+    begin = at + 1;
+  }
+  options.push_back(flag.substr(begin));
+  return options;
 }
 
 }  // namespace
@@ -71,19 +152,35 @@ absl::Status CheckMountOptions(const std::vector<std::string>& options) {
     bytes += flag.size() + 1;
     if (bytes > kMostOptionBytes)
       return absl::InvalidArgumentError("mount_flags: are longer than 4096 bytes");
-    const bool plain = std::all_of(flag.begin(), flag.end(),
-                                   [](char c) { return absl::ascii_isgraph(c) && c != '"' && c != '\\'; });
+    const bool plain = std::all_of(flag.begin(), flag.end(), absl::ascii_isgraph);
     if (flag.empty() || !plain) {
       return absl::InvalidArgumentError(
           "mount_flags: an option is empty or has characters that no option has");
     }
-    for (const absl::string_view option : absl::StrSplit(flag, ',')) {
-      if (!IsRefused(option)) continue;
+    for (const absl::string_view option : SplitFlag(flag)) {
+      if (IsAllowed(option)) continue;
       return absl::InvalidArgumentError(absl::StrCat("mount_flags: the option \"", option.substr(0, 64),
                                                      "\" is not for users to set; leave it out"));
     }
   }
   return absl::OkStatus();
+}
+
+bool IsReadOnlyMount(const std::vector<std::string>& options) {
+  bool read_only = false;
+  for (const std::string& flag : options) {
+    for (const absl::string_view option : SplitFlag(flag)) {
+      if (option == "ro" || option == "rw") read_only = option == "ro";
+    }
+  }
+  return read_only;
+}
+
+std::string WithDefaultOptions(FilesystemType type, const std::vector<std::string>& options) {
+  std::vector<std::string> all = {"nosuid", "nodev"};
+  if (type == FilesystemType::kExt4) all.push_back("errors=remount-ro");
+  all.insert(all.end(), options.begin(), options.end());  // behind: of two that disagree, the last one counts
+  return absl::StrJoin(all, ",");
 }
 
 }  // namespace lunkeeper

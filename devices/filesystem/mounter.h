@@ -1,5 +1,5 @@
 #pragma once
-// Mounts of this machine: what there is, and how to add and remove one. The kernel's table is the only state.
+// Lists, makes and removes mounts of this machine. The kernel's table is the only state.
 // Thread-safe. Nothing is followed or trusted at the last component of a target: a symlink there is refused.
 // Every call ends at its deadline, also when the device under a mount is dead (DEADLINE_EXCEEDED).
 // Failure, beyond what each call says: the errno's status with what was tried; NOT_FOUND: no such target.
@@ -36,9 +36,9 @@ class Mounter {
  public:
   virtual ~Mounter() = default;
 
-  // Mounts the file system of a device on a directory. XFS goes without its check for a unique UUID, since a
-  // clone may be mounted beside its source. A read-only device whose journal is not empty (a snapshot of a
-  // volume in use) is mounted without replaying it.
+  // Mounts the file system of a device on a directory, with the defaults of mount_options.h. XFS goes without
+  // its check for a unique UUID, since a clone may be mounted beside its source. A read-only device whose
+  // journal is not empty (a snapshot of a volume in use) is mounted without replaying it.
   virtual absl::Status MountDevice(const MountRequest& request, absl::Time deadline) = 0;
   // Makes what is at `source` (a mounted directory, or a device node) appear at `target` (a directory, or a
   // file), read-only or not from its first moment on.

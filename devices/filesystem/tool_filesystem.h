@@ -1,5 +1,6 @@
 #pragma once
-// The Filesystem that works: libblkid, e2fsprogs and xfsprogs. Needs root, as the devices do.
+// The real Filesystem (filesystem.h is the contract), by libblkid, e2fsprogs and xfsprogs. Needs root, as the
+// devices do.
 
 #include <memory>
 #include <string>

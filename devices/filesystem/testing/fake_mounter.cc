@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "devices/filesystem/mount_options.h"
 
 namespace lunkeeper {
 namespace {
@@ -32,9 +33,7 @@ absl::Status FakeMounter::MountDevice(const MountRequest& request, absl::Time) {
   absl::MutexLock lock(&mu_);
   RETURN_IF_ERROR(TakeFailure("MountDevice"));
   RETURN_IF_ERROR(CheckTarget(request.target, /*directory=*/true));
-  const auto& options = request.options;
-  const bool read_only =
-      request.read_only || std::find(options.begin(), options.end(), "ro") != options.end();
+  const bool read_only = request.read_only || IsReadOnlyMount(request.options);
   mounts_.push_back({request.target, number, false, ToString(request.type), read_only});
   return absl::OkStatus();
 }
