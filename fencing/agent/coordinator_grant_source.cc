@@ -28,12 +28,13 @@ class CoordinatorGrantSource final : public GrantSource {
  public:
   CoordinatorGrantSource(Replicas& replicas, const NodeId& node) : replicas_(replicas), node_(node) {}
 
-  absl::StatusOr<Grant> Acquire(const VolumeId& volume, Access access, absl::Duration wait) override {
+  absl::StatusOr<Grant> Acquire(const VolumeId& volume, const WantedUse& use, absl::Duration wait) override {
     const absl::Time deadline = absl::Now() + wait;
     v1::AcquireRequest request;
     request.set_node(node_.value());
     request.set_volume_id(volume.value());
-    request.set_access(WriteAccess(access));
+    request.set_access(WriteAccess(use.access));
+    request.set_mode(WriteMode(use.mode));
     v1::Grant response;
     RETURN_IF_ERROR(AskReplicas("take", volume, deadline + kAnswerMargin, [&](auto& stub, auto* context) {
       // Computed for each attempt: the replicas that were asked before have used up some of the wait.

@@ -25,7 +25,7 @@ void PathWatch::WatchPortals(const std::set<std::string>& portals) {
     probes_.reset();  // first: its thread uses the prober
     prober_.reset();
   } else if (!probes_) {
-    prober_ = fencing::MakeProber();
+    prober_ = MakeProber();
     probes_.emplace(kProbeEvery, [this] { ProbePortals(); });
   }
 }

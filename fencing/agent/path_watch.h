@@ -30,7 +30,7 @@ class PathWatch {
 
   mutable absl::Mutex mutex_;
   std::map<std::string, int> unanswered_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<fencing::Prober> prober_;  // used by the thread of `probes_`, so it must outlive that
+  std::unique_ptr<Prober> prober_;  // used by the thread of `probes_`, so it must outlive that
   std::optional<Periodic> probes_;
 };
 

@@ -37,8 +37,9 @@ bool IsUnanswered(const absl::Status& status, const grpc::ClientContext& context
   // this side cancels a call, so CANCELLED means that the replica was stopped while it handled the call.
   if (absl::IsUnavailable(status) || absl::IsCancelled(status)) return true;
   // A replica whose wait for a grant was in vain says DEADLINE_EXCEEDED, and so does gRPC when a replica is
-  // silent. Only a replica's own answer has the mark.
-  return absl::IsDeadlineExceeded(status) && !HasAnswerMark(context);
+  // silent. A replica that has no room for the call, or gRPC there, says RESOURCE_EXHAUSTED, and so does an
+  // array for too many volumes. Only a replica's answer to the call itself has the mark.
+  return (absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status)) && !HasAnswerMark(context);
 }
 
 // The numeric addresses of a name; nullopt: the name could not be resolved.

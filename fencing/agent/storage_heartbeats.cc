@@ -49,6 +49,7 @@ class HeartbeatLink {
         heartbeats_(options_.every, [this] { SendHeartbeat(); }) {}
 
   Clock::time_point landed_at() const { return landed_at_; }
+  uint64_t forged_notices() const { return forged_notices_; }
 
  private:
   void SendHeartbeat() {
@@ -67,7 +68,8 @@ class HeartbeatLink {
 
   absl::Status TryHeartbeat() {
     if (session_ == nullptr) RETURN_IF_ERROR(LogIn());
-    RETURN_IF_ERROR(session_->WriteBlocks(0, WriteHeartbeatBlock({options_.node, boot_, MillisSinceBoot()})));
+    RETURN_IF_ERROR(session_->WriteBlocks(
+        0, WriteHeartbeatBlock({options_.node, boot_, MillisSinceBoot()}, connection_->signing_key)));
     return ReadNotice();
   }
 
@@ -80,12 +82,23 @@ class HeartbeatLink {
     if (const absl::StatusOr<size_t> size = NoteBytes(first); size.ok()) {
       std::string bytes(*size, '\0');
       RETURN_IF_ERROR(session_->ReadBlocks(kNoteBlock, bytes));
-      const absl::StatusOr<FenceNotice> notice = ReadFenceNotice(bytes);
+      const absl::StatusOr<FenceNotice> notice = ReadFenceNotice(bytes, connection_->signing_key);
+      if (absl::IsUnauthenticated(notice.status())) return IgnoreForged(first);
       // A checksum that does not match means that the array is writing the notice right now. The head is not
       // remembered, so that the next heartbeat reads the notice again.
       if (!notice.ok()) return absl::OkStatus();
       fenced_(array_, {options_.node, notice->generation, {notice->volumes.begin(), notice->volumes.end()}});
     }
+    notice_head_ = first;
+    return absl::OkStatus();
+  }
+
+  // By somebody in the path, or left by an array agent that was an older one then. The heartbeat landed all
+  // the same; a controller's word, or a good notice, still ends the I/O.
+  absl::Status IgnoreForged(const std::string& first) {
+    ++forged_notices_;
+    LogWarn("agent", "a fence notice is ignored: it is not signed with the key of its LUN",
+            {{"array", array_.value()}});
     notice_head_ = first;
     return absl::OkStatus();
   }
@@ -119,6 +132,7 @@ class HeartbeatLink {
   const Fenced fenced_;
   const std::string boot_ = BootId();
   std::atomic<Clock::time_point> landed_at_ = Clock::now();
+  std::atomic<uint64_t> forged_notices_ = 0;
 
   // Used by the link's thread only.
   std::optional<Connection> connection_;
@@ -148,6 +162,12 @@ class HeartbeatLinks final : public StorageHeartbeatSender {
     return age;
   }
 
+  uint64_t ForgedNotices() const override {
+    uint64_t forged = 0;
+    for (const auto& link : links_) forged += link->forged_notices();
+    return forged;
+  }
+
  private:
   const StorageHeartbeatOptions options_;
   std::vector<std::unique_ptr<HeartbeatLink>> links_;
@@ -160,6 +180,7 @@ HeartbeatLunAccess AskForHeartbeatLun(Replicas& replicas, const NodeId& node) {
     coordinator::v1::OpenHeartbeatLunRequest request;
     request.set_node(node.value());
     request.set_array(array.value());
+    request.set_signs(true);
     devices::v1::Connection response;
     RETURN_IF_ERROR(replicas.CallAny(
         "ask for the heartbeat LUN on array " + array.value(), deadline,

@@ -2,7 +2,8 @@
 // A node's heartbeats to the arrays themselves. Each half second the node writes one to its own heartbeat LUN
 // on each array (devices/array/fence_control.h), so that an array can tell that the node lives when the
 // network between the node and the controllers is down. In the other direction the node reads the fence
-// notice that the array stores on the same LUN. Each array has a thread of its own.
+// notice that the array stores on the same LUN. Each array has a thread of its own. Where the array has given
+// a key, heartbeats are signed with it, and a notice that is not is ignored and counted.
 //
 // Thread-safe. Nothing fails: a failed heartbeat is repeated after a growing pause, and logged when the
 // result changes. The destructor joins the threads, which takes at most `answer_timeout` per answer.
@@ -39,6 +40,8 @@ class StorageHeartbeatSender {
   virtual ~StorageHeartbeatSender() = default;
   // The time since the last heartbeat landed (or since the start), on the array where that is longest ago.
   virtual absl::Duration OldestAge() const = 0;
+  // Fence notices that were ignored, since they were not signed as they had to be.
+  virtual uint64_t ForgedNotices() const = 0;
 };
 
 // Receives the fence in force against the node whenever the array's notice changes. Called from the arrays'

@@ -6,8 +6,12 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
 
 #include "devices/array/tgt/testing/array_fixture.h"
+#include "devices/heartbeat/fence_notice.h"
+#include "devices/heartbeat/heartbeat_block.h"
 
 namespace lunkeeper {
 namespace {
@@ -39,7 +43,7 @@ struct HeartbeatingNode : ArrayFixture {
   absl::StatusOr<Connection> Ask() {
     ++asked;
     if (!controllers) return absl::UnavailableError("no controller answers");
-    absl::StatusOr<Connection> access = array->fences().OpenHeartbeatLun(node);
+    absl::StatusOr<Connection> access = array->fences().OpenHeartbeatLun({node, signs});
     if (access.ok() && asked <= stale_answers) access->chap.secret = "of-another-time.";
     return access;
   }
@@ -56,6 +60,7 @@ struct HeartbeatingNode : ArrayFixture {
   const NodeId node{"node-a.1"};
   std::atomic<bool> controllers = true;
   std::atomic<int> stale_answers = 0;
+  std::atomic<bool> signs = true;  // false: as before an older array
   std::atomic<int> asked = 0;
   absl::Mutex mutex;
   std::vector<fencing::ArrayFence> told;
@@ -87,7 +92,7 @@ TEST_CASE_METHOD(HeartbeatingNode, "a node that is fenced hears of it from the a
   Start();
   REQUIRE(Land());
   const auto term = array->fences().BeginTerm("test");
-  const auto fence = array->fences().FenceNode(*term, node, {VolumeId("a1-v1"), VolumeId("a1-v2")});
+  const auto fence = array->fences().FenceNode(*term, {node, {VolumeId("a1-v1"), VolumeId("a1-v2")}});
   REQUIRE(fence.ok());
   CHECK(Eventually(
       [&] {
@@ -102,6 +107,43 @@ TEST_CASE_METHOD(HeartbeatingNode, "a node that is fenced hears of it from the a
   CHECK(told[0].node == node);
   CHECK(told[0].generation == fence->generation);
   CHECK(told[0].volumes == fencing::VolumeSet{VolumeId("a1-v1"), VolumeId("a1-v2")});
+}
+
+TEST_CASE_METHOD(HeartbeatingNode, "a notice that the array did not sign is ignored and counted") {
+  Start();
+  REQUIRE(Land());
+  // What the array writes only when something of it changes.
+  const std::string luns = options.pool_dir + "/heartbeat_luns/";
+  const auto forge = [&](const std::string& notice) {
+    for (const auto& file : std::filesystem::directory_iterator(luns)) {
+      std::fstream out(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+      out.seekp(kNoteBlock * kSectorBytes);
+      out << notice;
+    }
+  };
+  const FenceNotice everything{.generation = 1u << 30, .volumes = {VolumeId("a1-v1")}};
+  forge(WriteFenceNotice(everything));
+  REQUIRE(Eventually([&] { return heartbeats->ForgedNotices() == 1; }, kLong));
+  forge(WriteFenceNotice(everything, "another key"));
+  REQUIRE(Eventually([&] { return heartbeats->ForgedNotices() == 2; }, kLong));
+  REQUIRE(Land());
+  absl::MutexLock lock(&mutex);
+  CHECK(told.empty());
+}
+
+TEST_CASE_METHOD(HeartbeatingNode, "where the array gives no key a notice is believed as it is") {
+  signs = false;
+  Start();
+  REQUIRE(Land());
+  const auto term = array->fences().BeginTerm("test");
+  REQUIRE(array->fences().FenceNode(*term, {node, {VolumeId("a1-v1")}}).ok());
+  CHECK(Eventually(
+      [&] {
+        absl::MutexLock lock(&mutex);
+        return told.size() == 1;
+      },
+      kLong));
+  CHECK(heartbeats->ForgedNotices() == 0);
 }
 
 TEST_CASE_METHOD(HeartbeatingNode, "a node that its heartbeat LUN does not let in asks for it again") {

@@ -2,8 +2,11 @@
 
 #include <openssl/sha.h>
 
+#include <boost/asio/post.hpp>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 
 namespace lunkeeper {
@@ -12,8 +15,11 @@ namespace {
 // Kubernetes' service account tokens have about 1 KiB. The limit bounds what a stranger can make us hash.
 constexpr size_t kLongestToken = 16 << 10;
 
+// When the API server does not answer, a token that was good before is good still, and tried again later.
+constexpr absl::Duration kRetryReview = absl::Seconds(30);
+
 // Also hides the token's content from timing: the map compares digests, which a caller cannot choose.
-std::string DigestOf(const std::string& text) {
+std::string DigestOf(absl::string_view text) {
   unsigned char digest[SHA256_DIGEST_LENGTH];
   ::SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest);
   return {reinterpret_cast<const char*>(digest), sizeof digest};
@@ -25,18 +31,69 @@ absl::Status RefuseToken(const std::string& why) {
 
 }  // namespace
 
-absl::StatusOr<Authenticator::Caller> Authenticator::Authenticate(const std::string& token) {
+std::optional<absl::StatusOr<Authenticator::Caller>> Authenticator::RecallCaller(absl::string_view token) {
   if (token.empty()) return RefuseToken("there is none; send it as `authorization: Bearer …`");
   if (token.size() > kLongestToken) return RefuseToken("it is longer than any token is");
   const Digest digest = DigestOf(token);
-  if (absl::StatusOr<Caller> caller = FindCaller(digest); caller.ok()) return caller;
+  const absl::Time now = absl::Now();
+  const absl::MutexLock lock(&mutex_);
+  const auto refused = refused_.find(digest);
+  if (refused != refused_.end() && now < refused->second.until) return refused->second.why;
+  const auto found = callers_.find(digest);
+  if (found == callers_.end() || found->second.caller.expires <= now) return std::nullopt;
+  if (found->second.review_at <= now) {
+    // So that no other call asks for the same review.
+    found->second.review_at = now + kRetryReview;
+    boost::asio::post(again_, [this, digest, copy = std::string(token)] { ReviewAgain(digest, copy); });
+  }
+  return found->second.caller;
+}
+
+absl::StatusOr<Authenticator::ReviewPlace> Authenticator::TakeReviewPlace(const std::string& address) {
+  const absl::MutexLock lock(&mutex_);
+  size_t& reviews = reviews_[address];
+  if (reviews >= limits_.reviews_per_address)
+    return absl::ResourceExhaustedError(
+        "this controller reviews other tokens of this address first: try again");
+  ++reviews;
+  return ReviewPlace(nullptr, [this, address](void*) {
+    const absl::MutexLock again(&mutex_);
+    if (--reviews_[address] == 0) reviews_.erase(address);
+  });
+}
+
+absl::StatusOr<Authenticator::Caller> Authenticator::ReviewCaller(const std::string& token,
+                                                                  const ReviewPlace&) {
+  const Digest digest = DigestOf(token);
   // Without the mutex: a review takes seconds when the API server is slow. Two calls with the same new token
   // may both be reviewed, which does no harm.
+  absl::StatusOr<Caller> caller = AskReviewer(token);
+  if (caller.ok()) RememberCaller(digest, *caller);
+  if (absl::IsUnauthenticated(caller.status())) RememberRefusal(digest, caller.status());
+  return caller;
+}
+
+absl::StatusOr<Authenticator::Caller> Authenticator::Authenticate(const std::string& token,
+                                                                  const std::string& address) {
+  if (auto recalled = RecallCaller(token)) return *recalled;
+  ASSIGN_OR_RETURN(const ReviewPlace place, TakeReviewPlace(address));
+  return ReviewCaller(token, place);
+}
+
+void Authenticator::ForgetMachine(const std::string& node) {
+  const absl::MutexLock lock(&mutex_);
+  for (auto each = callers_.begin(); each != callers_.end();) {
+    const auto at = each++;
+    if (at->second.caller.node != node) continue;
+    by_expiry_.erase({at->second.caller.expires, at->first});
+    callers_.erase(at);
+  }
+}
+
+absl::StatusOr<Authenticator::Caller> Authenticator::AskReviewer(const std::string& token) {
   ASSIGN_OR_RETURN(const TokenIdentity identity, reviewer_.Review(token, expected_.audience));
   RETURN_IF_ERROR(CheckIdentity(identity));
-  const Caller caller{identity.node, identity.expires};
-  RememberCaller(digest, caller);
-  return caller;
+  return Caller{identity.node, identity.expires};
 }
 
 absl::Status Authenticator::CheckIdentity(const TokenIdentity& identity) const {
@@ -53,24 +110,39 @@ absl::Status Authenticator::CheckIdentity(const TokenIdentity& identity) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Authenticator::Caller> Authenticator::FindCaller(const Digest& digest) {
-  absl::MutexLock lock(&mutex_);
-  const auto found = callers_.find(digest);
-  if (found == callers_.end() || found->second.expires <= absl::Now())
-    return absl::NotFoundError("not remembered");
-  return found->second;
-}
-
 void Authenticator::RememberCaller(const Digest& digest, const Caller& caller) {
-  absl::MutexLock lock(&mutex_);
-  if (!callers_.emplace(digest, caller).second) return;  // another call with the same token was quicker
-  by_expiry_.emplace(caller.expires, digest);
+  const absl::MutexLock lock(&mutex_);
   const absl::Time now = absl::Now();
+  callers_[digest] = {caller, now + limits_.review_again};
+  by_expiry_.emplace(caller.expires, digest);
   // Expired entries always go; beyond the limit also the ones that expire soonest.
-  while (!by_expiry_.empty() && (by_expiry_.begin()->first <= now || callers_.size() > most_remembered_)) {
+  while (!by_expiry_.empty() &&
+         (by_expiry_.begin()->first <= now || callers_.size() > limits_.most_remembered)) {
     callers_.erase(by_expiry_.begin()->second);
     by_expiry_.erase(by_expiry_.begin());
   }
+}
+
+void Authenticator::RememberRefusal(const Digest& digest, const absl::Status& why) {
+  const absl::MutexLock lock(&mutex_);
+  if (refused_.insert_or_assign(digest, Refused{why, absl::Now() + limits_.refused_for}).second)
+    refused_first_.push_back(digest);
+  if (refused_.size() <= limits_.most_refused) return;
+  refused_.erase(refused_first_.front());
+  refused_first_.pop_front();
+}
+
+void Authenticator::ReviewAgain(const Digest& digest, const std::string& token) {
+  const absl::StatusOr<Caller> caller = AskReviewer(token);
+  const absl::MutexLock lock(&mutex_);
+  const auto found = callers_.find(digest);
+  if (found == callers_.end()) return;
+  if (caller.ok()) found->second.review_at = absl::Now() + limits_.review_again;
+  if (!absl::IsUnauthenticated(caller.status())) return;
+  LogWarn("coordinator", "a token is good no more",
+          {{"node", found->second.caller.node}, {"why", std::string(caller.status().message())}});
+  by_expiry_.erase({found->second.caller.expires, digest});
+  callers_.erase(found);
 }
 
 }  // namespace lunkeeper

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "absl/strings/escaping.h"
+#include "base/testing/test_host.h"
 #include "fencing/coordinator/kube_token_reviewer.h"
 #include "fencing/coordinator/testing/static_token_reviewer.h"
 
@@ -10,11 +11,17 @@ namespace lunkeeper {
 namespace {
 
 struct Fixture {
-  StaticTokenReviewer reviewer;
-  Authenticator authenticator{reviewer, {kTestAudience, kTestAccount}, /*most_remembered=*/3};
+  explicit Fixture(const AuthenticatorLimits& limits = {.most_remembered = 3})
+      : authenticator(reviewer, {kTestAudience, kTestAccount}, limits) {}
 
+  StaticTokenReviewer reviewer;
+  Authenticator authenticator;
+
+  absl::StatusOr<Authenticator::Caller> Authenticate(const std::string& token) {
+    return authenticator.Authenticate(token, "ipv4:10.0.0.1");
+  }
   std::string Why(const std::string& token) {
-    const absl::Status status = authenticator.Authenticate(token).status();
+    const absl::Status status = Authenticate(token).status();
     REQUIRE(absl::IsUnauthenticated(status));
     return std::string(status.message());
   }
@@ -29,9 +36,9 @@ std::string Jwt(const std::string& payload) {
 TEST_CASE("a good token says which machine calls, and is reviewed once") {
   Fixture f;
   f.reviewer.AddNode("token", "node-1");
-  CHECK(f.authenticator.Authenticate("token")->node == "node-1");
+  CHECK(f.Authenticate("token")->node == "node-1");
   f.reviewer.down = true;
-  CHECK(f.authenticator.Authenticate("token")->node == "node-1");
+  CHECK(f.Authenticate("token")->node == "node-1");
   CHECK(f.reviewer.reviews == 1);
 }
 
@@ -54,17 +61,17 @@ TEST_CASE("a token that cannot be reviewed is neither good nor bad") {
   Fixture f;
   f.reviewer.AddNode("token", "node-1");
   f.reviewer.down = true;
-  CHECK(absl::IsUnavailable(f.authenticator.Authenticate("token").status()));
+  CHECK(absl::IsUnavailable(f.Authenticate("token").status()));
   f.reviewer.down = false;
-  CHECK(f.authenticator.Authenticate("token").ok());
+  CHECK(f.Authenticate("token").ok());
 }
 
 TEST_CASE("a remembered token is good until it expires, and no longer") {
   Fixture f;
   f.reviewer.AddNode("token", "node-1", absl::Milliseconds(200));
-  REQUIRE(f.authenticator.Authenticate("token").ok());
+  REQUIRE(f.Authenticate("token").ok());
   const absl::Time deadline = absl::Now() + absl::Seconds(30);
-  while (f.authenticator.Authenticate("token").ok() && absl::Now() < deadline) {
+  while (f.Authenticate("token").ok() && absl::Now() < deadline) {
   }
   CHECK_THAT(f.Why("token"), Catch::Contains("expired"));
 }
@@ -74,11 +81,77 @@ TEST_CASE("no more tokens are remembered than was said; the first to expire is r
   for (int i = 1; i <= 4; ++i) {
     const std::string token = absl::StrCat("token-", i);
     f.reviewer.AddNode(token, "node-1", absl::Hours(i));
-    REQUIRE(f.authenticator.Authenticate(token).ok());
+    REQUIRE(f.Authenticate(token).ok());
   }
   f.reviewer.down = true;
-  CHECK_FALSE(f.authenticator.Authenticate("token-1").ok());
-  for (int i = 2; i <= 4; ++i) CHECK(f.authenticator.Authenticate(absl::StrCat("token-", i)).ok());
+  CHECK_FALSE(f.Authenticate("token-1").ok());
+  for (int i = 2; i <= 4; ++i) CHECK(f.Authenticate(absl::StrCat("token-", i)).ok());
+}
+
+TEST_CASE("a refused token is remembered for a while, and costs no review") {
+  Fixture f(AuthenticatorLimits{.most_refused = 2, .refused_for = absl::Milliseconds(300)});
+  for (int i = 0; i < 100; ++i) CHECK_THAT(f.Why("unknown"), Catch::Contains("unknown"));
+  CHECK(f.reviewer.reviews == 1);
+  // It was made known meanwhile.
+  f.reviewer.AddNode("unknown", "node-1");
+  CHECK(testing::Eventually([&] { return f.Authenticate("unknown").ok(); }));
+  // The memory is small: the oldest one is reviewed again.
+  for (const char* token : {"x", "y", "z"}) f.Why(token);
+  const int before = f.reviewer.reviews;
+  f.Why("z");
+  f.Why("y");
+  CHECK(f.reviewer.reviews == before);
+  f.Why("x");
+  CHECK(f.reviewer.reviews == before + 1);
+}
+
+TEST_CASE("an address has few reviews at a time, which keeps no other address waiting") {
+  Fixture f(AuthenticatorLimits{.reviews_per_address = 2});
+  f.reviewer.AddNode("good", "node-1");
+  auto first = f.authenticator.TakeReviewPlace("ipv4:10.0.0.1");
+  const auto second = f.authenticator.TakeReviewPlace("ipv4:10.0.0.1");
+  REQUIRE(second.ok());
+  CHECK(absl::IsResourceExhausted(f.Authenticate("good").status()));
+  CHECK(f.reviewer.reviews == 0);
+  CHECK(f.authenticator.Authenticate("good", "ipv4:10.0.0.2").ok());
+  // A token that is known needs no review.
+  CHECK(f.Authenticate("good").ok());
+  first->reset();
+  CHECK_FALSE(absl::IsResourceExhausted(f.Authenticate("other").status()));
+}
+
+TEST_CASE("a token that went bad is forgotten after its next review, in the background") {
+  Fixture f(AuthenticatorLimits{.review_again = absl::ZeroDuration()});
+  f.reviewer.AddNode("token", "node-1");
+  REQUIRE(f.Authenticate("token").ok());
+  f.reviewer.Remove("token");
+  CHECK(testing::Eventually([&] { return !f.Authenticate("token").ok(); }));
+}
+
+TEST_CASE("a good token outlives an API server that does not answer, and its return") {
+  Fixture f(AuthenticatorLimits{.review_again = absl::ZeroDuration()});
+  f.reviewer.AddNode("token", "node-1");
+  REQUIRE(f.Authenticate("token").ok());
+  f.reviewer.down = true;
+  REQUIRE(f.Authenticate("token").ok());
+  REQUIRE(testing::Eventually([&] { return f.reviewer.reviews == 2; }));
+  CHECK(f.Authenticate("token").ok());
+  f.reviewer.down = false;
+  CHECK(f.Authenticate("token").ok());
+}
+
+TEST_CASE("a machine's tokens are reviewed anew once it is forgotten, and another's are not") {
+  Fixture f;
+  f.reviewer.AddNode("a", "node-1");
+  f.reviewer.AddNode("b", "node-2");
+  REQUIRE(f.Authenticate("a").ok());
+  REQUIRE(f.Authenticate("b").ok());
+  f.reviewer.Remove("a");
+  f.reviewer.Remove("b");
+  f.authenticator.ForgetMachine("node-1");
+  CHECK_FALSE(f.authenticator.RecallCaller("a").has_value());
+  CHECK_THAT(f.Why("a"), Catch::Contains("unknown"));
+  CHECK(f.Authenticate("b").ok());
 }
 
 TEST_CASE("a JSON web token says when it ends") {

@@ -5,6 +5,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/grpc_status.h"
@@ -27,7 +28,12 @@
 //                      v                +-----------------|-----------------------------------------------+
 //                    Finish -> OnDone (deletes itself) <--+ EndStream
 //
-// Every handler's answer is marked (answer_mark.h), so that a node can tell it from an error of gRPC's.
+// What callers can cost is bounded. A token that is not known needs a place for its review, and an address
+// has few (Authenticator); a stream that was reset meanwhile is not reviewed. After that a machine's budget
+// counts (NodeBudgets).
+//
+// Every handler's answer is marked (answer_mark.h), so that a node can tell it from an error of gRPC's; only
+// RESOURCE_EXHAUSTED for a budget is not, since another replica may have room.
 namespace lunkeeper {
 namespace {
 
@@ -41,12 +47,19 @@ constexpr absl::Duration kStreamIsCurrent = absl::Seconds(2);
 // together, each with a token to review; the limit spreads these calls over time.
 constexpr size_t kReviewThreads = 4;
 
-std::string TokenOf(const grpc::ServerContextBase& context) {
+// In the call's metadata, which live as long as the call.
+absl::string_view TokenOf(const grpc::ServerContextBase& context) {
   constexpr char kScheme[] = "Bearer ";
   const auto found = context.client_metadata().find("authorization");
   if (found == context.client_metadata().end() || !found->second.starts_with(kScheme)) return "";
   const grpc::string_ref token = found->second.substr(sizeof kScheme - 1);
   return {token.data(), token.size()};
+}
+
+// Without the port: ipv4:10.0.0.1.
+std::string AddressOf(const grpc::ServerContextBase& context) {
+  const std::string peer = context.peer();
+  return peer.substr(0, peer.rfind(':'));
 }
 
 absl::Status LeavingError() {
@@ -57,6 +70,7 @@ absl::Status LeavingError() {
 struct StreamsContext {
   Authenticator& authenticator;
   HeartbeatSink* const sink;
+  NodeBudgets budgets;
   std::atomic<bool> leaving = false;
   boost::asio::thread_pool reviewers{kReviewThreads};
 };
@@ -64,8 +78,17 @@ struct StreamsContext {
 // The reading end of one node's stream.
 class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::HeartbeatAnswer> {
  public:
-  HeartbeatReader(StreamsContext& streams, std::string token) : streams_(streams) {
-    boost::asio::post(streams_.reviewers, [this, token = std::move(token)] { BeginReading(token); });
+  HeartbeatReader(StreamsContext& streams, grpc::CallbackServerContext* context)
+      : streams_(streams),
+        context_(context),
+        rate_(streams.budgets.limits().heartbeats_at_once, streams.budgets.limits().heartbeats_per_second) {
+    if (auto caller = streams_.authenticator.RecallCaller(TokenOf(*context_))) {
+      BeginReading(*caller);
+    } else if (auto place = streams_.authenticator.TakeReviewPlace(AddressOf(*context_)); !place.ok()) {
+      Finish(ToGrpcStatus(place.status()));
+    } else {
+      boost::asio::post(streams_.reviewers, [this, place = *std::move(place)] { ReviewToken(place); });
+    }
   }
 
   void OnReadDone(bool ok) override {
@@ -76,36 +99,52 @@ class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::
   }
   // A failed write needs no handling: the read that follows fails, too.
   void OnWriteDone(bool) override { StartRead(&message_); }
-  void OnDone() override { delete this; }
+  void OnCancel() override { reset_ = true; }
+  void OnDone() override {
+    if (number_ != 0) streams_.budgets.EndStream(machine_, number_);
+    delete this;
+  }
 
  private:
-  void BeginReading(const std::string& token) {
-    absl::StatusOr<Authenticator::Caller> caller = streams_.authenticator.Authenticate(token);
+  void ReviewToken(const Authenticator::ReviewPlace& place) {
+    // A stream that was reset leaves the queue without costing the API server anything.
+    if (reset_) return Finish(grpc::Status::CANCELLED);
+    BeginReading(streams_.authenticator.ReviewCaller(std::string(TokenOf(*context_)), place));
+  }
+
+  void BeginReading(const absl::StatusOr<Authenticator::Caller>& caller) {
     if (!caller.ok()) return Finish(ToGrpcStatus(caller.status()));
-    caller_ = *std::move(caller);
+    machine_ = caller->node;
+    number_ = streams_.budgets.BeginStream(machine_, [this] {
+      superseded_ = true;
+      context_->TryCancel();
+    });
     StartRead(&message_);
   }
 
   // Hands one heartbeat to the sink and fills in the answer. The first one fixes the node's id for the rest
-  // of the stream; the token is checked for expiry with each, as a stream may outlive it by days.
+  // of the stream; the token is recalled with each, as a stream may outlive it by days.
   absl::Status TakeHeartbeat() {
     if (streams_.leaving) return LeavingError();
-    const absl::Time now = absl::Now();
-    if (caller_.expires <= now)
-      return absl::UnauthenticatedError("the stream's token has expired; begin anew");
+    if (!rate_.Take()) return absl::InvalidArgumentError("heartbeats: more of them than any node sends");
+    const auto caller = streams_.authenticator.RecallCaller(TokenOf(*context_));
+    if (!caller || !caller->ok())
+      return absl::UnauthenticatedError("the stream's token is good no more; begin anew with the next one");
+    ASSIGN_OR_RETURN(fencing::Heartbeat heartbeat, ReadHeartbeat(message_));
     if (node_.empty()) {
-      ASSIGN_OR_RETURN(node_, ReadNode(message_.node(), caller_.node));
+      ASSIGN_OR_RETURN(node_, ReadNode(message_.node(), machine_));
       LogInfo("coordinator", "a node's heartbeats begin", {{"node", node_.value()}});
     }
     if (message_.node() != node_.value()) return absl::InvalidArgumentError("node: changes within a stream");
-    last_ = now;
-    if (streams_.sink != nullptr) answer_ = WriteFences(streams_.sink->OnHeartbeat(ReadHeartbeat(message_)));
+    last_ = absl::Now();
+    if (streams_.sink != nullptr) answer_ = WriteFences(streams_.sink->OnHeartbeat(std::move(heartbeat)));
     return absl::OkStatus();
   }
 
-  // A stream that ends because this replica is leaving says nothing about the node.
+  // A stream that this replica ends says nothing about the node.
   void EndStream() {
-    if (!node_.empty()) {
+    if (node_.empty()) return Finish({grpc::StatusCode::INVALID_ARGUMENT, "a stream without a heartbeat"});
+    if (!superseded_) {
       const bool closed = absl::Now() - last_ < kStreamIsCurrent && !streams_.leaving;
       LogInfo("coordinator",
               closed ? "a node's heartbeats end: it closed them" : "a node's heartbeats end after a silence",
@@ -116,7 +155,11 @@ class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::
   }
 
   StreamsContext& streams_;
-  Authenticator::Caller caller_;
+  grpc::CallbackServerContext* const context_;
+  RateLimit rate_;
+  std::string machine_;  // the token's
+  uint64_t number_ = 0;  // among the machine's streams; 0: not one of them yet
+  std::atomic<bool> reset_ = false, superseded_ = false;
   NodeId node_;  // empty before the first heartbeat
   absl::Time last_;
   v1::Heartbeat message_;
@@ -127,8 +170,12 @@ class GrpcCoordinator final
     : public CoordinatorService,
       public v1::Coordinator::WithCallbackMethod_Heartbeats<v1::Coordinator::Service> {
  public:
-  GrpcCoordinator(GrantStore& grants, Arrays& arrays, Authenticator& authenticator, HeartbeatSink* sink)
-      : grants_(grants), arrays_(arrays), streams_{authenticator, sink} {}
+  GrpcCoordinator(GrantStore& grants, Arrays& arrays, Authenticator& authenticator, HeartbeatSink* sink,
+                  const CoordinatorLimits& limits)
+      : grants_(grants),
+        arrays_(arrays),
+        most_volumes_(limits.most_volumes),
+        streams_{.authenticator = authenticator, .sink = sink, .budgets = NodeBudgets(limits.node)} {}
   ~GrpcCoordinator() override { streams_.reviewers.join(); }
 
   grpc::Service* service() override { return this; }
@@ -136,52 +183,67 @@ class GrpcCoordinator final
 
   grpc::Status Acquire(grpc::ServerContext* context, const v1::AcquireRequest* request,
                        v1::Grant* response) override {
-    AddAnswerMark(context);
-    const absl::StatusOr<Grant> grant = AcquireGrant(*context, *request);
-    if (!grant.ok()) return ToGrpcStatus(grant.status());
-    *response = WriteGrant(*grant);
-    return grpc::Status::OK;
+    return AnswerNode(context, request->node(), [&](const NodeId& node) -> absl::Status {
+      ASSIGN_OR_RETURN(const Grant grant, AcquireGrant(*context, node, *request));
+      *response = WriteGrant(grant);
+      return absl::OkStatus();
+    });
   }
 
   grpc::Status Release(grpc::ServerContext* context, const v1::ReleaseRequest* request,
                        v1::ReleaseResponse*) override {
-    AddAnswerMark(context);
-    return ToGrpcStatus(ReleaseGrant(*context, *request));
+    return AnswerNode(context, request->node(),
+                      [&](const NodeId& node) { return ReleaseGrant(node, *request); });
   }
 
   grpc::Status Held(grpc::ServerContext* context, const v1::HeldRequest* request,
                     v1::HeldResponse* response) override {
-    AddAnswerMark(context);
-    return ToGrpcStatus(ListHeldGrants(*context, *request, response));
+    return AnswerNode(context, request->node(),
+                      [&](const NodeId& node) { return ListHeldGrants(node, *request, response); });
   }
 
   grpc::Status OpenHeartbeatLun(grpc::ServerContext* context, const v1::OpenHeartbeatLunRequest* request,
                                 devices::v1::Connection* response) override {
-    AddAnswerMark(context);
-    const absl::StatusOr<Connection> access = OpenLunOf(*context, *request);
-    if (!access.ok()) return ToGrpcStatus(access.status());
-    *response = ToMessage(*access);
-    return grpc::Status::OK;
+    return AnswerNode(context, request->node(), [&](const NodeId& node) -> absl::Status {
+      ASSIGN_OR_RETURN(const Connection access, OpenLunOf(node, *request));
+      *response = ToMessage(access);
+      return absl::OkStatus();
+    });
   }
 
   grpc::ServerBidiReactor<v1::Heartbeat, v1::HeartbeatAnswer>* Heartbeats(
       grpc::CallbackServerContext* context) override {
-    return new HeartbeatReader(streams_, TokenOf(*context));  // gRPC's idiom: it deletes itself in OnDone
+    return new HeartbeatReader(streams_, context);  // gRPC's idiom: it deletes itself in OnDone
   }
 
  private:
-  // The caller's node id: the machine comes from its token, the instance from the request.
-  absl::StatusOr<NodeId> AuthenticateNode(const grpc::ServerContext& context, const std::string& node) {
-    if (streams_.leaving) return LeavingError();
-    ASSIGN_OR_RETURN(const auto caller, streams_.authenticator.Authenticate(TokenOf(context)));
-    return ReadNode(node, caller.node);
+  // Does the work for the calling node, whose machine comes from its token and its instance from the request.
+  // An answer without the mark sends the node to another replica.
+  grpc::Status AnswerNode(grpc::ServerContext* context, const std::string& claimed,
+                          absl::FunctionRef<absl::Status(const NodeId&)> work) {
+    NodeBudgets::Running running;
+    const absl::StatusOr<NodeId> node = AdmitNode(*context, claimed, &running);
+    if (!absl::IsResourceExhausted(node.status())) AddAnswerMark(context);
+    return ToGrpcStatus(node.ok() ? work(*node) : node.status());
   }
 
-  absl::StatusOr<Grant> AcquireGrant(const grpc::ServerContext& context, const v1::AcquireRequest& request) {
+  absl::StatusOr<NodeId> AdmitNode(const grpc::ServerContext& context, const std::string& claimed,
+                                   NodeBudgets::Running* running) {
+    if (streams_.leaving) return LeavingError();
+    ASSIGN_OR_RETURN(const auto caller,
+                     streams_.authenticator.Authenticate(std::string(TokenOf(context)), AddressOf(context)));
+    ASSIGN_OR_RETURN(*running, streams_.budgets.BeginCall(caller.node));
+    return ReadNode(claimed, caller.node);
+  }
+
+  absl::StatusOr<Grant> AcquireGrant(const grpc::ServerContext& context, const NodeId& node,
+                                     const v1::AcquireRequest& request) {
     GrantRequest wanted;
-    ASSIGN_OR_RETURN(wanted.node, AuthenticateNode(context, request.node()));
+    wanted.node = node;
+    wanted.most = most_volumes_;
     ASSIGN_OR_RETURN(wanted.volume, ReadVolume(request.volume_id()));
     ASSIGN_OR_RETURN(wanted.access, ReadAccess(request.access()));
+    ASSIGN_OR_RETURN(wanted.mode, ReadMode(request.mode()));
     // Checked by the array while it waits, so that a caller that hung up leaves its place in the queue.
     wanted.abandoned = [this, &context] { return context.IsCancelled() || streams_.leaving; };
     const absl::Duration wait =
@@ -191,8 +253,7 @@ class GrpcCoordinator final
     return absl::IsCancelled(grant.status()) && streams_.leaving ? LeavingError() : grant;
   }
 
-  absl::Status ReleaseGrant(const grpc::ServerContext& context, const v1::ReleaseRequest& request) {
-    ASSIGN_OR_RETURN(const NodeId node, AuthenticateNode(context, request.node()));
+  absl::Status ReleaseGrant(const NodeId& node, const v1::ReleaseRequest& request) {
     ASSIGN_OR_RETURN(const VolumeId volume, ReadVolume(request.volume_id()));
     // Zero would mean "whatever grant there is", which only the controller itself may release.
     if (request.generation() == 0) return absl::InvalidArgumentError("generation: is required");
@@ -201,9 +262,8 @@ class GrpcCoordinator final
     return absl::IsNotFound(status) ? absl::OkStatus() : status;
   }
 
-  absl::Status ListHeldGrants(const grpc::ServerContext& context, const v1::HeldRequest& request,
+  absl::Status ListHeldGrants(const NodeId& node, const v1::HeldRequest& request,
                               v1::HeldResponse* response) {
-    ASSIGN_OR_RETURN(const NodeId node, AuthenticateNode(context, request.node()));
     VolumeId volume;
     if (!request.volume_id().empty()) {
       ASSIGN_OR_RETURN(volume, ReadVolume(request.volume_id()));
@@ -219,24 +279,24 @@ class GrpcCoordinator final
     return absl::OkStatus();
   }
 
-  absl::StatusOr<Connection> OpenLunOf(const grpc::ServerContext& context,
-                                       const v1::OpenHeartbeatLunRequest& request) {
-    ASSIGN_OR_RETURN(const NodeId node, AuthenticateNode(context, request.node()));
-    if (const auto array = FindArray(arrays_, request.array())) return array->fences().OpenHeartbeatLun(node);
+  absl::StatusOr<Connection> OpenLunOf(const NodeId& node, const v1::OpenHeartbeatLunRequest& request) {
+    if (const auto array = FindArray(arrays_, request.array()))
+      return array->fences().OpenHeartbeatLun({.node = node, .signs = request.signs()});
     return absl::NotFoundError("array: there is none of this name here; correct the node's --array-name");
   }
 
   GrantStore& grants_;
   Arrays& arrays_;
+  const size_t most_volumes_;
   StreamsContext streams_;
 };
 
 }  // namespace
 
 std::unique_ptr<CoordinatorService> MakeCoordinatorService(GrantStore& grants, Arrays& arrays,
-                                                           Authenticator& authenticator,
-                                                           HeartbeatSink* sink) {
-  return std::make_unique<GrpcCoordinator>(grants, arrays, authenticator, sink);
+                                                           Authenticator& authenticator, HeartbeatSink* sink,
+                                                           const CoordinatorLimits& limits) {
+  return std::make_unique<GrpcCoordinator>(grants, arrays, authenticator, sink, limits);
 }
 
 }  // namespace lunkeeper

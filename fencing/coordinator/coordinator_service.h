@@ -13,6 +13,7 @@
 
 #include "devices/array/arrays.h"
 #include "fencing/coordinator/authenticator.h"
+#include "fencing/coordinator/node_budgets.h"
 #include "fencing/protocol/heartbeat_sink.h"
 
 namespace lunkeeper {
@@ -26,8 +27,14 @@ class CoordinatorService {
   virtual void SendNodesAway() = 0;
 };
 
+struct CoordinatorLimits {
+  size_t most_volumes = 0;  // of one array that a node may have; 0: any number
+  NodeLimits node = {};
+};
+
 // `grants` are those of all `arrays`. Without a `sink` (null) heartbeats are answered and go nowhere.
 std::unique_ptr<CoordinatorService> MakeCoordinatorService(GrantStore& grants, Arrays& arrays,
-                                                           Authenticator& authenticator, HeartbeatSink* sink);
+                                                           Authenticator& authenticator, HeartbeatSink* sink,
+                                                           const CoordinatorLimits& limits = {});
 
 }  // namespace lunkeeper

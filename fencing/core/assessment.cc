@@ -14,11 +14,11 @@ bool WantsLifting(const State& state, const NodeFence& record) {
   return record.requested_by == kByTaint && object && !object->out_of_service;
 }
 
-// Each replica counts the deadline from when it first saw the drain itself. A new leader that has not seen it
-// begin gives the pods the whole time again, which costs a second and needs no clock in the record.
-bool IsDrainOver(State& state, const Assessment& seen) {
-  if (!seen.record.graceful || seen.classification.response != Response::kDrain) return false;
-  const auto since = state.draining_since.emplace(seen.record.node, state.now).first->second;
+// Each replica counts the deadline from when it first saw the pods being asked. A new leader that has not
+// seen it begin gives the pods the whole time again, which costs a second and needs no clock in the record.
+bool IsGraceOver(State& state, const Assessment& seen) {
+  if (!seen.record.graceful || seen.classification.response != Response::kAskToLeave) return false;
+  const auto since = state.leaving_since.emplace(seen.record.node, state.now).first->second;
   // To the nearest tick: it begins just after one, and would end nearly a tick late.
   return state.now - since + state.settings.tick / 2 >= state.settings.graceful_deadline;
 }
@@ -39,8 +39,8 @@ Assessment AssessNode(State& state, const NodeFence& record) {
   seen.signals = state.evidence.SignalsOf(record.node, state.now);
   seen.classification = Classify(seen.signals, state.settings);
   // A path that is lost to one array moves the pods of that array alone; the others have nothing to fear.
-  const bool drain = record.graceful && seen.classification.response == Response::kDrain;
-  seen.plan = state.PlanFor(record.node, drain ? seen.signals.lost : std::set<ArrayId>());
+  const bool leaving = record.graceful && seen.classification.response == Response::kAskToLeave;
+  seen.plan = state.PlanFor(record.node, leaving ? seen.signals.lost : std::set<ArrayId>());
   seen.fences = state.arrays.FencesOf(record.node);
   seen.lifting = WantsLifting(state, record);
   const bool manual = !record.requested_by.empty() && !seen.lifting;
@@ -48,13 +48,13 @@ Assessment AssessNode(State& state, const NodeFence& record) {
   // have started since, and would have no other reason to.
   const bool again = !record.generations.empty() && IsGone(state, seen);
   seen.acting =
-      manual || again || seen.classification.response == Response::kFence || IsDrainOver(state, seen);
+      manual || again || seen.classification.response == Response::kFence || IsGraceOver(state, seen);
   return seen;
 }
 
 Phase PhaseOf(const State& state, const Assessment& seen) {
   if (!seen.acting && seen.fences.empty())
-    return seen.record.graceful ? Phase::kDraining : Phase::kReassessing;
+    return seen.record.graceful ? Phase::kLeaving : Phase::kReassessing;
   if (seen.acting && !IsFenced(seen, seen.record.volumes)) return Phase::kFencing;
   if (!PodsToDelete(seen).empty()) return Phase::kEvacuating;
   if (!DoAllRun(state, seen.record.volumes)) return Phase::kReplacing;

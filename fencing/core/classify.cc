@@ -22,7 +22,7 @@ Classification ClassifyCutOff(const Signals& signals, const Settings& settings) 
 }
 
 Classification ClassifyHeard(const Signals& signals, const Settings& settings) {
-  if (!signals.lost.empty()) return {Response::kDrain, "its storage path is lost"};
+  if (!signals.lost.empty()) return {Response::kAskToLeave, "its storage path is lost"};
   if (signals.kubelet == Kubelet::kNotReady && signals.hung_for > Span()) {
     // Both sides have to say so for the whole probation: the node, which asks its own kubelet, and the API
     // server.

@@ -9,9 +9,9 @@
 namespace lunkeeper::fencing {
 
 enum class Response {
-  kNothing,  // the node is well
-  kHold,     // something is wrong, or not known; wait
-  kDrain,    // move the pods gracefully, fence at a deadline
+  kNothing,     // the node is well
+  kHold,        // something is wrong, or not known; wait
+  kAskToLeave,  // ask the pods to leave, fence at a deadline
   kFence
 };
 

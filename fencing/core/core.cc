@@ -83,7 +83,7 @@ void Core::HandleEvent(const ArrayView& view) {
 void Core::HandleEvent(const ArrayGone& gone) {
   state_.evidence.NoteEvent(gone);
   state_.arrays.Remove(gone.array);
-  std::erase_if(state_.wanted, [&](const auto& wish) { return wish.second.array == gone.array; });
+  std::erase_if(state_.wanted, [&](const auto& request) { return request.second.array == gone.array; });
 }
 
 void Core::HandleEvent(const VolumeWanted& wanted) {

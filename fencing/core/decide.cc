@@ -1,7 +1,7 @@
 // Called for each node at each tick, so everything here asks whether something is due and has no memory but
 // the outbox's and the safety limits'. The order of the reasons matters. A fence at an array without a record
-// comes first: it has already happened, so no limit may refuse it. A person's wish comes before evidence, and
-// is not limited either. What only evidence asks for has to pass the limits.
+// comes first: it has already happened, so no limit may refuse it. A person's request comes before evidence,
+// and is not limited either. What only evidence asks for has to pass the limits.
 
 #include "fencing/core/decide.h"
 
@@ -59,7 +59,7 @@ bool AskedByTaint(const State& state, const NodeId& node) {
 
 VolumesByArray AffectedVolumes(const State& state, const NodeId& node, const Classification& classification) {
   std::set<ArrayId> lost;
-  if (classification.response == Response::kDrain) lost = state.evidence.SignalsOf(node, state.now).lost;
+  if (classification.response == Response::kAskToLeave) lost = state.evidence.SignalsOf(node, state.now).lost;
   auto volumes = state.PlanFor(node, lost).volumes;
   if (classification.response != Response::kFence) return volumes;
   for (const auto& [array, wanted] : state.WantedFrom(node)) {
@@ -81,14 +81,14 @@ void Decide(State& state, const NodeId& node, Classification classification) {
   if (AdoptFence(state, node)) return;
   const bool manual = AskedByTaint(state, node);
   const bool by_evidence =
-      classification.response == Response::kFence || classification.response == Response::kDrain;
+      classification.response == Response::kFence || classification.response == Response::kAskToLeave;
   if (!manual && !by_evidence) return state.WithdrawReport(ReportKind::kRefused, node);
   NodeFence fence;
   fence.node = node;
   fence.cause = manual ? kByTaint : std::string(classification.what);
   fence.requested_by = manual ? kByTaint : "";
-  fence.graceful = !manual && classification.response == Response::kDrain;
-  fence.phase = fence.graceful ? Phase::kDraining : Phase::kFencing;
+  fence.graceful = !manual && classification.response == Response::kAskToLeave;
+  fence.phase = fence.graceful ? Phase::kLeaving : Phase::kFencing;
   fence.volumes = AffectedVolumes(state, node, classification);
   // A node that has nothing of ours is none of our business, however dead it is.
   if (fence.volumes.empty() && !manual) return;

@@ -1,5 +1,6 @@
 #pragma once
-// From evidence to a recorded decision. Level-triggered: called for each node at each tick of the leader.
+// From evidence to a recorded decision. Level-triggered: the leader's core calls these for each node at each
+// tick, and they send what is missing through the outbox. Nothing fails: a lost call is made again.
 
 #include "fencing/core/state.h"
 

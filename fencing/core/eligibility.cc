@@ -57,8 +57,9 @@ bool Covers(const VolumeSet& b, const VolumeSet& a) {
 std::string WhyLeft(const Pod& pod, const NodeName& node, const Cluster& cluster, const Settings& settings,
                     const ReachTest& reaches) {
   if (pod.foreign_volumes) return "it has volumes of another driver too";
-  if (pod.wish == FailoverPolicy::kNever) return "opted out by lunkeeper.io/failover";
-  if (settings.opt_in && pod.wish != FailoverPolicy::kAlways) return "not opted in by lunkeeper.io/failover";
+  if (pod.policy == FailoverPolicy::kNever) return "opted out by lunkeeper.io/failover";
+  if (settings.opt_in && pod.policy != FailoverPolicy::kAlways)
+    return "not opted in by lunkeeper.io/failover";
   if (pod.owner_kind.empty()) return "it has no owner that would re-create it";
   if (!settings.owner_kinds.contains(pod.owner_kind)) return "its owner is a " + pod.owner_kind;
   const auto& nodes = cluster.nodes();

@@ -68,7 +68,8 @@ class Evidence {
   // No array has answered for a while: it may be this observer that is cut off from them.
   bool IsBlind(Instant now) const;
   bool ApiUp(Instant now) const;
-  // The node hears, and nothing of `volumes` is left on it; with a generation: and it knows of that fence.
+  // The node's heartbeats arrive, and it reports that nothing of `volumes` is left on it. With a generation:
+  // it reports, too, that it knows of that fence.
   bool IsClean(const NodeId& node, const VolumeSet& volumes, const ArrayId& array, Generation known,
                Instant now) const;
   // Heartbeats of another instance of its name arrive, and its own do not.
@@ -106,8 +107,8 @@ class Evidence {
   Instant window_;  // nothing before it counts as silence
   bool api_up_ = false;
   Instant api_since_, api_at_;
-  std::optional<Instant>
-      kubelets_turn_;  // ends then: after an outage of the API server that they could not renew in
+  // After an outage of the API server: until then kubelets, which could not renew in it, may do so.
+  std::optional<Instant> kubelets_turn_;
   IndexedMap<NodeId, NodeEvidence> nodes_;
   IndexedMap<NodeName, KubeletSide> kubelets_;
   std::map<ArrayId, ArrayChannel> arrays_;

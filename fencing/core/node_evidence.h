@@ -32,8 +32,8 @@ struct ArrayChannel {
 // What an array shows of a node.
 struct ArraySide {
   const ArrayChannel* array = nullptr;
-  std::optional<Instant>
-      heartbeat_at;  // empty: none ever landed, so there is no such channel, which says nothing
+  // Empty: none ever landed, so there is no such channel, and its silence says nothing.
+  std::optional<Instant> heartbeat_at;
   uint64_t heartbeat_sequence = 0;
   std::optional<Instant> io_at;
   struct Held {
@@ -56,8 +56,8 @@ struct KubeletSide {
 
 struct NodeEvidence {
   const KubeletSide* kubelet = nullptr;  // null: there is no Node of its name
-  std::optional<Instant>
-      met_at;  // nothing before it counts as silence: a new machine is not one that was long away
+  // Nothing before it counts as silence: a new machine has not been away for long.
+  std::optional<Instant> met_at;
   bool heard = false;
   bool closed = false;
   std::optional<Instant> heartbeat_at;

@@ -16,7 +16,7 @@ struct PhaseText {
 constexpr PhaseText kPhaseTexts[] = {
     {Phase::kRequested, "", "asked for"},
     {Phase::kRefused, "Refused", "refused: there is no such node"},
-    {Phase::kDraining, "Draining", "asking its pods to leave"},
+    {Phase::kLeaving, "Leaving", "asking its pods to leave"},
     {Phase::kReassessing, "Reassessing", "looking again"},
     {Phase::kFencing, "Fencing", "fencing"},
     {Phase::kEvacuating, "Evacuating", "deleting its pods"},

@@ -6,7 +6,7 @@
 //
 //   Requested ───► Refused                 there is no trace of such a node
 //       │
-//       ▼              Draining            graceful: the pods are asked to leave, until a deadline
+//       ▼              Leaving             graceful: the pods are asked to leave, until a deadline
 //   Reassessing           │                the reason is gone before anything was fenced
 //       │  ▲              │
 //       ▼  │              ▼
@@ -26,7 +26,7 @@
 //          │         │               │  │
 //          └────► Moved ─────────────┴──┘  they arrive, and somebody wants it fenced
 //
-// A record goes from Draining and Reassessing when the node is well, from Cleaning (through Reassessing) when
+// A record goes from Leaving and Reassessing when the node is well, from Cleaning (through Reassessing) when
 // the last fence is lifted, and from Replacing and AwaitingNode when the machine is gone for good.
 
 #include <string_view>
@@ -36,7 +36,7 @@ namespace lunkeeper::fencing {
 enum class Phase {
   kRequested,
   kRefused,
-  kDraining,
+  kLeaving,
   kReassessing,
   kFencing,
   kEvacuating,

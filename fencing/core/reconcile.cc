@@ -111,7 +111,7 @@ void AskToLeave(State& state, const Pod& pod) {
 }
 
 void AskPodsToLeave(State& state, const Assessment& seen) {
-  if (!seen.record.graceful || seen.classification.response != Response::kDrain || !seen.fences.empty())
+  if (!seen.record.graceful || seen.classification.response != Response::kAskToLeave || !seen.fences.empty())
     return;
   if (!IsTainted(state, seen.record.node)) return;
   for (const auto* pod : seen.plan.move) AskToLeave(state, *pod);
@@ -252,7 +252,7 @@ void RecordPhase(State& state, const Assessment& seen, Phase phase) {
 
 // What is done in each phase, in this order; phase.h has the picture. A step that finds nothing to do does
 // nothing, so a row says what may happen in its phase, and above all what may not: nothing is unfenced while
-// there is reason to fence (Fencing, Moved), and no pod is deleted before a fence (Draining, Reassessing).
+// there is reason to fence (Fencing, Moved), and no pod is deleted before a fence (Leaving, Reassessing).
 // Graceful and manual fences go through the same rows; what is special about them is in AssessNode.
 struct PhaseRow {
   using Step = void (*)(State&, const Assessment&);
@@ -262,7 +262,7 @@ struct PhaseRow {
 };
 
 constexpr PhaseRow kPhaseRows[] = {
-    {Phase::kDraining, true, {AskPodsToLeave}},
+    {Phase::kLeaving, true, {AskPodsToLeave}},
     {Phase::kReassessing, true, {}},
     // Past its deadline a graceful move still asks the pods, until the first array has confirmed.
     {Phase::kFencing, false, {FenceArrays, DeleteFencedPods, AskPodsToLeave, NotifyNode}},
@@ -288,7 +288,7 @@ void Reconcile(State& state, const NodeId& node) {
   if (!record || state.settings.dry_run) return;
   if (IsUnknown(state, *record)) return RefuseRecord(state, *record);
   const auto seen = AssessNode(state, *record);
-  if (seen.classification.response != Response::kDrain) state.draining_since.erase(node);
+  if (seen.classification.response != Response::kAskToLeave) state.leaving_since.erase(node);
   if (!IsRecorded(state, seen)) return;
   const Phase phase = PhaseOf(state, seen);
   const PhaseRow& row = RowOf(phase);

@@ -10,8 +10,8 @@ constexpr Span kRequestLasts = 5_s;  // they are repeated while someone waits
 
 VolumesByArray State::WantedFrom(const NodeId& node) const {
   VolumesByArray result;
-  for (const auto& [volume, wish] : wanted)
-    if (wish.holder == node && now - wish.at < kRequestLasts) result[wish.array].insert(volume);
+  for (const auto& [volume, request] : wanted)
+    if (request.holder == node && now - request.at < kRequestLasts) result[request.array].insert(volume);
   return result;
 }
 

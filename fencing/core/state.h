@@ -36,7 +36,7 @@ struct State {
   SafetyLimits limits;
   Outbox outbox;
   std::map<VolumeId, PendingRequest> wanted;  // on demand
-  std::map<NodeId, Instant> draining_since;   // graceful moves, as this replica saw them begin
+  std::map<NodeId, Instant> leaving_since;    // graceful moves, as this replica saw them begin
   std::map<Uid, Instant> kicked;              // pods
   std::map<std::pair<ReportKind, NodeId>, std::string> said;
 

@@ -37,7 +37,7 @@ struct Pod {
   Uid uid;
   NodeName node;           // empty: not scheduled yet
   std::string owner_kind;  // empty: nobody re-creates it
-  FailoverPolicy wish = FailoverPolicy::kUnsaid;
+  FailoverPolicy policy = FailoverPolicy::kUnsaid;
   VolumesByArray volumes;        // ours
   bool foreign_volumes = false;  // it has persistent volumes of another driver too
   Shared<Scheduling> scheduling;

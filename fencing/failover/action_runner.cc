@@ -68,7 +68,7 @@ void ActionRunner::RunCall(const Action& action, const BeginTerm& call, Instant 
 // get it in its answer.
 void ActionRunner::RunCall(const Action& action, const FenceNode& call, Instant now) {
   CallArray(action, call.array, now, [this, call](FenceControl& at) {
-    Answer answer = FenceNodeOn(call, at);
+    Answer answer = FenceNodeOn(call, at, inputs_.self);
     if (answer.done.fence) inputs_.board.OnFenced(call.array, *answer.done.fence, MonotonicNow());
     return answer;
   });

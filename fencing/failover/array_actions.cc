@@ -28,14 +28,19 @@ Answer FromArray(absl::Status status) {
   return answer;
 }
 
+// An array agent that lacks a call that only adds evidence is no failure: what the call would tell stays
+// unknown. Without this, one new call would cost the whole poll of an older agent.
+template <class T>
+absl::StatusOr<std::vector<T>> IfImplemented(absl::StatusOr<std::vector<T>> answer) {
+  if (absl::IsUnimplemented(answer.status())) return std::vector<T>();
+  return answer;
+}
+
 absl::StatusOr<StorageHeartbeats> PollHeartbeats(const ArrayId& id, FenceControl& array) {
   StorageHeartbeats heartbeats{id, {}};
-  auto landed = array.ListHeartbeats();
-  // An array without heartbeat LUNs is no failure; its channel of evidence stays unknown.
-  if (absl::IsUnimplemented(landed.status())) return heartbeats;
-  RETURN_IF_ERROR(landed.status());
-  heartbeats.landed.reserve(landed->size());
-  for (LandedHeartbeat& heartbeat : *landed)
+  ASSIGN_OR_RETURN(auto landed, IfImplemented(array.ListHeartbeats()));
+  heartbeats.landed.reserve(landed.size());
+  for (LandedHeartbeat& heartbeat : landed)
     heartbeats.landed.push_back({std::move(heartbeat.node), heartbeat.sequence,
                                  Span::OfMilliseconds(absl::ToInt64Milliseconds(heartbeat.age))});
   return heartbeats;
@@ -53,8 +58,8 @@ absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array) {
   view.asked = MonotonicNow();
   ASSIGN_OR_RETURN(const auto fences, array.fences().ListFences());
   ASSIGN_OR_RETURN(auto grants, array.grants().ListGrants({}));
-  ASSIGN_OR_RETURN(const auto sessions, array.grants().ListSessions());
-  ASSIGN_OR_RETURN(const auto wanted, array.grants().ListWantedVolumes());
+  ASSIGN_OR_RETURN(const auto sessions, IfImplemented(array.grants().ListSessions()));
+  ASSIGN_OR_RETURN(const auto wanted, IfImplemented(array.grants().ListWantedVolumes()));
   ASSIGN_OR_RETURN(poll.heartbeats, PollHeartbeats(id, array.fences()));
   std::unordered_multimap<std::string_view, const GrantSession*> of_volume;
   for (const GrantSession& session : sessions) of_volume.emplace(session.volume.value(), &session);
@@ -89,8 +94,11 @@ Answer BeginTermOn(const BeginTerm&, FenceControl& array, const std::string& sel
   return answer;
 }
 
-Answer FenceNodeOn(const FenceNode& call, FenceControl& array) {
-  const auto fence = array.FenceNode(call.term, call.node, {call.volumes.begin(), call.volumes.end()});
+Answer FenceNodeOn(const FenceNode& call, FenceControl& array, const std::string& self) {
+  const auto fence = array.FenceNode(call.term, {.node = call.node,
+                                                 .volumes = {call.volumes.begin(), call.volumes.end()},
+                                                 .fenced_by = self,
+                                                 .reason = "failover: see the node's NodeFence"});
   Answer answer = FromArray(fence.status());
   if (fence.ok()) answer.done.fence = ArrayFence{call.node, fence->generation, call.volumes};
   return answer;

@@ -31,7 +31,7 @@ absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array);
 
 Answer BeginTermOn(const BeginTerm& call, FenceControl& array, const std::string& self);
 // The answer's fence has the volumes of this call only, even if the array fenced more before.
-Answer FenceNodeOn(const FenceNode& call, FenceControl& array);
+Answer FenceNodeOn(const FenceNode& call, FenceControl& array, const std::string& self);
 Answer UnfenceNodeOn(const UnfenceNode& call, FenceControl& array);
 
 }  // namespace lunkeeper::fencing

@@ -120,7 +120,7 @@ std::optional<PodFacts> ReadPod(const Json& pod) {
   facts.uid = Uid(TextAt(pod, {"metadata", "uid"}));
   facts.node = NodeName(TextAt(pod, {"spec", "nodeName"}));
   facts.owner_kind = ControllerOf(pod);
-  facts.wish = ReadFailoverPolicy(pod);
+  facts.policy = ReadFailoverPolicy(pod);
   facts.deleting = !FieldAt(pod, {"metadata", "deletionTimestamp"}).is_null();
   // A pod that is being deleted may be ready until its end; it will not run here for long.
   facts.running = HasCondition(pod, "Ready") && !facts.deleting;

@@ -32,7 +32,7 @@ struct PodFacts {
   Uid uid;
   NodeName node;
   std::string owner_kind;
-  FailoverPolicy wish = FailoverPolicy::kUnsaid;
+  FailoverPolicy policy = FailoverPolicy::kUnsaid;
   std::vector<std::string> claims;  // "namespace/name"
   bool foreign_volumes = false;     // has volumes that only this node can serve, besides claims
   bool deleting = false, running = false, crash_looping = false;

@@ -3,11 +3,13 @@
 #include <chrono>
 #include <future>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/periodic.h"
+#include "devices/node_id.h"
 #include "fencing/core/core.h"
 #include "fencing/failover/action_runner.h"
 #include "fencing/failover/array_hub.h"
@@ -59,7 +61,7 @@ class FailoverController final : public Failover {
       : options_(options),
         kube_(client, options.lease, options.self, ToAbsl(options.settings.lease)),
         core_(options.settings, options.self),
-        objects_([this](auto what) { FeedCore(now_, std::move(what)); }),
+        objects_([this](auto what) { OnObject(std::move(what)); }),
         recorder_(core_.state(), objects_, [this](auto event) { events_.AddEvent(std::move(event), now_); }),
         actions_(MakeActionInputs()),
         arrays_(arrays, [this](ArrayPoll poll) { OnArrayPoll(std::move(poll)); }) {
@@ -101,7 +103,9 @@ class FailoverController final : public Failover {
   void FeedCore(Instant now, decltype(Event::what) what);
   void RunTick(Instant now);
   void OnLease(Instant now, const absl::StatusOr<LeaseSeen>& seen);
+  void OnObject(decltype(Event::what) what);
   void OnRecord(const std::string& name, const RecordFacts* facts);
+  void Distrust(const std::string& machine) const;
   void ComplainIfNotSynced(Instant now);
 
   // In the constructor.
@@ -127,6 +131,7 @@ class FailoverController final : public Failover {
   Instant now_, started_;
   std::optional<Instant> alive_at_, arrays_refreshed_at_;
   bool synced_ = false, complained_ = false;
+  std::set<NodeId> fenced_;
 
   // They have threads that use the members above. The runner comes before the hub, whose workers run its
   // calls.
@@ -260,10 +265,22 @@ void FailoverController::OnLease(Instant now, const absl::StatusOr<LeaseSeen>& s
   }
 }
 
+void FailoverController::OnObject(decltype(Event::what) what) {
+  if (const auto* gone = std::get_if<NodeGone>(&what)) Distrust(gone->node.value());
+  FeedCore(now_, std::move(what));
+}
+
+void FailoverController::Distrust(const std::string& machine) const {
+  if (options_.distrust) options_.distrust(machine);
+}
+
 // The recorder first: the core's step may end the failover, whose timeline it still needs.
 void FailoverController::OnRecord(const std::string& name, const RecordFacts* facts) {
   const NodeId node(name);
   recorder_.OnRecord(node, facts);
+  // Once for each fence, and not with each change of its record.
+  if (facts == nullptr) fenced_.erase(node);
+  if (facts != nullptr && fenced_.insert(node).second) Distrust(MachineOf(node));
   if (facts != nullptr) {
     FeedCore(now_, FenceSeen{facts->fence});
   } else {

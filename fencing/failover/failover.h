@@ -8,6 +8,7 @@
 // Thread-safe; the destructor releases the lease and joins all threads. `arrays` and `client` outlive it.
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,6 +33,9 @@ struct FailoverOptions {
   Settings settings;
   std::string self;  // this replica in the lease: unique for each start of a process
   kube::LeaseName lease;
+  // What is known of this machine, such as a token, has to be proven anew: its Node was deleted, or a fence
+  // of it has begun. Called on failover's thread; never blocks. Empty: nobody wants to know.
+  std::function<void(const std::string& machine)> distrust = {};
 };
 
 class Failover : public HeartbeatSink {

@@ -66,8 +66,8 @@ class FailoverRecorder {
   bool leads_ = false, synced_ = false;
   int decided_ = 0, fence_failures_ = 0, pods_deleted_ = 0;
   Metrics::Series refused_;  // by safety limit
-  std::vector<std::pair<std::string, absl::Duration>>
-      took_;  // phases that ended since the last ReportMetrics
+  // The phases that ended since the last ReportMetrics, with their durations.
+  std::vector<std::pair<std::string, absl::Duration>> took_;
 };
 
 }  // namespace lunkeeper::fencing

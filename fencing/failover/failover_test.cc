@@ -104,6 +104,19 @@ TEST_CASE("a NodeFence made by hand fences a healthy node, and its deletion give
   CHECK_FALSE(world.IsFenced("n1"));
 }
 
+TEST_CASE("a machine whose Node is deleted, or that is fenced, has to prove itself anew, once") {
+  World world;
+  world.AddPod("db-0", "n1");
+  world.Start();
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  CHECK(world.Distrusted().empty());
+  world.api.Put(RecordPath(World::IdOf("n1")), {{"spec", {{"cause", "a test"}}}});
+  REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
+  CHECK(world.Distrusted() == std::vector<std::string>{"n1"});
+  world.api.Remove(NodePath("n3"));
+  CHECK(Comes([&] { return world.Distrusted() == std::vector<std::string>{"n1", "n3"}; }));
+}
+
 TEST_CASE("a volume of a pod without an owner stays with its dead node until another node asks for it") {
   World world;
   const VolumeId volume = world.AddPod("lone", "n1");

@@ -111,14 +111,14 @@ void ObjectCache::ForgetIfUnused(const std::string& claim) {
 }
 
 // The pods of a namespace are neighbours in the map, as their keys begin with "namespace/".
-void ObjectCache::OnNamespace(const std::string& name, const FailoverPolicy* wish) {
-  StoreOrErase(namespaces_, name, wish);
+void ObjectCache::OnNamespace(const std::string& name, const FailoverPolicy* policy) {
+  StoreOrErase(namespaces_, name, policy);
   for (auto pod = pods_.lower_bound(name + "/"); pod != pods_.end() && NamespaceOf(pod->first) == name; ++pod)
     ReportPod(pod->first);
 }
 
-void ObjectCache::OnStorageClass(const std::string& name, const FailoverPolicy* wish) {
-  StoreOrErase(classes_, name, wish);
+void ObjectCache::OnStorageClass(const std::string& name, const FailoverPolicy* policy) {
+  StoreOrErase(classes_, name, policy);
   for (const auto& [volume, facts] : volumes_)
     if (facts->storage_class == name) ReportPodsOf(facts->claim);
 }
@@ -161,9 +161,9 @@ void ObjectCache::ReportPod(const std::string& key) {
   pod.uid = facts.uid;
   pod.node = facts.node;
   pod.owner_kind = facts.owner_kind;
-  pod.wish = facts.wish;
-  if (const FailoverPolicy* wish = FindIn(namespaces_, NamespaceOf(key)); wish != nullptr)
-    pod.wish = JoinPolicies(pod.wish, *wish);
+  pod.policy = facts.policy;
+  if (const FailoverPolicy* policy = FindIn(namespaces_, NamespaceOf(key)); policy != nullptr)
+    pod.policy = JoinPolicies(pod.policy, *policy);
   pod.foreign_volumes = facts.foreign_volumes;
   for (const std::string& claim : facts.claims) AddClaim(pod, claim);
   pod.scheduling = facts.scheduling;
@@ -184,8 +184,8 @@ void ObjectCache::AddClaim(Pod& pod, const std::string& claim) const {
     return;
   }
   pod.volumes[ArrayId(array)].insert(volume->volume);
-  if (const FailoverPolicy* wish = FindIn(classes_, volume->storage_class); wish != nullptr)
-    pod.wish = JoinPolicies(pod.wish, *wish);
+  if (const FailoverPolicy* policy = FindIn(classes_, volume->storage_class); policy != nullptr)
+    pod.policy = JoinPolicies(pod.policy, *policy);
 }
 
 }  // namespace lunkeeper::fencing

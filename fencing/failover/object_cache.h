@@ -27,8 +27,8 @@ class ObjectCache {
   void OnNodeId(const std::string& node, const NodeId* node_id);
   void OnPod(const std::string& key, std::shared_ptr<const PodFacts> facts);
   void OnVolume(const std::string& name, std::shared_ptr<const VolumeFacts> facts);
-  void OnNamespace(const std::string& name, const FailoverPolicy* wish);
-  void OnStorageClass(const std::string& name, const FailoverPolicy* wish);
+  void OnNamespace(const std::string& name, const FailoverPolicy* policy);
+  void OnStorageClass(const std::string& name, const FailoverPolicy* policy);
 
   const NodeFacts* FindNode(const NodeName& name) const;
   const PodFacts* FindPod(const PodId& pod) const;

@@ -73,17 +73,17 @@ TEST_CASE("never wins, whoever says it: pod, namespace or StorageClass; a word t
   Heard heard;
   heard.AddVolume("0000000000000001", "data", kOurs);
   heard.AddPod({{"volumes", {kClaim}}}, {{"labels", {{kFailoverKey, "always"}}}});
-  CHECK(heard.pods["db/p"].wish == FailoverPolicy::kAlways);
+  CHECK(heard.pods["db/p"].policy == FailoverPolicy::kAlways);
   const FailoverPolicy never = FailoverPolicy::kNever;
   heard.objects.OnStorageClass("fast", &never);
-  CHECK(heard.pods["db/p"].wish == FailoverPolicy::kNever);
+  CHECK(heard.pods["db/p"].policy == FailoverPolicy::kNever);
   heard.objects.OnStorageClass("fast", nullptr);
-  CHECK(heard.pods["db/p"].wish == FailoverPolicy::kAlways);
+  CHECK(heard.pods["db/p"].policy == FailoverPolicy::kAlways);
   heard.objects.OnNamespace("db", &never);
-  CHECK(heard.pods["db/p"].wish == FailoverPolicy::kNever);
+  CHECK(heard.pods["db/p"].policy == FailoverPolicy::kNever);
   heard.objects.OnNamespace("db", nullptr);
   heard.AddPod({{"volumes", {kClaim}}}, {{"annotations", {{kFailoverKey, "sometimes"}}}});
-  CHECK(heard.pods["db/p"].wish == FailoverPolicy::kNever);
+  CHECK(heard.pods["db/p"].policy == FailoverPolicy::kNever);
 }
 
 TEST_CASE("our taint leads back to the whole name of its NodeFence, however long the machine's is") {

@@ -48,7 +48,7 @@ void VolumeLockPublisher::OnLock(const std::string& name, const std::shared_ptr<
   if (facts != nullptr) {
     locks_[VolumeId(name)] = {.facts = facts};
   } else if (const auto known = locks_.find(VolumeId(name)); known != locks_.end()) {
-    known->second.there = false;
+    known->second.exists = false;
   }
 }
 
@@ -90,14 +90,14 @@ VolumeLockPublisher::Holders VolumeLockPublisher::NextOf(const ArrayPoll& poll, 
 std::vector<VolumeLockPublisher::Write> VolumeLockPublisher::PlanWrites(const ArrayId& array, Holders held,
                                                                         const VolumeId& from, VolumeId& to) {
   std::vector<Write> writes;
-  ArrayId last;  // most follow one of the same array
-  bool is_there = false;
+  ArrayId last;  // most volumes follow one of the same array
+  bool is_configured = false;
   for (auto lock = locks_.upper_bound(from); lock != locks_.end() && (to.empty() || lock->first <= to);) {
     const auto at = lock++;
     const ArrayId its_array(ArrayNameIn(at->first.value()));
-    if (std::exchange(last, its_array) != its_array) is_there = inputs_.has_array(its_array);
-    if (its_array == array ? held.contains(at->first) : is_there) continue;
-    if (!at->second.there) {
+    if (std::exchange(last, its_array) != its_array) is_configured = inputs_.has_array(its_array);
+    if (its_array == array ? held.contains(at->first) : is_configured) continue;
+    if (!at->second.exists) {
       locks_.erase(at);
     } else {
       writes.push_back({at->first.value(), at->second.facts->version, nullptr});
@@ -108,16 +108,16 @@ std::vector<VolumeLockPublisher::Write> VolumeLockPublisher::PlanWrites(const Ar
     if (!to.empty() && volume > to) break;
     const auto known = locks_.find(volume);
     const LockFacts* facts = known == locks_.end() ? nullptr : known->second.facts.get();
-    const bool there = facts != nullptr && known->second.there;
+    const bool exists = facts != nullptr && known->second.exists;
     const VolumeLock lock = DescribeLock(volume, std::move(holders), facts);
     const size_t hash = HashOf(lock);
-    if (there && known->second.verified_hash == hash) continue;
+    if (exists && known->second.verified_hash == hash) continue;
     kube::Json status = StatusOf(lock);
-    if (there && facts->digest == DigestOf(status)) {
+    if (exists && facts->digest == DigestOf(status)) {
       known->second.verified_hash = hash;
       continue;
     }
-    writes.push_back({volume.value(), there ? facts->version : Version(), std::move(status)});
+    writes.push_back({volume.value(), exists ? facts->version : Version(), std::move(status)});
     if (writes.size() >= kMostWrites) to = volume;
   }
   return writes;

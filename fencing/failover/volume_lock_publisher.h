@@ -1,12 +1,12 @@
 #pragma once
-// Keeps one VolumeLock in Kubernetes for each volume that has a grant, after what polls of the arrays show:
-// it creates, corrects and deletes them. VolumeLocks are a view for people. Nothing is decided from them, so
-// nothing waits for them. Only the leading replica writes, one call at a time, each on condition that the
-// object is as it was last seen; failover's own writes go first.
+// Publishes a VolumeLock in Kubernetes for each granted volume, as polls of the arrays show the grants:
+// creates, updates and deletes the objects. They are a view for people: nothing decides by them, and nothing
+// waits for them. Only the leading replica writes, one call at a time, after failover's own writes. Each
+// write is conditional on the version that was last seen.
 //
-// One thread uses it, the one that runs the posted jobs; calls run on a thread of its own. Nothing fails:
-// what was not written is found again by a later sweep. The destructor waits for a call in progress. `client`
-// and everything in `inputs` outlive it.
+// The thread that runs the posted jobs uses it; a thread of its own makes the calls. Nothing fails: the next
+// sweep finds a lock that was not written. The destructor waits for a call in progress. `client` and
+// everything in `inputs` outlive it.
 
 #include <atomic>
 #include <boost/asio/thread_pool.hpp>
@@ -38,7 +38,7 @@ class VolumeLockPublisher {
   VolumeLockPublisher(kube::KubeClient& client, LockPublisherInputs inputs);
   ~VolumeLockPublisher();
 
-  // Compares the locks of some of the array's volumes with the poll. Later polls continue with the next ones.
+  // Compares the locks of the array's next volumes with the poll, and begins to write what differs.
   void OnArrayPoll(const ArrayPoll& poll, Instant now);
 
  private:
@@ -49,19 +49,19 @@ class VolumeLockPublisher {
   };
   struct Known {
     std::shared_ptr<const LockFacts> facts;
-    bool there = true;         // false: the object is gone, but its grant may exist, and its times are kept
-    size_t verified_hash = 0;  // the hash of what it was last found to say
+    bool exists = true;        // false: the object is gone; its times are kept, as its grant may still exist
+    size_t verified_hash = 0;  // of the lock that the object was last found to show
   };
   struct Write {
     std::string name;
-    Version expected;   // empty: it is to be made
-    kube::Json status;  // null: it is to go
+    Version expected;   // empty: create the object
+    kube::Json status;  // null: delete it
   };
 
   Holders NextOf(const ArrayPoll& poll, const VolumeId& from, VolumeId& to) const;
-  // The writes that make the locks of (from, to] agree with `held`. Locks of removed arrays are deleted, too,
-  // as no poll will ever show them. If that is more than one sweep may write, `to` moves back to the last
-  // volume that was compared.
+  // The writes that make the locks of the volumes in (from, to] agree with `held`. Locks of removed arrays
+  // are deleted as well, since no poll will ever show those. When there are more writes than a sweep may
+  // make, `to` moves back to the last volume that was compared.
   std::vector<Write> PlanWrites(const ArrayId& array, Holders held, const VolumeId& from, VolumeId& to);
   VolumeLock DescribeLock(const VolumeId& volume, std::vector<LockHolder> holders,
                           const LockFacts* known) const;

@@ -11,8 +11,8 @@ namespace lunkeeper::fencing {
 namespace {
 
 std::optional<FailoverPolicy> FailoverPolicyOf(const kube::Json& object) {
-  const FailoverPolicy wish = ReadFailoverPolicy(object);
-  return wish == FailoverPolicy::kUnsaid ? std::nullopt : std::make_optional(wish);
+  const FailoverPolicy policy = ReadFailoverPolicy(object);
+  return policy == FailoverPolicy::kUnsaid ? std::nullopt : std::make_optional(policy);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "devices/connection_message.h"
 
 // Each pair of Read… and Write… is one message; they are pure and know nothing of transport. Only what a node
@@ -15,6 +16,11 @@ namespace {
 // The limits of the CSI specification for a node_id and for other ids ("Size Limits").
 constexpr size_t kLongestNode = 256;
 constexpr size_t kLongestVolume = 128;
+constexpr size_t kLongestArray = 32;  // --array-name
+constexpr size_t kLongestBoot = 64;   // the kernel's boot id has 36 digits
+// More than a node has, so that what a controller keeps of a heartbeat is bounded.
+constexpr int kMostVolumes = 4096;
+constexpr int kMostArrays = 64;
 
 // Ids end up in log lines, file names and SQL, so control characters and spaces are refused at the door.
 absl::Status CheckText(const char* field, const std::string& text, size_t longest) {
@@ -29,6 +35,27 @@ fencing::VolumeSet ReadVolumes(const google::protobuf::RepeatedPtrField<std::str
   fencing::VolumeSet volumes;
   for (const std::string& id : ids) volumes.emplace(id);
   return volumes;
+}
+
+absl::Status CheckVolumes(const char* field, const google::protobuf::RepeatedPtrField<std::string>& ids) {
+  const auto too_long = [](const std::string& id) { return id.size() > kLongestVolume; };
+  if (ids.size() <= kMostVolumes && std::none_of(ids.begin(), ids.end(), too_long)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": at most ", kMostVolumes, " ids of at most ", kLongestVolume, " bytes"));
+}
+
+absl::Status CheckSizes(const coordinator::v1::Heartbeat& message) {
+  if (message.boot_id().size() > kLongestBoot)
+    return absl::InvalidArgumentError(absl::StrCat("boot_id: at most ", kLongestBoot, " bytes"));
+  RETURN_IF_ERROR(CheckVolumes("failing", message.failing()));
+  RETURN_IF_ERROR(CheckVolumes("failed", message.failed()));
+  RETURN_IF_ERROR(CheckVolumes("present", message.present()));
+  const auto too_long = [](const auto& each) { return each.first.size() > kLongestArray; };
+  if (message.known_size() <= kMostArrays &&
+      std::none_of(message.known().begin(), message.known().end(), too_long))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("known: at most ", kMostArrays, " arrays of at most ", kLongestArray, " bytes"));
 }
 
 }  // namespace
@@ -77,6 +104,25 @@ coordinator::v1::Access WriteAccess(Access access) {
   return coordinator::v1::EXCLUSIVE;
 }
 
+// An older node says nothing of modes.
+absl::StatusOr<VolumeMode> ReadMode(coordinator::v1::VolumeMode mode) {
+  switch (mode) {
+    case coordinator::v1::VOLUME_MODE_UNSPECIFIED:
+      return VolumeMode::kAny;
+    case coordinator::v1::FILESYSTEM:
+      return VolumeMode::kFilesystem;
+    case coordinator::v1::BLOCK:
+      return VolumeMode::kBlock;
+    default:
+      return absl::InvalidArgumentError("mode: is not known to this controller");
+  }
+}
+
+coordinator::v1::VolumeMode WriteMode(VolumeMode mode) {
+  if (mode == VolumeMode::kFilesystem) return coordinator::v1::FILESYSTEM;
+  return mode == VolumeMode::kBlock ? coordinator::v1::BLOCK : coordinator::v1::VOLUME_MODE_UNSPECIFIED;
+}
+
 // The wire's ACCESS_UNSPECIFIED cannot occur here, as the request was made by WriteAccess.
 Grant ReadGrant(const coordinator::v1::AcquireRequest& request, const coordinator::v1::Grant& message) {
   Grant grant;
@@ -102,7 +148,8 @@ coordinator::v1::Grant WriteGrant(const Grant& grant) {
   return message;
 }
 
-fencing::Heartbeat ReadHeartbeat(const coordinator::v1::Heartbeat& message) {
+absl::StatusOr<fencing::Heartbeat> ReadHeartbeat(const coordinator::v1::Heartbeat& message) {
+  RETURN_IF_ERROR(CheckSizes(message));
   fencing::Heartbeat heartbeat;
   // The service has compared the node with the caller's token already (ReadNode).
   heartbeat.node = NodeId(message.node());

@@ -16,12 +16,15 @@ absl::StatusOr<NodeId> ReadNode(const std::string& node, const std::string& node
 absl::StatusOr<VolumeId> ReadVolume(const std::string& volume_id);
 absl::StatusOr<Access> ReadAccess(coordinator::v1::Access access);
 coordinator::v1::Access WriteAccess(Access access);
+absl::StatusOr<VolumeMode> ReadMode(coordinator::v1::VolumeMode mode);
+coordinator::v1::VolumeMode WriteMode(VolumeMode mode);
 
 // The message omits what the caller knows: volume, node and access come from the request.
 Grant ReadGrant(const coordinator::v1::AcquireRequest& request, const coordinator::v1::Grant& message);
 coordinator::v1::Grant WriteGrant(const Grant& grant);
 
-fencing::Heartbeat ReadHeartbeat(const coordinator::v1::Heartbeat& message);
+// Every list and text is checked for its length.
+absl::StatusOr<fencing::Heartbeat> ReadHeartbeat(const coordinator::v1::Heartbeat& message);
 coordinator::v1::Heartbeat WriteHeartbeat(const fencing::Heartbeat& heartbeat);
 FencesByArray ReadFences(const NodeId& node, const coordinator::v1::HeartbeatAnswer& message);
 coordinator::v1::HeartbeatAnswer WriteFences(const FencesByArray& fences);

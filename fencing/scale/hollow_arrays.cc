@@ -65,7 +65,7 @@ class HollowArray final : public Array, public GrantStore, public FenceControl {
   }
   absl::StatusOr<std::vector<VolumeId>> ListWantedVolumes() override { return std::vector<VolumeId>(); }
 
-  absl::StatusOr<Connection> OpenHeartbeatLun(const NodeId&) override { return Unsupported(); }
+  absl::StatusOr<Connection> OpenHeartbeatLun(const HeartbeatLunRequest&) override { return Unsupported(); }
   // A node sends heartbeats as it completes commands.
   absl::StatusOr<std::vector<LandedHeartbeat>> ListHeartbeats() override {
     std::vector<LandedHeartbeat> heartbeats;
@@ -78,11 +78,10 @@ class HollowArray final : public Array, public GrantStore, public FenceControl {
     absl::MutexLock lock(&mutex_);
     return ++term_;
   }
-  absl::StatusOr<FenceRecord> FenceNode(Term term, const NodeId& node,
-                                        const std::vector<VolumeId>& volumes) override {
+  absl::StatusOr<FenceRecord> FenceNode(Term term, const FenceRequest& request) override {
     absl::MutexLock lock(&mutex_);
-    FenceRecord& fence = fences_[node];
-    if (fence.generation == 0) fence = {node, ++generation_, term, volumes};
+    FenceRecord& fence = fences_[request.node];
+    if (fence.generation == 0) fence = {request.node, ++generation_, term, request.volumes};
     return fence;
   }
   absl::Status UnfenceNode(Term, const NodeId& node, Generation) override {

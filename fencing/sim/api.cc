@@ -157,7 +157,7 @@ void Api::Ensure(const Workload& workload) {
   pod.id = workload.id;
   pod.uid = Uid(workload.id.value() + "-" + std::to_string(++uid_));
   pod.owner_kind = workload.owner_kind;
-  pod.wish = workload.wish;
+  pod.policy = workload.policy;
   pod.volumes = workload.volumes;
   objects_.pods[pod.id] = pod;
   Push(PodSeen{pod});

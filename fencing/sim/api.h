@@ -16,10 +16,10 @@ namespace lunkeeper::fencing::sim {
 struct Workload {
   PodId id;
   std::string owner_kind = "StatefulSet";
-  FailoverPolicy wish = FailoverPolicy::kUnsaid;
+  FailoverPolicy policy = FailoverPolicy::kUnsaid;
   VolumesByArray volumes;
   Span think = 200_ms;  // between its writes
-  bool Protected() const { return wish != FailoverPolicy::kNever; }
+  bool Protected() const { return policy != FailoverPolicy::kNever; }
 };
 
 struct Written {

@@ -126,7 +126,7 @@ void Checker::Untainting(const Node& node) {
 
 void Checker::Deleting(const Pod& pod, Grace grace) {
   if (grace == Grace::kOrdinary) return;
-  if (pod.wish == FailoverPolicy::kNever) Fail(pod.id.value() + " has opted out and was deleted by force");
+  if (pod.policy == FailoverPolicy::kNever) Fail(pod.id.value() + " has opted out and was deleted by force");
   const auto order = ordered_.find(pod.uid);
   const auto ordered_at = order == ordered_.end() ? world_.now() : order->second;
   for (const auto& machine : world_.machines) {
@@ -162,7 +162,7 @@ void Checker::Acts(const Replica& replica, const Action& action) {
   const auto node = world_.api->nodes().find(NameOf(fence->node));
   if (node != world_.api->nodes().end() && node->second.node_id != fence->node) return;
   for (const auto& [id, pod] : world_.api->pods()) {
-    if (pod.wish != FailoverPolicy::kNever || pod.node != NameOf(fence->node) || !pod.running) continue;
+    if (pod.policy != FailoverPolicy::kNever || pod.node != NameOf(fence->node) || !pod.running) continue;
     for (const auto& [array, volumes] : pod.volumes)
       for (const auto& volume : volumes)
         if (array == fence->array && fence->volumes.contains(volume))

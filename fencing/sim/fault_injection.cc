@@ -26,7 +26,7 @@ bool FaultInjection::Hear(Event& event) {
     if (world_.Has(Mutant::kProbeForged) && world_.now() > WorldTime(15_s)) probe->answered = false;
   if (world_.Has(Mutant::kKubeletIgnored) && std::holds_alternative<KubeletLease>(event.what)) return false;
   if (auto* pod = std::get_if<PodSeen>(&event.what))
-    if (world_.Has(Mutant::kOptOutIgnored)) pod->pod.wish = FailoverPolicy::kUnsaid;
+    if (world_.Has(Mutant::kOptOutIgnored)) pod->pod.policy = FailoverPolicy::kUnsaid;
   if (auto* view = std::get_if<ArrayView>(&event.what))
     if (world_.Has(Mutant::kOrphanFenceIgnored))
       std::erase_if(view->fences,
@@ -47,7 +47,7 @@ std::vector<Action> FaultInjection::Act(const Action& action, std::vector<Done>&
     }
     if (world_.Has(Mutant::kDeleteBeforeFence))
       for (const auto& [id, pod] : world_.api->pods())
-        if (pod.node == NameOf(call->node) && pod.wish != FailoverPolicy::kNever)
+        if (pod.node == NameOf(call->node) && pod.policy != FailoverPolicy::kNever)
           result.insert(result.begin(), {0, DeletePod{id, pod.uid, Grace::kNone}});
     if (world_.Has(Mutant::kFencesPartOfTheVolumes) && call->volumes.size() > 1) {
       Done done;

@@ -1,6 +1,6 @@
 #pragma once
-// Sits between a core and its world and makes the deliberate mistakes of mutants.h that belong there, by
-// changing what passes. With no mutant set everything passes as it is.
+// Stands between a core and its world, and changes what passes as the mutants of mutants.h demand. With no
+// mutant set, everything passes unchanged. One thread.
 
 #include <optional>
 #include <vector>

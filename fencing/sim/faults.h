@@ -1,6 +1,6 @@
 #pragma once
-// Faults, composed from the seed: each strikes at its time, lasts its while, and is mended by itself or, at
-// the end, by everyone.
+// Faults, drawn from the seed. Each begins at its time and lasts for a while; then it is mended, at the
+// latest by HealAll. One thread.
 
 #include <functional>
 #include <set>

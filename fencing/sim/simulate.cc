@@ -24,7 +24,7 @@ void AddWorkloads(World& world) {
     Workload workload;
     workload.id = PodId("default/w" + std::to_string(i));
     workload.think = random.Percent(30) ? 5_s : 250_ms;
-    if (i == 5) workload.wish = FailoverPolicy::kNever;
+    if (i == 5) workload.policy = FailoverPolicy::kNever;
     for (int n = i == 0 ? 2 : 1; n > 0; --n)
       workload.volumes[random.Pick(world.arrays)->id()].insert(VolumeId("v" + std::to_string(++volume)));
     world.api->AddWorkload(workload);

@@ -47,7 +47,7 @@ class World {
   // One way; counted, so that faults may overlap.
   void Cut(Endpoint from, Endpoint to) { ++cuts_[from][to]; }
   void Mend(Endpoint from, Endpoint to) { --cuts_[from][to]; }
-  // From everybody, also from who comes later; counted too.
+  // Cuts `one` off from all endpoints, also from later ones; counted, too.
   void Isolate(Endpoint one) { ++isolated_[one]; }
   void Rejoin(Endpoint one) { --isolated_[one]; }
   bool Open(Endpoint from, Endpoint to) const {

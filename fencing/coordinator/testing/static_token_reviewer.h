@@ -28,6 +28,11 @@ class StaticTokenReviewer final : public TokenReviewer {
     Add(token, {kTestAccount, node, absl::Now() + life});
   }
 
+  void Remove(const std::string& token) {
+    absl::MutexLock lock(&mutex_);
+    tokens_.erase(token);
+  }
+
   absl::StatusOr<TokenIdentity> Review(const std::string& token, const std::string& audience) override {
     ++reviews;
     if (down) return absl::UnavailableError("review a token: the API server does not answer");

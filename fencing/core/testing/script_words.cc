@@ -149,8 +149,8 @@ void ScriptedWorld::AddPod(std::istringstream& words) {
   for (std::string word; words >> word;) {
     if (word == "on") pod.node = NodeName(NextWord(words));
     if (word == "owner") pod.owner_kind = NextWord(words);
-    if (word == "never") pod.wish = FailoverPolicy::kNever;
-    if (word == "always") pod.wish = FailoverPolicy::kAlways;
+    if (word == "never") pod.policy = FailoverPolicy::kNever;
+    if (word == "always") pod.policy = FailoverPolicy::kAlways;
     if (word == "foreign") pod.foreign_volumes = true;
     ReadScheduling(word, words, scheduling);
     if (word != "volumes") continue;
@@ -279,7 +279,7 @@ void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream
     Feed(FenceSeen{fence});
   } else if (subject == "pod") {
     auto& pod = pods_.at(PodId(what));
-    NextWord(words) == "crashes" ? pod.crash_looping = true : (pod.wish = FailoverPolicy::kNever, true);
+    NextWord(words) == "crashes" ? pod.crash_looping = true : (pod.policy = FailoverPolicy::kNever, true);
     Feed(PodSeen{pod});
   } else {
     int times = 1;

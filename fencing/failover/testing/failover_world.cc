@@ -59,7 +59,11 @@ Failover& World::Start(const std::string& name, Settings settings) {
   settings.slow_silence = 2500_ms;  // there is nobody to probe
   settings.kubelet_stale = 600_s;   // and no kubelet that renews a lease
   clients.push_back(api.Client());
-  const FailoverOptions options{settings, name, {"kube-system", "lunkeeper-failover"}};
+  FailoverOptions options{settings, name, {"kube-system", "lunkeeper-failover"}};
+  options.distrust = [this](const std::string& machine) {
+    absl::MutexLock lock(&distrusted_mutex);
+    distrusted.push_back(machine);
+  };
   absl::MutexLock lock(&mutex);
   return *replicas.emplace_back(StartFailover(options, *arrays, *clients.back()));
 }

@@ -72,12 +72,18 @@ class World {
     return !grants.ok() || !grants->empty();
   }
   std::string TaintOf(const std::string& node);
+  std::vector<std::string> Distrusted() {
+    absl::MutexLock lock(&distrusted_mutex);
+    return distrusted;
+  }
 
   std::shared_ptr<FakeArray> array = std::make_shared<FakeArray>();
   std::unique_ptr<lunkeeper::Arrays> arrays = MakeOneArray("fake", array);
   std::function<void(const std::string&)> on_write = [](const std::string&) {};
   FakeApi api{[this](const std::string& write) { on_write(write); }};
   std::vector<std::unique_ptr<kube::KubeClient>> clients;
+  absl::Mutex distrusted_mutex;
+  std::vector<std::string> distrusted;
   absl::Mutex mutex;
   std::vector<std::unique_ptr<Failover>> replicas;
   std::map<std::string, bool> heartbeating, landing;

@@ -1,0 +1,73 @@
+#include "fencing/coordinator/node_budgets.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace lunkeeper {
+namespace {
+
+// After this time a rate limit is full again, so that forgetting it gives nothing away.
+constexpr std::chrono::minutes kForgetAfter(1);
+
+}  // namespace
+
+bool RateLimit::Take(Time now) {
+  const double seconds = std::chrono::duration<double>(now - filled_).count();
+  filled_ = now;
+  left_ = std::min(at_once_, left_ + seconds * per_second_);
+  if (left_ < 1) return false;
+  left_ -= 1;
+  return true;
+}
+
+absl::StatusOr<NodeBudgets::Running> NodeBudgets::BeginCall(const std::string& machine) {
+  const absl::MutexLock lock(&mutex_);
+  Budget& budget = BudgetOf(machine);
+  if (!budget.calls.Take(budget.used))
+    return absl::ResourceExhaustedError(absl::StrCat("node ", machine, " calls this controller too often"));
+  if (budget.running >= limits_.running_calls)
+    return absl::ResourceExhaustedError(
+        absl::StrCat("node ", machine, " has ", budget.running, " calls at this controller already"));
+  ++budget.running;
+  return Running(nullptr, [this, machine](void*) {
+    const absl::MutexLock again(&mutex_);
+    --BudgetOf(machine).running;
+  });
+}
+
+uint64_t NodeBudgets::BeginStream(const std::string& machine, std::function<void()> end) {
+  const absl::MutexLock lock(&mutex_);
+  Budget& budget = BudgetOf(machine);
+  budget.streams.push_back({++last_stream_, std::move(end)});
+  if (budget.streams.size() > limits_.streams) {
+    budget.streams.front().end();
+    budget.streams.pop_front();
+  }
+  return last_stream_;
+}
+
+void NodeBudgets::EndStream(const std::string& machine, uint64_t stream) {
+  const absl::MutexLock lock(&mutex_);
+  std::erase_if(BudgetOf(machine).streams, [&](const Stream& each) { return each.number == stream; });
+}
+
+NodeBudgets::Budget& NodeBudgets::BudgetOf(const std::string& machine) {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - tidied_ > kForgetAfter) ForgetIdle(now);
+  const RateLimit calls(limits_.calls_at_once, limits_.calls_per_second);
+  Budget& budget =
+      budgets_.try_emplace(machine, Budget{.calls = calls, .streams = {}, .used = now}).first->second;
+  budget.used = now;
+  return budget;
+}
+
+void NodeBudgets::ForgetIdle(RateLimit::Time now) {
+  tidied_ = now;
+  std::erase_if(budgets_, [&](const auto& each) {
+    const Budget& budget = each.second;
+    return budget.running == 0 && budget.streams.empty() && now - budget.used > kForgetAfter;
+  });
+}
+
+}  // namespace lunkeeper

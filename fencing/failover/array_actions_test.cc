@@ -1,0 +1,73 @@
+#include "fencing/failover/array_actions.h"
+
+#include <catch2/catch.hpp>
+
+#include "devices/array/testing/fake_array.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+// As an array agent that lacks the calls which only add evidence.
+class OlderArray final : public Array, public GrantStore {
+ public:
+  explicit OlderArray(FakeArray& real) : real_(real) {}
+
+  VolumeStore& volumes() override { return real_.volumes(); }
+  GrantStore& grants() override { return *this; }
+  FenceControl& fences() override { return real_.fences(); }
+
+  absl::StatusOr<Grant> AcquireGrant(const GrantRequest& request, absl::Duration wait) override {
+    return real_.AcquireGrant(request, wait);
+  }
+  absl::Status ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,
+                            Generation generation) override {
+    return real_.ReleaseGrant(volume, node, owner, generation);
+  }
+  absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter& filter) override {
+    return lists_grants ? real_.ListGrants(filter) : absl::UnimplementedError("no such call");
+  }
+  absl::StatusOr<std::vector<GrantSession>> ListSessions() override {
+    return absl::UnimplementedError("no such call");
+  }
+  absl::StatusOr<std::vector<VolumeId>> ListWantedVolumes() override {
+    return absl::UnimplementedError("no such call");
+  }
+
+  bool lists_grants = true;
+
+ private:
+  FakeArray& real_;
+};
+
+const NodeId kNode("worker-1.0123456789abcdef");
+
+}  // namespace
+
+TEST_CASE("an array that lacks a call which only adds evidence is polled all the same") {
+  FakeArray real;
+  OlderArray array(real);
+  VolumeSpec spec;
+  spec.name = "v";
+  spec.size_bytes = 1 << 20;
+  const VolumeId volume = real.CreateVolume(spec)->id;
+  REQUIRE(real.AcquireGrant({.volume = volume, .node = kNode}, absl::ZeroDuration()).ok());
+  const auto poll = PollArray(ArrayId("a1"), array);
+  REQUIRE(poll.status() == absl::OkStatus());
+  REQUIRE(poll->view.holdings.size() == 1);
+  CHECK(poll->view.holdings.front().volume == volume);
+  CHECK(poll->wanted.empty());
+  // Without the grants nobody knows what a fence has to take.
+  array.lists_grants = false;
+  CHECK(absl::IsUnimplemented(PollArray(ArrayId("a1"), array).status()));
+}
+
+TEST_CASE("a leader's fence says who it is") {
+  FakeArray real;
+  const Term term = *real.BeginTerm("controller-1");
+  CHECK(FenceNodeOn({ArrayId("a1"), term, kNode, {}}, real, "controller-1").done.outcome == Outcome::kOk);
+  const FenceRecord fence = real.ListFences()->front();
+  CHECK(fence.fenced_by == "controller-1");
+  CHECK(fence.reason == "failover: see the node's NodeFence");
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,42 @@
+// What a node and a controller that are one version apart make of each other's messages.
+
+#include "fencing/protocol/messages.h"
+
+#include <catch2/catch.hpp>
+
+namespace lunkeeper {
+namespace {
+
+namespace v1 = coordinator::v1;
+
+TEST_CASE("an older node does not say how it uses a volume, and a newer one's unknown way is refused") {
+  const v1::AcquireRequest older;
+  CHECK(*ReadMode(older.mode()) == VolumeMode::kAny);
+  for (const VolumeMode mode : {VolumeMode::kAny, VolumeMode::kFilesystem, VolumeMode::kBlock})
+    CHECK(*ReadMode(WriteMode(mode)) == mode);
+  CHECK(absl::IsInvalidArgument(ReadMode(static_cast<v1::VolumeMode>(99)).status()));
+}
+
+TEST_CASE("an older controller's grant is read without what it does not know") {
+  Grant grant;
+  grant.generation = 7;
+  grant.connection.portal = "10.0.0.5:3260";
+  grant.connection.chap = {"user", "secret"};
+  grant.connection.target_chap = {"target", "other secret"};
+  grant.connection.other_portals = {"10.0.0.6:3260"};
+  v1::AcquireRequest request;
+  request.set_access(v1::EXCLUSIVE);
+  v1::Grant message = WriteGrant(grant);
+  CHECK((ReadGrant(request, message).connection == grant.connection));
+  message.mutable_connection()->clear_target_chap_user();
+  message.mutable_connection()->clear_target_chap_secret();
+  message.mutable_connection()->clear_other_portals();
+  const Grant read = ReadGrant(request, message);
+  CHECK(read.generation == 7);
+  CHECK((read.connection.chap == grant.connection.chap));
+  CHECK(read.connection.target_chap.user.empty());
+  CHECK(read.connection.other_portals.empty());
+}
+
+}  // namespace
+}  // namespace lunkeeper
