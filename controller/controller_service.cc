@@ -93,9 +93,11 @@ class ControllerService final : public v1::Controller::Service {
       grant_request.access = AccessFor(request->volume_capability(), request->readonly());
       grant_request.owner = GrantOwner::kOrchestrator;
       grant_request.most = options_.max_volumes_per_node;
+      grant_request.mode = ModeOf(request->volume_capability());
 
       ASSIGN_OR_RETURN(const auto guard,
                        LockObject(absl::StrCat("grant ", request->volume_id(), " ", request->node_id())));
+      RETURN_IF_ERROR(CheckMadeFor(grant_request.volume, request->volume_capability()));
       const absl::StatusOr<Grant> grant = grants_->AcquireGrant(grant_request, absl::ZeroDuration());
       if (!grant.ok()) return ExplainRefusal(grant_request, grant.status());
       const PublishContext context = ToPublishContext(*grant);
@@ -149,9 +151,13 @@ class ControllerService final : public v1::Controller::Service {
       ASSIGN_OR_RETURN(const Volume volume, volumes_->GetVolume(VolumeId(request->volume_id())));
       // Only parameters that the request names are compared: without any, the volume fits.
       const bool elsewhere = !parameters.array.empty() && parameters.array != ArrayNameIn(volume.id.value());
+      for (const v1::VolumeCapability& capability : request->volume_capabilities()) {
+        if (std::string why = WhyNotMadeFor(volume.spec, capability); !why.empty())
+          response->set_message(std::move(why));
+      }
       if (request->parameters_size() != 0 &&
           (elsewhere || parameters.provisioning != volume.spec.provisioning ||
-           parameters.durability != volume.spec.durability)) {
+           parameters.durability != volume.spec.durability || OtherFileSystem(parameters, volume.spec))) {
         response->set_message("the volume was made with other parameters");
       }
       if (!response->message().empty()) return absl::OkStatus();
@@ -322,6 +328,18 @@ class ControllerService final : public v1::Controller::Service {
     auto guard = locks_.TryLock(what);
     if (guard.has_value()) return *std::move(guard);
     return absl::AbortedError(absl::StrCat(what, ": another call is at work on it: try again"));
+  }
+
+  // The array checks what a node may do to the data; this is CSI's finer view, with the file system.
+  absl::Status CheckMadeFor(const VolumeId& id, const v1::VolumeCapability& capability) {
+    ASSIGN_OR_RETURN(const Volume volume, volumes_->GetVolume(id));
+    const std::string why = WhyNotMadeFor(volume.spec, capability);
+    if (why.empty()) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat("volume ", id.value(), ": ", why));
+  }
+
+  static bool OtherFileSystem(const VolumeParameters& parameters, const VolumeSpec& spec) {
+    return !parameters.fs_type.empty() && !spec.fs_type.empty() && parameters.fs_type != spec.fs_type;
   }
 
   // The array says FAILED_PRECONDITION when the node has the volume with another access; CSI wants

@@ -141,7 +141,7 @@ TEST_CASE("a fenced node is refused, whether it has the volume or not") {
   ControllerFixture fixture;
   const std::string id = fixture.MustCreate(CreateRequest("v"));
   REQUIRE(fixture.Publish(PublishRequest(id, kNodeA)).ok());
-  REQUIRE(fixture.array.FenceNode(*fixture.array.BeginTerm("test"), NodeId(kNodeA), {}).ok());
+  REQUIRE(fixture.array.FenceNode(*fixture.array.BeginTerm("test"), {NodeId(kNodeA), {}}).ok());
   CHECK(fixture.Publish(PublishRequest(id, kNodeA)).error_code() == StatusCode::FAILED_PRECONDITION);
 }
 
@@ -169,7 +169,10 @@ TEST_CASE("each access mode takes the grant it needs") {
   for (const Row& row : rows) {
     ControllerFixture fixture;
     CAPTURE(++number);
-    auto request = PublishRequest(fixture.MustCreate(CreateRequest("v")), kNodeA);
+    const bool possible = row.code == StatusCode::OK;
+    const std::string id =
+        fixture.MustCreate(possible ? CreateFor("v", {row.capability}) : CreateRequest("v"));
+    auto request = PublishRequest(id, kNodeA);
     *request.mutable_volume_capability() = row.capability;
     request.set_readonly(row.read_only);
     CHECK(fixture.Publish(request).error_code() == row.code);

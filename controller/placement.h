@@ -1,5 +1,5 @@
 #pragma once
-// Which array a new volume goes to. Pure functions over what Arrays::All says, thread-safe.
+// Which array a new volume goes to. Pure functions of what Arrays::ListArrays returns, thread-safe.
 
 #include <string>
 #include <vector>

@@ -182,6 +182,40 @@ Access AccessFor(const VolumeCapability& capability, bool read_only) {
   return IsMultiNodeWriter(mode) ? Access::kSharedWrite : Access::kExclusive;
 }
 
+VolumeMode ModeOf(const VolumeCapability& capability) {
+  return capability.has_block() ? VolumeMode::kBlock : VolumeMode::kFilesystem;
+}
+
+VolumeUses UsesFor(const google::protobuf::RepeatedPtrField<VolumeCapability>& capabilities) {
+  VolumeUses uses;
+  for (const VolumeCapability& capability : capabilities)
+    uses.Add(AccessFor(capability, false), ModeOf(capability));
+  return uses;
+}
+
+absl::StatusOr<std::string> FsTypeIn(
+    const google::protobuf::RepeatedPtrField<VolumeCapability>& capabilities) {
+  std::string named;
+  for (const VolumeCapability& capability : capabilities) {
+    const std::string& name = capability.mount().fs_type();
+    if (!name.empty() && !named.empty() && name != named)
+      return InvalidField("volume_capabilities", "they name two file systems, and a volume has one");
+    if (!name.empty()) named = name;
+  }
+  return named;
+}
+
+std::string WhyNotMadeFor(const VolumeSpec& spec, const VolumeCapability& capability) {
+  const Mode::Mode mode = capability.access_mode().mode();
+  const bool too_many =
+      (mode == Mode::MULTI_NODE_READER_ONLY || IsMultiNodeWriter(mode)) && !spec.uses.ForManyNodes();
+  if (too_many || !spec.uses.Allow(AccessFor(capability, false), ModeOf(capability)))
+    return absl::StrCat("the volume was made for ", spec.uses.ToText());
+  const std::string& name = capability.mount().fs_type();
+  if (name.empty() || spec.fs_type.empty() || name == spec.fs_type) return "";
+  return absl::StrCat("the volume was made for ", spec.fs_type);
+}
+
 absl::StatusOr<VolumeParameters> ParseParameters(const StringMap& parameters) {
   RETURN_IF_ERROR(CheckMap("parameters", parameters));
   VolumeParameters parsed;

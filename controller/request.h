@@ -30,6 +30,14 @@ std::string WhyUnsupported(const csi::v1::VolumeCapability& capability);
 // At least one, all valid, all supported.
 absl::Status CheckCapabilities(
     const google::protobuf::RepeatedPtrField<csi::v1::VolumeCapability>& capabilities);
+VolumeMode ModeOf(const csi::v1::VolumeCapability& capability);
+// What a volume is for that is made with these.
+VolumeUses UsesFor(const google::protobuf::RepeatedPtrField<csi::v1::VolumeCapability>& capabilities);
+// The file system that all of these name; empty: none does. INVALID_ARGUMENT: they name two.
+absl::StatusOr<std::string> FsTypeIn(
+    const google::protobuf::RepeatedPtrField<csi::v1::VolumeCapability>& capabilities);
+// Why this volume cannot be used so, because of what it was made for; empty if it can.
+std::string WhyNotMadeFor(const VolumeSpec& spec, const csi::v1::VolumeCapability& capability);
 // What a grant for this use allows.
 Access AccessFor(const csi::v1::VolumeCapability& capability, bool read_only);
 

@@ -14,11 +14,6 @@
 namespace lunkeeper {
 namespace {
 
-bool SameButSize(VolumeSpec a, const VolumeSpec& b) {
-  a.size_bytes = b.size_bytes;
-  return a == b;
-}
-
 // Reads the whole list, since arrays find volumes by id alone; repeated creations are rare.
 absl::StatusOr<Volume> FindMadeBefore(VolumeStore& store, const VolumeSpec& spec,
                                       const csi::v1::CapacityRange* range) {
@@ -27,11 +22,12 @@ absl::StatusOr<Volume> FindMadeBefore(VolumeStore& store, const VolumeSpec& spec
     ASSIGN_OR_RETURN(const Page<Volume> page, store.ListVolumes(token, 0));
     for (const Volume& volume : page.items) {
       if (volume.spec.name != spec.name) continue;
-      if (SameButSize(volume.spec, spec) && IsSizeIn(range, volume.spec.size_bytes)) return volume;
+      if (IsMadeAs(volume.spec, spec) && IsSizeIn(range, volume.spec.size_bytes)) return volume;
       return absl::AlreadyExistsError(absl::StrCat(
           "create volume ", spec.name, ": volume ", volume.id.value(), " has that name and ",
           volume.spec.size_bytes,
-          " bytes, but not the size, parameters or source asked for: use another name or delete it"));
+          " bytes, but not the size, capabilities, parameters or source asked for: use another name or "
+          "delete it"));
     }
     // A page at a time; the list may change in between, which the array's tokens allow for.
     token = page.next_token;
@@ -47,6 +43,10 @@ absl::StatusOr<VolumeSpec> ParseVolumeSpec(const csi::v1::CreateVolumeRequest& r
   spec.name = request.name();
   spec.provisioning = parameters.provisioning;
   spec.durability = parameters.durability;
+  spec.uses = UsesFor(request.volume_capabilities());
+  ASSIGN_OR_RETURN(spec.fs_type, FsTypeIn(request.volume_capabilities()));
+  // As on the node: what the capability asks for goes before the class's parameter.
+  if (spec.fs_type.empty()) spec.fs_type = parameters.fs_type;
   if (!request.has_volume_content_source()) return spec;
   const csi::v1::VolumeContentSource& source = request.volume_content_source();
   if (source.has_snapshot()) {

@@ -13,6 +13,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -34,6 +35,8 @@ namespace lunkeeper {
 namespace {
 
 using admin::v1::Admin;
+
+constexpr char kAdminEndpoint[] = "LUNKEEPER_ADMIN_ENDPOINT";
 
 struct AdminTarget {
   std::string endpoint;
@@ -92,6 +95,8 @@ std::string GiB(uint64_t bytes) {
   return absl::StrCat(bytes >> 30, ".", (bytes >> 20) % 1024 * 10 / 1024, " GiB");
 }
 
+std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
+
 void PrintArray(const admin::v1::ArrayStatus& array) {
   if (!array.not_serving().empty()) {
     std::cout << "array " << array.name() << " does not serve: " << array.not_serving() << '\n';
@@ -99,17 +104,22 @@ void PrintArray(const admin::v1::ArrayStatus& array) {
   }
   std::cout << "array " << array.name() << ": " << GiB(array.available_bytes()) << " of "
             << GiB(array.total_bytes()) << " available\n";
-  Table grants = {{"VOLUME", "NODE", "ACCESS", "OWNER", "GENERATION", "SESSIONS", "READS", "WRITES"}};
+  Table grants = {{"VOLUME", "NODE", "ACCESS", "OWNER", "GENERATION", "SESSIONS", "READS", "WRITES", "CHAP"}};
   for (const auto& grant : array.grants()) {
     grants.push_back({grant.volume(), grant.node(), grant.access(), grant.owner(),
                       absl::StrCat(grant.generation()), absl::StrCat(grant.sessions()),
-                      absl::StrCat(grant.reads()), absl::StrCat(grant.writes())});
+                      absl::StrCat(grant.reads()), absl::StrCat(grant.writes()),
+                      grant.target_proves_itself() ? "mutual" : "one-way"});
   }
   PrintTable("grants", grants);
-  Table fences = {{"NODE", "GENERATION", "TERM", "VOLUMES"}};
+  Table fences = {{"NODE", "GENERATION", "TERM", "VOLUMES", "SINCE", "BY", "WHY"}};
   for (const auto& fence : array.fences()) {
     fences.push_back({fence.node(), absl::StrCat(fence.generation()), absl::StrCat(fence.term()),
-                      fence.volumes().empty() ? "-" : absl::StrJoin(fence.volumes(), " ")});
+                      fence.volumes().empty() ? "-" : absl::StrJoin(fence.volumes(), " "),
+                      fence.fenced_unix_seconds() == 0
+                          ? "-"
+                          : absl::FormatTime(absl::FromUnixSeconds(fence.fenced_unix_seconds())),
+                      OrDash(fence.fenced_by()), OrDash(fence.reason())});
   }
   PrintTable("fenced nodes", fences);
 }
@@ -137,7 +147,9 @@ void PrintStatus(const admin::v1::StatusResponse& response) {
 // A command with the options that all of them have.
 CLI::App* AddCommand(CLI::App* app, const char* name, const char* what, AdminTarget* target) {
   CLI::App* command = app->add_subcommand(name, what);
-  AddEndpointOption(command, &target->endpoint);
+  // Where the server has a socket of its own for these commands, its environment says so.
+  AddEndpointOption(command, &target->endpoint,
+                    std::getenv(kAdminEndpoint) != nullptr ? kAdminEndpoint : "CSI_ENDPOINT");
   command->add_option("--timeout", target->timeout_seconds, "Seconds to wait for the answer")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
@@ -145,12 +157,12 @@ CLI::App* AddCommand(CLI::App* app, const char* name, const char* what, AdminTar
 }
 
 void AddArrayOption(CLI::App* command, std::string* array) {
-  command->add_option("--array", *array, "At this array alone; each has fences of its own");
+  command->add_option("--array", *array, "Act at this array only; each array has fences of its own");
 }
 
 void AddStatus(CLI::App* app, int* exit_code) {
   const auto target = std::make_shared<AdminTarget>();
-  AddCommand(app, "status", "What a running server knows: grants, fences, devices", target.get())
+  AddCommand(app, "status", "Print what a running server knows: grants, fences, devices", target.get())
       ->callback([=] {
         *exit_code = CallServer<admin::v1::StatusRequest, admin::v1::StatusResponse>(
             *target, &Admin::Stub::Status, {}, PrintStatus);
@@ -158,9 +170,7 @@ void AddStatus(CLI::App* app, int* exit_code) {
 }
 
 void AddNode(CLI::App* command, std::string* node) {
-  command
-      ->add_option("node", *node,
-                   "A Node's name, or its driver's id as `status` shows it; the id, at one array")
+  command->add_option("node", *node, "The Node's name, or its id as `status` shows it; with --array, the id")
       ->required();
 }
 
@@ -179,12 +189,10 @@ struct FenceCommand {
 };
 
 int FenceAtArray(const FenceCommand& arguments) {
-  // Refused rather than dropped: an operator who gives a reason expects to find it again.
-  if (!arguments.reason.empty())
-    return ExitCode(absl::InvalidArgumentError("--reason goes into a NodeFence; an array keeps none"));
   admin::v1::FenceRequest request;
   request.set_node(arguments.node);
   request.set_array(arguments.array);
+  request.set_reason(arguments.reason);
   request.mutable_volumes()->Assign(arguments.volumes.begin(), arguments.volumes.end());
   return CallServer<admin::v1::FenceRequest, admin::v1::FenceResponse>(
       arguments.target, &Admin::Stub::Fence, request, [&](const admin::v1::FenceResponse& response) {
@@ -202,7 +210,7 @@ int UnfenceAtArray(const FenceCommand& arguments) {
   // Without it, a command that was typed for an old fence would lift a new one.
   if (arguments.generation == 0)
     return ExitCode(absl::InvalidArgumentError(
-        "--generation is needed at an array: of the fence to end, as `lunkeeper status` shows it"));
+        "at an array, --generation is required: the fence's, as `lunkeeper status` shows it"));
   admin::v1::UnfenceRequest request;
   request.set_node(arguments.node);
   request.set_array(arguments.array);
@@ -228,10 +236,10 @@ absl::Status RequestManualFence(const FenceCommand& arguments, kube::KubeClient&
 
 void AddFence(CLI::App* app, int* exit_code, const MakeClient& cluster) {
   const auto arguments = std::make_shared<FenceCommand>();
-  CLI::App* command = AddCommand(
-      app, "fence", "Take a node's volumes away, for good, and give it no new ones", &arguments->target);
+  CLI::App* command =
+      AddCommand(app, "fence", "End a node's grants for good, and refuse it new ones", &arguments->target);
   AddNode(command, &arguments->node);
-  command->add_option("--reason", arguments->reason, "Why: for the NodeFence, and its readers");
+  command->add_option("--reason", arguments->reason, "Why, as text for the NodeFence or the array's status");
   command->add_option("--volume", arguments->volumes, "At one array: only these volumes");
   AddArrayOption(command, &arguments->array);
   command->callback([=] {
@@ -245,7 +253,7 @@ void AddUnfence(CLI::App* app, int* exit_code, const MakeClient& cluster) {
   CLI::App* command = AddCommand(app, "unfence", "Let a node take volumes again", &arguments->target);
   AddNode(command, &arguments->node);
   command->add_option("--generation", arguments->generation,
-                      "At one array, where it is needed: of the fence to end, as `status` shows it");
+                      "At one array, required: the fence's generation, as `status` shows it");
   AddArrayOption(command, &arguments->array);
   command->callback([=] {
     const auto client = ConnectToCluster(*arguments, cluster);
@@ -257,8 +265,8 @@ void AddUnfence(CLI::App* app, int* exit_code, const MakeClient& cluster) {
 
 void AddAcceptRestore(CLI::App* app, int* exit_code) {
   const auto target = std::make_shared<AdminTarget>();
-  AddCommand(app, "accept-restore", "Serve an array that was restored from an older copy, as it is",
-             target.get())
+  AddCommand(app, "accept-restore",
+             "Serve an array that was restored from an older copy; this ends every grant", target.get())
       ->callback([=] {
         *exit_code = CallServer<admin::v1::AcceptRestoreRequest, admin::v1::AcceptRestoreResponse>(
             *target, &Admin::Stub::AcceptRestore, {}, [](const admin::v1::AcceptRestoreResponse&) {

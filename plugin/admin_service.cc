@@ -28,10 +28,20 @@ void FillFence(const FenceRecord& fence, FenceStatus* out) {
   out->set_generation(fence.generation);
   out->set_term(fence.term);
   for (const VolumeId& volume : fence.volumes) out->add_volumes(volume.value());
+  out->set_fenced_by(fence.fenced_by);
+  out->set_reason(fence.reason);
+  out->set_fenced_unix_seconds(absl::ToUnixSeconds(fence.fenced_at));
 }
 
 // The holder of the term, as the array records it.
 std::string OperatorHere() { return absl::StrCat("operator@", HostName()); }
+
+FenceRequest ByHand(const admin::v1::FenceRequest& asked, const std::vector<VolumeId>& volumes) {
+  return {.node = NodeId(asked.node()),
+          .volumes = volumes,
+          .fenced_by = OperatorHere(),
+          .reason = asked.reason().empty() ? "by hand" : asked.reason()};
+}
 
 class AdminService final : public admin::v1::Admin::Service {
  public:
@@ -68,11 +78,11 @@ class AdminService final : public admin::v1::Admin::Service {
       std::vector<VolumeId> volumes(request->volumes().begin(), request->volumes().end());
       if (volumes.empty()) {
         // Closed to new grants first, so that the list of those it has is complete.
-        RETURN_IF_ERROR(array->fences().FenceNode(term, node, {}).status());
+        RETURN_IF_ERROR(array->fences().FenceNode(term, ByHand(*request, {})).status());
         ASSIGN_OR_RETURN(const std::vector<Grant> grants, array->grants().ListGrants({{}, node}));
         for (const Grant& grant : grants) volumes.push_back(grant.volume);
       }
-      ASSIGN_OR_RETURN(const FenceRecord fence, array->fences().FenceNode(term, node, volumes));
+      ASSIGN_OR_RETURN(const FenceRecord fence, array->fences().FenceNode(term, ByHand(*request, volumes)));
       LogInfo("admin", "node fenced",
               {{"node", node.value()},
                {"generation", absl::StrCat(fence.generation)},
@@ -138,6 +148,7 @@ class AdminService final : public admin::v1::Admin::Service {
       status->set_volume(grant.volume.value());
       status->set_node(grant.node.value());
       status->set_access(ToText(grant.access));
+      status->set_target_proves_itself(!grant.connection.target_chap.user.empty());
       status->set_owner(grant.owner == GrantOwner::kNode ? "node" : "orchestrator");
       status->set_generation(grant.generation);
     }

@@ -91,8 +91,9 @@ TEST_CASE("a fence by hand takes all a node has, and tells how to end it") {
   const std::string generation = std::to_string(shell.array->ListFences()->front().generation);
   CHECK_THAT(fenced, Catch::Contains("lunkeeper unfence " + kNode.value() + " --generation " + generation));
   CHECK_THAT(shell.Run({"unfence", kNode.value(), "--generation", "999"}), Catch::StartsWith("error: "));
-  CHECK_THAT(shell.Run({"unfence", kNode.value()}), Catch::Contains("--generation is needed"));
-  CHECK_THAT(shell.Run({"fence", kNode.value(), "--reason", "x"}), Catch::Contains("an array keeps none"));
+  CHECK_THAT(shell.Run({"unfence", kNode.value()}), Catch::Contains("--generation is required"));
+  CHECK_THAT(shell.Run({"fence", kNode.value(), "--reason", "it smokes"}), Catch::Contains("is fenced"));
+  CHECK_THAT(shell.Run({"status"}), Catch::Contains("operator@") && Catch::Contains("it smokes"));
   CHECK(shell.array->ListFences()->size() == 1);
   CHECK_THAT(shell.Run({"unfence", kNode.value(), "--generation", generation}),
              Catch::Contains("not fenced"));
@@ -216,6 +217,19 @@ TEST_CASE("a wrong option is answered with what is wanted") {
     }
     CHECK_THAT(error, Catch::Contains(row.wanted));
   }
+}
+
+TEST_CASE("an agent in a pod may be told its node's address in brackets, whatever kind it is of") {
+  CLI::App app;
+  ArrayAgentOptions options;
+  AddArrayOptions(&app, &options);
+  app.parse(
+      "--name=a --pool=/p --portal=[10.0.0.5]:3260 --listen=[fd00::5]:7480 --metrics-address=[10.0.0.5]:9810 "
+      "--tls-cert=/c --tls-key=/k --tls-ca=/a",
+      false);
+  CHECK(options.serve.portal == "10.0.0.5:3260");
+  CHECK(options.listen == "[fd00::5]:7480");
+  CHECK(options.serve.metrics_address == "10.0.0.5:9810");
 }
 
 TEST_CASE("each mode names the options it needs") {

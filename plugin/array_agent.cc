@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/revoked_certificates.h"
 #include "base/status_macros.h"
 #include "devices/array/remote/array_service.h"
 #include "plugin/serve.h"
@@ -17,9 +18,24 @@ namespace {
 
 constexpr char kSocketFolder[] = "/run/lunkeeper";
 
+// Who gets through the handshake has a certificate, and gRPC ends one that takes long. Many controllers may
+// come from one address, that of a gateway, and a wrong call of theirs gets its answer each time.
+ConnectionLimits ClientLimits() {
+  return {.per_address = 512,
+          .new_at_once = 512,
+          .new_per_second = 64,
+          .bytes_known = 16 << 20,
+          .time_unknown = absl::InfiniteDuration(),
+          .bad_calls = 0};
+}
+
 absl::StatusOr<Backends> OpenAgent(const ArrayAgentOptions& options) {
   // The files first: an error in one is then reported at once, and not after a long recovery.
   ASSIGN_OR_RETURN(auto credentials, MutualTlsServer(options.tls));
+  std::shared_ptr<RevokedCertificates> revoked;
+  if (!options.revoked.empty()) {
+    ASSIGN_OR_RETURN(revoked, RevokedCertificates::Open(options.revoked));
+  }
   Backends backends;
   ASSIGN_OR_RETURN(const auto host, OpenPool(options.serve, &backends));
   // Set on SIGTERM: requests that wait for a volume are answered UNAVAILABLE, and controllers ask again.
@@ -28,10 +44,15 @@ absl::StatusOr<Backends> OpenAgent(const ArrayAgentOptions& options) {
   service.name = options.serve.array_names.front();
   service.view = [host](const ClusterId& cluster) { return host->ForCluster(cluster); };
   service.serving = backends.array_serving;
+  if (revoked != nullptr)
+    service.check_certificate = [revoked](const std::string& pem) { return revoked->CheckCertificate(pem); };
   service.leaving = [leaving] { return leaving->load(); };
   backends.certificates.push_back([tls = options.tls] { return std::vector{tls.certificate, tls.ca}; });
-  backends.listeners.push_back({options.listen, std::move(credentials), MakeArrayService(std::move(service)),
-                                [leaving] { leaving->store(true); }});
+  backends.listeners.push_back({.address = options.listen,
+                                .credentials = std::move(credentials),
+                                .service = MakeArrayService(std::move(service)),
+                                .leave = [leaving] { leaving->store(true); },
+                                .connections = ClientLimits()});
   return backends;
 }
 

@@ -3,8 +3,8 @@
 //
 //   {"arrays": [
 //     {"name": "rack1", "address": "10.0.0.5:7480", "serverName": "storage1",
-//      "cert": "/etc/lunkeeper/tls/rack1/tls.crt", "key": "/etc/…/tls.key", "ca": "/etc/…/ca.crt", "default":
-//      true}
+//      "cert": "/etc/lunkeeper/tls/rack1/tls.crt", "key": "/etc/…/tls.key", "ca": "/etc/…/ca.crt",
+//      "default": true}
 //   ]}
 //
 // `serverName` is the name in the agent's certificate, if it is not the address's host. At most one is the

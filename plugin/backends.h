@@ -17,6 +17,7 @@
 #include "devices/filesystem/filesystem.h"
 #include "devices/filesystem/mounter.h"
 #include "node/grant_source.h"
+#include "plugin/server.h"
 
 namespace lunkeeper {
 
@@ -26,6 +27,8 @@ struct Listener {
   std::shared_ptr<grpc::ServerCredentials> credentials;
   std::shared_ptr<grpc::Service> service;
   std::function<void()> leave;  // called before its server stops; ends the calls that wait for something
+  ConnectionLimits connections = {};
+  int max_request_bytes = ServerOptions().max_request_bytes;
 };
 
 struct Backends {

@@ -24,7 +24,7 @@ struct Node {
   Node(CoordinatorRig& rig, const std::vector<uint16_t>& ports) : Node(rig, ports, rig.node) {}
 
   absl::StatusOr<Grant> Acquire(const VolumeId& volume, absl::Duration wait = absl::Seconds(20)) {
-    return grants->Acquire(volume, Access::kExclusive, wait);
+    return grants->Acquire(volume, {Access::kExclusive}, wait);
   }
   std::future<absl::StatusOr<Grant>> AcquireLater(const VolumeId& volume,
                                                   absl::Duration wait = absl::Seconds(60)) {
@@ -164,7 +164,7 @@ TEST_CASE("a node is told of its own heartbeat LUN on an array that there is, an
   const HeartbeatLunAccess ask = AskForHeartbeatLun(*replicas, rig.node);
   const auto access = ask(fencing::ArrayId("fake"), In(absl::Seconds(20)));
   REQUIRE(access.ok());
-  CHECK((*access == *rig.array.OpenHeartbeatLun(rig.node)));
+  CHECK((*access == *rig.array.OpenHeartbeatLun({rig.node, true})));
   CHECK(absl::IsNotFound(ask(fencing::ArrayId("other"), In(absl::Seconds(20))).status()));
   const HeartbeatLunAccess lie = AskForHeartbeatLun(*replicas, rig.other);
   CHECK(absl::IsPermissionDenied(lie(fencing::ArrayId("fake"), In(absl::Seconds(20))).status()));

@@ -32,9 +32,9 @@ struct CoordinatorServer {
   std::unique_ptr<kube::KubeClient> kubernetes;
   // A second client with connections of its own: no token review may delay a failover.
   std::unique_ptr<kube::KubeClient> failover_kubernetes;
-  std::unique_ptr<fencing::Failover> failover;  // may be null
   std::unique_ptr<TokenReviewer> reviewer;
   std::unique_ptr<Authenticator> authenticator;
+  std::unique_ptr<fencing::Failover> failover;  // may be null
   std::unique_ptr<CoordinatorService> coordinator;
 };
 
@@ -50,13 +50,19 @@ struct CoordinatorClient {
 // The Lease by which replicas choose the leader, in the controllers' namespace.
 constexpr char kLease[] = "lunkeeper-failover";
 
+// A heartbeat of a node with thousands of volumes. The port is open to strangers.
+constexpr int kLongestRequest = 128 << 10;
+
 // The holder's name in the lease, new with each start: a process that restarts on the same host must not take
 // the lease of its predecessor for its own, since it does not know what that one has begun.
 std::string ThisReplica() { return absl::StrCat(HostName(), "-", RandomHexDigits()); }
 
 absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, CoordinatorServer* server) {
   if (flags.off) return absl::OkStatus();
-  fencing::FailoverOptions options{flags.settings, ThisReplica(), {}};
+  fencing::FailoverOptions options{.settings = flags.settings, .self = ThisReplica(), .lease = {}};
+  options.distrust = [authenticator = server->authenticator.get()](const std::string& machine) {
+    authenticator->ForgetMachine(machine);
+  };
   ASSIGN_OR_RETURN(options.lease.space, kube::InClusterNamespace());
   options.lease.name = kLease;
   config.connections = fencing::kConnections;
@@ -77,8 +83,9 @@ void AddReport(const std::shared_ptr<CoordinatorServer>& server, Backends* backe
 }  // namespace
 
 absl::Status OpenCoordinator(const CoordinatorOptions& options, const FailoverFlags& failover,
-                             Backends* backends) {
+                             size_t most_volumes, Backends* backends) {
   Listener listener;
+  listener.max_request_bytes = kLongestRequest;
   listener.address = options.listen;
   ASSIGN_OR_RETURN(listener.credentials, TlsServer(options.certificate, options.key));
   auto server = std::make_shared<CoordinatorServer>();
@@ -92,7 +99,7 @@ absl::Status OpenCoordinator(const CoordinatorOptions& options, const FailoverFl
   // Before the service, which passes heartbeats on to it.
   RETURN_IF_ERROR(OpenFailover(failover, config, server.get()));
   server->coordinator = MakeCoordinatorService(*server->all_grants, *server->arrays, *server->authenticator,
-                                               server->failover.get());
+                                               server->failover.get(), {.most_volumes = most_volumes});
   listener.service = std::shared_ptr<grpc::Service>(server, server->coordinator->service());
   // On SIGTERM: ends the calls and streams that would otherwise last until --stop-seconds have passed.
   listener.leave = [server] { server->coordinator->SendNodesAway(); };
@@ -130,6 +137,9 @@ absl::Status OpenCoordinatorClient(const CoordinatorOptions& options, const std:
         "lunkeeper_node_storage_heartbeat_age_seconds",
         "Since a heartbeat of this node last landed on an array, of the array where it is longest ago",
         absl::ToDoubleSeconds(client->storage_heartbeats->OldestAge()));
+    metrics.SetGauge("lunkeeper_node_forged_fence_notices",
+                     "Fence notices of an array that were ignored, as they were not signed with its key",
+                     static_cast<double>(client->storage_heartbeats->ForgedNotices()));
   });
   backends->grants = std::shared_ptr<GrantSource>(client, client->grants.get());
   return absl::OkStatus();

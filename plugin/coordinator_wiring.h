@@ -1,7 +1,7 @@
 #pragma once
 // The coordinator in a server. In a controller: the service, the review of its callers' tokens by the
 // Kubernetes API server, and failover. On a node: the connections to the controllers, its grants and its
-// heartbeats.
+// heartbeats. Called once, from main's thread; `backends` owns what is made here.
 
 #include <string>
 #include <vector>
@@ -13,10 +13,11 @@
 
 namespace lunkeeper {
 
-// Adds the listener over the controller's array, and starts failover, which receives the heartbeats.
-// FAILED_PRECONDITION: its TLS files cannot be used, or this is no pod of a cluster.
+// Adds the listener over the controller's array, and starts failover, which receives the heartbeats. No node
+// is given more than `most_volumes` of an array. FAILED_PRECONDITION: its TLS files cannot be used, or this
+// is no pod of a cluster.
 absl::Status OpenCoordinator(const CoordinatorOptions& options, const FailoverFlags& failover,
-                             Backends* backends);
+                             size_t most_volumes, Backends* backends);
 
 // Makes the controllers the node's source of grants, and begins its heartbeats, to them and to these arrays.
 // `view` needs no kubelet_ok.

@@ -342,22 +342,24 @@ TEST_CASE("a replica that leaves ends the streams and takes no node for stopped"
 }
 
 TEST_CASE("three hundred waiting nodes delay neither heartbeats nor other calls, and all get their volumes") {
-  constexpr size_t kNodes = 300;
+  constexpr int kNodes = 300;
   CoordinatorRig rig;
-  Controller& controller = rig.AddController();
+  // All of them have the token of one.
+  Controller& controller =
+      rig.AddController(CoordinatorRig::ManyNodes(), {.node = {.running_calls = kNodes + 1}});
   HeartbeatingNode node(rig, {controller.port});
   std::vector<VolumeId> volumes;
-  for (size_t i = 0; i < kNodes; ++i) {
+  for (int i = 0; i < kNodes; ++i) {
     volumes.push_back(rig.MakeVolume(absl::StrCat("v", i)));
     rig.Occupy(volumes.back());
   }
   const auto replicas = rig.Connect({controller.port});
   const auto grants = MakeCoordinatorGrantSource(*replicas, rig.node);
-  std::atomic<size_t> granted = 0;
+  std::atomic<int> granted = 0;
   std::vector<std::thread> waiting;
   for (const VolumeId& volume : volumes) {
     waiting.emplace_back([&, volume] {
-      if (grants->Acquire(volume, Access::kExclusive, absl::Minutes(2)).ok()) ++granted;
+      if (grants->Acquire(volume, {Access::kExclusive}, absl::Minutes(2)).ok()) ++granted;
     });
   }
   CHECK(Eventually([&] { return rig.array.Waiting() == kNodes; }, absl::Minutes(1)));

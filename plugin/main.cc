@@ -9,6 +9,7 @@
 #include "devices/datapath/datapath.h"
 #include "plugin/admin_client.h"
 #include "plugin/array_agent.h"
+#include "plugin/join.h"
 #include "plugin/options.h"
 #include "plugin/pki_command.h"
 #include "plugin/serve.h"
@@ -31,6 +32,7 @@ int main(int argc, char** argv) {
   AddDatapathOptions(datapath, &datapath_options);
   AddAdminCommands(&app, &exit_code);
   AddPkiCommand(&app, &exit_code);
+  AddJoinCommand(&app, &exit_code);
   app.add_subcommand("version", "Print the version")->callback([] {
     std::cout << LUNKEEPER_VERSION << '\n';
   });

@@ -46,6 +46,13 @@ std::string IsAddress(const std::string& value) {
   return ParseHostPort(value) ? "" : absl::StrCat("\"", value, "\": want address:port");
 }
 
+// For an address that others compare: [10.0.0.5]:3260 becomes 10.0.0.5:3260. The chart puts brackets around a
+// node's address, since it may be a v6 one. What is no address stays as it is, and is refused afterwards.
+std::string ToPlainAddress(const std::string& value) {
+  const auto address = ParseHostPort(value);
+  return address ? FormatHostPort(*address) : value;
+}
+
 // As Kubernetes writes them: StatefulSet.
 std::string IsKind(const std::string& value) {
   const bool plain = std::all_of(value.begin(), value.end(),
@@ -60,7 +67,12 @@ std::string IsEndpoint(const std::string& value) { return std::string(SocketPath
 void AddProcessOptions(CLI::App* command, ServeOptions* options) {
   command
       ->add_option("--metrics-address", options->metrics_address,
-                   "host:port of /metrics, /healthz and /readyz; without it there are none")
+                   "host:port of /metrics; if not given, it is not served")
+      ->transform(ToPlainAddress)
+      ->check(Check(IsAddress));
+  command
+      ->add_option("--health-address", options->health_address,
+                   "host:port of /healthz and /readyz; if not given, --metrics-address serves them")
       ->check(Check(IsAddress));
   command
       ->add_option("--stop-seconds", options->stop_seconds, "How long running calls may take after SIGTERM")
@@ -78,17 +90,19 @@ void AddProcessOptions(CLI::App* command, ServeOptions* options) {
 void AddPoolOptions(CLI::App* command, ServeOptions* options) {
   command->add_option("--pool", options->pool, "The array's directory; on XFS or btrfs for reflink snapshots")
       ->check(Check(IsAbsolutePath));
-  command->add_option("--portal", options->portal, "address:port that nodes reach the array's targets at")
+  command->add_option("--portal", options->portal, "address:port where nodes reach the array's targets")
+      ->transform(ToPlainAddress)
       ->check(Check(IsAddress));
   command
       ->add_option("--tgt-control-port", options->tgt_control_port,
-                   "tgtd's management socket; one for each array")
+                   "Number of tgtd's management socket; each array of a host needs its own")
       ->check(CLI::Range(0, 32767))
       ->capture_default_str();
   command
-      ->add_option("--tgtd-io-threads", options->tgtd_io_threads,
-                   "How many of a volume's commands tgtd carries out at once; takes effect when tgtd is "
-                   "started. 0: half as many as the host has processors, 1 to 4")
+      ->add_option(
+          "--tgtd-io-threads", options->tgtd_io_threads,
+          "Commands of one volume that tgtd runs in parallel; takes effect when tgtd starts. 0: half "
+          "as many as the host has processors, 1 to 4")
       ->check(CLI::Range(0, 16))
       ->capture_default_str();
   command
@@ -101,17 +115,18 @@ void AddPoolOptions(CLI::App* command, ServeOptions* options) {
 // Of a controller.
 void AddCoordinatorServerOptions(CLI::App* command, CoordinatorOptions* options) {
   command
-      ->add_option("--coordinator-listen", options->listen,
-                   "address:port where nodes ask a controller for grants; without it only ControllerPublish "
-                   "gives them")
+      ->add_option(
+          "--coordinator-listen", options->listen,
+          "address:port where nodes ask for grants; if not given, only ControllerPublish makes grants")
       ->check(Check(IsAddress));
-  command->add_option("--coordinator-cert", options->certificate, "What the coordinator shows to nodes, PEM")
+  command->add_option("--coordinator-cert", options->certificate, "The coordinator's certificate, PEM")
       ->check(Check(IsAbsolutePath));
   command->add_option("--coordinator-key", options->key, "Its key, PEM")->check(Check(IsAbsolutePath));
-  command->add_option("--coordinator-audience", options->audience, "Whom nodes' tokens must be meant for")
+  command
+      ->add_option("--coordinator-audience", options->audience, "The audience that nodes' tokens must have")
       ->capture_default_str();
   command->add_option("--coordinator-account", options->account,
-                      "Whose tokens are taken: system:serviceaccount:NAMESPACE:NAME of the node plugin");
+                      "The node plugin's service account, as system:serviceaccount:NAMESPACE:NAME");
 }
 
 // An option in whole seconds.
@@ -127,66 +142,68 @@ void AddSeconds(CLI::App* command, const std::string& name, fencing::Span* value
 // Of a controller with a coordinator. docs/failover.md explains each.
 void AddFailoverOptions(CLI::App* command, FailoverFlags* flags) {
   fencing::Settings& settings = flags->settings;
-  command->add_flag("--no-failover", flags->off, "Serve volumes and nothing else");
+  command->add_flag("--no-failover", flags->off, "Serve volumes, and never fail a node over");
   command->add_flag("--failover-paused", settings.paused,
-                    "Begin no failover by evidence; carry on with what has begun");
-  command->add_flag("--failover-dry-run", settings.dry_run, "Say what would be done, and do none of it");
+                    "Begin no failover on evidence; finish those that have begun");
+  command->add_flag("--failover-dry-run", settings.dry_run, "Log what failover would do, and do nothing");
   command->add_flag("--failover-opt-in", settings.opt_in,
-                    "Move only what says lunkeeper.io/failover: always");
-  command->add_option("--failover-owner-kinds", settings.owner_kinds, "Kinds of owners whose pods are moved")
+                    "Move only pods that say lunkeeper.io/failover: always");
+  command->add_option("--failover-owner-kinds", settings.owner_kinds, "Kinds of owners whose pods may move")
       ->delimiter(',')
       ->check(Check(IsKind))
       ->default_str("StatefulSet,ReplicaSet,Job");
   command
       ->add_option("--failover-budget-percent", settings.budget_percent,
-                   "How many of the nodes may be failed over in five minutes; one at least")
+                   "Share of the nodes with volumes that may be fenced in five minutes; at least one node")
       ->check(CLI::Range(1, 100))
       ->capture_default_str();
   command
       ->add_option_function<std::string>(
           "--failover-over-budget",
           [&settings](const std::string& what) { settings.one_by_one = what == "one-by-one"; },
-          "What then: one-by-one, after a test of ourselves, or stop")
+          "Beyond the budget: one-by-one (a node each 30 s, after a self-test), or stop")
       ->check(CLI::IsMember({"one-by-one", "stop"}))
       ->default_str("one-by-one");
   command
       ->add_option_function<std::string>(
           "--failover-partitioned",
           [&settings](const std::string& what) { settings.fence_partitioned = what == "fence"; },
-          "What is done with a node that is cut off from the control plane and does no I/O: fence or hold")
+          "What to do with a node that the control plane has lost and that does no I/O: fence or hold")
       ->check(CLI::IsMember({"fence", "hold"}))
       ->default_str("fence");
-  AddSeconds(command, "--failover-partition-grace", &settings.partition_grace, "After how long without I/O");
+  AddSeconds(command, "--failover-partition-grace", &settings.partition_grace,
+             "How long such a node may be without I/O, in seconds");
   AddSeconds(command, "--failover-probation", &settings.probation,
-             "How long a kubelet or container runtime may hang");
+             "How long a kubelet or container runtime may hang, in seconds");
   AddSeconds(command, "--failover-graceful", &settings.graceful_deadline,
-             "How long pods may take to leave a node that has lost its storage path");
+             "How long pods may take to leave a node whose storage path is lost, in seconds");
 }
 
 // Of a node.
 void AddCoordinatorClientOptions(CLI::App* command, CoordinatorOptions* options) {
   command
-      ->add_option("--coordinator-address", options->addresses,
-                   "host:port of the controllers' coordinator, for a node; a name may lead to several. May "
-                   "be repeated")
+      ->add_option(
+          "--coordinator-address", options->addresses,
+          "host:port of the controllers' coordinator; a name may resolve to several controllers. May "
+          "be repeated")
       ->allow_extra_args(false)
       ->check(Check(IsAddress));
   command->add_option("--coordinator-server-name", options->server_name,
-                      "What the coordinator's certificate is for, if not for the host of its address");
-  command->add_option("--coordinator-ca", options->ca, "Who signs the coordinator's certificate, PEM")
+                      "The name in the coordinator's certificate, if it is not its address's host");
+  command->add_option("--coordinator-ca", options->ca, "The CA of the coordinator's certificate, PEM")
       ->check(Check(IsAbsolutePath));
   command->add_option("--token-file", options->token_file, "The node's service account token")
       ->check(Check(IsAbsolutePath));
   command
       ->add_option(
           "--kubelet-healthz", options->kubelet_healthz,
-          "number:port of kubelet's /healthz on this machine; without it a kubelet that hangs is not "
-          "noticed from here")
+          "number:port of kubelet's /healthz on this machine; if not given, this node does not notice a "
+          "kubelet that hangs")
       ->check(Check(IsAddress));
   command
       ->add_option(
           "--runtime-socket", options->runtime_socket,
-          "The container runtime's CRI socket; without it a runtime that hangs is not noticed from here")
+          "The container runtime's CRI socket; if not given, this node does not notice a runtime that hangs")
       ->check(Check(IsAbsolutePath));
 }
 
@@ -211,9 +228,9 @@ absl::Status CheckCoordinator(const ServeOptions& options) {
 
 }  // namespace
 
-void AddEndpointOption(CLI::App* command, std::string* endpoint) {
+void AddEndpointOption(CLI::App* command, std::string* endpoint, const char* variable) {
   command->add_option("--endpoint", *endpoint, "The server's socket, unix:///path")
-      ->envname("CSI_ENDPOINT")
+      ->envname(variable)
       ->required()
       ->check(Check(IsEndpoint));
 }
@@ -221,9 +238,14 @@ void AddEndpointOption(CLI::App* command, std::string* endpoint) {
 void AddServerOptions(CLI::App* command, ServeOptions* options) {
   AddEndpointOption(command, &options->endpoint);
   command
+      ->add_option("--admin-endpoint", options->admin_endpoint,
+                   "A socket of its own for `lunkeeper status`, `fence` and the like, which --endpoint then "
+                   "does not serve")
+      ->check(Check(IsEndpoint));
+  command
       ->add_option(
           "--array-name", options->array_names,
-          "The array's name, for as long as it has volumes; of a node, once for each that it reaches")
+          "The array's name, which can never change; for a node, once for each array that it reaches")
       ->allow_extra_args(false)
       ->check(Check(PlainName(32)))
       ->capture_default_str();
@@ -246,21 +268,20 @@ void AddServeOptions(CLI::App* command, ServeOptions* options) {
       ->required()
       ->check(CLI::IsMember({"controller", "node", "all"}));
   AddServerOptions(command, options);
-  command
-      ->add_option("--node-name", options->node_name,
-                   "This machine's name, for as long as it is this machine")
+  command->add_option("--node-name", options->node_name, "This machine's name; it must stay the same")
       ->envname("NODE_NAME");
-  command->add_option("--state-dir", options->state_dir, "Where this machine's identity is kept")
+  command->add_option("--state-dir", options->state_dir, "The directory that keeps this machine's identity")
       ->check(Check(IsAbsolutePath))
       ->capture_default_str();
   command
       ->add_option("--cluster", options->cluster,
-                   "Whose volumes: one name for each orchestrator's installation")
+                   "This installation's name at the array, which can never change")
       ->check(Check(PlainName(63)))
       ->capture_default_str();
   command
-      ->add_option("--arrays", options->arrays_file,
-                   "A file that says which array agents to use, instead of an array of its own in --pool")
+      ->add_option(
+          "--arrays", options->arrays_file,
+          "The file that lists the array agents to use; without it, --pool is this controller's own array")
       ->check(Check(IsAbsolutePath));
   AddPoolOptions(command, options);
   command->add_option("--datapath-socket", options->datapath_socket, "Where `lunkeeper datapath` listens")
@@ -275,7 +296,7 @@ void AddServeOptions(CLI::App* command, ServeOptions* options) {
 
 void AddArrayOptions(CLI::App* command, ArrayAgentOptions* options) {
   ServeOptions& serve = options->serve;
-  command->add_option("--name", serve.array_names, "The array's name, for as long as it has volumes")
+  command->add_option("--name", serve.array_names, "The array's name, which can never change")
       ->required()
       ->expected(1)
       ->check(Check(PlainName(32)));
@@ -283,6 +304,7 @@ void AddArrayOptions(CLI::App* command, ArrayAgentOptions* options) {
   for (const char* name : {"--pool", "--portal"}) command->get_option(name)->required();
   command->add_option("--listen", options->listen, "address:port for clients, behind mutual TLS")
       ->required()
+      ->transform(ToPlainAddress)
       ->check(Check(IsAddress));
   command->add_option("--tls-cert", options->tls.certificate, "The agent's certificate, PEM")
       ->required()
@@ -290,15 +312,22 @@ void AddArrayOptions(CLI::App* command, ArrayAgentOptions* options) {
   command->add_option("--tls-key", options->tls.key, "Its key, PEM")
       ->required()
       ->check(Check(IsAbsolutePath));
-  command->add_option("--tls-ca", options->tls.ca, "Who signs clients' certificates, PEM")
+  command->add_option("--tls-ca", options->tls.ca, "The CA of clients' certificates, PEM")
       ->required()
+      ->check(Check(IsAbsolutePath));
+  command
+      ->add_option("--tls-revoked", options->revoked,
+                   "A file of clients' certificates that are refused: a serial number or SHA-256 fingerprint "
+                   "a line. It is read again when it changes")
       ->check(Check(IsAbsolutePath));
   command
       ->add_option(
           "--endpoint", serve.endpoint,
           "The socket of `lunkeeper status` and `accept-restore`; without it /run/lunkeeper/array-NAME.sock")
       ->check(Check(IsEndpoint));
-  command->add_option("--state-dir", serve.state_dir, "Where it is kept how far the catalogue had come")
+  command
+      ->add_option("--state-dir", serve.state_dir,
+                   "The directory that remembers the catalogue's sequence, to notice an old backup")
       ->check(Check(IsAbsolutePath))
       ->capture_default_str();
   AddProcessOptions(command, &serve);

@@ -41,6 +41,7 @@ struct FailoverFlags {
 struct ServeOptions {
   std::string mode;  // controller, node or all
   std::string endpoint;
+  std::string admin_endpoint;  // of the operator's commands; empty: `endpoint` serves them too
   std::string state_dir = "/var/lib/lunkeeper";
   // The array it has itself; or, of a node, those it reaches.
   std::vector<std::string> array_names = {"array"};
@@ -65,6 +66,7 @@ struct ServeOptions {
   FailoverFlags failover;
 
   std::string metrics_address;  // empty: none
+  std::string health_address;   // empty: with the metrics
   int stop_seconds = 20;
   std::string log_level = "info";
   std::string log_format = "text";
@@ -78,6 +80,7 @@ struct ArrayAgentOptions {
   ServeOptions serve;  // its array, pages, logs and socket
   std::string listen;
   TlsFiles tls;
+  std::string revoked;  // the file with the certificates that are refused; empty: none
 };
 
 // The options every server has, the fake one too: its socket, limits, logs and pages.
@@ -87,7 +90,7 @@ void AddServeOptions(CLI::App* command, ServeOptions* options);
 void AddArrayOptions(CLI::App* command, ArrayAgentOptions* options);
 // INVALID_ARGUMENT: an option that this mode needs is missing. Only `serve` needs them all.
 absl::Status CheckComplete(const ServeOptions& options);
-// `--endpoint`, for servers and for the operator's commands.
-void AddEndpointOption(CLI::App* command, std::string* endpoint);
+// `--endpoint`, for servers and for the operator's commands, with the environment variable that gives it too.
+void AddEndpointOption(CLI::App* command, std::string* endpoint, const char* variable = "CSI_ENDPOINT");
 
 }  // namespace lunkeeper

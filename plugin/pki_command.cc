@@ -7,7 +7,9 @@
 #include <memory>
 #include <stop_token>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -22,7 +24,6 @@ constexpr absl::Duration kTryAgain = absl::Seconds(1);
 
 struct PkiCommandLine {
   PkiNames names;
-  std::string host;
   int days = 90;
   int ca_days = 3650;
   int timeout_seconds = 60;
@@ -39,8 +40,7 @@ absl::Status RenewUntilDone(PkiCommandLine command_line, const MakeClient& clust
     ASSIGN_OR_RETURN(command_line.names.space, kube::InClusterNamespace());
   }
   ASSIGN_OR_RETURN(const auto client, cluster());
-  const PkiOptions options{.host = command_line.host,
-                           .server_life = absl::Hours(24 * command_line.days),
+  const PkiOptions options{.leaf_life = absl::Hours(24 * command_line.days),
                            .authority_life = absl::Hours(24 * command_line.ca_days)};
   const kube::Limits limits{.deadline = absl::Now() + absl::Seconds(command_line.timeout_seconds)};
   while (true) {
@@ -55,7 +55,8 @@ int RunPkiRenew(const PkiCommandLine& command_line, const MakeClient& cluster) {
   SetUpLogging("info", command_line.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   const absl::Status status = RenewUntilDone(command_line, cluster);
   if (status.ok()) {
-    LogInfo("pki", "the coordinator's certificates are in order", {{"host", command_line.host}});
+    LogInfo("pki", "the cluster's certificates are in order",
+            {{"leaves", std::to_string(command_line.names.leaves.size())}});
     return 0;
   }
   LogError("pki", std::string(status.message()), {{"code", absl::StatusCodeToString(status.code())}});
@@ -66,17 +67,39 @@ void AddDays(CLI::App* command, const char* name, int* days, const char* help) {
   command->add_option(name, *days, help)->check(CLI::Range(1, 36500))->capture_default_str();
 }
 
+// --server and --client: SECRET=NAME, where NAME is the DNS name in the certificate.
+void AddLeaves(CLI::App* command, const char* option, CertificateUse use, std::vector<LeafSecret>* leaves,
+               const char* help) {
+  command
+      ->add_option_function<std::vector<std::string>>(
+          option,
+          [=](const std::vector<std::string>& given) {
+            for (const std::string& text : given) {
+              const size_t at = text.find('=');
+              leaves->push_back({text.substr(0, at), use, text.substr(at + 1)});
+            }
+          },
+          help)
+      ->allow_extra_args(false)
+      ->check([](const std::string& text) -> std::string {
+        const size_t at = text.find('=');
+        if (at != std::string::npos && at > 0 && at + 1 < text.size()) return "";
+        return absl::StrCat("\"", text, "\": want SECRET=NAME");
+      });
+}
+
 void AddPkiOptions(CLI::App* command, PkiCommandLine* command_line) {
   PkiNames& names = command_line->names;
-  command->add_option("--namespace", names.space, "Where all this is; without it, this pod's");
-  command->add_option("--ca-secret", names.authority, "The Secret of the authority and its key")->required();
-  command->add_option("--secret", names.server, "The Secret of the coordinator's certificate")->required();
-  command->add_option("--ca-config-map", names.trust, "The ConfigMap of what nodes trust")->required();
-  command->add_option("--host", command_line->host, "The DNS name by which nodes reach the coordinator")
-      ->required();
+  command->add_option("--namespace", names.space, "The namespace of all these; if not given, this pod's");
+  command->add_option("--ca-secret", names.authority, "The Secret with the CA and its key")->required();
+  command->add_option("--ca-config-map", names.trust, "The ConfigMap with the CA's certificate, for nodes");
+  AddLeaves(command, "--server", CertificateUse::kServer, &names.leaves,
+            "SECRET=NAME: a Secret for the certificate of a server with this DNS name. May be repeated");
+  AddLeaves(command, "--client", CertificateUse::kClient, &names.leaves,
+            "SECRET=NAME: the same for a client. May be repeated");
   AddDays(command, "--days", &command_line->days,
-          "How long a certificate is good; renewed in the last third");
-  AddDays(command, "--ca-days", &command_line->ca_days, "The same of the authority");
+          "Days that a certificate is valid; it is renewed in the last third");
+  AddDays(command, "--ca-days", &command_line->ca_days, "The same for the CA");
   command->add_option("--timeout", command_line->timeout_seconds, "Seconds after which to give up")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
@@ -88,11 +111,11 @@ void AddPkiOptions(CLI::App* command, PkiCommandLine* command_line) {
 }  // namespace
 
 void AddPkiCommand(CLI::App* app, int* exit_code, const MakeClient& cluster) {
-  CLI::App* pki = app->add_subcommand("pki", "The coordinator's certificates in a cluster");
+  CLI::App* pki = app->add_subcommand("pki", "The certificates that a cluster makes for itself");
   pki->require_subcommand(1);
   const auto command_line = std::make_shared<PkiCommandLine>();
   CLI::App* renew = pki->add_subcommand(
-      "renew", "Make what is missing of them, and renew what ends soon; what is good stays as it is");
+      "renew", "Make the missing ones, renew those that expire soon, and leave the others alone");
   AddPkiOptions(renew, command_line.get());
   renew->callback([=] { *exit_code = RunPkiRenew(*command_line, cluster); });
 }

@@ -1,6 +1,7 @@
 #pragma once
-// `lunkeeper pki renew`: makes and renews the coordinator's certificates in the cluster that this pod is in.
-// The chart runs it as a Job at the install and each day as a CronJob.
+// `lunkeeper pki renew`: makes and renews the certificates of the coordinator, of arrays in the cluster and
+// of the controllers, in the cluster that this pod is in. The chart runs it as a Job at the install and each
+// day as a CronJob.
 
 #include "plugin/admin_client.h"
 

@@ -1,13 +1,15 @@
-// The certificates in three objects: a Secret with the authorities and their keys, a Secret with the server's
-// certificate, and a ConfigMap with the authorities that nodes trust. All three are read before anything is
-// stored, and each is stored only if it is still as it was read (its resourceVersion). So of two runs at once
-// the later one fails, and its next attempt begins with what the other has stored.
+// The certificates in their objects: a Secret with the authorities and their keys, a Secret for each leaf,
+// and a ConfigMap with the authorities that nodes trust. All are read before anything is stored, and each is
+// stored only if it is still as it was read (its resourceVersion). So of two runs at once the later one
+// fails, and its next attempt begins with what the other has stored.
 #include "plugin/pki_store.h"
 
+#include <cstdint>
 #include <map>
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -100,36 +102,82 @@ class DataObject {
   Data data_;
 };
 
+// In seconds; nothing for a moment that has not come.
+std::string ToText(absl::Time time) {
+  return time == absl::InfiniteFuture() ? "" : absl::StrCat(absl::ToUnixSeconds(time));
+}
+
+absl::Time ToMoment(const std::string& text) {
+  int64_t seconds = 0;
+  return absl::SimpleAtoi(text, &seconds) ? absl::FromUnixSeconds(seconds) : absl::InfiniteFuture();
+}
+
+// All objects of a cluster's certificates.
+class PkiObjects {
+ public:
+  explicit PkiObjects(const PkiNames& names)
+      : names_(names),
+        authority_(names.space, names.authority, "Opaque"),
+        trust_(names.space, names.trust, "") {
+    for (const LeafSecret& leaf : names.leaves)
+      leaves_.emplace_back(names.space, leaf.secret, "kubernetes.io/tls");
+  }
+
+  absl::StatusOr<ClusterPki> Load(kube::KubeClient& client, const kube::Limits& limits) {
+    RETURN_IF_ERROR(authority_.ReadData(client, limits));
+    ClusterPki pki;
+    pki.authority = {authority_.DataAt("ca.crt"), authority_.DataAt("ca.key")};
+    pki.next_authority = {authority_.DataAt("next.crt"), authority_.DataAt("next.key")};
+    pki.former_authority = authority_.DataAt("former.crt");
+    pki.next_trusted = ToMoment(authority_.DataAt("next.trusted"));
+    if (!names_.trust.empty()) {
+      RETURN_IF_ERROR(trust_.ReadData(client, limits));
+      pki.trust = trust_.DataAt("ca.crt");
+    }
+    for (size_t i = 0; i < leaves_.size(); ++i) {
+      RETURN_IF_ERROR(leaves_[i].ReadData(client, limits));
+      pki.leaves.push_back({names_.leaves[i].use,
+                            names_.leaves[i].name,
+                            {leaves_[i].DataAt("tls.crt"), leaves_[i].DataAt("tls.key")},
+                            leaves_[i].DataAt("ca.crt")});
+    }
+    return pki;
+  }
+
+  // In this order: what signs is kept before it is trusted, and trusted before it is shown.
+  absl::Status Store(kube::KubeClient& client, const ClusterPki& pki, const kube::Limits& limits) {
+    RETURN_IF_ERROR(authority_.StoreData(client,
+                                         {{"ca.crt", pki.authority.certificate},
+                                          {"ca.key", pki.authority.key},
+                                          {"next.crt", pki.next_authority.certificate},
+                                          {"next.key", pki.next_authority.key},
+                                          {"next.trusted", ToText(pki.next_trusted)},
+                                          {"former.crt", pki.former_authority}},
+                                         limits));
+    if (!names_.trust.empty()) RETURN_IF_ERROR(trust_.StoreData(client, {{"ca.crt", pki.trust}}, limits));
+    for (size_t i = 0; i < leaves_.size(); ++i) {
+      const LeafCertificate& leaf = pki.leaves[i];
+      RETURN_IF_ERROR(leaves_[i].StoreData(
+          client, {{"tls.crt", leaf.pair.certificate}, {"tls.key", leaf.pair.key}, {"ca.crt", leaf.trust}},
+          limits));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const PkiNames& names_;
+  DataObject authority_, trust_;
+  std::vector<DataObject> leaves_;  // in the order of their names
+};
+
 }  // namespace
 
 absl::Status RenewStoredPki(kube::KubeClient& client, const PkiNames& names, const PkiOptions& options,
                             absl::Time now, const kube::Limits& limits) {
-  DataObject authority(names.space, names.authority, "Opaque");
-  DataObject server(names.space, names.server, "kubernetes.io/tls");
-  DataObject trust(names.space, names.trust, "");
-  for (DataObject* object : {&authority, &server, &trust}) RETURN_IF_ERROR(object->ReadData(client, limits));
-  CoordinatorPki pki{
-      .authority = {authority.DataAt("ca.crt"), authority.DataAt("ca.key")},
-      .next_authority = {authority.DataAt("next.crt"), authority.DataAt("next.key")},
-      .former_authority = authority.DataAt("former.crt"),
-      .server = {server.DataAt("tls.crt"), server.DataAt("tls.key")},
-      .nodes_trust = trust.DataAt("ca.crt"),
-  };
-  ASSIGN_OR_RETURN(pki, RenewCoordinatorPki(std::move(pki), options, now));
-  // In this order: what signs is kept before it is trusted, and trusted before it is shown.
-  RETURN_IF_ERROR(authority.StoreData(client,
-                                      {{"ca.crt", pki.authority.certificate},
-                                       {"ca.key", pki.authority.key},
-                                       {"next.crt", pki.next_authority.certificate},
-                                       {"next.key", pki.next_authority.key},
-                                       {"former.crt", pki.former_authority}},
-                                      limits));
-  RETURN_IF_ERROR(trust.StoreData(client, {{"ca.crt", pki.nodes_trust}}, limits));
-  return server.StoreData(client,
-                          {{"tls.crt", pki.server.certificate},
-                           {"tls.key", pki.server.key},
-                           {"ca.crt", pki.authority.certificate}},
-                          limits);
+  PkiObjects objects(names);
+  ASSIGN_OR_RETURN(ClusterPki pki, objects.Load(client, limits));
+  ASSIGN_OR_RETURN(pki, RenewClusterPki(std::move(pki), options, now));
+  return objects.Store(client, pki, limits);
 }
 
 }  // namespace lunkeeper

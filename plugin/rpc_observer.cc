@@ -1,10 +1,17 @@
 // gRPC makes one RpcObserver for each call, before the request is read, and calls Intercept on the call's
 // thread at each step of it. Two steps matter: the request has been read, and the status is about to be sent.
 // A caller that goes away in between causes no such step, so the destructor counts that call as CANCELLED.
+//
+// The gate learns from the status whether the caller behaves: what only a mistake or an attack sends counts
+// against its connection, and any other answer keeps the connection alive. So does each message of a stream,
+// since a service reads a stream only once it knows the caller.
 #include "plugin/rpc_observer.h"
 
 #include <google/protobuf/message.h>
+#include <grpcpp/server_context.h>
 
+#include <atomic>
+#include <chrono>
 #include <set>
 #include <string>
 #include <utility>
@@ -69,6 +76,25 @@ bool IsRoutine(const std::string& method) {
   return routine->count(method) != 0;
 }
 
+bool IsCallersMistake(grpc::StatusCode code) {
+  return code == grpc::StatusCode::UNAUTHENTICATED || code == grpc::StatusCode::PERMISSION_DENIED ||
+         code == grpc::StatusCode::INVALID_ARGUMENT;
+}
+
+// These say nothing about the caller.
+bool IsNoVerdict(grpc::StatusCode code) {
+  return code == grpc::StatusCode::RESOURCE_EXHAUSTED || code == grpc::StatusCode::CANCELLED;
+}
+
+// Anybody may cause these lines, so there is one a second at most; the metrics count all calls.
+bool MayLogRefusal() {
+  static std::atomic<int64_t> next_at = 0;
+  const int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
+  int64_t at = next_at;
+  constexpr int64_t kEvery = std::chrono::steady_clock::duration(std::chrono::seconds(1)).count();
+  return now >= at && next_at.compare_exchange_strong(at, now + kEvery);
+}
+
 // UNKNOWN, INTERNAL and DATA_LOSS are mistakes of ours, or data at stake: an error. Every other failure is an
 // answer that the caller can act on: a warning.
 void LogCall(const std::string& method, const grpc::Status& status, const Fields& fields) {
@@ -79,6 +105,8 @@ void LogCall(const std::string& method, const grpc::Status& status, const Fields
     case grpc::StatusCode::INTERNAL:
     case grpc::StatusCode::DATA_LOSS:
       return LogError("rpc", method, fields);
+    case grpc::StatusCode::UNAUTHENTICATED:
+      return MayLogRefusal() ? LogWarn("rpc", method, fields) : LogDebug("rpc", method, fields);
     default:
       return LogWarn("rpc", method, fields);
   }
@@ -86,8 +114,12 @@ void LogCall(const std::string& method, const grpc::Status& status, const Fields
 
 class RpcObserver final : public grpc::experimental::Interceptor {
  public:
-  RpcObserver(const char* method, Metrics* metrics)
-      : method_(absl::StripPrefix(method, "/")), metrics_(metrics), started_(absl::Now()) {
+  RpcObserver(grpc::experimental::ServerRpcInfo* call, Metrics* metrics, ConnectionGate* gate)
+      : call_(call),
+        method_(absl::StripPrefix(call->method(), "/")),
+        metrics_(metrics),
+        gate_(gate),
+        started_(absl::Now()) {
     metrics_->RpcStarted(method_);
   }
 
@@ -96,11 +128,12 @@ class RpcObserver final : public grpc::experimental::Interceptor {
   }
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
+    if (gate_ != nullptr && peer_.empty()) peer_ = call_->server_context()->peer();
     if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE)) {
       // The hook gives a void*. All our services speak protobuf, whose messages with reflection are Message.
       const auto* lite = static_cast<const google::protobuf::MessageLite*>(batch->GetRecvMessage());
       const auto* request = dynamic_cast<const google::protobuf::Message*>(lite);
-      if (request != nullptr) names_ = NamesIn(*request);
+      if (request != nullptr) TakeMessage(*request);
     }
     if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS))
       RecordEnd(batch->GetSendStatus());
@@ -108,8 +141,20 @@ class RpcObserver final : public grpc::experimental::Interceptor {
   }
 
  private:
+  void TakeMessage(const google::protobuf::Message& message) {
+    names_ = NamesIn(message);
+    if (gate_ != nullptr && call_->type() != grpc::experimental::ServerRpcInfo::Type::UNARY)
+      gate_->NoteGood(peer_);
+  }
+
+  void TellGate(grpc::StatusCode code) {
+    if (gate_ == nullptr || IsNoVerdict(code)) return;
+    IsCallersMistake(code) ? gate_->NoteBad(peer_) : gate_->NoteGood(peer_);
+  }
+
   void RecordEnd(const grpc::Status& status) {
     finished_ = true;
+    TellGate(status.error_code());
     const absl::Duration duration = absl::Now() - started_;
     metrics_->RpcFinished(method_, CodeName(status.error_code()), duration);
     Fields fields = {{"code", CodeName(status.error_code())},
@@ -119,29 +164,33 @@ class RpcObserver final : public grpc::experimental::Interceptor {
     LogCall(method_, status, fields);
   }
 
+  grpc::experimental::ServerRpcInfo* const call_;
   const std::string method_;
   Metrics* const metrics_;
+  ConnectionGate* const gate_;  // may be null
   const absl::Time started_;
+  std::string peer_;
   Fields names_;
   bool finished_ = false;
 };
 
 class RpcObserverFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
-  explicit RpcObserverFactory(Metrics* metrics) : metrics_(metrics) {}
+  RpcObserverFactory(Metrics* metrics, ConnectionGate* gate) : metrics_(metrics), gate_(gate) {}
   grpc::experimental::Interceptor* CreateServerInterceptor(grpc::experimental::ServerRpcInfo* info) override {
-    return new RpcObserver(info->method(), metrics_);  // gRPC owns it
+    return new RpcObserver(info, metrics_, gate_);  // gRPC owns it
   }
 
  private:
   Metrics* const metrics_;
+  ConnectionGate* const gate_;
 };
 
 }  // namespace
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeRpcObserverFactory(
-    Metrics* metrics) {
-  return std::make_unique<RpcObserverFactory>(metrics);
+    Metrics* metrics, ConnectionGate* gate) {
+  return std::make_unique<RpcObserverFactory>(metrics, gate);
 }
 
 }  // namespace lunkeeper

@@ -9,11 +9,12 @@
 #include <memory>
 
 #include "base/metrics.h"
+#include "plugin/connection_gate.h"
 
 namespace lunkeeper {
 
-// `metrics` outlives the server.
+// Both outlive the server. `gate`, which may be null, learns how the calls of each connection end.
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeRpcObserverFactory(
-    Metrics* metrics);
+    Metrics* metrics, ConnectionGate* gate);
 
 }  // namespace lunkeeper

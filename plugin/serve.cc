@@ -1,18 +1,18 @@
-// The life of a server process, all on the main thread but for what gRPC, the pages and the sweep do on
-// theirs:
+// The life of a server process. All of it is on the main thread; gRPC, the pages and the sweep have others.
 //
 //   pages     /metrics, /healthz and /readyz answer from here on: alive, not ready
 //   backends  opened, which after a crash may take minutes (an array restores its targets first)
 //   services  made over the backends; the node's sweep starts
 //   servers   listen; the plugin registers with kubelet; /readyz may say ready
 //   loop      gauges are set every five seconds, until SIGTERM or SIGINT
-//   stop      waiting calls are sent away, running ones finish within --stop-seconds, then all is destroyed
-//   in
-//             reverse order
+//   stop      waiting calls are sent away, and running ones finish within --stop-seconds; then all is
+//             destroyed in reverse order
 //
 // A process that is killed at any point leaves nothing that the next one cannot use: state is in the array's
 // catalogue, the kernel's mount table and the data path's process, and never here.
 #include "plugin/serve.h"
+
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -22,7 +22,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "base/driver.h"
 #include "base/heap.h"
@@ -70,8 +72,10 @@ class Services {
     });
   }
 
-  std::vector<grpc::Service*> AllServices() const {
-    std::vector<grpc::Service*> all = {identity_.get(), admin_.get()};
+  grpc::Service* admin() const { return admin_.get(); }
+  // The others.
+  std::vector<grpc::Service*> CsiServices() const {
+    std::vector<grpc::Service*> all = {identity_.get()};
     if (controller_ != nullptr) all.push_back(controller_.get());
     if (node_ != nullptr) all.push_back(node_.get());
     return all;
@@ -107,37 +111,74 @@ class Readiness {
   std::atomic<const Backends*> backends_ = nullptr;  // set last
 };
 
-absl::StatusOr<std::unique_ptr<HttpServer>> StartPages(const std::string& address, const Metrics& metrics,
-                                                       const Readiness& readiness) {
-  if (address.empty()) return nullptr;
-  return StartHttpServer(address, {{"/metrics",
-                                    [&metrics] {
-                                      return HttpReply{200, metrics.ToText()};
-                                    }},
-                                   {"/healthz",
-                                    [] {
-                                      return HttpReply{200, "alive\n"};
-                                    }},
-                                   {"/readyz", [&readiness] { return readiness.AnswerPage(); }}});
+// The text of /metrics. Writing it takes milliseconds, so those who ask many times a second share one.
+class MetricsPage {
+ public:
+  explicit MetricsPage(const Metrics& metrics) : metrics_(metrics) {}
+  HttpReply AnswerPage() {
+    const absl::MutexLock lock(&mutex_);
+    const absl::Time now = absl::Now();
+    if (now < written_ || now - written_ >= kSharedFor) {
+      text_ = metrics_.ToText();
+      written_ = now;
+    }
+    return {200, text_};
+  }
+
+ private:
+  static constexpr absl::Duration kSharedFor = absl::Milliseconds(100);
+  const Metrics& metrics_;
+  absl::Mutex mutex_;
+  std::string text_ ABSL_GUARDED_BY(mutex_);
+  absl::Time written_ ABSL_GUARDED_BY(mutex_);
+};
+
+using PageServers = std::vector<std::unique_ptr<HttpServer>>;
+
+// Probes on a port of their own, so that a reader of the metrics need not reach the probes.
+absl::StatusOr<PageServers> StartPages(const ServeOptions& options, MetricsPage& metrics,
+                                       const Readiness& readiness) {
+  HttpPages probes = {{"/healthz",
+                       [] {
+                         return HttpReply{200, "alive\n"};
+                       }},
+                      {"/readyz", [&readiness] { return readiness.AnswerPage(); }}};
+  HttpPages figures = {{"/metrics", [&metrics] { return metrics.AnswerPage(); }}};
+  if (options.health_address.empty()) figures.merge(probes);
+  PageServers servers;
+  for (const auto& [address, pages] : {std::pair(options.metrics_address, std::move(figures)),
+                                       std::pair(options.health_address, std::move(probes))}) {
+    if (address.empty()) continue;
+    ASSIGN_OR_RETURN(auto server, StartHttpServer(address, pages));
+    servers.push_back(std::move(server));
+  }
+  return servers;
 }
 
 using Servers = std::vector<std::unique_ptr<Server>>;
 
-// On the unix socket, all services; on each TCP port, the one that other machines may call.
+// On the unix socket, the services of CSI, and the operator's unless that has a socket of its own: who calls
+// CSI, such as a sidecar, need not be able to fence. On each TCP port, the one that other machines may call.
 absl::StatusOr<Servers> StartServers(const ServeOptions& options, const Backends& backends,
                                      const Services& services, Metrics* metrics) {
   Servers servers;
   ServerOptions on_socket;
   on_socket.endpoint = options.endpoint;
-  ASSIGN_OR_RETURN(auto first, Server::Start(on_socket, services.AllServices(), metrics));
-  servers.push_back(std::move(first));
+  std::vector<grpc::Service*> csi = services.CsiServices();
+  if (options.admin_endpoint.empty()) csi.push_back(services.admin());
+  ASSIGN_OR_RETURN(servers.emplace_back(), Server::Start(on_socket, csi, metrics));
+  if (!options.admin_endpoint.empty()) {
+    on_socket.endpoint = options.admin_endpoint;
+    ASSIGN_OR_RETURN(servers.emplace_back(), Server::Start(on_socket, {services.admin()}, metrics));
+  }
   for (const Listener& listener : backends.listeners) {
     ServerOptions on_tcp;
     on_tcp.endpoint = listener.address;
     on_tcp.credentials = listener.credentials;
-    ASSIGN_OR_RETURN(auto server, Server::Start(on_tcp, {listener.service.get()}, metrics));
+    on_tcp.connections = listener.connections;
+    on_tcp.max_request_bytes = listener.max_request_bytes;
+    ASSIGN_OR_RETURN(servers.emplace_back(), Server::Start(on_tcp, {listener.service.get()}, metrics));
     LogInfo("serve", "listening", {{"address", listener.address}});
-    servers.push_back(std::move(server));
   }
   return servers;
 }
@@ -179,7 +220,8 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
   StopSignal stop;
   Metrics metrics(options.mode);
   Readiness readiness;
-  ASSIGN_OR_RETURN(auto pages, StartPages(options.metrics_address, metrics, readiness));
+  MetricsPage figures(metrics);
+  ASSIGN_OR_RETURN(PageServers pages, StartPages(options, figures, readiness));
   ASSIGN_OR_RETURN(const Backends backends, open());
   const Services services(options, backends);
   ASSIGN_OR_RETURN(const Servers servers, StartServers(options, backends, services, &metrics));
@@ -201,7 +243,7 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
   } while (!stop.WaitFor(kSweepEvery));
   LogInfo("serve", "stopping");
   const bool finished = StopServers(servers, backends, absl::Seconds(options.stop_seconds));
-  pages.reset();
+  pages.clear();
   if (finished) return absl::OkStatus();
   LogWarn("serve", "calls are still running: they are left as they are, and may be repeated");
   // Returning would run destructors, which wait for these calls without a limit. It is safe to leave them as
@@ -209,11 +251,22 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
   std::_Exit(0);
 }
 
+// Some container runtimes give 1,024 descriptors unless more are asked for, and a controller has two for each
+// node.
+void RaiseDescriptorLimit() {
+  constexpr rlim_t kWanted = 65'536;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kWanted) return;
+  limit.rlim_cur = std::min(kWanted, limit.rlim_max);
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) LogWarn("serve", "the limit of descriptors stays as it is");
+}
+
 }  // namespace
 
 int Serve(const ServeOptions& options, const std::function<absl::StatusOr<Backends>()>& open) {
   LimitHeap();
   SetUpLogging(options.log_level, options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
+  RaiseDescriptorLimit();
   const absl::Status status = Run(options, open);
   if (status.ok()) return 0;
   LogError("serve", std::string(status.message()), {{"code", absl::StatusCodeToString(status.code())}});

@@ -10,10 +10,12 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "base/testing/test_host.h"
 #include "csi/v1/csi.grpc.pb.h"
+#include "plugin/admin.grpc.pb.h"
 #include "registration/registration.grpc.pb.h"
 
 namespace lunkeeper {
@@ -137,6 +139,43 @@ TEST_CASE("a node's server is ready when kubelet has registered it, and says so"
     CHECK(server.Wait() == 0);
   }
   CHECK(std::filesystem::is_empty(directory.path()));
+}
+
+TEST_CASE("with a socket of its own, the operator's service is not where CSI is") {
+  const TempDir folder;
+  const std::string admin = folder / "admin.sock";
+  FakeServer server("--admin-endpoint=unix://" + admin);
+  REQUIRE(server.AwaitReady());
+  const auto ask = [](const std::string& socket) {
+    const auto stub =
+        admin::v1::Admin::NewStub(grpc::CreateChannel("unix:" + socket, grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    admin::v1::StatusResponse status;
+    return stub->Status(&context, {}, &status).error_code();
+  };
+  CHECK(ask(admin) == grpc::StatusCode::OK);
+  CHECK(ask(server.socket) == grpc::StatusCode::UNIMPLEMENTED);
+  const auto identity =
+      csi::v1::Identity::NewStub(grpc::CreateChannel("unix:" + admin, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  csi::v1::ProbeResponse probe;
+  CHECK(identity->Probe(&context, {}, &probe).error_code() == grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_CASE("probes have a port of their own, which idle readers of the metrics cannot take") {
+  const uint16_t health = FreePort();
+  FakeServer server("--health-address=127.0.0.1:" + std::to_string(health));
+  REQUIRE(Eventually([&] { return Page(health, "/readyz").find("200 OK") != std::string::npos; }));
+  CHECK_THAT(Page(server.port, "/readyz"), Catch::Contains("404"));
+  CHECK_THAT(Page(server.port, "/metrics"), Catch::Contains("lunkeeper_build_info"));
+  CHECK_THAT(Page(health, "/metrics"), Catch::Contains("404"));
+  // A thousand at each port: the probes go on.
+  std::vector<boost::asio::ip::tcp::iostream> idle(2000);
+  for (size_t i = 0; i < idle.size(); ++i) {
+    idle[i].connect(boost::asio::ip::tcp::endpoint(boost::asio::ip::address_v4::loopback(),
+                                                   i % 2 == 0 ? server.port : health));
+    if (i % 100 == 99) CHECK_THAT(Page(health, "/healthz"), Catch::Contains("200 OK"));
+  }
 }
 
 TEST_CASE("a second server on a socket in use gives up") {

@@ -1,6 +1,6 @@
 // Most of this file is about the places where gRPC's defaults do not fit: it would replace a socket in use,
-// make it accessible to every user until the next chmod, share a TCP port with another process, and keep
-// threads by the number of processors.
+// make it accessible to every user until the next chmod, take connections without limit, and keep threads by
+// the number of processors.
 #include "plugin/server.h"
 
 #include <sys/stat.h>
@@ -44,47 +44,44 @@ absl::Status ClearPath(const std::string& path) {
 
 // A client that loses its power sends no FIN: after 10 s without traffic it is pinged, and 5 s later its
 // connection ends and its calls are cancelled, so that nobody waits for a grant on behalf of a dead node.
-// Clients do the same with us, more often than gRPC allows by default, hence no limit of pings.
+// Clients do the same with us every two seconds, more often than gRPC allows by default.
 void KeepTcpAlive(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // two servers never share a port unnoticed
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 200);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 32);
 }
 
-std::unique_ptr<grpc::Server> BuildServer(const ServerOptions& options, const std::string& address,
-                                          const std::vector<grpc::Service*>& services, Metrics* metrics,
-                                          int* port) {
+// Before anybody has proved anything: a handshake ends soon, and a connection has so many calls at most.
+void LimitStrangers(grpc::ServerBuilder& builder, int max_running_calls) {
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10'000);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, max_running_calls);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 8 << 10);  // a token has about 1 KiB
+}
+
+void SetThreads(grpc::ServerBuilder& builder, int max_running_calls) {
   grpc::ResourceQuota quota("lunkeeper");
   // The upper bound of threads, and so of calls; gRPC answers RESOURCE_EXHAUSTED beyond it.
-  quota.SetMaxThreads(options.max_running_calls);
-  grpc::ServerBuilder builder;
+  quota.SetMaxThreads(max_running_calls);
   builder.SetResourceQuota(quota);
   // One queue: these servers handle a few calls a second, and each queue has threads of its own.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
-  builder.SetMaxReceiveMessageSize(options.max_request_bytes);
-  if (options.credentials != nullptr) KeepTcpAlive(builder);
-  builder.AddListeningPort(
-      address, options.credentials != nullptr ? options.credentials : grpc::InsecureServerCredentials(),
-      port);
-  for (grpc::Service* service : services) builder.RegisterService(service);
-  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> observers;
-  observers.push_back(MakeRpcObserverFactory(metrics));
-  builder.experimental().SetInterceptorCreators(std::move(observers));
-  // Only root may connect, from the first moment on; a chmod afterwards would leave a gap.
+}
+
+// Only root may connect to a socket, from the first moment on; a chmod afterwards would leave a gap.
+std::unique_ptr<grpc::Server> StartForOwner(grpc::ServerBuilder& builder) {
   const mode_t mask = ::umask(0177);
   auto server = builder.BuildAndStart();
   ::umask(mask);
   return server;
 }
 
-// The address in gRPC's form, with the path cleared if it is a socket.
-absl::StatusOr<std::string> PrepareAddress(const ServerOptions& options) {
-  if (options.credentials != nullptr) return options.endpoint;
-  ASSIGN_OR_RETURN(const std::string path, SocketPath(options.endpoint));
+// The socket's address in gRPC's form; its path is free.
+absl::StatusOr<std::string> PrepareSocket(const std::string& endpoint) {
+  ASSIGN_OR_RETURN(const std::string path, SocketPath(endpoint));
   RETURN_IF_ERROR(ClearPath(path));
   return absl::StrCat("unix:", path);
 }
@@ -108,19 +105,47 @@ absl::StatusOr<std::string> SocketPath(const std::string& endpoint) {
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       const std::vector<grpc::Service*>& services,
                                                       Metrics* metrics) {
-  ASSIGN_OR_RETURN(const std::string address, PrepareAddress(options));
-  int port = 0;
-  auto server = BuildServer(options, address, services, metrics, &port);
-  if (server == nullptr) {
+  grpc::ServerBuilder builder;
+  SetThreads(builder, options.max_running_calls);
+  builder.SetMaxReceiveMessageSize(options.max_request_bytes);
+  for (grpc::Service* service : services) builder.RegisterService(service);
+  std::unique_ptr<ConnectionGate> gate;
+  std::unique_ptr<Acceptor> acceptor;
+  if (options.credentials != nullptr) {
+    ASSIGN_OR_RETURN(gate, ConnectionGate::Open(options.endpoint, options.connections, metrics));
+    KeepTcpAlive(builder);
+    LimitStrangers(builder, options.max_running_calls);
+    acceptor = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, options.credentials);
+  } else {
+    ASSIGN_OR_RETURN(const std::string address, PrepareSocket(options.endpoint));
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials());
+  }
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> observers;
+  observers.push_back(MakeRpcObserverFactory(metrics, gate.get()));
+  builder.experimental().SetInterceptorCreators(std::move(observers));
+  std::unique_ptr<Server> server(new Server(std::move(gate)));
+  server->acceptor_ = std::move(acceptor);
+  server->server_ = StartForOwner(builder);
+  if (server->server_ == nullptr) {
     return absl::UnavailableError(
         absl::StrCat("serve on ", options.endpoint, ": gRPC could not listen there"));
   }
-  return std::unique_ptr<Server>(new Server(std::move(server), port));
+  if (server->gate_ != nullptr)
+    server->gate_->Start([at = server.get()](UniqueFd fd) { at->Serve(std::move(fd)); });
+  return server;
+}
+
+void Server::Serve(UniqueFd connection) {
+  Acceptor::NewConnectionParameters parameters;
+  parameters.fd = connection.Release();  // gRPC owns it now
+  acceptor_->HandleNewConnection(&parameters);
 }
 
 bool Server::Stop(absl::Duration limit) {
   // On a thread of its own: Shutdown cancels calls at its deadline, then waits for each to return however
   // long that takes, and this function must return.
+  if (gate_ != nullptr) gate_->Stop();
   if (!stopper_.joinable()) {
     stopper_ = std::thread([this, deadline = absl::ToChronoTime(absl::Now() + limit)] {
       server_->Shutdown(deadline);
@@ -131,6 +156,7 @@ bool Server::Stop(absl::Duration limit) {
 }
 
 Server::~Server() {
+  if (server_ == nullptr) return;  // it did not start
   Stop(absl::ZeroDuration());
   stopper_.join();
   server_->Wait();

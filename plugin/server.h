@@ -9,8 +9,8 @@
 //
 // Every call is counted and logged (see rpc_observer.h). An exception thrown by a service becomes UNKNOWN for
 // that call alone. The socket has mode 0600. A socket file that nobody listens on is replaced; one in use is
-// left alone. On TCP, a client that has gone without a word is noticed within about fifteen seconds, and its
-// calls are cancelled.
+// left alone. On TCP, connections come through a ConnectionGate, and a client that has gone without a word is
+// noticed within about fifteen seconds; its calls are cancelled.
 //
 // Thread-safe. The services and the Metrics outlive the server.
 
@@ -26,6 +26,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "base/metrics.h"
+#include "plugin/connection_gate.h"
 
 namespace lunkeeper {
 
@@ -34,6 +35,7 @@ struct ServerOptions {
   std::shared_ptr<grpc::ServerCredentials> credentials = nullptr;  // null: a unix socket
   int max_request_bytes = 1 << 20;  // a larger request is answered RESOURCE_EXHAUSTED
   int max_running_calls = 1024;
+  ConnectionLimits connections = {};  // on TCP
 };
 
 // The absolute path in an endpoint. INVALID_ARGUMENT: another scheme, a relative path, or one too long for a
@@ -56,13 +58,17 @@ class Server {
   bool Stop(absl::Duration limit);
 
   // Where it really listens, for a TCP endpoint whose port was 0.
-  int port() const { return port_; }
+  int port() const { return gate_ != nullptr ? gate_->port() : 0; }
 
  private:
-  Server(std::unique_ptr<grpc::Server> server, int port) : server_(std::move(server)), port_(port) {}
+  using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
+  explicit Server(std::unique_ptr<ConnectionGate> gate) : gate_(std::move(gate)) {}
+  void Serve(UniqueFd connection);
 
-  const std::unique_ptr<grpc::Server> server_;
-  const int port_;
+  std::unique_ptr<Acceptor> acceptor_;
+  // The gate hands connections to the acceptor, and the server's calls report their ends to the gate.
+  const std::unique_ptr<ConnectionGate> gate_;  // null: a unix socket
+  std::unique_ptr<grpc::Server> server_;
   absl::Notification stopped_;
   std::thread stopper_;  // grpc::Server::Shutdown has a deadline for the calls, but none of its own
 };

@@ -65,10 +65,10 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
     RETURN_IF_ERROR(StartDatapathIfAbsent(datapath, kDatapathStart));
   }
   backends->initiator = MakeUserInitiator(options.datapath_socket);
-  // A second connection with a short timeout: readiness and heartbeats must answer within a second, even
-  // while the data path is busy with a stage.
-  std::shared_ptr<Initiator> probe = MakeUserInitiator(options.datapath_socket, kProbeTimeout);
-  backends->devices_serving = [probe] { return probe->List().status(); };
+  // With a short timeout: readiness and heartbeats must answer within a second, even while the data path is
+  // busy with a stage. And they must tell that a data path is dead.
+  const auto list = [path = options.datapath_socket] { return ListServedDevices(path, kProbeTimeout); };
+  backends->devices_serving = [list] { return list().status(); };
   if (options.coordinator.addresses.empty()) {
     // The one place that chooses the source of grants: the controllers if they have an address, else the
     // array in this process, else nobody, and then a publish_context has to bring them.
@@ -76,7 +76,8 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
       backends->grants = MakeArrayGrantSource(*backends->all_grants, backends->node);
   } else {
     NodeView view;
-    view.devices = [probe] { return probe->List(); };
+    std::shared_ptr<Initiator> probe = MakeUserInitiator(options.datapath_socket, kProbeTimeout);
+    view.devices = list;
     view.fail = [probe](const Device& device, const std::string& why) {
       return probe->Fail(device.volume, device.target, why);
     };
@@ -126,7 +127,8 @@ absl::StatusOr<Backends> OpenBackends(const ServeOptions& options) {
     RETURN_IF_ERROR(options.arrays_file.empty() ? OpenArray(options, &backends)
                                                 : OpenRemoteArrays(options, &backends));
     if (!options.coordinator.listen.empty())
-      RETURN_IF_ERROR(OpenCoordinator(options.coordinator, options.failover, &backends));
+      RETURN_IF_ERROR(OpenCoordinator(options.coordinator, options.failover,
+                                      static_cast<size_t>(options.max_volumes_per_node), &backends));
   }
   if (options.HasNode()) RETURN_IF_ERROR(OpenNode(options, &backends));
   return backends;

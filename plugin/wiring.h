@@ -1,6 +1,6 @@
 #pragma once
 // The real backends of `lunkeeper serve`: tgt for the array, the user-space data path for devices. The only
-// place that names them.
+// place that names them. Called once, from main's thread.
 
 #include <memory>
 #include <string>

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "controller/controller_service.h"
 #include "devices/array/testing/fake_array.h"
@@ -39,12 +40,20 @@ inline csi::v1::CreateVolumeRequest CreateRequest(const std::string& name, int64
   return request;
 }
 
+inline csi::v1::CreateVolumeRequest CreateFor(const std::string& name,
+                                              const std::vector<csi::v1::VolumeCapability>& capabilities) {
+  csi::v1::CreateVolumeRequest request = CreateRequest(name);
+  request.clear_volume_capabilities();
+  for (const csi::v1::VolumeCapability& each : capabilities) *request.add_volume_capabilities() = each;
+  return request;
+}
+
 inline csi::v1::ControllerPublishVolumeRequest PublishRequest(const std::string& volume,
                                                               const std::string& node) {
   csi::v1::ControllerPublishVolumeRequest request;
   request.set_volume_id(volume);
   request.set_node_id(node);
-  *request.mutable_volume_capability() = Block();
+  *request.mutable_volume_capability() = Mount();
   return request;
 }
 
@@ -87,6 +96,15 @@ struct ControllerFixture {
     request.set_node_id(node);
     csi::v1::ControllerUnpublishVolumeResponse unpublished;
     return service->ControllerUnpublishVolume(nullptr, &request, &unpublished);
+  }
+  bool Confirms(const std::string& volume, const csi::v1::VolumeCapability& capability) {
+    csi::v1::ValidateVolumeCapabilitiesRequest request;
+    request.set_volume_id(volume);
+    *request.add_volume_capabilities() = capability;
+    csi::v1::ValidateVolumeCapabilitiesResponse answer;
+    REQUIRE(service->ValidateVolumeCapabilities(nullptr, &request, &answer).ok());
+    CHECK(answer.has_confirmed() == answer.message().empty());
+    return answer.has_confirmed();
   }
   csi::v1::ControllerGetVolumeResponse Get(const std::string& volume) {
     csi::v1::ControllerGetVolumeRequest request;

@@ -27,13 +27,14 @@ namespace lunkeeper {
 
 class Controller {
  public:
-  Controller(GrantStore& grants, Arrays& arrays, TokenReviewer& reviewer, const std::string& certificate_stem)
+  Controller(GrantStore& grants, Arrays& arrays, TokenReviewer& reviewer, const std::string& certificate_stem,
+             const ConnectionLimits& connections, const CoordinatorLimits& limits)
       : authenticator(reviewer, {kTestAudience, kTestAccount}),
-        coordinator(MakeCoordinatorService(grants, arrays, authenticator, &sink)) {
+        coordinator(MakeCoordinatorService(grants, arrays, authenticator, &sink, limits)) {
     const auto tls = TlsServer(certificate_stem + ".crt", certificate_stem + ".key");
     REQUIRE(tls.ok());
-    auto started =
-        Server::Start({.endpoint = "127.0.0.1:0", .credentials = *tls}, {coordinator->service()}, &metrics);
+    auto started = Server::Start({.endpoint = "127.0.0.1:0", .credentials = *tls, .connections = connections},
+                                 {coordinator->service()}, &metrics);
     REQUIRE(started.ok());
     server = *std::move(started);
     port = static_cast<uint16_t>(server->port());
@@ -64,9 +65,14 @@ class CoordinatorRig {
   }
   ~CoordinatorRig() { controllers.clear(); }
 
-  Controller& AddController() {
+  // All nodes of a test come from one address.
+  static ConnectionLimits ManyNodes() {
+    return {.per_address = 5000, .new_at_once = 5000, .new_per_second = 5000};
+  }
+  Controller& AddController(const ConnectionLimits& connections = ManyNodes(),
+                            const CoordinatorLimits& limits = {}) {
     return *controllers.emplace_back(
-        std::make_unique<Controller>(array, *arrays, reviewer, folder / "coordinator"));
+        std::make_unique<Controller>(array, *arrays, reviewer, folder / "coordinator", connections, limits));
   }
   void WriteToken(const std::string& token, const std::string& name = "token") const {
     std::ofstream(folder / (name + ".new")) << token << '\n';

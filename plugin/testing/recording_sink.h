@@ -2,6 +2,8 @@
 // Where a controller's heartbeats go in tests. Thread-safe.
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
@@ -22,9 +24,10 @@ class RecordingSink final : public HeartbeatSink {
     last_ = std::move(heartbeat);
     return fences_;
   }
-  void OnClosed(const NodeId&) override {
+  void OnClosed(const NodeId& node) override {
     absl::MutexLock lock(&mutex_);
     ++closed_;
+    ++closed_by_node_[node.value()];
   }
 
   void SetFences(const FencesByArray& fences) {
@@ -32,7 +35,11 @@ class RecordingSink final : public HeartbeatSink {
     fences_ = fences;
   }
   int heartbeats() { return Get(heartbeats_); }
-  int closed() { return Get(closed_); }
+  int closed() { return Get(closed_); }  // streams of any node
+  int closed(const NodeId& node) {
+    absl::MutexLock lock(&mutex_);
+    return closed_by_node_[node.value()];
+  }
   fencing::Heartbeat last() { return Get(last_); }
   absl::Duration longest_gap() { return Get(longest_gap_); }
 
@@ -46,6 +53,7 @@ class RecordingSink final : public HeartbeatSink {
   absl::Mutex mutex_;
   FencesByArray fences_;
   int heartbeats_ = 0, closed_ = 0;
+  std::map<std::string, int> closed_by_node_;
   fencing::Heartbeat last_;
   absl::Time last_at_;
   absl::Duration longest_gap_ = absl::ZeroDuration();

@@ -1,0 +1,101 @@
+// What a volume was made for is remembered, and holds for every later request.
+
+#include "controller/testing/controller_fixture.h"
+
+namespace lunkeeper {
+
+using grpc::StatusCode;
+
+TEST_CASE("a volume is used for what it was made for, and not for more") {
+  ControllerFixture fixture;
+  const auto readers = Mount(Mode::MULTI_NODE_READER_ONLY);
+  const auto block = Block(), writers = Block(Mode::MULTI_NODE_MULTI_WRITER);
+  struct Row {
+    std::vector<csi::v1::VolumeCapability> made_for;
+    csi::v1::VolumeCapability asked;
+    bool fits;
+  };
+  const Row rows[] = {
+      {{Mount()}, Mount(), true},
+      {{Mount()}, Mount(Mode::SINGLE_NODE_SINGLE_WRITER), true},
+      {{Mount()}, readers, false},
+      {{Mount()}, block, false},
+      {{Mount()}, writers, false},
+      {{readers}, readers, true},
+      {{readers}, Mount(), false},
+      {{readers}, writers, false},
+      {{block}, Mount(), false},
+      {{writers}, writers, true},
+      {{writers}, block, true},
+      {{Mount(), readers}, readers, true},
+      {{readers, writers}, Mount(), false},
+  };
+  int number = 0;
+  for (const Row& row : rows) {
+    CAPTURE(++number);
+    const std::string id = fixture.MustCreate(CreateFor("v" + std::to_string(number), row.made_for));
+    auto request = PublishRequest(id, kNodeA);
+    *request.mutable_volume_capability() = row.asked;
+    const grpc::Status published = fixture.Publish(request);
+    CHECK(published.error_code() == (row.fits ? StatusCode::OK : StatusCode::FAILED_PRECONDITION));
+    if (!row.fits) CHECK_THAT(published.error_message(), Catch::Contains("made for"));
+    CHECK(fixture.Confirms(id, row.asked) == row.fits);
+  }
+}
+
+TEST_CASE("a volume for one node is no second node's, not even to read") {
+  ControllerFixture fixture;
+  const std::string id = fixture.MustCreate(CreateRequest("v"));
+  auto request = PublishRequest(id, kNodeA);
+  request.set_readonly(true);
+  REQUIRE(fixture.Publish(request).ok());
+  request.set_node_id(kNodeB);
+  const grpc::Status refused = fixture.Publish(request);
+  CHECK(refused.error_code() == StatusCode::FAILED_PRECONDITION);
+  CHECK_THAT(refused.error_message(), Catch::Contains(kNodeA));
+}
+
+TEST_CASE("a repeated creation for other capabilities, or another file system, is another volume's") {
+  ControllerFixture fixture;
+  auto mount = Mount();
+  mount.mutable_mount()->set_fs_type("xfs");
+  const std::string id = fixture.MustCreate(CreateFor("v", {mount, Mount(Mode::MULTI_NODE_READER_ONLY)}));
+  CHECK(fixture.MustCreate(CreateFor("v", {mount})) == id);
+  CHECK(fixture.Create(CreateFor("v", {mount, Block()})).error_code() == StatusCode::ALREADY_EXISTS);
+  auto other = mount;
+  other.mutable_mount()->set_fs_type("ext4");
+  CHECK(fixture.Create(CreateFor("v", {other})).error_code() == StatusCode::ALREADY_EXISTS);
+  CHECK(fixture.Create(CreateFor("w", {mount, other})).error_code() == StatusCode::INVALID_ARGUMENT);
+  CHECK(fixture.Confirms(id, mount));
+  CHECK_FALSE(fixture.Confirms(id, other));
+
+  auto by_class = CreateRequest("x");
+  (*by_class.mutable_parameters())["fsType"] = "xfs";
+  fixture.MustCreate(by_class);
+  (*by_class.mutable_parameters())["fsType"] = "ext4";
+  CHECK(fixture.Create(by_class).error_code() == StatusCode::ALREADY_EXISTS);
+}
+
+TEST_CASE("a volume from before this was kept takes on the first use that writes") {
+  ControllerFixture fixture;
+  VolumeSpec spec;
+  spec.name = "old";
+  spec.size_bytes = 16 << 20;
+  const std::string id = fixture.array.CreateVolume(spec)->id.value();
+  CHECK(fixture.MustCreate(CreateRequest("old")) == id);
+  auto read = PublishRequest(id, kNodeA);
+  read.set_readonly(true);
+  REQUIRE(fixture.Publish(read).ok());
+  REQUIRE(fixture.Unpublish(id, kNodeA).ok());
+  CHECK(fixture.Confirms(id, Block(Mode::MULTI_NODE_MULTI_WRITER)));
+  REQUIRE(fixture.Publish(PublishRequest(id, kNodeA)).ok());
+  REQUIRE(fixture.Unpublish(id, kNodeA).ok());
+  CHECK_FALSE(fixture.Confirms(id, Block(Mode::MULTI_NODE_MULTI_WRITER)));
+  auto shared = PublishRequest(id, kNodeB);
+  *shared.mutable_volume_capability() = Block(Mode::MULTI_NODE_MULTI_WRITER);
+  CHECK(fixture.Publish(shared).error_code() == StatusCode::FAILED_PRECONDITION);
+  CHECK(fixture.Publish(PublishRequest(id, kNodeB)).ok());
+  CHECK(fixture.MustCreate(CreateRequest("old")) == id);
+}
+
+}  // namespace lunkeeper
