@@ -1,15 +1,18 @@
 {{- define "lunkeeper.name" -}}
-{{- if contains "lunkeeper" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-lunkeeper" .Release.Name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- $name := .Values.nameOverride | default "lunkeeper" }}
+{{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- else if contains $name .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else }}{{ printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" }}{{ end }}
 {{- end }}
 
 {{- define "lunkeeper.driver" -}}csi.lunkeeper.io{{- end }}
 
 {{- define "lunkeeper.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{- define "lunkeeper.selector" -}}
-app.kubernetes.io/name: lunkeeper
+app.kubernetes.io/name: {{ .Values.nameOverride | default "lunkeeper" }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
@@ -17,7 +20,54 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ include "lunkeeper.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The name of a service account. Called with the root and which: controller, node, agent or pki. */}}
+{{- define "lunkeeper.account" -}}
+{{- $root := index . 0 }}{{ $which := index . 1 }}
+{{- $ends := dict "agent" "array" }}
+{{- (index $root.Values $which).serviceAccount.name | default (printf "%s-%s" (include "lunkeeper.name" $root) (get $ends $which | default $which)) }}
+{{- end }}
+
+{{/* A service account, if the chart is to make it. Called with the root, which, and what is added to it. */}}
+{{- define "lunkeeper.serviceAccount" -}}
+{{- $root := index . 0 }}{{ $which := index . 1 }}
+{{- $wanted := (index $root.Values $which).serviceAccount }}
+{{- if $wanted.create }}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ include "lunkeeper.account" (list $root $which) }}
+  namespace: {{ $root.Release.Namespace }}
+  labels: {{- include "lunkeeper.labels" $root | nindent 4 }}
+  {{- with $wanted.annotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* What is given wins, key by key, also where it is false or empty. Called with the default and what is given. */}}
+{{- define "lunkeeper.override" -}}
+{{- $all := deepCopy (index . 0) }}
+{{- range $key, $value := index . 1 }}{{ $_ := set $all $key $value }}{{ end }}
+{{- toYaml $all }}
+{{- end }}
+
+{{/* Where a distribution keeps kubelet and the container runtime's socket: {kubeletDir, runtimeSocket}. */}}
+{{- define "lunkeeper.paths" -}}
+{{- $dirs := dict "k0s" "/var/lib/k0s/kubelet" "microk8s" "/var/snap/microk8s/common/var/lib/kubelet" }}
+{{- $sockets := dict
+  "k3s" "/run/k3s/containerd/containerd.sock"
+  "rke2" "/run/k3s/containerd/containerd.sock"
+  "k0s" "/run/k0s/containerd.sock"
+  "microk8s" "/var/snap/microk8s/common/run/containerd.sock"
+  "openshift" "/run/crio/crio.sock" }}
+kubeletDir: {{ .Values.node.kubeletDir | default (get $dirs .Values.distro) | default "/var/lib/kubelet" }}
+runtimeSocket: {{ .Values.node.runtimeSocket | default (get $sockets .Values.distro) | default "/run/containerd/containerd.sock" }}
 {{- end }}
 
 {{- define "lunkeeper.coordinatorHost" -}}
@@ -32,18 +82,99 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .Values.coordinator.tls.caConfigMap | default (printf "%s-coordinator-ca" (include "lunkeeper.name" .)) }}
 {{- end }}
 
-{{- define "lunkeeper.coordinatorAuthority" -}}
-{{ include "lunkeeper.name" . }}-coordinator-authority
+{{- define "lunkeeper.authority" -}}
+{{ include "lunkeeper.name" . }}-authority
 {{- end }}
 
-{{/* The pod that makes and renews the coordinator's certificates. */}}
+{{/* Local arrays, complete: [{name, node, path, default, portalAddress, …, agentSecret, tlsSecret, service, host, made}]. */}}
+{{- define "lunkeeper.localArrays" -}}
+{{- $given := .Values.localArrays }}
+{{- if or .Values.localArray.node .Values.localArray.path }}{{ $given = prepend $given .Values.localArray }}{{ end }}
+{{- $name := include "lunkeeper.name" . }}
+{{- $all := list }}
+{{- range $given }}
+{{- $array := merge dict . (omit $.Values.localArray "name" "node" "path" "default" "agentSecret" "tlsSecret") }}
+{{- range list "name" "node" "path" }}
+{{- if not (get $array .) }}{{ fail (printf "local array %s: %s is missing: want a name, a node and a path" (get $array "name") .) }}{{ end }}
+{{- end }}
+{{- if ne (empty $array.agentSecret) (empty $array.tlsSecret) }}
+{{- fail (printf "local array %s: agentSecret and tlsSecret go together" $array.name) }}
+{{- end }}
+{{- $service := printf "%s-array-%s" $name $array.name }}
+{{- if gt (len $service) 63 }}{{ fail (printf "%s: want at most 63 characters: shorten the array's or the release's name" $service) }}{{ end }}
+{{- $own := dict "service" $service "host" (printf "%s.%s.svc" $service $.Release.Namespace) "made" (empty $array.agentSecret) }}
+{{- if $own.made }}{{ $own = merge $own (dict "agentSecret" (printf "%s-tls" $service) "tlsSecret" (printf "%s-controller-tls" $name)) }}{{ end }}
+{{- $all = append $all (merge $own $array) }}
+{{- end }}
+{{- toYaml $all }}
+{{- end }}
+
+{{/* Storage hosts that join, which are arrays without Secrets of one's own: [{name, secret, host, account}]. */}}
+{{- define "lunkeeper.joining" -}}
+{{- $all := list }}
+{{- range .Values.arrays }}
+{{- if not .tlsSecret }}
+{{- $account := printf "%s-array-%s" (include "lunkeeper.name" $) .name }}
+{{- $all = append $all (dict "name" .name "account" $account "secret" (printf "%s-tls" $account) "host" (.serverName | default (printf "%s.%s.svc" $account $.Release.Namespace))) }}
+{{- end }}
+{{- end }}
+{{- toYaml $all }}
+{{- end }}
+
+{{/* All arrays, as `arrays` has them. */}}
+{{- define "lunkeeper.arrays" -}}
+{{- $all := list }}
+{{- range .Values.arrays }}
+{{- $array := . }}
+{{- range include "lunkeeper.joining" $ | fromYamlArray }}
+{{- if eq .name $array.name }}
+{{- $array = merge (dict "serverName" .host "tlsSecret" (printf "%s-controller-tls" (include "lunkeeper.name" $))) $array }}
+{{- end }}
+{{- end }}
+{{- $all = append $all $array }}
+{{- end }}
+{{- range include "lunkeeper.localArrays" . | fromYamlArray }}
+{{- $all = append $all (dict "name" .name "address" (printf "%s:%d" .host (int .agentPort)) "tlsSecret" .tlsSecret "default" (default false .default)) }}
+{{- end }}
+{{- toYaml $all }}
+{{- end }}
+
+{{/* The certificates that the Job makes: [{option, secret, host}]; none: there is no Job. */}}
+{{- define "lunkeeper.leaves" -}}
+{{- $leaves := list }}
+{{- if eq .Values.coordinator.tls.source "job" }}
+{{- $leaves = append $leaves (dict "option" "server" "secret" (include "lunkeeper.coordinatorSecret" .) "host" (include "lunkeeper.coordinatorHost" .)) }}
+{{- end }}
+{{- $client := dict "option" "client" "secret" (printf "%s-controller-tls" (include "lunkeeper.name" .)) "host" (printf "controller.%s.cluster.lunkeeper.io" .Values.cluster) }}
+{{- $controller := list }}
+{{- range include "lunkeeper.localArrays" . | fromYamlArray }}
+{{- if .made }}
+{{- $leaves = append $leaves (dict "option" "server" "secret" .agentSecret "host" .host) }}
+{{- $controller = list $client }}
+{{- end }}
+{{- end }}
+{{- range include "lunkeeper.joining" . | fromYamlArray }}
+{{- $leaves = append $leaves (dict "option" "server" "secret" .secret "host" .host) }}
+{{- $controller = list $client }}
+{{- end }}
+{{- toYaml (concat $leaves $controller) }}
+{{- end }}
+
+{{/* Not empty: there are snapshots. */}}
+{{- define "lunkeeper.snapshots" -}}
+{{- if eq (toString .Values.snapshots.enabled) "auto" }}
+{{- if .Capabilities.APIVersions.Has "snapshot.storage.k8s.io/v1" }}yes{{ end }}
+{{- else if .Values.snapshots.enabled }}yes{{ end }}
+{{- end }}
+
+{{/* The pod that makes and renews the cluster's certificates. */}}
 {{- define "lunkeeper.pkiPod" -}}
 metadata:
   labels:
     {{- include "lunkeeper.selector" . | nindent 4 }}
     app.kubernetes.io/component: pki
 spec:
-  serviceAccountName: {{ include "lunkeeper.name" . }}-pki
+  serviceAccountName: {{ include "lunkeeper.account" (list . "pki") }}
   priorityClassName: {{ .Values.controller.priorityClassName }}
   restartPolicy: OnFailure
   {{- with .Values.imagePullSecrets }}
@@ -67,24 +198,35 @@ spec:
       args:
         - pki
         - renew
-        - --ca-secret={{ include "lunkeeper.coordinatorAuthority" . }}
-        - --secret={{ include "lunkeeper.coordinatorSecret" . }}
+        - --ca-secret={{ include "lunkeeper.authority" . }}
+        {{- if eq .Values.coordinator.tls.source "job" }}
         - --ca-config-map={{ include "lunkeeper.coordinatorCa" . }}
-        - --host={{ include "lunkeeper.coordinatorHost" . }}
-        - --days={{ .Values.coordinator.tls.validDays }}
-        - --ca-days={{ .Values.coordinator.tls.caValidDays }}
+        {{- end }}
+        {{- range include "lunkeeper.leaves" . | fromYamlArray }}
+        - --{{ .option }}={{ .secret }}={{ .host }}
+        {{- end }}
+        - --days={{ .Values.pki.validDays }}
+        - --ca-days={{ .Values.pki.caValidDays }}
         - --log-format={{ .Values.logs.format }}
-      resources: {{- toYaml .Values.coordinator.tls.resources | nindent 8 }}
+      resources: {{- toYaml .Values.pki.resources | nindent 8 }}
       securityContext: {{- include "lunkeeper.unprivileged" . | nindent 8 }}
 {{- end }}
 
 {{/* Names of arrays that settings use, beyond what the schema can tell. */}}
 {{- define "lunkeeper.checkArrays" -}}
-{{- $names := list }}{{ $defaults := list }}
-{{- range .Values.arrays }}
+{{- $names := list }}{{ $defaults := list }}{{ $ports := list }}
+{{- range include "lunkeeper.arrays" . | fromYamlArray }}
 {{- if has .name $names }}{{ fail (printf "arrays: %s is there twice" .name) }}{{ end }}
 {{- $names = append $names .name }}
 {{- if .default }}{{ $defaults = append $defaults .name }}{{ end }}
+{{- end }}
+{{- if not $names }}{{ fail "there is no array: set localArray.node and localArray.path, or arrays" }}{{ end }}
+{{- range $array := include "lunkeeper.localArrays" . | fromYamlArray }}
+{{- range list .portalPort .agentPort .metricsPort }}
+{{- $port := printf "%s:%d" $array.node (int .) }}
+{{- if has $port $ports }}{{ fail (printf "local array %s: port %s is another's: arrays on one node need ports of their own" $array.name $port) }}{{ end }}
+{{- $ports = append $ports $port }}
+{{- end }}
 {{- end }}
 {{- if gt (len $defaults) 1 }}{{ fail (printf "arrays: %s are all the default; want one" (join ", " $defaults)) }}{{ end }}
 {{- $there := join ", " $names }}
@@ -105,7 +247,7 @@ spec:
 {{- if .Values.node.groups }}{{ toYaml .Values.node.groups }}
 {{- else }}
 {{- $names := list }}
-{{- range .Values.arrays }}{{ $names = append $names .name }}{{ end }}
+{{- range include "lunkeeper.arrays" . | fromYamlArray }}{{ $names = append $names .name }}{{ end }}
 {{- list (dict "name" "" "nodeSelector" dict "arrays" $names) | toYaml }}
 {{- end }}
 {{- end }}
