@@ -9,6 +9,7 @@ from harness.places import ROOT
 
 CHART = ROOT / "charts/lunkeeper"
 ONE_ARRAY = {"arrays": [{"name": "rack1", "address": "10.0.0.5:7480", "tlsSecret": "lunkeeper-rack1"}]}
+LOCAL_ARRAY = {"localArray": {"node": "node-1", "path": "/srv/lunkeeper"}}
 EVERYTHING = {
     "image": {"tag": "1.2.3"},
     "imagePullSecrets": [{"name": "registry"}],
@@ -22,7 +23,23 @@ EVERYTHING = {
             "tlsSecret": "rack2",
             "default": True,
         },
+        {"name": "rack3", "address": "10.0.0.7:7480"},
     ],
+    **LOCAL_ARRAY,
+    "localArrays": [
+        {
+            "name": "fast",
+            "node": "node-1.example",
+            "path": "/srv/fast",
+            "portalAddress": "10.1.0.6",
+            "portalPort": 3261,
+            "agentPort": 7481,
+            "metricsPort": 9811,
+            "agentSecret": "fast-agent",
+            "tlsSecret": "fast-controller",
+        }
+    ],
+    "agent": {"podAnnotations": {"c": "d"}},
     "storageClasses": [
         {
             "name": "fast",
@@ -48,7 +65,7 @@ EVERYTHING = {
             {"name": "row2", "nodeSelector": {"row": "2"}, "arrays": ["rack2"]},
         ]
     },
-    "datapath": {"poolMiB": 256, "threads": 4},
+    "datapath": {"poolMiB": 256, "threads": 4, "updateStrategy": "OnDelete"},
     "coordinator": {
         "tls": {
             "source": "cert-manager",

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 import yaml
 
-from chart.charts import CHART, EVERYTHING, ONE_ARRAY, every_pod, find, pods, render, run_helm
+from chart.charts import CHART, EVERYTHING, LOCAL_ARRAY, ONE_ARRAY, every_pod, find, pods, render, run_helm
 from harness.places import LUNKEEPER, ROOT
 
 SNAPSHOTS = pathlib.Path(__file__).parent / "snapshots"
@@ -22,7 +22,24 @@ def test_the_chart_is_clean(values, content):
 
 
 BAD_VALUES = {
-    "no array": ("arrays=null", "missing property 'arrays'"),
+    "no array": ("arrays=null", "there is no array: set localArray.node and localArray.path, or arrays"),
+    "a local array without a pool": ("localArray.node=a", "local array local: path is missing"),
+    "a local array without a node": ("localArray.path=/a", "local array local: node is missing"),
+    "a local array with a relative pool": ("localArray.node=a,localArray.path=b", "/localArray/path"),
+    "a local array with one Secret of two": (
+        "localArray.node=a,localArray.path=/b,localArray.tlsSecret=c",
+        "agentSecret and tlsSecret go together",
+    ),
+    "a local array with another's name": (
+        "localArray.node=a,localArray.path=/b,localArray.name=rack1",
+        "rack1 is there twice",
+    ),
+    "two local arrays on one port": (
+        "localArray.node=a,localArray.path=/b,"
+        "localArrays[0].node=a,localArrays[0].path=/c,localArrays[0].name=c",
+        "local array c: port a:3260 is another's",
+    ),
+    "snapshots perhaps": ("snapshots.enabled=maybe", "/snapshots/enabled"),
     "an array without an address": ("arrays[0].address=null", "/arrays/0/address"),
     "an array whose address has no port": ("arrays[0].address=10.0.0.5", "/arrays/0/address"),
     "an array with capital letters": ("arrays[0].name=Rack1", "/arrays/0/name"),
@@ -109,7 +126,8 @@ def bad_values(leaf):
     bad = [7 if leaf.get("type", "string") == "string" else "wrong"]
     bad += [leaf["minimum"] - 1, leaf["maximum"] + 1] if "minimum" in leaf else []
     bad += ["a" * (leaf["maxLength"] + 1)] if "maxLength" in leaf else []
-    return bad + ([""] if leaf.keys() & {"minLength", "pattern", "enum"} else [])
+    may_be_empty = "" in leaf.get("enum", []) or "pattern" in leaf and re.search(leaf["pattern"], "")
+    return bad + ([""] if leaf.keys() & {"minLength", "pattern", "enum"} and not may_be_empty else [])
 
 
 def spoil(schema, definitions, turn, where=""):
@@ -169,9 +187,9 @@ def test_every_option_exists(values):
         verb: subprocess.run(
             [LUNKEEPER, *verb.split(), "--help"], capture_output=True, text=True, timeout=20
         ).stdout
-        for verb in ("serve", "datapath", "pki renew")
+        for verb in ("serve", "datapath", "pki renew", "array")
     }
-    for things in (render(values(ONE_ARRAY)), render(values(EVERYTHING))):
+    for things in (render(values(content)) for content in (ONE_ARRAY, LOCAL_ARRAY, EVERYTHING)):
         for container in sum((spec["containers"] for spec in every_pod(things).values()), []):
             words = [argument for argument in container["args"] if not argument.startswith("--")]
             verb, options = " ".join(words), container["args"][len(words) :]
@@ -198,6 +216,19 @@ def test_each_group_of_nodes_is_told_what_it_reaches(values):
         "storage-lunkeeper-node-row1": ["rack1", "rack2"],
         "storage-lunkeeper-node-row2": ["rack2"],
     }
+
+
+def test_snapshots_are_there_when_the_cluster_can_have_them(values):
+    """By themselves, or as it is said."""
+    crds = "--api-versions=snapshot.storage.k8s.io/v1"
+
+    def shown(enabled, *arguments):
+        content = {**ONE_ARRAY, "snapshots": {"enabled": enabled}}
+        return "snapshot" in yaml.safe_dump(render(values(content), *arguments))
+
+    assert [shown("auto"), shown("auto", crds)] == [False, True]
+    assert [shown(True), shown(True, crds)] == [True, True]
+    assert [shown(False), shown(False, crds)] == [False, False]
 
 
 def test_a_class_may_have_kubernetes_own_parameters(values):
@@ -295,11 +326,12 @@ def test_what_is_watched_let_in_and_signed_is_what_runs(values):
     )
     assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     assert monitor["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
-    assert sum("metrics" in ports[name] for name in selected(service["spec"]["selector"])) == 3
+    assert sum("metrics" in ports[name] for name in selected(service["spec"]["selector"])) == 5
 
     policy = find(things, "NetworkPolicy")["spec"]
     assert selected(policy["podSelector"]["matchLabels"]) == ["storage-lunkeeper-controller"]
-    assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == ports[
+    # Probes come from the pod's own node, which no policy keeps away.
+    assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} | {"health"} == ports[
         "storage-lunkeeper-controller"
     ]
 
@@ -347,13 +379,6 @@ def test_every_metric_that_is_shown_is_one_of_the_programs(values):
         for name in re.findall(r"\blunkeeper_[a-z_]+", text)
     }
     assert not shown - given
-
-
-def test_without_snapshots_nothing_is_said_of_them(values):
-    things = render(
-        values({**ONE_ARRAY, "snapshots": {"enabled": False}}), "--api-versions=snapshot.storage.k8s.io/v1"
-    )
-    assert "snapshot" not in yaml.safe_dump(things)
 
 
 def test_without_failover_there_are_no_rights_for_it(values):

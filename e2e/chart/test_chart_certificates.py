@@ -1,10 +1,11 @@
-"""The Helm chart without a cluster: who makes the coordinator's certificates, and who may read them."""
+"""The Helm chart without a cluster: who makes certificates, and who may read them."""
 
+import json
 import re
 
 import pytest
 
-from chart.charts import CHART, EVERYTHING, ONE_ARRAY, every_pod, find, pods, render, run_helm
+from chart.charts import CHART, EVERYTHING, LOCAL_ARRAY, ONE_ARRAY, every_pod, find, pods, render, run_helm
 
 MADE_UP = re.compile(r"\b(gen[A-Z]\w*|rand\w+|lookup|uuidv4|now|date|htpasswd|derivePassword|encryptAES)\b")
 
@@ -15,46 +16,107 @@ def test_nothing_is_made_up_while_rendering(values):
         run_helm("template", "storage", CHART, f"--values={values(ONE_ARRAY)}").stdout for _ in range(2)
     )
     assert once and once == twice
-    for template in (path for path in CHART.glob("templates/**/*") if path.is_file()):
+    for template in CHART.glob("templates/**/*.[yt]*"):
+        if template.name == "NOTES.txt":  # for the one who installs; it is in no object
+            continue
         actions = re.findall(r"\{\{-? *(?!/\*).*?\}\}", template.read_text(), re.DOTALL)
         assert not [action for action in actions if MADE_UP.search(action)], template
 
 
-def test_only_one_account_may_read_the_authoritys_key(values):
-    things = render(values(ONE_ARRAY))
+@pytest.mark.parametrize("content", [ONE_ARRAY, LOCAL_ARRAY], ids=["elsewhere", "local"])
+def test_only_one_account_may_read_the_authoritys_key(values, content):
+    things = render(values(content))
     readers = {
         thing["metadata"]["name"]: (rule["resourceNames"], rule["verbs"])
         for thing in things
         for rule in thing.get("rules", [])
         if "secrets" in rule["resources"] and set(rule["verbs"]) & {"get", "list", "watch"}
     }
-    names = ["storage-lunkeeper-coordinator-authority", "storage-lunkeeper-coordinator-tls"]
+    names = ["storage-lunkeeper-authority", "storage-lunkeeper-coordinator-tls"]
+    if content == LOCAL_ARRAY:
+        names += ["storage-lunkeeper-array-local-tls", "storage-lunkeeper-controller-tls"]
     assert readers == {"storage-lunkeeper-pki": (names, ["get", "patch"])}
     subjects = find(things, "RoleBinding", "storage-lunkeeper-pki")["subjects"]
     assert [subject["name"] for subject in subjects] == ["storage-lunkeeper-pki"]
     specs = every_pod(things).values()
     assert sum(spec["serviceAccountName"] == "storage-lunkeeper-pki" for spec in specs) == 2
-    mounted = {
-        volume["secret"]["secretName"]
-        for spec in specs
+    assert names[0] not in {secret for spec in specs for secret in secrets_of(spec).values()}
+
+
+def secrets_of(spec):
+    """{volume: Secret} of a pod."""
+    return {
+        volume["name"]: volume["secret"]["secretName"]
         for volume in spec.get("volumes", [])
         if "secret" in volume
     }
-    assert mounted == {"storage-lunkeeper-coordinator-tls", "lunkeeper-rack1"}
+
+
+def told_to_the_job(things):
+    """{option of the Job: its values}."""
+    job, cron = find(things, "Job"), find(things, "CronJob")
+    assert job["spec"]["template"] == cron["spec"]["jobTemplate"]["spec"]["template"]
+    told = {}
+    for option in job["spec"]["template"]["spec"]["containers"][0]["args"][2:]:
+        name, _, value = option.lstrip("-").partition("=")
+        told.setdefault(name, []).append(value)
+    return told
 
 
 def test_what_the_job_makes_is_what_the_others_read(values):
     things = render(values(ONE_ARRAY))
-    job, cron = find(things, "Job"), find(things, "CronJob")
-    assert job["spec"]["template"] == cron["spec"]["jobTemplate"]["spec"]["template"]
-    options = job["spec"]["template"]["spec"]["containers"][0]["args"][2:]
-    told = dict(option.lstrip("-").split("=") for option in options)
+    told = told_to_the_job(things)
+    ((secret, host),) = (value.split("=") for value in told["server"])
     read = {volume["name"]: volume for spec in pods(things).values() for volume in spec["volumes"]}
     # Not optional: kubelet starts no pod without them.
-    assert read["coordinator-tls"]["secret"] == {"secretName": told["secret"], "defaultMode": 0o440}
-    assert read["coordinator-ca"]["configMap"] == {"name": told["ca-config-map"]}
+    assert read["coordinator-tls"]["secret"] == {"secretName": secret, "defaultMode": 0o440}
+    assert read["coordinator-ca"]["configMap"] == {"name": told["ca-config-map"][0]}
     node = pods(things)["storage-lunkeeper-node"]["containers"][0]
-    assert f"--coordinator-address={told['host']}:7443" in node["args"]
+    assert f"--coordinator-address={host}:7443" in node["args"]
+    assert "client" not in told
+
+
+def test_a_local_arrays_agent_and_the_controllers_each_have_their_own_certificate(values):
+    """Made by the Job, for the name at which controllers look for the agent, and for this cluster."""
+    things = render(values({**LOCAL_ARRAY, "cluster": "prod"}))
+    told = told_to_the_job(things)
+    servers = dict(value.split("=") for value in told["server"])
+    host = servers.pop("storage-lunkeeper-array-local-tls")
+    assert list(servers) == ["storage-lunkeeper-coordinator-tls"]
+    assert told["client"] == ["storage-lunkeeper-controller-tls=controller.prod.cluster.lunkeeper.io"]
+    assert secrets_of(pods(things)["storage-lunkeeper-array-local"]) == {
+        "tls": "storage-lunkeeper-array-local-tls"
+    }
+    assert secrets_of(pods(things)["storage-lunkeeper-controller"]) == {
+        "coordinator-tls": "storage-lunkeeper-coordinator-tls",
+        "array-local": "storage-lunkeeper-controller-tls",
+    }
+    (array,) = json.loads(find(things, "ConfigMap", "storage-lunkeeper-arrays")["data"]["arrays.json"])[
+        "arrays"
+    ]
+    assert array["address"] == f"{host}:7480"
+    service = find(things, "Service", host.split(".")[0])
+    assert host == f"{service['metadata']['name']}.lunkeeper.svc"
+    agent = find(things, "DaemonSet", "storage-lunkeeper-array-local")["spec"]["template"]
+    assert service["spec"]["selector"].items() <= agent["metadata"]["labels"].items()
+
+
+def test_a_local_array_with_secrets_of_ones_own_asks_the_job_for_nothing(values):
+    own = {**LOCAL_ARRAY["localArray"], "agentSecret": "a", "tlsSecret": "b"}
+    tls = {"source": "secret", "secretName": "c", "caConfigMap": "d"}
+    things = render(values({"localArray": own, "coordinator": {"tls": tls}}))
+    assert not [thing for thing in things if thing["metadata"]["name"].endswith("-pki")]
+    assert secrets_of(pods(things)["storage-lunkeeper-array-local"]) == {"tls": "a"}
+    assert secrets_of(pods(things)["storage-lunkeeper-controller"])["array-local"] == "b"
+
+
+def test_a_local_arrays_certificates_are_made_beside_those_of_cert_manager(values):
+    things = render(values({**LOCAL_ARRAY, "coordinator": EVERYTHING["coordinator"]}))
+    told = told_to_the_job(things)
+    assert told["server"] == ["storage-lunkeeper-array-local-tls=storage-lunkeeper-array-local.lunkeeper.svc"]
+    assert "ca-config-map" not in told
+    for rule in find(things, "Role", "storage-lunkeeper-pki")["rules"]:
+        assert rule["verbs"] == ["create"] or "storage-lunkeeper-coordinator-tls" not in rule["resourceNames"]
 
 
 def test_a_changed_job_has_another_name(values):
@@ -64,7 +126,7 @@ def test_a_changed_job_has_another_name(values):
         return find(render(values(ONE_ARRAY), *changes), "Job")["metadata"]["name"]
 
     assert name() == name("--set=node.maxVolumes=3")
-    changes = ("image.tag=next", "coordinator.tls.validDays=30", "logs.format=text")
+    changes = ("image.tag=next", "pki.validDays=30", "logs.format=text")
     assert len({name(), *(name(f"--set={change}") for change in changes)}) == 4
 
 

@@ -4,6 +4,8 @@ import json
 import subprocess
 from typing import Any
 
+import yaml  # type: ignore[import]  # Debian has no types of it
+
 from cluster import programs, storage
 from cluster.cluster import Cluster
 from cluster.kubectl import Object
@@ -14,6 +16,7 @@ RELEASE = NAMESPACE = "lunkeeper"
 DRIVER = "csi.lunkeeper.io"
 ARRAY_SECRET = f"lunkeeper-{storage.ARRAY}"
 WAIT_SECONDS = 180
+SNAPSHOTS = "snapshot.storage.k8s.io/v1"
 
 
 def helm(
@@ -78,6 +81,16 @@ def prepare(cluster: Cluster) -> None:
         f"--from-file=tls.key={pki}/controller.key",
         f"--from-file=ca.crt={pki}/ca.crt",
     )
+
+
+def rendered(cluster: Cluster, given: dict[str, Any]) -> list[Object]:
+    """What `helm template` prints for these values, for a cluster that has snapshots."""
+    shown = helm(
+        cluster,
+        *("template", RELEASE, CHART, "--values=-", "--no-hooks", f"--api-versions={SNAPSHOTS}"),
+        given=given,
+    )
+    return [thing for thing in yaml.safe_load_all(shown) if thing]
 
 
 def install(cluster: Cluster, **changes: object) -> str:

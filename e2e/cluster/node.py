@@ -22,6 +22,7 @@ KEPT = [
     "/var/lib/cni",
     "/var/log/pods",
     "/etc/cni/net.d",
+    "/srv",
 ]
 
 CONTAINERD = f"""\

@@ -24,7 +24,23 @@ RIGS = 3
 # Points of the plugin, at which the other processes are killed too. The data path only kills itself.
 PLUGIN_AREAS = ("array.", "controller.", "node.", "filesystem.")
 # Points that no journey reaches, with the test that does.
-ELSEWHERE = {"array.restore.accepted": "test_restore.py"}
+ELSEWHERE = {
+    "array.restore.accepted": "test_restore.py",
+    **{
+        f"handover.{step}": "devices/datapath/datapath_handover_test.cc"
+        for step in (
+            "predecessor.sent",
+            "predecessor.stopped",
+            "predecessor.given",
+            "successor.received",
+            "successor.given",
+            "successor.started",
+        )
+    },
+    "array.migrate.copied": "catalogue_schema_test.cc",
+    "array.migrate.changed": "catalogue_schema_test.cc",
+    "array.migrate.committed": "catalogue_schema_test.cc",
+}
 
 
 class Rigs:
@@ -113,7 +129,7 @@ def run_all(folder, points, victim):
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_killed_anywhere_the_repeated_call_succeeds(folder, victim):
     only = os.environ.get("FAIL_POINTS", "")  # to run a few of them
-    points = [point for point in fail_points() if only in point]
+    points = [point for point in fail_points() if only in point and point not in ELSEWHERE]
     points = [point for point in points if victim == "self" or point.startswith(PLUGIN_AREAS)]
     assert points, "the program was built without fail points"
     problems, missed = run_all(folder, points, victim)
@@ -121,4 +137,4 @@ def test_killed_anywhere_the_repeated_call_succeeds(folder, victim):
         f"==== {point}\n{text}" for point, text in sorted(problems.items())
     )
     if victim == "self":
-        assert not set(missed) - set(ELSEWHERE), f"never reached: {missed}"
+        assert not missed, f"never reached: {missed}"

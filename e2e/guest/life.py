@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import threading
@@ -126,9 +127,31 @@ def grow_when_staged() -> dict[str, object]:
         return {"seconds": seconds, "unmounted": log.count("grows unmounted"), "killed": killed}
 
 
+def meet_poison() -> dict[str, object]:
+    """A volume whose superblock wants a panic, with a folder's entry that leads to a wiped inode."""
+    with lunkeeper() as rig:
+        volume = Volume(rig, rig.nodes[0], "poisoned", fs="ext4", size=64 * MIB).up()
+        volume.write_file("file", b"damaged")
+        volume.down()
+        medium = str(rig.medium_of(volume))
+        for tool in (["tune2fs", "-e", "panic"], ["debugfs", "-w", "-R", "clri /file"]):
+            subprocess.run([*tool, medium], check=True, stdout=subprocess.DEVNULL, timeout=60)
+        volume.up()
+        said = {}
+        for name, mode in ("file", "rb"), ("new", "wb"):
+            try:
+                with open(volume.target / name, mode):
+                    said[name] = ""
+            except OSError as error:
+                said[name] = str(error.strerror)
+        volume.down().delete()
+        return dict(said)
+
+
 STORIES: dict[str, Callable[[], dict[str, object]]] = {
     "grow-under-a-writer": grow_under_a_writer,
     "grow-when-staged": grow_when_staged,
+    "meet-poison": meet_poison,
 }
 
 

@@ -1,4 +1,4 @@
-"""A whole Lunkeeper on Debian's kernel, where ext4 grows mounted (CAP_SYS_RESOURCE)."""
+"""A whole Lunkeeper on Debian's kernel, where ext4 grows mounted (CAP_SYS_RESOURCE), and which may panic."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ def test_a_mounted_ext4_grows_under_a_writer(running_guest: Guest) -> None:
     assert story["before"] < 64 * MIB
     assert story["after"] > 200 * MIB
     assert story["pieces"] > 0
+
+
+def test_a_poisoned_file_system_becomes_read_only_and_its_node_survives(running_guest: Guest) -> None:
+    story = running_guest.story("meet-poison")
+    assert story == {"file": "Structure needs cleaning", "new": "Read-only file system"}
+    assert running_guest.running()
 
 
 @pytest.mark.timeout(600 + 120 * ROUNDS)

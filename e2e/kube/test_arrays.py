@@ -1,27 +1,23 @@
 """Several arrays: volumes are placed where nodes reach them, and an unreachable array says why."""
 
-import shutil
-
 import pytest
 
 from cluster import deploy, storage
 from cluster.authority import Authority
-from harness import docs
 from harness.cleanup import wait_until
-from kube import documented
 from kube.workloads import wait_for_event
 from kube.writer import Writer
 
 HOME, FAR = "node-1", "node-3"  # where the second array is, and the node that reaches it
 SECOND, DARK, WRONG = "rack2", "dark", "wrong"
-POOL = "/var/lib/lunkeeper/pool"  # a host's own folder
-AGENT = f"deployment/lunkeeper-array-{SECOND}"
+POOL = "/srv/lunkeeper"
+AGENT = f"daemonset/lunkeeper-array-{SECOND}"
 
 
 @pytest.fixture(scope="module")
-def arrays(cluster, tmp_path_factory):
+def arrays(cluster):
     """Adds a second array that only one node reaches, one that is off, and one with a wrong CA."""
-    start_second(cluster, tmp_path_factory.mktemp("array"))
+    cluster.nodes[HOME].enter("mkdir", "-p", POOL, check=True)
     make_stranger(cluster)
     install_all(cluster)
     yield
@@ -56,21 +52,16 @@ def install_all(cluster):
     """Two groups of nodes: only those of row `far` reach the second array."""
     (first,) = deploy.values(cluster)["arrays"]
     elsewhere = {**first, "tlsSecret": "stranger", "serverName": storage.NAME}
-    second = {
-        "name": SECOND,
-        "address": f"{cluster.nodes[HOME].address}:7480",
-        "tlsSecret": deploy.ARRAY_SECRET,
-    }
     for name in cluster.nodes:
         cluster.kubectl("label", "node", name, f"row={'far' if name == FAR else 'near'}")
     deploy.install(
         cluster,
         arrays=[
             {**first, "default": True},
-            second,
             {**first, "name": DARK, "address": f"{cluster.storage.address}:7482"},
             {**elsewhere, "name": WRONG},
         ],
+        localArray={"name": SECOND, "node": HOME, "path": POOL},
         node={
             "groups": [
                 {"name": "near", "nodeSelector": {"row": "near"}, "arrays": [storage.ARRAY, DARK, WRONG]},
@@ -93,26 +84,8 @@ def remove_all(cluster):
             f"array.lunkeeper.io/{DARK}-",
             f"array.lunkeeper.io/{WRONG}-",
         )
-    cluster.kubectl(
-        "delete", "secret", "stranger", f"lunkeeper-agent-{SECOND}", f"--namespace={deploy.NAMESPACE}"
-    )
-    cluster.kubectl("delete", AGENT, f"--namespace={deploy.NAMESPACE}", "--cascade=foreground")
-
-
-def start_second(cluster, folder):
-    """Starts another agent as in the documents: a pod on one of the nodes."""
-    host = cluster.nodes[HOME]
-    certificate, key = Authority(cluster.storage.pki).issue("second", f"IP:{host.address}")
-    for source, name in (
-        (certificate, "agent.crt"),
-        (key, "agent.key"),
-        (cluster.storage.pki / "ca.crt", "ca.crt"),
-    ):
-        shutil.copy(source, folder / name)
-    manifest = docs.example("yaml", "# array.yaml").replace("10.0.0.6", host.address)
-    (folder / "array.yaml").write_text(manifest.replace("storage-2", HOME).replace("/srv/lunkeeper", POOL))
-    host.enter("mkdir", "-p", POOL, check=True)
-    documented.run(cluster, "array-pod", folder)
+    secrets = ("stranger", f"lunkeeper-array-{SECOND}-tls", "lunkeeper-controller-tls")
+    cluster.kubectl("delete", "secret", *secrets, f"--namespace={deploy.NAMESPACE}")
 
 
 def volumes_there(cluster):

@@ -64,9 +64,10 @@ def test_growth_past_the_pool_says_so(workloads):
     "option,words",
     [
         ("noload", ['the option "noload" is not for users to set; leave it out']),
-        ("colour=red", ["mounting ext4", "with colour=red", "Invalid argument"]),
+        ("colour=red", ['the option "colour=red" is not for users to set; leave it out']),
+        ("wsync", ["mounting ext4", "with wsync", "Invalid argument"]),
     ],
-    ids=["not for users", "unknown"],
+    ids=["not for users", "unknown", "of XFS"],
 )
 def test_a_wrong_mount_option_is_named(workloads, option, words):
     workloads.claim("data", storage_class=workloads.storage_class(mountOptions=[option]))

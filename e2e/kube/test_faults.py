@@ -7,12 +7,13 @@ import time
 import pytest
 
 from cluster import deploy
-from cluster.faults import find_processes, kill_all, kill_service
+from cluster.faults import find_processes, kill_all, kill_service, stop_service
 from harness.cleanup import wait_until
 from harness.processes import alive
 from kube.writer import Writer
 
 CONVERGES_SECONDS = 60
+STALL_SECONDS = 8  # less than a sidecar tries to renew its lease
 
 
 @pytest.fixture
@@ -54,6 +55,27 @@ def test_a_part_of_the_control_plane_is_killed(workloads, writer, node, service)
         "the API server answers",
     )
     all_is_well(workloads, writer)
+
+
+def test_no_sidecar_ends_while_the_api_server_stalls(workloads, writer, node):
+    """Users of other drivers have seen hundreds of restarts of sidecars with shorter leases."""
+    before = lives_of_controllers(workloads.cluster)
+    for _ in range(3):
+        go_on = stop_service(workloads.cluster.control, "kube-apiserver")
+        time.sleep(STALL_SECONDS)  # the fault
+        go_on()
+        writer.goes_on()
+    all_is_well(workloads, writer)
+    assert lives_of_controllers(workloads.cluster) == before
+
+
+def lives_of_controllers(cluster):
+    """{(pod, container): how often it began}."""
+    return {
+        (pod["metadata"]["name"], each["name"]): each["restartCount"]
+        for pod in deploy.pods(cluster, "controller")
+        for each in pod["status"]["containerStatuses"]
+    }
 
 
 def test_the_node_plugin_is_killed(workloads, writer, node):

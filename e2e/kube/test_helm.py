@@ -4,7 +4,6 @@ import base64
 import json
 
 import pytest
-import yaml
 
 from cluster import deploy
 from cluster.kubectl import condition
@@ -77,18 +76,9 @@ def test_what_is_rendered_twice_and_applied_changes_nothing(workloads):
 
 
 def apply_rendered(cluster):
-    """Applies what `helm template` prints; objects without a namespace go into the release's."""
-    rendered = deploy.helm(
-        cluster,
-        *("template", deploy.RELEASE, deploy.CHART, "--values=-", "--no-hooks"),
-        given=deploy.values(cluster),
-    )
-    things = [thing for thing in yaml.safe_load_all(rendered) if thing]
-    elsewhere = [thing for thing in things if "namespace" in thing["metadata"]]
-    here = [thing for thing in things if thing not in elsewhere]
-    apply = ("apply", "--server-side", "--force-conflicts", "-f", "-")
-    cluster.kubectl(*apply, f"--namespace={deploy.NAMESPACE}", given=here)
-    cluster.kubectl(*apply, given=elsewhere)
+    """Applies what `helm template` prints."""
+    things = deploy.rendered(cluster, deploy.values(cluster))
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=things)
 
 
 def coordinator_authorities(cluster):

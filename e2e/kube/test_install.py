@@ -19,7 +19,7 @@ def test_it_is_taken_away_and_installed_again_as_the_documents_say(cluster, tmp_
     for name in ("controller.crt", "controller.key", "ca.crt"):
         shutil.copy(host.pki / name, tmp_path)
     (tmp_path / "charts").symlink_to(ROOT / "charts")
-    values = docs.example("yaml", "arrays:")
+    values = docs.example("yaml", "# values.yaml")
     (tmp_path / "values.yaml").write_text(
         values.replace("10.0.0.5:7480", host.agent_address).replace("prod", storage.CLUSTER_ID)
     )

@@ -10,7 +10,11 @@ def test_no_secret_of_an_array_is_in_an_object_or_a_log(cluster, workloads):
     pods.
     """
     workloads.pod_with_claim("reader")
-    asked = "SELECT secret FROM grants UNION SELECT secret FROM heartbeat_luns"
+    asked = (
+        "SELECT secret FROM grants UNION SELECT target_secret FROM grants"
+        " UNION SELECT secret FROM heartbeat_luns UNION SELECT signing_key FROM heartbeat_luns"
+        " UNION SELECT target_key FROM meta"
+    )
     secrets = cluster.storage.enter(
         "sqlite3", "-readonly", "/srv/pool/catalogue.db", asked, capture_output=True, text=True, check=True
     ).stdout.split()

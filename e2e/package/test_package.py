@@ -41,8 +41,11 @@ def test_it_has_what_a_storage_host_needs(unpacked):
     assert files == {
         "usr/bin/lunkeeper",
         "usr/lib/systemd/system/lunkeeper-array@.service",
+        "usr/lib/systemd/system/lunkeeper-join@.service",
+        "usr/lib/systemd/system/lunkeeper-join@.timer",
         "usr/share/doc/lunkeeper/copyright",
         "usr/share/doc/lunkeeper/examples/array.env",
+        "usr/share/doc/lunkeeper/examples/pool.conf",
     }
 
 
@@ -65,7 +68,10 @@ def test_the_program_runs_and_knows_every_option_of_its_unit(unpacked):
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
 def test_systemd_takes_the_unit(unpacked):
-    """Under its own root, with the usual units; warnings count as failures."""
+    """Under its own root, with the usual units and the drop-in; warnings count as failures."""
+    drop_in = unpacked / "etc/systemd/system/lunkeeper-array@rack1.service.d"
+    drop_in.mkdir(parents=True)
+    shutil.copy(unpacked / "usr/share/doc/lunkeeper/examples/pool.conf", drop_in)
     shutil.copytree(
         "/usr/lib/systemd/system", unpacked / "usr/lib/systemd/system", symlinks=True, dirs_exist_ok=True
     )

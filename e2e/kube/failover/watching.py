@@ -175,7 +175,7 @@ class Failover:
                 "--",
                 "lunkeeper",
                 "status",
-                "--endpoint=unix:///csi/csi.sock",
+                "--endpoint=unix:///admin/admin.sock",
             ).stdout
             for pod in deploy.pods(self.cluster, "controller")
             if pod["spec"]["nodeName"] != node

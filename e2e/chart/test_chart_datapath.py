@@ -1,0 +1,23 @@
+"""How the data path's DaemonSet is replaced."""
+
+from chart.charts import ONE_ARRAY, find, render
+
+
+def test_the_data_path_rolls_with_both_pods_there_unless_the_values_say_otherwise(values):
+    def data_path(**settings):
+        things = render(values({**ONE_ARRAY, "datapath": settings}))
+        return find(things, "DaemonSet", "storage-lunkeeper-datapath")["spec"]
+
+    rolls = data_path()
+    assert rolls["updateStrategy"] == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+    }
+    assert data_path(updateStrategy="OnDelete")["updateStrategy"] == {"type": "OnDelete"}
+    # A successor is ready when it serves itself, which the shared socket would not tell.
+    pod = rolls["template"]["spec"]
+    (container,) = pod["containers"]
+    ready_file = next(word for word in container["args"] if word.startswith("--ready-file="))
+    assert "--take-over" in container["args"]
+    assert container["readinessProbe"]["exec"]["command"][-1] == ready_file
+    assert pod["terminationGracePeriodSeconds"] == 3600

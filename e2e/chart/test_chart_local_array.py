@@ -1,0 +1,54 @@
+"""The Helm chart without a cluster: arrays in pods of this cluster."""
+
+from chart.charts import EVERYTHING, LOCAL_ARRAY, find, pods, render
+
+
+def test_a_local_array_is_where_its_node_is_and_nowhere_else(values):
+    things = render(values(EVERYTHING))
+    agents = {name: spec for name, spec in pods(things).items() if "-array-" in name}
+    assert len(agents) == 2
+    for name, node, address, pool in (
+        ("local", "node-1", "$(NODE_ADDRESS)]:3260", "/srv/lunkeeper"),
+        ("fast", "node-1.example", "10.1.0.6]:3261", "/srv/fast"),
+    ):
+        spec = agents[f"storage-lunkeeper-array-{name}"]
+        (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+            "nodeSelectorTerms"
+        ]
+        assert term == {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        assert spec["tolerations"] == [{"operator": "Exists"}] and spec["hostNetwork"]
+        (container,) = spec["containers"]
+        assert f"--portal=[{address}" in container["args"] and f"--pool={pool}" in container["args"]
+        assert {"name": "pool", "mountPath": pool} in container["volumeMounts"]
+        # What is not there is not made: the pool's disk may be missing.
+        assert {"name": "pool", "hostPath": {"path": pool, "type": "Directory"}} in spec["volumes"]
+        strategy = find(things, "DaemonSet", f"storage-lunkeeper-array-{name}")["spec"]["updateStrategy"]
+        assert strategy["rollingUpdate"] == {"maxUnavailable": 1, "maxSurge": 0}
+
+
+def test_an_upgrade_that_leaves_an_agent_alone_does_not_replace_its_pod(values):
+    """Its restart interrupts I/O. The chart's version is in the labels of other pods."""
+    labels = find(render(values(LOCAL_ARRAY)), "DaemonSet", "storage-lunkeeper-array-local")["spec"][
+        "template"
+    ]["metadata"]["labels"]
+    assert not {"helm.sh/chart", "app.kubernetes.io/version"} & labels.keys()
+
+
+def test_agents_have_no_right_in_kubernetes(values):
+    things = render(values(LOCAL_ARRAY))
+    spec = pods(things)["storage-lunkeeper-array-local"]
+    assert spec["automountServiceAccountToken"] is False
+    subjects = [
+        subject["name"]
+        for thing in things
+        if thing["kind"].endswith("RoleBinding")
+        for subject in thing["subjects"]
+    ]
+    assert spec["serviceAccountName"] == "storage-lunkeeper-array"
+    assert "storage-lunkeeper-array" not in subjects
+    assert not spec["containers"][0]["securityContext"].get("privileged")
+
+
+def test_nodes_reach_a_local_array(values):
+    node = pods(render(values(LOCAL_ARRAY)))["storage-lunkeeper-node"]
+    assert "--array-name=local" in node["containers"][0]["args"]

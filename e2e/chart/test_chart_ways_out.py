@@ -1,0 +1,220 @@
+"""The Helm chart without a cluster: what it does not foresee can be set all the same, and presets of
+distributions.
+"""
+
+import re
+
+import pytest
+import yaml
+
+from chart.charts import CHART, EVERYTHING, LOCAL_ARRAY, ONE_ARRAY, every_pod, find, pods, render
+
+WORKLOADS = {"controller": "controller", "node": "node", "datapath": "datapath", "agent": "array-local"}
+NOT_IN_A_NAMESPACE = {
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "CSIDriver",
+    "CustomResourceDefinition",
+    "StorageClass",
+    "VolumeSnapshotClass",
+}
+
+
+@pytest.mark.parametrize("content", [ONE_ARRAY, LOCAL_ARRAY, EVERYTHING], ids=["one", "local", "everything"])
+def test_what_is_rendered_says_in_which_namespace_it_is(values, content):
+    """So kubectl needs no --namespace, and puts nothing into another one."""
+    for thing in render(values(content), "--api-versions=snapshot.storage.k8s.io/v1"):
+        if thing["kind"] not in NOT_IN_A_NAMESPACE:
+            assert thing["metadata"].get("namespace") in ("lunkeeper", "kube-node-lease"), thing
+
+
+@pytest.mark.parametrize("which,name", WORKLOADS.items())
+def test_each_pod_takes_what_the_chart_does_not_foresee(values, which, name):
+    volume = {"name": "more", "emptyDir": {}}
+    given = {
+        "extraArgs": ["--more=1"],
+        "extraEnv": [{"name": "MORE", "value": "2"}],
+        "extraVolumes": [volume],
+        "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+        "annotations": {"example.com/a": "owner"},
+        "podAnnotations": {"example.com/b": "pod"},
+        "podLabels": {"example.com/c": "pod"},
+        "securityContext": {"readOnlyRootFilesystem": False, "runAsUser": 7, "capabilities": {}},
+        "podSecurityContext": {"fsGroup": 8},
+    }
+    things = render(values({**LOCAL_ARRAY, which: given}))
+    owner = next(
+        thing
+        for thing in things
+        if thing["metadata"]["name"] == f"storage-lunkeeper-{name}"
+        and thing["kind"] in ("Deployment", "DaemonSet")
+    )
+    assert owner["metadata"]["annotations"] == given["annotations"]
+    pod = owner["spec"]["template"]
+    assert given["podAnnotations"].items() <= pod["metadata"]["annotations"].items()
+    assert given["podLabels"].items() <= pod["metadata"]["labels"].items()
+    assert pod["spec"]["securityContext"]["fsGroup"] == 8 and volume in pod["spec"]["volumes"]
+    container = pod["spec"]["containers"][0]
+    assert container["args"][-1] == "--more=1" and given["extraEnv"][0] in container["env"]
+    assert given["extraVolumeMounts"][0] in container["volumeMounts"]
+    assert given["securityContext"].items() <= container["securityContext"].items()
+    # What was not given stays.
+    default = pods(render(values(LOCAL_ARRAY)))[f"storage-lunkeeper-{name}"]["containers"][0]
+    assert default["securityContext"].keys() <= container["securityContext"].keys()
+
+
+def test_sidecars_take_more_options_too(values):
+    sidecars = {
+        name: {"extraArgs": [f"--more-{name}"]} for name in ("provisioner", "resizer", "snapshotter")
+    }
+    things = render(values({**ONE_ARRAY, "sidecars": sidecars, "snapshots": {"enabled": True}}))
+    for container in pods(things)["storage-lunkeeper-controller"]["containers"][1:]:
+        assert container["args"][-1] == f"--more-{container['name']}"
+
+
+def test_the_provisioner_tells_for_whom_a_volume_is(values):
+    def told(**sidecars):
+        containers = pods(render(values({**ONE_ARRAY, "sidecars": sidecars})))["storage-lunkeeper-controller"]
+        (provisioner,) = (each for each in containers["containers"] if each["name"] == "provisioner")
+        return [argument for argument in provisioner["args"] if "metadata" in argument]
+
+    assert told() == ["--extra-create-metadata=true"]
+    assert told(extraCreateMetadata=False) == ["--extra-create-metadata=false"]
+
+
+def test_pods_go_where_they_are_told_to(values):
+    """The data path is where the node plugin is, always."""
+    place = {
+        "nodeSelector": {"a": "b"},
+        "tolerations": [{"key": "c", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+    }
+    strategy = {"type": "OnDelete"}
+    specs = pods(render(values({**ONE_ARRAY, "node": {**place, "updateStrategy": strategy}})))
+    for name in ("node", "datapath"):
+        assert place.items() <= specs[f"storage-lunkeeper-{name}"].items()
+    things = render(values({**ONE_ARRAY, "node": {"updateStrategy": strategy}}))
+    assert find(things, "DaemonSet", "storage-lunkeeper-node")["spec"]["updateStrategy"]["type"] == "OnDelete"
+
+
+def test_service_accounts_may_be_others(values):
+    accounts = {
+        which: {"serviceAccount": {"create": False, "name": f"own-{which}"}}
+        for which in ("controller", "node", "agent", "pki")
+    }
+    things = render(values({**LOCAL_ARRAY, **accounts}))
+    assert not [thing for thing in things if thing["kind"] == "ServiceAccount"]
+    used = {spec["serviceAccountName"] for spec in every_pod(things).values()}
+    assert used == {f"own-{which}" for which in accounts}
+    subjects = {
+        subject["name"]
+        for thing in things
+        if thing["kind"].endswith("RoleBinding")
+        for subject in thing["subjects"]
+    }
+    assert subjects == {"own-controller", "own-pki"}
+    asked = pods(things)["storage-lunkeeper-controller"]["containers"][0]["args"]
+    assert "--coordinator-account=system:serviceaccount:lunkeeper:own-node" in asked
+    annotated = render(values({**ONE_ARRAY, "node": {"serviceAccount": {"annotations": {"a": "b"}}}}))
+    account = find(annotated, "ServiceAccount", "storage-lunkeeper-node")
+    assert account["metadata"]["annotations"] == {"a": "b"}
+    assert account["automountServiceAccountToken"] is False
+
+
+def test_objects_may_have_other_names_and_more_labels(values):
+    def names(**content):
+        return {thing["metadata"]["name"] for thing in render(values({**ONE_ARRAY, **content}))}
+
+    assert "storage-disks-controller" in names(nameOverride="disks")
+    assert "disks-controller" in names(fullnameOverride="disks")
+    for thing in render(values({**LOCAL_ARRAY, "commonLabels": {"team": "storage"}})):
+        if thing["kind"] not in ("CustomResourceDefinition",):
+            assert thing["metadata"]["labels"]["team"] == "storage", thing
+
+
+def test_the_image_may_be_named_by_its_digest(values):
+    digest = f"sha256:{'a' * 64}"
+    specs = pods(render(values({**ONE_ARRAY, "image": {"tag": "1", "digest": digest}})))
+    image = f"ghcr.io/lunkeeper/lunkeeper:1@{digest}"
+    assert {spec["containers"][0]["image"] for spec in specs.values()} == {image}
+
+
+PATHS = {
+    "": ("/var/lib/kubelet", "/run/containerd/containerd.sock"),
+    "talos": ("/var/lib/kubelet", "/run/containerd/containerd.sock"),
+    "kind": ("/var/lib/kubelet", "/run/containerd/containerd.sock"),
+    "k3s": ("/var/lib/kubelet", "/run/k3s/containerd/containerd.sock"),
+    "rke2": ("/var/lib/kubelet", "/run/k3s/containerd/containerd.sock"),
+    "k0s": ("/var/lib/k0s/kubelet", "/run/k0s/containerd.sock"),
+    "microk8s": (
+        "/var/snap/microk8s/common/var/lib/kubelet",
+        "/var/snap/microk8s/common/run/containerd.sock",
+    ),
+    "openshift": ("/var/lib/kubelet", "/run/crio/crio.sock"),
+}
+
+
+@pytest.mark.parametrize("distro", PATHS)
+def test_a_distributions_paths_are_known(values, distro):
+    kubelet, socket = PATHS[distro]
+    node = pods(render(values({**ONE_ARRAY, "distro": distro})))["storage-lunkeeper-node"]
+    (container,) = node["containers"]
+    assert f"--registration-dir={kubelet}/plugins_registry" in container["args"]
+    assert f"--runtime-socket={socket}" in container["args"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    folders = {volume["name"]: volume.get("hostPath", {}).get("path") for volume in node["volumes"]}
+    for name, path in (("kubelet", kubelet), ("runtime", socket.rpartition("/")[0])):
+        assert mounts[name] == folders[name] == path
+
+
+def test_paths_that_are_given_win_over_the_distributions(values):
+    own = {"kubeletDir": "/a/kubelet", "runtimeSocket": "/b/c.sock"}
+    node = pods(render(values({**ONE_ARRAY, "distro": "k0s", "node": own})))["storage-lunkeeper-node"]
+    assert {"--registration-dir=/a/kubelet/plugins_registry", "--runtime-socket=/b/c.sock"} <= set(
+        node["containers"][0]["args"]
+    )
+
+
+def test_on_openshift_each_account_may_run_as_its_pods_want(values):
+    things = render(values({**LOCAL_ARRAY, "distro": "openshift"}))
+    allowed = {
+        subject["name"]: thing["roleRef"]["name"].rpartition(":")[2]
+        for thing in things
+        if thing["kind"] == "RoleBinding" and ":scc:" in thing["roleRef"]["name"]
+        for subject in thing["subjects"]
+    }
+    privileged = {f"storage-lunkeeper-{name}" for name in ("node", "array")}
+    assert allowed == {
+        f"storage-lunkeeper-{name}": "privileged"
+        if f"storage-lunkeeper-{name}" in privileged
+        else "nonroot-v2"
+        for name in ("controller", "node", "array", "pki")
+    }
+    assert {spec["serviceAccountName"] for spec in every_pod(things).values()} == allowed.keys()
+    assert pods(things)["storage-lunkeeper-array-local"]["securityContext"]["seLinuxOptions"] == {
+        "type": "spc_t"
+    }
+    assert "openshift" not in str(render(values(LOCAL_ARRAY)))
+
+
+def test_the_charts_description_is_true(values):
+    """What artifacthub.io shows: the images, the kinds, and settings in the README."""
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    things = render(values({**ONE_ARRAY, "snapshots": {"enabled": True}}))
+    used = {each["image"] for spec in every_pod(things).values() for each in spec["containers"]}
+    shown = yaml.safe_load(chart["annotations"]["artifacthub.io/images"])
+    assert {each["image"] for each in shown} == used
+    kinds = {
+        (thing["spec"]["names"]["kind"], version["name"], thing["metadata"]["name"])
+        for thing in things
+        if thing["kind"] == "CustomResourceDefinition"
+        for version in thing["spec"]["versions"]
+    }
+    told = yaml.safe_load(chart["annotations"]["artifacthub.io/crds"])
+    assert {(each["kind"], each["version"], each["name"]) for each in told} == kinds
+    known = yaml.safe_load((CHART / "values.yaml").read_text())
+    for setting in re.findall(r"^\| (`[^|]+`) \|", (CHART / "README.md").read_text(), re.MULTILINE):
+        for path in re.findall("`([^`]+)`", setting):
+            found = known
+            for part in path.split("."):
+                found = found[part]

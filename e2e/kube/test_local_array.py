@@ -1,0 +1,165 @@
+"""An array on a node of the cluster. Lunkeeper is installed from nothing: by the documents' two commands, and
+by `kubectl apply` of what the chart renders.
+"""
+
+import time
+
+import pytest
+
+from cluster import deploy
+from cluster.cluster import BUSYBOX_IMAGE
+from harness import docs
+from harness.cleanup import wait_until
+from harness.places import ROOT
+from kube import documented
+from kube.failover.watching import Failover
+from kube.writer import Writer
+
+pytestmark = pytest.mark.first
+
+HERE = f"--namespace={deploy.NAMESPACE}"
+HOME, POOL, ARRAY = "node-1", "/srv/lunkeeper", "local"  # of the documents' commands
+VALUES = {"localArray": {"node": HOME, "path": POOL}}
+
+
+@pytest.fixture(scope="module")
+def other_tests(cluster):
+    """Uninstalls the Lunkeeper of the other tests, and installs it again at the end."""
+    deploy.helm(cluster, "uninstall", deploy.RELEASE, "--wait")
+    cluster.kubectl("delete", "namespace", deploy.NAMESPACE, seconds=120)
+    yield
+    deploy.prepare(cluster)
+    deploy.install(cluster)
+
+
+@pytest.fixture
+def bare(cluster, other_tests):
+    """A cluster without Lunkeeper, where one node has an empty directory for a pool."""
+    home = cluster.nodes[HOME]
+    home.enter("mkdir", "-p", POOL, check=True)
+    yield
+    wait_until(lambda: not volumes(cluster), 60, lambda: f"no volume is left: {volumes(cluster)}", pause=0.2)
+    objects = deploy.rendered(cluster, VALUES)
+    cluster.kubectl("delete", "--ignore-not-found", "--wait", "-f", "-", given=objects, seconds=120)
+    cluster.kubectl("delete", "namespace", deploy.NAMESPACE, "--ignore-not-found", seconds=120)
+    cluster.kubectl("label", "nodes", "--all", f"array.lunkeeper.io/{ARRAY}-")
+    home.enter("rm", "-rf", POOL, check=True)
+    home.enter("sh", "-c", f"rm -f /var/lib/lunkeeper/*{ARRAY}*", check=True)
+
+
+def volumes(cluster):
+    return [volume["metadata"]["name"] for volume in cluster.kubectl.items("pv")]
+
+
+def test_two_commands_lead_from_nothing_to_a_written_volume(bare, cluster, tmp_path):
+    """As the documents say, with no other step."""
+    (tmp_path / "charts").symlink_to(ROOT / "charts")
+    objects = docs.example("yaml", "# claim.yaml").replace("busybox:1.37", BUSYBOX_IMAGE)
+    (tmp_path / "claim.yaml").write_text(objects)
+    started = time.monotonic()
+    said = documented.run(cluster, "local-array", tmp_path)
+    try:
+        cluster.kubectl.wait_for_pod("first", seconds=150)
+        written = ("sh", "-c", "until [ -s /data/file ]; do sleep 0.1; done; cat /data/file")
+        assert cluster.kubectl.run_in("first", *written).strip() == "written"
+        print(f"written {time.monotonic() - started:.1f} s after helm install")
+        assert f"The array local is in {POOL} on {HOME}" in said
+        assert "label namespace lunkeeper pod-security.kubernetes.io/enforce=privileged" in said
+        (volume,) = cluster.kubectl.items("pv")
+        assert volume["spec"]["csi"]["volumeHandle"].startswith(f"{ARRAY}-v")
+    finally:
+        cluster.kubectl("delete", "--filename", tmp_path / "claim.yaml", seconds=120)
+    documented.run(cluster, "uninstall", tmp_path)
+    everything = cluster.kubectl("api-resources", "--verbs=list", "--output=name").split()
+    there = cluster.kubectl("get", ",".join(everything), "--all-namespaces", "--output=name", seconds=120)
+    # Events are Kubernetes' own record, which it forgets after an hour.
+    ours = [name for name in there.split() if "lunkeeper" in name and not name.startswith("event")]
+    assert not ours, "the documents' commands leave nothing"
+
+
+def test_what_is_rendered_installs_it_too_and_applied_again_restarts_nothing(bare, cluster, workloads):
+    """By kubectl alone, as Argo CD does; twice more while a pod writes."""
+    cluster.kubectl("create", "namespace", deploy.NAMESPACE)
+    apply(cluster)
+    workloads.claim("data", size="64Mi", volumeMode="Block")
+    workloads.wait_for_bound("data", seconds=120)
+    writer = Writer(workloads, "writer", "data", block=True).goes_on()
+    before = what_runs(cluster)
+    assert {"lunkeeper-array-local", "lunkeeper-controller", "lunkeeper-node"} <= before["specs"].keys()
+    for _ in range(2):
+        apply(cluster)
+        writer.goes_on()
+    assert what_runs(cluster) == before
+    writer.verify("writer")
+    writer.stop()
+    workloads.delete("pod", "writer")
+    workloads.delete("pvc", "data")
+
+
+def test_all_certificates_are_replaced_while_a_pod_writes(bare, cluster, workloads, tmp_path):
+    """As after a leak of the CA's key: agent, controllers and nodes go on with what the Job makes anew."""
+    cluster.kubectl("create", "namespace", deploy.NAMESPACE)
+    apply(cluster)
+    workloads.claim("data", size="64Mi", volumeMode="Block")
+    workloads.wait_for_bound("data", seconds=120)
+    writer = Writer(workloads, "writer", "data", block=True).goes_on()
+    before = what_runs(cluster)
+    documented.run(cluster, "renew", tmp_path)
+    after = what_runs(cluster)["secrets"]
+    assert after.keys() == before["secrets"].keys() and len(after) == 4
+    assert not [name for name, data in after.items() if data["ca.crt"] == before["secrets"][name]["ca.crt"]]
+    agent = f"--selector=lunkeeper.io/array={ARRAY}"
+    cluster.kubectl("delete", "pods", HERE, agent)  # so that controllers connect again
+    workloads.claim("another")
+    workloads.pod("another", "another")
+    workloads.wait_for_pod("another", seconds=240)
+    writer.goes_on()
+    running, was = what_runs(cluster)["pods"], before["pods"]
+    assert len([pod for pod in was if running.get(pod) != was[pod]]) == 1, "only the agent's pod was replaced"
+    writer.verify("writer")
+    writer.stop()
+    for kind, name in (("pod", "writer"), ("pod", "another"), ("pvc", "data"), ("pvc", "another")):
+        workloads.delete(kind, name)
+
+
+def test_io_waits_while_the_arrays_node_is_off(bare, cluster, workloads):
+    """Nobody is fenced for it: an array that hears no node is away itself."""
+    cluster.kubectl("create", "namespace", deploy.NAMESPACE)
+    apply(cluster)
+    failover, home = Failover(cluster), cluster.nodes[HOME]
+    workloads.claim("data", size="64Mi", volumeMode="Block")
+    with workloads.new_pods_go_to("node-2"):
+        workloads.wait_for_bound("data", seconds=120)
+        writer = Writer(workloads, "writer", "data", block=True).goes_on()
+    home.power_off()
+    try:
+        failover.stays_quiet(20)
+    finally:
+        home.boot()
+    writer.goes_on(seconds=150)
+    failover.wait_until_plugins_are_ready()
+    assert not failover.fences()
+    writer.verify("writer")
+    writer.stop()
+    workloads.delete("pod", "writer")
+    workloads.delete("pvc", "data")
+
+
+def apply(cluster):
+    cluster.kubectl("apply", "-f", "-", given=deploy.rendered(cluster, VALUES))
+
+
+def what_runs(cluster):
+    """Pods and how often their containers began, what their owners want, and all keys and certificates."""
+    owners = cluster.kubectl.items("deployments,daemonsets,jobs,cronjobs", HERE)
+    pods = cluster.kubectl.items("pods", HERE)
+    return {
+        "specs": {thing["metadata"]["name"]: thing["metadata"]["generation"] for thing in owners},
+        "pods": {
+            pod["metadata"]["uid"]: [each["restartCount"] for each in pod["status"]["containerStatuses"]]
+            for pod in pods
+        },
+        "secrets": {
+            thing["metadata"]["name"]: thing["data"] for thing in cluster.kubectl.items("secrets", HERE)
+        },
+    }
