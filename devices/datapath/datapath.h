@@ -11,7 +11,8 @@
 // use: their I/O fails, and a new supervisor at the same socket shows them as failed until they are let go.
 //
 // SIGTERM or SIGINT: no new volumes; the supervisor ends once none is attached, or a successor has them. A
-// second one ends it at once, and I/O of its volumes fails.
+// second SIGINT ends it at once, and I/O of its volumes fails. SIGTERM never does, however often it comes:
+// a kubelet or runtime that is restarted sends it again.
 //
 // Another version of the program takes the volumes over with --take-over, under running I/O (hand_over.h).
 

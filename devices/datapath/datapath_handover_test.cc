@@ -8,8 +8,10 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/fail_point.h"
 #include "base/units.h"
+#include "devices/datapath/hand_over.h"
 #include "devices/datapath/testing/rig.h"
 #include "devices/datapath/user_initiator.h"
 
@@ -42,7 +44,9 @@ TEST_CASE("a successor takes the volumes over under a writer, again and again") 
   for (int round = 0; round < 5; ++round) {
     RequireProgress(checker);
     auto successor = std::make_unique<Datapath>(dir, kTakeOver);
-    Eventually("the old one ends", [&] { return datapath->Ended() || round > 0; });
+    INFO(successor->log());
+    REQUIRE_FALSE(successor->Ended());  // it gave up, and the one before it serves on
+    Eventually("the old one ends or waits", [&] { return datapath->Ended() || datapath->worker() == 0; });
     datapath = std::move(successor);
   }
   RequireProgress(checker);
@@ -181,6 +185,8 @@ TEST_CASE("a data path that is told to stop serves on, until a successor has its
   Checker checker(device.path, 32 * kMiB, 4);
   ::kill(datapath.pid(), SIGTERM);
   Eventually("it says so", [&] { return datapath.log().find("serves on until") != std::string::npos; });
+  // A runtime that is started again meanwhile tells it again.
+  ::kill(datapath.pid(), SIGTERM);
   RequireProgress(checker);
   CHECK(std::filesystem::exists(dir / "ready1"));
   Datapath successor(dir, {"--take-over", "--ready-file=" + dir / "ready2"});
@@ -190,6 +196,31 @@ TEST_CASE("a data path that is told to stop serves on, until a successor has its
   CHECK(Run({LK_DATAPATH_BINARY, "datapath", "ready", "--ready-file=" + dir / "ready1"}).exit_code == 1);
   RequireProgress(checker);
   checker.StopAndCheck();
+}
+
+// Else nobody could reach the successor any more: it listens where the path led.
+TEST_CASE("told to stop in the middle of a hand-over, the data path leaves the socket to its successor") {
+  TempDir dir;
+  Datapath datapath(dir);
+  const auto told = [&](int signal, size_t times) {
+    ::kill(datapath.pid(), signal);
+    Eventually("it reads the signal", [&] {
+      size_t found = 0;
+      for (size_t at = 0; (at = datapath.log().find("told to stop", at)) != std::string::npos; ++at) ++found;
+      return datapath.Ended() || found == times;
+    });
+  };
+  auto taken = TakeOver(datapath.socket());
+  REQUIRE(taken.ok());
+  told(SIGINT, 1);
+  SECTION("it ends when the successor serves") {
+    absl::SleepFor(absl::Milliseconds(100));  // for a mistake to show
+    CHECK_FALSE(datapath.Ended());
+    ConfirmService(taken->predecessor.get());
+  }
+  SECTION("told again, it ends at once") { told(SIGINT, 2); }
+  CHECK((datapath.Ended() || datapath.WaitForExit() == 0));
+  CHECK(std::filesystem::exists(datapath.socket()));
 }
 
 // In a pod the container would be started again at once, and take the volumes back.

@@ -58,7 +58,7 @@ void Predecessor::HandOver(int successor, const datapath::HandOver& request) con
   parcel->Reset();  // its copies of the descriptors would keep what the successor closes
   FAIL_POINT("handover.predecessor.sent");
   done = done && GiveTo(successor);
-  volumes_.EndHandOver(done);
+  volumes_.SetHandOver(done ? HandOverPhase::kDone : HandOverPhase::kNone);
   if (done) return LogInfo("datapath", "a successor serves", {});
   LogWarn("datapath", "the successor has not taken over, and service goes on here", {});
   SendStep(successor, Step::KEPT).IgnoreError();
@@ -70,6 +70,7 @@ bool Predecessor::GiveTo(int successor) const {
   if (!accepted.ok() || *accepted != Step::ACCEPTED) return false;
   if (!volumes_.StopWorkerForGood(kWorkerDies).ok()) return false;
   FAIL_POINT("handover.predecessor.stopped");
+  volumes_.SetHandOver(HandOverPhase::kGiven);
   if (!SendStep(successor, Step::YOURS).ok()) return false;
   FAIL_POINT("handover.predecessor.given");
   return AwaitService(successor);

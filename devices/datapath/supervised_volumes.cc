@@ -116,7 +116,7 @@ size_t SupervisedVolumes::RefuseNewVolumes() {
 
 bool SupervisedVolumes::IsDone() {
   absl::MutexLock lock(&mutex_);
-  return refuses_new_ && table_.volumes().empty();
+  return refuses_new_ && table_.volumes().empty() && hand_over_ == HandOverPhase::kNone;
 }
 
 // I/O of volumes that are still attached fails from here on; so no call can be waiting for it, and all calls
@@ -164,9 +164,9 @@ absl::Status SupervisedVolumes::StopWorkerForGood(absl::Duration timeout) {
   return absl::DeadlineExceededError("the worker does not die");
 }
 
-void SupervisedVolumes::EndHandOver(bool done) {
+void SupervisedVolumes::SetHandOver(HandOverPhase phase) {
   absl::MutexLock lock(&mutex_);
-  if (!ending_) hand_over_ = done ? HandOverPhase::kDone : HandOverPhase::kNone;
+  if (!ending_) hand_over_ = phase;
 }
 
 HandOverPhase SupervisedVolumes::hand_over() {

@@ -38,6 +38,7 @@ enum class HandOverPhase {
   kAsked,    // new calls wait; the worker serves
   kUrged,    // so do they, and calls that wait for a login end
   kStopped,  // so do they, and there is no worker
+  kGiven,    // they are the successor's until it dies, and so is the socket
   kDone,     // a successor serves, or nobody: this process ends
 };
 
@@ -72,8 +73,8 @@ class SupervisedVolumes {
   absl::StatusOr<UniqueFd> PrepareHandOver(int lock_file, int listener) ABSL_LOCKS_EXCLUDED(mutex_);
   // OK: no worker is left, and none is started.
   absl::Status StopWorkerForGood(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Done, or service goes on here.
-  void EndHandOver(bool done) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Given, then done; or none: service goes on here.
+  void SetHandOver(HandOverPhase phase) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Of a client's call.
 

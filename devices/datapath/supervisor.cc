@@ -135,7 +135,7 @@ absl::Status Supervisor::Run() {
     next_tick = now + kTick;
     RunTick();
   }
-  handed_over_ = volumes_.hand_over() == HandOverPhase::kDone;
+  handed_over_ = volumes_.hand_over() >= HandOverPhase::kGiven;
   EndEverything();
   return absl::OkStatus();
 }
@@ -175,7 +175,10 @@ void Supervisor::ReadAnswers() {
 
 void Supervisor::ReadSignals() {
   signalfd_siginfo info;
-  while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) ++stop_signals_;
+  while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+    if (info.ssi_signo == SIGINT) ++interrupts_;
+  }
+  told_to_stop_ = true;
   const size_t attached = volumes_.RefuseNewVolumes();
   LogInfo("datapath",
           attached == 0
@@ -218,7 +221,7 @@ void Supervisor::JoinEndedCalls() {
 }
 
 bool Supervisor::MayEnd() {
-  return stop_signals_ > 1 || volumes_.IsDone() || volumes_.hand_over() == HandOverPhase::kDone;
+  return interrupts_ > 1 || volumes_.IsDone() || volumes_.hand_over() == HandOverPhase::kDone;
 }
 
 // In this order: once all I/O fails and all waiting ends, no call can be stuck, and each can be joined.

@@ -37,7 +37,7 @@ class Supervisor {
   // successor whose worker does not get ready; its predecessor serves on.
   absl::Status Run();
   bool handed_over() const { return handed_over_; }
-  bool told_to_stop() const { return stop_signals_ > 0; }
+  bool told_to_stop() const { return told_to_stop_; }
 
  private:
   struct CallThread {
@@ -75,7 +75,8 @@ class Supervisor {
   bool handed_over_ = false;
   UniqueFd predecessor_;
   std::list<CallThread> calls_;
-  int stop_signals_ = 0;
+  bool told_to_stop_ = false;
+  int interrupts_ = 0;  // SIGINT
 };
 
 }  // namespace lunkeeper
