@@ -1,9 +1,11 @@
 """The storage host: a pool on XFS, and `lunkeeper array` that serves it."""
 
 from pathlib import Path
+from typing import Any
 
 from cluster.authority import Authority
 from cluster.host import Host
+from harness import catalogue
 from harness.pool import run
 
 NAME, NUMBER = "storage", 3
@@ -57,3 +59,7 @@ class StorageHost(Host):
                 ],
             }
         )
+
+    def query_catalogue(self, sql: str) -> list[tuple[Any, ...]]:
+        """The rows of a query on the array's catalogue."""
+        return catalogue.query(Path(f"/proc/{self.pid()}/root/srv/pool"), sql)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import pathlib
 import re
-import sqlite3
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from harness import catalogue
 
 if TYPE_CHECKING:
     from harness.rig import Rig
 
 LOOP_GET_STATUS64 = 0x4C05
 # The catalogue's tables that are empty when there are no volumes; fences and terms are history.
-TABLES = ("volumes", "snapshots", "grants")
+COUNTS = " UNION ALL ".join(
+    f"SELECT '{table}', count(*) FROM {table}" for table in ("volumes", "snapshots", "grants")
+)
 
 
 def targets(rig: Rig) -> dict[str, int]:
@@ -76,13 +78,9 @@ def mounts(below: Path) -> list[str]:
 
 def rows(rig: Rig) -> dict[str, int]:
     """{table: number of rows} of the catalogue's tables that have any."""
-    if not (rig.pool / "catalogue.db").exists():
+    if not catalogue.exists(rig.pool):
         return {}
-    with contextlib.closing(
-        sqlite3.connect(f"file:{rig.pool}/catalogue.db?mode=ro", uri=True, timeout=10)
-    ) as database:
-        counts = {table: database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in TABLES}
-    return {table: count for table, count in counts.items() if count}
+    return {table: count for table, count in catalogue.query(rig.pool, COUNTS) if count}
 
 
 def files(rig: Rig) -> list[str]:

@@ -3,7 +3,7 @@
 import subprocess
 
 from cluster import deploy, storage
-from harness.leaks import TABLES
+from harness.leaks import COUNTS
 from kube.workloads import TEST_NAMESPACE
 
 KINDS = "pv,pvc,volumesnapshots,volumesnapshotcontents,volumeattachments,volumelocks,namespaces"
@@ -23,11 +23,7 @@ def objects(cluster):
 
 
 def rows(cluster):
-    counts = " UNION ALL ".join(f"SELECT count(*) || ' {table}' FROM {table}" for table in TABLES)
-    shown = cluster.storage.enter(
-        "sqlite3", "-readonly", "/srv/pool/catalogue.db", counts, capture_output=True, text=True, check=True
-    )
-    return [line for line in shown.stdout.split("\n") if line and not line.startswith("0 ")]
+    return [f"{count} {table}" for table, count in cluster.storage.query_catalogue(COUNTS) if count]
 
 
 def targets(cluster):

@@ -4,9 +4,9 @@
 
 namespace lunkeeper {
 
-absl::StatusOr<std::unique_ptr<Catalogue>> Catalogue::Open(const std::string& path,
-                                                           const std::string& array) {
-  ASSIGN_OR_RETURN(std::unique_ptr<CatalogueFile> file, CatalogueFile::Open(path, array));
+absl::StatusOr<std::unique_ptr<Catalogue>> Catalogue::Open(const std::string& path, const std::string& array,
+                                                           const CatalogueFile::MakeRoom& make_room) {
+  ASSIGN_OR_RETURN(std::unique_ptr<CatalogueFile> file, CatalogueFile::Open(path, array, make_room));
   return std::unique_ptr<Catalogue>(new Catalogue(std::move(file)));
 }
 

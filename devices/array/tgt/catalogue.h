@@ -24,7 +24,8 @@ namespace lunkeeper {
 class Catalogue {
  public:
   // As CatalogueFile::Open.
-  static absl::StatusOr<std::unique_ptr<Catalogue>> Open(const std::string& path, const std::string& array);
+  static absl::StatusOr<std::unique_ptr<Catalogue>> Open(const std::string& path, const std::string& array,
+                                                         const CatalogueFile::MakeRoom& make_room = {});
 
   VolumeCatalogue& volumes() { return volumes_; }
   GrantCatalogue& grants() { return grants_; }

@@ -13,11 +13,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/fail_point.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
 
@@ -27,12 +30,15 @@ namespace {
 // Added to the generations and terms after a restore, beside what the sequence says was lost.
 constexpr int64_t kRestoreGap = 1 << 16;
 
-// Allocates room beyond a file's end, so that releasing and fencing go on when volumes have filled the pool.
-// A failure is no error: with less room the array still serves, until the disk is full.
-void ReserveRoom(const std::string& path) {
+// Allocates room for the log, so that releasing and fencing go on when volumes have filled the pool: each
+// change goes to the log, and later over a page of the file. With less room the array still serves, until the
+// disk is full.
+void ReserveLog(const std::string& path) {
   constexpr off_t kReserve = 16 << 20;
-  const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (fd) ::fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, kReserve);
+  const UniqueFd fd(::open((path + "-wal").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (fd && ::fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, kReserve) == 0) return;
+  LogWarn("array", "no room is reserved for the catalogue's log",
+          {{"catalogue", path}, {"error", std::strerror(errno)}});
 }
 
 // Of the whole process: nothing else makes files while a catalogue is opened.
@@ -50,28 +56,40 @@ class UmaskGuard {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CatalogueFile>> CatalogueFile::Open(const std::string& path,
-                                                                   const std::string& array) {
-  std::unique_ptr<CatalogueFile> catalogue(new CatalogueFile);
-  // The file, its log and its index hold the grants' secrets. SQLite makes the other two itself, later and
-  // with the mode of the first.
+                                                                   const std::string& array,
+                                                                   const MakeRoom& make_room) {
+  std::unique_ptr<CatalogueFile> catalogue(new CatalogueFile(path, make_room));
+  // The file and its log hold the grants' secrets. SQLite makes the log itself, later and with the mode of
+  // the file.
   const UmaskGuard private_files(0077);
-  ASSIGN_OR_RETURN(const std::optional<CatalogueHead> head, ReadHead(path));
+  ASSIGN_OR_RETURN(auto writer, SqlDatabase::Open(path, SqlDatabase::Mode::kReadWrite));
+  ASSIGN_OR_RETURN(const std::optional<CatalogueHead> head, ReadHead(*writer));
   if (head) RETURN_IF_ERROR(CheckHead(path, *head, array));
-  // Before SQLite opens it: POSIX locks belong to the process, and closing any descriptor of a file drops all
-  // of them, so SQLite's would be gone (sqlite.org/howtocorrupt.html, section 2.2).
-  ReserveRoom(path);
-  ASSIGN_OR_RETURN(catalogue->writer_, SqlDatabase::Open(path, SqlDatabase::Mode::kReadWrite));
-  RETURN_IF_ERROR(catalogue->PrepareTables(path, array, head));
-  ReserveRoom(path + "-wal");
+  catalogue->writer_ = std::move(writer);
+  RETURN_IF_ERROR(catalogue->PrepareTables(array, head));
+  ReserveLog(path);
   const absl::MutexLock lock(&catalogue->read_mu_);
   ASSIGN_OR_RETURN(catalogue->reader_, SqlDatabase::Open(path, SqlDatabase::Mode::kReadOnly));
   return catalogue;
 }
 
-absl::Status CatalogueFile::PrepareTables(const std::string& path, const std::string& array,
+// An empty log does no harm beside another copy of the file. Its room is reserved again at once: the next
+// start needs it, and on a full pool others would take it.
+CatalogueFile::~CatalogueFile() {
+  if (writer_ == nullptr) return;
+  {
+    const absl::MutexLock lock(&read_mu_);
+    reader_.reset();
+  }
+  const absl::Status moved = writer_->Script("PRAGMA wal_checkpoint(TRUNCATE)");
+  if (!moved.ok()) LogWarn("array", std::string(moved.message()));
+  ReserveLog(path_);
+}
+
+absl::Status CatalogueFile::PrepareTables(const std::string& array,
                                           const std::optional<CatalogueHead>& head) {
   RETURN_IF_ERROR(writer_->Script("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"));
-  RETURN_IF_ERROR(head ? MigrateTables(*writer_, path, *head) : CreateTables(*writer_, array));
+  RETURN_IF_ERROR(head ? MigrateTables(*writer_, path_, *head) : CreateTables(*writer_, array));
   return writer_->Query("SELECT sequence, target_key FROM meta", {}, [&](const SqlRow& row) {
     sequence_ = static_cast<uint64_t>(row.Integer(0));
     target_key_ = row.Text(1);
@@ -118,7 +136,13 @@ absl::Status CatalogueFile::WriteChange(const Change& change) {
 }
 
 absl::Status CatalogueFile::CommitBatch(const std::deque<PendingChange*>& batch) {
-  absl::Status status = CommitTransaction(batch);
+  absl::Status status = TryCommit(batch);
+  if (IsDiskFull(status) && make_room_ && make_room_()) status = TryCommit(batch);
+  return status;
+}
+
+absl::Status CatalogueFile::TryCommit(const std::deque<PendingChange*>& batch) {
+  absl::Status status = RunTransaction(batch);
   uint64_t sequence = 0;
   if (!status.ok()) writer_->Script("ROLLBACK").IgnoreError();
   // Read back instead of counted: after an error of COMMIT nobody knows whether the batch is in the file.
@@ -128,13 +152,15 @@ absl::Status CatalogueFile::CommitBatch(const std::deque<PendingChange*>& batch)
   return status;
 }
 
-absl::Status CatalogueFile::CommitTransaction(const std::deque<PendingChange*>& batch) {
+absl::Status CatalogueFile::RunTransaction(const std::deque<PendingChange*>& batch) {
   RETURN_IF_ERROR(writer_->Script("BEGIN IMMEDIATE"));
   int64_t changes = 0;
   for (PendingChange* pending : batch) {
     // A refused change must leave nothing behind and must not take the others of the batch with it.
     RETURN_IF_ERROR(writer_->Script("SAVEPOINT change"));
     pending->status = (*pending->change)(*writer_);
+    // SQLite may have rolled everything back, and the others of the batch would find no room either.
+    if (IsDiskFull(pending->status)) return pending->status;
     changes += pending->status.ok() ? 1 : 0;
     RETURN_IF_ERROR(
         writer_->Script(pending->status.ok() ? "RELEASE change" : "ROLLBACK TO change; RELEASE change"));

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -27,11 +28,16 @@ namespace lunkeeper {
 class CatalogueFile {
  public:
   using Change = std::function<absl::Status(SqlDatabase&)>;
+  // Called when the disk is full; true: there is room now that there was not.
+  using MakeRoom = std::function<bool()>;
 
   // Opens or makes the file; an older program's is migrated. FAILED_PRECONDITION: it belongs to an array of
   // another name, or to a newer program, and nothing of it was changed.
   static absl::StatusOr<std::unique_ptr<CatalogueFile>> Open(const std::string& path,
-                                                             const std::string& array);
+                                                             const std::string& array,
+                                                             const MakeRoom& make_room);
+  // Leaves everything in the one file, and its log empty.
+  ~CatalogueFile();
 
   // What the secrets are made from by which this array's targets prove themselves; for life.
   const std::string& target_key() const { return target_key_; }
@@ -43,7 +49,8 @@ class CatalogueFile {
   absl::Status SkipTo(uint64_t sequence);
 
   // Runs `change` in a transaction of its own or together with others, and returns when it is on the disk. A
-  // change that fails is rolled back alone. It may run on another caller's thread.
+  // change that fails is rolled back alone. It may run on another caller's thread, and, when the disk was
+  // full, twice.
   absl::Status WriteChange(const Change& change) ABSL_LOCKS_EXCLUDED(queue_mu_);
   // Calls `each` for every row.
   absl::Status ReadRows(const char* sql, SqlValues values, const std::function<void(const SqlRow&)>& each)
@@ -58,13 +65,16 @@ class CatalogueFile {
     bool done = false;
   };
 
-  CatalogueFile() = default;
+  CatalogueFile(std::string path, MakeRoom make_room)
+      : path_(std::move(path)), make_room_(std::move(make_room)) {}
   // `head`: of the file as it was found.
-  absl::Status PrepareTables(const std::string& path, const std::string& array,
-                             const std::optional<CatalogueHead>& head);
+  absl::Status PrepareTables(const std::string& array, const std::optional<CatalogueHead>& head);
   absl::Status CommitBatch(const std::deque<PendingChange*>& batch);
-  absl::Status CommitTransaction(const std::deque<PendingChange*>& batch);
+  absl::Status TryCommit(const std::deque<PendingChange*>& batch);
+  absl::Status RunTransaction(const std::deque<PendingChange*>& batch);
 
+  const std::string path_;
+  const MakeRoom make_room_;
   std::unique_ptr<SqlDatabase> writer_;  // used by the leader of a batch alone
   absl::Mutex queue_mu_;
   std::deque<PendingChange*> queue_ ABSL_GUARDED_BY(queue_mu_);

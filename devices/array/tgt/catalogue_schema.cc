@@ -129,8 +129,10 @@ absl::Status SyncPath(const std::string& path) {
 absl::Status CopyBeside(SqlDatabase& database, const std::string& copy) {
   const std::string unfinished = absl::StrCat(copy, ".new");
   if (::unlink(unfinished.c_str()) != 0 && errno != ENOENT) return FileError("remove", unfinished);
-  RETURN_IF_ERROR(database.Change("VACUUM INTO ?1", {unfinished}).status());
-  RETURN_IF_ERROR(SyncPath(unfinished));
+  absl::Status copied = database.Change("VACUUM INTO ?1", {unfinished}).status();
+  if (copied.ok()) copied = SyncPath(unfinished);
+  if (!copied.ok()) ::unlink(unfinished.c_str());  // it may have taken the last of the room
+  RETURN_IF_ERROR(copied);
   if (std::rename(unfinished.c_str(), copy.c_str()) != 0) return FileError("name", copy);
   return SyncPath(std::filesystem::path(copy).parent_path());
 }
@@ -153,19 +155,13 @@ absl::Status RunMigrations(SqlDatabase& database, int64_t from) {
 
 }  // namespace
 
-absl::StatusOr<std::optional<CatalogueHead>> ReadHead(const std::string& path) {
-  std::error_code error;
-  if (const auto size = std::filesystem::file_size(path, error); error || size == 0)
-    return std::optional<CatalogueHead>();
-  // A connection that reads changes nothing, not even when it is closed: it cannot move the log into the
-  // file.
-  ASSIGN_OR_RETURN(const auto database, SqlDatabase::Open(path, SqlDatabase::Mode::kReadOnly));
+absl::StatusOr<std::optional<CatalogueHead>> ReadHead(SqlDatabase& database) {
   bool stored = false;
-  RETURN_IF_ERROR(database->Query("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'", {},
-                                  [&](const SqlRow&) { stored = true; }));
+  RETURN_IF_ERROR(database.Query("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'", {},
+                                 [&](const SqlRow&) { stored = true; }));
   if (!stored) return std::optional<CatalogueHead>();
   std::optional<CatalogueHead> head;
-  RETURN_IF_ERROR(database->Query("SELECT array, schema FROM meta", {}, [&](const SqlRow& row) {
+  RETURN_IF_ERROR(database.Query("SELECT array, schema FROM meta", {}, [&](const SqlRow& row) {
     head = CatalogueHead{.array = row.Text(0), .schema = row.Integer(1)};
   }));
   return head;

@@ -1,10 +1,9 @@
 #pragma once
 // The catalogue's tables, and the way to them from those of an older program.
 //
-// The order is: ReadHead (changes nothing), CheckHead, and only then a connection that writes and
-// CreateTables or MigrateTables. So a catalogue that is refused stays as it is, byte for byte: a newer
-// program's, or another array's. A migration is one transaction: killed at any moment, it leaves the old
-// tables or the new ones.
+// The order is: ReadHead, CheckHead, and only then CreateTables or MigrateTables; the first two change
+// nothing. So a catalogue that is refused stays as it is, byte for byte: a newer program's, or another
+// array's. A migration is one transaction: killed at any moment, it leaves the old tables or the new ones.
 // Functions without state; the caller serialises them. Failure: as SqlDatabase's, and what is said below.
 
 #include <cstdint>
@@ -23,8 +22,8 @@ struct CatalogueHead {
   int64_t schema = 0;
 };
 
-// Nothing: there is no file, or nothing was ever stored in it.
-absl::StatusOr<std::optional<CatalogueHead>> ReadHead(const std::string& path);
+// Nothing: nothing was ever stored in it.
+absl::StatusOr<std::optional<CatalogueHead>> ReadHead(SqlDatabase& database);
 // FAILED_PRECONDITION: it belongs to an array of another name, or to a newer program.
 absl::Status CheckHead(const std::string& path, const CatalogueHead& head, const std::string& array);
 

@@ -104,7 +104,9 @@ struct OldCatalogue {
             .ok());
     return columns;
   }
-  int64_t Schema() const { return (*ReadHead(path))->schema; }
+  int64_t Schema() const {
+    return (*ReadHead(**SqlDatabase::Open(path, SqlDatabase::Mode::kReadOnly)))->schema;
+  }
 
   const TempDir directory;
   const std::string path = directory / "catalogue.db";

@@ -85,13 +85,6 @@ absl::Status UnlinkFile(const std::string& path) {
   return absl::OkStatus();
 }
 
-// Never over another file: what that holds may be the only copy of somebody's data.
-absl::Status RenameFile(const std::string& from, const std::string& to) {
-  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0)
-    return absl::OkStatus();
-  return FileError("rename", from, errno);
-}
-
 absl::Status SetSize(int fd, const std::string& path, uint64_t size_bytes, Provisioning provisioning) {
   const auto size = static_cast<off_t>(size_bytes);
   if (provisioning == Provisioning::kThick && ::fallocate(fd, 0, 0, size) != 0) {
@@ -149,6 +142,7 @@ absl::StatusOr<std::unique_ptr<Pool>> Pool::Open(const std::string& directory) {
   }
   std::unique_ptr<Pool> pool(new Pool(directory, std::move(lock)));
   ASSIGN_OR_RETURN(pool->reflinks_, pool->TryReflink());
+  pool->ballast_.ReserveSpace();
   return pool;
 }
 
@@ -166,14 +160,9 @@ std::string Pool::TgtdLockPath() const { return directory_ + "/tgtd.lock"; }
 
 absl::StatusOr<bool> Pool::TryReflink() const {
   // Tried, not read from the file system's name: XFS can be made without reflinks, and others may learn them.
-  const std::string one = directory_ + "/.reflink-from";
-  const std::string two = directory_ + "/.reflink-to";
-  ASSIGN_OR_RETURN(const UniqueFd from, OpenFile(one, O_RDWR | O_CREAT | O_TRUNC));
-  ASSIGN_OR_RETURN(const UniqueFd to, OpenFile(two, O_RDWR | O_CREAT | O_TRUNC));
-  const bool can = ::ioctl(to.get(), FICLONE, from.get()) == 0;
-  ::unlink(one.c_str());
-  ::unlink(two.c_str());
-  return can;
+  // Between two empty files that are always there: a full pool has no room for others.
+  ASSIGN_OR_RETURN(const UniqueFd to, OpenFile(TgtdLockPath(), O_RDWR | O_CREAT));
+  return ::ioctl(to.get(), FICLONE, lock_.get()) == 0;
 }
 
 absl::Status Pool::WriteNewFile(const std::string& final_path,
@@ -246,6 +235,16 @@ absl::StatusOr<UniqueFd> Pool::OpenHeartbeatLunFile(const std::string& path) con
 
 absl::Status Pool::RemoveHeartbeatLunFile(Generation generation) const {
   return UnlinkFile(HeartbeatLunPath(generation));
+}
+
+// Over no other file: what that holds may be the only copy of somebody's data. A longer name may need another
+// block of the directory, and a deletion begins with one.
+absl::Status Pool::RenameFile(const std::string& from, const std::string& to) const {
+  const auto rename = [&] {
+    return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0;
+  };
+  if (rename() || (errno == ENOSPC && ballast_.ReleaseSpace() && rename())) return absl::OkStatus();
+  return FileError("rename", from, errno);
 }
 
 // The new name needs no sync: after a power cut the file has either name, and TidyFiles finds its row.

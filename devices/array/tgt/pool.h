@@ -21,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "base/unique_fd.h"
 #include "devices/array/array.h"
+#include "devices/array/tgt/ballast.h"
 
 namespace lunkeeper {
 
@@ -73,16 +74,22 @@ class Pool {
   // How many files are in orphans/, for an operator to look at.
   absl::StatusOr<uint64_t> CountOrphans() const;
   absl::StatusOr<PoolCapacity> MeasureCapacity() const;
+  // For what must go on when the pool is full; deletions take it by themselves.
+  Ballast& ballast() const { return ballast_; }
 
  private:
-  Pool(std::string directory, UniqueFd lock) : directory_(std::move(directory)), lock_(std::move(lock)) {}
+  Pool(const std::string& directory, UniqueFd lock)
+      : directory_(directory), lock_(std::move(lock)), ballast_(directory + "/ballast") {}
   absl::StatusOr<bool> TryReflink() const;
+  // As rename, but never over another file.
+  absl::Status RenameFile(const std::string& from, const std::string& to) const;
   absl::Status SetAside(const std::string& path) const;
   absl::Status WriteNewFile(const std::string& path, const std::function<absl::Status(int)>& fill) const;
 
   const std::string directory_;
   const UniqueFd lock_;
   bool reflinks_ = false;
+  mutable Ballast ballast_;
 };
 
 }  // namespace lunkeeper

@@ -1,10 +1,15 @@
 #include "devices/array/tgt/sqlite.h"
 
+#include <cerrno>
+
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
 namespace lunkeeper {
 namespace {
+
+constexpr char kDiskFull[] = "lunkeeper/disk-full";
 
 int BindValue(sqlite3_stmt* statement, int index, const SqlValue& value) {
   if (const auto* number = std::get_if<int64_t>(&value)) return sqlite3_bind_int64(statement, index, *number);
@@ -28,7 +33,16 @@ class ResetOnExit {
   sqlite3_stmt* statement_;
 };
 
+// SQLite's own word is for writes only; a file that cannot be made or grown is an I/O error to it.
+bool IsNoSpace(sqlite3* handle, int code) {
+  if ((code & 0xff) == SQLITE_FULL) return true;
+  const bool of_file = (code & 0xff) == SQLITE_IOERR || (code & 0xff) == SQLITE_CANTOPEN;
+  return of_file && (sqlite3_system_errno(handle) == ENOSPC || sqlite3_system_errno(handle) == EDQUOT);
+}
+
 }  // namespace
+
+bool IsDiskFull(const absl::Status& status) { return status.GetPayload(kDiskFull).has_value(); }
 
 std::string SqlRow::Text(int column) const {
   const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
@@ -37,16 +51,18 @@ std::string SqlRow::Text(int column) const {
 
 absl::StatusOr<std::unique_ptr<SqlDatabase>> SqlDatabase::Open(const std::string& path, Mode mode) {
   sqlite3* handle = nullptr;
+  // Also who only reads: the process's lock on the file needs a descriptor that writes.
   const int flags =
-      (mode == Mode::kReadWrite ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY) |
-      SQLITE_OPEN_NOMUTEX;
-  const int result = sqlite3_open_v2(path.c_str(), &handle, flags, nullptr);
+      SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | (mode == Mode::kReadWrite ? SQLITE_OPEN_CREATE : 0);
+  const int result = sqlite3_open_v2(path.c_str(), &handle, flags, "unix-excl");
   // Also after a failure there is a handle: it holds the error's text and has to be closed.
   std::unique_ptr<SqlDatabase> database(new SqlDatabase(handle));
   if (result != SQLITE_OK) return database->Error("open");
   sqlite3_extended_result_codes(handle, 1);
   // Reader and writer of one file are on two connections; in WAL mode they meet only at checkpoints.
   sqlite3_busy_timeout(handle, 5000);
+  sqlite3_db_config(handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
+  if (mode == Mode::kReadOnly) RETURN_IF_ERROR(database->Script("PRAGMA query_only=1"));
   return database;
 }
 
@@ -91,7 +107,11 @@ absl::Status SqlDatabase::Error(const char* doing) const {
   const int code = sqlite3_extended_errcode(handle_);
   const std::string message =
       absl::StrCat("catalogue: ", sqlite3_errmsg(handle_), " (", code, ") in: ", doing);
-  if ((code & 0xff) == SQLITE_FULL) return absl::ResourceExhaustedError(message);
+  if (IsNoSpace(handle_, code)) {
+    absl::Status full = absl::ResourceExhaustedError(message);
+    full.SetPayload(kDiskFull, absl::Cord());
+    return full;
+  }
   if (code == SQLITE_CONSTRAINT_UNIQUE || code == SQLITE_CONSTRAINT_PRIMARYKEY) {
     return absl::AlreadyExistsError(message);
   }

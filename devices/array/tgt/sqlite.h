@@ -1,9 +1,14 @@
 #pragma once
 // A thin cover over SQLite: one connection, statements kept prepared, errors as absl::Status.
 //
+// The file belongs to this process while a connection is open: others, such as sqlite3 on the command line,
+// are refused, and may read a copy. So SQLite keeps the index of the log in its own memory. Otherwise it
+// would map a `-shm` file, whose pages have no blocks when the disk is full: touching one is SIGBUS. Closing
+// a connection writes nothing; the log stays beside the file.
+//
 // Not thread-safe: the owner serialises calls. Statement text is a literal, used as the key of the prepared
-// statement. Failure: RESOURCE_EXHAUSTED when the disk is full, ALREADY_EXISTS when a UNIQUE constraint is
-// violated, INTERNAL otherwise.
+// statement. Failure: RESOURCE_EXHAUSTED when the disk is full (IsDiskFull), ALREADY_EXISTS when a UNIQUE
+// constraint is violated, INTERNAL otherwise.
 
 #include <sqlite3.h>
 
@@ -30,6 +35,9 @@ class SqlRow {
  private:
   sqlite3_stmt* statement_;
 };
+
+// Whether a statement failed for want of room on the disk.
+bool IsDiskFull(const absl::Status& status);
 
 using SqlValue = std::variant<int64_t, std::string>;
 using SqlValues = std::initializer_list<SqlValue>;

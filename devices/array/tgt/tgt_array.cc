@@ -94,6 +94,7 @@ class TgtArrayImpl final : public TgtArray {
 
  private:
   absl::Status OpenFiles();
+  absl::Status OpenCatalogue();
   void MakeParts(const std::string& boot_id);
   absl::Status BeginServing();
   absl::Status TidyFiles();
@@ -152,7 +153,18 @@ absl::Status TgtArrayImpl::OpenFiles() {
                                                       files.size(),
                                                       " volumes but no catalogue; restore catalogue.db"));
   }
-  ASSIGN_OR_RETURN(catalogue_, Catalogue::Open(pool_->CataloguePath(), options_.name));
+  return OpenCatalogue();
+}
+
+absl::Status TgtArrayImpl::OpenCatalogue() {
+  const auto open = [this] {
+    return Catalogue::Open(pool_->CataloguePath(), options_.name,
+                           [this] { return pool_->ballast().ReleaseSpace(); });
+  };
+  auto catalogue = open();
+  if (absl::IsResourceExhausted(catalogue.status()) && pool_->ballast().ReleaseSpace()) catalogue = open();
+  RETURN_IF_ERROR(catalogue.status());
+  catalogue_ = *std::move(catalogue);
   return absl::OkStatus();
 }
 
@@ -171,6 +183,7 @@ void TgtArrayImpl::MakeParts(const std::string& boot_id) {
         seen_->SyncToDisk();
         targets_->ReleaseLeftOvers();
         targets_->RetryHeld();
+        pool_->ballast().ReserveSpace();
       });
   table_ = std::make_unique<TargetTable>(
       &daemon_->client(),

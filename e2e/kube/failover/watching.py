@@ -82,16 +82,7 @@ class Failover:
         )
 
     def _catalogue(self, query):
-        shown = self.cluster.storage.enter(
-            "sqlite3",
-            "-readonly",
-            "/srv/pool/catalogue.db",
-            query,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return shown.stdout.split()
+        return [value for row in self.cluster.storage.query_catalogue(query) for value in row]
 
     def wait_until_fenced(self, node, seconds=MOVES_SECONDS):
         """Waits until every array has fenced the node and its taint is set; returns the NodeFence."""

@@ -15,14 +15,23 @@
 
 namespace lunkeeper::testing {
 
-XfsPool::XfsPool(const std::string& directory, const std::string& size) : path_(directory + "/xfs") {
-  Run(absl::StrCat("truncate -s ", size, " ", directory, "/xfs.image && mkfs.xfs -q -m reflink=1 ", directory,
-                   "/xfs.image && mkdir ", path_, " && mount -o loop ", directory, "/xfs.image ", path_));
+LoopMount::LoopMount(const std::string& directory, const std::string& size, const std::string& mkfs)
+    : path_(directory + "/mounted") {
+  Run(absl::StrCat("truncate -s ", size, " ", directory, "/image && ", mkfs, " ", directory,
+                   "/image && mkdir ", path_, " && mount -o loop ", directory, "/image ", path_));
 }
 
-XfsPool::~XfsPool() {
+LoopMount::~LoopMount() {
   // tgtd may take a moment to let its files go.
   Eventually([this] { return std::system(("umount " + path_ + " 2>/dev/null").c_str()) == 0; });
+}
+
+void LoopMount::Fill() const {
+  for (const char* block : {"1M", "4k", "512"}) {
+    const std::string fill =
+        absl::StrCat("dd if=/dev/zero bs=", block, " 2>/dev/null >>", path_, "/filler; sync -f ", path_);
+    [[maybe_unused]] const int full = std::system(fill.c_str());
+  }
 }
 
 VolumeSpec Spec(const std::string& name, uint64_t size_mib) {

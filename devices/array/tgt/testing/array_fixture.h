@@ -13,14 +13,18 @@
 
 namespace lunkeeper::testing {
 
-// An XFS with reflinks on a loop-mounted file in `directory`, mounted at `directory`/xfs.
-class XfsPool {
+// A file system on a loop-mounted file in `directory`, mounted at `directory`/mounted; an XFS with reflinks
+// unless `mkfs` says something else.
+class LoopMount {
  public:
-  XfsPool(const std::string& directory, const std::string& size);
-  ~XfsPool();
-  XfsPool(const XfsPool&) = delete;
-  XfsPool& operator=(const XfsPool&) = delete;
+  LoopMount(const std::string& directory, const std::string& size,
+            const std::string& mkfs = "mkfs.xfs -q -m reflink=1");
+  ~LoopMount();
+  LoopMount(const LoopMount&) = delete;
+  LoopMount& operator=(const LoopMount&) = delete;
   const std::string& path() const { return path_; }
+  // Fills it to the last byte with a file `filler`.
+  void Fill() const;
 
  private:
   std::string path_;

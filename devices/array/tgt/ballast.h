@@ -1,0 +1,33 @@
+#pragma once
+// Room that a pool keeps for itself: one file of allocated space, which it releases when the catalogue or a
+// deletion meets a full disk. So a full pool can always be emptied.
+//
+// Thread-safe. Without room for it there is no ballast, or a smaller one, and that is no error.
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "base/unique_fd.h"
+
+namespace lunkeeper {
+
+class Ballast {
+ public:
+  // `path`: the file, found or made; its space is taken by ReserveSpace.
+  explicit Ballast(std::string path);
+
+  // Frees the space, on the disk. False: there was none to free.
+  bool ReleaseSpace() ABSL_LOCKS_EXCLUDED(mu_);
+  // Takes what is missing, but never more than half of what is free. Cheap when nothing is missing.
+  void ReserveSpace() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  const std::string path_;
+  absl::Mutex mu_;
+  const UniqueFd fd_;  // none: the file could not be made
+};
+
+}  // namespace lunkeeper

@@ -1,0 +1,169 @@
+// A pool without a free byte: what needs space is refused, and everything else works, so that it can be
+// emptied.
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "devices/array/tgt/ballast.h"
+#include "devices/array/tgt/catalogue.h"
+#include "devices/array/tgt/testing/array_fixture.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+const NodeId kA("node-a.1");
+
+// An index of the catalogue's log that was mapped from a file would have pages without blocks here.
+constexpr char kExt4[] = "mkfs.ext4 -q -b 1024 -m 0 -N 4096";
+constexpr char kXfs[] = "mkfs.xfs -q -m reflink=1";
+
+uint64_t SizeOf(const std::string& path) {
+  struct stat file {};
+  return ::stat(path.c_str(), &file) == 0 ? static_cast<uint64_t>(file.st_size) : 0;
+}
+
+struct SmallPool {
+  explicit SmallPool(const char* mkfs)
+      : mount(directory.path(), mkfs == kXfs ? "340M" : "128M", mkfs), fixture(mount.path() + "/pool") {}
+  void Open() {
+    REQUIRE(fixture.Open() == absl::OkStatus());
+    array = fixture.Cluster();
+  }
+  // As after a power cut or a kill: nothing was closed.
+  VolumeId MakeVolumeAndDie() {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const bool made = fixture.Open().ok() && fixture.Cluster()->volumes().CreateVolume(Spec("v", 16)).ok();
+      ::_exit(made ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    REQUIRE(status == 0);
+    const auto file = std::filesystem::directory_iterator(fixture.options.pool_dir + "/volumes");
+    return VolumeId(file->path().filename().string());
+  }
+  VolumeId MakeVolumeAndStop() {
+    Open();
+    const auto volume = array->volumes().CreateVolume(Spec("v", 16));
+    REQUIRE(volume.ok());
+    array.reset();
+    fixture.Close();
+    return volume->id;
+  }
+  std::string BallastPath() const { return fixture.options.pool_dir + "/ballast"; }
+  // Everything but what needs space.
+  void CheckWorks(const VolumeId& volume, int rounds) {
+    const auto term = array->fences().BeginTerm("leader");
+    REQUIRE(term.status() == absl::OkStatus());
+    for (int i = 0; i < rounds; ++i) {
+      const auto grant = array->grants().AcquireGrant(
+          {.volume = volume, .node = kA, .access = Access::kExclusive, .owner = GrantOwner::kNode},
+          absl::ZeroDuration());
+      REQUIRE(grant.status() == absl::OkStatus());
+      const auto fence = array->fences().FenceNode(*term, {kA, {volume}});
+      REQUIRE(fence.status() == absl::OkStatus());
+      REQUIRE(array->fences().UnfenceNode(*term, kA, fence->generation) == absl::OkStatus());
+    }
+  }
+
+  TempDir directory;
+  LoopMount mount;
+  ArrayFixture fixture;
+  std::unique_ptr<Array> array;
+};
+
+TEST_CASE("a full pool starts after a stop or a kill, serves, and can be emptied") {
+  const char* mkfs = GENERATE(kExt4, kXfs);
+  const bool killed = GENERATE(false, true);
+  INFO(mkfs << (killed ? ", killed" : ", stopped"));
+  SmallPool pool(mkfs);
+  const VolumeId volume = killed ? pool.MakeVolumeAndDie() : pool.MakeVolumeAndStop();
+  pool.mount.Fill();
+  pool.Open();
+  VolumeStore& volumes = pool.array->volumes();
+  CHECK(volumes.ListVolumes("", 0)->items.size() == 1);
+  CHECK(absl::IsResourceExhausted(volumes.CreateVolume(Spec("another", 16)).status()));
+  VolumeSpec thick = Spec("thick", 16);
+  thick.provisioning = Provisioning::kThick;
+  CHECK(absl::IsResourceExhausted(volumes.CreateVolume(thick).status()));
+  CHECK(absl::IsResourceExhausted(volumes.CreateSnapshot("s", volume).status()));
+  pool.CheckWorks(volume, 5);
+  CHECK(volumes.DeleteVolume(volume) == absl::OkStatus());
+  CHECK(volumes.ListVolumes("", 0)->items.empty());
+  CHECK(std::filesystem::is_empty(pool.fixture.options.pool_dir + "/volumes"));
+}
+
+TEST_CASE("a pool that is filled while it serves goes on granting, releasing, fencing and deleting") {
+  SmallPool pool(GENERATE(kExt4, kXfs));
+  pool.Open();
+  const auto volume = pool.array->volumes().CreateVolume(Spec("v", 16));
+  REQUIRE(volume.ok());
+  pool.mount.Fill();
+  CHECK(absl::IsResourceExhausted(pool.array->volumes().CreateVolume(Spec("another", 16)).status()));
+  pool.CheckWorks(volume->id, 50);
+  CHECK(pool.array->volumes().DeleteVolume(volume->id) == absl::OkStatus());
+}
+
+TEST_CASE("the catalogue is one process's, and needs no file that is mapped") {
+  SmallPool pool(kExt4);
+  pool.Open();
+  REQUIRE(pool.array->volumes().CreateVolume(Spec("v", 16)).ok());
+  CHECK_FALSE(std::filesystem::exists(pool.fixture.options.pool_dir + "/catalogue.db-shm"));
+}
+
+TEST_CASE("a pool releases its ballast, and reserves it again when there is room") {
+  SmallPool pool(kExt4);
+  Ballast ballast(pool.mount.path() + "/ballast");
+  const std::string path = pool.mount.path() + "/ballast";
+  CHECK_FALSE(ballast.ReleaseSpace());
+  ballast.ReserveSpace();
+  const uint64_t whole = SizeOf(path);
+  CHECK(whole >= 3 << 20);
+  pool.mount.Fill();
+  CHECK(ballast.ReleaseSpace());
+  CHECK(SizeOf(path) == 0);
+  Run("head -c 1M /dev/zero >" + pool.mount.path() + "/more");
+  pool.mount.Fill();
+  ballast.ReserveSpace();
+  CHECK(SizeOf(path) == 0);
+  CHECK_FALSE(ballast.ReleaseSpace());
+  Run("rm " + pool.mount.path() + "/filler && sync -f " + pool.mount.path());
+  ballast.ReserveSpace();
+  CHECK(SizeOf(path) == whole);
+}
+
+TEST_CASE("a change for which the disk has no room is made in the room that is released") {
+  SmallPool pool(kExt4);
+  const std::string path = pool.mount.path() + "/catalogue.db";
+  Run("head -c 24M /dev/zero >" + pool.mount.path() + "/given");
+  int asked = 0, made = 0, made_before = 0;
+  const auto catalogue = Catalogue::Open(path, "a1", [&] {
+    if (++asked == 1) made_before = made;
+    return ::truncate((pool.mount.path() + "/given").c_str(), 0) == 0 && asked == 1;
+  });
+  REQUIRE(catalogue.status() == absl::OkStatus());
+  pool.mount.Fill();
+  // Rows of 1 MiB: more than what is reserved, and then more than what is released.
+  absl::Status status;
+  for (; status.ok() && made < 200; ++made) {
+    VolumeRow row;
+    row.cluster = ClusterId("c1");
+    row.volume.id = VolumeId(absl::StrCat("a1-v", made));
+    row.volume.spec.name = absl::StrCat(made, std::string(1 << 20, 'n'));
+    const uint64_t before = (*catalogue)->sequence();
+    status = (*catalogue)->volumes().InsertVolume(row);
+    CHECK((*catalogue)->sequence() == before + (status.ok() ? 1 : 0));
+  }
+  CHECK(absl::IsResourceExhausted(status));
+  CHECK(asked == 2);
+  CHECK(made > made_before + 5);
+  CHECK((*catalogue)->volumes().ListAllVolumes()->size() == static_cast<size_t>(made - 1));
+}
+
+}  // namespace
+}  // namespace lunkeeper::testing
