@@ -106,6 +106,16 @@ void AddPoolOptions(CLI::App* command, ServeOptions* options) {
       ->check(CLI::Range(0, 16))
       ->capture_default_str();
   command
+      ->add_option("--overcommit", options->overcommit,
+                   "How many times the pool's size volumes and snapshots may have together; 0: no limit")
+      ->check(CLI::Range(0.0, 1000.0))
+      ->capture_default_str();
+  command
+      ->add_option("--keep-free", options->keep_free_percent,
+                   "Percent of the pool that new volumes, growth and snapshots leave free")
+      ->check(CLI::Range(0, 90))
+      ->capture_default_str();
+  command
       ->add_option("--drain-seconds", options->drain_seconds,
                    "How long a release or a fence waits for a node's commands to end")
       ->check(CLI::Range(1, 3600))

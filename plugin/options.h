@@ -53,6 +53,8 @@ struct ServeOptions {
   std::string pool;
   std::string portal;
   int tgt_control_port = 1;
+  double overcommit = 0;  // 0: no limit
+  int keep_free_percent = 0;
   int tgtd_io_threads = 0;  // 0: by the host's processors
   int drain_seconds = 30;
 

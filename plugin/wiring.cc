@@ -89,6 +89,22 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
   return absl::OkStatus();
 }
 
+void ReportPool(TgtArray& pool, const std::string& name, Metrics& metrics) {
+  const auto orphans = pool.CountOrphans();
+  if (orphans.ok())
+    metrics.SetGauge("lunkeeper_array_orphans",
+                     "Files in the pool's orphans folder, which the catalogue does not know",
+                     static_cast<double>(*orphans));
+  const auto use = pool.MeasureUse();
+  if (!use.ok()) return;
+  const auto set = [&](const char* gauge, const char* help, uint64_t bytes) {
+    metrics.SetGauge(gauge, help, {{{{"array", name}}, static_cast<double>(bytes)}});
+  };
+  set("lunkeeper_pool_size_bytes", "Size of the pool's file system", use->total_bytes);
+  set("lunkeeper_pool_used_bytes", "What of it is used or reserved", use->used_bytes);
+  set("lunkeeper_pool_promised_bytes", "Sizes of all volumes and snapshots together", use->promised_bytes);
+}
+
 }  // namespace
 
 absl::Status MakeFolder(const std::string& path) {
@@ -102,6 +118,7 @@ absl::StatusOr<std::shared_ptr<TgtArray>> OpenPool(const ServeOptions& options, 
   array.name = options.array_names.front();
   array.pool_dir = options.pool;
   array.portal = options.portal;
+  array.limits = {.overcommit = options.overcommit, .keep_free_percent = options.keep_free_percent};
   array.control_port = options.tgt_control_port;
   array.tgtd_io_threads = options.tgtd_io_threads;
   array.seen_sequence_path =
@@ -110,13 +127,8 @@ absl::StatusOr<std::shared_ptr<TgtArray>> OpenPool(const ServeOptions& options, 
   ASSIGN_OR_RETURN(std::shared_ptr<TgtArray> pool, OpenTgtArray(array));
   backends->array_serving = [pool] { return pool->CheckServing(); };
   backends->accept_restore = [pool] { return pool->AcceptRestore(); };
-  backends->reports.push_back([pool](Metrics& metrics) {
-    const auto orphans = pool->CountOrphans();
-    if (orphans.ok())
-      metrics.SetGauge("lunkeeper_array_orphans",
-                       "Files in the pool's orphans folder, which the catalogue does not know",
-                       static_cast<double>(*orphans));
-  });
+  backends->reports.push_back(
+      [pool, name = array.name](Metrics& metrics) { ReportPool(*pool, name, metrics); });
   backends->owner = pool;
   return pool;
 }

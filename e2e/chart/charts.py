@@ -35,6 +35,8 @@ EVERYTHING = {
             "portalPort": 3261,
             "agentPort": 7481,
             "metricsPort": 9811,
+            "overcommit": 2.5,
+            "keepFreePercent": 10,
             "agentSecret": "fast-agent",
             "tlsSecret": "fast-controller",
         }

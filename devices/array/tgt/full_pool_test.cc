@@ -165,5 +165,94 @@ TEST_CASE("a change for which the disk has no room is made in the room that is r
   CHECK((*catalogue)->volumes().ListAllVolumes()->size() == static_cast<size_t>(made - 1));
 }
 
+// As tgtd writes it.
+void Overwrite(const std::string& path, const std::string& data) {
+  Run("dd if=" + data + " of=" + path + " bs=1M conv=notrunc,fsync 2>/dev/null");
+}
+
+VolumeSpec Thick(const std::string& name) {
+  VolumeSpec spec = Spec(name, 16);
+  spec.provisioning = Provisioning::kThick;
+  return spec;
+}
+
+TEST_CASE("a thick volume has its space in a full pool, also when it has snapshots or is a clone") {
+  SmallPool pool(kXfs);
+  pool.Open();
+  VolumeStore& volumes = pool.array->volumes();
+  const std::string folder = pool.fixture.options.pool_dir, data = pool.directory / "data";
+  Run("head -c 16M /dev/urandom >" + data + "1 && head -c 16M /dev/urandom >" + data + "2");
+  const auto volume = volumes.CreateVolume(Thick("v"));
+  REQUIRE(volume.status() == absl::OkStatus());
+  const std::string path = folder + "/volumes/" + volume->id.value();
+  Overwrite(path, data + "1");
+  const auto snapshot = volumes.CreateSnapshot("s", volume->id);
+  REQUIRE(snapshot.status() == absl::OkStatus());
+  VolumeSpec of_volume = Thick("of a volume"), of_snapshot = Thick("of a snapshot"), thin = Spec("thin", 16);
+  of_volume.source_volume = thin.source_volume = volume->id;
+  of_snapshot.source_snapshot = snapshot->id;
+  std::vector<std::string> thick = {path};
+  for (const VolumeSpec& spec : {of_volume, of_snapshot}) {
+    const auto clone = volumes.CreateVolume(spec);
+    REQUIRE(clone.status() == absl::OkStatus());
+    thick.push_back(folder + "/volumes/" + clone->id.value());
+    Run("cmp " + thick.back() + " " + data + "1");
+  }
+  REQUIRE(volumes.CreateVolume(thin).status() == absl::OkStatus());
+  pool.mount.Fill();
+  for (const std::string& file : thick) {
+    CHECK_NOTHROW(Overwrite(file, data + "2"));
+    CHECK_NOTHROW(Run("cmp " + file + " " + data + "2"));
+  }
+  CHECK_NOTHROW(Run("cmp " + folder + "/snapshots/" + snapshot->id.value() + " " + data + "1"));
+}
+
+TEST_CASE("a snapshot of a thin volume takes no space until something changes") {
+  SmallPool pool(kXfs);
+  pool.Open();
+  const auto volume = pool.array->volumes().CreateVolume(Spec("v", 16));
+  const std::string folder = pool.fixture.options.pool_dir;
+  Overwrite(folder + "/volumes/" + volume->id.value(), "/dev/urandom count=16");
+  const uint64_t before = pool.fixture.array->MeasureUse()->used_bytes;
+  REQUIRE(pool.array->volumes().CreateSnapshot("s", volume->id).ok());
+  CHECK(pool.fixture.array->MeasureUse()->used_bytes < before + (4 << 20));
+}
+
+TEST_CASE("no more is promised than the limit says") {
+  SmallPool pool(kExt4);
+  pool.fixture.options.limits.overcommit = 2;
+  pool.Open();
+  VolumeStore& volumes = pool.array->volumes();
+  const auto first = volumes.CreateVolume(Spec("first", 100));
+  REQUIRE(first.status() == absl::OkStatus());
+  CHECK(absl::IsResourceExhausted(volumes.CreateVolume(Spec("second", 180)).status()));
+  REQUIRE(volumes.CreateVolume(Spec("second", 60)).ok());
+  CHECK(pool.fixture.array->MeasureUse()->promised_bytes == 160 << 20);
+  CHECK(pool.fixture.array->MeasureUse()->total_bytes > 100 << 20);
+  CHECK(absl::IsResourceExhausted(volumes.CreateSnapshot("s", first->id).status()));
+  CHECK(absl::IsResourceExhausted(volumes.ExpandVolume(first->id, 250 << 20).status()));
+  CHECK(volumes.ExpandVolume(first->id, 110 << 20).ok());
+  CHECK(volumes.DeleteVolume(first->id).ok());
+  CHECK(volumes.CreateVolume(Spec("third", 100)).ok());
+}
+
+TEST_CASE("new volumes, growth and snapshots leave free what they are told to") {
+  SmallPool pool(kXfs);
+  pool.fixture.options.limits.keep_free_percent = 50;
+  pool.Open();
+  VolumeStore& volumes = pool.array->volumes();
+  const auto volume = volumes.CreateVolume(Spec("v", 16));
+  REQUIRE(volume.ok());
+  REQUIRE(volumes.CreateSnapshot("s", volume->id).ok());
+  VolumeSpec large = Thick("large");
+  large.size_bytes = 200 << 20;
+  CHECK(absl::IsResourceExhausted(volumes.CreateVolume(large).status()));
+  Run("fallocate -l 150M " + pool.mount.path() + "/filler");
+  CHECK(absl::IsResourceExhausted(volumes.CreateVolume(Spec("another", 16)).status()));
+  CHECK(absl::IsResourceExhausted(volumes.ExpandVolume(volume->id, 32 << 20).status()));
+  CHECK(absl::IsResourceExhausted(volumes.CreateSnapshot("s2", volume->id).status()));
+  CHECK(volumes.CreateSnapshot("s", volume->id).ok());
+}
+
 }  // namespace
 }  // namespace lunkeeper::testing

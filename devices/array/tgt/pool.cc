@@ -123,6 +123,26 @@ absl::Status CopyData(int from, int to, const std::string& path,
   return errno == ENXIO ? absl::OkStatus() : FileError("find data of", path, errno);
 }
 
+// Of what is written only: for the rest the call would allocate space, also in a thin file.
+absl::Status UnshareData(int fd, const std::string& path) {
+  off_t offset = 0;
+  while ((offset = ::lseek(fd, offset, SEEK_DATA)) >= 0) {
+    const off_t end = ::lseek(fd, offset, SEEK_HOLE);
+    if (end < offset) return FileError("find data of", path, errno);
+    if (::fallocate(fd, FALLOC_FL_UNSHARE_RANGE, offset, end - offset) == 0) {
+      offset = end;
+    } else if (errno == EOPNOTSUPP) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("pool: ", path,
+                       ": this file system cannot copy the data of a thick volume; use "
+                       "provisioning: thin, or a pool on XFS"));
+    } else if (errno != EINTR) {
+      return FileError("copy shared data of", path, errno);
+    }
+  }
+  return errno == ENXIO ? absl::OkStatus() : FileError("find data of", path, errno);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Pool>> Pool::Open(const std::string& directory) {
@@ -185,14 +205,15 @@ absl::Status Pool::CreateFile(const std::string& path, uint64_t size_bytes, Prov
 }
 
 absl::Status Pool::CloneFile(const std::string& from, const std::string& to, uint64_t size_bytes,
-                             Provisioning provisioning) const {
+                             Provisioning provisioning, bool own_space) const {
   ASSIGN_OR_RETURN(const UniqueFd source, OpenFile(from, O_RDONLY));
   // FICLONE writes what is dirty while it holds the inode, and all I/O of the volume, and so its drain,
   // waits. Most of it is written here, where nobody waits.
   if (::fdatasync(source.get()) != 0) return FileError("sync", from, errno);
   return WriteNewFile(to, [&](int fd) -> absl::Status {
     if (::ioctl(fd, FICLONE, source.get()) != 0) return FileError("clone to", to, errno);
-    return SetSize(fd, to, size_bytes, provisioning);
+    RETURN_IF_ERROR(SetSize(fd, to, size_bytes, provisioning));
+    return own_space ? UnshareData(fd, to) : absl::OkStatus();
   });
 }
 

@@ -42,9 +42,10 @@ class Pool {
   // These three make `path`.new.
   absl::Status CreateFile(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const;
   // A reflink of `from`, grown to `size_bytes`. It shows `from` as of one moment, even while a node writes to
-  // it.
+  // it. With `own_space` nothing stays shared, so that a write to either file needs no new space; that takes
+  // as long as a copy. FAILED_PRECONDITION: the file system cannot do that.
   absl::Status CloneFile(const std::string& from, const std::string& to, uint64_t size_bytes,
-                         Provisioning provisioning) const;
+                         Provisioning provisioning, bool own_space) const;
   // The same by copying what is allocated; nobody may write to `from`. Calls `progress` between chunks with
   // how many bytes are done; it returns false to give up (CANCELLED).
   absl::Status CopyFile(const std::string& from, const std::string& to, uint64_t size_bytes,

@@ -89,6 +89,7 @@ class TgtArrayImpl final : public TgtArray {
   uint64_t sequence() const override { return catalogue_->sequence(); }
   absl::Status CheckServing() const override;
   absl::Status AcceptRestore() override;
+  absl::StatusOr<PoolUse> MeasureUse() const override { return room_->MeasureUse(); }
   absl::StatusOr<uint64_t> CountOrphans() const override { return pool_->CountOrphans(); }
   absl::Status StopTgtd() override { return daemon_->StopTgtd(); }
 
@@ -104,6 +105,7 @@ class TgtArrayImpl final : public TgtArray {
   VolumeGates gates_;
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<Catalogue> catalogue_;
+  std::unique_ptr<PoolRoom> room_;
   std::unique_ptr<SeenSequence> seen_;
   std::unique_ptr<VolumeCopies> copies_;
   std::unique_ptr<TgtDaemon> daemon_;
@@ -169,6 +171,7 @@ absl::Status TgtArrayImpl::OpenCatalogue() {
 }
 
 void TgtArrayImpl::MakeParts(const std::string& boot_id) {
+  room_ = std::make_unique<PoolRoom>(options_.limits, *pool_, *catalogue_);
   copies_ = std::make_unique<VolumeCopies>(*catalogue_, *pool_, gates_);
   // The callbacks use parts that are made below; the daemon calls them only after StartServing.
   daemon_ = std::make_unique<TgtDaemon>(
@@ -194,6 +197,7 @@ void TgtArrayImpl::MakeParts(const std::string& boot_id) {
                           .check_serving = [this] { return CheckServing(); },
                           .object_locks = object_locks_,
                           .pool = *pool_,
+                          .room = *room_,
                           .catalogue = *catalogue_,
                           .seen = *seen_,
                           .gates = gates_,

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "devices/array/array.h"
+#include "devices/array/tgt/pool_room.h"
 
 namespace lunkeeper {
 
@@ -21,7 +22,8 @@ struct TgtArrayOptions {
   std::string name = "array";  // [a-z0-9-], at most 32: part of every id and target name, and for life
   std::string pool_dir;        // absolute, without commas; on XFS or btrfs for snapshots of volumes in use
   std::string portal;          // address:port, what tgtd listens on and initiators connect to
-  int control_port = 1;        // tgtd's management socket, 0 to 32767; one array each
+  PoolLimits limits;
+  int control_port = 1;  // tgtd's management socket, 0 to 32767; one array each
   std::string tgtd_binary = "/usr/sbin/tgtd";
   int tgtd_io_threads = 0;  // for each LUN; 0: half as many as there are processors, 1 to 4
   std::string tgtd_log_path = "/dev/null";
@@ -49,6 +51,7 @@ class TgtArray {
   // An operator says that a pool older than remembered is to be served as it is. OK when the array serves
   // already.
   virtual absl::Status AcceptRestore() = 0;
+  virtual absl::StatusOr<PoolUse> MeasureUse() const = 0;
   // How many files of the pool the catalogue does not know. They are set aside in orphans/, and kept.
   virtual absl::StatusOr<uint64_t> CountOrphans() const = 0;
   // Ends tgtd, with every session. The array serves nothing afterwards.

@@ -14,6 +14,7 @@
 #include "devices/array/tgt/grant_targets.h"
 #include "devices/array/tgt/heartbeat_lun_table.h"
 #include "devices/array/tgt/pool.h"
+#include "devices/array/tgt/pool_room.h"
 #include "devices/array/tgt/seen_sequence.h"
 #include "devices/array/tgt/targets.h"
 #include "devices/array/tgt/tgt_array.h"
@@ -30,6 +31,7 @@ struct TgtParts {
   // "volume <id or cluster/name>", "snapshot <id or cluster/name>": one call works on it at a time.
   KeyedLock& object_locks;
   Pool& pool;
+  PoolRoom& room;
   Catalogue& catalogue;
   SeenSequence& seen;
   VolumeGates& gates;

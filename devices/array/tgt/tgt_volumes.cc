@@ -21,8 +21,6 @@
 namespace lunkeeper {
 namespace {
 
-// Left free when a thick volume or a copy is made, for the catalogue and for thin volumes that are in use.
-constexpr uint64_t kMargin = 16 * kMiB;
 // A page of a list, also when the caller names no limit: about 2 MiB as messages.
 constexpr size_t kLargestPage = 10000;
 
@@ -33,22 +31,17 @@ std::string SerialFrom(const std::string& digits) {
                       digits.substr(16, 4), "-", digits.substr(20, 12));
 }
 
+bool IsThick(Provisioning provisioning) { return provisioning == Provisioning::kThick; }
+
 absl::Status CheckSize(const std::string& name, uint64_t size_bytes, Provisioning provisioning,
                        const PoolCapacity& capacity) {
-  const bool thick = provisioning == Provisioning::kThick;
-  if (size_bytes > capacity.largest_volume_bytes || (thick && size_bytes > capacity.total_bytes)) {
+  if (size_bytes > capacity.largest_volume_bytes ||
+      (IsThick(provisioning) && size_bytes > capacity.total_bytes)) {
     return absl::OutOfRangeError(absl::StrCat("volume ", name, ": ", size_bytes,
                                               " bytes is more than the pool can give, ",
                                               std::min(capacity.largest_volume_bytes, capacity.total_bytes)));
   }
   return absl::OkStatus();
-}
-
-absl::Status CheckRoom(const std::string& name, uint64_t bytes, const PoolCapacity& capacity) {
-  if (bytes + kMargin <= capacity.available_bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("volume ", name, ": the pool has ",
-                                                   capacity.available_bytes, " bytes left and ", bytes,
-                                                   " are needed; grow the pool"));
 }
 
 // To whole MiB: tgtd and file systems want whole blocks, and people count in MiB.
@@ -113,20 +106,21 @@ absl::StatusOr<Volume> TgtVolumes::CreateVolume(const VolumeSpec& spec) {
 absl::StatusOr<VolumeRow> TgtVolumes::MakeVolume(const VolumeSpec& spec, uint64_t asked_size_bytes) {
   ASSIGN_OR_RETURN(const PoolCapacity capacity, parts_.pool.MeasureCapacity());
   RETURN_IF_ERROR(CheckSize(spec.name, asked_size_bytes, spec.provisioning, capacity));
-  ASSIGN_OR_RETURN(const std::string from, FindSourcePath(spec));
-  const bool thick = spec.provisioning == Provisioning::kThick;
-  RETURN_IF_ERROR(CheckRoom(spec.name, thick ? asked_size_bytes : 0, capacity));
+  ASSIGN_OR_RETURN(const Source source, FindSource(spec));
+  const bool own_space = source.thick || IsThick(spec.provisioning);
+  RETURN_IF_ERROR(parts_.room.CheckRoom(absl::StrCat("volume ", spec.name), asked_size_bytes,
+                                        own_space ? asked_size_bytes : 0));
   VolumeRow row;
   row.cluster = cluster_;
   row.asked_size_bytes = asked_size_bytes;
-  row.copying = !from.empty() && !parts_.pool.reflinks();
+  row.copying = !source.path.empty() && !parts_.pool.reflinks();
   const std::string digits = RandomHexDigits();
   row.volume.serial = SerialFrom(digits + RandomHexDigits());
   row.volume.id = VolumeId(absl::StrCat(parts_.options.name, "-v", digits));
   row.volume.spec = spec;
   row.volume.spec.size_bytes = asked_size_bytes;
   row.volume.created = absl::Now();
-  if (!row.copying) RETURN_IF_ERROR(FillVolume(row, from));
+  if (!row.copying) RETURN_IF_ERROR(FillVolume(row, source.path, own_space));
   FAIL_POINT("array.create.file_made");
   const absl::Status inserted = parts_.catalogue.volumes().InsertVolume(row);
   // A call of the same name on another thread cannot have won: the name is locked. So this is a full disk, or
@@ -136,13 +130,13 @@ absl::StatusOr<VolumeRow> TgtVolumes::MakeVolume(const VolumeSpec& spec, uint64_
     return inserted;
   }
   FAIL_POINT("array.create.stored");
-  if (row.copying) parts_.copies.BeginVolumeCopy(row, from);
+  if (row.copying) parts_.copies.BeginVolumeCopy(row, source.path);
   return row;
 }
 
-absl::StatusOr<std::string> TgtVolumes::FindSourcePath(const VolumeSpec& spec) {
+absl::StatusOr<TgtVolumes::Source> TgtVolumes::FindSource(const VolumeSpec& spec) {
   uint64_t least_bytes = 0;
-  std::string from;
+  Source from;
   if (!spec.source_snapshot.empty()) {
     ASSIGN_OR_RETURN(const SnapshotRow row,
                      parts_.catalogue.volumes().FindSnapshot(cluster_, spec.source_snapshot));
@@ -151,22 +145,22 @@ absl::StatusOr<std::string> TgtVolumes::FindSourcePath(const VolumeSpec& spec) {
                                              " is not ready; try again"));
     }
     least_bytes = row.snapshot.size_bytes;
-    from = parts_.pool.SnapshotPath(row.snapshot.id);
+    from.path = parts_.pool.SnapshotPath(row.snapshot.id);
   } else if (!spec.source_volume.empty()) {
     ASSIGN_OR_RETURN(const Volume source, GetVolume(spec.source_volume));
     least_bytes = source.spec.size_bytes;
-    from = parts_.pool.VolumePath(source.id);
+    from = {parts_.pool.VolumePath(source.id), IsThick(source.spec.provisioning)};
   }
   if (RoundUp(spec.size_bytes) >= least_bytes) return from;
   return absl::OutOfRangeError(absl::StrCat("volume ", spec.name, ": ", spec.size_bytes,
                                             " bytes is smaller than its source, ", least_bytes));
 }
 
-absl::Status TgtVolumes::FillVolume(const VolumeRow& row, const std::string& from) {
+absl::Status TgtVolumes::FillVolume(const VolumeRow& row, const std::string& from, bool own_space) {
   const VolumeSpec& spec = row.volume.spec;
   const std::string path = parts_.pool.VolumePath(row.volume.id);
   if (from.empty()) return parts_.pool.CreateFile(path, spec.size_bytes, spec.provisioning);
-  return parts_.pool.CloneFile(from, path, spec.size_bytes, spec.provisioning);
+  return parts_.pool.CloneFile(from, path, spec.size_bytes, spec.provisioning, own_space);
 }
 
 absl::Status TgtVolumes::Condemn(const std::string& path) {
@@ -220,8 +214,9 @@ absl::StatusOr<Volume> TgtVolumes::ExpandVolume(const VolumeId& id, uint64_t siz
   ASSIGN_OR_RETURN(const PoolCapacity capacity, parts_.pool.MeasureCapacity());
   const Provisioning provisioning = volume.spec.provisioning;
   RETURN_IF_ERROR(CheckSize(id.value(), size, provisioning, capacity));
-  const bool thick = provisioning == Provisioning::kThick;
-  RETURN_IF_ERROR(CheckRoom(id.value(), thick ? size - volume.spec.size_bytes : 0, capacity));
+  const uint64_t more = size - volume.spec.size_bytes;
+  RETURN_IF_ERROR(
+      parts_.room.CheckRoom(absl::StrCat("volume ", id.value()), more, IsThick(provisioning) ? more : 0));
   RETURN_IF_ERROR(GrowVolume(volume, size));
   parts_.RememberSequence();
   volume.spec.size_bytes = size;
@@ -282,20 +277,23 @@ absl::StatusOr<Snapshot> TgtVolumes::MakeSnapshot(const std::string& name, const
   if (source.copying)
     return absl::AbortedError(absl::StrCat("snapshot ", name, ": its source is still being copied"));
   const Volume& volume = source.volume;
-  ASSIGN_OR_RETURN(const PoolCapacity capacity, parts_.pool.MeasureCapacity());
-  RETURN_IF_ERROR(CheckRoom(volume.id.value(), 0, capacity));
+  const uint64_t size_bytes = volume.spec.size_bytes;
+  // A write to what is shared takes new space, and a thick volume has been promised that it needs none.
+  const bool own_space = IsThick(volume.spec.provisioning);
+  RETURN_IF_ERROR(
+      parts_.room.CheckRoom(absl::StrCat("snapshot ", name), size_bytes, own_space ? size_bytes : 0));
   SnapshotRow row;
   row.cluster = cluster_;
   row.snapshot = {.id = SnapshotId(absl::StrCat(parts_.options.name, "-s", RandomHexDigits())),
                   .name = name,
                   .source = volume.id,
-                  .size_bytes = volume.spec.size_bytes,
+                  .size_bytes = size_bytes,
                   .created = absl::Now(),
                   .ready = parts_.pool.reflinks()};
   const std::string path = parts_.pool.SnapshotPath(row.snapshot.id);
   if (row.snapshot.ready) {
-    RETURN_IF_ERROR(parts_.pool.CloneFile(parts_.pool.VolumePath(volume.id), path, volume.spec.size_bytes,
-                                          Provisioning::kThin));
+    RETURN_IF_ERROR(parts_.pool.CloneFile(parts_.pool.VolumePath(volume.id), path, size_bytes,
+                                          Provisioning::kThin, own_space));
   }
   FAIL_POINT("array.snapshot.file_made");
   const absl::Status inserted = parts_.catalogue.volumes().InsertSnapshot(row);

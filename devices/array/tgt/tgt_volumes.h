@@ -28,9 +28,13 @@ class TgtVolumes final : public VolumeStore {
 
  private:
   absl::StatusOr<VolumeRow> MakeVolume(const VolumeSpec& spec, uint64_t asked_size_bytes);
-  absl::Status FillVolume(const VolumeRow& row, const std::string& from);
-  // The path of the source in the pool; empty: none.
-  absl::StatusOr<std::string> FindSourcePath(const VolumeSpec& spec);
+  absl::Status FillVolume(const VolumeRow& row, const std::string& from, bool own_space);
+  // What a new volume begins with.
+  struct Source {
+    std::string path;    // in the pool; empty: nothing
+    bool thick = false;  // a write to it must not need new space
+  };
+  absl::StatusOr<Source> FindSource(const VolumeSpec& spec);
   // The file first, then the LUNs that serve it. The caller holds the volume's object lock.
   absl::Status GrowVolume(const Volume& volume, uint64_t size_bytes);
   // Takes a file its name away, before its row is deleted.

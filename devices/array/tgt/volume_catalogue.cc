@@ -128,6 +128,13 @@ absl::StatusOr<std::vector<VolumeRow>> VolumeCatalogue::ListAllVolumes() {
   return ReadVolumes("SELECT " VOLUME_COLUMNS " FROM volumes", {});
 }
 
+absl::StatusOr<uint64_t> VolumeCatalogue::SumSizes() {
+  uint64_t sum = 0;
+  RETURN_IF_ERROR(file_.ReadRows("SELECT size FROM volumes UNION ALL SELECT size FROM snapshots", {},
+                                 [&](const SqlRow& row) { sum += static_cast<uint64_t>(row.Integer(0)); }));
+  return sum;
+}
+
 absl::Status VolumeCatalogue::SetVolumeSize(const VolumeId& id, uint64_t size_bytes) {
   return file_.WriteChange([&](SqlDatabase& database) {
     return database

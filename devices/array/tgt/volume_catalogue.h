@@ -39,6 +39,8 @@ class VolumeCatalogue {
                                                      size_t limit);
   // Of all clusters.
   absl::StatusOr<std::vector<VolumeRow>> ListAllVolumes();
+  // Of all volumes and snapshots.
+  absl::StatusOr<uint64_t> SumSizes();
   absl::Status SetVolumeSize(const VolumeId& id, uint64_t size_bytes);
   absl::Status SetVolumeReady(const VolumeId& id);
   // FAILED_PRECONDITION: it is granted; the message names the nodes. ABORTED: it is being copied from.
