@@ -8,7 +8,7 @@ import yaml  # type: ignore[import]  # Debian has no types of it
 
 from cluster import programs, storage
 from cluster.cluster import Cluster
-from cluster.kubectl import Object
+from cluster.kubectl import Object, condition
 from harness.places import ROOT
 
 CHART = ROOT / "charts/lunkeeper"
@@ -48,6 +48,23 @@ def pods(cluster: Cluster, component: str) -> list[Object]:
     return cluster.kubectl.items(
         "pods", f"--namespace={NAMESPACE}", f"--selector=app.kubernetes.io/component={component}"
     )
+
+
+def tell_unready(cluster: Cluster) -> str:
+    """For people: the plugin's pods, and what those that are not ready say of themselves."""
+    here = f"--namespace={NAMESPACE}"
+    told = [cluster.kubectl.attempt("get", "pods", here, "-o", "wide").stdout]
+    for component in ("controller", "node", "datapath"):
+        for pod in pods(cluster, component):
+            if condition(pod, "Ready"):
+                continue
+            name = pod["metadata"]["name"]
+            told += [
+                f"{name}:",
+                cluster.kubectl.attempt("exec", name, here, "--", "lunkeeper", "status").stdout,
+                cluster.kubectl.attempt("logs", name, here, "--all-containers", "--tail=20").stdout,
+            ]
+    return "\n".join(told)
 
 
 def values(cluster: Cluster) -> dict[str, Any]:

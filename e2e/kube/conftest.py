@@ -2,11 +2,26 @@
 removed.
 """
 
+import subprocess
+
 import pytest
 
+from cluster import deploy
 from cluster.running import running_cluster
 from kube.failover.watching import Failover
 from kube.workloads import Workloads
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A test that fails says what became of the plugin: in a run of all tests nobody can look later."""
+    report = (yield).get_result()
+    if not report.failed or "cluster" not in item.funcargs:
+        return
+    try:
+        report.sections.append(("the plugin's pods", deploy.tell_unready(item.funcargs["cluster"])))
+    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+        report.sections.append(("the plugin's pods", f"cannot be asked: {error}"))
 
 
 @pytest.fixture(scope="session")
