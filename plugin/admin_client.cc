@@ -26,6 +26,7 @@
 #include "base/grpc_status.h"
 #include "base/host_name.h"
 #include "base/status_macros.h"
+#include "devices/node_id.h"
 #include "fencing/failover/manual_fence.h"
 #include "plugin/admin.grpc.pb.h"
 #include "plugin/options.h"
@@ -40,7 +41,7 @@ constexpr char kAdminEndpoint[] = "LUNKEEPER_ADMIN_ENDPOINT";
 
 struct AdminTarget {
   std::string endpoint;
-  // A fence drains for up to --drain-seconds (30) twice: once to close the node, once for its volumes.
+  // A fence drains for up to --drain-seconds (30).
   int timeout_seconds = 90;
 };
 
@@ -170,8 +171,7 @@ void AddStatus(CLI::App* app, int* exit_code) {
 }
 
 void AddNode(CLI::App* command, std::string* node) {
-  command->add_option("node", *node, "The Node's name, or its id as `status` shows it; with --array, the id")
-      ->required();
+  command->add_option("node", *node, "The Node's name, or its id as `status` shows it")->required();
 }
 
 // The arguments of `lunkeeper fence` and `lunkeeper unfence`. Shared with the callbacks, which run after the
@@ -197,10 +197,14 @@ int FenceAtArray(const FenceCommand& arguments) {
   return CallServer<admin::v1::FenceRequest, admin::v1::FenceResponse>(
       arguments.target, &Admin::Stub::Fence, request, [&](const admin::v1::FenceResponse& response) {
         const auto& fence = response.fence();
-        std::cout << "node " << fence.node() << " is fenced: no write of it reaches "
-                  << (fence.volumes().empty() ? "any volume of this array"
-                                              : absl::StrJoin(fence.volumes(), ", "))
-                  << "\nto let it take volumes again: lunkeeper unfence " << fence.node() << " --generation "
+        const std::string machine = MachineOf(NodeId(fence.node()));
+        std::cout << "node " << machine << " is fenced: no write of it reaches "
+                  << (arguments.volumes.empty() ? "any volume of this array"
+                                                : absl::StrJoin(fence.volumes(), ", "))
+                  << (arguments.volumes.empty() && !fence.volumes().empty()
+                          ? ". It had " + absl::StrJoin(fence.volumes(), ", ")
+                          : "")
+                  << "\nto let it take volumes again: lunkeeper unfence " << machine << " --generation "
                   << fence.generation() << (arguments.array.empty() ? "" : " --array " + arguments.array)
                   << '\n';
       });

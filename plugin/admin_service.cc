@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "devices/array/grant_store.h"
+#include "devices/node_id.h"
 
 namespace lunkeeper {
 namespace {
@@ -36,11 +37,27 @@ void FillFence(const FenceRecord& fence, FenceStatus* out) {
 // The holder of the term, as the array records it.
 std::string OperatorHere() { return absl::StrCat("operator@", HostName()); }
 
-FenceRequest ByHand(const admin::v1::FenceRequest& asked, const std::vector<VolumeId>& volumes) {
-  return {.node = NodeId(asked.node()),
-          .volumes = volumes,
+// A person means the machine, and one that was broken into could come back as another instance.
+NodeId MachineNamed(const std::string& name_or_id) {
+  const NodeId id(name_or_id);
+  return IsNodeId(name_or_id) || IsMachineId(id) ? MachineId(MachineOf(id)) : MachineId(name_or_id);
+}
+
+FenceRequest ByHand(const admin::v1::FenceRequest& asked) {
+  return {.node = MachineNamed(asked.node()),
+          .volumes = {asked.volumes().begin(), asked.volumes().end()},
           .fenced_by = OperatorHere(),
-          .reason = asked.reason().empty() ? "by hand" : asked.reason()};
+          .reason = asked.reason().empty() ? "by hand" : asked.reason(),
+          .all_volumes = asked.volumes().empty()};
+}
+
+// The machine's fence, or that of the node itself which failover put there: whichever has this generation.
+absl::StatusOr<NodeId> FindFenced(FenceControl& fences, const std::string& name_or_id,
+                                  Generation generation) {
+  ASSIGN_OR_RETURN(const auto in_force, fences.ListFences());
+  for (const FenceRecord& fence : in_force)
+    if (fence.generation == generation && fence.node.value() == name_or_id) return fence.node;
+  return MachineNamed(name_or_id);
 }
 
 class AdminService final : public admin::v1::Admin::Service {
@@ -73,20 +90,12 @@ class AdminService final : public admin::v1::Admin::Service {
     return AnswerRpc([&]() -> absl::Status {
       ASSIGN_OR_RETURN(const auto array, ArrayNamed(request->array()));
       if (request->node().empty()) return absl::InvalidArgumentError("fence: which node? The name is empty");
-      const NodeId node(request->node());
       ASSIGN_OR_RETURN(const Term term, array->fences().BeginTerm(OperatorHere()));
-      std::vector<VolumeId> volumes(request->volumes().begin(), request->volumes().end());
-      if (volumes.empty()) {
-        // Closed to new grants first, so that the list of those it has is complete.
-        RETURN_IF_ERROR(array->fences().FenceNode(term, ByHand(*request, {})).status());
-        ASSIGN_OR_RETURN(const std::vector<Grant> grants, array->grants().ListGrants({{}, node}));
-        for (const Grant& grant : grants) volumes.push_back(grant.volume);
-      }
-      ASSIGN_OR_RETURN(const FenceRecord fence, array->fences().FenceNode(term, ByHand(*request, volumes)));
-      LogInfo("admin", "node fenced",
-              {{"node", node.value()},
+      ASSIGN_OR_RETURN(const FenceRecord fence, array->fences().FenceNode(term, ByHand(*request)));
+      LogInfo("admin", "machine fenced",
+              {{"node", fence.node.value()},
                {"generation", absl::StrCat(fence.generation)},
-               {"volumes", absl::StrCat(volumes.size())}});
+               {"volumes", absl::StrCat(fence.volumes.size())}});
       FillFence(fence, response->mutable_fence());
       return absl::OkStatus();
     });
@@ -99,9 +108,11 @@ class AdminService final : public admin::v1::Admin::Service {
       if (request->node().empty())
         return absl::InvalidArgumentError("unfence: which node? The name is empty");
       ASSIGN_OR_RETURN(const Term term, array->fences().BeginTerm(OperatorHere()));
+      ASSIGN_OR_RETURN(const NodeId fenced,
+                       FindFenced(array->fences(), request->node(), request->generation()));
       // The array refuses a generation other than that of the fence in force: an operator who read an older
       // status cannot lift a newer fence.
-      return array->fences().UnfenceNode(term, NodeId(request->node()), request->generation());
+      return array->fences().UnfenceNode(term, fenced, request->generation());
     });
   }
 

@@ -2,6 +2,10 @@
 // Fences, the terms that order who may fence, and the heartbeat LUNs by which the array hears the nodes
 // itself. See devices/array/array.h for threads, durability and failure.
 //
+// A fence is of one node, by its id, or of a machine (MachineId in devices/node_id.h): that one closes every
+// node of the machine's name, also one that never asked before. The two are apart: to lift one does not lift
+// the other, and a node gets grants again when there is neither.
+//
 // Terms stop an old leader: every fence and unfence carries the caller's term, and the array refuses one that
 // is older than the newest it has given out.
 //
@@ -25,12 +29,13 @@ namespace lunkeeper {
 
 struct FenceRequest {
   NodeId node;
-  std::vector<VolumeId> volumes;
+  std::vector<VolumeId> volumes = {};
   std::string node_uid = {};  // of the orchestrator's Node object; empty: not known
   // The caller and its reason: for people, at most kLongestReason bytes each. Empty: what was
   // stored before stays.
   std::string fenced_by = {};
   std::string reason = {};
+  bool all_volumes = false;  // those above, and all that it has a grant of now
 };
 constexpr size_t kLongestReason = 200;
 
@@ -65,10 +70,12 @@ class FenceControl {
 
   // A new term for `holder`, higher than any before it. From then on calls with an older one are refused.
   virtual absl::StatusOr<Term> BeginTerm(const std::string& holder) = 0;
-  // Closes the node to new grants and ends its grants of these volumes, as ReleaseGrant does. Stored before
+  // Closes the node to new grants and ends its grants of these volumes, as ReleaseGrant does; of a machine,
+  // the grants of every node of its name. Stored before
   // it acts. Returns once every grant is drained and deleted: from then on no write of the node reaches these
   // volumes. Repeating it adds volumes. FAILED_PRECONDITION: a newer term exists. DEADLINE_EXCEEDED: commands
   // would not end; the fence stays, the array goes on draining, and the call is to be repeated.
+  // UNIMPLEMENTED: the array's agent is older than fences of machines.
   virtual absl::StatusOr<FenceRecord> FenceNode(Term term, const FenceRequest& request) = 0;
   // Opens the node to new grants; restores none. FAILED_PRECONDITION: an older term, or the fence in force
   // has another generation. OK when there is none.

@@ -63,9 +63,8 @@ absl::Status CheckSizes(const coordinator::v1::Heartbeat& message) {
 absl::StatusOr<NodeId> ReadNode(const std::string& node, const std::string& node_name) {
   if (absl::Status status = CheckText("node", node, kLongestNode); !status.ok()) return status;
   const NodeId id(node);
-  // The last dot: a machine's name may contain dots, an instance (16 hex digits) never does.
-  const bool has_instance = node.rfind('.') != std::string::npos && node.back() != '.';
-  if (!has_instance) return absl::InvalidArgumentError("node: must be <name>.<instance>");
+  if (!IsNodeId(node))
+    return absl::InvalidArgumentError("node: must be <name>.<instance>, which has 16 hexadecimal digits");
   if (fencing::NameOf(id).value() == node_name) return id;
   return absl::PermissionDeniedError(absl::StrCat("the caller says it is ", node,
                                                   ", and its token is of the machine ", node_name,

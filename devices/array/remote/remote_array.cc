@@ -24,6 +24,7 @@
 #include "devices/array/remote/array.grpc.pb.h"
 #include "devices/array/remote/wire.h"
 #include "devices/connection_message.h"
+#include "devices/node_id.h"
 
 namespace lunkeeper {
 namespace {
@@ -191,6 +192,11 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
   absl::StatusOr<FenceRecord> FenceNode(Term term, const FenceRequest& request) override {
     v1::FenceResponse response;
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncFence, wire::ToMessage(term, request), &response));
+    // Such an agent has stored a fence that holds nobody. Its next version will keep it.
+    if (IsMachineId(request.node) && !response.fence().of_machine())
+      return absl::UnimplementedError(
+          absl::StrCat("fence machine ", MachineOf(request.node),
+                       ": the array's agent is too old to fence a machine; upgrade it"));
     return wire::FromMessage(response.fence());
   }
   absl::Status UnfenceNode(Term term, const NodeId& node, Generation generation) override {

@@ -13,6 +13,7 @@
 #include "devices/array/remote/array.grpc.pb.h"
 #include "devices/array/remote/testing/remote_array_fixture.h"
 #include "devices/array/remote/wire.h"
+#include "devices/node_id.h"
 
 namespace lunkeeper::testing {
 namespace {
@@ -29,11 +30,13 @@ const std::set<std::string> kNewFields = {
     "lunkeeper.array.v1.Fence.fenced_by",
     "lunkeeper.array.v1.Fence.reason",
     "lunkeeper.array.v1.Fence.fenced_unix_nanos",
+    "lunkeeper.array.v1.Fence.of_machine",
     "lunkeeper.array.v1.AcquireRequest.mode",
     "lunkeeper.array.v1.AcquireRequest.node_uid",
     "lunkeeper.array.v1.FenceRequest.node_uid",
     "lunkeeper.array.v1.FenceRequest.fenced_by",
     "lunkeeper.array.v1.FenceRequest.reason",
+    "lunkeeper.array.v1.FenceRequest.all_volumes",
     "lunkeeper.array.v1.OpenHeartbeatLunRequest.signs",
     "lunkeeper.devices.v1.Connection.other_portals",
     "lunkeeper.devices.v1.Connection.target_chap_user",
@@ -144,6 +147,12 @@ TEST_CASE_METHOD(OneVersionApart, "a node is fenced and let in again, without a 
   CHECK(array->fences().UnfenceNode(term, kNodeA, fence->generation).ok());
 }
 
+TEST_CASE_METHOD(OneVersionApart, "an agent that cannot fence a machine is not believed to have done so") {
+  const Term term = *array->fences().BeginTerm("test");
+  const auto fence = array->fences().FenceNode(term, {.node = MachineId("node-a"), .all_volumes = true});
+  CHECK(absl::IsUnimplemented(fence.status()));
+}
+
 TEST_CASE_METHOD(OneVersionApart, "a heartbeat LUN is opened, and nobody signs") {
   const auto access = array->fences().OpenHeartbeatLun({.node = kNodeA, .signs = true});
   REQUIRE(access.status() == absl::OkStatus());
@@ -176,6 +185,10 @@ TEST_CASE("between two of one version all of it arrives") {
   CHECK(fence->reason.substr(0, 16) == "line break andä");
   CHECK(fence->reason.size() <= kLongestReason);
   CHECK(fence->fenced_at > absl::UnixEpoch());
+  const NodeId machine = MachineId(MachineOf(kNodeA));
+  const auto closed = fixture.array->fences().FenceNode(term, {.node = machine, .all_volumes = true});
+  REQUIRE(closed.status() == absl::OkStatus());
+  CHECK(closed->volumes == std::vector<VolumeId>{made->id});
 }
 
 TEST_CASE("a value that is not known costs an answer nothing, and a request is refused for it") {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "devices/connection_message.h"
+#include "devices/node_id.h"
 
 namespace lunkeeper::wire {
 
@@ -208,6 +209,7 @@ v1::Fence ToMessage(const FenceRecord& fence) {
   out.set_fenced_by(fence.fenced_by);
   out.set_reason(fence.reason);
   out.set_fenced_unix_nanos(absl::ToUnixNanos(fence.fenced_at));
+  out.set_of_machine(IsMachineId(fence.node));
   return out;
 }
 
@@ -230,6 +232,7 @@ v1::FenceRequest ToMessage(Term term, const FenceRequest& request) {
   out.set_node_uid(request.node_uid);
   out.set_fenced_by(PlainReason(request.fenced_by));
   out.set_reason(PlainReason(request.reason));
+  out.set_all_volumes(request.all_volumes);
   return out;
 }
 
@@ -238,7 +241,8 @@ FenceRequest FromMessage(const v1::FenceRequest& request) {
           .volumes = {request.volume_ids().begin(), request.volume_ids().end()},
           .node_uid = request.node_uid(),
           .fenced_by = request.fenced_by(),
-          .reason = request.reason()};
+          .reason = request.reason(),
+          .all_volumes = request.all_volumes()};
 }
 
 v1::Session ToMessage(const GrantSession& session) {

@@ -250,8 +250,8 @@ absl::StatusOr<Grant> FakeArray::TryAcquire(const GrantRequest& request, const W
 }
 
 absl::StatusOr<Grant> FakeArray::AcquireByTurn(const GrantRequest& request, absl::Time deadline) {
-  std::list<Waiter>& waiters =
-      volumes_.at(request.volume).waiters;  // the volume cannot go while somebody waits
+  // The volume cannot go while somebody waits.
+  std::list<Waiter>& waiters = volumes_.at(request.volume).waiters;
   const auto self = waiters.insert(waiters.end(), Waiter{request});
   absl::StatusOr<Grant> grant = TryAcquire(request, &*self);
   while (failure_.ok() && absl::IsUnavailable(grant.status())) {
@@ -317,21 +317,23 @@ absl::StatusOr<Term> FakeArray::BeginTerm(const std::string&) {
 }
 
 absl::StatusOr<FenceRecord> FakeArray::FenceNode(Term term, const FenceRequest& request) {
-  const NodeId& node = request.node;
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
   RETURN_IF_ERROR(fences_.CheckTerm(term));
-  if (!fences_.IsFenced(node)) ++generation_;
-  FenceRecord fence = fences_.RecordFence(request, generation_);
+  const auto is_fenced = [&](const auto& each) { return IsIdFor(request.node, each.first); };
+  FenceRequest wanted = request;
+  for (const auto& [id, entry] : volumes_)
+    if (request.all_volumes && std::any_of(entry.grants.begin(), entry.grants.end(), is_fenced))
+      wanted.volumes.push_back(id);
+  FenceRecord fence = fences_.RecordFence(wanted, ++generation_);
   changed_.SignalAll();
-  for (const VolumeId& id : request.volumes) {
-    const auto entry = volumes_.find(id);
-    if (entry == volumes_.end() || !entry->second.grants.contains(node)) continue;
-    if (hold_drains_) {
-      return absl::DeadlineExceededError(absl::StrCat("fence node ", node.value(), ": commands on volume ",
-                                                      id.value(), " have not ended: repeat the call"));
-    }
-    entry->second.grants.erase(node);
+  for (auto& [id, entry] : volumes_) {
+    const bool named = std::count(wanted.volumes.begin(), wanted.volumes.end(), id) > 0;
+    if (!named || !std::any_of(entry.grants.begin(), entry.grants.end(), is_fenced)) continue;
+    if (hold_drains_)
+      return absl::DeadlineExceededError(
+          absl::StrCat(id.value(), ": commands have not ended: repeat the call"));
+    std::erase_if(entry.grants, is_fenced);
   }
   return fence;
 }

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "devices/array/fence_control.h"
+#include "devices/node_id.h"
 
 namespace lunkeeper {
 
@@ -14,8 +15,11 @@ class FakeFences {
   Term BeginTerm() { return ++term_; }
   // FAILED_PRECONDITION: a later term has begun.
   absl::Status CheckTerm(Term term) const;
-  bool IsFenced(const NodeId& node) const { return fences_.contains(node); }
-  // In the term in force. A fence that exists keeps its generation and gets the volumes that it lacks.
+  bool IsFenced(const NodeId& node) const {
+    return fences_.contains(node) || fences_.contains(MachineId(MachineOf(node)));
+  }
+  // In the term in force, and with this generation if it is new. A fence that exists keeps its generation and
+  // gets the volumes that it lacks.
   FenceRecord RecordFence(const FenceRequest& request, Generation generation);
   // OK without such a fence; FAILED_PRECONDITION when it has another generation.
   absl::Status RemoveFence(const NodeId& node, Generation generation);

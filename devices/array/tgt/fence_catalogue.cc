@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "base/fail_point.h"
 #include "base/status_macros.h"
+#include "devices/node_id.h"
 
 namespace lunkeeper {
 namespace {
@@ -28,6 +29,15 @@ absl::Status CheckTerm(SqlDatabase& database, const ClusterId& cluster, Term ter
   if (static_cast<int64_t>(term) == current && current != 0) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("term ", term, " is not in force: the array is in term ",
                                                     current, ", begun by '", holder, "'; begin a new term"));
+}
+
+// Of this very id. 0: there is none.
+absl::StatusOr<Generation> FenceInForce(SqlDatabase& database, const ClusterId& cluster, const NodeId& id) {
+  Generation generation = 0;
+  RETURN_IF_ERROR(database.Query(
+      "SELECT generation FROM fences WHERE cluster = ?1 AND node = ?2", {cluster.value(), id.value()},
+      [&](const SqlRow& row) { generation = static_cast<Generation>(row.Integer(0)); }));
+  return generation;
 }
 
 absl::StatusOr<std::vector<FenceRecord>> ReadFences(SqlDatabase& database, const ClusterId& cluster) {
@@ -74,17 +84,56 @@ absl::Status WriteReason(SqlDatabase& database, const ClusterId& cluster, const 
       .status();
 }
 
+// The nodes with grants that a fence of `id` is about: itself, or those of the machine that it names.
+absl::StatusOr<std::vector<NodeId>> FencedNodes(SqlDatabase& database, const ClusterId& cluster,
+                                                const NodeId& id) {
+  if (!IsMachineId(id)) return std::vector<NodeId>{id};
+  std::vector<NodeId> nodes;
+  RETURN_IF_ERROR(database.Query("SELECT DISTINCT node FROM grants WHERE cluster = ?1", {cluster.value()},
+                                 [&](const SqlRow& row) {
+                                   NodeId node(row.Text(0));
+                                   if (IsIdFor(id, node)) nodes.push_back(std::move(node));
+                                 }));
+  return nodes;
+}
+
+// The last statement marks the grants of all volumes ever listed in this fence, so that repeating a fence
+// also catches a grant that an earlier, interrupted call has left.
+absl::Status MarkGrants(SqlDatabase& database, const ClusterId& cluster, const FenceRequest& request) {
+  const std::string& fenced = request.node.value();
+  for (const VolumeId& volume : request.volumes) {
+    RETURN_IF_ERROR(database
+                        .Change("INSERT OR IGNORE INTO fenced_volumes VALUES(?1, ?2, ?3)",
+                                {cluster.value(), fenced, volume.value()})
+                        .status());
+  }
+  ASSIGN_OR_RETURN(const auto nodes, FencedNodes(database, cluster, request.node));
+  for (const NodeId& node : nodes) {
+    if (request.all_volumes) {
+      RETURN_IF_ERROR(database
+                          .Change("INSERT OR IGNORE INTO fenced_volumes SELECT ?1, ?2, volume FROM grants "
+                                  "WHERE cluster = ?1 AND node = ?3",
+                                  {cluster.value(), fenced, node.value()})
+                          .status());
+    }
+    RETURN_IF_ERROR(database
+                        .Change("UPDATE grants SET releasing = 1 WHERE cluster = ?1 AND node = ?3 AND volume "
+                                "IN (SELECT volume FROM fenced_volumes WHERE cluster = ?1 AND node = ?2)",
+                                {cluster.value(), fenced, node.value()})
+                        .status());
+  }
+  return absl::OkStatus();
+}
+
 // The parts of a fence in one change: the node is closed, the reason is kept, the volumes are listed, the
-// grants are marked. The last statement marks the grants of all volumes ever listed in this fence, so that
-// repeating a fence also catches a grant that an earlier, interrupted call has left.
+// grants are marked.
 absl::Status WriteFence(SqlDatabase& database, const ClusterId& cluster, Term term,
                         const FenceRequest& request) {
   const std::string& node = request.node.value();
   RETURN_IF_ERROR(CheckTerm(database, cluster, term));
-  const absl::Status fenced = RefuseIfFenced(database, cluster, request.node);
-  if (!fenced.ok() && !absl::IsFailedPrecondition(fenced)) return fenced;
+  ASSIGN_OR_RETURN(const Generation in_force, FenceInForce(database, cluster, request.node));
   // A fence in force keeps its generation when it is repeated: the caller may know it already.
-  if (fenced.ok()) {
+  if (in_force == 0) {
     ASSIGN_OR_RETURN(const int64_t generation, TakeNextGeneration(database));
     RETURN_IF_ERROR(database
                         .Change("INSERT INTO fences(cluster, node, generation, term, fenced_at) "
@@ -98,30 +147,20 @@ absl::Status WriteFence(SqlDatabase& database, const ClusterId& cluster, Term te
                               {cluster.value(), node, static_cast<int64_t>(term)})
                       .status());
   RETURN_IF_ERROR(WriteReason(database, cluster, request));
-  for (const VolumeId& volume : request.volumes) {
-    RETURN_IF_ERROR(database
-                        .Change("INSERT OR IGNORE INTO fenced_volumes VALUES(?1, ?2, ?3)",
-                                {cluster.value(), node, volume.value()})
-                        .status());
-  }
-  return database
-      .Change(
-          "UPDATE grants SET releasing = 1 WHERE cluster = ?1 AND node = ?2 AND volume IN "
-          "(SELECT volume FROM fenced_volumes WHERE cluster = ?1 AND node = ?2)",
-          {cluster.value(), node})
-      .status();
+  return MarkGrants(database, cluster, request);
 }
 
 }  // namespace
 
 absl::Status RefuseIfFenced(SqlDatabase& database, const ClusterId& cluster, const NodeId& node) {
-  int64_t generation = 0;
-  RETURN_IF_ERROR(database.Query("SELECT generation FROM fences WHERE cluster = ?1 AND node = ?2",
-                                 {cluster.value(), node.value()},
-                                 [&](const SqlRow& row) { generation = row.Integer(0); }));
-  if (generation == 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("node ", node.value(), ": it is fenced since generation ",
-                                                    generation, "; it gets no volume until it is unfenced"));
+  for (const NodeId& id : {node, MachineId(MachineOf(node))}) {
+    ASSIGN_OR_RETURN(const Generation generation, FenceInForce(database, cluster, id));
+    if (generation == 0) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("node ", node.value(), ": ", id == node ? "it" : "its machine",
+                     " is fenced since generation ", generation, "; it gets no volume until it is unfenced"));
+  }
+  return absl::OkStatus();
 }
 
 // One statement counts up, so two leaders that begin a term at the same moment get different ones and the
@@ -161,13 +200,10 @@ absl::Status FenceCatalogue::RemoveFence(const ClusterId& cluster, Term term, co
                                          Generation generation) {
   return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
     RETURN_IF_ERROR(CheckTerm(database, cluster, term));
-    int64_t current = 0;
-    RETURN_IF_ERROR(database.Query("SELECT generation FROM fences WHERE cluster = ?1 AND node = ?2",
-                                   {cluster.value(), node.value()},
-                                   [&](const SqlRow& row) { current = row.Integer(0); }));
+    ASSIGN_OR_RETURN(const Generation current, FenceInForce(database, cluster, node));
     if (current == 0) return absl::OkStatus();
     // A late unfence, of an earlier fence of the same node, must not lift this one.
-    if (static_cast<Generation>(current) != generation) {
+    if (current != generation) {
       return absl::FailedPreconditionError(absl::StrCat(
           "unfence node ", node.value(), ": the fence in force is ", current, ", not ", generation));
     }

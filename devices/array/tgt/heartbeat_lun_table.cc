@@ -13,7 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <optional>
 
 #include "absl/strings/str_format.h"
@@ -22,6 +24,7 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "devices/heartbeat/fence_notice.h"
+#include "devices/node_id.h"
 
 namespace lunkeeper {
 namespace {
@@ -52,6 +55,14 @@ absl::Status WriteAt(int file, off_t at, const std::string& bytes) {
   if (::pwrite(file, bytes.data(), bytes.size(), at) == static_cast<ssize_t>(bytes.size()))
     return absl::OkStatus();
   return absl::ErrnoToStatus(errno, "write to the file of a heartbeat LUN");
+}
+
+// What a node has to know where both it and its machine are fenced.
+FenceNotice Together(const FenceNotice& node, const FenceNotice& machine) {
+  FenceNotice both{.generation = std::max(node.generation, machine.generation), .volumes = {}};
+  std::set_union(node.volumes.begin(), node.volumes.end(), machine.volumes.begin(), machine.volumes.end(),
+                 std::back_inserter(both.volumes));
+  return both;
 }
 
 }  // namespace
@@ -217,7 +228,9 @@ absl::Status HeartbeatLunTable::UpdateFenceNotices() {
       notices[{cluster, fence.node}] = {.generation = fence.generation, .volumes = fence.volumes};
   const absl::MutexLock lock(&mu_);
   for (const auto& [key, lun] : heartbeat_luns_) {
-    const std::string notice = WriteFenceNotice(notices[key], lun.row.signing_key);
+    const Key machine{key.first, MachineId(MachineOf(key.second))};
+    const std::string notice =
+        WriteFenceNotice(Together(notices[key], notices[machine]), lun.row.signing_key);
     if (lun.file && ReadAt(lun.file.get(), kFenceNoticeAt, kSectorBytes) != notice.substr(0, kSectorBytes))
       RETURN_IF_ERROR(WriteAt(lun.file.get(), kFenceNoticeAt, notice));
   }

@@ -14,6 +14,7 @@
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "devices/node_id.h"
 
 namespace lunkeeper {
 
@@ -27,14 +28,14 @@ absl::StatusOr<Term> TgtFences::BeginTerm(const std::string& holder) {
 absl::StatusOr<FenceRecord> TgtFences::FenceNode(Term term, const FenceRequest& request) {
   const NodeId& node = request.node;
   RETURN_IF_ERROR(parts_.check_serving());
-  RETURN_IF_ERROR(CheckNodeId(node));
+  RETURN_IF_ERROR(CheckNodeId(IsMachineId(node) ? NodeId(MachineOf(node)) : node));
   ASSIGN_OR_RETURN(FenceRecord record, parts_.catalogue.fences().AddFence(cluster_, term, request));
   parts_.RememberSequence();
   LogInfo("array", "fenced", {{"node", node.value()}, {"generation", absl::StrCat(record.generation)}});
-  ASSIGN_OR_RETURN(std::vector<GrantRow> grants,
-                   parts_.catalogue.grants().ListGrants(cluster_, {.volume = {}, .node = node}));
   // AddFence has marked the grants of all fenced volumes; the node keeps its others.
-  std::erase_if(grants, [](const GrantRow& grant) { return !grant.releasing; });
+  ASSIGN_OR_RETURN(std::vector<GrantRow> grants, parts_.catalogue.grants().ListReleasingGrants());
+  std::erase_if(
+      grants, [&](const GrantRow& grant) { return grant.cluster != cluster_ || !IsIdFor(node, grant.node); });
   std::vector<Generation> marked;
   for (const GrantRow& grant : grants) marked.push_back(grant.generation);
   const absl::Time began = absl::Now();

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "devices/node_id.h"
 
 namespace lunkeeper {
 
@@ -18,6 +19,9 @@ absl::Status CheckNodeId(const NodeId& node) {
       !name.empty() && name.size() <= 190 &&
       name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789.-_:ABCDEFGHIJKLMNOPQRSTUVWXYZ") ==
           std::string::npos;
+  if (IsMachineId(node))
+    return absl::InvalidArgumentError(
+        absl::StrCat("node '", name, "': this names all instances of a machine, and not a node"));
   if (fine) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "node '", name, "': a node's id has 1 to 190 letters, digits, dots, dashes, underscores or colons"));
