@@ -90,10 +90,10 @@ absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume,
   const bool sync = volume.spec.durability == Durability::kSync;
   RETURN_IF_ERROR(OkIfThere(tgt_->NewLun(target, {.path = path, .sync = sync})));
   FAIL_POINT("array.target.lun_made");
-  // The product id is the machine's boot id: a node that reconnects and finds another one knows that the
-  // page cache which held its acknowledged writes is gone.
+  // A node that reconnects and finds another product id knows that the page cache which held its
+  // acknowledged writes is gone.
   std::string parameters =
-      absl::StrCat("vendor_id=LUNKEEPR,product_id=", options_.host_boot_id,
+      absl::StrCat("vendor_id=LUNKEEPR,product_id=", options_.cache_id,
                    ",product_rev=1,scsi_id=", volume.serial, ",scsi_sn=", volume.serial,
                    ",thin_provisioning=", volume.spec.provisioning == Provisioning::kThin ? 1 : 0,
                    ",readonly=", grant.access == Access::kReadOnly ? 1 : 0);

@@ -21,7 +21,7 @@ namespace lunkeeper {
 struct TargetTableOptions {
   std::string array;
   std::string portal;
-  std::string host_boot_id;  // the first 16 hex digits: what the LUN's product id is
+  std::string cache_id;  // the LUN's product id; cache_id.h
 };
 
 // By which the targets of a node's grants prove themselves to it; `key` is the catalogue's.

@@ -15,8 +15,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cctype>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <set>
@@ -29,6 +27,7 @@
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "devices/array/tgt/cache_id.h"
 #include "devices/array/tgt/tgt_fences.h"
 #include "devices/array/tgt/tgt_grants.h"
 #include "devices/array/tgt/tgt_parts.h"
@@ -37,8 +36,6 @@
 namespace lunkeeper {
 namespace {
 
-constexpr size_t kBootIdDigits = 16;
-
 // The name is part of ids, of file names, of target names (iqn), and of tgtd's comma-separated parameters.
 absl::Status CheckName(const std::string& name) {
   const bool fine = !name.empty() && name.size() <= 32 &&
@@ -46,19 +43,6 @@ absl::Status CheckName(const std::string& name) {
   if (fine) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("open array '", name, "': a name has 1 to 32 of a-z, 0-9 and -"));
-}
-
-// 16 hexadecimal digits of the UUID: a SCSI product id has 16 characters.
-absl::StatusOr<std::string> ReadBootId(const std::string& path) {
-  std::ifstream file(path);
-  std::string line, digits;
-  std::getline(file, line);
-  for (const char c : line) {
-    if (std::isxdigit(static_cast<unsigned char>(c)) != 0 && digits.size() < kBootIdDigits)
-      digits.push_back(c);
-  }
-  if (digits.size() == kBootIdDigits) return digits;
-  return absl::FailedPreconditionError(absl::StrCat("open array: ", path, " holds no boot id"));
 }
 
 class ClusterView final : public Array {
@@ -96,7 +80,7 @@ class TgtArrayImpl final : public TgtArray {
  private:
   absl::Status OpenFiles();
   absl::Status OpenCatalogue();
-  void MakeParts(const std::string& boot_id);
+  void MakeParts(const std::string& cache_id);
   absl::Status BeginServing();
   absl::Status TidyFiles();
 
@@ -126,9 +110,11 @@ TgtArrayImpl::~TgtArrayImpl() {
 
 absl::Status TgtArrayImpl::OpenPool() {
   RETURN_IF_ERROR(CheckName(options_.name));
-  ASSIGN_OR_RETURN(const std::string boot_id, ReadBootId(options_.boot_id_path));
   RETURN_IF_ERROR(OpenFiles());
-  MakeParts(boot_id);
+  ASSIGN_OR_RETURN(const std::string cache_id, ReadCacheId({.boot_id = options_.boot_id_path,
+                                                            .pool = options_.pool_dir,
+                                                            .memory = options_.mount_path}));
+  MakeParts(cache_id);
   if (sequence() < seen_->at_open()) {
     LogError("array", std::string(CheckServing().message()));
     return absl::OkStatus();
@@ -170,7 +156,7 @@ absl::Status TgtArrayImpl::OpenCatalogue() {
   return absl::OkStatus();
 }
 
-void TgtArrayImpl::MakeParts(const std::string& boot_id) {
+void TgtArrayImpl::MakeParts(const std::string& cache_id) {
   room_ = std::make_unique<PoolRoom>(options_.limits, *pool_, *catalogue_);
   copies_ = std::make_unique<VolumeCopies>(*catalogue_, *pool_, gates_);
   // The callbacks use parts that are made below; the daemon calls them only after StartServing.
@@ -190,7 +176,7 @@ void TgtArrayImpl::MakeParts(const std::string& boot_id) {
       });
   table_ = std::make_unique<TargetTable>(
       &daemon_->client(),
-      TargetTableOptions{.array = options_.name, .portal = options_.portal, .host_boot_id = boot_id});
+      TargetTableOptions{.array = options_.name, .portal = options_.portal, .cache_id = cache_id});
   targets_ = std::make_unique<GrantTargets>(*catalogue_, *pool_, *table_, gates_, options_.drain_timeout);
   heartbeat_luns_ = std::make_unique<HeartbeatLunTable>(*catalogue_, *pool_, *table_, *daemon_);
   parts_.emplace(TgtParts{.options = options_,

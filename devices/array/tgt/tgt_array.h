@@ -30,6 +30,8 @@ struct TgtArrayOptions {
   // Remembers the highest sequence seen, outside the pool, so that a pool restored from a backup is noticed.
   // Empty: not.
   std::string seen_sequence_path;
+  // Remembers, outside the pool too, which mount of it was seen (cache_id.h). Empty: not.
+  std::string mount_path;
   std::string boot_id_path = "/proc/sys/kernel/random/boot_id";
   // How long Release and Fence wait for commands to be over.
   absl::Duration drain_timeout = absl::Seconds(30);

@@ -16,9 +16,16 @@
 namespace lunkeeper::testing {
 
 LoopMount::LoopMount(const std::string& directory, const std::string& size, const std::string& mkfs)
-    : path_(directory + "/mounted") {
-  Run(absl::StrCat("truncate -s ", size, " ", directory, "/image && ", mkfs, " ", directory,
-                   "/image && mkdir ", path_, " && mount -o loop ", directory, "/image ", path_));
+    : path_(directory + "/mounted"), image_(directory + "/image") {
+  Run(absl::StrCat("truncate -s ", size, " ", image_, " && ", mkfs, " ", image_, " && mkdir ", path_,
+                   " && mount -o loop ", image_, " ", path_));
+}
+
+void LoopMount::MountAnew() const {
+  const std::string unmount = absl::StrCat("umount ", path_, " 2>/dev/null");
+  if (!Eventually([&] { return std::system(unmount.c_str()) == 0; }))
+    throw std::runtime_error("cannot " + unmount);
+  Run(absl::StrCat("mount -o loop ", image_, " ", path_));
 }
 
 LoopMount::~LoopMount() {
@@ -61,6 +68,7 @@ ArrayFixture::ArrayFixture(const std::string& pool_dir) {
   options.portal = absl::StrCat("127.0.0.1:", FreePort());
   options.control_port = FreeControlPort();
   options.seen_sequence_path = directory.path() + "/seen";
+  options.mount_path = directory.path() + "/mount";
   options.tgtd_log_path = directory.path() + "/tgtd.log";
   options.drain_timeout = absl::Seconds(20);
 }

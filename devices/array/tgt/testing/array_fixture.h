@@ -23,11 +23,13 @@ class LoopMount {
   LoopMount(const LoopMount&) = delete;
   LoopMount& operator=(const LoopMount&) = delete;
   const std::string& path() const { return path_; }
+  // Unmounts and mounts it again; nobody has a file of it open.
+  void MountAnew() const;
   // Fills it to the last byte with a file `filler`.
   void Fill() const;
 
  private:
-  std::string path_;
+  std::string path_, image_;
 };
 
 VolumeSpec Spec(const std::string& name, uint64_t size_mib);

@@ -1,0 +1,30 @@
+#pragma once
+// What tells an initiator whether the storage host's page cache, which held its acknowledged writes, is still
+// the same one: 16 hexadecimal digits, the length of a SCSI product id.
+//
+// A reboot changes it, and so does each new mount of the pool: a file system that was unmounted, or failed
+// and was mounted again, has lost what it had not written. The first mount after a boot has the boot id's own
+// digits. A mount is known by the kernel's object for its super block in sysfs, whose inode number is never
+// used again: bind mounts and containers do not change it. On file systems without such an object (all but
+// XFS, ext4 and btrfs) the boot id alone counts.
+// Functions without state.
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace lunkeeper {
+
+struct CacheIdPaths {
+  std::string boot_id;  // as /proc/sys/kernel/random/boot_id
+  std::string pool;
+  // Remembers the mount and its id; outside the pool, since a failed file system forgets. Empty: the boot id
+  // alone counts.
+  std::string memory;
+};
+
+// Called when the pool is open, so that it stays mounted. FAILED_PRECONDITION: there is no boot id, or the
+// memory cannot be kept.
+absl::StatusOr<std::string> ReadCacheId(const CacheIdPaths& paths);
+
+}  // namespace lunkeeper

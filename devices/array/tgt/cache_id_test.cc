@@ -1,0 +1,104 @@
+#include "devices/array/tgt/cache_id.h"
+
+#include <signal.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "devices/array/tgt/testing/array_fixture.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+constexpr char kBoot[] = "0123456789abcdef";
+
+struct Host {
+  Host() { Boot("01234567-89ab-cdef-0123-456789abcdef"); }
+  void Boot(const std::string& id) const { std::ofstream(paths.boot_id) << id << "\n"; }
+  std::string Read() const {
+    const auto id = ReadCacheId(paths);
+    REQUIRE(id.status() == absl::OkStatus());
+    CHECK(id->size() == 16);
+    return *id;
+  }
+  TempDir directory;
+  CacheIdPaths paths = {directory / "boot_id", directory.path(), directory / "memory"};
+};
+
+TEST_CASE_METHOD(Host, "the first mount after a boot is known by the boot id, and each later one differs") {
+  LoopMount mount(directory.path(), "340M", GENERATE("mkfs.xfs -q", "mkfs.ext4 -q"));
+  paths.pool = mount.path();
+  CHECK(Read() == kBoot);
+  CHECK(Read() == kBoot);
+  mount.MountAnew();
+  const std::string second = Read();
+  CHECK(second != kBoot);
+  CHECK(Read() == second);
+  mount.MountAnew();
+  const std::string third = Read();
+  CHECK(third != kBoot);
+  CHECK(third != second);
+  Boot("fedcba98-7654-3210-0123-456789abcdef");
+  CHECK(Read() == "fedcba9876543210");
+}
+
+TEST_CASE_METHOD(Host, "a bind mount, in another mount namespace too, is the same mount") {
+  LoopMount mount(directory.path(), "340M");
+  paths.pool = mount.path();
+  Read();
+  mount.MountAnew();
+  const std::string id = Read();
+  std::filesystem::create_directory(directory / "bound");
+  Run("mount --bind " + mount.path() + " " + (directory / "bound"));
+  paths.pool = directory / "bound";
+  CHECK(Read() == id);
+  Run("umount " + (directory / "bound"));
+}
+
+TEST_CASE_METHOD(Host, "where no mount can be told from another, and without a memory, the boot id counts") {
+  CHECK(Read() == kBoot);
+  std::ofstream(paths.memory) << "01234567";  // cut short
+  CHECK(Read() == kBoot);
+  paths.memory = "";
+  CHECK(Read() == kBoot);
+  Boot("none");
+  CHECK(absl::IsFailedPrecondition(ReadCacheId(paths).status()));
+}
+
+TEST_CASE("a node sees that the pool was mounted anew, and no change when only tgtd or the agent restart") {
+  TempDir directory;
+  LoopMount mount(directory.path(), "340M");
+  ArrayFixture fixture(mount.path() + "/pool");
+  const auto product = [&fixture] {
+    REQUIRE(fixture.Open() == absl::OkStatus());
+    const auto array = fixture.Cluster();
+    const auto volume = array->volumes().CreateVolume(Spec("v", 16));
+    REQUIRE(volume.ok());
+    const auto grant = array->grants().AcquireGrant({.volume = volume->id,
+                                                     .node = NodeId("node-a.1"),
+                                                     .access = Access::kExclusive,
+                                                     .owner = GrantOwner::kNode},
+                                                    absl::ZeroDuration());
+    REQUIRE(grant.ok());
+    const auto initiator = PlainInitiator::Login(grant->connection);
+    REQUIRE(initiator.ok());
+    return (*initiator)->Identity().product;
+  };
+  const auto end_tgtd = [&fixture] {
+    fixture.Close();
+    REQUIRE(::kill(TgtdProcess(fixture.options.control_port), SIGKILL) == 0);
+    REQUIRE(Eventually([&] { return TgtdProcess(fixture.options.control_port) == 0; }));
+  };
+  const std::string first = product();
+  fixture.Close();
+  CHECK(product() == first);
+  end_tgtd();
+  CHECK(product() == first);
+  end_tgtd();
+  mount.MountAnew();
+  CHECK(product() != first);
+}
+
+}  // namespace
+}  // namespace lunkeeper::testing
