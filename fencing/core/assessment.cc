@@ -11,7 +11,9 @@ namespace {
 bool WantsLifting(const State& state, const NodeFence& record) {
   if (record.deleting) return true;
   const auto* object = state.cluster.FindNode(NameOf(record.node));
-  return record.requested_by == kByTaint && object && !object->out_of_service;
+  if (record.requested_by == kByTaint) return !object || !object->out_of_service;
+  return record.requested_by == kByMachine &&
+         state.arrays.FencesOf(MachineId(MachineOf(record.node))).empty();
 }
 
 // Each replica counts the deadline from when it first saw the pods being asked. A new leader that has not
@@ -40,10 +42,13 @@ Assessment AssessNode(State& state, const NodeFence& record) {
   seen.classification = Classify(seen.signals, state.settings);
   // A path that is lost to one array moves the pods of that array alone; the others have nothing to fear.
   const bool leaving = record.graceful && seen.classification.response == Response::kAskToLeave;
-  seen.plan = state.PlanFor(record.node, leaving ? seen.signals.lost : std::set<ArrayId>());
+  seen.plan = record.requested_by == kByMachine
+                  ? state.PlanForMachine(record.node)
+                  : state.PlanFor(record.node, leaving ? seen.signals.lost : std::set<ArrayId>());
   seen.fences = state.arrays.FencesOf(record.node);
   seen.lifting = WantsLifting(state, record);
-  const bool manual = !record.requested_by.empty() && !seen.lifting;
+  const bool manual = record.by_hand() && !seen.lifting;
+  seen.closes_machine = manual && IsOfMachine(record);
   // What was fenced once and is gone is fenced again, should its array have forgotten that: the leader may
   // have started since, and would have no other reason to.
   const bool again = !record.generations.empty() && IsGone(state, seen);
@@ -55,11 +60,20 @@ Assessment AssessNode(State& state, const NodeFence& record) {
 Phase PhaseOf(const State& state, const Assessment& seen) {
   if (!seen.acting && seen.fences.empty())
     return seen.record.graceful ? Phase::kLeaving : Phase::kReassessing;
-  if (seen.acting && !IsFenced(seen, seen.record.volumes)) return Phase::kFencing;
+  const bool closed = !seen.closes_machine || IsMachineClosed(state, seen.record);
+  if (seen.acting && !(closed && IsFenced(seen, seen.record.volumes))) return Phase::kFencing;
   if (!PodsToDelete(seen).empty()) return Phase::kEvacuating;
   if (!DoAllRun(state, seen.record.volumes)) return Phase::kReplacing;
   if (seen.signals.network != Network::kArrives) return Phase::kAwaitingNode;
   return seen.acting ? Phase::kMoved : Phase::kCleaning;
+}
+
+bool IsOfMachine(const NodeFence& record) { return record.by_hand() && record.requested_by != kByMachine; }
+
+bool IsMachineClosed(const State& state, const NodeFence& record) {
+  return std::all_of(record.volumes.begin(), record.volumes.end(), [&](const auto& entry) {
+    return state.arrays.IsClosed(entry.first, NameOf(record.node));
+  });
 }
 
 bool IsFenced(const Assessment& seen, const VolumesByArray& volumes) {
@@ -87,8 +101,9 @@ bool IsUnknown(const State& state, const NodeFence& record) {
   const auto* object = state.cluster.FindNode(NameOf(node));
   // One with volumes was decided about by a leader that knew it, even if the present one started later and
   // all traces are gone.
-  return !record.requested_by.empty() && record.volumes.empty() && !state.evidence.nodes().contains(node) &&
-         state.arrays.FencesOf(node).empty() && !(object && object->node_id == node);
+  const bool named = object && (object->node_id == node || IsMachineId(node));
+  return record.by_hand() && record.volumes.empty() && !state.evidence.nodes().contains(node) &&
+         state.arrays.FencesOf(node).empty() && !named;
 }
 
 }  // namespace lunkeeper::fencing

@@ -16,14 +16,21 @@ struct Assessment {
   Classification classification;
   Plan plan;                             // the pods to move, as things are now
   std::map<ArrayId, ArrayFence> fences;  // in force
-  bool lifting = false;                  // someone wants it lifted
-  bool acting = false;                   // there is reason to fence, now
+  // Its machine's, put there for this record: by hand, and not to be lifted. Each node of that name is
+  // closed.
+  bool closes_machine = false;
+  bool lifting = false;  // someone wants it lifted
+  bool acting = false;   // there is reason to fence, now
 };
 
 // Starts the clock of a graceful move when it sees one begin.
 Assessment AssessNode(State& state, const NodeFence& record);
 
 Phase PhaseOf(const State& state, const Assessment& seen);
+// A person asked for this very record, and so means the machine; it did not come from its machine's fence.
+bool IsOfMachine(const NodeFence& record);
+// Every array of the record has confirmed that the machine is closed.
+bool IsMachineClosed(const State& state, const NodeFence& record);
 // The arrays have confirmed that all of `volumes` are fenced from the node.
 bool IsFenced(const Assessment& seen, const VolumesByArray& volumes);
 // The pods that are still to go: those whose volumes are all fenced. One that lands on the fenced node later

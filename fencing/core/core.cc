@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "fencing/core/decide.h"
+#include "fencing/core/instances.h"
 #include "fencing/core/reconcile.h"
 
 namespace lunkeeper::fencing {
@@ -116,6 +117,15 @@ void Core::ReconcileNode(const NodeId& node) {
   if (MayAct()) Reconcile(state_, node);
 }
 
+// Over copies of the ids, as in ReconcileAll. A machine's fence may matter to every node of it.
+void Core::ReconcileFenced(const NodeId& fenced) {
+  if (!IsMachineId(fenced)) return ReconcileNode(fenced);
+  std::vector<NodeId> nodes;
+  for (const auto* entry : InstancesOf(state_.cluster.fences(), NameOf(fenced)))
+    nodes.push_back(entry->first);
+  for (const NodeId& node : nodes) ReconcileNode(node);
+}
+
 void Core::HandleEvent(const Done& done) {
   const auto action = state_.outbox.TakeAnswered(done, state_.now);
   if (action) std::visit([&](const auto& call) { HandleAnswer(call, done); }, action->what);
@@ -139,14 +149,14 @@ void Core::HandleAnswer(const FenceNode& call, const Done& done) {
   if (done.outcome == Outcome::kRefused) LoseTerm(call.array);
   if (done.outcome != Outcome::kOk || !done.fence) return;
   state_.arrays.NoteFence(call.array, *done.fence, state_.now);
-  ReconcileNode(call.node);
+  ReconcileFenced(call.node);
 }
 
 void Core::HandleAnswer(const UnfenceNode& call, const Done& done) {
   if (done.outcome == Outcome::kRefused) LoseTerm(call.array);
   if (done.outcome != Outcome::kOk) return;
   state_.arrays.NoteUnfence(call.array, call.node, state_.now);
-  ReconcileNode(call.node);
+  ReconcileFenced(call.node);
 }
 
 void Core::LoseTerm(const ArrayId& array) {

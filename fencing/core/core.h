@@ -72,6 +72,7 @@ class Core {
   // The world is known well enough, and it is ours to act on it.
   bool MayAct() const { return Leads() && synced_; }
   void ReconcileNode(const NodeId& node);
+  void ReconcileFenced(const NodeId& fenced);
   void ReconcileAll();
 
   State state_;

@@ -21,7 +21,7 @@ void RecordDecision(State& state, NodeFence fence) {
                              .refusal = Refusal::kDryRun});
   }
   const auto node = fence.node;
-  const bool automatic = fence.requested_by.empty();
+  const bool automatic = !fence.by_hand();
   // Counted when it is sent and not when it is answered: a write of which the answer is lost may have been
   // stored.
   if (state.outbox.CallOnce(CallKey::ForRecordOf(node), PutNodeFence{std::move(fence)}, state.now) &&
@@ -54,7 +54,26 @@ bool AdoptFence(State& state, const NodeId& node) {
 bool AskedByTaint(const State& state, const NodeId& node) {
   const auto& tainted = state.cluster.tainted();
   const auto object = tainted.find(NameOf(node));
-  return object != tainted.end() && object->second->out_of_service && object->second->node_id == node;
+  return object != tainted.end() && object->second->out_of_service && state.IsCurrent(node);
+}
+
+// Somebody has fenced its machine, at an array or as another instance: this one is evacuated as well.
+bool IsMachineFenced(const State& state, const NodeId& node) {
+  return state.IsCurrent(node) && !state.arrays.FencesOf(MachineId(MachineOf(node))).empty();
+}
+
+// Why a person wants it fenced, who made no NodeFence for it; empty: nobody does.
+std::string RequesterOf(const State& state, const NodeId& node) {
+  if (AskedByTaint(state, node)) return kByTaint;
+  return IsMachineFenced(state, node) ? kByMachine : "";
+}
+
+// What its machine's fence has taken, with all that its pods use beside that.
+VolumesByArray VolumesOfMachine(const State& state, const NodeId& node) {
+  auto volumes = state.PlanForMachine(node).volumes;
+  for (const auto& [array, fence] : state.arrays.FencesOf(MachineId(MachineOf(node))))
+    volumes[array].insert(fence.volumes.begin(), fence.volumes.end());
+  return volumes;
 }
 
 VolumesByArray AffectedVolumes(const State& state, const NodeId& node, const Classification& classification) {
@@ -73,23 +92,25 @@ VolumesByArray AffectedVolumes(const State& state, const NodeId& node, const Cla
 }  // namespace
 
 void Decide(State& state, const NodeId& node, Classification classification) {
-  if (state.cluster.FindFence(node)) return;
+  if (state.cluster.FindFence(node) || IsMachineId(node)) return;
   if (classification.fast && !state.limits.SelfTest(node, state.evidence, state.now).empty())
     classification = Classify(state.evidence.SignalsOf(node, state.now), state.settings, false);
   state.ReportOnce(
       {.kind = ReportKind::kClassification, .node = node, .text = std::string(classification.what)});
-  if (AdoptFence(state, node)) return;
-  const bool manual = AskedByTaint(state, node);
+  const std::string requester = RequesterOf(state, node);
+  const bool manual = !requester.empty();
+  if (!manual && AdoptFence(state, node)) return;
   const bool by_evidence =
       classification.response == Response::kFence || classification.response == Response::kAskToLeave;
   if (!manual && !by_evidence) return state.WithdrawReport(ReportKind::kRefused, node);
   NodeFence fence;
   fence.node = node;
-  fence.cause = manual ? kByTaint : std::string(classification.what);
-  fence.requested_by = manual ? kByTaint : "";
+  fence.cause = manual ? requester : std::string(classification.what);
+  fence.requested_by = requester;
   fence.graceful = !manual && classification.response == Response::kAskToLeave;
   fence.phase = fence.graceful ? Phase::kLeaving : Phase::kFencing;
-  fence.volumes = AffectedVolumes(state, node, classification);
+  fence.volumes =
+      requester == kByMachine ? VolumesOfMachine(state, node) : AffectedVolumes(state, node, classification);
   // A node that has nothing of ours is none of our business, however dead it is.
   if (fence.volumes.empty() && !manual) return;
   if (!manual) {
@@ -128,6 +149,8 @@ void SweepTaints(State& state) {
     const NodeId owner(node->taint);
     const bool of_another = !node->node_id.empty() && node->node_id != owner;
     if (state.cluster.FindFence(owner) && !of_another) continue;
+    // Closed by a person: the node that it is now takes the taint over, or the machine is opened.
+    if (!state.arrays.FencesOf(MachineId(name.value())).empty()) continue;
     // In force, and its record has been lost: it is about to be adopted.
     if (!state.arrays.FencesOf(owner).empty() && state.IsCurrent(owner)) continue;
     state.outbox.CallOnce(CallKey::ForTaintOf(name), SetTaint{name, node->version, ""}, state.now);

@@ -23,13 +23,6 @@ bool UsesArrays(const Pod& pod, const std::set<ArrayId>& arrays) {
                      [&](const auto& entry) { return arrays.empty() || arrays.contains(entry.first); });
 }
 
-bool SharesVolume(const Pod& pod, const VolumeSet& volumes) {
-  for (const auto& [array, used] : pod.volumes)
-    for (const auto& volume : used)
-      if (volumes.contains(volume)) return true;
-  return false;
-}
-
 void AddVolumes(const Pod& pod, VolumeSet& volumes) {
   for (const auto& [array, used] : pod.volumes) volumes.insert(used.begin(), used.end());
 }
@@ -49,6 +42,13 @@ void LeaveSharers(Plan& plan, VolumeSet staying) {
 }
 
 }  // namespace
+
+bool SharesVolume(const Pod& pod, const VolumeSet& volumes) {
+  for (const auto& [array, used] : pod.volumes)
+    for (const auto& volume : used)
+      if (volumes.contains(volume)) return true;
+  return false;
+}
 
 bool Covers(const VolumeSet& b, const VolumeSet& a) {
   return std::includes(b.begin(), b.end(), a.begin(), a.end());

@@ -5,6 +5,8 @@
 
 #include "fencing/core/known_arrays.h"
 
+#include <algorithm>
+
 namespace lunkeeper::fencing {
 
 void KnownArrays::NoteView(const ArrayView& view) {
@@ -13,10 +15,15 @@ void KnownArrays::NoteView(const ArrayView& view) {
   state.known = true;
   state.fences.clear();
   for (const auto& fence : view.fences) state.fences[fence.node] = fence;
+  const bool machines = std::any_of(view.fences.begin(), view.fences.end(),
+                                    [](const auto& fence) { return IsMachineId(fence.node); });
   // A fence is in force for what is drained: while the grant is there, commands may be.
   for (const auto& holding : view.holdings) {
     const auto fence = state.fences.find(holding.node);
     if (fence != state.fences.end()) fence->second.volumes.erase(holding.volume);
+    if (!machines) continue;
+    const auto machine = state.fences.find(MachineId(MachineOf(holding.node)));
+    if (machine != state.fences.end()) machine->second.drained = false;
   }
 }
 
@@ -58,6 +65,11 @@ const ArrayFence* KnownArrays::Find(const ArrayId& array, const NodeId& node) co
   if (state == arrays_.end()) return nullptr;
   const auto fence = state->second.fences.find(node);
   return fence == state->second.fences.end() ? nullptr : &fence->second;
+}
+
+bool KnownArrays::IsClosed(const ArrayId& array, const NodeName& machine) const {
+  const auto* fence = Find(array, MachineId(machine.value()));
+  return fence && fence->drained;
 }
 
 std::map<ArrayId, ArrayFence> KnownArrays::FencesOf(const NodeId& node) const {

@@ -25,6 +25,8 @@ class KnownArrays {
   // Every fence there is known.
   bool IsKnown(const ArrayId& array) const;
   const ArrayFence* Find(const ArrayId& array, const NodeId& node) const;
+  // Closed to every node of that name, and none of them has a grant left.
+  bool IsClosed(const ArrayId& array, const NodeName& machine) const;
   // All fences of one node, or of all.
   std::map<ArrayId, ArrayFence> FencesOf(const NodeId& node) const;
   std::vector<std::pair<ArrayId, ArrayFence>> AllFences() const;

@@ -67,4 +67,11 @@ Instant LastSignOf(const NodeEvidence& node) {
   return last;
 }
 
+VolumesByArray NodeEvidence::HeldVolumes() const {
+  VolumesByArray held;
+  for (const auto& side : arrays)
+    for (const auto& holding : side.holdings) held[side.array->id].insert(holding.volume);
+  return held;
+}
+
 }  // namespace lunkeeper::fencing

@@ -73,6 +73,8 @@ struct NodeEvidence {
   ArraySide& SideOf(const ArrayChannel& array);
   const ArraySide* Find(const ArrayId& array) const;
   bool HasGrants() const;
+  // All that it holds, by the last views.
+  VolumesByArray HeldVolumes() const;
 };
 
 // Its last heartbeat, by the network or on an array; or when it was met.

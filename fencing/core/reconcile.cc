@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "fencing/core/assessment.h"
+#include "fencing/core/instances.h"
 #include "fencing/core/words.h"
 
 namespace lunkeeper::fencing {
@@ -27,9 +28,15 @@ void WriteRecord(State& state, NodeFence record) {
 // What is to be fenced now, beyond what is recorded.
 VolumesByArray VolumesToFence(const State& state, const Assessment& seen) {
   auto volumes = seen.plan.volumes;
-  // A fence that somebody asked for closes every array to new grants, whatever the node holds there.
-  if (!seen.record.requested_by.empty())
+  // A fence that somebody asked for closes every array to new grants, and takes all that the node holds, of
+  // pods that nobody moves as well.
+  if (seen.closes_machine) {
     for (const auto& array : state.arrays.Ids()) volumes[array];
+    if (const auto known = state.evidence.nodes().find(seen.record.node);
+        known != state.evidence.nodes().end())
+      for (const auto& [array, held] : known->second.HeldVolumes())
+        volumes[array].insert(held.begin(), held.end());
+  }
   if (seen.classification.response == Response::kFence)
     for (const auto& [array, wanted] : state.WantedFrom(seen.record.node))
       volumes[array].insert(wanted.begin(), wanted.end());
@@ -54,6 +61,45 @@ void FenceArrays(State& state, const Assessment& seen) {
     const auto term = state.arrays.TermOf(array);
     if (term == 0 || !state.evidence.ArrayUp(array) || IsFenced(seen, {{array, volumes}})) continue;
     state.outbox.CallOnce(CallKey::ForFenceOf(array, node), FenceNode{array, term, node, volumes}, state.now);
+  }
+}
+
+// A person means the machine, which could come back as another instance.
+void CloseMachine(State& state, const Assessment& seen) {
+  if (!seen.closes_machine) return;
+  const NodeId machine = MachineId(MachineOf(seen.record.node));
+  for (const auto& [array, volumes] : seen.record.volumes) {
+    const auto term = state.arrays.TermOf(array);
+    if (term == 0 || !state.evidence.ArrayUp(array) || state.arrays.IsClosed(array, NameOf(machine)))
+      continue;
+    state.outbox.CallOnce(CallKey::ForFenceOf(array, machine), FenceNode{array, term, machine, {}},
+                          state.now);
+  }
+}
+
+// Somebody wants this machine closed whose NodeFence is not `lifted`.
+bool IsClosedByAnother(const State& state, const NodeFence& lifted) {
+  for (const auto* entry : InstancesOf(state.cluster.fences(), NameOf(lifted.node)))
+    if (entry->first != lifted.node && IsOfMachine(entry->second) && !entry->second.deleting) return true;
+  return false;
+}
+
+// True: the person who wants this lifted wants the machine opened, and nobody wants it closed.
+bool MayOpenMachine(const State& state, const Assessment& seen) {
+  const bool asked = IsOfMachine(seen.record) ? seen.lifting : seen.record.by_hand() && seen.record.deleting;
+  return asked && !IsClosedByAnother(state, seen.record);
+}
+
+// At once: what each node of it had has ended for good, and one that is not clean yet has a fence of its own.
+void OpenMachine(State& state, const Assessment& seen) {
+  if (!MayOpenMachine(state, seen)) return;
+  const NodeId machine = MachineId(MachineOf(seen.record.node));
+  for (const auto& [array, fence] : state.arrays.FencesOf(machine)) {
+    const auto term = state.arrays.TermOf(array);
+    if (term == 0 || !state.evidence.ArrayUp(array)) continue;
+    LK_CHECK(fence.generation != 0, "an unfence names the generation of the fence that it lifts");
+    state.outbox.CallOnce(CallKey::ForFenceOf(array, machine),
+                          UnfenceNode{array, term, machine, fence.generation}, state.now);
   }
 }
 
@@ -200,12 +246,18 @@ bool IsNothingLeft(const State& state, const Assessment& seen) {
 bool AreArraysKnown(const State& state, const Assessment& seen) {
   return std::all_of(seen.record.volumes.begin(), seen.record.volumes.end(), [&](const auto& entry) {
     return state.arrays.IsKnown(entry.first) && state.evidence.ArrayUp(entry.first) &&
-           !state.outbox.IsWaiting(CallKey::ForFenceOf(entry.first, seen.record.node));
+           !state.outbox.IsWaiting(CallKey::ForFenceOf(entry.first, seen.record.node)) &&
+           !state.outbox.IsWaiting(CallKey::ForFenceOf(entry.first, MachineId(MachineOf(seen.record.node))));
   });
 }
 
 bool MayClose(const State& state, const Assessment& seen) {
   if (!AreArraysKnown(state, seen)) return false;
+  // The name stays closed for as long as a person wants it, also when there is no such node any more.
+  if (seen.record.by_hand() && !seen.lifting) return false;
+  const bool open = state.arrays.FencesOf(MachineId(MachineOf(seen.record.node))).empty();
+  if (!open && MayOpenMachine(state, seen)) return false;
+  if (IsMachineId(seen.record.node)) return true;
   // Its fences stay at the arrays for good, and need no record any more.
   if (IsGone(state, seen)) return PodsToDelete(seen).empty() && IsFenced(seen, seen.record.volumes);
   if (seen.acting || !seen.fences.empty()) return false;
@@ -258,14 +310,14 @@ struct PhaseRow {
   using Step = void (*)(State&, const Assessment&);
   Phase phase;
   bool may_close;
-  std::array<Step, 4> steps;
+  std::array<Step, 5> steps;
 };
 
 constexpr PhaseRow kPhaseRows[] = {
     {Phase::kLeaving, true, {AskPodsToLeave}},
     {Phase::kReassessing, true, {}},
     // Past its deadline a graceful move still asks the pods, until the first array has confirmed.
-    {Phase::kFencing, false, {FenceArrays, DeleteFencedPods, AskPodsToLeave, NotifyNode}},
+    {Phase::kFencing, false, {CloseMachine, FenceArrays, DeleteFencedPods, AskPodsToLeave, NotifyNode}},
     {Phase::kEvacuating, false, {DeleteFencedPods, AskCutOffPodsToLeave, NotifyNode, LiftFences}},
     // DeleteFencedPods finds no pod in the rows below, but keeps the node tainted.
     {Phase::kReplacing, true, {DeleteFencedPods, AskCutOffPodsToLeave, NotifyNode, LiftFences}},
@@ -290,6 +342,7 @@ void Reconcile(State& state, const NodeId& node) {
   const auto seen = AssessNode(state, *record);
   if (seen.classification.response != Response::kAskToLeave) state.leaving_since.erase(node);
   if (!IsRecorded(state, seen)) return;
+  OpenMachine(state, seen);
   const Phase phase = PhaseOf(state, seen);
   const PhaseRow& row = RowOf(phase);
   for (const auto step : row.steps)

@@ -16,11 +16,23 @@ VolumesByArray State::WantedFrom(const NodeId& node) const {
 }
 
 Plan State::PlanFor(const NodeId& node, const std::set<ArrayId>& only) const {
-  if (!IsCurrent(node)) return {};
+  if (!IsCurrent(node) || IsMachineId(node)) return {};  // a machine's pods go with the node that it is now
   if (only.empty()) return PlanMove(cluster, settings, node);
   return PlanMove(cluster, settings, node, only, [&](const NodeId& place, const ArrayId& array) {
     return evidence.Reaches(place, array, now);
   });
+}
+
+Plan State::PlanForMachine(const NodeId& node) const {
+  VolumeSet taken;
+  for (const auto& [array, fence] : arrays.FencesOf(MachineId(MachineOf(node))))
+    taken.insert(fence.volumes.begin(), fence.volumes.end());
+  auto plan = PlanFor(node, {});
+  std::erase_if(plan.move, [&](const Pod* pod) { return !SharesVolume(*pod, taken); });
+  plan.volumes.clear();
+  for (const Pod* pod : plan.move)
+    for (const auto& [array, used] : pod->volumes) plan.volumes[array].insert(used.begin(), used.end());
+  return plan;
 }
 
 void State::ReportOnce(Report report) {

@@ -60,11 +60,12 @@ struct Node {
   friend bool operator==(const Node&, const Node&) = default;
 };
 
-// A fence as the array has it.
+// A fence as the array has it: of a node, or of a machine (MachineId).
 struct ArrayFence {
   NodeId node;
   Generation generation = 0;
   VolumeSet volumes;
+  bool drained = true;  // of a machine: nothing is granted to any node of it
 };
 
 // The record of a failover, and the request for one made by hand. Its name is the node's id.
@@ -80,6 +81,7 @@ struct NodeFence {
   std::map<ArrayId, Generation> generations;  // verified
   Phase phase = Phase::kRequested;
   friend bool operator==(const NodeFence&, const NodeFence&) = default;
+  bool by_hand() const { return !requested_by.empty(); }
 };
 
 inline NodeName NameOf(const NodeId& node) { return NodeName(MachineOf(node)); }

@@ -98,7 +98,8 @@ Answer FenceNodeOn(const FenceNode& call, FenceControl& array, const std::string
   const auto fence = array.FenceNode(call.term, {.node = call.node,
                                                  .volumes = {call.volumes.begin(), call.volumes.end()},
                                                  .fenced_by = self,
-                                                 .reason = "failover: see the node's NodeFence"});
+                                                 .reason = "failover: see the node's NodeFence",
+                                                 .all_volumes = IsMachineId(call.node)});
   Answer answer = FromArray(fence.status());
   if (fence.ok()) answer.done.fence = ArrayFence{call.node, fence->generation, call.volumes};
   return answer;

@@ -106,9 +106,14 @@ NodeFacts ReadNode(const Json& node) {
   return facts;
 }
 
+// The node's own kubelet writes it, and could name another machine, which would be fenced in its place.
 std::optional<NodeId> ReadNodeId(const Json& csi_node) {
-  for (const Json& driver : FieldAt(csi_node, {"spec", "drivers"}))
-    if (TextAt(driver, {"name"}) == kDriverName) return NodeId(TextAt(driver, {"nodeID"}));
+  for (const Json& driver : FieldAt(csi_node, {"spec", "drivers"})) {
+    const NodeId node(TextAt(driver, {"nodeID"}));
+    if (TextAt(driver, {"name"}) == kDriverName && IsNodeId(node.value()) &&
+        MachineOf(node) == TextAt(csi_node, {"metadata", "name"}))
+      return node;
+  }
   return std::nullopt;
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
+#include "fencing/core/assessment.h"
 #include "fencing/core/instances.h"
 #include "fencing/core/trace.h"
 #include "fencing/failover/clock.h"
@@ -37,6 +38,11 @@ constexpr char kMovedEvent[] = "Moved";
 
 bool IsMoved(const Report& report) {
   return report.phase == Phase::kMoved || report.phase == Phase::kAwaitingNode;
+}
+
+std::string WhatIsFenced(const FenceNode& call) {
+  if (IsMachineId(call.node)) return "every instance of the machine";
+  return absl::StrCat(call.volumes.size(), " volumes");
 }
 
 size_t CountOf(const VolumesByArray& volumes) {
@@ -83,8 +89,8 @@ void FailoverRecorder::OnReport(const Report& report) {
 void FailoverRecorder::OnAction(const Action& action) {
   if (const auto* put = std::get_if<PutNodeFence>(&action.what)) RecordDecision(*put);
   if (const auto* fence = std::get_if<FenceNode>(&action.what))
-    AddEntry(fence->node, absl::Now(), "Fencing",
-             absl::StrCat(fence->array.value(), ": ", fence->volumes.size(), " volumes"));
+    AddEntry(RecordOf(fence->node), absl::Now(), "Fencing",
+             absl::StrCat(fence->array.value(), ": ", WhatIsFenced(*fence)));
   const auto* call = std::get_if<DeletePod>(&action.what);
   if (call == nullptr) return;
   const NodeId node = FenceOf(call->pod);
@@ -130,7 +136,7 @@ void FailoverRecorder::OnAnswer(const Action& action, const Answer& answer, Span
   const auto* fence = std::get_if<FenceNode>(&action.what);
   if (fence != nullptr && !ok) {
     ++fence_failures_;
-    AddEntry(fence->node, absl::Now(), "FenceFailed",
+    AddEntry(RecordOf(fence->node), absl::Now(), "FenceFailed",
              absl::StrCat(fence->array.value(), ": ", answer.status.message()));
   }
   const auto deletion = deletions_.find(action.id);
@@ -154,13 +160,13 @@ void FailoverRecorder::RecordSuccess(const Action& action, const Answer& answer)
           put->fence.node, absl::Now(), "Recorded",
           absl::StrCat(CountOf(put->fence.volumes), " volumes on ", put->fence.volumes.size(), " arrays"));
   } else if (const auto* fence = std::get_if<FenceNode>(&action.what)) {
-    const std::string text = absl::StrCat(fence->array.value(), ": ", fence->volumes.size(),
-                                          " volumes, generation ", answer.done.fence->generation);
-    AddEntry(fence->node, absl::Now(), "Fenced", text);
+    const std::string text = absl::StrCat(fence->array.value(), ": ", WhatIsFenced(*fence), ", generation ",
+                                          answer.done.fence->generation);
+    AddEntry(RecordOf(fence->node), absl::Now(), "Fenced", text);
     AddNodeEvent(fence->node, kube::EventKind::kWarning, "Fenced", text);
-    ReportPodsLeft(fence->node);
+    ReportPodsLeft(RecordOf(fence->node));
   } else if (const auto* lift = std::get_if<UnfenceNode>(&action.what)) {
-    AddEntry(lift->node, absl::Now(), "Unfenced", lift->array.value());
+    AddEntry(RecordOf(lift->node), absl::Now(), "Unfenced", lift->array.value());
     AddNodeEvent(lift->node, kube::EventKind::kNormal, "Unfenced", lift->array.value());
   } else if (const auto* taint = std::get_if<SetTaint>(&action.what)) {
     if (!taint->value.empty()) AddEntry(NodeId(taint->value), absl::Now(), "Tainted", kTaintKey);
@@ -238,6 +244,13 @@ NodeId FailoverRecorder::FenceOf(const PodId& pod) const {
   for (const auto* instance : InstancesOf(state_.cluster.fences(), facts->node))
     if (state_.cluster.IsCurrent(instance->first)) return instance->first;
   return {};
+}
+
+NodeId FailoverRecorder::RecordOf(const NodeId& fenced) const {
+  if (!IsMachineId(fenced) || state_.cluster.FindFence(fenced) != nullptr) return fenced;
+  for (const auto* instance : InstancesOf(state_.cluster.fences(), NameOf(fenced)))
+    if (IsOfMachine(instance->second)) return instance->first;
+  return fenced;
 }
 
 // The longer timeline wins: it is the one that was continued. A replica that does not lead has none of its

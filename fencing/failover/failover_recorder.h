@@ -50,6 +50,8 @@ class FailoverRecorder {
   void AddNodeEvent(const NodeId& node, kube::EventKind kind, const std::string& reason,
                     const std::string& text);
   // The NodeFence that caused the pod's deletion; empty: none did.
+  // The NodeFence that a fence at an array belongs to: of a machine, the one that a person asked for.
+  NodeId RecordOf(const NodeId& fenced) const;
   NodeId FenceOf(const PodId& pod) const;
 
   struct NodeTimeline {

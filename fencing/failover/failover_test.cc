@@ -104,6 +104,30 @@ TEST_CASE("a NodeFence made by hand fences a healthy node, and its deletion give
   CHECK_FALSE(world.IsFenced("n1"));
 }
 
+TEST_CASE("a machine that a person fences loses all that its nodes have, and gets nothing as another one") {
+  World world;
+  const VolumeId moved = world.AddPod("db-0", "n1");
+  const VolumeId lone = world.AddPod("lone", "n1");
+  world.api.Merge(PodPath("lone"), {{"metadata", {{"ownerReferences", nullptr}}}});
+  const VolumeId free = world.array->CreateVolume({"free", 1 << 20, {}, {}, {}, {}})->id;
+  const NodeId hostile("n1.00000000000000ff");
+  const VolumeId taken = world.array->CreateVolume({"taken", 1 << 20, {}, {}, {}, {}})->id;
+  REQUIRE(world.array->AcquireGrant({taken, hostile}, absl::ZeroDuration()).ok());
+  world.Start();
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  const std::string record = RecordPath(World::IdOf("n1"));
+  world.api.Put(record, {{"spec", {{"cause", "it was broken into"}}}});
+  REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
+  for (const VolumeId& volume : {moved, lone}) CHECK_FALSE(world.Holds("n1", volume));
+  CHECK(Comes([&] { return world.array->ListGrants({taken, {}})->empty(); }));
+  CHECK(
+      absl::IsFailedPrecondition(world.array->AcquireGrant({free, hostile}, absl::ZeroDuration()).status()));
+  REQUIRE(Comes([&] { return TextAt(world.api.Get(record), {"status", "phase"}) == "Moved"; }));
+  world.api.Merge(record, {{"metadata", {{"deletionTimestamp", "2026-11-21T00:00:00Z"}}}});
+  REQUIRE(Comes([&] { return world.api.Get(record).is_null(); }));
+  CHECK(world.array->AcquireGrant({free, hostile}, absl::ZeroDuration()).ok());
+}
+
 TEST_CASE("a machine whose Node is deleted, or that is fenced, has to prove itself anew, once") {
   World world;
   world.AddPod("db-0", "n1");

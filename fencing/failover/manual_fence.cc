@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "devices/node_id.h"
+#include "fencing/core/words.h"
 #include "fencing/failover/facts.h"
 #include "fencing/failover/record.h"
 
@@ -64,11 +65,14 @@ absl::Status NoSuchNode(const std::string& node, const std::string& why) {
 }
 
 // The node id for a machine's name, from its CSINode. A whole id is accepted as it is; whether such a node
-// exists is for the controllers to say, which also know nodes that Kubernetes has forgotten.
+// exists is for the controllers to say, which also know nodes that Kubernetes has forgotten. A Node that
+// names no id, or another machine's, is fenced as a machine: what it says of itself cannot keep it from that.
 absl::StatusOr<NodeId> ResolveNode(const ManualFenceIo& io, const std::string& node) {
   ASSIGN_OR_RETURN(const Json csi_node, FindObject(io, kube::kCsiNodes, node));
   if (const auto node_id = ReadNodeId(csi_node)) return *node_id;
-  if (IsNodeId(node)) return NodeId(node);
+  if (IsNodeId(node) || IsMachineId(NodeId(node))) return NodeId(node);
+  ASSIGN_OR_RETURN(const Json object, FindObject(io, kube::kNodes, node));
+  if (!object.is_null()) return MachineId(node);
   return NoSuchNode(node, csi_node.is_null() ? "no CSINode has that name"
                                              : "its CSINode names no driver of Lunkeeper's; its id would do");
 }
@@ -136,6 +140,26 @@ std::string WhyNotInForce(const NodeFence& fence) {
                       arrays.empty() ? "" : "; not confirmed yet: " + absl::StrJoin(arrays, ", "));
 }
 
+bool IsByPerson(const NodeFence& fence) {
+  return fence.by_hand() && fence.requested_by != kByTaint && fence.requested_by != kByMachine;
+}
+
+// A fence that is there for another reason would end with that reason. From now on it is the person's.
+absl::StatusOr<NodeFence> TakeOverFence(const ManualFenceIo& io, const NodeId& node,
+                                        const ManualFenceRequest& request) {
+  for (;;) {
+    ASSIGN_OR_RETURN(const Json there, FindObject(io, kNodeFences, node.value()));
+    const NodeFence fence = ReadRecord(there).fence;
+    if (IsByPerson(fence) || fence.deleting) return fence;
+    const auto taken =
+        io.client.Patch({kNodeFences, "", node.value()}, {{"spec", {{"requestedBy", request.requested_by}}}},
+                        {fence.uid.value(), fence.version.value()}, LimitsOf(io));
+    if (taken.ok()) return ReadRecord(*taken).fence;
+    // The controller writes to it all the time while it works.
+    if (!absl::IsAborted(taken.status()) || absl::Now() >= io.deadline) return taken.status();
+  }
+}
+
 struct RequestedFence {
   NodeFence fence;
   bool made = false;  // by this call
@@ -157,8 +181,8 @@ absl::StatusOr<RequestedFence> CreateFence(const ManualFenceIo& io, const NodeId
         "there are no NodeFences in this cluster: failover is not installed (failover.enabled). With --array "
         "a node is fenced at one array");
   if (!absl::IsAlreadyExists(made.status())) return made.status();
-  ASSIGN_OR_RETURN(const Json there, FindObject(io, kNodeFences, node.value()));
-  return RequestedFence{ReadRecord(there).fence, false};
+  ASSIGN_OR_RETURN(const NodeFence taken, TakeOverFence(io, node, request));
+  return RequestedFence{taken, false};
 }
 
 // With the UID, so that a NodeFence that was made anew in the meantime stays.
@@ -169,11 +193,8 @@ absl::Status DeleteFence(const ManualFenceIo& io, const NodeFence& fence) {
 }
 
 void PrintExisting(const ManualFenceIo& io, const NodeFence& fence) {
-  const bool by_evidence = fence.requested_by.empty();
-  io.print_line(absl::StrCat("nodefence ", fence.node.value(), " is there already, ",
-                             by_evidence ? "by evidence: " : "asked for by " + fence.requested_by + ": ",
-                             fence.cause,
-                             by_evidence ? "; it goes by itself when the node is back and clean" : ""));
+  io.print_line(absl::StrCat("nodefence ", fence.node.value(), " is there already, asked for by ",
+                             fence.requested_by, ": ", fence.cause));
 }
 
 absl::Status RejectUnknownNode(const ManualFenceIo& io, const RequestedFence& requested) {
@@ -193,8 +214,9 @@ absl::Status ReportOutcome(const ManualFenceIo& io, const RequestedFence& reques
     return absl::DeadlineExceededError(
         absl::StrCat("node ", node, " is not fenced yet and may still write: ", WhyNotInForce(*now),
                      ". The request stands: kubectl get nodefence ", node, " -o yaml"));
-  io.print_line(
-      absl::StrCat("node ", node, " is fenced: no write of it reaches what it had on ", ArraysOf(*now)));
+  io.print_line(absl::StrCat(
+      "node ", node, " is fenced, whatever instance it becomes: no write of it reaches what it had on ",
+      ArraysOf(*now)));
   io.print_line(absl::StrCat("its pods: ", ToSentence(now->phase), "; to give it back: lunkeeper unfence ",
                              NameOf(now->node).value()));
   return absl::OkStatus();

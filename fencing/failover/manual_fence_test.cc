@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "base/periodic.h"
 #include "fencing/core/phase.h"
+#include "fencing/core/words.h"
 #include "fencing/failover/record.h"
 #include "fencing/failover/testing/fake_api.h"
 
@@ -131,6 +132,25 @@ TEST_CASE("a fence is lifted by the node's name; one that waits for its node say
   CHECK(rig.api.Get(rig.Path()).is_null());
   CHECK(RequestManualUnfence(rig.Hand(), "n1").ok());
   CHECK_THAT(rig.Said(), Catch::Contains("node n1 is not fenced"));
+}
+
+TEST_CASE("a fence by evidence becomes the person's who asks for it, and no more goes by itself") {
+  HandRig rig;
+  const std::string owner = GENERATE(std::string("evidence"), std::string(kByTaint), std::string(kByMachine));
+  rig.api.Put(rig.Path(),
+              {{"spec", {{"requestedBy", owner}, {"cause", "it was silent"}}}, {"status", InForce()}});
+  REQUIRE(rig.Fence("n1").ok());
+  CHECK(TextAt(rig.api.Get(rig.Path()), {"spec", "requestedBy"}) == "operator@desk");
+}
+
+TEST_CASE("a node whose CSINode names another machine is fenced by its own name") {
+  HandRig rig;
+  const Json driver = {{"name", "csi.lunkeeper.io"}, {"nodeID", kNode}};
+  rig.api.Put("/apis/storage.k8s.io/v1/csinodes/n2", {{"spec", {{"drivers", Json::array({driver})}}}});
+  rig.api.Put("/api/v1/nodes/n2", Json::object());
+  CHECK(absl::IsDeadlineExceeded(rig.Fence("n2", absl::Seconds(1))));
+  CHECK(rig.api.Get(rig.Path()).is_null());
+  CHECK_FALSE(rig.api.Get(rig.Path("n2.all")).is_null());
 }
 
 TEST_CASE("a cluster without failover says what can be done instead") {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/subprocess.h"
+#include "fencing/core/words.h"
 #include "fencing/failover/facts.h"
 #include "fencing/failover/kube_actions.h"
 #include "fencing/failover/manual_fence.h"
@@ -224,6 +225,13 @@ TEST_CASE("a NodeFence that asks for what cannot be is refused by a real API ser
         client->Patch({kNodeFences, "", "n1.00000000000000aa"}, {{"spec", change}}, {}, Soon());
     CHECK(absl::IsInvalidArgument(edited.status()));
   }
+  const auto request = [&](const char* who) {
+    return client
+        ->Patch({kNodeFences, "", "n1.00000000000000aa"}, {{"spec", {{"requestedBy", who}}}}, {}, Soon())
+        .status();
+  };
+  CHECK(request("operator@desk").ok());
+  for (const char* who : {"evidence", kByTaint, kByMachine}) CHECK(absl::IsInvalidArgument(request(who)));
 }
 
 TEST_CASE("a taint on a real Node joins the others and goes without them, if the Node is as it was") {

@@ -19,7 +19,9 @@ ArrayModel::ArrayModel(World& world, ArrayId id)
     : world_(world), id_(std::move(id)), endpoint_(world.AddEndpoint()), portal_(world.AddEndpoint()) {}
 
 bool ArrayModel::TryGrant(const Waiter& waiter) {
-  if (stored_.fences.contains(waiter.node) && !world_.Has(Mutant::kGrantToFencedNode)) {
+  const bool fenced =
+      stored_.fences.contains(waiter.node) || stored_.fences.contains(MachineId(MachineOf(waiter.node)));
+  if (fenced && !world_.Has(Mutant::kGrantToFencedNode)) {
     waiter.reply(0);
     return true;
   }
@@ -77,8 +79,17 @@ void ArrayModel::BeginTerm(std::function<void(Term)> reply) {
 bool ArrayModel::FenceIsOver(const NodeId& node, const VolumeSet& volumes) const {
   return std::none_of(volumes.begin(), volumes.end(), [&](const auto& volume) {
     const auto* holder = HolderOf(volume);
-    return holder && *holder == node;
+    return holder && IsIdFor(node, *holder);
   });
+}
+
+// Of a machine: all that any node of it has. Of a node: what the fence names.
+void ArrayModel::CloseFencedGrants(ArrayFence& fence) {
+  for (auto& [volume, grant] : stored_.grants) {
+    if (!IsIdFor(fence.node, grant.node)) continue;
+    if (IsMachineId(fence.node)) fence.volumes.insert(volume);
+    if (fence.volumes.contains(volume)) CloseGrant(volume);
+  }
 }
 
 void ArrayModel::Fence(Term term, const NodeId& node, const VolumeSet& volumes,
@@ -91,8 +102,7 @@ void ArrayModel::Fence(Term term, const NodeId& node, const VolumeSet& volumes,
   if (fence.generation == 0) fence = {node, ++stored_.last, {}};
   fence.volumes.insert(volumes.begin(), volumes.end());
   if (world_.Has(Mutant::kFenceKeepsGrants)) return reply({Outcome::kOk, fence});
-  for (auto& [volume, grant] : stored_.grants)
-    if (grant.node == node && fence.volumes.contains(volume)) CloseGrant(volume);
+  CloseFencedGrants(fence);
   if (world_.Has(Mutant::kFenceWithoutDrain))
     std::erase_if(stored_.grants, [&](const auto& entry) { return entry.second.closing; });
   drains_.push_back({[this, node, all = fence.volumes] { return FenceIsOver(node, all); },
@@ -154,6 +164,18 @@ Generation ArrayModel::GenerationOf(const VolumeId& volume) const {
 }
 
 std::map<NodeId, ArrayFence> ArrayModel::Fences() const { return stored_.fences; }
+
+void ArrayModel::FenceByHand(const NodeName& machine) {
+  BeginTerm([](Term) {});
+  Fence(stored_.term, MachineId(machine.value()), {}, [](const FenceAnswer&) {});
+}
+
+void ArrayModel::UnfenceByHand(const NodeName& machine) {
+  const auto fence = stored_.fences.find(MachineId(machine.value()));
+  if (!serves() || fence == stored_.fences.end()) return;
+  BeginTerm([](Term) {});
+  Unfence(stored_.term, fence->first, fence->second.generation, [](Outcome) {});
+}
 
 void ArrayModel::Login(const NodeId& node, const VolumeId& volume, Generation generation,
                        std::function<void(uint64_t)> reply) {
@@ -228,9 +250,7 @@ void ArrayModel::Start(bool sessions_survive) {
   }
   if (world_.Has(Mutant::kFenceNotStored)) stored_.fences.clear();
   world_.checker->Started(*this);
-  for (const auto& [node, fence] : stored_.fences)
-    for (auto& [volume, grant] : stored_.grants)
-      if (grant.node == node && fence.volumes.contains(volume)) CloseGrant(volume);
+  for (auto& [node, fence] : stored_.fences) CloseFencedGrants(fence);
   up_ = true;
   Settle();
 }

@@ -40,6 +40,9 @@ class ArrayModel {
   void BeginTerm(std::function<void(Term)> reply);
   void Fence(Term term, const NodeId& node, const VolumeSet& volumes, std::function<void(FenceAnswer)> reply);
   void Unfence(Term term, const NodeId& node, Generation generation, std::function<void(Outcome)> reply);
+  // A person at this array's own command line.
+  void FenceByHand(const NodeName& machine);
+  void UnfenceByHand(const NodeName& machine);
   ArrayView View() const;
   const NodeId* HolderOf(const VolumeId& volume) const;
   Generation GenerationOf(const VolumeId& volume) const;
@@ -97,6 +100,7 @@ class ArrayModel {
 
   bool Drained(const VolumeId& volume) const;
   void CloseGrant(const VolumeId& volume);
+  void CloseFencedGrants(ArrayFence& fence);
   void Land(uint64_t session, const Write& write, const std::function<void()>& acknowledge);
   void Settle();
   bool FenceIsOver(const NodeId& node, const VolumeSet& volumes) const;

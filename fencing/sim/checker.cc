@@ -41,10 +41,12 @@ void Checker::Landing(const ArrayId& array, const NodeId& node, const VolumeId& 
                       const Write& write, uint64_t current) {
   const auto which = "a write of " + node.value() + " to " + volume.value();
   if (generation < latest_[volume]) Fail(which + " landed after another grant's first login");
-  const auto fence = reported_.find({array, node});
-  if (fence != reported_.end() && generation < fence->second.generation &&
-      fence->second.volumes.contains(volume))
-    Fail(which + " landed after the fence was reported");
+  for (const NodeId& id : {node, MachineId(MachineOf(node))}) {
+    const auto fence = reported_.find({array, id});
+    if (fence != reported_.end() && generation < fence->second.generation &&
+        fence->second.volumes.contains(volume))
+      Fail(which + " landed after the fence was reported");
+  }
   const bool acknowledged = acknowledged_[volume][write.block] == current && current != 0;
   if (write.sequence < current && acknowledged) Fail(which + " overtook a newer, acknowledged one");
 }
@@ -56,7 +58,7 @@ void Checker::Acknowledged(const VolumeId& volume, const Write& write) {
 }
 
 void Checker::Granting(const ArrayId& array, const NodeId& node, const VolumeId& volume, bool drained) {
-  if (in_force_.contains({array, node}))
+  if (in_force_.contains({array, node}) || in_force_.contains({array, MachineId(MachineOf(node))}))
     Fail(volume.value() + " is granted to " + node.value() + ", which is fenced");
   if (!drained) Fail(volume.value() + " is granted while another's commands are in flight");
 }
@@ -157,7 +159,10 @@ void Checker::Acts(const Replica& replica, const Action& action) {
       deletion && deletion->grace == Grace::kNone)
     ordered_[deletion->uid] = world_.now();
   const auto* fence = std::get_if<FenceNode>(&action.what);
-  if (!fence || rewritten_) return;
+  if (!fence || rewritten_ || IsMachineId(fence->node)) return;
+  // What a person fences loses all it has.
+  const auto record = world_.api->fences().find(fence->node);
+  if (record != world_.api->fences().end() && record->second.by_hand()) return;
   // The pods of a name run on its newest machine; what an older one holds it keeps from them.
   const auto node = world_.api->nodes().find(NameOf(fence->node));
   if (node != world_.api->nodes().end() && node->second.node_id != fence->node) return;
@@ -257,7 +262,7 @@ std::string Checker::Unsettled() const {
   for (const auto& array : world_.arrays)
     for (const auto& [node, fence] : array->Fences())
       for (const auto& machine : world_.machines)
-        if (machine->id() == node && machine->powered())
+        if (IsIdFor(node, machine->id()) && machine->powered())
           return node.value() + " is still fenced on " + array->id().value();
   return "";
 }

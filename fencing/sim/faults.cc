@@ -16,14 +16,14 @@ namespace lunkeeper::fencing::sim {
 
 const std::vector<std::string>& Faults::Names() {
   static const std::vector<std::string> kNames = {
-      "power-off",      "hang",          "kubelet-hang",      "plugin-hang",
-      "plugin-restart", "cut-all",       "cut-controllers",   "cut-api",
-      "cut-storage",    "cut-one-way",   "cut-replica",       "replica-crash",
-      "replica-stall",  "crash-at-step", "stall-at-step",     "array-down",
-      "array-restart",  "array-restore", "slow-array",        "late-watches",
-      "broken-watches", "api-errors",    "api-down",          "etcd-restore",
-      "recreate-node",  "delete-node",   "fence-by-hand",     "out-of-service",
-      "force-delete",   "cut-portal",    "cut-portal-for-all"};
+      "power-off",      "hang",          "kubelet-hang",       "plugin-hang",
+      "plugin-restart", "cut-all",       "cut-controllers",    "cut-api",
+      "cut-storage",    "cut-one-way",   "cut-replica",        "replica-crash",
+      "replica-stall",  "crash-at-step", "stall-at-step",      "array-down",
+      "array-restart",  "array-restore", "slow-array",         "late-watches",
+      "broken-watches", "api-errors",    "api-down",           "etcd-restore",
+      "recreate-node",  "delete-node",   "fence-by-hand",      "out-of-service",
+      "force-delete",   "cut-portal",    "cut-portal-for-all", "fence-at-array"};
   return kNames;
 }
 
@@ -267,6 +267,11 @@ Faults::Mend Faults::StrikeByPeople(const std::string& name) {
   if (name == "fence-by-hand") {
     api.CreateFence(machine.id());
     return [&api, id = machine.id()] { api.DeleteFence(id); };
+  }
+  if (name == "fence-at-array") {
+    auto& array = *world_.random().Pick(world_.arrays);
+    array.FenceByHand(machine.name());
+    return [&array, node = machine.name()] { array.UnfenceByHand(node); };
   }
   if (name == "out-of-service") {
     api.SetOutOfService(machine.name(), true);

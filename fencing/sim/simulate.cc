@@ -15,7 +15,7 @@ namespace lunkeeper::fencing::sim {
 namespace {
 
 constexpr WorldTime kCalm(15_s), kTrouble(75_s);  // nothing strikes before the first, or after the second
-constexpr Span kRecoveryTimeout = 400_s, kLook = 2_s, kFailover = 15_s;
+constexpr Span kRecoveryTimeout = 400_s, kLook = 2_s, kFailover = 15_s, kPersonLooks = 60_s;
 
 void AddWorkloads(World& world) {
   auto& random = world.random();
@@ -50,12 +50,25 @@ void Build(World& world) {
   AddWorkloads(world);
 }
 
+// What people closed and have no record of any more, as the store went back in time, or the array was away
+// when they opened it: they see it in the status, and open it at the array.
+void OpenMachinesByHand(World& world) {
+  for (auto& array : world.arrays)
+    for (const auto& machine : world.machines) array->UnfenceByHand(machine->name());
+  world.api->EndAllByHand();
+}
+
 // After `start` the world is whole; it has until its timeout ends to be well.
 void AwaitWellness(World& world, Span timeout) {
   const auto end = world.now() + timeout;
   std::string why;
+  auto look_at = world.now() + kPersonLooks;
   while (world.now() < end) {
     world.RunUntil(world.now() + kLook);
+    if (world.now() >= look_at) {
+      OpenMachinesByHand(world);
+      look_at = world.now() + kPersonLooks;
+    }
     why = world.checker->Unsettled();
     if (why.empty()) return;
   }

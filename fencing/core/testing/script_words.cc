@@ -240,15 +240,29 @@ void ScriptedWorld::HappenToVolumes(Machine& machine, const std::string& what, s
   if (what == "failed") machine.failed.insert(volume);
 }
 
+NodeId ScriptedWorld::FindFenced(const std::string& name) {
+  return name.find('.') == std::string::npos ? Find(name).id : NodeId(name);
+}
+
+// A machine's is whole: a person's command returned. A node's may be what a leader left half done.
+void ScriptedWorld::HaveFence(ArrayModel& array, const std::string& name, std::istringstream& words) {
+  const auto id = FindFenced(name);
+  VolumeSet volumes;
+  for (std::string volume; words >> volume;) volumes.insert(VolumeId(volume));
+  std::erase_if(array.holders, [&](const auto& holder) {
+    return IsMachineId(id) && IsIdFor(id, holder.second) && volumes.contains(holder.first);
+  });
+  array.fences[id] = {id, ++array.last, volumes};
+}
+
 void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream& words) {
   const auto what = NextWord(words);
   if (const auto array = arrays_.find(ArrayId(subject)); array != arrays_.end()) {
     if (what == "down" || what == "up") array->second.up = what == "up";
     if (what == "removed") array->second.removed = true, Feed(ArrayGone{array->first});
-    if (what == "forgets") array->second.fences.erase(Find(NextWord(words)).id);
+    if (what == "forgets") array->second.fences.erase(FindFenced(NextWord(words)));
     if (what != "has-fence") return;
-    const auto id = Find(NextWord(words)).id;
-    array->second.fences[id] = {id, ++array->second.last, {VolumeId(NextWord(words))}};
+    HaveFence(array->second, NextWord(words), words);
   } else if (subject == "api" && what == "forgets") {
     fences_.erase(Find(NextWord(words)).id);
   } else if (subject == "api") {
@@ -273,7 +287,7 @@ void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream
     fence.requested_by = "an operator";
     Feed(FenceSeen{fence});
   } else if (subject == "lift") {
-    auto& fence = fences_.at(Find(what).id);
+    auto& fence = fences_.at(FindFenced(what));
     fence.deleting = true;
     fence.version = NextVersion();
     Feed(FenceSeen{fence});

@@ -190,7 +190,8 @@ Done ScriptedWorld::Effect(const FenceNode& call) {
   if (fence.generation == 0) fence = {call.node, ++array.last, {}};
   fence.volumes.insert(call.volumes.begin(), call.volumes.end());
   std::erase_if(array.holders, [&](const auto& holder) {
-    return holder.second == call.node && call.volumes.contains(holder.first);
+    const bool ends = IsMachineId(call.node) || call.volumes.contains(holder.first);
+    return ends && IsIdFor(call.node, holder.second);
   });
   Done done;
   done.fence = fence;
