@@ -110,6 +110,7 @@ BAD_VALUES = {
         "node.groups[0].name=a,node.groups[0].arrays[0]=rack1",
         "missing property 'nodeSelector'",
     ),
+    "a mirror with a scheme": ("global.imageRegistry=https://mirror", "/global/imageRegistry"),
     "an unknown log level": ("logs.level=loud", "'debug', 'info', 'warn', 'error'"),
 }
 

@@ -2,6 +2,7 @@
 distributions.
 """
 
+import json
 import re
 
 import pytest
@@ -137,6 +138,60 @@ def test_the_image_may_be_named_by_its_digest(values):
     specs = pods(render(values({**ONE_ARRAY, "image": {"tag": "1", "digest": digest}})))
     image = f"ghcr.io/lunkeeper/lunkeeper:1@{digest}"
     assert {spec["containers"][0]["image"] for spec in specs.values()} == {image}
+
+
+@pytest.mark.parametrize(
+    "registry",
+    ["mirror.example:5000", "mirror.example/csi", "localhost"],
+    ids=["port", "folder", "localhost"],
+)
+def test_all_images_may_come_from_one_mirror(values, registry):
+    content = {
+        **LOCAL_ARRAY,
+        "global": {"imageRegistry": registry, "of": "another chart"},
+        "image": {"repository": "lunkeeper/own", "tag": "1"},
+        "snapshots": {"enabled": True},
+    }
+    things = render(values(content))
+    used = {each["image"] for spec in every_pod(things).values() for each in spec["containers"]}
+    sidecars = yaml.safe_load((CHART / "values.yaml").read_text())["sidecars"]
+    mirrored = {
+        each["image"].replace("registry.k8s.io", registry)
+        for each in sidecars.values()
+        if isinstance(each, dict) and "image" in each
+    }
+    assert len(mirrored) == 3 and used == {f"{registry}/lunkeeper/own:1", *mirrored}
+    (test_pod,) = (thing for thing in things if thing["kind"] == "Pod")
+    assert test_pod["spec"]["containers"][0]["image"] == f"{registry}/lunkeeper/own:1"
+
+
+def test_every_setting_that_is_allowed_has_a_default_and_a_place_in_the_values():
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    def compare(part, default, where):
+        part = schema["$defs"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
+        if default and "properties" in part and where != "/coordinator/tls/issuer":
+            assert part["properties"].keys() == default.keys(), where
+            for name, inner in part["properties"].items():
+                compare(inner, default[name], f"{where}/{name}")
+
+    # Resources, and what Kubernetes names, are free.
+    schema["$defs"]["resources"].pop("properties")
+    for which in ("agent", "datapath"):
+        schema["properties"][which]["properties"]["resources"].pop("properties")
+    compare(schema, yaml.safe_load((CHART / "values.yaml").read_text()), "")
+
+
+def test_a_drain_takes_one_replica_at_a_time_or_all(values):
+    def budgets(**budget):
+        things = render(values({**ONE_ARRAY, "controller": {"podDisruptionBudget": budget}}))
+        return [thing["spec"] for thing in things if thing["kind"] == "PodDisruptionBudget"]
+
+    (usual,) = budgets()
+    assert usual["maxUnavailable"] == 1 and usual["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+    assert not budgets(enabled=False)
+    (other,) = budgets(unhealthyPodEvictionPolicy="IfHealthyBudget")
+    assert other["unhealthyPodEvictionPolicy"] == "IfHealthyBudget"
 
 
 PATHS = {

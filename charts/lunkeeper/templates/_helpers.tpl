@@ -7,8 +7,19 @@
 
 {{- define "lunkeeper.driver" -}}csi.lunkeeper.io{{- end }}
 
+{{/* An image's name, in global.imageRegistry if that is set. Called with the root and the name. */}}
+{{- define "lunkeeper.inRegistry" -}}
+{{- $image := index . 1 }}
+{{- with (index . 0).Values.global.imageRegistry }}
+{{- $host := splitList "/" $image | first }}
+{{- if regexMatch "[.:]|^localhost$" $host }}{{ $image = trimPrefix (printf "%s/" $host) $image }}{{ end }}
+{{- $image = printf "%s/%s" (trimSuffix "/" .) $image }}
+{{- end }}
+{{- $image }}
+{{- end }}
+
 {{- define "lunkeeper.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
+{{ include "lunkeeper.inRegistry" (list . .Values.image.repository) }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{- define "lunkeeper.selector" -}}
