@@ -1,0 +1,293 @@
+"""The chart's alerts, by promtool: each fires at its fault, and none on a cluster that is well."""
+
+import dataclasses
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from chart.charts import CHART, EVERYTHING, LOCAL_ARRAY, find, render, run_helm
+
+DAY = 86400
+# A day of two controllers and three nodes, a sample each 15 seconds. In promtool's notation: 0+15x9 begins
+# with 0 and adds 15 nine times; _ is a sample that is missing.
+ALWAYS = 5760
+CONTROLLERS = ("controller-1", "controller-2")
+NODES = ("node-1", "node-2", "node-3")
+
+
+def series(metric, pod, **labels):
+    told = {"namespace": "lunkeeper", "pod": pod, **labels}
+    return f"{metric}{{{', '.join(f'{name}={value!r}' for name, value in told.items())}}}"
+
+
+def call(pod, method, code):
+    return series("lunkeeper_rpc_duration_seconds_count", pod, method=method, code=code)
+
+
+WELL = {
+    **{
+        series("lunkeeper_certificate_end_seconds", pod, file=f"/etc/{pod}.crt"): f"{30 * DAY}x{ALWAYS}"
+        for pod in CONTROLLERS + NODES
+    },
+    # A file that was there once.
+    series("lunkeeper_certificate_end_seconds", "controller-1", file="/etc/old.crt"): f"0x{ALWAYS}",
+    # It grows and falls again with each heartbeat, and once the array was restarted.
+    **{
+        series("lunkeeper_node_storage_heartbeat_age_seconds", pod): f"0.4x100 14 29 0.2x{ALWAYS - 103}"
+        for pod in NODES
+    },
+    **{series("lunkeeper_registered", pod): f"0x4 1x{ALWAYS - 5}" for pod in NODES},
+    **{series("lunkeeper_arrays_file_good", pod): f"1x{ALWAYS}" for pod in CONTROLLERS},
+    **{call(pod, "csi.v1.Node/NodeUnstageVolume", "OK"): f"0+1x{ALWAYS}" for pod in NODES},
+    **{call(pod, "csi.v1.Node/NodeStageVolume", "DEADLINE_EXCEEDED"): f"0+1x{ALWAYS}" for pod in NODES},
+    **{
+        f"lunkeeper_pool_{what}_bytes{{array='local', pod='array-local'}}": f"{bytes}x{ALWAYS}"
+        for what, bytes in (("size", 1000), ("used", 800), ("promised", 3000))
+    },
+    # The leader changes.
+    series("lunkeeper_failover_leading", "controller-1"): f"1x200 0x{ALWAYS - 201}",
+    series("lunkeeper_failover_leading", "controller-2"): f"0x202 1x{ALWAYS - 203}",
+    **{series("lunkeeper_failover_synced", pod): f"1x{ALWAYS}" for pod in CONTROLLERS},
+    **{
+        series("lunkeeper_failover_nodefences", pod, phase=phase): f"0x{ALWAYS}"
+        for pod in CONTROLLERS
+        for phase in ("Fencing", "AwaitingNode")
+    },
+    # Two of them long ago.
+    **{series("lunkeeper_failover_fence_failures", pod): f"0x50 1 2x{ALWAYS - 52}" for pod in CONTROLLERS},
+}
+
+
+@dataclasses.dataclass
+class Fault:
+    alert: str
+    changed: dict  # of WELL: the series that are otherwise; None: that are not there
+    fires: dict  # {labels that the alert has beside its severity: its summary}
+    at: str = "30m"
+
+
+def only(metric, values):
+    """All series of a metric, with these values one after another."""
+    names = [name for name in WELL if name.startswith(metric + "{")]
+    return dict(zip(names, values, strict=True))
+
+
+AGES = "lunkeeper_node_storage_heartbeat_age_seconds"
+IN_LUNKEEPER = (("namespace", "lunkeeper"),)
+FAULTS = {
+    "a certificate ends in ten days": Fault(
+        "LunkeeperCertificateEnds",
+        {
+            series(
+                "lunkeeper_certificate_end_seconds", "node-1", file="/etc/node-1.crt"
+            ): f"{10 * DAY}x{ALWAYS}"
+        },
+        {
+            (
+                *IN_LUNKEEPER,
+                ("pod", "node-1"),
+                ("file", "/etc/node-1.crt"),
+            ): "The certificate /etc/node-1.crt of node-1 is good for 9d 23h 30m 0s more"
+        },
+    ),
+    **{
+        f"a pool is {used / 10:.0f} % full": Fault(
+            alert,
+            only("lunkeeper_pool_used_bytes", [f"{used}x{ALWAYS}"]),
+            {(("array", "local"),): f"The pool of array local is {used / 10:.0f}% full"},
+        )
+        for used, alert in (
+            (810, "LunkeeperPoolFills"),
+            (900, "LunkeeperPoolFills"),
+            (910, "LunkeeperPoolIsNearlyFull"),
+        )
+    },
+    "an array is away for two nodes": Fault(
+        "LunkeeperArrayAway",
+        only(AGES, ["0.4x100 0+15x5000", "0.4x100 0+15x5000", f"0.4x{ALWAYS}"]),
+        {(): "An array is away for 2 nodes"},
+    ),
+    "one node of three has lost its path": Fault(
+        "LunkeeperStoragePathLost",
+        {series(AGES, "node-2"): "0.4x99 0+15x5000"},
+        {
+            (
+                *IN_LUNKEEPER,
+                ("pod", "node-2"),
+            ): "node-2 has not reached an array for 5m 15s"
+        },
+    ),
+    "a device failed with data in the cache": Fault(
+        "LunkeeperWritesLost",
+        {call("node-3", "csi.v1.Node/NodeUnstageVolume", "DATA_LOSS"): f"_x100 1x{ALWAYS - 101}"},
+        {
+            (
+                *IN_LUNKEEPER,
+                ("pod", "node-3"),
+            ): "A device failed for good, and node-3 could not write back what a volume had cached"
+        },
+    ),
+    "such a device for the second time": Fault(
+        "LunkeeperWritesLost",
+        {call("node-3", "csi.v1.Node/NodeUnstageVolume", "DATA_LOSS"): f"1x400 2x{ALWAYS - 401}"},
+        {
+            (
+                *IN_LUNKEEPER,
+                ("pod", "node-3"),
+            ): "A device failed for good, and node-3 could not write back what a volume had cached"
+        },
+        at="2h",
+    ),
+    "kubelet does not take a plugin": Fault(
+        "LunkeeperNodeNotRegistered",
+        {series("lunkeeper_registered", "node-1"): f"0x{ALWAYS}"},
+        {
+            (
+                *IN_LUNKEEPER,
+                ("pod", "node-1"),
+            ): "kubelet has not registered node-1, so no volume is mounted there"
+        },
+    ),
+    "the list of arrays is wrong": Fault(
+        "LunkeeperArraysFileWrong",
+        {series("lunkeeper_arrays_file_good", "controller-2"): f"0x{ALWAYS}"},
+        {
+            (
+                *IN_LUNKEEPER,
+                ("pod", "controller-2"),
+            ): "controller-2 cannot read its list of arrays, and goes on with the last good one"
+        },
+    ),
+    **{
+        f"failover does not act: {why}": Fault(
+            "LunkeeperFailoverDoesNotAct",
+            changed,
+            {(): "No controller carries out failovers, or more than one says that it does"},
+        )
+        for why, changed in {
+            "nobody leads": only("lunkeeper_failover_leading", [f"0x{ALWAYS}"] * 2),
+            "two lead": only("lunkeeper_failover_leading", [f"1x{ALWAYS}"] * 2),
+            "the leader sees nothing": only("lunkeeper_failover_synced", [f"0x{ALWAYS}", f"1x{ALWAYS}"]),
+            "no controller is there": only("lunkeeper_failover_leading", [None] * 2),
+        }.items()
+    },
+    "a node is fenced": Fault(
+        "LunkeeperNodeFenced",
+        {series("lunkeeper_failover_nodefences", "controller-2", phase="AwaitingNode"): f"1x{ALWAYS}"},
+        {(): "A node is fenced"},
+    ),
+    "an array does not fence": Fault(
+        "LunkeeperFenceFails",
+        {series("lunkeeper_failover_fence_failures", "controller-2"): f"0x100 0+1x{ALWAYS - 101}"},
+        {(): "An array does not carry out a fence, so a node's pods cannot be moved"},
+    ),
+}
+
+
+def rules(values, content=EVERYTHING):
+    return find(render(values(content)), "PrometheusRule")["spec"]
+
+
+def written(samples):
+    """'1x3' is promtool's '1+0x2', for one sample that is repeated; a plain number or a+bxn stays."""
+
+    def one(word):
+        value, times, count = word.partition("x")
+        return f"{value}+0x{int(count) - 1}" if times and "+" not in value and value != "_" else word
+
+    return " ".join(one(word) for word in samples.split())
+
+
+def promtool(folder, verb, *files):
+    told = subprocess.run(
+        ["promtool", *verb.split(), *files], cwd=folder, capture_output=True, text=True, timeout=120
+    )
+    return told.returncode, told.stdout + told.stderr
+
+
+def run_case(folder, given, shown, expected):
+    """`expected` are the alerts, as promtool wants them, at times."""
+    (folder / "rules.yaml").write_text(yaml.safe_dump(given))
+    test = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": "15s",
+        "tests": [
+            {
+                "interval": "15s",
+                "input_series": [
+                    {"series": name.replace("'", '"'), "values": written(values)}
+                    for name, values in shown.items()
+                    if values is not None
+                ],
+                "alert_rule_test": expected,
+            }
+        ],
+    }
+    (folder / "test.yaml").write_text(yaml.safe_dump(test))
+    code, told = promtool(folder, "test rules", "test.yaml")
+    assert code == 0, told
+
+
+def test_promtool_accepts_the_rules(values, tmp_path):
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules(values)))
+    code, told = promtool(tmp_path, "check rules", "rules.yaml")
+    assert code == 0, told
+
+
+def test_on_a_cluster_that_is_well_nothing_fires(values, tmp_path):
+    given = rules(values)
+    names = [rule["alert"] for rule in given["groups"][0]["rules"]]
+    times = ("5m", "25m30s", "26m30s", "51m", "52m", "6h", "23h")
+    run_case(
+        tmp_path,
+        given,
+        WELL,
+        [{"eval_time": time, "alertname": name, "exp_alerts": []} for time in times for name in names],
+    )
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_an_alert_fires_at_its_fault(values, tmp_path, fault):
+    given = rules(values)
+    (rule,) = (rule for rule in given["groups"][0]["rules"] if rule["alert"] == fault.alert)
+    expected = [
+        {
+            "exp_labels": {**rule["labels"], **dict(labels)},
+            "exp_annotations": {"summary": summary, "description": rule["annotations"]["description"]},
+        }
+        for labels, summary in fault.fires.items()
+    ]
+    run_case(
+        tmp_path,
+        given,
+        {**WELL, **fault.changed},
+        [{"eval_time": fault.at, "alertname": fault.alert, "exp_alerts": expected}],
+    )
+
+
+def test_each_alert_has_a_fault_that_it_fires_at(values):
+    names = {rule["alert"] for rule in rules(values)["groups"][0]["rules"]}
+    assert names == {fault.alert for fault in FAULTS.values()}
+
+
+def test_each_alert_says_how_bad_it_is_and_what_to_do(values):
+    for rule in rules(values)["groups"][0]["rules"]:
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert "{{" not in rule["annotations"]["description"]
+        assert len(rule["annotations"]["description"]) > 20
+
+
+def test_without_failover_no_alert_is_about_it(values):
+    content = {**EVERYTHING, "failover": {"enabled": False}}
+    assert "failover_" not in re.sub("description: .*", "", yaml.safe_dump(rules(values, content)))
+
+
+@pytest.mark.parametrize("days,refused", [(7, False), (20, False), (30, True), (60, True)])
+def test_no_alert_is_about_certificates_that_are_not_yet_due(values, days, refused):
+    """They are renewed when a third of 90 days is left."""
+    content = {**LOCAL_ARRAY, "metrics": {"alerts": {"enabled": True, "certificateDays": days}}}
+    done = run_helm("template", "storage", CHART, f"--values={values(content)}")
+    assert (done.returncode != 0) == refused
+    assert not refused or "want less than a third" in done.stderr
