@@ -358,30 +358,6 @@ def test_no_role_has_a_wildcard(values):
             assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]], rule
 
 
-def test_every_metric_that_is_shown_is_one_of_the_programs(values):
-    """In the dashboard, the alerts and the documents."""
-    given = {
-        name
-        for path in ROOT.glob("[a-z]*/**/*.cc")
-        if not path.name.endswith("_test.cc") and path.parts[len(ROOT.parts)] != "build"
-        for name in re.findall(r'"(lunkeeper_[a-z_]+)"', path.read_text())
-    }
-    things = render(values(EVERYTHING))
-    board = json.loads(find(things, "ConfigMap", "storage-lunkeeper-dashboard")["data"]["lunkeeper.json"])
-    asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
-    asked += [
-        rule["expr"] for group in find(things, "PrometheusRule")["spec"]["groups"] for rule in group["rules"]
-    ]
-    assert len(asked) > 20
-    pages = [page.read_text() for page in (ROOT / "docs").glob("*.md")]
-    shown = {
-        re.sub("_(bucket|count|sum)$", "", name)
-        for text in asked + pages
-        for name in re.findall(r"\blunkeeper_[a-z_]+", text)
-    }
-    assert not shown - given
-
-
 def test_without_failover_there_are_no_rights_for_it(values):
     things = render(values({**ONE_ARRAY, "failover": {"enabled": False}}))
     assert not [thing for thing in things if thing["kind"] == "CustomResourceDefinition"]
