@@ -279,6 +279,37 @@ void AddAcceptRestore(CLI::App* app, int* exit_code) {
       });
 }
 
+void PrintOrphans(const admin::v1::ListOrphansResponse& response) {
+  if (response.orphans().empty()) std::cout << "no files are set aside\n";
+  for (const admin::v1::OrphanFile& orphan : response.orphans()) {
+    std::cout << orphan.name() << "  " << orphan.taken_bytes() << " bytes  last written "
+              << absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", absl::FromUnixSeconds(orphan.changed_seconds()),
+                                  absl::UTCTimeZone())
+              << "\n";
+  }
+}
+
+void AddOrphans(CLI::App* app, int* exit_code) {
+  CLI::App* orphans = app->add_subcommand(
+      "orphans", "Files of the pool that its catalogue does not know; they may be somebody's volumes");
+  orphans->require_subcommand(1);
+  const auto target = std::make_shared<AdminTarget>();
+  AddCommand(orphans, "list", "List them", target.get())->callback([=] {
+    *exit_code = CallServer<admin::v1::ListOrphansRequest, admin::v1::ListOrphansResponse>(
+        *target, &Admin::Stub::ListOrphans, {}, PrintOrphans);
+  });
+  const auto names = std::make_shared<std::vector<std::string>>();
+  CLI::App* remove = AddCommand(orphans, "delete", "Delete some of them for good", target.get());
+  remove->add_option("NAME", *names, "Their names, as listed")->required();
+  remove->callback([=] {
+    admin::v1::DeleteOrphansRequest request;
+    request.mutable_names()->Assign(names->begin(), names->end());
+    *exit_code = CallServer<admin::v1::DeleteOrphansRequest, admin::v1::DeleteOrphansResponse>(
+        *target, &Admin::Stub::DeleteOrphans, request,
+        [](const admin::v1::DeleteOrphansResponse&) { std::cout << "deleted\n"; });
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<kube::KubeClient>> InClusterClient() {
@@ -291,6 +322,7 @@ void AddAdminCommands(CLI::App* app, int* exit_code, const MakeClient& cluster) 
   AddFence(app, exit_code, cluster);
   AddUnfence(app, exit_code, cluster);
   AddAcceptRestore(app, exit_code);
+  AddOrphans(app, exit_code);
 }
 
 }  // namespace lunkeeper

@@ -121,6 +121,30 @@ class AdminService final : public admin::v1::Admin::Service {
     return ToGrpcStatus(backends_.accept_restore ? backends_.accept_restore() : NoArray());
   }
 
+  grpc::Status ListOrphans(ServerContext*, const admin::v1::ListOrphansRequest*,
+                           admin::v1::ListOrphansResponse* response) override {
+    return AnswerRpc([&]() -> absl::Status {
+      if (!backends_.list_orphans) return NoArray();
+      ASSIGN_OR_RETURN(const std::vector<OrphanFile> orphans, backends_.list_orphans());
+      for (const OrphanFile& orphan : orphans) {
+        admin::v1::OrphanFile* out = response->add_orphans();
+        out->set_name(orphan.name);
+        out->set_taken_bytes(orphan.taken_bytes);
+        out->set_changed_seconds(absl::ToUnixSeconds(orphan.changed));
+      }
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::Status DeleteOrphans(ServerContext*, const admin::v1::DeleteOrphansRequest* request,
+                             admin::v1::DeleteOrphansResponse*) override {
+    return AnswerRpc([&]() -> absl::Status {
+      if (!backends_.delete_orphan) return NoArray();
+      for (const std::string& name : request->names()) RETURN_IF_ERROR(backends_.delete_orphan(name));
+      return absl::OkStatus();
+    });
+  }
+
  private:
   static absl::Status NoArray() {
     return absl::FailedPreconditionError(

@@ -208,6 +208,25 @@ TEST_CASE("a process without an array refuses manual fences") {
         grpc::StatusCode::FAILED_PRECONDITION);
 }
 
+TEST_CASE("files that were set aside are listed and deleted by name") {
+  Shell shell;
+  std::vector<OrphanFile> orphans = {{"a1-v7.1", 4096, absl::FromUnixSeconds(1'800'000'000)}, {"b", 0, {}}};
+  CHECK_THAT(shell.Run({"orphans", "list"}), Catch::Contains("FAILED_PRECONDITION"));
+  CHECK_THAT(shell.Run({"orphans", "delete", "b"}), Catch::Contains("FAILED_PRECONDITION"));
+  shell.backends.list_orphans = [&] { return orphans; };
+  shell.backends.delete_orphan = [&](const std::string& name) {
+    if (orphans.back().name != name) return absl::NotFoundError(name);
+    orphans.pop_back();
+    return absl::OkStatus();
+  };
+  CHECK_THAT(shell.Run({"orphans", "list"}),
+             Catch::Contains("a1-v7.1  4096 bytes  last written 2027-01-15 08:00:00 UTC"));
+  CHECK_THAT(shell.Run({"orphans", "delete", "c"}), Catch::Contains("NOT_FOUND"));
+  CHECK(orphans.size() == 2);
+  CHECK(shell.Run({"orphans", "delete", "b", "a1-v7.1"}) == "deleted\n");
+  CHECK(shell.Run({"orphans", "list"}) == "no files are set aside\n");
+}
+
 TEST_CASE("a server that is not there is an error with its code") {
   Shell shell;
   shell.server.reset();

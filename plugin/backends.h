@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "base/metrics.h"
 #include "devices/array/arrays.h"
+#include "devices/array/tgt/tgt_array.h"
 #include "devices/datapath/initiator.h"
 #include "devices/filesystem/filesystem.h"
 #include "devices/filesystem/mounter.h"
@@ -36,9 +37,12 @@ struct Backends {
 
   // Null without the Controller service.
   std::shared_ptr<Arrays> arrays;
-  std::shared_ptr<GrantStore> all_grants;        // of all arrays
-  std::function<absl::Status()> array_serving;   // OK, or why not; empty without an array
-  std::function<absl::Status()> accept_restore;  // empty where the array is not of this process
+  std::shared_ptr<GrantStore> all_grants;       // of all arrays
+  std::function<absl::Status()> array_serving;  // OK, or why not; empty without an array
+  // As TgtArray's; empty where the array is not of this process.
+  std::function<absl::Status()> accept_restore;
+  std::function<absl::StatusOr<std::vector<OrphanFile>>()> list_orphans;
+  std::function<absl::Status(const std::string& name)> delete_orphan;
 
   // Null, and no node id, without the Node service.
   NodeId node;

@@ -90,11 +90,11 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
 }
 
 void ReportPool(TgtArray& pool, const std::string& name, Metrics& metrics) {
-  const auto orphans = pool.CountOrphans();
+  const auto orphans = pool.ListOrphans();
   if (orphans.ok())
     metrics.SetGauge("lunkeeper_array_orphans",
                      "Files in the pool's orphans folder, which the catalogue does not know",
-                     static_cast<double>(*orphans));
+                     static_cast<double>(orphans->size()));
   const auto use = pool.MeasureUse();
   if (!use.ok()) return;
   const auto set = [&](const char* gauge, const char* help, uint64_t bytes) {
@@ -128,6 +128,8 @@ absl::StatusOr<std::shared_ptr<TgtArray>> OpenPool(const ServeOptions& options, 
   ASSIGN_OR_RETURN(std::shared_ptr<TgtArray> pool, OpenTgtArray(array));
   backends->array_serving = [pool] { return pool->CheckServing(); };
   backends->accept_restore = [pool] { return pool->AcceptRestore(); };
+  backends->list_orphans = [pool] { return pool->ListOrphans(); };
+  backends->delete_orphan = [pool](const std::string& name) { return pool->DeleteOrphan(name); };
   backends->reports.push_back(
       [pool, name = array.name](Metrics& metrics) { ReportPool(*pool, name, metrics); });
   backends->owner = pool;

@@ -343,11 +343,30 @@ absl::Status Pool::SetAside(const std::string& path) const {
   return SyncDirectoryOf(to);
 }
 
-absl::StatusOr<uint64_t> Pool::CountOrphans() const {
+absl::StatusOr<std::vector<OrphanFile>> Pool::ListOrphans() const {
+  std::vector<OrphanFile> orphans;
+  const std::string folder = directory_ + "/orphans";
   std::error_code error;
-  const std::filesystem::directory_iterator all(directory_ + "/orphans", error);
-  if (error) return FileError("list", directory_ + "/orphans", error.value());
-  return std::distance(begin(all), end(all));
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    struct stat file {};
+    if (::lstat(at->path().c_str(), &file) != 0) continue;  // deleted meanwhile
+    orphans.push_back({.name = at->path().filename(),
+                       .taken_bytes = static_cast<uint64_t>(file.st_blocks) * 512,
+                       .changed = absl::TimeFromTimespec(file.st_mtim)});
+  }
+  if (error) return FileError("list", folder, error.value());
+  std::sort(orphans.begin(), orphans.end(),
+            [](const OrphanFile& a, const OrphanFile& b) { return a.name < b.name; });
+  return orphans;
+}
+
+absl::Status Pool::DeleteOrphan(const std::string& name) const {
+  if (name.empty() || name == "." || name == ".." || absl::StrContains(name, "/"))
+    return absl::InvalidArgumentError(absl::StrCat("orphaned file '", name, "': want a name, as listed"));
+  const std::string path = absl::StrCat(directory_, "/orphans/", name);
+  if (::unlink(path.c_str()) != 0) return FileError("remove", path, errno);
+  LogWarn("array", "an orphaned file is deleted, as an operator asked", {{"file", path}});
+  return SyncDirectoryOf(path);
 }
 
 absl::StatusOr<PoolCapacity> Pool::MeasureCapacity() const {

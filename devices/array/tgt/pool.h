@@ -19,11 +19,19 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/unique_fd.h"
 #include "devices/array/array.h"
 #include "devices/array/tgt/ballast.h"
 
 namespace lunkeeper {
+
+// A file that was set aside.
+struct OrphanFile {
+  std::string name;          // in orphans/
+  uint64_t taken_bytes = 0;  // of the pool
+  absl::Time changed;
+};
 
 class Pool {
  public:
@@ -72,8 +80,10 @@ class Pool {
   // each file that is no row's into orphans/. Never deletes a file but ID.new and ID.gone without a row,
   // where ID begins with `prefix`.
   absl::Status TidyFiles(const std::set<std::string>& known, const std::string& prefix) const;
-  // How many files are in orphans/, for an operator to look at.
-  absl::StatusOr<uint64_t> CountOrphans() const;
+  // The files in orphans/, for an operator to look at, by name.
+  absl::StatusOr<std::vector<OrphanFile>> ListOrphans() const;
+  // For good. NOT_FOUND: there is none of this name.
+  absl::Status DeleteOrphan(const std::string& name) const;
   absl::StatusOr<PoolCapacity> MeasureCapacity() const;
   // For what must go on when the pool is full; deletions take it by themselves.
   Ballast& ballast() const { return ballast_; }

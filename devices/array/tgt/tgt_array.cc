@@ -74,7 +74,8 @@ class TgtArrayImpl final : public TgtArray {
   absl::Status CheckServing() const override;
   absl::Status AcceptRestore() override;
   absl::StatusOr<PoolUse> MeasureUse() const override { return room_->MeasureUse(); }
-  absl::StatusOr<uint64_t> CountOrphans() const override { return pool_->CountOrphans(); }
+  absl::StatusOr<std::vector<OrphanFile>> ListOrphans() const override { return pool_->ListOrphans(); }
+  absl::Status DeleteOrphan(const std::string& name) override { return pool_->DeleteOrphan(name); }
   absl::Status StopTgtd() override { return daemon_->StopTgtd(); }
 
  private:

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -54,8 +55,10 @@ class TgtArray {
   // already.
   virtual absl::Status AcceptRestore() = 0;
   virtual absl::StatusOr<PoolUse> MeasureUse() const = 0;
-  // How many files of the pool the catalogue does not know. They are set aside in orphans/, and kept.
-  virtual absl::StatusOr<uint64_t> CountOrphans() const = 0;
+  // The files of the pool that the catalogue does not know. They are set aside in orphans/, and kept until an
+  // operator deletes them; as in Pool.
+  virtual absl::StatusOr<std::vector<OrphanFile>> ListOrphans() const = 0;
+  virtual absl::Status DeleteOrphan(const std::string& name) = 0;
   // Ends tgtd, with every session. The array serves nothing afterwards.
   virtual absl::Status StopTgtd() = 0;
 };

@@ -140,6 +140,26 @@ struct OlderCatalogue {
   VolumeId newer;
 };
 
+TEST_CASE("a file that was set aside is listed, and deleted when an operator says so") {
+  OlderCatalogue older;
+  older.fixture.options.seen_sequence_path = "";  // as if nothing had been remembered
+  Run("head -c 1M /dev/urandom >" + older.pool + "/volumes/" + older.newer.value());
+  REQUIRE(older.fixture.Open() == absl::OkStatus());
+  TgtArray& array = *older.fixture.array;
+  const auto orphans = array.ListOrphans();
+  REQUIRE((orphans.ok() && orphans->size() == 1));
+  CHECK(orphans->front().name == older.newer.value());
+  CHECK(orphans->front().taken_bytes >= 1 << 20);
+  CHECK(orphans->front().changed > absl::Now() - absl::Minutes(5));
+  for (const char* wrong : {"", ".", "..", "../volumes/x", "/etc/passwd"})
+    CHECK(absl::IsInvalidArgument(array.DeleteOrphan(wrong)));
+  CHECK(absl::IsNotFound(array.DeleteOrphan("another")));
+  CHECK(array.ListOrphans()->size() == 1);
+  CHECK(array.DeleteOrphan(older.newer.value()) == absl::OkStatus());
+  CHECK(array.ListOrphans()->empty());
+  CHECK(AllFiles(older.pool).size() == 1);
+}
+
 TEST_CASE("volumes that an older catalogue does not know are kept, also if accepting it is cut short") {
   OlderCatalogue older;
   const pid_t child = ::fork();
