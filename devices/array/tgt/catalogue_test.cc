@@ -87,6 +87,32 @@ TEST_CASE_METHOD(Fresh, "a generation is never used again, not after a restart a
   CHECK(Grant(volume, kA)->generation > second + lost);
 }
 
+TEST_CASE_METHOD(Fresh, "a snapshot stays while a volume is copied from it") {
+  SnapshotRow source;
+  source.cluster = kCluster;
+  source.snapshot.id = SnapshotId("a1-s1");
+  source.snapshot.source = Add("v");
+  source.snapshot.ready = true;
+  REQUIRE(catalogue->volumes().InsertSnapshot(source).ok());
+  VolumeRow copy;
+  copy.cluster = kCluster;
+  copy.volume.id = VolumeId("a1-vcopy");
+  copy.volume.spec.name = "copy";
+  copy.volume.spec.source_snapshot = source.snapshot.id;
+  copy.copying = true;
+  REQUIRE(catalogue->volumes().InsertVolume(copy).ok());
+  bool condemned = false;
+  const auto condemn = [&condemned] {
+    condemned = true;
+    return absl::OkStatus();
+  };
+  CHECK(absl::IsAborted(catalogue->volumes().DeleteSnapshot(source.snapshot.id, condemn)));
+  CHECK_FALSE(condemned);
+  REQUIRE(catalogue->volumes().SetVolumeReady(copy.volume.id).ok());
+  CHECK(catalogue->volumes().DeleteSnapshot(source.snapshot.id, condemn).ok());
+  CHECK(condemned);
+}
+
 TEST_CASE_METHOD(Fresh, "a restore ends every grant") {
   const VolumeId volume = Add("v");
   REQUIRE(Grant(volume, kA).ok());

@@ -223,6 +223,13 @@ absl::Status VolumeCatalogue::SetSnapshotReady(const SnapshotId& id) {
 absl::Status VolumeCatalogue::DeleteSnapshot(const SnapshotId& id,
                                              const std::function<absl::Status()>& condemn) {
   return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
+    bool copied = false;
+    RETURN_IF_ERROR(database.Query("SELECT 1 FROM volumes WHERE copying = 1 AND source_snapshot = ?1",
+                                   {id.value()}, [&](const SqlRow&) { copied = true; }));
+    if (copied) {
+      return absl::AbortedError(
+          absl::StrCat("snapshot ", id.value(), ": it is being copied from; try again"));
+    }
     if (condemn) RETURN_IF_ERROR(condemn());
     return database.Change("DELETE FROM snapshots WHERE id = ?1", {id.value()}).status();
   });

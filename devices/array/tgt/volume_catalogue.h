@@ -56,6 +56,7 @@ class VolumeCatalogue {
                                                          const std::string& after, size_t limit);
   absl::StatusOr<std::vector<SnapshotRow>> ListAllSnapshots();
   absl::Status SetSnapshotReady(const SnapshotId& id);
+  // ABORTED: it is being copied from. `condemn` as for DeleteVolume.
   absl::Status DeleteSnapshot(const SnapshotId& id, const std::function<absl::Status()>& condemn = {});
 
  private:
