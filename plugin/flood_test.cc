@@ -167,22 +167,34 @@ TEST_CASE("headers that other gRPC versions die of are survived (CVE-2023-1428, 
   f.CheckNode();
 }
 
-// A node whose token is good and which sends what no node does.
+// A node that was broken into: its token is good.
+struct HostileNode {
+  explicit HostileNode(Fixture& f)
+      : credentials(*TlsClient(f.rig.authority.certificate())),
+        stub(v1::Coordinator::NewStub(
+            grpc::CreateChannel(absl::StrCat("127.0.0.1:", f.controller.port), credentials))) {
+    f.rig.reviewer.AddNode("hostile", "node-9");
+  }
+  static void Introduce(grpc::ClientContext& context, absl::Duration timeout) {
+    context.AddMetadata("authorization", "Bearer hostile");
+    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  }
+
+  const std::shared_ptr<grpc::ChannelCredentials> credentials;
+  const std::unique_ptr<v1::Coordinator::Stub> stub;
+};
+
 TEST_CASE("a hostile node has few streams, and its heartbeats a limit of size and number") {
   Fixture f;
-  f.rig.reviewer.AddNode("hostile", "node-9");
-  const auto credentials = TlsClient(f.rig.authority.certificate());
-  const auto stub = v1::Coordinator::NewStub(
-      grpc::CreateChannel(absl::StrCat("127.0.0.1:", f.controller.port), *credentials));
+  const HostileNode node(f);
   struct Stream {
     grpc::ClientContext context;
     std::unique_ptr<grpc::ClientReaderWriter<v1::Heartbeat, v1::HeartbeatAnswer>> calls;
   };
   const auto open = [&] {
     auto stream = std::make_unique<Stream>();
-    stream->context.AddMetadata("authorization", "Bearer hostile");
-    stream->context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(60)));
-    stream->calls = stub->Heartbeats(&stream->context);
+    HostileNode::Introduce(stream->context, absl::Seconds(60));
+    stream->calls = node.stub->Heartbeats(&stream->context);
     return stream;
   };
   const auto beat = [](Stream& stream, int instance, const v1::Heartbeat& base = {}) {
@@ -220,20 +232,17 @@ TEST_CASE("a hostile node has few streams, and its heartbeats a limit of size an
 
 TEST_CASE("a hostile node that waits for a thousand volumes leaves the others theirs") {
   Fixture f;
-  f.rig.reviewer.AddNode("hostile", "node-9");
-  const auto credentials = TlsClient(f.rig.authority.certificate());
-  const auto stub = v1::Coordinator::NewStub(
-      grpc::CreateChannel(absl::StrCat("127.0.0.1:", f.controller.port), *credentials));
+  const HostileNode node(f);
   const VolumeId held = f.rig.MakeVolume("held");
   f.rig.Occupy(held);
   // Known first: a thousand calls are more than a stranger may send.
   REQUIRE(Eventually([&] {
     grpc::ClientContext context;
-    context.AddMetadata("authorization", "Bearer hostile");
+    HostileNode::Introduce(context, absl::Seconds(60));
     v1::HeldRequest request;
     request.set_node("node-9.00000000000000aa");
     v1::HeldResponse response;
-    return stub->Held(&context, request, &response).ok();
+    return node.stub->Held(&context, request, &response).ok();
   }));
   std::atomic<int> refused = 0, ended = 0;
   grpc::CompletionQueue queue;
@@ -248,9 +257,8 @@ TEST_CASE("a hostile node that waits for a thousand volumes leaves the others th
     request.set_access(v1::EXCLUSIVE);
     request.set_wait_ms(60'000);
     auto& context = contexts.emplace_back(std::make_unique<grpc::ClientContext>());
-    context->AddMetadata("authorization", "Bearer hostile");
-    context->set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(60)));
-    calls.push_back(stub->AsyncAcquire(context.get(), request, &queue));
+    HostileNode::Introduce(*context, absl::Seconds(60));
+    calls.push_back(node.stub->AsyncAcquire(context.get(), request, &queue));
     grpc::Status* const status = statuses.emplace_back(std::make_unique<grpc::Status>()).get();
     calls.back()->Finish(grants.emplace_back(std::make_unique<v1::Grant>()).get(), status, status);
   }
@@ -294,10 +302,7 @@ void FloodOnce(int port, int round) {
 // requests for what others hold.
 void MisuseOnce(v1::Coordinator::Stub& stub, const VolumeId& held, int round) {
   grpc::ClientContext context, asking;
-  for (grpc::ClientContext* each : {&context, &asking}) {
-    each->AddMetadata("authorization", "Bearer hostile");
-    each->set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(1)));
-  }
+  for (grpc::ClientContext* each : {&context, &asking}) HostileNode::Introduce(*each, absl::Seconds(1));
   const auto stream = stub.Heartbeats(&context);
   v1::Heartbeat heartbeat;
   heartbeat.set_node(absl::StrFormat("node-9.%016x", round));
@@ -328,20 +333,17 @@ uint64_t ResidentMiB() {
 // FLOOD_SECONDS=300 for the long run.
 TEST_CASE("a stranger and a hostile node at once, for some time, take nothing from a node in good order") {
   Fixture f;
-  f.rig.reviewer.AddNode("hostile", "node-9");
+  const HostileNode node(f);
   const VolumeId held = f.rig.MakeVolume("held");
   f.rig.Occupy(held);
   const char* const seconds = std::getenv("FLOOD_SECONDS");
   const absl::Time end = absl::Now() + absl::Seconds(seconds == nullptr ? 6 : std::atoi(seconds));
   const uint64_t before = ResidentMiB();
-  const auto credentials = TlsClient(f.rig.authority.certificate());
   auto stranger = std::async(std::launch::async, [&] {
     for (int round = 0; absl::Now() < end; ++round) FloodOnce(f.controller.port, round);
   });
   auto hostile = std::async(std::launch::async, [&] {
-    const auto stub = v1::Coordinator::NewStub(
-        grpc::CreateChannel(absl::StrCat("127.0.0.1:", f.controller.port), *credentials));
-    for (int round = 0; absl::Now() < end; ++round) MisuseOnce(*stub, held, round);
+    for (int round = 0; absl::Now() < end; ++round) MisuseOnce(*node.stub, held, round);
   });
   int mounts = 0;
   for (; absl::Now() < end; ++mounts) f.CheckNode();

@@ -77,13 +77,18 @@ def test_two_commands_lead_from_nothing_to_a_written_volume(bare, cluster, tmp_p
     assert not ours, "the documents' commands leave nothing"
 
 
+def first_writer(workloads):
+    """Of an installation that has just begun."""
+    workloads.claim("data", size="64Mi", volumeMode="Block")
+    workloads.wait_for_bound("data", seconds=120)
+    return Writer(workloads, "writer", "data", block=True).goes_on()
+
+
 def test_what_is_rendered_installs_it_too_and_applied_again_restarts_nothing(bare, cluster, workloads):
     """By kubectl alone, as Argo CD does; twice more while a pod writes."""
     cluster.kubectl("create", "namespace", deploy.NAMESPACE)
     apply(cluster)
-    workloads.claim("data", size="64Mi", volumeMode="Block")
-    workloads.wait_for_bound("data", seconds=120)
-    writer = Writer(workloads, "writer", "data", block=True).goes_on()
+    writer = first_writer(workloads)
     before = what_runs(cluster)
     assert {"lunkeeper-array-local", "lunkeeper-controller", "lunkeeper-node"} <= before["specs"].keys()
     for _ in range(2):
@@ -100,9 +105,7 @@ def test_all_certificates_are_replaced_while_a_pod_writes(bare, cluster, workloa
     """As after a leak of the CA's key: agent, controllers and nodes go on with what the Job makes anew."""
     cluster.kubectl("create", "namespace", deploy.NAMESPACE)
     apply(cluster)
-    workloads.claim("data", size="64Mi", volumeMode="Block")
-    workloads.wait_for_bound("data", seconds=120)
-    writer = Writer(workloads, "writer", "data", block=True).goes_on()
+    writer = first_writer(workloads)
     before = what_runs(cluster)
     documented.run(cluster, "renew", tmp_path)
     after = what_runs(cluster)["secrets"]
@@ -127,10 +130,8 @@ def test_io_waits_while_the_arrays_node_is_off(bare, cluster, workloads):
     cluster.kubectl("create", "namespace", deploy.NAMESPACE)
     apply(cluster)
     failover, home = Failover(cluster), cluster.nodes[HOME]
-    workloads.claim("data", size="64Mi", volumeMode="Block")
     with workloads.new_pods_go_to("node-2"):
-        workloads.wait_for_bound("data", seconds=120)
-        writer = Writer(workloads, "writer", "data", block=True).goes_on()
+        writer = first_writer(workloads)
     home.power_off()
     try:
         failover.stays_quiet(20)
