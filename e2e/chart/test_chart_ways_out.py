@@ -2,13 +2,15 @@
 distributions.
 """
 
+import importlib
 import json
 import re
 
 import pytest
 import yaml
 
-from chart.charts import CHART, EVERYTHING, LOCAL_ARRAY, ONE_ARRAY, every_pod, find, pods, render
+from chart.charts import CHART, EVERYTHING, LOCAL_ARRAY, ONE_ARRAY, every_pod, find, pods, render, run_helm
+from harness.places import ROOT
 
 WORKLOADS = {"controller": "controller", "node": "node", "datapath": "datapath", "agent": "array-local"}
 NOT_IN_A_NAMESPACE = {
@@ -273,3 +275,15 @@ def test_the_charts_description_is_true(values):
             found = known
             for part in path.split("."):
                 found = found[part]
+
+
+def test_the_chart_of_a_release_renders_the_same(values, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "packaging")
+    release = importlib.import_module("release")
+    release.pack_chart(tmp_path, "lunkeeper.tgz", 1)
+    told = [
+        run_helm("template", "storage", chart, f"--values={values(EVERYTHING)}")
+        for chart in (CHART, tmp_path / "lunkeeper.tgz")
+    ]
+    assert told[1].returncode == 0, told[1].stderr
+    assert told[0].stdout == told[1].stdout

@@ -1,0 +1,152 @@
+"""What ./dev release makes, of the built program."""
+
+import gzip
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+
+import pytest
+
+from harness.places import BUILD, ROOT
+
+VERSION = re.search(r"project\(lunkeeper VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())[1]
+IMAGE = f"lunkeeper-{VERSION}-amd64.image.tar"
+DEB = f"lunkeeper_{VERSION}_amd64.deb"
+
+
+def make(out, *options):
+    done = subprocess.run(
+        [sys.executable, ROOT / "packaging/release.py", f"--build={BUILD}", f"--out={out}", *options],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "e2e")},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def key(folder):
+    path = folder / "key.pem"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", path], check=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def release(folder, key):
+    return make(folder / "release", f"--key={key}")
+
+
+def test_it_has_everything(release):
+    assert {path.name for path in release.iterdir()} == {
+        f"lunkeeper-{VERSION}.tgz",
+        IMAGE,
+        DEB,
+        f"lunkeeper-{VERSION}.spdx.json",
+        "RELEASE_NOTES.md",
+        "SHA256SUMS",
+        "SHA256SUMS.sig",
+        "release.pub",
+    }
+
+
+def test_a_second_one_is_the_same_byte_for_byte(release, folder):
+    """This time without a key, so it is not signed."""
+    again = make(folder / "again")
+    names = {path.name for path in again.iterdir()}
+    assert names == {path.name for path in release.iterdir()} - {"SHA256SUMS.sig", "release.pub"}
+    for name in names:
+        assert (again / name).read_bytes() == (release / name).read_bytes(), name
+
+
+def test_checksums_and_signature_are_right_and_notice_a_change(release, folder):
+    def check(sums):
+        verify = ["openssl", "pkeyutl", "-verify", "-pubin", "-inkey", release / "release.pub", "-rawin"]
+        files = ["-in", sums, "-sigfile", release / "SHA256SUMS.sig"]
+        return subprocess.run([*verify, *files], capture_output=True, timeout=20).returncode == 0
+
+    assert check(release / "SHA256SUMS")
+    changed = folder / "changed"
+    changed.write_text((release / "SHA256SUMS").read_text().replace("0", "1", 1))
+    assert not check(changed)
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=release, check=True, timeout=60)
+    listed = re.findall(r"^\w{64}  (\S+)$", (release / "SHA256SUMS").read_text(), re.MULTILINE)
+    assert set(listed) == {path.name for path in release.iterdir()} - {
+        "SHA256SUMS",
+        "SHA256SUMS.sig",
+        "release.pub",
+    }
+
+
+@pytest.fixture(scope="module")
+def layer(release, folder):
+    """The image's only layer, unpacked."""
+    with tarfile.open(release / IMAGE) as image:
+        (manifest,) = json.load(image.extractfile("manifest.json"))
+        assert manifest["RepoTags"] == [f"ghcr.io/lunkeeper/lunkeeper:{VERSION}"]
+        with tarfile.open(fileobj=image.extractfile(manifest["Layers"][0])) as files:
+            files.extractall(folder / "layer")
+    return folder / "layer"
+
+
+def test_the_program_in_the_image_runs_with_nothing_else_there(layer):
+    for command in (["/usr/bin/lunkeeper", "version"], ["/usr/sbin/mke2fs", "-V"], ["/usr/sbin/tgtd", "-V"]):
+        told = subprocess.run(["chroot", layer, *command], capture_output=True, text=True, timeout=20)
+        assert told.returncode == 0, f"{command}: {told.stderr}"
+        assert command[1] != "version" or told.stdout.strip() == VERSION
+
+
+def test_the_image_brings_the_licences_of_what_is_in_it(layer):
+    notices = {path.parent.name for path in layer.glob("usr/share/doc/*/copyright")}
+    assert {"lunkeeper", "tgt", "e2fsprogs", "libc6", "busybox-static"} <= notices
+
+
+def test_image_and_package_have_the_same_program(release, layer, folder):
+    subprocess.run(["dpkg-deb", "--extract", release / DEB, folder / "deb"], check=True, timeout=60)
+    assert (folder / "deb/usr/bin/lunkeeper").read_bytes() == (layer / "usr/bin/lunkeeper").read_bytes()
+
+
+def test_the_chart_has_the_files_of_the_repository_and_no_other(release):
+    packed = io.BytesIO(gzip.decompress((release / f"lunkeeper-{VERSION}.tgz").read_bytes()))
+    with tarfile.open(fileobj=packed) as archive:
+        names = set(archive.getnames())
+        for name in names:
+            assert archive.extractfile(name).read() == (ROOT / "charts" / name).read_bytes()
+    assert {"lunkeeper/Chart.yaml", "lunkeeper/values.schema.json", "lunkeeper/README.md"} <= names
+
+
+def test_the_bill_of_materials_is_whole(release, layer):
+    bill = json.loads((release / f"lunkeeper-{VERSION}.spdx.json").read_text())
+    assert bill["spdxVersion"] == "SPDX-2.3" and bill["dataLicense"] == "CC0-1.0"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", bill["creationInfo"]["created"])
+    packages = {package["name"]: package for package in bill["packages"]}
+    for package in packages.values():
+        assert re.fullmatch(r"SPDXRef-[a-zA-Z0-9.-]+", package["SPDXID"])
+        assert package["versionInfo"] and package["downloadLocation"]
+    assert len({package["SPDXID"] for package in packages.values()}) == len(packages)
+    kinds = {each["relatedSpdxElement"]: each["relationshipType"] for each in bill["relationships"]}
+    wanted = {"libgrpc++1.51": "DYNAMIC_LINK", "tgt": "CONTAINS", "libboost1.81-dev": "STATIC_LINK"}
+    for name, kind in wanted.items():
+        assert kinds[packages[name]["SPDXID"]] == kind
+    assert kinds.keys() == {package["SPDXID"] for package in packages.values()}
+    # Each package whose licence is in the image is in the bill, and with the version that is installed.
+    brought = {path.parent.name for path in layer.glob("usr/share/doc/*/copyright")}
+    assert brought <= packages.keys()
+    told = subprocess.run(
+        ["dpkg-query", "--show", "--showformat=${Version}", "tgt"], capture_output=True, text=True
+    ).stdout
+    assert packages["tgt"]["versionInfo"] == told
+
+
+def test_the_notes_name_each_file_and_have_the_changes(release):
+    notes = (release / "RELEASE_NOTES.md").read_text()
+    for name in (f"lunkeeper-{VERSION}.tgz", IMAGE, DEB, "SHA256SUMS.sig"):
+        assert f"`{name}`" in notes
+    assert "### " in notes.partition("## Changes")[2] and "amd64 only" in notes
+    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True).stdout
+    assert commit.strip() in notes
