@@ -19,10 +19,14 @@ bool WantsLifting(const State& state, const NodeFence& record) {
 // Each replica counts the deadline from when it first saw the pods being asked. A new leader that has not
 // seen it begin gives the pods the whole time again, which costs a second and needs no clock in the record.
 bool IsGraceOver(State& state, const Assessment& seen) {
-  if (!seen.record.graceful || seen.classification.response != Response::kAskToLeave) return false;
+  if (!seen.leaving) return false;
+  // Where a person asked: once they have left, or the fence has begun, nothing is waited for.
+  const bool asked = seen.record.by_hand();
+  if (asked && (seen.plan.move.empty() || !seen.fences.empty())) return true;
+  const auto deadline = asked ? state.settings.asked_deadline : state.settings.graceful_deadline;
   const auto since = state.leaving_since.emplace(seen.record.node, state.now).first->second;
   // To the nearest tick: it begins just after one, and would end nearly a tick late.
-  return state.now - since + state.settings.tick / 2 >= state.settings.graceful_deadline;
+  return state.now - since + state.settings.tick / 2 >= deadline;
 }
 
 bool DoAllRun(const State& state, const VolumesByArray& volumes) {
@@ -40,20 +44,22 @@ Assessment AssessNode(State& state, const NodeFence& record) {
   seen.record = record;
   seen.signals = state.evidence.SignalsOf(record.node, state.now);
   seen.classification = Classify(seen.signals, state.settings);
-  // A path that is lost to one array moves the pods of that array alone; the others have nothing to fear.
-  const bool leaving = record.graceful && seen.classification.response == Response::kAskToLeave;
-  seen.plan = record.requested_by == kByMachine
-                  ? state.PlanForMachine(record.node)
-                  : state.PlanFor(record.node, leaving ? seen.signals.lost : std::set<ArrayId>());
-  seen.fences = state.arrays.FencesOf(record.node);
   seen.lifting = WantsLifting(state, record);
   const bool manual = record.by_hand() && !seen.lifting;
+  const bool path_lost = seen.classification.response == Response::kAskToLeave;
+  seen.leaving = record.graceful && (manual || path_lost);
+  // A path that is lost to one array moves the pods of that array alone; the others have nothing to fear.
+  const bool part = seen.leaving && path_lost && !manual;
+  seen.plan = record.requested_by == kByMachine
+                  ? state.PlanForMachine(record.node)
+                  : state.PlanFor(record.node, part ? seen.signals.lost : std::set<ArrayId>());
+  seen.fences = state.arrays.FencesOf(record.node);
   seen.closes_machine = manual && IsOfMachine(record);
   // What was fenced once and is gone is fenced again, should its array have forgotten that: the leader may
   // have started since, and would have no other reason to.
   const bool again = !record.generations.empty() && IsGone(state, seen);
-  seen.acting =
-      manual || again || seen.classification.response == Response::kFence || IsGraceOver(state, seen);
+  seen.acting = (manual && !seen.leaving) || again || seen.classification.response == Response::kFence ||
+                IsGraceOver(state, seen);
   return seen;
 }
 
@@ -67,6 +73,8 @@ Phase PhaseOf(const State& state, const Assessment& seen) {
   if (seen.signals.network != Network::kArrives) return Phase::kAwaitingNode;
   return seen.acting ? Phase::kMoved : Phase::kCleaning;
 }
+
+bool IsByPerson(const NodeFence& record) { return IsOfMachine(record) && record.requested_by != kByTaint; }
 
 bool IsOfMachine(const NodeFence& record) { return record.by_hand() && record.requested_by != kByMachine; }
 

@@ -20,6 +20,7 @@ struct Assessment {
   // closed.
   bool closes_machine = false;
   bool lifting = false;  // someone wants it lifted
+  bool leaving = false;  // the pods are to leave by themselves first
   bool acting = false;   // there is reason to fence, now
 };
 
@@ -27,6 +28,8 @@ struct Assessment {
 Assessment AssessNode(State& state, const NodeFence& record);
 
 Phase PhaseOf(const State& state, const Assessment& seen);
+// A person made it, or made it his own; he wants it until he deletes it.
+bool IsByPerson(const NodeFence& record);
 // A person asked for this very record, and so means the machine; it did not come from its machine's fence.
 bool IsOfMachine(const NodeFence& record);
 // Every array of the record has confirmed that the machine is closed.

@@ -157,8 +157,7 @@ void AskToLeave(State& state, const Pod& pod) {
 }
 
 void AskPodsToLeave(State& state, const Assessment& seen) {
-  if (!seen.record.graceful || seen.classification.response != Response::kAskToLeave || !seen.fences.empty())
-    return;
+  if (!seen.leaving || !seen.fences.empty()) return;
   if (!IsTainted(state, seen.record.node)) return;
   for (const auto* pod : seen.plan.move) AskToLeave(state, *pod);
 }
@@ -333,14 +332,27 @@ const PhaseRow& RowOf(Phase phase) {
   return *row;
 }
 
+// In a dry run nothing goes on by itself; what a person asked for is done, and what he wants lifted is
+// lifted.
+bool IsFrozen(State& state, const Assessment& seen) {
+  if (!state.settings.dry_run || IsByPerson(seen.record) || (seen.lifting && !seen.acting)) return false;
+  state.ReportOnce(
+      {.kind = ReportKind::kRefused,
+       .node = seen.record.node,
+       .text = std::string("dry run: its failover is left as it is: ") + ToSentence(PhaseOf(state, seen)),
+       .refusal = Refusal::kDryRun});
+  return true;
+}
+
 }  // namespace
 
 void Reconcile(State& state, const NodeId& node) {
   const auto* record = state.cluster.FindFence(node);
-  if (!record || state.settings.dry_run) return;
+  if (!record) return;
   if (IsUnknown(state, *record)) return RefuseRecord(state, *record);
   const auto seen = AssessNode(state, *record);
-  if (seen.classification.response != Response::kAskToLeave) state.leaving_since.erase(node);
+  if (!seen.leaving) state.leaving_since.erase(node);
+  if (IsFrozen(state, seen)) return;
   if (!IsRecorded(state, seen)) return;
   OpenMachine(state, seen);
   const Phase phase = PhaseOf(state, seen);

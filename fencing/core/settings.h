@@ -31,6 +31,7 @@ struct Settings {
   Span partition_grace = 60_s;    // without I/O, of a node cut off from the control plane
   bool fence_partitioned = true;  // after that grace; or hold for ever
   Span graceful_deadline = 1_s;   // pods whose I/O hangs seldom leave by themselves
+  Span asked_deadline = 120_s;    // the same, where a person asked for it: those pods are well
   Span kick_window = 300_s;       // after an outage in which crash-looping pods are kicked, each once
   int kicks = 20;                 // in one such window, at most
 

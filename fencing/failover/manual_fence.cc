@@ -10,7 +10,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "devices/node_id.h"
-#include "fencing/core/words.h"
+#include "fencing/core/assessment.h"
 #include "fencing/failover/facts.h"
 #include "fencing/failover/record.h"
 
@@ -134,14 +134,10 @@ std::string ArraysOf(const NodeFence& fence) {
 // For an operator who waited in vain: in the first phase no controller has acted, with one an array has not.
 std::string WhyNotInForce(const NodeFence& fence) {
   if (fence.phase == Phase::kRequested)
-    return "no controller has taken it up; `lunkeeper status` says who leads, and whether this is a dry run";
+    return "no controller has taken it up; `lunkeeper status` says who leads";
   const auto arrays = NotFencedYet(fence);
   return absl::StrCat("it is at \"", ToSentence(fence.phase), "\"",
                       arrays.empty() ? "" : "; not confirmed yet: " + absl::StrJoin(arrays, ", "));
-}
-
-bool IsByPerson(const NodeFence& fence) {
-  return fence.by_hand() && fence.requested_by != kByTaint && fence.requested_by != kByMachine;
 }
 
 // A fence that is there for another reason would end with that reason. From now on it is the person's.

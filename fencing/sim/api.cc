@@ -265,6 +265,7 @@ void Api::CreateFence(const NodeId& node) {
   fence.node = node;
   fence.cause = "maintenance";
   fence.requested_by = "an operator";
+  fence.graceful = world_.random().Percent(40);
   Put(fence);
 }
 

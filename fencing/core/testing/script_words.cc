@@ -255,6 +255,18 @@ void ScriptedWorld::HaveFence(ArrayModel& array, const std::string& name, std::i
   array.fences[id] = {id, ++array.last, volumes};
 }
 
+void ScriptedWorld::MakeFence(const std::string& what, const std::string& how) {
+  const NodeId id(machines_.contains(NodeName(what)) ? Find(what).id : NodeId(what));
+  auto& fence = fences_[id];
+  fence.node = id;
+  fence.uid = Uid("fence-" + what);
+  fence.version = NextVersion();
+  fence.cause = "maintenance";
+  if (how != "evidence") fence.requested_by = "an operator";
+  fence.graceful = how == "graceful";
+  Feed(FenceSeen{fence});
+}
+
 void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream& words) {
   const auto what = NextWord(words);
   if (const auto array = arrays_.find(ArrayId(subject)); array != arrays_.end()) {
@@ -278,14 +290,7 @@ void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream
     const auto [where, volume] = Volume(what);
     Feed(VolumeWanted{where, volume, arrays_.at(where).holders.at(volume)});
   } else if (subject == "fence") {
-    const NodeId id(machines_.contains(NodeName(what)) ? Find(what).id : NodeId(what));
-    auto& fence = fences_[id];
-    fence.node = id;
-    fence.uid = Uid("fence-" + what);
-    fence.version = NextVersion();
-    fence.cause = "maintenance";
-    fence.requested_by = "an operator";
-    Feed(FenceSeen{fence});
+    MakeFence(what, NextWord(words));
   } else if (subject == "lift") {
     auto& fence = fences_.at(FindFenced(what));
     fence.deleting = true;

@@ -64,6 +64,7 @@ class ScriptedWorld {
   void Replace(Pod pod);
   void Clean(Machine& machine);
   Machine& Find(const std::string& name);
+  void MakeFence(const std::string& what, const std::string& how);
   // "n1" is the node that this machine is now; "n1.i" is the first one, and "n1.all" is the machine.
   NodeId FindFenced(const std::string& name);
   void HaveFence(ArrayModel& array, const std::string& name, std::istringstream& words);
