@@ -124,6 +124,7 @@ absl::StatusOr<std::shared_ptr<TgtArray>> OpenPool(const ServeOptions& options, 
   array.seen_sequence_path =
       absl::StrCat(options.state_dir, "/array-", options.array_names.front(), ".sequence");
   array.mount_path = absl::StrCat(options.state_dir, "/array-", options.array_names.front(), ".mount");
+  array.tgtd_output_path = absl::StrCat(options.state_dir, "/array-", options.array_names.front(), ".tgtd");
   array.drain_timeout = absl::Seconds(options.drain_seconds);
   ASSIGN_OR_RETURN(std::shared_ptr<TgtArray> pool, OpenTgtArray(array));
   backends->array_serving = [pool] { return pool->CheckServing(); };

@@ -166,7 +166,7 @@ void TgtArrayImpl::MakeParts(const std::string& cache_id) {
                        .portal = options_.portal,
                        .binary = options_.tgtd_binary,
                        .io_threads = options_.tgtd_io_threads,
-                       .log_path = options_.tgtd_log_path,
+                       .output_path = options_.tgtd_output_path,
                        .lock_path = pool_->TgtdLockPath()},
       [this](bool taken_over) { return targets_->RestoreTargets(heartbeat_luns_->ServeAgain(), taken_over); },
       [this] {

@@ -73,7 +73,8 @@ int IoThreads(int wanted) {
 
 constexpr int kLockInTgtd = 3;
 
-absl::StatusOr<pid_t> SpawnTgtd(const TgtDaemonOptions& options, const UniqueFd& lock) {
+absl::StatusOr<pid_t> SpawnTgtd(const TgtDaemonOptions& options, const std::string& output,
+                                const UniqueFd& lock) {
   // Without a portal named here tgtd would listen on port 3260 of every address. This one is on loopback with
   // an ephemeral port, and CloseOtherPortals removes it before the first target exists.
   std::vector<std::string> words = {options.binary, "-f",
@@ -86,8 +87,7 @@ absl::StatusOr<pid_t> SpawnTgtd(const TgtDaemonOptions& options, const UniqueFd&
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, options.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND,
-                                   0600);
+  posix_spawn_file_actions_addopen(&actions, 1, output.c_str(), O_RDWR | O_NONBLOCK, 0);
   posix_spawn_file_actions_adddup2(&actions, 1, 2);
   // Not closed on exec in tgtd, and also not when it has this number here already.
   posix_spawn_file_actions_adddup2(&actions, lock.get(), kLockInTgtd);
@@ -116,6 +116,7 @@ TgtDaemon::TgtDaemon(TgtDaemonOptions options, PutBack put_back, Tick tick)
       tick_(std::move(tick)),
       client_(options_.control_port),
       lock_(options_.lock_path),
+      output_(options_.output_path, [](const std::string& line) { LogInfo("tgtd", line); }),
       stop_(::eventfd(0, EFD_CLOEXEC)) {}
 
 TgtDaemon::~TgtDaemon() {
@@ -179,7 +180,7 @@ absl::StatusOr<TgtDaemon::Process> TgtDaemon::FindOrSpawn() {
       continue;
     }
     if (!child_handle) {
-      ASSIGN_OR_RETURN(child, SpawnTgtd(options_, *lock));
+      ASSIGN_OR_RETURN(child, SpawnTgtd(options_, output_.path(), *lock));
       FAIL_POINT("array.tgtd.spawned");
       child_handle = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
     }
@@ -248,6 +249,7 @@ void TgtDaemon::WatchTgtd() {
   while (true) {
     const int which = WaitForEither(process_.handle.get(), stop_.get(), process_.handle ? kTick : pause);
     if (which == 1) return;
+    output_.RelayLines();
     if (which == -1 && process_.handle) {
       tick_();
       continue;

@@ -21,6 +21,7 @@
 #include "base/unique_fd.h"
 #include "devices/array/tgt/tgt_client.h"
 #include "devices/array/tgt/tgtd_lock.h"
+#include "devices/array/tgt/tgtd_output.h"
 
 namespace lunkeeper {
 
@@ -31,9 +32,9 @@ struct TgtDaemonOptions {
   int control_port = 1;
   std::string portal;  // address:port
   std::string binary = "/usr/sbin/tgtd";
-  int io_threads = 0;  // for each LUN; 0: half as many as there are processors, 1 to 4
-  std::string log_path = "/dev/null";
-  std::string lock_path;  // of the TgtdLock
+  int io_threads = 0;       // for each LUN; 0: half as many as there are processors, 1 to 4
+  std::string output_path;  // of the TgtdOutput
+  std::string lock_path;    // of the TgtdLock
 };
 
 class TgtDaemon {
@@ -78,8 +79,9 @@ class TgtDaemon {
   const Tick tick_;
   const TgtClient client_;
   const TgtdLock lock_;
-  UniqueFd stop_;    // an eventfd
-  Process process_;  // StartServing(), then the watching thread
+  TgtdOutput output_;  // used as process_ is
+  UniqueFd stop_;      // an eventfd
+  Process process_;    // StartServing(), then the watching thread
   std::thread watcher_;
   absl::Mutex mu_;
   bool ready_ ABSL_GUARDED_BY(mu_) = false;

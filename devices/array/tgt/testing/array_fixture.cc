@@ -69,7 +69,7 @@ ArrayFixture::ArrayFixture(const std::string& pool_dir) {
   options.control_port = FreeControlPort();
   options.seen_sequence_path = directory.path() + "/seen";
   options.mount_path = directory.path() + "/mount";
-  options.tgtd_log_path = directory.path() + "/tgtd.log";
+  options.tgtd_output_path = directory.path() + "/tgtd";
   options.drain_timeout = absl::Seconds(20);
 }
 
