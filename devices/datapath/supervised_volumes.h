@@ -44,8 +44,7 @@ enum class HandOverPhase {
 
 class SupervisedVolumes {
  public:
-  // `state`: new, or a predecessor's. `answers` outlives this. `upgrade_binary`: the program that
-  // UpgradeWorker starts.
+  // `state`: new, or a predecessor's. `answers` outlives this. `upgrade_binary`: for UpgradeWorker.
   SupervisedVolumes(const WorkerOptions& options, VolumesState state, int answers, std::string tag_prefix,
                     std::string upgrade_binary);
 

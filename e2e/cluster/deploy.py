@@ -51,7 +51,7 @@ def pods(cluster: Cluster, component: str) -> list[Object]:
 
 
 def tell_unready(cluster: Cluster) -> str:
-    """For people: the plugin's pods, and what those that are not ready say of themselves."""
+    """For people: the plugin's pods, and what the unready ones say of themselves."""
     here = f"--namespace={NAMESPACE}"
     told = [cluster.kubectl.attempt("get", "pods", here, "-o", "wide").stdout]
     for component in ("controller", "node", "datapath"):
