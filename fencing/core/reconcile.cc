@@ -162,11 +162,21 @@ void AskPodsToLeave(State& state, const Assessment& seen) {
   for (const auto* pod : seen.plan.move) AskToLeave(state, *pod);
 }
 
-bool UsesFencedDevice(const Pod& pod, const Assessment& seen, const VolumeSet& present) {
-  for (const auto& [array, fence] : seen.fences)
-    if (const auto used = pod.volumes.find(array); used != pod.volumes.end())
-      for (const auto& volume : used->second)
-        if (fence.volumes.contains(volume) && present.contains(volume)) return true;
+// It was fenced from the node, and the array has not given it back. An array that was restored from a copy
+// may have forgotten the fence; what is left on the node is cut off all the same.
+bool IsCutOff(const State& state, const Assessment& seen, const ArrayId& array, const VolumeId& volume) {
+  const auto fence = seen.fences.find(array);
+  if (fence != seen.fences.end() && fence->second.volumes.contains(volume)) return true;
+  const auto recorded = seen.record.volumes.find(array);
+  return seen.record.generations.contains(array) && recorded != seen.record.volumes.end() &&
+         recorded->second.contains(volume) && state.evidence.ArrayUp(array) &&
+         !state.evidence.HoldsVolume(seen.record.node, array, volume);
+}
+
+bool UsesFencedDevice(const State& state, const Pod& pod, const Assessment& seen, const VolumeSet& present) {
+  for (const auto& [array, used] : pod.volumes)
+    for (const auto& volume : used)
+      if (present.contains(volume) && IsCutOff(state, seen, array, volume)) return true;
   return false;
 }
 
@@ -176,7 +186,7 @@ void AskCutOffPodsToLeave(State& state, const Assessment& seen) {
   if (seen.acting || seen.signals.network != Network::kArrives || !state.IsCurrent(seen.record.node)) return;
   const auto& present = state.evidence.nodes().at(seen.record.node).heartbeat.present;
   for (const auto* pod : state.cluster.PodsOn(NameOf(seen.record.node)))
-    if (UsesFencedDevice(*pod, seen, present)) AskToLeave(state, *pod);
+    if (UsesFencedDevice(state, *pod, seen, present)) AskToLeave(state, *pod);
 }
 
 bool KnowsOf(const State& state, const NodeId& id, const ArrayId& array, const ArrayFence& fence) {
@@ -314,7 +324,7 @@ struct PhaseRow {
 
 constexpr PhaseRow kPhaseRows[] = {
     {Phase::kLeaving, true, {AskPodsToLeave}},
-    {Phase::kReassessing, true, {}},
+    {Phase::kReassessing, true, {AskCutOffPodsToLeave}},
     // Past its deadline a graceful move still asks the pods, until the first array has confirmed.
     {Phase::kFencing, false, {CloseMachine, FenceArrays, DeleteFencedPods, AskPodsToLeave, NotifyNode}},
     {Phase::kEvacuating, false, {DeleteFencedPods, AskCutOffPodsToLeave, NotifyNode, LiftFences}},
