@@ -163,7 +163,7 @@ void AskPodsToLeave(State& state, const Assessment& seen) {
 }
 
 // It was fenced from the node, and the array has not given it back. An array that was restored from a copy
-// may have forgotten the fence; what is left on the node is cut off all the same.
+// may have forgotten the fence; its devices on the node are cut off all the same.
 bool IsCutOff(const State& state, const Assessment& seen, const ArrayId& array, const VolumeId& volume) {
   const auto fence = seen.fences.find(array);
   if (fence != seen.fences.end() && fence->second.volumes.contains(volume)) return true;
