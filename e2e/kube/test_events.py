@@ -32,7 +32,7 @@ def test_a_full_pool_says_what_is_left_and_what_is_needed(workloads):
     workloads.wait_for_bound("most")
     workloads.claim("more", storage_class=thick, size="15Gi")
     wait_for_event(
-        workloads, "more", "ProvisioningFailed", "the pool has", f"{15 << 30} are needed; grow the pool"
+        workloads, "more", "ProvisioningFailed", "the pool has", f"{15 << 30} are needed", "or grow the pool"
     )
 
 
