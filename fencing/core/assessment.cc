@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "fencing/core/instances.h"
 #include "fencing/core/words.h"
 
 namespace lunkeeper::fencing {
@@ -16,13 +17,27 @@ bool WantsLifting(const State& state, const NodeFence& record) {
          state.arrays.FencesOf(MachineId(MachineOf(record.node))).empty();
 }
 
+// It says so, and no array gives it anything. A pod's object may go while its node still writes what is in
+// the page cache, and a fence at that moment would lose it. All instances, as all of them are cut off.
+bool HasNothing(const State& state, const NodeName& machine) {
+  bool says = false;
+  for (const auto* instance : InstancesOf(state.evidence.nodes(), machine)) {
+    const auto& [id, known] = *instance;
+    if (known.HasGrants() || !known.heartbeat.present.empty()) return false;
+    says = says || state.evidence.SignalsOf(id, known, state.now).network == Network::kArrives;
+  }
+  return says;
+}
+
 // Each replica counts the deadline from when it first saw the pods being asked. A new leader that has not
 // seen it begin gives the pods the whole time again, which costs a second and needs no clock in the record.
 bool IsGraceOver(State& state, const Assessment& seen) {
   if (!seen.leaving) return false;
-  // Where a person asked: once they have left, or the fence has begun, nothing is waited for.
+  // Where a person asked: once they have left with all they had, or the fence has begun, nothing is waited
+  // for.
   const bool asked = seen.record.by_hand();
-  if (asked && (seen.plan.move.empty() || !seen.fences.empty())) return true;
+  const auto left = [&] { return seen.plan.move.empty() && HasNothing(state, NameOf(seen.record.node)); };
+  if (asked && (!seen.fences.empty() || left())) return true;
   const auto deadline = asked ? state.settings.asked_deadline : state.settings.graceful_deadline;
   const auto since = state.leaving_since.emplace(seen.record.node, state.now).first->second;
   // To the nearest tick: it begins just after one, and would end nearly a tick late.

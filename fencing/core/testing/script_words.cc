@@ -194,7 +194,8 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
     Feed(Heartbeat{machine.id, NextWord(words), 1, true, {}, {}, {}, {}});
   } else if (what == "hung" || what == "unhung") {
     machine.kubelet_ok = what == "unhung";
-  } else if (what == "failing" || what == "failed" || what == "works" || what == "stages") {
+  } else if (what == "failing" || what == "failed" || what == "works" || what == "stages" ||
+             what == "unstages") {
     HappenToVolumes(machine, what, words);
   } else if (what == "stuck" || what == "unstuck") {
     machine.cleans = what == "unstuck";
@@ -233,6 +234,12 @@ void ScriptedWorld::HappenToVolumes(Machine& machine, const std::string& what, s
     const auto [array, volume] = Volume(NextWord(words));
     arrays_.at(array).holders[volume] = machine.id;
     machine.present.insert(volume);
+    return;
+  }
+  if (what == "unstages") {
+    const auto [array, volume] = Volume(NextWord(words));
+    arrays_.at(array).holders.erase(volume);
+    machine.present.erase(volume);
     return;
   }
   const VolumeId volume(NextWord(words));

@@ -227,7 +227,8 @@ Done ScriptedWorld::Effect(const DeletePod& call) {
   pods_.erase(found);
   for (auto& [array, volumes] : pod.volumes)
     for (const auto& volume : volumes) {
-      if (call.grace == Grace::kOrdinary)
+      // One that is stuck still unstages.
+      if (call.grace == Grace::kOrdinary && machine.cleans)
         machine.present.erase(volume), arrays_.at(array).holders.erase(volume);
     }
   if (!pod.owner_kind.empty()) After(30_ms, [this, pod] { Replace(pod); });
@@ -245,6 +246,9 @@ void ScriptedWorld::Replace(Pod pod) {
     }
   for (const auto& [array, volumes] : pod.volumes)
     for (const auto& volume : volumes) {
+      const auto& holders = arrays_.at(array).holders;
+      const auto held = holders.find(volume);
+      if (held != holders.end() && !Find(NameOf(held->second).value()).cleans) continue;
       arrays_.at(array).holders[volume] = machines_.at(pod.node).id;
       machines_.at(pod.node).present.insert(volume);
     }
