@@ -236,6 +236,19 @@ TEST_CASE("no more is promised than the limit says") {
   CHECK(volumes.CreateVolume(Spec("third", 100)).ok());
 }
 
+TEST_CASE("a thick growth that was cut short takes no space when it is repeated") {
+  SmallPool pool(kXfs);
+  pool.Open();
+  VolumeStore& volumes = pool.array->volumes();
+  const auto volume = volumes.CreateVolume(Thick("v"));
+  REQUIRE(volume.ok());
+  // As a crash leaves it: the file has grown, and the catalogue does not know.
+  Run("fallocate -l 160M " + pool.fixture.options.pool_dir + "/volumes/" + volume->id.value());
+  CHECK(volumes.ExpandVolume(volume->id, 160 << 20).status() == absl::OkStatus());
+  CHECK(volumes.GetVolume(volume->id)->spec.size_bytes == 160 << 20);
+  CHECK(absl::IsResourceExhausted(volumes.ExpandVolume(volume->id, 240 << 20).status()));
+}
+
 TEST_CASE("new volumes, growth and snapshots leave free what they are told to") {
   SmallPool pool(kXfs);
   pool.fixture.options.limits.keep_free_percent = 50;

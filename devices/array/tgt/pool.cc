@@ -77,6 +77,8 @@ absl::Status MakeDirectory(const std::string& path) {
   return absl::OkStatus();
 }
 
+uint64_t TakenBytes(const struct stat& file) { return static_cast<uint64_t>(file.st_blocks) * 512; }
+
 bool FileExists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
 // OK when there is none.
@@ -85,11 +87,14 @@ absl::Status UnlinkFile(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::Status SetSize(int fd, const std::string& path, uint64_t size_bytes, Provisioning provisioning) {
+// What is before `allocated` has its space already. XFS wants room for all of the range that it is asked for,
+// also where that has blocks.
+absl::Status SetSize(int fd, const std::string& path, uint64_t size_bytes, Provisioning provisioning,
+                     off_t allocated = 0) {
   const auto size = static_cast<off_t>(size_bytes);
-  if (provisioning == Provisioning::kThick && ::fallocate(fd, 0, 0, size) != 0) {
+  if (provisioning == Provisioning::kThick && allocated < size &&
+      ::fallocate(fd, 0, allocated, size - allocated) != 0)
     return FileError("allocate", path, errno);
-  }
   if (::ftruncate(fd, size) != 0) return FileError("size", path, errno);
   return absl::OkStatus();
 }
@@ -232,7 +237,8 @@ absl::Status Pool::GrowFile(const std::string& path, uint64_t size_bytes, Provis
   if (::fstat(fd.get(), &file) != 0) return FileError("look at", path, errno);
   // A repeated call after a later, larger growth must not shrink the file.
   if (static_cast<uint64_t>(file.st_size) > size_bytes) return absl::OkStatus();
-  const absl::Status sized = SetSize(fd.get(), path, size_bytes, provisioning);
+  const bool whole = TakenBytes(file) >= static_cast<uint64_t>(file.st_size);
+  const absl::Status sized = SetSize(fd.get(), path, size_bytes, provisioning, whole ? file.st_size : 0);
   if (!sized.ok()) {
     // A thick volume that did not fit: fallocate may have extended the file before it ran out of space.
     [[maybe_unused]] const int undone = ::ftruncate(fd.get(), file.st_size);
@@ -240,6 +246,12 @@ absl::Status Pool::GrowFile(const std::string& path, uint64_t size_bytes, Provis
   }
   if (::fsync(fd.get()) != 0) return FileError("sync", path, errno);
   return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> Pool::MeasureFile(const std::string& path) const {
+  struct stat file {};
+  if (::stat(path.c_str(), &file) != 0) return FileError("look at", path, errno);
+  return TakenBytes(file);
 }
 
 absl::StatusOr<UniqueFd> Pool::OpenHeartbeatLunFile(const std::string& path) const {
@@ -351,7 +363,7 @@ absl::StatusOr<std::vector<OrphanFile>> Pool::ListOrphans() const {
     struct stat file {};
     if (::lstat(at->path().c_str(), &file) != 0) continue;  // deleted meanwhile
     orphans.push_back({.name = at->path().filename(),
-                       .taken_bytes = static_cast<uint64_t>(file.st_blocks) * 512,
+                       .taken_bytes = TakenBytes(file),
                        .changed = absl::TimeFromTimespec(file.st_mtim)});
   }
   if (error) return FileError("list", folder, error.value());

@@ -69,6 +69,8 @@ class Pool {
   // Deletes a condemned file, whose row is gone.
   absl::Status RemoveCondemnedFile(const std::string& path) const;
   absl::Status GrowFile(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const;
+  // What a file takes of the pool.
+  absl::StatusOr<uint64_t> MeasureFile(const std::string& path) const;
   // The file of a heartbeat LUN, made if need be. Its space is allocated, so that a full pool keeps no
   // heartbeat out.
   absl::StatusOr<UniqueFd> OpenHeartbeatLunFile(const std::string& path) const;

@@ -214,9 +214,10 @@ absl::StatusOr<Volume> TgtVolumes::ExpandVolume(const VolumeId& id, uint64_t siz
   ASSIGN_OR_RETURN(const PoolCapacity capacity, parts_.pool.MeasureCapacity());
   const Provisioning provisioning = volume.spec.provisioning;
   RETURN_IF_ERROR(CheckSize(id.value(), size, provisioning, capacity));
-  const uint64_t more = size - volume.spec.size_bytes;
-  RETURN_IF_ERROR(
-      parts_.room.CheckRoom(absl::StrCat("volume ", id.value()), more, IsThick(provisioning) ? more : 0));
+  // Not the difference of the sizes: a growth that was cut short has its space already, and is repeated.
+  ASSIGN_OR_RETURN(const uint64_t has, parts_.pool.MeasureFile(parts_.pool.VolumePath(id)));
+  RETURN_IF_ERROR(parts_.room.CheckRoom(absl::StrCat("volume ", id.value()), size - volume.spec.size_bytes,
+                                        IsThick(provisioning) && size > has ? size - has : 0));
   RETURN_IF_ERROR(GrowVolume(volume, size));
   parts_.RememberSequence();
   volume.spec.size_bytes = size;
