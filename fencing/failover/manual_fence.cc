@@ -140,16 +140,17 @@ std::string WhyNotInForce(const NodeFence& fence) {
                       arrays.empty() ? "" : "; not confirmed yet: " + absl::StrJoin(arrays, ", "));
 }
 
-// A fence that is there for another reason would end with that reason. From now on it is the person's.
+// A fence that is there for another reason would end with that reason. From now on it is the person's, who
+// wants it now: the orderly move that failover began has a short deadline, and a person's has a long one.
 absl::StatusOr<NodeFence> TakeOverFence(const ManualFenceIo& io, const NodeId& node,
                                         const ManualFenceRequest& request) {
   for (;;) {
     ASSIGN_OR_RETURN(const Json there, FindObject(io, kNodeFences, node.value()));
     const NodeFence fence = ReadRecord(there).fence;
     if (IsByPerson(fence) || fence.deleting) return fence;
-    const auto taken =
-        io.client.Patch({kNodeFences, "", node.value()}, {{"spec", {{"requestedBy", request.requested_by}}}},
-                        {fence.uid.value(), fence.version.value()}, LimitsOf(io));
+    const Json change = {{"requestedBy", request.requested_by}, {"graceful", false}};
+    const auto taken = io.client.Patch({kNodeFences, "", node.value()}, {{"spec", change}},
+                                       {fence.uid.value(), fence.version.value()}, LimitsOf(io));
     if (taken.ok()) return ReadRecord(*taken).fence;
     // The controller writes to it all the time while it works.
     if (!absl::IsAborted(taken.status()) || absl::Now() >= io.deadline) return taken.status();

@@ -137,9 +137,11 @@ TEST_CASE("a fence is lifted by the node's name; one that waits for its node say
 TEST_CASE("a fence by evidence becomes the person's who asks for it, and no more goes by itself") {
   HandRig rig;
   const std::string owner = GENERATE(std::string("evidence"), std::string(kByTaint), std::string(kByMachine));
-  rig.api.Put(rig.Path(),
-              {{"spec", {{"requestedBy", owner}, {"cause", "it was silent"}}}, {"status", InForce()}});
+  rig.api.Put(rig.Path(), {{"spec", {{"requestedBy", owner}, {"cause", "it was silent"}, {"graceful", true}}},
+                           {"status", InForce()}});
   REQUIRE(rig.Fence("n1").ok());
+  // It was asked for now, and not in two minutes.
+  CHECK(FieldAt(rig.api.Get(rig.Path()), {"spec", "graceful"}) == false);
   CHECK(TextAt(rig.api.Get(rig.Path()), {"spec", "requestedBy"}) == "operator@desk");
 }
 

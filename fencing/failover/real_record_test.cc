@@ -202,12 +202,12 @@ TEST_CASE("a NodeFence that asks for what cannot be is refused by a real API ser
   api.Start();
   const auto client = api.Client();
   InstallDefinition(api, *client, kNodeFences);
-  const auto make = [&](const Json& spec) {
+  const auto make = [&](const Json& spec, const char* name = "n1.00000000000000aa") {
     return client
         ->Create({kNodeFences, "", ""},
                  {{"apiVersion", "lunkeeper.io/v1alpha1"},
                   {"kind", "NodeFence"},
-                  {"metadata", {{"name", "n1.00000000000000aa"}}},
+                  {"metadata", {{"name", name}}},
                   {"spec", spec}},
                  Soon())
         .status();
@@ -230,6 +230,11 @@ TEST_CASE("a NodeFence that asks for what cannot be is refused by a real API ser
         ->Patch({kNodeFences, "", "n1.00000000000000aa"}, {{"spec", {{"requestedBy", who}}}}, {}, Soon())
         .status();
   };
+  // A person may take over a fence by evidence, and wants it at once.
+  REQUIRE(make({{"requestedBy", "evidence"}, {"graceful", true}}, "n1.00000000000000bb").ok());
+  const auto taken = client->Patch({kNodeFences, "", "n1.00000000000000bb"},
+                                   {{"spec", {{"requestedBy", "desk"}, {"graceful", false}}}}, {}, Soon());
+  CHECK(taken.status() == absl::OkStatus());
   CHECK(request("operator@desk").ok());
   for (const char* who : {"evidence", kByTaint, kByMachine}) CHECK(absl::IsInvalidArgument(request(who)));
 }
