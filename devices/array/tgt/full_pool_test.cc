@@ -249,6 +249,27 @@ TEST_CASE("a thick growth that was cut short takes no space when it is repeated"
   CHECK(absl::IsResourceExhausted(volumes.ExpandVolume(volume->id, 240 << 20).status()));
 }
 
+TEST_CASE("a copied snapshot and a copied clone find room for their data, or are refused") {
+  SmallPool pool(kExt4);
+  pool.fixture.options.limits.keep_free_percent = 50;
+  pool.Open();
+  VolumeStore& volumes = pool.array->volumes();
+  const auto volume = volumes.CreateVolume(Spec("v", 64));
+  const auto small = volumes.CreateVolume(Spec("small", 64));
+  REQUIRE(small.ok());
+  Overwrite(pool.fixture.options.pool_dir + "/volumes/" + volume->id.value(), "/dev/urandom count=20");
+  Overwrite(pool.fixture.options.pool_dir + "/volumes/" + small->id.value(), "/dev/urandom count=1");
+  CHECK(absl::IsResourceExhausted(volumes.CreateSnapshot("s", volume->id).status()));
+  VolumeSpec clone = Spec("clone", 64);
+  clone.source_volume = volume->id;
+  CHECK(absl::IsResourceExhausted(volumes.CreateVolume(clone).status()));
+  clone.source_volume = small->id;
+  CHECK(volumes.CreateVolume(clone).status() == absl::OkStatus());
+  const auto snapshot = volumes.CreateSnapshot("s", small->id);
+  REQUIRE(snapshot.status() == absl::OkStatus());
+  CHECK(Eventually([&] { return volumes.GetSnapshot(snapshot->id)->ready; }));
+}
+
 TEST_CASE("new volumes, growth and snapshots leave free what they are told to") {
   SmallPool pool(kXfs);
   pool.fixture.options.limits.keep_free_percent = 50;

@@ -108,8 +108,9 @@ absl::StatusOr<VolumeRow> TgtVolumes::MakeVolume(const VolumeSpec& spec, uint64_
   RETURN_IF_ERROR(CheckSize(spec.name, asked_size_bytes, spec.provisioning, capacity));
   ASSIGN_OR_RETURN(const Source source, FindSource(spec));
   const bool own_space = source.thick || IsThick(spec.provisioning);
+  ASSIGN_OR_RETURN(const uint64_t copied, MeasureCopy(source.path, own_space));
   RETURN_IF_ERROR(parts_.room.CheckRoom(absl::StrCat("volume ", spec.name), asked_size_bytes,
-                                        own_space ? asked_size_bytes : 0));
+                                        IsThick(spec.provisioning) ? asked_size_bytes : copied));
   VolumeRow row;
   row.cluster = cluster_;
   row.asked_size_bytes = asked_size_bytes;
@@ -154,6 +155,11 @@ absl::StatusOr<TgtVolumes::Source> TgtVolumes::FindSource(const VolumeSpec& spec
   if (RoundUp(spec.size_bytes) >= least_bytes) return from;
   return absl::OutOfRangeError(absl::StrCat("volume ", spec.name, ": ", spec.size_bytes,
                                             " bytes is smaller than its source, ", least_bytes));
+}
+
+absl::StatusOr<uint64_t> TgtVolumes::MeasureCopy(const std::string& from, bool own_space) {
+  if (from.empty() || (parts_.pool.reflinks() && !own_space)) return 0;
+  return parts_.pool.MeasureFile(from);
 }
 
 absl::Status TgtVolumes::FillVolume(const VolumeRow& row, const std::string& from, bool own_space) {
@@ -281,8 +287,8 @@ absl::StatusOr<Snapshot> TgtVolumes::MakeSnapshot(const std::string& name, const
   const uint64_t size_bytes = volume.spec.size_bytes;
   // A write to what is shared takes new space, and a thick volume has been promised that it needs none.
   const bool own_space = IsThick(volume.spec.provisioning);
-  RETURN_IF_ERROR(
-      parts_.room.CheckRoom(absl::StrCat("snapshot ", name), size_bytes, own_space ? size_bytes : 0));
+  ASSIGN_OR_RETURN(const uint64_t copied, MeasureCopy(parts_.pool.VolumePath(volume.id), own_space));
+  RETURN_IF_ERROR(parts_.room.CheckRoom(absl::StrCat("snapshot ", name), size_bytes, copied));
   SnapshotRow row;
   row.cluster = cluster_;
   row.snapshot = {.id = SnapshotId(absl::StrCat(parts_.options.name, "-s", RandomHexDigits())),

@@ -28,6 +28,8 @@ class TgtVolumes final : public VolumeStore {
 
  private:
   absl::StatusOr<VolumeRow> MakeVolume(const VolumeSpec& spec, uint64_t asked_size_bytes);
+  // What a copy of a file takes at once: nothing when it shares the file's space.
+  absl::StatusOr<uint64_t> MeasureCopy(const std::string& from, bool own_space);
   absl::Status FillVolume(const VolumeRow& row, const std::string& from, bool own_space);
   // What a new volume begins with.
   struct Source {
