@@ -192,12 +192,13 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
   absl::StatusOr<FenceRecord> FenceNode(Term term, const FenceRequest& request) override {
     v1::FenceResponse response;
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncFence, wire::ToMessage(term, request), &response));
-    // Such an agent has stored a fence that holds nobody. Its next version will keep it.
-    if (IsMachineId(request.node) && !response.fence().of_machine())
-      return absl::UnimplementedError(
-          absl::StrCat("fence machine ", MachineOf(request.node),
-                       ": the array's agent is too old to fence a machine; upgrade it"));
-    return wire::FromMessage(response.fence());
+    if (response.fence().of_machine() || !IsMachineId(request.node))
+      return wire::FromMessage(response.fence());
+    // Such an agent has stored a fence that holds nobody, and its next version would enforce it.
+    UnfenceNode(term, request.node, response.fence().generation()).IgnoreError();
+    return absl::UnimplementedError(
+        absl::StrCat("fence machine ", MachineOf(request.node),
+                     ": the array's agent is too old to fence a machine; upgrade it"));
   }
   absl::Status UnfenceNode(Term term, const NodeId& node, Generation generation) override {
     v1::UnfenceRequest request;
@@ -210,7 +211,12 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
   absl::StatusOr<std::vector<FenceRecord>> ListFences() override {
     v1::ListFencesResponse response;
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncListFences, v1::ListFencesRequest(), &response));
-    return ReadAll<FenceRecord>(response.fences());
+    std::vector<FenceRecord> fences;
+    // Without what an older agent lists as a machine's and does not enforce: whoever is listed is fenced.
+    for (const v1::Fence& fence : response.fences())
+      if (fence.of_machine() || !IsMachineId(NodeId(fence.node_id())))
+        fences.push_back(wire::FromMessage(fence));
+    return fences;
   }
   absl::StatusOr<std::vector<GrantSession>> ListSessions() override {
     v1::SessionsResponse response;

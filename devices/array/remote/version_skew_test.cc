@@ -151,6 +151,18 @@ TEST_CASE_METHOD(OneVersionApart, "an agent that cannot fence a machine is not b
   const Term term = *array->fences().BeginTerm("test");
   const auto fence = array->fences().FenceNode(term, {.node = MachineId("node-a"), .all_volumes = true});
   CHECK(absl::IsUnimplemented(fence.status()));
+  // Its next version would enforce what it has stored.
+  CHECK(fake.ListFences()->empty());
+}
+
+TEST_CASE_METHOD(OneVersionApart,
+                 "a fence of a machine counts only in the list of an agent that knows such") {
+  const Term term = *array->fences().BeginTerm("test");
+  REQUIRE(fake.FenceNode(term, {.node = MachineId("node-a"), .all_volumes = true}).ok());
+  REQUIRE(array->fences().FenceNode(term, {.node = kNodeB}).ok());
+  const auto fences = array->fences().ListFences();
+  REQUIRE(fences->size() == 1);
+  CHECK(fences->front().node == kNodeB);
 }
 
 TEST_CASE_METHOD(OneVersionApart, "a heartbeat LUN is opened, and nobody signs") {
@@ -189,6 +201,7 @@ TEST_CASE("between two of one version all of it arrives") {
   const auto closed = fixture.array->fences().FenceNode(term, {.node = machine, .all_volumes = true});
   REQUIRE(closed.status() == absl::OkStatus());
   CHECK(closed->volumes == std::vector<VolumeId>{made->id});
+  CHECK(fixture.array->fences().ListFences()->size() == 2);
 }
 
 TEST_CASE("a value that is not known costs an answer nothing, and a request is refused for it") {
