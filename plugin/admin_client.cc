@@ -171,7 +171,11 @@ void AddStatus(CLI::App* app, int* exit_code) {
 }
 
 void AddNode(CLI::App* command, std::string* node) {
-  command->add_option("node", *node, "The Node's name, or its id as `status` shows it")->required();
+  command
+      ->add_option(
+          "node", *node,
+          "The Node's name; or an id as `status` shows it, which at one array is that instance alone")
+      ->required();
 }
 
 // The arguments of `lunkeeper fence` and `lunkeeper unfence`. Shared with the callbacks, which run after the
@@ -197,14 +201,19 @@ int FenceAtArray(const FenceCommand& arguments) {
   return CallServer<admin::v1::FenceRequest, admin::v1::FenceResponse>(
       arguments.target, &Admin::Stub::Fence, request, [&](const admin::v1::FenceResponse& response) {
         const auto& fence = response.fence();
-        const std::string machine = MachineOf(NodeId(fence.node()));
-        std::cout << "node " << machine << " is fenced: no write of it reaches "
+        const NodeId id(fence.node());
+        const std::string named = IsMachineId(id) ? MachineOf(id) : fence.node();
+        if (response.unknown()) std::cout << "nothing of that name is known here; closed all the same\n";
+        std::cout << "node " << named
+                  << (IsMachineId(id) ? " is fenced, whatever instance it becomes"
+                                      : " is fenced, that instance alone")
+                  << ": no write of it reaches "
                   << (arguments.volumes.empty() ? "any volume of this array"
                                                 : absl::StrJoin(fence.volumes(), ", "))
                   << (arguments.volumes.empty() && !fence.volumes().empty()
                           ? ". It had " + absl::StrJoin(fence.volumes(), ", ")
                           : "")
-                  << "\nto let it take volumes again: lunkeeper unfence " << machine << " --generation "
+                  << "\nto let it take volumes again: lunkeeper unfence " << named << " --generation "
                   << fence.generation() << (arguments.array.empty() ? "" : " --array " + arguments.array)
                   << '\n';
       });

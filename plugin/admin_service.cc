@@ -4,6 +4,7 @@
 // refused by the array from then on, and begins a term again; so the two never overlap half done.
 #include "plugin/admin_service.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 #include <vector>
@@ -37,27 +38,45 @@ void FillFence(const FenceRecord& fence, FenceStatus* out) {
 // The holder of the term, as the array records it.
 std::string OperatorHere() { return absl::StrCat("operator@", HostName()); }
 
-// A person means the machine, and one that was broken into could come back as another instance.
-NodeId MachineNamed(const std::string& name_or_id) {
-  const NodeId id(name_or_id);
-  return IsNodeId(name_or_id) || IsMachineId(id) ? MachineId(MachineOf(id)) : MachineId(name_or_id);
+// A name means the machine, which could come back as another instance; an id means that instance, beside
+// which another of its name may be well.
+NodeId ToFence(const std::string& name_or_id) {
+  return IsNodeId(name_or_id) || IsMachineId(NodeId(name_or_id)) ? NodeId(name_or_id) : MachineId(name_or_id);
+}
+
+// Something of that name is or was here. A list that cannot be had says nothing, and keeps nobody from
+// fencing.
+bool IsKnown(Array& array, const NodeId& id) {
+  const auto has = [&](const auto& entries) {
+    return !entries.ok() || std::any_of(entries->begin(), entries->end(),
+                                        [&](const auto& entry) { return IsIdFor(id, entry.node); });
+  };
+  const auto landed = array.fences().ListHeartbeats();
+  return has(array.grants().ListGrants({})) || has(array.fences().ListFences()) ||
+         (!absl::IsUnimplemented(landed.status()) && has(landed));
 }
 
 FenceRequest ByHand(const admin::v1::FenceRequest& asked) {
-  return {.node = MachineNamed(asked.node()),
+  return {.node = ToFence(asked.node()),
           .volumes = {asked.volumes().begin(), asked.volumes().end()},
           .fenced_by = OperatorHere(),
           .reason = asked.reason().empty() ? "by hand" : asked.reason(),
           .all_volumes = asked.volumes().empty()};
 }
 
-// The machine's fence, or that of the node itself which failover put there: whichever has this generation.
+// The fence with this generation: of the instance, or of its machine. Otherwise one that the array refuses to
+// lift for its generation, or none.
 absl::StatusOr<NodeId> FindFenced(FenceControl& fences, const std::string& name_or_id,
                                   Generation generation) {
   ASSIGN_OR_RETURN(const auto in_force, fences.ListFences());
-  for (const FenceRecord& fence : in_force)
-    if (fence.generation == generation && fence.node.value() == name_or_id) return fence.node;
-  return MachineNamed(name_or_id);
+  const NodeId asked = ToFence(name_or_id);
+  NodeId found = asked;
+  for (const FenceRecord& fence : in_force) {
+    if (!IsIdFor(fence.node, asked)) continue;
+    found = fence.node;
+    if (fence.generation == generation) break;
+  }
+  return found;
 }
 
 class AdminService final : public admin::v1::Admin::Service {
@@ -90,9 +109,10 @@ class AdminService final : public admin::v1::Admin::Service {
     return AnswerRpc([&]() -> absl::Status {
       ASSIGN_OR_RETURN(const auto array, ArrayNamed(request->array()));
       if (request->node().empty()) return absl::InvalidArgumentError("fence: which node? The name is empty");
+      response->set_unknown(!IsKnown(*array, ToFence(request->node())));
       ASSIGN_OR_RETURN(const Term term, array->fences().BeginTerm(OperatorHere()));
       ASSIGN_OR_RETURN(const FenceRecord fence, array->fences().FenceNode(term, ByHand(*request)));
-      LogInfo("admin", "machine fenced",
+      LogInfo("admin", "fenced by hand",
               {{"node", fence.node.value()},
                {"generation", absl::StrCat(fence.generation)},
                {"volumes", absl::StrCat(fence.volumes.size())}});

@@ -89,7 +89,7 @@ TEST_CASE("a fence by hand takes all a node has, and tells how to end it") {
              Catch::Contains("grants: none") && !Catch::Contains("fenced nodes: none"));
 
   const std::string generation = std::to_string(shell.array->ListFences()->front().generation);
-  CHECK_THAT(fenced, Catch::Contains("lunkeeper unfence a --generation " + generation));
+  CHECK_THAT(fenced, Catch::Contains("lunkeeper unfence " + kNode.value() + " --generation " + generation));
   CHECK_THAT(shell.Run({"unfence", kNode.value(), "--generation", "999"}), Catch::StartsWith("error: "));
   CHECK_THAT(shell.Run({"unfence", kNode.value()}), Catch::Contains("--generation is required"));
   CHECK_THAT(shell.Run({"fence", kNode.value(), "--reason", "it smokes"}), Catch::Contains("is fenced"));
@@ -100,12 +100,40 @@ TEST_CASE("a fence by hand takes all a node has, and tells how to end it") {
   CHECK(shell.array->ListFences()->empty());
 }
 
+TEST_CASE("an id means that instance alone: its name is open to the machine that was installed anew") {
+  const NodeId anew("a.00000000000000bb");
+  Shell shell;
+  const VolumeId old = Granted(*shell.array, "old");
+  const VolumeId one = Granted(*shell.array, "one", anew);
+  const std::string fenced = shell.Run({"fence", kNode.value()});
+  CHECK_THAT(fenced, Catch::Contains(old.value()) && !Catch::Contains(one.value()) &&
+                         Catch::Contains("that instance alone") && !Catch::Contains("known here"));
+  REQUIRE(shell.array->ListGrants({})->size() == 1);
+  CHECK(shell.array->ListGrants({})->front().node == anew);
+  CHECK(shell.array->AcquireGrant({old, anew}, absl::ZeroDuration()).ok());
+  CHECK(absl::IsFailedPrecondition(shell.array->AcquireGrant({old, kNode}, absl::ZeroDuration()).status()));
+  // The machine's own fence is beside it, and each is lifted by its generation.
+  CHECK_THAT(shell.Run({"fence", "a"}), Catch::Contains("whatever instance it becomes"));
+  CHECK(shell.array->ListFences()->size() == 2);
+  CHECK_THAT(shell.Run({"unfence", kNode.value(), "--generation", "999"}), Catch::StartsWith("error: "));
+}
+
+TEST_CASE("a name that the array has never met is closed all the same, and the answer says so") {
+  Shell shell;
+  Granted(*shell.array, "one");
+  const auto mistyped = GENERATE(std::string("aa"), std::string("a.00000000000000ab"), std::string("aa.all"));
+  CHECK_THAT(shell.Run({"fence", mistyped}), Catch::Contains("nothing of that name is known here"));
+  CHECK(shell.array->ListFences()->size() == 1);
+  CHECK_THAT(shell.Run({"fence", mistyped}), !Catch::Contains("known here"));  // there is a fence
+  CHECK_THAT(shell.Run({"fence", "a"}), !Catch::Contains("known here"));
+}
+
 TEST_CASE("a machine that is fenced by hand gets nothing as another instance, until it is unfenced") {
   const NodeId other("a.00000000000000bb"), next("a.00000000000000cc");
   Shell shell;
   const VolumeId one = Granted(*shell.array, "one");
   const VolumeId two = Granted(*shell.array, "two", other);
-  const auto named = GENERATE(std::string("a"), kNode.value());
+  const auto named = GENERATE(std::string("a"), std::string("a.all"));
   CHECK_THAT(shell.Run({"fence", named}), Catch::Contains(one.value()) && Catch::Contains(two.value()));
   CHECK(shell.array->ListGrants({})->empty());
   for (const NodeId& node : {kNode, other, next})
