@@ -212,7 +212,7 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     v1::ListFencesResponse response;
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncListFences, v1::ListFencesRequest(), &response));
     std::vector<FenceRecord> fences;
-    // Without what an older agent lists as a machine's and does not enforce: whoever is listed is fenced.
+    // Without what an older agent lists as a machine's and does not enforce: a listed machine is fenced.
     for (const v1::Fence& fence : response.fences())
       if (fence.of_machine() || !IsMachineId(NodeId(fence.node_id())))
         fences.push_back(wire::FromMessage(fence));
