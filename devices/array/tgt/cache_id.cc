@@ -30,6 +30,7 @@ constexpr size_t kDigits = 16;
 
 struct Memory {
   std::string boot, mount, id;
+  friend bool operator==(const Memory&, const Memory&) = default;
 };
 
 absl::StatusOr<std::string> ReadBootId(const std::string& path) {
@@ -77,14 +78,15 @@ std::string DescribeMount(const std::string& pool) {
   return "-";
 }
 
-absl::Status Remember(const std::string& path, const Memory& memory) {
+void Remember(const std::string& path, const Memory& memory) {
   const std::string text = absl::StrCat(memory.boot, " ", memory.mount, " ", memory.id, "\n");
   const std::string unfinished = absl::StrCat(path, ".new");
   const UniqueFd fd(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (fd && ::write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
       ::fsync(fd.get()) == 0 && std::rename(unfinished.c_str(), path.c_str()) == 0)
-    return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("open array: write ", path, ": ", std::strerror(errno)));
+    return;
+  LogError("array", "the pool's mount is not remembered: when it is mounted anew, nobody may notice",
+           {{"file", path}, {"error", std::strerror(errno)}});
 }
 
 }  // namespace
@@ -104,7 +106,8 @@ absl::StatusOr<std::string> ReadCacheId(const CacheIdPaths& paths) {
               {{"pool", paths.pool}});
     if (now.mount == "-") now.mount = last.mount;
   }
-  RETURN_IF_ERROR(Remember(paths.memory, now));
+  // Also an id that is not remembered is the same at the next start: it follows from the boot and the mount.
+  if (now != last) Remember(paths.memory, now);
   return now.id;
 }
 

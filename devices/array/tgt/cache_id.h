@@ -18,13 +18,12 @@ namespace lunkeeper {
 struct CacheIdPaths {
   std::string boot_id;  // as /proc/sys/kernel/random/boot_id
   std::string pool;
-  // Remembers the mount and its id; outside the pool, since a failed file system forgets. Empty: the boot id
-  // alone counts.
+  // Remembers the mount and its id; outside the pool, since a failed file system forgets. Empty, or not to be
+  // written, which is logged: the boot id alone counts.
   std::string memory;
 };
 
-// Called when the pool is open, so that it stays mounted. FAILED_PRECONDITION: there is no boot id, or the
-// memory cannot be kept.
+// Called when the pool is open, so that it stays mounted. FAILED_PRECONDITION: there is no boot id.
 absl::StatusOr<std::string> ReadCacheId(const CacheIdPaths& paths);
 
 }  // namespace lunkeeper

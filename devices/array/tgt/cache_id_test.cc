@@ -1,10 +1,12 @@
 #include "devices/array/tgt/cache_id.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "devices/array/tgt/testing/array_fixture.h"
 
@@ -64,6 +66,36 @@ TEST_CASE_METHOD(Host, "where no mount can be told from another, and without a m
   CHECK(Read() == kBoot);
   Boot("none");
   CHECK(absl::IsFailedPrecondition(ReadCacheId(paths).status()));
+}
+
+TEST_CASE_METHOD(Host, "the memory is written when there is something new to remember") {
+  Read();
+  const auto inode = [this] {
+    struct stat file {};
+    REQUIRE(::stat(paths.memory.c_str(), &file) == 0);
+    return file.st_ino;
+  };
+  const auto before = inode();
+  Read();
+  CHECK(inode() == before);
+  Boot("fedcba98-7654-3210-0123-456789abcdef");
+  Read();
+  CHECK(inode() != before);
+}
+
+TEST_CASE_METHOD(Host, "a memory that cannot be written stops no start, and a known mount is still told") {
+  LoopMount mount(directory.path(), "340M");
+  paths.pool = mount.path();
+  const std::string memory = std::exchange(paths.memory, directory / "none/memory");
+  CHECK(Read() == kBoot);
+  paths.memory = memory;
+  Read();
+  std::filesystem::create_directory(memory + ".new");  // where it would be written
+  CHECK(Read() == kBoot);
+  mount.MountAnew();
+  const std::string second = Read();
+  CHECK(second != kBoot);
+  CHECK(Read() == second);
 }
 
 TEST_CASE("a node sees that the pool was mounted anew, and no change when only tgtd or the agent restart") {
