@@ -2,10 +2,14 @@
 // emptied.
 
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <cerrno>
+#include <cstdio>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +21,9 @@ namespace lunkeeper::testing {
 namespace {
 
 const NodeId kA("node-a.1");
+
+// So many of this program's next renames fail as over a quota.
+std::atomic<int> renames_over_quota{0};
 
 // An index of the catalogue's log that was mapped from a file would have pages without blocks here.
 constexpr char kExt4[] = "mkfs.ext4 -q -b 1024 -m 0 -N 4096";
@@ -135,6 +142,18 @@ TEST_CASE("a pool releases its ballast, and reserves it again when there is room
   Run("rm " + pool.mount.path() + "/filler && sync -f " + pool.mount.path());
   ballast.ReserveSpace();
   CHECK(SizeOf(path) == whole);
+}
+
+TEST_CASE("a pool whose quota is used up is emptied as a full one is") {
+  SmallPool pool(kExt4);
+  pool.Open();
+  const auto volume = pool.array->volumes().CreateVolume(Spec("v", 16));
+  REQUIRE(volume.ok());
+  REQUIRE(SizeOf(pool.BallastPath()) > 0);
+  renames_over_quota = 1;
+  CHECK(pool.array->volumes().DeleteVolume(volume->id) == absl::OkStatus());
+  CHECK(renames_over_quota == 0);
+  CHECK(SizeOf(pool.BallastPath()) == 0);
 }
 
 TEST_CASE("a change for which the disk has no room is made in the room that is released") {
@@ -288,5 +307,20 @@ TEST_CASE("new volumes, growth and snapshots leave free what they are told to") 
   CHECK(volumes.CreateSnapshot("s", volume->id).ok());
 }
 
+bool TakeRenameOverQuota() {
+  int left = renames_over_quota;
+  while (left > 0 && !renames_over_quota.compare_exchange_weak(left, left - 1)) continue;
+  return left > 0;
+}
+
 }  // namespace
 }  // namespace lunkeeper::testing
+
+// In place of libc's.
+extern "C" int renameat2(int from_folder, const char* from, int to_folder, const char* to,
+                         unsigned int flags) noexcept {
+  if (!lunkeeper::testing::TakeRenameOverQuota())
+    return static_cast<int>(::syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
+  errno = EDQUOT;
+  return -1;
+}

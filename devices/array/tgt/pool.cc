@@ -48,9 +48,11 @@ constexpr uint64_t kHeartbeatLunBytes = 64 << 10;
 constexpr char kNewSuffix[] = ".new";
 constexpr char kGoneSuffix[] = ".gone";
 
+bool IsNoSpace(int error) { return error == ENOSPC || error == EDQUOT; }
+
 absl::Status FileError(const char* doing, const std::string& path, int error) {
   const std::string message = absl::StrCat("pool: ", doing, " ", path, ": ", std::strerror(error));
-  if (error == ENOSPC || error == EDQUOT) {
+  if (IsNoSpace(error)) {
     return absl::ResourceExhaustedError(absl::StrCat(message, "; free some space or grow the pool"));
   }
   return error == ENOENT ? absl::NotFoundError(message) : absl::InternalError(message);
@@ -276,7 +278,7 @@ absl::Status Pool::RenameFile(const std::string& from, const std::string& to) co
   const auto rename = [&] {
     return ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0;
   };
-  if (rename() || (errno == ENOSPC && ballast_.ReleaseSpace() && rename())) return absl::OkStatus();
+  if (rename() || (IsNoSpace(errno) && ballast_.ReleaseSpace() && rename())) return absl::OkStatus();
   return FileError("rename", from, errno);
 }
 
