@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/log.h"
 #include "base/units.h"
@@ -21,7 +22,9 @@ constexpr uint64_t kSmallestStep = 64 << 10;
 }  // namespace
 
 Ballast::Ballast(std::string path)
-    : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {}
+    : path_(std::move(path)),
+      folder_(std::filesystem::path(path_).parent_path()),
+      fd_(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {}
 
 bool Ballast::ReleaseSpace() {
   const absl::MutexLock lock(&mu_);
@@ -39,7 +42,7 @@ void Ballast::ReserveSpace() {
   const absl::MutexLock lock(&mu_);
   struct stat file {};
   struct statvfs pool {};
-  if (!fd_ || ::fstat(fd_.get(), &file) != 0 || ::fstatvfs(fd_.get(), &pool) != 0) return;
+  if (!fd_ || ::fstat(fd_.get(), &file) != 0 || ::statvfs(folder_.c_str(), &pool) != 0) return;
   const auto has = static_cast<uint64_t>(file.st_size);
   const uint64_t wanted = std::min<uint64_t>(kWanted, pool.f_blocks * pool.f_frsize / 32);
   if (has >= wanted) return;

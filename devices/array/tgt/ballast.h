@@ -26,6 +26,8 @@ class Ballast {
 
  private:
   const std::string path_;
+  // Measured in place of the file: a project quota is the size of a folder, and not of the files in it.
+  const std::string folder_;
   absl::Mutex mu_;
   const UniqueFd fd_;  // none: the file could not be made
 };

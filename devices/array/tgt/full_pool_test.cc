@@ -144,6 +144,15 @@ TEST_CASE("a pool releases its ballast, and reserves it again when there is room
   CHECK(SizeOf(path) == whole);
 }
 
+TEST_CASE("the ballast is a part of its folder's size, which a project quota may have set") {
+  SmallPool pool(kExt4);
+  // The file tells of the whole file system, and here of another one.
+  std::filesystem::create_symlink(pool.directory / "elsewhere", pool.mount.path() + "/ballast");
+  Ballast(pool.mount.path() + "/ballast").ReserveSpace();
+  CHECK(SizeOf(pool.directory / "elsewhere") > 0);
+  CHECK(SizeOf(pool.directory / "elsewhere") <= 4 << 20);
+}
+
 TEST_CASE("a pool whose quota is used up is emptied as a full one is") {
   SmallPool pool(kExt4);
   pool.Open();
