@@ -1,6 +1,7 @@
 // An older catalogue is brought to this program's tables; what is not ours to change stays as it is.
 #include "devices/array/tgt/catalogue_schema.h"
 
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -248,6 +249,29 @@ TEST_CASE_METHOD(OldCatalogue, "a catalogue that is not ours to open is refused 
   CHECK(absl::StrContains(refused.message(), newer ? "newer program" : "belongs to array a1"));
   CHECK(ContentOf(path) == before);
   CHECK(ContentOf(path + "-wal") == log);
+}
+
+TEST_CASE_METHOD(OldCatalogue, "who finds the catalogue open in another program is told so") {
+  int opened[2];
+  REQUIRE(::pipe(opened) == 0);
+  // As `sqlite3 catalogue.db` in a shell, also between two statements.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    sqlite3* shell = nullptr;
+    sqlite3_open(path.c_str(), &shell);
+    sqlite3_exec(shell, "SELECT * FROM meta", nullptr, nullptr, nullptr);
+    [[maybe_unused]] const ssize_t told = ::write(opened[1], "o", 1);
+    ::pause();
+  }
+  char told = 0;
+  CHECK(::read(opened[0], &told, 1) == 1);
+  const absl::Status refused = Catalogue::Open(path, "a1").status();
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  ::close(opened[0]);
+  ::close(opened[1]);
+  CHECK(absl::StrContains(refused.message(), "another program has the catalogue open"));
+  CHECK(Catalogue::Open(path, "a1").ok());
 }
 
 }  // namespace

@@ -10,6 +10,8 @@ namespace lunkeeper {
 namespace {
 
 constexpr char kDiskFull[] = "lunkeeper/disk-full";
+constexpr char kOpenElsewhere[] =
+    "; another program has the catalogue open, perhaps sqlite3 in a shell: close that program";
 
 int BindValue(sqlite3_stmt* statement, int index, const SqlValue& value) {
   if (const auto* number = std::get_if<int64_t>(&value)) return sqlite3_bind_int64(statement, index, *number);
@@ -105,8 +107,9 @@ absl::StatusOr<sqlite3_stmt*> SqlDatabase::Prepared(const char* sql) {
 
 absl::Status SqlDatabase::Error(const char* doing) const {
   const int code = sqlite3_extended_errcode(handle_);
+  const char* const what_to_do = (code & 0xff) == SQLITE_BUSY ? kOpenElsewhere : "";
   const std::string message =
-      absl::StrCat("catalogue: ", sqlite3_errmsg(handle_), " (", code, ") in: ", doing);
+      absl::StrCat("catalogue: ", sqlite3_errmsg(handle_), " (", code, ") in: ", doing, what_to_do);
   if (IsNoSpace(handle_, code)) {
     absl::Status full = absl::ResourceExhaustedError(message);
     full.SetPayload(kDiskFull, absl::Cord());
