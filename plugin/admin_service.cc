@@ -36,7 +36,7 @@ void FillFence(const FenceRecord& fence, FenceStatus* out) {
 }
 
 // The holder of the term, as the array records it.
-std::string OperatorHere() { return absl::StrCat("operator@", HostName()); }
+std::string OperatorHere() { return absl::StrCat(kOperator, HostName()); }
 
 // A name means the machine, which could come back as another instance; an id means that instance, beside
 // which another of its name may be well.

@@ -38,6 +38,7 @@ struct FenceRequest {
   bool all_volumes = false;  // those above, and all that it has a grant of now
 };
 constexpr size_t kLongestReason = 200;
+constexpr char kOperator[] = "operator@";  // so begins `fenced_by` where a person asked the array itself
 
 struct FenceRecord {
   NodeId node;

@@ -12,9 +12,12 @@ namespace {
 bool WantsLifting(const State& state, const NodeFence& record) {
   if (record.deleting) return true;
   const auto* object = state.cluster.FindNode(NameOf(record.node));
-  if (record.requested_by == kByTaint) return !object || !object->out_of_service;
-  return record.requested_by == kByMachine &&
-         state.arrays.FencesOf(MachineId(MachineOf(record.node))).empty();
+  const auto fences = state.arrays.FencesOf(MachineId(MachineOf(record.node)));
+  // What a person put at an array stays when the taint goes.
+  const bool by_hand =
+      std::any_of(fences.begin(), fences.end(), [](const auto& entry) { return entry.second.by_hand; });
+  if (record.requested_by == kByTaint) return (!object || !object->out_of_service) && !by_hand;
+  return record.requested_by == kByMachine && fences.empty();
 }
 
 // It says so, and no array gives it anything. A pod's object may go while its node still writes what is in

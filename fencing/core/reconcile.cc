@@ -80,7 +80,9 @@ void CloseMachine(State& state, const Assessment& seen) {
 // Somebody wants this machine closed whose NodeFence is not `lifted`.
 bool IsClosedByAnother(const State& state, const NodeFence& lifted) {
   for (const auto* entry : InstancesOf(state.cluster.fences(), NameOf(lifted.node)))
-    if (entry->first != lifted.node && IsOfMachine(entry->second) && !entry->second.deleting) return true;
+    if (entry->first != lifted.node && IsOfMachine(entry->second) && !entry->second.deleting &&
+        entry->second.phase != Phase::kRefused)
+      return true;
   return false;
 }
 
@@ -230,7 +232,9 @@ void LiftFences(State& state, const Assessment& seen) {
     const bool evacuated =
         std::none_of(pods.begin(), pods.end(), [&](const Pod* pod) { return pod->volumes.contains(array); });
     // Generation 0 would be an array's mistake: no fence has it.
-    if (evacuated && state.arrays.TermOf(array) != 0 && fence.generation != 0 &&
+    // What a person put at the array is lifted there, or by deleting the NodeFence.
+    const bool kept = fence.by_hand && !seen.record.deleting;
+    if (evacuated && !kept && state.arrays.TermOf(array) != 0 && fence.generation != 0 &&
         state.evidence.Reaches(node, array, state.now) && IsCleanOf(state, node, array, fence))
       UnfenceArray(state, node, array, fence);
   }

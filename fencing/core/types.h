@@ -65,7 +65,8 @@ struct ArrayFence {
   NodeId node;
   Generation generation = 0;
   VolumeSet volumes;
-  bool drained = true;  // of a machine: nothing is granted to any node of it
+  bool drained = true;   // of a machine: nothing is granted to any node of it
+  bool by_hand = false;  // an operator asked this array for it, last
 };
 
 // The record of a failover, and the request for one made by hand. Its name is the node's id.

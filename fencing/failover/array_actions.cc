@@ -73,7 +73,10 @@ absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array) {
     return count;
   };
   for (const FenceRecord& fence : fences)
-    view.fences.push_back({fence.node, fence.generation, {fence.volumes.begin(), fence.volumes.end()}});
+    view.fences.push_back({.node = fence.node,
+                           .generation = fence.generation,
+                           .volumes = {fence.volumes.begin(), fence.volumes.end()},
+                           .by_hand = fence.fenced_by.starts_with(kOperator)});
   view.holdings.reserve(grants.size());
   poll.kinds.reserve(grants.size());
   for (Grant& grant : grants) {

@@ -251,15 +251,21 @@ NodeId ScriptedWorld::FindFenced(const std::string& name) {
   return name.find('.') == std::string::npos ? Find(name).id : NodeId(name);
 }
 
-// A machine's is whole: a person's command returned. A node's may be what a leader left half done.
+// One by hand is whole: a person's command returned. A node's may be what a leader left half done.
 void ScriptedWorld::HaveFence(ArrayModel& array, const std::string& name, std::istringstream& words) {
   const auto id = FindFenced(name);
   VolumeSet volumes;
-  for (std::string volume; words >> volume;) volumes.insert(VolumeId(volume));
+  bool by_hand = IsMachineId(id);
+  for (std::string word; words >> word;) {
+    if (word == "by-hand") by_hand = true;
+    if (word != "by-hand") volumes.insert(VolumeId(word));
+  }
   std::erase_if(array.holders, [&](const auto& holder) {
-    return IsMachineId(id) && IsIdFor(id, holder.second) && volumes.contains(holder.first);
+    return by_hand && IsIdFor(id, holder.second) && volumes.contains(holder.first);
   });
-  array.fences[id] = {id, ++array.last, volumes};
+  const auto there = array.fences.find(id);
+  const Generation generation = there == array.fences.end() ? ++array.last : there->second.generation;
+  array.fences[id] = {.node = id, .generation = generation, .volumes = volumes, .by_hand = by_hand};
 }
 
 void ScriptedWorld::MakeFence(const std::string& what, const std::string& how) {
