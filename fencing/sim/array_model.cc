@@ -171,10 +171,11 @@ void ArrayModel::FenceByHand(const NodeName& machine) {
 }
 
 void ArrayModel::UnfenceByHand(const NodeName& machine) {
-  const auto fence = stored_.fences.find(MachineId(machine.value()));
+  const NodeId id = MachineId(machine.value());  // a copy: the row goes while it is used
+  const auto fence = stored_.fences.find(id);
   if (!serves() || fence == stored_.fences.end()) return;
   BeginTerm([](Term) {});
-  Unfence(stored_.term, fence->first, fence->second.generation, [](Outcome) {});
+  Unfence(stored_.term, id, fence->second.generation, [](Outcome) {});
 }
 
 void ArrayModel::Login(const NodeId& node, const VolumeId& volume, Generation generation,
