@@ -122,7 +122,8 @@ std::vector<std::string> NotFencedYet(const NodeFence& fence) {
 
 // Every array has confirmed its part, so no write of the node reaches these volumes any more.
 bool IsInForce(const NodeFence& fence) {
-  return !fence.volumes.empty() && NotFencedYet(fence).empty() && fence.phase != Phase::kFencing;
+  const bool begun = fence.phase != Phase::kRequested && fence.phase != Phase::kFencing;
+  return begun && !fence.volumes.empty() && NotFencedYet(fence).empty();
 }
 
 std::string ArraysOf(const NodeFence& fence) {
@@ -141,15 +142,17 @@ std::string WhyNotInForce(const NodeFence& fence) {
 }
 
 // A fence that is there for another reason would end with that reason. From now on it is the person's, who
-// wants it now: the orderly move that failover began has a short deadline, and a person's has a long one.
+// wants it now: the orderly move that failover began has a short deadline, and a person's has a long one. Its
+// phase is taken back, as it was reached without closing the machine.
 absl::StatusOr<NodeFence> TakeOverFence(const ManualFenceIo& io, const NodeId& node,
                                         const ManualFenceRequest& request) {
   for (;;) {
     ASSIGN_OR_RETURN(const Json there, FindObject(io, kNodeFences, node.value()));
     const NodeFence fence = ReadRecord(there).fence;
     if (IsByPerson(fence) || fence.deleting) return fence;
-    const Json change = {{"requestedBy", request.requested_by}, {"graceful", false}};
-    const auto taken = io.client.Patch({kNodeFences, "", node.value()}, {{"spec", change}},
+    const Json change = {{"spec", {{"requestedBy", request.requested_by}, {"graceful", false}}},
+                         {"status", {{"phase", ToWord(Phase::kRequested)}}}};
+    const auto taken = io.client.Patch({kNodeFences, "", node.value()}, change,
                                        {fence.uid.value(), fence.version.value()}, LimitsOf(io));
     if (taken.ok()) return ReadRecord(*taken).fence;
     // The controller writes to it all the time while it works.

@@ -139,6 +139,10 @@ TEST_CASE("a fence by evidence becomes the person's who asks for it, and no more
   const std::string owner = GENERATE(std::string("evidence"), std::string(kByTaint), std::string(kByMachine));
   rig.api.Put(rig.Path(), {{"spec", {{"requestedBy", owner}, {"cause", "it was silent"}, {"graceful", true}}},
                            {"status", InForce()}});
+  // It has not closed the machine: that is still to be done, whatever the record says was reached before.
+  const absl::Status waiting = rig.Fence("n1", absl::Seconds(1));
+  CHECK_THAT(std::string(waiting.message()), Catch::Contains("no controller has taken it up"));
+  rig.Controller(InForce());
   REQUIRE(rig.Fence("n1").ok());
   // It was asked for now, and not in two minutes.
   CHECK(FieldAt(rig.api.Get(rig.Path()), {"spec", "graceful"}) == false);
