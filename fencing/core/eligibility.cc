@@ -27,6 +27,11 @@ void AddVolumes(const Pod& pod, VolumeSet& volumes) {
   for (const auto& [array, used] : pod.volumes) volumes.insert(used.begin(), used.end());
 }
 
+bool SharesVolume(const Pod& pod, const VolumeSet& volumes) {
+  return std::any_of(pod.volumes.begin(), pod.volumes.end(),
+                     [&](const auto& entry) { return HaveCommonVolume(entry.second, volumes); });
+}
+
 // Pods that share a volume with one that stays have to stay too, and so on, until nothing changes.
 void LeaveSharers(Plan& plan, VolumeSet staying) {
   for (bool changed = true; changed;) {
@@ -43,11 +48,8 @@ void LeaveSharers(Plan& plan, VolumeSet staying) {
 
 }  // namespace
 
-bool SharesVolume(const Pod& pod, const VolumeSet& volumes) {
-  for (const auto& [array, used] : pod.volumes)
-    for (const auto& volume : used)
-      if (volumes.contains(volume)) return true;
-  return false;
+bool HaveCommonVolume(const VolumeSet& a, const VolumeSet& b) {
+  return std::any_of(a.begin(), a.end(), [&](const VolumeId& volume) { return b.contains(volume); });
 }
 
 bool Covers(const VolumeSet& b, const VolumeSet& a) {

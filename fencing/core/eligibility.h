@@ -30,7 +30,7 @@ Plan PlanMove(const Cluster& cluster, const Settings& settings, const NodeId& no
 std::string WhyLeft(const Pod& pod, const NodeName& node, const Cluster& cluster, const Settings& settings,
                     const ReachTest& reaches = {});
 
-bool SharesVolume(const Pod& pod, const VolumeSet& volumes);
+bool HaveCommonVolume(const VolumeSet& a, const VolumeSet& b);
 // a ⊆ b.
 bool Covers(const VolumeSet& b, const VolumeSet& a);
 

@@ -98,8 +98,8 @@ void OpenMachine(State& state, const Assessment& seen) {
   const NodeId machine = MachineId(MachineOf(seen.record.node));
   for (const auto& [array, fence] : state.arrays.FencesOf(machine)) {
     const auto term = state.arrays.TermOf(array);
-    if (term == 0 || !state.evidence.ArrayUp(array)) continue;
-    LK_CHECK(fence.generation != 0, "an unfence names the generation of the fence that it lifts");
+    // A generation of 0 is an array's mistake, and no reason to end this leader.
+    if (term == 0 || fence.generation == 0 || !state.evidence.ArrayUp(array)) continue;
     state.outbox.CallOnce(CallKey::ForFenceOf(array, machine),
                           UnfenceNode{array, term, machine, fence.generation}, state.now);
   }

@@ -1,5 +1,7 @@
 #include "fencing/core/state.h"
 
+#include <algorithm>
+
 namespace lunkeeper::fencing {
 namespace {
 
@@ -24,11 +26,16 @@ Plan State::PlanFor(const NodeId& node, const std::set<ArrayId>& only) const {
 }
 
 Plan State::PlanForMachine(const NodeId& node) const {
-  VolumeSet taken;
-  for (const auto& [array, fence] : arrays.FencesOf(MachineId(MachineOf(node))))
-    taken.insert(fence.volumes.begin(), fence.volumes.end());
+  const auto fences = arrays.FencesOf(MachineId(MachineOf(node)));
+  // Of each array what it fences itself: its word counts for no other's volumes.
+  const auto is_cut = [&](const Pod& pod) {
+    return std::any_of(fences.begin(), fences.end(), [&](const auto& fence) {
+      const auto used = pod.volumes.find(fence.first);
+      return used != pod.volumes.end() && HaveCommonVolume(used->second, fence.second.volumes);
+    });
+  };
   auto plan = PlanFor(node, {});
-  std::erase_if(plan.move, [&](const Pod* pod) { return !SharesVolume(*pod, taken); });
+  std::erase_if(plan.move, [&](const Pod* pod) { return !is_cut(*pod); });
   plan.volumes.clear();
   for (const Pod* pod : plan.move)
     for (const auto& [array, used] : pod->volumes) plan.volumes[array].insert(used.begin(), used.end());
