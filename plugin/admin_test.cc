@@ -8,6 +8,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "absl/synchronization/mutex.h"
 #include "devices/array/testing/fake_array.h"
 #include "fencing/failover/testing/fake_api.h"
 #include "plugin/admin_client.h"
@@ -20,7 +21,27 @@ namespace {
 
 const NodeId kNode("a.00000000000000aa");
 
-Backends WithArray(FakeArray** array, std::shared_ptr<Arrays> arrays) {
+// Files that were set aside. Thread-safe.
+class OrphanFolder {
+ public:
+  explicit OrphanFolder(std::vector<OrphanFile> files) : files_(std::move(files)) {}
+  std::vector<OrphanFile> ListFiles() {
+    const absl::MutexLock lock(&mutex_);
+    return files_;
+  }
+  absl::Status DeleteLast(const std::string& name) {
+    const absl::MutexLock lock(&mutex_);
+    if (files_.back().name != name) return absl::NotFoundError(name);
+    files_.pop_back();
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<OrphanFile> files_;
+};
+
+Backends WithArray(FakeArray** array, std::shared_ptr<Arrays> arrays, OrphanFolder* folder = nullptr) {
   Backends backends;
   auto made = std::make_shared<FakeArray>();
   *array = made.get();
@@ -28,6 +49,9 @@ Backends WithArray(FakeArray** array, std::shared_ptr<Arrays> arrays) {
   backends.array_serving = [fake = made.get()] { return fake->GetCapacity().status(); };
   backends.accept_restore = [] { return absl::OkStatus(); };
   backends.all_grants = std::move(made);
+  if (folder == nullptr) return backends;
+  backends.list_orphans = [folder] { return folder->ListFiles(); };
+  backends.delete_orphan = [folder](const std::string& name) { return folder->DeleteLast(name); };
   return backends;
 }
 
@@ -44,6 +68,8 @@ VolumeId Granted(FakeArray& array, const std::string& name, const NodeId& node =
 struct Shell {
   // With these arrays instead of the one.
   explicit Shell(std::shared_ptr<Arrays> arrays = nullptr) : backends(WithArray(&array, std::move(arrays))) {}
+  // With these files set aside. All of it is there before the server's threads are.
+  explicit Shell(OrphanFolder* folder) : backends(WithArray(&array, nullptr, folder)) {}
 
   MakeClient cluster = InClusterClient;
   FakeArray* array = nullptr;
@@ -236,21 +262,19 @@ TEST_CASE("a process without an array refuses manual fences") {
         grpc::StatusCode::FAILED_PRECONDITION);
 }
 
-TEST_CASE("files that were set aside are listed and deleted by name") {
+TEST_CASE("a process without an array has no files that were set aside") {
   Shell shell;
-  std::vector<OrphanFile> orphans = {{"a1-v7.1", 4096, absl::FromUnixSeconds(1'800'000'000)}, {"b", 0, {}}};
   CHECK_THAT(shell.Run({"orphans", "list"}), Catch::Contains("FAILED_PRECONDITION"));
   CHECK_THAT(shell.Run({"orphans", "delete", "b"}), Catch::Contains("FAILED_PRECONDITION"));
-  shell.backends.list_orphans = [&] { return orphans; };
-  shell.backends.delete_orphan = [&](const std::string& name) {
-    if (orphans.back().name != name) return absl::NotFoundError(name);
-    orphans.pop_back();
-    return absl::OkStatus();
-  };
+}
+
+TEST_CASE("files that were set aside are listed and deleted by name") {
+  OrphanFolder folder({{"a1-v7.1", 4096, absl::FromUnixSeconds(1'800'000'000)}, {"b", 0, {}}});
+  Shell shell(&folder);
   CHECK_THAT(shell.Run({"orphans", "list"}),
              Catch::Contains("a1-v7.1  4096 bytes  last written 2027-01-15 08:00:00 UTC"));
   CHECK_THAT(shell.Run({"orphans", "delete", "c"}), Catch::Contains("NOT_FOUND"));
-  CHECK(orphans.size() == 2);
+  CHECK(folder.ListFiles().size() == 2);
   CHECK(shell.Run({"orphans", "delete", "b", "a1-v7.1"}) == "deleted\n");
   CHECK(shell.Run({"orphans", "list"}) == "no files are set aside\n");
 }
