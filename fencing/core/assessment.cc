@@ -12,7 +12,7 @@ namespace {
 bool WantsLifting(const State& state, const NodeFence& record) {
   if (record.deleting) return true;
   const auto* object = state.cluster.FindNode(NameOf(record.node));
-  const auto fences = state.arrays.FencesOf(MachineId(MachineOf(record.node)));
+  const auto fences = state.FencesOfMachine(record.node);
   // What a person put at an array stays when the taint goes.
   const bool by_hand =
       std::any_of(fences.begin(), fences.end(), [](const auto& entry) { return entry.second.by_hand; });

@@ -59,7 +59,7 @@ bool AskedByTaint(const State& state, const NodeId& node) {
 
 // Somebody has fenced its machine, at an array or as another instance: this one is evacuated as well.
 bool IsMachineFenced(const State& state, const NodeId& node) {
-  return state.IsCurrent(node) && !state.arrays.FencesOf(MachineId(MachineOf(node))).empty();
+  return state.IsCurrent(node) && !state.FencesOfMachine(node).empty();
 }
 
 // Why a person wants it fenced, who made no NodeFence for it; empty: nobody does.
@@ -71,7 +71,7 @@ std::string RequesterOf(const State& state, const NodeId& node) {
 // What its machine's fence has taken, with all that its pods use beside that.
 VolumesByArray VolumesOfMachine(const State& state, const NodeId& node) {
   auto volumes = state.PlanForMachine(node).volumes;
-  for (const auto& [array, fence] : state.arrays.FencesOf(MachineId(MachineOf(node))))
+  for (const auto& [array, fence] : state.FencesOfMachine(node))
     volumes[array].insert(fence.volumes.begin(), fence.volumes.end());
   return volumes;
 }

@@ -268,7 +268,7 @@ bool MayClose(const State& state, const Assessment& seen) {
   if (!AreArraysKnown(state, seen)) return false;
   // The name stays closed for as long as a person wants it, also when there is no such node any more.
   if (seen.record.by_hand() && !seen.lifting) return false;
-  const bool open = state.arrays.FencesOf(MachineId(MachineOf(seen.record.node))).empty();
+  const bool open = state.FencesOfMachine(seen.record.node).empty();
   if (!open && MayOpenMachine(state, seen)) return false;
   if (IsMachineId(seen.record.node)) return true;
   // Its fences stay at the arrays for good, and need no record any more.

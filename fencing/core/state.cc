@@ -25,8 +25,12 @@ Plan State::PlanFor(const NodeId& node, const std::set<ArrayId>& only) const {
   });
 }
 
+std::map<ArrayId, ArrayFence> State::FencesOfMachine(const NodeId& node) const {
+  return arrays.FencesOf(MachineId(MachineOf(node)));
+}
+
 Plan State::PlanForMachine(const NodeId& node) const {
-  const auto fences = arrays.FencesOf(MachineId(MachineOf(node)));
+  const auto fences = FencesOfMachine(node);
   // Of each array what it fences itself: its word counts for no other's volumes.
   const auto is_cut = [&](const Pod& pod) {
     return std::any_of(fences.begin(), fences.end(), [&](const auto& fence) {

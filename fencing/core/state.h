@@ -50,6 +50,8 @@ struct State {
   // With `only`, arrays to which the node has lost its path: of a node that works otherwise, so its pods
   // leave only for a place that reaches their arrays.
   Plan PlanFor(const NodeId& node, const std::set<ArrayId>& only) const;
+  // At each array: the fence of the whole machine that the node is an instance of.
+  std::map<ArrayId, ArrayFence> FencesOfMachine(const NodeId& node) const;
   // Of a node whose machine is fenced: the pods whose volumes that fence has taken.
   Plan PlanForMachine(const NodeId& node) const;
   // The volumes that others wait for and `node` holds.
