@@ -105,6 +105,22 @@ void ReportPool(TgtArray& pool, const std::string& name, Metrics& metrics) {
   set("lunkeeper_pool_promised_bytes", "Sizes of all volumes and snapshots together", use->promised_bytes);
 }
 
+void ReportGrants(TgtArray& pool, const std::string& name, Metrics& metrics) {
+  const auto set = [&](const char* gauge, const char* help, double value) {
+    metrics.SetGauge(gauge, help, {{{{"array", name}}, value}});
+  };
+  set("lunkeeper_tgtd_well", "Whether tgtd runs and answers", pool.CheckTgtd().ok() ? 1 : 0);
+  const auto use = pool.MeasureGrants();
+  if (!use.ok()) return;
+  set("lunkeeper_tgtd_deaths", "How often tgtd died since the agent began",
+      static_cast<double>(use->tgtd_deaths));
+  set("lunkeeper_array_grants", "Grants of all clusters", static_cast<double>(use->grants));
+  set("lunkeeper_array_grants_releasing", "Grants whose nodes' commands are not over",
+      static_cast<double>(use->releasing));
+  set("lunkeeper_array_oldest_release_seconds", "How long the oldest of them has been so",
+      absl::ToDoubleSeconds(use->oldest_release));
+}
+
 }  // namespace
 
 absl::Status MakeFolder(const std::string& path) {
@@ -127,12 +143,14 @@ absl::StatusOr<std::shared_ptr<TgtArray>> OpenPool(const ServeOptions& options, 
   array.tgtd_output_path = absl::StrCat(options.state_dir, "/array-", options.array_names.front(), ".tgtd");
   array.drain_timeout = absl::Seconds(options.drain_seconds);
   ASSIGN_OR_RETURN(std::shared_ptr<TgtArray> pool, OpenTgtArray(array));
-  backends->array_serving = [pool] { return pool->CheckServing(); };
+  backends->array_serving = [pool] { return pool->CheckTgtd(); };
   backends->accept_restore = [pool] { return pool->AcceptRestore(); };
   backends->list_orphans = [pool] { return pool->ListOrphans(); };
   backends->delete_orphan = [pool](const std::string& name) { return pool->DeleteOrphan(name); };
   backends->reports.push_back(
       [pool, name = array.name](Metrics& metrics) { ReportPool(*pool, name, metrics); });
+  backends->reports.push_back(
+      [pool, name = array.name](Metrics& metrics) { ReportGrants(*pool, name, metrics); });
   backends->owner = pool;
   return pool;
 }

@@ -46,6 +46,10 @@ WELL = {
         f"lunkeeper_pool_{what}_bytes{{array='local', pod='array-local'}}": f"{bytes}x{ALWAYS}"
         for what, bytes in (("size", 1000), ("used", 800), ("promised", 3000))
     },
+    # It died once, and each release takes a while.
+    "lunkeeper_tgtd_well{array='local', pod='array-local'}": f"1x200 0 1x{ALWAYS - 202}",
+    "lunkeeper_tgtd_deaths{array='local', pod='array-local'}": f"0x200 1x{ALWAYS - 201}",
+    "lunkeeper_array_oldest_release_seconds{array='local', pod='array-local'}": f"0x9 15x4 0x{ALWAYS - 15}",
     # The leader changes.
     series("lunkeeper_failover_leading", "controller-1"): f"1x200 0x{ALWAYS - 201}",
     series("lunkeeper_failover_leading", "controller-2"): f"0x202 1x{ALWAYS - 203}",
@@ -104,6 +108,21 @@ FAULTS = {
             (910, "LunkeeperPoolIsNearlyFull"),
         )
     },
+    "a tgtd hangs": Fault(
+        "LunkeeperTgtdIsNotWell",
+        only("lunkeeper_tgtd_well", [f"1x100 0x{ALWAYS - 101}"]),
+        {(("array", "local"),): "tgtd of array local hangs, or does not start"},
+    ),
+    "a tgtd dies each five minutes": Fault(
+        "LunkeeperTgtdDies",
+        only("lunkeeper_tgtd_deaths", [f"0x19 1x19 2x19 3x19 4x19 5x{ALWAYS - 100}"]),
+        {(("array", "local"),): "tgtd of array local dies again and again"},
+    ),
+    "a grant is not taken back": Fault(
+        "LunkeeperReleaseIsStuck",
+        only("lunkeeper_array_oldest_release_seconds", [f"0x100 0+15x{ALWAYS - 101}"]),
+        {(("array", "local"),): "Array local has been taking a grant back for 5m 0s"},
+    ),
     "an array is away for two nodes": Fault(
         "LunkeeperArrayAway",
         only(AGES, ["0.4x100 0+15x5000", "0.4x100 0+15x5000", f"0.4x{ALWAYS}"]),

@@ -204,8 +204,27 @@ absl::Status GrantTargets::FinishReleasing(std::vector<GrantRow> grants, absl::T
 
 void GrantTargets::ReleaseLeftOvers() {
   const auto grants = catalogue_.grants().ListReleasingGrants();
-  if (!grants.ok() || grants->empty()) return;
-  FinishReleasing(*grants, absl::InfinitePast()).IgnoreError();
+  if (!grants.ok()) return;
+  NoteReleases(*grants);
+  if (!grants->empty()) FinishReleasing(*grants, absl::InfinitePast()).IgnoreError();
+}
+
+void GrantTargets::NoteReleases(const std::vector<GrantRow>& releasing) {
+  const absl::MutexLock lock(&releases_mu_);
+  std::map<Generation, SteadyTime> seen;
+  for (const GrantRow& grant : releasing) {
+    const auto before = releases_.find(grant.generation);
+    seen[grant.generation] = before == releases_.end() ? std::chrono::steady_clock::now() : before->second;
+  }
+  releases_ = std::move(seen);
+}
+
+absl::Duration GrantTargets::OldestRelease() const {
+  const absl::MutexLock lock(&releases_mu_);
+  SteadyTime oldest = std::chrono::steady_clock::now();
+  const SteadyTime now = oldest;
+  for (const auto& [generation, seen] : releases_) oldest = std::min(oldest, seen);
+  return absl::FromChrono(now - oldest);
 }
 
 }  // namespace lunkeeper

@@ -10,6 +10,8 @@
 // Thread-safe. Order of locks: an object lock (KeyedLock), then a gate, then the catalogue; nobody waits for
 // tgtd to come back while inside a gate.
 
+#include <chrono>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -41,7 +43,9 @@ class GrantTargets {
   // not end; the array goes on releasing them.
   absl::Status FinishReleasing(std::vector<GrantRow> grants, absl::Time deadline);
   // One attempt at each grant that is releasing. Called about once a second.
-  void ReleaseLeftOvers();
+  void ReleaseLeftOvers() ABSL_LOCKS_EXCLUDED(releases_mu_);
+  // How long ReleaseLeftOvers has been trying at the oldest of them; zero without one.
+  absl::Duration OldestRelease() const ABSL_LOCKS_EXCLUDED(releases_mu_);
   // One attempt at each target that could not be made after a restart of tgtd. Called about once a second.
   void RetryHeld() ABSL_LOCKS_EXCLUDED(held_mu_);
   // After tgtd was started or taken over: makes every target exist that must, and finishes releases.
@@ -63,6 +67,11 @@ class GrantTargets {
   TargetTable& table_;
   VolumeGates& gates_;
   const absl::Duration drain_timeout_;
+  void NoteReleases(const std::vector<GrantRow>& releasing) ABSL_LOCKS_EXCLUDED(releases_mu_);
+
+  using SteadyTime = std::chrono::steady_clock::time_point;
+  mutable absl::Mutex releases_mu_;
+  std::map<Generation, SteadyTime> releases_ ABSL_GUARDED_BY(releases_mu_);  // and when each was seen first
   absl::Mutex held_mu_;
   std::set<Generation> held_ ABSL_GUARDED_BY(held_mu_);
 };

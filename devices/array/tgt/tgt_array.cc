@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -76,7 +77,8 @@ class TgtArrayImpl final : public TgtArray {
   absl::StatusOr<PoolUse> MeasureUse() const override { return room_->MeasureUse(); }
   absl::StatusOr<std::vector<OrphanFile>> ListOrphans() const override { return pool_->ListOrphans(); }
   absl::Status DeleteOrphan(const std::string& name) override { return pool_->DeleteOrphan(name); }
-  absl::Status StopTgtd() override { return daemon_->StopTgtd(); }
+  absl::Status CheckTgtd() const override;
+  absl::StatusOr<GrantUse> MeasureGrants() const override;
 
  private:
   absl::Status OpenFiles();
@@ -203,6 +205,19 @@ absl::Status TgtArrayImpl::CheckServing() const {
       " are remembered: the pool was restored from an older "
       "copy. Volumes may have other contents and other holders than the cluster believes. Stop what uses "
       "them, then run `lunkeeper accept-restore`, which ends every grant"));
+}
+
+absl::Status TgtArrayImpl::CheckTgtd() const {
+  RETURN_IF_ERROR(CheckServing());
+  return daemon_->CheckAnswering();
+}
+
+absl::StatusOr<GrantUse> TgtArrayImpl::MeasureGrants() const {
+  ASSIGN_OR_RETURN(const std::vector<GrantRow> grants, catalogue_->grants().ListAllGrants());
+  return GrantUse{.grants = grants.size(),
+                  .releasing = static_cast<uint64_t>(std::ranges::count(grants, true, &GrantRow::releasing)),
+                  .oldest_release = targets_->OldestRelease(),
+                  .tgtd_deaths = daemon_->CountDeaths()};
 }
 
 absl::Status TgtArrayImpl::AcceptRestore() {

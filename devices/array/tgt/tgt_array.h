@@ -41,6 +41,14 @@ struct TgtArrayOptions {
   absl::Duration copy_wait = absl::Seconds(10);
 };
 
+// What a storage host's administrator watches, of all clusters together.
+struct GrantUse {
+  uint64_t grants = 0;                                   // also of grants that are being released
+  uint64_t releasing = 0;                                // their nodes' commands are not over
+  absl::Duration oldest_release = absl::ZeroDuration();  // since this program saw it first
+  uint64_t tgtd_deaths = 0;                              // since this program began
+};
+
 class TgtArray {
  public:
   virtual ~TgtArray() = default;
@@ -59,8 +67,10 @@ class TgtArray {
   // operator deletes them; as in Pool.
   virtual absl::StatusOr<std::vector<OrphanFile>> ListOrphans() const = 0;
   virtual absl::Status DeleteOrphan(const std::string& name) = 0;
-  // Ends tgtd, with every session. The array serves nothing afterwards.
-  virtual absl::Status StopTgtd() = 0;
+  // UNAVAILABLE: tgtd hangs, or is being started again; says what to do. The array's calls are tried all the
+  // same.
+  virtual absl::Status CheckTgtd() const = 0;
+  virtual absl::StatusOr<GrantUse> MeasureGrants() const = 0;
 };
 
 // FAILED_PRECONDITION: the pool is another process's or another array's, or is remembered or has volumes but

@@ -43,6 +43,8 @@ namespace {
 
 constexpr absl::Duration kStartTimeout = absl::Seconds(10);
 constexpr absl::Duration kTick = absl::Seconds(1);
+// Of one look. The end of a tgtd is noticed late by no more than this, and only if it hung before.
+constexpr absl::Duration kLookTimeout = absl::Seconds(2);
 
 // Waits until one of the two is readable. Its index; -1: neither, by the timeout.
 int WaitForEither(int first, int second, absl::Duration timeout) {
@@ -138,16 +140,22 @@ absl::Status TgtDaemon::WaitReady(absl::Time deadline) {
   return absl::UnavailableError("array: tgtd is being restarted; try again");
 }
 
-absl::Status TgtDaemon::StopTgtd() {
-  ASSIGN_OR_RETURN(const Process found, FindRunning());
-  SetReady(false);
-  if (watcher_.joinable()) {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof(one));
-    watcher_.join();
-  }
-  KillTgtd();
-  return absl::OkStatus();
+absl::Status TgtDaemon::CheckAnswering() const {
+  const absl::MutexLock lock(&mu_);
+  if (!ready_) return absl::UnavailableError("array: tgtd is being started again");
+  if (!hangs_) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("array: tgtd, process ", served_by_, ", has not answered for ",
+                                             absl::FormatDuration(kHangsAfter),
+                                             ", so the I/O of every volume may stand still; see that the "
+                                             "pool's disk answers and that the process is "
+                                             "not stopped (`cat /proc/",
+                                             served_by_, "/status`). `kill -9 ", served_by_,
+                                             "` has it started again, and initiators go on by themselves"));
+}
+
+uint64_t TgtDaemon::CountDeaths() const {
+  const absl::MutexLock lock(&mu_);
+  return deaths_;
 }
 
 absl::StatusOr<TgtDaemon::Process> TgtDaemon::FindRunning() {
@@ -251,6 +259,7 @@ void TgtDaemon::WatchTgtd() {
     if (which == 1) return;
     output_.RelayLines();
     if (which == -1 && process_.handle) {
+      LookWhetherItAnswers();
       tick_();
       continue;
     }
@@ -267,9 +276,26 @@ void TgtDaemon::WatchTgtd() {
   }
 }
 
+void TgtDaemon::LookWhetherItAnswers() {
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  const bool answers = TgtClient(options_.control_port, kLookTimeout).ListPortals().ok();
+  if (answers) answered_ = now();
+  const bool hangs = absl::FromChrono(now() - answered_) >= kHangsAfter;
+  {
+    const absl::MutexLock lock(&mu_);
+    if (std::exchange(hangs_, hangs) == hangs) return;
+  }
+  if (hangs) LogError("array", std::string(CheckAnswering().message()));
+  if (!hangs) LogInfo("array", "tgtd answers again", {{"process", absl::StrCat(process_.pid)}});
+}
+
 void TgtDaemon::SetReady(bool ready) {
+  answered_ = std::chrono::steady_clock::now();
   const absl::MutexLock lock(&mu_);
+  if (ready_ && !ready) ++deaths_;
   ready_ = ready;
+  hangs_ = false;
+  served_by_ = process_.pid;
 }
 
 }  // namespace lunkeeper

@@ -6,9 +6,14 @@
 // not found" gives its device up for good. Until then a fresh tgtd listens nowhere (it is born with an
 // ephemeral loopback port, which is closed before the first target exists). Thread-safe. One thread watches;
 // it is joined by the destructor, which leaves tgtd alone.
+//
+// A tgtd that hangs is reported, and not killed: it may be waiting for a disk, and then the next one would
+// too, and initiators that could have waited would have to log in anew.
 
 #include <sys/types.h>
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <thread>
@@ -27,6 +32,9 @@ namespace lunkeeper {
 
 // How long a call waits for tgtd, which may just be started again.
 constexpr absl::Duration kReadyTimeout = absl::Seconds(10);
+// A tgtd that has not answered on its management socket for so long counts as hanging. Its one thread for
+// that does no disk I/O, and is the one that speaks to initiators.
+constexpr absl::Duration kHangsAfter = absl::Seconds(10);
 
 struct TgtDaemonOptions {
   int control_port = 1;
@@ -55,9 +63,11 @@ class TgtDaemon {
   absl::Status StartServing();
   // UNAVAILABLE: tgtd was not serving by the deadline.
   absl::Status WaitReady(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  // UNAVAILABLE: tgtd is being started again, or hangs; the message says what to do. Answers at once.
+  absl::Status CheckAnswering() const ABSL_LOCKS_EXCLUDED(mu_);
+  // How often tgtd has died since StartServing().
+  uint64_t CountDeaths() const ABSL_LOCKS_EXCLUDED(mu_);
   const TgtClient& client() const { return client_; }
-  // Ends tgtd for good, with all sessions.
-  absl::Status StopTgtd();
 
  private:
   struct Process {
@@ -72,6 +82,7 @@ class TgtDaemon {
   absl::Status OpenPortal();
   void KillTgtd();
   void WatchTgtd();
+  void LookWhetherItAnswers() ABSL_LOCKS_EXCLUDED(mu_);
   void SetReady(bool ready) ABSL_LOCKS_EXCLUDED(mu_);
 
   const TgtDaemonOptions options_;
@@ -83,8 +94,12 @@ class TgtDaemon {
   UniqueFd stop_;      // an eventfd
   Process process_;    // StartServing(), then the watching thread
   std::thread watcher_;
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
   bool ready_ ABSL_GUARDED_BY(mu_) = false;
+  bool hangs_ ABSL_GUARDED_BY(mu_) = false;
+  pid_t served_by_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t deaths_ ABSL_GUARDED_BY(mu_) = 0;
+  std::chrono::steady_clock::time_point answered_;  // the watching thread's
 };
 
 }  // namespace lunkeeper

@@ -1,0 +1,74 @@
+// What the agent reports of a tgtd that hangs or dies, and of grants that nobody can take back. A real tgtd,
+// stopped and killed. Needs root.
+#include <signal.h>
+
+#include <catch2/catch.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "devices/array/tgt/testing/array_fixture.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+const NodeId kNode("db.0000000000000001");
+
+struct Served : ArrayFixture {
+  Served() {
+    options.drain_timeout = absl::Seconds(1);
+    REQUIRE(Open() == absl::OkStatus());
+    array = ArrayFixture::array.get();
+    tgtd = TgtdProcess(options.control_port);
+    REQUIRE(tgtd > 0);
+  }
+  ~Served() { ::kill(tgtd, SIGCONT); }
+  bool EventuallyHangs(bool hangs) {
+    return Eventually([&] { return absl::IsUnavailable(array->CheckTgtd()) == hangs; }, absl::Minutes(1));
+  }
+  TgtArray* array = nullptr;
+  pid_t tgtd = 0;
+};
+
+TEST_CASE_METHOD(Served, "a tgtd that hangs is reported, with its process, until it answers again") {
+  CHECK(array->CheckTgtd() == absl::OkStatus());
+  ::kill(tgtd, SIGSTOP);
+  REQUIRE(EventuallyHangs(true));
+  CHECK_THAT(std::string(array->CheckTgtd().message()), Catch::Contains(absl::StrCat("kill -9 ", tgtd)));
+  CHECK(array->CheckServing() == absl::OkStatus());  // its calls are tried all the same
+  ::kill(tgtd, SIGCONT);
+  CHECK(EventuallyHangs(false));
+  CHECK(array->MeasureGrants()->tgtd_deaths == 0);
+}
+
+TEST_CASE_METHOD(Served, "a tgtd that hung and was killed is started again, and counted") {
+  ::kill(tgtd, SIGSTOP);
+  REQUIRE(EventuallyHangs(true));
+  ::kill(tgtd, SIGKILL);
+  CHECK(EventuallyHangs(false));
+  CHECK(array->MeasureGrants()->tgtd_deaths == 1);
+}
+
+TEST_CASE_METHOD(Served, "grants are counted, and how long one is being taken back") {
+  const auto view = Cluster();
+  const VolumeId volume = view->volumes().CreateVolume(Spec("v", 16)).value().id;
+  REQUIRE(view->grants().AcquireGrant({.volume = volume, .node = kNode}, absl::ZeroDuration()).ok());
+  CHECK(array->MeasureGrants()->grants == 1);
+  CHECK(array->MeasureGrants()->releasing == 0);
+  ::kill(tgtd, SIGSTOP);
+  CHECK_FALSE(view->grants().ReleaseGrant(volume, kNode, GrantOwner::kNode, kAnyGeneration).ok());
+  CHECK(Eventually(
+      [&] {
+        const auto use = array->MeasureGrants();
+        return use.ok() && use->releasing == 1 && use->oldest_release > absl::Seconds(1);
+      },
+      absl::Minutes(1)));
+  ::kill(tgtd, SIGCONT);
+  CHECK(Eventually(
+      [&] {
+        const auto use = array->MeasureGrants();
+        return use.ok() && use->grants == 0 && use->oldest_release == absl::ZeroDuration();
+      },
+      absl::Minutes(1)));
+}
+
+}  // namespace
+}  // namespace lunkeeper::testing
