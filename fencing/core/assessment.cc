@@ -60,6 +60,8 @@ bool DoAllRun(const State& state, const VolumesByArray& volumes) {
 Assessment AssessNode(State& state, const NodeFence& record) {
   Assessment seen;
   seen.record = record;
+  for (const auto& entry : record.volumes)
+    if (state.arrays.IsConfigured(entry.first)) seen.awaited.insert(entry);
   seen.signals = state.evidence.SignalsOf(record.node, state.now);
   seen.classification = Classify(seen.signals, state.settings);
   seen.lifting = WantsLifting(state, record);
@@ -84,10 +86,9 @@ Assessment AssessNode(State& state, const NodeFence& record) {
 Phase PhaseOf(const State& state, const Assessment& seen) {
   if (!seen.acting && seen.fences.empty())
     return seen.record.graceful ? Phase::kLeaving : Phase::kReassessing;
-  const bool closed = !seen.closes_machine || IsMachineClosed(state, seen.record);
-  if (seen.acting && !(closed && IsFenced(seen, seen.record.volumes))) return Phase::kFencing;
+  if (seen.acting && !UnconfirmedArrays(state, seen).empty()) return Phase::kFencing;
   if (!PodsToDelete(seen).empty()) return Phase::kEvacuating;
-  if (!DoAllRun(state, seen.record.volumes)) return Phase::kReplacing;
+  if (!DoAllRun(state, seen.awaited)) return Phase::kReplacing;
   if (seen.signals.network != Network::kArrives) return Phase::kAwaitingNode;
   return seen.acting ? Phase::kMoved : Phase::kCleaning;
 }
@@ -96,10 +97,13 @@ bool IsByPerson(const NodeFence& record) { return IsOfMachine(record) && record.
 
 bool IsOfMachine(const NodeFence& record) { return record.by_hand() && record.requested_by != kByMachine; }
 
-bool IsMachineClosed(const State& state, const NodeFence& record) {
-  return std::all_of(record.volumes.begin(), record.volumes.end(), [&](const auto& entry) {
-    return state.arrays.IsClosed(entry.first, NameOf(record.node));
-  });
+std::vector<ArrayId> UnconfirmedArrays(const State& state, const Assessment& seen) {
+  std::vector<ArrayId> arrays;
+  for (const auto& entry : seen.awaited) {
+    const bool closed = !seen.closes_machine || state.arrays.IsClosed(entry.first, NameOf(seen.record.node));
+    if (!closed || !IsFenced(seen, {entry})) arrays.push_back(entry.first);
+  }
+  return arrays;
 }
 
 bool IsFenced(const Assessment& seen, const VolumesByArray& volumes) {

@@ -11,7 +11,8 @@
 namespace lunkeeper::fencing {
 
 struct Assessment {
-  NodeFence record;  // as it is stored
+  NodeFence record;        // as it is stored
+  VolumesByArray awaited;  // of the record: at the arrays that are still configured
   Signals signals;
   Classification classification;
   Plan plan;                             // the pods to move, as things are now
@@ -32,8 +33,8 @@ Phase PhaseOf(const State& state, const Assessment& seen);
 bool IsByPerson(const NodeFence& record);
 // A person asked for this very record, and so means the machine; it did not come from its machine's fence.
 bool IsOfMachine(const NodeFence& record);
-// Every array of the record has confirmed that the machine is closed.
-bool IsMachineClosed(const State& state, const NodeFence& record);
+// The arrays of the record that have not confirmed what is asked of them.
+std::vector<ArrayId> UnconfirmedArrays(const State& state, const Assessment& seen);
 // The arrays have confirmed that all of `volumes` are fenced from the node.
 bool IsFenced(const Assessment& seen, const VolumesByArray& volumes);
 // The pods that are still to go: those whose volumes are all fenced. One that lands on the fenced node later

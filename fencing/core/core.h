@@ -38,6 +38,7 @@ class Core {
   void HandleEvent(const StorageHeartbeats& heartbeats) { state_.evidence.NoteEvent(heartbeats, state_.now); }
   void HandleEvent(const ArrayView& view);
   void HandleEvent(const ArrayLost& lost) { state_.evidence.NoteEvent(lost, state_.now); }
+  void HandleEvent(const ArrayConfigured& configured) { state_.arrays.NoteConfigured(configured.array); }
   void HandleEvent(const ArrayGone& gone);
   void HandleEvent(const VolumeWanted& wanted);
   void HandleEvent(const ProbeAnswer& result) { state_.evidence.NoteEvent(result, state_.now); }

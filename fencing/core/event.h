@@ -56,6 +56,10 @@ struct ArrayView {
 struct ArrayLost {
   ArrayId array;
 };
+// It is configured, whether it answers or not. Told of each before the first Tick, and may be repeated.
+struct ArrayConfigured {
+  ArrayId array;
+};
 // It is configured no more: nobody waits for it.
 struct ArrayGone {
   ArrayId array;
@@ -123,9 +127,9 @@ struct Done {
 
 struct Event {
   Instant now;
-  std::variant<Tick, Heartbeat, StreamClosed, StorageHeartbeats, ArrayView, ArrayLost, ArrayGone,
-               VolumeWanted, ProbeAnswer, ApiSynced, ApiAlive, ApiLost, KubeletLease, NodeSeen, NodeGone,
-               PodSeen, PodGone, FenceSeen, FenceGone, LeaseSeen, Done>
+  std::variant<Tick, Heartbeat, StreamClosed, StorageHeartbeats, ArrayView, ArrayLost, ArrayConfigured,
+               ArrayGone, VolumeWanted, ProbeAnswer, ApiSynced, ApiAlive, ApiLost, KubeletLease, NodeSeen,
+               NodeGone, PodSeen, PodGone, FenceSeen, FenceGone, LeaseSeen, Done>
       what;
 };
 

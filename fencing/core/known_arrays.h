@@ -11,6 +11,8 @@ namespace lunkeeper::fencing {
 
 class KnownArrays {
  public:
+  // There is such an array, which may not have answered yet.
+  void NoteConfigured(const ArrayId& array) { arrays_[array]; }
   void NoteView(const ArrayView& view);
   void NoteFence(const ArrayId& array, const ArrayFence& fence, Instant now);
   void NoteUnfence(const ArrayId& array, const NodeId& node, Instant now);
@@ -22,6 +24,7 @@ class KnownArrays {
 
   // 0: none yet.
   Term TermOf(const ArrayId& array) const;
+  bool IsConfigured(const ArrayId& array) const { return arrays_.contains(array); }
   // Every fence there is known.
   bool IsKnown(const ArrayId& array) const;
   const ArrayFence* Find(const ArrayId& array, const NodeId& node) const;
@@ -30,6 +33,7 @@ class KnownArrays {
   // All fences of one node, or of all.
   std::map<ArrayId, ArrayFence> FencesOf(const NodeId& node) const;
   std::vector<std::pair<ArrayId, ArrayFence>> AllFences() const;
+  // All that are configured.
   std::vector<ArrayId> Ids() const;
 
  private:

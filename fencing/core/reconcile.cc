@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 
 #include "base/check.h"
 #include "fencing/core/assessment.h"
@@ -257,7 +258,7 @@ bool IsNothingLeft(const State& state, const Assessment& seen) {
 
 // What a fence or an unfence on its way will do is not known yet; nor is what an array that is down has.
 bool AreArraysKnown(const State& state, const Assessment& seen) {
-  return std::all_of(seen.record.volumes.begin(), seen.record.volumes.end(), [&](const auto& entry) {
+  return std::all_of(seen.awaited.begin(), seen.awaited.end(), [&](const auto& entry) {
     return state.arrays.IsKnown(entry.first) && state.evidence.ArrayUp(entry.first) &&
            !state.outbox.IsWaiting(CallKey::ForFenceOf(entry.first, seen.record.node)) &&
            !state.outbox.IsWaiting(CallKey::ForFenceOf(entry.first, MachineId(MachineOf(seen.record.node))));
@@ -272,12 +273,12 @@ bool MayClose(const State& state, const Assessment& seen) {
   if (!open && MayOpenMachine(state, seen)) return false;
   if (IsMachineId(seen.record.node)) return true;
   // Its fences stay at the arrays for good, and need no record any more.
-  if (IsGone(state, seen)) return PodsToDelete(seen).empty() && IsFenced(seen, seen.record.volumes);
+  if (IsGone(state, seen)) return PodsToDelete(seen).empty() && IsFenced(seen, seen.awaited);
   if (seen.acting || !seen.fences.empty()) return false;
   const bool well = seen.classification.response == Response::kNothing;
-  const bool reaches = std::all_of(
-      seen.record.volumes.begin(), seen.record.volumes.end(),
-      [&](const auto& entry) { return state.evidence.Reaches(seen.record.node, entry.first, state.now); });
+  const bool reaches = std::all_of(seen.awaited.begin(), seen.awaited.end(), [&](const auto& entry) {
+    return state.evidence.Reaches(seen.record.node, entry.first, state.now);
+  });
   if (!seen.lifting && !reaches) return false;
   if (seen.record.generations.empty()) return seen.lifting || well;
   return well && IsNothingLeft(state, seen);
@@ -302,6 +303,15 @@ void RefuseRecord(State& state, const NodeFence& record) {
   WriteRecord(state, std::move(refused));
 }
 
+// For people: an array that is away shows why the arrays have not all confirmed.
+std::string DescribePhase(const State& state, const Assessment& seen, Phase phase) {
+  std::string text = ToSentence(phase);
+  if (phase != Phase::kFencing) return text;
+  for (const auto& array : UnconfirmedArrays(state, seen))
+    if (!state.evidence.ArrayUp(array)) text += "; waits for array " + array.value() + ", which is away";
+  return text;
+}
+
 void RecordPhase(State& state, const Assessment& seen, Phase phase) {
   auto record = seen.record;
   // A generation that is no longer in force stays recorded: it was once, so something may be left on the
@@ -310,7 +320,7 @@ void RecordPhase(State& state, const Assessment& seen, Phase phase) {
   record.phase = phase;
   state.ReportOnce({.kind = ReportKind::kProgress,
                     .node = record.node,
-                    .text = std::string(ToSentence(phase)),
+                    .text = DescribePhase(state, seen, phase),
                     .phase = phase});
   if (record != seen.record) WriteRecord(state, std::move(record));
 }

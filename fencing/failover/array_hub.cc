@@ -66,6 +66,13 @@ bool ArrayHub::HasArray(const ArrayId& id) const {
   return found != entries_.end() && found->second->GetArray() != nullptr;
 }
 
+std::vector<ArrayId> ArrayHub::ListArrays() const {
+  std::vector<ArrayId> arrays;
+  for (const auto& entry : entries_)
+    if (HasArray(entry.first)) arrays.push_back(entry.first);
+  return arrays;
+}
+
 // A hanging poll shows as an answer that is too old. An array that never answered is lost too: a replica that
 // has seen none of its arrays since it started must not go on leading.
 std::vector<ArrayId> ArrayHub::LostArrays(Instant now) const {

@@ -33,6 +33,8 @@ class ArrayHub {
   // Reads which arrays are configured now. Returns the arrays that were removed since the last call.
   std::vector<ArrayId> RefreshArrays();
   bool HasArray(const ArrayId& id) const;
+  // All that are configured, whether they answer or not.
+  std::vector<ArrayId> ListArrays() const;
   // The arrays whose last poll failed or hangs, and arrays that never answered.
   std::vector<ArrayId> LostArrays(Instant now) const;
   // Runs `work` on one of the array's workers. For an unknown array it is called at once, with null.

@@ -159,6 +159,7 @@ void FailoverController::FeedCore(Instant now, decltype(Event::what) what) {
 void FailoverController::RunTick(Instant now) {
   if (!arrays_refreshed_at_ || now - *arrays_refreshed_at_ >= kRefreshArraysEvery) {
     for (const ArrayId& array : arrays_.RefreshArrays()) FeedCore(now, ArrayGone{array});
+    for (const ArrayId& array : arrays_.ListArrays()) FeedCore(now, ArrayConfigured{array});
     arrays_refreshed_at_ = now;
   }
   for (const ArrayId& array : arrays_.LostArrays(now)) FeedCore(now, ArrayLost{array});

@@ -116,13 +116,33 @@ TEST_CASE("dry run and pause say what they hold back, and nothing is done") {
   CHECK(world.api.CountWrites("DELETE ") == 0);
 }
 
+TEST_CASE("an array that is away when the leader starts belongs to a fence by hand until it is removed") {
+  World world;
+  const auto spare = std::make_shared<FakeArray>(FakeArrayOptions{.name = "spare"});
+  ChangingArrays& arrays = AddArray(world, spare);
+  spare->FailWith(absl::UnavailableError("its host is gone"));
+  world.AddPod("db-0", "n1");
+  world.Start();
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  const std::string record = RecordPath(World::IdOf("n1"));
+  world.api.Put(record, {{"spec", {{"cause", "a test"}}}});
+  const auto phase = [&] { return TextAt(world.api.Get(record), {"status", "phase"}); };
+  const auto told = [&](const std::string& text) {
+    for (const TimelineEntry& entry : ReadRecord(world.api.Get(record)).timeline)
+      if (absl::StrContains(entry.text, text)) return true;
+    return false;
+  };
+  REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));  // what the other array has confirmed goes on
+  REQUIRE(Comes([&] { return told("waits for array spare, which is away"); }));
+  CHECK_FALSE(Comes([&] { return phase() != ToWord(Phase::kFencing); }, absl::Seconds(2)));
+  arrays.RemoveLast();
+  CHECK(Comes([&] { return phase() == ToWord(Phase::kMoved); }));
+}
+
 TEST_CASE("an array that is configured no more is waited for no more") {
   World world;
   const auto spare = std::make_shared<FakeArray>(FakeArrayOptions{.name = "spare"});
-  auto changing = std::make_unique<ChangingArrays>(
-      std::vector<NamedArray>{{"fake", world.array, true}, {"spare", spare, false}});
-  ChangingArrays& arrays = *changing;
-  world.arrays = std::move(changing);
+  ChangingArrays& arrays = AddArray(world, spare);
   world.api.RunPodsOn("n3");
   world.AddPod("db-0", "n1");
   world.AddPod("db-1", "n2");

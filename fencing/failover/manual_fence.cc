@@ -120,10 +120,12 @@ std::vector<std::string> NotFencedYet(const NodeFence& fence) {
   return arrays;
 }
 
-// Every array has confirmed its part, so no write of the node reaches these volumes any more.
+// Every array that is configured has confirmed its part, so no write of the node reaches these volumes any
+// more. The phase says so: the controller knows which arrays were taken out of the configuration since.
 bool IsInForce(const NodeFence& fence) {
-  const bool begun = fence.phase != Phase::kRequested && fence.phase != Phase::kFencing;
-  return begun && !fence.volumes.empty() && NotFencedYet(fence).empty();
+  const bool reached = fence.phase == Phase::kEvacuating || fence.phase == Phase::kReplacing ||
+                       fence.phase == Phase::kAwaitingNode || fence.phase == Phase::kMoved;
+  return reached && !fence.volumes.empty() && !fence.deleting;
 }
 
 std::string ArraysOf(const NodeFence& fence) {
@@ -137,8 +139,12 @@ std::string WhyNotInForce(const NodeFence& fence) {
   if (fence.phase == Phase::kRequested)
     return "no controller has taken it up; `lunkeeper status` says who leads";
   const auto arrays = NotFencedYet(fence);
-  return absl::StrCat("it is at \"", ToSentence(fence.phase), "\"",
-                      arrays.empty() ? "" : "; not confirmed yet: " + absl::StrJoin(arrays, ", "));
+  return absl::StrCat(
+      "it is at \"", ToSentence(fence.phase), "\"",
+      arrays.empty() ? ""
+                     : absl::StrCat("; not confirmed yet: ", absl::StrJoin(arrays, ", "),
+                                    ". Bring these arrays back, or take one that is gone for good out of "
+                                    "the configuration"));
 }
 
 // A fence that is there for another reason would end with that reason. From now on it is the person's, who

@@ -100,6 +100,14 @@ TEST_CASE("a fence that an array has not confirmed is not called one") {
   CHECK_FALSE(rig.api.Get(rig.Path()).is_null());  // the request stands
 }
 
+TEST_CASE("a fence does not wait for an array that was taken out of the configuration") {
+  HandRig rig;
+  Json status = InForce();
+  status["arrays"]["removed"]["volumes"] = Json::array();
+  rig.Controller(status);
+  CHECK(rig.Fence("n1", absl::Seconds(5)).ok());
+}
+
 TEST_CASE("a node that nobody knows is refused, and nothing is left of the request") {
   HandRig rig;
   rig.Controller({{"phase", ToWord(Phase::kRefused)}});

@@ -42,6 +42,7 @@ void Replica::Start() {
   pods_.clear();
   fences_.clear();
   stalled_until_ = alive_at_ = listed_at_ = renewed_at_ = {};
+  for (const auto& array : world_.arrays) Receive(ArrayConfigured{array->id()});
   List();
 }
 

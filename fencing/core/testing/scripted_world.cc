@@ -34,6 +34,7 @@ std::string ScriptedWorld::Run(const std::string& script) {
 void ScriptedWorld::Start() {
   if (core_) return;
   core_ = std::make_unique<Core>(settings_, "us");
+  for (const auto& entry : arrays_) Feed(ArrayConfigured{entry.first});
   for (const auto& [name, node] : nodes_) Feed(NodeSeen{node});
   for (const auto& [id, pod] : pods_) Feed(PodSeen{pod});
   Feed(ApiSynced{});

@@ -113,6 +113,14 @@ std::string World::TaintOf(const std::string& node) {
   return TaintIn(kube::ToText(FieldAt(taints, {"spec", "taints"})));
 }
 
+ChangingArrays& AddArray(World& world, std::shared_ptr<FakeArray> spare) {
+  auto changing = std::make_unique<ChangingArrays>(
+      std::vector<NamedArray>{{"fake", world.array, true}, {"spare", std::move(spare), false}});
+  ChangingArrays& arrays = *changing;
+  world.arrays = std::move(changing);
+  return arrays;
+}
+
 bool Says(Failover& failover, const std::string& about, const std::string& what) {
   const auto lines = failover.ReportStatus();
   return std::any_of(lines.begin(), lines.end(), [&](const std::string& line) {
@@ -120,8 +128,8 @@ bool Says(Failover& failover, const std::string& about, const std::string& what)
   });
 }
 
-bool Comes(const std::function<bool()>& condition) {
-  const absl::Time end = absl::Now() + absl::Seconds(40);
+bool Comes(const std::function<bool()>& condition, absl::Duration patience) {
+  const absl::Time end = absl::Now() + patience;
   while (!condition()) {
     if (absl::Now() > end) return false;
     absl::SleepFor(absl::Milliseconds(10));

@@ -22,10 +22,6 @@ using kube::FieldAt;
 using kube::Json;
 using kube::TextAt;
 
-using kube::FieldAt;
-using kube::Json;
-using kube::TextAt;
-
 inline constexpr char kRecords[] = "/apis/lunkeeper.io/v1alpha1/nodefences";
 
 inline std::string NodePath(const std::string& name) { return "/api/v1/nodes/" + name; }
@@ -110,10 +106,13 @@ class ChangingArrays final : public lunkeeper::Arrays {
   std::vector<NamedArray> arrays_ ABSL_GUARDED_BY(mutex_);
 };
 
+// The world's own array and another one, which may be removed.
+ChangingArrays& AddArray(World& world, std::shared_ptr<FakeArray> spare);
+
 // Whether a line of the status that begins with `about` contains `what`.
 bool Says(Failover& failover, const std::string& about, const std::string& what);
 
 // Waits for the condition; false: it did not come in time.
-bool Comes(const std::function<bool()>& condition);
+bool Comes(const std::function<bool()>& condition, absl::Duration patience = absl::Seconds(40));
 
 }  // namespace lunkeeper::fencing
