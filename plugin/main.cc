@@ -13,6 +13,7 @@
 #include "plugin/options.h"
 #include "plugin/pki_command.h"
 #include "plugin/serve.h"
+#include "plugin/stop_tgtd_command.h"
 #include "plugin/wiring.h"
 
 int main(int argc, char** argv) {
@@ -33,6 +34,7 @@ int main(int argc, char** argv) {
   AddAdminCommands(&app, &exit_code);
   AddPkiCommand(&app, &exit_code);
   AddJoinCommand(&app, &exit_code);
+  AddStopTgtdCommand(&app, &exit_code);
   app.add_subcommand("version", "Print the version")->callback([] {
     std::cout << LUNKEEPER_VERSION << '\n';
   });

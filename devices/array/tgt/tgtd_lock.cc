@@ -21,16 +21,6 @@
 namespace lunkeeper {
 namespace {
 
-// A tgtd's own control port, or an empty text.
-std::string ReadControlPort(pid_t tgtd) {
-  std::ifstream file(absl::StrCat("/proc/", tgtd, "/cmdline"));
-  std::string word, before;
-  for (; std::getline(file, word, '\0'); before = word) {
-    if (before == "-C") return word;
-  }
-  return "";
-}
-
 std::vector<pid_t> ListProcesses() {
   std::vector<pid_t> processes;
   std::error_code error;
@@ -43,6 +33,15 @@ std::vector<pid_t> ListProcesses() {
 }
 
 }  // namespace
+
+std::string ReadControlPort(pid_t tgtd) {
+  std::ifstream file(absl::StrCat("/proc/", tgtd, "/cmdline"));
+  std::string word, before;
+  for (; std::getline(file, word, '\0'); before = word) {
+    if (before == "-C") return word;
+  }
+  return "";
+}
 
 absl::StatusOr<UniqueFd> TgtdLock::TakeLock() const {
   UniqueFd fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
@@ -82,9 +81,15 @@ bool TgtdLock::HasFileOpen(pid_t process) const {
   return false;
 }
 
-absl::Status TgtdLock::DescribeHolder() const {
+pid_t TgtdLock::FindHolder() const {
   for (const pid_t process : ListProcesses()) {
-    if (!HasFileOpen(process)) continue;
+    if (HasFileOpen(process)) return process;
+  }
+  return 0;
+}
+
+absl::Status TgtdLock::DescribeHolder() const {
+  if (const pid_t process = FindHolder(); process != 0) {
     const std::string port = ReadControlPort(process);
     const std::string go_back =
         port.empty() ? "" : absl::StrCat("start with --tgt-control-port=", port, ", or ");

@@ -16,6 +16,9 @@
 
 namespace lunkeeper {
 
+// A tgtd's own control port, as its command line has it, or an empty text.
+std::string ReadControlPort(pid_t tgtd);
+
 class TgtdLock {
  public:
   explicit TgtdLock(std::string path) : path_(std::move(path)) {}
@@ -23,6 +26,8 @@ class TgtdLock {
   // What the next tgtd has to inherit. The caller closes its own copy soon. FAILED_PRECONDITION: a tgtd
   // serves the pool already; the message names it and says what to do.
   absl::StatusOr<UniqueFd> TakeLock() const;
+  // The process that has it, or 0: none that can be seen from here.
+  pid_t FindHolder() const;
   // FAILED_PRECONDITION: the tgtd that answers on our control port is not the one that serves the pool.
   absl::Status CheckHolder(pid_t tgtd, int control_port) const;
 

@@ -1,0 +1,109 @@
+// The order: the pool's own lock, so that no agent starts or watches tgtd; the process, held by a pidfd
+// before a second look, so that no stranger with a number used twice is hit; the question about sessions;
+// the signal; and the lock that tgtd held, which the kernel gives up with the last of its threads.
+#include "devices/array/tgt/stop_tgtd.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "base/unique_fd.h"
+#include "devices/array/tgt/tgt_client.h"
+#include "devices/array/tgt/tgtd_lock.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr size_t kNamed = 5;  // volumes in a message
+
+absl::StatusOr<UniqueFd> TakePool(const std::string& directory) {
+  if (::access((directory + "/catalogue.db").c_str(), F_OK) != 0)
+    return absl::NotFoundError(
+        absl::StrCat(directory, " is no pool: it has no catalogue.db; is its file system mounted?"));
+  UniqueFd lock(::open((directory + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock) return absl::ErrnoToStatus(errno, absl::StrCat("open ", directory, "/lock"));
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return lock;
+  return absl::FailedPreconditionError(
+      absl::StrCat("an agent has the pool ", directory,
+                   " open, and would start tgtd again; stop it first (systemctl stop lunkeeper-array@NAME)"));
+}
+
+// The volumes with a session, by their targets' names, which end in :VOLUME:GENERATION. Heartbeats do not
+// count: each node that is up sends them, and loses nothing by a pause.
+absl::StatusOr<std::vector<std::string>> ListVolumesInUse(const TgtClient& tgtd) {
+  ASSIGN_OR_RETURN(const std::vector<TgtStatistics> sessions, tgtd.ReadStatistics());
+  std::set<int32_t> used;
+  for (const TgtStatistics& session : sessions) used.insert(session.target);
+  ASSIGN_OR_RETURN(const std::vector<TgtTarget> targets, tgtd.ListTargets());
+  std::vector<std::string> volumes;
+  for (const TgtTarget& target : targets) {
+    const std::vector<std::string> words = absl::StrSplit(target.name, ':');
+    if (!used.contains(target.number) || words.size() < 2) continue;
+    if (words[words.size() - 2] != "heartbeat") volumes.push_back(words[words.size() - 2]);
+  }
+  return volumes;
+}
+
+absl::Status CheckUnused(pid_t process, const std::string& port) {
+  int number = 0;
+  if (!absl::SimpleAtoi(port, &number))
+    return absl::UnavailableError(
+        absl::StrCat("process ", process, " does not say which control port it has"));
+  const absl::StatusOr<std::vector<std::string>> volumes = ListVolumesInUse(TgtClient(number));
+  if (!volumes.ok())
+    return absl::UnavailableError(
+        absl::StrCat("tgtd, process ", process, ", does not say whether volumes are in use (",
+                     volumes.status().message(), "); --with-sessions ends it all the same"));
+  if (volumes->empty()) return absl::OkStatus();
+  const std::vector<std::string> named(volumes->begin(),
+                                       volumes->begin() + std::min(kNamed, volumes->size()));
+  return absl::FailedPreconditionError(
+      absl::StrCat(volumes->size(), " volumes are in use (", absl::StrJoin(named, ", "),
+                   volumes->size() > kNamed ? ", …" : "",
+                   "): stop their pods. Or give --with-sessions: their I/O then waits until the array serves "
+                   "again, and fails for good if that takes longer than the data paths' replacement time"));
+}
+
+absl::Status AwaitEnd(const TgtdLock& lock, absl::Time deadline) {
+  while (!lock.TakeLock().ok()) {
+    if (absl::Now() >= deadline)
+      return absl::DeadlineExceededError(
+          "tgtd was killed and has not ended: it waits for its disk; repeat the command when that answers");
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status StopPoolTgtd(const StopTgtdRequest& request, absl::Time deadline) {
+  ASSIGN_OR_RETURN(const UniqueFd pool, TakePool(request.pool_dir));
+  const TgtdLock lock(request.pool_dir + "/tgtd.lock");
+  const absl::Status taken = lock.TakeLock().status();
+  if (taken.ok()) return taken;
+  const pid_t process = lock.FindHolder();
+  if (process == 0) return taken;
+  const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
+  if (!handle || lock.FindHolder() != process)
+    return absl::UnavailableError("tgtd has changed while it was looked at; repeat the command");
+  if (!request.with_sessions) RETURN_IF_ERROR(CheckUnused(process, ReadControlPort(process)));
+  if (::syscall(SYS_pidfd_send_signal, handle.get(), SIGKILL, nullptr, 0) != 0 && errno != ESRCH)
+    return absl::ErrnoToStatus(errno, absl::StrCat("kill tgtd, process ", process));
+  return AwaitEnd(lock, deadline);
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,27 @@
+#pragma once
+// Ends the tgtd that serves a pool whose agent does not run: the last step before the pool's file system is
+// unmounted, repaired or moved to another host. An agent that stops leaves its tgtd serving, so that an
+// upgrade costs no session; so nothing else does this.
+//
+// What initiators have written is in the files, or in the page cache, which an unmount writes back. No agent
+// can begin with the pool meanwhile. Needs root. May be repeated.
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace lunkeeper {
+
+struct StopTgtdRequest {
+  std::string pool_dir;
+  bool with_sessions = false;  // also if volumes are in use; the I/O of their nodes waits then, and may fail
+};
+
+// OK: no tgtd serves the pool. NOT_FOUND: the directory is no pool. FAILED_PRECONDITION: an agent has the
+// pool open, or volumes are in use, which the message names, or the tgtd cannot be seen from here.
+// UNAVAILABLE: tgtd does not say whether volumes are in use. DEADLINE_EXCEEDED: it was killed, and has not
+// ended: its disk does not answer.
+absl::Status StopPoolTgtd(const StopTgtdRequest& request, absl::Time deadline);
+
+}  // namespace lunkeeper
