@@ -70,6 +70,14 @@ void FailPointSite::Hit() const {
   }
 }
 
+void FailPointSite::HitAt(uint64_t number) const {
+  const char* wanted = std::getenv("LUNKEEPER_FAIL_POINT");
+  if (wanted == nullptr) return;
+  const size_t length = std::strlen(name_);
+  if (std::strncmp(wanted, name_, length) != 0 || wanted[length] != '@') return;
+  if (std::strtoull(wanted + length + 1, nullptr, 10) == number && IsFirstTime()) std::abort();
+}
+
 }  // namespace internal
 #endif
 

@@ -7,11 +7,15 @@
 //   LUNKEEPER_FAIL_POINT=array.grant.stored            SIGKILL this process there
 //   LUNKEEPER_FAIL_POINT=array.grant.stored:exec=PROG  run PROG there and wait for it (it may kill another
 //   process), then go on
-// Both act once: with LUNKEEPER_FAIL_POINT_ONCE=FILE the point fires only if it can create FILE, so that a
+//   LUNKEEPER_FAIL_POINT=worker.request.taken@4096     only where the point's number is this one; such points
+//   are FAIL_POINT_AT("worker.request.taken", offset), and die by abort(), as of a bug
+// All act once: with LUNKEEPER_FAIL_POINT_ONCE=FILE the point fires only if it can create FILE, so that a
 // restarted process does not die at the same place for ever. Compiled out without the CMake option
 // LUNKEEPER_FAIL_POINTS. Names are `<area>.<operation>.<step just done>`; every one is listed by
 // FailPointNames() (`lunkeeper fail-points`), which is what the fault tests loop over. Thread-safe.
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -27,6 +31,7 @@ class FailPointSite {
  public:
   explicit FailPointSite(const char* name);
   void Hit() const;
+  void HitAt(uint64_t number) const;
 
  private:
   const char* name_;
@@ -43,8 +48,10 @@ template <FailPointName Name>
 inline const FailPointSite kFailPointSite{Name.value};
 }  // namespace internal
 #define FAIL_POINT(name) ::lunkeeper::internal::kFailPointSite<name>.Hit()
+#define FAIL_POINT_AT(name, number) ::lunkeeper::internal::kFailPointSite<name>.HitAt(number)
 #else
 #define FAIL_POINT(name) static_cast<void>(0)
+#define FAIL_POINT_AT(name, number) static_cast<void>(0)
 #endif
 
 }  // namespace lunkeeper

@@ -22,6 +22,7 @@
 #include "devices/filesystem/linux_mounter.h"
 #include "devices/filesystem/tool_filesystem.h"
 #include "node/array_grant_source.h"
+#include "node/device_metrics.h"
 #include "node/stored_node_id.h"
 #include "plugin/arrays_config.h"
 #include "plugin/coordinator_wiring.h"
@@ -69,6 +70,7 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
   // busy with a stage. And they must tell that a data path is dead.
   const auto list = [path = options.datapath_socket] { return ListServedDevices(path, kProbeTimeout); };
   backends->devices_serving = [list] { return list().status(); };
+  backends->reports.push_back([list](Metrics& metrics) { ReportDevices(list(), metrics); });
   if (options.coordinator.addresses.empty()) {
     // The one place that chooses the source of grants: the controllers if they have an address, else the
     // array in this process, else nobody, and then a publish_context has to bring them.

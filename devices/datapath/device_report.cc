@@ -46,6 +46,7 @@ datapath::Device BuildDevice(const SupervisedVolume& volume, const VolumeSlot& s
   device.set_read_bytes(lun.read_bytes);
   device.set_written_bytes(lun.written_bytes);
   device.set_errors(lun.errors);
+  device.set_set_aside(volume.set_aside);
   SetHealth(volume, slot, worker_trouble, device);
   return device;
 }

@@ -26,6 +26,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "devices/datapath/crash_marks.h"
+
 namespace lunkeeper {
 namespace {
 
@@ -128,6 +130,7 @@ void EventLoop::OnEvent(uint64_t data) {
   // A member removed earlier in this round may still have events in what epoll returned.
   Member& member = members_[data >> 1];
   if (member.channel == nullptr) return;
+  const WorkOnVolume work(member.channel->slot());
   if ((data & kLunBit) == 0) return OnFuse(member);
   member.channel->lun().OnReady();
   AfterLun(member);
@@ -163,13 +166,16 @@ void EventLoop::FeedStarved() {
   ++first_fed_;
   for (size_t i = 0; i < members_.size(); ++i) {
     Member& member = members_[(first_fed_ + i) % members_.size()];
-    if (member.starved) OnFuse(member);
+    if (!member.starved) continue;
+    const WorkOnVolume work(member.channel->slot());
+    OnFuse(member);
   }
 }
 
 void EventLoop::SendSubmitted() {
   for (Member& member : members_) {
     if (!std::exchange(member.submitted, false) || member.channel == nullptr) continue;
+    const WorkOnVolume work(member.channel->slot());
     member.channel->lun().SendQueued();
     AfterLun(member);
   }
@@ -189,6 +195,7 @@ void EventLoop::AfterLun(Member& member) {
   }
   const LunHealth health = channel.slot().lun.health;
   if (member.removal != nullptr && (health == LunHealth::kClosed || health == LunHealth::kFailed)) {
+    WorkOnVolume::End();  // from the answer on, the slot may be another volume's
     FinishCommand(std::exchange(member.removal, nullptr), 0);
     member = Member{};
   }
@@ -214,6 +221,7 @@ void EventLoop::RunTimers(Clock::time_point now) {
   next_timer_ = now + kHeartbeatEvery;
   for (Member& member : members_) {
     if (member.channel == nullptr) continue;
+    const WorkOnVolume work(member.channel->slot());
     if (member.channel->lun().NextDeadline() <= now) member.channel->lun().OnTimer(now);
     AfterLun(member);
   }
@@ -242,6 +250,7 @@ void EventLoop::ObeyCommand(LoopCommand* command) {
   if (command->kind == LoopCommand::Kind::kAdd) return AddChannel(command);
   Member* member = FindMember(command->channel);
   if (member == nullptr || member->removal != nullptr) return FinishCommand(command, ENODEV);
+  const WorkOnVolume work(member->channel->slot());
   switch (command->kind) {
     case LoopCommand::Kind::kRemove:
       RemoveChannel(*member, command);
@@ -273,6 +282,7 @@ void EventLoop::AddChannel(LoopCommand* command) {
   Member* place = FindMember(nullptr);
   if (place == nullptr) place = &members_.emplace_back();
   place->channel = command->channel;
+  const WorkOnVolume work(place->channel->slot());
   FinishCommand(command, 0);
   AfterLun(*place);
 }

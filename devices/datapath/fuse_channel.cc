@@ -24,6 +24,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/fail_point.h"
+
 namespace lunkeeper {
 namespace {
 
@@ -115,6 +117,7 @@ FuseChannel::Progress FuseChannel::ReadRequests() {
 }
 
 void FuseChannel::DispatchRequest(const fuse::Request& request) {
+  FAIL_POINT_AT("worker.request.taken", request.offset);
   using fuse::FuseAction;
   switch (request.action) {
     case FuseAction::kRead:

@@ -33,6 +33,7 @@ datapath::InheritedVolume ToMessage(const SupervisedVolume& volume, std::vector<
   message.set_lost(volume.lost());
   message.set_told_to_fail(volume.told_to_fail);
   message.set_reason(volume.reason);
+  message.set_set_aside(volume.set_aside);
   message.set_has_device(volume.fuse.device.get() >= 0);
   message.set_has_root(volume.fuse.root.get() >= 0);
   message.set_has_loop(volume.loop.fd.get() >= 0);
@@ -63,6 +64,7 @@ absl::StatusOr<std::unique_ptr<SupervisedVolume>> FromMessage(const datapath::In
   volume->service = ServiceOf(message);
   volume->told_to_fail = message.told_to_fail();
   volume->reason = message.reason();
+  volume->set_aside = message.set_aside();
   auto next = fds.begin();
   if (message.has_device()) volume->fuse.device = std::move(*next++);
   if (message.has_root()) volume->fuse.root = std::move(*next++);

@@ -58,7 +58,8 @@ struct Device {
   Iqn target;
   std::string portal;  // where the target is
   DeviceHealth health = DeviceHealth::kHealthy;
-  std::string reason;  // why it is not healthy
+  std::string reason;      // why it is not healthy
+  bool set_aside = false;  // failed, since the data path's workers crashed on it
   IoCounters counters;
 };
 

@@ -17,11 +17,15 @@ namespace lunkeeper {
 constexpr size_t kMaxVolumes = 1024;
 constexpr size_t kMaxThreads = 64;
 
+// What the worker does with a volume at this moment (crash_marks.h).
+enum class SlotWork : uint8_t { kNone, kUnderWay, kCrashed };
+
 // Of a fixed size, so that there is room for members to come. Where an older data path wrote the slot, those
 // are zero.
 struct alignas(1024) VolumeSlot {
   // Set by the worker once it serves the volume; cleared by the supervisor for the next one.
   std::atomic<bool> open;
+  std::atomic<SlotWork> work;  // written by the worker; cleared by the supervisor for the next one
   // The last command of this slot that the worker carried out, by its tag, and the result, an errno. `answer`
   // is written before `answered`.
   std::atomic<uint64_t> answered;
@@ -41,6 +45,7 @@ struct SharedState {
 constexpr uint32_t kSharedStateVersion = (2U << 24) ^ static_cast<uint32_t>(sizeof(SharedState));
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
+static_assert(offsetof(VolumeSlot, lun) == 24, "workers and supervisors of another version look for it here");
 
 // A mapping of the memory. Movable through its pointer only; unmapped when destroyed.
 class SharedMemory {

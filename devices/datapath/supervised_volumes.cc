@@ -46,35 +46,19 @@ int SupervisedVolumes::KeepWorkerRunning() {
     return worker_.pidfd();
   }
   // Each volume is opened again by the new worker; until then it is shown as reconnecting.
-  for (const auto& [id, volume] : table_.volumes()) SlotOf(*volume).open = false;
+  for (const auto& [id, volume] : table_.volumes()) {
+    SlotOf(*volume).open = false;
+    SlotOf(*volume).work = SlotWork::kNone;
+  }
   const absl::Status started = worker_.Start();
   if (!started.ok()) {
     LogError("datapath", "no worker", {{"error", started.ToString()}});
     return -1;
   }
   for (const auto& [id, volume] : table_.volumes()) {
-    if (volume->fuse.device && !volume->lost()) GiveToWorker(*volume);
+    if (volume->fuse.device && !volume->lost()) worker_.GiveVolume(*volume);
   }
   return worker_.pidfd();
-}
-
-// The descriptor is duplicated by the message. The supervisor keeps its own, so that the connection and the
-// requests in it survive the worker.
-void SupervisedVolumes::GiveToWorker(SupervisedVolume& volume) {
-  datapath::WorkerCommand command;
-  command.set_slot(volume.slot);
-  *command.mutable_add()->mutable_volume() = volume.options;
-  command.mutable_add()->set_resend(volume.service == SupervisedVolume::Service::kGiven);
-  volume.service = SupervisedVolume::Service::kGiven;
-  worker_.SendCommand(command, {volume.fuse.device.get()});
-  if (volume.told_to_fail) TellWorkerToFail(volume, volume.reason);
-}
-
-void SupervisedVolumes::TellWorkerToFail(const SupervisedVolume& volume, const std::string& reason) {
-  datapath::WorkerCommand fail;
-  fail.set_slot(volume.slot);
-  fail.mutable_fail()->set_reason(reason);
-  worker_.SendCommand(fail);
 }
 
 // The reason of a fence outlives this: it is what people have to read first.
@@ -85,7 +69,7 @@ void SupervisedVolumes::LoseVolume(SupervisedVolume& volume, const char* reason)
 
 void SupervisedVolumes::CollectDeadWorker() {
   absl::MutexLock lock(&mutex_);
-  worker_.CollectDead();
+  if (worker_.CollectDead()) SetCulpritAside();
   for (const auto& [id, volume] : table_.volumes()) {
     if (volume->service != SupervisedVolume::Service::kGiven || volume->fuse.can_resend) continue;
     // What the worker had read is lost to its successor: end all I/O rather than let it hang.
@@ -94,6 +78,19 @@ void SupervisedVolumes::CollectDeadWorker() {
                "stage again");
     volume->fuse.device.Reset();
   }
+}
+
+// No worker is given it again, and with the last copy of its descriptor all its I/O ends.
+void SupervisedVolumes::SetCulpritAside() {
+  SupervisedVolume* const volume = crashes_.CountCrash(table_, CrashHistory::Clock::now());
+  if (volume == nullptr || volume->lost()) return;
+  LoseVolume(*volume,
+             "set aside: the data path's worker crashed each time it served this volume. The data path's log "
+             "has the crashes; report them, then unstage and stage the volume to try again");
+  volume->set_aside = true;
+  LogError("datapath", "volume set aside, and the others go on",
+           {{"volume", volume->id.value()}, {"reason", volume->reason}});
+  volume->fuse.device.Reset();
 }
 
 // Its death is seen by its pidfd like any other, and it is replaced.
@@ -224,7 +221,7 @@ void SupervisedVolumes::EraseVolume(const SupervisedVolume& volume) {
 void SupervisedVolumes::ServeMount(SupervisedVolume& volume, FuseMount fuse) {
   absl::MutexLock lock(&mutex_);
   volume.fuse = std::move(fuse);
-  GiveToWorker(volume);
+  worker_.GiveVolume(volume);
 }
 
 absl::Status SupervisedVolumes::AwaitLogin(const SupervisedVolume& volume, absl::Time deadline) {
@@ -287,7 +284,7 @@ void SupervisedVolumes::LogLostData(const SupervisedVolume& volume, std::optiona
 
 LoopDevice SupervisedVolumes::TakeLoop(SupervisedVolume& volume) {
   absl::MutexLock lock(&mutex_);
-  if (SlotOf(volume).lun.health != LunHealth::kHealthy) TellWorkerToFail(volume, "detached");
+  if (SlotOf(volume).lun.health != LunHealth::kHealthy) worker_.TellToFail(volume, "detached");
   return std::move(volume.loop);  // its number stays: until the device has gone, it is no orphan
 }
 
@@ -332,7 +329,7 @@ absl::Status SupervisedVolumes::FailVolume(const VolumeId& id, const std::string
   volume->told_to_fail = true;
   volume->reason = reason.empty() ? "told to fail" : reason;
   LogWarn("datapath", "failed for good", {{"volume", id.value()}, {"reason", volume->reason}});
-  if (volume->service != SupervisedVolume::Service::kNotGiven) TellWorkerToFail(*volume, volume->reason);
+  if (volume->service != SupervisedVolume::Service::kNotGiven) worker_.TellToFail(*volume, volume->reason);
   return absl::OkStatus();
 }
 

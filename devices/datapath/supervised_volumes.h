@@ -18,6 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "devices/datapath/control.pb.h"
+#include "devices/datapath/crash_history.h"
 #include "devices/datapath/inheritance.h"
 #include "devices/datapath/orphaned_devices.h"
 #include "devices/datapath/volume_table.h"
@@ -125,9 +126,7 @@ class SupervisedVolumes {
   const std::string& tag_prefix() const { return tag_prefix_; }
 
  private:
-  void GiveToWorker(SupervisedVolume& volume) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TellWorkerToFail(const SupervisedVolume& volume, const std::string& reason)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SetCulpritAside() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   TargetCondition ConditionOf(const SupervisedVolume& volume) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LoseVolume(SupervisedVolume& volume, const char* reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status AwaitNoHandOver() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -140,6 +139,7 @@ class SupervisedVolumes {
   absl::Mutex mutex_;
   WorkerProcess worker_ ABSL_GUARDED_BY(mutex_);
   VolumeTable table_ ABSL_GUARDED_BY(mutex_);
+  CrashHistory crashes_ ABSL_GUARDED_BY(mutex_);
   OrphanedDevices orphans_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_tag_ ABSL_GUARDED_BY(mutex_);
   HandOverPhase hand_over_ ABSL_GUARDED_BY(mutex_) = HandOverPhase::kNone;

@@ -38,6 +38,7 @@ Device ToDevice(const datapath::Device& from) {
                   : from.health() == datapath::Device::RECONNECTING ? DeviceHealth::kReconnecting
                                                                     : DeviceHealth::kFailed;
   device.reason = from.reason();
+  device.set_aside = from.set_aside();
   device.counters = {.reads = from.reads(),
                      .writes = from.writes(),
                      .flushes = from.flushes(),

@@ -10,8 +10,8 @@
 //    (absent) ------> kNotGiven -----------------------------------> kGiven
 //                         |                                             |
 //                         | the data path ends      the data path ends, or the worker dies
-//                         v                         on a kernel that cannot resend
-//                       kLost <-----------------------------------------+
+//                         v                         on a kernel that cannot resend, or workers
+//                       kLost <-------------------- crash on it again and again (crash_history.h)
 //
 // Erase takes it out of any of them. `told_to_fail` stands beside it: a client (a fence) wants all I/O to
 // end, and each worker learns of it.
@@ -45,7 +45,8 @@ struct SupervisedVolume {
   bool in_call = true;
   Service service = Service::kNotGiven;
   bool told_to_fail = false;
-  std::string reason;  // for people: why a client failed it, else why it is lost
+  bool set_aside = false;  // lost, since workers crashed on it
+  std::string reason;      // for people: why a client failed it, else why it is lost
 
   bool lost() const { return service == Service::kLost; }
 };

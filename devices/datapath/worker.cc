@@ -29,6 +29,7 @@
 #include "devices/connection_message.h"
 #include "devices/datapath/control.pb.h"
 #include "devices/datapath/control_socket.h"
+#include "devices/datapath/crash_marks.h"
 #include "devices/datapath/event_loop.h"
 #include "devices/datapath/locked_memory.h"
 
@@ -114,14 +115,20 @@ class Worker {
     if (volumes_.count(command.slot()) != 0) return absl::AlreadyExistsError("the slot is taken");
     VolumeSlot& slot = memory_.state()->slots[command.slot()];
     EventLoop* loop = LeastLoaded();
-    auto lun = MakeLun(OptionsOf(command.add().volume(), replacement_timeout_ms_), &slot.lun);
-    lun->Start();
-    auto channel = std::make_unique<FuseChannel>(std::move(fuse), std::move(lun), &slot,
-                                                 command.add().resend(), &loop->resources());
+    auto channel = MakeChannel(command, std::move(fuse), slot, *loop);
     Volume& volume = volumes_[command.slot()];
     volume = {.name = command.add().volume().volume(), .loop = loop, .channel = std::move(channel)};
     PostCommand(volume, LoopCommand::Kind::kAdd, 0, "");
     return absl::OkStatus();
+  }
+
+  std::unique_ptr<FuseChannel> MakeChannel(const datapath::WorkerCommand& command, UniqueFd fuse,
+                                           VolumeSlot& slot, EventLoop& loop) const {
+    const WorkOnVolume work(slot);
+    auto lun = MakeLun(OptionsOf(command.add().volume(), replacement_timeout_ms_), &slot.lun);
+    lun->Start();
+    return std::make_unique<FuseChannel>(std::move(fuse), std::move(lun), &slot, command.add().resend(),
+                                         &loop.resources());
   }
 
   void PostCommand(const Volume& volume, LoopCommand::Kind kind, uint64_t tag, const std::string& reason) {
@@ -189,6 +196,7 @@ absl::Status ServeSupervisor(int control) {
 
 int RunWorker(int control) {
   LockMemory();
+  MarkCrashes();
   const absl::Status ended = ServeSupervisor(control);
   LogInfo("datapath", "worker ends", {{"reason", std::string(ended.message())}});
   return absl::IsUnavailable(ended) ? 0 : 1;

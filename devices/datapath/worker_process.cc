@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <utility>
 
@@ -41,6 +42,13 @@ constexpr auto kShortTime = std::chrono::seconds(30);
 constexpr auto kBackOff = std::chrono::seconds(5);
 // A worker that reads no commands for so long is hung. The supervisor's lock is held meanwhile.
 constexpr timeval kSendTimeout = {.tv_sec = 5, .tv_usec = 0};
+
+// By itself. SIGKILL comes from outside: an operator, the OOM killer, this supervisor.
+bool IsCrash(int status) {
+  if (!WIFSIGNALED(status)) return WEXITSTATUS(status) != 0;
+  constexpr std::array kByItself = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS, SIGTRAP};
+  return std::find(kByItself.begin(), kByItself.end(), WTERMSIG(status)) != kByItself.end();
+}
 
 }  // namespace
 
@@ -102,7 +110,7 @@ void WorkerProcess::KillWorker() {
   if (running()) ::kill(pid_, SIGKILL);
 }
 
-void WorkerProcess::CollectDead() {
+bool WorkerProcess::CollectDead() {
   int status = 0;
   ::waitpid(pid_, &status, 0);
   LogWarn("datapath", "worker died",
@@ -122,6 +130,24 @@ void WorkerProcess::CollectDead() {
   trouble_ = many ? absl::StrCat("the data path's worker died ", deaths_.size(), " times in ",
                                  std::chrono::seconds(kShortTime).count(), " s; see its log")
                   : "";
+  return IsCrash(status);
+}
+
+void WorkerProcess::GiveVolume(SupervisedVolume& volume) {
+  datapath::WorkerCommand command;
+  command.set_slot(volume.slot);
+  *command.mutable_add()->mutable_volume() = volume.options;
+  command.mutable_add()->set_resend(volume.service == SupervisedVolume::Service::kGiven);
+  volume.service = SupervisedVolume::Service::kGiven;
+  SendCommand(command, {volume.fuse.device.get()});
+  if (volume.told_to_fail) TellToFail(volume, volume.reason);
+}
+
+void WorkerProcess::TellToFail(const SupervisedVolume& volume, const std::string& reason) {
+  datapath::WorkerCommand fail;
+  fail.set_slot(volume.slot);
+  fail.mutable_fail()->set_reason(reason);
+  SendCommand(fail);
 }
 
 bool WorkerProcess::SendCommand(const datapath::WorkerCommand& command, const std::vector<int>& fds) {

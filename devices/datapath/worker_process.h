@@ -13,6 +13,7 @@
 #include "base/unique_fd.h"
 #include "devices/datapath/control.pb.h"
 #include "devices/datapath/shared_state.h"
+#include "devices/datapath/volume_table.h"
 
 namespace lunkeeper {
 
@@ -38,8 +39,14 @@ class WorkerProcess {
   // The next Start takes the program at `path`; once. If it fails to get ready, this program is taken again.
   void UpgradeTo(const std::string& path) { upgrade_to_ = path; }
   void KillWorker();
-  // After its death: collects it, and sets the time of the next start.
-  void CollectDead();
+  // After its death: collects it, and sets the time of the next start. True: it crashed, rather than was
+  // killed.
+  bool CollectDead();
+
+  // The descriptor is duplicated by the message. The supervisor keeps its own, so that the connection and the
+  // requests in it survive the worker.
+  void GiveVolume(SupervisedVolume& volume);
+  void TellToFail(const SupervisedVolume& volume, const std::string& reason);
 
   // False: it is dead or hung; it has been killed.
   bool SendCommand(const datapath::WorkerCommand& command, const std::vector<int>& fds = {});

@@ -37,6 +37,7 @@ ELSEWHERE = {
             "successor.started",
         )
     },
+    "worker.request.taken": "test_poison.py",
     "array.migrate.copied": "catalogue_schema_test.cc",
     "array.migrate.changed": "catalogue_schema_test.cc",
     "array.migrate.committed": "catalogue_schema_test.cc",

@@ -1,0 +1,34 @@
+#pragma once
+// How often workers crashed on each volume, so that one whose requests crash every worker (a bug of ours, an
+// answer of its target that nobody foresaw) is set aside and the others go on.
+//
+// A crash counts against a volume if the crashed thread was working on it, or, where no thread could say so
+// (a stack overflow), if it was the only one that was worked on. A worker that was killed counts for none.
+// Thread safety: none; the lock of SupervisedVolumes guards it.
+
+#include <chrono>
+#include <map>
+
+#include "devices/datapath/volume_table.h"
+
+namespace lunkeeper {
+
+class CrashHistory {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr int kMostCrashes = 5;
+  // So long without a crash, and a volume begins anew.
+  static constexpr auto kForgottenAfter = std::chrono::minutes(10);
+
+  // After a crash, before the next worker is started. The volume that crashed once too often; nullptr: none.
+  SupervisedVolume* CountCrash(const VolumeTable& table, Clock::time_point now);
+
+ private:
+  struct Record {
+    int crashes = 0;
+    Clock::time_point last;
+  };
+  std::map<VolumeId, Record> records_;
+};
+
+}  // namespace lunkeeper

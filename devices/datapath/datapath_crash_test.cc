@@ -1,0 +1,173 @@
+// Requests that crash the worker, each time a worker reads them. As in datapath_test.cc, all of it real.
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <future>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "base/unique_fd.h"
+#include "base/units.h"
+#include "devices/datapath/crash_history.h"
+#include "devices/datapath/crash_marks.h"
+#include "devices/datapath/testing/rig.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+constexpr uint64_t kPoison = 8 * kMiB;  // a request for this place crashes the worker that reads it
+constexpr uint64_t kElsewhere = 4 * kMiB;
+
+std::vector<std::string> Poisoned(std::vector<std::string> more = {}) {
+  std::vector<std::string> command = {"env",
+                                      absl::StrCat("LUNKEEPER_FAIL_POINT=worker.request.taken@", kPoison)};
+  command.insert(command.end(), more.begin(), more.end());
+  return command;
+}
+
+// 0, or the errno.
+int WritePoison(const std::string& device) {
+  const UniqueFd fd(::open(device.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC));
+  alignas(4096) static const char block[4096] = {};
+  return ::pwrite(fd.get(), block, sizeof(block), kPoison) == sizeof(block) ? 0 : errno;
+}
+
+size_t CountOf(const std::string& word, const std::string& text) {
+  size_t found = 0;
+  for (size_t at = 0; (at = text.find(word, at)) != std::string::npos; ++at) ++found;
+  return found;
+}
+
+// Two volumes of one data path.
+struct Pair {
+  explicit Pair(const std::vector<std::string>& wrapper) : datapath(dir, {"--take-over"}, wrapper) {
+    target.AddLun(1, 64 * kMiB);
+    target.AddLun(2, 64 * kMiB);
+    poisoned = MustAttach(datapath, target.RequestFor(1));
+    neighbour = MustAttach(datapath, target.RequestFor(2));
+  }
+  TempDir dir;
+  Target target{dir};
+  Datapath datapath;
+  Device poisoned, neighbour;
+};
+
+TEST_CASE("a request that crashes every worker costs its own volume, and no other") {
+  Pair pair(Poisoned());
+  auto& [dir, target, datapath, poisoned, neighbour] = pair;
+  Checker checker(neighbour.path, kElsewhere, 8);
+  Eventually("writes", [&] { return checker.writes() > 200; });
+  std::future<int> written = std::async(std::launch::async, WritePoison, poisoned.path);
+  Eventually("it is failed", [&] {
+    return datapath.initiator().Find(poisoned.volume)->value().health == DeviceHealth::kFailed;
+  });
+  CHECK(written.get() == EIO);
+  CHECK(datapath.initiator().Find(poisoned.volume)->value().reason.find("set aside") == 0);
+  const auto later = checker.writes();
+  Eventually("writes go on", [&] { return checker.writes() > later + 200; });
+  CHECK(datapath.initiator().Find(neighbour.volume)->value().health == DeviceHealth::kHealthy);
+  CHECK(CountOf("volume set aside", datapath.log()) == 1);
+  CHECK(CountOf("worker died", datapath.log()) == CrashHistory::kMostCrashes);
+
+  SECTION("a successor does not serve it either") {
+    const Datapath successor(dir, {"--take-over"});
+    CHECK(pair.datapath.initiator().Find(poisoned.volume)->value().health == DeviceHealth::kFailed);
+    CHECK(WritePoison(poisoned.path) != 0);
+    checker.StopAndCheck();
+  }
+  SECTION("detached and attached anew, it is tried again") {
+    REQUIRE(datapath.initiator().Detach(poisoned.volume).ok());
+    poisoned = MustAttach(datapath, target.RequestFor(1));
+    CHECK(poisoned.health == DeviceHealth::kHealthy);
+    Checker again(poisoned.path, kElsewhere, 2);
+    Eventually("it is written to", [&] { return again.writes() > 100; });
+    again.StopAndCheck();
+    checker.StopAndCheck();
+  }
+}
+
+TEST_CASE("a request that crashes one worker is carried out by the next one") {
+  TempDir here;
+  Pair pair(Poisoned({"LUNKEEPER_FAIL_POINT_ONCE=" + here / "crashed"}));
+  CHECK(WritePoison(pair.poisoned.path) == 0);
+  CHECK(CountOf("worker crashed while it worked on a volume", pair.datapath.log()) == 1);
+  CHECK(pair.datapath.initiator().Find(pair.poisoned.volume)->value().health == DeviceHealth::kHealthy);
+}
+
+// What workers leave in the shared memory when they die.
+struct Marks {
+  Marks() {
+    for (const char* name : {"a", "b", "c"}) {
+      datapath::Attach options;
+      options.set_volume(name);
+      volumes.push_back(*table.AddVolume(options));
+    }
+  }
+  SupervisedVolume* Crash(std::vector<SlotWork> marks, std::chrono::seconds later = std::chrono::seconds(1)) {
+    for (size_t i = 0; i < marks.size(); ++i) table.SlotOf(*volumes[i]).work = marks[i];
+    return history.CountCrash(table, now += later);
+  }
+  SharedMemory memory = *SharedMemory::Create();
+  VolumeTable table{memory.state()};
+  std::vector<SupervisedVolume*> volumes;
+  CrashHistory history;
+  CrashHistory::Clock::time_point now;
+};
+
+constexpr auto kNone = SlotWork::kNone;
+constexpr auto kUnderWay = SlotWork::kUnderWay;
+constexpr auto kCrashed = SlotWork::kCrashed;
+
+TEST_CASE("the volume that a thread crashed on is the one, whatever other threads worked on") {
+  Marks marks;
+  for (int crash = 1; crash < CrashHistory::kMostCrashes; ++crash) {
+    CHECK(marks.Crash({kUnderWay, kCrashed, kUnderWay}) == nullptr);
+    CHECK(marks.Crash({kUnderWay, kNone, kCrashed}) == nullptr);  // two that are poisoned, by turns
+  }
+  CHECK(marks.Crash({kUnderWay, kNone, kCrashed}) == marks.volumes[2]);
+  CHECK(marks.Crash({kUnderWay, kCrashed, kNone}) == marks.volumes[1]);
+  CHECK(marks.Crash({kUnderWay, kCrashed, kNone}) == nullptr);  // it begins anew
+}
+
+TEST_CASE("where no thread could say so, a crash counts only if one volume was worked on") {
+  Marks marks;
+  for (int crash = 0; crash < 20; ++crash) {
+    CHECK(marks.Crash({kUnderWay, kUnderWay, kNone}) == nullptr);
+    CHECK(marks.Crash({kNone, kNone, kNone}) == nullptr);
+  }
+  for (int crash = 1; crash < CrashHistory::kMostCrashes; ++crash) {
+    CHECK(marks.Crash({kNone, kUnderWay, kNone}) == nullptr);
+  }
+  CHECK(marks.Crash({kNone, kUnderWay, kNone}) == marks.volumes[1]);
+}
+
+TEST_CASE("crashes long ago do not count") {
+  Marks marks;
+  for (int crash = 0; crash < 20; ++crash) {
+    CHECK(marks.Crash({kCrashed, kNone, kNone}, CrashHistory::kForgottenAfter + std::chrono::seconds(1)) ==
+          nullptr);
+  }
+}
+
+TEST_CASE("a slot is marked only while a thread works on it, and a volume that went is left alone") {
+  const SharedMemory memory = *SharedMemory::Create();
+  VolumeSlot& slot = memory.state()->slots[3];
+  {
+    const WorkOnVolume work(slot);
+    CHECK(slot.work == kUnderWay);
+    WorkOnVolume::MarkCrash();
+    CHECK(slot.work == kCrashed);
+  }
+  CHECK(slot.work == kNone);
+  const WorkOnVolume work(slot);
+  WorkOnVolume::End();
+  CHECK(slot.work == kNone);
+  WorkOnVolume::MarkCrash();
+  CHECK(slot.work == kNone);
+}
+
+}  // namespace
+}  // namespace lunkeeper::testing
