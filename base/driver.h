@@ -4,5 +4,7 @@
 namespace lunkeeper {
 
 inline constexpr char kDriverName[] = "csi.lunkeeper.io";
+// CSI 0.3 wants it backwards ("GetPluginInfo": reverse domain name notation).
+inline constexpr char kDriverNameV0[] = "io.lunkeeper.csi";
 
 }  // namespace lunkeeper

@@ -109,12 +109,21 @@ grpc::Status NodeService::NodePublishVolume(grpc::ServerContext* context,
 grpc::Status NodeService::NodeUnpublishVolume(grpc::ServerContext* context,
                                               const csi::v1::NodeUnpublishVolumeRequest* request,
                                               csi::v1::NodeUnpublishVolumeResponse*) {
-  return AnswerRpc([&]() -> absl::Status {
-    ASSIGN_OR_RETURN(const VolumeId volume, ParseVolumeId(request->volume_id()));
-    ASSIGN_OR_RETURN(const std::string path, ParseUnmountPath(request->target_path(), "target_path"));
-    ASSIGN_OR_RETURN(const auto guard, LockVolume(volume));
-    return publisher_.UnpublishVolume(volume, path, DeadlineOf(context));
-  });
+  return ToGrpcStatus(Unpublish(*request, TargetPath::kRemoved, DeadlineOf(context)));
+}
+
+grpc::Status NodeService::UnpublishKeepingTarget(grpc::ServerContext* context,
+                                                 const csi::v1::NodeUnpublishVolumeRequest* request,
+                                                 csi::v1::NodeUnpublishVolumeResponse*) {
+  return ToGrpcStatus(Unpublish(*request, TargetPath::kKept, DeadlineOf(context)));
+}
+
+absl::Status NodeService::Unpublish(const csi::v1::NodeUnpublishVolumeRequest& request, TargetPath afterwards,
+                                    absl::Time deadline) {
+  ASSIGN_OR_RETURN(const VolumeId volume, ParseVolumeId(request.volume_id()));
+  ASSIGN_OR_RETURN(const std::string path, ParseUnmountPath(request.target_path(), "target_path"));
+  ASSIGN_OR_RETURN(const auto guard, LockVolume(volume));
+  return publisher_.UnpublishVolume(volume, path, afterwards, deadline);
 }
 
 grpc::Status NodeService::NodeGetVolumeStats(grpc::ServerContext* context,

@@ -60,6 +60,10 @@ class NodeService final : public csi::v1::Node::Service {
   grpc::Status NodeUnpublishVolume(grpc::ServerContext* context,
                                    const csi::v1::NodeUnpublishVolumeRequest* request,
                                    csi::v1::NodeUnpublishVolumeResponse* response) override;
+  // For CSI 0.3, in which the target path is the orchestrator's to remove.
+  grpc::Status UnpublishKeepingTarget(grpc::ServerContext* context,
+                                      const csi::v1::NodeUnpublishVolumeRequest* request,
+                                      csi::v1::NodeUnpublishVolumeResponse* response);
   grpc::Status NodeGetVolumeStats(grpc::ServerContext* context,
                                   const csi::v1::NodeGetVolumeStatsRequest* request,
                                   csi::v1::NodeGetVolumeStatsResponse* response) override;
@@ -75,6 +79,8 @@ class NodeService final : public csi::v1::Node::Service {
   // ABORTED: another call is working on the volume.
   absl::StatusOr<KeyedLock::Guard> LockVolume(const VolumeId& volume);
   absl::Duration LongestWait(const VolumeId& volume);
+  absl::Status Unpublish(const csi::v1::NodeUnpublishVolumeRequest& request, TargetPath afterwards,
+                         absl::Time deadline);
 
   const NodeServiceOptions options_;
   KeyedLock locks_;  // by volume id

@@ -118,10 +118,11 @@ absl::Status Publisher::CheckStagedFor(const PublishRequest& request, const Devi
 }
 
 absl::Status Publisher::UnpublishVolume(const VolumeId& volume, const std::string& target_path,
-                                        absl::Time deadline) {
+                                        TargetPath afterwards, absl::Time deadline) {
   // A target that is not mounted, or is gone, is fine: a repeated call has nothing left to do.
   RETURN_IF_ERROR(device_mounts_.UnmountAll(volume, target_path, deadline));
   FAIL_POINT("node.unpublish.unmounted");
+  if (afterwards == TargetPath::kKept) return absl::OkStatus();
   RETURN_IF_ERROR(RemoveTarget(target_path));
   FAIL_POINT("node.unpublish.target_removed");
   return absl::OkStatus();

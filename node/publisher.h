@@ -29,6 +29,10 @@ struct PublishRequest {
   absl::Time deadline;
 };
 
+// What becomes of a target path, of which CSI 1.x says that the plugin makes it, and 0.3 that the
+// orchestrator does.
+enum class TargetPath { kRemoved, kKept };
+
 class Publisher {
  public:
   // `grants` may be null: then nobody is asked whether the node still has its grant. All outlive this.
@@ -36,7 +40,8 @@ class Publisher {
       : initiator_(initiator), mounter_(mounter), grants_(grants), device_mounts_(initiator, mounter) {}
 
   absl::Status PublishVolume(const PublishRequest& request);
-  absl::Status UnpublishVolume(const VolumeId& volume, const std::string& target_path, absl::Time deadline);
+  absl::Status UnpublishVolume(const VolumeId& volume, const std::string& target_path, TargetPath afterwards,
+                               absl::Time deadline);
 
  private:
   absl::StatusOr<Device> FindLiveDevice(const PublishRequest& request);

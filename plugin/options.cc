@@ -217,6 +217,34 @@ void AddCoordinatorClientOptions(CLI::App* command, CoordinatorOptions* options)
       ->check(Check(IsAbsolutePath));
 }
 
+// CSI 0.3, "GetPluginInfo": as a reversed domain name.
+std::string IsReverseDomainName(const std::string& value) {
+  const auto alphanumeric = [](char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)); };
+  const bool plain = std::all_of(value.begin(), value.end(),
+                                 [&](char c) { return alphanumeric(c) || c == '-' || c == '_' || c == '.'; });
+  if (plain && !value.empty() && value.size() <= 63 && alphanumeric(value.front()) &&
+      alphanumeric(value.back()))
+    return "";
+  return absl::StrCat("\"", value, "\": want a name such as ", kDriverNameV0,
+                      ": at most 63 letters, digits, - _ and ., with a letter or digit at both ends");
+}
+
+void AddCsiOptions(CLI::App* command, ServeOptions* options) {
+  command
+      ->add_option("--csi-versions", options->csi_versions,
+                   "Versions of CSI to serve: 1 (1.13 and before), 0.3 (and 0.2), or both. Calls of another "
+                   "one are answered UNIMPLEMENTED")
+      ->delimiter(',')
+      ->check(CLI::IsMember({kCsiV1, kCsiV0}))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--csi-v0-name", options->v0_name,
+          "The driver's name in CSI 0.3, in reverse-domain form; in 1.x it is " + std::string(kDriverName))
+      ->check(Check(IsReverseDomainName))
+      ->capture_default_str();
+}
+
 absl::Status CheckCoordinator(const ServeOptions& options) {
   const CoordinatorOptions& coordinator = options.coordinator;
   if (!coordinator.listen.empty() && (!options.HasController() || coordinator.certificate.empty() ||
@@ -233,6 +261,9 @@ absl::Status CheckCoordinator(const ServeOptions& options) {
   if (!options.registration_dir.empty() && !options.HasNode()) {
     return absl::InvalidArgumentError("--registration-dir goes with --mode=node and --mode=all");
   }
+  if (!options.registration_dir.empty() && !options.ServesCsi(kCsiV1)) {
+    return absl::InvalidArgumentError("--registration-dir goes with --csi-versions=1: kubelet speaks no 0.3");
+  }
   return absl::OkStatus();
 }
 
@@ -247,6 +278,7 @@ void AddEndpointOption(CLI::App* command, std::string* endpoint, const char* var
 
 void AddServerOptions(CLI::App* command, ServeOptions* options) {
   AddEndpointOption(command, &options->endpoint);
+  AddCsiOptions(command, options);
   command
       ->add_option("--admin-endpoint", options->admin_endpoint,
                    "A socket of its own for `lunkeeper status`, `fence` and the like, which --endpoint then "

@@ -2,6 +2,7 @@
 // The command lines of `lunkeeper serve` and `lunkeeper array`. Every option is checked while it is parsed;
 // the error for a wrong one says what is wanted.
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -38,9 +39,15 @@ struct FailoverFlags {
   fencing::Settings settings;
 };
 
+// Versions of CSI, as --csi-versions names them.
+inline constexpr char kCsiV1[] = "1";
+inline constexpr char kCsiV0[] = "0.3";
+
 struct ServeOptions {
   std::string mode;  // controller, node or all
   std::string endpoint;
+  std::vector<std::string> csi_versions = {kCsiV1, kCsiV0};
+  std::string v0_name = kDriverNameV0;
   std::string admin_endpoint;  // of the operator's commands; empty: `endpoint` serves them too
   std::string state_dir = "/var/lib/lunkeeper";
   // The array it has itself; or, of a node, those it reaches.
@@ -73,6 +80,9 @@ struct ServeOptions {
   std::string log_level = "info";
   std::string log_format = "text";
 
+  bool ServesCsi(const std::string& version) const {
+    return std::find(csi_versions.begin(), csi_versions.end(), version) != csi_versions.end();
+  }
   bool HasController() const { return mode != "node"; }
   bool HasNode() const { return mode != "controller"; }
 };

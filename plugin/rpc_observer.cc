@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
@@ -52,7 +53,8 @@ Fields NamesIn(const google::protobuf::Message& request) {
 }
 
 // Calls that orchestrators and controllers repeat all day; their success is logged at debug only.
-bool IsRoutine(const std::string& method) {
+bool IsRoutine(std::string method) {
+  if (absl::StartsWith(method, "csi.v0.")) method.replace(0, 7, "csi.v1.");
   static const auto* const routine = new std::set<std::string>{
       "csi.v1.Identity/Probe",
       "csi.v1.Identity/GetPluginInfo",
@@ -62,6 +64,7 @@ bool IsRoutine(const std::string& method) {
       "csi.v1.Controller/ListVolumes",
       "csi.v1.Node/NodeGetCapabilities",
       "csi.v1.Node/NodeGetInfo",
+      "csi.v1.Node/NodeGetId",  // of 0.3 only
       "csi.v1.Node/NodeGetVolumeStats",
       "lunkeeper.array.v1.ArrayService/Check",
       "lunkeeper.array.v1.ArrayService/GetVolume",

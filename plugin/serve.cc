@@ -35,6 +35,7 @@
 #include "base/status_macros.h"
 #include "base/tls.h"
 #include "controller/controller_service.h"
+#include "csi-spec/v0_services.h"
 #include "identity/identity_service.h"
 #include "node/node_service.h"
 #include "node/registration.h"
@@ -52,18 +53,34 @@ constexpr absl::Duration kSweepEvery = absl::Seconds(5);
 class Services {
  public:
   Services(const ServeOptions& options, const Backends& backends)
-      : identity_(MakeIdentityService([&backends] { return backends.CheckReady(); })),
+      : options_(options),
+        identity_(MakeIdentityService([&backends] { return backends.CheckReady(); })),
         admin_(MakeAdminService(&backends, options.mode)) {
     if (backends.arrays != nullptr) {
       ControllerOptions controller;
       controller.max_volumes_per_node = static_cast<size_t>(options.max_volumes_per_node);
       controller_ = MakeControllerService(*backends.arrays, controller);
     }
-    if (backends.initiator == nullptr) return;
+    if (backends.initiator != nullptr) MakeNode(backends);
+    if (options.ServesCsi(kCsiV0)) MakeV0();
+  }
+
+  grpc::Service* admin() const { return admin_.get(); }
+  // The others.
+  std::vector<grpc::Service*> CsiServices() const {
+    std::vector<grpc::Service*> all;
+    if (options_.ServesCsi(kCsiV1)) all = {identity_.get(), controller_.get(), node_.get()};
+    for (const auto& service : v0_) all.push_back(service.get());
+    std::erase(all, nullptr);  // the services of another mode
+    return all;
+  }
+
+ private:
+  void MakeNode(const Backends& backends) {
     NodeServiceOptions node;
     node.node = backends.node;
-    node.max_volumes = options.max_volumes_per_node;
-    for (const std::string& name : options.array_names) node.topology.insert(ReachableArray(name));
+    node.max_volumes = options_.max_volumes_per_node;
+    for (const std::string& name : options_.array_names) node.topology.insert(ReachableArray(name));
     node_ = std::make_unique<NodeService>(std::move(node), *backends.initiator, *backends.filesystem,
                                           *backends.mounter, backends.grants.get());
     sweep_ = std::make_unique<Periodic>(kSweepEvery, [this] {
@@ -72,20 +89,21 @@ class Services {
     });
   }
 
-  grpc::Service* admin() const { return admin_.get(); }
-  // The others.
-  std::vector<grpc::Service*> CsiServices() const {
-    std::vector<grpc::Service*> all = {identity_.get()};
-    if (controller_ != nullptr) all.push_back(controller_.get());
-    if (node_ != nullptr) all.push_back(node_.get());
-    return all;
+  // Translators in front of the services of 1.x, which are there whether that version is served or not.
+  void MakeV0() {
+    v0_.push_back(MakeIdentityV0(*identity_, options_.v0_name));
+    if (controller_ != nullptr) v0_.push_back(MakeControllerV0(*controller_));
+    if (node_ == nullptr) return;
+    v0_.push_back(MakeNodeV0(
+        *node_, [this](auto... arguments) { return node_->UnpublishKeepingTarget(arguments...); }));
   }
 
- private:
+  const ServeOptions& options_;
   std::unique_ptr<csi::v1::Identity::Service> identity_;
   std::unique_ptr<admin::v1::Admin::Service> admin_;
   std::unique_ptr<csi::v1::Controller::Service> controller_;
   std::unique_ptr<NodeService> node_;
+  std::vector<std::unique_ptr<grpc::Service>> v0_;
   std::unique_ptr<Periodic> sweep_;  // last: it uses the others
 };
 

@@ -1,10 +1,7 @@
 // A whole server process, over fakes: starts, says when it is ready, takes calls, stops when told.
 
-#include <fcntl.h>
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <boost/asio.hpp>
 #include <catch2/catch.hpp>
@@ -16,65 +13,17 @@
 #include "base/testing/test_host.h"
 #include "csi/v1/csi.grpc.pb.h"
 #include "plugin/admin.grpc.pb.h"
+#include "plugin/testing/fake_server.h"
 #include "registration/registration.grpc.pb.h"
 
 namespace lunkeeper {
 namespace {
 
 using testing::Eventually;
+using testing::FakeServer;
 using testing::FreePort;
+using testing::Page;
 using testing::TempDir;
-
-std::string Page(uint16_t port, const std::string& path) {
-  boost::asio::ip::tcp::iostream stream;
-  stream.expires_after(std::chrono::seconds(10));
-  stream.connect(boost::asio::ip::tcp::endpoint(boost::asio::ip::address_v4::loopback(), port));
-  stream << "GET " << path << " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" << std::flush;
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-class FakeServer {
- public:
-  explicit FakeServer(const std::string& extra = "--log-format=text") {
-    const std::string endpoint = "--endpoint=unix://" + socket;
-    const std::string metrics = "--metrics-address=127.0.0.1:" + std::to_string(port);
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      const int null = ::open("/dev/null", O_WRONLY);
-      ::dup2(null, STDERR_FILENO);
-      ::execl(LK_FAKE_BINARY, LK_FAKE_BINARY, endpoint.c_str(), metrics.c_str(), extra.c_str(),
-              static_cast<char*>(nullptr));
-      ::_exit(127);
-    }
-  }
-  ~FakeServer() {
-    if (pid_ > 0) {
-      ::kill(pid_, SIGKILL);
-      ::waitpid(pid_, nullptr, 0);
-    }
-    std::filesystem::remove(socket);
-  }
-
-  bool AwaitReady() {
-    return Eventually([&] { return Page(port, "/readyz").find("200 OK") != std::string::npos; });
-  }
-  void Signal(int number) { ::kill(pid_, number); }
-  // The exit code; -1 if a signal ended it.
-  int Wait() {
-    int status = 0;
-    ::waitpid(pid_, &status, 0);
-    pid_ = 0;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-
-  const std::string socket =
-      (std::filesystem::temp_directory_path() / ("lk-serve-" + std::to_string(::getpid()) + ".sock"))
-          .string();
-  const uint16_t port = FreePort();
-
- private:
-  pid_t pid_ = 0;
-};
 
 }  // namespace
 

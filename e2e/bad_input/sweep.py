@@ -51,7 +51,8 @@ def _is_map(field):
 
 
 def _is_secret(field):
-    return any(option.name == "csi_secret" for option, _ in field.GetOptions().ListFields())
+    marked = any(option.name == "csi_secret" for option, _ in field.GetOptions().ListFields())
+    return marked or field.name.endswith("_secrets")  # CSI 0.3 has no mark
 
 
 def _follow(message, steps):

@@ -1,6 +1,7 @@
 """Calls to a Lunkeeper server over its unix socket.
 
-A client has a method for each method of our protocols; it takes plain Python values:
+A client has a method for each method of one version of CSI and of our own protocols; it takes plain Python
+values:
 
     client = Client("/run/lk/csi.sock")
     volume = client.CreateVolume(name="a", capacity_range={"required_bytes": 1 << 20}, ...).volume
@@ -20,11 +21,13 @@ from harness import places
 # The deadline of a call, unless the caller sets another. Stage may wait for a grant.
 SECONDS = 60
 
+V0, V1 = "csi.v0.csi_pb2", "csi.v1.csi_pb2"
+
 Call = Callable[..., Any]  # takes a request, or its fields; returns the response
 
 
 class Client:
-    def __init__(self, socket: Path) -> None:
+    def __init__(self, socket: Path, version: str = V1) -> None:
         # Each client has a channel of its own. gRPC shares connections between equal channels, and so one
         # client would wait for the back-off of another one's broken connection.
         self.channel = grpc.insecure_channel(
@@ -39,7 +42,7 @@ class Client:
             ],
         )
         self.methods: dict[str, tuple[Any, Any]] = {}  # a request's class and the stub, by the method's name
-        for module in places.PROTOCOLS:
+        for module in (version, *places.PROTOCOLS.keys() - {V0, V1}):
             if (places.ROOT / places.PROTOCOLS[module][0] / places.PROTOCOLS[module][1]).exists():
                 self._add_services(places.protocol(module))
 

@@ -19,6 +19,7 @@ LOGS = ROOT / "build/logs/e2e"
 
 # Messages and services of each of our protocols, as `module: file below its include folder`.
 PROTOCOLS = {
+    "csi.v0.csi_pb2": ("csi-spec", "csi/v0/csi.proto"),
     "csi.v1.csi_pb2": ("csi-spec", "csi/v1/csi.proto"),
     "plugin.admin_pb2": (".", "plugin/admin.proto"),
 }
