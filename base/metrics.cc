@@ -73,6 +73,21 @@ void Metrics::ObserveDuration(const std::string& name, const std::string& help, 
   family.Add(labels, kSeconds).Observe(absl::ToDoubleSeconds(duration));
 }
 
-std::string Metrics::ToText() const { return prometheus::TextSerializer().Serialize(registry_->Collect()); }
+void Metrics::AddSource(std::function<std::string()> source) {
+  absl::MutexLock lock(&mutex_);
+  sources_.push_back(std::move(source));
+}
+
+// Sources are called without the lock: one may wait for another process, and nobody who counts waits for it.
+std::string Metrics::ToText() const {
+  std::string text = prometheus::TextSerializer().Serialize(registry_->Collect());
+  std::vector<std::function<std::string()>> sources;
+  {
+    absl::MutexLock lock(&mutex_);
+    sources = sources_;
+  }
+  for (const auto& source : sources) text += source();
+  return text;
+}
 
 }  // namespace lunkeeper

@@ -8,10 +8,12 @@
 //   lunkeeper_rpc_running{method}                gauge: calls in progress, calls that wait for a grant
 //   included lunkeeper_build_info{version,mode}           1
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -47,6 +49,10 @@ class Metrics {
   void ObserveDuration(const std::string& name, const std::string& help, const Labels& labels,
                        absl::Duration duration);
 
+  // Lets ToText append what `source` writes at that time: figures that somebody else keeps. It may be called
+  // until this object is destroyed, by several threads.
+  void AddSource(std::function<std::string()> source);
+
   // Everything, in Prometheus' text format 0.0.4.
   std::string ToText() const;
 
@@ -54,8 +60,9 @@ class Metrics {
   const std::unique_ptr<prometheus::Registry> registry_;
   prometheus::Family<prometheus::Histogram>& durations_;
   prometheus::Family<prometheus::Gauge>& running_;
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   std::map<std::string, std::set<Labels>> given_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::function<std::string()>> sources_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lunkeeper

@@ -55,7 +55,9 @@ struct Backends {
   std::vector<Listener> listeners;
   std::function<std::vector<std::string>()> failover;  // its status, a line each; empty without failover
   std::vector<std::function<void(Metrics&)>> reports;  // called every few seconds, to set gauges
-  // Called as often; the files of the certificates in use, for the metric of when they expire.
+  // What /metrics says besides, written when it is asked for; uses nothing of what is here.
+  std::vector<std::function<std::string()>> metric_sources;
+  // Called as often as reports; the files of the certificates in use, for the metric of when they expire.
   std::vector<std::function<std::vector<std::string>()>> certificates;
 
   // OK when every part serves.

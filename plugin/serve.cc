@@ -241,6 +241,7 @@ absl::Status Run(const ServeOptions& options, const std::function<absl::StatusOr
   MetricsPage figures(metrics);
   ASSIGN_OR_RETURN(PageServers pages, StartPages(options, figures, readiness));
   ASSIGN_OR_RETURN(const Backends backends, open());
+  for (const auto& source : backends.metric_sources) metrics.AddSource(source);
   const Services services(options, backends);
   ASSIGN_OR_RETURN(const Servers servers, StartServers(options, backends, services, &metrics));
   const auto registration = RegisterWithKubelet(options);

@@ -26,6 +26,7 @@
 #include "node/stored_node_id.h"
 #include "plugin/arrays_config.h"
 #include "plugin/coordinator_wiring.h"
+#include "plugin/volume_metrics.h"
 
 namespace lunkeeper {
 namespace {
@@ -69,6 +70,9 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
   // With a short timeout: readiness and heartbeats must answer within a second, even while the data path is
   // busy with a stage. And they must tell that a data path is dead.
   const auto list = [path = options.datapath_socket] { return ListServedDevices(path, kProbeTimeout); };
+  backends->metric_sources.push_back([path = options.datapath_socket] {
+    return WriteVolumeMetrics(ListServedDevices(path, kProbeTimeout, /*statistics=*/true));
+  });
   backends->devices_serving = [list] { return list().status(); };
   backends->reports.push_back([list](Metrics& metrics) { ReportDevices(list(), metrics); });
   if (options.coordinator.addresses.empty()) {

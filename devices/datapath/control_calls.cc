@@ -17,8 +17,9 @@ namespace {
 
 using Devices = std::vector<datapath::Device>;
 
-// A packet holds 64 KiB (kMaxMessage), and a device takes a few hundred bytes of it.
-constexpr size_t kDevicesInOneMessage = 64;
+// A packet holds 64 KiB (kMaxMessage), and a device takes a few hundred bytes of it, with statistics up to 1
+// KiB.
+constexpr size_t kDevicesInOneMessage = 48;
 // A client sends its request at once; one that does not would keep a thread.
 constexpr absl::Duration kRequestTimeout = absl::Seconds(5);
 constexpr absl::Duration kLongestCall = absl::Minutes(10);
@@ -69,7 +70,7 @@ absl::StatusOr<Devices> ControlCalls::CarryOut(const datapath::Request& request)
   const absl::Time deadline = absl::Now() + std::min(absl::Milliseconds(request.timeout_ms()), kLongestCall);
   switch (request.call_case()) {
     case datapath::Request::kList:
-      return volumes_.ListDevices(VolumeId());
+      return volumes_.ListDevices(VolumeId(), request.list().statistics());
     case datapath::Request::kUpgrade:
       return NoneIfOk(volumes_.UpgradeWorker(deadline));
     case datapath::Request::kStop:
@@ -91,7 +92,7 @@ absl::StatusOr<Devices> ControlCalls::CarryOutForVolume(const datapath::Request&
     case datapath::Request::kFind:
       // An empty name would mean all of them.
       if (request.find().volume().empty()) return absl::InvalidArgumentError("find: no volume named");
-      return volumes_.ListDevices(VolumeId(request.find().volume()));
+      return volumes_.ListDevices(VolumeId(request.find().volume()), /*statistics=*/false);
     case datapath::Request::kFail:
       if (request.fail().volume().empty()) return absl::InvalidArgumentError("fail: no volume named");
       return NoneIfOk(volumes_.FailVolume(VolumeId(request.fail().volume()), request.fail().target(),

@@ -2,9 +2,11 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <numeric>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -29,6 +31,19 @@ void RequireProgress(const Checker& checker) {
   Eventually("writes go on", [&] { return checker.writes() > before + 200; });
 }
 
+Device WithStatistics(const Datapath& datapath, const VolumeId& volume) {
+  const auto devices = ListServedDevices(datapath.socket(), absl::Seconds(10), /*statistics=*/true);
+  REQUIRE(devices.ok());
+  const auto at = std::find_if(devices->begin(), devices->end(),
+                               [&](const Device& device) { return device.volume == volume; });
+  REQUIRE(at != devices->end());
+  return *at;
+}
+
+uint64_t TotalOf(const LatencyCounts& counts) {
+  return std::accumulate(counts.buckets.begin(), counts.buckets.end(), uint64_t{0});
+}
+
 TEST_CASE("a successor takes the volumes over under a writer, again and again") {
   TempDir dir;
   Target target(dir);
@@ -40,6 +55,8 @@ TEST_CASE("a successor takes the volumes over under a writer, again and again") 
   const Device fenced = MustAttach(*datapath, target.RequestFor(2));
   REQUIRE(datapath->initiator().Fail(fenced.volume, fenced.target, "fenced").ok());
   Mounted mounted(device.path, dir / "mnt");
+  const absl::Time attached = WithStatistics(*datapath, device.volume).statistics.attached;
+  CHECK(absl::Now() - attached < absl::Minutes(5));
   Checker checker(mounted.path() + "/file", 32 * kMiB, 16);
   for (int round = 0; round < 5; ++round) {
     RequireProgress(checker);
@@ -54,6 +71,11 @@ TEST_CASE("a successor takes the volumes over under a writer, again and again") 
   CHECK(datapath->initiator().Find(device.volume)->value().health == DeviceHealth::kHealthy);
   CHECK(datapath->initiator().Find(device.volume)->value().counters.writes > 500);
   CHECK(datapath->initiator().Find(fenced.volume)->value().reason == "fenced");
+  const Device counted = WithStatistics(*datapath, device.volume);
+  CHECK(TotalOf(counted.statistics.writes) == counted.counters.writes);
+  CHECK(counted.statistics.writes.microseconds > 0);
+  CHECK(counted.statistics.reconnects >= 5);
+  CHECK(counted.statistics.attached == attached);
   MustAttach(*datapath, target.RequestFor(3));
   target.Grow(1, 512 * kMiB);
   CHECK(datapath->initiator().Resize(device.volume)->size_bytes == 512 * kMiB);

@@ -23,6 +23,23 @@ void SetHealth(const SupervisedVolume& volume, const VolumeSlot& slot, const std
   }
 }
 
+datapath::Latency ToMessage(const LatencyCounters& counters) {
+  const LatencyCounts counts = counters.Counts();
+  datapath::Latency message;
+  message.mutable_buckets()->Assign(counts.buckets.begin(), counts.buckets.end());
+  message.set_microseconds(counts.microseconds);
+  return message;
+}
+
+void AddStatistics(const LunState& lun, datapath::Device& device) {
+  const uint64_t logins = lun.logins;
+  device.set_reconnects(logins > 0 ? logins - 1 : 0);
+  device.set_attached_unix_seconds(lun.first_login);
+  *device.mutable_read_latency() = ToMessage(lun.read_latency);
+  *device.mutable_write_latency() = ToMessage(lun.write_latency);
+  *device.mutable_flush_latency() = ToMessage(lun.flush_latency);
+}
+
 }  // namespace
 
 // If workers die one after the other, that is the trouble, and not what the last of them said of the LUN.
@@ -31,7 +48,7 @@ std::string TroubleOf(const VolumeSlot& slot, const std::string& worker_trouble)
 }
 
 datapath::Device BuildDevice(const SupervisedVolume& volume, const VolumeSlot& slot,
-                             const std::string& worker_trouble) {
+                             const std::string& worker_trouble, bool statistics) {
   const LunState& lun = slot.lun;
   datapath::Device device;
   device.set_volume(volume.options.volume());
@@ -48,6 +65,7 @@ datapath::Device BuildDevice(const SupervisedVolume& volume, const VolumeSlot& s
   device.set_errors(lun.errors);
   device.set_set_aside(volume.set_aside);
   SetHealth(volume, slot, worker_trouble, device);
+  if (statistics) AddStatistics(lun, device);
   return device;
 }
 

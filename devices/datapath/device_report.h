@@ -13,7 +13,7 @@ namespace lunkeeper {
 
 // `worker_trouble`: why workers die one after the other, if they do.
 datapath::Device BuildDevice(const SupervisedVolume& volume, const VolumeSlot& slot,
-                             const std::string& worker_trouble);
+                             const std::string& worker_trouble, bool statistics = false);
 // Why a volume that is not healthy is not, for people.
 std::string TroubleOf(const VolumeSlot& slot, const std::string& worker_trouble);
 // What a failed login means to the caller of Attach (initiator.h has the contract).

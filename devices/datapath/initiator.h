@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "devices/latency.h"
 #include "devices/types.h"
 
 namespace lunkeeper {
@@ -50,6 +51,13 @@ struct IoCounters {
   uint64_t reads = 0, writes = 0, flushes = 0, read_bytes = 0, written_bytes = 0, errors = 0;
 };
 
+// What is only told where it is asked for (ListServedDevices).
+struct DeviceStatistics {
+  LatencyCounts reads, writes, flushes;
+  uint64_t reconnects = 0;
+  absl::Time attached = absl::InfinitePast();  // which means that it is not known
+};
+
 struct Device {
   VolumeId volume;
   std::string path;  // /dev/loopN
@@ -61,6 +69,7 @@ struct Device {
   std::string reason;      // why it is not healthy
   bool set_aside = false;  // failed, since the data path's workers crashed on it
   IoCounters counters;
+  DeviceStatistics statistics;
 };
 
 class Initiator {

@@ -374,13 +374,13 @@ datapath::Device SupervisedVolumes::DescribeVolume(const SupervisedVolume& volum
   return BuildDevice(volume, SlotOf(volume), worker_.trouble());
 }
 
-std::vector<datapath::Device> SupervisedVolumes::ListDevices(const VolumeId& id) {
+std::vector<datapath::Device> SupervisedVolumes::ListDevices(const VolumeId& id, bool statistics) {
   std::vector<datapath::Device> devices;
   {
     absl::MutexLock lock(&mutex_);
     for (const auto& [each, volume] : table_.volumes()) {
       if (volume->loop.fd && (id.empty() || id == each))
-        devices.push_back(BuildDevice(*volume, SlotOf(*volume), worker_.trouble()));
+        devices.push_back(BuildDevice(*volume, SlotOf(*volume), worker_.trouble(), statistics));
     }
   }
   if (!id.empty() && !devices.empty()) return devices;

@@ -119,7 +119,7 @@ class SupervisedVolumes {
   absl::Status StopUnlessUsed() ABSL_LOCKS_EXCLUDED(mutex_);
   datapath::Device DescribeVolume(const SupervisedVolume& volume) ABSL_LOCKS_EXCLUDED(mutex_);
   // Those with a device, of one volume or (`id` empty) of all; orphans where there is none, or for all.
-  std::vector<datapath::Device> ListDevices(const VolumeId& id) ABSL_LOCKS_EXCLUDED(mutex_);
+  std::vector<datapath::Device> ListDevices(const VolumeId& id, bool statistics) ABSL_LOCKS_EXCLUDED(mutex_);
   std::vector<datapath::Device> FindOrphans(const VolumeId& id) ABSL_LOCKS_EXCLUDED(mutex_);
 
   uint32_t block_size(const SupervisedVolume& volume) const { return SlotOf(volume).lun.block_size; }

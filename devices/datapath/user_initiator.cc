@@ -26,6 +26,25 @@ namespace {
 constexpr absl::Duration kMargin = absl::Seconds(2);
 constexpr int kRepeats = 2;
 
+// A data path of another version may have other buckets than we: then none are shown rather than wrong ones.
+LatencyCounts ToCounts(const datapath::Latency& from) {
+  LatencyCounts counts;
+  if (static_cast<size_t>(from.buckets_size()) != kLatencyBuckets) return counts;
+  std::copy(from.buckets().begin(), from.buckets().end(), counts.buckets.begin());
+  counts.microseconds = from.microseconds();
+  return counts;
+}
+
+DeviceStatistics ToStatistics(const datapath::Device& from) {
+  DeviceStatistics statistics = {.reads = ToCounts(from.read_latency()),
+                                 .writes = ToCounts(from.write_latency()),
+                                 .flushes = ToCounts(from.flush_latency()),
+                                 .reconnects = from.reconnects()};
+  if (from.attached_unix_seconds() != 0)
+    statistics.attached = absl::FromUnixSeconds(from.attached_unix_seconds());
+  return statistics;
+}
+
 Device ToDevice(const datapath::Device& from) {
   Device device;
   device.volume = VolumeId(from.volume());
@@ -45,6 +64,7 @@ Device ToDevice(const datapath::Device& from) {
                      .read_bytes = from.read_bytes(),
                      .written_bytes = from.written_bytes(),
                      .errors = from.errors()};
+  device.statistics = ToStatistics(from);
   return device;
 }
 
@@ -177,10 +197,10 @@ std::unique_ptr<Initiator> MakeUserInitiator(const std::string& socket_path, abs
   return std::make_unique<UserInitiator>(socket_path, timeout);
 }
 
-absl::StatusOr<std::vector<Device>> ListServedDevices(const std::string& socket_path,
-                                                      absl::Duration timeout) {
+absl::StatusOr<std::vector<Device>> ListServedDevices(const std::string& socket_path, absl::Duration timeout,
+                                                      bool statistics) {
   datapath::Request message;
-  message.mutable_list();
+  message.mutable_list()->set_statistics(statistics);
   return CallDatapath(socket_path, timeout, message);
 }
 

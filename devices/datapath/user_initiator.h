@@ -17,8 +17,10 @@ namespace lunkeeper {
 std::unique_ptr<Initiator> MakeUserInitiator(const std::string& socket_path,
                                              absl::Duration timeout = absl::Seconds(60));
 
-// The devices of the data path that serves now. Unlike Initiator::List, UNAVAILABLE where it is dead.
-absl::StatusOr<std::vector<Device>> ListServedDevices(const std::string& socket_path, absl::Duration timeout);
+// The devices of the data path that serves now. Unlike Initiator::List, UNAVAILABLE where it is dead,
+// and with statistics for who wants them.
+absl::StatusOr<std::vector<Device>> ListServedDevices(const std::string& socket_path, absl::Duration timeout,
+                                                      bool statistics = false);
 
 // Replaces the running worker by the program now at the data path's binary, under running volumes.
 // FAILED_PRECONDITION: it does not go together with the running supervisor, or the kernel cannot hand

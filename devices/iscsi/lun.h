@@ -65,6 +65,7 @@ struct LunRequest {
     uint32_t losses = 0;                       // sessions that ended while it was the oldest in flight
     bool in_flight = false;                    // else it waits to be sent
     std::chrono::steady_clock::time_point at;  // when it was sent, or is to be
+    std::chrono::steady_clock::time_point submitted;
   } internal;
 };
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ctime>
 
 namespace lunkeeper::iscsi {
 namespace {
@@ -97,6 +98,7 @@ void LunIdentification::PublishFacts() {
   state_->unmap = facts_.can_unmap();
   state_->unmap_zeroes = facts_.unmap_zeroes();
   state_->write_same = true;  // until the LUN refuses one
+  if (state_->logins == 0) state_->first_login = std::time(nullptr);
   ++state_->logins;
 }
 

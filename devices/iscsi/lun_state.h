@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "devices/iscsi/io_counters.h"
 #include "devices/iscsi/shared_text.h"
 
 namespace lunkeeper {
@@ -51,6 +52,10 @@ struct LunState {
   std::atomic<uint64_t> flushed_writes;  // how many of them a flush has covered
   std::atomic<uint64_t> reads, writes, flushes, read_bytes, written_bytes, errors;
   std::atomic<uint64_t> logins;  // successful ones
+  // When the first of them was, in Unix seconds. 0: it is not known, an older worker made it.
+  std::atomic<int64_t> first_login;
+  // Of what succeeded, from Submit to the answer: waiting for a target that is away is in it.
+  LatencyCounters read_latency, write_latency, flush_latency;
 
   uint64_t unflushed() const { return cached_writes - flushed_writes; }
 };

@@ -44,6 +44,7 @@ milliseconds RetryDelay(uint32_t retries) {
 void RequestQueue::Submit(LunRequest* request) {
   request->error = 0;
   request->internal = {};
+  request->internal.submitted = Clock::now();
   request->delivery.done = false;
   queued_.PushBack(request);
 }
@@ -126,29 +127,29 @@ void RequestQueue::OnCommandDone(LunRequest* request, const Task& task, Clock::t
     case NextStep::kDone:
       return OnPartDone(request, task, now);
     case NextStep::kAgain:
-      if (++state.retries > kRetriesAtOnce) return FinishRequest(request, EIO);
+      if (++state.retries > kRetriesAtOnce) return FinishRequest(request, EIO, now);
       return PostponeUntil(request, now);
     case NextStep::kLater:
       // About as long as a target may be away altogether, since the delay grows to a second.
       if (++state.retries > kRetriesAtOnce + options_.replacement_timeout / seconds(1)) {
-        return FinishRequest(request, EIO);
+        return FinishRequest(request, EIO, now);
       }
       return PostponeUntil(request, now + RetryDelay(state.retries - 1));
     case NextStep::kFailed:
       // Some targets announce WRITE SAME and refuse it: the kernel then writes zeroes itself, for good.
       if (outcome.error == EOPNOTSUPP && request->op == LunOp::kWriteZeroes) state_->write_same = false;
-      return FinishRequest(request, outcome.error);
+      return FinishRequest(request, outcome.error, now);
   }
 }
 
 void RequestQueue::OnPartDone(LunRequest* request, const Task& task, Clock::time_point now) {
   auto& state = request->internal;
-  if (request->op == LunOp::kReadCapacity) return FinishRequest(request, TakeCapacity(task));
-  if (request->op == LunOp::kFlush) return FinishRequest(request, 0);
+  if (request->op == LunOp::kReadCapacity) return FinishRequest(request, TakeCapacity(task), now);
+  if (request->op == LunOp::kFlush) return FinishRequest(request, 0, now);
   state.position += state.span;
   state.retries = 0;
   if (state.position < request->length) return PostponeUntil(request, now);
-  FinishRequest(request, 0);
+  FinishRequest(request, 0, now);
 }
 
 // The LUN's size never shrinks here: a smaller one is a matter for the next login, which fails the Lun.
@@ -170,18 +171,22 @@ void RequestQueue::PostponeUntil(LunRequest* request, Clock::time_point at) {
 
 // Publishes in LunState a request that succeeded; before `done`, so that nothing acknowledged is ever
 // forgotten: a process that dies between the two has counted a cached write too many, never too few.
-void RequestQueue::CountSuccess(const LunRequest& request) {
+void RequestQueue::CountSuccess(const LunRequest& request, Clock::time_point now) {
+  const Clock::duration took = now - request.internal.submitted;
   switch (request.op) {
     case LunOp::kRead:
-      ++state_->reads;
-      state_->read_bytes += request.length;
+      Count(state_->reads);
+      Count(state_->read_bytes, request.length);
+      state_->read_latency.CountDuration(took);
       break;
     case LunOp::kWrite:
-      ++state_->writes;
-      state_->written_bytes += request.length;
+      Count(state_->writes);
+      Count(state_->written_bytes, request.length);
+      state_->write_latency.CountDuration(took);
       break;
     case LunOp::kFlush:
-      ++state_->flushes;
+      Count(state_->flushes);
+      state_->flush_latency.CountDuration(took);
       state_->flushed_writes = std::max<uint64_t>(state_->flushed_writes, request.internal.covers);
       break;
     default:
@@ -192,13 +197,13 @@ void RequestQueue::CountSuccess(const LunRequest& request) {
 
 // EOPNOTSUPP is a question answered, not an error of I/O.
 void RequestQueue::CountError(int error) {
-  if (error != 0 && error != EOPNOTSUPP) ++state_->errors;
+  if (error != 0 && error != EOPNOTSUPP) Count(state_->errors);
 }
 
-void RequestQueue::FinishRequest(LunRequest* request, int error) {
+void RequestQueue::FinishRequest(LunRequest* request, int error, Clock::time_point now) {
   active_.Remove(request);
   if (alone_left_ > 0) --alone_left_;
-  if (error == 0) CountSuccess(*request);
+  if (error == 0) CountSuccess(*request, now);
   request->error = error;
   CountError(error);
   if (hold_) return answered_.PushBack(request);

@@ -71,8 +71,8 @@ class RequestQueue {
   bool CountLoss();
   int TakeCapacity(const Task& task);
   void PostponeUntil(LunRequest* request, Clock::time_point at);
-  void FinishRequest(LunRequest* request, int error);
-  void CountSuccess(const LunRequest& request);
+  void FinishRequest(LunRequest* request, int error, Clock::time_point now);
+  void CountSuccess(const LunRequest& request, Clock::time_point now);
   void CountError(int error);
 
   const LunOptions& options_;

@@ -38,6 +38,16 @@ WELL = {
         series("lunkeeper_node_storage_heartbeat_age_seconds", pod): f"0.4x100 14 29 0.2x{ALWAYS - 103}"
         for pod in NODES
     },
+    # A volume that is attached only now and then, and one that loses its target for a moment.
+    series(
+        "lunkeeper_volume_health", "node-1", volume="v1", state="failed"
+    ): f"0x100 stale _x49 0x{ALWAYS - 150}",
+    series(
+        "lunkeeper_volume_health", "node-1", volume="v1", state="reconnecting"
+    ): f"0x100 1 0x{ALWAYS - 101}",
+    # A node that was fenced: its device has failed until kubelet takes it away.
+    series("lunkeeper_volume_health", "node-2", volume="v2", state="failed"): "0x100 1x6 stale",
+    **{series("lunkeeper_node_datapath_answers", pod): f"1x50 0x2 1x{ALWAYS - 52}" for pod in NODES},
     **{series("lunkeeper_registered", pod): f"0x4 1x{ALWAYS - 5}" for pod in NODES},
     **{series("lunkeeper_arrays_file_good", pod): f"1x{ALWAYS}" for pod in CONTROLLERS},
     **{call(pod, "csi.v1.Node/NodeUnstageVolume", "OK"): f"0+1x{ALWAYS}" for pod in NODES},
@@ -137,6 +147,34 @@ FAULTS = {
                 ("pod", "node-2"),
             ): "node-2 has not reached an array for 5m 15s"
         },
+    ),
+    "a device has failed": Fault(
+        "LunkeeperDeviceFailed",
+        {series("lunkeeper_volume_health", "node-3", volume="v3", state="failed"): f"0x100 1x{ALWAYS - 101}"},
+        {
+            (
+                *IN_LUNKEEPER,
+                ("pod", "node-3"),
+                ("volume", "v3"),
+            ): "The device of volume v3 on the node of node-3 has failed for good"
+        },
+    ),
+    "a device has been reconnecting for long": Fault(
+        "LunkeeperDeviceReconnects",
+        {
+            series(
+                "lunkeeper_volume_health", "node-1", volume="v1", state="reconnecting"
+            ): f"0x100 1x{ALWAYS - 101}"
+        },
+        {
+            (*IN_LUNKEEPER, ("pod", "node-1"), ("volume", "v1")): "The device of volume v1 on the node of "
+            "node-1 has been without its target for 30 seconds"
+        },
+    ),
+    "a data path is dead": Fault(
+        "LunkeeperDataPathAway",
+        {series("lunkeeper_node_datapath_answers", "node-2"): f"1x100 0x{ALWAYS - 101}"},
+        {(*IN_LUNKEEPER, ("pod", "node-2")): "The data path on the node of node-2 does not answer"},
     ),
     "a device failed with data in the cache": Fault(
         "LunkeeperWritesLost",
