@@ -9,17 +9,6 @@
 namespace lunkeeper::fencing {
 namespace {
 
-bool WantsLifting(const State& state, const NodeFence& record) {
-  if (record.deleting) return true;
-  const auto* object = state.cluster.FindNode(NameOf(record.node));
-  const auto fences = state.FencesOfMachine(record.node);
-  // What a person put at an array stays when the taint goes.
-  const bool by_hand =
-      std::any_of(fences.begin(), fences.end(), [](const auto& entry) { return entry.second.by_hand; });
-  if (record.requested_by == kByTaint) return (!object || !object->out_of_service) && !by_hand;
-  return record.requested_by == kByMachine && fences.empty();
-}
-
 // It says so, and no array gives it anything. A pod's object may go while its node still writes what is in
 // the page cache, and a fence at that moment would lose it. All instances, as all of them are cut off.
 bool HasNothing(const State& state, const NodeName& machine) {
@@ -91,6 +80,17 @@ Phase PhaseOf(const State& state, const Assessment& seen) {
   if (!DoAllRun(state, seen.awaited)) return Phase::kReplacing;
   if (seen.signals.network != Network::kArrives) return Phase::kAwaitingNode;
   return seen.acting ? Phase::kMoved : Phase::kCleaning;
+}
+
+bool WantsLifting(const State& state, const NodeFence& record) {
+  if (record.deleting) return true;
+  const auto* object = state.cluster.FindNode(NameOf(record.node));
+  const auto fences = state.FencesOfMachine(record.node);
+  // What a person put at an array stays when the taint goes.
+  const bool by_hand =
+      std::any_of(fences.begin(), fences.end(), [](const auto& entry) { return entry.second.by_hand; });
+  if (record.requested_by == kByTaint) return (!object || !object->out_of_service) && !by_hand;
+  return record.requested_by == kByMachine && fences.empty();
 }
 
 bool IsByPerson(const NodeFence& record) { return IsOfMachine(record) && record.requested_by != kByTaint; }

@@ -29,6 +29,8 @@ struct Assessment {
 Assessment AssessNode(State& state, const NodeFence& record);
 
 Phase PhaseOf(const State& state, const Assessment& seen);
+// Its reason is gone, or a person deleted it.
+bool WantsLifting(const State& state, const NodeFence& record);
 // A person made it, or made it his own; he wants it until he deletes it.
 bool IsByPerson(const NodeFence& record);
 // A person asked for this very record, and so means the machine; it did not come from its machine's fence.

@@ -15,6 +15,11 @@
 #include "fencing/core/reconcile.h"
 
 namespace lunkeeper::fencing {
+namespace {
+
+constexpr Span kForgetEvery = 60_s;
+
+}  // namespace
 
 Core::Core(const Settings& settings, std::string self)
     : state_(settings), election_(state_.settings, std::move(self)) {}
@@ -39,6 +44,7 @@ void Core::HandleEvent(const Tick&) {
   led_ = Leads();
   if (MayAct()) ActAsLeader();
   state_.outbox.PruneCalls(state_.now);
+  if (state_.now - forgot_at_ >= kForgetEvery) state_.ForgetNodes(), forgot_at_ = state_.now;
 }
 
 void Core::ActAsLeader() {

@@ -7,11 +7,15 @@
 
 #include <algorithm>
 
+#include "fencing/core/assessment.h"
 #include "fencing/core/eligibility.h"
+#include "fencing/core/instances.h"
 #include "fencing/core/words.h"
 
 namespace lunkeeper::fencing {
 namespace {
+
+constexpr size_t kMostFencedInstances = 16;  // of one machine, which is closed as a whole
 
 void RecordDecision(State& state, NodeFence fence) {
   if (state.settings.dry_run) {
@@ -68,6 +72,39 @@ std::string RequesterOf(const State& state, const NodeId& node) {
   return IsMachineFenced(state, node) ? kByMachine : "";
 }
 
+bool HoldsSomething(const State& state, const NodeId& node) {
+  const auto known = state.evidence.nodes().find(node);
+  return known != state.evidence.nodes().end() && known->second.HasGrants();
+}
+
+// It says that something is left on it which its machine's fence has taken. A machine that was broken into
+// may say so as any number of instances, and each fence of one stays at the array, so only some are believed.
+bool IsLeftoverBelieved(const State& state, const NodeId& node) {
+  std::set<NodeId> fenced;
+  for (const auto& [array, fence] : state.arrays.AllFences())
+    if (NameOf(fence.node) == NameOf(node) && !IsMachineId(fence.node)) fenced.insert(fence.node);
+  const auto known = state.evidence.nodes().find(node);
+  if (known == state.evidence.nodes().end() || fenced.size() >= kMostFencedInstances) return false;
+  const auto fences = state.FencesOfMachine(node);
+  return std::any_of(fences.begin(), fences.end(), [&](const auto& fence) {
+    return HaveCommonVolume(known->second.heartbeat.present, fence.second.volumes);
+  });
+}
+
+// The fence of its machine is recorded for another instance, and this one has nothing that would have to end.
+bool IsCoveredByMachine(const State& state, const NodeId& node) {
+  const auto records = InstancesOf(state.cluster.fences(), NameOf(node));
+  const bool recorded = std::any_of(records.begin(), records.end(),
+                                    [](const auto* record) { return record->second.by_hand(); });
+  return recorded && state.arrays.FencesOf(node).empty() && !HoldsSomething(state, node) &&
+         state.PlanForMachine(node).move.empty() && !IsLeftoverBelieved(state, node);
+}
+
+// Another instance has its name, and it has nothing of ours: whatever it is, nobody has to know.
+bool IsForgotten(const State& state, const NodeId& node) {
+  return !state.IsCurrent(node) && !HoldsSomething(state, node) && state.arrays.FencesOf(node).empty();
+}
+
 // What its machine's fence has taken, with all that its pods use beside that.
 VolumesByArray VolumesOfMachine(const State& state, const NodeId& node) {
   auto volumes = state.PlanForMachine(node).volumes;
@@ -93,12 +130,18 @@ VolumesByArray AffectedVolumes(const State& state, const NodeId& node, const Cla
 
 void Decide(State& state, const NodeId& node, Classification classification) {
   if (state.cluster.FindFence(node) || IsMachineId(node)) return;
+  if (IsForgotten(state, node)) {
+    state.WithdrawReport(ReportKind::kClassification, node);
+    return state.WithdrawReport(ReportKind::kRefused, node);
+  }
   if (classification.fast && !state.limits.SelfTest(node, state.evidence, state.now).empty())
     classification = Classify(state.evidence.SignalsOf(node, state.now), state.settings, false);
   state.ReportOnce(
       {.kind = ReportKind::kClassification, .node = node, .text = std::string(classification.what)});
   const std::string requester = RequesterOf(state, node);
   const bool manual = !requester.empty();
+  if (requester == kByMachine && IsCoveredByMachine(state, node))
+    return state.WithdrawReport(ReportKind::kRefused, node);
   if (!manual && AdoptFence(state, node)) return;
   const bool by_evidence =
       classification.response == Response::kFence || classification.response == Response::kAskToLeave;
@@ -148,7 +191,8 @@ void SweepTaints(State& state) {
     if (node->taint.empty()) continue;
     const NodeId owner(node->taint);
     const bool of_another = !node->node_id.empty() && node->node_id != owner;
-    if (state.cluster.FindFence(owner) && !of_another) continue;
+    const auto* record = state.cluster.FindFence(owner);
+    if (record && (!of_another || (record->by_hand() && !WantsLifting(state, *record)))) continue;
     // Closed by a person: the node that it is now takes the taint over, or the machine is opened.
     if (!state.arrays.FencesOf(MachineId(name.value())).empty()) continue;
     // In force, and its record has been lost: it is about to be adopted.

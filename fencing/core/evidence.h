@@ -4,6 +4,7 @@
 // never calibrated) is unknown, which is not the same as silent. An observer that was stalled itself starts
 // every window anew. One thread owns it; nothing fails; old, repeated and foreign events change nothing.
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -13,30 +14,9 @@
 #include "fencing/core/indexed_map.h"
 #include "fencing/core/node_evidence.h"
 #include "fencing/core/settings.h"
+#include "fencing/core/signals.h"
 
 namespace lunkeeper::fencing {
-
-enum class Network { kUnheard, kArrives, kClosed, kSilent };
-enum class Storage { kUnknown, kAlive, kSilent };
-enum class Kernel { kUnknown, kAnswers, kUnanswered };
-enum class Kubelet { kUnknown, kReady, kNotReady };
-
-// One node at one moment: the columns of the evidence table.
-struct Signals {
-  Network network = Network::kUnheard;
-  Span silent_for;
-  Storage storage = Storage::kUnknown;
-  Span storage_silent_for;  // no heartbeat and no I/O, on every array that is up
-  Span io_quiet_for;
-  Kernel kernel = Kernel::kUnknown;
-  Kubelet kubelet = Kubelet::kUnknown;
-  Span not_ready_for;
-  Span hung_for;               // the node's own view of its kubelet and runtime; 0: they answer
-  bool met = false;            // this observer saw a heartbeat of it, by the network or on an array
-  bool together = false;       // its channels fell silent within Settings::together
-  bool renewed_since = false;  // its kubelet renewed its lease after that
-  std::set<ArrayId> lost;      // arrays that hear other nodes and not this one, and whose volumes hang here
-};
 
 class Evidence {
  public:
@@ -57,6 +37,9 @@ class Evidence {
   void NoteEvent(const KubeletLease& lease, Instant now);
   void NoteEvent(const NodeSeen& seen, Instant now);
   void NoteEvent(const NodeGone& gone);
+  // Forgets nodes that hold nothing, showed no sign for long, and are not what their name means now, unless
+  // `needed`. Returns which.
+  std::vector<NodeId> ForgetNodes(Instant now, const std::function<bool(const NodeId&)>& needed);
   void ApiAnswers(Instant now);
   void ApiIsLost() { api_up_ = false; }
 
@@ -97,6 +80,7 @@ class Evidence {
   void LookAtKernel(const NodeEvidence& node, Instant now, Signals& signals) const;
   void LookAtKubelet(const NodeId& id, const NodeEvidence& node, Instant now, Signals& signals) const;
   NodeEvidence& EnsureNode(const NodeId& node, Instant now);
+  void LimitInstances(const NodeName& name);
   KubeletSide& KubeletOf(const NodeName& name);
   // For all instances of the machine.
   void SetKubelet(const NodeName& name, const KubeletSide* kubelet);

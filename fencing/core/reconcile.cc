@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "fencing/core/assessment.h"
+#include "fencing/core/evacuate.h"
 #include "fencing/core/instances.h"
 #include "fencing/core/words.h"
 
@@ -106,92 +107,6 @@ void OpenMachine(State& state, const Assessment& seen) {
   }
 }
 
-// True: nothing new is scheduled there, or there is no such node. The taint stands before the first pod is
-// deleted, or its replacement could be scheduled on the node that is fenced.
-bool IsTainted(State& state, const NodeId& node) {
-  const auto* object = state.cluster.FindNode(NameOf(node));
-  if (!object || !state.IsCurrent(node) || object->taint == node.value()) return true;
-  state.outbox.CallOnce(CallKey::ForTaintOf(object->name),
-                        SetTaint{object->name, object->version, node.value()}, state.now);
-  return false;
-}
-
-// A pod may have been started by an earlier instance of the machine. That one has to release the volumes
-// first, so they are asked for: its own failover follows.
-bool IsHeldByOtherInstance(State& state, const NodeId& node, const Pod& pod) {
-  bool held = false;
-  for (const auto& [array, volumes] : pod.volumes)
-    for (const auto& volume : volumes) {
-      const auto holder = state.evidence.HeldByOtherInstance(node, array, volume);
-      if (holder.empty()) continue;
-      state.wanted[volume] = {array, holder, state.now};
-      held = true;
-    }
-  return held;
-}
-
-// Asks the arrays' own state again, not the assessment, so that a mistake in one does not pass in the other.
-bool AreFencesVerified(const State& state, const NodeId& node, const VolumesByArray& volumes) {
-  return !volumes.empty() && std::all_of(volumes.begin(), volumes.end(), [&](const auto& entry) {
-    const auto* fence = state.arrays.Find(entry.first, node);
-    return fence && Covers(fence->volumes, entry.second);
-  });
-}
-
-void DeleteByForce(State& state, const NodeId& node, const Pod& pod) {
-  LK_CHECK(AreFencesVerified(state, node, pod.volumes),
-           "no pod is deleted by force before its array has confirmed the fence of all its volumes");
-  state.outbox.CallOnce(CallKey::ForPod(CallKey::Kind::kDeletePod, pod.uid),
-                        DeletePod{pod.id, pod.uid, Grace::kNone}, state.now);
-}
-
-// Begins with the arrays that have confirmed, while others are still being fenced.
-void DeleteFencedPods(State& state, const Assessment& seen) {
-  if (seen.fences.empty() || !IsTainted(state, seen.record.node)) return;
-  for (const auto* pod : PodsToDelete(seen))
-    if (!IsHeldByOtherInstance(state, seen.record.node, *pod)) DeleteByForce(state, seen.record.node, *pod);
-}
-
-// By an ordinary deletion, which takes what time the pod needs.
-void AskToLeave(State& state, const Pod& pod) {
-  if (pod.deleting) return;
-  state.outbox.CallOnce(CallKey::ForPod(CallKey::Kind::kAskPod, pod.uid),
-                        DeletePod{pod.id, pod.uid, Grace::kOrdinary}, state.now);
-}
-
-void AskPodsToLeave(State& state, const Assessment& seen) {
-  if (!seen.leaving || !seen.fences.empty()) return;
-  if (!IsTainted(state, seen.record.node)) return;
-  for (const auto* pod : seen.plan.move) AskToLeave(state, *pod);
-}
-
-// It was fenced from the node, and the array has not given it back. An array that was restored from a copy
-// may have forgotten the fence; its devices on the node are cut off all the same.
-bool IsCutOff(const State& state, const Assessment& seen, const ArrayId& array, const VolumeId& volume) {
-  const auto fence = seen.fences.find(array);
-  if (fence != seen.fences.end() && fence->second.volumes.contains(volume)) return true;
-  const auto recorded = seen.record.volumes.find(array);
-  return seen.record.generations.contains(array) && recorded != seen.record.volumes.end() &&
-         recorded->second.contains(volume) && state.evidence.ArrayUp(array) &&
-         !state.evidence.HoldsVolume(seen.record.node, array, volume);
-}
-
-bool UsesFencedDevice(const State& state, const Pod& pod, const Assessment& seen, const VolumeSet& present) {
-  for (const auto& [array, used] : pod.volumes)
-    for (const auto& volume : used)
-      if (present.contains(volume) && IsCutOff(state, seen, array, volume)) return true;
-  return false;
-}
-
-// Pods whose volumes are fenced, and which nobody moves: left alone until another node asked for a volume, or
-// opted out since. What they have here fails for good, and the node is not clean before they end.
-void AskCutOffPodsToLeave(State& state, const Assessment& seen) {
-  if (seen.acting || seen.signals.network != Network::kArrives || !state.IsCurrent(seen.record.node)) return;
-  const auto& present = state.evidence.nodes().at(seen.record.node).heartbeat.present;
-  for (const auto* pod : state.cluster.PodsOn(NameOf(seen.record.node)))
-    if (UsesFencedDevice(state, *pod, seen, present)) AskToLeave(state, *pod);
-}
-
 bool KnowsOf(const State& state, const NodeId& id, const ArrayId& array, const ArrayFence& fence) {
   const auto node = state.evidence.nodes().find(id);
   if (node == state.evidence.nodes().end()) return false;
@@ -265,10 +180,22 @@ bool AreArraysKnown(const State& state, const Assessment& seen) {
   });
 }
 
+// It came from the fence of its machine, its machine is another instance now, and a record that stays keeps
+// that fence: a person's own, or one of the instance that there is.
+bool IsReplaced(const State& state, const Assessment& seen) {
+  if (seen.record.requested_by != kByMachine || !IsGone(state, seen)) return false;
+  const auto records = InstancesOf(state.cluster.fences(), NameOf(seen.record.node));
+  return std::any_of(records.begin(), records.end(), [&](const auto* entry) {
+    const auto& [node, record] = *entry;
+    return node != seen.record.node && record.by_hand() &&
+           (IsOfMachine(record) || state.cluster.IsCurrent(node));
+  });
+}
+
 bool MayClose(const State& state, const Assessment& seen) {
   if (!AreArraysKnown(state, seen)) return false;
   // The name stays closed for as long as a person wants it, also when there is no such node any more.
-  if (seen.record.by_hand() && !seen.lifting) return false;
+  if (seen.record.by_hand() && !seen.lifting && !IsReplaced(state, seen)) return false;
   const bool open = state.FencesOfMachine(seen.record.node).empty();
   if (!open && MayOpenMachine(state, seen)) return false;
   if (IsMachineId(seen.record.node)) return true;

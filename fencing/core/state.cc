@@ -46,6 +46,15 @@ Plan State::PlanForMachine(const NodeId& node) const {
   return plan;
 }
 
+void State::ForgetNodes() {
+  const auto needed = [&](const NodeId& node) {
+    return cluster.FindFence(node) || !arrays.FencesOf(node).empty();
+  };
+  for (const auto& node : evidence.ForgetNodes(now, needed))
+    for (const auto kind : {ReportKind::kClassification, ReportKind::kRefused, ReportKind::kProgress})
+      WithdrawReport(kind, node);
+}
+
 void State::ReportOnce(Report report) {
   if (report.text.empty()) return WithdrawReport(report.kind, report.node);
   const auto [last, is_new] = said.try_emplace({report.kind, report.node}, report.text);

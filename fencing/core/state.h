@@ -56,6 +56,8 @@ struct State {
   Plan PlanForMachine(const NodeId& node) const;
   // The volumes that others wait for and `node` holds.
   VolumesByArray WantedFrom(const NodeId& node) const;
+  // Nodes that came and went, so that a cluster whose machines change does not fill the memory.
+  void ForgetNodes();
   // Sends it, unless its text is that of the last one of its kind about this node. An empty text withdraws.
   void ReportOnce(Report report);
   // Sends nothing; the next report is sent whatever it says.

@@ -200,6 +200,9 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
   } else if (what == "stuck" || what == "unstuck") {
     machine.cleans = what == "unstuck";
     Clean(machine);
+  } else if (what == "rewrites") {
+    for (int count = std::stoi(NextWord(words)), at = 1; at <= count; ++at)
+      After(at * 1_s, [this, &machine, at] { Rewrite(machine, at); });
   } else if (what == "replaced") {
     machine.id = NodeId(name.value() + ".j"), machine.present.clear();
   } else if (what == "deleted") {
@@ -215,6 +218,16 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
     node.version = NextVersion();
     Feed(NodeSeen{node});
   }
+}
+
+// It calls itself something else from now on, as a machine that was broken into may. Arrays limit the
+// heartbeat LUNs of a machine.
+void ScriptedWorld::Rewrite(Machine& machine, int number) {
+  auto& node = nodes_.at(NameOf(machine.id));
+  machine.storage = false;
+  machine.id = node.node_id = NodeId(node.name.value() + ".x" + std::to_string(number));
+  node.version = NextVersion();
+  Feed(NodeSeen{node});
 }
 
 void ScriptedWorld::Reboot(Machine& machine) {

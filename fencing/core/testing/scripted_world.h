@@ -42,6 +42,7 @@ class ScriptedWorld {
   void Happen(const std::string& subject, std::istringstream& words);
   void HappenToNode(Machine& machine, std::istringstream& words);
   static void Reboot(Machine& machine);
+  void Rewrite(Machine& machine, int number);
   void HappenToVolumes(Machine& machine, const std::string& what, std::istringstream& words);
   void HappenToWorld(const std::string& subject, std::istringstream& words);
 

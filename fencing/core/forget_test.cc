@@ -1,0 +1,72 @@
+// What the core keeps of nodes that come and go.
+#include <catch2/catch.hpp>
+
+#include "fencing/core/core.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+NodeId Instance(const std::string& name, int number) {
+  auto digits = std::to_string(number);
+  return NodeId(name + "." + std::string(16 - digits.size(), '0') + digits);
+}
+
+// A core to which nodes send heartbeats.
+struct HeartbeatRig {
+  void Hear(const NodeId& node) {
+    core.Step({now, Heartbeat{node, "boot", ++sequence, true, {}, {}, {}, {}}});
+  }
+  void See(const NodeId& id) {
+    Node node;
+    node.name = NameOf(id);
+    node.node_id = id;
+    core.Step({now, NodeSeen{node}});
+  }
+  void Wait(Span time) {
+    for (const Instant end = now + time; now < end; now += 30_s) core.Step({now, Tick{}});
+  }
+  size_t CountNodes() const { return core.state().evidence.nodes().size(); }
+
+  Instant now{100_s};
+  uint64_t sequence = 0;
+  Core core{Settings(), "me"};
+};
+
+}  // namespace
+
+TEST_CASE("a machine that sends heartbeats as a thousand instances fills no memory with them") {
+  HeartbeatRig rig;
+  const NodeId holder = Instance("n1", 0);
+  rig.Hear(holder);
+  rig.core.Step({rig.now, ArrayView{ArrayId("a1"), rig.now, {{VolumeId("v1"), holder, 1}}, {}}});
+  for (int i = 1; i <= 1000; ++i) {
+    rig.now += 10_ms;
+    rig.Hear(Instance("n1", i));
+  }
+  rig.Hear(Instance("n2", 0));
+  CHECK(rig.CountNodes() <= 20);
+  CHECK(rig.core.state().evidence.nodes().contains(holder));  // what it holds is the array's word
+  CHECK(rig.core.state().evidence.nodes().contains(Instance("n1", 1000)));
+  CHECK(rig.core.state().evidence.nodes().contains(Instance("n2", 0)));
+}
+
+TEST_CASE("nodes that are gone for an hour are forgotten, and no witnesses of the self-test any more") {
+  HeartbeatRig rig;
+  for (int i = 0; i < 10; ++i) {
+    const auto name = "n" + std::to_string(i);
+    rig.See(Instance(name, 1));
+    rig.Hear(Instance(name, 1));
+  }
+  rig.core.Step({rig.now, ApiSynced{}});
+  const auto remaining = Instance("n0", 1), held = Instance("n1", 1), fenced = Instance("n2", 1);
+  rig.core.Step({rig.now, ArrayView{ArrayId("a1"), rig.now, {{VolumeId("v1"), held, 1}}, {{fenced, 7, {}}}}});
+  for (int i = 1; i < 10; ++i) rig.core.Step({rig.now, NodeGone{NodeName("n" + std::to_string(i))}});
+  rig.Wait(3500_s);
+  CHECK(rig.CountNodes() == 10);
+  rig.Wait(300_s);
+  CHECK(rig.CountNodes() == 3);
+  for (const NodeId& node : {remaining, held, fenced})
+    CHECK(rig.core.state().evidence.nodes().contains(node));
+}
+
+}  // namespace lunkeeper::fencing

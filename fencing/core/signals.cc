@@ -1,0 +1,127 @@
+// How Evidence computes them from what it has noted. evidence.cc says how silence is counted.
+
+#include "fencing/core/signals.h"
+
+#include <algorithm>
+
+#include "fencing/core/evidence.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+constexpr Span kForever = Span::max();
+
+}  // namespace
+
+Signals Evidence::SignalsOf(const NodeId& id, Instant now) const {
+  if (const auto found = nodes_.find(id); found != nodes_.end()) return SignalsOf(id, found->second, now);
+  NodeEvidence nothing;
+  if (const auto found = kubelets_.find(NameOf(id)); found != kubelets_.end())
+    nothing.kubelet = &found->second;
+  return SignalsOf(id, nothing, now);
+}
+
+Signals Evidence::SignalsOf(const NodeId& id, const NodeEvidence& node, Instant now) const {
+  Signals signals;
+  signals.silent_for = now - LatestOf(window_, node.heartbeat_at, node.met_at);
+  if (node.heard) {
+    signals.network = node.closed                              ? Network::kClosed
+                      : signals.silent_for < settings_.silence ? Network::kArrives
+                                                               : Network::kSilent;
+  }
+  if (node.hung_since) signals.hung_for = now - LatestOf(window_, node.hung_since);
+  LookAtStorage(id, node, now, signals);
+  LookAtSilence(id, node, now, signals);
+  LookAtKernel(node, now, signals);
+  LookAtKubelet(id, node, now, signals);
+  return signals;
+}
+
+bool Evidence::OthersReach(const ArrayChannel& array, const NodeId& node, Instant now) const {
+  const auto others = array.OthersThan(node);
+  return others && now - *others < settings_.others_heard;
+}
+
+bool Evidence::CanTellOf(const NodeId& node, const ArrayChannel& array, Instant now) const {
+  return !array.OthersThan(node) || OthersReach(array, node, now);
+}
+
+void Evidence::LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant now,
+                             Signals& signals) const {
+  signals.storage_silent_for = signals.io_quiet_for = kForever;
+  for (const auto& side : node.arrays) {
+    if (!side.array->up) continue;
+    const auto start = LatestOf(window_, node.met_at, side.array->since, side.array->heard_since);
+    const auto quiet = now - LatestOf(start, side.io_at);
+    // Without a heartbeat LUN only I/O shows life, so an idle node is as quiet as a dead one there.
+    const auto heartbeat_silent_for = side.heartbeat_at ? now - LatestOf(start, side.heartbeat_at) : quiet;
+    if (std::min(quiet, heartbeat_silent_for) >= settings_.silence && !CanTellOf(id, *side.array, now))
+      continue;
+    signals.io_quiet_for = std::min(signals.io_quiet_for, quiet);
+    signals.storage_silent_for = std::min({signals.storage_silent_for, quiet, heartbeat_silent_for});
+    // A moment's failure is a reconnect.
+    const bool hangs = std::any_of(side.holdings.begin(), side.holdings.end(), [&](const auto& held) {
+      const auto since = node.hanging_since.find(held.volume);
+      return since != node.hanging_since.end() && now - LatestOf(start, since->second) >= settings_.path_lost;
+    });
+    if (hangs && std::min(quiet, heartbeat_silent_for) >= settings_.silence &&
+        OthersReach(*side.array, id, now))
+      signals.lost.insert(side.array->id);
+  }
+  // No array that is up knows the node: storage is unknown, which is not silence.
+  if (signals.storage_silent_for == kForever) return;
+  signals.storage = signals.storage_silent_for < settings_.silence ? Storage::kAlive : Storage::kSilent;
+}
+
+// A node that dies takes all its channels with it. Channels that fell silent at different times are different
+// faults, and a kubelet that renewed its lease meanwhile did not die with them.
+void Evidence::LookAtSilence(const NodeId& id, const NodeEvidence& node, Instant now,
+                             Signals& signals) const {
+  std::optional<Instant> storage_at;
+  for (const auto& side : node.arrays) {
+    signals.met |= side.heartbeat_at && side.heartbeat_at >= node.met_at;
+    if (side.array->up && CanTellOf(id, *side.array, now))
+      storage_at = std::max({storage_at, side.heartbeat_at, side.io_at});
+  }
+  signals.met |= node.heard;
+  const auto network_at = node.heard ? node.heartbeat_at : storage_at;
+  if (!storage_at || !network_at) return;
+  const auto latest = std::max(*storage_at, *network_at);
+  signals.together = latest - std::min(*storage_at, *network_at) <= settings_.together;
+  signals.renewed_since = node.kubelet && (node.kubelet->node_id.empty() || node.kubelet->node_id == id) &&
+                          node.kubelet->lease_at && *node.kubelet->lease_at - latest >= settings_.lease_delay;
+}
+
+void Evidence::LookAtKernel(const NodeEvidence& node, Instant now, Signals& signals) const {
+  if (!node.calibrated) return;
+  if (const auto heard_at = std::max(node.probe_answered_at, node.heartbeat_at);
+      heard_at && now - *heard_at < settings_.silence) {
+    signals.kernel = Kernel::kAnswers;
+  } else if (node.unanswered >= settings_.probes_unanswered && node.probe_answered_at &&
+             LastSignOf(node) - *node.probe_answered_at < settings_.probe_fresh) {
+    signals.kernel = Kernel::kUnanswered;
+  }
+}
+
+void Evidence::LookAtKubelet(const NodeId& id, const NodeEvidence& node, Instant now,
+                             Signals& signals) const {
+  if (!ApiUp(now)) return;
+  // Neither a deleted Node nor another machine of the same name speaks for this one.
+  if (!node.kubelet || (!node.kubelet->node_id.empty() && node.kubelet->node_id != id)) {
+    signals.kubelet = Kubelet::kNotReady;
+    signals.not_ready_for = now - LatestOf(window_, node.met_at, api_since_);
+    return;
+  }
+  const auto& side = *node.kubelet;
+  const auto start = LatestOf(window_, api_since_);
+  const auto stale_for = now - LatestOf(start, side.lease_at) - settings_.kubelet_stale;
+  const auto not_ready_for = side.ready ? Span() : now - LatestOf(start, side.not_ready_since);
+  signals.not_ready_for = std::max({stale_for, not_ready_for, Span()});
+  if (side.ready && stale_for < Span()) {
+    signals.kubelet = Kubelet::kReady;
+  } else if (now >= kubelets_turn_) {
+    signals.kubelet = Kubelet::kNotReady;
+  }
+}
+
+}  // namespace lunkeeper::fencing

@@ -1,0 +1,32 @@
+#pragma once
+// The columns of the evidence table: what all channels show of one node at one moment. Plain values.
+
+#include <set>
+
+#include "fencing/core/types.h"
+
+namespace lunkeeper::fencing {
+
+enum class Network { kUnheard, kArrives, kClosed, kSilent };
+enum class Storage { kUnknown, kAlive, kSilent };
+enum class Kernel { kUnknown, kAnswers, kUnanswered };
+enum class Kubelet { kUnknown, kReady, kNotReady };
+
+// One node at one moment: the columns of the evidence table.
+struct Signals {
+  Network network = Network::kUnheard;
+  Span silent_for;
+  Storage storage = Storage::kUnknown;
+  Span storage_silent_for;  // no heartbeat and no I/O, on every array that is up
+  Span io_quiet_for;
+  Kernel kernel = Kernel::kUnknown;
+  Kubelet kubelet = Kubelet::kUnknown;
+  Span not_ready_for;
+  Span hung_for;               // the node's own view of its kubelet and runtime; 0: they answer
+  bool met = false;            // this observer saw a heartbeat of it, by the network or on an array
+  bool together = false;       // its channels fell silent within Settings::together
+  bool renewed_since = false;  // its kubelet renewed its lease after that
+  std::set<ArrayId> lost;      // arrays that hear other nodes and not this one, and whose volumes hang here
+};
+
+}  // namespace lunkeeper::fencing
