@@ -1,6 +1,7 @@
 // A publish checks, in this order and on the thread of its call: that the device exists and works, that the
 // array still counts this node as its owner, that it is staged where the caller says, and that nothing else
-// is at the target. Only then it makes the target and binds it. The check of the grant is what keeps a
+// is at the target. Only then it makes the target and binds it; a raw device is then closed
+// to writes, or opened, as all its targets together want it. The check of the grant is what keeps a
 // container that restarts on a fenced node from starting over a dead mount. A process killed after the target
 // was made leaves an empty directory or file: the repeated call uses it, and unpublish removes it.
 #include "node/publisher.h"
@@ -26,9 +27,12 @@ absl::Status Publisher::PublishVolume(const PublishRequest& request) {
   ASSIGN_OR_RETURN(const UniqueFd held, device_mounts_.HoldDevice(device));
   ASSIGN_OR_RETURN(const std::vector<Mount> mounts, mounter_.Mounts());
   RETURN_IF_ERROR(CheckStagedFor(request, device, mounts));
-  if (const Mount* there = TopMountAt(mounts, request.target_path))
-    return CheckPublished(request, device, *there);
-  return BindTarget(request, device);
+  if (const Mount* there = TopMountAt(mounts, request.target_path)) {
+    RETURN_IF_ERROR(CheckPublished(request, device, *there));
+  } else {
+    RETURN_IF_ERROR(BindTarget(request, device));
+  }
+  return request.capability.block ? SettleBlockAccess(device) : absl::OkStatus();
 }
 
 // Something is mounted at the target already: fine if it is what was asked for.
@@ -36,8 +40,7 @@ absl::Status Publisher::CheckPublished(const PublishRequest& request, const Devi
                                        const Mount& there) {
   const bool block = request.capability.block;
   ASSIGN_OR_RETURN(const dev_t number, mounter_.NumberOf(device.path));
-  // Whether a bound device node can be written is the device's matter, not the mount's.
-  const bool same_access = block || there.read_only == WantsReadOnly(request, device);
+  const bool same_access = there.read_only == WantsReadOnly(request, device);
   if (there.device == number && there.is_node == block && same_access) return absl::OkStatus();
   return absl::AlreadyExistsError(
       absl::StrCat("volume ", request.volume.value(), ": ", request.target_path,
@@ -56,6 +59,17 @@ absl::Status Publisher::BindTarget(const PublishRequest& request, const Device& 
   if (!bound.ok() && made) RemoveTarget(request.target_path).IgnoreError();
   FAIL_POINT("node.publish.bound");
   return bound;
+}
+
+// A read-only bind mount of a device node keeps nobody from writing to the device. So the device itself is
+// closed to writes while all that have it are readers; the mounts say which are. Beside a writer a reader can
+// be held back only by what runs it, such as a container runtime.
+absl::Status Publisher::SettleBlockAccess(const Device& device) {
+  if (device.read_only) return absl::OkStatus();  // for all, and for its whole life
+  ASSIGN_OR_RETURN(const std::vector<Mount> mounts, device_mounts_.ListMountsOf(device));
+  const bool readers_alone =
+      std::all_of(mounts.begin(), mounts.end(), [](const Mount& mount) { return mount.read_only; });
+  return mounter_.SetReadOnly(device.path, readers_alone);
 }
 
 absl::StatusOr<Device> Publisher::FindLiveDevice(const PublishRequest& request) {
@@ -88,14 +102,7 @@ absl::Status Publisher::CheckGranted(const PublishRequest& request, const Device
 absl::Status Publisher::CheckStagedFor(const PublishRequest& request, const Device& device,
                                        const std::vector<Mount>& mounts) {
   ASSIGN_OR_RETURN(const dev_t number, mounter_.NumberOf(device.path));
-  if (request.capability.block) {
-    // A read-only bind mount of a device node keeps nobody from writing to the device.
-    if (WantsReadOnly(request, device) && !device.read_only) {
-      return RefuseVolume(request.volume,
-                          "a writable block device cannot be published read-only, since programs would still "
-                          "write to it; publish it with a reader access mode");
-    }
-  } else {
+  if (!request.capability.block) {
     const Mount* staged = TopMountAt(mounts, request.staging_path);
     if (staged == nullptr || staged->device != number || staged->is_node) {
       return RefuseVolume(request.volume,

@@ -50,6 +50,7 @@ class Publisher {
                               const std::vector<Mount>& mounts);
   absl::Status CheckPublished(const PublishRequest& request, const Device& device, const Mount& there);
   absl::Status BindTarget(const PublishRequest& request, const Device& device);
+  absl::Status SettleBlockAccess(const Device& device);
 
   Initiator& initiator_;
   Mounter& mounter_;

@@ -248,15 +248,6 @@ TEST_CASE("a writable volume is published read-only on request, and not both way
   CHECK(f.Publish() == StatusCode::ALREADY_EXISTS);
 }
 
-TEST_CASE("a writable block device is not published read-only, since that would not hold") {
-  NodeFixture f;
-  f.capability = NodeFixture::Capability(AccessMode::SINGLE_NODE_WRITER, true);
-  REQUIRE(f.Stage() == StatusCode::OK);
-  auto publish = f.PublishRequest();
-  publish.set_readonly(true);
-  CHECK(f.Publish(publish) == StatusCode::FAILED_PRECONDITION);
-}
-
 TEST_CASE("a single writer gets one target path, others as many as they like") {
   const bool block = GENERATE(false, true);
   const auto [mode, second] = GENERATE(table<AccessMode::Mode, StatusCode>(

@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <libmount/libmount.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -200,6 +201,14 @@ class LinuxMounter final : public Mounter {
       if (std::optional<Mount> mount = ReadEntry(entry)) mounts.push_back(*std::move(mount));
     }
     return mounts;
+  }
+
+  absl::Status SetReadOnly(const std::string& device, bool read_only) override {
+    const UniqueFd opened(::open(device.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    const int value = read_only ? 1 : 0;
+    if (opened && ::ioctl(opened.get(), BLKROSET, &value) == 0) return absl::OkStatus();
+    return absl::ErrnoToStatus(errno,
+                               absl::StrCat(read_only ? "closing " : "opening ", device, " to writes"));
   }
 
   absl::StatusOr<dev_t> NumberOf(const std::string& device) override {

@@ -49,6 +49,9 @@ class Mounter {
   virtual absl::Status Unmount(const std::string& target, bool lazy, absl::Time deadline) = 0;
   // All mounts of block devices and of their nodes, in the order they were made.
   virtual absl::StatusOr<std::vector<Mount>> Mounts() = 0;
+  // Closes a block device to writes, or opens it again: for everybody, whichever node of it they have open.
+  // What was written before still reaches the medium. Waits for nothing.
+  virtual absl::Status SetReadOnly(const std::string& device, bool read_only) = 0;
   // The number a block device is found by in Mounts(). NOT_FOUND: there is no block device of that name.
   virtual absl::StatusOr<dev_t> NumberOf(const std::string& device) = 0;
 };

@@ -78,6 +78,22 @@ absl::StatusOr<std::vector<Mount>> FakeMounter::Mounts() {
   return mounts_;
 }
 
+absl::Status FakeMounter::SetReadOnly(const std::string& device, bool read_only) {
+  absl::MutexLock lock(&mu_);
+  RETURN_IF_ERROR(TakeFailure("SetReadOnly"));
+  if (read_only) {
+    read_only_.insert(device);
+  } else {
+    read_only_.erase(device);
+  }
+  return absl::OkStatus();
+}
+
+bool FakeMounter::IsReadOnly(const std::string& device) {
+  absl::MutexLock lock(&mu_);
+  return read_only_.count(device) != 0;
+}
+
 absl::StatusOr<dev_t> FakeMounter::NumberOf(const std::string& device) {
   struct stat found = {};
   if (::stat(device.c_str(), &found) != 0) return absl::ErrnoToStatus(errno, device);

@@ -3,6 +3,7 @@
 // Thread-safe. A device is any file; its number is its inode's.
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,11 +19,15 @@ class FakeMounter final : public Mounter {
                     absl::Time deadline) override;
   absl::Status Unmount(const std::string& target, bool lazy, absl::Time deadline) override;
   absl::StatusOr<std::vector<Mount>> Mounts() override;
+  absl::Status SetReadOnly(const std::string& device, bool read_only) override;
   absl::StatusOr<dev_t> NumberOf(const std::string& device) override;
+
+  bool IsReadOnly(const std::string& device);
 
   // Whether the device is mounted: FakeInitiator's `in_use`.
   bool IsMounted(const std::string& device);
-  // The next call of this name ("MountDevice", "Bind", "Unmount", "Mounts") fails with `status`, once.
+  // The next call of this name ("MountDevice", "Bind", "Unmount", "Mounts", "SetReadOnly") fails with
+  // `status`, once.
   void FailNext(const std::string& call, absl::Status status);
   // From now on, unmounting `target` is refused unless it is lazy.
   void KeepBusy(const std::string& target);
@@ -32,6 +37,7 @@ class FakeMounter final : public Mounter {
 
   absl::Mutex mu_;
   std::vector<Mount> mounts_ ABSL_GUARDED_BY(mu_);
+  std::set<std::string> read_only_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> busy_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, absl::Status> failures_ ABSL_GUARDED_BY(mu_);
 };
