@@ -37,6 +37,11 @@ def test_each_pod_takes_what_the_chart_does_not_foresee(values, which, name):
     given = {
         "extraArgs": ["--more=1"],
         "extraEnv": [{"name": "MORE", "value": "2"}],
+        "extraEnvFrom": [{"secretRef": {"name": "proxies"}}],
+        "extraInitContainers": [{"name": "first", "image": "busybox"}],
+        "hostAliases": [{"ip": "10.0.0.5", "hostnames": ["rack1"]}],
+        "dnsConfig": {"options": [{"name": "ndots", "value": "1"}]},
+        "dnsPolicy": "Default",
         "extraVolumes": [volume],
         "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
         "annotations": {"example.com/a": "owner"},
@@ -59,11 +64,26 @@ def test_each_pod_takes_what_the_chart_does_not_foresee(values, which, name):
     assert pod["spec"]["securityContext"]["fsGroup"] == 8 and volume in pod["spec"]["volumes"]
     container = pod["spec"]["containers"][0]
     assert container["args"][-1] == "--more=1" and given["extraEnv"][0] in container["env"]
+    assert container["envFrom"] == given["extraEnvFrom"]
+    assert pod["spec"]["initContainers"] == given["extraInitContainers"]
+    for same in ("hostAliases", "dnsConfig", "dnsPolicy"):
+        assert pod["spec"][same] == given[same]
     assert given["extraVolumeMounts"][0] in container["volumeMounts"]
     assert given["securityContext"].items() <= container["securityContext"].items()
     # What was not given stays.
     default = pods(render(values(LOCAL_ARRAY)))[f"storage-lunkeeper-{name}"]["containers"][0]
     assert default["securityContext"].keys() <= container["securityContext"].keys()
+
+
+def test_replicas_are_spread_over_nodes_or_as_one_says(values):
+    def constraints(**controller):
+        specs = pods(render(values({**ONE_ARRAY, "controller": controller})))
+        return specs["storage-lunkeeper-controller"]["topologySpreadConstraints"]
+
+    (usual,) = constraints()
+    assert usual["topologyKey"] == "kubernetes.io/hostname"
+    own = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
+    assert constraints(topologySpreadConstraints=own) == own
 
 
 def test_sidecars_take_more_options_too(values):

@@ -68,6 +68,15 @@ metadata:
 {{- toYaml $all }}
 {{- end }}
 
+{{/* What else a pod's spec may have. Called with the settings of its kind of pod. */}}
+{{- define "lunkeeper.podExtras" -}}
+{{- $extras := dict }}
+{{- range $key, $setting := dict "dnsConfig" "dnsConfig" "hostAliases" "hostAliases" "initContainers" "extraInitContainers" }}
+{{- with index $ $setting }}{{ $_ := set $extras $key . }}{{ end }}
+{{- end }}
+{{- if $extras }}{{ toYaml $extras }}{{ end }}
+{{- end }}
+
 {{/* Where a distribution keeps kubelet and the container runtime's socket: {kubeletDir, runtimeSocket}. */}}
 {{- define "lunkeeper.paths" -}}
 {{- $dirs := dict "k0s" "/var/lib/k0s/kubelet" "microk8s" "/var/snap/microk8s/common/var/lib/kubelet" }}
