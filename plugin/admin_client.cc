@@ -8,12 +8,9 @@
 // and for orchestrators without failover.
 #include "plugin/admin_client.h"
 
-#include <grpcpp/grpcpp.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -23,80 +20,25 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "base/grpc_status.h"
 #include "base/host_name.h"
 #include "base/status_macros.h"
 #include "devices/node_id.h"
 #include "fencing/failover/manual_fence.h"
-#include "plugin/admin.grpc.pb.h"
-#include "plugin/options.h"
-#include "plugin/server.h"
+#include "plugin/admin_call.h"
+#include "plugin/explain_command.h"
+#include "plugin/list_commands.h"
+#include "plugin/table.h"
 
 namespace lunkeeper {
 namespace {
 
 using admin::v1::Admin;
 
-constexpr char kAdminEndpoint[] = "LUNKEEPER_ADMIN_ENDPOINT";
-
-struct AdminTarget {
-  std::string endpoint;
-  // A fence drains for up to --drain-seconds (30).
-  int timeout_seconds = 90;
-};
-
-int ExitCode(const absl::Status& status) {
-  if (status.ok()) return 0;
-  std::cerr << "lunkeeper: " << status.message() << " (" << absl::StatusCodeToString(status.code()) << ")\n";
-  return 1;
+// Prints a table under a heading; one without rows is one line, "none".
+void PrintTable(const std::string& heading, const Table& table) {
+  std::cout << heading << (table.empty() ? ": none\n" : ":\n");
+  if (!table.empty()) table.Print(std::cout, Output::kWide, "  ");
 }
-
-// Makes one call and, if it succeeds, prints the response. Returns the exit code. CLI11 has checked the
-// endpoint, so its path is only taken apart here.
-template <class Request, class Response>
-int CallServer(const AdminTarget& target,
-               grpc::Status (Admin::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
-               const Request& request, const std::function<void(const Response&)>& print) {
-  // No TLS: only root can open the socket.
-  const absl::StatusOr<std::string> path = SocketPath(target.endpoint);
-  const auto stub = Admin::NewStub(
-      grpc::CreateChannel(absl::StrCat("unix:", path.value_or("")), grpc::InsecureChannelCredentials()));
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(target.timeout_seconds));
-  Response response;
-  const grpc::Status status = (stub.get()->*method)(&context, request, &response);
-  if (status.ok()) print(response);
-  return ExitCode(FromGrpcStatus(status));
-}
-
-using Table = std::vector<std::vector<std::string>>;
-
-// Prints rows under a heading, with aligned columns. The first row is the header; a table without another row
-// is one line, "none".
-void PrintTable(const std::string& heading, const Table& rows) {
-  std::cout << heading << (rows.size() <= 1 ? ": none\n" : ":\n");
-  if (rows.size() <= 1) return;
-  // Two passes: the widths must be known before the first line is printed.
-  std::vector<size_t> widths(rows.front().size());
-  for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  for (const auto& row : rows) {
-    std::string line = " ";
-    for (size_t i = 0; i < row.size(); ++i) {
-      absl::StrAppend(&line, " ", row[i], std::string(widths[i] - row[i].size() + 1, ' '));
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    std::cout << line << '\n';
-  }
-}
-
-// Rounded down to a tenth, by integers: a volume never looks larger than it is.
-std::string GiB(uint64_t bytes) {
-  return absl::StrCat(bytes >> 30, ".", (bytes >> 20) % 1024 * 10 / 1024, " GiB");
-}
-
-std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
 
 void PrintArray(const admin::v1::ArrayStatus& array) {
   if (!array.not_serving().empty()) {
@@ -105,30 +47,35 @@ void PrintArray(const admin::v1::ArrayStatus& array) {
   }
   std::cout << "array " << array.name() << ": " << GiB(array.available_bytes()) << " of "
             << GiB(array.total_bytes()) << " available\n";
-  Table grants = {{"VOLUME", "NODE", "ACCESS", "OWNER", "GENERATION", "SESSIONS", "READS", "WRITES", "CHAP"}};
+  Table grants({{"VOLUME"},
+                {"NODE"},
+                {"ACCESS"},
+                {"OWNER"},
+                {"GENERATION"},
+                {"SESSIONS"},
+                {"READS"},
+                {"WRITES"},
+                {"CHAP"}});
   for (const auto& grant : array.grants()) {
-    grants.push_back({grant.volume(), grant.node(), grant.access(), grant.owner(),
-                      absl::StrCat(grant.generation()), absl::StrCat(grant.sessions()),
-                      absl::StrCat(grant.reads()), absl::StrCat(grant.writes()),
-                      grant.target_proves_itself() ? "mutual" : "one-way"});
+    grants.AddRow({grant.volume(), grant.node(), grant.access(), grant.owner(),
+                   absl::StrCat(grant.generation()), absl::StrCat(grant.sessions()),
+                   absl::StrCat(grant.reads()), absl::StrCat(grant.writes()),
+                   grant.target_proves_itself() ? "mutual" : "one-way"});
   }
   PrintTable("grants", grants);
-  Table fences = {{"NODE", "GENERATION", "TERM", "VOLUMES", "SINCE", "BY", "WHY"}};
+  Table fences({{"NODE"}, {"GENERATION"}, {"TERM"}, {"VOLUMES"}, {"SINCE"}, {"BY"}, {"WHY"}});
   for (const auto& fence : array.fences()) {
-    fences.push_back({fence.node(), absl::StrCat(fence.generation()), absl::StrCat(fence.term()),
-                      fence.volumes().empty() ? "-" : absl::StrJoin(fence.volumes(), " "),
-                      fence.fenced_unix_seconds() == 0
-                          ? "-"
-                          : absl::FormatTime(absl::FromUnixSeconds(fence.fenced_unix_seconds())),
-                      OrDash(fence.fenced_by()), OrDash(fence.reason())});
+    fences.AddRow({fence.node(), absl::StrCat(fence.generation()), absl::StrCat(fence.term()),
+                   fence.volumes().empty() ? "-" : absl::StrJoin(fence.volumes(), " "),
+                   TimeCell(fence.fenced_unix_seconds()), OrDash(fence.fenced_by()), OrDash(fence.reason())});
   }
   PrintTable("fenced nodes", fences);
 }
 
 void PrintDevices(const admin::v1::StatusResponse& response) {
-  Table devices = {{"VOLUME", "DEVICE", "SIZE", "HEALTH", "WHY"}};
+  Table devices({{"VOLUME"}, {"DEVICE"}, {"SIZE"}, {"HEALTH"}, {"WHY"}});
   for (const auto& device : response.devices()) {
-    devices.push_back(
+    devices.AddRow(
         {device.volume(), device.path(), GiB(device.size_bytes()), device.health(), device.reason()});
   }
   PrintTable("devices", devices);
@@ -145,25 +92,13 @@ void PrintStatus(const admin::v1::StatusResponse& response) {
   PrintDevices(response);
 }
 
-// A command with the options that all of them have.
-CLI::App* AddCommand(CLI::App* app, const char* name, const char* what, AdminTarget* target) {
-  CLI::App* command = app->add_subcommand(name, what);
-  // Where the server has a socket of its own for these commands, its environment says so.
-  AddEndpointOption(command, &target->endpoint,
-                    std::getenv(kAdminEndpoint) != nullptr ? kAdminEndpoint : "CSI_ENDPOINT");
-  command->add_option("--timeout", target->timeout_seconds, "Seconds to wait for the answer")
-      ->check(CLI::Range(1, 86400))
-      ->capture_default_str();
-  return command;
-}
-
 void AddArrayOption(CLI::App* command, std::string* array) {
   command->add_option("--array", *array, "Act at this array only; each array has fences of its own");
 }
 
 void AddStatus(CLI::App* app, int* exit_code) {
   const auto target = std::make_shared<AdminTarget>();
-  AddCommand(app, "status", "Print what a running server knows: grants, fences, devices", target.get())
+  AddAdminCommand(app, "status", "Print what a running server knows: grants, fences, devices", target.get())
       ->callback([=] {
         *exit_code = CallServer<admin::v1::StatusRequest, admin::v1::StatusResponse>(
             *target, &Admin::Stub::Status, {}, PrintStatus);
@@ -249,8 +184,8 @@ absl::Status RequestManualFence(const FenceCommand& arguments, kube::KubeClient&
 
 void AddFence(CLI::App* app, int* exit_code, const MakeClient& cluster) {
   const auto arguments = std::make_shared<FenceCommand>();
-  CLI::App* command =
-      AddCommand(app, "fence", "End a node's grants for good, and refuse it new ones", &arguments->target);
+  CLI::App* command = AddAdminCommand(app, "fence", "End a node's grants for good, and refuse it new ones",
+                                      &arguments->target);
   AddNode(command, &arguments->node);
   command->add_option("--reason", arguments->reason, "Why, as text for the NodeFence or the array's status");
   command->add_option("--volume", arguments->volumes, "At one array: only these volumes");
@@ -263,7 +198,7 @@ void AddFence(CLI::App* app, int* exit_code, const MakeClient& cluster) {
 
 void AddUnfence(CLI::App* app, int* exit_code, const MakeClient& cluster) {
   const auto arguments = std::make_shared<FenceCommand>();
-  CLI::App* command = AddCommand(app, "unfence", "Let a node take volumes again", &arguments->target);
+  CLI::App* command = AddAdminCommand(app, "unfence", "Let a node take volumes again", &arguments->target);
   AddNode(command, &arguments->node);
   command->add_option("--generation", arguments->generation,
                       "At one array, required: the fence's generation, as `status` shows it");
@@ -278,8 +213,8 @@ void AddUnfence(CLI::App* app, int* exit_code, const MakeClient& cluster) {
 
 void AddAcceptRestore(CLI::App* app, int* exit_code) {
   const auto target = std::make_shared<AdminTarget>();
-  AddCommand(app, "accept-restore",
-             "Serve an array that was restored from an older copy; this ends every grant", target.get())
+  AddAdminCommand(app, "accept-restore",
+                  "Serve an array that was restored from an older copy; this ends every grant", target.get())
       ->callback([=] {
         *exit_code = CallServer<admin::v1::AcceptRestoreRequest, admin::v1::AcceptRestoreResponse>(
             *target, &Admin::Stub::AcceptRestore, {}, [](const admin::v1::AcceptRestoreResponse&) {
@@ -303,12 +238,12 @@ void AddOrphans(CLI::App* app, int* exit_code) {
       "orphans", "Files of the pool that its catalogue does not know; they may be somebody's volumes");
   orphans->require_subcommand(1);
   const auto target = std::make_shared<AdminTarget>();
-  AddCommand(orphans, "list", "List them", target.get())->callback([=] {
+  AddAdminCommand(orphans, "list", "List them", target.get())->callback([=] {
     *exit_code = CallServer<admin::v1::ListOrphansRequest, admin::v1::ListOrphansResponse>(
         *target, &Admin::Stub::ListOrphans, {}, PrintOrphans);
   });
   const auto names = std::make_shared<std::vector<std::string>>();
-  CLI::App* remove = AddCommand(orphans, "delete", "Delete some of them for good", target.get());
+  CLI::App* remove = AddAdminCommand(orphans, "delete", "Delete some of them for good", target.get());
   remove->add_option("NAME", *names, "Their names, as listed")->required();
   remove->callback([=] {
     admin::v1::DeleteOrphansRequest request;
@@ -332,6 +267,8 @@ void AddAdminCommands(CLI::App* app, int* exit_code, const MakeClient& cluster) 
   AddUnfence(app, exit_code, cluster);
   AddAcceptRestore(app, exit_code);
   AddOrphans(app, exit_code);
+  AddListCommands(app, exit_code, cluster);
+  AddExplainCommand(app, exit_code, cluster);
 }
 
 }  // namespace lunkeeper

@@ -17,6 +17,7 @@
 #include "base/status_macros.h"
 #include "devices/array/grant_store.h"
 #include "devices/node_id.h"
+#include "plugin/admin_listing.h"
 
 namespace lunkeeper {
 namespace {
@@ -101,6 +102,20 @@ class AdminService final : public admin::v1::Admin::Service {
       for (std::string& line : backends_.failover()) response->add_failover(std::move(line));
     response->set_node_id(backends_.node.value());
     response->set_not_ready(std::string(ready.message()));
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ListVolumes(ServerContext*, const admin::v1::ListVolumesRequest*,
+                           admin::v1::ListVolumesResponse* response) override {
+    if (backends_.arrays == nullptr) return ToGrpcStatus(NoArray());
+    ListAllVolumes(AllArrays(), *response);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ListSnapshots(ServerContext*, const admin::v1::ListSnapshotsRequest*,
+                             admin::v1::ListSnapshotsResponse* response) override {
+    if (backends_.arrays == nullptr) return ToGrpcStatus(NoArray());
+    ListAllSnapshots(AllArrays(), *response);
     return grpc::Status::OK;
   }
 

@@ -1,104 +1,13 @@
 // Manual fences, through the service and through the operator's commands over a real socket.
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <catch2/catch.hpp>
-#include <filesystem>
-#include <iostream>
-#include <sstream>
 
-#include "absl/synchronization/mutex.h"
-#include "devices/array/testing/fake_array.h"
 #include "fencing/failover/testing/fake_api.h"
-#include "plugin/admin_client.h"
-#include "plugin/admin_service.h"
 #include "plugin/options.h"
-#include "plugin/server.h"
+#include "plugin/testing/shell.h"
 
 namespace lunkeeper {
-namespace {
-
-const NodeId kNode("a.00000000000000aa");
-
-// Files that were set aside. Thread-safe.
-class OrphanFolder {
- public:
-  explicit OrphanFolder(std::vector<OrphanFile> files) : files_(std::move(files)) {}
-  std::vector<OrphanFile> ListFiles() {
-    const absl::MutexLock lock(&mutex_);
-    return files_;
-  }
-  absl::Status DeleteLast(const std::string& name) {
-    const absl::MutexLock lock(&mutex_);
-    if (files_.back().name != name) return absl::NotFoundError(name);
-    files_.pop_back();
-    return absl::OkStatus();
-  }
-
- private:
-  absl::Mutex mutex_;
-  std::vector<OrphanFile> files_;
-};
-
-Backends WithArray(FakeArray** array, std::shared_ptr<Arrays> arrays, OrphanFolder* folder = nullptr) {
-  Backends backends;
-  auto made = std::make_shared<FakeArray>();
-  *array = made.get();
-  backends.arrays = arrays != nullptr ? std::move(arrays) : MakeOneArray("a1", made);
-  backends.array_serving = [fake = made.get()] { return fake->GetCapacity().status(); };
-  backends.accept_restore = [] { return absl::OkStatus(); };
-  backends.all_grants = std::move(made);
-  if (folder == nullptr) return backends;
-  backends.list_orphans = [folder] { return folder->ListFiles(); };
-  backends.delete_orphan = [folder](const std::string& name) { return folder->DeleteLast(name); };
-  return backends;
-}
-
-VolumeId Granted(FakeArray& array, const std::string& name, const NodeId& node = kNode) {
-  VolumeSpec spec;
-  spec.name = name;
-  spec.size_bytes = 1 << 20;
-  const VolumeId volume = array.CreateVolume(spec)->id;
-  REQUIRE(array.AcquireGrant({volume, node}, absl::ZeroDuration()).ok());
-  return volume;
-}
-
-// A server with the Admin service on a socket, and `lunkeeper …` against it.
-struct Shell {
-  // With these arrays instead of the one.
-  explicit Shell(std::shared_ptr<Arrays> arrays = nullptr) : backends(WithArray(&array, std::move(arrays))) {}
-  // With these files set aside. All of it is there before the server's threads are.
-  explicit Shell(OrphanFolder* folder) : backends(WithArray(&array, nullptr, folder)) {}
-
-  MakeClient cluster = InClusterClient;
-  FakeArray* array = nullptr;
-  Backends backends;
-  std::unique_ptr<admin::v1::Admin::Service> service = MakeAdminService(&backends, "all");
-  Metrics metrics{"all"};
-  std::string path =
-      (std::filesystem::temp_directory_path() / ("lk-admin-" + std::to_string(::getpid()))).string();
-  std::unique_ptr<Server> server = Server::Start({.endpoint = path}, {service.get()}, &metrics).value();
-
-  // What it prints on standard output, or after "error: " on standard error.
-  std::string Run(std::vector<std::string> arguments) {
-    CLI::App app;
-    int exit_code = -1;
-    AddAdminCommands(&app, &exit_code, cluster);
-    arguments.insert(arguments.end(), {"--endpoint", "unix://" + path});
-    std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
-    std::ostringstream out, errors;
-    auto* const cout = std::cout.rdbuf(out.rdbuf());
-    auto* const cerr = std::cerr.rdbuf(errors.rdbuf());
-    app.parse(arguments);
-    std::cout.rdbuf(cout);
-    std::cerr.rdbuf(cerr);
-    CHECK(exit_code == (errors.str().empty() ? 0 : 1));
-    return errors.str().empty() ? out.str() : "error: " + errors.str();
-  }
-};
-
-}  // namespace
 
 TEST_CASE("a fence by hand takes all a node has, and tells how to end it") {
   Shell shell;

@@ -13,6 +13,7 @@
 #include "fencing/core/assessment.h"
 #include "fencing/failover/facts.h"
 #include "fencing/failover/record.h"
+#include "fencing/kube/list_all.h"
 
 // Runs in the operator's own process, on its main thread, with the rights of its service account. Nothing
 // here talks to an array or a node: the NodeFence is the request, and killing this process takes nothing
@@ -34,26 +35,13 @@ kube::Limits LimitsOf(const ManualFenceIo& io) {
   return {std::min(io.deadline, absl::Now() + absl::Seconds(10))};
 }
 
-absl::StatusOr<std::vector<Json>> ListAll(const ManualFenceIo& io, const kube::Selection& selection) {
-  std::vector<Json> found;
-  kube::PageRequest page;
-  do {
-    ASSIGN_OR_RETURN(
-        const kube::PageEnd end,
-        io.client.ListPage(
-            selection, page, [&](Json object) { found.push_back(std::move(object)); }, LimitsOf(io)));
-    page.next = end.next;
-  } while (!page.next.empty());
-  return found;
-}
-
 // Null JSON: there is no object of that name. It lists with a field selector instead of getting by name,
 // because a missing object is then no error, and differs from a kind that is not installed.
 absl::StatusOr<Json> FindObject(const ManualFenceIo& io, const kube::Resource& kind,
                                 const std::string& name) {
   kube::Selection selection{kind};
   selection.fields = "metadata.name=" + name;
-  ASSIGN_OR_RETURN(const std::vector<Json> found, ListAll(io, selection));
+  ASSIGN_OR_RETURN(const std::vector<Json> found, kube::ListAll(io.client, selection, LimitsOf(io)));
   for (const Json& object : found)
     if (kube::TextAt(object, {"metadata", "name"}) == name) return object;
   return Json();
@@ -230,7 +218,7 @@ absl::Status ReportOutcome(const ManualFenceIo& io, const RequestedFence& reques
 
 // The NodeFences of a machine, given its name, or of one of its instances, given a node id.
 absl::StatusOr<std::vector<RecordFacts>> FencesOf(const ManualFenceIo& io, const std::string& node) {
-  ASSIGN_OR_RETURN(const std::vector<Json> objects, ListAll(io, {kNodeFences}));
+  ASSIGN_OR_RETURN(const std::vector<Json> objects, kube::ListAll(io.client, {kNodeFences}, LimitsOf(io)));
   std::vector<RecordFacts> fences;
   for (const Json& object : objects) {
     RecordFacts facts = ReadRecord(object);

@@ -1,0 +1,84 @@
+#include "plugin/admin_listing.h"
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "devices/array/grant_store.h"
+
+namespace lunkeeper {
+namespace {
+
+// `list_page(token)` for every page. The array chooses how long a page is.
+template <class T, class ListPage>
+absl::StatusOr<std::vector<T>> CollectPages(const ListPage& list_page) {
+  std::vector<T> all;
+  std::string token;
+  do {
+    ASSIGN_OR_RETURN(Page<T> page, list_page(token));
+    for (T& item : page.items) all.push_back(std::move(item));
+    token = page.next_token;
+  } while (!token.empty());
+  return all;
+}
+
+absl::Status AddVolumes(const NamedArray& array, admin::v1::ListVolumesResponse& response) {
+  ASSIGN_OR_RETURN(const auto volumes, CollectPages<Volume>([&](const std::string& token) {
+                     return array.array->volumes().ListVolumes(token, 0);
+                   }));
+  ASSIGN_OR_RETURN(const std::vector<Grant> grants, array.array->grants().ListGrants({}));
+  std::map<VolumeId, std::set<std::string>> nodes;
+  for (const Grant& grant : grants) nodes[grant.volume].insert(grant.node.value());
+  for (const Volume& volume : volumes) {
+    admin::v1::VolumeStatus* out = response.add_volumes();
+    out->set_id(volume.id.value());
+    out->set_array(array.name);
+    out->set_name(volume.spec.name);
+    out->set_size_bytes(volume.spec.size_bytes);
+    out->set_created_unix_seconds(absl::ToUnixSeconds(volume.created));
+    out->set_provisioning(volume.spec.provisioning == Provisioning::kThick ? "thick" : "thin");
+    out->set_durability(volume.spec.durability == Durability::kSync ? "sync" : "cached");
+    for (const std::string& node : nodes[volume.id]) out->add_nodes(node);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddSnapshots(const NamedArray& array, admin::v1::ListSnapshotsResponse& response) {
+  ASSIGN_OR_RETURN(const auto snapshots, CollectPages<Snapshot>([&](const std::string& token) {
+                     return array.array->volumes().ListSnapshots(VolumeId(), token, 0);
+                   }));
+  for (const Snapshot& snapshot : snapshots) {
+    admin::v1::SnapshotStatus* out = response.add_snapshots();
+    out->set_id(snapshot.id.value());
+    out->set_array(array.name);
+    out->set_name(snapshot.name);
+    out->set_volume(snapshot.source.value());
+    out->set_size_bytes(snapshot.size_bytes);
+    out->set_created_unix_seconds(absl::ToUnixSeconds(snapshot.created));
+    out->set_ready(snapshot.ready);
+  }
+  return absl::OkStatus();
+}
+
+template <class Response>
+void NoteAway(const NamedArray& array, const absl::Status& status, Response& response) {
+  if (status.ok()) return;
+  admin::v1::ArrayAway* away = response.add_away();
+  away->set_array(array.name);
+  away->set_why(std::string(status.message()));
+}
+
+}  // namespace
+
+// One array after another: one that hangs delays the answer by the limit of its own calls.
+void ListAllVolumes(const std::vector<NamedArray>& arrays, admin::v1::ListVolumesResponse& response) {
+  for (const NamedArray& array : arrays) NoteAway(array, AddVolumes(array, response), response);
+}
+
+void ListAllSnapshots(const std::vector<NamedArray>& arrays, admin::v1::ListSnapshotsResponse& response) {
+  for (const NamedArray& array : arrays) NoteAway(array, AddSnapshots(array, response), response);
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,27 @@
+#pragma once
+// What Kubernetes calls the things that arrays know by id: claims, snapshots, nodes. Read once for one
+// command, from the API server. Blocks until the deadline at most; one thread. Failure: what the API server
+// answers.
+
+#include <map>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "fencing/kube/kube_client.h"
+
+namespace lunkeeper {
+
+using NamesById = std::map<std::string, std::string>;
+
+// "namespace/name" of the claim that each of our volumes is bound to, by the volume's id.
+absl::StatusOr<NamesById> ReadClaims(kube::KubeClient& client, absl::Time deadline);
+// "namespace/name" of the VolumeSnapshot of each of our snapshots, by the snapshot's id. NOT_FOUND: the
+// cluster has no such kind.
+absl::StatusOr<NamesById> ReadVolumeSnapshots(kube::KubeClient& client, absl::Time deadline);
+// The name of each Node that has our driver, by the node's id.
+absl::StatusOr<NamesById> ReadNodes(kube::KubeClient& client, absl::Time deadline);
+// The phase of each NodeFence, by the node's id.
+absl::StatusOr<NamesById> ReadFencePhases(kube::KubeClient& client, absl::Time deadline);
+
+}  // namespace lunkeeper

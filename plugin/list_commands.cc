@@ -1,0 +1,211 @@
+// Each command asks the server once, and the API server once for each kind of name. Where that is not there
+// or does not answer, a list has ids only, and standard error says why: on a storage host that is the usual
+// case.
+#include "plugin/list_commands.h"
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "plugin/admin_call.h"
+#include "plugin/cluster_view.h"
+#include "plugin/table.h"
+
+namespace lunkeeper {
+namespace {
+
+using admin::v1::Admin;
+using ReadNames = absl::StatusOr<NamesById> (*)(kube::KubeClient&, absl::Time);
+
+// The arguments and surroundings of one of these commands.
+struct ListCommand {
+  AdminTarget target;
+  Output output = Output::kTable;
+  MakeClient cluster;
+
+  NamesById ReadOrWarn(ReadNames read, const char* what) const {
+    const auto client = cluster();
+    if (absl::IsFailedPrecondition(client.status())) return {};  // no pod of a cluster
+    const auto names = client.ok() ? read(**client, absl::Now() + absl::Seconds(target.timeout_seconds))
+                                   : absl::StatusOr<NamesById>(client.status());
+    if (names.ok()) return *names;
+    std::cerr << "lunkeeper: " << what << " are not shown: " << names.status().message() << '\n';
+    return {};
+  }
+  void Print(const Table& table, const char* things) const {
+    if (table.empty() && output != Output::kJson) {
+      std::cout << "no " << things << '\n';
+    } else {
+      table.Print(std::cout, output);
+    }
+  }
+};
+
+Cell NameOf(const NamesById& names, const std::string& id) {
+  const auto found = names.find(id);
+  return OrDash(found == names.end() ? "" : found->second);
+}
+
+template <class Response>
+absl::Status CheckComplete(const Response& response) {
+  std::vector<std::string> away;
+  for (const auto& array : response.away())
+    away.push_back(
+        absl::StrCat("array ", array.array(), " does not answer, and what it has is missing: ", array.why()));
+  return away.empty() ? absl::OkStatus() : absl::UnavailableError(absl::StrJoin(away, "; "));
+}
+
+absl::Status PrintVolumes(const ListCommand& command) {
+  ASSIGN_OR_RETURN(const auto response,
+                   (AskServer<admin::v1::ListVolumesRequest, admin::v1::ListVolumesResponse>(
+                       command.target, &Admin::Stub::ListVolumes, {})));
+  const NamesById claims = command.ReadOrWarn(ReadClaims, "claims");
+  Table table({{"VOLUME", "id"},
+               {"CLAIM", "claim"},
+               {"SIZE", "size_bytes"},
+               {"NODES", "nodes"},
+               {"NAME", "name", true},
+               {"ARRAY", "array", true},
+               {"PROVISIONING", "provisioning", true},
+               {"DURABILITY", "durability", true},
+               {"CREATED", "created", true}});
+  for (const auto& volume : response.volumes()) {
+    const std::vector<std::string> nodes(volume.nodes().begin(), volume.nodes().end());
+    table.AddRow({volume.id(), NameOf(claims, volume.id()), SizeCell(volume.size_bytes()),
+                  Cell(nodes.empty() ? "-" : absl::StrJoin(nodes, " "), nodes), volume.name(), volume.array(),
+                  volume.provisioning(), volume.durability(), TimeCell(volume.created_unix_seconds())});
+  }
+  command.Print(table, "volumes");
+  return CheckComplete(response);
+}
+
+absl::Status PrintSnapshots(const ListCommand& command) {
+  ASSIGN_OR_RETURN(const auto response,
+                   (AskServer<admin::v1::ListSnapshotsRequest, admin::v1::ListSnapshotsResponse>(
+                       command.target, &Admin::Stub::ListSnapshots, {})));
+  const NamesById names = command.ReadOrWarn(ReadVolumeSnapshots, "VolumeSnapshots");
+  const NamesById claims = command.ReadOrWarn(ReadClaims, "claims");
+  Table table({{"SNAPSHOT", "id"},
+               {"VOLUMESNAPSHOT", "volume_snapshot"},
+               {"CLAIM", "claim"},
+               {"SIZE", "size_bytes"},
+               {"READY", "ready"},
+               {"VOLUME", "volume", true},
+               {"NAME", "name", true},
+               {"ARRAY", "array", true},
+               {"CREATED", "created", true}});
+  for (const auto& snapshot : response.snapshots()) {
+    table.AddRow({snapshot.id(), NameOf(names, snapshot.id()), NameOf(claims, snapshot.volume()),
+                  SizeCell(snapshot.size_bytes()), Cell(snapshot.ready() ? "yes" : "no", snapshot.ready()),
+                  snapshot.volume(), snapshot.name(), snapshot.array(),
+                  TimeCell(snapshot.created_unix_seconds())});
+  }
+  command.Print(table, "snapshots");
+  return CheckComplete(response);
+}
+
+absl::StatusOr<admin::v1::StatusResponse> AskStatus(const ListCommand& command) {
+  return AskServer<admin::v1::StatusRequest, admin::v1::StatusResponse>(command.target, &Admin::Stub::Status,
+                                                                        {});
+}
+
+absl::Status CheckComplete(const admin::v1::StatusResponse& status) {
+  std::vector<std::string> away;
+  for (const auto& array : status.arrays())
+    if (!array.not_serving().empty()) away.push_back(absl::StrCat(array.name(), ": ", array.not_serving()));
+  if (away.empty()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("not all arrays serve: ", absl::StrJoin(away, "; ")));
+}
+
+absl::Status PrintArrays(const ListCommand& command) {
+  ASSIGN_OR_RETURN(const auto status, AskStatus(command));
+  Table table({{"ARRAY", "name"},
+               {"SERVES", "serves"},
+               {"SIZE", "total_bytes"},
+               {"AVAILABLE", "available_bytes"},
+               {"GRANTS", "grants"},
+               {"FENCES", "fences"}});
+  for (const auto& array : status.arrays()) {
+    if (!array.not_serving().empty()) {
+      const Cell unknown("-", nullptr);
+      table.AddRow({array.name(), Cell("no", false), unknown, unknown, unknown, unknown});
+      continue;
+    }
+    table.AddRow({array.name(), Cell("yes", true), SizeCell(array.total_bytes()),
+                  SizeCell(array.available_bytes()),
+                  Cell(absl::StrCat(array.grants_size()), array.grants_size()),
+                  Cell(absl::StrCat(array.fences_size()), array.fences_size())});
+  }
+  command.Print(table, "arrays");
+  return CheckComplete(status);
+}
+
+// What arrays know of one node, by its id.
+struct NodeUse {
+  std::set<std::string> volumes;
+  uint32_t sessions = 0;
+  std::vector<std::string> fenced_at;  // arrays
+};
+
+std::map<std::string, NodeUse> CollectUses(const admin::v1::StatusResponse& status) {
+  std::map<std::string, NodeUse> uses;
+  for (const auto& array : status.arrays()) {
+    for (const auto& grant : array.grants()) {
+      uses[grant.node()].volumes.insert(grant.volume());
+      uses[grant.node()].sessions += grant.sessions();
+    }
+    for (const auto& fence : array.fences()) uses[fence.node()].fenced_at.push_back(array.name());
+  }
+  return uses;
+}
+
+// A node that was rebuilt has two ids, of which the old one may still be fenced: a row each.
+absl::Status PrintNodes(const ListCommand& command) {
+  ASSIGN_OR_RETURN(const auto status, AskStatus(command));
+  const NamesById nodes = command.ReadOrWarn(ReadNodes, "names of nodes");
+  const NamesById phases = command.ReadOrWarn(ReadFencePhases, "NodeFences");
+  std::map<std::string, NodeUse> uses = CollectUses(status);
+  for (const NamesById* names : {&nodes, &phases})
+    for (const auto& entry : *names) uses[entry.first];
+  Table table({{"NODE", "name"},
+               {"VOLUMES", "volumes"},
+               {"SESSIONS", "sessions"},
+               {"NODEFENCE", "node_fence"},
+               {"FENCED AT", "fenced_at"},
+               {"ID", "id"}});
+  for (const auto& [id, use] : uses) {
+    table.AddRow({NameOf(nodes, id), Cell(absl::StrCat(use.volumes.size()), use.volumes),
+                  Cell(absl::StrCat(use.sessions), use.sessions), NameOf(phases, id),
+                  Cell(use.fenced_at.empty() ? "-" : absl::StrJoin(use.fenced_at, " "), use.fenced_at), id});
+  }
+  command.Print(table, "nodes");
+  return CheckComplete(status);
+}
+
+}  // namespace
+
+void AddListCommands(CLI::App* app, int* exit_code, const MakeClient& cluster) {
+  const auto add = [&](const char* name, const char* what, absl::Status (*print)(const ListCommand&)) {
+    const auto command = std::make_shared<ListCommand>();
+    command->cluster = cluster;
+    CLI::App* added = AddAdminCommand(app, name, what, &command->target);
+    const std::map<std::string, Output> outputs = {
+        {"table", Output::kTable}, {"wide", Output::kWide}, {"json", Output::kJson}};
+    added->add_option("-o,--output", command->output, "table, wide or json")
+        ->transform(CLI::CheckedTransformer(outputs));
+    added->callback([=] { *exit_code = ExitCode(print(*command)); });
+  };
+  add("volumes", "List the arrays' volumes, with their claims and the nodes that have them", PrintVolumes);
+  add("snapshots", "List the arrays' snapshots, with their VolumeSnapshots", PrintSnapshots);
+  add("nodes", "List the nodes: how many volumes they have, and whether they are fenced", PrintNodes);
+  add("arrays", "List the arrays: whether they serve, and how much room they have", PrintArrays);
+}
+
+}  // namespace lunkeeper
