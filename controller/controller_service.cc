@@ -19,6 +19,7 @@
 #include "controller/request.h"
 #include "controller/response.h"
 #include "controller/volume_creator.h"
+#include "controller/volume_health.h"
 #include "devices/array/array_router.h"
 #include "devices/array/publish_context.h"
 #include "devices/node_id.h"
@@ -201,6 +202,29 @@ class ControllerService final : public v1::Controller::Service {
       FillVolume(volume, response->mutable_volume());
       auto* status = response->mutable_status();
       for (const Grant& grant : grants) status->add_published_node_ids(grant.node.value());
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::Status ControllerGetVolumeHealth(ServerContext*, const v1::ControllerGetVolumeHealthRequest* request,
+                                         v1::ControllerGetVolumeHealthResponse* response) override {
+    return AnswerRpc([&]() -> absl::Status {
+      RETURN_IF_ERROR(CheckId("volume_id", request->volume_id()));
+      ASSIGN_OR_RETURN(*response->mutable_volume_health(),
+                       HealthChecker(arrays_).CheckVolume(VolumeId(request->volume_id())));
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::Status ControllerListVolumeHealth(ServerContext*,
+                                          const v1::ControllerListVolumeHealthRequest* request,
+                                          v1::ControllerListVolumeHealthResponse* response) override {
+    return AnswerRpc([&]() -> absl::Status {
+      ASSIGN_OR_RETURN(const size_t limit, ParseMaxEntries(request->max_entries()));
+      ASSIGN_OR_RETURN(const Page<v1::VolumeHealth> page,
+                       HealthChecker(arrays_).ListProblems(*volumes_, request->starting_token(), limit));
+      for (const v1::VolumeHealth& health : page.items) *response->add_entries() = health;
+      response->set_next_token(page.next_token);
       return absl::OkStatus();
     });
   }

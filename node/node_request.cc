@@ -116,6 +116,14 @@ absl::StatusOr<ExpandRequest> ParseExpandRequest(const csi::v1::NodeExpandVolume
   return expand;
 }
 
+absl::StatusOr<VolumeId> ParseHealthRequest(const csi::v1::NodeGetVolumeHealthRequest& request) {
+  const std::string& published = request.volume_publish_path();
+  if (!published.empty()) RETURN_IF_ERROR(CheckPath(published, "volume_publish_path"));
+  const std::string& staged = request.staging_target_path();
+  if (!staged.empty()) RETURN_IF_ERROR(CheckPath(staged, "staging_target_path"));
+  return ParseVolumeId(request.volume_id());
+}
+
 absl::StatusOr<std::string> ParseUsagePath(const csi::v1::NodeGetVolumeStatsRequest& request) {
   return ParseVolumePath(request);
 }

@@ -45,6 +45,7 @@ NodeService::NodeService(NodeServiceOptions options, Initiator& initiator, Files
       stager_(options_.node, initiator, filesystem, mounter, grants),
       publisher_(initiator, mounter, grants),
       mounted_(initiator, filesystem, mounter),
+      health_(initiator, filesystem, mounter, grants),
       sweeper_(options_.grace_period, stager_, initiator, mounter, grants, locks_) {}
 
 absl::StatusOr<KeyedLock::Guard> NodeService::LockVolume(const VolumeId& volume) {
@@ -143,6 +144,36 @@ grpc::Status NodeService::NodeGetVolumeStats(grpc::ServerContext* context,
   });
 }
 
+grpc::Status NodeService::NodeGetVolumeHealth(grpc::ServerContext* context,
+                                              const csi::v1::NodeGetVolumeHealthRequest* request,
+                                              csi::v1::NodeGetVolumeHealthResponse* response) {
+  return AnswerRpc([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const VolumeId volume, ParseHealthRequest(*request));
+    ASSIGN_OR_RETURN(const std::vector<HealthProblem> problems,
+                     health_.CheckVolume(volume, DeadlineOf(context)));
+    response->mutable_volume_health()->set_volume_id(volume.value());
+    for (const HealthProblem& problem : problems) {
+      auto* entry = response->mutable_volume_health()->add_health_statuses();
+      entry->set_status(problem.accessible ? csi::v1::DEGRADED : csi::v1::INACCESSIBLE);
+      entry->set_reason(problem.reason);
+      entry->set_message(problem.message);
+    }
+    return absl::OkStatus();
+  });
+}
+
+grpc::Status NodeService::NodeGetStorageHealth(grpc::ServerContext*,
+                                               const csi::v1::NodeGetStorageHealthRequest*,
+                                               csi::v1::NodeGetStorageHealthResponse* response) {
+  for (const HealthProblem& problem : health_.CheckStorage()) {
+    auto* entry = response->add_backend_health();
+    entry->set_status(problem.accessible ? csi::v1::STORAGE_DEGRADED : csi::v1::STORAGE_UNREACHABLE);
+    entry->set_reason(problem.reason);
+    entry->set_message(problem.message);
+  }
+  return grpc::Status::OK;
+}
+
 grpc::Status NodeService::NodeExpandVolume(grpc::ServerContext* context,
                                            const csi::v1::NodeExpandVolumeRequest* request,
                                            csi::v1::NodeExpandVolumeResponse* response) {
@@ -159,8 +190,9 @@ grpc::Status NodeService::NodeGetCapabilities(grpc::ServerContext*,
                                               const csi::v1::NodeGetCapabilitiesRequest*,
                                               csi::v1::NodeGetCapabilitiesResponse* response) {
   using Rpc = csi::v1::NodeServiceCapability::RPC;
-  for (const Rpc::Type type : {Rpc::STAGE_UNSTAGE_VOLUME, Rpc::GET_VOLUME_STATS, Rpc::EXPAND_VOLUME,
-                               Rpc::SINGLE_NODE_MULTI_WRITER}) {
+  for (const Rpc::Type type :
+       {Rpc::STAGE_UNSTAGE_VOLUME, Rpc::GET_VOLUME_STATS, Rpc::EXPAND_VOLUME, Rpc::SINGLE_NODE_MULTI_WRITER,
+        Rpc::GET_VOLUME_HEALTH, Rpc::GET_STORAGE_HEALTH}) {
     response->add_capabilities()->mutable_rpc()->set_type(type);
   }
   return grpc::Status::OK;

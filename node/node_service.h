@@ -17,6 +17,7 @@
 #include "node/mounted_volumes.h"
 #include "node/publisher.h"
 #include "node/stager.h"
+#include "node/volume_health.h"
 
 namespace lunkeeper {
 
@@ -67,6 +68,12 @@ class NodeService final : public csi::v1::Node::Service {
   grpc::Status NodeGetVolumeStats(grpc::ServerContext* context,
                                   const csi::v1::NodeGetVolumeStatsRequest* request,
                                   csi::v1::NodeGetVolumeStatsResponse* response) override;
+  grpc::Status NodeGetVolumeHealth(grpc::ServerContext* context,
+                                   const csi::v1::NodeGetVolumeHealthRequest* request,
+                                   csi::v1::NodeGetVolumeHealthResponse* response) override;
+  grpc::Status NodeGetStorageHealth(grpc::ServerContext* context,
+                                    const csi::v1::NodeGetStorageHealthRequest* request,
+                                    csi::v1::NodeGetStorageHealthResponse* response) override;
   grpc::Status NodeExpandVolume(grpc::ServerContext* context, const csi::v1::NodeExpandVolumeRequest* request,
                                 csi::v1::NodeExpandVolumeResponse* response) override;
   grpc::Status NodeGetCapabilities(grpc::ServerContext* context,
@@ -87,6 +94,7 @@ class NodeService final : public csi::v1::Node::Service {
   Stager stager_;
   Publisher publisher_;
   MountedVolumes mounted_;
+  VolumeHealth health_;
   LeftoverSweeper sweeper_;
 
   absl::Mutex mutex_;

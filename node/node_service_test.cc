@@ -198,7 +198,7 @@ TEST_CASE("the node says who it is, what it reaches and what it can do") {
   csi::v1::NodeGetCapabilitiesRequest request;
   csi::v1::NodeGetCapabilitiesResponse capabilities;
   REQUIRE(f.service->NodeGetCapabilities(nullptr, &request, &capabilities).ok());
-  CHECK(capabilities.capabilities_size() == 4);
+  CHECK(capabilities.capabilities_size() == 6);
 }
 
 // As what mounts does: a file system that is smaller than its device cannot grow there.

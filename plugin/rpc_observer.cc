@@ -65,7 +65,11 @@ bool IsRoutine(std::string method) {
       "csi.v1.Node/NodeGetCapabilities",
       "csi.v1.Node/NodeGetInfo",
       "csi.v1.Node/NodeGetId",  // of 0.3 only
+      "csi.v1.Controller/ControllerGetVolumeHealth",
+      "csi.v1.Controller/ControllerListVolumeHealth",
       "csi.v1.Node/NodeGetVolumeStats",
+      "csi.v1.Node/NodeGetVolumeHealth",
+      "csi.v1.Node/NodeGetStorageHealth",
       "lunkeeper.array.v1.ArrayService/Check",
       "lunkeeper.array.v1.ArrayService/GetVolume",
       "lunkeeper.array.v1.ArrayService/ListVolumes",

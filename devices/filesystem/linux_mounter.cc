@@ -99,10 +99,16 @@ std::optional<Mount> ReadEntry(libmnt_fs* entry) {
   mount.target = text(::mnt_fs_get_target(entry));
   mount.device = ::mnt_fs_get_devno(entry);
   mount.type = text(::mnt_fs_get_fstype(entry));
-  char* value = nullptr;
-  size_t size = 0;
-  mount.read_only =
-      ::mnt_optstr_get_option(text(::mnt_fs_get_vfs_options(entry)).c_str(), "ro", &value, &size) == 0;
+  const auto has = [](const std::string& options, const char* name) {
+    char* value = nullptr;
+    size_t size = 0;
+    return ::mnt_optstr_get_option(options.c_str(), name, &value, &size) == 0;
+  };
+  mount.read_only = has(text(::mnt_fs_get_vfs_options(entry)), "ro");
+  const std::string options = text(::mnt_fs_get_fs_options(entry));
+  // After an error an ext4 of Linux 6.15 and later says emergency_ro, and an earlier one ro.
+  mount.file_system_read_only =
+      has(options, "ro") || has(options, "emergency_ro") || has(options, "shutdown");
   // A device number with major 0 is no block device: tmpfs, overlay, a network file system. Of those only
   // /dev is of interest, where a bound node stands for the device itself.
   if (major(mount.device) != 0) return mount;

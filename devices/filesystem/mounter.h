@@ -22,6 +22,7 @@ struct Mount {
   bool is_node = false;
   std::string type;  // of the file system; of /dev for a device node
   bool read_only = false;
+  bool file_system_read_only = false;  // all its mounts are: as asked for, or after an error
 };
 
 struct MountRequest {

@@ -79,6 +79,9 @@ TEST_CASE("an ext4 that is damaged becomes read-only, whatever its superblock sa
               .ok());
   CHECK_FALSE(Shell("cat " + f.staging.path() + "/file"));
   CHECK(Shell("touch " + f.staging.path() + "/new") == continues);
+  const Mount mount = f.MountsOf(f.device).front();
+  CHECK_FALSE(mount.read_only);
+  CHECK(mount.file_system_read_only != continues);
 }
 
 TEST_CASE("a class may say that a volume's programs and devices work") {

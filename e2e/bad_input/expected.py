@@ -23,8 +23,10 @@ TABLE = [
     # Listings: an empty filter matches all; a filter without a match gives an empty list.
     ("List*.starting_token=absent", IGNORED),
     ("List*.starting_token=*", {"ABORTED", "INVALID_ARGUMENT"}),
-    ("List*.max_entries=negative", INVALID),
-    ("List*.max_entries=huge", {"OK"}),
+    ("ControllerList*.starting_token=absent", IGNORED),
+    ("ControllerList*.starting_token=*", {"ABORTED", "INVALID_ARGUMENT"}),
+    ("*List*.max_entries=negative", INVALID),
+    ("*List*.max_entries=huge", {"OK"}),
     ("ListSnapshots.*_id=absent", IGNORED),
     ("ListSnapshots.*_id=*", {"OK", "INVALID_ARGUMENT"}),
     ("GetCapacity.volume_capabilities*=absent", IGNORED),
@@ -86,6 +88,8 @@ TABLE = [
         {"OK", "FAILED_PRECONDITION"},
     ),  # it is in use elsewhere
     ("NodeUnpublishVolume.target_path=unknown", {"OK"}),
+    ("NodeGetVolumeHealth.*_path=absent", IGNORED),  # the device says how the volume is
+    ("NodeGetVolumeHealth.*_path=unknown", IGNORED),
     ("NodeGetVolumeStats.staging_target_path=absent", IGNORED),
     ("NodeGetVolumeStats.staging_target_path=unknown", IGNORED),
     ("NodeExpandVolume.staging_target_path=absent", IGNORED),

@@ -16,13 +16,7 @@ from harness.rig import Rig
 from harness.volume import SIZE, Volume
 
 # Not in this version: they answer UNIMPLEMENTED.
-LATER = {
-    "ControllerModifyVolume",
-    "ControllerGetVolumeHealth",
-    "ControllerListVolumeHealth",
-    "NodeGetVolumeHealth",
-    "NodeGetStorageHealth",
-}
+LATER = {"ControllerModifyVolume"}
 NO_FIELDS = {
     "GetPluginInfo",
     "GetPluginCapabilities",
@@ -31,6 +25,7 @@ NO_FIELDS = {
     "NodeGetCapabilities",
     "NodeGetInfo",
     "NodeGetId",
+    "NodeGetStorageHealth",
 }
 TABLES = {V0: TABLE_V0, V1: TABLE}
 # Fields of 1.x as 0.3 calls them.
@@ -62,15 +57,11 @@ class World:
 
     def fields(self, method):
         """Of a good request in 1.x."""
+        return {**self.fields_at_controller(), **self.fields_on_node()}[method]
+
+    def fields_at_controller(self):
         used, idle, node = self.used, self.idle, self.rig.nodes[0].id
         one = {"volume_id": idle.id, "volume_capability": capability(), "volume_context": idle.volume_context}
-        on_node = {
-            "staging_target_path": str(used.staging),
-            "publish_context": used.publish_context,
-            "volume_id": used.id,
-            "volume_capability": capability(),
-            "volume_context": used.volume_context,
-        }
         size = {"capacity_range": {"required_bytes": SIZE, "limit_bytes": SIZE}}
         paging = {"max_entries": 1}
         return {
@@ -85,6 +76,8 @@ class World:
             "ControllerUnpublishVolume": {"volume_id": idle.id, "node_id": node},
             "ValidateVolumeCapabilities": {"volume_id": idle.id, "volume_capabilities": [capability()]},
             "ListVolumes": paging,
+            "ControllerListVolumeHealth": paging,
+            "ControllerGetVolumeHealth": {"volume_id": idle.id},
             "GetCapacity": {"volume_capabilities": [capability()]},
             "CreateSnapshot": {"name": "new", "source_volume_id": idle.id},
             "DeleteSnapshot": {"snapshot_id": self.snapshot},
@@ -92,6 +85,19 @@ class World:
             "GetSnapshot": {"snapshot_id": self.snapshot},
             "ControllerExpandVolume": {"volume_id": idle.id, **size, "volume_capability": capability()},
             "ControllerGetVolume": {"volume_id": idle.id},
+        }
+
+    def fields_on_node(self):
+        used = self.used
+        on_node = {
+            "staging_target_path": str(used.staging),
+            "publish_context": used.publish_context,
+            "volume_id": used.id,
+            "volume_capability": capability(),
+            "volume_context": used.volume_context,
+        }
+        size = {"capacity_range": {"required_bytes": SIZE, "limit_bytes": SIZE}}
+        return {
             "NodeStageVolume": on_node,
             "NodeUnstageVolume": {"volume_id": used.id, "staging_target_path": str(used.staging)},
             "NodePublishVolume": {**on_node, "target_path": str(used.target)},
@@ -101,6 +107,11 @@ class World:
                 "volume_path": str(used.target),
                 "staging_target_path": str(used.staging),
             },
+            "NodeGetVolumeHealth": {
+                "volume_id": used.id,
+                "volume_publish_path": str(used.target),
+                "staging_target_path": str(used.staging),
+            },
             "NodeExpandVolume": {
                 "volume_id": used.id,
                 "volume_path": str(used.target),
@@ -108,7 +119,7 @@ class World:
                 "staging_target_path": str(used.staging),
                 "volume_capability": capability(),
             },
-        }[method]
+        }
 
     def state(self):
         return {

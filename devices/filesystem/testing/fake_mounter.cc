@@ -89,6 +89,14 @@ absl::Status FakeMounter::SetReadOnly(const std::string& device, bool read_only)
   return absl::OkStatus();
 }
 
+void FakeMounter::CloseFilesystem(const std::string& device) {
+  const dev_t number = NumberOf(device).value();
+  absl::MutexLock lock(&mu_);
+  for (Mount& mount : mounts_) {
+    if (mount.device == number) mount.file_system_read_only = true;
+  }
+}
+
 bool FakeMounter::IsReadOnly(const std::string& device) {
   absl::MutexLock lock(&mu_);
   return read_only_.count(device) != 0;

@@ -23,6 +23,8 @@ class FakeMounter final : public Mounter {
   absl::StatusOr<dev_t> NumberOf(const std::string& device) override;
 
   bool IsReadOnly(const std::string& device);
+  // The file system of a device meets an error.
+  void CloseFilesystem(const std::string& device);
 
   // Whether the device is mounted: FakeInitiator's `in_use`.
   bool IsMounted(const std::string& device);

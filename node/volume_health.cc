@@ -1,0 +1,113 @@
+// The reasons are part of the interface (docs/orchestrators.md lists them): programs compare them.
+#include "node/volume_health.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "devices/array/arrays.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr absl::Duration kLongestWait = absl::Seconds(2);
+
+absl::Time Soon(absl::Time deadline) { return std::min(deadline, absl::Now() + kLongestWait); }
+
+// Devices of one array. Failed ones do not count: they have left it for good.
+struct ArrayUse {
+  int waiting = 0, attached = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<HealthProblem>> VolumeHealth::CheckVolume(const VolumeId& volume,
+                                                                     absl::Time deadline) {
+  ASSIGN_OR_RETURN(const std::optional<Device> device, initiator_.Find(volume));
+  if (!device)
+    return absl::NotFoundError(absl::StrCat("volume ", volume.value(), " is not staged on this node"));
+  std::vector<HealthProblem> problems;
+  if (device->health == DeviceHealth::kFailed) {
+    problems.push_back(DescribeFailure(*device, deadline));
+  } else if (device->health == DeviceHealth::kReconnecting) {
+    problems.push_back({true, "Reconnecting",
+                        absl::StrCat("I/O waits for the array: ", device->reason,
+                                     "; it goes on by itself, or fails for good after a while")});
+  }
+  RETURN_IF_ERROR(AddMountProblems(*device, deadline, &problems));
+  return problems;
+}
+
+HealthProblem VolumeHealth::DescribeFailure(const Device& device, absl::Time deadline) {
+  const std::string all_fail =
+      absl::StrCat("every I/O fails, and for good: ", device.reason,
+                   "; end the pods that use it here, so that it is unstaged and staged again");
+  if (device.set_aside) return {false, "SetAside", all_fail};
+  if (grants_ == nullptr) return {false, "DeviceFailed", all_fail};
+  // By target, which no two grants share.
+  const auto held = grants_->Held(device.volume, Soon(deadline));
+  const bool ended = held.ok() && std::none_of(held->begin(), held->end(), [&](const HeldGrant& grant) {
+                       return grant.target == device.target;
+                     });
+  return {false, ended ? "Fenced" : "DeviceFailed", all_fail};
+}
+
+absl::Status VolumeHealth::AddMountProblems(const Device& device, absl::Time deadline,
+                                            std::vector<HealthProblem>* problems) {
+  ASSIGN_OR_RETURN(std::vector<Mount> mounts, device_mounts_.ListMountsOf(device));
+  std::erase_if(mounts, [](const Mount& mount) { return mount.is_node; });
+  if (mounts.empty()) return absl::OkStatus();
+  // The mount was made for writing, and its file system has closed itself since.
+  const auto closed = std::find_if(mounts.begin(), mounts.end(), [](const Mount& mount) {
+    return mount.file_system_read_only && !mount.read_only;
+  });
+  if (closed != mounts.end()) {
+    problems->push_back(
+        {true, "FilesystemReadOnly",
+         absl::StrCat("the file system at ", closed->target,
+                      " met an error and became read-only; it is checked at its next stage")});
+  }
+  // Only where the device works: else the statfs may wait for it, and the device's own problem says it all.
+  if (device.health != DeviceHealth::kHealthy) return absl::OkStatus();
+  const auto usage = filesystem_.UsageOf(mounts.front().target, Soon(deadline));
+  if (usage.ok()) return absl::OkStatus();
+  const bool late = absl::IsDeadlineExceeded(usage.status());
+  problems->push_back(
+      {late, late ? "FilesystemNotAnswering" : "FilesystemFailed",
+       absl::StrCat("the file system at ", mounts.front().target, ": ", usage.status().message())});
+  return absl::OkStatus();
+}
+
+std::vector<HealthProblem> VolumeHealth::CheckStorage() {
+  const auto devices = initiator_.List();
+  if (!devices.ok())
+    return {
+        {false, "DataPathNotAnswering", absl::StrCat("this node's data path: ", devices.status().message())}};
+  std::map<std::string, ArrayUse> arrays;
+  for (const Device& device : *devices) {
+    if (device.health == DeviceHealth::kFailed) continue;
+    ArrayUse& use = arrays[ArrayNameIn(device.volume.value())];
+    ++use.attached;
+    if (device.health == DeviceHealth::kReconnecting) ++use.waiting;
+  }
+  std::vector<std::string> away, shaky;
+  for (const auto& [name, use] : arrays) {
+    if (use.waiting == 0) continue;
+    (use.waiting == use.attached ? away : shaky)
+        .push_back(absl::StrCat(name, " (", use.waiting, " of ", use.attached, " volumes wait)"));
+  }
+  std::vector<HealthProblem> problems;
+  if (!away.empty())
+    problems.push_back(
+        {false, "ArrayNotAnswering", absl::StrCat("no answer from array ", absl::StrJoin(away, ", "))});
+  if (!shaky.empty())
+    problems.push_back(
+        {true, "ArrayPartlyAnswering", absl::StrCat("volumes wait for array ", absl::StrJoin(shaky, ", "))});
+  return problems;
+}
+
+}  // namespace lunkeeper

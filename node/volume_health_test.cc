@@ -1,0 +1,133 @@
+// What a node says of the health of volumes, of file systems and of the storage.
+#include "node/volume_health.h"
+
+#include <algorithm>
+
+#include "node/testing/node_fixture.h"
+
+namespace lunkeeper {
+namespace {
+
+using grpc::StatusCode;
+using Problems = std::vector<std::pair<int, std::string>>;  // status and reason
+
+struct HealthFixture : NodeFixture {
+  HealthFixture() {
+    REQUIRE(Stage() == StatusCode::OK);
+    REQUIRE(Publish() == StatusCode::OK);
+  }
+  StatusCode Ask(const csi::v1::NodeGetVolumeHealthRequest& request) {
+    health.Clear();
+    return service->NodeGetVolumeHealth(nullptr, &request, &health).error_code();
+  }
+  Problems OfVolume() {
+    csi::v1::NodeGetVolumeHealthRequest request;
+    request.set_volume_id(volume.value());
+    REQUIRE(Ask(request) == StatusCode::OK);
+    CHECK(health.volume_health().volume_id() == volume.value());
+    Problems found;
+    for (const auto& entry : health.volume_health().health_statuses()) {
+      CHECK(entry.message().size() > 20);
+      found.emplace_back(entry.status(), entry.reason());
+    }
+    return found;
+  }
+  Problems OfStorage() {
+    csi::v1::NodeGetStorageHealthResponse response;
+    REQUIRE(service->NodeGetStorageHealth(nullptr, nullptr, &response).ok());
+    Problems found;
+    for (const auto& entry : response.backend_health()) {
+      CHECK(entry.message().size() > 20);
+      found.emplace_back(entry.status(), entry.reason());
+    }
+    return found;
+  }
+
+  csi::v1::NodeGetVolumeHealthResponse health;
+};
+
+TEST_CASE("a volume that works has nothing to say, and one that is not here is not found") {
+  HealthFixture f;
+  CHECK(f.OfVolume().empty());
+  CHECK(f.OfStorage().empty());
+  csi::v1::NodeGetVolumeHealthRequest request;
+  CHECK(f.Ask(request) == StatusCode::INVALID_ARGUMENT);
+  request.set_volume_id("fake-v0000000000000077");
+  CHECK(f.Ask(request) == StatusCode::NOT_FOUND);
+  request.set_volume_id(f.volume.value());
+  request.set_volume_publish_path("relative");
+  CHECK(f.Ask(request) == StatusCode::INVALID_ARGUMENT);
+  request.set_volume_publish_path(f.target);
+  request.set_staging_target_path("/a/../b");
+  CHECK(f.Ask(request) == StatusCode::INVALID_ARGUMENT);
+  request.set_staging_target_path(f.staging);
+  CHECK(f.Ask(request) == StatusCode::OK);
+}
+
+TEST_CASE("a volume whose target is away is degraded, until it is back") {
+  HealthFixture f;
+  f.initiator.SetHealth(f.volume, DeviceHealth::kReconnecting, "no answer to a ping");
+  CHECK(f.OfVolume() == Problems{{csi::v1::DEGRADED, "Reconnecting"}});
+  CHECK_THAT(f.health.volume_health().health_statuses(0).message(), Catch::Contains("no answer to a ping"));
+  f.initiator.SetHealth(f.volume, DeviceHealth::kHealthy, "");
+  CHECK(f.OfVolume().empty());
+}
+
+TEST_CASE("a device that failed for good is inaccessible, and a fenced one says so") {
+  HealthFixture f;
+  f.initiator.SetHealth(f.volume, DeviceHealth::kFailed, "the target stayed away");
+  CHECK(f.OfVolume() == Problems{{csi::v1::INACCESSIBLE, "DeviceFailed"}});
+  const Term term = f.array.BeginTerm("test").value();
+  REQUIRE(f.array.FenceNode(term, {.node = f.node, .volumes = {f.volume}}).ok());
+  CHECK(f.OfVolume() == Problems{{csi::v1::INACCESSIBLE, "Fenced"}});
+  // Who does not know does not say so.
+  f.array.FailWith(absl::UnavailableError("no controller answers"));
+  CHECK(f.OfVolume() == Problems{{csi::v1::INACCESSIBLE, "DeviceFailed"}});
+}
+
+TEST_CASE("a file system that closed itself is degraded; one that was asked to be read-only is not") {
+  HealthFixture f;
+  f.mounter.CloseFilesystem(f.initiator.Find(f.volume)->value().path);
+  CHECK(f.OfVolume() == Problems{{csi::v1::DEGRADED, "FilesystemReadOnly"}});
+
+  HealthFixture reader;
+  REQUIRE(reader.Unpublish() == StatusCode::OK);
+  REQUIRE(reader.Unstage() == StatusCode::OK);
+  reader.capability.mutable_mount()->add_mount_flags("ro");
+  REQUIRE(reader.Stage() == StatusCode::OK);
+  reader.mounter.CloseFilesystem(reader.initiator.Find(reader.volume)->value().path);
+  CHECK(reader.OfVolume().empty());
+}
+
+TEST_CASE("a file system that fails or does not answer is told from each other") {
+  HealthFixture f;
+  f.filesystem.FailNext("UsageOf", absl::InternalError("input/output error"));
+  CHECK(f.OfVolume() == Problems{{csi::v1::INACCESSIBLE, "FilesystemFailed"}});
+  f.filesystem.FailNext("UsageOf", absl::DeadlineExceededError("still running"));
+  CHECK(f.OfVolume() == Problems{{csi::v1::DEGRADED, "FilesystemNotAnswering"}});
+}
+
+TEST_CASE("the storage is unreachable when all volumes of an array wait, and degraded when some do") {
+  HealthFixture f;
+  const VolumeId second = f.CreateVolume("pvc-2");
+  const std::string staging = f.root / "staging-2";
+  std::filesystem::create_directory(staging);
+  auto stage = f.StageRequest();
+  stage.set_volume_id(second.value());
+  stage.set_staging_target_path(staging);
+  REQUIRE(f.Stage(stage) == StatusCode::OK);
+
+  f.initiator.SetHealth(second, DeviceHealth::kReconnecting, "no answer to a ping");
+  CHECK(f.OfStorage() == Problems{{csi::v1::STORAGE_DEGRADED, "ArrayPartlyAnswering"}});
+  f.initiator.SetHealth(f.volume, DeviceHealth::kReconnecting, "no answer to a ping");
+  CHECK(f.OfStorage() == Problems{{csi::v1::STORAGE_UNREACHABLE, "ArrayNotAnswering"}});
+  // A device that failed has left its array, whatever that does.
+  f.initiator.SetHealth(f.volume, DeviceHealth::kFailed, "fenced");
+  f.initiator.SetHealth(second, DeviceHealth::kHealthy, "");
+  CHECK(f.OfStorage().empty());
+  f.initiator.FailNext("List", absl::UnavailableError("the data path does not answer"));
+  CHECK(f.OfStorage() == Problems{{csi::v1::STORAGE_UNREACHABLE, "DataPathNotAnswering"}});
+}
+
+}  // namespace
+}  // namespace lunkeeper
