@@ -237,7 +237,7 @@ TEST_CASE("an agent in a pod may be told its node's address in brackets, whateve
       "--name=a --pool=/p --portal=[10.0.0.5]:3260 --listen=[fd00::5]:7480 --metrics-address=[10.0.0.5]:9810 "
       "--tls-cert=/c --tls-key=/k --tls-ca=/a",
       false);
-  CHECK(options.serve.portal == "10.0.0.5:3260");
+  CHECK(options.serve.portals == std::vector<std::string>{"10.0.0.5:3260"});
   CHECK(options.listen == "[fd00::5]:7480");
   CHECK(options.serve.metrics_address == "10.0.0.5:9810");
 }
@@ -251,7 +251,7 @@ TEST_CASE("each mode names the options it needs") {
   options.pool = "/pool";
   CHECK_THAT(std::string(CheckComplete(options).message()), Catch::Contains("--arrays"));
   options.arrays_file.clear();
-  options.portal = "10.0.0.5:3260";
+  options.portals = {"10.0.0.5:3260"};
   options.array_names = {"a", "b"};
   CHECK_THAT(std::string(CheckComplete(options).message()), Catch::Contains("--array-name"));
   options.mode = "node";

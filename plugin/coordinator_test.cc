@@ -6,9 +6,9 @@
 #include <atomic>
 #include <future>
 
+#include "base/testing/stalling_proxy.h"
 #include "fencing/agent/storage_heartbeats.h"
 #include "plugin/testing/coordinator_rig.h"
-#include "plugin/testing/stalling_proxy.h"
 
 namespace lunkeeper {
 namespace {

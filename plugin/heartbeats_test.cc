@@ -3,9 +3,10 @@
 #include <atomic>
 #include <future>
 
+#include "base/testing/silent_port.h"
+#include "base/testing/stalling_proxy.h"
 #include "fencing/agent/heartbeat_sender.h"
 #include "plugin/testing/coordinator_rig.h"
-#include "plugin/testing/stalling_proxy.h"
 
 namespace lunkeeper {
 namespace {
@@ -99,6 +100,22 @@ TEST_CASE("I/O that waits for an array which answers is not failing") {
   const int before = controller.sink.heartbeats();
   REQUIRE(Eventually([&] { return controller.sink.heartbeats() >= before + 50; }));
   CHECK(controller.sink.last().failing == fencing::VolumeSet{kB});
+}
+
+TEST_CASE("I/O that waits is failing only when none of its array's portals answers") {
+  CoordinatorRig rig;
+  Controller& controller = rig.AddController();
+  testing::SilentPort first, second;
+  first.FallSilent();
+  HeartbeatingNode node(rig, {controller.port});
+  Device waits = DeviceOf("a", DeviceHealth::kReconnecting), fails = DeviceOf("b", waits.health);
+  waits.portal = fails.portal = first.portal();
+  waits.other_portals = {second.portal()};
+  node.Set(std::vector<Device>{waits, fails});
+  REQUIRE(Eventually([&] { return controller.sink.last().failing.contains(kB); }));
+  CHECK(controller.sink.last().failing == fencing::VolumeSet{kB});
+  second.FallSilent();
+  CHECK(Eventually([&] { return controller.sink.last().failing.contains(kA); }));
 }
 
 TEST_CASE("a data path that cannot be asked leaves the heartbeats going, and its volumes failing") {

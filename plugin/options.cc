@@ -90,7 +90,11 @@ void AddProcessOptions(CLI::App* command, ServeOptions* options) {
 void AddPoolOptions(CLI::App* command, ServeOptions* options) {
   command->add_option("--pool", options->pool, "The array's directory; on XFS or btrfs for reflink snapshots")
       ->check(Check(IsAbsolutePath));
-  command->add_option("--portal", options->portal, "address:port where nodes reach the array's targets")
+  command
+      ->add_option("--portal", options->portals,
+                   "address:port where nodes reach the array's targets. Once for each network: a node whose "
+                   "way to one is cut uses another")
+      ->allow_extra_args(false)
       ->transform(ToPlainAddress)
       ->check(Check(IsAddress));
   command
@@ -380,14 +384,14 @@ absl::Status CheckComplete(const ServeOptions& options) {
     return absl::InvalidArgumentError("--node-name is required with --mode=node and --mode=all");
   }
   const bool own_array = options.arrays_file.empty();
-  if (options.HasController() && own_array && (options.pool.empty() || options.portal.empty())) {
+  if (options.HasController() && own_array && (options.pool.empty() || options.portals.empty())) {
     return absl::InvalidArgumentError(
         "--mode=controller and --mode=all require --arrays, or --pool and --portal");
   }
   if (options.HasController() && own_array && options.array_names.size() != 1) {
     return absl::InvalidArgumentError("--array-name goes once with --pool: there is one array in it");
   }
-  if (!own_array && (!options.HasController() || !options.pool.empty() || !options.portal.empty())) {
+  if (!own_array && (!options.HasController() || !options.pool.empty() || !options.portals.empty())) {
     return absl::InvalidArgumentError("--arrays goes with a controller, and without --pool and --portal");
   }
   return CheckCoordinator(options);

@@ -58,7 +58,7 @@ struct ServeOptions {
   std::string arrays_file;
   std::string cluster = "default";
   std::string pool;
-  std::string portal;
+  std::vector<std::string> portals;
   int tgt_control_port = 1;
   double overcommit = 0;  // 0: no limit
   int keep_free_percent = 0;

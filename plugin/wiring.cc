@@ -139,7 +139,7 @@ absl::StatusOr<std::shared_ptr<TgtArray>> OpenPool(const ServeOptions& options, 
   TgtArrayOptions array;
   array.name = options.array_names.front();
   array.pool_dir = options.pool;
-  array.portal = options.portal;
+  array.portals = options.portals;
   array.limits = {.overcommit = options.overcommit, .keep_free_percent = options.keep_free_percent};
   array.control_port = options.tgt_control_port;
   array.tgtd_io_threads = options.tgtd_io_threads;

@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/host_port.h"
 #include "base/status_macros.h"
 
@@ -22,6 +24,7 @@ constexpr char kNode[] = "node";
 constexpr char kAccess[] = "access";
 constexpr char kGeneration[] = "generation";
 constexpr char kPortal[] = "portal";
+constexpr char kOtherPortals[] = "otherPortals";  // with commas; not there where there is one
 constexpr char kTarget[] = "target";
 constexpr char kInitiator[] = "initiator";
 constexpr char kLun[] = "lun";
@@ -77,10 +80,33 @@ absl::StatusOr<Iqn> IscsiName(const PublishContext& context, const char* key) {
   return Iqn(std::move(text));
 }
 
+absl::Status CheckPortal(const char* key, std::string_view text) {
+  const auto portal = ParseHostPort(std::string(text));
+  if (!portal || portal->host.empty() || portal->port == 0) return WrongValue(key, "is not ADDRESS:PORT");
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> ReadPortal(const PublishContext& context) {
   ASSIGN_OR_RETURN(std::string text, ReadText(context, kPortal));
-  const auto portal = ParseHostPort(text);
-  if (!portal || portal->host.empty() || portal->port == 0) return WrongValue(kPortal, "is not ADDRESS:PORT");
+  RETURN_IF_ERROR(CheckPortal(kPortal, text));
+  return text;
+}
+
+absl::StatusOr<std::vector<std::string>> ReadOtherPortals(const PublishContext& context) {
+  if (!context.contains(kOtherPortals)) return std::vector<std::string>();
+  ASSIGN_OR_RETURN(const std::string text, ReadText(context, kOtherPortals));
+  const std::vector<std::string> portals = absl::StrSplit(text, ',');
+  for (const std::string& portal : portals) RETURN_IF_ERROR(CheckPortal(kOtherPortals, portal));
+  return portals;
+}
+
+// As many as a value has room for.
+std::string JoinPortals(const std::vector<std::string>& portals) {
+  std::string text;
+  for (const std::string& portal : portals) {
+    if (text.size() + 1 + portal.size() > kLongestValue) break;
+    absl::StrAppend(&text, text.empty() ? "" : ",", portal);
+  }
   return text;
 }
 
@@ -105,6 +131,7 @@ const char* NameOf(Enum wanted, const std::pair<Enum, const char*> (&names)[N]) 
 absl::StatusOr<Connection> ConnectionFrom(const PublishContext& context) {
   Connection connection;
   ASSIGN_OR_RETURN(connection.portal, ReadPortal(context));
+  ASSIGN_OR_RETURN(connection.other_portals, ReadOtherPortals(context));
   ASSIGN_OR_RETURN(connection.target, IscsiName(context, kTarget));
   ASSIGN_OR_RETURN(connection.initiator, IscsiName(context, kInitiator));
   ASSIGN_OR_RETURN(connection.lun, ReadNumber(context, kLun, 0, kLargestLun));
@@ -133,6 +160,8 @@ PublishContext ToPublishContext(const Grant& grant) {
                             {kSerial, grant.serial},
                             {kSizeBytes, absl::StrCat(grant.size_bytes)},
                             {kDurability, NameOf(grant.durability, kDurabilityNames)}};
+  if (const std::string others = JoinPortals(connection.other_portals); !others.empty())
+    context[kOtherPortals] = others;
   if (!connection.target_chap.user.empty()) {
     context[kTargetChapUser] = connection.target_chap.user;
     context[kTargetChapSecret] = connection.target_chap.secret;

@@ -47,6 +47,19 @@ TEST_CASE("a grant comes back from its publish context unchanged") {
   CHECK(back->durability == grant.durability);
 }
 
+TEST_CASE("a grant of several portals comes back with them; as many as a value has room for") {
+  Grant grant = SampleGrant();
+  grant.connection.other_portals = {"10.1.0.5:3260", "[fd00::5]:3260"};
+  PublishContext context = ToPublishContext(grant);
+  CHECK(FromPublishContext(grant.volume, context)->connection == grant.connection);
+  for (const char* wrong : {"10.1.0.5", "10.1.0.5:3260,", ",", "10.1.0.5:3260,:0"}) {
+    context["otherPortals"] = wrong;
+    CHECK(absl::IsInvalidArgument(FromPublishContext(grant.volume, context).status()));
+  }
+  grant.connection.other_portals.assign(40, "10.1.0.5:3260");
+  CHECK(FromPublishContext(grant.volume, ToPublishContext(grant))->connection.other_portals.size() == 18);
+}
+
 TEST_CASE("another volume's publish context is refused") {
   const auto grant = FromPublishContext(VolumeId("v2"), ToPublishContext(SampleGrant()));
   CHECK(absl::IsInvalidArgument(grant.status()));

@@ -57,6 +57,7 @@ datapath::Device BuildDevice(const SupervisedVolume& volume, const VolumeSlot& s
   device.set_read_only(volume.options.read_only());
   device.set_target(volume.options.connection().target());
   device.set_portal(volume.options.connection().portal());
+  *device.mutable_other_portals() = volume.options.connection().other_portals();
   device.set_reads(lun.reads);
   device.set_writes(lun.writes);
   device.set_flushes(lun.flushes);

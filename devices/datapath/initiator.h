@@ -64,7 +64,8 @@ struct Device {
   uint64_t size_bytes = 0;
   bool read_only = false;
   Iqn target;
-  std::string portal;  // where the target is
+  std::string portal;                      // where the target is
+  std::vector<std::string> other_portals;  // and where else
   DeviceHealth health = DeviceHealth::kHealthy;
   std::string reason;      // why it is not healthy
   bool set_aside = false;  // failed, since the data path's workers crashed on it

@@ -53,6 +53,7 @@ Device ToDevice(const datapath::Device& from) {
   device.read_only = from.read_only();
   device.target = Iqn(from.target());
   device.portal = from.portal();
+  device.other_portals = {from.other_portals().begin(), from.other_portals().end()};
   device.health = from.health() == datapath::Device::HEALTHY        ? DeviceHealth::kHealthy
                   : from.health() == datapath::Device::RECONNECTING ? DeviceHealth::kReconnecting
                                                                     : DeviceHealth::kFailed;

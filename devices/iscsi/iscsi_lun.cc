@@ -31,8 +31,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr auto kFirstBackoff = milliseconds(100);
-constexpr auto kLastBackoff = milliseconds(1000);
+constexpr auto kFirstBackoff = milliseconds(100), kLastBackoff = milliseconds(1000);
 // A target that is silent for this long although something was asked of it is shown as stalled.
 constexpr auto kStall = milliseconds(500);
 constexpr auto kQuestionPause = milliseconds(250);
@@ -138,9 +137,8 @@ bool IscsiLun::CheckReplacementTime() {
   return true;
 }
 
-// A ping after a sixth of the command time-out of silence; if that goes unanswered as long again, the
-// connection is dead. So a dead target is noticed in a third of the time that a slow command is allowed. The
-// times of commands are checked once a second only, since that walks all of them.
+// A ping after half of the limit; if that goes unanswered as long again, the connection is dead. The times of
+// commands are checked once a second only, since that walks all of them.
 void IscsiLun::CheckReadyTimes() {
   if (!CheckSilence("the target has fallen silent")) return;
   if (now_ >= NextStall()) state_->stalled = true;
@@ -179,7 +177,7 @@ void IscsiLun::OnPhaseTimeout() {
 
 void IscsiLun::BeginConnect() {
   phase_ = Phase::kConnecting;
-  phase_deadline_ = now_ + options_.login_timeout;
+  phase_deadline_ = now_ + std::min<Clock::duration>(options_.login_timeout, PathLimit());
   const int error = connection_.Open();  // most failures come later, when the attempt ends
   if (error != 0) GiveUpConnection(std::strerror(error));
 }
@@ -189,6 +187,7 @@ void IscsiLun::FinishConnect() {
   if (attempt.error != 0) return GiveUpConnection(std::strerror(attempt.error));
   if (!attempt.connected) return;
   phase_ = Phase::kLoggingIn;
+  phase_deadline_ = now_ + options_.login_timeout;
   session_.BeginLogin();
 }
 
@@ -198,9 +197,8 @@ void IscsiLun::OnLoggedIn() {
   FAIL_POINT("lun.login.answered");
   phase_ = Phase::kResetting;
   // The answers to pings put off the end of the replacement time, so they have to come well within it.
-  const Clock::duration ping_after = options_.command_timeout / 6;
-  silence_.Start(now_, std::min<Clock::duration>(ping_after, options_.replacement_timeout / 4),
-                 options_.command_timeout / 3);
+  silence_.Start(now_, std::min<Clock::duration>(SilenceLimit() / 2, options_.replacement_timeout / 4),
+                 SilenceLimit());
   phase_deadline_ = silence_.next_check();
   session_.ResetLun();
   reset_begun_ = false;
@@ -258,7 +256,7 @@ void IscsiLun::AcceptLun() {
   FAIL_POINT("lun.login.accepted");
   phase_ = Phase::kReady;
   if (!requests_.sends_one_by_one()) backoff_ = kFirstBackoff;
-  silence_.Start(now_, options_.command_timeout / 6, options_.command_timeout / 3);
+  silence_.Start(now_, SilenceLimit() / 2, SilenceLimit());
   SetHealth(LunHealth::kHealthy, "");
 }
 
@@ -319,7 +317,7 @@ void IscsiLun::EndIfBroken() {
 
 // Drops the connection; what was in flight waits for the next one.
 void IscsiLun::GiveUpConnection(const char* why) {
-  connection_.Close();
+  connection_.Close(silence_.IsDead(now_) || requests_.IsOverdue(now_));
   state_->stalled = false;
   if (phase_ == Phase::kClosing) return EndLun(LunHealth::kClosed, LunFailure::kNone, "");
   if (phase_ == Phase::kReady) give_up_ = now_ + options_.replacement_timeout;

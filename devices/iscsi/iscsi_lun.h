@@ -96,6 +96,12 @@ class IscsiLun final : public Lun, private SessionHandler {
   void AwaitResetLonger();
   void OnPhaseTimeout();
   bool IsStarting() const { return phase_ >= Phase::kWaiting && phase_ <= Phase::kPausing; }
+  Clock::duration PathLimit() const {
+    return connection_.has_choice() ? Clock::duration(options_.path_timeout) : Clock::duration::max();
+  }
+  Clock::duration SilenceLimit() const {
+    return std::min<Clock::duration>(options_.command_timeout / 3, PathLimit());
+  }
   void SetHealth(LunHealth health, const char* reason);
   void SetNotReady(const char* reason);
   Clock::time_point NextReadyDeadline() const;

@@ -13,7 +13,8 @@
 // free its own request; it may not call anything else here. LunState outlives the Lun, and the process where
 // it lies in shared memory.
 //
-// Failure: a lost connection is not an error. The Lun logs in again (after 100 ms, backing off to 1 s), has
+// Failure: a lost connection is not an error. The Lun logs in again (after 100 ms, backing off to 1 s; at the
+// target's next portal where a login fails or the connection fell silent), has
 // the target confirm by a LUN reset that the old commands are over, and only then sends again, in the order
 // of submission, what was not answered. A request that has ended eight sessions is answered with EIO. It
 // fails **for good**, with every request answered by EIO at once, when
@@ -75,12 +76,15 @@ struct LunOptions {
   uint64_t size_bytes = 0;  // the LUN is at least this large
   bool read_only = false;   // writes are answered with EROFS
   std::chrono::milliseconds replacement_timeout = std::chrono::seconds(120);
-  // From connect to identified, the reset left out.
+  // Of the attempt to connect, of the login, and of the questions after the reset, each.
   std::chrono::milliseconds login_timeout = std::chrono::seconds(10);
   // An unanswered command ends the connection; so does silence, after a third of this. A flush has no limit
   // of its own: as long as the target answers pings, how long it takes is the target's business (a page cache
   // may take minutes). The same holds for the LUN reset of a login, which waits for the flush before it.
   std::chrono::milliseconds command_timeout = std::chrono::seconds(30);
+  // Where the target has another portal, a silent one is left after this, and so is one to which no
+  // connection can be made. A false alarm costs a reconnect, so it allows for two lost packets.
+  std::chrono::milliseconds path_timeout = std::chrono::seconds(2);
   // The same for kDiscard and kWriteZeroes, whose work grows with their length.
   std::chrono::milliseconds bulk_command_timeout = std::chrono::minutes(5);
   uint32_t queue_depth = 64;  // commands in flight at most; further requests wait

@@ -36,9 +36,10 @@ LunConnection::Attempt LunConnection::FinishOpen() {
   return {.connected = connected_};
 }
 
-void LunConnection::Close() {
+void LunConnection::Close(bool leave_portal) {
   // What the session says is of this connection only if there was one.
-  if (tried_ && !(connected_ && session_->logged_in())) next_ = (next_ + 1) % addresses_.size();
+  const bool worked = connected_ && session_->logged_in();
+  if (tried_ && (leave_portal || !worked)) next_ = (next_ + 1) % addresses_.size();
   tried_ = false;
   socket_.Reset();
   wants_write_ = false;

@@ -21,6 +21,7 @@ class LunConnection {
   LunConnection(const Connection& connection, InitiatorSession* session);
 
   bool has_address() const { return !addresses_.empty(); }
+  bool has_choice() const { return addresses_.size() > 1; }
   bool is_open() const { return static_cast<bool>(socket_); }
   int fd() const { return socket_.get(); }
 
@@ -32,7 +33,8 @@ class LunConnection {
     bool connected = false;
   };
   Attempt FinishOpen();
-  void Close();
+  // `leave_portal`: although it took the login, the next attempt is at another one.
+  void Close(bool leave_portal = false);
 
   // Receives once and gives it to the session's memory, but not to the session: the caller tells it by
   // TakeInput. Bytes, 0 if there are none now, or -errno. `woken_up`: something must have come, or the

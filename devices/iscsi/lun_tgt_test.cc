@@ -14,6 +14,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "base/testing/stalling_proxy.h"
 #include "base/testing/test_host.h"
 #include "devices/iscsi/lun_loop.h"
 
@@ -38,6 +39,7 @@ class Tgtd {
   }
   ~Tgtd() { Kill(); }
 
+  uint16_t port() const { return port_; }
   std::string portal() const { return "127.0.0.1:" + std::to_string(port_); }
 
   // The portal is opened last: a login never meets a target that is not there yet.
@@ -339,6 +341,31 @@ TEST_CASE("tgtd: connections cut again and again, nothing is lost") {
 TEST_CASE("tgtd: connections cut while writes are slow, no older write overtakes a newer one") {
   Rig rig(kParameters, 300);
   CutUnderChecker(rig, 12, 20);
+}
+
+// The first portal is behind a proxy that falls silent; the second is tgtd's own.
+TEST_CASE("tgtd: a portal that is cut silently under load is left for another one, and nothing is lost") {
+  Rig rig(kParameters, 300);
+  StallingProxy path(rig.tgtd.port());
+  rig.options.connection.other_portals = {rig.options.connection.portal};
+  rig.options.connection.portal = "127.0.0.1:" + std::to_string(path.port());
+  rig.options.command_timeout = std::chrono::minutes(5);  // by which nothing is noticed here
+  rig.Make();
+  REQUIRE(rig.Becomes(LunHealth::kHealthy));
+  Checker checker(rig.lun.get());
+  checker.Begin();
+  REQUIRE(rig.loop.RunUntil([&] { return checker.writes > 50; }, seconds(20)));
+  path.Stall(true);
+  REQUIRE(rig.Becomes(LunHealth::kReconnecting));
+  const uint64_t before = checker.writes;
+  REQUIRE(rig.loop.RunUntil([&] { return checker.writes > before + 50; }, seconds(20)));
+  path.Stall(false);  // what was on its way for the old session comes now, and must land nowhere
+  REQUIRE(rig.loop.RunUntil([&] { return checker.writes > before + 200; }, seconds(20)));
+  checker.Stop();
+  REQUIRE(rig.loop.RunUntil([&] { return checker.idle(); }, seconds(20)));
+  REQUIRE(checker.errors == 0);
+  REQUIRE(checker.stale == 0);
+  REQUIRE(rig.state.logins == 2);
 }
 
 TEST_CASE("tgtd: a fenced LUN fails for good") {

@@ -231,8 +231,11 @@ class Sender final : public HeartbeatSender {
 
   void WatchPaths(const std::vector<Device>& devices) {
     std::set<std::string> portals;
-    for (const Device& device : devices)
-      if (device.health == DeviceHealth::kReconnecting) portals.insert(device.portal);
+    for (const Device& device : devices) {
+      if (device.health != DeviceHealth::kReconnecting) continue;
+      portals.insert(device.portal);
+      portals.insert(device.other_portals.begin(), device.other_portals.end());
+    }
     paths_.WatchPortals(portals);
   }
 
@@ -240,7 +243,8 @@ class Sender final : public HeartbeatSender {
   // pod to another node would not help. Without a portal there is no path to probe.
   bool IsFailing(const Device& device) const {
     if (device.health != DeviceHealth::kReconnecting) return device.health == DeviceHealth::kFailed;
-    return device.portal.empty() || paths_.IsLost(device.portal);
+    const auto lost = [this](const std::string& portal) { return paths_.IsLost(portal); };
+    return device.portal.empty() || (lost(device.portal) && std::ranges::all_of(device.other_portals, lost));
   }
 
   OpenFences FencesToEnforce() {

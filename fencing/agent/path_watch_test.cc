@@ -1,47 +1,12 @@
 #include "fencing/agent/path_watch.h"
 
-#include <arpa/inet.h>
-#include <sys/socket.h>
-
 #include <catch2/catch.hpp>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/unique_fd.h"
+#include "base/testing/silent_port.h"
 
 namespace lunkeeper {
 namespace {
-
-// A port of this machine that is bound and, until Listen, refuses; with its queue full it does not answer.
-class Port {
- public:
-  Port() : fd_(Socket()) {
-    sockaddr_in address{
-        .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
-    socklen_t size = sizeof(address);
-    REQUIRE(::bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
-    ::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&address), &size);
-    address_ = address;
-  }
-  std::string portal() const { return absl::StrCat("127.0.0.1:", ntohs(address_.sin_port)); }
-
-  void FallSilent() {
-    REQUIRE(::listen(fd_.get(), 0) == 0);
-    for (UniqueFd& client : clients_) {
-      client = Socket();
-      ::connect(client.get(), reinterpret_cast<const sockaddr*>(&address_), sizeof(address_));
-    }
-  }
-  void Refuse() { fd_.Reset(); }
-
- private:
-  static UniqueFd Socket() {
-    return UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  }
-  UniqueFd fd_;
-  sockaddr_in address_;
-  UniqueFd clients_[4];
-};
 
 bool Comes(const std::function<bool()>& condition) {
   const absl::Time end = absl::Now() + absl::Seconds(20);
@@ -55,7 +20,7 @@ bool Comes(const std::function<bool()>& condition) {
 }  // namespace
 
 TEST_CASE("a portal that refuses is reached; one that falls silent is lost until it is heard again") {
-  Port port;
+  testing::SilentPort port;
   PathWatch paths;
   paths.WatchPortals({port.portal()});
   const absl::Time begun = absl::Now();
@@ -68,7 +33,7 @@ TEST_CASE("a portal that refuses is reached; one that falls silent is lost until
 }
 
 TEST_CASE("what is not watched is not lost, and begins anew when it is watched again") {
-  Port port;
+  testing::SilentPort port;
   port.FallSilent();
   PathWatch paths;
   CHECK_FALSE(paths.IsLost(port.portal()));

@@ -61,6 +61,7 @@ class HeartbeatLink {
       pause_ = kShortestPause;
     } else {
       session_.reset();
+      ++portal_;
       try_at_ = absl::Now() + pause_;
       pause_ = std::min(2 * pause_, kLongestPause);
     }
@@ -111,11 +112,19 @@ class HeartbeatLink {
       if (!access.ok() && !connection_) return access.status();
       if (access.ok()) connection_ = *std::move(access);
     }
-    auto session = LibiscsiSession::Login(*connection_, {.timeout = options_.answer_timeout, .isid = kIsid});
+    auto session = LibiscsiSession::Login(AtPortal(), {.timeout = options_.answer_timeout, .isid = kIsid});
     refused_ = absl::IsPermissionDenied(session.status());
     RETURN_IF_ERROR(session.status());
     session_ = *std::move(session);
     return absl::OkStatus();
+  }
+
+  // At the target's next portal after each failure.
+  Connection AtPortal() const {
+    Connection connection = *connection_;
+    const size_t at = portal_ % (connection.other_portals.size() + 1);
+    if (at > 0) connection.portal = connection.other_portals[at - 1];
+    return connection;
   }
 
   void ReportResult(const absl::Status& status) {
@@ -136,6 +145,7 @@ class HeartbeatLink {
 
   // Used by the link's thread only.
   std::optional<Connection> connection_;
+  size_t portal_ = 0;     // counts on; which of the connection's portals is next
   bool refused_ = false;  // the array refused the last login with `connection_`
   std::unique_ptr<LibiscsiSession> session_;
   std::string notice_head_;  // the first block of the notice that was last read

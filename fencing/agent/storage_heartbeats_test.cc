@@ -8,6 +8,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "devices/array/tgt/testing/array_fixture.h"
 #include "devices/heartbeat/fence_notice.h"
@@ -44,6 +45,8 @@ struct HeartbeatingNode : ArrayFixture {
     ++asked;
     if (!controllers) return absl::UnavailableError("no controller answers");
     absl::StatusOr<Connection> access = array->fences().OpenHeartbeatLun({node, signs});
+    if (access.ok() && !dead_portal.empty())
+      access->other_portals = {std::exchange(access->portal, dead_portal)};
     if (access.ok() && asked <= stale_answers) access->chap.secret = "of-another-time.";
     return access;
   }
@@ -62,6 +65,7 @@ struct HeartbeatingNode : ArrayFixture {
   std::atomic<int> stale_answers = 0;
   std::atomic<bool> signs = true;  // false: as before an older array
   std::atomic<int> asked = 0;
+  std::string dead_portal;
   absl::Mutex mutex;
   std::vector<fencing::ArrayFence> told;
   std::unique_ptr<Array> array;
@@ -85,6 +89,12 @@ TEST_CASE_METHOD(HeartbeatingNode,
   controllers = false;
   REQUIRE(::kill(TgtdProcess(options.control_port), SIGKILL) == 0);
   CHECK(Land());
+  CHECK(Land());
+}
+
+TEST_CASE_METHOD(HeartbeatingNode, "heartbeats land by another portal where the first does not answer") {
+  dead_portal = "127.0.0.1:1";
+  Start();
   CHECK(Land());
 }
 

@@ -74,14 +74,18 @@ ChapCredentials TargetTable::TargetAccountOf(const GrantRow& grant) {
           .secret = grant.target_secret};
 }
 
+// Each portal is the first for its share of the volumes.
 Connection TargetTable::ConnectionOf(const GrantRow& grant) const {
+  std::vector<std::string> portals = options_.portals;
+  std::ranges::rotate(portals, portals.begin() + static_cast<ptrdiff_t>(grant.generation % portals.size()));
   return {
-      .portal = options_.portal,
+      .portal = portals.front(),
       .target = Iqn(absl::StrCat(kPrefix, options_.array, ":", grant.volume.value(), ":", grant.generation)),
       .initiator = Iqn(absl::StrCat(kPrefix, "node:", grant.node.value())),
       .lun = 1,
       .chap = {.user = absl::StrCat("grant-", grant.generation), .secret = grant.secret},
-      .target_chap = TargetAccountOf(grant)};
+      .target_chap = TargetAccountOf(grant),
+      .other_portals = {portals.begin() + 1, portals.end()}};
 }
 
 absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume,

@@ -7,6 +7,7 @@
 // keeps calls about one volume apart (VolumeGates).
 
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
@@ -20,8 +21,8 @@ namespace lunkeeper {
 
 struct TargetTableOptions {
   std::string array;
-  std::string portal;
-  std::string cache_id;  // the LUN's product id; cache_id.h
+  std::vector<std::string> portals;  // one at least
+  std::string cache_id;              // the LUN's product id; cache_id.h
 };
 
 // By which the targets of a node's grants prove themselves to it; `key` is the catalogue's.

@@ -165,7 +165,7 @@ void TgtArrayImpl::MakeParts(const std::string& cache_id) {
   // The callbacks use parts that are made below; the daemon calls them only after StartServing.
   daemon_ = std::make_unique<TgtDaemon>(
       TgtDaemonOptions{.control_port = options_.control_port,
-                       .portal = options_.portal,
+                       .portals = options_.portals,
                        .binary = options_.tgtd_binary,
                        .io_threads = options_.tgtd_io_threads,
                        .output_path = options_.tgtd_output_path,
@@ -179,7 +179,7 @@ void TgtArrayImpl::MakeParts(const std::string& cache_id) {
       });
   table_ = std::make_unique<TargetTable>(
       &daemon_->client(),
-      TargetTableOptions{.array = options_.name, .portal = options_.portal, .cache_id = cache_id});
+      TargetTableOptions{.array = options_.name, .portals = options_.portals, .cache_id = cache_id});
   targets_ = std::make_unique<GrantTargets>(*catalogue_, *pool_, *table_, gates_, options_.drain_timeout);
   heartbeat_luns_ = std::make_unique<HeartbeatLunTable>(*catalogue_, *pool_, *table_, *daemon_);
   parts_.emplace(TgtParts{.options = options_,

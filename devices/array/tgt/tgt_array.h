@@ -22,7 +22,8 @@ namespace lunkeeper {
 struct TgtArrayOptions {
   std::string name = "array";  // [a-z0-9-], at most 32: part of every id and target name, and for life
   std::string pool_dir;        // absolute, without commas; on XFS or btrfs for snapshots of volumes in use
-  std::string portal;          // address:port, what tgtd listens on and initiators connect to
+  // address:port each, what tgtd listens on and initiators connect to: one, or one for each network.
+  std::vector<std::string> portals;
   PoolLimits limits;
   int control_port = 1;  // tgtd's management socket, 0 to 32767; one array each
   std::string tgtd_binary = "/usr/sbin/tgtd";

@@ -1,6 +1,6 @@
 // The life of tgtd as seen from here:
 //
-//   nobody answers --SpawnTgtd--> answers --put_back_ ok--> targets whole --OpenPortal--> ready
+//   nobody answers --SpawnTgtd--> answers --put_back_ ok--> targets whole --OpenPortals-> ready
 //        ^                            |                                                    |
 //        |                            | put_back_: FAILED_PRECONDITION, and taken over     |
 //        +----------- KillTgtd -------+                                                    |
@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/fail_point.h"
 #include "base/log.h"
@@ -71,6 +72,10 @@ std::vector<char*> Environment() {
 int IoThreads(int wanted) {
   if (wanted > 0) return wanted;
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency() / 2), 1, 4);
+}
+
+bool IsAmong(const std::vector<std::string>& portals, const std::string& portal) {
+  return std::find(portals.begin(), portals.end(), portal) != portals.end();
 }
 
 constexpr int kLockInTgtd = 3;
@@ -220,28 +225,42 @@ absl::Status TgtDaemon::BringUp() {
     return BringUp();
   }
   RETURN_IF_ERROR(status);
-  RETURN_IF_ERROR(OpenPortal());
+  RETURN_IF_ERROR(OpenPortals());
   FAIL_POINT("array.tgtd.portal_open");
   SetReady(true);
-  LogInfo("array", "tgtd serves", {{"portal", options_.portal}, {"process", absl::StrCat(process_.pid)}});
+  LogInfo("array", "tgtd serves",
+          {{"portals", absl::StrJoin(options_.portals, ",")}, {"process", absl::StrCat(process_.pid)}});
   return absl::OkStatus();
 }
 
 absl::Status TgtDaemon::CloseOtherPortals() {
   ASSIGN_OR_RETURN(const std::vector<std::string> portals, client_.ListPortals());
   for (const std::string& portal : portals) {
-    if (portal != options_.portal) RETURN_IF_ERROR(client_.ClosePortal(portal));
+    if (!IsAmong(options_.portals, portal)) RETURN_IF_ERROR(client_.ClosePortal(portal));
   }
   return absl::OkStatus();
 }
 
-absl::Status TgtDaemon::OpenPortal() {
-  ASSIGN_OR_RETURN(const std::vector<std::string> portals, client_.ListPortals());
-  if (std::find(portals.begin(), portals.end(), options_.portal) != portals.end()) return absl::OkStatus();
-  const absl::Status opened = client_.OpenPortal(options_.portal);
-  if (opened.ok()) return opened;
-  return absl::UnavailableError(
-      absl::StrCat(opened.message(), "; is ", options_.portal, " used by another program?"));
+// One is enough to serve: a network card that is down must not keep the array from the other network.
+absl::Status TgtDaemon::OpenPortals() {
+  ASSIGN_OR_RETURN(const std::vector<std::string> before, client_.ListPortals());
+  shut_portals_.clear();
+  OpenMissingPortals(before);
+  if (shut_portals_.size() < options_.portals.size()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("no portal can be opened; is ",
+                                             absl::StrJoin(options_.portals, " or "),
+                                             " used by another program, or not of this host?"));
+}
+
+void TgtDaemon::OpenMissingPortals(const std::vector<std::string>& open) {
+  for (const std::string& portal : options_.portals) {
+    const absl::Status opened = IsAmong(open, portal) ? absl::OkStatus() : client_.OpenPortal(portal);
+    if (opened.ok() && shut_portals_.erase(portal) > 0)
+      LogInfo("array", "a portal is open that could not be opened before", {{"portal", portal}});
+    if (!opened.ok() && shut_portals_.insert(portal).second)
+      LogWarn("array", "a portal cannot be opened; tried again until it can",
+              {{"portal", portal}, {"error", std::string(opened.message())}});
+  }
 }
 
 void TgtDaemon::KillTgtd() {
@@ -278,8 +297,11 @@ void TgtDaemon::WatchTgtd() {
 
 void TgtDaemon::LookWhetherItAnswers() {
   const auto now = [] { return std::chrono::steady_clock::now(); };
-  const bool answers = TgtClient(options_.control_port, kLookTimeout).ListPortals().ok();
-  if (answers) answered_ = now();
+  const auto open = TgtClient(options_.control_port, kLookTimeout).ListPortals();
+  if (open.ok()) {
+    answered_ = now();
+    OpenMissingPortals(*open);
+  }
   const bool hangs = absl::FromChrono(now() - answered_) >= kHangsAfter;
   {
     const absl::MutexLock lock(&mu_);

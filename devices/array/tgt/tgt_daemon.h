@@ -2,10 +2,10 @@
 // Keeps one tgtd running: takes over the one that answers on the control port, or starts one in a session of
 // its own, so that it outlives this program. When it dies it is started again.
 //
-// The portal is opened only after `put_back` has made every target again: an initiator that receives "target
-// not found" gives its device up for good. Until then a fresh tgtd listens nowhere (it is born with an
-// ephemeral loopback port, which is closed before the first target exists). Thread-safe. One thread watches;
-// it is joined by the destructor, which leaves tgtd alone.
+// The portals are opened only after `put_back` has made every target again: an initiator that receives
+// "target not found" gives its device up for good. Until then a fresh tgtd listens nowhere (it is born with
+// an ephemeral loopback port, which is closed before the first target exists). Thread-safe. One thread
+// watches; it is joined by the destructor, which leaves tgtd alone.
 //
 // A tgtd that hangs is reported, and not killed: it may be waiting for a disk, and then the next one would
 // too, and initiators that could have waited would have to log in anew.
@@ -15,8 +15,10 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -38,7 +40,7 @@ constexpr absl::Duration kHangsAfter = absl::Seconds(10);
 
 struct TgtDaemonOptions {
   int control_port = 1;
-  std::string portal;  // address:port
+  std::vector<std::string> portals;  // address:port each; one at least
   std::string binary = "/usr/sbin/tgtd";
   int io_threads = 0;       // for each LUN; 0: half as many as there are processors, 1 to 4
   std::string output_path;  // of the TgtdOutput
@@ -79,10 +81,11 @@ class TgtDaemon {
   absl::StatusOr<Process> FindOrSpawn();
   absl::Status BringUp();
   absl::Status CloseOtherPortals();
-  absl::Status OpenPortal();
+  absl::Status OpenPortals();
   void KillTgtd();
   void WatchTgtd();
   void LookWhetherItAnswers() ABSL_LOCKS_EXCLUDED(mu_);
+  void OpenMissingPortals(const std::vector<std::string>& open);
   void SetReady(bool ready) ABSL_LOCKS_EXCLUDED(mu_);
 
   const TgtDaemonOptions options_;
@@ -99,7 +102,8 @@ class TgtDaemon {
   bool hangs_ ABSL_GUARDED_BY(mu_) = false;
   pid_t served_by_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t deaths_ ABSL_GUARDED_BY(mu_) = 0;
-  std::chrono::steady_clock::time_point answered_;  // the watching thread's
+  std::chrono::steady_clock::time_point answered_;  // the watching thread's, as what follows
+  std::set<std::string> shut_portals_;              // which could not be opened, as was logged
 };
 
 }  // namespace lunkeeper

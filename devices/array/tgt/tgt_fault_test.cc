@@ -298,7 +298,7 @@ TEST_CASE("with another portal and control port the pool is not served by a seco
   array.reset();
   fixture.Close();
   const TgtArrayOptions was = fixture.options;
-  fixture.options.portal = absl::StrCat("127.0.0.1:", FreePort());
+  fixture.options.portals = {absl::StrCat("127.0.0.1:", FreePort())};
   fixture.options.control_port = FreeControlPort();
   const absl::Status refused = fixture.Open();
   CHECK(absl::IsFailedPrecondition(refused));

@@ -65,7 +65,7 @@ pid_t TgtdProcess(int control_port) { return TgtClient(control_port).FindProcess
 ArrayFixture::ArrayFixture(const std::string& pool_dir) {
   options.name = "a1";
   options.pool_dir = pool_dir.empty() ? directory.path() + "/pool" : pool_dir;
-  options.portal = absl::StrCat("127.0.0.1:", FreePort());
+  options.portals = {absl::StrCat("127.0.0.1:", FreePort())};
   options.control_port = FreeControlPort();
   options.seen_sequence_path = directory.path() + "/seen";
   options.mount_path = directory.path() + "/mount";

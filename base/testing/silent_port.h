@@ -1,0 +1,46 @@
+#pragma once
+// For tests of paths that do not answer.
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "base/unique_fd.h"
+
+namespace lunkeeper::testing {
+
+// A port of this machine that is bound and, until FallSilent, refuses; with its queue full it does not
+// answer.
+class SilentPort {
+ public:
+  SilentPort() : fd_(Socket()) {
+    sockaddr_in address{
+        .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+    socklen_t size = sizeof(address);
+    REQUIRE(::bind(fd_.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
+    ::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&address), &size);
+    address_ = address;
+  }
+  std::string portal() const { return "127.0.0.1:" + std::to_string(ntohs(address_.sin_port)); }
+
+  void FallSilent() {
+    REQUIRE(::listen(fd_.get(), 0) == 0);
+    for (UniqueFd& client : clients_) {
+      client = Socket();
+      ::connect(client.get(), reinterpret_cast<const sockaddr*>(&address_), sizeof(address_));
+    }
+  }
+  void Refuse() { fd_.Reset(); }
+
+ private:
+  static UniqueFd Socket() {
+    return UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  }
+  UniqueFd fd_;
+  sockaddr_in address_;
+  UniqueFd clients_[4];
+};
+
+}  // namespace lunkeeper::testing
