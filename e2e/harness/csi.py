@@ -42,7 +42,8 @@ class Client:
             ],
         )
         self.methods: dict[str, tuple[Any, Any]] = {}  # a request's class and the stub, by the method's name
-        for module in (version, *places.PROTOCOLS.keys() - {V0, V1}):
+        # CSI last: the operator's service has a ListVolumes too, and the one of CSI is meant.
+        for module in (*sorted(places.PROTOCOLS.keys() - {V0, V1}), version):
             if (places.ROOT / places.PROTOCOLS[module][0] / places.PROTOCOLS[module][1]).exists():
                 self._add_services(places.protocol(module))
 
