@@ -22,6 +22,12 @@ struct BeginTerm {
 struct Probe {
   NodeId node;
 };
+// Reads what the API server itself has of the kubelet of the node's machine: the watches may be late, and say
+// nothing of a kubelet that is well.
+struct ReadKubelet {
+  NodeId node;
+  Instant asked;
+};
 // Creates (no version) or replaces the record, if its version is still the one it carries.
 struct PutNodeFence {
   NodeFence fence;
@@ -76,8 +82,8 @@ struct Report {
 
 struct Action {
   uint64_t id = 0;  // of Probe, Notify and Report: none
-  std::variant<WriteLease, BeginTerm, Probe, PutNodeFence, RemoveNodeFence, FenceNode, UnfenceNode, SetTaint,
-               DeletePod, Notify, Report>
+  std::variant<WriteLease, BeginTerm, Probe, ReadKubelet, PutNodeFence, RemoveNodeFence, FenceNode,
+               UnfenceNode, SetTaint, DeletePod, Notify, Report>
       what;
 };
 

@@ -151,6 +151,13 @@ void Core::HandleAnswer(const BeginTerm& call, const Done& done) {
   if (MayAct()) ReconcileAll();
 }
 
+// The decision that waits for it is made at once.
+void Core::HandleAnswer(const ReadKubelet& call, const Done& done) {
+  if (done.outcome != Outcome::kOk && done.outcome != Outcome::kGone) return;
+  state_.evidence.NoteRead(call, done.kubelet, state_.now);
+  if (MayAct()) Decide(state_, call.node, state_.ClassifyNode(call.node));
+}
+
 void Core::HandleAnswer(const FenceNode& call, const Done& done) {
   if (done.outcome == Outcome::kRefused) LoseTerm(call.array);
   if (done.outcome != Outcome::kOk || !done.fence) return;

@@ -55,6 +55,15 @@ bool AdoptFence(State& state, const NodeId& node) {
   return true;
 }
 
+// True: the API server has to be asked first. What the watches brought may be old: a lease that seems not to
+// be renewed may only be late, and its node is well but for a plugin that hangs.
+bool IsKubeletUnread(State& state, const NodeId& node) {
+  if (state.settings.dry_run || state.evidence.IsKubeletRead(node, state.now)) return false;
+  const CallKey key{.kind = CallKey::Kind::kReadKubelet, .node = node};
+  state.outbox.CallOnce(key, ReadKubelet{node, state.now}, state.now);
+  return true;
+}
+
 bool AskedByTaint(const State& state, const NodeId& node) {
   const auto& tainted = state.cluster.tainted();
   const auto object = tainted.find(NameOf(node));
@@ -164,6 +173,7 @@ void Decide(State& state, const NodeId& node, Classification classification) {
                                .text = "not failed over: " + refused->text,
                                .refusal = refused->reason});
   }
+  if (!manual && classification.response == Response::kFence && IsKubeletUnread(state, node)) return;
   RecordDecision(state, std::move(fence));
 }
 

@@ -83,6 +83,7 @@ struct ApiAlive {};
 struct ApiLost {};
 struct KubeletLease {  // renewed
   NodeName node;
+  Version renewal;  // another with each renewal; empty: not known
 };
 struct NodeSeen {
   Node node;
@@ -116,6 +117,11 @@ enum class Outcome {
   kRefused,   // a newer term exists
   kFailed     // not known whether it was done: try again
 };
+// A machine's kubelet as a ReadKubelet found it.
+struct KubeletState {
+  Version renewal;  // of its lease
+  bool ready = true;
+};
 // The answer to an action which has an id.
 struct Done {
   uint64_t action = 0;
@@ -123,6 +129,7 @@ struct Done {
   std::optional<ArrayFence> fence;  // of a FenceNode
   Term term = 0;                    // of a BeginTerm
   Version version;                  // of a write: the object's new one
+  std::optional<KubeletState> kubelet = {};
 };
 
 struct Event {

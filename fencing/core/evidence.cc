@@ -194,7 +194,30 @@ void Evidence::NoteEvent(const ProbeAnswer& result, Instant now) {
   node.probe_answered_at = now;
 }
 
-void Evidence::NoteEvent(const KubeletLease& lease, Instant now) { KubeletOf(lease.node).lease_at = now; }
+void Evidence::NoteEvent(const KubeletLease& lease, Instant now) {
+  auto& side = KubeletOf(lease.node);
+  if (!lease.renewal.empty() && lease.renewal == side.renewal) return;  // listed again
+  side.renewal = lease.renewal;
+  side.lease_at = now;
+}
+
+// A lease that the watch has not brought was renewed at some time since the last one that it brought.
+void Evidence::NoteRead(const ReadKubelet& call, const std::optional<KubeletState>& found, Instant now) {
+  const auto known = kubelets_.find(NameOf(call.node));
+  if (known == kubelets_.end()) return;
+  auto& side = known->second;
+  side.read_at = call.asked;
+  if (!found) return;
+  if (found->ready) side.ready = true;
+  if (!found->renewal.empty()) NoteEvent(KubeletLease{known->first, found->renewal}, now);
+}
+
+bool Evidence::IsKubeletRead(const NodeId& id, Instant now) const {
+  const auto known = kubelets_.find(NameOf(id));
+  if (known == kubelets_.end() || (!known->second.node_id.empty() && known->second.node_id != id))
+    return true;
+  return known->second.read_at && now - *known->second.read_at < settings_.kubelet_read;
+}
 
 void Evidence::NoteEvent(const NodeSeen& seen, Instant now) {
   auto& side = KubeletOf(seen.node.name);

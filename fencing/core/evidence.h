@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "fencing/core/action.h"
 #include "fencing/core/event.h"
 #include "fencing/core/indexed_map.h"
 #include "fencing/core/node_evidence.h"
@@ -35,6 +36,8 @@ class Evidence {
   void NoteEvent(const ArrayGone& gone);
   void NoteEvent(const ProbeAnswer& result, Instant now);
   void NoteEvent(const KubeletLease& lease, Instant now);
+  // What a ReadKubelet found; none: neither a Node nor a lease.
+  void NoteRead(const ReadKubelet& call, const std::optional<KubeletState>& found, Instant now);
   void NoteEvent(const NodeSeen& seen, Instant now);
   void NoteEvent(const NodeGone& gone);
   // Forgets nodes that hold nothing, showed no sign for long, and are not what their name means now, unless
@@ -51,6 +54,8 @@ class Evidence {
   // No array has answered for a while: it may be this observer that is cut off from them.
   bool IsBlind(Instant now) const;
   bool ApiUp(Instant now) const;
+  // The API server itself was asked a moment ago how its kubelet is; or there is nothing to ask.
+  bool IsKubeletRead(const NodeId& node, Instant now) const;
   // The node's heartbeats arrive, and it reports that nothing of `volumes` is left on it. With a generation:
   // it reports, too, that it knows of that fence.
   bool IsClean(const NodeId& node, const VolumeSet& volumes, const ArrayId& array, Generation known,

@@ -51,7 +51,9 @@ struct KubeletSide {
   bool ready = true;
   NodeId node_id;
   std::optional<Instant> lease_at;
-  Instant not_ready_since;  // if it is not
+  Version renewal;                 // by which it knows the last one
+  Instant not_ready_since;         // if it is not
+  std::optional<Instant> read_at;  // asked of the API server itself
 };
 
 struct NodeEvidence {

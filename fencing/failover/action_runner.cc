@@ -90,6 +90,10 @@ void ActionRunner::RunCall(const Action&, const Probe& call, Instant) {
                  [this, node = call.node](bool answered) { inputs_.probed(node, answered); });
 }
 
+void ActionRunner::RunCall(const Action& action, const ReadKubelet& call, Instant now) {
+  CallApi(action, now, [this, call] { return inputs_.kube.ReadKubelet(call); });
+}
+
 // The timeline is copied now, on the loop's thread, which owns it.
 void ActionRunner::RunCall(const Action& action, const PutNodeFence& call, Instant now) {
   CallApi(action, now, [this, call, timeline = inputs_.timeline_of(call.fence.node)] {

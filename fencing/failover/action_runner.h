@@ -55,6 +55,7 @@ class ActionRunner {
   void RunCall(const Action& action, const WriteLease& call, Instant now);
   void RunCall(const Action& action, const BeginTerm& call, Instant now);
   void RunCall(const Action& action, const Probe& call, Instant now);
+  void RunCall(const Action& action, const ReadKubelet& call, Instant now);
   void RunCall(const Action& action, const PutNodeFence& call, Instant now);
   void RunCall(const Action& action, const RemoveNodeFence& call, Instant now);
   void RunCall(const Action& action, const FenceNode& call, Instant now);

@@ -106,6 +106,8 @@ NodeFacts ReadNode(const Json& node) {
   return facts;
 }
 
+std::string ReadRenewal(const Json& lease) { return TextAt(lease, {"spec", "renewTime"}); }
+
 // The node's own kubelet writes it, and could name another machine, which would be fenced in its place.
 std::optional<NodeId> ReadNodeId(const Json& csi_node) {
   for (const Json& driver : FieldAt(csi_node, {"spec", "drivers"})) {

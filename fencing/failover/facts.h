@@ -9,8 +9,12 @@
 
 #include "fencing/core/types.h"
 #include "fencing/kube/json.h"
+#include "fencing/kube/kube_client.h"
 
 namespace lunkeeper::fencing {
+
+// Each kubelet renews the one of its Node's name.
+inline const kube::Selection kKubeletLeases{{"coordination.k8s.io", "v1", "leases"}, "kube-node-lease"};
 
 // The label or annotation on a Pod, Namespace, StorageClass or Node that says whether to fail over.
 inline constexpr char kFailoverKey[] = "lunkeeper.io/failover";
@@ -50,6 +54,8 @@ struct VolumeFacts {
 };
 
 NodeFacts ReadNode(const kube::Json& node);
+// Of the leases that kubelets renew: another text with each renewal.
+std::string ReadRenewal(const kube::Json& lease);
 // Our driver's node id in a CSINode.
 std::optional<NodeId> ReadNodeId(const kube::Json& csi_node);
 // Nullopt: the pod has no persistent volume, or has ended.

@@ -230,7 +230,10 @@ WatchHandlers FailoverController::MakeHandlers() {
               },
           .objects = objects_,
           .on_record = [this](const auto& name, const auto* facts) { OnRecord(name, facts); },
-          .on_kubelet = [this](const auto& node) { FeedCore(now_, KubeletLease{NodeName(node)}); },
+          .on_kubelet =
+              [this](const auto& node, const auto& renewal) {
+                FeedCore(now_, KubeletLease{NodeName(node), Version(renewal)});
+              },
           .on_synced =
               [this] {
                 if (!synced_ && complained_) LogInfo("failover", "everything is watched now; failover acts");

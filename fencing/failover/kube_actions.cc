@@ -62,6 +62,34 @@ absl::StatusOr<LeaseSeen> KubeActions::ReadLease() {
   return seen;
 }
 
+namespace {
+
+// By a list, for which the watches have the right already. Null: there is no object of that name.
+absl::StatusOr<kube::Json> FindObject(kube::KubeClient& client, kube::Selection selection,
+                                      const std::string& name) {
+  kube::Json found;
+  selection.fields = "metadata.name=" + name;
+  const auto keep = [&](kube::Json object) {
+    if (kube::TextAt(object, {"metadata", "name"}) == name) found = std::move(object);
+  };
+  RETURN_IF_ERROR(client.ListPage(selection, {}, keep, CallLimits()).status());
+  return found;
+}
+
+}  // namespace
+
+Answer KubeActions::ReadKubelet(const fencing::ReadKubelet& call) {
+  const std::string name = NameOf(call.node).value();
+  const auto node = FindObject(client_, {kube::kNodes}, name);
+  if (!node.ok()) return FromApi(node.status());
+  if (node->is_null()) return FromApi(absl::NotFoundError("there is no such Node"));
+  const auto lease = FindObject(client_, kKubeletLeases, name);
+  if (!lease.ok()) return FromApi(lease.status());
+  Answer answer = FromApi(absl::OkStatus());
+  answer.done.kubelet = KubeletState{Version(ReadRenewal(*lease)), ReadNode(*node).ready};
+  return answer;
+}
+
 // The duration is for other clients' eyes; the election's own times are the core's settings.
 Answer KubeActions::RenewLease(const WriteLease& call) {
   kube::Lease seen;

@@ -34,6 +34,8 @@ class KubeActions {
       : client_(client), lease_(std::move(lease)), self_(std::move(self)), duration_(lease_duration) {}
 
   absl::StatusOr<LeaseSeen> ReadLease();
+  // GONE: there is no such Node.
+  Answer ReadKubelet(const fencing::ReadKubelet& call);
   Answer RenewLease(const WriteLease& call);
   // Releases the lease if this replica holds it, so that another need not wait for its end.
   void LeaveLease();

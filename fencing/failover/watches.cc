@@ -51,14 +51,9 @@ Watches::Watches(kube::KubeClient& client, WatchHandlers handlers)
                       [&to](const auto& key, const auto& now) { to.OnNamespace(key, now.get()); });
   Add<RecordFacts>({kNodeFences}, ReadRecord,
                    [this](const auto& key, const auto& now) { handlers_.on_record(key, now.get()); });
-  Add<std::string>(
-      {{"coordination.k8s.io", "v1", "leases"}, "kube-node-lease"},
-      [](const kube::Json& lease) {
-        return kube::TextAt(lease, {"spec", "renewTime"});
-      },
-      [this](const std::string& key, const auto& now) {
-        if (now != nullptr) handlers_.on_kubelet(key.substr(key.find('/') + 1));
-      });
+  Add<std::string>(kKubeletLeases, ReadRenewal, [this](const std::string& key, const auto& now) {
+    if (now != nullptr) handlers_.on_kubelet(key.substr(key.find('/') + 1), *now);
+  });
 }
 
 // Failover acts once every kind was live at the same time. A watch that breaks later makes a kind missing

@@ -20,7 +20,8 @@ struct WatchHandlers {
   std::function<void(std::function<void()>, Wake)> post;
   ObjectCache& objects;
   std::function<void(const std::string& name, const RecordFacts*)> on_record;  // null: it is gone
-  std::function<void(const std::string& node)> on_kubelet;                     // its lease was renewed
+  // Its lease was renewed.
+  std::function<void(const std::string& node, const std::string& renewal)> on_kubelet;
   std::function<void()> on_synced;  // everything is listed, and every watch stands
 };
 

@@ -57,6 +57,15 @@ void ActionRunner::Run(uint64_t id, const WriteLease& call) {
   });
 }
 
+void ActionRunner::Run(uint64_t id, const ReadKubelet& call) {
+  CallApi(id, [this, call] {
+    Done done;
+    done.kubelet = world_.api->ReadKubelet(NameOf(call.node));
+    if (!done.kubelet) done.outcome = Outcome::kGone;
+    return done;
+  });
+}
+
 void ActionRunner::Run(uint64_t id, const PutNodeFence& call) {
   CallApi(id, [this, call] {
     const auto written = world_.api->Put(call.fence);

@@ -24,6 +24,7 @@ class ActionRunner {
   void Run(uint64_t id, const WriteLease& call);
   void Run(uint64_t id, const BeginTerm& call);
   void Run(uint64_t id, const Probe& call);
+  void Run(uint64_t id, const ReadKubelet& call);
   void Run(uint64_t id, const PutNodeFence& call);
   void Run(uint64_t id, const RemoveNodeFence& call);
   void Run(uint64_t id, const FenceNode& call);

@@ -45,6 +45,8 @@ class Api {
   Outcome Delete(const DeletePod& call);
   Written WriteLease(const std::string& writer, const Version& expected);
   const LeaseSeen& lease() const { return lease_; }
+  // None: there is no such Node.
+  std::optional<KubeletState> ReadKubelet(const NodeName& name) const;
 
   // Lists everything into `watch`, in order, ending with ApiSynced, and goes on with changes.
   void List(size_t reflector, Endpoint to, Watch watch);

@@ -25,6 +25,9 @@ bool FaultInjection::Hear(Event& event) {
   if (auto* probe = std::get_if<ProbeAnswer>(&event.what))
     if (world_.Has(Mutant::kProbeForged) && world_.now() > WorldTime(15_s)) probe->answered = false;
   if (world_.Has(Mutant::kKubeletIgnored) && std::holds_alternative<KubeletLease>(event.what)) return false;
+  if (auto* done = std::get_if<Done>(&event.what);
+      done && done->kubelet && world_.Has(Mutant::kKubeletIgnored))
+    done->kubelet = KubeletState{{}, false};
   if (auto* pod = std::get_if<PodSeen>(&event.what))
     if (world_.Has(Mutant::kOptOutIgnored)) pod->pod.policy = FailoverPolicy::kUnsaid;
   if (auto* view = std::get_if<ArrayView>(&event.what))

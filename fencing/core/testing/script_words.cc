@@ -186,7 +186,7 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
   } else if (what == "returns" || what == "reboots") {
     for (const auto& each : channels) *each.second = true;
     if (what == "reboots") Reboot(machine);
-    Feed(KubeletLease{name});
+    Renew(name);
     After(2500_ms, [this, &machine] { Clean(machine); });
   } else if (what == "closes") {
     Feed(StreamClosed{machine.id});
@@ -306,6 +306,8 @@ void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream
   } else if (subject == "api") {
     api_ = what == "up";
     if (!api_) Feed(ApiLost{});
+  } else if (subject == "leases") {
+    leases_late_ = what == "late";
   } else if (subject == "observer") {
     stalled_ = true;
     After(ReadSpan(NextWord(words)), [this] { stalled_ = false; });

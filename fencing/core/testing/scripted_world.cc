@@ -19,6 +19,7 @@ std::string Kind(const UnfenceNode&) { return "unfence"; }
 std::string Kind(const SetTaint&) { return "taint"; }
 std::string Kind(const DeletePod&) { return "delete"; }
 std::string Kind(const Probe&) { return "probe"; }
+std::string Kind(const ReadKubelet&) { return "read"; }
 std::string Kind(const Notify&) { return "notify"; }
 std::string Kind(const Report&) { return "say"; }
 
@@ -68,8 +69,13 @@ void ScriptedWorld::EverySoOften() {
     for (const auto& [id, array] : arrays_)
       if (machine.storage && array.up && heartbeat_luns_)
         Feed(StorageHeartbeats{id, {{machine.id, machine.sequence}}});
-    if (machine.kubelet && api_ && is_each(10_s) && nodes_.contains(name)) Feed(KubeletLease{name});
+    if (machine.kubelet && api_ && is_each(10_s) && nodes_.contains(name)) Renew(name);
   }
+}
+
+void ScriptedWorld::Renew(const NodeName& name) {
+  renewals_[name] = NextVersion();
+  if (!leases_late_) Feed(KubeletLease{name, renewals_[name]});
 }
 
 // What the runner reads: the arrays, and the API server.
@@ -103,7 +109,8 @@ void ScriptedWorld::Feed(decltype(Event::what) what) {
 
 void ScriptedWorld::Do(const Action& action) {
   const auto kind = std::visit([](const auto& what) { return Kind(what); }, action.what);
-  const bool routine = kind == "lease" || kind == "term" || kind == "probe" || kind == "notify";
+  const bool routine =
+      kind == "lease" || kind == "term" || kind == "probe" || kind == "notify" || kind == "read";
   if (!routine || show_all_)
     trace_ += FormatSeconds(now_.since_start()) + "  " + DescribeAction(action) + "\n";
   if (const auto* probe = std::get_if<Probe>(&action.what)) {
@@ -176,6 +183,13 @@ Done ScriptedWorld::Effect(const PutNodeFence& call, Outcome& outcome) {
   });
   Done done;
   done.version = stored.version;
+  return done;
+}
+
+Done ScriptedWorld::Effect(const ReadKubelet& call) {
+  Done done;
+  const auto node = nodes_.find(NameOf(call.node));
+  if (node != nodes_.end()) done.kubelet = KubeletState{renewals_[node->first], node->second.ready};
   return done;
 }
 

@@ -49,6 +49,7 @@ class ScriptedWorld {
   void Start();
   void RunUntil(Instant end);
   void EverySoOften();
+  void Renew(const NodeName& name);
   void Poll();
   void After(Span delay, std::function<void()> what);
   void Feed(decltype(Event::what) what);
@@ -57,6 +58,7 @@ class ScriptedWorld {
   Outcome NextOutcome(const std::string& kind);
 
   Done Effect(const PutNodeFence& call, Outcome& outcome);
+  Done Effect(const ReadKubelet& call);
   Done Effect(const RemoveNodeFence& call);
   Done Effect(const FenceNode& call);
   Done Effect(const UnfenceNode& call);
@@ -75,12 +77,14 @@ class ScriptedWorld {
   std::unique_ptr<Core> core_;
   Instant now_;
   uint64_t version_ = 0;
-  bool api_ = true, stalled_ = false, others_lead_ = false, show_all_ = false, heartbeat_luns_ = true;
+  bool api_ = true, stalled_ = false, others_lead_ = false, show_all_ = false, leases_late_ = false,
+       heartbeat_luns_ = true;
   std::map<NodeName, Machine> machines_;
   std::map<NodeName, Node> nodes_, late_;
   std::map<ArrayId, ArrayModel> arrays_;
   std::map<PodId, Pod> pods_;
   std::map<NodeId, NodeFence> fences_;
+  std::map<NodeName, Version> renewals_;
   LeaseSeen lease_;
   std::multimap<Instant, std::function<void()>> agenda_;
   std::map<std::string, std::pair<Outcome, int>> scripted_;
