@@ -210,6 +210,7 @@ TEST_CASE("a wrong option is answered with what is wanted") {
       {{"--mode=all", "--endpoint=/s", "--failover-partitioned=shoot"}, "fence,hold"},
       {{"--mode=all", "--endpoint=/s", "--failover-over-budget=all"}, "one-by-one,stop"},
       {{"--mode=all", "--endpoint=/s", "--failover-budget-percent=0"}, "1 to 100"},
+      {{"--mode=all", "--endpoint=/s", "--failover-mass-percent=101"}, "1 to 100"},
       {{"--mode=all", "--endpoint=/s", "--failover-graceful=-1"}, "1 to 86400"},
       {{"--mode=all", "--endpoint=/s", "--failover-owner-kinds=statefulset"}, "such as StatefulSet"},
   };

@@ -153,6 +153,10 @@ void AddSeconds(CLI::App* command, const std::string& name, fencing::Span* value
       ->default_str(std::to_string(value->milliseconds() / 1000));
 }
 
+void AddPercent(CLI::App* command, const std::string& name, int* value, const std::string& text) {
+  command->add_option(name, *value, text)->check(CLI::Range(1, 100))->capture_default_str();
+}
+
 // Of a controller with a coordinator. docs/failover.md explains each.
 void AddFailoverOptions(CLI::App* command, FailoverFlags* flags) {
   fencing::Settings& settings = flags->settings;
@@ -166,11 +170,10 @@ void AddFailoverOptions(CLI::App* command, FailoverFlags* flags) {
       ->delimiter(',')
       ->check(Check(IsKind))
       ->default_str("StatefulSet,ReplicaSet,Job");
-  command
-      ->add_option("--failover-budget-percent", settings.budget_percent,
-                   "Share of the nodes with volumes that may be fenced in five minutes; at least one node")
-      ->check(CLI::Range(1, 100))
-      ->capture_default_str();
+  AddPercent(command, "--failover-budget-percent", &settings.budget_percent,
+             "Share of the nodes with volumes that may be fenced in five minutes; at least one node");
+  AddPercent(command, "--failover-mass-percent", &settings.mass_percent,
+             "With more nodes, and at least three, in trouble within a minute: only the plainly dead");
   command
       ->add_option_function<std::string>(
           "--failover-over-budget",

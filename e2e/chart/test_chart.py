@@ -90,6 +90,7 @@ BAD_VALUES = {
     "a sidecar without a tag": ("sidecars.resizer.image=csi-resizer", "/sidecars/resizer/image"),
     "a relative kubelet folder": ("node.kubeletDir=var/lib/kubelet", "/node/kubeletDir"),
     "a budget of nothing": ("failover.budgetPercent=0", "/failover/budgetPercent"),
+    "a mass of nothing": ("failover.massPercent=0", "/failover/massPercent"),
     "an unknown policy": ("failover.partitioned=shoot", "'fence', 'hold'"),
     "an unknown policy past the budget": ("failover.overBudget=all", "'one-by-one', 'stop'"),
     "an owner that is no kind": ("failover.ownerKinds={statefulset}", "/failover/ownerKinds/0"),

@@ -49,7 +49,9 @@ bool IsDead(const Signals& signals, const Settings& settings) {
 
 Classification ClassifySilent(const Signals& signals, const Settings& settings) {
   if (signals.kubelet == Kubelet::kReady)
-    return {Response::kHold, "its plugin hangs or restarts; the kubelet is well"};
+    return {.response = Response::kHold,
+            .what = "its plugin hangs or restarts; the kubelet is well",
+            .plugin = true};
   if (signals.kubelet == Kubelet::kUnknown)
     return {Response::kHold, "silent; the API server cannot say whether its kubelet is well"};
   // A node that this observer never met may only be one whose address it has not learned yet, so it waits
@@ -77,8 +79,9 @@ Classification Classify(const Signals& signals, const Settings& settings, bool s
       return {Response::kHold, "silent; no array can say whether it still does I/O"};
     case Storage::kAlive:
       if (signals.kubelet == Kubelet::kNotReady) return ClassifyCutOff(signals, settings);
-      return {Response::kHold, signals.network == Network::kClosed ? "its plugin restarts"
-                                                                   : "cut off from the controllers only"};
+      if (signals.network == Network::kClosed)
+        return {.response = Response::kHold, .what = "its plugin restarts", .plugin = true};
+      return {Response::kHold, "cut off from the controllers only"};
     case Storage::kSilent:
       return ClassifySilent(signals, settings);
   }

@@ -19,6 +19,7 @@ struct Classification {
   Response response = Response::kNothing;
   std::string_view what;  // plain English, for people; a literal
   bool fast = false;      // by the row of 2.5 s, which asks for the observer's self-test too
+  bool plugin = false;    // the plugin alone is away, as in an upgrade
 };
 
 // `self_test`: the observer has passed it, or it was not asked yet; else the fast row is left out.

@@ -138,7 +138,9 @@ VolumesByArray AffectedVolumes(const State& state, const NodeId& node, const Cla
 }  // namespace
 
 void Decide(State& state, const NodeId& node, Classification classification) {
-  if (state.cluster.FindFence(node) || IsMachineId(node)) return;
+  if (IsMachineId(node)) return;
+  state.limits.NoteVerdict(node, classification, state.now);
+  if (state.cluster.FindFence(node)) return;
   if (IsForgotten(state, node)) {
     state.WithdrawReport(ReportKind::kClassification, node);
     return state.WithdrawReport(ReportKind::kRefused, node);
@@ -166,7 +168,8 @@ void Decide(State& state, const NodeId& node, Classification classification) {
   // A node that has nothing of ours is none of our business, however dead it is.
   if (fence.volumes.empty() && !manual) return;
   if (!manual) {
-    const auto refused = state.limits.RefusalOf(node, state.cluster, state.evidence, state.now);
+    const auto refused =
+        state.limits.RefusalOf(node, classification, state.cluster, state.evidence, state.now);
     if (refused)
       return state.ReportOnce({.kind = ReportKind::kRefused,
                                .node = node,

@@ -4,7 +4,7 @@
 
 namespace lunkeeper::fencing {
 
-enum class Refusal { kPaused, kExempt, kBudget, kDryRun, kUnknownNode };
+enum class Refusal { kPaused, kExempt, kMass, kBudget, kDryRun, kUnknownNode };
 
 constexpr const char* ToWord(Refusal refusal) {
   switch (refusal) {
@@ -12,6 +12,8 @@ constexpr const char* ToWord(Refusal refusal) {
       return "paused";
     case Refusal::kExempt:
       return "exempt";
+    case Refusal::kMass:
+      return "mass";
     case Refusal::kBudget:
       return "budget";
     case Refusal::kDryRun:

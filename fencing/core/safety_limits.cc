@@ -7,14 +7,48 @@
 #include <algorithm>
 
 namespace lunkeeper::fencing {
+namespace {
+
+constexpr int kFewestOfAMass = 3;
+
+}  // namespace
 
 void SafetyLimits::NoteDecision(const NodeId& node, Instant now) { decided_.emplace(node, now); }
 
-std::optional<LimitRefusal> SafetyLimits::RefusalOf(const NodeId& node, const Cluster& cluster,
-                                                    const Evidence& evidence, Instant now) {
+// What is plainly dead was its own fault's victim, also if it looked like something else on its way there. A
+// plugin that is away alone is an upgrade more often than a fault.
+void SafetyLimits::NoteVerdict(const NodeId& node, const Classification& verdict, Instant now) {
+  if (verdict.what.empty() || verdict.plugin) return;
+  if (verdict.fast) {
+    in_trouble_.erase(node);
+  } else {
+    in_trouble_[node] = now;
+  }
+}
+
+bool SafetyLimits::IsMass(const Evidence& evidence, Instant now) {
+  std::erase_if(in_trouble_, [&](const auto& entry) { return now - entry.second >= settings_.mass_window; });
+  const auto counts = [](const NodeId& id, const NodeEvidence& known) {
+    const bool current = known.kubelet && (known.kubelet->node_id.empty() || known.kubelet->node_id == id);
+    return current && (known.heard || known.HasGrants());
+  };
+  int nodes = 0, sick = 0;
+  for (const auto& [id, known] : evidence.nodes()) {
+    if (!counts(id, known)) continue;
+    ++nodes;
+    sick += in_trouble_.contains(id);
+  }
+  return sick >= kFewestOfAMass && sick * 100 > nodes * settings_.mass_percent;
+}
+
+std::optional<LimitRefusal> SafetyLimits::RefusalOf(const NodeId& node, const Classification& verdict,
+                                                    const Cluster& cluster, const Evidence& evidence,
+                                                    Instant now) {
   if (settings_.paused) return LimitRefusal{Refusal::kPaused, "failover is paused"};
   const auto* object = cluster.FindNode(NameOf(node));
   if (object && object->exempt) return LimitRefusal{Refusal::kExempt, "the node is exempt"};
+  if (!verdict.fast && IsMass(evidence, now))
+    return LimitRefusal{Refusal::kMass, "too many nodes are in trouble at once, as if by one fault"};
   std::erase_if(decided_, [&](const auto& entry) { return now - entry.second >= settings_.budget_window; });
   // A node within the budget stays within it: to decide on it again costs nothing.
   if (decided_.contains(node) || static_cast<int>(decided_.size()) < NodeBudget(evidence))

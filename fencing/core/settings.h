@@ -42,6 +42,8 @@ struct Settings {
   bool dry_run = false;
   int budget_percent = 20;  // of the nodes with grants, at least one
   Span budget_window = 300_s;
+  int mass_percent = 30;  // of the nodes, and three: so many in trouble at once share a fault
+  Span mass_window = 60_s;
   bool one_by_one = true;  // over the budget and the self-test passed; or stop
   Span one_by_one_pause = 30_s;
   int self_test_percent = 30;  // of the other nodes must send heartbeats

@@ -134,6 +134,8 @@ void ScriptedWorld::SetOption(const std::string& name, const std::string& value)
     *found->second = value == "yes";
   } else if (name == "budget_percent") {
     settings_.budget_percent = std::stoi(value);
+  } else if (name == "mass_percent") {
+    settings_.mass_percent = std::stoi(value);
   } else {
     throw std::runtime_error("no such setting: " + name);
   }
