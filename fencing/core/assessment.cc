@@ -36,11 +36,18 @@ bool IsGraceOver(State& state, const Assessment& seen) {
   return state.now - since + state.settings.tick / 2 >= deadline;
 }
 
+// A pod that is deleted and still there, for a finalizer, may have its replacement already, or keep it away.
+bool IsReplaced(const std::vector<const Pod*>& pods) {
+  const auto runs = [](const Pod* pod) { return pod->running; };
+  const auto runs_or_over = [](const Pod* pod) { return pod->running || pod->deleted; };
+  return pods.empty() ||
+         (std::all_of(pods.begin(), pods.end(), runs_or_over) && std::any_of(pods.begin(), pods.end(), runs));
+}
+
 bool DoAllRun(const State& state, const VolumesByArray& volumes) {
   for (const auto& [array, some] : volumes)
     for (const auto& volume : some)
-      for (const auto* pod : state.cluster.PodsOf(volume))
-        if (!pod->running) return false;
+      if (!IsReplaced(state.cluster.PodsOf(volume))) return false;
   return true;
 }
 
@@ -116,7 +123,7 @@ bool IsFenced(const Assessment& seen, const VolumesByArray& volumes) {
 std::vector<const Pod*> PodsToDelete(const Assessment& seen) {
   std::vector<const Pod*> pods;
   std::copy_if(seen.plan.move.begin(), seen.plan.move.end(), std::back_inserter(pods),
-               [&](const Pod* pod) { return IsFenced(seen, pod->volumes); });
+               [&](const Pod* pod) { return !pod->deleted && IsFenced(seen, pod->volumes); });
   return pods;
 }
 

@@ -40,7 +40,7 @@ std::vector<ArrayId> UnconfirmedArrays(const State& state, const Assessment& see
 // The arrays have confirmed that all of `volumes` are fenced from the node.
 bool IsFenced(const Assessment& seen, const VolumesByArray& volumes);
 // The pods that are still to go: those whose volumes are all fenced. One that lands on the fenced node later
-// is among them.
+// is among them; one that is deleted is not, though a finalizer may keep its object.
 std::vector<const Pod*> PodsToDelete(const Assessment& seen);
 // The node will not come back as what it was: its object is deleted, or another instance has its name.
 bool IsGone(const State& state, const Assessment& seen);

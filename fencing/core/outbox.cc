@@ -1,7 +1,7 @@
 // A call passes through three states, by its key:
 //
 //   free ──CallOnce──► waiting ──answered well──► free
-//    ▲                    │ └──failed, or a deletion──► paused for `retry`
+//    ▲                    │ └──failed, or a deletion──► paused for `retry`, and a deletion each time longer
 //    └──answer_timeout────┘                                │
 //    └─────────────────────────────────────────────────────┘
 //
@@ -9,15 +9,21 @@
 
 #include "fencing/core/outbox.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace lunkeeper::fencing {
+namespace {
+
+constexpr int kMostDoublings = 5;  // of the pause between deletions: 16 s
+
+}  // namespace
 
 bool Outbox::CallOnce(const CallKey& key, decltype(Action::what) what, Instant now) {
   auto& state = keys_[key];
   if (now < state.again_at) return false;
   if (state.id != 0) calls_.erase(state.id);
-  state = {++last_id_, now + settings_.answer_timeout};
+  state = {++last_id_, now + settings_.answer_timeout, state.tries};
   actions_.push_back({state.id, std::move(what)});
   calls_.emplace(state.id, std::pair(key, actions_.back()));
   return true;
@@ -34,10 +40,15 @@ std::optional<Action> Outbox::TakeAnswered(const Done& done, Instant now) {
   const auto found = calls_.find(done.action);
   if (found == calls_.end()) return std::nullopt;
   auto action = std::move(found->second.second);
-  // A deletion is soon seen; until then it is not asked for again. The effect of other calls is in the
-  // answer.
-  const bool seen = done.outcome == Outcome::kOk && !std::holds_alternative<DeletePod>(action.what);
-  keys_[found->second.first] = {0, seen ? now : now + settings_.retry};
+  auto& state = keys_[found->second.first];
+  if (std::holds_alternative<DeletePod>(action.what)) {
+    // A deletion is soon seen, and then not asked for again. Of one that is not, something stands in its way:
+    // a webhook, or a right that is missing.
+    state = {0, now + (1 << std::min(state.tries, kMostDoublings)) * settings_.retry, state.tries + 1};
+  } else {
+    // The effect of other calls is in the answer.
+    state = {0, done.outcome == Outcome::kOk ? now : now + settings_.retry};
+  }
   calls_.erase(found);
   return action;
 }
@@ -49,7 +60,9 @@ bool Outbox::IsWaiting(const CallKey& key) const {
 
 void Outbox::PruneCalls(Instant now) {
   std::erase_if(keys_, [&](const auto& entry) {
-    if (now < entry.second.again_at) return false;
+    // A deletion that is not asked for any more has been seen; its count of tries goes later.
+    const auto keep = entry.second.tries == 0 ? Span() : settings_.answer_timeout;
+    if (entry.second.again_at && now < *entry.second.again_at + keep) return false;
     calls_.erase(entry.second.id);
     return true;
   });

@@ -36,6 +36,7 @@ class Outbox {
   struct PendingCall {
     uint64_t id = 0;                  // 0: answered
     std::optional<Instant> again_at;  // until then it is not sent again
+    int tries = 0;                    // deletions in a row whose effect was not seen
   };
 
   const Settings& settings_;

@@ -58,4 +58,26 @@ TEST_CASE(
   CHECK(rig.Fence(kFirstArray, kNode, kStart + rig.settings.retry + rig.settings.answer_timeout));
 }
 
+TEST_CASE("a deletion whose effect is not seen is asked for again, and each time later") {
+  Rig rig;
+  const auto key = CallKey::ForPod(CallKey::Kind::kDeletePod, Uid("u"));
+  const auto outcome = GENERATE(Outcome::kOk, Outcome::kFailed);
+  int deletions = 0;
+  for (Instant now = kStart; now < kStart + 300_s; now += 250_ms) {
+    if (rig.outbox.CallOnce(key, DeletePod{PodId("db/db-0"), Uid("u"), Grace::kNone}, now)) {
+      ++deletions;
+      rig.Answer(outcome, now);
+    }
+    rig.outbox.PruneCalls(now);
+  }
+  CHECK(deletions >= 10);  // it goes on
+  CHECK(deletions <= 30);
+  // Nothing is left of it when nobody asks for it any more.
+  rig.outbox.PruneCalls(kStart + 400_s);
+  CHECK(rig.outbox.CallOnce(key, DeletePod{PodId("db/db-0"), Uid("u"), Grace::kNone}, kStart + 400_s));
+  rig.Answer(outcome, kStart + 400_s);
+  CHECK(rig.outbox.CallOnce(key, DeletePod{PodId("db/db-0"), Uid("u"), Grace::kNone},
+                            kStart + 400_s + rig.settings.retry));
+}
+
 }  // namespace lunkeeper::fencing

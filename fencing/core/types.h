@@ -42,6 +42,7 @@ struct Pod {
   bool foreign_volumes = false;  // it has persistent volumes of another driver too
   Shared<Scheduling> scheduling;
   bool deleting = false;
+  bool deleted = false;  // by force: its object only waits for its finalizers
   bool running = false;
   bool crash_looping = false;
   friend bool operator==(const Pod&, const Pod&) = default;

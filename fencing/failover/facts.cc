@@ -129,6 +129,9 @@ std::optional<PodFacts> ReadPod(const Json& pod) {
   facts.owner_kind = ControllerOf(pod);
   facts.policy = ReadFailoverPolicy(pod);
   facts.deleting = !FieldAt(pod, {"metadata", "deletionTimestamp"}).is_null();
+  // Zero: by force, or kubelet's own last word. Only a finalizer keeps such an object.
+  const Json& grace = FieldAt(pod, {"metadata", "deletionGracePeriodSeconds"});
+  facts.deleted = facts.deleting && grace.is_number() && grace == 0;
   // A pod that is being deleted may be ready until its end; it will not run here for long.
   facts.running = HasCondition(pod, "Ready") && !facts.deleting;
   facts.crash_looping = IsCrashLooping(pod);

@@ -39,7 +39,7 @@ struct PodFacts {
   FailoverPolicy policy = FailoverPolicy::kUnsaid;
   std::vector<std::string> claims;  // "namespace/name"
   bool foreign_volumes = false;     // has volumes that only this node can serve, besides claims
-  bool deleting = false, running = false, crash_looping = false;
+  bool deleting = false, deleted = false, running = false, crash_looping = false;
   Shared<Scheduling> scheduling;
   friend bool operator==(const PodFacts&, const PodFacts&) = default;
 };

@@ -168,6 +168,7 @@ void ObjectCache::ReportPod(const std::string& key) {
   for (const std::string& claim : facts.claims) AddClaim(pod, claim);
   pod.scheduling = facts.scheduling;
   pod.deleting = facts.deleting;
+  pod.deleted = facts.deleted;
   pod.running = facts.running;
   pod.crash_looping = facts.crash_looping;
   report_(PodSeen{std::move(pod)});

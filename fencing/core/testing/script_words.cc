@@ -154,6 +154,7 @@ void ScriptedWorld::AddPod(std::istringstream& words) {
     if (word == "never") pod.policy = FailoverPolicy::kNever;
     if (word == "always") pod.policy = FailoverPolicy::kAlways;
     if (word == "foreign") pod.foreign_volumes = true;
+    if (word == "finalizer") finalizers_.insert(pod.id);
     ReadScheduling(word, words, scheduling);
     if (word != "volumes") continue;
     for (const auto& text : Split(NextWord(words))) {
@@ -328,7 +329,9 @@ void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream
     Feed(FenceSeen{fence});
   } else if (subject == "pod") {
     auto& pod = pods_.at(PodId(what));
-    NextWord(words) == "crashes" ? pod.crash_looping = true : (pod.policy = FailoverPolicy::kNever, true);
+    const auto how = NextWord(words);
+    if (how == "finalized") return Finalize(pod.id);
+    how == "crashes" ? pod.crash_looping = true : (pod.policy = FailoverPolicy::kNever, true);
     Feed(PodSeen{pod});
   } else {
     int times = 1;

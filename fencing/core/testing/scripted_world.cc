@@ -238,6 +238,13 @@ Done ScriptedWorld::Effect(const DeletePod& call) {
     After(5_ms, [this, pod = found->second] { Feed(PodSeen{pod}); });
     return {};
   }
+  if (finalizers_.contains(call.pod)) {
+    auto& kept = found->second;
+    kept.deleting = kept.deleted = true;
+    kept.running = false;
+    After(5_ms, [this, pod = kept] { Feed(PodSeen{pod}); });
+    return {};
+  }
   After(5_ms, [this, id = call.pod] { Feed(PodGone{id}); });
   auto pod = found->second;
   pods_.erase(found);
@@ -251,10 +258,19 @@ Done ScriptedWorld::Effect(const DeletePod& call) {
   return {};
 }
 
+// Its finalizer is gone, and so is its object.
+void ScriptedWorld::Finalize(const PodId& id) {
+  finalizers_.erase(id);
+  const auto pod = pods_.extract(id).mapped();
+  Feed(PodGone{id});
+  After(30_ms, [this, pod] { Replace(pod); });
+}
+
 // Its owner makes a new one, and it is scheduled where it fits.
 void ScriptedWorld::Replace(Pod pod) {
   pod.uid = Uid(pod.uid.value() + "'");
-  pod.deleting = pod.crash_looping = false;
+  pod.deleting = pod.deleted = pod.crash_looping = false;
+  pod.running = true;
   for (const auto& [name, node] : nodes_)
     if (name != pod.node && node.ready && node.taint.empty() && Fits(*pod.scheduling, *node.labels)) {
       pod.node = name;

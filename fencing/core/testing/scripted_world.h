@@ -65,6 +65,7 @@ class ScriptedWorld {
   Done Effect(const SetTaint& call);
   Done Effect(const DeletePod& call);
   void Replace(Pod pod);
+  void Finalize(const PodId& id);
   void Clean(Machine& machine);
   Machine& Find(const std::string& name);
   void MakeFence(const std::string& what, const std::string& how);
@@ -83,6 +84,7 @@ class ScriptedWorld {
   std::map<NodeName, Node> nodes_, late_;
   std::map<ArrayId, ArrayModel> arrays_;
   std::map<PodId, Pod> pods_;
+  std::set<PodId> finalizers_;  // pods whose objects stay when they are deleted
   std::map<NodeId, NodeFence> fences_;
   std::map<NodeName, Version> renewals_;
   LeaseSeen lease_;
