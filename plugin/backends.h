@@ -14,6 +14,7 @@
 #include "base/metrics.h"
 #include "devices/array/arrays.h"
 #include "devices/array/tgt/tgt_array.h"
+#include "devices/datapath/duplicate_keeper.h"
 #include "devices/datapath/initiator.h"
 #include "devices/filesystem/filesystem.h"
 #include "devices/filesystem/mounter.h"
@@ -46,6 +47,7 @@ struct Backends {
 
   // Null, and no node id, without the Node service.
   NodeId node;
+  std::unique_ptr<DuplicateKeeper> duplicates;  // of the data path's descriptors
   std::unique_ptr<Initiator> initiator;
   std::unique_ptr<Filesystem> filesystem;
   std::unique_ptr<Mounter> mounter;

@@ -18,6 +18,7 @@
 #include "base/status_macros.h"
 #include "devices/array/array_router.h"
 #include "devices/datapath/datapath.h"
+#include "devices/datapath/duplicate_keeper.h"
 #include "devices/datapath/user_initiator.h"
 #include "devices/filesystem/linux_mounter.h"
 #include "devices/filesystem/tool_filesystem.h"
@@ -66,6 +67,7 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
     // A process of its own, outside this one's limits: volumes must outlive an upgrade of the plugin.
     RETURN_IF_ERROR(StartDatapathIfAbsent(datapath, kDatapathStart));
   }
+  backends->duplicates = KeepDuplicates(options.datapath_socket);
   backends->initiator = MakeUserInitiator(options.datapath_socket);
   // With a short timeout: readiness and heartbeats must answer within a second, even while the data path is
   // busy with a stage. And they must tell that a data path is dead.

@@ -69,9 +69,9 @@ std::vector<UniqueFd> TakeDescriptors(msghdr* header) {
 
 }  // namespace
 
-absl::StatusOr<UniqueFd> ConnectTo(const std::string& path) {
+absl::StatusOr<UniqueFd> ConnectTo(const std::string& path, int flags) {
   ASSIGN_OR_RETURN(const sockaddr_un address, SocketAddress(path));
-  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0));
   if (!socket) return absl::ErrnoToStatus(errno, "making a socket");
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return absl::UnavailableError(absl::StrCat("nobody answers at ", path, " (", std::strerror(errno),
@@ -135,7 +135,7 @@ absl::Status SendMessage(int socket, const google::protobuf::MessageLite& messag
 }
 
 absl::Status ReceiveMessage(int socket, absl::Time deadline, google::protobuf::MessageLite* message,
-                            std::vector<UniqueFd>* fds) {
+                            std::vector<UniqueFd>* fds, int flags) {
   RETURN_IF_ERROR(WaitReadable(socket, deadline));
   std::string bytes(kMaxMessage + 1, '\0');
   iovec part = {bytes.data(), bytes.size()};
@@ -145,7 +145,7 @@ absl::Status ReceiveMessage(int socket, absl::Time deadline, google::protobuf::M
   header.msg_iovlen = 1;
   header.msg_control = space.bytes;
   header.msg_controllen = sizeof(space.bytes);
-  const ssize_t got = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+  const ssize_t got = ::recvmsg(socket, &header, flags | MSG_CMSG_CLOEXEC);
   std::vector<UniqueFd> received = TakeDescriptors(&header);
   if (got < 0) return absl::UnavailableError(absl::StrCat("receiving a message: ", std::strerror(errno)));
   if (got == 0) return absl::UnavailableError("the other end is gone");

@@ -20,14 +20,15 @@ constexpr size_t kMaxMessage = size_t{64} << 10;
 // Listens at `path` with mode 0600, replacing a socket there on which nobody listens.
 // ALREADY_EXISTS: somebody does.
 absl::StatusOr<UniqueFd> ListenAt(const std::string& path);
-absl::StatusOr<UniqueFd> ConnectTo(const std::string& path);
+// `flags`: of socket(2).
+absl::StatusOr<UniqueFd> ConnectTo(const std::string& path, int flags = 0);
 // The other end is a process of root's.
 bool PeerIsRoot(int socket);
 
 absl::Status SendMessage(int socket, const google::protobuf::MessageLite& message,
                          const std::vector<int>& fds = {});
-// Fills `message`, and `fds` with what descriptors came along (at most 4).
+// Fills `message`, and `fds` with what descriptors came along (at most 4). `flags`: of recvmsg(2).
 absl::Status ReceiveMessage(int socket, absl::Time deadline, google::protobuf::MessageLite* message,
-                            std::vector<UniqueFd>* fds = nullptr);
+                            std::vector<UniqueFd>* fds = nullptr, int flags = 0);
 
 }  // namespace lunkeeper

@@ -26,11 +26,6 @@ std::vector<std::string> DyingAt(const std::string& point) {
   return {"env", "LUNKEEPER_FAIL_POINT=" + point};
 }
 
-void RequireProgress(const Checker& checker) {
-  const uint64_t before = checker.writes();
-  Eventually("writes go on", [&] { return checker.writes() > before + 200; });
-}
-
 Device WithStatistics(const Datapath& datapath, const VolumeId& volume) {
   const auto devices = ListServedDevices(datapath.socket(), absl::Seconds(10), /*statistics=*/true);
   REQUIRE(devices.ok());

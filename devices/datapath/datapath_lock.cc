@@ -16,11 +16,9 @@ constexpr int kAttempts = 10;
 constexpr useconds_t kPause = 10'000;
 
 std::string LockPath(const std::string& socket_path) { return socket_path + ".lock"; }
+std::string KeptPath(const std::string& socket_path) { return socket_path + ".kept"; }
 
-}  // namespace
-
-absl::StatusOr<UniqueFd> LockSocket(const std::string& socket_path) {
-  const std::string path = LockPath(socket_path);
+absl::StatusOr<UniqueFd> TakeLock(const std::string& path) {
   UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock) return absl::ErrnoToStatus(errno, absl::StrCat("opening ", path));
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -30,7 +28,22 @@ absl::StatusOr<UniqueFd> LockSocket(const std::string& socket_path) {
   return absl::AlreadyExistsError(absl::StrCat("another data path holds ", path));
 }
 
+bool IsHeld(const std::string& path) {
+  const UniqueFd lock(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  return lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0;
+}
+
+}  // namespace
+
+absl::StatusOr<UniqueFd> LockSocket(const std::string& socket_path) {
+  return TakeLock(LockPath(socket_path));
+}
+
+absl::StatusOr<UniqueFd> LockKept(const std::string& socket_path) { return TakeLock(KeptPath(socket_path)); }
+
+// The keeper's first: the supervisor's may be free only until a new one has taken the volumes over.
 bool IsDatapathDead(const std::string& socket_path) {
+  if (IsHeld(KeptPath(socket_path))) return false;
   const UniqueFd lock(::open(LockPath(socket_path).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   return lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
 }

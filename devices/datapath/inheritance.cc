@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/fail_point.h"
 #include "base/status_macros.h"
 #include "devices/datapath/control.pb.h"
 #include "devices/datapath/control_socket.h"
@@ -34,6 +35,7 @@ datapath::InheritedVolume ToMessage(const SupervisedVolume& volume, std::vector<
   message.set_told_to_fail(volume.told_to_fail);
   message.set_reason(volume.reason);
   message.set_set_aside(volume.set_aside);
+  message.set_ending(volume.ending);
   message.set_has_device(volume.fuse.device.get() >= 0);
   message.set_has_root(volume.fuse.root.get() >= 0);
   message.set_has_loop(volume.loop.fd.get() >= 0);
@@ -65,6 +67,8 @@ absl::StatusOr<std::unique_ptr<SupervisedVolume>> FromMessage(const datapath::In
   volume->told_to_fail = message.told_to_fail();
   volume->reason = message.reason();
   volume->set_aside = message.set_aside();
+  volume->ending = message.ending();
+  volume->attachment = message.attachment();
   auto next = fds.begin();
   if (message.has_device()) volume->fuse.device = std::move(*next++);
   if (message.has_root()) volume->fuse.root = std::move(*next++);
@@ -72,13 +76,13 @@ absl::StatusOr<std::unique_ptr<SupervisedVolume>> FromMessage(const datapath::In
   return volume;
 }
 
-absl::StatusOr<VolumeTable::Volumes> UnpackVolumes(int parcel, uint32_t count) {
+absl::StatusOr<VolumeTable::Volumes> UnpackVolumes(int parcel, uint32_t count, int flags) {
   VolumeTable::Volumes volumes;
   std::set<uint32_t> slots;
   for (uint32_t i = 0; i < count; ++i) {
     datapath::InheritedVolume message;
     std::vector<UniqueFd> fds;
-    RETURN_IF_ERROR(ReceiveMessage(parcel, absl::Now(), &message, &fds));
+    RETURN_IF_ERROR(ReceiveMessage(parcel, absl::Now(), &message, &fds, flags));
     ASSIGN_OR_RETURN(std::unique_ptr<SupervisedVolume> volume, FromMessage(message, std::move(fds)));
     const VolumeId id = volume->id;
     if (!slots.insert(volume->slot).second || !volumes.emplace(id, std::move(volume)).second) {
@@ -90,6 +94,33 @@ absl::StatusOr<VolumeTable::Volumes> UnpackVolumes(int parcel, uint32_t count) {
 
 }  // namespace
 
+absl::Status WriteVolumes(int socket, datapath::InheritedState state, const std::vector<int>& fds,
+                          const SharedMemory& memory, const std::vector<const SupervisedVolume*>& volumes) {
+  // Beyond the usual limit; without the right to it, as much as there is.
+  const int bytes = kBufferBytes * (static_cast<int>(volumes.size()) + 8);
+  if (::setsockopt(socket, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes)) != 0) {
+    ::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+  }
+  state.set_volumes(static_cast<uint32_t>(volumes.size()));
+  RETURN_IF_ERROR(SendMessage(socket, state, fds));
+  FAIL_POINT("duplicates.edition.begun");
+  for (const SupervisedVolume* volume : volumes) {
+    std::vector<int> descriptors;
+    datapath::InheritedVolume message = ToMessage(*volume, &descriptors);
+    message.set_attachment(memory.state()->slots[volume->slot].attachment);
+    RETURN_IF_ERROR(SendMessage(socket, message, descriptors));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BufferedVolumes> ReadVolumes(int socket, int flags) {
+  BufferedVolumes read;
+  RETURN_IF_ERROR(ReceiveMessage(socket, absl::Now(), &read.state, &read.fds, flags));
+  if (read.state.volumes() > kMaxVolumes) return absl::InvalidArgumentError("too many inherited volumes");
+  ASSIGN_OR_RETURN(read.volumes, UnpackVolumes(socket, read.state.volumes(), flags));
+  return read;
+}
+
 absl::StatusOr<UniqueFd> PackParcel(const SharedMemory& memory, const VolumeTable::Volumes& volumes,
                                     uint64_t next_tag, int lock, int listener) {
   int ends[2];
@@ -98,35 +129,24 @@ absl::StatusOr<UniqueFd> PackParcel(const SharedMemory& memory, const VolumeTabl
   }
   const UniqueFd ours(ends[0]);
   UniqueFd parcel(ends[1]);
-  // Beyond the usual limit; without the right to it, as much as there is.
-  const int bytes = kBufferBytes * (static_cast<int>(volumes.size()) + 8);
-  if (::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes)) != 0) {
-    ::setsockopt(ours.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
-  }
   datapath::InheritedState state;
   state.set_next_tag(next_tag);
-  state.set_volumes(static_cast<uint32_t>(volumes.size()));
-  RETURN_IF_ERROR(SendMessage(ours.get(), state, {memory.fd(), lock, listener}));
-  for (const auto& [id, volume] : volumes) {
-    std::vector<int> fds;
-    const datapath::InheritedVolume message = ToMessage(*volume, &fds);
-    RETURN_IF_ERROR(SendMessage(ours.get(), message, fds));
-  }
+  std::vector<const SupervisedVolume*> all;
+  for (const auto& [id, volume] : volumes) all.push_back(volume.get());
+  RETURN_IF_ERROR(WriteVolumes(ours.get(), state, {memory.fd(), lock, listener}, memory, all));
   return parcel;
 }
 
 absl::StatusOr<Inheritance> UnpackParcel(UniqueFd parcel) {
-  datapath::InheritedState state;
-  std::vector<UniqueFd> fds;
-  RETURN_IF_ERROR(ReceiveMessage(parcel.get(), absl::Now(), &state, &fds));
-  if (fds.size() != 3 || state.volumes() > kMaxVolumes) {
+  ASSIGN_OR_RETURN(BufferedVolumes read, ReadVolumes(parcel.get(), 0));
+  if (read.fds.size() != 3) {
     return absl::InvalidArgumentError("an inheritance without memory, lock or socket");
   }
-  ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Map(std::move(fds[0])));
-  ASSIGN_OR_RETURN(VolumeTable::Volumes volumes, UnpackVolumes(parcel.get(), state.volumes()));
-  return Inheritance{std::move(fds[1]),
-                     std::move(fds[2]),
-                     {std::move(memory), std::move(volumes), std::max<uint64_t>(state.next_tag(), 1)}};
+  ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Map(std::move(read.fds[0])));
+  return Inheritance{
+      std::move(read.fds[1]),
+      std::move(read.fds[2]),
+      {std::move(memory), std::move(read.volumes), std::max<uint64_t>(read.state.next_tag(), 1)}};
 }
 
 }  // namespace lunkeeper

@@ -7,9 +7,12 @@
 // buffer), INVALID_ARGUMENT (what came is no inheritance), and as control_socket.h says.
 
 #include <cstdint>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/unique_fd.h"
+#include "devices/datapath/control.pb.h"
 #include "devices/datapath/shared_state.h"
 #include "devices/datapath/volume_table.h"
 
@@ -27,6 +30,18 @@ struct Inheritance {
   UniqueFd listener;
   VolumesState state;
 };
+
+// The volumes in a socket's buffer: a message about all of them, and one for each.
+struct BufferedVolumes {
+  datapath::InheritedState state;
+  std::vector<UniqueFd> fds;  // of the first message
+  VolumeTable::Volumes volumes;
+};
+// Makes the buffer large enough. Waits for nobody; a failure leaves a part of them there.
+absl::Status WriteVolumes(int socket, datapath::InheritedState state, const std::vector<int>& fds,
+                          const SharedMemory& memory, const std::vector<const SupervisedVolume*>& volumes);
+// `flags`: MSG_PEEK leaves them there, for the next reader; the socket's peek offset (SO_PEEK_OFF) is 0.
+absl::StatusOr<BufferedVolumes> ReadVolumes(int socket, int flags);
 
 // Copies the descriptors; `volumes` stay as they are. Waits for nobody.
 absl::StatusOr<UniqueFd> PackParcel(const SharedMemory& memory, const VolumeTable::Volumes& volumes,

@@ -30,6 +30,9 @@ struct alignas(1024) VolumeSlot {
   // is written before `answered`.
   std::atomic<uint64_t> answered;
   std::atomic<int> answer;
+  // Another number for each volume that has the slot, and once more when its device is removed. The
+  // supervisor's; it outlives that one, and says which of the volumes it had are still there.
+  std::atomic<uint32_t> attachment;
   LunState lun;  // written by the worker; last, since it grows
 };
 

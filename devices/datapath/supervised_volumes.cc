@@ -35,6 +35,7 @@ SupervisedVolumes::SupervisedVolumes(const WorkerOptions& options, VolumesState 
       memory_(std::move(state.memory)),
       worker_(options, &memory_, answers),
       table_(memory_.state(), std::move(state.volumes)),
+      duplicates_(memory_),
       orphans_(tag_prefix_,
                [this](int number) ABSL_NO_THREAD_SAFETY_ANALYSIS { return table_.UsesLoop(number); }),
       next_tag_(state.next_tag) {}
@@ -78,6 +79,7 @@ void SupervisedVolumes::CollectDeadWorker() {
                "stage again");
     volume->fuse.device.Reset();
   }
+  UpdateDuplicates();
 }
 
 // No worker is given it again, and with the last copy of its descriptor all its I/O ends.
@@ -124,6 +126,7 @@ void SupervisedVolumes::EndAll() {
   ending_ = true;
   hand_over_ = HandOverPhase::kDone;
   worker_.KillWorker();
+  duplicates_.Withdraw();
   for (const auto& [id, volume] : table_.volumes()) {
     if (!volume->lost()) LoseVolume(*volume, "the data path ends");
     if (!volume->in_call) volume->fuse.device.Reset();
@@ -133,12 +136,10 @@ void SupervisedVolumes::EndAll() {
 absl::StatusOr<UniqueFd> SupervisedVolumes::PrepareHandOver(int lock_file, int listener) {
   absl::MutexLock lock(&mutex_);
   if (ending_ || hand_over_ != HandOverPhase::kNone) return EndingError();
-  for (const auto& [id, volume] : table_.volumes()) {
-    if (!volume->fuse.device || volume->fuse.can_resend) continue;
+  if (!table_.CanAllResend()) {
     return absl::FailedPreconditionError(
         "volumes are attached, and kernels before 6.9 cannot hand their requests on: drain the node, then "
-        "end "
-        "the running data path");
+        "end the running data path");
   }
   hand_over_ = HandOverPhase::kAsked;
   const auto quiet = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return ending_ || !table_.IsAnyInCall(); };
@@ -166,14 +167,14 @@ void SupervisedVolumes::SetHandOver(HandOverPhase phase) {
   if (!ending_) hand_over_ = phase;
 }
 
-HandOverPhase SupervisedVolumes::hand_over() {
-  absl::MutexLock lock(&mutex_);
-  return hand_over_;
-}
-
 bool SupervisedVolumes::IsWorkerReady() {
   absl::MutexLock lock(&mutex_);
   return worker_.ready();
+}
+
+HandOverPhase SupervisedVolumes::hand_over() {
+  absl::MutexLock lock(&mutex_);
+  return hand_over_;
 }
 
 // It takes a moment, or ends with this process.
@@ -248,6 +249,18 @@ absl::Status SupervisedVolumes::AwaitLogin(const SupervisedVolume& volume, absl:
 void SupervisedVolumes::KeepLoop(SupervisedVolume& volume, LoopDevice loop) {
   absl::MutexLock lock(&mutex_);
   volume.loop = std::move(loop);
+  UpdateDuplicates();
+}
+
+void SupervisedVolumes::SetEnding(SupervisedVolume& volume, bool ending) {
+  absl::MutexLock lock(&mutex_);
+  volume.ending = ending;
+  UpdateDuplicates();
+}
+
+absl::StatusOr<std::vector<int>> SupervisedVolumes::OfferDuplicates() {
+  absl::MutexLock lock(&mutex_);
+  return duplicates_.Offer(table_.volumes(), next_tag_);
 }
 
 // The health in the shared memory is the last worker's until the next one has opened the volume, so it counts
@@ -270,22 +283,13 @@ TargetCondition SupervisedVolumes::AwaitTarget(const SupervisedVolume& volume, a
   return ConditionOf(volume);
 }
 
-// Writes that were answered with an error are not counted: their writers know.
-void SupervisedVolumes::LogLostData(const SupervisedVolume& volume, std::optional<uint64_t> cached_bytes) {
-  absl::MutexLock lock(&mutex_);
-  const datapath::Device device = BuildDevice(volume, SlotOf(volume), worker_.trouble());
-  LogWarn("datapath", "detached without writing back, since the volume has failed for good",
-          {{"volume", volume.id.value()},
-           {"reason", device.reason()},
-           {"lost_bytes", cached_bytes ? absl::StrCat(*cached_bytes) : "unknown"},
-           {"unflushed_writes", absl::StrCat(SlotOf(volume).lun.unflushed())},
-           {"errors", absl::StrCat(device.errors())}});
-}
-
 LoopDevice SupervisedVolumes::TakeLoop(SupervisedVolume& volume) {
   absl::MutexLock lock(&mutex_);
   if (SlotOf(volume).lun.health != LunHealth::kHealthy) worker_.TellToFail(volume, "detached");
-  return std::move(volume.loop);  // its number stays: until the device has gone, it is no orphan
+  LoopDevice loop = std::move(volume.loop);  // its number stays: until the device has gone, it is no orphan
+  ++SlotOf(volume).attachment;
+  UpdateDuplicates();  // before the removal: it ends with the last copy of the descriptor
+  return loop;
 }
 
 // The last copies of its descriptors, where the worker has closed its own: the FUSE connection ends here.
@@ -329,6 +333,7 @@ absl::Status SupervisedVolumes::FailVolume(const VolumeId& id, const std::string
   volume->told_to_fail = true;
   volume->reason = reason.empty() ? "told to fail" : reason;
   LogWarn("datapath", "failed for good", {{"volume", id.value()}, {"reason", volume->reason}});
+  UpdateDuplicates();
   if (volume->service != SupervisedVolume::Service::kNotGiven) worker_.TellToFail(*volume, volume->reason);
   return absl::OkStatus();
 }
@@ -336,11 +341,9 @@ absl::Status SupervisedVolumes::FailVolume(const VolumeId& id, const std::string
 absl::Status SupervisedVolumes::UpgradeWorker(absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(AwaitNoHandOver());
-  for (const auto& [id, volume] : table_.volumes()) {
-    if (!volume->fuse.can_resend) {
-      return absl::FailedPreconditionError(
-          "volumes are attached, and kernels before 6.9 cannot hand their requests on");
-    }
+  if (!table_.CanAllResend()) {
+    return absl::FailedPreconditionError(
+        "volumes are attached, and kernels before 6.9 cannot hand their requests on");
   }
   // A worker that cannot use this supervisor's shared memory ends before it is ready; the next one is then
   // this same program again (WorkerProcess::UpgradeTo), and the volumes have lost some milliseconds.

@@ -8,7 +8,6 @@
 // by workers when something in the shared memory has changed; the main thread then calls Wake.
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +18,8 @@
 #include "absl/time/time.h"
 #include "devices/datapath/control.pb.h"
 #include "devices/datapath/crash_history.h"
+#include "devices/datapath/duplicates.h"
+#include "devices/datapath/hand_over_phase.h"
 #include "devices/datapath/inheritance.h"
 #include "devices/datapath/orphaned_devices.h"
 #include "devices/datapath/volume_table.h"
@@ -31,16 +32,6 @@ enum class TargetCondition {
   kHealthy,  // a worker serves the volume, and the target answers
   kAway,     // it may come back: whatever is cached can still reach it
   kFailed,   // the volume failed for good, by itself or by a command: nothing can reach it
-};
-
-// How far this data path has come with handing its volumes over (hand_over.h).
-enum class HandOverPhase {
-  kNone,
-  kAsked,    // new calls wait; the worker serves
-  kUrged,    // so do they, and calls that wait for a login end
-  kStopped,  // so do they, and there is no worker
-  kGiven,    // they are the successor's until it dies, and so is the socket
-  kDone,     // a successor serves, or nobody: this process ends
 };
 
 class SupervisedVolumes {
@@ -65,6 +56,12 @@ class SupervisedVolumes {
   // Ends the worker, all I/O and all waiting.
   void EndAll() ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsWorkerReady() ABSL_LOCKS_EXCLUDED(mutex_);
+  // There is a keeper, which is to be given these descriptors (duplicates.h); or none.
+  absl::StatusOr<std::vector<int>> OfferDuplicates() ABSL_LOCKS_EXCLUDED(mutex_);
+  void WithdrawDuplicates() ABSL_LOCKS_EXCLUDED(mutex_) {
+    const absl::MutexLock lock(&mutex_);
+    duplicates_.Withdraw();
+  }
   HandOverPhase hand_over() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Of a successor's call: one at a time, in this order.
@@ -89,17 +86,14 @@ class SupervisedVolumes {
 
   // Keeps the mount with the volume and gives its requests to the worker, which logs in.
   void ServeMount(SupervisedVolume& volume, FuseMount fuse) ABSL_LOCKS_EXCLUDED(mutex_);
-  // PERMISSION_DENIED: the target refused the login. FAILED_PRECONDITION: it is another LUN, or a smaller
-  // one.
+  // PERMISSION_DENIED: the target refused the login. FAILED_PRECONDITION: another LUN, or a smaller one.
   absl::Status AwaitLogin(const SupervisedVolume& volume, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
   void KeepLoop(SupervisedVolume& volume, LoopDevice loop) ABSL_LOCKS_EXCLUDED(mutex_);
   // Waits for the target until `deadline` where it is away, and says what it is like now.
   TargetCondition AwaitTarget(const SupervisedVolume& volume, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Says in the log what a volume that has failed for good takes along: of `cached_bytes` (nullopt: not
-  // known) in the device's cache, and of acknowledged writes, nothing reaches the storage any more.
-  void LogLostData(const SupervisedVolume& volume, std::optional<uint64_t> cached_bytes)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  // From here on a detach may seal the device; or no more. A supervisor that finds its duplicate asks first.
+  void SetEnding(SupervisedVolume& volume, bool ending) ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes the loop device out of the volume. I/O that is under way fails where the target is not well, since
   // the removal of the device would have to wait for it.
   LoopDevice TakeLoop(SupervisedVolume& volume) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -122,10 +116,15 @@ class SupervisedVolumes {
   std::vector<datapath::Device> ListDevices(const VolumeId& id, bool statistics) ABSL_LOCKS_EXCLUDED(mutex_);
   std::vector<datapath::Device> FindOrphans(const VolumeId& id) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Acknowledged writes of which no flush is known.
+  uint64_t unflushed_writes(const SupervisedVolume& volume) const { return SlotOf(volume).lun.unflushed(); }
   uint32_t block_size(const SupervisedVolume& volume) const { return SlotOf(volume).lun.block_size; }
   const std::string& tag_prefix() const { return tag_prefix_; }
 
  private:
+  void UpdateDuplicates() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    duplicates_.Update(table_.volumes(), next_tag_);
+  }
   void SetCulpritAside() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   TargetCondition ConditionOf(const SupervisedVolume& volume) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LoseVolume(SupervisedVolume& volume, const char* reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -140,6 +139,7 @@ class SupervisedVolumes {
   WorkerProcess worker_ ABSL_GUARDED_BY(mutex_);
   VolumeTable table_ ABSL_GUARDED_BY(mutex_);
   CrashHistory crashes_ ABSL_GUARDED_BY(mutex_);
+  Duplicates duplicates_ ABSL_GUARDED_BY(mutex_);
   OrphanedDevices orphans_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_tag_ ABSL_GUARDED_BY(mutex_);
   HandOverPhase hand_over_ ABSL_GUARDED_BY(mutex_) = HandOverPhase::kNone;

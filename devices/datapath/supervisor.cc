@@ -32,6 +32,8 @@
 #include "base/status_macros.h"
 #include "devices/datapath/control_socket.h"
 #include "devices/datapath/datapath_lock.h"
+#include "devices/datapath/duplicate_keeper.h"
+#include "devices/datapath/duplicates.h"
 #include "devices/datapath/locked_memory.h"
 #include "devices/datapath/loop_device.h"
 #include "devices/datapath/succession.h"
@@ -81,6 +83,24 @@ void AllowManyDescriptors() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Those of a supervisor that was killed, if somebody keeps duplicates and this one can use them.
+absl::StatusOr<VolumesState> RecoverVolumes(const std::vector<UniqueFd>& parcels) {
+  absl::StatusOr<VolumesState> kept = ReadDuplicates(parcels);
+  if (kept.ok()) {
+    FAIL_POINT("duplicates.successor.asked");
+    LogWarn("datapath", "goes on with the volumes of a data path that died",
+            {{"volumes", std::to_string(kept->volumes.size())}});
+    return kept;
+  }
+  if (!absl::IsNotFound(kept.status())) {
+    LogError("datapath", "the volumes of a data path that died are lost",
+             {{"error", std::string(kept.status().message())}});
+    for (const UniqueFd& parcel : parcels) EmptyParcel(parcel.get());
+  }
+  ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Create());
+  return VolumesState{std::move(memory), {}};
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Supervisor>> Supervisor::Create(const DatapathOptions& options) {
@@ -90,9 +110,12 @@ absl::StatusOr<std::unique_ptr<Supervisor>> Supervisor::Create(const DatapathOpt
   ASSIGN_OR_RETURN(UniqueFd lock, LockSocket(options.socket));
   ASSIGN_OR_RETURN(UniqueFd listener, ListenAt(options.socket));
   SweepLoops();
-  ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Create());
-  return std::unique_ptr<Supervisor>(
-      new Supervisor(options, {std::move(lock), std::move(listener), {std::move(memory), {}}}, UniqueFd()));
+  ASSIGN_OR_RETURN(std::vector<UniqueFd> parcels, AskForDuplicates(options.socket));
+  ASSIGN_OR_RETURN(VolumesState state, RecoverVolumes(parcels));
+  std::unique_ptr<Supervisor> supervisor(
+      new Supervisor(options, {std::move(lock), std::move(listener), std::move(state)}, UniqueFd()));
+  supervisor->predecessors_parcels_ = std::move(parcels);
+  return supervisor;
 }
 
 absl::StatusOr<std::unique_ptr<Supervisor>> Supervisor::Succeed(const DatapathOptions& options) {
@@ -140,8 +163,10 @@ absl::Status Supervisor::Run() {
   return absl::OkStatus();
 }
 
-// The predecessor learns it first: it must not serve on once a call has changed a volume.
+// The predecessor learns it first: it must not serve on once a call has changed a volume. The keeper even
+// before that: what it has of the predecessor ends with that one.
 void Supervisor::BeginService() {
+  OfferDuplicates();
   if (predecessor_) {
     FAIL_POINT("handover.successor.started");
     ConfirmService(predecessor_.get());
@@ -150,6 +175,23 @@ void Supervisor::BeginService() {
   serving_ = true;
   if (!ready_file_.empty()) std::ofstream(ready_file_) << "serving\n";
   LogInfo("datapath", "serving", {{"socket", socket_path_}});
+}
+
+// A keeper that has gone took all along; another one gets everything. What a dead supervisor had left there
+// is taken out only now: killed before, this one leaves it to the next.
+void Supervisor::OfferDuplicates() {
+  if (keeper_ && IsKeeperGone(keeper_.get())) {
+    keeper_.Reset();
+    volumes_.WithdrawDuplicates();
+  }
+  if (keeper_ || volumes_.hand_over() != HandOverPhase::kNone) return;
+  absl::StatusOr<UniqueFd> keeper = ConnectToKeeper(socket_path_);
+  if (!keeper.ok()) return;
+  const absl::StatusOr<std::vector<int>> parcels = volumes_.OfferDuplicates();
+  if (!parcels.ok() || !SendDuplicates(keeper->get(), *parcels).ok()) return volumes_.WithdrawDuplicates();
+  FAIL_POINT("duplicates.keeper.given");
+  keeper_ = *std::move(keeper);
+  for (const UniqueFd& parcel : std::exchange(predecessors_parcels_, {})) EmptyParcel(parcel.get());
 }
 
 void Supervisor::WaitForEvents() {
@@ -190,6 +232,7 @@ void Supervisor::ReadSignals() {
 void Supervisor::RunTick() {
   JoinEndedCalls();
   CollectLateChildren();
+  if (serving_) OfferDuplicates();
   volumes_.KillHungWorker();
 }
 

@@ -15,6 +15,7 @@
 #include <list>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -49,6 +50,7 @@ class Supervisor {
   Supervisor(const DatapathOptions& options, Inheritance inheritance, UniqueFd predecessor);
 
   void BeginService();
+  void OfferDuplicates();
   void WaitForEvents();
   void ReadAnswers();
   void ReadSignals();
@@ -74,6 +76,8 @@ class Supervisor {
   bool serving_ = false;  // accepts calls
   bool handed_over_ = false;
   UniqueFd predecessor_;
+  std::vector<UniqueFd> predecessors_parcels_;  // of one that died (duplicates.h)
+  UniqueFd keeper_;                             // of duplicates; the connection
   std::list<CallThread> calls_;
   bool told_to_stop_ = false;
   int interrupts_ = 0;  // SIGINT

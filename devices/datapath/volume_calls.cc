@@ -167,13 +167,29 @@ absl::Status VolumeCalls::SealDevice(const SupervisedVolume& volume, absl::Time 
 absl::Status VolumeCalls::SealFailedDevice(const SupervisedVolume& volume, absl::Time deadline) {
   const std::optional<uint64_t> cached_bytes = CountCachedBytes(volume.loop);
   RETURN_IF_ERROR(SealLoop(volume.loop, false, deadline));
-  volumes_.LogLostData(volume, cached_bytes);
+  LogLostData(volume, cached_bytes);
   return absl::OkStatus();
+}
+
+// Writes that were answered with an error are not counted: their writers know.
+void VolumeCalls::LogLostData(const SupervisedVolume& volume, std::optional<uint64_t> cached_bytes) {
+  const datapath::Device device = volumes_.DescribeVolume(volume);
+  LogWarn("datapath", "detached without writing back, since the volume has failed for good",
+          {{"volume", volume.id.value()},
+           {"reason", device.reason()},
+           {"lost_bytes", cached_bytes ? absl::StrCat(*cached_bytes) : "unknown"},
+           {"unflushed_writes", absl::StrCat(volumes_.unflushed_writes(volume))},
+           {"errors", absl::StrCat(device.errors())}});
 }
 
 absl::Status VolumeCalls::RemoveLoopOf(SupervisedVolume& volume, absl::Time deadline) {
   // First closed to everybody else: a device that is open is in use, and nothing has been taken from it yet.
-  RETURN_IF_ERROR(SealDevice(volume, deadline));
+  volumes_.SetEnding(volume, true);
+  const absl::Status sealed = SealDevice(volume, deadline);
+  if (!sealed.ok()) {
+    volumes_.SetEnding(volume, false);
+    return sealed;
+  }
   FAIL_POINT("datapath.detach.sealed");
   RETURN_IF_ERROR(RemoveLoop(volumes_.TakeLoop(volume), deadline));
   FAIL_POINT("datapath.detach.loop");

@@ -30,6 +30,9 @@
 //
 // Thread-safe: no state but what SupervisedVolumes keeps, which must outlive this.
 
+#include <cstdint>
+#include <optional>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -57,6 +60,9 @@ class VolumeCalls {
   absl::Status RemoveDevice(SupervisedVolume& volume, absl::Time deadline);
   absl::Status SealDevice(const SupervisedVolume& volume, absl::Time deadline);
   absl::Status SealFailedDevice(const SupervisedVolume& volume, absl::Time deadline);
+  // Says in the log what a volume that has failed for good takes along: of `cached_bytes` (nullopt: not
+  // known) in the device's cache, and of acknowledged writes, nothing reaches the storage any more.
+  void LogLostData(const SupervisedVolume& volume, std::optional<uint64_t> cached_bytes);
   absl::Status RemoveLoopOf(SupervisedVolume& volume, absl::Time deadline);
   absl::Status GrowDevice(SupervisedVolume& volume, absl::Time deadline);
 

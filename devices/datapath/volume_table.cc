@@ -27,7 +27,9 @@ absl::StatusOr<SupervisedVolume*> VolumeTable::AddVolume(const datapath::Attach&
   volume->slot = next_slot_;
   // All zero is a LUN that never logged in: what the last volume of this slot left would be taken for the
   // history of this one (boot id, unflushed writes).
+  const uint32_t before = SlotOf(*volume).attachment;
   std::memset(static_cast<void*>(&SlotOf(*volume)), 0, sizeof(VolumeSlot));
+  SlotOf(*volume).attachment = before + 1;
   const auto [place, inserted] = volumes_.emplace(volume->id, std::move(volume));
   LK_CHECK(inserted, "two devices would serve one volume");
   return place->second.get();
@@ -59,6 +61,12 @@ bool VolumeTable::UsesLoop(int number) const {
 bool VolumeTable::IsAnyInCall() const {
   return std::any_of(volumes_.begin(), volumes_.end(),
                      [](const auto& entry) { return entry.second->in_call; });
+}
+
+bool VolumeTable::CanAllResend() const {
+  return std::all_of(volumes_.begin(), volumes_.end(), [](const auto& entry) {
+    return !entry.second->fuse.device || entry.second->fuse.can_resend;
+  });
 }
 
 bool VolumeTable::IsSlotTaken(uint32_t slot) const {

@@ -42,10 +42,12 @@ struct SupervisedVolume {
   uint32_t slot = 0;
   FuseMount fuse;
   LoopDevice loop;  // without a descriptor: an attach is under way, or an attach or detach got stuck halfway
+  uint32_t attachment = 0;  // as it was inherited: the slot's, if the volume is still there
   bool in_call = true;
   Service service = Service::kNotGiven;
   bool told_to_fail = false;
   bool set_aside = false;  // lost, since workers crashed on it
+  bool ending = false;     // a detach may have sealed its device
   std::string reason;      // for people: why a client failed it, else why it is lost
 
   bool lost() const { return service == Service::kLost; }
@@ -72,6 +74,8 @@ class VolumeTable {
 
   bool UsesLoop(int number) const;
   bool IsAnyInCall() const;
+  // The kernel can hand the requests of all mounts that are there to another worker.
+  bool CanAllResend() const;
   const Volumes& volumes() const { return volumes_; }
   VolumeSlot& SlotOf(const SupervisedVolume& volume) const { return memory_->slots[volume.slot]; }
 

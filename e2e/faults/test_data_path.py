@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 
+import grpc
 import pytest
 
 from harness import slow
@@ -54,6 +55,47 @@ def test_a_worker_killed_again_and_again_is_not_noticed_by_a_file_system(rig):
     print(f"longest stall {counters['longest_ms']} ms over {KILLS} kills")
     checker.verify()
     volume.down().delete()
+
+
+@pytest.mark.sanitizer
+def test_a_supervisor_killed_again_and_again_is_not_noticed(rig):
+    """The plugin keeps duplicates of its descriptors for the next one."""
+    volumes = [
+        Volume(rig, rig.nodes[0], "killed-supervisors", fs="ext4", size=64 * MIB).up(),
+        Volume(rig, rig.nodes[0], "killed-supervisors-raw", block=True, size=16 * MIB).up(),
+    ]
+    volumes[0].make_file(8 * MIB)
+    checkers = [BlockChecker(volume).start() for volume in volumes]
+    for round in range(KILLS):
+        if round % 5 == 2:  # the plugin comes back, and is given everything within a second or two
+            rig.controller.kill()
+            rig.start()
+            time.sleep(3)
+        rig.nodes[0].datapath.kill()
+        rig.start()
+        for checker in checkers:
+            checker.wait_for_writes(100)
+    longest = [checker.stop_good()["longest_ms"] for checker in checkers]
+    print(f"longest stalls {longest} ms over {KILLS} kills")
+    for volume, checker in zip(volumes, checkers):
+        checker.verify()
+        volume.down().delete()
+
+
+def test_a_supervisor_killed_together_with_the_plugin_costs_errors_until_its_volumes_are_staged_again(
+    rig, volume
+):
+    checker = BlockChecker(volume).start()
+    rig.controller.kill()
+    rig.nodes[0].datapath.kill()
+    wait_until(lambda: not checker.running(), 30, "the writer gets an error")
+    assert checker.stop()[0] == IO_ERROR
+    rig.start()
+    wait_until(lambda: not is_aborted(volume.down), 30, "the plugin has swept up by itself, too")
+    volume.up()
+    again = BlockChecker(volume).start()
+    again.wait_for_writes(100)
+    again.stop_good()
 
 
 @pytest.mark.sanitizer
@@ -252,6 +294,17 @@ def cut_connections(rig):
         text=True,
     )
     return len(done.stdout.split("\n")) - 1
+
+
+def is_aborted(call):
+    """Whether another call works on the volume; an orchestrator then repeats its own."""
+    try:
+        call()
+    except grpc.RpcError as error:
+        if error.code() != grpc.StatusCode.ABORTED:
+            raise
+        return True
+    return False
 
 
 def fails_with_eio(path):

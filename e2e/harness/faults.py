@@ -7,8 +7,9 @@ That is: whatever died is started again, and the failed call is repeated.
 import contextlib
 import os
 import subprocess
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -148,7 +149,8 @@ class Survivor:
         hits = 0
         self.point.arm()
         while True:
-            failed = self._try(call)
+            with self._data_paths_restarted():
+                failed = self._try(call)
             fired = self._count()
             if fired:
                 self.point.await_death()
@@ -167,6 +169,26 @@ class Survivor:
             if hits < HITS_A_STEP:
                 self.point.arm()
             time.sleep(0.05)
+
+    @contextlib.contextmanager
+    def _data_paths_restarted(self) -> Iterator[None]:
+        """As kubelet does: I/O of a call waits for the next data path, and ends in no error before."""
+        over = threading.Event()
+
+        def restart() -> None:
+            while not over.wait(0.05):
+                for datapath in [node.datapath for node in self.rig.nodes]:
+                    if not datapath.running():
+                        self.supervisor_deaths += 1
+                        datapath.start()
+
+        thread = threading.Thread(target=restart)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     @staticmethod
     def _try(call: Callable[[], object]) -> grpc.RpcError | None:

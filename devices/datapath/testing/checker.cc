@@ -73,4 +73,9 @@ void Checker::StopAndCheck() {
   CHECK(state_->writes > 0);
 }
 
+void RequireProgress(const Checker& checker) {
+  const uint64_t before = checker.writes();
+  Eventually("writes go on", [&] { return checker.writes() > before + 200; });
+}
+
 }  // namespace lunkeeper::testing

@@ -128,4 +128,7 @@ class Checker {
   const std::unique_ptr<State> state_;
 };
 
+// Requires that some more writes are acknowledged in time.
+void RequireProgress(const Checker& checker);
+
 }  // namespace lunkeeper::testing

@@ -1,0 +1,57 @@
+#pragma once
+// The process that keeps duplicates of a supervisor's descriptors (duplicates.h): the node plugin, since each
+// of the two survives the other's restart. It listens beside the data path's control socket:
+//
+//   supervisor                             keeper
+//      | KEEP, with the parcels              |
+//      |------------------------------------>|  keeps them in the place of those it had
+//      |        (the connection stays)       |
+//      X killed                              |  the connection ends: from now on for kKeptFor at most
+//   the next one                             |
+//      | ASK                                 |
+//      |------------------------------------>|
+//      |<------------------------------------|  KEEP, with the parcels, which it keeps on keeping
+//      | KEEP, with parcels of its own       |
+//      |------------------------------------>|
+//
+// While a supervisor is dead and its duplicates are kept, I/O of the volumes waits. So does all that depends
+// on it: the data path does not count as dead (IsDatapathDead). If no other one comes in time, I/O fails, as
+// it does where nobody keeps duplicates.
+//
+// What is kept costs the keeper two descriptors, however many volumes there are.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/unique_fd.h"
+
+namespace lunkeeper {
+
+// A thread. Destroying it ends the keeping. Thread-safe.
+class DuplicateKeeper {
+ public:
+  virtual ~DuplicateKeeper() = default;
+};
+
+// How long a supervisor may be gone.
+constexpr absl::Duration kKeptFor = absl::Minutes(1);
+
+// Starts at once; where its socket cannot be made (another keeper is there), it is tried again each second.
+std::unique_ptr<DuplicateKeeper> KeepDuplicates(const std::string& datapath_socket,
+                                                absl::Duration kept_for = kKeptFor);
+
+// A supervisor's side of it. Neither waits for a keeper that hangs, but AskForDuplicates for a moment.
+
+// The connection, which ends when the keeper dies or keeps another supervisor's. UNAVAILABLE: there is none.
+absl::StatusOr<UniqueFd> ConnectToKeeper(const std::string& datapath_socket);
+absl::Status SendDuplicates(int keeper, const std::vector<int>& parcels);
+bool IsKeeperGone(int keeper);
+// The parcels of a supervisor that died; empty: there are none. DEADLINE_EXCEEDED: the keeper hangs. Then
+// nobody can say whether volumes are kept, and their I/O waits, so who touched them would hang, too.
+absl::StatusOr<std::vector<UniqueFd>> AskForDuplicates(const std::string& datapath_socket);
+
+}  // namespace lunkeeper

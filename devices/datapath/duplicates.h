@@ -1,0 +1,61 @@
+#pragma once
+// Duplicates of a supervisor's descriptors, kept by a process that outlives it (duplicate_keeper.h), so that
+// a supervisor that is killed costs its volumes no I/O error: the next one finds them there.
+//
+// A parcel, as in inheritance.h, is a socket in whose buffer the volumes wait. The keeper has its reading
+// end and does nothing with it. The supervisor has both, and so changes what is kept without asking anybody,
+// even a keeper that hangs: the new edition goes into the one parcel, and then the old one is taken out of
+// the other. Whenever it is killed, one of the two is whole.
+//
+// Kept is what the next supervisor can go on with: volumes with a device whose requests the kernel sends
+// again (Linux 6.9), and that have not failed by a supervisor's doing. The others, fenced ones among them,
+// end with their supervisor, as all do where nobody keeps duplicates. Not thread-safe.
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/unique_fd.h"
+#include "devices/datapath/inheritance.h"
+
+namespace lunkeeper {
+
+class Duplicates {
+ public:
+  // `memory` outlives this.
+  explicit Duplicates(const SharedMemory& memory) : memory_(memory) {}
+  ~Duplicates() { Withdraw(); }
+  Duplicates(const Duplicates&) = delete;
+  Duplicates& operator=(const Duplicates&) = delete;
+
+  // From now on there is a keeper, which is to be given these descriptors.
+  absl::StatusOr<std::vector<int>> Offer(const VolumeTable::Volumes& volumes, uint64_t next_tag);
+  // To be called after each change of a volume. Waits for nobody. Where it fails nothing is kept, and the
+  // log says so.
+  void Update(const VolumeTable::Volumes& volumes, uint64_t next_tag);
+  // Nothing is kept any more, even if the keeper hangs.
+  void Withdraw();
+
+ private:
+  struct Parcel {
+    UniqueFd in, out;
+  };
+  absl::Status WriteEdition(const VolumeTable::Volumes& volumes, uint64_t next_tag);
+
+  const SharedMemory& memory_;
+  std::array<Parcel, 2> parcels_;  // without descriptors: there is no keeper
+  uint64_t edition_ = 0;
+};
+
+// Takes everything out of a parcel.
+void EmptyParcel(int parcel);
+// Whether volumes are in a parcel. It stays as it is.
+bool HoldsVolumes(int parcel);
+
+// What two parcels keep. They stay as they are, so that it is there again for a supervisor that comes after
+// this one. NOT_FOUND: nothing. FAILED_PRECONDITION: it is of another version of the data path.
+absl::StatusOr<VolumesState> ReadDuplicates(const std::vector<UniqueFd>& parcels);
+
+}  // namespace lunkeeper

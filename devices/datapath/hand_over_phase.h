@@ -1,0 +1,16 @@
+#pragma once
+// The steps of a hand-over, on the side of the data path that has the volumes (hand_over.h has the protocol).
+
+namespace lunkeeper {
+
+// How far this data path has come with handing its volumes over (hand_over.h).
+enum class HandOverPhase {
+  kNone,
+  kAsked,    // new calls wait; the worker serves
+  kUrged,    // so do they, and calls that wait for a login end
+  kStopped,  // so do they, and there is no worker
+  kGiven,    // they are the successor's until it dies, and so is the socket
+  kDone,     // a successor serves, or nobody: this process ends
+};
+
+}  // namespace lunkeeper
