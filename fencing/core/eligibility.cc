@@ -8,8 +8,24 @@
 namespace lunkeeper::fencing {
 namespace {
 
-bool CouldRunOn(const Pod& pod, const Node& node) {
-  return node.ready && node.taint.empty() && !node.out_of_service && Fits(*pod.scheduling, *node.labels);
+// A pod like it is there already, which it must not be beside.
+bool HasItsLike(const Pod& pod, const std::vector<const Pod*>& there) {
+  const auto& apart = pod.scheduling->apart;
+  if (apart.empty()) return false;
+  return std::any_of(there.begin(), there.end(), [&](const Pod* other) {
+    const auto& theirs = other->scheduling->apart;
+    return other->id != pod.id && !other->deleting &&
+           std::find_first_of(apart.begin(), apart.end(), theirs.begin(), theirs.end()) != apart.end();
+  });
+}
+
+// Where no driver of ours is registered a pod would wait for its volumes for ever.
+bool CouldRunOn(const Pod& pod, const Node& node, const Cluster& cluster) {
+  return node.ready && node.taint.empty() && !node.out_of_service && !node.node_id.empty() &&
+         Fits(*pod.scheduling, *node.labels) &&
+         std::all_of(pod.places.begin(), pod.places.end(),
+                     [&](const auto& place) { return Fits(*place, *node.labels); }) &&
+         !HasItsLike(pod, cluster.PodsOn(node.name));
 }
 
 bool ReachesAll(const Pod& pod, const Node& node, const ReachTest& reaches) {
@@ -48,6 +64,21 @@ void LeaveSharers(Plan& plan, VolumeSet staying) {
 
 }  // namespace
 
+std::vector<const Pod*> WithSharers(std::vector<const Pod*> pods, const std::vector<const Pod*>& all) {
+  VolumeSet taken;
+  for (const Pod* pod : pods) AddVolumes(*pod, taken);
+  for (bool changed = !pods.empty(); changed;) {
+    changed = false;
+    for (const Pod* pod : all) {
+      if (!SharesVolume(*pod, taken) || std::find(pods.begin(), pods.end(), pod) != pods.end()) continue;
+      AddVolumes(*pod, taken);
+      pods.push_back(pod);
+      changed = true;
+    }
+  }
+  return pods;
+}
+
 bool HaveCommonVolume(const VolumeSet& a, const VolumeSet& b) {
   return std::any_of(a.begin(), a.end(), [&](const VolumeId& volume) { return b.contains(volume); });
 }
@@ -69,7 +100,7 @@ std::string WhyLeft(const Pod& pod, const NodeName& node, const Cluster& cluster
   // Pending.
   bool fits = false;
   for (const auto& [name, other] : nodes) {
-    if (name == node || !CouldRunOn(pod, other)) continue;
+    if (name == node || !CouldRunOn(pod, other, cluster)) continue;
     fits = true;
     if (!reaches || ReachesAll(pod, other, reaches)) return "";
   }
@@ -80,8 +111,10 @@ Plan PlanMove(const Cluster& cluster, const Settings& settings, const NodeId& no
               const std::set<ArrayId>& arrays, const ReachTest& reaches) {
   Plan plan;
   VolumeSet staying;
-  for (const auto* pod : cluster.PodsOn(NameOf(node))) {
-    if (pod->volumes.empty() || !UsesArrays(*pod, arrays)) continue;
+  std::vector<const Pod*> affected;
+  for (const auto* pod : cluster.PodsOn(NameOf(node)))
+    if (!pod->volumes.empty() && UsesArrays(*pod, arrays)) affected.push_back(pod);
+  for (const auto* pod : WithSharers(std::move(affected), cluster.PodsOn(NameOf(node)))) {
     auto why = WhyLeft(*pod, pod->node, cluster, settings, reaches);
     if (why.empty()) {
       plan.move.push_back(pod);

@@ -21,7 +21,8 @@ struct Plan {
 using ReachTest = std::function<bool(const NodeId&, const ArrayId&)>;
 
 // The pods of `node`, which is the one its name means now, that may be moved. A shared volume is moved with
-// all of its pods there, or not at all. With `arrays` not empty only the pods that use one of those.
+// all of its pods there, or not at all. With `arrays` not empty only the pods that use one of those,
+// and the pods that share a volume with them.
 // With `reaches` only the pods that could run on a node which reaches all their arrays.
 Plan PlanMove(const Cluster& cluster, const Settings& settings, const NodeId& node,
               const std::set<ArrayId>& arrays = {}, const ReachTest& reaches = {});
@@ -30,6 +31,9 @@ Plan PlanMove(const Cluster& cluster, const Settings& settings, const NodeId& no
 std::string WhyLeft(const Pod& pod, const NodeName& node, const Cluster& cluster, const Settings& settings,
                     const ReachTest& reaches = {});
 
+// `pods` with those of `all` that share a volume with one of them, and so on: what is fenced from one is
+// fenced from all of them.
+std::vector<const Pod*> WithSharers(std::vector<const Pod*> pods, const std::vector<const Pod*>& all);
 bool HaveCommonVolume(const VolumeSet& a, const VolumeSet& b);
 // a ⊆ b.
 bool Covers(const VolumeSet& b, const VolumeSet& a);

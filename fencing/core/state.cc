@@ -1,6 +1,7 @@
 #include "fencing/core/state.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace lunkeeper::fencing {
 namespace {
@@ -39,7 +40,10 @@ Plan State::PlanForMachine(const NodeId& node) const {
     });
   };
   auto plan = PlanFor(node, {});
-  std::erase_if(plan.move, [&](const Pod* pod) { return !is_cut(*pod); });
+  std::vector<const Pod*> cut;
+  std::copy_if(plan.move.begin(), plan.move.end(), std::back_inserter(cut),
+               [&](const Pod* pod) { return is_cut(*pod); });
+  plan.move = WithSharers(std::move(cut), plan.move);
   plan.volumes.clear();
   for (const Pod* pod : plan.move)
     for (const auto& [array, used] : pod->volumes) plan.volumes[array].insert(used.begin(), used.end());

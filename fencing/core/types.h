@@ -41,6 +41,7 @@ struct Pod {
   VolumesByArray volumes;        // ours
   bool foreign_volumes = false;  // it has persistent volumes of another driver too
   Shared<Scheduling> scheduling;
+  std::vector<Shared<Scheduling>> places;  // of its volumes, where those are tied to nodes
   bool deleting = false;
   bool deleted = false;  // by force: its object only waits for its finalizers
   bool running = false;

@@ -149,6 +149,7 @@ std::optional<VolumeFacts> ReadVolume(const Json& volume) {
     facts.volume = VolumeId(TextAt(volume, {"spec", "csi", "volumeHandle"}));
   facts.storage_class = TextAt(volume, {"spec", "storageClassName"});
   facts.block = TextAt(volume, {"spec", "volumeMode"}) == "Block";
+  facts.places = Shared<Scheduling>(ReadPlaces(volume));
   return facts;
 }
 

@@ -50,6 +50,7 @@ struct VolumeFacts {
   VolumeId volume;    // empty: another driver's
   std::string storage_class;
   bool block = false;  // pods see a device, not a file system
+  Shared<Scheduling> places = {};
   friend bool operator==(const VolumeFacts&, const VolumeFacts&) = default;
 };
 

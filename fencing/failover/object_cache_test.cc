@@ -59,6 +59,23 @@ TEST_CASE("a pod's volumes are found whichever of the objects comes first") {
   CHECK(pod_first.pods["db/p"].foreign_volumes);
 }
 
+TEST_CASE("a pod goes where its volumes are tied to") {
+  Heard heard;
+  heard.AddPod({{"volumes", {kClaim}}});
+  const Json row = {{"key", "row"}, {"operator", "In"}, {"values", {"1"}}};
+  const Json terms = {{"nodeSelectorTerms", {{{"matchExpressions", Json::array({row})}}}}};
+  const auto facts = ReadVolume({{"spec",
+                                  {{"csi", {{"driver", kOurs}, {"volumeHandle", "a1-v0000000000000001"}}},
+                                   {"nodeAffinity", {{"required", terms}}},
+                                   {"claimRef", {{"namespace", "db"}, {"name", "data"}}}}},
+                                 {"status", {{"phase", "Bound"}}}});
+  heard.objects.OnVolume("v", std::make_shared<const VolumeFacts>(*facts));
+  REQUIRE(heard.pods["db/p"].places.size() == 1);
+  const Label label{HashLabel("row"), HashLabel("1")};
+  CHECK(Fits(*heard.pods["db/p"].places[0], {{label}, {}}));
+  CHECK_FALSE(Fits(*heard.pods["db/p"].places[0], {}));
+}
+
 TEST_CASE(
     "a pod with another driver's volume has foreign volumes; one without persistent volumes is not kept") {
   Heard heard;

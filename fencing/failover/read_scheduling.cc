@@ -6,8 +6,9 @@
 #include "fencing/failover/facts.h"
 
 // The fields are those of Kubernetes' "Assigning Pods to Nodes" and "Taints and Tolerations". Preferred
-// affinity and pod affinity are not read: failover only asks whether some node could take the pod, and leaves
-// the choice to the scheduler. Strings become label hashes, which are quick to compare and small.
+// affinity is not read, nor pod affinity but for one case: failover only asks whether some node could take
+// the pod, and leaves the choice to the scheduler. Strings become label hashes, which are quick to compare
+// and small.
 namespace lunkeeper::fencing {
 namespace {
 
@@ -16,6 +17,7 @@ using kube::FlagAt;
 using kube::Json;
 using kube::TextAt;
 
+constexpr char kHostLabel[] = "kubernetes.io/hostname";
 constexpr char kUnschedulable[] = "node.kubernetes.io/unschedulable";
 
 // Taints of nodes that are not ready, which take no pod whatever it tolerates. Kubernetes adds tolerations of
@@ -65,6 +67,34 @@ std::optional<Toleration> ReadToleration(const Json& json) {
   return toleration;
 }
 
+bool Selects(const Json& selector, const Json& labels) {
+  Scheduling asked;
+  NodeLabels has;
+  for (const auto& each : FieldAt(selector, {"matchLabels"}).items())
+    asked.selector.push_back({HashLabel(each.key()), Operator::kIn, {HashIn(each.value())}});
+  for (const Json& each : FieldAt(selector, {"matchExpressions"}))
+    asked.selector.push_back(ReadRequirement(each, TextAt(each, {"key"})));
+  for (const auto& label : labels.items())
+    has.labels.push_back({HashLabel(label.key()), HashIn(label.value())});
+  return Fits(asked, has);
+}
+
+// Replicas of one set that keep apart have one selector, which each of them matches: its text stands for the
+// set, within its namespace.
+std::vector<LabelHash> ReadApart(const Json& pod) {
+  std::vector<LabelHash> apart;
+  for (const Json& term : FieldAt(
+           pod, {"spec", "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"})) {
+    const Json& selector = FieldAt(term, {"labelSelector"});
+    const bool elsewhere = !FieldAt(term, {"namespaces"}).empty() || term.contains("namespaceSelector");
+    if (TextAt(term, {"topologyKey"}) != kHostLabel || selector.is_null() || elsewhere ||
+        !Selects(selector, FieldAt(pod, {"metadata", "labels"})))
+      continue;
+    apart.push_back(HashLabel(TextAt(pod, {"metadata", "namespace"}) + "/" + kube::ToText(selector)));
+  }
+  return apart;
+}
+
 }  // namespace
 
 NodeLabels ReadNodeLabels(const Json& node) {
@@ -93,7 +123,15 @@ Scheduling ReadScheduling(const Json& pod) {
     scheduling.terms.push_back(ReadTerm(term));
   for (const Json& each : FieldAt(pod, {"spec", "tolerations"}))
     if (const auto toleration = ReadToleration(each)) scheduling.tolerations.push_back(*toleration);
+  scheduling.apart = ReadApart(pod);
   return scheduling;
+}
+
+Scheduling ReadPlaces(const Json& volume) {
+  Scheduling places;
+  for (const Json& term : FieldAt(volume, {"spec", "nodeAffinity", "required", "nodeSelectorTerms"}))
+    places.terms.push_back(ReadTerm(term));
+  return places;
 }
 
 }  // namespace lunkeeper::fencing

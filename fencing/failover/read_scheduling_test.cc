@@ -115,4 +115,39 @@ TEST_CASE("of what nearly every pod tolerates nothing is kept") {
   CHECK(ReadScheduling({{"spec", spec}}) == Scheduling());
 }
 
+TEST_CASE("a volume that is tied to nodes says which; one that is not asks for nothing") {
+  const Json required = {{"nodeSelectorTerms", Json::array({Expression("row", "In", {"1", "2"})})}};
+  const Json volume = {{"spec", {{"nodeAffinity", {{"required", required}}}}}};
+  CHECK(Fits(ReadPlaces(volume), ReadNodeLabels(NodeWith({{"row", "2"}}))));
+  CHECK_FALSE(Fits(ReadPlaces(volume), ReadNodeLabels(NodeWith({{"row", "3"}}))));
+  CHECK_FALSE(Fits(ReadPlaces(volume), ReadNodeLabels(NodeWith(Json::object()))));
+  CHECK(ReadPlaces({{"spec", Json::object()}}) == Scheduling());
+}
+
+TEST_CASE("replicas that must not share a host are known as such; other anti-affinity is not read") {
+  const auto apart = [](const std::string& space, const Json& labels, const Json& term) {
+    const Json affinity = {
+        {"podAntiAffinity", {{"requiredDuringSchedulingIgnoredDuringExecution", Json::array({term})}}}};
+    return ReadScheduling(
+               {{"metadata", {{"namespace", space}, {"labels", labels}}}, {"spec", {{"affinity", affinity}}}})
+        .apart;
+  };
+  const Json db = {{"app", "db"}}, web = {{"app", "web"}};
+  const Json term = {{"labelSelector", {{"matchLabels", db}}}, {"topologyKey", "kubernetes.io/hostname"}};
+  const auto replica = apart("prod", db, term);
+  REQUIRE(replica.size() == 1);
+  CHECK(apart("prod", {{"app", "db"}, {"pod", "db-1"}}, term) == replica);
+  CHECK(apart("test", db, term) != replica);
+  CHECK(apart("prod", web, term).empty());  // it keeps away from others, not from its like
+  Json other = term;
+  other["topologyKey"] = "topology.kubernetes.io/zone";
+  CHECK(apart("prod", db, other).empty());
+  other = term;
+  other["namespaces"] = {"prod"};
+  CHECK(apart("prod", db, other).empty());
+  other = term;
+  other["labelSelector"] = Expression("app", "In", {"db", "cache"});
+  CHECK(apart("prod", db, other).size() == 1);
+}
+
 }  // namespace lunkeeper::fencing

@@ -67,6 +67,7 @@ Requirements ReadTerm(const std::string& text) {
 void ReadScheduling(const std::string& word, std::istringstream& words, Scheduling& scheduling) {
   if (word == "fits")
     scheduling.selector.push_back({HashLabel(kNameLabel), Operator::kIn, HashLabels(Split(NextWord(words)))});
+  if (word == "apart") scheduling.apart.push_back(HashLabel(NextWord(words)));
   if (word == "affinity") scheduling.terms.push_back(ReadTerm(NextWord(words)));
   if (word != "selects" && word != "tolerates") return;
   const auto label = ReadLabel(NextWord(words));
@@ -107,6 +108,8 @@ void ScriptedWorld::Setup(const std::string& word, std::istringstream& words) {
     node.labels = Shared<NodeLabels>(std::move(labels));
   } else if (word == "pod") {
     AddPod(words);
+  } else if (word == "no-driver") {
+    nodes_.at(NodeName(NextWord(words))).node_id = NodeId();
   } else if (word == "late") {
     late_.insert(nodes_.extract(NodeName(NextWord(words))));
   } else if (word == "unheard") {
@@ -154,6 +157,11 @@ void ScriptedWorld::AddPod(std::istringstream& words) {
     if (word == "never") pod.policy = FailoverPolicy::kNever;
     if (word == "always") pod.policy = FailoverPolicy::kAlways;
     if (word == "foreign") pod.foreign_volumes = true;
+    if (word == "volumes-at") {
+      Scheduling place;
+      place.terms.push_back(ReadTerm(NextWord(words)));
+      pod.places.push_back(Shared<Scheduling>(std::move(place)));
+    }
     if (word == "finalizer") finalizers_.insert(pod.id);
     ReadScheduling(word, words, scheduling);
     if (word != "volumes") continue;
