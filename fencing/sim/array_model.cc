@@ -36,6 +36,7 @@ bool ArrayModel::TryGrant(const Waiter& waiter) {
   }
   world_.checker->Granting(id_, waiter.node, waiter.volume, Drained(waiter.volume));
   stored_.grants[waiter.volume] = {waiter.node, ++stored_.last, false};
+  commands_.erase(waiter.volume);  // they count from the grant on: others' are no sign of this node
   waiter.reply(stored_.grants[waiter.volume].generation);
   return true;
 }
