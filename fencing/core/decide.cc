@@ -15,6 +15,7 @@
 namespace lunkeeper::fencing {
 namespace {
 
+constexpr Span kCollectAfter = 600_s;        // of silence: a node without a Node is over
 constexpr size_t kMostFencedInstances = 16;  // of one machine, which is closed as a whole
 
 void RecordDecision(State& state, NodeFence fence) {
@@ -122,16 +123,27 @@ VolumesByArray VolumesOfMachine(const State& state, const NodeId& node) {
   return volumes;
 }
 
+// All that a node has which is dead and of which Kubernetes knows no more: nobody will ever give it back.
+VolumesByArray CollectedFrom(const State& state, const NodeId& node) {
+  const auto known = state.evidence.nodes().find(node);
+  if (known == state.evidence.nodes().end() || !IsRetired(state, node)) return {};
+  const auto signals = state.evidence.SignalsOf(node, state.now);
+  const bool silent = signals.storage == Storage::kSilent &&
+                      std::min(signals.silent_for, signals.storage_silent_for) >= kCollectAfter;
+  return silent ? known->second.HeldVolumes() : VolumesByArray();
+}
+
 VolumesByArray AffectedVolumes(const State& state, const NodeId& node, const Classification& classification) {
   std::set<ArrayId> lost;
   if (classification.response == Response::kAskToLeave) lost = state.evidence.SignalsOf(node, state.now).lost;
   auto volumes = state.PlanFor(node, lost).volumes;
   if (classification.response != Response::kFence) return volumes;
-  for (const auto& [array, wanted] : state.WantedFrom(node)) {
-    const auto* fence = state.arrays.Find(array, node);
-    // Volumes that nobody moves with a pod, because another node waits for them.
-    if (!fence || !Covers(fence->volumes, wanted)) volumes[array].insert(wanted.begin(), wanted.end());
-  }
+  // Volumes that nobody moves with a pod.
+  for (const auto& beside : {state.WantedFrom(node), CollectedFrom(state, node)})
+    for (const auto& [array, some] : beside) {
+      const auto* fence = state.arrays.Find(array, node);
+      if (!fence || !Covers(fence->volumes, some)) volumes[array].insert(some.begin(), some.end());
+    }
   return volumes;
 }
 
