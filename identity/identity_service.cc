@@ -2,9 +2,14 @@
 // liveness probes and by sidecars when they start, on gRPC's threads.
 #include "identity/identity_service.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "base/driver.h"
 #include "base/log.h"
 
@@ -15,7 +20,7 @@ using csi::v1::PluginCapability;
 
 class IdentityService final : public csi::v1::Identity::Service {
  public:
-  explicit IdentityService(std::function<absl::Status()> ready) : ready_(std::move(ready)) {}
+  explicit IdentityService(ProbeChecks checks) : checks_(std::move(checks)) {}
 
   grpc::Status GetPluginInfo(grpc::ServerContext*, const csi::v1::GetPluginInfoRequest*,
                              csi::v1::GetPluginInfoResponse* response) override {
@@ -40,21 +45,40 @@ class IdentityService final : public csi::v1::Identity::Service {
 
   grpc::Status Probe(grpc::ServerContext*, const csi::v1::ProbeRequest*,
                      csi::v1::ProbeResponse* response) override {
-    // Not ready is an answer, not an error: by CSI, an error says that the plugin itself is broken.
-    const absl::Status ready = ready_();
+    absl::Status ready = checks_.healthy();
+    if (IsBroken(ready)) {
+      return {grpc::StatusCode::FAILED_PRECONDITION,
+              absl::StrCat("this plugin cannot work: ", ready.message())};
+    }
+    // An answer and not an error: by CSI, an error says that the plugin itself is broken.
+    ready.Update(checks_.ready());
     if (!ready.ok()) LogWarn("identity", "not ready", {{"reason", std::string(ready.message())}});
     response->mutable_ready()->set_value(ready.ok());
     return grpc::Status::OK;
   }
 
  private:
-  const std::function<absl::Status()> ready_;
+  bool IsBroken(const absl::Status& health) {
+    const absl::MutexLock lock(&mutex_);
+    if (health.ok()) {
+      unhealthy_since_ = absl::InfiniteFuture();
+      return false;
+    }
+    const absl::Time now = absl::Now();
+    unhealthy_since_ = std::min(unhealthy_since_, now);
+    return now - unhealthy_since_ >= checks_.patience;
+  }
+
+  const ProbeChecks checks_;
+  absl::Mutex mutex_;
+  // When a Probe first found the plugin unhealthy, of those in a row that did.
+  absl::Time unhealthy_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
 };
 
 }  // namespace
 
-std::unique_ptr<csi::v1::Identity::Service> MakeIdentityService(std::function<absl::Status()> ready) {
-  return std::make_unique<IdentityService>(std::move(ready));
+std::unique_ptr<csi::v1::Identity::Service> MakeIdentityService(ProbeChecks checks) {
+  return std::make_unique<IdentityService>(std::move(checks));
 }
 
 }  // namespace lunkeeper

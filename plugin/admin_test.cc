@@ -202,17 +202,20 @@ TEST_CASE("a wrong option is answered with what is wanted") {
   const Row rows[] = {
       {{"--mode=both"}, "controller,node,all"},
       {{"--mode=all", "--endpoint=tcp://x"}, "unix:///absolute/path"},
-      {{"--mode=all", "--endpoint=/s", "--array-name=A"}, "a-z, 0-9 and -"},
-      {{"--mode=all", "--endpoint=/s", "--pool=../pool"}, "absolute path"},
-      {{"--mode=all", "--endpoint=/s", "--portal=host"}, "address:port"},
-      {{"--mode=all", "--endpoint=/s", "--tgt-control-port=-1"}, "0"},
-      {{"--mode=all", "--endpoint=/s", "--log-level=loud"}, "debug"},
-      {{"--mode=all", "--endpoint=/s", "--failover-partitioned=shoot"}, "fence,hold"},
-      {{"--mode=all", "--endpoint=/s", "--failover-over-budget=all"}, "one-by-one,stop"},
-      {{"--mode=all", "--endpoint=/s", "--failover-budget-percent=0"}, "1 to 100"},
-      {{"--mode=all", "--endpoint=/s", "--failover-mass-percent=101"}, "1 to 100"},
-      {{"--mode=all", "--endpoint=/s", "--failover-graceful=-1"}, "1 to 86400"},
-      {{"--mode=all", "--endpoint=/s", "--failover-owner-kinds=statefulset"}, "such as StatefulSet"},
+      {{"--mode=all", "--endpoint=/s.sock", "--array-name=A"}, "a-z, 0-9 and -"},
+      {{"--mode=all", "--endpoint=/s.sock", "--pool=../pool"}, "absolute path"},
+      {{"--mode=all", "--endpoint=/s.sock", "--portal=host"}, "address:port"},
+      {{"--mode=all", "--endpoint=/s.sock", "--tgt-control-port=-1"}, "0"},
+      {{"--mode=all", "--endpoint=/s.sock", "--log-level=loud"}, "debug"},
+      {{"--mode=all", "--endpoint=/s"}, "ends in .sock"},
+      {{"--mode=all", "--endpoint=/s.sock", "--csi-versions=2"}, "0.3"},
+      {{"--mode=all", "--endpoint=/s.sock", "--csi-v0-name=-x"}, "io.lunkeeper.csi"},
+      {{"--mode=all", "--endpoint=/s.sock", "--failover-partitioned=shoot"}, "fence,hold"},
+      {{"--mode=all", "--endpoint=/s.sock", "--failover-over-budget=all"}, "one-by-one,stop"},
+      {{"--mode=all", "--endpoint=/s.sock", "--failover-budget-percent=0"}, "1 to 100"},
+      {{"--mode=all", "--endpoint=/s.sock", "--failover-mass-percent=101"}, "1 to 100"},
+      {{"--mode=all", "--endpoint=/s.sock", "--failover-graceful=-1"}, "1 to 86400"},
+      {{"--mode=all", "--endpoint=/s.sock", "--failover-owner-kinds=statefulset"}, "such as StatefulSet"},
   };
   for (const Row& row : rows) {
     CAPTURE(row.arguments.back());
@@ -241,6 +244,31 @@ TEST_CASE("an agent in a pod may be told its node's address in brackets, whateve
   CHECK(options.serve.portals == std::vector<std::string>{"10.0.0.5:3260"});
   CHECK(options.listen == "[fd00::5]:7480");
   CHECK(options.serve.metrics_address == "10.0.0.5:9810");
+}
+
+TEST_CASE("an option may come from the environment, and the command line goes before it") {
+  ::setenv("LUNKEEPER_LOG_LEVEL", "debug", 1);
+  ::setenv("LUNKEEPER_CSI_VERSIONS", "0.3", 1);
+  ::setenv("LUNKEEPER_START_DATAPATH", "true", 1);
+  ::setenv("LUNKEEPER_STOP_SECONDS", "7", 1);
+  CLI::App app;
+  ServeOptions options;
+  AddServeOptions(&app, &options);
+  app.parse("--mode=node --endpoint=/s.sock --stop-seconds=5", false);
+  CHECK(options.log_level == "debug");
+  CHECK(options.csi_versions == std::vector<std::string>{"0.3"});
+  CHECK(options.start_datapath);
+  CHECK(options.stop_seconds == 5);
+  CHECK(app.help().find("Env:LUNKEEPER_LOG_LEVEL") != std::string::npos);
+  CHECK(app.help().find("Env:NODE_NAME") != std::string::npos);  // its own
+  ::setenv("LUNKEEPER_LOG_LEVEL", "loud", 1);
+  CLI::App wrong;
+  ServeOptions others;
+  AddServeOptions(&wrong, &others);
+  CHECK_THROWS_AS(wrong.parse("--mode=node --endpoint=/s.sock", false), CLI::ParseError);
+  for (const char* name : {"LUNKEEPER_LOG_LEVEL", "LUNKEEPER_CSI_VERSIONS", "LUNKEEPER_START_DATAPATH",
+                           "LUNKEEPER_STOP_SECONDS"})
+    ::unsetenv(name);
 }
 
 TEST_CASE("each mode names the options it needs") {

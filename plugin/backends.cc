@@ -6,7 +6,13 @@
 namespace lunkeeper {
 
 absl::Status Backends::CheckReady() const {
-  if (array_serving) RETURN_IF_ERROR(array_serving());
+  RETURN_IF_ERROR(CheckArray());
+  return CheckDevices();
+}
+
+absl::Status Backends::CheckArray() const { return array_serving ? array_serving() : absl::OkStatus(); }
+
+absl::Status Backends::CheckDevices() const {
   return initiator != nullptr ? devices_serving() : absl::OkStatus();
 }
 

@@ -64,6 +64,9 @@ struct Backends {
 
   // OK when every part serves.
   absl::Status CheckReady() const;
+  // CheckReady in two: what this process waits for, and what it cannot do without.
+  absl::Status CheckArray() const;
+  absl::Status CheckDevices() const;
 };
 
 }  // namespace lunkeeper

@@ -13,6 +13,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/host_port.h"
 #include "plugin/failover_options.h"
 #include "plugin/server.h"
@@ -164,6 +165,17 @@ void AddCoordinatorClientOptions(CLI::App* command, CoordinatorOptions* options)
       ->check(Check(IsAbsolutePath));
 }
 
+// LUNKEEPER_LOG_LEVEL for --log-level. CSI, "General Configuration": what is no secret can come from the
+// environment. (No option is a secret; some name a file with one.)
+void AddVariables(CLI::App* command) {
+  for (CLI::Option* option : command->get_options()) {
+    const std::string name = option->get_name();
+    if (name == "--help" || !option->get_envname().empty()) continue;
+    option->envname(
+        absl::StrCat("LUNKEEPER_", absl::AsciiStrToUpper(absl::StrReplaceAll(name.substr(2), {{"-", "_"}}))));
+  }
+}
+
 // CSI 0.3, "GetPluginInfo": as a reversed domain name.
 std::string IsReverseDomainName(const std::string& value) {
   const auto alphanumeric = [](char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)); };
@@ -281,6 +293,7 @@ void AddServeOptions(CLI::App* command, ServeOptions* options) {
   AddCoordinatorServerOptions(command, &options->coordinator);
   AddFailoverOptions(command, &options->failover);
   AddCoordinatorClientOptions(command, &options->coordinator);
+  AddVariables(command);
 }
 
 void AddArrayOptions(CLI::App* command, ArrayAgentOptions* options) {

@@ -54,7 +54,8 @@ class Services {
  public:
   Services(const ServeOptions& options, const Backends& backends)
       : options_(options),
-        identity_(MakeIdentityService([&backends] { return backends.CheckReady(); })),
+        identity_(MakeIdentityService({.ready = [&backends] { return backends.CheckArray(); },
+                                       .healthy = [&backends] { return backends.CheckDevices(); }})),
         admin_(MakeAdminService(&backends, options.mode)) {
     if (backends.arrays != nullptr) {
       ControllerOptions controller;

@@ -95,6 +95,11 @@ absl::StatusOr<std::string> SocketPath(const std::string& endpoint) {
     return absl::InvalidArgumentError(
         absl::StrCat("endpoint \"", endpoint, "\": want unix:///absolute/path of a unix socket"));
   }
+  // CSI, "CSI_ENDPOINT": all UNIX endpoints end so.
+  if (!absl::EndsWith(path, ".sock")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("endpoint \"", endpoint, "\": want a name that ends in .sock"));
+  }
   if (path.size() >= sizeof(sockaddr_un::sun_path)) {
     return absl::InvalidArgumentError(absl::StrCat("endpoint \"", endpoint, "\": longer than ",
                                                    sizeof(sockaddr_un::sun_path) - 1, " bytes"));

@@ -89,8 +89,9 @@ TEST_CASE("an endpoint is an absolute path of a unix socket") {
   CHECK(*SocketPath("unix:///run/csi.sock") == "/run/csi.sock");
   CHECK(*SocketPath("unix:/run/csi.sock") == "/run/csi.sock");
   CHECK(*SocketPath("/run/csi.sock") == "/run/csi.sock");
-  for (const std::string& wrong : {std::string(), std::string("tcp://127.0.0.1:1"), std::string("csi.sock"),
-                                   "/" + std::string(108, 'a')}) {
+  for (const std::string& wrong :
+       {std::string(), std::string("tcp://127.0.0.1:1"), std::string("csi.sock"), std::string("/run/csi"),
+        std::string("unix:///run/csi.sock/"), "/" + std::string(108, 'a')}) {
     CAPTURE(wrong);
     CHECK(absl::IsInvalidArgument(SocketPath(wrong).status()));
   }
@@ -190,10 +191,10 @@ TEST_CASE("a socket in use is left alone, a stale one is replaced, and a file is
   TestNode node;
   CHECK(Server::Start({.endpoint = stale}, {&node}, &fixture.metrics).ok());
 
-  std::ofstream(fixture.dir / "file") << "mine";
+  std::ofstream(fixture.dir / "file.sock") << "mine";
   CHECK(absl::IsFailedPrecondition(
-      Server::Start({.endpoint = fixture.dir / "file"}, {&node}, &fixture.metrics).status()));
-  CHECK(std::filesystem::exists(fixture.dir / "file"));
+      Server::Start({.endpoint = fixture.dir / "file.sock"}, {&node}, &fixture.metrics).status()));
+  CHECK(std::filesystem::exists(fixture.dir / "file.sock"));
   CHECK(absl::IsFailedPrecondition(
       Server::Start({.endpoint = fixture.dir / "no/such/csi.sock"}, {&node}, &fixture.metrics).status()));
 }

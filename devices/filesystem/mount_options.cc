@@ -148,19 +148,22 @@ std::vector<absl::string_view> SplitFlag(absl::string_view flag) {
 
 absl::Status CheckMountOptions(const std::vector<std::string>& options) {
   size_t bytes = 0;
+  size_t number = 0;  // in place of the flag, which may be confidential
   for (const std::string& flag : options) {
+    ++number;
     bytes += flag.size() + 1;
     if (bytes > kMostOptionBytes)
       return absl::InvalidArgumentError("mount_flags: are longer than 4096 bytes");
     const bool plain = std::all_of(flag.begin(), flag.end(), absl::ascii_isgraph);
     if (flag.empty() || !plain) {
-      return absl::InvalidArgumentError(
-          "mount_flags: an option is empty or has characters that no option has");
+      return absl::InvalidArgumentError(absl::StrCat("mount_flags: number ", number,
+                                                     " is empty or has characters that no mount option has"));
     }
     for (const absl::string_view option : SplitFlag(flag)) {
       if (IsAllowed(option)) continue;
-      return absl::InvalidArgumentError(absl::StrCat("mount_flags: the option \"", option.substr(0, 64),
-                                                     "\" is not for users to set; leave it out"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("mount_flags: number ", number, " of ", options.size(),
+                       " has a mount option that is not for users to set; leave it out"));
     }
   }
   return absl::OkStatus();

@@ -11,9 +11,10 @@
 
 namespace lunkeeper {
 
-// INVALID_ARGUMENT, naming the option, for options that are not on the list. Not on it is what changes
-// the thing that is mounted, or where or by whom, what switches off the protection of data, and what lets a
-// file system stop the node. Whether the file system knows an option is the kernel's to say.
+// INVALID_ARGUMENT, with the place in the list and never the option (CSI: mount flags may be confidential,
+// and errors are seen by those who may not see them), for options that are not on the list. Not on it is what
+// changes the thing that is mounted, or where or by whom, what switches off the protection of data, and what
+// lets a file system stop the node. Whether the file system knows an option is the kernel's to say.
 absl::Status CheckMountOptions(const std::vector<std::string>& options);
 
 // Whether they ask for a read-only mount.

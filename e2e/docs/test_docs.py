@@ -77,7 +77,7 @@ class Machine:
             **os.environ,
             "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
             MARK: self.mark,
-            "CSI_ENDPOINT": "unix:///run/lunkeeper/controller.sock",
+            "CSI_ENDPOINT": "unix:///run/lunkeeper-csi/controller.sock",
         }
 
     def inside(self, script):
@@ -162,7 +162,7 @@ def set_up(machine):
     machine.run(f"cat > arrays.json <<'END'\n{docs.example('json', 'arrays')}\nEND")
     machine.start("controller")("lunkeeper status")
     machine.start("datapath")("lunkeeper datapath list")
-    machine.start("node")("CSI_ENDPOINT=unix:///run/lunkeeper/node.sock lunkeeper status")
+    machine.start("node")("CSI_ENDPOINT=unix:///run/lunkeeper-csi/node.sock lunkeeper status")
     return machine
 
 

@@ -80,7 +80,8 @@ struct Shell {
   std::unique_ptr<admin::v1::Admin::Service> service = MakeAdminService(&backends, "all");
   Metrics metrics{"all"};
   std::string path =
-      (std::filesystem::temp_directory_path() / ("lk-admin-" + std::to_string(::getpid()))).string();
+      (std::filesystem::temp_directory_path() / ("lk-admin-" + std::to_string(::getpid()) + ".sock"))
+          .string();
   std::unique_ptr<Server> server = Server::Start({.endpoint = path}, {service.get()}, &metrics).value();
 
   struct Output {
