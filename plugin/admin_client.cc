@@ -25,8 +25,10 @@
 #include "devices/node_id.h"
 #include "fencing/failover/manual_fence.h"
 #include "plugin/admin_call.h"
+#include "plugin/doctor.h"
 #include "plugin/explain_command.h"
 #include "plugin/list_commands.h"
+#include "plugin/support_bundle.h"
 #include "plugin/table.h"
 
 namespace lunkeeper {
@@ -120,9 +122,12 @@ struct FenceCommand {
   std::string node, reason, array;
   std::vector<std::string> volumes;
   uint64_t generation = 0;  // 0: not given; generations begin at 1
+  bool graceful = false;
 
   fencing::ManualFenceIo MakeFenceIo(kube::KubeClient& client) const {
-    return {client, absl::Now() + absl::Seconds(target.timeout_seconds),
+    // Pods may take two minutes to leave.
+    const absl::Duration leaving = graceful ? absl::Minutes(2) : absl::ZeroDuration();
+    return {client, absl::Now() + absl::Seconds(target.timeout_seconds) + leaving,
             [](const std::string& line) { std::cout << line << std::endl; }};
   }
 };
@@ -178,8 +183,9 @@ std::unique_ptr<kube::KubeClient> ConnectToCluster(const FenceCommand& arguments
 }
 
 absl::Status RequestManualFence(const FenceCommand& arguments, kube::KubeClient& client) {
-  return fencing::RequestManualFence(arguments.MakeFenceIo(client), {arguments.node, arguments.reason,
-                                                                     absl::StrCat("operator@", HostName())});
+  return fencing::RequestManualFence(
+      arguments.MakeFenceIo(client),
+      {arguments.node, arguments.reason, absl::StrCat("operator@", HostName()), arguments.graceful});
 }
 
 void AddFence(CLI::App* app, int* exit_code, const MakeClient& cluster) {
@@ -188,10 +194,19 @@ void AddFence(CLI::App* app, int* exit_code, const MakeClient& cluster) {
                                       &arguments->target);
   AddNode(command, &arguments->node);
   command->add_option("--reason", arguments->reason, "Why, as text for the NodeFence or the array's status");
+  command->add_flag(
+      "--graceful", arguments->graceful,
+      "In a cluster: ask the pods to leave first; the fence comes when they have, or two minutes "
+      "later");
   command->add_option("--volume", arguments->volumes, "At one array: only these volumes");
   AddArrayOption(command, &arguments->array);
   command->callback([=] {
     const auto client = ConnectToCluster(*arguments, cluster);
+    if (client == nullptr && arguments->graceful) {
+      *exit_code = ExitCode(absl::InvalidArgumentError(
+          "--graceful is for a whole node of a cluster with failover: an array has no pods to ask"));
+      return;
+    }
     *exit_code = client ? ExitCode(RequestManualFence(*arguments, *client)) : FenceAtArray(*arguments);
   });
 }
@@ -269,6 +284,8 @@ void AddAdminCommands(CLI::App* app, int* exit_code, const MakeClient& cluster) 
   AddOrphans(app, exit_code);
   AddListCommands(app, exit_code, cluster);
   AddExplainCommand(app, exit_code, cluster);
+  AddDoctorCommand(app, exit_code, cluster);
+  AddSupportBundleCommand(app, exit_code, cluster);
 }
 
 }  // namespace lunkeeper

@@ -15,6 +15,7 @@
 #include "base/host_name.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/tls.h"
 #include "devices/array/grant_store.h"
 #include "devices/node_id.h"
 #include "plugin/admin_listing.h"
@@ -100,6 +101,7 @@ class AdminService final : public admin::v1::Admin::Service {
     if (ready.ok() && backends_.initiator != nullptr) ready = FillDevices(response);
     if (backends_.failover)
       for (std::string& line : backends_.failover()) response->add_failover(std::move(line));
+    FillCertificates(response);
     response->set_node_id(backends_.node.value());
     response->set_not_ready(std::string(ready.message()));
     return grpc::Status::OK;
@@ -219,6 +221,7 @@ class AdminService final : public admin::v1::Admin::Service {
       status->set_node(grant.node.value());
       status->set_access(ToText(grant.access));
       status->set_target_proves_itself(!grant.connection.target_chap.user.empty());
+      status->set_portal(grant.connection.portal);
       status->set_owner(grant.owner == GrantOwner::kNode ? "node" : "orchestrator");
       status->set_generation(grant.generation);
     }
@@ -233,6 +236,17 @@ class AdminService final : public admin::v1::Admin::Service {
     return absl::OkStatus();
   }
 
+  void FillCertificates(admin::v1::StatusResponse* out) const {
+    for (const auto& files : backends_.certificates)
+      for (const std::string& file : files()) {
+        auto* status = out->add_certificates();
+        status->set_file(file);
+        const auto end = CertificateEnds(file);
+        if (end.ok()) status->set_end_unix_seconds(absl::ToUnixSeconds(*end));
+        status->set_trouble(std::string(end.status().message()));
+      }
+  }
+
   absl::Status FillDevices(admin::v1::StatusResponse* out) const {
     ASSIGN_OR_RETURN(const std::vector<Device> devices, backends_.initiator->List());
     for (const Device& device : devices) {
@@ -242,6 +256,7 @@ class AdminService final : public admin::v1::Admin::Service {
       status->set_size_bytes(device.size_bytes);
       status->set_health(ToString(device.health));
       status->set_reason(device.reason);
+      status->set_portal(device.portal);
     }
     return absl::OkStatus();
   }

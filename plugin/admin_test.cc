@@ -104,10 +104,19 @@ TEST_CASE("in a cluster a node's fence is asked of failover, and an array's own 
   CHECK(kube::TextAt(api.Get(path), {"spec", "cause"}) == "a test");
   CHECK_THAT(kube::TextAt(api.Get(path), {"spec", "requestedBy"}), Catch::StartsWith("operator@"));
   CHECK(shell.array->ListGrants({})->size() == 1);
+  CHECK(kube::FieldAt(api.Get(path), {"spec", "graceful"}).is_null());
   CHECK_THAT(shell.Run({"unfence", kNode.value()}), Catch::Contains("may take volumes again"));
   CHECK(api.Get(path).is_null());
   CHECK_THAT(shell.Run({"fence", kNode.value(), "--array", "a1"}), Catch::Contains(one.value()));
   CHECK(shell.array->ListGrants({})->empty());
+}
+
+TEST_CASE("a graceful fence is for nodes of a cluster, and not for one array") {
+  Shell shell;
+  Granted(*shell.array, "one");
+  CHECK_THAT(shell.Run({"fence", kNode.value(), "--graceful", "--array", "a1"}),
+             Catch::StartsWith("error: ") && Catch::Contains("no pods to ask"));
+  CHECK(shell.array->ListGrants({})->size() == 1);
 }
 
 TEST_CASE("a fence of some volumes leaves the others") {

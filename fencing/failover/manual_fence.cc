@@ -143,9 +143,14 @@ absl::StatusOr<NodeFence> TakeOverFence(const ManualFenceIo& io, const NodeId& n
   for (;;) {
     ASSIGN_OR_RETURN(const Json there, FindObject(io, kNodeFences, node.value()));
     const NodeFence fence = ReadRecord(there).fence;
-    if (IsByPerson(fence) || fence.deleting) return fence;
-    const Json change = {{"spec", {{"requestedBy", request.requested_by}, {"graceful", false}}},
-                         {"status", {{"phase", ToWord(Phase::kRequested)}}}};
+    const bool hurries = fence.graceful && !request.graceful;
+    if (fence.deleting || (IsByPerson(fence) && !hurries)) return fence;
+    Json change = Json::object();
+    if (hurries) change["spec"]["graceful"] = false;
+    if (!IsByPerson(fence)) {
+      change["spec"]["requestedBy"] = request.requested_by;
+      change["status"]["phase"] = ToWord(Phase::kRequested);
+    }
     const auto taken = io.client.Patch({kNodeFences, "", node.value()}, change,
                                        {fence.uid.value(), fence.version.value()}, LimitsOf(io));
     if (taken.ok()) return ReadRecord(*taken).fence;
@@ -168,6 +173,7 @@ absl::StatusOr<RequestedFence> CreateFence(const ManualFenceIo& io, const NodeId
                  {"metadata", {{"name", node.value()}}},
                  {"spec", {{"requestedBy", request.requested_by}}}};
   if (!request.cause.empty()) object["spec"]["cause"] = request.cause;
+  if (request.graceful) object["spec"]["graceful"] = true;
   const auto made = io.client.Create({kNodeFences, "", ""}, object, LimitsOf(io));
   if (made.ok()) return RequestedFence{ReadRecord(*made).fence, true};
   if (absl::IsNotFound(made.status()))

@@ -26,6 +26,9 @@ struct ManualFenceRequest {
   std::string node;   // a Node's name, or its driver's id
   std::string cause;  // for people; may be empty
   std::string requested_by;
+  // The pods are asked to leave first, and the fence comes when they have, or two minutes later. A fence that
+  // is there and comes at once stays as it is; one that waits for the pods comes at once if this is false.
+  bool graceful = false;
 };
 
 absl::Status RequestManualFence(const ManualFenceIo& io, const ManualFenceRequest& request);

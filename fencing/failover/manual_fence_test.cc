@@ -157,6 +157,35 @@ TEST_CASE("a fence by evidence becomes the person's who asks for it, and no more
   CHECK(TextAt(rig.api.Get(rig.Path()), {"spec", "requestedBy"}) == "operator@desk");
 }
 
+TEST_CASE("a graceful fence asks the pods first, until somebody wants it at once") {
+  HandRig rig;
+  const auto graceful = [&] { return FieldAt(rig.api.Get(rig.Path()), {"spec", "graceful"}); };
+  const auto fence = [&](bool gently) {
+    return RequestManualFence(rig.Hand(absl::Seconds(1)), {kNode, "a new fan", "operator@desk", gently});
+  };
+  CHECK(absl::IsDeadlineExceeded(fence(true)));  // no controller is there to take it up
+  CHECK(graceful() == true);
+  CHECK(absl::IsDeadlineExceeded(fence(true)));
+  CHECK(graceful() == true);
+  rig.api.Merge(rig.Path(), {{"status", {{"phase", ToWord(Phase::kLeaving)}}}});
+  CHECK(absl::IsDeadlineExceeded(fence(false)));
+  CHECK(graceful() == false);
+  // The person's own: nothing was reached without closing the machine.
+  CHECK(TextAt(rig.api.Get(rig.Path()), {"status", "phase"}) == ToWord(Phase::kLeaving));
+  CHECK(absl::IsDeadlineExceeded(fence(true)));
+  CHECK(graceful() == false);  // it comes already
+}
+
+TEST_CASE("a graceful fence of what failover moves in good order waits for the pods, too") {
+  HandRig rig;
+  rig.api.Put(rig.Path(), {{"spec", {{"requestedBy", "evidence"}, {"graceful", true}}},
+                           {"status", {{"phase", ToWord(Phase::kLeaving)}}}});
+  CHECK(absl::IsDeadlineExceeded(
+      RequestManualFence(rig.Hand(absl::Seconds(1)), {kNode, "a new fan", "operator@desk", true})));
+  CHECK(FieldAt(rig.api.Get(rig.Path()), {"spec", "graceful"}) == true);
+  CHECK(TextAt(rig.api.Get(rig.Path()), {"spec", "requestedBy"}) == "operator@desk");
+}
+
 TEST_CASE("a node whose CSINode names another machine is fenced by its own name") {
   HandRig rig;
   const Json driver = {{"name", "csi.lunkeeper.io"}, {"nodeID", kNode}};

@@ -1,0 +1,11 @@
+#pragma once
+// The machine that `lunkeeper doctor` runs on.
+
+#include "plugin/doctor.h"
+
+namespace lunkeeper {
+
+// A connection is tried for two seconds.
+Surroundings RealSurroundings();
+
+}  // namespace lunkeeper

@@ -1,0 +1,225 @@
+// `lunkeeper doctor`: each fault is planted alone and found alone, and nothing is found where nothing is
+// wrong.
+
+#include "plugin/doctor.h"
+
+#include <catch2/catch.hpp>
+
+#include "fencing/failover/testing/fake_api.h"
+#include "plugin/testing/shell.h"
+
+namespace lunkeeper {
+namespace {
+
+using Catch::Contains;
+using kube::Json;
+
+const absl::Time kNow = absl::FromUnixSeconds(1'800'000'000);
+
+Surroundings Healthy() {
+  return {.now = kNow,
+          .own_namespace = "lunkeeper",
+          .connect = [](const std::string&) { return absl::OkStatus(); },
+          .open_device = [](const std::string&) { return absl::OkStatus(); }};
+}
+
+admin::v1::StatusResponse HealthyController() {
+  admin::v1::StatusResponse status;
+  auto* array = status.add_arrays();
+  array->set_name("rack1");
+  array->add_grants()->set_portal("10.0.0.5:3260");
+  auto* certificate = status.add_certificates();
+  certificate->set_file("/tls/tls.crt");
+  certificate->set_end_unix_seconds(absl::ToUnixSeconds(kNow + absl::Hours(24 * 30)));
+  return status;
+}
+
+admin::v1::StatusResponse HealthyNode() {
+  admin::v1::StatusResponse status;
+  status.set_node_id("a.00000000000000aa");
+  auto* device = status.add_devices();
+  device->set_health("healthy");
+  device->set_portal("10.0.0.5:3260");
+  return status;
+}
+
+// What is found, a line each.
+std::string Told(const std::vector<Fault>& faults) {
+  std::string told;
+  for (const Fault& fault : faults) told += fault.about + ": " + fault.what + "\n";
+  return told;
+}
+
+bool IsOneLine(const std::string& text) { return std::count(text.begin(), text.end(), '\n') == 1; }
+
+// A healthy cluster of one node.
+struct HealthyCluster {
+  HealthyCluster() {
+    api.Put(kLease, {{"spec", {{"renewTime", kube::FormatMicroTime(kNow - absl::Seconds(4))}}}});
+    api.Put("/api/v1/nodes/a", {{"spec", Json::object()}});
+    Json csi_node;
+    csi_node["spec"]["drivers"].push_back({{"name", "csi.lunkeeper.io"}, {"nodeID", "a.00000000000000aa"}});
+    api.Put(kCsiNode, csi_node);
+    api.Put(kClass, {{"provisioner", "csi.lunkeeper.io"}});
+    api.Put("/api/v1/namespaces/lunkeeper", Json::object());
+    Json pod;
+    pod["spec"]["containers"].push_back({{"image", "registry.k8s.io/sig-storage/csi-provisioner:v6.3.0"}});
+    pod["spec"]["containers"].push_back({{"image", "ghcr.io/lunkeeper/lunkeeper:1.0"}});
+    api.Put(kPod, pod);
+  }
+  std::string Check(const Surroundings& around = Healthy(), bool failover = true) {
+    return Told(CheckCluster(*api.Client(), absl::Now() + absl::Seconds(20), around, failover));
+  }
+
+  static constexpr char kLease[] = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/a";
+  static constexpr char kCsiNode[] = "/apis/storage.k8s.io/v1/csinodes/a";
+  static constexpr char kClass[] = "/apis/storage.k8s.io/v1/storageclasses/fast";
+  static constexpr char kPod[] = "/api/v1/namespaces/lunkeeper/pods/controller";
+  fencing::FakeApi api;
+};
+
+}  // namespace
+
+TEST_CASE("where nothing is wrong, nothing is found") {
+  CHECK(Told(CheckServer(HealthyController(), Healthy())).empty());
+  CHECK(Told(CheckServer(HealthyNode(), Healthy())).empty());
+  HealthyCluster cluster;
+  CHECK(cluster.Check().empty());
+}
+
+TEST_CASE("a fault of a controller is found alone") {
+  auto status = HealthyController();
+  Surroundings around = Healthy();
+  std::string wanted;
+  SECTION("a certificate that ends soon") {
+    status.mutable_certificates(0)->set_end_unix_seconds(absl::ToUnixSeconds(kNow + absl::Hours(24 * 10)));
+    wanted = "certificates: /tls/tls.crt ends at 2027-01-25T08:00:00+00:00";
+  }
+  SECTION("a certificate that has ended") {
+    status.mutable_certificates(0)->set_end_unix_seconds(absl::ToUnixSeconds(kNow - absl::Hours(1)));
+    wanted = "certificates: /tls/tls.crt ended at";
+  }
+  SECTION("a certificate that is gone") {
+    status.mutable_certificates(0)->set_trouble("no such file");
+    wanted = "certificates: /tls/tls.crt: no such file";
+  }
+  SECTION("an array that does not serve") {
+    status.mutable_arrays(0)->set_not_serving("its host is down");
+    wanted = "arrays: array rack1 does not serve: its host is down";
+  }
+  SECTION("a portal that is not reached") {
+    around.connect = [](const std::string& address) {
+      return absl::UnavailableError("no route to " + address);
+    };
+    wanted = "portals: portal 10.0.0.5:3260 is not reached from here: no route to 10.0.0.5:3260";
+  }
+  SECTION("something else") {
+    status.set_not_ready("kubelet has not asked");
+    wanted = "server: it is not ready: kubelet has not asked";
+  }
+  const std::string told = Told(CheckServer(status, around));
+  CHECK_THAT(told, Contains(wanted));
+  CHECK(IsOneLine(told));
+}
+
+TEST_CASE("a fault of a node is found alone") {
+  auto status = HealthyNode();
+  Surroundings around = Healthy();
+  std::string wanted;
+  SECTION("a kernel without FUSE or loop devices") {
+    const std::string missing = GENERATE("/dev/fuse", "/dev/loop-control");
+    around.open_device = [=](const std::string& path) {
+      return path == missing ? absl::NotFoundError("no such file") : absl::OkStatus();
+    };
+    wanted = "kernel: " + missing + ": no such file: volumes cannot be attached; load the module";
+  }
+  SECTION("a device that has failed") {
+    status.mutable_devices(0)->set_volume("rack1-v1");
+    status.mutable_devices(0)->set_health("failed");
+    status.mutable_devices(0)->set_reason("fenced");
+    wanted = "devices: volume rack1-v1 is failed: fenced";
+  }
+  const std::string told = Told(CheckServer(status, around));
+  CHECK_THAT(told, Contains(wanted));
+  CHECK(IsOneLine(told));
+}
+
+TEST_CASE("a fault of the cluster is found alone") {
+  HealthyCluster cluster;
+  Surroundings around = Healthy();
+  std::string wanted;
+  SECTION("a clock that is behind") {
+    around.now = kNow - absl::Seconds(60);
+    wanted = "clocks: this machine's clock is behind a kubelet's by 56s";
+  }
+  SECTION("a clock that is ahead") {
+    around.now = kNow + absl::Seconds(60);
+    wanted = "clocks: no kubelet's lease is younger than 1m4s";
+  }
+  SECTION("a kind that is missing") {
+    const std::string kind = GENERATE("nodefences", "volumelocks");
+    cluster.api.Forget("/apis/lunkeeper.io/v1alpha1/" + kind);
+    wanted = "kinds: the CustomResourceDefinition " + kind + ".lunkeeper.io is missing";
+  }
+  SECTION("a node without the driver") {
+    cluster.api.Put("/api/v1/nodes/b", {{"spec", Json::object()}});
+    wanted = "nodes: without the driver, so that no pod with a volume runs there: b\n";
+  }
+  SECTION("no node with the driver") {
+    cluster.api.Remove(HealthyCluster::kCsiNode);
+    wanted = "nodes: no node has the driver";
+  }
+  SECTION("no StorageClass") {
+    cluster.api.Remove(HealthyCluster::kClass);
+    wanted = "classes: no StorageClass names this driver";
+  }
+  SECTION("a namespace that admits no privileged pods") {
+    cluster.api.Merge("/api/v1/namespaces/lunkeeper",
+                      {{"metadata", {{"labels", {{"pod-security.kubernetes.io/enforce", "baseline"}}}}}});
+    wanted = "pod security: namespace lunkeeper admits baseline pods only";
+  }
+  SECTION("an old sidecar") {
+    Json pod;
+    pod["spec"]["containers"].push_back({{"image", "mirror.example:5000/csi-resizer:v1.9.0"}});
+    cluster.api.Put(HealthyCluster::kPod, pod);
+    wanted = "sidecars: mirror.example:5000/csi-resizer:v1.9.0 is older";
+  }
+  const std::string told = cluster.Check(around);
+  CHECK_THAT(told, Contains(wanted));
+  CHECK(IsOneLine(told));
+}
+
+TEST_CASE("without failover nothing is asked that its rights are for") {
+  HealthyCluster cluster;
+  cluster.api.Forget("/apis/lunkeeper.io/v1alpha1/nodefences");
+  CHECK(cluster.Check(Healthy(), false).empty());
+}
+
+TEST_CASE("an API server that does not answer is found, and ends no other check") {
+  HealthyCluster cluster;
+  cluster.api.SetDown(true);
+  const std::string told =
+      Told(CheckCluster(*cluster.api.Client(), absl::Now() + absl::Seconds(1), Healthy(), true));
+  CHECK_THAT(told, Contains("kinds: ") && Contains("clocks: ") && Contains("sidecars: "));
+}
+
+TEST_CASE("the command asks its server, says what it found, and its exit code is 1 then") {
+  Shell shell;
+  shell.cluster = []() -> absl::StatusOr<std::unique_ptr<kube::KubeClient>> {
+    return absl::FailedPreconditionError("this is no pod");
+  };
+  Shell::Output told = shell.RunFully({"doctor"});
+  CHECK(told.exit_code == 0);
+  CHECK(told.out == "nothing is wrong with the server\n");
+  shell.backends.certificates.push_back([] { return std::vector<std::string>{"/nowhere/tls.crt"}; });
+  told = shell.RunFully({"doctor"});
+  CHECK(told.exit_code == 1);
+  CHECK_THAT(told.out, Contains("certificates: /nowhere/tls.crt: "));
+  // Its grants have no portal that somebody listens at.
+  Granted(*shell.array, "v");
+  CHECK_THAT(shell.RunFully({"doctor"}).out, Contains("portals: portal "));
+  shell.server.reset();
+  CHECK_THAT(shell.RunFully({"doctor"}).out, Contains("server: it does not answer: "));
+}
+
+}  // namespace lunkeeper
