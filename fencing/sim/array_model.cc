@@ -108,6 +108,10 @@ void ArrayModel::Fence(Term term, const NodeId& node, const VolumeSet& volumes,
     std::erase_if(stored_.grants, [&](const auto& entry) { return entry.second.closing; });
   drains_.push_back({[this, node, all = fence.volumes] { return FenceIsOver(node, all); },
                      [this, fence, reply = std::move(reply)] {
+                       // Lifted while it was drained, as a person may: it is in force no more.
+                       const auto there = stored_.fences.find(fence.node);
+                       if (there == stored_.fences.end() || there->second.generation != fence.generation)
+                         return reply({Outcome::kFailed, {}});
                        world_.checker->FenceReported(id_, fence);
                        reply({Outcome::kOk, fence});
                      }});
