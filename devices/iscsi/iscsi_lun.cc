@@ -51,7 +51,9 @@ IscsiLun::IscsiLun(LunOptions options, LunState* state)
       session_(options_.connection, std::clamp(options_.queue_depth, 1u, kMostTasks), this),
       connection_(options_.connection, &session_),
       identification_(options_, state, &session_),
-      requests_(options_, state, &session_) {}
+      requests_(options_, state, &session_),
+      patience_(connection_.has_choice() ? options_.path_timeout : options_.command_timeout / 3,
+                options_.command_timeout / 3) {}
 
 void IscsiLun::Start() {
   now_ = Clock::now();
@@ -177,7 +179,7 @@ void IscsiLun::OnPhaseTimeout() {
 
 void IscsiLun::BeginConnect() {
   phase_ = Phase::kConnecting;
-  phase_deadline_ = now_ + std::min<Clock::duration>(options_.login_timeout, PathLimit());
+  phase_deadline_ = now_ + ConnectLimit();
   const int error = connection_.Open();  // most failures come later, when the attempt ends
   if (error != 0) GiveUpConnection(std::strerror(error));
 }
@@ -187,7 +189,7 @@ void IscsiLun::FinishConnect() {
   if (attempt.error != 0) return GiveUpConnection(std::strerror(attempt.error));
   if (!attempt.connected) return;
   phase_ = Phase::kLoggingIn;
-  phase_deadline_ = now_ + options_.login_timeout;
+  phase_deadline_ = now_ + LoginLimit();
   session_.BeginLogin();
 }
 
@@ -197,8 +199,8 @@ void IscsiLun::OnLoggedIn() {
   FAIL_POINT("lun.login.answered");
   phase_ = Phase::kResetting;
   // The answers to pings put off the end of the replacement time, so they have to come well within it.
-  silence_.Start(now_, std::min<Clock::duration>(SilenceLimit() / 2, options_.replacement_timeout / 4),
-                 SilenceLimit());
+  silence_.Start(now_, std::min<Clock::duration>(patience_.limit() / 2, options_.replacement_timeout / 4),
+                 patience_.limit());
   phase_deadline_ = silence_.next_check();
   session_.ResetLun();
   reset_begun_ = false;
@@ -226,6 +228,7 @@ void IscsiLun::SendQuestion() {
 
 void IscsiLun::OnTaskDone(Task& task) {
   if (task.owner == nullptr) return OnReply(task);
+  patience_.OnProgress();
   requests_.OnCommandDone(static_cast<LunRequest*>(task.owner), task, now_);
 }
 
@@ -254,9 +257,10 @@ void IscsiLun::AcceptLun() {
   requests_.SetFacts(identification_.facts());
   identification_.PublishFacts();
   FAIL_POINT("lun.login.accepted");
+  connection_.NoteSuccess();
   phase_ = Phase::kReady;
   if (!requests_.sends_one_by_one()) backoff_ = kFirstBackoff;
-  silence_.Start(now_, SilenceLimit() / 2, SilenceLimit());
+  silence_.Start(now_, patience_.limit() / 2, patience_.limit());
   SetHealth(LunHealth::kHealthy, "");
 }
 
@@ -311,13 +315,17 @@ void IscsiLun::BreakSession(LunFailure failure) {
 void IscsiLun::EndIfBroken() {
   if (!connection_.is_open() || phase_ == Phase::kConnecting || !session_.broken()) return;
   if (fatal_ != LunFailure::kNone) return FailLun(fatal_, reason_.text());
-  if (session_.refused()) return FailLun(LunFailure::kRefused, session_.failure());
+  if (session_.refused() && connection_.NoteRefusal())
+    return FailLun(LunFailure::kRefused, session_.failure());
   GiveUpConnection(session_.failure());
 }
 
 // Drops the connection; what was in flight waits for the next one.
 void IscsiLun::GiveUpConnection(const char* why) {
-  connection_.Close(silence_.IsDead(now_) || requests_.IsOverdue(now_));
+  const bool talked = phase_ >= Phase::kResetting && phase_ <= Phase::kReady;
+  const bool silent = talked && (silence_.IsDead(now_) || requests_.IsOverdue(now_));
+  if (silent) patience_.OnMove();
+  connection_.Close(silent || phase_ != Phase::kReady || requests_.HasLostOldest());
   state_->stalled = false;
   if (phase_ == Phase::kClosing) return EndLun(LunHealth::kClosed, LunFailure::kNone, "");
   if (phase_ == Phase::kReady) give_up_ = now_ + options_.replacement_timeout;
@@ -328,9 +336,6 @@ void IscsiLun::GiveUpConnection(const char* why) {
   phase_deadline_ = now_ + backoff_;
   backoff_ = std::min<Clock::duration>(backoff_ * 2, kLastBackoff);
 }
-
-// Leads to GiveUpConnection, which ends the Lun in kClosing.
-void IscsiLun::OnLoggedOut() { session_.BreakOff("logged out"); }
 
 // Commands in flight are not waited for: they may still be carried out, which lun.h says. The fence that asks
 // for this has drained the target before it tells anybody that the volume is free.
@@ -365,12 +370,6 @@ void IscsiLun::EndLun(LunHealth health, LunFailure failure, const char* reason) 
   SetHealth(health, reason);
   requests_.TakeBack();
   requests_.RefuseQueued(EIO);
-}
-
-// The order is the contract of lun_state.h: the reason is there when the health is seen.
-void IscsiLun::SetHealth(LunHealth health, const char* reason) {
-  state_->reason.Store(reason);
-  state_->health = health;
 }
 
 // A boot id is what a login leaves behind: without one there is no device yet that could be reconnecting.

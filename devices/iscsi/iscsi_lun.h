@@ -71,7 +71,8 @@ class IscsiLun final : public Lun, private SessionHandler {
   void OnLoggedIn() override;
   void OnReset(uint8_t response) override;
   void OnTaskDone(Task& task) override;
-  void OnLoggedOut() override;
+  // Leads to GiveUpConnection, which ends the Lun in kClosing.
+  void OnLoggedOut() override { session_.BreakOff("logged out"); }
 
   // Steps towards kReady.
   void BeginConnect();
@@ -96,13 +97,20 @@ class IscsiLun final : public Lun, private SessionHandler {
   void AwaitResetLonger();
   void OnPhaseTimeout();
   bool IsStarting() const { return phase_ >= Phase::kWaiting && phase_ <= Phase::kPausing; }
-  Clock::duration PathLimit() const {
-    return connection_.has_choice() ? Clock::duration(options_.path_timeout) : Clock::duration::max();
+  // Where there is another portal, an attempt at this one is short.
+  Clock::duration ConnectLimit() const {
+    return connection_.has_choice() ? std::min<Clock::duration>(options_.login_timeout, patience_.limit())
+                                    : options_.login_timeout;
   }
-  Clock::duration SilenceLimit() const {
-    return std::min<Clock::duration>(options_.command_timeout / 3, PathLimit());
+  Clock::duration LoginLimit() const {
+    const bool shorter = connection_.has_choice() && connection_.in_first_round();
+    return shorter ? std::min(options_.login_timeout, 2 * options_.path_timeout) : options_.login_timeout;
   }
-  void SetHealth(LunHealth health, const char* reason);
+  // The order is the contract of lun_state.h: the reason is there when the health is seen.
+  void SetHealth(LunHealth health, const char* reason) {
+    state_->reason.Store(reason);
+    state_->health = health;
+  }
   void SetNotReady(const char* reason);
   Clock::time_point NextReadyDeadline() const;
   Clock::time_point NextStall() const;
@@ -121,6 +129,7 @@ class IscsiLun final : public Lun, private SessionHandler {
   Clock::time_point phase_deadline_;  // of the step under way, or the end of the back-off
   Clock::time_point give_up_;         // the replacement time-out, while not ready
   Clock::duration backoff_{};
+  Patience patience_;
   SilenceWatch silence_;
   Clock::time_point next_check_;  // of the times of all commands in flight
   bool reset_begun_ = false;      // the answer that led to kResetting has been taken

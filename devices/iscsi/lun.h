@@ -18,7 +18,8 @@
 // the target confirm by a LUN reset that the old commands are over, and only then sends again, in the order
 // of submission, what was not answered. A request that has ended eight sessions is answered with EIO. It
 // fails **for good**, with every request answered by EIO at once, when
-//   - the target refuses the login (bad secret, target gone: what a fenced or released grant looks like),
+//   - the target refuses the login (bad secret, target gone: what a fenced or released grant looks like), at
+//     each of its portals since the last login that worked: one alone may be somebody else's by now,
 //   - it could not be logged in for `replacement_timeout` (a target that still carries out the old commands
 //     and answers pings meanwhile is not away),
 //   - the LUN is another one (serial), smaller, or of another block size than before,

@@ -6,6 +6,7 @@
 
 #include "devices/iscsi/lun_connection.h"
 
+#include <algorithm>
 #include <cerrno>
 
 namespace lunkeeper::iscsi {
@@ -16,6 +17,17 @@ LunConnection::LunConnection(const Connection& connection, InitiatorSession* ses
   addresses_.push_back(*own);
   for (const std::string& portal : connection.other_portals)
     if (const std::optional<Address> other = ParseAddress(portal)) addresses_.push_back(*other);
+  refused_.resize(addresses_.size());
+}
+
+void LunConnection::NoteSuccess() {
+  refused_.assign(addresses_.size(), false);
+  failures_ = 0;
+}
+
+bool LunConnection::NoteRefusal() {
+  refused_[next_] = true;
+  return std::find(refused_.begin(), refused_.end(), false) == refused_.end();
 }
 
 int LunConnection::Open() {
@@ -39,7 +51,10 @@ LunConnection::Attempt LunConnection::FinishOpen() {
 void LunConnection::Close(bool leave_portal) {
   // What the session says is of this connection only if there was one.
   const bool worked = connected_ && session_->logged_in();
-  if (tried_ && (leave_portal || !worked)) next_ = (next_ + 1) % addresses_.size();
+  if (tried_ && (leave_portal || !worked)) {
+    next_ = (next_ + 1) % addresses_.size();
+    ++failures_;
+  }
   tried_ = false;
   socket_.Reset();
   wants_write_ = false;

@@ -1,7 +1,7 @@
 #pragma once
 // The TCP connection of a Lun: moves bytes between its socket and the session, and large reads past the
 // session straight to where they are wanted (splice_pipe.h). It decides nothing but which of the target's
-// portals is next: the same one for as long as logins succeed there.
+// portals is next: the same one for as long as it is of use.
 //
 // One thread; nothing allocates. The session outlives it. Errors are errnos; EPIPE: the target has closed it.
 
@@ -22,6 +22,13 @@ class LunConnection {
 
   bool has_address() const { return !addresses_.empty(); }
   bool has_choice() const { return addresses_.size() > 1; }
+  // Not every portal has been tried since the last Lun that was accepted.
+  bool in_first_round() const { return failures_ < addresses_.size(); }
+  // A Lun was accepted over this connection.
+  void NoteSuccess();
+  // The present portal has refused the login. Whether all have, since the last success: a single one may be
+  // somebody else's by now.
+  bool NoteRefusal();
   bool is_open() const { return static_cast<bool>(socket_); }
   int fd() const { return socket_.get(); }
 
@@ -53,6 +60,8 @@ class LunConnection {
 
   std::vector<Address> addresses_;  // empty: the connection's own portal is no address
   size_t next_ = 0;
+  std::vector<bool> refused_;               // of each address
+  size_t failures_ = 0;                     // portals that were left since the last success
   bool tried_ = false, connected_ = false;  // of the attempt since the last Close
   InitiatorSession* const session_;
   UniqueFd socket_;

@@ -25,7 +25,7 @@ constexpr uint32_t kRetriesAtOnce = 100;
 
 // Sessions that end with the same request as the oldest in flight. After the first few, requests are sent one
 // at a time, which tells the one that breaks sessions from its neighbours that only wait; that one is given
-// up after the others.
+// up after the others. Each portal has its turn as often.
 constexpr uint32_t kLossesUntilAlone = 3;
 constexpr uint32_t kMostLosses = 8;
 
@@ -235,18 +235,28 @@ bool RequestQueue::TakeBack() {
   return given_up;
 }
 
+LunRequest* RequestQueue::OldestInFlight() const {
+  LunRequest* oldest = active_.front();
+  while (oldest != nullptr && !oldest->internal.in_flight) oldest = oldest->internal.next;
+  return oldest;
+}
+
+bool RequestQueue::HasLostOldest() const {
+  const LunRequest* oldest = OldestInFlight();
+  return oldest != nullptr && oldest->internal.losses > 0;
+}
+
 // A session has ended. Whether that was one too many for the oldest request in flight, which is then refused:
 // there is something in it that this target cannot bear, and without an end to its repetition the volume
 // would hang for ever. Its command may still be carried out, but not after one of the next session
 // (iscsi_lun.h).
 bool RequestQueue::CountLoss() {
-  LunRequest* oldest = active_.front();
-  while (oldest != nullptr && !oldest->internal.in_flight) oldest = oldest->internal.next;
+  LunRequest* oldest = OldestInFlight();
   if (oldest == nullptr) return false;
   const uint32_t losses = ++oldest->internal.losses;
   // As long as it takes to try each request that may have been sent with it.
   if (losses >= kLossesUntilAlone) alone_left_ = std::max(options_.queue_depth, 1U);
-  if (losses < kMostLosses) return false;
+  if (losses < kMostLosses * (1 + options_.connection.other_portals.size())) return false;
   active_.Remove(oldest);
   RefuseRequest(oldest, EIO);
   return true;

@@ -46,6 +46,8 @@ class RequestQueue {
   bool TakeBack();
   // Connections have ended again and again with the same request: requests are sent one by one.
   bool sends_one_by_one() const { return alone_left_ > 0; }
+  // A connection has ended before with the request that is the oldest in flight.
+  bool HasLostOldest() const;
   // Refuses everything that is queued.
   void RefuseQueued(int error);
   // Calls `done` of requests that are answered.
@@ -68,6 +70,7 @@ class RequestQueue {
   int RefusalOf(const LunRequest& request) const;
   void StartCommand(LunRequest* request, Task* task, Clock::time_point now);
   void OnPartDone(LunRequest* request, const Task& task, Clock::time_point now);
+  LunRequest* OldestInFlight() const;
   bool CountLoss();
   int TakeCapacity(const Task& task);
   void PostponeUntil(LunRequest* request, Clock::time_point at);

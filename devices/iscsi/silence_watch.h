@@ -2,10 +2,29 @@
 // When the other end of a connection was last heard, and what its silence calls for: first a ping, and when
 // that is not answered either, the end of the connection. Passive; the caller says what time it is.
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
 namespace lunkeeper::iscsi {
+
+// How long a connection may be silent before it is given up: `longest`, or where there is another way
+// `shortest`. A target that is slow, and not cut off, is silent at each portal: then each move only throws
+// away what it was working on, so the limit doubles with each move that led to nothing.
+class Patience {
+ public:
+  using Duration = std::chrono::steady_clock::duration;
+  Patience(Duration shortest, Duration longest)
+      : shortest_(std::min(shortest, longest)), longest_(longest), limit_(shortest_) {}
+
+  Duration limit() const { return limit_; }
+  void OnMove() { limit_ = std::min(2 * limit_, longest_); }
+  void OnProgress() { limit_ = shortest_; }
+
+ private:
+  const Duration shortest_, longest_;
+  Duration limit_;
+};
 
 class SilenceWatch {
  public:

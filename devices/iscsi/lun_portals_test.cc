@@ -1,0 +1,91 @@
+// What becomes of a LUN whose target has two portals, when one of them is of no use.
+
+#include <cerrno>
+
+#include "base/testing/silent_port.h"
+#include "devices/iscsi/silence_watch.h"
+#include "devices/iscsi/testing/lun_rig.h"
+
+namespace lunkeeper {
+namespace {
+
+using iscsi::FakeCommand;
+using iscsi::FakeTarget;
+using iscsi::Reaction;
+
+// Somebody else's target, at an address that was used twice.
+void MakeStranger(FakeTarget& target) {
+  target.Change([](auto& traits) { traits.login_class = 2, traits.login_detail = 3; });  // target not found
+}
+
+TEST_CASE("a stranger at one portal ends nothing while another one lets in") {
+  FakeTarget stranger;
+  MakeStranger(stranger);
+  const bool first = GENERATE(false, true);
+  Rig rig([&](LunOptions& options) {
+    options.connection.other_portals = {first ? options.connection.portal : stranger.portal()};
+    if (first) options.connection.portal = stranger.portal();
+  });
+  rig.Start();
+  rig.target.Change([](auto& traits) { traits.script = Once(kWrite, {Reaction::kSilence}); });
+  TestRequest write(LunOp::kWrite, 0, 512, 'x');
+  rig.lun->Submit(&write);
+  REQUIRE(rig.Answered(write, seconds(60)));
+  REQUIRE(write.error == 0);
+}
+
+TEST_CASE("a target that refuses at each of its portals is gone for good") {
+  FakeTarget other;
+  Rig rig([&](LunOptions& options) { options.connection.other_portals = {other.portal()}; });
+  rig.Start();
+  MakeStranger(other);
+  MakeStranger(rig.target);
+  rig.target.Inject({});
+  REQUIRE(rig.Becomes(LunHealth::kFailed, seconds(60)));
+  REQUIRE(rig.state.failure == LunFailure::kRefused);
+}
+
+// As a broken box in the path does.
+TEST_CASE("a portal that ends each session is left for the other one") {
+  FakeTarget other;
+  Rig rig([&](LunOptions& options) { options.connection.other_portals = {other.portal()}; });
+  SECTION("before the LUN can be used") {
+    rig.target.Change([](auto& traits) { traits.reset_drops = true; });
+    rig.Start();
+  }
+  SECTION("at each write") {
+    rig.Start();
+    rig.target.Change([](auto& traits) {
+      traits.script = [](const FakeCommand& command) {
+        return Reaction{command.operation == kWrite ? Reaction::kDrop : Reaction::kAnswer};
+      };
+    });
+  }
+  REQUIRE(rig.Write(0, 'x') == 0);
+  REQUIRE(other.At(0) == 'x');
+}
+
+TEST_CASE("a target that is slow at both portals is left less and less often") {
+  iscsi::Patience patience(seconds(2), seconds(10));
+  for (const int limit : {2, 4, 8, 10, 10}) {
+    REQUIRE(patience.limit() == seconds(limit));
+    patience.OnMove();
+  }
+  patience.OnProgress();
+  REQUIRE(patience.limit() == seconds(2));
+}
+
+TEST_CASE("a portal that takes connections and never answers a login is left soon") {
+  testing::SilentPort silent;
+  Rig rig([&](LunOptions& options) {
+    options.connection.other_portals = {options.connection.portal};
+    options.connection.portal = silent.portal();
+    options.login_timeout = std::chrono::minutes(5);
+  });
+  silent.FallSilent();
+  rig.lun->Start();
+  REQUIRE(rig.Becomes(LunHealth::kHealthy, seconds(60)));
+}
+
+}  // namespace
+}  // namespace lunkeeper
