@@ -1,9 +1,10 @@
 // A publish checks, in this order and on the thread of its call: that the device exists and works, that the
 // array still counts this node as its owner, that it is staged where the caller says, and that nothing else
-// is at the target. Only then it makes the target and binds it; a raw device is then closed
-// to writes, or opened, as all its targets together want it. The check of the grant is what keeps a
-// container that restarts on a fenced node from starting over a dead mount. A process killed after the target
-// was made leaves an empty directory or file: the repeated call uses it, and unpublish removes it.
+// is at the target, or, for a single writer, at a second one. Only then it makes the target and binds it; a
+// raw device is then closed to writes, or opened, as all its targets together want it. The check of the grant
+// is what keeps a container that restarts on a fenced node from starting over a dead mount. A process killed
+// after the target was made leaves an empty directory or file: the repeated call uses it, and unpublish
+// removes it.
 #include "node/publisher.h"
 
 #include <algorithm>
@@ -30,6 +31,7 @@ absl::Status Publisher::PublishVolume(const PublishRequest& request) {
   if (const Mount* there = TopMountAt(mounts, request.target_path)) {
     RETURN_IF_ERROR(CheckPublished(request, device, *there));
   } else {
+    RETURN_IF_ERROR(CheckOnlyTarget(request, device, mounts));
     RETURN_IF_ERROR(BindTarget(request, device));
   }
   return request.capability.block ? SettleBlockAccess(device) : absl::OkStatus();
@@ -113,13 +115,19 @@ absl::Status Publisher::CheckStagedFor(const PublishRequest& request, const Devi
       return RefuseVolume(request.volume, "it is staged read-only; publish it read-only");
     }
   }
+  return absl::OkStatus();
+}
+
+// For a new target alone. Once a target is there, others may bind it: kubelet binds a raw device to a place of
+// its own, and a pod's subPath. After its restart it asks for the same target again.
+absl::Status Publisher::CheckOnlyTarget(const PublishRequest& request, const Device& device,
+                                        const std::vector<Mount>& mounts) {
   if (!request.capability.single_target) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const dev_t number, mounter_.NumberOf(device.path));
   for (const Mount& mount : mounts) {
-    const bool elsewhere = mount.target != request.staging_path && mount.target != request.target_path;
-    if (mount.device == number && elsewhere) {
-      return RefuseVolume(request.volume, absl::StrCat("it has a single writer and is published at ",
-                                                       mount.target, "; unpublish it there first"));
-    }
+    if (mount.device != number || mount.target == request.staging_path) continue;
+    return RefuseVolume(request.volume, absl::StrCat("it has a single writer and is published at ",
+                                                     mount.target, "; unpublish it there first"));
   }
   return absl::OkStatus();
 }

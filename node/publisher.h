@@ -48,6 +48,8 @@ class Publisher {
   absl::Status CheckGranted(const PublishRequest& request, const Device& device);
   absl::Status CheckStagedFor(const PublishRequest& request, const Device& device,
                               const std::vector<Mount>& mounts);
+  absl::Status CheckOnlyTarget(const PublishRequest& request, const Device& device,
+                               const std::vector<Mount>& mounts);
   absl::Status CheckPublished(const PublishRequest& request, const Device& device, const Mount& there);
   absl::Status BindTarget(const PublishRequest& request, const Device& device);
   absl::Status SettleBlockAccess(const Device& device);

@@ -248,23 +248,6 @@ TEST_CASE("a writable volume is published read-only on request, and not both way
   CHECK(f.Publish() == StatusCode::ALREADY_EXISTS);
 }
 
-TEST_CASE("a single writer gets one target path, others as many as they like") {
-  const bool block = GENERATE(false, true);
-  const auto [mode, second] = GENERATE(table<AccessMode::Mode, StatusCode>(
-      {{AccessMode::SINGLE_NODE_SINGLE_WRITER, StatusCode::FAILED_PRECONDITION},
-       {AccessMode::SINGLE_NODE_MULTI_WRITER, StatusCode::OK},
-       {AccessMode::SINGLE_NODE_WRITER, StatusCode::OK}}));
-  NodeFixture f;
-  f.capability = NodeFixture::Capability(mode, block);
-  REQUIRE(f.Stage() == StatusCode::OK);
-  REQUIRE(f.Publish() == StatusCode::OK);
-  REQUIRE(f.Publish() == StatusCode::OK);
-  auto publish = f.PublishRequest();
-  publish.set_target_path(f.other_target);
-  CHECK(f.Publish(publish) == second);
-  CHECK(std::filesystem::exists(f.other_target) == (second == StatusCode::OK));
-}
-
 TEST_CASE("a staged volume is not staged in another way") {
   NodeFixture f;
   REQUIRE(f.Stage() == StatusCode::OK);
