@@ -21,6 +21,8 @@ bool WantsReadOnly(const PublishRequest& request, const Device& device) {
   return request.read_only || device.read_only || request.capability.access == Access::kReadOnly;
 }
 
+bool IsNode(const Mount& mount) { return mount.is_node; }
+
 }  // namespace
 
 absl::Status Publisher::PublishVolume(const PublishRequest& request) {
@@ -74,6 +76,20 @@ absl::Status Publisher::SettleBlockAccess(const Device& device) {
   return mounter_.SetReadOnly(device.path, readers_alone);
 }
 
+// The writer that left may have been the last. The data path is asked only if any device's node is mounted,
+// so a repeated call that has nothing left to do works without it.
+absl::Status Publisher::SettleRemaining(const VolumeId& volume) {
+  ASSIGN_OR_RETURN(const std::vector<Mount> mounts, mounter_.Mounts());
+  if (std::none_of(mounts.begin(), mounts.end(), IsNode)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::optional<Device> device, initiator_.Find(volume));
+  if (!device || device->health == DeviceHealth::kFailed) return absl::OkStatus();  // nobody can write to it
+  ASSIGN_OR_RETURN(const UniqueFd held, device_mounts_.HoldDevice(*device));
+  ASSIGN_OR_RETURN(const std::vector<Mount> left, device_mounts_.ListMountsOf(*device));
+  // With none left it stays as it is; the next publish decides.
+  if (std::none_of(left.begin(), left.end(), IsNode)) return absl::OkStatus();
+  return SettleBlockAccess(*device);
+}
+
 absl::StatusOr<Device> Publisher::FindLiveDevice(const PublishRequest& request) {
   ASSIGN_OR_RETURN(const std::optional<Device> device, initiator_.Find(request.volume));
   if (!device)
@@ -118,8 +134,8 @@ absl::Status Publisher::CheckStagedFor(const PublishRequest& request, const Devi
   return absl::OkStatus();
 }
 
-// For a new target alone. Once a target is there, others may bind it: kubelet binds a raw device to a place of
-// its own, and a pod's subPath. After its restart it asks for the same target again.
+// For a new target alone. One that is there others may bind: kubelet binds a raw device to a place of its
+// own, and a pod's subPath. After its restart it asks for the same target again.
 absl::Status Publisher::CheckOnlyTarget(const PublishRequest& request, const Device& device,
                                         const std::vector<Mount>& mounts) {
   if (!request.capability.single_target) return absl::OkStatus();
@@ -137,6 +153,7 @@ absl::Status Publisher::UnpublishVolume(const VolumeId& volume, const std::strin
   // A target that is not mounted, or is gone, is fine: a repeated call has nothing left to do.
   RETURN_IF_ERROR(device_mounts_.UnmountAll(volume, target_path, deadline));
   FAIL_POINT("node.unpublish.unmounted");
+  RETURN_IF_ERROR(SettleRemaining(volume));
   if (afterwards == TargetPath::kKept) return absl::OkStatus();
   RETURN_IF_ERROR(RemoveTarget(target_path));
   FAIL_POINT("node.unpublish.target_removed");

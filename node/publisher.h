@@ -53,6 +53,7 @@ class Publisher {
   absl::Status CheckPublished(const PublishRequest& request, const Device& device, const Mount& there);
   absl::Status BindTarget(const PublishRequest& request, const Device& device);
   absl::Status SettleBlockAccess(const Device& device);
+  absl::Status SettleRemaining(const VolumeId& volume);
 
   Initiator& initiator_;
   Mounter& mounter_;

@@ -59,6 +59,18 @@ def test_a_reader_cannot_write_and_sees_what_was_written_before(rig):
     assert not leaks.found()
 
 
+def test_a_reader_that_is_left_cannot_write_after_the_writer_beside_it(rig):
+    volume = Volume(rig, rig.nodes[0], "left", block=True, size=SIZE).create().stage()
+    other = volume.target.parent / "other"
+    volume.publish(other)
+    volume.readonly = True
+    volume.publish()
+    assert write(other, b"y" * 4096) == 0
+    volume.unpublish(other)
+    assert write(volume.target, b"x" * 4096) in (errno.EPERM, errno.EACCES, errno.EROFS)
+    volume.down().delete()
+
+
 def test_a_volume_grows_while_it_is_published_read_only(rig):
     volume = Volume(rig, rig.nodes[0], "grown", block=True, size=SIZE).create().stage()
     volume.readonly = True
