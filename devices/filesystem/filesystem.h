@@ -76,7 +76,7 @@ class Filesystem {
   // errors.
   virtual absl::Status GrowMounted(const std::string& device, const std::string& mount_point,
                                    FilesystemType type, absl::Time deadline) = 0;
-  // Of the file system that `path` is on.
+  // Of the file system that `path` is on. The error of any access, for one that has shut itself down.
   virtual absl::StatusOr<Usage> UsageOf(const std::string& path, absl::Time deadline) = 0;
 };
 

@@ -1,8 +1,12 @@
 // The tools, libblkid and libmount on real loop devices. Needs root.
+#include <fcntl.h>
+#include <sys/ioctl.h>
+
 #include <catch2/catch.hpp>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "base/unique_fd.h"
 #include "base/units.h"
 #include "devices/filesystem/device_image.h"
 #include "devices/filesystem/testing/scratch_devices.h"
@@ -258,6 +262,30 @@ TEST_CASE("the usage of a file system counts bytes and inodes") {
   CHECK(after.available_bytes == before.available_bytes - 2 * kMiB);
   CHECK(after.used_inodes == before.used_inodes + 1);
   CHECK(after.total_inodes == after.used_inodes + after.free_inodes);
+}
+
+// As XFS does by itself when it cannot write its log.
+void ShutDownXfs(const std::string& mount_point) {
+  constexpr unsigned long kGoingDown = _IOR('X', 125, uint32_t);  // XFS_IOC_GOINGDOWN, xfs/xfs_fs.h
+  uint32_t without_a_flush = 2;
+  const UniqueFd root(::open(mount_point.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  REQUIRE(root);
+  REQUIRE(::ioctl(root.get(), kGoingDown, &without_a_flush) == 0);
+}
+
+TEST_CASE("an XFS that has shut itself down has no statistics, though the kernel would still count") {
+  Fixture f;
+  testing::TempDir directory;
+  LoopDevice device(directory, "disk", kXfsSize);
+  MountPoint mount(directory, "mnt");
+  f.Make(device, FilesystemType::kXfs);
+  REQUIRE(f.Mount(device, mount.path(), FilesystemType::kXfs).ok());
+  REQUIRE(f.filesystem->UsageOf(mount.path(), Soon()).ok());
+  ShutDownXfs(mount.path());
+  const absl::Status status = f.filesystem->UsageOf(mount.path(), Soon()).status();
+  CHECK_THAT(std::string(status.message()), Catch::Contains(mount.path()) && Catch::Contains("nput/output"));
+  CHECK_FALSE(status.ok());
+  CHECK_FALSE(absl::IsDeadlineExceeded(status));
 }
 
 TEST_CASE("statistics of a dead mount end at their deadline, and do not heap up") {

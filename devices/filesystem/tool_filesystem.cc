@@ -19,6 +19,7 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <unistd.h>
 
@@ -163,7 +164,10 @@ class ToolFilesystem final : public Filesystem {
   absl::StatusOr<Usage> UsageOf(const std::string& path, absl::Time deadline) override {
     const auto ask = [&path](int out) {
       struct statfs found = {};
-      if (::statfs(path.c_str(), &found) != 0) return errno;
+      struct stat root = {};
+      // An XFS that has shut itself down still counts its blocks, and fails everything else. Its numbers are
+      // of no use to anybody.
+      if (::stat(path.c_str(), &root) != 0 || ::statfs(path.c_str(), &found) != 0) return errno;
       return ::write(out, &found, sizeof found) == sizeof found ? 0 : EIO;
     };
     ChildCall call = {.subject = absl::StrCat("statistics of ", path), .deadline = deadline};
