@@ -82,7 +82,9 @@ Assessment AssessNode(State& state, const NodeFence& record) {
 Phase PhaseOf(const State& state, const Assessment& seen) {
   if (!seen.acting && seen.fences.empty())
     return seen.record.graceful ? Phase::kLeaving : Phase::kReassessing;
-  if (seen.acting && !UnconfirmedArrays(state, seen).empty()) return Phase::kFencing;
+  // A person's fence for which no array is left to ask is in force nowhere.
+  const bool nobody_fences = seen.closes_machine && seen.awaited.empty() && !seen.record.volumes.empty();
+  if (seen.acting && (nobody_fences || !UnconfirmedArrays(state, seen).empty())) return Phase::kFencing;
   if (!PodsToDelete(seen).empty()) return Phase::kEvacuating;
   if (!DoAllRun(state, seen.awaited)) return Phase::kReplacing;
   if (seen.signals.network != Network::kArrives) return Phase::kAwaitingNode;

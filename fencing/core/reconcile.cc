@@ -230,9 +230,20 @@ void RefuseRecord(State& state, const NodeFence& record) {
   WriteRecord(state, std::move(refused));
 }
 
+// Of a person's fence: nobody can ask these arrays, and nobody knows what they still let through.
+std::string DescribeRemovedArrays(const State& state, const Assessment& seen) {
+  std::string text;
+  if (!seen.closes_machine || !seen.acting) return text;
+  for (const auto& [array, volumes] : seen.record.volumes)
+    if (!state.arrays.IsConfigured(array) && !seen.record.generations.contains(array))
+      text += "; not confirmed by array " + array.value() +
+              ", which is not configured any more: the node may still write there";
+  return text;
+}
+
 // For people: an array that is away shows why the arrays have not all confirmed.
 std::string DescribePhase(const State& state, const Assessment& seen, Phase phase) {
-  std::string text = ToSentence(phase);
+  std::string text = ToSentence(phase) + DescribeRemovedArrays(state, seen);
   if (phase != Phase::kFencing) return text;
   for (const auto& array : UnconfirmedArrays(state, seen))
     if (!state.evidence.ArrayUp(array)) text += "; waits for array " + array.value() + ", which is away";

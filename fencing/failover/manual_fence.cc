@@ -108,18 +108,22 @@ std::vector<std::string> NotFencedYet(const NodeFence& fence) {
   return arrays;
 }
 
-// Every array that is configured has confirmed its part, so no write of the node reaches these volumes any
-// more. The phase says so: the controller knows which arrays were taken out of the configuration since.
+// Every array that is configured has confirmed its part. The phase says so: the controller knows which arrays
+// were taken out of the configuration since. With no generation no array has confirmed, and
+// nothing is fenced.
 bool IsInForce(const NodeFence& fence) {
   const bool reached = fence.phase == Phase::kEvacuating || fence.phase == Phase::kReplacing ||
                        fence.phase == Phase::kAwaitingNode || fence.phase == Phase::kMoved;
-  return reached && !fence.volumes.empty() && !fence.deleting;
+  return reached && !fence.volumes.empty() && !fence.generations.empty() && !fence.deleting;
 }
 
-std::string ArraysOf(const NodeFence& fence) {
-  return absl::StrJoin(fence.volumes, ", ", [](std::string* out, const auto& entry) {
-    absl::StrAppend(out, entry.first.value(), " (", entry.second.size(), " volumes)");
-  });
+// With what the node had there: the arrays that have confirmed, or the others.
+std::string ArraysOf(const NodeFence& fence, bool confirmed) {
+  std::vector<std::string> arrays;
+  for (const auto& [array, volumes] : fence.volumes)
+    if (fence.generations.contains(array) == confirmed)
+      arrays.push_back(absl::StrCat(array.value(), " (", volumes.size(), " volumes)"));
+  return absl::StrJoin(arrays, ", ");
 }
 
 // For an operator who waited in vain: in the first phase no controller has acted, with one an array has not.
@@ -216,7 +220,10 @@ absl::Status ReportOutcome(const ManualFenceIo& io, const RequestedFence& reques
                      ". The request stands: kubectl get nodefence ", node, " -o yaml"));
   io.print_line(absl::StrCat(
       "node ", node, " is fenced, whatever instance it becomes: no write of it reaches what it had on ",
-      ArraysOf(*now)));
+      ArraysOf(*now, true)));
+  if (const std::string others = ArraysOf(*now, false); !others.empty())
+    io.print_line(absl::StrCat("NOT confirmed by ", others, ", no longer configured: node ", node,
+                               " may still write there. Power it off, or configure the array again"));
   io.print_line(absl::StrCat("its pods: ", ToSentence(now->phase), "; to give it back: lunkeeper unfence ",
                              NameOf(now->node).value()));
   return absl::OkStatus();

@@ -103,9 +103,24 @@ TEST_CASE("a fence that an array has not confirmed is not called one") {
 TEST_CASE("a fence does not wait for an array that was taken out of the configuration") {
   HandRig rig;
   Json status = InForce();
-  status["arrays"]["removed"]["volumes"] = Json::array();
+  status["arrays"]["removed"]["volumes"] = {"removed-v1"};
   rig.Controller(status);
   CHECK(rig.Fence("n1", absl::Seconds(5)).ok());
+  // What it cannot know of that array it does not promise.
+  CHECK_THAT(rig.Said(), Catch::Contains("reaches what it had on a1 (2 volumes)\n") &&
+                             Catch::Contains("NOT confirmed by removed (1 volumes)") &&
+                             Catch::Contains("may still write there"));
+}
+
+TEST_CASE("a fence that no array has confirmed is not in force, whatever its phase") {
+  HandRig rig;
+  Json status = InForce();
+  status["arrays"]["a1"].erase("generation");
+  rig.Controller(status);
+  const absl::Status refused = rig.Fence("n1", absl::Seconds(1));
+  CHECK(absl::IsDeadlineExceeded(refused));
+  CHECK_THAT(std::string(refused.message()),
+             Catch::Contains("may still write") && Catch::Contains("not confirmed yet: a1"));
 }
 
 TEST_CASE("a node that nobody knows is refused, and nothing is left of the request") {
