@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
 
 #include "base/log.h"
 
@@ -10,13 +9,10 @@ namespace lunkeeper {
 namespace {
 
 SupervisedVolume* FindCulprit(const VolumeTable& table) {
-  std::vector<SupervisedVolume*> at_work;
   for (const auto& [id, volume] : table.volumes()) {
-    const SlotWork work = table.SlotOf(*volume).work;
-    if (work == SlotWork::kCrashed) return volume.get();
-    if (work == SlotWork::kUnderWay) at_work.push_back(volume.get());
+    if (table.SlotOf(*volume).work == SlotWork::kCrashed) return volume.get();
   }
-  return at_work.size() == 1 ? at_work[0] : nullptr;
+  return nullptr;
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 // How often workers crashed on each volume, so that one whose requests crash every worker (a bug of ours, an
 // answer of its target that nobody foresaw) is set aside and the others go on.
 //
-// A crash counts against a volume if the crashed thread was working on it, or, where no thread could say so
-// (a stack overflow), if it was the only one that was worked on. A worker that was killed counts for none.
+// A crash counts against a volume if the crashed thread was working on it and marked it (crash_marks.h). Any
+// other death of a worker, by a signal from outside or an exit code, counts against none.
 // Thread safety: none; the lock of SupervisedVolumes guards it.
 
 #include <chrono>
@@ -20,7 +20,7 @@ class CrashHistory {
   // So long without a crash, and a volume begins anew.
   static constexpr auto kForgottenAfter = std::chrono::minutes(10);
 
-  // After a crash, before the next worker is started. The volume that crashed once too often; nullptr: none.
+  // After a worker's death, before the next worker is started. The volume that crashed once too often; nullptr: none.
   SupervisedVolume* CountCrash(const VolumeTable& table, Clock::time_point now);
 
  private:

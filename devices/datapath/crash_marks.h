@@ -1,11 +1,14 @@
 #pragma once
-// Which volume a worker crashed on, told by marks in the shared memory that outlives it (VolumeSlot::work):
-// the thread that works on a volume marks it for that time, and a fatal signal marks it as the one.
+// Which volume a worker crashed on, told by a mark in the shared memory that outlives it (VolumeSlot::work):
+// each thread knows the volume that it works on, and a fatal signal of its own marks this one.
 //
-// A worker that is killed leaves its marks too. They say nothing then: the supervisor asks first how it
-// died (crash_history.h).
+// Nothing else marks one: not a signal that another process sent, not the death of a thread that works on no
+// volume, not SIGKILL, not an exit code.
+
+#include <signal.h>
 
 #include <atomic>
+#include <memory>
 
 #include "devices/datapath/shared_state.h"
 
@@ -15,7 +18,6 @@ namespace lunkeeper {
 class WorkOnVolume {
  public:
   explicit WorkOnVolume(VolumeSlot& slot) {
-    slot.work.store(SlotWork::kUnderWay, std::memory_order_relaxed);
     current_ = &slot;
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
@@ -26,7 +28,6 @@ class WorkOnVolume {
   // Now rather than at the end of the scope: before the slot may become another volume's.
   static void End() {
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (current_ != nullptr) current_->work.store(SlotWork::kNone, std::memory_order_relaxed);
     current_ = nullptr;
   }
   // The calling thread is about to die of a signal. Async-signal-safe.
@@ -40,5 +41,18 @@ class WorkOnVolume {
 
 // From now on a fatal signal marks the volume that its thread works on; then it does what it did before.
 void MarkCrashes();
+
+// Where the calling thread marks a crash when its own stack is full. For the life of the thread.
+class CrashStack {
+ public:
+  CrashStack();
+  ~CrashStack();
+  CrashStack(const CrashStack&) = delete;
+  CrashStack& operator=(const CrashStack&) = delete;
+
+ private:
+  const std::unique_ptr<char[]> stack_;
+  stack_t before_ = {};  // a sanitizer's, which it wants to find at the thread's end
+};
 
 }  // namespace lunkeeper

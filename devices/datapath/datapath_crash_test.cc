@@ -1,6 +1,7 @@
 // Requests that crash the worker, each time a worker reads them. As in datapath_test.cc, all of it real.
 
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -12,7 +13,6 @@
 #include "base/unique_fd.h"
 #include "base/units.h"
 #include "devices/datapath/crash_history.h"
-#include "devices/datapath/crash_marks.h"
 #include "devices/datapath/testing/rig.h"
 
 namespace lunkeeper::testing {
@@ -97,76 +97,20 @@ TEST_CASE("a request that crashes one worker is carried out by the next one") {
   CHECK(pair.datapath.initiator().Find(pair.poisoned.volume)->value().health == DeviceHealth::kHealthy);
 }
 
-// What workers leave in the shared memory when they die.
-struct Marks {
-  Marks() {
-    for (const char* name : {"a", "b", "c"}) {
-      datapath::Attach options;
-      options.set_volume(name);
-      volumes.push_back(*table.AddVolume(options));
-    }
+TEST_CASE("workers that another process kills by a crash's signal cost no volume, though only one is busy") {
+  AttachedLun lun(64 * kMiB, {"--take-over"});
+  for (int kill = 0; kill < CrashHistory::kMostCrashes + 2; ++kill) {
+    Checker checker(lun.device.path, kElsewhere, 8);
+    Eventually("writes", [&] { return checker.writes() > 100; });
+    const pid_t worker = lun.datapath.worker();
+    REQUIRE(worker > 0);
+    REQUIRE(::kill(worker, SIGABRT) == 0);
+    lun.datapath.WaitForOtherWorker(worker);
+    RequireProgress(checker);
+    checker.StopAndCheck();
   }
-  SupervisedVolume* Crash(std::vector<SlotWork> marks, std::chrono::seconds later = std::chrono::seconds(1)) {
-    for (size_t i = 0; i < marks.size(); ++i) table.SlotOf(*volumes[i]).work = marks[i];
-    return history.CountCrash(table, now += later);
-  }
-  SharedMemory memory = *SharedMemory::Create();
-  VolumeTable table{memory.state()};
-  std::vector<SupervisedVolume*> volumes;
-  CrashHistory history;
-  CrashHistory::Clock::time_point now;
-};
-
-constexpr auto kNone = SlotWork::kNone;
-constexpr auto kUnderWay = SlotWork::kUnderWay;
-constexpr auto kCrashed = SlotWork::kCrashed;
-
-TEST_CASE("the volume that a thread crashed on is the one, whatever other threads worked on") {
-  Marks marks;
-  for (int crash = 1; crash < CrashHistory::kMostCrashes; ++crash) {
-    CHECK(marks.Crash({kUnderWay, kCrashed, kUnderWay}) == nullptr);
-    CHECK(marks.Crash({kUnderWay, kNone, kCrashed}) == nullptr);  // two that are poisoned, by turns
-  }
-  CHECK(marks.Crash({kUnderWay, kNone, kCrashed}) == marks.volumes[2]);
-  CHECK(marks.Crash({kUnderWay, kCrashed, kNone}) == marks.volumes[1]);
-  CHECK(marks.Crash({kUnderWay, kCrashed, kNone}) == nullptr);  // it begins anew
-}
-
-TEST_CASE("where no thread could say so, a crash counts only if one volume was worked on") {
-  Marks marks;
-  for (int crash = 0; crash < 20; ++crash) {
-    CHECK(marks.Crash({kUnderWay, kUnderWay, kNone}) == nullptr);
-    CHECK(marks.Crash({kNone, kNone, kNone}) == nullptr);
-  }
-  for (int crash = 1; crash < CrashHistory::kMostCrashes; ++crash) {
-    CHECK(marks.Crash({kNone, kUnderWay, kNone}) == nullptr);
-  }
-  CHECK(marks.Crash({kNone, kUnderWay, kNone}) == marks.volumes[1]);
-}
-
-TEST_CASE("crashes long ago do not count") {
-  Marks marks;
-  for (int crash = 0; crash < 20; ++crash) {
-    CHECK(marks.Crash({kCrashed, kNone, kNone}, CrashHistory::kForgottenAfter + std::chrono::seconds(1)) ==
-          nullptr);
-  }
-}
-
-TEST_CASE("a slot is marked only while a thread works on it, and a volume that went is left alone") {
-  const SharedMemory memory = *SharedMemory::Create();
-  VolumeSlot& slot = memory.state()->slots[3];
-  {
-    const WorkOnVolume work(slot);
-    CHECK(slot.work == kUnderWay);
-    WorkOnVolume::MarkCrash();
-    CHECK(slot.work == kCrashed);
-  }
-  CHECK(slot.work == kNone);
-  const WorkOnVolume work(slot);
-  WorkOnVolume::End();
-  CHECK(slot.work == kNone);
-  WorkOnVolume::MarkCrash();
-  CHECK(slot.work == kNone);
+  CHECK(CountOf("worker crashed while it worked on a volume", lun.datapath.log()) == 0);
+  CHECK(lun.datapath.initiator().Find(lun.device.volume)->value().health == DeviceHealth::kHealthy);
 }
 
 }  // namespace

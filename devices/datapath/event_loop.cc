@@ -96,6 +96,7 @@ void EventLoop::Run() {
   // Touched once, so that the pages are present: a fault later would have to wait for memory.
   volatile char stack[64 << 10];
   for (size_t i = 0; i < sizeof(stack); i += 4096) stack[i] = 0;
+  const CrashStack crash_stack;
   // Nobody is pushed off a processor when something comes for this thread: by its turn more has come, and
   // goes out, or is answered, together.
   const sched_param parameters{};

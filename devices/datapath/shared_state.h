@@ -17,7 +17,8 @@ namespace lunkeeper {
 constexpr size_t kMaxVolumes = 1024;
 constexpr size_t kMaxThreads = 64;
 
-// What the worker does with a volume at this moment (crash_marks.h).
+// Whether the worker crashed on a volume (crash_marks.h). Workers of an older version also write kUnderWay,
+// which nobody reads.
 enum class SlotWork : uint8_t { kNone, kUnderWay, kCrashed };
 
 // Of a fixed size, so that there is room for members to come. Where an older data path wrote the slot, those

@@ -10,7 +10,6 @@
 
 #include "devices/datapath/supervised_volumes.h"
 
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -70,7 +69,8 @@ void SupervisedVolumes::LoseVolume(SupervisedVolume& volume, const char* reason)
 
 void SupervisedVolumes::CollectDeadWorker() {
   absl::MutexLock lock(&mutex_);
-  if (worker_.CollectDead()) SetCulpritAside();
+  worker_.CollectDead();
+  SetCulpritAside();
   for (const auto& [id, volume] : table_.volumes()) {
     if (volume->service != SupervisedVolume::Service::kGiven || volume->fuse.can_resend) continue;
     // What the worker had read is lost to its successor: end all I/O rather than let it hang.

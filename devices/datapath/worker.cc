@@ -197,6 +197,7 @@ absl::Status ServeSupervisor(int control) {
 int RunWorker(int control) {
   LockMemory();
   MarkCrashes();
+  const CrashStack crash_stack;
   const absl::Status ended = ServeSupervisor(control);
   LogInfo("datapath", "worker ends", {{"reason", std::string(ended.message())}});
   return absl::IsUnavailable(ended) ? 0 : 1;

@@ -20,8 +20,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <utility>
 
@@ -42,13 +40,6 @@ constexpr auto kShortTime = std::chrono::seconds(30);
 constexpr auto kBackOff = std::chrono::seconds(5);
 // A worker that reads no commands for so long is hung. The supervisor's lock is held meanwhile.
 constexpr timeval kSendTimeout = {.tv_sec = 5, .tv_usec = 0};
-
-// By itself. SIGKILL comes from outside: an operator, the OOM killer, this supervisor.
-bool IsCrash(int status) {
-  if (!WIFSIGNALED(status)) return WEXITSTATUS(status) != 0;
-  constexpr std::array kByItself = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS, SIGTRAP};
-  return std::find(kByItself.begin(), kByItself.end(), WTERMSIG(status)) != kByItself.end();
-}
 
 }  // namespace
 
@@ -110,7 +101,7 @@ void WorkerProcess::KillWorker() {
   if (running()) ::kill(pid_, SIGKILL);
 }
 
-bool WorkerProcess::CollectDead() {
+void WorkerProcess::CollectDead() {
   int status = 0;
   ::waitpid(pid_, &status, 0);
   LogWarn("datapath", "worker died",
@@ -130,7 +121,6 @@ bool WorkerProcess::CollectDead() {
   trouble_ = many ? absl::StrCat("the data path's worker died ", deaths_.size(), " times in ",
                                  std::chrono::seconds(kShortTime).count(), " s; see its log")
                   : "";
-  return IsCrash(status);
 }
 
 void WorkerProcess::GiveVolume(SupervisedVolume& volume) {

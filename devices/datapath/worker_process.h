@@ -39,9 +39,8 @@ class WorkerProcess {
   // The next Start takes the program at `path`; once. If it fails to get ready, this program is taken again.
   void UpgradeTo(const std::string& path) { upgrade_to_ = path; }
   void KillWorker();
-  // After its death: collects it, and sets the time of the next start. True: it crashed, rather than was
-  // killed.
-  bool CollectDead();
+  // After its death: collects it, and sets the time of the next start.
+  void CollectDead();
 
   // The descriptor is duplicated by the message. The supervisor keeps its own, so that the connection and the
   // requests in it survive the worker.

@@ -1,0 +1,67 @@
+// Which volume is set aside, by the marks that workers leave when they die.
+
+#include "devices/datapath/crash_history.h"
+
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "devices/datapath/control.pb.h"
+
+namespace lunkeeper {
+namespace {
+
+// What workers leave in the shared memory when they die.
+struct Marks {
+  Marks() {
+    for (const char* name : {"a", "b", "c"}) {
+      datapath::Attach options;
+      options.set_volume(name);
+      volumes.push_back(*table.AddVolume(options));
+    }
+  }
+  SupervisedVolume* Crash(std::vector<SlotWork> marks, std::chrono::seconds later = std::chrono::seconds(1)) {
+    for (size_t i = 0; i < marks.size(); ++i) table.SlotOf(*volumes[i]).work = marks[i];
+    return history.CountCrash(table, now += later);
+  }
+  SharedMemory memory = *SharedMemory::Create();
+  VolumeTable table{memory.state()};
+  std::vector<SupervisedVolume*> volumes;
+  CrashHistory history;
+  CrashHistory::Clock::time_point now;
+};
+
+constexpr auto kNone = SlotWork::kNone;
+constexpr auto kUnderWay = SlotWork::kUnderWay;
+constexpr auto kCrashed = SlotWork::kCrashed;
+
+TEST_CASE("the volume that a thread crashed on is the one, whatever other threads worked on") {
+  Marks marks;
+  for (int crash = 1; crash < CrashHistory::kMostCrashes; ++crash) {
+    CHECK(marks.Crash({kUnderWay, kCrashed, kUnderWay}) == nullptr);
+    CHECK(marks.Crash({kUnderWay, kNone, kCrashed}) == nullptr);  // two that are poisoned, by turns
+  }
+  CHECK(marks.Crash({kUnderWay, kNone, kCrashed}) == marks.volumes[2]);
+  CHECK(marks.Crash({kUnderWay, kCrashed, kNone}) == marks.volumes[1]);
+  CHECK(marks.Crash({kUnderWay, kCrashed, kNone}) == nullptr);  // it begins anew
+}
+
+TEST_CASE("a death that no thread marked as its crash counts against nobody") {
+  Marks marks;
+  for (int death = 0; death < 20; ++death) {
+    CHECK(marks.Crash({kNone, kNone, kNone}) == nullptr);
+    // As older workers marked what they worked on when they were killed.
+    CHECK(marks.Crash({kUnderWay, kUnderWay, kNone}) == nullptr);
+    CHECK(marks.Crash({kNone, kUnderWay, kNone}) == nullptr);
+  }
+}
+
+TEST_CASE("crashes long ago do not count") {
+  Marks marks;
+  for (int crash = 0; crash < 20; ++crash) {
+    CHECK(marks.Crash({kCrashed, kNone, kNone}, CrashHistory::kForgottenAfter + std::chrono::seconds(1)) ==
+          nullptr);
+  }
+}
+
+}  // namespace
+}  // namespace lunkeeper
