@@ -1,6 +1,5 @@
 #include "devices/datapath/crash_history.h"
 
-#include <algorithm>
 #include <string>
 
 #include "base/log.h"
@@ -15,6 +14,8 @@ SupervisedVolume* FindCulprit(const VolumeTable& table) {
   return nullptr;
 }
 
+uint64_t CompletedBy(const LunState& lun) { return lun.reads + lun.writes + lun.flushes; }
+
 }  // namespace
 
 SupervisedVolume* CrashHistory::CountCrash(const VolumeTable& table, Clock::time_point now) {
@@ -22,6 +23,10 @@ SupervisedVolume* CrashHistory::CountCrash(const VolumeTable& table, Clock::time
   SupervisedVolume* const culprit = FindCulprit(table);
   if (culprit == nullptr) return nullptr;
   Record& record = records_[culprit->id];
+  // Less than before: the volume is attached anew.
+  const uint64_t completed = CompletedBy(table.SlotOf(*culprit).lun);
+  if (completed < record.completed || completed - record.completed > kQueueDepth) record.crashes = 0;
+  record.completed = completed;
   record.last = now;
   ++record.crashes;
   LogWarn("datapath", "worker crashed while it worked on a volume",

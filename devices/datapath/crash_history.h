@@ -7,9 +7,11 @@
 // Thread safety: none; the lock of SupervisedVolumes guards it.
 
 #include <chrono>
+#include <cstdint>
 #include <map>
 
 #include "devices/datapath/volume_table.h"
+#include "devices/iscsi/lun.h"
 
 namespace lunkeeper {
 
@@ -17,15 +19,20 @@ class CrashHistory {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr int kMostCrashes = 5;
-  // So long without a crash, and a volume begins anew.
-  static constexpr auto kForgottenAfter = std::chrono::minutes(10);
+  // A volume begins anew when it worked between two crashes: it completed more than can be under way beside
+  // the request that crashes, which each worker is sent again with it.
+  static constexpr uint64_t kQueueDepth = LunOptions{}.queue_depth;
+  // And after so long without a crash. A request that crashes every worker does so within seconds.
+  static constexpr auto kForgottenAfter = std::chrono::minutes(1);
 
-  // After a worker's death, before the next worker is started. The volume that crashed once too often; nullptr: none.
+  // After a worker's death, before the next worker is started. The volume that crashed once too often;
+  // nullptr: none.
   SupervisedVolume* CountCrash(const VolumeTable& table, Clock::time_point now);
 
  private:
   struct Record {
     int crashes = 0;
+    uint64_t completed = 0;  // by the volume, at its last crash
     Clock::time_point last;
   };
   std::map<VolumeId, Record> records_;

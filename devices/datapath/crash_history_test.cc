@@ -55,6 +55,35 @@ TEST_CASE("a death that no thread marked as its crash counts against nobody") {
   }
 }
 
+TEST_CASE("a volume that works well between its crashes begins anew each time") {
+  Marks marks;
+  LunState& lun = marks.table.SlotOf(*marks.volumes[0]).lun;
+  for (std::atomic<uint64_t>* counter : {&lun.reads, &lun.writes, &lun.flushes}) {
+    for (int crash = 0; crash < 20; ++crash) {
+      *counter += CrashHistory::kQueueDepth + 1;
+      CHECK(marks.Crash({kCrashed, kNone, kNone}) == nullptr);
+    }
+  }
+}
+
+TEST_CASE("what was under way beside the request that crashes is no progress") {
+  Marks marks;
+  LunState& lun = marks.table.SlotOf(*marks.volumes[0]).lun;
+  for (int crash = 1; crash < CrashHistory::kMostCrashes; ++crash) {
+    lun.writes += CrashHistory::kQueueDepth / 2;
+    lun.reads += CrashHistory::kQueueDepth / 2;
+    CHECK(marks.Crash({kCrashed, kNone, kNone}) == nullptr);
+  }
+  CHECK(marks.Crash({kCrashed, kNone, kNone}) == marks.volumes[0]);
+}
+
+TEST_CASE("a crash every minute or so never adds up") {
+  Marks marks;
+  for (int crash = 0; crash < 20; ++crash) {
+    CHECK(marks.Crash({kCrashed, kNone, kNone}, std::chrono::seconds(61)) == nullptr);
+  }
+}
+
 TEST_CASE("crashes long ago do not count") {
   Marks marks;
   for (int crash = 0; crash < 20; ++crash) {
