@@ -77,9 +77,16 @@ Sentences ExplainArraysForNew(const ClaimFacts& facts) {
   return said;
 }
 
+// It is still there, and uses nothing any more.
+bool HasEnded(const Json& pod) {
+  const std::string phase = TextAt(pod, {"status", "phase"});
+  return phase == "Succeeded" || phase == "Failed";
+}
+
 Sentences ExplainPods(const ClaimFacts& facts) {
   Sentences said;
   for (const Json& pod : facts.pods) {
+    if (HasEnded(pod)) continue;
     const std::string unscheduled = UnmetCondition(pod, "PodScheduled");
     if (!unscheduled.empty())
       said.push_back(absl::StrCat("pod ", NameOf(pod), " has no node: ", unscheduled));
@@ -99,7 +106,7 @@ Sentences ExplainPending(const ClaimFacts& facts) {
   const Json& notes = FieldAt(facts.claim, {"metadata", "annotations"});
   if (TextAt(facts.storage_class, {"volumeBindingMode"}) == "WaitForFirstConsumer" &&
       TextAt(notes, {"volume.kubernetes.io/selected-node"}).empty()) {
-    if (facts.pods.empty())
+    if (facts.pods.empty() && facts.may_list_pods)
       return {absl::StrCat("it waits for its first pod, as StorageClass ", name, " says: no pod uses it")};
     Sentences said = {
         absl::StrCat("it waits until a pod that uses it has a node, as StorageClass ", name, " says")};
@@ -108,6 +115,29 @@ Sentences ExplainPending(const ClaimFacts& facts) {
   }
   Sentences said = ExplainArraysForNew(facts);
   said.push_back("what the provisioner was answered is in its events: kubectl describe pvc");
+  return said;
+}
+
+// Several nodes may have its volume at once, so none waits for another one.
+bool IsShared(const Json& claim) {
+  const Json& modes = FieldAt(claim, {"spec", "accessModes"});
+  return std::any_of(modes.begin(), modes.end(),
+                     [](const Json& mode) { return mode == "ReadWriteMany" || mode == "ReadOnlyMany"; });
+}
+
+// Named wrongly, a holder that is well would be fenced: so nothing is said where the pod's own node has the
+// volume too, or may get it beside the others.
+Sentences ExplainWaits(const ClaimFacts& facts, const admin::v1::VolumeStatus& volume) {
+  Sentences said;
+  if (volume.nodes().empty() || IsShared(facts.claim)) return said;
+  for (const Json& pod : facts.pods) {
+    const std::string node = TextAt(pod, {"spec", "nodeName"});
+    const bool has_it = std::any_of(volume.nodes().begin(), volume.nodes().end(),
+                                    [&](const auto& holder) { return MachineOf(NodeId(holder)) == node; });
+    if (node.empty() || has_it || HasEnded(pod)) continue;
+    said.push_back(absl::StrCat("pod ", NameOf(pod), " on ", node, " waits until ", volume.nodes(0),
+                                " gives it up or is fenced"));
+  }
   return said;
 }
 
@@ -123,15 +153,7 @@ Sentences ExplainHolders(const ClaimFacts& facts, const admin::v1::VolumeStatus&
                                     : absl::StrCat(", connected, with ", grant.reads(), " reads and ",
                                                    grant.writes(), " writes since it connected")));
   }
-  for (const Json& pod : facts.pods) {
-    const std::string node = TextAt(pod, {"spec", "nodeName"});
-    const auto elsewhere =
-        std::find_if(volume.nodes().begin(), volume.nodes().end(),
-                     [&](const auto& holder) { return MachineOf(NodeId(holder)) != node; });
-    if (node.empty() || elsewhere == volume.nodes().end()) continue;
-    said.push_back(absl::StrCat("pod ", NameOf(pod), " on ", node, " waits until ", *elsewhere,
-                                " gives it up or is fenced"));
-  }
+  for (auto& each : ExplainWaits(facts, volume)) said.push_back(each);
   return said;
 }
 
@@ -139,7 +161,7 @@ Sentences ExplainFences(const ArrayStatus& array, const ClaimFacts& facts) {
   Sentences said;
   for (const auto& fence : array.fences()) {
     for (const Json& pod : facts.pods)
-      if (MachineOf(NodeId(fence.node())) == TextAt(pod, {"spec", "nodeName"}))
+      if (!HasEnded(pod) && MachineOf(NodeId(fence.node())) == TextAt(pod, {"spec", "nodeName"}))
         said.push_back(absl::StrCat("pod ", NameOf(pod), " is on a node that is fenced at array ",
                                     array.name(), " (", fence.node(), "), and gets no volume there"));
   }
@@ -169,6 +191,10 @@ Sentences ExplainBound(const ClaimFacts& facts) {
   if (!trouble.empty()) return {absl::StrCat("its volume is ", id, ", and ", trouble)};
   const auto volume = std::find_if(facts.volumes.volumes().begin(), facts.volumes.volumes().end(),
                                    [&](const auto& each) { return each.id() == id; });
+  for (const auto& away : facts.volumes.away())
+    if (away.array() == array)
+      return {absl::StrCat("its volume is ", id, ", and array ", array,
+                           " did not say which volumes it has: ", away.why())};
   if (volume == facts.volumes.volumes().end())
     return {absl::StrCat("array ", array, " does not know its volume ", id,
                          ": it was deleted, or is newer than a copy that the array was restored from")};
@@ -176,7 +202,10 @@ Sentences ExplainBound(const ClaimFacts& facts) {
   if (said.empty()) said.push_back("no node has it");
   for (auto& each : ExplainFences(*FindArrayStatus(facts.status, array), facts)) said.push_back(each);
   for (auto& each : ExplainPods(facts)) said.push_back(each);
-  if (facts.pods.empty()) said.push_back("no pod uses it");
+  if (facts.pods.empty() && facts.may_list_pods)
+    said.push_back("no pod uses it");
+  else if (!facts.pods.empty() && std::all_of(facts.pods.begin(), facts.pods.end(), HasEnded))
+    said.push_back("every pod that used it has ended");
   const std::string growth = ExplainGrowth(facts.claim);
   if (!growth.empty()) said.push_back(growth);
   said.insert(said.begin(), absl::StrCat("its volume is ", id, ", of ", GiB(volume->size_bytes())));
@@ -195,7 +224,10 @@ struct ExplainCommand {
 bool UsesClaim(const Json& pod, const std::string& claim) {
   const Json& volumes = FieldAt(pod, {"spec", "volumes"});
   return std::any_of(volumes.begin(), volumes.end(), [&](const Json& volume) {
-    return TextAt(volume, {"persistentVolumeClaim", "claimName"}) == claim;
+    // A generic ephemeral volume's claim is called after its pod.
+    return TextAt(volume, {"persistentVolumeClaim", "claimName"}) == claim ||
+           (volume.contains("ephemeral") &&
+            absl::StrCat(NameOf(pod), "-", TextAt(volume, {"name"})) == claim);
   });
 }
 
@@ -223,9 +255,14 @@ absl::StatusOr<ClaimFacts> ReadFacts(const ExplainCommand& command, const std::s
                              TextAt(facts.claim, {"spec", "storageClassName"}), deadline));
   ASSIGN_OR_RETURN(facts.volume, FindNamed(*client, {{"", "v1", "persistentvolumes"}},
                                            TextAt(facts.claim, {"spec", "volumeName"}), deadline));
-  ASSIGN_OR_RETURN(auto pods, kube::ListAll(*client, {kube::kPods, command.space}, {deadline}));
-  for (Json& pod : pods)
-    if (UsesClaim(pod, name)) facts.pods.push_back(std::move(pod));
+  auto pods = kube::ListAll(*client, {kube::kPods, command.space}, {deadline});
+  // The chart lets a controller list pods for failover alone.
+  facts.may_list_pods = !absl::IsPermissionDenied(pods.status());
+  if (facts.may_list_pods) {
+    RETURN_IF_ERROR(pods.status());
+    for (Json& pod : *pods)
+      if (UsesClaim(pod, name)) facts.pods.push_back(std::move(pod));
+  }
   ASSIGN_OR_RETURN(facts.status, (AskServer<admin::v1::StatusRequest, admin::v1::StatusResponse>(
                                      command.target, &Admin::Stub::Status, {})));
   ASSIGN_OR_RETURN(facts.volumes, (AskServer<admin::v1::ListVolumesRequest, admin::v1::ListVolumesResponse>(
@@ -254,6 +291,10 @@ Sentences ExplainClaim(const ClaimFacts& facts) {
                                   ? "it is being deleted"
                                   : absl::StrCat("it is being deleted, and stays as long as pod ",
                                                  NameOf(facts.pods.front()), " uses it"));
+  if (!facts.may_list_pods)
+    said.push_back(
+        "its pods are not known: this controller may not list them, as without failover (failover.enabled in "
+        "the chart); look at them with kubectl describe pod");
   return said;
 }
 

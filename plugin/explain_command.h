@@ -16,6 +16,7 @@ namespace lunkeeper {
 struct ClaimFacts {
   kube::Json claim, storage_class, volume;
   std::vector<kube::Json> pods;  // that use it
+  bool may_list_pods = true;     // false: `pods` is empty, and says nothing
   admin::v1::StatusResponse status;
   admin::v1::ListVolumesResponse volumes;
 };

@@ -37,7 +37,8 @@ Json Pod(const std::string& node, const std::string& unscheduled = "") {
 
 // A pending claim of StorageClass fast, in a cluster with one array.
 struct Cluster {
-  Cluster() {
+  explicit Cluster(fencing::FakeApi::Handler first = [](kube::Exchange&) { return false; })
+      : api([](const std::string&) {}, std::move(first)) {
     shell.cluster = [this] { return api.Client(); };
     api.Put(kClaim, {{"spec", {{"storageClassName", "fast"}}}, {"status", {{"phase", "Pending"}}}});
     api.Put(kClass, StorageClass());
@@ -121,6 +122,13 @@ TEST_CASE("a bound claim says who has its volume, and who waits for it") {
     CHECK_THAT(cluster.Explain(),
                Contains("pod db-0 on b waits until " + kNode.value() + " gives it up or is fenced"));
   }
+  SECTION("a pod waits for another node with a volume of its own making") {
+    cluster.Bind(kNode);
+    Json pod = {{"spec", {{"nodeName", "b"}, {"volumes", Json::array()}}}};
+    pod["spec"]["volumes"].push_back({{"name", "0"}, {"ephemeral", Json::object()}});
+    cluster.api.Put("/api/v1/namespaces/db/pods/data", pod);
+    CHECK_THAT(cluster.Explain(), Contains("pod data on b waits until"));
+  }
   SECTION("a pod is on a node that is fenced") {
     const VolumeId volume = cluster.Bind(kNode);
     cluster.api.Put(kPod, Pod("a"));
@@ -166,6 +174,66 @@ TEST_CASE("a node that has a volume and is not connected to it is told of") {
   CHECK_THAT(absl::StrJoin(ExplainClaim(facts), "\n"), Contains(connected));
   grant->set_sessions(1);
   CHECK_THAT(absl::StrJoin(ExplainClaim(facts), "\n"), !Contains(connected));
+}
+
+TEST_CASE("a pod is said to wait for a node only where that node keeps the volume from it") {
+  ClaimFacts facts;
+  facts.claim = {{"spec", {{"volumeName", "pv"}}}};
+  facts.volume = {
+      {"spec", {{"csi", {{"driver", "csi.lunkeeper.io"}, {"volumeHandle", "a1-v0000000000000001"}}}}}};
+  facts.status.add_arrays()->set_name("a1");
+  auto* volume = facts.volumes.add_volumes();
+  volume->set_id("a1-v0000000000000001");
+  volume->add_nodes("a.00000000000000aa");
+  const auto said = [&] { return absl::StrJoin(ExplainClaim(facts), "\n"); };
+  facts.pods = {Pod("b")};
+  REQUIRE_THAT(said(), Contains("waits until a.00000000000000aa"));
+  SECTION("not where its own node has it too") {
+    volume->add_nodes("b.00000000000000bb");
+    facts.pods = {Pod("a"), Pod("b")};
+    CHECK_THAT(said(), !Contains("waits until"));
+  }
+  SECTION("not where several nodes may have it") {
+    facts.claim["spec"]["accessModes"] = {GENERATE("ReadWriteMany", "ReadOnlyMany")};
+    CHECK_THAT(said(), !Contains("waits until"));
+  }
+  SECTION("not when it has ended") {
+    facts.pods[0]["status"]["phase"] = GENERATE("Succeeded", "Failed");
+    CHECK_THAT(said(), !Contains("waits until") && Contains("every pod that used it has ended"));
+  }
+}
+
+TEST_CASE("a volume that its array could not list is not called deleted") {
+  ClaimFacts facts;
+  facts.claim = {{"spec", {{"volumeName", "pv"}}}};
+  facts.volume = {
+      {"spec", {{"csi", {{"driver", "csi.lunkeeper.io"}, {"volumeHandle", "a1-v0000000000000001"}}}}}};
+  facts.status.add_arrays()->set_name("a1");
+  auto* away = facts.volumes.add_away();
+  away->set_array("a1");
+  away->set_why("its host is down");
+  CHECK_THAT(absl::StrJoin(ExplainClaim(facts), "\n"),
+             Contains("array a1 did not say which volumes it has: its host is down") &&
+                 !Contains("does not know") && !Contains("deleted"));
+}
+
+TEST_CASE("a controller that may not list pods explains what it can") {
+  Cluster cluster([](kube::Exchange& exchange) {
+    if (exchange.path.find("/pods") == std::string::npos) return false;
+    exchange.Refuse(403, "Forbidden", "pods is forbidden");
+    return true;
+  });
+  const std::string unknown = "its pods are not known: this controller may not list them";
+  SECTION("of a bound claim") {
+    cluster.Bind(kNode);
+    CHECK_THAT(cluster.Explain(),
+               Contains("node " + kNode.value() + " has it") && Contains(unknown) && !Contains("no pod"));
+  }
+  SECTION("of a claim that waits for its first pod") {
+    cluster.api.Put(kClass, StorageClass("WaitForFirstConsumer"));
+    CHECK_THAT(cluster.Explain(), Contains("it waits until a pod that uses it has a node") &&
+                                      Contains(unknown) && !Contains("no pod"));
+  }
 }
 
 TEST_CASE("a claim that grows or is being deleted says what it waits for") {
