@@ -58,12 +58,26 @@ absl::StatusOr<std::vector<std::string>> ListVolumesInUse(const TgtClient& tgtd)
   return volumes;
 }
 
+// A tgtd's socket is found by a name, which can be another one's: in a mount namespace that is not its own.
+absl::Status CheckAnswers(pid_t process, const TgtClient& tgtd) {
+  const absl::StatusOr<pid_t> answers = tgtd.FindProcess();
+  // The question itself reports a tgtd that is silent.
+  if (!answers.ok() || *answers == process) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(
+      "tgtd, process ", process, ", cannot be asked whether volumes are in use: another process",
+      *answers > 0 ? absl::StrCat(", ", *answers, ",") : "",
+      " answers at its control port here; run this command in the container or mount namespace of process ",
+      process, ", or --with-sessions ends it all the same"));
+}
+
 absl::Status CheckUnused(pid_t process, const std::string& port) {
   int number = 0;
   if (!absl::SimpleAtoi(port, &number))
     return absl::UnavailableError(
         absl::StrCat("process ", process, " does not say which control port it has"));
-  const absl::StatusOr<std::vector<std::string>> volumes = ListVolumesInUse(TgtClient(number));
+  const TgtClient tgtd(number);
+  RETURN_IF_ERROR(CheckAnswers(process, tgtd));
+  const absl::StatusOr<std::vector<std::string>> volumes = ListVolumesInUse(tgtd);
   if (!volumes.ok())
     return absl::UnavailableError(
         absl::StrCat("tgtd, process ", process, ", does not say whether volumes are in use (",

@@ -20,8 +20,8 @@ struct StopTgtdRequest {
 
 // OK: no tgtd serves the pool. NOT_FOUND: the directory is no pool. FAILED_PRECONDITION: an agent has the
 // pool open, or volumes are in use, which the message names, or the tgtd cannot be seen from here.
-// UNAVAILABLE: tgtd does not say whether volumes are in use. DEADLINE_EXCEEDED: it was killed, and has not
-// ended: its disk does not answer.
+// UNAVAILABLE: tgtd does not say whether volumes are in use, or cannot be asked from here. DEADLINE_EXCEEDED:
+// it was killed, and has not ended: its disk does not answer.
 absl::Status StopPoolTgtd(const StopTgtdRequest& request, absl::Time deadline);
 
 }  // namespace lunkeeper

@@ -1,12 +1,17 @@
 // The end of a pool's tgtd by hand, with real ones. Needs root.
 #include "devices/array/tgt/stop_tgtd.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
 #include "devices/array/tgt/testing/array_fixture.h"
+#include "devices/array/tgt/tgtd_lock.h"
 
 namespace lunkeeper::testing {
 namespace {
@@ -81,6 +86,79 @@ TEST_CASE("no tgtd is ended below a running agent, or of another pool") {
   const pid_t tgtd = stopped.Tgtd();
   CHECK(absl::IsFailedPrecondition(stopped.Stop(true)));
   CHECK(stopped.Tgtd() == tgtd);
+}
+
+// A process that is older than what the test starts later, and then has a file open, as a backup or a `tail`
+// has. Ended with the test.
+class Reader {
+ public:
+  explicit Reader(const std::string& path) : pid_(::fork()) {
+    if (pid_ != 0) return;
+    while (::open(path.c_str(), O_RDONLY) < 0) ::usleep(10'000);
+    while (true) ::pause();
+  }
+  ~Reader() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+  bool Runs() const { return ::waitpid(pid_, nullptr, WNOHANG) == 0; }
+  bool HasOpen(const std::string& path) const {
+    std::error_code error;
+    for (std::filesystem::directory_iterator at(absl::StrCat("/proc/", pid_, "/fd"), error), end;
+         !error && at != end; at.increment(error)) {
+      std::error_code closed_meanwhile;
+      if (std::filesystem::read_symlink(at->path(), closed_meanwhile) == path) return true;
+    }
+    return false;
+  }
+
+ private:
+  const pid_t pid_;
+};
+
+TEST_CASE("a process that only reads the lock's file is not taken for tgtd") {
+  TempDir directory;
+  const std::string pool = directory / "pool", lock = pool + "/tgtd.lock";
+  const Reader reader(lock);
+  Stopped stopped(pool);
+  REQUIRE(Eventually([&] { return reader.HasOpen(lock); }));
+  const absl::Status taken = TgtdLock(lock).TakeLock().status();
+  CHECK_THAT(std::string(taken.message()), Catch::Contains(absl::StrCat("process ", stopped.Tgtd(), " ")));
+  CHECK(stopped.Stop(true) == absl::OkStatus());
+  CHECK(stopped.Tgtd() == 0);
+  CHECK(reader.Runs());
+}
+
+// Another tgtd answers at the place where one has its socket, as in a mount namespace that is not its own.
+class WrongSocket {
+ public:
+  WrongSocket(int control_port, int answers) : path_(Path(control_port)) {
+    std::filesystem::rename(path_, path_ + ".moved");
+    std::filesystem::create_symlink(Path(answers), path_);
+  }
+  ~WrongSocket() { std::filesystem::rename(path_ + ".moved", path_); }
+  WrongSocket(const WrongSocket&) = delete;
+  WrongSocket& operator=(const WrongSocket&) = delete;
+
+ private:
+  static std::string Path(int port) { return absl::StrCat("/var/run/tgtd/socket.", port); }
+  const std::string path_;
+};
+
+TEST_CASE("a tgtd is not ended for what another one says about its volumes") {
+  ArrayFixture idle;
+  REQUIRE(idle.Open() == absl::OkStatus());
+  Stopped stopped;
+  {
+    const WrongSocket elsewhere(stopped.fixture.options.control_port, idle.options.control_port);
+    const absl::Status refused = stopped.Stop();
+    CHECK(absl::IsUnavailable(refused));
+    CHECK_THAT(std::string(refused.message()), Catch::Contains("--with-sessions"));
+  }
+  CHECK(stopped.session->Write(1, 'y'));
+  CHECK(TgtdProcess(idle.options.control_port) != 0);
 }
 
 TEST_CASE("a directory that is no pool stays as it is") {

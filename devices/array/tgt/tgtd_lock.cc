@@ -32,6 +32,19 @@ std::vector<pid_t> ListProcesses() {
   return processes;
 }
 
+// Whether a process has a flock by this descriptor. One that it inherited counts: the kernel lists a lock
+// with every descriptor of the open file that it was taken by.
+bool HoldsFlock(pid_t process, const std::string& descriptor) {
+  std::ifstream info(absl::StrCat("/proc/", process, "/fdinfo/", descriptor));
+  for (std::string line; std::getline(info, line);) {
+    if (absl::StartsWith(line, "lock:") && absl::StrContains(line, " FLOCK ") &&
+        absl::StrContains(line, " WRITE ")) {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string ReadControlPort(pid_t tgtd) {
@@ -47,14 +60,12 @@ absl::StatusOr<UniqueFd> TgtdLock::TakeLock() const {
   UniqueFd fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!fd) return absl::UnavailableError(absl::StrCat("open ", path_, ": ", std::strerror(errno)));
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return fd;
-  const int error = errno;
-  fd.Reset();  // or this process would look like the holder
-  if (error == EWOULDBLOCK) return DescribeHolder();
-  return absl::UnavailableError(absl::StrCat("lock ", path_, ": ", std::strerror(error)));
+  if (errno == EWOULDBLOCK) return DescribeHolder();
+  return absl::UnavailableError(absl::StrCat("lock ", path_, ": ", std::strerror(errno)));
 }
 
 absl::Status TgtdLock::CheckHolder(pid_t tgtd, int control_port) const {
-  if (HasFileOpen(tgtd)) return absl::OkStatus();
+  if (HoldsLock(tgtd)) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("take over tgtd, process ", tgtd, ": it answers on control port ", control_port,
                    " but does not hold ", path_,
@@ -64,8 +75,9 @@ absl::Status TgtdLock::CheckHolder(pid_t tgtd, int control_port) const {
 }
 
 // Links are compared by name before anything is opened or measured: another process's files may be on a file
-// system that answers nobody. The rest of the path depends on mounts and on containers.
-bool TgtdLock::HasFileOpen(pid_t process) const {
+// system that answers nobody. The rest of the path depends on mounts and on containers. A process that merely
+// has the file open, such as a backup, holds nothing, and no message may name it as a tgtd.
+bool TgtdLock::HoldsLock(pid_t process) const {
   struct stat ours {};
   if (::stat(path_.c_str(), &ours) != 0) return false;
   const std::string name = "/" + std::filesystem::path(path_).filename().string();
@@ -76,14 +88,15 @@ bool TgtdLock::HasFileOpen(pid_t process) const {
     if (!absl::EndsWith(std::filesystem::read_symlink(at->path(), closed_meanwhile).string(), name)) continue;
     struct stat theirs {};
     if (::stat(at->path().c_str(), &theirs) != 0) continue;
-    if (theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino) return true;
+    if (theirs.st_dev != ours.st_dev || theirs.st_ino != ours.st_ino) continue;
+    if (HoldsFlock(process, at->path().filename().string())) return true;
   }
   return false;
 }
 
 pid_t TgtdLock::FindHolder() const {
   for (const pid_t process : ListProcesses()) {
-    if (HasFileOpen(process)) return process;
+    if (HoldsLock(process)) return process;
   }
   return 0;
 }

@@ -26,13 +26,13 @@ class TgtdLock {
   // What the next tgtd has to inherit. The caller closes its own copy soon. FAILED_PRECONDITION: a tgtd
   // serves the pool already; the message names it and says what to do.
   absl::StatusOr<UniqueFd> TakeLock() const;
-  // The process that has it, or 0: none that can be seen from here.
+  // The process that holds it, or 0: none that can be seen from here.
   pid_t FindHolder() const;
   // FAILED_PRECONDITION: the tgtd that answers on our control port is not the one that serves the pool.
   absl::Status CheckHolder(pid_t tgtd, int control_port) const;
 
  private:
-  bool HasFileOpen(pid_t process) const;
+  bool HoldsLock(pid_t process) const;
   absl::Status DescribeHolder() const;
 
   const std::string path_;
