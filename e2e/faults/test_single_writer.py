@@ -19,7 +19,7 @@ def test_a_single_writers_publish_is_repeated_while_its_target_is_bound_elsewher
     mode = "SINGLE_NODE_SINGLE_WRITER"
     volume = Volume(rig, rig.nodes[0], "single", block=block, fs="ext4", size=64 * MIB, mode=mode)
     volume.up()
-    bound = volume.target.parent / "bound"  # as kubelet binds a raw device, and a subPath
+    bound = volume.target.parent / f"bound-{block}"  # as kubelet binds a raw device, and a subPath
     bound.touch() if block else bound.mkdir()
     subprocess.run(["mount", "--bind", volume.target, bound], check=True)
     try:
