@@ -11,7 +11,6 @@
 #include <map>
 
 #include "devices/datapath/volume_table.h"
-#include "devices/iscsi/lun.h"
 
 namespace lunkeeper {
 
@@ -21,7 +20,7 @@ class CrashHistory {
   static constexpr int kMostCrashes = 5;
   // A volume begins anew when it worked between two crashes: it completed more than can be under way beside
   // the request that crashes, which each worker is sent again with it.
-  static constexpr uint64_t kQueueDepth = LunOptions{}.queue_depth;
+  static constexpr uint64_t kQueueDepth = 64;  // LunOptions::queue_depth
   // And after so long without a crash. A request that crashes every worker does so within seconds.
   static constexpr auto kForgottenAfter = std::chrono::minutes(1);
 

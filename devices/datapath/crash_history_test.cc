@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "devices/datapath/control.pb.h"
+#include "devices/iscsi/lun.h"
 
 namespace lunkeeper {
 namespace {
@@ -67,6 +68,7 @@ TEST_CASE("a volume that works well between its crashes begins anew each time") 
 }
 
 TEST_CASE("what was under way beside the request that crashes is no progress") {
+  CHECK(CrashHistory::kQueueDepth == LunOptions{}.queue_depth);
   Marks marks;
   LunState& lun = marks.table.SlotOf(*marks.volumes[0]).lun;
   for (int crash = 1; crash < CrashHistory::kMostCrashes; ++crash) {
