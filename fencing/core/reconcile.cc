@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <vector>
 
 #include "base/check.h"
 #include "fencing/core/assessment.h"
@@ -241,11 +242,15 @@ std::string DescribeRemovedArrays(const State& state, const Assessment& seen) {
   return text;
 }
 
-// For people: an array that is away shows why the arrays have not all confirmed.
+// For people: an array that is away shows why the arrays have not all confirmed, or why a fence that is to be
+// lifted stays.
 std::string DescribePhase(const State& state, const Assessment& seen, Phase phase) {
   std::string text = ToSentence(phase) + DescribeRemovedArrays(state, seen);
-  if (phase != Phase::kFencing) return text;
-  for (const auto& array : UnconfirmedArrays(state, seen))
+  std::vector<ArrayId> missing;
+  if (phase == Phase::kFencing) missing = UnconfirmedArrays(state, seen);
+  if (phase != Phase::kFencing && seen.lifting)
+    for (const auto& entry : seen.awaited) missing.push_back(entry.first);
+  for (const auto& array : missing)
     if (!state.evidence.ArrayUp(array)) text += "; waits for array " + array.value() + ", which is away";
   return text;
 }
