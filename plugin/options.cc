@@ -4,6 +4,8 @@
 // capture_default_str puts the default into `--help`, from the one place where it is defined.
 #include "plugin/options.h"
 
+#include <arpa/inet.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <functional>
@@ -48,10 +50,15 @@ std::string IsAddress(const std::string& value) {
   return ParseHostPort(value) ? "" : absl::StrCat("\"", value, "\": want address:port");
 }
 
-// For an address that others compare: [10.0.0.5]:3260 becomes 10.0.0.5:3260. The chart puts brackets around a
-// node's address, since it may be a v6 one. What is no address stays as it is, and is refused afterwards.
+// For an address that others compare: [10.0.0.5]:3260 becomes 10.0.0.5:3260, and a v6 address its
+// shortest form. The chart puts brackets around a node's address, since it may be a v6 one. What is no
+// address stays as it is, and is refused afterwards.
 std::string ToPlainAddress(const std::string& value) {
-  const auto address = ParseHostPort(value);
+  auto address = ParseHostPort(value);
+  in6_addr number{};
+  char shortest[INET6_ADDRSTRLEN];
+  if (address && ::inet_pton(AF_INET6, address->host.c_str(), &number) == 1)
+    address->host = ::inet_ntop(AF_INET6, &number, shortest, sizeof shortest);
   return address ? FormatHostPort(*address) : value;
 }
 

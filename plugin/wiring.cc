@@ -9,6 +9,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <string>
@@ -141,7 +142,8 @@ absl::StatusOr<std::shared_ptr<TgtArray>> OpenPool(const ServeOptions& options, 
   TgtArrayOptions array;
   array.name = options.array_names.front();
   array.pool_dir = options.pool;
-  array.portals = options.portals;
+  for (const std::string& portal : options.portals)  // each once
+    if (std::ranges::find(array.portals, portal) == array.portals.end()) array.portals.push_back(portal);
   array.limits = {.overcommit = options.overcommit, .keep_free_percent = options.keep_free_percent};
   array.control_port = options.tgt_control_port;
   array.tgtd_io_threads = options.tgtd_io_threads;

@@ -32,6 +32,7 @@ EVERYTHING = {
             "node": "node-1.example",
             "path": "/srv/fast",
             "portalAddress": "10.1.0.6",
+            "otherPortalAddresses": ["10.2.0.6", "fd00::6"],
             "portalPort": 3261,
             "agentPort": 7481,
             "metricsPort": 9811,

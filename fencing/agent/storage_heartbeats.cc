@@ -33,6 +33,10 @@ using Clock = std::chrono::steady_clock;
 // The pause between attempts. It doubles up to a value that is well below the time after which a controller
 // takes a node's storage for silent.
 constexpr absl::Duration kShortestPause = absl::Milliseconds(500), kLongestPause = absl::Seconds(2);
+// Where the target has another portal: so that a heartbeat lands there before the node counts as silent.
+constexpr absl::Duration kAnswerOfOneOfSeveral = absl::Seconds(1);
+// An array whose portals have changed does not refuse: nobody answers at the old ones.
+constexpr absl::Duration kAskAgainAfter = absl::Seconds(10);
 // The initiator's part of the session id (RFC 7143, 4.4.3.1). With the same ISID a new login reinstates the
 // session (6.3.5): the target closes the old one, which a killed process may have left behind.
 constexpr uint32_t kIsid = 1;
@@ -54,20 +58,33 @@ class HeartbeatLink {
  private:
   void SendHeartbeat() {
     if (absl::Now() < try_at_) return;
-    const absl::Status status = TryHeartbeat();
+    const absl::Status status = TryAtPortals();
     ReportResult(status);
     if (status.ok()) {
       landed_at_ = Clock::now();
       pause_ = kShortestPause;
     } else {
-      session_.reset();
-      ++portal_;
       try_at_ = absl::Now() + pause_;
       pause_ = std::min(2 * pause_, kLongestPause);
     }
   }
 
+  // At each portal of the target, without a pause, beginning with the one that was used last.
+  absl::Status TryAtPortals() {
+    absl::Status status = TryHeartbeat();
+    for (size_t left = CountPortals(); !status.ok() && --left > 0;) status = TryHeartbeat();
+    return status;
+  }
+
   absl::Status TryHeartbeat() {
+    const absl::Status status = WriteAndRead();
+    if (status.ok()) return status;
+    session_.reset();
+    ++portal_;
+    return status;
+  }
+
+  absl::Status WriteAndRead() {
     if (session_ == nullptr) RETURN_IF_ERROR(LogIn());
     RETURN_IF_ERROR(session_->WriteBlocks(
         0, WriteHeartbeatBlock({options_.node, boot_, MillisSinceBoot()}, connection_->signing_key)));
@@ -105,24 +122,36 @@ class HeartbeatLink {
   }
 
   absl::Status LogIn() {
-    if (!connection_ || refused_) {
+    if (!connection_ || refused_ || IsLongAway()) {
+      asked_at_ = Clock::now();
       absl::StatusOr<Connection> access = access_(array_, absl::Now() + options_.answer_timeout);
       // An isolated node continues with the access it has: an array that is starting also refuses logins for
       // a while, and then accepts the old credentials again.
       if (!access.ok() && !connection_) return access.status();
       if (access.ok()) connection_ = *std::move(access);
     }
-    auto session = LibiscsiSession::Login(AtPortal(), {.timeout = options_.answer_timeout, .isid = kIsid});
+    const absl::Duration timeout = CountPortals() > 1
+                                       ? std::min(options_.answer_timeout, kAnswerOfOneOfSeveral)
+                                       : options_.answer_timeout;
+    auto session = LibiscsiSession::Login(AtPortal(), {.timeout = timeout, .isid = kIsid});
     refused_ = absl::IsPermissionDenied(session.status());
     RETURN_IF_ERROR(session.status());
     session_ = *std::move(session);
     return absl::OkStatus();
   }
 
+  bool IsLongAway() const {
+    const auto now = Clock::now();
+    return absl::FromChrono(now - landed_at_.load()) > kAskAgainAfter &&
+           absl::FromChrono(now - asked_at_) > kAskAgainAfter;
+  }
+
+  size_t CountPortals() const { return connection_ ? connection_->other_portals.size() + 1 : 1; }
+
   // At the target's next portal after each failure.
   Connection AtPortal() const {
     Connection connection = *connection_;
-    const size_t at = portal_ % (connection.other_portals.size() + 1);
+    const size_t at = portal_ % CountPortals();
     if (at > 0) connection.portal = connection.other_portals[at - 1];
     return connection;
   }
@@ -145,6 +174,7 @@ class HeartbeatLink {
 
   // Used by the link's thread only.
   std::optional<Connection> connection_;
+  Clock::time_point asked_at_;
   size_t portal_ = 0;     // counts on; which of the connection's portals is next
   bool refused_ = false;  // the array refused the last login with `connection_`
   std::unique_ptr<LibiscsiSession> session_;

@@ -98,6 +98,19 @@ TEST_CASE_METHOD(HeartbeatingNode, "heartbeats land by another portal where the 
   CHECK(Land());
 }
 
+TEST_CASE_METHOD(HeartbeatingNode, "a node asks again how to reach an array whose portal has changed") {
+  Start();
+  REQUIRE(Land());
+  options.portals = {absl::StrCat("127.0.0.1:", testing::FreePort())};
+  array.reset();
+  const pid_t tgtd = TgtdProcess(options.control_port);
+  REQUIRE(Open() == absl::OkStatus());
+  array = Cluster();
+  ::kill(tgtd, SIGKILL);
+  CHECK(Eventually([&] { return asked > 1; }, absl::Minutes(2)));
+  CHECK(Land());
+}
+
 TEST_CASE_METHOD(HeartbeatingNode, "a node that is fenced hears of it from the array, once") {
   Start();
   REQUIRE(Land());

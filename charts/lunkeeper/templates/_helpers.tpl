@@ -113,7 +113,7 @@ runtimeSocket: {{ .Values.node.runtimeSocket | default (get $sockets .Values.dis
 {{- $name := include "lunkeeper.name" . }}
 {{- $all := list }}
 {{- range $given }}
-{{- $array := merge dict . (omit $.Values.localArray "name" "node" "path" "default" "agentSecret" "tlsSecret") }}
+{{- $array := merge dict . (omit $.Values.localArray "name" "node" "path" "default" "otherPortalAddresses" "agentSecret" "tlsSecret") }}
 {{- range list "name" "node" "path" }}
 {{- if not (get $array .) }}{{ fail (printf "local array %s: %s is missing: want a name, a node and a path" (get $array "name") .) }}{{ end }}
 {{- end }}

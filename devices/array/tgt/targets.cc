@@ -76,7 +76,8 @@ ChapCredentials TargetTable::TargetAccountOf(const GrantRow& grant) {
 
 // Each portal is the first for its share of the volumes.
 Connection TargetTable::ConnectionOf(const GrantRow& grant) const {
-  std::vector<std::string> portals = options_.portals;
+  std::vector<std::string> portals = options_.portals();
+  if (portals.empty()) return {};
   std::ranges::rotate(portals, portals.begin() + static_cast<ptrdiff_t>(grant.generation % portals.size()));
   return {
       .portal = portals.front(),

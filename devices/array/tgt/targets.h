@@ -6,6 +6,7 @@
 // opening is the one that lets the initiator in, so a target that is open is whole. Thread-safe; the caller
 // keeps calls about one volume apart (VolumeGates).
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,8 @@ namespace lunkeeper {
 
 struct TargetTableOptions {
   std::string array;
-  std::vector<std::string> portals;  // one at least
-  std::string cache_id;              // the LUN's product id; cache_id.h
+  std::function<std::vector<std::string>()> portals;  // the portals that are open; one at least
+  std::string cache_id;                               // the LUN's product id; cache_id.h
 };
 
 // By which the targets of a node's grants prove themselves to it; `key` is the catalogue's.

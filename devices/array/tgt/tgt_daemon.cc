@@ -46,6 +46,7 @@ constexpr absl::Duration kStartTimeout = absl::Seconds(10);
 constexpr absl::Duration kTick = absl::Seconds(1);
 // Of one look. The end of a tgtd is noticed late by no more than this, and only if it hung before.
 constexpr absl::Duration kLookTimeout = absl::Seconds(2);
+constexpr absl::Duration kOpenAgainAfter = absl::Seconds(10);
 
 // Waits until one of the two is readable. Its index; -1: neither, by the timeout.
 int WaitForEither(int first, int second, absl::Duration timeout) {
@@ -244,23 +245,40 @@ absl::Status TgtDaemon::CloseOtherPortals() {
 // One is enough to serve: a network card that is down must not keep the array from the other network.
 absl::Status TgtDaemon::OpenPortals() {
   ASSIGN_OR_RETURN(const std::vector<std::string> before, client_.ListPortals());
-  shut_portals_.clear();
   OpenMissingPortals(before);
-  if (shut_portals_.size() < options_.portals.size()) return absl::OkStatus();
+  if (!ListOpenPortals().empty()) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("no portal can be opened; is ",
                                              absl::StrJoin(options_.portals, " or "),
                                              " used by another program, or not of this host?"));
 }
 
+// Each attempt costs tgtd some lines in the log, so they are rare.
 void TgtDaemon::OpenMissingPortals(const std::vector<std::string>& open) {
+  opened_ = std::chrono::steady_clock::now();
   for (const std::string& portal : options_.portals) {
     const absl::Status opened = IsAmong(open, portal) ? absl::OkStatus() : client_.OpenPortal(portal);
-    if (opened.ok() && shut_portals_.erase(portal) > 0)
+    if (!NoteShut(portal, !opened.ok())) continue;
+    if (opened.ok()) {
       LogInfo("array", "a portal is open that could not be opened before", {{"portal", portal}});
-    if (!opened.ok() && shut_portals_.insert(portal).second)
-      LogWarn("array", "a portal cannot be opened; tried again until it can",
-              {{"portal", portal}, {"error", std::string(opened.message())}});
+    } else {
+      LogWarn("array", "a portal cannot be opened: its address is not of this host, or its port is in use",
+              {{"portal", portal}});
+    }
   }
+}
+
+// Whether that is new.
+bool TgtDaemon::NoteShut(const std::string& portal, bool shut) {
+  const absl::MutexLock lock(&mu_);
+  return shut ? shut_portals_.insert(portal).second : shut_portals_.erase(portal) > 0;
+}
+
+std::vector<std::string> TgtDaemon::ListOpenPortals() const {
+  const absl::MutexLock lock(&mu_);
+  std::vector<std::string> open;
+  for (const std::string& portal : options_.portals)
+    if (!shut_portals_.contains(portal)) open.push_back(portal);
+  return open;
 }
 
 void TgtDaemon::KillTgtd() {
@@ -298,10 +316,8 @@ void TgtDaemon::WatchTgtd() {
 void TgtDaemon::LookWhetherItAnswers() {
   const auto now = [] { return std::chrono::steady_clock::now(); };
   const auto open = TgtClient(options_.control_port, kLookTimeout).ListPortals();
-  if (open.ok()) {
-    answered_ = now();
-    OpenMissingPortals(*open);
-  }
+  if (open.ok()) answered_ = now();
+  if (open.ok() && absl::FromChrono(now() - opened_) >= kOpenAgainAfter) OpenMissingPortals(*open);
   const bool hangs = absl::FromChrono(now() - answered_) >= kHangsAfter;
   {
     const absl::MutexLock lock(&mu_);

@@ -67,6 +67,9 @@ class TgtDaemon {
   absl::Status WaitReady(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   // UNAVAILABLE: tgtd is being started again, or hangs; the message says what to do. Answers at once.
   absl::Status CheckAnswering() const ABSL_LOCKS_EXCLUDED(mu_);
+  // The portals that are open; all of them while that is not known. An address that is not there may be
+  // another host's, and what is not open must not be said to nodes.
+  std::vector<std::string> ListOpenPortals() const ABSL_LOCKS_EXCLUDED(mu_);
   // How often tgtd has died since StartServing().
   uint64_t CountDeaths() const ABSL_LOCKS_EXCLUDED(mu_);
   const TgtClient& client() const { return client_; }
@@ -85,7 +88,8 @@ class TgtDaemon {
   void KillTgtd();
   void WatchTgtd();
   void LookWhetherItAnswers() ABSL_LOCKS_EXCLUDED(mu_);
-  void OpenMissingPortals(const std::vector<std::string>& open);
+  void OpenMissingPortals(const std::vector<std::string>& open) ABSL_LOCKS_EXCLUDED(mu_);
+  bool NoteShut(const std::string& portal, bool shut) ABSL_LOCKS_EXCLUDED(mu_);
   void SetReady(bool ready) ABSL_LOCKS_EXCLUDED(mu_);
 
   const TgtDaemonOptions options_;
@@ -102,8 +106,9 @@ class TgtDaemon {
   bool hangs_ ABSL_GUARDED_BY(mu_) = false;
   pid_t served_by_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t deaths_ ABSL_GUARDED_BY(mu_) = 0;
-  std::chrono::steady_clock::time_point answered_;  // the watching thread's, as what follows
-  std::set<std::string> shut_portals_;              // which could not be opened, as was logged
+  std::set<std::string> shut_portals_ ABSL_GUARDED_BY(mu_);  // which could not be opened, as was logged
+  // The watching thread's:
+  std::chrono::steady_clock::time_point answered_, opened_;
 };
 
 }  // namespace lunkeeper
