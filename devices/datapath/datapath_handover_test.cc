@@ -66,15 +66,18 @@ TEST_CASE("a successor takes the volumes over under a writer, again and again") 
   CHECK(datapath->initiator().Find(device.volume)->value().health == DeviceHealth::kHealthy);
   CHECK(datapath->initiator().Find(device.volume)->value().counters.writes > 500);
   CHECK(datapath->initiator().Find(fenced.volume)->value().reason == "fenced");
-  const Device counted = WithStatistics(*datapath, device.volume);
-  CHECK(TotalOf(counted.statistics.writes) == counted.counters.writes);
+  checker.StopAndCheck();
+  Device counted;
+  Eventually("nothing is written any more, and each write was counted once", [&] {
+    counted = WithStatistics(*datapath, device.volume);
+    return TotalOf(counted.statistics.writes) == counted.counters.writes;
+  });
   CHECK(counted.statistics.writes.microseconds > 0);
   CHECK(counted.statistics.reconnects >= 5);
   CHECK(counted.statistics.attached == attached);
   MustAttach(*datapath, target.RequestFor(3));
   target.Grow(1, 512 * kMiB);
   CHECK(datapath->initiator().Resize(device.volume)->size_bytes == 512 * kMiB);
-  checker.StopAndCheck();
   mounted.Unmount();
   for (int number : {1, 2, 3}) {
     CHECK(datapath->initiator().Detach(target.RequestFor(number).volume).ok());
