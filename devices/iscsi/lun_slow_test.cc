@@ -14,8 +14,8 @@ using iscsi::Reaction;
 // time-outs: with the usual ones, more than a minute and a half.
 TEST_CASE("a flush may take as long as the target answers pings") {
   Rig rig([](LunOptions& options) {
-    options.command_timeout = milliseconds(600);
-    options.replacement_timeout = milliseconds(600);
+    options.command_timeout = milliseconds(1800);
+    options.replacement_timeout = milliseconds(1800);
   });
   rig.target.Change([](auto& traits) { traits.script = Once(kFlush, AfterPings(20)); });
   rig.Start();
@@ -39,8 +39,8 @@ TEST_CASE("a flush on a target that falls silent ends the connection, and is sen
 
 TEST_CASE("a reset that waits for a long flush is not a target that is away") {
   Rig rig([](LunOptions& options) {
-    options.command_timeout = milliseconds(600);
-    options.replacement_timeout = milliseconds(600);
+    options.command_timeout = milliseconds(1800);
+    options.replacement_timeout = milliseconds(1800);
   });
   rig.Start();
   rig.target.Change([](auto& traits) { traits.reset_pings = 20; });
@@ -65,18 +65,22 @@ TEST_CASE("a reset on a target that falls silent is asked for again, and the tar
 
 TEST_CASE("zeroing may take longer than other commands, but not for ever") {
   Rig rig([](LunOptions& options) {
-    options.command_timeout = milliseconds(300);
-    options.bulk_command_timeout = milliseconds(1500);
+    options.command_timeout = milliseconds(1200);
+    options.bulk_command_timeout = milliseconds(4000);
   });
   static constexpr uint8_t kWriteSame = 0x93;
   rig.target.Change([](auto& traits) { traits.script = Once(kWriteSame, AfterPings(12)); });
   rig.Start();
   TestRequest slow(LunOp::kWriteZeroes, 0, 4096);
-  REQUIRE(rig.Do(slow) == 0);
+  rig.lun->Submit(&slow);
+  REQUIRE(rig.Answered(slow, seconds(30)));
+  REQUIRE(slow.error == 0);
   REQUIRE(rig.target.Count("login") == 1);
   rig.target.Change([](auto& traits) { traits.script = Once(kWriteSame, Reaction{Reaction::kHold}); });
   TestRequest endless(LunOp::kWriteZeroes, 0, 4096);
-  REQUIRE(rig.Do(endless) == 0);
+  rig.lun->Submit(&endless);
+  REQUIRE(rig.Answered(endless, seconds(30)));
+  REQUIRE(endless.error == 0);
   REQUIRE(rig.target.Count("login") == 2);
 }
 

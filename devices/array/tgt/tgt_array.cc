@@ -178,9 +178,10 @@ void TgtArrayImpl::MakeParts(const std::string& cache_id) {
         pool_->ballast().ReserveSpace();
       });
   table_ = std::make_unique<TargetTable>(
-      &daemon_->client(), TargetTableOptions{.array = options_.name,
-                                             .portals = [this] { return daemon_->ListOpenPortals(); },
-                                             .cache_id = cache_id});
+      &daemon_->client(),
+      TargetTableOptions{.array = options_.name,
+                         .portals = [daemon = daemon_.get()] { return daemon->ListOpenPortals(); },
+                         .cache_id = cache_id});
   targets_ = std::make_unique<GrantTargets>(*catalogue_, *pool_, *table_, gates_, options_.drain_timeout);
   heartbeat_luns_ = std::make_unique<HeartbeatLunTable>(*catalogue_, *pool_, *table_, *daemon_);
   parts_.emplace(TgtParts{.options = options_,

@@ -259,7 +259,7 @@ Done ScriptedWorld::Effect(const DeletePod& call) {
 }
 
 // Its finalizer is gone, and so is its object.
-void ScriptedWorld::Finalize(const PodId& id) {
+void ScriptedWorld::Finalize(PodId id) {
   finalizers_.erase(id);
   const auto pod = pods_.extract(id).mapped();
   Feed(PodGone{id});

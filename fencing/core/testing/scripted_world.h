@@ -65,7 +65,7 @@ class ScriptedWorld {
   Done Effect(const SetTaint& call);
   Done Effect(const DeletePod& call);
   void Replace(Pod pod);
-  void Finalize(const PodId& id);
+  void Finalize(PodId id);
   void Clean(Machine& machine);
   Machine& Find(const std::string& name);
   void MakeFence(const std::string& what, const std::string& how);
