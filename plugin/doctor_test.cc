@@ -3,6 +3,7 @@
 
 #include "plugin/doctor.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 
 #include "fencing/failover/testing/fake_api.h"
@@ -204,14 +205,18 @@ TEST_CASE("an API server that does not answer is found, and ends no other check"
 }
 
 TEST_CASE("the command asks its server, says what it found, and its exit code is 1 then") {
-  Shell shell;
+  std::atomic<bool> lost = false;
+  Shell shell([&lost](Backends& backends) {
+    backends.certificates.push_back(
+        [&lost] { return lost ? std::vector<std::string>{"/nowhere/tls.crt"} : std::vector<std::string>(); });
+  });
   shell.cluster = []() -> absl::StatusOr<std::unique_ptr<kube::KubeClient>> {
     return absl::FailedPreconditionError("this is no pod");
   };
   Shell::Output told = shell.RunFully({"doctor"});
   CHECK(told.exit_code == 0);
   CHECK(told.out == "nothing is wrong with the server\n");
-  shell.backends.certificates.push_back([] { return std::vector<std::string>{"/nowhere/tls.crt"}; });
+  lost = true;
   told = shell.RunFully({"doctor"});
   CHECK(told.exit_code == 1);
   CHECK_THAT(told.out, Contains("certificates: /nowhere/tls.crt: "));

@@ -157,8 +157,7 @@ TEST_CASE("nodes are listed with their volumes and fences, also those that have 
 }
 
 TEST_CASE("a process without arrays lists none, and an output that is unknown is refused") {
-  Shell shell;
-  shell.backends.arrays = nullptr;
+  Shell shell([](Backends& backends) { backends.arrays = nullptr; });
   CHECK_THAT(shell.Run({"volumes"}), Catch::Contains("FAILED_PRECONDITION"));
   CHECK_THROWS_AS(shell.Run({"volumes", "-o", "yaml"}), CLI::ParseError);
 }

@@ -44,6 +44,7 @@ struct HeartbeatingNode : ArrayFixture {
   absl::StatusOr<Connection> Ask() {
     ++asked;
     if (!controllers) return absl::UnavailableError("no controller answers");
+    absl::MutexLock lock(&array_mutex);
     absl::StatusOr<Connection> access = array->fences().OpenHeartbeatLun({node, signs});
     if (access.ok() && !dead_portal.empty())
       access->other_portals = {std::exchange(access->portal, dead_portal)};
@@ -66,6 +67,7 @@ struct HeartbeatingNode : ArrayFixture {
   std::atomic<bool> signs = true;  // false: as before an older array
   std::atomic<int> asked = 0;
   std::string dead_portal;
+  absl::Mutex array_mutex;  // held by who opens the array anew
   absl::Mutex mutex;
   std::vector<fencing::ArrayFence> told;
   std::unique_ptr<Array> array;
@@ -102,11 +104,14 @@ TEST_CASE_METHOD(HeartbeatingNode, "a node asks again how to reach an array whos
   Start();
   REQUIRE(Land());
   options.portals = {absl::StrCat("127.0.0.1:", testing::FreePort())};
-  array.reset();
-  const pid_t tgtd = TgtdProcess(options.control_port);
-  REQUIRE(Open() == absl::OkStatus());
-  array = Cluster();
-  ::kill(tgtd, SIGKILL);
+  {
+    absl::MutexLock lock(&array_mutex);
+    array.reset();
+    const pid_t tgtd = TgtdProcess(options.control_port);
+    REQUIRE(Open() == absl::OkStatus());
+    array = Cluster();
+    ::kill(tgtd, SIGKILL);
+  }
   CHECK(Eventually([&] { return asked > 1; }, absl::Minutes(2)));
   CHECK(Land());
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <sstream>
@@ -67,12 +68,21 @@ inline VolumeId Granted(FakeArray& array, const std::string& name, const NodeId&
   return volume;
 }
 
+inline Backends Prepared(Backends backends, const std::function<void(Backends&)>& prepare) {
+  prepare(backends);
+  return backends;
+}
+
 // A server with the Admin service on a socket, and `lunkeeper …` against it.
 struct Shell {
   // With these arrays instead of the one.
   explicit Shell(std::shared_ptr<Arrays> arrays = nullptr) : backends(WithArray(&array, std::move(arrays))) {}
   // With these files set aside. All of it is there before the server's threads are.
   explicit Shell(OrphanFolder* folder) : backends(WithArray(&array, nullptr, folder)) {}
+
+  // With what `prepare` changes.
+  explicit Shell(const std::function<void(Backends&)>& prepare)
+      : backends(Prepared(WithArray(&array, nullptr), prepare)) {}
 
   MakeClient cluster = InClusterClient;
   FakeArray* array = nullptr;
