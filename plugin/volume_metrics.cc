@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <limits>
+#include <map>
 #include <sstream>
 #include <utility>
 
@@ -102,6 +103,15 @@ void WriteStates(const std::vector<Device>& devices, FamilyWriter& writer) {
   writer.WriteOut();
 }
 
+// All states, also one that no device is in, so that an alert finds a 0 rather than nothing.
+void WriteCounts(const std::vector<Device>& devices, FamilyWriter& writer) {
+  std::map<std::string, int> counts = {{"healthy", 0}, {"reconnecting", 0}, {"failed", 0}, {"set_aside", 0}};
+  for (const Device& device : devices) ++counts[device.set_aside ? "set_aside" : ToString(device.health)];
+  writer.Begin("lunkeeper_node_devices", "Block devices of this node, by health", MetricType::Gauge);
+  for (const auto& [health, count] : counts) writer.AddValue({{"health", health}}, count);
+  writer.WriteOut();
+}
+
 }  // namespace
 
 std::string WriteVolumeMetrics(const absl::StatusOr<std::vector<Device>>& devices) {
@@ -111,6 +121,7 @@ std::string WriteVolumeMetrics(const absl::StatusOr<std::vector<Device>>& device
   writer.AddValue({}, devices.ok() ? 1 : 0);
   writer.WriteOut();
   if (devices.ok()) {
+    WriteCounts(*devices, writer);
     WriteIo(*devices, writer);
     WriteTroubles(*devices, writer);
     WriteStates(*devices, writer);

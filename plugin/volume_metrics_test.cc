@@ -52,9 +52,25 @@ TEST_CASE("a volume is in one state, and its errors, reconnects and age are told
   CHECK_THAT(text, !Contains("lunkeeper_volume_attached_seconds{volume=\"rack1-old\"}"));
 }
 
+TEST_CASE("devices are counted by health, and those that are set aside on their own") {
+  Device set_aside = MakeDevice("rack1-v1", DeviceHealth::kFailed);
+  set_aside.set_aside = true;
+  const std::string text =
+      WriteVolumeMetrics(std::vector{MakeDevice("rack1-v2"), set_aside, MakeDevice("rack1-v3"),
+                                     MakeDevice("rack1-v4", DeviceHealth::kFailed)});
+  for (const char* line :
+       {"lunkeeper_node_devices{health=\"healthy\"} 2\n",
+        "lunkeeper_node_devices{health=\"reconnecting\"} 0\n",
+        "lunkeeper_node_devices{health=\"failed\"} 1\n", "lunkeeper_node_devices{health=\"set_aside\"} 1\n"})
+    CHECK_THAT(text, Contains(line));
+  CHECK_THAT(WriteVolumeMetrics(std::vector<Device>()),
+             Contains("lunkeeper_node_devices{health=\"healthy\"} 0\n"));
+}
+
 TEST_CASE("a data path that does not answer is told, and no volume of it") {
   const std::string text = WriteVolumeMetrics(absl::UnavailableError("nobody listens"));
-  CHECK_THAT(text, Contains("\nlunkeeper_node_datapath_answers 0\n") && !Contains("lunkeeper_volume_"));
+  CHECK_THAT(text, Contains("\nlunkeeper_node_datapath_answers 0\n") && !Contains("lunkeeper_volume_") &&
+                       !Contains("lunkeeper_node_devices"));
   CHECK_THAT(WriteVolumeMetrics(std::vector<Device>()),
              Contains("\nlunkeeper_node_datapath_answers 1\n") && !Contains("volume=\""));
 }
