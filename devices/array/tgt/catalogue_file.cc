@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
+#include "devices/array/tgt/target_number.h"
 
 namespace lunkeeper {
 namespace {
@@ -184,12 +185,31 @@ absl::Status CatalogueFile::ReadTogether(const Change& read) {
   return read(*reader_);
 }
 
+namespace {
+
+absl::StatusOr<bool> IsNumberInUse(SqlDatabase& database, int64_t generation) {
+  constexpr auto kNumbers = static_cast<int64_t>(kTargetNumbers);
+  if (generation <= kNumbers) return false;  // as for the first centuries
+  bool in_use = false;
+  RETURN_IF_ERROR(
+      database.Query("SELECT generation FROM grants WHERE (?1 - generation) % ?2 = 0 "
+                     "UNION ALL SELECT generation FROM heartbeat_luns WHERE (?1 - generation) % ?2 = 0",
+                     {generation, kNumbers}, [&](const SqlRow&) { in_use = true; }));
+  return in_use;
+}
+
+}  // namespace
+
 absl::StatusOr<int64_t> TakeNextGeneration(SqlDatabase& database) {
   int64_t generation = 0;
   int64_t highest_in_use = 0;
-  RETURN_IF_ERROR(database.Change("UPDATE meta SET generation = generation + 1", {}).status());
-  RETURN_IF_ERROR(database.Query("SELECT generation FROM meta", {},
-                                 [&](const SqlRow& row) { generation = row.Integer(0); }));
+  bool in_use = true;
+  while (in_use) {
+    RETURN_IF_ERROR(database.Change("UPDATE meta SET generation = generation + 1", {}).status());
+    RETURN_IF_ERROR(database.Query("SELECT generation FROM meta", {},
+                                   [&](const SqlRow& row) { generation = row.Integer(0); }));
+    ASSIGN_OR_RETURN(in_use, IsNumberInUse(database, generation));
+  }
   // Both are primary keys, so this reads the last entry of each and no more.
   RETURN_IF_ERROR(
       database.Query("SELECT MAX(IFNULL((SELECT MAX(generation) FROM grants), 0), "

@@ -86,7 +86,8 @@ class CatalogueFile {
 };
 
 // The next generation, inside a change. Generations are never used again: a target's name carries its
-// grant's, so a login to an old target can never end in a new one.
+// grant's, so a login to an old target can never end in a new one. Nor is it one whose TargetNumber is that
+// of a grant or a heartbeat LUN there is.
 absl::StatusOr<int64_t> TakeNextGeneration(SqlDatabase& database);
 
 }  // namespace lunkeeper

@@ -19,6 +19,7 @@
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "devices/array/tgt/target_number.h"
 
 namespace lunkeeper {
 namespace {
@@ -41,14 +42,19 @@ absl::Status GrantTargets::RestoreTargets(const std::vector<Generation>& heartbe
     held_.clear();
   }
   ASSIGN_OR_RETURN(const std::vector<TgtTarget> there, table_.ReadFromTgtd());
+  // Before the rows are read: what has an account now and no row then is gone for good. A live target without
+  // its account would ask for no secret.
+  ASSIGN_OR_RETURN(std::set<Generation> accounts, table_.ListAccounts());
+  ASSIGN_OR_RETURN(const std::vector<GrantRow> luns, catalogue_.grants().ListAllHeartbeatLuns());
+  for (const GrantRow& lun : luns) accounts.erase(lun.generation);
   ASSIGN_OR_RETURN(const std::vector<GrantRow> grants, catalogue_.grants().ListAllGrants());
   // All targets of tgtd, minus the ones that the catalogue explains. Nobody has granted the rest.
   std::map<int32_t, bool> open;
   for (const TgtTarget& target : there) open[target.number] = target.open;
-  for (const Generation lun : heartbeat_luns) open.erase(static_cast<int32_t>(lun));
+  for (const Generation lun : heartbeat_luns) open.erase(TargetNumber(lun));
   std::vector<GrantRow> releasing;
   for (const GrantRow& grant : grants) {
-    const auto found = open.find(static_cast<int32_t>(grant.generation));
+    const auto found = open.find(TargetNumber(grant.generation));
     const bool is_open = found != open.end() && found->second;
     if (found != open.end()) open.erase(found);
     if (grant.releasing) releasing.push_back(grant);
@@ -60,6 +66,8 @@ absl::Status GrantTargets::RestoreTargets(const std::vector<Generation>& heartbe
     return absl::FailedPreconditionError(
         absl::StrCat("tgtd serves ", open.size(), " targets that the catalogue does not know"));
   }
+  for (const GrantRow& grant : grants) accounts.erase(grant.generation);
+  table_.SetOldAccounts(std::move(accounts));
   FAIL_POINT("array.tgtd.put_back");
   // Not reported as an error: commands that will not end on one volume must not keep the portal closed for
   // all.

@@ -6,8 +6,8 @@
 //
 // Draining: initiator disallowed first, so that no new session begins; then every connection is deleted,
 // which closes it at once but leaves it in tgtd's list until its last command is over; when the list is
-// empty, the target; and the account last. tgtd refuses to delete a target that still has a session, so a
-// login that was half done in between shows up as "not yet".
+// empty, the target; its account some time later. tgtd refuses to delete a target that still has a session,
+// so a login that was half done in between shows up as "not yet".
 //
 //   closed --OpenTarget--> open --DrainTarget: false--> draining --DrainTarget: true--> gone
 //                           |  ^
@@ -18,20 +18,24 @@
 // repeated after a crash of either program.
 #include "devices/array/tgt/targets.h"
 
-#include <limits>
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "base/check.h"
 #include "base/fail_point.h"
 #include "base/hmac.h"
 #include "base/status_macros.h"
+#include "devices/array/tgt/target_number.h"
 
 namespace lunkeeper {
 namespace {
 
 constexpr char kPrefix[] = "iqn.2026-11.io.lunkeeper:";
+constexpr char kGrantAccount[] = "grant-";
 
 // Larger than tgtd's own, so that 1 MiB goes with its command, without a round trip.
 constexpr struct {
@@ -45,11 +49,12 @@ constexpr struct {
     {"MaxBurstLength", "1048576"},
 };
 
-// The highest number: generations count up from 1 and never reach it.
-constexpr int32_t kNobody = std::numeric_limits<int32_t>::max();
+// A call of DeleteOldAccounts takes no more of tgtd's only thread for commands than this, once a second.
+constexpr absl::Duration kAccountsTime = absl::Milliseconds(50);
 
-// tgtd numbers targets with an int; OpenTarget refuses generations that do not fit.
-int32_t NumberOf(const GrantRow& grant) { return static_cast<int32_t>(grant.generation); }
+int32_t NumberOf(const GrantRow& grant) { return TargetNumber(grant.generation); }
+
+std::string AccountOf(Generation generation) { return absl::StrCat(kGrantAccount, generation); }
 
 absl::Status OkIfThere(const absl::Status& status) {
   return absl::IsAlreadyExists(status) ? absl::OkStatus() : status;
@@ -84,7 +89,7 @@ Connection TargetTable::ConnectionOf(const GrantRow& grant) const {
       .target = Iqn(absl::StrCat(kPrefix, options_.array, ":", grant.volume.value(), ":", grant.generation)),
       .initiator = Iqn(absl::StrCat(kPrefix, "node:", grant.node.value())),
       .lun = 1,
-      .chap = {.user = absl::StrCat("grant-", grant.generation), .secret = grant.secret},
+      .chap = {.user = AccountOf(grant.generation), .secret = grant.secret},
       .target_chap = TargetAccountOf(grant),
       .other_portals = {portals.begin() + 1, portals.end()}};
 }
@@ -111,9 +116,6 @@ absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume,
 }
 
 absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume, const std::string& path) {
-  if (grant.generation >= static_cast<Generation>(kNobody)) {
-    return absl::ResourceExhaustedError("open target: the array has used up tgtd's 2^31 target numbers");
-  }
   const int32_t target = NumberOf(grant);
   {
     const absl::MutexLock lock(&mu_);
@@ -173,11 +175,43 @@ absl::StatusOr<bool> TargetTable::DrainTarget(const GrantRow& grant) {
     RETURN_IF_ERROR(OkIfGone(deleted));
     FAIL_POINT("array.target.deleted");
   }
-  // After the target: without its account it would ask a half-done login for no secret.
-  RETURN_IF_ERROR(OkIfGone(tgt_->DeleteAccount(connection.chap.user)));
   const absl::MutexLock lock(&mu_);
+  old_accounts_.insert(grant.generation);
   LK_CHECK(!open_.contains(target), "a target that is drained stays closed until its grant is gone");
   return true;
+}
+
+// Not a part of draining: with n targets it takes tgtd some n * n steps, in the thread that does the I/O of
+// all volumes, and a fence has many targets. An account without a target lets nobody in.
+void TargetTable::DeleteOldAccounts() {
+  const absl::Time end = absl::Now() + kAccountsTime;
+  while (absl::Now() < end) {
+    Generation oldest = 0;
+    {
+      const absl::MutexLock lock(&mu_);
+      if (old_accounts_.empty()) return;
+      oldest = *old_accounts_.begin();
+    }
+    if (!OkIfGone(tgt_->DeleteAccount(AccountOf(oldest))).ok()) return;
+    const absl::MutexLock lock(&mu_);
+    old_accounts_.erase(oldest);
+  }
+}
+
+absl::StatusOr<std::set<Generation>> TargetTable::ListAccounts() const {
+  ASSIGN_OR_RETURN(const std::vector<std::string> users, tgt_->ListAccounts());
+  std::set<Generation> generations;
+  for (absl::string_view user : users) {
+    Generation generation = 0;
+    if (absl::ConsumePrefix(&user, kGrantAccount) && absl::SimpleAtoi(user, &generation))
+      generations.insert(generation);
+  }
+  return generations;
+}
+
+void TargetTable::SetOldAccounts(std::set<Generation> generations) {
+  const absl::MutexLock lock(&mu_);
+  old_accounts_ = std::move(generations);
 }
 
 absl::StatusOr<bool> TargetTable::PauseTarget(const GrantRow& grant) const {
@@ -212,13 +246,14 @@ absl::Status TargetTable::ResizeLun(const GrantRow& grant, const std::string& pa
 }
 
 absl::StatusOr<std::vector<TgtTarget>> TargetTable::ReadFromTgtd() {
-  RETURN_IF_ERROR(OkIfThere(tgt_->NewTarget(kNobody, Iqn(absl::StrCat(kPrefix, options_.array, ":nobody")))));
+  RETURN_IF_ERROR(
+      OkIfThere(tgt_->NewTarget(kNobodysTarget, Iqn(absl::StrCat(kPrefix, options_.array, ":nobody")))));
   ASSIGN_OR_RETURN(const std::vector<TgtTarget> all, tgt_->ListTargets());
   std::vector<TgtTarget> targets;
   const absl::MutexLock lock(&mu_);
   open_.clear();
   for (const TgtTarget& target : all) {
-    if (target.number == kNobody) continue;
+    if (target.number == kNobodysTarget) continue;
     targets.push_back(target);
     if (target.open) open_.insert(target.number);
   }

@@ -1,12 +1,13 @@
 #pragma once
 // A grant as a target of tgtd: made, taken down with proof, restored after a restart.
 //
-// A target is number = generation, so neither number nor name is ever used again: a login that was half done
-// when its target went away ends nowhere. Every step may be repeated, from any line on; the last step of
-// opening is the one that lets the initiator in, so a target that is open is whole. Thread-safe; the caller
-// keeps calls about one volume apart (VolumeGates).
+// A target's name ends in its grant's generation and is never used again, and its number (target_number.h)
+// not for a very long time: a login that was half done when its target went away ends nowhere. Every step may
+// be repeated, from any line on; the last step of opening is the one that lets the initiator in, so a target
+// that is open is whole. Thread-safe; the caller keeps calls about one volume apart (VolumeGates).
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,12 @@ class TargetTable {
   // Closes the target to logins and ends its sessions. True once every command of every session is over and
   // the target is deleted; false while something is still running: call again.
   absl::StatusOr<bool> DrainTarget(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
+  // Deletes accounts of targets that are gone, for a moment. To be called about once a second.
+  void DeleteOldAccounts() ABSL_LOCKS_EXCLUDED(mu_);
+  // The generations that tgtd has an account for; and those among them whose grants are gone for good, of
+  // which DeleteOldAccounts deletes the accounts.
+  absl::StatusOr<std::set<Generation>> ListAccounts() const;
+  void SetOldAccounts(std::set<Generation> generations) ABSL_LOCKS_EXCLUDED(mu_);
   // Makes the LUN as large as its file. tgtd closes the file and opens it again while its threads use it,
   // which a command at that moment would see as a medium error; so the sessions are cut first, and find the
   // target not ready (try again), not gone, until EndPause. True once no command is running; false while one
@@ -68,6 +75,7 @@ class TargetTable {
   const TargetTableOptions options_;
   absl::Mutex mu_;
   absl::flat_hash_set<int32_t> open_ ABSL_GUARDED_BY(mu_);
+  std::set<Generation> old_accounts_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace lunkeeper

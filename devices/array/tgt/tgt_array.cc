@@ -175,6 +175,7 @@ void TgtArrayImpl::MakeParts(const std::string& cache_id) {
         seen_->SyncToDisk();
         targets_->ReleaseLeftOvers();
         targets_->RetryHeld();
+        table_->DeleteOldAccounts();
         pool_->ballast().ReserveSpace();
       });
   table_ = std::make_unique<TargetTable>(

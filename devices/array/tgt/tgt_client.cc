@@ -213,6 +213,12 @@ absl::Status TgtClient::BindTargetAccount(int32_t target, const std::string& use
       absl::StrCat("user=", user));
 }
 
+absl::StatusOr<std::vector<std::string>> TgtClient::ListAccounts() const {
+  ASSIGN_OR_RETURN(const std::string text,
+                   CallTgtd("list accounts", {{.mode = kAccount, .operation = kShow}}));
+  return ParseTgtAccounts(text);
+}
+
 absl::Status TgtClient::DeleteAccount(const std::string& user) const {
   return RunCommand("delete account", {{.mode = kAccount, .operation = kDelete}},
                     absl::StrCat("user=", user));

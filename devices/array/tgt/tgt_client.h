@@ -48,6 +48,8 @@ class TgtClient {
   absl::Status BindAccount(int32_t target, const std::string& user) const;
   // By which the target proves itself to them; it has one.
   absl::Status BindTargetAccount(int32_t target, const std::string& user) const;
+  // The users of all accounts.
+  absl::StatusOr<std::vector<std::string>> ListAccounts() const;
   absl::Status DeleteAccount(const std::string& user) const;
   absl::Status AllowInitiator(int32_t target, const Iqn& initiator) const;
   absl::Status DisallowInitiator(int32_t target, const Iqn& initiator) const;

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "base/fail_point.h"
 #include "base/status_macros.h"
+#include "devices/array/tgt/target_number.h"
 
 namespace lunkeeper {
 namespace {
@@ -127,14 +128,14 @@ absl::StatusOr<std::vector<GrantSession>> TgtGrants::ListSessions() {
   RETURN_IF_ERROR(parts_.check_serving());
   ASSIGN_OR_RETURN(const auto statistics, parts_.daemon.client().ReadStatistics());
   ASSIGN_OR_RETURN(const auto rows, parts_.catalogue.grants().ListGrants(cluster_, {}));
-  std::map<Generation, const GrantRow*> by_generation;
-  for (const GrantRow& row : rows) by_generation[row.generation] = &row;
+  std::map<int32_t, const GrantRow*> by_target;
+  for (const GrantRow& row : rows) by_target[TargetNumber(row.generation)] = &row;
   std::vector<GrantSession> sessions;
-  // tgtd knows targets by number, which is the grant's generation. Numbers that are in no row belong to
-  // heartbeat LUNs, to other clusters, or to grants that came or went between the two calls.
+  // tgtd knows targets by number. Numbers that are in no row belong to heartbeat LUNs, to other clusters, or
+  // to grants that came or went between the two calls.
   for (const TgtStatistics& each : statistics) {
-    const auto found = by_generation.find(static_cast<Generation>(each.target));
-    if (found == by_generation.end()) continue;
+    const auto found = by_target.find(each.target);
+    if (found == by_target.end()) continue;
     sessions.push_back({.volume = found->second->volume,
                         .node = found->second->node,
                         .reads = each.reads,

@@ -92,6 +92,17 @@ std::vector<std::string> ParseTgtPortals(absl::string_view text) {
   return portals;
 }
 
+std::vector<std::string> ParseTgtAccounts(absl::string_view text) {
+  std::vector<std::string> users;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    // The heading is not indented.
+    if (!absl::StartsWith(line, " ")) continue;
+    const absl::string_view user = absl::StripAsciiWhitespace(line);
+    if (!user.empty()) users.emplace_back(user);
+  }
+  return users;
+}
+
 std::vector<TgtTarget> ParseTgtTargets(absl::string_view text) {
   std::vector<TgtTarget> targets;
   bool in_access_list = false;

@@ -31,6 +31,9 @@ std::vector<TgtStatistics> ParseTgtStatistics(absl::string_view text);
 // What `show` of the portals answers: `address:port` each.
 std::vector<std::string> ParseTgtPortals(absl::string_view text);
 
+// What `show` of the accounts answers: the user of each.
+std::vector<std::string> ParseTgtAccounts(absl::string_view text);
+
 struct TgtTarget {
   int32_t number = 0;
   std::string name;

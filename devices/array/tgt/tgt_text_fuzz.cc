@@ -8,6 +8,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   lunkeeper::ParseTgtConnections(text);
   lunkeeper::ParseTgtStatistics(text);
   lunkeeper::ParseTgtPortals(text);
+  lunkeeper::ParseTgtAccounts(text);
   lunkeeper::ParseTgtTargets(text);
   return 0;
 }

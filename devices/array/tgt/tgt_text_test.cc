@@ -29,6 +29,12 @@ TEST_CASE("portals are read without their group") {
         std::vector<std::string>{"127.0.0.1:3260", "[::1]:3261"});
 }
 
+TEST_CASE("accounts are read without their heading") {
+  CHECK(ParseTgtAccounts("Account list:\n    grant-4\n    target-00ff\n") ==
+        std::vector<std::string>{"grant-4", "target-00ff"});
+  CHECK(ParseTgtAccounts("").empty());
+}
+
 TEST_CASE("a target is open when it lets somebody in") {
   const auto targets = ParseTgtTargets(
       "Target 4: iqn.x:array:v:4\n    LUN information:\n        LUN: 0\n    Account information:\n        "

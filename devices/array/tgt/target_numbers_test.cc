@@ -1,0 +1,91 @@
+// What tgtd keeps beside the targets themselves: their numbers, and accounts.
+#include <signal.h>
+
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <set>
+
+#include "devices/array/tgt/sqlite.h"
+#include "devices/array/tgt/target_number.h"
+#include "devices/array/tgt/testing/array_fixture.h"
+#include "devices/array/tgt/tgt_client.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+const NodeId kA("node-a.1"), kB("node-b.1");
+
+struct Opened : ArrayFixture {
+  Opened() {
+    REQUIRE(Open() == absl::OkStatus());
+    array = Cluster();
+  }
+  VolumeId Make(const std::string& name) { return array->volumes().CreateVolume(Spec(name, 16))->id; }
+  absl::StatusOr<Grant> Acquire(const VolumeId& volume, const NodeId& node) {
+    return array->grants().AcquireGrant(
+        {.volume = volume, .node = node, .access = Access::kExclusive, .owner = GrantOwner::kNode},
+        absl::ZeroDuration());
+  }
+  std::unique_ptr<Array> array;
+};
+
+TEST_CASE_METHOD(Opened, "the account of a grant that is gone is deleted later, also by the next agent") {
+  const TgtClient tgtd(options.control_port);
+  const auto accounts = [&] { return tgtd.ListAccounts().value(); };
+  const VolumeId volume = Make("v"), kept = Make("w");
+  REQUIRE(Acquire(volume, kA).ok());
+  const auto live = Acquire(kept, kB);
+  REQUIRE(live.ok());
+  REQUIRE(accounts().size() == 4);  // each grant's, and those by which its target proves itself
+  REQUIRE(array->grants().ReleaseGrant(volume, kA, GrantOwner::kNode, kAnyGeneration).ok());
+  CHECK(Eventually([&] { return accounts().size() == 3; }));
+
+  array.reset();
+  Close();
+  // As if the agent had been killed between a release and the deletion.
+  REQUIRE(tgtd.NewAccount({.user = "grant-999", .secret = "of nobody any more"}).ok());
+  REQUIRE(tgtd.NewAccount({.user = "somebody", .secret = "who is not ours"}).ok());
+  REQUIRE(Open().ok());
+  CHECK(Eventually([&] { return accounts().size() == 4; }));
+  CHECK(std::ranges::count(accounts(), "somebody") == 1);
+  CHECK(PlainInitiator::Login(live->connection).ok());
+  Connection wrong = live->connection;
+  wrong.chap.secret = "guessed";
+  CHECK_FALSE(PlainInitiator::Login(wrong).ok());
+}
+
+TEST_CASE_METHOD(Opened, "tgtd's numbers begin anew after the last one, and pass over those in use") {
+  const VolumeId first = Make("first");
+  const auto old = Acquire(first, kA);
+  REQUIRE(old.ok());
+  REQUIRE(array->fences().OpenHeartbeatLun({.node = kA}).ok());
+  array.reset();
+  Close();
+  {
+    auto database = SqlDatabase::Open(options.pool_dir + "/catalogue.db", SqlDatabase::Mode::kReadWrite);
+    REQUIRE((*database)->Change("UPDATE meta SET generation = ?1", {int64_t{kTargetNumbers} - 1}).ok());
+  }
+  REQUIRE(Open().ok());
+  array = Cluster();
+  std::set<int32_t> numbers = {TargetNumber(old->generation)};
+  for (int i = 0; i < 3; ++i) {
+    const auto grant = Acquire(Make(absl::StrCat("v", i)), kB);
+    REQUIRE(grant.status() == absl::OkStatus());
+    CHECK(numbers.insert(TargetNumber(grant->generation)).second);
+    CHECK(TargetNumber(grant->generation) > 0);
+    const auto initiator = PlainInitiator::Login(grant->connection);
+    REQUIRE(initiator.ok());
+    const auto sessions = array->grants().ListSessions();
+    REQUIRE(sessions->size() == 1);
+    CHECK(sessions->front().volume == grant->volume);
+  }
+  CHECK(numbers.contains(static_cast<int32_t>(kTargetNumbers)));
+  CHECK(PlainInitiator::Login(old->connection).ok());
+  // And after a restart of tgtd too.
+  REQUIRE(::kill(TgtdProcess(options.control_port), SIGKILL) == 0);
+  CHECK(Eventually([&] { return PlainInitiator::Login(old->connection).ok(); }));
+}
+
+}  // namespace
+}  // namespace lunkeeper::testing
