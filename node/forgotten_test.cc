@@ -29,7 +29,7 @@ struct KubeletFixture : NodeFixture {
   void FailDevice() { initiator.SetHealth(volume, DeviceHealth::kFailed, "fenced"); }
   void SetGracePeriod(absl::Duration grace_period) {
     NodeServiceOptions options{.node = node, .grace_period = grace_period, .topology = {}};
-    service = std::make_unique<NodeService>(options, initiator, filesystem, mounter, grants.get());
+    service = std::make_unique<NodeService>(options, initiator, initiator, filesystem, mounter, grants.get());
   }
 
   const std::string global = root / "globalmount";

@@ -116,12 +116,18 @@ absl::StatusOr<ExpandRequest> ParseExpandRequest(const csi::v1::NodeExpandVolume
   return expand;
 }
 
-absl::StatusOr<VolumeId> ParseHealthRequest(const csi::v1::NodeGetVolumeHealthRequest& request) {
+absl::StatusOr<HealthRequest> ParseHealthRequest(const csi::v1::NodeGetVolumeHealthRequest& request) {
+  HealthRequest parsed;
+  ASSIGN_OR_RETURN(parsed.volume, ParseVolumeId(request.volume_id()));
   const std::string& published = request.volume_publish_path();
-  if (!published.empty()) RETURN_IF_ERROR(CheckPath(published, "volume_publish_path"));
+  if (!published.empty()) {
+    ASSIGN_OR_RETURN(parsed.published, ParseUnmountPath(published, "volume_publish_path"));
+  }
   const std::string& staged = request.staging_target_path();
-  if (!staged.empty()) RETURN_IF_ERROR(CheckPath(staged, "staging_target_path"));
-  return ParseVolumeId(request.volume_id());
+  if (!staged.empty()) {
+    ASSIGN_OR_RETURN(parsed.staged, ParseUnmountPath(staged, "staging_target_path"));
+  }
+  return parsed;
 }
 
 absl::StatusOr<std::string> ParseUsagePath(const csi::v1::NodeGetVolumeStatsRequest& request) {

@@ -11,6 +11,7 @@
 #include "node/mounted_volumes.h"
 #include "node/publisher.h"
 #include "node/stager.h"
+#include "node/volume_health.h"
 
 namespace lunkeeper {
 
@@ -24,8 +25,8 @@ absl::StatusOr<PublishRequest> ParsePublishRequest(const csi::v1::NodePublishVol
 // NOT_FOUND for a path where no volume can be.
 absl::StatusOr<ExpandRequest> ParseExpandRequest(const csi::v1::NodeExpandVolumeRequest& request,
                                                  absl::Time deadline);
-// The paths are checked and not needed: the volume's device says how it is.
-absl::StatusOr<VolumeId> ParseHealthRequest(const csi::v1::NodeGetVolumeHealthRequest& request);
+// Its paths may be empty, and need not be there.
+absl::StatusOr<HealthRequest> ParseHealthRequest(const csi::v1::NodeGetVolumeHealthRequest& request);
 absl::StatusOr<std::string> ParseUsagePath(const csi::v1::NodeGetVolumeStatsRequest& request);
 
 // A path to unmount, of Unstage or Unpublish, which may be gone with its parent: then it is returned as it

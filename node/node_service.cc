@@ -39,13 +39,13 @@ std::pair<std::string, std::string> ReachableArray(const std::string& array_name
   return {absl::StrCat("array.lunkeeper.io/", array_name), "reachable"};
 }
 
-NodeService::NodeService(NodeServiceOptions options, Initiator& initiator, Filesystem& filesystem,
-                         Mounter& mounter, GrantSource* grants)
+NodeService::NodeService(NodeServiceOptions options, Initiator& initiator, Initiator& prober,
+                         Filesystem& filesystem, Mounter& mounter, GrantSource* grants)
     : options_(std::move(options)),
       stager_(options_.node, initiator, filesystem, mounter, grants),
       publisher_(initiator, mounter, grants),
       mounted_(initiator, filesystem, mounter),
-      health_(initiator, filesystem, mounter, grants),
+      health_(prober, filesystem, mounter, grants),
       sweeper_(options_.grace_period, stager_, initiator, mounter, grants, locks_) {}
 
 absl::StatusOr<KeyedLock::Guard> NodeService::LockVolume(const VolumeId& volume) {
@@ -148,10 +148,10 @@ grpc::Status NodeService::NodeGetVolumeHealth(grpc::ServerContext* context,
                                               const csi::v1::NodeGetVolumeHealthRequest* request,
                                               csi::v1::NodeGetVolumeHealthResponse* response) {
   return AnswerRpc([&]() -> absl::Status {
-    ASSIGN_OR_RETURN(const VolumeId volume, ParseHealthRequest(*request));
-    ASSIGN_OR_RETURN(const std::vector<HealthProblem> problems,
-                     health_.CheckVolume(volume, DeadlineOf(context)));
-    response->mutable_volume_health()->set_volume_id(volume.value());
+    ASSIGN_OR_RETURN(HealthRequest asked, ParseHealthRequest(*request));
+    asked.deadline = DeadlineOf(context);
+    ASSIGN_OR_RETURN(const std::vector<HealthProblem> problems, health_.CheckVolume(asked));
+    response->mutable_volume_health()->set_volume_id(asked.volume.value());
     for (const HealthProblem& problem : problems) {
       auto* entry = response->mutable_volume_health()->add_health_statuses();
       entry->set_status(problem.accessible ? csi::v1::DEGRADED : csi::v1::INACCESSIBLE);

@@ -37,9 +37,10 @@ std::pair<std::string, std::string> ReachableArray(const std::string& array_name
 
 class NodeService final : public csi::v1::Node::Service {
  public:
+  // `prober` is of the same devices as `initiator`, and does not wait long for a data path that hangs.
   // `grants` may be null; see Stager.
-  NodeService(NodeServiceOptions options, Initiator& initiator, Filesystem& filesystem, Mounter& mounter,
-              GrantSource* grants);
+  NodeService(NodeServiceOptions options, Initiator& initiator, Initiator& prober, Filesystem& filesystem,
+              Mounter& mounter, GrantSource* grants);
 
   // Releases grants that nobody uses: after a start, and after stages that failed. At other times it does
   // nothing. To be called every few seconds, from one thread; takes a few seconds at most when the source of

@@ -23,22 +23,28 @@ struct ArrayUse {
   int waiting = 0, attached = 0;
 };
 
+HealthProblem DescribeSilence(const absl::Status& status) {
+  return {false, "DataPathNotAnswering", absl::StrCat("this node's data path: ", status.message())};
+}
+
 }  // namespace
 
-absl::StatusOr<std::vector<HealthProblem>> VolumeHealth::CheckVolume(const VolumeId& volume,
-                                                                     absl::Time deadline) {
-  ASSIGN_OR_RETURN(const std::optional<Device> device, initiator_.Find(volume));
+absl::StatusOr<std::vector<HealthProblem>> VolumeHealth::CheckVolume(const HealthRequest& request) {
+  const absl::StatusOr<std::optional<Device>> found = initiator_.Find(request.volume);
+  if (!found.ok()) return std::vector{DescribeSilence(found.status())};
+  const std::optional<Device>& device = *found;
   if (!device)
-    return absl::NotFoundError(absl::StrCat("volume ", volume.value(), " is not staged on this node"));
+    return absl::NotFoundError(
+        absl::StrCat("volume ", request.volume.value(), " is not staged on this node"));
   std::vector<HealthProblem> problems;
   if (device->health == DeviceHealth::kFailed) {
-    problems.push_back(DescribeFailure(*device, deadline));
+    problems.push_back(DescribeFailure(*device, request.deadline));
   } else if (device->health == DeviceHealth::kReconnecting) {
     problems.push_back({true, "Reconnecting",
                         absl::StrCat("I/O waits for the array: ", device->reason,
                                      "; it goes on by itself, or fails for good after a while")});
   }
-  RETURN_IF_ERROR(AddMountProblems(*device, deadline, &problems));
+  RETURN_IF_ERROR(AddMountProblems(request, *device, &problems));
   return problems;
 }
 
@@ -56,11 +62,24 @@ HealthProblem VolumeHealth::DescribeFailure(const Device& device, absl::Time dea
   return {false, ended ? "Fenced" : "DeviceFailed", all_fail};
 }
 
-absl::Status VolumeHealth::AddMountProblems(const Device& device, absl::Time deadline,
+absl::Status VolumeHealth::AddMountProblems(const HealthRequest& request, const Device& device,
                                             std::vector<HealthProblem>* problems) {
   ASSIGN_OR_RETURN(std::vector<Mount> mounts, device_mounts_.ListMountsOf(device));
+  const bool published = request.published.empty() || TopMountAt(mounts, request.published) != nullptr;
   std::erase_if(mounts, [](const Mount& mount) { return mount.is_node; });
-  if (mounts.empty()) return absl::OkStatus();
+  // A raw block volume is staged without a mount.
+  const bool staged =
+      request.staged.empty() || mounts.empty() || TopMountAt(mounts, request.staged) != nullptr;
+  if (!published || !staged)
+    problems->push_back({false, "NotMounted",
+                         absl::StrCat("it is attached to this node, but not mounted at ",
+                                      published ? request.staged : request.published)});
+  if (!mounts.empty()) AddFilesystemProblems(device, mounts, request.deadline, problems);
+  return absl::OkStatus();
+}
+
+void VolumeHealth::AddFilesystemProblems(const Device& device, const std::vector<Mount>& mounts,
+                                         absl::Time deadline, std::vector<HealthProblem>* problems) {
   // The mount was made for writing, and its file system has closed itself since.
   const auto closed = std::find_if(mounts.begin(), mounts.end(), [](const Mount& mount) {
     return mount.file_system_read_only && !mount.read_only;
@@ -72,21 +91,18 @@ absl::Status VolumeHealth::AddMountProblems(const Device& device, absl::Time dea
                       " met an error and became read-only; it is checked at its next stage")});
   }
   // Only where the device works: else the statfs may wait for it, and the device's own problem says it all.
-  if (device.health != DeviceHealth::kHealthy) return absl::OkStatus();
+  if (device.health != DeviceHealth::kHealthy) return;
   const auto usage = filesystem_.UsageOf(mounts.front().target, Soon(deadline));
-  if (usage.ok()) return absl::OkStatus();
+  if (usage.ok()) return;
   const bool late = absl::IsDeadlineExceeded(usage.status());
   problems->push_back(
       {late, late ? "FilesystemNotAnswering" : "FilesystemFailed",
        absl::StrCat("the file system at ", mounts.front().target, ": ", usage.status().message())});
-  return absl::OkStatus();
 }
 
 std::vector<HealthProblem> VolumeHealth::CheckStorage() {
   const auto devices = initiator_.List();
-  if (!devices.ok())
-    return {
-        {false, "DataPathNotAnswering", absl::StrCat("this node's data path: ", devices.status().message())}};
+  if (!devices.ok()) return {DescribeSilence(devices.status())};
   std::map<std::string, ArrayUse> arrays;
   for (const Device& device : *devices) {
     if (device.health == DeviceHealth::kFailed) continue;

@@ -23,21 +23,30 @@ struct HealthProblem {
   std::string message;     // for people
 };
 
+struct HealthRequest {
+  VolumeId volume;
+  std::string staged, published;  // where it should be; empty: nobody says. Symlinks are resolved
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
 class VolumeHealth {
  public:
-  // `grants` may be null. All outlive this.
+  // `initiator`: one that gives up soon, for a data path that hangs must not make this hang too. `grants` may
+  // be null. All outlive this.
   VolumeHealth(Initiator& initiator, Filesystem& filesystem, Mounter& mounter, GrantSource* grants)
       : initiator_(initiator), filesystem_(filesystem), grants_(grants), device_mounts_(initiator, mounter) {}
 
   // Empty: nothing is known to be wrong. NOT_FOUND: the volume is not staged here.
-  absl::StatusOr<std::vector<HealthProblem>> CheckVolume(const VolumeId& volume, absl::Time deadline);
+  absl::StatusOr<std::vector<HealthProblem>> CheckVolume(const HealthRequest& request);
   // Of the arrays whose volumes are attached here, and of the data path. No two with one reason.
   std::vector<HealthProblem> CheckStorage();
 
  private:
   HealthProblem DescribeFailure(const Device& device, absl::Time deadline);
-  absl::Status AddMountProblems(const Device& device, absl::Time deadline,
+  absl::Status AddMountProblems(const HealthRequest& request, const Device& device,
                                 std::vector<HealthProblem>* problems);
+  void AddFilesystemProblems(const Device& device, const std::vector<Mount>& mounts, absl::Time deadline,
+                             std::vector<HealthProblem>* problems);
 
   Initiator& initiator_;
   Filesystem& filesystem_;

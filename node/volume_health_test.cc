@@ -23,6 +23,8 @@ struct HealthFixture : NodeFixture {
   Problems OfVolume() {
     csi::v1::NodeGetVolumeHealthRequest request;
     request.set_volume_id(volume.value());
+    request.set_staging_target_path(staging);
+    request.set_volume_publish_path(target);
     REQUIRE(Ask(request) == StatusCode::OK);
     CHECK(health.volume_health().volume_id() == volume.value());
     Problems found;
@@ -96,7 +98,11 @@ TEST_CASE("a file system that closed itself is degraded; one that was asked to b
   reader.capability.mutable_mount()->add_mount_flags("ro");
   REQUIRE(reader.Stage() == StatusCode::OK);
   reader.mounter.CloseFilesystem(reader.initiator.Find(reader.volume)->value().path);
-  CHECK(reader.OfVolume().empty());
+  csi::v1::NodeGetVolumeHealthRequest staged;
+  staged.set_volume_id(reader.volume.value());
+  staged.set_staging_target_path(reader.staging);
+  REQUIRE(reader.Ask(staged) == StatusCode::OK);
+  CHECK(reader.health.volume_health().health_statuses().empty());
 }
 
 TEST_CASE("a file system that fails or does not answer is told from each other") {
@@ -105,6 +111,41 @@ TEST_CASE("a file system that fails or does not answer is told from each other")
   CHECK(f.OfVolume() == Problems{{csi::v1::INACCESSIBLE, "FilesystemFailed"}});
   f.filesystem.FailNext("UsageOf", absl::DeadlineExceededError("still running"));
   CHECK(f.OfVolume() == Problems{{csi::v1::DEGRADED, "FilesystemNotAnswering"}});
+}
+
+TEST_CASE("a volume that somebody unmounted is not well where it should be") {
+  HealthFixture f;
+  REQUIRE(f.mounter.Unmount(f.target, /*lazy=*/false, absl::InfiniteFuture()).ok());
+  CHECK(f.OfVolume() == Problems{{csi::v1::INACCESSIBLE, "NotMounted"}});
+  CHECK_THAT(f.health.volume_health().health_statuses(0).message(), Catch::Contains(f.target));
+  csi::v1::NodeGetVolumeHealthRequest anywhere;
+  anywhere.set_volume_id(f.volume.value());
+  REQUIRE(f.Ask(anywhere) == StatusCode::OK);
+  CHECK(f.health.volume_health().health_statuses().empty());
+  REQUIRE(f.Publish() == StatusCode::OK);
+  REQUIRE(f.mounter.Unmount(f.staging, /*lazy=*/false, absl::InfiniteFuture()).ok());
+  CHECK(f.OfVolume() == Problems{{csi::v1::INACCESSIBLE, "NotMounted"}});
+  CHECK_THAT(f.health.volume_health().health_statuses(0).message(), Catch::Contains(f.staging));
+}
+
+TEST_CASE("a raw block volume is staged without a mount, and well") {
+  NodeFixture f;
+  f.capability.mutable_block();
+  REQUIRE(f.Stage() == StatusCode::OK);
+  REQUIRE(f.Publish() == StatusCode::OK);
+  csi::v1::NodeGetVolumeHealthRequest request;
+  request.set_volume_id(f.volume.value());
+  request.set_staging_target_path(f.staging);
+  request.set_volume_publish_path(f.target);
+  csi::v1::NodeGetVolumeHealthResponse health;
+  REQUIRE(f.service->NodeGetVolumeHealth(nullptr, &request, &health).ok());
+  CHECK(health.volume_health().health_statuses().empty());
+}
+
+TEST_CASE("a data path that does not answer is told of its volumes too") {
+  HealthFixture f;
+  f.initiator.FailNext("Find", absl::DeadlineExceededError("no answer within 1 s"));
+  CHECK(f.OfVolume() == Problems{{csi::v1::INACCESSIBLE, "DataPathNotAnswering"}});
 }
 
 TEST_CASE("the storage is unreachable when all volumes of an array wait, and degraded when some do") {

@@ -48,7 +48,8 @@ struct Backends {
   // Null, and no node id, without the Node service.
   NodeId node;
   std::unique_ptr<DuplicateKeeper> duplicates;  // of the data path's descriptors
-  std::unique_ptr<Initiator> initiator;
+  std::shared_ptr<Initiator> initiator;
+  std::shared_ptr<Initiator> prober;  // of the same devices; its calls end within about a second
   std::unique_ptr<Filesystem> filesystem;
   std::unique_ptr<Mounter> mounter;
   std::function<absl::Status()> devices_serving;  // OK, or why not; answers within about a second

@@ -82,8 +82,8 @@ class Services {
     node.node = backends.node;
     node.max_volumes = options_.max_volumes_per_node;
     for (const std::string& name : options_.array_names) node.topology.insert(ReachableArray(name));
-    node_ = std::make_unique<NodeService>(std::move(node), *backends.initiator, *backends.filesystem,
-                                          *backends.mounter, backends.grants.get());
+    node_ = std::make_unique<NodeService>(std::move(node), *backends.initiator, *backends.prober,
+                                          *backends.filesystem, *backends.mounter, backends.grants.get());
     sweep_ = std::make_unique<Periodic>(kSweepEvery, [this] {
       node_->RemoveForgotten();
       node_->ReturnUnusedGrants();

@@ -24,7 +24,6 @@
 #include "devices/filesystem/linux_mounter.h"
 #include "devices/filesystem/tool_filesystem.h"
 #include "node/array_grant_source.h"
-#include "node/device_metrics.h"
 #include "node/stored_node_id.h"
 #include "plugin/arrays_config.h"
 #include "plugin/coordinator_wiring.h"
@@ -70,6 +69,7 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
   }
   backends->duplicates = KeepDuplicates(options.datapath_socket);
   backends->initiator = MakeUserInitiator(options.datapath_socket);
+  backends->prober = MakeUserInitiator(options.datapath_socket, kProbeTimeout);
   // With a short timeout: readiness and heartbeats must answer within a second, even while the data path is
   // busy with a stage. And they must tell that a data path is dead.
   const auto list = [path = options.datapath_socket] { return ListServedDevices(path, kProbeTimeout); };
@@ -77,7 +77,6 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
     return WriteVolumeMetrics(ListServedDevices(path, kProbeTimeout, /*statistics=*/true));
   });
   backends->devices_serving = [list] { return list().status(); };
-  backends->reports.push_back([list](Metrics& metrics) { ReportDevices(list(), metrics); });
   if (options.coordinator.addresses.empty()) {
     // The one place that chooses the source of grants: the controllers if they have an address, else the
     // array in this process, else nobody, and then a publish_context has to bring them.
@@ -85,10 +84,9 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
       backends->grants = MakeArrayGrantSource(*backends->all_grants, backends->node);
   } else {
     NodeView view;
-    std::shared_ptr<Initiator> probe = MakeUserInitiator(options.datapath_socket, kProbeTimeout);
     view.devices = list;
-    view.fail = [probe](const Device& device, const std::string& why) {
-      return probe->Fail(device.volume, device.target, why);
+    view.fail = [prober = backends->prober](const Device& device, const std::string& why) {
+      return prober->Fail(device.volume, device.target, why);
     };
     RETURN_IF_ERROR(
         OpenCoordinatorClient(options.coordinator, options.array_names, std::move(view), backends));

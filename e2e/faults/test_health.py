@@ -76,6 +76,29 @@ def test_a_target_that_is_silent_is_reconnecting_until_it_answers(rig):
     volume.down().delete()
 
 
+def test_a_data_path_that_hangs_is_told_of_at_once(rig):
+    volume = Volume(rig, rig.nodes[0], "hanging", block=True, size=16 * MIB).up()
+    supervisor = volume.node.datapath.pid
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        # Without waiting for the caller's deadline, which the test's client sets to a minute.
+        assert on_node(volume) == [(CSI.INACCESSIBLE, "DataPathNotAnswering")]
+        assert storage(volume) == [(CSI.STORAGE_UNREACHABLE, "DataPathNotAnswering")]
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+    wait_until(lambda: on_node(volume) == storage(volume) == WELL, 60, "it is well again")
+    volume.down().delete()
+
+
+def test_a_volume_unmounted_by_hand_is_not_mounted(rig):
+    volume = Volume(rig, rig.nodes[0], "unmounted", fs="ext4", size=64 * MIB).up()
+    subprocess.run(["umount", volume.target], check=True)
+    assert on_node(volume) == [(CSI.INACCESSIBLE, "NotMounted")]
+    volume.publish()
+    assert_well(volume)
+    volume.down().delete()
+
+
 def test_a_fenced_device_is_inaccessible_and_says_why(rig):
     volume = Volume(rig, rig.nodes[0], "fenced", block=True, size=16 * MIB).up()
     node = rig.nodes[0].id

@@ -106,7 +106,7 @@ class NodeFixture {
   std::unique_ptr<NodeService> MakeService(GrantSource* source,
                                            absl::Duration first_wait = absl::Seconds(10)) {
     NodeServiceOptions options{.node = node, .topology = {ReachableArray("main")}, .first_wait = first_wait};
-    return std::make_unique<NodeService>(options, initiator, filesystem, mounter, source);
+    return std::make_unique<NodeService>(options, initiator, initiator, filesystem, mounter, source);
   }
 
  private:

@@ -30,7 +30,7 @@ absl::StatusOr<Backends> OpenFakes(const ServeOptions& options) {
   backends.accept_restore = [] { return absl::OkStatus(); };
   ASSIGN_OR_RETURN(backends.node, LoadNodeId(options.node_name, options.state_dir));
   auto mounter = std::make_unique<FakeMounter>();
-  auto initiator = std::make_unique<FakeInitiator>(
+  auto initiator = std::make_shared<FakeInitiator>(
       options.state_dir + "/devices",
       [fake = mounter.get()](const std::string& path) { return fake->IsMounted(path); });
   initiator->SetLunSize([fake = array.get()](const VolumeId& id) -> absl::StatusOr<uint64_t> {
@@ -41,6 +41,7 @@ absl::StatusOr<Backends> OpenFakes(const ServeOptions& options) {
   backends.grants = MakeArrayGrantSource(*array, backends.node);
   backends.all_grants = std::move(array);
   backends.devices_serving = [] { return absl::OkStatus(); };
+  backends.prober = initiator;
   backends.initiator = std::move(initiator);
   backends.filesystem = std::make_unique<FakeFilesystem>();
   backends.mounter = std::move(mounter);
