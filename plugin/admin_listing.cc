@@ -7,6 +7,7 @@
 
 #include "base/status_macros.h"
 #include "devices/array/grant_store.h"
+#include "plugin/ask_each.h"
 
 namespace lunkeeper {
 namespace {
@@ -70,15 +71,31 @@ void NoteAway(const NamedArray& array, const absl::Status& status, Response& res
   away->set_why(std::string(status.message()));
 }
 
+template <class Response>
+void Merge(const std::vector<Response>& parts, Response& whole) {
+  for (const Response& part : parts) whole.MergeFrom(part);
+}
+
 }  // namespace
 
-// One array after another: one that hangs delays the answer by the limit of its own calls.
 void ListAllVolumes(const std::vector<NamedArray>& arrays, admin::v1::ListVolumesResponse& response) {
-  for (const NamedArray& array : arrays) NoteAway(array, AddVolumes(array, response), response);
+  Merge(AskEach(arrays,
+                [](const NamedArray& array) {
+                  admin::v1::ListVolumesResponse part;
+                  NoteAway(array, AddVolumes(array, part), part);
+                  return part;
+                }),
+        response);
 }
 
 void ListAllSnapshots(const std::vector<NamedArray>& arrays, admin::v1::ListSnapshotsResponse& response) {
-  for (const NamedArray& array : arrays) NoteAway(array, AddSnapshots(array, response), response);
+  Merge(AskEach(arrays,
+                [](const NamedArray& array) {
+                  admin::v1::ListSnapshotsResponse part;
+                  NoteAway(array, AddSnapshots(array, part), part);
+                  return part;
+                }),
+        response);
 }
 
 }  // namespace lunkeeper

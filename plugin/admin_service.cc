@@ -1,4 +1,4 @@
-// An operator's calls, on gRPC's threads. Status asks each array in turn and reports one that does not answer
+// An operator's calls, on gRPC's threads. Status asks all arrays at once and reports one that does not answer
 // as "not serving", so that it never fails as a whole: it is what an operator runs when something is broken.
 // Fence and Unfence go to one array and begin a term of their own. A leader that acts at the same moment is
 // refused by the array from then on, and begins a term again; so the two never overlap half done.
@@ -19,6 +19,7 @@
 #include "devices/array/grant_store.h"
 #include "devices/node_id.h"
 #include "plugin/admin_listing.h"
+#include "plugin/ask_each.h"
 
 namespace lunkeeper {
 namespace {
@@ -90,15 +91,10 @@ class AdminService final : public admin::v1::Admin::Service {
     response->set_version(LUNKEEPER_VERSION);
     response->set_mode(mode_);
     absl::Status ready = backends_.CheckReady();
-    // One after another: an array that hangs delays the answer by the limit of its own calls.
-    for (const NamedArray& array : AllArrays()) {
-      ArrayStatus* out = response->add_arrays();
-      const absl::Status filled = FillArray(*array.array, out);
-      out->set_name(array.name);
-      out->set_not_serving(std::string(filled.message()));
-    }
-    // An initiator that does not answer has been reported by CheckReady.
-    if (ready.ok() && backends_.initiator != nullptr) ready = FillDevices(response);
+    for (ArrayStatus& array : AskEach(AllArrays(), &DescribeArray))
+      *response->add_arrays() = std::move(array);
+    // A data path that does not answer has been reported by CheckReady.
+    if (ready.ok() && backends_.prober != nullptr) ready = FillDevices(response);
     if (backends_.failover)
       for (std::string& line : backends_.failover()) response->add_failover(std::move(line));
     FillCertificates(response);
@@ -206,6 +202,14 @@ class AdminService final : public admin::v1::Admin::Service {
         absl::StrCat("there are arrays ", absl::StrJoin(names, ", "), ": name one of them with --array"));
   }
 
+  static ArrayStatus DescribeArray(const NamedArray& array) {
+    ArrayStatus out;
+    const absl::Status filled = FillArray(*array.array, &out);
+    out.set_name(array.name);
+    out.set_not_serving(std::string(filled.message()));
+    return out;
+  }
+
   static absl::Status FillArray(Array& array, ArrayStatus* out) {
     ASSIGN_OR_RETURN(const PoolCapacity pool, array.volumes().GetCapacity());
     ASSIGN_OR_RETURN(const std::vector<Grant> grants, array.grants().ListGrants({}));
@@ -248,7 +252,7 @@ class AdminService final : public admin::v1::Admin::Service {
   }
 
   absl::Status FillDevices(admin::v1::StatusResponse* out) const {
-    ASSIGN_OR_RETURN(const std::vector<Device> devices, backends_.initiator->List());
+    ASSIGN_OR_RETURN(const std::vector<Device> devices, backends_.prober->List());
     for (const Device& device : devices) {
       auto* status = out->add_devices();
       status->set_volume(device.volume.value());
