@@ -1,5 +1,7 @@
 // Each RPC with requests that are well formed; bad_input_test.cc has the others.
 
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "controller/testing/controller_fixture.h"
@@ -23,6 +25,32 @@ TEST_CASE("a volume says where it can be reached, and what the node has to know"
   const auto stored = fixture.array.GetVolume(VolumeId(id));
   CHECK(stored->spec.provisioning == Provisioning::kThick);
   CHECK(stored->spec.durability == Durability::kSync);
+}
+
+// An orchestrator that finds another context takes the volume for another one.
+TEST_CASE("a volume has one context in every answer, whatever names its file system") {
+  ControllerFixture fixture;
+  auto by_class = CreateRequest("by-class");
+  (*by_class.mutable_parameters())["fsType"] = "ext4";
+  auto by_capability = CreateRequest("by-capability");
+  by_capability.mutable_volume_capabilities(0)->mutable_mount()->set_fs_type("xfs");
+  for (const auto& [request, name] :
+       {std::pair(by_class, "ext4"), std::pair(by_capability, "xfs"), std::pair(CreateRequest("any"), "")}) {
+    const std::string id = fixture.MustCreate(request);
+    std::map<std::string, std::string> context;
+    if (*name != '\0') context["fsType"] = name;
+    const auto same = [&](const csi::v1::Volume& volume) {
+      return std::map<std::string, std::string>(volume.volume_context().begin(),
+                                                volume.volume_context().end()) == context;
+    };
+    CHECK(same(fixture.response.volume()));
+    CHECK(same(fixture.Get(id).volume()));
+    csi::v1::ListVolumesRequest list;
+    csi::v1::ListVolumesResponse listed;
+    REQUIRE(fixture.service->ListVolumes(nullptr, &list, &listed).ok());
+    CHECK(std::any_of(listed.entries().begin(), listed.entries().end(),
+                      [&](const auto& e) { return e.volume().volume_id() == id && same(e.volume()); }));
+  }
 }
 
 TEST_CASE("a repeated creation gets the volume there is, also when it has grown since or fits the range") {
@@ -309,6 +337,21 @@ TEST_CASE("a volume is made only where the array is reached") {
   response.Clear();
   REQUIRE(fixture.service->GetCapacity(nullptr, &capacity, &response).ok());
   CHECK(response.available_capacity() == 0);
+}
+
+TEST_CASE("what is offered can be made one volume, of exactly that size") {
+  FakeArray odd({.name = "a1", .pool_bytes = 100 * kTestMiB + 4096});
+  const auto arrays = ControllerFixture::Only(&odd);
+  const auto service = MakeControllerService(*arrays, {});
+  csi::v1::GetCapacityRequest capacity;
+  csi::v1::GetCapacityResponse offered;
+  REQUIRE(service->GetCapacity(nullptr, &capacity, &offered).ok());
+  CHECK(offered.available_capacity() == 100 * kTestMiB);
+  auto request = CreateRequest("all", offered.available_capacity());
+  request.mutable_capacity_range()->set_limit_bytes(offered.available_capacity());
+  (*request.mutable_parameters())["provisioning"] = "thick";
+  csi::v1::CreateVolumeResponse made;
+  CHECK(service->CreateVolume(nullptr, &request, &made).ok());
 }
 
 TEST_CASE("an array that is away is told apart from one that refuses") {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "absl/time/time.h"
+#include "base/units.h"
 #include "controller/request.h"
 #include "devices/array/arrays.h"
 
@@ -18,11 +19,13 @@ int64_t ToCsiBytes(uint64_t bytes) {
 
 }  // namespace
 
-// The content source is repeated in each response, as CSI asks for volumes that were made from something.
+// The content source is repeated in each response, as CSI asks for volumes that were made from something. The
+// context is the same in each, too: Mesos takes a volume whose context differs for another resource.
 void FillVolume(const Volume& volume, csi::v1::Volume* out) {
   out->set_volume_id(volume.id.value());
   out->set_capacity_bytes(ToCsiBytes(volume.spec.size_bytes));
   *out->add_accessible_topology() = TopologyOf(ArrayNameIn(volume.id.value()));
+  if (!volume.spec.fs_type.empty()) (*out->mutable_volume_context())["fsType"] = volume.spec.fs_type;
   if (!volume.spec.source_snapshot.empty()) {
     out->mutable_content_source()->mutable_snapshot()->set_snapshot_id(volume.spec.source_snapshot.value());
   } else if (!volume.spec.source_volume.empty()) {
@@ -44,7 +47,8 @@ void FillSnapshot(const Snapshot& snapshot, csi::v1::Snapshot* out) {
 }
 
 void FillCapacity(const PoolCapacity& pool, csi::v1::GetCapacityResponse* out) {
-  out->set_available_capacity(ToCsiBytes(pool.available_bytes));
+  // Mesos asks for a volume of exactly what it was offered, and volumes are whole MiB.
+  out->set_available_capacity(ToCsiBytes(pool.available_bytes / kMiB * kMiB));
   out->mutable_maximum_volume_size()->set_value(ToCsiBytes(pool.largest_volume_bytes));
   out->mutable_minimum_volume_size()->set_value(ToCsiBytes(pool.smallest_volume_bytes));
 }
