@@ -98,7 +98,10 @@ absl::StatusOr<bool> MakeTarget(const std::string& path, PathKind kind) {
   }
   if (errno != EEXIST)
     return absl::ErrnoToStatus(errno, absl::StrCat("target_path: cannot make ", QuotePath(path)));
+  // Mesos makes every target as a directory, also that of a raw device. An empty one gives way to the file;
+  // one that is mounted or holds files does not (EBUSY, ENOTEMPTY).
   const mode_t mode = ModeAt(path);
+  if (!directory && S_ISDIR(mode) && ::rmdir(path.c_str()) == 0) return MakeTarget(path, kind);
   if (directory ? S_ISDIR(mode) : (S_ISREG(mode) || S_ISBLK(mode))) return false;
   return InvalidPath("target_path", absl::StrCat(QuotePath(path), " is there and is not a ",
                                                  directory ? "directory" : "file"));

@@ -19,7 +19,8 @@ absl::StatusOr<std::string> ResolvePath(const std::string& path, const char* fie
 // The path is a directory (and not a symlink to one).
 absl::Status RequireDirectory(const std::string& path, const char* field);
 
-// Makes an empty directory or file unless there is one; true: made now. The parent must exist.
+// Makes an empty directory or file unless there is one; true: made now. The parent must exist. For a file, an
+// empty directory is replaced.
 absl::StatusOr<bool> MakeTarget(const std::string& path, PathKind kind);
 // Removes the empty directory or the file; OK when there is nothing. FAILED_PRECONDITION: there is something
 // in it.

@@ -341,6 +341,21 @@ TEST_CASE("an expanded volume's device and file system grow together") {
   CHECK(Called(f, "GrowMounted") == !block);
 }
 
+TEST_CASE("an empty directory at the target of a raw device gives way to it, one with files does not") {
+  NodeFixture f;
+  f.capability = NodeFixture::Capability(AccessMode::SINGLE_NODE_WRITER, /*block=*/true);
+  REQUIRE(f.Stage() == StatusCode::OK);
+  std::filesystem::create_directories(f.target + "/files");
+  CHECK(f.Publish() == StatusCode::INVALID_ARGUMENT);
+  CHECK(std::filesystem::is_directory(f.target + "/files"));
+  std::filesystem::remove(f.target + "/files");
+  for (int repetition = 0; repetition < 2; ++repetition) REQUIRE(f.Publish() == StatusCode::OK);
+  CHECK_FALSE(std::filesystem::is_directory(f.target));
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  REQUIRE(f.Unstage() == StatusCode::OK);
+  CHECK(f.IsClean());
+}
+
 TEST_CASE("files that were put under a mount point are not removed with it") {
   NodeFixture f;
   REQUIRE(f.Stage() == StatusCode::OK);
