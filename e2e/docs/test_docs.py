@@ -159,7 +159,8 @@ def set_up(machine):
     """With a storage host, a controller and a node, as written."""
     machine.run(docs.commands("certificates"))
     machine.start("agent")("curl -fsS http://127.0.0.1:9810/readyz")
-    machine.run(f"cat > arrays.json <<'END'\n{docs.example('json', 'arrays')}\nEND")
+    arrays = docs.example("json", '"arrays": [')
+    machine.run(f"cat > arrays.json <<'END'\n{arrays}\nEND")
     machine.start("controller")("lunkeeper status")
     machine.start("datapath")("lunkeeper datapath list")
     machine.start("node")("CSI_ENDPOINT=unix:///run/lunkeeper-csi/node.sock lunkeeper status")
