@@ -56,8 +56,6 @@ bool DoAllRun(const State& state, const VolumesByArray& volumes) {
 Assessment AssessNode(State& state, const NodeFence& record) {
   Assessment seen;
   seen.record = record;
-  for (const auto& entry : record.volumes)
-    if (state.arrays.IsConfigured(entry.first)) seen.awaited.insert(entry);
   seen.signals = state.evidence.SignalsOf(record.node, state.now);
   seen.classification = Classify(seen.signals, state.settings);
   seen.lifting = WantsLifting(state, record);
@@ -76,14 +74,19 @@ Assessment AssessNode(State& state, const NodeFence& record) {
   const bool again = !record.generations.empty() && IsGone(state, seen);
   seen.acting = (manual && !seen.leaving) || again || seen.classification.response == Response::kFence ||
                 IsGraceOver(state, seen);
+  // Where there is no reason to fence any more, only arrays that may have a fence matter.
+  for (const auto& entry : record.volumes)
+    if (state.arrays.IsConfigured(entry.first) && (seen.acting || !record.unasked.contains(entry.first)))
+      seen.awaited.insert(entry);
   return seen;
 }
 
 Phase PhaseOf(const State& state, const Assessment& seen) {
   if (!seen.acting && seen.fences.empty())
     return seen.record.graceful ? Phase::kLeaving : Phase::kReassessing;
-  // A person's fence for which no array is left to ask is in force nowhere.
-  const bool nobody_fences = seen.closes_machine && seen.awaited.empty() && !seen.record.volumes.empty();
+  // A person's fence that no array has confirmed, and for which none is left to ask, is in force nowhere.
+  const bool nobody_fences = seen.closes_machine && seen.awaited.empty() && !seen.record.volumes.empty() &&
+                             seen.record.generations.empty();
   if (seen.acting && (nobody_fences || !UnconfirmedArrays(state, seen).empty())) return Phase::kFencing;
   if (!PodsToDelete(seen).empty()) return Phase::kEvacuating;
   if (!DoAllRun(state, seen.awaited)) return Phase::kReplacing;
@@ -127,6 +130,14 @@ std::vector<const Pod*> PodsToDelete(const Assessment& seen) {
   std::copy_if(seen.plan.move.begin(), seen.plan.move.end(), std::back_inserter(pods),
                [&](const Pod* pod) { return !pod->deleted && IsFenced(seen, pod->volumes); });
   return pods;
+}
+
+void AddToRecord(const State& state, const VolumesByArray& volumes, NodeFence& record) {
+  for (const auto& [array, some] : volumes) {
+    if (!record.volumes.contains(array) && !record.generations.contains(array)) record.unasked.insert(array);
+    record.volumes[array].insert(some.begin(), some.end());
+  }
+  std::erase_if(record.unasked, [&](const ArrayId& array) { return state.evidence.ArrayUp(array); });
 }
 
 bool IsGone(const State& state, const Assessment& seen) {

@@ -12,7 +12,7 @@ namespace lunkeeper::fencing {
 
 struct Assessment {
   NodeFence record;        // as it is stored
-  VolumesByArray awaited;  // of the record: at the arrays that are still configured
+  VolumesByArray awaited;  // of the record: at configured arrays that have, or shall have, a fence
   Signals signals;
   Classification classification;
   Plan plan;                             // the pods to move, as things are now
@@ -37,6 +37,9 @@ bool IsByPerson(const NodeFence& record);
 bool IsOfMachine(const NodeFence& record);
 // The arrays of the record that have not confirmed what is asked of them.
 std::vector<ArrayId> UnconfirmedArrays(const State& state, const Assessment& seen);
+// Adds what is to be fenced. Written before any of it is asked for: the arrays that are up count as asked
+// from then on, and may have a fence even if no answer of theirs comes.
+void AddToRecord(const State& state, const VolumesByArray& volumes, NodeFence& record);
 // The arrays have confirmed that all of `volumes` are fenced from the node.
 bool IsFenced(const Assessment& seen, const VolumesByArray& volumes);
 // The pods that are still to go: those whose volumes are all fenced. One that lands on the fenced node later

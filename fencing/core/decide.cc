@@ -175,8 +175,9 @@ void Decide(State& state, const NodeId& node, Classification classification) {
   fence.requested_by = requester;
   fence.graceful = !manual && classification.response == Response::kAskToLeave;
   fence.phase = fence.graceful ? Phase::kLeaving : Phase::kFencing;
-  fence.volumes =
+  const auto volumes =
       requester == kByMachine ? VolumesOfMachine(state, node) : AffectedVolumes(state, node, classification);
+  AddToRecord(state, volumes, fence);
   // A node that has nothing of ours is none of our business, however dead it is.
   if (fence.volumes.empty() && !manual) return;
   if (!manual) {

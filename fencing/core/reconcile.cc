@@ -51,9 +51,8 @@ VolumesByArray VolumesToFence(const State& state, const Assessment& seen) {
 bool IsRecorded(State& state, const Assessment& seen) {
   if (!seen.acting) return true;
   auto record = seen.record;
-  for (const auto& [array, volumes] : VolumesToFence(state, seen))
-    record.volumes[array].insert(volumes.begin(), volumes.end());
-  if (record.volumes == seen.record.volumes) return true;
+  AddToRecord(state, VolumesToFence(state, seen), record);
+  if (record == seen.record) return true;
   WriteRecord(state, std::move(record));
   return false;
 }

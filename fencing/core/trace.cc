@@ -36,6 +36,7 @@ std::string LineOf(const PutNodeFence& call) {
   text += DescribeVolumes(call.fence.volumes);
   for (const auto& [array, generation] : call.fence.generations)
     text += " " + array.value() + "=" + std::to_string(generation);
+  for (const auto& array : call.fence.unasked) text += " " + array.value() + " unasked";
   const std::string phase(ToWord(call.fence.phase));
   return phase.empty() ? text : text + "; " + phase;
 }

@@ -82,6 +82,7 @@ struct NodeFence {
   bool deleting = false;                      // someone wants it lifted, once the node is clean
   VolumesByArray volumes;                     // to be fenced, or fenced
   std::map<ArrayId, Generation> generations;  // verified
+  std::set<ArrayId> unasked;                  // were away all the time, so that they have no fence of it
   Phase phase = Phase::kRequested;
   friend bool operator==(const NodeFence&, const NodeFence&) = default;
   bool by_hand() const { return !requested_by.empty(); }

@@ -241,6 +241,13 @@ absl::StatusOr<std::vector<RecordFacts>> FencesOf(const ManualFenceIo& io, const
   return fences;
 }
 
+// The newest phase as the timeline has it: with the arrays that it waits for.
+std::string ProgressOf(const RecordFacts& facts) {
+  for (auto entry = facts.timeline.rbegin(); entry != facts.timeline.rend(); ++entry)
+    if (entry->text.starts_with(ToSentence(facts.fence.phase))) return entry->text;
+  return ToSentence(facts.fence.phase);
+}
+
 // The deletion is only a request: the finalizer keeps the object until the controller has lifted the fence at
 // every array. A new NodeFence of the same name has another UID, and so counts as gone.
 absl::Status LiftFence(const ManualFenceIo& io, const RecordFacts& facts) {
@@ -248,16 +255,17 @@ absl::Status LiftFence(const ManualFenceIo& io, const RecordFacts& facts) {
   RETURN_IF_ERROR(DeleteFence(io, fence));
   TimelinePrinter printer(io);
   printer.SkipEntries(facts);
-  Phase phase = fence.phase;
+  std::string progress = ToSentence(fence.phase);
   const absl::Status gone = FollowFence(io, fence.node, printer, [&](const RecordFacts* now) {
-    if (now != nullptr) phase = now->fence.phase;
+    if (now != nullptr) progress = ProgressOf(*now);
     return now == nullptr || now->fence.uid != fence.uid;
   });
   if (absl::IsDeadlineExceeded(gone))
     return absl::DeadlineExceededError(absl::StrCat(
-        "the fence of ", fence.node.value(), " is not lifted yet: it is at \"", ToSentence(phase),
-        "\". It is lifted by itself when the node is back and nothing of those volumes is left on it; where "
-        "the machine never comes back, delete its Node object"));
+        "the fence of ", fence.node.value(), " is not lifted yet: it is at \"", progress,
+        "\". It is lifted by itself when the node is back, nothing of those volumes is left on it, and every "
+        "array that may have a fence of it answers. Where the machine never comes back, delete its Node "
+        "object; an array that is gone for good, take out of the configuration"));
   if (gone.ok()) io.print_line(absl::StrCat("node ", fence.node.value(), " may take volumes again"));
   return gone;
 }

@@ -157,6 +157,20 @@ TEST_CASE("a fence is lifted by the node's name; one that waits for its node say
   CHECK_THAT(rig.Said(), Catch::Contains("node n1 is not fenced"));
 }
 
+TEST_CASE("a fence that is not lifted yet says which array it waits for, and what to do") {
+  HandRig rig;
+  const std::string waits = "looking again; waits for array a2, which is away";
+  const Json older = {
+      {"at", "2026-11-21T08:00:00.123Z"}, {"event", "Phase"}, {"text", "waiting for the node"}};
+  const Json newest = {{"at", "2026-11-21T08:00:01.123Z"}, {"event", "Phase"}, {"text", waits}};
+  rig.api.Put(rig.Path(), {{"metadata", {{"finalizers", {kFinalizer}}}},
+                           {"status", {{"phase", "Reassessing"}, {"timeline", {older, newest}}}}});
+  const absl::Status waiting = RequestManualUnfence(rig.Hand(absl::Seconds(1)), "n1");
+  CHECK(absl::IsDeadlineExceeded(waiting));
+  CHECK_THAT(std::string(waiting.message()), Catch::Contains("it is at \"" + waits + "\"") &&
+                                                 Catch::Contains("take out of the configuration"));
+}
+
 TEST_CASE("a fence by evidence becomes the person's who asks for it, and no more goes by itself") {
   HandRig rig;
   const std::string owner = GENERATE(std::string("evidence"), std::string(kByTaint), std::string(kByMachine));

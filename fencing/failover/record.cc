@@ -28,6 +28,9 @@ Json StatusOf(const NodeFence& fence, const Timeline& timeline) {
     each["volumes"] = Json::array();
     for (const VolumeId& volume : volumes) each["volumes"].push_back(volume.value());
   }
+  // Said in both cases: a merge patch would leave what it does not name.
+  for (const auto& entry : fence.volumes)
+    arrays[entry.first.value()]["asked"] = !fence.unasked.contains(entry.first);
   for (const auto& [array, generation] : fence.generations) arrays[array.value()]["generation"] = generation;
   Json& entries = status["timeline"] = Json::array();
   for (const TimelineEntry& entry : timeline)
@@ -45,6 +48,8 @@ void ReadArrays(const Json& arrays, NodeFence& fence) {
     for (const Json& volume : FieldAt(entry.value(), {"volumes"}))
       if (volume.is_string()) volumes.insert(VolumeId(volume.get<std::string>()));
     const int64_t generation = kube::NumberAt(entry.value(), {"generation"});
+    // A record of an older controller says nothing, and its arrays may have been asked.
+    if (kube::FieldAt(entry.value(), {"asked"}) == false) fence.unasked.insert(array);
     if (generation > 0) fence.generations[array] = static_cast<Generation>(generation);
   }
 }
