@@ -51,6 +51,18 @@ bool DoAllRun(const State& state, const VolumesByArray& volumes) {
   return true;
 }
 
+// A person means the machine: its pods go by its name, whatever it calls itself now. A NodeFence of the
+// machine itself leaves them to that of the node that it is.
+Plan PlanOf(const State& state, const Assessment& seen, bool path_lost) {
+  const auto& record = seen.record;
+  if (record.requested_by == kByMachine) return state.PlanForMachine(record.node);
+  const bool person = IsOfMachine(record) && !seen.lifting;
+  if (person && !IsMachineId(record.node)) return PlanMove(state.cluster, state.settings, record.node);
+  // A path that is lost to one array moves the pods of that array alone; the others have nothing to fear.
+  const bool part = seen.leaving && path_lost;
+  return state.PlanFor(record.node, part ? seen.signals.lost : std::set<ArrayId>());
+}
+
 }  // namespace
 
 Assessment AssessNode(State& state, const NodeFence& record) {
@@ -62,11 +74,7 @@ Assessment AssessNode(State& state, const NodeFence& record) {
   const bool manual = record.by_hand() && !seen.lifting;
   const bool path_lost = seen.classification.response == Response::kAskToLeave;
   seen.leaving = record.graceful && (manual || path_lost);
-  // A path that is lost to one array moves the pods of that array alone; the others have nothing to fear.
-  const bool part = seen.leaving && path_lost && !manual;
-  seen.plan = record.requested_by == kByMachine
-                  ? state.PlanForMachine(record.node)
-                  : state.PlanFor(record.node, part ? seen.signals.lost : std::set<ArrayId>());
+  seen.plan = PlanOf(state, seen, path_lost && !manual);
   seen.fences = state.arrays.FencesOf(record.node);
   seen.closes_machine = manual && IsOfMachine(record);
   // What was fenced once and is gone is fenced again, should its array have forgotten that: the leader may
@@ -88,7 +96,7 @@ Phase PhaseOf(const State& state, const Assessment& seen) {
   const bool nobody_fences = seen.closes_machine && seen.awaited.empty() && !seen.record.volumes.empty() &&
                              seen.record.generations.empty();
   if (seen.acting && (nobody_fences || !UnconfirmedArrays(state, seen).empty())) return Phase::kFencing;
-  if (!PodsToDelete(seen).empty()) return Phase::kEvacuating;
+  if (!PodsToDelete(state, seen).empty()) return Phase::kEvacuating;
   if (!DoAllRun(state, seen.awaited)) return Phase::kReplacing;
   if (seen.signals.network != Network::kArrives) return Phase::kAwaitingNode;
   return seen.acting ? Phase::kMoved : Phase::kCleaning;
@@ -125,11 +133,19 @@ bool IsFenced(const Assessment& seen, const VolumesByArray& volumes) {
   });
 }
 
-std::vector<const Pod*> PodsToDelete(const Assessment& seen) {
+std::vector<const Pod*> PodsToDelete(const State& state, const Assessment& seen) {
   std::vector<const Pod*> pods;
-  std::copy_if(seen.plan.move.begin(), seen.plan.move.end(), std::back_inserter(pods),
-               [&](const Pod* pod) { return !pod->deleted && IsFenced(seen, pod->volumes); });
+  std::copy_if(seen.plan.move.begin(), seen.plan.move.end(), std::back_inserter(pods), [&](const Pod* pod) {
+    return !pod->deleted && IsFenced(seen, pod->volumes) &&
+           IsWholeMachineCut(state, seen.record.node, pod->volumes);
+  });
   return pods;
+}
+
+bool IsWholeMachineCut(const State& state, const NodeId& node, const VolumesByArray& volumes) {
+  return state.IsCurrent(node) || std::all_of(volumes.begin(), volumes.end(), [&](const auto& entry) {
+           return state.arrays.IsClosed(entry.first, NameOf(node));
+         });
 }
 
 void AddToRecord(const State& state, const VolumesByArray& volumes, NodeFence& record) {

@@ -44,7 +44,9 @@ void AddToRecord(const State& state, const VolumesByArray& volumes, NodeFence& r
 bool IsFenced(const Assessment& seen, const VolumesByArray& volumes);
 // The pods that are still to go: those whose volumes are all fenced. One that lands on the fenced node later
 // is among them; one that is deleted is not, though a finalizer may keep its object.
-std::vector<const Pod*> PodsToDelete(const Assessment& seen);
+std::vector<const Pod*> PodsToDelete(const State& state, const Assessment& seen);
+// The pods of the node's name are its own; or no instance of its machine has anything left at these arrays.
+bool IsWholeMachineCut(const State& state, const NodeId& node, const VolumesByArray& volumes);
 // The node will not come back as what it was: its object is deleted, or another instance has its name.
 bool IsGone(const State& state, const Assessment& seen);
 // Somebody asked for the fence of a node of which there is no trace: no heartbeat, grant, fence or object.

@@ -42,7 +42,9 @@ bool IsHeldByOtherInstance(State& state, const NodeId& node, const Pod& pod) {
 bool AreFencesVerified(const State& state, const NodeId& node, const VolumesByArray& volumes) {
   return !volumes.empty() && std::all_of(volumes.begin(), volumes.end(), [&](const auto& entry) {
     const auto* fence = state.arrays.Find(entry.first, node);
-    return fence && Covers(fence->volumes, entry.second);
+    // The pod may be another instance's: then it counts that the machine is closed as a whole.
+    const bool own = state.IsCurrent(node) || state.arrays.IsClosed(entry.first, NameOf(node));
+    return fence && Covers(fence->volumes, entry.second) && own;
   });
 }
 
@@ -82,7 +84,7 @@ bool UsesFencedDevice(const State& state, const Pod& pod, const Assessment& seen
 
 void DeleteFencedPods(State& state, const Assessment& seen) {
   if (seen.fences.empty() || !IsTainted(state, seen)) return;
-  for (const auto* pod : PodsToDelete(seen))
+  for (const auto* pod : PodsToDelete(state, seen))
     if (!IsHeldByOtherInstance(state, seen.record.node, *pod)) DeleteByForce(state, seen.record.node, *pod);
 }
 

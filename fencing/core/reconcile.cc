@@ -143,7 +143,7 @@ void UnfenceArray(State& state, const NodeId& node, const ArrayId& array, const 
 void LiftFences(State& state, const Assessment& seen) {
   if (seen.acting || seen.classification.response != Response::kNothing) return;
   const NodeId& node = seen.record.node;
-  const auto pods = PodsToDelete(seen);
+  const auto pods = PodsToDelete(state, seen);
   for (const auto& [array, fence] : seen.fences) {
     const bool evacuated =
         std::none_of(pods.begin(), pods.end(), [&](const Pod* pod) { return pod->volumes.contains(array); });
@@ -200,7 +200,7 @@ bool MayClose(const State& state, const Assessment& seen) {
   if (!open && MayOpenMachine(state, seen)) return false;
   if (IsMachineId(seen.record.node)) return true;
   // Its fences stay at the arrays for good, and need no record any more.
-  if (IsGone(state, seen)) return PodsToDelete(seen).empty() && IsFenced(seen, seen.awaited);
+  if (IsGone(state, seen)) return PodsToDelete(state, seen).empty() && IsFenced(seen, seen.awaited);
   if (seen.acting || !seen.fences.empty()) return false;
   const bool well = seen.classification.response == Response::kNothing;
   const bool reaches = std::all_of(seen.awaited.begin(), seen.awaited.end(), [&](const auto& entry) {

@@ -243,7 +243,9 @@ NodeId FailoverRecorder::FenceOf(const PodId& pod) const {
   if (facts == nullptr) return {};
   for (const auto* instance : InstancesOf(state_.cluster.fences(), facts->node))
     if (state_.cluster.IsCurrent(instance->first)) return instance->first;
-  return {};
+  // A person's fence moves the pods of a machine that is another instance by now.
+  const NodeId machine = RecordOf(MachineId(facts->node.value()));
+  return IsMachineId(machine) ? NodeId() : machine;
 }
 
 NodeId FailoverRecorder::RecordOf(const NodeId& fenced) const {

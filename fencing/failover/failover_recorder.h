@@ -49,9 +49,9 @@ class FailoverRecorder {
   // Queues an event on the Node, or on its NodeFence when the Node does not exist.
   void AddNodeEvent(const NodeId& node, kube::EventKind kind, const std::string& reason,
                     const std::string& text);
-  // The NodeFence that caused the pod's deletion; empty: none did.
   // The NodeFence that a fence at an array belongs to: of a machine, the one that a person asked for.
   NodeId RecordOf(const NodeId& fenced) const;
+  // The NodeFence that caused the pod's deletion; empty: none did.
   NodeId FenceOf(const PodId& pod) const;
 
   struct NodeTimeline {
