@@ -48,7 +48,7 @@ void FillSnapshot(const Snapshot& snapshot, csi::v1::Snapshot* out) {
 
 void FillCapacity(const PoolCapacity& pool, csi::v1::GetCapacityResponse* out) {
   // Mesos asks for a volume of exactly what it was offered, and volumes are whole MiB.
-  out->set_available_capacity(ToCsiBytes(pool.available_bytes / kMiB * kMiB));
+  out->set_available_capacity(ToCsiBytes(pool.creatable_bytes / kMiB * kMiB));
   out->mutable_maximum_volume_size()->set_value(ToCsiBytes(pool.largest_volume_bytes));
   out->mutable_minimum_volume_size()->set_value(ToCsiBytes(pool.smallest_volume_bytes));
 }

@@ -67,6 +67,7 @@ struct PoolCapacity {
   uint64_t available_bytes = 0;  // for new volumes, what thick ones have reserved left out
   uint64_t smallest_volume_bytes = 0;
   uint64_t largest_volume_bytes = 0;
+  uint64_t creatable_bytes = 0;  // of the available ones, what the pool's limits leave to new volumes
 };
 
 class VolumeStore {

@@ -8,11 +8,12 @@ import random
 
 import pytest
 
-from harness.cleanup import wait_until
+from harness import pool
+from harness.cleanup import Cleanup, wait_until
 from harness.csi import Client
 from mesos.faults import NoFaults, ProviderKilled
 from mesos.life import Life
-from mesos.machine import BLOCK_BYTES, MIB, MOUNT_BYTES, PROFILES, MesosRig
+from mesos.machine import BLOCK_BYTES, MIB, MOUNT_BYTES, PROFILES, Machine, MesosRig
 from mesos.protocols import BOTH, ONE, capability
 from mesos.provider import OperationFailed
 from mesos.service import Service
@@ -129,6 +130,25 @@ def test_all_disks_are_listed_in_one_answer(life):
         )
     life.provider.reconcile()  # has checked that there is no second page
     assert len(life.provider.raw_disks()) == 300
+
+
+@pytest.mark.parametrize("options", [[], ["--keep-free=20"], ["--overcommit=0.5"]], ids="".join)
+@pytest.mark.parametrize("protocol", BOTH, ids=lambda protocol: f"csi-{protocol.number}")
+@pytest.mark.parametrize("provisioning", ["thin", "thick"])
+def test_a_whole_pool_can_be_made_one_disk(folder, protocol, options, provisioning):
+    """A framework may ask for all that was offered, as required and as limit."""
+    name = f"whole-{protocol.number}-{provisioning}-{''.join(options)}"
+    with Cleanup() as cleanup:
+        small = pool.xfs_pool(folder / f"{name}-pool", cleanup, "512M")
+        with MesosRig(folder / name, small, [protocol], array_options=options) as rig:
+            profiles = {"all": (capability(block=True), {"provisioning": provisioning})}
+            machine = Machine(rig, folder / name / "work", profiles)
+            offered = machine.start().pools["all"]
+            assert offered > 100 * MIB and offered % MIB == 0
+            disk = machine.provider.create_disk("all", offered)
+            machine.provider.reconcile()
+            assert machine.provider.pools["all"] == 0 or provisioning == "thin"
+            machine.provider.destroy_disk(disk)
 
 
 def test_a_profile_of_another_plugin_offers_nothing(life):

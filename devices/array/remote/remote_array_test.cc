@@ -84,6 +84,7 @@ TEST_CASE("volumes and snapshots are the same from afar as from nearby") {
   CHECK(far->available_bytes == near->available_bytes);
   CHECK(far->smallest_volume_bytes == near->smallest_volume_bytes);
   CHECK(far->largest_volume_bytes == near->largest_volume_bytes);
+  CHECK(far->creatable_bytes == near->creatable_bytes);
 
   CHECK(fixture.array->volumes().DeleteSnapshot(snapshot->id).ok());
   CHECK(fixture.array->volumes().DeleteVolume(volume->id).ok());

@@ -25,6 +25,7 @@ using google::protobuf::Message;
 const std::set<std::string> kNewFields = {
     "lunkeeper.array.v1.VolumeSpec.uses",
     "lunkeeper.array.v1.VolumeSpec.fs_type",
+    "lunkeeper.array.v1.CapacityResponse.creatable_bytes",
     "lunkeeper.array.v1.Grant.node_uid",
     "lunkeeper.array.v1.Fence.node_uid",
     "lunkeeper.array.v1.Fence.fenced_by",

@@ -160,12 +160,14 @@ v1::CapacityResponse ToMessage(const PoolCapacity& capacity) {
   out.set_available_bytes(capacity.available_bytes);
   out.set_smallest_volume_bytes(capacity.smallest_volume_bytes);
   out.set_largest_volume_bytes(capacity.largest_volume_bytes);
+  out.set_creatable_bytes(capacity.creatable_bytes);
   return out;
 }
 
 PoolCapacity FromMessage(const v1::CapacityResponse& capacity) {
   return {capacity.total_bytes(), capacity.available_bytes(), capacity.smallest_volume_bytes(),
-          capacity.largest_volume_bytes()};
+          capacity.largest_volume_bytes(),
+          capacity.has_creatable_bytes() ? capacity.creatable_bytes() : capacity.available_bytes()};
 }
 
 v1::Grant ToMessage(const Grant& grant) {

@@ -196,8 +196,8 @@ absl::StatusOr<Page<Snapshot>> FakeArray::ListSnapshots(const VolumeId& source, 
 absl::StatusOr<PoolCapacity> FakeArray::GetCapacity() {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
-  return PoolCapacity{options_.pool_bytes, options_.pool_bytes - ThickBytes(), kGranularity,
-                      options_.largest_volume_bytes};
+  const uint64_t available = options_.pool_bytes - ThickBytes();
+  return PoolCapacity{options_.pool_bytes, available, kGranularity, options_.largest_volume_bytes, available};
 }
 
 Grant FakeArray::MakeGrant(const GrantRequest& request, VolumeEntry& entry) {

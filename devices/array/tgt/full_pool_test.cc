@@ -13,6 +13,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "base/units.h"
 #include "devices/array/tgt/ballast.h"
 #include "devices/array/tgt/catalogue.h"
 #include "devices/array/tgt/testing/array_fixture.h"
@@ -262,6 +263,22 @@ TEST_CASE("no more is promised than the limit says") {
   CHECK(volumes.ExpandVolume(first->id, 110 << 20).ok());
   CHECK(volumes.DeleteVolume(first->id).ok());
   CHECK(volumes.CreateVolume(Spec("third", 100)).ok());
+}
+
+TEST_CASE("all that a pool offers can be made one thick volume") {
+  SmallPool pool(GENERATE(kXfs, kExt4));
+  const PoolLimits limits =
+      GENERATE(PoolLimits{}, PoolLimits{.keep_free_percent = 20}, PoolLimits{.overcommit = 0.5});
+  pool.fixture.options.limits = limits;
+  pool.Open();
+  VolumeStore& volumes = pool.array->volumes();
+  const uint64_t offered = volumes.GetCapacity()->creatable_bytes;
+  CHECK(offered > 32 << 20);
+  CHECK(offered < volumes.GetCapacity()->available_bytes);
+  VolumeSpec all = Thick("all");
+  all.size_bytes = offered / kMiB * kMiB;
+  CHECK(volumes.CreateVolume(all).status() == absl::OkStatus());
+  CHECK(volumes.GetCapacity()->creatable_bytes < kMiB);
 }
 
 TEST_CASE("a thick growth that was cut short takes no space when it is repeated") {

@@ -29,12 +29,29 @@ absl::Status PoolRoom::CheckRoom(const std::string& what, uint64_t promised, uin
 
 absl::Status PoolRoom::CheckFree(const std::string& what, uint64_t taken,
                                  const PoolCapacity& capacity) const {
-  const uint64_t kept = std::max<uint64_t>(
-      kMargin, capacity.total_bytes / 100 * static_cast<uint64_t>(limits_.keep_free_percent));
+  const uint64_t kept = KeptFree(capacity);
   if (taken + kept <= capacity.available_bytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       what, ": the pool has ", capacity.available_bytes, " bytes left, ", taken, " are needed and ", kept,
       " are kept free; delete volumes or snapshots, or grow the pool"));
+}
+
+uint64_t PoolRoom::KeptFree(const PoolCapacity& capacity) const {
+  return std::max<uint64_t>(kMargin,
+                            capacity.total_bytes / 100 * static_cast<uint64_t>(limits_.keep_free_percent));
+}
+
+absl::StatusOr<PoolCapacity> PoolRoom::MeasureCapacity() const {
+  ASSIGN_OR_RETURN(PoolCapacity capacity, pool_.MeasureCapacity());
+  capacity.creatable_bytes =
+      capacity.available_bytes - std::min(KeptFree(capacity), capacity.available_bytes);
+  if (limits_.overcommit == 0) return capacity;
+  ASSIGN_OR_RETURN(const uint64_t promised, catalogue_.volumes().SumSizes());
+  const double most = limits_.overcommit * static_cast<double>(capacity.total_bytes);
+  const double left = std::max(0.0, most - static_cast<double>(promised));
+  if (left < static_cast<double>(capacity.creatable_bytes))
+    capacity.creatable_bytes = static_cast<uint64_t>(left);
+  return capacity;
 }
 
 absl::StatusOr<PoolUse> PoolRoom::MeasureUse() const {

@@ -36,8 +36,11 @@ class PoolRoom {
   // `what` names it in an error. RESOURCE_EXHAUSTED: there is no room for that.
   absl::Status CheckRoom(const std::string& what, uint64_t promised, uint64_t taken) const;
   absl::StatusOr<PoolUse> MeasureUse() const;
+  // The pool's, with what CheckRoom would let a new thick volume have now.
+  absl::StatusOr<PoolCapacity> MeasureCapacity() const;
 
  private:
+  uint64_t KeptFree(const PoolCapacity& capacity) const;
   absl::Status CheckFree(const std::string& what, uint64_t taken, const PoolCapacity& capacity) const;
 
   const PoolLimits limits_;

@@ -348,7 +348,7 @@ absl::StatusOr<Page<Snapshot>> TgtVolumes::ListSnapshots(const VolumeId& source,
 
 absl::StatusOr<PoolCapacity> TgtVolumes::GetCapacity() {
   RETURN_IF_ERROR(parts_.check_serving());
-  return parts_.pool.MeasureCapacity();
+  return parts_.room.MeasureCapacity();
 }
 
 }  // namespace lunkeeper
