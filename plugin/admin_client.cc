@@ -23,6 +23,7 @@
 #include "base/host_name.h"
 #include "base/status_macros.h"
 #include "devices/node_id.h"
+#include "fencing/failover/allow_volume.h"
 #include "fencing/failover/manual_fence.h"
 #include "plugin/admin_call.h"
 #include "plugin/doctor.h"
@@ -35,6 +36,8 @@ namespace lunkeeper {
 namespace {
 
 using admin::v1::Admin;
+
+constexpr absl::Duration kAllowTimeout = absl::Seconds(30);
 
 // Prints a table under a heading; one without rows is one line, "none".
 void PrintTable(const std::string& heading, const Table& table) {
@@ -226,6 +229,20 @@ void AddUnfence(CLI::App* app, int* exit_code, const MakeClient& cluster) {
   });
 }
 
+void AddAllow(CLI::App* app, int* exit_code, const MakeClient& cluster) {
+  const auto volume = std::make_shared<std::string>();
+  CLI::App* command = app->add_subcommand(
+      "allow", "Let a volume be moved again that is held back, as nodes died soon after they mounted it");
+  command->add_option("volume", *volume, "Its id, or its PersistentVolume's name")->required();
+  command->callback([=] {
+    const auto client = cluster();
+    *exit_code = ExitCode(
+        client.ok() ? fencing::AllowVolume(**client, *volume, absl::Now() + kAllowTimeout,
+                                           [](const std::string& line) { std::cout << line << std::endl; })
+                    : client.status());
+  });
+}
+
 void AddAcceptRestore(CLI::App* app, int* exit_code) {
   const auto target = std::make_shared<AdminTarget>();
   AddAdminCommand(app, "accept-restore",
@@ -280,6 +297,7 @@ void AddAdminCommands(CLI::App* app, int* exit_code, const MakeClient& cluster) 
   AddStatus(app, exit_code);
   AddFence(app, exit_code, cluster);
   AddUnfence(app, exit_code, cluster);
+  AddAllow(app, exit_code, cluster);
   AddAcceptRestore(app, exit_code);
   AddOrphans(app, exit_code);
   AddListCommands(app, exit_code, cluster);

@@ -1,8 +1,9 @@
 #pragma once
-// The operator's commands: `lunkeeper status`, `fence`, `unfence`, `accept-restore`, `orphans`. Each makes
-// one call to a running server's socket and prints its answer for people to read. In a pod of a cluster,
-// `fence` and `unfence` of a whole node go to failover instead, by a NodeFence at the API server
-// (fencing/failover/manual_fence.h). The exit code is 0, or 1 with the reason on standard error. One thread.
+// The operator's commands: `lunkeeper status`, `fence`, `unfence`, `allow`, `accept-restore`, `orphans`. Each
+// makes one call to a running server's socket and prints its answer for people to read. In a pod of a
+// cluster, `fence` and `unfence` of a whole node go to failover instead, by a NodeFence at the API server
+// (fencing/failover/manual_fence.h), and `allow` goes there always. The exit code is 0, or 1 with the reason
+// on standard error. One thread.
 
 #include <functional>
 #include <memory>

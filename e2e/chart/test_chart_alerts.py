@@ -69,6 +69,7 @@ WELL = {
         for pod in CONTROLLERS
         for phase in ("Fencing", "AwaitingNode")
     },
+    **{series("lunkeeper_failover_volumes_held_back", pod): f"0x{ALWAYS}" for pod in CONTROLLERS},
     # Two of them long ago.
     **{series("lunkeeper_failover_fence_failures", pod): f"0x50 1 2x{ALWAYS - 52}" for pod in CONTROLLERS},
 }
@@ -234,6 +235,13 @@ FAULTS = {
         "LunkeeperNodeFenced",
         {series("lunkeeper_failover_nodefences", "controller-2", phase="AwaitingNode"): f"1x{ALWAYS}"},
         {(): "A node is fenced"},
+    ),
+    "nodes died of a volume": Fault(
+        "LunkeeperVolumeHeldBack",
+        {series("lunkeeper_failover_volumes_held_back", "controller-2"): f"1x{ALWAYS}"},
+        {
+            (): "Volumes are not moved any more, as nodes died soon after they mounted them (1)",
+        },
     ),
     "an array does not fence": Fault(
         "LunkeeperFenceFails",

@@ -61,6 +61,11 @@ struct DeletePod {
   Uid uid;
   Grace grace = Grace::kNone;
 };
+// Stores on the volume's object which nodes died of it; none: no more.
+struct ChargeVolume {
+  VolumeId volume;
+  ChargedNodes nodes;
+};
 // A fence is in force, and the node has to learn of it. The runner puts it on the board from which heartbeats
 // are answered. The notice on the array's heartbeat LUN is no part of this: the array's agent writes it by
 // itself, with the fence.
@@ -71,7 +76,7 @@ struct Notify {
 };
 // For events, metrics and `lunkeeper status`. Said once when it becomes true. Programs go by the kind with
 // its phase or refusal; the text is for people.
-enum class ReportKind { kClassification, kRefused, kProgress };
+enum class ReportKind { kClassification, kRefused, kProgress, kHeldBack };
 struct Report {
   ReportKind kind = ReportKind::kClassification;
   NodeId node = {};
@@ -83,7 +88,7 @@ struct Report {
 struct Action {
   uint64_t id = 0;  // of Probe, Notify and Report: none
   std::variant<WriteLease, BeginTerm, Probe, ReadKubelet, PutNodeFence, RemoveNodeFence, FenceNode,
-               UnfenceNode, SetTaint, DeletePod, Notify, Report>
+               UnfenceNode, SetTaint, DeletePod, ChargeVolume, Notify, Report>
       what;
 };
 

@@ -23,6 +23,7 @@ struct CallKey {
     kDeletePod,  // by force, by the pod's UID
     kAskPod,     // an ordinary deletion, by UID
     kKickPod,    // of a crash-looping pod, by UID
+    kCharge,     // by volume
     kNotify      // no call: its key paces what nobody answers; by array and node
   };
   Kind kind = Kind::kLease;
@@ -30,6 +31,7 @@ struct CallKey {
   NodeId node = {};
   Uid uid = {};
   NodeName machine = {};
+  VolumeId volume = {};
   Instant sent = {};
   friend auto operator<=>(const CallKey&, const CallKey&) = default;
 
@@ -38,6 +40,7 @@ struct CallKey {
   }
   static CallKey ForRecordOf(const NodeId& node) { return {.kind = Kind::kRecord, .node = node}; }
   static CallKey ForTaintOf(const NodeName& machine) { return {.kind = Kind::kTaint, .machine = machine}; }
+  static CallKey ForChargeOf(const VolumeId& volume) { return {.kind = Kind::kCharge, .volume = volume}; }
   static CallKey ForPod(Kind kind, const Uid& pod) { return {.kind = kind, .uid = pod}; }
 };
 

@@ -89,6 +89,20 @@ std::vector<const Pod*> Cluster::PodsOf(const VolumeId& volume) const {
   return pods;
 }
 
+void Cluster::StoreCharge(const VolumeId& volume, ChargedNodes nodes) {
+  if (nodes.empty()) {
+    charged_.erase(volume);
+  } else {
+    charged_[volume] = std::move(nodes);
+  }
+}
+
+const ChargedNodes& Cluster::ChargedTo(const VolumeId& volume) const {
+  static const ChargedNodes kNone;
+  const auto* nodes = FindIn(charged_, volume);
+  return nodes ? *nodes : kNone;
+}
+
 bool Cluster::IsCurrent(const NodeId& node) const {
   const auto* object = FindNode(NameOf(node));
   // A Node that was deleted speaks for nobody, and one whose driver has not registered yet does not say for

@@ -20,6 +20,8 @@ class Cluster {
   void Remove(const NodeName& node);
   void Remove(const NodeId& fence) { fences_.erase(fence); }
   void Remove(const PodId& pod);
+  // None: the volume is free of them.
+  void StoreCharge(const VolumeId& volume, ChargedNodes nodes);
 
   const IndexedMap<NodeName, Node>& nodes() const { return nodes_; }
   // Those with a taint of ours, or with an administrator's.
@@ -31,10 +33,15 @@ class Cluster {
   const std::vector<const Pod*>& PodsOn(const NodeName& name) const;
   // Pods anywhere which use `volume`.
   std::vector<const Pod*> PodsOf(const VolumeId& volume) const;
+  const ChargedNodes& ChargedTo(const VolumeId& volume) const;
+  const std::map<VolumeId, ChargedNodes>& charged() const { return charged_; }
+  // mount_deaths.h says why.
+  bool IsHeldBack(const VolumeId& volume) const { return ChargedTo(volume).size() >= kMostMountDeaths; }
   // The Node object speaks for this instance, or there is none that speaks for another.
   bool IsCurrent(const NodeId& node) const;
 
  private:
+  static constexpr size_t kMostMountDeaths = 2;
   struct ById {
     using is_transparent = void;
     static const PodId& IdOf(const PodId& id) { return id; }
@@ -45,6 +52,7 @@ class Cluster {
   IndexedMap<NodeName, Node> nodes_;
   std::map<NodeName, const Node*> tainted_;
   std::map<NodeId, NodeFence> fences_;
+  std::map<VolumeId, ChargedNodes> charged_;
   std::set<Pod, ById> pods_;
   std::map<NodeName, std::vector<const Pod*>> on_node_;
   std::unordered_multimap<size_t, const Pod*> of_volume_;  // by the volume's hash

@@ -12,6 +12,7 @@
 
 #include "fencing/core/decide.h"
 #include "fencing/core/instances.h"
+#include "fencing/core/mount_deaths.h"
 #include "fencing/core/reconcile.h"
 
 namespace lunkeeper::fencing {
@@ -59,6 +60,8 @@ void Core::ActAsLeader() {
       Decide(state_, fence.node, state_.ClassifyNode(fence.node));
   ReconcileAll();
   SweepTaints(state_);
+  ClearSurvivedCharges(state_);
+  ReportHeldBack(state_);
 }
 
 // Over a copy: a step may remove a NodeFence from the cluster's.
@@ -206,6 +209,15 @@ void Core::HandleAnswer(const RemoveNodeFence& call, const Done& done) {
   if (done.outcome != Outcome::kOk) return;
   state_.cluster.Remove(call.node);
   if (MayAct()) SweepTaints(state_);
+}
+
+// What the watch brings after a conflict is the truth. A charge that cannot be stored counts here all the
+// same, and the failover that waits for it goes on.
+void Core::HandleAnswer(const ChargeVolume& call, const Done& done) {
+  if (done.outcome == Outcome::kConflict || (done.outcome != Outcome::kOk && call.nodes.empty())) return;
+  state_.cluster.StoreCharge(call.volume, call.nodes);
+  if (call.nodes.empty() || !MayAct()) return;
+  Decide(state_, call.nodes.back(), state_.ClassifyNode(call.nodes.back()));
 }
 
 }  // namespace lunkeeper::fencing

@@ -50,6 +50,7 @@ class Core {
   void HandleEvent(const NodeGone& gone);
   void HandleEvent(const PodSeen& seen) { state_.cluster.StoreObject(seen.pod); }
   void HandleEvent(const PodGone& gone) { state_.cluster.Remove(gone.pod); }
+  void HandleEvent(const VolumeCharged& seen) { state_.cluster.StoreCharge(seen.volume, seen.nodes); }
   void HandleEvent(const FenceSeen& seen);
   void HandleEvent(const FenceGone& gone);
   void HandleEvent(const LeaseSeen& seen) { election_.NoteLease(seen, state_.now); }
@@ -63,6 +64,7 @@ class Core {
   void HandleAnswer(const SetTaint& call, const Done& done);
   void HandleAnswer(const PutNodeFence& call, const Done& done);
   void HandleAnswer(const RemoveNodeFence& call, const Done& done);
+  void HandleAnswer(const ChargeVolume& call, const Done& done);
   // Seen when its pod is; and the other three have no answer.
   void HandleAnswer(const DeletePod&, const Done&) {}
   void HandleAnswer(const Probe&, const Done&) {}

@@ -10,6 +10,7 @@
 #include "fencing/core/assessment.h"
 #include "fencing/core/eligibility.h"
 #include "fencing/core/instances.h"
+#include "fencing/core/mount_deaths.h"
 #include "fencing/core/words.h"
 
 namespace lunkeeper::fencing {
@@ -130,7 +131,12 @@ VolumesByArray CollectedFrom(const State& state, const NodeId& node) {
   const auto signals = state.evidence.SignalsOf(node, state.now);
   const bool silent = signals.storage == Storage::kSilent &&
                       std::min(signals.silent_for, signals.storage_silent_for) >= kCollectAfter;
-  return silent ? known->second.HeldVolumes() : VolumesByArray();
+  VolumesByArray volumes;
+  if (!silent) return volumes;
+  for (const auto& [array, some] : known->second.HeldVolumes())
+    for (const auto& volume : some)
+      if (!state.cluster.IsHeldBack(volume)) volumes[array].insert(volume);
+  return volumes;
 }
 
 VolumesByArray AffectedVolumes(const State& state, const NodeId& node, const Classification& classification) {
@@ -189,7 +195,9 @@ void Decide(State& state, const NodeId& node, Classification classification) {
                                .text = "not failed over: " + refused->text,
                                .refusal = refused->reason});
   }
-  if (!manual && classification.response == Response::kFence && IsKubeletUnread(state, node)) return;
+  if (!manual && classification.response == Response::kFence &&
+      (IsKubeletUnread(state, node) || ChargeDeath(state, node, fence.volumes)))
+    return;
   RecordDecision(state, std::move(fence));
 }
 

@@ -93,6 +93,9 @@ std::string WhyLeft(const Pod& pod, const NodeName& node, const Cluster& cluster
   if (pod.policy == FailoverPolicy::kNever) return "opted out by lunkeeper.io/failover";
   if (settings.opt_in && pod.policy != FailoverPolicy::kAlways)
     return "not opted in by lunkeeper.io/failover";
+  for (const auto& [array, used] : pod.volumes)
+    for (const auto& volume : used)
+      if (cluster.IsHeldBack(volume)) return "nodes died soon after they mounted " + volume.value();
   if (pod.owner_kind.empty()) return "it has no owner that would re-create it";
   if (!settings.owner_kinds.contains(pod.owner_kind)) return "its owner is a " + pod.owner_kind;
   const auto& nodes = cluster.nodes();

@@ -43,7 +43,8 @@ struct StorageHeartbeats {
 struct Holding {
   VolumeId volume;
   NodeId node;
-  uint64_t commands = 0;  // completed since the grant was made
+  uint64_t commands = 0;      // completed since the grant was made
+  Generation generation = 0;  // of the grant: another one is another grant
 };
 // A poll's answer. `asked` is when the poll was sent: what this core did to the array since then may be
 // missing.
@@ -97,6 +98,11 @@ struct PodSeen {
 struct PodGone {
   PodId pod;
 };
+// Of a volume that nodes died of; or of one of which they did, and which is free of that now.
+struct VolumeCharged {
+  VolumeId volume;
+  ChargedNodes nodes;
+};
 struct FenceSeen {
   NodeFence fence;
 };
@@ -136,7 +142,7 @@ struct Event {
   Instant now;
   std::variant<Tick, Heartbeat, StreamClosed, StorageHeartbeats, ArrayView, ArrayLost, ArrayConfigured,
                ArrayGone, VolumeWanted, ProbeAnswer, ApiSynced, ApiAlive, ApiLost, KubeletLease, NodeSeen,
-               NodeGone, PodSeen, PodGone, FenceSeen, FenceGone, LeaseSeen, Done>
+               NodeGone, PodSeen, PodGone, VolumeCharged, FenceSeen, FenceGone, LeaseSeen, Done>
       what;
 };
 

@@ -148,10 +148,15 @@ void Evidence::NoteEvent(const ArrayView& view, Instant now) {
   if (!channel.up) channel.up = true, channel.since = now;
   ++channel.views;
   size_t seen = 0;
+  // What is new in a view after a long gap may have been granted at any time in it.
+  const bool looks = channel.viewed_at && now - *channel.viewed_at < settings_.one_outage;
+  channel.viewed_at = now;
   for (const auto& holding : view.holdings) {
     auto& side = EnsureNode(holding.node, now).SideOf(channel);
     auto& held = side.AddHolding(holding.volume);
     if (held.view == 0) ++channel.holdings;
+    if (held.view == 0 || held.generation != holding.generation) held.since = now, held.granted_then = looks;
+    held.generation = holding.generation;
     if (held.view != channel.views) ++seen;
     // A counter that fell has begun anew: nobody knows of any I/O.
     if (holding.commands > held.commands) {

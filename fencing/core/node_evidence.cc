@@ -34,9 +34,9 @@ ArraySide::Held& ArraySide::AddHolding(const VolumeId& volume) {
   return held;
 }
 
-bool ArraySide::HoldsVolume(const VolumeId& volume) const {
+const ArraySide::Held* ArraySide::FindHolding(const VolumeId& volume) const {
   const auto at = std::lower_bound(holdings.begin(), holdings.end(), volume, HeldBefore);
-  return at != holdings.end() && at->volume == volume;
+  return at != holdings.end() && at->volume == volume ? &*at : nullptr;
 }
 
 ArraySide& NodeEvidence::SideOf(const ArrayChannel& array) {
@@ -65,6 +65,12 @@ Instant LastSignOf(const NodeEvidence& node) {
   auto last = LatestOf(*node.met_at, node.heartbeat_at);
   for (const auto& side : node.arrays) last = LatestOf(last, side.heartbeat_at);
   return last;
+}
+
+std::optional<Instant> NodeEvidence::GrantedAt(const ArrayId& array, const VolumeId& volume) const {
+  const auto* side = Find(array);
+  const auto* held = side ? side->FindHolding(volume) : nullptr;
+  return held && held->granted_then ? std::make_optional(held->since) : std::nullopt;
 }
 
 VolumesByArray NodeEvidence::HeldVolumes() const {

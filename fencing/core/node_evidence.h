@@ -15,6 +15,7 @@ struct ArrayChannel {
   bool up = false;
   Instant since = {};  // it is up, or is not
   uint64_t views = 0;
+  std::optional<Instant> viewed_at = {};
   size_t holdings = 0;  // by the last view
   size_t number = 0;    // in the order in which they came
   // The last sign of life of any node there, and the last one of any other than that node.
@@ -40,10 +41,14 @@ struct ArraySide {
     VolumeId volume;
     uint64_t commands = 0;  // completed
     uint64_t view = 0;      // the last one that had it
+    Generation generation = 0;
+    Instant since = {};         // the first view that had this grant
+    bool granted_then = false;  // and not long before, unseen by this observer
   };
   std::vector<Held> holdings;  // in order of volume
   Held& AddHolding(const VolumeId& volume);
-  bool HoldsVolume(const VolumeId& volume) const;
+  const Held* FindHolding(const VolumeId& volume) const;
+  bool HoldsVolume(const VolumeId& volume) const { return FindHolding(volume) != nullptr; }
 };
 
 // What the orchestrator shows of a machine, by its name.
@@ -75,6 +80,8 @@ struct NodeEvidence {
   ArraySide& SideOf(const ArrayChannel& array);
   const ArraySide* Find(const ArrayId& array) const;
   bool HasGrants() const;
+  // When it was given the volume; empty: it has none, or this observer was not looking then.
+  std::optional<Instant> GrantedAt(const ArrayId& array, const VolumeId& volume) const;
   // All that it holds, by the last views.
   VolumesByArray HeldVolumes() const;
 };

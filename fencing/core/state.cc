@@ -14,7 +14,8 @@ constexpr Span kRequestLasts = 5_s;  // they are repeated while someone waits
 VolumesByArray State::WantedFrom(const NodeId& node) const {
   VolumesByArray result;
   for (const auto& [volume, request] : wanted)
-    if (request.holder == node && now - request.at < kRequestLasts) result[request.array].insert(volume);
+    if (request.holder == node && now - request.at < kRequestLasts && !cluster.IsHeldBack(volume))
+      result[request.array].insert(volume);
   return result;
 }
 
@@ -55,7 +56,8 @@ void State::ForgetNodes() {
     return cluster.FindFence(node) || !arrays.FencesOf(node).empty();
   };
   for (const auto& node : evidence.ForgetNodes(now, needed))
-    for (const auto kind : {ReportKind::kClassification, ReportKind::kRefused, ReportKind::kProgress})
+    for (const auto kind :
+         {ReportKind::kClassification, ReportKind::kRefused, ReportKind::kProgress, ReportKind::kHeldBack})
       WithdrawReport(kind, node);
 }
 

@@ -28,6 +28,11 @@ std::string LineOf(const Notify& notify) {
   return "tell " + notify.node.value() + " of generation " + std::to_string(notify.fence.generation) +
          " on " + notify.array.value();
 }
+std::string LineOf(const ChargeVolume& call) {
+  std::string text = "charge " + call.volume.value() + " with";
+  for (const auto& node : call.nodes) text += " " + node.value();
+  return call.nodes.empty() ? text + " nothing" : text;
+}
 std::string LineOf(const Report& report) { return "say of " + report.node.value() + ": " + report.text; }
 
 std::string LineOf(const PutNodeFence& call) {

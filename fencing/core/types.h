@@ -71,6 +71,9 @@ struct ArrayFence {
   bool by_hand = false;  // an operator asked this array for it, last
 };
 
+// Nodes that died soon after they mounted a volume, one after the other.
+using ChargedNodes = std::vector<NodeId>;
+
 // The record of a failover, and the request for one made by hand. Its name is the node's id.
 struct NodeFence {
   NodeId node;

@@ -119,6 +119,16 @@ void ActionRunner::RunCall(const Action& action, const DeletePod& call, Instant 
   CallApi(action, now, [this, call] { return inputs_.kube.RemovePod(call); });
 }
 
+// With the version that the core has seen, so that a person's change in between is seen first.
+void ActionRunner::RunCall(const Action& action, const ChargeVolume& call, Instant now) {
+  const std::string* name = inputs_.objects.FindVolumeOf(call.volume);
+  if (name == nullptr)
+    return inputs_.answered(action, FromApi(absl::NotFoundError("no PersistentVolume has it")), now);
+  CallApi(action, now, [this, call, name = *name, version = inputs_.objects.FindVolume(*name)->version] {
+    return inputs_.kube.ChargeVolume(call, name, version);
+  });
+}
+
 void ActionRunner::RunCall(const Action&, const Notify& call, Instant now) {
   inputs_.board.OnFenced(call.array, call.fence, now);
 }

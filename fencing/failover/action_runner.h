@@ -62,6 +62,7 @@ class ActionRunner {
   void RunCall(const Action& action, const UnfenceNode& call, Instant now);
   void RunCall(const Action& action, const SetTaint& call, Instant now);
   void RunCall(const Action& action, const DeletePod& call, Instant now);
+  void RunCall(const Action& action, const ChargeVolume& call, Instant now);
   void RunCall(const Action& action, const Notify& call, Instant now);
   void RunCall(const Action&, const Report&, Instant) {}  // the recorder takes it
 

@@ -81,7 +81,7 @@ absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array) {
   poll.kinds.reserve(grants.size());
   for (Grant& grant : grants) {
     const uint64_t completed = commands(grant);
-    view.holdings.push_back({std::move(grant.volume), std::move(grant.node), completed});
+    view.holdings.push_back({std::move(grant.volume), std::move(grant.node), completed, grant.generation});
     poll.kinds.push_back({grant.access, grant.generation});
   }
   const std::unordered_set<VolumeId> waited_for(wanted.begin(), wanted.end());

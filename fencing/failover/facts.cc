@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/driver.h"
 #include "fencing/failover/read_scheduling.h"
 
@@ -139,6 +141,10 @@ std::optional<PodFacts> ReadPod(const Json& pod) {
   return facts;
 }
 
+std::string MountDeathsOf(const ChargedNodes& nodes) {
+  return absl::StrJoin(nodes, ",", [](std::string* to, const NodeId& node) { to->append(node.value()); });
+}
+
 // Only a bound volume belongs to a claim; a released one may keep the reference to a claim that is gone.
 std::optional<VolumeFacts> ReadVolume(const Json& volume) {
   if (TextAt(volume, {"status", "phase"}) != "Bound") return std::nullopt;
@@ -150,6 +156,10 @@ std::optional<VolumeFacts> ReadVolume(const Json& volume) {
   facts.storage_class = TextAt(volume, {"spec", "storageClassName"});
   facts.block = TextAt(volume, {"spec", "volumeMode"}) == "Block";
   facts.places = Shared<Scheduling>(ReadPlaces(volume));
+  for (const auto node : absl::StrSplit(TextAt(volume, {"metadata", "annotations", kMountDeathsKey}), ',',
+                                        absl::SkipWhitespace()))
+    facts.charged.emplace_back(std::string(absl::StripAsciiWhitespace(node)));
+  facts.version = Version(TextAt(volume, {"metadata", "resourceVersion"}));
   return facts;
 }
 

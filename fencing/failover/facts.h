@@ -13,11 +13,15 @@
 
 namespace lunkeeper::fencing {
 
+inline const kube::Resource kPersistentVolumes{"", "v1", "persistentvolumes"};
 // Each kubelet renews the one of its Node's name.
 inline const kube::Selection kKubeletLeases{{"coordination.k8s.io", "v1", "leases"}, "kube-node-lease"};
 
 // The label or annotation on a Pod, Namespace, StorageClass or Node that says whether to fail over.
 inline constexpr char kFailoverKey[] = "lunkeeper.io/failover";
+// The annotation on a PersistentVolume that names the nodes which died soon after they mounted it. A person
+// takes it away to have the volume moved again.
+inline constexpr char kMountDeathsKey[] = "lunkeeper.io/mount-deaths";
 inline constexpr char kTaintKey[] = "lunkeeper.io/fenced";
 inline constexpr char kOutOfServiceKey[] = "node.kubernetes.io/out-of-service";
 
@@ -51,6 +55,8 @@ struct VolumeFacts {
   std::string storage_class;
   bool block = false;  // pods see a device, not a file system
   Shared<Scheduling> places = {};
+  ChargedNodes charged = {};  // by kMountDeathsKey
+  Version version = {};
   friend bool operator==(const VolumeFacts&, const VolumeFacts&) = default;
 };
 
@@ -62,6 +68,8 @@ std::optional<NodeId> ReadNodeId(const kube::Json& csi_node);
 // Nullopt: the pod has no persistent volume, or has ended.
 std::optional<PodFacts> ReadPod(const kube::Json& pod);
 std::optional<VolumeFacts> ReadVolume(const kube::Json& persistent_volume);
+// The value of kMountDeathsKey.
+std::string MountDeathsOf(const ChargedNodes& nodes);
 // "never" wins over "always", and any other value means "never".
 FailoverPolicy ReadFailoverPolicy(const kube::Json& object);
 

@@ -9,6 +9,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "fencing/failover/allow_volume.h"
+#include "fencing/failover/facts.h"
 #include "fencing/failover/testing/failover_world.h"
 
 namespace lunkeeper::fencing {
@@ -114,6 +116,32 @@ TEST_CASE("dry run and pause say what they hold back, and nothing is done") {
   CHECK_FALSE(world.IsFenced("n1"));
   CHECK(world.api.CountWrites(absl::StrCat("POST ", kRecords)) == 0);
   CHECK(world.api.CountWrites("DELETE ") == 0);
+}
+
+TEST_CASE("a volume that nodes died of is not moved, which is told, until a person allows it") {
+  Metrics metrics("controller");
+  World world;
+  const VolumeId held = world.AddPod("db-0", "n1");
+  world.AddPod("db-1", "n1");
+  const std::string path = "/api/v1/persistentvolumes/pv-data0-db-0";
+  const auto mark = [&](const Json& nodes) {
+    world.api.Merge(path, {{"metadata", {{"annotations", {{kMountDeathsKey, nodes}}}}}});
+  };
+  mark("n4.00000000000000aa,n5.00000000000000aa");
+  Failover& failover = world.Start();
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  world.PowerOff("n1");
+  REQUIRE(Comes([&] { return world.Runs("db-1", "n2"); }));
+  CHECK(Says(failover, "volume " + held.value(), "lunkeeper allow " + held.value()));
+  CHECK(Comes([&] {
+    failover.ReportMetrics(metrics);
+    return absl::StrContains(metrics.ToText(), "lunkeeper_failover_volumes_held_back 1\n");
+  }));
+  CHECK(world.Runs("db-0", "n1"));
+  CHECK(world.Holds("n1", held));
+  REQUIRE(AllowVolume(*world.clients.front(), held.value(), absl::Now() + absl::Seconds(30), [](const auto&) {
+          }).ok());
+  CHECK(Comes([&] { return world.Runs("db-0", "n2"); }));
 }
 
 TEST_CASE("an array that is away when the leader starts belongs to a fence by hand until it is removed") {

@@ -106,6 +106,13 @@ void ReportFailoverMetrics(const State& state, Metrics& metrics) {
     ++judged[Classify(signals, state.settings).what];
     if (state.cluster.FindFence(node) == nullptr) ages.Add(known, state.now);
   }
+  const auto& charged = state.cluster.charged();
+  const auto held_back = std::count_if(charged.begin(), charged.end(), [&](const auto& entry) {
+    return state.cluster.IsHeldBack(entry.first);
+  });
+  metrics.SetGauge("lunkeeper_failover_volumes_held_back",
+                   "Volumes that are not moved any more, as nodes died soon after they mounted them",
+                   static_cast<double>(held_back));
   PutCounts("network", network, evidence);
   PutCounts("storage", storage, evidence);
   PutCounts("kernel", kernel, evidence);

@@ -63,11 +63,13 @@ void FailoverRecorder::SetLeads(bool leads) {
 void FailoverRecorder::OnReport(const Report& report) {
   const bool refused = report.kind == ReportKind::kRefused;
   const bool progress = report.kind == ReportKind::kProgress;
+  const bool held_back = report.kind == ReportKind::kHeldBack;
   if (report.refusal) ++refused_[{{"limit", std::string(ToWord(*report.refusal))}}];
   LogWarn("failover",
-          absl::StrCat(progress  ? "phase: "
-                       : refused ? "refused: "
-                                 : "seen: ",
+          absl::StrCat(progress    ? "phase: "
+                       : refused   ? "refused: "
+                       : held_back ? "held back: "
+                                   : "seen: ",
                        report.text),
           {{"node", report.node.value()}});
   if (progress) {
@@ -79,9 +81,10 @@ void FailoverRecorder::OnReport(const Report& report) {
     if (moved) MeasurePhases(timeline);
   }
   AddNodeEvent(report.node, progress ? kube::EventKind::kNormal : kube::EventKind::kWarning,
-               progress  ? "Failover"
-               : refused ? "FailoverRefused"
-                         : "NodeSuspected",
+               progress    ? "Failover"
+               : refused   ? "FailoverRefused"
+               : held_back ? "VolumeHeldBack"
+                           : "NodeSuspected",
                report.text);
 }
 

@@ -160,6 +160,15 @@ Answer KubeActions::RemovePod(const DeletePod& call) {
   return FromApi(client_.Delete(pod, {.uid = call.uid.value()}, grace, CallLimits()));
 }
 
+Answer KubeActions::ChargeVolume(const fencing::ChargeVolume& call, const std::string& name,
+                                 const Version& version) {
+  kube::Json value = nullptr;
+  if (!call.nodes.empty()) value = MountDeathsOf(call.nodes);
+  return StoredAnswer(client_.Patch({kPersistentVolumes, "", name},
+                                    {{"metadata", {{"annotations", {{kMountDeathsKey, value}}}}}},
+                                    {"", version.value()}, CallLimits()));
+}
+
 void KubeActions::RecordEvent(kube::ObjectEvent event) {
   event.reporter_instance = self_;
   const absl::Status status = kube::RecordEvent(client_, event, absl::Now(), CallLimits());

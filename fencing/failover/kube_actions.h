@@ -45,6 +45,8 @@ class KubeActions {
   // `uid` and `taints` are those of the Node at the version that the call expects.
   Answer WriteTaint(const SetTaint& call, const Uid& uid, const std::string& taints);
   Answer RemovePod(const DeletePod& call);
+  // `name` and `version` are those of its PersistentVolume.
+  Answer ChargeVolume(const fencing::ChargeVolume& call, const std::string& name, const Version& version);
   // Best effort: a failure is logged at debug level only.
   void RecordEvent(kube::ObjectEvent event);
 

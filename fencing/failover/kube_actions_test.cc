@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "fencing/failover/facts.h"
 #include "fencing/failover/testing/fake_api.h"
 
 namespace lunkeeper::fencing {
@@ -35,6 +36,31 @@ TEST_CASE("a kubelet is read from the API server itself: its lease and whether i
   REQUIRE(answer.done.kubelet);
   CHECK(answer.done.kubelet->renewal == Version("2026-11-23T08:00:10.000000Z"));
   CHECK(answer.done.kubelet->ready);
+}
+
+TEST_CASE(
+    "which nodes died of a volume is stored on the PersistentVolume that was seen, and taken away again") {
+  const std::string path = "/api/v1/persistentvolumes/pvc-1";
+  FakeApi api;
+  const auto client = api.Client();
+  KubeActions actions(*client, {"kube-system", "lunkeeper-failover"}, "replica-1", absl::Seconds(4));
+  api.Put(path, {{"metadata", {{"annotations", {{"keep", "me"}}}}}});
+  const auto charge = [&](const ChargedNodes& nodes, const std::string& version) {
+    return actions.ChargeVolume({VolumeId("a1-v1"), nodes}, "pvc-1", Version(version)).done.outcome;
+  };
+  const auto version = [&] { return kube::TextAt(api.Get(path), {"metadata", "resourceVersion"}); };
+  const auto marked = [&] {
+    return kube::TextAt(api.Get(path), {"metadata", "annotations", kMountDeathsKey});
+  };
+  const ChargedNodes nodes = {NodeId("n1.a"), NodeId("n2.b")};
+  CHECK(charge(nodes, version()) == Outcome::kOk);
+  CHECK(marked() == "n1.a,n2.b");
+  CHECK(charge({}, "1") == Outcome::kConflict);  // a person has changed it since
+  CHECK(marked() == "n1.a,n2.b");
+  CHECK(charge({}, version()) == Outcome::kOk);
+  CHECK(kube::FieldAt(api.Get(path), {"metadata", "annotations"}) == kube::Json{{"keep", "me"}});
+  CHECK(actions.ChargeVolume({VolumeId("a1-v1"), nodes}, "gone", Version("1")).done.outcome ==
+        Outcome::kGone);
 }
 
 }  // namespace lunkeeper::fencing

@@ -83,6 +83,8 @@ void ObjectCache::ForgetPod(const std::string& key) {
 }
 
 void ObjectCache::OnVolume(const std::string& name, std::shared_ptr<const VolumeFacts> facts) {
+  const auto before = volumes_.contains(name) ? volumes_.at(name) : nullptr;
+  ReportCharge(before.get(), facts.get());
   ForgetVolume(name);
   if (facts == nullptr) return;
   const std::string& claim = facts->claim;
@@ -90,6 +92,15 @@ void ObjectCache::OnVolume(const std::string& name, std::shared_ptr<const Volume
   if (!kept->volume.empty()) volume_names_[kept->volume.value()] = &key;
   claims_[claim].volume = facts;
   ReportPodsOf(claim);
+}
+
+// Most volumes have none, and are not spoken of.
+void ObjectCache::ReportCharge(const VolumeFacts* before, const VolumeFacts* now) const {
+  const VolumeFacts none;
+  if (before == nullptr) before = &none;
+  if (now == nullptr) now = &none;
+  if (before->charged == now->charged) return;
+  report_(VolumeCharged{now->volume.empty() ? before->volume : now->volume, now->charged});
 }
 
 void ObjectCache::ForgetVolume(const std::string& name) {

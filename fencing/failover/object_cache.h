@@ -19,7 +19,7 @@ namespace lunkeeper::fencing {
 
 class ObjectCache {
  public:
-  // `report` receives NodeSeen, NodeGone, PodSeen and PodGone.
+  // `report` receives NodeSeen, NodeGone, PodSeen, PodGone and VolumeCharged.
   explicit ObjectCache(std::function<void(decltype(Event::what))> report) : report_(std::move(report)) {}
 
   // Each takes the new facts of one object; null: it is gone.
@@ -47,6 +47,7 @@ class ObjectCache {
   void ReportPodsOf(const std::string& claim);
   void ForgetPod(const std::string& key);
   void ForgetVolume(const std::string& name);
+  void ReportCharge(const VolumeFacts* before, const VolumeFacts* now) const;
   void ForgetIfUnused(const std::string& claim);
   void AddClaim(Pod& pod, const std::string& claim) const;
 

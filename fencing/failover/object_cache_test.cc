@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 #include <optional>
+#include <vector>
 
 namespace lunkeeper::fencing {
 namespace {
@@ -13,10 +14,12 @@ using kube::Json;
 struct Heard {
   std::map<std::string, Pod> pods;
   std::map<std::string, Node> nodes;
+  std::vector<VolumeCharged> charges;
   ObjectCache objects{[this](auto what) {
     if (const auto* pod = std::get_if<PodSeen>(&what)) pods[pod->pod.id.value()] = pod->pod;
     if (const auto* gone = std::get_if<PodGone>(&what)) pods.erase(gone->pod.value());
     if (const auto* node = std::get_if<NodeSeen>(&what)) nodes[node->node.name.value()] = node->node;
+    if (const auto* charge = std::get_if<VolumeCharged>(&what)) charges.push_back(*charge);
     if (const auto* gone = std::get_if<NodeGone>(&what)) nodes.erase(gone->node.value());
   }};
 
@@ -28,8 +31,9 @@ struct Heard {
     objects.OnPod("db/p", facts ? std::make_shared<const PodFacts>(*facts) : nullptr);
   }
   void AddVolume(const std::string& name, const std::string& claim, const std::string& driver,
-                 const std::string& phase = "Bound") {
-    const auto facts = ReadVolume({{"spec",
+                 const std::string& phase = "Bound", const Json& metadata = Json::object()) {
+    const auto facts = ReadVolume({{"metadata", metadata},
+                                   {"spec",
                                     {{"csi", {{"driver", driver}, {"volumeHandle", "a1-v" + name}}},
                                      {"storageClassName", "fast"},
                                      {"claimRef", {{"namespace", "db"}, {"name", claim}}}}},
@@ -42,6 +46,24 @@ const Json kClaim = {{"name", "data"}, {"persistentVolumeClaim", {{"claimName", 
 constexpr char kOurs[] = "csi.lunkeeper.io";
 
 }  // namespace
+
+TEST_CASE("what nodes died of is told when it changes, and of no volume that is free of it") {
+  Heard heard;
+  const auto mark = [](const std::string& nodes) {
+    return Json{{"annotations", {{kMountDeathsKey, nodes}}}};
+  };
+  heard.AddVolume("1", "data", kOurs);
+  CHECK(heard.charges.empty());
+  heard.AddVolume("1", "data", kOurs, "Bound", mark(" n1.a, n2.b "));
+  REQUIRE(heard.charges.size() == 1);
+  CHECK(heard.charges[0].volume == VolumeId("a1-v1"));
+  CHECK(heard.charges[0].nodes == ChargedNodes{NodeId("n1.a"), NodeId("n2.b")});
+  heard.AddVolume("1", "data", kOurs, "Bound", mark("n1.a,n2.b"));
+  CHECK(heard.charges.size() == 1);
+  heard.objects.OnVolume("1", nullptr);
+  REQUIRE(heard.charges.size() == 2);
+  CHECK((heard.charges[1].volume == VolumeId("a1-v1") && heard.charges[1].nodes.empty()));
+}
 
 TEST_CASE("a pod's volumes are found whichever of the objects comes first") {
   const std::string id = "0000000000000001";

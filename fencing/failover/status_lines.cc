@@ -1,6 +1,7 @@
 #include "fencing/failover/status_lines.h"
 
 #include "absl/strings/str_cat.h"
+#include "fencing/core/mount_deaths.h"
 #include "fencing/core/trace.h"
 
 // The lines are for people; no program reads them. They show the evidence first and the verdict second, so
@@ -61,6 +62,8 @@ std::vector<std::string> StatusLines(const Core& core, const std::string& missin
                                settings.dry_run ? "; DRY RUN" : "", settings.opt_in ? "; opt-in" : ""));
   for (const auto& entry : state.evidence.nodes()) lines.push_back(NodeLine(state, entry.first));
   for (const auto& entry : state.cluster.fences()) lines.push_back(FenceLine(entry.second));
+  for (const auto& [volume, nodes] : state.cluster.charged())
+    if (state.cluster.IsHeldBack(volume)) lines.push_back(DescribeHeldBack(state.cluster, volume));
   return lines;
 }
 

@@ -43,7 +43,7 @@ Watches::Watches(kube::KubeClient& client, WatchHandlers handlers)
   Add<NodeId>({kube::kCsiNodes}, ReadNodeId,
               [&to](const auto& key, const auto& now) { to.OnNodeId(key, now.get()); });
   Add<PodFacts>({kube::kPods}, ReadPod, [&to](const auto& key, const auto& now) { to.OnPod(key, now); });
-  Add<VolumeFacts>({{"", "v1", "persistentvolumes"}}, ReadVolume,
+  Add<VolumeFacts>({kPersistentVolumes}, ReadVolume,
                    [&to](const auto& key, const auto& now) { to.OnVolume(key, now); });
   Add<FailoverPolicy>({{"storage.k8s.io", "v1", "storageclasses"}}, FailoverPolicyOf,
                       [&to](const auto& key, const auto& now) { to.OnStorageClass(key, now.get()); });

@@ -102,6 +102,13 @@ void ActionRunner::Run(uint64_t id, const DeletePod& call) {
   });
 }
 
+void ActionRunner::Run(uint64_t id, const ChargeVolume& call) {
+  CallApi(id, [this, call] {
+    world_.api->Charge(call.volume, call.nodes);
+    return Done();
+  });
+}
+
 void ActionRunner::Run(uint64_t id, const BeginTerm& call) {
   auto& array = world_.FindArray(call.array);
   world_.Call<Term>(

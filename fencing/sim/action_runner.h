@@ -31,6 +31,7 @@ class ActionRunner {
   void Run(uint64_t id, const UnfenceNode& call);
   void Run(uint64_t id, const SetTaint& call);
   void Run(uint64_t id, const DeletePod& call);
+  void Run(uint64_t id, const ChargeVolume& call);
   void Run(uint64_t id, const Notify& call);
   void Run(uint64_t, const Report&) {}
   // Calls the API server, with its errors; `serve` does there what is asked.

@@ -95,6 +95,11 @@ Outcome Api::Delete(const DeletePod& call) {
   return Outcome::kOk;
 }
 
+void Api::Charge(const VolumeId& volume, const ChargedNodes& nodes) {
+  objects_.charged[volume] = nodes;
+  Push(VolumeCharged{volume, nodes});
+}
+
 void Api::Ended(const Uid& uid) {
   for (const auto& [id, pod] : objects_.pods) {
     if (pod.uid != uid) continue;
@@ -141,6 +146,7 @@ void Api::List(size_t number, Endpoint to, Watch watch) {
   for (const auto& [name, node] : objects_.nodes) PushTo(reflector, NodeSeen{node}, false);
   for (const auto& [name, at] : renewed_) PushTo(reflector, KubeletLease{name, RenewalAt(at)}, false);
   for (const auto& [id, pod] : objects_.pods) PushTo(reflector, PodSeen{pod}, false);
+  for (const auto& [id, nodes] : objects_.charged) PushTo(reflector, VolumeCharged{id, nodes}, false);
   for (const auto& [id, fence] : objects_.fences) PushTo(reflector, FenceSeen{fence}, false);
   PushTo(reflector, ApiSynced{}, false);
 }
@@ -245,11 +251,14 @@ void Api::TakeCopy() {
 
 // etcd goes back in time. Versions are never used again, as the procedure for a restore demands.
 void Api::RestoreCopy() {
+  const auto charged = objects_.charged;
   objects_ = copy_;
   lease_ = lease_copy_;
   lease_.version = NextVersion();
   for (auto& [name, node] : objects_.nodes) node.version = NextVersion();
   for (auto& [id, fence] : objects_.fences) fence.version = NextVersion();
+  // A volume that was charged since the copy is free of that again; its watch says so.
+  for (const auto& entry : charged) objects_.charged.try_emplace(entry.first);
   BreakWatches();
   for (const auto& workload : workloads_) EnsureSoon(workload);
   for (const auto& [id, pod] : objects_.pods)
@@ -293,6 +302,11 @@ void Api::EndAllByHand() {
     if (node.out_of_service) SetOutOfService(name, false);
   for (const auto& [node, fence] : objects.fences)
     if (!fence.requested_by.empty()) DeleteFence(node);
+}
+
+void Api::AllowVolumesByHand() {
+  const auto charged = objects_.charged;
+  for (const auto& entry : charged) Charge(entry.first, {});
 }
 
 void Api::ForceDeleteByHand(const PodId& id) {

@@ -43,6 +43,7 @@ class Api {
   Outcome Remove(const RemoveNodeFence& call);
   Written Taint(const SetTaint& call);
   Outcome Delete(const DeletePod& call);
+  void Charge(const VolumeId& volume, const ChargedNodes& nodes);
   Written WriteLease(const std::string& writer, const Version& expected);
   const LeaseSeen& lease() const { return lease_; }
   // None: there is no such Node.
@@ -72,6 +73,7 @@ class Api {
   void DeleteFence(const NodeId& node);
   void EndAllByHand();  // whatever people asked for, they take back
   void ForceDeleteByHand(const PodId& pod);
+  void AllowVolumesByHand();  // all that nodes died of
 
   const std::map<NodeName, Node>& nodes() const { return objects_.nodes; }
   const std::map<PodId, Pod>& pods() const { return objects_.pods; }
@@ -82,6 +84,7 @@ class Api {
     std::map<NodeName, Node> nodes;
     std::map<PodId, Pod> pods;
     std::map<NodeId, NodeFence> fences;
+    std::map<VolumeId, ChargedNodes> charged;
   };
   struct Reflector {
     Watch watch;

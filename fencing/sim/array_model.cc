@@ -152,7 +152,8 @@ ArrayView ArrayModel::View() const {
   view.array = id_;
   for (const auto& [volume, grant] : stored_.grants) {
     const auto commands = commands_.find(volume);
-    view.holdings.push_back({volume, grant.node, commands == commands_.end() ? 0 : commands->second});
+    const uint64_t completed = commands == commands_.end() ? 0 : commands->second;
+    view.holdings.push_back({volume, grant.node, completed, grant.generation});
   }
   for (const auto& [node, fence] : stored_.fences) view.fences.push_back(fence);
   return view;

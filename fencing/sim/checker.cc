@@ -117,6 +117,12 @@ void Checker::Unfenced(const ArrayId& array, const ArrayFence& fence, Generation
       Fail(fence.node.value() + " was unfenced while something of the fenced volumes is left on it");
 }
 
+void Checker::DiedOf(const VolumeId& volume, const NodeId& node) {
+  died_of_poison_.insert(node);
+  if (died_of_poison_.size() > 2) Fail(node.value() + " died of " + volume.value() + ", the third one");
+  Sick(node, Cause::kDead, true);
+}
+
 void Checker::Untainting(const Node& node) {
   // Another machine of that name may need it gone.
   for (const auto& machine : world_.machines)

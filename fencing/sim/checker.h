@@ -30,6 +30,10 @@ class Checker {
 
   // Fences, taints, deletions, decisions.
   void FenceReported(const ArrayId& array, const ArrayFence& fence);
+  // From now on each machine that mounts it dies of it soon; with none, no more.
+  void Poison(const std::set<VolumeId>& volumes) { poisoned_ = volumes; }
+  bool IsPoisoned(const VolumeId& volume) const { return poisoned_.contains(volume); }
+  void DiedOf(const VolumeId& volume, const NodeId& node);
   void Unfenced(const ArrayId& array, const ArrayFence& fence, Generation asked);
   void Started(const ArrayModel& array);
   void Obeys(const ArrayId& array, Term term);  // a call made with it
@@ -44,6 +48,7 @@ class Checker {
 
   // What keeps the healed world from being well; empty: it is.
   std::string Unsettled() const;
+  size_t died_of_poison() const { return died_of_poison_.size(); }
   int failovers() const { return failovers_; }
 
  private:
@@ -73,6 +78,8 @@ class Checker {
   std::map<VolumeId, uint64_t> lost_;                             // sequences up to here went with a restore
   std::set<std::pair<ArrayId, NodeId>> in_force_;
   std::map<Uid, WorldTime> ordered_;  // when a pod's deletion by force was last decided
+  std::set<VolumeId> poisoned_;
+  std::set<NodeId> died_of_poison_;
   bool rewritten_ = false;
   int failovers_ = 0;
 };

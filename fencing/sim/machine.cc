@@ -15,7 +15,7 @@ namespace lunkeeper::fencing::sim {
 namespace {
 
 constexpr Span kHeartbeatEvery = 500_ms, kSync = 700_ms, kDevices = 500_ms, kGrants = 5_s, kNodeCall = 4_s,
-               kWait = 30_s, kArrayCall = 2_s, kRelease = 8_s;
+               kWait = 30_s, kArrayCall = 2_s, kRelease = 8_s, kDeadlyFor = 20_s;
 
 }  // namespace
 
@@ -164,6 +164,7 @@ void Machine::Start(const Pod& pod) {
     container.started_at = world_.now();
     world_.checker->Reads(pod);
     WriteOn(pod.uid);
+    DieSoonOf(pod);
   }
   if (failed) container.running = false;
   world_.Send(endpoint_, world_.api->endpoint(), [this, uid = pod.uid, running = container.running, failed] {
@@ -232,6 +233,19 @@ void Machine::WriteOn(const Uid& uid) {
   world_.After(world_.random().Between(think / 2, 3 * think / 2), [this, uid, life = life_] {
     if (IsAlive(life)) WriteOn(uid);
   });
+}
+
+void Machine::DieSoonOf(const Pod& pod) {
+  for (const auto& [array, volumes] : pod.volumes)
+    for (const auto& volume : volumes) {
+      if (!world_.checker->IsPoisoned(volume)) continue;
+      world_.After(world_.random().Between(100_ms, kDeadlyFor), [this, volume = volume, life = life_] {
+        if (!IsAlive(life) || !world_.checker->IsPoisoned(volume) || !FindDevice(volume)) return;
+        world_.Trace(id_.value() + " dies of " + volume.value());
+        PowerOff();
+        world_.checker->DiedOf(volume, id_);
+      });
+    }
 }
 
 void Machine::LookAtDevices() {

@@ -73,6 +73,8 @@ class Machine {
   void Ask(const ArrayId& array, const VolumeId& volume);
   // Writes to each volume of the pod, now and again, as long as its container runs.
   void WriteOn(const Uid& pod);
+  // If one of its volumes is poisoned.
+  void DieSoonOf(const Pod& pod);
   void End(Container& container);
   void Unstage();
   bool InUse(const VolumeId& volume) const;

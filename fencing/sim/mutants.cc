@@ -31,6 +31,7 @@ const std::vector<std::pair<Mutant, std::string>>& AllMutants() {
       {Mutant::kRecordNotRemoved, "record-not-removed"},
       {Mutant::kFencesPartOfTheVolumes, "fences-part-of-the-volumes"},
       {Mutant::kCleanForged, "clean-forged"},
+      {Mutant::kChargeForgotten, "charge-forgotten"},
   };
   return kAll;
 }

@@ -40,6 +40,7 @@ enum class Mutant {
   kRecordNotRemoved,
   kFencesPartOfTheVolumes,
   kCleanForged,
+  kChargeForgotten,
   kCount
 };
 

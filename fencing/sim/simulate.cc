@@ -16,6 +16,7 @@ namespace {
 
 constexpr WorldTime kCalm(15_s), kTrouble(75_s);  // nothing strikes before the first, or after the second
 constexpr Span kRecoveryTimeout = 400_s, kLook = 2_s, kFailover = 15_s, kPersonLooks = 60_s;
+constexpr Span kPoisonSpreads = 180_s;
 
 void AddWorkloads(World& world) {
   auto& random = world.random();
@@ -53,6 +54,7 @@ void Build(World& world) {
 // What people closed and have no record of any more, as the store went back in time, or the array was away
 // when they opened it: they see it in the status, and open it at the array.
 void OpenMachinesByHand(World& world) {
+  world.api->AllowVolumesByHand();
   for (auto& array : world.arrays)
     for (const auto& machine : world.machines) array->UnfenceByHand(machine->name());
   world.api->EndAllByHand();
@@ -95,6 +97,32 @@ void RunPlain(World& world, Faults& faults) {
   faults.HealAll();
 }
 
+// One in sixteen has a volume that kills each machine which mounts it: it has to stop at the second, also
+// where a leader dies meanwhile.
+void RunPoisoned(World& world, Faults& faults) {
+  auto& random = world.random();
+  const auto workload = world.api->workloads()[static_cast<size_t>(random.Between(0, 4))];
+  world.checker->Poison({*workload.volumes.begin()->second.begin()});
+  for (auto& replica : world.replicas) {
+    if (!replica->Leads()) continue;
+    world.After(random.Between(1_s, 60_s),
+                [&leader = *replica, by_stall = random.Percent(30),
+                 at = static_cast<int>(random.Between(1, 6))] { leader.FailAtAction(at, by_stall); });
+  }
+  const auto pod = world.api->pods().at(workload.id);
+  world.api->Delete({pod.id, pod.uid, Grace::kOrdinary});  // it starts anew, and mounts the volume
+  world.RunUntil(world.now() + kPoisonSpreads);
+  if (world.checker->died_of_poison() < 2) throw Violation("the poisoned volume was not moved at all");
+  world.checker->Poison({});
+  for (auto& machine : world.machines) {
+    if (machine->powered()) continue;
+    world.checker->Sick(machine->id(), Cause::kDead, false);
+    machine->PowerOn();
+  }
+  world.api->AllowVolumesByHand();
+  faults.HealAll();
+}
+
 void Run(World& world, uint64_t seed, const Options& options) {
   Build(world);
   world.RunUntil(kCalm);
@@ -103,6 +131,8 @@ void Run(World& world, uint64_t seed, const Options& options) {
   Faults faults(world);
   if (seed % 8 == 0 && options.faults.empty()) {
     RunPlain(world, faults);
+  } else if (seed % 16 == 4 && options.faults.empty()) {
+    RunPoisoned(world, faults);
   } else {
     faults.Compose(static_cast<int>(world.random().Between(2, 12)), kCalm, kTrouble, options.faults);
     world.RunUntil(kTrouble);

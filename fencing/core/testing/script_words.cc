@@ -328,6 +328,8 @@ void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream
   } else if (subject == "wanted") {
     const auto [where, volume] = Volume(what);
     Feed(VolumeWanted{where, volume, arrays_.at(where).holders.at(volume)});
+  } else if (subject == "allow") {
+    Feed(VolumeCharged{VolumeId(what), {}});
   } else if (subject == "fence") {
     MakeFence(what, NextWord(words));
   } else if (subject == "lift") {

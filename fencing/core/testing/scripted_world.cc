@@ -18,6 +18,7 @@ std::string Kind(const FenceNode&) { return "fence"; }
 std::string Kind(const UnfenceNode&) { return "unfence"; }
 std::string Kind(const SetTaint&) { return "taint"; }
 std::string Kind(const DeletePod&) { return "delete"; }
+std::string Kind(const ChargeVolume&) { return "charge"; }
 std::string Kind(const Probe&) { return "probe"; }
 std::string Kind(const ReadKubelet&) { return "read"; }
 std::string Kind(const Notify&) { return "notify"; }
@@ -227,6 +228,11 @@ Done ScriptedWorld::Effect(const SetTaint& call) {
   Done done;
   done.version = node.version;
   return done;
+}
+
+Done ScriptedWorld::Effect(const ChargeVolume& call) {
+  After(5_ms, [this, call] { Feed(VolumeCharged{call.volume, call.nodes}); });
+  return {};
 }
 
 Done ScriptedWorld::Effect(const DeletePod& call) {

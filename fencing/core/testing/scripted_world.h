@@ -63,6 +63,7 @@ class ScriptedWorld {
   Done Effect(const FenceNode& call);
   Done Effect(const UnfenceNode& call);
   Done Effect(const SetTaint& call);
+  Done Effect(const ChargeVolume& call);
   Done Effect(const DeletePod& call);
   void Replace(Pod pod);
   void Finalize(PodId id);
