@@ -19,6 +19,7 @@ class SlowArray final : public Array, public VolumeStore, public GrantStore {
   absl::Notification arrived, go_on;
 
   VolumeStore& volumes() override { return *this; }
+  SnapshotGroups& groups() override { return inner_.groups(); }
   GrantStore& grants() override { return *this; }
   FenceControl& fences() override { return inner_.fences(); }
 

@@ -4,12 +4,13 @@
 // orchestrator) can give a volume to two writers.
 //
 // An Array is one cluster's view of one array: it neither shows nor touches what belongs to another cluster.
-// It consists of three parts, and callers take the part they need:
-//   VolumeStore    volumes, snapshots, capacity      (volume_store.h)
-//   GrantStore     which node may use which volume   (grant_store.h)
-//   FenceControl   terms, fences, heartbeat LUNs     (fence_control.h)
-// Several arrays together are a VolumeStore and a GrantStore (array_router.h). They are no FenceControl,
-// because each array counts its own terms and generations.
+// It consists of four parts, and callers take the part they need:
+//   VolumeStore      volumes, snapshots, capacity      (volume_store.h)
+//   SnapshotGroups   snapshots of several volumes      (snapshot_groups.h)
+//   GrantStore       which node may use which volume   (grant_store.h)
+//   FenceControl     terms, fences, heartbeat LUNs     (fence_control.h)
+// Several arrays together are one of each but the last (array_router.h), because each array counts its own
+// terms and generations.
 //
 // Thread safety: every call may be made from any thread, at the same time as any other.
 // Durability: what a call has returned survives a crash of the caller, of the array's program and of its
@@ -25,6 +26,7 @@
 
 #include "devices/array/fence_control.h"
 #include "devices/array/grant_store.h"
+#include "devices/array/snapshot_groups.h"
 #include "devices/array/volume_store.h"
 
 namespace lunkeeper {
@@ -35,6 +37,7 @@ class Array {
 
   // Each lives as long as the Array.
   virtual VolumeStore& volumes() = 0;
+  virtual SnapshotGroups& groups() = 0;
   virtual GrantStore& grants() = 0;
   virtual FenceControl& fences() = 0;
 };

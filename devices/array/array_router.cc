@@ -116,6 +116,41 @@ class VolumeRouter final : public VolumeStore {
   Arrays& arrays_;
 };
 
+class GroupRouter final : public SnapshotGroups {
+ public:
+  explicit GroupRouter(Arrays& arrays) : arrays_(arrays) {}
+
+  // One moment for several volumes is something that one array has, and two do not share.
+  absl::StatusOr<SnapshotGroup> CreateGroup(const std::string& name,
+                                            const std::vector<VolumeId>& sources) override {
+    RETURN_IF_ERROR(CheckGroupSources(name, sources));
+    for (const VolumeId& source : sources) RETURN_IF_ERROR(FindArrayOf(arrays_, source.value()).status());
+    const std::string first = ArrayNameIn(sources.front().value());
+    for (const VolumeId& source : sources) {
+      const std::string other = ArrayNameIn(source.value());
+      if (other == first) continue;
+      return absl::FailedPreconditionError(
+          absl::StrCat("snapshot group ", name, ": volume ", sources.front().value(), " is on array ", first,
+                       " and ", source.value(), " on ", other,
+                       ": only volumes of one array have a moment in common; make a group for each array"));
+    }
+    ASSIGN_OR_RETURN(const auto array, FindArrayOf(arrays_, sources.front().value()));
+    return array->groups().CreateGroup(name, sources);
+  }
+  absl::Status DeleteGroup(const SnapshotGroupId& id) override {
+    if (ArrayNameIn(id.value()).empty()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const auto array, FindArrayOf(arrays_, id.value()));
+    return array->groups().DeleteGroup(id);
+  }
+  absl::StatusOr<SnapshotGroup> GetGroup(const SnapshotGroupId& id) override {
+    ASSIGN_OR_RETURN(const auto array, FindArrayOf(arrays_, id.value()));
+    return array->groups().GetGroup(id);
+  }
+
+ private:
+  Arrays& arrays_;
+};
+
 // As with volumes, an id that is not ours has no grants: releasing one succeeds, and a list has none.
 class GrantRouter final : public GrantStore {
  public:
@@ -164,6 +199,10 @@ class GrantRouter final : public GrantStore {
 
 std::unique_ptr<VolumeStore> MakeVolumeRouter(Arrays& arrays) {
   return std::make_unique<VolumeRouter>(arrays);
+}
+
+std::unique_ptr<SnapshotGroups> MakeGroupRouter(Arrays& arrays) {
+  return std::make_unique<GroupRouter>(arrays);
 }
 
 std::unique_ptr<GrantStore> MakeGrantRouter(Arrays& arrays) { return std::make_unique<GrantRouter>(arrays); }

@@ -1,4 +1,4 @@
-// Ids name their array: <array>-v and 16 hex digits are a volume, <array>-s and 16 hex digits a snapshot. So
+// Ids name their array: <array>-v and 16 hex digits are a volume, -s a snapshot, -g a group of snapshots. So
 // no table of volumes is kept outside the arrays, and a controller that starts needs nothing but its list of
 // arrays to find any volume.
 #include "devices/array/arrays.h"
@@ -13,7 +13,7 @@
 namespace lunkeeper {
 namespace {
 
-constexpr size_t kDigits = 16;  // of an id, after `-v` or `-s`
+constexpr size_t kDigits = 16;  // of an id, after `-v`, `-s` or `-g`
 
 // For a process that has its array built in.
 class OneArray final : public Arrays {
@@ -46,7 +46,8 @@ std::string ArrayNameIn(const std::string& id) {
   const auto is_digit = [](char c) {
     return absl::ascii_isdigit(static_cast<unsigned char>(c)) || (c >= 'a' && c <= 'f');
   };
-  const bool ours = id[mark] == '-' && (id[mark + 1] == 'v' || id[mark + 1] == 's') &&
+  const char kind = id[mark + 1];
+  const bool ours = id[mark] == '-' && (kind == 'v' || kind == 's' || kind == 'g') &&
                     std::all_of(id.begin() + static_cast<ptrdiff_t>(mark) + 2, id.end(), is_digit);
   return ours ? id.substr(0, mark) : "";
 }
@@ -55,7 +56,8 @@ std::string ArrayNameIn(const std::string& id) {
 // let an orchestrator forget a volume whose data are still there.
 absl::StatusOr<std::shared_ptr<Array>> FindArrayOf(Arrays& arrays, const std::string& id) {
   const std::string name = ArrayNameIn(id);
-  if (name.empty()) return absl::NotFoundError(absl::StrCat(id, ": there is no such volume or snapshot"));
+  if (name.empty())
+    return absl::NotFoundError(absl::StrCat(id, ": there is no such volume, snapshot or group"));
   if (auto array = FindArray(arrays, name)) return array;
   const std::string others = absl::StrJoin(
       arrays.ListArrays(), ", ", [](std::string* out, const NamedArray& each) { out->append(each.name); });

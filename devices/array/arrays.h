@@ -1,6 +1,6 @@
 #pragma once
 // The arrays of one cluster, by name. An id leads back to its array, because it begins with the array's name:
-// `<array>-v<16 hex digits>` for a volume, `-s…` for a snapshot.
+// `<array>-v<16 hex digits>` for a volume, `-s…` for a snapshot, `-g…` for a group of them.
 //
 // Thread-safe. Arrays may be added and removed at any time; what ListArrays has returned stays usable while
 // the caller holds it.
@@ -33,7 +33,7 @@ std::unique_ptr<Arrays> MakeOneArray(std::string name, std::shared_ptr<Array> ar
 // The one of that name; null: there is none.
 std::shared_ptr<Array> FindArray(Arrays& arrays, const std::string& name);
 
-// The array's name in a volume's or snapshot's id; empty if it is no id of ours.
+// The array's name in an id; empty if it is no id of ours.
 std::string ArrayNameIn(const std::string& id);
 
 // The array that has the object with this id. NOT_FOUND: it is no id of ours. FAILED_PRECONDITION: its array

@@ -14,6 +14,7 @@ struct Fixture : Arrays {
   std::shared_ptr<FakeArray> one = std::make_shared<FakeArray>(FakeArrayOptions{.name = "one"});
   std::shared_ptr<FakeArray> two = std::make_shared<FakeArray>(FakeArrayOptions{.name = "two-v"});
   std::unique_ptr<VolumeStore> volumes = MakeVolumeRouter(*this);
+  std::unique_ptr<SnapshotGroups> groups = MakeGroupRouter(*this);
   std::unique_ptr<GrantStore> grants = MakeGrantRouter(*this);
   std::vector<NamedArray> ListArrays() override { return {{"one", one, false}, {"two-v", two, true}}; }
 
@@ -30,6 +31,7 @@ struct Fixture : Arrays {
 TEST_CASE("an id leads back to its array, whatever the array is called") {
   CHECK(ArrayNameIn("rack1-v0123456789abcdef") == "rack1");
   CHECK(ArrayNameIn("rack-v1-s0123456789abcdef") == "rack-v1");
+  CHECK(ArrayNameIn("rack-1-g0123456789abcdef") == "rack-1");
   for (const char* other :
        {"", "v", "-v0123456789abcdef", "rack1-x0123456789abcdef", "rack1-v0123456789abcdeF",
         "rack1-v0123456789abcde", "rack1v0123456789abcdef", "vol-none"})
@@ -98,6 +100,25 @@ TEST_CASE("a volume whose array nobody named goes to the default array") {
   VolumeSpec spec;
   spec.name = "v";
   CHECK(ArrayNameIn(arrays.volumes->CreateVolume(spec)->id.value()) == "two-v");
+}
+
+TEST_CASE("a group is made on its volumes' array, and volumes of two arrays are none") {
+  Fixture arrays;
+  const VolumeId a = Fixture::Make(*arrays.one, "a"), b = Fixture::Make(*arrays.one, "b");
+  const VolumeId c = Fixture::Make(*arrays.two, "c");
+  arrays.two->FailWith(absl::UnavailableError("down"));
+  const auto group = arrays.groups->CreateGroup("g", {a, b});
+  REQUIRE(group.ok());
+  CHECK(ArrayNameIn(group->id.value()) == "one");
+  CHECK(arrays.groups->GetGroup(group->id).ok());
+  const absl::Status refused = arrays.groups->CreateGroup("h", {a, c}).status();
+  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK_THAT(std::string(refused.message()), Catch::Contains("one") && Catch::Contains("two-v"));
+  CHECK(absl::IsNotFound(arrays.groups->CreateGroup("h", {a, VolumeId("no id of ours")}).status()));
+  CHECK(absl::IsFailedPrecondition(
+      arrays.groups->CreateGroup("h", {a, VolumeId("gone-v0123456789abcdef")}).status()));
+  CHECK(arrays.groups->DeleteGroup(SnapshotGroupId("no id of ours")).ok());
+  CHECK(arrays.groups->DeleteGroup(group->id).ok());
 }
 
 }  // namespace lunkeeper

@@ -5,6 +5,7 @@
 #include <future>
 
 #include "base/testing/test_host.h"
+#include "devices/array/testing/group_contract.h"
 
 namespace lunkeeper {
 namespace {
@@ -240,6 +241,14 @@ TEST_CASE("an array that does not serve ends the waits too") {
   CHECK(absl::IsUnavailable(array.GetCapacity().status()));
   array.FailWith(absl::OkStatus());
   CHECK(array.GetCapacity().ok());
+}
+
+TEST_CASE("the array in memory keeps what groups of snapshots promise") {
+  FakeArray array, other;
+  testing::CheckGroupLife(array);
+  testing::CheckGroupRefusals(array);
+  testing::CheckRestoreFromMember(array);
+  testing::CheckGroupsAreSeparate(array, other);
 }
 
 }  // namespace lunkeeper

@@ -47,13 +47,17 @@ struct Volume {
   absl::Time created;
 };
 
+// Given by the array, never used again; also the CSI group_snapshot_id.
+using SnapshotGroupId = Name<struct SnapshotGroupTag>;
+
 struct Snapshot {
   SnapshotId id;
   std::string name;
   VolumeId source;
   uint64_t size_bytes = 0;
   absl::Time created;
-  bool ready = false;  // false while it is being copied
+  bool ready = false;          // false while it is being copied
+  SnapshotGroupId group = {};  // that it was made with, and goes with; empty: none
 };
 
 template <class T>
@@ -92,6 +96,7 @@ class VolumeStore {
   // name. ALREADY_EXISTS: the name is taken by a snapshot of another volume. FAILED_PRECONDITION: the pool
   // cannot reflink and the volume is in use.
   virtual absl::StatusOr<Snapshot> CreateSnapshot(const std::string& name, const VolumeId& source) = 0;
+  // OK when it is gone already. INVALID_ARGUMENT: it is a group's, and goes with that.
   virtual absl::Status DeleteSnapshot(const SnapshotId& id) = 0;
   virtual absl::StatusOr<Snapshot> GetSnapshot(const SnapshotId& id) = 0;
   // Of one volume, or of all if `source` is empty.

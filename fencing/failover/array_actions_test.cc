@@ -13,6 +13,7 @@ class OlderArray final : public Array, public GrantStore {
   explicit OlderArray(FakeArray& real) : real_(real) {}
 
   VolumeStore& volumes() override { return real_.volumes(); }
+  SnapshotGroups& groups() override { return real_.groups(); }
   GrantStore& grants() override { return *this; }
   FenceControl& fences() override { return real_.fences(); }
 

@@ -32,12 +32,22 @@ class NoVolumes : public VolumeStore {
   absl::StatusOr<PoolCapacity> GetCapacity() override { return Unsupported(); }
 };
 
+class NoGroups : public SnapshotGroups {
+ public:
+  absl::StatusOr<SnapshotGroup> CreateGroup(const std::string&, const std::vector<VolumeId>&) override {
+    return Unsupported();
+  }
+  absl::Status DeleteGroup(const SnapshotGroupId&) override { return Unsupported(); }
+  absl::StatusOr<SnapshotGroup> GetGroup(const SnapshotGroupId&) override { return Unsupported(); }
+};
+
 class HollowArray final : public Array, public GrantStore, public FenceControl {
  public:
   HollowArray(const HollowClusterSize& size, int number, std::function<uint64_t(int)> commands)
       : size_(size), number_(number), commands_(std::move(commands)) {}
 
   VolumeStore& volumes() override { return volumes_; }
+  SnapshotGroups& groups() override { return groups_; }
   GrantStore& grants() override { return *this; }
   FenceControl& fences() override { return *this; }
 
@@ -107,6 +117,7 @@ class HollowArray final : public Array, public GrantStore, public FenceControl {
   }
 
   NoVolumes volumes_;
+  NoGroups groups_;
   const HollowClusterSize size_;
   const int number_;
   const std::function<uint64_t(int)> commands_;

@@ -1,5 +1,4 @@
-// Each RPC is one line of work inside AnswerRead or AnswerChange, which do what all have in common, in this
-// order:
+// Each RPC is one line of work inside AnswerRead or AnswerChange, which do what all have in common:
 //   1. name this array in the trailing metadata, so that the client knows the answer for the array's own
 //   2. read who calls from the verified certificate (rights.h)
 //   3. check that the call is meant for this array, not for one that had this address before
@@ -43,8 +42,7 @@ constexpr size_t kLongestPage = 1000;
 constexpr absl::Duration kAnswerMargin = absl::Milliseconds(200);
 
 absl::Status CheckText(const FieldDescriptor& field, const std::string& text) {
-  const bool plain = std::none_of(text.begin(), text.end(),
-                                  [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); });
+  const bool plain = std::ranges::none_of(text, [](unsigned char c) { return absl::ascii_iscntrl(c); });
   if (plain && text.size() <= kLongestText) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(field.name(), ": want at most ", kLongestText, " bytes without control characters"));
@@ -170,6 +168,28 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
                         v1::CapacityResponse* response) override {
     return AnswerRead(context, request,
                       [&](Array& array) { return FillMessage(array.volumes().GetCapacity(), response); });
+  }
+
+  grpc::Status CreateSnapshotGroup(ServerContext* context, const v1::CreateSnapshotGroupRequest* request,
+                                   v1::SnapshotGroupResponse* response) override {
+    return AnswerChange(context, request, [&](Array& array) {
+      const auto& ids = request->source_volume_ids();
+      return FillMessage(array.groups().CreateGroup(request->name(), {ids.begin(), ids.end()}),
+                         response->mutable_group());
+    });
+  }
+  grpc::Status DeleteSnapshotGroup(ServerContext* context, const v1::DeleteSnapshotGroupRequest* request,
+                                   v1::DeleteSnapshotGroupResponse*) override {
+    return AnswerChange(context, request, [&](Array& array) {
+      return array.groups().DeleteGroup(SnapshotGroupId(request->group_id()));
+    });
+  }
+  grpc::Status GetSnapshotGroup(ServerContext* context, const v1::GetSnapshotGroupRequest* request,
+                                v1::SnapshotGroupResponse* response) override {
+    return AnswerRead(context, request, [&](Array& array) {
+      return FillMessage(array.groups().GetGroup(SnapshotGroupId(request->group_id())),
+                         response->mutable_group());
+    });
   }
 
   grpc::Status Acquire(ServerContext* context, const v1::AcquireRequest* request,
@@ -363,9 +383,8 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     if (!absl::IsFailedPrecondition(grant.status())) return grant;
     // Held by another node, or refused for good, such as to a fenced node.
     ASSIGN_OR_RETURN(const auto holders, array.grants().ListGrants({.volume = request.volume, .node = {}}));
-    const bool held = std::any_of(holders.begin(), holders.end(),
-                                  [&](const Grant& each) { return each.node != request.node; });
-    return held ? busy : grant;
+    const auto is_other = [&](const Grant& each) { return each.node != request.node; };
+    return std::ranges::any_of(holders, is_other) ? busy : grant;
   }
 
   const ArrayServiceOptions options_;

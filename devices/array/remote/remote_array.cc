@@ -59,12 +59,17 @@ grpc::ChannelArguments ArgumentsFor(const RemoteArrayOptions& options) {
   return arguments;
 }
 
-class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public GrantStore, public FenceControl {
+class RemoteArrayImpl final : public RemoteArray,
+                              public VolumeStore,
+                              public SnapshotGroups,
+                              public GrantStore,
+                              public FenceControl {
  public:
   RemoteArrayImpl(const RemoteArrayOptions& options, const std::shared_ptr<grpc::Channel>& channel)
       : options_(options), channel_(channel), stub_(v1::ArrayService::NewStub(channel)) {}
 
   VolumeStore& volumes() override { return *this; }
+  SnapshotGroups& groups() override { return *this; }
   GrantStore& grants() override { return *this; }
   FenceControl& fences() override { return *this; }
 
@@ -145,6 +150,29 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
     v1::CapacityResponse response;
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncCapacity, v1::CapacityRequest(), &response));
     return wire::FromMessage(response);
+  }
+
+  absl::StatusOr<SnapshotGroup> CreateGroup(const std::string& name,
+                                            const std::vector<VolumeId>& sources) override {
+    v1::CreateSnapshotGroupRequest request;
+    request.set_name(name);
+    for (const VolumeId& source : sources) request.add_source_volume_ids(source.value());
+    v1::SnapshotGroupResponse response;
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncCreateSnapshotGroup, request, &response));
+    return wire::FromMessage(response.group());
+  }
+  absl::Status DeleteGroup(const SnapshotGroupId& id) override {
+    v1::DeleteSnapshotGroupRequest request;
+    request.set_group_id(id.value());
+    v1::DeleteSnapshotGroupResponse response;
+    return CallAgent(&Stub::AsyncDeleteSnapshotGroup, request, &response);
+  }
+  absl::StatusOr<SnapshotGroup> GetGroup(const SnapshotGroupId& id) override {
+    v1::GetSnapshotGroupRequest request;
+    request.set_group_id(id.value());
+    v1::SnapshotGroupResponse response;
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncGetSnapshotGroup, request, &response));
+    return wire::FromMessage(response.group());
   }
 
   absl::StatusOr<Grant> AcquireGrant(const GrantRequest& request, absl::Duration wait) override {
@@ -316,7 +344,8 @@ class RemoteArrayImpl final : public RemoteArray, public VolumeStore, public Gra
                                                         ": it may be done all the same; repeat it"));
       case grpc::StatusCode::UNIMPLEMENTED:
         return absl::UnimplementedError(
-            absl::StrCat(which, "its agent is of an older version: ", status.error_message()));
+            absl::StrCat(which, "its agent is of an older version and does not know this call: upgrade it: ",
+                         status.error_message()));
       case grpc::StatusCode::RESOURCE_EXHAUSTED:
         return absl::UnavailableError(
             absl::StrCat(which, "too busy, or the answer is too large: try again: ", status.error_message()));

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "base/testing/test_host.h"
 #include "devices/array/remote/testing/remote_array_fixture.h"
+#include "devices/array/testing/group_contract.h"
 
 namespace lunkeeper::testing {
 namespace {
@@ -324,6 +325,15 @@ TEST_CASE("a node or a cluster that waits for all it can leaves others room, and
   REQUIRE(Eventually([&] { return agent.Of("c2").Waiting() == 1; }));
   REQUIRE(foreign->grants().ReleaseGrant(theirs, kNodeA, GrantOwner::kNode, kAnyGeneration).ok());
   CHECK(waiting.get().ok());
+}
+
+TEST_CASE_METHOD(RemoteArrayFixture, "an array over the network keeps what groups of snapshots promise") {
+  const auto other =
+      Connect(agent.Options(Ca().Issue("controller-c2", "DNS:controller.c2.cluster.lunkeeper.io")));
+  CheckGroupLife(*array);
+  CheckGroupRefusals(*array);
+  CheckRestoreFromMember(*array);
+  CheckGroupsAreSeparate(*array, *other);
 }
 
 }  // namespace lunkeeper::testing

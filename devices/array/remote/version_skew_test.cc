@@ -26,6 +26,7 @@ const std::set<std::string> kNewFields = {
     "lunkeeper.array.v1.VolumeSpec.uses",
     "lunkeeper.array.v1.VolumeSpec.fs_type",
     "lunkeeper.array.v1.CapacityResponse.creatable_bytes",
+    "lunkeeper.array.v1.Snapshot.group_id",
     "lunkeeper.array.v1.Grant.node_uid",
     "lunkeeper.array.v1.Fence.node_uid",
     "lunkeeper.array.v1.Fence.fenced_by",
@@ -113,6 +114,15 @@ VolumeSpec SpecOf(const std::string& name) {
 }
 
 }  // namespace
+
+TEST_CASE_METHOD(OneVersionApart, "an agent that knows no groups of snapshots is said to be too old") {
+  const auto made = array->volumes().CreateVolume(SpecOf("v"));
+  REQUIRE(made.ok());
+  const absl::Status refused = array->groups().CreateGroup("g", {made->id}).status();
+  CHECK(absl::IsUnimplemented(refused));
+  CHECK_THAT(std::string(refused.message()), Catch::Contains("older version") && Catch::Contains("upgrade"));
+  CHECK(absl::IsUnimplemented(array->groups().GetGroup(SnapshotGroupId("a1-g0123456789abcdef")).status()));
+}
 
 TEST_CASE_METHOD(OneVersionApart, "a volume is made, and made again, without what one side does not know") {
   const auto made = array->volumes().CreateVolume(SpecOf("v"));

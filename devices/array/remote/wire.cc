@@ -142,6 +142,7 @@ v1::Snapshot ToMessage(const Snapshot& snapshot) {
   out.set_size_bytes(snapshot.size_bytes);
   out.set_created_unix_nanos(absl::ToUnixNanos(snapshot.created));
   out.set_ready(snapshot.ready);
+  out.set_group_id(snapshot.group.value());
   return out;
 }
 
@@ -151,7 +152,26 @@ Snapshot FromMessage(const v1::Snapshot& snapshot) {
                   .source = VolumeId(snapshot.source_volume_id()),
                   .size_bytes = snapshot.size_bytes(),
                   .created = absl::FromUnixNanos(snapshot.created_unix_nanos()),
-                  .ready = snapshot.ready()};
+                  .ready = snapshot.ready(),
+                  .group = SnapshotGroupId(snapshot.group_id())};
+}
+
+v1::SnapshotGroup ToMessage(const SnapshotGroup& group) {
+  v1::SnapshotGroup out;
+  out.set_group_id(group.id.value());
+  out.set_name(group.name);
+  out.set_created_unix_nanos(absl::ToUnixNanos(group.created));
+  for (const Snapshot& snapshot : group.snapshots) *out.add_snapshots() = ToMessage(snapshot);
+  return out;
+}
+
+SnapshotGroup FromMessage(const v1::SnapshotGroup& group) {
+  SnapshotGroup out{.id = SnapshotGroupId(group.group_id()),
+                    .name = group.name(),
+                    .created = absl::FromUnixNanos(group.created_unix_nanos()),
+                    .snapshots = {}};
+  for (const v1::Snapshot& snapshot : group.snapshots()) out.snapshots.push_back(FromMessage(snapshot));
+  return out;
 }
 
 v1::CapacityResponse ToMessage(const PoolCapacity& capacity) {

@@ -67,11 +67,8 @@ absl::StatusOr<uint64_t> FakeArray::SizeFor(const VolumeSpec& spec) {
     ASSIGN_OR_RETURN(const VolumeEntry* source, Find(spec.source_volume));
     source_size = source->volume.spec.size_bytes;
   } else if (!spec.source_snapshot.empty()) {
-    const auto it = snapshots_.find(spec.source_snapshot);
-    if (it == snapshots_.end()) {
-      return absl::NotFoundError(absl::StrCat("snapshot ", spec.source_snapshot.value(), ": there is none"));
-    }
-    source_size = it->second.size_bytes;
+    ASSIGN_OR_RETURN(const Snapshot source, snapshots_.Get(spec.source_snapshot));
+    source_size = source.size_bytes;
   }
   if (size > options_.largest_volume_bytes || size < source_size) {
     return absl::OutOfRangeError(
@@ -157,40 +154,32 @@ absl::StatusOr<Volume> FakeArray::ExpandVolume(const VolumeId& id, uint64_t size
 absl::StatusOr<Snapshot> FakeArray::CreateSnapshot(const std::string& name, const VolumeId& source) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
-  for (const auto& [id, snapshot] : snapshots_) {
-    if (snapshot.name != name) continue;
-    if (snapshot.source == source) return snapshot;
-    return absl::AlreadyExistsError(absl::StrCat(
-        "create snapshot ", name, ": there is one of that name, of volume ", snapshot.source.value()));
-  }
+  ASSIGN_OR_RETURN(const Snapshot* made, snapshots_.FindMade(name, source));
+  if (made != nullptr) return *made;
   ASSIGN_OR_RETURN(const VolumeEntry* entry, Find(source));
-  const SnapshotId id(NextId(snapshot_prefix_));
-  return snapshots_[id] = Snapshot{id, name, source, entry->volume.spec.size_bytes, absl::Now(), true};
-}
-
-absl::Status FakeArray::DeleteSnapshot(const SnapshotId& id) {
-  absl::MutexLock lock(&mutex_);
-  RETURN_IF_ERROR(failure_);
-  snapshots_.erase(id);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Snapshot> FakeArray::GetSnapshot(const SnapshotId& id) {
-  absl::MutexLock lock(&mutex_);
-  RETURN_IF_ERROR(failure_);
-  const auto it = snapshots_.find(id);
-  if (it == snapshots_.end())
-    return absl::NotFoundError(absl::StrCat("snapshot ", id.value(), ": there is none"));
-  return it->second;
+  return snapshots_.Add(name, entry->volume);
 }
 
 absl::StatusOr<Page<Snapshot>> FakeArray::ListSnapshots(const VolumeId& source, const std::string& token,
                                                         size_t limit) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
-  return ListPage<Snapshot>(snapshots_, token, limit, snapshot_prefix_, [&](const Snapshot& snapshot) {
-    return source.empty() || snapshot.source == source ? &snapshot : nullptr;
-  });
+  return snapshots_.List(source, token, limit);
+}
+
+absl::StatusOr<SnapshotGroup> FakeArray::CreateGroup(const std::string& name,
+                                                     const std::vector<VolumeId>& sources) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  RETURN_IF_ERROR(CheckGroupSources(name, sources));
+  ASSIGN_OR_RETURN(const SnapshotGroup* made, snapshots_.FindMadeGroup(name, sources));
+  if (made != nullptr) return *made;
+  std::vector<Volume> volumes;
+  for (const VolumeId& source : sources) {
+    ASSIGN_OR_RETURN(const VolumeEntry* entry, Find(source));
+    volumes.push_back(entry->volume);
+  }
+  return snapshots_.AddGroup(name, volumes);
 }
 
 absl::StatusOr<PoolCapacity> FakeArray::GetCapacity() {

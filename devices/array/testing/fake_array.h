@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "devices/array/array.h"
 #include "devices/array/testing/fake_fences.h"
+#include "devices/array/testing/fake_snapshots.h"
 
 namespace lunkeeper {
 
@@ -24,7 +25,11 @@ struct FakeArrayOptions {
   uint64_t largest_volume_bytes = uint64_t{16} << 40;
 };
 
-class FakeArray final : public Array, public VolumeStore, public GrantStore, public FenceControl {
+class FakeArray final : public Array,
+                        public VolumeStore,
+                        public SnapshotGroups,
+                        public GrantStore,
+                        public FenceControl {
  public:
   explicit FakeArray(FakeArrayOptions options = {});
 
@@ -39,6 +44,7 @@ class FakeArray final : public Array, public VolumeStore, public GrantStore, pub
   void LandHeartbeat(const NodeId& node);
 
   VolumeStore& volumes() override { return *this; }
+  SnapshotGroups& groups() override { return *this; }
   GrantStore& grants() override { return *this; }
   FenceControl& fences() override { return *this; }
 
@@ -48,11 +54,28 @@ class FakeArray final : public Array, public VolumeStore, public GrantStore, pub
   absl::StatusOr<Page<Volume>> ListVolumes(const std::string& token, size_t limit) override;
   absl::StatusOr<Volume> ExpandVolume(const VolumeId& id, uint64_t size_bytes) override;
   absl::StatusOr<Snapshot> CreateSnapshot(const std::string& name, const VolumeId& source) override;
-  absl::Status DeleteSnapshot(const SnapshotId& id) override;
-  absl::StatusOr<Snapshot> GetSnapshot(const SnapshotId& id) override;
+  absl::Status DeleteSnapshot(const SnapshotId& id) override {
+    absl::MutexLock lock(&mutex_);
+    return failure_.ok() ? snapshots_.Delete(id) : failure_;
+  }
+  absl::StatusOr<Snapshot> GetSnapshot(const SnapshotId& id) override {
+    absl::MutexLock lock(&mutex_);
+    return failure_.ok() ? snapshots_.Get(id) : absl::StatusOr<Snapshot>(failure_);
+  }
   absl::StatusOr<Page<Snapshot>> ListSnapshots(const VolumeId& source, const std::string& token,
                                                size_t limit) override;
   absl::StatusOr<PoolCapacity> GetCapacity() override;
+
+  absl::StatusOr<SnapshotGroup> CreateGroup(const std::string& name,
+                                            const std::vector<VolumeId>& sources) override;
+  absl::Status DeleteGroup(const SnapshotGroupId& id) override {
+    absl::MutexLock lock(&mutex_);
+    return failure_.ok() ? snapshots_.DeleteGroup(id) : failure_;
+  }
+  absl::StatusOr<SnapshotGroup> GetGroup(const SnapshotGroupId& id) override {
+    absl::MutexLock lock(&mutex_);
+    return failure_.ok() ? snapshots_.GetGroup(id) : absl::StatusOr<SnapshotGroup>(failure_);
+  }
 
   absl::StatusOr<Grant> AcquireGrant(const GrantRequest& request, absl::Duration wait) override;
   absl::Status ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,
@@ -97,7 +120,6 @@ class FakeArray final : public Array, public VolumeStore, public GrantStore, pub
 
   const FakeArrayOptions options_;
   const std::string volume_prefix_ = options_.name + "-v";
-  const std::string snapshot_prefix_ = options_.name + "-s";
 
   absl::Mutex mutex_;
   absl::CondVar changed_;  // a grant ended, a fence began, a switch was turned
@@ -107,7 +129,7 @@ class FakeArray final : public Array, public VolumeStore, public GrantStore, pub
   Generation generation_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<VolumeId, VolumeEntry> volumes_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, VolumeId> volume_names_ ABSL_GUARDED_BY(mutex_);
-  std::map<SnapshotId, Snapshot> snapshots_ ABSL_GUARDED_BY(mutex_);
+  FakeSnapshots snapshots_ ABSL_GUARDED_BY(mutex_){options_.name};
   FakeFences fences_ ABSL_GUARDED_BY(mutex_);
   std::map<NodeId, HeartbeatLun> heartbeat_luns_ ABSL_GUARDED_BY(mutex_);
 };

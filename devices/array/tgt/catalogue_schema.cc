@@ -24,7 +24,7 @@
 namespace lunkeeper {
 namespace {
 
-constexpr int64_t kSchema = 2;
+constexpr int64_t kSchema = 3;
 
 // Times are nanoseconds since 1970, sizes are bytes, flags are 0 or 1, enumerations the numbers of their C++
 // values. Texts are never NULL: none is ''.
@@ -52,13 +52,21 @@ CREATE TABLE volumes(
 CREATE INDEX volumes_of_cluster ON volumes(cluster, id);
 CREATE INDEX volumes_copying ON volumes(copying) WHERE copying = 1;
 
--- A snapshot; its data are in a file of its own. `source` may have been deleted since.
+-- A snapshot; its data are in a file of its own. `source` may have been deleted since. `group_id`: the group
+-- that it was made with; '' is none.
 CREATE TABLE snapshots(
   id TEXT PRIMARY KEY, cluster TEXT NOT NULL, name TEXT NOT NULL, source TEXT NOT NULL, size INTEGER NOT NULL,
-  created INTEGER NOT NULL, copying INTEGER NOT NULL, UNIQUE(cluster, name)) WITHOUT ROWID;
+  created INTEGER NOT NULL, copying INTEGER NOT NULL, group_id TEXT NOT NULL DEFAULT '',
+  UNIQUE(cluster, name)) WITHOUT ROWID;
 CREATE INDEX snapshots_of_cluster ON snapshots(cluster, id);
 CREATE INDEX snapshots_of_volume ON snapshots(source, id);
 CREATE INDEX snapshots_copying ON snapshots(copying) WHERE copying = 1;
+CREATE INDEX snapshots_of_group ON snapshots(group_id) WHERE group_id <> '';
+
+-- A group of snapshots of one moment. Its row and theirs come and go in one change.
+CREATE TABLE snapshot_groups(
+  id TEXT PRIMARY KEY, cluster TEXT NOT NULL, name TEXT NOT NULL, created INTEGER NOT NULL,
+  UNIQUE(cluster, name)) WITHOUT ROWID;
 
 -- A grant: the right of `node` to use `volume`, and the target that enforces it. A node has at most one of a
 -- volume. `secret` is its CHAP secret, and `target_secret` the one by which the target proves itself ('': it
@@ -113,6 +121,14 @@ ALTER TABLE heartbeat_luns ADD COLUMN target_secret TEXT NOT NULL DEFAULT '';
 ALTER TABLE heartbeat_luns ADD COLUMN signing_key TEXT NOT NULL DEFAULT '';
 UPDATE volumes SET uses = 9 WHERE EXISTS(SELECT 1 FROM grants WHERE volume = volumes.id AND access = 0);
 UPDATE volumes SET uses = 36 WHERE EXISTS(SELECT 1 FROM grants WHERE volume = volumes.id AND access = 2);
+)",
+    // Groups of snapshots.
+    R"(
+ALTER TABLE snapshots ADD COLUMN group_id TEXT NOT NULL DEFAULT '';
+CREATE INDEX snapshots_of_group ON snapshots(group_id) WHERE group_id <> '';
+CREATE TABLE snapshot_groups(
+  id TEXT PRIMARY KEY, cluster TEXT NOT NULL, name TEXT NOT NULL, created INTEGER NOT NULL,
+  UNIQUE(cluster, name)) WITHOUT ROWID;
 )"};
 static_assert(std::size(kMigrations) == kSchema - 1);
 

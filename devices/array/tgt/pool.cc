@@ -37,6 +37,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "devices/array/tgt/pool_file.h"
 
 namespace lunkeeper {
 namespace {
@@ -45,31 +46,7 @@ constexpr uint64_t kLargestVolume = (16ull << 40) - kMiB;  // the largest file o
 // Between two looks at whether to give up: a tenth of a second on a slow disk.
 constexpr size_t kCopyChunk = 16 * kMiB;
 constexpr uint64_t kHeartbeatLunBytes = 64 << 10;
-constexpr char kNewSuffix[] = ".new";
 constexpr char kGoneSuffix[] = ".gone";
-
-bool IsNoSpace(int error) { return error == ENOSPC || error == EDQUOT; }
-
-absl::Status FileError(const char* doing, const std::string& path, int error) {
-  const std::string message = absl::StrCat("pool: ", doing, " ", path, ": ", std::strerror(error));
-  if (IsNoSpace(error)) {
-    return absl::ResourceExhaustedError(absl::StrCat(message, "; free some space or grow the pool"));
-  }
-  return error == ENOENT ? absl::NotFoundError(message) : absl::InternalError(message);
-}
-
-absl::StatusOr<UniqueFd> OpenFile(const std::string& path, int flags) {
-  UniqueFd fd(::open(path.c_str(), flags | O_CLOEXEC, 0600));
-  if (!fd) return FileError("open", path, errno);
-  return fd;
-}
-
-absl::Status SyncDirectoryOf(const std::string& path) {
-  const std::string directory = std::filesystem::path(path).parent_path();
-  ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(directory, O_RDONLY | O_DIRECTORY));
-  if (::fsync(fd.get()) != 0) return FileError("sync", directory, errno);
-  return absl::OkStatus();
-}
 
 absl::Status MakeDirectory(const std::string& path) {
   std::error_code error;
@@ -86,18 +63,6 @@ bool FileExists(const std::string& path) { return ::access(path.c_str(), F_OK) =
 // OK when there is none.
 absl::Status UnlinkFile(const std::string& path) {
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) return FileError("remove", path, errno);
-  return absl::OkStatus();
-}
-
-// What is before `allocated` has its space already. XFS wants room for all of the range that it is asked for,
-// also where that has blocks.
-absl::Status SetSize(int fd, const std::string& path, uint64_t size_bytes, Provisioning provisioning,
-                     off_t allocated = 0) {
-  const auto size = static_cast<off_t>(size_bytes);
-  if (provisioning == Provisioning::kThick && allocated < size &&
-      ::fallocate(fd, 0, allocated, size - allocated) != 0)
-    return FileError("allocate", path, errno);
-  if (::ftruncate(fd, size) != 0) return FileError("size", path, errno);
   return absl::OkStatus();
 }
 
@@ -126,26 +91,6 @@ absl::Status CopyData(int from, int to, const std::string& path,
     FAIL_POINT("array.copy.chunk");
     if (!progress(static_cast<uint64_t>(end))) return absl::CancelledError(absl::StrCat("copy to ", path));
     offset = end;
-  }
-  return errno == ENXIO ? absl::OkStatus() : FileError("find data of", path, errno);
-}
-
-// Of what is written only: for the rest the call would allocate space, also in a thin file.
-absl::Status UnshareData(int fd, const std::string& path) {
-  off_t offset = 0;
-  while ((offset = ::lseek(fd, offset, SEEK_DATA)) >= 0) {
-    const off_t end = ::lseek(fd, offset, SEEK_HOLE);
-    if (end < offset) return FileError("find data of", path, errno);
-    if (::fallocate(fd, FALLOC_FL_UNSHARE_RANGE, offset, end - offset) == 0) {
-      offset = end;
-    } else if (errno == EOPNOTSUPP) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("pool: ", path,
-                       ": this file system cannot copy the data of a thick volume; use "
-                       "provisioning: thin, or a pool on XFS"));
-    } else if (errno != EINTR) {
-      return FileError("copy shared data of", path, errno);
-    }
   }
   return errno == ENXIO ? absl::OkStatus() : FileError("find data of", path, errno);
 }

@@ -31,6 +31,7 @@
 #include "devices/array/tgt/cache_id.h"
 #include "devices/array/tgt/tgt_fences.h"
 #include "devices/array/tgt/tgt_grants.h"
+#include "devices/array/tgt/tgt_groups.h"
 #include "devices/array/tgt/tgt_parts.h"
 #include "devices/array/tgt/tgt_volumes.h"
 
@@ -49,13 +50,15 @@ absl::Status CheckName(const std::string& name) {
 class ClusterView final : public Array {
  public:
   ClusterView(const TgtParts& parts, const ClusterId& cluster)
-      : volumes_(parts, cluster), grants_(parts, cluster), fences_(parts, cluster) {}
+      : volumes_(parts, cluster), groups_(parts, cluster), grants_(parts, cluster), fences_(parts, cluster) {}
   VolumeStore& volumes() override { return volumes_; }
+  SnapshotGroups& groups() override { return groups_; }
   GrantStore& grants() override { return grants_; }
   FenceControl& fences() override { return fences_; }
 
  private:
   TgtVolumes volumes_;
+  TgtGroups groups_;
   TgtGrants grants_;
   TgtFences fences_;
 };
@@ -96,6 +99,7 @@ class TgtArrayImpl final : public TgtArray {
   std::unique_ptr<SeenSequence> seen_;
   std::unique_ptr<VolumeCopies> copies_;
   std::unique_ptr<TgtDaemon> daemon_;
+  std::unique_ptr<WriteBarrier> barrier_;
   std::unique_ptr<TargetTable> table_;
   std::unique_ptr<GrantTargets> targets_;
   std::unique_ptr<HeartbeatLunTable> heartbeat_luns_;
@@ -178,6 +182,7 @@ void TgtArrayImpl::MakeParts(const std::string& cache_id) {
         table_->DeleteOldAccounts();
         pool_->ballast().ReserveSpace();
       });
+  barrier_ = std::make_unique<WriteBarrier>(*daemon_);
   table_ = std::make_unique<TargetTable>(
       &daemon_->client(),
       TargetTableOptions{.array = options_.name,
@@ -195,6 +200,7 @@ void TgtArrayImpl::MakeParts(const std::string& cache_id) {
                           .gates = gates_,
                           .copies = *copies_,
                           .daemon = *daemon_,
+                          .barrier = *barrier_,
                           .table = *table_,
                           .targets = *targets_,
                           .heartbeat_luns = *heartbeat_luns_});

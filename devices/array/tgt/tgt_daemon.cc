@@ -159,6 +159,19 @@ absl::Status TgtDaemon::CheckAnswering() const {
                                              "` has it started again, and initiators go on by themselves"));
 }
 
+absl::StatusOr<std::unique_ptr<TgtdPause>> TgtDaemon::PauseTgtd() const {
+  RETURN_IF_ERROR(CheckAnswering());
+  pid_t pid = 0;
+  UniqueFd handle;
+  {
+    const absl::MutexLock lock(&mu_);
+    pid = served_by_;
+    handle.Reset(::fcntl(served_handle_.get(), F_DUPFD_CLOEXEC, 0));
+  }
+  if (!handle) return absl::UnavailableError("array: tgtd is being started again");
+  return TgtdPause::HoldTgtd(pid, std::move(handle));
+}
+
 uint64_t TgtDaemon::CountDeaths() const {
   const absl::MutexLock lock(&mu_);
   return deaths_;
@@ -184,6 +197,8 @@ absl::StatusOr<TgtDaemon::Process> TgtDaemon::FindOrSpawn() {
     auto found = FindRunning();
     if (found.ok()) {
       RETURN_IF_ERROR(lock_.CheckHolder(found->pid, options_.control_port));
+      // The program before this one may have died while it held tgtd, and its guard with it (tgtd_pause.h).
+      ::syscall(SYS_pidfd_send_signal, found->handle.get(), SIGCONT, nullptr, 0);
       found->taken_over = found->pid != child;
       return found;
     }
@@ -334,6 +349,7 @@ void TgtDaemon::SetReady(bool ready) {
   ready_ = ready;
   hangs_ = false;
   served_by_ = process_.pid;
+  served_handle_.Reset(ready ? ::fcntl(process_.handle.get(), F_DUPFD_CLOEXEC, 0) : -1);
 }
 
 }  // namespace lunkeeper

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
@@ -29,6 +30,7 @@
 #include "devices/array/tgt/tgt_client.h"
 #include "devices/array/tgt/tgtd_lock.h"
 #include "devices/array/tgt/tgtd_output.h"
+#include "devices/array/tgt/tgtd_pause.h"
 
 namespace lunkeeper {
 
@@ -70,6 +72,9 @@ class TgtDaemon {
   // The portals that are open; all of them while that is not known. An address that is not there may be
   // another host's, and what is not open must not be said to nodes.
   std::vector<std::string> ListOpenPortals() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Holds tgtd for a moment (tgtd_pause.h). Its threads look after tgtd meanwhile as ever: what takes so
+  // short is no hang. UNAVAILABLE: it cannot be held; it is just being started again, say.
+  absl::StatusOr<std::unique_ptr<TgtdPause>> PauseTgtd() const ABSL_LOCKS_EXCLUDED(mu_);
   // How often tgtd has died since StartServing().
   uint64_t CountDeaths() const ABSL_LOCKS_EXCLUDED(mu_);
   const TgtClient& client() const { return client_; }
@@ -105,6 +110,7 @@ class TgtDaemon {
   bool ready_ ABSL_GUARDED_BY(mu_) = false;
   bool hangs_ ABSL_GUARDED_BY(mu_) = false;
   pid_t served_by_ ABSL_GUARDED_BY(mu_) = 0;
+  UniqueFd served_handle_ ABSL_GUARDED_BY(mu_);  // of served_by_: a copy of the handle in process_
   uint64_t deaths_ ABSL_GUARDED_BY(mu_) = 0;
   std::set<std::string> shut_portals_ ABSL_GUARDED_BY(mu_);  // which could not be opened, as was logged
   // The watching thread's:

@@ -1,9 +1,10 @@
 #pragma once
-// What the views of all clusters share (TgtVolumes, TgtGrants, TgtFences). TgtArray owns it all, and the
-// parts live as long as it does. Each part is thread-safe.
+// What the views of all clusters share (TgtVolumes, TgtGroups, TgtGrants, TgtFences). TgtArray owns it all,
+// and the parts live as long as it does. Each part is thread-safe.
 //
-// The two boundaries for later: Pool alone touches volumes' bytes (files now), and TargetTable with TgtDaemon
-// alone speaks to tgtd (one now). The views know neither a file descriptor nor a target's number.
+// The two boundaries for later: Pool with PoolClones alone touches volumes' bytes (files now), and
+// TargetTable with TgtDaemon alone speaks to tgtd (one now). The views know neither a file descriptor nor a
+// target's number.
 
 #include <functional>
 
@@ -21,6 +22,7 @@
 #include "devices/array/tgt/tgt_daemon.h"
 #include "devices/array/tgt/volume_copies.h"
 #include "devices/array/tgt/volume_gates.h"
+#include "devices/array/tgt/write_barrier.h"
 
 namespace lunkeeper {
 
@@ -28,7 +30,7 @@ struct TgtParts {
   const TgtArrayOptions& options;
   // OK, or UNAVAILABLE: every call of a view answers so until the array serves.
   const std::function<absl::Status()> check_serving;
-  // "volume <id or cluster/name>", "snapshot <id or cluster/name>": one call works on it at a time.
+  // "volume <id or cluster/name>", likewise "snapshot" and "snapshot group": one call works on it at a time.
   KeyedLock& object_locks;
   Pool& pool;
   PoolRoom& room;
@@ -37,6 +39,7 @@ struct TgtParts {
   VolumeGates& gates;
   VolumeCopies& copies;
   TgtDaemon& daemon;
+  WriteBarrier& barrier;
   TargetTable& table;
   GrantTargets& targets;
   HeartbeatLunTable& heartbeat_luns;

@@ -1,5 +1,5 @@
-// Volumes and snapshots as rows. Each function is one statement or one change; what may not be broken is
-// checked inside the change, since grants and copies come and go on other threads until it runs.
+// Volumes, snapshots and groups as rows. Each function is one statement or one change; what may not be broken
+// is checked inside the change, since grants and copies come and go on other threads until it runs.
 //
 // `copying` closes two gaps where the pool cannot reflink: RefuseIfGranted (here) keeps a copy from beginning
 // while a node may write to its source, and RefuseIfCopied (grant_catalogue.cc) keeps a grant from being
@@ -19,7 +19,8 @@ namespace {
 #define VOLUME_COLUMNS                                                                                      \
   "id, cluster, name, size, asked_size, provisioning, durability, source_snapshot, source_volume, serial, " \
   "created, copying, uses, fs_type"
-#define SNAPSHOT_COLUMNS "id, cluster, name, source, size, created, copying"
+#define SNAPSHOT_COLUMNS "id, cluster, name, source, size, created, copying, group_id"
+#define GROUP_COLUMNS "id, name, created"
 
 VolumeRow VolumeFrom(const SqlRow& row) {
   VolumeRow out;
@@ -50,7 +51,17 @@ SnapshotRow SnapshotFrom(const SqlRow& row) {
   out.snapshot.size_bytes = static_cast<uint64_t>(row.Integer(4));
   out.snapshot.created = absl::FromUnixNanos(row.Integer(5));
   out.snapshot.ready = row.Integer(6) == 0;
+  out.snapshot.group = SnapshotGroupId(row.Text(7));
   return out;
+}
+
+absl::Status InsertRow(SqlDatabase& database, const ClusterId& cluster, const Snapshot& snapshot) {
+  return database
+      .Change("INSERT INTO snapshots(" SNAPSHOT_COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8)",
+              {snapshot.id.value(), cluster.value(), snapshot.name, snapshot.source.value(),
+               static_cast<int64_t>(snapshot.size_bytes), absl::ToUnixNanos(snapshot.created),
+               int64_t{!snapshot.ready}, snapshot.group.value()})
+      .status();
 }
 
 absl::Status RefuseIfGranted(SqlDatabase& database, const VolumeId& id) {
@@ -61,6 +72,14 @@ absl::Status RefuseIfGranted(SqlDatabase& database, const VolumeId& id) {
   return absl::FailedPreconditionError(
       absl::StrCat("volume ", id.value(), ": it is granted to ", absl::StrJoin(nodes, ", "),
                    "; unpublish and unstage it there first, or fence the node"));
+}
+
+absl::Status RefuseIfCopiedFrom(SqlDatabase& database, const std::string& snapshot) {
+  bool copied = false;
+  RETURN_IF_ERROR(database.Query("SELECT 1 FROM volumes WHERE copying = 1 AND source_snapshot = ?1",
+                                 {snapshot}, [&](const SqlRow&) { copied = true; }));
+  if (!copied) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("snapshot ", snapshot, ": it is being copied from; try again"));
 }
 
 template <class Row>
@@ -170,12 +189,7 @@ absl::Status VolumeCatalogue::InsertSnapshot(const SnapshotRow& row) {
   const Snapshot& snapshot = row.snapshot;
   return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
     if (!snapshot.ready) RETURN_IF_ERROR(RefuseIfGranted(database, snapshot.source));
-    return database
-        .Change("INSERT INTO snapshots(" SNAPSHOT_COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7)",
-                {snapshot.id.value(), row.cluster.value(), snapshot.name, snapshot.source.value(),
-                 static_cast<int64_t>(snapshot.size_bytes), absl::ToUnixNanos(snapshot.created),
-                 int64_t{!snapshot.ready}})
-        .status();
+    return InsertRow(database, row.cluster, snapshot);
   });
 }
 
@@ -223,15 +237,77 @@ absl::Status VolumeCatalogue::SetSnapshotReady(const SnapshotId& id) {
 absl::Status VolumeCatalogue::DeleteSnapshot(const SnapshotId& id,
                                              const std::function<absl::Status()>& condemn) {
   return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
-    bool copied = false;
-    RETURN_IF_ERROR(database.Query("SELECT 1 FROM volumes WHERE copying = 1 AND source_snapshot = ?1",
-                                   {id.value()}, [&](const SqlRow&) { copied = true; }));
-    if (copied) {
-      return absl::AbortedError(
-          absl::StrCat("snapshot ", id.value(), ": it is being copied from; try again"));
+    std::string group;
+    RETURN_IF_ERROR(database.Query("SELECT group_id FROM snapshots WHERE id = ?1", {id.value()},
+                                   [&](const SqlRow& row) { group = row.Text(0); }));
+    if (!group.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("snapshot ", id.value(), ": it belongs to group ", group,
+                                                     " and is deleted with that"));
     }
+    RETURN_IF_ERROR(RefuseIfCopiedFrom(database, id.value()));
     if (condemn) RETURN_IF_ERROR(condemn());
     return database.Change("DELETE FROM snapshots WHERE id = ?1", {id.value()}).status();
+  });
+}
+
+absl::Status VolumeCatalogue::InsertGroup(const ClusterId& cluster, const SnapshotGroup& group) {
+  return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
+    RETURN_IF_ERROR(
+        database
+            .Change("INSERT INTO snapshot_groups(cluster, " GROUP_COLUMNS ") VALUES(?1,?2,?3,?4)",
+                    {cluster.value(), group.id.value(), group.name, absl::ToUnixNanos(group.created)})
+            .status());
+    for (const Snapshot& snapshot : group.snapshots) RETURN_IF_ERROR(InsertRow(database, cluster, snapshot));
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<std::optional<SnapshotGroup>> VolumeCatalogue::ReadGroup(const char* sql, SqlValues values) {
+  std::optional<SnapshotGroup> group;
+  const absl::Status read = file_.ReadTogether([&](SqlDatabase& database) -> absl::Status {
+    RETURN_IF_ERROR(database.Query(sql, values, [&](const SqlRow& row) {
+      group = SnapshotGroup{.id = SnapshotGroupId(row.Text(0)),
+                            .name = row.Text(1),
+                            .created = absl::FromUnixNanos(row.Integer(2)),
+                            .snapshots = {}};
+    }));
+    if (!group.has_value()) return absl::OkStatus();
+    return database.Query("SELECT " SNAPSHOT_COLUMNS
+                          " FROM snapshots WHERE group_id = ?1 AND group_id <> '' ORDER BY id",
+                          {group->id.value()},
+                          [&](const SqlRow& row) { group->snapshots.push_back(SnapshotFrom(row).snapshot); });
+  });
+  RETURN_IF_ERROR(read);
+  return group;
+}
+
+absl::StatusOr<SnapshotGroup> VolumeCatalogue::FindGroup(const ClusterId& cluster,
+                                                         const SnapshotGroupId& id) {
+  ASSIGN_OR_RETURN(auto group,
+                   ReadGroup("SELECT " GROUP_COLUMNS " FROM snapshot_groups WHERE id = ?1 AND cluster = ?2",
+                             {id.value(), cluster.value()}));
+  if (group.has_value()) return *std::move(group);
+  return absl::NotFoundError(absl::StrCat("snapshot group ", id.value(), ": there is no such group"));
+}
+
+absl::StatusOr<std::optional<SnapshotGroup>> VolumeCatalogue::FindGroupNamed(const ClusterId& cluster,
+                                                                             const std::string& name) {
+  return ReadGroup("SELECT " GROUP_COLUMNS " FROM snapshot_groups WHERE cluster = ?1 AND name = ?2",
+                   {cluster.value(), name});
+}
+
+absl::Status VolumeCatalogue::DeleteGroup(const SnapshotGroupId& id,
+                                          const std::function<absl::Status()>& condemn) {
+  return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
+    std::vector<std::string> members;
+    RETURN_IF_ERROR(database.Query("SELECT id FROM snapshots WHERE group_id = ?1 AND group_id <> ''",
+                                   {id.value()}, [&](const SqlRow& row) { members.push_back(row.Text(0)); }));
+    for (const std::string& member : members) RETURN_IF_ERROR(RefuseIfCopiedFrom(database, member));
+    RETURN_IF_ERROR(condemn());
+    RETURN_IF_ERROR(
+        database.Change("DELETE FROM snapshots WHERE group_id = ?1 AND group_id <> ''", {id.value()})
+            .status());
+    return database.Change("DELETE FROM snapshot_groups WHERE id = ?1", {id.value()}).status();
   });
 }
 

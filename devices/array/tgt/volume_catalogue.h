@@ -1,5 +1,6 @@
 #pragma once
-// The catalogue's volumes and snapshots. Threads, durability and failure: as catalogue.h says.
+// The catalogue's volumes, snapshots and groups of snapshots. Threads, durability and failure: as catalogue.h
+// says.
 
 #include <functional>
 #include <optional>
@@ -8,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "devices/array/snapshot_groups.h"
 #include "devices/array/tgt/catalogue_file.h"
 #include "devices/array/volume_store.h"
 
@@ -56,10 +58,19 @@ class VolumeCatalogue {
                                                          const std::string& after, size_t limit);
   absl::StatusOr<std::vector<SnapshotRow>> ListAllSnapshots();
   absl::Status SetSnapshotReady(const SnapshotId& id);
-  // ABORTED: it is being copied from. `condemn` as for DeleteVolume.
+  // INVALID_ARGUMENT: it is a group's. ABORTED: it is being copied from. `condemn` as for DeleteVolume.
   absl::Status DeleteSnapshot(const SnapshotId& id, const std::function<absl::Status()>& condemn = {});
 
+  // A group with all its snapshots, which are ready, in one change.
+  absl::Status InsertGroup(const ClusterId& cluster, const SnapshotGroup& group);
+  absl::StatusOr<SnapshotGroup> FindGroup(const ClusterId& cluster, const SnapshotGroupId& id);
+  absl::StatusOr<std::optional<SnapshotGroup>> FindGroupNamed(const ClusterId& cluster,
+                                                              const std::string& name);
+  // With its snapshots. `condemn` as for DeleteVolume.
+  absl::Status DeleteGroup(const SnapshotGroupId& id, const std::function<absl::Status()>& condemn);
+
  private:
+  absl::StatusOr<std::optional<SnapshotGroup>> ReadGroup(const char* sql, SqlValues values);
   absl::StatusOr<std::vector<VolumeRow>> ReadVolumes(const char* sql, SqlValues values);
   absl::StatusOr<std::vector<SnapshotRow>> ReadSnapshots(const char* sql, SqlValues values);
 

@@ -1,0 +1,87 @@
+#include "devices/array/testing/fake_snapshots.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "devices/array/testing/list_page.h"
+
+namespace lunkeeper {
+
+std::string FakeSnapshots::NextId(char kind) { return absl::StrFormat("%s-%c%016x", array_, kind, ++ids_); }
+
+absl::StatusOr<const Snapshot*> FakeSnapshots::FindMade(const std::string& name,
+                                                        const VolumeId& source) const {
+  for (const auto& [id, snapshot] : snapshots_) {
+    if (snapshot.name != name) continue;
+    if (snapshot.source == source) return &snapshot;
+    return absl::AlreadyExistsError(absl::StrCat(
+        "create snapshot ", name, ": there is one of that name, of volume ", snapshot.source.value()));
+  }
+  return nullptr;
+}
+
+Snapshot FakeSnapshots::Add(const std::string& name, const Volume& source) {
+  const SnapshotId id(NextId('s'));
+  return snapshots_[id] = Snapshot{id, name, source.id, source.spec.size_bytes, absl::Now(), true};
+}
+
+absl::Status FakeSnapshots::Delete(const SnapshotId& id) {
+  const auto it = snapshots_.find(id);
+  if (it == snapshots_.end()) return absl::OkStatus();
+  if (!it->second.group.empty())
+    return absl::InvalidArgumentError(absl::StrCat("snapshot ", id.value(), ": it belongs to group ",
+                                                   it->second.group.value(), " and is deleted with that"));
+  snapshots_.erase(it);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Snapshot> FakeSnapshots::Get(const SnapshotId& id) const {
+  const auto it = snapshots_.find(id);
+  if (it != snapshots_.end()) return it->second;
+  return absl::NotFoundError(absl::StrCat("snapshot ", id.value(), ": there is none"));
+}
+
+absl::StatusOr<Page<Snapshot>> FakeSnapshots::List(const VolumeId& source, const std::string& token,
+                                                   size_t limit) const {
+  return ListPage<Snapshot>(snapshots_, token, limit, array_ + "-s", [&](const Snapshot& snapshot) {
+    return source.empty() || snapshot.source == source ? &snapshot : nullptr;
+  });
+}
+
+absl::StatusOr<const SnapshotGroup*> FakeSnapshots::FindMadeGroup(
+    const std::string& name, const std::vector<VolumeId>& sources) const {
+  for (const auto& [id, group] : groups_) {
+    if (group.name != name) continue;
+    if (IsGroupOf(group, sources)) return &group;
+    return absl::AlreadyExistsError(
+        absl::StrCat("snapshot group ", name, ": there is one of that name, of other volumes"));
+  }
+  return nullptr;
+}
+
+SnapshotGroup FakeSnapshots::AddGroup(const std::string& name, const std::vector<Volume>& sources) {
+  SnapshotGroup group{
+      .id = SnapshotGroupId(NextId('g')), .name = name, .created = absl::Now(), .snapshots = {}};
+  for (const Volume& source : sources) {
+    Snapshot member = Add(absl::StrCat(group.id.value(), "/", source.id.value()), source);
+    member.group = group.id;
+    member.created = group.created;
+    snapshots_[member.id] = member;
+    group.snapshots.push_back(std::move(member));
+  }
+  return groups_[group.id] = group;
+}
+
+absl::Status FakeSnapshots::DeleteGroup(const SnapshotGroupId& id) {
+  std::erase_if(snapshots_, [&](const auto& item) { return !id.empty() && item.second.group == id; });
+  groups_.erase(id);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SnapshotGroup> FakeSnapshots::GetGroup(const SnapshotGroupId& id) const {
+  const auto it = groups_.find(id);
+  if (it != groups_.end()) return it->second;
+  return absl::NotFoundError(absl::StrCat("snapshot group ", id.value(), ": there is none"));
+}
+
+}  // namespace lunkeeper

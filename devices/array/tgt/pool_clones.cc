@@ -1,0 +1,114 @@
+#include "devices/array/tgt/pool_clones.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <set>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/status_macros.h"
+#include "devices/array/tgt/pool_file.h"
+
+namespace lunkeeper {
+namespace {
+
+// Files at a time: so the waits for the disk overlap, and syncs share one flush of its cache.
+constexpr size_t kAtOnce = 8;
+// What is dirty after a flush that took so long is written within a barrier in about as little.
+constexpr std::chrono::milliseconds kShortFlush(50);
+constexpr int kMostFlushes = 4;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PoolClones>> PoolClones::MakeFiles(const Pool& pool,
+                                                                  std::vector<PoolClone> clones) {
+  std::unique_ptr<PoolClones> made(new PoolClones(pool));
+  for (PoolClone& clone : clones) {
+    File& file = made->files_.emplace_back();
+    file.clone = std::move(clone);
+    ASSIGN_OR_RETURN(file.from, OpenFile(file.clone.from, O_RDONLY));
+    ASSIGN_OR_RETURN(file.to, OpenFile(file.clone.to + kNewSuffix, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW));
+  }
+  return made;
+}
+
+PoolClones::~PoolClones() {
+  if (kept_) return;
+  for (const File& file : files_) pool_.DropNewFile(file.clone.to);
+}
+
+// The first error; the others' work is done all the same, unless it has not begun.
+absl::Status PoolClones::ForEach(const std::function<absl::Status(const File&)>& work) const {
+  std::atomic<size_t> next = 0;
+  absl::Mutex mu;
+  absl::Status status;
+  const auto run = [&] {
+    for (size_t i = next++; i < files_.size(); i = next++) {
+      const absl::Status done = work(files_[i]);
+      if (done.ok()) continue;
+      next = files_.size();
+      const absl::MutexLock lock(&mu);
+      status.Update(done);
+    }
+  };
+  std::vector<std::thread> others(std::min(kAtOnce, files_.size()) - 1);
+  for (std::thread& other : others) other = std::thread(run);
+  run();
+  for (std::thread& other : others) other.join();
+  return status;
+}
+
+absl::Status PoolClones::FlushAll() {
+  return ForEach([](const File& file) {
+    return ::fdatasync(file.from.get()) == 0 ? absl::OkStatus() : FileError("sync", file.clone.from, errno);
+  });
+}
+
+absl::Status PoolClones::FlushUntilClean() {
+  for (int i = 0; i < kMostFlushes; ++i) {
+    const auto begun = std::chrono::steady_clock::now();
+    RETURN_IF_ERROR(FlushAll());
+    if (std::chrono::steady_clock::now() - begun <= kShortFlush) break;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PoolClones::ShareAll(std::chrono::steady_clock::time_point end) {
+  return ForEach([end](const File& file) -> absl::Status {
+    if (std::chrono::steady_clock::now() >= end)
+      return absl::UnavailableError(absl::StrCat(
+          "pool: clone to ", file.clone.to,
+          ": the pool's disk is too busy to clone all volumes of the group within the time that they may "
+          "stand still; nothing was made; try again when less is written to them"));
+    if (::ioctl(file.to.get(), FICLONE, file.from.get()) == 0) return absl::OkStatus();
+    return FileError("clone to", file.clone.to, errno);
+  });
+}
+
+absl::Status PoolClones::CompleteOne(const File& file) {
+  const PoolClone& clone = file.clone;
+  RETURN_IF_ERROR(SetSize(file.to.get(), clone.to, clone.size_bytes, Provisioning::kThin));
+  if (clone.own_space) RETURN_IF_ERROR(UnshareData(file.to.get(), clone.to));
+  return ::fsync(file.to.get()) == 0 ? absl::OkStatus() : FileError("sync", clone.to, errno);
+}
+
+absl::Status PoolClones::Complete() {
+  RETURN_IF_ERROR(ForEach(CompleteOne));
+  // After the files: an entry leads to a whole file, or there is none.
+  std::set<std::string> synced;
+  for (const File& file : files_) {
+    const std::string& to = file.clone.to;
+    if (synced.insert(to.substr(0, to.rfind('/'))).second) RETURN_IF_ERROR(SyncDirectoryOf(to));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,67 @@
+#pragma once
+// Reflinks of several files of a pool, in steps, so that only one short step has to be within a write
+// barrier:
+//
+//   MakeFiles  makes `to`.new, empty                       at any time
+//   FlushAll   writes what is dirty of the sources         at any time, and just before the barrier
+//   ShareAll   the reflinks                                within the barrier
+//   Complete   sizes, space of its own, everything synced  at any time
+//
+// Until Keep() the object owns the new files and deletes them with itself; after a kill the next start does
+// (Pool::TidyFiles). For one thread; several files are worked on at a time. Failure: as Pool's calls.
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/unique_fd.h"
+#include "devices/array/tgt/pool.h"
+
+namespace lunkeeper {
+
+struct PoolClone {
+  std::string from, to;
+  uint64_t size_bytes = 0;  // of the clone
+  bool own_space = false;   // as in Pool::CloneFile
+};
+
+class PoolClones {
+ public:
+  // `pool` outlives it.
+  static absl::StatusOr<std::unique_ptr<PoolClones>> MakeFiles(const Pool& pool,
+                                                               std::vector<PoolClone> clones);
+  ~PoolClones();
+  PoolClones(const PoolClones&) = delete;
+  PoolClones& operator=(const PoolClones&) = delete;
+
+  absl::Status FlushAll();
+  // Flushes until little is dirty, if the disk is faster than the writers; a few times at most.
+  absl::Status FlushUntilClean();
+  // UNAVAILABLE: `end` was reached first, and some are not made. A reflink that has begun is not cut short.
+  absl::Status ShareAll(std::chrono::steady_clock::time_point end);
+  absl::Status Complete();
+  // The rows are stored: the files are theirs.
+  void Keep() { kept_ = true; }
+
+ private:
+  struct File {
+    PoolClone clone;
+    UniqueFd from, to;
+  };
+
+  explicit PoolClones(const Pool& pool) : pool_(pool) {}
+  absl::Status ForEach(const std::function<absl::Status(const File&)>& work) const;
+  static absl::Status CompleteOne(const File& file);
+
+  const Pool& pool_;
+  std::vector<File> files_;
+  bool kept_ = false;
+};
+
+}  // namespace lunkeeper

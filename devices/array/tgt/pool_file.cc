@@ -1,0 +1,71 @@
+#include "devices/array/tgt/pool_file.h"
+
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace lunkeeper {
+
+bool IsNoSpace(int error) { return error == ENOSPC || error == EDQUOT; }
+
+absl::Status FileError(const char* doing, const std::string& path, int error) {
+  const std::string message = absl::StrCat("pool: ", doing, " ", path, ": ", std::strerror(error));
+  if (IsNoSpace(error)) {
+    return absl::ResourceExhaustedError(absl::StrCat(message, "; free some space or grow the pool"));
+  }
+  return error == ENOENT ? absl::NotFoundError(message) : absl::InternalError(message);
+}
+
+absl::StatusOr<UniqueFd> OpenFile(const std::string& path, int flags) {
+  UniqueFd fd(::open(path.c_str(), flags | O_CLOEXEC, 0600));
+  if (!fd) return FileError("open", path, errno);
+  return fd;
+}
+
+absl::Status SyncDirectoryOf(const std::string& path) {
+  const std::string directory = std::filesystem::path(path).parent_path();
+  ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(directory, O_RDONLY | O_DIRECTORY));
+  if (::fsync(fd.get()) != 0) return FileError("sync", directory, errno);
+  return absl::OkStatus();
+}
+
+// What is before `allocated` has its space already. XFS wants room for all of the range that it is asked for,
+// also where that has blocks.
+absl::Status SetSize(int fd, const std::string& path, uint64_t size_bytes, Provisioning provisioning,
+                     off_t allocated) {
+  const auto size = static_cast<off_t>(size_bytes);
+  if (provisioning == Provisioning::kThick && allocated < size &&
+      ::fallocate(fd, 0, allocated, size - allocated) != 0)
+    return FileError("allocate", path, errno);
+  if (::ftruncate(fd, size) != 0) return FileError("size", path, errno);
+  return absl::OkStatus();
+}
+
+// Of what is written only: for the rest the call would allocate space, also in a thin file.
+absl::Status UnshareData(int fd, const std::string& path) {
+  off_t offset = 0;
+  while ((offset = ::lseek(fd, offset, SEEK_DATA)) >= 0) {
+    const off_t end = ::lseek(fd, offset, SEEK_HOLE);
+    if (end < offset) return FileError("find data of", path, errno);
+    if (::fallocate(fd, FALLOC_FL_UNSHARE_RANGE, offset, end - offset) == 0) {
+      offset = end;
+    } else if (errno == EOPNOTSUPP) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("pool: ", path,
+                       ": this file system cannot copy the data of a thick volume; use "
+                       "provisioning: thin, or a pool on XFS"));
+    } else if (errno != EINTR) {
+      return FileError("copy shared data of", path, errno);
+    }
+  }
+  return errno == ENXIO ? absl::OkStatus() : FileError("find data of", path, errno);
+}
+
+}  // namespace lunkeeper

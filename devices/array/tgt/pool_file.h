@@ -1,0 +1,31 @@
+#pragma once
+// What all do that make files in a pool: the steps, and their errors in the words of Pool. Functions without
+// state; failure as in pool.h. NOT_FOUND: there is no such file.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/unique_fd.h"
+#include "devices/array/volume_store.h"
+
+namespace lunkeeper {
+
+// Of a file whose row is not stored yet (pool.h).
+inline constexpr char kNewSuffix[] = ".new";
+
+bool IsNoSpace(int error);
+// `doing` in the infinitive; `error` is an errno.
+absl::Status FileError(const char* doing, const std::string& path, int error);
+absl::StatusOr<UniqueFd> OpenFile(const std::string& path, int flags);
+absl::Status SyncDirectoryOf(const std::string& path);
+// What is before `allocated` has its space already.
+absl::Status SetSize(int fd, const std::string& path, uint64_t size_bytes, Provisioning provisioning,
+                     off_t allocated = 0);
+// Gives a file whose blocks are shared its own copies of them. FAILED_PRECONDITION: this file system cannot.
+absl::Status UnshareData(int fd, const std::string& path);
+
+}  // namespace lunkeeper

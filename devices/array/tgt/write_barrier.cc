@@ -1,0 +1,69 @@
+#include "devices/array/tgt/write_barrier.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "devices/array/tgt/tgtd_pause.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr absl::Duration kTurnTimeout = absl::Seconds(20);
+// For each moment that I/O stood, so many in which it does not.
+constexpr int kRest = 9;
+
+}  // namespace
+
+absl::Status WriteBarrier::RunInside(absl::FunctionRef<absl::Status()> prepare,
+                                     absl::FunctionRef<absl::Status(TgtdPause::Clock::time_point end)> work) {
+  RETURN_IF_ERROR(TakeTurn());
+  absl::Duration stood = absl::ZeroDuration();
+  absl::Status status = prepare();
+  if (status.ok()) status = RunPaused(work, stood);
+  LeaveTurn(stood);
+  return status;
+}
+
+absl::Status WriteBarrier::RunPaused(absl::FunctionRef<absl::Status(TgtdPause::Clock::time_point end)> work,
+                                     absl::Duration& stood) {
+  const auto begun = TgtdPause::Clock::now();
+  ASSIGN_OR_RETURN(const std::unique_ptr<TgtdPause> pause, daemon_.PauseTgtd());
+  FAIL_POINT("array.barrier.begun");
+  absl::Status status = work(pause->end());
+  FAIL_POINT("array.barrier.worked");
+  if (status.ok()) status = pause->CheckHeld();
+  pause->LetGo();
+  stood = absl::FromChrono(TgtdPause::Clock::now() - begun);
+  LogInfo("array", "all volumes have stood still for a moment",
+          {{"milliseconds", absl::StrCat(absl::ToInt64Milliseconds(stood))},
+           {"result", std::string(absl::StatusCodeToString(status.code()))}});
+  return status;
+}
+
+absl::Status WriteBarrier::TakeTurn() {
+  TgtdPause::Clock::time_point next;
+  {
+    const absl::MutexLock lock(&mu_);
+    const auto free = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !taken_; };
+    if (!mu_.AwaitWithTimeout(absl::Condition(&free), kTurnTimeout))
+      return absl::AbortedError("other groups of volumes are being snapshotted; try again");
+    taken_ = true;
+    next = next_;
+  }
+  // At most kRest times kLongestPause.
+  absl::SleepFor(std::max(absl::FromChrono(next - TgtdPause::Clock::now()), absl::ZeroDuration()));
+  return absl::OkStatus();
+}
+
+void WriteBarrier::LeaveTurn(absl::Duration stood) {
+  const absl::MutexLock lock(&mu_);
+  taken_ = false;
+  next_ = TgtdPause::Clock::now() + absl::ToChronoNanoseconds(kRest * stood);
+}
+
+}  // namespace lunkeeper

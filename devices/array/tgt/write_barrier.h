@@ -1,0 +1,42 @@
+#pragma once
+// A moment in which nothing is written to any volume of the array, for work that has to see all of them as of
+// one moment (tgtd_pause.h says what is held, and for how long at most).
+//
+// Thread-safe. One barrier at a time; and however many are asked for, I/O stands for at most a tenth of the
+// time.
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "devices/array/tgt/tgt_daemon.h"
+#include "devices/array/tgt/tgtd_pause.h"
+
+namespace lunkeeper {
+
+class WriteBarrier {
+ public:
+  // `daemon` outlives it.
+  explicit WriteBarrier(TgtDaemon& daemon) : daemon_(daemon) {}
+
+  // When its turn has come: `prepare`, which is for what can be done while I/O goes on, and then `work`
+  // inside the barrier. `work` gives up at `end`. OK: `work` has seen one moment.
+  // UNAVAILABLE: it has not, and what it made is worth nothing. Else what `prepare` or `work` has returned.
+  absl::Status RunInside(absl::FunctionRef<absl::Status()> prepare,
+                         absl::FunctionRef<absl::Status(TgtdPause::Clock::time_point end)> work)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  absl::Status TakeTurn() ABSL_LOCKS_EXCLUDED(mu_);
+  void LeaveTurn(absl::Duration stood) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status RunPaused(absl::FunctionRef<absl::Status(TgtdPause::Clock::time_point end)> work,
+                         absl::Duration& stood);
+
+  TgtDaemon& daemon_;
+  absl::Mutex mu_;
+  bool taken_ ABSL_GUARDED_BY(mu_) = false;
+  TgtdPause::Clock::time_point next_ ABSL_GUARDED_BY(mu_) = {};  // the next barrier may begin
+};
+
+}  // namespace lunkeeper
