@@ -17,6 +17,12 @@ int64_t ToCsiBytes(uint64_t bytes) {
   return static_cast<int64_t>(std::min<uint64_t>(bytes, std::numeric_limits<int64_t>::max()));
 }
 
+void FillTime(absl::Time time, google::protobuf::Timestamp* out) {
+  const int64_t seconds = absl::ToUnixSeconds(time);
+  out->set_seconds(seconds);
+  out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(seconds))));
+}
+
 }  // namespace
 
 // The content source is repeated in each response, as CSI asks for volumes that were made from something. The
@@ -40,10 +46,15 @@ void FillSnapshot(const Snapshot& snapshot, csi::v1::Snapshot* out) {
   out->set_ready_to_use(snapshot.ready);
   // accessible_topology is left out, as it may be: a volume made from it says where it can go, and csi-sanity
   // 5.6.0 takes any that is returned for a wrong one (it compares the messages' cached sizes too).
-  const int64_t seconds = absl::ToUnixSeconds(snapshot.created);
-  out->mutable_creation_time()->set_seconds(seconds);
-  out->mutable_creation_time()->set_nanos(
-      static_cast<int32_t>(absl::ToInt64Nanoseconds(snapshot.created - absl::FromUnixSeconds(seconds))));
+  FillTime(snapshot.created, out->mutable_creation_time());
+  out->set_group_snapshot_id(snapshot.group.value());
+}
+
+void FillGroup(const SnapshotGroup& group, csi::v1::VolumeGroupSnapshot* out) {
+  out->set_group_snapshot_id(group.id.value());
+  for (const Snapshot& snapshot : group.snapshots) FillSnapshot(snapshot, out->add_snapshots());
+  FillTime(group.created, out->mutable_creation_time());
+  out->set_ready_to_use(std::ranges::all_of(group.snapshots, &Snapshot::ready));
 }
 
 void FillCapacity(const PoolCapacity& pool, csi::v1::GetCapacityResponse* out) {

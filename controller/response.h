@@ -10,6 +10,7 @@ namespace lunkeeper {
 
 void FillVolume(const Volume& volume, csi::v1::Volume* out);
 void FillSnapshot(const Snapshot& snapshot, csi::v1::Snapshot* out);
+void FillGroup(const SnapshotGroup& group, csi::v1::VolumeGroupSnapshot* out);
 void FillCapacity(const PoolCapacity& pool, csi::v1::GetCapacityResponse* out);
 void FillCapabilities(csi::v1::ControllerGetCapabilitiesResponse* out);
 

@@ -20,7 +20,7 @@ TEST_CASE("the driver says its name and version") {
   CHECK_FALSE(info.vendor_version().empty());
 }
 
-TEST_CASE("the driver offers the same on every socket: a controller, topology, and growth online") {
+TEST_CASE("the driver offers the same on every socket: controllers, topology, and growth online") {
   const auto service = MakeIdentityService({&Fine, &Fine});
   csi::v1::GetPluginCapabilitiesResponse response;
   REQUIRE(service->GetPluginCapabilities(nullptr, nullptr, &response).ok());
@@ -29,6 +29,7 @@ TEST_CASE("the driver offers the same on every socket: a controller, topology, a
   for (const Capability& capability : response.capabilities()) services.insert(capability.service().type());
   CHECK(services.count(Capability::Service::CONTROLLER_SERVICE) == 1);
   CHECK(services.count(Capability::Service::VOLUME_ACCESSIBILITY_CONSTRAINTS) == 1);
+  CHECK(services.count(Capability::Service::GROUP_CONTROLLER_SERVICE) == 1);
   CHECK(services.count(Capability::Service::SNAPSHOT_ACCESSIBILITY_CONSTRAINTS) == 1);
   CHECK(response.capabilities().rbegin()->volume_expansion().type() == Capability::VolumeExpansion::ONLINE);
 }

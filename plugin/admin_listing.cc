@@ -59,6 +59,7 @@ absl::Status AddSnapshots(const NamedArray& array, admin::v1::ListSnapshotsRespo
     out->set_size_bytes(snapshot.size_bytes);
     out->set_created_unix_seconds(absl::ToUnixSeconds(snapshot.created));
     out->set_ready(snapshot.ready);
+    out->set_group(snapshot.group.value());
   }
   return absl::OkStatus();
 }

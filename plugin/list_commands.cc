@@ -97,6 +97,7 @@ absl::Status PrintSnapshots(const ListCommand& command) {
                {"CLAIM", "claim"},
                {"SIZE", "size_bytes"},
                {"READY", "ready"},
+               {"GROUP", "group", true},
                {"VOLUME", "volume", true},
                {"NAME", "name", true},
                {"ARRAY", "array", true},
@@ -104,7 +105,7 @@ absl::Status PrintSnapshots(const ListCommand& command) {
   for (const auto& snapshot : response.snapshots()) {
     table.AddRow({snapshot.id(), NameOf(names, snapshot.id()), NameOf(claims, snapshot.volume()),
                   SizeCell(snapshot.size_bytes()), Cell(snapshot.ready() ? "yes" : "no", snapshot.ready()),
-                  snapshot.volume(), snapshot.name(), snapshot.array(),
+                  OrDash(snapshot.group()), snapshot.volume(), snapshot.name(), snapshot.array(),
                   TimeCell(snapshot.created_unix_seconds())});
   }
   command.Print(table, "snapshots");

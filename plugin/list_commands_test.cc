@@ -130,6 +130,11 @@ TEST_CASE("snapshots are listed with what Kubernetes calls them") {
   CHECK(listed[0]["volume_snapshot"] == "db/daily");
   CHECK(listed[0]["claim"] == "db/data-0");
   CHECK(listed[0]["ready"] == true);
+  CHECK(listed[0]["group"].is_null());
+
+  const auto group = shell.array->CreateGroup("g", {volume});
+  REQUIRE(group.ok());
+  CHECK(ParsedOutput(shell, "snapshots")[1]["group"] == group->id.value());
 }
 
 TEST_CASE("nodes are listed with their volumes and fences, also those that have none") {

@@ -31,8 +31,9 @@ using grpc::experimental::InterceptionHookPoints;
 
 // The only request fields that are ever logged, all of them names of objects. A list of what may be logged,
 // not of what may not: a field with a secret that CSI adds one day stays out of the log by itself.
-constexpr const char* kNames[] = {"name",    "volume_id",           "source_volume_id", "snapshot_id",
-                                  "node_id", "staging_target_path", "target_path",      "node"};
+constexpr const char* kNames[] = {"name",        "volume_id", "source_volume_id",
+                                  "snapshot_id", "node_id",   "staging_target_path",
+                                  "target_path", "node",      "group_snapshot_id"};
 constexpr size_t kLongestLoggedName = 256;
 
 std::string CodeName(grpc::StatusCode code) {
@@ -62,6 +63,7 @@ bool IsRoutine(std::string method) {
       "csi.v1.Controller/ControllerGetCapabilities",
       "csi.v1.Controller/GetCapacity",
       "csi.v1.Controller/ListVolumes",
+      "csi.v1.GroupController/GroupControllerGetCapabilities",
       "csi.v1.Node/NodeGetCapabilities",
       "csi.v1.Node/NodeGetInfo",
       "csi.v1.Node/NodeGetId",  // of 0.3 only
@@ -75,6 +77,7 @@ bool IsRoutine(std::string method) {
       "lunkeeper.array.v1.ArrayService/ListVolumes",
       "lunkeeper.array.v1.ArrayService/GetSnapshot",
       "lunkeeper.array.v1.ArrayService/ListSnapshots",
+      "lunkeeper.array.v1.ArrayService/GetSnapshotGroup",
       "lunkeeper.array.v1.ArrayService/Capacity",
       "lunkeeper.array.v1.ArrayService/ListGrants",
       "lunkeeper.array.v1.ArrayService/ListFences",

@@ -35,6 +35,7 @@
 #include "base/status_macros.h"
 #include "base/tls.h"
 #include "controller/controller_service.h"
+#include "controller/group_service.h"
 #include "csi-spec/v0_services.h"
 #include "identity/identity_service.h"
 #include "node/node_service.h"
@@ -61,6 +62,7 @@ class Services {
       ControllerOptions controller;
       controller.max_volumes_per_node = static_cast<size_t>(options.max_volumes_per_node);
       controller_ = MakeControllerService(*backends.arrays, controller);
+      groups_ = MakeGroupControllerService(*backends.arrays);
     }
     if (backends.initiator != nullptr) MakeNode(backends);
     if (options.ServesCsi(kCsiV0)) MakeV0();
@@ -70,7 +72,7 @@ class Services {
   // The others.
   std::vector<grpc::Service*> CsiServices() const {
     std::vector<grpc::Service*> all;
-    if (options_.ServesCsi(kCsiV1)) all = {identity_.get(), controller_.get(), node_.get()};
+    if (options_.ServesCsi(kCsiV1)) all = {identity_.get(), controller_.get(), groups_.get(), node_.get()};
     for (const auto& service : v0_) all.push_back(service.get());
     std::erase(all, nullptr);  // the services of another mode
     return all;
@@ -103,6 +105,7 @@ class Services {
   std::unique_ptr<csi::v1::Identity::Service> identity_;
   std::unique_ptr<admin::v1::Admin::Service> admin_;
   std::unique_ptr<csi::v1::Controller::Service> controller_;
+  std::unique_ptr<csi::v1::GroupController::Service> groups_;
   std::unique_ptr<NodeService> node_;
   std::vector<std::unique_ptr<grpc::Service>> v0_;
   std::unique_ptr<Periodic> sweep_;  // last: it uses the others

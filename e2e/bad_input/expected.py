@@ -108,6 +108,12 @@ TABLE = [
     ("NodeStageVolume.volume_id=unknown", {"NOT_FOUND", "FAILED_PRECONDITION", "INVALID_ARGUMENT"}),
     ("NodePublishVolume.volume_id=unknown", {"NOT_FOUND", "FAILED_PRECONDITION", "INVALID_ARGUMENT"}),
     ("Node*.volume_id=unknown", {"NOT_FOUND", "FAILED_PRECONDITION"}),
+    # Groups. A list of members that differs from the group's is refused.
+    ("CreateVolumeGroupSnapshot.name=unknown", IGNORED),
+    ("CreateVolumeGroupSnapshot.source_volume_ids=absent", INVALID),
+    ("CreateVolumeGroupSnapshot.source_volume_ids=unknown", ABSENT),
+    ("CreateVolumeGroupSnapshot.source_volume_ids=*", {"INVALID_ARGUMENT", "NOT_FOUND"}),
+    ("*.snapshot_ids=*", INVALID),
     # Names and ids.
     ("CreateVolume.name=unknown", IGNORED),
     ("CreateSnapshot.name=unknown", IGNORED),

@@ -22,6 +22,7 @@ NO_FIELDS = {
     "GetPluginCapabilities",
     "Probe",
     "ControllerGetCapabilities",
+    "GroupControllerGetCapabilities",
     "NodeGetCapabilities",
     "NodeGetInfo",
     "NodeGetId",
@@ -36,7 +37,7 @@ NAMES_V0 = {
 
 
 class World:
-    """A published volume, an idle one and a snapshot, which the good requests name."""
+    """A published volume, an idle one, a snapshot and a group, which the good requests name."""
 
     def __init__(self, rig):
         self.rig, self.client = rig, rig.controller.client
@@ -44,6 +45,11 @@ class World:
         self.used = Volume(rig, rig.nodes[0], "used").up(with_controller=True)
         self.idle = Volume(rig, rig.nodes[0], "idle", size=SIZE).create()
         self.snapshot = self.used.snapshot("snapshot")
+        taken = self.client.CreateVolumeGroupSnapshot(
+            name="group", source_volume_ids=[self.used.id]
+        ).group_snapshot
+        members = [snapshot.snapshot_id for snapshot in taken.snapshots]
+        self.group = {"group_snapshot_id": taken.group_snapshot_id, "snapshot_ids": members}
         self.new = Volume(rig, rig.nodes[0], "new")
 
     def good(self, method, version=V1):
@@ -83,6 +89,9 @@ class World:
             "DeleteSnapshot": {"snapshot_id": self.snapshot},
             "ListSnapshots": {**paging, "source_volume_id": used.id},
             "GetSnapshot": {"snapshot_id": self.snapshot},
+            "CreateVolumeGroupSnapshot": {"name": "new", "source_volume_ids": [idle.id]},
+            "DeleteVolumeGroupSnapshot": self.group,
+            "GetVolumeGroupSnapshot": self.group,
             "ControllerExpandVolume": {"volume_id": idle.id, **size, "volume_capability": capability()},
             "ControllerGetVolume": {"volume_id": idle.id},
         }
@@ -143,8 +152,8 @@ def methods():
 
     for version in (V1, V0):
         services = places.protocol(version).DESCRIPTOR.services_by_name
-        for service in ("Controller", "Node"):
-            for method in services[service].methods:
+        for service in ("Controller", "GroupController", "Node"):
+            for method in services[service].methods if service in services else ():
                 if method.name not in LATER | NO_FIELDS:
                     yield version, method.name
 

@@ -56,6 +56,7 @@ EVERYTHING = {
         },
         {"name": "plain"},
     ],
+    "snapshots": {"groups": True, "groupClasses": [{"name": "together", "deletionPolicy": "Retain"}]},
     "controller": {
         "replicas": 3,
         "nodeSelector": {"role": "infra"},

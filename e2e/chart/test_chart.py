@@ -233,6 +233,23 @@ def test_snapshots_are_there_when_the_cluster_can_have_them(values):
     assert [shown(False), shown(False, crds)] == [False, False]
 
 
+def test_groups_of_snapshots_are_there_when_the_cluster_can_have_them(values):
+    """Only with snapshots; the sidecar's feature, its rights and the class come together."""
+    crds = "--api-versions=groupsnapshot.storage.k8s.io/v1"
+
+    def shown(enabled, groups, *arguments):
+        content = {**ONE_ARRAY, "snapshots": {"enabled": enabled, "groups": groups}}
+        text = yaml.safe_dump(render(values(content), *arguments))
+        parts = {"CSIVolumeGroupSnapshot=true", "volumegroupsnapshotcontents", "VolumeGroupSnapshotClass"}
+        found = {part for part in parts if part in text}
+        assert found in (parts, set()), found
+        return bool(found)
+
+    assert [shown(True, "auto"), shown(True, "auto", crds)] == [False, True]
+    assert [shown(True, True), shown(True, False, crds)] == [True, False]
+    assert [shown(False, True), shown(False, "auto", crds)] == [False, False]
+
+
 def test_a_class_may_have_kubernetes_own_parameters(values):
     """As classes of other drivers have them; the sidecars may read the Secrets that they are to read, and no
     other.

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 LOOP_GET_STATUS64 = 0x4C05
 # The catalogue's tables that are empty when there are no volumes; fences and terms are history.
 COUNTS = " UNION ALL ".join(
-    f"SELECT '{table}', count(*) FROM {table}" for table in ("volumes", "snapshots", "grants")
+    f"SELECT '{table}', count(*) FROM {table}"
+    for table in ("volumes", "snapshots", "snapshot_groups", "grants")
 )
 
 

@@ -187,6 +187,15 @@ runtimeSocket: {{ .Values.node.runtimeSocket | default (get $sockets .Values.dis
 {{- else if .Values.snapshots.enabled }}yes{{ end }}
 {{- end }}
 
+{{/* Whether there are groups of snapshots, which have CRDs of their own. */}}
+{{- define "lunkeeper.groupSnapshots" -}}
+{{- if include "lunkeeper.snapshots" . }}
+{{- if eq (toString .Values.snapshots.groups) "auto" }}
+{{- if .Capabilities.APIVersions.Has "groupsnapshot.storage.k8s.io/v1" }}yes{{ end }}
+{{- else if .Values.snapshots.groups }}yes{{ end }}
+{{- end }}
+{{- end }}
+
 {{/* The pod that makes and renews the cluster's certificates. */}}
 {{- define "lunkeeper.pkiPod" -}}
 metadata:
