@@ -1,4 +1,4 @@
-"""`./dev bench [datapath|rpcs|memory|fence …]`: figures beside those of other programs, medians of one run.
+"""`./dev bench [datapath|rpcs|memory|fence|group …]`: figures of one run, beside those of other programs.
 
 Nothing fails here: a figure with a bar says whether it meets the bar. With `--against BINARY` the data path
 and the RPCs are compared with another build instead (see comparison.py), and the exit code is 1 when this
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 
-from bench import comparison, datapath, fence, memory, rpcs
+from bench import comparison, datapath, fence, group, memory, rpcs
 from harness import places, pool
 from harness.cleanup import Cleanup, interrupt_on_sigterm
 
@@ -42,6 +42,7 @@ BENCHES = {
     "rpcs": Bench(rpcs.run, False, rpcs.compared_steps),
     "memory": Bench(memory.run, True),
     "fence": Bench(fence.run, False),
+    "group": Bench(group.run, False),
 }
 
 
@@ -56,7 +57,7 @@ def memory_pool(folder: pathlib.Path, cleanup: Cleanup) -> pathlib.Path:
 def arguments() -> argparse.Namespace:
     """What the command line says."""
     parser = argparse.ArgumentParser(
-        prog="./dev bench", description="Figures of the data path, RPCs, memory and fences."
+        prog="./dev bench", description="Figures of the data path, RPCs, memory, fences and group snapshots."
     )
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHES)}; default: all that apply"

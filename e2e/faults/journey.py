@@ -45,6 +45,7 @@ class Journey:
         step("tgtd dies", self.kill_tgtd)
         if not self.copies:
             self.snapshot_and_clone()
+            self.snapshot_group()
         self.stop_writing()
         step("unpublish", volume.unpublish)
         step("unstage", volume.unstage)
@@ -70,6 +71,29 @@ class Journey:
         step(
             "delete snapshot", lambda: self.rig.controller.client.DeleteSnapshot(snapshot_id=self.snapshot_id)
         )
+
+    def snapshot_group(self):
+        """Of the volume in use, and of one that is not."""
+        step = self.survivor.step
+        idle = Volume(self.rig, self.node, f"{self.name}-idle", block=True)
+        step("create another", idle.create)
+
+        def create():
+            return self.rig.controller.client.CreateVolumeGroupSnapshot(
+                name=f"{self.name}-group", source_volume_ids=[self.volume.id, idle.id]
+            ).group_snapshot
+
+        def delete():
+            self.rig.controller.client.DeleteVolumeGroupSnapshot(
+                group_snapshot_id=group.group_snapshot_id,
+                snapshot_ids=[each.snapshot_id for each in group.snapshots],
+            )
+
+        step("snapshot a group", create)
+        group = create()
+        assert len(group.snapshots) == 2
+        step("delete the group", delete)
+        step("delete the other one", idle.delete)
 
     def snapshot(self):
         self.snapshot_id = self.volume.snapshot(f"{self.name}-snapshot")

@@ -1,0 +1,162 @@
+"""Snapshots of several volumes at one moment, while writers on several nodes depend on each other."""
+
+import contextlib
+import os
+import subprocess
+
+import pytest
+
+from harness.checker import BlockChecker
+from harness.cleanup import wait_until
+from harness.csi import code_of
+from harness.dependent_writers import DependentWriters, broken
+from harness.leaks import Leaks
+from harness.rig import Rig
+from harness.volume import MIB, Volume, from_snapshot
+
+ROUNDS = int(os.environ.get("GROUP_ROUNDS", "20"))
+# Of those, the part that must succeed at once: a barrier gives up when a busy disk would make it too long.
+AT_LEAST = 0.5
+
+
+@pytest.fixture
+def rig(folder, xfs_pool, request):
+    with Rig(folder / request.node.name[:24], xfs_pool, nodes=3, split=True) as rig:
+        yield rig
+
+
+@pytest.fixture
+def volumes(rig):
+    """One on each node."""
+    made = [
+        Volume(rig, node, f"of-{node.name}", block=True, size=64 * MIB).up(with_controller=True)
+        for node in rig.nodes
+    ]
+    yield made
+    for volume in made:
+        volume.down(with_controller=True).delete()
+
+
+@contextlib.contextmanager
+def load(volumes):
+    """Other writes to the same volumes, behind the records, so that there is always something dirty."""
+    with subprocess.Popen(
+        [
+            "fio",
+            "--name=load",
+            f"--filename={':'.join(str(volume.target) for volume in volumes)}",
+            "--ioengine=io_uring",
+            "--direct=1",
+            "--rw=randwrite",
+            "--bs=16k",
+            "--offset=16m",
+            "--size=32m",
+            "--iodepth=6",
+            "--rate_iops=1000",
+            "--runtime=3600",
+            "--time_based",
+            "--output=/dev/null",
+        ]
+    ) as running:
+        try:
+            yield
+        finally:
+            running.terminate()
+
+
+def group_of(rig, volumes, name):
+    """The group, and its files in the order of the volumes; None if the array says that it is too busy."""
+    try:
+        made = rig.controller.client.CreateVolumeGroupSnapshot(
+            name=name, source_volume_ids=[volume.id for volume in volumes]
+        ).group_snapshot
+    except Exception as error:
+        if error.code().name != "UNAVAILABLE":
+            raise
+        return None, []
+    ids = {snapshot.source_volume_id: snapshot.snapshot_id for snapshot in made.snapshots}
+    return made, [rig.pool / "snapshots" / ids[volume.id] for volume in volumes]
+
+
+def delete_group(rig, group):
+    rig.controller.client.DeleteVolumeGroupSnapshot(
+        group_snapshot_id=group.group_snapshot_id,
+        snapshot_ids=[snapshot.snapshot_id for snapshot in group.snapshots],
+    )
+
+
+@pytest.mark.timeout(900 + 10 * ROUNDS)
+def test_no_group_has_a_later_write_without_the_earlier_one(rig, volumes):
+    leaks = Leaks(rig)
+    taken = 0
+    with load(volumes), DependentWriters(volumes) as writers:
+        for number in range(ROUNDS):
+            writers.wait_for_records(20)
+            group, files = group_of(rig, volumes, f"round-{number}")
+            if group is None:
+                continue
+            taken += 1
+            assert not (found := broken(files)), f"round {number}: {found[:5]}"
+            delete_group(rig, group)
+        writers.wait_for_records(20)
+    print(f"{taken} of {ROUNDS} groups taken, {sum(writers.written)} records")
+    assert taken >= AT_LEAST * ROUNDS
+    wait_until(lambda: not leaks.found(), 5, leaks.found)
+
+
+def test_without_the_barrier_the_rule_is_broken(rig, volumes):
+    """Snapshots one after the other: so the test above can fail."""
+    found = []
+    with DependentWriters(volumes) as writers:
+        for number in range(20):
+            writers.wait_for_records(5)
+            ids = [volume.snapshot(f"single-{number}-{volume.name}") for volume in volumes]
+            found = broken([rig.pool / "snapshots" / id for id in ids])
+            for id in ids:
+                rig.controller.client.DeleteSnapshot(snapshot_id=id)
+            if found:
+                return
+    pytest.fail("snapshots taken one after the other were consistent 20 times: does the test see anything?")
+
+
+def test_a_controller_that_dies_in_the_barrier_does_not_stop_the_volumes(rig, volumes):
+    """Nobody starts it again, and the I/O goes on."""
+    checker = BlockChecker(volumes[0], blocks=256).start()
+    rig.controller.kill()
+    rig.controller.start(LUNKEEPER_FAIL_POINT="array.barrier.begun")
+    wait_until(rig.controller.ready, 30, rig.logs)
+    code, _ = code_of(
+        rig.controller.client.CreateVolumeGroupSnapshot,
+        name="dies",
+        source_volume_ids=[volume.id for volume in volumes],
+    )
+    assert code == "UNAVAILABLE"
+    wait_until(lambda: not rig.controller.running(), 10, "it died")
+    checker.wait_for_writes(500)
+    rig.controller.start()
+    wait_until(rig.controller.ready, 30, rig.logs)
+    assert checker.stop()[0] == 0
+    group, files = group_of(rig, volumes, "dies")
+    assert group and all(file.exists() for file in files)
+    delete_group(rig, group)
+
+
+def test_a_volume_is_restored_from_a_group(rig, volumes):
+    with open(volumes[0].target, "r+b", buffering=0) as device:
+        device.write(b"before".ljust(512))
+        os.fsync(device.fileno())
+    group, _ = group_of(rig, volumes, "restored")
+    with open(volumes[0].target, "r+b", buffering=0) as device:
+        device.write(b"after".ljust(512))
+        os.fsync(device.fileno())
+    (member,) = [each for each in group.snapshots if each.source_volume_id == volumes[0].id]
+    assert member.group_snapshot_id == group.group_snapshot_id and member.ready_to_use
+    code, text = code_of(rig.controller.client.DeleteSnapshot, snapshot_id=member.snapshot_id)
+    assert code == "INVALID_ARGUMENT" and group.group_snapshot_id in text
+    source = from_snapshot(member.snapshot_id)
+    copy = Volume(rig, rig.nodes[1], "copy", block=True, size=64 * MIB, source=source)
+    copy.up(with_controller=True)
+    with open(copy.target, "rb") as device:
+        assert device.read(6) == b"before"
+    delete_group(rig, group)  # a restored volume is a volume of its own
+    copy.down(with_controller=True).delete()
