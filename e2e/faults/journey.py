@@ -78,20 +78,22 @@ class Journey:
         idle = Volume(self.rig, self.node, f"{self.name}-idle", block=True)
         step("create another", idle.create)
 
+        made = []
+
         def create():
-            return self.rig.controller.client.CreateVolumeGroupSnapshot(
+            answer = self.rig.controller.client.CreateVolumeGroupSnapshot(
                 name=f"{self.name}-group", source_volume_ids=[self.volume.id, idle.id]
-            ).group_snapshot
+            )
+            made.append(answer.group_snapshot)
 
         def delete():
             self.rig.controller.client.DeleteVolumeGroupSnapshot(
-                group_snapshot_id=group.group_snapshot_id,
-                snapshot_ids=[each.snapshot_id for each in group.snapshots],
+                group_snapshot_id=made[-1].group_snapshot_id,
+                snapshot_ids=[each.snapshot_id for each in made[-1].snapshots],
             )
 
         step("snapshot a group", create)
-        group = create()
-        assert len(group.snapshots) == 2
+        assert len(made[-1].snapshots) == 2
         step("delete the group", delete)
         step("delete the other one", idle.delete)
 
