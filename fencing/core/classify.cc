@@ -29,7 +29,11 @@ Classification ClassifyHeard(const Signals& signals, const Settings& settings) {
     const bool over = std::min(signals.hung_for, signals.not_ready_for) >= settings.probation;
     return {over ? Response::kFence : Response::kHold, "its kubelet or container runtime hangs"};
   }
-  if (signals.kubelet == Kubelet::kNotReady) return ClassifyCutOff(signals, settings);
+  if (signals.kubelet == Kubelet::kNotReady) {
+    auto cut_off = ClassifyCutOff(signals, settings);
+    cut_off.late_lease = signals.late_lease;
+    return cut_off;
+  }
   if (signals.hung_for > Span())
     return {Response::kHold, "its kubelet or container runtime does not answer locally"};
   return {};
@@ -64,9 +68,7 @@ Classification ClassifySilent(const Signals& signals, const Settings& settings) 
           "hung or dead: no heartbeat, no I/O, its kubelet is not ready"};
 }
 
-}  // namespace
-
-Classification Classify(const Signals& signals, const Settings& settings, bool self_test) {
+Classification ClassifyRows(const Signals& signals, const Settings& settings, bool self_test) {
   if (signals.network == Network::kArrives) return ClassifyHeard(signals, settings);
   if (self_test && IsDead(signals, settings))
     return {Response::kFence, "dead or fully isolated: no heartbeat, no I/O, its kernel does not answer",
@@ -86,6 +88,14 @@ Classification Classify(const Signals& signals, const Settings& settings, bool s
       return ClassifySilent(signals, settings);
   }
   return {};
+}
+
+}  // namespace
+
+Classification Classify(const Signals& signals, const Settings& settings, bool self_test) {
+  auto verdict = ClassifyRows(signals, settings, self_test);
+  verdict.unmet = !signals.met;
+  return verdict;
 }
 
 }  // namespace lunkeeper::fencing

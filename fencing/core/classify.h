@@ -17,9 +17,11 @@ enum class Response {
 
 struct Classification {
   Response response = Response::kNothing;
-  std::string_view what;  // plain English, for people; a literal
-  bool fast = false;      // by the row of 2.5 s, which asks for the observer's self-test too
-  bool plugin = false;    // the plugin alone is away, as in an upgrade
+  std::string_view what;    // plain English, for people; a literal
+  bool fast = false;        // by the row of 2.5 s, which asks for the observer's self-test too
+  bool plugin = false;      // the plugin alone is away, as in an upgrade
+  bool unmet = false;       // this observer never had a sign of life of it
+  bool late_lease = false;  // its heartbeats arrive; that its lease is late is all there is against it
 };
 
 // `self_test`: the observer has passed it, or it was not asked yet; else the fast row is left out.

@@ -50,8 +50,11 @@ void Core::HandleEvent(const Tick&) {
 
 void Core::ActAsLeader() {
   BeginTerms();
+  // Of all first: what becomes of one node depends on how many others are in the same trouble.
+  const auto verdicts = JudgeNodes();
+  auto verdict = verdicts.begin();
   for (const auto& [node, known] : state_.evidence.nodes()) {
-    Decide(state_, node, Classify(state_.evidence.SignalsOf(node, known, state_.now), state_.settings));
+    Decide(state_, node, *verdict++);
     KickCrashLoops(state_, node, known);
   }
   // Nodes of which nothing is known but a fence: it may have lost its record.
@@ -62,6 +65,17 @@ void Core::ActAsLeader() {
   SweepTaints(state_);
   ClearSurvivedCharges(state_);
   ReportHeldBack(state_);
+}
+
+std::vector<Classification> Core::JudgeNodes() {
+  std::vector<Classification> verdicts;
+  verdicts.reserve(state_.evidence.nodes().size());
+  for (const auto& [node, known] : state_.evidence.nodes()) {
+    verdicts.push_back(Classify(state_.evidence.SignalsOf(node, known, state_.now), state_.settings));
+    state_.limits.NoteVerdict(node, verdicts.back(), state_.now);
+  }
+  state_.limits.CountNodes(state_.cluster, state_.evidence, state_.now);
+  return verdicts;
 }
 
 // Over a copy: a step may remove a NodeFence from the cluster's.
@@ -158,7 +172,10 @@ void Core::HandleAnswer(const BeginTerm& call, const Done& done) {
 void Core::HandleAnswer(const ReadKubelet& call, const Done& done) {
   if (done.outcome != Outcome::kOk && done.outcome != Outcome::kGone) return;
   state_.evidence.NoteRead(call, done.kubelet, state_.now);
-  if (MayAct()) Decide(state_, call.node, state_.ClassifyNode(call.node));
+  if (!MayAct()) return;
+  const auto verdict = state_.ClassifyNode(call.node);
+  state_.limits.NoteVerdict(call.node, verdict, state_.now);
+  Decide(state_, call.node, verdict);
 }
 
 void Core::HandleAnswer(const FenceNode& call, const Done& done) {

@@ -72,6 +72,8 @@ class Core {
   void HandleAnswer(const Report&, const Done&) {}
   void LoseTerm(const ArrayId& array);
   void ActAsLeader();
+  // What the evidence says of each node, in their order, for the safety limits too.
+  std::vector<Classification> JudgeNodes();
   void BeginTerms();
   // The world is known well enough, and it is ours to act on it.
   bool MayAct() const { return Leads() && synced_; }

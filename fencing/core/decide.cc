@@ -157,7 +157,6 @@ VolumesByArray AffectedVolumes(const State& state, const NodeId& node, const Cla
 
 void Decide(State& state, const NodeId& node, Classification classification) {
   if (IsMachineId(node)) return;
-  state.limits.NoteVerdict(node, classification, state.now);
   if (state.cluster.FindFence(node)) return;
   if (IsForgotten(state, node)) {
     state.WithdrawReport(ReportKind::kClassification, node);

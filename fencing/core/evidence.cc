@@ -282,6 +282,10 @@ bool Evidence::IsClean(const NodeId& id, const VolumeSet& volumes, const ArrayId
                       [&](const auto& volume) { return heartbeat.present.contains(volume); });
 }
 
+bool Evidence::Arrives(const NodeEvidence& node, Instant now) const {
+  return node.heard && !node.closed && now - LatestOf(window_, node.heartbeat_at) < settings_.silence;
+}
+
 bool Evidence::IsSuperseded(const NodeId& id, Instant now) const {
   const auto arrives = [&](const NodeEvidence& node) {
     return node.heard && now - LatestOf(window_, node.heartbeat_at) < settings_.silence;

@@ -62,6 +62,8 @@ class Evidence {
                Instant now) const;
   // Heartbeats of another instance of its name arrive, and its own do not.
   bool IsSuperseded(const NodeId& node, Instant now) const;
+  // By the network.
+  bool Arrives(const NodeEvidence& node, Instant now) const;
   // By the last view of the array.
   bool HoldsVolume(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
   // Another instance of this node's name that holds `volume`; none: empty.

@@ -11,34 +11,77 @@ namespace {
 
 constexpr int kFewestOfAMass = 3;
 
+// A node that counts where a share of all nodes is asked for.
+bool IsCurrent(const NodeId& id, const NodeEvidence& node) {
+  const bool current = node.kubelet && (node.kubelet->node_id.empty() || node.kubelet->node_id == id);
+  return current && (node.heard || node.HasGrants());
+}
+
+// Nodes that hold nothing and were never heard are no witnesses.
+bool IsWitness(const NodeEvidence& node) { return node.heard || node.HasGrants(); }
+
+int CountBetween(const std::vector<Instant>& sorted, Instant after, Instant before) {
+  const auto first = std::upper_bound(sorted.begin(), sorted.end(), after);
+  return static_cast<int>(std::lower_bound(first, sorted.end(), before) - first);
+}
+
 }  // namespace
 
-void SafetyLimits::NoteDecision(const NodeId& node, Instant now) { decided_.emplace(node, now); }
+void SafetyLimits::NoteDecision(const NodeId& node, Instant now) {
+  if (decided_.emplace(node, now).second) latest_decision_ = now;
+}
 
 // What is plainly dead was its own fault's victim, also if it looked like something else on its way there. A
-// plugin that is away alone is an upgrade more often than a fault.
+// plugin that is away alone is an upgrade more often than a fault. And of a node that was silent before this
+// observer came nobody saw the trouble begin, with others or alone.
 void SafetyLimits::NoteVerdict(const NodeId& node, const Classification& verdict, Instant now) {
-  if (verdict.what.empty() || verdict.plugin) return;
-  if (verdict.fast) {
-    in_trouble_.erase(node);
-  } else {
-    in_trouble_[node] = now;
+  const auto known = in_trouble_.find(node);
+  if (verdict.fast || verdict.unmet) {
+    if (known != in_trouble_.end()) in_trouble_.erase(known);
+  } else if (verdict.what.empty()) {
+    if (known != in_trouble_.end()) known->second.over = true;
+  } else if (!verdict.plugin) {
+    auto& trouble = known == in_trouble_.end() ? in_trouble_[node] : known->second;
+    const bool begins =
+        known == in_trouble_.end() || trouble.over || (trouble.late_lease && !verdict.late_lease);
+    trouble = {begins ? now : trouble.began, now, false, verdict.late_lease};
   }
 }
 
-bool SafetyLimits::IsMass(const Evidence& evidence, Instant now) {
-  std::erase_if(in_trouble_, [&](const auto& entry) { return now - entry.second >= settings_.mass_window; });
-  const auto counts = [](const NodeId& id, const NodeEvidence& known) {
-    const bool current = known.kubelet && (known.kubelet->node_id.empty() || known.kubelet->node_id == id);
-    return current && (known.heard || known.HasGrants());
-  };
-  int nodes = 0, sick = 0;
+void SafetyLimits::CountNodes(const Cluster& cluster, const Evidence& evidence, Instant now) {
+  const auto is_past = [&](Instant at) { return now - at >= settings_.mass_window; };
+  std::erase_if(in_trouble_, [&](const auto& entry) { return is_past(entry.second.last); });
+  std::erase_if(decided_, [&](const auto& entry) { return now - entry.second >= settings_.budget_window; });
+  counts_ = {};
+  int budgeted = 0;
   for (const auto& [id, known] : evidence.nodes()) {
-    if (!counts(id, known)) continue;
-    ++nodes;
-    sick += in_trouble_.contains(id);
+    counts_.current += IsCurrent(id, known);
+    counts_.witnesses += IsWitness(known);
+    counts_.arriving += evidence.Arrives(known, now);
+    budgeted += known.HasGrants() || decided_.contains(id);
   }
-  return sick >= kFewestOfAMass && sick * 100 > nodes * settings_.mass_percent;
+  // At least one, or a cluster of four nodes would never fail over at 20 %.
+  counts_.budget = std::max(1, budgeted * settings_.budget_percent / 100);
+  for (const auto& [id, trouble] : in_trouble_) {
+    const auto known = evidence.nodes().find(id);
+    if (known == evidence.nodes().end() || !IsCurrent(id, known->second)) continue;
+    // What was begun for it stays a part of what happened then; later it stands in nobody's way.
+    if (cluster.FindFence(id) && is_past(trouble.began)) continue;
+    counts_.began.push_back(trouble.began);
+    if (!trouble.late_lease) counts_.beyond_late.push_back(trouble.began);
+  }
+  std::sort(counts_.began.begin(), counts_.began.end());
+  std::sort(counts_.beyond_late.begin(), counts_.beyond_late.end());
+}
+
+// One fault brings many nodes into trouble at about the same time. A late lease alone is a sign against a
+// node only where that is all there is against it.
+bool SafetyLimits::IsMass(const NodeId& node, const Classification& verdict, Instant now) const {
+  const auto trouble = in_trouble_.find(node);
+  const Instant began = trouble == in_trouble_.end() ? now : trouble->second.began;
+  const auto& others = verdict.late_lease ? counts_.began : counts_.beyond_late;
+  const int sick = CountBetween(others, began - settings_.mass_window, began + settings_.mass_window);
+  return sick >= kFewestOfAMass && sick * 100 > counts_.current * settings_.mass_percent;
 }
 
 std::optional<LimitRefusal> SafetyLimits::RefusalOf(const NodeId& node, const Classification& verdict,
@@ -47,12 +90,12 @@ std::optional<LimitRefusal> SafetyLimits::RefusalOf(const NodeId& node, const Cl
   if (settings_.paused) return LimitRefusal{Refusal::kPaused, "failover is paused"};
   const auto* object = cluster.FindNode(NameOf(node));
   if (object && object->exempt) return LimitRefusal{Refusal::kExempt, "the node is exempt"};
-  if (!verdict.fast && IsMass(evidence, now))
+  if (!verdict.fast && !verdict.unmet && IsMass(node, verdict, now))
     return LimitRefusal{Refusal::kMass, "too many nodes are in trouble at once, as if by one fault"};
-  std::erase_if(decided_, [&](const auto& entry) { return now - entry.second >= settings_.budget_window; });
+  if (verdict.unmet && !HearsMost())
+    return LimitRefusal{Refusal::kMass, "it was never met, and most of the others are not heard"};
   // A node within the budget stays within it: to decide on it again costs nothing.
-  if (decided_.contains(node) || static_cast<int>(decided_.size()) < NodeBudget(evidence))
-    return std::nullopt;
+  if (decided_.contains(node) || static_cast<int>(decided_.size()) < counts_.budget) return std::nullopt;
 
   const auto over_budget = [](const std::string& why) {
     return LimitRefusal{Refusal::kBudget, "over the budget of nodes" + why};
@@ -60,31 +103,23 @@ std::optional<LimitRefusal> SafetyLimits::RefusalOf(const NodeId& node, const Cl
   auto failed = evidence.ArraysUp() ? SelfTest(node, evidence, now) : "an array does not answer";
   if (!failed.empty()) return over_budget(", and the self-test fails: " + failed);
   if (!settings_.one_by_one) return over_budget("");
-  const auto latest = std::max_element(decided_.begin(), decided_.end(),
-                                       [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (now - latest->second < settings_.one_by_one_pause) return over_budget(": one at a time");
+  if (now - latest_decision_ < settings_.one_by_one_pause) return over_budget(": one at a time");
   return std::nullopt;
 }
 
 std::string SafetyLimits::SelfTest(const NodeId& node, const Evidence& evidence, Instant now) const {
   if (!evidence.ApiUp(now)) return "the API server does not answer";
-  int others = 0, heard = 0;
-  for (const auto& [id, known] : evidence.nodes()) {
-    // Nodes that hold nothing and were never heard are no witnesses.
-    if (id == node || (!known.HasGrants() && !known.heard)) continue;
-    ++others;
-    heard += evidence.SignalsOf(id, now).network == Network::kArrives;
-  }
+  const auto self = evidence.nodes().find(node);
+  const bool known = self != evidence.nodes().end();
+  const int others = counts_.witnesses - (known && IsWitness(self->second));
+  const int heard = counts_.arriving - (known && evidence.Arrives(self->second, now));
   if (heard * 100 < others * settings_.self_test_percent) return "too few of the other nodes are heard";
   return "";
 }
 
-int SafetyLimits::NodeBudget(const Evidence& evidence) const {
-  const auto nodes = std::count_if(evidence.nodes().begin(), evidence.nodes().end(), [&](const auto& entry) {
-    return entry.second.HasGrants() || decided_.contains(entry.first);
-  });
-  // At least one, or a cluster of four nodes would never fail over at 20 %.
-  return std::max(1, static_cast<int>(nodes) * settings_.budget_percent / 100);
+// An observer that hears half of them is not the reason why it never heard this one.
+bool SafetyLimits::HearsMost() const {
+  return settings_.mass_percent >= 100 || counts_.arriving * 2 >= counts_.current - 1;
 }
 
 }  // namespace lunkeeper::fencing

@@ -1,12 +1,14 @@
 #pragma once
 // What keeps a fault of the observer from becoming an outage of the cluster: a budget of nodes per window,
-// and past it a self-test and one node at a time; no more while many nodes are in trouble that is not plainly
-// their own death; pause; exemption. Only decisions made by evidence pass here; what has begun is carried on.
+// and past it a self-test and one node at a time; no more while many nodes got into trouble together that is
+// not plainly their own death; pause; exemption. Only decisions made by evidence pass here; what has begun is
+// carried on. At each tick all verdicts are noted and the nodes counted before any node is decided on.
 // One thread owns it. A new leader counts every open failover as new.
 
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "fencing/core/classify.h"
 #include "fencing/core/cluster.h"
@@ -29,6 +31,8 @@ class SafetyLimits {
   void NoteDecision(const NodeId& node, Instant now);
   // What the evidence says of `node` at this tick.
   void NoteVerdict(const NodeId& node, const Classification& verdict, Instant now);
+  // Once a tick, after all verdicts: what follows compares a node with the others as they are now.
+  void CountNodes(const Cluster& cluster, const Evidence& evidence, Instant now);
   // What shows that the silence of `node` may be this observer's own fault; empty: nothing.
   std::string SelfTest(const NodeId& node, const Evidence& evidence, Instant now) const;
   // Why `node` may not be failed over now, for what is said of it; empty: it may.
@@ -36,12 +40,28 @@ class SafetyLimits {
                                         const Cluster& cluster, const Evidence& evidence, Instant now);
 
  private:
-  int NodeBudget(const Evidence& evidence) const;
-  bool IsMass(const Evidence& evidence, Instant now);
+  // One stretch of time in which a node was not well, and not plainly dead.
+  struct Trouble {
+    Instant began, last;
+    bool over = false;        // it was well again after `last`
+    bool late_lease = false;  // and nothing else
+  };
+  struct Counts {
+    int current = 0;                  // nodes that a mass is a share of
+    int witnesses = 0, arriving = 0;  // nodes that should send heartbeats, and nodes that do
+    int budget = 1;
+    std::vector<Instant> began;        // the troubles of the current ones, in order of time
+    std::vector<Instant> beyond_late;  // without late leases
+  };
+
+  bool IsMass(const NodeId& node, const Classification& verdict, Instant now) const;
+  bool HearsMost() const;
 
   const Settings& settings_;
   std::map<NodeId, Instant> decided_;
-  std::map<NodeId, Instant> in_trouble_;  // and not dead, when it was last so
+  Instant latest_decision_;
+  std::map<NodeId, Trouble> in_trouble_;
+  Counts counts_;
 };
 
 }  // namespace lunkeeper::fencing

@@ -121,6 +121,7 @@ void Evidence::LookAtKubelet(const NodeId& id, const NodeEvidence& node, Instant
     signals.kubelet = Kubelet::kReady;
   } else if (now >= kubelets_turn_) {
     signals.kubelet = Kubelet::kNotReady;
+    signals.late_lease = side.ready;
   }
 }
 

@@ -22,6 +22,7 @@ struct Signals {
   Kernel kernel = Kernel::kUnknown;
   Kubelet kubelet = Kubelet::kUnknown;
   Span not_ready_for;
+  bool late_lease = false;     // it is called ready still, and its lease alone says that it is not
   Span hung_for;               // the node's own view of its kubelet and runtime; 0: they answer
   bool met = false;            // this observer saw a heartbeat of it, by the network or on an array
   bool together = false;       // its channels fell silent within Settings::together
