@@ -21,6 +21,7 @@
 #include "fencing/coordinator/kube_token_reviewer.h"
 #include "fencing/failover/failover.h"
 #include "fencing/kube/kube_client.h"
+#include "plugin/replica_poll.h"
 
 namespace lunkeeper {
 namespace {
@@ -33,7 +34,8 @@ struct CoordinatorServer {
   // A second client with connections of its own: no token review may delay a failover.
   std::unique_ptr<kube::KubeClient> failover_kubernetes;
   std::unique_ptr<TokenReviewer> reviewer;
-  std::unique_ptr<Authenticator> authenticator;
+  std::unique_ptr<Authenticator> authenticator, controllers;  // the second may be null, as the next
+  std::unique_ptr<ReplicaPoll> others;
   std::unique_ptr<fencing::Failover> failover;  // may be null
   std::unique_ptr<CoordinatorService> coordinator;
 };
@@ -57,12 +59,32 @@ constexpr int kLongestRequest = 128 << 10;
 // the lease of its predecessor for its own, since it does not know what that one has begun.
 std::string ThisReplica() { return absl::StrCat(HostName(), "-", RandomHexDigits()); }
 
-absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, CoordinatorServer* server) {
+// Controllers prove themselves to each other as nodes do to them: by a token of their own account.
+absl::Status OpenReplicaPoll(const CoordinatorOptions& options, const FailoverFlags& failover,
+                             const std::string& self, CoordinatorServer* server) {
+  if (failover.off || options.controller_account.empty()) return absl::OkStatus();
+  ReplicaOptions replicas;
+  replicas.addresses = options.addresses;
+  replicas.server_name = options.server_name;
+  replicas.token_file = options.token_file;
+  ASSIGN_OR_RETURN(replicas.credentials, TlsClient(options.ca));
+  server->controllers = std::make_unique<Authenticator>(
+      *server->reviewer, NodeAccount{.audience = options.audience, .account = options.controller_account});
+  server->others = std::make_unique<ReplicaPoll>(std::move(replicas), self);
+  return absl::OkStatus();
+}
+
+absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, const std::string& self,
+                          CoordinatorServer* server) {
   if (flags.off) return absl::OkStatus();
-  fencing::FailoverOptions options{.settings = flags.settings, .self = ThisReplica(), .lease = {}};
+  fencing::FailoverOptions options{.settings = flags.settings, .self = self, .lease = {}};
   options.distrust = [authenticator = server->authenticator.get()](const std::string& machine) {
     authenticator->ForgetMachine(machine);
   };
+  if (server->others != nullptr)
+    options.ask_replicas = [others = server->others.get()](const NodeId& node, auto answered) {
+      others->AskAll(node, std::move(answered));
+    };
   ASSIGN_OR_RETURN(options.lease.space, kube::InClusterNamespace());
   options.lease.name = kLease;
   config.connections = fencing::kConnections;
@@ -96,10 +118,13 @@ absl::Status OpenCoordinator(const CoordinatorOptions& options, const FailoverFl
   server->reviewer = MakeKubeTokenReviewer(*server->kubernetes);
   server->authenticator = std::make_unique<Authenticator>(
       *server->reviewer, NodeAccount{.audience = options.audience, .account = options.account});
+  const std::string self = ThisReplica();
+  RETURN_IF_ERROR(OpenReplicaPoll(options, failover, self, server.get()));
   // Before the service, which passes heartbeats on to it.
-  RETURN_IF_ERROR(OpenFailover(failover, config, server.get()));
-  server->coordinator = MakeCoordinatorService(*server->all_grants, *server->arrays, *server->authenticator,
-                                               server->failover.get(), {.most_volumes = most_volumes});
+  RETURN_IF_ERROR(OpenFailover(failover, config, self, server.get()));
+  server->coordinator = MakeCoordinatorService(
+      *server->all_grants, *server->arrays, *server->authenticator, server->failover.get(),
+      {.most_volumes = most_volumes, .node = {}, .controllers = server->controllers.get()});
   listener.service = std::shared_ptr<grpc::Service>(server, server->coordinator->service());
   // On SIGTERM: ends the calls and streams that would otherwise last until --stop-seconds have passed.
   listener.leave = [server] { server->coordinator->SendNodesAway(); };

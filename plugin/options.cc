@@ -142,6 +142,10 @@ void AddCoordinatorServerOptions(CLI::App* command, CoordinatorOptions* options)
       ->capture_default_str();
   command->add_option("--coordinator-account", options->account,
                       "The node plugin's service account, as system:serviceaccount:NAMESPACE:NAME");
+  command->add_option("--controller-account", options->controller_account,
+                      "The controllers' service account. With --coordinator-address, --coordinator-ca and "
+                      "--token-file controllers ask each other whether they hear a node, before one is "
+                      "fenced on evidence");
 }
 
 // Of a node.
@@ -219,10 +223,16 @@ absl::Status CheckCoordinator(const ServeOptions& options) {
         "--coordinator-listen goes with a controller, --coordinator-cert, --coordinator-key and "
         "--coordinator-account");
   }
+  const bool asks = options.mode == "controller" && !coordinator.controller_account.empty();
   if (!coordinator.addresses.empty() &&
-      (options.HasController() || coordinator.ca.empty() || coordinator.token_file.empty())) {
+      ((options.HasController() && !asks) || coordinator.ca.empty() || coordinator.token_file.empty())) {
     return absl::InvalidArgumentError(
-        "--coordinator-address goes with --mode=node, --coordinator-ca and --token-file");
+        "--coordinator-address goes with --coordinator-ca and --token-file, and with --mode=node or with a "
+        "controller's --controller-account");
+  }
+  if (!coordinator.controller_account.empty() && (!asks || coordinator.addresses.empty())) {
+    return absl::InvalidArgumentError(
+        "--controller-account goes with --mode=controller and --coordinator-address");
   }
   if (!options.registration_dir.empty() && !options.HasNode()) {
     return absl::InvalidArgumentError("--registration-dir goes with --mode=node and --mode=all");

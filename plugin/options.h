@@ -23,7 +23,8 @@ struct CoordinatorOptions {
   std::string certificate;
   std::string key;
   std::string audience = kDriverName;
-  std::string account;  // of the node plugin
+  std::string account;             // of the node plugin
+  std::string controller_account;  // of the controllers; empty: they do not ask each other
 
   std::vector<std::string> addresses;  // empty: the node has no coordinator
   std::string server_name;

@@ -72,6 +72,7 @@ bool IsRoutine(std::string method) {
       "csi.v1.Node/NodeGetVolumeStats",
       "csi.v1.Node/NodeGetVolumeHealth",
       "csi.v1.Node/NodeGetStorageHealth",
+      "lunkeeper.coordinator.v1.Coordinator/Hears",
       "lunkeeper.array.v1.ArrayService/Check",
       "lunkeeper.array.v1.ArrayService/GetVolume",
       "lunkeeper.array.v1.ArrayService/ListVolumes",

@@ -175,6 +175,7 @@ class GrpcCoordinator final
       : grants_(grants),
         arrays_(arrays),
         most_volumes_(limits.most_volumes),
+        controllers_(limits.controllers),
         streams_{.authenticator = authenticator, .sink = sink, .budgets = NodeBudgets(limits.node)} {}
   ~GrpcCoordinator() override { streams_.reviewers.join(); }
 
@@ -214,6 +215,20 @@ class GrpcCoordinator final
   grpc::ServerBidiReactor<v1::Heartbeat, v1::HeartbeatAnswer>* Heartbeats(
       grpc::CallbackServerContext* context) override {
     return new HeartbeatReader(streams_, context);  // gRPC's idiom: it deletes itself in OnDone
+  }
+
+  // Of a node's own budget nothing is taken: the caller is no node. A replica that is stopping hears nobody
+  // for long any more, so it has no vote.
+  grpc::Status Hears(grpc::ServerContext* context, const v1::HearsRequest* request,
+                     v1::HearsResponse* response) override {
+    if (controllers_ == nullptr) return {grpc::StatusCode::UNIMPLEMENTED, "this replica answers nobody"};
+    if (streams_.leaving) return ToGrpcStatus(LeavingError());
+    const auto caller = controllers_->Authenticate(std::string(TokenOf(*context)), AddressOf(*context));
+    if (!caller.ok()) return ToGrpcStatus(caller.status());
+    if (streams_.sink == nullptr) return {grpc::StatusCode::UNIMPLEMENTED, "there is no failover here"};
+    response->set_hears(!request->node().empty() && streams_.sink->Hears(NodeId(request->node())));
+    response->set_replica(streams_.sink->ReplicaName());
+    return grpc::Status::OK;
   }
 
  private:
@@ -288,6 +303,7 @@ class GrpcCoordinator final
   GrantStore& grants_;
   Arrays& arrays_;
   const size_t most_volumes_;
+  Authenticator* const controllers_;
   StreamsContext streams_;
 };
 

@@ -30,6 +30,7 @@ class CoordinatorService {
 struct CoordinatorLimits {
   size_t most_volumes = 0;  // of one array that a node may have; 0: any number
   NodeLimits node = {};
+  Authenticator* controllers = nullptr;  // of callers of Hears; null: nobody may call it
 };
 
 // `grants` are those of all `arrays`. Without a `sink` (null) heartbeats are answered and go nowhere.

@@ -28,6 +28,11 @@ struct ReadKubelet {
   NodeId node;
   Instant asked;
 };
+// Asks every other replica whether the node's heartbeats reach it. A silent one does not delay the answer.
+struct AskReplicas {
+  NodeId node;
+  Instant asked;
+};
 // Creates (no version) or replaces the record, if its version is still the one it carries.
 struct PutNodeFence {
   NodeFence fence;
@@ -87,8 +92,8 @@ struct Report {
 
 struct Action {
   uint64_t id = 0;  // of Probe, Notify and Report: none
-  std::variant<WriteLease, BeginTerm, Probe, ReadKubelet, PutNodeFence, RemoveNodeFence, FenceNode,
-               UnfenceNode, SetTaint, DeletePod, ChargeVolume, Notify, Report>
+  std::variant<WriteLease, BeginTerm, Probe, ReadKubelet, AskReplicas, PutNodeFence, RemoveNodeFence,
+               FenceNode, UnfenceNode, SetTaint, DeletePod, ChargeVolume, Notify, Report>
       what;
 };
 

@@ -13,6 +13,7 @@ struct CallKey {
     kLease,         // each attempt is a call of its own, by `sent`: the election paces itself
     kBeginTerm,     // by array
     kReadKubelet,   // by node
+    kAskReplicas,   // by node
     kRecord,        // creates or replaces a NodeFence; by node
     kRemoveRecord,  // by the NodeFence's UID
     // Fences and unfences, by array and node. They share a kind because they exclude each other: an unfence

@@ -178,6 +178,12 @@ void Core::HandleAnswer(const ReadKubelet& call, const Done& done) {
   Decide(state_, call.node, verdict);
 }
 
+// Also where nobody could be asked: then there are no votes, and none stands against it.
+void Core::HandleAnswer(const AskReplicas& call, const Done& done) {
+  state_.evidence.NoteVotes(call, done.votes);
+  if (MayAct()) Decide(state_, call.node, state_.ClassifyNode(call.node));
+}
+
 void Core::HandleAnswer(const FenceNode& call, const Done& done) {
   if (done.outcome == Outcome::kRefused) LoseTerm(call.array);
   if (done.outcome != Outcome::kOk || !done.fence) return;

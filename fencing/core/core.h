@@ -59,6 +59,7 @@ class Core {
   void HandleAnswer(const WriteLease& write, const Done& done);
   void HandleAnswer(const BeginTerm& call, const Done& done);
   void HandleAnswer(const ReadKubelet& call, const Done& done);
+  void HandleAnswer(const AskReplicas& call, const Done& done);
   void HandleAnswer(const FenceNode& call, const Done& done);
   void HandleAnswer(const UnfenceNode& call, const Done& done);
   void HandleAnswer(const SetTaint& call, const Done& done);

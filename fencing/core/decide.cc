@@ -66,6 +66,25 @@ bool IsKubeletUnread(State& state, const NodeId& node) {
   return true;
 }
 
+// True: the other replicas have to be asked first, or one of them hears the node, whose path to this replica
+// is what is broken. Of a node that this one hears nobody is asked.
+bool IsHeardElsewhere(State& state, const NodeId& node) {
+  if (state.settings.dry_run || state.evidence.SignalsOf(node, state.now).network == Network::kArrives)
+    return false;
+  const auto* votes = state.evidence.VotesOn(node, state.now);
+  if (!votes) {
+    const CallKey key{.kind = CallKey::Kind::kAskReplicas, .node = node};
+    state.outbox.CallOnce(key, AskReplicas{node, state.now}, state.now);
+    return true;
+  }
+  if (votes->heard_by.empty()) return false;
+  state.ReportOnce({.kind = ReportKind::kRefused,
+                    .node = node,
+                    .text = "not failed over: its heartbeats reach " + votes->heard_by,
+                    .refusal = Refusal::kHeardElsewhere});
+  return true;
+}
+
 bool AskedByTaint(const State& state, const NodeId& node) {
   const auto& tainted = state.cluster.tainted();
   const auto object = tainted.find(NameOf(node));
@@ -194,9 +213,11 @@ void Decide(State& state, const NodeId& node, Classification classification) {
                                .text = "not failed over: " + refused->text,
                                .refusal = refused->reason});
   }
-  if (!manual && classification.response == Response::kFence &&
-      (IsKubeletUnread(state, node) || ChargeDeath(state, node, fence.volumes)))
-    return;
+  if (!manual && classification.response == Response::kFence) {
+    // Both are asked at once.
+    const bool unread = IsKubeletUnread(state, node);
+    if (IsHeardElsewhere(state, node) || unread || ChargeDeath(state, node, fence.volumes)) return;
+  }
   RecordDecision(state, std::move(fence));
 }
 

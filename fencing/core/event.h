@@ -136,6 +136,7 @@ struct Done {
   Term term = 0;                    // of a BeginTerm
   Version version;                  // of a write: the object's new one
   std::optional<KubeletState> kubelet = {};
+  ReplicaVotes votes = {};  // of an AskReplicas
 };
 
 struct Event {

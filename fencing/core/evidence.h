@@ -38,6 +38,8 @@ class Evidence {
   void NoteEvent(const KubeletLease& lease, Instant now);
   // What a ReadKubelet found; none: neither a Node nor a lease.
   void NoteRead(const ReadKubelet& call, const std::optional<KubeletState>& found, Instant now);
+  // What the other replicas answered.
+  void NoteVotes(const AskReplicas& call, const ReplicaVotes& votes);
   void NoteEvent(const NodeSeen& seen, Instant now);
   void NoteEvent(const NodeGone& gone);
   // Forgets nodes that hold nothing, showed no sign for long, and are not what their name means now, unless
@@ -56,6 +58,8 @@ class Evidence {
   bool ApiUp(Instant now) const;
   // The API server itself was asked a moment ago how its kubelet is; or there is nothing to ask.
   bool IsKubeletRead(const NodeId& node, Instant now) const;
+  // What the other replicas said a moment ago; null: they have to be asked.
+  const ReplicaVotes* VotesOn(const NodeId& node, Instant now) const;
   // The node's heartbeats arrive, and it reports that nothing of `volumes` is left on it. With a generation:
   // it reports, too, that it knows of that fence.
   bool IsClean(const NodeId& node, const VolumeSet& volumes, const ArrayId& array, Generation known,

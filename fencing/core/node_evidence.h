@@ -77,6 +77,8 @@ struct NodeEvidence {
   bool calibrated = false;                      // the probe was answered once
   int unanswered = 0;                           // in a row
   std::optional<Instant> probe_answered_at, probe_sent_at;
+  std::optional<Instant> votes_at;  // when the other replicas were asked
+  ReplicaVotes votes;
   ArraySide& SideOf(const ArrayChannel& array);
   const ArraySide* Find(const ArrayId& array) const;
   bool HasGrants() const;

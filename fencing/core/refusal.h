@@ -4,7 +4,7 @@
 
 namespace lunkeeper::fencing {
 
-enum class Refusal { kPaused, kExempt, kMass, kBudget, kDryRun, kUnknownNode };
+enum class Refusal { kPaused, kExempt, kMass, kBudget, kHeardElsewhere, kDryRun, kUnknownNode };
 
 constexpr const char* ToWord(Refusal refusal) {
   switch (refusal) {
@@ -16,6 +16,8 @@ constexpr const char* ToWord(Refusal refusal) {
       return "mass";
     case Refusal::kBudget:
       return "budget";
+    case Refusal::kHeardElsewhere:
+      return "heard-elsewhere";
     case Refusal::kDryRun:
       return "dry-run";
     case Refusal::kUnknownNode:

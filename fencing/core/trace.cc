@@ -23,6 +23,7 @@ std::string LineOf(const WriteLease&) { return "write the lease"; }
 std::string LineOf(const BeginTerm& call) { return "begin a term on " + call.array.value(); }
 std::string LineOf(const Probe& probe) { return "probe " + probe.node.value(); }
 std::string LineOf(const ReadKubelet& call) { return "read the kubelet of " + call.node.value(); }
+std::string LineOf(const AskReplicas& call) { return "ask the replicas for " + call.node.value(); }
 std::string LineOf(const RemoveNodeFence& call) { return "remove the record of " + call.node.value(); }
 std::string LineOf(const Notify& notify) {
   return "tell " + notify.node.value() + " of generation " + std::to_string(notify.fence.generation) +

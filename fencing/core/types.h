@@ -91,6 +91,13 @@ struct NodeFence {
   bool by_hand() const { return !requested_by.empty(); }
 };
 
+// What the other replicas say of a node. One that did not answer in time has no vote.
+struct ReplicaVotes {
+  int answered = 0, silent = 0;
+  std::string heard_by;  // one that hears it now; empty: none did that answered
+  friend bool operator==(const ReplicaVotes&, const ReplicaVotes&) = default;
+};
+
 inline NodeName NameOf(const NodeId& node) { return NodeName(MachineOf(node)); }
 
 }  // namespace lunkeeper::fencing

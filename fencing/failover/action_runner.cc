@@ -23,6 +23,9 @@ void ActionRunner::Stop() {
     workers->stop();
     workers->join();
   }
+  absl::MutexLock lock(&polls_mutex_);
+  const auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(polls_mutex_) { return polls_ == 0; };
+  polls_mutex_.Await(absl::Condition(&idle));
 }
 
 void ActionRunner::RunAction(const Action& action, Instant now) {
@@ -92,6 +95,25 @@ void ActionRunner::RunCall(const Action&, const Probe& call, Instant) {
 
 void ActionRunner::RunCall(const Action& action, const ReadKubelet& call, Instant now) {
   CallApi(action, now, [this, call] { return inputs_.kube.ReadKubelet(call); });
+}
+
+// Where there is nobody to ask, nobody has a vote.
+void ActionRunner::RunCall(const Action& action, const AskReplicas& call, Instant now) {
+  const auto answer = [answered = inputs_.answered, action, now](const ReplicaVotes& votes) {
+    Answer result = FromApi(absl::OkStatus());
+    result.done.votes = votes;
+    answered(action, std::move(result), now);
+  };
+  if (!inputs_.ask_replicas) return answer({});
+  {
+    absl::MutexLock lock(&polls_mutex_);
+    ++polls_;
+  }
+  inputs_.ask_replicas(call.node, [this, answer](const ReplicaVotes& votes) {
+    answer(votes);
+    absl::MutexLock lock(&polls_mutex_);
+    --polls_;
+  });
 }
 
 // The timeline is copied now, on the loop's thread, which owns it.

@@ -13,6 +13,8 @@
 #include <memory>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "base/tcp_prober.h"
 #include "fencing/core/action.h"
 #include "fencing/failover/array_hub.h"
@@ -32,6 +34,7 @@ struct ActionInputs {
   std::string self;  // this replica's name, for the arrays' records
   std::function<Timeline(const NodeId&)> timeline_of;
   std::function<void(const Action&, Answer, Instant asked)> answered;
+  std::function<void(const NodeId&, std::function<void(const ReplicaVotes&)>)> ask_replicas;  // may be empty
   std::function<void(const NodeId&, bool answered)> probed;
 };
 
@@ -40,7 +43,7 @@ class ActionRunner {
   explicit ActionRunner(ActionInputs inputs) : inputs_(std::move(inputs)) {}
   ~ActionRunner() { Stop(); }
 
-  // Waits for the calls to the API server that run, and drops the waiting ones.
+  // Waits for the calls to the API server that run, and drops the waiting ones; waits for other replicas.
   void Stop();
 
   void RunAction(const Action& action, Instant now);
@@ -56,6 +59,7 @@ class ActionRunner {
   void RunCall(const Action& action, const BeginTerm& call, Instant now);
   void RunCall(const Action& action, const Probe& call, Instant now);
   void RunCall(const Action& action, const ReadKubelet& call, Instant now);
+  void RunCall(const Action& action, const AskReplicas& call, Instant now);
   void RunCall(const Action& action, const PutNodeFence& call, Instant now);
   void RunCall(const Action& action, const RemoveNodeFence& call, Instant now);
   void RunCall(const Action& action, const FenceNode& call, Instant now);
@@ -73,6 +77,8 @@ class ActionRunner {
   const ActionInputs inputs_;
   std::atomic<Instant> writes_until_ = Instant();  // long ago: it may not
   std::atomic<int> waiting_calls_ = 0;
+  absl::Mutex polls_mutex_;
+  int polls_ ABSL_GUARDED_BY(polls_mutex_) = 0;  // questions to other replicas that are not answered yet
   std::unique_ptr<Prober> prober_ = MakeProber();
   boost::asio::thread_pool api_workers_{kActionsAtOnce}, lease_workers_{1};
 };

@@ -17,6 +17,7 @@
 #include "fencing/failover/failover_metrics.h"
 #include "fencing/failover/failover_recorder.h"
 #include "fencing/failover/fence_board.h"
+#include "fencing/failover/heard_nodes.h"
 #include "fencing/failover/loop.h"
 #include "fencing/failover/object_cache.h"
 #include "fencing/failover/status_lines.h"
@@ -87,14 +88,18 @@ class FailoverController final : public Failover {
   // at once; the core gets the heartbeat with its next tick.
   FencesByArray OnHeartbeat(Heartbeat heartbeat) override {
     FencesByArray fences = board_.FencesOf(heartbeat.node);
+    heard_.Note(heartbeat.node, MonotonicNow());
     loop_.PostJob([this, heartbeat = std::move(heartbeat)](
                       Instant now) mutable { FeedCore(now, std::move(heartbeat)); },
                   Wake::kLater);
     return fences;
   }
   void OnClosed(const NodeId& node) override {
+    heard_.Forget(node);
     loop_.PostJob([this, node](Instant now) { FeedCore(now, StreamClosed{node}); });
   }
+  bool Hears(const NodeId& node) override { return heard_.Hears(node, MonotonicNow()); }
+  std::string ReplicaName() override { return options_.self; }
   void ReportMetrics(Metrics& metrics) override;
   std::vector<std::string> ReportStatus() override;
 
@@ -122,6 +127,7 @@ class FailoverController final : public Failover {
   KubeActions kube_;
   Loop loop_;
   FenceBoard board_;
+  HeardNodes heard_;
 
   // Used by the loop's thread only, but for what the classes say.
   Core core_;
@@ -209,6 +215,7 @@ ActionInputs FailoverController::MakeActionInputs() {
           .timeline_of = [this](const NodeId& node) { return recorder_.TimelineOf(node); },
           .answered = [this](const Action& action, Answer answer,
                              Instant asked) { OnAnswer(action, std::move(answer), asked); },
+          .ask_replicas = options_.ask_replicas,
           .probed =
               [this](const NodeId& node, bool answered) {
                 loop_.PostJob([this, node, answered](Instant now) {

@@ -15,6 +15,7 @@
 
 #include "base/metrics.h"
 #include "devices/array/arrays.h"
+#include "fencing/core/event.h"
 #include "fencing/core/settings.h"
 #include "fencing/kube/kube_client.h"
 #include "fencing/kube/lease.h"
@@ -36,6 +37,10 @@ struct FailoverOptions {
   // What is known of this machine, such as a token, has to be proven anew: its Node was deleted, or a fence
   // of it has begun. Called on failover's thread; never blocks. Empty: nobody wants to know.
   std::function<void(const std::string& machine)> distrust = {};
+  // Asks the other replicas whether they hear a node, and calls `answered` once, after 200 ms at the latest
+  // or a little later, on any thread. Never blocks. Empty: there are no others.
+  std::function<void(const NodeId& node, std::function<void(const ReplicaVotes&)> answered)> ask_replicas =
+      {};
 };
 
 class Failover : public HeartbeatSink {

@@ -144,6 +144,26 @@ TEST_CASE("a volume that nodes died of is not moved, which is told, until a pers
   CHECK(Comes([&] { return world.Runs("db-0", "n2"); }));
 }
 
+TEST_CASE("a node that another controller hears is not fenced, which is told, until nobody hears it") {
+  std::atomic<bool> hears = true;
+  World world;
+  world.ask_replicas = [&](const NodeId&, const auto& answered) {
+    answered({.answered = 1, .silent = 1, .heard_by = hears ? "replica-2" : ""});
+  };
+  world.AddPod("db-0", "n1");
+  Failover& failover = world.Start();
+  REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
+  world.PowerOff("n1");
+  REQUIRE(Comes([&] { return Says(failover, "node n1", "its heartbeats reach replica-2"); }));
+  CHECK_FALSE(world.IsFenced("n1"));
+  hears = false;
+  REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
+  std::string asked;
+  for (const TimelineEntry& entry : ReadRecord(world.api.Get(RecordPath(World::IdOf("n1")))).timeline)
+    if (entry.event == "Asked") asked = entry.text;
+  CHECK(asked == "other controllers: 1 do not hear it, 1 gave no answer");
+}
+
 TEST_CASE("an array that is away when the leader starts belongs to a fence by hand until it is removed") {
   World world;
   const auto spare = std::make_shared<FakeArray>(FakeArrayOptions{.name = "spare"});

@@ -30,7 +30,8 @@ constexpr size_t kMostTimelineEntries = 100;
 // Actions that succeed several times a second, or that have a line of their own elsewhere.
 bool IsRoutine(const Action& action) {
   return std::holds_alternative<WriteLease>(action.what) || std::holds_alternative<Probe>(action.what) ||
-         std::holds_alternative<Notify>(action.what) || std::holds_alternative<Report>(action.what);
+         std::holds_alternative<Notify>(action.what) || std::holds_alternative<Report>(action.what) ||
+         std::holds_alternative<AskReplicas>(action.what);
 }
 
 // The event of the first phase in which every pod runs elsewhere.
@@ -43,6 +44,11 @@ bool IsMoved(const Report& report) {
 std::string WhatIsFenced(const FenceNode& call) {
   if (IsMachineId(call.node)) return "every instance of the machine";
   return absl::StrCat(call.volumes.size(), " volumes");
+}
+
+std::string DescribeVotes(const ReplicaVotes& votes) {
+  return absl::StrCat("other controllers: ", votes.answered, " do not hear it, ", votes.silent,
+                      " gave no answer");
 }
 
 size_t CountOf(const VolumesByArray& volumes) {
@@ -117,6 +123,8 @@ void FailoverRecorder::RecordDecision(const PutNodeFence& call) {
   const std::string by =
       fence.requested_by.empty() ? "" : absl::StrCat("asked for by ", fence.requested_by, ": ");
   AddEntry(fence.node, absl::Now(), "Decided", absl::StrCat(by, fence.cause));
+  if (fence.requested_by.empty() && evidence != state_.evidence.nodes().end() && evidence->second.votes_at)
+    AddEntry(fence.node, absl::Now(), "Asked", DescribeVotes(evidence->second.votes));
   LogWarn("failover", absl::StrCat("decided: ", by, fence.cause),
           {{"node", fence.node.value()}, {"volumes", DescribeVolumes(fence.volumes)}});
 }

@@ -17,8 +17,8 @@ inline const kube::Resource kNodeFences{"lunkeeper.io", "v1alpha1", "nodefences"
 inline constexpr char kFinalizer[] = "lunkeeper.io/fence";
 
 // One entry of status.timeline. `event` is one of a fixed set of words, for programs: LastHeard, Decided,
-// Recorded, Fencing, FenceFailed, Fenced, Tainted, Deleting, Deleted, Phase, Moved, Unfenced. `text` is for
-// people.
+// Asked, Recorded, Fencing, FenceFailed, Fenced, Tainted, Deleting, Deleted, Phase, Moved, Unfenced. `text`
+// is for people.
 struct TimelineEntry {
   absl::Time at;
   std::string event;

@@ -3,6 +3,7 @@
 // threads call it for many nodes at once, so it is thread-safe and never blocks.
 
 #include <map>
+#include <string>
 
 #include "fencing/core/event.h"
 
@@ -18,6 +19,10 @@ class HeartbeatSink {
   // The node's stream ended while its heartbeats were current. Its connection was closed in order, so the
   // node's kernel lives. A stream that had been silent before it ended is not reported.
   virtual void OnClosed(const NodeId& node) = 0;
+  // Whether the node's heartbeats reach this replica: the last one came less than a second ago.
+  virtual bool Hears(const NodeId&) { return false; }
+  // Its name among the replicas; empty: it has none.
+  virtual std::string ReplicaName() { return ""; }
 };
 
 }  // namespace lunkeeper

@@ -13,7 +13,7 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Span kProbe = 400_ms;
+constexpr Span kProbe = 400_ms, kVote = 200_ms;
 
 }  // namespace
 
@@ -63,6 +63,28 @@ void ActionRunner::Run(uint64_t id, const ReadKubelet& call) {
     done.kubelet = world_.api->ReadKubelet(NameOf(call.node));
     if (!done.kubelet) done.outcome = Outcome::kGone;
     return done;
+  });
+}
+
+void ActionRunner::Run(uint64_t id, const AskReplicas& call) {
+  auto votes = std::make_shared<ReplicaVotes>();
+  for (auto& other : world_.replicas) {
+    if (other.get() == &replica_) continue;
+    world_.Call<bool>(
+        replica_.endpoint(), other->endpoint(), kVote,
+        [&at = *other, node = call.node](auto reply) { at.Answer(node, reply); },
+        [this, votes, name = other->name(), node = call.node, life = replica_.life()](const bool* hears) {
+          hears ? ++votes->answered : ++votes->silent;
+          if (!hears || !*hears) return;
+          votes->heard_by = name;
+          if (life == replica_.life()) replica_.NoteYes(node);
+        });
+  }
+  // By then each of them has answered, or has no vote.
+  world_.After(kVote + 10_ms, [this, id, votes, life = replica_.life()] {
+    Done done;
+    done.votes = *votes;
+    if (life == replica_.life()) Answer(id, Outcome::kOk, std::move(done));
   });
 }
 

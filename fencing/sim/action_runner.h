@@ -25,6 +25,7 @@ class ActionRunner {
   void Run(uint64_t id, const BeginTerm& call);
   void Run(uint64_t id, const Probe& call);
   void Run(uint64_t id, const ReadKubelet& call);
+  void Run(uint64_t id, const AskReplicas& call);
   void Run(uint64_t id, const PutNodeFence& call);
   void Run(uint64_t id, const RemoveNodeFence& call);
   void Run(uint64_t id, const FenceNode& call);

@@ -19,7 +19,7 @@ namespace {
 // kHard: 1.5 s of outage, with half a second between heartbeats before and after it, is 2.5 s of silence.
 constexpr Span kLeadsFor = 3300_ms, kMemory = 8_s, kSoft = 55_s, kHard = 1500_ms, kBudgetWindow = 300_s,
                kPause = 29_s;
-constexpr Span kFresh = 15_s;
+constexpr Span kFresh = 15_s, kVoteLasts = 500_ms;
 // A kubelet behind a cut is taken for well again when it next renews its lease only.
 constexpr Span kKubeletMemory = kMemory + kKubeletLease;
 
@@ -187,6 +187,9 @@ void Checker::Decides(const Replica& replica, const NodeFence& fence) {
   const bool adopted = !fence.generations.empty();
   if (!adopted && !MayBeFailedOver(fence.node))
     Fail(fence.node.value() + " is well, and is failed over: " + fence.cause);
+  const auto yes = replica.YesAt(fence.node);
+  if (!adopted && yes && world_.now() - *yes < kVoteLasts)
+    Fail(fence.node.value() + " is failed over although its heartbeats reach another replica");
   // A node within the budget stays within it, by any replica's count.
   bool counted = false;
   for (const auto& [who, nodes] : decisions_) {

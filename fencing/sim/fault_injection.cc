@@ -34,6 +34,8 @@ bool FaultInjection::Hear(Event& event) {
     if (world_.Has(Mutant::kOrphanFenceIgnored))
       std::erase_if(view->fences,
                     [&](const auto& fence) { return !world_.api->fences().contains(fence.node); });
+  if (auto* done = std::get_if<Done>(&event.what))
+    if (world_.Has(Mutant::kVotesIgnored)) done->votes = {};
   if (auto* charged = std::get_if<VolumeCharged>(&event.what))
     if (world_.Has(Mutant::kChargeForgotten)) charged->nodes.clear();
   if (auto* heartbeat = std::get_if<Heartbeat>(&event.what))

@@ -23,7 +23,8 @@ const std::vector<std::string>& Faults::Names() {
       "array-restart",  "array-restore", "slow-array",         "late-watches",
       "broken-watches", "api-errors",    "api-down",           "etcd-restore",
       "recreate-node",  "delete-node",   "fence-by-hand",      "out-of-service",
-      "force-delete",   "cut-portal",    "cut-portal-for-all", "fence-at-array"};
+      "force-delete",   "cut-portal",    "cut-portal-for-all", "fence-at-array",
+      "cut-leader",     "wrong-votes"};
   return kNames;
 }
 
@@ -150,6 +151,17 @@ Faults::Mend Faults::StrikeNetwork(const std::string& name) {
     return CutNode(machine, random.Percent(50), random.Percent(50), random.Percent(50), true);
   if (name == "cut-portal") return CutPortal(*random.Pick(world_.arrays), &machine);
   if (name == "cut-portal-for-all") return CutPortal(*random.Pick(world_.arrays), nullptr);
+  if (name == "cut-leader") {
+    // It sees a dead node, and the other replica one that has lost its storage.
+    for (const auto& each : world_.replicas)
+      if (each->Leads())
+        return [storage = CutNode(machine, false, false, true, false),
+                leader = CutBoth(each->endpoint(), machine.endpoint(), false)] {
+          storage();
+          leader();
+        };
+    return [] {};
+  }
   if (name != "cut-replica") return nullptr;
   const auto replica = random.Pick(world_.replicas)->endpoint();
   const auto one_way = random.Percent(30);
@@ -168,6 +180,10 @@ Faults::Mend Faults::StrikeReplica(const std::string& name) {
   auto* replica = random.Pick(world_.replicas).get();
   for (auto& each : world_.replicas)
     if (each->Leads() && random.Percent(70)) replica = each.get();
+  if (name == "wrong-votes") {
+    replica->AlwaysSayYes(true);
+    return [replica] { replica->AlwaysSayYes(false); };
+  }
   if (name == "replica-crash") {
     replica->Crash(random.Between(200_ms, 15_s));
   } else if (name == "replica-stall") {

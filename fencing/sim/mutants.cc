@@ -32,6 +32,7 @@ const std::vector<std::pair<Mutant, std::string>>& AllMutants() {
       {Mutant::kFencesPartOfTheVolumes, "fences-part-of-the-volumes"},
       {Mutant::kCleanForged, "clean-forged"},
       {Mutant::kChargeForgotten, "charge-forgotten"},
+      {Mutant::kVotesIgnored, "votes-ignored"},
   };
   return kAll;
 }

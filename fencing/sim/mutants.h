@@ -41,6 +41,7 @@ enum class Mutant {
   kFencesPartOfTheVolumes,
   kCleanForged,
   kChargeForgotten,
+  kVotesIgnored,
   kCount
 };
 

@@ -14,7 +14,7 @@ namespace lunkeeper::fencing::sim {
 namespace {
 
 constexpr Span kTick = 250_ms, kPoll = 500_ms, kApi = 1_s, kLeaseLook = 250_ms;
-constexpr Span kWatchDeadline = 3_s, kAcquireCall = 30_s;
+constexpr Span kWatchDeadline = 3_s, kAcquireCall = 30_s, kHears = 1_s;
 
 }  // namespace
 
@@ -38,6 +38,8 @@ void Replica::Start() {
   core_ = std::make_unique<Core>(settings_, name());
   fault_injection_ = std::make_unique<FaultInjection>(world_);
   backlog_.clear();
+  heard_at_.clear();
+  yes_at_.clear();
   nodes_.clear();
   pods_.clear();
   fences_.clear();
@@ -73,8 +75,20 @@ void Replica::Stall(Span length) {
   });
 }
 
+void Replica::Answer(const NodeId& node, const std::function<void(bool)>& reply) const {
+  if (!running_ || stalled()) return;
+  const auto heard = heard_at_.find(node);
+  reply(always_yes_ || (heard != heard_at_.end() && world_.now() - heard->second < kHears));
+}
+
+std::optional<WorldTime> Replica::YesAt(const NodeId& node) const {
+  const auto yes = yes_at_.find(node);
+  return yes == yes_at_.end() ? std::nullopt : std::make_optional(yes->second);
+}
+
 void Replica::Receive(decltype(Event::what) what) {
   if (!running_) return;
+  if (const auto* heartbeat = std::get_if<Heartbeat>(&what)) heard_at_[heartbeat->node] = world_.now();
   if (stalled()) return backlog_.push_back(std::move(what));
   Event event{Clock(), std::move(what)};
   if (!fault_injection_->Hear(event)) return;
@@ -88,7 +102,8 @@ void Replica::Receive(decltype(Event::what) what) {
 void Replica::Do(const Action& action) {
   const bool routine =
       std::holds_alternative<Probe>(action.what) || std::holds_alternative<Report>(action.what) ||
-      std::holds_alternative<WriteLease>(action.what) || std::holds_alternative<Notify>(action.what);
+      std::holds_alternative<WriteLease>(action.what) || std::holds_alternative<Notify>(action.what) ||
+      std::holds_alternative<AskReplicas>(action.what);
   if (world_.tracing() && (!routine || std::holds_alternative<Report>(action.what)))
     world_.Trace(name() + ": " + DescribeAction(action));
   if (!routine) world_.checker->Acts(*this, action);  // decided now, whenever it is done

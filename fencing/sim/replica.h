@@ -2,6 +2,7 @@
 // A controller replica: the runner around a core. It ticks, polls, watches, and carries out
 // what the core asks for. Its process may crash at any action, stall, and its clock is its own.
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -33,7 +34,14 @@ class Replica {
   void Release(const ArrayId& array, const VolumeId& volume, const NodeId& node, Generation generation,
                std::function<void(bool)> reply);
 
+  // To another replica: whether the node's heartbeats reach this one.
+  void Answer(const NodeId& node, const std::function<void(bool)>& reply) const;
+  // Another one has just said that they do reach it.
+  void NoteYes(const NodeId& node) { yes_at_[node] = world_.now(); }
+  std::optional<WorldTime> YesAt(const NodeId& node) const;
+
   // Faults.
+  void AlwaysSayYes(bool on) { always_yes_ = on; }
   void Crash(Span down);
   void Stall(Span length);
   // Before or right after the action number `count` from now on that is not routine.
@@ -81,6 +89,8 @@ class Replica {
   bool fail_by_stall_ = false;
   int drift_ = 0;
   Span offset_;
+  std::map<NodeId, WorldTime> heard_at_, yes_at_;
+  bool always_yes_ = false;
   // In the world's time; what has not happened yet counts as of the world's start.
   WorldTime stalled_until_, alive_at_, listed_at_, renewed_at_;
   std::vector<decltype(Event::what)> backlog_;

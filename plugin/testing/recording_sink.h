@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -30,6 +31,17 @@ class RecordingSink final : public HeartbeatSink {
     ++closed_by_node_[node.value()];
   }
 
+  bool Hears(const NodeId& node) override {
+    absl::MutexLock lock(&mutex_);
+    return hears_.contains(node.value());
+  }
+  std::string ReplicaName() override { return Get(name_); }
+  void SetVote(const std::string& name, std::set<std::string> hears) {
+    absl::MutexLock lock(&mutex_);
+    name_ = name;
+    hears_ = std::move(hears);
+  }
+
   void SetFences(const FencesByArray& fences) {
     absl::MutexLock lock(&mutex_);
     fences_ = fences;
@@ -55,6 +67,8 @@ class RecordingSink final : public HeartbeatSink {
   int heartbeats_ = 0, closed_ = 0;
   std::map<std::string, int> closed_by_node_;
   fencing::Heartbeat last_;
+  std::string name_;
+  std::set<std::string> hears_;
   absl::Time last_at_;
   absl::Duration longest_gap_ = absl::ZeroDuration();
 };

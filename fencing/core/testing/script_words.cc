@@ -201,6 +201,8 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
     After(2500_ms, [this, &machine] { Clean(machine); });
   } else if (what == "closes") {
     Feed(StreamClosed{machine.id});
+  } else if (what == "elsewhere") {
+    NextWord(words) == "heard" ? (void)heard_by_other_.insert(name) : (void)heard_by_other_.erase(name);
   } else if (what == "late-heartbeat") {
     Feed(Heartbeat{machine.id, NextWord(words), 1, true, {}, {}, {}, {}});
   } else if (what == "hung" || what == "unhung") {

@@ -21,6 +21,7 @@ std::string Kind(const DeletePod&) { return "delete"; }
 std::string Kind(const ChargeVolume&) { return "charge"; }
 std::string Kind(const Probe&) { return "probe"; }
 std::string Kind(const ReadKubelet&) { return "read"; }
+std::string Kind(const AskReplicas&) { return "ask"; }
 std::string Kind(const Notify&) { return "notify"; }
 std::string Kind(const Report&) { return "say"; }
 
@@ -110,8 +111,8 @@ void ScriptedWorld::Feed(decltype(Event::what) what) {
 
 void ScriptedWorld::Do(const Action& action) {
   const auto kind = std::visit([](const auto& what) { return Kind(what); }, action.what);
-  const bool routine =
-      kind == "lease" || kind == "term" || kind == "probe" || kind == "notify" || kind == "read";
+  const bool routine = kind == "lease" || kind == "term" || kind == "probe" || kind == "notify" ||
+                       kind == "read" || kind == "ask";
   if (!routine || show_all_)
     trace_ += FormatSeconds(now_.since_start()) + "  " + DescribeAction(action) + "\n";
   if (const auto* probe = std::get_if<Probe>(&action.what)) {
@@ -191,6 +192,13 @@ Done ScriptedWorld::Effect(const ReadKubelet& call) {
   Done done;
   const auto node = nodes_.find(NameOf(call.node));
   if (node != nodes_.end()) done.kubelet = KubeletState{renewals_[node->first], node->second.ready};
+  return done;
+}
+
+Done ScriptedWorld::Effect(const AskReplicas& call) {
+  Done done;
+  const bool hears = heard_by_other_.contains(NameOf(call.node));
+  done.votes = {.answered = 1, .silent = 0, .heard_by = hears ? "them" : ""};
   return done;
 }
 

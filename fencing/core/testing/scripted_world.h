@@ -59,6 +59,7 @@ class ScriptedWorld {
 
   Done Effect(const PutNodeFence& call, Outcome& outcome);
   Done Effect(const ReadKubelet& call);
+  Done Effect(const AskReplicas& call);
   Done Effect(const RemoveNodeFence& call);
   Done Effect(const FenceNode& call);
   Done Effect(const UnfenceNode& call);
@@ -85,7 +86,8 @@ class ScriptedWorld {
   std::map<NodeName, Node> nodes_, late_;
   std::map<ArrayId, ArrayModel> arrays_;
   std::map<PodId, Pod> pods_;
-  std::set<PodId> finalizers_;  // pods whose objects stay when they are deleted
+  std::set<NodeName> heard_by_other_;  // nodes whose heartbeats reach the other replica
+  std::set<PodId> finalizers_;         // pods whose objects stay when they are deleted
   std::map<NodeId, NodeFence> fences_;
   std::map<NodeName, Version> renewals_;
   LeaseSeen lease_;

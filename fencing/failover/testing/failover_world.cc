@@ -64,6 +64,7 @@ Failover& World::Start(const std::string& name, Settings settings) {
     absl::MutexLock lock(&distrusted_mutex);
     distrusted.push_back(machine);
   };
+  options.ask_replicas = ask_replicas;
   absl::MutexLock lock(&mutex);
   return *replicas.emplace_back(StartFailover(options, *arrays, *clients.back()));
 }

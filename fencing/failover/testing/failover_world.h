@@ -78,6 +78,7 @@ class World {
   std::function<void(const std::string&)> on_write = [](const std::string&) {};
   FakeApi api{[this](const std::string& write) { on_write(write); }};
   std::vector<std::unique_ptr<kube::KubeClient>> clients;
+  decltype(FailoverOptions::ask_replicas) ask_replicas;  // of replicas that are started from now on
   absl::Mutex distrusted_mutex;
   std::vector<std::string> distrusted;
   absl::Mutex mutex;

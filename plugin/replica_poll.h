@@ -1,0 +1,42 @@
+#pragma once
+// Asks the other controller replicas whether they hear a node, all at the same time. A replica that does not
+// answer within 200 ms, refuses, or is too old to know the question has no vote; this one is not counted.
+// In between it keeps the connections open and its token known there, so that a vote needs neither a
+// handshake nor the API server. Thread-safe; never blocks. The destructor waits for the calls in progress.
+
+#include <boost/asio/thread_pool.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/periodic.h"
+#include "fencing/agent/replicas.h"
+#include "fencing/core/event.h"
+
+namespace lunkeeper {
+
+class ReplicaPoll {
+ public:
+  using Answered = std::function<void(const fencing::ReplicaVotes&)>;
+  // `self` is the name by which this replica answers.
+  ReplicaPoll(ReplicaOptions options, std::string self);
+  ~ReplicaPoll();
+
+  // Calls `answered` once, on another thread.
+  void AskAll(const NodeId& node, Answered answered);
+
+ private:
+  void Ask(const NodeId& node, absl::Duration patience, Answered answered);
+
+  const std::string self_;
+  Replicas replicas_;
+  absl::Mutex mutex_;
+  int running_ ABSL_GUARDED_BY(mutex_) = 0;  // polls
+  boost::asio::thread_pool asker_{1};        // reads the token's file
+  std::unique_ptr<Periodic> keep_open_;
+};
+
+}  // namespace lunkeeper

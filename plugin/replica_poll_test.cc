@@ -1,0 +1,118 @@
+// Controllers that ask each other whether they hear a node: real TLS on loopback, and what may go wrong.
+
+#include "plugin/replica_poll.h"
+
+#include <future>
+#include <set>
+
+#include "base/testing/stalling_proxy.h"
+#include "plugin/testing/coordinator_rig.h"
+
+namespace lunkeeper {
+namespace {
+
+using fencing::ReplicaVotes;
+
+constexpr char kControllers[] = "system:serviceaccount:lunkeeper:controller";
+constexpr char kNode[] = "node-1.0123456789abcdef";
+
+struct PollRig : CoordinatorRig {
+  PollRig() {
+    reviewer.Add("token-c", {kControllers, "node-9", absl::InfiniteFuture()});
+    WriteToken("token-c");
+  }
+  Controller& AddReplica(const std::string& name, const std::set<std::string>& hears) {
+    Controller& replica =
+        AddController(ManyNodes(), {.most_volumes = 0, .node = {}, .controllers = &controls});
+    replica.sink.SetVote(name, hears);
+    return replica;
+  }
+  ReplicaOptions To(const std::vector<uint16_t>& ports) {
+    ReplicaOptions options;
+    for (const uint16_t port : ports) options.addresses.push_back(absl::StrCat("127.0.0.1:", port));
+    const auto tls = TlsClient(authority.certificate());
+    REQUIRE(tls.ok());
+    options.credentials = *tls;
+    options.token_file = folder / "token";
+    return options;
+  }
+  Authenticator controls{reviewer, {kTestAudience, kControllers}};
+};
+
+ReplicaVotes Ask(ReplicaPoll& poll, const std::string& node = kNode) {
+  std::promise<ReplicaVotes> votes;
+  poll.AskAll(NodeId(node), [&](const ReplicaVotes& answer) { votes.set_value(answer); });
+  return votes.get_future().get();
+}
+
+// A loaded machine may answer late, which is no vote: it is asked until it has one.
+ReplicaVotes AskUntil(ReplicaPoll& poll, const std::function<bool(const ReplicaVotes&)>& enough) {
+  ReplicaVotes votes;
+  CHECK(testing::Eventually([&] {
+    votes = Ask(poll);
+    return enough(votes);
+  }));
+  return votes;
+}
+
+}  // namespace
+
+TEST_CASE("another controller that hears the node says so by its name, and this one is not asked") {
+  PollRig rig;
+  const uint16_t self = rig.AddReplica("self", {kNode}).port;
+  Controller& other = rig.AddReplica("other", {kNode});
+  ReplicaPoll poll(rig.To({self, other.port}), "self");
+  const auto all = [](const ReplicaVotes& votes) { return votes.answered == 1; };
+  CHECK(AskUntil(poll, all).heard_by == "other");
+  other.sink.SetVote("other", {"node-2.0123456789abcdef"});
+  CHECK(AskUntil(poll, all).heard_by.empty());
+}
+
+TEST_CASE("who is gone, hangs, is too old or does not trust the caller has no vote") {
+  PollRig rig;
+  Controller& good = rig.AddReplica("other", {kNode});
+  SECTION("gone") {
+    const uint16_t gone = rig.AddReplica("gone", {kNode}).port;
+    rig.controllers.back()->Kill();
+    ReplicaPoll poll(rig.To({good.port, gone}), "self");
+    CHECK(AskUntil(poll, [](const auto& votes) { return votes.answered == 1; }).silent == 1);
+  }
+  SECTION("it hangs: it is not waited for") {
+    Controller& hung = rig.AddReplica("hung", {kNode});
+    StallingProxy proxy(hung.port);
+    ReplicaPoll poll(rig.To({good.port, proxy.port()}), "self");
+    AskUntil(poll, [](const auto& votes) { return votes.answered == 2; });
+    proxy.Stall(true);
+    CHECK(AskUntil(poll, [](const auto& votes) { return votes.answered == 1; }).silent == 1);
+  }
+  SECTION("an older one does not know the question") {
+    const uint16_t older = rig.AddController().port;
+    ReplicaPoll poll(rig.To({good.port, older}), "self");
+    CHECK(AskUntil(poll, [](const auto& votes) { return votes.answered == 1; }).silent == 1);
+  }
+  SECTION("a node's token opens nothing") {
+    rig.WriteToken("token-1");
+    ReplicaPoll poll(rig.To({good.port}), "self");
+    CHECK(Ask(poll) == ReplicaVotes{.answered = 0, .silent = 1, .heard_by = ""});
+  }
+  SECTION("no token") {
+    rig.WriteToken("");
+    ReplicaPoll poll(rig.To({good.port}), "self");
+    CHECK(Ask(poll) == ReplicaVotes{.answered = 0, .silent = 1, .heard_by = ""});
+  }
+  SECTION("a controller with another authority's certificate is believed nothing") {
+    TestAuthority foreign(rig.folder, "foreign");
+    foreign.Issue(rig.folder / "coordinator", "IP:127.0.0.1");
+    const uint16_t impostor = rig.AddReplica("impostor", {kNode}).port;
+    ReplicaPoll poll(rig.To({impostor}), "self");
+    CHECK(Ask(poll) == ReplicaVotes{.answered = 0, .silent = 1, .heard_by = ""});
+  }
+}
+
+TEST_CASE("a controller that knows of no other goes on at once") {
+  PollRig rig;
+  ReplicaPoll poll(rig.To({}), "self");
+  CHECK(Ask(poll) == ReplicaVotes());
+}
+
+}  // namespace lunkeeper
