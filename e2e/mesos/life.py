@@ -15,7 +15,7 @@ from mesos.provider import RAW, OperationFailed
 from mesos.service import CallFailed
 from mesos.volumes import Refused
 
-STEP_SECONDS = 60
+STEP_SECONDS = 180  # a call that is lost is noticed after a minute, and asked again
 # ABORTED: a call of the provider before this one still runs in the plugin.
 AGAIN = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "ABORTED"}
 DATA_BYTES = 64 << 10
@@ -38,7 +38,7 @@ class Life:
     def excused(self, failure):
         """Whether what has happened explains it."""
         cause = failure.error if isinstance(failure, OperationFailed) else failure
-        again = isinstance(cause, Refused) or cause.code.name in AGAIN
+        again = isinstance(cause, Refused) or isinstance(cause, CallFailed) and cause.code.name in AGAIN
         return self.faults.hits > 0 and again
 
     def step(self, action):
@@ -132,9 +132,11 @@ class Life:
         self.publish(name)
         data = self.chance.randbytes(DATA_BYTES)
         fd = os.open(self.place(name), os.O_RDWR | os.O_CREAT)
-        os.pwrite(fd, data, 0)
-        os.fsync(fd)
-        os.close(fd)
+        try:
+            os.pwrite(fd, data, 0)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
         self.data[name] = data
 
     def verify(self, name):

@@ -66,15 +66,18 @@ class Machine:
         """What is in memory is gone: processes, mounts, devices. The array stands elsewhere."""
         self.kill_provider()
         self.plugin.kill()
+        self.kill_data_path()
+        remove_devices(self.rig)
+        self.boot_id = str(uuid.uuid4())
+        datapath = self.rig.nodes[0].datapath.start()
+        wait_until(datapath.ready, START_SECONDS, datapath.tail)
+
+    def kill_data_path(self):
         datapath = self.rig.nodes[0].datapath
         worker = datapath.worker()
         datapath.kill()
         if worker is not None:
             kill_pid(worker)
-        remove_devices(self.rig)
-        self.boot_id = str(uuid.uuid4())
-        datapath.start()
-        wait_until(datapath.ready, START_SECONDS, datapath.tail)
 
     def close(self):
         """The end of this provider, for good; of its volumes there is nothing left by now."""

@@ -99,7 +99,7 @@ class Provider:
                 self.disks.pop(operation["id"], None)
             operation["status"] = FINISHED
             error = None
-        except (CallFailed, Refused) as failure:
+        except (CallFailed, Refused, OSError) as failure:
             operation.update(status=FAILED, error=str(failure))
             error = failure
         self._save()

@@ -83,7 +83,7 @@ def test_no_disk_is_lost_or_left(folder, xfs_pool, protocol, seed):
 
 @pytest.mark.timeout(600)
 @protocols
-@pytest.mark.parametrize("kind", ["provider", "plugin", "both"])
+@pytest.mark.parametrize("kind", ["provider", "plugin", "both", "tgtd", "reboot"])
 def test_killed_once_at_every_point(folder, xfs_pool, protocol, kind):
     run(
         folder / f"{protocol.number}-{kind}",
