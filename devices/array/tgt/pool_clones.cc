@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,9 +23,9 @@ namespace {
 
 // Files at a time: so the waits for the disk overlap, and syncs share one flush of its cache.
 constexpr size_t kAtOnce = 8;
-// What is dirty after a flush that took so long is written within a barrier in about as little.
-constexpr std::chrono::milliseconds kShortFlush(50);
-constexpr int kMostFlushes = 4;
+// What has changed in a round that took so long is shared within a barrier in about as little.
+constexpr std::chrono::milliseconds kShortRound(50);
+constexpr int kMostRounds = 4;
 
 }  // namespace
 
@@ -46,7 +47,7 @@ PoolClones::~PoolClones() {
 }
 
 // The first error; the others' work is done all the same, unless it has not begun.
-absl::Status PoolClones::ForEach(const std::function<absl::Status(const File&)>& work) const {
+absl::Status PoolClones::ForEach(const std::function<absl::Status(File&)>& work) {
   std::atomic<size_t> next = 0;
   absl::Mutex mu;
   absl::Status status;
@@ -66,30 +67,57 @@ absl::Status PoolClones::ForEach(const std::function<absl::Status(const File&)>&
   return status;
 }
 
-absl::Status PoolClones::FlushAll() {
-  return ForEach([](const File& file) {
-    return ::fdatasync(file.from.get()) == 0 ? absl::OkStatus() : FileError("sync", file.clone.from, errno);
-  });
+absl::Status PoolClones::FlushOne(const File& file) {
+  return ::fdatasync(file.from.get()) == 0 ? absl::OkStatus() : FileError("sync", file.clone.from, errno);
 }
 
-absl::Status PoolClones::FlushUntilClean() {
-  for (int i = 0; i < kMostFlushes; ++i) {
-    const auto begun = std::chrono::steady_clock::now();
-    RETURN_IF_ERROR(FlushAll());
-    if (std::chrono::steady_clock::now() - begun <= kShortFlush) break;
+absl::Status PoolClones::FlushAll() { return ForEach(FlushOne); }
+
+// What has changed since `shared` was read: a block that is still at the same place is still the same.
+absl::Status PoolClones::ShareChanges(File& file) {
+  struct stat source {};
+  if (::fstat(file.from.get(), &source) != 0) return FileError("look at", file.clone.from, errno);
+  ASSIGN_OR_RETURN(const std::vector<FileExtent> now, ReadExtents(file.from.get(), file.clone.from));
+  for (const FileRange& range : FindDifferences(now, file.shared, static_cast<uint64_t>(source.st_size))) {
+    file_clone_range request = {.src_fd = file.from.get(),
+                                .src_offset = range.offset,
+                                .src_length = range.end - range.offset,
+                                .dest_offset = range.offset};
+    if (::ioctl(file.to.get(), FICLONERANGE, &request) != 0)
+      return FileError("clone to", file.clone.to, errno);
   }
   return absl::OkStatus();
 }
 
+absl::Status PoolClones::ShareBeforehand(File& file) {
+  if (!HasStableExtents(file.to.get())) return FlushOne(file);
+  RETURN_IF_ERROR(ShareChanges(file));
+  ASSIGN_OR_RETURN(file.shared, ReadExtents(file.to.get(), file.clone.to));
+  return absl::OkStatus();
+}
+
+absl::Status PoolClones::ShareMost() {
+  for (int i = 0; i < kMostRounds; ++i) {
+    const auto begun = std::chrono::steady_clock::now();
+    RETURN_IF_ERROR(ForEach(ShareBeforehand));
+    if (std::chrono::steady_clock::now() - begun <= kShortRound) break;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PoolClones::ShareOne(File& file) {
+  if (HasStableExtents(file.to.get())) return ShareChanges(file);
+  if (::ioctl(file.to.get(), FICLONE, file.from.get()) == 0) return absl::OkStatus();
+  return FileError("clone to", file.clone.to, errno);
+}
+
 absl::Status PoolClones::ShareAll(std::chrono::steady_clock::time_point end) {
-  return ForEach([end](const File& file) -> absl::Status {
-    if (std::chrono::steady_clock::now() >= end)
-      return absl::UnavailableError(absl::StrCat(
-          "pool: clone to ", file.clone.to,
-          ": the pool's disk is too busy to clone all volumes of the group within the time that they may "
-          "stand still; nothing was made; try again when less is written to them"));
-    if (::ioctl(file.to.get(), FICLONE, file.from.get()) == 0) return absl::OkStatus();
-    return FileError("clone to", file.clone.to, errno);
+  return ForEach([end](File& file) -> absl::Status {
+    if (std::chrono::steady_clock::now() < end) return ShareOne(file);
+    return absl::UnavailableError(absl::StrCat(
+        "pool: clone to ", file.clone.to,
+        ": the pool's disk is too busy to clone all volumes of the group within the time that they may "
+        "stand still; nothing was made; try again when less is written to them"));
   });
 }
 

@@ -137,10 +137,11 @@ std::vector<PoolClone> TgtGroups::DescribeClones(const SnapshotGroup& group,
 }
 
 absl::Status TgtGroups::CloneAtOneMoment(PoolClones& clones, SnapshotGroup& group) {
-  // A reflink writes what is dirty first. Most of it is written here, where nobody waits, however long it
-  // takes; and what was dirtied meanwhile, just before the barrier.
+  // A reflink writes what is dirty first. Most of it is written here, where nobody waits, and shared,
+  // however long it takes; and what has changed meanwhile, just before the barrier.
   RETURN_IF_ERROR(clones.FlushAll());
-  RETURN_IF_ERROR(parts_.barrier.RunInside([&] { return clones.FlushUntilClean(); },
+  RETURN_IF_ERROR(clones.ShareMost());
+  RETURN_IF_ERROR(parts_.barrier.RunInside([&] { return clones.ShareMost(); },
                                            [&](TgtdPause::Clock::time_point end) {
                                              group.created = absl::Now();
                                              return clones.ShareAll(end);

@@ -1,4 +1,6 @@
 // Groups of snapshots of a real tgtd's volumes, on file systems with and without reflinks. Needs root.
+#include <fcntl.h>
+#include <linux/falloc.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -8,13 +10,18 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <random>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "devices/array/testing/group_contract.h"
+#include "devices/array/tgt/file_extents.h"
+#include "devices/array/tgt/pool_clones.h"
 #include "devices/array/tgt/testing/array_fixture.h"
 #include "devices/array/tgt/tgt_client.h"
+#include "devices/array/tgt/tgtd_pause.h"
 
 namespace lunkeeper::testing {
 namespace {
@@ -102,6 +109,74 @@ TEST_CASE_METHOD(OnXfs, "a write that waited for another volume's is never in a 
   over = true;
   writer.join();
   CHECK(well);
+}
+
+// All kinds of change between the steps, and at last each block as it was within the barrier.
+TEST_CASE("a clone that is made in rounds has every block as it was at the last one, holes too") {
+  const TempDir directory;
+  const LoopMount mount(directory.path(), "512M");
+  const auto pool = Pool::Open(mount.path() + "/pool");
+  REQUIRE(pool.ok());
+  constexpr uint64_t kSize = 4 << 20;
+  const std::string source = (*pool)->VolumePath(VolumeId("v"));
+  const UniqueFd file(::open(source.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  REQUIRE(::ftruncate(file.get(), kSize) == 0);
+  std::mt19937 random(7);
+  const auto change = [&] {
+    for (int i = 0; i < 300; ++i) {
+      const off_t offset = static_cast<off_t>(random() % 1023) * 4096;
+      const std::string data(4096, static_cast<char>('a' + random() % 26));
+      const int kind = static_cast<int>(random() % 4);
+      const int mode = kind == 0 ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE;
+      if (kind < 2) REQUIRE(::fallocate(file.get(), mode | FALLOC_FL_KEEP_SIZE, offset, 8192) == 0);
+      if (kind >= 2) REQUIRE(::pwrite(file.get(), data.data(), data.size(), offset) == 4096);
+    }
+  };
+  const auto content = [](const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  // Clones that were made before share blocks with the source too.
+  std::vector<std::pair<std::string, std::string>> made;
+  for (int round = 0; round < 5; ++round) {
+    const std::string to = (*pool)->SnapshotPath(SnapshotId(absl::StrCat("s", round)));
+    const auto clones =
+        PoolClones::MakeFiles(**pool, {{.from = source, .to = to, .size_bytes = kSize, .own_space = false}});
+    REQUIRE(clones.ok());
+    change();
+    REQUIRE((*clones)->ShareMost() == absl::OkStatus());
+    change();
+    REQUIRE((*clones)->ShareMost() == absl::OkStatus());
+    change();
+    const std::string then = content(source);
+    REQUIRE((*clones)->ShareAll(TgtdPause::Clock::now() + std::chrono::hours(1)) == absl::OkStatus());
+    change();
+    REQUIRE((*clones)->Complete() == absl::OkStatus());
+    (*clones)->Keep();
+    made.emplace_back(to + ".new", then);
+  }
+  for (const auto& [path, then] : made) CHECK(content(path) == then);
+}
+
+TEST_CASE("two files differ where their blocks are not the same, or not known") {
+  const std::vector<FileExtent> a = {{.offset = 0, .length = 8, .place = 100, .known = true},
+                                     {.offset = 16, .length = 8, .place = 200, .known = true},
+                                     {.offset = 24, .length = 4, .place = 300, .known = false}};
+  const auto differences = [&](const std::vector<FileExtent>& b) {
+    std::string text;
+    for (const FileRange& range : FindDifferences(a, b, 32))
+      absl::StrAppend(&text, range.offset, "-", range.end, " ");
+    return text;
+  };
+  CHECK(differences(a) == "24-28 ");
+  CHECK(differences({}) == "0-8 16-28 ");
+  // In other pieces, and one block moved; a hole that was filled.
+  CHECK(differences({{.offset = 0, .length = 4, .place = 100, .known = true},
+                     {.offset = 4, .length = 4, .place = 104, .known = true},
+                     {.offset = 16, .length = 4, .place = 200, .known = true},
+                     {.offset = 20, .length = 4, .place = 400, .known = true}}) == "20-28 ");
+  CHECK(differences({{.offset = 0, .length = 16, .place = 100, .known = true}}) == "8-28 ");
+  CHECK(FindDifferences({}, {}, 32).empty());
 }
 
 TEST_CASE_METHOD(OnXfs, "a pool without room makes no group at all") {

@@ -1,0 +1,31 @@
+#pragma once
+// Where a file's data are on the disk, to tell which parts of two files are the same blocks. On XFS alone:
+// there a block that two files share is never changed in place, so same place means same data. Functions
+// without state. Failure: as pool_file.h.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace lunkeeper {
+
+struct FileExtent {
+  uint64_t offset = 0, length = 0;  // in the file
+  uint64_t place = 0;               // on the disk
+  bool known = false;               // written, and at that place
+};
+struct FileRange {
+  uint64_t offset = 0, end = 0;
+};
+
+// Whether this file is on a file system for which the above is true.
+bool HasStableExtents(int fd);
+// In order; writes what is dirty first. What is in none of them is a hole.
+absl::StatusOr<std::vector<FileExtent>> ReadExtents(int fd, const std::string& path);
+// Where the two may differ, up to `size`: all but holes in both, and known extents at the same place.
+std::vector<FileRange> FindDifferences(const std::vector<FileExtent>& a, const std::vector<FileExtent>& b,
+                                       uint64_t size);
+
+}  // namespace lunkeeper
