@@ -286,6 +286,26 @@ TEST_CASE("ControllerExpandVolume refuses bad input") {
   CheckTable(fixture, good, table, &v1::Controller::Service::ControllerExpandVolume);
 }
 
+TEST_CASE("ControllerModifyVolume refuses bad input") {
+  ControllerFixture fixture;
+  using Request = v1::ControllerModifyVolumeRequest;
+  std::vector<Bad<Request>> table = BadIds<Request>([](Request& r) { return r.mutable_volume_id(); });
+  const auto set = [](const std::string& key, const std::string& value) {
+    return [key, value](Request& r) { (*r.mutable_mutable_parameters())[key] = value; };
+  };
+  Append(table, std::vector<Bad<Request>>{{"no parameters", [](Request& r) { r.clear_mutable_parameters(); }},
+                                          {"an unknown key", set("iops", "200")},
+                                          {"a long key", set(kTooLong, "200")},
+                                          {"a long map", set("maxIops", std::string(5000, '1'))},
+                                          {"control characters", set("maxIops", kControl)},
+                                          {"no such volume", [](Request& r) { r.set_volume_id("vol-none"); },
+                                           StatusCode::NOT_FOUND}});
+  Request good;
+  good.set_volume_id(fixture.MustCreate(CreateRequest("v")));
+  (*good.mutable_mutable_parameters())["maxIops"] = "200";
+  CheckTable(fixture, good, table, &v1::Controller::Service::ControllerModifyVolume);
+}
+
 TEST_CASE("CreateSnapshot refuses bad input") {
   ControllerFixture fixture;
   using Request = v1::CreateSnapshotRequest;

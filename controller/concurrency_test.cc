@@ -36,6 +36,9 @@ class SlowArray final : public Array, public VolumeStore, public GrantStore {
   absl::StatusOr<Volume> ExpandVolume(const VolumeId& id, uint64_t bytes) override {
     return inner_.volumes().ExpandVolume(id, bytes);
   }
+  absl::StatusOr<Volume> ModifyVolume(const VolumeId& id, const VolumeChange& change) override {
+    return inner_.volumes().ModifyVolume(id, change);
+  }
   absl::StatusOr<Snapshot> CreateSnapshot(const std::string& name, const VolumeId& source) override {
     return inner_.volumes().CreateSnapshot(name, source);
   }

@@ -15,6 +15,7 @@
 #include "base/grpc_status.h"
 #include "base/keyed_lock.h"
 #include "base/status_macros.h"
+#include "controller/mutable_parameters.h"
 #include "controller/placement.h"
 #include "controller/request.h"
 #include "controller/response.h"
@@ -49,12 +50,12 @@ class ControllerService final : public v1::Controller::Service {
       RETURN_IF_ERROR(CheckCapabilities(request->volume_capabilities()));
       ASSIGN_OR_RETURN(const VolumeParameters parameters, ParseParameters(request->parameters()));
       RETURN_IF_ERROR(CheckPool(arrays_.ListArrays(), parameters.pool));
-      RETURN_IF_ERROR(CheckNoParameters("mutable_parameters", request->mutable_parameters()));
+      ASSIGN_OR_RETURN(const VolumeChange change, ParseMutableParameters(request->mutable_parameters()));
       ASSIGN_OR_RETURN(const VolumeSpec spec, ParseVolumeSpec(*request, parameters));
       ASSIGN_OR_RETURN(const NamedArray place, creator_.ChoosePlace(*request, spec, parameters));
       ASSIGN_OR_RETURN(const auto guard, LockObject(absl::StrCat("volume ", spec.name)));
       const v1::CapacityRange* range = request->has_capacity_range() ? &request->capacity_range() : nullptr;
-      ASSIGN_OR_RETURN(const Volume made, creator_.CreateOnce(place.array->volumes(), spec, range));
+      ASSIGN_OR_RETURN(const Volume made, creator_.CreateOnce(place.array->volumes(), spec, change, range));
       FillVolume(made, response->mutable_volume());
       if (!parameters.fs_type.empty())
         (*response->mutable_volume()->mutable_volume_context())["fsType"] = parameters.fs_type;
@@ -148,24 +149,23 @@ class ControllerService final : public v1::Controller::Service {
         if (std::string why = WhyUnsupported(capability); !why.empty()) response->set_message(std::move(why));
       }
       ASSIGN_OR_RETURN(const VolumeParameters parameters, ParseParameters(request->parameters()));
-      RETURN_IF_ERROR(CheckNoParameters("mutable_parameters", request->mutable_parameters()));
+      ASSIGN_OR_RETURN(const VolumeChange change, ParseMutableParameters(request->mutable_parameters()));
       ASSIGN_OR_RETURN(const Volume volume, volumes_->GetVolume(VolumeId(request->volume_id())));
-      // Only parameters that the request names are compared: without any, the volume fits.
-      const bool elsewhere = !parameters.array.empty() && parameters.array != ArrayNameIn(volume.id.value());
       for (const v1::VolumeCapability& capability : request->volume_capabilities()) {
         if (std::string why = WhyNotMadeFor(volume.spec, capability); !why.empty())
           response->set_message(std::move(why));
       }
-      if (request->parameters_size() != 0 &&
-          (elsewhere || parameters.provisioning != volume.spec.provisioning ||
-           parameters.durability != volume.spec.durability || OtherFileSystem(parameters, volume.spec))) {
+      // Only parameters that the request names are compared: without any, the volume fits.
+      if (request->parameters_size() != 0 && !WasMadeWith(volume, parameters, change))
         response->set_message("the volume was made with other parameters");
-      }
+      if (WithChange(volume.spec, change) != volume.spec)
+        response->set_message("the volume has other mutable parameters");
       if (!response->message().empty()) return absl::OkStatus();
       auto* confirmed = response->mutable_confirmed();
       *confirmed->mutable_volume_context() = request->volume_context();
       *confirmed->mutable_volume_capabilities() = request->volume_capabilities();
       *confirmed->mutable_parameters() = request->parameters();
+      *confirmed->mutable_mutable_parameters() = request->mutable_parameters();
       return absl::OkStatus();
     });
   }
@@ -284,6 +284,17 @@ class ControllerService final : public v1::Controller::Service {
     });
   }
 
+  grpc::Status ControllerModifyVolume(ServerContext*, const v1::ControllerModifyVolumeRequest* request,
+                                      v1::ControllerModifyVolumeResponse*) override {
+    return AnswerRpc([&]() -> absl::Status {
+      RETURN_IF_ERROR(CheckId("volume_id", request->volume_id()));
+      ASSIGN_OR_RETURN(const VolumeChange change,
+                       ParseMutableParameters(request->mutable_parameters(), /*required=*/true));
+      ASSIGN_OR_RETURN(const auto guard, LockObject(absl::StrCat("volume ", request->volume_id())));
+      return volumes_->ModifyVolume(VolumeId(request->volume_id()), change).status();
+    });
+  }
+
   grpc::Status CreateSnapshot(ServerContext*, const v1::CreateSnapshotRequest* request,
                               v1::CreateSnapshotResponse* response) override {
     return AnswerRpc([&]() -> absl::Status {
@@ -360,10 +371,6 @@ class ControllerService final : public v1::Controller::Service {
     const std::string why = WhyNotMadeFor(volume.spec, capability);
     if (why.empty()) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat("volume ", id.value(), ": ", why));
-  }
-
-  static bool OtherFileSystem(const VolumeParameters& parameters, const VolumeSpec& spec) {
-    return !parameters.fs_type.empty() && !spec.fs_type.empty() && parameters.fs_type != spec.fs_type;
   }
 
   // The array says FAILED_PRECONDITION when the node has the volume with another access; CSI wants

@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "devices/array/arrays.h"
 
 namespace lunkeeper {
 namespace {
@@ -96,9 +97,6 @@ absl::Status SetParameter(const std::string& key, const std::string& value, Volu
   }
   return absl::OkStatus();
 }
-
-// The external-provisioner adds the claim's name and namespace to the parameters (--extra-create-metadata).
-bool IsOrchestrators(const std::string& key) { return absl::StartsWith(key, "csi.storage.k8s.io/"); }
 
 absl::Status CheckRange(const csi::v1::CapacityRange& range) {
   if (range.required_bytes() < 0) return InvalidField("capacity_range.required_bytes", "negative");
@@ -226,6 +224,17 @@ absl::StatusOr<VolumeParameters> ParseParameters(const StringMap& parameters) {
   }
   return parsed;
 }
+
+bool WasMadeWith(const Volume& volume, const VolumeParameters& parameters, const VolumeChange& change) {
+  const VolumeSpec& spec = volume.spec;
+  if (!parameters.array.empty() && parameters.array != ArrayNameIn(volume.id.value())) return false;
+  const bool any_type = parameters.fs_type.empty() || spec.fs_type.empty();
+  return parameters.provisioning == spec.provisioning &&
+         change.durability.value_or(parameters.durability) == spec.durability &&
+         (any_type || parameters.fs_type == spec.fs_type);
+}
+
+bool IsOrchestrators(const std::string& key) { return absl::StartsWith(key, "csi.storage.k8s.io/"); }
 
 absl::Status CheckNoParameters(const char* field, const StringMap& parameters) {
   RETURN_IF_ERROR(CheckMap(field, parameters));

@@ -51,7 +51,11 @@ struct VolumeParameters {
 // An unknown key is refused, and the error names the known ones. Keys that Kubernetes adds
 // (csi.storage.k8s.io/…) are ignored.
 absl::StatusOr<VolumeParameters> ParseParameters(const StringMap& parameters);
-// No parameter can be changed later, and a snapshot has none.
+// Whether the volume is what these ask for; `change` goes before a parameter of the same name.
+bool WasMadeWith(const Volume& volume, const VolumeParameters& parameters, const VolumeChange& change);
+// Whether Kubernetes has added the key: the claim's name and namespace (--extra-create-metadata).
+bool IsOrchestrators(const std::string& key);
+// A snapshot has none.
 absl::Status CheckNoParameters(const char* field, const StringMap& parameters);
 
 // A whole number of MiB, at least as large as required and as the source, and within the limit. `range` null:

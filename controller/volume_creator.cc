@@ -94,11 +94,15 @@ absl::StatusOr<uint64_t> VolumeCreator::SourceBytes(const VolumeSpec& spec) {
 }
 
 absl::StatusOr<Volume> VolumeCreator::CreateOnce(VolumeStore& store, VolumeSpec spec,
+                                                 const VolumeChange& change,
                                                  const csi::v1::CapacityRange* range) {
   ASSIGN_OR_RETURN(const uint64_t source_bytes, SourceBytes(spec));
   ASSIGN_OR_RETURN(spec.size_bytes, ChooseSize(range, source_bytes));
-  const absl::StatusOr<Volume> made = store.CreateVolume(spec);
-  return absl::IsAlreadyExists(made.status()) ? FindMadeBefore(store, spec, range) : made;
+  spec = WithChange(spec, change);
+  absl::StatusOr<Volume> made = store.CreateVolume(spec);
+  if (absl::IsAlreadyExists(made.status())) made = FindMadeBefore(store, spec, range);
+  if (!made.ok() || WithChange(made->spec, change) == made->spec) return made;
+  return store.ModifyVolume(made->id, change);
 }
 
 }  // namespace lunkeeper

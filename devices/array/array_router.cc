@@ -81,6 +81,10 @@ class VolumeRouter final : public VolumeStore {
     ASSIGN_OR_RETURN(const auto array, FindArrayOf(arrays_, id.value()));
     return array->volumes().ExpandVolume(id, size_bytes);
   }
+  absl::StatusOr<Volume> ModifyVolume(const VolumeId& id, const VolumeChange& change) override {
+    ASSIGN_OR_RETURN(const auto array, FindArrayOf(arrays_, id.value()));
+    return array->volumes().ModifyVolume(id, change);
+  }
 
   absl::StatusOr<Snapshot> CreateSnapshot(const std::string& name, const VolumeId& source) override {
     ASSIGN_OR_RETURN(const auto array, FindArrayOf(arrays_, source.value()));

@@ -6,6 +6,7 @@
 
 #include "base/testing/test_host.h"
 #include "devices/array/testing/group_contract.h"
+#include "devices/array/testing/modify_contract.h"
 
 namespace lunkeeper {
 namespace {
@@ -47,6 +48,11 @@ TEST_CASE("an exclusive volume goes to one node; the other is told who has it") 
   CHECK(absl::IsFailedPrecondition(second.status()));
   CHECK_THAT(std::string(second.status().message()), Catch::Contains(kNodeA.value()));
   CHECK(absl::IsDeadlineExceeded(array.AcquireGrant(For(volume, kNodeB), absl::Milliseconds(20)).status()));
+}
+
+TEST_CASE("a volume in memory is modified") {
+  FakeArray array;
+  testing::CheckModify(array, kNodeA);
 }
 
 TEST_CASE("a waiting node gets the volume when it is released, in order of arrival") {

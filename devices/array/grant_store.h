@@ -48,6 +48,7 @@ struct Grant {
   uint64_t size_bytes = 0;
   Durability durability = Durability::kCached;
   std::string node_uid = {};  // as requested
+  VolumeLimits limits = {};
 };
 
 // Restricts a listing; an empty member restricts nothing.

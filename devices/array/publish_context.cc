@@ -36,6 +36,10 @@ constexpr char kTargetChapSecret[] = "targetChapSecret";
 constexpr char kSerial[] = "serial";
 constexpr char kSizeBytes[] = "sizeBytes";
 constexpr char kDurability[] = "durability";
+// Not there where the volume never had limits.
+constexpr char kMaxIops[] = "maxIops";
+constexpr char kMaxBandwidth[] = "maxBandwidth";
+constexpr char kLimitsVersion[] = "limitsVersion";
 
 // An iSCSI name has at most 223 bytes (RFC 7143, section 4.2.7.1).
 constexpr size_t kLongestValue = 255;
@@ -128,6 +132,15 @@ const char* NameOf(Enum wanted, const std::pair<Enum, const char*> (&names)[N]) 
   return "";
 }
 
+absl::StatusOr<VolumeLimits> ReadLimits(const PublishContext& context) {
+  VolumeLimits limits;
+  if (!context.contains(kLimitsVersion)) return limits;
+  ASSIGN_OR_RETURN(limits.version, ReadNumber(context, kLimitsVersion, 1, UINT64_MAX));
+  ASSIGN_OR_RETURN(limits.iops, ReadNumber(context, kMaxIops, 0, UINT64_MAX));
+  ASSIGN_OR_RETURN(limits.bytes_per_second, ReadNumber(context, kMaxBandwidth, 0, UINT64_MAX));
+  return limits;
+}
+
 absl::StatusOr<Connection> ConnectionFrom(const PublishContext& context) {
   Connection connection;
   ASSIGN_OR_RETURN(connection.portal, ReadPortal(context));
@@ -166,6 +179,11 @@ PublishContext ToPublishContext(const Grant& grant) {
     context[kTargetChapUser] = connection.target_chap.user;
     context[kTargetChapSecret] = connection.target_chap.secret;
   }
+  if (grant.limits.version != 0) {
+    context[kMaxIops] = absl::StrCat(grant.limits.iops);
+    context[kMaxBandwidth] = absl::StrCat(grant.limits.bytes_per_second);
+    context[kLimitsVersion] = absl::StrCat(grant.limits.version);
+  }
   return context;
 }
 
@@ -183,6 +201,7 @@ absl::StatusOr<Grant> FromPublishContext(const VolumeId& volume, const PublishCo
   ASSIGN_OR_RETURN(grant.serial, ReadText(context, kSerial));
   ASSIGN_OR_RETURN(grant.size_bytes, ReadNumber(context, kSizeBytes, 1, INT64_MAX));
   ASSIGN_OR_RETURN(grant.durability, OneOf(context, kDurability, kDurabilityNames));
+  ASSIGN_OR_RETURN(grant.limits, ReadLimits(context));
   return grant;
 }
 

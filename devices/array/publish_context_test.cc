@@ -47,6 +47,22 @@ TEST_CASE("a grant comes back from its publish context unchanged") {
   CHECK(back->durability == grant.durability);
 }
 
+TEST_CASE("a grant's limits come back, and a grant without any is as an older controller's") {
+  Grant grant = SampleGrant();
+  CHECK_FALSE(ToPublishContext(grant).contains("maxIops"));
+  CHECK(FromPublishContext(grant.volume, ToPublishContext(grant))->limits == VolumeLimits());
+  grant.limits = {.iops = 200, .bytes_per_second = 0, .version = 3};
+  PublishContext context = ToPublishContext(grant);
+  CHECK(FromPublishContext(grant.volume, context)->limits == grant.limits);
+  for (const char* key : {"maxIops", "maxBandwidth", "limitsVersion"}) {
+    PublishContext wrong = context;
+    wrong[key] = "many";
+    CHECK(absl::IsInvalidArgument(FromPublishContext(grant.volume, wrong).status()));
+  }
+  context.erase("maxIops");
+  CHECK(absl::IsInvalidArgument(FromPublishContext(grant.volume, context).status()));
+}
+
 TEST_CASE("a grant of several portals comes back with them; as many as a value has room for") {
   Grant grant = SampleGrant();
   grant.connection.other_portals = {"10.1.0.5:3260", "[fd00::5]:3260"};

@@ -1,6 +1,7 @@
 #pragma once
 // Volumes, snapshots and the space for them. See devices/array/array.h for threads, durability and failure.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "absl/time/time.h"
 #include "devices/array/volume_uses.h"
 #include "devices/types.h"
+#include "devices/volume_limits.h"
 
 namespace lunkeeper {
 
@@ -26,17 +28,37 @@ struct VolumeSpec {
   VolumeId source_volume;
   VolumeUses uses = {};      // what it is made for; empty: what it is first used for
   std::string fs_type = {};  // the file system it is made for; empty: any
+  VolumeLimits limits = {};
   friend bool operator==(const VolumeSpec&, const VolumeSpec&) = default;
 };
 
-// Whether a repeated call for `asked` means the volume that is `there`. All must agree but the size, and what
-// it was made for may be more than is asked for now, or not be known.
+// What can change while the volume lives; empty members stay as they are.
+struct VolumeChange {
+  std::optional<uint64_t> max_iops = {};       // VolumeLimits
+  std::optional<uint64_t> max_bandwidth = {};  // bytes a second
+  std::optional<Durability> durability = {};
+};
+
+// What `change` makes of a volume; equal to `spec` if it is so already.
+inline VolumeSpec WithChange(VolumeSpec spec, const VolumeChange& change) {
+  VolumeLimits limits = spec.limits;
+  limits.iops = change.max_iops.value_or(limits.iops);
+  limits.bytes_per_second = change.max_bandwidth.value_or(limits.bytes_per_second);
+  if (limits != spec.limits) ++limits.version;
+  spec.limits = limits;
+  spec.durability = change.durability.value_or(spec.durability);
+  return spec;
+}
+
+// Whether a repeated call for `asked` means the volume that is `there`. All must agree but the size and the
+// limits, and what it was made for may be more than is asked for now, or not be known.
 inline bool IsMadeAs(const VolumeSpec& there, VolumeSpec asked) {
   const bool fits = asked.fs_type.empty() || there.fs_type.empty() || asked.fs_type == there.fs_type;
   if (!fits || !there.uses.Contain(asked.uses)) return false;
   asked.size_bytes = there.size_bytes;
   asked.uses = there.uses;
   asked.fs_type = there.fs_type;
+  asked.limits = there.limits;
   return asked == there;
 }
 
@@ -91,6 +113,9 @@ class VolumeStore {
   // Never shrinks: a smaller size is answered with the size there is. The grant lives on,
   // and the LUN has the new size; a session may be cut once, and is let in again at once.
   virtual absl::StatusOr<Volume> ExpandVolume(const VolumeId& id, uint64_t size_bytes) = 0;
+  // All of the change, or nothing. FAILED_PRECONDITION: another durability, while a node has the volume: at
+  // login it learned whether writes are cached.
+  virtual absl::StatusOr<Volume> ModifyVolume(const VolumeId& id, const VolumeChange& change) = 0;
 
   // A crash-consistent copy: all blocks are of one moment between the call and its return. Idempotent by
   // name. ALREADY_EXISTS: the name is taken by a snapshot of another volume. FAILED_PRECONDITION: the pool

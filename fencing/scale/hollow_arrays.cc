@@ -21,6 +21,7 @@ class NoVolumes : public VolumeStore {
   absl::StatusOr<Volume> GetVolume(const VolumeId&) override { return Unsupported(); }
   absl::StatusOr<Page<Volume>> ListVolumes(const std::string&, size_t) override { return Unsupported(); }
   absl::StatusOr<Volume> ExpandVolume(const VolumeId&, uint64_t) override { return Unsupported(); }
+  absl::StatusOr<Volume> ModifyVolume(const VolumeId&, const VolumeChange&) override { return Unsupported(); }
   absl::StatusOr<Snapshot> CreateSnapshot(const std::string&, const VolumeId&) override {
     return Unsupported();
   }

@@ -17,11 +17,11 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/grpc_status.h"
 #include "base/status_macros.h"
+#include "devices/array/remote/request_texts.h"
 #include "devices/array/remote/rights.h"
 #include "devices/array/remote/wire.h"
 #include "devices/connection_message.h"
@@ -29,46 +29,13 @@
 namespace lunkeeper {
 namespace {
 
-using google::protobuf::FieldDescriptor;
-using google::protobuf::Message;
 using grpc::ServerContext;
 namespace v1 = array::v1;
 
-// More than any text that a client of ours sends: CSI names have at most 128 bytes, node ids 190.
-constexpr size_t kLongestText = 256;
 constexpr size_t kLongestPage = 1000;
 // A wait ends this much before the call's deadline. At the same moment gRPC's own DEADLINE_EXCEEDED could
 // win, and the caller would not learn who holds the volume.
 constexpr absl::Duration kAnswerMargin = absl::Milliseconds(200);
-
-absl::Status CheckText(const FieldDescriptor& field, const std::string& text) {
-  const bool plain = std::ranges::none_of(text, [](unsigned char c) { return absl::ascii_iscntrl(c); });
-  if (plain && text.size() <= kLongestText) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field.name(), ": want at most ", kLongestText, " bytes without control characters"));
-}
-
-// Checks all texts of a request at once, by reflection: every text is a name or an id, and so a field that is
-// added later is checked as well.
-absl::Status CheckTexts(const Message& message) {
-  std::vector<const FieldDescriptor*> fields;
-  const auto* reflection = message.GetReflection();
-  reflection->ListFields(message, &fields);
-  for (const FieldDescriptor* field : fields) {
-    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE && field->is_repeated()) {
-      for (int i = 0; i < reflection->FieldSize(message, field); ++i)
-        RETURN_IF_ERROR(CheckTexts(reflection->GetRepeatedMessage(message, field, i)));
-    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-      RETURN_IF_ERROR(CheckTexts(reflection->GetMessage(message, field)));
-    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING && field->is_repeated()) {
-      for (int i = 0; i < reflection->FieldSize(message, field); ++i)
-        RETURN_IF_ERROR(CheckText(*field, reflection->GetRepeatedString(message, field, i)));
-    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
-      RETURN_IF_ERROR(CheckText(*field, reflection->GetString(message, field)));
-    }
-  }
-  return absl::OkStatus();
-}
 
 // The DNS names of the client's certificate, from its subjectAltName. They are proven: the handshake fails
 // for a client whose certificate the configured CA has not signed (base/tls.cc).
@@ -131,6 +98,14 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
                             v1::VolumeResponse* response) override {
     return AnswerChange(context, request, [&](Array& array) {
       return FillMessage(array.volumes().ExpandVolume(VolumeId(request->volume_id()), request->size_bytes()),
+                         response->mutable_volume());
+    });
+  }
+  grpc::Status ModifyVolume(ServerContext* context, const v1::ModifyVolumeRequest* request,
+                            v1::VolumeResponse* response) override {
+    return AnswerChange(context, request, [&](Array& array) -> absl::Status {
+      ASSIGN_OR_RETURN(const VolumeChange change, wire::FromMessage(*request));
+      return FillMessage(array.volumes().ModifyVolume(VolumeId(request->volume_id()), change),
                          response->mutable_volume());
     });
   }

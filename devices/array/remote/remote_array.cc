@@ -114,6 +114,11 @@ class RemoteArrayImpl final : public RemoteArray,
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncExpandVolume, request, &response));
     return wire::FromMessage(response.volume());
   }
+  absl::StatusOr<Volume> ModifyVolume(const VolumeId& id, const VolumeChange& change) override {
+    v1::VolumeResponse response;
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncModifyVolume, wire::ToMessage(id, change), &response));
+    return wire::FromMessage(response.volume());
+  }
 
   absl::StatusOr<Snapshot> CreateSnapshot(const std::string& name, const VolumeId& source) override {
     v1::CreateSnapshotRequest request;

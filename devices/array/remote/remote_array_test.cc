@@ -11,6 +11,7 @@
 #include "base/testing/test_host.h"
 #include "devices/array/remote/testing/remote_array_fixture.h"
 #include "devices/array/testing/group_contract.h"
+#include "devices/array/testing/modify_contract.h"
 
 namespace lunkeeper::testing {
 namespace {
@@ -41,6 +42,7 @@ void CheckSame(const Grant& a, const Grant& b) {
   CHECK(a.serial == b.serial);
   CHECK(a.size_bytes == b.size_bytes);
   CHECK(a.durability == b.durability);
+  CHECK(a.limits == b.limits);
 }
 
 void CheckSame(const FenceRecord& a, const FenceRecord& b) {
@@ -51,6 +53,11 @@ void CheckSame(const FenceRecord& a, const FenceRecord& b) {
 }
 
 }  // namespace
+
+TEST_CASE("a volume is modified from afar as from nearby") {
+  RemoteArrayFixture fixture;
+  CheckModify(*fixture.array, NodeId("node-a.0000000000000001"));
+}
 
 TEST_CASE("volumes and snapshots are the same from afar as from nearby") {
   RemoteArrayFixture fixture;

@@ -27,6 +27,8 @@ const std::set<std::string> kNewFields = {
     "lunkeeper.array.v1.VolumeSpec.fs_type",
     "lunkeeper.array.v1.CapacityResponse.creatable_bytes",
     "lunkeeper.array.v1.Snapshot.group_id",
+    "lunkeeper.array.v1.VolumeSpec.limits",
+    "lunkeeper.array.v1.Grant.limits",
     "lunkeeper.array.v1.Grant.node_uid",
     "lunkeeper.array.v1.Fence.node_uid",
     "lunkeeper.array.v1.Fence.fenced_by",
@@ -130,6 +132,15 @@ TEST_CASE_METHOD(OneVersionApart, "a volume is made, and made again, without wha
   CHECK(made->spec.uses.empty());
   CHECK(array->volumes().CreateVolume(SpecOf("v"))->id == made->id);
   CHECK(IsMadeAs(array->volumes().ListVolumes("", 0)->items.front().spec, SpecOf("v")));
+}
+
+TEST_CASE_METHOD(OneVersionApart, "an older agent's volumes have no limits, and it says that it sets none") {
+  VolumeSpec spec = SpecOf("v");
+  spec.limits.iops = 200;
+  const auto made = array->volumes().CreateVolume(spec);
+  REQUIRE(made.status() == absl::OkStatus());
+  CHECK(made->spec.limits == VolumeLimits());
+  CHECK(absl::IsUnimplemented(array->volumes().ModifyVolume(made->id, {.max_iops = 200}).status()));
 }
 
 TEST_CASE_METHOD(OneVersionApart, "a grant is given, and settles what the volume is for") {

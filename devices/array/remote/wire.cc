@@ -43,6 +43,18 @@ v1::Durability ToMessage(Durability value) {
   return value == Durability::kSync ? v1::DURABILITY_SYNC : v1::DURABILITY_CACHED;
 }
 
+v1::VolumeLimits ToMessage(const VolumeLimits& limits) {
+  v1::VolumeLimits out;
+  out.set_iops(limits.iops);
+  out.set_bytes_per_second(limits.bytes_per_second);
+  out.set_version(limits.version);
+  return out;
+}
+
+VolumeLimits FromMessage(const v1::VolumeLimits& limits) {
+  return {.iops = limits.iops(), .bytes_per_second = limits.bytes_per_second(), .version = limits.version()};
+}
+
 // A use that is not known is one that this program never asks for.
 VolumeUses ReadUses(const v1::VolumeSpec& spec) {
   VolumeUses uses;
@@ -62,6 +74,7 @@ VolumeSpec ReadPlainSpec(const v1::VolumeSpec& spec) {
   out.source_snapshot = SnapshotId(spec.source_snapshot());
   out.source_volume = VolumeId(spec.source_volume());
   out.fs_type = spec.fs_type();
+  out.limits = FromMessage(spec.limits());
   return out;
 }
 
@@ -87,6 +100,7 @@ v1::VolumeSpec ToMessage(const VolumeSpec& spec) {
   out.set_source_snapshot(spec.source_snapshot.value());
   out.set_source_volume(spec.source_volume.value());
   out.set_fs_type(spec.fs_type);
+  *out.mutable_limits() = ToMessage(spec.limits);
   for (const Access access : {Access::kExclusive, Access::kReadOnly, Access::kSharedWrite}) {
     for (const VolumeMode mode : {VolumeMode::kFilesystem, VolumeMode::kBlock}) {
       VolumeUses use;
@@ -202,6 +216,7 @@ v1::Grant ToMessage(const Grant& grant) {
   out.set_size_bytes(grant.size_bytes);
   out.set_durability(ToMessage(grant.durability));
   out.set_node_uid(grant.node_uid);
+  *out.mutable_limits() = ToMessage(grant.limits);
   return out;
 }
 
@@ -218,6 +233,7 @@ Grant FromMessage(const v1::Grant& grant) {
   out.size_bytes = grant.size_bytes();
   out.durability = FromMessage(grant.durability()).value_or(Durability::kCached);
   out.node_uid = grant.node_uid();
+  out.limits = FromMessage(grant.limits());
   return out;
 }
 
@@ -265,6 +281,24 @@ FenceRequest FromMessage(const v1::FenceRequest& request) {
           .fenced_by = request.fenced_by(),
           .reason = request.reason(),
           .all_volumes = request.all_volumes()};
+}
+
+v1::ModifyVolumeRequest ToMessage(const VolumeId& id, const VolumeChange& change) {
+  v1::ModifyVolumeRequest out;
+  out.set_volume_id(id.value());
+  if (change.max_iops) out.set_max_iops(*change.max_iops);
+  if (change.max_bandwidth) out.set_max_bandwidth(*change.max_bandwidth);
+  if (change.durability) out.set_durability(ToMessage(*change.durability));
+  return out;
+}
+
+absl::StatusOr<VolumeChange> FromMessage(const v1::ModifyVolumeRequest& request) {
+  VolumeChange out;
+  if (request.has_max_iops()) out.max_iops = request.max_iops();
+  if (request.has_max_bandwidth()) out.max_bandwidth = request.max_bandwidth();
+  if (!request.has_durability()) return out;
+  ASSIGN_OR_RETURN(out.durability, FromMessage(request.durability()));
+  return out;
 }
 
 v1::Session ToMessage(const GrantSession& session) {

@@ -34,6 +34,7 @@ v1::Access ToMessage(Access access);
 v1::GrantOwner ToMessage(GrantOwner owner);
 v1::VolumeMode ToMessage(VolumeMode mode);
 v1::FenceRequest ToMessage(Term term, const FenceRequest& request);
+v1::ModifyVolumeRequest ToMessage(const VolumeId& id, const VolumeChange& change);
 
 // Answers.
 Volume FromMessage(const v1::Volume& volume);
@@ -51,5 +52,6 @@ absl::StatusOr<Access> FromMessage(v1::Access access);
 absl::StatusOr<GrantOwner> FromMessage(v1::GrantOwner owner);
 absl::StatusOr<VolumeMode> FromMessage(v1::VolumeMode mode);
 FenceRequest FromMessage(const v1::FenceRequest& request);
+absl::StatusOr<VolumeChange> FromMessage(const v1::ModifyVolumeRequest& request);
 
 }  // namespace lunkeeper::wire

@@ -70,14 +70,12 @@ absl::StatusOr<uint64_t> FakeArray::SizeFor(const VolumeSpec& spec) {
     ASSIGN_OR_RETURN(const Snapshot source, snapshots_.Get(spec.source_snapshot));
     source_size = source.size_bytes;
   }
-  if (size > options_.largest_volume_bytes || size < source_size) {
+  if (size > options_.largest_volume_bytes || size < source_size)
     return absl::OutOfRangeError(
         absl::StrFormat("create volume %s: %d bytes: the source has %d, the largest is %d", spec.name, size,
                         source_size, options_.largest_volume_bytes));
-  }
-  if (spec.provisioning == Provisioning::kThick && ThickBytes() + size > options_.pool_bytes) {
+  if (spec.provisioning == Provisioning::kThick && ThickBytes() + size > options_.pool_bytes)
     return absl::ResourceExhaustedError(absl::StrCat("create volume ", spec.name, ": the pool is full"));
-  }
   return size;
 }
 
@@ -95,6 +93,7 @@ absl::StatusOr<Volume> FakeArray::CreateVolume(const VolumeSpec& spec) {
   volume.id = VolumeId(NextId(volume_prefix_));
   volume.spec = spec;
   volume.spec.size_bytes = size;
+  volume.spec.limits.version = spec.limits == VolumeLimits() ? 0 : 1;
   volume.serial = volume.id.value().substr(volume_prefix_.size());
   volume.created = absl::Now();
   volumes_[volume.id].volume = volume;
@@ -107,14 +106,12 @@ absl::Status FakeArray::DeleteVolume(const VolumeId& id) {
   RETURN_IF_ERROR(failure_);
   const auto it = volumes_.find(id);
   if (it == volumes_.end()) return absl::OkStatus();
-  if (!it->second.grants.empty()) {
+  if (!it->second.grants.empty())
     return absl::FailedPreconditionError(absl::StrCat("delete volume ", id.value(), ": node ",
                                                       it->second.grants.begin()->first.value(),
                                                       " has it: unpublish it there first"));
-  }
-  if (!it->second.waiters.empty()) {
+  if (!it->second.waiters.empty())
     return absl::FailedPreconditionError(absl::StrCat("delete volume ", id.value(), ": a node waits for it"));
-  }
   volume_names_.erase(it->second.volume.spec.name);
   volumes_.erase(it);
   return absl::OkStatus();
@@ -138,16 +135,27 @@ absl::StatusOr<Volume> FakeArray::ExpandVolume(const VolumeId& id, uint64_t size
   ASSIGN_OR_RETURN(VolumeEntry* const entry, Find(id));
   VolumeSpec& spec = entry->volume.spec;
   const uint64_t size = std::max(RoundUp(size_bytes), spec.size_bytes);
-  if (size > options_.largest_volume_bytes) {
+  if (size > options_.largest_volume_bytes)
     return absl::OutOfRangeError(absl::StrFormat("expand volume %s: %d bytes: the largest is %d", id.value(),
                                                  size, options_.largest_volume_bytes));
-  }
   if (spec.provisioning == Provisioning::kThick &&
       ThickBytes() - spec.size_bytes + size > options_.pool_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("expand volume ", id.value(), ": the pool is full"));
   }
   spec.size_bytes = size;
   for (auto& [node, grant] : entry->grants) grant.size_bytes = size;
+  return entry->volume;
+}
+
+absl::StatusOr<Volume> FakeArray::ModifyVolume(const VolumeId& id, const VolumeChange& change) {
+  absl::MutexLock lock(&mutex_);
+  ASSIGN_OR_RETURN(VolumeEntry* const entry, Find(id));
+  const VolumeSpec changed = WithChange(entry->volume.spec, change);
+  if (changed.durability != entry->volume.spec.durability && !entry->grants.empty())
+    return absl::FailedPreconditionError(
+        absl::StrCat("volume ", id.value(), ": node ", entry->grants.begin()->first.value(), " has it"));
+  entry->volume.spec = changed;
+  for (auto& [node, grant] : entry->grants) grant.limits = changed.limits;
   return entry->volume;
 }
 
@@ -200,6 +208,7 @@ Grant FakeArray::MakeGrant(const GrantRequest& request, VolumeEntry& entry) {
   grant.serial = entry.volume.serial;
   grant.size_bytes = entry.volume.spec.size_bytes;
   grant.durability = entry.volume.spec.durability;
+  grant.limits = entry.volume.spec.limits;
   grant.node_uid = request.node_uid;
   return entry.grants[request.node] = grant;
 }
@@ -352,28 +361,19 @@ absl::StatusOr<std::vector<GrantSession>> FakeArray::ListSessions() {
 
 void FakeArray::LandHeartbeat(const NodeId& node) {
   absl::MutexLock lock(&mutex_);
-  HeartbeatLun& lun = heartbeat_luns_[node];
-  ++lun.heartbeats;
-  lun.last_at = absl::Now();
+  heartbeats_.LandHeartbeat(node);
 }
 
 absl::StatusOr<Connection> FakeArray::OpenHeartbeatLun(const HeartbeatLunRequest& request) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
-  HeartbeatLun& lun = heartbeat_luns_[request.node];
-  if (lun.connection.portal.empty())
-    lun.connection = MakeFakeConnection(options_.name, "heartbeat", request.node, ++generation_);
-  lun.connection.signing_key = request.signs ? "the key of the fake" : "";
-  return lun.connection;
+  return heartbeats_.OpenLun(request, options_.name, generation_);
 }
 
 absl::StatusOr<std::vector<LandedHeartbeat>> FakeArray::ListHeartbeats() {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);
-  std::vector<LandedHeartbeat> heartbeats;
-  for (const auto& [node, lun] : heartbeat_luns_)
-    if (lun.heartbeats > 0) heartbeats.push_back({node, lun.heartbeats, absl::Now() - lun.last_at});
-  return heartbeats;
+  return heartbeats_.ListHeartbeats();
 }
 
 absl::StatusOr<std::vector<VolumeId>> FakeArray::ListWantedVolumes() {

@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "devices/array/array.h"
 #include "devices/array/testing/fake_fences.h"
+#include "devices/array/testing/fake_heartbeats.h"
 #include "devices/array/testing/fake_snapshots.h"
 
 namespace lunkeeper {
@@ -53,6 +54,7 @@ class FakeArray final : public Array,
   absl::StatusOr<Volume> GetVolume(const VolumeId& id) override;
   absl::StatusOr<Page<Volume>> ListVolumes(const std::string& token, size_t limit) override;
   absl::StatusOr<Volume> ExpandVolume(const VolumeId& id, uint64_t size_bytes) override;
+  absl::StatusOr<Volume> ModifyVolume(const VolumeId& id, const VolumeChange& change) override;
   absl::StatusOr<Snapshot> CreateSnapshot(const std::string& name, const VolumeId& source) override;
   absl::Status DeleteSnapshot(const SnapshotId& id) override {
     absl::MutexLock lock(&mutex_);
@@ -95,11 +97,6 @@ class FakeArray final : public Array,
   struct Waiter {
     const GrantRequest& request;
   };
-  struct HeartbeatLun {
-    Connection connection;
-    uint64_t heartbeats = 0;
-    absl::Time last_at;
-  };
   struct VolumeEntry {
     Volume volume;
     std::map<NodeId, Grant> grants;
@@ -131,7 +128,7 @@ class FakeArray final : public Array,
   std::map<std::string, VolumeId> volume_names_ ABSL_GUARDED_BY(mutex_);
   FakeSnapshots snapshots_ ABSL_GUARDED_BY(mutex_){options_.name};
   FakeFences fences_ ABSL_GUARDED_BY(mutex_);
-  std::map<NodeId, HeartbeatLun> heartbeat_luns_ ABSL_GUARDED_BY(mutex_);
+  FakeHeartbeats heartbeats_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lunkeeper

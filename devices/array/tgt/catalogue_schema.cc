@@ -24,7 +24,7 @@
 namespace lunkeeper {
 namespace {
 
-constexpr int64_t kSchema = 3;
+constexpr int64_t kSchema = 4;
 
 // Times are nanoseconds since 1970, sizes are bytes, flags are 0 or 1, enumerations the numbers of their C++
 // values. Texts are never NULL: none is ''.
@@ -41,13 +41,16 @@ CREATE TABLE meta(
 -- `asked_size` is the size that it was made with: repeating that call must find it, also after it has grown.
 -- `copying`: its source is being copied without a reflink; until then it is in no list and nobody may use it.
 -- `uses`: what it was made for (VolumeUses::bits); 0: made before this was kept, and not granted since.
--- `fs_type`: the file system that it was made for; '' is any.
+-- `fs_type`: the file system that it was made for; '' is any. `max_iops`, `max_bandwidth`: in a second; 0 is
+-- any. `limits_version`: how often these two were set (VolumeLimits).
 CREATE TABLE volumes(
   id TEXT PRIMARY KEY, cluster TEXT NOT NULL, name TEXT NOT NULL, size INTEGER NOT NULL,
   asked_size INTEGER NOT NULL,
   provisioning INTEGER NOT NULL, durability INTEGER NOT NULL, source_snapshot TEXT NOT NULL,
   source_volume TEXT NOT NULL, serial TEXT NOT NULL, created INTEGER NOT NULL, copying INTEGER NOT NULL,
   uses INTEGER NOT NULL DEFAULT 0, fs_type TEXT NOT NULL DEFAULT '',
+  max_iops INTEGER NOT NULL DEFAULT 0, max_bandwidth INTEGER NOT NULL DEFAULT 0,
+  limits_version INTEGER NOT NULL DEFAULT 0,
   UNIQUE(cluster, name)) WITHOUT ROWID;
 CREATE INDEX volumes_of_cluster ON volumes(cluster, id);
 CREATE INDEX volumes_copying ON volumes(copying) WHERE copying = 1;
@@ -129,6 +132,12 @@ CREATE INDEX snapshots_of_group ON snapshots(group_id) WHERE group_id <> '';
 CREATE TABLE snapshot_groups(
   id TEXT PRIMARY KEY, cluster TEXT NOT NULL, name TEXT NOT NULL, created INTEGER NOT NULL,
   UNIQUE(cluster, name)) WITHOUT ROWID;
+)",
+    // Limits.
+    R"(
+ALTER TABLE volumes ADD COLUMN max_iops INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE volumes ADD COLUMN max_bandwidth INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE volumes ADD COLUMN limits_version INTEGER NOT NULL DEFAULT 0;
 )"};
 static_assert(std::size(kMigrations) == kSchema - 1);
 

@@ -77,6 +77,26 @@ INSERT INTO terms VALUES('c1', 4, 'leader-1');
 COMMIT;
 )";
 
+// What a later program changed, whose schema was 2.
+constexpr char kSchema2[] = R"(
+BEGIN;
+ALTER TABLE meta ADD COLUMN target_key TEXT NOT NULL DEFAULT '';
+ALTER TABLE volumes ADD COLUMN uses INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE volumes ADD COLUMN fs_type TEXT NOT NULL DEFAULT '';
+ALTER TABLE grants ADD COLUMN node_uid TEXT NOT NULL DEFAULT '';
+ALTER TABLE grants ADD COLUMN target_secret TEXT NOT NULL DEFAULT '';
+ALTER TABLE fences ADD COLUMN node_uid TEXT NOT NULL DEFAULT '';
+ALTER TABLE fences ADD COLUMN fenced_by TEXT NOT NULL DEFAULT '';
+ALTER TABLE fences ADD COLUMN reason TEXT NOT NULL DEFAULT '';
+ALTER TABLE fences ADD COLUMN fenced_at INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE heartbeat_luns ADD COLUMN target_secret TEXT NOT NULL DEFAULT '';
+ALTER TABLE heartbeat_luns ADD COLUMN signing_key TEXT NOT NULL DEFAULT '';
+UPDATE meta SET schema = 2, target_key = 'a key of 32 digits, more or less';
+UPDATE volumes SET uses = 9 WHERE id = 'a1-v1';
+UPDATE volumes SET uses = 36 WHERE id = 'a1-v2';
+COMMIT;
+)";
+
 std::string ContentOf(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -184,6 +204,25 @@ TEST_CASE_METHOD(OldCatalogue, "a catalogue of the program before this one goes 
   CHECK(Catalogue::Open(path, "a1").ok());
 }
 
+TEST_CASE_METHOD(OldCatalogue, "a catalogue whose volumes have no limits yet goes on, and takes them") {
+  Run(kSchema2);
+  const std::string before = Columns(path);
+  {
+    const auto catalogue = Catalogue::Open(path, "a1");
+    REQUIRE(catalogue.status() == absl::OkStatus());
+    CHECK((*catalogue)->target_key() == "a key of 32 digits, more or less");
+    CheckContents(**catalogue);
+    VolumeCatalogue& volumes = (*catalogue)->volumes();
+    CHECK(volumes.FindVolume(kCluster, VolumeId("a1-v1"))->volume.spec.limits == VolumeLimits());
+    REQUIRE(volumes.ModifyVolume(kCluster, VolumeId("a1-v1"), {.max_iops = 200}) == absl::OkStatus());
+    CHECK(volumes.FindVolume(kCluster, VolumeId("a1-v1"))->volume.spec.limits.iops == 200);
+    CheckWorks(**catalogue);
+  }
+  CHECK(Columns(path + ".schema-2") == before);
+  const auto again = Catalogue::Open(path, "a1");
+  CHECK((*again)->volumes().FindVolume(kCluster, VolumeId("a1-v1"))->volume.spec.limits.iops == 200);
+}
+
 TEST_CASE_METHOD(OldCatalogue, "a migrated catalogue has the tables of a new one") {
   REQUIRE(Catalogue::Open(path, "a1").ok());
   const std::string fresh = directory / "fresh.db";
@@ -219,7 +258,7 @@ TEST_CASE_METHOD(OldCatalogue, "a catalogue is migrated also where no copy of it
 TEST_CASE_METHOD(OldCatalogue,
                  "a migration that is killed leaves the old tables or the new, and ends later") {
   const auto [fail_point, schema] = GENERATE(table<const char*, int64_t>(
-      {{"array.migrate.copied", 1}, {"array.migrate.changed", 1}, {"array.migrate.committed", 3}}));
+      {{"array.migrate.copied", 1}, {"array.migrate.changed", 1}, {"array.migrate.committed", 4}}));
   const std::string before = Columns(path);
   const pid_t child = ::fork();
   if (child == 0) {

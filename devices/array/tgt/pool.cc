@@ -195,6 +195,11 @@ absl::Status Pool::GrowFile(const std::string& path, uint64_t size_bytes, Provis
   return absl::OkStatus();
 }
 
+absl::Status Pool::SyncFile(const std::string& path) const {
+  ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(path, O_RDWR));
+  return ::fsync(fd.get()) == 0 ? absl::OkStatus() : FileError("sync", path, errno);
+}
+
 absl::StatusOr<uint64_t> Pool::MeasureFile(const std::string& path) const {
   struct stat file {};
   if (::stat(path.c_str(), &file) != 0) return FileError("look at", path, errno);

@@ -68,6 +68,8 @@ class Pool {
   absl::Status PardonFile(const std::string& path) const;
   // Deletes a condemned file, whose row is gone.
   absl::Status RemoveCondemnedFile(const std::string& path) const;
+  // What was written to the file is on the disk.
+  absl::Status SyncFile(const std::string& path) const;
   absl::Status GrowFile(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const;
   // What a file takes of the pool.
   absl::StatusOr<uint64_t> MeasureFile(const std::string& path) const;

@@ -12,6 +12,7 @@
 #include <set>
 #include <thread>
 
+#include "devices/array/testing/modify_contract.h"
 #include "devices/array/tgt/testing/array_fixture.h"
 
 namespace lunkeeper::testing {
@@ -50,6 +51,18 @@ struct OnExt4 : ArrayFixture {
   std::string Path(const VolumeId& id) const { return options.pool_dir + "/volumes/" + id.value(); }
   std::unique_ptr<Array> array;
 };
+
+TEST_CASE_METHOD(OnExt4, "a volume is modified, and stays so when the array's program ends") {
+  CheckModify(*array, kA);
+  const auto before = array->volumes().ListVolumes("", 0);
+  array.reset();
+  Close();
+  REQUIRE(Open() == absl::OkStatus());
+  array = Cluster();
+  const auto after = array->volumes().ListVolumes("", 0);
+  REQUIRE((after.ok() && after->items.size() == before->items.size()));
+  for (size_t i = 0; i < after->items.size(); ++i) CHECK(after->items[i].spec == before->items[i].spec);
+}
 
 TEST_CASE_METHOD(OnExt4, "a volume is made, granted, written, released and deleted") {
   const auto volume = array->volumes().CreateVolume(Spec("v", 64));

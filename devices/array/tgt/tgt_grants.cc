@@ -96,7 +96,8 @@ absl::StatusOr<Grant> TgtGrants::DescribeGrant(const GrantRow& row) {
                .serial = volume.volume.serial,
                .size_bytes = volume.volume.spec.size_bytes,
                .durability = volume.volume.spec.durability,
-               .node_uid = row.node_uid};
+               .node_uid = row.node_uid,
+               .limits = volume.volume.spec.limits};
 }
 
 absl::Status TgtGrants::ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,

@@ -5,6 +5,7 @@
 //
 //   create   ID.new -> row -> ID        delete   ID -> ID.gone -> row -> unlink
 //   copy     row -> ID.new -> row ready -> ID        grow   file -> LUNs -> row
+//   modify   row, after the file's sync for `sync`
 #include "devices/array/tgt/tgt_volumes.h"
 
 #include <algorithm>
@@ -120,6 +121,7 @@ absl::StatusOr<VolumeRow> TgtVolumes::MakeVolume(const VolumeSpec& spec, uint64_
   row.volume.id = VolumeId(absl::StrCat(parts_.options.name, "-v", digits));
   row.volume.spec = spec;
   row.volume.spec.size_bytes = asked_size_bytes;
+  row.volume.spec.limits.version = spec.limits == VolumeLimits() ? 0 : 1;
   row.volume.created = absl::Now();
   if (!row.copying) RETURN_IF_ERROR(FillVolume(row, source.path, own_space));
   FAIL_POINT("array.create.file_made");
@@ -249,6 +251,37 @@ absl::Status TgtVolumes::GrowVolume(const Volume& volume, uint64_t size_bytes) {
   FAIL_POINT("array.expand.lun_grown");
   // Last, so that a growth that is cut short is begun again when the call is repeated.
   return parts_.catalogue.volumes().SetVolumeSize(volume.id, size_bytes);
+}
+
+// One change of the catalogue: a call that is killed has made it or not. Nodes learn of new limits from their
+// grants.
+absl::StatusOr<Volume> TgtVolumes::ModifyVolume(const VolumeId& id, const VolumeChange& change) {
+  RETURN_IF_ERROR(parts_.check_serving());
+  ASSIGN_OR_RETURN(const auto guard, LockObject(parts_, absl::StrCat("volume ", id.value())));
+  ASSIGN_OR_RETURN(const Volume volume, GetVolume(id));
+  const VolumeSpec changed = WithChange(volume.spec, change);
+  if (changed == volume.spec) return volume;
+  RETURN_IF_ERROR(changed.durability == volume.spec.durability
+                      ? parts_.catalogue.volumes().ModifyVolume(cluster_, id, change)
+                      : ModifyDurability(id, change));
+  FAIL_POINT("array.modify.stored");
+  parts_.RememberSequence();
+  return GetVolume(id);
+}
+
+// Writes of the time before, which were acknowledged from a cache, have to be on the disk: from here on the
+// volume promises that they are, and its next initiator may send no flush.
+absl::Status TgtVolumes::ModifyDurability(const VolumeId& id, const VolumeChange& change) {
+  const std::string path = parts_.pool.VolumePath(id);
+  const bool sync = change.durability == Durability::kSync;
+  if (sync) RETURN_IF_ERROR(parts_.pool.SyncFile(path));  // the most of it, while nobody waits at the gate
+  // Behind the gate no node takes the volume, writes and releases it between the sync and the change.
+  const auto pass = parts_.gates.Enter(id, absl::Now() + kGateTimeout);
+  if (!pass.has_value())
+    return absl::AbortedError(absl::StrCat("volume ", id.value(), ": it stays busy; try again"));
+  if (sync) RETURN_IF_ERROR(parts_.pool.SyncFile(path));
+  FAIL_POINT("array.modify.synced");
+  return parts_.catalogue.volumes().ModifyVolume(cluster_, id, change);
 }
 
 absl::StatusOr<Snapshot> TgtVolumes::CreateSnapshot(const std::string& name, const VolumeId& source) {

@@ -19,6 +19,7 @@ class TgtVolumes final : public VolumeStore {
   absl::StatusOr<Volume> GetVolume(const VolumeId& id) override;
   absl::StatusOr<Page<Volume>> ListVolumes(const std::string& token, size_t limit) override;
   absl::StatusOr<Volume> ExpandVolume(const VolumeId& id, uint64_t size_bytes) override;
+  absl::StatusOr<Volume> ModifyVolume(const VolumeId& id, const VolumeChange& change) override;
   absl::StatusOr<Snapshot> CreateSnapshot(const std::string& name, const VolumeId& source) override;
   absl::Status DeleteSnapshot(const SnapshotId& id) override;
   absl::StatusOr<Snapshot> GetSnapshot(const SnapshotId& id) override;
@@ -39,6 +40,8 @@ class TgtVolumes final : public VolumeStore {
   absl::StatusOr<Source> FindSource(const VolumeSpec& spec);
   // The file first, then the LUNs that serve it. The caller holds the volume's object lock.
   absl::Status GrowVolume(const Volume& volume, uint64_t size_bytes);
+  // The same as ModifyVolume, with another durability.
+  absl::Status ModifyDurability(const VolumeId& id, const VolumeChange& change);
   // Takes a file its name away, before its row is deleted.
   absl::Status Condemn(const std::string& path);
   absl::StatusOr<Snapshot> MakeSnapshot(const std::string& name, const VolumeRow& source);

@@ -18,7 +18,7 @@ namespace {
 // Macros, because a statement has to be one literal: its address is the key of the prepared statement.
 #define VOLUME_COLUMNS                                                                                      \
   "id, cluster, name, size, asked_size, provisioning, durability, source_snapshot, source_volume, serial, " \
-  "created, copying, uses, fs_type"
+  "created, copying, uses, fs_type, max_iops, max_bandwidth, limits_version"
 #define SNAPSHOT_COLUMNS "id, cluster, name, source, size, created, copying, group_id"
 #define GROUP_COLUMNS "id, name, created"
 
@@ -39,6 +39,9 @@ VolumeRow VolumeFrom(const SqlRow& row) {
   out.copying = row.Integer(11) != 0;
   spec.uses = VolumeUses(static_cast<uint64_t>(row.Integer(12)));
   spec.fs_type = row.Text(13);
+  spec.limits = {.iops = static_cast<uint64_t>(row.Integer(14)),
+                 .bytes_per_second = static_cast<uint64_t>(row.Integer(15)),
+                 .version = static_cast<uint64_t>(row.Integer(16))};
   return out;
 }
 
@@ -64,10 +67,23 @@ absl::Status InsertRow(SqlDatabase& database, const ClusterId& cluster, const Sn
       .status();
 }
 
-absl::Status RefuseIfGranted(SqlDatabase& database, const VolumeId& id) {
+absl::StatusOr<std::vector<std::string>> ListHolders(SqlDatabase& database, const VolumeId& id) {
   std::vector<std::string> nodes;
   RETURN_IF_ERROR(database.Query("SELECT node FROM grants WHERE volume = ?1", {id.value()},
                                  [&](const SqlRow& row) { nodes.push_back(row.Text(0)); }));
+  return nodes;
+}
+
+absl::Status RefuseIfInUse(SqlDatabase& database, const VolumeId& id) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> nodes, ListHolders(database, id));
+  if (nodes.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("volume ", id.value(), ": its durability changes only while no node has it, and ",
+                   absl::StrJoin(nodes, ", "), " does; nothing was changed: stop its pods first"));
+}
+
+absl::Status RefuseIfGranted(SqlDatabase& database, const VolumeId& id) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> nodes, ListHolders(database, id));
   if (nodes.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("volume ", id.value(), ": it is granted to ", absl::StrJoin(nodes, ", "),
@@ -108,13 +124,15 @@ absl::Status VolumeCatalogue::InsertVolume(const VolumeRow& row) {
   return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
     if (row.copying) RETURN_IF_ERROR(RefuseIfGranted(database, spec.source_volume));
     return database
-        .Change("INSERT INTO volumes(" VOLUME_COLUMNS
-                ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14)",
-                {row.volume.id.value(), row.cluster.value(), spec.name, static_cast<int64_t>(spec.size_bytes),
-                 static_cast<int64_t>(row.asked_size_bytes), static_cast<int64_t>(spec.provisioning),
-                 static_cast<int64_t>(spec.durability), spec.source_snapshot.value(),
-                 spec.source_volume.value(), row.volume.serial, absl::ToUnixNanos(row.volume.created),
-                 int64_t{row.copying}, static_cast<int64_t>(spec.uses.bits()), spec.fs_type})
+        .Change(
+            "INSERT INTO volumes(" VOLUME_COLUMNS
+            ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17)",
+            {row.volume.id.value(), row.cluster.value(), spec.name, static_cast<int64_t>(spec.size_bytes),
+             static_cast<int64_t>(row.asked_size_bytes), static_cast<int64_t>(spec.provisioning),
+             static_cast<int64_t>(spec.durability), spec.source_snapshot.value(), spec.source_volume.value(),
+             row.volume.serial, absl::ToUnixNanos(row.volume.created), int64_t{row.copying},
+             static_cast<int64_t>(spec.uses.bits()), spec.fs_type, static_cast<int64_t>(spec.limits.iops),
+             static_cast<int64_t>(spec.limits.bytes_per_second), static_cast<int64_t>(spec.limits.version)})
         .status();
   });
 }
@@ -152,6 +170,27 @@ absl::StatusOr<uint64_t> VolumeCatalogue::SumSizes() {
   RETURN_IF_ERROR(file_.ReadRows("SELECT size FROM volumes UNION ALL SELECT size FROM snapshots", {},
                                  [&](const SqlRow& row) { sum += static_cast<uint64_t>(row.Integer(0)); }));
   return sum;
+}
+
+absl::Status VolumeCatalogue::ModifyVolume(const ClusterId& cluster, const VolumeId& id,
+                                           const VolumeChange& change) {
+  return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
+    std::optional<VolumeSpec> before;
+    RETURN_IF_ERROR(database.Query("SELECT " VOLUME_COLUMNS " FROM volumes WHERE id = ?1 AND cluster = ?2",
+                                   {id.value(), cluster.value()},
+                                   [&](const SqlRow& row) { before = VolumeFrom(row).volume.spec; }));
+    if (!before) return absl::NotFoundError(absl::StrCat("volume ", id.value(), ": there is no such volume"));
+    const VolumeSpec after = WithChange(*before, change);
+    if (after.durability != before->durability) RETURN_IF_ERROR(RefuseIfInUse(database, id));
+    return database
+        .Change(
+            "UPDATE volumes SET max_iops = ?2, max_bandwidth = ?3, limits_version = ?4, durability = ?5 "
+            "WHERE id = ?1",
+            {id.value(), static_cast<int64_t>(after.limits.iops),
+             static_cast<int64_t>(after.limits.bytes_per_second), static_cast<int64_t>(after.limits.version),
+             static_cast<int64_t>(after.durability)})
+        .status();
+  });
 }
 
 absl::Status VolumeCatalogue::SetVolumeSize(const VolumeId& id, uint64_t size_bytes) {
