@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "devices/datapath/control_socket.h"
+#include "devices/datapath/limits_message.h"
 
 namespace lunkeeper {
 namespace {
@@ -97,6 +98,9 @@ absl::StatusOr<Devices> ControlCalls::CarryOutForVolume(const datapath::Request&
       if (request.fail().volume().empty()) return absl::InvalidArgumentError("fail: no volume named");
       return NoneIfOk(volumes_.FailVolume(VolumeId(request.fail().volume()), request.fail().target(),
                                           request.fail().reason()));
+    case datapath::Request::kSetLimits:
+      volumes_.SetLimits(VolumeId(request.set_limits().volume()), FromMessage(request.set_limits().limits()));
+      return Devices{};
     default:
       return absl::UnimplementedError("the data path does not know this call: upgrade it");
   }

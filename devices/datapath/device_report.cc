@@ -1,5 +1,7 @@
 #include "devices/datapath/device_report.h"
 
+#include "devices/datapath/limits_message.h"
+
 namespace lunkeeper {
 namespace {
 
@@ -65,6 +67,7 @@ datapath::Device BuildDevice(const SupervisedVolume& volume, const VolumeSlot& s
   device.set_written_bytes(lun.written_bytes);
   device.set_errors(lun.errors);
   device.set_set_aside(volume.set_aside);
+  *device.mutable_limits() = ToMessage(slot.limits.GetLimits());
   SetHealth(volume, slot, worker_trouble, device);
   if (statistics) AddStatistics(lun, device);
   return device;

@@ -2,7 +2,8 @@
 //
 //   1. wait      epoll over the inbox, each volume's FUSE descriptor and each Lun's socket
 //   2. read      FUSE requests are submitted to their Luns; sockets are received from, which answers requests
-//   3. feed      volumes that had found no memory try again, since answers have freed some
+//   3. feed      volumes that had found no memory try again, since answers have freed some; and volumes whose
+//                limits let them take requests again
 //   4. send      each Lun that was given requests sends them together, in one system call
 //   5. timers    deadlines of Luns, and the heartbeat, twice a second at least
 //
@@ -117,12 +118,14 @@ void EventLoop::RunOnce() {
   if (count > 0) polling_.OnWorkFound(now);
   for (int i = 0; i < count; ++i) OnEvent(events[i].data.u64);
   if (starved_ > 0) FeedStarved();
+  if (now >= next_limited_) FeedLimited(now);
   SendSubmitted();
   if (now >= next_timer_) RunTimers(now);
 }
 
 int EventLoop::SleepMilliseconds(Clock::time_point now) const {
-  const auto wait = std::clamp<Clock::duration>(next_timer_ - now, Clock::duration::zero(), kHeartbeatEvery);
+  const auto wait = std::clamp<Clock::duration>(std::min(next_timer_, next_limited_) - now,
+                                                Clock::duration::zero(), kHeartbeatEvery);
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(wait).count());
 }
 
@@ -142,13 +145,17 @@ void EventLoop::OnFuse(Member& member) {
   const auto progress = member.channel->ReadRequests();
   member.submitted = true;
   const bool starved = progress == FuseChannel::Progress::kStarved;
+  const bool limited = progress == FuseChannel::Progress::kLimited;
+  const bool waits = starved || limited;
   // Level-triggered: a descriptor with requests that are not read would wake the loop up again and again.
   if (progress == FuseChannel::Progress::kGone) {
     WatchFuse(member, EPOLL_CTL_DEL, 0);
-  } else if (starved != member.starved) {
-    WatchFuse(member, EPOLL_CTL_MOD, starved ? 0U : uint32_t{EPOLLIN});
+  } else if (waits != (member.starved || member.limited)) {
+    WatchFuse(member, EPOLL_CTL_MOD, waits ? 0U : uint32_t{EPOLLIN});
   }
   SetStarved(member, starved);
+  member.limited = limited;
+  if (limited) next_limited_ = std::min(next_limited_, member.channel->resume_at());
 }
 
 void EventLoop::SetStarved(Member& member, bool starved) {
@@ -173,6 +180,19 @@ void EventLoop::FeedStarved() {
   }
 }
 
+// At the latest with each heartbeat, since limits change, and a volume that fails has none.
+void EventLoop::FeedLimited(Clock::time_point now) {
+  next_limited_ = Clock::time_point::max();
+  bool any = false;
+  for (Member& member : members_) {
+    if (!member.limited) continue;
+    const WorkOnVolume work(member.channel->slot());
+    OnFuse(member);
+    any = any || member.limited;
+  }
+  if (any) next_limited_ = std::min(next_limited_, now + kHeartbeatEvery);
+}
+
 void EventLoop::SendSubmitted() {
   for (Member& member : members_) {
     if (!std::exchange(member.submitted, false) || member.channel == nullptr) continue;
@@ -195,6 +215,8 @@ void EventLoop::AfterLun(Member& member) {
     SignalAnswer();
   }
   const LunHealth health = channel.slot().lun.health;
+  if (member.limited && health == LunHealth::kFailed)
+    next_limited_ = {};  // at once: every request gets its error
   if (member.removal != nullptr && (health == LunHealth::kClosed || health == LunHealth::kFailed)) {
     WorkOnVolume::End();  // from the answer on, the slot may be another volume's
     FinishCommand(std::exchange(member.removal, nullptr), 0);
@@ -291,6 +313,7 @@ void EventLoop::AddChannel(LoopCommand* command) {
 void EventLoop::RemoveChannel(Member& member, LoopCommand* command) {
   member.channel->lun().Close();  // answers what is pending, so FUSE comes after it
   SetStarved(member, false);
+  member.limited = false;
   WatchFuse(member, EPOLL_CTL_DEL, 0);  // the supervisor has the descriptor too, so closing it is not enough
   member.channel->CloseFuse();
   member.removal = command;

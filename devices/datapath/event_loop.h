@@ -68,6 +68,7 @@ class EventLoop {
     FuseChannel* channel = nullptr;  // null: a free place
     Lun::Interest armed{-1, 0};
     bool starved = false;            // not reading its FUSE descriptor, for want of memory
+    bool limited = false;            // nor this one: until its limits let it
     bool submitted = false;          // its Lun waits for SendQueued
     LoopCommand* removal = nullptr;  // logging out
   };
@@ -83,6 +84,7 @@ class EventLoop {
   void RunTimers(Clock::time_point now);
   void SetStarved(Member& member, bool starved);
   void FeedStarved();
+  void FeedLimited(Clock::time_point now);
   void TakeCommands();
   void ObeyCommand(LoopCommand* command);
   void AddChannel(LoopCommand* command);
@@ -109,6 +111,7 @@ class EventLoop {
   size_t starved_ = 0;           // members that are
   size_t first_fed_ = 0;         // whose turn it is
   Clock::time_point next_timer_;
+  Clock::time_point next_limited_ = Clock::time_point::max();  // when to look at members that are
   AdaptivePolling polling_;
   bool stopping_ = false;
 

@@ -10,6 +10,9 @@
 // Back pressure: a channel that finds no memory reads nothing, and the kernel holds the requests. So the pool
 // bounds everything, and nothing here can fail for want of memory.
 //
+// Limits work the same way: a channel whose limits are used up reads nothing for a while (rate_limiter.h). So
+// the kernel holds what waits for them, a flush behind it too, and no time limit of a command begins.
+//
 // What a channel holds it holds until its target answers, which may take minutes, so none may hold so much
 // that others of the loop find nothing (MayTake). What counts is whole blocks, since each read of a request
 // needs one: a large write's block is charged whole, however little of it is kept.
@@ -98,8 +101,23 @@ bool FuseChannel::MayTake() const {
   return in_flight_ == 0 && !slot_->lun.stalled;
 }
 
+// A volume that has failed owes its callers an error each, at once.
+bool FuseChannel::IsLimited() {
+  return limiter_.FollowLimits(slot_->limits) && slot_->lun.health != LunHealth::kFailed;
+}
+
+// Flushes and questions are free, but wait their turn. Zeroes and discards move no data.
+void FuseChannel::CountLimited(const fuse::Request& request) {
+  using fuse::FuseAction;
+  const bool moves = request.action == FuseAction::kRead || request.action == FuseAction::kWrite;
+  if (moves || request.action == FuseAction::kDiscard || request.action == FuseAction::kWriteZeroes)
+    limiter_.CountRequest(moves ? request.length : 0, Lun::Clock::now());
+}
+
 FuseChannel::Progress FuseChannel::ReadRequests() {
+  const bool limited = IsLimited();
   for (int i = 0; i < kBatch; ++i) {
+    if (limited && limiter_.ready_at() > Lun::Clock::now()) return Progress::kLimited;
     // Before each read: a request that was read has to be answered, so there must be room for it.
     if (!MayTake()) return Progress::kStarved;
     char head[fuse::kHeadSize];
@@ -111,6 +129,7 @@ FuseChannel::Progress FuseChannel::ReadRequests() {
       return Progress::kGone;
     }
     const auto request = fuse::ParseRequest(head, static_cast<size_t>(size));
+    if (limited && request) CountLimited(*request);
     if (request) DispatchRequest(*request);
   }
   return Progress::kMore;

@@ -15,6 +15,7 @@
 #include "base/unique_fd.h"
 #include "devices/datapath/buffer_pool.h"
 #include "devices/datapath/fuse_wire.h"
+#include "devices/datapath/rate_limiter.h"
 #include "devices/datapath/shared_state.h"
 #include "devices/iscsi/lun.h"
 
@@ -70,6 +71,7 @@ class FuseChannel {
     kDrained,  // the kernel has no more for now
     kMore,     // it may have
     kStarved,  // no memory for another request, or the target is away: try again when something has happened
+    kLimited,  // its limits let it take no more before resume_at()
     kGone,     // the connection was aborted
   };
 
@@ -84,6 +86,7 @@ class FuseChannel {
 
   // Reads a batch of requests and submits them; the caller then calls the Lun's SendQueued.
   Progress ReadRequests();
+  Lun::Clock::time_point resume_at() const { return limiter_.ready_at(); }
   void CloseFuse() { fuse_.Reset(); }
 
   int fuse_fd() const { return fuse_.get(); }
@@ -92,6 +95,8 @@ class FuseChannel {
 
  private:
   bool MayTake() const;
+  bool IsLimited();
+  void CountLimited(const fuse::Request& request);
   void DispatchRequest(const fuse::Request& request);
   void StartTransfer(const fuse::Request& request);
   void TakeBlock(IoRequest* io);
@@ -110,6 +115,7 @@ class FuseChannel {
   const bool resend_;
 
   bool open_ = false;
+  RateLimiter limiter_;
   size_t charged_bytes_ = 0;  // of the pool
   size_t in_flight_ = 0;      // requests
 };

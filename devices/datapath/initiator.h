@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "devices/latency.h"
 #include "devices/types.h"
+#include "devices/volume_limits.h"
 
 namespace lunkeeper {
 
@@ -26,6 +27,7 @@ struct AttachRequest {
   std::string serial;       // must be what the LUN answers
   uint64_t size_bytes = 0;  // the LUN must be at least this large
   bool read_only = false;
+  VolumeLimits limits = {};
   absl::Time deadline = absl::InfiniteFuture();  // when to give up, at the latest
 };
 
@@ -69,6 +71,7 @@ struct Device {
   DeviceHealth health = DeviceHealth::kHealthy;
   std::string reason;      // why it is not healthy
   bool set_aside = false;  // failed, since the data path's workers crashed on it
+  VolumeLimits limits;     // in force
   IoCounters counters;
   DeviceStatistics statistics;
 };
@@ -89,6 +92,9 @@ class Initiator {
   // From now on every I/O of the device fails, and for good, whatever the target says; what is under way
   // fails too, and may have been done. OK when there is no device of this volume on this target.
   virtual absl::Status Fail(const VolumeId& volume, const Iqn& target, const std::string& reason) = 0;
+  // From now on the device keeps these limits, unless it has newer ones (VolumeLimits::version). OK when
+  // there is no device. UNIMPLEMENTED: the data path is too old.
+  virtual absl::Status SetLimits(const VolumeId& volume, const VolumeLimits& limits) = 0;
   // Makes the block device as large as the LUN is now; answers with the new size.
   virtual absl::StatusOr<Device> Resize(const VolumeId& volume) = 0;
   virtual absl::StatusOr<std::vector<Device>> List() = 0;

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "base/unique_fd.h"
 #include "devices/iscsi/lun.h"
+#include "devices/volume_limits.h"
 
 namespace lunkeeper {
 
@@ -20,6 +21,21 @@ constexpr size_t kMaxThreads = 64;
 // Whether the worker crashed on a volume (crash_marks.h). Workers of an older version also write kUnderWay,
 // which nobody reads.
 enum class SlotWork : uint8_t { kNone, kUnderWay, kCrashed };
+
+// The volume's limits, for every worker that serves it. The supervisor's; workers read them at any time, and
+// may see one of them a moment before the other.
+struct SlotLimits {
+  std::atomic<uint64_t> iops, bytes_per_second, version;
+
+  void SetLimits(const VolumeLimits& limits) {
+    iops = limits.iops;
+    bytes_per_second = limits.bytes_per_second;
+    version = limits.version;
+  }
+  VolumeLimits GetLimits() const {
+    return {.iops = iops, .bytes_per_second = bytes_per_second, .version = version};
+  }
+};
 
 // Of a fixed size, so that there is room for members to come. Where an older data path wrote the slot, those
 // are zero.
@@ -34,7 +50,9 @@ struct alignas(1024) VolumeSlot {
   // Another number for each volume that has the slot, and once more when its device is removed. The
   // supervisor's; it outlives that one, and says which of the volumes it had are still there.
   std::atomic<uint32_t> attachment;
-  LunState lun;  // written by the worker; last, since it grows
+  LunState lun;  // written by the worker; it grows into the room behind it
+  std::byte room[1024 - 24 - sizeof(LunState) - sizeof(SlotLimits)];
+  SlotLimits limits;  // what comes next goes before these
 };
 
 struct SharedState {
@@ -49,7 +67,8 @@ struct SharedState {
 constexpr uint32_t kSharedStateVersion = (2U << 24) ^ static_cast<uint32_t>(sizeof(SharedState));
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
-static_assert(offsetof(VolumeSlot, lun) == 24, "workers and supervisors of another version look for it here");
+static_assert(offsetof(VolumeSlot, lun) == 24 && offsetof(VolumeSlot, limits) == 1000,
+              "workers and supervisors of another version look for them here");
 
 // A mapping of the memory. Movable through its pointer only; unmapped when destroyed.
 class SharedMemory {

@@ -42,9 +42,8 @@ SupervisedVolumes::SupervisedVolumes(const WorkerOptions& options, VolumesState 
 int SupervisedVolumes::KeepWorkerRunning() {
   absl::MutexLock lock(&mutex_);
   const bool may_start = hand_over_ < HandOverPhase::kStopped;
-  if (worker_.running() || !may_start || WorkerProcess::Clock::now() < worker_.next_start()) {
+  if (worker_.running() || !may_start || WorkerProcess::Clock::now() < worker_.next_start())
     return worker_.pidfd();
-  }
   // Each volume is opened again by the new worker; until then it is shown as reconnecting.
   for (const auto& [id, volume] : table_.volumes()) {
     SlotOf(*volume).open = false;
@@ -136,11 +135,10 @@ void SupervisedVolumes::EndAll() {
 absl::StatusOr<UniqueFd> SupervisedVolumes::PrepareHandOver(int lock_file, int listener) {
   absl::MutexLock lock(&mutex_);
   if (ending_ || hand_over_ != HandOverPhase::kNone) return EndingError();
-  if (!table_.CanAllResend()) {
+  if (!table_.CanAllResend())
     return absl::FailedPreconditionError(
         "volumes are attached, and kernels before 6.9 cannot hand their requests on: drain the node, then "
         "end the running data path");
-  }
   hand_over_ = HandOverPhase::kAsked;
   const auto quiet = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return ending_ || !table_.IsAnyInCall(); };
   absl::StatusOr<UniqueFd> parcel = absl::UnavailableError("calls are under way that take long");
@@ -191,10 +189,9 @@ absl::StatusOr<SupervisedVolume*> SupervisedVolumes::BeginCall(const VolumeId& i
   const auto free = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return ending_ || (hand_over_ == HandOverPhase::kNone && !table_.IsInCall(id));
   };
-  if (!mutex_.AwaitWithDeadline(absl::Condition(&free), deadline)) {
+  if (!mutex_.AwaitWithDeadline(absl::Condition(&free), deadline))
     return absl::DeadlineExceededError(
         absl::StrCat("volume ", id.value(), ": another call is working on it"));
-  }
   if (ending_) return EndingError();
   return table_.BeginCall(id);
 }
@@ -207,9 +204,8 @@ void SupervisedVolumes::EndCall(SupervisedVolume& volume) {
 absl::StatusOr<SupervisedVolume*> SupervisedVolumes::InsertVolume(const datapath::Attach& options) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(AwaitNoHandOver());
-  if (table_.Find(VolumeId(options.volume())) != nullptr) {
+  if (table_.Find(VolumeId(options.volume())) != nullptr)
     return absl::AbortedError(absl::StrCat("volume ", options.volume(), ": another call is attaching it"));
-  }
   if (refuses_new_) return EndingError();
   return table_.AddVolume(options);
 }
@@ -235,10 +231,9 @@ absl::Status SupervisedVolumes::AwaitLogin(const SupervisedVolume& volume, absl:
   const auto settled = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return ending_ || hand_over_ == HandOverPhase::kUrged || volume.lost() || slot.open;
   };
-  if (!mutex_.AwaitWithDeadline(absl::Condition(&settled), deadline)) {
+  if (!mutex_.AwaitWithDeadline(absl::Condition(&settled), deadline))
     return absl::DeadlineExceededError(
         absl::StrCat(what, ": no answer in time: ", TroubleOf(slot, worker_.trouble())));
-  }
   if (ending_) return EndingError();
   if (volume.lost()) return absl::UnavailableError(absl::StrCat(what, ": ", volume.reason));
   if (!slot.open) return absl::UnavailableError(absl::StrCat(what, ": the data path is being replaced"));
@@ -263,13 +258,17 @@ absl::StatusOr<std::vector<int>> SupervisedVolumes::OfferDuplicates() {
   return duplicates_.Offer(table_.volumes(), next_tag_);
 }
 
+void SupervisedVolumes::WithdrawDuplicates() {
+  absl::MutexLock lock(&mutex_);
+  duplicates_.Withdraw();
+}
+
 // The health in the shared memory is the last worker's until the next one has opened the volume, so it counts
 // only together with `open`.
 TargetCondition SupervisedVolumes::ConditionOf(const SupervisedVolume& volume) const {
   const VolumeSlot& slot = SlotOf(volume);
-  if (volume.lost() || volume.told_to_fail || slot.lun.health == LunHealth::kFailed) {
+  if (volume.lost() || volume.told_to_fail || slot.lun.health == LunHealth::kFailed)
     return TargetCondition::kFailed;
-  }
   return slot.open && slot.lun.health == LunHealth::kHealthy ? TargetCondition::kHealthy
                                                              : TargetCondition::kAway;
 }
@@ -312,10 +311,9 @@ absl::StatusOr<int> SupervisedVolumes::AskWorker(const SupervisedVolume& volume,
     const auto answered = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
       return ending_ || slot.answered == tag || worker_.generation() != generation || volume.lost();
     };
-    if (!mutex_.AwaitWithDeadline(absl::Condition(&answered), deadline)) {
+    if (!mutex_.AwaitWithDeadline(absl::Condition(&answered), deadline))
       return absl::DeadlineExceededError(
           absl::StrCat("volume ", volume.id.value(), ": the target or the worker does not answer"));
-    }
     if (slot.answered == tag) return slot.answer.load();
     if (ending_ || volume.lost()) return EndingError();
   }
@@ -327,9 +325,8 @@ absl::Status SupervisedVolumes::FailVolume(const VolumeId& id, const std::string
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(AwaitNoHandOver());
   SupervisedVolume* volume = table_.Find(id);
-  if (volume == nullptr || volume->options.connection().target() != target || volume->told_to_fail) {
+  if (volume == nullptr || volume->options.connection().target() != target || volume->told_to_fail)
     return absl::OkStatus();
-  }
   volume->told_to_fail = true;
   volume->reason = reason.empty() ? "told to fail" : reason;
   LogWarn("datapath", "failed for good", {{"volume", id.value()}, {"reason", volume->reason}});
@@ -338,13 +335,18 @@ absl::Status SupervisedVolumes::FailVolume(const VolumeId& id, const std::string
   return absl::OkStatus();
 }
 
+// In shared memory: this worker sees them at once, and so does each later one.
+void SupervisedVolumes::SetLimits(const VolumeId& id, const VolumeLimits& limits) {
+  absl::MutexLock lock(&mutex_);
+  table_.SetLimits(id, limits);
+}
+
 absl::Status SupervisedVolumes::UpgradeWorker(absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(AwaitNoHandOver());
-  if (!table_.CanAllResend()) {
+  if (!table_.CanAllResend())
     return absl::FailedPreconditionError(
         "volumes are attached, and kernels before 6.9 cannot hand their requests on");
-  }
   // A worker that cannot use this supervisor's shared memory ends before it is ready; the next one is then
   // this same program again (WorkerProcess::UpgradeTo), and the volumes have lost some milliseconds.
   worker_.UpgradeTo(upgrade_binary_);
@@ -353,9 +355,8 @@ absl::Status SupervisedVolumes::UpgradeWorker(absl::Time deadline) {
   const auto settled = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return ending_ || (worker_.generation() > before && (worker_.ready() || worker_.upgrade_failed()));
   };
-  if (!mutex_.AwaitWithDeadline(absl::Condition(&settled), deadline)) {
+  if (!mutex_.AwaitWithDeadline(absl::Condition(&settled), deadline))
     return absl::DeadlineExceededError("the new worker is not ready");
-  }
   if (!worker_.upgrade_failed()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       upgrade_binary_,
@@ -364,10 +365,9 @@ absl::Status SupervisedVolumes::UpgradeWorker(absl::Time deadline) {
 
 absl::Status SupervisedVolumes::StopUnlessUsed() {
   absl::MutexLock lock(&mutex_);
-  if (!table_.volumes().empty()) {
+  if (!table_.volumes().empty())
     return absl::FailedPreconditionError(absl::StrCat("the data path has volumes attached (",
                                                       table_.volumes().size(), "): detach them first"));
-  }
   refuses_new_ = true;
   return absl::OkStatus();
 }

@@ -58,10 +58,7 @@ class SupervisedVolumes {
   bool IsWorkerReady() ABSL_LOCKS_EXCLUDED(mutex_);
   // There is a keeper, which is to be given these descriptors (duplicates.h); or none.
   absl::StatusOr<std::vector<int>> OfferDuplicates() ABSL_LOCKS_EXCLUDED(mutex_);
-  void WithdrawDuplicates() ABSL_LOCKS_EXCLUDED(mutex_) {
-    const absl::MutexLock lock(&mutex_);
-    duplicates_.Withdraw();
-  }
+  void WithdrawDuplicates() ABSL_LOCKS_EXCLUDED(mutex_);
   HandOverPhase hand_over() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Of a successor's call: one at a time, in this order.
@@ -107,6 +104,7 @@ class SupervisedVolumes {
   // Marks the volume as to be failed, now and by each later worker, if it is on that target.
   absl::Status FailVolume(const VolumeId& id, const std::string& target, const std::string& reason)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  void SetLimits(const VolumeId& id, const VolumeLimits& limits) ABSL_LOCKS_EXCLUDED(mutex_);
   // Replaces the worker, and waits until the new one is ready.
   absl::Status UpgradeWorker(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
   // FAILED_PRECONDITION: there are volumes.

@@ -17,6 +17,7 @@
 #include "devices/datapath/control.pb.h"
 #include "devices/datapath/control_socket.h"
 #include "devices/datapath/datapath_lock.h"
+#include "devices/datapath/limits_message.h"
 #include "devices/datapath/orphaned_devices.h"
 
 namespace lunkeeper {
@@ -59,6 +60,7 @@ Device ToDevice(const datapath::Device& from) {
                                                                     : DeviceHealth::kFailed;
   device.reason = from.reason();
   device.set_aside = from.set_aside();
+  device.limits = FromMessage(from.limits());
   device.counters = {.reads = from.reads(),
                      .writes = from.writes(),
                      .flushes = from.flushes(),
@@ -75,6 +77,7 @@ datapath::Attach ToMessage(const AttachRequest& request) {
   message.set_serial(request.serial);
   message.set_size_bytes(request.size_bytes);
   message.set_read_only(request.read_only);
+  *message.mutable_limits() = ToMessage(request.limits);
   *message.mutable_connection() = ToMessage(request.connection);
   return message;
 }
@@ -139,6 +142,14 @@ class UserInitiator final : public Initiator {
     message.mutable_fail()->set_reason(reason);
     const absl::Status status = CallDatapath(socket_path_, timeout_, message).status();
     return IsWithoutDatapath(status) ? absl::OkStatus() : status;  // all its I/O fails already
+  }
+
+  absl::Status SetLimits(const VolumeId& volume, const VolumeLimits& limits) override {
+    datapath::Request message;
+    message.mutable_set_limits()->set_volume(volume.value());
+    *message.mutable_set_limits()->mutable_limits() = ToMessage(limits);
+    const absl::Status status = CallDatapath(socket_path_, timeout_, message).status();
+    return IsWithoutDatapath(status) ? absl::OkStatus() : status;
   }
 
   absl::StatusOr<Device> Resize(const VolumeId& volume) override {

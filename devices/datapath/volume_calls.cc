@@ -23,6 +23,7 @@
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "devices/datapath/limits_message.h"
 
 namespace lunkeeper {
 namespace {
@@ -66,6 +67,8 @@ absl::Status VolumeCalls::CheckNoOrphan(const VolumeId& id) {
 
 absl::StatusOr<datapath::Device> VolumeCalls::AnswerAttached(SupervisedVolume& volume,
                                                              const datapath::Attach& request) {
+  // A node that attaches anew has asked for a grant anew, and knows its limits.
+  volumes_.SetLimits(volume.id, FromMessage(request.limits()));
   datapath::Device device = volumes_.DescribeVolume(volume);
   volumes_.EndCall(volume);
   if (device.target() == request.connection().target()) return device;

@@ -15,6 +15,7 @@
 //   Resize   | NOT_FOUND               | FAILED_PRECONDITION  | asks the worker,      | FAILED_PRECONDITION
 //            |                         |                      | grows the device      |
 //   Fail     | OK                      | remembers it, and tells each worker; OK when repeated
+//   Limits   | OK                      | takes on newer ones: each worker reads them in the shared memory
 //   List,    | orphans                 | not shown            | shown                 | shown as FAILED
 //   Find     |                         |                      |                       |
 //   Upgrade  | replaces the worker     | FAILED_PRECONDITION where the kernel cannot resend, else replaces it

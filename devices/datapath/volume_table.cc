@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "devices/datapath/limits_message.h"
 
 namespace lunkeeper {
 
@@ -30,6 +31,7 @@ absl::StatusOr<SupervisedVolume*> VolumeTable::AddVolume(const datapath::Attach&
   const uint32_t before = SlotOf(*volume).attachment;
   std::memset(static_cast<void*>(&SlotOf(*volume)), 0, sizeof(VolumeSlot));
   SlotOf(*volume).attachment = before + 1;
+  SlotOf(*volume).limits.SetLimits(FromMessage(options.limits()));
   const auto [place, inserted] = volumes_.emplace(volume->id, std::move(volume));
   LK_CHECK(inserted, "two devices would serve one volume");
   return place->second.get();
@@ -51,6 +53,12 @@ SupervisedVolume* VolumeTable::BeginCall(const VolumeId& id) {
   LK_CHECK(!volume->in_call, "two calls would work on one volume");
   volume->in_call = true;
   return volume;
+}
+
+void VolumeTable::SetLimits(const VolumeId& id, const VolumeLimits& limits) {
+  const SupervisedVolume* volume = Find(id);
+  if (volume != nullptr && SlotOf(*volume).limits.version < limits.version)
+    SlotOf(*volume).limits.SetLimits(limits);
 }
 
 bool VolumeTable::UsesLoop(int number) const {

@@ -72,6 +72,8 @@ class VolumeTable {
   SupervisedVolume* BeginCall(const VolumeId& id);
   static void EndCall(SupervisedVolume& volume) { volume.in_call = false; }
 
+  // Unless the volume has newer ones, or is not there. Workers see them in its slot.
+  void SetLimits(const VolumeId& id, const VolumeLimits& limits);
   bool UsesLoop(int number) const;
   bool IsAnyInCall() const;
   // The kernel can hand the requests of all mounts that are there to another worker.

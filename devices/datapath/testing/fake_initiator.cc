@@ -55,6 +55,7 @@ absl::StatusOr<Device> FakeInitiator::Attach(const AttachRequest& request) {
   device.read_only = request.read_only;
   device.portal = request.connection.portal;
   device.target = request.connection.target;
+  device.limits = request.limits;
   RETURN_IF_ERROR(SetFileSize(device.path, device.size_bytes));
   devices_[request.volume] = device;
   if (std::exchange(die_after_attach_, false)) devices_.clear();
@@ -81,6 +82,14 @@ absl::Status FakeInitiator::Fail(const VolumeId& volume, const Iqn& target, cons
   if (there == devices_.end() || there->second.target != target) return absl::OkStatus();
   there->second.health = DeviceHealth::kFailed;
   there->second.reason = reason;
+  return absl::OkStatus();
+}
+
+absl::Status FakeInitiator::SetLimits(const VolumeId& volume, const VolumeLimits& limits) {
+  absl::MutexLock lock(&mu_);
+  RETURN_IF_ERROR(TakeFailure("SetLimits"));
+  const auto there = devices_.find(volume);
+  if (there != devices_.end() && there->second.limits.version < limits.version) there->second.limits = limits;
   return absl::OkStatus();
 }
 

@@ -22,13 +22,14 @@ class FakeInitiator final : public Initiator {
   absl::StatusOr<Device> Attach(const AttachRequest& request) override;
   absl::Status Detach(const VolumeId& volume) override;
   absl::Status Fail(const VolumeId& volume, const Iqn& target, const std::string& reason) override;
+  absl::Status SetLimits(const VolumeId& volume, const VolumeLimits& limits) override;
   absl::StatusOr<Device> Resize(const VolumeId& volume) override;
   absl::StatusOr<std::vector<Device>> List() override;
   absl::StatusOr<std::optional<Device>> Find(const VolumeId& volume) override;
 
   // Where Resize learns the LUN's size; without it a LUN has the size it was attached with.
   void SetLunSize(std::function<absl::StatusOr<uint64_t>(const VolumeId&)> lun_size);
-  // The next call of this name ("Attach", "Detach", "Fail", "Resize", "List",
+  // The next call of this name ("Attach", "Detach", "Fail", "SetLimits", "Resize", "List",
   // "Find") fails with `status`, once.
   void FailNext(const std::string& call, absl::Status status);
   // The data path dies when the next Attach has answered: no volume has a device any more, and the paths are

@@ -1,0 +1,54 @@
+#include "devices/datapath/limit_setter.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/log.h"
+
+namespace lunkeeper {
+
+// A replica that has lost sight of an array goes on reporting what it saw last: the highest version counts.
+bool LimitSetter::Report(const LimitsByVolume& limits) {
+  const absl::MutexLock lock(&mutex_);
+  bool news = false;
+  for (const auto& [volume, reported] : limits) {
+    VolumeLimits& known = known_[volume];
+    if (known.version >= reported.version) continue;
+    known = reported;
+    news = true;
+  }
+  return news;
+}
+
+void LimitSetter::Apply(const std::vector<Device>& devices) {
+  std::vector<std::pair<const Device*, VolumeLimits>> behind;
+  {
+    const absl::MutexLock lock(&mutex_);
+    LimitsByVolume still;
+    for (const Device& device : devices) {
+      const auto known = known_.find(device.volume);
+      if (known == known_.end()) continue;
+      still.insert(*known);
+      if (known->second.version > device.limits.version) behind.emplace_back(&device, known->second);
+    }
+    known_ = std::move(still);
+  }
+  if (!set_) return;
+  for (const auto& [device, limits] : behind) SetLimits(*device, limits);
+}
+
+void LimitSetter::SetLimits(const Device& device, const VolumeLimits& limits) {
+  const absl::Status set = set_(device.volume, limits);
+  std::string trouble(set.message());
+  const bool same = trouble == trouble_;
+  trouble_ = std::move(trouble);
+  if (!set.ok() && same) return;
+  const std::string iops = absl::StrCat(limits.iops), bandwidth = absl::StrCat(limits.bytes_per_second);
+  if (set.ok())
+    return LogInfo("node", "a volume has other limits",
+                   {{"volume", device.volume.value()}, {"max_iops", iops}, {"max_bandwidth", bandwidth}});
+  LogWarn("node", "a volume's limits cannot be set yet",
+          {{"volume", device.volume.value()}, {"error", trouble_}});
+}
+
+}  // namespace lunkeeper
