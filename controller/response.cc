@@ -70,7 +70,7 @@ void FillCapabilities(csi::v1::ControllerGetCapabilitiesResponse* out) {
        {Rpc::CREATE_DELETE_VOLUME, Rpc::PUBLISH_UNPUBLISH_VOLUME, Rpc::LIST_VOLUMES, Rpc::GET_CAPACITY,
         Rpc::CREATE_DELETE_SNAPSHOT, Rpc::LIST_SNAPSHOTS, Rpc::CLONE_VOLUME, Rpc::PUBLISH_READONLY,
         Rpc::EXPAND_VOLUME, Rpc::LIST_VOLUMES_PUBLISHED_NODES, Rpc::GET_VOLUME, Rpc::SINGLE_NODE_MULTI_WRITER,
-        Rpc::GET_SNAPSHOT, Rpc::GET_VOLUME_HEALTH, Rpc::LIST_VOLUME_HEALTH}) {
+        Rpc::GET_SNAPSHOT, Rpc::MODIFY_VOLUME, Rpc::GET_VOLUME_HEALTH, Rpc::LIST_VOLUME_HEALTH}) {
     out->add_capabilities()->mutable_rpc()->set_type(type);
   }
 }

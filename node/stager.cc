@@ -114,6 +114,7 @@ absl::StatusOr<Device> Stager::AttachDevice(const StageRequest& request, const G
                             .serial = grant.serial,
                             .size_bytes = grant.size_bytes,
                             .read_only = grant.access == Access::kReadOnly,
+                            .limits = grant.limits,
                             .deadline = request.deadline - kAnswerTime});
 }
 

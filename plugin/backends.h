@@ -19,6 +19,7 @@
 #include "devices/filesystem/filesystem.h"
 #include "devices/filesystem/mounter.h"
 #include "node/grant_source.h"
+#include "node/limit_watch.h"
 #include "plugin/server.h"
 
 namespace lunkeeper {
@@ -54,6 +55,7 @@ struct Backends {
   std::unique_ptr<Mounter> mounter;
   std::function<absl::Status()> devices_serving;  // OK, or why not; answers within about a second
   std::shared_ptr<GrantSource> grants;            // null: only a publish_context brings a grant
+  std::unique_ptr<LimitWatch> limits;             // where grants are those of this process
 
   std::vector<Listener> listeners;
   std::function<std::vector<std::string>()> failover;  // its status, a line each; empty without failover

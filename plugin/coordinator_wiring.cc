@@ -21,6 +21,7 @@
 #include "fencing/coordinator/kube_token_reviewer.h"
 #include "fencing/failover/failover.h"
 #include "fencing/kube/kube_client.h"
+#include "plugin/limits_sink.h"
 #include "plugin/replica_poll.h"
 
 namespace lunkeeper {
@@ -36,7 +37,11 @@ struct CoordinatorServer {
   std::unique_ptr<TokenReviewer> reviewer;
   std::unique_ptr<Authenticator> authenticator, controllers;  // the second may be null, as the next
   std::unique_ptr<ReplicaPoll> others;
-  std::unique_ptr<fencing::Failover> failover;  // may be null
+  std::unique_ptr<fencing::Failover> failover;  // null with --no-failover
+  std::unique_ptr<LimitsSink> limits;           // in its place
+  HeartbeatSink* sink() const {
+    return failover != nullptr ? static_cast<HeartbeatSink*>(failover.get()) : limits.get();
+  }
   std::unique_ptr<CoordinatorService> coordinator;
 };
 
@@ -76,7 +81,10 @@ absl::Status OpenReplicaPoll(const CoordinatorOptions& options, const FailoverFl
 
 absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, const std::string& self,
                           CoordinatorServer* server) {
-  if (flags.off) return absl::OkStatus();
+  if (flags.off) {
+    server->limits = std::make_unique<LimitsSink>(*server->arrays);
+    return absl::OkStatus();
+  }
   fencing::FailoverOptions options{.settings = flags.settings, .self = self, .lease = {}};
   options.distrust = [authenticator = server->authenticator.get()](const std::string& machine) {
     authenticator->ForgetMachine(machine);
@@ -123,7 +131,7 @@ absl::Status OpenCoordinator(const CoordinatorOptions& options, const FailoverFl
   // Before the service, which passes heartbeats on to it.
   RETURN_IF_ERROR(OpenFailover(failover, config, self, server.get()));
   server->coordinator = MakeCoordinatorService(
-      *server->all_grants, *server->arrays, *server->authenticator, server->failover.get(),
+      *server->all_grants, *server->arrays, *server->authenticator, server->sink(),
       {.most_volumes = most_volumes, .node = {}, .controllers = server->controllers.get()});
   listener.service = std::shared_ptr<grpc::Service>(server, server->coordinator->service());
   // On SIGTERM: ends the calls and streams that would otherwise last until --stop-seconds have passed.

@@ -6,67 +6,12 @@
 #include "base/testing/silent_port.h"
 #include "base/testing/stalling_proxy.h"
 #include "fencing/agent/heartbeat_sender.h"
-#include "plugin/testing/coordinator_rig.h"
+#include "plugin/testing/heartbeating_node.h"
 
 namespace lunkeeper {
 namespace {
 
 using testing::Eventually;
-
-// A node that sends heartbeats twenty times a second.
-struct HeartbeatingNode {
-  HeartbeatingNode(CoordinatorRig& rig, const std::vector<uint16_t>& ports, const NodeId& id)
-      : replicas(rig.Connect(ports)),
-        sender(StartHeartbeatSender(
-            {.node = id, .every = absl::Milliseconds(50)}, *replicas,
-            {.devices = [this] { return Look(); },
-             .fail = [this](const Device& device, const std::string&) { return Fail(device); },
-             .kubelet_ok = [this] { return kubelet_ok.load(); }})) {}
-  HeartbeatingNode(CoordinatorRig& rig, const std::vector<uint16_t>& ports)
-      : HeartbeatingNode(rig, ports, rig.node) {}
-
-  absl::StatusOr<std::vector<Device>> Look() {
-    ++looks;
-    absl::MutexLock lock(&mutex);
-    return devices;
-  }
-  void Set(absl::StatusOr<std::vector<Device>> seen) {
-    absl::MutexLock lock(&mutex);
-    devices = std::move(seen);
-  }
-
-  absl::Status Fail(const Device& device) {
-    absl::MutexLock lock(&mutex);
-    ++calls;
-    if (refusing) return absl::UnavailableError("the data path does not answer");
-    for (Device& each : *devices) {
-      if (each.volume == device.volume && each.target == device.target) each.health = DeviceHealth::kFailed;
-    }
-    return absl::OkStatus();
-  }
-  bool IsFailed(const VolumeId& volume) {
-    absl::MutexLock lock(&mutex);
-    for (const Device& each : *devices) {
-      if (each.volume == volume) return each.health == DeviceHealth::kFailed;
-    }
-    return false;
-  }
-
-  std::atomic<bool> kubelet_ok = true;
-  std::atomic<bool> refusing = false;
-  std::atomic<int> calls = 0, looks = 0;
-  absl::Mutex mutex;
-  absl::StatusOr<std::vector<Device>> devices = std::vector<Device>();
-  std::unique_ptr<Replicas> replicas;
-  std::unique_ptr<HeartbeatSender> sender;
-};
-
-Device DeviceOf(const std::string& volume, DeviceHealth health = DeviceHealth::kHealthy) {
-  Device device;
-  device.volume = VolumeId(volume);
-  device.health = health;
-  return device;
-}
 
 const VolumeId kA("a"), kB("b");
 

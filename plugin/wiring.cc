@@ -58,6 +58,30 @@ absl::Status OpenRemoteArrays(const ServeOptions& options, Backends* backends) {
   return absl::OkStatus();
 }
 
+using ListDevices = std::function<absl::StatusOr<std::vector<Device>>()>;
+
+// The one place that chooses the source of grants: the controllers if they have an address, else the array in
+// this process, else nobody, and then a publish_context has to bring them. What changes later of a grant, its
+// end and its limits, comes the same way.
+absl::Status OpenGrants(const ServeOptions& options, const ListDevices& list, Backends* backends) {
+  const auto set_limits = [prober = backends->prober](const VolumeId& volume, const VolumeLimits& limits) {
+    return prober->SetLimits(volume, limits);
+  };
+  if (!options.coordinator.addresses.empty()) {
+    NodeView view;
+    view.devices = list;
+    view.set_limits = set_limits;
+    view.fail = [prober = backends->prober](const Device& device, const std::string& why) {
+      return prober->Fail(device.volume, device.target, why);
+    };
+    return OpenCoordinatorClient(options.coordinator, options.array_names, std::move(view), backends);
+  }
+  if (backends->all_grants == nullptr) return absl::OkStatus();
+  backends->grants = MakeArrayGrantSource(*backends->all_grants, backends->node);
+  backends->limits = std::make_unique<LimitWatch>(*backends->all_grants, backends->node, list, set_limits);
+  return absl::OkStatus();
+}
+
 absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
   RETURN_IF_ERROR(MakeFolder(options.state_dir));
   ASSIGN_OR_RETURN(backends->node, LoadNodeId(options.node_name, options.state_dir));
@@ -77,20 +101,7 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
     return WriteVolumeMetrics(ListServedDevices(path, kProbeTimeout, /*statistics=*/true));
   });
   backends->devices_serving = [list] { return list().status(); };
-  if (options.coordinator.addresses.empty()) {
-    // The one place that chooses the source of grants: the controllers if they have an address, else the
-    // array in this process, else nobody, and then a publish_context has to bring them.
-    if (backends->all_grants != nullptr)
-      backends->grants = MakeArrayGrantSource(*backends->all_grants, backends->node);
-  } else {
-    NodeView view;
-    view.devices = list;
-    view.fail = [prober = backends->prober](const Device& device, const std::string& why) {
-      return prober->Fail(device.volume, device.target, why);
-    };
-    RETURN_IF_ERROR(
-        OpenCoordinatorClient(options.coordinator, options.array_names, std::move(view), backends));
-  }
+  RETURN_IF_ERROR(OpenGrants(options, list, backends));
   backends->filesystem = MakeToolFilesystem(absl::StrCat(options.state_dir, "/growths"));
   backends->mounter = MakeLinuxMounter();
   return absl::OkStatus();

@@ -156,6 +156,7 @@ class Sender final : public HeartbeatSender {
         replicas_(replicas),
         view_(std::move(view)),
         boot_(BootId()),
+        limits_(view_.set_limits),
         observe_(std::make_unique<Periodic>(options.every, [this] { ObserveNode(); })),
         send_(std::make_unique<Periodic>(options.every, [this] { SendToReplicas(); })) {}
 
@@ -227,6 +228,7 @@ class Sender final : public HeartbeatSender {
           MarkEnforced(array, fence.first, volume);
       }
     }
+    limits_.Apply(*devices);
   }
 
   void WatchPaths(const std::vector<Device>& devices) {
@@ -328,6 +330,7 @@ class Sender final : public HeartbeatSender {
 
   void TakeAnswer(const v1::HeartbeatAnswer& answer) {
     for (const auto& [array, fence] : ReadFences(options_.node, answer)) OnFence(array, fence);
+    if (limits_.Report(ReadLimits(answer))) observe_->Wake();
   }
   // Records a fence, and returns whether it says anything new. Generations only rise: an older one is a late
   // answer. A newer one starts over, as it may name fewer volumes. The same one may grow, when the controller
@@ -360,6 +363,7 @@ class Sender final : public HeartbeatSender {
   // By address. Only the sending thread uses it, and the destructor after that thread has ended.
   std::map<std::string, Link> links_;
   PathWatch paths_;
+  LimitSetter limits_;
 
   absl::Mutex mutex_;
   fencing::VolumeSet failing_ ABSL_GUARDED_BY(mutex_);

@@ -1,9 +1,9 @@
 #pragma once
-// Sends a node's heartbeats to every controller replica each half second, and ends the I/O of volumes that an
-// answer reports as fenced. One thread sends, another observes the node, so a hanging data path does not
-// silence the node. Thread-safe. Nothing fails: an ended stream is opened again, and a replica that does not
-// read misses heartbeats. The destructor closes the streams, which tells the controllers that this node's
-// kernel lives. `replicas` outlives it.
+// Sends a node's heartbeats to every controller replica each half second, ends the I/O of volumes that an
+// answer reports as fenced, and sets the limits that an answer reports. One thread sends, another observes
+// the node, so a hanging data path does not silence the node. Thread-safe. Nothing fails: an ended stream is
+// opened again, and a replica that does not read misses heartbeats. The destructor closes the streams, which
+// tells the controllers that this node's kernel lives. `replicas` outlives it.
 
 #include <functional>
 #include <memory>
@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "devices/datapath/initiator.h"
+#include "devices/datapath/limit_setter.h"
 #include "fencing/agent/replicas.h"
 #include "fencing/core/types.h"
 
@@ -37,6 +38,8 @@ struct NodeView {
   std::function<absl::Status(const Device& device, const std::string& why)> fail;
   // Whether kubelet and the container runtime answer. Empty: unknown, and both are taken to be well.
   std::function<bool()> kubelet_ok;
+  // Sets the limits of a volume's device. Empty: they stay as they were attached.
+  LimitSetter::Set set_limits;
 };
 std::unique_ptr<HeartbeatSender> StartHeartbeatSender(const HeartbeatOptions& options, Replicas& replicas,
                                                       NodeView view);

@@ -137,7 +137,8 @@ class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::
     }
     if (message_.node() != node_.value()) return absl::InvalidArgumentError("node: changes within a stream");
     last_ = absl::Now();
-    if (streams_.sink != nullptr) answer_ = WriteFences(streams_.sink->OnHeartbeat(std::move(heartbeat)));
+    if (streams_.sink != nullptr)
+      answer_ = WriteAnswer(streams_.sink->OnHeartbeat(std::move(heartbeat)), streams_.sink->LimitsOf(node_));
     return absl::OkStatus();
   }
 

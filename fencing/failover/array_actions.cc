@@ -79,6 +79,7 @@ absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array) {
                            .by_hand = fence.fenced_by.starts_with(kOperator)});
   view.holdings.reserve(grants.size());
   poll.kinds.reserve(grants.size());
+  poll.limits = LimitsOfGrants(grants);
   for (Grant& grant : grants) {
     const uint64_t completed = commands(grant);
     view.holdings.push_back({std::move(grant.volume), std::move(grant.node), completed, grant.generation});

@@ -10,6 +10,7 @@
 #include "fencing/core/action.h"
 #include "fencing/core/event.h"
 #include "fencing/failover/kube_actions.h"
+#include "fencing/failover/limits_board.h"
 
 namespace lunkeeper::fencing {
 
@@ -23,6 +24,7 @@ struct ArrayPoll {
   std::vector<GrantKind> kinds;      // one for each of view.holdings, in their order
   std::vector<VolumeWanted> wanted;  // one for each node that holds a volume that another node waits for
   StorageHeartbeats heartbeats;
+  LimitsByNode limits;
 };
 
 // Reads the array's grants with their I/O counters, its fences, the volumes that nodes wait for, and the

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "devices/array/testing/fake_array.h"
+#include "fencing/failover/limits_board.h"
 
 namespace lunkeeper::fencing {
 namespace {
@@ -43,6 +44,29 @@ class OlderArray final : public Array, public GrantStore {
 const NodeId kNode("worker-1.0123456789abcdef");
 
 }  // namespace
+
+TEST_CASE("a poll tells the limits of each grant, of volumes that have had any") {
+  FakeArray array;
+  VolumeSpec spec;
+  spec.name = "plain";
+  const VolumeId plain = array.CreateVolume(spec)->id;
+  REQUIRE(array.AcquireGrant({.volume = plain, .node = kNode}, absl::ZeroDuration()).ok());
+  spec.name = "limited";
+  spec.limits.iops = 200;
+  const VolumeId limited = array.CreateVolume(spec)->id;
+  REQUIRE(array.AcquireGrant({.volume = limited, .node = kNode}, absl::ZeroDuration()).ok());
+  LimitsBoard board;
+  board.OnLimits(ArrayId("a1"), PollArray(ArrayId("a1"), array)->limits);
+  CHECK(board.LimitsOf(kNode) ==
+        LimitsByVolume{{limited, {.iops = 200, .bytes_per_second = 0, .version = 1}}});
+  CHECK(board.LimitsOf(NodeId("other.0123456789abcdef")).empty());
+  REQUIRE(array.ModifyVolume(limited, {.max_iops = 0}).ok());
+  board.OnLimits(ArrayId("a1"), PollArray(ArrayId("a1"), array)->limits);
+  CHECK(board.LimitsOf(kNode).at(limited).version == 2);
+  REQUIRE(array.ReleaseGrant(limited, kNode, GrantOwner::kNode, kAnyGeneration).ok());
+  board.OnLimits(ArrayId("a1"), PollArray(ArrayId("a1"), array)->limits);
+  CHECK(board.LimitsOf(kNode).empty());
+}
 
 TEST_CASE("an array that lacks a call which only adds evidence is polled all the same") {
   FakeArray real;

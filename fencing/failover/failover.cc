@@ -18,6 +18,7 @@
 #include "fencing/failover/failover_recorder.h"
 #include "fencing/failover/fence_board.h"
 #include "fencing/failover/heard_nodes.h"
+#include "fencing/failover/limits_board.h"
 #include "fencing/failover/loop.h"
 #include "fencing/failover/object_cache.h"
 #include "fencing/failover/status_lines.h"
@@ -94,6 +95,7 @@ class FailoverController final : public Failover {
                   Wake::kLater);
     return fences;
   }
+  LimitsByVolume LimitsOf(const NodeId& node) override { return limits_.LimitsOf(node); }
   void OnClosed(const NodeId& node) override {
     heard_.Forget(node);
     loop_.PostJob([this, node](Instant now) { FeedCore(now, StreamClosed{node}); });
@@ -128,6 +130,7 @@ class FailoverController final : public Failover {
   Loop loop_;
   FenceBoard board_;
   HeardNodes heard_;
+  LimitsBoard limits_;
 
   // Used by the loop's thread only, but for what the classes say.
   Core core_;
@@ -299,9 +302,10 @@ void FailoverController::OnRecord(const std::string& name, const RecordFacts* fa
   }
 }
 
-// On the array's thread. The board takes the fences at once, so that nodes learn of them without the loop.
+// On the array's thread. The boards take fences and limits at once: nodes learn of them without the loop.
 void FailoverController::OnArrayPoll(ArrayPoll poll) {
   board_.OnArrayView(poll.view);
+  limits_.OnLimits(poll.view.array, std::move(poll.limits));
   loop_.PostJob([this, poll = std::move(poll)](Instant now) mutable {
     if (!arrays_.HasArray(poll.view.array)) return;  // it was removed meanwhile
     locks_->OnArrayPoll(poll, now);

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "devices/volume_limits.h"
 #include "fencing/core/event.h"
 
 namespace lunkeeper {
@@ -16,6 +17,9 @@ class HeartbeatSink {
   virtual ~HeartbeatSink() = default;
   // Returns the fences in force against the node; the answer to the heartbeat carries them.
   virtual FencesByArray OnHeartbeat(fencing::Heartbeat heartbeat) = 0;
+  // Of the node's volumes that have had limits; the answer carries them too. They may be older than the
+  // node's.
+  virtual LimitsByVolume LimitsOf(const NodeId&) { return {}; }
   // The node's stream ended while its heartbeats were current. Its connection was closed in order, so the
   // node's kernel lives. A stream that had been silent before it ended is not reported.
   virtual void OnClosed(const NodeId& node) = 0;

@@ -58,6 +58,19 @@ absl::Status CheckSizes(const coordinator::v1::Heartbeat& message) {
       absl::StrCat("known: at most ", kMostArrays, " arrays of at most ", kLongestArray, " bytes"));
 }
 
+VolumeLimits ReadLimits(const coordinator::v1::Limits& message) {
+  return {
+      .iops = message.iops(), .bytes_per_second = message.bytes_per_second(), .version = message.version()};
+}
+
+coordinator::v1::Limits WriteLimits(const VolumeLimits& limits) {
+  coordinator::v1::Limits message;
+  message.set_iops(limits.iops);
+  message.set_bytes_per_second(limits.bytes_per_second);
+  message.set_version(limits.version);
+  return message;
+}
+
 }  // namespace
 
 absl::StatusOr<NodeId> ReadNode(const std::string& node, const std::string& node_name) {
@@ -133,6 +146,7 @@ Grant ReadGrant(const coordinator::v1::AcquireRequest& request, const coordinato
   grant.serial = message.serial();
   grant.size_bytes = message.size_bytes();
   grant.durability = message.durable_writes() ? Durability::kSync : Durability::kCached;
+  grant.limits = ReadLimits(message.limits());
   return grant;
 }
 
@@ -144,6 +158,7 @@ coordinator::v1::Grant WriteGrant(const Grant& grant) {
   message.set_serial(grant.serial);
   message.set_size_bytes(grant.size_bytes);
   message.set_durable_writes(grant.durability == Durability::kSync);
+  if (grant.limits.version != 0) *message.mutable_limits() = WriteLimits(grant.limits);
   return message;
 }
 
@@ -188,14 +203,26 @@ FencesByArray ReadFences(const NodeId& node, const coordinator::v1::HeartbeatAns
   return fences;
 }
 
-// An answer lists every fence in force, not the changes: a node may have missed any number of answers.
-coordinator::v1::HeartbeatAnswer WriteFences(const FencesByArray& fences) {
+LimitsByVolume ReadLimits(const coordinator::v1::HeartbeatAnswer& message) {
+  LimitsByVolume limits;
+  for (const auto& each : message.limits()) limits[VolumeId(each.volume_id())] = ReadLimits(each);
+  return limits;
+}
+
+// An answer lists every fence in force and all limits, not the changes: a node may have missed any number of
+// answers.
+coordinator::v1::HeartbeatAnswer WriteAnswer(const FencesByArray& fences, const LimitsByVolume& limits) {
   coordinator::v1::HeartbeatAnswer message;
   for (const auto& [array, fence] : fences) {
     coordinator::v1::HeartbeatAnswer::Fence* entry = message.add_fences();
     entry->set_array(array.value());
     entry->set_generation(fence.generation);
     for (const VolumeId& volume : fence.volumes) entry->add_volume_ids(volume.value());
+  }
+  for (const auto& [volume, each] : limits) {
+    coordinator::v1::Limits* entry = message.add_limits();
+    *entry = WriteLimits(each);
+    entry->set_volume_id(volume.value());
   }
   return message;
 }

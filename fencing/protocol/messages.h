@@ -27,6 +27,7 @@ coordinator::v1::Grant WriteGrant(const Grant& grant);
 absl::StatusOr<fencing::Heartbeat> ReadHeartbeat(const coordinator::v1::Heartbeat& message);
 coordinator::v1::Heartbeat WriteHeartbeat(const fencing::Heartbeat& heartbeat);
 FencesByArray ReadFences(const NodeId& node, const coordinator::v1::HeartbeatAnswer& message);
-coordinator::v1::HeartbeatAnswer WriteFences(const FencesByArray& fences);
+LimitsByVolume ReadLimits(const coordinator::v1::HeartbeatAnswer& message);
+coordinator::v1::HeartbeatAnswer WriteAnswer(const FencesByArray& fences, const LimitsByVolume& limits);
 
 }  // namespace lunkeeper

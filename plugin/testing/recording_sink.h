@@ -25,6 +25,7 @@ class RecordingSink final : public HeartbeatSink {
     last_ = std::move(heartbeat);
     return fences_;
   }
+  LimitsByVolume LimitsOf(const NodeId&) override { return Get(limits_); }
   void OnClosed(const NodeId& node) override {
     absl::MutexLock lock(&mutex_);
     ++closed_;
@@ -46,6 +47,10 @@ class RecordingSink final : public HeartbeatSink {
     absl::MutexLock lock(&mutex_);
     fences_ = fences;
   }
+  void SetLimits(const LimitsByVolume& limits) {
+    absl::MutexLock lock(&mutex_);
+    limits_ = limits;
+  }
   int heartbeats() { return Get(heartbeats_); }
   int closed() { return Get(closed_); }  // streams of any node
   int closed(const NodeId& node) {
@@ -64,6 +69,7 @@ class RecordingSink final : public HeartbeatSink {
 
   absl::Mutex mutex_;
   FencesByArray fences_;
+  LimitsByVolume limits_;
   int heartbeats_ = 0, closed_ = 0;
   std::map<std::string, int> closed_by_node_;
   fencing::Heartbeat last_;
