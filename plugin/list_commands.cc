@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "base/units.h"
 #include "plugin/admin_call.h"
 #include "plugin/cluster_view.h"
 #include "plugin/table.h"
@@ -62,6 +63,12 @@ absl::Status CheckComplete(const Response& response) {
   return away.empty() ? absl::OkStatus() : absl::UnavailableError(absl::StrJoin(away, "; "));
 }
 
+// "-", and null for scripts, if there is no limit.
+Cell LimitCell(uint64_t limit, uint64_t unit) {
+  if (limit == 0) return {"-", nullptr};
+  return {absl::StrCat(limit / unit), limit};
+}
+
 absl::Status PrintVolumes(const ListCommand& command) {
   ASSIGN_OR_RETURN(const auto response,
                    (AskServer<admin::v1::ListVolumesRequest, admin::v1::ListVolumesResponse>(
@@ -75,12 +82,15 @@ absl::Status PrintVolumes(const ListCommand& command) {
                {"ARRAY", "array", true},
                {"PROVISIONING", "provisioning", true},
                {"DURABILITY", "durability", true},
+               {"MAX-IOPS", "max_iops", true},
+               {"MAX-MIB/S", "max_bandwidth_bytes", true},
                {"CREATED", "created", true}});
   for (const auto& volume : response.volumes()) {
     const std::vector<std::string> nodes(volume.nodes().begin(), volume.nodes().end());
     table.AddRow({volume.id(), NameOf(claims, volume.id()), SizeCell(volume.size_bytes()),
                   Cell(nodes.empty() ? "-" : absl::StrJoin(nodes, " "), nodes), volume.name(), volume.array(),
-                  volume.provisioning(), volume.durability(), TimeCell(volume.created_unix_seconds())});
+                  volume.provisioning(), volume.durability(), LimitCell(volume.max_iops(), 1),
+                  LimitCell(volume.max_bandwidth_bytes(), kMiB), TimeCell(volume.created_unix_seconds())});
   }
   command.Print(table, "volumes");
   return CheckComplete(response);

@@ -57,6 +57,9 @@ EVERYTHING = {
         {"name": "plain"},
     ],
     "snapshots": {"groups": True, "groupClasses": [{"name": "together", "deletionPolicy": "Retain"}]},
+    "volumeAttributesClasses": [
+        {"name": "silver", "parameters": {"maxIops": "1000", "maxBandwidth": "100Mi", "durability": "sync"}}
+    ],
     "controller": {
         "replicas": 3,
         "nodeSelector": {"role": "infra"},

@@ -77,6 +77,14 @@ BAD_VALUES = {
         "storageClasses[0].name=x,storageClasses[0].reclaimPolicy=Recycle",
         "'Delete', 'Retain'",
     ),
+    "a limit of nothing": (
+        "volumeAttributesClasses[0].name=x,volumeAttributesClasses[0].parameters.maxBandwidth=fast",
+        "/volumeAttributesClasses/0/parameters/maxBandwidth",
+    ),
+    "an attribute that cannot change": (
+        "volumeAttributesClasses[0].name=x,volumeAttributesClasses[0].parameters.fsType=xfs",
+        "'fsType' not allowed",
+    ),
     "certificates from nowhere": ("coordinator.tls.source=vault", "'job', 'cert-manager', 'secret'"),
     "cert-manager without an issuer": (
         "coordinator.tls.source=cert-manager,coordinator.tls.caConfigMap=x",

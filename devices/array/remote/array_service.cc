@@ -29,6 +29,7 @@
 namespace lunkeeper {
 namespace {
 
+using google::protobuf::Message;
 using grpc::ServerContext;
 namespace v1 = array::v1;
 
