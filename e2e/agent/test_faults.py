@@ -16,6 +16,7 @@ POINTS = (
     "array.create.stored",
     "array.grant.stored",
     "array.expand.lun_grown",
+    "array.modify.stored",
     "array.snapshot.stored",
     "array.fence.stored",
     "array.release.stored",
@@ -30,6 +31,7 @@ def journey(rig, survivor, name):
     step("create", volume.create)
     step("controller publish", volume.controller_publish)
     step("expand", lambda: volume.controller_expand(32 * MIB))
+    step("modify", lambda: volume.modify(maxIops="200"))
     snapshots = []
     step("snapshot", lambda: snapshots.append(volume.snapshot(f"{name}-s")))
     clone = Volume(rig, node, f"{name}-c", block=True, size=volume.size, source=from_snapshot(snapshots[-1]))

@@ -42,6 +42,7 @@ class Journey:
         step("controller expand", lambda: volume.controller_expand(GROWN))
         if volume.fs != "ext4":  # it grows online only where the kernel lets root do so
             step("node expand", self.on_live_device(volume.node_expand))
+        step("controller modify", lambda: volume.modify(maxIops="100000", maxBandwidth="1Gi"))
         step("tgtd dies", self.kill_tgtd)
         if not self.copies:
             self.snapshot_and_clone()
@@ -51,6 +52,7 @@ class Journey:
         step("unstage", volume.unstage)
         step("controller unpublish", volume.controller_unpublish)
         step("controller expand offline", lambda: volume.controller_expand(GROWN + 64 * MIB))
+        step("controller modify offline", lambda: volume.modify(durability="sync", maxIops="unlimited"))
         step("stage with the node's own grant, and grow", volume.stage)
         step("unstage with the node's own grant", volume.unstage)
         self.fence_and_unfence()

@@ -28,6 +28,7 @@ class Volume:
         fs: str = "xfs",
         size: int = SIZE,
         parameters: Mapping[str, str] | None = None,
+        mutable_parameters: Mapping[str, str] | None = None,
         source: Source | None = None,
         mode: str = "SINGLE_NODE_WRITER",
         readonly: bool = False,
@@ -36,6 +37,7 @@ class Volume:
         self.block, self.fs, self.readonly = block, fs, readonly
         self.capability = capability(mode, block, fs)
         self.parameters, self.source = parameters or {}, source
+        self.mutable_parameters = mutable_parameters or {}
         self.id = ""  # until it is created
         self.volume_context: dict[str, str] = {}
         self.publish_context: dict[str, str] = {}
@@ -59,6 +61,7 @@ class Volume:
             capacity_range={"required_bytes": self.size},
             volume_capabilities=[self.capability],
             parameters=self.parameters,
+            mutable_parameters=self.mutable_parameters,
             **source,
         ).volume
         self.id, self.volume_context = made.volume_id, dict(made.volume_context)
@@ -124,6 +127,10 @@ class Volume:
         self.controller.ControllerExpandVolume(
             volume_id=self.id, capacity_range={"required_bytes": size}, volume_capability=self.capability
         )
+        return self
+
+    def modify(self, **parameters: str) -> Self:
+        self.controller.ControllerModifyVolume(volume_id=self.id, mutable_parameters=parameters)
         return self
 
     def node_expand(self) -> Self:
