@@ -1,3 +1,6 @@
+// A VolumeAttributesClass is written by hand, and read by nobody until a claim names it. So each error lists
+// what is allowed, and a value that is nearly right (a sign, a space, "10M") is refused rather than guessed
+// at.
 #include "controller/mutable_parameters.h"
 
 #include <algorithm>

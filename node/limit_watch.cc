@@ -1,3 +1,5 @@
+// A look is one question to the arrays, and one to the data path only where a volume has had limits. It
+// changes nothing where all devices have them: the version says so (LimitSetter).
 #include "node/limit_watch.h"
 
 #include <utility>

@@ -82,6 +82,7 @@ absl::Status OpenReplicaPoll(const CoordinatorOptions& options, const FailoverFl
 absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, const std::string& self,
                           CoordinatorServer* server) {
   if (flags.off) {
+    // Failover polls the arrays, which is where limits come from; without it something else has to.
     server->limits = std::make_unique<LimitsSink>(*server->arrays);
     return absl::OkStatus();
   }

@@ -64,6 +64,8 @@ using ListDevices = std::function<absl::StatusOr<std::vector<Device>>()>;
 // this process, else nobody, and then a publish_context has to bring them. What changes later of a grant, its
 // end and its limits, comes the same way.
 absl::Status OpenGrants(const ServeOptions& options, const ListDevices& list, Backends* backends) {
+  // Within about a second, as the other calls of the threads that look after a node: one that hangs in the
+  // data path must not hold up a heartbeat.
   const auto set_limits = [prober = backends->prober](const VolumeId& volume, const VolumeLimits& limits) {
     return prober->SetLimits(volume, limits);
   };

@@ -39,7 +39,7 @@ struct NodeView {
   // Whether kubelet and the container runtime answer. Empty: unknown, and both are taken to be well.
   std::function<bool()> kubelet_ok;
   // Sets the limits of a volume's device. Empty: they stay as they were attached.
-  LimitSetter::Set set_limits;
+  LimitSetter::Set set_limits = {};
 };
 std::unique_ptr<HeartbeatSender> StartHeartbeatSender(const HeartbeatOptions& options, Replicas& replicas,
                                                       NodeView view);

@@ -1,3 +1,5 @@
+// A request is walked down through its messages. What a certificate vouches for is who calls, not what the
+// caller sends: texts end up in log lines, file names and SQL.
 #include "devices/array/remote/request_texts.h"
 
 #include <algorithm>
