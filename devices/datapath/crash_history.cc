@@ -25,13 +25,15 @@ SupervisedVolume* CrashHistory::CountCrash(const VolumeTable& table, Clock::time
   Record& record = records_[culprit->id];
   // Less than before: the volume is attached anew.
   const uint64_t completed = CompletedBy(table.SlotOf(*culprit).lun);
-  if (completed < record.completed || completed - record.completed > kQueueDepth) record.crashes = 0;
+  if (completed < record.completed) record = {};
+  if (completed - record.completed > kQueueDepth) record.crashes = 0;
   record.completed = completed;
   record.last = now;
   ++record.crashes;
+  ++record.in_all;
   LogWarn("datapath", "worker crashed while it worked on a volume",
-          {{"volume", culprit->id.value()}, {"crashes", std::to_string(record.crashes)}});
-  if (record.crashes < kMostCrashes) return nullptr;
+          {{"volume", culprit->id.value()}, {"crashes", std::to_string(record.in_all)}});
+  if (record.crashes < kMostCrashes && record.in_all < kMostInAll) return nullptr;
   records_.erase(culprit->id);  // staged again, it is tried again
   return culprit;
 }

@@ -18,6 +18,9 @@ class CrashHistory {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr int kMostCrashes = 5;
+  // Where one follows the other within kForgottenAfter, whatever the volume completed: a busy one completes
+  // much beside a request that crashes every worker.
+  static constexpr int kMostInAll = 25;
   // A volume begins anew when it worked between two crashes: it completed more than can be under way beside
   // the request that crashes, which each worker is sent again with it.
   static constexpr uint64_t kQueueDepth = 64;  // LunOptions::queue_depth
@@ -30,7 +33,7 @@ class CrashHistory {
 
  private:
   struct Record {
-    int crashes = 0;
+    int crashes = 0, in_all = 0;
     uint64_t completed = 0;  // by the volume, at its last crash
     Clock::time_point last;
   };
