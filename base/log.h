@@ -2,8 +2,9 @@
 // Structured logs on standard error, one line a record:
 //   LogInfo("array", "grant stored", {{"volume", volume.value()}, {"node", node.value()}});
 // prints  2026-11-20T22:10:05.123Z INFO array: grant stored volume=v1 node=a.7f  (or the same as a JSON
-// object). Thread-safe. Never blocks on anything but standard error; never fails. Secrets never get here: a
-// type that holds one (ChapCredentials) has no text form.
+// object). Thread-safe; never fails. Where nobody reads what is written, a record waits for a moment and is
+// then left out: who logs while it holds a lock must not stop. How many were left out is logged as soon as
+// there is room again. Secrets never get here: a type that holds one (ChapCredentials) has no text form.
 
 #include <string>
 #include <vector>

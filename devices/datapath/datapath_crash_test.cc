@@ -113,5 +113,27 @@ TEST_CASE("workers that another process kills by a crash's signal cost no volume
   CHECK(lun.datapath.initiator().Find(lun.device.volume)->value().health == DeviceHealth::kHealthy);
 }
 
+// The supervisor logs the death while it holds the lock that all calls need.
+TEST_CASE("a worker that dies is replaced although nobody reads the log") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 64 * kMiB);
+  const std::string log = dir / "fifo";
+  MustRun({"mkfifo", log});
+  const UniqueFd reader(::open(log.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  Datapath datapath(dir, {}, {"sh", "-c", "exec \"$0\" \"$@\" 2>" + log});
+  const Device device = MustAttach(datapath, target.RequestFor(1));
+  Checker checker(device.path, 32 * kMiB, 4);
+  RequireProgress(checker);
+  const std::string page(4096, '.');
+  while (::write(reader.get(), page.data(), page.size()) > 0 || ::write(reader.get(), page.data(), 1) > 0) {
+  }
+  const pid_t worker = datapath.worker();
+  ::kill(worker, SIGKILL);
+  datapath.WaitForOtherWorker(worker);
+  RequireProgress(checker);
+  checker.StopAndCheck();
+}
+
 }  // namespace
 }  // namespace lunkeeper::testing
