@@ -244,6 +244,8 @@ absl::StatusOr<ChildAnswer> CallInChild(ChildCall call, const std::function<int(
   return absl::IsUnknown(status) ? absl::InternalError(status.message()) : status;
 }
 
+bool IsLeftBehind(const std::string& subject) { return LeftBehind::Instance().CollectAndCheck(subject); }
+
 void CollectLateChildren() { LeftBehind::Instance().CollectAndCheck(""); }
 
 }  // namespace lunkeeper

@@ -59,6 +59,9 @@ enum class ChildOutput { kPipe, kSocket };
 // all of the caller's descriptors.
 absl::StatusOr<ChildEnd> RunChild(ChildCall call, ChildOutput kind, const std::function<int(int out)>& work);
 
+// Whether a child of that subject was left behind and has not ended since.
+bool IsLeftBehind(const std::string& subject);
+
 // Collects the children that were left behind and have ended since.
 void CollectLateChildren();
 

@@ -74,6 +74,7 @@ std::string LeftOutRecord(size_t count) {
 // How long a record waits for room; and no longer at all while records are being left out.
 constexpr int kWaitMs = 100;
 
+// The lock of base_sink is held in sink_it_, so it must end soon: all threads that log wait for it.
 class StandardError final : public spdlog::sinks::base_sink<std::mutex> {
  private:
   void sink_it_(const spdlog::details::log_msg& record) override {

@@ -153,7 +153,11 @@ absl::Status ReceiveMessage(int socket, absl::Time deadline, google::protobuf::M
       !message->ParseFromArray(bytes.data(), static_cast<int>(got) - 1)) {
     return absl::InvalidArgumentError("not a message of the control protocol");
   }
-  if (fds != nullptr) *fds = std::move(received);
+  if (fds == nullptr) return absl::OkStatus();
+  if ((header.msg_flags & MSG_CTRUNC) != 0) {
+    return absl::ResourceExhaustedError("no room for the descriptors that came with a message");
+  }
+  *fds = std::move(received);
   return absl::OkStatus();
 }
 

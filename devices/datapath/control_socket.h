@@ -1,7 +1,8 @@
 #pragma once
 // Whole protobuf messages, with file descriptors, over unix sockets of type SOCK_SEQPACKET: one message, one
 // packet. Thread-safe as the socket is. Failures: UNAVAILABLE (nobody there, or gone), DEADLINE_EXCEEDED,
-// INVALID_ARGUMENT (what came is no such message), RESOURCE_EXHAUSTED (larger than kMaxMessage).
+// INVALID_ARGUMENT (what came is no such message), RESOURCE_EXHAUSTED (larger than kMaxMessage,
+// or no room for the descriptors).
 
 #include <google/protobuf/message_lite.h>
 

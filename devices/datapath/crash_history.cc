@@ -23,7 +23,8 @@ SupervisedVolume* CrashHistory::CountCrash(const VolumeTable& table, Clock::time
   SupervisedVolume* const culprit = FindCulprit(table);
   if (culprit == nullptr) return nullptr;
   Record& record = records_[culprit->id];
-  // Less than before: the volume is attached anew.
+  // Less than before: the volume is attached anew. More than can be under way: it worked, or other requests
+  // of it did; a request that crashes every worker differs from chance in how often it does.
   const uint64_t completed = CompletedBy(table.SlotOf(*culprit).lun);
   if (completed < record.completed) record = {};
   if (completed - record.completed > kQueueDepth) record.crashes = 0;

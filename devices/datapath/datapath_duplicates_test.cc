@@ -4,12 +4,17 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -21,6 +26,7 @@
 #include "devices/datapath/duplicate_keeper.h"
 #include "devices/datapath/duplicates.h"
 #include "devices/datapath/testing/rig.h"
+#include "devices/datapath/user_initiator.h"
 
 namespace lunkeeper::testing {
 namespace {
@@ -134,6 +140,39 @@ TEST_CASE("a volume that is fenced stays so, whichever supervisor dies") {
   checker.StopAndCheck();
 }
 
+// What that one had given the keeper is of before the fence.
+TEST_CASE("a volume that is fenced stays so, after a successor that died while it took over") {
+  Kept rig;
+  const Device fenced = MustAttach(*rig.datapath, rig.target.RequestFor(2));
+  const UniqueFd user(::open(fenced.path.c_str(), O_RDWR | O_CLOEXEC));
+  Checker checker(rig.device.path, 32 * kMiB, 4);
+  RequireProgress(checker);
+  Datapath successor(rig.dir, {"--take-over"}, {"env", "LUNKEEPER_FAIL_POINT=handover.successor.started"});
+  Eventually("it dies", [&] { return successor.Ended(); });
+  REQUIRE(rig.datapath->initiator().Fail(fenced.volume, fenced.target, "fenced").ok());
+  rig.datapath->Kill();
+  rig.datapath->Start();
+  RequireProgress(checker);
+  CHECK(WriteFails(fenced.path));
+  CHECK(rig.HealthOf(fenced) == DeviceHealth::kFailed);
+  checker.StopAndCheck();
+}
+
+TEST_CASE("a keeper takes no half of what it is to keep") {
+  Kept rig;
+  const auto half = ConnectToKeeper(rig.datapath->socket());
+  REQUIRE(half.ok());
+  const UniqueFd parcel(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  REQUIRE(SendDuplicates(half->get(), {parcel.get()}).ok());
+  Eventually("it hangs up", [&] { return IsKeeperGone(half->get()); });
+  Checker checker(rig.device.path, 32 * kMiB, 4);
+  RequireProgress(checker);
+  rig.datapath->Kill();
+  rig.datapath->Start();
+  RequireProgress(checker);
+  checker.StopAndCheck();
+}
+
 TEST_CASE("a volume that is detached goes, even if the keeper hangs") {
   TempDir dir;
   Target target(dir);
@@ -216,12 +255,104 @@ TEST_CASE("a device that a detach had sealed is not gone on with") {
   rig.datapath->Kill();
   rig.datapath.emplace(rig.dir, std::vector<std::string>{},
                        std::vector<std::string>{"env", "LUNKEEPER_FAIL_POINT=datapath.detach.sealed"});
-  CHECK_FALSE(rig.Detach(rig.device).ok());
+  rig.Detach(rig.device).IgnoreError();  // OK where the device has gone already
   Eventually("it dies", [&] { return rig.datapath->Ended(); });
   rig.datapath.emplace(rig.dir);
   CHECK(rig.Detach(rig.device).ok());
   CHECK_FALSE(IsBound(rig.device.path));
   CHECK(MustAttach(*rig.datapath, rig.target.RequestFor(1)).health == DeviceHealth::kHealthy);
+}
+
+std::vector<pid_t> ChildrenOf(pid_t pid) {
+  std::vector<pid_t> children;
+  std::error_code gone;
+  for (const auto& task : std::filesystem::directory_iterator(absl::StrCat("/proc/", pid, "/task"), gone)) {
+    std::ifstream file(task.path() / "children");
+    for (pid_t child = 0; file >> child;) children.push_back(child);
+  }
+  return children;
+}
+
+// In a system call that no signal interrupts.
+bool IsUninterruptible(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  std::string stat;
+  std::getline(file, stat);
+  const size_t name_end = stat.rfind(')');
+  return name_end != std::string::npos && stat.compare(name_end, 3, ") D") == 0;
+}
+
+// A data path in a process namespace, as a container runtime starts it: its supervisor is process 1, and the
+// container ends when all of its processes have.
+struct Container {
+  explicit Container(const TempDir& folder) : dir(folder) { Start(); }
+  ~Container() {
+    if (pid < 0) return;
+    if (!ChildrenOf(pid).empty()) ::kill(ChildrenOf(pid)[0], SIGKILL);
+    KillAndWait(pid);
+  }
+  void Start() {
+    pid = Spawn({"unshare", "--pid", "--fork", "--kill-child", LK_DATAPATH_BINARY, "datapath", "--take-over",
+                 "--socket=" + dir / "datapath.sock"},
+                dir / "datapath.log");
+    Eventually("it serves", [&] { return initiator->List().ok(); });
+  }
+  pid_t supervisor() const { return ChildrenOf(pid)[0]; }
+  bool HasWaitingChild() const {
+    const std::vector<pid_t> children = ChildrenOf(supervisor());
+    return std::any_of(children.begin(), children.end(), IsUninterruptible);
+  }
+  void KillAndAwaitEnd() {
+    ::kill(supervisor(), SIGKILL);
+    Eventually("the container ends", [&] { return ::waitpid(pid, nullptr, WNOHANG) == pid; });
+    pid = -1;
+  }
+
+  const TempDir& dir;
+  const std::unique_ptr<Initiator> initiator = MakeUserInitiator(dir / "datapath.sock", absl::Seconds(60));
+  pid_t pid = -1;
+};
+
+// A child of the supervisor waits for the target, and cannot be killed while it does.
+TEST_CASE("a supervisor that is killed beside a detach that writes back costs that volume alone") {
+  const bool left_behind = GENERATE(false, true);
+  TempDir dir, elsewhere;
+  const auto keeper = KeepDuplicates(dir / "datapath.sock");
+  Eventually("the keeper listens", [&] { return ConnectToKeeper(dir / "datapath.sock").ok(); });
+  Target target(dir), frozen(elsewhere);
+  target.AddLun(1, 64 * kMiB);
+  frozen.AddLun(2, 64 * kMiB);
+  Container container(dir);
+  const auto device = container.initiator->Attach(target.RequestFor(1));
+  const auto other = container.initiator->Attach(frozen.RequestFor(2));
+  REQUIRE(device.ok());
+  REQUIRE(other.ok());
+  Checker checker(device->path, 32 * kMiB, 4);
+  RequireProgress(checker);
+  {
+    const UniqueFd fd(::open(other->path.c_str(), O_RDWR | O_CLOEXEC));
+    ::kill(frozen.pid(), SIGSTOP);
+    const std::vector<char> data(4 * kMiB, 'd');
+    REQUIRE(::pwrite(fd.get(), data.data(), data.size(), 0) == static_cast<ssize_t>(data.size()));
+  }
+  absl::Status detached;
+  std::thread detach([&] { detached = container.initiator->Detach(other->volume); });
+  Eventually("a child waits", [&] { return container.HasWaitingChild(); });
+  if (left_behind) {
+    detach.join();
+    CHECK(container.HasWaitingChild());
+  }
+  container.KillAndAwaitEnd();
+  if (!left_behind) detach.join();
+  CHECK_FALSE(detached.ok());
+  container.Start();
+  RequireProgress(checker);
+  checker.StopAndCheck();
+  CHECK_FALSE(IsBound(other->path));
+  ::kill(frozen.pid(), SIGCONT);
+  CHECK(absl::IsDataLoss(container.initiator->Detach(other->volume)));
+  CHECK(container.initiator->Detach(other->volume).ok());
+  CHECK(container.initiator->Attach(frozen.RequestFor(2)).ok());
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <optional>
 #include <thread>
@@ -59,6 +60,8 @@ class Keeper final : public DuplicateKeeper {
     if (listener_) ::unlink(KeeperPath(datapath_socket_).c_str());
   }
 
+  bool IsWaiting() const override { return waiting_; }
+
  private:
   void Run() {
     while (true) {
@@ -84,6 +87,7 @@ class Keeper final : public DuplicateKeeper {
                                  [](const UniqueFd& parcel) { return HoldsVolumes(parcel.get()); });
     if (!any) return LetGo();
     dead_since_ = Clock::now();
+    waiting_ = true;
     LogWarn("datapath", "the supervisor is gone, and its volumes wait for the next one",
             {{"limit_ms", absl::StrCat(kept_for_.count())}});
   }
@@ -98,6 +102,7 @@ class Keeper final : public DuplicateKeeper {
     parcels_.clear();
     lock_.Reset();
     dead_since_.reset();
+    waiting_ = false;
   }
 
   void Accept() {
@@ -110,15 +115,18 @@ class Keeper final : public DuplicateKeeper {
     if (call.kind() == Call::ASK) Answer(caller.get());
   }
 
+  // Hung up on, the supervisor tries it again.
   void Keep(UniqueFd owner, std::vector<UniqueFd> parcels) {
+    if (parcels.size() != kParcels) return;
     if (!lock_) {
       absl::StatusOr<UniqueFd> lock = LockKept(datapath_socket_);
-      if (!lock.ok()) return;  // the last keeper is about to end: the supervisor tries again
+      if (!lock.ok()) return;  // the last keeper is about to end
       lock_ = *std::move(lock);
     }
     owner_ = std::move(owner);
     parcels_ = std::move(parcels);
     dead_since_.reset();
+    waiting_ = false;
   }
 
   void Answer(int caller) const {
@@ -131,6 +139,8 @@ class Keeper final : public DuplicateKeeper {
   const std::string datapath_socket_;
   const std::chrono::milliseconds kept_for_;
   const UniqueFd stop_;
+
+  std::atomic<bool> waiting_{false};  // dead_since_, for other threads
 
   // The thread's.
   UniqueFd listener_;
@@ -176,6 +186,7 @@ absl::StatusOr<std::vector<UniqueFd>> AskForDuplicates(const std::string& datapa
         absl::StrCat("the node plugin, which may keep volumes of a data path that died, does not answer at ",
                      KeeperPath(datapath_socket), ": restart it if it hangs"));
   }
+  if (absl::IsResourceExhausted(received)) return received;
   return parcels;  // it died: nobody has anything
 }
 

@@ -35,10 +35,13 @@ namespace lunkeeper {
 class DuplicateKeeper {
  public:
   virtual ~DuplicateKeeper() = default;
+  // Volumes of a supervisor that is gone wait for the next one.
+  virtual bool IsWaiting() const = 0;
 };
 
-// How long a supervisor may be gone.
-constexpr absl::Duration kKeptFor = absl::Minutes(1);
+// How long a supervisor may be gone: kubelet starts a container that keeps ending only every five minutes,
+// and the next one needs a moment. Where none will come, unmounts on that node wait as long.
+constexpr absl::Duration kKeptFor = absl::Minutes(6);
 
 // Starts at once; where its socket cannot be made (another keeper is there), it is tried again each second.
 std::unique_ptr<DuplicateKeeper> KeepDuplicates(const std::string& datapath_socket,

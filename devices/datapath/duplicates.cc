@@ -1,5 +1,9 @@
 // Killed while it writes an edition: that one has fewer volumes than its first message says, and is not
 // whole. Killed while it takes the old one out: the new one is whole, and of a higher number.
+//
+// A child that was left behind is looked for whenever an edition is written, and each second: nobody says
+// when it ends. Between two of these looks an edition may have the descriptors of a volume whose growth has
+// just left a child behind; a detach announces its child before it starts.
 
 #include "devices/datapath/duplicates.h"
 
@@ -7,11 +11,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -21,16 +26,36 @@
 namespace lunkeeper {
 namespace {
 
-constexpr absl::Duration kLookTimeout = absl::Seconds(2);
-
 bool MayBeKept(const SupervisedVolume& volume) {
   return volume.loop.fd && volume.fuse.device && volume.fuse.can_resend && !volume.lost() &&
          !volume.told_to_fail;
 }
 
+// By a child that a call has now, or had to leave behind.
+bool MayBeWaitedFor(const SupervisedVolume& volume) {
+  return volume.ending || (volume.loop.fd && HasWaitingChild(volume.loop));
+}
+
+size_t CountWaiting(const VolumeTable::Volumes& volumes) {
+  return static_cast<size_t>(std::count_if(volumes.begin(), volumes.end(),
+                                           [](const auto& item) { return MayBeWaitedFor(*item.second); }));
+}
+
+// What the next supervisor has to say of a volume that it cannot have. Without the number of the loop device:
+// somebody may still have that open, and then it is an orphan.
+std::unique_ptr<SupervisedVolume> RecordOf(const SupervisedVolume& volume) {
+  auto record = std::make_unique<SupervisedVolume>();
+  record->id = volume.id;
+  record->options = volume.options;
+  record->slot = volume.slot;
+  record->service = SupervisedVolume::Service::kLost;
+  record->cut_off = true;
+  record->reason = "the data path was killed while it wrote back what was cached of the volume";
+  return record;
+}
+
 bool IsThere(const SupervisedVolume& volume, const SharedMemory& memory) {
-  if (memory.state()->slots[volume.slot].attachment != volume.attachment) return false;
-  return !volume.ending || !IsSealed(volume.loop, absl::Now() + kLookTimeout);
+  return memory.state()->slots[volume.slot].attachment == volume.attachment;
 }
 
 void PeekFromBegin(int socket) {
@@ -76,11 +101,17 @@ void Duplicates::Update(const VolumeTable::Volumes& volumes, uint64_t next_tag) 
   ++edition_;
   const absl::Status written = WriteEdition(volumes, next_tag);
   FAIL_POINT("duplicates.edition.written");
-  EmptyParcel(parcels_[(edition_ + 1) % 2].out.get());
+  EmptyParcel(parcels_[(edition_ + 1) % kParcels].out.get());
+  const bool failed_before = std::exchange(failed_, !written.ok());
   if (written.ok()) return;
-  EmptyParcel(parcels_[edition_ % 2].out.get());
+  EmptyParcel(parcels_[edition_ % kParcels].out.get());
+  if (failed_before) return;
   LogWarn("datapath", "no duplicates are kept: a killed supervisor would cost I/O errors",
           {{"error", std::string(written.message())}});
+}
+
+void Duplicates::Refresh(const VolumeTable::Volumes& volumes, uint64_t next_tag) {
+  if (failed_ || CountWaiting(volumes) != waiting_) Update(volumes, next_tag);
 }
 
 absl::Status Duplicates::WriteEdition(const VolumeTable::Volumes& volumes, uint64_t next_tag) {
@@ -89,10 +120,16 @@ absl::Status Duplicates::WriteEdition(const VolumeTable::Volumes& volumes, uint6
   state.set_next_tag(next_tag);
   state.set_shared_state(kSharedStateVersion);
   std::vector<const SupervisedVolume*> kept;
+  std::vector<std::unique_ptr<SupervisedVolume>> records;
+  waiting_ = 0;
   for (const auto& [id, volume] : volumes) {
-    if (MayBeKept(*volume)) kept.push_back(volume.get());
+    const bool waiting = MayBeWaitedFor(*volume);
+    waiting_ += waiting ? 1 : 0;
+    if (!MayBeKept(*volume) && !volume->cut_off) continue;
+    if (waiting) records.push_back(RecordOf(*volume));
+    kept.push_back(waiting ? records.back().get() : volume.get());
   }
-  return WriteVolumes(parcels_[edition_ % 2].in.get(), state, {memory_.fd()}, memory_, kept);
+  return WriteVolumes(parcels_[edition_ % kParcels].in.get(), state, {memory_.fd()}, memory_, kept);
 }
 
 void Duplicates::Withdraw() {
@@ -124,7 +161,6 @@ absl::StatusOr<VolumesState> ReadDuplicates(const std::vector<UniqueFd>& parcels
   }
   ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Map(std::move(read->fds[0])));
   std::erase_if(read->volumes, [&](const auto& item) { return !IsThere(*item.second, memory); });
-  for (const auto& [id, volume] : read->volumes) volume->ending = false;
   const uint64_t next_tag = NextTag(*read, memory);
   return VolumesState{std::move(memory), std::move(read->volumes), next_tag};
 }

@@ -9,7 +9,12 @@
 //
 // Kept is what the next supervisor can go on with: volumes with a device whose requests the kernel sends
 // again (Linux 6.9), and that have not failed by a supervisor's doing. The others, fenced ones among them,
-// end with their supervisor, as all do where nobody keeps duplicates. Not thread-safe.
+// end with their supervisor, as all do where nobody keeps duplicates.
+//
+// So does a volume for whose I/O a child of the supervisor may wait: in a detach, or after a call that left
+// one behind. That child cannot be killed until its I/O ends, and a container does not end before all its
+// processes have, so the next supervisor would not start. What is cached of the volume is lost, and a record
+// (`cut_off`) has the next supervisor say so. Not thread-safe.
 
 #include <array>
 #include <cstdint>
@@ -22,6 +27,8 @@
 
 namespace lunkeeper {
 
+constexpr size_t kParcels = 2;
+
 class Duplicates {
  public:
   // `memory` outlives this.
@@ -32,9 +39,11 @@ class Duplicates {
 
   // From now on there is a keeper, which is to be given these descriptors.
   absl::StatusOr<std::vector<int>> Offer(const VolumeTable::Volumes& volumes, uint64_t next_tag);
-  // To be called after each change of a volume. Waits for nobody. Where it fails nothing is kept, and the
-  // log says so.
+  // To be called after each change of a volume. Waits for nobody. Where it fails nothing is kept, the log
+  // says so, and Refresh tries it again.
   void Update(const VolumeTable::Volumes& volumes, uint64_t next_tag);
+  // To be called once a second: children that wait come and go.
+  void Refresh(const VolumeTable::Volumes& volumes, uint64_t next_tag);
   // Nothing is kept any more, even if the keeper hangs.
   void Withdraw();
 
@@ -45,8 +54,10 @@ class Duplicates {
   absl::Status WriteEdition(const VolumeTable::Volumes& volumes, uint64_t next_tag);
 
   const SharedMemory& memory_;
-  std::array<Parcel, 2> parcels_;  // without descriptors: there is no keeper
+  std::array<Parcel, kParcels> parcels_;  // without descriptors: there is no keeper
   uint64_t edition_ = 0;
+  bool failed_ = false;  // the last one could not be written
+  size_t waiting_ = 0;   // volumes with a waiting child, as of the last one
 };
 
 // Takes everything out of a parcel.

@@ -35,7 +35,7 @@ datapath::InheritedVolume ToMessage(const SupervisedVolume& volume, std::vector<
   message.set_told_to_fail(volume.told_to_fail);
   message.set_reason(volume.reason);
   message.set_set_aside(volume.set_aside);
-  message.set_ending(volume.ending);
+  message.set_cut_off(volume.cut_off);
   message.set_has_device(volume.fuse.device.get() >= 0);
   message.set_has_root(volume.fuse.root.get() >= 0);
   message.set_has_loop(volume.loop.fd.get() >= 0);
@@ -67,7 +67,7 @@ absl::StatusOr<std::unique_ptr<SupervisedVolume>> FromMessage(const datapath::In
   volume->told_to_fail = message.told_to_fail();
   volume->reason = message.reason();
   volume->set_aside = message.set_aside();
-  volume->ending = message.ending();
+  volume->cut_off = message.cut_off();
   volume->attachment = message.attachment();
   auto next = fds.begin();
   if (message.has_device()) volume->fuse.device = std::move(*next++);

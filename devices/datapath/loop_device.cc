@@ -75,6 +75,9 @@ absl::Status StatusOf(const LoopReport& report) {
   return report.error == 0 ? absl::OkStatus() : absl::ErrnoToStatus(report.error, report.step);
 }
 
+std::string GrowingSubject(const LoopDevice& loop) { return absl::StrCat("growing ", loop.path()); }
+std::string ClosingSubject(const LoopDevice& loop) { return absl::StrCat("closing ", loop.path()); }
+
 // Has `work` done in a child. Repeats are not refused: a seal without a flush is what ends the waiting of the
 // seal with a flush that was given up before it.
 absl::StatusOr<LoopReport> ReportFromChild(ChildCall call, const std::function<void(LoopReport*)>& work,
@@ -273,8 +276,7 @@ absl::StatusOr<LoopDevice> MakeLoop(int fuse_root, const LoopOptions& options, a
 }
 
 absl::Status GrowLoop(const LoopDevice& loop, int fuse_root, absl::Time deadline) {
-  ChildCall call = {
-      .subject = absl::StrCat("growing ", loop.path()), .deadline = deadline, .lent = fuse_root};
+  ChildCall call = {.subject = GrowingSubject(loop), .deadline = deadline, .lent = fuse_root};
   call.given.Reset(::dup(loop.fd.get()));
   const int device = call.given.get();
   const auto grow = [device, fuse_root](LoopReport* report) {
@@ -287,7 +289,7 @@ absl::Status GrowLoop(const LoopDevice& loop, int fuse_root, absl::Time deadline
 }
 
 absl::Status SealLoop(const LoopDevice& loop, bool flush, absl::Time deadline) {
-  ChildCall call = {.subject = absl::StrCat("closing ", loop.path()), .deadline = deadline};
+  ChildCall call = {.subject = ClosingSubject(loop), .deadline = deadline};
   call.given.Reset(::dup(loop.fd.get()));
   const int device = call.given.get();
   const auto seal = [device, flush](LoopReport* report) { ClearWhenUnused(device, flush, report); };
@@ -303,17 +305,9 @@ absl::Status SealLoop(const LoopDevice& loop, bool flush, absl::Time deadline) {
   return StatusOf(report);
 }
 
-// Direct I/O is what the device does already. An ioctl that asks for the device's status would ask for its
-// file's attributes, too, and nobody may be there to answer.
-bool IsSealed(const LoopDevice& loop, absl::Time deadline) {
-  ChildCall call = {.subject = absl::StrCat("looking at ", loop.path()), .deadline = deadline};
-  call.given.Reset(::dup(loop.fd.get()));
-  const int device = call.given.get();
-  const auto look = [device](LoopReport* report) {
-    if (::ioctl(device, LOOP_SET_DIRECT_IO, 1UL) != 0) SetFailure(report, "looking at the block device");
-  };
-  const absl::StatusOr<LoopReport> report = ReportFromChild(std::move(call), look);
-  return report.ok() && report->error == ENXIO;
+// The subject has the number of the device, and no other device has that.
+bool HasWaitingChild(const LoopDevice& loop) {
+  return IsLeftBehind(GrowingSubject(loop)) || IsLeftBehind(ClosingSubject(loop));
 }
 
 std::optional<uint64_t> CountCachedBytes(const LoopDevice& loop) {

@@ -46,8 +46,8 @@ absl::Status GrowLoop(const LoopDevice& loop, int fuse_root, absl::Time deadline
 // FAILED_PRECONDITION: somebody has it open, and it is as it was. DATA_LOSS: writing back failed. The kernel
 // forgets what it could not write, so this is said once; a repeated call may succeed.
 absl::Status SealLoop(const LoopDevice& loop, bool flush, absl::Time deadline);
-// Whether that was done, perhaps by a process that has died since; false where nobody answers by `deadline`.
-bool IsSealed(const LoopDevice& loop, absl::Time deadline);
+// Whether a child of GrowLoop or SealLoop that was given up still waits for the file's I/O.
+bool HasWaitingChild(const LoopDevice& loop);
 // What the kernel has cached of the device and not written back; nullopt where it cannot tell (Linux < 6.5).
 // Waits for nothing.
 std::optional<uint64_t> CountCachedBytes(const LoopDevice& loop);

@@ -62,6 +62,7 @@ int SupervisedVolumes::KeepWorkerRunning() {
 
 // The reason of a fence outlives this: it is what people have to read first.
 void SupervisedVolumes::LoseVolume(SupervisedVolume& volume, const char* reason) {
+  ++SlotOf(volume).attachment;  // voids what an older edition has of it
   volume.service = SupervisedVolume::Service::kLost;
   if (!volume.told_to_fail) volume.reason = reason;
 }
@@ -94,9 +95,9 @@ void SupervisedVolumes::SetCulpritAside() {
   volume->fuse.device.Reset();
 }
 
-// Its death is seen by its pidfd like any other, and it is replaced.
-void SupervisedVolumes::KillHungWorker() {
+void SupervisedVolumes::RunTick() {
   absl::MutexLock lock(&mutex_);
+  duplicates_.Refresh(table_.volumes(), next_tag_);
   if (!worker_.IsHung()) return;
   LogError("datapath", "worker is hung and is killed", {});
   worker_.KillWorker();
@@ -175,7 +176,6 @@ HandOverPhase SupervisedVolumes::hand_over() {
   return hand_over_;
 }
 
-// It takes a moment, or ends with this process.
 absl::Status SupervisedVolumes::AwaitNoHandOver() {
   const auto none = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return ending_ || hand_over_ == HandOverPhase::kNone;
@@ -213,6 +213,7 @@ absl::StatusOr<SupervisedVolume*> SupervisedVolumes::InsertVolume(const datapath
 void SupervisedVolumes::EraseVolume(const SupervisedVolume& volume) {
   absl::MutexLock lock(&mutex_);
   table_.Erase(VolumeId(volume.id));  // a copy: the id in the volume goes with it
+  UpdateDuplicates();
 }
 
 void SupervisedVolumes::ServeMount(SupervisedVolume& volume, FuseMount fuse) {
@@ -291,7 +292,6 @@ LoopDevice SupervisedVolumes::TakeLoop(SupervisedVolume& volume) {
   return loop;
 }
 
-// The last copies of its descriptors, where the worker has closed its own: the FUSE connection ends here.
 void SupervisedVolumes::CloseMount(SupervisedVolume& volume) {
   absl::MutexLock lock(&mutex_);
   volume.fuse = FuseMount{};
@@ -319,7 +319,6 @@ absl::StatusOr<int> SupervisedVolumes::AskWorker(const SupervisedVolume& volume,
   }
 }
 
-// Waits for no other call: one that works on the volume must not keep it alive.
 absl::Status SupervisedVolumes::FailVolume(const VolumeId& id, const std::string& target,
                                            const std::string& reason) {
   absl::MutexLock lock(&mutex_);
@@ -328,6 +327,7 @@ absl::Status SupervisedVolumes::FailVolume(const VolumeId& id, const std::string
   if (volume == nullptr || volume->options.connection().target() != target || volume->told_to_fail)
     return absl::OkStatus();
   volume->told_to_fail = true;
+  ++SlotOf(*volume).attachment;
   volume->reason = reason.empty() ? "told to fail" : reason;
   LogWarn("datapath", "failed for good", {{"volume", id.value()}, {"reason", volume->reason}});
   UpdateDuplicates();

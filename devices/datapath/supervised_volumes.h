@@ -45,8 +45,8 @@ class SupervisedVolumes {
   // Starts a worker if there is none and it is time; the pidfd of the one that runs, -1 if none does.
   int KeepWorkerRunning() ABSL_LOCKS_EXCLUDED(mutex_);
   void CollectDeadWorker() ABSL_LOCKS_EXCLUDED(mutex_);
-  // To be called once a second.
-  void KillHungWorker() ABSL_LOCKS_EXCLUDED(mutex_);
+  // To be called once a second: kills a worker that hangs, and brings the duplicates up to date.
+  void RunTick() ABSL_LOCKS_EXCLUDED(mutex_);
   // Has every waiting step look again.
   void WakeWaiters() ABSL_LOCKS_EXCLUDED(mutex_);
   // No new volumes from now on; returns how many there are.
@@ -89,7 +89,7 @@ class SupervisedVolumes {
   // Waits for the target until `deadline` where it is away, and says what it is like now.
   TargetCondition AwaitTarget(const SupervisedVolume& volume, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // From here on a detach may seal the device; or no more. A supervisor that finds its duplicate asks first.
+  // From here on a child may wait for the device's I/O, and no duplicates are kept; or no more.
   void SetEnding(SupervisedVolume& volume, bool ending) ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes the loop device out of the volume. I/O that is under way fails where the target is not well, since
   // the removal of the device would have to wait for it.

@@ -233,7 +233,7 @@ void Supervisor::RunTick() {
   JoinEndedCalls();
   CollectLateChildren();
   if (serving_) OfferDuplicates();
-  volumes_.KillHungWorker();
+  volumes_.RunTick();
 }
 
 void Supervisor::AcceptCall() {

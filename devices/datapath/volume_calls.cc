@@ -50,6 +50,8 @@ absl::StatusOr<datapath::Device> VolumeCalls::AttachVolume(const datapath::Attac
   ASSIGN_OR_RETURN(SupervisedVolume * volume, volumes_.BeginCall(id, deadline));
   if (volume == nullptr) {
     RETURN_IF_ERROR(CheckNoOrphan(id));
+  } else if (volume->cut_off) {
+    return TellCutOff(*volume);
   } else if (volume->loop.fd) {
     return AnswerAttached(*volume, request);
   } else {
@@ -114,9 +116,21 @@ absl::Status VolumeCalls::MakeDevice(SupervisedVolume& volume, absl::Time deadli
 absl::Status VolumeCalls::DetachVolume(const VolumeId& id, absl::Time deadline) {
   ASSIGN_OR_RETURN(SupervisedVolume * volume, volumes_.BeginCall(id, deadline));
   if (volume == nullptr) return AwaitNoOrphan(id, deadline, [&] { return volumes_.FindOrphans(id); });
+  if (volume->cut_off) return TellCutOff(*volume);
   const absl::Status down = TakeDown(*volume, deadline);
   if (down.ok()) LogInfo("datapath", "detached", {{"volume", id.value()}});
   return down;
+}
+
+// Told once, as what the kernel could not write back is (SealLoop). The volume is gone then: the repeated
+// call finds nothing, or an orphan that somebody still has open.
+absl::Status VolumeCalls::TellCutOff(SupervisedVolume& volume) {
+  const absl::Status lost = absl::DataLossError(
+      absl::StrCat("volume ", volume.id.value(), ": ", volume.reason,
+                   ": what was written and not synced may be lost. A repeated call finds it detached"));
+  LogError("datapath", "cut off", {{"volume", volume.id.value()}, {"error", std::string(lost.message())}});
+  volumes_.EraseVolume(volume);
+  return lost;
 }
 
 // Removes what there is of a volume in this call, and then the volume. Where a step fails, the call ends with
@@ -193,8 +207,9 @@ absl::Status VolumeCalls::RemoveLoopOf(SupervisedVolume& volume, absl::Time dead
     volumes_.SetEnding(volume, false);
     return sealed;
   }
+  LoopDevice loop = volumes_.TakeLoop(volume);  // at once: nothing is lost from here on
   FAIL_POINT("datapath.detach.sealed");
-  RETURN_IF_ERROR(RemoveLoop(volumes_.TakeLoop(volume), deadline));
+  RETURN_IF_ERROR(RemoveLoop(std::move(loop), deadline));
   FAIL_POINT("datapath.detach.loop");
   return absl::OkStatus();
 }

@@ -57,6 +57,7 @@ class VolumeCalls {
   absl::StatusOr<datapath::Device> AnswerAttached(SupervisedVolume& volume, const datapath::Attach& request);
   absl::StatusOr<datapath::Device> MakeVolume(const datapath::Attach& request, absl::Time deadline);
   absl::Status MakeDevice(SupervisedVolume& volume, absl::Time deadline);
+  absl::Status TellCutOff(SupervisedVolume& volume);
   absl::Status TakeDown(SupervisedVolume& volume, absl::Time deadline);
   absl::Status RemoveDevice(SupervisedVolume& volume, absl::Time deadline);
   absl::Status SealDevice(const SupervisedVolume& volume, absl::Time deadline);

@@ -47,7 +47,8 @@ struct SupervisedVolume {
   Service service = Service::kNotGiven;
   bool told_to_fail = false;
   bool set_aside = false;  // lost, since workers crashed on it
-  bool ending = false;     // a detach may have sealed its device
+  bool ending = false;     // a detach is at work on its device: a child may wait for its I/O
+  bool cut_off = false;    // lost, since its supervisor was killed beside such a child; its cache with it
   std::string reason;      // for people: why a client failed it, else why it is lost
 
   bool lost() const { return service == Service::kLost; }
