@@ -4,6 +4,7 @@
 // and failure.
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -55,6 +56,8 @@ struct Grant {
 struct GrantFilter {
   VolumeId volume;
   NodeId node;
+  // Only who has which volume, with what access, owner and generation: no connection, and so no secret.
+  bool holders_only = false;
 };
 
 // One login of a node to the target of its grant, with the commands that it has completed.
@@ -81,6 +84,10 @@ class GrantStore {
   virtual absl::Status ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,
                                     Generation generation) = 0;
   virtual absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter& filter) = 0;
+  // Another text whenever some grant may have changed since the last call, so that what was listed after one
+  // call is still right when the next one gives the same. Empty: that cannot be told. Fails when ListGrants
+  // would.
+  virtual absl::StatusOr<std::string> GrantsVersion() { return ""; }
 
   virtual absl::StatusOr<std::vector<GrantSession>> ListSessions() = 0;
   // The volumes for which a call to AcquireGrant waits now.

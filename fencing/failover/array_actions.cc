@@ -57,7 +57,7 @@ absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array) {
   view.array = id;
   view.asked = MonotonicNow();
   ASSIGN_OR_RETURN(const auto fences, array.fences().ListFences());
-  ASSIGN_OR_RETURN(auto grants, array.grants().ListGrants({}));
+  ASSIGN_OR_RETURN(auto grants, array.grants().ListGrants({.volume = {}, .node = {}, .holders_only = true}));
   ASSIGN_OR_RETURN(const auto sessions, IfImplemented(array.grants().ListSessions()));
   ASSIGN_OR_RETURN(const auto wanted, IfImplemented(array.grants().ListWantedVolumes()));
   ASSIGN_OR_RETURN(poll.heartbeats, PollHeartbeats(id, array.fences()));

@@ -186,10 +186,16 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
   }
   grpc::Status ListGrants(ServerContext* context, const v1::ListGrantsRequest* request,
                           v1::ListGrantsResponse* response) override {
-    const grpc::Status status = AnswerRead(context, request, [&](Array& array) {
-      return FillMessages(
-          array.grants().ListGrants({VolumeId(request->volume_id()), NodeId(request->node_id())}),
-          response->mutable_grants());
+    const grpc::Status status = AnswerRead(context, request, [&](Array& array) -> absl::Status {
+      // Before the list: what changes in between has another version.
+      ASSIGN_OR_RETURN(*response->mutable_version(), array.grants().GrantsVersion());
+      response->set_unchanged(!response->version().empty() &&
+                              response->version() == request->known_version());
+      if (response->unchanged()) return absl::OkStatus();
+      return FillMessages(array.grants().ListGrants({.volume = VolumeId(request->volume_id()),
+                                                     .node = NodeId(request->node_id()),
+                                                     .holders_only = request->holders_only()}),
+                          response->mutable_grants());
     });
     const auto caller = CallerOf(*context);
     if (caller.ok() && caller->right == Right::kController) return status;

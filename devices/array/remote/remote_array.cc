@@ -211,6 +211,8 @@ class RemoteArrayImpl final : public RemoteArray,
     v1::ListGrantsRequest request;
     request.set_volume_id(filter.volume.value());
     request.set_node_id(filter.node.value());
+    request.set_holders_only(filter.holders_only);
+    if (filter.holders_only && filter.volume.empty() && filter.node.empty()) return ListHolders(request);
     v1::ListGrantsResponse response;
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncListGrants, request, &response));
     return ReadAll<Grant>(response.grants());
@@ -279,6 +281,24 @@ class RemoteArrayImpl final : public RemoteArray,
   }
 
  private:
+  // The list of the last call, if the agent says that it still holds: failover asks twice a second.
+  absl::StatusOr<std::vector<Grant>> ListHolders(v1::ListGrantsRequest request) ABSL_LOCKS_EXCLUDED(mutex_) {
+    std::vector<Grant> kept;
+    {
+      const absl::MutexLock lock(&mutex_);
+      request.set_known_version(holders_version_);
+      kept = holders_;
+    }
+    v1::ListGrantsResponse response;
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncListGrants, request, &response));
+    if (response.unchanged()) return kept;
+    std::vector<Grant> holders = ReadAll<Grant>(response.grants());
+    const absl::MutexLock lock(&mutex_);
+    holders_version_ = response.version();
+    holders_ = holders;
+    return holders;
+  }
+
   template <class Request, class Response>
   using Method = std::unique_ptr<grpc::ClientAsyncResponseReader<Response>> (Stub::*)(grpc::ClientContext*,
                                                                                       const Request&,
@@ -378,6 +398,8 @@ class RemoteArrayImpl final : public RemoteArray,
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<Stub> stub_;
   absl::Mutex mutex_;
+  std::string holders_version_ ABSL_GUARDED_BY(mutex_);  // empty: the agent cannot tell
+  std::vector<Grant> holders_ ABSL_GUARDED_BY(mutex_);
   grpc::Status lost_ ABSL_GUARDED_BY(mutex_);  // why the agent was not reached at last; OK: it was
 };
 

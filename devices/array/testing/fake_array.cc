@@ -302,10 +302,21 @@ absl::StatusOr<std::vector<Grant>> FakeArray::ListGrants(const GrantFilter& filt
   for (const auto& [id, entry] : volumes_) {
     if (!filter.volume.empty() && filter.volume != id) continue;
     for (const auto& [node, grant] : entry.grants) {
-      if (filter.node.empty() || filter.node == node) grants.push_back(grant);
+      if (!filter.node.empty() && filter.node != node) continue;
+      grants.push_back(grant);
+      if (filter.holders_only) grants.back().connection = {};
     }
   }
   return grants;
+}
+
+// Between two generations grants only end.
+absl::StatusOr<std::string> FakeArray::GrantsVersion() {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failure_);
+  size_t grants = 0;
+  for (const auto& [id, entry] : volumes_) grants += entry.grants.size();
+  return absl::StrCat(generation_, "-", grants);
 }
 
 absl::StatusOr<Term> FakeArray::BeginTerm(const std::string&) {

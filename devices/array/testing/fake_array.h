@@ -83,6 +83,7 @@ class FakeArray final : public Array,
   absl::Status ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,
                             Generation generation) override;
   absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter& filter) override;
+  absl::StatusOr<std::string> GrantsVersion() override;
   absl::StatusOr<Term> BeginTerm(const std::string& holder) override;
   absl::StatusOr<FenceRecord> FenceNode(Term term, const FenceRequest& request) override;
   absl::Status UnfenceNode(Term term, const NodeId& node, Generation generation) override;

@@ -14,6 +14,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/random.h"
 #include "devices/array/tgt/catalogue_file.h"
 #include "devices/array/tgt/fence_catalogue.h"
 #include "devices/array/tgt/grant_catalogue.h"
@@ -33,6 +35,8 @@ class Catalogue {
 
   const std::string& target_key() const { return file_->target_key(); }
   uint64_t sequence() const { return file_->sequence(); }
+  // Another text after each change, and each time that the catalogue is opened.
+  std::string version() const { return absl::StrCat(opened_as_, "-", sequence()); }
   // As CatalogueFile::SkipTo.
   absl::Status SkipTo(uint64_t sequence) { return file_->SkipTo(sequence); }
 
@@ -40,6 +44,7 @@ class Catalogue {
   explicit Catalogue(std::unique_ptr<CatalogueFile> file)
       : file_(std::move(file)), volumes_(*file_), grants_(*file_), fences_(*file_) {}
 
+  const std::string opened_as_ = RandomSecret();
   const std::unique_ptr<CatalogueFile> file_;
   VolumeCatalogue volumes_;
   GrantCatalogue grants_;

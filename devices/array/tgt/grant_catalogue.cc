@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "devices/array/tgt/fence_catalogue.h"
+#include "devices/array/tgt/target_number.h"
 #include "devices/node_id.h"
 
 namespace lunkeeper {
@@ -232,6 +233,23 @@ absl::StatusOr<std::vector<GrantRow>> GrantCatalogue::ListGrants(const ClusterId
 
 absl::StatusOr<std::vector<GrantRow>> GrantCatalogue::ListAllGrants() {
   return ReadGrants("SELECT " GRANT_COLUMNS " FROM grants ORDER BY generation", {});
+}
+
+absl::StatusOr<std::shared_ptr<const GrantsByTarget>> GrantCatalogue::ListByTarget() {
+  const absl::MutexLock lock(&kept_mu_);
+  // Before the rows are read: what changes in between makes the next call read them again.
+  const uint64_t sequence = file_.sequence();
+  if (kept_ != nullptr && kept_sequence_ == sequence) return kept_;
+  ASSIGN_OR_RETURN(std::vector<GrantRow> rows, ListAllGrants());
+  auto by_target = std::make_shared<GrantsByTarget>();
+  by_target->reserve(rows.size());
+  for (GrantRow& row : rows) {
+    const int32_t target = TargetNumber(row.generation);
+    by_target->emplace(target, std::move(row));
+  }
+  kept_ = std::move(by_target);
+  kept_sequence_ = sequence;
+  return kept_;
 }
 
 absl::StatusOr<std::vector<GrantRow>> GrantCatalogue::ListReleasingGrants() {

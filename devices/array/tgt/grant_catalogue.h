@@ -7,12 +7,17 @@
 // There is no way back from releasing to granted. A grant is deleted only once its target is drained and
 // gone; until then its row keeps the volume closed to others.
 
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "devices/array/grant_store.h"
 #include "devices/array/tgt/catalogue_file.h"
 
@@ -38,6 +43,8 @@ struct GrantSecrets {
   std::string target = {};
 };
 
+using GrantsByTarget = absl::flat_hash_map<int32_t, GrantRow>;
+
 class GrantCatalogue {
  public:
   explicit GrantCatalogue(CatalogueFile& file) : file_(file) {}
@@ -52,6 +59,9 @@ class GrantCatalogue {
   absl::StatusOr<std::vector<GrantRow>> ListGrants(const ClusterId& cluster, const GrantFilter& filter);
   // Of all clusters.
   absl::StatusOr<std::vector<GrantRow>> ListAllGrants();
+  // The same by tgtd's number of each one's target. Kept until the catalogue changes, for failover asks twice
+  // a second.
+  absl::StatusOr<std::shared_ptr<const GrantsByTarget>> ListByTarget() ABSL_LOCKS_EXCLUDED(kept_mu_);
   absl::StatusOr<std::vector<GrantRow>> ListReleasingGrants();
   // From here on the grant is never opened again.
   absl::Status SetReleasing(Generation generation);
@@ -72,6 +82,9 @@ class GrantCatalogue {
   absl::StatusOr<std::vector<GrantRow>> ReadGrants(const char* sql, SqlValues values);
 
   CatalogueFile& file_;
+  absl::Mutex kept_mu_;
+  std::shared_ptr<const GrantsByTarget> kept_ ABSL_GUARDED_BY(kept_mu_);
+  uint64_t kept_sequence_ ABSL_GUARDED_BY(kept_mu_) = 0;
 };
 
 }  // namespace lunkeeper

@@ -1,4 +1,4 @@
-// What tgtd keeps beside the targets themselves: their numbers, and accounts.
+// Grants by tgtd's numbers and accounts, and as a list that is sent only when it has changed.
 #include <signal.h>
 
 #include <catch2/catch.hpp>
@@ -27,6 +27,9 @@ struct Opened : ArrayFixture {
         {.volume = volume, .node = node, .access = Access::kExclusive, .owner = GrantOwner::kNode},
         absl::ZeroDuration());
   }
+  absl::Status Release(const VolumeId& volume, const NodeId& node) {
+    return array->grants().ReleaseGrant(volume, node, GrantOwner::kNode, kAnyGeneration);
+  }
   std::unique_ptr<Array> array;
 };
 
@@ -38,7 +41,7 @@ TEST_CASE_METHOD(Opened, "the account of a grant that is gone is deleted later, 
   const auto live = Acquire(kept, kB);
   REQUIRE(live.ok());
   REQUIRE(accounts().size() == 4);  // each grant's, and those by which its target proves itself
-  REQUIRE(array->grants().ReleaseGrant(volume, kA, GrantOwner::kNode, kAnyGeneration).ok());
+  REQUIRE(Release(volume, kA).ok());
   CHECK(Eventually([&] { return accounts().size() == 3; }));
 
   array.reset();
@@ -85,6 +88,32 @@ TEST_CASE_METHOD(Opened, "tgtd's numbers begin anew after the last one, and pass
   // And after a restart of tgtd too.
   REQUIRE(::kill(TgtdProcess(options.control_port), SIGKILL) == 0);
   CHECK(Eventually([&] { return PlainInitiator::Login(old->connection).ok(); }));
+}
+
+TEST_CASE_METHOD(Opened, "each change of grants changes their version, and so does a new agent") {
+  std::set<std::string> seen;
+  const auto changed = [&] { return seen.insert(array->grants().GrantsVersion().value()).second; };
+  const VolumeId volume = Make("v"), other = Make("w");
+  CHECK(changed());
+  CHECK_FALSE(changed());
+  REQUIRE(Acquire(volume, kA).ok());
+  CHECK(changed());
+  const auto holders = array->grants().ListGrants({.volume = {}, .node = {}, .holders_only = true});
+  REQUIRE(holders->size() == 1);
+  CHECK(holders->front().volume == volume);
+  CHECK(holders->front().connection.chap.secret.empty());
+  REQUIRE(Acquire(other, kB).ok());
+  CHECK(changed());
+  REQUIRE(Release(volume, kA).ok());
+  CHECK(changed());
+  const Term term = *array->fences().BeginTerm("leader");
+  REQUIRE(array->fences().FenceNode(term, {kB, {other}}).ok());
+  CHECK(changed());
+  array.reset();
+  Close();
+  REQUIRE(Open().ok());
+  array = Cluster();
+  CHECK(changed());
 }
 
 }  // namespace

@@ -4,14 +4,12 @@
 // does not wait for gates before it marks.
 #include "devices/array/tgt/tgt_grants.h"
 
-#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/fail_point.h"
 #include "base/status_macros.h"
-#include "devices/array/tgt/target_number.h"
 
 namespace lunkeeper {
 namespace {
@@ -87,17 +85,24 @@ absl::StatusOr<Grant> TgtGrants::TryAcquire(const GrantRequest& request) {
 
 absl::StatusOr<Grant> TgtGrants::DescribeGrant(const GrantRow& row) {
   ASSIGN_OR_RETURN(const VolumeRow volume, parts_.catalogue.volumes().FindVolume(cluster_, row.volume));
-  return Grant{.volume = row.volume,
-               .node = row.node,
-               .access = row.access,
-               .owner = row.owner,
-               .generation = row.generation,
-               .connection = parts_.table.ConnectionOf(row),
-               .serial = volume.volume.serial,
-               .size_bytes = volume.volume.spec.size_bytes,
-               .durability = volume.volume.spec.durability,
-               .node_uid = row.node_uid,
-               .limits = volume.volume.spec.limits};
+  Grant grant = DescribeHolder(row);
+  grant.connection = parts_.table.ConnectionOf(row);
+  grant.serial = volume.volume.serial;
+  grant.size_bytes = volume.volume.spec.size_bytes;
+  grant.durability = volume.volume.spec.durability;
+  grant.node_uid = row.node_uid;
+  grant.limits = volume.volume.spec.limits;
+  return grant;
+}
+
+Grant TgtGrants::DescribeHolder(const GrantRow& row) {
+  Grant holder;
+  holder.volume = row.volume;
+  holder.node = row.node;
+  holder.access = row.access;
+  holder.owner = row.owner;
+  holder.generation = row.generation;
+  return holder;
 }
 
 absl::Status TgtGrants::ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,
@@ -119,26 +124,34 @@ absl::StatusOr<std::vector<Grant>> TgtGrants::ListGrants(const GrantFilter& filt
   RETURN_IF_ERROR(parts_.check_serving());
   ASSIGN_OR_RETURN(const std::vector<GrantRow> rows, parts_.catalogue.grants().ListGrants(cluster_, filter));
   std::vector<Grant> grants;
+  grants.reserve(rows.size());
   for (const GrantRow& row : rows) {
-    ASSIGN_OR_RETURN(grants.emplace_back(), DescribeGrant(row));
+    absl::StatusOr<Grant> grant = filter.holders_only ? DescribeHolder(row) : DescribeGrant(row);
+    // Released since, and its volume deleted.
+    if (absl::IsNotFound(grant.status())) continue;
+    RETURN_IF_ERROR(grant.status());
+    grants.push_back(*std::move(grant));
   }
   return grants;
+}
+
+absl::StatusOr<std::string> TgtGrants::GrantsVersion() {
+  RETURN_IF_ERROR(parts_.check_serving());
+  return parts_.catalogue.version();
 }
 
 absl::StatusOr<std::vector<GrantSession>> TgtGrants::ListSessions() {
   RETURN_IF_ERROR(parts_.check_serving());
   ASSIGN_OR_RETURN(const auto statistics, parts_.daemon.client().ReadStatistics());
-  ASSIGN_OR_RETURN(const auto rows, parts_.catalogue.grants().ListGrants(cluster_, {}));
-  std::map<int32_t, const GrantRow*> by_target;
-  for (const GrantRow& row : rows) by_target[TargetNumber(row.generation)] = &row;
+  ASSIGN_OR_RETURN(const auto by_target, parts_.catalogue.grants().ListByTarget());
   std::vector<GrantSession> sessions;
   // tgtd knows targets by number. Numbers that are in no row belong to heartbeat LUNs, to other clusters, or
   // to grants that came or went between the two calls.
   for (const TgtStatistics& each : statistics) {
-    const auto found = by_target.find(each.target);
-    if (found == by_target.end()) continue;
-    sessions.push_back({.volume = found->second->volume,
-                        .node = found->second->node,
+    const auto found = by_target->find(each.target);
+    if (found == by_target->end() || found->second.cluster != cluster_) continue;
+    sessions.push_back({.volume = found->second.volume,
+                        .node = found->second.node,
                         .reads = each.reads,
                         .writes = each.writes,
                         .read_bytes = each.read_bytes,

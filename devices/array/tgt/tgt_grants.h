@@ -18,6 +18,7 @@ class TgtGrants final : public GrantStore {
   absl::Status ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,
                             Generation generation) override;
   absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter& filter) override;
+  absl::StatusOr<std::string> GrantsVersion() override;
   absl::StatusOr<std::vector<GrantSession>> ListSessions() override;
   absl::StatusOr<std::vector<VolumeId>> ListWantedVolumes() override;
 
@@ -27,6 +28,7 @@ class TgtGrants final : public GrantStore {
   absl::StatusOr<Grant> TryAcquire(const GrantRequest& request);
   absl::StatusOr<Grant> AcquireInLine(const GrantRequest& request, absl::Duration wait);
   absl::StatusOr<Grant> DescribeGrant(const GrantRow& row);
+  static Grant DescribeHolder(const GrantRow& row);
 
   const TgtParts& parts_;
   const ClusterId cluster_;
