@@ -3,7 +3,9 @@
 // have been checked. The exit code is 0, 1 for a failure, or 2 for a wrong command line.
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <iostream>
+#include <memory>
 
 #include "base/fail_point.h"
 #include "devices/datapath/datapath.h"
@@ -16,21 +18,26 @@
 #include "plugin/stop_tgtd_command.h"
 #include "plugin/wiring.h"
 
-int main(int argc, char** argv) {
-  using namespace lunkeeper;  // NOLINT
+namespace lunkeeper {
+namespace {
+
+// What the command line asks for. The administrator's commands have run when this returns, with their exit
+// code for an answer; a server runs when the answer is called. By then the parser is gone with its hundreds
+// of options, whose memory a server would otherwise keep for as long as it lives.
+std::function<int()> ReadCommandLine(int argc, char** argv) {
   CLI::App app("Lunkeeper: a CSI driver for iSCSI block storage");
   app.require_subcommand(1);
   int exit_code = 0;
 
-  ServeOptions serve_options;
+  const auto serve_options = std::make_shared<ServeOptions>();
   CLI::App* serve = app.add_subcommand("serve", "Serve CSI on a unix socket");
-  AddServeOptions(serve, &serve_options);
-  ArrayAgentOptions array_options;
+  AddServeOptions(serve, serve_options.get());
+  const auto array_options = std::make_shared<ArrayAgentOptions>();
   CLI::App* array = app.add_subcommand("array", "Serve this machine's array to controllers elsewhere");
-  AddArrayOptions(array, &array_options);
-  DatapathOptions datapath_options;
+  AddArrayOptions(array, array_options.get());
+  const auto datapath_options = std::make_shared<DatapathOptions>();
   CLI::App* datapath = app.add_subcommand("datapath", "Run the user-space iSCSI data path of this machine");
-  AddDatapathOptions(datapath, &datapath_options);
+  AddDatapathOptions(datapath, datapath_options.get());
   AddAdminCommands(&app, &exit_code);
   AddPkiCommand(&app, &exit_code);
   AddJoinCommand(&app, &exit_code);
@@ -47,15 +54,22 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     if (*serve) {
-      if (const absl::Status complete = CheckComplete(serve_options); !complete.ok()) {
+      if (const absl::Status complete = CheckComplete(*serve_options); !complete.ok()) {
         throw CLI::ValidationError(std::string(complete.message()));
       }
     }
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;  // --help is no mistake
+    exit_code = app.exit(error) == 0 ? 0 : 2;  // --help is no mistake
+    return [exit_code] { return exit_code; };
   }
-  if (*serve) return Serve(serve_options, [&] { return OpenBackends(serve_options); });
-  if (*array) return RunArrayAgent(array_options);
-  if (*datapath) return RunDatapath(datapath_options);
-  return exit_code;
+  if (*serve)
+    return [options = serve_options] { return Serve(*options, [&] { return OpenBackends(*options); }); };
+  if (*array) return [options = array_options] { return RunArrayAgent(*options); };
+  if (*datapath) return [options = datapath_options] { return RunDatapath(*options); };
+  return [exit_code] { return exit_code; };
 }
+
+}  // namespace
+}  // namespace lunkeeper
+
+int main(int argc, char** argv) { return lunkeeper::ReadCommandLine(argc, argv)(); }

@@ -1,4 +1,4 @@
-"""`./dev bench [datapath|rpcs|memory|limits|fence|group …]`: figures of one run, beside those of others.
+"""`./dev bench [datapath|rpcs|memory|limits|fence|grants …]`: figures of one run, beside those of others.
 
 Nothing fails here: a figure with a bar says whether it meets the bar. With `--against BINARY` the data path
 and the RPCs are compared with another build instead (see comparison.py), and the exit code is 1 when this
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 
-from bench import comparison, datapath, fence, group, limits, memory, rpcs
+from bench import comparison, datapath, fence, grants, group, limits, memory, rpcs
 from harness import places, pool
 from harness.cleanup import Cleanup, interrupt_on_sigterm
 
@@ -43,6 +43,7 @@ BENCHES = {
     "memory": Bench(memory.run, True),
     "limits": Bench(limits.run, True),
     "fence": Bench(fence.run, False),
+    "grants": Bench(grants.run, True),
     "group": Bench(group.run, False),
 }
 

@@ -1,0 +1,105 @@
+"""An array with many grants: what tgtd's searches through its targets and accounts cost.
+
+Grants a volume to a node in an array with 100 grants and in one with 3,000. Then, with 3,000 of which two nodes
+have 300 attached and write to all: fences 100 of them in one call, and kills tgtd.
+"""
+
+import concurrent.futures
+import os
+import signal
+import time
+
+from bench import tools
+from bench.fence import writing
+from harness.rig import Rig
+from harness.volume import MIB, Volume
+
+FEW, MANY, ATTACHED, FENCED = 100, 3000, 300, 100
+SAMPLES, AT_ONCE = 32, 8
+GROWTH, FENCE_SECONDS, BACK_SECONDS = 1.25, 2, 30
+NODES = 2
+
+
+class Filled:
+    """A rig whose array gets more and more grants."""
+
+    def __init__(self, rig, executor):
+        self.rig, self.executor, self.volumes = rig, executor, []
+
+    def fill(self, count):
+        """Until there are so many grants, by turns of the nodes."""
+        more = [
+            Volume(self.rig, self.rig.nodes[number % NODES], f"grant-{number}", block=True, size=16 * MIB)
+            for number in range(len(self.volumes), count)
+        ]
+        self.volumes += self.executor.map(lambda volume: volume.create().controller_publish(), more)
+
+    def publish_ms(self):
+        """The median time of a ControllerPublish."""
+        volume, times = self.volumes[0], []
+        for _ in range(SAMPLES):
+            volume.controller_unpublish()
+            started = time.monotonic()
+            volume.controller_publish()
+            times.append((time.monotonic() - started) * 1000)
+        return tools.median(times)
+
+
+def write_once(path):
+    """Returns when the target has taken a block."""
+    device = os.open(path, os.O_WRONLY | os.O_DSYNC)
+    try:
+        os.pwrite(device, bytes(4096), 0)
+    finally:
+        os.close(device)
+
+
+def seconds_until_all_write(volumes):
+    """How long it takes until each of them has taken a write."""
+    started = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(len(volumes)) as executor:
+        list(executor.map(lambda volume: write_once(volume.target), volumes))
+    return time.monotonic() - started
+
+
+def report(what, value, unit, bar, met):
+    """One line."""
+    print(f"  {what:<64} {value:7.1f} {unit}{tools.verdict(bar, met)}", flush=True)
+
+
+def faults(rig, attached):
+    """A fence of many volumes, and the death of tgtd, under writers."""
+    fenced = [volume for volume in attached if volume.node is rig.nodes[0]][:FENCED]
+    others = [volume for volume in attached if volume not in fenced]
+    with writing(attached):
+        started = time.monotonic()
+        rig.fence(rig.nodes[0].id, [volume.id for volume in fenced])
+        took = time.monotonic() - started
+    report(f"a fence of {FENCED} volumes", took, "s", FENCE_SECONDS, took <= FENCE_SECONDS)
+    with writing(others):
+        os.kill(rig.tgtd(), signal.SIGKILL)
+        back = seconds_until_all_write(others)
+    report(f"tgtd killed: until {len(others)} volumes write", back, "s", BACK_SECONDS, back <= BACK_SECONDS)
+
+
+def run(folder, pool):
+    """All of it, on one array."""
+    print(f"\nOne array with {MANY} grants, {ATTACHED} of them attached and written to", flush=True)
+    options = [f"--max-volumes-per-node={MANY}"]
+    with (
+        Rig(folder / "grants", pool, nodes=NODES, split=True, array_options=options) as rig,
+        concurrent.futures.ThreadPoolExecutor(AT_ONCE) as executor,
+    ):
+        filled = Filled(rig, executor)
+        filled.fill(FEW)
+        few = filled.publish_ms()
+        filled.fill(MANY)
+        many = filled.publish_ms()
+        report(f"ControllerPublish with {FEW} grants", few, "ms", "-", True)
+        report(f"ControllerPublish with {MANY} grants", many, "ms", f"{GROWTH} x", many <= GROWTH * few)
+        attached = filled.volumes[:ATTACHED]
+        list(executor.map(lambda volume: volume.stage().publish(), attached))
+        faults(rig, attached)
+        list(executor.map(lambda volume: volume.down(with_controller=True), attached))
+        rig.unfence(rig.nodes[0].id)
+        list(executor.map(lambda volume: volume.controller_unpublish().delete(), filled.volumes))
