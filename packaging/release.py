@@ -143,12 +143,35 @@ def sign(out, key):
     run("openssl", "pkeyutl", "-sign", "-rawin", "-inkey", key, "-in", sums, "-out", f"{sums}.sig")
 
 
+def refuse_to_delete(out):
+    """Only an earlier release is replaced."""
+    if out.exists() and any(out.iterdir()) and not (out / "SHA256SUMS").is_file():
+        raise SystemExit(f"release: {out} has files that are no release; name another folder, or empty it")
+
+
+def origin():
+    """Of what it is made, for the notes: a signature must not pass uncommitted changes off as a commit."""
+    commit = git("rev-parse", "HEAD")
+    if not git("status", "--porcelain", "--untracked-files=no"):
+        return commit
+    print("release: there are uncommitted changes; its notes say so")
+    return f"{commit}, with uncommitted changes"
+
+
 def make(build, out, key):
-    release, commit, epoch = version(), git("rev-parse", "HEAD"), int(git("log", "-1", "--format=%ct"))
-    if git("status", "--porcelain", "--untracked-files=no"):
-        print("release: there are uncommitted changes, so this is no release of the commit that its notes name")
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
+    """Beside `out` first: what is there is a whole release, or the earlier one."""
+    refuse_to_delete(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
+        made = pathlib.Path(temporary) / "release"
+        made.mkdir()
+        fill(build, made, key)
+        shutil.rmtree(out, ignore_errors=True)
+        made.rename(out)
+
+
+def fill(build, out, key):
+    release, commit, epoch = version(), origin(), int(git("log", "-1", "--format=%ct"))
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         pack_chart(out, f"lunkeeper-{release}.tgz", epoch)

@@ -28,8 +28,9 @@ namespace {
 constexpr char kAuthorityName[] = "Lunkeeper CA";
 // Clocks differ by less.
 constexpr absl::Duration kClockSkew = absl::Minutes(5);
-// Kubelet brings a changed ConfigMap or Secret to all pods within about two minutes.
-constexpr absl::Duration kTrustSpreads = absl::Hours(1);
+// Kubelet brings a changed ConfigMap or Secret to all pods within about two minutes. Storage hosts outside
+// the cluster fetch it once a day (lunkeeper-join@.timer), and one attempt may fail.
+constexpr absl::Duration kTrustSpreads = absl::Hours(50);
 
 Validity LifeFrom(absl::Time now, absl::Duration life) { return {now - kClockSkew, now + life}; }
 
@@ -52,7 +53,8 @@ absl::Status CheckAuthority(const KeyPair& authority, const char* which) {
   if (status.ok()) return status;
   return absl::FailedPreconditionError(
       absl::StrCat("the cluster's ", which, ": ", status.message(),
-                   "; to have a new one made, which all trust after a minute, delete its Secret"));
+                   "; to have a new one made, delete its Secret: pods trust it after a minute, and a storage "
+                   "host outside the cluster once `systemctl start lunkeeper-join@ARRAY` was run there"));
 }
 
 bool AllTrust(const ClusterPki& pki, const std::string& authority) {

@@ -141,17 +141,33 @@ TEST_CASE("the next authority signs only after all have had time to trust it") {
     const ClusterPki again = Renewed(told, stored + absl::Seconds(1));
     CHECK(SameAuthorities(again, announced));
     CHECK(SameAuthorities(Renewed(again, stored + absl::Minutes(50)), announced));
-    CHECK(Renewed(again, stored + kDay).authority == announced.next_authority);
+    CHECK(SameAuthorities(Renewed(again, stored + 2 * kDay), announced));
+    CHECK(Renewed(again, stored + 3 * kDay).authority == announced.next_authority);
   }
   SECTION("it was stored for all") {
     const ClusterPki known = Renewed(announced, late + kDay);
     CHECK(SameAuthorities(known, announced));
-    const ClusterPki signs = Renewed(known, late + 2 * kDay);
+    const ClusterPki signs = Renewed(known, late + 4 * kDay);
     CHECK(signs.authority == announced.next_authority);
     CHECK(signs.next_trusted == absl::InfiniteFuture());
     CHECK(signs.trust == signs.authority.certificate + made.authority.certificate);
-    CHECK(AllConnect(announced, signs, late + 2 * kDay));
-    CHECK(AllConnect(signs, announced, late + 2 * kDay));
+    CHECK(AllConnect(announced, signs, late + 4 * kDay));
+    CHECK(AllConnect(signs, announced, late + 4 * kDay));
+  }
+}
+
+TEST_CASE(
+    "a storage host that fetches what to trust once a day takes what controllers show, however often that is "
+    "renewed") {
+  const ClusterPki first = Renewed(Nothing(), kStart);
+  const absl::Time due = kStart + 2434 * kDay;
+  const ClusterPki host = Renewed(first, due - kDay);
+  REQUIRE(host.next_authority.empty());
+  ClusterPki pki = host;
+  // The CronJob, and the Jobs of upgrades of the chart.
+  for (const auto after : {absl::ZeroDuration(), absl::Minutes(5), absl::Minutes(70), absl::Hours(23)}) {
+    pki = Renewed(pki, due + after);
+    CHECK(IsTakenBy(host.leaves[kAgent].trust, pki.leaves[kController], due + after));
   }
 }
 

@@ -167,10 +167,11 @@ absl::Status OpenCoordinatorClient(const CoordinatorOptions& options, const std:
                                heartbeats->OnFence(array, fence);
                              });
   backends->reports.push_back([client](Metrics& metrics) {
-    metrics.SetGauge(
-        "lunkeeper_node_storage_heartbeat_age_seconds",
-        "Since a heartbeat of this node last landed on an array, of the array where it is longest ago",
-        absl::ToDoubleSeconds(client->storage_heartbeats->OldestAge()));
+    Metrics::Series ages;
+    for (const auto& [array, age] : client->storage_heartbeats->Ages())
+      ages[{{"array", array.value()}}] = absl::ToDoubleSeconds(age);
+    metrics.SetGauge("lunkeeper_node_storage_heartbeat_age_seconds",
+                     "Since a heartbeat of this node last landed on the array", ages);
     metrics.SetGauge("lunkeeper_node_forged_fence_notices",
                      "Fence notices of an array that were ignored, as they were not signed with its key",
                      static_cast<double>(client->storage_heartbeats->ForgedNotices()));

@@ -69,7 +69,9 @@ std::set<std::string> PortalsOf(const admin::v1::StatusResponse& status) {
   return portals;
 }
 
+// Controllers need not reach the storage network.
 void CheckPortals(const admin::v1::StatusResponse& status, const Surroundings& around, Faults& faults) {
+  if (status.mode() == "controller") return;
   for (const std::string& portal : PortalsOf(status)) {
     const absl::Status reached = around.connect(portal);
     if (!reached.ok())
@@ -158,15 +160,22 @@ class ClusterCheck {
                        ": this machine's clock is ahead, or no kubelet reaches the API server"));
   }
 
+  // Expected on the nodes that have a pod of the node plugin: its DaemonSets may leave nodes out.
   void CheckNodes() {
-    const auto nodes = List("nodes", {kube::kNodes});
+    const auto pods = List("nodes", {kube::kPods, around_.own_namespace});
     const auto csi_nodes = List("nodes", {kube::kCsiNodes});
-    if (!nodes || !csi_nodes) return;
+    if (!pods || !csi_nodes) return;
     std::set<std::string> without;
-    for (const Json& node : *nodes) without.insert(TextAt(node, {"metadata", "name"}));
-    for (const Json& node : *csi_nodes)
-      if (fencing::ReadNodeId(node)) without.erase(TextAt(node, {"metadata", "name"}));
-    if (without.size() == nodes->size() && !without.empty())
+    bool nowhere = true;
+    for (const Json& pod : *pods)
+      if (TextAt(pod, {"metadata", "labels", "app.kubernetes.io/component"}) == "node")
+        without.insert(TextAt(pod, {"spec", "nodeName"}));
+    for (const Json& node : *csi_nodes) {
+      if (!fencing::ReadNodeId(node)) continue;
+      without.erase(TextAt(node, {"metadata", "name"}));
+      nowhere = false;
+    }
+    if (nowhere)
       Add("nodes", "no node has the driver: look at the node plugin's DaemonSet and its events");
     else if (!without.empty())
       Add("nodes", absl::StrCat("without the driver, so that no pod with a volume runs there: ",
@@ -242,7 +251,7 @@ Faults CheckServer(const admin::v1::StatusResponse& status, const Surroundings& 
   CheckPortals(status, around, faults);
   CheckKernel(status, around, faults);
   CheckDevices(status, faults);
-  if (!status.not_ready().empty() && faults.empty())
+  if (!status.not_ready().empty())
     faults.push_back({"server", absl::StrCat("it is not ready: ", status.not_ready())});
   return faults;
 }

@@ -26,6 +26,7 @@ Surroundings Healthy() {
 
 admin::v1::StatusResponse HealthyController() {
   admin::v1::StatusResponse status;
+  status.set_mode("controller");
   auto* array = status.add_arrays();
   array->set_name("rack1");
   array->add_grants()->set_portal("10.0.0.5:3260");
@@ -67,6 +68,14 @@ struct HealthyCluster {
     pod["spec"]["containers"].push_back({{"image", "registry.k8s.io/sig-storage/csi-provisioner:v6.3.0"}});
     pod["spec"]["containers"].push_back({{"image", "ghcr.io/lunkeeper/lunkeeper:1.0"}});
     api.Put(kPod, pod);
+    PutNodePlugin("a");
+    api.Put("/api/v1/nodes/left-out", {{"spec", Json::object()}});  // by a selector of the DaemonSet
+  }
+  void PutNodePlugin(const std::string& node) {
+    Json pod;
+    pod["metadata"]["labels"]["app.kubernetes.io/component"] = "node";
+    pod["spec"]["nodeName"] = node;
+    api.Put("/api/v1/namespaces/lunkeeper/pods/node-" + node, pod);
   }
   std::string Check(const Surroundings& around = Healthy(), bool failover = true) {
     return Told(CheckCluster(*api.Client(), absl::Now() + absl::Seconds(20), around, failover));
@@ -108,12 +117,6 @@ TEST_CASE("a fault of a controller is found alone") {
     status.mutable_arrays(0)->set_not_serving("its host is down");
     wanted = "arrays: array rack1 does not serve: its host is down";
   }
-  SECTION("a portal that is not reached") {
-    around.connect = [](const std::string& address) {
-      return absl::UnavailableError("no route to " + address);
-    };
-    wanted = "portals: portal 10.0.0.5:3260 is not reached from here: no route to 10.0.0.5:3260";
-  }
   SECTION("something else") {
     status.set_not_ready("kubelet has not asked");
     wanted = "server: it is not ready: kubelet has not asked";
@@ -123,10 +126,22 @@ TEST_CASE("a fault of a controller is found alone") {
   CHECK(IsOneLine(told));
 }
 
+TEST_CASE("a controller that does not reach the storage network is well") {
+  Surroundings around = Healthy();
+  around.connect = [](const std::string&) { return absl::UnavailableError("no route"); };
+  CHECK(Told(CheckServer(HealthyController(), around)).empty());
+}
+
 TEST_CASE("a fault of a node is found alone") {
   auto status = HealthyNode();
   Surroundings around = Healthy();
   std::string wanted;
+  SECTION("a portal that is not reached") {
+    around.connect = [](const std::string& address) {
+      return absl::UnavailableError("no route to " + address);
+    };
+    wanted = "portals: portal 10.0.0.5:3260 is not reached from here: no route to 10.0.0.5:3260";
+  }
   SECTION("a kernel without FUSE or loop devices") {
     const std::string missing = GENERATE("/dev/fuse", "/dev/loop-control");
     around.open_device = [=](const std::string& path) {
@@ -163,7 +178,7 @@ TEST_CASE("a fault of the cluster is found alone") {
     wanted = "kinds: the CustomResourceDefinition " + kind + ".lunkeeper.io is missing";
   }
   SECTION("a node without the driver") {
-    cluster.api.Put("/api/v1/nodes/b", {{"spec", Json::object()}});
+    cluster.PutNodePlugin("b");
     wanted = "nodes: without the driver, so that no pod with a volume runs there: b\n";
   }
   SECTION("no node with the driver") {

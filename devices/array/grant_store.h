@@ -85,7 +85,7 @@ class GrantStore {
                                     Generation generation) = 0;
   virtual absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter& filter) = 0;
   // Another text whenever some grant may have changed since the last call, so that what was listed after one
-  // call is still right when the next one gives the same. Empty: that cannot be told. Fails when ListGrants
+  // call is still right when the next one gives the same. Empty: nobody knows. Fails when ListGrants
   // would.
   virtual absl::StatusOr<std::string> GrantsVersion() { return ""; }
 

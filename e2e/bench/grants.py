@@ -1,7 +1,7 @@
 """An array with many grants: what tgtd's searches through its targets and accounts cost.
 
-Grants a volume to a node in an array with 100 grants and in one with 3,000. Then, with 3,000 of which two nodes
-have 300 attached and write to all: fences 100 of them in one call, and kills tgtd.
+Grants a volume to a node in an array with 100 grants and in one with 3,000. Then, with 3,000 of which two
+nodes have 300 attached and write to all: fences 100 of them in one call, and kills tgtd.
 """
 
 import concurrent.futures

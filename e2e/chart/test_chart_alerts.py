@@ -33,10 +33,13 @@ WELL = {
     },
     # A file that was there once.
     series("lunkeeper_certificate_end_seconds", "controller-1", file="/etc/old.crt"): f"0x{ALWAYS}",
-    # It grows and falls again with each heartbeat, and once the array was restarted.
+    # It grows and falls again with each heartbeat, and once the array was restarted. One array is used by a
+    # single node.
     **{
-        series("lunkeeper_node_storage_heartbeat_age_seconds", pod): f"0.4x100 14 29 0.2x{ALWAYS - 103}"
-        for pod in NODES
+        series(
+            "lunkeeper_node_storage_heartbeat_age_seconds", pod, array=array
+        ): f"0.4x100 14 29 0.2x{ALWAYS - 103}"
+        for pod, array in (*((pod, "rack1") for pod in NODES), ("node-3", "rack2"))
     },
     # A volume that is attached only now and then, and one that loses its target for a moment.
     series(
@@ -64,6 +67,7 @@ WELL = {
     series("lunkeeper_failover_leading", "controller-1"): f"1x200 0x{ALWAYS - 201}",
     series("lunkeeper_failover_leading", "controller-2"): f"0x202 1x{ALWAYS - 203}",
     **{series("lunkeeper_failover_synced", pod): f"1x{ALWAYS}" for pod in CONTROLLERS},
+    **{series("lunkeeper_failover_held_back_nodes", pod): f"0x50 1 0x{ALWAYS - 52}" for pod in CONTROLLERS},
     **{
         series("lunkeeper_failover_nodefences", pod, phase=phase): f"0x{ALWAYS}"
         for pod in CONTROLLERS
@@ -136,17 +140,29 @@ FAULTS = {
     ),
     "an array is away for two nodes": Fault(
         "LunkeeperArrayAway",
-        only(AGES, ["0.4x100 0+15x5000", "0.4x100 0+15x5000", f"0.4x{ALWAYS}"]),
-        {(): "An array is away for 2 nodes"},
+        only(AGES, ["0.4x100 0+15x5000", "0.4x100 0+15x5000", f"0.4x{ALWAYS}", f"0.4x{ALWAYS}"]),
+        {(("array", "rack1"),): "Array rack1 is away for 2 nodes"},
+    ),
+    "an array is away that only one node of three uses": Fault(
+        "LunkeeperArrayAway",
+        {series(AGES, "node-3", array="rack2"): "0.4x99 0+15x5000"},
+        {(("array", "rack2"),): "Array rack2 is away for 1 nodes"},
+    ),
+    "a limit holds a failover back": Fault(
+        "LunkeeperFailoverHeldBack",
+        {series("lunkeeper_failover_held_back_nodes", "controller-1"): f"0x100 2x{ALWAYS - 101}"},
+        {(): "A limit holds back the failover of 2 nodes"},
+        at="26m",
     ),
     "one node of three has lost its path": Fault(
         "LunkeeperStoragePathLost",
-        {series(AGES, "node-2"): "0.4x99 0+15x5000"},
+        {series(AGES, "node-2", array="rack1"): "0.4x99 0+15x5000"},
         {
             (
+                ("array", "rack1"),
                 *IN_LUNKEEPER,
                 ("pod", "node-2"),
-            ): "node-2 has not reached an array for 5m 15s"
+            ): "node-2 has not reached array rack1 for 5m 15s"
         },
     ),
     "a device has failed": Fault(

@@ -18,14 +18,18 @@ IMAGE = f"lunkeeper-{VERSION}-amd64.image.tar"
 DEB = f"lunkeeper_{VERSION}_amd64.deb"
 
 
-def make(out, *options):
-    done = subprocess.run(
+def run_release(out, *options):
+    return subprocess.run(
         [sys.executable, ROOT / "packaging/release.py", f"--build={BUILD}", f"--out={out}", *options],
         capture_output=True,
         text=True,
         timeout=200,
         env={**os.environ, "PYTHONPATH": str(ROOT / "e2e")},
     )
+
+
+def make(out, *options):
+    done = run_release(out, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     return out
 
@@ -53,6 +57,15 @@ def test_it_has_everything(release):
         "SHA256SUMS.sig",
         "release.pub",
     }
+
+
+def test_a_folder_with_something_else_is_left_as_it_is(folder):
+    precious = folder / "home" / "precious"
+    precious.parent.mkdir()
+    precious.write_text("mine")
+    refused = run_release(precious.parent)
+    assert refused.returncode == 1 and "no release" in refused.stderr, refused
+    assert [path.name for path in precious.parent.iterdir()] == ["precious"]
 
 
 def test_a_second_one_is_the_same_byte_for_byte(release, folder):

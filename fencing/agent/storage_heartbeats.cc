@@ -195,11 +195,12 @@ class HeartbeatLinks final : public StorageHeartbeatSender {
       links_.push_back(std::make_unique<HeartbeatLink>(options_, array, access, fenced));
   }
 
-  absl::Duration OldestAge() const override {
+  std::map<fencing::ArrayId, absl::Duration> Ages() const override {
     const Clock::time_point now = Clock::now();
-    absl::Duration age = absl::ZeroDuration();
-    for (const auto& link : links_) age = std::max(age, absl::FromChrono(now - link->landed_at()));
-    return age;
+    std::map<fencing::ArrayId, absl::Duration> ages;
+    for (size_t i = 0; i < links_.size(); ++i)
+      ages[options_.arrays[i]] = absl::FromChrono(now - links_[i]->landed_at());
+    return ages;
   }
 
   uint64_t ForgedNotices() const override {

@@ -9,6 +9,7 @@
 // result changes. The destructor joins the threads, which takes at most `answer_timeout` per answer.
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -38,8 +39,8 @@ HeartbeatLunAccess AskForHeartbeatLun(Replicas& replicas, const NodeId& node);
 class StorageHeartbeatSender {
  public:
   virtual ~StorageHeartbeatSender() = default;
-  // The time since the last heartbeat landed (or since the start), on the array where that is longest ago.
-  virtual absl::Duration OldestAge() const = 0;
+  // For each array, the time since a heartbeat last landed there, or since the start.
+  virtual std::map<fencing::ArrayId, absl::Duration> Ages() const = 0;
   // Fence notices that were ignored, since they were not signed as they had to be.
   virtual uint64_t ForgedNotices() const = 0;
 };

@@ -28,6 +28,8 @@ class Core {
   std::vector<Action> Step(Event event);
 
   bool Leads() const { return election_.HoldsLease(state_.now); }
+  // The replica that has the lease, as far as this one knows; empty: none.
+  const std::string& Leader() const { return election_.holder(); }
   // For `lunkeeper status`.
   const State& state() const { return state_; }
 

@@ -24,6 +24,8 @@ class Election {
   std::optional<WriteLease> DueWrite(Instant now);
 
   bool HoldsLease(Instant now) const { return leads_until_ && now < *leads_until_; }
+  // Whose the lease was when it was last read; empty: nobody's.
+  const std::string& holder() const { return seen_.holder; }
   // When the renewal by which it leads was sent; rises with each renewal; empty: it never led.
   std::optional<Instant> renewed_at() const { return renewed_at_; }
 

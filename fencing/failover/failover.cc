@@ -175,7 +175,7 @@ void FailoverController::RunTick(Instant now) {
   FeedCore(now, fencing::Tick{});
   events_.SendEvents(now, actions_.IsBusy());
   recorder_.SetLeads(core_.Leads());
-  recorder_.SetSynced(synced_);
+  recorder_.SetSynced(synced_ && watches_->missing().empty());
   ComplainIfNotSynced(now);
 }
 

@@ -102,6 +102,31 @@ TEST_CASE("a node that only the array hears is held, and fenced when the array h
   CHECK(Comes([&] { return world.Runs("db-0", "n2"); }));
 }
 
+TEST_CASE("a replica that does not lead says which one to ask") {
+  World world;
+  Failover& first = world.Start("replica-1");
+  REQUIRE(Comes([&] { return Says(first, "this replica leads", ""); }));
+  Failover& second = world.Start("replica-2");
+  CHECK(Comes([&] { return Says(second, "replica-1 leads", "ask that one"); }));
+}
+
+TEST_CASE("a leader that cannot watch any more shows in the metrics that it does not act") {
+  Metrics metrics("controller");
+  World world;
+  Failover& failover = world.Start();
+  const auto shows = [&](const std::string& line) {
+    failover.ReportMetrics(metrics);
+    return absl::StrContains(metrics.ToText(), line);
+  };
+  REQUIRE(
+      Comes([&] { return shows("lunkeeper_failover_leading 1") && shows("lunkeeper_failover_synced 1"); }));
+  world.api.Forget("/api/v1/namespaces");  // refused when the watch is next renewed
+  REQUIRE(Comes([&] { return Says(failover, "this replica leads", "not watched yet"); }));
+  CHECK(Comes([&] { return shows("lunkeeper_failover_synced 0"); }));
+  world.api.Forget("");
+  CHECK(Comes([&] { return shows("lunkeeper_failover_synced 1"); }));
+}
+
 TEST_CASE("dry run and pause say what they hold back, and nothing is done") {
   World world;
   world.AddPod("db-0", "n1");
@@ -113,6 +138,11 @@ TEST_CASE("dry run and pause say what they hold back, and nothing is done") {
   world.PowerOff("n1");
   const std::string said = dry ? "dry run: would be failed over" : "not failed over: failover is paused";
   CHECK(Comes([&] { return Says(failover, "node n1", said); }));
+  Metrics metrics("controller");
+  CHECK(Comes([&] {
+    failover.ReportMetrics(metrics);
+    return absl::StrContains(metrics.ToText(), "lunkeeper_failover_held_back_nodes 1\n");
+  }));
   CHECK_FALSE(world.IsFenced("n1"));
   CHECK(world.api.CountWrites(absl::StrCat("POST ", kRecords)) == 0);
   CHECK(world.api.CountWrites("DELETE ") == 0);

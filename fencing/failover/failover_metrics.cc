@@ -85,6 +85,13 @@ void PutCounts(const char* channel, const Counts<State>& counts, Metrics::Series
 
 double ToSeconds(Span time) { return static_cast<double>(time.milliseconds()) / 1000; }
 
+double CountHeldBack(const State& state) {
+  const auto count = std::count_if(state.said.begin(), state.said.end(), [](const auto& report) {
+    return report.first.first == ReportKind::kRefused;
+  });
+  return static_cast<double>(count);
+}
+
 }  // namespace
 
 void ReportFailoverMetrics(const State& state, Metrics& metrics) {
@@ -125,6 +132,9 @@ void ReportFailoverMetrics(const State& state, Metrics& metrics) {
                    evidence);
   metrics.SetGauge("lunkeeper_failover_classified_nodes", "Nodes by what they are judged to be",
                    classifications);
+  metrics.SetGauge("lunkeeper_failover_held_back_nodes",
+                   "Nodes whose failover a limit holds back now; lunkeeper status says why",
+                   CountHeldBack(state));
   metrics.SetGauge("lunkeeper_failover_nodefences", "NodeFences by how far they have come", fences);
   metrics.SetGauge("lunkeeper_failover_oldest_heartbeat_seconds",
                    "Age of the oldest of the nodes' last heartbeats, without fenced nodes",

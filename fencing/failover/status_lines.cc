@@ -47,6 +47,13 @@ std::string FenceLine(const NodeFence& fence) {
                       fence.cause, "; ", DescribeVolumes(fence.volumes));
 }
 
+// A replica that does not lead holds nothing back, so it cannot say why nothing is done about a node.
+std::string WhoLeads(const Core& core) {
+  if (core.Leads()) return "this replica leads";
+  if (core.Leader().empty()) return "no replica leads";
+  return absl::StrCat(core.Leader(), " leads; ask that one why something is not done");
+}
+
 }  // namespace
 
 // The order is what an operator asks in turn: who leads, under which limits, which nodes, which fences.
@@ -54,9 +61,8 @@ std::vector<std::string> StatusLines(const Core& core, const std::string& missin
   const State& state = core.state();
   const Settings& settings = state.settings;
   std::vector<std::string> lines;
-  lines.push_back(
-      absl::StrCat(core.Leads() ? "this replica leads" : "another replica leads, or none",
-                   missing.empty() ? "" : absl::StrCat("; it does not act: not watched yet: ", missing)));
+  lines.push_back(absl::StrCat(
+      WhoLeads(core), missing.empty() ? "" : absl::StrCat("; it does not act: not watched yet: ", missing)));
   lines.push_back(absl::StrCat("budget ", settings.budget_percent, " % of the nodes, then ",
                                settings.one_by_one ? "one by one" : "stop", settings.paused ? "; PAUSED" : "",
                                settings.dry_run ? "; DRY RUN" : "", settings.opt_in ? "; opt-in" : ""));
