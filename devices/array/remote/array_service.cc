@@ -9,7 +9,6 @@
 // for releases and fences, which are what ends the waiting; a volume that is free needs no place.
 #include "devices/array/remote/array_service.h"
 
-#include <google/protobuf/message.h>
 #include <grpc/grpc_security_constants.h>
 
 #include <algorithm>

@@ -15,13 +15,13 @@
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "base/grpc_status.h"
 #include "base/status_macros.h"
 #include "devices/array/remote/array.grpc.pb.h"
+#include "devices/array/remote/kept_holders.h"
 #include "devices/array/remote/wire.h"
 #include "devices/connection_message.h"
 #include "devices/node_id.h"
@@ -281,22 +281,13 @@ class RemoteArrayImpl final : public RemoteArray,
   }
 
  private:
-  // The list of the last call, if the agent says that it still holds: failover asks twice a second.
-  absl::StatusOr<std::vector<Grant>> ListHolders(v1::ListGrantsRequest request) ABSL_LOCKS_EXCLUDED(mutex_) {
-    std::vector<Grant> kept;
-    {
-      const absl::MutexLock lock(&mutex_);
-      request.set_known_version(holders_version_);
-      kept = holders_;
-    }
+  absl::StatusOr<std::vector<Grant>> ListHolders(v1::ListGrantsRequest request) {
+    const KeptHolders::Kept kept = holders_.Get();
+    request.set_known_version(kept.version);
     v1::ListGrantsResponse response;
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncListGrants, request, &response));
-    if (response.unchanged()) return kept;
-    std::vector<Grant> holders = ReadAll<Grant>(response.grants());
-    const absl::MutexLock lock(&mutex_);
-    holders_version_ = response.version();
-    holders_ = holders;
-    return holders;
+    if (response.unchanged()) return kept.grants;
+    return holders_.KeepAnswer(response.version(), ReadAll<Grant>(response.grants()));
   }
 
   template <class Request, class Response>
@@ -397,9 +388,8 @@ class RemoteArrayImpl final : public RemoteArray,
   const RemoteArrayOptions options_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<Stub> stub_;
+  KeptHolders holders_;
   absl::Mutex mutex_;
-  std::string holders_version_ ABSL_GUARDED_BY(mutex_);  // empty: the agent cannot tell
-  std::vector<Grant> holders_ ABSL_GUARDED_BY(mutex_);
   grpc::Status lost_ ABSL_GUARDED_BY(mutex_);  // why the agent was not reached at last; OK: it was
 };
 
