@@ -56,7 +56,7 @@ struct Grant {
 struct GrantFilter {
   VolumeId volume;
   NodeId node;
-  // Only who has which volume, with what access, owner and generation: no connection, and so no secret.
+  // Only who has which volume, and how: without connections, and so without secrets.
   bool holders_only = false;
 };
 

@@ -75,6 +75,8 @@ TEST_CASE_METHOD(Counted, "who holds what is sent once for each change, and neve
 
   REQUIRE(fake.AcquireGrant(For(volumes[1], kNodeB), absl::ZeroDuration()).ok());
   CHECK(Holders()->size() == 2);
+  REQUIRE(fake.ModifyVolume(volumes[1], {.max_iops = 200}).ok());
+  CHECK(Holders()->back().limits.iops == 200);
   REQUIRE(fake.ReleaseGrant(volumes[0], kNodeA, GrantOwner::kNode, kAnyGeneration).ok());
   REQUIRE(Holders()->size() == 1);
   CHECK(Holders()->front().node == kNodeB);

@@ -156,6 +156,7 @@ absl::StatusOr<Volume> FakeArray::ModifyVolume(const VolumeId& id, const VolumeC
         absl::StrCat("volume ", id.value(), ": node ", entry->grants.begin()->first.value(), " has it"));
   entry->volume.spec = changed;
   for (auto& [node, grant] : entry->grants) grant.limits = changed.limits;
+  ++modified_;
   return entry->volume;
 }
 
@@ -316,7 +317,7 @@ absl::StatusOr<std::string> FakeArray::GrantsVersion() {
   RETURN_IF_ERROR(failure_);
   size_t grants = 0;
   for (const auto& [id, entry] : volumes_) grants += entry.grants.size();
-  return absl::StrCat(generation_, "-", grants);
+  return absl::StrCat(generation_, "-", grants, "-", modified_);
 }
 
 absl::StatusOr<Term> FakeArray::BeginTerm(const std::string&) {

@@ -124,6 +124,7 @@ class FakeArray final : public Array,
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   bool hold_drains_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t ids_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t modified_ ABSL_GUARDED_BY(mutex_) = 0;
   Generation generation_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<VolumeId, VolumeEntry> volumes_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, VolumeId> volume_names_ ABSL_GUARDED_BY(mutex_);

@@ -104,6 +104,10 @@ TEST_CASE_METHOD(Opened, "each change of grants changes their version, and so do
   CHECK(holders->front().connection.chap.secret.empty());
   REQUIRE(Acquire(other, kB).ok());
   CHECK(changed());
+  REQUIRE(array->volumes().ModifyVolume(other, {.max_iops = 200}).ok());
+  CHECK(changed());
+  const auto limited = array->grants().ListGrants({.volume = other, .node = {}, .holders_only = true});
+  CHECK(limited->front().limits.iops == 200);
   REQUIRE(Release(volume, kA).ok());
   CHECK(changed());
   const Term term = *array->fences().BeginTerm("leader");

@@ -85,24 +85,17 @@ absl::StatusOr<Grant> TgtGrants::TryAcquire(const GrantRequest& request) {
 
 absl::StatusOr<Grant> TgtGrants::DescribeGrant(const GrantRow& row) {
   ASSIGN_OR_RETURN(const VolumeRow volume, parts_.catalogue.volumes().FindVolume(cluster_, row.volume));
-  Grant grant = DescribeHolder(row);
-  grant.connection = parts_.table.ConnectionOf(row);
-  grant.serial = volume.volume.serial;
-  grant.size_bytes = volume.volume.spec.size_bytes;
-  grant.durability = volume.volume.spec.durability;
-  grant.node_uid = row.node_uid;
-  grant.limits = volume.volume.spec.limits;
-  return grant;
-}
-
-Grant TgtGrants::DescribeHolder(const GrantRow& row) {
-  Grant holder;
-  holder.volume = row.volume;
-  holder.node = row.node;
-  holder.access = row.access;
-  holder.owner = row.owner;
-  holder.generation = row.generation;
-  return holder;
+  return Grant{.volume = row.volume,
+               .node = row.node,
+               .access = row.access,
+               .owner = row.owner,
+               .generation = row.generation,
+               .connection = parts_.table.ConnectionOf(row),
+               .serial = volume.volume.serial,
+               .size_bytes = volume.volume.spec.size_bytes,
+               .durability = volume.volume.spec.durability,
+               .node_uid = row.node_uid,
+               .limits = volume.volume.spec.limits};
 }
 
 absl::Status TgtGrants::ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,
@@ -126,10 +119,11 @@ absl::StatusOr<std::vector<Grant>> TgtGrants::ListGrants(const GrantFilter& filt
   std::vector<Grant> grants;
   grants.reserve(rows.size());
   for (const GrantRow& row : rows) {
-    absl::StatusOr<Grant> grant = filter.holders_only ? DescribeHolder(row) : DescribeGrant(row);
+    absl::StatusOr<Grant> grant = DescribeGrant(row);
     // Released since, and its volume deleted.
     if (absl::IsNotFound(grant.status())) continue;
     RETURN_IF_ERROR(grant.status());
+    if (filter.holders_only) grant->connection = {};
     grants.push_back(*std::move(grant));
   }
   return grants;

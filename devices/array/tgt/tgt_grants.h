@@ -28,7 +28,6 @@ class TgtGrants final : public GrantStore {
   absl::StatusOr<Grant> TryAcquire(const GrantRequest& request);
   absl::StatusOr<Grant> AcquireInLine(const GrantRequest& request, absl::Duration wait);
   absl::StatusOr<Grant> DescribeGrant(const GrantRow& row);
-  static Grant DescribeHolder(const GrantRow& row);
 
   const TgtParts& parts_;
   const ClusterId cluster_;
