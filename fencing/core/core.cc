@@ -71,8 +71,7 @@ std::vector<Classification> Core::JudgeNodes() {
   std::vector<Classification> verdicts;
   verdicts.reserve(state_.evidence.nodes().size());
   for (const auto& [node, known] : state_.evidence.nodes()) {
-    verdicts.push_back(Classify(state_.evidence.SignalsOf(node, known, state_.now), state_.settings));
-    state_.limits.NoteVerdict(node, verdicts.back(), state_.now);
+    verdicts.push_back(state_.JudgeNode(node, state_.evidence.SignalsOf(node, known, state_.now)));
   }
   state_.limits.CountNodes(state_.cluster, state_.evidence, state_.now);
   return verdicts;
@@ -172,10 +171,9 @@ void Core::HandleAnswer(const BeginTerm& call, const Done& done) {
 void Core::HandleAnswer(const ReadKubelet& call, const Done& done) {
   if (done.outcome != Outcome::kOk && done.outcome != Outcome::kGone) return;
   state_.evidence.NoteRead(call, done.kubelet, state_.now);
+  if (const auto due = state_.due.find(call.node); due != state_.due.end()) due->second.asked_at.reset();
   if (!MayAct()) return;
-  const auto verdict = state_.ClassifyNode(call.node);
-  state_.limits.NoteVerdict(call.node, verdict, state_.now);
-  Decide(state_, call.node, verdict);
+  Decide(state_, call.node, state_.JudgeNode(call.node, state_.evidence.SignalsOf(call.node, state_.now)));
 }
 
 // Also where nobody could be asked: then there are no votes, and none stands against it.

@@ -18,6 +18,7 @@ namespace {
 
 constexpr Span kCollectAfter = 600_s;        // of silence: a node without a Node is over
 constexpr size_t kMostFencedInstances = 16;  // of one machine, which is closed as a whole
+constexpr size_t kMostPodsNamed = 5;         // in one report
 
 void RecordDecision(State& state, NodeFence fence) {
   if (state.settings.dry_run) {
@@ -57,12 +58,22 @@ bool AdoptFence(State& state, const NodeId& node) {
   return true;
 }
 
+void ReportRefusal(State& state, const NodeId& node, std::string text, Refusal refusal) {
+  state.ReportOnce({.kind = ReportKind::kRefused, .node = node, .text = std::move(text), .refusal = refusal});
+}
+
 // True: the API server has to be asked first. What the watches brought may be old: a lease that seems not to
-// be renewed may only be late, and its node is well but for a plugin that hangs.
+// be renewed may only be late, and its node is well but for a plugin that hangs. An answer that is slow or
+// fails is waited for, and told of.
 bool IsKubeletUnread(State& state, const NodeId& node) {
-  if (state.settings.dry_run || state.evidence.IsKubeletRead(node, state.now)) return false;
+  auto& due = state.due.try_emplace(node, DueFence{state.now, {}}).first->second;
+  if (state.settings.dry_run || state.evidence.IsKubeletRead(node, due.since, state.now)) return false;
   const CallKey key{.kind = CallKey::Kind::kReadKubelet, .node = node};
   state.outbox.CallOnce(key, ReadKubelet{node, state.now}, state.now);
+  if (!due.asked_at) due.asked_at = state.now;
+  if (state.now - *due.asked_at >= state.settings.kubelet_read)
+    ReportRefusal(state, node, "not failed over: waits for the API server's word on its kubelet",
+                  Refusal::kUnread);
   return true;
 }
 
@@ -158,10 +169,14 @@ VolumesByArray CollectedFrom(const State& state, const NodeId& node) {
   return volumes;
 }
 
-VolumesByArray AffectedVolumes(const State& state, const NodeId& node, const Classification& classification) {
+Plan PlanOf(const State& state, const NodeId& node, const Classification& classification) {
   std::set<ArrayId> lost;
   if (classification.response == Response::kAskToLeave) lost = state.evidence.SignalsOf(node, state.now).lost;
-  auto volumes = state.PlanFor(node, lost).volumes;
+  return state.PlanFor(node, lost);
+}
+
+VolumesByArray AffectedVolumes(const State& state, const NodeId& node, const Classification& classification) {
+  auto volumes = PlanOf(state, node, classification).volumes;
   if (classification.response != Response::kFence) return volumes;
   // Volumes that nobody moves with a pod.
   for (const auto& beside : {state.WantedFrom(node), CollectedFrom(state, node)})
@@ -170,6 +185,17 @@ VolumesByArray AffectedVolumes(const State& state, const NodeId& node, const Cla
       if (!fence || !Covers(fence->volumes, some)) volumes[array].insert(some.begin(), some.end());
     }
   return volumes;
+}
+
+// A node that has nothing of ours is none of our business, however dead it is. One from which nothing can
+// move is reported.
+void ReportPodsLeft(State& state, const NodeId& node, const Classification& classification) {
+  const auto left = PlanOf(state, node, classification).left;
+  std::string text;
+  for (size_t i = 0; i < std::min(left.size(), kMostPodsNamed); ++i)
+    text += (i == 0 ? "nothing is moved: " : "; ") + left[i].first.value() + ": " + left[i].second;
+  if (left.size() > kMostPodsNamed) text += "; and " + std::to_string(left.size() - kMostPodsNamed) + " more";
+  ReportRefusal(state, node, std::move(text), Refusal::kLeftAlone);
 }
 
 }  // namespace
@@ -202,16 +228,11 @@ void Decide(State& state, const NodeId& node, Classification classification) {
   const auto volumes =
       requester == kByMachine ? VolumesOfMachine(state, node) : AffectedVolumes(state, node, classification);
   AddToRecord(state, volumes, fence);
-  // A node that has nothing of ours is none of our business, however dead it is.
-  if (fence.volumes.empty() && !manual) return;
+  if (fence.volumes.empty() && !manual) return ReportPodsLeft(state, node, classification);
   if (!manual) {
     const auto refused =
         state.limits.RefusalOf(node, classification, state.cluster, state.evidence, state.now);
-    if (refused)
-      return state.ReportOnce({.kind = ReportKind::kRefused,
-                               .node = node,
-                               .text = "not failed over: " + refused->text,
-                               .refusal = refused->reason});
+    if (refused) return ReportRefusal(state, node, "not failed over: " + refused->text, refused->reason);
   }
   if (!manual && classification.response == Response::kFence) {
     // Both are asked at once.

@@ -85,6 +85,7 @@ struct ApiLost {};
 struct KubeletLease {  // renewed
   NodeName node;
   Version renewal;  // another with each renewal; empty: not known
+  std::optional<KubeletTime> renewed = {};
 };
 struct NodeSeen {
   Node node;
@@ -123,13 +124,12 @@ enum class Outcome {
   kRefused,   // a newer term exists
   kFailed     // not known whether it was done: try again
 };
-// A machine's kubelet as a ReadKubelet found it.
-struct KubeletState {
-  Version renewal;  // of its lease
+struct KubeletState {  // as a ReadKubelet found it
+  Version renewal;     // of its lease
   bool ready = true;
+  std::optional<KubeletTime> renewed = {};
 };
-// The answer to an action which has an id.
-struct Done {
+struct Done {  // the answer to an action which has an id
   uint64_t action = 0;
   Outcome outcome = Outcome::kOk;
   std::optional<ArrayFence> fence;  // of a FenceNode

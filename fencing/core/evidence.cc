@@ -34,6 +34,14 @@ bool IsNews(const NodeEvidence& node, const Heartbeat& heartbeat) {
   return known == node.other_boots.end() || heartbeat.sequence > known->second;
 }
 
+// A renewal that comes late, by a watch that lags or a read, may have been made before its node died. It was
+// made as long after the one before as the machine's clock says; and that one was made before it was seen. A
+// clock that was set back in between says nothing.
+Instant RenewedBy(const KubeletSide& before, const KubeletLease& lease, Instant now) {
+  if (!before.lease_at || !before.renewed || !lease.renewed || *lease.renewed <= *before.renewed) return now;
+  return std::min(now, *before.lease_at + (*lease.renewed - *before.renewed));
+}
+
 }  // namespace
 
 void Evidence::Observe(Instant now) {
@@ -202,19 +210,23 @@ void Evidence::NoteEvent(const ProbeAnswer& result, Instant now) {
 void Evidence::NoteEvent(const KubeletLease& lease, Instant now) {
   auto& side = KubeletOf(lease.node);
   if (!lease.renewal.empty() && lease.renewal == side.renewal) return;  // listed again
+  side.renewed_by = RenewedBy(side, lease, now);
   side.renewal = lease.renewal;
+  side.renewed = lease.renewed;
   side.lease_at = now;
 }
 
-// A lease that the watch has not brought was renewed at some time since the last one that it brought.
+// A lease that the watch has not brought was renewed at some time since the last one that it brought: see
+// RenewedBy.
 void Evidence::NoteRead(const ReadKubelet& call, const std::optional<KubeletState>& found, Instant now) {
   const auto known = kubelets_.find(NameOf(call.node));
   if (known == kubelets_.end()) return;
   auto& side = known->second;
-  side.read_at = call.asked;
+  side.read_asked_at = call.asked;
+  side.read_at = now;
   if (!found) return;
   if (found->ready) side.ready = true;
-  if (!found->renewal.empty()) NoteEvent(KubeletLease{known->first, found->renewal}, now);
+  if (!found->renewal.empty()) NoteEvent(KubeletLease{known->first, found->renewal, found->renewed}, now);
 }
 
 void Evidence::NoteVotes(const AskReplicas& call, const ReplicaVotes& votes) {
@@ -230,11 +242,11 @@ const ReplicaVotes* Evidence::VotesOn(const NodeId& id, Instant now) const {
   return now - *node->second.votes_at < settings_.votes_last ? &node->second.votes : nullptr;
 }
 
-bool Evidence::IsKubeletRead(const NodeId& id, Instant now) const {
+bool Evidence::IsKubeletRead(const NodeId& id, Instant since, Instant now) const {
   const auto known = kubelets_.find(NameOf(id));
   if (known == kubelets_.end() || (!known->second.node_id.empty() && known->second.node_id != id))
     return true;
-  return known->second.read_at && now - *known->second.read_at < settings_.kubelet_read;
+  return known->second.read_asked_at >= since && now - *known->second.read_at < settings_.kubelet_read;
 }
 
 void Evidence::NoteEvent(const NodeSeen& seen, Instant now) {
@@ -242,7 +254,7 @@ void Evidence::NoteEvent(const NodeSeen& seen, Instant now) {
   // Until it was seen nobody knew its address, so that a probe of it has reached nobody.
   const auto node = nodes_.find(seen.node.node_id);
   if (node != nodes_.end() && side.node_id != seen.node.node_id) node->second.probe_sent_at.reset();
-  if (!side.lease_at) side.lease_at = now;
+  if (!side.lease_at) side.lease_at = side.renewed_by = now;
   if (side.ready && !seen.node.ready) side.not_ready_since = now;
   side.ready = seen.node.ready;
   side.node_id = seen.node.node_id;

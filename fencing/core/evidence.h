@@ -56,8 +56,9 @@ class Evidence {
   // No array has answered for a while: it may be this observer that is cut off from them.
   bool IsBlind(Instant now) const;
   bool ApiUp(Instant now) const;
-  // The API server itself was asked a moment ago how its kubelet is; or there is nothing to ask.
-  bool IsKubeletRead(const NodeId& node, Instant now) const;
+  // The API server itself was asked, at `since` or later, how its kubelet is, and has just answered, however
+  // long that took; or there is nothing to ask.
+  bool IsKubeletRead(const NodeId& node, Instant since, Instant now) const;
   // What the other replicas said a moment ago; null: they have to be asked.
   const ReplicaVotes* VotesOn(const NodeId& node, Instant now) const;
   // The node's heartbeats arrive, and it reports that nothing of `volumes` is left on it. With a generation:

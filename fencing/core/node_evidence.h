@@ -55,10 +55,13 @@ struct ArraySide {
 struct KubeletSide {
   bool ready = true;
   NodeId node_id;
-  std::optional<Instant> lease_at;
-  Version renewal;                 // by which it knows the last one
-  Instant not_ready_since;         // if it is not
-  std::optional<Instant> read_at;  // asked of the API server itself
+  std::optional<Instant> lease_at;     // its last renewal was seen
+  std::optional<Instant> renewed_by;   // and was made, at the latest
+  Version renewal;                     // by which it knows the last one
+  std::optional<KubeletTime> renewed;  // when it was made, by the machine's own clock
+  Instant not_ready_since;             // if it is not
+  // The API server itself was asked, and answered.
+  std::optional<Instant> read_asked_at, read_at;
 };
 
 struct NodeEvidence {

@@ -4,7 +4,17 @@
 
 namespace lunkeeper::fencing {
 
-enum class Refusal { kPaused, kExempt, kMass, kBudget, kHeardElsewhere, kDryRun, kUnknownNode };
+enum class Refusal {
+  kPaused,
+  kExempt,
+  kMass,
+  kBudget,
+  kHeardElsewhere,
+  kDryRun,
+  kUnread,
+  kLeftAlone,
+  kUnknownNode
+};
 
 constexpr const char* ToWord(Refusal refusal) {
   switch (refusal) {
@@ -20,6 +30,10 @@ constexpr const char* ToWord(Refusal refusal) {
       return "heard-elsewhere";
     case Refusal::kDryRun:
       return "dry-run";
+    case Refusal::kUnread:
+      return "kubelet-unread";
+    case Refusal::kLeftAlone:
+      return "left-alone";
     case Refusal::kUnknownNode:
       return "unknown-node";
   }

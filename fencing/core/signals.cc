@@ -89,7 +89,8 @@ void Evidence::LookAtSilence(const NodeId& id, const NodeEvidence& node, Instant
   const auto latest = std::max(*storage_at, *network_at);
   signals.together = latest - std::min(*storage_at, *network_at) <= settings_.together;
   signals.renewed_since = node.kubelet && (node.kubelet->node_id.empty() || node.kubelet->node_id == id) &&
-                          node.kubelet->lease_at && *node.kubelet->lease_at - latest >= settings_.lease_delay;
+                          node.kubelet->renewed_by &&
+                          *node.kubelet->renewed_by - latest >= settings_.lease_delay;
 }
 
 void Evidence::LookAtKernel(const NodeEvidence& node, Instant now, Signals& signals) const {

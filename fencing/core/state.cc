@@ -19,6 +19,17 @@ VolumesByArray State::WantedFrom(const NodeId& node) const {
   return result;
 }
 
+Classification State::JudgeNode(const NodeId& node, const Signals& signals) {
+  const auto verdict = Classify(signals, settings);
+  limits.NoteVerdict(node, verdict, now);
+  if (verdict.response == Response::kFence) {
+    due.try_emplace(node, DueFence{now, {}});
+  } else {
+    due.erase(node);
+  }
+  return verdict;
+}
+
 Plan State::PlanFor(const NodeId& node, const std::set<ArrayId>& only) const {
   if (!IsCurrent(node) || IsMachineId(node)) return {};  // a machine's pods go with the node that it is now
   if (only.empty()) return PlanMove(cluster, settings, node);
@@ -55,10 +66,12 @@ void State::ForgetNodes() {
   const auto needed = [&](const NodeId& node) {
     return cluster.FindFence(node) || !arrays.FencesOf(node).empty();
   };
-  for (const auto& node : evidence.ForgetNodes(now, needed))
+  for (const auto& node : evidence.ForgetNodes(now, needed)) {
+    due.erase(node);
     for (const auto kind :
          {ReportKind::kClassification, ReportKind::kRefused, ReportKind::kProgress, ReportKind::kHeldBack})
       WithdrawReport(kind, node);
+  }
 }
 
 void State::ReportOnce(Report report) {

@@ -22,6 +22,12 @@ struct PendingRequest {
   Instant at;
 };
 
+// A node that is to be fenced by evidence.
+struct DueFence {
+  Instant since;
+  std::optional<Instant> asked_at;  // the API server how its kubelet is, which has not answered since
+};
+
 struct State {
   explicit State(const Settings& given)
       : settings(given), evidence(settings), limits(settings), outbox(settings) {}
@@ -38,11 +44,14 @@ struct State {
   std::map<VolumeId, PendingRequest> wanted;  // on demand
   std::map<NodeId, Instant> leaving_since;    // graceful moves, as this replica saw them begin
   std::map<Uid, Instant> kicked;              // pods
+  std::map<NodeId, DueFence> due;             // whether the limits let it be done or not
   std::map<std::pair<ReportKind, NodeId>, std::string> said;
 
   Classification ClassifyNode(const NodeId& node) const {
     return Classify(evidence.SignalsOf(node, now), settings);
   }
+  // What ClassifyNode says of a node of which `signals` are known, for the safety limits too.
+  Classification JudgeNode(const NodeId& node, const Signals& signals);
   // Its name means this instance, not another that has taken it over.
   bool IsCurrent(const NodeId& node) const {
     return cluster.IsCurrent(node) && !evidence.IsSuperseded(node, now);

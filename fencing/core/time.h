@@ -57,6 +57,8 @@ class InstantOf {
 };
 
 using Instant = InstantOf<struct ObserverClock>;
+// By the clock of a machine. How far apart two renewals of its kubelet's lease are is all that it tells.
+using KubeletTime = InstantOf<struct KubeletClock>;
 
 // The latest of what has happened: what never did counts for nothing.
 constexpr Instant LatestOf(Instant a, Instant b) { return a < b ? b : a; }

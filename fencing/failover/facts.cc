@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/time.h"
 #include "base/driver.h"
 #include "fencing/failover/read_scheduling.h"
 
@@ -109,6 +110,15 @@ NodeFacts ReadNode(const Json& node) {
 }
 
 std::string ReadRenewal(const Json& lease) { return TextAt(lease, {"spec", "renewTime"}); }
+
+// A kubelet writes microseconds, and a failover needs seconds. Whose clock it is matters: it is the
+// machine's, which may be wrong by any amount, so nobody may compare it with a time of ours. The core only
+// takes the distance of two renewals of the same kubelet.
+std::optional<KubeletTime> RenewalTime(const std::string& renewal) {
+  absl::Time time;
+  if (!absl::ParseTime(absl::RFC3339_full, renewal, &time, nullptr)) return std::nullopt;
+  return KubeletTime(Span::OfMilliseconds(absl::ToUnixMillis(time)));
+}
 
 // The node's own kubelet writes it, and could name another machine, which would be fenced in its place.
 std::optional<NodeId> ReadNodeId(const Json& csi_node) {

@@ -63,6 +63,8 @@ struct VolumeFacts {
 NodeFacts ReadNode(const kube::Json& node);
 // Of the leases that kubelets renew: another text with each renewal.
 std::string ReadRenewal(const kube::Json& lease);
+// Of the text that ReadRenewal returns; none: it is no time.
+std::optional<KubeletTime> RenewalTime(const std::string& renewal);
 // Our driver's node id in a CSINode.
 std::optional<NodeId> ReadNodeId(const kube::Json& csi_node);
 // Nullopt: the pod has no persistent volume, or has ended.

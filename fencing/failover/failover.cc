@@ -242,7 +242,7 @@ WatchHandlers FailoverController::MakeHandlers() {
           .on_record = [this](const auto& name, const auto* facts) { OnRecord(name, facts); },
           .on_kubelet =
               [this](const auto& node, const auto& renewal) {
-                FeedCore(now_, KubeletLease{NodeName(node), Version(renewal)});
+                FeedCore(now_, KubeletLease{NodeName(node), Version(renewal), RenewalTime(renewal)});
               },
           .on_synced =
               [this] {

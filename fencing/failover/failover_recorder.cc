@@ -92,6 +92,7 @@ void FailoverRecorder::OnReport(const Report& report) {
                : held_back ? "VolumeHeldBack"
                            : "NodeSuspected",
                report.text);
+  if (report.refusal == Refusal::kLeftAlone) ReportPodsLeft(report.node, "from which nothing is moved");
 }
 
 // Entries that begin something are made when the core asks for it, as its answer may never come.
@@ -175,7 +176,7 @@ void FailoverRecorder::RecordSuccess(const Action& action, const Answer& answer)
                                           answer.done.fence->generation);
     AddEntry(RecordOf(fence->node), absl::Now(), "Fenced", text);
     AddNodeEvent(fence->node, kube::EventKind::kWarning, "Fenced", text);
-    ReportPodsLeft(RecordOf(fence->node));
+    ReportPodsLeft(RecordOf(fence->node), "which is fenced");
   } else if (const auto* lift = std::get_if<UnfenceNode>(&action.what)) {
     AddEntry(RecordOf(lift->node), absl::Now(), "Unfenced", lift->array.value());
     AddNodeEvent(lift->node, kube::EventKind::kNormal, "Unfenced", lift->array.value());
@@ -199,14 +200,14 @@ void FailoverRecorder::ReportDeletedPod(const DeletePod& call, uint64_t id) {
               absl::StrCat("moved off node ", NameOf(node).value(), "; see nodefence ", node.value()));
 }
 
-// One event for each pod that stays on the fenced node, once in each failover.
-void FailoverRecorder::ReportPodsLeft(const NodeId& node) {
+// One event for each pod that stays on a failed node, once in each failover.
+void FailoverRecorder::ReportPodsLeft(const NodeId& node, const std::string& which) {
   for (const auto& [pod, why] : state_.PlanFor(node, {}).left) {
     const PodFacts* facts = objects_.FindPod(pod);
     if (facts == nullptr || !timelines_[node].left.insert(facts->uid).second) continue;
     LogWarn("failover", absl::StrCat("left alone: ", why), {{"node", node.value()}, {"pod", pod.value()}});
     AddPodEvent(pod, facts->uid, "NotFailedOver", "None",
-                absl::StrCat("left alone on node ", NameOf(node).value(), ", which is fenced: ", why));
+                absl::StrCat("left alone on node ", NameOf(node).value(), ", ", which, ": ", why));
   }
 }
 

@@ -42,7 +42,7 @@ class FailoverRecorder {
   void RecordDecision(const PutNodeFence& call);
   void RecordSuccess(const Action& action, const Answer& answer);
   void ReportDeletedPod(const DeletePod& call, uint64_t id);
-  void ReportPodsLeft(const NodeId& node);
+  void ReportPodsLeft(const NodeId& node, const std::string& which);
   void AddPodEvent(const PodId& pod, const Uid& uid, const std::string& reason, const std::string& action,
                    const std::string& text);
   void MeasurePhases(const Timeline& timeline);

@@ -1,5 +1,6 @@
 #include "fencing/failover/kube_actions.h"
 
+#include <future>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -78,15 +79,18 @@ absl::StatusOr<kube::Json> FindObject(kube::KubeClient& client, kube::Selection 
 
 }  // namespace
 
+// Both at once: a failover waits for them.
 Answer KubeActions::ReadKubelet(const fencing::ReadKubelet& call) {
   const std::string name = NameOf(call.node).value();
+  auto reading = std::async(std::launch::async, [&] { return FindObject(client_, kKubeletLeases, name); });
   const auto node = FindObject(client_, {kube::kNodes}, name);
+  const auto lease = reading.get();
   if (!node.ok()) return FromApi(node.status());
   if (node->is_null()) return FromApi(absl::NotFoundError("there is no such Node"));
-  const auto lease = FindObject(client_, kKubeletLeases, name);
   if (!lease.ok()) return FromApi(lease.status());
+  const std::string renewal = ReadRenewal(*lease);
   Answer answer = FromApi(absl::OkStatus());
-  answer.done.kubelet = KubeletState{Version(ReadRenewal(*lease)), ReadNode(*node).ready};
+  answer.done.kubelet = KubeletState{Version(renewal), ReadNode(*node).ready, RenewalTime(renewal)};
   return answer;
 }
 

@@ -15,7 +15,9 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-Version RenewalAt(WorldTime at) { return Version(std::to_string(at.since_start().milliseconds())); }
+KubeletLease LeaseAt(const NodeName& name, WorldTime at) {
+  return {name, Version(std::to_string(at.since_start().milliseconds())), KubeletTime(at.since_start())};
+}
 
 constexpr Span kNodeGrace = 40_s, kNodeLook = 1_s, kRetry = 1_s, kOrphanPods = 20_s;
 
@@ -144,7 +146,7 @@ void Api::List(size_t number, Endpoint to, Watch watch) {
   auto& reflector = reflectors_[number];
   reflector = {std::move(watch), to, world_.now(), reflector.life + 1, false};
   for (const auto& [name, node] : objects_.nodes) PushTo(reflector, NodeSeen{node}, false);
-  for (const auto& [name, at] : renewed_) PushTo(reflector, KubeletLease{name, RenewalAt(at)}, false);
+  for (const auto& [name, at] : renewed_) PushTo(reflector, LeaseAt(name, at), false);
   for (const auto& [id, pod] : objects_.pods) PushTo(reflector, PodSeen{pod}, false);
   for (const auto& [id, nodes] : objects_.charged) PushTo(reflector, VolumeCharged{id, nodes}, false);
   for (const auto& [id, fence] : objects_.fences) PushTo(reflector, FenceSeen{fence}, false);
@@ -221,14 +223,16 @@ std::optional<KubeletState> Api::ReadKubelet(const NodeName& name) const {
   const auto node = objects_.nodes.find(name);
   if (node == objects_.nodes.end()) return std::nullopt;
   const auto renewed = renewed_.find(name);
-  return KubeletState{renewed == renewed_.end() ? Version() : RenewalAt(renewed->second), node->second.ready};
+  if (renewed == renewed_.end()) return KubeletState{{}, node->second.ready};
+  const auto lease = LeaseAt(name, renewed->second);
+  return KubeletState{lease.renewal, node->second.ready, lease.renewed};
 }
 
 void Api::Renew(const NodeName& name, const NodeId& instance) {
   if (!objects_.nodes.contains(name)) AddNode(name, instance);
   auto& node = objects_.nodes.at(name);
   renewed_[name] = world_.now();
-  Push(KubeletLease{name, RenewalAt(renewed_[name])});
+  Push(LeaseAt(name, renewed_[name]));
   if (node.node_id == instance) return;
   node.node_id = instance;  // its driver registered anew
   node.version = NextVersion();

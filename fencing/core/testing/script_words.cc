@@ -137,6 +137,8 @@ void ScriptedWorld::SetOption(const std::string& name, const std::string& value)
     *found->second = value == "yes";
   } else if (name == "budget_percent") {
     settings_.budget_percent = std::stoi(value);
+  } else if (name == "read_ms") {
+    read_answers_ = Span::OfMilliseconds(std::stoi(value));
   } else if (name == "mass_percent") {
     settings_.mass_percent = std::stoi(value);
   } else {
@@ -321,6 +323,8 @@ void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream
     if (!api_) Feed(ApiLost{});
   } else if (subject == "leases") {
     leases_late_ = what == "late";
+    for (const auto& [name, renewed] : renewals_)
+      if (!leases_late_) Feed(renewed);
   } else if (subject == "observer") {
     stalled_ = true;
     After(ReadSpan(NextWord(words)), [this] { stalled_ = false; });

@@ -76,8 +76,8 @@ void ScriptedWorld::EverySoOften() {
 }
 
 void ScriptedWorld::Renew(const NodeName& name) {
-  renewals_[name] = NextVersion();
-  if (!leases_late_) Feed(KubeletLease{name, renewals_[name]});
+  renewals_[name] = {name, NextVersion(), KubeletTime(now_.since_start())};
+  if (!leases_late_) Feed(renewals_[name]);
 }
 
 // What the runner reads: the arrays, and the API server.
@@ -125,7 +125,7 @@ void ScriptedWorld::Do(const Action& action) {
     machine.known[notify->array] = notify->fence.generation;
     After(1_s, [this, &machine] { Clean(machine); });
   } else if (kind != "say") {
-    After(kAnswers, [this, action, kind] {
+    After(kind == "read" ? read_answers_ : kAnswers, [this, action, kind] {
       auto outcome = NextOutcome(kind);
       Done done;
       if (outcome == Outcome::kOk)
@@ -191,7 +191,9 @@ Done ScriptedWorld::Effect(const PutNodeFence& call, Outcome& outcome) {
 Done ScriptedWorld::Effect(const ReadKubelet& call) {
   Done done;
   const auto node = nodes_.find(NameOf(call.node));
-  if (node != nodes_.end()) done.kubelet = KubeletState{renewals_[node->first], node->second.ready};
+  if (node == nodes_.end()) return done;
+  const auto& lease = renewals_[node->first];
+  done.kubelet = KubeletState{lease.renewal, node->second.ready, lease.renewed};
   return done;
 }
 

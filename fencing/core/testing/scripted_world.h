@@ -77,6 +77,7 @@ class ScriptedWorld {
   Version NextVersion() { return Version("v" + std::to_string(++version_)); }
 
   Settings settings_;
+  Span read_answers_ = 10_ms;
   std::unique_ptr<Core> core_;
   Instant now_;
   uint64_t version_ = 0;
@@ -89,7 +90,7 @@ class ScriptedWorld {
   std::set<NodeName> heard_by_other_;  // nodes whose heartbeats reach the other replica
   std::set<PodId> finalizers_;         // pods whose objects stay when they are deleted
   std::map<NodeId, NodeFence> fences_;
-  std::map<NodeName, Version> renewals_;
+  std::map<NodeName, KubeletLease> renewals_;
   LeaseSeen lease_;
   std::multimap<Instant, std::function<void()>> agenda_;
   std::map<std::string, std::pair<Outcome, int>> scripted_;
