@@ -90,7 +90,8 @@ class Service:
             self.plugin.start()
 
     def _listens(self):
-        assert self.plugin.running(), f"the plugin ended\n{self.plugin.tail()}"
+        """One that ended is started again: a child of a killed plugin may hold the pool for a moment."""
+        self._start_plugin()
         return self.plugin.socket.exists()
 
     def _find_protocol(self):
