@@ -10,6 +10,17 @@ absl::Status Backends::CheckReady() const {
   return CheckDevices();
 }
 
+absl::Status Backends::CheckAwaited() const {
+  if (duplicates != nullptr && duplicates->IsWaiting()) {
+    return absl::UnavailableError("the data path is gone, and its volumes wait for the next one");
+  }
+  return CheckArray();
+}
+
+absl::Status Backends::CheckNeeded() const {
+  return duplicates != nullptr && duplicates->IsWaiting() ? absl::OkStatus() : CheckDevices();
+}
+
 absl::Status Backends::CheckArray() const { return array_serving ? array_serving() : absl::OkStatus(); }
 
 absl::Status Backends::CheckDevices() const {

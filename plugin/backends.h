@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "base/metrics.h"
+#include "base/periodic.h"
 #include "devices/array/arrays.h"
 #include "devices/array/tgt/tgt_array.h"
 #include "devices/datapath/duplicate_keeper.h"
@@ -49,6 +50,7 @@ struct Backends {
   // Null, and no node id, without the Node service.
   NodeId node;
   std::unique_ptr<DuplicateKeeper> duplicates;  // of the data path's descriptors
+  std::unique_ptr<Periodic> datapath_starter;   // starts the next data path; null: somebody else does
   std::shared_ptr<Initiator> initiator;
   std::shared_ptr<Initiator> prober;  // of the same devices; its calls end within about a second
   std::unique_ptr<Filesystem> filesystem;
@@ -67,7 +69,12 @@ struct Backends {
 
   // OK when every part serves.
   absl::Status CheckReady() const;
-  // CheckReady in two: what this process waits for, and what it cannot do without.
+  // CheckReady in two: what this process waits for, and what it cannot do without. A data path that died is
+  // waited for while its volumes are kept here: a restart of this process would end them.
+  absl::Status CheckAwaited() const;
+  absl::Status CheckNeeded() const;
+
+ private:
   absl::Status CheckArray() const;
   absl::Status CheckDevices() const;
 };

@@ -55,8 +55,8 @@ class Services {
  public:
   Services(const ServeOptions& options, const Backends& backends)
       : options_(options),
-        identity_(MakeIdentityService({.ready = [&backends] { return backends.CheckArray(); },
-                                       .healthy = [&backends] { return backends.CheckDevices(); }})),
+        identity_(MakeIdentityService({.ready = [&backends] { return backends.CheckAwaited(); },
+                                       .healthy = [&backends] { return backends.CheckNeeded(); }})),
         admin_(MakeAdminService(&backends, options.mode)) {
     if (backends.arrays != nullptr) {
       ControllerOptions controller;

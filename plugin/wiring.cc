@@ -16,6 +16,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
+#include "base/periodic.h"
 #include "base/status_macros.h"
 #include "devices/array/array_router.h"
 #include "devices/datapath/datapath.h"
@@ -34,6 +36,7 @@ namespace {
 
 // A data path that starts restores its volumes first.
 constexpr absl::Duration kDatapathStart = absl::Seconds(20);
+constexpr absl::Duration kLookAfterDatapath = absl::Seconds(1);
 constexpr absl::Duration kProbeTimeout = absl::Seconds(1);
 
 absl::Status OpenArray(const ServeOptions& options, Backends* backends) {
@@ -84,15 +87,25 @@ absl::Status OpenGrants(const ServeOptions& options, const ListDevices& list, Ba
   return absl::OkStatus();
 }
 
+// A process of its own, outside this one's limits: volumes must outlive an upgrade of the plugin. One that is
+// killed is followed by the next; one that somebody stopped is not.
+absl::Status KeepDatapathRunning(const ServeOptions& options, Backends* backends) {
+  DatapathOptions datapath;
+  datapath.socket = options.datapath_socket;
+  RETURN_IF_ERROR(StartDatapathIfAbsent(datapath, kDatapathStart));
+  backends->datapath_starter = std::make_unique<Periodic>(kLookAfterDatapath, [datapath] {
+    if (!IsDatapathKilled(datapath.socket)) return;
+    LogWarn("datapath", "the data path was killed, and the next one is started");
+    const absl::Status started = StartDatapathIfAbsent(datapath, kDatapathStart);
+    if (!started.ok()) LogError("datapath", "no data path", {{"error", std::string(started.message())}});
+  });
+  return absl::OkStatus();
+}
+
 absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
   RETURN_IF_ERROR(MakeFolder(options.state_dir));
   ASSIGN_OR_RETURN(backends->node, LoadNodeId(options.node_name, options.state_dir));
-  if (options.start_datapath) {
-    DatapathOptions datapath;
-    datapath.socket = options.datapath_socket;
-    // A process of its own, outside this one's limits: volumes must outlive an upgrade of the plugin.
-    RETURN_IF_ERROR(StartDatapathIfAbsent(datapath, kDatapathStart));
-  }
+  if (options.start_datapath) RETURN_IF_ERROR(KeepDatapathRunning(options, backends));
   backends->duplicates = KeepDuplicates(options.datapath_socket);
   backends->initiator = MakeUserInitiator(options.datapath_socket);
   backends->prober = MakeUserInitiator(options.datapath_socket, kProbeTimeout);

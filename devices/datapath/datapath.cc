@@ -67,6 +67,8 @@ absl::Status StartDetached(const DatapathOptions& options) {
     // A session of its own: a signal to the plugin's process group must not reach the data path.
     ::setsid();
     if (::fork() != 0) ::_exit(0);
+    // The plugin has connections by now that must not stay open when it ends.
+    ::close_range(STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC);
     ::execv("/proc/self/exe", arguments.data());
     ::_exit(127);
   }
@@ -161,6 +163,11 @@ absl::Status StartDatapathIfAbsent(const DatapathOptions& options, absl::Duratio
     connected = ConnectTo(options.socket).status();
   }
   return connected;
+}
+
+// One that ends in good order removes its socket before it stops listening.
+bool IsDatapathKilled(const std::string& socket_path) {
+  return ::access(socket_path.c_str(), F_OK) == 0 && !ConnectTo(socket_path).ok();
 }
 
 }  // namespace lunkeeper

@@ -60,4 +60,7 @@ int RunDatapath(const DatapathOptions& options);
 // the same time.
 absl::Status StartDatapathIfAbsent(const DatapathOptions& options, absl::Duration timeout);
 
+// Whether a data path was killed that served at the socket, and no other one does: its socket is still there.
+bool IsDatapathKilled(const std::string& socket_path);
+
 }  // namespace lunkeeper

@@ -13,6 +13,7 @@ import pytest
 from harness import slow
 from harness.checker import IO_ERROR, BlockChecker
 from harness.cleanup import wait_until
+from harness.places import LUNKEEPER
 from harness.processes import children_of, kill_pid, listener_of
 from harness.rig import Rig
 from harness.storage_host import StorageHost
@@ -21,6 +22,7 @@ from harness.volume import MIB, Volume
 KILLS = 20
 OOM_KILLS = 10
 AWAY_SECONDS = 10
+PATIENCE_SECONDS = 15  # after ten seconds Probe calls a plugin broken that cannot reach its data path
 CUTS, VOLUMES = 200, 4
 # Few blocks and many writers: each block is written again soon, so an older write has something to overtake.
 HOT_BLOCKS = 64
@@ -129,6 +131,43 @@ def test_a_data_path_started_by_the_plugin_outlives_it(folder, xfs_pool):
         checker.stop_good()
         checker.verify()
         volume.down().delete()
+
+
+def test_a_data_path_started_by_the_plugin_is_followed_by_the_next_one_when_it_is_killed(folder, xfs_pool):
+    with Rig(folder / "followed", xfs_pool, start=False, node_options=["--start-datapath"]) as rig:
+        datapath = rig.nodes[0].datapath
+        plugin = rig.controller.start()
+        wait_until(plugin.ready, 30, "the plugin is ready")
+        volume = Volume(rig, rig.nodes[0], "followed", block=True, size=16 * MIB).up()
+        checker = BlockChecker(volume).start()
+        checker.wait_for_writes(200)
+        time.sleep(3)  # the plugin is given the duplicates within a second or two
+        kill_pid(listener_of(datapath.socket, socket.SOCK_SEQPACKET))
+        checker.wait_for_writes(200)
+        checker.stop_good()
+        checker.verify()
+        volume.down().delete()
+        # One that somebody stopped stays so: this may be an upgrade.
+        subprocess.run([LUNKEEPER, "datapath", "stop", f"--socket={datapath.socket}"], check=True)
+        time.sleep(3)
+        assert listener_of(datapath.socket, socket.SOCK_SEQPACKET) is None
+
+
+def test_probe_says_not_ready_while_volumes_wait_for_a_data_path(rig, volume):
+    """FAILED_PRECONDITION would have the plugin restarted, and with it the duplicates would go."""
+    checker = BlockChecker(volume).start()
+    checker.wait_for_writes(100)
+    time.sleep(3)  # the plugin is given the duplicates within a second or two
+    rig.nodes[0].datapath.kill()
+    end = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < end:
+        assert not rig.controller.client.Probe().ready.value
+        time.sleep(1)
+    rig.start()
+    wait_until(rig.controller.ready, 30, "the plugin is ready again")
+    checker.wait_for_writes(100)
+    checker.stop_good()
+    checker.verify()
 
 
 @pytest.mark.parametrize("how", ["gone", "hung"])
