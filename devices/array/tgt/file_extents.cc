@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "base/status_macros.h"
 #include "devices/array/tgt/pool_file.h"
@@ -52,7 +53,7 @@ absl::StatusOr<std::vector<FileExtent>> ReadExtents(int fd, const std::string& p
   auto* const map = reinterpret_cast<fiemap*>(space.data());
   bool last = false;
   for (uint64_t from = 0; !last;) {
-    *map = {};
+    std::memset(map, 0, sizeof(*map));
     map->fm_start = from;
     map->fm_length = kHole - from;
     map->fm_flags = FIEMAP_FLAG_SYNC;
