@@ -19,6 +19,7 @@ NOT_IN_A_NAMESPACE = {
     "CSIDriver",
     "CustomResourceDefinition",
     "StorageClass",
+    "VolumeAttributesClass",
     "VolumeGroupSnapshotClass",
     "VolumeSnapshotClass",
 }
