@@ -14,7 +14,7 @@ TOOLS = ROOT / "e2e/cluster/tools"
 BIN = ROOT / ".cache/kube/bin"
 SNAPSHOT_CRDS = ROOT / ".cache/kube/snapshot-crds"
 SNAPSHOT_CLIENT = "github.com/kubernetes-csi/external-snapshotter/client/v8"
-# Of the kinds of other operators' that the chart can ask for, where their definitions are.
+# Of the kinds that the chart can ask for and that the test cluster lacks: where their definitions are.
 OPERATORS = {
     "github.com/cert-manager/cert-manager@v1.21.2": ["deploy/crds/cert-manager.io_certificates.yaml"],
     "github.com/prometheus-operator/prometheus-operator@v0.85.0": [
@@ -116,7 +116,9 @@ def _keep_snapshot_crds() -> None:
 def operator_crds() -> list[Path]:
     """Their files, in Go's own cache."""
     found: list[Path] = []
-    for module, names in OPERATORS.items():
+    groups = f"{SNAPSHOT_CLIENT}@{versions()[SNAPSHOT_CLIENT]}"
+    classes = "config/crd/groupsnapshot.storage.k8s.io_volumegroupsnapshotclasses.yaml"
+    for module, names in {**OPERATORS, groups: [classes]}.items():
         told = subprocess.run(
             ["go", "mod", "download", "-json", module],
             check=True,

@@ -1,5 +1,7 @@
 """The kinds of claims, and the volumes that their pods find."""
 
+import json
+
 import pytest
 
 from harness.cleanup import wait_until
@@ -44,6 +46,34 @@ def test_a_volume_has_the_file_system_and_the_mount_options_of_its_class(workloa
     kind, options = workloads.shell("reader", "grep ' /data ' /proc/mounts | cut -d' ' -f3,4").split()
     assert kind == filesystem
     assert "noatime" in options.split(",")
+
+
+def test_a_claim_gets_the_limits_of_its_class_of_attributes_and_of_another_one_later(workloads):
+    silver = workloads.attributes_class("silver", maxIops="500")
+    gold = workloads.attributes_class("gold", maxIops="5000", maxBandwidth="64Mi")
+    workloads.pod_with_claim("writer", "data", volumeAttributesClassName=silver)
+    (volume,) = workloads.volumes()
+    at_array = workloads.kubectl.get("pv", volume)["spec"]["csi"]["volumeHandle"]
+
+    def limits():
+        controller = ("exec", "deploy/lunkeeper-controller", "--namespace=lunkeeper", "--container=lunkeeper")
+        told = workloads.kubectl(*controller, "--", "lunkeeper", "volumes", "--output=json")
+        (found,) = [each for each in json.loads(told) if each["id"] == at_array]
+        return found["max_iops"], found["max_bandwidth_bytes"]
+
+    assert limits()[0] == 500
+    change = f'{{"spec": {{"volumeAttributesClassName": "{gold}"}}}}'
+    workloads.kubectl("patch", "pvc", "data", *workloads.here, "-p", change)
+    wait_until(
+        lambda: workloads.kubectl.get("pvc", "data", *workloads.here)["status"].get(
+            "currentVolumeAttributesClassName"
+        )
+        == gold,
+        60,
+        lambda: f"the claim has the other class: {workloads.events('data')}",
+    )
+    assert limits() == (5000, 64 << 20)
+    assert workloads.shell("writer", "echo kept > /data/file && cat /data/file").strip() == "kept"
 
 
 def test_a_block_volume_is_a_device_of_the_size_asked_for(workloads):

@@ -21,8 +21,8 @@ class Workloads:
     def remove(self):
         """Does not wait: kube/leaks.py finds what remains."""
         self.kubectl("delete", "namespace", self.namespace, "--wait=false")
-        for name in self._classes:
-            self.kubectl("delete", "storageclass", name)
+        for kind, name in self._classes:
+            self.kubectl("delete", kind, name)
 
     def volumes(self):
         """The names of the persistent volumes that are, or were, claimed from here."""
@@ -127,7 +127,22 @@ class Workloads:
                 **differences,
             }
         )
-        self._classes.append(name)
+        self._classes.append(("storageclass", name))
+        return name
+
+    def attributes_class(self, name, **parameters):
+        """Makes a VolumeAttributesClass of this test; returns its name."""
+        name = f"{self.namespace}-{name}"
+        self.kubectl.apply(
+            {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "VolumeAttributesClass",
+                "metadata": {"name": name},
+                "driverName": DRIVER,
+                "parameters": parameters,
+            }
+        )
+        self._classes.append(("volumeattributesclass", name))
         return name
 
     def wait_for_bound(self, claim, seconds=60):
