@@ -128,6 +128,7 @@ TEST_CASE("a leader that cannot watch any more shows in the metrics that it does
 }
 
 TEST_CASE("dry run and pause say what they hold back, and nothing is done") {
+  Metrics metrics("controller");  // outlives the replicas, whose threads fill it in
   World world;
   world.AddPod("db-0", "n1");
   Settings settings;
@@ -138,7 +139,6 @@ TEST_CASE("dry run and pause say what they hold back, and nothing is done") {
   world.PowerOff("n1");
   const std::string said = dry ? "dry run: would be failed over" : "not failed over: failover is paused";
   CHECK(Comes([&] { return Says(failover, "node n1", said); }));
-  Metrics metrics("controller");
   CHECK(Comes([&] {
     failover.ReportMetrics(metrics);
     return absl::StrContains(metrics.ToText(), "lunkeeper_failover_held_back_nodes 1\n");
