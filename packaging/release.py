@@ -30,6 +30,7 @@ NOTES_HEAD = """# Lunkeeper {version}
 | `lunkeeper-{version}.tgz` | the Helm chart |
 | `lunkeeper-{version}-{architecture}.image.tar` | the image `{repository}:{version}`, for `podman load` or `ctr images import` |
 | `lunkeeper_{version}_{architecture}.deb` | the Debian 12 package for storage hosts |
+| `kubectl-lunkeeper` | on your PATH, it makes `kubectl lunkeeper status` and the like work |
 | `lunkeeper-{version}.spdx.json` | what image and package consist of (SPDX 2.3) |
 | `SHA256SUMS` | checksums: `sha256sum --check SHA256SUMS` |
 | `SHA256SUMS.sig`, `release.pub` | its signature, if this release is signed; docs/development.md says how to check it |
@@ -180,6 +181,7 @@ def fill(build, out, key):
         content = pack_image(out, image, f"{REPOSITORY}:{release}", program, folder)
         bill = spdx.document(release, epoch, owners(libraries(program)), content)
     (out / f"lunkeeper-{release}.spdx.json").write_text(bill)
+    shutil.copy(ROOT / "packaging/kubectl-lunkeeper", out)
     (out / "RELEASE_NOTES.md").write_text(notes(release, commit))
     add_checksums(out)
     if key:

@@ -8,7 +8,7 @@ from harness import docs
 
 
 def run(cluster, name, folder, kubeconfig=None):
-    """Runs the block with this mark, in a folder with the files that it names; returns its output."""
+    """Runs the block with this mark, in a folder with the files that it names, programs too; returns its output."""
     done = subprocess.run(
         [
             "nsenter",
@@ -26,7 +26,7 @@ def run(cluster, name, folder, kubeconfig=None):
         env={
             **os.environ,
             "KUBECONFIG": str(kubeconfig or cluster.control.kubeconfig),
-            "PATH": f"{programs.BIN}:{os.environ['PATH']}",
+            "PATH": f"{folder}:{programs.BIN}:{os.environ['PATH']}",
         },
     )
     assert done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"

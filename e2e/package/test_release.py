@@ -51,6 +51,7 @@ def test_it_has_everything(release):
         f"lunkeeper-{VERSION}.tgz",
         IMAGE,
         DEB,
+        "kubectl-lunkeeper",
         f"lunkeeper-{VERSION}.spdx.json",
         "RELEASE_NOTES.md",
         "SHA256SUMS",
