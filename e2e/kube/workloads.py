@@ -116,33 +116,18 @@ class Workloads:
 
     def storage_class(self, name="class", **differences):
         """Makes a storage class of this test; returns its name."""
-        name = f"{self.namespace}-{name}"
-        self.kubectl.apply(
-            {
-                "apiVersion": "storage.k8s.io/v1",
-                "kind": "StorageClass",
-                "metadata": {"name": name},
-                "provisioner": DRIVER,
-                "allowVolumeExpansion": True,
-                **differences,
-            }
-        )
-        self._classes.append(("storageclass", name))
-        return name
+        return self._make_class("StorageClass", name, provisioner=DRIVER, **{"allowVolumeExpansion": True, **differences})
 
     def attributes_class(self, name, **parameters):
         """Makes a VolumeAttributesClass of this test; returns its name."""
+        return self._make_class("VolumeAttributesClass", name, driverName=DRIVER, parameters=parameters)
+
+    def _make_class(self, kind, name, **fields):
         name = f"{self.namespace}-{name}"
         self.kubectl.apply(
-            {
-                "apiVersion": "storage.k8s.io/v1",
-                "kind": "VolumeAttributesClass",
-                "metadata": {"name": name},
-                "driverName": DRIVER,
-                "parameters": parameters,
-            }
+            {"apiVersion": "storage.k8s.io/v1", "kind": kind, "metadata": {"name": name}, **fields}
         )
-        self._classes.append(("volumeattributesclass", name))
+        self._classes.append((kind.lower(), name))
         return name
 
     def wait_for_bound(self, claim, seconds=60):

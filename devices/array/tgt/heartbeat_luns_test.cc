@@ -15,11 +15,7 @@ namespace {
 
 const NodeId kA("node-a.1"), kB("node-b.1");
 
-struct Opened : ArrayFixture {
-  Opened() {
-    REQUIRE(Open() == absl::OkStatus());
-    array = Cluster();
-  }
+struct Heartbeats : ClusterFixture {
   Connection Access(const NodeId& node) {
     const auto access = array->fences().OpenHeartbeatLun({node});
     REQUIRE(access.status() == absl::OkStatus());
@@ -38,7 +34,6 @@ struct Opened : ArrayFixture {
       return heartbeat && heartbeat->sequence == sequence;
     });
   }
-  std::unique_ptr<Array> array;
 };
 
 // A node's session with a heartbeat LUN.
@@ -73,7 +68,8 @@ class Writer {
 };
 
 TEST_CASE_METHOD(
-    Opened, "a node's heartbeats land and are seen, also after the agent and after tgtd were started again") {
+    Heartbeats,
+    "a node's heartbeats land and are seen, also after the agent and after tgtd were started again") {
   const Connection access = Access(kA);
   CHECK_FALSE(HeartbeatOf(kA));
   {
@@ -100,7 +96,7 @@ TEST_CASE_METHOD(
   CHECK((Access(kA) == access));
 }
 
-TEST_CASE_METHOD(Opened, "a heartbeat LUN is its node's alone") {
+TEST_CASE_METHOD(Heartbeats, "a heartbeat LUN is its node's alone") {
   const Connection a = Access(kA), b = Access(kB);
   CHECK(a.target != b.target);
   CHECK(a.chap.secret != b.chap.secret);
@@ -115,7 +111,7 @@ TEST_CASE_METHOD(Opened, "a heartbeat LUN is its node's alone") {
   CHECK(Cluster("c2")->fences().OpenHeartbeatLun({kA})->target != a.target);
 }
 
-TEST_CASE_METHOD(Opened, "a heartbeat LUN is no volume, and a fence of its node leaves it alone") {
+TEST_CASE_METHOD(Heartbeats, "a heartbeat LUN is no volume, and a fence of its node leaves it alone") {
   Writer writer(Access(kA));
   REQUIRE(writer.Heartbeat(1));
   CHECK(array->volumes().ListVolumes("", 0)->items.empty());
@@ -128,7 +124,7 @@ TEST_CASE_METHOD(Opened, "a heartbeat LUN is no volume, and a fence of its node 
   CHECK(Writer(Access(kA)).status().ok());
 }
 
-TEST_CASE_METHOD(Opened, "a malformed sector, or one in another node's name, changes nothing") {
+TEST_CASE_METHOD(Heartbeats, "a malformed sector, or one in another node's name, changes nothing") {
   Writer writer(Access(kA));
   Access(kB);
   REQUIRE(writer.Heartbeat(1));
@@ -145,7 +141,7 @@ TEST_CASE_METHOD(Opened, "a malformed sector, or one in another node's name, cha
   CHECK(Seen(kA, 2));
 }
 
-TEST_CASE_METHOD(Opened,
+TEST_CASE_METHOD(Heartbeats,
                  "a fenced node reads on its heartbeat LUN what is fenced, until the fence is lifted") {
   Writer node(Access(kA));
   CHECK_FALSE(node.Note());
@@ -165,7 +161,7 @@ TEST_CASE_METHOD(Opened,
   CHECK(Eventually([&] { return !node.Note(); }));
 }
 
-TEST_CASE_METHOD(Opened, "who signs is heard by its signature alone, and reads a signed notice") {
+TEST_CASE_METHOD(Heartbeats, "who signs is heard by its signature alone, and reads a signed notice") {
   REQUIRE(Writer(Access(kA)).Heartbeat(1));
   REQUIRE(Seen(kA, 1));
   const Connection plain = Access(kA);
@@ -214,7 +210,7 @@ TEST_CASE_METHOD(Opened, "who signs is heard by its signature alone, and reads a
   CHECK(Eventually([&] { return writer.Note().has_value() && !writer.Note(access->signing_key); }));
 }
 
-TEST_CASE_METHOD(Opened, "a machine does not get heartbeat LUNs without end") {
+TEST_CASE_METHOD(Heartbeats, "a machine does not get heartbeat LUNs without end") {
   for (int i = 0; i < 16; ++i) Access(NodeId("node-a." + std::to_string(i)));
   CHECK(absl::IsResourceExhausted(array->fences().OpenHeartbeatLun({NodeId("node-a.16")}).status()));
   Access(NodeId("node-a.15"));
@@ -222,13 +218,14 @@ TEST_CASE_METHOD(Opened, "a machine does not get heartbeat LUNs without end") {
   Access(kB);
 }
 
-TEST_CASE_METHOD(Opened, "machines whose names begin like another's take none of its heartbeat LUNs") {
+TEST_CASE_METHOD(Heartbeats, "machines whose names begin like another's take none of its heartbeat LUNs") {
   for (int i = 0; i < 16; ++i) Access(NodeId("db.e1." + std::to_string(i)));
   Access(NodeId("db.0"));
 }
 
 TEST_CASE_METHOD(
-    Opened, "a heartbeat LUN that nobody wrote to for a week is forgotten, and made again when asked for") {
+    Heartbeats,
+    "a heartbeat LUN that nobody wrote to for a week is forgotten, and made again when asked for") {
   const Connection first = Access(kA), other = Access(kB);
   const std::string heartbeat_luns = options.pool_dir + "/heartbeat_luns/";
   Run("touch -d '8 days ago' " + heartbeat_luns +

@@ -23,21 +23,7 @@ std::vector<VolumeId> Sorted(std::vector<VolumeId> volumes) {
   return volumes;
 }
 
-struct Opened : ArrayFixture {
-  Opened() {
-    REQUIRE(Open() == absl::OkStatus());
-    array = Cluster();
-    term = *array->fences().BeginTerm("a person");
-  }
-  VolumeId Make(const std::string& name) {
-    const auto volume = array->volumes().CreateVolume(Spec(name, 16));
-    REQUIRE(volume.status() == absl::OkStatus());
-    return volume->id;
-  }
-  absl::StatusOr<Grant> Acquire(const VolumeId& volume, const NodeId& node,
-                                absl::Duration wait = absl::ZeroDuration()) {
-    return array->grants().AcquireGrant({.volume = volume, .node = node}, wait);
-  }
+struct FencedMachine : ClusterFixture {
   // A volume that this node has, and its session with it.
   std::unique_ptr<PlainInitiator> LogIn(const VolumeId& volume, const NodeId& node) {
     const auto grant = Acquire(volume, node);
@@ -46,11 +32,11 @@ struct Opened : ArrayFixture {
     REQUIRE(initiator.ok());
     return *std::move(initiator);
   }
-  std::unique_ptr<Array> array;
-  Term term = 0;
+  const Term term = *array->fences().BeginTerm("a person");
 };
 
-TEST_CASE_METHOD(Opened, "a machine's fence ends what all its nodes have, and closes its name to new ones") {
+TEST_CASE_METHOD(FencedMachine,
+                 "a machine's fence ends what all its nodes have, and closes its name to new ones") {
   const VolumeId one = Make("one"), two = Make("two"), longer = Make("longer"), other = Make("other");
   const auto first = LogIn(one, kOne), second = LogIn(two, kTwo);
   const auto bystander = LogIn(longer, kLonger), neighbour = LogIn(other, kOther);
@@ -79,7 +65,7 @@ TEST_CASE_METHOD(Opened, "a machine's fence ends what all its nodes have, and cl
   }
 }
 
-TEST_CASE_METHOD(Opened, "the fences of a machine and of its node are apart: each is lifted alone") {
+TEST_CASE_METHOD(FencedMachine, "the fences of a machine and of its node are apart: each is lifted alone") {
   const VolumeId volume = Make("v");
   const auto machine = array->fences().FenceNode(term, {.node = kMachine, .all_volumes = true});
   const auto node = array->fences().FenceNode(term, {.node = kOne});
@@ -91,7 +77,7 @@ TEST_CASE_METHOD(Opened, "the fences of a machine and of its node are apart: eac
   CHECK(Acquire(volume, kOne).ok());
 }
 
-TEST_CASE_METHOD(Opened, "a machine may lose some volumes only, and gets no other") {
+TEST_CASE_METHOD(FencedMachine, "a machine may lose some volumes only, and gets no other") {
   const VolumeId taken = Make("taken"), kept = Make("kept"), free = Make("free");
   const auto victim = LogIn(taken, kOne), bystander = LogIn(kept, kTwo);
   REQUIRE(array->fences().FenceNode(term, {.node = kMachine, .volumes = {taken}}).ok());
@@ -100,7 +86,7 @@ TEST_CASE_METHOD(Opened, "a machine may lose some volumes only, and gets no othe
   CHECK(absl::IsFailedPrecondition(Acquire(free, kTwo).status()));
 }
 
-TEST_CASE_METHOD(Opened, "a node that waits in line is refused once its machine is fenced") {
+TEST_CASE_METHOD(FencedMachine, "a node that waits in line is refused once its machine is fenced") {
   const VolumeId volume = Make("v");
   const auto holder = LogIn(volume, kOther);
   absl::Status waited;
@@ -111,12 +97,12 @@ TEST_CASE_METHOD(Opened, "a node that waits in line is refused once its machine 
   CHECK(absl::StrContains(waited.message(), "its machine is fenced"));
 }
 
-TEST_CASE_METHOD(Opened, "a machine is no node: it gets no grant and no heartbeat LUN") {
+TEST_CASE_METHOD(FencedMachine, "a machine is no node: it gets no grant and no heartbeat LUN") {
   CHECK(absl::IsInvalidArgument(Acquire(Make("v"), kMachine).status()));
   CHECK(absl::IsInvalidArgument(array->fences().OpenHeartbeatLun({kMachine}).status()));
 }
 
-TEST_CASE_METHOD(Opened, "each node of a fenced machine reads so on its heartbeat LUN") {
+TEST_CASE_METHOD(FencedMachine, "each node of a fenced machine reads so on its heartbeat LUN") {
   const VolumeId one = Make("one"), two = Make("two");
   const auto first = LogIn(one, kOne), second = LogIn(two, kTwo);
   const auto access = array->fences().OpenHeartbeatLun({kOne});

@@ -16,24 +16,8 @@ namespace {
 
 const NodeId kA("node-a.1"), kB("node-b.1");
 
-struct Opened : ArrayFixture {
-  Opened() {
-    REQUIRE(Open() == absl::OkStatus());
-    array = Cluster();
-  }
-  VolumeId Make(const std::string& name) { return array->volumes().CreateVolume(Spec(name, 16))->id; }
-  absl::StatusOr<Grant> Acquire(const VolumeId& volume, const NodeId& node) {
-    return array->grants().AcquireGrant(
-        {.volume = volume, .node = node, .access = Access::kExclusive, .owner = GrantOwner::kNode},
-        absl::ZeroDuration());
-  }
-  absl::Status Release(const VolumeId& volume, const NodeId& node) {
-    return array->grants().ReleaseGrant(volume, node, GrantOwner::kNode, kAnyGeneration);
-  }
-  std::unique_ptr<Array> array;
-};
-
-TEST_CASE_METHOD(Opened, "the account of a grant that is gone is deleted later, also by the next agent") {
+TEST_CASE_METHOD(ClusterFixture,
+                 "the account of a grant that is gone is deleted later, also by the next agent") {
   const TgtClient tgtd(options.control_port);
   const auto accounts = [&] { return tgtd.ListAccounts().value(); };
   const VolumeId volume = Make("v"), kept = Make("w");
@@ -58,7 +42,7 @@ TEST_CASE_METHOD(Opened, "the account of a grant that is gone is deleted later, 
   CHECK_FALSE(PlainInitiator::Login(wrong).ok());
 }
 
-TEST_CASE_METHOD(Opened, "tgtd's numbers begin anew after the last one, and pass over those in use") {
+TEST_CASE_METHOD(ClusterFixture, "tgtd's numbers begin anew after the last one, and pass over those in use") {
   const VolumeId first = Make("first");
   const auto old = Acquire(first, kA);
   REQUIRE(old.ok());
@@ -90,7 +74,7 @@ TEST_CASE_METHOD(Opened, "tgtd's numbers begin anew after the last one, and pass
   CHECK(Eventually([&] { return PlainInitiator::Login(old->connection).ok(); }));
 }
 
-TEST_CASE_METHOD(Opened, "each change of grants changes their version, and so does a new agent") {
+TEST_CASE_METHOD(ClusterFixture, "each change of grants changes their version, and so does a new agent") {
   std::set<std::string> seen;
   const auto changed = [&] { return seen.insert(array->grants().GrantsVersion().value()).second; };
   const VolumeId volume = Make("v"), other = Make("w");

@@ -15,28 +15,7 @@ namespace {
 const NodeId kA("node-a.1"), kB("node-b.1"), kC("node-c.1");
 const absl::Duration kAtOnce = absl::ZeroDuration();
 
-struct Opened : ArrayFixture {
-  Opened() {
-    REQUIRE(Open() == absl::OkStatus());
-    array = Cluster();
-  }
-  VolumeId Make(const std::string& name) {
-    const auto volume = array->volumes().CreateVolume(Spec(name, 16));
-    REQUIRE(volume.status() == absl::OkStatus());
-    return volume->id;
-  }
-  absl::StatusOr<Grant> Acquire(const VolumeId& volume, const NodeId& node, absl::Duration wait = kAtOnce,
-                                Access access = Access::kExclusive) {
-    return array->grants().AcquireGrant(
-        {.volume = volume, .node = node, .access = access, .owner = GrantOwner::kNode}, wait);
-  }
-  absl::Status Release(const VolumeId& volume, const NodeId& node) {
-    return array->grants().ReleaseGrant(volume, node, GrantOwner::kNode, kAnyGeneration);
-  }
-  std::unique_ptr<Array> array;
-};
-
-TEST_CASE_METHOD(Opened,
+TEST_CASE_METHOD(ClusterFixture,
                  "a volume is granted to one node, and the same node is answered with the same grant") {
   const VolumeId volume = Make("v");
   const auto first = Acquire(volume, kA);
@@ -54,7 +33,8 @@ TEST_CASE_METHOD(Opened,
   CHECK(absl::IsInvalidArgument(Acquire(volume, NodeId("a,b")).status()));
 }
 
-TEST_CASE_METHOD(Opened, "a node gets no more volumes than it may have, also when it asks for all at once") {
+TEST_CASE_METHOD(ClusterFixture,
+                 "a node gets no more volumes than it may have, also when it asks for all at once") {
   constexpr size_t kMost = 3;
   std::vector<VolumeId> volumes;
   for (int i = 0; i < 8; ++i) volumes.push_back(Make(absl::StrCat("v", i)));
@@ -76,7 +56,7 @@ TEST_CASE_METHOD(Opened, "a node gets no more volumes than it may have, also whe
   CHECK(array->grants().AcquireGrant({.volume = Make("w"), .node = kB, .most = 1}, kAtOnce).ok());
 }
 
-TEST_CASE_METHOD(Opened, "those who wait for a volume get it one after another as it is released") {
+TEST_CASE_METHOD(ClusterFixture, "those who wait for a volume get it one after another as it is released") {
   const VolumeId volume = Make("v");
   REQUIRE(Acquire(volume, kA).ok());
   std::atomic<int> holders{1};
@@ -99,7 +79,7 @@ TEST_CASE_METHOD(Opened, "those who wait for a volume get it one after another a
   CHECK_FALSE(two_at_once);
 }
 
-TEST_CASE_METHOD(Opened,
+TEST_CASE_METHOD(ClusterFixture,
                  "readers and shared writers go together, each with a target and a secret of its own") {
   const VolumeId volume = Make("v");
   const auto a = Acquire(volume, kA, kAtOnce, Access::kSharedWrite);
@@ -119,7 +99,7 @@ TEST_CASE_METHOD(Opened,
   CHECK(absl::IsFailedPrecondition(Acquire(volume, kC, kAtOnce, Access::kSharedWrite).status()));
 }
 
-TEST_CASE_METHOD(Opened,
+TEST_CASE_METHOD(ClusterFixture,
                  "a volume is granted for what it was made for alone, and a refusal waits for nobody") {
   VolumeSpec spec = Spec("readers", 16);
   spec.uses.Add(Access::kReadOnly, VolumeMode::kFilesystem);
@@ -146,7 +126,8 @@ TEST_CASE_METHOD(Opened,
   CHECK(absl::IsFailedPrecondition(raw));
 }
 
-TEST_CASE_METHOD(Opened, "a volume of which nothing is known takes on its first use that writes, for good") {
+TEST_CASE_METHOD(ClusterFixture,
+                 "a volume of which nothing is known takes on its first use that writes, for good") {
   const VolumeId volume = Make("v");
   const auto uses = [&] { return array->volumes().GetVolume(volume)->spec.uses; };
   REQUIRE(Acquire(volume, kA, kAtOnce, Access::kReadOnly).ok());
@@ -165,7 +146,7 @@ TEST_CASE_METHOD(Opened, "a volume of which nothing is known takes on its first 
   CHECK(absl::IsFailedPrecondition(Acquire(volume, kB, kAtOnce, Access::kReadOnly).status()));
 }
 
-TEST_CASE_METHOD(Opened, "a target proves itself to its node, by a secret that no other node has") {
+TEST_CASE_METHOD(ClusterFixture, "a target proves itself to its node, by a secret that no other node has") {
   const VolumeId volume = Make("v");
   const auto a = Acquire(volume, kA);
   const auto b = Acquire(Make("w"), kB);
@@ -192,7 +173,7 @@ TEST_CASE_METHOD(Opened, "a target proves itself to its node, by a secret that n
   CHECK(Acquire(volume, kA)->connection.target_chap == a->connection.target_chap);
 }
 
-TEST_CASE_METHOD(Opened, "a grant from before targets proved themselves goes on as it was") {
+TEST_CASE_METHOD(ClusterFixture, "a grant from before targets proved themselves goes on as it was") {
   const VolumeId volume = Make("v");
   REQUIRE(Acquire(volume, kA).ok());
   array.reset();
@@ -211,7 +192,7 @@ TEST_CASE_METHOD(Opened, "a grant from before targets proved themselves goes on 
   CHECK(PlainInitiator::Login(again->connection).ok());
 }
 
-TEST_CASE_METHOD(Opened, "only the side that took a grant releases it") {
+TEST_CASE_METHOD(ClusterFixture, "only the side that took a grant releases it") {
   const VolumeId volume = Make("v");
   REQUIRE(array->grants()
               .AcquireGrant({volume, kA, Access::kExclusive, GrantOwner::kOrchestrator}, kAtOnce)
@@ -224,7 +205,7 @@ TEST_CASE_METHOD(Opened, "only the side that took a grant releases it") {
   CHECK(array->grants().ReleaseGrant(volume, kA, GrantOwner::kOrchestrator, kAnyGeneration).ok());
 }
 
-TEST_CASE_METHOD(Opened, "a late release of an earlier grant leaves the newer one alone") {
+TEST_CASE_METHOD(ClusterFixture, "a late release of an earlier grant leaves the newer one alone") {
   const VolumeId volume = Make("v");
   const auto first = Acquire(volume, kA);
   REQUIRE(first.ok());
@@ -237,7 +218,7 @@ TEST_CASE_METHOD(Opened, "a late release of an earlier grant leaves the newer on
   CHECK(array->grants().ListGrants({})->empty());
 }
 
-TEST_CASE_METHOD(Opened, "a login needs the grant's own secret and the node's own name") {
+TEST_CASE_METHOD(ClusterFixture, "a login needs the grant's own secret and the node's own name") {
   const auto a = Acquire(Make("va"), kA);
   const auto b = Acquire(Make("vb"), kB);
   REQUIRE(a.ok());
@@ -257,7 +238,7 @@ TEST_CASE_METHOD(Opened, "a login needs the grant's own secret and the node's ow
   CHECK(PlainInitiator::Login(a->connection).status() == absl::OkStatus());
 }
 
-TEST_CASE_METHOD(Opened, "a fenced node loses the volumes named, gets no other, and keeps the rest") {
+TEST_CASE_METHOD(ClusterFixture, "a fenced node loses the volumes named, gets no other, and keeps the rest") {
   const VolumeId moved = Make("moved"), kept = Make("kept"), other = Make("other");
   const auto grant = Acquire(moved, kA);
   const auto kept_grant = Acquire(kept, kA);
@@ -304,7 +285,7 @@ TEST_CASE_METHOD(Opened, "a fenced node loses the volumes named, gets no other, 
   }
 }
 
-TEST_CASE_METHOD(Opened, "one who waits in line is told so when its node is fenced") {
+TEST_CASE_METHOD(ClusterFixture, "one who waits in line is told so when its node is fenced") {
   const VolumeId volume = Make("v");
   REQUIRE(Acquire(volume, kA).ok());
   absl::Status waited;
@@ -316,7 +297,7 @@ TEST_CASE_METHOD(Opened, "one who waits in line is told so when its node is fenc
   CHECK(absl::StrContains(waited.message(), "fenced"));
 }
 
-TEST_CASE_METHOD(Opened, "no grant slips through while a fence is being carried out") {
+TEST_CASE_METHOD(ClusterFixture, "no grant slips through while a fence is being carried out") {
   const VolumeId volume = Make("v");
   const auto term = array->fences().BeginTerm("leader");
   for (int round = 0; round < 20; ++round) {
@@ -339,7 +320,7 @@ TEST_CASE_METHOD(Opened, "no grant slips through while a fence is being carried 
   }
 }
 
-TEST_CASE_METHOD(Opened, "a cluster sees and touches only what is its own") {
+TEST_CASE_METHOD(ClusterFixture, "a cluster sees and touches only what is its own") {
   const VolumeId volume = Make("v");
   REQUIRE(Acquire(volume, kA).ok());
   const auto other = Cluster("c2");
@@ -356,7 +337,7 @@ TEST_CASE_METHOD(Opened, "a cluster sees and touches only what is its own") {
   CHECK(other->volumes().CreateVolume(Spec("v", 16)).ok());
 }
 
-TEST_CASE_METHOD(Opened, "sessions are listed with what they have read and written") {
+TEST_CASE_METHOD(ClusterFixture, "sessions are listed with what they have read and written") {
   const VolumeId volume = Make("v");
   const auto grant = Acquire(volume, kA);
   REQUIRE(grant.ok());

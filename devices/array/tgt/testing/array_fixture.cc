@@ -90,6 +90,25 @@ absl::Status ArrayFixture::Open() {
   return absl::OkStatus();
 }
 
+ClusterFixture::ClusterFixture() {
+  if (const absl::Status opened = Open(); !opened.ok()) throw std::runtime_error(opened.ToString());
+  array = Cluster();
+}
+
+VolumeId ClusterFixture::Make(const std::string& name) {
+  return array->volumes().CreateVolume(Spec(name, 16)).value().id;
+}
+
+absl::StatusOr<Grant> ClusterFixture::Acquire(const VolumeId& volume, const NodeId& node, absl::Duration wait,
+                                              Access access) {
+  return array->grants().AcquireGrant(
+      {.volume = volume, .node = node, .access = access, .owner = GrantOwner::kNode}, wait);
+}
+
+absl::Status ClusterFixture::Release(const VolumeId& volume, const NodeId& node) {
+  return array->grants().ReleaseGrant(volume, node, GrantOwner::kNode, kAnyGeneration);
+}
+
 absl::StatusOr<std::unique_ptr<PlainInitiator>> PlainInitiator::Login(const Connection& connection) {
   auto session = LibiscsiSession::Login(connection, {.timeout = absl::Seconds(15)});
   if (!session.ok()) return session.status();

@@ -55,6 +55,20 @@ struct ArrayFixture {
   std::unique_ptr<TgtArray> array;
 };
 
+// An opened array as one cluster has it; its members end a test that they fail in.
+struct ClusterFixture : ArrayFixture {
+  ClusterFixture();
+  // A volume of 16 MiB.
+  VolumeId Make(const std::string& name);
+  absl::StatusOr<Grant> Acquire(const VolumeId& volume, const NodeId& node,
+                                absl::Duration wait = absl::ZeroDuration(),
+                                Access access = Access::kExclusive);
+  // Whatever the grant's generation.
+  absl::Status Release(const VolumeId& volume, const NodeId& node);
+
+  std::unique_ptr<Array> array;
+};
+
 // One session with a granted LUN, in the words of these tests.
 class PlainInitiator {
  public:
