@@ -21,6 +21,7 @@ ON_THE_CLUSTER = {
     "local-array",
     "uninstall",
     "invitation",
+    "kubectl-plugin",
     "volumes-claim",
     "volumes-snapshot",
     "volumes-restore",

@@ -8,7 +8,7 @@ from harness import docs
 
 
 def run(cluster, name, folder, kubeconfig=None):
-    """Runs the block with this mark, in a folder with the files that it names, programs too; returns its output."""
+    """Runs the block with this mark, in a folder with the files and programs of it; returns its output."""
     done = subprocess.run(
         [
             "nsenter",

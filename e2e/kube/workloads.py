@@ -116,7 +116,8 @@ class Workloads:
 
     def storage_class(self, name="class", **differences):
         """Makes a storage class of this test; returns its name."""
-        return self._make_class("StorageClass", name, provisioner=DRIVER, **{"allowVolumeExpansion": True, **differences})
+        fields = {"provisioner": DRIVER, "allowVolumeExpansion": True, **differences}
+        return self._make_class("StorageClass", name, **fields)
 
     def attributes_class(self, name, **parameters):
         """Makes a VolumeAttributesClass of this test; returns its name."""

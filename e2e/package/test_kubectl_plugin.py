@@ -1,4 +1,4 @@
-"""`kubectl lunkeeper`, with a kubectl that plays a cluster; e2e/kube/test_kubectl_plugin.py has a real one."""
+"""`kubectl lunkeeper`, with a kubectl that plays a cluster; e2e/kube has it on a real one."""
 
 import json
 import os
