@@ -69,10 +69,10 @@ def test_a_supervisor_killed_again_and_again_is_not_noticed(rig):
     volumes[0].make_file(8 * MIB)
     checkers = [BlockChecker(volume).start() for volume in volumes]
     for round in range(KILLS):
-        if round % 5 == 2:  # the plugin comes back, and is given everything within a second or two
+        if round % 5 == 2:
             rig.controller.kill()
             rig.start()
-            time.sleep(3)
+        wait_until(rig.nodes[0].keeps_duplicates, 60, "the plugin has the duplicates")
         rig.nodes[0].datapath.kill()
         rig.start()
         for checker in checkers:
@@ -141,7 +141,7 @@ def test_a_data_path_started_by_the_plugin_is_followed_by_the_next_one_when_it_i
         volume = Volume(rig, rig.nodes[0], "followed", block=True, size=16 * MIB).up()
         checker = BlockChecker(volume).start()
         checker.wait_for_writes(200)
-        time.sleep(3)  # the plugin is given the duplicates within a second or two
+        wait_until(rig.nodes[0].keeps_duplicates, 60, "the plugin has the duplicates")
         kill_pid(listener_of(datapath.socket, socket.SOCK_SEQPACKET))
         checker.wait_for_writes(200)
         checker.stop_good()
@@ -157,7 +157,7 @@ def test_probe_says_not_ready_while_volumes_wait_for_a_data_path(rig, volume):
     """FAILED_PRECONDITION would have the plugin restarted, and with it the duplicates would go."""
     checker = BlockChecker(volume).start()
     checker.wait_for_writes(100)
-    time.sleep(3)  # the plugin is given the duplicates within a second or two
+    wait_until(rig.nodes[0].keeps_duplicates, 60, "the plugin has the duplicates")
     rig.nodes[0].datapath.kill()
     end = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < end:

@@ -10,6 +10,7 @@ outlive their parent (tgtd) carry the rig's mark and are ended by pid.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pathlib
 import secrets
@@ -135,6 +136,15 @@ class Node:
             f"--datapath-socket={self.datapath.socket}",
             *self.more_options,
         ]
+
+    def keeps_duplicates(self) -> bool:
+        """Whether a plugin keeps duplicates of the data path's descriptors, for the next supervisor."""
+        with contextlib.suppress(FileNotFoundError), open(f"{self.datapath.socket}.kept", "rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
 
     @property
     def client(self) -> Client:
