@@ -42,6 +42,32 @@ struct OnXfs {
   std::unique_ptr<Array> array;
 };
 
+// From Arm on, the first call that comes to a fail point stays there until it is let go. Made before the
+// array's threads and gone after them, since it changes the environment.
+class HeldAt {
+ public:
+  explicit HeldAt(const std::string& point) {
+    std::ofstream(directory_ / "hold")
+        << "#!/bin/sh\ncd " << directory_.path() << "\n: > reached\nwhile [ ! -e go ]; do sleep 0.02; done\n";
+    std::ofstream(directory_ / "once");
+    std::filesystem::permissions(directory_ / "hold", std::filesystem::perms::owner_all);
+    ::setenv("LUNKEEPER_FAIL_POINT", (point + ":exec=" + (directory_ / "hold")).c_str(), 1);
+    ::setenv("LUNKEEPER_FAIL_POINT_ONCE", (directory_ / "once").c_str(), 1);
+  }
+  ~HeldAt() {
+    ::unsetenv("LUNKEEPER_FAIL_POINT");
+    ::unsetenv("LUNKEEPER_FAIL_POINT_ONCE");
+  }
+  HeldAt(const HeldAt&) = delete;
+  HeldAt& operator=(const HeldAt&) = delete;
+  void Arm() const { std::filesystem::remove(directory_ / "once"); }
+  bool IsReached() const { return std::filesystem::exists(directory_ / "reached"); }
+  void LetGo() const { std::ofstream(directory_ / "go"); }
+
+ private:
+  TempDir directory_;
+};
+
 struct OnExt4 : ArrayFixture {
   OnExt4() {
     options.copy_wait = absl::Seconds(20);
@@ -221,6 +247,35 @@ TEST_CASE_METHOD(OnXfs, "a snapshot keeps what was there, and outlives its volum
   CHECK((*PlainInitiator::Login(clone_grant->connection))->Read(5) == 'a');
   spec.name = "from nothing";
   CHECK(absl::IsNotFound(array->volumes().CreateVolume(spec).status()));
+}
+
+// Its file system would grow, too, and the copy cut that off at the old size.
+TEST_CASE("a volume that grows while it is copied is not cut off in the copy") {
+  const bool clone = GENERATE(false, true);
+  const HeldAt held(clone ? "array.create.file_made" : "array.snapshot.file_made");
+  OnXfs on;
+  VolumeStore& volumes = on.array->volumes();
+  const VolumeId source = volumes.CreateVolume(Spec("v", 16)).value().id;
+  held.Arm();
+  absl::Status copied;
+  std::thread copy([&] {
+    VolumeSpec spec = Spec("copy", 16);
+    spec.source_volume = source;
+    copied = clone ? volumes.CreateVolume(spec).status() : volumes.CreateSnapshot("s", source).status();
+  });
+  CHECK(Eventually([&] { return held.IsReached(); }));
+  const absl::Status grown = volumes.ExpandVolume(source, 32 << 20).status();
+  held.LetGo();
+  copy.join();
+  if (clone) {
+    CHECK(grown == absl::OkStatus());
+    CHECK(absl::IsOutOfRange(copied));
+    CHECK(volumes.ListVolumes("", 0)->items.size() == 1);
+  } else {
+    CHECK(absl::IsAborted(grown));
+    CHECK(copied == absl::OkStatus());
+    CHECK(volumes.ExpandVolume(source, 32 << 20).ok());
+  }
 }
 
 // A writer fills blocks one after another with a rising number; a snapshot of one moment holds no number

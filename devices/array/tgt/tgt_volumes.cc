@@ -125,9 +125,11 @@ absl::StatusOr<VolumeRow> TgtVolumes::MakeVolume(const VolumeSpec& spec, uint64_
   row.volume.created = absl::Now();
   if (!row.copying) RETURN_IF_ERROR(FillVolume(row, source.path, own_space));
   FAIL_POINT("array.create.file_made");
-  const absl::Status inserted = parts_.catalogue.volumes().InsertVolume(row);
+  // Once more: a source that grew while its file was cloned is perhaps cut off in the clone.
+  absl::Status inserted = FindSource(spec).status();
+  if (inserted.ok()) inserted = parts_.catalogue.volumes().InsertVolume(row);
   // A call of the same name on another thread cannot have won: the name is locked. So this is a full disk, or
-  // the source was granted meanwhile.
+  // the source has grown or was granted meanwhile.
   if (!inserted.ok()) {
     parts_.pool.DropNewFile(parts_.pool.VolumePath(row.volume.id));
     return inserted;
@@ -299,8 +301,7 @@ absl::StatusOr<Snapshot> TgtVolumes::CreateSnapshot(const std::string& name, con
   if (existing.has_value()) {
     id = existing->snapshot.id;
   } else {
-    ASSIGN_OR_RETURN(const VolumeRow row, parts_.catalogue.volumes().FindVolume(cluster_, source));
-    ASSIGN_OR_RETURN(const Snapshot made, MakeSnapshot(name, row));
+    ASSIGN_OR_RETURN(const Snapshot made, MakeSnapshot(name, source));
     id = made.id;
   }
   parts_.RememberSequence();
@@ -313,10 +314,14 @@ absl::StatusOr<Snapshot> TgtVolumes::CreateSnapshot(const std::string& name, con
   return snapshot;
 }
 
-absl::StatusOr<Snapshot> TgtVolumes::MakeSnapshot(const std::string& name, const VolumeRow& source) {
-  if (source.copying)
+// The source stays locked: a growth in between would have its file system grow, too, and the snapshot cut it
+// off at the old size.
+absl::StatusOr<Snapshot> TgtVolumes::MakeSnapshot(const std::string& name, const VolumeId& source) {
+  ASSIGN_OR_RETURN(const auto guard, LockObject(parts_, absl::StrCat("volume ", source.value())));
+  ASSIGN_OR_RETURN(const VolumeRow from, parts_.catalogue.volumes().FindVolume(cluster_, source));
+  if (from.copying)
     return absl::AbortedError(absl::StrCat("snapshot ", name, ": its source is still being copied"));
-  const Volume& volume = source.volume;
+  const Volume& volume = from.volume;
   const uint64_t size_bytes = volume.spec.size_bytes;
   // A write to what is shared takes new space, and a thick volume has been promised that it needs none.
   const bool own_space = IsThick(volume.spec.provisioning);

@@ -44,7 +44,7 @@ class TgtVolumes final : public VolumeStore {
   absl::Status ModifyDurability(const VolumeId& id, const VolumeChange& change);
   // Takes a file its name away, before its row is deleted.
   absl::Status Condemn(const std::string& path);
-  absl::StatusOr<Snapshot> MakeSnapshot(const std::string& name, const VolumeRow& source);
+  absl::StatusOr<Snapshot> MakeSnapshot(const std::string& name, const VolumeId& source);
 
   const TgtParts& parts_;
   const ClusterId cluster_;
