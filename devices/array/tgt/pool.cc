@@ -1,6 +1,6 @@
 // The pool's directory:
 //
-//   lock            flock'ed while a program has the pool open
+//   lock            flock'ed while a program has the pool open (pool_lock.h)
 //   tgtd.lock       flock'ed while a tgtd serves the pool (TgtdLock)
 //   catalogue.db    SQLite's, with -wal and -shm beside it
 //   volumes/ID      one sparse or allocated file per volume; tgtd opens it as the LUN's backing store
@@ -18,7 +18,6 @@
 
 #include <fcntl.h>
 #include <linux/fs.h>
-#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -38,6 +37,7 @@
 #include "base/status_macros.h"
 #include "base/units.h"
 #include "devices/array/tgt/pool_file.h"
+#include "devices/array/tgt/pool_lock.h"
 
 namespace lunkeeper {
 namespace {
@@ -107,11 +107,7 @@ absl::StatusOr<std::unique_ptr<Pool>> Pool::Open(const std::string& directory) {
   RETURN_IF_ERROR(MakeDirectory(directory + "/snapshots"));
   RETURN_IF_ERROR(MakeDirectory(directory + "/heartbeat_luns"));
   RETURN_IF_ERROR(MakeDirectory(directory + "/orphans"));  // now: a full pool has no room for it
-  ASSIGN_OR_RETURN(UniqueFd lock, OpenFile(directory + "/lock", O_RDWR | O_CREAT));
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("open pool ", directory, ": another process has it open; stop that one first"));
-  }
+  ASSIGN_OR_RETURN(UniqueFd lock, LockPool(directory));
   std::unique_ptr<Pool> pool(new Pool(directory, std::move(lock)));
   ASSIGN_OR_RETURN(pool->reflinks_, pool->TryReflink());
   pool->ballast_.ReserveSpace();

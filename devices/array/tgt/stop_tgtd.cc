@@ -3,9 +3,7 @@
 // the signal; and the lock that tgtd held, which the kernel gives up with the last of its threads.
 #include "devices/array/tgt/stop_tgtd.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/file.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -22,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
+#include "devices/array/tgt/pool_lock.h"
 #include "devices/array/tgt/tgt_client.h"
 #include "devices/array/tgt/tgtd_lock.h"
 
@@ -34,9 +33,8 @@ absl::StatusOr<UniqueFd> TakePool(const std::string& directory) {
   if (::access((directory + "/catalogue.db").c_str(), F_OK) != 0)
     return absl::NotFoundError(
         absl::StrCat(directory, " is no pool: it has no catalogue.db; is its file system mounted?"));
-  UniqueFd lock(::open((directory + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!lock) return absl::ErrnoToStatus(errno, absl::StrCat("open ", directory, "/lock"));
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return lock;
+  absl::StatusOr<UniqueFd> lock = LockPool(directory);
+  if (!absl::IsFailedPrecondition(lock.status())) return lock;
   return absl::FailedPreconditionError(
       absl::StrCat("an agent has the pool ", directory,
                    " open, and would start tgtd again; stop it first (systemctl stop lunkeeper-array@NAME)"));
