@@ -10,14 +10,17 @@
 
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/fail_point.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
+#include "devices/datapath/control_socket.h"
 #include "devices/datapath/testing/rig.h"
 #include "devices/datapath/user_initiator.h"
 
@@ -280,8 +283,29 @@ TEST_CASE("told to stop, the data path serves until nothing is attached") {
     return attached.status().code() == absl::StatusCode::kUnavailable;
   });
   CHECK(datapath.initiator().Find(device.volume)->value().health == DeviceHealth::kHealthy);
-  // Repeated: it ends with its last volume, and the answer may be lost with it.
-  Eventually("detached", [&] { return datapath.initiator().Detach(device.volume).ok(); });
+  REQUIRE(datapath.initiator().Detach(device.volume).ok());
+  CHECK(datapath.WaitForExit() == 0);
+}
+
+// Between the end of the volume and the answer it has seen for seconds that it may end.
+TEST_CASE("told to stop, the data path answers its last detach before it ends") {
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 64 * kMiB);
+  std::ofstream(dir / "wait") << "#!/bin/sh\nsleep 3\n";
+  std::filesystem::permissions(dir / "wait", std::filesystem::perms::owner_all);
+  Datapath datapath(dir, {}, {"env", "LUNKEEPER_FAIL_POINT=datapath.detach.erased:exec=" + (dir / "wait")});
+  const Device device = MustAttach(datapath, target.RequestFor(1));
+  ::kill(datapath.pid(), SIGTERM);
+  Eventually("it is told", [&] { return absl::StrContains(datapath.log(), "told to stop"); });
+  const UniqueFd call = *ConnectTo(datapath.socket());
+  datapath::Request request;
+  request.set_timeout_ms(60'000);
+  request.mutable_detach()->set_volume(device.volume.value());
+  REQUIRE(SendMessage(call.get(), request).ok());
+  datapath::Response answer;
+  CHECK(ReceiveMessage(call.get(), absl::Now() + absl::Minutes(1), &answer) == absl::OkStatus());
+  CHECK(answer.code() == 0);
   CHECK(datapath.WaitForExit() == 0);
 }
 

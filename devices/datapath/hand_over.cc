@@ -78,7 +78,7 @@ bool Predecessor::GiveTo(int successor) const {
 
 // Without a limit: from YOURS on the volumes are the successor's until it dies.
 bool Predecessor::AwaitService(int successor) const {
-  while (volumes_.hand_over() != HandOverPhase::kDone) {
+  while (volumes_.hand_over() < HandOverPhase::kDone) {
     const absl::StatusOr<Step::Step> serving = ReceiveStep(successor, kLookAgain);
     if (!absl::IsDeadlineExceeded(serving.status())) return serving.ok() && *serving == Step::SERVING;
   }
@@ -87,7 +87,7 @@ bool Predecessor::AwaitService(int successor) const {
 
 // It reads KEPT, or was dead before.
 void Predecessor::AwaitClose(int successor) const {
-  while (volumes_.hand_over() != HandOverPhase::kDone) {
+  while (volumes_.hand_over() < HandOverPhase::kDone) {
     const absl::StatusOr<Step::Step> step = ReceiveStep(successor, kLookAgain);
     if (absl::IsUnavailable(step.status())) return;
   }

@@ -10,7 +10,8 @@ enum class HandOverPhase {
   kUrged,    // so do they, and calls that wait for a login end
   kStopped,  // so do they, and there is no worker
   kGiven,    // they are the successor's until it dies, and so is the socket
-  kDone,     // a successor serves, or nobody: this process ends
+  kDone,     // a successor serves, or a hand-over was cut short: this process ends, and answers nobody
+  kEnded,    // this process ends, and there is no successor: its last calls have their answers
 };
 
 }  // namespace lunkeeper

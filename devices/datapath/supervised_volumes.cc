@@ -124,7 +124,7 @@ bool SupervisedVolumes::IsDone() {
 void SupervisedVolumes::EndAll() {
   absl::MutexLock lock(&mutex_);
   ending_ = true;
-  hand_over_ = HandOverPhase::kDone;
+  hand_over_ = hand_over_ == HandOverPhase::kNone ? HandOverPhase::kEnded : HandOverPhase::kDone;
   worker_.KillWorker();
   duplicates_.Withdraw();
   for (const auto& [id, volume] : table_.volumes()) {
