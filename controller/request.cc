@@ -284,7 +284,7 @@ absl::Status CheckAccessibility(const csi::v1::TopologyRequirement& requirement,
   }
   const auto& requisite = requirement.requisite();
   // Without requisite places every array will do; what is only preferred may be passed over.
-  if (requisite.empty()) return absl::OkStatus();  // what is only preferred may be passed over
+  if (requisite.empty()) return absl::OkStatus();
   const bool reached = std::any_of(requisite.begin(), requisite.end(), [&](const csi::v1::Topology& place) {
     return ReachesArray(place, array_name);
   });

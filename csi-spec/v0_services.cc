@@ -1,5 +1,5 @@
-// All calls go through ForwardCall, on the thread of the call; what it needs to know is which call of 1.x is
-// meant. The few calls with more to them are those where the error tables or the fields of 0.3 differ.
+// Each call of 0.3 is one line: ForwardCall translates the request, makes the call of 1.x on the same
+// thread, and translates the answer. Only the calls whose error tables or fields differ in 0.3 do more.
 #include "csi-spec/v0_services.h"
 
 #include <algorithm>

@@ -70,6 +70,7 @@ WALL_BITES = (
     walls("node/x.cc", "controller/request.h", "devices/datapath/initiator.h"),
     walls("node/x.cc", "devices/array/testing/fake_array.h", "devices/array/array.h"),
     walls("node/x_test.cc", "devices/datapath/worker.h", "devices/array/testing/fake_array.h"),
+    walls("node/x_test.cc", "devices/array/tgt/testing/fixture.h", "devices/array/testing/fake_array.h"),
     walls("plugin/x.cc", "plugin/testing/rig.h", "devices/array/tgt/pool.h"),
 )
 BEHIND_AGENT = {**includes("fencing/agent/x.cc", "node/y.h"), **includes("node/y.h", "fencing/kube/json.h")}
@@ -101,6 +102,11 @@ LAYER_BITES = (
         layers.check_purity,
         {"fencing/core/x.cc": "#include <chrono>\n"},
         {"fencing/core/x.cc": "#include <map>\n", "fencing/sim/x.cc": "#include <chrono>\n"},
+    ),
+    Bite(
+        layers.check_purity,
+        {**includes("fencing/core/x.cc", "base/check.h"), "base/check.h": "#include <thread>\n"},
+        {**includes("fencing/core/x.cc", "base/check.h"), "base/check.h": "#include <string>\n"},
     ),
     Bite(
         layers.check_purity,
@@ -155,6 +161,14 @@ TEXT_BITES = (
         {"node/x.cc": lines(92) + "  // why\n" * 8},
     ),
     Bite(
+        text.check_introductions,
+        {"node/x.cc": '#include "x.h"\n// One.\n' + lines(150)},
+        {
+            "node/x.cc": "// Two\n// lines.\n" + lines(150),
+            "node/y.cc": '#include "x.h"\n\n// Two\n// lines.\n' + lines(150),
+        },
+    ),
+    Bite(
         text.check_comment_lists,
         {"x.h": f"// - {'x ' * 45}\n// cut\n//   off\n"},
         {"x.h": f"// - {'x ' * 45}\n//   not cut\n//   off\n// so:\n//   this\n"},
@@ -192,6 +206,11 @@ PROSE_BITES = (
         prose.check_phrases,
         {"x.md": "It is put\nright.\n"},
         {"x.md": "```\nput right\n```\nIt is `put right`.\n"},
+    ),
+    Bite(
+        prose.check_phrases,
+        {"x.md": "It takes the old mark away."},
+        {"x.md": "It takes a while. Go away."},
     ),
     Bite(prose.check_links, {"docs/x.md": "[x](y.md)"}, {"docs/x.md": "[x](y.md)", "docs/y.md": ""}),
     Bite(prose.check_links, {"x.md": "# A b\n[x](#b)"}, {"x.md": "# A `b`: c\n[x](#a-b-c)\n[y](https://z)"}),

@@ -29,8 +29,8 @@ PHRASES = (
     (r"carr(?:y|ies|ied|ying) on with", "continue"),
     (r"(?:can|could|to|may) be had", "is available, can be acquired"),
     (r"put(?:s|ting)? right", "repair, correct"),
-    (r"put(?:s|ting)? back", "restore"),
-    (r"t(?:ake|akes|aken|aking|ook) away", "remove, unmount"),
+    (r"put(?:s|ting)? (?:\w+ ){0,3}back", "restore"),
+    (r"t(?:ake|akes|aken|aking|ook) (?:\w+ ){0,3}away", "remove, unmount"),
     (r"g(?:ive|ives|iven|iving|ave) back", "release, return"),
     (r"knock(?:s|ed|ing)?", "probe"),
 )

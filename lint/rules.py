@@ -13,6 +13,7 @@ RULES: tuple[Check, ...] = (
     text.check_python_functions,
     text.check_unused_names,
     text.check_comments,
+    text.check_introductions,
     text.check_comment_lists,
     text.check_broken_declarations,
     python.check_python_columns,

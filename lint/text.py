@@ -12,6 +12,7 @@ CPP_COLUMNS = 110  # as .clang-format says; it leaves alone what it cannot break
 COMMENT = re.compile(r"\s*//(?P<indent> *)(?P<text>\S.*)")
 TYPE_ALONE = re.compile(r" +(?:const )?\w+(?:::\w+)*(?:<.*>)?[*&]?")
 NAME_ALONE = re.compile(r" +\w+(?: = .*|\{.*\})?;  //")
+MOST_UNINTRODUCED = 150  # lines of a .cc without a paragraph at its top
 LEAST_COMMENTS = 0.08  # of the lines of .cc files
 
 
@@ -134,4 +135,25 @@ def check_unused_names(tree: Tree) -> list[str]:
         for name in tree.names(".cc")
         for found in re.finditer(r"^using (?:\w*::)+(\w+);", tree.text(name), re.MULTILINE)
         if len(re.findall(rf"\b{found[1]}\b", tree.text(name))) == 1
+    ]
+
+
+def introduction(lines: list[str]) -> list[str]:
+    """The comment that a source begins with: above its includes, or between them and its code."""
+    found: list[str] = []
+    for line in lines:
+        if line.startswith("//"):
+            found.append(line)
+        elif found or not re.match(r"$|#include |using |namespace |extern \"C\" \{", line):
+            break
+    return found
+
+
+def check_introductions(tree: Tree) -> list[str]:
+    """A long source says at its top what it does, on which thread, in what order."""
+    return [
+        f"{name}: {len(lines)} lines, and no paragraph at the top"
+        for name in product_sources(tree)
+        for lines in [tree.lines(name)]
+        if len(lines) > MOST_UNINTRODUCED and len(introduction(lines)) < 2
     ]

@@ -1,5 +1,5 @@
-// A check is a function from what was read to faults; it never stops the others. Limits are wide: what is
-// said here shall be worth a look.
+// Each check is a function of the facts that were read, and returns faults; a check never stops the others.
+// Limits are wide, so that every fault that it prints is worth a look.
 #include "plugin/doctor.h"
 
 #include <CLI/CLI.hpp>

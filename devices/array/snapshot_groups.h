@@ -28,8 +28,8 @@ class SnapshotGroups {
   virtual ~SnapshotGroups() = default;
 
   // Consistent across the volumes: a write that was begun after another one had been acknowledged, on
-  // whichever volume and node, is in the group only if that other one is. The volumes' I/O stands for about a
-  // tenth of a second, and for a second at most. All of the snapshots are made, or none. Idempotent by name.
+  // whichever volume and node, is in the group only if that other one is. The volumes' I/O stands for a
+  // second at most. All of the snapshots are made, or none. Idempotent by name.
   // INVALID_ARGUMENT: no source, one named twice, or too many. ALREADY_EXISTS: the name is taken by a group
   // of other volumes. FAILED_PRECONDITION: the pool cannot reflink, or the volumes are on several arrays.
   // ABORTED: one of them is being grown, deleted or copied. UNAVAILABLE: the disk was too busy for it.

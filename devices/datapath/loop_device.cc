@@ -5,7 +5,7 @@
 // while it waits, may wait for the worker, and the supervisor must not. All of these run in a child
 // (base/child.h) which sends a LoopReport back, and the new device's descriptor with it.
 //
-// LO_FLAGS_AUTOCLEAR from the start: the kernel takes the device away at its last close, so that a supervisor
+// LO_FLAGS_AUTOCLEAR from the start: the kernel removes the device at its last close, so that a supervisor
 // that is killed at any line leaves nothing that has to be cleaned up, except free numbers (SweepLoops).
 
 #include "devices/datapath/loop_device.h"

@@ -1,3 +1,8 @@
+// A flag of CSI may hold several options, as mount(8) takes them: it is split at its commas, and each
+// option must be on one of three lists: whole words, names with a number, names with an SELinux label.
+// There is no list of bad options, because each kernel has new ones.
+//
+// Errors name the place of a flag in the request and never its text, which may be confidential.
 #include "devices/filesystem/mount_options.h"
 
 #include <algorithm>

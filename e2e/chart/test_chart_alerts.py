@@ -48,7 +48,7 @@ WELL = {
     series(
         "lunkeeper_volume_health", "node-1", volume="v1", state="reconnecting"
     ): f"0x100 1 0x{ALWAYS - 101}",
-    # A node that was fenced: its device has failed until kubelet takes it away.
+    # A node that was fenced: its device has failed until kubelet unmounts it.
     series("lunkeeper_volume_health", "node-2", volume="v2", state="failed"): "0x100 1x6 stale",
     **{series("lunkeeper_node_datapath_answers", pod): f"1x50 0x2 1x{ALWAYS - 52}" for pod in NODES},
     **{series("lunkeeper_registered", pod): f"0x4 1x{ALWAYS - 5}" for pod in NODES},

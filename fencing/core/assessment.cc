@@ -1,3 +1,12 @@
+// Everything here is a question about one NodeFence, asked on the loop's thread at each Reconcile. Nothing is
+// kept from one to the next, except when a graceful move began (State::leaving_since).
+//
+//   AssessNode   who asked, whether it is to be lifted → the pods to move → the fences in force → whether
+//                there is reason to act → the arrays that matter
+//   PhaseOf      the first phase of phase.h whose work is not done
+//
+// A person's request is about the machine, evidence is about one instance. Most questions with "machine" in
+// their name exist because of that difference.
 #include "fencing/core/assessment.h"
 
 #include <algorithm>

@@ -7,7 +7,7 @@ namespace lunkeeper::fencing {
 namespace {
 
 // Replicas repeat a request each half second while a node waits for the volume, so ten are missing by then.
-constexpr Span kRequestLasts = 5_s;  // they are repeated while someone waits
+constexpr Span kRequestLasts = 5_s;
 
 }  // namespace
 

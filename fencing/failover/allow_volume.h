@@ -1,6 +1,6 @@
 #pragma once
-// Lets a volume be moved again of which nodes died, at an operator's request (`lunkeeper allow`): takes the
-// annotation away that keeps it where it is. Blocks until the API server has answered, or until the deadline;
+// Lets a volume be moved again of which nodes died, at an operator's request (`lunkeeper allow`): removes the
+// annotation that keeps it where it is. Blocks until the API server has answered, or until the deadline;
 // stateless. Repetition: a volume that is not held back is OK, and nothing changes.
 //
 // Failure: NOT_FOUND, there is no such volume; others come from the API server.

@@ -20,7 +20,7 @@ inline const kube::Selection kKubeletLeases{{"coordination.k8s.io", "v1", "lease
 // The label or annotation on a Pod, Namespace, StorageClass or Node that says whether to fail over.
 inline constexpr char kFailoverKey[] = "lunkeeper.io/failover";
 // The annotation on a PersistentVolume that names the nodes which died soon after they mounted it. A person
-// takes it away to have the volume moved again.
+// removes it to have the volume moved again.
 inline constexpr char kMountDeathsKey[] = "lunkeeper.io/mount-deaths";
 inline constexpr char kTaintKey[] = "lunkeeper.io/fenced";
 inline constexpr char kOutOfServiceKey[] = "node.kubernetes.io/out-of-service";

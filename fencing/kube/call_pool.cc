@@ -14,7 +14,7 @@
 //   TakeTurn: wait until fewer than `connections` calls run
 //   TakeIdle: the longest idle connection that still works, or none -> ConnectHttps
 //   TryOn: send, read the reply
-//   EndTurn: put the connection back, if its reply was read to the end
+//   EndTurn: return the connection, if its reply was read to the end
 //
 // A connection is either in `idle_` or owned by one call, so the mutex is held for bookkeeping only, never
 // during input or output. Each watch has a connection outside of the pool.

@@ -1,6 +1,6 @@
 #pragma once
-// Receives the nodes' heartbeats: implemented by the failover module in each controller replica. gRPC's
-// threads call it for many nodes at once, so it is thread-safe and never blocks.
+// Receives the nodes' heartbeats in each controller replica: the failover module, or LimitsSink without
+// failover. gRPC's threads call it for many nodes at once, so it is thread-safe and never blocks.
 
 #include <map>
 #include <string>

@@ -20,7 +20,8 @@
 
 namespace lunkeeper {
 
-// Well below the two seconds after which a node's silence would begin to count.
+// Below the 2 s after which a node leaves a silent portal, and the 2.5 s after which its heartbeats count as
+// missing.
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
 
 class TgtdPause {
