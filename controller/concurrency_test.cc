@@ -20,6 +20,7 @@ class SlowArray final : public Array, public VolumeStore, public GrantStore {
 
   VolumeStore& volumes() override { return *this; }
   SnapshotGroups& groups() override { return inner_.groups(); }
+  SnapshotBlocks& blocks() override { return inner_.blocks(); }
   GrantStore& grants() override { return *this; }
   FenceControl& fences() override { return inner_.fences(); }
 

@@ -31,9 +31,17 @@ using grpc::experimental::InterceptionHookPoints;
 
 // The only request fields that are ever logged, all of them names of objects. A list of what may be logged,
 // not of what may not: a field with a secret that CSI adds one day stays out of the log by itself.
-constexpr const char* kNames[] = {"name",        "volume_id", "source_volume_id",
-                                  "snapshot_id", "node_id",   "staging_target_path",
-                                  "target_path", "node",      "group_snapshot_id"};
+constexpr const char* kNames[] = {"name",
+                                  "volume_id",
+                                  "source_volume_id",
+                                  "snapshot_id",
+                                  "node_id",
+                                  "staging_target_path",
+                                  "target_path",
+                                  "node",
+                                  "group_snapshot_id",
+                                  "base_snapshot_id",
+                                  "target_snapshot_id"};
 constexpr size_t kLongestLoggedName = 256;
 
 std::string CodeName(grpc::StatusCode code) {
@@ -79,6 +87,7 @@ bool IsRoutine(std::string method) {
       "lunkeeper.array.v1.ArrayService/GetSnapshot",
       "lunkeeper.array.v1.ArrayService/ListSnapshots",
       "lunkeeper.array.v1.ArrayService/GetSnapshotGroup",
+      "lunkeeper.array.v1.ArrayService/ListBlocks",
       "lunkeeper.array.v1.ArrayService/Capacity",
       "lunkeeper.array.v1.ArrayService/ListGrants",
       "lunkeeper.array.v1.ArrayService/ListFences",

@@ -4,9 +4,10 @@
 // orchestrator) can give a volume to two writers.
 //
 // An Array is one cluster's view of one array: it neither shows nor touches what belongs to another cluster.
-// It consists of four parts, and callers take the part they need:
+// It consists of five parts, and callers take the part they need:
 //   VolumeStore      volumes, snapshots, capacity      (volume_store.h)
 //   SnapshotGroups   snapshots of several volumes      (snapshot_groups.h)
+//   SnapshotBlocks   which blocks a backup copies      (snapshot_blocks.h)
 //   GrantStore       which node may use which volume   (grant_store.h)
 //   FenceControl     terms, fences, heartbeat LUNs     (fence_control.h)
 // Several arrays together are one of each but the last (array_router.h), because each array counts its own
@@ -26,6 +27,7 @@
 
 #include "devices/array/fence_control.h"
 #include "devices/array/grant_store.h"
+#include "devices/array/snapshot_blocks.h"
 #include "devices/array/snapshot_groups.h"
 #include "devices/array/volume_store.h"
 
@@ -38,6 +40,7 @@ class Array {
   // Each lives as long as the Array.
   virtual VolumeStore& volumes() = 0;
   virtual SnapshotGroups& groups() = 0;
+  virtual SnapshotBlocks& blocks() = 0;
   virtual GrantStore& grants() = 0;
   virtual FenceControl& fences() = 0;
 };

@@ -155,6 +155,27 @@ class GroupRouter final : public SnapshotGroups {
   Arrays& arrays_;
 };
 
+class BlockRouter final : public SnapshotBlocks {
+ public:
+  explicit BlockRouter(Arrays& arrays) : arrays_(arrays) {}
+
+  // Two snapshots of one volume are on its array.
+  absl::StatusOr<BlockPage> ListBlocks(const BlockQuery& query) override {
+    ASSIGN_OR_RETURN(const auto array, FindArrayOf(arrays_, query.snapshot.value()));
+    if (query.base.empty()) return array->blocks().ListBlocks(query);
+    ASSIGN_OR_RETURN(const auto other, FindArrayOf(arrays_, query.base.value()));
+    if (other == array) return array->blocks().ListBlocks(query);
+    RETURN_IF_ERROR(array->volumes().GetSnapshot(query.snapshot).status());
+    RETURN_IF_ERROR(other->volumes().GetSnapshot(query.base).status());
+    return absl::InvalidArgumentError(absl::StrCat("snapshot ", query.snapshot.value(), ": its base ",
+                                                   query.base.value(),
+                                                   " is on another array, and so of another volume"));
+  }
+
+ private:
+  Arrays& arrays_;
+};
+
 // As with volumes, an id that is not ours has no grants: releasing one succeeds, and a list has none.
 class GrantRouter final : public GrantStore {
  public:
@@ -207,6 +228,10 @@ std::unique_ptr<VolumeStore> MakeVolumeRouter(Arrays& arrays) {
 
 std::unique_ptr<SnapshotGroups> MakeGroupRouter(Arrays& arrays) {
   return std::make_unique<GroupRouter>(arrays);
+}
+
+std::unique_ptr<SnapshotBlocks> MakeBlockRouter(Arrays& arrays) {
+  return std::make_unique<BlockRouter>(arrays);
 }
 
 std::unique_ptr<GrantStore> MakeGrantRouter(Arrays& arrays) { return std::make_unique<GrantRouter>(arrays); }

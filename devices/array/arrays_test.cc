@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <set>
 
+#include "absl/time/clock.h"
 #include "devices/array/testing/fake_array.h"
 
 namespace lunkeeper {
@@ -15,6 +16,7 @@ struct Fixture : Arrays {
   std::shared_ptr<FakeArray> two = std::make_shared<FakeArray>(FakeArrayOptions{.name = "two-v"});
   std::unique_ptr<VolumeStore> volumes = MakeVolumeRouter(*this);
   std::unique_ptr<SnapshotGroups> groups = MakeGroupRouter(*this);
+  std::unique_ptr<SnapshotBlocks> blocks = MakeBlockRouter(*this);
   std::unique_ptr<GrantStore> grants = MakeGrantRouter(*this);
   std::vector<NamedArray> ListArrays() override { return {{"one", one, false}, {"two-v", two, true}}; }
 
@@ -36,6 +38,26 @@ TEST_CASE("an id leads back to its array, whatever the array is called") {
        {"", "v", "-v0123456789abcdef", "rack1-x0123456789abcdef", "rack1-v0123456789abcdeF",
         "rack1-v0123456789abcde", "rack1v0123456789abcdef", "vol-none"})
     CHECK(ArrayNameIn(other).empty());
+}
+
+TEST_CASE("blocks are listed by the array of both snapshots, and two arrays have none in common") {
+  Fixture arrays;
+  const SnapshotId first = arrays.one->CreateSnapshot("s", arrays.Make(*arrays.one, "v"))->id;
+  const VolumeId volume = arrays.Make(*arrays.two, "v");
+  const SnapshotId second = arrays.two->CreateSnapshot("s", volume)->id;
+  arrays.two->WriteBlock(volume, 4096);
+  absl::SleepFor(absl::Milliseconds(1));
+  const SnapshotId third = arrays.two->CreateSnapshot("t", volume)->id;
+  const auto page = arrays.blocks->ListBlocks({.snapshot = third, .base = second});
+  REQUIRE(page.ok());
+  CHECK(page->ranges == std::vector<BlockRange>{{4096, 4096}});
+  const auto refusal = [&](const SnapshotId& snapshot, const SnapshotId& base) {
+    return arrays.blocks->ListBlocks({.snapshot = snapshot, .base = base}).status();
+  };
+  CHECK(absl::IsInvalidArgument(refusal(third, first)));
+  CHECK(absl::IsNotFound(refusal(third, SnapshotId("one-s00000000000000ff"))));
+  CHECK(absl::IsNotFound(refusal(SnapshotId("nothing"), first)));
+  CHECK(absl::IsNotFound(refusal(third, SnapshotId("nothing"))));
 }
 
 TEST_CASE("a call about a volume goes to its array alone, also while another is down") {

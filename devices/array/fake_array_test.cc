@@ -5,6 +5,7 @@
 #include <future>
 
 #include "base/testing/test_host.h"
+#include "devices/array/testing/block_contract.h"
 #include "devices/array/testing/group_contract.h"
 #include "devices/array/testing/modify_contract.h"
 
@@ -255,6 +256,16 @@ TEST_CASE("the array in memory keeps what groups of snapshots promise") {
   testing::CheckGroupRefusals(array);
   testing::CheckRestoreFromMember(array);
   testing::CheckGroupsAreSeparate(array, other);
+}
+
+TEST_CASE("the array in memory lists the blocks of its snapshots as promised") {
+  FakeArray array, other;
+  const testing::BlockWriter node = {
+      .write = [&](const VolumeId& volume, uint64_t offset) { array.WriteBlock(volume, offset); },
+      .discard = [&](const VolumeId& volume, uint64_t offset) { array.WriteBlock(volume, offset, true); }};
+  testing::CheckBlockLists(array, node);
+  testing::CheckBlocksOfGrownVolume(array, node);
+  testing::CheckBlockRefusals(array, other);
 }
 
 }  // namespace lunkeeper

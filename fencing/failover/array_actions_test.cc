@@ -15,6 +15,7 @@ class OlderArray final : public Array, public GrantStore {
 
   VolumeStore& volumes() override { return real_.volumes(); }
   SnapshotGroups& groups() override { return real_.groups(); }
+  SnapshotBlocks& blocks() override { return real_.blocks(); }
   GrantStore& grants() override { return *this; }
   FenceControl& fences() override { return real_.fences(); }
 

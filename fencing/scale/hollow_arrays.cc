@@ -42,6 +42,11 @@ class NoGroups : public SnapshotGroups {
   absl::StatusOr<SnapshotGroup> GetGroup(const SnapshotGroupId&) override { return Unsupported(); }
 };
 
+class NoBlocks : public SnapshotBlocks {
+ public:
+  absl::StatusOr<BlockPage> ListBlocks(const BlockQuery&) override { return Unsupported(); }
+};
+
 class HollowArray final : public Array, public GrantStore, public FenceControl {
  public:
   HollowArray(const HollowClusterSize& size, int number, std::function<uint64_t(int)> commands)
@@ -49,6 +54,7 @@ class HollowArray final : public Array, public GrantStore, public FenceControl {
 
   VolumeStore& volumes() override { return volumes_; }
   SnapshotGroups& groups() override { return groups_; }
+  SnapshotBlocks& blocks() override { return blocks_; }
   GrantStore& grants() override { return *this; }
   FenceControl& fences() override { return *this; }
 
@@ -119,6 +125,7 @@ class HollowArray final : public Array, public GrantStore, public FenceControl {
 
   NoVolumes volumes_;
   NoGroups groups_;
+  NoBlocks blocks_;
   const HollowClusterSize size_;
   const int number_;
   const std::function<uint64_t(int)> commands_;

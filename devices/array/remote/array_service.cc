@@ -167,6 +167,17 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     });
   }
 
+  grpc::Status ListBlocks(ServerContext* context, const v1::ListBlocksRequest* request,
+                          v1::ListBlocksResponse* response) override {
+    return AnswerRead(context, request, [&](Array& array) {
+      return FillMessage(array.blocks().ListBlocks({.snapshot = SnapshotId(request->snapshot_id()),
+                                                    .base = SnapshotId(request->base_snapshot_id()),
+                                                    .offset = request->offset(),
+                                                    .limit = request->limit()}),
+                         response);
+    });
+  }
+
   grpc::Status Acquire(ServerContext* context, const v1::AcquireRequest* request,
                        v1::AcquireResponse* response) override {
     return AnswerChange(context, request, [&](Array& array) -> absl::Status {

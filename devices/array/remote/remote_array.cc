@@ -40,6 +40,7 @@ constexpr absl::Duration kReconnect = absl::Milliseconds(200);
 class RemoteArrayImpl final : public RemoteArray,
                               public VolumeStore,
                               public SnapshotGroups,
+                              public SnapshotBlocks,
                               public GrantStore,
                               public FenceControl {
  public:
@@ -48,6 +49,7 @@ class RemoteArrayImpl final : public RemoteArray,
 
   VolumeStore& volumes() override { return *this; }
   SnapshotGroups& groups() override { return *this; }
+  SnapshotBlocks& blocks() override { return *this; }
   GrantStore& grants() override { return *this; }
   FenceControl& fences() override { return *this; }
 
@@ -156,6 +158,17 @@ class RemoteArrayImpl final : public RemoteArray,
     v1::SnapshotGroupResponse response;
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncGetSnapshotGroup, request, &response));
     return wire::FromMessage(response.group());
+  }
+
+  absl::StatusOr<BlockPage> ListBlocks(const BlockQuery& query) override {
+    v1::ListBlocksRequest request;
+    request.set_snapshot_id(query.snapshot.value());
+    request.set_base_snapshot_id(query.base.value());
+    request.set_offset(query.offset);
+    request.set_limit(LimitOf(query.limit));
+    v1::ListBlocksResponse response;
+    RETURN_IF_ERROR(CallAgent(&Stub::AsyncListBlocks, request, &response));
+    return wire::FromMessage(response);
   }
 
   absl::StatusOr<Grant> AcquireGrant(const GrantRequest& request, absl::Duration wait) override {

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "base/testing/test_host.h"
 #include "devices/array/remote/testing/remote_array_fixture.h"
+#include "devices/array/testing/block_contract.h"
 #include "devices/array/testing/group_contract.h"
 #include "devices/array/testing/modify_contract.h"
 
@@ -341,6 +342,17 @@ TEST_CASE_METHOD(RemoteArrayFixture, "an array over the network keeps what group
   CheckGroupRefusals(*array);
   CheckRestoreFromMember(*array);
   CheckGroupsAreSeparate(*array, *other);
+}
+
+TEST_CASE_METHOD(RemoteArrayFixture, "blocks of snapshots are listed from afar as from nearby") {
+  const auto other =
+      Connect(agent.Options(Ca().Issue("controller-c2", "DNS:controller.c2.cluster.lunkeeper.io")));
+  const BlockWriter node = {
+      .write = [&](const VolumeId& volume, uint64_t offset) { fake.WriteBlock(volume, offset); },
+      .discard = [&](const VolumeId& volume, uint64_t offset) { fake.WriteBlock(volume, offset, true); }};
+  CheckBlockLists(*array, node);
+  CheckBlocksOfGrownVolume(*array, node);
+  CheckBlockRefusals(*array, *other);
 }
 
 }  // namespace lunkeeper::testing

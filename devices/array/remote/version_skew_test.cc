@@ -130,6 +130,11 @@ TEST_CASE_METHOD(OneVersionApart, "an agent that knows no groups of snapshots is
   CHECK(absl::IsUnimplemented(array->groups().GetGroup(SnapshotGroupId("a1-g0123456789abcdef")).status()));
 }
 
+TEST_CASE_METHOD(OneVersionApart, "an agent that knows no lists of blocks is said to be too old") {
+  const SnapshotId any("a1-s0123456789abcdef");
+  CHECK(absl::IsUnimplemented(array->blocks().ListBlocks({.snapshot = any}).status()));
+}
+
 TEST_CASE_METHOD(OneVersionApart, "a volume is made, and made again, without what one side does not know") {
   const auto made = array->volumes().CreateVolume(SpecOf("v"));
   REQUIRE(made.status() == absl::OkStatus());

@@ -336,6 +336,24 @@ LandedHeartbeat FromMessage(const v1::LandedHeartbeat& heartbeat) {
                          .age = absl::Milliseconds(heartbeat.age_millis())};
 }
 
+v1::ListBlocksResponse ToMessage(const BlockPage& page) {
+  v1::ListBlocksResponse out;
+  for (const BlockRange& range : page.ranges) {
+    v1::BlockRange* const each = out.add_ranges();
+    each->set_offset(range.offset);
+    each->set_length(range.length);
+  }
+  out.set_size_bytes(page.size_bytes);
+  out.set_next_offset(page.next_offset);
+  return out;
+}
+
+BlockPage FromMessage(const v1::ListBlocksResponse& page) {
+  BlockPage out{.ranges = {}, .size_bytes = page.size_bytes(), .next_offset = page.next_offset()};
+  for (const v1::BlockRange& range : page.ranges()) out.ranges.push_back({range.offset(), range.length()});
+  return out;
+}
+
 v1::Access ToMessage(Access access) {
   if (access == Access::kReadOnly) return v1::ACCESS_READ_ONLY;
   return access == Access::kSharedWrite ? v1::ACCESS_SHARED_WRITE : v1::ACCESS_EXCLUSIVE;

@@ -25,6 +25,7 @@ v1::VolumeSpec ToMessage(const VolumeSpec& spec);
 v1::Volume ToMessage(const Volume& volume);
 v1::Snapshot ToMessage(const Snapshot& snapshot);
 v1::SnapshotGroup ToMessage(const SnapshotGroup& group);
+v1::ListBlocksResponse ToMessage(const BlockPage& page);
 v1::CapacityResponse ToMessage(const PoolCapacity& capacity);
 v1::Grant ToMessage(const Grant& grant);
 v1::Fence ToMessage(const FenceRecord& fence);
@@ -40,6 +41,7 @@ v1::ModifyVolumeRequest ToMessage(const VolumeId& id, const VolumeChange& change
 Volume FromMessage(const v1::Volume& volume);
 Snapshot FromMessage(const v1::Snapshot& snapshot);
 SnapshotGroup FromMessage(const v1::SnapshotGroup& group);
+BlockPage FromMessage(const v1::ListBlocksResponse& page);
 PoolCapacity FromMessage(const v1::CapacityResponse& capacity);
 Grant FromMessage(const v1::Grant& grant);
 FenceRecord FromMessage(const v1::Fence& fence);

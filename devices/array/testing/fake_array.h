@@ -29,6 +29,7 @@ struct FakeArrayOptions {
 class FakeArray final : public Array,
                         public VolumeStore,
                         public SnapshotGroups,
+                        public SnapshotBlocks,
                         public GrantStore,
                         public FenceControl {
  public:
@@ -44,8 +45,15 @@ class FakeArray final : public Array,
   // A heartbeat of the node lands on its heartbeat LUN, which nobody can log in to here.
   void LandHeartbeat(const NodeId& node);
 
+  // A node writes to a block of a volume, or discards it (FakeSnapshots).
+  void WriteBlock(const VolumeId& volume, uint64_t offset, bool discard = false) {
+    absl::MutexLock lock(&mutex_);
+    discard ? snapshots_.Discard(volume, offset) : snapshots_.Write(volume, offset);
+  }
+
   VolumeStore& volumes() override { return *this; }
   SnapshotGroups& groups() override { return *this; }
+  SnapshotBlocks& blocks() override { return *this; }
   GrantStore& grants() override { return *this; }
   FenceControl& fences() override { return *this; }
 
@@ -77,6 +85,11 @@ class FakeArray final : public Array,
   absl::StatusOr<SnapshotGroup> GetGroup(const SnapshotGroupId& id) override {
     absl::MutexLock lock(&mutex_);
     return failure_.ok() ? snapshots_.GetGroup(id) : absl::StatusOr<SnapshotGroup>(failure_);
+  }
+
+  absl::StatusOr<BlockPage> ListBlocks(const BlockQuery& query) override {
+    absl::MutexLock lock(&mutex_);
+    return failure_.ok() ? snapshots_.ListBlocks(query) : absl::StatusOr<BlockPage>(failure_);
   }
 
   absl::StatusOr<Grant> AcquireGrant(const GrantRequest& request, absl::Duration wait) override;

@@ -1,8 +1,12 @@
 #include "devices/array/testing/fake_snapshots.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "devices/array/testing/list_page.h"
 
 namespace lunkeeper {
@@ -22,6 +26,7 @@ absl::StatusOr<const Snapshot*> FakeSnapshots::FindMade(const std::string& name,
 
 Snapshot FakeSnapshots::Add(const std::string& name, const Volume& source) {
   const SnapshotId id(NextId('s'));
+  kept_[id] = written_[source.id];
   return snapshots_[id] = Snapshot{id, name, source.id, source.spec.size_bytes, absl::Now(), true};
 }
 
@@ -76,6 +81,36 @@ absl::Status FakeSnapshots::DeleteGroup(const SnapshotGroupId& id) {
   std::erase_if(snapshots_, [&](const auto& item) { return !id.empty() && item.second.group == id; });
   groups_.erase(id);
   return absl::OkStatus();
+}
+
+FakeSnapshots::Blocks FakeSnapshots::Difference(const Blocks& a, const Blocks& b) {
+  Blocks blocks;
+  std::ranges::set_symmetric_difference(a, b, std::inserter(blocks, blocks.end()));
+  return blocks;
+}
+
+absl::StatusOr<BlockPage> FakeSnapshots::ListBlocks(const BlockQuery& query) const {
+  ASSIGN_OR_RETURN(const Snapshot snapshot, Get(query.snapshot));
+  Blocks blocks = kept_.at(query.snapshot);
+  if (query.base.empty()) {
+    RETURN_IF_ERROR(CheckBlockQuery(query, snapshot, nullptr));
+  } else {
+    ASSIGN_OR_RETURN(const Snapshot base, Get(query.base));
+    RETURN_IF_ERROR(CheckBlockQuery(query, snapshot, &base));
+    blocks = Difference(kept_.at(query.base), blocks);
+  }
+  BlockPage page{.ranges = {}, .size_bytes = snapshot.size_bytes, .next_offset = snapshot.size_bytes};
+  const size_t most = query.limit == 0 ? kMostBlockRanges : std::min(query.limit, kMostBlockRanges);
+  for (const auto& [offset, write] : blocks) {
+    const uint64_t begin = std::max(offset, query.offset), end = offset + kFakeBlock;
+    if (begin >= end) continue;
+    if (page.ranges.size() == most) {
+      page.next_offset = begin;
+      break;
+    }
+    page.ranges.push_back({begin, end - begin});
+  }
+  return page;
 }
 
 absl::StatusOr<SnapshotGroup> FakeSnapshots::GetGroup(const SnapshotGroupId& id) const {

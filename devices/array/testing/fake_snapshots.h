@@ -9,9 +9,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "devices/array/snapshot_blocks.h"
 #include "devices/array/snapshot_groups.h"
 
 namespace lunkeeper {
+
+constexpr uint64_t kFakeBlock = 4096;
 
 class FakeSnapshots {
  public:
@@ -31,13 +34,25 @@ class FakeSnapshots {
   absl::Status DeleteGroup(const SnapshotGroupId& id);
   absl::StatusOr<SnapshotGroup> GetGroup(const SnapshotGroupId& id) const;
 
+  // A write of the volume's block at `offset`, of kFakeBlock bytes, and a discard of it.
+  void Write(const VolumeId& volume, uint64_t offset) { written_[volume][offset] = ++writes_; }
+  void Discard(const VolumeId& volume, uint64_t offset) { written_[volume].erase(offset); }
+  absl::StatusOr<BlockPage> ListBlocks(const BlockQuery& query) const;
+
  private:
+  using Blocks = std::map<uint64_t, uint64_t>;  // of each block that was written: which write it was
+
   std::string NextId(char kind);
+  // What is in one only, or of another write.
+  static Blocks Difference(const Blocks& a, const Blocks& b);
 
   const std::string array_;
   uint64_t ids_ = 0;
   std::map<SnapshotId, Snapshot> snapshots_;
   std::map<SnapshotGroupId, SnapshotGroup> groups_;
+  uint64_t writes_ = 0;
+  std::map<VolumeId, Blocks> written_;
+  std::map<SnapshotId, Blocks> kept_;
 };
 
 }  // namespace lunkeeper

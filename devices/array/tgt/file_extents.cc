@@ -19,7 +19,7 @@ namespace {
 constexpr uint32_t kAtOnce = 4096;
 // Flags that change nothing of what is said of the place.
 constexpr uint32_t kHarmless = FIEMAP_EXTENT_LAST | FIEMAP_EXTENT_MERGED | FIEMAP_EXTENT_SHARED;
-constexpr uint64_t kHole = ~uint64_t{0};
+constexpr uint64_t kHole = ~uint64_t{0};  // behind the last extent
 
 // Finds the extent at a position, in a list in order.
 class Walk {
@@ -40,46 +40,21 @@ bool IsSame(const FileExtent* a, const FileExtent* b, uint64_t offset) {
   return a->known && b->known && a->place + (offset - a->offset) == b->place + (offset - b->offset);
 }
 
-}  // namespace
-
-bool HasStableExtents(int fd) {
-  struct statfs system {};
-  return ::fstatfs(fd, &system) == 0 && system.f_type == XFS_SUPER_MAGIC;
+bool IsUnchanged(const FileExtent* a, const FileExtent* b, uint64_t offset) {
+  const bool zero_a = a == nullptr || a->zero, zero_b = b == nullptr || b->zero;
+  if (zero_a || zero_b) return zero_a && zero_b;
+  return a->shared && b->shared && IsSame(a, b, offset);
 }
 
-absl::StatusOr<std::vector<FileExtent>> ReadExtents(int fd, const std::string& path) {
-  std::vector<FileExtent> extents;
-  std::vector<uint64_t> space((sizeof(fiemap) + kAtOnce * sizeof(fiemap_extent)) / sizeof(uint64_t));
-  auto* const map = reinterpret_cast<fiemap*>(space.data());
-  bool last = false;
-  for (uint64_t from = 0; !last;) {
-    std::memset(map, 0, sizeof(*map));
-    map->fm_start = from;
-    map->fm_length = kHole - from;
-    map->fm_flags = FIEMAP_FLAG_SYNC;
-    map->fm_extent_count = kAtOnce;
-    if (::ioctl(fd, FS_IOC_FIEMAP, map) != 0) return FileError("find the extents of", path, errno);
-    for (uint32_t i = 0; i < map->fm_mapped_extents; ++i) {
-      const fiemap_extent& found = map->fm_extents[i];
-      extents.push_back({.offset = found.fe_logical,
-                         .length = found.fe_length,
-                         .place = found.fe_physical,
-                         .known = (found.fe_flags & ~kHarmless) == 0});
-      last = (found.fe_flags & FIEMAP_EXTENT_LAST) != 0;
-    }
-    if (map->fm_mapped_extents == 0) break;
-    from = extents.back().offset + extents.back().length;
-  }
-  return extents;
-}
-
-std::vector<FileRange> FindDifferences(const std::vector<FileExtent>& a, const std::vector<FileExtent>& b,
-                                       uint64_t size) {
-  std::vector<uint64_t> edges = {0, size};
+// Where `is_same` says no, in `within`.
+template <class Compare>
+std::vector<FileRange> FindOthers(const std::vector<FileExtent>& a, const std::vector<FileExtent>& b,
+                                  const FileRange& within, Compare is_same) {
+  std::vector<uint64_t> edges = {within.offset, within.end};
   for (const auto* extents : {&a, &b}) {
     for (const FileExtent& extent : *extents) {
-      edges.push_back(std::min(extent.offset, size));
-      edges.push_back(std::min(extent.offset + extent.length, size));
+      edges.push_back(std::clamp(extent.offset, within.offset, within.end));
+      edges.push_back(std::clamp(extent.offset + extent.length, within.offset, within.end));
     }
   }
   std::ranges::sort(edges);
@@ -87,7 +62,7 @@ std::vector<FileRange> FindDifferences(const std::vector<FileExtent>& a, const s
   Walk in_a(a), in_b(b);
   for (size_t i = 0; i + 1 < edges.size(); ++i) {
     const uint64_t offset = edges[i], end = edges[i + 1];
-    if (offset == end || IsSame(in_a.Find(offset), in_b.Find(offset), offset)) continue;
+    if (offset == end || is_same(in_a.Find(offset), in_b.Find(offset), offset)) continue;
     if (!ranges.empty() && ranges.back().end == offset) {
       ranges.back().end = end;
     } else {
@@ -95,6 +70,58 @@ std::vector<FileRange> FindDifferences(const std::vector<FileExtent>& a, const s
     }
   }
   return ranges;
+}
+
+}  // namespace
+
+bool HasStableExtents(int fd) {
+  struct statfs system {};
+  return ::fstatfs(fd, &system) == 0 && system.f_type == XFS_SUPER_MAGIC;
+}
+
+absl::StatusOr<SomeExtents> ReadSomeExtents(int fd, const std::string& path, const FileRange& within) {
+  SomeExtents some{.extents = {}, .end = kHole};
+  if (within.offset >= within.end) return some;
+  std::vector<uint64_t> space((sizeof(fiemap) + kAtOnce * sizeof(fiemap_extent)) / sizeof(uint64_t));
+  auto* const map = reinterpret_cast<fiemap*>(space.data());
+  map->fm_start = within.offset;
+  map->fm_length = within.end - within.offset;
+  map->fm_flags = FIEMAP_FLAG_SYNC;
+  map->fm_extent_count = kAtOnce;
+  if (::ioctl(fd, FS_IOC_FIEMAP, map) != 0) return FileError("find the extents of", path, errno);
+  bool last = map->fm_mapped_extents < kAtOnce;
+  for (uint32_t i = 0; i < map->fm_mapped_extents; ++i) {
+    const fiemap_extent& found = map->fm_extents[i];
+    some.extents.push_back({.offset = found.fe_logical,
+                            .length = found.fe_length,
+                            .place = found.fe_physical,
+                            .known = (found.fe_flags & ~kHarmless) == 0,
+                            .zero = (found.fe_flags & ~kHarmless) == FIEMAP_EXTENT_UNWRITTEN,
+                            .shared = (found.fe_flags & FIEMAP_EXTENT_SHARED) != 0});
+    last = last || (found.fe_flags & FIEMAP_EXTENT_LAST) != 0;
+  }
+  if (!last) some.end = some.extents.back().offset + some.extents.back().length;
+  return some;
+}
+
+absl::StatusOr<std::vector<FileExtent>> ReadExtents(int fd, const std::string& path) {
+  std::vector<FileExtent> extents;
+  for (uint64_t from = 0; from != kHole;) {
+    ASSIGN_OR_RETURN(const SomeExtents some, ReadSomeExtents(fd, path, {from, kHole}));
+    extents.insert(extents.end(), some.extents.begin(), some.extents.end());
+    from = some.end;
+  }
+  return extents;
+}
+
+std::vector<FileRange> FindDifferences(const std::vector<FileExtent>& a, const std::vector<FileExtent>& b,
+                                       uint64_t size) {
+  return FindOthers(a, b, {0, size}, IsSame);
+}
+
+std::vector<FileRange> FindChanges(const std::vector<FileExtent>& a, const std::vector<FileExtent>& b,
+                                   const FileRange& within) {
+  return FindOthers(a, b, within, IsUnchanged);
 }
 
 }  // namespace lunkeeper

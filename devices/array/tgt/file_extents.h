@@ -15,6 +15,8 @@ struct FileExtent {
   uint64_t offset = 0, length = 0;  // in the file
   uint64_t place = 0;               // on the disk
   bool known = false;               // written, and at that place
+  bool zero = false;                // allocated, and not written: it reads as zeroes
+  bool shared = false;              // with another file, or another place in this one
 };
 struct FileRange {
   uint64_t offset = 0, end = 0;
@@ -24,8 +26,19 @@ struct FileRange {
 bool HasStableExtents(int fd);
 // In order; writes what is dirty first. What is in none of them is a hole.
 absl::StatusOr<std::vector<FileExtent>> ReadExtents(int fd, const std::string& path);
+// The first of them, some thousands, of what `within` has.
+struct SomeExtents {
+  std::vector<FileExtent> extents;
+  uint64_t end = 0;  // where the next ones begin; UINT64_MAX: there are no more
+};
+absl::StatusOr<SomeExtents> ReadSomeExtents(int fd, const std::string& path, const FileRange& within);
 // Where the two may differ, up to `size`: all but holes in both, and known extents at the same place.
 std::vector<FileRange> FindDifferences(const std::vector<FileExtent>& a, const std::vector<FileExtent>& b,
                                        uint64_t size);
+// Where two files that do not change may differ, in `within`: all but zeroes in both, and known extents at
+// the same place that are shared. They have to be: an extent that only one file has could have been moved
+// away, and its place given to the other file, after the first list was read and before the second.
+std::vector<FileRange> FindChanges(const std::vector<FileExtent>& a, const std::vector<FileExtent>& b,
+                                   const FileRange& within);
 
 }  // namespace lunkeeper

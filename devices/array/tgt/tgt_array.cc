@@ -29,6 +29,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "devices/array/tgt/cache_id.h"
+#include "devices/array/tgt/tgt_blocks.h"
 #include "devices/array/tgt/tgt_fences.h"
 #include "devices/array/tgt/tgt_grants.h"
 #include "devices/array/tgt/tgt_groups.h"
@@ -50,15 +51,21 @@ absl::Status CheckName(const std::string& name) {
 class ClusterView final : public Array {
  public:
   ClusterView(const TgtParts& parts, const ClusterId& cluster)
-      : volumes_(parts, cluster), groups_(parts, cluster), grants_(parts, cluster), fences_(parts, cluster) {}
+      : volumes_(parts, cluster),
+        groups_(parts, cluster),
+        blocks_(parts, cluster),
+        grants_(parts, cluster),
+        fences_(parts, cluster) {}
   VolumeStore& volumes() override { return volumes_; }
   SnapshotGroups& groups() override { return groups_; }
+  SnapshotBlocks& blocks() override { return blocks_; }
   GrantStore& grants() override { return grants_; }
   FenceControl& fences() override { return fences_; }
 
  private:
   TgtVolumes volumes_;
   TgtGroups groups_;
+  TgtBlocks blocks_;
   TgtGrants grants_;
   TgtFences fences_;
 };

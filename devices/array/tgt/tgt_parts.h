@@ -2,9 +2,9 @@
 // What the views of all clusters share (TgtVolumes, TgtGroups, TgtGrants, TgtFences). TgtArray owns it all,
 // and the parts live as long as it does. Each part is thread-safe.
 //
-// The two boundaries for later: Pool with PoolClones alone touches volumes' bytes (files now), and
-// TargetTable with TgtDaemon alone speaks to tgtd (one now). The views know neither a file descriptor nor a
-// target's number.
+// The two boundaries for later: Pool with PoolClones and pool_blocks.h alone touches volumes' bytes (files
+// now), and TargetTable with TgtDaemon alone speaks to tgtd (one now). The views know neither a file
+// descriptor nor a target's number.
 
 #include <functional>
 
