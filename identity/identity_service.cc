@@ -35,7 +35,8 @@ class IdentityService final : public csi::v1::Identity::Service {
     // Volumes can be used only from nodes that reach their array, snapshots only on the array of their
     // volume: without the two constraints an orchestrator would place pods and clones where they cannot work.
     for (const auto type : {Offered::CONTROLLER_SERVICE, Offered::VOLUME_ACCESSIBILITY_CONSTRAINTS,
-                            Offered::GROUP_CONTROLLER_SERVICE, Offered::SNAPSHOT_ACCESSIBILITY_CONSTRAINTS}) {
+                            Offered::GROUP_CONTROLLER_SERVICE, Offered::SNAPSHOT_METADATA_SERVICE,
+                            Offered::SNAPSHOT_ACCESSIBILITY_CONSTRAINTS}) {
       response->add_capabilities()->mutable_service()->set_type(type);
     }
     response->add_capabilities()->mutable_volume_expansion()->set_type(

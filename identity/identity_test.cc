@@ -30,6 +30,7 @@ TEST_CASE("the driver offers the same on every socket: controllers, topology, an
   CHECK(services.count(Capability::Service::CONTROLLER_SERVICE) == 1);
   CHECK(services.count(Capability::Service::VOLUME_ACCESSIBILITY_CONSTRAINTS) == 1);
   CHECK(services.count(Capability::Service::GROUP_CONTROLLER_SERVICE) == 1);
+  CHECK(services.count(Capability::Service::SNAPSHOT_METADATA_SERVICE) == 1);
   CHECK(services.count(Capability::Service::SNAPSHOT_ACCESSIBILITY_CONSTRAINTS) == 1);
   CHECK(response.capabilities().rbegin()->volume_expansion().type() == Capability::VolumeExpansion::ONLINE);
 }

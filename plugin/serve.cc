@@ -36,6 +36,7 @@
 #include "base/tls.h"
 #include "controller/controller_service.h"
 #include "controller/group_service.h"
+#include "controller/snapshot_metadata_service.h"
 #include "csi-spec/v0_services.h"
 #include "identity/identity_service.h"
 #include "node/node_service.h"
@@ -63,6 +64,7 @@ class Services {
       controller.max_volumes_per_node = static_cast<size_t>(options.max_volumes_per_node);
       controller_ = MakeControllerService(*backends.arrays, controller);
       groups_ = MakeGroupControllerService(*backends.arrays);
+      blocks_ = MakeSnapshotMetadataService(*backends.arrays);
     }
     if (backends.initiator != nullptr) MakeNode(backends);
     if (options.ServesCsi(kCsiV0)) MakeV0();
@@ -72,7 +74,8 @@ class Services {
   // The others.
   std::vector<grpc::Service*> CsiServices() const {
     std::vector<grpc::Service*> all;
-    if (options_.ServesCsi(kCsiV1)) all = {identity_.get(), controller_.get(), groups_.get(), node_.get()};
+    if (options_.ServesCsi(kCsiV1))
+      all = {identity_.get(), controller_.get(), groups_.get(), blocks_.get(), node_.get()};
     for (const auto& service : v0_) all.push_back(service.get());
     std::erase(all, nullptr);  // the services of another mode
     return all;
@@ -106,6 +109,7 @@ class Services {
   std::unique_ptr<admin::v1::Admin::Service> admin_;
   std::unique_ptr<csi::v1::Controller::Service> controller_;
   std::unique_ptr<csi::v1::GroupController::Service> groups_;
+  std::unique_ptr<csi::v1::SnapshotMetadata::Service> blocks_;
   std::unique_ptr<NodeService> node_;
   std::vector<std::unique_ptr<grpc::Service>> v0_;
   std::unique_ptr<Periodic> sweep_;  // last: it uses the others

@@ -114,6 +114,10 @@ TABLE = [
     ("CreateVolumeGroupSnapshot.source_volume_ids=unknown", ABSENT),
     ("CreateVolumeGroupSnapshot.source_volume_ids=*", {"INVALID_ARGUMENT", "NOT_FOUND"}),
     ("*.snapshot_ids=*", INVALID),
+    # Changed blocks.
+    ("GetMetadata*.starting_offset=*", {"OUT_OF_RANGE"}),
+    ("GetMetadata*.max_results=negative", INVALID),
+    ("GetMetadata*.max_results=huge", {"OK"}),
     # Names and ids.
     ("CreateVolume.name=unknown", IGNORED),
     ("CreateSnapshot.name=unknown", IGNORED),

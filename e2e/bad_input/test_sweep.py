@@ -43,6 +43,7 @@ class World:
         self.used = Volume(rig, rig.nodes[0], "used").up(with_controller=True)
         self.idle = Volume(rig, rig.nodes[0], "idle", size=SIZE).create()
         self.snapshot = self.used.snapshot("snapshot")
+        self.later_snapshot = self.used.snapshot("later-snapshot")
         taken = self.client.CreateVolumeGroupSnapshot(
             name="group", source_volume_ids=[self.used.id]
         ).group_snapshot
@@ -87,6 +88,12 @@ class World:
             "DeleteSnapshot": {"snapshot_id": self.snapshot},
             "ListSnapshots": {**paging, "source_volume_id": used.id},
             "GetSnapshot": {"snapshot_id": self.snapshot},
+            "GetMetadataAllocated": {"snapshot_id": self.snapshot, "max_results": 1},
+            "GetMetadataDelta": {
+                "base_snapshot_id": self.snapshot,
+                "target_snapshot_id": self.later_snapshot,
+                "max_results": 1,
+            },
             "CreateVolumeGroupSnapshot": {"name": "new", "source_volume_ids": [idle.id]},
             "DeleteVolumeGroupSnapshot": self.group,
             "GetVolumeGroupSnapshot": self.group,
@@ -151,7 +158,7 @@ def methods():
 
     for version in (V1, V0):
         services = places.protocol(version).DESCRIPTOR.services_by_name
-        for service in ("Controller", "GroupController", "Node"):
+        for service in ("Controller", "GroupController", "SnapshotMetadata", "Node"):
             for method in services[service].methods if service in services else ():
                 if method.name not in NO_FIELDS:
                     yield version, method.name

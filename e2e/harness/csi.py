@@ -6,7 +6,8 @@ values:
     client = Client("/run/lk/csi.sock")
     volume = client.CreateVolume(name="a", capacity_range={"required_bytes": 1 << 20}, ...).volume
 
-A call that fails raises grpc.RpcError; `code_of` runs one and gives the code's name ("OK", "NOT_FOUND", …).
+A stream's messages come as a list. A call that fails raises grpc.RpcError; `code_of` runs one and gives the
+code's name ("OK", "NOT_FOUND", …).
 """
 
 import types
@@ -24,6 +25,17 @@ SECONDS = 60
 V0, V1 = "csi.v0.csi_pb2", "csi.v1.csi_pb2"
 
 Call = Callable[..., Any]  # takes a request, or its fields; returns the response
+
+
+# Debian's protobuf does not tell.
+STREAMS = {
+    ("csi.v1.SnapshotMetadata", "GetMetadataAllocated"),
+    ("csi.v1.SnapshotMetadata", "GetMetadataDelta"),
+}
+
+
+def as_list(call: Call) -> Call:
+    return lambda *args, **options: list(call(*args, **options))
 
 
 class Client:
@@ -52,12 +64,13 @@ class Client:
             for method in service.methods:
                 request = getattr(module, method.input_type.name)
                 response = getattr(module, method.output_type.name)
-                call = self.channel.unary_unary(
+                streams = (service.full_name, method.name) in STREAMS
+                call = (self.channel.unary_stream if streams else self.channel.unary_unary)(
                     f"/{service.full_name}/{method.name}",
                     request_serializer=request.SerializeToString,
                     response_deserializer=response.FromString,
                 )
-                self.methods[method.name] = (request, call)
+                self.methods[method.name] = (request, as_list(call) if streams else call)
 
     def __getattr__(self, name: str) -> Call:
         if name not in self.__dict__.get("methods", {}):
