@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 
-from bench import comparison, datapath, fence, grants, group, limits, memory, rpcs
+from bench import changed_blocks, comparison, datapath, fence, grants, group, limits, memory, rpcs
 from harness import places, pool
 from harness.cleanup import Cleanup, interrupt_on_sigterm
 
@@ -45,6 +45,7 @@ BENCHES = {
     "fence": Bench(fence.run, False),
     "grants": Bench(grants.run, True),
     "group": Bench(group.run, False),
+    "changed-blocks": Bench(changed_blocks.run, False),
 }
 
 
