@@ -56,7 +56,11 @@ EVERYTHING = {
         },
         {"name": "plain"},
     ],
-    "snapshots": {"groups": True, "groupClasses": [{"name": "together", "deletionPolicy": "Retain"}]},
+    "snapshots": {
+        "groups": True,
+        "groupClasses": [{"name": "together", "deletionPolicy": "Retain"}],
+        "metadata": {"enabled": True, "caCert": "bm90IGEgQ0E="},
+    },
     "volumeAttributesClasses": [
         {"name": "silver", "parameters": {"maxIops": "1000", "maxBandwidth": "100Mi", "durability": "sync"}}
     ],

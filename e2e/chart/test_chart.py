@@ -228,36 +228,6 @@ def test_each_group_of_nodes_is_told_what_it_reaches(values):
     }
 
 
-def test_snapshots_are_there_when_the_cluster_can_have_them(values):
-    """By themselves, or as it is said."""
-    crds = "--api-versions=snapshot.storage.k8s.io/v1"
-
-    def shown(enabled, *arguments):
-        content = {**ONE_ARRAY, "snapshots": {"enabled": enabled}}
-        return "snapshot" in yaml.safe_dump(render(values(content), *arguments))
-
-    assert [shown("auto"), shown("auto", crds)] == [False, True]
-    assert [shown(True), shown(True, crds)] == [True, True]
-    assert [shown(False), shown(False, crds)] == [False, False]
-
-
-def test_groups_of_snapshots_are_there_when_the_cluster_can_have_them(values):
-    """Only with snapshots; the sidecar's feature, its rights and the class come together."""
-    crds = "--api-versions=groupsnapshot.storage.k8s.io/v1"
-
-    def shown(enabled, groups, *arguments):
-        content = {**ONE_ARRAY, "snapshots": {"enabled": enabled, "groups": groups}}
-        text = yaml.safe_dump(render(values(content), *arguments))
-        parts = {"CSIVolumeGroupSnapshot=true", "volumegroupsnapshotcontents", "VolumeGroupSnapshotClass"}
-        found = {part for part in parts if part in text}
-        assert found in (parts, set()), found
-        return bool(found)
-
-    assert [shown(True, "auto"), shown(True, "auto", crds)] == [False, True]
-    assert [shown(True, True), shown(True, False, crds)] == [True, False]
-    assert [shown(False, True), shown(False, "auto", crds)] == [False, False]
-
-
 def test_a_class_may_have_kubernetes_own_parameters(values):
     """As classes of other drivers have them; the sidecars may read the Secrets that they are to read, and no
     other.
@@ -333,7 +303,7 @@ def test_nodes_mount_no_secret(values):
 
 def test_what_is_watched_let_in_and_signed_is_what_runs(values):
     """The NetworkPolicy and the objects of Prometheus' operator and cert-manager name things that exist."""
-    things = render(values(EVERYTHING))
+    things = render(values(EVERYTHING), "--api-versions=snapshot.storage.k8s.io/v1")
     labels = {
         thing["metadata"]["name"]: thing["spec"]["template"]["metadata"]["labels"].items()
         for thing in things
@@ -358,7 +328,8 @@ def test_what_is_watched_let_in_and_signed_is_what_runs(values):
     policy = find(things, "NetworkPolicy")["spec"]
     assert selected(policy["podSelector"]["matchLabels"]) == ["storage-lunkeeper-controller"]
     # Probes come from the pod's own node, which no policy keeps away.
-    assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} | {"health"} == ports[
+    probed = {"health", "blocks-health"}
+    assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} | probed == ports[
         "storage-lunkeeper-controller"
     ]
 

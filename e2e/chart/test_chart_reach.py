@@ -37,9 +37,10 @@ def test_sidecars_have_neither_the_operators_socket_nor_other_leases(values):
     driver, *sidecars = pods(things)["storage-lunkeeper-controller"]["containers"]
     assert "--admin-endpoint=unix:///admin/admin.sock" in driver["args"]
     assert "admin" in [mount["name"] for mount in driver["volumeMounts"]]
-    assert len(sidecars) == 3
+    assert len(sidecars) == 4
     for sidecar in sidecars:
-        assert [mount["name"] for mount in sidecar["volumeMounts"]] == ["csi"], sidecar["name"]
+        own = ["snapshot-metadata-tls"] if sidecar["name"] == "snapshot-metadata" else []
+        assert [mount["name"] for mount in sidecar["volumeMounts"]] == ["csi", *own], sidecar["name"]
     rules = next(
         thing["rules"]
         for thing in things

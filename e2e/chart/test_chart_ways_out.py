@@ -18,6 +18,7 @@ NOT_IN_A_NAMESPACE = {
     "ClusterRoleBinding",
     "CSIDriver",
     "CustomResourceDefinition",
+    "SnapshotMetadataService",
     "StorageClass",
     "VolumeAttributesClass",
     "VolumeGroupSnapshotClass",
@@ -89,10 +90,15 @@ def test_replicas_are_spread_over_nodes_or_as_one_says(values):
 
 
 def test_sidecars_take_more_options_too(values):
-    sidecars = {
-        name: {"extraArgs": [f"--more-{name}"]} for name in ("provisioner", "resizer", "snapshotter")
+    names = {
+        "provisioner": "provisioner",
+        "resizer": "resizer",
+        "snapshotter": "snapshotter",
+        "snapshotMetadata": "snapshot-metadata",
     }
-    things = render(values({**ONE_ARRAY, "sidecars": sidecars, "snapshots": {"enabled": True}}))
+    sidecars = {key: {"extraArgs": [f"--more-{name}"]} for key, name in names.items()}
+    everything = {"enabled": True, "metadata": {"enabled": True}}
+    things = render(values({**ONE_ARRAY, "sidecars": sidecars, "snapshots": everything}))
     for container in pods(things)["storage-lunkeeper-controller"]["containers"][1:]:
         assert container["args"][-1] == f"--more-{container['name']}"
 
@@ -174,7 +180,7 @@ def test_all_images_may_come_from_one_mirror(values, registry):
         **LOCAL_ARRAY,
         "global": {"imageRegistry": registry, "of": "another chart"},
         "image": {"repository": "lunkeeper/own", "tag": "1"},
-        "snapshots": {"enabled": True},
+        "snapshots": {"enabled": True, "metadata": {"enabled": True}},
     }
     things = render(values(content))
     used = {each["image"] for spec in every_pod(things).values() for each in spec["containers"]}
@@ -184,7 +190,7 @@ def test_all_images_may_come_from_one_mirror(values, registry):
         for each in sidecars.values()
         if isinstance(each, dict) and "image" in each
     }
-    assert len(mirrored) == 3 and used == {f"{registry}/lunkeeper/own:1", *mirrored}
+    assert len(mirrored) == 4 and used == {f"{registry}/lunkeeper/own:1", *mirrored}
     (test_pod,) = (thing for thing in things if thing["kind"] == "Pod")
     assert test_pod["spec"]["containers"][0]["image"] == f"{registry}/lunkeeper/own:1"
 

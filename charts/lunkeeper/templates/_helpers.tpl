@@ -165,6 +165,9 @@ runtimeSocket: {{ .Values.node.runtimeSocket | default (get $sockets .Values.dis
 {{- if eq .Values.coordinator.tls.source "job" }}
 {{- $leaves = append $leaves (dict "option" "server" "secret" (include "lunkeeper.coordinatorSecret" .) "host" (include "lunkeeper.coordinatorHost" .)) }}
 {{- end }}
+{{- if and (include "lunkeeper.snapshotMetadata" .) (not .Values.snapshots.metadata.tlsSecret) }}
+{{- $leaves = append $leaves (dict "option" "server" "secret" (include "lunkeeper.snapshotMetadataSecret" .) "host" (include "lunkeeper.snapshotMetadataHost" .)) }}
+{{- end }}
 {{- $client := dict "option" "client" "secret" (printf "%s-controller-tls" (include "lunkeeper.name" .)) "host" (printf "controller.%s.cluster.lunkeeper.io" .Values.cluster) }}
 {{- $controller := list }}
 {{- range include "lunkeeper.localArrays" . | fromYamlArray }}
@@ -194,6 +197,23 @@ runtimeSocket: {{ .Values.node.runtimeSocket | default (get $sockets .Values.dis
 {{- if .Capabilities.APIVersions.Has "groupsnapshot.storage.k8s.io/v1" }}yes{{ end }}
 {{- else if .Values.snapshots.groups }}yes{{ end }}
 {{- end }}
+{{- end }}
+
+{{/* Whether backups can ask for changed blocks, which has a CRD of its own. */}}
+{{- define "lunkeeper.snapshotMetadata" -}}
+{{- if include "lunkeeper.snapshots" . }}
+{{- if eq (toString .Values.snapshots.metadata.enabled) "auto" }}
+{{- if .Capabilities.APIVersions.Has "cbt.storage.k8s.io/v1beta1" }}yes{{ end }}
+{{- else if .Values.snapshots.metadata.enabled }}yes{{ end }}
+{{- end }}
+{{- end }}
+
+{{- define "lunkeeper.snapshotMetadataSecret" -}}
+{{ .Values.snapshots.metadata.tlsSecret | default (printf "%s-snapshot-metadata-tls" (include "lunkeeper.name" .)) }}
+{{- end }}
+
+{{- define "lunkeeper.snapshotMetadataHost" -}}
+{{ include "lunkeeper.name" . }}-snapshot-metadata.{{ .Release.Namespace }}.svc
 {{- end }}
 
 {{/* The pod that makes and renews the cluster's certificates. */}}
