@@ -114,7 +114,7 @@ def overused_names(tree: Tree) -> list[str]:
 
 
 def too_long_functions(tree: Tree) -> list[str]:
-    """The functions of C++ that are too long. Test cases are macros, which nothing here sees."""
+    """The functions of C++ that are too long."""
     return [
         f"{tag.place}: {tag.name} has {tag.lines} lines, at most {MOST_FUNCTION_LINES}"
         for tag in tags_in(tree, "product", "simulation", "support")
@@ -122,9 +122,19 @@ def too_long_functions(tree: Tree) -> list[str]:
     ]
 
 
+def too_long_cases(tree: Tree) -> list[str]:
+    """The test cases that are too long: macros, which are no tags."""
+    return [
+        f"{name}: {case.splitlines()[0]} has {case.count(chr(10)) + 1} lines, at most {MOST_FUNCTION_LINES}"
+        for name in tree.cpp("test")
+        for case in re.findall(r"^(?:\w+_)?TEST_CASE\w*\(.*?^}$", tree.text(name), re.MULTILINE | re.DOTALL)
+        if case.count("\n") >= MOST_FUNCTION_LINES
+    ]
+
+
 def check_cpp_functions(tree: Tree) -> list[str]:
-    """Functions of C++ are short."""
-    return too_long_functions(tree)
+    """Functions of C++ are short, test cases too."""
+    return too_long_functions(tree) + too_long_cases(tree)
 
 
 def check_class_names(tree: Tree) -> list[str]:

@@ -137,6 +137,10 @@ TEST_CASE("a bound claim says who has its volume, and who waits for it") {
     CHECK_THAT(cluster.Explain(),
                Contains("pod db-0 is on a node that is fenced at array a1") && Contains("no node has it"));
   }
+}
+
+TEST_CASE("a bound claim says what is missing around it") {
+  Cluster cluster;
   SECTION("no pod uses it") {
     cluster.Bind(kNode);
     CHECK_THAT(cluster.Explain(), Contains("no pod uses it"));

@@ -66,6 +66,31 @@ void InstallDefinition(const kube::RealApi& api, kube::KubeClient& client, const
   }));
 }
 
+// NodeFences at an API server of the test's own.
+struct StoredRecords {
+  kube::RealApi api;
+  std::unique_ptr<kube::KubeClient> client;
+  std::unique_ptr<KubeActions> actions;
+
+  StoredRecords() {
+    api.Start();
+    client = api.Client();
+    InstallDefinition(api, *client, kNodeFences);
+    actions = std::make_unique<KubeActions>(*client, kube::LeaseName{"default", "lunkeeper-failover"}, "test",
+                                            absl::Seconds(4));
+  }
+  RecordFacts Read(const std::string& name) {
+    const auto object = client->Get({kNodeFences, "", name}, Soon());
+    return object.ok() ? ReadRecord(*object) : RecordFacts();
+  }
+  Outcome Put(const NodeFence& fence, const Timeline& timeline = {}) {
+    return actions->PutRecord(PutNodeFence{fence}, timeline).done.outcome;
+  }
+  Outcome Remove(const NodeFence& fence, const Version& version) {
+    return actions->RemoveRecord(RemoveNodeFence{fence.node, fence.uid, version}).done.outcome;
+  }
+};
+
 NodeFence Sample() {
   NodeFence fence;
   fence.node = NodeId("n1.00000000000000aa");
@@ -78,24 +103,15 @@ NodeFence Sample() {
 
 }  // namespace
 
-TEST_CASE("a NodeFence goes to a real API server and comes back as it was; deletion waits for us") {
-  kube::RealApi api;
-  api.Start();
-  const auto client = api.Client();
-  InstallDefinition(api, *client, kNodeFences);
-  KubeActions actions(*client, {"default", "lunkeeper-failover"}, "test", absl::Seconds(4));
+TEST_CASE("a NodeFence goes to a real API server and comes back as it was") {
+  StoredRecords records;
   const Timeline timeline = {{absl::FromUnixMillis(1'800'000'000'123), "Decided", "a test"}};
-  const auto read = [&](const std::string& name) {
-    const auto object = client->Get({kNodeFences, "", name}, Soon());
-    return object.ok() ? ReadRecord(*object) : RecordFacts();
-  };
-
   NodeFence fence = Sample();
-  const Answer created = actions.PutRecord(PutNodeFence{fence}, timeline);
+  const Answer created = records.actions->PutRecord(PutNodeFence{fence}, timeline);
   INFO(created.status);
   REQUIRE(created.done.outcome == Outcome::kOk);
-  CHECK(actions.PutRecord(PutNodeFence{fence}, timeline).done.outcome == Outcome::kConflict);
-  const RecordFacts stored = read(fence.node.value());
+  CHECK(records.Put(fence, timeline) == Outcome::kConflict);
+  const RecordFacts stored = records.Read(fence.node.value());
   fence.uid = stored.fence.uid;
   fence.version = created.done.version;
   CHECK(stored.fence == fence);
@@ -103,40 +119,40 @@ TEST_CASE("a NodeFence goes to a real API server and comes back as it was; delet
 
   fence.generations[ArrayId("a1")] = 7;
   fence.phase = Phase::kMoved;
-  const Answer changed = actions.PutRecord(PutNodeFence{fence}, timeline);
+  const Answer changed = records.actions->PutRecord(PutNodeFence{fence}, timeline);
   REQUIRE(changed.done.outcome == Outcome::kOk);
-  CHECK(actions.PutRecord(PutNodeFence{fence}, timeline).done.outcome == Outcome::kConflict);
+  CHECK(records.Put(fence, timeline) == Outcome::kConflict);
   fence.version = changed.done.version;
-  CHECK(read(fence.node.value()).fence == fence);
-  CHECK(absl::StrContains(Kubectl(api, {"get", "nodefences"}), "dead or fully isolated"));
+  CHECK(records.Read(fence.node.value()).fence == fence);
+  CHECK(absl::StrContains(Kubectl(records.api, {"get", "nodefences"}), "dead or fully isolated"));
 
-  CHECK(actions.RemoveRecord(RemoveNodeFence{fence.node, fence.uid, stored.fence.version}).done.outcome ==
-        Outcome::kConflict);
-  CHECK(actions.RemoveRecord(RemoveNodeFence{fence.node, fence.uid, fence.version}).done.outcome ==
-        Outcome::kOk);
-  CHECK(read(fence.node.value()).fence.uid.empty());
-  CHECK(actions.RemoveRecord(RemoveNodeFence{fence.node, fence.uid, fence.version}).done.outcome ==
-        Outcome::kGone);
+  CHECK(records.Remove(fence, stored.fence.version) == Outcome::kConflict);
+  CHECK(records.Remove(fence, fence.version) == Outcome::kOk);
+  CHECK(records.Read(fence.node.value()).fence.uid.empty());
+  CHECK(records.Remove(fence, fence.version) == Outcome::kGone);
+}
 
+TEST_CASE("a NodeFence that a person made stays theirs, and its deletion waits for us") {
+  StoredRecords records;
   const NodeId manual("n2.00000000000000bb");
   const Json bare = {{"apiVersion", "lunkeeper.io/v1alpha1"},
                      {"kind", "NodeFence"},
                      {"metadata", {{"name", manual.value()}}}};
-  REQUIRE(client->Create({kNodeFences, "", ""}, bare, Soon()).ok());
-  NodeFence asked = read(manual.value()).fence;
+  REQUIRE(records.client->Create({kNodeFences, "", ""}, bare, Soon()).ok());
+  NodeFence asked = records.Read(manual.value()).fence;
   CHECK(asked.requested_by == "an operator");
   asked.volumes[ArrayId("a1")];
-  REQUIRE(actions.PutRecord(PutNodeFence{asked}, {}).done.outcome == Outcome::kOk);
-  const auto turned =
-      client->Patch({kNodeFences, "", manual.value()}, {{"spec", {{"requestedBy", "evidence"}}}}, {}, Soon());
+  REQUIRE(records.Put(asked) == Outcome::kOk);
+  const auto turned = records.client->Patch({kNodeFences, "", manual.value()},
+                                            {{"spec", {{"requestedBy", "evidence"}}}}, {}, Soon());
   CHECK(absl::IsInvalidArgument(turned.status()));
-  REQUIRE(client->Delete({kNodeFences, "", manual.value()}, {}, std::nullopt, Soon()).ok());
-  asked = read(manual.value()).fence;
+  REQUIRE(records.client->Delete({kNodeFences, "", manual.value()}, {}, std::nullopt, Soon()).ok());
+  asked = records.Read(manual.value()).fence;
   CHECK(asked.deleting);
-  CHECK(actions.PutRecord(PutNodeFence{asked}, {}).done.outcome == Outcome::kOk);
-  asked = read(manual.value()).fence;
-  CHECK(actions.RemoveRecord(RemoveNodeFence{manual, asked.uid, asked.version}).done.outcome == Outcome::kOk);
-  CHECK(read(manual.value()).fence.uid.empty());
+  CHECK(records.Put(asked) == Outcome::kOk);
+  asked = records.Read(manual.value()).fence;
+  CHECK(records.Remove(asked, asked.version) == Outcome::kOk);
+  CHECK(records.Read(manual.value()).fence.uid.empty());
 }
 
 TEST_CASE("a VolumeLock goes to a real API server and stays there as it was written") {
