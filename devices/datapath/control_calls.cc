@@ -47,6 +47,10 @@ absl::StatusOr<Devices> NoneIfOk(const absl::Status& status) {
   return Devices{};
 }
 
+absl::Time DeadlineOf(const datapath::Request& request) {
+  return absl::Now() + std::min(absl::Milliseconds(request.timeout_ms()), kLongestCall);
+}
+
 }  // namespace
 
 void ControlCalls::SendError(int socket, const absl::Status& status) {
@@ -61,14 +65,24 @@ void ControlCalls::ServeConnection(int socket) {
   const absl::Status received = ReceiveMessage(socket, absl::Now() + kRequestTimeout, &request);
   if (!received.ok()) return SendError(socket, received);
   if (request.has_hand_over()) return predecessor_.HandOver(socket, request.hand_over());
-  const absl::StatusOr<Devices> devices = CarryOut(request);
+  const absl::StatusOr<Devices> devices = request.has_detach() ? Detach(socket, request) : CarryOut(request);
   if (volumes_.hand_over() == HandOverPhase::kDone) return;
   if (!devices.ok()) return SendError(socket, devices.status());
   SendDevices(socket, *devices);
 }
 
+// Answers twice: a client that receives the first answer and no second one knows that nothing was lost.
+absl::StatusOr<Devices> ControlCalls::Detach(int socket, const datapath::Request& request) {
+  return NoneIfOk(
+      volume_calls_.DetachVolume(VolumeId(request.detach().volume()), DeadlineOf(request), [socket] {
+        datapath::Response written_back;
+        written_back.set_more(true);
+        SendMessage(socket, written_back).IgnoreError();
+      }));
+}
+
 absl::StatusOr<Devices> ControlCalls::CarryOut(const datapath::Request& request) {
-  const absl::Time deadline = absl::Now() + std::min(absl::Milliseconds(request.timeout_ms()), kLongestCall);
+  const absl::Time deadline = DeadlineOf(request);
   switch (request.call_case()) {
     case datapath::Request::kList:
       return volumes_.ListDevices(VolumeId(), request.list().statistics());
@@ -86,8 +100,6 @@ absl::StatusOr<Devices> ControlCalls::CarryOutForVolume(const datapath::Request&
   switch (request.call_case()) {
     case datapath::Request::kAttach:
       return JustOne(volume_calls_.AttachVolume(request.attach(), deadline));
-    case datapath::Request::kDetach:
-      return NoneIfOk(volume_calls_.DetachVolume(VolumeId(request.detach().volume()), deadline));
     case datapath::Request::kResize:
       return JustOne(volume_calls_.ResizeVolume(VolumeId(request.resize().volume()), deadline));
     case datapath::Request::kFind:

@@ -27,6 +27,7 @@ class ControlCalls {
   static void SendError(int socket, const absl::Status& status);
 
  private:
+  absl::StatusOr<std::vector<datapath::Device>> Detach(int socket, const datapath::Request& request);
   absl::StatusOr<std::vector<datapath::Device>> CarryOut(const datapath::Request& request);
   absl::StatusOr<std::vector<datapath::Device>> CarryOutForVolume(const datapath::Request& request,
                                                                   absl::Time deadline);

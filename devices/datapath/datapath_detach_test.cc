@@ -7,6 +7,7 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <thread>
 
 #include "base/unique_fd.h"
 #include "base/units.h"
@@ -15,19 +16,6 @@
 
 namespace lunkeeper::testing {
 namespace {
-
-AttachRequest RequestFor(const iscsi::FakeTarget& target) {
-  AttachRequest request;
-  request.volume = VolumeId("test:fake");
-  request.connection = {.portal = target.portal(),
-                        .target = Iqn("iqn.2026-11.io.lunkeeper:test:fake:1"),
-                        .initiator = Iqn("iqn.2026-11.io.lunkeeper:node:test"),
-                        .lun = 1,
-                        .chap = {}};
-  request.serial = "serial-1";
-  request.size_bytes = 4 * kMiB;
-  return request;
-}
 
 // What a process leaves behind that writes without a sync: a raw block volume's cache is all there is of it.
 void WriteUnsynced(const std::string& device, const std::string& text) {
@@ -80,7 +68,7 @@ TEST_CASE("a detach lets go of a device that has failed for good, and the log sa
   CHECK(datapath.initiator().List()->empty());
 }
 
-TEST_CASE("a detach whose write-back fails says so once") {
+TEST_CASE("a detach whose write-back fails says so, and once more, since the answer may be lost") {
   TempDir dir;
   iscsi::FakeTarget target;
   target.Change([](auto& traits) {
@@ -96,7 +84,43 @@ TEST_CASE("a detach whose write-back fails says so once") {
   INFO(lost);
   CHECK(lost.code() == absl::StatusCode::kDataLoss);
   CHECK(datapath.initiator().List()->size() == 1);
+  CHECK(datapath.initiator().Detach(device.volume) == lost);
   CHECK(datapath.initiator().Detach(device.volume).ok());
+}
+
+// Nobody keeps duplicates, so its end is that of the cache.
+TEST_CASE("a detach that is cut off by a kill is no success") {
+  AttachedLun rig(64 * kMiB);
+  auto& [dir, target, datapath, device] = rig;
+  WriteUnsynced(device.path, "lost");
+  ::kill(target.pid(), SIGSTOP);
+  absl::Status cut_off;
+  std::thread detach([&] { cut_off = datapath.initiator().Detach(device.volume); });
+  CHECK(Eventually([&] { return HasWaitingChild(datapath.pid()); }, absl::Seconds(20)));
+  datapath.Kill();
+  detach.join();
+  ::kill(target.pid(), SIGCONT);
+  INFO(cut_off);
+  CHECK(absl::IsDataLoss(cut_off));
+  CHECK(datapath.initiator().Detach(device.volume).ok());
+}
+
+TEST_CASE("a detach that a kill cuts off behind its write-back loses nothing") {
+  const std::string point = GENERATE("datapath.detach.sealed", "datapath.detach.removed");
+  TempDir dir;
+  Target target(dir);
+  target.AddLun(1, 64 * kMiB);
+  Datapath datapath(dir, {}, {"env", "LUNKEEPER_FAIL_POINT=" + point});
+  const Device device = MustAttach(datapath, target.RequestFor(1));
+  WriteUnsynced(device.path, "first");
+  Eventually("it is detached", [&] {
+    const absl::Status detached = datapath.initiator().Detach(device.volume);
+    CHECK_FALSE(absl::IsDataLoss(detached));
+    return detached.ok();
+  });
+  Eventually("it dies", [&] { return datapath.Ended(); });
+  Datapath next(dir);
+  CHECK(ReadText(MustAttach(next, target.RequestFor(1)).path, 5) == "first");
 }
 
 }  // namespace

@@ -1,9 +1,8 @@
 // Killed while it writes an edition: that one has fewer volumes than its first message says, and is not
 // whole. Killed while it takes the old one out: the new one is whole, and of a higher number.
 //
-// A child that was left behind is looked for whenever an edition is written, and each second: nobody says
-// when it ends. Between two of these looks an edition may have the descriptors of a volume whose growth has
-// just left a child behind; a detach announces its child before it starts.
+// A call announces its child before it starts (has_child). A child that was left behind is looked for
+// whenever an edition is written, and each second: nobody says when it ends.
 
 #include "devices/datapath/duplicates.h"
 
@@ -33,7 +32,7 @@ bool MayBeKept(const SupervisedVolume& volume) {
 
 // By a child that a call has now, or had to leave behind.
 bool MayBeWaitedFor(const SupervisedVolume& volume) {
-  return volume.ending || (volume.loop.fd && HasWaitingChild(volume.loop));
+  return volume.has_child || (volume.loop.fd && HasWaitingChild(volume.loop));
 }
 
 size_t CountWaiting(const VolumeTable::Volumes& volumes) {
@@ -50,7 +49,7 @@ std::unique_ptr<SupervisedVolume> RecordOf(const SupervisedVolume& volume) {
   record->slot = volume.slot;
   record->service = SupervisedVolume::Service::kLost;
   record->cut_off = true;
-  record->reason = "the data path was killed while it wrote back what was cached of the volume";
+  record->reason = "the data path was killed while it waited for I/O of the volume, in a detach or a growth";
   return record;
 }
 

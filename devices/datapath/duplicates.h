@@ -11,9 +11,10 @@
 // again (Linux 6.9), and that have not failed by a supervisor's doing. The others, fenced ones among them,
 // end with their supervisor, as all do where nobody keeps duplicates.
 //
-// So does a volume for whose I/O a child of the supervisor may wait: in a detach, or after a call that left
-// one behind. That child cannot be killed until its I/O ends, and a container does not end before all its
-// processes have, so the next supervisor would not start. What is cached of the volume is lost, and a record
+// So does a volume for whose I/O a child of the supervisor may wait: in a detach or a growth, or after one
+// that left it behind. That child cannot be killed until its I/O ends, and a container does not end before
+// all its processes have, so the next supervisor would not start. What is cached of the volume is lost, and a
+// record
 // (`cut_off`) has the next supervisor say so. Not thread-safe.
 
 #include <array>

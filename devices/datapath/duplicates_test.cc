@@ -64,7 +64,7 @@ TEST_CASE("an edition that could not be written is written again") {
 // Its descriptors would keep the child alive, and the child its container, in which the next one starts.
 TEST_CASE("of a volume that a child may wait for only a record is kept") {
   Kept kept;
-  kept.a().ending = true;
+  kept.a().has_child = true;
   kept.Update();
   const auto read = kept.Read();
   REQUIRE(read.ok());

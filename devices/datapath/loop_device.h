@@ -44,7 +44,7 @@ absl::Status GrowLoop(const LoopDevice& loop, int fuse_root, absl::Time deadline
 
 // Closes the device to everybody else and to all I/O, after writing back what is cached if `flush`.
 // FAILED_PRECONDITION: somebody has it open, and it is as it was. DATA_LOSS: writing back failed. The kernel
-// forgets what it could not write, so this is said once; a repeated call may succeed.
+// forgets what it could not write, so this comes once; a repeated call may succeed.
 absl::Status SealLoop(const LoopDevice& loop, bool flush, absl::Time deadline);
 // Whether a child of GrowLoop or SealLoop that was given up still waits for the file's I/O.
 bool HasWaitingChild(const LoopDevice& loop);

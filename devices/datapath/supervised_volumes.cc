@@ -248,9 +248,9 @@ void SupervisedVolumes::KeepLoop(SupervisedVolume& volume, LoopDevice loop) {
   UpdateDuplicates();
 }
 
-void SupervisedVolumes::SetEnding(SupervisedVolume& volume, bool ending) {
+void SupervisedVolumes::SetHasChild(SupervisedVolume& volume, bool has_child) {
   absl::MutexLock lock(&mutex_);
-  volume.ending = ending;
+  volume.has_child = has_child;
   UpdateDuplicates();
 }
 

@@ -90,7 +90,7 @@ class SupervisedVolumes {
   TargetCondition AwaitTarget(const SupervisedVolume& volume, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // From here on a child may wait for the device's I/O, and no duplicates are kept; or no more.
-  void SetEnding(SupervisedVolume& volume, bool ending) ABSL_LOCKS_EXCLUDED(mutex_);
+  void SetHasChild(SupervisedVolume& volume, bool has_child) ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes the loop device out of the volume. I/O that is under way fails where the target is not well, since
   // the removal of the device would have to wait for it.
   LoopDevice TakeLoop(SupervisedVolume& volume) ABSL_LOCKS_EXCLUDED(mutex_);

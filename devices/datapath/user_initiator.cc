@@ -26,6 +26,7 @@ namespace {
 // The data path gives up first, so that its reason is what the caller reads.
 constexpr absl::Duration kMargin = absl::Seconds(2);
 constexpr int kRepeats = 2;
+constexpr absl::Duration kAskAgain = absl::Milliseconds(20);
 
 // A data path of another version may have other buckets than we: then none are shown rather than wrong ones.
 LatencyCounts ToCounts(const datapath::Latency& from) {
@@ -82,9 +83,11 @@ datapath::Attach ToMessage(const AttachRequest& request) {
   return message;
 }
 
-// `hung_up`: the data path has not answered at all.
+// How a data path ended a call without the whole answer.
+enum class HungUp { kNo, kAtOnce, kMidway };
+
 absl::StatusOr<std::vector<Device>> CallOnce(const std::string& socket_path, absl::Time deadline,
-                                             datapath::Request request, bool* hung_up) {
+                                             datapath::Request request, HungUp* hung_up) {
   request.set_timeout_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(deadline - absl::Now())));
   ASSIGN_OR_RETURN(const UniqueFd socket, ConnectTo(socket_path));
   RETURN_IF_ERROR(SendMessage(socket.get(), request));
@@ -93,7 +96,8 @@ absl::StatusOr<std::vector<Device>> CallOnce(const std::string& socket_path, abs
   do {  // a list of many devices comes in several messages
     const absl::Status received = ReceiveMessage(socket.get(), deadline + kMargin, &response);
     if (!received.ok()) {
-      *hung_up = absl::IsUnavailable(received) && devices.empty();
+      if (absl::IsUnavailable(received) && devices.empty())
+        *hung_up = response.more() ? HungUp::kMidway : HungUp::kAtOnce;
       return absl::Status(received.code(), absl::StrCat("the data path at ", socket_path, ": ",
                                                         std::string(received.message())));
     }
@@ -110,9 +114,9 @@ absl::StatusOr<std::vector<Device>> CallDatapath(const std::string& socket_path,
                                                  const datapath::Request& request) {
   const absl::Time deadline = absl::Now() + timeout;
   for (int repeats = 0;; ++repeats) {
-    bool hung_up = false;
+    HungUp hung_up = HungUp::kNo;
     auto devices = CallOnce(socket_path, deadline, request, &hung_up);
-    if (!hung_up || repeats == kRepeats || absl::Now() > deadline) return devices;
+    if (hung_up == HungUp::kNo || repeats == kRepeats || absl::Now() > deadline) return devices;
   }
 }
 
@@ -131,8 +135,18 @@ class UserInitiator final : public Initiator {
   absl::Status Detach(const VolumeId& volume) override {
     datapath::Request message;
     message.mutable_detach()->set_volume(volume.value());
-    const absl::Status status = CallDatapath(socket_path_, timeout_, message).status();
-    return IsWithoutDatapath(status) ? AwaitNoOrphan(volume) : status;
+    const absl::Time deadline = absl::Now() + timeout_;
+    HungUp hung_up = HungUp::kNo;
+    absl::Status status = CallOnce(socket_path_, deadline, message, &hung_up).status();
+    // Before it said that all is written back.
+    const bool cut_off = hung_up == HungUp::kAtOnce && IsServedNoMore(volume);
+    if (hung_up != HungUp::kNo) status = CallDatapath(socket_path_, deadline - absl::Now(), message).status();
+    if (IsWithoutDatapath(status)) status = AwaitNoOrphan(volume);
+    if (!cut_off || !status.ok()) return status;
+    return absl::DataLossError(
+        absl::StrCat("volume ", volume.value(),
+                     ": the data path died while it detached it: what was written and not synced may be "
+                     "lost. A repeated call finds it detached"));
   }
 
   absl::Status Fail(const VolumeId& volume, const Iqn& target, const std::string& reason) override {
@@ -192,6 +206,18 @@ class UserInitiator final : public Initiator {
       devices->push_back(ToDevice(orphan));
     }
     return devices;
+  }
+
+  // A data path that hung up is dying, and has its lock a little longer, or has a successor, which serves the
+  // volume.
+  bool IsServedNoMore(const VolumeId& volume) {
+    auto found = Find(volume);
+    for (const absl::Time end = absl::Now() + kMargin;
+         absl::IsUnavailable(found.status()) && absl::Now() < end;) {
+      absl::SleepFor(kAskAgain);
+      found = Find(volume);
+    }
+    return found.ok() && (!found->has_value() || (*found)->target.value().empty());
   }
 
   absl::Status AwaitNoOrphan(const VolumeId& volume) const {

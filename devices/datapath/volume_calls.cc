@@ -32,6 +32,9 @@ namespace {
 constexpr absl::Duration kDetachTimeout = absl::Seconds(5);
 // What a failed attach may take for its undoing, although its client's time is over.
 constexpr absl::Duration kUndoTimeout = absl::Seconds(15);
+
+void TellNobody() {}
+
 absl::Status CheckAttach(const datapath::Attach& request) {
   if (request.volume().empty()) return absl::InvalidArgumentError("attach: no volume named");
   if (request.connection().target().empty() || request.connection().portal().empty()) {
@@ -55,7 +58,7 @@ absl::StatusOr<datapath::Device> VolumeCalls::AttachVolume(const datapath::Attac
   } else if (volume->loop.fd) {
     return AnswerAttached(*volume, request);
   } else {
-    RETURN_IF_ERROR(TakeDown(*volume, deadline));
+    RETURN_IF_ERROR(TakeDown(*volume, deadline, TellNobody));
   }
   return MakeVolume(request, deadline);
 }
@@ -71,6 +74,7 @@ absl::StatusOr<datapath::Device> VolumeCalls::AnswerAttached(SupervisedVolume& v
                                                              const datapath::Attach& request) {
   // A node that attaches anew has asked for a grant anew, and knows its limits.
   volumes_.SetLimits(volume.id, FromMessage(request.limits()));
+  volume.loss.clear();  // of its life before this attach
   datapath::Device device = volumes_.DescribeVolume(volume);
   volumes_.EndCall(volume);
   if (device.target() == request.connection().target()) return device;
@@ -85,7 +89,8 @@ absl::StatusOr<datapath::Device> VolumeCalls::MakeVolume(const datapath::Attach&
   const absl::Status made = MakeDevice(*volume, deadline);
   if (!made.ok()) {
     LogWarn("datapath", "attach failed", {{"volume", request.volume()}, {"error", made.ToString()}});
-    TakeDown(*volume, absl::Now() + kUndoTimeout).IgnoreError();  // the next detach removes the rest
+    TakeDown(*volume, absl::Now() + kUndoTimeout, TellNobody)
+        .IgnoreError();  // the next detach removes the rest
     return made;
   }
   datapath::Device device = volumes_.DescribeVolume(*volume);
@@ -113,32 +118,46 @@ absl::Status VolumeCalls::MakeDevice(SupervisedVolume& volume, absl::Time deadli
   return absl::OkStatus();
 }
 
-absl::Status VolumeCalls::DetachVolume(const VolumeId& id, absl::Time deadline) {
+absl::Status VolumeCalls::DetachVolume(const VolumeId& id, absl::Time deadline,
+                                       const std::function<void()>& written_back) {
   ASSIGN_OR_RETURN(SupervisedVolume * volume, volumes_.BeginCall(id, deadline));
   if (volume == nullptr) return AwaitNoOrphan(id, deadline, [&] { return volumes_.FindOrphans(id); });
   if (volume->cut_off) return TellCutOff(*volume);
-  const absl::Status down = TakeDown(*volume, deadline);
+  if (!volume->loss.empty()) return TellLossAgain(*volume);
+  const absl::Status down = TakeDown(*volume, deadline, written_back);
   if (!down.ok()) return down;
   FAIL_POINT("datapath.detach.erased");
   LogInfo("datapath", "detached", {{"volume", id.value()}});
   return absl::OkStatus();
 }
 
-// Told once, as what the kernel could not write back is (SealLoop). The volume is gone then: the repeated
-// call finds nothing, or an orphan that somebody still has open.
+// The volume is gone then: the next call finds nothing, or an orphan that somebody still has open.
 absl::Status VolumeCalls::TellCutOff(SupervisedVolume& volume) {
-  const absl::Status lost = absl::DataLossError(
-      absl::StrCat("volume ", volume.id.value(), ": ", volume.reason,
-                   ": what was written and not synced may be lost. A repeated call finds it detached"));
-  LogError("datapath", "cut off", {{"volume", volume.id.value()}, {"error", std::string(lost.message())}});
-  volumes_.EraseVolume(volume);
+  if (!volume.loss.empty()) {
+    const absl::Status lost = absl::DataLossError(volume.loss);
+    volumes_.EraseVolume(volume);
+    return lost;
+  }
+  volume.loss = absl::StrCat("volume ", volume.id.value(), ": ", volume.reason,
+                             ": what was written and not synced may be lost");
+  LogError("datapath", "cut off", {{"volume", volume.id.value()}, {"error", volume.loss}});
+  const absl::Status lost = absl::DataLossError(volume.loss);
+  volumes_.EndCall(volume);
+  return lost;
+}
+
+// The first answer may be lost with the plugin that was to get it.
+absl::Status VolumeCalls::TellLossAgain(SupervisedVolume& volume) {
+  const absl::Status lost = absl::DataLossError(std::exchange(volume.loss, ""));
+  volumes_.EndCall(volume);
   return lost;
 }
 
 // Removes what there is of a volume in this call, and then the volume. Where a step fails, the call ends with
 // the rest, and the next attach or detach goes on from there.
-absl::Status VolumeCalls::TakeDown(SupervisedVolume& volume, absl::Time deadline) {
-  const absl::Status removed = RemoveDevice(volume, deadline);
+absl::Status VolumeCalls::TakeDown(SupervisedVolume& volume, absl::Time deadline,
+                                   const std::function<void()>& written_back) {
+  const absl::Status removed = RemoveDevice(volume, deadline, written_back);
   if (removed.ok()) {
     volumes_.EraseVolume(volume);
   } else {
@@ -147,8 +166,15 @@ absl::Status VolumeCalls::TakeDown(SupervisedVolume& volume, absl::Time deadline
   return removed;
 }
 
-absl::Status VolumeCalls::RemoveDevice(SupervisedVolume& volume, absl::Time deadline) {
-  if (volume.loop.fd) RETURN_IF_ERROR(RemoveLoopOf(volume, deadline));
+absl::Status VolumeCalls::RemoveDevice(SupervisedVolume& volume, absl::Time deadline,
+                                       const std::function<void()>& written_back) {
+  if (volume.loop.fd) {
+    ASSIGN_OR_RETURN(LoopDevice loop, SealLoopOf(volume, deadline));
+    written_back();
+    FAIL_POINT("datapath.detach.sealed");
+    RETURN_IF_ERROR(RemoveLoop(std::move(loop), deadline));
+    FAIL_POINT("datapath.detach.loop");
+  }
   if (volume.fuse.device && !volume.lost()) {
     datapath::WorkerCommand remove;
     remove.mutable_remove();
@@ -201,19 +227,16 @@ void VolumeCalls::LogLostData(const SupervisedVolume& volume, std::optional<uint
            {"errors", absl::StrCat(device.errors())}});
 }
 
-absl::Status VolumeCalls::RemoveLoopOf(SupervisedVolume& volume, absl::Time deadline) {
+absl::StatusOr<LoopDevice> VolumeCalls::SealLoopOf(SupervisedVolume& volume, absl::Time deadline) {
   // First closed to everybody else: a device that is open is in use, and nothing has been taken from it yet.
-  volumes_.SetEnding(volume, true);
+  volumes_.SetHasChild(volume, true);
   const absl::Status sealed = SealDevice(volume, deadline);
   if (!sealed.ok()) {
-    volumes_.SetEnding(volume, false);
+    if (absl::IsDataLoss(sealed)) volume.loss = std::string(sealed.message());
+    volumes_.SetHasChild(volume, false);
     return sealed;
   }
-  LoopDevice loop = volumes_.TakeLoop(volume);  // at once: nothing is lost from here on
-  FAIL_POINT("datapath.detach.sealed");
-  RETURN_IF_ERROR(RemoveLoop(std::move(loop), deadline));
-  FAIL_POINT("datapath.detach.loop");
-  return absl::OkStatus();
+  return volumes_.TakeLoop(volume);  // at once: nothing is lost from here on
 }
 
 absl::StatusOr<datapath::Device> VolumeCalls::ResizeVolume(const VolumeId& id, absl::Time deadline) {
@@ -237,7 +260,11 @@ absl::Status VolumeCalls::GrowDevice(SupervisedVolume& volume, absl::Time deadli
   ASSIGN_OR_RETURN(const int error, volumes_.AskWorker(volume, refresh, deadline));
   if (error != 0) return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(error)));
   FAIL_POINT("datapath.resize.read");
-  RETURN_IF_ERROR(GrowLoop(volume.loop, volume.fuse.root.get(), deadline));
+  // A flush under way, which a target may hold for minutes, holds the child as well.
+  volumes_.SetHasChild(volume, true);
+  const absl::Status grown = GrowLoop(volume.loop, volume.fuse.root.get(), deadline);
+  volumes_.SetHasChild(volume, false);
+  RETURN_IF_ERROR(grown);
   FAIL_POINT("datapath.resize.loop");
   return absl::OkStatus();
 }

@@ -25,13 +25,15 @@
 //   ² FAILED_PRECONDITION while an orphan of the volume is open.
 //   ³ FAILED_PRECONDITION if the request names another target.
 //   ⁴ FAILED_PRECONDITION while the device is open. UNAVAILABLE while the target is away. DATA_LOSS where
-//     writing back failed. A volume that has failed for good is removed, and the log says what is lost.
+//     writing back failed, or was cut off; said twice, since an answer may be lost. A volume that has failed
+//     for good is removed, and the log says what is lost.
 // Attach, Detach and Resize wait for another call that works on the volume; the others never do. Where the
 // data path ends, waiting calls answer UNAVAILABLE.
 //
 // Thread-safe: no state but what SupervisedVolumes keeps, which must outlive this.
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "absl/status/status.h"
@@ -49,7 +51,9 @@ class VolumeCalls {
   VolumeCalls(SupervisedVolumes& volumes, bool may_resend) : volumes_(volumes), may_resend_(may_resend) {}
 
   absl::StatusOr<datapath::Device> AttachVolume(const datapath::Attach& request, absl::Time deadline);
-  absl::Status DetachVolume(const VolumeId& id, absl::Time deadline);
+  // `written_back`: called once nothing is lost any more, whatever becomes of this process.
+  absl::Status DetachVolume(const VolumeId& id, absl::Time deadline,
+                            const std::function<void()>& written_back);
   absl::StatusOr<datapath::Device> ResizeVolume(const VolumeId& id, absl::Time deadline);
 
  private:
@@ -58,14 +62,17 @@ class VolumeCalls {
   absl::StatusOr<datapath::Device> MakeVolume(const datapath::Attach& request, absl::Time deadline);
   absl::Status MakeDevice(SupervisedVolume& volume, absl::Time deadline);
   absl::Status TellCutOff(SupervisedVolume& volume);
-  absl::Status TakeDown(SupervisedVolume& volume, absl::Time deadline);
-  absl::Status RemoveDevice(SupervisedVolume& volume, absl::Time deadline);
+  absl::Status TellLossAgain(SupervisedVolume& volume);
+  absl::Status TakeDown(SupervisedVolume& volume, absl::Time deadline,
+                        const std::function<void()>& written_back);
+  absl::Status RemoveDevice(SupervisedVolume& volume, absl::Time deadline,
+                            const std::function<void()>& written_back);
   absl::Status SealDevice(const SupervisedVolume& volume, absl::Time deadline);
   absl::Status SealFailedDevice(const SupervisedVolume& volume, absl::Time deadline);
   // Says in the log what a volume that has failed for good takes along: of `cached_bytes` (nullopt: not
   // known) in the device's cache, and of acknowledged writes, nothing reaches the storage any more.
   void LogLostData(const SupervisedVolume& volume, std::optional<uint64_t> cached_bytes);
-  absl::Status RemoveLoopOf(SupervisedVolume& volume, absl::Time deadline);
+  absl::StatusOr<LoopDevice> SealLoopOf(SupervisedVolume& volume, absl::Time deadline);
   absl::Status GrowDevice(SupervisedVolume& volume, absl::Time deadline);
 
   SupervisedVolumes& volumes_;

@@ -47,9 +47,10 @@ struct SupervisedVolume {
   Service service = Service::kNotGiven;
   bool told_to_fail = false;
   bool set_aside = false;  // lost, since workers crashed on it
-  bool ending = false;     // a detach is at work on its device: a child may wait for its I/O
+  bool has_child = false;  // a call has a child that may wait for its I/O
   bool cut_off = false;    // lost, since its supervisor was killed beside such a child; its cache with it
   std::string reason;      // for people: why a client failed it, else why it is lost
+  std::string loss;        // of data: what the next detach says once more
 
   bool lost() const { return service == Service::kLost; }
 };

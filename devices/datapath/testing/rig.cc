@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "base/units.h"
 #include "devices/datapath/user_initiator.h"
 
 namespace lunkeeper::testing {
@@ -58,6 +60,46 @@ pid_t Spawn(const std::vector<std::string>& command, const std::string& log) {
   }
   REQUIRE(child > 0);
   return child;
+}
+
+std::vector<pid_t> ChildrenOf(pid_t pid) {
+  std::vector<pid_t> children;
+  std::error_code gone;
+  for (const auto& task : std::filesystem::directory_iterator(absl::StrCat("/proc/", pid, "/task"), gone)) {
+    std::ifstream file(task.path() / "children");
+    for (pid_t child = 0; file >> child;) children.push_back(child);
+  }
+  return children;
+}
+
+bool IsUninterruptible(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  std::string stat;
+  std::getline(file, stat);
+  const size_t name_end = stat.rfind(')');
+  return name_end != std::string::npos && stat.compare(name_end, 3, ") D") == 0;
+}
+
+bool HasWaitingChild(pid_t pid) {
+  const std::vector<pid_t> children = ChildrenOf(pid);
+  return std::any_of(children.begin(), children.end(), IsUninterruptible);
+}
+
+AttachRequest RequestFor(const iscsi::FakeTarget& target) {
+  AttachRequest request;
+  request.volume = VolumeId("test:fake");
+  request.connection = {.portal = target.portal(),
+                        .target = Iqn("iqn.2026-11.io.lunkeeper:test:fake:1"),
+                        .initiator = Iqn("iqn.2026-11.io.lunkeeper:node:test"),
+                        .lun = 1,
+                        .chap = {}};
+  request.serial = "serial-1";
+  request.size_bytes = 4 * kMiB;
+  return request;
+}
+
+bool IsBound(const std::string& device) {
+  return std::filesystem::exists(absl::StrCat("/sys/block/", device.substr(5), "/loop"));
 }
 
 void KillAndWait(pid_t pid) {

@@ -13,6 +13,7 @@
 #include "base/testing/test_host.h"
 #include "devices/datapath/datapath.h"
 #include "devices/datapath/initiator.h"
+#include "devices/iscsi/testing/fake_target.h"
 
 namespace lunkeeper::testing {
 
@@ -31,6 +32,12 @@ void Eventually(const std::string& what, const std::function<bool()>& condition,
 
 pid_t Spawn(const std::vector<std::string>& command, const std::string& log);
 void KillAndWait(pid_t pid);
+
+std::vector<pid_t> ChildrenOf(pid_t pid);
+// In a system call that no signal interrupts.
+bool IsUninterruptible(pid_t pid);
+// Whether one of its children is.
+bool HasWaitingChild(pid_t pid);
 
 // A tgtd with targets t1, t2 … of one sparse file each.
 class Target {
@@ -110,6 +117,12 @@ class Mounted {
   const std::string directory_;
   bool mounted_ = true;
 };
+
+// Whether the loop device has its file.
+bool IsBound(const std::string& device);
+
+// The one LUN of a target that misbehaves on demand.
+AttachRequest RequestFor(const iscsi::FakeTarget& target);
 
 // Threads that write numbered blocks with O_DIRECT and read them back, each in a part of its own.
 class Checker {
