@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "devices/array/tgt/file_extents.h"
 #include "devices/array/tgt/pool_file.h"
@@ -22,15 +21,6 @@ namespace {
 
 // Of extents (ReadSomeExtents) in a call: some 100,000, in which nothing may have changed.
 constexpr int kMostPieces = 16;
-
-// OK, or FAILED_PRECONDITION.
-absl::Status CheckTells(int fd, const std::string& path) {
-  if (HasStableExtents(fd)) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("pool: ", path,
-                   ": what changed between two snapshots is known only in a pool on XFS with reflinks; back "
-                   "the whole snapshot up"));
-}
 
 // False: the page is full, and goes on behind.
 bool AddRange(const BlockRange& range, size_t limit, BlockPage* page) {
@@ -69,7 +59,7 @@ absl::StatusOr<BlockPage> FindChanges(const PoolImage& base, const PoolImage& im
                                       size_t limit) {
   ASSIGN_OR_RETURN(const UniqueFd old_file, OpenFile(base.path, O_RDONLY));
   ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(image.path, O_RDONLY));
-  RETURN_IF_ERROR(CheckTells(file.get(), image.path));
+  if (!HasStableExtents(file.get())) return ChangesAreUnknown();
   BlockPage page{.ranges = {}, .size_bytes = image.size_bytes, .next_offset = offset};
   for (int i = 0; i < kMostPieces && page.next_offset < image.size_bytes; ++i) {
     const uint64_t from = page.next_offset;
@@ -85,6 +75,12 @@ absl::StatusOr<BlockPage> FindChanges(const PoolImage& base, const PoolImage& im
     page.next_offset = end;
   }
   return page;
+}
+
+absl::Status ChangesAreUnknown() {
+  return absl::FailedPreconditionError(
+      "pool: what changed between two snapshots is known only on XFS with reflinks: back the whole snapshot "
+      "up, or move the pool to XFS");
 }
 
 }  // namespace lunkeeper

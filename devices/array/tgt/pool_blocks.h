@@ -21,8 +21,11 @@ struct PoolImage {
 
 // All of `image` that may be other than zero.
 absl::StatusOr<BlockPage> FindData(const PoolImage& image, uint64_t offset, size_t limit);
-// All of `image` that may be other than in `base`. FAILED_PRECONDITION: this file system does not tell.
+// All of `image` that may be other than in `base`; or ChangesAreUnknown, as this file system does not tell.
 absl::StatusOr<BlockPage> FindChanges(const PoolImage& base, const PoolImage& image, uint64_t offset,
                                       size_t limit);
+
+// FAILED_PRECONDITION, and what to do.
+absl::Status ChangesAreUnknown();
 
 }  // namespace lunkeeper

@@ -23,6 +23,8 @@ absl::StatusOr<BlockPage> TgtBlocks::ListBlocks(const BlockQuery& query) {
 absl::StatusOr<BlockPage> TgtBlocks::ListChanges(const BlockQuery& query, const Snapshot& snapshot) {
   ASSIGN_OR_RETURN(const SnapshotRow base, parts_.catalogue.volumes().FindSnapshot(cluster_, query.base));
   RETURN_IF_ERROR(CheckBlockQuery(query, snapshot, &base.snapshot));
+  // Each snapshot is a copy: where it is on the disk tells nothing of another one.
+  if (!parts_.pool.reflinks()) return ChangesAreUnknown();
   return FindChanges({parts_.pool.SnapshotPath(query.base), base.snapshot.size_bytes},
                      {parts_.pool.SnapshotPath(query.snapshot), snapshot.size_bytes}, query.offset,
                      query.limit);
