@@ -73,7 +73,14 @@ def test_backup_programs_find_changed_blocks_where_they_are_served(values):
     assert found["spec"]["address"] == f"{SNAPSHOT_METADATA}.lunkeeper.svc:50051"
     spec = pods(things)["storage-lunkeeper-controller"]
     (sidecar,) = (each for each in spec["containers"] if each["name"] == "snapshot-metadata")
-    assert {"--port=50051", "--audience=csi.lunkeeper.io"} <= set(sidecar["args"])
+    assert "--port=50051" in sidecar["args"]
+    # It reads the audience there, whatever its options are.
+    assert {
+        "apiGroups": ["cbt.storage.k8s.io"],
+        "resources": ["snapshotmetadataservices"],
+        "resourceNames": [found["metadata"]["name"]],
+        "verbs": ["get"],
+    } in find(things, "ClusterRole")["rules"]
     (port,) = service["spec"]["ports"]
     assert {"name": port["targetPort"], "containerPort": port["port"]} in sidecar["ports"]
     # With a certificate of one's own, none is made.
