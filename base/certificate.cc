@@ -172,6 +172,7 @@ absl::Status CheckKeyPair(const KeyPair& pair) {
   return NotUsable("the key is not the certificate's");
 }
 
+// No chain is built: an authority of ours signs certificates and no further authorities.
 absl::Status CheckIssued(const KeyPair& pair, const std::string& authority, CertificateUse use,
                          const std::string& name) {
   RETURN_IF_ERROR(CheckKeyPair(pair));

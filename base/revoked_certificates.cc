@@ -1,3 +1,6 @@
+// A thread looks at the file twice a second and reads it when it has changed; a reader of the list takes the
+// last good one. A file that cannot be read, or has a wrong line, changes nothing: what was revoked stays
+// revoked.
 #include "base/revoked_certificates.h"
 
 #include <openssl/pem.h>

@@ -88,7 +88,7 @@ grpc::Status NodeService::NodeUnstageVolume(grpc::ServerContext* context,
     ASSIGN_OR_RETURN(const VolumeId volume, ParseVolumeId(request->volume_id()));
     ASSIGN_OR_RETURN(const std::string path,
                      ParseUnmountPath(request->staging_target_path(), "staging_target_path"));
-    {
+    {  // the next pod that waits for it is told anew which node has it
       absl::MutexLock lock(&mutex_);
       reported_holder_.erase(volume);
     }
@@ -113,6 +113,7 @@ grpc::Status NodeService::NodeUnpublishVolume(grpc::ServerContext* context,
   return ToGrpcStatus(Unpublish(*request, TargetPath::kRemoved, DeadlineOf(context)));
 }
 
+// CSI 0.3 alone: there the orchestrator makes the target path, and removes it.
 grpc::Status NodeService::UnpublishKeepingTarget(grpc::ServerContext* context,
                                                  const csi::v1::NodeUnpublishVolumeRequest* request,
                                                  csi::v1::NodeUnpublishVolumeResponse*) {
@@ -147,6 +148,7 @@ grpc::Status NodeService::NodeGetVolumeStats(grpc::ServerContext* context,
 grpc::Status NodeService::NodeGetVolumeHealth(grpc::ServerContext* context,
                                               const csi::v1::NodeGetVolumeHealthRequest* request,
                                               csi::v1::NodeGetVolumeHealthResponse* response) {
+  // No lock of the volume: somebody asks for its health just when a call on it hangs.
   return AnswerRpc([&]() -> absl::Status {
     ASSIGN_OR_RETURN(HealthRequest asked, ParseHealthRequest(*request));
     asked.deadline = DeadlineOf(context);

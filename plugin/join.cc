@@ -77,7 +77,8 @@ bool IsInUse(const std::string& folder, const Texts& files) {
   return true;
 }
 
-// Removes the folders that the link leads to no more.
+// Removes the folders that the link leads to no more, those of runs that were killed too. A reader that has
+// one of their files open keeps it.
 void RemoveFormer(const std::string& folder, const std::string& current) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
@@ -86,6 +87,7 @@ void RemoveFormer(const std::string& folder, const std::string& current) {
   }
 }
 
+// Killed in here, the link still leads to the former files, which are whole.
 absl::Status ReplaceCertificate(const std::string& folder, const Texts& files) {
   const std::string name = absl::StrCat("tls-", RandomHexDigits()), link = folder + "/tls";
   RETURN_IF_ERROR(MakePrivateFolder(absl::StrCat(folder, "/", name)));
@@ -100,6 +102,7 @@ absl::Status ReplaceCertificate(const std::string& folder, const Texts& files) {
   return absl::OkStatus();
 }
 
+// The invitation's token may read this one Secret and do nothing else.
 absl::StatusOr<Texts> ReadSecret(const std::string& folder, absl::Time deadline) {
   const auto api = kube::ParseJson(ReadFile(folder + "/api.json"));
   if (!api.ok())
@@ -165,6 +168,7 @@ absl::StatusOr<Invitation> ParseInvitation(const std::string& document, const st
       "json` prints, with a token in it");
 }
 
+// api.json comes last: ReadSecret takes a folder that has it for a whole invitation.
 absl::Status KeepInvitation(const std::string& folder, const Invitation& invitation) {
   RETURN_IF_ERROR(MakePrivateFolder(folder));
   RETURN_IF_ERROR(WriteFile(folder + "/api-ca.crt", invitation.ca));
@@ -174,6 +178,7 @@ absl::Status KeepInvitation(const std::string& folder, const Invitation& invitat
   return WriteFile(folder + "/api.json", kube::ToText(api) + "\n");
 }
 
+// Checked before it takes the place of one that works.
 absl::Status FetchCertificate(const std::string& folder, absl::Time deadline) {
   ASSIGN_OR_RETURN(const Texts files, ReadSecret(folder, deadline));
   const absl::Status good = CheckKeyPair({files.at("tls.crt"), files.at("tls.key")});

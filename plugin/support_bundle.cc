@@ -79,6 +79,7 @@ Json TroubleOf(const absl::Status& status) {
   return {{"trouble", absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message())}};
 }
 
+// One kind that may not be listed, or is not installed, leaves the others in the bundle.
 Json ReadKind(kube::KubeClient& client, const KindInBundle& kind, absl::Time deadline) {
   const auto objects = kube::ListAll(client, kind.selection, {deadline});
   if (!objects.ok()) return TroubleOf(objects.status());
@@ -100,6 +101,8 @@ Json AskFor(const AdminTarget& target, AdminMethod<Request, Response> method) {
   return Json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
+// Wide on purpose, here and below: a harmless text that is missing costs a question, a secret that is there
+// cannot be called back.
 bool IsSecretName(const std::string& key) {
   const std::string name = absl::AsciiStrToLower(key);
   return absl::StrContains(name, "password") || absl::StrContains(name, "passphrase") ||

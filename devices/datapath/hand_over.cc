@@ -65,6 +65,7 @@ void Predecessor::HandOver(int successor, const datapath::HandOver& request) con
   AwaitClose(successor);
 }
 
+// The worker dies before YOURS is said: two workers would write for one volume, with two orders of writes.
 bool Predecessor::GiveTo(int successor) const {
   const absl::StatusOr<Step::Step> accepted = ReceiveStep(successor, kStepTimeout);
   if (!accepted.ok() || *accepted != Step::ACCEPTED) return false;

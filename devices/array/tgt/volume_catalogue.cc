@@ -74,6 +74,7 @@ absl::StatusOr<std::vector<std::string>> ListHolders(SqlDatabase& database, cons
   return nodes;
 }
 
+// An initiator learns at its login whether writes are cached, and would go on as it began.
 absl::Status RefuseIfInUse(SqlDatabase& database, const VolumeId& id) {
   ASSIGN_OR_RETURN(const std::vector<std::string> nodes, ListHolders(database, id));
   if (nodes.empty()) return absl::OkStatus();
@@ -90,6 +91,7 @@ absl::Status RefuseIfGranted(SqlDatabase& database, const VolumeId& id) {
                    "; unpublish and unstage it there first, or fence the node"));
 }
 
+// A copy that a crash interrupts begins again from its source.
 absl::Status RefuseIfCopiedFrom(SqlDatabase& database, const std::string& snapshot) {
   bool copied = false;
   RETURN_IF_ERROR(database.Query("SELECT 1 FROM volumes WHERE copying = 1 AND source_snapshot = ?1",
@@ -152,6 +154,8 @@ absl::StatusOr<std::optional<VolumeRow>> VolumeCatalogue::FindVolumeNamed(const 
                                {cluster.value(), name}));
 }
 
+// Pages go by the last id of the one before, so that what is made or deleted meanwhile moves no row from one
+// page to another. A volume whose content is not there yet is nobody's to see.
 absl::StatusOr<std::vector<VolumeRow>> VolumeCatalogue::ListVolumes(const ClusterId& cluster,
                                                                     const std::string& after, size_t limit) {
   return ReadVolumes("SELECT " VOLUME_COLUMNS
@@ -160,11 +164,12 @@ absl::StatusOr<std::vector<VolumeRow>> VolumeCatalogue::ListVolumes(const Cluste
                      {cluster.value(), after, static_cast<int64_t>(limit)});
 }
 
-// Unlike ListVolumes, this includes volumes that are still being copied: their files are not garbage.
+// For a look at the pool's files, of all clusters. Unlike ListVolumes, this includes volumes that are still being copied: their files are not garbage.
 absl::StatusOr<std::vector<VolumeRow>> VolumeCatalogue::ListAllVolumes() {
   return ReadVolumes("SELECT " VOLUME_COLUMNS " FROM volumes", {});
 }
 
+// What the pool has promised, to all clusters together.
 absl::StatusOr<uint64_t> VolumeCatalogue::SumSizes() {
   uint64_t sum = 0;
   RETURN_IF_ERROR(file_.ReadRows("SELECT size FROM volumes UNION ALL SELECT size FROM snapshots", {},
@@ -172,6 +177,7 @@ absl::StatusOr<uint64_t> VolumeCatalogue::SumSizes() {
   return sum;
 }
 
+// Read and written in one change: of two calls at once, each changes its own parameters and keeps the other's.
 absl::Status VolumeCatalogue::ModifyVolume(const ClusterId& cluster, const VolumeId& id,
                                            const VolumeChange& change) {
   return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
@@ -210,7 +216,7 @@ absl::Status VolumeCatalogue::SetVolumeReady(const VolumeId& id) {
 absl::Status VolumeCatalogue::DeleteVolume(const VolumeId& id, const std::function<absl::Status()>& condemn) {
   return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
     RETURN_IF_ERROR(RefuseIfGranted(database, id));
-    // A copy that a crash interrupts begins again from its source, so the source stays until it is done.
+    // As RefuseIfCopiedFrom, of a volume.
     bool copied = false;
     for (const char* sql : {"SELECT 1 FROM volumes WHERE copying = 1 AND source_volume = ?1",
                             "SELECT 1 FROM snapshots WHERE copying = 1 AND source = ?1"}) {
