@@ -88,7 +88,7 @@ grpc::Status NodeService::NodeUnstageVolume(grpc::ServerContext* context,
     ASSIGN_OR_RETURN(const VolumeId volume, ParseVolumeId(request->volume_id()));
     ASSIGN_OR_RETURN(const std::string path,
                      ParseUnmountPath(request->staging_target_path(), "staging_target_path"));
-    {  // the next pod that waits for it is told anew which node has it
+    {  // the next pod that waits for it learns anew which node has it
       absl::MutexLock lock(&mutex_);
       reported_holder_.erase(volume);
     }

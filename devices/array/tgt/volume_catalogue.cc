@@ -164,7 +164,8 @@ absl::StatusOr<std::vector<VolumeRow>> VolumeCatalogue::ListVolumes(const Cluste
                      {cluster.value(), after, static_cast<int64_t>(limit)});
 }
 
-// For a look at the pool's files, of all clusters. Unlike ListVolumes, this includes volumes that are still being copied: their files are not garbage.
+// For a look at the files of the pool, of all clusters. Unlike ListVolumes, this includes volumes that are
+// still being copied: their files are not garbage.
 absl::StatusOr<std::vector<VolumeRow>> VolumeCatalogue::ListAllVolumes() {
   return ReadVolumes("SELECT " VOLUME_COLUMNS " FROM volumes", {});
 }
@@ -177,7 +178,7 @@ absl::StatusOr<uint64_t> VolumeCatalogue::SumSizes() {
   return sum;
 }
 
-// Read and written in one change: of two calls at once, each changes its own parameters and keeps the other's.
+// Read and written in one change: of two calls at once, each keeps what the other changes.
 absl::Status VolumeCatalogue::ModifyVolume(const ClusterId& cluster, const VolumeId& id,
                                            const VolumeChange& change) {
   return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
