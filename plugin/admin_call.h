@@ -6,9 +6,12 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/grpc_status.h"
 #include "plugin/admin.grpc.pb.h"
 
@@ -47,6 +50,16 @@ absl::StatusOr<Response> AskServer(const AdminTarget& target, AdminMethod<Reques
   const grpc::Status status = (stub.get()->*method)(&context, request, &response);
   if (!status.ok()) return FromGrpcStatus(status);
   return response;
+}
+
+// UNAVAILABLE, with names and reasons: some arrays did not answer, and a list lacks what they have.
+template <class Response>
+absl::Status CheckNoneAway(const Response& response) {
+  std::vector<std::string> away;
+  for (const auto& array : response.away())
+    away.push_back(
+        absl::StrCat("array ", array.array(), " does not answer, and what it has is missing: ", array.why()));
+  return away.empty() ? absl::OkStatus() : absl::UnavailableError(absl::StrJoin(away, "; "));
 }
 
 // Makes one call and, if it succeeds, prints the response. Returns the exit code.

@@ -28,6 +28,7 @@
 #include "plugin/admin_call.h"
 #include "plugin/doctor.h"
 #include "plugin/explain_command.h"
+#include "plugin/import_command.h"
 #include "plugin/list_commands.h"
 #include "plugin/support_bundle.h"
 #include "plugin/table.h"
@@ -302,6 +303,7 @@ void AddAdminCommands(CLI::App* app, int* exit_code, const MakeClient& cluster) 
   AddOrphans(app, exit_code);
   AddListCommands(app, exit_code, cluster);
   AddExplainCommand(app, exit_code, cluster);
+  AddImportCommand(app, exit_code, cluster);
   AddDoctorCommand(app, exit_code, cluster);
   AddSupportBundleCommand(app, exit_code, cluster);
 }

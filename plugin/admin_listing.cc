@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "controller/response.h"
 #include "devices/array/grant_store.h"
 #include "plugin/ask_each.h"
 
@@ -44,6 +45,12 @@ absl::Status AddVolumes(const NamedArray& array, admin::v1::ListVolumesResponse&
     out->set_max_iops(volume.spec.limits.iops);
     out->set_max_bandwidth_bytes(volume.spec.limits.bytes_per_second);
     for (const std::string& node : nodes[volume.id]) out->add_nodes(node);
+    out->set_uses(volume.spec.uses.bits());
+    out->set_fs_type(volume.spec.fs_type);
+    csi::v1::Volume answered;
+    FillVolume(volume, &answered);
+    *out->mutable_context() = answered.volume_context();
+    *out->mutable_topology() = answered.accessible_topology(0).segments();
   }
   return absl::OkStatus();
 }

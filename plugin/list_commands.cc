@@ -54,15 +54,6 @@ Cell NameOf(const NamesById& names, const std::string& id) {
   return OrDash(found == names.end() ? "" : found->second);
 }
 
-template <class Response>
-absl::Status CheckComplete(const Response& response) {
-  std::vector<std::string> away;
-  for (const auto& array : response.away())
-    away.push_back(
-        absl::StrCat("array ", array.array(), " does not answer, and what it has is missing: ", array.why()));
-  return away.empty() ? absl::OkStatus() : absl::UnavailableError(absl::StrJoin(away, "; "));
-}
-
 // "-", and null for scripts, if there is no limit.
 Cell LimitCell(uint64_t limit, uint64_t unit) {
   if (limit == 0) return {"-", nullptr};
@@ -93,7 +84,7 @@ absl::Status PrintVolumes(const ListCommand& command) {
                   LimitCell(volume.max_bandwidth_bytes(), kMiB), TimeCell(volume.created_unix_seconds())});
   }
   command.Print(table, "volumes");
-  return CheckComplete(response);
+  return CheckNoneAway(response);
 }
 
 absl::Status PrintSnapshots(const ListCommand& command) {
@@ -119,7 +110,7 @@ absl::Status PrintSnapshots(const ListCommand& command) {
                   TimeCell(snapshot.created_unix_seconds())});
   }
   command.Print(table, "snapshots");
-  return CheckComplete(response);
+  return CheckNoneAway(response);
 }
 
 absl::StatusOr<admin::v1::StatusResponse> AskStatus(const ListCommand& command) {

@@ -1,0 +1,155 @@
+"""`lunkeeper import`: the cluster's objects are lost, the array and its volumes are not."""
+
+import json
+
+import pytest
+
+from cluster.deploy import NAMESPACE
+from harness.cleanup import wait_until
+
+PROVISIONERS_MARK = "storage.kubernetes.io/csiProvisionerIdentity"
+
+
+def run_import(workloads, *words):
+    return workloads.kubectl(
+        *("exec", "deploy/lunkeeper-controller", f"--namespace={NAMESPACE}", "--container=lunkeeper"),
+        *("--", "lunkeeper", "import", *words),
+    )
+
+
+@pytest.fixture
+def apply_text(workloads, tmp_path):
+    """`kubectl apply` of what import printed, as it printed it."""
+
+    def apply(text):
+        (tmp_path / "import.yaml").write_text(text)
+        workloads.kubectl("apply", f"--filename={tmp_path}/import.yaml")
+
+    return apply
+
+
+def handle_of(volume):
+    return volume["spec"]["csi"]["volumeHandle"]
+
+
+def forget(workloads, name):
+    """As if etcd had never had the PersistentVolume; returns it as it was."""
+    kubectl = workloads.kubectl
+    kubectl("patch", "pv", name, "-p", '{"spec": {"persistentVolumeReclaimPolicy": "Retain"}}')
+    kept = kubectl.get("pv", name)
+    kubectl("delete", "pv", name, "--wait=false")
+
+    def gone():
+        kubectl.attempt("patch", "pv", name, "--type=merge", "-p", '{"metadata": {"finalizers": null}}')
+        return kubectl.find("pv", name) is None
+
+    wait_until(gone, 60, f"PersistentVolume {name} is gone", pause=0.2)
+    return kept
+
+
+def forget_claim(workloads, claim):
+    name = workloads.wait_for_bound(claim)
+    workloads.kubectl("patch", "pv", name, "-p", '{"spec": {"persistentVolumeReclaimPolicy": "Retain"}}')
+    workloads.delete("pvc", claim)
+    return forget(workloads, name)
+
+
+def delete_for_good(workloads, *claims):
+    """An imported volume is deleted with its claim once its policy says so."""
+    for claim in claims:
+        volume = workloads.wait_for_bound(claim)
+        workloads.kubectl(
+            "patch", "pv", volume, "-p", '{"spec": {"persistentVolumeReclaimPolicy": "Delete"}}'
+        )
+        workloads.delete("pvc", claim)
+        wait_until(
+            lambda volume=volume: workloads.kubectl.find("pv", volume) is None, 60, f"{volume} is deleted"
+        )
+
+
+def comparable(volume):
+    """Its specification, without what belongs to one claim or is meant to differ."""
+    spec = json.loads(json.dumps(volume["spec"]))
+    del spec["claimRef"]
+    spec["csi"].get("volumeAttributes", {}).pop(PROVISIONERS_MARK, None)
+    if not spec["csi"].get("volumeAttributes"):
+        spec["csi"].pop("volumeAttributes", None)
+    return spec
+
+
+@pytest.mark.parametrize("kind", ["xfs", "block"])
+def test_a_pod_finds_its_data_after_everything_but_the_array_was_lost(workloads, apply_text, kind):
+    kinds = {
+        "xfs": {
+            "parameters": {"csi.storage.k8s.io/fstype": "xfs"},
+            "mountOptions": ["noatime"],
+        },
+        "block": {},
+    }
+    chosen = workloads.storage_class(**kinds[kind])
+    mode = {"volumeMode": "Block"} if kind == "block" else {}
+    workloads.claim("data", size="512Mi", storage_class=chosen, **mode)
+    if kind == "xfs":
+        workloads.pod("writer", "data")
+        workloads.wait_for_pod("writer")
+        workloads.shell("writer", "echo kept > /data/file && sync")
+        workloads.delete("pod", "writer")
+    before = forget_claim(workloads, "data")
+    volume = handle_of(before)
+    assert volume in run_import(workloads)
+    words = (volume, f"--storage-class={chosen}", f"--claim={volume}={workloads.namespace}/data")
+    apply_text(run_import(workloads, *words, "--output=yaml"))
+    assert workloads.wait_for_bound("data") == before["metadata"]["name"]
+    after = workloads.kubectl.get("pv", before["metadata"]["name"])
+    assert comparable(after) == comparable(before)
+    assert json.loads(run_import(workloads, *words, "--output=json"))["items"] == []
+    if kind == "xfs":
+        workloads.pod("reader", "data")
+        workloads.wait_for_pod("reader")
+        assert workloads.shell("reader", "cat /data/file").strip() == "kept"
+        workloads.delete("pod", "reader")
+    delete_for_good(workloads, "data")
+    assert volume not in workloads.kubectl(
+        *("exec", "deploy/lunkeeper-controller", f"--namespace={NAMESPACE}", "--container=lunkeeper"),
+        *("--", "lunkeeper", "volumes"),
+    )
+
+
+def test_a_claim_that_lost_its_volume_alone_gets_it_back(workloads, apply_text):
+    workloads.pod_with_claim("writer")
+    workloads.shell("writer", "echo kept > /data/file && sync")
+    workloads.delete("pod", "writer")
+    before = forget(workloads, workloads.wait_for_bound("data"))
+    wait_until(
+        lambda: workloads.kubectl.get("pvc", "data", *workloads.here)["status"]["phase"] == "Lost",
+        60,
+        "the claim is lost",
+    )
+    said = run_import(workloads, handle_of(before), "--output=yaml")
+    assert "PersistentVolumeClaim" in said and f'name: "{before["metadata"]["name"]}"' in said
+    apply_text(said)
+    assert workloads.wait_for_bound("data") == before["metadata"]["name"]
+    workloads.pod("reader", "data")
+    workloads.wait_for_pod("reader")
+    assert workloads.shell("reader", "cat /data/file").strip() == "kept"
+    workloads.delete("pod", "reader")
+    delete_for_good(workloads, "data")
+
+
+def test_a_volume_whose_claim_nobody_knows_is_given_to_no_other(workloads, apply_text):
+    chosen = workloads.storage_class()
+    workloads.claim("data", storage_class=chosen)
+    before = forget_claim(workloads, "data")
+    name = before["metadata"]["name"]
+    said = run_import(workloads, handle_of(before), f"--storage-class={chosen}", "--output=yaml")
+    apply_text(said)
+    workloads.claim("new", storage_class=chosen)
+    assert workloads.wait_for_bound("new") != name
+    # The operator learns whose it was.
+    reference = {"namespace": workloads.namespace, "name": "found"}
+    workloads.kubectl(
+        "patch", "pv", name, "--type=merge", "-p", json.dumps({"spec": {"claimRef": reference}})
+    )
+    workloads.claim("found", storage_class=chosen)
+    assert workloads.wait_for_bound("found") == name
+    delete_for_good(workloads, "found")

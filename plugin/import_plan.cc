@@ -1,0 +1,268 @@
+// The objects are as external-provisioner makes them from what CreateVolume answers, but for these:
+//   persistentVolumeReclaimPolicy   Retain, whatever the class says: a mistake here must delete nothing
+//   claimRef                        without a uid, so that Kubernetes binds whichever claim of that name
+//   volumeAttributes                without the provisioner's own mark, which nobody reads
+#include "plugin/import_plan.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/driver.h"
+#include "base/status_macros.h"
+#include "devices/array/volume_uses.h"
+
+namespace lunkeeper {
+namespace {
+
+using admin::v1::VolumeStatus;
+using kube::FieldAt;
+using kube::Json;
+using kube::TextAt;
+
+std::string ObjectName(const Json& object) { return TextAt(object, {"metadata", "name"}); }
+
+std::string ClaimText(const Json& reference) {
+  return absl::StrCat(TextAt(reference, {"namespace"}), "/", TextAt(reference, {"name"}));
+}
+
+const Json* FindClaim(const ImportFacts& facts, const std::string& text) {
+  for (const Json& claim : facts.claims)
+    if (ClaimText(FieldAt(claim, {"metadata"})) == text) return &claim;
+  return nullptr;
+}
+
+// RFC 1123: what Kubernetes takes for an object's name.
+bool IsObjectName(const std::string& name) {
+  const auto plain = [](char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c); };
+  return !name.empty() && name.size() <= 253 && plain(name.front()) && plain(name.back()) &&
+         std::all_of(name.begin(), name.end(), [&](char c) { return plain(c) || c == '-' || c == '.'; });
+}
+
+// The provisioner calls a volume after its claim's uid, and makes the PersistentVolume when it has an answer.
+bool IsBeingMade(const VolumeStatus& volume, const ImportFacts& facts) {
+  return std::any_of(facts.claims.begin(), facts.claims.end(), [&](const Json& claim) {
+    const std::string uid = TextAt(claim, {"metadata", "uid"});
+    return !uid.empty() && absl::EndsWith(volume.name(), uid) &&
+           TextAt(claim, {"spec", "volumeName"}).empty();
+  });
+}
+
+std::string FindWaitingClaim(const std::string& volume_name, const ImportFacts& facts) {
+  for (const Json& claim : facts.claims)
+    if (TextAt(claim, {"spec", "volumeName"}) == volume_name) return ClaimText(FieldAt(claim, {"metadata"}));
+  return "";
+}
+
+// As people write it, where it is a round number; the API server keeps the text.
+std::string QuantityOf(uint64_t bytes) {
+  if (bytes % (1ULL << 30) == 0) return absl::StrCat(bytes >> 30, "Gi");
+  return bytes % (1ULL << 20) == 0 ? absl::StrCat(bytes >> 20, "Mi") : absl::StrCat(bytes);
+}
+
+// Volumes of Kubernetes are for one mode; a volume of another orchestrator that is for both has a file
+// system.
+bool IsBlock(const VolumeUses& uses) {
+  VolumeUses any_file_system;
+  for (const Access access : {Access::kExclusive, Access::kReadOnly, Access::kSharedWrite})
+    any_file_system.Add(access, VolumeMode::kFilesystem);
+  return !uses.empty() && (uses.bits() & any_file_system.bits()) == 0;
+}
+
+// What it was made for; one node, where that is not known.
+Json AccessModesOf(const VolumeUses& uses) {
+  constexpr std::pair<Access, const char*> kModes[] = {{Access::kExclusive, "ReadWriteOnce"},
+                                                       {Access::kReadOnly, "ReadOnlyMany"},
+                                                       {Access::kSharedWrite, "ReadWriteMany"}};
+  Json modes = Json::array();
+  for (const auto& [access, mode] : kModes) {
+    VolumeUses either;
+    either.Add(access, VolumeMode::kAny);
+    if ((uses.bits() & either.bits()) != 0) modes.push_back(mode);
+  }
+  if (modes.empty()) modes.push_back("ReadWriteOnce");
+  return modes;
+}
+
+// Where the array is reached: a pod elsewhere would never get its volume.
+Json NodeAffinityFor(const VolumeStatus& volume) {
+  Json expressions = Json::array();
+  for (const auto& [key, value] : volume.topology())
+    expressions.push_back({{"key", key}, {"operator", "In"}, {"values", Json::array({value})}});
+  const Json term = {{"matchExpressions", expressions}};
+  return {{"required", {{"nodeSelectorTerms", Json::array({term})}}}};
+}
+
+// What becomes of one volume: the claim that it is for, which may be there, and the class of both.
+struct Place {
+  std::string space, claim, storage_class;
+  const Json* there = nullptr;
+  Json mount_options = {};  // of the class; null: none
+};
+
+Json MakePersistentVolume(const LostVolume& lost, const Place& place) {
+  const VolumeStatus& volume = lost.status;
+  const VolumeUses uses(volume.uses());
+  Json csi = {{"driver", kDriverName}, {"volumeHandle", volume.id()}};
+  for (const auto& [key, value] : volume.context()) csi["volumeAttributes"][key] = value;
+  if (!volume.fs_type().empty() && !IsBlock(uses)) csi["fsType"] = volume.fs_type();
+  Json spec = {{"capacity", {{"storage", QuantityOf(volume.size_bytes())}}},
+               {"accessModes", AccessModesOf(uses)},
+               {"volumeMode", IsBlock(uses) ? "Block" : "Filesystem"},
+               {"persistentVolumeReclaimPolicy", "Retain"},
+               {"storageClassName", place.storage_class},
+               {"claimRef",
+                {{"apiVersion", "v1"},
+                 {"kind", "PersistentVolumeClaim"},
+                 {"namespace", place.space},
+                 {"name", place.claim}}},
+               {"csi", std::move(csi)},
+               {"nodeAffinity", NodeAffinityFor(volume)}};
+  // A claim that was bound before is bound again to a PersistentVolume that names its uid alone.
+  if (place.there != nullptr &&
+      !TextAt(*place.there, {"metadata", "annotations", "pv.kubernetes.io/bind-completed"}).empty())
+    spec["claimRef"]["uid"] = TextAt(*place.there, {"metadata", "uid"});
+  if (place.mount_options.is_array() && !IsBlock(uses)) spec["mountOptions"] = place.mount_options;
+  // Otherwise the claim would not be bound: both must name the same one.
+  const std::string attributes =
+      place.there == nullptr ? "" : TextAt(*place.there, {"spec", "volumeAttributesClassName"});
+  if (!attributes.empty()) spec["volumeAttributesClassName"] = attributes;
+  return {{"apiVersion", "v1"},
+          {"kind", "PersistentVolume"},
+          {"metadata",
+           {{"name", lost.name}, {"annotations", {{"pv.kubernetes.io/provisioned-by", kDriverName}}}}},
+          {"spec", std::move(spec)}};
+}
+
+Json MakeClaim(const Json& persistent_volume, const Place& place) {
+  const Json& spec = persistent_volume["spec"];
+  return {{"apiVersion", "v1"},
+          {"kind", "PersistentVolumeClaim"},
+          {"metadata", {{"namespace", place.space}, {"name", place.claim}}},
+          {"spec",
+           {{"accessModes", Json::array({spec["accessModes"][0]})},
+            {"volumeMode", spec["volumeMode"]},
+            {"storageClassName", place.storage_class},
+            {"volumeName", ObjectName(persistent_volume)},
+            {"resources", {{"requests", spec["capacity"]}}}}}};
+}
+
+// The class that was asked for, or the only one that could have made the volume.
+absl::StatusOr<const Json*> FindClass(const LostVolume& lost, const ImportFacts& facts,
+                                      const std::string& wanted) {
+  const Json* found = nullptr;
+  std::vector<std::string> names;
+  for (const Json& each : facts.storage_classes) {
+    const std::string array = TextAt(each, {"parameters", "array"});
+    if (TextAt(each, {"provisioner"}) != kDriverName) continue;
+    if (!array.empty() && array != lost.status.array()) continue;
+    if (!wanted.empty() && ObjectName(each) != wanted) continue;
+    found = &each;
+    names.push_back(ObjectName(each));
+  }
+  if (names.size() == 1) return found;
+  if (!names.empty())
+    return absl::FailedPreconditionError(
+        absl::StrCat("volume ", lost.status.id(), " could be of the StorageClasses ",
+                     absl::StrJoin(names, ", "), ": say which with --storage-class"));
+  return absl::FailedPreconditionError(absl::StrCat("this cluster has no StorageClass ", wanted,
+                                                    wanted.empty() ? "" : " ", "of Lunkeeper for array ",
+                                                    lost.status.array()));
+}
+
+// OK if nothing keeps the claim from being bound to this PersistentVolume. A claim is bound once and for all,
+// so a mistake here would be seen only by a pod that waits for ever.
+absl::Status CheckFree(const LostVolume& lost, const ImportFacts& facts, const std::string& claim) {
+  if (!lost.awaits.empty() && lost.awaits != claim)
+    return absl::FailedPreconditionError(absl::StrCat("claim ", lost.awaits, " waits for volume ",
+                                                      lost.status.id(), ": it cannot be given to ", claim));
+  const Json* there = FindClaim(facts, claim);
+  const std::string has = there == nullptr ? "" : TextAt(*there, {"spec", "volumeName"});
+  if (!has.empty() && has != lost.name)
+    return absl::FailedPreconditionError(absl::StrCat("claim ", claim, " has PersistentVolume ", has,
+                                                      ": volume ", lost.status.id(),
+                                                      " cannot be given to it"));
+  for (const Json& other : facts.persistent_volumes) {
+    const Json& reserved = FieldAt(other, {"spec", "claimRef"});
+    if (!reserved.is_null() && ClaimText(reserved) == claim && TextAt(reserved, {"uid"}).empty())
+      return absl::FailedPreconditionError(
+          absl::StrCat("PersistentVolume ", ObjectName(other), " is reserved for claim ", claim, " already"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Place> FindPlace(const LostVolume& lost, const ImportFacts& facts,
+                                const ImportWishes& wishes) {
+  const auto wish = wishes.claims.find(lost.status.id());
+  std::string claim = lost.awaits.empty() ? absl::StrCat(kReservedNamespace, "/", lost.name) : lost.awaits;
+  if (wish != wishes.claims.end()) claim = wish->second;
+  const std::vector<std::string> parts = absl::StrSplit(claim, '/');
+  if (parts.size() != 2 || !IsObjectName(parts[0]) || !IsObjectName(parts[1]))
+    return absl::InvalidArgumentError(
+        absl::StrCat("--claim ", lost.status.id(), "=", claim, ": want VOLUME=NAMESPACE/NAME"));
+  RETURN_IF_ERROR(CheckFree(lost, facts, claim));
+  Place place = {.space = parts[0], .claim = parts[1], .storage_class = {}, .there = FindClaim(facts, claim)};
+  // A claim that is there is bound in its own class alone.
+  const std::string wanted =
+      place.there == nullptr ? wishes.storage_class : TextAt(*place.there, {"spec", "storageClassName"});
+  ASSIGN_OR_RETURN(const Json* storage_class, FindClass(lost, facts, wanted));
+  place.storage_class = ObjectName(*storage_class);
+  place.mount_options = FieldAt(*storage_class, {"mountOptions"});
+  return place;
+}
+
+}  // namespace
+
+std::vector<LostVolume> FindLostVolumes(const ImportFacts& facts) {
+  std::set<std::string> referred, taken;
+  for (const Json& each : facts.persistent_volumes) {
+    taken.insert(ObjectName(each));
+    if (TextAt(each, {"spec", "csi", "driver"}) == kDriverName)
+      referred.insert(TextAt(each, {"spec", "csi", "volumeHandle"}));
+  }
+  std::vector<LostVolume> lost;
+  for (const VolumeStatus& volume : facts.volumes.volumes()) {
+    if (referred.contains(volume.id()) || IsBeingMade(volume, facts)) continue;
+    const bool fits = IsObjectName(volume.name()) && taken.insert(volume.name()).second;
+    const std::string name = fits ? volume.name() : volume.id();
+    lost.push_back({volume, name, FindWaitingClaim(name, facts)});
+  }
+  return lost;
+}
+
+std::vector<std::string> WarnOfHolders(const std::vector<LostVolume>& lost, const ImportFacts& facts) {
+  std::vector<std::string> warnings;
+  for (const LostVolume& each : lost)
+    for (const std::string& node : each.status.nodes())
+      if (!facts.nodes.contains(node))
+        warnings.push_back(absl::StrCat("volume ", each.status.id(), " is still held by node ", node,
+                                        ", which this cluster does not know. Make sure that it is off or "
+                                        "installed anew, then run: lunkeeper "
+                                        "fence ",
+                                        node, " --array ", each.status.array()));
+  return warnings;
+}
+
+absl::StatusOr<std::vector<Json>> MakeManifests(const std::vector<LostVolume>& lost, const ImportFacts& facts,
+                                                const ImportWishes& wishes) {
+  std::vector<Json> manifests;
+  std::set<std::string> claims;
+  for (const LostVolume& each : lost) {
+    ASSIGN_OR_RETURN(const Place place, FindPlace(each, facts, wishes));
+    if (!claims.insert(absl::StrCat(place.space, "/", place.claim)).second)
+      return absl::InvalidArgumentError(
+          absl::StrCat("claim ", place.space, "/", place.claim, " is named for two volumes"));
+    manifests.push_back(MakePersistentVolume(each, place));
+    const bool named = wishes.claims.contains(each.status.id());
+    if (named && place.there == nullptr) manifests.push_back(MakeClaim(manifests.back(), place));
+  }
+  return manifests;
+}
+
+}  // namespace lunkeeper
