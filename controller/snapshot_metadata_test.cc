@@ -4,7 +4,10 @@
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
+#include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "base/testing/test_host.h"
 #include "controller/testing/controller_fixture.h"
@@ -24,18 +27,28 @@ class OtherBlocks final : public Array, public SnapshotBlocks {
   SnapshotBlocks& blocks() override { return *this; }
   GrantStore& grants() override { return array_; }
   FenceControl& fences() override { return array_; }
-  absl::StatusOr<BlockPage> ListBlocks(const BlockQuery& query) override { return answer(query); }
+  absl::StatusOr<BlockPage> ListBlocks(const BlockQuery& query) override {
+    const absl::MutexLock lock(&mutex_);
+    return answer_(query);
+  }
 
-  std::function<absl::StatusOr<BlockPage>(const BlockQuery&)> answer;
+  // Called on gRPC's threads, one call at a time.
+  using Answer = std::function<absl::StatusOr<BlockPage>(const BlockQuery&)>;
+  void AnswerWith(Answer answer) {
+    const absl::MutexLock lock(&mutex_);
+    answer_ = std::move(answer);
+  }
 
  private:
   FakeArray& array_;
+  absl::Mutex mutex_;
+  Answer answer_ ABSL_GUARDED_BY(mutex_);
 };
 
 struct MetadataFixture : ControllerFixture {
   explicit MetadataFixture(const StreamLimits& limits = {})
       : blocks(MakeSnapshotMetadataService(*all, limits)) {
-    other.answer = [this](const BlockQuery& query) { return array.ListBlocks(query); };
+    other.AnswerWith([this](const BlockQuery& query) { return array.ListBlocks(query); });
     grpc::ServerBuilder builder;
     builder.RegisterService(blocks.get());
     server = builder.BuildAndStart();
@@ -127,12 +140,12 @@ struct Patient : MetadataFixture {
 template <class Fixture>
 std::string ManyBlocks(Fixture& fixture) {
   const std::string many = fixture.MustSnapshot("many");
-  fixture.other.answer = [&fixture, many](const BlockQuery& query) -> absl::StatusOr<BlockPage> {
+  fixture.other.AnswerWith([&fixture, many](const BlockQuery& query) -> absl::StatusOr<BlockPage> {
     if (query.snapshot.value() != many) return fixture.array.ListBlocks(query);
     BlockPage page{.ranges = {}, .size_bytes = UINT64_C(1) << 40, .next_offset = query.offset + 4096 * 8192};
     for (uint64_t i = 0; i < 4096; ++i) page.ranges.push_back({query.offset + i * 8192, 4096});
     return page;
-  };
+  });
   return many;
 }
 
@@ -172,10 +185,10 @@ TEST_CASE_METHOD(MetadataFixture, "allocated and changed blocks come as the spec
 TEST_CASE_METHOD(MetadataFixture, "a list is in pages of the array's and messages of the caller's size") {
   for (int64_t block = 0; block < 3000; ++block) Write(block);
   const std::string snapshot = MustSnapshot("s");
-  other.answer = [&](BlockQuery query) {
+  other.AnswerWith([&](BlockQuery query) {
     query.limit = 1700;
     return array.ListBlocks(query);
-  };
+  });
   CHECK(Ask(Allocated(snapshot)) == StatusCode::OK);
   CHECK(found.size() == 3000);
   CHECK(messages == 4);
@@ -211,9 +224,8 @@ TEST_CASE_METHOD(MetadataFixture, "what cannot be answered has the specification
 
 TEST_CASE_METHOD(MetadataFixture, "an array that cannot tell what changed has a backup copy all of it") {
   const std::string old = MustSnapshot("old"), now = MustSnapshot("now");
-  other.answer = [](const BlockQuery&) {
-    return absl::UnimplementedError("its agent is of an older version");
-  };
+  other.AnswerWith(
+      [](const BlockQuery&) { return absl::UnimplementedError("its agent is of an older version"); });
   CHECK(Ask(Delta(old, now)) == StatusCode::FAILED_PRECONDITION);
   CHECK_THAT(error, Catch::Contains("older version"));
   CHECK(Ask(Allocated(now)) == StatusCode::FAILED_PRECONDITION);
@@ -222,33 +234,33 @@ TEST_CASE_METHOD(MetadataFixture, "an array that cannot tell what changed has a 
 TEST_CASE_METHOD(MetadataFixture, "a list that breaks off ends with an error, and goes on from there") {
   for (const int64_t block : {1, 2, 3, 4}) Write(block);
   const std::string snapshot = MustSnapshot("s");
-  other.answer = [&](BlockQuery query) -> absl::StatusOr<BlockPage> {
+  other.AnswerWith([&](BlockQuery query) -> absl::StatusOr<BlockPage> {
     query.limit = 2;
     if (query.offset > 2 * 4096) return absl::UnavailableError("the array cannot be reached");
     return array.ListBlocks(query);
-  };
+  });
   CHECK(Ask(Allocated(snapshot)) == StatusCode::UNAVAILABLE);
   CHECK(found == Blocks{1, 2});
-  other.answer = [this](const BlockQuery& query) { return array.ListBlocks(query); };
+  other.AnswerWith([this](const BlockQuery& query) { return array.ListBlocks(query); });
   auto rest = Allocated(snapshot);
   rest.set_starting_offset((found.back() + 1) * 4096);
   CHECK(Ask(rest) == StatusCode::OK);
   CHECK(found == Blocks{3, 4});
   // A snapshot that is deleted meanwhile.
-  other.answer = [&](BlockQuery query) {
+  other.AnswerWith([&](BlockQuery query) {
     query.limit = 2;
-    if (query.offset > 0) REQUIRE(array.DeleteSnapshot(query.snapshot).ok());
+    if (query.offset > 0) array.DeleteSnapshot(query.snapshot).IgnoreError();
     return array.ListBlocks(query);
-  };
+  });
   CHECK(Ask(Allocated(snapshot)) == StatusCode::NOT_FOUND);
   CHECK(found == Blocks{1, 2});
 }
 
 TEST_CASE_METHOD(MetadataFixture, "an array that gets no further is an error and no endless call") {
   const std::string snapshot = MustSnapshot("s");
-  other.answer = [](const BlockQuery& query) -> absl::StatusOr<BlockPage> {
+  other.AnswerWith([](const BlockQuery& query) -> absl::StatusOr<BlockPage> {
     return BlockPage{.ranges = {}, .size_bytes = 16 * kTestMiB, .next_offset = query.offset};
-  };
+  });
   CHECK(Ask(Allocated(snapshot)) == StatusCode::INTERNAL);
 }
 
