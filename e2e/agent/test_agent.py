@@ -1,8 +1,12 @@
 """The array on a machine of its own, behind `lunkeeper array`; the controller reaches it over mutual TLS."""
 
+import os
+
+import grpc
 import pytest
 
 from agent.agents import AgentRig, page
+from harness.backup import allocated, ranges_of
 from harness.checker import BlockChecker
 from harness.cleanup import wait_until
 from harness.csi import code_of
@@ -60,6 +64,32 @@ def test_a_volume_lives_while_its_agent_dies_at_every_turn(rig):
     and_agent_dies(clone.delete)
     and_agent_dies(volume.delete)
     wait_until(lambda: not leaks.found(), 5, leaks.found)
+
+
+def test_a_list_of_blocks_breaks_off_with_its_agent_and_goes_on(rig):
+    volume = Volume(rig, rig.nodes[0], "listed", block=True, size=128 * MIB).up(with_controller=True)
+    with open(volume.target, "r+b", buffering=0) as device:
+        for offset in range(0, volume.size, 8192):
+            os.pwrite(device.fileno(), b"x" * 4096, offset)
+        os.fsync(device.fileno())
+    snapshot, client = volume.snapshot("listed"), rig.controller.client
+    whole = allocated(client, snapshot)
+    assert len(whole) == volume.size // 8192  # four of the agent's pages
+
+    # More messages than a connection takes before they are read, so the last page is not asked for yet.
+    messages = client.stream("GetMetadataAllocated", snapshot_id=snapshot, max_results=1)
+    found = ranges_of([next(messages)])
+    rig.agents[0].kill()
+    with pytest.raises(grpc.RpcError) as broken:
+        for message in messages:
+            found += ranges_of([message])
+    assert broken.value.code().name == "UNAVAILABLE"
+    assert found == whole[: len(found)] and len(found) < len(whole)
+    rig.start()
+    when_back(lambda: client.GetSnapshot(snapshot_id=snapshot))
+    assert found + allocated(client, snapshot, offset=sum(found[-1])) == whole
+    client.DeleteSnapshot(snapshot_id=snapshot)
+    volume.down(with_controller=True).delete()
 
 
 def test_a_secret_is_in_no_log(rig):

@@ -11,7 +11,7 @@ code's name ("OK", "NOT_FOUND", …).
 """
 
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +27,7 @@ V0, V1 = "csi.v0.csi_pb2", "csi.v1.csi_pb2"
 Call = Callable[..., Any]  # takes a request, or its fields; returns the response
 
 
-# Debian's protobuf does not tell.
-STREAMS = {
-    ("csi.v1.SnapshotMetadata", "GetMetadataAllocated"),
-    ("csi.v1.SnapshotMetadata", "GetMetadataDelta"),
-}
-
-
-def as_list(call: Call) -> Call:
-    return lambda *args, **options: list(call(*args, **options))
+STREAMS = {"GetMetadataAllocated", "GetMetadataDelta"}  # Debian's protobuf does not tell
 
 
 class Client:
@@ -64,13 +56,13 @@ class Client:
             for method in service.methods:
                 request = getattr(module, method.input_type.name)
                 response = getattr(module, method.output_type.name)
-                streams = (service.full_name, method.name) in STREAMS
+                streams = method.name in STREAMS
                 call = (self.channel.unary_stream if streams else self.channel.unary_unary)(
                     f"/{service.full_name}/{method.name}",
                     request_serializer=request.SerializeToString,
                     response_deserializer=response.FromString,
                 )
-                self.methods[method.name] = (request, as_list(call) if streams else call)
+                self.methods[method.name] = (request, call)
 
     def __getattr__(self, name: str) -> Call:
         if name not in self.__dict__.get("methods", {}):
@@ -81,9 +73,16 @@ class Client:
             message: Any = None, *, seconds: float = SECONDS, wait: bool = False, **fields: object
         ) -> Any:
             message = message if message is not None else request(**fields)
-            return call(message, timeout=seconds, wait_for_ready=wait)
+            answer = call(message, timeout=seconds, wait_for_ready=wait)
+            return list(answer) if name in STREAMS else answer
 
         return invoke
+
+    def stream(self, name: str, **fields: object) -> Iterator[Any]:
+        """The messages of one of STREAMS, as they come."""
+        request, call = self.methods[name]
+        messages: Iterator[Any] = call(request(**fields), timeout=SECONDS)
+        return messages
 
     def close(self) -> None:
         self.channel.close()
