@@ -47,4 +47,12 @@ void SetDeadline(const AdminTarget& target, grpc::ClientContext& context) {
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(target.timeout_seconds));
 }
 
+absl::Status CheckAllServe(const admin::v1::StatusResponse& status) {
+  std::vector<std::string> away;
+  for (const auto& array : status.arrays())
+    if (!array.not_serving().empty()) away.push_back(absl::StrCat(array.name(), ": ", array.not_serving()));
+  if (away.empty()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("not all arrays serve: ", absl::StrJoin(away, "; ")));
+}
+
 }  // namespace lunkeeper

@@ -62,6 +62,9 @@ absl::Status CheckNoneAway(const Response& response) {
   return away.empty() ? absl::OkStatus() : absl::UnavailableError(absl::StrJoin(away, "; "));
 }
 
+// The same for arrays that answer, but do not serve.
+absl::Status CheckAllServe(const admin::v1::StatusResponse& status);
+
 // Makes one call and, if it succeeds, prints the response. Returns the exit code.
 template <class Request, class Response>
 int CallServer(const AdminTarget& target, AdminMethod<Request, Response> method, const Request& request,

@@ -32,6 +32,7 @@
 #include "plugin/list_commands.h"
 #include "plugin/support_bundle.h"
 #include "plugin/table.h"
+#include "plugin/top_command.h"
 
 namespace lunkeeper {
 namespace {
@@ -304,6 +305,7 @@ void AddAdminCommands(CLI::App* app, int* exit_code, const MakeClient& cluster) 
   AddListCommands(app, exit_code, cluster);
   AddExplainCommand(app, exit_code, cluster);
   AddImportCommand(app, exit_code, cluster);
+  AddTopCommand(app, exit_code, cluster);
   AddDoctorCommand(app, exit_code, cluster);
   AddSupportBundleCommand(app, exit_code, cluster);
 }

@@ -235,6 +235,8 @@ class AdminService final : public admin::v1::Admin::Service {
       status->second->set_sessions(status->second->sessions() + 1);
       status->second->set_reads(status->second->reads() + session.reads);
       status->second->set_writes(status->second->writes() + session.writes);
+      status->second->set_read_bytes(status->second->read_bytes() + session.read_bytes);
+      status->second->set_written_bytes(status->second->written_bytes() + session.written_bytes);
     }
     for (const FenceRecord& fence : fences) FillFence(fence, out->add_fences());
     return absl::OkStatus();
@@ -262,7 +264,30 @@ class AdminService final : public admin::v1::Admin::Service {
       status->set_reason(device.reason);
       status->set_portal(device.portal);
     }
+    FillDeviceIo(out);
     return absl::OkStatus();
+  }
+
+  // A data path that is gone, or too old to count, leaves the devices without it.
+  void FillDeviceIo(admin::v1::StatusResponse* out) const {
+    if (!backends_.list_statistics) return;
+    const auto counted = backends_.list_statistics();
+    if (!counted.ok()) return;
+    std::map<std::string, const Device*> by_volume;
+    for (const Device& device : *counted) by_volume[device.volume.value()] = &device;
+    for (auto& status : *out->mutable_devices()) {
+      const auto found = by_volume.find(status.volume());
+      if (found == by_volume.end()) continue;
+      const IoCounters& counters = found->second->counters;
+      const DeviceStatistics& statistics = found->second->statistics;
+      auto* io = status.mutable_io();
+      io->set_reads(counters.reads);
+      io->set_writes(counters.writes);
+      io->set_read_bytes(counters.read_bytes);
+      io->set_written_bytes(counters.written_bytes);
+      io->set_read_microseconds(statistics.reads.microseconds);
+      io->set_write_microseconds(statistics.writes.microseconds);
+    }
   }
 
   const Backends& backends_;

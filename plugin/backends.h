@@ -53,6 +53,8 @@ struct Backends {
   std::unique_ptr<Periodic> datapath_starter;   // starts the next data path; null: somebody else does
   std::shared_ptr<Initiator> initiator;
   std::shared_ptr<Initiator> prober;  // of the same devices; its calls end within about a second
+  // Of the same devices, what they did and how long it took; empty: not counted.
+  std::function<absl::StatusOr<std::vector<Device>>()> list_statistics;
   std::unique_ptr<Filesystem> filesystem;
   std::unique_ptr<Mounter> mounter;
   std::function<absl::Status()> devices_serving;  // OK, or why not; answers within about a second

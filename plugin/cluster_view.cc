@@ -1,6 +1,9 @@
 #include "plugin/cluster_view.h"
 
+#include <iostream>
+
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/driver.h"
 #include "base/status_macros.h"
 #include "fencing/failover/facts.h"
@@ -53,6 +56,17 @@ absl::StatusOr<NamesById> ReadFencePhases(kube::KubeClient& client, absl::Time d
   return ReadAll(client, fencing::kNodeFences, deadline, [](const Json& object, NamesById& names) {
     names[TextAt(object, {"metadata", "name"})] = TextAt(object, {"status", "phase"});
   });
+}
+
+NamesById ReadNamesOrWarn(const MakeClient& cluster, ReadNames read, const char* what,
+                          const AdminTarget& target) {
+  const auto client = cluster();
+  if (absl::IsFailedPrecondition(client.status())) return {};  // no pod of a cluster
+  const auto names = client.ok() ? read(**client, absl::Now() + absl::Seconds(target.timeout_seconds))
+                                 : absl::StatusOr<NamesById>(client.status());
+  if (names.ok()) return *names;
+  std::cerr << "lunkeeper: " << what << " are not shown: " << names.status().message() << '\n';
+  return {};
 }
 
 }  // namespace lunkeeper

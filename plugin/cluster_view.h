@@ -9,6 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "fencing/kube/kube_client.h"
+#include "plugin/admin_call.h"
+#include "plugin/admin_client.h"
 
 namespace lunkeeper {
 
@@ -23,5 +25,11 @@ absl::StatusOr<NamesById> ReadVolumeSnapshots(kube::KubeClient& client, absl::Ti
 absl::StatusOr<NamesById> ReadNodes(kube::KubeClient& client, absl::Time deadline);
 // The phase of each NodeFence, by the node's id.
 absl::StatusOr<NamesById> ReadFencePhases(kube::KubeClient& client, absl::Time deadline);
+
+using ReadNames = absl::StatusOr<NamesById> (*)(kube::KubeClient&, absl::Time);
+// None where this is no pod of a cluster. None, and why on standard error, where they cannot be read: a list
+// with ids alone is better than no list. `what` is plural: "claims".
+NamesById ReadNamesOrWarn(const MakeClient& cluster, ReadNames read, const char* what,
+                          const AdminTarget& target);
 
 }  // namespace lunkeeper

@@ -23,7 +23,6 @@ namespace lunkeeper {
 namespace {
 
 using admin::v1::Admin;
-using ReadNames = absl::StatusOr<NamesById> (*)(kube::KubeClient&, absl::Time);
 
 // The arguments and surroundings of one of these commands.
 struct ListCommand {
@@ -32,13 +31,7 @@ struct ListCommand {
   MakeClient cluster;
 
   NamesById ReadOrWarn(ReadNames read, const char* what) const {
-    const auto client = cluster();
-    if (absl::IsFailedPrecondition(client.status())) return {};  // no pod of a cluster
-    const auto names = client.ok() ? read(**client, absl::Now() + absl::Seconds(target.timeout_seconds))
-                                   : absl::StatusOr<NamesById>(client.status());
-    if (names.ok()) return *names;
-    std::cerr << "lunkeeper: " << what << " are not shown: " << names.status().message() << '\n';
-    return {};
+    return ReadNamesOrWarn(cluster, read, what, target);
   }
   void Print(const Table& table, const char* things) const {
     if (table.empty() && output != Output::kJson) {
@@ -118,14 +111,6 @@ absl::StatusOr<admin::v1::StatusResponse> AskStatus(const ListCommand& command) 
                                                                         {});
 }
 
-absl::Status CheckComplete(const admin::v1::StatusResponse& status) {
-  std::vector<std::string> away;
-  for (const auto& array : status.arrays())
-    if (!array.not_serving().empty()) away.push_back(absl::StrCat(array.name(), ": ", array.not_serving()));
-  if (away.empty()) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("not all arrays serve: ", absl::StrJoin(away, "; ")));
-}
-
 absl::Status PrintArrays(const ListCommand& command) {
   ASSIGN_OR_RETURN(const auto status, AskStatus(command));
   Table table({{"ARRAY", "name"},
@@ -146,7 +131,7 @@ absl::Status PrintArrays(const ListCommand& command) {
                   Cell(absl::StrCat(array.fences_size()), array.fences_size())});
   }
   command.Print(table, "arrays");
-  return CheckComplete(status);
+  return CheckAllServe(status);
 }
 
 // What arrays know of one node, by its id.
@@ -188,7 +173,7 @@ absl::Status PrintNodes(const ListCommand& command) {
                   Cell(use.fenced_at.empty() ? "-" : absl::StrJoin(use.fenced_at, " "), use.fenced_at), id});
   }
   command.Print(table, "nodes");
-  return CheckComplete(status);
+  return CheckAllServe(status);
 }
 
 }  // namespace

@@ -112,9 +112,11 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
   // With a short timeout: readiness and heartbeats must answer within a second, even while the data path is
   // busy with a stage. And they must tell that a data path is dead.
   const auto list = [path = options.datapath_socket] { return ListServedDevices(path, kProbeTimeout); };
-  backends->metric_sources.push_back([path = options.datapath_socket] {
-    return WriteVolumeMetrics(ListServedDevices(path, kProbeTimeout, /*statistics=*/true));
-  });
+  backends->list_statistics = [path = options.datapath_socket] {
+    return ListServedDevices(path, kProbeTimeout, /*statistics=*/true);
+  };
+  backends->metric_sources.push_back(
+      [list_statistics = backends->list_statistics] { return WriteVolumeMetrics(list_statistics()); });
   backends->devices_serving = [list] { return list().status(); };
   RETURN_IF_ERROR(OpenGrants(options, list, backends));
   backends->filesystem = MakeToolFilesystem(absl::StrCat(options.state_dir, "/growths"));

@@ -1,7 +1,10 @@
 """The commands for the person on call, against a real controller, node and agent."""
 
 import json
+import mmap
+import os
 import subprocess
+import threading
 
 import pytest
 
@@ -36,24 +39,54 @@ def run(server, *words):
     return done.returncode, done.stdout, done.stderr
 
 
-def listed(rig, what):
-    code, out, errors = run(rig.controller, what, "--output=json")
+def listed(server, what):
+    code, out, errors = run(server, what, "--output=json")
     assert code == 0, errors
     return json.loads(out)
 
 
 def test_lists_have_what_is_there(rig, volume):
-    (row,) = (row for row in listed(rig, "volumes") if row["id"] == volume.id)
+    (row,) = (row for row in listed(rig.controller, "volumes") if row["id"] == volume.id)
     assert row["size_bytes"] == 16 * MIB and row["nodes"] == [rig.nodes[0].id]
     assert row["claim"] is None and row["array"] == rig.array_name
-    (node,) = listed(rig, "nodes")
+    (node,) = listed(rig.controller, "nodes")
     assert node["id"] == rig.nodes[0].id and node["volumes"] == [volume.id] and node["sessions"] == 1
-    (array,) = listed(rig, "arrays")
+    (array,) = listed(rig.controller, "arrays")
     assert array["serves"] is True and array["grants"] == 1 and array["available_bytes"] > 0
     snapshot = rig.controller.client.CreateSnapshot(name="tools", source_volume_id=volume.id).snapshot
-    (row,) = listed(rig, "snapshots")
+    (row,) = listed(rig.controller, "snapshots")
     assert row["id"] == snapshot.snapshot_id and row["volume"] == volume.id and row["ready"] is True
     rig.controller.client.DeleteSnapshot(snapshot_id=snapshot.snapshot_id)
+
+
+def test_top_says_who_writes_and_a_node_how_long_it_takes(rig, volume):
+    """It ends by itself where nobody could end it: without a terminal."""
+    ended, block = threading.Event(), mmap.mmap(-1, 4096)  # aligned, as O_DIRECT wants it
+
+    def write():
+        device = os.open(volume.target, os.O_WRONLY | os.O_DIRECT)
+        while not ended.is_set():
+            os.pwrite(device, block, 0)
+        os.close(device)
+
+    def busy(server):
+        (row,) = (row for row in listed(server, "top") if row["volume"] == volume.id)
+        return row if row["writes_per_second"] > 0 else None
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        at_array = wait_until(lambda: busy(rig.controller), 60, "the controller sees writes")
+        on_node = wait_until(lambda: busy(rig.nodes[0].server), 60, "the node sees writes")
+    finally:
+        ended.set()
+        writer.join()
+    for row in (at_array, on_node):
+        assert row["node"] == rig.nodes[0].id and row["written_bytes_per_second"] > 0
+    assert at_array["write_milliseconds"] is None and at_array["in_flight"] is None
+    assert on_node["write_milliseconds"] > 0 and on_node["in_flight"] > 0
+    code, out, _ = run(rig.controller, "top")
+    assert code == 0 and volume.id in out and "\x1b" not in out
 
 
 def test_doctor_finds_nothing_where_nothing_is_wrong(rig, volume):

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import pty
 import subprocess
 import sys
 
@@ -36,7 +37,7 @@ if command != ["lunkeeper", "version"]:
 
 @pytest.fixture
 def play(tmp_path):
-    def run(pods, *arguments):
+    def run(pods, *arguments, **streams):
         (tmp_path / "kubectl").write_text(KUBECTL.format(python=sys.executable))
         (tmp_path / "kubectl").chmod(0o755)
         (tmp_path / "pods").write_text(json.dumps(pods))
@@ -44,7 +45,7 @@ def play(tmp_path):
         return subprocess.run(
             [PLUGIN, *arguments],
             env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
-            capture_output=True,
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},
             text=True,
             timeout=60,
         )
@@ -59,6 +60,16 @@ def test_the_command_runs_in_a_controller_and_its_exit_code_is_passed_on(play):
     assert (done.returncode, done.stdout) == (3, "c-1 lunkeeper explain pvc/a b --namespace db\n")
     listing = play.calls()[0]
     assert "--all-namespaces" in listing and "component=controller" in " ".join(listing)
+
+
+def test_a_terminal_is_passed_on_if_there_is_one(play):
+    ours, its = pty.openpty()
+    with os.fdopen(ours), os.fdopen(its) as terminal:
+        assert play({"lk/c-1": {}}, "top", stdin=terminal, stdout=terminal).returncode == 0
+    *_, asked, ran = play.calls()
+    assert "--tty" in ran and "--tty" not in asked
+    play({"lk/c-1": {}}, "top")
+    assert "--tty" not in play.calls()[-1]
 
 
 def test_a_pod_that_does_not_answer_is_left_out(play):
