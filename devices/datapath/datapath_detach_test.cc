@@ -5,17 +5,22 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <memory>
 #include <string>
 #include <thread>
 
 #include "base/unique_fd.h"
 #include "base/units.h"
 #include "devices/datapath/testing/rig.h"
+#include "devices/datapath/user_initiator.h"
 #include "devices/iscsi/testing/fake_target.h"
 
 namespace lunkeeper::testing {
 namespace {
+
+constexpr uint8_t kWrite = 0x8a, kSynchronizeCache = 0x91, kMediumError = 3;
 
 // What a process leaves behind that writes without a sync: a raw block volume's cache is all there is of it.
 void WriteUnsynced(const std::string& device, const std::string& text) {
@@ -73,7 +78,6 @@ TEST_CASE("a detach whose write-back fails says so, and once more, since the ans
   iscsi::FakeTarget target;
   target.Change([](auto& traits) {
     traits.script = [](const iscsi::FakeCommand& command) {
-      constexpr uint8_t kWrite = 0x8a, kMediumError = 3;
       return command.operation == kWrite ? iscsi::Sense(kMediumError, 0x0c) : iscsi::Reaction{};
     };
   });
@@ -121,6 +125,69 @@ TEST_CASE("a detach that a kill cuts off behind its write-back loses nothing") {
   Eventually("it dies", [&] { return datapath.Ended(); });
   Datapath next(dir);
   CHECK(ReadText(MustAttach(next, target.RequestFor(1)).path, 5) == "first");
+}
+
+// As a caller does.
+absl::Status DetachAtLast(Initiator& initiator, const VolumeId& volume) {
+  absl::Status status;
+  do {
+    status = initiator.Detach(volume);
+  } while (absl::IsDeadlineExceeded(status) || absl::IsUnavailable(status));
+  return status;
+}
+
+// So that the child which waits for the write-back is given up, and another one finds that it has ended.
+TEST_CASE("a write-back that fails while it takes long is no success") {
+  const bool in_one_call = GENERATE(true, false);
+  TempDir dir;
+  iscsi::FakeTarget target;
+  target.Change([](auto& traits) {
+    traits.script = [](const iscsi::FakeCommand& command) {
+      const bool failing = command.operation == kWrite && command.lba <= 64;
+      return failing ? iscsi::Sense(kMediumError, 0x0c) : iscsi::Reaction{};
+    };
+  });
+  Datapath datapath(dir);
+  AttachRequest request = RequestFor(target);
+  request.limits = {.iops = 0, .bytes_per_second = 200 << 10, .version = 1};
+  const Device device = MustAttach(datapath, request);
+  {
+    const UniqueFd fd(::open(device.path.c_str(), O_RDWR | O_CLOEXEC));
+    const std::string data(4 * kMiB, 'x');
+    REQUIRE(::pwrite(fd.get(), data.data(), data.size(), 0) == static_cast<ssize_t>(data.size()));
+  }
+  const auto impatient = MakeUserInitiator(datapath.socket(), absl::Seconds(6));
+  const absl::Status status = DetachAtLast(in_one_call ? datapath.initiator() : *impatient, device.volume);
+  INFO(status);
+  CHECK(absl::IsDataLoss(status));
+  CHECK(DetachAtLast(datapath.initiator(), device.volume) == status);  // said twice
+  CHECK(DetachAtLast(datapath.initiator(), device.volume).ok());
+}
+
+// Unlike a write-back's, the kernel does not remember this error: it tells the one that waits.
+TEST_CASE("a flush that fails while it takes long is no success") {
+  TempDir dir;
+  iscsi::FakeTarget target;
+  std::atomic<bool> next_fails = false;
+  target.Change([&](auto& traits) {
+    traits.script = [&](const iscsi::FakeCommand& command) {
+      iscsi::Reaction reaction;
+      if (command.operation != kSynchronizeCache || !next_fails.exchange(false)) return reaction;
+      reaction = iscsi::Sense(kMediumError, 0x0c);
+      reaction.kind = iscsi::Reaction::kPings;
+      reaction.pings = 2;  // a ping comes after 5 s at the earliest
+      return reaction;
+    };
+  });
+  Datapath datapath(dir);
+  const Device device = MustAttach(datapath, RequestFor(target));
+  WriteUnsynced(device.path, "lost");
+  next_fails = true;
+  const absl::Status status = DetachAtLast(datapath.initiator(), device.volume);
+  INFO(status);
+  CHECK(absl::IsDataLoss(status));
+  CHECK(DetachAtLast(datapath.initiator(), device.volume) == status);  // said twice
+  CHECK(DetachAtLast(datapath.initiator(), device.volume).ok());
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ constexpr absl::Duration kSweepTimeout = absl::Seconds(2);
 // A device that somebody has open is tried again for a second: udev and blkid open each new device for a
 // moment.
 constexpr int kAttempts = 20;
-constexpr useconds_t kPause = 50'000;
+constexpr absl::Duration kPause = absl::Milliseconds(50);
 
 uint64_t HashOf(const std::string& text) {  // FNV-1a
   uint64_t hash = 0xcbf29ce484222325;
@@ -57,7 +57,7 @@ uint64_t HashOf(const std::string& text) {  // FNV-1a
   return hash;
 }
 
-// What a child found out. Plain data: it goes through a socket.
+// What a child found out, from errno. Plain data: it goes through a socket.
 struct LoopReport {
   int error = 0;       // errno of the step that failed
   char step[48] = {};  // which one
@@ -65,7 +65,6 @@ struct LoopReport {
   int fd = -1;         // of a new device, in the child
 };
 
-// In the child: the step failed with the present errno.
 void SetFailure(LoopReport* report, const char* step) {
   report->error = errno;
   std::snprintf(report->step, sizeof(report->step), "%s", step);
@@ -186,7 +185,7 @@ void TakeSizeAnew(int root, LoopReport* report) {
 void RemoveNumber(int number) {
   const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    if (attempt > 0) ::usleep(kPause);
+    if (attempt > 0) absl::SleepFor(kPause);
     if (::ioctl(control, LOOP_CTL_REMOVE, number) == 0 || errno != EBUSY) break;
   }
   char path[32];
@@ -194,33 +193,51 @@ void RemoveNumber(int number) {
   ::unlink(path);  // where /dev is a devtmpfs, it has gone already
 }
 
-// In the child. Clearing a device that others have open only marks it as to be cleared at the last close,
-// which ours are from the start; if nobody has, it stops being a bound device at once. So this asks and
-// closes in one step.
-void ClearWhenUnused(int loop, bool flush, LoopReport* report) {
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    if (attempt > 0) ::usleep(kPause);
-    // Each time: those who had it open at the last attempt may have written since.
-    if (flush && ::fsync(loop) != 0) return SetFailure(report, "writing back the block device's cache");
-    loop_info64 info;
-    if (::ioctl(loop, LOOP_CLR_FD) != 0 && errno == ENXIO) return;
-    if (::ioctl(loop, LOOP_GET_STATUS64, &info) != 0 && errno == ENXIO) return;
-  }
-  errno = EBUSY;
-  SetFailure(report, "closing the block device");
+// In the child. The kernel reports an error of a write-back once to each open file (errseq_t), and the report
+// is lost with a child that is given up. So it asks by an open file of its own.
+void WriteBackByOwnFile(int loop, LoopReport* report) {
+  const int own = ::open(PathOf(loop).text, O_RDONLY | O_CLOEXEC);
+  if (own < 0 && errno == ENXIO) return;  // it has been closed already
+  if (own < 0 || ::fsync(own) != 0) SetFailure(report, "writing back the block device's cache");
+  ::close(own);  // else it would be in use
 }
 
-std::string ReadLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
+absl::Status WriteBackFailed(const LoopDevice& loop) {
+  return absl::DataLossError(absl::StrCat(
+      loop.path(), ": writing back what it caches failed: what was written and not synced is lost"));
 }
 
-// Says in sysfs whose device it is: a limit that is larger than any device limits nothing, and the kernel
-// shows it without opening the device. `tag` begins with its supervisor's prefix.
+// What the kernel reports to the supervisor's open file, once. So far behind the end there is no page to wait
+// for.
+absl::Status TakeWriteError(const LoopDevice& loop) {
+  if (::sync_file_range(loop.fd.get(), off64_t{1} << 62, 1, SYNC_FILE_RANGE_WAIT_BEFORE) == 0)
+    return absl::OkStatus();
+  if (errno != ENOSYS && errno != EPERM) return WriteBackFailed(loop);  // not a sandbox
+  return absl::ErrnoToStatus(errno, absl::StrCat(loop.path(), ": asking for errors of its cache"));
+}
+
+// In the child, asks and closes in one step: a device that others have open is only marked as to be cleared
+// at the last close, which ours are from the start; else it stops being a bound device at once.
+void ClearIfUnused(int loop, LoopReport* report) {
+  loop_info64 info;
+  if (::ioctl(loop, LOOP_CLR_FD) != 0 && errno == ENXIO) return;
+  if (::ioctl(loop, LOOP_GET_STATUS64, &info) != 0 && errno == ENXIO) return;
+  report->error = EBUSY;
+}
+
+// Says in sysfs whose device it is, of the supervisor whose prefix `tag` begins with. A limit larger than any
+// device limits nothing.
 uint64_t MarkOf(const std::string& tag) {
   return (uint64_t{1} << 62) | static_cast<uint32_t>(HashOf(tag.substr(0, kPrefixLength)));
+}
+
+// A step of the closing, with a copy of the device's descriptor.
+absl::StatusOr<LoopReport> CloseInChild(const LoopDevice& loop, absl::Time deadline,
+                                        void (*step)(int loop, LoopReport*)) {
+  ChildCall call = {.subject = ClosingSubject(loop), .deadline = deadline};
+  call.given.Reset(::dup(loop.fd.get()));
+  const int device = call.given.get();
+  return ReportFromChild(std::move(call), [step, device](LoopReport* report) { step(device, report); });
 }
 
 // The numbers of the loop devices of which `wanted` likes the folder in sysfs.
@@ -288,21 +305,23 @@ absl::Status GrowLoop(const LoopDevice& loop, int fuse_root, absl::Time deadline
   return StatusOf(report);
 }
 
-absl::Status SealLoop(const LoopDevice& loop, bool flush, absl::Time deadline) {
-  ChildCall call = {.subject = ClosingSubject(loop), .deadline = deadline};
-  call.given.Reset(::dup(loop.fd.get()));
-  const int device = call.given.get();
-  const auto seal = [device, flush](LoopReport* report) { ClearWhenUnused(device, flush, report); };
-  ASSIGN_OR_RETURN(const LoopReport report, ReportFromChild(std::move(call), seal));
-  if (report.error == EBUSY) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        loop.path(), " is still open (mounted, or held by a process): unmount or close it first"));
+absl::Status WriteBackLoop(const LoopDevice& loop, absl::Time deadline) {
+  const auto report = CloseInChild(loop, deadline, WriteBackByOwnFile);
+  RETURN_IF_ERROR(TakeWriteError(loop));  // whatever has become of the child
+  RETURN_IF_ERROR(report.status());
+  return report->error == EIO ? WriteBackFailed(loop) : StatusOf(*report);
+}
+
+absl::Status SealLoop(const LoopDevice& loop, absl::FunctionRef<absl::Status()> prepare,
+                      absl::Time deadline) {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    if (attempt > 0) absl::SleepFor(kPause);
+    RETURN_IF_ERROR(prepare());
+    ASSIGN_OR_RETURN(const LoopReport report, CloseInChild(loop, deadline, ClearIfUnused));
+    if (report.error != EBUSY) return StatusOf(report);
   }
-  if (report.error == EIO) {
-    return absl::DataLossError(
-        absl::StrCat(loop.path(), ": ", report.step, " failed: what was written and not synced is lost"));
-  }
-  return StatusOf(report);
+  return absl::FailedPreconditionError(
+      absl::StrCat(loop.path(), " is still open (mounted, or held by a process): unmount or close it first"));
 }
 
 // The subject has the number of the device, and no other device has that.
@@ -355,10 +374,11 @@ void SweepLoops() {
 // Others' devices are not even opened: one that hangs in the kernel would hang this process, too. Orphans do
 // not, since their FUSE connections ended with the supervisor.
 std::vector<FoundLoop> FindLoops(const std::string& prefix, const std::function<bool(int number)>& skip) {
-  const std::string mark = absl::StrCat(MarkOf(prefix));
+  const uint64_t mark = MarkOf(prefix);
   std::vector<FoundLoop> found;
   for (const int loop_number : ListNumbers([&](const std::filesystem::path& folder) {
-         return ReadLine(folder / "loop/sizelimit") == mark;
+         uint64_t limit = 0;
+         return std::ifstream(folder / "loop/sizelimit") >> limit && limit == mark;
        })) {
     if (skip(loop_number)) continue;
     const UniqueFd device(::open(absl::StrCat("/dev/loop", loop_number).c_str(), O_RDONLY | O_CLOEXEC));

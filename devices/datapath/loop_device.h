@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -42,11 +43,14 @@ absl::StatusOr<LoopDevice> MakeLoop(int fuse_root, const LoopOptions& options, a
 // Makes the device as large as its file is now.
 absl::Status GrowLoop(const LoopDevice& loop, int fuse_root, absl::Time deadline);
 
-// Closes the device to everybody else and to all I/O, after writing back what is cached if `flush`.
-// FAILED_PRECONDITION: somebody has it open, and it is as it was. DATA_LOSS: writing back failed. The kernel
-// forgets what it could not write, so this comes once; a repeated call may succeed.
-absl::Status SealLoop(const LoopDevice& loop, bool flush, absl::Time deadline);
-// Whether a child of GrowLoop or SealLoop that was given up still waits for the file's I/O.
+// Writes back what is cached. DATA_LOSS: that failed, now or earlier, and nobody has said so. The kernel
+// forgets what it could not write, so this comes once; a repeated call may succeed. Given up at the deadline
+// and repeated, it still says so, but for a flush of the target that failed meanwhile.
+absl::Status WriteBackLoop(const LoopDevice& loop, absl::Time deadline);
+// Closes the device to everybody else and to all I/O. Each try is made right after `prepare`, for what others
+// may have written meanwhile. FAILED_PRECONDITION: somebody has it open, and it is as it was.
+absl::Status SealLoop(const LoopDevice& loop, absl::FunctionRef<absl::Status()> prepare, absl::Time deadline);
+// Whether a child of GrowLoop, WriteBackLoop or SealLoop that was given up still waits for the file's I/O.
 bool HasWaitingChild(const LoopDevice& loop);
 // What the kernel has cached of the device and not written back; nullopt where it cannot tell (Linux < 6.5).
 // Waits for nothing.

@@ -116,6 +116,7 @@ class SupervisedVolumes {
 
   // Acknowledged writes of which no flush is known.
   uint64_t unflushed_writes(const SupervisedVolume& volume) const { return SlotOf(volume).lun.unflushed(); }
+  uint64_t errors(const SupervisedVolume& volume) const { return SlotOf(volume).lun.errors; }
   uint32_t block_size(const SupervisedVolume& volume) const { return SlotOf(volume).lun.block_size; }
   const std::string& tag_prefix() const { return tag_prefix_; }
 

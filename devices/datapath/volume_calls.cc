@@ -74,7 +74,8 @@ absl::StatusOr<datapath::Device> VolumeCalls::AnswerAttached(SupervisedVolume& v
                                                              const datapath::Attach& request) {
   // A node that attaches anew has asked for a grant anew, and knows its limits.
   volumes_.SetLimits(volume.id, FromMessage(request.limits()));
-  volume.loss.clear();  // of its life before this attach
+  volume.loss.clear();               // of its life before this attach
+  volume.errors_before_end.reset();  // it has not ended
   datapath::Device device = volumes_.DescribeVolume(volume);
   volumes_.EndCall(volume);
   if (device.target() == request.connection().target()) return device;
@@ -190,7 +191,8 @@ absl::Status VolumeCalls::RemoveDevice(SupervisedVolume& volume, absl::Time dead
 // may have closed it without a sync, and this is its last chance. A target that is away is waited for a
 // little while; then the caller repeats the call, and the device stays as it is. The target may go away
 // during the write-back, so that is done in rounds.
-absl::Status VolumeCalls::SealDevice(const SupervisedVolume& volume, absl::Time deadline) {
+absl::Status VolumeCalls::SealDevice(SupervisedVolume& volume, absl::Time deadline) {
+  if (!volume.errors_before_end) volume.errors_before_end = volumes_.errors(volume);
   while (true) {
     const absl::Time round_end = std::min(deadline, absl::Now() + kDetachTimeout);
     switch (volumes_.AwaitTarget(volume, round_end)) {
@@ -203,15 +205,29 @@ absl::Status VolumeCalls::SealDevice(const SupervisedVolume& volume, absl::Time 
       case TargetCondition::kHealthy:
         break;
     }
-    const absl::Status sealed = SealLoop(volume.loop, true, std::min(deadline, absl::Now() + kDetachTimeout));
+    const absl::Status sealed = SealLoop(
+        volume.loop, [&] { return WriteBack(volume, deadline); }, deadline);
     if (!absl::IsDeadlineExceeded(sealed) || absl::Now() >= deadline) return sealed;
   }
+}
+
+// Only the child that waits for a flush hears that it failed. That one may have been given up before, in this
+// call or an earlier one, and the next flush may succeed although what the target could not write is gone.
+absl::Status VolumeCalls::WriteBack(SupervisedVolume& volume, absl::Time deadline) {
+  const absl::Status written = WriteBackLoop(volume.loop, std::min(deadline, absl::Now() + kDetachTimeout));
+  if (!written.ok() && !absl::IsDataLoss(written)) return written;
+  const uint64_t errors = volumes_.errors(volume);
+  const uint64_t before = std::exchange(volume.errors_before_end, errors).value_or(errors);
+  if (!written.ok() || errors == before) return written;
+  return absl::DataLossError(absl::StrCat(
+      volume.loop.path(), ": requests failed while it was written back: what was not synced may be lost"));
 }
 
 // Counted before: a sealed device has no cache any more.
 absl::Status VolumeCalls::SealFailedDevice(const SupervisedVolume& volume, absl::Time deadline) {
   const std::optional<uint64_t> cached_bytes = CountCachedBytes(volume.loop);
-  RETURN_IF_ERROR(SealLoop(volume.loop, false, deadline));
+  RETURN_IF_ERROR(SealLoop(
+      volume.loop, [] { return absl::OkStatus(); }, deadline));
   LogLostData(volume, cached_bytes);
   return absl::OkStatus();
 }

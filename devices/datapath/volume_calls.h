@@ -67,7 +67,8 @@ class VolumeCalls {
                         const std::function<void()>& written_back);
   absl::Status RemoveDevice(SupervisedVolume& volume, absl::Time deadline,
                             const std::function<void()>& written_back);
-  absl::Status SealDevice(const SupervisedVolume& volume, absl::Time deadline);
+  absl::Status SealDevice(SupervisedVolume& volume, absl::Time deadline);
+  absl::Status WriteBack(SupervisedVolume& volume, absl::Time deadline);
   absl::Status SealFailedDevice(const SupervisedVolume& volume, absl::Time deadline);
   // Says in the log what a volume that has failed for good takes along: of `cached_bytes` (nullopt: not
   // known) in the device's cache, and of acknowledged writes, nothing reaches the storage any more.

@@ -172,9 +172,10 @@ bool FakeTarget::HandlePing(int fd, const Pdu& pdu) {
     const Slow slow = std::move(slow_[i]);
     slow_.erase(slow_.begin() + static_cast<long>(i));
     const bool reset = (slow.pdu.header[0] & kOpcodeMask) == kTaskManagement;
-    if (reset ? !FinishReset(fd, slow.pdu) : !Execute(fd, slow.pdu, slow.held.command, slow.held.data)) {
-      return false;
-    }
+    const bool good = reset                       ? FinishReset(fd, slow.pdu)
+                      : slow.reaction.status != 0 ? SendStatus(fd, slow.pdu, slow.reaction)
+                                                  : Execute(fd, slow.pdu, slow.held.command, slow.held.data);
+    if (!good) return false;
   }
   return true;
 }
@@ -209,7 +210,7 @@ bool FakeTarget::HandleReset(int fd, const Pdu& pdu) {
   if (now.reset_drops) return false;
   if (now.reset_silent) return React(fd, pdu, {}, Reaction{Reaction::kSilence});
   if (now.reset_pings == 0) return FinishReset(fd, pdu);
-  slow_.push_back({now.reset_pings, pdu, {}});
+  slow_.push_back({now.reset_pings, pdu, {}, {}});
   return true;
 }
 
@@ -242,7 +243,7 @@ bool FakeTarget::HandleCommand(int fd, const Pdu& pdu) {
   if (!GatherData(fd, pdu, data)) return false;
   if (reaction.kind == Reaction::kAnswer) return Execute(fd, pdu, command, data);
   if (reaction.kind == Reaction::kPings) {
-    slow_.push_back({reaction.pings, pdu, {command, data}});
+    slow_.push_back({reaction.pings, pdu, {command, data}, reaction});
   } else {
     held_.push_back({command, data});
   }

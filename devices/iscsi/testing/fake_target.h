@@ -37,7 +37,7 @@ struct Reaction {
     kHalf,     // half an answer, then the connection is closed
     kRaw,      // `raw` is sent instead of an answer
     kSilence,  // nothing is read or sent any more on this connection
-    kPings,    // answered only after `pings` pings: slow, and alive
+    kPings,    // answered, by `status` if there is one, only after `pings` pings: slow, and alive
   };
   Kind kind = kAnswer;
   uint8_t status = 0, key = 0, asc = 0, ascq = 0;
@@ -131,6 +131,7 @@ class FakeTarget {
     int pings;  // still to come
     Pdu pdu;
     Held held;
+    Reaction reaction;
   };
   std::vector<Slow> slow_;
 
