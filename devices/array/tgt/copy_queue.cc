@@ -3,6 +3,7 @@
 // job still running, or its row ready, or its row gone.
 #include "devices/array/tgt/copy_queue.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,14 +20,23 @@ CopyQueue::~CopyQueue() {
   worker_.join();
 }
 
-void CopyQueue::BeginCopy(const std::string& id, Work work) {
+void CopyQueue::BeginCopy(const std::string& id, uint64_t total_bytes, Work work) {
   const absl::MutexLock lock(&mu_);
-  if (!jobs_
-           .try_emplace(
-               id, Job{.work = std::move(work), .done_bytes = 0, .ended = false, .waiting = 0, .result = {}})
-           .second)
-    return;
+  const auto [job, is_new] = jobs_.try_emplace(id);
+  if (!is_new) return;
+  job->second.work = std::move(work);
+  job->second.total_bytes = total_bytes;
   queue_.push_back(id);
+}
+
+// For people: it becomes an event of the claim that waits.
+std::string CopyQueue::Describe(const std::string& id, const Job& job) const {
+  const auto before = std::find(queue_.begin(), queue_.end(), id) - queue_.begin();
+  if (static_cast<size_t>(before) < queue_.size())
+    return absl::StrCat("the copy waits for the one under way",
+                        before == 0 ? "" : absl::StrCat(" and ", before, " more"));
+  return absl::StrCat("the copy is under way, at ", job.done_bytes >> 20, " of ", job.total_bytes >> 20,
+                      " MiB");
 }
 
 absl::Status CopyQueue::WaitForCopy(const std::string& id, absl::Time deadline) {
@@ -39,8 +49,7 @@ absl::Status CopyQueue::WaitForCopy(const std::string& id, absl::Time deadline) 
   Job& job = jobs_.at(id);
   --job.waiting;
   if (!in_time) {
-    return absl::AbortedError(
-        absl::StrCat(id, ": the copy is under way, at ", job.done_bytes >> 20, " MiB; try again"));
+    return absl::AbortedError(absl::StrCat(id, ": ", Describe(id, job), "; try again"));
   }
   absl::Status result = job.result;
   if (job.waiting == 0) jobs_.erase(id);

@@ -29,20 +29,22 @@ class CopyQueue {
   CopyQueue(const CopyQueue&) = delete;
   CopyQueue& operator=(const CopyQueue&) = delete;
 
-  // Begins the copy `id`, unless it is under way.
-  void BeginCopy(const std::string& id, Work work) ABSL_LOCKS_EXCLUDED(mu_);
-  // The end of the copy `id`, or ABORTED with how far it is; OK when there is none.
+  // Begins the copy `id` of so many bytes, unless it is under way.
+  void BeginCopy(const std::string& id, uint64_t total_bytes, Work work) ABSL_LOCKS_EXCLUDED(mu_);
+  // The end of the copy `id`, or ABORTED with how far it is, or how many it waits for; OK when there is none.
   absl::Status WaitForCopy(const std::string& id, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   struct Job {
     Work work;
+    uint64_t total_bytes = 0;
     uint64_t done_bytes = 0;
     bool ended = false;
     int waiting = 0;
     absl::Status result = absl::OkStatus();
   };
   void RunCopies();
+  std::string Describe(const std::string& id, const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool NoteProgress(const std::string& id, uint64_t done_bytes) ABSL_LOCKS_EXCLUDED(mu_);
 
   absl::Mutex mu_;

@@ -11,7 +11,7 @@
 namespace lunkeeper {
 
 void VolumeCopies::BeginVolumeCopy(const VolumeRow& row, const std::string& from) {
-  queue_.BeginCopy(row.volume.id.value(), [this, row, from](const CopyQueue::Progress& progress) {
+  const auto copy = [this, row, from](const CopyQueue::Progress& progress) {
     const Volume& volume = row.volume;
     const std::string path = pool_.VolumePath(volume.id);
     absl::Status status =
@@ -26,11 +26,12 @@ void VolumeCopies::BeginVolumeCopy(const VolumeRow& row, const std::string& from
     }
     gates_.WakeWaiters(volume.spec.source_volume);
     return status;
-  });
+  };
+  queue_.BeginCopy(row.volume.id.value(), row.volume.spec.size_bytes, copy);
 }
 
 void VolumeCopies::BeginSnapshotCopy(const SnapshotRow& row) {
-  queue_.BeginCopy(row.snapshot.id.value(), [this, row](const CopyQueue::Progress& progress) {
+  const auto copy = [this, row](const CopyQueue::Progress& progress) {
     const Snapshot& snapshot = row.snapshot;
     const std::string path = pool_.SnapshotPath(snapshot.id);
     absl::Status status = pool_.CopyFile(pool_.VolumePath(snapshot.source), path, snapshot.size_bytes,
@@ -45,7 +46,8 @@ void VolumeCopies::BeginSnapshotCopy(const SnapshotRow& row) {
     }
     gates_.WakeWaiters(snapshot.source);
     return status;
-  });
+  };
+  queue_.BeginCopy(row.snapshot.id.value(), row.snapshot.size_bytes, copy);
 }
 
 absl::Status VolumeCopies::ResumeCopies() {
