@@ -114,7 +114,11 @@ absl::Status Import(const ImportCommand& command) {
     ASSIGN_OR_RETURN(const std::vector<Json> manifests, MakeManifests(lost, facts, wishes));
     PrintManifests(manifests, command.output);
   }
-  for (const std::string& warning : WarnOfHolders(lost, facts)) std::cerr << "lunkeeper: " << warning << '\n';
+  std::vector<std::string> warnings = WarnOfHolders(lost, facts);
+  std::set<std::string> asked(command.volumes.begin(), command.volumes.end());
+  for (const auto& wish : wishes.claims) asked.insert(wish.first);
+  for (std::string& kept : WarnOfKept(asked, facts)) warnings.push_back(std::move(kept));
+  for (const std::string& warning : warnings) std::cerr << "lunkeeper: " << warning << '\n';
   return CheckNoneAway(facts.volumes);
 }
 

@@ -188,9 +188,13 @@ TEST_CASE("a claim that has another volume, or is promised one, gets none") {
 TEST_CASE("a volume that has a PersistentVolume, or is about to get one, is not lost") {
   NewCluster cluster;
   CHECK(cluster.shell.Run({"import"}) == "every volume has its PersistentVolume\n");
-  cluster.Make(SpecOf(kVolumeName));
-  SECTION("what was applied is not printed again") {
+  const VolumeId volume = cluster.Make(SpecOf(kVolumeName));
+  SECTION("what was applied is not printed again, and somebody who asks for it learns whose it is") {
     cluster.Apply(cluster.Items());
+    const std::string whose = "volume " + volume.value() + " has PersistentVolume " + kVolumeName +
+                              " already, for claim lunkeeper-import/" + kVolumeName;
+    CHECK_THAT(cluster.Print({"--claim", volume.value() + "=db/data-0"}).errors, Contains(whose));
+    CHECK_THAT(cluster.Print({volume.value()}).errors, Contains(whose));
     CHECK_THAT(cluster.shell.Run({"import", "-o", "yaml"}), Contains("# every volume has"));
   }
   SECTION("its claim is being provisioned") {

@@ -249,6 +249,19 @@ std::vector<std::string> WarnOfHolders(const std::vector<LostVolume>& lost, cons
   return warnings;
 }
 
+std::vector<std::string> WarnOfKept(const std::set<std::string>& asked, const ImportFacts& facts) {
+  std::vector<std::string> warnings;
+  for (const Json& each : facts.persistent_volumes) {
+    const std::string id = TextAt(each, {"spec", "csi", "volumeHandle"});
+    if (TextAt(each, {"spec", "csi", "driver"}) != kDriverName || !asked.contains(id)) continue;
+    const Json& reserved = FieldAt(each, {"spec", "claimRef"});
+    warnings.push_back(absl::StrCat("volume ", id, " has PersistentVolume ", ObjectName(each),
+                                    " already, for ",
+                                    reserved.is_null() ? "any claim" : "claim " + ClaimText(reserved)));
+  }
+  return warnings;
+}
+
 absl::StatusOr<std::vector<Json>> MakeManifests(const std::vector<LostVolume>& lost, const ImportFacts& facts,
                                                 const ImportWishes& wishes) {
   std::vector<Json> manifests;

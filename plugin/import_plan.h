@@ -7,6 +7,7 @@
 // a volume with somebody's data.
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,9 @@ std::vector<LostVolume> FindLostVolumes(const ImportFacts& facts);
 
 // What an operator should know of them before a pod can use them: a sentence each.
 std::vector<std::string> WarnOfHolders(const std::vector<LostVolume>& lost, const ImportFacts& facts);
+
+// The volumes among `asked` that are not lost, and whose they are: a sentence each.
+std::vector<std::string> WarnOfKept(const std::set<std::string>& asked, const ImportFacts& facts);
 
 struct ImportWishes {
   std::string storage_class;                  // empty: the only one that the volume can be of
