@@ -34,21 +34,28 @@ void LimitSetter::Apply(const std::vector<Device>& devices) {
     known_ = std::move(still);
   }
   if (!set_) return;
-  for (const auto& [device, limits] : behind) SetLimits(*device, limits);
+  for (const auto& [device, limits] : behind) {
+    const absl::Status set = SetLimits(*device, limits);
+    // It would take the timeout of a call for each volume, on a thread that has other work.
+    if (absl::IsUnavailable(set) || absl::IsDeadlineExceeded(set)) return;
+  }
 }
 
-void LimitSetter::SetLimits(const Device& device, const VolumeLimits& limits) {
-  const absl::Status set = set_(device.volume, limits);
+absl::Status LimitSetter::SetLimits(const Device& device, const VolumeLimits& limits) {
+  absl::Status set = set_(device.volume, limits);
   std::string trouble(set.message());
   const bool same = trouble == trouble_;
   trouble_ = std::move(trouble);
-  if (!set.ok() && same) return;
+  if (!set.ok() && same) return set;
   const std::string iops = absl::StrCat(limits.iops), bandwidth = absl::StrCat(limits.bytes_per_second);
-  if (set.ok())
-    return LogInfo("node", "a volume has other limits",
-                   {{"volume", device.volume.value()}, {"max_iops", iops}, {"max_bandwidth", bandwidth}});
-  LogWarn("node", "a volume's limits cannot be set yet",
-          {{"volume", device.volume.value()}, {"error", trouble_}});
+  if (set.ok()) {
+    LogInfo("node", "a volume has other limits",
+            {{"volume", device.volume.value()}, {"max_iops", iops}, {"max_bandwidth", bandwidth}});
+  } else {
+    LogWarn("node", "a volume's limits cannot be set yet",
+            {{"volume", device.volume.value()}, {"error", trouble_}});
+  }
+  return set;
 }
 
 }  // namespace lunkeeper

@@ -1,7 +1,8 @@
 #pragma once
 // Brings a node's devices to the limits of their volumes. The thread that learns of limits reports them here,
 // again and again; the thread that lists the devices applies them. Thread-safe. What cannot be set now, as
-// the data path does not answer or is too old, is tried again each time, and logged once.
+// the data path does not answer or is too old, is tried again each time, and logged once. A data path that
+// does not answer is asked once each time, and not for each volume.
 
 #include <functional>
 #include <string>
@@ -27,7 +28,7 @@ class LimitSetter {
   void Apply(const std::vector<Device>& devices) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  void SetLimits(const Device& device, const VolumeLimits& limits);
+  absl::Status SetLimits(const Device& device, const VolumeLimits& limits);
 
   const Set set_;
   absl::Mutex mutex_;

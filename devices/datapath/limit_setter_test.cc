@@ -57,6 +57,16 @@ TEST_CASE_METHOD(Setting, "what cannot be set now is set later") {
   CHECK(set.at(kA) == Iops(200, 1));
 }
 
+TEST_CASE_METHOD(Setting, "a data path that does not answer is asked once, not for each volume") {
+  answer = GENERATE(absl::UnavailableError("away"), absl::DeadlineExceededError("hangs"));
+  setter.Report({{kA, Iops(200, 1)}, {kB, Iops(300, 1)}});
+  setter.Apply({DeviceOf(kA, 0), DeviceOf(kB, 0)});
+  CHECK(calls == 1);
+  answer = absl::FailedPreconditionError("refused");  // of that volume alone
+  setter.Apply({DeviceOf(kA, 0), DeviceOf(kB, 0)});
+  CHECK(calls == 3);
+}
+
 TEST_CASE_METHOD(Setting, "what is known of volumes without a device is forgotten") {
   setter.Report({{kA, Iops(200, 1)}});
   setter.Apply({});
