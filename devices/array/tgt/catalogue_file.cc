@@ -98,12 +98,15 @@ absl::Status CatalogueFile::PrepareTables(const std::string& array,
 }
 
 absl::Status CatalogueFile::SkipTo(uint64_t sequence) {
-  // Each lost change may have given out one generation and one term, so both skip as many; the margin covers
+  // Each lost change may have given out one generation, one term and one version of a volume's limits, which
+  // nodes may still know, so all of them skip as many; the margin covers
   // what this reasoning may have missed, and numbers are cheap: there are 2^31 of tgtd's targets.
   const uint64_t lost = sequence > sequence_ ? sequence - sequence_ : 0;
   const int64_t gap = static_cast<int64_t>(lost) + kRestoreGap;
   return WriteChange([&](SqlDatabase& database) -> absl::Status {
     RETURN_IF_ERROR(database.Change("UPDATE terms SET term = term + ?1", {gap}).status());
+    RETURN_IF_ERROR(
+        database.Change("UPDATE volumes SET limits_version = limits_version + ?1", {gap}).status());
     RETURN_IF_ERROR(database.Change("UPDATE grants SET releasing = 1", {}).status());
     return database
         .Change("UPDATE meta SET generation = generation + ?1, sequence = sequence + ?2",

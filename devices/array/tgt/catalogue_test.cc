@@ -87,6 +87,19 @@ TEST_CASE_METHOD(Fresh, "a generation is never used again, not after a restart a
   CHECK(Grant(volume, kA)->generation > second + lost);
 }
 
+// A node that knows lost limits goes on with those of the copy.
+TEST_CASE_METHOD(Fresh, "a version of a volume's limits is never used again after a restore") {
+  const VolumeId volume = Add("v"), without = Add("w");
+  REQUIRE(catalogue->volumes().ModifyVolume(kCluster, volume, {.max_iops = 200}).ok());
+  const uint64_t lost = 1000000;
+  REQUIRE(catalogue->SkipTo(catalogue->sequence() + lost).ok());
+  for (const VolumeId& each : {volume, without}) {
+    const auto row = catalogue->volumes().FindVolume(kCluster, each);
+    REQUIRE(row.ok());
+    CHECK(row->volume.spec.limits.version > lost);
+  }
+}
+
 TEST_CASE_METHOD(Fresh, "a snapshot stays while a volume is copied from it") {
   SnapshotRow source;
   source.cluster = kCluster;
