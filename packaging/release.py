@@ -145,8 +145,11 @@ def sign(out, key):
 
 
 def refuse_to_delete(out):
-    """Only an earlier release is replaced."""
-    if out.exists() and any(out.iterdir()) and not (out / "SHA256SUMS").is_file():
+    """Only an earlier release is replaced, and other projects have checksums too."""
+    names = {path.name for path in out.iterdir()} if out.exists() else set()
+    known = {"SHA256SUMS", "SHA256SUMS.sig", "release.pub", "RELEASE_NOTES.md", "kubectl-lunkeeper"}
+    others = {name for name in names - known if not name.startswith(("lunkeeper-", "lunkeeper_"))}
+    if names and (others or not {"SHA256SUMS", "RELEASE_NOTES.md"} <= names):
         raise SystemExit(f"release: {out} has files that are no release; name another folder, or empty it")
 
 

@@ -60,13 +60,16 @@ def test_it_has_everything(release):
     }
 
 
-def test_a_folder_with_something_else_is_left_as_it_is(folder):
-    precious = folder / "home" / "precious"
-    precious.parent.mkdir()
-    precious.write_text("mine")
-    refused = run_release(precious.parent)
+@pytest.mark.parametrize("beside", [(), ("SHA256SUMS",), ("SHA256SUMS", "RELEASE_NOTES.md")])
+def test_a_folder_with_something_else_is_left_as_it_is(folder, beside):
+    home = folder / f"home-{len(beside)}"
+    home.mkdir()
+    names = {"precious", *beside}
+    for name in names:
+        (home / name).write_text("mine")
+    refused = run_release(home)
     assert refused.returncode == 1 and "no release" in refused.stderr, refused
-    assert [path.name for path in precious.parent.iterdir()] == ["precious"]
+    assert {path.name for path in home.iterdir()} == names
 
 
 def test_a_second_one_is_the_same_byte_for_byte(release, folder):
