@@ -30,6 +30,11 @@ class Walk {
     while (at_ != end_ && at_->offset + at_->length <= offset) ++at_;
     return at_ != end_ && at_->offset <= offset ? &*at_ : nullptr;
   }
+  // The end of what Find has found at `offset`, an extent or a hole.
+  uint64_t FindEdge(uint64_t offset) const {
+    if (at_ == end_) return kHole;
+    return at_->offset <= offset ? at_->offset + at_->length : at_->offset;
+  }
 
  private:
   std::vector<FileExtent>::const_iterator at_, end_;
@@ -50,19 +55,12 @@ bool IsUnchanged(const FileExtent* a, const FileExtent* b, uint64_t offset) {
 template <class Compare>
 std::vector<FileRange> FindOthers(const std::vector<FileExtent>& a, const std::vector<FileExtent>& b,
                                   const FileRange& within, Compare is_same) {
-  std::vector<uint64_t> edges = {within.offset, within.end};
-  for (const auto* extents : {&a, &b}) {
-    for (const FileExtent& extent : *extents) {
-      edges.push_back(std::clamp(extent.offset, within.offset, within.end));
-      edges.push_back(std::clamp(extent.offset + extent.length, within.offset, within.end));
-    }
-  }
-  std::ranges::sort(edges);
   std::vector<FileRange> ranges;
   Walk in_a(a), in_b(b);
-  for (size_t i = 0; i + 1 < edges.size(); ++i) {
-    const uint64_t offset = edges[i], end = edges[i + 1];
-    if (offset == end || is_same(in_a.Find(offset), in_b.Find(offset), offset)) continue;
+  for (uint64_t offset = within.offset, end; offset < within.end; offset = end) {
+    const bool same = is_same(in_a.Find(offset), in_b.Find(offset), offset);
+    end = std::min({in_a.FindEdge(offset), in_b.FindEdge(offset), within.end});
+    if (same) continue;
     if (!ranges.empty() && ranges.back().end == offset) {
       ranges.back().end = end;
     } else {

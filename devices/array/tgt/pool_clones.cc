@@ -1,3 +1,7 @@
+// A round finds where source and clone are not the same blocks, and reflinks that, several files at a time.
+// ShareMost does so until a round is short, and ShareAll once more, within the barrier. What a clone shares
+// is read from the clone itself and only between the rounds: a list of the source's blocks would be older
+// than the reflink, and a place that was freed meanwhile may have other data by the next round.
 #include "devices/array/tgt/pool_clones.h"
 
 #include <fcntl.h>
@@ -90,8 +94,11 @@ absl::Status PoolClones::ShareChanges(File& file) {
 }
 
 absl::Status PoolClones::ShareBeforehand(File& file) {
-  if (!HasStableExtents(file.to.get())) return FlushOne(file);
-  RETURN_IF_ERROR(ShareChanges(file));
+  return HasStableExtents(file.to.get()) ? ShareChanges(file) : FlushOne(file);
+}
+
+absl::Status PoolClones::ReadShared(File& file) {
+  if (!HasStableExtents(file.to.get())) return absl::OkStatus();
   ASSIGN_OR_RETURN(file.shared, ReadExtents(file.to.get(), file.clone.to));
   return absl::OkStatus();
 }
@@ -100,9 +107,25 @@ absl::Status PoolClones::ShareMost() {
   for (int i = 0; i < kMostRounds; ++i) {
     const auto begun = std::chrono::steady_clock::now();
     RETURN_IF_ERROR(ForEach(ShareBeforehand));
-    if (std::chrono::steady_clock::now() - begun <= kShortRound) break;
+    last_round_ = std::chrono::steady_clock::now() - begun;
+    RETURN_IF_ERROR(ForEach(ReadShared));
+    if (last_round_ <= kShortRound) break;
   }
   return absl::OkStatus();
+}
+
+absl::Status PoolClones::CheckLastRound(std::chrono::steady_clock::duration most) const {
+  if (last_round_ <= most) return absl::OkStatus();
+  const File& worst =
+      *std::ranges::max_element(files_, {}, [](const File& file) { return file.shared.size(); });
+  return absl::UnavailableError(absl::StrCat(
+      "pool: finding what has changed of the group's volumes takes ",
+      absl::FormatDuration(absl::FromChrono(last_round_)), ", and they must not stand still for more than ",
+      absl::FormatDuration(absl::FromChrono(most)), "; nothing was made, and no I/O waited. ",
+      worst.clone.from, " is in ", worst.shared.size(),
+      " pieces: if that is more than some 100000, copy what is in it to a new volume; if not, the pool's "
+      "disk "
+      "is busy: try again when less is written to it"));
 }
 
 absl::Status PoolClones::ShareOne(File& file) {
@@ -116,8 +139,10 @@ absl::Status PoolClones::ShareAll(std::chrono::steady_clock::time_point end) {
     if (std::chrono::steady_clock::now() < end) return ShareOne(file);
     return absl::UnavailableError(absl::StrCat(
         "pool: clone to ", file.clone.to,
-        ": the pool's disk is too busy to clone all volumes of the group within the time that they may "
-        "stand still; nothing was made; try again when less is written to them"));
+        ": the time that volumes may stand still is over before all of the group are cloned: the pool's disk "
+        "is too busy, or their files are in too many pieces; nothing was made; try again when less is "
+        "written "
+        "to them"));
   });
 }
 

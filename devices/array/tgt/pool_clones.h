@@ -9,7 +9,9 @@
 //   Complete   sizes, space of its own, everything synced  at any time
 //
 // A reflink takes as long as its file has extents, some 10 µs each. On XFS most of that is done by ShareMost,
-// and ShareAll does again what has changed since; elsewhere ShareAll does all.
+// and ShareAll does again what has changed since; elsewhere ShareAll does all. To find what has changed, XFS
+// has to be asked for all extents again, some 3 µs each, and nobody else knows: so a file of several 100,000
+// extents cannot be cloned within a barrier.
 //
 // Until Keep() the object owns the new files and deletes them with itself; after a kill the next start does
 // (Pool::TidyFiles). For one thread; several files are worked on at a time. Failure: as Pool's calls.
@@ -49,6 +51,8 @@ class PoolClones {
   // Again and again until little has changed meanwhile, if that is faster than the writers; a few times at
   // most.
   absl::Status ShareMost();
+  // UNAVAILABLE: the last round of ShareMost, which ShareAll will repeat, took longer.
+  absl::Status CheckLastRound(std::chrono::steady_clock::duration most) const;
   // UNAVAILABLE: `end` was reached first, and some are not made. A reflink that has begun is not cut short.
   absl::Status ShareAll(std::chrono::steady_clock::time_point end);
   absl::Status Complete();
@@ -67,11 +71,13 @@ class PoolClones {
   static absl::Status FlushOne(const File& file);
   static absl::Status ShareChanges(File& file);
   static absl::Status ShareBeforehand(File& file);
+  static absl::Status ReadShared(File& file);
   static absl::Status ShareOne(File& file);
   static absl::Status CompleteOne(const File& file);
 
   const Pool& pool_;
   std::vector<File> files_;
+  std::chrono::steady_clock::duration last_round_{};
   bool kept_ = false;
 };
 

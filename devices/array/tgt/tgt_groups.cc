@@ -13,6 +13,7 @@
 #include "devices/array/tgt/tgt_groups.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -22,6 +23,9 @@
 
 namespace lunkeeper {
 namespace {
+
+// Well below kLongestPause, of which the stop of tgtd takes a part, and a busy disk.
+constexpr std::chrono::milliseconds kMostInside(500);
 
 bool IsThick(const VolumeRow& row) { return row.volume.spec.provisioning == Provisioning::kThick; }
 
@@ -138,14 +142,18 @@ std::vector<PoolClone> TgtGroups::DescribeClones(const SnapshotGroup& group,
 
 absl::Status TgtGroups::CloneAtOneMoment(PoolClones& clones, SnapshotGroup& group) {
   // A reflink writes what is dirty first. Most of it is written here, where nobody waits, and shared,
-  // however long it takes; and what has changed meanwhile, just before the barrier.
+  // however long it takes; and what has changed meanwhile, just before the barrier. What would take too long
+  // inside is refused there, so that repeated calls do not hold all volumes again and again in vain.
   RETURN_IF_ERROR(clones.FlushAll());
   RETURN_IF_ERROR(clones.ShareMost());
-  RETURN_IF_ERROR(parts_.barrier.RunInside([&] { return clones.ShareMost(); },
-                                           [&](TgtdPause::Clock::time_point end) {
-                                             group.created = absl::Now();
-                                             return clones.ShareAll(end);
-                                           }));
+  const auto share_changes = [&clones]() -> absl::Status {
+    RETURN_IF_ERROR(clones.ShareMost());
+    return clones.CheckLastRound(kMostInside);
+  };
+  RETURN_IF_ERROR(parts_.barrier.RunInside(share_changes, [&](TgtdPause::Clock::time_point end) {
+    group.created = absl::Now();
+    return clones.ShareAll(end);
+  }));
   FAIL_POINT("array.group.shared");
   for (Snapshot& snapshot : group.snapshots) snapshot.created = group.created;
   return absl::OkStatus();

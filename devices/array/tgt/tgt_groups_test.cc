@@ -158,6 +158,26 @@ TEST_CASE("a clone that is made in rounds has every block as it was at the last 
   for (const auto& [path, then] : made) CHECK(content(path) == then);
 }
 
+TEST_CASE("what would take long within a barrier is known before it, and what to do is said") {
+  const TempDir directory;
+  const LoopMount mount(directory.path(), "512M");
+  const auto pool = Pool::Open(mount.path() + "/pool");
+  REQUIRE(pool.ok());
+  const std::string source = (*pool)->VolumePath(VolumeId("v"));
+  const UniqueFd file(::open(source.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  for (off_t block = 0; block < 200; block += 2) REQUIRE(::pwrite(file.get(), "x", 1, block * 4096) == 1);
+  const auto clones = PoolClones::MakeFiles(**pool, {{.from = source,
+                                                      .to = (*pool)->SnapshotPath(SnapshotId("s")),
+                                                      .size_bytes = 1 << 20,
+                                                      .own_space = false}});
+  REQUIRE(clones.ok());
+  REQUIRE((*clones)->ShareMost() == absl::OkStatus());
+  CHECK((*clones)->CheckLastRound(std::chrono::hours(1)) == absl::OkStatus());
+  const absl::Status refused = (*clones)->CheckLastRound(std::chrono::nanoseconds(1));
+  CHECK(absl::IsUnavailable(refused));
+  CHECK_THAT(std::string(refused.message()), Catch::Contains(source + " is in 100 pieces"));
+}
+
 TEST_CASE("two files differ where their blocks are not the same, or not known") {
   const std::vector<FileExtent> a = {{.offset = 0, .length = 8, .place = 100, .known = true},
                                      {.offset = 16, .length = 8, .place = 200, .known = true},

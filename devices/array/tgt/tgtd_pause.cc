@@ -149,7 +149,7 @@ absl::Status TgtdPause::CheckHeld() const {
   return absl::UnavailableError(absl::StrCat(
       "hold tgtd: more than ", absl::FormatDuration(kLongestPause - kGuardMargin),
       " would have been needed, and volumes must not stand still for so long; try again when the "
-      "pool's disk is less busy"));
+      "pool's disk is less busy, or with volumes whose files are in fewer pieces"));
 }
 
 void TgtdPause::LetGo() {

@@ -22,15 +22,15 @@ constexpr int kRest = 9;
 absl::Status WriteBarrier::RunInside(absl::FunctionRef<absl::Status()> prepare,
                                      absl::FunctionRef<absl::Status(TgtdPause::Clock::time_point end)> work) {
   RETURN_IF_ERROR(TakeTurn());
-  absl::Duration stood = absl::ZeroDuration();
   absl::Status status = prepare();
-  if (status.ok()) status = RunPaused(work, stood);
-  LeaveTurn(stood);
+  // Also of a pause that failed: I/O may have stood for as long as tgtd was waited for.
+  const auto begun = TgtdPause::Clock::now();
+  if (status.ok()) status = RunPaused(work);
+  LeaveTurn(TgtdPause::Clock::now() - begun);
   return status;
 }
 
-absl::Status WriteBarrier::RunPaused(absl::FunctionRef<absl::Status(TgtdPause::Clock::time_point end)> work,
-                                     absl::Duration& stood) {
+absl::Status WriteBarrier::RunPaused(absl::FunctionRef<absl::Status(TgtdPause::Clock::time_point end)> work) {
   const auto begun = TgtdPause::Clock::now();
   ASSIGN_OR_RETURN(const std::unique_ptr<TgtdPause> pause, daemon_.PauseTgtd());
   FAIL_POINT("array.barrier.begun");
@@ -38,7 +38,7 @@ absl::Status WriteBarrier::RunPaused(absl::FunctionRef<absl::Status(TgtdPause::C
   FAIL_POINT("array.barrier.worked");
   if (status.ok()) status = pause->CheckHeld();
   pause->LetGo();
-  stood = absl::FromChrono(TgtdPause::Clock::now() - begun);
+  const absl::Duration stood = absl::FromChrono(TgtdPause::Clock::now() - begun);
   LogInfo("array", "all volumes have stood still for a moment",
           {{"milliseconds", absl::StrCat(absl::ToInt64Milliseconds(stood))},
            {"result", std::string(absl::StatusCodeToString(status.code()))}});
@@ -60,10 +60,10 @@ absl::Status WriteBarrier::TakeTurn() {
   return absl::OkStatus();
 }
 
-void WriteBarrier::LeaveTurn(absl::Duration stood) {
+void WriteBarrier::LeaveTurn(TgtdPause::Clock::duration stood) {
   const absl::MutexLock lock(&mu_);
   taken_ = false;
-  next_ = TgtdPause::Clock::now() + absl::ToChronoNanoseconds(kRest * stood);
+  next_ = TgtdPause::Clock::now() + kRest * stood;
 }
 
 }  // namespace lunkeeper

@@ -29,9 +29,8 @@ class WriteBarrier {
 
  private:
   absl::Status TakeTurn() ABSL_LOCKS_EXCLUDED(mu_);
-  void LeaveTurn(absl::Duration stood) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status RunPaused(absl::FunctionRef<absl::Status(TgtdPause::Clock::time_point end)> work,
-                         absl::Duration& stood);
+  void LeaveTurn(TgtdPause::Clock::duration stood) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status RunPaused(absl::FunctionRef<absl::Status(TgtdPause::Clock::time_point end)> work);
 
   TgtDaemon& daemon_;
   absl::Mutex mu_;
