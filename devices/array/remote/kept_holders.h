@@ -2,6 +2,7 @@
 // Who held what when an agent was last asked, with the version of that answer. Failover asks twice a second,
 // and the agent sends the list again only if it has changed. Thread-safe.
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,18 +17,16 @@ class KeptHolders {
  public:
   struct Kept {
     std::string version;  // empty: there is none, or its agent has no versions
-    std::vector<Grant> grants;
+    std::shared_ptr<const std::vector<Grant>> grants = std::make_shared<const std::vector<Grant>>();
   };
 
   Kept Get() const {
     const absl::MutexLock lock(&mutex_);
     return kept_;
   }
-  // Answers with the same grants.
-  std::vector<Grant> KeepAnswer(std::string version, std::vector<Grant> grants) {
+  void KeepAnswer(Kept kept) {
     const absl::MutexLock lock(&mutex_);
-    kept_ = {std::move(version), std::move(grants)};
-    return kept_.grants;
+    kept_ = std::move(kept);
   }
 
  private:

@@ -277,8 +277,10 @@ class RemoteArrayImpl final : public RemoteArray,
     request.set_known_version(kept.version);
     v1::ListGrantsResponse response;
     RETURN_IF_ERROR(CallAgent(&Stub::AsyncListGrants, request, &response));
-    if (response.unchanged()) return kept.grants;
-    return holders_.KeepAnswer(response.version(), ReadAll<Grant>(response.grants()));
+    if (response.unchanged()) return *kept.grants;
+    const auto grants = std::make_shared<const std::vector<Grant>>(ReadAll<Grant>(response.grants()));
+    holders_.KeepAnswer({response.version(), grants});
+    return *grants;
   }
 
   template <class Request, class Response>

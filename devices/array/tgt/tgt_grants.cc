@@ -77,25 +77,27 @@ absl::StatusOr<Grant> TgtGrants::TryAcquire(const GrantRequest& request) {
   RETURN_IF_ERROR(parts_.targets.OpenTarget(row));
   FAIL_POINT("array.grant.open");
   ASSIGN_OR_RETURN(const auto now, parts_.catalogue.grants().FindGeneration(row.generation));
-  if (now.has_value() && !now->releasing) return DescribeGrant(row);
+  if (now.has_value() && !now->releasing) {
+    ASSIGN_OR_RETURN(const VolumeRow volume, parts_.catalogue.volumes().FindVolume(cluster_, row.volume));
+    return DescribeGrant(row, volume.volume);
+  }
   return absl::FailedPreconditionError(
       absl::StrCat("volume ", request.volume.value(), ": node ", request.node.value(),
                    " was fenced, or its grant released, at the same moment"));
 }
 
-absl::StatusOr<Grant> TgtGrants::DescribeGrant(const GrantRow& row) {
-  ASSIGN_OR_RETURN(const VolumeRow volume, parts_.catalogue.volumes().FindVolume(cluster_, row.volume));
+Grant TgtGrants::DescribeGrant(const GrantRow& row, const Volume& volume) const {
   return Grant{.volume = row.volume,
                .node = row.node,
                .access = row.access,
                .owner = row.owner,
                .generation = row.generation,
                .connection = parts_.table.ConnectionOf(row),
-               .serial = volume.volume.serial,
-               .size_bytes = volume.volume.spec.size_bytes,
-               .durability = volume.volume.spec.durability,
+               .serial = volume.serial,
+               .size_bytes = volume.spec.size_bytes,
+               .durability = volume.spec.durability,
                .node_uid = row.node_uid,
-               .limits = volume.volume.spec.limits};
+               .limits = volume.spec.limits};
 }
 
 absl::Status TgtGrants::ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,
@@ -116,17 +118,31 @@ absl::Status TgtGrants::ReleaseGrant(const VolumeId& volume, const NodeId& node,
 absl::StatusOr<std::vector<Grant>> TgtGrants::ListGrants(const GrantFilter& filter) {
   RETURN_IF_ERROR(parts_.check_serving());
   ASSIGN_OR_RETURN(const std::vector<GrantRow> rows, parts_.catalogue.grants().ListGrants(cluster_, filter));
+  ASSIGN_OR_RETURN(const auto volumes, FindVolumesOf(filter));
   std::vector<Grant> grants;
   grants.reserve(rows.size());
   for (const GrantRow& row : rows) {
-    absl::StatusOr<Grant> grant = DescribeGrant(row);
-    // Released since, and its volume deleted.
-    if (absl::IsNotFound(grant.status())) continue;
-    RETURN_IF_ERROR(grant.status());
-    if (filter.holders_only) grant->connection = {};
-    grants.push_back(*std::move(grant));
+    const auto volume = volumes.find(row.volume);
+    if (volume == volumes.end()) continue;  // released since
+    grants.push_back(DescribeGrant(row, volume->second));
+    if (filter.holders_only) grants.back().connection = {};
   }
   return grants;
+}
+
+absl::StatusOr<absl::flat_hash_map<VolumeId, Volume>> TgtGrants::FindVolumesOf(const GrantFilter& filter) {
+  absl::flat_hash_map<VolumeId, Volume> volumes;
+  if (!filter.volume.empty()) {
+    absl::StatusOr<VolumeRow> row = parts_.catalogue.volumes().FindVolume(cluster_, filter.volume);
+    if (absl::IsNotFound(row.status())) return volumes;
+    RETURN_IF_ERROR(row.status());
+    volumes.emplace(filter.volume, std::move(row->volume));
+    return volumes;
+  }
+  ASSIGN_OR_RETURN(std::vector<VolumeRow> rows,
+                   parts_.catalogue.volumes().ListGrantedVolumes(cluster_, filter.node));
+  for (VolumeRow& row : rows) volumes.emplace(row.volume.id, std::move(row.volume));
+  return volumes;
 }
 
 absl::StatusOr<std::string> TgtGrants::GrantsVersion() {

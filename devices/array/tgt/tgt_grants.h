@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "devices/array/grant_store.h"
 #include "devices/array/tgt/tgt_parts.h"
 
@@ -27,7 +28,9 @@ class TgtGrants final : public GrantStore {
   // The grant, if the volume is free now, with its target open. The caller is inside the gate.
   absl::StatusOr<Grant> TryAcquire(const GrantRequest& request);
   absl::StatusOr<Grant> AcquireInLine(const GrantRequest& request, absl::Duration wait);
-  absl::StatusOr<Grant> DescribeGrant(const GrantRow& row);
+  Grant DescribeGrant(const GrantRow& row, const Volume& volume) const;
+  // The volumes of the grants that ListGrants answers, by id.
+  absl::StatusOr<absl::flat_hash_map<VolumeId, Volume>> FindVolumesOf(const GrantFilter& filter);
 
   const TgtParts& parts_;
   const ClusterId cluster_;

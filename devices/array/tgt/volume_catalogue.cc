@@ -164,6 +164,14 @@ absl::StatusOr<std::vector<VolumeRow>> VolumeCatalogue::ListVolumes(const Cluste
                      {cluster.value(), after, static_cast<int64_t>(limit)});
 }
 
+absl::StatusOr<std::vector<VolumeRow>> VolumeCatalogue::ListGrantedVolumes(const ClusterId& cluster,
+                                                                           const NodeId& node) {
+  return ReadVolumes("SELECT " VOLUME_COLUMNS
+                     " FROM volumes WHERE cluster = ?1 AND id IN"
+                     " (SELECT volume FROM grants WHERE cluster = ?1 AND (?2 = '' OR node = ?2))",
+                     {cluster.value(), node.value()});
+}
+
 // For a look at the files of the pool, of all clusters. Unlike ListVolumes, this includes volumes that are
 // still being copied: their files are not garbage.
 absl::StatusOr<std::vector<VolumeRow>> VolumeCatalogue::ListAllVolumes() {

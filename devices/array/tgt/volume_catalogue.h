@@ -39,6 +39,8 @@ class VolumeCatalogue {
   absl::StatusOr<std::optional<VolumeRow>> FindVolumeNamed(const ClusterId& cluster, const std::string& name);
   absl::StatusOr<std::vector<VolumeRow>> ListVolumes(const ClusterId& cluster, const std::string& after,
                                                      size_t limit);
+  // Those of which a node has a grant, or that node, if one is named: one question for a list of grants.
+  absl::StatusOr<std::vector<VolumeRow>> ListGrantedVolumes(const ClusterId& cluster, const NodeId& node);
   // Of all clusters.
   absl::StatusOr<std::vector<VolumeRow>> ListAllVolumes();
   // Of all volumes and snapshots.
