@@ -129,6 +129,7 @@ TgtDaemon::TgtDaemon(TgtDaemonOptions options, PutBack put_back, Tick tick)
 
 TgtDaemon::~TgtDaemon() {
   if (!watcher_.joinable()) return;
+  ticker_.reset();
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof(one));
   watcher_.join();
@@ -137,6 +138,7 @@ TgtDaemon::~TgtDaemon() {
 absl::Status TgtDaemon::StartServing() {
   RETURN_IF_ERROR(BringUp());
   watcher_ = std::thread([this] { WatchTgtd(); });
+  ticker_.emplace(kTick, [this] { RunTick(); });
   return absl::OkStatus();
 }
 
@@ -232,7 +234,7 @@ absl::StatusOr<TgtDaemon::Process> TgtDaemon::FindOrSpawn() {
 absl::Status TgtDaemon::BringUp() {
   ASSIGN_OR_RETURN(process_, FindOrSpawn());
   RETURN_IF_ERROR(CloseOtherPortals());
-  const absl::Status status = put_back_(process_.taken_over);
+  const absl::Status status = PutTargetsBack();
   // A tgtd of ours that serves what the catalogue does not know: after a restore, or if a target's number was
   // recorded and lost. Its sessions would write to volumes that nobody granted, so it must go.
   if (absl::IsFailedPrecondition(status) && process_.taken_over) {
@@ -247,6 +249,18 @@ absl::Status TgtDaemon::BringUp() {
   LogInfo("array", "tgtd serves",
           {{"portals", absl::StrJoin(options_.portals, ",")}, {"process", absl::StrCat(process_.pid)}});
   return absl::OkStatus();
+}
+
+absl::Status TgtDaemon::PutTargetsBack() {
+  const absl::MutexLock lock(&targets_mu_);
+  return put_back_(process_.taken_over);
+}
+
+// A disk that does not answer holds this thread, and not the one that reports a tgtd that hangs.
+void TgtDaemon::RunTick() {
+  if (!WaitReady(absl::Now()).ok()) return;
+  const absl::MutexLock lock(&targets_mu_);
+  tick_();
 }
 
 absl::Status TgtDaemon::CloseOtherPortals() {
@@ -312,7 +326,6 @@ void TgtDaemon::WatchTgtd() {
     output_.RelayLines();
     if (which == -1 && process_.handle) {
       LookWhetherItAnswers();
-      tick_();
       continue;
     }
     if (process_.handle) {

@@ -5,7 +5,7 @@
 // The portals are opened only after `put_back` has made every target again: an initiator that receives
 // "target not found" gives its device up for good. Until then a fresh tgtd listens nowhere (it is born with
 // an ephemeral loopback port, which is closed before the first target exists). Thread-safe. One thread
-// watches; it is joined by the destructor, which leaves tgtd alone.
+// watches, and another one ticks, which may wait for a disk; the destructor joins both and leaves tgtd alone.
 //
 // A tgtd that hangs is reported, and not killed: it may be waiting for a disk, and then the next one would
 // too, and initiators that could have waited would have to log in anew.
@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -26,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/periodic.h"
 #include "base/unique_fd.h"
 #include "devices/array/tgt/tgt_client.h"
 #include "devices/array/tgt/tgtd_lock.h"
@@ -54,7 +56,7 @@ class TgtDaemon {
   // Makes every target that must exist exist, and no other. `taken_over`: tgtd has run before, sessions may
   // be alive. FAILED_PRECONDITION: tgtd cannot be taken over; it is killed and a fresh one is started.
   using PutBack = std::function<absl::Status(bool taken_over)>;
-  // Called about once a second while tgtd is well.
+  // Called about once a second while tgtd is well; never beside PutBack.
   using Tick = std::function<void()>;
 
   TgtDaemon(TgtDaemonOptions options, PutBack put_back, Tick tick);
@@ -88,10 +90,12 @@ class TgtDaemon {
   absl::StatusOr<Process> FindRunning();
   absl::StatusOr<Process> FindOrSpawn();
   absl::Status BringUp();
+  absl::Status PutTargetsBack() ABSL_LOCKS_EXCLUDED(targets_mu_);
   absl::Status CloseOtherPortals();
   absl::Status OpenPortals();
   void KillTgtd();
   void WatchTgtd();
+  void RunTick() ABSL_LOCKS_EXCLUDED(mu_, targets_mu_);
   void LookWhetherItAnswers() ABSL_LOCKS_EXCLUDED(mu_);
   void OpenMissingPortals(const std::vector<std::string>& open) ABSL_LOCKS_EXCLUDED(mu_);
   bool NoteShut(const std::string& portal, bool shut) ABSL_LOCKS_EXCLUDED(mu_);
@@ -106,6 +110,8 @@ class TgtDaemon {
   UniqueFd stop_;      // an eventfd
   Process process_;    // StartServing(), then the watching thread
   std::thread watcher_;
+  absl::Mutex targets_mu_;  // held by PutBack and Tick, for long
+  std::optional<Periodic> ticker_;
   mutable absl::Mutex mu_;
   bool ready_ ABSL_GUARDED_BY(mu_) = false;
   bool hangs_ ABSL_GUARDED_BY(mu_) = false;

@@ -3,9 +3,12 @@
 #include <signal.h>
 
 #include <catch2/catch.hpp>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "devices/array/tgt/testing/array_fixture.h"
+#include "devices/array/tgt/tgt_daemon.h"
 
 namespace lunkeeper::testing {
 namespace {
@@ -45,6 +48,31 @@ TEST_CASE_METHOD(Served, "a tgtd that hung and was killed is started again, and 
   ::kill(tgtd, SIGKILL);
   CHECK(EventuallyHangs(false));
   CHECK(array->MeasureGrants()->tgtd_deaths == 1);
+}
+
+TEST_CASE("a tgtd that hangs is reported while the array's own files do not answer either") {
+  TempDir directory;
+  absl::Notification ticks, disk_answers;
+  const auto tick = [&] {
+    if (!ticks.HasBeenNotified()) ticks.Notify();
+    disk_answers.WaitForNotification();
+  };
+  std::optional<TgtDaemon> daemon;
+  daemon.emplace(
+      TgtDaemonOptions{.control_port = FreeControlPort(),
+                       .portals = {absl::StrCat("127.0.0.1:", FreePort())},
+                       .binary = "/usr/sbin/tgtd",
+                       .output_path = directory / "output",
+                       .lock_path = directory / "tgtd.lock"},
+      [](bool) { return absl::OkStatus(); }, tick);
+  REQUIRE(daemon->StartServing() == absl::OkStatus());
+  const pid_t tgtd = daemon->client().FindProcess().value();
+  ticks.WaitForNotification();
+  ::kill(tgtd, SIGSTOP);
+  CHECK(Eventually([&] { return absl::IsUnavailable(daemon->CheckAnswering()); }, absl::Minutes(1)));
+  disk_answers.Notify();
+  daemon.reset();  // it would start another one
+  ::kill(tgtd, SIGKILL);
 }
 
 TEST_CASE_METHOD(Served, "grants are counted, and how long one is being taken back") {
