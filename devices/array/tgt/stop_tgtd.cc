@@ -1,5 +1,5 @@
 // The order: the pool's own lock, so that no agent starts or watches tgtd; the process, held by a pidfd
-// before a second look, so that no stranger with a number used twice is hit; the question about sessions;
+// before a second look, so that no stranger with a number used twice is hit; the question about grants;
 // the signal; and the lock that tgtd held, which the kernel gives up with the last of its threads.
 #include "devices/array/tgt/stop_tgtd.h"
 
@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -40,17 +39,15 @@ absl::StatusOr<UniqueFd> TakePool(const std::string& directory) {
                    " open, and would start tgtd again; stop it first (systemctl stop lunkeeper-array@NAME)"));
 }
 
-// The volumes with a session, by their targets' names, which end in :VOLUME:GENERATION. Heartbeats do not
-// count: each node that is up sends them, and loses nothing by a pause.
+// The volumes with a target that lets its node in, by the targets' names, which end in :VOLUME:GENERATION. A
+// session says too little: a node that has just lost its connection comes back. Heartbeats do not count: each
+// node that is up sends them, and loses nothing by a pause.
 absl::StatusOr<std::vector<std::string>> ListVolumesInUse(const TgtClient& tgtd) {
-  ASSIGN_OR_RETURN(const std::vector<TgtStatistics> sessions, tgtd.ReadStatistics());
-  std::set<int32_t> used;
-  for (const TgtStatistics& session : sessions) used.insert(session.target);
   ASSIGN_OR_RETURN(const std::vector<TgtTarget> targets, tgtd.ListTargets());
   std::vector<std::string> volumes;
   for (const TgtTarget& target : targets) {
     const std::vector<std::string> words = absl::StrSplit(target.name, ':');
-    if (!used.contains(target.number) || words.size() < 2) continue;
+    if (!target.open || words.size() < 2) continue;
     if (words[words.size() - 2] != "heartbeat") volumes.push_back(words[words.size() - 2]);
   }
   return volumes;
@@ -84,7 +81,7 @@ absl::Status CheckUnused(pid_t process, const std::string& port) {
   const std::vector<std::string> named(volumes->begin(),
                                        volumes->begin() + std::min(kNamed, volumes->size()));
   return absl::FailedPreconditionError(
-      absl::StrCat(volumes->size(), " volumes are in use (", absl::StrJoin(named, ", "),
+      absl::StrCat(volumes->size(), " volumes are granted to nodes (", absl::StrJoin(named, ", "),
                    volumes->size() > kNamed ? ", …" : "",
                    "): stop their pods. Or give --with-sessions: their I/O then waits until the array serves "
                    "again, and fails for good if that takes longer than the data paths' replacement time"));

@@ -15,11 +15,11 @@ namespace lunkeeper {
 
 struct StopTgtdRequest {
   std::string pool_dir;
-  bool with_sessions = false;  // also if volumes are in use; the I/O of their nodes waits then, and may fail
+  bool with_sessions = false;  // also if nodes have volumes; the I/O of their nodes waits then, and may fail
 };
 
 // OK: no tgtd serves the pool. NOT_FOUND: the directory is no pool. FAILED_PRECONDITION: an agent has the
-// pool open, or volumes are in use, which the message names, or the tgtd cannot be seen from here.
+// pool open, or nodes have volumes, which the message names, or the tgtd cannot be seen from here.
 // UNAVAILABLE: tgtd does not say whether volumes are in use, or cannot be asked from here. DEADLINE_EXCEEDED:
 // it was killed, and has not ended: its disk does not answer.
 absl::Status StopPoolTgtd(const StopTgtdRequest& request, absl::Time deadline);

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "devices/array/tgt/testing/array_fixture.h"
+#include "devices/array/tgt/tgt_client.h"
 #include "devices/array/tgt/tgtd_lock.h"
 
 namespace lunkeeper::testing {
@@ -48,7 +49,7 @@ TEST_CASE("a stopped agent's tgtd is ended, its pool can be unmounted, and all i
   const LoopMount mount(directory.path(), "400M");
   Stopped stopped(mount.path());
   stopped.session.reset();
-  REQUIRE(Eventually([&] { return stopped.Stop() == absl::OkStatus(); }));  // tgtd notices the end soon
+  REQUIRE(stopped.Stop(true) == absl::OkStatus());
   CHECK(stopped.Tgtd() == 0);
   CHECK(stopped.Stop() == absl::OkStatus());
   mount.MountAnew();
@@ -65,6 +66,25 @@ TEST_CASE("a volume in use keeps its tgtd, unless somebody says that it does not
   CHECK(stopped.session->Write(1, 'y'));
   CHECK(stopped.Stop(true) == absl::OkStatus());
   CHECK_FALSE(stopped.session->Write(1, 'z'));
+}
+
+// It may be about to come back: its data path reconnects for two minutes.
+TEST_CASE("a volume that a node has keeps its tgtd while the node is away, until it is released") {
+  Stopped stopped;
+  stopped.session.reset();
+  const TgtClient tgtd(stopped.fixture.options.control_port);
+  REQUIRE(Eventually([&] { return tgtd.ReadStatistics()->empty(); }));
+  const absl::Status refused = stopped.Stop();
+  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK_THAT(std::string(refused.message()), Catch::Contains(stopped.volume.value()));
+  REQUIRE(stopped.fixture.Open() == absl::OkStatus());
+  REQUIRE(stopped.fixture.Cluster()
+              ->grants()
+              .ReleaseGrant(stopped.volume, kNode, GrantOwner::kNode, kAnyGeneration)
+              .ok());
+  stopped.fixture.Close();
+  CHECK(stopped.Stop() == absl::OkStatus());
+  CHECK(stopped.Tgtd() == 0);
 }
 
 TEST_CASE("a tgtd that does not say what is in use is ended only if that does not matter") {
