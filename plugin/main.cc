@@ -2,6 +2,8 @@
 // of one version. The administrator's commands run inside app.parse(); servers run after it, when all options
 // have been checked. The exit code is 0, 1 for a failure, or 2 for a wrong command line.
 
+#include <signal.h>
+
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <iostream>
@@ -62,6 +64,9 @@ std::function<int()> ReadCommandLine(int argc, char** argv) {
     exit_code = app.exit(error) == 0 ? 0 : 2;  // --help is no mistake
     return [exit_code] { return exit_code; };
   }
+  // Servers: a log whose reader is gone, or a connection that ends while it is written to, ends nobody.
+  // Programs that they start have it as usual (base/subprocess.h).
+  if (*serve || *array || *datapath) ::signal(SIGPIPE, SIG_IGN);
   if (*serve)
     return [options = serve_options] { return Serve(*options, [&] { return OpenBackends(*options); }); };
   if (*array) return [options = array_options] { return RunArrayAgent(*options); };
