@@ -61,6 +61,25 @@ TEST_CASE_METHOD(ModifyFixture, "a repeated CreateVolume with another limit has 
   CHECK(SpecOf(volume).limits.iops == 400);
 }
 
+TEST_CASE_METHOD(ModifyFixture, "a repeated CreateVolume finds a volume whose durability was modified") {
+  const std::string volume = MustCreate(CreateRequest("v"));
+  REQUIRE(Modify(volume, {{"durability", "sync"}}).ok());
+  CHECK(MustCreate(CreateRequest("v")) == volume);  // names none: it keeps what it has
+  CHECK(SpecOf(volume).durability == Durability::kSync);
+  CHECK(MustCreate(CreateWith({{"durability", "cached"}})) == volume);
+  CHECK(SpecOf(volume).durability == Durability::kCached);
+  CHECK(MustCreate(CreateWith({{"durability", "sync"}})) == volume);
+  CHECK(SpecOf(volume).durability == Durability::kSync);
+}
+
+// Its answer would be a volume that loses what its class promises.
+TEST_CASE_METHOD(ModifyFixture, "a cached volume is not the one that a class with sync asks for") {
+  MustCreate(CreateRequest("v"));
+  csi::v1::CreateVolumeRequest request = CreateRequest("v");
+  (*request.mutable_parameters())["durability"] = "sync";
+  CHECK(Create(request).error_code() == StatusCode::ALREADY_EXISTS);
+}
+
 TEST_CASE_METHOD(ModifyFixture, "durability changes only while no node has the volume, and says who has it") {
   const std::string volume = MustCreate(CreateRequest("v"));
   REQUIRE(Publish(PublishRequest(volume, kNodeA)).ok());

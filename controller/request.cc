@@ -229,8 +229,10 @@ bool WasMadeWith(const Volume& volume, const VolumeParameters& parameters, const
   const VolumeSpec& spec = volume.spec;
   if (!parameters.array.empty() && parameters.array != ArrayNameIn(volume.id.value())) return false;
   const bool any_type = parameters.fs_type.empty() || spec.fs_type.empty();
-  return parameters.provisioning == spec.provisioning &&
-         change.durability.value_or(parameters.durability) == spec.durability &&
+  // It may have been modified; but a cached volume is wrong for who wants it durable.
+  const bool durable =
+      change.durability ? *change.durability == spec.durability : spec.durability >= parameters.durability;
+  return parameters.provisioning == spec.provisioning && durable &&
          (any_type || parameters.fs_type == spec.fs_type);
 }
 

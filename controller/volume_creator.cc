@@ -15,13 +15,14 @@ namespace lunkeeper {
 namespace {
 
 // Reads the whole list, since arrays find volumes by id alone; repeated creations are rare.
-absl::StatusOr<Volume> FindMadeBefore(VolumeStore& store, const VolumeSpec& spec,
+absl::StatusOr<Volume> FindMadeBefore(VolumeStore& store, VolumeSpec spec, const VolumeChange& change,
                                       const csi::v1::CapacityRange* range) {
   std::string token;
   do {
     ASSIGN_OR_RETURN(const Page<Volume> page, store.ListVolumes(token, 0));
     for (const Volume& volume : page.items) {
       if (volume.spec.name != spec.name) continue;
+      if (change.durability) spec.durability = volume.spec.durability;  // that can be modified
       if (IsMadeAs(volume.spec, spec) && IsSizeIn(range, volume.spec.size_bytes)) return volume;
       return absl::AlreadyExistsError(absl::StrCat(
           "create volume ", spec.name, ": volume ", volume.id.value(), " has that name and ",
@@ -100,7 +101,7 @@ absl::StatusOr<Volume> VolumeCreator::CreateOnce(VolumeStore& store, VolumeSpec 
   ASSIGN_OR_RETURN(spec.size_bytes, ChooseSize(range, source_bytes));
   spec = WithChange(spec, change);
   absl::StatusOr<Volume> made = store.CreateVolume(spec);
-  if (absl::IsAlreadyExists(made.status())) made = FindMadeBefore(store, spec, range);
+  if (absl::IsAlreadyExists(made.status())) made = FindMadeBefore(store, spec, change, range);
   if (!made.ok() || WithChange(made->spec, change) == made->spec) return made;
   return store.ModifyVolume(made->id, change);
 }

@@ -16,7 +16,7 @@ namespace lunkeeper {
 
 enum class Provisioning { kThin, kThick };
 // kSync makes every acknowledged write durable; kCached has a write cache, which flushes empty.
-enum class Durability { kCached, kSync };
+enum class Durability { kCached, kSync };  // the more durable, the greater
 
 struct VolumeSpec {
   std::string name;  // unique within the cluster; the key of idempotency
@@ -51,7 +51,8 @@ inline VolumeSpec WithChange(VolumeSpec spec, const VolumeChange& change) {
 }
 
 // Whether a repeated call for `asked` means the volume that is `there`. All must agree but the size and the
-// limits, and what it was made for may be more than is asked for now, or not be known.
+// limits. It may be more durable than asked for, since it may have been modified. What it was made for may be
+// more than is asked for now, or not be known.
 inline bool IsMadeAs(const VolumeSpec& there, VolumeSpec asked) {
   const bool fits = asked.fs_type.empty() || there.fs_type.empty() || asked.fs_type == there.fs_type;
   if (!fits || !there.uses.Contain(asked.uses)) return false;
@@ -59,6 +60,7 @@ inline bool IsMadeAs(const VolumeSpec& there, VolumeSpec asked) {
   asked.uses = there.uses;
   asked.fs_type = there.fs_type;
   asked.limits = there.limits;
+  if (there.durability == Durability::kSync) asked.durability = Durability::kSync;
   return asked == there;
 }
 
