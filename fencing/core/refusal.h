@@ -40,4 +40,22 @@ constexpr const char* ToWord(Refusal refusal) {
   return "";
 }
 
+// Whether a limit holds the failover back, and it would begin without it. The others are no failover at all.
+constexpr bool IsLimit(Refusal refusal) {
+  switch (refusal) {
+    case Refusal::kPaused:
+    case Refusal::kExempt:
+    case Refusal::kMass:
+    case Refusal::kBudget:
+    case Refusal::kHeardElsewhere:
+    case Refusal::kUnread:
+      return true;
+    case Refusal::kDryRun:
+    case Refusal::kLeftAlone:
+    case Refusal::kUnknownNode:
+      return false;
+  }
+  return false;
+}
+
 }  // namespace lunkeeper::fencing

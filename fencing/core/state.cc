@@ -76,9 +76,10 @@ void State::ForgetNodes() {
 
 void State::ReportOnce(Report report) {
   if (report.text.empty()) return WithdrawReport(report.kind, report.node);
-  const auto [last, is_new] = said.try_emplace({report.kind, report.node}, report.text);
-  if (!is_new && last->second == report.text) return;
-  last->second = report.text;
+  Said latest{report.text, report.refusal};
+  const auto [last, is_new] = said.try_emplace({report.kind, report.node}, latest);
+  if (!is_new && last->second == latest) return;
+  last->second = std::move(latest);
   outbox.SendAction(std::move(report));
 }
 

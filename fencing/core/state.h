@@ -28,6 +28,13 @@ struct DueFence {
   std::optional<Instant> asked_at;  // the API server how its kubelet is, which has not answered since
 };
 
+// The last report of a kind.
+struct Said {
+  std::string text;
+  std::optional<Refusal> refusal = {};
+  friend bool operator==(const Said&, const Said&) = default;
+};
+
 struct State {
   explicit State(const Settings& given)
       : settings(given), evidence(settings), limits(settings), outbox(settings) {}
@@ -45,7 +52,7 @@ struct State {
   std::map<NodeId, Instant> leaving_since;    // graceful moves, as this replica saw them begin
   std::map<Uid, Instant> kicked;              // pods
   std::map<NodeId, DueFence> due;             // whether the limits let it be done or not
-  std::map<std::pair<ReportKind, NodeId>, std::string> said;
+  std::map<std::pair<ReportKind, NodeId>, Said> said;
 
   Classification ClassifyNode(const NodeId& node) const {
     return Classify(evidence.SignalsOf(node, now), settings);

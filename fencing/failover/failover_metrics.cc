@@ -87,7 +87,7 @@ double ToSeconds(Span time) { return static_cast<double>(time.milliseconds()) / 
 
 double CountHeldBack(const State& state) {
   const auto count = std::count_if(state.said.begin(), state.said.end(), [](const auto& report) {
-    return report.first.first == ReportKind::kRefused;
+    return report.second.refusal && IsLimit(*report.second.refusal);
   });
   return static_cast<double>(count);
 }

@@ -37,7 +37,7 @@ std::string NodeLine(const State& state, const NodeId& node) {
                       FormatSeconds(state.now - *side.heartbeat_at), " s ago");
   // Why nothing is done about this node, if that was said.
   const auto refused = state.said.find({ReportKind::kRefused, node});
-  if (refused != state.said.end()) absl::StrAppend(&line, "; ", refused->second);
+  if (refused != state.said.end()) absl::StrAppend(&line, "; ", refused->second.text);
   return line;
 }
 
