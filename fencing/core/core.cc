@@ -33,6 +33,7 @@ std::vector<Action> Core::Step(Event event) {
 }
 
 void Core::HandleEvent(const Tick&) {
+  state_.evidence.NoteLateArrays(state_.now);
   for (const auto& node : state_.evidence.TakeProbesDue(state_.now)) state_.outbox.SendAction(Probe{node});
   // Who sees no array can lead nobody, and another replica may see one.
   const bool blind = state_.evidence.IsBlind(state_.now);

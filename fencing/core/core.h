@@ -37,7 +37,6 @@ class Core {
   void HandleEvent(const Tick&);
   void HandleEvent(Heartbeat heartbeat) { state_.evidence.NoteEvent(std::move(heartbeat), state_.now); }
   void HandleEvent(const StreamClosed& closed) { state_.evidence.NoteEvent(closed, state_.now); }
-  void HandleEvent(const StorageHeartbeats& heartbeats) { state_.evidence.NoteEvent(heartbeats, state_.now); }
   void HandleEvent(const ArrayView& view);
   void HandleEvent(const ArrayLost& lost) { state_.evidence.NoteEvent(lost, state_.now); }
   void HandleEvent(const ArrayConfigured& configured) { state_.arrays.NoteConfigured(configured.array); }

@@ -29,16 +29,11 @@ struct StreamClosed {
   NodeId node;
 };
 
-// Nodes' last writes to their heartbeat LUNs, as the array's agent saw them land; those of nodes that are not
-// in here are what they were. Taken in fastest in the order of the nodes' ids.
-struct StorageHeartbeats {
-  struct Landed {
-    NodeId node;
-    uint64_t sequence = 0;
-    Span age = {};  // since it landed, by the agent's clock
-  };
-  ArrayId array;
-  std::vector<Landed> landed;
+// A node's last write to its heartbeat LUN, as the array's agent saw it land.
+struct LandedWrite {
+  NodeId node;
+  uint64_t sequence = 0;
+  Span age = {};  // since it landed, by the agent's clock
 };
 struct Holding {
   VolumeId volume;
@@ -46,15 +41,20 @@ struct Holding {
   uint64_t commands = 0;      // completed since the grant was made
   Generation generation = 0;  // of the grant: another one is another grant
 };
-// A poll's answer. `asked` is when the poll was sent: what this core did to the array since then may be
-// missing.
+// A poll's answer: one look at an array, as it was at some time between asking and answering. `asked` is when
+// the poll was sent: what this core did to the array since then may be missing.
 struct ArrayView {
   ArrayId array;
   Instant asked = {};
   std::vector<Holding> holdings;
   std::vector<ArrayFence> fences;
+  // Of nodes that are not in here the last writes are what they were. Taken in fastest in the order of the
+  // nodes' ids.
+  std::vector<LandedWrite> landed = {};
+  // When the commands and the writes were asked for; empty: with all else.
+  std::optional<Instant> signs_asked = {};
 };
-struct ArrayLost {
+struct ArrayLost {  // a look at it failed, or it never answered one; that it is late shows by itself
   ArrayId array;
 };
 // It is configured, whether it answers or not. Told of each before the first Tick, and may be repeated.
@@ -141,9 +141,9 @@ struct Done {  // the answer to an action which has an id
 
 struct Event {
   Instant now;
-  std::variant<Tick, Heartbeat, StreamClosed, StorageHeartbeats, ArrayView, ArrayLost, ArrayConfigured,
-               ArrayGone, VolumeWanted, ProbeAnswer, ApiSynced, ApiAlive, ApiLost, KubeletLease, NodeSeen,
-               NodeGone, PodSeen, PodGone, VolumeCharged, FenceSeen, FenceGone, LeaseSeen, Done>
+  std::variant<Tick, Heartbeat, StreamClosed, ArrayView, ArrayLost, ArrayConfigured, ArrayGone, VolumeWanted,
+               ProbeAnswer, ApiSynced, ApiAlive, ApiLost, KubeletLease, NodeSeen, NodeGone, PodSeen, PodGone,
+               VolumeCharged, FenceSeen, FenceGone, LeaseSeen, Done>
       what;
 };
 

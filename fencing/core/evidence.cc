@@ -1,7 +1,7 @@
 // Every time in here is of this observer's clock, and every silence counts from the latest of four
 // beginnings: the last sign of life, the moment this observer met the node, the moment the channel came up,
 // and window_, which begins anew after each stall of the observer itself. So a silence is never longer than
-// the time in which a sign of life would have been seen.
+// the time in which a sign of life would have been seen. On an array it ends with the last look.
 //
 //   On a heartbeat ───► NodeEvidence of its node
 //   on a poll ────────► ArraySide of each node that holds something there
@@ -135,42 +135,60 @@ void Evidence::NoteEvent(const StreamClosed& closed, Instant now) {
   found->second.heartbeat_at = now;
 }
 
-void Evidence::NoteEvent(const StorageHeartbeats& heartbeats, Instant now) {
-  const auto channel = arrays_.find(heartbeats.array);
-  if (channel == arrays_.end()) return;
+// A look that comes late says nothing about the time in which it was on its way, so that silence ends when
+// it was asked for. A node that a late look shows is alive as of then, however long ago that is.
+void Evidence::NoteEvent(const ArrayView& view, Instant now) {
+  auto& channel = ChannelOf(view.array);
+  const auto asked = view.signs_asked.value_or(view.asked);
+  if (channel.looked_at && asked < *channel.looked_at) return;  // overtaken
+  // It was only slow if the look was asked for before it counted as lost.
+  if (!channel.up && !(view.asked < channel.lost_at)) channel.since = now;
+  channel.up = true;
+  const auto since_last = channel.looked_at && channel.since < now ? asked - *channel.looked_at : Span();
+  const Look look{asked, since_last, settings_.look, settings_.others_heard};
+  NoteHoldings(view, now, channel, look);
+  NoteLanded(view, now, channel, look);
+  channel.looked_at = asked, channel.viewed_at = now, channel.took = now - view.asked;
+}
+
+void Evidence::NoteLanded(const ArrayView& view, Instant now, ArrayChannel& channel, const Look& look) {
   // Ten arrays tell of ten thousand nodes twice a second: where both are in order, nothing is looked up.
   auto at = nodes_.begin();
-  for (const auto& heartbeat : heartbeats.landed) {
-    if (at == nodes_.end() || at->first != heartbeat.node)
-      EnsureNode(heartbeat.node, now), at = nodes_.find(heartbeat.node);
-    auto& side = at++->second.SideOf(channel->second);
-    if (heartbeat.sequence == side.heartbeat_sequence) continue;
-    side.heartbeat_sequence = heartbeat.sequence;
-    side.heartbeat_at = now - heartbeat.age;
-    channel->second.NoteLife(heartbeat.node, *side.heartbeat_at, settings_.others_heard);
+  for (const auto& landed : view.landed) {
+    if (at == nodes_.end() || at->first != landed.node)
+      EnsureNode(landed.node, now), at = nodes_.find(landed.node);
+    auto& side = at++->second.SideOf(channel);
+    const auto from = look.asked - landed.age, until = now - landed.age;
+    channel.NoteLife(landed.node, from, until, look.gap());
+    if (side.heartbeat && landed.sequence == side.heartbeat_sequence) {
+      side.heartbeat->NoteMissed(until, look);
+      continue;
+    }
+    side.heartbeat.emplace(from, until, look);
+    side.heartbeat_sequence = landed.sequence;
   }
 }
 
-void Evidence::NoteEvent(const ArrayView& view, Instant now) {
-  auto& channel = ChannelOf(view.array);
-  if (!channel.up) channel.up = true, channel.since = now;
+void Evidence::NoteHoldings(const ArrayView& view, Instant now, ArrayChannel& channel, const Look& look) {
   ++channel.views;
   size_t seen = 0;
   // What is new in a view after a long gap may have been granted at any time in it.
   const bool looks = channel.viewed_at && now - *channel.viewed_at < settings_.one_outage;
-  channel.viewed_at = now;
   for (const auto& holding : view.holdings) {
     auto& side = EnsureNode(holding.node, now).SideOf(channel);
     auto& held = side.AddHolding(holding.volume);
     if (held.view == 0) ++channel.holdings;
-    if (held.view == 0 || held.generation != holding.generation) held.since = now, held.granted_then = looks;
+    if (held.view == 0 || held.generation != holding.generation)
+      held.since = look.asked - look.since_last, held.granted_then = looks;
     held.generation = holding.generation;
     if (held.view != channel.views) ++seen;
     // A counter that fell has begun anew: nobody knows of any I/O.
     if (holding.commands > held.commands) {
-      side.io_at = now;
+      side.io.emplace(look.asked - look.since_last, now, look);
       // At the first view after an outage the command may be long ago.
-      if (channel.since < now) channel.NoteLife(holding.node, now, settings_.others_heard);
+      if (channel.since < now) channel.NoteLife(holding.node, look.asked, now, look.gap());
+    } else if (side.io && side.io->until < now) {  // and it did no other
+      side.io->NoteMissed(side.io->until, look);
     }
     held.commands = holding.commands;
     held.view = channel.views;
@@ -185,7 +203,13 @@ void Evidence::NoteEvent(const ArrayView& view, Instant now) {
 
 void Evidence::NoteEvent(const ArrayLost& lost, Instant now) {
   auto& channel = ChannelOf(lost.array);
-  if (channel.up) channel.up = false, channel.since = now;
+  if (channel.up) channel.up = false, channel.lost_at = now;
+}
+
+void Evidence::NoteLateArrays(Instant now) {
+  for (auto& [array, channel] : arrays_)
+    if (channel.up && now - *channel.viewed_at > std::max(settings_.array_lost, 2 * channel.took))
+      NoteEvent(ArrayLost{array}, now);
 }
 
 void Evidence::NoteEvent(const ArrayGone& gone) {
@@ -287,7 +311,7 @@ bool Evidence::ArraysUp() const {
 
 bool Evidence::IsBlind(Instant now) const {
   return !arrays_.empty() && std::all_of(arrays_.begin(), arrays_.end(), [&](const auto& each) {
-    return !each.second.up && now - LatestOf(window_, each.second.since) >= 2 * settings_.silence;
+    return !each.second.up && now - LatestOf(window_, each.second.lost_at) >= 2 * settings_.silence;
   });
 }
 
@@ -340,8 +364,8 @@ bool Evidence::Reaches(const NodeId& id, const ArrayId& array, Instant now) cons
   const auto node = nodes_.find(id);
   if (node == nodes_.end() || !ArrayUp(array)) return false;
   const auto* side = node->second.Find(array);
-  if (side == nullptr || !side->heartbeat_at) return true;
-  return now - *side->heartbeat_at < settings_.silence;
+  if (side == nullptr || !side->heartbeat) return true;
+  return side->array->SilenceSince(side->heartbeat, Instant(), now, settings_.look) < settings_.silence;
 }
 
 std::vector<NodeId> Evidence::TakeProbesDue(Instant now) {

@@ -30,9 +30,10 @@ class Evidence {
 
   void NoteEvent(Heartbeat heartbeat, Instant now);
   void NoteEvent(const StreamClosed& closed, Instant now);
-  void NoteEvent(const StorageHeartbeats& heartbeats, Instant now);
   void NoteEvent(const ArrayView& view, Instant now);
   void NoteEvent(const ArrayLost& lost, Instant now);
+  // At each tick: an array that is late with its answer is lost, too.
+  void NoteLateArrays(Instant now);
   void NoteEvent(const ArrayGone& gone);
   void NoteEvent(const ProbeAnswer& result, Instant now);
   void NoteEvent(const KubeletLease& lease, Instant now);
@@ -81,14 +82,16 @@ class Evidence {
   const IndexedMap<NodeId, NodeEvidence>& nodes() const { return nodes_; }
 
  private:
-  bool OthersReach(const ArrayChannel& array, const NodeId& node, Instant now) const;
+  void NoteHoldings(const ArrayView& view, Instant now, ArrayChannel& channel, const Look& look);
+  void NoteLanded(const ArrayView& view, Instant now, ArrayChannel& channel, const Look& look);
+  bool OthersReach(const ArrayChannel& array, const NodeId& node) const;
   // An array that hears no node at all is away itself: its silence says nothing of this node. Where no other
   // node ever used it, nobody can say.
-  bool CanTellOf(const NodeId& node, const ArrayChannel& array, Instant now) const;
+  bool CanTellOf(const NodeId& node, const ArrayChannel& array) const;
   bool IsSilent(const NodeEvidence& node, Instant now) const;
   bool IsProbeDue(const NodeEvidence& node, bool silent, Instant now) const;
   void LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant now, Signals& signals) const;
-  void LookAtSilence(const NodeId& id, const NodeEvidence& node, Instant now, Signals& signals) const;
+  void LookAtSilence(const NodeId& id, const NodeEvidence& node, Signals& signals) const;
   void LookAtKernel(const NodeEvidence& node, Instant now, Signals& signals) const;
   void LookAtKubelet(const NodeId& id, const NodeEvidence& node, Instant now, Signals& signals) const;
   NodeEvidence& EnsureNode(const NodeId& node, Instant now);

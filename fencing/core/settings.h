@@ -15,6 +15,8 @@ struct Settings {
   Span stall = 1_s;             // a gap between ticks that makes the observer distrust its own windows
   Span silence = 2500_ms;       // of a channel whose heartbeats come each 500 ms
   Span others_heard = 1500_ms;  // an array that hears no other node for so long says nothing of this one
+  Span look = 500_ms;           // between looks at an array; the next one may show what the last one did not
+  Span array_lost = 5_s;        // without an answer; or twice as long as the last look took
   Span path_lost = 1_s;         // of failing I/O, as the node has it, while the array sees none
   Span slow_silence = 10_s;     // where no probe says that the kernel is dead
   Span unheard_silence = 30_s;  // of a node whose heartbeats never reached this observer

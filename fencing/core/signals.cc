@@ -31,19 +31,20 @@ Signals Evidence::SignalsOf(const NodeId& id, const NodeEvidence& node, Instant 
   }
   if (node.hung_since) signals.hung_for = now - LatestOf(window_, node.hung_since);
   LookAtStorage(id, node, now, signals);
-  LookAtSilence(id, node, now, signals);
+  LookAtSilence(id, node, signals);
   LookAtKernel(node, now, signals);
   LookAtKubelet(id, node, now, signals);
   return signals;
 }
 
-bool Evidence::OthersReach(const ArrayChannel& array, const NodeId& node, Instant now) const {
+// As of the last look, like all that is known of an array.
+bool Evidence::OthersReach(const ArrayChannel& array, const NodeId& node) const {
   const auto others = array.OthersThan(node);
-  return others && now - *others < settings_.others_heard;
+  return others && array.looked_at && *array.looked_at - *others < settings_.others_heard;
 }
 
-bool Evidence::CanTellOf(const NodeId& node, const ArrayChannel& array, Instant now) const {
-  return !array.OthersThan(node) || OthersReach(array, node, now);
+bool Evidence::CanTellOf(const NodeId& node, const ArrayChannel& array) const {
+  return !array.OthersThan(node) || OthersReach(array, node);
 }
 
 void Evidence::LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant now,
@@ -52,11 +53,11 @@ void Evidence::LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant
   for (const auto& side : node.arrays) {
     if (!side.array->up) continue;
     const auto start = LatestOf(window_, node.met_at, side.array->since, side.array->heard_since);
-    const auto quiet = now - LatestOf(start, side.io_at);
+    const auto quiet = side.array->SilenceSince(side.io, start, now, settings_.look);
     // Without a heartbeat LUN only I/O shows life, so an idle node is as quiet as a dead one there.
-    const auto heartbeat_silent_for = side.heartbeat_at ? now - LatestOf(start, side.heartbeat_at) : quiet;
-    if (std::min(quiet, heartbeat_silent_for) >= settings_.silence && !CanTellOf(id, *side.array, now))
-      continue;
+    const auto heartbeat_silent_for =
+        side.heartbeat ? side.array->SilenceSince(side.heartbeat, start, now, settings_.look) : quiet;
+    if (std::min(quiet, heartbeat_silent_for) >= settings_.silence && !CanTellOf(id, *side.array)) continue;
     signals.io_quiet_for = std::min(signals.io_quiet_for, quiet);
     signals.storage_silent_for = std::min({signals.storage_silent_for, quiet, heartbeat_silent_for});
     // A moment's failure is a reconnect.
@@ -64,8 +65,7 @@ void Evidence::LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant
       const auto since = node.hanging_since.find(held.volume);
       return since != node.hanging_since.end() && now - LatestOf(start, since->second) >= settings_.path_lost;
     });
-    if (hangs && std::min(quiet, heartbeat_silent_for) >= settings_.silence &&
-        OthersReach(*side.array, id, now))
+    if (hangs && std::min(quiet, heartbeat_silent_for) >= settings_.silence && OthersReach(*side.array, id))
       signals.lost.insert(side.array->id);
   }
   // No array that is up knows the node: storage is unknown, which is not silence.
@@ -75,19 +75,23 @@ void Evidence::LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant
 
 // A node that dies takes all its channels with it. Channels that fell silent at different times are different
 // faults, and a kubelet that renewed its lease meanwhile did not die with them.
-void Evidence::LookAtSilence(const NodeId& id, const NodeEvidence& node, Instant now,
-                             Signals& signals) const {
-  std::optional<Instant> storage_at;
+void Evidence::LookAtSilence(const NodeId& id, const NodeEvidence& node, Signals& signals) const {
+  // Looks that are far apart, or slow, tell only roughly when it was.
+  std::optional<Instant> from, until;
   for (const auto& side : node.arrays) {
-    signals.met |= side.heartbeat_at && side.heartbeat_at >= node.met_at;
-    if (side.array->up && CanTellOf(id, *side.array, now))
-      storage_at = std::max({storage_at, side.heartbeat_at, side.io_at});
+    signals.met |= side.heartbeat && side.heartbeat->until >= node.met_at;
+    if (!side.array->up || !CanTellOf(id, *side.array)) continue;
+    for (const auto* sign : {&side.heartbeat, &side.io}) {
+      if (!*sign) continue;
+      from = std::max(from, std::optional((*sign)->from));
+      until = std::max(until, std::optional((*sign)->until));
+    }
   }
   signals.met |= node.heard;
-  const auto network_at = node.heard ? node.heartbeat_at : storage_at;
-  if (!storage_at || !network_at) return;
-  const auto latest = std::max(*storage_at, *network_at);
-  signals.together = latest - std::min(*storage_at, *network_at) <= settings_.together;
+  if (!from) return;
+  const auto network_at = node.heard ? *node.heartbeat_at : *until;
+  const auto latest = std::max(*from, network_at);
+  signals.together = std::max(*from - network_at, network_at - *until) <= settings_.together;
   signals.renewed_since = node.kubelet && (node.kubelet->node_id.empty() || node.kubelet->node_id == id) &&
                           node.kubelet->renewed_by &&
                           *node.kubelet->renewed_by - latest >= settings_.lease_delay;

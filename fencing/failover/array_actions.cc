@@ -36,21 +36,22 @@ absl::StatusOr<std::vector<T>> IfImplemented(absl::StatusOr<std::vector<T>> answ
   return answer;
 }
 
-absl::StatusOr<StorageHeartbeats> PollHeartbeats(const ArrayId& id, FenceControl& array) {
-  StorageHeartbeats heartbeats{id, {}};
-  ASSIGN_OR_RETURN(auto landed, IfImplemented(array.ListHeartbeats()));
-  heartbeats.landed.reserve(landed.size());
-  for (LandedHeartbeat& heartbeat : landed)
-    heartbeats.landed.push_back({std::move(heartbeat.node), heartbeat.sequence,
-                                 Span::OfMilliseconds(absl::ToInt64Milliseconds(heartbeat.age))});
-  return heartbeats;
+absl::StatusOr<std::vector<LandedWrite>> PollHeartbeats(FenceControl& array) {
+  ASSIGN_OR_RETURN(auto heartbeats, IfImplemented(array.ListHeartbeats()));
+  std::vector<LandedWrite> landed;
+  landed.reserve(heartbeats.size());
+  for (LandedHeartbeat& heartbeat : heartbeats)
+    landed.push_back({std::move(heartbeat.node), heartbeat.sequence,
+                      Span::OfMilliseconds(absl::ToInt64Milliseconds(heartbeat.age))});
+  return landed;
 }
 
 }  // namespace
 
 // Fences are listed before grants. A fenced node gets no new grants, so a grant that is missing from a later
 // list has ended for good. In the other order a grant made between the two calls would be overlooked, and its
-// volume would count as drained.
+// volume would count as drained. The signs of life come last, and with a time of their own, so that long
+// lists before them take nothing from what they prove.
 absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array) {
   ArrayPoll poll;
   ArrayView& view = poll.view;
@@ -58,9 +59,10 @@ absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array) {
   view.asked = MonotonicNow();
   ASSIGN_OR_RETURN(const auto fences, array.fences().ListFences());
   ASSIGN_OR_RETURN(auto grants, array.grants().ListGrants({.volume = {}, .node = {}, .holders_only = true}));
-  ASSIGN_OR_RETURN(const auto sessions, IfImplemented(array.grants().ListSessions()));
   ASSIGN_OR_RETURN(const auto wanted, IfImplemented(array.grants().ListWantedVolumes()));
-  ASSIGN_OR_RETURN(poll.heartbeats, PollHeartbeats(id, array.fences()));
+  view.signs_asked = MonotonicNow();
+  ASSIGN_OR_RETURN(const auto sessions, IfImplemented(array.grants().ListSessions()));
+  ASSIGN_OR_RETURN(view.landed, PollHeartbeats(array.fences()));
   std::unordered_multimap<std::string_view, const GrantSession*> of_volume;
   for (const GrantSession& session : sessions) of_volume.emplace(session.volume.value(), &session);
   // Completed commands of all sessions of the grant's node. A count that rises between two polls proves that

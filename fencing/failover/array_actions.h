@@ -23,7 +23,6 @@ struct ArrayPoll {
   ArrayView view;
   std::vector<GrantKind> kinds;      // one for each of view.holdings, in their order
   std::vector<VolumeWanted> wanted;  // one for each node that holds a volume that another node waits for
-  StorageHeartbeats heartbeats;
   LimitsByNode limits;
 };
 

@@ -18,7 +18,8 @@ namespace {
 
 // Five polls fit into the time after which a silent node is suspected, so one lost poll decides nothing.
 constexpr absl::Duration kPollEvery = absl::Milliseconds(500);
-constexpr Span kPollTimeout = 1500_ms;
+constexpr Span kFirstAnswer = 5_s;
+constexpr Span kSlow = 1500_ms, kTellEvery = 60_s;
 
 }  // namespace
 
@@ -73,14 +74,15 @@ std::vector<ArrayId> ArrayHub::ListArrays() const {
   return arrays;
 }
 
-// A hanging poll shows as an answer that is too old. An array that never answered is lost too: a replica that
-// has seen none of its arrays since it started must not go on leading.
+// That one is late the core sees by itself. An array that never answered is lost too: a replica that has seen
+// none of its arrays since it started must not go on leading.
 std::vector<ArrayId> ArrayHub::LostArrays(Instant now) const {
   std::vector<ArrayId> lost;
   for (const auto& [id, entry] : entries_) {
     if (!HasArray(id)) continue;
-    const Instant answered = std::max(entry->answered_at.load(), entry->made_at);
-    if (entry->failed_at.load() > answered || now - answered > kPollTimeout) lost.push_back(id);
+    const Instant answered = entry->answered_at.load();
+    const bool never = answered == kNever && now - entry->made_at > kFirstAnswer;
+    if (entry->failed_at.load() > answered || never) lost.push_back(id);
   }
   return lost;
 }
@@ -98,6 +100,7 @@ void ArrayHub::PostWork(const ArrayId& id, std::function<void(FenceControl*)> wo
 void ArrayHub::PollEntry(Entry& entry) {
   const auto array = entry.GetArray();
   if (array == nullptr) return;
+  const Instant asked = MonotonicNow();
   auto poll = PollArray(entry.id, *array);
   const std::string error(poll.status().message());
   if (error != entry.error) {
@@ -111,7 +114,17 @@ void ArrayHub::PollEntry(Entry& entry) {
     return;
   }
   entry.answered_at = MonotonicNow();
+  TellIfSlow(entry, asked);
   polled_(*std::move(poll));
+}
+
+void ArrayHub::TellIfSlow(Entry& entry, Instant asked) {
+  const Instant now = MonotonicNow();
+  const bool told = entry.told_slow_at != Instant() && now - entry.told_slow_at < kTellEvery;
+  if (now - asked < kSlow || told) return;
+  entry.told_slow_at = now;
+  LogWarn("failover", "an array answers slowly, and a node that dies is noticed later",
+          {{"array", entry.id.value()}, {"took", absl::FormatDuration(ToAbsl(now - asked))}});
 }
 
 }  // namespace lunkeeper::fencing

@@ -1,7 +1,8 @@
 #pragma once
 // Polls every configured array twice a second and runs commands against it. Each array has its own polling
-// thread and eight workers, so a hung array delays no other. An array whose poll fails, or does not finish
-// within 1.5 s, is reported by LostArrays.
+// thread and eight workers, so a hung array delays no other. LostArrays reports arrays
+// whose poll fails, and arrays that have not answered for 5 s since they were configured. A slow array delays
+// its own polls; the log warns of it once a minute. What late answers are worth is the core's to say.
 //
 // One thread calls the methods. `polled` is called on the arrays' threads. The destructor waits for the calls
 // in progress, which end by the array's own time limits.
@@ -35,7 +36,7 @@ class ArrayHub {
   bool HasArray(const ArrayId& id) const;
   // All that are configured, whether they answer or not.
   std::vector<ArrayId> ListArrays() const;
-  // The arrays whose last poll failed or hangs, and arrays that never answered.
+  // The arrays whose last poll failed, and arrays that never answered.
   std::vector<ArrayId> LostArrays(Instant now) const;
   // Runs `work` on one of the array's workers. For an unknown array it is called at once, with null.
   void PostWork(const ArrayId& id, std::function<void(FenceControl*)> work);
@@ -52,11 +53,13 @@ class ArrayHub {
     std::shared_ptr<Array> array ABSL_GUARDED_BY(mutex);  // null: it is configured no more
     boost::asio::thread_pool workers{kWorkers};
     std::string error;                  // used by the polling thread only
+    Instant told_slow_at;               // and so is this
     std::unique_ptr<Periodic> polling;  // last: its thread uses the other members
     std::shared_ptr<Array> GetArray();
     void SetArray(std::shared_ptr<Array> now);
   };
   void PollEntry(Entry& entry);
+  static void TellIfSlow(Entry& entry, Instant asked);
 
   lunkeeper::Arrays& arrays_;
   const Polled polled_;

@@ -311,7 +311,6 @@ void FailoverController::OnArrayPoll(ArrayPoll poll) {
     locks_->OnArrayPoll(poll, now);
     FeedCore(now, std::move(poll.view));
     for (const VolumeWanted& wanted : poll.wanted) FeedCore(now, wanted);
-    FeedCore(now, std::move(poll.heartbeats));
   });
 }
 

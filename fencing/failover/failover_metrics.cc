@@ -69,7 +69,7 @@ struct Ages {
   void Add(const NodeEvidence& node, Instant now) {
     if (node.heartbeat_at) network = std::max(network, now - *node.heartbeat_at);
     for (const auto& side : node.arrays)
-      if (side.heartbeat_at) storage = std::max(storage, now - *side.heartbeat_at);
+      if (side.heartbeat) storage = std::max(storage, now - side.heartbeat->until);
   }
 };
 

@@ -32,9 +32,9 @@ std::string NodeLine(const State& state, const NodeId& node) {
   if (signals.network == Network::kSilent)
     absl::StrAppend(&line, " for ", FormatSeconds(signals.silent_for), " s");
   for (const auto& side : state.evidence.nodes().at(node).arrays)
-    if (side.heartbeat_at)
+    if (side.heartbeat)
       absl::StrAppend(&line, "; heartbeat on array ", side.array->id.value(), " ",
-                      FormatSeconds(state.now - *side.heartbeat_at), " s ago");
+                      FormatSeconds(state.now - side.heartbeat->until), " s ago");
   // Why nothing is done about this node, if that was said.
   const auto refused = state.said.find({ReportKind::kRefused, node});
   if (refused != state.said.end()) absl::StrAppend(&line, "; ", refused->second.text);

@@ -156,7 +156,19 @@ ArrayView ArrayModel::View() const {
     view.holdings.push_back({volume, grant.node, completed, grant.generation});
   }
   for (const auto& [node, fence] : stored_.fences) view.fences.push_back(fence);
+  for (const auto& [node, write] : landed_)
+    view.landed.push_back({node, write.first, world_.now() - write.second});
   return view;
+}
+
+void ArrayModel::LookAt(const std::function<void(std::optional<ArrayView>)>& reply) {
+  if (!serves()) return reply(std::nullopt);
+  const auto takes = world_.random().Between(look_.first, look_.second);
+  const auto until_seen = world_.random().Between(Span(), takes);
+  world_.After(until_seen, [this, reply, left = takes - until_seen] {
+    if (!serves()) return reply(std::nullopt);
+    world_.After(left, [reply, view = View()] { reply(view); });
+  });
 }
 
 const NodeId* ArrayModel::HolderOf(const VolumeId& volume) const {
@@ -241,7 +253,8 @@ bool ArrayModel::InFlight(const VolumeId& volume, Generation generation) const {
   });
 }
 
-ArrayFence ArrayModel::Heartbeat(const NodeId& node, uint64_t) {
+ArrayFence ArrayModel::Heartbeat(const NodeId& node, uint64_t sequence) {
+  landed_[node] = {sequence, world_.now()};
   const auto found = notes_.find(node);
   return found == notes_.end() ? ArrayFence{} : found->second;
 }
@@ -251,6 +264,7 @@ void ArrayModel::Start(bool sessions_survive) {
   waiters_.clear();
   drains_.clear();
   notes_.clear();
+  landed_.clear();
   if (!sessions_survive) {
     sessions_.clear();
     ++life_;

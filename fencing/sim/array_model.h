@@ -5,6 +5,7 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "fencing/core/event.h"
@@ -44,6 +45,9 @@ class ArrayModel {
   void FenceByHand(const NodeName& machine);
   void UnfenceByHand(const NodeName& machine);
   ArrayView View() const;
+  // To a replica's look, which takes as long as set_looks says; the array is seen as it is at some time in
+  // it. Empty: the agent does not serve.
+  void LookAt(const std::function<void(std::optional<ArrayView>)>& reply);
   const NodeId* HolderOf(const VolumeId& volume) const;
   Generation GenerationOf(const VolumeId& volume) const;
   std::map<NodeId, ArrayFence> Fences() const;
@@ -63,6 +67,11 @@ class ArrayModel {
   void Stop() { up_ = false; }
   void Start(bool sessions_survive);
   void set_slow(Span most) { slow_ = most; }
+  void set_looks(Span least, Span most) { look_ = {least, most}; }
+  // For good, whatever faults come and go.
+  void set_steady_looks(Span least, Span most) { look_ = steady_look_ = {least, most}; }
+  void end_slow_looks() { look_ = steady_look_; }
+  Span longest_look() const { return look_.second; }
   void TakeCopy() { copy_ = stored_; }
   void RestoreCopy();
   void AcceptRestore();  // an operator has said so
@@ -111,6 +120,7 @@ class ArrayModel {
   const Endpoint endpoint_, portal_;
   bool up_ = true, restored_ = false;
   Span slow_ = 3_ms;
+  std::pair<Span, Span> look_, steady_look_;  // at least, at most
   Stored stored_, copy_;
   uint64_t last_session_ = 0, life_ = 0, restores_ = 0;
   std::map<uint64_t, Session> sessions_;
@@ -118,6 +128,7 @@ class ArrayModel {
   std::vector<Waiter> waiters_;
   std::vector<Drain> drains_;
   std::map<NodeId, ArrayFence> notes_;
+  std::map<NodeId, std::pair<uint64_t, WorldTime>> landed_;  // since the agent was started
 };
 
 }  // namespace lunkeeper::fencing::sim

@@ -16,11 +16,12 @@ Settings FaultInjection::Change(const World& world, Settings settings) {
 bool FaultInjection::Hear(Event& event) {
   // As if the array heard somebody, only not the nodes that are there.
   if (const auto* lost = std::get_if<ArrayLost>(&event.what); lost && world_.Has(Mutant::kDeadArrayIsSilence))
-    event.what = StorageHeartbeats{lost->array, {{NodeId("ghost.1"), world_.events()}}};
+    event.what = ArrayView{lost->array, event.now, {}, {}, {{NodeId("ghost.1"), world_.events()}}};
   if (world_.Has(Mutant::kStorageEvidenceIgnored)) {
-    if (std::holds_alternative<StorageHeartbeats>(event.what)) return false;
-    if (auto* view = std::get_if<ArrayView>(&event.what))
+    if (auto* view = std::get_if<ArrayView>(&event.what)) {
+      view->landed.clear();
       for (auto& holding : view->holdings) holding.commands = 1;
+    }
   }
   if (auto* probe = std::get_if<ProbeAnswer>(&event.what))
     if (world_.Has(Mutant::kProbeForged) && world_.now() > WorldTime(15_s)) probe->answered = false;

@@ -93,10 +93,6 @@ void Machine::Heartbeat() {
     world_.Send(endpoint_, array->portal(), [this, &at = *array, id = id_, number = storage_sequence_] {
       if (!at.serves()) return;
       const auto note = at.Heartbeat(id, number);
-      for (auto& replica : world_.replicas)
-        world_.Send(at.endpoint(), replica->endpoint(), [&to = *replica, from = at.id(), id, number] {
-          to.Receive(StorageHeartbeats{from, {{id, number}}});
-        });
       if (note.generation != 0)
         world_.Send(at.portal(), endpoint_, [this, from = at.id(), note] { Notice(from, note); });
     });

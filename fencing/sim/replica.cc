@@ -13,7 +13,7 @@
 namespace lunkeeper::fencing::sim {
 namespace {
 
-constexpr Span kTick = 250_ms, kPoll = 500_ms, kApi = 1_s, kLeaseLook = 250_ms;
+constexpr Span kTick = 250_ms, kPoll = 500_ms, kPollTimeout = 9_s, kApi = 1_s, kLeaseLook = 250_ms;
 constexpr Span kWatchDeadline = 3_s, kAcquireCall = 30_s, kHears = 1_s;
 
 }  // namespace
@@ -40,6 +40,7 @@ void Replica::Start() {
   backlog_.clear();
   heard_at_.clear();
   yes_at_.clear();
+  looks_.clear();
   nodes_.clear();
   pods_.clear();
   fences_.clear();
@@ -81,7 +82,10 @@ void Replica::Answer(const NodeId& node, const std::function<void(bool)>& reply)
   reply(always_yes_ || (heard != heard_at_.end() && world_.now() - heard->second < kHears));
 }
 
+// Of a node that it hears itself nobody has to be asked.
 std::optional<WorldTime> Replica::YesAt(const NodeId& node) const {
+  const auto heard = heard_at_.find(node);
+  if (heard != heard_at_.end() && world_.now() - heard->second < kHears) return std::nullopt;
   const auto yes = yes_at_.find(node);
   return yes == yes_at_.end() ? std::nullopt : std::make_optional(yes->second);
 }
@@ -129,21 +133,37 @@ void Replica::Perform(const Action& action) {
     });
 }
 
+void Replica::Tick() {
+  for (const auto& [array, looks] : looks_)
+    if (looks.failed) Receive(ArrayLost{array});
+  Receive(fencing::Tick{});
+}
+
+// One look at a time, half a second after the one before has ended.
 void Replica::PollArrays() {
   for (auto& array : world_.arrays) {
-    world_.Call<ArrayView>(
-        endpoint_, array->endpoint(), kPoll + 500_ms,
-        [&at = *array](auto reply) {
-          if (at.serves()) reply(at.View());
-        },
-        [this, &at = *array, asked = Clock(), life = life_](const ArrayView* view) {
-          if (life != life_) return;
-          if (!view) return Receive(ArrayLost{at.id()});
-          auto stamped = *view;
-          stamped.asked = asked;
-          Receive(std::move(stamped));
+    auto& looks = looks_[array->id()];
+    if (looks.under_way) continue;
+    looks.under_way = true;
+    const auto number = ++looks.number;
+    world_.Call<std::optional<ArrayView>>(
+        endpoint_, array->endpoint(), kPollTimeout, [&at = *array](auto reply) { at.LookAt(reply); },
+        [this, &at = *array, number, asked = Clock(), life = life_](const auto* view) {
+          if (life == life_) OnLook(at, number, asked, view ? *view : std::nullopt);
         });
   }
+}
+
+void Replica::OnLook(ArrayModel& array, uint64_t number, Instant asked,
+                     const std::optional<ArrayView>& view) {
+  auto& looks = looks_[array.id()];
+  if (!looks.under_way || looks.number != number) return;  // it was given up
+  looks.under_way = false;
+  looks.failed = !view;
+  if (!view) return;
+  auto stamped = *view;
+  stamped.asked = asked;
+  Receive(std::move(stamped));
 }
 
 void Replica::PollApi() {

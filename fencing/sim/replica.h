@@ -65,8 +65,9 @@ class Replica {
   void Start();
   void Every(Span period, void (Replica::*what)());
   void Again(Span period, void (Replica::*what)());
-  void Tick() { Receive(fencing::Tick{}); }
+  void Tick();
   void PollArrays();
+  void OnLook(ArrayModel& array, uint64_t number, Instant asked, const std::optional<ArrayView>& view);
   void PollApi();
   void PollLease();
   void List();
@@ -90,6 +91,12 @@ class Replica {
   int drift_ = 0;
   Span offset_;
   std::map<NodeId, WorldTime> heard_at_, yes_at_;
+  // At an array, one at a time; as in failover/array_hub.h.
+  struct Looks {
+    uint64_t number = 0;
+    bool under_way = false, failed = false;
+  };
+  std::map<ArrayId, Looks> looks_;
   bool always_yes_ = false;
   // In the world's time; what has not happened yet counts as of the world's start.
   WorldTime stalled_until_, alive_at_, listed_at_, renewed_at_;

@@ -39,6 +39,11 @@ void Build(World& world) {
   const auto arrays = random.Between(1, 2);
   for (int i = 1; i <= arrays; ++i)
     world.arrays.push_back(std::make_unique<ArrayModel>(world, ArrayId("a" + std::to_string(i))));
+  // One array may be slow to look at for good.
+  if (random.Percent(20)) {
+    const auto most = random.Between(500_ms, 4500_ms);
+    random.Pick(world.arrays)->set_steady_looks(random.Percent(50) ? most : most / 4, most);
+  }
   for (int i = 0; i < 2; ++i) {
     world.replicas.push_back(std::make_unique<Replica>(world, static_cast<size_t>(i), Settings()));
     world.replicas.back()->set_drift(static_cast<int>(random.Between(-10, 10)), random.Between(1_s, 100_s));
@@ -84,7 +89,10 @@ void RunPlain(World& world, Faults& faults) {
   victim.PowerOff();
   world.Trace("power-off of " + victim.id().value());
   const auto off = world.now();
-  world.RunUntil(off + kFailover);
+  // Three looks, and then some, tell it for sure.
+  Span slowest;
+  for (const auto& array : world.arrays) slowest = std::max(slowest, array->longest_look());
+  world.RunUntil(off + kFailover + 4 * slowest);
   for (const auto& workload : world.api->workloads()) {
     std::optional<WorldTime> wrote;
     for (const auto& machine : world.machines) wrote = std::max(wrote, machine->WroteAt(workload.id));

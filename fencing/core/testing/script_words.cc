@@ -308,15 +308,22 @@ void ScriptedWorld::MakeFence(const std::string& what, const std::string& how) {
   Feed(FenceSeen{fence});
 }
 
-void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream& words) {
+void ScriptedWorld::HappenToArray(const ArrayId& id, std::istringstream& words) {
+  auto& array = arrays_.at(id);
   const auto what = NextWord(words);
-  if (const auto array = arrays_.find(ArrayId(subject)); array != arrays_.end()) {
-    if (what == "down" || what == "up") array->second.up = what == "up";
-    if (what == "removed") array->second.removed = true, Feed(ArrayGone{array->first});
-    if (what == "forgets") array->second.fences.erase(FindFenced(NextWord(words)));
-    if (what != "has-fence") return;
-    HaveFence(array->second, NextWord(words), words);
-  } else if (subject == "api" && what == "forgets") {
+  if (what == "down" || what == "up") array.up = what == "up";
+  if (what == "down") array.landed.clear();  // its agent ends
+  if (what == "slow" || what == "quick") array.takes.clear();
+  for (std::string time; what == "slow" && words >> time;) array.takes.push_back(ReadSpan(time));
+  if (what == "removed") array.removed = true, Feed(ArrayGone{id});
+  if (what == "forgets") array.fences.erase(FindFenced(NextWord(words)));
+  if (what == "has-fence") HaveFence(array, NextWord(words), words);
+}
+
+void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream& words) {
+  if (arrays_.contains(ArrayId(subject))) return HappenToArray(ArrayId(subject), words);
+  const auto what = NextWord(words);
+  if (subject == "api" && what == "forgets") {
     fences_.erase(Find(NextWord(words)).id);
   } else if (subject == "api") {
     api_ = what == "up";

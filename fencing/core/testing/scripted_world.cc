@@ -68,9 +68,8 @@ void ScriptedWorld::EverySoOften() {
     if (machine.heartbeats)
       Feed(Heartbeat{machine.id, machine.boot, machine.sequence, machine.kubelet_ok, machine.failing,
                      machine.failed, machine.present, machine.known});
-    for (const auto& [id, array] : arrays_)
-      if (machine.storage && array.up && heartbeat_luns_)
-        Feed(StorageHeartbeats{id, {{machine.id, machine.sequence}}});
+    for (auto& [id, array] : arrays_)
+      if (machine.storage && array.up && heartbeat_luns_) array.landed[machine.id] = {machine.sequence, now_};
     if (machine.kubelet && api_ && is_each(10_s) && nodes_.contains(name)) Renew(name);
   }
 }
@@ -80,18 +79,39 @@ void ScriptedWorld::Renew(const NodeName& name) {
   if (!leases_late_) Feed(renewals_[name]);
 }
 
+ArrayView ScriptedWorld::ViewOf(const ArrayId& id, Instant asked) const {
+  const auto& array = arrays_.at(id);
+  ArrayView view{id, asked, {}, {}};
+  for (const auto& [volume, node] : array.holders) {
+    const auto& machine = machines_.at(NameOf(node));
+    view.holdings.push_back({volume, node, machine.id == node ? machine.commands : 1});
+  }
+  for (const auto& [node, fence] : array.fences) view.fences.push_back(fence);
+  for (const auto& [node, write] : array.landed)
+    view.landed.push_back({node, write.first, now_ - write.second});
+  return view;
+}
+
+// One at a time, and the next one follows half a second later. Of slow ones the first shows how it was when
+// it was asked for, and the next how it was when it was answered.
+void ScriptedWorld::Look(const ArrayId& id) {
+  auto& array = arrays_.at(id);
+  if (array.looking) return;
+  if (!array.up) return Feed(ArrayLost{id});
+  if (array.takes.empty()) return Feed(ViewOf(id, now_));
+  array.looking = true;
+  const bool early = array.looks % 2 == 0;
+  After(array.takes[array.looks++ % array.takes.size()],
+        [this, id, asked = now_, early, then = ViewOf(id, now_)] {
+          arrays_.at(id).looking = false;
+          arrays_.at(id).up ? Feed(early ? then : ViewOf(id, asked)) : Feed(ArrayLost{id});
+        });
+}
+
 // What the runner reads: the arrays, and the API server.
 void ScriptedWorld::Poll() {
-  for (const auto& [id, array] : arrays_) {
-    if (array.removed) continue;
-    ArrayView view{id, now_, {}, {}};
-    for (const auto& [volume, node] : array.holders) {
-      const auto& machine = Find(NameOf(node).value());
-      view.holdings.push_back({volume, node, machine.id == node ? machine.commands : 1});
-    }
-    for (const auto& [node, fence] : array.fences) view.fences.push_back(fence);
-    array.up ? Feed(std::move(view)) : Feed(ArrayLost{id});
-  }
+  for (const auto& [id, array] : arrays_)
+    if (!array.removed) Look(id);
   if (api_) {
     Feed(ApiAlive{});
     Feed(LeaseSeen{lease_.holder, lease_.version, now_});

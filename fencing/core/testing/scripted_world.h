@@ -29,6 +29,10 @@ class ScriptedWorld {
   };
   struct ArrayModel {
     bool up = true, removed = false;
+    std::map<NodeId, std::pair<uint64_t, Instant>> landed;  // last writes to heartbeat LUNs, and when
+    std::vector<Span> takes;                                // looks, one after the other; empty: no time
+    size_t looks = 0;
+    bool looking = false;
     Generation last = 0;
     Term term = 0;
     std::map<NodeId, ArrayFence> fences;
@@ -44,6 +48,7 @@ class ScriptedWorld {
   static void Reboot(Machine& machine);
   void Rewrite(Machine& machine, int number);
   void HappenToVolumes(Machine& machine, const std::string& what, std::istringstream& words);
+  void HappenToArray(const ArrayId& id, std::istringstream& words);
   void HappenToWorld(const std::string& subject, std::istringstream& words);
 
   void Start();
@@ -51,6 +56,8 @@ class ScriptedWorld {
   void EverySoOften();
   void Renew(const NodeName& name);
   void Poll();
+  void Look(const ArrayId& id);
+  ArrayView ViewOf(const ArrayId& id, Instant asked) const;
   void After(Span delay, std::function<void()> what);
   void Feed(decltype(Event::what) what);
   void Do(const Action& action);
