@@ -215,6 +215,13 @@ absl::StatusOr<std::optional<GrantRow>> GrantCatalogue::FindGeneration(Generatio
   return std::optional<GrantRow>(std::move(rows.front()));
 }
 
+absl::StatusOr<Generation> GrantCatalogue::LastGeneration() {
+  Generation last = 0;
+  RETURN_IF_ERROR(file_.ReadRows("SELECT generation FROM meta", {},
+                                 [&](const SqlRow& row) { last = static_cast<Generation>(row.Integer(0)); }));
+  return last;
+}
+
 absl::StatusOr<std::vector<GrantRow>> GrantCatalogue::ListGrants(const ClusterId& cluster,
                                                                  const GrantFilter& filter) {
   if (!filter.volume.empty()) {

@@ -56,6 +56,8 @@ class GrantCatalogue {
                                     const GrantSecrets& secrets);
   absl::StatusOr<std::optional<GrantRow>> FindGrant(const VolumeId& volume, const NodeId& node);
   absl::StatusOr<std::optional<GrantRow>> FindGeneration(Generation generation);
+  // The last one that was given out, to whatever.
+  absl::StatusOr<Generation> LastGeneration();
   absl::StatusOr<std::vector<GrantRow>> ListGrants(const ClusterId& cluster, const GrantFilter& filter);
   // Of all clusters.
   absl::StatusOr<std::vector<GrantRow>> ListAllGrants();

@@ -66,6 +66,7 @@ absl::Status GrantTargets::RestoreTargets(const std::vector<Generation>& heartbe
     return absl::FailedPreconditionError(
         absl::StrCat("tgtd serves ", open.size(), " targets that the catalogue does not know"));
   }
+  RETURN_IF_ERROR(CheckAccounts(accounts));
   for (const GrantRow& grant : grants) accounts.erase(grant.generation);
   table_.SetOldAccounts(std::move(accounts));
   FAIL_POINT("array.tgtd.put_back");
@@ -75,6 +76,16 @@ absl::Status GrantTargets::RestoreTargets(const std::vector<Generation>& heartbe
   if (!finished.ok())
     LogWarn("array", std::string(finished.message()), {{"taken over", taken_over ? "yes" : "no"}});
   return absl::OkStatus();
+}
+
+// A catalogue that was set back gives their generations out again, and with them the names of their accounts:
+// a secret of the lost future would open a new grant's target.
+absl::Status GrantTargets::CheckAccounts(const std::set<Generation>& accounts) {
+  ASSIGN_OR_RETURN(const Generation last, catalogue_.grants().LastGeneration());
+  if (accounts.empty() || *accounts.rbegin() <= last) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "tgtd has an account of generation ", *accounts.rbegin(), ", but the catalogue's last is ", last,
+      ": the catalogue was set back while tgtd ran; pods that use this array's volumes have to start again"));
 }
 
 absl::Status GrantTargets::RestoreTarget(const GrantRow& grant) {

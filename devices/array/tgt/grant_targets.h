@@ -54,6 +54,8 @@ class GrantTargets {
   absl::Status RestoreTargets(const std::vector<Generation>& heartbeat_luns, bool taken_over);
 
  private:
+  // FAILED_PRECONDITION: one is of a generation that the catalogue has not given out yet.
+  absl::Status CheckAccounts(const std::set<Generation>& accounts);
   absl::Status RestoreTarget(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(held_mu_);
   bool TryOpenHeld(const GrantRow& grant);
   // True when it is gone.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "devices/array/tgt/sqlite.h"
 #include "devices/array/tgt/target_number.h"
 #include "devices/array/tgt/testing/array_fixture.h"
@@ -21,7 +22,8 @@ TEST_CASE_METHOD(ClusterFixture,
   const TgtClient tgtd(options.control_port);
   const auto accounts = [&] { return tgtd.ListAccounts().value(); };
   const VolumeId volume = Make("v"), kept = Make("w");
-  REQUIRE(Acquire(volume, kA).ok());
+  const auto gone = Acquire(volume, kA);
+  REQUIRE(gone.ok());
   const auto live = Acquire(kept, kB);
   REQUIRE(live.ok());
   REQUIRE(accounts().size() == 4);  // each grant's, and those by which its target proves itself
@@ -31,7 +33,8 @@ TEST_CASE_METHOD(ClusterFixture,
   array.reset();
   Close();
   // As if the agent had been killed between a release and the deletion.
-  REQUIRE(tgtd.NewAccount({.user = "grant-999", .secret = "of nobody any more"}).ok());
+  const std::string of_gone = absl::StrCat("grant-", gone->generation);
+  REQUIRE(tgtd.NewAccount({.user = of_gone, .secret = "of nobody any more"}).ok());
   REQUIRE(tgtd.NewAccount({.user = "somebody", .secret = "who is not ours"}).ok());
   REQUIRE(Open().ok());
   CHECK(Eventually([&] { return accounts().size() == 4; }));
@@ -102,6 +105,31 @@ TEST_CASE_METHOD(ClusterFixture, "each change of grants changes their version, a
   REQUIRE(Open().ok());
   array = Cluster();
   CHECK(changed());
+}
+
+// The stale secret would open the new target; and a second later, when its account is deleted, any would.
+TEST_CASE_METHOD(ClusterFixture,
+                 "a catalogue that was set back under a living tgtd gives no old account's secret to a grant") {
+  const TgtClient tgtd(options.control_port);
+  const auto first = Acquire(Make("v"), kA);
+  REQUIRE(first.ok());
+  const VolumeId other = Make("w");
+  const std::string next = absl::StrCat("grant-", first->generation + 1);
+  array.reset();
+  Close();
+  // What a grant of the lost future has left in a tgtd that was not ended.
+  REQUIRE(tgtd.NewAccount({.user = next, .secret = "ofthelostfuture1"}).ok());
+  REQUIRE(Open().ok());
+  array = Cluster();
+  const auto grant = Acquire(other, kB);
+  REQUIRE(grant.ok());
+  REQUIRE(grant->connection.chap.user == next);
+  Connection stale = grant->connection;
+  stale.chap.secret = "ofthelostfuture1";
+  CHECK_FALSE(PlainInitiator::Login(stale).ok());
+  CHECK(PlainInitiator::Login(grant->connection).ok());
+  CHECK(PlainInitiator::Login(first->connection).ok());
+  CHECK(std::ranges::count(tgtd.ListAccounts().value(), next) == 1);
 }
 
 }  // namespace

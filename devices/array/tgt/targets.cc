@@ -127,7 +127,7 @@ absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume
   for (const auto& [name, value] : kParameters)
     RETURN_IF_ERROR(tgt_->SetTargetParameter(target, name, value));
   RETURN_IF_ERROR(MakeLun(grant, volume, path));
-  RETURN_IF_ERROR(OkIfThere(tgt_->NewAccount(connection.chap)));
+  RETURN_IF_ERROR(MakeAccount(grant.generation, connection.chap));
   FAIL_POINT("array.target.account_made");
   RETURN_IF_ERROR(OkIfThere(tgt_->BindAccount(target, connection.chap.user)));
   FAIL_POINT("array.target.account_bound");
@@ -146,6 +146,17 @@ absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume
   const absl::MutexLock lock(&mu_);
   open_.insert(target);
   return absl::OkStatus();
+}
+
+// One of an old account's name would keep that one's secret, and lose it when DeleteOldAccounts comes to it:
+// a target without an account asks for none.
+absl::Status TargetTable::MakeAccount(Generation generation, const ChapCredentials& chap) {
+  const absl::MutexLock lock(&accounts_mu_);
+  if (old_accounts_.contains(generation)) {
+    RETURN_IF_ERROR(OkIfGone(tgt_->DeleteAccount(chap.user)));
+    old_accounts_.erase(generation);
+  }
+  return OkIfThere(tgt_->NewAccount(chap));
 }
 
 absl::Status TargetTable::HoldTarget(const GrantRow& grant) const {
@@ -175,8 +186,11 @@ absl::StatusOr<bool> TargetTable::DrainTarget(const GrantRow& grant) {
     RETURN_IF_ERROR(OkIfGone(deleted));
     FAIL_POINT("array.target.deleted");
   }
+  {
+    const absl::MutexLock lock(&accounts_mu_);
+    old_accounts_.insert(grant.generation);
+  }
   const absl::MutexLock lock(&mu_);
-  old_accounts_.insert(grant.generation);
   LK_CHECK(!open_.contains(target), "a target that is drained stays closed until its grant is gone");
   return true;
 }
@@ -186,14 +200,10 @@ absl::StatusOr<bool> TargetTable::DrainTarget(const GrantRow& grant) {
 void TargetTable::DeleteOldAccounts() {
   const absl::Time end = absl::Now() + kAccountsTime;
   while (absl::Now() < end) {
-    Generation oldest = 0;
-    {
-      const absl::MutexLock lock(&mu_);
-      if (old_accounts_.empty()) return;
-      oldest = *old_accounts_.begin();
-    }
+    const absl::MutexLock lock(&accounts_mu_);
+    if (old_accounts_.empty()) return;
+    const Generation oldest = *old_accounts_.begin();
     if (!OkIfGone(tgt_->DeleteAccount(AccountOf(oldest))).ok()) return;
-    const absl::MutexLock lock(&mu_);
     old_accounts_.erase(oldest);
   }
 }
@@ -210,7 +220,7 @@ absl::StatusOr<std::set<Generation>> TargetTable::ListAccounts() const {
 }
 
 void TargetTable::SetOldAccounts(std::set<Generation> generations) {
-  const absl::MutexLock lock(&mu_);
+  const absl::MutexLock lock(&accounts_mu_);
   old_accounts_ = std::move(generations);
 }
 

@@ -37,7 +37,7 @@ class TargetTable {
   // How the node reaches it.
   Connection ConnectionOf(const GrantRow& grant) const;
   absl::Status OpenTarget(const GrantRow& grant, const Volume& volume, const std::string& path)
-      ABSL_LOCKS_EXCLUDED(mu_);
+      ABSL_LOCKS_EXCLUDED(mu_, accounts_mu_);
   // Makes a target that cannot be opened now exist, offline: tgtd then answers "try again" (0300), and not
   // "target not found", by which an initiator gives its device up for good. OpenTarget ends it.
   absl::Status HoldTarget(const GrantRow& grant) const;
@@ -45,13 +45,13 @@ class TargetTable {
   void ForgetOpen(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
   // Closes the target to logins and ends its sessions. True once every command of every session is over and
   // the target is deleted; false while something is still running: call again.
-  absl::StatusOr<bool> DrainTarget(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<bool> DrainTarget(const GrantRow& grant) ABSL_LOCKS_EXCLUDED(mu_, accounts_mu_);
   // Deletes accounts of targets that are gone, for a moment. To be called about once a second.
-  void DeleteOldAccounts() ABSL_LOCKS_EXCLUDED(mu_);
+  void DeleteOldAccounts() ABSL_LOCKS_EXCLUDED(accounts_mu_);
   // The generations that tgtd has an account for; and those among them whose grants are gone for good, of
   // which DeleteOldAccounts deletes the accounts.
   absl::StatusOr<std::set<Generation>> ListAccounts() const;
-  void SetOldAccounts(std::set<Generation> generations) ABSL_LOCKS_EXCLUDED(mu_);
+  void SetOldAccounts(std::set<Generation> generations) ABSL_LOCKS_EXCLUDED(accounts_mu_);
   // Makes the LUN as large as its file. tgtd closes the file and opens it again while its threads use it,
   // which a command at that moment would see as a medium error; so the sessions are cut first, and find the
   // target not ready (try again), not gone, until EndPause. True once no command is running; false while one
@@ -68,6 +68,8 @@ class TargetTable {
 
  private:
   static ChapCredentials TargetAccountOf(const GrantRow& grant);
+  absl::Status MakeAccount(Generation generation, const ChapCredentials& chap)
+      ABSL_LOCKS_EXCLUDED(accounts_mu_);
   absl::StatusOr<bool> CutConnections(int32_t target) const;
   absl::Status MakeLun(const GrantRow& grant, const Volume& volume, const std::string& path) const;
 
@@ -75,7 +77,9 @@ class TargetTable {
   const TargetTableOptions options_;
   absl::Mutex mu_;
   absl::flat_hash_set<int32_t> open_ ABSL_GUARDED_BY(mu_);
-  std::set<Generation> old_accounts_ ABSL_GUARDED_BY(mu_);
+  // Also held while tgtd makes and deletes them, so that no account is deleted that was made anew.
+  absl::Mutex accounts_mu_;
+  std::set<Generation> old_accounts_ ABSL_GUARDED_BY(accounts_mu_);
 };
 
 }  // namespace lunkeeper
