@@ -16,8 +16,10 @@ bool DiedSuddenly(const Signals& signals) {
 }
 
 // Another node fell silent at that time, so what killed them was nothing that one of them had mounted. A node
-// that is charged to the same volume already is no other one.
-bool IsPartOfOutage(const State& state, const NodeId& node, const std::vector<NodeId>& charged) {
+// that is charged to the same volume already is no other one. Nor is one that was dead before this one took
+// the volume: it may be the one that the volume was taken from, and a failover takes less time than the nodes
+// of one outage may die apart. It takes more than kLooks, so no node of an outage is left out for that.
+bool IsPartOfOutage(const State& state, const NodeId& node, const ChargedNodes& charged, Instant granted) {
   const auto died = LastSignOf(state.evidence.nodes().at(node));
   return std::any_of(state.evidence.nodes().begin(), state.evidence.nodes().end(), [&](const auto& entry) {
     const auto& [id, other] = entry;
@@ -26,7 +28,7 @@ bool IsPartOfOutage(const State& state, const NodeId& node, const std::vector<No
     // It need not count as silent yet: all nodes of an outage are judged within a second.
     const auto last = LastSignOf(other);
     const auto apart = last - died;
-    return std::max(apart, -apart) < state.settings.one_outage && !other.closed &&
+    return std::max(apart, -apart) < state.settings.one_outage && !other.closed && last + kLooks >= granted &&
            state.now - last >= state.settings.others_heard;
   });
 }
@@ -61,7 +63,7 @@ bool ChargeDeath(State& state, const NodeId& node, const VolumesByArray& volumes
       const auto lived = LastSignOf(known->second) - granted.value_or(Instant());
       if (!granted || lived >= state.settings.mount_death || lived < -kLooks) continue;
       auto nodes = state.cluster.ChargedTo(volume);
-      if (std::find(nodes.begin(), nodes.end(), node) != nodes.end() || IsPartOfOutage(state, node, nodes))
+      if (std::find(nodes.begin(), nodes.end(), node) != nodes.end() || IsPartOfOutage(state, node, nodes, *granted))
         continue;
       nodes.push_back(node);
       StoreCharge(state, volume, std::move(nodes));

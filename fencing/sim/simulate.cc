@@ -105,11 +105,21 @@ void RunPlain(World& world, Faults& faults) {
   faults.HealAll();
 }
 
+void PowerOffNode(World& world, const NodeName& name) {
+  for (auto& machine : world.machines) {
+    if (machine->name() != name) continue;
+    world.checker->Sick(machine->id(), Cause::kDead, true);
+    machine->PowerOff();
+  }
+}
+
 // One in sixteen has a volume that kills each machine which mounts it: it has to stop at the second, also
-// where a leader dies meanwhile.
+// where a leader dies meanwhile, and where the failover of another death took it there.
 void RunPoisoned(World& world, Faults& faults) {
   auto& random = world.random();
   const auto workload = world.api->workloads()[static_cast<size_t>(random.Between(0, 4))];
+  const bool had_it_long = random.Percent(50);
+  if (had_it_long) world.RunUntil(world.now() + 2 * Settings().mount_death);
   world.checker->Poison({*workload.volumes.begin()->second.begin()});
   for (auto& replica : world.replicas) {
     if (!replica->Leads()) continue;
@@ -118,7 +128,11 @@ void RunPoisoned(World& world, Faults& faults) {
                  at = static_cast<int>(random.Between(1, 6))] { leader.FailAtAction(at, by_stall); });
   }
   const auto pod = world.api->pods().at(workload.id);
-  world.api->Delete({pod.id, pod.uid, Grace::kOrdinary});  // it starts anew, and mounts the volume
+  if (had_it_long) {
+    PowerOffNode(world, pod.node);  // another fault takes the volume to the first that dies of it
+  } else {
+    world.api->Delete({pod.id, pod.uid, Grace::kOrdinary});  // it starts anew, and mounts the volume
+  }
   world.RunUntil(world.now() + kPoisonSpreads);
   if (world.checker->died_of_poison() < 2) throw Violation("the poisoned volume was not moved at all");
   world.checker->Poison({});
