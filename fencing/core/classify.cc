@@ -35,7 +35,9 @@ Classification ClassifyHeard(const Signals& signals, const Settings& settings) {
     return cut_off;
   }
   if (signals.hung_for > Span())
-    return {Response::kHold, "its kubelet or container runtime does not answer locally"};
+    return {.response = Response::kHold,
+            .what = "its kubelet or container runtime does not answer locally",
+            .works = true};
   return {};
 }
 
@@ -83,7 +85,7 @@ Classification ClassifyRows(const Signals& signals, const Settings& settings, bo
       if (signals.kubelet == Kubelet::kNotReady) return ClassifyCutOff(signals, settings);
       if (signals.network == Network::kClosed)
         return {.response = Response::kHold, .what = "its plugin restarts", .plugin = true};
-      return {Response::kHold, "cut off from the controllers only"};
+      return {.response = Response::kHold, .what = "cut off from the controllers only", .works = true};
     case Storage::kSilent:
       return ClassifySilent(signals, settings);
   }

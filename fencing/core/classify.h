@@ -20,6 +20,7 @@ struct Classification {
   std::string_view what;    // plain English, for people; a literal
   bool fast = false;        // by the row of 2.5 s, which asks for the observer's self-test too
   bool plugin = false;      // the plugin alone is away, as in an upgrade
+  bool works = false;       // its work and its kubelet are well, as far as this observer sees
   bool unmet = false;       // this observer never had a sign of life of it
   bool late_lease = false;  // its heartbeats arrive; that its lease is late is all there is against it
 };

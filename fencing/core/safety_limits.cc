@@ -10,6 +10,7 @@ namespace lunkeeper::fencing {
 namespace {
 
 constexpr int kFewestOfAMass = 3;
+constexpr Span kStanding = 600_s;
 
 // A node that counts where a share of all nodes is asked for.
 bool IsCurrent(const NodeId& id, const NodeEvidence& node) {
@@ -33,19 +34,26 @@ void SafetyLimits::NoteDecision(const NodeId& node, Instant now) {
 
 // What is plainly dead was its own fault's victim, also if it looked like something else on its way there. A
 // plugin that is away alone is an upgrade more often than a fault. And of a node that was silent before this
-// observer came nobody saw the trouble begin, with others or alone.
+// observer came nobody saw the trouble begin, with others or alone. What becomes of a standing trouble is a
+// new one, a plugin that is away too: the next of one fault may begin like that.
 void SafetyLimits::NoteVerdict(const NodeId& node, const Classification& verdict, Instant now) {
   const auto known = in_trouble_.find(node);
+  const bool turned = known != in_trouble_.end() && IsStanding(known->second, now) &&
+                      verdict.what != known->second.what;
   if (verdict.fast || verdict.unmet) {
     if (known != in_trouble_.end()) in_trouble_.erase(known);
   } else if (verdict.what.empty()) {
     if (known != in_trouble_.end()) known->second.over = true;
-  } else if (!verdict.plugin) {
+  } else if (!verdict.plugin || turned) {
     auto& trouble = known == in_trouble_.end() ? in_trouble_[node] : known->second;
     const bool begins =
-        known == in_trouble_.end() || trouble.over || (trouble.late_lease && !verdict.late_lease);
-    trouble = {begins ? now : trouble.began, now, false, verdict.late_lease};
+        known == in_trouble_.end() || trouble.over || turned || (trouble.late_lease && !verdict.late_lease);
+    trouble = {begins ? now : trouble.began, now, false, verdict.late_lease, verdict.works, verdict.what};
   }
+}
+
+bool SafetyLimits::IsStanding(const Trouble& trouble, Instant now) {
+  return trouble.works && now - trouble.began >= kStanding;
 }
 
 void SafetyLimits::CountNodes(const Cluster& cluster, const Evidence& evidence, Instant now) {
@@ -67,6 +75,7 @@ void SafetyLimits::CountNodes(const Cluster& cluster, const Evidence& evidence, 
     if (known == evidence.nodes().end() || !IsCurrent(id, known->second)) continue;
     // What was begun for it stays a part of what happened then; later it stands in nobody's way.
     if (cluster.FindFence(id) && is_past(trouble.began)) continue;
+    if (IsStanding(trouble, now)) continue;
     counts_.began.push_back(trouble.began);
     if (!trouble.late_lease) counts_.beyond_late.push_back(trouble.began);
   }

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fencing/core/classify.h"
@@ -45,6 +46,8 @@ class SafetyLimits {
     Instant began, last;
     bool over = false;        // it was well again after `last`
     bool late_lease = false;  // and nothing else
+    bool works = false;       // as Classification::works
+    std::string_view what;    // as Classification::what
   };
   struct Counts {
     int current = 0;                  // nodes that a mass is a share of
@@ -54,6 +57,8 @@ class SafetyLimits {
     std::vector<Instant> beyond_late;  // without late leases
   };
 
+  // It has worked with its trouble for so long that the trouble says nothing of what happens now.
+  static bool IsStanding(const Trouble& trouble, Instant now);
   bool IsMass(const NodeId& node, const Classification& verdict, Instant now) const;
   bool HearsMost() const;
 
