@@ -19,6 +19,7 @@ namespace lunkeeper::fencing {
 namespace {
 
 constexpr Span kForgetEvery = 60_s;
+constexpr Span kFollowerJudgesEvery = 1_s;
 
 }  // namespace
 
@@ -44,7 +45,13 @@ void Core::HandleEvent(const Tick&) {
   // Another may have led meanwhile, and these terms are no longer ours.
   if (led_ && !Leads()) state_.arrays.LostTerms();
   led_ = Leads();
-  if (MayAct()) ActAsLeader();
+  if (MayAct()) {
+    ActAsLeader();
+  } else if (synced_ && state_.now - judged_at_ >= kFollowerJudgesEvery) {
+    // A new leader has to know which nodes got into trouble together, and which did not.
+    JudgeNodes();
+    judged_at_ = state_.now;
+  }
   state_.outbox.PruneCalls(state_.now);
   if (state_.now - forgot_at_ >= kForgetEvery) state_.ForgetNodes(), forgot_at_ = state_.now;
 }
