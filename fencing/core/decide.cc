@@ -67,7 +67,7 @@ void ReportRefusal(State& state, const NodeId& node, std::string text, Refusal r
 // fails is waited for, and told of.
 bool IsKubeletUnread(State& state, const NodeId& node) {
   auto& due = state.due.try_emplace(node, DueFence{state.now, {}}).first->second;
-  if (state.settings.dry_run || state.evidence.IsKubeletRead(node, due.since, state.now)) return false;
+  if (state.evidence.IsKubeletRead(node, due.since, state.now)) return false;
   const CallKey key{.kind = CallKey::Kind::kReadKubelet, .node = node};
   state.outbox.CallOnce(key, ReadKubelet{node, state.now}, state.now);
   if (!due.asked_at) due.asked_at = state.now;
@@ -80,8 +80,7 @@ bool IsKubeletUnread(State& state, const NodeId& node) {
 // True: the other replicas have to be asked first, or one of them hears the node, whose path to this replica
 // is what is broken. Of a node that this one hears nobody is asked.
 bool IsHeardElsewhere(State& state, const NodeId& node) {
-  if (state.settings.dry_run || state.evidence.SignalsOf(node, state.now).network == Network::kArrives)
-    return false;
+  if (state.evidence.SignalsOf(node, state.now).network == Network::kArrives) return false;
   const auto* votes = state.evidence.VotesOn(node, state.now);
   if (!votes) {
     const CallKey key{.kind = CallKey::Kind::kAskReplicas, .node = node};
