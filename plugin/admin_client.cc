@@ -232,15 +232,19 @@ void AddUnfence(CLI::App* app, int* exit_code, const MakeClient& cluster) {
 }
 
 void AddAllow(CLI::App* app, int* exit_code, const MakeClient& cluster) {
-  const auto volume = std::make_shared<std::string>();
+  const auto volumes = std::make_shared<std::vector<std::string>>();
+  const auto all = std::make_shared<bool>(false);
   CLI::App* command = app->add_subcommand(
-      "allow", "Let a volume be moved again that is held back, as nodes died soon after they mounted it");
-  command->add_option("volume", *volume, "Its id, or its PersistentVolume's name")->required();
+      "allow", "Let volumes be moved again that are held back, as nodes died soon after they mounted them");
+  CLI::Option_group* which = command->add_option_group("which");
+  which->add_option("volume", *volumes, "Their ids, or their PersistentVolumes' names");
+  which->add_flag("--all", *all, "All that are held back");
+  which->require_option(1);
   command->callback([=] {
     const auto client = cluster();
     *exit_code = ExitCode(
-        client.ok() ? fencing::AllowVolume(**client, *volume, absl::Now() + kAllowTimeout,
-                                           [](const std::string& line) { std::cout << line << std::endl; })
+        client.ok() ? fencing::AllowVolumes(**client, *volumes, absl::Now() + kAllowTimeout,
+                                            [](const std::string& line) { std::cout << line << std::endl; })
                     : client.status());
   });
 }

@@ -71,7 +71,7 @@ void Core::ActAsLeader() {
       Decide(state_, fence.node, state_.ClassifyNode(fence.node));
   ReconcileAll();
   SweepTaints(state_);
-  ClearSurvivedCharges(state_);
+  TendCharges(state_);
   ReportHeldBack(state_);
 }
 
@@ -135,6 +135,8 @@ void Core::HandleEvent(const NodeGone& gone) {
   state_.evidence.NoteEvent(gone);
   state_.cluster.Remove(gone.node);
 }
+
+void Core::HandleEvent(const VolumeCharged& seen) { NoteChargeSeen(state_, seen); }
 
 void Core::HandleEvent(const FenceSeen& seen) {
   state_.cluster.StoreObject(seen.fence);
@@ -240,11 +242,9 @@ void Core::HandleAnswer(const RemoveNodeFence& call, const Done& done) {
   if (MayAct()) SweepTaints(state_);
 }
 
-// What the watch brings after a conflict is the truth. A charge that cannot be stored counts here all the
-// same, and the failover that waits for it goes on.
+// A charge that cannot be stored counts here all the same, and the failover that waits for it goes on.
 void Core::HandleAnswer(const ChargeVolume& call, const Done& done) {
-  if (done.outcome == Outcome::kConflict || (done.outcome != Outcome::kOk && call.nodes.empty())) return;
-  state_.cluster.StoreCharge(call.volume, call.nodes);
+  NoteChargeAnswer(state_, call, done.outcome);
   if (call.nodes.empty() || !MayAct()) return;
   Decide(state_, call.nodes.back(), state_.ClassifyNode(call.nodes.back()));
 }

@@ -51,7 +51,7 @@ class Core {
   void HandleEvent(const NodeGone& gone);
   void HandleEvent(const PodSeen& seen) { state_.cluster.StoreObject(seen.pod); }
   void HandleEvent(const PodGone& gone) { state_.cluster.Remove(gone.pod); }
-  void HandleEvent(const VolumeCharged& seen) { state_.cluster.StoreCharge(seen.volume, seen.nodes); }
+  void HandleEvent(const VolumeCharged& seen);
   void HandleEvent(const FenceSeen& seen);
   void HandleEvent(const FenceGone& gone);
   void HandleEvent(const LeaseSeen& seen) { election_.NoteLease(seen, state_.now); }

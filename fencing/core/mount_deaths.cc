@@ -8,11 +8,18 @@ namespace {
 // Between a grant and the look at the array that shows it, and between two heartbeats: a node whose last one
 // is older than its grant by more was dead before.
 constexpr Span kLooks = 2_s;
+constexpr Span kStoreAgain = 5_s;  // a charge that could not be stored
 
 // Its kernel ended without a word, and this observer saw when: a stream that was closed is a shutdown.
 bool DiedSuddenly(const Signals& signals) {
   return signals.met && signals.storage == Storage::kSilent &&
          (signals.network == Network::kSilent || signals.network == Network::kUnheard);
+}
+
+// Or another instance of its machine was: one that is made anew each time it dies is still one node.
+bool IsChargedWith(const ChargedNodes& charged, const NodeId& node) {
+  return std::any_of(charged.begin(), charged.end(),
+                     [&](const NodeId& each) { return NameOf(each) == NameOf(node); });
 }
 
 // Another node fell silent at that time, so what killed them was nothing that one of them had mounted. A node
@@ -23,7 +30,7 @@ bool IsPartOfOutage(const State& state, const NodeId& node, const ChargedNodes& 
   const auto died = LastSignOf(state.evidence.nodes().at(node));
   return std::any_of(state.evidence.nodes().begin(), state.evidence.nodes().end(), [&](const auto& entry) {
     const auto& [id, other] = entry;
-    const bool same = id == node || std::find(charged.begin(), charged.end(), id) != charged.end();
+    const bool same = NameOf(id) == NameOf(node) || IsChargedWith(charged, id);
     if (same || !other.heard || !state.IsCurrent(id)) return false;
     // It need not count as silent yet: all nodes of an outage are judged within a second.
     const auto last = LastSignOf(other);
@@ -37,16 +44,52 @@ void StoreCharge(State& state, const VolumeId& volume, std::vector<NodeId> nodes
   state.outbox.CallOnce(CallKey::ForChargeOf(volume), ChargeVolume{volume, std::move(nodes)}, state.now);
 }
 
-// The node that has had the volume for long enough by this observer's own eyes, and is well.
-bool IsSurvived(const State& state, const VolumeId& volume) {
-  for (const auto& [node, known] : state.evidence.nodes())
-    for (const auto& side : known.arrays) {
-      const auto* held = side.FindHolding(volume);
-      if (held && state.now - held->since >= state.settings.mount_death &&
-          state.evidence.SignalsOf(node, known, state.now).network == Network::kArrives)
-        return true;
-    }
+bool Arrives(const State& state, const NodeEvidence& known) {
+  return state.evidence.Arrives(known, state.now);
+}
+
+bool HoldsIt(const NodeEvidence& node, const VolumeId& volume) {
+  return std::any_of(node.arrays.begin(), node.arrays.end(),
+                     [&](const ArraySide& side) { return side.HoldsVolume(volume); });
+}
+
+// How long some node has been well with the volume, by this observer's own eyes and since the last death. A
+// grant that outlived a reboot shows nothing of the time before.
+Span LivedWith(const State& state, const VolumeId& volume, Instant charged) {
+  Span longest;
+  for (const auto& [node, known] : state.evidence.nodes()) {
+    if (!Arrives(state, known)) continue;
+    for (const auto& side : known.arrays)
+      if (const auto* held = side.FindHolding(volume))
+        longest = std::max(longest, state.now - LatestOf(held->since, charged, known.outage_until));
+  }
+  return longest;
+}
+
+// A node that had a device of the volume has given it back, of its own will, and lives.
+bool IsGivenBack(const State& state, const VolumeId& volume, std::optional<NodeId>& user) {
+  const auto is_well = [&](const NodeId& id, const NodeEvidence& node) {
+    return Arrives(state, node) && !state.cluster.FindFence(id);
+  };
+  if (user) {
+    const auto known = state.evidence.nodes().find(*user);
+    const bool well = known != state.evidence.nodes().end() && is_well(*user, known->second);
+    if (well && !HoldsIt(known->second, volume) && !known->second.heartbeat.present.contains(volume))
+      return true;
+    if (!well) user.reset();
+  }
+  for (const auto& [id, node] : state.evidence.nodes())
+    if (HoldsIt(node, volume) && node.heartbeat.present.contains(volume) && is_well(id, node)) user = id;
   return false;
+}
+
+void NoteCharged(State& state, const VolumeId& volume, ChargedNodes nodes) {
+  if (nodes.empty()) {
+    state.charges.erase(volume);
+  } else if (nodes != state.cluster.ChargedTo(volume)) {
+    state.charges[volume] = {.since = state.now};
+  }
+  state.cluster.StoreCharge(volume, std::move(nodes));
 }
 
 }  // namespace
@@ -63,8 +106,7 @@ bool ChargeDeath(State& state, const NodeId& node, const VolumesByArray& volumes
       const auto lived = LastSignOf(known->second) - granted.value_or(Instant());
       if (!granted || lived >= state.settings.mount_death || lived < -kLooks) continue;
       auto nodes = state.cluster.ChargedTo(volume);
-      if (std::find(nodes.begin(), nodes.end(), node) != nodes.end() || IsPartOfOutage(state, node, nodes, *granted))
-        continue;
+      if (IsChargedWith(nodes, node) || IsPartOfOutage(state, node, nodes, *granted)) continue;
       nodes.push_back(node);
       StoreCharge(state, volume, std::move(nodes));
       charging = true;
@@ -72,17 +114,56 @@ bool ChargeDeath(State& state, const NodeId& node, const VolumesByArray& volumes
   return charging;
 }
 
-void ClearSurvivedCharges(State& state) {
-  for (const auto& [volume, nodes] : state.cluster.charged())
-    if (!state.cluster.IsHeldBack(volume) && IsSurvived(state, volume)) StoreCharge(state, volume, {});
+// The watch may bring what this leader stored before the last death, and that is no news.
+void NoteChargeSeen(State& state, const VolumeCharged& seen) {
+  const auto& known = state.cluster.ChargedTo(seen.volume);
+  const bool older = !seen.nodes.empty() && seen.nodes.size() < known.size() &&
+                     std::equal(seen.nodes.begin(), seen.nodes.end(), known.begin());
+  if (older) return;
+  if (const auto charge = state.charges.find(seen.volume); charge != state.charges.end())
+    charge->second.store_at.reset();
+  NoteCharged(state, seen.volume, seen.nodes);
 }
 
-std::string DescribeHeldBack(const Cluster& cluster, const VolumeId& volume) {
+// A person may have allowed the volume while the call was under way: then that is what the last death adds
+// to.
+void NoteChargeAnswer(State& state, const ChargeVolume& call, Outcome outcome) {
+  if (outcome == Outcome::kOk) {
+    NoteCharged(state, call.volume, call.nodes);
+    if (!call.nodes.empty()) state.charges[call.volume].store_at.reset();
+    return;
+  }
+  if (call.nodes.empty()) return;
+  auto nodes = state.cluster.ChargedTo(call.volume);
+  if (!IsChargedWith(nodes, call.nodes.back())) nodes.push_back(call.nodes.back());
+  NoteCharged(state, call.volume, std::move(nodes));
+  // Without a PersistentVolume there is nothing to store it on.
+  if (outcome != Outcome::kGone) state.charges[call.volume].store_at = state.now + kStoreAgain;
+}
+
+void TendCharges(State& state) {
+  for (const auto& [volume, nodes] : state.cluster.charged()) {
+    auto& charge = state.charges[volume];
+    const bool held_back = state.cluster.IsHeldBack(volume);
+    const auto enough = held_back ? state.settings.mount_trusted : state.settings.mount_death;
+    const bool given_back = IsGivenBack(state, volume, charge.user);
+    if (LivedWith(state, volume, charge.since) >= enough || (given_back && !held_back)) {
+      StoreCharge(state, volume, {});
+    } else if (charge.store_at && state.now >= *charge.store_at) {
+      StoreCharge(state, volume, nodes);
+    }
+  }
+}
+
+std::string DescribeHeldBack(const State& state, const VolumeId& volume) {
   std::string nodes;
-  for (const auto& node : cluster.ChargedTo(volume)) nodes += (nodes.empty() ? "" : ", ") + node.value();
+  for (const auto& node : state.cluster.ChargedTo(volume))
+    nodes += (nodes.empty() ? "" : ", ") + node.value();
+  const auto charge = state.charges.find(volume);
+  const bool unstored = charge != state.charges.end() && charge->second.store_at;
   return "volume " + volume.value() + " is not moved any more: nodes died soon after they mounted it, one " +
          "after the other (" + nodes + "); check its file system, then `lunkeeper allow " + volume.value() +
-         "`";
+         "`" + (unstored ? " (not stored yet: only this leader knows)" : "");
 }
 
 void ReportHeldBack(State& state) {
@@ -90,7 +171,7 @@ void ReportHeldBack(State& state) {
   for (const auto& [volume, nodes] : state.cluster.charged()) {
     if (!state.cluster.IsHeldBack(volume)) continue;
     auto& text = texts[nodes.back()];
-    text += (text.empty() ? "" : "; ") + DescribeHeldBack(state.cluster, volume);
+    text += (text.empty() ? "" : "; ") + DescribeHeldBack(state, volume);
   }
   std::erase_if(state.said, [&](const auto& entry) {
     return entry.first.first == ReportKind::kHeldBack && !texts.contains(entry.first.second);

@@ -38,8 +38,8 @@ void SafetyLimits::NoteDecision(const NodeId& node, Instant now) {
 // new one, a plugin that is away too: the next of one fault may begin like that.
 void SafetyLimits::NoteVerdict(const NodeId& node, const Classification& verdict, Instant now) {
   const auto known = in_trouble_.find(node);
-  const bool turned = known != in_trouble_.end() && IsStanding(known->second, now) &&
-                      verdict.what != known->second.what;
+  const bool turned =
+      known != in_trouble_.end() && IsStanding(known->second, now) && verdict.what != known->second.what;
   if (verdict.fast || verdict.unmet) {
     if (known != in_trouble_.end()) in_trouble_.erase(known);
   } else if (verdict.what.empty()) {

@@ -37,6 +37,7 @@ struct Settings {
   Span graceful_deadline = 1_s;   // pods whose I/O hangs seldom leave by themselves
   Span asked_deadline = 120_s;    // the same, where a person asked for it: those pods are well
   Span mount_death = 60_s;        // a node that dies so soon after it took a volume is charged to that volume
+  Span mount_trusted = 3600_s;    // a node that lives with a held-back volume for so long clears it
   Span one_outage = 10_s;         // nodes that die within this time of each other had one fault in common
   Span forget = 3600_s;           // a node that is gone, and showed no sign for so long
   Span kick_window = 300_s;       // after an outage in which crash-looping pods are kicked, each once

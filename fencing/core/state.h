@@ -35,6 +35,13 @@ struct Said {
   friend bool operator==(const Said&, const Said&) = default;
 };
 
+// Nodes died of a volume: what this replica knows besides which.
+struct ChargeSide {
+  Instant since = {};                    // the last of them
+  std::optional<Instant> store_at = {};  // it could not be stored, and is to be then
+  std::optional<NodeId> user = {};       // has had a device of it since, and was well
+};
+
 struct State {
   explicit State(const Settings& given)
       : settings(given), evidence(settings), limits(settings), outbox(settings) {}
@@ -51,6 +58,7 @@ struct State {
   std::map<VolumeId, PendingRequest> wanted;  // on demand
   std::map<NodeId, Instant> leaving_since;    // graceful moves, as this replica saw them begin
   std::map<Uid, Instant> kicked;              // pods
+  std::map<VolumeId, ChargeSide> charges;     // of those in cluster.charged()
   std::map<NodeId, DueFence> due;             // whether the limits let it be done or not
   std::map<std::pair<ReportKind, NodeId>, Said> said;
 

@@ -170,8 +170,9 @@ TEST_CASE("a volume that nodes died of is not moved, which is told, until a pers
   }));
   CHECK(world.Runs("db-0", "n1"));
   CHECK(world.Holds("n1", held));
-  REQUIRE(AllowVolume(*world.clients.front(), held.value(), absl::Now() + absl::Seconds(30), [](const auto&) {
-          }).ok());
+  REQUIRE(
+      AllowVolumes(*world.clients.front(), {held.value()}, absl::Now() + absl::Seconds(30), [](const auto&) {
+      }).ok());
   CHECK(Comes([&] { return world.Runs("db-0", "n2"); }));
 }
 

@@ -69,7 +69,7 @@ std::vector<std::string> StatusLines(const Core& core, const std::string& missin
   for (const auto& entry : state.evidence.nodes()) lines.push_back(NodeLine(state, entry.first));
   for (const auto& entry : state.cluster.fences()) lines.push_back(FenceLine(entry.second));
   for (const auto& [volume, nodes] : state.cluster.charged())
-    if (state.cluster.IsHeldBack(volume)) lines.push_back(DescribeHeldBack(state.cluster, volume));
+    if (state.cluster.IsHeldBack(volume)) lines.push_back(DescribeHeldBack(state, volume));
   return lines;
 }
 

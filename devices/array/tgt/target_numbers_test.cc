@@ -108,8 +108,9 @@ TEST_CASE_METHOD(ClusterFixture, "each change of grants changes their version, a
 }
 
 // The stale secret would open the new target; and a second later, when its account is deleted, any would.
-TEST_CASE_METHOD(ClusterFixture,
-                 "a catalogue that was set back under a living tgtd gives no old account's secret to a grant") {
+TEST_CASE_METHOD(
+    ClusterFixture,
+    "a catalogue that was set back under a living tgtd gives no old account's secret to a grant") {
   const TgtClient tgtd(options.control_port);
   const auto first = Acquire(Make("v"), kA);
   REQUIRE(first.ok());
