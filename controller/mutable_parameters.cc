@@ -85,7 +85,7 @@ absl::StatusOr<VolumeChange> ParseMutableParameters(const StringMap& parameters,
   VolumeChange change;
   bool any = false;
   for (const auto& [key, value] : parameters) {
-    if (IsOrchestrators(key)) continue;
+    if (IsAddedByKubernetes(key)) continue;
     RETURN_IF_ERROR(SetChange(key, value, &change));
     any = true;
   }

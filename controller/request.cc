@@ -220,7 +220,7 @@ absl::StatusOr<VolumeParameters> ParseParameters(const StringMap& parameters) {
   for (const auto& [key, value] : parameters) {
     // The rest is ours: a typing error in a StorageClass must not be ignored, or a volume would silently be
     // of another kind than its administrator wanted.
-    if (!IsOrchestrators(key)) RETURN_IF_ERROR(SetParameter(key, value, &parsed));
+    if (!IsAddedByKubernetes(key)) RETURN_IF_ERROR(SetParameter(key, value, &parsed));
   }
   return parsed;
 }
@@ -236,12 +236,12 @@ bool WasMadeWith(const Volume& volume, const VolumeParameters& parameters, const
          (any_type || parameters.fs_type == spec.fs_type);
 }
 
-bool IsOrchestrators(const std::string& key) { return absl::StartsWith(key, "csi.storage.k8s.io/"); }
+bool IsAddedByKubernetes(const std::string& key) { return absl::StartsWith(key, "csi.storage.k8s.io/"); }
 
 absl::Status CheckNoParameters(const char* field, const StringMap& parameters) {
   RETURN_IF_ERROR(CheckMap(field, parameters));
   for (const auto& [key, value] : parameters) {
-    if (IsOrchestrators(key)) continue;
+    if (IsAddedByKubernetes(key)) continue;
     return InvalidField(field, absl::StrCat(key.substr(0, kLongestString), " is unknown; there are none"));
   }
   return absl::OkStatus();

@@ -54,7 +54,7 @@ absl::StatusOr<VolumeParameters> ParseParameters(const StringMap& parameters);
 // Whether the volume is what these ask for; `change` goes before a parameter of the same name.
 bool WasMadeWith(const Volume& volume, const VolumeParameters& parameters, const VolumeChange& change);
 // Whether Kubernetes has added the key: the claim's name and namespace (--extra-create-metadata).
-bool IsOrchestrators(const std::string& key);
+bool IsAddedByKubernetes(const std::string& key);
 // A snapshot has none.
 absl::Status CheckNoParameters(const char* field, const StringMap& parameters);
 

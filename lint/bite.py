@@ -248,6 +248,11 @@ NAME_BITES = (
     Bite(names.check_overused_names, STORES, RPCS),
     Bite(names.check_overused_names, STORES, {name: STORES[name] for name in ("node/A.h", "node/B.h")}),
     Bite(
+        names.check_retired_words,
+        {"node/x.cc": "void JudgeNodes() {}\n"},
+        {"node/x.cc": "void ClassifyNodes() {}\nvoid FindByHandle() {}\n"},
+    ),
+    Bite(
         names.check_cpp_functions,
         {"node/x_test.cc": 'TEST_CASE("x") {\n' + lines(49) + "}\n"},
         {"node/x_test.cc": 'TEST_CASE("x") {\n' + lines(48) + "}\n"},

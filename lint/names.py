@@ -23,6 +23,22 @@ IDIOMS = {
     "Remove": "removes an element from a collection",
 }
 
+# Words that the project once used for what the field has its own word for: {word: the field's}.
+RETIRED = {
+    "judge": "classify",
+    "verdict": "classification",
+    "chronicle": "recorder",
+    "herd": "hollow cluster",
+    "conduit": "splice pipe",
+    "census": "list",
+    "tamper": "fault injection",
+    "by hand": "manual",
+    "superseded": "replaced",
+    "namesake": "instance",
+    "tidier": "sweeper",
+    "rails": "safety limits",
+}
+
 Things = dict[str, dict[str, list[str]]]  # {name: {thing: places}}
 
 
@@ -156,3 +172,18 @@ def check_one_word_share(tree: Tree) -> list[str]:
 def check_overused_names(tree: Tree) -> list[str]:
     """No name of one word stands for more than two things."""
     return overused_names(tree)
+
+
+def words_of(name: str) -> str:
+    """The words of an identifier, in lower case between spaces: " by hand " of ByHand and by_hand."""
+    return f" {re.sub(r'(?<=[a-z])(?=[A-Z])|_', ' ', name).lower().strip()} "
+
+
+def check_retired_words(tree: Tree) -> list[str]:
+    """No identifier of the product has a word that was replaced by the field's own."""
+    return [
+        f"{tag.place}: {tag.name}: the word is {word}"
+        for tag in tags_in(tree, "product", "simulation", "support")
+        for retired, word in RETIRED.items()
+        if re.search(rf" {retired}s? ", words_of(tag.name))
+    ]

@@ -32,4 +32,5 @@ RULES: tuple[Check, ...] = (
     names.check_one_word_share,
     names.check_overused_names,
     names.check_cpp_functions,
+    names.check_retired_words,
 )

@@ -13,9 +13,9 @@ LimitWatch::LimitWatch(GrantStore& grants, const NodeId& node,
       node_(node),
       devices_(std::move(devices)),
       setter_(std::move(set)),
-      looks_(every, [this] { Look(); }) {}
+      looks_(every, [this] { PollGrants(); }) {}
 
-void LimitWatch::Look() {
+void LimitWatch::PollGrants() {
   const auto grants = grants_.ListGrants({.volume = {}, .node = node_});
   if (!grants.ok()) return;
   LimitsByVolume limits;

@@ -22,7 +22,7 @@ class LimitWatch {
              absl::Duration every = absl::Milliseconds(500));
 
  private:
-  void Look();
+  void PollGrants();
 
   GrantStore& grants_;
   const NodeId node_;

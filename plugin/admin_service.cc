@@ -59,7 +59,7 @@ bool IsKnown(Array& array, const NodeId& id) {
          (!absl::IsUnimplemented(landed.status()) && has(landed));
 }
 
-FenceRequest ByHand(const admin::v1::FenceRequest& asked) {
+FenceRequest ManualFence(const admin::v1::FenceRequest& asked) {
   return {.node = ToFence(asked.node()),
           .volumes = {asked.volumes().begin(), asked.volumes().end()},
           .fenced_by = OperatorHere(),
@@ -124,7 +124,7 @@ class AdminService final : public admin::v1::Admin::Service {
       if (request->node().empty()) return absl::InvalidArgumentError("fence: which node? The name is empty");
       response->set_unknown(!IsKnown(*array, ToFence(request->node())));
       ASSIGN_OR_RETURN(const Term term, array->fences().BeginTerm(OperatorHere()));
-      ASSIGN_OR_RETURN(const FenceRecord fence, array->fences().FenceNode(term, ByHand(*request)));
+      ASSIGN_OR_RETURN(const FenceRecord fence, array->fences().FenceNode(term, ManualFence(*request)));
       LogInfo("admin", "fenced by hand",
               {{"node", fence.node.value()},
                {"generation", absl::StrCat(fence.generation)},

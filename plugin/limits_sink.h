@@ -13,14 +13,14 @@ namespace lunkeeper {
 class LimitsSink final : public HeartbeatSink {
  public:
   explicit LimitsSink(Arrays& arrays, absl::Duration every = absl::Milliseconds(500))
-      : arrays_(arrays), looks_(every, [this] { Look(); }) {}
+      : arrays_(arrays), looks_(every, [this] { PollGrants(); }) {}
 
   FencesByArray OnHeartbeat(fencing::Heartbeat) override { return {}; }
   LimitsByVolume LimitsOf(const NodeId& node) override { return board_.LimitsOf(node); }
   void OnClosed(const NodeId&) override {}
 
  private:
-  void Look() {
+  void PollGrants() {
     for (const NamedArray& named : arrays_.ListArrays()) {
       const auto grants = named.array->grants().ListGrants({});
       if (grants.ok()) board_.OnLimits(fencing::ArrayId(named.name), fencing::LimitsOfGrants(*grants));

@@ -13,9 +13,9 @@ namespace {
 
 namespace v1 = coordinator::v1;
 
-constexpr absl::Duration kPatience = absl::Milliseconds(200);
+constexpr absl::Duration kVoteTimeout = absl::Milliseconds(200);
 // A token's first review asks the API server. This is no vote, and may take its time.
-constexpr absl::Duration kKeepOpenEvery = absl::Seconds(5), kKeepOpenPatience = absl::Seconds(5);
+constexpr absl::Duration kKeepOpenEvery = absl::Seconds(5), kKeepOpenTimeout = absl::Seconds(5);
 
 struct Call {
   std::shared_ptr<const Replica> replica;  // its channel outlives the call
@@ -58,7 +58,7 @@ ReplicaPoll::ReplicaPoll(ReplicaOptions options, std::string self)
     : self_(std::move(self)),
       replicas_(std::move(options)),
       keep_open_(std::make_unique<Periodic>(
-          kKeepOpenEvery, [this] { Ask(NodeId(), kKeepOpenPatience, [](const auto&) {}); })) {}
+          kKeepOpenEvery, [this] { SendQuestions(NodeId(), kKeepOpenTimeout, [](const auto&) {}); })) {}
 
 ReplicaPoll::~ReplicaPoll() {
   keep_open_.reset();
@@ -70,12 +70,12 @@ ReplicaPoll::~ReplicaPoll() {
 
 void ReplicaPoll::AskAll(const NodeId& node, Answered answered) {
   boost::asio::post(asker_, [this, node, answered = std::move(answered)]() mutable {
-    Ask(node, kPatience, std::move(answered));
+    SendQuestions(node, kVoteTimeout, std::move(answered));
   });
 }
 
-void ReplicaPoll::Ask(const NodeId& node, absl::Duration patience, Answered answered) {
-  const absl::Time deadline = absl::Now() + patience;
+void ReplicaPoll::SendQuestions(const NodeId& node, absl::Duration timeout, Answered answered) {
+  const absl::Time deadline = absl::Now() + timeout;
   const auto replicas = replicas_.ListReplicas(absl::InfinitePast());
   if (replicas.empty()) return answered({});
   {

@@ -29,7 +29,7 @@ class ReplicaPoll {
   void AskAll(const NodeId& node, Answered answered);
 
  private:
-  void Ask(const NodeId& node, absl::Duration patience, Answered answered);
+  void SendQuestions(const NodeId& node, absl::Duration timeout, Answered answered);
 
   const std::string self_;
   Replicas replicas_;

@@ -102,7 +102,7 @@ bool IsCallersMistake(grpc::StatusCode code) {
 }
 
 // These say nothing about the caller.
-bool IsNoVerdict(grpc::StatusCode code) {
+bool IsNotAboutCaller(grpc::StatusCode code) {
   return code == grpc::StatusCode::RESOURCE_EXHAUSTED || code == grpc::StatusCode::CANCELLED;
 }
 
@@ -168,7 +168,7 @@ class RpcObserver final : public grpc::experimental::Interceptor {
   }
 
   void TellGate(grpc::StatusCode code) {
-    if (gate_ == nullptr || IsNoVerdict(code)) return;
+    if (gate_ == nullptr || IsNotAboutCaller(code)) return;
     IsCallersMistake(code) ? gate_->NoteBad(peer_) : gate_->NoteGood(peer_);
   }
 

@@ -116,7 +116,7 @@ class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::
     if (!caller.ok()) return Finish(ToGrpcStatus(caller.status()));
     machine_ = caller->node;
     number_ = streams_.budgets.BeginStream(machine_, [this] {
-      superseded_ = true;
+      replaced_ = true;
       context_->TryCancel();
     });
     StartRead(&message_);
@@ -145,7 +145,7 @@ class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::
   // A stream that this replica ends says nothing about the node.
   void EndStream() {
     if (node_.empty()) return Finish({grpc::StatusCode::INVALID_ARGUMENT, "a stream without a heartbeat"});
-    if (!superseded_) {
+    if (!replaced_) {
       const bool closed = absl::Now() - last_ < kStreamIsCurrent && !streams_.leaving;
       LogInfo("coordinator",
               closed ? "a node's heartbeats end: it closed them" : "a node's heartbeats end after a silence",
@@ -160,7 +160,7 @@ class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::
   RateLimit rate_;
   std::string machine_;  // the token's
   uint64_t number_ = 0;  // among the machine's streams; 0: not one of them yet
-  std::atomic<bool> reset_ = false, superseded_ = false;
+  std::atomic<bool> reset_ = false, replaced_ = false;
   NodeId node_;  // empty before the first heartbeat
   absl::Time last_;
   v1::Heartbeat message_;

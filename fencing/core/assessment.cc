@@ -36,7 +36,7 @@ bool IsGraceOver(State& state, const Assessment& seen) {
   if (!seen.leaving) return false;
   // Where a person asked: once they have left with all they had, or the fence has begun, nothing is waited
   // for.
-  const bool asked = seen.record.by_hand();
+  const bool asked = seen.record.is_manual();
   const auto left = [&] { return seen.plan.move.empty() && HasNothing(state, NameOf(seen.record.node)); };
   if (asked && (!seen.fences.empty() || left())) return true;
   const auto deadline = asked ? state.settings.asked_deadline : state.settings.graceful_deadline;
@@ -80,7 +80,7 @@ Assessment AssessNode(State& state, const NodeFence& record) {
   seen.signals = state.evidence.SignalsOf(record.node, state.now);
   seen.classification = Classify(seen.signals, state.settings);
   seen.lifting = WantsLifting(state, record);
-  const bool manual = record.by_hand() && !seen.lifting;
+  const bool manual = record.is_manual() && !seen.lifting;
   const bool path_lost = seen.classification.response == Response::kAskToLeave;
   seen.leaving = record.graceful && (manual || path_lost);
   seen.plan = PlanOf(state, seen, path_lost && !manual);
@@ -116,15 +116,15 @@ bool WantsLifting(const State& state, const NodeFence& record) {
   const auto* object = state.cluster.FindNode(NameOf(record.node));
   const auto fences = state.FencesOfMachine(record.node);
   // What a person put at an array stays when the taint goes.
-  const bool by_hand =
-      std::any_of(fences.begin(), fences.end(), [](const auto& entry) { return entry.second.by_hand; });
-  if (record.requested_by == kByTaint) return (!object || !object->out_of_service) && !by_hand;
+  const bool asked_here =
+      std::any_of(fences.begin(), fences.end(), [](const auto& entry) { return entry.second.manual; });
+  if (record.requested_by == kByTaint) return (!object || !object->out_of_service) && !asked_here;
   return record.requested_by == kByMachine && fences.empty();
 }
 
 bool IsByPerson(const NodeFence& record) { return IsOfMachine(record) && record.requested_by != kByTaint; }
 
-bool IsOfMachine(const NodeFence& record) { return record.by_hand() && record.requested_by != kByMachine; }
+bool IsOfMachine(const NodeFence& record) { return record.is_manual() && record.requested_by != kByMachine; }
 
 std::vector<ArrayId> UnconfirmedArrays(const State& state, const Assessment& seen) {
   std::vector<ArrayId> arrays;
@@ -177,7 +177,7 @@ bool IsUnknown(const State& state, const NodeFence& record) {
   // One with volumes was decided about by a leader that knew it, even if the present one started later and
   // all traces are gone.
   const bool named = object && (object->node_id == node || IsMachineId(node));
-  return record.by_hand() && record.volumes.empty() && !state.evidence.nodes().contains(node) &&
+  return record.is_manual() && record.volumes.empty() && !state.evidence.nodes().contains(node) &&
          state.arrays.FencesOf(node).empty() && !named;
 }
 

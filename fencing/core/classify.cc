@@ -46,7 +46,7 @@ Classification ClassifyHeard(const Signals& signals, const Settings& settings) {
 // a kernel which answered until then. A closed stream fits too, as a shutdown closes it before the kernel
 // ends.
 bool IsDead(const Signals& signals, const Settings& settings) {
-  const bool heard = signals.network != Network::kUnheard;
+  const bool heard = signals.network != Network::kNeverArrived;
   const auto silent_for =
       heard ? std::min(signals.silent_for, signals.storage_silent_for) : signals.storage_silent_for;
   return signals.met && signals.storage == Storage::kSilent && silent_for >= settings.silence &&
@@ -62,8 +62,8 @@ Classification ClassifySilent(const Signals& signals, const Settings& settings) 
     return {Response::kHold, "silent; the API server cannot say whether its kubelet is well"};
   // A node that this observer never met may only be one whose address it has not learned yet, so it waits
   // longer.
-  const auto enough = signals.met ? settings.slow_silence : settings.unheard_silence;
-  const auto both = signals.network == Network::kUnheard
+  const auto enough = signals.met ? settings.slow_silence : settings.never_met_silence;
+  const auto both = signals.network == Network::kNeverArrived
                         ? signals.storage_silent_for
                         : std::min(signals.silent_for, signals.storage_silent_for);
   return {both >= enough ? Response::kFence : Response::kHold,
@@ -76,7 +76,7 @@ Classification ClassifyRows(const Signals& signals, const Settings& settings, bo
     return {Response::kFence, "dead or fully isolated: no heartbeat, no I/O, its kernel does not answer",
             true};
   // Well as far as Kubernetes knows, and no heartbeat of it has come yet: nothing to tell anybody.
-  if (signals.network == Network::kUnheard && signals.kubelet == Kubelet::kReady)
+  if (signals.network == Network::kNeverArrived && signals.kubelet == Kubelet::kReady)
     return {Response::kHold, ""};
   switch (signals.storage) {
     case Storage::kUnknown:
@@ -95,9 +95,9 @@ Classification ClassifyRows(const Signals& signals, const Settings& settings, bo
 }  // namespace
 
 Classification Classify(const Signals& signals, const Settings& settings, bool self_test) {
-  auto verdict = ClassifyRows(signals, settings, self_test);
-  verdict.unmet = !signals.met;
-  return verdict;
+  auto classification = ClassifyRows(signals, settings, self_test);
+  classification.unmet = !signals.met;
+  return classification;
 }
 
 }  // namespace lunkeeper::fencing

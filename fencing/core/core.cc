@@ -49,7 +49,7 @@ void Core::HandleEvent(const Tick&) {
     ActAsLeader();
   } else if (synced_ && state_.now - judged_at_ >= kFollowerJudgesEvery) {
     // A new leader has to know which nodes got into trouble together, and which did not.
-    JudgeNodes();
+    ClassifyNodes();
     judged_at_ = state_.now;
   }
   state_.outbox.PruneCalls(state_.now);
@@ -59,10 +59,10 @@ void Core::HandleEvent(const Tick&) {
 void Core::ActAsLeader() {
   BeginTerms();
   // Of all first: what becomes of one node depends on how many others are in the same trouble.
-  const auto verdicts = JudgeNodes();
-  auto verdict = verdicts.begin();
+  const auto classifications = ClassifyNodes();
+  auto classification = classifications.begin();
   for (const auto& [node, known] : state_.evidence.nodes()) {
-    Decide(state_, node, *verdict++);
+    Decide(state_, node, *classification++);
     KickCrashLoops(state_, node, known);
   }
   // Nodes of which nothing is known but a fence: it may have lost its record.
@@ -75,14 +75,15 @@ void Core::ActAsLeader() {
   ReportHeldBack(state_);
 }
 
-std::vector<Classification> Core::JudgeNodes() {
-  std::vector<Classification> verdicts;
-  verdicts.reserve(state_.evidence.nodes().size());
+std::vector<Classification> Core::ClassifyNodes() {
+  std::vector<Classification> classifications;
+  classifications.reserve(state_.evidence.nodes().size());
   for (const auto& [node, known] : state_.evidence.nodes()) {
-    verdicts.push_back(state_.JudgeNode(node, state_.evidence.SignalsOf(node, known, state_.now)));
+    classifications.push_back(
+        state_.ClassifyAndNote(node, state_.evidence.SignalsOf(node, known, state_.now)));
   }
   state_.limits.CountNodes(state_.cluster, state_.evidence, state_.now);
-  return verdicts;
+  return classifications;
 }
 
 // Over a copy: a step may remove a NodeFence from the cluster's.
@@ -183,7 +184,8 @@ void Core::HandleAnswer(const ReadKubelet& call, const Done& done) {
   state_.evidence.NoteRead(call, done.kubelet, state_.now);
   if (const auto due = state_.due.find(call.node); due != state_.due.end()) due->second.asked_at.reset();
   if (!MayAct()) return;
-  Decide(state_, call.node, state_.JudgeNode(call.node, state_.evidence.SignalsOf(call.node, state_.now)));
+  Decide(state_, call.node,
+         state_.ClassifyAndNote(call.node, state_.evidence.SignalsOf(call.node, state_.now)));
 }
 
 // Also where nobody could be asked: then there are no votes, and none stands against it.

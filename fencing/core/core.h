@@ -75,7 +75,7 @@ class Core {
   void LoseTerm(const ArrayId& array);
   void ActAsLeader();
   // What the evidence says of each node, in their order, for the safety limits too.
-  std::vector<Classification> JudgeNodes();
+  std::vector<Classification> ClassifyNodes();
   void BeginTerms();
   // The world is known well enough, and it is ours to act on it.
   bool MayAct() const { return Leads() && synced_; }

@@ -28,7 +28,7 @@ void RecordDecision(State& state, NodeFence fence) {
                              .refusal = Refusal::kDryRun});
   }
   const auto node = fence.node;
-  const bool automatic = !fence.by_hand();
+  const bool automatic = !fence.is_manual();
   // Counted when it is sent and not when it is answered: a write of which the answer is lost may have been
   // stored.
   if (state.outbox.CallOnce(CallKey::ForRecordOf(node), PutNodeFence{std::move(fence)}, state.now) &&
@@ -135,7 +135,7 @@ bool IsLeftoverBelieved(const State& state, const NodeId& node) {
 bool IsCoveredByMachine(const State& state, const NodeId& node) {
   const auto records = InstancesOf(state.cluster.fences(), NameOf(node));
   const bool recorded = std::any_of(records.begin(), records.end(),
-                                    [](const auto* record) { return record->second.by_hand(); });
+                                    [](const auto* record) { return record->second.is_manual(); });
   return recorded && state.arrays.FencesOf(node).empty() && !HoldsSomething(state, node) &&
          state.PlanForMachine(node).move.empty() && !IsLeftoverBelieved(state, node);
 }
@@ -266,7 +266,7 @@ void SweepTaints(State& state) {
     const NodeId owner(node->taint);
     const bool of_another = !node->node_id.empty() && node->node_id != owner;
     const auto* record = state.cluster.FindFence(owner);
-    if (record && (!of_another || (record->by_hand() && !WantsLifting(state, *record)))) continue;
+    if (record && (!of_another || (record->is_manual() && !WantsLifting(state, *record)))) continue;
     // Closed by a person: the node that it is now takes the taint over, or the machine is opened.
     if (!state.arrays.FencesOf(MachineId(name.value())).empty()) continue;
     // In force, and its record has been lost: it is about to be adopted.

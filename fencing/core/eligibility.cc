@@ -10,10 +10,10 @@ namespace {
 
 // A pod like it is there already, which it must not be beside.
 bool HasItsLike(const Pod& pod, const std::vector<const Pod*>& there) {
-  const auto& apart = pod.scheduling->apart;
+  const auto& apart = pod.scheduling->anti_affinity;
   if (apart.empty()) return false;
   return std::any_of(there.begin(), there.end(), [&](const Pod* other) {
-    const auto& theirs = other->scheduling->apart;
+    const auto& theirs = other->scheduling->anti_affinity;
     return other->id != pod.id && !other->deleting &&
            std::find_first_of(apart.begin(), apart.end(), theirs.begin(), theirs.end()) != apart.end();
   });

@@ -17,7 +17,7 @@ bool IsTainted(State& state, const Assessment& seen) {
   const NodeId& node = seen.record.node;
   const auto* object = state.cluster.FindNode(NameOf(node));
   if (!object || object->taint == node.value()) return true;
-  const bool name_is_closed = seen.record.by_hand() && !seen.lifting;
+  const bool name_is_closed = seen.record.is_manual() && !seen.lifting;
   if (!state.IsCurrent(node) && (!name_is_closed || !object->taint.empty())) return true;
   state.outbox.CallOnce(CallKey::ForTaintOf(object->name),
                         SetTaint{object->name, object->version, node.value()}, state.now);

@@ -335,7 +335,7 @@ bool Evidence::Arrives(const NodeEvidence& node, Instant now) const {
   return node.heard && !node.closed && now - LatestOf(window_, node.heartbeat_at) < settings_.silence;
 }
 
-bool Evidence::IsSuperseded(const NodeId& id, Instant now) const {
+bool Evidence::HasSuccessor(const NodeId& id, Instant now) const {
   const auto arrives = [&](const NodeEvidence& node) {
     return node.heard && now - LatestOf(window_, node.heartbeat_at) < settings_.silence;
   };

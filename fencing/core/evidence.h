@@ -67,7 +67,7 @@ class Evidence {
   bool IsClean(const NodeId& node, const VolumeSet& volumes, const ArrayId& array, Generation known,
                Instant now) const;
   // Heartbeats of another instance of its name arrive, and its own do not.
-  bool IsSuperseded(const NodeId& node, Instant now) const;
+  bool HasSuccessor(const NodeId& node, Instant now) const;
   // By the network.
   bool Arrives(const NodeEvidence& node, Instant now) const;
   // By the last view of the array.

@@ -13,7 +13,7 @@ constexpr Span kStoreAgain = 5_s;  // a charge that could not be stored
 // Its kernel ended without a word, and this observer saw when: a stream that was closed is a shutdown.
 bool DiedSuddenly(const Signals& signals) {
   return signals.met && signals.storage == Storage::kSilent &&
-         (signals.network == Network::kSilent || signals.network == Network::kUnheard);
+         (signals.network == Network::kSilent || signals.network == Network::kNeverArrived);
 }
 
 // Or another instance of its machine was: one that is made anew each time it dies is still one node.

@@ -90,7 +90,8 @@ bool IsClosedByAnother(const State& state, const NodeFence& lifted) {
 
 // True: the person who wants this lifted wants the machine opened, and nobody wants it closed.
 bool MayOpenMachine(const State& state, const Assessment& seen) {
-  const bool asked = IsOfMachine(seen.record) ? seen.lifting : seen.record.by_hand() && seen.record.deleting;
+  const bool asked =
+      IsOfMachine(seen.record) ? seen.lifting : seen.record.is_manual() && seen.record.deleting;
   return asked && !IsClosedByAnother(state, seen.record);
 }
 
@@ -149,7 +150,7 @@ void LiftFences(State& state, const Assessment& seen) {
         std::none_of(pods.begin(), pods.end(), [&](const Pod* pod) { return pod->volumes.contains(array); });
     // Generation 0 would be an array's mistake: no fence has it.
     // What a person put at the array is lifted there, or by deleting the NodeFence.
-    const bool kept = fence.by_hand && !seen.record.deleting;
+    const bool kept = fence.manual && !seen.record.deleting;
     if (evacuated && !kept && state.arrays.TermOf(array) != 0 && fence.generation != 0 &&
         state.evidence.Reaches(node, array, state.now) && IsCleanOf(state, node, array, fence))
       UnfenceArray(state, node, array, fence);
@@ -187,7 +188,7 @@ bool IsReplaced(const State& state, const Assessment& seen) {
   const auto records = InstancesOf(state.cluster.fences(), NameOf(seen.record.node));
   return std::any_of(records.begin(), records.end(), [&](const auto* entry) {
     const auto& [node, record] = *entry;
-    return node != seen.record.node && record.by_hand() &&
+    return node != seen.record.node && record.is_manual() &&
            (IsOfMachine(record) || state.cluster.IsCurrent(node));
   });
 }
@@ -195,7 +196,7 @@ bool IsReplaced(const State& state, const Assessment& seen) {
 bool MayClose(const State& state, const Assessment& seen) {
   if (!AreArraysKnown(state, seen)) return false;
   // The name stays closed for as long as a person wants it, also when there is no such node any more.
-  if (seen.record.by_hand() && !seen.lifting && !IsReplaced(state, seen)) return false;
+  if (seen.record.is_manual() && !seen.lifting && !IsReplaced(state, seen)) return false;
   const bool open = state.FencesOfMachine(seen.record.node).empty();
   if (!open && MayOpenMachine(state, seen)) return false;
   if (IsMachineId(seen.record.node)) return true;

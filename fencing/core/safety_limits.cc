@@ -36,19 +36,20 @@ void SafetyLimits::NoteDecision(const NodeId& node, Instant now) {
 // plugin that is away alone is an upgrade more often than a fault. And of a node that was silent before this
 // observer came nobody saw the trouble begin, with others or alone. What becomes of a standing trouble is a
 // new one, a plugin that is away too: the next of one fault may begin like that.
-void SafetyLimits::NoteVerdict(const NodeId& node, const Classification& verdict, Instant now) {
+void SafetyLimits::NoteClassification(const NodeId& node, const Classification& classification, Instant now) {
   const auto known = in_trouble_.find(node);
-  const bool turned =
-      known != in_trouble_.end() && IsStanding(known->second, now) && verdict.what != known->second.what;
-  if (verdict.fast || verdict.unmet) {
+  const bool turned = known != in_trouble_.end() && IsStanding(known->second, now) &&
+                      classification.what != known->second.what;
+  if (classification.fast || classification.unmet) {
     if (known != in_trouble_.end()) in_trouble_.erase(known);
-  } else if (verdict.what.empty()) {
+  } else if (classification.what.empty()) {
     if (known != in_trouble_.end()) known->second.over = true;
-  } else if (!verdict.plugin || turned) {
+  } else if (!classification.plugin || turned) {
     auto& trouble = known == in_trouble_.end() ? in_trouble_[node] : known->second;
-    const bool begins =
-        known == in_trouble_.end() || trouble.over || turned || (trouble.late_lease && !verdict.late_lease);
-    trouble = {begins ? now : trouble.began, now, false, verdict.late_lease, verdict.works, verdict.what};
+    const bool begins = known == in_trouble_.end() || trouble.over || turned ||
+                        (trouble.late_lease && !classification.late_lease);
+    trouble = {begins ? now : trouble.began, now, false, classification.late_lease, classification.works,
+               classification.what};
   }
 }
 
@@ -85,23 +86,23 @@ void SafetyLimits::CountNodes(const Cluster& cluster, const Evidence& evidence, 
 
 // One fault brings many nodes into trouble at about the same time. A late lease alone is a sign against a
 // node only where that is all there is against it.
-bool SafetyLimits::IsMass(const NodeId& node, const Classification& verdict, Instant now) const {
+bool SafetyLimits::IsMass(const NodeId& node, const Classification& classification, Instant now) const {
   const auto trouble = in_trouble_.find(node);
   const Instant began = trouble == in_trouble_.end() ? now : trouble->second.began;
-  const auto& others = verdict.late_lease ? counts_.began : counts_.beyond_late;
+  const auto& others = classification.late_lease ? counts_.began : counts_.beyond_late;
   const int sick = CountBetween(others, began - settings_.mass_window, began + settings_.mass_window);
   return sick >= kFewestOfAMass && sick * 100 > counts_.current * settings_.mass_percent;
 }
 
-std::optional<LimitRefusal> SafetyLimits::RefusalOf(const NodeId& node, const Classification& verdict,
+std::optional<LimitRefusal> SafetyLimits::RefusalOf(const NodeId& node, const Classification& classification,
                                                     const Cluster& cluster, const Evidence& evidence,
                                                     Instant now) {
   if (settings_.paused) return LimitRefusal{Refusal::kPaused, "failover is paused"};
   const auto* object = cluster.FindNode(NameOf(node));
   if (object && object->exempt) return LimitRefusal{Refusal::kExempt, "the node is exempt"};
-  if (!verdict.fast && !verdict.unmet && IsMass(node, verdict, now))
+  if (!classification.fast && !classification.unmet && IsMass(node, classification, now))
     return LimitRefusal{Refusal::kMass, "too many nodes are in trouble at once, as if by one fault"};
-  if (verdict.unmet && !HearsMost())
+  if (classification.unmet && !HearsMost())
     return LimitRefusal{Refusal::kMass, "it was never met, and most of the others are not heard"};
   // A node within the budget stays within it: to decide on it again costs nothing.
   if (decided_.contains(node) || static_cast<int>(decided_.size()) < counts_.budget) return std::nullopt;

@@ -2,7 +2,7 @@
 // What keeps a fault of the observer from becoming an outage of the cluster: a budget of nodes per window,
 // and past it a self-test and one node at a time; no more while many nodes got into trouble together that is
 // not plainly their own death; pause; exemption. Only decisions made by evidence pass here; what has begun is
-// carried on. At each tick all verdicts are noted and the nodes counted before any node is decided on.
+// carried on. At each tick all classifications are noted and the nodes counted before any node is decided on.
 // One thread owns it. A new leader counts every open failover as new.
 
 #include <map>
@@ -31,13 +31,13 @@ class SafetyLimits {
   // An automatic failover of `node` was decided, by us or by another replica. Repeats change nothing.
   void NoteDecision(const NodeId& node, Instant now);
   // What the evidence says of `node` at this tick.
-  void NoteVerdict(const NodeId& node, const Classification& verdict, Instant now);
-  // Once a tick, after all verdicts: what follows compares a node with the others as they are now.
+  void NoteClassification(const NodeId& node, const Classification& classification, Instant now);
+  // Once a tick, after all classifications: what follows compares a node with the others as they are now.
   void CountNodes(const Cluster& cluster, const Evidence& evidence, Instant now);
   // What shows that the silence of `node` may be this observer's own fault; empty: nothing.
   std::string SelfTest(const NodeId& node, const Evidence& evidence, Instant now) const;
   // Why `node` may not be failed over now, for what is said of it; empty: it may.
-  std::optional<LimitRefusal> RefusalOf(const NodeId& node, const Classification& verdict,
+  std::optional<LimitRefusal> RefusalOf(const NodeId& node, const Classification& classification,
                                         const Cluster& cluster, const Evidence& evidence, Instant now);
 
  private:
@@ -59,7 +59,7 @@ class SafetyLimits {
 
   // It has worked with its trouble for so long that the trouble says nothing of what happens now.
   static bool IsStanding(const Trouble& trouble, Instant now);
-  bool IsMass(const NodeId& node, const Classification& verdict, Instant now) const;
+  bool IsMass(const NodeId& node, const Classification& classification, Instant now) const;
   bool HearsMost() const;
 
   const Settings& settings_;

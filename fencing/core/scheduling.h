@@ -59,7 +59,7 @@ struct Scheduling {
   Requirements selector;
   std::vector<Requirements> terms;  // one of them at least; empty: nothing more is asked
   std::vector<Toleration> tolerations;
-  std::vector<LabelHash> apart;  // no two pods with a common one run on one node
+  std::vector<LabelHash> anti_affinity;  // no two pods with a common one run on one node
   friend bool operator==(const Scheduling&, const Scheduling&) = default;
 };
 

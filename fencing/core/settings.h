@@ -19,8 +19,8 @@ struct Settings {
   Span array_lost = 5_s;        // without an answer; or twice as long as the last look took
   Span path_lost = 1_s;         // of failing I/O, as the node has it, while the array sees none
   Span slow_silence = 10_s;     // where no probe says that the kernel is dead
-  Span unheard_silence = 30_s;  // of a node whose heartbeats never reached this observer
-  Span probe_after = 1_s;       // of silence; and then each probe_period
+  Span never_met_silence = 30_s;  // of a node whose heartbeats never reached this observer
+  Span probe_after = 1_s;         // of silence; and then each probe_period
   Span probe_period = 500_ms;
   Span probe_well = 30_s;         // between probes of a node that is well
   Span probe_fresh = 60_s;        // an older answer does not show that the kernel can be reached

@@ -7,14 +7,14 @@
 
 namespace lunkeeper::fencing {
 
-enum class Network { kUnheard, kArrives, kClosed, kSilent };
+enum class Network { kNeverArrived, kArrives, kClosed, kSilent };
 enum class Storage { kUnknown, kAlive, kSilent };
 enum class Kernel { kUnknown, kAnswers, kUnanswered };
 enum class Kubelet { kUnknown, kReady, kNotReady };
 
 // One node at one moment: the columns of the evidence table.
 struct Signals {
-  Network network = Network::kUnheard;
+  Network network = Network::kNeverArrived;
   Span silent_for;
   Storage storage = Storage::kUnknown;
   Span storage_silent_for;  // no heartbeat and no I/O, on every array that is up

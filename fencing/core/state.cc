@@ -19,15 +19,15 @@ VolumesByArray State::WantedFrom(const NodeId& node) const {
   return result;
 }
 
-Classification State::JudgeNode(const NodeId& node, const Signals& signals) {
-  const auto verdict = Classify(signals, settings);
-  limits.NoteVerdict(node, verdict, now);
-  if (verdict.response == Response::kFence) {
+Classification State::ClassifyAndNote(const NodeId& node, const Signals& signals) {
+  const auto classification = Classify(signals, settings);
+  limits.NoteClassification(node, classification, now);
+  if (classification.response == Response::kFence) {
     due.try_emplace(node, DueFence{now, {}});
   } else {
     due.erase(node);
   }
-  return verdict;
+  return classification;
 }
 
 Plan State::PlanFor(const NodeId& node, const std::set<ArrayId>& only) const {

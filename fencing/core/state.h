@@ -66,10 +66,10 @@ struct State {
     return Classify(evidence.SignalsOf(node, now), settings);
   }
   // What ClassifyNode says of a node of which `signals` are known, for the safety limits too.
-  Classification JudgeNode(const NodeId& node, const Signals& signals);
+  Classification ClassifyAndNote(const NodeId& node, const Signals& signals);
   // Its name means this instance, not another that has taken it over.
   bool IsCurrent(const NodeId& node) const {
-    return cluster.IsCurrent(node) && !evidence.IsSuperseded(node, now);
+    return cluster.IsCurrent(node) && !evidence.HasSuccessor(node, now);
   }
   // With `only`, arrays to which the node has lost its path: of a node that works otherwise, so its pods
   // leave only for a place that reaches their arrays.

@@ -67,8 +67,8 @@ struct ArrayFence {
   NodeId node;
   Generation generation = 0;
   VolumeSet volumes;
-  bool drained = true;   // of a machine: nothing is granted to any node of it
-  bool by_hand = false;  // an operator asked this array for it, last
+  bool drained = true;  // of a machine: nothing is granted to any node of it
+  bool manual = false;  // an operator asked this array for it, last
 };
 
 // Nodes that died soon after they mounted a volume, one after the other.
@@ -88,7 +88,7 @@ struct NodeFence {
   std::set<ArrayId> unasked;                  // were away all the time, so that they have no fence of it
   Phase phase = Phase::kRequested;
   friend bool operator==(const NodeFence&, const NodeFence&) = default;
-  bool by_hand() const { return !requested_by.empty(); }
+  bool is_manual() const { return !requested_by.empty(); }
 };
 
 // What the other replicas say of a node. One that did not answer in time has no vote.

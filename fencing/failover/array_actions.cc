@@ -78,7 +78,7 @@ absl::StatusOr<ArrayPoll> PollArray(const ArrayId& id, Array& array) {
     view.fences.push_back({.node = fence.node,
                            .generation = fence.generation,
                            .volumes = {fence.volumes.begin(), fence.volumes.end()},
-                           .by_hand = fence.fenced_by.starts_with(kOperator)});
+                           .manual = fence.fenced_by.starts_with(kOperator)});
   view.holdings.reserve(grants.size());
   poll.kinds.reserve(grants.size());
   poll.limits = LimitsOfGrants(grants);

@@ -90,9 +90,9 @@ TEST_CASE("an array that lacks a call which only adds evidence is polled all the
 TEST_CASE("a poll tells whose a fence is: a person's, or a leader's") {
   FakeArray real;
   const Term term = *real.BeginTerm("controller-1");
-  for (const bool by_hand : {false, true}) {
-    REQUIRE(real.FenceNode(term, {.node = kNode, .fenced_by = by_hand ? "operator@desk" : "c-1"}).ok());
-    CHECK(PollArray(ArrayId("a1"), real)->view.fences.front().by_hand == by_hand);
+  for (const bool manual : {false, true}) {
+    REQUIRE(real.FenceNode(term, {.node = kNode, .fenced_by = manual ? "operator@desk" : "c-1"}).ok());
+    CHECK(PollArray(ArrayId("a1"), real)->view.fences.front().manual == manual);
   }
 }
 

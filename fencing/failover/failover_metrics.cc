@@ -13,7 +13,7 @@ namespace {
 // The label values of the metric. Alerts use them, so they change with the documentation only.
 const char* StateName(Network network) {
   switch (network) {
-    case Network::kUnheard:
+    case Network::kNeverArrived:
       return "never heard";
     case Network::kArrives:
       return "arrives";
@@ -100,7 +100,7 @@ void ReportFailoverMetrics(const State& state, Metrics& metrics) {
   Counts<Storage> storage;
   Counts<Kernel> kernel;
   Counts<Kubelet> kubelet;
-  std::map<std::string_view, int> judged;
+  std::map<std::string_view, int> classified;
   Ages ages;
   for (const auto& [node, known] : state.evidence.nodes()) {
     // Nodes that were deleted, and instances that another has replaced, would be counted as silent for ever.
@@ -110,7 +110,7 @@ void ReportFailoverMetrics(const State& state, Metrics& metrics) {
     ++storage[signals.storage];
     ++kernel[signals.kernel];
     ++kubelet[signals.kubelet];
-    ++judged[Classify(signals, state.settings).what];
+    ++classified[Classify(signals, state.settings).what];
     if (state.cluster.FindFence(node) == nullptr) ages.Add(known, state.now);
   }
   const auto& charged = state.cluster.charged();
@@ -124,13 +124,13 @@ void ReportFailoverMetrics(const State& state, Metrics& metrics) {
   PutCounts("storage", storage, evidence);
   PutCounts("kernel", kernel, evidence);
   PutCounts("kubelet", kubelet, evidence);
-  for (const auto& [what, count] : judged)
+  for (const auto& [what, count] : classified)
     classifications[{{"classification", what.empty() ? "well" : std::string(what)}}] = count;
   for (const auto& entry : state.cluster.fences())
     ++fences[{{"phase", std::string(ToWord(entry.second.phase))}}];
   metrics.SetGauge("lunkeeper_failover_evidence_nodes", "Nodes by what each channel of evidence shows",
                    evidence);
-  metrics.SetGauge("lunkeeper_failover_classified_nodes", "Nodes by what they are judged to be",
+  metrics.SetGauge("lunkeeper_failover_classified_nodes", "Nodes by what they are classified as",
                    classifications);
   metrics.SetGauge("lunkeeper_failover_held_back_nodes",
                    "Nodes whose failover a limit holds back now; lunkeeper status says why",

@@ -82,7 +82,7 @@ bool Selects(const Json& selector, const Json& labels) {
 // Replicas of one set that keep apart have one selector, which each of them matches: its text stands for the
 // set, within its namespace.
 std::vector<LabelHash> ReadApart(const Json& pod) {
-  std::vector<LabelHash> apart;
+  std::vector<LabelHash> anti_affinity;
   for (const Json& term : FieldAt(
            pod, {"spec", "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"})) {
     const Json& selector = FieldAt(term, {"labelSelector"});
@@ -90,9 +90,9 @@ std::vector<LabelHash> ReadApart(const Json& pod) {
     if (TextAt(term, {"topologyKey"}) != kHostLabel || selector.is_null() || elsewhere ||
         !Selects(selector, FieldAt(pod, {"metadata", "labels"})))
       continue;
-    apart.push_back(HashLabel(TextAt(pod, {"metadata", "namespace"}) + "/" + kube::ToText(selector)));
+    anti_affinity.push_back(HashLabel(TextAt(pod, {"metadata", "namespace"}) + "/" + kube::ToText(selector)));
   }
-  return apart;
+  return anti_affinity;
 }
 
 }  // namespace
@@ -123,7 +123,7 @@ Scheduling ReadScheduling(const Json& pod) {
     scheduling.terms.push_back(ReadTerm(term));
   for (const Json& each : FieldAt(pod, {"spec", "tolerations"}))
     if (const auto toleration = ReadToleration(each)) scheduling.tolerations.push_back(*toleration);
-  scheduling.apart = ReadApart(pod);
+  scheduling.anti_affinity = ReadApart(pod);
   return scheduling;
 }
 

@@ -130,7 +130,7 @@ TEST_CASE("replicas that must not share a host are known as such; other anti-aff
         {"podAntiAffinity", {{"requiredDuringSchedulingIgnoredDuringExecution", Json::array({term})}}}};
     return ReadScheduling(
                {{"metadata", {{"namespace", space}, {"labels", labels}}}, {"spec", {{"affinity", affinity}}}})
-        .apart;
+        .anti_affinity;
   };
   const Json db = {{"app", "db"}}, web = {{"app", "web"}};
   const Json term = {{"labelSelector", {{"matchLabels", db}}}, {"topologyKey", "kubernetes.io/hostname"}};

@@ -4,14 +4,14 @@
 #include "fencing/core/mount_deaths.h"
 #include "fencing/core/trace.h"
 
-// The lines are for people; no program reads them. They show the evidence first and the verdict second, so
-// that an operator can check the one against the other.
+// The lines are for people; no program reads them. They show the evidence first and the classification
+// second, so that an operator can check the one against the other.
 namespace lunkeeper::fencing {
 namespace {
 
 std::string ToText(Network network) {
   switch (network) {
-    case Network::kUnheard:
+    case Network::kNeverArrived:
       return "never heard";
     case Network::kArrives:
       return "heartbeats arrive";

@@ -300,7 +300,7 @@ void Api::DeleteFence(const NodeId& node) {
   Push(FenceSeen{found->second});
 }
 
-void Api::EndAllByHand() {
+void Api::EndAllAsOperator() {
   const auto objects = objects_;
   for (const auto& [name, node] : objects.nodes)
     if (node.out_of_service) SetOutOfService(name, false);
@@ -308,12 +308,12 @@ void Api::EndAllByHand() {
     if (!fence.requested_by.empty()) DeleteFence(node);
 }
 
-void Api::AllowVolumesByHand() {
+void Api::AllowVolumesAsOperator() {
   const auto charged = objects_.charged;
   for (const auto& entry : charged) Charge(entry.first, {});
 }
 
-void Api::ForceDeleteByHand(const PodId& id) {
+void Api::ForceDeleteAsOperator(const PodId& id) {
   const auto found = objects_.pods.find(id);
   if (found == objects_.pods.end()) return;
   const auto uid = found->second.uid;

@@ -71,9 +71,9 @@ class Api {
   void SetOutOfService(const NodeName& name, bool on);
   void CreateFence(const NodeId& node);
   void DeleteFence(const NodeId& node);
-  void EndAllByHand();  // whatever people asked for, they take back
-  void ForceDeleteByHand(const PodId& pod);
-  void AllowVolumesByHand();  // all that nodes died of
+  void EndAllAsOperator();  // whatever people asked for, they take back
+  void ForceDeleteAsOperator(const PodId& pod);
+  void AllowVolumesAsOperator();  // all that nodes died of
 
   const std::map<NodeName, Node>& nodes() const { return objects_.nodes; }
   const std::map<PodId, Pod>& pods() const { return objects_.pods; }

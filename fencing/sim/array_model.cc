@@ -183,12 +183,12 @@ Generation ArrayModel::GenerationOf(const VolumeId& volume) const {
 
 std::map<NodeId, ArrayFence> ArrayModel::Fences() const { return stored_.fences; }
 
-void ArrayModel::FenceByHand(const NodeName& machine) {
+void ArrayModel::FenceAsOperator(const NodeName& machine) {
   BeginTerm([](Term) {});
   Fence(stored_.term, MachineId(machine.value()), {}, [](const FenceAnswer&) {});
 }
 
-void ArrayModel::UnfenceByHand(const NodeName& machine) {
+void ArrayModel::UnfenceAsOperator(const NodeName& machine) {
   const NodeId id = MachineId(machine.value());  // a copy: the row goes while it is used
   const auto fence = stored_.fences.find(id);
   if (!serves() || fence == stored_.fences.end()) return;

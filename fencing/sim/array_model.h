@@ -42,8 +42,8 @@ class ArrayModel {
   void Fence(Term term, const NodeId& node, const VolumeSet& volumes, std::function<void(FenceAnswer)> reply);
   void Unfence(Term term, const NodeId& node, Generation generation, std::function<void(Outcome)> reply);
   // A person at this array's own command line.
-  void FenceByHand(const NodeName& machine);
-  void UnfenceByHand(const NodeName& machine);
+  void FenceAsOperator(const NodeName& machine);
+  void UnfenceAsOperator(const NodeName& machine);
   ArrayView View() const;
   // To a replica's look, which takes as long as set_looks says; the array is seen as it is at some time in
   // it. Empty: the agent does not serve.

@@ -168,7 +168,7 @@ void Checker::Acts(const Replica& replica, const Action& action) {
   if (!fence || rewritten_ || IsMachineId(fence->node)) return;
   // What a person fences loses all it has.
   const auto record = world_.api->fences().find(fence->node);
-  if (record != world_.api->fences().end() && record->second.by_hand()) return;
+  if (record != world_.api->fences().end() && record->second.is_manual()) return;
   // The pods of a name run on its newest machine; what an older one holds it keeps from them.
   const auto node = world_.api->nodes().find(NameOf(fence->node));
   if (node != world_.api->nodes().end() && node->second.node_id != fence->node) return;

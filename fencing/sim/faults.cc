@@ -290,15 +290,15 @@ Faults::Mend Faults::StrikeByPeople(const std::string& name) {
   }
   if (name == "fence-at-array") {
     auto& array = *world_.random().Pick(world_.arrays);
-    array.FenceByHand(machine.name());
-    return [&array, node = machine.name()] { array.UnfenceByHand(node); };
+    array.FenceAsOperator(machine.name());
+    return [&array, node = machine.name()] { array.UnfenceAsOperator(node); };
   }
   if (name == "out-of-service") {
     api.SetOutOfService(machine.name(), true);
     return [&api, node = machine.name()] { api.SetOutOfService(node, false); };
   }
   if (name != "force-delete") return nullptr;
-  api.ForceDeleteByHand(world_.random().Pick(api.workloads()).id);
+  api.ForceDeleteAsOperator(world_.random().Pick(api.workloads()).id);
   return [] {};
 }
 

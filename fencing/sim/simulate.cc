@@ -58,11 +58,11 @@ void Build(World& world) {
 
 // What people closed and have no record of any more, as the store went back in time, or the array was away
 // when they opened it: they see it in the status, and open it at the array.
-void OpenMachinesByHand(World& world) {
-  world.api->AllowVolumesByHand();
+void OpenMachinesAsOperator(World& world) {
+  world.api->AllowVolumesAsOperator();
   for (auto& array : world.arrays)
-    for (const auto& machine : world.machines) array->UnfenceByHand(machine->name());
-  world.api->EndAllByHand();
+    for (const auto& machine : world.machines) array->UnfenceAsOperator(machine->name());
+  world.api->EndAllAsOperator();
 }
 
 // After `start` the world is whole; it has until its timeout ends to be well.
@@ -73,7 +73,7 @@ void AwaitWellness(World& world, Span timeout) {
   while (world.now() < end) {
     world.RunUntil(world.now() + kLook);
     if (world.now() >= look_at) {
-      OpenMachinesByHand(world);
+      OpenMachinesAsOperator(world);
       look_at = world.now() + kPersonLooks;
     }
     why = world.checker->Unsettled();
@@ -141,7 +141,7 @@ void RunPoisoned(World& world, Faults& faults) {
     world.checker->Sick(machine->id(), Cause::kDead, false);
     machine->PowerOn();
   }
-  world.api->AllowVolumesByHand();
+  world.api->AllowVolumesAsOperator();
   faults.HealAll();
 }
 
@@ -163,7 +163,7 @@ void Run(World& world, uint64_t seed, const Options& options) {
   }
   world.RunUntil(world.now() + 35_s);  // late replies and delayed restores are over
   faults.HealAll();
-  world.api->EndAllByHand();
+  world.api->EndAllAsOperator();
   AwaitWellness(world, kRecoveryTimeout);
 }
 

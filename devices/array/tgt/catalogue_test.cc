@@ -114,16 +114,16 @@ TEST_CASE_METHOD(Fresh, "a snapshot stays while a volume is copied from it") {
   copy.volume.spec.source_snapshot = source.snapshot.id;
   copy.copying = true;
   REQUIRE(catalogue->volumes().InsertVolume(copy).ok());
-  bool condemned = false;
-  const auto condemn = [&condemned] {
-    condemned = true;
+  bool marked = false;
+  const auto mark_files = [&marked] {
+    marked = true;
     return absl::OkStatus();
   };
-  CHECK(absl::IsAborted(catalogue->volumes().DeleteSnapshot(source.snapshot.id, condemn)));
-  CHECK_FALSE(condemned);
+  CHECK(absl::IsAborted(catalogue->volumes().DeleteSnapshot(source.snapshot.id, mark_files)));
+  CHECK_FALSE(marked);
   REQUIRE(catalogue->volumes().SetVolumeReady(copy.volume.id).ok());
-  CHECK(catalogue->volumes().DeleteSnapshot(source.snapshot.id, condemn).ok());
-  CHECK(condemned);
+  CHECK(catalogue->volumes().DeleteSnapshot(source.snapshot.id, mark_files).ok());
+  CHECK(marked);
 }
 
 TEST_CASE_METHOD(Fresh, "a restore ends every grant") {

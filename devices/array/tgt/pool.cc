@@ -238,7 +238,7 @@ absl::Status Pool::KeepFile(const std::string& path) const {
 
 void Pool::DropNewFile(const std::string& path) const { UnlinkFile(path + kNewSuffix).IgnoreError(); }
 
-absl::Status Pool::CondemnFile(const std::string& path) const {
+absl::Status Pool::MarkDeleted(const std::string& path) const {
   absl::Status renamed = RenameFile(path, path + kGoneSuffix);
   if (absl::IsNotFound(renamed)) renamed = RenameFile(path + kNewSuffix, path + kGoneSuffix);
   if (absl::IsNotFound(renamed)) return absl::OkStatus();
@@ -247,15 +247,13 @@ absl::Status Pool::CondemnFile(const std::string& path) const {
   return SyncDirectoryOf(path);
 }
 
-absl::Status Pool::PardonFile(const std::string& path) const {
+absl::Status Pool::UnmarkDeleted(const std::string& path) const {
   const absl::Status renamed = RenameFile(path + kGoneSuffix, path);
   return absl::IsNotFound(renamed) ? absl::OkStatus() : renamed;
 }
 
 // Not synced: a file that comes back after a power cut is without a row, and TidyFiles deletes it.
-absl::Status Pool::RemoveCondemnedFile(const std::string& path) const {
-  return UnlinkFile(path + kGoneSuffix);
-}
+absl::Status Pool::RemoveMarked(const std::string& path) const { return UnlinkFile(path + kGoneSuffix); }
 
 absl::StatusOr<std::vector<std::string>> Pool::ListFiles() const {
   std::vector<std::string> files;
@@ -273,7 +271,7 @@ absl::StatusOr<std::vector<std::string>> Pool::ListFiles() const {
 absl::Status Pool::TidyFiles(const std::set<std::string>& known, const std::string& prefix) const {
   for (const std::string& path : known) {
     if (FileExists(path)) continue;
-    RETURN_IF_ERROR(FileExists(path + kGoneSuffix) ? PardonFile(path) : absl::OkStatus());
+    RETURN_IF_ERROR(FileExists(path + kGoneSuffix) ? UnmarkDeleted(path) : absl::OkStatus());
     RETURN_IF_ERROR(FileExists(path + kNewSuffix) ? KeepFile(path) : absl::OkStatus());
   }
   ASSIGN_OR_RETURN(const std::vector<std::string> files, ListFiles());

@@ -63,11 +63,11 @@ class Pool {
   // Deletes a file that was made and not kept.
   void DropNewFile(const std::string& path) const;
   // Makes the file `path`.gone, on the disk, before its row goes. OK when there is none.
-  absl::Status CondemnFile(const std::string& path) const;
-  // Gives a condemned file its name back.
-  absl::Status PardonFile(const std::string& path) const;
-  // Deletes a condemned file, whose row is gone.
-  absl::Status RemoveCondemnedFile(const std::string& path) const;
+  absl::Status MarkDeleted(const std::string& path) const;
+  // Gives a marked file its name back.
+  absl::Status UnmarkDeleted(const std::string& path) const;
+  // Deletes a marked file, whose row is gone.
+  absl::Status RemoveMarked(const std::string& path) const;
   // What was written to the file is on the disk.
   absl::Status SyncFile(const std::string& path) const;
   absl::Status GrowFile(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const;

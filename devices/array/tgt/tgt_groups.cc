@@ -178,14 +178,14 @@ absl::Status TgtGroups::DeleteGroup(const SnapshotGroupId& id) {
     return status;
   };
   const absl::Status deleted = parts_.catalogue.volumes().DeleteGroup(id, [&]() -> absl::Status {
-    RETURN_IF_ERROR(for_each(&Pool::CondemnFile));
+    RETURN_IF_ERROR(for_each(&Pool::MarkDeleted));
     FAIL_POINT("array.delete_group.files_condemned");
     return absl::OkStatus();
   });
-  if (!deleted.ok()) RETURN_IF_ERROR(for_each(&Pool::PardonFile));
+  if (!deleted.ok()) RETURN_IF_ERROR(for_each(&Pool::UnmarkDeleted));
   RETURN_IF_ERROR(deleted);
   FAIL_POINT("array.delete_group.rows_deleted");
-  RETURN_IF_ERROR(for_each(&Pool::RemoveCondemnedFile));
+  RETURN_IF_ERROR(for_each(&Pool::RemoveMarked));
   parts_.RememberSequence();
   return absl::OkStatus();
 }

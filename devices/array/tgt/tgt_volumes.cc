@@ -174,7 +174,7 @@ absl::Status TgtVolumes::FillVolume(const VolumeRow& row, const std::string& fro
 }
 
 absl::Status TgtVolumes::Condemn(const std::string& path) {
-  RETURN_IF_ERROR(parts_.pool.CondemnFile(path));
+  RETURN_IF_ERROR(parts_.pool.MarkDeleted(path));
   FAIL_POINT("array.delete.file_condemned");
   return absl::OkStatus();
 }
@@ -189,10 +189,10 @@ absl::Status TgtVolumes::DeleteVolume(const VolumeId& id) {
     return absl::AbortedError(absl::StrCat("volume ", id.value(), ": it is still being copied"));
   const std::string path = parts_.pool.VolumePath(id);
   const absl::Status deleted = parts_.catalogue.volumes().DeleteVolume(id, [&] { return Condemn(path); });
-  if (!deleted.ok()) RETURN_IF_ERROR(parts_.pool.PardonFile(path));
+  if (!deleted.ok()) RETURN_IF_ERROR(parts_.pool.UnmarkDeleted(path));
   RETURN_IF_ERROR(deleted);
   FAIL_POINT("array.delete.row_deleted");
-  RETURN_IF_ERROR(parts_.pool.RemoveCondemnedFile(path));
+  RETURN_IF_ERROR(parts_.pool.RemoveMarked(path));
   FAIL_POINT("array.delete.file_removed");
   parts_.gates.WakeWaiters(id);
   parts_.RememberSequence();
@@ -361,10 +361,10 @@ absl::Status TgtVolumes::DeleteSnapshot(const SnapshotId& id) {
     return absl::AbortedError(absl::StrCat("snapshot ", id.value(), ": it is being copied"));
   const std::string path = parts_.pool.SnapshotPath(id);
   const absl::Status deleted = parts_.catalogue.volumes().DeleteSnapshot(id, [&] { return Condemn(path); });
-  if (!deleted.ok()) RETURN_IF_ERROR(parts_.pool.PardonFile(path));
+  if (!deleted.ok()) RETURN_IF_ERROR(parts_.pool.UnmarkDeleted(path));
   RETURN_IF_ERROR(deleted);
   FAIL_POINT("array.delete_snapshot.row_deleted");
-  RETURN_IF_ERROR(parts_.pool.RemoveCondemnedFile(path));
+  RETURN_IF_ERROR(parts_.pool.RemoveMarked(path));
   parts_.RememberSequence();
   return absl::OkStatus();
 }

@@ -222,7 +222,8 @@ absl::Status VolumeCatalogue::SetVolumeReady(const VolumeId& id) {
   });
 }
 
-absl::Status VolumeCatalogue::DeleteVolume(const VolumeId& id, const std::function<absl::Status()>& condemn) {
+absl::Status VolumeCatalogue::DeleteVolume(const VolumeId& id,
+                                           const std::function<absl::Status()>& mark_files) {
   return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
     RETURN_IF_ERROR(RefuseIfGranted(database, id));
     // As RefuseIfCopiedFrom, of a volume.
@@ -234,7 +235,7 @@ absl::Status VolumeCatalogue::DeleteVolume(const VolumeId& id, const std::functi
     if (copied) {
       return absl::AbortedError(absl::StrCat("volume ", id.value(), ": it is being copied from; try again"));
     }
-    if (condemn) RETURN_IF_ERROR(condemn());
+    if (mark_files) RETURN_IF_ERROR(mark_files());
     return database.Change("DELETE FROM volumes WHERE id = ?1", {id.value()}).status();
   });
 }
@@ -289,7 +290,7 @@ absl::Status VolumeCatalogue::SetSnapshotReady(const SnapshotId& id) {
 }
 
 absl::Status VolumeCatalogue::DeleteSnapshot(const SnapshotId& id,
-                                             const std::function<absl::Status()>& condemn) {
+                                             const std::function<absl::Status()>& mark_files) {
   return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
     std::string group;
     RETURN_IF_ERROR(database.Query("SELECT group_id FROM snapshots WHERE id = ?1", {id.value()},
@@ -299,7 +300,7 @@ absl::Status VolumeCatalogue::DeleteSnapshot(const SnapshotId& id,
                                                      " and is deleted with that"));
     }
     RETURN_IF_ERROR(RefuseIfCopiedFrom(database, id.value()));
-    if (condemn) RETURN_IF_ERROR(condemn());
+    if (mark_files) RETURN_IF_ERROR(mark_files());
     return database.Change("DELETE FROM snapshots WHERE id = ?1", {id.value()}).status();
   });
 }
@@ -351,13 +352,13 @@ absl::StatusOr<std::optional<SnapshotGroup>> VolumeCatalogue::FindGroupNamed(con
 }
 
 absl::Status VolumeCatalogue::DeleteGroup(const SnapshotGroupId& id,
-                                          const std::function<absl::Status()>& condemn) {
+                                          const std::function<absl::Status()>& mark_files) {
   return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
     std::vector<std::string> members;
     RETURN_IF_ERROR(database.Query("SELECT id FROM snapshots WHERE group_id = ?1 AND group_id <> ''",
                                    {id.value()}, [&](const SqlRow& row) { members.push_back(row.Text(0)); }));
     for (const std::string& member : members) RETURN_IF_ERROR(RefuseIfCopiedFrom(database, member));
-    RETURN_IF_ERROR(condemn());
+    RETURN_IF_ERROR(mark_files());
     RETURN_IF_ERROR(
         database.Change("DELETE FROM snapshots WHERE group_id = ?1 AND group_id <> ''", {id.value()})
             .status());

@@ -50,9 +50,9 @@ class VolumeCatalogue {
   absl::Status SetVolumeSize(const VolumeId& id, uint64_t size_bytes);
   absl::Status SetVolumeReady(const VolumeId& id);
   // FAILED_PRECONDITION: it is granted; the message names the nodes. ABORTED: it is being copied from.
-  // `condemn` runs when nothing forbids it, in the same change; an error of it keeps the row. It may run
+  // `mark_files` runs when nothing forbids it, in the same change; an error of it keeps the row. It may run
   // twice.
-  absl::Status DeleteVolume(const VolumeId& id, const std::function<absl::Status()>& condemn = {});
+  absl::Status DeleteVolume(const VolumeId& id, const std::function<absl::Status()>& mark_files = {});
 
   absl::Status InsertSnapshot(const SnapshotRow& row);
   absl::StatusOr<SnapshotRow> FindSnapshot(const ClusterId& cluster, const SnapshotId& id);
@@ -62,16 +62,16 @@ class VolumeCatalogue {
                                                          const std::string& after, size_t limit);
   absl::StatusOr<std::vector<SnapshotRow>> ListAllSnapshots();
   absl::Status SetSnapshotReady(const SnapshotId& id);
-  // INVALID_ARGUMENT: it is a group's. ABORTED: it is being copied from. `condemn` as for DeleteVolume.
-  absl::Status DeleteSnapshot(const SnapshotId& id, const std::function<absl::Status()>& condemn = {});
+  // INVALID_ARGUMENT: it is a group's. ABORTED: it is being copied from. `mark_files` as for DeleteVolume.
+  absl::Status DeleteSnapshot(const SnapshotId& id, const std::function<absl::Status()>& mark_files = {});
 
   // A group with all its snapshots, which are ready, in one change.
   absl::Status InsertGroup(const ClusterId& cluster, const SnapshotGroup& group);
   absl::StatusOr<SnapshotGroup> FindGroup(const ClusterId& cluster, const SnapshotGroupId& id);
   absl::StatusOr<std::optional<SnapshotGroup>> FindGroupNamed(const ClusterId& cluster,
                                                               const std::string& name);
-  // With its snapshots. `condemn` as for DeleteVolume.
-  absl::Status DeleteGroup(const SnapshotGroupId& id, const std::function<absl::Status()>& condemn);
+  // With its snapshots. `mark_files` as for DeleteVolume.
+  absl::Status DeleteGroup(const SnapshotGroupId& id, const std::function<absl::Status()>& mark_files);
 
  private:
   absl::StatusOr<std::optional<SnapshotGroup>> ReadGroup(const char* sql, SqlValues values);

@@ -43,10 +43,10 @@ def test_from_all_but_the_storage_an_idle_pod_is_held(workloads, failover):
     workloads.stateful_set("idle")
     idle = Placed(failover, workloads, SimpleNamespace(pod="idle-0"))
     uid = idle.uid()
-    failover.wait_for_verdict(idle.node, "heartbeat on array")
+    failover.wait_for_classification(idle.node, "heartbeat on array")
     others = [host for name, host in failover.cluster.nodes.items() if name != idle.node]
     faults.cut_off(idle.host, hosts=[failover.cluster.control, *others])
-    failover.wait_for_verdict(idle.node, "cut off from the control plane")
+    failover.wait_for_classification(idle.node, "cut off from the control plane")
     failover.stays_quiet(QUIET_SECONDS, lambda: idle.stays(uid))
     faults.heal(idle.host)
     failover.wait_until_ready(idle.node)

@@ -155,8 +155,8 @@ class Failover:
 
         return wait_until(found, 30, "a controller leads", pause=0.2)
 
-    def verdict(self, node):
-        """The verdicts on a node, with their reasons, of the controllers on other nodes. Each has its own."""
+    def classification(self, node):
+        """How the controllers on other nodes classify a node, and why. Each has its own evidence."""
         said = [
             self.kubectl.attempt(
                 "exec",
@@ -173,11 +173,11 @@ class Failover:
         ]
         return "\n".join(line for each in said for line in each.split("\n") if f"node {node}." in line)
 
-    def wait_for_verdict(self, node, words, seconds=SLOW_SECONDS):
+    def wait_for_classification(self, node, words, seconds=SLOW_SECONDS):
         wait_until(
-            lambda: words in self.verdict(node),
+            lambda: words in self.classification(node),
             seconds,
-            lambda: f"{words} is said of {node}; what is said is\n{self.verdict(node)}\n{self.tell()}",
+            lambda: f"{words} is said of {node}; what is said is\n{self.classification(node)}\n{self.tell()}",
             pause=0.3,
         )
 

@@ -67,7 +67,7 @@ Requirements ReadTerm(const std::string& text) {
 void ReadScheduling(const std::string& word, std::istringstream& words, Scheduling& scheduling) {
   if (word == "fits")
     scheduling.selector.push_back({HashLabel(kNameLabel), Operator::kIn, HashLabels(Split(NextWord(words)))});
-  if (word == "apart") scheduling.apart.push_back(HashLabel(NextWord(words)));
+  if (word == "apart") scheduling.anti_affinity.push_back(HashLabel(NextWord(words)));
   if (word == "affinity") scheduling.terms.push_back(ReadTerm(NextWord(words)));
   if (word != "selects" && word != "tolerates") return;
   const auto label = ReadLabel(NextWord(words));
@@ -283,17 +283,17 @@ NodeId ScriptedWorld::FindFenced(const std::string& name) {
 void ScriptedWorld::HaveFence(ArrayModel& array, const std::string& name, std::istringstream& words) {
   const auto id = FindFenced(name);
   VolumeSet volumes;
-  bool by_hand = IsMachineId(id);
+  bool manual = IsMachineId(id);
   for (std::string word; words >> word;) {
-    if (word == "by-hand") by_hand = true;
+    if (word == "by-hand") manual = true;
     if (word != "by-hand") volumes.insert(VolumeId(word));
   }
   std::erase_if(array.holders, [&](const auto& holder) {
-    return by_hand && IsIdFor(id, holder.second) && volumes.contains(holder.first);
+    return manual && IsIdFor(id, holder.second) && volumes.contains(holder.first);
   });
   const auto there = array.fences.find(id);
   const Generation generation = there == array.fences.end() ? ++array.last : there->second.generation;
-  array.fences[id] = {.node = id, .generation = generation, .volumes = volumes, .by_hand = by_hand};
+  array.fences[id] = {.node = id, .generation = generation, .volumes = volumes, .manual = manual};
 }
 
 void ScriptedWorld::MakeFence(const std::string& what, const std::string& how) {

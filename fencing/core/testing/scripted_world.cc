@@ -234,7 +234,7 @@ Done ScriptedWorld::Effect(const FenceNode& call) {
   auto& array = arrays_.at(call.array);
   auto& fence = array.fences[call.node];
   if (fence.generation == 0) fence = {call.node, ++array.last, {}};
-  fence.by_hand = false;
+  fence.manual = false;
   fence.volumes.insert(call.volumes.begin(), call.volumes.end());
   std::erase_if(array.holders, [&](const auto& holder) {
     const bool ends = IsMachineId(call.node) || call.volumes.contains(holder.first);
