@@ -15,8 +15,16 @@ Settings FaultInjection::Change(const World& world, Settings settings) {
 
 bool FaultInjection::Hear(Event& event) {
   // As if the array heard somebody, only not the nodes that are there.
-  if (const auto* lost = std::get_if<ArrayLost>(&event.what); lost && world_.Has(Mutant::kDeadArrayIsSilence))
-    event.what = ArrayView{lost->array, event.now, {}, {}, {{NodeId("ghost.1"), world_.events()}}};
+  if (const auto* lost = std::get_if<ArrayLost>(&event.what);
+      lost && world_.Has(Mutant::kDeadArrayIsSilence)) {
+    ArrayView view = last_views_[lost->array];
+    view.array = lost->array;
+    view.asked = event.now;
+    view.landed = {{NodeId("ghost.1"), world_.events()}};
+    event.what = view;
+  } else if (const auto* view = std::get_if<ArrayView>(&event.what)) {
+    last_views_[view->array] = *view;
+  }
   if (world_.Has(Mutant::kStorageEvidenceIgnored)) {
     if (auto* view = std::get_if<ArrayView>(&event.what)) {
       view->landed.clear();

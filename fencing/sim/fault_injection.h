@@ -2,6 +2,7 @@
 // Stands between a core and its world, and changes what passes as the mutants of mutants.h demand. With no
 // mutant set, everything passes unchanged. One thread.
 
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -25,6 +26,7 @@ class FaultInjection {
 
  private:
   World& world_;
+  std::map<ArrayId, ArrayView> last_views_;  // as they came
 };
 
 }  // namespace lunkeeper::fencing::sim
