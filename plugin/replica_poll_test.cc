@@ -91,6 +91,11 @@ TEST_CASE("who is gone, hangs, is too old or does not trust the caller has no vo
     ReplicaPoll poll(rig.To({good.port, older}), "self");
     CHECK(AskUntil(poll, [](const auto& votes) { return votes.answered == 1; }).silent == 1);
   }
+  SECTION("one without failover keeps no count of heartbeats") {
+    good.sink.KeepNoCount();
+    ReplicaPoll poll(rig.To({good.port}), "self");
+    CHECK(AskUntil(poll, no_vote).heard_by.empty());
+  }
   SECTION("a node's token opens nothing") {
     rig.WriteToken("token-1");
     ReplicaPoll poll(rig.To({good.port}), "self");

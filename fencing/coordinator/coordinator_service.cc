@@ -226,8 +226,9 @@ class GrpcCoordinator final
     if (streams_.leaving) return ToGrpcStatus(LeavingError());
     const auto caller = controllers_->Authenticate(std::string(TokenOf(*context)), AddressOf(*context));
     if (!caller.ok()) return ToGrpcStatus(caller.status());
-    if (streams_.sink == nullptr) return {grpc::StatusCode::UNIMPLEMENTED, "there is no failover here"};
-    response->set_hears(!request->node().empty() && streams_.sink->Hears(NodeId(request->node())));
+    const auto hears = streams_.sink ? streams_.sink->Hears(NodeId(request->node())) : std::nullopt;
+    if (!hears) return {grpc::StatusCode::UNIMPLEMENTED, "there is no failover here"};
+    response->set_hears(!request->node().empty() && *hears);
     response->set_replica(streams_.sink->ReplicaName());
     return grpc::Status::OK;
   }

@@ -190,7 +190,7 @@ void Core::HandleAnswer(const ReadKubelet& call, const Done& done) {
 
 // Also where nobody could be asked: then there are no votes, and none stands against it.
 void Core::HandleAnswer(const AskReplicas& call, const Done& done) {
-  state_.evidence.NoteVotes(call, done.votes);
+  state_.evidence.NoteVotes(call, done.votes, state_.now);
   if (MayAct()) Decide(state_, call.node, state_.ClassifyNode(call.node));
 }
 

@@ -78,10 +78,10 @@ bool IsKubeletUnread(State& state, const NodeId& node) {
 }
 
 // True: the other replicas have to be asked first, or one of them hears the node, whose path to this replica
-// is what is broken. Of a node that this one hears nobody is asked.
+// is what is broken. Of a node that this one hears nobody is asked. IsKubeletUnread has noted since when.
 bool IsHeardElsewhere(State& state, const NodeId& node) {
   if (state.evidence.SignalsOf(node, state.now).network == Network::kArrives) return false;
-  const auto* votes = state.evidence.VotesOn(node, state.now);
+  const auto* votes = state.evidence.VotesOn(node, state.due.at(node).since, state.now);
   if (!votes) {
     const CallKey key{.kind = CallKey::Kind::kAskReplicas, .node = node};
     state.outbox.CallOnce(key, AskReplicas{node, state.now}, state.now);

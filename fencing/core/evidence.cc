@@ -253,24 +253,11 @@ void Evidence::NoteRead(const ReadKubelet& call, const std::optional<KubeletStat
   if (!found->renewal.empty()) NoteEvent(KubeletLease{known->first, found->renewal, found->renewed}, now);
 }
 
-void Evidence::NoteVotes(const AskReplicas& call, const ReplicaVotes& votes) {
-  const auto node = nodes_.find(call.node);
-  if (node == nodes_.end()) return;  // forgotten meanwhile
-  node->second.votes_at = call.asked;
-  node->second.votes = votes;
-}
-
-const ReplicaVotes* Evidence::VotesOn(const NodeId& id, Instant now) const {
-  const auto node = nodes_.find(id);
-  if (node == nodes_.end() || !node->second.votes_at) return nullptr;
-  return now - *node->second.votes_at < settings_.votes_last ? &node->second.votes : nullptr;
-}
-
-bool Evidence::IsKubeletRead(const NodeId& id, Instant since, Instant now) const {
-  const auto known = kubelets_.find(NameOf(id));
-  if (known == kubelets_.end() || (!known->second.node_id.empty() && known->second.node_id != id))
-    return true;
-  return known->second.read_asked_at >= since && now - *known->second.read_at < settings_.kubelet_read;
+void Evidence::NoteVotes(const AskReplicas& call, const ReplicaVotes& votes, Instant now) {
+  const auto found = nodes_.find(call.node);
+  if (found == nodes_.end()) return;  // forgotten meanwhile
+  auto& node = found->second;
+  node.votes_asked_at = call.asked, node.votes_at = now, node.votes = votes;
 }
 
 void Evidence::NoteEvent(const NodeSeen& seen, Instant now) {

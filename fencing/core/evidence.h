@@ -40,7 +40,7 @@ class Evidence {
   // What a ReadKubelet found; none: neither a Node nor a lease.
   void NoteRead(const ReadKubelet& call, const std::optional<KubeletState>& found, Instant now);
   // What the other replicas answered.
-  void NoteVotes(const AskReplicas& call, const ReplicaVotes& votes);
+  void NoteVotes(const AskReplicas& call, const ReplicaVotes& votes, Instant now);
   void NoteEvent(const NodeSeen& seen, Instant now);
   void NoteEvent(const NodeGone& gone);
   // Forgets nodes that hold nothing, showed no sign for long, and are not what their name means now, unless
@@ -58,10 +58,11 @@ class Evidence {
   bool IsBlind(Instant now) const;
   bool ApiUp(Instant now) const;
   // The API server itself was asked, at `since` or later, how its kubelet is, and has just answered, however
-  // long that took; or there is nothing to ask.
+  // long that took; or there is nothing to ask. What the replicas say is waited for as long as they take.
   bool IsKubeletRead(const NodeId& node, Instant since, Instant now) const;
-  // What the other replicas said a moment ago; null: they have to be asked.
-  const ReplicaVotes* VotesOn(const NodeId& node, Instant now) const;
+  // What the other replicas just said, who were asked at `since` or later, however long that took; null: they
+  // have to be asked. The API server's word is waited for as long as it takes.
+  const ReplicaVotes* VotesOn(const NodeId& node, Instant since, Instant now) const;
   // The node's heartbeats arrive, and it reports that nothing of `volumes` is left on it. With a generation:
   // it reports, too, that it knows of that fence.
   bool IsClean(const NodeId& node, const VolumeSet& volumes, const ArrayId& array, Generation known,

@@ -109,7 +109,7 @@ struct NodeEvidence {
   bool calibrated = false;                      // the probe was answered once
   int unanswered = 0;                           // in a row
   std::optional<Instant> probe_answered_at, probe_sent_at;
-  std::optional<Instant> votes_at;  // when the other replicas were asked
+  std::optional<Instant> votes_asked_at, votes_at;  // the other replicas were asked, and had answered
   ReplicaVotes votes;
   ArraySide& SideOf(const ArrayChannel& array);
   const ArraySide* Find(const ArrayId& array) const;

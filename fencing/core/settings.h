@@ -30,7 +30,7 @@ struct Settings {
   int probes_unanswered = 2;      // in a row
   Span kubelet_stale = 12_s;      // its lease is renewed each 10 s
   Span kubelet_read = 1_s;        // how long its answer counts; one that takes longer is reported
-  Span votes_last = 1_s;          // the same of what other replicas say
+  Span votes_last = 1_s;          // the same of what other replicas say; either waits for the other
   Span probation = 60_s;          // of a kubelet or runtime that hangs
   Span partition_grace = 60_s;    // without I/O, of a node cut off from the control plane
   bool fence_partitioned = true;  // after that grace; or hold for ever

@@ -1,4 +1,7 @@
-// How Evidence computes them from what it has noted. evidence.cc says how silence is counted.
+// How Evidence computes them from what it has noted, at each tick and for one node after the other: first the
+// network, then the arrays, then whether both fell silent together, then the kernel and the kubelet. Nothing
+// is stored. evidence.cc says how silence is counted. Last comes whether the answers of others, who are asked
+// before a fence, still count.
 
 #include "fencing/core/signals.h"
 
@@ -128,6 +131,30 @@ void Evidence::LookAtKubelet(const NodeId& id, const NodeEvidence& node, Instant
     signals.kubelet = Kubelet::kNotReady;
     signals.late_lease = side.ready;
   }
+}
+
+// The two are asked at once, and each answer counts until the other one may be there. Otherwise two slow ones
+// would be asked in turn for ever.
+const ReplicaVotes* Evidence::VotesOn(const NodeId& id, Instant since, Instant now) const {
+  const auto found = nodes_.find(id);
+  if (found == nodes_.end() || !(found->second.votes_asked_at >= since)) return nullptr;
+  const auto& node = found->second;
+  const auto read_took = node.kubelet && node.kubelet->read_asked_at >= since
+                             ? *node.kubelet->read_at - *node.kubelet->read_asked_at
+                             : Span();
+  return now - *node.votes_at < std::max(settings_.votes_last, read_took) ? &node.votes : nullptr;
+}
+
+bool Evidence::IsKubeletRead(const NodeId& id, Instant since, Instant now) const {
+  const auto known = kubelets_.find(NameOf(id));
+  if (known == kubelets_.end() || (!known->second.node_id.empty() && known->second.node_id != id))
+    return true;
+  if (!(known->second.read_asked_at >= since)) return false;
+  const auto node = nodes_.find(id);
+  const auto votes_took = node != nodes_.end() && node->second.votes_asked_at >= since
+                              ? *node->second.votes_at - *node->second.votes_asked_at
+                              : Span();
+  return now - *known->second.read_at < std::max(settings_.kubelet_read, votes_took);
 }
 
 }  // namespace lunkeeper::fencing

@@ -100,7 +100,7 @@ class FailoverController final : public Failover {
     heard_.Forget(node);
     loop_.PostJob([this, node](Instant now) { FeedCore(now, StreamClosed{node}); });
   }
-  bool Hears(const NodeId& node) override { return heard_.Hears(node, MonotonicNow()); }
+  std::optional<bool> Hears(const NodeId& node) override { return heard_.Hears(node, MonotonicNow()); }
   std::string ReplicaName() override { return options_.self; }
   void ReportMetrics(Metrics& metrics) override;
   std::vector<std::string> ReportStatus() override;

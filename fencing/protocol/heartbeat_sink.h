@@ -3,6 +3,7 @@
 // failover. gRPC's threads call it for many nodes at once, so it is thread-safe and never blocks.
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "devices/volume_limits.h"
@@ -23,8 +24,9 @@ class HeartbeatSink {
   // The node's stream ended while its heartbeats were current. Its connection was closed in order, so the
   // node's kernel lives. A stream that had been silent before it ended is not reported.
   virtual void OnClosed(const NodeId& node) = 0;
-  // Whether the node's heartbeats reach this replica: the last one came less than a second ago.
-  virtual bool Hears(const NodeId&) { return false; }
+  // Whether the node's heartbeats reach this replica: the last one came less than a second ago. None: it does
+  // not keep count of them, and has no vote.
+  virtual std::optional<bool> Hears(const NodeId&) { return std::nullopt; }
   // Its name among the replicas; empty: it has none.
   virtual std::string ReplicaName() { return ""; }
 };

@@ -32,9 +32,14 @@ class RecordingSink final : public HeartbeatSink {
     ++closed_by_node_[node.value()];
   }
 
-  bool Hears(const NodeId& node) override {
+  std::optional<bool> Hears(const NodeId& node) override {
     absl::MutexLock lock(&mutex_);
-    return hears_.contains(node.value());
+    return keeps_count_ ? std::optional(hears_.contains(node.value())) : std::nullopt;
+  }
+  // As a controller without failover.
+  void KeepNoCount() {
+    absl::MutexLock lock(&mutex_);
+    keeps_count_ = false;
   }
   std::string ReplicaName() override { return Get(name_); }
   void SetVote(const std::string& name, std::set<std::string> hears) {
@@ -75,6 +80,7 @@ class RecordingSink final : public HeartbeatSink {
   fencing::Heartbeat last_;
   std::string name_;
   std::set<std::string> hears_;
+  bool keeps_count_ = true;
   absl::Time last_at_;
   absl::Duration longest_gap_ = absl::ZeroDuration();
 };

@@ -139,6 +139,8 @@ void ScriptedWorld::SetOption(const std::string& name, const std::string& value)
     settings_.budget_percent = std::stoi(value);
   } else if (name == "read_ms") {
     read_answers_ = Span::OfMilliseconds(std::stoi(value));
+  } else if (name == "ask_ms") {
+    ask_answers_ = Span::OfMilliseconds(std::stoi(value));
   } else if (name == "mass_percent") {
     settings_.mass_percent = std::stoi(value);
   } else {

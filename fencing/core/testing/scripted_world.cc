@@ -145,7 +145,8 @@ void ScriptedWorld::Do(const Action& action) {
     machine.known[notify->array] = notify->fence.generation;
     After(1_s, [this, &machine] { Clean(machine); });
   } else if (kind != "say") {
-    After(kind == "read" ? read_answers_ : kAnswers, [this, action, kind] {
+    const auto answers = kind == "read" ? read_answers_ : kind == "ask" ? ask_answers_ : kAnswers;
+    After(answers, [this, action, kind] {
       auto outcome = NextOutcome(kind);
       Done done;
       if (outcome == Outcome::kOk)
