@@ -16,6 +16,9 @@ SNAPSHOT_CRDS = ROOT / ".cache/kube/snapshot-crds"
 SNAPSHOT_CLIENT = "github.com/kubernetes-csi/external-snapshotter/client/v8"
 # Of the kinds that the chart can ask for and that the test cluster lacks: where their definitions are.
 OPERATORS = {
+    "github.com/kubernetes-csi/external-snapshot-metadata/client@v1.0.0": [
+        "config/crd/cbt.storage.k8s.io_snapshotmetadataservices.yaml"
+    ],
     "github.com/cert-manager/cert-manager@v1.21.2": ["deploy/crds/cert-manager.io_certificates.yaml"],
     "github.com/prometheus-operator/prometheus-operator@v0.85.0": [
         f"example/prometheus-operator-crd/monitoring.coreos.com_{kind}.yaml"
