@@ -20,47 +20,52 @@ def test_snapshots_are_there_when_the_cluster_can_have_them(values):
     assert [shown(False), shown(False, crds)] == [False, False]
 
 
-def test_groups_of_snapshots_are_there_when_the_cluster_can_have_them(values):
-    """Only with snapshots; the sidecar's feature, its rights and the class come together."""
-    crds = "--api-versions=groupsnapshot.storage.k8s.io/v1"
+def check_switch(values, api, setting, parts):
+    """All of the parts are there or none: only with snapshots, and by itself where the API is.
 
-    def shown(enabled, groups, *arguments):
-        content = {**ONE_ARRAY, "snapshots": {"enabled": enabled, "groups": groups}}
-        text = yaml.safe_dump(render(values(content), *arguments))
-        parts = {"CSIVolumeGroupSnapshot=true", "volumegroupsnapshotcontents", "VolumeGroupSnapshotClass"}
-        found = {part for part in parts if part in text}
+    `setting(wanted)` is the value of the chart below `snapshots`. Returns what was rendered, as texts.
+    """
+    crds, texts = f"--api-versions={api}", []
+
+    def shown(enabled, wanted, *arguments):
+        content = {**ONE_ARRAY, "snapshots": {"enabled": enabled, **setting(wanted)}}
+        texts.append(yaml.safe_dump(render(values(content), *arguments)))
+        found = {part for part in parts if part in texts[-1]}
         assert found in (parts, set()), found
         return bool(found)
 
     assert [shown(True, "auto"), shown(True, "auto", crds)] == [False, True]
     assert [shown(True, True), shown(True, False, crds)] == [True, False]
     assert [shown(False, True), shown(False, "auto", crds)] == [False, False]
+    return texts
+
+
+def test_groups_of_snapshots_are_there_when_the_cluster_can_have_them(values):
+    """Only with snapshots; the sidecar's feature, its rights and the class come together."""
+    check_switch(
+        values,
+        "groupsnapshot.storage.k8s.io/v1",
+        lambda wanted: {"groups": wanted},
+        {"CSIVolumeGroupSnapshot=true", "volumegroupsnapshotcontents", "VolumeGroupSnapshotClass"},
+    )
 
 
 def test_changed_blocks_are_there_when_the_cluster_can_have_them(values):
     """Only with snapshots; the sidecar, its rights, its certificate and its port come together."""
-    crd = "--api-versions=cbt.storage.k8s.io/v1beta1"
-
-    def shown(enabled, metadata, *arguments):
-        content = {**ONE_ARRAY, "snapshots": {"enabled": enabled, "metadata": {"enabled": metadata}}}
-        things = render(values(content), *arguments)
-        text = yaml.safe_dump(things)
-        # Without the CA's certificate there is nothing to publish.
-        assert "SnapshotMetadataService" not in text
-        parts = {
+    texts = check_switch(
+        values,
+        "cbt.storage.k8s.io/v1beta1",
+        lambda wanted: {"metadata": {"enabled": wanted}},
+        {
             "csi-snapshot-metadata:",
             "subjectaccessreviews",
             f"--server={SNAPSHOT_METADATA}-tls={SNAPSHOT_METADATA}.lunkeeper.svc",
             f"secretName: {SNAPSHOT_METADATA}-tls",
             "port: blocks",
-        }
-        found = {part for part in parts if part in text}
-        assert found in (parts, set()), found
-        return bool(found)
-
-    assert [shown(True, "auto"), shown(True, "auto", crd)] == [False, True]
-    assert [shown(True, True), shown(True, False, crd)] == [True, False]
-    assert [shown(False, True), shown(False, "auto", crd)] == [False, False]
+        },
+    )
+    # Without the CA's certificate there is nothing to publish.
+    assert not [text for text in texts if "SnapshotMetadataService" in text]
 
 
 def test_backup_programs_find_changed_blocks_where_they_are_served(values):
