@@ -22,7 +22,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "devices/array/tgt/catalogue.h"
-#include "devices/array/tgt/pool.h"
+#include "devices/array/tgt/image_store.h"
 #include "devices/array/tgt/targets.h"
 #include "devices/array/tgt/volume_gates.h"
 
@@ -31,9 +31,9 @@ namespace lunkeeper {
 class GrantTargets {
  public:
   // `drain_timeout`: how long a growth, or a restart of tgtd, waits for commands to be over.
-  GrantTargets(Catalogue& catalogue, const Pool& pool, TargetTable& table, VolumeGates& gates,
+  GrantTargets(Catalogue& catalogue, const ImageStore& images, TargetTable& table, VolumeGates& gates,
                absl::Duration drain_timeout)
-      : catalogue_(catalogue), pool_(pool), table_(table), gates_(gates), drain_timeout_(drain_timeout) {}
+      : catalogue_(catalogue), images_(images), table_(table), gates_(gates), drain_timeout_(drain_timeout) {}
 
   // Makes the target of a grant, unless it is being released. The caller is inside the gate.
   absl::Status OpenTarget(const GrantRow& grant);
@@ -65,7 +65,7 @@ class GrantTargets {
   absl::Status DeleteDrainedGrants(const std::vector<GrantRow>& grants);
 
   Catalogue& catalogue_;
-  const Pool& pool_;
+  const ImageStore& images_;
   TargetTable& table_;
   VolumeGates& gates_;
   const absl::Duration drain_timeout_;

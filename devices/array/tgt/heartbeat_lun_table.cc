@@ -126,9 +126,8 @@ absl::Status HeartbeatLunTable::ServeLun(const GrantRow& row) {
   const absl::MutexLock serving(&serve_mu_);
   RETURN_IF_ERROR(daemon_.WaitReady(absl::InfinitePast()));
   if (!IsKnown(row)) return absl::AbortedError("heartbeat LUN: it was forgotten meanwhile; ask again");
-  const std::string path = pool_.HeartbeatLunPath(row.generation);
-  ASSIGN_OR_RETURN(UniqueFd file, pool_.OpenHeartbeatLunFile(path));
-  RETURN_IF_ERROR(targets_.OpenTarget(row, LunOf(row), path));
+  ASSIGN_OR_RETURN(UniqueFd file, files_.OpenLunFile(row.generation));
+  RETURN_IF_ERROR(targets_.OpenTarget(row, LunOf(row), {.path = files_.PathOf(row.generation)}));
   const absl::MutexLock lock(&mu_);
   HeartbeatLun& lun = heartbeat_luns_.at(KeyOf(row));
   lun.file = std::move(file);
@@ -145,7 +144,7 @@ absl::Status HeartbeatLunTable::ForgetLun(const GrantRow& row) {
   RETURN_IF_ERROR(daemon_.WaitReady(absl::InfinitePast()));
   ASSIGN_OR_RETURN(const bool gone, targets_.DrainTarget(row));
   if (!gone) return absl::OkStatus();  // some command still runs; the next hourly round tries again
-  RETURN_IF_ERROR(pool_.RemoveHeartbeatLunFile(row.generation));
+  RETURN_IF_ERROR(files_.RemoveLunFile(row.generation));
   RETURN_IF_ERROR(catalogue_.grants().DeleteHeartbeatLun(row.generation));
   LogInfo("array", "a heartbeat LUN is forgotten that nobody writes to", {{"node", row.node.value()}});
   const absl::MutexLock lock(&mu_);

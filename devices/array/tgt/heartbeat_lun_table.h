@@ -1,5 +1,5 @@
 #pragma once
-// The heartbeat LUNs of a tgt array (fence_control.h): a small file in the pool and a target for each, and a
+// The heartbeat LUNs of a tgt array (fence_control.h): a small file of this host and a target for each, and a
 // look at every file four times a second.
 //
 // The same thread also maintains the LUNs. It serves them again after tgtd was restarted, writes the fence in
@@ -19,8 +19,8 @@
 #include "absl/synchronization/mutex.h"
 #include "base/periodic.h"
 #include "devices/array/tgt/catalogue.h"
+#include "devices/array/tgt/heartbeat_lun_files.h"
 #include "devices/array/tgt/heartbeat_watch.h"
-#include "devices/array/tgt/pool.h"
 #include "devices/array/tgt/targets.h"
 #include "devices/array/tgt/tgt_daemon.h"
 
@@ -28,8 +28,9 @@ namespace lunkeeper {
 
 class HeartbeatLunTable {
  public:
-  HeartbeatLunTable(Catalogue& catalogue, const Pool& pool, TargetTable& targets, TgtDaemon& daemon)
-      : catalogue_(catalogue), pool_(pool), targets_(targets), daemon_(daemon) {}
+  // `directory` is for their files, and there.
+  HeartbeatLunTable(Catalogue& catalogue, std::string directory, TargetTable& targets, TgtDaemon& daemon)
+      : catalogue_(catalogue), files_(std::move(directory)), targets_(targets), daemon_(daemon) {}
 
   // Reads the catalogue's rows. Called once, before tgtd is started or taken over.
   absl::Status LoadRows() ABSL_LOCKS_EXCLUDED(mu_);
@@ -72,7 +73,7 @@ class HeartbeatLunTable {
   void ReportTrouble(const absl::Status& status);
 
   Catalogue& catalogue_;
-  const Pool& pool_;
+  const HeartbeatLunFiles files_;
   TargetTable& targets_;
   TgtDaemon& daemon_;
   absl::Mutex serve_mu_;  // held while targets are made or taken down; before mu_

@@ -5,12 +5,8 @@
 //   catalogue.db    SQLite's, with -wal and -shm beside it
 //   volumes/ID      one sparse or allocated file per volume; tgtd opens it as the LUN's backing store
 //   snapshots/ID    one file per snapshot, a reflink of its volume where the file system can
-//   heartbeat_luns/GENERATION
+//   heartbeat_luns/GENERATION   (HeartbeatLunFiles)
 //   orphans/        files found at a start that the catalogue does not know, for an operator to look at
-//
-// Nobody but this class, and tgtd, touches these files. To everybody else a path is an opaque name that leads
-// from here to tgtd. So a store of another kind, such as RBD images, replaces this class and nothing above
-// it.
 //
 // Each call that makes a file syncs the file and then its directory, in this order: after a power cut there
 // is either the whole file or none that its row could point to.
@@ -36,6 +32,8 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/units.h"
+#include "devices/array/tgt/pool_blocks.h"
+#include "devices/array/tgt/pool_clones.h"
 #include "devices/array/tgt/pool_file.h"
 #include "devices/array/tgt/pool_lock.h"
 
@@ -45,7 +43,6 @@ namespace {
 constexpr uint64_t kLargestVolume = (16ull << 40) - kMiB;  // the largest file of an ext4 with 4 KiB blocks
 // Between two looks at whether to give up: a tenth of a second on a slow disk.
 constexpr size_t kCopyChunk = 16 * kMiB;
-constexpr uint64_t kHeartbeatLunBytes = 64 << 10;
 constexpr char kGoneSuffix[] = ".gone";
 
 absl::Status MakeDirectory(const std::string& path) {
@@ -117,43 +114,24 @@ absl::StatusOr<std::unique_ptr<Pool>> Pool::Open(const std::string& directory) {
 std::string Pool::VolumePath(const VolumeId& id) const {
   return absl::StrCat(directory_, "/volumes/", id.value());
 }
-std::string Pool::SnapshotPath(const SnapshotId& id) const {
+std::string Pool::SnapshotPath(const VolumeId&, const SnapshotId& id) const {
   return absl::StrCat(directory_, "/snapshots/", id.value());
 }
-std::string Pool::HeartbeatLunPath(Generation generation) const {
-  return absl::StrCat(directory_, "/heartbeat_luns/", generation);
-}
 std::string Pool::CataloguePath() const { return directory_ + "/catalogue.db"; }
-std::string Pool::TgtdLockPath() const { return directory_ + "/tgtd.lock"; }
-
 absl::StatusOr<bool> Pool::TryReflink() const {
   // Tried, not read from the file system's name: XFS can be made without reflinks, and others may learn them.
   // Between two empty files that are always there: a full pool has no room for others.
-  ASSIGN_OR_RETURN(const UniqueFd to, OpenFile(TgtdLockPath(), O_RDWR | O_CREAT));
+  ASSIGN_OR_RETURN(const UniqueFd to, OpenFile(directory_ + "/tgtd.lock", O_RDWR | O_CREAT));
   return ::ioctl(to.get(), FICLONE, lock_.get()) == 0;
 }
 
-absl::Status Pool::WriteNewFile(const std::string& final_path,
-                                const std::function<absl::Status(int)>& fill) const {
-  const std::string path = final_path + kNewSuffix;
-  absl::Status status;
-  {
-    ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW));
-    status = fill(fd.get());
-    if (status.ok() && ::fsync(fd.get()) != 0) status = FileError("sync", path, errno);
-  }
-  if (status.ok()) status = SyncDirectoryOf(path);
-  if (!status.ok()) ::unlink(path.c_str());
-  FAIL_POINT("array.pool.file_made");
-  return status;
-}
-
-absl::Status Pool::CreateFile(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const {
+absl::Status Pool::CreateImage(const std::string& path, uint64_t size_bytes,
+                               Provisioning provisioning) const {
   return WriteNewFile(path, [&](int fd) { return SetSize(fd, path, size_bytes, provisioning); });
 }
 
-absl::Status Pool::CloneFile(const std::string& from, const std::string& to, uint64_t size_bytes,
-                             Provisioning provisioning, bool own_space) const {
+absl::Status Pool::CloneImage(const std::string& from, const std::string& to, uint64_t size_bytes,
+                              Provisioning provisioning, bool own_space) const {
   ASSIGN_OR_RETURN(const UniqueFd source, OpenFile(from, O_RDONLY));
   // FICLONE writes what is dirty while it holds the inode, and all I/O of the volume, and so its drain,
   // waits. Most of it is written here, where nobody waits.
@@ -165,8 +143,8 @@ absl::Status Pool::CloneFile(const std::string& from, const std::string& to, uin
   });
 }
 
-absl::Status Pool::CopyFile(const std::string& from, const std::string& to, uint64_t size_bytes,
-                            Provisioning provisioning, const std::function<bool(uint64_t)>& progress) const {
+absl::Status Pool::CopyImage(const std::string& from, const std::string& to, uint64_t size_bytes,
+                             Provisioning provisioning, const std::function<bool(uint64_t)>& progress) const {
   ASSIGN_OR_RETURN(const UniqueFd source, OpenFile(from, O_RDONLY));
   return WriteNewFile(to, [&](int fd) -> absl::Status {
     RETURN_IF_ERROR(SetSize(fd, to, size_bytes, provisioning));
@@ -174,7 +152,7 @@ absl::Status Pool::CopyFile(const std::string& from, const std::string& to, uint
   });
 }
 
-absl::Status Pool::GrowFile(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const {
+absl::Status Pool::GrowImage(const std::string& path, uint64_t size_bytes, Provisioning provisioning) const {
   ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(path, O_RDWR));
   struct stat file {};
   if (::fstat(fd.get(), &file) != 0) return FileError("look at", path, errno);
@@ -191,31 +169,15 @@ absl::Status Pool::GrowFile(const std::string& path, uint64_t size_bytes, Provis
   return absl::OkStatus();
 }
 
-absl::Status Pool::SyncFile(const std::string& path) const {
+absl::Status Pool::SyncImage(const std::string& path) const {
   ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(path, O_RDWR));
   return ::fsync(fd.get()) == 0 ? absl::OkStatus() : FileError("sync", path, errno);
 }
 
-absl::StatusOr<uint64_t> Pool::MeasureFile(const std::string& path) const {
+absl::StatusOr<uint64_t> Pool::MeasureImage(const std::string& path) const {
   struct stat file {};
   if (::stat(path.c_str(), &file) != 0) return FileError("look at", path, errno);
   return TakenBytes(file);
-}
-
-absl::StatusOr<UniqueFd> Pool::OpenHeartbeatLunFile(const std::string& path) const {
-  struct stat file {};
-  if (::stat(path.c_str(), &file) != 0 || static_cast<uint64_t>(file.st_size) != kHeartbeatLunBytes) {
-    RETURN_IF_ERROR(CreateFile(path, kHeartbeatLunBytes, Provisioning::kThick));
-    // One of another size is replaced: no heartbeat in it can be read.
-    if (::rename((path + kNewSuffix).c_str(), path.c_str()) != 0)
-      return FileError("rename", path + kNewSuffix, errno);
-    RETURN_IF_ERROR(SyncDirectoryOf(path));
-  }
-  return OpenFile(path, O_RDWR);
-}
-
-absl::Status Pool::RemoveHeartbeatLunFile(Generation generation) const {
-  return UnlinkFile(HeartbeatLunPath(generation));
 }
 
 // Over no other file: what that holds may be the only copy of somebody's data. A longer name may need another
@@ -228,15 +190,15 @@ absl::Status Pool::RenameFile(const std::string& from, const std::string& to) co
   return FileError("rename", from, errno);
 }
 
-// The new name needs no sync: after a power cut the file has either name, and TidyFiles finds its row.
-absl::Status Pool::KeepFile(const std::string& path) const {
+// The new name needs no sync: after a power cut the file has either name, and TidyImages finds its row.
+absl::Status Pool::KeepImage(const std::string& path) const {
   if (FileExists(path)) return absl::OkStatus();
   const absl::Status renamed = RenameFile(path + kNewSuffix, path);
   // Two calls may keep one file.
   return FileExists(path) ? absl::OkStatus() : renamed;
 }
 
-void Pool::DropNewFile(const std::string& path) const { UnlinkFile(path + kNewSuffix).IgnoreError(); }
+void Pool::DropNewImage(const std::string& path) const { UnlinkFile(path + kNewSuffix).IgnoreError(); }
 
 absl::Status Pool::MarkDeleted(const std::string& path) const {
   absl::Status renamed = RenameFile(path, path + kGoneSuffix);
@@ -252,7 +214,7 @@ absl::Status Pool::UnmarkDeleted(const std::string& path) const {
   return absl::IsNotFound(renamed) ? absl::OkStatus() : renamed;
 }
 
-// Not synced: a file that comes back after a power cut is without a row, and TidyFiles deletes it.
+// Not synced: a file that comes back after a power cut is without a row, and TidyImages deletes it.
 absl::Status Pool::RemoveMarked(const std::string& path) const { return UnlinkFile(path + kGoneSuffix); }
 
 absl::StatusOr<std::vector<std::string>> Pool::ListFiles() const {
@@ -268,11 +230,11 @@ absl::StatusOr<std::vector<std::string>> Pool::ListFiles() const {
   return files;
 }
 
-absl::Status Pool::TidyFiles(const std::set<std::string>& known, const std::string& prefix) const {
+absl::Status Pool::TidyImages(const std::set<std::string>& known, const std::string& prefix) const {
   for (const std::string& path : known) {
     if (FileExists(path)) continue;
     RETURN_IF_ERROR(FileExists(path + kGoneSuffix) ? UnmarkDeleted(path) : absl::OkStatus());
-    RETURN_IF_ERROR(FileExists(path + kNewSuffix) ? KeepFile(path) : absl::OkStatus());
+    RETURN_IF_ERROR(FileExists(path + kNewSuffix) ? KeepImage(path) : absl::OkStatus());
   }
   ASSIGN_OR_RETURN(const std::vector<std::string> files, ListFiles());
   for (const std::string& file : files) {
@@ -325,6 +287,21 @@ absl::Status Pool::DeleteOrphan(const std::string& name) const {
   if (::unlink(path.c_str()) != 0) return FileError("remove", path, errno);
   LogWarn("array", "an orphaned file is deleted, as an operator asked", {{"file", path}});
   return SyncDirectoryOf(path);
+}
+
+absl::StatusOr<std::unique_ptr<PoolClones>> Pool::MakeClones(std::vector<PoolClone> clones) const {
+  return PoolClones::MakeFiles(*this, std::move(clones));
+}
+
+absl::StatusOr<BlockPage> Pool::FindData(const PoolImage& image, uint64_t offset, size_t limit) const {
+  return lunkeeper::FindData(image, offset, limit);
+}
+
+// Without reflinks each snapshot is a copy: where it is on the disk tells nothing of another one.
+absl::StatusOr<BlockPage> Pool::FindChanges(const PoolImage& base, const PoolImage& image, uint64_t offset,
+                                            size_t limit) const {
+  if (!reflinks_) return ChangesAreUnknown();
+  return lunkeeper::FindChanges(base, image, offset, limit);
 }
 
 absl::StatusOr<PoolCapacity> Pool::MeasureCapacity() const {

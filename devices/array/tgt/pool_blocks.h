@@ -10,14 +10,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "devices/array/snapshot_blocks.h"
+#include "devices/array/tgt/image_store.h"
 
 namespace lunkeeper {
-
-struct PoolImage {
-  std::string path;
-  uint64_t size_bytes = 0;  // behind it are zeroes
-};
 
 // All of `image` that may be other than zero.
 absl::StatusOr<BlockPage> FindData(const PoolImage& image, uint64_t offset, size_t limit);

@@ -89,9 +89,9 @@ struct XfsFiles {
     REQUIRE(::ftruncate(file.get(), static_cast<off_t>(size)) == 0);
   }
   PoolImage Snapshot(const std::string& name) {
-    const std::string path = pool->SnapshotPath(SnapshotId(name));
-    REQUIRE(pool->CloneFile(source, path, size, Provisioning::kThin, false) == absl::OkStatus());
-    REQUIRE(pool->KeepFile(path) == absl::OkStatus());
+    const std::string path = pool->SnapshotPath({}, SnapshotId(name));
+    REQUIRE(pool->CloneImage(source, path, size, Provisioning::kThin, false) == absl::OkStatus());
+    REQUIRE(pool->KeepImage(path) == absl::OkStatus());
     return {path, size};
   }
 

@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<PoolClones>> PoolClones::MakeFiles(const Pool& po
 
 PoolClones::~PoolClones() {
   if (kept_) return;
-  for (const File& file : files_) pool_.DropNewFile(file.clone.to);
+  for (const File& file : files_) pool_.DropNewImage(file.clone.to);
 }
 
 // The first error; the others' work is done all the same, unless it has not begun.

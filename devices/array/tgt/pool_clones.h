@@ -14,7 +14,7 @@
 // extents cannot be cloned within a barrier.
 //
 // Until Keep() the object owns the new files and deletes them with itself; after a kill the next start does
-// (Pool::TidyFiles). For one thread; several files are worked on at a time. Failure: as Pool's calls.
+// (Pool::TidyImages). For one thread; several files are worked on at a time. Failure: as Pool's calls.
 
 #include <chrono>
 #include <functional>
@@ -31,12 +31,6 @@
 #include "devices/array/tgt/pool.h"
 
 namespace lunkeeper {
-
-struct PoolClone {
-  std::string from, to;
-  uint64_t size_bytes = 0;  // of the clone
-  bool own_space = false;   // as in Pool::CloneFile
-};
 
 class PoolClones {
  public:

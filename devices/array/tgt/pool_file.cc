@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "base/fail_point.h"
 #include "base/status_macros.h"
 
 namespace lunkeeper {
@@ -34,6 +35,20 @@ absl::Status SyncDirectoryOf(const std::string& path) {
   ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(directory, O_RDONLY | O_DIRECTORY));
   if (::fsync(fd.get()) != 0) return FileError("sync", directory, errno);
   return absl::OkStatus();
+}
+
+absl::Status WriteNewFile(const std::string& final_path, const std::function<absl::Status(int)>& fill) {
+  const std::string path = final_path + kNewSuffix;
+  absl::Status status;
+  {
+    ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW));
+    status = fill(fd.get());
+    if (status.ok() && ::fsync(fd.get()) != 0) status = FileError("sync", path, errno);
+  }
+  if (status.ok()) status = SyncDirectoryOf(path);
+  if (!status.ok()) ::unlink(path.c_str());
+  FAIL_POINT("array.pool.file_made");
+  return status;
 }
 
 // What is before `allocated` has its space already. XFS wants room for all of the range that it is asked for,

@@ -1,10 +1,11 @@
 #pragma once
 // What all do that make files in a pool: the steps, and their errors in the words of Pool. Functions without
-// state; failure as in pool.h. NOT_FOUND: there is no such file.
+// state; failure as in image_store.h. NOT_FOUND: there is no such file.
 
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -22,6 +23,8 @@ bool IsNoSpace(int error);
 absl::Status FileError(const char* doing, const std::string& path, int error);
 absl::StatusOr<UniqueFd> OpenFile(const std::string& path, int flags);
 absl::Status SyncDirectoryOf(const std::string& path);
+// Makes `path`.new, as `fill` fills it, synced with its directory entry; or nothing.
+absl::Status WriteNewFile(const std::string& path, const std::function<absl::Status(int fd)>& fill);
 // What is before `allocated` has its space already.
 absl::Status SetSize(int fd, const std::string& path, uint64_t size_bytes, Provisioning provisioning,
                      off_t allocated = 0);

@@ -15,7 +15,7 @@ constexpr uint64_t kMargin = 16 * kMiB;
 }  // namespace
 
 absl::Status PoolRoom::CheckRoom(const std::string& what, uint64_t promised, uint64_t taken) const {
-  ASSIGN_OR_RETURN(const PoolCapacity capacity, pool_.MeasureCapacity());
+  ASSIGN_OR_RETURN(const PoolCapacity capacity, images_.MeasureCapacity());
   RETURN_IF_ERROR(CheckFree(what, taken, capacity));
   if (limits_.overcommit == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(const uint64_t before, catalogue_.volumes().SumSizes());
@@ -42,7 +42,7 @@ uint64_t PoolRoom::KeptFree(const PoolCapacity& capacity) const {
 }
 
 absl::StatusOr<PoolCapacity> PoolRoom::MeasureCapacity() const {
-  ASSIGN_OR_RETURN(PoolCapacity capacity, pool_.MeasureCapacity());
+  ASSIGN_OR_RETURN(PoolCapacity capacity, images_.MeasureCapacity());
   capacity.creatable_bytes =
       capacity.available_bytes - std::min(KeptFree(capacity), capacity.available_bytes);
   if (limits_.overcommit == 0) return capacity;
@@ -55,7 +55,7 @@ absl::StatusOr<PoolCapacity> PoolRoom::MeasureCapacity() const {
 }
 
 absl::StatusOr<PoolUse> PoolRoom::MeasureUse() const {
-  ASSIGN_OR_RETURN(const PoolCapacity capacity, pool_.MeasureCapacity());
+  ASSIGN_OR_RETURN(const PoolCapacity capacity, images_.MeasureCapacity());
   ASSIGN_OR_RETURN(const uint64_t promised, catalogue_.volumes().SumSizes());
   return PoolUse{.total_bytes = capacity.total_bytes,
                  .used_bytes = capacity.total_bytes - capacity.available_bytes,

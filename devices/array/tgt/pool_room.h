@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "devices/array/tgt/catalogue.h"
-#include "devices/array/tgt/pool.h"
+#include "devices/array/tgt/image_store.h"
 
 namespace lunkeeper {
 
@@ -28,9 +28,9 @@ struct PoolUse {
 
 class PoolRoom {
  public:
-  // `pool` and `catalogue` outlive it.
-  PoolRoom(const PoolLimits& limits, Pool& pool, Catalogue& catalogue)
-      : limits_(limits), pool_(pool), catalogue_(catalogue) {}
+  // `images` and `catalogue` outlive it.
+  PoolRoom(const PoolLimits& limits, const ImageStore& images, Catalogue& catalogue)
+      : limits_(limits), images_(images), catalogue_(catalogue) {}
 
   // Before something is made or grows that promises `promised` bytes more and takes `taken` of them at once.
   // `what` names it in an error. RESOURCE_EXHAUSTED: there is no room for that.
@@ -44,7 +44,7 @@ class PoolRoom {
   absl::Status CheckFree(const std::string& what, uint64_t taken, const PoolCapacity& capacity) const;
 
   const PoolLimits limits_;
-  Pool& pool_;
+  const ImageStore& images_;
   Catalogue& catalogue_;
 };
 

@@ -95,18 +95,18 @@ Connection TargetTable::ConnectionOf(const GrantRow& grant) const {
 }
 
 absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume,
-                                  const std::string& path) const {
+                                  const LunBacking& backing) const {
   const int32_t target = NumberOf(grant);
   const bool sync = volume.spec.durability == Durability::kSync;
-  RETURN_IF_ERROR(OkIfThere(tgt_->NewLun(target, {.path = path, .sync = sync})));
+  const bool discards = backing.discards_right && volume.spec.provisioning == Provisioning::kThin;
+  RETURN_IF_ERROR(OkIfThere(tgt_->NewLun(target, {.backing = backing, .sync = sync})));
   FAIL_POINT("array.target.lun_made");
   // A node that reconnects and finds another product id knows that the page cache which held its
   // acknowledged writes is gone.
-  std::string parameters =
-      absl::StrCat("vendor_id=LUNKEEPR,product_id=", options_.cache_id,
-                   ",product_rev=1,scsi_id=", volume.serial, ",scsi_sn=", volume.serial,
-                   ",thin_provisioning=", volume.spec.provisioning == Provisioning::kThin ? 1 : 0,
-                   ",readonly=", grant.access == Access::kReadOnly ? 1 : 0);
+  std::string parameters = absl::StrCat("vendor_id=LUNKEEPR,product_id=", options_.cache_id,
+                                        ",product_rev=1,scsi_id=", volume.serial, ",scsi_sn=", volume.serial,
+                                        ",thin_provisioning=", discards ? 1 : 0,
+                                        ",readonly=", grant.access == Access::kReadOnly ? 1 : 0);
   // The caching mode page (SBC-3) with WCE cleared: the initiator then sends no flushes, and needs none,
   // because tgtd opens the LUN's file with O_SYNC.
   if (sync)
@@ -115,7 +115,7 @@ absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume,
   return tgt_->UpdateLun(target, parameters);
 }
 
-absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume, const std::string& path) {
+absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume, const LunBacking& backing) {
   const int32_t target = NumberOf(grant);
   {
     const absl::MutexLock lock(&mu_);
@@ -126,7 +126,7 @@ absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume
   FAIL_POINT("array.target.made");
   for (const auto& [name, value] : kParameters)
     RETURN_IF_ERROR(tgt_->SetTargetParameter(target, name, value));
-  RETURN_IF_ERROR(MakeLun(grant, volume, path));
+  RETURN_IF_ERROR(MakeLun(grant, volume, backing));
   RETURN_IF_ERROR(MakeAccount(grant.generation, connection.chap));
   FAIL_POINT("array.target.account_made");
   RETURN_IF_ERROR(OkIfThere(tgt_->BindAccount(target, connection.chap.user)));

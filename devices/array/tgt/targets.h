@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "devices/array/tgt/catalogue.h"
+#include "devices/array/tgt/image_store.h"
 #include "devices/array/tgt/tgt_client.h"
 
 namespace lunkeeper {
@@ -36,7 +37,7 @@ class TargetTable {
 
   // How the node reaches it.
   Connection ConnectionOf(const GrantRow& grant) const;
-  absl::Status OpenTarget(const GrantRow& grant, const Volume& volume, const std::string& path)
+  absl::Status OpenTarget(const GrantRow& grant, const Volume& volume, const LunBacking& backing)
       ABSL_LOCKS_EXCLUDED(mu_, accounts_mu_);
   // Makes a target that cannot be opened now exist, offline: tgtd then answers "try again" (0300), and not
   // "target not found", by which an initiator gives its device up for good. OpenTarget ends it.
@@ -71,7 +72,7 @@ class TargetTable {
   absl::Status MakeAccount(Generation generation, const ChapCredentials& chap)
       ABSL_LOCKS_EXCLUDED(accounts_mu_);
   absl::StatusOr<bool> CutConnections(int32_t target) const;
-  absl::Status MakeLun(const GrantRow& grant, const Volume& volume, const std::string& path) const;
+  absl::Status MakeLun(const GrantRow& grant, const Volume& volume, const LunBacking& backing) const;
 
   const TgtClient* const tgt_;
   const TargetTableOptions options_;

@@ -28,7 +28,7 @@
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "devices/array/tgt/cache_id.h"
+#include "devices/array/tgt/file_store.h"
 #include "devices/array/tgt/tgt_blocks.h"
 #include "devices/array/tgt/tgt_fences.h"
 #include "devices/array/tgt/tgt_grants.h"
@@ -81,27 +81,27 @@ class TgtArrayImpl final : public TgtArray {
   std::unique_ptr<Array> ForCluster(const ClusterId& cluster) override {
     return std::make_unique<ClusterView>(*parts_, cluster);
   }
-  uint64_t sequence() const override { return catalogue_->sequence(); }
+  uint64_t sequence() const override { return store_.catalogue->sequence(); }
   absl::Status CheckServing() const override;
   absl::Status AcceptRestore() override;
   absl::StatusOr<PoolUse> MeasureUse() const override { return room_->MeasureUse(); }
-  absl::StatusOr<std::vector<OrphanFile>> ListOrphans() const override { return pool_->ListOrphans(); }
-  absl::Status DeleteOrphan(const std::string& name) override { return pool_->DeleteOrphan(name); }
+  absl::StatusOr<std::vector<OrphanFile>> ListOrphans() const override {
+    return store_.images->ListOrphans();
+  }
+  absl::Status DeleteOrphan(const std::string& name) override { return store_.images->DeleteOrphan(name); }
   absl::Status CheckTgtd() const override;
   absl::StatusOr<GrantUse> MeasureGrants() const override;
 
  private:
-  absl::Status OpenFiles();
-  absl::Status OpenCatalogue();
-  void MakeParts(const std::string& cache_id);
+  absl::Status OpenStore();
+  void MakeParts();
   absl::Status BeginServing();
-  absl::Status TidyFiles();
+  absl::Status TidyImages();
 
   const TgtArrayOptions options_;
   KeyedLock object_locks_;
   VolumeGates gates_;
-  std::unique_ptr<Pool> pool_;
-  std::unique_ptr<Catalogue> catalogue_;
+  OpenedStore store_;
   std::unique_ptr<PoolRoom> room_;
   std::unique_ptr<SeenSequence> seen_;
   std::unique_ptr<VolumeCopies> copies_;
@@ -124,11 +124,8 @@ TgtArrayImpl::~TgtArrayImpl() {
 
 absl::Status TgtArrayImpl::OpenPool() {
   RETURN_IF_ERROR(CheckName(options_.name));
-  RETURN_IF_ERROR(OpenFiles());
-  ASSIGN_OR_RETURN(const std::string cache_id, ReadCacheId({.boot_id = options_.boot_id_path,
-                                                            .pool = options_.pool_dir,
-                                                            .memory = options_.mount_path}));
-  MakeParts(cache_id);
+  RETURN_IF_ERROR(OpenStore());
+  MakeParts();
   if (sequence() < seen_->at_open()) {
     LogError("array", std::string(CheckServing().message()));
     return absl::OkStatus();
@@ -136,43 +133,15 @@ absl::Status TgtArrayImpl::OpenPool() {
   return BeginServing();
 }
 
-absl::Status TgtArrayImpl::OpenFiles() {
+absl::Status TgtArrayImpl::OpenStore() {
   ASSIGN_OR_RETURN(seen_, SeenSequence::Open(options_.seen_sequence_path));
-  // Before Pool::Open, which makes what is missing: an empty array in the place of one that is not mounted
-  // would tell its initiators "target not found" and the cluster that its volumes are deleted.
-  if (seen_->at_open() > 0 && ::access((options_.pool_dir + "/catalogue.db").c_str(), F_OK) != 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "open pool ", options_.pool_dir, ": it has no catalogue, but ", seen_->at_open(),
-        " changes of it are remembered: is ", options_.pool_dir,
-        " mounted? If it is, restore catalogue.db; if the pool is meant to be a new one, remove ",
-        options_.seen_sequence_path));
-  }
-  ASSIGN_OR_RETURN(pool_, Pool::Open(options_.pool_dir));
-  ASSIGN_OR_RETURN(const std::vector<std::string> files, pool_->ListFiles());
-  // Without this check a lost catalogue would be made anew, and every volume's file removed as unknown.
-  if (!files.empty() && ::access(pool_->CataloguePath().c_str(), F_OK) != 0) {
-    return absl::FailedPreconditionError(absl::StrCat("open pool ", options_.pool_dir, ": it has ",
-                                                      files.size(),
-                                                      " volumes but no catalogue; restore catalogue.db"));
-  }
-  return OpenCatalogue();
-}
-
-absl::Status TgtArrayImpl::OpenCatalogue() {
-  const auto open = [this] {
-    return Catalogue::Open(pool_->CataloguePath(), options_.name,
-                           [this] { return pool_->ballast().ReleaseSpace(); });
-  };
-  auto catalogue = open();
-  if (absl::IsResourceExhausted(catalogue.status()) && pool_->ballast().ReleaseSpace()) catalogue = open();
-  RETURN_IF_ERROR(catalogue.status());
-  catalogue_ = *std::move(catalogue);
+  ASSIGN_OR_RETURN(store_, OpenFileStore(options_, seen_->at_open()));
   return absl::OkStatus();
 }
 
-void TgtArrayImpl::MakeParts(const std::string& cache_id) {
-  room_ = std::make_unique<PoolRoom>(options_.limits, *pool_, *catalogue_);
-  copies_ = std::make_unique<VolumeCopies>(*catalogue_, *pool_, gates_);
+void TgtArrayImpl::MakeParts() {
+  room_ = std::make_unique<PoolRoom>(options_.limits, *store_.images, *store_.catalogue);
+  copies_ = std::make_unique<VolumeCopies>(*store_.catalogue, *store_.images, gates_);
   // The callbacks use parts that are made below; the daemon calls them only after StartServing.
   daemon_ = std::make_unique<TgtDaemon>(
       TgtDaemonOptions{.control_port = options_.control_port,
@@ -180,29 +149,31 @@ void TgtArrayImpl::MakeParts(const std::string& cache_id) {
                        .binary = options_.tgtd_binary,
                        .io_threads = options_.tgtd_io_threads,
                        .output_path = options_.tgtd_output_path,
-                       .lock_path = pool_->TgtdLockPath()},
+                       .lock_path = options_.pool_dir + "/tgtd.lock"},
       [this](bool taken_over) { return targets_->RestoreTargets(heartbeat_luns_->ServeAgain(), taken_over); },
       [this] {
         seen_->SyncToDisk();
         targets_->ReleaseLeftOvers();
         targets_->RetryHeld();
         table_->DeleteOldAccounts();
-        pool_->ballast().ReserveSpace();
+        store_.images->ReserveRoom();
       });
   barrier_ = std::make_unique<WriteBarrier>(*daemon_);
   table_ = std::make_unique<TargetTable>(
       &daemon_->client(),
       TargetTableOptions{.array = options_.name,
                          .portals = [daemon = daemon_.get()] { return daemon->ListOpenPortals(); },
-                         .cache_id = cache_id});
-  targets_ = std::make_unique<GrantTargets>(*catalogue_, *pool_, *table_, gates_, options_.drain_timeout);
-  heartbeat_luns_ = std::make_unique<HeartbeatLunTable>(*catalogue_, *pool_, *table_, *daemon_);
+                         .cache_id = store_.cache_id});
+  targets_ = std::make_unique<GrantTargets>(*store_.catalogue, *store_.images, *table_, gates_,
+                                            options_.drain_timeout);
+  heartbeat_luns_ = std::make_unique<HeartbeatLunTable>(
+      *store_.catalogue, options_.pool_dir + "/heartbeat_luns", *table_, *daemon_);
   parts_.emplace(TgtParts{.options = options_,
                           .check_serving = [this] { return CheckServing(); },
                           .object_locks = object_locks_,
-                          .pool = *pool_,
+                          .images = *store_.images,
                           .room = *room_,
-                          .catalogue = *catalogue_,
+                          .catalogue = *store_.catalogue,
                           .seen = *seen_,
                           .gates = gates_,
                           .copies = *copies_,
@@ -229,7 +200,7 @@ absl::Status TgtArrayImpl::CheckTgtd() const {
 }
 
 absl::StatusOr<GrantUse> TgtArrayImpl::MeasureGrants() const {
-  ASSIGN_OR_RETURN(const std::vector<GrantRow> grants, catalogue_->grants().ListAllGrants());
+  ASSIGN_OR_RETURN(const std::vector<GrantRow> grants, store_.catalogue->grants().ListAllGrants());
   return GrantUse{.grants = grants.size(),
                   .releasing = static_cast<uint64_t>(std::ranges::count(grants, true, &GrantRow::releasing)),
                   .oldest_release = targets_->OldestRelease(),
@@ -240,13 +211,13 @@ absl::Status TgtArrayImpl::AcceptRestore() {
   const absl::MutexLock lock(&restore_mu_);
   if (serving_) return absl::OkStatus();
   // Numbers first: from here on a crash leads back here, and no number of the lost time is given out again.
-  RETURN_IF_ERROR(catalogue_->SkipTo(seen_->at_open()));
+  RETURN_IF_ERROR(store_.catalogue->SkipTo(seen_->at_open()));
   FAIL_POINT("array.restore.accepted");
   return BeginServing();
 }
 
 absl::Status TgtArrayImpl::BeginServing() {
-  RETURN_IF_ERROR(TidyFiles());
+  RETURN_IF_ERROR(TidyImages());
   RETURN_IF_ERROR(copies_->ResumeCopies());
   RETURN_IF_ERROR(heartbeat_luns_->LoadRows());
   RETURN_IF_ERROR(daemon_->StartServing());
@@ -258,17 +229,17 @@ absl::Status TgtArrayImpl::BeginServing() {
 
 // A copy that was not finished has no file of its own name. If there is one, then the catalogue is older than
 // the pool, and the new copy must not replace it.
-absl::Status TgtArrayImpl::TidyFiles() {
+absl::Status TgtArrayImpl::TidyImages() {
   std::set<std::string> known;
-  ASSIGN_OR_RETURN(const std::vector<VolumeRow> volumes, catalogue_->volumes().ListAllVolumes());
+  ASSIGN_OR_RETURN(const std::vector<VolumeRow> volumes, store_.catalogue->volumes().ListAllVolumes());
   for (const VolumeRow& row : volumes) {
-    if (!row.copying) known.insert(pool_->VolumePath(row.volume.id));
+    if (!row.copying) known.insert(store_.images->VolumePath(row.volume.id));
   }
-  ASSIGN_OR_RETURN(const std::vector<SnapshotRow> snapshots, catalogue_->volumes().ListAllSnapshots());
+  ASSIGN_OR_RETURN(const std::vector<SnapshotRow> snapshots, store_.catalogue->volumes().ListAllSnapshots());
   for (const SnapshotRow& row : snapshots) {
-    if (row.snapshot.ready) known.insert(pool_->SnapshotPath(row.snapshot.id));
+    if (row.snapshot.ready) known.insert(store_.images->SnapshotPath(row.snapshot.source, row.snapshot.id));
   }
-  return pool_->TidyFiles(known, absl::StrCat(options_.name, "-"));
+  return store_.images->TidyImages(known, absl::StrCat(options_.name, "-"));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "devices/array/array.h"
+#include "devices/array/tgt/image_store.h"
 #include "devices/array/tgt/pool_room.h"
 
 namespace lunkeeper {

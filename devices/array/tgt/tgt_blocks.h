@@ -17,6 +17,7 @@ class TgtBlocks final : public SnapshotBlocks {
   absl::StatusOr<BlockPage> ListBlocks(const BlockQuery& query) override;
 
  private:
+  PoolImage ImageOf(const Snapshot& snapshot) const;
   absl::StatusOr<BlockPage> ListChanges(const BlockQuery& query, const Snapshot& snapshot);
 
   const TgtParts& parts_;

@@ -187,8 +187,11 @@ absl::StatusOr<std::vector<TgtTarget>> TgtClient::ListTargets() const {
 }
 
 absl::Status TgtClient::NewLun(int32_t target, const TgtLun& lun) const {
-  return RunCommand("make LUN", {{.mode = kDevice, .operation = kNew, .target = target, .lun = 1}},
-                    absl::StrCat("path=", lun.path, ",bstype=rdwr", lun.sync ? ",bsoflags=sync" : ""));
+  const LunBacking& backing = lun.backing;
+  return RunCommand(
+      "make LUN", {{.mode = kDevice, .operation = kNew, .target = target, .lun = 1}},
+      absl::StrCat("path=", backing.path, ",bstype=", backing.type, lun.sync ? ",bsoflags=sync" : "",
+                   backing.options.empty() ? "" : ",bsopts=", backing.options));
 }
 
 absl::Status TgtClient::UpdateLun(int32_t target, const std::string& parameters) const {

@@ -16,13 +16,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "devices/array/tgt/image_store.h"
 #include "devices/array/tgt/tgt_text.h"
 #include "devices/types.h"
 
 namespace lunkeeper {
 
 struct TgtLun {
-  std::string path;  // no commas
+  LunBacking backing;
   bool sync = false;
 };
 

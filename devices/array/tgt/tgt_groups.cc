@@ -62,10 +62,10 @@ absl::StatusOr<SnapshotGroup> TgtGroups::MakeGroup(const std::string& name,
                                                    const std::vector<VolumeId>& sources) {
   ASSIGN_OR_RETURN(const auto locks, LockVolumes(sources));
   ASSIGN_OR_RETURN(const std::vector<VolumeRow> rows, FindSources(sources));
-  if (!parts_.pool.reflinks()) return NoReflinks(name);
+  if (!parts_.images.can_clone()) return NoReflinks(name);
   RETURN_IF_ERROR(CheckGroupRoom(name, rows));
   SnapshotGroup group = DescribeGroup(name, rows);
-  ASSIGN_OR_RETURN(const auto clones, PoolClones::MakeFiles(parts_.pool, DescribeClones(group, rows)));
+  ASSIGN_OR_RETURN(const auto clones, parts_.images.MakeClones(DescribeClones(group, rows)));
   FAIL_POINT("array.group.files_made");
   RETURN_IF_ERROR(CloneAtOneMoment(*clones, group));
   RETURN_IF_ERROR(clones->Complete());
@@ -102,7 +102,8 @@ absl::Status TgtGroups::CheckGroupRoom(const std::string& name, const std::vecto
   for (const VolumeRow& row : sources) {
     promised += row.volume.spec.size_bytes;
     if (!IsThick(row)) continue;
-    ASSIGN_OR_RETURN(const uint64_t copied, parts_.pool.MeasureFile(parts_.pool.VolumePath(row.volume.id)));
+    ASSIGN_OR_RETURN(const uint64_t copied,
+                     parts_.images.MeasureImage(parts_.images.VolumePath(row.volume.id)));
     taken += copied;
   }
   return parts_.room.CheckRoom(absl::StrCat("snapshot group ", name), promised, taken);
@@ -132,8 +133,8 @@ std::vector<PoolClone> TgtGroups::DescribeClones(const SnapshotGroup& group,
   for (const Snapshot& snapshot : group.snapshots) {
     const auto row =
         std::ranges::find(sources, snapshot.source, [](const VolumeRow& each) { return each.volume.id; });
-    clones.push_back({.from = parts_.pool.VolumePath(snapshot.source),
-                      .to = parts_.pool.SnapshotPath(snapshot.id),
+    clones.push_back({.from = parts_.images.VolumePath(snapshot.source),
+                      .to = parts_.images.SnapshotPath(snapshot.source, snapshot.id),
                       .size_bytes = snapshot.size_bytes,
                       .own_space = IsThick(*row)});
   }
@@ -161,7 +162,7 @@ absl::Status TgtGroups::CloneAtOneMoment(PoolClones& clones, SnapshotGroup& grou
 
 absl::Status TgtGroups::KeepFiles(const SnapshotGroup& group) {
   for (const Snapshot& snapshot : group.snapshots)
-    RETURN_IF_ERROR(parts_.pool.KeepFile(parts_.pool.SnapshotPath(snapshot.id)));
+    RETURN_IF_ERROR(parts_.images.KeepImage(parts_.images.SnapshotPath(snapshot.source, snapshot.id)));
   return absl::OkStatus();
 }
 
@@ -171,21 +172,21 @@ absl::Status TgtGroups::DeleteGroup(const SnapshotGroupId& id) {
   const auto group = parts_.catalogue.volumes().FindGroup(cluster_, id);
   if (absl::IsNotFound(group.status())) return absl::OkStatus();
   RETURN_IF_ERROR(group.status());
-  const auto for_each = [&](absl::Status (Pool::*work)(const std::string&) const) -> absl::Status {
+  const auto for_each = [&](absl::Status (ImageStore::*work)(const std::string&) const) -> absl::Status {
     absl::Status status;
     for (const Snapshot& snapshot : group->snapshots)
-      status.Update((parts_.pool.*work)(parts_.pool.SnapshotPath(snapshot.id)));
+      status.Update((parts_.images.*work)(parts_.images.SnapshotPath(snapshot.source, snapshot.id)));
     return status;
   };
   const absl::Status deleted = parts_.catalogue.volumes().DeleteGroup(id, [&]() -> absl::Status {
-    RETURN_IF_ERROR(for_each(&Pool::MarkDeleted));
+    RETURN_IF_ERROR(for_each(&ImageStore::MarkDeleted));
     FAIL_POINT("array.delete_group.files_condemned");
     return absl::OkStatus();
   });
-  if (!deleted.ok()) RETURN_IF_ERROR(for_each(&Pool::UnmarkDeleted));
+  if (!deleted.ok()) RETURN_IF_ERROR(for_each(&ImageStore::UnmarkDeleted));
   RETURN_IF_ERROR(deleted);
   FAIL_POINT("array.delete_group.rows_deleted");
-  RETURN_IF_ERROR(for_each(&Pool::RemoveMarked));
+  RETURN_IF_ERROR(for_each(&ImageStore::RemoveMarked));
   parts_.RememberSequence();
   return absl::OkStatus();
 }

@@ -139,7 +139,7 @@ TEST_CASE("a clone that is made in rounds has every block as it was at the last 
   // Clones that were made before share blocks with the source too.
   std::vector<std::pair<std::string, std::string>> made;
   for (int round = 0; round < 5; ++round) {
-    const std::string to = (*pool)->SnapshotPath(SnapshotId(absl::StrCat("s", round)));
+    const std::string to = (*pool)->SnapshotPath({}, SnapshotId(absl::StrCat("s", round)));
     const auto clones =
         PoolClones::MakeFiles(**pool, {{.from = source, .to = to, .size_bytes = kSize, .own_space = false}});
     REQUIRE(clones.ok());
@@ -167,7 +167,7 @@ TEST_CASE("what would take long within a barrier is known before it, and what to
   const UniqueFd file(::open(source.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   for (off_t block = 0; block < 200; block += 2) REQUIRE(::pwrite(file.get(), "x", 1, block * 4096) == 1);
   const auto clones = PoolClones::MakeFiles(**pool, {{.from = source,
-                                                      .to = (*pool)->SnapshotPath(SnapshotId("s")),
+                                                      .to = (*pool)->SnapshotPath({}, SnapshotId("s")),
                                                       .size_bytes = 1 << 20,
                                                       .own_space = false}});
   REQUIRE(clones.ok());

@@ -2,9 +2,8 @@
 // What the views of all clusters share (TgtVolumes, TgtGroups, TgtGrants, TgtFences). TgtArray owns it all,
 // and the parts live as long as it does. Each part is thread-safe.
 //
-// The two boundaries for later: Pool with PoolClones and pool_blocks.h alone touches volumes' bytes (files
-// now), and TargetTable with TgtDaemon alone speaks to tgtd (one now). The views know neither a file
-// descriptor nor a target's number.
+// The two boundaries: the ImageStore alone touches volumes' bytes, and TargetTable with TgtDaemon alone
+// speaks to tgtd (one now). The views know neither a file descriptor nor a target's number.
 
 #include <functional>
 
@@ -14,7 +13,7 @@
 #include "devices/array/tgt/catalogue.h"
 #include "devices/array/tgt/grant_targets.h"
 #include "devices/array/tgt/heartbeat_lun_table.h"
-#include "devices/array/tgt/pool.h"
+#include "devices/array/tgt/image_store.h"
 #include "devices/array/tgt/pool_room.h"
 #include "devices/array/tgt/seen_sequence.h"
 #include "devices/array/tgt/targets.h"
@@ -32,7 +31,7 @@ struct TgtParts {
   const std::function<absl::Status()> check_serving;
   // "volume <id or cluster/name>", likewise "snapshot" and "snapshot group": one call works on it at a time.
   KeyedLock& object_locks;
-  Pool& pool;
+  ImageStore& images;
   PoolRoom& room;
   Catalogue& catalogue;
   SeenSequence& seen;

@@ -100,12 +100,12 @@ absl::StatusOr<Volume> TgtVolumes::CreateVolume(const VolumeSpec& spec) {
   parts_.RememberSequence();
   RETURN_IF_ERROR(parts_.copies.WaitForCopy(id.value(), absl::Now() + parts_.options.copy_wait));
   ASSIGN_OR_RETURN(Volume volume, GetVolume(id));
-  RETURN_IF_ERROR(parts_.pool.KeepFile(parts_.pool.VolumePath(id)));
+  RETURN_IF_ERROR(parts_.images.KeepImage(parts_.images.VolumePath(id)));
   return volume;
 }
 
 absl::StatusOr<VolumeRow> TgtVolumes::MakeVolume(const VolumeSpec& spec, uint64_t asked_size_bytes) {
-  ASSIGN_OR_RETURN(const PoolCapacity capacity, parts_.pool.MeasureCapacity());
+  ASSIGN_OR_RETURN(const PoolCapacity capacity, parts_.images.MeasureCapacity());
   RETURN_IF_ERROR(CheckSize(spec.name, asked_size_bytes, spec.provisioning, capacity));
   ASSIGN_OR_RETURN(const Source source, FindSource(spec));
   const bool own_space = source.thick || IsThick(spec.provisioning);
@@ -115,7 +115,7 @@ absl::StatusOr<VolumeRow> TgtVolumes::MakeVolume(const VolumeSpec& spec, uint64_
   VolumeRow row;
   row.cluster = cluster_;
   row.asked_size_bytes = asked_size_bytes;
-  row.copying = !source.path.empty() && !parts_.pool.reflinks();
+  row.copying = !source.path.empty() && !parts_.images.can_clone();
   const std::string digits = RandomHexDigits();
   row.volume.serial = SerialFrom(digits + RandomHexDigits());
   row.volume.id = VolumeId(absl::StrCat(parts_.options.name, "-v", digits));
@@ -131,7 +131,7 @@ absl::StatusOr<VolumeRow> TgtVolumes::MakeVolume(const VolumeSpec& spec, uint64_
   // A call of the same name on another thread cannot have won: the name is locked. So this is a full disk, or
   // the source has grown or was granted meanwhile.
   if (!inserted.ok()) {
-    parts_.pool.DropNewFile(parts_.pool.VolumePath(row.volume.id));
+    parts_.images.DropNewImage(parts_.images.VolumePath(row.volume.id));
     return inserted;
   }
   FAIL_POINT("array.create.stored");
@@ -150,11 +150,11 @@ absl::StatusOr<TgtVolumes::Source> TgtVolumes::FindSource(const VolumeSpec& spec
                                              " is not ready; try again"));
     }
     least_bytes = row.snapshot.size_bytes;
-    from.path = parts_.pool.SnapshotPath(row.snapshot.id);
+    from.path = parts_.images.SnapshotPath(row.snapshot.source, row.snapshot.id);
   } else if (!spec.source_volume.empty()) {
     ASSIGN_OR_RETURN(const Volume source, GetVolume(spec.source_volume));
     least_bytes = source.spec.size_bytes;
-    from = {parts_.pool.VolumePath(source.id), IsThick(source.spec.provisioning)};
+    from = {parts_.images.VolumePath(source.id), IsThick(source.spec.provisioning)};
   }
   if (RoundUp(spec.size_bytes) >= least_bytes) return from;
   return absl::OutOfRangeError(absl::StrCat("volume ", spec.name, ": ", spec.size_bytes,
@@ -162,19 +162,19 @@ absl::StatusOr<TgtVolumes::Source> TgtVolumes::FindSource(const VolumeSpec& spec
 }
 
 absl::StatusOr<uint64_t> TgtVolumes::MeasureCopy(const std::string& from, bool own_space) {
-  if (from.empty() || (parts_.pool.reflinks() && !own_space)) return 0;
-  return parts_.pool.MeasureFile(from);
+  if (from.empty() || (parts_.images.can_clone() && !own_space)) return 0;
+  return parts_.images.MeasureImage(from);
 }
 
 absl::Status TgtVolumes::FillVolume(const VolumeRow& row, const std::string& from, bool own_space) {
   const VolumeSpec& spec = row.volume.spec;
-  const std::string path = parts_.pool.VolumePath(row.volume.id);
-  if (from.empty()) return parts_.pool.CreateFile(path, spec.size_bytes, spec.provisioning);
-  return parts_.pool.CloneFile(from, path, spec.size_bytes, spec.provisioning, own_space);
+  const std::string path = parts_.images.VolumePath(row.volume.id);
+  if (from.empty()) return parts_.images.CreateImage(path, spec.size_bytes, spec.provisioning);
+  return parts_.images.CloneImage(from, path, spec.size_bytes, spec.provisioning, own_space);
 }
 
 absl::Status TgtVolumes::Condemn(const std::string& path) {
-  RETURN_IF_ERROR(parts_.pool.MarkDeleted(path));
+  RETURN_IF_ERROR(parts_.images.MarkDeleted(path));
   FAIL_POINT("array.delete.file_condemned");
   return absl::OkStatus();
 }
@@ -187,12 +187,12 @@ absl::Status TgtVolumes::DeleteVolume(const VolumeId& id) {
   RETURN_IF_ERROR(row.status());
   if (row->copying)
     return absl::AbortedError(absl::StrCat("volume ", id.value(), ": it is still being copied"));
-  const std::string path = parts_.pool.VolumePath(id);
+  const std::string path = parts_.images.VolumePath(id);
   const absl::Status deleted = parts_.catalogue.volumes().DeleteVolume(id, [&] { return Condemn(path); });
-  if (!deleted.ok()) RETURN_IF_ERROR(parts_.pool.UnmarkDeleted(path));
+  if (!deleted.ok()) RETURN_IF_ERROR(parts_.images.UnmarkDeleted(path));
   RETURN_IF_ERROR(deleted);
   FAIL_POINT("array.delete.row_deleted");
-  RETURN_IF_ERROR(parts_.pool.RemoveMarked(path));
+  RETURN_IF_ERROR(parts_.images.RemoveMarked(path));
   FAIL_POINT("array.delete.file_removed");
   parts_.gates.WakeWaiters(id);
   parts_.RememberSequence();
@@ -221,11 +221,11 @@ absl::StatusOr<Volume> TgtVolumes::ExpandVolume(const VolumeId& id, uint64_t siz
   ASSIGN_OR_RETURN(Volume volume, GetVolume(id));
   const uint64_t size = RoundUp(size_bytes);
   if (size <= volume.spec.size_bytes) return volume;
-  ASSIGN_OR_RETURN(const PoolCapacity capacity, parts_.pool.MeasureCapacity());
+  ASSIGN_OR_RETURN(const PoolCapacity capacity, parts_.images.MeasureCapacity());
   const Provisioning provisioning = volume.spec.provisioning;
   RETURN_IF_ERROR(CheckSize(id.value(), size, provisioning, capacity));
   // Not the difference of the sizes: a growth that was cut short has its space already, and is repeated.
-  ASSIGN_OR_RETURN(const uint64_t has, parts_.pool.MeasureFile(parts_.pool.VolumePath(id)));
+  ASSIGN_OR_RETURN(const uint64_t has, parts_.images.MeasureImage(parts_.images.VolumePath(id)));
   RETURN_IF_ERROR(parts_.room.CheckRoom(absl::StrCat("volume ", id.value()), size - volume.spec.size_bytes,
                                         IsThick(provisioning) && size > has ? size - has : 0));
   RETURN_IF_ERROR(GrowVolume(volume, size));
@@ -238,8 +238,8 @@ absl::Status TgtVolumes::GrowVolume(const Volume& volume, uint64_t size_bytes) {
   RETURN_IF_ERROR(parts_.daemon.WaitReady(absl::Now() + kReadyTimeout));
   // Before the gate: it syncs all that is dirty of the volume, and a fence would wait for that. A file that
   // is larger than its LUNs harms nobody.
-  const std::string path = parts_.pool.VolumePath(volume.id);
-  RETURN_IF_ERROR(parts_.pool.GrowFile(path, size_bytes, volume.spec.provisioning));
+  const std::string path = parts_.images.VolumePath(volume.id);
+  RETURN_IF_ERROR(parts_.images.GrowImage(path, size_bytes, volume.spec.provisioning));
   FAIL_POINT("array.expand.file_grown");
   const auto pass = parts_.gates.Enter(volume.id, absl::Now() + kGateTimeout);
   if (!pass.has_value())
@@ -274,14 +274,14 @@ absl::StatusOr<Volume> TgtVolumes::ModifyVolume(const VolumeId& id, const Volume
 // Writes of the time before, which were acknowledged from a cache, have to be on the disk: from here on the
 // volume promises that they are, and its next initiator may send no flush.
 absl::Status TgtVolumes::ModifyDurability(const VolumeId& id, const VolumeChange& change) {
-  const std::string path = parts_.pool.VolumePath(id);
+  const std::string path = parts_.images.VolumePath(id);
   const bool sync = change.durability == Durability::kSync;
-  if (sync) RETURN_IF_ERROR(parts_.pool.SyncFile(path));  // the most of it, while nobody waits at the gate
+  if (sync) RETURN_IF_ERROR(parts_.images.SyncImage(path));  // the most of it, while nobody waits at the gate
   // Behind the gate no node takes the volume, writes and releases it between the sync and the change.
   const auto pass = parts_.gates.Enter(id, absl::Now() + kGateTimeout);
   if (!pass.has_value())
     return absl::AbortedError(absl::StrCat("volume ", id.value(), ": it stays busy; try again"));
-  if (sync) RETURN_IF_ERROR(parts_.pool.SyncFile(path));
+  if (sync) RETURN_IF_ERROR(parts_.images.SyncImage(path));
   FAIL_POINT("array.modify.synced");
   return parts_.catalogue.volumes().ModifyVolume(cluster_, id, change);
 }
@@ -310,7 +310,7 @@ absl::StatusOr<Snapshot> TgtVolumes::CreateSnapshot(const std::string& name, con
   const absl::Status copied = parts_.copies.WaitForCopy(id.value(), absl::Now() + parts_.options.copy_wait);
   if (!copied.ok() && !absl::IsAborted(copied)) return copied;
   ASSIGN_OR_RETURN(Snapshot snapshot, GetSnapshot(id));
-  if (snapshot.ready) RETURN_IF_ERROR(parts_.pool.KeepFile(parts_.pool.SnapshotPath(id)));
+  if (snapshot.ready) RETURN_IF_ERROR(parts_.images.KeepImage(parts_.images.SnapshotPath(source, id)));
   return snapshot;
 }
 
@@ -325,7 +325,7 @@ absl::StatusOr<Snapshot> TgtVolumes::MakeSnapshot(const std::string& name, const
   const uint64_t size_bytes = volume.spec.size_bytes;
   // A write to what is shared takes new space, and a thick volume has been promised that it needs none.
   const bool own_space = IsThick(volume.spec.provisioning);
-  ASSIGN_OR_RETURN(const uint64_t copied, MeasureCopy(parts_.pool.VolumePath(volume.id), own_space));
+  ASSIGN_OR_RETURN(const uint64_t copied, MeasureCopy(parts_.images.VolumePath(volume.id), own_space));
   RETURN_IF_ERROR(parts_.room.CheckRoom(absl::StrCat("snapshot ", name), size_bytes, copied));
   SnapshotRow row;
   row.cluster = cluster_;
@@ -334,16 +334,16 @@ absl::StatusOr<Snapshot> TgtVolumes::MakeSnapshot(const std::string& name, const
                   .source = volume.id,
                   .size_bytes = size_bytes,
                   .created = absl::Now(),
-                  .ready = parts_.pool.reflinks()};
-  const std::string path = parts_.pool.SnapshotPath(row.snapshot.id);
+                  .ready = parts_.images.can_clone()};
+  const std::string path = parts_.images.SnapshotPath(row.snapshot.source, row.snapshot.id);
   if (row.snapshot.ready) {
-    RETURN_IF_ERROR(parts_.pool.CloneFile(parts_.pool.VolumePath(volume.id), path, size_bytes,
-                                          Provisioning::kThin, own_space));
+    RETURN_IF_ERROR(parts_.images.CloneImage(parts_.images.VolumePath(volume.id), path, size_bytes,
+                                             Provisioning::kThin, own_space));
   }
   FAIL_POINT("array.snapshot.file_made");
   const absl::Status inserted = parts_.catalogue.volumes().InsertSnapshot(row);
   if (!inserted.ok()) {
-    parts_.pool.DropNewFile(path);
+    parts_.images.DropNewImage(path);
     return inserted;
   }
   FAIL_POINT("array.snapshot.stored");
@@ -359,12 +359,12 @@ absl::Status TgtVolumes::DeleteSnapshot(const SnapshotId& id) {
   RETURN_IF_ERROR(row.status());
   if (!row->snapshot.ready)
     return absl::AbortedError(absl::StrCat("snapshot ", id.value(), ": it is being copied"));
-  const std::string path = parts_.pool.SnapshotPath(id);
+  const std::string path = parts_.images.SnapshotPath(row->snapshot.source, id);
   const absl::Status deleted = parts_.catalogue.volumes().DeleteSnapshot(id, [&] { return Condemn(path); });
-  if (!deleted.ok()) RETURN_IF_ERROR(parts_.pool.UnmarkDeleted(path));
+  if (!deleted.ok()) RETURN_IF_ERROR(parts_.images.UnmarkDeleted(path));
   RETURN_IF_ERROR(deleted);
   FAIL_POINT("array.delete_snapshot.row_deleted");
-  RETURN_IF_ERROR(parts_.pool.RemoveMarked(path));
+  RETURN_IF_ERROR(parts_.images.RemoveMarked(path));
   parts_.RememberSequence();
   return absl::OkStatus();
 }

@@ -13,16 +13,16 @@ namespace lunkeeper {
 void VolumeCopies::BeginVolumeCopy(const VolumeRow& row, const std::string& from) {
   const auto copy = [this, row, from](const CopyQueue::Progress& progress) {
     const Volume& volume = row.volume;
-    const std::string path = pool_.VolumePath(volume.id);
+    const std::string path = images_.VolumePath(volume.id);
     absl::Status status =
-        pool_.CopyFile(from, path, volume.spec.size_bytes, volume.spec.provisioning, progress);
+        images_.CopyImage(from, path, volume.spec.size_bytes, volume.spec.provisioning, progress);
     if (absl::IsCancelled(status)) return status;
     if (status.ok()) status = catalogue_.volumes().SetVolumeReady(volume.id);
     if (status.ok()) {
-      status = pool_.KeepFile(path);
+      status = images_.KeepImage(path);
     } else {
       catalogue_.volumes().DeleteVolume(volume.id).IgnoreError();
-      pool_.DropNewFile(path);
+      images_.DropNewImage(path);
     }
     gates_.WakeWaiters(volume.spec.source_volume);
     return status;
@@ -33,16 +33,16 @@ void VolumeCopies::BeginVolumeCopy(const VolumeRow& row, const std::string& from
 void VolumeCopies::BeginSnapshotCopy(const SnapshotRow& row) {
   const auto copy = [this, row](const CopyQueue::Progress& progress) {
     const Snapshot& snapshot = row.snapshot;
-    const std::string path = pool_.SnapshotPath(snapshot.id);
-    absl::Status status = pool_.CopyFile(pool_.VolumePath(snapshot.source), path, snapshot.size_bytes,
-                                         Provisioning::kThin, progress);
+    const std::string path = images_.SnapshotPath(snapshot.source, snapshot.id);
+    absl::Status status = images_.CopyImage(images_.VolumePath(snapshot.source), path, snapshot.size_bytes,
+                                            Provisioning::kThin, progress);
     if (absl::IsCancelled(status)) return status;
     if (status.ok()) status = catalogue_.volumes().SetSnapshotReady(snapshot.id);
     if (status.ok()) {
-      status = pool_.KeepFile(path);
+      status = images_.KeepImage(path);
     } else {
       catalogue_.volumes().DeleteSnapshot(snapshot.id).IgnoreError();
-      pool_.DropNewFile(path);
+      images_.DropNewImage(path);
     }
     gates_.WakeWaiters(snapshot.source);
     return status;
@@ -50,13 +50,19 @@ void VolumeCopies::BeginSnapshotCopy(const SnapshotRow& row) {
   queue_.BeginCopy(row.snapshot.id.value(), row.snapshot.size_bytes, copy);
 }
 
+absl::StatusOr<std::string> VolumeCopies::FindSource(const ClusterId& cluster, const VolumeSpec& spec) {
+  if (!spec.source_volume.empty()) return images_.VolumePath(spec.source_volume);
+  ASSIGN_OR_RETURN(const SnapshotRow row, catalogue_.volumes().FindSnapshot(cluster, spec.source_snapshot));
+  return images_.SnapshotPath(row.snapshot.source, row.snapshot.id);
+}
+
 absl::Status VolumeCopies::ResumeCopies() {
   ASSIGN_OR_RETURN(const std::vector<VolumeRow> volumes, catalogue_.volumes().ListAllVolumes());
   for (const VolumeRow& row : volumes) {
     const VolumeSpec& spec = row.volume.spec;
     if (!row.copying) continue;
-    BeginVolumeCopy(row, spec.source_volume.empty() ? pool_.SnapshotPath(spec.source_snapshot)
-                                                    : pool_.VolumePath(spec.source_volume));
+    ASSIGN_OR_RETURN(const std::string from, FindSource(row.cluster, spec));
+    BeginVolumeCopy(row, from);
   }
   ASSIGN_OR_RETURN(const std::vector<SnapshotRow> snapshots, catalogue_.volumes().ListAllSnapshots());
   for (const SnapshotRow& row : snapshots) {

@@ -8,18 +8,19 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "devices/array/tgt/catalogue.h"
 #include "devices/array/tgt/copy_queue.h"
-#include "devices/array/tgt/pool.h"
+#include "devices/array/tgt/image_store.h"
 #include "devices/array/tgt/volume_gates.h"
 
 namespace lunkeeper {
 
 class VolumeCopies {
  public:
-  VolumeCopies(Catalogue& catalogue, const Pool& pool, VolumeGates& gates)
-      : catalogue_(catalogue), pool_(pool), gates_(gates) {}
+  VolumeCopies(Catalogue& catalogue, const ImageStore& images, VolumeGates& gates)
+      : catalogue_(catalogue), images_(images), gates_(gates) {}
 
   // `from` is the source's path in the pool. Returns at once.
   void BeginVolumeCopy(const VolumeRow& row, const std::string& from);
@@ -30,8 +31,11 @@ class VolumeCopies {
   absl::Status WaitForCopy(const std::string& id, absl::Time deadline);
 
  private:
+  // The path of what a volume is copied from.
+  absl::StatusOr<std::string> FindSource(const ClusterId& cluster, const VolumeSpec& spec);
+
   Catalogue& catalogue_;
-  const Pool& pool_;
+  const ImageStore& images_;
   VolumeGates& gates_;
   CopyQueue queue_;  // last: its thread uses the others
 };
