@@ -68,6 +68,9 @@ absl::StatusOr<ImportWishes> ParseWishes(const ImportCommand& command, const Imp
   for (const std::string& wish : command.claims) {
     const std::pair<std::string, std::string> parts = absl::StrSplit(wish, absl::MaxSplits('=', 1));
     RETURN_IF_ERROR(check(parts.first));
+    if (!command.volumes.empty() && std::ranges::find(command.volumes, parts.first) == command.volumes.end())
+      return absl::InvalidArgumentError(
+          absl::StrCat("--claim ", wish, ": the volume is not among those that are named"));
     if (!wishes.claims.insert(parts).second)
       return absl::InvalidArgumentError(absl::StrCat("--claim ", wish, ": the volume has one already"));
   }
@@ -82,10 +85,11 @@ void PrintLost(const std::vector<LostVolume>& lost, const ImportWishes& wishes) 
   Table table({{"VOLUME"}, {"PERSISTENTVOLUME"}, {"CLAIM"}, {"SIZE"}, {"MADE FOR"}, {"NODES"}, {"CREATED"}});
   for (const LostVolume& each : lost) {
     const auto wish = wishes.claims.find(each.status.id());
-    table.AddRow(
-        {each.status.id(), each.name, OrDash(wish == wishes.claims.end() ? each.awaits : wish->second),
-         SizeCell(each.status.size_bytes()), VolumeUses(each.status.uses()).ToText(),
-         OrDash(absl::StrJoin(each.status.nodes(), " ")), TimeCell(each.status.created_unix_seconds())});
+    table.AddRow({each.status.id(), each.name,
+                  OrDash(wish == wishes.claims.end() ? absl::StrJoin(each.waiting, " ") : wish->second),
+                  SizeCell(each.status.size_bytes()), VolumeUses(each.status.uses()).ToText(),
+                  OrDash(absl::StrJoin(each.status.nodes(), " ")),
+                  TimeCell(each.status.created_unix_seconds())});
   }
   table.Print(std::cout, Output::kTable);
 }
@@ -103,11 +107,8 @@ void PrintManifests(const std::vector<Json>& manifests, const std::string& outpu
 absl::Status Import(const ImportCommand& command) {
   ASSIGN_OR_RETURN(const ImportFacts facts, ReadImportFacts(command));
   ASSIGN_OR_RETURN(const ImportWishes wishes, ParseWishes(command, facts));
-  std::vector<LostVolume> lost = FindLostVolumes(facts);
-  std::erase_if(lost, [&](const LostVolume& each) {
-    return !command.volumes.empty() &&
-           std::ranges::find(command.volumes, each.status.id()) == command.volumes.end();
-  });
+  std::set<std::string> asked(command.volumes.begin(), command.volumes.end());
+  const std::vector<LostVolume> lost = FindLostVolumes(facts, asked);
   if (command.output == "table") {
     PrintLost(lost, wishes);
   } else {
@@ -115,7 +116,6 @@ absl::Status Import(const ImportCommand& command) {
     PrintManifests(manifests, command.output);
   }
   std::vector<std::string> warnings = WarnOfHolders(lost, facts);
-  std::set<std::string> asked(command.volumes.begin(), command.volumes.end());
   for (const auto& wish : wishes.claims) asked.insert(wish.first);
   for (std::string& kept : WarnOfKept(asked, facts)) warnings.push_back(std::move(kept));
   for (const std::string& warning : warnings) std::cerr << "lunkeeper: " << warning << '\n';

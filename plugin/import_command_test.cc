@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "fencing/failover/testing/fake_api.h"
+#include "plugin/claim_fit.h"
 #include "plugin/testing/shell.h"
 #include "plugin/yaml.h"
 
@@ -25,9 +26,15 @@ VolumeSpec SpecOf(const std::string& name, Access access = Access::kExclusive,
   return spec;
 }
 
+struct TwoArrays : Arrays {
+  std::vector<NamedArray> ListArrays() override { return {{"a1", one}, {"b2", other}}; }
+  const std::shared_ptr<FakeArray> one = std::make_shared<FakeArray>(FakeArrayOptions{.name = "a1"});
+  const std::shared_ptr<FakeArray> other = std::make_shared<FakeArray>(FakeArrayOptions{.name = "b2"});
+};
+
 // A new cluster with the StorageClass "fast", and the array of the old one.
 struct NewCluster {
-  NewCluster() {
+  explicit NewCluster(std::shared_ptr<Arrays> arrays = nullptr) : shell(std::move(arrays)) {
     shell.cluster = [this] { return api.Client(); };
     PutClass("fast");
   }
@@ -178,11 +185,100 @@ TEST_CASE("a claim that has another volume, or is promised one, gets none") {
                Contains("claim db/a is named for two volumes"));
     CHECK_THAT(cluster.Print({"--claim", volume + "=db/a", "--claim", volume + "=db/b"}).errors,
                Contains("the volume has one already"));
+    CHECK_THAT(cluster.Print({other, "--claim", volume + "=db/a"}).errors,
+               Contains("not among those that are named"));
   }
   for (const std::string& wish : {volume, volume + "=db", volume + "=db/", volume + "=a/b/c"})
     CHECK_THAT(cluster.Print({"--claim", wish}).errors, Contains("want VOLUME=NAMESPACE/NAME"));
   CHECK_THAT(cluster.Print({"--claim", "a1-v00=db/a"}).errors, Contains("there is no volume a1-v00"));
   CHECK_THAT(cluster.Print({"a1-v00"}).errors, Contains("there is no volume a1-v00"));
+}
+
+TEST_CASE("of several claims that wait for one volume, only the operator knows whose it is") {
+  NewCluster cluster;
+  const std::string volume = cluster.Make(SpecOf(kVolumeName)).value();
+  const Json spec = {{"storageClassName", "fast"},
+                     {"accessModes", Json::array({"ReadWriteOnce"})},
+                     {"volumeName", kVolumeName}};
+  cluster.PutClaim("a-copy", spec);
+  cluster.PutClaim("data-0", spec);
+  CHECK_THAT(cluster.shell.Run({"import"}), Contains("db/a-copy db/data-0"));
+  const auto told = cluster.Print();
+  CHECK((told.exit_code == 1 && told.out.empty()));
+  CHECK_THAT(told.errors, Contains("db/a-copy and db/data-0 all wait for volume " + volume));
+  const Json items = cluster.Items({"--claim", volume + "=db/data-0"});
+  REQUIRE(items.size() == 1);
+  CHECK(items[0]["spec"]["claimRef"]["name"] == "data-0");
+}
+
+// As a creation leaves them that was given up on one array and begun anew on another.
+TEST_CASE("of two volumes of one name, the operator says which has the data") {
+  const auto arrays = std::make_shared<TwoArrays>();
+  const std::string one = arrays->one->CreateVolume(SpecOf(kVolumeName))->id.value();
+  const std::string other = arrays->other->CreateVolume(SpecOf(kVolumeName))->id.value();
+  NewCluster cluster(arrays);
+  cluster.PutClaim("data-0", {{"storageClassName", "fast"},
+                              {"accessModes", Json::array({"ReadWriteOnce"})},
+                              {"volumeName", kVolumeName}});
+  CHECK_THAT(cluster.Print().errors, Contains(one + " and " + other + " are both called " + kVolumeName));
+  const Json items = cluster.Items({other});
+  CHECK(items[0]["metadata"]["name"] == kVolumeName);
+  CHECK(items[0]["spec"]["claimRef"]["name"] == "data-0");
+  cluster.Apply(items);
+  CHECK(cluster.Items()[0]["spec"]["claimRef"]["namespace"] == "lunkeeper-import");
+}
+
+// Kubernetes would have a new, empty volume made for it, and say nothing.
+TEST_CASE("a claim that would not be bound to its volume gets none printed") {
+  NewCluster cluster;
+  const std::string volume = cluster.Make(SpecOf(kVolumeName)).value();
+  Json spec = {{"storageClassName", "fast"},
+               {"accessModes", Json::array({"ReadWriteOnce"})},
+               {"resources", {{"requests", {{"storage", "10Gi"}}}}}};
+  std::string why;
+  SECTION("it is larger") {
+    spec["resources"]["requests"]["storage"] = "10241Mi";
+    why = "asks for 10241Mi, and the volume has 10Gi";
+  }
+  SECTION("it is for a block device") {
+    spec["volumeMode"] = "Block";
+    why = "asks for volumeMode Block";
+  }
+  SECTION("it is for many writers") {
+    spec["accessModes"] = Json::array({"ReadWriteMany"});
+    why = "asks for \"ReadWriteMany\"";
+  }
+  cluster.PutClaim("data-0", spec);
+  const auto told = cluster.Print({"--claim", volume + "=db/data-0"});
+  CHECK((told.exit_code == 1 && told.out.empty()));
+  CHECK_THAT(told.errors, Contains("claim db/data-0 would not be bound") && Contains(why));
+}
+
+TEST_CASE("a volume is given the modes of its claim where it can have them") {
+  NewCluster cluster;
+  VolumeSpec spec = SpecOf(kVolumeName);
+  Json wanted = {{"storageClassName", "fast"}, {"accessModes", Json::array({"ReadWriteOncePod"})}};
+  SECTION("a pod is at one node") {}
+  SECTION("nobody knows what it was made for") {
+    spec.uses = {};
+    wanted["accessModes"] = Json::array({"ReadWriteMany"});
+    wanted["volumeMode"] = "Block";
+  }
+  const std::string volume = cluster.Make(spec).value();
+  cluster.PutClaim("data-0", wanted);
+  const Json made = cluster.Items({"--claim", volume + "=db/data-0"})[0]["spec"];
+  CHECK(made["accessModes"] == wanted["accessModes"]);
+  CHECK(made["volumeMode"] == wanted.value("volumeMode", "Filesystem"));
+}
+
+TEST_CASE("a quantity is read as Kubernetes reads it") {
+  CHECK(ParseQuantity("10Gi") == 10.0 * (1 << 30));
+  CHECK(ParseQuantity("1.5Ki") == 1536);
+  CHECK(ParseQuantity("2k") == 2000);
+  CHECK(ParseQuantity("3E") == 3e18);
+  CHECK(ParseQuantity("1e3") == 1000);
+  CHECK(ParseQuantity("1500m") == 1.5);
+  for (const char* none : {"", "Gi", "x", "1KiB"}) CHECK_FALSE(ParseQuantity(none).has_value());
 }
 
 TEST_CASE("a volume that has a PersistentVolume, or is about to get one, is not lost") {
@@ -199,6 +295,7 @@ TEST_CASE("a volume that has a PersistentVolume, or is about to get one, is not 
   }
   SECTION("its claim is being provisioned") {
     cluster.PutClaim("data-0", {{"storageClassName", "fast"}}, kUid);
+    CHECK_THAT(cluster.Print({volume.value()}).errors, Contains("is being made for claim db/data-0"));
   }
   CHECK(cluster.Items().empty());
 }

@@ -17,6 +17,7 @@
 #include "base/driver.h"
 #include "base/status_macros.h"
 #include "devices/array/volume_uses.h"
+#include "plugin/claim_fit.h"
 
 namespace lunkeeper {
 namespace {
@@ -46,18 +47,22 @@ bool IsObjectName(const std::string& name) {
 }
 
 // The provisioner calls a volume after its claim's uid, and makes the PersistentVolume when it has an answer.
-bool IsBeingMade(const VolumeStatus& volume, const ImportFacts& facts) {
-  return std::any_of(facts.claims.begin(), facts.claims.end(), [&](const Json& claim) {
+// Null: it is not being made.
+const Json* FindMaker(const VolumeStatus& volume, const ImportFacts& facts) {
+  for (const Json& claim : facts.claims) {
     const std::string uid = TextAt(claim, {"metadata", "uid"});
-    return !uid.empty() && absl::EndsWith(volume.name(), uid) &&
-           TextAt(claim, {"spec", "volumeName"}).empty();
-  });
+    if (!uid.empty() && absl::EndsWith(volume.name(), uid) && TextAt(claim, {"spec", "volumeName"}).empty())
+      return &claim;
+  }
+  return nullptr;
 }
 
-std::string FindWaitingClaim(const std::string& volume_name, const ImportFacts& facts) {
+std::vector<std::string> FindWaitingClaims(const std::string& volume_name, const ImportFacts& facts) {
+  std::vector<std::string> waiting;
   for (const Json& claim : facts.claims)
-    if (TextAt(claim, {"spec", "volumeName"}) == volume_name) return ClaimText(FieldAt(claim, {"metadata"}));
-  return "";
+    if (TextAt(claim, {"spec", "volumeName"}) == volume_name)
+      waiting.push_back(ClaimText(FieldAt(claim, {"metadata"})));
+  return waiting;
 }
 
 // As people write it, where it is a round number; the API server keeps the text.
@@ -90,6 +95,20 @@ Json AccessModesOf(const VolumeUses& uses) {
   return modes;
 }
 
+// As its claim has them, if there is one and the volume can be either: nobody knows what it was made for, or
+// it was for one node, which ReadWriteOncePod is, too.
+Json AccessModesFor(const VolumeUses& uses, const Json* claim) {
+  Json modes = AccessModesOf(uses);
+  if (claim == nullptr) return modes;
+  const Json& wanted = FieldAt(*claim, {"spec", "accessModes"});
+  const bool one_pod = wanted == Json::array({kReadWriteOncePod}) && modes[0] == "ReadWriteOnce";
+  return one_pod || (uses.empty() && wanted.is_array()) ? wanted : modes;
+}
+std::string VolumeModeFor(const VolumeUses& uses, const Json* claim) {
+  if (uses.empty() && claim != nullptr) return VolumeModeOf(*claim);
+  return IsBlock(uses) ? kBlockMode : kFilesystemMode;
+}
+
 // Where the array is reached: a pod elsewhere would never get its volume.
 Json NodeAffinityFor(const VolumeStatus& volume) {
   Json expressions = Json::array();
@@ -109,12 +128,13 @@ struct Place {
 Json MakePersistentVolume(const LostVolume& lost, const Place& place) {
   const VolumeStatus& volume = lost.status;
   const VolumeUses uses(volume.uses());
+  const std::string mode = VolumeModeFor(uses, place.there);
   Json csi = {{"driver", kDriverName}, {"volumeHandle", volume.id()}};
   for (const auto& [key, value] : volume.context()) csi["volumeAttributes"][key] = value;
-  if (!volume.fs_type().empty() && !IsBlock(uses)) csi["fsType"] = volume.fs_type();
+  if (!volume.fs_type().empty() && mode == kFilesystemMode) csi["fsType"] = volume.fs_type();
   Json spec = {{"capacity", {{"storage", QuantityOf(volume.size_bytes())}}},
-               {"accessModes", AccessModesOf(uses)},
-               {"volumeMode", IsBlock(uses) ? "Block" : "Filesystem"},
+               {"accessModes", AccessModesFor(uses, place.there)},
+               {"volumeMode", mode},
                {"persistentVolumeReclaimPolicy", "Retain"},
                {"storageClassName", place.storage_class},
                {"claimRef",
@@ -128,7 +148,7 @@ Json MakePersistentVolume(const LostVolume& lost, const Place& place) {
   if (place.there != nullptr &&
       !TextAt(*place.there, {"metadata", "annotations", "pv.kubernetes.io/bind-completed"}).empty())
     spec["claimRef"]["uid"] = TextAt(*place.there, {"metadata", "uid"});
-  if (place.mount_options.is_array() && !IsBlock(uses)) spec["mountOptions"] = place.mount_options;
+  if (place.mount_options.is_array() && mode == kFilesystemMode) spec["mountOptions"] = place.mount_options;
   // Otherwise the claim would not be bound: both must name the same one.
   const std::string attributes =
       place.there == nullptr ? "" : TextAt(*place.there, {"spec", "volumeAttributesClassName"});
@@ -179,8 +199,8 @@ absl::StatusOr<const Json*> FindClass(const LostVolume& lost, const ImportFacts&
 // OK if nothing keeps the claim from being bound to this PersistentVolume. A claim is bound once and for all,
 // so a mistake here would be seen only by a pod that waits for ever.
 absl::Status CheckFree(const LostVolume& lost, const ImportFacts& facts, const std::string& claim) {
-  if (!lost.awaits.empty() && lost.awaits != claim)
-    return absl::FailedPreconditionError(absl::StrCat("claim ", lost.awaits, " waits for volume ",
+  if (!lost.waiting.empty() && std::ranges::find(lost.waiting, claim) == lost.waiting.end())
+    return absl::FailedPreconditionError(absl::StrCat("claim ", lost.waiting[0], " waits for volume ",
                                                       lost.status.id(), ": it cannot be given to ", claim));
   const Json* there = FindClaim(facts, claim);
   const std::string has = there == nullptr ? "" : TextAt(*there, {"spec", "volumeName"});
@@ -197,11 +217,19 @@ absl::Status CheckFree(const LostVolume& lost, const ImportFacts& facts, const s
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> FindClaimFor(const LostVolume& lost, const ImportWishes& wishes) {
+  const auto wish = wishes.claims.find(lost.status.id());
+  if (wish != wishes.claims.end()) return wish->second;
+  if (lost.waiting.empty()) return absl::StrCat(kReservedNamespace, "/", lost.name);
+  if (lost.waiting.size() == 1) return lost.waiting[0];
+  return absl::FailedPreconditionError(absl::StrCat("claims ", absl::StrJoin(lost.waiting, " and "),
+                                                    " all wait for volume ", lost.status.id(),
+                                                    ": say which gets it, with --claim"));
+}
+
 absl::StatusOr<Place> FindPlace(const LostVolume& lost, const ImportFacts& facts,
                                 const ImportWishes& wishes) {
-  const auto wish = wishes.claims.find(lost.status.id());
-  std::string claim = lost.awaits.empty() ? absl::StrCat(kReservedNamespace, "/", lost.name) : lost.awaits;
-  if (wish != wishes.claims.end()) claim = wish->second;
+  ASSIGN_OR_RETURN(const std::string claim, FindClaimFor(lost, wishes));
   const std::vector<std::string> parts = absl::StrSplit(claim, '/');
   if (parts.size() != 2 || !IsObjectName(parts[0]) || !IsObjectName(parts[1]))
     return absl::InvalidArgumentError(
@@ -217,9 +245,23 @@ absl::StatusOr<Place> FindPlace(const LostVolume& lost, const ImportFacts& facts
   return place;
 }
 
+// A creation that was given up on one array and begun anew on another leaves two volumes of one name, and the
+// claim's data are in one of them.
+absl::Status CheckNoTwins(const std::vector<LostVolume>& lost) {
+  std::map<std::string, const LostVolume*> by_name;
+  for (const LostVolume& each : lost) {
+    const auto [found, is_new] = by_name.try_emplace(each.status.name(), &each);
+    if (is_new || found->second->name != each.status.name()) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "volumes ", found->second->status.id(), " and ", each.status.id(), " are both called ",
+        each.status.name(), ": look which has the data, and import that one first, alone, by its id"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-std::vector<LostVolume> FindLostVolumes(const ImportFacts& facts) {
+std::vector<LostVolume> FindLostVolumes(const ImportFacts& facts, const std::set<std::string>& asked) {
   std::set<std::string> referred, taken;
   for (const Json& each : facts.persistent_volumes) {
     taken.insert(ObjectName(each));
@@ -228,10 +270,11 @@ std::vector<LostVolume> FindLostVolumes(const ImportFacts& facts) {
   }
   std::vector<LostVolume> lost;
   for (const VolumeStatus& volume : facts.volumes.volumes()) {
-    if (referred.contains(volume.id()) || IsBeingMade(volume, facts)) continue;
+    if (!asked.empty() && !asked.contains(volume.id())) continue;
+    if (referred.contains(volume.id()) || FindMaker(volume, facts) != nullptr) continue;
     const bool fits = IsObjectName(volume.name()) && taken.insert(volume.name()).second;
     const std::string name = fits ? volume.name() : volume.id();
-    lost.push_back({volume, name, FindWaitingClaim(name, facts)});
+    lost.push_back({volume, name, FindWaitingClaims(name, facts)});
   }
   return lost;
 }
@@ -259,11 +302,18 @@ std::vector<std::string> WarnOfKept(const std::set<std::string>& asked, const Im
                                     " already, for ",
                                     reserved.is_null() ? "any claim" : "claim " + ClaimText(reserved)));
   }
+  for (const VolumeStatus& volume : facts.volumes.volumes()) {
+    const Json* const claim = asked.contains(volume.id()) ? FindMaker(volume, facts) : nullptr;
+    if (claim == nullptr) continue;
+    warnings.push_back(absl::StrCat("volume ", volume.id(), " is being made for claim ",
+                                    ClaimText(FieldAt(*claim, {"metadata"}))));
+  }
   return warnings;
 }
 
 absl::StatusOr<std::vector<Json>> MakeManifests(const std::vector<LostVolume>& lost, const ImportFacts& facts,
                                                 const ImportWishes& wishes) {
+  RETURN_IF_ERROR(CheckNoTwins(lost));
   std::vector<Json> manifests;
   std::set<std::string> claims;
   for (const LostVolume& each : lost) {
@@ -272,6 +322,7 @@ absl::StatusOr<std::vector<Json>> MakeManifests(const std::vector<LostVolume>& l
       return absl::InvalidArgumentError(
           absl::StrCat("claim ", place.space, "/", place.claim, " is named for two volumes"));
     manifests.push_back(MakePersistentVolume(each, place));
+    if (place.there != nullptr) RETURN_IF_ERROR(CheckFits(*place.there, manifests.back()));
     const bool named = wishes.claims.contains(each.status.id());
     if (named && place.there == nullptr) manifests.push_back(MakeClaim(manifests.back(), place));
   }

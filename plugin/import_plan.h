@@ -29,12 +29,15 @@ struct ImportFacts {
 
 struct LostVolume {
   admin::v1::VolumeStatus status;
-  std::string name;    // of its PersistentVolume: the one it had, or its id where that cannot be
-  std::string awaits;  // "namespace/name" of the claim that waits for that PersistentVolume; empty: none
+  std::string name;  // of its PersistentVolume: the one it had, or its id where that cannot be
+  // "namespace/name" of each claim that waits for that PersistentVolume. Anybody may write such a claim: of
+  // several, only the operator knows whose volume it is.
+  std::vector<std::string> waiting;
 };
 
-// Volumes that no PersistentVolume refers to. One that is being made for a claim right now is none of them.
-std::vector<LostVolume> FindLostVolumes(const ImportFacts& facts);
+// Volumes that no PersistentVolume refers to. `asked`: of these volumes; empty: of all. One that is
+// being made for a claim right now is none of them.
+std::vector<LostVolume> FindLostVolumes(const ImportFacts& facts, const std::set<std::string>& asked);
 
 // What an operator should know of them before a pod can use them: a sentence each.
 std::vector<std::string> WarnOfHolders(const std::vector<LostVolume>& lost, const ImportFacts& facts);
@@ -49,7 +52,7 @@ struct ImportWishes {
 
 // A PersistentVolume for each of `lost`, and a claim where one is named that is not there. INVALID_ARGUMENT:
 // a claim is not written NAMESPACE/NAME, or is named twice. FAILED_PRECONDITION: a claim has another volume,
-// or it is not clear which StorageClass is meant.
+// or would never be bound to this one, or it is not clear which volume, claim or StorageClass is meant.
 absl::StatusOr<std::vector<kube::Json>> MakeManifests(const std::vector<LostVolume>& lost,
                                                       const ImportFacts& facts, const ImportWishes& wishes);
 

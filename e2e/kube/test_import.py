@@ -153,3 +153,22 @@ def test_a_volume_whose_claim_nobody_knows_is_given_to_no_other(workloads, apply
     workloads.claim("found", storage_class=chosen)
     assert workloads.wait_for_bound("found") == name
     delete_for_good(workloads, "found")
+
+
+def test_a_waiting_claim_gets_its_volume_or_import_says_that_it_would_not(workloads, apply_text):
+    """What Kubernetes does with a claim that does not fit, it does without a word: it makes a new volume."""
+    immediate = workloads.storage_class()
+    workloads.claim("data", storage_class=immediate, mode="ReadWriteOncePod")
+    before = forget_claim(workloads, "data")
+    waiting = workloads.storage_class("waiting", volumeBindingMode="WaitForFirstConsumer")
+    wish = f"--claim={handle_of(before)}={workloads.namespace}/data"
+
+    workloads.claim("data", storage_class=waiting, mode="ReadWriteOncePod", size="257Mi")
+    with pytest.raises(Exception, match="asks for 257Mi, and the volume has 256Mi"):
+        run_import(workloads, handle_of(before), wish, "--output=yaml")
+    workloads.delete("pvc", "data")
+
+    workloads.claim("data", storage_class=waiting, mode="ReadWriteOncePod")
+    apply_text(run_import(workloads, handle_of(before), wish, "--output=yaml"))
+    assert workloads.wait_for_bound("data") == before["metadata"]["name"]
+    delete_for_good(workloads, "data")

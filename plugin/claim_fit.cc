@@ -1,0 +1,76 @@
+#include "plugin/claim_fit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+using kube::FieldAt;
+using kube::Json;
+using kube::TextAt;
+
+absl::Status Misfit(const Json& claim, const Json& volume, const std::string& why) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "claim ", TextAt(claim, {"metadata", "namespace"}), "/", TextAt(claim, {"metadata", "name"}),
+      " would not be bound to PersistentVolume ", TextAt(volume, {"metadata", "name"}), ": ", why,
+      ". Is it the right claim? Otherwise make it anew, so that it fits"));
+}
+
+absl::Status CheckModes(const Json& claim, const Json& volume) {
+  if (VolumeModeOf(claim) != VolumeModeOf(volume))
+    return Misfit(claim, volume,
+                  absl::StrCat("it asks for volumeMode ", VolumeModeOf(claim), ", and the volume is for ",
+                               VolumeModeOf(volume)));
+  const Json& has = FieldAt(volume, {"spec", "accessModes"});
+  for (const Json& mode : FieldAt(claim, {"spec", "accessModes"}))
+    if (std::find(has.begin(), has.end(), mode) == has.end())
+      return Misfit(
+          claim, volume,
+          absl::StrCat("it asks for ", kube::ToText(mode), ", and the volume is for ", kube::ToText(has)));
+  return absl::OkStatus();
+}
+
+// Of a claim that names its volume Kubernetes does not ask this, and the resizer makes it as large.
+absl::Status CheckSize(const Json& claim, const Json& volume) {
+  if (!TextAt(claim, {"spec", "volumeName"}).empty()) return absl::OkStatus();
+  const std::string wants = TextAt(claim, {"spec", "resources", "requests", "storage"});
+  const std::string has = TextAt(volume, {"spec", "capacity", "storage"});
+  const std::optional<double> least = ParseQuantity(wants), size = ParseQuantity(has);
+  if (!least || !size || *least <= *size) return absl::OkStatus();
+  return Misfit(claim, volume, absl::StrCat("it asks for ", wants, ", and the volume has ", has));
+}
+
+}  // namespace
+
+std::string VolumeModeOf(const Json& claim) {
+  const std::string mode = TextAt(claim, {"spec", "volumeMode"});
+  return mode.empty() ? kFilesystemMode : mode;
+}
+
+std::optional<double> ParseQuantity(const std::string& text) {
+  constexpr std::pair<absl::string_view, double> kUnits[] = {
+      {"Ki", 0x1p10}, {"Mi", 0x1p20}, {"Gi", 0x1p30}, {"Ti", 0x1p40}, {"Pi", 0x1p50},
+      {"Ei", 0x1p60}, {"m", 1e-3},    {"k", 1e3},     {"M", 1e6},     {"G", 1e9},
+      {"T", 1e12},    {"P", 1e15},    {"E", 1e18}};
+  absl::string_view number = text;
+  double unit = 1, value = 0;
+  for (const auto& [name, factor] : kUnits)
+    if (unit == 1 && absl::ConsumeSuffix(&number, name)) unit = factor;
+  if (!absl::SimpleAtod(number, &value) || !std::isfinite(value)) return std::nullopt;
+  return value * unit;
+}
+
+absl::Status CheckFits(const Json& claim, const Json& persistent_volume) {
+  RETURN_IF_ERROR(CheckModes(claim, persistent_volume));
+  return CheckSize(claim, persistent_volume);
+}
+
+}  // namespace lunkeeper
