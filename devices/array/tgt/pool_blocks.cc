@@ -21,6 +21,8 @@ namespace {
 
 // Of extents (ReadSomeExtents) in a call: some 100,000, in which nothing may have changed.
 constexpr int kMostPieces = 16;
+// Of a file system.
+constexpr uint64_t kSmallestBlock = 512;
 
 // False: the page is full, and goes on behind.
 bool AddRange(const BlockRange& range, size_t limit, BlockPage* page) {
@@ -47,8 +49,12 @@ absl::StatusOr<BlockPage> FindData(const PoolImage& image, uint64_t offset, size
       break;
     }
     const off_t hole = ::lseek(file.get(), data, SEEK_HOLE);
-    if (hole <= data) return FileError("find data of", image.path, hole < 0 ? errno : EIO);
+    if (hole < 0) return FileError("find data of", image.path, errno);
     const auto begin = static_cast<uint64_t>(data);
+    if (hole == data) {  // zeroes that were cached, and are dropped by now: no data begin there
+      page.next_offset = (begin / kSmallestBlock + 1) * kSmallestBlock;
+      continue;
+    }
     page.next_offset = std::min(static_cast<uint64_t>(hole), image.size_bytes);
     page.ranges.push_back({begin, page.next_offset - begin});
   }

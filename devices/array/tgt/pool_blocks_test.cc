@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "devices/array/testing/block_contract.h"
@@ -200,6 +202,28 @@ TEST_CASE_METHOD(XfsFiles,
       CHECK((Patched(ContentOf(base), content, ChangesIn(base, image)) == content));
     }
   }
+}
+
+// SEEK_DATA takes cached zeroes for data, and the kernel may drop them before it is asked where those end.
+TEST_CASE_METHOD(XfsFiles, "a list of data is right while the kernel caches zeroes and drops them again") {
+  Allocate(file.get(), FALLOC_FL_KEEP_SIZE, 0, 512);
+  WriteAt(file.get(), 300, 'x');
+  REQUIRE(::fsync(file.get()) == 0);
+  std::atomic<bool> over = false;
+  std::thread reader([&] {
+    std::string page(64 * kBlock, 0);
+    while (!over) {
+      (void)!::pread(file.get(), page.data(), page.size(), 0);
+      ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
+    }
+  });
+  absl::Status status;
+  for (int i = 0; i < 20'000 && status.ok(); ++i) status = FindData({source, size}, 0, 50).status();
+  over = true;
+  reader.join();
+  INFO(status);
+  CHECK(status.ok());
+  CHECK((Patched("", ContentOf({source, size}), DataIn({source, size})) == ContentOf({source, size})));
 }
 
 TEST_CASE_METHOD(XfsFiles, "a change costs what changed: one block of a written volume, or none") {
