@@ -25,6 +25,27 @@ TEST_CASE("a volume says where it can be reached, and what the node has to know"
   const auto stored = fixture.array.GetVolume(VolumeId(id));
   CHECK(stored->spec.provisioning == Provisioning::kThick);
   CHECK(stored->spec.durability == Durability::kSync);
+  CHECK(stored->spec.claim.empty());  // half of a name is none
+}
+
+// For people, and for `lunkeeper import`; so it never keeps a volume from being made.
+TEST_CASE("a volume remembers the claim that it was made for, and is the same for any other") {
+  ControllerFixture fixture;
+  auto request = CreateRequest("pvc-1", kTestMiB);
+  auto& parameters = *request.mutable_parameters();
+  parameters["csi.storage.k8s.io/pvc/name"] = "data-0";
+  parameters["csi.storage.k8s.io/pvc/namespace"] = "db";
+  const std::string id = fixture.MustCreate(request);
+  CHECK(fixture.array.GetVolume(VolumeId(id))->spec.claim == "db/data-0");
+  parameters["csi.storage.k8s.io/pvc/name"] = "data-1";
+  CHECK(fixture.MustCreate(request) == id);
+  for (const std::string& odd : {std::string("a/b"), std::string("a\nb"), std::string(254, 'x')}) {
+    parameters["csi.storage.k8s.io/pvc/name"] = odd;
+    CHECK(fixture.MustCreate(request) == id);
+    request.set_name(absl::StrCat("pvc-", odd.size()));
+    CHECK(fixture.array.GetVolume(VolumeId(fixture.MustCreate(request)))->spec.claim.empty());
+    request.set_name("pvc-1");
+  }
 }
 
 // An orchestrator that finds another context takes the volume for another one.

@@ -238,6 +238,16 @@ bool WasMadeWith(const Volume& volume, const VolumeParameters& parameters, const
 
 bool IsAddedByKubernetes(const std::string& key) { return absl::StartsWith(key, "csi.storage.k8s.io/"); }
 
+std::string ClaimIn(const StringMap& parameters) {
+  // Never a reason to refuse a volume: it is for people alone.
+  const auto part = [&](const char* key) -> std::string {
+    const auto found = parameters.find(absl::StrCat("csi.storage.k8s.io/pvc/", key));
+    return found != parameters.end() && CheckId(key, found->second, 253).ok() ? found->second : "";
+  };
+  const std::string space = part("namespace"), name = part("name");
+  return space.empty() || name.empty() ? "" : absl::StrCat(space, "/", name);
+}
+
 absl::Status CheckNoParameters(const char* field, const StringMap& parameters) {
   RETURN_IF_ERROR(CheckMap(field, parameters));
   for (const auto& [key, value] : parameters) {

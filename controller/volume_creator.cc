@@ -45,6 +45,7 @@ absl::StatusOr<VolumeSpec> ParseVolumeSpec(const csi::v1::CreateVolumeRequest& r
   spec.provisioning = parameters.provisioning;
   spec.durability = parameters.durability;
   spec.uses = UsesFor(request.volume_capabilities());
+  spec.claim = ClaimIn(request.parameters());
   ASSIGN_OR_RETURN(spec.fs_type, FsTypeIn(request.volume_capabilities()));
   // As on the node: what the capability asks for goes before the class's parameter.
   if (spec.fs_type.empty()) spec.fs_type = parameters.fs_type;

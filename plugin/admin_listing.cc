@@ -47,6 +47,7 @@ absl::Status AddVolumes(const NamedArray& array, admin::v1::ListVolumesResponse&
     for (const std::string& node : nodes[volume.id]) out->add_nodes(node);
     out->set_uses(volume.spec.uses.bits());
     out->set_fs_type(volume.spec.fs_type);
+    out->set_claim(volume.spec.claim);
     csi::v1::Volume answered;
     FillVolume(volume, &answered);
     *out->mutable_context() = answered.volume_context();

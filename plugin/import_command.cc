@@ -71,6 +71,8 @@ absl::StatusOr<ImportWishes> ParseWishes(const ImportCommand& command, const Imp
     if (!command.volumes.empty() && std::ranges::find(command.volumes, parts.first) == command.volumes.end())
       return absl::InvalidArgumentError(
           absl::StrCat("--claim ", wish, ": the volume is not among those that are named"));
+    if (parts.second.empty())
+      return absl::InvalidArgumentError(absl::StrCat("--claim ", wish, ": want VOLUME=NAMESPACE/NAME"));
     if (!wishes.claims.insert(parts).second)
       return absl::InvalidArgumentError(absl::StrCat("--claim ", wish, ": the volume has one already"));
   }
@@ -84,9 +86,7 @@ void PrintLost(const std::vector<LostVolume>& lost, const ImportWishes& wishes) 
   }
   Table table({{"VOLUME"}, {"PERSISTENTVOLUME"}, {"CLAIM"}, {"SIZE"}, {"MADE FOR"}, {"NODES"}, {"CREATED"}});
   for (const LostVolume& each : lost) {
-    const auto wish = wishes.claims.find(each.status.id());
-    table.AddRow({each.status.id(), each.name,
-                  OrDash(wish == wishes.claims.end() ? absl::StrJoin(each.waiting, " ") : wish->second),
+    table.AddRow({each.status.id(), each.name, OrDash(absl::StrJoin(ClaimsFor(each, wishes), " ")),
                   SizeCell(each.status.size_bytes()), VolumeUses(each.status.uses()).ToText(),
                   OrDash(absl::StrJoin(each.status.nodes(), " ")),
                   TimeCell(each.status.created_unix_seconds())});
@@ -108,7 +108,7 @@ absl::Status Import(const ImportCommand& command) {
   ASSIGN_OR_RETURN(const ImportFacts facts, ReadImportFacts(command));
   ASSIGN_OR_RETURN(const ImportWishes wishes, ParseWishes(command, facts));
   std::set<std::string> asked(command.volumes.begin(), command.volumes.end());
-  const std::vector<LostVolume> lost = FindLostVolumes(facts, asked);
+  const std::vector<LostVolume> lost = FindLostVolumes(facts, wishes, asked);
   if (command.output == "table") {
     PrintLost(lost, wishes);
   } else {
@@ -116,6 +116,7 @@ absl::Status Import(const ImportCommand& command) {
     PrintManifests(manifests, command.output);
   }
   std::vector<std::string> warnings = WarnOfHolders(lost, facts);
+  for (std::string& doubt : WarnOfDoubt(lost, wishes)) warnings.push_back(std::move(doubt));
   for (const auto& wish : wishes.claims) asked.insert(wish.first);
   for (std::string& kept : WarnOfKept(asked, facts)) warnings.push_back(std::move(kept));
   for (const std::string& warning : warnings) std::cerr << "lunkeeper: " << warning << '\n';

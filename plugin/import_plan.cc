@@ -123,6 +123,7 @@ struct Place {
   std::string space, claim, storage_class;
   const Json* there = nullptr;
   Json mount_options = {};  // of the class; null: none
+  bool is_known = false;    // that it is for this claim; otherwise it is only reserved
 };
 
 Json MakePersistentVolume(const LostVolume& lost, const Place& place) {
@@ -199,7 +200,8 @@ absl::StatusOr<const Json*> FindClass(const LostVolume& lost, const ImportFacts&
 // OK if nothing keeps the claim from being bound to this PersistentVolume. A claim is bound once and for all,
 // so a mistake here would be seen only by a pod that waits for ever.
 absl::Status CheckFree(const LostVolume& lost, const ImportFacts& facts, const std::string& claim) {
-  if (!lost.waiting.empty() && std::ranges::find(lost.waiting, claim) == lost.waiting.end())
+  if (!lost.waiting.empty() && std::ranges::find(lost.waiting, claim) == lost.waiting.end() &&
+      claim != lost.status.claim())
     return absl::FailedPreconditionError(absl::StrCat("claim ", lost.waiting[0], " waits for volume ",
                                                       lost.status.id(), ": it cannot be given to ", claim));
   const Json* there = FindClaim(facts, claim);
@@ -217,25 +219,51 @@ absl::Status CheckFree(const LostVolume& lost, const ImportFacts& facts, const s
   return absl::OkStatus();
 }
 
+std::optional<std::pair<std::string, std::string>> SplitClaim(const std::string& claim) {
+  const std::vector<std::string> parts = absl::StrSplit(claim, '/');
+  if (parts.size() != 2 || !IsObjectName(parts[0]) || !IsObjectName(parts[1])) return std::nullopt;
+  return std::pair(parts[0], parts[1]);
+}
+
+// The claim that a volume was made for is only a guess. Of two volumes that were made for one, one after the
+// other, a person has to say which is meant; and a claim that has another volume by now keeps it.
+void GuessClaims(const ImportFacts& facts, const std::set<std::string>& referred, const ImportWishes& wishes,
+                 std::vector<LostVolume>& lost) {
+  std::map<std::string, int> wanted;
+  for (const auto& [volume, claim] : wishes.claims) ++wanted[claim];
+  for (const VolumeStatus& volume : facts.volumes.volumes())
+    if (!referred.contains(volume.id()) && !wishes.claims.contains(volume.id())) ++wanted[volume.claim()];
+  for (LostVolume& each : lost) {
+    const std::string& claim = each.status.claim();
+    const bool is_free = wanted[claim] == 1 && SplitClaim(claim) && CheckFree(each, facts, claim).ok();
+    if (is_free && !wishes.claims.contains(each.status.id())) each.guess = claim;
+  }
+}
+
+// Empty: nobody knows. A claim that waits may have been written by anybody, so it goes before the one that
+// the volume was made for only where a person says so.
 absl::StatusOr<std::string> FindClaimFor(const LostVolume& lost, const ImportWishes& wishes) {
-  const auto wish = wishes.claims.find(lost.status.id());
-  if (wish != wishes.claims.end()) return wish->second;
-  if (lost.waiting.empty()) return absl::StrCat(kReservedNamespace, "/", lost.name);
-  if (lost.waiting.size() == 1) return lost.waiting[0];
-  return absl::FailedPreconditionError(absl::StrCat("claims ", absl::StrJoin(lost.waiting, " and "),
-                                                    " all wait for volume ", lost.status.id(),
-                                                    ": say which gets it, with --claim"));
+  const std::set<std::string> possible = ClaimsFor(lost, wishes);
+  if (possible.empty()) return "";
+  if (possible.size() == 1) return *possible.begin();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "volume ", lost.status.id(), " could be for any of the claims ", absl::StrJoin(possible, ", "),
+      ", which wait for it or which it was made for: say which gets it, with --claim"));
 }
 
 absl::StatusOr<Place> FindPlace(const LostVolume& lost, const ImportFacts& facts,
                                 const ImportWishes& wishes) {
-  ASSIGN_OR_RETURN(const std::string claim, FindClaimFor(lost, wishes));
-  const std::vector<std::string> parts = absl::StrSplit(claim, '/');
-  if (parts.size() != 2 || !IsObjectName(parts[0]) || !IsObjectName(parts[1]))
+  ASSIGN_OR_RETURN(std::string claim, FindClaimFor(lost, wishes));
+  const bool is_known = !claim.empty();
+  if (!is_known) claim = absl::StrCat(kReservedNamespace, "/", lost.name);
+  const auto parts = SplitClaim(claim);
+  if (!parts)
     return absl::InvalidArgumentError(
         absl::StrCat("--claim ", lost.status.id(), "=", claim, ": want VOLUME=NAMESPACE/NAME"));
   RETURN_IF_ERROR(CheckFree(lost, facts, claim));
-  Place place = {.space = parts[0], .claim = parts[1], .storage_class = {}, .there = FindClaim(facts, claim)};
+  Place place = {
+      .space = parts->first, .claim = parts->second, .storage_class = {}, .there = FindClaim(facts, claim)};
+  place.is_known = is_known;
   // A claim that is there is bound in its own class alone.
   const std::string wanted =
       place.there == nullptr ? wishes.storage_class : TextAt(*place.there, {"spec", "storageClassName"});
@@ -261,7 +289,8 @@ absl::Status CheckNoTwins(const std::vector<LostVolume>& lost) {
 
 }  // namespace
 
-std::vector<LostVolume> FindLostVolumes(const ImportFacts& facts, const std::set<std::string>& asked) {
+std::vector<LostVolume> FindLostVolumes(const ImportFacts& facts, const ImportWishes& wishes,
+                                        const std::set<std::string>& asked) {
   std::set<std::string> referred, taken;
   for (const Json& each : facts.persistent_volumes) {
     taken.insert(ObjectName(each));
@@ -274,9 +303,18 @@ std::vector<LostVolume> FindLostVolumes(const ImportFacts& facts, const std::set
     if (referred.contains(volume.id()) || FindMaker(volume, facts) != nullptr) continue;
     const bool fits = IsObjectName(volume.name()) && taken.insert(volume.name()).second;
     const std::string name = fits ? volume.name() : volume.id();
-    lost.push_back({volume, name, FindWaitingClaims(name, facts)});
+    lost.push_back({volume, name, FindWaitingClaims(name, facts), ""});
   }
+  GuessClaims(facts, referred, wishes, lost);
   return lost;
+}
+
+std::set<std::string> ClaimsFor(const LostVolume& lost, const ImportWishes& wishes) {
+  const auto wish = wishes.claims.find(lost.status.id());
+  if (wish != wishes.claims.end()) return {wish->second};
+  std::set<std::string> claims(lost.waiting.begin(), lost.waiting.end());
+  if (!lost.guess.empty()) claims.insert(lost.guess);
+  return claims;
 }
 
 std::vector<std::string> WarnOfHolders(const std::vector<LostVolume>& lost, const ImportFacts& facts) {
@@ -289,6 +327,19 @@ std::vector<std::string> WarnOfHolders(const std::vector<LostVolume>& lost, cons
                                         "installed anew, then run: lunkeeper "
                                         "fence ",
                                         node, " --array ", each.status.array()));
+  return warnings;
+}
+
+std::vector<std::string> WarnOfDoubt(const std::vector<LostVolume>& lost, const ImportWishes& wishes) {
+  std::vector<std::string> warnings;
+  for (const LostVolume& each : lost)
+    if (each.guess.empty() && each.waiting.empty() && !each.status.claim().empty() &&
+        !wishes.claims.contains(each.status.id()))
+      warnings.push_back(absl::StrCat("volume ", each.status.id(), " was made for claim ",
+                                      each.status.claim(),
+                                      ", which has another volume or could get another one. Say which claim "
+                                      "it is for: --claim ",
+                                      each.status.id(), "=NAMESPACE/NAME"));
   return warnings;
 }
 
@@ -323,8 +374,7 @@ absl::StatusOr<std::vector<Json>> MakeManifests(const std::vector<LostVolume>& l
           absl::StrCat("claim ", place.space, "/", place.claim, " is named for two volumes"));
     manifests.push_back(MakePersistentVolume(each, place));
     if (place.there != nullptr) RETURN_IF_ERROR(CheckFits(*place.there, manifests.back()));
-    const bool named = wishes.claims.contains(each.status.id());
-    if (named && place.there == nullptr) manifests.push_back(MakeClaim(manifests.back(), place));
+    if (place.is_known && place.there == nullptr) manifests.push_back(MakeClaim(manifests.back(), place));
   }
   return manifests;
 }

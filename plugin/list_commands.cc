@@ -63,6 +63,7 @@ absl::Status PrintVolumes(const ListCommand& command) {
                {"SIZE", "size_bytes"},
                {"NODES", "nodes"},
                {"NAME", "name", true},
+               {"MADE-FOR", "first_claim", true},
                {"ARRAY", "array", true},
                {"PROVISIONING", "provisioning", true},
                {"DURABILITY", "durability", true},
@@ -72,9 +73,10 @@ absl::Status PrintVolumes(const ListCommand& command) {
   for (const auto& volume : response.volumes()) {
     const std::vector<std::string> nodes(volume.nodes().begin(), volume.nodes().end());
     table.AddRow({volume.id(), NameOf(claims, volume.id()), SizeCell(volume.size_bytes()),
-                  Cell(nodes.empty() ? "-" : absl::StrJoin(nodes, " "), nodes), volume.name(), volume.array(),
-                  volume.provisioning(), volume.durability(), LimitCell(volume.max_iops(), 1),
-                  LimitCell(volume.max_bandwidth_bytes(), kMiB), TimeCell(volume.created_unix_seconds())});
+                  Cell(nodes.empty() ? "-" : absl::StrJoin(nodes, " "), nodes), volume.name(),
+                  OrDash(volume.claim()), volume.array(), volume.provisioning(), volume.durability(),
+                  LimitCell(volume.max_iops(), 1), LimitCell(volume.max_bandwidth_bytes(), kMiB),
+                  TimeCell(volume.created_unix_seconds())});
   }
   command.Print(table, "volumes");
   return CheckNoneAway(response);

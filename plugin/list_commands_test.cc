@@ -55,17 +55,20 @@ TEST_CASE("volumes are listed with their claims and nodes") {
   VolumeSpec spec;
   spec.name = "spare";
   spec.size_bytes = 3ULL << 30;
+  spec.claim = "db/first";
   const VolumeId spare = shell.array->CreateVolume(spec)->id;
   BindClaim(api, used, "data-0");
   CHECK_THAT(shell.Run({"volumes"}),
              Catch::Contains(used.value() + "  db/data-0  0.0 GiB  " + kNode.value() + "\n") &&
                  Catch::Contains(spare.value() + "  -          3.0 GiB  -\n") && !Catch::Contains("thin"));
-  CHECK_THAT(shell.Run({"volumes", "-o", "wide"}), Catch::Contains("thin") && Catch::Contains("spare"));
+  CHECK_THAT(shell.Run({"volumes", "-o", "wide"}),
+             Catch::Contains("thin") && Catch::Contains("spare  db/first"));
   const Json listed = ParsedOutput(shell, "volumes");
   REQUIRE(listed.size() == 2);
   for (const Json& volume : listed) {
     const bool is_used = volume["id"] == used.value();
     CHECK(volume["claim"] == (is_used ? Json("db/data-0") : Json()));
+    CHECK(volume["first_claim"] == (is_used ? Json() : Json("db/first")));
     CHECK(volume["nodes"] == (is_used ? Json::array({kNode.value()}) : Json::array()));
     CHECK(volume["size_bytes"] == (is_used ? 1 << 20 : 3ULL << 30));
   }

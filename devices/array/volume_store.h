@@ -29,6 +29,9 @@ struct VolumeSpec {
   VolumeUses uses = {};      // what it is made for; empty: what it is first used for
   std::string fs_type = {};  // the file system it is made for; empty: any
   VolumeLimits limits = {};
+  // Whose it is, for people: "namespace/name" of the claim it was first made for; empty: not known. Nothing
+  // is decided by it, since a volume may get another claim.
+  std::string claim = {};
   friend bool operator==(const VolumeSpec&, const VolumeSpec&) = default;
 };
 
@@ -50,9 +53,9 @@ inline VolumeSpec WithChange(VolumeSpec spec, const VolumeChange& change) {
   return spec;
 }
 
-// Whether a repeated call for `asked` means the volume that is `there`. All must agree but the size and the
-// limits. It may be more durable than asked for, since it may have been modified. What it was made for may be
-// more than is asked for now, or not be known.
+// Whether a repeated call for `asked` means the volume that is `there`. All must agree but the size, the
+// limits and the claim. It may be more durable than asked for, since it may have been modified. What it was
+// made for may be more than is asked for now, or not be known.
 inline bool IsMadeAs(const VolumeSpec& there, VolumeSpec asked) {
   const bool fits = asked.fs_type.empty() || there.fs_type.empty() || asked.fs_type == there.fs_type;
   if (!fits || !there.uses.Contain(asked.uses)) return false;
@@ -60,6 +63,7 @@ inline bool IsMadeAs(const VolumeSpec& there, VolumeSpec asked) {
   asked.uses = there.uses;
   asked.fs_type = there.fs_type;
   asked.limits = there.limits;
+  asked.claim = there.claim;
   if (there.durability == Durability::kSync) asked.durability = Durability::kSync;
   return asked == there;
 }

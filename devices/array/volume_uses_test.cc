@@ -90,6 +90,7 @@ TEST_CASE("a repeated request means the same volume if it asks for no more than 
   CHECK(IsMadeAs(there, asked));
   asked.durability = Durability::kSync;
   CHECK_FALSE(IsMadeAs(there, asked));
+  asked.claim = "db/data-1";
   std::swap(asked.durability, there.durability);  // it has been modified
   CHECK(IsMadeAs(there, asked));
 }

@@ -28,6 +28,7 @@ const std::set<std::string> kNewFields = {
     "lunkeeper.array.v1.CapacityResponse.creatable_bytes",
     "lunkeeper.array.v1.Snapshot.group_id",
     "lunkeeper.array.v1.VolumeSpec.limits",
+    "lunkeeper.array.v1.VolumeSpec.claim",
     "lunkeeper.array.v1.Grant.limits",
     "lunkeeper.array.v1.Grant.node_uid",
     "lunkeeper.array.v1.Fence.node_uid",
@@ -116,6 +117,7 @@ VolumeSpec SpecOf(const std::string& name) {
   spec.size_bytes = 1 << 20;
   spec.uses.Add(Access::kExclusive, VolumeMode::kFilesystem);
   spec.fs_type = "xfs";
+  spec.claim = "db/data-0";
   return spec;
 }
 
@@ -139,6 +141,7 @@ TEST_CASE_METHOD(OneVersionApart, "a volume is made, and made again, without wha
   const auto made = array->volumes().CreateVolume(SpecOf("v"));
   REQUIRE(made.status() == absl::OkStatus());
   CHECK(made->spec.uses.empty());
+  CHECK(made->spec.claim.empty());
   CHECK(array->volumes().CreateVolume(SpecOf("v"))->id == made->id);
   CHECK(IsMadeAs(array->volumes().ListVolumes("", 0)->items.front().spec, SpecOf("v")));
 }

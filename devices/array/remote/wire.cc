@@ -75,6 +75,7 @@ VolumeSpec ReadPlainSpec(const v1::VolumeSpec& spec) {
   out.source_volume = VolumeId(spec.source_volume());
   out.fs_type = spec.fs_type();
   out.limits = FromMessage(spec.limits());
+  out.claim = spec.claim();
   return out;
 }
 
@@ -100,6 +101,7 @@ v1::VolumeSpec ToMessage(const VolumeSpec& spec) {
   out.set_source_snapshot(spec.source_snapshot.value());
   out.set_source_volume(spec.source_volume.value());
   out.set_fs_type(spec.fs_type);
+  out.set_claim(spec.claim);
   *out.mutable_limits() = ToMessage(spec.limits);
   for (const Access access : {Access::kExclusive, Access::kReadOnly, Access::kSharedWrite}) {
     for (const VolumeMode mode : {VolumeMode::kFilesystem, VolumeMode::kBlock}) {

@@ -24,7 +24,7 @@
 namespace lunkeeper {
 namespace {
 
-constexpr int64_t kSchema = 4;
+constexpr int64_t kSchema = 5;
 
 // Times are nanoseconds since 1970, sizes are bytes, flags are 0 or 1, enumerations the numbers of their C++
 // values. Texts are never NULL: none is ''.
@@ -42,7 +42,7 @@ CREATE TABLE meta(
 -- `copying`: its source is being copied without a reflink; until then it is in no list and nobody may use it.
 -- `uses`: what it was made for (VolumeUses::bits); 0: made before this was kept, and not granted since.
 -- `fs_type`: the file system that it was made for; '' is any. `max_iops`, `max_bandwidth`: in a second; 0 is
--- any. `limits_version`: how often these two were set (VolumeLimits).
+-- any. `limits_version`: how often these two were set (VolumeLimits). `claim`: VolumeSpec::claim.
 CREATE TABLE volumes(
   id TEXT PRIMARY KEY, cluster TEXT NOT NULL, name TEXT NOT NULL, size INTEGER NOT NULL,
   asked_size INTEGER NOT NULL,
@@ -50,7 +50,7 @@ CREATE TABLE volumes(
   source_volume TEXT NOT NULL, serial TEXT NOT NULL, created INTEGER NOT NULL, copying INTEGER NOT NULL,
   uses INTEGER NOT NULL DEFAULT 0, fs_type TEXT NOT NULL DEFAULT '',
   max_iops INTEGER NOT NULL DEFAULT 0, max_bandwidth INTEGER NOT NULL DEFAULT 0,
-  limits_version INTEGER NOT NULL DEFAULT 0,
+  limits_version INTEGER NOT NULL DEFAULT 0, claim TEXT NOT NULL DEFAULT '',
   UNIQUE(cluster, name)) WITHOUT ROWID;
 CREATE INDEX volumes_of_cluster ON volumes(cluster, id);
 CREATE INDEX volumes_copying ON volumes(copying) WHERE copying = 1;
@@ -138,7 +138,9 @@ CREATE TABLE snapshot_groups(
 ALTER TABLE volumes ADD COLUMN max_iops INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE volumes ADD COLUMN max_bandwidth INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE volumes ADD COLUMN limits_version INTEGER NOT NULL DEFAULT 0;
-)"};
+)",
+    // Claims.
+    "ALTER TABLE volumes ADD COLUMN claim TEXT NOT NULL DEFAULT ''"};
 static_assert(std::size(kMigrations) == kSchema - 1);
 
 absl::Status FileError(const char* doing, const std::string& path) {

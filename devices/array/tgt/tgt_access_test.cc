@@ -104,6 +104,7 @@ TEST_CASE_METHOD(ClusterFixture,
   VolumeSpec spec = Spec("readers", 16);
   spec.uses.Add(Access::kReadOnly, VolumeMode::kFilesystem);
   spec.fs_type = "xfs";
+  spec.claim = "db/data-0";
   const auto volume = array->volumes().CreateVolume(spec);
   REQUIRE(volume.ok());
   CHECK(volume->spec == spec);

@@ -18,7 +18,7 @@ namespace {
 // Macros, because a statement has to be one literal: its address is the key of the prepared statement.
 #define VOLUME_COLUMNS                                                                                      \
   "id, cluster, name, size, asked_size, provisioning, durability, source_snapshot, source_volume, serial, " \
-  "created, copying, uses, fs_type, max_iops, max_bandwidth, limits_version"
+  "created, copying, uses, fs_type, max_iops, max_bandwidth, limits_version, claim"
 #define SNAPSHOT_COLUMNS "id, cluster, name, source, size, created, copying, group_id"
 #define GROUP_COLUMNS "id, name, created"
 
@@ -42,6 +42,7 @@ VolumeRow VolumeFrom(const SqlRow& row) {
   spec.limits = {.iops = static_cast<uint64_t>(row.Integer(14)),
                  .bytes_per_second = static_cast<uint64_t>(row.Integer(15)),
                  .version = static_cast<uint64_t>(row.Integer(16))};
+  spec.claim = row.Text(17);
   return out;
 }
 
@@ -126,15 +127,15 @@ absl::Status VolumeCatalogue::InsertVolume(const VolumeRow& row) {
   return file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
     if (row.copying) RETURN_IF_ERROR(RefuseIfGranted(database, spec.source_volume));
     return database
-        .Change(
-            "INSERT INTO volumes(" VOLUME_COLUMNS
-            ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17)",
-            {row.volume.id.value(), row.cluster.value(), spec.name, static_cast<int64_t>(spec.size_bytes),
-             static_cast<int64_t>(row.asked_size_bytes), static_cast<int64_t>(spec.provisioning),
-             static_cast<int64_t>(spec.durability), spec.source_snapshot.value(), spec.source_volume.value(),
-             row.volume.serial, absl::ToUnixNanos(row.volume.created), int64_t{row.copying},
-             static_cast<int64_t>(spec.uses.bits()), spec.fs_type, static_cast<int64_t>(spec.limits.iops),
-             static_cast<int64_t>(spec.limits.bytes_per_second), static_cast<int64_t>(spec.limits.version)})
+        .Change("INSERT INTO volumes(" VOLUME_COLUMNS
+                ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)",
+                {row.volume.id.value(), row.cluster.value(), spec.name, static_cast<int64_t>(spec.size_bytes),
+                 static_cast<int64_t>(row.asked_size_bytes), static_cast<int64_t>(spec.provisioning),
+                 static_cast<int64_t>(spec.durability), spec.source_snapshot.value(),
+                 spec.source_volume.value(), row.volume.serial, absl::ToUnixNanos(row.volume.created),
+                 int64_t{row.copying}, static_cast<int64_t>(spec.uses.bits()), spec.fs_type,
+                 static_cast<int64_t>(spec.limits.iops), static_cast<int64_t>(spec.limits.bytes_per_second),
+                 static_cast<int64_t>(spec.limits.version), spec.claim})
         .status();
   });
 }
