@@ -231,8 +231,16 @@ void Evidence::NoteEvent(const ProbeAnswer& result, Instant now) {
   node.probe_answered_at = now;
 }
 
+// A watch that lags brings what was renewed before that which a read brought already. What it brings is never
+// older than what it brought before, unless the machine's clock was set back.
 void Evidence::NoteEvent(const KubeletLease& lease, Instant now) {
   auto& side = KubeletOf(lease.node);
+  const bool read_already = lease.renewed > side.watched && lease.renewed < side.renewed;
+  side.watched = lease.renewed;
+  if (!read_already) NoteRenewal(side, lease, now);
+}
+
+void Evidence::NoteRenewal(KubeletSide& side, const KubeletLease& lease, Instant now) {
   if (!lease.renewal.empty() && lease.renewal == side.renewal) return;  // listed again
   side.renewed_by = RenewedBy(side, lease, now);
   side.renewal = lease.renewal;
@@ -241,7 +249,7 @@ void Evidence::NoteEvent(const KubeletLease& lease, Instant now) {
 }
 
 // A lease that the watch has not brought was renewed at some time since the last one that it brought: see
-// RenewedBy.
+// RenewedBy. A slow answer may be older than what the watch has brought meanwhile.
 void Evidence::NoteRead(const ReadKubelet& call, const std::optional<KubeletState>& found, Instant now) {
   const auto known = kubelets_.find(NameOf(call.node));
   if (known == kubelets_.end()) return;
@@ -250,7 +258,9 @@ void Evidence::NoteRead(const ReadKubelet& call, const std::optional<KubeletStat
   side.read_at = now;
   if (!found) return;
   if (found->ready) side.ready = true;
-  if (!found->renewal.empty()) NoteEvent(KubeletLease{known->first, found->renewal, found->renewed}, now);
+  const bool overtaken = call.asked < side.lease_at && found->renewed < side.renewed;
+  if (!found->renewal.empty() && !overtaken)
+    NoteRenewal(side, KubeletLease{known->first, found->renewal, found->renewed}, now);
 }
 
 void Evidence::NoteVotes(const AskReplicas& call, const ReplicaVotes& votes, Instant now) {

@@ -98,6 +98,7 @@ class Evidence {
   NodeEvidence& EnsureNode(const NodeId& node, Instant now);
   void LimitInstances(const NodeName& name);
   KubeletSide& KubeletOf(const NodeName& name);
+  static void NoteRenewal(KubeletSide& side, const KubeletLease& lease, Instant now);
   // For all instances of the machine.
   void SetKubelet(const NodeName& name, const KubeletSide* kubelet);
   ArrayChannel& ChannelOf(const ArrayId& array);

@@ -88,6 +88,7 @@ struct KubeletSide {
   std::optional<Instant> renewed_by;   // and was made, at the latest
   Version renewal;                     // by which it knows the last one
   std::optional<KubeletTime> renewed;  // when it was made, by the machine's own clock
+  std::optional<KubeletTime> watched;  // the same of the last one that the watch brought
   Instant not_ready_since;             // if it is not
   // The API server itself was asked, and answered.
   std::optional<Instant> read_asked_at, read_at;

@@ -332,8 +332,8 @@ void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream
     if (!api_) Feed(ApiLost{});
   } else if (subject == "leases") {
     leases_late_ = what == "late";
-    for (const auto& [name, renewed] : renewals_)
-      if (!leases_late_) Feed(renewed);
+    if (!leases_late_)
+      for (const auto& renewed : std::exchange(late_leases_, {})) Feed(renewed);
   } else if (subject == "observer") {
     stalled_ = true;
     After(ReadSpan(NextWord(words)), [this] { stalled_ = false; });

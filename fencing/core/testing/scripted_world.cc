@@ -76,7 +76,7 @@ void ScriptedWorld::EverySoOften() {
 
 void ScriptedWorld::Renew(const NodeName& name) {
   renewals_[name] = {name, NextVersion(), KubeletTime(now_.since_start())};
-  if (!leases_late_) Feed(renewals_[name]);
+  leases_late_ ? late_leases_.push_back(renewals_[name]) : Feed(renewals_[name]);
 }
 
 ArrayView ScriptedWorld::ViewOf(const ArrayId& id, Instant asked) const {

@@ -98,6 +98,7 @@ class ScriptedWorld {
   std::set<PodId> finalizers_;         // pods whose objects stay when they are deleted
   std::map<NodeId, NodeFence> fences_;
   std::map<NodeName, KubeletLease> renewals_;
+  std::vector<KubeletLease> late_leases_;  // that the watch has not brought yet
   LeaseSeen lease_;
   std::multimap<Instant, std::function<void()>> agenda_;
   std::map<std::string, std::pair<Outcome, int>> scripted_;
