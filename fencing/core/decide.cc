@@ -20,15 +20,26 @@ constexpr Span kCollectAfter = 600_s;        // of silence: a node without a Nod
 constexpr size_t kMostFencedInstances = 16;  // of one machine, which is closed as a whole
 constexpr size_t kMostPodsNamed = 5;         // in one report
 
+Said DryRunReport(const NodeFence& fence) {
+  return {"dry run: would be failed over: " + fence.cause, Refusal::kDryRun};
+}
+
+// In a dry run: that this would be done has been said. It is not decided again, as it would not be if it had
+// been done: nobody is asked for it any more, and no limit unsays it.
+bool IsSaid(const State& state, const NodeFence& fence) {
+  const auto said = state.said.find({ReportKind::kRefused, fence.node});
+  return said != state.said.end() && said->second == DryRunReport(fence);
+}
+
 void RecordDecision(State& state, NodeFence fence) {
-  if (state.settings.dry_run) {
-    return state.ReportOnce({.kind = ReportKind::kRefused,
-                             .node = fence.node,
-                             .text = "dry run: would be failed over: " + fence.cause,
-                             .refusal = Refusal::kDryRun});
-  }
   const auto node = fence.node;
   const bool automatic = !fence.is_manual();
+  if (state.settings.dry_run) {
+    if (automatic && !IsSaid(state, fence)) state.limits.NoteDecision(node, state.now);
+    auto said = DryRunReport(fence);
+    return state.ReportOnce(
+        {.kind = ReportKind::kRefused, .node = node, .text = std::move(said.text), .refusal = said.refusal});
+  }
   // Counted when it is sent and not when it is answered: a write of which the answer is lost may have been
   // stored.
   if (state.outbox.CallOnce(CallKey::ForRecordOf(node), PutNodeFence{std::move(fence)}, state.now) &&
@@ -228,6 +239,7 @@ void Decide(State& state, const NodeId& node, Classification classification) {
       requester == kByMachine ? VolumesOfMachine(state, node) : AffectedVolumes(state, node, classification);
   AddToRecord(state, volumes, fence);
   if (fence.volumes.empty() && !manual) return ReportPodsLeft(state, node, classification);
+  if (IsSaid(state, fence)) return;
   if (!manual) {
     const auto refused =
         state.limits.RefusalOf(node, classification, state.cluster, state.evidence, state.now);
