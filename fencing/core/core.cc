@@ -104,6 +104,7 @@ void Core::BeginTerms() {
 
 void Core::HandleEvent(const FenceGone& gone) {
   state_.cluster.Remove(gone.node);
+  state_.leaving_since.erase(gone.node);
   state_.WithdrawReport(ReportKind::kRefused, gone.node);  // the next one is reported again
 }
 
@@ -139,10 +140,15 @@ void Core::HandleEvent(const NodeGone& gone) {
 
 void Core::HandleEvent(const VolumeCharged& seen) { NoteChargeSeen(state_, seen); }
 
+// The budget counts what any replica decided, so that a change of leaders does not double it; each decision
+// when it is first seen, as its record changes again when the node returns, however much later.
 void Core::HandleEvent(const FenceSeen& seen) {
+  const auto* known = state_.cluster.FindFence(seen.fence.node);
+  const bool is_new = !known || known->uid != seen.fence.uid;
+  // Of our own one the uid may be news.
+  if (is_new && !(known && known->uid.empty())) state_.leaving_since.erase(seen.fence.node);
   state_.cluster.StoreObject(seen.fence);
-  // The budget counts what any replica decided, so that a change of leaders does not double it.
-  if (seen.fence.requested_by.empty()) state_.limits.NoteDecision(seen.fence.node, state_.now);
+  if (is_new && seen.fence.requested_by.empty()) state_.limits.NoteDecision(seen.fence.node, state_.now);
   ReconcileNode(seen.fence.node);
 }
 

@@ -87,4 +87,37 @@ TEST_CASE("a new leader acts in the tick in which it takes the lease, and refuse
   CHECK(records[0].fence.phase == Phase::kRefused);
 }
 
+TEST_CASE("the next graceful request for a node has all its time, if the last one was never finished here") {
+  Leader leader;
+  leader.Begin(Record());
+  leader.Step(FenceGone{kOld});
+  Node other;
+  other.name = NodeName("n2"), other.node_id = NodeId("n2.0000000000000001");
+  leader.Step(NodeSeen{other});
+  Pod pod;
+  pod.id = PodId("default/db-0"), pod.uid = Uid("p"), pod.node = NameOf(kNew), pod.running = true;
+  pod.owner_kind = "StatefulSet";
+  pod.volumes[kArray] = {VolumeId("v1")};
+  leader.Step(PodSeen{pod});
+  leader.Step(Heartbeat{kNew, "boot", 1, true, {}, {}, {VolumeId("v1")}, {}});
+  leader.Step(ArrayView{kArray, leader.now, {{VolumeId("v1"), kNew, 1}}, {}});
+  NodeFence record = Record();
+  record.node = kNew, record.requested_by = "somebody", record.graceful = true;
+  leader.Step(FenceSeen{record});
+  REQUIRE(leader.All<DeletePod>().size() == 1);
+  leader.now += 500_ms;
+  leader.Step(FenceGone{kNew});  // as another leader finished it, or a person removed its finalizer
+  leader.now += 600_s;
+  leader.Step(LeaseSeen{"me", Version("1"), leader.now});
+  leader.Step(ArrayView{kArray, leader.now, {{VolumeId("v1"), kNew, 1}}, {}});
+  leader.Step(Tick{});
+  record.uid = Uid("u2");
+  leader.Step(FenceSeen{record});
+  leader.now += 250_ms;
+  leader.Step(Tick{});
+  CHECK(leader.core.Leads());
+  CHECK(leader.core.state().leaving_since.contains(kNew));
+  CHECK(leader.All<FenceNode>().empty());
+}
+
 }  // namespace lunkeeper::fencing
