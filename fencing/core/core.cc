@@ -128,6 +128,13 @@ void Core::HandleEvent(const ApiSynced&) {
   state_.evidence.ApiAnswers(state_.now);
 }
 
+// A lease may outlive its Node, and is no Node: nothing would ever say that it is gone. At first nodes are
+// still being listed.
+void Core::HandleEvent(const KubeletLease& lease) {
+  if (synced_ && !state_.cluster.FindNode(lease.node)) return;
+  state_.evidence.NoteEvent(lease, state_.now);
+}
+
 void Core::HandleEvent(const NodeSeen& seen) {
   state_.evidence.NoteEvent(seen, state_.now);
   state_.cluster.StoreObject(seen.node);

@@ -46,7 +46,7 @@ class Core {
   void HandleEvent(const ApiSynced&);
   void HandleEvent(const ApiAlive&) { state_.evidence.ApiAnswers(state_.now); }
   void HandleEvent(const ApiLost&) { state_.evidence.ApiIsLost(); }
-  void HandleEvent(const KubeletLease& lease) { state_.evidence.NoteEvent(lease, state_.now); }
+  void HandleEvent(const KubeletLease& lease);
   void HandleEvent(const NodeSeen& seen);
   void HandleEvent(const NodeGone& gone);
   void HandleEvent(const PodSeen& seen) { state_.cluster.StoreObject(seen.pod); }

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "fencing/core/core.h"
+#include "fencing/core/mount_deaths.h"
 
 namespace lunkeeper::fencing {
 namespace {
@@ -67,6 +68,44 @@ TEST_CASE("nodes that are gone for an hour are forgotten, and no witnesses of th
   CHECK(rig.CountNodes() == 3);
   for (const NodeId& node : {remaining, held, fenced})
     CHECK(rig.core.state().evidence.nodes().contains(node));
+}
+
+TEST_CASE("a lease that comes after its Node was deleted keeps no node alive") {
+  HeartbeatRig rig;
+  const auto node = Instance("n1", 1);
+  rig.See(node);
+  rig.Hear(node);
+  rig.core.Step({rig.now, ApiSynced{}});
+  rig.core.Step({rig.now, NodeGone{NameOf(node)}});
+  rig.core.Step({rig.now, KubeletLease{NameOf(node), Version("2"), KubeletTime(1_s)}});
+  rig.Wait(3700_s);
+  CHECK(rig.CountNodes() == 0);
+}
+
+TEST_CASE("volumes that nodes waited for once are forgotten") {
+  HeartbeatRig rig;
+  for (int i = 0; i < 100; ++i)
+    rig.core.Step(
+        {rig.now, VolumeWanted{ArrayId("a1"), VolumeId("v" + std::to_string(i)), Instance("n1", 1)}});
+  CHECK(rig.core.state().wanted.size() == 100);
+  rig.Wait(120_s);
+  CHECK(rig.core.state().wanted.empty());
+}
+
+TEST_CASE("a volume that was deleted before its charges could be stored is held back for an hour at most") {
+  State state{Settings()};
+  state.now = Instant(100_s);
+  const VolumeId volume("v1");
+  for (const auto& nodes : {ChargedNodes{Instance("n1", 1)}, {Instance("n1", 1), Instance("n2", 1)}})
+    NoteChargeAnswer(state, {volume, nodes}, Outcome::kGone);
+  state.now += 3500_s;
+  TendCharges(state);
+  CHECK(state.cluster.IsHeldBack(volume));
+  CHECK(DescribeHeldBack(state, volume).find("it has no PersistentVolume") != std::string::npos);
+  state.now += 200_s;
+  TendCharges(state);
+  CHECK(state.cluster.charged().empty());
+  CHECK(state.charges.empty());
 }
 
 }  // namespace lunkeeper::fencing

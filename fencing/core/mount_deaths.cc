@@ -48,39 +48,49 @@ bool Arrives(const State& state, const NodeEvidence& known) {
   return state.evidence.Arrives(known, state.now);
 }
 
-bool HoldsIt(const NodeEvidence& node, const VolumeId& volume) {
-  return std::any_of(node.arrays.begin(), node.arrays.end(),
-                     [&](const ArraySide& side) { return side.HoldsVolume(volume); });
+const ArraySide::Held* FindHolding(const NodeEvidence& node, const VolumeId& volume) {
+  for (const auto& side : node.arrays)
+    if (const auto* held = side.FindHolding(volume)) return held;
+  return nullptr;
 }
 
-// How long some node has been well with the volume, by this observer's own eyes and since the last death. A
-// grant that outlived a reboot shows nothing of the time before.
-Span LivedWith(const State& state, const VolumeId& volume, Instant charged) {
-  Span longest;
-  for (const auto& [node, known] : state.evidence.nodes()) {
-    if (!Arrives(state, known)) continue;
-    for (const auto& side : known.arrays)
-      if (const auto* held = side.FindHolding(volume))
-        longest = std::max(longest, state.now - LatestOf(held->since, charged, known.outage_until));
-  }
-  return longest;
+bool IsPresent(const NodeEvidence& node, const VolumeId& volume) {
+  return node.heartbeat.present.contains(volume);
 }
 
-// A node that had a device of the volume has given it back, of its own will, and lives.
+// The one that had a device of the volume has given it back, of its own will, and lives. Forgets it if it is
+// not well.
 bool IsGivenBack(const State& state, const VolumeId& volume, std::optional<NodeId>& user) {
-  const auto is_well = [&](const NodeId& id, const NodeEvidence& node) {
-    return Arrives(state, node) && !state.cluster.FindFence(id);
-  };
-  if (user) {
-    const auto known = state.evidence.nodes().find(*user);
-    const bool well = known != state.evidence.nodes().end() && is_well(*user, known->second);
-    if (well && !HoldsIt(known->second, volume) && !known->second.heartbeat.present.contains(volume))
-      return true;
-    if (!well) user.reset();
+  if (!user) return false;
+  const auto known = state.evidence.nodes().find(*user);
+  if (known == state.evidence.nodes().end() || !Arrives(state, known->second) ||
+      state.cluster.FindFence(*user)) {
+    user.reset();
+    return false;
   }
-  for (const auto& [id, node] : state.evidence.nodes())
-    if (HoldsIt(node, volume) && node.heartbeat.present.contains(volume) && is_well(id, node)) user = id;
-  return false;
+  return !FindHolding(known->second, volume) && !IsPresent(known->second, volume);
+}
+
+struct Holders {
+  bool any = false;
+  // How long one of them has been well with the volume, by this observer's own eyes and since the last death.
+  // A grant that outlived a reboot shows nothing of the time before.
+  Span lived;
+};
+
+// Notes who uses it and is well.
+Holders LookAtHolders(const State& state, const VolumeId& volume, ChargeSide& charge) {
+  Holders holders;
+  for (const auto& [id, node] : state.evidence.nodes()) {
+    const auto* held = FindHolding(node, volume);
+    if (!held) continue;
+    holders.any = true;
+    if (!Arrives(state, node)) continue;
+    holders.lived =
+        std::max(holders.lived, state.now - LatestOf(held->since, charge.since, node.outage_until));
+    if (IsPresent(node, volume) && !state.cluster.FindFence(id)) charge.user = id;
+  }
+  return holders;
 }
 
 void NoteCharged(State& state, const VolumeId& volume, ChargedNodes nodes) {
@@ -121,14 +131,15 @@ void NoteChargeSeen(State& state, const VolumeCharged& seen) {
                      std::equal(seen.nodes.begin(), seen.nodes.end(), known.begin());
   if (older) return;
   if (const auto charge = state.charges.find(seen.volume); charge != state.charges.end())
-    charge->second.store_at.reset();
+    charge->second.store_at.reset(), charge->second.unstorable = false;
   NoteCharged(state, seen.volume, seen.nodes);
 }
 
 // A person may have allowed the volume while the call was under way: then that is what the last death adds
-// to.
+// to. Where there is no PersistentVolume, nothing is stored that would have to go.
 void NoteChargeAnswer(State& state, const ChargeVolume& call, Outcome outcome) {
-  if (outcome == Outcome::kOk) {
+  const bool is_over = call.nodes.empty() && outcome == Outcome::kGone;
+  if (outcome == Outcome::kOk || is_over) {
     NoteCharged(state, call.volume, call.nodes);
     if (!call.nodes.empty()) state.charges[call.volume].store_at.reset();
     return;
@@ -137,20 +148,27 @@ void NoteChargeAnswer(State& state, const ChargeVolume& call, Outcome outcome) {
   auto nodes = state.cluster.ChargedTo(call.volume);
   if (!IsChargedWith(nodes, call.nodes.back())) nodes.push_back(call.nodes.back());
   NoteCharged(state, call.volume, std::move(nodes));
-  // Without a PersistentVolume there is nothing to store it on.
-  if (outcome != Outcome::kGone) state.charges[call.volume].store_at = state.now + kStoreAgain;
+  auto& charge = state.charges[call.volume];
+  charge.unstorable = outcome == Outcome::kGone;
+  charge.store_at = charge.unstorable ? std::nullopt : std::make_optional(state.now + kStoreAgain);
 }
 
+// Over a copy: some end here.
 void TendCharges(State& state) {
-  for (const auto& [volume, nodes] : state.cluster.charged()) {
+  const auto charged = state.cluster.charged();
+  for (const auto& [volume, nodes] : charged) {
     auto& charge = state.charges[volume];
     const bool held_back = state.cluster.IsHeldBack(volume);
     const auto enough = held_back ? state.settings.mount_trusted : state.settings.mount_death;
     const bool given_back = IsGivenBack(state, volume, charge.user);
-    if (LivedWith(state, volume, charge.since) >= enough || (given_back && !held_back)) {
+    const auto holders = LookAtHolders(state, volume, charge);
+    if (holders.lived >= enough || (given_back && !held_back)) {
       StoreCharge(state, volume, {});
     } else if (charge.store_at && state.now >= *charge.store_at) {
       StoreCharge(state, volume, nodes);
+    } else if (charge.unstorable && !holders.any &&
+               state.now - charge.since >= state.settings.mount_trusted) {
+      NoteCharged(state, volume, {});  // a volume that was deleted: no watch will tell
     }
   }
 }
@@ -160,10 +178,14 @@ std::string DescribeHeldBack(const State& state, const VolumeId& volume) {
   for (const auto& node : state.cluster.ChargedTo(volume))
     nodes += (nodes.empty() ? "" : ", ") + node.value();
   const auto charge = state.charges.find(volume);
-  const bool unstored = charge != state.charges.end() && charge->second.store_at;
+  std::string stored;
+  if (charge != state.charges.end() && charge->second.store_at)
+    stored = " (not stored yet: only this leader knows)";
+  if (charge != state.charges.end() && charge->second.unstorable)
+    stored = " (it has no PersistentVolume to store that on: only this leader knows)";
   return "volume " + volume.value() + " is not moved any more: nodes died soon after they mounted it, one " +
          "after the other (" + nodes + "); check its file system, then `lunkeeper allow " + volume.value() +
-         "`" + (unstored ? " (not stored yet: only this leader knows)" : "");
+         "`" + stored;
 }
 
 void ReportHeldBack(State& state) {

@@ -63,6 +63,7 @@ Plan State::PlanForMachine(const NodeId& node) const {
 }
 
 void State::ForgetNodes() {
+  std::erase_if(wanted, [&](const auto& request) { return now - request.second.at >= kRequestLasts; });
   const auto needed = [&](const NodeId& node) {
     return cluster.FindFence(node) || !arrays.FencesOf(node).empty();
   };

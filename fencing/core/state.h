@@ -39,6 +39,7 @@ struct Said {
 struct ChargeSide {
   Instant since = {};                    // the last of them
   std::optional<Instant> store_at = {};  // it could not be stored, and is to be then
+  bool unstorable = false;               // there is no object to store it on
   std::optional<NodeId> user = {};       // has had a device of it since, and was well
 };
 
@@ -80,7 +81,8 @@ struct State {
   Plan PlanForMachine(const NodeId& node) const;
   // The volumes that others wait for and `node` holds.
   VolumesByArray WantedFrom(const NodeId& node) const;
-  // Nodes that came and went, so that a cluster whose machines change does not fill the memory.
+  // Nodes that came and went, and requests that are over, so that a cluster whose machines and volumes change
+  // does not fill the memory.
   void ForgetNodes();
   // Sends it, unless its text is that of the last one of its kind about this node. An empty text withdraws.
   void ReportOnce(Report report);

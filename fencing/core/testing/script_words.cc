@@ -363,6 +363,7 @@ void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream
     words >> times;
     scripted_[what] = {subject == "fails"     ? Outcome::kFailed
                        : subject == "refused" ? Outcome::kRefused
+                       : subject == "gone"    ? Outcome::kGone
                                               : Outcome::kConflict,
                        times == 0 ? 1 : times};
   }
