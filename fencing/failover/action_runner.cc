@@ -152,7 +152,7 @@ void ActionRunner::RunCall(const Action& action, const ChargeVolume& call, Insta
 }
 
 void ActionRunner::RunCall(const Action&, const Notify& call, Instant now) {
-  inputs_.board.OnFenced(call.array, call.fence, now);
+  inputs_.board.OnNotify(call, now);
 }
 
 }  // namespace lunkeeper::fencing

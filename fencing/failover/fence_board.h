@@ -10,6 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "fencing/core/action.h"
 #include "fencing/core/event.h"
 #include "fencing/protocol/heartbeat_sink.h"
 
@@ -28,6 +29,16 @@ class FenceBoard {
     absl::MutexLock lock(&mutex_);
     arrays_[array].fences[fence.node] = fence;
     arrays_[array].changed_at = now;
+  }
+  // A node does not know of the fence yet, and the core says so again and again. What is here of that fence
+  // is whole, and no news: else no poll that takes longer than the next Notify would ever count.
+  void OnNotify(const Notify& call, Instant now) {
+    absl::MutexLock lock(&mutex_);
+    Side& side = arrays_[call.array];
+    const auto known = side.fences.find(call.node);
+    if (known != side.fences.end() && known->second.generation >= call.fence.generation) return;
+    side.fences[call.node] = call.fence;
+    side.changed_at = now;
   }
   void OnUnfenced(const ArrayId& array, const NodeId& node, Instant now) {
     absl::MutexLock lock(&mutex_);
