@@ -25,7 +25,7 @@ WALLS: dict[str, tuple[str, ...]] = {
     "fencing/core": ("base/check.h", "devices/types.h", "devices/node_id.h"),
     "fencing/sim": ("base/", "devices/types.h", "devices/node_id.h", "fencing/core/"),
     "fencing/kube": ("base/",),
-    "fencing/protocol": (*DOMAIN, "devices/array/array.h", "fencing/core/"),
+    "fencing/protocol": (*DOMAIN, "fencing/core/"),
     "fencing/coordinator": (
         *SEAM,
         "fencing/core/",

@@ -10,14 +10,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "devices/array/volume_store.h"
+#include "devices/array/volume_uses.h"
+#include "devices/grant.h"
 #include "devices/types.h"
 
 namespace lunkeeper {
-
-// Who took a grant: a node for itself (NodeStage), or the orchestrator for it (ControllerPublish). Only the
-// same side releases it, so that an unstage does not release what was published.
-enum class GrantOwner { kNode, kOrchestrator };
 
 // For callers of ReleaseGrant who cannot know the generation: it matches whichever grant there is.
 constexpr Generation kAnyGeneration = 0;
@@ -37,20 +34,6 @@ struct GrantRequest {
 
 // FAILED_PRECONDITION, in words: the volume was made for `uses`, and this is none of them.
 absl::Status NotMadeFor(const GrantRequest& request, const VolumeUses& uses);
-
-struct Grant {
-  VolumeId volume;
-  NodeId node;
-  Access access = Access::kExclusive;
-  GrantOwner owner = GrantOwner::kNode;
-  Generation generation = 0;
-  Connection connection;
-  std::string serial;
-  uint64_t size_bytes = 0;
-  Durability durability = Durability::kCached;
-  std::string node_uid = {};  // as requested
-  VolumeLimits limits = {};
-};
 
 // Restricts a listing; an empty member restricts nothing.
 struct GrantFilter {

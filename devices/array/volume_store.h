@@ -9,14 +9,13 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "devices/array/volume_uses.h"
+#include "devices/grant.h"
 #include "devices/types.h"
 #include "devices/volume_limits.h"
 
 namespace lunkeeper {
 
 enum class Provisioning { kThin, kThick };
-// kSync makes every acknowledged write durable; kCached has a write cache, which flushes empty.
-enum class Durability { kCached, kSync };  // the more durable, the greater
 
 struct VolumeSpec {
   std::string name;  // unique within the cluster; the key of idempotency

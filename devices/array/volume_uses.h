@@ -6,15 +6,12 @@
 #include <cstdint>
 #include <string>
 
+#include "devices/grant.h"
+
 namespace lunkeeper {
 
-// What a grant allows. An exclusive grant excludes every other; CanJoin says which others go together.
-enum class Access { kExclusive, kReadOnly, kSharedWrite };
 // "exclusive", "read-only", "shared-write".
 const char* ToText(Access access);
-
-// How a node uses a volume: Kubernetes' volumeMode. kAny: the caller does not say.
-enum class VolumeMode { kAny, kFilesystem, kBlock };
 
 // A set of uses, each of them who uses the volume (one node, many readers, many writers, in the words of
 // Access) and in which mode. Empty: not known; nothing is refused.

@@ -3,7 +3,7 @@
 // come from outside and are checked; failure is INVALID_ARGUMENT with the field's name.
 
 #include "absl/status/statusor.h"
-#include "devices/array/array.h"
+#include "devices/grant.h"
 #include "fencing/core/event.h"
 #include "fencing/protocol/coordinator.pb.h"
 #include "fencing/protocol/heartbeat_sink.h"
