@@ -37,6 +37,7 @@ std::string WithoutZeros(const std::string& digits) {
   return first == std::string::npos ? "0" : digits.substr(first);
 }
 
+// A serial number may be printed with leading zeros. A fingerprint is a text of fixed length, zeros included.
 std::string Normalize(absl::string_view text) {
   const std::string digits = absl::AsciiStrToLower(absl::StrReplaceAll(text, {{":", ""}}));
   return digits.size() == kFingerprintDigits ? digits : WithoutZeros(digits);
@@ -105,6 +106,7 @@ class RevokedFile final : public RevokedCertificates {
     Version version;
     if (::stat(path_.c_str(), &info) == 0)
       version = {info.st_ino, info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
+    // A file that is gone has no version. That is a change like any other, and reading it says what is wrong.
     if (version == std::exchange(seen_, version)) return;
     absl::StatusOr<Ids> ids = ReadIds(path_);
     if (!ids.ok()) return LogError("tls", std::string(ids.status().message()));

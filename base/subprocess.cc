@@ -109,6 +109,7 @@ absl::StatusOr<DetachedCommand> DetachedCommand::Start(const std::vector<std::st
     ::setsid();  // no signal for this process's group or terminal reaches it
     ExecProgram(program.c_str(), arguments.data(), out);
   }
+  // A number may be used again by another process; this descriptor cannot.
   command.handle_.Reset(static_cast<int>(::syscall(SYS_pidfd_open, command.pid_, 0)));
   return command;
 }
@@ -119,6 +120,7 @@ std::optional<CommandResult> DetachedCommand::WaitForEnd(absl::Time deadline) {
   int status = 0;
   while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
   }
+  // 128 and the signal's number, as a shell says it.
   const int exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   result_ = CommandResult{.exit_code = exit_code, .output = ReadTail(output_.get())};
   return result_;

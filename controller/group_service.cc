@@ -1,3 +1,6 @@
+// A thin layer. The router finds the array of a group or of its volumes, and refuses volumes of two arrays
+// (array_router.h). That all snapshots are of one moment, and that a repeated call finds its group, is the
+// array's work.
 #include "controller/group_service.h"
 
 #include <set>
@@ -65,6 +68,7 @@ class GroupControllerService final : public v1::GroupController::Service {
                                          v1::DeleteVolumeGroupSnapshotResponse*) override {
     return AnswerRpc([&]() -> absl::Status {
       const absl::StatusOr<SnapshotGroup> group = Find(request->group_snapshot_id(), request->snapshot_ids());
+      // Deleted already, perhaps by a call whose answer was lost.
       if (absl::IsNotFound(group.status())) return absl::OkStatus();
       RETURN_IF_ERROR(group.status());
       return groups_->DeleteGroup(group->id);

@@ -291,6 +291,7 @@ bool ReachesArray(const csi::v1::Topology& topology, const std::string& array_na
 
 absl::Status CheckAccessibility(const csi::v1::TopologyRequirement& requirement,
                                 const std::string& array_name) {
+  // Both lists are checked for their size, though only the first can refuse anything.
   for (const auto* places : {&requirement.requisite(), &requirement.preferred()}) {
     for (const csi::v1::Topology& place : *places) RETURN_IF_ERROR(CheckMap("topology", place.segments()));
   }

@@ -112,6 +112,7 @@ void TranslateMessage(const v1::NodeGetCapabilitiesResponse& from, v0::NodeGetCa
 void TranslateMessage(const v1::ListVolumesResponse& from, v0::ListVolumesResponse* to) {
   RecodeMessage(from, to);
   for (v0::ListVolumesResponse::Entry& entry : *to->mutable_entries()) {
+    // A clone's source is a volume, which 0.3 has no word for: then there is none.
     if (!entry.volume().content_source().has_snapshot()) entry.mutable_volume()->clear_content_source();
   }
 }

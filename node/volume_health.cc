@@ -66,6 +66,7 @@ absl::Status VolumeHealth::AddMountProblems(const HealthRequest& request, const 
                                             std::vector<HealthProblem>* problems) {
   ASSIGN_OR_RETURN(std::vector<Mount> mounts, device_mounts_.ListMountsOf(device));
   const bool published = request.published.empty() || TopMountAt(mounts, request.published) != nullptr;
+  // From here on mounts of the file system alone: a bound device node is a raw volume's publish.
   std::erase_if(mounts, [](const Mount& mount) { return mount.is_node; });
   // A raw block volume is staged without a mount.
   const bool staged =
@@ -113,6 +114,7 @@ std::vector<HealthProblem> VolumeHealth::CheckStorage() {
   std::vector<std::string> away, shaky;
   for (const auto& [name, use] : arrays) {
     if (use.waiting == 0) continue;
+    // When only some wait, it is their targets or one of several portals, and not the array.
     (use.waiting == use.attached ? away : shaky)
         .push_back(absl::StrCat(name, " (", use.waiting, " of ", use.attached, " volumes wait)"));
   }

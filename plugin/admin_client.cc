@@ -39,6 +39,7 @@ namespace {
 
 using admin::v1::Admin;
 
+// For a list of all PersistentVolumes and a change of each that is named.
 constexpr absl::Duration kAllowTimeout = absl::Seconds(30);
 
 // Prints a table under a heading; one without rows is one line, "none".
@@ -147,6 +148,7 @@ int FenceAtArray(const FenceCommand& arguments) {
       arguments.target, &Admin::Stub::Fence, request, [&](const admin::v1::FenceResponse& response) {
         const auto& fence = response.fence();
         const NodeId id(fence.node());
+        // Printed as `unfence` takes it: a machine by its plain name, one instance by its whole id.
         const std::string named = IsMachineId(id) ? MachineOf(id) : fence.node();
         if (response.unknown()) std::cout << "nothing of that name is known here; closed all the same\n";
         std::cout << "node " << named

@@ -1,3 +1,5 @@
+// All arrays are asked at once, each on a thread of its own (ask_each.h), and each writes a response of its
+// own, so that the threads share nothing. The parts are joined in the order of the arrays.
 #include "plugin/admin_listing.h"
 
 #include <map>
@@ -30,6 +32,7 @@ absl::Status AddVolumes(const NamedArray& array, admin::v1::ListVolumesResponse&
   ASSIGN_OR_RETURN(const auto volumes, CollectPages<Volume>([&](const std::string& token) {
                      return array.array->volumes().ListVolumes(token, 0);
                    }));
+  // One list of all grants: a question for each volume would be thousands of calls.
   ASSIGN_OR_RETURN(const std::vector<Grant> grants, array.array->grants().ListGrants({}));
   std::map<VolumeId, std::set<std::string>> nodes;
   for (const Grant& grant : grants) nodes[grant.volume].insert(grant.node.value());
@@ -48,6 +51,8 @@ absl::Status AddVolumes(const NamedArray& array, admin::v1::ListVolumesResponse&
     out->set_uses(volume.spec.uses.bits());
     out->set_fs_type(volume.spec.fs_type);
     out->set_claim(volume.spec.claim);
+    // What CreateVolume answered. `lunkeeper import` makes a PersistentVolume from it that is like the lost
+    // one.
     csi::v1::Volume answered;
     FillVolume(volume, &answered);
     *out->mutable_context() = answered.volume_context();
@@ -75,6 +80,7 @@ absl::Status AddSnapshots(const NamedArray& array, admin::v1::ListSnapshotsRespo
 }
 
 template <class Response>
+// A part without rows looks like an empty array. Only this tells the two apart.
 void NoteAway(const NamedArray& array, const absl::Status& status, Response& response) {
   if (status.ok()) return;
   admin::v1::ArrayAway* away = response.add_away();

@@ -73,6 +73,7 @@ absl::StatusOr<NodeId> FindFenced(FenceControl& fences, const std::string& name_
                                   Generation generation) {
   ASSIGN_OR_RETURN(const auto in_force, fences.ListFences());
   const NodeId asked = ToFence(name_or_id);
+  // A machine and each of its instances may be fenced at the same time: the generation says which is meant.
   NodeId found = asked;
   for (const FenceRecord& fence : in_force) {
     if (!IsIdFor(fence.node, asked)) continue;
@@ -204,6 +205,7 @@ class AdminService final : public admin::v1::Admin::Service {
 
   static ArrayStatus DescribeArray(const NamedArray& array) {
     ArrayStatus out;
+    // What was read before an error stays in the answer, beside the reason.
     const absl::Status filled = FillArray(*array.array, &out);
     out.set_name(array.name);
     out.set_not_serving(std::string(filled.message()));

@@ -229,6 +229,7 @@ class TcpGate final : public ConnectionGate {
       UniqueFd fd(::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from), &length,
                             SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!fd) {
+        // These pass when other connections end. Any other error was that one caller's.
         pausing_ = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
         return;
       }
@@ -242,6 +243,7 @@ class TcpGate final : public ConnectionGate {
   bool Admit(const Peer& peer, UniqueFd fd) {
     const absl::MutexLock lock(&mutex_);
     const absl::Time now = Now();
+    // What strangers can have remembered here is bounded; addresses that are known go on.
     if (addresses_.size() >= kMostAddresses && !addresses_.contains(peer.address))
       return Refuse(peer.address, "too many addresses");
     auto [at, is_new] = addresses_.try_emplace(peer.address);
@@ -330,6 +332,7 @@ class TcpGate final : public ConnectionGate {
   }
 
   void ForgetAddresses(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    // An entry may go when it says no more than a new one would: its bucket is full again.
     const absl::Duration full = absl::Seconds(limits_.new_at_once / limits_.new_per_second);
     std::erase_if(addresses_, [&](const auto& each) {
       const Address& address = each.second;

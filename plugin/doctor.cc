@@ -83,6 +83,7 @@ void CheckPortals(const admin::v1::StatusResponse& status, const Surroundings& a
 
 void CheckKernel(const admin::v1::StatusResponse& status, const Surroundings& around, Faults& faults) {
   if (status.node_id().empty()) return;
+  // Opened and not only looked for: the file may be there while the module is missing or access is forbidden.
   for (const auto& [path, module] :
        {std::pair("/dev/fuse", "fuse"), std::pair("/dev/loop-control", "loop")}) {
     const absl::Status opened = around.open_device(path);
@@ -197,6 +198,7 @@ class ClusterCheck {
     for (const Json& space : *spaces) {
       const Json& labels = FieldAt(space, {"metadata", "labels"});
       const std::string level = TextAt(labels, {"pod-security.kubernetes.io/enforce"});
+      // Without the label the API server's own default counts, which cannot be read from here.
       if (TextAt(space, {"metadata", "name"}) == around_.own_namespace && !level.empty() &&
           level != "privileged")
         Add("pod security",
@@ -217,6 +219,7 @@ class ClusterCheck {
     for (const Json& pod : *pods)
       for (const Json& container : FieldAt(pod, {"spec", "containers"})) {
         const std::string image = TextAt(container, {"image"});
+        // Another form of tag, or a digest, says nothing of the version and is passed over.
         const std::vector<std::string> parts = absl::StrSplit(image.substr(image.rfind('/') + 1), ":v");
         const auto known = kOldest.find(parts.front());
         int version = 0;
@@ -276,6 +279,7 @@ Diagnosis FindFaults(const AdminTarget& target, const MakeClient& cluster) {
   found.of_cluster = client.ok() && (!status.ok() || status->node_id().empty());
   if (!found.of_cluster) return found;
   const absl::Time deadline = absl::Now() + absl::Seconds(target.timeout_seconds);
+  // A server that does not answer may have failover, so what that needs is checked.
   const bool failover = !status.ok() || status->failover_size() > 0;
   for (Fault& fault : CheckCluster(**client, deadline, around, failover))
     found.faults.push_back(std::move(fault));

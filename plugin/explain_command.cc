@@ -1,5 +1,5 @@
-// First everything is read (ReadFacts), then judged (ExplainClaim). A claim is followed from the left to the
-// right, and each step says what it waits for:
+// First everything is read (ReadFacts), then explained (ExplainClaim). A claim is followed from the left to
+// the right, and each step says what it waits for:
 //
 //   claim --> StorageClass --> array --> volume --> grant of a node --> pod
 #include "plugin/explain_command.h"
@@ -94,6 +94,7 @@ Sentences ExplainPods(const ClaimFacts& facts) {
   return said;
 }
 
+// The first that holds is the answer: whatever would come later waits for it.
 Sentences ExplainPending(const ClaimFacts& facts) {
   const std::string name = TextAt(facts.claim, {"spec", "storageClassName"});
   if (name.empty())
@@ -168,6 +169,7 @@ Sentences ExplainFences(const ArrayStatus& array, const ClaimFacts& facts) {
   return said;
 }
 
+// The claim's capacity follows its request once the volume and its file system have grown.
 std::string ExplainGrowth(const Json& claim) {
   const std::string wanted = TextAt(claim, {"spec", "resources", "requests", "storage"});
   const std::string has = TextAt(claim, {"status", "capacity", "storage"});

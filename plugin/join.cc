@@ -71,6 +71,7 @@ std::string DataAt(const Json& secret, const char* key) {
   return absl::Base64Unescape(TextAt(secret, {"data", key}), &value) ? value : "";
 }
 
+// So that a daily run changes nothing while the cluster has nothing new: the agent would reload for nothing.
 bool IsInUse(const std::string& folder, const Texts& files) {
   for (const auto& [name, text] : files)
     if (ReadFile(absl::StrCat(folder, "/tls/", name)) != text) return false;

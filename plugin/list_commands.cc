@@ -123,6 +123,7 @@ absl::Status PrintArrays(const ListCommand& command) {
                {"FENCES", "fences"}});
   for (const auto& array : status.arrays()) {
     if (!array.not_serving().empty()) {
+      // Not 0: a script must not take an array that is away for an empty one.
       const Cell unknown("-", nullptr);
       table.AddRow({array.name(), Cell("no", false), unknown, unknown, unknown, unknown});
       continue;
@@ -161,6 +162,7 @@ absl::Status PrintNodes(const ListCommand& command) {
   const NamesById nodes = command.ReadOrWarn(ReadNodes, "names of nodes");
   const NamesById phases = command.ReadOrWarn(ReadFencePhases, "NodeFences");
   std::map<std::string, NodeUse> uses = CollectUses(status);
+  // Nodes without volumes get a row, too, and so do fenced ones that no array knows any more.
   for (const NamesById* names : {&nodes, &phases})
     for (const auto& entry : *names) uses[entry.first];
   Table table({{"NODE", "name"},
@@ -182,6 +184,7 @@ absl::Status PrintNodes(const ListCommand& command) {
 
 void AddListCommands(CLI::App* app, int* exit_code, const MakeClient& cluster) {
   const auto add = [&](const char* name, const char* what, absl::Status (*print)(const ListCommand&)) {
+    // CLI11 fills it in and runs the callback after this function has returned.
     const auto command = std::make_shared<ListCommand>();
     command->cluster = cluster;
     CLI::App* added = AddAdminCommand(app, name, what, &command->target);

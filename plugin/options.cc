@@ -62,6 +62,7 @@ std::string ToPlainAddress(const std::string& value) {
   return address ? FormatHostPort(*address) : value;
 }
 
+// The server's own rule, so that the two cannot differ.
 std::string IsEndpoint(const std::string& value) { return std::string(SocketPath(value).status().message()); }
 
 // Metrics, logs and the end: the same for every server.
@@ -181,6 +182,7 @@ void AddCoordinatorClientOptions(CLI::App* command, CoordinatorOptions* options)
 void AddVariables(CLI::App* command) {
   for (CLI::Option* option : command->get_options()) {
     const std::string name = option->get_name();
+    // Some have a variable of another name, which CSI or the chart has chosen.
     if (name == "--help" || !option->get_envname().empty()) continue;
     option->envname(
         absl::StrCat("LUNKEEPER_", absl::AsciiStrToUpper(absl::StrReplaceAll(name.substr(2), {{"-", "_"}}))));

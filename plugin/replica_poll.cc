@@ -34,6 +34,7 @@ class Poll {
     fencing::ReplicaVotes votes;
     {
       absl::MutexLock lock(&mutex_);
+      // The addresses may lead to this replica, too: its own answer is no vote.
       const bool other = ok && replica != self_;
       votes_.silent += ok ? 0 : 1;
       votes_.answered += other ? 1 : 0;
@@ -61,6 +62,8 @@ ReplicaPoll::ReplicaPoll(ReplicaOptions options, std::string self)
           kKeepOpenEvery, [this] { SendQuestions(NodeId(), kKeepOpenTimeout, [](const auto&) {}); })) {}
 
 ReplicaPoll::~ReplicaPoll() {
+  // First what asks by itself, then the thread that sends; then every answer, since the calls use this
+  // object.
   keep_open_.reset();
   asker_.join();
   absl::MutexLock lock(&mutex_);

@@ -153,6 +153,7 @@ int PrintBundle(const BundleCommand& command) {
     faults.push_back({{"about", fault.about}, {"what", fault.what}});
   bundle["doctor"] = std::move(faults);
   LeaveOutSecrets(bundle);
+  // Bytes that are no UTF-8, from a status text say, are replaced. Otherwise dump would throw.
   std::cout << bundle.dump(1, ' ', false, Json::error_handler_t::replace) << '\n';
   return 0;
 }
@@ -163,6 +164,7 @@ void LeaveOutSecrets(Json& json) {
   if (json.is_string() && LooksSecret(json.get_ref<const std::string&>())) json = kLeftOut;
   if (!json.is_structured()) return;
   for (auto& [key, value] : json.items()) {
+    // The key is reason enough: a secret may look like any other text.
     if (json.is_object() && value.is_string() && IsSecretName(key)) {
       value = kLeftOut;
     } else {

@@ -27,6 +27,7 @@ namespace {
 using admin::v1::Admin;
 using admin::v1::StatusResponse;
 
+// What was counted of one volume on one node, from some moment on. `timed`: the times were counted as well.
 struct IoCounted {
   uint64_t reads = 0, writes = 0, read_bytes = 0, written_bytes = 0;
   bool timed = false;
@@ -88,6 +89,7 @@ struct TopCommand {
 absl::StatusOr<StatusResponse> ReadCounters(const TopCommand& command) {
   ASSIGN_OR_RETURN(auto status, (AskServer<admin::v1::StatusRequest, StatusResponse>(
                                     command.target, &Admin::Stub::Status, {})));
+  // A node whose data path is gone shows no device. That is an error here, and not "no node has a volume".
   if (status.arrays().empty() && !status.not_ready().empty())
     return absl::UnavailableError(absl::StrCat("the node plugin is not ready: ", status.not_ready()));
   return status;
@@ -144,6 +146,7 @@ absl::Status Top(const TopCommand& command) {
     ASSIGN_OR_RETURN(StatusResponse after, ReadCounters(command));
     if (drawn) std::cout << "\x1b[H\x1b[J";  // to the upper left, and nothing below
     PrintRates(command, RatesBetween(before, after, now - read_at), claims, drawn ? RowsThatFit() : SIZE_MAX);
+    // `--seconds` ends a drawn table too. Without it, and without a terminal, the first table is the last.
     const bool endless = command.seconds == 0 && drawn;
     if (command.once || (!endless && absl::Now() - start >= absl::Seconds(command.seconds)))
       return CheckAllServe(after);
@@ -161,6 +164,7 @@ std::vector<IoRates> RatesBetween(const StatusResponse& before, const StatusResp
   std::vector<IoRates> all;
   for (const auto& [key, counted] : CountedIn(after)) {
     const auto found = then.find(key);
+    // New since the last reading. When it began is not known, so there is no rate yet.
     if (found == then.end()) continue;
     all.push_back(RateOf(found->second, counted, seconds));
     std::tie(all.back().volume, all.back().node) = key;

@@ -25,11 +25,13 @@ class FamilyWriter {
   void Begin(const char* name, const char* help, MetricType type) { family_ = {name, help, type, {}}; }
   void AddValue(const Labels& labels, double value) {
     ClientMetric& metric = AddMetric(labels);
+    // The serializer takes the one that belongs to the family's type.
     metric.counter.value = metric.gauge.value = value;
   }
   void AddLatency(const Labels& labels, const LatencyCounts& counts) {
     ClientMetric::Histogram& histogram = AddMetric(labels).histogram;
     for (size_t i = 0; i < kLatencyBuckets; ++i) {
+      // Prometheus' buckets are cumulative: each one contains the smaller ones.
       histogram.sample_count += counts.buckets[i];
       const double bound = i < kLatencyBounds.size()
                                ? std::chrono::duration<double>(kLatencyBounds[i]).count()
@@ -96,6 +98,7 @@ void WriteStates(const std::vector<Device>& devices, FamilyWriter& writer) {
   writer.Begin("lunkeeper_volume_attached_seconds", "Since when it is attached, in Unix time",
                MetricType::Gauge);
   for (const Device& device : devices) {
+    // Its first login is still to come, or its data path is too old to say when that was.
     if (device.statistics.attached == absl::InfinitePast()) continue;
     writer.AddValue({{"volume", device.volume.value()}},
                     static_cast<double>(absl::ToUnixSeconds(device.statistics.attached)));

@@ -150,6 +150,7 @@ absl::StatusOr<Connection> ConnectionFrom(const PublishContext& context) {
   ASSIGN_OR_RETURN(connection.lun, ReadNumber(context, kLun, 0, kLargestLun));
   ASSIGN_OR_RETURN(connection.chap.user, ReadText(context, kChapUser));
   ASSIGN_OR_RETURN(connection.chap.secret, ReadText(context, kChapSecret));
+  // One-way CHAP then, as before: a node refuses no grant that was made before an upgrade.
   if (!context.contains(kTargetChapUser)) return connection;
   ASSIGN_OR_RETURN(connection.target_chap.user, ReadText(context, kTargetChapUser));
   ASSIGN_OR_RETURN(connection.target_chap.secret, ReadText(context, kTargetChapSecret));
@@ -192,6 +193,7 @@ absl::StatusOr<Grant> FromPublishContext(const VolumeId& volume, const PublishCo
   grant.volume = volume;
   grant.owner = GrantOwner::kOrchestrator;
   ASSIGN_OR_RETURN(const std::string granted, ReadText(context, kVolume));
+  // A mix-up of two volumes' contexts would mount the wrong data, with a login that succeeds.
   if (granted != volume.value()) return WrongValue(kVolume, "is another volume");
   ASSIGN_OR_RETURN(std::string node, ReadText(context, kNode));
   grant.node = NodeId(std::move(node));

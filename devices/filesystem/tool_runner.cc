@@ -16,6 +16,7 @@
 namespace lunkeeper {
 namespace {
 
+// The path alone is not enough: another volume may have it by now.
 std::string KeyOf(const std::string& device) {
   const std::string name = std::filesystem::path(device).filename();
   std::ifstream file(absl::StrCat("/sys/class/block/", name, "/diskseq"));
@@ -71,6 +72,7 @@ absl::StatusOr<CommandResult> ToolRunner::RunTool(const std::string& device,
   std::shared_ptr<Tool> tool = FindTool(key);
   if (tool == nullptr || tool->argv != argv) {
     ForgetGoneDevices();
+    // No tool of ours is at work there. One that an earlier process has started may be.
     RETURN_IF_ERROR(CheckNotInUse(device, deadline));
     ASSIGN_OR_RETURN(DetachedCommand command, DetachedCommand::Start(argv));
     tool = std::make_shared<Tool>(Tool{argv, std::move(command)});

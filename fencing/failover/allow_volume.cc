@@ -1,3 +1,5 @@
+// Every volume that is named is found before anything is changed, so that a mistyped name changes nothing.
+// The leader is not called: its watch of PersistentVolumes shows it that the annotation has gone.
 #include "fencing/failover/allow_volume.h"
 
 #include <algorithm>
@@ -16,6 +18,7 @@ namespace {
 using kube::Json;
 using kube::TextAt;
 
+// kubectl shows the object's name, and our own messages show the volume's id.
 bool IsCalled(const Json& object, const std::string& volume) {
   return TextAt(object, {"metadata", "name"}) == volume ||
          TextAt(object, {"spec", "csi", "volumeHandle"}) == volume;

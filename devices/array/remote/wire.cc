@@ -103,6 +103,7 @@ v1::VolumeSpec ToMessage(const VolumeSpec& spec) {
   out.set_fs_type(spec.fs_type);
   out.set_claim(spec.claim);
   *out.mutable_limits() = ToMessage(spec.limits);
+  // Each use is a message of its own: bits would tie the protocol to the order of the enumerations.
   for (const Access access : {Access::kExclusive, Access::kReadOnly, Access::kSharedWrite}) {
     for (const VolumeMode mode : {VolumeMode::kFilesystem, VolumeMode::kBlock}) {
       VolumeUses use;
@@ -201,6 +202,7 @@ v1::CapacityResponse ToMessage(const PoolCapacity& capacity) {
 }
 
 PoolCapacity FromMessage(const v1::CapacityResponse& capacity) {
+  // An agent that does not say it has no limits: all that is available can become volumes.
   return {capacity.total_bytes(), capacity.available_bytes(), capacity.smallest_volume_bytes(),
           capacity.largest_volume_bytes(),
           capacity.has_creatable_bytes() ? capacity.creatable_bytes() : capacity.available_bytes()};

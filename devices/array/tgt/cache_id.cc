@@ -95,9 +95,11 @@ absl::StatusOr<std::string> ReadCacheId(const CacheIdPaths& paths) {
   ASSIGN_OR_RETURN(const std::string boot, ReadBootId(paths.boot_id));
   if (paths.memory.empty()) return boot;
   Memory last;
+  // A file that is missing or cut short leaves empty texts, which are those of another boot.
   std::ifstream(paths.memory) >> last.boot >> last.mount >> last.id;
   Memory now = {boot, DescribeMount(paths.pool), boot};
   if (last.boot == boot && last.id.size() == kDigits) {
+    // Where one of the two says nothing, nobody can know of a new mount: the id stays.
     const bool same = last.mount == now.mount || last.mount == "-" || now.mount == "-";
     now.id = same ? last.id : absl::BytesToHexString(HmacSha256(boot, now.mount).substr(0, kDigits / 2));
     if (!same)

@@ -40,6 +40,7 @@ class Walk {
   std::vector<FileExtent>::const_iterator at_, end_;
 };
 
+// A place that is not known, such as that of data still to be written, equals no other.
 bool IsSame(const FileExtent* a, const FileExtent* b, uint64_t offset) {
   if (a == nullptr || b == nullptr) return a == b;
   return a->known && b->known && a->place + (offset - a->offset) == b->place + (offset - b->offset);
@@ -84,6 +85,7 @@ absl::StatusOr<SomeExtents> ReadSomeExtents(int fd, const std::string& path, con
   auto* const map = reinterpret_cast<fiemap*>(space.data());
   map->fm_start = within.offset;
   map->fm_length = within.end - within.offset;
+  // What is only in memory is written first: it has no place yet.
   map->fm_flags = FIEMAP_FLAG_SYNC;
   map->fm_extent_count = kAtOnce;
   if (::ioctl(fd, FS_IOC_FIEMAP, map) != 0) return FileError("find the extents of", path, errno);

@@ -22,6 +22,7 @@ namespace {
 #define SNAPSHOT_COLUMNS "id, cluster, name, source, size, created, copying, group_id"
 #define GROUP_COLUMNS "id, name, created"
 
+// The numbers are places in VOLUME_COLUMNS.
 VolumeRow VolumeFrom(const SqlRow& row) {
   VolumeRow out;
   out.volume.id = VolumeId(row.Text(0));
@@ -46,6 +47,7 @@ VolumeRow VolumeFrom(const SqlRow& row) {
   return out;
 }
 
+// Likewise of SNAPSHOT_COLUMNS.
 SnapshotRow SnapshotFrom(const SqlRow& row) {
   SnapshotRow out;
   out.snapshot.id = SnapshotId(row.Text(0));
