@@ -14,9 +14,9 @@ namespace lunkeeper {
 namespace {
 
 // Standard error is a pipe, and the test its reader.
-class Reader {
+class LogReader {
  public:
-  Reader() {
+  LogReader() {
     int ends[2];
     REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
     reads_.Reset(ends[0]);
@@ -24,7 +24,7 @@ class Reader {
     ::fcntl(reads_.get(), F_SETFL, O_NONBLOCK);
     ::dup2(writes_.get(), STDERR_FILENO);
   }
-  ~Reader() { ::dup2(saved_.get(), STDERR_FILENO); }
+  ~LogReader() { ::dup2(saved_.get(), STDERR_FILENO); }
   void FillPipe() {
     ::fcntl(writes_.get(), F_SETFL, O_NONBLOCK);
     while (::write(writes_.get(), "....", 4) > 0 || ::write(writes_.get(), ".", 1) > 0) {
@@ -46,7 +46,7 @@ class Reader {
 };
 
 TEST_CASE("a log that nobody reads stops nobody, and what it lacks is said later") {
-  Reader reader;
+  LogReader reader;
   reader.FillPipe();
   auto logged = std::async(std::launch::async, [] {
     for (int i = 0; i < 5; ++i) LogInfo("test", "nobody reads this");
@@ -65,7 +65,7 @@ TEST_CASE("a log that nobody reads stops nobody, and what it lacks is said later
 }
 
 TEST_CASE("a record that is larger than the pipe is cut, and the next one begins a line") {
-  Reader reader;
+  LogReader reader;
   LogInfo("test", std::string(200'000, 'x'));
   std::string all = reader.ReadAll();
   LogInfo("test", "the next");

@@ -16,7 +16,7 @@ std::string MakeCertificate() {
   return MakeAuthority("test", {now - absl::Hours(1), now + absl::Hours(1)})->certificate;
 }
 
-struct Fixture {
+struct RevocationFixture {
   // As `openssl x509` prints it: serial=… or sha256 Fingerprint=AA:BB…
   std::string Show(const std::string& pem, const std::string& what) const {
     std::ofstream(folder / "c.pem") << pem;
@@ -37,7 +37,7 @@ struct Fixture {
 }  // namespace
 
 TEST_CASE("a certificate is refused by its serial or its fingerprint, as openssl prints them") {
-  const Fixture f;
+  const RevocationFixture f;
   const std::string one = MakeCertificate(), two = MakeCertificate(), three = MakeCertificate();
   f.Write("# stolen\n" + f.Show(one, "-serial") + "  # by whom?\n\n" + f.Show(two, "-fingerprint -sha256") +
           "\n");
@@ -50,7 +50,7 @@ TEST_CASE("a certificate is refused by its serial or its fingerprint, as openssl
 }
 
 TEST_CASE("the list is read again when it has changed, and one with a mistake changes nothing") {
-  const Fixture f;
+  const RevocationFixture f;
   const std::string one = MakeCertificate(), two = MakeCertificate();
   f.Write("");
   const auto revoked = RevokedCertificates::Open(f.list);
@@ -69,7 +69,7 @@ TEST_CASE("the list is read again when it has changed, and one with a mistake ch
 }
 
 TEST_CASE("a list that is not there, or has a mistake, is refused at the start") {
-  const Fixture f;
+  const RevocationFixture f;
   CHECK(absl::IsFailedPrecondition(RevokedCertificates::Open(f.list).status()));
   f.Write("1234\nserial=5\n");
   const absl::Status wrong = RevokedCertificates::Open(f.list).status();

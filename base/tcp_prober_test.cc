@@ -13,8 +13,8 @@ namespace lunkeeper {
 namespace {
 
 // Listens on a free port of loopback, and takes no connection.
-struct Listener {
-  Listener() {
+struct SilentListener {
+  SilentListener() {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof address;
@@ -22,7 +22,7 @@ struct Listener {
     ::listen(descriptor, 0);
     ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size);
   }
-  ~Listener() {
+  ~SilentListener() {
     ::close(descriptor);
     for (const int each : callers) ::close(each);
   }
@@ -53,13 +53,13 @@ std::future_status Ask(const std::string& address, uint16_t port, bool* answered
 }  // namespace
 
 TEST_CASE("a kernel that accepts or refuses lives; one that says nothing does not") {
-  Listener listener;
+  SilentListener listener;
   bool answered = false;
   REQUIRE(Ask("127.0.0.1", listener.port(), &answered) == std::future_status::ready);
   CHECK(answered);
   uint16_t closed = 0;
   {
-    const Listener gone;
+    const SilentListener gone;
     closed = gone.port();
   }
   answered = false;

@@ -29,7 +29,7 @@ const char* __tsan_default_suppressions() {
          "called_from_lib:libabsl_time_zone.so\n"
          "race:libgrpc.so\n"  // std::string's functions, which it takes from us
          // A client and a server in one process hand each other data through gRPC: TSan sees both sides'
-         // accesses, not what orders them. The server's own threads are still judged against each other.
+         // accesses, not what orders them. The server's own threads are still compared with each other.
          "race:grpc::internal::BlockingUnaryCallImpl\n"
          "race:grpc::internal::CallOpSet\n"
          "race:grpc::internal::CallOpClientRecvStatus\n"

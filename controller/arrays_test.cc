@@ -9,11 +9,11 @@ namespace {
 using grpc::StatusCode;
 
 // Behind one service.
-struct TwoArrays : ControllerFixture, Arrays {
+struct ServiceOfTwoArrays : ControllerFixture, Arrays {
   FakeArray second{{.name = "a2"}};
   std::string default_array;
 
-  TwoArrays() { service = MakeControllerService(*this, {.max_volumes_per_node = 10}); }
+  ServiceOfTwoArrays() { service = MakeControllerService(*this, {.max_volumes_per_node = 10}); }
   std::vector<NamedArray> ListArrays() override {
     const auto unowned = [](Array* one) { return std::shared_ptr<Array>(std::shared_ptr<void>(), one); };
     return {{"a1", unowned(&array), default_array == "a1"}, {"a2", unowned(&second), default_array == "a2"}};
@@ -23,7 +23,7 @@ struct TwoArrays : ControllerFixture, Arrays {
 }  // namespace
 
 TEST_CASE("a volume goes to the array its class names, and one that is down is not in the others' way") {
-  TwoArrays fixture;
+  ServiceOfTwoArrays fixture;
   const auto with = [](csi::v1::CreateVolumeRequest request, const std::string& array) {
     (*request.mutable_parameters())["array"] = array;
     return request;
@@ -56,7 +56,7 @@ TEST_CASE("a volume goes to the array its class names, and one that is down is n
 }
 
 TEST_CASE("a pool cannot be named, and the arrays that can are") {
-  TwoArrays fixture;
+  ServiceOfTwoArrays fixture;
   fixture.default_array = "a1";
   csi::v1::CreateVolumeRequest request = CreateRequest("v");
   (*request.mutable_parameters())["pool"] = "fast";
@@ -66,7 +66,7 @@ TEST_CASE("a pool cannot be named, and the arrays that can are") {
 }
 
 TEST_CASE("capacity is that of the array that is meant") {
-  TwoArrays fixture;
+  ServiceOfTwoArrays fixture;
   fixture.default_array = "a1";
   REQUIRE(fixture.array
               .CreateVolume({.name = "thick",

@@ -13,9 +13,9 @@ using grpc::StatusCode;
 namespace {
 
 // An array whose CreateVolume and Acquire stop half-way until told to go on.
-class SlowArray final : public Array, public VolumeStore, public GrantStore {
+class StoppedArray final : public Array, public VolumeStore, public GrantStore {
  public:
-  explicit SlowArray(Array& inner) : inner_(inner) {}
+  explicit StoppedArray(Array& inner) : inner_(inner) {}
   absl::Notification arrived, go_on;
 
   VolumeStore& volumes() override { return *this; }
@@ -78,7 +78,7 @@ class SlowArray final : public Array, public VolumeStore, public GrantStore {
 TEST_CASE("a second call for the same name or grant at the same time is aborted") {
   ControllerFixture fixture;
   SECTION("create") {
-    SlowArray slow(fixture.array);
+    StoppedArray slow(fixture.array);
     fixture.arrays = ControllerFixture::Only(&slow);
     fixture.service = MakeControllerService(*fixture.arrays, {});
     const auto request = CreateRequest("v");
@@ -92,7 +92,7 @@ TEST_CASE("a second call for the same name or grant at the same time is aborted"
   }
   SECTION("publish") {
     const std::string id = fixture.MustCreate(CreateRequest("v"));
-    SlowArray slow(fixture.array);
+    StoppedArray slow(fixture.array);
     fixture.arrays = ControllerFixture::Only(&slow);
     fixture.service = MakeControllerService(*fixture.arrays, {});
     const auto request = PublishRequest(id, kNodeA);

@@ -11,8 +11,8 @@ namespace {
 using grpc::StatusCode;
 
 // Of 64 MiB, so that it can be filled.
-struct HealthFixture : ControllerFixture {
-  HealthFixture() : small({.name = "a1", .pool_bytes = 64 << 20}) {
+struct ControllerHealth : ControllerFixture {
+  ControllerHealth() : small({.name = "a1", .pool_bytes = 64 << 20}) {
     arrays = Only(&small);
     service = MakeControllerService(*arrays, {});
   }
@@ -52,7 +52,7 @@ struct HealthFixture : ControllerFixture {
 };
 
 TEST_CASE("a volume with nothing wrong has no entry, and one that does not exist is not found") {
-  HealthFixture f;
+  ControllerHealth f;
   const std::string volume = f.MustCreate(CreateRequest("pvc-1"));
   CHECK(f.ReasonOf(volume).empty());
   CHECK(f.Ask("a1-v0000000000000077") == StatusCode::NOT_FOUND);
@@ -63,7 +63,7 @@ TEST_CASE("a volume with nothing wrong has no entry, and one that does not exist
 }
 
 TEST_CASE("a volume whose array does not answer is degraded, until it answers") {
-  HealthFixture f;
+  ControllerHealth f;
   const std::string volume = f.MustCreate(CreateRequest("pvc-1"));
   f.small.FailWith(absl::UnavailableError("array a1: connection refused"));
   CHECK(f.ReasonOf(volume) == "ArrayNotAnswering");
@@ -74,7 +74,7 @@ TEST_CASE("a volume whose array does not answer is degraded, until it answers") 
 }
 
 TEST_CASE("thin volumes of a full pool are degraded; a thick one has its space") {
-  HealthFixture f;
+  ControllerHealth f;
   const std::string thin = f.MustCreate(CreateRequest("thin"));
   const std::string thick = f.MustCreateThick("thick", 56 * kTestMiB);
   CHECK(f.ReasonOf(thin) == "PoolFull");
@@ -84,7 +84,7 @@ TEST_CASE("thin volumes of a full pool are degraded; a thick one has its space")
 }
 
 TEST_CASE("the volumes that are not well are listed in pages") {
-  HealthFixture f;
+  ControllerHealth f;
   std::set<std::string> thin, found;
   for (const char* name : {"a", "c", "e"}) {
     thin.insert(f.MustCreate(CreateRequest(name)));

@@ -67,7 +67,7 @@ class IdentityService final : public csi::v1::Identity::Service {
     }
     const absl::Time now = absl::Now();
     unhealthy_since_ = std::min(unhealthy_since_, now);
-    return now - unhealthy_since_ >= checks_.patience;
+    return now - unhealthy_since_ >= checks_.broken_after;
   }
 
   const ProbeChecks checks_;

@@ -5,7 +5,7 @@
 // Probe; each must answer within about a second.
 //
 // Probe tells three states apart, as CSI wants it. Ready. Not ready yet (`ready` fails): calls may fail, and
-// a restart would help nobody. Broken (`healthy` has failed in each Probe for `patience`):
+// a restart would help nobody. Broken (`healthy` has failed in each Probe for `broken_after`):
 // FAILED_PRECONDITION, on which an orchestrator may restart the plugin.
 
 #include <functional>
@@ -21,7 +21,7 @@ struct ProbeChecks {
   std::function<absl::Status()> ready;
   std::function<absl::Status()> healthy;
   // What is just being replaced, such as a data path in an upgrade, is back by then.
-  absl::Duration patience = absl::Seconds(10);
+  absl::Duration broken_after = absl::Seconds(10);
 };
 
 std::unique_ptr<csi::v1::Identity::Service> MakeIdentityService(ProbeChecks checks);

@@ -66,14 +66,14 @@ TEST_CASE("a probe is an error when what the plugin needs has been gone for a wh
 TEST_CASE("the time without a data path begins anew when it has answered in between") {
   absl::Status devices = absl::UnavailableError("the data path does not answer");
   csi::v1::ProbeResponse probe;
-  const absl::Duration patience = absl::Seconds(2);
-  const auto service = MakeIdentityService({&Fine, [&] { return devices; }, patience});
+  const absl::Duration broken_after = absl::Seconds(2);
+  const auto service = MakeIdentityService({&Fine, [&] { return devices; }, broken_after});
   REQUIRE(service->Probe(nullptr, nullptr, &probe).ok());
   const absl::Time first = absl::Now();
   devices = absl::OkStatus();
   REQUIRE(service->Probe(nullptr, nullptr, &probe).ok());
   devices = absl::UnavailableError("the data path does not answer");
-  while (absl::Now() < first + patience) absl::SleepFor(absl::Milliseconds(20));
+  while (absl::Now() < first + broken_after) absl::SleepFor(absl::Milliseconds(20));
   REQUIRE(service->Probe(nullptr, nullptr, &probe).ok());
   CHECK_FALSE(probe.ready().value());
 }

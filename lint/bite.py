@@ -60,6 +60,7 @@ WALL_BITES = (
     walls("devices/libiscsi/x.cc", "devices/iscsi/session.h", "base/log.h"),
     walls("fencing/core/x.cc", "base/log.h", "devices/types.h"),
     walls("fencing/protocol/x.cc", "fencing/kube/json.h", "fencing/core/event.h"),
+    walls("fencing/protocol/x.cc", "devices/array/array.h", "devices/grant.h"),
     walls("fencing/agent/x.cc", "fencing/failover/loop.h", "node/grant_source.h"),
     walls("fencing/agent/x.cc", "fencing/kube/json.h", "devices/libiscsi/session.h"),
     walls("fencing/coordinator/x.cc", "fencing/agent/path_watch.h", "fencing/kube/json.h"),
@@ -239,6 +240,11 @@ NAME_BITES = (
         },
     ),
     Bite(
+        names.check_class_names,
+        {"node/x_test.cc": "class X {};\n", "base/testing/x.h": "class X {};\n"},
+        {"node/x_test.cc": "void f() {\n  struct X {};\n}\n", "base/x_test.cc": "struct X {};\n"},
+    ),
+    Bite(
         names.check_one_word_share,
         {"node/x.cc": "void Look() {}\nvoid TakeIt() {}\n"},
         {"node/x.cc": "void Look() {}\nvoid TakeIt() {}\nvoid ToIQN() {}\nX::X() {}\nint size() {}\n"},
@@ -251,6 +257,11 @@ NAME_BITES = (
         names.check_retired_words,
         {"node/x.cc": "void JudgeNodes() {}\n"},
         {"node/x.cc": "void ClassifyNodes() {}\nvoid FindByHandle() {}\n"},
+    ),
+    Bite(
+        names.check_retired_words,
+        {"node/x_test.cc": "bool told_to_stop = false;\n"},
+        {"node/x_test.cc": 'Stop("told_to_stop");  // told_to_stop\nlunkeeper::x();\n'},
     ),
     Bite(
         names.check_cpp_functions,

@@ -82,6 +82,8 @@ class Never:
 NEVERS = (
     Never("fencing/agent/", ("fencing/failover/", "fencing/kube/", "fencing/coordinator/")),
     Never("fencing/coordinator/", ("fencing/agent/",)),
+    # Of fencing/ messages know the core alone; what they carry of devices/ are plain values.
+    Never("fencing/protocol/", ("devices/array/", "devices/datapath/", "fencing/kube/", "fencing/agent/")),
     Never("", ("devices/array/tgt/",), but=("plugin/", "devices/array/tgt/")),
     Never("", ("plugin/",), but=("plugin/",)),
 )

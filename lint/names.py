@@ -37,16 +37,24 @@ RETIRED = {
     "namesake": "instance",
     "tidier": "sweeper",
     "rails": "safety limits",
+    "keeper": "coordinator, heartbeat LUN, store",
+    "patience": "timeout, limit",
+    "told to": "requested",
 }
 
 Things = dict[str, dict[str, list[str]]]  # {name: {thing: places}}
 
 
+def is_nested(tree: Tree, tag: Tag) -> bool:
+    """Whether a declaration is part of a class or a function. What a namespace has is not indented."""
+    return tag.in_class or tree.lines(tag.path)[tag.line - 1].startswith(" ")
+
+
 def twice_named_classes(tree: Tree) -> list[str]:
-    """Class names that two classes of the product have; nested classes aside, which have two names."""
+    """Class names that two classes of product and tests have; nested ones aside, which have two names."""
     places: dict[str, set[str]] = collections.defaultdict(set)
-    for tag in tags_in(tree, "product"):
-        if tag.kind in ("class", "struct", "enum") and not tag.in_class:
+    for tag in tags_in(tree, "product", "support", "test"):
+        if tag.kind in ("class", "struct", "enum") and not is_nested(tree, tag):
             places[tag.name].add(tag.place)
     return [f"{name}: {', '.join(sorted(where))}" for name, where in sorted(places.items()) if len(where) > 1]
 
@@ -179,11 +187,21 @@ def words_of(name: str) -> str:
     return f" {re.sub(r'(?<=[a-z])(?=[A-Z])|_', ' ', name).lower().strip()} "
 
 
-def check_retired_words(tree: Tree) -> list[str]:
-    """No identifier of the product has a word that was replaced by the field's own."""
+def identifiers_in(tree: Tree, name: str) -> list[tuple[int, str]]:
+    """The words of a file's code: [(line number, identifier)]; comments, texts and paths aside."""
     return [
-        f"{tag.place}: {tag.name}: the word is {word}"
-        for tag in tags_in(tree, "product", "simulation", "support")
-        for retired, word in RETIRED.items()
-        if re.search(rf" {retired}s? ", words_of(tag.name))
+        (number, identifier)
+        for number, line in enumerate(tree.lines(name), 1)
+        for identifier in re.findall(r"\b[A-Za-z_]\w+", re.sub(r'"(?:\\.|[^"\\])*"|//.*', "", line))
+    ]
+
+
+def check_retired_words(tree: Tree) -> list[str]:
+    """No identifier, of the product or its tests, has a word that was replaced by the field's own."""
+    old = re.compile(rf" (?P<word>{'|'.join(RETIRED)})(?:s|d|ed)? ")
+    return [
+        f"{name}:{number}: {identifier}: the word is {RETIRED[found['word']]}"
+        for name in tree.cpp()
+        for number, identifier in identifiers_in(tree, name)
+        if (found := old.search(words_of(identifier)))
     ]

@@ -11,8 +11,8 @@ namespace {
 using grpc::StatusCode;
 using Problems = std::vector<std::pair<int, std::string>>;  // status and reason
 
-struct HealthFixture : NodeFixture {
-  HealthFixture() {
+struct NodeHealth : NodeFixture {
+  NodeHealth() {
     REQUIRE(Stage() == StatusCode::OK);
     REQUIRE(Publish() == StatusCode::OK);
   }
@@ -49,7 +49,7 @@ struct HealthFixture : NodeFixture {
 };
 
 TEST_CASE("a volume that works has nothing to say, and one that is not here is not found") {
-  HealthFixture f;
+  NodeHealth f;
   CHECK(f.OfVolume().empty());
   CHECK(f.OfStorage().empty());
   csi::v1::NodeGetVolumeHealthRequest request;
@@ -67,7 +67,7 @@ TEST_CASE("a volume that works has nothing to say, and one that is not here is n
 }
 
 TEST_CASE("a volume whose target is away is degraded, until it is back") {
-  HealthFixture f;
+  NodeHealth f;
   f.initiator.SetHealth(f.volume, DeviceHealth::kReconnecting, "no answer to a ping");
   CHECK(f.OfVolume() == Problems{{csi::v1::DEGRADED, "Reconnecting"}});
   CHECK_THAT(f.health.volume_health().health_statuses(0).message(), Catch::Contains("no answer to a ping"));
@@ -76,7 +76,7 @@ TEST_CASE("a volume whose target is away is degraded, until it is back") {
 }
 
 TEST_CASE("a device that failed for good is inaccessible, and a fenced one says so") {
-  HealthFixture f;
+  NodeHealth f;
   f.initiator.SetHealth(f.volume, DeviceHealth::kFailed, "the target stayed away");
   CHECK(f.OfVolume() == Problems{{csi::v1::INACCESSIBLE, "DeviceFailed"}});
   const Term term = f.array.BeginTerm("test").value();
@@ -88,11 +88,11 @@ TEST_CASE("a device that failed for good is inaccessible, and a fenced one says 
 }
 
 TEST_CASE("a file system that closed itself is degraded; one that was asked to be read-only is not") {
-  HealthFixture f;
+  NodeHealth f;
   f.mounter.CloseFilesystem(f.initiator.Find(f.volume)->value().path);
   CHECK(f.OfVolume() == Problems{{csi::v1::DEGRADED, "FilesystemReadOnly"}});
 
-  HealthFixture reader;
+  NodeHealth reader;
   REQUIRE(reader.Unpublish() == StatusCode::OK);
   REQUIRE(reader.Unstage() == StatusCode::OK);
   reader.capability.mutable_mount()->add_mount_flags("ro");
@@ -106,7 +106,7 @@ TEST_CASE("a file system that closed itself is degraded; one that was asked to b
 }
 
 TEST_CASE("a file system that fails or does not answer is told from each other") {
-  HealthFixture f;
+  NodeHealth f;
   f.filesystem.FailNext("UsageOf", absl::InternalError("input/output error"));
   CHECK(f.OfVolume() == Problems{{csi::v1::INACCESSIBLE, "FilesystemFailed"}});
   f.filesystem.FailNext("UsageOf", absl::DeadlineExceededError("still running"));
@@ -114,7 +114,7 @@ TEST_CASE("a file system that fails or does not answer is told from each other")
 }
 
 TEST_CASE("a volume that somebody unmounted is not well where it should be") {
-  HealthFixture f;
+  NodeHealth f;
   REQUIRE(f.mounter.Unmount(f.target, /*lazy=*/false, absl::InfiniteFuture()).ok());
   CHECK(f.OfVolume() == Problems{{csi::v1::INACCESSIBLE, "NotMounted"}});
   CHECK_THAT(f.health.volume_health().health_statuses(0).message(), Catch::Contains(f.target));
@@ -143,13 +143,13 @@ TEST_CASE("a raw block volume is staged without a mount, and well") {
 }
 
 TEST_CASE("a data path that does not answer is told of its volumes too") {
-  HealthFixture f;
+  NodeHealth f;
   f.initiator.FailNext("Find", absl::DeadlineExceededError("no answer within 1 s"));
   CHECK(f.OfVolume() == Problems{{csi::v1::INACCESSIBLE, "DataPathNotAnswering"}});
 }
 
 TEST_CASE("the storage is unreachable when all volumes of an array wait, and degraded when some do") {
-  HealthFixture f;
+  NodeHealth f;
   const VolumeId second = f.CreateVolume("pvc-2");
   const std::string staging = f.root / "staging-2";
   std::filesystem::create_directory(staging);

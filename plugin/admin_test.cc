@@ -6,6 +6,7 @@
 #include "fencing/failover/testing/fake_api.h"
 #include "plugin/options.h"
 #include "plugin/testing/shell.h"
+#include "plugin/testing/two_arrays.h"
 
 namespace lunkeeper {
 
@@ -146,12 +147,7 @@ TEST_CASE("the status of an array that does not serve says why") {
 }
 
 TEST_CASE("where there are several arrays, each is shown, and fenced by name") {
-  struct Two : Arrays {
-    std::shared_ptr<FakeArray> one = std::make_shared<FakeArray>(FakeArrayOptions{.name = "a1"});
-    std::shared_ptr<FakeArray> two = std::make_shared<FakeArray>(FakeArrayOptions{.name = "a2"});
-    std::vector<NamedArray> ListArrays() override { return {{"a1", one, true}, {"a2", two, false}}; }
-  };
-  const auto arrays = std::make_shared<Two>();
+  const auto arrays = std::make_shared<TwoArrays>();
   Shell shell(arrays);
   Granted(*arrays->one, "v");
   Granted(*arrays->two, "w");

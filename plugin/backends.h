@@ -15,7 +15,7 @@
 #include "base/periodic.h"
 #include "devices/array/arrays.h"
 #include "devices/array/tgt/tgt_array.h"
-#include "devices/datapath/duplicate_keeper.h"
+#include "devices/datapath/duplicate_store.h"
 #include "devices/datapath/initiator.h"
 #include "devices/filesystem/filesystem.h"
 #include "devices/filesystem/mounter.h"
@@ -49,8 +49,8 @@ struct Backends {
 
   // Null, and no node id, without the Node service.
   NodeId node;
-  std::unique_ptr<DuplicateKeeper> duplicates;  // of the data path's descriptors
-  std::unique_ptr<Periodic> datapath_starter;   // starts the next data path; null: somebody else does
+  std::unique_ptr<DuplicateStore> duplicates;  // of the data path's descriptors
+  std::unique_ptr<Periodic> datapath_starter;  // starts the next data path; null: somebody else does
   std::shared_ptr<Initiator> initiator;
   std::shared_ptr<Initiator> prober;  // of the same devices; its calls end within about a second
   // Of the same devices, what they did and how long it took; empty: not counted.

@@ -17,8 +17,8 @@ namespace {
 using testing::Eventually;
 
 // A gate, and what it hands over, which nobody reads.
-struct Fixture {
-  explicit Fixture(const ConnectionLimits& limits) {
+struct GateFixture {
+  explicit GateFixture(const ConnectionLimits& limits) {
     auto opened = ConnectionGate::Open("127.0.0.1:0", limits, &metrics);
     REQUIRE(opened.ok());
     gate = *std::move(opened);
@@ -70,7 +70,7 @@ ConnectionLimits Loose() { return {.per_address = 10'000, .new_at_once = 10'000,
 TEST_CASE("a thousand idle connections of one address take a few places, and another address gets in") {
   ConnectionLimits limits = Loose();
   limits.per_address = 8;
-  Fixture f(limits);
+  GateFixture f(limits);
   std::vector<UniqueFd> idle;
   for (int i = 0; i < 1000; ++i) idle.push_back(ConnectTo(f.port()));
   REQUIRE(Eventually([&] { return f.count() == 1000; }));  // the newest one always gets a place
@@ -83,11 +83,11 @@ TEST_CASE("a thousand idle connections of one address take a few places, and ano
 TEST_CASE("known connections give way to nobody") {
   ConnectionLimits limits = Loose();
   limits.per_address = 2;
-  Fixture f(limits);
+  GateFixture f(limits);
   const UniqueFd first = ConnectTo(f.port()), second = ConnectTo(f.port());
   REQUIRE(Eventually([&] { return f.count() == 2; }));
-  f.gate->NoteGood(Fixture::NameOf(first));
-  f.gate->NoteGood(Fixture::NameOf(second));
+  f.gate->NoteGood(GateFixture::NameOf(first));
+  f.gate->NoteGood(GateFixture::NameOf(second));
   const UniqueFd third = ConnectTo(f.port());
   CHECK(Eventually([&] { return IsClosed(third); }));
   CHECK(f.count() == 2);
@@ -99,7 +99,7 @@ TEST_CASE("an address opens so many connections at once, and no more") {
   ConnectionLimits limits = Loose();
   limits.new_at_once = 10;
   limits.new_per_second = 0.001;
-  Fixture f(limits);
+  GateFixture f(limits);
   std::vector<UniqueFd> clients;
   for (int i = 0; i < 50; ++i) clients.push_back(ConnectTo(f.port()));
   CHECK(Eventually([&] { return CountOpen(clients) == 10; }));
@@ -110,7 +110,7 @@ TEST_CASE("an address opens so many connections at once, and no more") {
 TEST_CASE("a place is free again when its connection has ended") {
   ConnectionLimits limits = Loose();
   limits.connections = 1;
-  Fixture f(limits);
+  GateFixture f(limits);
   for (size_t round = 1; round <= 3; ++round) {
     // The gate sees at its next look that the one before has gone.
     UniqueFd client;
@@ -126,10 +126,10 @@ TEST_CASE("a place is free again when its connection has ended") {
 TEST_CASE("a stranger that sends much is ended, with its address, and a known connection of it goes on") {
   ConnectionLimits limits = Loose();
   limits.bytes_unknown = 1000;
-  Fixture f(limits);
+  GateFixture f(limits);
   const UniqueFd known = ConnectTo(f.port()), stranger = ConnectTo(f.port());
   REQUIRE(Eventually([&] { return f.count() == 2; }));
-  f.gate->NoteGood(Fixture::NameOf(known));
+  f.gate->NoteGood(GateFixture::NameOf(known));
   Send(known, 900);
   Send(stranger, 900);
   Send(stranger, 900);
@@ -146,12 +146,12 @@ TEST_CASE("a stranger that sends much is ended, with its address, and a known co
 TEST_CASE("a known connection may send on as long as its calls are good") {
   ConnectionLimits limits = Loose();
   limits.bytes_known = 10'000;
-  Fixture f(limits);
+  GateFixture f(limits);
   const UniqueFd client = ConnectTo(f.port());
   REQUIRE(Eventually([&] { return f.count() == 1; }));
   // More than it may send at once, in portions, with a good call and two looks between them.
   for (int i = 0; i < 4; ++i) {
-    f.gate->NoteGood(Fixture::NameOf(client));
+    f.gate->NoteGood(GateFixture::NameOf(client));
     Send(client, 4000);
     const absl::Time sent = absl::Now();
     REQUIRE(Eventually([&] { return absl::Now() - sent > absl::Milliseconds(600); }));
@@ -165,10 +165,10 @@ TEST_CASE("a known connection may send on as long as its calls are good") {
 TEST_CASE("a stranger that is idle is ended in time, and may come again") {
   ConnectionLimits limits = Loose();
   limits.time_unknown = absl::Milliseconds(300);
-  Fixture f(limits);
+  GateFixture f(limits);
   const UniqueFd known = ConnectTo(f.port()), stranger = ConnectTo(f.port());
   REQUIRE(Eventually([&] { return f.count() == 2; }));
-  f.gate->NoteGood(Fixture::NameOf(known));
+  f.gate->NoteGood(GateFixture::NameOf(known));
   CHECK(Eventually([&] { return IsClosed(stranger); }));
   CHECK_FALSE(IsClosed(known));
   const UniqueFd again = ConnectTo(f.port());
@@ -178,10 +178,10 @@ TEST_CASE("a stranger that is idle is ended in time, and may come again") {
 TEST_CASE("a connection with many wrong calls is ended; a good one forgives those before it") {
   ConnectionLimits limits = Loose();
   limits.bad_calls = 3;
-  Fixture f(limits);
+  GateFixture f(limits);
   const UniqueFd client = ConnectTo(f.port());
   REQUIRE(Eventually([&] { return f.count() == 1; }));
-  const std::string name = Fixture::NameOf(client);
+  const std::string name = GateFixture::NameOf(client);
   for (int i = 0; i < 3; ++i) f.gate->NoteBad(name);
   f.gate->NoteGood(name);
   for (int i = 0; i < 3; ++i) f.gate->NoteBad(name);
@@ -191,7 +191,7 @@ TEST_CASE("a connection with many wrong calls is ended; a good one forgives thos
 }
 
 TEST_CASE("a gate that ran out of descriptors accepts again when there are some (CVE-2023-4785)") {
-  Fixture f(Loose());
+  GateFixture f(Loose());
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   std::vector<UniqueFd> clients;
@@ -217,7 +217,7 @@ TEST_CASE("a gate that ran out of descriptors accepts again when there are some 
 }
 
 TEST_CASE("a gate that has stopped listens no more, and leaves its connections alone") {
-  Fixture f(Loose());
+  GateFixture f(Loose());
   const UniqueFd client = ConnectTo(f.port());
   REQUIRE(Eventually([&] { return f.count() == 1; }));
   const int port = f.port();
@@ -227,7 +227,7 @@ TEST_CASE("a gate that has stopped listens no more, and leaves its connections a
 }
 
 TEST_CASE("an address in use, or that is none, is refused") {
-  Fixture f(Loose());
+  GateFixture f(Loose());
   for (const std::string& address :
        {absl::StrCat("127.0.0.1:", f.port()), std::string("no.such.host.invalid:1"), std::string("127.0.0.1"),
         std::string("198.51.100.1:0")}) {

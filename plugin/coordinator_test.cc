@@ -1,11 +1,9 @@
 // The coordinator as it is served and used: real TLS on loopback, a fake array behind it.
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <future>
 
+#include "base/testing/captured_log.h"
 #include "base/testing/stalling_proxy.h"
 #include "fencing/agent/storage_heartbeats.h"
 #include "plugin/testing/coordinator_rig.h"
@@ -13,15 +11,17 @@
 namespace lunkeeper {
 namespace {
 
+using testing::CapturedLog;
 using testing::Eventually;
 
 absl::Time In(absl::Duration time) { return absl::Now() + time; }
 
 // A node with its connection to the rig's controllers.
-struct Node {
-  Node(CoordinatorRig& rig, const std::vector<uint16_t>& ports, const NodeId& id)
+struct ConnectedNode {
+  ConnectedNode(CoordinatorRig& rig, const std::vector<uint16_t>& ports, const NodeId& id)
       : replicas(rig.Connect(ports)), grants(MakeCoordinatorGrantSource(*replicas, id)) {}
-  Node(CoordinatorRig& rig, const std::vector<uint16_t>& ports) : Node(rig, ports, rig.node) {}
+  ConnectedNode(CoordinatorRig& rig, const std::vector<uint16_t>& ports)
+      : ConnectedNode(rig, ports, rig.node) {}
 
   absl::StatusOr<Grant> Acquire(const VolumeId& volume, absl::Duration wait = absl::Seconds(20)) {
     return grants->Acquire(volume, {Access::kExclusive}, wait);
@@ -35,33 +35,11 @@ struct Node {
   std::unique_ptr<GrantSource> grants;
 };
 
-// Standard error goes to a file while it lives.
-class CapturedLog {
- public:
-  explicit CapturedLog(const std::string& path) : path_(path), saved_(::dup(STDERR_FILENO)) {
-    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    ::dup2(file, STDERR_FILENO);
-    ::close(file);
-  }
-  ~CapturedLog() {
-    ::dup2(saved_, STDERR_FILENO);
-    ::close(saved_);
-  }
-  std::string Text() const {
-    std::ifstream file(path_);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-
- private:
-  const std::string path_;
-  const int saved_;
-};
-
 }  // namespace
 
 TEST_CASE("a node gets a grant, sees that it has it and gives it back, and no secret is in the log") {
   CoordinatorRig rig;
-  Node node(rig, {rig.AddController().port});
+  ConnectedNode node(rig, {rig.AddController().port});
   const VolumeId volume = rig.MakeVolume("v");
   const CapturedLog log(rig.folder / "log");
   const auto grant = node.Acquire(volume);
@@ -89,7 +67,7 @@ TEST_CASE("a node gets a grant, sees that it has it and gives it back, and no se
 
 TEST_CASE("a release may be repeated, and a late one leaves the newer grant alone") {
   CoordinatorRig rig;
-  Node node(rig, {rig.AddController().port});
+  ConnectedNode node(rig, {rig.AddController().port});
   const VolumeId volume = rig.MakeVolume("v");
   const Generation first = node.Acquire(volume)->generation;
   for (int i = 0; i < 2; ++i) REQUIRE(node.grants->Release(volume, first, In(absl::Seconds(10))).ok());
@@ -102,7 +80,7 @@ TEST_CASE("a release may be repeated, and a late one leaves the newer grant alon
 
 TEST_CASE("what the orchestrator took for a node is held by it, and not its to give back") {
   CoordinatorRig rig;
-  Node node(rig, {rig.AddController().port});
+  ConnectedNode node(rig, {rig.AddController().port});
   const VolumeId volume = rig.MakeVolume("v");
   const auto grant = rig.array.AcquireGrant({volume, rig.node, Access::kExclusive, GrantOwner::kOrchestrator},
                                             absl::ZeroDuration());
@@ -117,7 +95,7 @@ TEST_CASE("a wrong, expired or foreign token is refused, said, and changes nothi
   rig.reviewer.AddNode("expired", "node-1", -absl::Seconds(1));
   rig.reviewer.Add("foreign", {kTestAccount, "node-1", absl::InfiniteFuture()}, "vault");
   rig.reviewer.Add("web", {"system:serviceaccount:shop:web", "node-1", absl::InfiniteFuture()});
-  Node node(rig, {rig.AddController().port});
+  ConnectedNode node(rig, {rig.AddController().port});
   const VolumeId volume = rig.MakeVolume("v");
   for (const auto& [token, why] : std::map<std::string, std::string>{{"unknown", "unknown"},
                                                                      {"expired", "expired"},
@@ -141,7 +119,7 @@ TEST_CASE("a node that claims another's name is refused everything, and nothing 
   const VolumeId free = rig.MakeVolume("free");
   rig.Occupy(mine);
   const Generation generation = rig.array.ListGrants({mine, {}})->at(0).generation;
-  Node liar(rig, {port}, rig.other);  // with the token of node-1
+  ConnectedNode liar(rig, {port}, rig.other);  // with the token of node-1
   CHECK(absl::IsPermissionDenied(liar.Acquire(free).status()));
   CHECK(absl::IsPermissionDenied(liar.Acquire(mine).status()));
   CHECK(absl::IsPermissionDenied(liar.grants->Held(VolumeId(), In(absl::Seconds(10))).status()));
@@ -151,7 +129,7 @@ TEST_CASE("a node that claims another's name is refused everything, and nothing 
   CHECK(rig.array.ListGrants({})->size() == 1);
   for (const char* odd : {"node-1", "node-1.", ".x", "node-1.a b", ""}) {
     CAPTURE(odd);
-    Node stranger(rig, {port}, NodeId(odd));
+    ConnectedNode stranger(rig, {port}, NodeId(odd));
     CHECK_FALSE(stranger.Acquire(free).ok());
   }
   CHECK(rig.array.ListGrants({})->size() == 1);
@@ -172,7 +150,7 @@ TEST_CASE("a node is told of its own heartbeat LUN on an array that there is, an
 
 TEST_CASE("a mount needs no API server once the node's token is known") {
   CoordinatorRig rig;
-  Node node(rig, {rig.AddController().port});
+  ConnectedNode node(rig, {rig.AddController().port});
   REQUIRE(node.grants->Held(VolumeId(), In(absl::Seconds(10))).ok());
   rig.reviewer.down = true;
   CHECK(node.Acquire(rig.MakeVolume("v")).ok());
@@ -180,7 +158,7 @@ TEST_CASE("a mount needs no API server once the node's token is known") {
 
 TEST_CASE("a token that was replaced in its file is used from then on") {
   CoordinatorRig rig;
-  Node node(rig, {rig.AddController().port});
+  ConnectedNode node(rig, {rig.AddController().port});
   rig.reviewer.AddNode("short", "node-1", absl::Milliseconds(300));
   rig.reviewer.AddNode("next", "node-1");
   rig.WriteToken("short");
@@ -193,7 +171,7 @@ TEST_CASE("a token that was replaced in its file is used from then on") {
 TEST_CASE("a server certificate that was replaced is shown to new connections") {
   CoordinatorRig rig;
   rig.authority.Issue(rig.folder / "coordinator", "DNS:somebody.else");
-  Node node(rig, {rig.AddController().port});
+  ConnectedNode node(rig, {rig.AddController().port});
   CHECK(absl::IsUnavailable(node.grants->Held(VolumeId(), In(absl::Seconds(1))).status()));
   rig.authority.Issue(rig.folder / "coordinator", "IP:127.0.0.1");
   CHECK(Eventually([&] { return node.grants->Held(VolumeId(), In(absl::Seconds(2))).ok(); }));
@@ -203,7 +181,7 @@ TEST_CASE("a controller whose certificate somebody else signed is told nothing")
   CoordinatorRig rig;
   const TestAuthority stranger(rig.folder, "stranger");
   stranger.Issue(rig.folder / "coordinator", "IP:127.0.0.1");
-  Node node(rig, {rig.AddController().port});
+  ConnectedNode node(rig, {rig.AddController().port});
   CHECK(absl::IsUnavailable(node.Acquire(rig.MakeVolume("v"), absl::Seconds(1)).status()));
   CHECK(rig.reviewer.reviews == 0);
 }
@@ -222,7 +200,7 @@ TEST_CASE("files that are no certificates are named at the start") {
 
 TEST_CASE("a volume that is held all the time is refused with the holder's name") {
   CoordinatorRig rig;
-  Node node(rig, {rig.AddController().port});
+  ConnectedNode node(rig, {rig.AddController().port});
   const VolumeId volume = rig.MakeVolume("v");
   rig.Occupy(volume);
   const absl::Status status = node.Acquire(volume, absl::Milliseconds(200)).status();
@@ -234,7 +212,7 @@ TEST_CASE("when the replica that a node waits at is killed, the other one gives 
   CoordinatorRig rig;
   Controller& first = rig.AddController();
   Controller& second = rig.AddController();
-  Node node(rig, {first.port, second.port});
+  ConnectedNode node(rig, {first.port, second.port});
   const VolumeId volume = rig.MakeVolume("v");
   rig.Occupy(volume);
   auto grant = node.AcquireLater(volume);
@@ -255,7 +233,7 @@ TEST_CASE("when the replica that a node waits at is killed, the other one gives 
 TEST_CASE("a replica that stops sends those who wait to another") {
   CoordinatorRig rig;
   Controller& first = rig.AddController();
-  Node node(rig, {first.port, rig.AddController().port});
+  ConnectedNode node(rig, {first.port, rig.AddController().port});
   const VolumeId volume = rig.MakeVolume("v");
   rig.Occupy(volume);
   auto grant = node.AcquireLater(volume);
@@ -270,7 +248,7 @@ TEST_CASE("a replica that stops sends those who wait to another") {
 TEST_CASE("a replica that hangs is left for another within seconds") {
   CoordinatorRig rig;
   StallingProxy hangs(rig.AddController().port);
-  Node node(rig, {hangs.port(), rig.AddController().port});
+  ConnectedNode node(rig, {hangs.port(), rig.AddController().port});
   const VolumeId volume = rig.MakeVolume("v");
   REQUIRE(node.grants->Held(VolumeId(), In(absl::Seconds(10))).ok());
   hangs.Stall(true);
@@ -284,7 +262,7 @@ TEST_CASE("when no controller answers, the error says which were asked, in time"
   CoordinatorRig rig;
   const uint16_t gone = rig.AddController().port;
   rig.controllers.clear();
-  Node node(rig, {gone});
+  ConnectedNode node(rig, {gone});
   const absl::Time began = absl::Now();
   const absl::Status status = node.grants->Held(VolumeId("v"), In(absl::Seconds(1))).status();
   CHECK(absl::Now() - began < absl::Seconds(10));
@@ -295,7 +273,7 @@ TEST_CASE("when no controller answers, the error says which were asked, in time"
 
 TEST_CASE("an array that does not answer for a while is waited for") {
   CoordinatorRig rig;
-  Node node(rig, {rig.AddController().port});
+  ConnectedNode node(rig, {rig.AddController().port});
   const VolumeId volume = rig.MakeVolume("v");
   rig.array.FailWith(absl::UnavailableError("the array restarts"));
   auto grant = node.AcquireLater(volume);
@@ -309,7 +287,7 @@ TEST_CASE("a caller who has gone leaves nothing behind, and the next in line get
   StallingProxy proxy(rig.AddController().port);
   const VolumeId volume = rig.MakeVolume("v");
   rig.Occupy(volume);
-  Node gone(rig, {proxy.port()});
+  ConnectedNode gone(rig, {proxy.port()});
   auto never = gone.AcquireLater(volume, absl::Seconds(6));
   REQUIRE(Eventually([&] { return rig.array.Waiting() == 1; }));
   proxy.Stall(true);  // it does not come back

@@ -18,8 +18,8 @@ namespace {
 using namespace testing;  // NOLINT: the client's vocabulary
 using Catch::Contains;
 
-struct World {
-  explicit World(const std::string& option = "--csi-versions=1,0.3") : server(option) {
+struct ContractWorld {
+  explicit ContractWorld(const std::string& option = "--csi-versions=1,0.3") : server(option) {
     std::filesystem::create_directory(staging);
     REQUIRE(server.AwaitReady());
   }
@@ -41,7 +41,7 @@ constexpr char kOtherNode[] = "b.00000000000000bb";
 }  // namespace
 
 TEMPLATE_TEST_CASE("a volume is made once for its name, and deleted twice", "", V0, V1) {
-  const World world;
+  const ContractWorld world;
   const auto client = world.Speak<TestType>();
   const std::string id = client.MustCreate("pvc-1");
   CHECK(IdOf(client.Create("pvc-1")->volume()) == id);
@@ -59,7 +59,7 @@ TEMPLATE_TEST_CASE("a volume is made once for its name, and deleted twice", "", 
 }
 
 TEMPLATE_TEST_CASE("volumes are listed in pages, and a foreign token is ABORTED", "", V0, V1) {
-  const World world;
+  const ContractWorld world;
   const auto client = world.Speak<TestType>();
   std::set<std::string> made, listed;
   for (const char* name : {"a", "b", "c"}) made.insert(client.MustCreate(name));
@@ -81,7 +81,7 @@ TEMPLATE_TEST_CASE("volumes are listed in pages, and a foreign token is ABORTED"
 }
 
 TEMPLATE_TEST_CASE("a snapshot is taken once for its name, and volumes are made of it", "", V0, V1) {
-  const World world;
+  const ContractWorld world;
   const auto client = world.Speak<TestType>();
   const std::string volume = client.MustCreate("pvc-1"), other = client.MustCreate("pvc-2");
   const auto taken = client.Snapshot("s", volume);
@@ -111,7 +111,7 @@ TEMPLATE_TEST_CASE("a snapshot is taken once for its name, and volumes are made 
 }
 
 TEMPLATE_TEST_CASE("a published volume is one node's, who is named to the next", "", V0, V1) {
-  const World world;
+  const ContractWorld world;
   const auto client = world.Speak<TestType>();
   const std::string volume = client.MustCreate("pvc-1"), node = client.NodeId();
   const auto published = client.ControllerPublish(volume, node);
@@ -134,7 +134,7 @@ TEMPLATE_TEST_CASE("a published volume is one node's, who is named to the next",
 }
 
 TEMPLATE_TEST_CASE("a volume is confirmed for what it was made for", "", V0, V1) {
-  const World world;
+  const ContractWorld world;
   const auto client = world.Speak<TestType>();
   const std::string volume = client.MustCreate("pvc-1");
   CHECK(Supports(*client.Validate(volume, kSingleWriter)));
@@ -147,7 +147,7 @@ TEMPLATE_TEST_CASE("a volume is confirmed for what it was made for", "", V0, V1)
 }
 
 TEMPLATE_TEST_CASE("capacity is told", "", V0, V1) {
-  const World world;
+  const ContractWorld world;
   const auto client = world.Speak<TestType>();
   const auto capacity = Ask(*client.controller, &TestType::Controller::Stub::GetCapacity, kNoFields);
   REQUIRE(capacity.code == StatusCode::OK);
@@ -155,7 +155,7 @@ TEMPLATE_TEST_CASE("capacity is told", "", V0, V1) {
 }
 
 TEMPLATE_TEST_CASE("a volume is staged, published and taken back, each of it twice", "", V0, V1) {
-  const World world;
+  const ContractWorld world;
   const auto client = world.Speak<TestType>();
   const std::string volume = client.MustCreate("pvc-1");
   CHECK(client.Publish(volume, world.target).code == StatusCode::FAILED_PRECONDITION);  // not staged
@@ -172,7 +172,7 @@ TEMPLATE_TEST_CASE("a volume is staged, published and taken back, each of it twi
 }
 
 TEMPLATE_TEST_CASE("volumes of many nodes have as many target paths as they like", "", V0, V1) {
-  const World world;
+  const ContractWorld world;
   const auto client = world.Speak<TestType>();
   const auto made = Ask(*client.controller, &TestType::Controller::Stub::CreateVolume, [&](auto& request) {
     request.set_name("pvc-1");
@@ -188,7 +188,7 @@ TEMPLATE_TEST_CASE("volumes of many nodes have as many target paths as they like
 
 // CSI 0.3, "NodePublishVolume": the row "Non MULTI_NODE" of the table.
 TEST_CASE("in 0.3 a volume of a single node has one target path; in 1.x a writer has many") {
-  const World world;
+  const ContractWorld world;
   const auto v0 = world.Speak<V0>();
   const auto v1 = world.Speak<V1>();
   const std::string volume = v0.MustCreate("pvc-1");
@@ -208,7 +208,7 @@ TEST_CASE("in 0.3 a volume of a single node has one target path; in 1.x a writer
 }
 
 TEST_CASE("in 0.3 the target path is the orchestrator's, in 1.x the plugin's") {
-  const World world;
+  const ContractWorld world;
   const auto v0 = world.Speak<V0>();
   const auto v1 = world.Speak<V1>();
   const std::string volume = v0.MustCreate("pvc-1");
@@ -223,7 +223,7 @@ TEST_CASE("in 0.3 the target path is the orchestrator's, in 1.x the plugin's") {
 }
 
 TEST_CASE("what was done in one version is undone in the other") {
-  const World world;
+  const ContractWorld world;
   const auto v0 = world.Speak<V0>();
   const auto v1 = world.Speak<V1>();
   const std::string volume = v1.MustCreate("pvc-1");
@@ -238,7 +238,7 @@ TEST_CASE("what was done in one version is undone in the other") {
 }
 
 TEST_CASE("0.3 has its own words: names, capabilities, ids and places") {
-  const World world;
+  const ContractWorld world;
   const auto v0 = world.Speak<V0>();
   CHECK(Ask(*v0.identity, &V0::Identity::Stub::GetPluginInfo, kNoFields)->name() == "io.lunkeeper.csi");
   CHECK(Ask(*v0.identity, &V0::Identity::Stub::Probe, kNoFields)->ready().value());
@@ -256,7 +256,7 @@ TEST_CASE("0.3 has its own words: names, capabilities, ids and places") {
 }
 
 TEST_CASE("in 0.3 a place has a key in reverse-domain form, in requests and in answers") {
-  const World world;
+  const ContractWorld world;
   const auto v0 = world.Speak<V0>();
   const auto create = [&](const std::string& name, const std::string& key) {
     return Ask(*v0.controller, &V0::Controller::Stub::CreateVolume, [&](auto& request) {
@@ -284,7 +284,7 @@ TEST_CASE("in 0.3 a place has a key in reverse-domain form, in requests and in a
 }
 
 TEST_CASE("what came after 0.3 is neither taken from its callers nor told them") {
-  const World world;
+  const ContractWorld world;
   const auto v0 = world.Speak<V0>();
   const auto v1 = world.Speak<V1>();
   constexpr int kLaterMode = v1::VolumeCapability::AccessMode::SINGLE_NODE_MULTI_WRITER;
@@ -312,7 +312,7 @@ TEST_CASE("what came after 0.3 is neither taken from its callers nor told them")
 }
 
 TEST_CASE("the errors of 0.3 are by its tables, and name its fields") {
-  const World world;
+  const ContractWorld world;
   const auto v0 = world.Speak<V0>();
   const auto v1 = world.Speak<V1>();
   CHECK(v0.ControllerUnpublish("array:nothing", v0.NodeId()).code == StatusCode::NOT_FOUND);
@@ -328,12 +328,12 @@ TEST_CASE("the errors of 0.3 are by its tables, and name its fields") {
 }
 
 TEST_CASE("a version that is left out is UNIMPLEMENTED") {
-  const auto probe = [](const World& world) {
+  const auto probe = [](const ContractWorld& world) {
     return std::pair(Ask(*world.Speak<V0>().identity, &V0::Identity::Stub::Probe, kNoFields).code,
                      Ask(*world.Speak<V1>().identity, &V1::Identity::Stub::Probe, kNoFields).code);
   };
-  CHECK(probe(World("--csi-versions=1")) == std::pair(StatusCode::UNIMPLEMENTED, StatusCode::OK));
-  const World old("--csi-versions=0.3");
+  CHECK(probe(ContractWorld("--csi-versions=1")) == std::pair(StatusCode::UNIMPLEMENTED, StatusCode::OK));
+  const ContractWorld old("--csi-versions=0.3");
   CHECK(probe(old) == std::pair(StatusCode::OK, StatusCode::UNIMPLEMENTED));
   // All of it still works.
   const auto v0 = old.Speak<V0>();
@@ -343,7 +343,7 @@ TEST_CASE("a version that is left out is UNIMPLEMENTED") {
 }
 
 TEST_CASE("the name that 0.3 shows can be chosen") {
-  const World world("--csi-v0-name=com.example.iscsi");
+  const ContractWorld world("--csi-v0-name=com.example.iscsi");
   CHECK(Ask(*world.Speak<V0>().identity, &V0::Identity::Stub::GetPluginInfo, kNoFields)->name() ==
         "com.example.iscsi");
   CHECK(Ask(*world.Speak<V1>().identity, &V1::Identity::Stub::GetPluginInfo, kNoFields)->name() ==

@@ -36,8 +36,8 @@ Json Pod(const std::string& node, const std::string& unscheduled = "") {
 }
 
 // A pending claim of StorageClass fast, in a cluster with one array.
-struct Cluster {
-  explicit Cluster(fencing::FakeApi::Handler first = [](kube::Exchange&) { return false; })
+struct ClusterWithClaim {
+  explicit ClusterWithClaim(fencing::FakeApi::Handler first = [](kube::Exchange&) { return false; })
       : api([](const std::string&) {}, std::move(first)) {
     shell.cluster = [this] { return api.Client(); };
     api.Put(kClaim, {{"spec", {{"storageClassName", "fast"}}}, {"status", {{"phase", "Pending"}}}});
@@ -64,14 +64,14 @@ struct Cluster {
 }  // namespace
 
 TEST_CASE("what there is not, and what is no claim, is refused with what is wanted") {
-  Cluster cluster;
+  ClusterWithClaim cluster;
   CHECK_THAT(cluster.shell.Run({"explain", "pvc/data-1", "-n", "db"}),
              Contains("there is no claim data-1 in namespace db") && Contains("NOT_FOUND"));
   CHECK_THAT(cluster.shell.Run({"explain", "pod/x"}), Contains("want pvc/NAME"));
 }
 
 TEST_CASE("a claim that is pending says which step it waits for") {
-  Cluster cluster;
+  ClusterWithClaim cluster;
   SECTION("nothing is wrong with its array") {
     CHECK_THAT(cluster.Explain(), Contains("pvc db/data-0 is Pending") && Contains("array a1 serves") &&
                                       Contains("kubectl describe pvc"));
@@ -108,7 +108,7 @@ TEST_CASE("a claim that is pending says which step it waits for") {
 }
 
 TEST_CASE("a bound claim says who has its volume, and who waits for it") {
-  Cluster cluster;
+  ClusterWithClaim cluster;
   SECTION("a node that is connected") {
     const VolumeId volume = cluster.Bind(kNode);
     cluster.api.Put(kPod, Pod("a"));
@@ -140,7 +140,7 @@ TEST_CASE("a bound claim says who has its volume, and who waits for it") {
 }
 
 TEST_CASE("a bound claim says what is missing around it") {
-  Cluster cluster;
+  ClusterWithClaim cluster;
   SECTION("no pod uses it") {
     cluster.Bind(kNode);
     CHECK_THAT(cluster.Explain(), Contains("no pod uses it"));
@@ -222,7 +222,7 @@ TEST_CASE("a volume that its array could not list is not called deleted") {
 }
 
 TEST_CASE("a controller that may not list pods explains what it can") {
-  Cluster cluster([](kube::Exchange& exchange) {
+  ClusterWithClaim cluster([](kube::Exchange& exchange) {
     if (exchange.path.find("/pods") == std::string::npos) return false;
     exchange.Refuse(403, "Forbidden", "pods is forbidden");
     return true;
@@ -241,7 +241,7 @@ TEST_CASE("a controller that may not list pods explains what it can") {
 }
 
 TEST_CASE("a claim that grows or is being deleted says what it waits for") {
-  Cluster cluster;
+  ClusterWithClaim cluster;
   const VolumeId volume = cluster.Bind(kNode);
   cluster.api.Put(kPod, Pod("a"));
   cluster.api.Merge(kClaim, {{"metadata", {{"deletionTimestamp", "2026-11-20T00:00:00Z"}}},

@@ -27,8 +27,8 @@ namespace v1 = coordinator::v1;
 // gRPC connects from 127.0.0.1, and so does the node; strangers come from here.
 constexpr char kStranger[] = "127.0.0.66";
 
-struct Fixture {
-  Fixture() : controller(rig.AddController(ConnectionLimits())) {
+struct FloodFixture {
+  FloodFixture() : controller(rig.AddController(ConnectionLimits())) {
     ::signal(SIGPIPE, SIG_IGN);  // the server ends connections while they are written to
     replicas = rig.Connect({controller.port});
     grants = MakeCoordinatorGrantSource(*replicas, rig.node);
@@ -86,7 +86,7 @@ bool SendEndlessHeader(RawHttp2& client, size_t bytes, size_t bytes_in_frame) {
 }  // namespace
 
 TEST_CASE("a thousand idle connections leave a node its calls and heartbeats (CVE-2023-4785)") {
-  Fixture f;
+  FloodFixture f;
   std::vector<UniqueFd> idle;
   for (int i = 0; i < 1000; ++i) idle.push_back(ConnectTo(f.controller.port, kStranger));
   f.CheckNode();
@@ -94,7 +94,7 @@ TEST_CASE("a thousand idle connections leave a node its calls and heartbeats (CV
 }
 
 TEST_CASE("a header without an end is cut off early, in large frames and in small ones (CVE-2023-33953)") {
-  Fixture f;
+  FloodFixture f;
   RawHttp2 large(f.controller.port, kStranger), small(f.controller.port, "127.0.0.67");
   CHECK(SendEndlessHeader(large, 6 << 20, 16 << 10));
   CHECK(large.sent() < (3 << 20));
@@ -107,7 +107,7 @@ TEST_CASE("a header without an end is cut off early, in large frames and in smal
 }
 
 TEST_CASE("streams that are reset at once cost no review, and end their connection (CVE-2023-44487)") {
-  Fixture f;
+  FloodFixture f;
   RawHttp2 client(f.controller.port, kStranger);
   const int before = f.rig.reviewer.reviews;
   const std::string headers =
@@ -125,7 +125,7 @@ TEST_CASE("streams that are reset at once cost no review, and end their connecti
 }
 
 TEST_CASE("tokens that nobody knows end their connection after some calls, and leave the others room") {
-  Fixture f;
+  FloodFixture f;
   RawHttp2 client(f.controller.port, kStranger);
   const int before = f.rig.reviewer.reviews;
   uint32_t stream = 1;
@@ -144,7 +144,7 @@ TEST_CASE("tokens that nobody knows end their connection after some calls, and l
 }
 
 TEST_CASE("pings without end are answered for a while, and then end their connection") {
-  Fixture f;
+  FloodFixture f;
   RawHttp2 client(f.controller.port, kStranger);
   int pings = 0;
   while (pings < 100'000 && client.SendFrame(RawHttp2::kPing, 0, 0, std::string(8, 'p'))) ++pings;
@@ -153,7 +153,7 @@ TEST_CASE("pings without end are answered for a while, and then end their connec
 }
 
 TEST_CASE("headers that other gRPC versions die of are survived (CVE-2023-1428, -32731, -32732)") {
-  Fixture f;
+  FloodFixture f;
   const std::string call = RawHttp2::CallHeaders("Held");
   for (const std::string& headers :
        {RawHttp2::CallHeaders("Held", "x"), call + RawHttp2::Field("te", "x"),
@@ -169,7 +169,7 @@ TEST_CASE("headers that other gRPC versions die of are survived (CVE-2023-1428, 
 
 // A node that was broken into: its token is good.
 struct HostileNode {
-  explicit HostileNode(Fixture& f)
+  explicit HostileNode(FloodFixture& f)
       : credentials(*TlsClient(f.rig.authority.certificate())),
         stub(v1::Coordinator::NewStub(
             grpc::CreateChannel(absl::StrCat("127.0.0.1:", f.controller.port), credentials))) {
@@ -185,7 +185,7 @@ struct HostileNode {
 };
 
 TEST_CASE("a hostile node has few streams, and its heartbeats a limit of size and number") {
-  Fixture f;
+  FloodFixture f;
   const HostileNode node(f);
   struct Stream {
     grpc::ClientContext context;
@@ -231,7 +231,7 @@ TEST_CASE("a hostile node has few streams, and its heartbeats a limit of size an
 }
 
 TEST_CASE("a hostile node that waits for a thousand volumes leaves the others theirs") {
-  Fixture f;
+  FloodFixture f;
   const HostileNode node(f);
   const VolumeId held = f.rig.MakeVolume("held");
   f.rig.Occupy(held);
@@ -332,7 +332,7 @@ uint64_t ResidentMiB() {
 
 // FLOOD_SECONDS=300 for the long run.
 TEST_CASE("a stranger and a hostile node at once, for some time, take nothing from a node in good order") {
-  Fixture f;
+  FloodFixture f;
   const HostileNode node(f);
   const VolumeId held = f.rig.MakeVolume("held");
   f.rig.Occupy(held);

@@ -6,6 +6,7 @@
 #include "fencing/failover/testing/fake_api.h"
 #include "plugin/table.h"
 #include "plugin/testing/shell.h"
+#include "plugin/testing/two_arrays.h"
 
 namespace lunkeeper {
 namespace {
@@ -91,12 +92,7 @@ TEST_CASE("where there is no cluster, volumes are listed by id alone; an API ser
 }
 
 TEST_CASE("an array that is away is named, and the list is an error") {
-  struct Two : Arrays {
-    std::shared_ptr<FakeArray> one = std::make_shared<FakeArray>(FakeArrayOptions{.name = "a1"});
-    std::shared_ptr<FakeArray> two = std::make_shared<FakeArray>(FakeArrayOptions{.name = "a2"});
-    std::vector<NamedArray> ListArrays() override { return {{"a1", one, true}, {"a2", two, false}}; }
-  };
-  const auto arrays = std::make_shared<Two>();
+  const auto arrays = std::make_shared<TwoArrays>();
   Shell shell(arrays);
   const VolumeId volume = Granted(*arrays->one, "v");
   Granted(*arrays->two, "w");

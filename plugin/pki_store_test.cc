@@ -34,7 +34,7 @@ const PkiNames kNames{.space = "storage",
 const PkiOptions kStoreOptions;
 
 // Objects by their path, with the API server's rules for writing them.
-class ObjectKeeper {
+class ObjectServer {
  public:
   void operator()(Exchange& exchange) {
     absl::MutexLock lock(&mu_);
@@ -98,7 +98,7 @@ class ObjectKeeper {
 };
 
 struct PkiFixture {
-  ObjectKeeper kept;
+  ObjectServer kept;
   kube::ApiFixture api{[this](Exchange& exchange) { kept(exchange); }};
   std::unique_ptr<kube::KubeClient> client = api.Client();
 

@@ -12,36 +12,16 @@
 #include <future>
 #include <stdexcept>
 
+#include "base/testing/captured_log.h"
 #include "base/testing/test_host.h"
 #include "csi/v1/csi.grpc.pb.h"
 
 namespace lunkeeper {
 namespace {
 
+using testing::CapturedLog;
 using testing::Eventually;
 using testing::TempDir;
-
-// Standard error goes to a file while it lives.
-class CapturedLog {
- public:
-  explicit CapturedLog(const std::string& path) : path_(path), saved_(::dup(STDERR_FILENO)) {
-    REQUIRE(std::freopen(path.c_str(), "w", stderr) != nullptr);
-  }
-  ~CapturedLog() {
-    std::fflush(stderr);
-    ::dup2(saved_, STDERR_FILENO);
-    ::close(saved_);
-  }
-  std::string Text() const {
-    std::fflush(stderr);
-    std::ifstream file(path_);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-
- private:
-  std::string path_;
-  int saved_;
-};
 
 class TestNode final : public csi::v1::Node::Service {
  public:
@@ -63,7 +43,7 @@ class TestNode final : public csi::v1::Node::Service {
   absl::Notification go_on;
 };
 
-struct Fixture {
+struct ServerFixture {
   TempDir dir;
   Metrics metrics{"test"};
   TestNode node;
@@ -98,7 +78,7 @@ TEST_CASE("an endpoint is an absolute path of a unix socket") {
 }
 
 TEST_CASE("a call is answered, counted and logged, and its secrets are not in the log") {
-  Fixture fixture;
+  ServerFixture fixture;
   REQUIRE(fixture.server.ok());
   CapturedLog log(fixture.dir / "log");
   csi::v1::NodeStageVolumeRequest request;
@@ -116,21 +96,21 @@ TEST_CASE("a call is answered, counted and logged, and its secrets are not in th
 }
 
 TEST_CASE("an exception ends its own call only") {
-  Fixture fixture;
+  ServerFixture fixture;
   CHECK(fixture.Stage("throw").error_code() == grpc::StatusCode::UNKNOWN);
   CHECK(fixture.Stage("vol-1").ok());
   CHECK_THAT(fixture.metrics.ToText(), Catch::Contains("UNKNOWN"));
 }
 
 TEST_CASE("a request that is too large is refused") {
-  Fixture fixture;
+  ServerFixture fixture;
   csi::v1::NodeStageVolumeRequest request;
   request.set_staging_target_path(std::string(2 << 20, 'a'));
   CHECK(fixture.Stage("vol-1", request).error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
 
 TEST_CASE("many calls that wait hold up no others") {
-  Fixture fixture;
+  ServerFixture fixture;
   constexpr int kMany = 100;
   std::vector<std::future<grpc::Status>> waiting;
   for (int i = 0; i < kMany; ++i) {
@@ -143,7 +123,7 @@ TEST_CASE("many calls that wait hold up no others") {
 }
 
 TEST_CASE("a graceful stop lets running calls finish and takes no new ones") {
-  Fixture fixture;
+  ServerFixture fixture;
   auto running = std::async(std::launch::async, [&] { return fixture.Stage("wait"); });
   fixture.node.AwaitWaiting(1);
   auto stopped = std::async(std::launch::async, [&] { return (*fixture.server)->Stop(absl::Seconds(30)); });
@@ -156,7 +136,7 @@ TEST_CASE("a graceful stop lets running calls finish and takes no new ones") {
 }
 
 TEST_CASE("a stop whose limit passes says that calls are left") {
-  Fixture fixture;
+  ServerFixture fixture;
   auto running = std::async(std::launch::async, [&] { return fixture.Stage("wait"); });
   fixture.node.AwaitWaiting(1);
   CHECK_FALSE((*fixture.server)->Stop(absl::Milliseconds(10)));
@@ -165,7 +145,7 @@ TEST_CASE("a stop whose limit passes says that calls are left") {
 }
 
 TEST_CASE("the socket is the owner's alone, and gone after the stop") {
-  Fixture fixture;
+  ServerFixture fixture;
   struct stat info {};
   REQUIRE(::stat(fixture.path.c_str(), &info) == 0);
   CHECK((info.st_mode & 0777) == 0600);
@@ -174,7 +154,7 @@ TEST_CASE("the socket is the owner's alone, and gone after the stop") {
 }
 
 TEST_CASE("a socket in use is left alone, a stale one is replaced, and a file is refused") {
-  Fixture fixture;
+  ServerFixture fixture;
   const auto second = Server::Start({.endpoint = fixture.path}, {&fixture.node}, &fixture.metrics);
   CHECK(absl::IsFailedPrecondition(second.status()));
   CHECK(fixture.Stage("vol-1").ok());

@@ -21,7 +21,7 @@
 #include "base/status_macros.h"
 #include "devices/array/array_router.h"
 #include "devices/datapath/datapath.h"
-#include "devices/datapath/duplicate_keeper.h"
+#include "devices/datapath/duplicate_store.h"
 #include "devices/datapath/user_initiator.h"
 #include "devices/filesystem/linux_mounter.h"
 #include "devices/filesystem/tool_filesystem.h"
@@ -106,7 +106,7 @@ absl::Status OpenNode(const ServeOptions& options, Backends* backends) {
   RETURN_IF_ERROR(MakeFolder(options.state_dir));
   ASSIGN_OR_RETURN(backends->node, LoadNodeId(options.node_name, options.state_dir));
   if (options.start_datapath) RETURN_IF_ERROR(KeepDatapathRunning(options, backends));
-  backends->duplicates = KeepDuplicates(options.datapath_socket);
+  backends->duplicates = StartDuplicateStore(options.datapath_socket);
   backends->initiator = MakeUserInitiator(options.datapath_socket);
   backends->prober = MakeUserInitiator(options.datapath_socket, kProbeTimeout);
   // With a short timeout: readiness and heartbeats must answer within a second, even while the data path is

@@ -1,6 +1,6 @@
 #pragma once
-// What the tests of every folder need of their host: a directory, a port, and patience. Thread-safe, but for
-// a TempDir, which is its owner's. What cannot be had throws std::runtime_error.
+// What the tests of every folder need of their host: a directory, a port, and a way to wait. Thread-safe, but
+// for a TempDir, which is its owner's. What cannot be had throws std::runtime_error.
 
 #include <cstdint>
 #include <functional>

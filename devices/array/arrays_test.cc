@@ -11,7 +11,7 @@ namespace {
 
 const NodeId kNode("a.0000000000000001");
 
-struct Fixture : Arrays {
+struct ArraysFixture : Arrays {
   std::shared_ptr<FakeArray> one = std::make_shared<FakeArray>(FakeArrayOptions{.name = "one"});
   std::shared_ptr<FakeArray> two = std::make_shared<FakeArray>(FakeArrayOptions{.name = "two-v"});
   std::unique_ptr<VolumeStore> volumes = MakeVolumeRouter(*this);
@@ -41,7 +41,7 @@ TEST_CASE("an id leads back to its array, whatever the array is called") {
 }
 
 TEST_CASE("blocks are listed by the array of both snapshots, and two arrays have none in common") {
-  Fixture arrays;
+  ArraysFixture arrays;
   const SnapshotId first = arrays.one->CreateSnapshot("s", arrays.Make(*arrays.one, "v"))->id;
   const VolumeId volume = arrays.Make(*arrays.two, "v");
   const SnapshotId second = arrays.two->CreateSnapshot("s", volume)->id;
@@ -61,7 +61,7 @@ TEST_CASE("blocks are listed by the array of both snapshots, and two arrays have
 }
 
 TEST_CASE("a call about a volume goes to its array alone, also while another is down") {
-  Fixture arrays;
+  ArraysFixture arrays;
   const VolumeId volume = arrays.Make(*arrays.two, "v");
   arrays.one->FailWith(absl::UnavailableError("one is down"));
   CHECK(arrays.volumes->GetVolume(volume).ok());
@@ -83,7 +83,7 @@ TEST_CASE("a call about a volume goes to its array alone, also while another is 
 }
 
 TEST_CASE("an id that is not ours is not there; one of an array that is not here may be") {
-  Fixture arrays;
+  ArraysFixture arrays;
   CHECK(absl::IsNotFound(arrays.volumes->GetVolume(VolumeId("vol-none")).status()));
   CHECK(arrays.volumes->DeleteVolume(VolumeId("vol-none")).ok());
   CHECK(arrays.volumes->DeleteSnapshot(SnapshotId("snap-none")).ok());
@@ -93,7 +93,7 @@ TEST_CASE("an id that is not ours is not there; one of an array that is not here
 }
 
 TEST_CASE("a list goes through all arrays, page by page") {
-  Fixture arrays;
+  ArraysFixture arrays;
   std::set<std::string> made;
   for (int i = 0; i < 3; ++i) {
     made.insert(arrays.Make(*arrays.one, std::to_string(i)).value());
@@ -118,16 +118,16 @@ TEST_CASE("a list goes through all arrays, page by page") {
 }
 
 TEST_CASE("a volume whose array nobody named goes to the default array") {
-  Fixture arrays;
+  ArraysFixture arrays;
   VolumeSpec spec;
   spec.name = "v";
   CHECK(ArrayNameIn(arrays.volumes->CreateVolume(spec)->id.value()) == "two-v");
 }
 
 TEST_CASE("a group is made on its volumes' array, and volumes of two arrays are none") {
-  Fixture arrays;
-  const VolumeId a = Fixture::Make(*arrays.one, "a"), b = Fixture::Make(*arrays.one, "b");
-  const VolumeId c = Fixture::Make(*arrays.two, "c");
+  ArraysFixture arrays;
+  const VolumeId a = ArraysFixture::Make(*arrays.one, "a"), b = ArraysFixture::Make(*arrays.one, "b");
+  const VolumeId c = ArraysFixture::Make(*arrays.two, "c");
   arrays.two->FailWith(absl::UnavailableError("down"));
   const auto group = arrays.groups->CreateGroup("g", {a, b});
   REQUIRE(group.ok());

@@ -14,9 +14,9 @@ namespace lunkeeper {
 namespace {
 
 // A child that works on a volume in a thread of its own, as a worker does, and dies there.
-class Child {
+class CrashingChild {
  public:
-  explicit Child(const std::function<void()>& death, bool at_work = true) : pid_(::fork()) {
+  explicit CrashingChild(const std::function<void()>& death, bool at_work = true) : pid_(::fork()) {
     if (pid_ == 0) Run(death, at_work);
   }
   void Kill(int number) const {
@@ -71,20 +71,20 @@ void WaitForever() {
 TEST_CASE("whatever signal a thread dies of by itself, the volume that it works on is marked") {
   for (const int number : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS, SIGTRAP}) {
     CAPTURE(number);
-    const Child child([number] { ::raise(number); });
+    const CrashingChild child([number] { ::raise(number); });
     CHECK(child.Collect() == number);
     CHECK(child.marked());
   }
 }
 
 TEST_CASE("so is the volume on which a thread overflows its stack") {
-  const Child child([] { Overflow(0); });
+  const CrashingChild child([] { Overflow(0); });
   CHECK(child.Collect() == SIGSEGV);
   CHECK(child.marked());
 }
 
 TEST_CASE("a thread that works on no volume marks none") {
-  const Child child([] { ::raise(SIGABRT); }, false);
+  const CrashingChild child([] { ::raise(SIGABRT); }, false);
   CHECK(child.Collect() == SIGABRT);
   CHECK_FALSE(child.marked());
 }
@@ -92,7 +92,7 @@ TEST_CASE("a thread that works on no volume marks none") {
 TEST_CASE("a signal that another process sent marks no volume, and ends the process as ever") {
   for (const int number : {SIGSEGV, SIGABRT, SIGTRAP}) {
     CAPTURE(number);
-    const Child child(&WaitForever);
+    const CrashingChild child(&WaitForever);
     child.Kill(number);
     CHECK(child.Collect() == number);
     CHECK_FALSE(child.marked());
@@ -119,7 +119,7 @@ TEST_CASE("a volume is marked only while a thread works on it, and one that went
 
 #ifdef __x86_64__
 TEST_CASE("a trap, which does not happen again by itself, ends the process") {
-  const Child child([] { asm volatile("int3"); });
+  const CrashingChild child([] { asm volatile("int3"); });
   CHECK(child.Collect() == SIGTRAP);
   CHECK(child.marked());
 }

@@ -12,7 +12,7 @@
 
 #include "base/unique_fd.h"
 #include "base/units.h"
-#include "devices/datapath/duplicate_keeper.h"
+#include "devices/datapath/duplicate_store.h"
 #include "devices/datapath/testing/rig.h"
 #include "devices/datapath/user_initiator.h"
 #include "devices/iscsi/testing/fake_target.h"
@@ -55,8 +55,8 @@ struct Container {
 TEST_CASE("a supervisor that is killed beside a detach that writes back costs that volume alone") {
   const bool left_behind = GENERATE(false, true);
   TempDir dir, elsewhere;
-  const auto keeper = KeepDuplicates(dir / "datapath.sock", kKept);
-  Eventually("the keeper listens", [&] { return ConnectToKeeper(dir / "datapath.sock").ok(); });
+  const auto store = StartDuplicateStore(dir / "datapath.sock", kKept);
+  Eventually("the store listens", [&] { return ConnectToDuplicateStore(dir / "datapath.sock").ok(); });
   Target target(dir), frozen(elsewhere);
   target.AddLun(1, 64 * kMiB);
   frozen.AddLun(2, 64 * kMiB);
@@ -65,7 +65,7 @@ TEST_CASE("a supervisor that is killed beside a detach that writes back costs th
   const auto other = container.initiator->Attach(frozen.RequestFor(2));
   REQUIRE(device.ok());
   REQUIRE(other.ok());
-  Checker checker(device->path, 32 * kMiB, 4);
+  FileChecker checker(device->path, 32 * kMiB, 4);
   RequireProgress(checker);
   {
     const UniqueFd fd(::open(other->path.c_str(), O_RDWR | O_CLOEXEC));
@@ -97,8 +97,8 @@ TEST_CASE("a supervisor that is killed beside a detach that writes back costs th
 // The target answers all but a flush, and that one holds all that want to change the file's size.
 TEST_CASE("a supervisor that is killed beside a growth that waits ends") {
   TempDir dir;
-  const auto keeper = KeepDuplicates(dir / "datapath.sock", kKept);
-  Eventually("the keeper listens", [&] { return ConnectToKeeper(dir / "datapath.sock").ok(); });
+  const auto store = StartDuplicateStore(dir / "datapath.sock", kKept);
+  Eventually("the store listens", [&] { return ConnectToDuplicateStore(dir / "datapath.sock").ok(); });
   iscsi::FakeTarget target;
   Container container(dir);
   const auto device = container.initiator->Attach(RequestFor(target));

@@ -58,7 +58,7 @@ struct Pair {
 TEST_CASE("a request that crashes every worker costs its own volume, and no other") {
   Pair pair(Poisoned());
   auto& [dir, target, datapath, poisoned, neighbour] = pair;
-  Checker checker(neighbour.path, kElsewhere, 8);
+  FileChecker checker(neighbour.path, kElsewhere, 8);
   Eventually("writes", [&] { return checker.writes() > 200; });
   std::future<int> written = std::async(std::launch::async, WritePoison, poisoned.path);
   Eventually("it is failed", [&] {
@@ -82,7 +82,7 @@ TEST_CASE("a request that crashes every worker costs its own volume, and no othe
     REQUIRE(datapath.initiator().Detach(poisoned.volume).ok());
     poisoned = MustAttach(datapath, target.RequestFor(1));
     CHECK(poisoned.health == DeviceHealth::kHealthy);
-    Checker again(poisoned.path, kElsewhere, 2);
+    FileChecker again(poisoned.path, kElsewhere, 2);
     Eventually("it is written to", [&] { return again.writes() > 100; });
     again.StopAndCheck();
     checker.StopAndCheck();
@@ -100,7 +100,7 @@ TEST_CASE("a request that crashes one worker is carried out by the next one") {
 TEST_CASE("workers that another process kills by a crash's signal cost no volume, though only one is busy") {
   AttachedLun lun(64 * kMiB, {"--take-over"});
   for (int kill = 0; kill < CrashHistory::kMostCrashes + 2; ++kill) {
-    Checker checker(lun.device.path, kElsewhere, 8);
+    FileChecker checker(lun.device.path, kElsewhere, 8);
     Eventually("writes", [&] { return checker.writes() > 100; });
     const pid_t worker = lun.datapath.worker();
     REQUIRE(worker > 0);
@@ -123,7 +123,7 @@ TEST_CASE("a worker that dies is replaced although nobody reads the log") {
   const UniqueFd reader(::open(log.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
   Datapath datapath(dir, {}, {"sh", "-c", "exec \"$0\" \"$@\" 2>" + log});
   const Device device = MustAttach(datapath, target.RequestFor(1));
-  Checker checker(device.path, 32 * kMiB, 4);
+  FileChecker checker(device.path, 32 * kMiB, 4);
   RequireProgress(checker);
   const std::string page(4096, '.');
   while (::write(reader.get(), page.data(), page.size()) > 0 || ::write(reader.get(), page.data(), 1) > 0) {

@@ -19,7 +19,7 @@
 #include "base/units.h"
 #include "devices/datapath/control_socket.h"
 #include "devices/datapath/datapath_lock.h"
-#include "devices/datapath/duplicate_keeper.h"
+#include "devices/datapath/duplicate_store.h"
 #include "devices/datapath/duplicates.h"
 #include "devices/datapath/testing/rig.h"
 #include "devices/datapath/user_initiator.h"
@@ -32,11 +32,11 @@ bool WriteFails(const std::string& device) {
   return ::pwrite(fd.get(), "x", 1, 0) < 0 || ::fsync(fd.get()) != 0;
 }
 
-// A data path with one volume, and a keeper beside it.
-struct Kept {
-  explicit Kept(absl::Duration kept_for = kKeptFor)
-      : keeper(KeepDuplicates(dir / "datapath.sock", kept_for)) {
-    Eventually("the keeper listens", [&] { return ConnectToKeeper(dir / "datapath.sock").ok(); });
+// A data path with one volume, and a store beside it.
+struct KeptDatapath {
+  explicit KeptDatapath(absl::Duration kept_for = kKeptFor)
+      : store(StartDuplicateStore(dir / "datapath.sock", kept_for)) {
+    Eventually("the store listens", [&] { return ConnectToDuplicateStore(dir / "datapath.sock").ok(); });
     target.AddLun(1, 256 * kMiB);
     target.AddLun(2, 64 * kMiB);
     datapath.emplace(dir);
@@ -47,15 +47,15 @@ struct Kept {
 
   TempDir dir;
   Target target{dir};
-  std::unique_ptr<DuplicateKeeper> keeper;
+  std::unique_ptr<DuplicateStore> store;
   std::optional<Datapath> datapath;
   Device device;
 };
 
 TEST_CASE("a supervisor killed again and again under a writer costs no error") {
-  Kept rig;
+  KeptDatapath rig;
   Mounted mounted(rig.device.path, rig.dir / "mnt");
-  Checker checker(mounted.path() + "/file", 32 * kMiB, 16);
+  FileChecker checker(mounted.path() + "/file", 32 * kMiB, 16);
   for (int round = 0; round < 20; ++round) {
     RequireProgress(checker);
     // A volume that comes and goes, so that what is kept changes.
@@ -81,8 +81,8 @@ TEST_CASE("a supervisor killed again and again under a writer costs no error") {
 }
 
 TEST_CASE("a supervisor killed while it takes over leaves all to the next one") {
-  Kept rig;
-  Checker checker(rig.device.path, 32 * kMiB, 8);
+  KeptDatapath rig;
+  FileChecker checker(rig.device.path, 32 * kMiB, 8);
   int tried = 0;
   for (const std::string& point : FailPointNames()) {
     if (point.rfind("duplicates.", 0) != 0) continue;
@@ -102,9 +102,9 @@ TEST_CASE("a supervisor killed while it takes over leaves all to the next one") 
 }
 
 TEST_CASE("a successor's volumes are kept, and no more its predecessor's") {
-  Kept rig;
+  KeptDatapath rig;
   const Device other = MustAttach(*rig.datapath, rig.target.RequestFor(2));
-  Checker checker(rig.device.path, 32 * kMiB, 8);
+  FileChecker checker(rig.device.path, 32 * kMiB, 8);
   Datapath successor(rig.dir, {"--take-over"});
   CHECK(rig.datapath->WaitForExit() == 0);
   REQUIRE(successor.initiator().Detach(other.volume).ok());
@@ -118,9 +118,9 @@ TEST_CASE("a successor's volumes are kept, and no more its predecessor's") {
 }
 
 TEST_CASE("a volume that is fenced stays so, whichever supervisor dies") {
-  Kept rig;
+  KeptDatapath rig;
   const Device fenced = MustAttach(*rig.datapath, rig.target.RequestFor(2));
-  Checker checker(rig.device.path, 32 * kMiB, 4);
+  FileChecker checker(rig.device.path, 32 * kMiB, 4);
   const UniqueFd user(::open(fenced.path.c_str(), O_RDWR | O_CLOEXEC));
   REQUIRE(rig.datapath->initiator().Fail(fenced.volume, fenced.target, "fenced").ok());
   rig.datapath->Kill();
@@ -132,12 +132,12 @@ TEST_CASE("a volume that is fenced stays so, whichever supervisor dies") {
   checker.StopAndCheck();
 }
 
-// What that one had given the keeper is of before the fence.
+// What that one had given the store is of before the fence.
 TEST_CASE("a volume that is fenced stays so, after a successor that died while it took over") {
-  Kept rig;
+  KeptDatapath rig;
   const Device fenced = MustAttach(*rig.datapath, rig.target.RequestFor(2));
   const UniqueFd user(::open(fenced.path.c_str(), O_RDWR | O_CLOEXEC));
-  Checker checker(rig.device.path, 32 * kMiB, 4);
+  FileChecker checker(rig.device.path, 32 * kMiB, 4);
   RequireProgress(checker);
   Datapath successor(rig.dir, {"--take-over"}, {"env", "LUNKEEPER_FAIL_POINT=handover.successor.started"});
   Eventually("it dies", [&] { return successor.Ended(); });
@@ -150,30 +150,30 @@ TEST_CASE("a volume that is fenced stays so, after a successor that died while i
   checker.StopAndCheck();
 }
 
-// While no supervisor lives: one would give the keeper everything again.
-TEST_CASE("a keeper takes no half of what it is to keep") {
-  Kept rig;
-  Checker checker(rig.device.path, 32 * kMiB, 4);
+// While no supervisor lives: one would give the store everything again.
+TEST_CASE("a store takes no half of what it is to keep") {
+  KeptDatapath rig;
+  FileChecker checker(rig.device.path, 32 * kMiB, 4);
   RequireProgress(checker);
   rig.datapath->Kill();
-  const auto half = ConnectToKeeper(rig.datapath->socket());
+  const auto half = ConnectToDuplicateStore(rig.datapath->socket());
   REQUIRE(half.ok());
   const UniqueFd parcel(::open("/dev/null", O_RDWR | O_CLOEXEC));
   REQUIRE(SendDuplicates(half->get(), {parcel.get()}).ok());
-  CHECK(Eventually([&] { return IsKeeperGone(half->get()); }, absl::Seconds(20)));  // it hangs up
+  CHECK(Eventually([&] { return IsDuplicateStoreGone(half->get()); }, absl::Seconds(20)));  // it hangs up
   rig.datapath->Start();
   RequireProgress(checker);
   checker.StopAndCheck();
 }
 
-TEST_CASE("a volume that is detached goes, even if the keeper hangs") {
+TEST_CASE("a volume that is detached goes, even if the store hangs") {
   TempDir dir;
   Target target(dir);
   target.AddLun(1, 64 * kMiB);
   Datapath datapath(dir);
   const Device device = MustAttach(datapath, target.RequestFor(1));
   // It takes no calls: what it is given waits in its socket, which is kept as well.
-  const auto hung = ListenAt(dir / "datapath.sock.keeper");
+  const auto hung = ListenAt(dir / "datapath.sock.duplicates");
   REQUIRE(hung.ok());
   Eventually("it is given everything", [&] {
     pollfd calls = {hung->get(), POLLIN, 0};
@@ -193,8 +193,8 @@ TEST_CASE("a volume that is detached goes, even if the keeper hangs") {
 }
 
 TEST_CASE("if no supervisor comes in time, I/O fails, and the data path counts as dead") {
-  Kept rig(absl::Seconds(5));
-  Checker checker(rig.device.path, 32 * kMiB, 4);
+  KeptDatapath rig(absl::Seconds(5));
+  FileChecker checker(rig.device.path, 32 * kMiB, 4);
   RequireProgress(checker);
   rig.datapath->Kill();
   CHECK_FALSE(IsDatapathDead(rig.datapath->socket()));
@@ -209,14 +209,14 @@ TEST_CASE("if no supervisor comes in time, I/O fails, and the data path counts a
   CHECK(MustAttach(*rig.datapath, rig.target.RequestFor(1)).health == DeviceHealth::kHealthy);
 }
 
-TEST_CASE("a keeper that is started again is given everything, and one that died with it is as none") {
-  Kept rig;
-  Checker checker(rig.device.path, 32 * kMiB, 4);
+TEST_CASE("a store that is started again is given everything, and one that died with it is as none") {
+  KeptDatapath rig;
+  FileChecker checker(rig.device.path, 32 * kMiB, 4);
   RequireProgress(checker);
-  rig.keeper.reset();
-  CHECK_FALSE(std::filesystem::exists(rig.dir / "datapath.sock.keeper"));
+  rig.store.reset();
+  CHECK_FALSE(std::filesystem::exists(rig.dir / "datapath.sock.duplicates"));
   SECTION("another one") {
-    rig.keeper = KeepDuplicates(rig.datapath->socket());
+    rig.store = StartDuplicateStore(rig.datapath->socket());
     Eventually("it has them", [&] { return !AskForDuplicates(rig.datapath->socket())->empty(); });
     rig.datapath->Kill();
     rig.datapath->Start();
@@ -230,8 +230,8 @@ TEST_CASE("a keeper that is started again is given everything, and one that died
   }
 }
 
-TEST_CASE("a data path that is ended on purpose leaves nothing with the keeper") {
-  Kept rig;
+TEST_CASE("a data path that is ended on purpose leaves nothing with the store") {
+  KeptDatapath rig;
   const UniqueFd user(::open(rig.device.path.c_str(), O_RDWR | O_CLOEXEC));
   ::kill(rig.datapath->pid(), SIGINT);
   Eventually("it reads the signal",
@@ -244,7 +244,7 @@ TEST_CASE("a data path that is ended on purpose leaves nothing with the keeper")
 
 // What a supervisor that was killed during a detach leaves.
 TEST_CASE("a device that a detach had sealed is not gone on with") {
-  Kept rig;
+  KeptDatapath rig;
   rig.datapath->Kill();
   rig.datapath.emplace(rig.dir, std::vector<std::string>{},
                        std::vector<std::string>{"env", "LUNKEEPER_FAIL_POINT=datapath.detach.sealed"});

@@ -34,7 +34,7 @@ TEST_CASE("workers killed under a writer cause no error and lose nothing") {
   AttachedLun rig(256 * kMiB);
   auto& [dir, target, datapath, device] = rig;
   Mounted mounted(device.path, dir / "mnt");
-  Checker checker(mounted.path() + "/file", 32 * kMiB, 16);
+  FileChecker checker(mounted.path() + "/file", 32 * kMiB, 16);
   pid_t worker = datapath.worker();
   for (int kill = 0; kill < 20; ++kill) {
     const uint64_t before = checker.writes();
@@ -55,7 +55,7 @@ TEST_CASE("workers killed under a writer cause no error and lose nothing") {
 TEST_CASE("a hung worker is replaced") {
   AttachedLun rig(256 * kMiB, {"--hang-timeout=2"});
   auto& [dir, target, datapath, device] = rig;
-  Checker checker(device.path, 32 * kMiB, 4);
+  FileChecker checker(device.path, 32 * kMiB, 4);
   const pid_t worker = datapath.worker();
   ::kill(worker, SIGSTOP);
   datapath.WaitForOtherWorker(worker);
@@ -71,7 +71,7 @@ TEST_CASE("an upgrade replaces the worker, and a program that does not fit leave
   std::filesystem::copy_file(LK_DATAPATH_BINARY, dir / "new");
   Datapath datapath(dir, {"--worker-binary=" + dir / "new"});
   const Device device = MustAttach(datapath, target.RequestFor(1));
-  Checker checker(device.path, 32 * kMiB, 4);
+  FileChecker checker(device.path, 32 * kMiB, 4);
   const pid_t first = datapath.worker();
   const auto command = [&](const std::string& name) {
     return Run({LK_DATAPATH_BINARY, "datapath", name, "--socket=" + datapath.socket()});
@@ -98,7 +98,7 @@ TEST_CASE("where the kernel cannot hand requests on, a dead worker's volumes fai
   auto& [dir, target, datapath, device] = rig;
   {
     Mounted mounted(device.path, dir / "mnt");
-    Checker checker(mounted.path() + "/file", 16 * kMiB, 8);
+    FileChecker checker(mounted.path() + "/file", 16 * kMiB, 8);
     Eventually("writes", [&] { return checker.writes() > 200; });
     MustRun({"sync", "--file-system", mounted.path()});
     CHECK(UpgradeDatapath(datapath.socket()).code() == absl::StatusCode::kFailedPrecondition);
@@ -123,7 +123,7 @@ TEST_CASE("a killed supervisor ends I/O at once, and its successor lets go of wh
   const Device idle = MustAttach(datapath, target.RequestFor(2));
   Mounted mounted(device.path, dir / "mnt");
   {
-    Checker checker(mounted.path() + "/file", 16 * kMiB, 8);
+    FileChecker checker(mounted.path() + "/file", 16 * kMiB, 8);
     Eventually("writes", [&] { return checker.writes() > 200; });
     datapath.Kill();
     Eventually(
@@ -193,7 +193,7 @@ TEST_CASE("what a dead data path has left can be unmounted and let go of without
 TEST_CASE("a target that comes back is gone on with, without an error") {
   AttachedLun rig(256 * kMiB);
   auto& [dir, target, datapath, device] = rig;
-  Checker checker(device.path, 32 * kMiB, 8);
+  FileChecker checker(device.path, 32 * kMiB, 8);
   Eventually("writes", [&] { return checker.writes() > 200; });
   target.Kill();
   Eventually("it is noticed", [&] {
@@ -217,7 +217,7 @@ TEST_CASE("a volume whose target has gone fails for good, and can be detached") 
   Datapath datapath(dir);
   const Device device = MustAttach(datapath, target.RequestFor(1));
   Mounted mounted(device.path, dir / "mnt");
-  Checker checker(mounted.path() + "/file", 16 * kMiB, 4);
+  FileChecker checker(mounted.path() + "/file", 16 * kMiB, 4);
   Eventually("writes", [&] { return checker.writes() > 200; });
   target.RemoveTarget(1);
   Eventually("I/O fails", [&] { return checker.errors() > 10; });
@@ -241,8 +241,8 @@ TEST_CASE(
   auto& [dir, target, datapath, device] = rig;
   target.AddLun(2, 64 * kMiB);
   const Device neighbour = MustAttach(datapath, target.RequestFor(2));
-  Checker checker(device.path, device.size_bytes, 4);
-  Checker beside(neighbour.path, neighbour.size_bytes, 2);
+  FileChecker checker(device.path, device.size_bytes, 4);
+  FileChecker beside(neighbour.path, neighbour.size_bytes, 2);
   Eventually("it is written to", [&] { return checker.writes() > 100; });
 
   Initiator& initiator = datapath.initiator();

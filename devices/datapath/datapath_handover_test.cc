@@ -52,7 +52,7 @@ TEST_CASE("a successor takes the volumes over under a writer, again and again") 
   Mounted mounted(device.path, dir / "mnt");
   const absl::Time attached = WithStatistics(*datapath, device.volume).statistics.attached;
   CHECK(absl::Now() - attached < absl::Minutes(5));
-  Checker checker(mounted.path() + "/file", 32 * kMiB, 16);
+  FileChecker checker(mounted.path() + "/file", 32 * kMiB, 16);
   for (int round = 0; round < 5; ++round) {
     RequireProgress(checker);
     auto successor = std::make_unique<Datapath>(dir, kTakeOver);
@@ -96,7 +96,7 @@ TEST_CASE("whoever of the two dies at whatever step of a hand-over, the other on
     const bool predecessor_dies = point.rfind("handover.predecessor.", 0) == 0;
     Datapath datapath(dir, {}, predecessor_dies ? DyingAt(point) : std::vector<std::string>{});
     const Device device = MustAttach(datapath, target.RequestFor(1));
-    Checker checker(device.path, 32 * kMiB, 8);
+    FileChecker checker(device.path, 32 * kMiB, 8);
     RequireProgress(checker);
     Datapath successor(dir, kTakeOver, predecessor_dies ? std::vector<std::string>{} : DyingAt(point));
     RequireProgress(checker);
@@ -181,7 +181,7 @@ TEST_CASE("where the kernel cannot hand requests on, a successor waits until the
   target.AddLun(1, 64 * kMiB);
   Datapath datapath(dir, {"--no-resend"});
   const Device device = MustAttach(datapath, target.RequestFor(1));
-  Checker checker(device.path, 32 * kMiB, 4);
+  FileChecker checker(device.path, 32 * kMiB, 4);
   const pid_t successor =
       Spawn({LK_DATAPATH_BINARY, "datapath", "--take-over", "--socket=" + datapath.socket()}, dir / "log");
   Eventually("it says why", [&] {
@@ -202,7 +202,7 @@ TEST_CASE("a data path that is told to stop serves on, until a successor has its
   target.AddLun(1, 64 * kMiB);
   Datapath datapath(dir, {"--ready-file=" + dir / "ready1"});
   const Device device = MustAttach(datapath, target.RequestFor(1));
-  Checker checker(device.path, 32 * kMiB, 4);
+  FileChecker checker(device.path, 32 * kMiB, 4);
   ::kill(datapath.pid(), SIGTERM);
   Eventually("it says so", [&] { return datapath.log().find("serves on until") != std::string::npos; });
   // A runtime that is started again meanwhile tells it again.

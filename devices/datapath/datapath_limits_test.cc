@@ -68,7 +68,7 @@ TEST_CASE("a limited volume takes no more than it may, and its neighbour goes on
   LimitedLun lun;
   lun.target.AddLun(2, 64 * kMiB);
   const Device neighbour = MustAttach(lun.datapath, lun.target.RequestFor(2));
-  Checker slow(lun.device.path, 32 * kMiB, 16), fast(neighbour.path, 32 * kMiB, 4);
+  FileChecker slow(lun.device.path, 32 * kMiB, 16), fast(neighbour.path, 32 * kMiB, 4);
   RequireSlow(lun.datapath, lun.device.volume);
   RequireFast(lun.datapath, neighbour.volume);
   fast.StopAndCheck();
@@ -78,7 +78,7 @@ TEST_CASE("a limited volume takes no more than it may, and its neighbour goes on
 
 TEST_CASE("a volume's limits change under a writer, and an older message changes nothing") {
   LimitedLun lun;
-  Checker checker(lun.device.path, 32 * kMiB, 16);
+  FileChecker checker(lun.device.path, 32 * kMiB, 16);
   RequireSlow(lun.datapath, lun.device.volume);
   REQUIRE(lun.Set(0, 3).ok());
   RequireFast(lun.datapath, lun.device.volume);
@@ -96,7 +96,7 @@ TEST_CASE("a volume's limits change under a writer, and an older message changes
 
 TEST_CASE("a worker that is killed, and a data path that hands over, leave the limits to the next") {
   LimitedLun lun;
-  Checker checker(lun.device.path, 32 * kMiB, 16);
+  FileChecker checker(lun.device.path, 32 * kMiB, 16);
   REQUIRE(lun.Set(kSlow, 2).ok());
   const pid_t worker = lun.datapath.worker();
   ::kill(worker, SIGKILL);
@@ -131,7 +131,7 @@ TEST_CASE("a limited volume's flushes succeed, and its target may be away meanwh
 TEST_CASE("all I/O of a limited volume that is failed ends at once") {
   LimitedLun lun;
   REQUIRE(lun.Set(1, 2).ok());
-  Checker checker(lun.device.path, 32 * kMiB, 64);
+  FileChecker checker(lun.device.path, 32 * kMiB, 64);
   absl::SleepFor(absl::Seconds(1));
   REQUIRE(lun.datapath.initiator().Fail(lun.device.volume, lun.device.target, "fenced").ok());
   // At one a second it would take a minute.

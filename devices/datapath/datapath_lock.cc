@@ -41,7 +41,7 @@ absl::StatusOr<UniqueFd> LockSocket(const std::string& socket_path) {
 
 absl::StatusOr<UniqueFd> LockKept(const std::string& socket_path) { return TakeLock(KeptPath(socket_path)); }
 
-// The keeper's first: the supervisor's may be free only until a new one has taken the volumes over.
+// The store's first: the supervisor's may be free only until a new one has taken the volumes over.
 bool IsDatapathDead(const std::string& socket_path) {
   if (IsHeld(KeptPath(socket_path))) return false;
   const UniqueFd lock(::open(LockPath(socket_path).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));

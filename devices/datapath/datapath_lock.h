@@ -12,7 +12,7 @@ namespace lunkeeper {
 // Held until the last copy of the descriptor is closed. ALREADY_EXISTS: another data path holds it.
 absl::StatusOr<UniqueFd> LockSocket(const std::string& socket_path);
 
-// Likewise, of the process that keeps duplicates of a data path's descriptors (duplicate_keeper.h), while it
+// Likewise, of the process that keeps duplicates of a data path's descriptors (duplicate_store.h), while it
 // does.
 absl::StatusOr<UniqueFd> LockKept(const std::string& socket_path);
 

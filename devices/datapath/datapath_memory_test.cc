@@ -98,7 +98,7 @@ TEST_CASE("a volume whose target is away leaves the others enough memory") {
   ::kill(away.pid(), SIGSTOP);
   const pid_t writer =
       Spawn({"dd", "if=/dev/zero", "of=" + stuck.path, "bs=16M", "count=8", "oflag=direct"}, dir / "dd.log");
-  Checker checker(device.path, 32 * kMiB, 8);
+  FileChecker checker(device.path, 32 * kMiB, 8);
   Eventually("writes go on beside it", [&] { return checker.writes() > 2000; });
   MustRun({"dd", "if=" + device.path, "of=/dev/null", "bs=4M", "iflag=direct", "count=16", "status=none"});
   checker.StopAndCheck();
@@ -131,7 +131,7 @@ TEST_CASE("volumes of an array that is away leave a volume of another one enough
                             dir / "dd.log"));
   }
   absl::SleepFor(absl::Seconds(1));  // by now all of them have written what they can
-  Checker checker(device.path, 32 * kMiB, 8);
+  FileChecker checker(device.path, 32 * kMiB, 8);
   Eventually("writes go on beside it", [&] { return checker.writes() > 2000; });
   MustRun({"dd", "if=" + device.path, "of=/dev/null", "bs=1M", "iflag=direct", "count=16", "status=none"});
   checker.StopAndCheck();

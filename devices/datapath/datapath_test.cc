@@ -176,7 +176,7 @@ bool EndIsReadable(const Device& device) {
 TEST_CASE("a device that grew is readable to its end at once, also while it is written to") {
   AttachedLun rig(64 * kMiB);
   auto& [dir, target, datapath, device] = rig;
-  Checker writer(device.path, 32 * kMiB, 8);
+  FileChecker writer(device.path, 32 * kMiB, 8);
   for (uint64_t size = 68 * kMiB; size <= 144 * kMiB; size += 4 * kMiB) {
     target.Grow(1, size);
     const auto grown = datapath.initiator().Resize(device.volume);

@@ -10,7 +10,7 @@ namespace {
 void SetHealth(const SupervisedVolume& volume, const VolumeSlot& slot, const std::string& worker_trouble,
                datapath::Device& device) {
   const LunState& lun = slot.lun;
-  if (volume.told_to_fail || volume.lost()) {
+  if (volume.fail_requested || volume.lost()) {
     device.set_health(datapath::Device::FAILED);
     device.set_reason(volume.reason);
   } else if (lun.health == LunHealth::kFailed) {
@@ -85,7 +85,7 @@ absl::StatusCode CodeOf(LunFailure failure) {
       return absl::StatusCode::kInvalidArgument;
     case LunFailure::kNone:
     case LunFailure::kRefused:
-    case LunFailure::kTold:
+    case LunFailure::kRequested:
       break;
   }
   return absl::StatusCode::kPermissionDenied;

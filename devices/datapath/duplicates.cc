@@ -27,7 +27,7 @@ namespace {
 
 bool MayBeKept(const SupervisedVolume& volume) {
   return volume.loop.fd && volume.fuse.device && volume.fuse.can_resend && !volume.lost() &&
-         !volume.told_to_fail;
+         !volume.fail_requested;
 }
 
 // By a child that a call has now, or had to leave behind.

@@ -1,10 +1,10 @@
 #pragma once
-// Duplicates of a supervisor's descriptors, kept by a process that outlives it (duplicate_keeper.h), so that
+// Duplicates of a supervisor's descriptors, kept by a process that outlives it (duplicate_store.h), so that
 // a supervisor that is killed costs its volumes no I/O error: the next one finds them there.
 //
-// A parcel, as in inheritance.h, is a socket in whose buffer the volumes wait. The keeper has its reading
+// A parcel, as in inheritance.h, is a socket in whose buffer the volumes wait. The store has its reading
 // end and does nothing with it. The supervisor has both, and so changes what is kept without asking anybody,
-// even a keeper that hangs: the new edition goes into the one parcel, and then the old one is taken out of
+// even a store that hangs: the new edition goes into the one parcel, and then the old one is taken out of
 // the other. Whenever it is killed, one of the two is whole.
 //
 // Kept is what the next supervisor can go on with: volumes with a device whose requests the kernel sends
@@ -38,14 +38,14 @@ class Duplicates {
   Duplicates(const Duplicates&) = delete;
   Duplicates& operator=(const Duplicates&) = delete;
 
-  // From now on there is a keeper, which is to be given these descriptors.
+  // From now on there is a store, which is to be given these descriptors.
   absl::StatusOr<std::vector<int>> Offer(const VolumeTable::Volumes& volumes, uint64_t next_tag);
   // To be called after each change of a volume. Waits for nobody. Where it fails nothing is kept, the log
   // says so, and Refresh tries it again.
   void Update(const VolumeTable::Volumes& volumes, uint64_t next_tag);
   // To be called once a second: children that wait come and go.
   void Refresh(const VolumeTable::Volumes& volumes, uint64_t next_tag);
-  // Nothing is kept any more, even if the keeper hangs.
+  // Nothing is kept any more, even if the store hangs.
   void Withdraw();
 
  private:
@@ -55,7 +55,7 @@ class Duplicates {
   absl::Status WriteEdition(const VolumeTable::Volumes& volumes, uint64_t next_tag);
 
   const SharedMemory& memory_;
-  std::array<Parcel, kParcels> parcels_;  // without descriptors: there is no keeper
+  std::array<Parcel, kParcels> parcels_;  // without descriptors: there is no store
   uint64_t edition_ = 0;
   bool failed_ = false;  // the last one could not be written
   size_t waiting_ = 0;   // volumes with a waiting child, as of the last one

@@ -22,8 +22,8 @@ namespace {
 
 UniqueFd OpenNothing() { return UniqueFd(::open("/dev/null", O_RDWR | O_CLOEXEC)); }
 
-struct Kept {
-  Kept() {
+struct KeptTable {
+  KeptTable() {
     for (const char* name : {"a", "b"}) {
       datapath::Attach options;
       options.set_volume(name);
@@ -50,7 +50,7 @@ struct Kept {
 };
 
 TEST_CASE("an edition that could not be written is written again") {
-  Kept kept;
+  KeptTable kept;
   kept.a().reason = std::string(1 << 20, 'x');  // larger than a message may be
   kept.Update();
   CHECK(absl::IsNotFound(kept.Read().status()));
@@ -63,7 +63,7 @@ TEST_CASE("an edition that could not be written is written again") {
 
 // Its descriptors would keep the child alive, and the child its container, in which the next one starts.
 TEST_CASE("of a volume that a child may wait for only a record is kept") {
-  Kept kept;
+  KeptTable kept;
   kept.a().has_child = true;
   kept.Update();
   const auto read = kept.Read();
@@ -80,7 +80,7 @@ TEST_CASE("of a volume that a child may wait for only a record is kept") {
 }
 
 TEST_CASE("a record is kept until it is told, however many supervisors are killed") {
-  Kept kept;
+  KeptTable kept;
   kept.a().cut_off = true;
   kept.a().service = SupervisedVolume::Service::kLost;
   kept.a().fuse = FuseMount{};
@@ -97,7 +97,7 @@ TEST_CASE("a message whose descriptors were cut off is none") {
   REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
   const UniqueFd sender(ends[0]), receiver(ends[1]);
   const UniqueFd first = OpenNothing(), second = OpenNothing();
-  datapath::KeeperCall call;
+  datapath::DuplicateStoreCall call;
   REQUIRE(SendMessage(sender.get(), call, {first.get(), second.get()}).ok());
   rlimit limit = {};
   ::getrlimit(RLIMIT_NOFILE, &limit);

@@ -32,13 +32,14 @@ datapath::InheritedVolume ToMessage(const SupervisedVolume& volume, std::vector<
   message.set_can_resend(volume.fuse.can_resend);
   message.set_given(volume.service == SupervisedVolume::Service::kGiven);
   message.set_lost(volume.lost());
-  message.set_told_to_fail(volume.told_to_fail);
+  message.set_fail_requested(volume.fail_requested);
   message.set_reason(volume.reason);
   message.set_set_aside(volume.set_aside);
   message.set_cut_off(volume.cut_off);
   message.set_has_device(volume.fuse.device.get() >= 0);
   message.set_has_root(volume.fuse.root.get() >= 0);
   message.set_has_loop(volume.loop.fd.get() >= 0);
+  // In the order in which FromMessage takes them. The three flags above say which are missing.
   for (const UniqueFd* fd : {&volume.fuse.device, &volume.fuse.root, &volume.loop.fd}) {
     if (*fd) fds->push_back(fd->get());
   }
@@ -62,9 +63,10 @@ absl::StatusOr<std::unique_ptr<SupervisedVolume>> FromMessage(const datapath::In
   volume->slot = message.slot();
   volume->loop.number = message.loop_number();
   volume->fuse.can_resend = message.can_resend();
+  // The call that worked on it has ended, or died with its supervisor.
   volume->in_call = false;
   volume->service = ServiceOf(message);
-  volume->told_to_fail = message.told_to_fail();
+  volume->fail_requested = message.fail_requested();
   volume->reason = message.reason();
   volume->set_aside = message.set_aside();
   volume->cut_off = message.cut_off();
@@ -82,9 +84,11 @@ absl::StatusOr<VolumeTable::Volumes> UnpackVolumes(int parcel, uint32_t count, i
   for (uint32_t i = 0; i < count; ++i) {
     datapath::InheritedVolume message;
     std::vector<UniqueFd> fds;
+    // All of it is in the socket's buffer already, so there is nothing to wait for.
     RETURN_IF_ERROR(ReceiveMessage(parcel, absl::Now(), &message, &fds, flags));
     ASSIGN_OR_RETURN(std::unique_ptr<SupervisedVolume> volume, FromMessage(message, std::move(fds)));
     const VolumeId id = volume->id;
+    // Two volumes in one slot would write over each other's state: rather inherit none.
     if (!slots.insert(volume->slot).second || !volumes.emplace(id, std::move(volume)).second) {
       return absl::InvalidArgumentError("two inherited volumes are one");
     }

@@ -51,7 +51,7 @@ absl::Status ServeInTurn(const DatapathOptions& options) {
     const absl::StatusOr<std::unique_ptr<Supervisor>> supervisor = AwaitTurn(options, may_ask);
     if (!supervisor.ok() || *supervisor == nullptr) return supervisor.status();
     const absl::Status ended = (*supervisor)->Run();
-    const bool waits = options.take_over && (*supervisor)->handed_over() && !(*supervisor)->told_to_stop();
+    const bool waits = options.take_over && (*supervisor)->handed_over() && !(*supervisor)->stop_requested();
     if (!ended.ok() || !waits) return ended;
     may_ask = false;  // or the two would take over from each other for ever
   }

@@ -64,7 +64,7 @@ int SupervisedVolumes::KeepWorkerRunning() {
 void SupervisedVolumes::LoseVolume(SupervisedVolume& volume, const char* reason) {
   ++SlotOf(volume).attachment;  // voids what an older edition has of it
   volume.service = SupervisedVolume::Service::kLost;
-  if (!volume.told_to_fail) volume.reason = reason;
+  if (!volume.fail_requested) volume.reason = reason;
 }
 
 void SupervisedVolumes::CollectDeadWorker() {
@@ -268,7 +268,7 @@ void SupervisedVolumes::WithdrawDuplicates() {
 // only together with `open`.
 TargetCondition SupervisedVolumes::ConditionOf(const SupervisedVolume& volume) const {
   const VolumeSlot& slot = SlotOf(volume);
-  if (volume.lost() || volume.told_to_fail || slot.lun.health == LunHealth::kFailed)
+  if (volume.lost() || volume.fail_requested || slot.lun.health == LunHealth::kFailed)
     return TargetCondition::kFailed;
   return slot.open && slot.lun.health == LunHealth::kHealthy ? TargetCondition::kHealthy
                                                              : TargetCondition::kAway;
@@ -285,7 +285,7 @@ TargetCondition SupervisedVolumes::AwaitTarget(const SupervisedVolume& volume, a
 
 LoopDevice SupervisedVolumes::TakeLoop(SupervisedVolume& volume) {
   absl::MutexLock lock(&mutex_);
-  if (SlotOf(volume).lun.health != LunHealth::kHealthy) worker_.TellToFail(volume, "detached");
+  if (SlotOf(volume).lun.health != LunHealth::kHealthy) worker_.SendFail(volume, "detached");
   LoopDevice loop = std::move(volume.loop);  // its number stays: until the device has gone, it is no orphan
   ++SlotOf(volume).attachment;
   UpdateDuplicates();  // before the removal: it ends with the last copy of the descriptor
@@ -324,14 +324,14 @@ absl::Status SupervisedVolumes::FailVolume(const VolumeId& id, const std::string
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(AwaitNoHandOver());
   SupervisedVolume* volume = table_.Find(id);
-  if (volume == nullptr || volume->options.connection().target() != target || volume->told_to_fail)
+  if (volume == nullptr || volume->options.connection().target() != target || volume->fail_requested)
     return absl::OkStatus();
-  volume->told_to_fail = true;
+  volume->fail_requested = true;
   ++SlotOf(*volume).attachment;
   volume->reason = reason.empty() ? "told to fail" : reason;
   LogWarn("datapath", "failed for good", {{"volume", id.value()}, {"reason", volume->reason}});
   UpdateDuplicates();
-  if (volume->service != SupervisedVolume::Service::kNotGiven) worker_.TellToFail(*volume, volume->reason);
+  if (volume->service != SupervisedVolume::Service::kNotGiven) worker_.SendFail(*volume, volume->reason);
   return absl::OkStatus();
 }
 

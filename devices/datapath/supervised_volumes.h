@@ -56,7 +56,7 @@ class SupervisedVolumes {
   // Ends the worker, all I/O and all waiting.
   void EndAll() ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsWorkerReady() ABSL_LOCKS_EXCLUDED(mutex_);
-  // There is a keeper, which is to be given these descriptors (duplicates.h); or none.
+  // There is a store, which is to be given these descriptors (duplicates.h); or none.
   absl::StatusOr<std::vector<int>> OfferDuplicates() ABSL_LOCKS_EXCLUDED(mutex_);
   void WithdrawDuplicates() ABSL_LOCKS_EXCLUDED(mutex_);
   HandOverPhase hand_over() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -32,7 +32,7 @@
 #include "base/status_macros.h"
 #include "devices/datapath/control_socket.h"
 #include "devices/datapath/datapath_lock.h"
-#include "devices/datapath/duplicate_keeper.h"
+#include "devices/datapath/duplicate_store.h"
 #include "devices/datapath/duplicates.h"
 #include "devices/datapath/locked_memory.h"
 #include "devices/datapath/loop_device.h"
@@ -163,7 +163,7 @@ absl::Status Supervisor::Run() {
   return absl::OkStatus();
 }
 
-// The predecessor learns it first: it must not serve on once a call has changed a volume. The keeper even
+// The predecessor learns it first: it must not serve on once a call has changed a volume. The store even
 // before that: what it has of the predecessor ends with that one.
 void Supervisor::BeginService() {
   OfferDuplicates();
@@ -177,20 +177,20 @@ void Supervisor::BeginService() {
   LogInfo("datapath", "serving", {{"socket", socket_path_}});
 }
 
-// A keeper that has gone took all along; another one gets everything. What a dead supervisor had left there
+// A store that has gone took all along; another one gets everything. What a dead supervisor had left there
 // is taken out only now: killed before, this one leaves it to the next.
 void Supervisor::OfferDuplicates() {
-  if (keeper_ && IsKeeperGone(keeper_.get())) {
-    keeper_.Reset();
+  if (duplicate_store_ && IsDuplicateStoreGone(duplicate_store_.get())) {
+    duplicate_store_.Reset();
     volumes_.WithdrawDuplicates();
   }
-  if (keeper_ || volumes_.hand_over() != HandOverPhase::kNone) return;
-  absl::StatusOr<UniqueFd> keeper = ConnectToKeeper(socket_path_);
-  if (!keeper.ok()) return;
+  if (duplicate_store_ || volumes_.hand_over() != HandOverPhase::kNone) return;
+  absl::StatusOr<UniqueFd> store = ConnectToDuplicateStore(socket_path_);
+  if (!store.ok()) return;
   const absl::StatusOr<std::vector<int>> parcels = volumes_.OfferDuplicates();
-  if (!parcels.ok() || !SendDuplicates(keeper->get(), *parcels).ok()) return volumes_.WithdrawDuplicates();
-  FAIL_POINT("duplicates.keeper.given");
-  keeper_ = *std::move(keeper);
+  if (!parcels.ok() || !SendDuplicates(store->get(), *parcels).ok()) return volumes_.WithdrawDuplicates();
+  FAIL_POINT("duplicates.store.given");
+  duplicate_store_ = *std::move(store);
   for (const UniqueFd& parcel : std::exchange(predecessors_parcels_, {})) EmptyParcel(parcel.get());
 }
 
@@ -220,7 +220,7 @@ void Supervisor::ReadSignals() {
   while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
     if (info.ssi_signo == SIGINT) ++interrupts_;
   }
-  told_to_stop_ = true;
+  stop_requested_ = true;
   const size_t attached = volumes_.RefuseNewVolumes();
   LogInfo("datapath",
           attached == 0

@@ -38,7 +38,7 @@ class Supervisor {
   // successor whose worker does not get ready; its predecessor serves on.
   absl::Status Run();
   bool handed_over() const { return handed_over_; }
-  bool told_to_stop() const { return told_to_stop_; }
+  bool stop_requested() const { return stop_requested_; }
 
  private:
   struct CallThread {
@@ -77,9 +77,9 @@ class Supervisor {
   bool handed_over_ = false;
   UniqueFd predecessor_;
   std::vector<UniqueFd> predecessors_parcels_;  // of one that died (duplicates.h)
-  UniqueFd keeper_;                             // of duplicates; the connection
+  UniqueFd duplicate_store_;                    // the connection
   std::list<CallThread> calls_;
-  bool told_to_stop_ = false;
+  bool stop_requested_ = false;
   int interrupts_ = 0;  // SIGINT
 };
 

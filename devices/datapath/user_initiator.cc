@@ -25,6 +25,7 @@ namespace {
 
 // The data path gives up first, so that its reason is what the caller reads.
 constexpr absl::Duration kMargin = absl::Seconds(2);
+// A predecessor hangs up once, and a successor that is succeeded itself once more.
 constexpr int kRepeats = 2;
 constexpr absl::Duration kAskAgain = absl::Milliseconds(20);
 
@@ -97,6 +98,7 @@ absl::StatusOr<std::vector<Device>> CallOnce(const std::string& socket_path, abs
     const absl::Status received = ReceiveMessage(socket.get(), deadline + kMargin, &response);
     if (!received.ok()) {
       if (absl::IsUnavailable(received) && devices.empty())
+        // Only before any device was read may the call be made again: a repeated list would have some twice.
         *hung_up = response.more() ? HungUp::kMidway : HungUp::kAtOnce;
       return absl::Status(received.code(), absl::StrCat("the data path at ", socket_path, ": ",
                                                         std::string(received.message())));

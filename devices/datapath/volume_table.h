@@ -13,7 +13,7 @@
 //                         v                         on a kernel that cannot resend, or workers
 //                       kLost <-------------------- crash on it again and again (crash_history.h)
 //
-// Erase takes it out of any of them. `told_to_fail` stands beside it: a client (a fence) wants all I/O to
+// Erase takes it out of any of them. `fail_requested` stands beside it: a client (a fence) wants all I/O to
 // end, and each worker learns of it.
 
 #include <cstdint>
@@ -46,7 +46,7 @@ struct SupervisedVolume {
   uint32_t attachment = 0;  // as it was inherited: the slot's, if the volume is still there
   bool in_call = true;
   Service service = Service::kNotGiven;
-  bool told_to_fail = false;
+  bool fail_requested = false;
   bool set_aside = false;  // lost, since workers crashed on it
   bool has_child = false;  // a call has a child that may wait for its I/O
   bool cut_off = false;    // lost, since its supervisor was killed beside such a child; its cache with it

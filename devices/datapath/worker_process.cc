@@ -130,10 +130,10 @@ void WorkerProcess::GiveVolume(SupervisedVolume& volume) {
   command.mutable_add()->set_resend(volume.service == SupervisedVolume::Service::kGiven);
   volume.service = SupervisedVolume::Service::kGiven;
   SendCommand(command, {volume.fuse.device.get()});
-  if (volume.told_to_fail) TellToFail(volume, volume.reason);
+  if (volume.fail_requested) SendFail(volume, volume.reason);
 }
 
-void WorkerProcess::TellToFail(const SupervisedVolume& volume, const std::string& reason) {
+void WorkerProcess::SendFail(const SupervisedVolume& volume, const std::string& reason) {
   datapath::WorkerCommand fail;
   fail.set_slot(volume.slot);
   fail.mutable_fail()->set_reason(reason);

@@ -45,7 +45,7 @@ class WorkerProcess {
   // The descriptor is duplicated by the message. The supervisor keeps its own, so that the connection and the
   // requests in it survive the worker.
   void GiveVolume(SupervisedVolume& volume);
-  void TellToFail(const SupervisedVolume& volume, const std::string& reason);
+  void SendFail(const SupervisedVolume& volume, const std::string& reason);
 
   // False: it is dead or hung; it has been killed.
   bool SendCommand(const datapath::WorkerCommand& command, const std::vector<int>& fds = {});

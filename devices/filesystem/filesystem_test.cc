@@ -21,12 +21,12 @@ constexpr char kVolume[] = "array:volume";
 
 uint64_t SizeFor(FilesystemType type) { return type == FilesystemType::kXfs ? kXfsSize : kSmall; }
 
-struct Fixture {
+struct FilesystemFixture {
   testing::TempDir records;
   std::unique_ptr<Filesystem> filesystem = MakeToolFilesystem(records.path());
   std::unique_ptr<Mounter> mounter = MakeLinuxMounter();
 
-  Content ContentOf(const LoopDevice& device) {
+  Content ContentOf(const ScratchLoop& device) {
     auto found = filesystem->Probe(device.path(), Soon());
     // A try that ran out of time may still have a read under way, on a busy machine.
     for (const absl::Time end = Soon(); absl::IsDeadlineExceeded(found.status()) && absl::Now() < end;) {
@@ -37,12 +37,12 @@ struct Fixture {
     REQUIRE(found.ok());
     return found->content;
   }
-  void Make(const LoopDevice& device, FilesystemType type) {
+  void Make(const ScratchLoop& device, FilesystemType type) {
     const absl::Status status = filesystem->Make(device.path(), type, Soon());
     INFO(status);
     REQUIRE(status.ok());
   }
-  absl::Status Mount(const LoopDevice& device, const std::string& target, FilesystemType type,
+  absl::Status Mount(const ScratchLoop& device, const std::string& target, FilesystemType type,
                      bool read_only = false) {
     return mounter->MountDevice(
         {.device = device.path(), .target = target, .type = type, .options = {}, .read_only = read_only},
@@ -52,9 +52,9 @@ struct Fixture {
 
 TEST_CASE("a zeroed device is blank, and only that is formatted") {
   const FilesystemType type = GENERATE(FilesystemType::kExt4, FilesystemType::kXfs);
-  Fixture f;
+  FilesystemFixture f;
   testing::TempDir directory;
-  LoopDevice device(directory, "disk", SizeFor(type));
+  ScratchLoop device(directory, "disk", SizeFor(type));
   CHECK(f.ContentOf(device) == Content::kBlank);
   f.Make(device, type);
   const auto found = f.filesystem->Probe(device.path(), Soon());
@@ -88,9 +88,9 @@ TEST_CASE("somebody's data is recognised wherever it is, and left alone") {
       Sample{"a byte in the last MiB", kSmall - kMiB, "x"}, Sample{"a byte at the end", kSmall - 1, "x"},
       Sample{"a partition table", 446, kPartitionTable}, Sample{"an LVM volume", 512, kLvmLabel},
       Sample{"a VMFS beyond the first MiB", 2 * kMiB, std::string("\x5e\xf1\xab\x2f", 4)});
-  Fixture f;
+  FilesystemFixture f;
   testing::TempDir directory;
-  LoopDevice device(directory, "disk", kSmall);
+  ScratchLoop device(directory, "disk", kSmall);
   INFO(sample.name);
   WriteAt(device.path(), sample.at, sample.bytes);
   const std::string before = Digest(device.path());
@@ -102,9 +102,9 @@ TEST_CASE("somebody's data is recognised wherever it is, and left alone") {
 TEST_CASE("what other tools made is named") {
   const auto [command, name] =
       GENERATE(table<const char*, const char*>({{"mkswap ", "swap"}, {"mke2fs -q -t ext2 ", "ext2"}}));
-  Fixture f;
+  FilesystemFixture f;
   testing::TempDir directory;
-  LoopDevice device(directory, "disk", kSmall);
+  ScratchLoop device(directory, "disk", kSmall);
   REQUIRE(Shell(command + device.path()));
   const auto found = f.filesystem->Probe(device.path(), Soon());
   REQUIRE(found.ok());
@@ -113,9 +113,9 @@ TEST_CASE("what other tools made is named") {
 }
 
 TEST_CASE("a file system with a damaged superblock is somebody's data") {
-  Fixture f;
+  FilesystemFixture f;
   testing::TempDir directory;
-  LoopDevice device(directory, "disk", kSmall);
+  ScratchLoop device(directory, "disk", kSmall);
   f.Make(device, FilesystemType::kExt4);
   WriteAt(device.path(), 1024 + 4, "xxxx");  // the number of blocks
   const auto found = f.filesystem->Probe(device.path(), Soon());
@@ -125,9 +125,9 @@ TEST_CASE("a file system with a damaged superblock is somebody's data") {
 }
 
 TEST_CASE("a device that cannot be read is an error, and never blank") {
-  Fixture f;
+  FilesystemFixture f;
   testing::TempDir directory;
-  LoopDevice device(directory, "disk", kSmall);
+  ScratchLoop device(directory, "disk", kSmall);
   REQUIRE(::truncate(device.file().c_str(), 0) == 0);
   CHECK(absl::IsUnavailable(f.filesystem->Probe(device.path(), Soon()).status()));
   CHECK_FALSE(f.filesystem->Make(device.path(), FilesystemType::kExt4, Soon()).ok());
@@ -136,9 +136,9 @@ TEST_CASE("a device that cannot be read is an error, and never blank") {
 
 TEST_CASE("a format that was cut short at any time is recognised and done again") {
   const FilesystemType type = GENERATE(FilesystemType::kExt4, FilesystemType::kXfs);
-  Fixture f;
+  FilesystemFixture f;
   testing::TempDir directory;
-  LoopDevice device(directory, "disk", SizeFor(type));
+  ScratchLoop device(directory, "disk", SizeFor(type));
   bool cut = false;
   for (absl::Duration time = absl::Milliseconds(1);; time += absl::Milliseconds(2)) {
     REQUIRE(time < absl::Seconds(10));
@@ -155,9 +155,9 @@ TEST_CASE("a format that was cut short at any time is recognised and done again"
 }
 
 TEST_CASE("what an unfinished format left is wiped before the next") {
-  Fixture f;
+  FilesystemFixture f;
   testing::TempDir directory;
-  LoopDevice device(directory, "disk", kXfsSize);
+  ScratchLoop device(directory, "disk", kXfsSize);
   REQUIRE(MarkUnfinished(device.path(), Soon()).ok());
   REQUIRE(Shell("mkfs.xfs -q -K " + device.path()));  // as if killed before its end
   CHECK(f.ContentOf(device) == Content::kBlank);
@@ -167,9 +167,9 @@ TEST_CASE("what an unfinished format left is wiped before the next") {
 }
 
 TEST_CASE("a file system too small for its tool fails with the tool's words") {
-  Fixture f;
+  FilesystemFixture f;
   testing::TempDir directory;
-  LoopDevice device(directory, "disk", 16 * kMiB);
+  ScratchLoop device(directory, "disk", 16 * kMiB);
   const absl::Status status = f.filesystem->Make(device.path(), FilesystemType::kXfs, Soon());
   CHECK(absl::IsInternal(status));
   CHECK(std::string(status.message()).find("mkfs.xfs") != std::string::npos);
@@ -177,9 +177,9 @@ TEST_CASE("a file system too small for its tool fails with the tool's words") {
 }
 
 TEST_CASE("a damaged ext4 is repaired if it needs no decision, and refused if it does") {
-  Fixture f;
+  FilesystemFixture f;
   testing::TempDir directory;
-  LoopDevice device(directory, "disk", kSmall);
+  ScratchLoop device(directory, "disk", kSmall);
   f.Make(device, FilesystemType::kExt4);
   REQUIRE(Shell("debugfs -w -R 'ssv free_blocks_count 7' " + device.path()));
   REQUIRE(Shell("debugfs -w -R 'ssv state 2' " + device.path()));
@@ -193,9 +193,9 @@ TEST_CASE("a damaged ext4 is repaired if it needs no decision, and refused if it
 }
 
 TEST_CASE("a grown device's ext4 grows unmounted, and keeps its files") {
-  Fixture f;
+  FilesystemFixture f;
   testing::TempDir directory;
-  LoopDevice device(directory, "disk", kSmall);
+  ScratchLoop device(directory, "disk", kSmall);
   MountPoint mount(directory, "mnt");
   f.Make(device, FilesystemType::kExt4);
   REQUIRE(f.Mount(device, mount.path(), FilesystemType::kExt4).ok());
@@ -213,9 +213,9 @@ TEST_CASE("a grown device's ext4 grows unmounted, and keeps its files") {
 }
 
 TEST_CASE("a grown device's XFS grows mounted, and again without harm") {
-  Fixture f;
+  FilesystemFixture f;
   testing::TempDir directory;
-  LoopDevice device(directory, "disk", kXfsSize);
+  ScratchLoop device(directory, "disk", kXfsSize);
   MountPoint mount(directory, "mnt");
   f.Make(device, FilesystemType::kXfs);
   REQUIRE(f.Mount(device, mount.path(), FilesystemType::kXfs).ok());
@@ -230,9 +230,9 @@ TEST_CASE("a grown device's XFS grows mounted, and again without harm") {
 }
 
 TEST_CASE("a mounted ext4 grows, or the message says how it will") {
-  Fixture f;
+  FilesystemFixture f;
   testing::TempDir directory;
-  LoopDevice device(directory, "disk", kSmall);
+  ScratchLoop device(directory, "disk", kSmall);
   MountPoint mount(directory, "mnt");
   f.Make(device, FilesystemType::kExt4);
   REQUIRE(f.Mount(device, mount.path(), FilesystemType::kExt4).ok());
@@ -248,9 +248,9 @@ TEST_CASE("a mounted ext4 grows, or the message says how it will") {
 }
 
 TEST_CASE("the usage of a file system counts bytes and inodes") {
-  Fixture f;
+  FilesystemFixture f;
   testing::TempDir directory;
-  LoopDevice device(directory, "disk", kSmall);
+  ScratchLoop device(directory, "disk", kSmall);
   MountPoint mount(directory, "mnt");
   f.Make(device, FilesystemType::kExt4);
   REQUIRE(f.Mount(device, mount.path(), FilesystemType::kExt4).ok());
@@ -274,9 +274,9 @@ void ShutDownXfs(const std::string& mount_point) {
 }
 
 TEST_CASE("an XFS that has shut itself down has no statistics, though the kernel would still count") {
-  Fixture f;
+  FilesystemFixture f;
   testing::TempDir directory;
-  LoopDevice device(directory, "disk", kXfsSize);
+  ScratchLoop device(directory, "disk", kXfsSize);
   MountPoint mount(directory, "mnt");
   f.Make(device, FilesystemType::kXfs);
   REQUIRE(f.Mount(device, mount.path(), FilesystemType::kXfs).ok());
@@ -289,7 +289,7 @@ TEST_CASE("an XFS that has shut itself down has no statistics, though the kernel
 }
 
 TEST_CASE("statistics of a dead mount end at their deadline, and do not heap up") {
-  Fixture f;
+  FilesystemFixture f;
   testing::TempDir directory;
   DeadMount dead(directory, "mnt");
   const absl::Time start = absl::Now();

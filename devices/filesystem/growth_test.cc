@@ -36,7 +36,7 @@ absl::Status UntilBegun(Call call) {
 
 TEST_CASE("a tool that a deadline cuts short goes on, and a later call has its result") {
   testing::TempDir directory;
-  LoopDevice device(directory, "disk", kMiB);
+  ScratchLoop device(directory, "disk", kMiB);
   const std::string go = directory / "go";
   // The device is an argument like any other to it.
   const std::vector<std::string> tool = {
@@ -59,7 +59,7 @@ TEST_CASE("a tool that a deadline cuts short goes on, and a later call has its r
 
 TEST_CASE("a tool that outlived the program that started it is not joined by a second one") {
   testing::TempDir directory;
-  LoopDevice device(directory, "disk", kMiB);
+  ScratchLoop device(directory, "disk", kMiB);
   const UniqueFd held(::open(device.path().c_str(), O_RDWR | O_EXCL | O_CLOEXEC));
   ToolRunner runner;
   const absl::Status status = runner.RunTool(device.path(), {"true", device.path()}, Soon()).status();
@@ -109,7 +109,7 @@ struct GrowthFixture {
   }
 
   testing::TempDir directory, records;
-  LoopDevice device{directory, "disk", kBefore};
+  ScratchLoop device{directory, "disk", kBefore};
   MountPoint mount{directory, "mnt"};
   std::unique_ptr<Filesystem> filesystem = MakeToolFilesystem(records.path());
   std::unique_ptr<Mounter> mounter = MakeLinuxMounter();

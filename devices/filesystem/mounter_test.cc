@@ -21,11 +21,11 @@ struct MountFixture {
     REQUIRE(filesystem->Make(device.path(), type, Soon()).ok());
   }
 
-  absl::Status MountAt(const std::string& at, const LoopDevice& from, bool read_only = false,
+  absl::Status MountAt(const std::string& at, const ScratchLoop& from, bool read_only = false,
                        std::vector<std::string> options = {}) {
     return mounter->MountDevice({from.path(), at, type, std::move(options), read_only}, Soon());
   }
-  std::vector<Mount> MountsOf(const LoopDevice& of) {
+  std::vector<Mount> MountsOf(const ScratchLoop& of) {
     std::vector<Mount> mounts = mounter->Mounts().value();
     const dev_t number = mounter->NumberOf(of.path()).value();
     std::erase_if(mounts, [number](const Mount& mount) { return mount.device != number; });
@@ -37,7 +37,7 @@ struct MountFixture {
   std::unique_ptr<Filesystem> filesystem = MakeToolFilesystem(records.path());
   std::unique_ptr<Mounter> mounter = MakeLinuxMounter();
   testing::TempDir directory;
-  LoopDevice device{directory, "disk", kSize};
+  ScratchLoop device{directory, "disk", kSize};
   MountPoint staging{directory, "staging"};
   MountPoint target{directory, "target"};
 };
@@ -144,7 +144,7 @@ TEST_CASE("an XFS clone is mounted beside its source, though they have one UUID"
   std::ofstream(f.staging.path() + "/file") << "cloned";
   REQUIRE(Shell("sync -f " + f.staging.path()));
   REQUIRE(Shell("cp --sparse=always " + f.device.file() + " " + f.directory.path() + "/clone"));
-  LoopDevice clone(f.directory, "clone", kSize);
+  ScratchLoop clone(f.directory, "clone", kSize);
   CHECK(f.filesystem->Probe(clone.path(), Soon())->uuid ==
         f.filesystem->Probe(f.device.path(), Soon())->uuid);
   const absl::Status status = f.MountAt(f.target.path(), clone);
@@ -159,7 +159,7 @@ TEST_CASE("a snapshot of a file system in use is mounted from a read-only device
   std::ofstream(f.staging.path() + "/file") << "in the snapshot";
   REQUIRE(Shell("sync -f " + f.staging.path()));
   REQUIRE(Shell("cp --sparse=always " + f.device.file() + " " + f.directory.path() + "/snapshot"));
-  LoopDevice snapshot(f.directory, "snapshot", kSize, /*read_only=*/true);
+  ScratchLoop snapshot(f.directory, "snapshot", kSize, /*read_only=*/true);
   const absl::Status status = f.MountAt(f.target.path(), snapshot, /*read_only=*/true);
   INFO(status);
   REQUIRE(status.ok());
@@ -171,7 +171,7 @@ TEST_CASE("what is not a block device has no number, and a blank device is not m
   MountFixture f;
   CHECK(absl::IsNotFound(f.mounter->NumberOf(f.device.file()).status()));
   CHECK(absl::IsNotFound(f.mounter->NumberOf("/dev/no-such-device").status()));
-  LoopDevice blank(f.directory, "blank", 64 * kMiB);
+  ScratchLoop blank(f.directory, "blank", 64 * kMiB);
   CHECK_FALSE(f.MountAt(f.staging.path(), blank).ok());
   CHECK(f.MountsOf(blank).empty());
   CHECK(absl::IsNotFound(f.MountAt(f.directory.path() + "/absent", f.device)));

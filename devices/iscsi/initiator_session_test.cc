@@ -10,7 +10,7 @@ namespace lunkeeper::iscsi {
 namespace {
 
 TEST_CASE("a login without a secret offers none, and then the parameters") {
-  Rig rig;
+  SessionRig rig;
   const Bytes first = rig.Sent();
   REQUIRE(first[0] == (kLoginRequest | kImmediate));
   REQUIRE(first[1] == 0x81);  // security, ready for the operational stage
@@ -30,7 +30,7 @@ TEST_CASE("a login without a secret offers none, and then the parameters") {
 }
 
 TEST_CASE("a CHAP challenge is answered with the digest of RFC 1994, never with the secret") {
-  Rig rig({"user", "secret"});
+  SessionRig rig({"user", "secret"});
   REQUIRE_THAT(rig.SentText(), Catch::Contains("AuthMethod=CHAP ") && !Catch::Contains("secret"));
   rig.Receive(rig.Pdu(kLoginResponse, 0x00, 0, true, Key("AuthMethod=CHAP")));
   REQUIRE_THAT(rig.SentText(), Catch::Contains("CHAP_A=5 "));
@@ -43,7 +43,7 @@ TEST_CASE("a CHAP challenge is answered with the digest of RFC 1994, never with 
 }
 
 TEST_CASE("a target that breaks the login is left; one that refuses is told apart") {
-  Rig rig({"user", "secret"});
+  SessionRig rig({"user", "secret"});
   rig.Sent();
   bool refused = false;
   SECTION("it goes on without the secret") { rig.Receive(rig.Pdu(kLoginResponse, 0x81, 0, true)); }
@@ -80,7 +80,7 @@ TEST_CASE("a target that insists on what we do not do is left") {
   const std::string answer =
       GENERATE(as<std::string>(), "HeaderDigest=CRC32C", "ErrorRecoveryLevel=2", "InitialR2T=Maybe",
                "MaxBurstLength=100", "FirstBurstLength=99999999999");
-  Rig rig;
+  SessionRig rig;
   rig.Sent();
   rig.Receive(rig.Pdu(kLoginResponse, 0x81, 0, true));
   rig.Sent();
@@ -92,7 +92,7 @@ TEST_CASE("a target that insists on what we do not do is left") {
 
 TEST_CASE("data arrives whole, however the stream is cut") {
   const size_t step = GENERATE(1, 3, 47, 48, 49, 1000, 1000000);
-  Rig rig;
+  SessionRig rig;
   rig.LogIn();
   std::vector<char> small(10), large(200000);
   const uint32_t first = rig.Start(Direction::kIn, small), second = rig.Start(Direction::kIn, large);
@@ -116,7 +116,7 @@ TEST_CASE("data arrives whole, however the stream is cut") {
 }
 
 TEST_CASE("a large answer is awaited in large pieces, but never more than is to come of it") {
-  Rig rig;
+  SessionRig rig;
   rig.LogIn();
   std::vector<char> memory(200000);
   const uint32_t tag = rig.Start(Direction::kIn, memory);
@@ -143,7 +143,7 @@ TEST_CASE("data are whole that are all of a good read, as long as none of them h
       {kFinal | kDataInStatus, 2, 0, 4096, 4096, false}, {kFinal | kDataInStatus, 0, 1, 4096, 4096, false},
       {kFinal | kDataInStatus, 0, 0, 8192, 4096, false}, {kFinal | kDataInStatus, 0, 0, 4095, 4095, false}};
   for (const auto& each : cases) {
-    Rig rig;
+    SessionRig rig;
     rig.LogIn();
     std::vector<char> memory(each.wanted);
     const uint32_t tag = rig.Start(Direction::kIn, memory);
@@ -159,7 +159,7 @@ TEST_CASE("data are whole that are all of a good read, as long as none of them h
 }
 
 TEST_CASE("data that does not belong where it wants to go ends the session") {
-  Rig rig;
+  SessionRig rig;
   rig.LogIn();
   std::vector<char> memory(100);
   const bool write = GENERATE(false, true);
@@ -188,7 +188,7 @@ TEST_CASE("a write sends what was agreed, and the rest when asked") {
   const auto [immediate, initial_r2t, sent, next] =
       GENERATE(Case{"Yes", "Yes", 48 + 1024, 1024}, Case{"No", "Yes", 48, 0},
                Case{"Yes", "No", 4 * 48 + 4096, 4096}, Case{"No", "No", 5 * 48 + 4096, 4096});
-  Rig rig;
+  SessionRig rig;
   rig.LogIn(Key("MaxRecvDataSegmentLength=1024") + Key("FirstBurstLength=4096") +
             Key(std::string("ImmediateData=") + immediate) + Key(std::string("InitialR2T=") + initial_r2t));
   std::vector<char> memory(10000, 'w');
@@ -211,7 +211,7 @@ TEST_CASE("a write sends what was agreed, and the rest when asked") {
 }
 
 TEST_CASE("a write that ends early is not given back while its data is on its way out") {
-  Rig rig;
+  SessionRig rig;
   rig.LogIn();
   std::vector<char> memory(4096, 'w');
   const uint32_t tag = rig.Start(Direction::kOut, memory);
@@ -231,7 +231,7 @@ TEST_CASE("a write that ends early is not given back while its data is on its wa
 }
 
 TEST_CASE("the target's window holds commands back until it opens") {
-  Rig rig;
+  SessionRig rig;
   rig.max_cmd_sn = 2;
   rig.LogIn();
   std::vector<char> memory(512);

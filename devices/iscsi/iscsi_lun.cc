@@ -52,8 +52,8 @@ IscsiLun::IscsiLun(LunOptions options, LunState* state)
       connection_(options_.connection, &session_),
       identification_(options_, state, &session_),
       requests_(options_, state, &session_),
-      patience_(connection_.has_choice() ? options_.path_timeout : options_.command_timeout / 3,
-                options_.command_timeout / 3) {}
+      silence_limit_(connection_.has_choice() ? options_.path_timeout : options_.command_timeout / 3,
+                     options_.command_timeout / 3) {}
 
 void IscsiLun::Start() {
   now_ = Clock::now();
@@ -199,8 +199,9 @@ void IscsiLun::OnLoggedIn() {
   FAIL_POINT("lun.login.answered");
   phase_ = Phase::kResetting;
   // The answers to pings put off the end of the replacement time, so they have to come well within it.
-  silence_.Start(now_, std::min<Clock::duration>(patience_.limit() / 2, options_.replacement_timeout / 4),
-                 patience_.limit());
+  silence_.Start(now_,
+                 std::min<Clock::duration>(silence_limit_.limit() / 2, options_.replacement_timeout / 4),
+                 silence_limit_.limit());
   phase_deadline_ = silence_.next_check();
   session_.ResetLun();
   reset_begun_ = false;
@@ -228,7 +229,7 @@ void IscsiLun::SendQuestion() {
 
 void IscsiLun::OnTaskDone(Task& task) {
   if (task.owner == nullptr) return OnReply(task);
-  patience_.OnProgress();
+  silence_limit_.OnProgress();
   requests_.OnCommandDone(static_cast<LunRequest*>(task.owner), task, now_);
 }
 
@@ -260,7 +261,7 @@ void IscsiLun::AcceptLun() {
   connection_.NoteSuccess();
   phase_ = Phase::kReady;
   if (!requests_.sends_one_by_one()) backoff_ = kFirstBackoff;
-  silence_.Start(now_, patience_.limit() / 2, patience_.limit());
+  silence_.Start(now_, silence_limit_.limit() / 2, silence_limit_.limit());
   SetHealth(LunHealth::kHealthy, "");
 }
 
@@ -324,7 +325,7 @@ void IscsiLun::EndIfBroken() {
 void IscsiLun::GiveUpConnection(const char* why) {
   const bool talked = phase_ >= Phase::kResetting && phase_ <= Phase::kReady;
   const bool silent = talked && (silence_.IsDead(now_) || requests_.IsOverdue(now_));
-  if (silent) patience_.OnMove();
+  if (silent) silence_limit_.OnMove();
   connection_.Close(silent || phase_ != Phase::kReady || requests_.HasLostOldest());
   state_->stalled = false;
   if (phase_ == Phase::kClosing) return EndLun(LunHealth::kClosed, LunFailure::kNone, "");
@@ -340,7 +341,7 @@ void IscsiLun::GiveUpConnection(const char* why) {
 // Commands in flight are not waited for: they may still be carried out, which lun.h says. The fence that asks
 // for this has drained the target before it tells anybody that the volume is free.
 void IscsiLun::Fail(const std::string& reason) {
-  if (phase_ != Phase::kEnded) FailLun(LunFailure::kTold, reason.c_str());
+  if (phase_ != Phase::kEnded) FailLun(LunFailure::kRequested, reason.c_str());
   requests_.FinishAnswered();
 }
 

@@ -99,8 +99,9 @@ class IscsiLun final : public Lun, private SessionHandler {
   bool IsStarting() const { return phase_ >= Phase::kWaiting && phase_ <= Phase::kPausing; }
   // Where there is another portal, an attempt at this one is short.
   Clock::duration ConnectLimit() const {
-    return connection_.has_choice() ? std::min<Clock::duration>(options_.login_timeout, patience_.limit())
-                                    : options_.login_timeout;
+    return connection_.has_choice()
+               ? std::min<Clock::duration>(options_.login_timeout, silence_limit_.limit())
+               : options_.login_timeout;
   }
   Clock::duration LoginLimit() const {
     const bool shorter = connection_.has_choice() && connection_.in_first_round();
@@ -129,7 +130,7 @@ class IscsiLun final : public Lun, private SessionHandler {
   Clock::time_point phase_deadline_;  // of the step under way, or the end of the back-off
   Clock::time_point give_up_;         // the replacement time-out, while not ready
   Clock::duration backoff_{};
-  Patience patience_;
+  SilenceLimit silence_limit_;
   SilenceWatch silence_;
   Clock::time_point next_check_;  // of the times of all commands in flight
   bool reset_begun_ = false;      // the answer that led to kResetting has been taken

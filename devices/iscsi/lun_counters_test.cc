@@ -26,7 +26,7 @@ TEST_CASE("a duration is counted where its bound is, a bound in its own bucket")
 }
 
 TEST_CASE("each kind of I/O has a latency, and a refused request has none") {
-  Rig rig;
+  LunRig rig;
   rig.Start();
   for (int i = 0; i < 3; ++i) REQUIRE(rig.Write(0, 'x') == 0);
   TestRequest read(LunOp::kRead);
@@ -42,7 +42,7 @@ TEST_CASE("each kind of I/O has a latency, and a refused request has none") {
 
 // What a pod waits for, not what the last attempt took.
 TEST_CASE("waiting for a target that was away is in the latency of what waited") {
-  Rig rig;
+  LunRig rig;
   rig.Start();
   const auto begun = Lun::Clock::now();
   rig.target.Change(
@@ -55,7 +55,7 @@ TEST_CASE("waiting for a target that was away is in the latency of what waited")
 }
 
 TEST_CASE("the first login is remembered, however often the connection is made anew") {
-  Rig rig;
+  LunRig rig;
   const int64_t before = absl::ToUnixSeconds(absl::Now());
   rig.Start();
   const int64_t first = rig.state.first_login;

@@ -22,7 +22,7 @@ TEST_CASE("a stranger at one portal ends nothing while another one lets in") {
   FakeTarget stranger;
   MakeStranger(stranger);
   const bool first = GENERATE(false, true);
-  Rig rig([&](LunOptions& options) {
+  LunRig rig([&](LunOptions& options) {
     options.connection.other_portals = {first ? options.connection.portal : stranger.portal()};
     if (first) options.connection.portal = stranger.portal();
   });
@@ -36,7 +36,7 @@ TEST_CASE("a stranger at one portal ends nothing while another one lets in") {
 
 TEST_CASE("a target that refuses at each of its portals is gone for good") {
   FakeTarget other;
-  Rig rig([&](LunOptions& options) { options.connection.other_portals = {other.portal()}; });
+  LunRig rig([&](LunOptions& options) { options.connection.other_portals = {other.portal()}; });
   rig.Start();
   MakeStranger(other);
   MakeStranger(rig.target);
@@ -48,7 +48,7 @@ TEST_CASE("a target that refuses at each of its portals is gone for good") {
 // As a broken box in the path does.
 TEST_CASE("a portal that ends each session is left for the other one") {
   FakeTarget other;
-  Rig rig([&](LunOptions& options) { options.connection.other_portals = {other.portal()}; });
+  LunRig rig([&](LunOptions& options) { options.connection.other_portals = {other.portal()}; });
   SECTION("before the LUN can be used") {
     rig.target.Change([](auto& traits) { traits.reset_drops = true; });
     rig.Start();
@@ -66,18 +66,18 @@ TEST_CASE("a portal that ends each session is left for the other one") {
 }
 
 TEST_CASE("a target that is slow at both portals is left less and less often") {
-  iscsi::Patience patience(seconds(2), seconds(10));
+  iscsi::SilenceLimit silence_limit(seconds(2), seconds(10));
   for (const int limit : {2, 4, 8, 10, 10}) {
-    REQUIRE(patience.limit() == seconds(limit));
-    patience.OnMove();
+    REQUIRE(silence_limit.limit() == seconds(limit));
+    silence_limit.OnMove();
   }
-  patience.OnProgress();
-  REQUIRE(patience.limit() == seconds(2));
+  silence_limit.OnProgress();
+  REQUIRE(silence_limit.limit() == seconds(2));
 }
 
 TEST_CASE("a portal that takes connections and never answers a login is left soon") {
   testing::SilentPort silent;
-  Rig rig([&](LunOptions& options) {
+  LunRig rig([&](LunOptions& options) {
     options.connection.other_portals = {options.connection.portal};
     options.connection.portal = silent.portal();
     options.login_timeout = std::chrono::minutes(5);

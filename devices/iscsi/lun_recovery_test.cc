@@ -11,7 +11,7 @@ using iscsi::FakeCommand;
 using iscsi::Reaction;
 
 TEST_CASE("a target whose first portal does not answer is used at another, and found there again at once") {
-  Rig rig([](LunOptions& options) {
+  LunRig rig([](LunOptions& options) {
     options.connection.other_portals = {"not-an-address", options.connection.portal, "127.0.0.1:2"};
     options.connection.portal = "127.0.0.1:1";  // refuses connections
   });
@@ -26,7 +26,7 @@ TEST_CASE("a target whose first portal does not answer is used at another, and f
 }
 
 TEST_CASE("after a lost connection nothing is sent again before the LUN reset was answered") {
-  Rig rig([](LunOptions& options) { options.queue_depth = 2; });  // so that the third waits
+  LunRig rig([](LunOptions& options) { options.queue_depth = 2; });  // so that the third waits
   // The first session's writes are slow: they reach the medium only when the reset ends them.
   rig.target.Change([](auto& traits) {
     traits.script = [](const FakeCommand& command) {
@@ -56,7 +56,7 @@ TEST_CASE("after a lost connection nothing is sent again before the LUN reset wa
 }
 
 TEST_CASE("a split write that was cut off begins anew: what was done of it may be lost") {
-  Rig rig;
+  LunRig rig;
   rig.target.Change([](auto& traits) {
     traits.max_transfer = 8;
     traits.script = [](const FakeCommand& command) {
@@ -71,7 +71,7 @@ TEST_CASE("a split write that was cut off begins anew: what was done of it may b
 }
 
 TEST_CASE("a reset that is not answered is asked for again, and nothing is sent before it was") {
-  Rig rig([](LunOptions& options) { options.command_timeout = milliseconds(600); });
+  LunRig rig([](LunOptions& options) { options.command_timeout = milliseconds(600); });
   rig.Start();
   rig.target.Change([](auto& traits) { traits.reset_drops = true; });
   TestRequest write(LunOp::kWrite, 0, 512, 'w');
@@ -99,7 +99,7 @@ TEST_CASE("a target that breaks off or breaks the protocol costs a reconnect, no
       Reaction{Reaction::kRaw, 0, 0, 0, 0, too_long}, Reaction{Reaction::kRaw, 0, 0, 0, 0, unknown},
       Reaction{Reaction::kRaw, 0, 0, 0, 0, reject}, Reaction{Reaction::kRaw, 0, 0, 0, 0, early},
       Reaction{Reaction::kRaw, 0, 0, 0, 0, data_for_nobody});
-  Rig rig;
+  LunRig rig;
   rig.Start();
   REQUIRE(rig.Write(512, 'r') == 0);
   rig.target.Change([&](auto& traits) { traits.script = Once(kRead, reaction); });
@@ -111,7 +111,7 @@ TEST_CASE("a target that breaks off or breaks the protocol costs a reconnect, no
 }
 
 TEST_CASE("a refused login is for good, whatever the target says later") {
-  Rig rig;
+  LunRig rig;
   rig.Start();
   rig.target.Change([](auto& traits) {
     traits.login_class = 2;
@@ -141,7 +141,7 @@ TEST_CASE("a refused login is for good, whatever the target says later") {
 }
 
 TEST_CASE("a target that cannot take a login now is asked again") {
-  Rig rig;
+  LunRig rig;
   rig.target.Change([](auto& traits) { traits.login_class = 3; });
   rig.lun->Start();
   REQUIRE(rig.loop.RunUntil([&] { return rig.target.Count("refused login") >= 2; }, seconds(5)));
@@ -151,7 +151,7 @@ TEST_CASE("a target that cannot take a login now is asked again") {
 }
 
 TEST_CASE("a target that stays away for the replacement time-out is given up") {
-  Rig rig([](LunOptions& options) { options.replacement_timeout = milliseconds(400); });
+  LunRig rig([](LunOptions& options) { options.replacement_timeout = milliseconds(400); });
   rig.Start();
   rig.target.Change([](auto& traits) { traits.reset_drops = true; });
   rig.target.Inject({});
@@ -163,7 +163,7 @@ TEST_CASE("a target that stays away for the replacement time-out is given up") {
 }
 
 TEST_CASE("a storage host that restarted with writes it had not flushed fails the LUN") {
-  Rig rig;
+  LunRig rig;
   rig.Start();
   REQUIRE(rig.Write(0, 'a') == 0);
   REQUIRE(rig.Write(512, 'b') == 0);
@@ -177,7 +177,7 @@ TEST_CASE("a storage host that restarted with writes it had not flushed fails th
 
 TEST_CASE("a storage host that restarted with everything flushed is met again") {
   const int kind = GENERATE(0, 1, 2, 3);
-  Rig rig;
+  LunRig rig;
   if (kind == 2) rig.target.Change([](auto& traits) { traits.write_cache = false; });
   rig.Start();
   if (kind != 3) REQUIRE(rig.Write(0, 'a', kind == 1) == 0);
@@ -190,7 +190,7 @@ TEST_CASE("a storage host that restarted with everything flushed is met again") 
 }
 
 TEST_CASE("a restart of the target alone loses nothing") {
-  Rig rig;
+  LunRig rig;
   rig.Start();
   REQUIRE(rig.Write(0, 'a') == 0);
   rig.CutAndWait();
@@ -201,7 +201,7 @@ TEST_CASE("a restart of the target alone loses nothing") {
 }
 
 TEST_CASE("a successor goes on where the process before it stopped") {
-  Rig rig;
+  LunRig rig;
   rig.Start();
   REQUIRE(rig.Write(0, 'a') == 0);
   rig.Drop();
@@ -217,7 +217,7 @@ TEST_CASE("a successor goes on where the process before it stopped") {
 }
 
 TEST_CASE("another LUN in its place fails it for good") {
-  Rig rig;
+  LunRig rig;
   rig.Start();
   rig.target.Change([](auto& traits) {
     if (GENERATE(true, false)) {
@@ -231,7 +231,7 @@ TEST_CASE("another LUN in its place fails it for good") {
 }
 
 TEST_CASE("a target without LUN reset is not used") {
-  Rig rig;
+  LunRig rig;
   rig.target.Change([](auto& traits) { traits.reset_response = 5; });
   rig.lun->Start();
   REQUIRE(rig.Becomes(LunHealth::kFailed));
@@ -240,7 +240,7 @@ TEST_CASE("a target without LUN reset is not used") {
 }
 
 TEST_CASE("a target that falls silent, busy or idle, is left and met again") {
-  Rig rig([](LunOptions& options) { options.command_timeout = milliseconds(600); });
+  LunRig rig([](LunOptions& options) { options.command_timeout = milliseconds(600); });
   rig.target.Change([](auto& traits) { traits.script = Once(kRead, Reaction{Reaction::kSilence}); });
   rig.Start();
   TestRequest read(LunOp::kRead);
@@ -251,7 +251,7 @@ TEST_CASE("a target that falls silent, busy or idle, is left and met again") {
 }
 
 TEST_CASE("a target that owes an answer and is silent shows as stalled until it is heard again") {
-  Rig rig;
+  LunRig rig;
   rig.target.Change([](auto& traits) { traits.script = Once(kRead, Reaction{Reaction::kHold}); });
   rig.Start();
   REQUIRE_FALSE(rig.loop.RunUntil([&] { return rig.state.stalled.load(); }, seconds(1)));
@@ -267,7 +267,7 @@ TEST_CASE("a target that owes an answer and is silent shows as stalled until it 
 }
 
 TEST_CASE("a command that is never answered ends the connection although others are") {
-  Rig rig([](LunOptions& options) { options.command_timeout = milliseconds(500); });
+  LunRig rig([](LunOptions& options) { options.command_timeout = milliseconds(500); });
   rig.target.Change([](auto& traits) { traits.script = Once(kRead, Reaction{Reaction::kHold}); });
   rig.Start();
   TestRequest read(LunOp::kRead);
@@ -283,7 +283,7 @@ TEST_CASE("a command that is never answered ends the connection although others 
 }
 
 TEST_CASE("the target's pings are answered, and its wish to end the session is met") {
-  Rig rig;
+  LunRig rig;
   rig.Start();
   std::vector<uint8_t> ping(48), logout(48);
   ping[0] = iscsi::kNopIn;

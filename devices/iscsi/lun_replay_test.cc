@@ -12,7 +12,7 @@ using iscsi::FakeCommand;
 using iscsi::Reaction;
 
 TEST_CASE("a command that breaks every session is given up, and those sent with it are not") {
-  Rig rig([](LunOptions& options) { options.command_timeout = milliseconds(600); });
+  LunRig rig([](LunOptions& options) { options.command_timeout = milliseconds(600); });
   // The first is slow: whenever both are in flight, it is the oldest when the second breaks the session.
   rig.target.Change([](auto& traits) {
     traits.script = [](const FakeCommand& command) {
@@ -36,7 +36,7 @@ TEST_CASE("a command that breaks every session is given up, and those sent with 
 }
 
 TEST_CASE("a command that breaks a few sessions is carried out in the end") {
-  Rig rig;
+  LunRig rig;
   rig.target.Change([](auto& traits) { traits.script = Once(kWrite, Reaction{Reaction::kDrop}, 5); });
   rig.Start();
   TestRequest write(LunOp::kWrite, 0, 512, 'w');
@@ -47,7 +47,7 @@ TEST_CASE("a command that breaks a few sessions is carried out in the end") {
 }
 
 TEST_CASE("sessions lost while the target is away are no fault of the requests") {
-  Rig rig;
+  LunRig rig;
   rig.Start();
   rig.target.Change([](auto& traits) { traits.reset_drops = true; });
   rig.target.Inject({});

@@ -13,7 +13,7 @@ using iscsi::Reaction;
 // A ping goes out after a sixth of the command time-out in silence, so 20 of them are more than three
 // time-outs: with the usual ones, more than a minute and a half.
 TEST_CASE("a flush may take as long as the target answers pings") {
-  Rig rig([](LunOptions& options) {
+  LunRig rig([](LunOptions& options) {
     options.command_timeout = milliseconds(1800);
     options.replacement_timeout = milliseconds(1800);
   });
@@ -30,7 +30,7 @@ TEST_CASE("a flush may take as long as the target answers pings") {
 }
 
 TEST_CASE("a flush on a target that falls silent ends the connection, and is sent again") {
-  Rig rig([](LunOptions& options) { options.command_timeout = milliseconds(600); });
+  LunRig rig([](LunOptions& options) { options.command_timeout = milliseconds(600); });
   rig.target.Change([](auto& traits) { traits.script = Once(kFlush, Reaction{Reaction::kSilence}); });
   rig.Start();
   REQUIRE(rig.Flush() == 0);
@@ -38,7 +38,7 @@ TEST_CASE("a flush on a target that falls silent ends the connection, and is sen
 }
 
 TEST_CASE("a reset that waits for a long flush is not a target that is away") {
-  Rig rig([](LunOptions& options) {
+  LunRig rig([](LunOptions& options) {
     options.command_timeout = milliseconds(1800);
     options.replacement_timeout = milliseconds(1800);
   });
@@ -52,7 +52,7 @@ TEST_CASE("a reset that waits for a long flush is not a target that is away") {
 }
 
 TEST_CASE("a reset on a target that falls silent is asked for again, and the target given up in time") {
-  Rig rig([](LunOptions& options) {
+  LunRig rig([](LunOptions& options) {
     options.command_timeout = milliseconds(300);
     options.replacement_timeout = milliseconds(900);
   });
@@ -64,7 +64,7 @@ TEST_CASE("a reset on a target that falls silent is asked for again, and the tar
 }
 
 TEST_CASE("zeroing may take longer than other commands, but not for ever") {
-  Rig rig([](LunOptions& options) {
+  LunRig rig([](LunOptions& options) {
     options.command_timeout = milliseconds(1200);
     options.bulk_command_timeout = milliseconds(4000);
   });

@@ -31,7 +31,7 @@ enum class LunFailure : uint32_t {
   kHostRestarted,  // the storage host restarted before acknowledged writes were flushed
   kNoReset,        // the target cannot reset a LUN, without which no command can be sent again safely
   kBadPortal,      // the portal is no numeric address
-  kTold,           // Fail was called
+  kRequested,      // Fail was called
 };
 
 struct LunState {

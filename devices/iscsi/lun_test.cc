@@ -16,7 +16,7 @@ using iscsi::Reaction;
 using iscsi::Sense;
 
 TEST_CASE("a LUN is reset and identified before it is ready") {
-  Rig rig;
+  LunRig rig;
   rig.Start();
   const auto events = rig.target.Events();
   REQUIRE(IndexOf(events, "login") < IndexOf(events, "reset"));
@@ -37,7 +37,7 @@ TEST_CASE("a connection is not paced by BBR, also where that is the system's def
 }
 
 TEST_CASE("what was written is read, in any size") {
-  Rig rig;
+  LunRig rig;
   rig.Start();
   for (const uint64_t size : {512u, 4096u, 16384u, 16896u, 262144u, 1048576u}) {
     TestRequest write(LunOp::kWrite, 512, size);
@@ -50,7 +50,7 @@ TEST_CASE("what was written is read, in any size") {
 }
 
 TEST_CASE("a request that is longer than the LUN's limit is split") {
-  Rig rig;
+  LunRig rig;
   rig.target.Change([](auto& traits) { traits.max_transfer = 8; });
   rig.Start();
   TestRequest write(LunOp::kWrite, 0, 3 * 4096 + 512, 'w');
@@ -64,7 +64,7 @@ TEST_CASE("a request that is longer than the LUN's limit is split") {
 
 TEST_CASE("more requests than the depth, or than the target's window, all get done") {
   const uint32_t window = GENERATE(1u, 3u, 32u);
-  Rig rig([](LunOptions& options) { options.queue_depth = 4; });
+  LunRig rig([](LunOptions& options) { options.queue_depth = 4; });
   rig.target.Change([window](auto& traits) { traits.window = window; });
   rig.Start();
   std::vector<std::unique_ptr<TestRequest>> requests;
@@ -84,7 +84,7 @@ TEST_CASE("what the LUN only wanted to tell, or to wait for, is not an error") {
   const Reaction reaction =
       GENERATE(Sense(6, 0x29), Sense(0xb), Sense(2, 4, 1), Reaction{Reaction::kStatus, 0x08},
                Reaction{Reaction::kStatus, 0x28}, Reaction{Reaction::kStatus, 0x40});
-  Rig rig;
+  LunRig rig;
   rig.target.Change([&](auto& traits) { traits.script = Once(kWrite, reaction, 3); });
   rig.Start();
   REQUIRE(rig.Write(0, 'w') == 0);
@@ -101,7 +101,7 @@ TEST_CASE("an error of the LUN is the error of that request alone") {
   const auto [reaction, error] = GENERATE(
       Case{Sense(3, 0x11), EIO}, Case{Sense(4), EIO}, Case{Sense(5, 0x21), EIO}, Case{Sense(7, 0x27), EROFS},
       Case{Sense(7, 0x27, 7), ENOSPC}, Case{Reaction{Reaction::kStatus, 0x18}, EIO}, Case{Sense(0), EIO});
-  Rig rig;
+  LunRig rig;
   rig.target.Change([&, reaction = reaction](auto& traits) {
     traits.script = [=](const FakeCommand& command) {
       return command.operation == kWrite && command.lba == 1 ? reaction : Reaction{};
@@ -120,7 +120,7 @@ TEST_CASE("an error of the LUN is the error of that request alone") {
 }
 
 TEST_CASE("a flush covers only what was acknowledged before it was sent") {
-  Rig rig;
+  LunRig rig;
   std::atomic<bool> hold = true;
   rig.target.Change([&](auto& traits) {
     traits.script = [&](const FakeCommand& command) {
@@ -156,7 +156,7 @@ TEST_CASE("a flush covers only what was acknowledged before it was sent") {
 }
 
 TEST_CASE("what the LUN cannot do is said so") {
-  Rig rig;
+  LunRig rig;
   rig.target.Change([](auto& traits) { traits.script = Once(0x93, Sense(5, 0x20), 100); });
   rig.Start();
   TestRequest discard(LunOp::kDiscard, 0, 4096), zeroes(LunOp::kWriteZeroes, 0, 4096);
@@ -167,7 +167,7 @@ TEST_CASE("what the LUN cannot do is said so") {
 }
 
 TEST_CASE("discard and zeroes reach a LUN that can, and count as writes to be flushed") {
-  Rig rig;
+  LunRig rig;
   const bool by_write_same = GENERATE(false, true);
   rig.target.Change([=](auto& traits) { traits.unmap = true, traits.write_same_unmap = by_write_same; });
   rig.Start();
@@ -182,7 +182,7 @@ TEST_CASE("discard and zeroes reach a LUN that can, and count as writes to be fl
 }
 
 TEST_CASE("requests outside the LUN, or not in blocks, are refused") {
-  Rig rig;
+  LunRig rig;
   rig.Start();
   TestRequest beyond(LunOp::kRead, 8192 * 512, 512), wraps(LunOp::kRead, UINT64_MAX - 511, 512),
       unaligned(LunOp::kRead, 100, 512), odd(LunOp::kWrite, 0, 100), nothing(LunOp::kRead, 0, 0);
@@ -191,7 +191,7 @@ TEST_CASE("requests outside the LUN, or not in blocks, are refused") {
 }
 
 TEST_CASE("a read-only attachment refuses to write") {
-  Rig rig([](LunOptions& options) { options.read_only = true; });
+  LunRig rig([](LunOptions& options) { options.read_only = true; });
   rig.Start();
   REQUIRE(rig.Write(0, 'w') == EROFS);
   TestRequest read(LunOp::kRead);
@@ -199,7 +199,7 @@ TEST_CASE("a read-only attachment refuses to write") {
 }
 
 TEST_CASE("a LUN that grew is seen when asked") {
-  Rig rig;
+  LunRig rig;
   rig.Start();
   rig.target.Change([](auto& traits) { traits.blocks = 16384; });
   TestRequest ask(LunOp::kReadCapacity);
@@ -208,7 +208,7 @@ TEST_CASE("a LUN that grew is seen when asked") {
 }
 
 TEST_CASE("fail answers everything at once, and close logs out") {
-  Rig rig;
+  LunRig rig;
   rig.target.Change([](auto& traits) { traits.script = Once(kRead, Reaction{Reaction::kHold}); });
   rig.Start();
   SECTION("fail") {
@@ -220,7 +220,7 @@ TEST_CASE("fail answers everything at once, and close logs out") {
     REQUIRE(in_flight.answers == 1);
     REQUIRE(queued.answers == 1);
     REQUIRE(in_flight.error == EIO);
-    REQUIRE(rig.state.failure == LunFailure::kTold);
+    REQUIRE(rig.state.failure == LunFailure::kRequested);
     REQUIRE(rig.state.reason.Load() == "detached");
     REQUIRE(rig.lun->interest().fd == -1);
   }

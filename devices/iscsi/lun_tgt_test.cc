@@ -101,10 +101,10 @@ class Tgtd {
   pid_t pid_ = -1;
 };
 
-struct TestRequest : LunRequest {
-  TestRequest() {
+struct BlockRequest : LunRequest {
+  BlockRequest() {
     data = buffer;
-    done = [](LunRequest* request) { static_cast<TestRequest*>(request)->answered = true; };
+    done = [](LunRequest* request) { static_cast<BlockRequest*>(request)->answered = true; };
   }
   char buffer[4096] = {};
   bool answered = true;
@@ -115,9 +115,9 @@ const std::vector<std::string> kParameters = {"MaxRecvDataSegmentLength --value 
                                               "FirstBurstLength --value 65536",
                                               "MaxBurstLength --value 262144", "InitialR2T --value No"};
 
-class Rig {
+class TgtLunRig {
  public:
-  explicit Rig(const std::vector<std::string>& parameters = kParameters, int slow_ms = 0)
+  explicit TgtLunRig(const std::vector<std::string>& parameters = kParameters, int slow_ms = 0)
       : tgtd(parameters, slow_ms) {
     options.connection.portal = tgtd.portal();
     options.connection.target = Iqn(kName);
@@ -126,7 +126,7 @@ class Rig {
     options.serial = "serial-1";
     options.size_bytes = kSize;
   }
-  ~Rig() { lun->Fail("the test is over"); }
+  ~TgtLunRig() { lun->Fail("the test is over"); }
   void Make() {
     lun = MakeLun(options, &state);
     loop.Add(lun.get());
@@ -136,7 +136,7 @@ class Rig {
     return loop.RunUntil([&] { return state.health == health; }, seconds(10));
   }
   int Do(LunOp op, uint64_t offset, uint64_t length, char* data = nullptr) {
-    TestRequest request;
+    BlockRequest request;
     request.op = op, request.offset = offset, request.length = length;
     if (data != nullptr) request.data = data;
     request.answered = false;
@@ -154,11 +154,11 @@ class Rig {
 
 // Writes rising numbers to random blocks of a few, one write a block at a time, and reads them back: a block
 // that holds less than what was acknowledged was overtaken by an older write.
-class Checker {
+class LunChecker {
  public:
   static constexpr uint64_t kBlocks = 64, kDepth = 16;
 
-  explicit Checker(Lun* lun) : lun_(lun) {
+  explicit LunChecker(Lun* lun) : lun_(lun) {
     for (Slot& slot : slots_) {
       slot.checker = this;
       slot.length = sizeof slot.buffer;
@@ -177,8 +177,8 @@ class Checker {
   uint64_t writes = 0, stale = 0, errors = 0;
 
  private:
-  struct Slot : TestRequest {
-    Checker* checker;
+  struct Slot : BlockRequest {
+    LunChecker* checker;
     uint64_t block;
   };
 
@@ -230,7 +230,7 @@ TEST_CASE("tgtd: log in with CHAP, write, read, flush, discard, zero, close") {
       {"ImmediateData --value No"},
       {"MaxRecvDataSegmentLength --value 262144", "FirstBurstLength --value 262144",
        "MaxBurstLength --value 1048576", "InitialR2T --value No"}};
-  Rig rig(settings[GENERATE(0, 1, 2, 3)]);
+  TgtLunRig rig(settings[GENERATE(0, 1, 2, 3)]);
   rig.Make();
   REQUIRE(rig.Becomes(LunHealth::kHealthy));
   REQUIRE(rig.state.size_bytes == kSize);
@@ -256,7 +256,7 @@ TEST_CASE("tgtd: log in with CHAP, write, read, flush, discard, zero, close") {
 }
 
 TEST_CASE("tgtd: a wrong secret is refused for good, without naming it") {
-  Rig rig;
+  TgtLunRig rig;
   rig.options.connection.chap.secret = "another-secret-16";
   rig.Make();
   REQUIRE(rig.Becomes(LunHealth::kFailed));
@@ -265,7 +265,7 @@ TEST_CASE("tgtd: a wrong secret is refused for good, without naming it") {
 }
 
 TEST_CASE("tgtd: it proves itself, also after it was started again; one that cannot is not used") {
-  Rig rig;
+  TgtLunRig rig;
   rig.options.connection.target_chap = {"its-own", kTargetSecret};
   SECTION("it can") {
     rig.Make();
@@ -287,17 +287,17 @@ TEST_CASE("tgtd: it proves itself, also after it was started again; one that can
 }
 
 TEST_CASE("tgtd: no secret where one is wanted is refused for good") {
-  Rig rig;
+  TgtLunRig rig;
   rig.options.connection.chap = {};
   rig.Make();
   REQUIRE(rig.Becomes(LunHealth::kFailed));
 }
 
 TEST_CASE("tgtd: killed and restarted, I/O goes on and nothing is lost") {
-  Rig rig;
+  TgtLunRig rig;
   rig.Make();
   REQUIRE(rig.Becomes(LunHealth::kHealthy));
-  Checker checker(rig.lun.get());
+  LunChecker checker(rig.lun.get());
   checker.Begin();
   for (int round = 0; round < 3; ++round) {
     const uint64_t before = checker.writes;
@@ -316,10 +316,10 @@ TEST_CASE("tgtd: killed and restarted, I/O goes on and nothing is lost") {
 }
 
 // Cuts the connection `rounds` times, each after some more writes, under a checker.
-void CutUnderChecker(Rig& rig, int rounds, uint64_t writes_between) {
+void CutUnderChecker(TgtLunRig& rig, int rounds, uint64_t writes_between) {
   rig.Make();
   REQUIRE(rig.Becomes(LunHealth::kHealthy));
-  Checker checker(rig.lun.get());
+  LunChecker checker(rig.lun.get());
   checker.Begin();
   for (int round = 0; round < rounds; ++round) {
     const uint64_t writes = checker.writes, logins = rig.state.logins;
@@ -334,25 +334,25 @@ void CutUnderChecker(Rig& rig, int rounds, uint64_t writes_between) {
 }
 
 TEST_CASE("tgtd: connections cut again and again, nothing is lost") {
-  Rig rig;
+  TgtLunRig rig;
   CutUnderChecker(rig, 20, 50);
 }
 
 TEST_CASE("tgtd: connections cut while writes are slow, no older write overtakes a newer one") {
-  Rig rig(kParameters, 300);
+  TgtLunRig rig(kParameters, 300);
   CutUnderChecker(rig, 12, 20);
 }
 
 // The first portal is behind a proxy that falls silent; the second is tgtd's own.
 TEST_CASE("tgtd: a portal that is cut silently under load is left for another one, and nothing is lost") {
-  Rig rig(kParameters, 300);
+  TgtLunRig rig(kParameters, 300);
   StallingProxy path(rig.tgtd.port());
   rig.options.connection.other_portals = {rig.options.connection.portal};
   rig.options.connection.portal = "127.0.0.1:" + std::to_string(path.port());
   rig.options.command_timeout = std::chrono::minutes(5);  // by which nothing is noticed here
   rig.Make();
   REQUIRE(rig.Becomes(LunHealth::kHealthy));
-  Checker checker(rig.lun.get());
+  LunChecker checker(rig.lun.get());
   checker.Begin();
   REQUIRE(rig.loop.RunUntil([&] { return checker.writes > 50; }, seconds(20)));
   path.Stall(true);
@@ -369,7 +369,7 @@ TEST_CASE("tgtd: a portal that is cut silently under load is left for another on
 }
 
 TEST_CASE("tgtd: a fenced LUN fails for good") {
-  Rig rig;
+  TgtLunRig rig;
   rig.Make();
   REQUIRE(rig.Becomes(LunHealth::kHealthy));
   rig.tgtd.Fence();

@@ -10,8 +10,8 @@ namespace lunkeeper::iscsi {
 namespace {
 
 // A login with both secrets, up to our challenge.
-struct MutualRig : Rig {
-  MutualRig() : Rig({"user", "secret"}) {
+struct MutualRig : SessionRig {
+  MutualRig() : SessionRig({"user", "secret"}) {
     connection.target_chap = {"target", "of the target"};
     session.BeginLogin();
   }

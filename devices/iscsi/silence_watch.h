@@ -11,10 +11,10 @@ namespace lunkeeper::iscsi {
 // How long a connection may be silent before it is given up: `longest`, or where there is another way
 // `shortest`. A target that is slow, and not cut off, is silent at each portal: then each move only throws
 // away what it was working on, so the limit doubles with each move that led to nothing.
-class Patience {
+class SilenceLimit {
  public:
   using Duration = std::chrono::steady_clock::duration;
-  Patience(Duration shortest, Duration longest)
+  SilenceLimit(Duration shortest, Duration longest)
       : shortest_(std::min(shortest, longest)), longest_(longest), limit_(shortest_) {}
 
   Duration limit() const { return limit_; }

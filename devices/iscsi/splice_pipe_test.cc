@@ -122,7 +122,7 @@ TEST_CASE(
 }
 
 // A LUN with a pattern on it, and reads of it that want their data delivered.
-struct DeliveringRig : Rig {
+struct DeliveringRig : LunRig {
   explicit DeliveringRig(bool takes = true) : sink(takes), text(Pattern(kSize)) {
     Start();
     TestRequest write(LunOp::kWrite, 0, kSize);

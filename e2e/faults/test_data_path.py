@@ -22,7 +22,7 @@ from harness.volume import MIB, Volume
 KILLS = 20
 OOM_KILLS = 10
 AWAY_SECONDS = 10
-PATIENCE_SECONDS = 15  # after ten seconds Probe calls a plugin broken that cannot reach its data path
+PROBE_WAIT_SECONDS = 15  # after ten seconds Probe calls a plugin broken that cannot reach its data path
 CUTS, VOLUMES = 200, 4
 # Few blocks and many writers: each block is written again soon, so an older write has something to overtake.
 HOT_BLOCKS = 64
@@ -159,7 +159,7 @@ def test_probe_says_not_ready_while_volumes_wait_for_a_data_path(rig, volume):
     checker.wait_for_writes(100)
     wait_until(rig.nodes[0].keeps_duplicates, 60, "the plugin has the duplicates")
     rig.nodes[0].datapath.kill()
-    end = time.monotonic() + PATIENCE_SECONDS
+    end = time.monotonic() + PROBE_WAIT_SECONDS
     while time.monotonic() < end:
         assert not rig.controller.client.Probe().ready.value
         time.sleep(1)

@@ -40,7 +40,7 @@ ELSEWHERE = {
     "worker.request.taken": "test_poison.py",
     **{
         f"duplicates.{step}": "devices/datapath/datapath_duplicates_test.cc"
-        for step in ("edition.begun", "edition.written", "keeper.given", "successor.asked")
+        for step in ("edition.begun", "edition.written", "store.given", "successor.asked")
     },
     "array.migrate.copied": "catalogue_schema_test.cc",
     "array.migrate.changed": "catalogue_schema_test.cc",

@@ -18,7 +18,7 @@ using testing::Eventually;
 using testing::TempDir;
 
 // A kubelet's health page that answers as the test wants.
-struct Page {
+struct HealthPage {
   std::atomic<int> status = 200;
   std::atomic<int> asked = 0;
   std::unique_ptr<HttpServer> server = *StartHttpServer("127.0.0.1:0", {{"/healthz", [this] {
@@ -51,7 +51,7 @@ constexpr absl::Duration kOften = absl::Milliseconds(10);
 }  // namespace
 
 TEST_CASE("a kubelet whose page fails again and again is not well, and is well at its first answer") {
-  Page page;
+  HealthPage page;
   const auto health = WatchKubelet({.healthz = page.address(), .runtime_socket = "", .every = kOften});
   REQUIRE(Eventually([&] { return page.asked >= 2; }));
   CHECK(health->IsWell());
@@ -62,7 +62,7 @@ TEST_CASE("a kubelet whose page fails again and again is not well, and is well a
 }
 
 TEST_CASE("one missed answer is nothing") {
-  Page page;
+  HealthPage page;
   const auto health =
       WatchKubelet({.healthz = page.address(), .runtime_socket = "", .every = kOften, .misses = 1000});
   REQUIRE(Eventually([&] { return page.asked >= 2; }));
@@ -73,7 +73,7 @@ TEST_CASE("one missed answer is nothing") {
 }
 
 TEST_CASE("a kubelet that has gone is not well; one that never answered is not known") {
-  auto page = std::make_unique<Page>();
+  auto page = std::make_unique<HealthPage>();
   const std::string address = page->address();
   const auto known = WatchKubelet({.healthz = address, .runtime_socket = "", .every = kOften});
   REQUIRE(Eventually([&] { return page->asked >= 2; }));

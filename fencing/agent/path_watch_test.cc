@@ -4,18 +4,12 @@
 
 #include "absl/time/clock.h"
 #include "base/testing/silent_port.h"
+#include "base/testing/test_host.h"
 
 namespace lunkeeper {
 namespace {
 
-bool Comes(const std::function<bool()>& condition) {
-  const absl::Time end = absl::Now() + absl::Seconds(20);
-  while (!condition()) {
-    if (absl::Now() > end) return false;
-    absl::SleepFor(absl::Milliseconds(10));
-  }
-  return true;
-}
+using testing::Eventually;
 
 }  // namespace
 
@@ -24,12 +18,12 @@ TEST_CASE("a portal that refuses is reached; one that falls silent is lost until
   PathWatch paths;
   paths.WatchPortals({port.portal()});
   const absl::Time begun = absl::Now();
-  CHECK(Comes([&] { return paths.IsLost(port.portal()) || absl::Now() - begun > absl::Seconds(2); }));
+  CHECK(Eventually([&] { return paths.IsLost(port.portal()) || absl::Now() - begun > absl::Seconds(2); }));
   CHECK_FALSE(paths.IsLost(port.portal()));
   port.FallSilent();
-  CHECK(Comes([&] { return paths.IsLost(port.portal()); }));
+  CHECK(Eventually([&] { return paths.IsLost(port.portal()); }));
   port.Refuse();
-  CHECK(Comes([&] { return !paths.IsLost(port.portal()); }));
+  CHECK(Eventually([&] { return !paths.IsLost(port.portal()); }));
 }
 
 TEST_CASE("what is not watched is not lost, and begins anew when it is watched again") {
@@ -38,7 +32,7 @@ TEST_CASE("what is not watched is not lost, and begins anew when it is watched a
   PathWatch paths;
   CHECK_FALSE(paths.IsLost(port.portal()));
   paths.WatchPortals({port.portal()});
-  REQUIRE(Comes([&] { return paths.IsLost(port.portal()); }));
+  REQUIRE(Eventually([&] { return paths.IsLost(port.portal()); }));
   paths.WatchPortals({});
   CHECK_FALSE(paths.IsLost(port.portal()));
   paths.WatchPortals({port.portal(), "not a portal"});

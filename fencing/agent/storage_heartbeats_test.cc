@@ -24,8 +24,8 @@ using testing::TgtdProcess;
 constexpr absl::Duration kLong = absl::Seconds(30);
 
 // A node that sends heartbeats twenty times a second, to one array.
-struct HeartbeatingNode : ArrayFixture {
-  HeartbeatingNode() {
+struct StorageHeartbeatsFixture : ArrayFixture {
+  StorageHeartbeatsFixture() {
     REQUIRE(Open() == absl::OkStatus());
     array = Cluster();
   }
@@ -76,7 +76,7 @@ struct HeartbeatingNode : ArrayFixture {
   std::unique_ptr<StorageHeartbeatSender> heartbeats;  // last: its threads use the others
 };
 
-TEST_CASE_METHOD(HeartbeatingNode,
+TEST_CASE_METHOD(StorageHeartbeatsFixture,
                  "heartbeats land on the array, one after another, and the node knows that they do") {
   Start();
   REQUIRE(Land());
@@ -86,7 +86,7 @@ TEST_CASE_METHOD(HeartbeatingNode,
   CHECK(asked == 1);
 }
 
-TEST_CASE_METHOD(HeartbeatingNode,
+TEST_CASE_METHOD(StorageHeartbeatsFixture,
                  "a node that is cut off from the controllers is heard by a tgtd that was started again") {
   Start();
   REQUIRE(Land());
@@ -96,13 +96,15 @@ TEST_CASE_METHOD(HeartbeatingNode,
   CHECK(Land());
 }
 
-TEST_CASE_METHOD(HeartbeatingNode, "heartbeats land by another portal where the first does not answer") {
+TEST_CASE_METHOD(StorageHeartbeatsFixture,
+                 "heartbeats land by another portal where the first does not answer") {
   dead_portal = "127.0.0.1:1";
   Start();
   CHECK(Land());
 }
 
-TEST_CASE_METHOD(HeartbeatingNode, "a node asks again how to reach an array whose portal has changed") {
+TEST_CASE_METHOD(StorageHeartbeatsFixture,
+                 "a node asks again how to reach an array whose portal has changed") {
   Start();
   REQUIRE(Land());
   options.portals = {absl::StrCat("127.0.0.1:", testing::FreePort())};
@@ -118,7 +120,7 @@ TEST_CASE_METHOD(HeartbeatingNode, "a node asks again how to reach an array whos
   CHECK(Land());
 }
 
-TEST_CASE_METHOD(HeartbeatingNode, "a node that is fenced hears of it from the array, once") {
+TEST_CASE_METHOD(StorageHeartbeatsFixture, "a node that is fenced hears of it from the array, once") {
   Start();
   REQUIRE(Land());
   const auto term = array->fences().BeginTerm("test");
@@ -139,7 +141,7 @@ TEST_CASE_METHOD(HeartbeatingNode, "a node that is fenced hears of it from the a
   CHECK(told[0].volumes == fencing::VolumeSet{VolumeId("a1-v1"), VolumeId("a1-v2")});
 }
 
-TEST_CASE_METHOD(HeartbeatingNode, "a notice that the array did not sign is ignored and counted") {
+TEST_CASE_METHOD(StorageHeartbeatsFixture, "a notice that the array did not sign is ignored and counted") {
   Start();
   REQUIRE(Land());
   // What the array writes only when something of it changes.
@@ -161,7 +163,7 @@ TEST_CASE_METHOD(HeartbeatingNode, "a notice that the array did not sign is igno
   CHECK(told.empty());
 }
 
-TEST_CASE_METHOD(HeartbeatingNode, "where the array gives no key a notice is believed as it is") {
+TEST_CASE_METHOD(StorageHeartbeatsFixture, "where the array gives no key a notice is believed as it is") {
   signs = false;
   Start();
   REQUIRE(Land());
@@ -176,14 +178,15 @@ TEST_CASE_METHOD(HeartbeatingNode, "where the array gives no key a notice is bel
   CHECK(heartbeats->ForgedNotices() == 0);
 }
 
-TEST_CASE_METHOD(HeartbeatingNode, "a node that its heartbeat LUN does not let in asks for it again") {
+TEST_CASE_METHOD(StorageHeartbeatsFixture,
+                 "a node that its heartbeat LUN does not let in asks for it again") {
   stale_answers = 2;
   Start();
   CHECK(Land());
   CHECK(asked == 3);
 }
 
-TEST_CASE_METHOD(HeartbeatingNode, "controllers that do not answer are asked again") {
+TEST_CASE_METHOD(StorageHeartbeatsFixture, "controllers that do not answer are asked again") {
   controllers = false;
   Start();
   REQUIRE(Eventually([&] { return asked >= 2; }, kLong));
@@ -192,7 +195,7 @@ TEST_CASE_METHOD(HeartbeatingNode, "controllers that do not answer are asked aga
   CHECK(Land());
 }
 
-TEST_CASE_METHOD(HeartbeatingNode, "a node stops in time though its array hangs") {
+TEST_CASE_METHOD(StorageHeartbeatsFixture, "a node stops in time though its array hangs") {
   Start();
   REQUIRE(Land());
   const pid_t tgtd = TgtdProcess(options.control_port);

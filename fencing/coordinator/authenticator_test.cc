@@ -10,8 +10,8 @@
 namespace lunkeeper {
 namespace {
 
-struct Fixture {
-  explicit Fixture(const AuthenticatorLimits& limits = {.most_remembered = 3})
+struct AuthenticatorFixture {
+  explicit AuthenticatorFixture(const AuthenticatorLimits& limits = {.most_remembered = 3})
       : authenticator(reviewer, {kTestAudience, kTestAccount}, limits) {}
 
   StaticTokenReviewer reviewer;
@@ -34,7 +34,7 @@ std::string Jwt(const std::string& payload) {
 }  // namespace
 
 TEST_CASE("a good token says which machine calls, and is reviewed once") {
-  Fixture f;
+  AuthenticatorFixture f;
   f.reviewer.AddNode("token", "node-1");
   CHECK(f.Authenticate("token")->node == "node-1");
   f.reviewer.down = true;
@@ -43,7 +43,7 @@ TEST_CASE("a good token says which machine calls, and is reviewed once") {
 }
 
 TEST_CASE("a token is refused with what is wrong, and is not quoted") {
-  Fixture f;
+  AuthenticatorFixture f;
   f.reviewer.Add("other-audience", {kTestAccount, "node-1", absl::InfiniteFuture()}, "vault");
   f.reviewer.Add("other-account", {"system:serviceaccount:shop:web", "node-1", absl::InfiniteFuture()});
   f.reviewer.Add("no-node", {kTestAccount, "", absl::InfiniteFuture()});
@@ -58,7 +58,7 @@ TEST_CASE("a token is refused with what is wrong, and is not quoted") {
 }
 
 TEST_CASE("a token that cannot be reviewed is neither good nor bad") {
-  Fixture f;
+  AuthenticatorFixture f;
   f.reviewer.AddNode("token", "node-1");
   f.reviewer.down = true;
   CHECK(absl::IsUnavailable(f.Authenticate("token").status()));
@@ -67,7 +67,7 @@ TEST_CASE("a token that cannot be reviewed is neither good nor bad") {
 }
 
 TEST_CASE("a remembered token is good until it expires, and no longer") {
-  Fixture f;
+  AuthenticatorFixture f;
   f.reviewer.AddNode("token", "node-1", absl::Milliseconds(200));
   REQUIRE(f.Authenticate("token").ok());
   const absl::Time deadline = absl::Now() + absl::Seconds(30);
@@ -77,7 +77,7 @@ TEST_CASE("a remembered token is good until it expires, and no longer") {
 }
 
 TEST_CASE("no more tokens are remembered than was said; the first to expire is reviewed again") {
-  Fixture f;
+  AuthenticatorFixture f;
   for (int i = 1; i <= 4; ++i) {
     const std::string token = absl::StrCat("token-", i);
     f.reviewer.AddNode(token, "node-1", absl::Hours(i));
@@ -89,7 +89,7 @@ TEST_CASE("no more tokens are remembered than was said; the first to expire is r
 }
 
 TEST_CASE("a refused token is remembered for a while, and costs no review") {
-  Fixture f(AuthenticatorLimits{.most_refused = 2, .refused_for = absl::Milliseconds(300)});
+  AuthenticatorFixture f(AuthenticatorLimits{.most_refused = 2, .refused_for = absl::Milliseconds(300)});
   for (int i = 0; i < 100; ++i) CHECK_THAT(f.Why("unknown"), Catch::Contains("unknown"));
   CHECK(f.reviewer.reviews == 1);
   // It was made known meanwhile.
@@ -106,7 +106,7 @@ TEST_CASE("a refused token is remembered for a while, and costs no review") {
 }
 
 TEST_CASE("an address has few reviews at a time, which keeps no other address waiting") {
-  Fixture f(AuthenticatorLimits{.reviews_per_address = 2});
+  AuthenticatorFixture f(AuthenticatorLimits{.reviews_per_address = 2});
   f.reviewer.AddNode("good", "node-1");
   auto first = f.authenticator.TakeReviewPlace("ipv4:10.0.0.1");
   const auto second = f.authenticator.TakeReviewPlace("ipv4:10.0.0.1");
@@ -121,7 +121,7 @@ TEST_CASE("an address has few reviews at a time, which keeps no other address wa
 }
 
 TEST_CASE("a token that went bad is forgotten after its next review, in the background") {
-  Fixture f(AuthenticatorLimits{.review_again = absl::ZeroDuration()});
+  AuthenticatorFixture f(AuthenticatorLimits{.review_again = absl::ZeroDuration()});
   f.reviewer.AddNode("token", "node-1");
   REQUIRE(f.Authenticate("token").ok());
   f.reviewer.Remove("token");
@@ -129,7 +129,7 @@ TEST_CASE("a token that went bad is forgotten after its next review, in the back
 }
 
 TEST_CASE("a good token outlives an API server that does not answer, and its return") {
-  Fixture f(AuthenticatorLimits{.review_again = absl::ZeroDuration()});
+  AuthenticatorFixture f(AuthenticatorLimits{.review_again = absl::ZeroDuration()});
   f.reviewer.AddNode("token", "node-1");
   REQUIRE(f.Authenticate("token").ok());
   f.reviewer.down = true;
@@ -141,7 +141,7 @@ TEST_CASE("a good token outlives an API server that does not answer, and its ret
 }
 
 TEST_CASE("a machine's tokens are reviewed anew once it is forgotten, and another's are not") {
-  Fixture f;
+  AuthenticatorFixture f;
   f.reviewer.AddNode("a", "node-1");
   f.reviewer.AddNode("b", "node-2");
   REQUIRE(f.Authenticate("a").ok());

@@ -19,7 +19,7 @@ namespace lunkeeper::fencing {
 namespace {
 
 constexpr Span kForgetEvery = 60_s;
-constexpr Span kFollowerJudgesEvery = 1_s;
+constexpr Span kFollowerClassifiesEvery = 1_s;
 
 }  // namespace
 
@@ -47,10 +47,10 @@ void Core::HandleEvent(const Tick&) {
   led_ = Leads();
   if (MayAct()) {
     ActAsLeader();
-  } else if (synced_ && state_.now - judged_at_ >= kFollowerJudgesEvery) {
+  } else if (synced_ && state_.now - classified_at_ >= kFollowerClassifiesEvery) {
     // A new leader has to know which nodes got into trouble together, and which did not.
     ClassifyNodes();
-    judged_at_ = state_.now;
+    classified_at_ = state_.now;
   }
   state_.outbox.PruneCalls(state_.now);
   if (state_.now - forgot_at_ >= kForgetEvery) state_.ForgetNodes(), forgot_at_ = state_.now;

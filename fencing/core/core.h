@@ -87,7 +87,7 @@ class Core {
   Election election_;
   bool synced_ = false;
   bool led_ = false;
-  Instant forgot_at_, judged_at_;
+  Instant forgot_at_, classified_at_;
   std::optional<Instant> refused_at_;  // by an array, for an old term
 };
 

@@ -32,7 +32,7 @@ bool IsPartOfOutage(const State& state, const NodeId& node, const ChargedNodes& 
     const auto& [id, other] = entry;
     const bool same = NameOf(id) == NameOf(node) || IsChargedWith(charged, id);
     if (same || !other.heard || !state.IsCurrent(id)) return false;
-    // It need not count as silent yet: all nodes of an outage are judged within a second.
+    // It need not count as silent yet: all nodes of an outage are classified within a second.
     const auto last = LastSignOf(other);
     const auto apart = last - died;
     return std::max(apart, -apart) < state.settings.one_outage && !other.closed && last + kLooks >= granted &&

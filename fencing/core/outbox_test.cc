@@ -9,7 +9,7 @@ const NodeId kNode("n1.0000000000000001"), kOtherNode("n2.0000000000000001");
 const ArrayId kFirstArray("a1"), kSecondArray("a2");
 constexpr Instant kStart(100_s);
 
-struct Rig {
+struct OutboxRig {
   bool Fence(const ArrayId& array, const NodeId& node, Instant now) {
     return outbox.CallOnce(CallKey::ForFenceOf(array, node), FenceNode{array, 1, node, {}}, now);
   }
@@ -30,7 +30,7 @@ struct Rig {
 }  // namespace
 
 TEST_CASE("a fence and an unfence of one node at one array exclude each other until the first is answered") {
-  Rig rig;
+  OutboxRig rig;
   REQUIRE(rig.Fence(kFirstArray, kNode, kStart));
   CHECK_FALSE(rig.Unfence(kFirstArray, kNode, kStart + 1_s));
   CHECK(rig.outbox.IsWaiting(CallKey::ForFenceOf(kFirstArray, kNode)));
@@ -40,7 +40,7 @@ TEST_CASE("a fence and an unfence of one node at one array exclude each other un
 }
 
 TEST_CASE("calls about other nodes, and at other arrays, do not wait for each other") {
-  Rig rig;
+  OutboxRig rig;
   REQUIRE(rig.Fence(kFirstArray, kNode, kStart));
   CHECK(rig.Fence(kSecondArray, kNode, kStart));
   CHECK(rig.Unfence(kFirstArray, kOtherNode, kStart));
@@ -49,7 +49,7 @@ TEST_CASE("calls about other nodes, and at other arrays, do not wait for each ot
 
 TEST_CASE(
     "a call that failed is sent again after a pause, and one that is never answered after a longer one") {
-  Rig rig;
+  OutboxRig rig;
   REQUIRE(rig.Fence(kFirstArray, kNode, kStart));
   rig.Answer(Outcome::kFailed, kStart);
   CHECK_FALSE(rig.Fence(kFirstArray, kNode, kStart));
@@ -59,7 +59,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a deletion whose effect is not seen is asked for again, and each time later") {
-  Rig rig;
+  OutboxRig rig;
   const auto key = CallKey::ForPod(CallKey::Kind::kDeletePod, Uid("u"));
   const auto outcome = GENERATE(Outcome::kOk, Outcome::kFailed);
   int deletions = 0;

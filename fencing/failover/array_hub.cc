@@ -19,7 +19,7 @@ namespace {
 // Five polls fit into the time after which a silent node is suspected, so one lost poll decides nothing.
 constexpr absl::Duration kPollEvery = absl::Milliseconds(500);
 constexpr Span kFirstAnswer = 5_s;
-constexpr Span kSlow = 1500_ms, kTellEvery = 60_s;
+constexpr Span kSlow = 1500_ms, kReportEvery = 60_s;
 
 }  // namespace
 
@@ -114,15 +114,15 @@ void ArrayHub::PollEntry(Entry& entry) {
     return;
   }
   entry.answered_at = MonotonicNow();
-  TellIfSlow(entry, asked);
+  ReportIfSlow(entry, asked);
   polled_(*std::move(poll));
 }
 
-void ArrayHub::TellIfSlow(Entry& entry, Instant asked) {
+void ArrayHub::ReportIfSlow(Entry& entry, Instant asked) {
   const Instant now = MonotonicNow();
-  const bool told = entry.told_slow_at != Instant() && now - entry.told_slow_at < kTellEvery;
-  if (now - asked < kSlow || told) return;
-  entry.told_slow_at = now;
+  const bool reported = entry.reported_slow_at && now - *entry.reported_slow_at < kReportEvery;
+  if (now - asked < kSlow || reported) return;
+  entry.reported_slow_at = now;
   LogWarn("failover", "an array answers slowly, and a node that dies is noticed later",
           {{"array", entry.id.value()}, {"took", absl::FormatDuration(ToAbsl(now - asked))}});
 }

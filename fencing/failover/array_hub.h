@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,14 +53,14 @@ class ArrayHub {
     absl::Mutex mutex;
     std::shared_ptr<Array> array ABSL_GUARDED_BY(mutex);  // null: it is configured no more
     boost::asio::thread_pool workers{kWorkers};
-    std::string error;                  // used by the polling thread only
-    Instant told_slow_at;               // and so is this
-    std::unique_ptr<Periodic> polling;  // last: its thread uses the other members
+    std::string error;                        // used by the polling thread only
+    std::optional<Instant> reported_slow_at;  // and so is this
+    std::unique_ptr<Periodic> polling;        // last: its thread uses the other members
     std::shared_ptr<Array> GetArray();
     void SetArray(std::shared_ptr<Array> now);
   };
   void PollEntry(Entry& entry);
-  static void TellIfSlow(Entry& entry, Instant asked);
+  static void ReportIfSlow(Entry& entry, Instant asked);
 
   lunkeeper::Arrays& arrays_;
   const Polled polled_;

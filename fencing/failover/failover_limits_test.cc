@@ -16,7 +16,7 @@
 namespace lunkeeper::fencing {
 
 TEST_CASE("conflicts and errors of the API server delay a failover and change nothing of it") {
-  World world;
+  FailoverWorld world;
   world.AddPod("db-0", "n1");
   world.Start();
   REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
@@ -30,7 +30,7 @@ TEST_CASE("conflicts and errors of the API server delay a failover and change no
 
 TEST_CASE("without the CustomResourceDefinition nothing is done, and a node that dies is left alone") {
   Metrics metrics("controller");
-  World world;
+  FailoverWorld world;
   world.AddPod("db-0", "n1");
   world.api.Forget(kRecords);
   Failover& failover = world.Start();
@@ -50,7 +50,7 @@ TEST_CASE("without the CustomResourceDefinition nothing is done, and a node that
 
 TEST_CASE("a replica that has seen no array since it started lets its lease run out, until it sees one") {
   constexpr char kRenewals[] = "PATCH /apis/coordination.k8s.io";
-  World world;
+  FailoverWorld world;
   world.array->FailWith(absl::UnavailableError("no way to it from here"));
   world.Start();
   REQUIRE(Comes([&] { return world.api.CountWrites(kRenewals) > 2; }));
@@ -68,7 +68,7 @@ TEST_CASE("a replica that has seen no array since it started lets its lease run 
 
 TEST_CASE("a pod that is left alone on a fenced node is told so, once") {
   constexpr char kEvents[] = "POST /apis/events.k8s.io/v1/namespaces/db/";
-  World world;
+  FailoverWorld world;
   world.AddPod("db-0", "n1");
   world.AddPod("lone", "n1");
   world.api.Merge(PodPath("lone"), {{"metadata", {{"ownerReferences", nullptr}}}});
@@ -81,7 +81,7 @@ TEST_CASE("a pod that is left alone on a fenced node is told so, once") {
 }
 
 TEST_CASE("a node that only the array hears is held, and fenced when the array hears it no more") {
-  World world;
+  FailoverWorld world;
   const VolumeId volume = world.AddPod("db-0", "n1");
   world.HeartbeatOnArray("n1", true);
   Failover& failover = world.Start();
@@ -103,7 +103,7 @@ TEST_CASE("a node that only the array hears is held, and fenced when the array h
 }
 
 TEST_CASE("a replica that does not lead says which one to ask") {
-  World world;
+  FailoverWorld world;
   Failover& first = world.Start("replica-1");
   REQUIRE(Comes([&] { return Says(first, "this replica leads", ""); }));
   Failover& second = world.Start("replica-2");
@@ -112,7 +112,7 @@ TEST_CASE("a replica that does not lead says which one to ask") {
 
 TEST_CASE("a leader that cannot watch any more shows in the metrics that it does not act") {
   Metrics metrics("controller");
-  World world;
+  FailoverWorld world;
   Failover& failover = world.Start();
   const auto shows = [&](const std::string& line) {
     failover.ReportMetrics(metrics);
@@ -129,7 +129,7 @@ TEST_CASE("a leader that cannot watch any more shows in the metrics that it does
 
 TEST_CASE("dry run and pause say what they hold back, and nothing is done") {
   Metrics metrics("controller");  // outlives the replicas, whose threads fill it in
-  World world;
+  FailoverWorld world;
   world.AddPod("db-0", "n1");
   Settings settings;
   const bool dry = GENERATE(true, false);
@@ -151,7 +151,7 @@ TEST_CASE("dry run and pause say what they hold back, and nothing is done") {
 
 TEST_CASE("a volume that nodes died of is not moved, which is told, until a person allows it") {
   Metrics metrics("controller");
-  World world;
+  FailoverWorld world;
   const VolumeId held = world.AddPod("db-0", "n1");
   world.AddPod("db-1", "n1");
   const std::string path = "/api/v1/persistentvolumes/pv-data0-db-0";
@@ -178,7 +178,7 @@ TEST_CASE("a volume that nodes died of is not moved, which is told, until a pers
 
 TEST_CASE("a node that another controller hears is not fenced, which is told, until nobody hears it") {
   std::atomic<bool> hears = true;
-  World world;
+  FailoverWorld world;
   world.ask_replicas = [&](const NodeId&, const auto& answered) {
     answered({.answered = 1, .silent = 1, .heard_by = hears ? "replica-2" : ""});
   };
@@ -191,20 +191,20 @@ TEST_CASE("a node that another controller hears is not fenced, which is told, un
   hears = false;
   REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
   std::string asked;
-  for (const TimelineEntry& entry : ReadRecord(world.api.Get(RecordPath(World::IdOf("n1")))).timeline)
+  for (const TimelineEntry& entry : ReadRecord(world.api.Get(RecordPath(FailoverWorld::IdOf("n1")))).timeline)
     if (entry.event == "Asked") asked = entry.text;
   CHECK(asked == "other controllers: 1 do not hear it, 1 gave no answer");
 }
 
 TEST_CASE("an array that is away when the leader starts belongs to a fence by hand until it is removed") {
-  World world;
+  FailoverWorld world;
   const auto spare = std::make_shared<FakeArray>(FakeArrayOptions{.name = "spare"});
   ChangingArrays& arrays = AddArray(world, spare);
   spare->FailWith(absl::UnavailableError("its host is gone"));
   world.AddPod("db-0", "n1");
   world.Start();
   REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
-  const std::string record = RecordPath(World::IdOf("n1"));
+  const std::string record = RecordPath(FailoverWorld::IdOf("n1"));
   world.api.Put(record, {{"spec", {{"cause", "a test"}}}});
   const auto phase = [&] { return TextAt(world.api.Get(record), {"status", "phase"}); };
   const auto told = [&](const std::string& text) {
@@ -220,7 +220,7 @@ TEST_CASE("an array that is away when the leader starts belongs to a fence by ha
 }
 
 TEST_CASE("an array that is configured no more is waited for no more") {
-  World world;
+  FailoverWorld world;
   const auto spare = std::make_shared<FakeArray>(FakeArrayOptions{.name = "spare"});
   ChangingArrays& arrays = AddArray(world, spare);
   world.api.RunPodsOn("n3");

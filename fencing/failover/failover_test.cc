@@ -18,7 +18,7 @@ TEST_CASE(
   VolumeId volume;
   std::atomic<int> wrong = 0;
   Metrics metrics("controller");
-  World world;  // last: its threads use the others until it is gone
+  FailoverWorld world;  // last: its threads use the others until it is gone
   volume = world.AddPod("db-0", "n1");
   world.on_write = [&](const std::string& write) {
     const bool fenced = world.IsFenced("n1"), holds = world.Holds("n1", volume);
@@ -39,10 +39,10 @@ TEST_CASE(
   CHECK(wrong == 0);
   CHECK(world.TaintOf("n1") == "00000000000000aa");
   REQUIRE(Comes([&] {
-    const auto phase = TextAt(world.api.Get(RecordPath(World::IdOf("n1"))), {"status", "phase"});
+    const auto phase = TextAt(world.api.Get(RecordPath(FailoverWorld::IdOf("n1"))), {"status", "phase"});
     return phase == "Moved" || phase == "AwaitingNode";
   }));
-  const Json record = world.api.Get(RecordPath(World::IdOf("n1")));
+  const Json record = world.api.Get(RecordPath(FailoverWorld::IdOf("n1")));
   CHECK(TextAt(record, {"spec", "requestedBy"}) == "evidence");
   // A watch may be quicker than the answer to the write that it shows, so that what follows stands before it.
   std::vector<std::string> wanted = {"LastHeard", "Decided", "Fencing", "Fenced", "Deleting"};
@@ -54,7 +54,7 @@ TEST_CASE(
   CHECK(Comes([&] { return shows("lunkeeper_failover_nodefences{phase=\"AwaitingNode\"} 1\n"); }));
 
   world.PowerOn("n1");
-  REQUIRE(Comes([&] { return world.api.Get(RecordPath(World::IdOf("n1"))).is_null(); }));
+  REQUIRE(Comes([&] { return world.api.Get(RecordPath(FailoverWorld::IdOf("n1"))).is_null(); }));
   REQUIRE(Comes([&] { return world.TaintOf("n1").empty(); }));
   CHECK_FALSE(world.IsFenced("n1"));
   CHECK(world.Runs("db-0", "n2"));
@@ -62,7 +62,7 @@ TEST_CASE(
 }
 
 TEST_CASE("of two replicas one acts; when it goes, the other carries on") {
-  World world;
+  FailoverWorld world;
   world.AddPod("db-0", "n1");
   world.array->HoldDrains(true);
   world.Start("replica-1");
@@ -87,25 +87,26 @@ TEST_CASE("of two replicas one acts; when it goes, the other carries on") {
 }
 
 TEST_CASE("a NodeFence made by hand fences a healthy node, and its deletion gives it back") {
-  World world;
+  FailoverWorld world;
   const VolumeId volume = world.AddPod("db-0", "n1");
   world.Start();
   REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
-  world.api.Put(RecordPath(World::IdOf("n1")), {{"spec", {{"cause", "a test"}}}});
+  world.api.Put(RecordPath(FailoverWorld::IdOf("n1")), {{"spec", {{"cause", "a test"}}}});
   REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
   CHECK_FALSE(world.Holds("n1", volume));
   REQUIRE(Comes([&] {
-    return !FieldAt(world.api.Get(RecordPath(World::IdOf("n1"))), {"metadata", "finalizers"}).empty();
+    return !FieldAt(world.api.Get(RecordPath(FailoverWorld::IdOf("n1"))), {"metadata", "finalizers"}).empty();
   }));
-  world.api.Merge(RecordPath(World::IdOf("n1")),
+  world.api.Merge(RecordPath(FailoverWorld::IdOf("n1")),
                   {{"metadata", {{"deletionTimestamp", "2026-11-21T00:00:00Z"}}}});
-  REQUIRE(Comes(
-      [&] { return world.api.Get(RecordPath(World::IdOf("n1"))).is_null() && world.TaintOf("n1").empty(); }));
+  REQUIRE(Comes([&] {
+    return world.api.Get(RecordPath(FailoverWorld::IdOf("n1"))).is_null() && world.TaintOf("n1").empty();
+  }));
   CHECK_FALSE(world.IsFenced("n1"));
 }
 
 TEST_CASE("a machine that a person fences loses all that its nodes have, and gets nothing as another one") {
-  World world;
+  FailoverWorld world;
   const VolumeId moved = world.AddPod("db-0", "n1");
   const VolumeId lone = world.AddPod("lone", "n1");
   world.api.Merge(PodPath("lone"), {{"metadata", {{"ownerReferences", nullptr}}}});
@@ -115,7 +116,7 @@ TEST_CASE("a machine that a person fences loses all that its nodes have, and get
   REQUIRE(world.array->AcquireGrant({taken, hostile}, absl::ZeroDuration()).ok());
   world.Start();
   REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
-  const std::string record = RecordPath(World::IdOf("n1"));
+  const std::string record = RecordPath(FailoverWorld::IdOf("n1"));
   world.api.Put(record, {{"spec", {{"cause", "it was broken into"}}}});
   REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
   for (const VolumeId& volume : {moved, lone}) CHECK_FALSE(world.Holds("n1", volume));
@@ -129,12 +130,12 @@ TEST_CASE("a machine that a person fences loses all that its nodes have, and get
 }
 
 TEST_CASE("a machine whose Node is deleted, or that is fenced, has to prove itself anew, once") {
-  World world;
+  FailoverWorld world;
   world.AddPod("db-0", "n1");
   world.Start();
   REQUIRE(Comes([&] { return world.api.CountWrites("PATCH /apis/coordination.k8s.io") > 2; }));
   CHECK(world.Distrusted().empty());
-  world.api.Put(RecordPath(World::IdOf("n1")), {{"spec", {{"cause", "a test"}}}});
+  world.api.Put(RecordPath(FailoverWorld::IdOf("n1")), {{"spec", {{"cause", "a test"}}}});
   REQUIRE(Comes([&] { return world.Runs("db-0", "n2"); }));
   CHECK(world.Distrusted() == std::vector<std::string>{"n1"});
   world.api.Remove(NodePath("n3"));
@@ -142,7 +143,7 @@ TEST_CASE("a machine whose Node is deleted, or that is fenced, has to prove itse
 }
 
 TEST_CASE("a volume of a pod without an owner stays with its dead node until another node asks for it") {
-  World world;
+  FailoverWorld world;
   const VolumeId volume = world.AddPod("lone", "n1");
   world.api.Merge(PodPath("lone"), {{"metadata", {{"ownerReferences", nullptr}}}});
   Failover& failover = world.Start();
@@ -150,7 +151,7 @@ TEST_CASE("a volume of a pod without an owner stays with its dead node until ano
   world.PowerOff("n1");
   REQUIRE(Comes([&] { return Says(failover, "node n1", "hung or dead"); }));
   CHECK_FALSE(world.IsFenced("n1"));
-  CHECK(world.array->AcquireGrant({volume, World::IdOf("n2")}, absl::Seconds(30)).ok());
+  CHECK(world.array->AcquireGrant({volume, FailoverWorld::IdOf("n2")}, absl::Seconds(30)).ok());
   CHECK(world.IsFenced("n1"));
   CHECK(world.api.CountWrites("DELETE " + PodPath("lone")) == 0);
 }
@@ -160,7 +161,7 @@ TEST_CASE("a hundred pods with two hundred volumes leave a dead node together") 
   absl::Time decided, last;
   int calls = 0;            // by failover, from the decision on; not to renew its lease
   int told = 0, early = 0;  // events of pods; of them before the last deletion
-  World world;              // after them, as above
+  FailoverWorld world;      // after them, as above
   for (int i = 0; i < 100; ++i) world.AddPod(absl::StrCat("db-", i), "n1", 2);
   world.on_write = [&](const std::string& write) {
     absl::MutexLock lock(&mutex);

@@ -33,11 +33,11 @@ struct HandRig {
     api.Put("/apis/storage.k8s.io/v1/csinodes/bare", {{"spec", {{"drivers", Json::array()}}}});
   }
 
-  ManualFenceIo Hand(absl::Duration patience = absl::Seconds(30)) {
-    return {*client, absl::Now() + patience, [this](const std::string& line) { lines.push_back(line); }};
+  ManualFenceIo Hand(absl::Duration limit = absl::Seconds(30)) {
+    return {*client, absl::Now() + limit, [this](const std::string& line) { lines.push_back(line); }};
   }
-  absl::Status Fence(const std::string& node, absl::Duration patience = absl::Seconds(30)) {
-    return RequestManualFence(Hand(patience), {node, "its fan is on fire", "operator@desk"});
+  absl::Status Fence(const std::string& node, absl::Duration limit = absl::Seconds(30)) {
+    return RequestManualFence(Hand(limit), {node, "its fan is on fire", "operator@desk"});
   }
   std::string Said() const { return absl::StrJoin(lines, "\n"); }
   std::string Path(const std::string& id = kNode) const { return kFences + id; }

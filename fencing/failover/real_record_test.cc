@@ -195,9 +195,8 @@ TEST_CASE("a fence by hand is asked for, and taken back, at a real API server") 
   INFO(csi_node.status());
   REQUIRE(csi_node.ok());
   std::string said;
-  const auto hand = [&](absl::Duration patience) {
-    return ManualFenceIo{*client, absl::Now() + patience,
-                         [&](const std::string& line) { said += line + "\n"; }};
+  const auto hand = [&](absl::Duration limit) {
+    return ManualFenceIo{*client, absl::Now() + limit, [&](const std::string& line) { said += line + "\n"; }};
   };
   CHECK(absl::IsNotFound(RequestManualFence(hand(absl::Seconds(20)), {"n2", "a test", "operator@desk"})));
   const absl::Status unanswered =

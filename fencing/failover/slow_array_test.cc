@@ -8,7 +8,7 @@
 namespace lunkeeper::fencing {
 namespace {
 
-struct SlowWorld : World {
+struct SlowWorld : FailoverWorld {
   explicit SlowWorld(std::chrono::milliseconds look_takes)
       : slow(std::make_shared<SlowArray>(*array, look_takes)) {
     arrays = MakeOneArray("fake", slow);

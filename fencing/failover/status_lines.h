@@ -1,6 +1,7 @@
 #pragma once
 // What `lunkeeper status` says of failover: this replica's part, the safety limits, each node's
-// classification, each NodeFence. Every replica judges; the leader acts. A pure function of the core's state.
+// classification, each NodeFence. Every replica classifies; the leader acts. A pure function of the core's
+// state.
 
 #include <string>
 #include <vector>

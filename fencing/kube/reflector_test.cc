@@ -119,8 +119,8 @@ class Script {
 };
 
 // The whole of it: server, client, informer.
-struct Rig {
-  explicit Rig(Script& script, const WatchTimes& times = kQuick)
+struct InformerRig {
+  explicit InformerRig(Script& script, const WatchTimes& times = kQuick)
       : api([&script](Exchange& exchange) { script(exchange); }),
         client(api.Client()),
         informer(*client, {kPods}, told.Hooks(), times) {}
@@ -141,7 +141,7 @@ TEST_CASE("what exists is told, then what changes") {
                   exchange.Event("BOOKMARK", Bookmark(20));
                   exchange.Hang();
                 }});
-  Rig rig(script);
+  InformerRig rig(script);
   CHECK(rig.told.Comes({{"db/p1", "12"}, {"db/p3", "11"}}));
   CHECK(rig.told.Lives("+"));
   CHECK(script.from() == std::vector<std::string>{"10"});
@@ -158,7 +158,7 @@ TEST_CASE("what the caller does not care for is not kept, and leaves when it sto
                   exchange.Event("MODIFIED", now_hidden);
                   exchange.Hang();
                 }});
-  Rig rig(script);
+  InformerRig rig(script);
   CHECK(rig.told.Comes({{"db/p1", "11"}}));
   CHECK(rig.told.changes() == 3);  // p2, p1, p2 gone
 }
@@ -179,7 +179,7 @@ TEST_CASE("a watch that ends in order goes on where it was, and nobody is alarme
                    exchange.Hang();
                  }});
   its = &script;
-  Rig rig(script);
+  InformerRig rig(script);
   CHECK(rig.told.Comes({{"db/p1", "18"}}));
   CHECK(rig.told.Lives("+"));
   CHECK(script.from() == std::vector<std::string>{"10", "17"});
@@ -203,7 +203,7 @@ TEST_CASE("a watch that is cut in the middle of an event loses nothing and lists
          for (const char c : event) exchange.Chunk(std::string(1, c));  // an event in many chunks
          exchange.Hang();
        }});
-  Rig rig(script);
+  InformerRig rig(script);
   script.SetList({Pod(1, 12)}, 20);
   CHECK(rig.told.Comes({{"db/p1", "12"}}));
   CHECK(rig.told.Lives("+-+"));
@@ -220,7 +220,7 @@ TEST_CASE("versions that are no longer kept lead to a new list, by status or by 
                   exchange.End();
                 }});
   its = &script;
-  Rig rig(script);
+  InformerRig rig(script);
   CHECK(rig.told.Comes({{"db/p1", "30"}}));
   CHECK(rig.told.Lives(by_event ? "+-+" : "+"));
   CHECK(script.lists() == 2);
@@ -238,7 +238,7 @@ TEST_CASE("garbage in a watch leads to a new list") {
                   exchange.Hang();
                 }});
   its = &script;
-  Rig rig(script);
+  InformerRig rig(script);
   CHECK(rig.told.Comes({{"db/p1", "30"}}));
   CHECK(script.lists() == 2);
 }
@@ -256,7 +256,7 @@ TEST_CASE("a watch on which nothing comes until its time is up is a dead connect
                  }});
   WatchTimes times = kQuick;
   times.watch = absl::Milliseconds(300);
-  Rig rig(script, times);
+  InformerRig rig(script, times);
   CHECK(rig.told.Comes({{"db/p1", "11"}}));
 }
 
@@ -268,7 +268,7 @@ TEST_CASE("an API server restored from an older copy is believed") {
                   exchange.End();
                 }});
   its = &script;
-  Rig rig(script);
+  InformerRig rig(script);
   CHECK(rig.told.Comes({{"db/p1", "70"}}));
   CHECK(Eventually([&] { return script.from() == std::vector<std::string>{"1000", "80"}; }));
 }
@@ -307,7 +307,8 @@ TEST_CASE("a server that ends each watch at once is not asked without a pause") 
                   exchange.Begin();
                   exchange.End();
                 }));
-  Rig rig(script, {absl::Seconds(30), absl::Seconds(20), absl::Milliseconds(50), absl::Milliseconds(100)});
+  InformerRig rig(script,
+                  {absl::Seconds(30), absl::Seconds(20), absl::Milliseconds(50), absl::Milliseconds(100)});
   REQUIRE(rig.told.Lives("+"));
   const absl::Time start = absl::Now();
   REQUIRE(Eventually([&] { return script.from().size() >= 8; }));

@@ -14,15 +14,15 @@ namespace {
 
 using namespace lunkeeper::kube;
 
-struct Seen {
+struct SeenPieces {
   std::vector<std::string> pieces;
   bool good = true;
   std::string rest;
-  bool operator==(const Seen&) const = default;
+  bool operator==(const SeenPieces&) const = default;
 };
 
-Seen CutUp(JsonCutter::Shape shape, std::string_view text, size_t step) {
-  Seen seen;
+SeenPieces CutUp(JsonCutter::Shape shape, std::string_view text, size_t step) {
+  SeenPieces seen;
   JsonCutter cutter(shape, [&](std::string_view piece) {
     seen.pieces.emplace_back(piece);
     return absl::OkStatus();
@@ -43,7 +43,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t step = data[0] % 16 + 1;
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   for (const auto shape : {JsonCutter::Shape::kStream, JsonCutter::Shape::kList}) {
-    const Seen whole = CutUp(shape, text, text.size() + 1);
+    const SeenPieces whole = CutUp(shape, text, text.size() + 1);
     if (!(CutUp(shape, text, step) == whole)) std::abort();
     for (const std::string& piece : whole.pieces) {
       const auto change = ParseWatchEvent("watch", piece);
@@ -54,9 +54,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto json = ParseJson(text);
   if (size + 2 < JsonCutter::kMostDepth && json.ok() && json->is_object()) {
     const std::string one = ToText(*json);
-    const Seen three = CutUp(JsonCutter::Shape::kStream, one + "\n" + one + one, step);
+    const SeenPieces three = CutUp(JsonCutter::Shape::kStream, one + "\n" + one + one, step);
     if (!three.good || three.pieces != std::vector<std::string>(3, one)) std::abort();
-    const Seen list = CutUp(JsonCutter::Shape::kList, "{\"items\":[" + one + "," + one + "]}", step);
+    const SeenPieces list = CutUp(JsonCutter::Shape::kList, "{\"items\":[" + one + "," + one + "]}", step);
     if (!list.good || list.pieces != std::vector<std::string>(2, one)) std::abort();
   }
   return 0;

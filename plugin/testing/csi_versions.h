@@ -66,7 +66,7 @@ inline const auto& ContextOf(const v1::ControllerPublishVolumeResponse& response
 
 // A response, or the error in its place.
 template <class Response>
-struct Answer {
+struct ClientAnswer {
   const Response& operator*() const { return response; }
   const Response* operator->() const { return &response; }
 
@@ -77,8 +77,9 @@ struct Answer {
 
 // `call` is a method of the stub; `fill` sets the fields of its request.
 template <class Stub, class Request, class Response, class Fill>
-Answer<Response> Ask(Stub& stub, grpc::Status (Stub::*call)(grpc::ClientContext*, const Request&, Response*),
-                     const Fill& fill) {
+ClientAnswer<Response> Ask(Stub& stub,
+                           grpc::Status (Stub::*call)(grpc::ClientContext*, const Request&, Response*),
+                           const Fill& fill) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
   Request request;

@@ -11,14 +11,14 @@ namespace {
 
 namespace v1 = array::v1;
 
-struct Seen {
+struct SeenAnswers {
   std::atomic<int> sent = 0, unchanged = 0, with_secret = 0;
 };
 
 // Counts what an agent answers.
 class CountingAgent final : public v1::ArrayService::Service {
  public:
-  CountingAgent(v1::ArrayService::Service& real, Seen& seen) : real_(real), seen_(seen) {}
+  CountingAgent(v1::ArrayService::Service& real, SeenAnswers& seen) : real_(real), seen_(seen) {}
   grpc::Status ListGrants(grpc::ServerContext* context, const v1::ListGrantsRequest* request,
                           v1::ListGrantsResponse* response) override {
     const grpc::Status status = real_.ListGrants(context, request, response);
@@ -31,7 +31,7 @@ class CountingAgent final : public v1::ArrayService::Service {
 
  private:
   v1::ArrayService::Service& real_;
-  Seen& seen_;
+  SeenAnswers& seen_;
 };
 
 struct Counted : RemoteArrayFixture {
@@ -53,7 +53,7 @@ struct Counted : RemoteArrayFixture {
   absl::StatusOr<std::vector<Grant>> Holders() {
     return array->grants().ListGrants({.volume = {}, .node = {}, .holders_only = true});
   }
-  Seen seen;
+  SeenAnswers seen;
   std::vector<VolumeId> volumes;
 };
 

@@ -21,9 +21,9 @@ int CountOpen(const std::string& path) {
 }
 
 // What a killed program leaves behind: a process that has its lock, and lets it go at `release`.
-class LeftBehind {
+class OrphanedLock {
  public:
-  explicit LeftBehind([[maybe_unused]] UniqueFd lock) {
+  explicit OrphanedLock([[maybe_unused]] UniqueFd lock) {
     REQUIRE(::pipe(release_) == 0);
     child_ = ::fork();
     if (child_ != 0) return;
@@ -32,13 +32,13 @@ class LeftBehind {
     [[maybe_unused]] const ssize_t got = ::read(release_[0], &end, 1);
     ::_exit(0);
   }
-  ~LeftBehind() {
+  ~OrphanedLock() {
     Release();
     ::close(release_[0]);
     ::waitpid(child_, nullptr, 0);
   }
-  LeftBehind(const LeftBehind&) = delete;
-  LeftBehind& operator=(const LeftBehind&) = delete;
+  OrphanedLock(const OrphanedLock&) = delete;
+  OrphanedLock& operator=(const OrphanedLock&) = delete;
   void Release() {
     if (release_[1] >= 0) ::close(release_[1]);
     release_[1] = -1;
@@ -53,7 +53,7 @@ class LeftBehind {
 
 TEST_CASE("a pool that a killed program's child still holds is waited for") {
   TempDir directory;
-  LeftBehind child(LockPool(directory.path()).value());
+  OrphanedLock child(LockPool(directory.path()).value());
   REQUIRE(CountOpen(directory / "lock") == 0);
   absl::Status locked;
   std::thread next([&] { locked = LockPool(directory.path()).status(); });
@@ -65,7 +65,7 @@ TEST_CASE("a pool that a killed program's child still holds is waited for") {
 
 TEST_CASE("a pool that another program has open is refused") {
   TempDir directory;
-  const LeftBehind other(LockPool(directory.path()).value());
+  const OrphanedLock other(LockPool(directory.path()).value());
   CHECK(absl::IsFailedPrecondition(LockPool(directory.path()).status()));
 }
 

@@ -110,19 +110,19 @@ TEST_CASE("no tgtd is ended below a running agent, or of another pool") {
 
 // A process that is older than what the test starts later, and then has a file open, as a backup or a `tail`
 // has. Ended with the test.
-class Reader {
+class FileReader {
  public:
-  explicit Reader(const std::string& path) : pid_(::fork()) {
+  explicit FileReader(const std::string& path) : pid_(::fork()) {
     if (pid_ != 0) return;
     while (::open(path.c_str(), O_RDONLY) < 0) ::usleep(10'000);
     while (true) ::pause();
   }
-  ~Reader() {
+  ~FileReader() {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
   }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
+  FileReader(const FileReader&) = delete;
+  FileReader& operator=(const FileReader&) = delete;
   bool Runs() const { return ::waitpid(pid_, nullptr, WNOHANG) == 0; }
   bool HasOpen(const std::string& path) const {
     std::error_code error;
@@ -141,7 +141,7 @@ class Reader {
 TEST_CASE("a process that only reads the lock's file is not taken for tgtd") {
   TempDir directory;
   const std::string pool = directory / "pool", lock = pool + "/tgtd.lock";
-  const Reader reader(lock);
+  const FileReader reader(lock);
   Stopped stopped(pool);
   REQUIRE(Eventually([&] { return reader.HasOpen(lock); }));
   const absl::Status taken = TgtdLock(lock).TakeLock().status();

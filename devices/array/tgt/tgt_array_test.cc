@@ -30,8 +30,8 @@ uint64_t AllocatedBytes(const std::string& path) {
 }
 
 // A host on an XFS that can reflink.
-struct OnXfs {
-  OnXfs() : xfs(directory.path(), "400M"), fixture(xfs.path() + "/pool") {
+struct ArrayOnXfs {
+  ArrayOnXfs() : xfs(directory.path(), "400M"), fixture(xfs.path() + "/pool") {
     REQUIRE(fixture.Open() == absl::OkStatus());
     array = fixture.Cluster();
   }
@@ -218,7 +218,8 @@ TEST_CASE_METHOD(OnExt4, "without reflinks snapshots and clones are copies, of v
   CHECK((*initiator)->Read(100) == 'o');
 }
 
-TEST_CASE_METHOD(OnXfs, "a snapshot keeps what was there, and outlives its volume, as clones outlive it") {
+TEST_CASE_METHOD(ArrayOnXfs,
+                 "a snapshot keeps what was there, and outlives its volume, as clones outlive it") {
   const auto volume = array->volumes().CreateVolume(Spec("v", 32));
   REQUIRE(volume.ok());
   const auto grant = array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
@@ -253,7 +254,7 @@ TEST_CASE_METHOD(OnXfs, "a snapshot keeps what was there, and outlives its volum
 TEST_CASE("a volume that grows while it is copied is not cut off in the copy") {
   const bool clone = GENERATE(false, true);
   const HeldAt held(clone ? "array.create.file_made" : "array.snapshot.file_made");
-  OnXfs on;
+  ArrayOnXfs on;
   VolumeStore& volumes = on.array->volumes();
   const VolumeId source = volumes.CreateVolume(Spec("v", 16)).value().id;
   held.Arm();
@@ -280,7 +281,7 @@ TEST_CASE("a volume that grows while it is copied is not cut off in the copy") {
 
 // A writer fills blocks one after another with a rising number; a snapshot of one moment holds no number
 // behind a hole.
-TEST_CASE_METHOD(OnXfs, "a snapshot of a volume in use is of one moment") {
+TEST_CASE_METHOD(ArrayOnXfs, "a snapshot of a volume in use is of one moment") {
   const auto volume = array->volumes().CreateVolume(Spec("v", 16));
   const auto grant = array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
   const auto initiator = PlainInitiator::Login(grant->connection);
@@ -312,7 +313,7 @@ TEST_CASE_METHOD(OnXfs, "a snapshot of a volume in use is of one moment") {
   CHECK_FALSE(failed);
 }
 
-TEST_CASE_METHOD(OnXfs, "a volume grows under sessions that write, and no write fails on the medium") {
+TEST_CASE_METHOD(ArrayOnXfs, "a volume grows under sessions that write, and no write fails on the medium") {
   const auto volume = array->volumes().CreateVolume(Spec("v", 16));
   const auto grant = array->grants().AcquireGrant(For(volume->id, kA), absl::ZeroDuration());
   std::vector<std::thread> writers;

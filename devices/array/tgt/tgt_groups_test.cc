@@ -28,8 +28,8 @@ namespace {
 
 const NodeId kA("a.0000000000000001"), kB("b.0000000000000002");
 
-struct OnXfs {
-  OnXfs() { REQUIRE(fixture.Open() == absl::OkStatus()); }
+struct GroupsOnXfs {
+  GroupsOnXfs() { REQUIRE(fixture.Open() == absl::OkStatus()); }
 
   // The first byte of a block of a snapshot, as it is in its file.
   char ByteOf(const SnapshotGroup& group, const VolumeId& source, std::streamoff block) const {
@@ -63,7 +63,7 @@ struct OnXfs {
 
 }  // namespace
 
-TEST_CASE_METHOD(OnXfs, "a real array keeps what groups of snapshots promise") {
+TEST_CASE_METHOD(GroupsOnXfs, "a real array keeps what groups of snapshots promise") {
   const auto array = fixture.Cluster(), other = fixture.Cluster("c2");
   CheckGroupLife(*array);
   CheckGroupRefusals(*array);
@@ -72,7 +72,7 @@ TEST_CASE_METHOD(OnXfs, "a real array keeps what groups of snapshots promise") {
   CHECK(CountFiles("snapshots") == 0);
 }
 
-TEST_CASE_METHOD(OnXfs, "a group has what was written before it, flushed or not, and nothing later") {
+TEST_CASE_METHOD(GroupsOnXfs, "a group has what was written before it, flushed or not, and nothing later") {
   const auto array = fixture.Cluster();
   const VolumeId a = MakeGroupVolume(*array, "a"), b = MakeGroupVolume(*array, "b");
   const auto on_a = Use(*array, a, kA), on_b = Use(*array, b, kB);
@@ -86,7 +86,7 @@ TEST_CASE_METHOD(OnXfs, "a group has what was written before it, flushed or not,
   CHECK(on_a->Read(7) == 'z');
 }
 
-TEST_CASE_METHOD(OnXfs, "a write that waited for another volume's is never in a group without it") {
+TEST_CASE_METHOD(GroupsOnXfs, "a write that waited for another volume's is never in a group without it") {
   const auto array = fixture.Cluster();
   const VolumeId a = MakeGroupVolume(*array, "a"), b = MakeGroupVolume(*array, "b");
   const auto on_a = Use(*array, a, kA), on_b = Use(*array, b, kB);
@@ -199,7 +199,7 @@ TEST_CASE("two files differ where their blocks are not the same, or not known") 
   CHECK(FindDifferences({}, {}, 32).empty());
 }
 
-TEST_CASE_METHOD(OnXfs, "a pool without room makes no group at all") {
+TEST_CASE_METHOD(GroupsOnXfs, "a pool without room makes no group at all") {
   const auto array = fixture.Cluster();
   const VolumeId a = MakeGroupVolume(*array, "a");
   VolumeSpec spec = Spec("thick", 64);
@@ -229,7 +229,8 @@ TEST_CASE("a pool that cannot reflink refuses groups, and says what to do") {
 
 #ifdef LUNKEEPER_FAIL_POINTS
 // The agent in a process of its own, which dies at the fail point.
-TEST_CASE_METHOD(OnXfs, "an agent that is killed leaves a group whole or not at all, and tgtd serving") {
+TEST_CASE_METHOD(GroupsOnXfs,
+                 "an agent that is killed leaves a group whole or not at all, and tgtd serving") {
   const auto [fail_point, stored] = GENERATE(table<const char*, bool>({{"array.group.files_made", false},
                                                                        {"array.barrier.begun", false},
                                                                        {"array.barrier.worked", false},
@@ -264,7 +265,7 @@ TEST_CASE_METHOD(OnXfs, "an agent that is killed leaves a group whole or not at 
   CHECK(CountFiles("snapshots") == 2);
 }
 
-TEST_CASE_METHOD(OnXfs, "a deletion that is killed is over after the next start, or has not begun") {
+TEST_CASE_METHOD(GroupsOnXfs, "a deletion that is killed is over after the next start, or has not begun") {
   const auto [fail_point, left] = GENERATE(table<const char*, size_t>(
       {{"array.delete_group.files_condemned", 2}, {"array.delete_group.rows_deleted", 0}}));
   CAPTURE(fail_point);
@@ -292,7 +293,7 @@ TEST_CASE_METHOD(OnXfs, "a deletion that is killed is over after the next start,
 #endif
 
 // Its guard died with the agent: the worst case.
-TEST_CASE_METHOD(OnXfs, "a tgtd that was left stopped goes on when the next agent takes it over") {
+TEST_CASE_METHOD(GroupsOnXfs, "a tgtd that was left stopped goes on when the next agent takes it over") {
   const auto array = fixture.Cluster();
   const VolumeId a = MakeGroupVolume(*array, "a");
   const auto initiator = Use(*array, a, kA);
@@ -302,7 +303,8 @@ TEST_CASE_METHOD(OnXfs, "a tgtd that was left stopped goes on when the next agen
   CHECK(initiator->Write(1, 'x'));
 }
 
-TEST_CASE_METHOD(OnXfs, "a tgtd that is killed takes no group with it, and the repeated call succeeds") {
+TEST_CASE_METHOD(GroupsOnXfs,
+                 "a tgtd that is killed takes no group with it, and the repeated call succeeds") {
   const auto array = fixture.Cluster();
   const VolumeId a = MakeGroupVolume(*array, "a");
   ::kill(TgtdProcess(fixture.options.control_port), SIGKILL);

@@ -12,7 +12,7 @@
 
 namespace lunkeeper::testing {
 
-struct Checker::State {
+struct FileChecker::State {
   std::atomic<bool> stop{false};
   std::atomic<uint64_t> writes{0}, errors{0}, wrong{0};
   std::vector<std::thread> threads;
@@ -45,7 +45,7 @@ struct Checker::State {
   }
 };
 
-Checker::Checker(const std::string& path, uint64_t size_bytes, int threads)
+FileChecker::FileChecker(const std::string& path, uint64_t size_bytes, int threads)
     : state_(std::make_unique<State>()) {
   const uint64_t each = size_bytes / kStampBlockBytes / static_cast<uint64_t>(threads);
   for (int i = 0; i < threads; ++i) {
@@ -55,25 +55,25 @@ Checker::Checker(const std::string& path, uint64_t size_bytes, int threads)
   }
 }
 
-Checker::~Checker() { Stop(); }
+FileChecker::~FileChecker() { Stop(); }
 
-void Checker::Stop() {
+void FileChecker::Stop() {
   state_->stop = true;
   for (std::thread& thread : state_->threads) thread.join();
   state_->threads.clear();
 }
 
-uint64_t Checker::writes() const { return state_->writes; }
-uint64_t Checker::errors() const { return state_->errors; }
+uint64_t FileChecker::writes() const { return state_->writes; }
+uint64_t FileChecker::errors() const { return state_->errors; }
 
-void Checker::StopAndCheck() {
+void FileChecker::StopAndCheck() {
   Stop();
   CHECK(state_->errors == 0);
   CHECK(state_->wrong == 0);
   CHECK(state_->writes > 0);
 }
 
-void RequireProgress(const Checker& checker) {
+void RequireProgress(const FileChecker& checker) {
   const uint64_t before = checker.writes();
   Eventually("writes go on", [&] { return checker.writes() > before + 200; });
 }

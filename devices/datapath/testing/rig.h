@@ -125,10 +125,10 @@ bool IsBound(const std::string& device);
 AttachRequest RequestFor(const iscsi::FakeTarget& target);
 
 // Threads that write numbered blocks with O_DIRECT and read them back, each in a part of its own.
-class Checker {
+class FileChecker {
  public:
-  Checker(const std::string& path, uint64_t size_bytes, int threads);
-  ~Checker();
+  FileChecker(const std::string& path, uint64_t size_bytes, int threads);
+  ~FileChecker();
   void Stop();  // ends the threads
   // Stops. Requires that no I/O failed and that no read showed anything but the last acknowledged
   // write.
@@ -142,6 +142,6 @@ class Checker {
 };
 
 // Requires that some more writes are acknowledged in time.
-void RequireProgress(const Checker& checker);
+void RequireProgress(const FileChecker& checker);
 
 }  // namespace lunkeeper::testing

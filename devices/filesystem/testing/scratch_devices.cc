@@ -54,17 +54,17 @@ void TakeAndIgnore(int channel) {
 
 }  // namespace
 
-LoopDevice::LoopDevice(const testing::TempDir& directory, const std::string& name, uint64_t bytes,
-                       bool read_only)
+ScratchLoop::ScratchLoop(const testing::TempDir& directory, const std::string& name, uint64_t bytes,
+                         bool read_only)
     : file_(directory.path() + "/" + name) {
   const UniqueFd file(::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   REQUIRE(::ftruncate(file.get(), static_cast<off_t>(bytes)) == 0);
   path_ = OutputOf(absl::StrCat("losetup --find --show ", read_only ? "--read-only " : "", file_));
 }
 
-LoopDevice::~LoopDevice() { Shell("losetup --detach " + path_); }
+ScratchLoop::~ScratchLoop() { Shell("losetup --detach " + path_); }
 
-void LoopDevice::Grow(uint64_t bytes) {
+void ScratchLoop::Grow(uint64_t bytes) {
   REQUIRE(::truncate(file_.c_str(), static_cast<off_t>(bytes)) == 0);
   REQUIRE(Shell("losetup --set-capacity " + path_));
 }

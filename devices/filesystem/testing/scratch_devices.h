@@ -17,11 +17,11 @@ namespace lunkeeper {
 inline absl::Time Soon() { return absl::Now() + absl::Seconds(60); }
 
 // On a sparse file `name` in the directory, which is made unless it is there.
-class LoopDevice {
+class ScratchLoop {
  public:
-  LoopDevice(const testing::TempDir& directory, const std::string& name, uint64_t bytes,
-             bool read_only = false);
-  ~LoopDevice();
+  ScratchLoop(const testing::TempDir& directory, const std::string& name, uint64_t bytes,
+              bool read_only = false);
+  ~ScratchLoop();
   const std::string& path() const { return path_; }
   const std::string& file() const { return file_; }
   void Grow(uint64_t bytes);

@@ -30,9 +30,9 @@ struct TestRequest : LunRequest {
   int answers = 0;
 };
 
-class Rig {
+class LunRig {
  public:
-  explicit Rig(const std::function<void(LunOptions&)>& adjust = [](LunOptions&) {}) {
+  explicit LunRig(const std::function<void(LunOptions&)>& adjust = [](LunOptions&) {}) {
     options.connection.portal = target.portal();
     options.connection.target = Iqn("iqn.2026-11.io.lunkeeper:test");
     options.connection.initiator = Iqn("iqn.2026-11.io.lunkeeper:node");
@@ -41,7 +41,7 @@ class Rig {
     adjust(options);
     Make();
   }
-  ~Rig() { Drop(); }
+  ~LunRig() { Drop(); }
 
   void Make() {
     lun = MakeLun(options, &state);

@@ -29,8 +29,8 @@ class Recorder final : public SessionHandler {
   Task last;
 };
 
-struct Rig {
-  explicit Rig(ChapCredentials chap = {}) {
+struct SessionRig {
+  explicit SessionRig(ChapCredentials chap = {}) {
     connection.initiator = Iqn("iqn.a");
     connection.target = Iqn("iqn.b");
     connection.chap = std::move(chap);

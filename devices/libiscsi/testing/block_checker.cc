@@ -43,7 +43,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct Options {
+struct CheckerOptions {
   std::string device;
   std::string record;
   int seconds = 0;
@@ -59,7 +59,7 @@ struct BlockRecord {
 };
 static_assert(sizeof(BlockRecord) == 8);
 
-struct Counters {
+struct CheckerCounters {
   std::atomic<uint64_t> writes = 0, reads = 0, flushes = 0, io_errors = 0, stale = 0, garbage = 0,
                         longest_us = 0;
 
@@ -105,9 +105,9 @@ uint64_t SizeOf(int fd) {
   return bytes;
 }
 
-class Checker {
+class BlockChecker {
  public:
-  Checker(const Options& options, int open_flags) : options_(options) {
+  BlockChecker(const CheckerOptions& options, int open_flags) : options_(options) {
     fd_ = UniqueFd(open(options.device.c_str(), open_flags | O_DIRECT | O_CLOEXEC));
     if (!fd_) Die("open " + options.device);
     blocks_ = SizeOf(fd_.get()) / kStampBlockBytes;
@@ -237,15 +237,15 @@ class Checker {
             oldest, newest);
   }
 
-  const Options options_;
+  const CheckerOptions options_;
   UniqueFd fd_;
   uint64_t blocks_ = 0;
   BlockRecord* records_ = nullptr;  // mapped for the life of the process
-  Counters counters_;
+  CheckerCounters counters_;
 };
 
-int RunWrite(const Options& options) {
-  Checker checker(options, O_RDWR);
+int RunWrite(const CheckerOptions& options) {
+  BlockChecker checker(options, O_RDWR);
   if (!checker.TakeOver()) return checker.Print();
   signal(SIGTERM, Stop);
   signal(SIGINT, Stop);
@@ -266,8 +266,8 @@ int RunWrite(const Options& options) {
   return checker.Print();
 }
 
-int RunVerify(const Options& options) {
-  Checker checker(options, O_RDONLY);
+int RunVerify(const CheckerOptions& options) {
+  BlockChecker checker(options, O_RDONLY);
   checker.Verify();
   return checker.Print();
 }
@@ -276,7 +276,7 @@ int RunVerify(const Options& options) {
 }  // namespace lunkeeper
 
 int main(int argc, char** argv) {
-  lunkeeper::Options options;
+  lunkeeper::CheckerOptions options;
   CLI::App app("Writes stamped blocks and checks that none is lost, overtaken or torn.");
   app.require_subcommand(1);
   CLI::App* const write = app.add_subcommand("write", "write and check");

@@ -41,7 +41,7 @@ constexpr auto kLoginLimit = std::chrono::seconds(2);
 // Between two logins: without it, refused ones are all the target has time for.
 constexpr auto kLoginPause = std::chrono::milliseconds(2);
 
-struct Options {
+struct WriterOptions {
   Connection connection;
   unsigned depth = 64;
   unsigned sessions = 2;
@@ -49,24 +49,24 @@ struct Options {
 };
 
 // The layout is read by the tests.
-struct Counters {
+struct WriterCounters {
   std::atomic<uint64_t> sent, acked, failed, logins, refused;
 };
 
 std::atomic<bool> stop = false;
 void Stop(int) { stop = true; }
 
-Counters* MapCounters(const std::string& path) {
+WriterCounters* MapCounters(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!fd || ftruncate(fd.get(), sizeof(Counters)) != 0) return nullptr;
-  void* const map = mmap(nullptr, sizeof(Counters), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  return map == MAP_FAILED ? nullptr : static_cast<Counters*>(map);
+  if (!fd || ftruncate(fd.get(), sizeof(WriterCounters)) != 0) return nullptr;
+  void* const map = mmap(nullptr, sizeof(WriterCounters), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  return map == MAP_FAILED ? nullptr : static_cast<WriterCounters*>(map);
 }
 
 // One session, from login to its loss. libiscsi calls back on this object's thread, from Serve.
 class Session {
  public:
-  Session(const Options& options, Counters* counters)
+  Session(const WriterOptions& options, WriterCounters* counters)
       : options_(options), counters_(*counters), context_(iscsi_create_context(Initiator().c_str())) {}
   ~Session() {
     lost_ = true;  // no callback sends again
@@ -167,8 +167,8 @@ class Session {
     if (!session->lost_ && status < SCSI_STATUS_CANCELLED) session->Send(slot);
   }
 
-  const Options& options_;
-  Counters& counters_;
+  const WriterOptions& options_;
+  WriterCounters& counters_;
   iscsi_context* context_;
   bool logged_in_ = false;
   bool lost_ = false;
@@ -176,7 +176,7 @@ class Session {
   uint32_t sector_bytes_ = 0;
 };
 
-void LogInWithoutEnd(const Options& options, Counters* counters) {
+void LogInWithoutEnd(const WriterOptions& options, WriterCounters* counters) {
   while (!stop) {
     Session session(options, counters);
     if (session.LogIn() && session.ReadCapacity()) {
@@ -189,11 +189,11 @@ void LogInWithoutEnd(const Options& options, Counters* counters) {
   }
 }
 
-int Run(const Options& options) {
+int Run(const WriterOptions& options) {
   signal(SIGTERM, Stop);
   signal(SIGINT, Stop);
   signal(SIGPIPE, SIG_IGN);
-  Counters* const counters = MapCounters(options.counters);
+  WriterCounters* const counters = MapCounters(options.counters);
   if (counters == nullptr) {
     perror(options.counters.c_str());
     return 2;
@@ -211,7 +211,7 @@ int Run(const Options& options) {
 }  // namespace lunkeeper
 
 int main(int argc, char** argv) {
-  lunkeeper::Options options;
+  lunkeeper::WriterOptions options;
   std::string target, initiator;
   CLI::App app("Writes to a LUN for as long as the target lets it, and logs in again without end.");
   app.add_option("--portal", options.connection.portal)->required();

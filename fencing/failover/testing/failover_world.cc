@@ -5,22 +5,23 @@
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
+#include "base/testing/test_host.h"
 #include "fencing/failover/facts.h"
 
 namespace lunkeeper::fencing {
 
-World::World() {
+FailoverWorld::World() {
   for (const std::string name : {"n1", "n2", "n3", "n4", "n5"}) AddNode(name);
   api.RunPodsOn("n2");
 }
 
-World::~World() {
+FailoverWorld::~FailoverWorld() {
   std::vector<std::unique_ptr<Failover>> gone;
   absl::MutexLock lock(&mutex);
   gone.swap(replicas);
 }
 
-void World::AddNode(const std::string& name) {
+void FailoverWorld::AddNode(const std::string& name) {
   const Json ready = {{{"type", "Ready"}, {"status", "True"}}};
   api.Put(NodePath(name), {{"status", {{"conditions", ready}}}});
   api.Put("/apis/storage.k8s.io/v1/csinodes/" + name,
@@ -29,7 +30,7 @@ void World::AddNode(const std::string& name) {
   heartbeating[name] = true;
 }
 
-VolumeId World::AddPod(const std::string& name, const std::string& node, int count) {
+VolumeId FailoverWorld::AddPod(const std::string& name, const std::string& node, int count) {
   std::vector<VolumeId> volumes;
   Json data = Json::array();
   for (int i = 0; i < count; ++i) {
@@ -54,7 +55,7 @@ VolumeId World::AddPod(const std::string& name, const std::string& node, int cou
   return volumes.front();
 }
 
-Failover& World::Start(const std::string& name, Settings settings) {
+Failover& FailoverWorld::Start(const std::string& name, Settings settings) {
   settings.tick = 50_ms;
   settings.slow_silence = 2500_ms;  // there is nobody to probe
   settings.kubelet_stale = 600_s;   // and no kubelet that renews a lease
@@ -69,7 +70,7 @@ Failover& World::Start(const std::string& name, Settings settings) {
   return *replicas.emplace_back(StartFailover(options, *arrays, *clients.back()));
 }
 
-void World::Heartbeat() {
+void FailoverWorld::Heartbeat() {
   absl::MutexLock lock(&mutex);
   ++sequence;
   for (const auto& [name, lands] : landing)
@@ -89,7 +90,7 @@ void World::Heartbeat() {
   }
 }
 
-void World::PowerOff(const std::string& name) {
+void FailoverWorld::PowerOff(const std::string& name) {
   {
     absl::MutexLock lock(&mutex);
     heartbeating[name] = false;
@@ -97,24 +98,24 @@ void World::PowerOff(const std::string& name) {
   api.Merge(NodePath(name), {{"status", {{"conditions", {{{"type", "Ready"}, {"status", "Unknown"}}}}}}});
 }
 
-void World::PowerOn(const std::string& name) {
+void FailoverWorld::PowerOn(const std::string& name) {
   absl::MutexLock lock(&mutex);
   heartbeating[name] = true;
   api.Merge(NodePath(name), {{"status", {{"conditions", {{{"type", "Ready"}, {"status", "True"}}}}}}});
 }
 
-bool World::IsFenced(const std::string& node) {
+bool FailoverWorld::IsFenced(const std::string& node) {
   const auto fences = array->ListFences();
   return fences.ok() && std::any_of(fences->begin(), fences->end(),
                                     [&](const FenceRecord& fence) { return fence.node == IdOf(node); });
 }
 
-std::string World::TaintOf(const std::string& node) {
+std::string FailoverWorld::TaintOf(const std::string& node) {
   const Json& taints = api.Get(NodePath(node));
   return TaintIn(kube::ToText(FieldAt(taints, {"spec", "taints"})));
 }
 
-ChangingArrays& AddArray(World& world, std::shared_ptr<FakeArray> spare) {
+ChangingArrays& AddArray(FailoverWorld& world, std::shared_ptr<FakeArray> spare) {
   auto changing = std::make_unique<ChangingArrays>(
       std::vector<NamedArray>{{"fake", world.array, true}, {"spare", std::move(spare), false}});
   ChangingArrays& arrays = *changing;
@@ -129,13 +130,8 @@ bool Says(Failover& failover, const std::string& about, const std::string& what)
   });
 }
 
-bool Comes(const std::function<bool()>& condition, absl::Duration patience) {
-  const absl::Time end = absl::Now() + patience;
-  while (!condition()) {
-    if (absl::Now() > end) return false;
-    absl::SleepFor(absl::Milliseconds(10));
-  }
-  return true;
+bool Comes(const std::function<bool()>& condition, absl::Duration limit) {
+  return testing::Eventually(condition, limit);
 }
 
 }  // namespace lunkeeper::fencing

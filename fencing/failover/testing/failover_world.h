@@ -29,10 +29,10 @@ inline std::string PodPath(const std::string& name) { return "/api/v1/namespaces
 inline std::string RecordPath(const NodeId& node) { return absl::StrCat(kRecords, "/", node.value()); }
 
 // Five nodes; a database on the first.
-class World {
+class FailoverWorld {
  public:
-  World();
-  ~World();
+  FailoverWorld();
+  ~FailoverWorld();
 
   void AddNode(const std::string& name);
   static NodeId IdOf(const std::string& name) { return NodeId(name + ".00000000000000aa"); }
@@ -108,12 +108,12 @@ class ChangingArrays final : public lunkeeper::Arrays {
 };
 
 // The world's own array and another one, which may be removed.
-ChangingArrays& AddArray(World& world, std::shared_ptr<FakeArray> spare);
+ChangingArrays& AddArray(FailoverWorld& world, std::shared_ptr<FakeArray> spare);
 
 // Whether a line of the status that begins with `about` contains `what`.
 bool Says(Failover& failover, const std::string& about, const std::string& what);
 
 // Waits for the condition; false: it did not come in time.
-bool Comes(const std::function<bool()>& condition, absl::Duration patience = absl::Seconds(40));
+bool Comes(const std::function<bool()>& condition, absl::Duration limit = absl::Seconds(40));
 
 }  // namespace lunkeeper::fencing

@@ -2,7 +2,7 @@
 // The process that keeps duplicates of a supervisor's descriptors (duplicates.h): the node plugin, since each
 // of the two survives the other's restart. It listens beside the data path's control socket:
 //
-//   supervisor                             keeper
+//   supervisor                             store
 //      | KEEP, with the parcels              |
 //      |------------------------------------>|  keeps them in the place of those it had
 //      |        (the connection stays)       |
@@ -18,7 +18,7 @@
 // on it: the data path does not count as dead (IsDatapathDead). If no other one comes in time, I/O fails, as
 // it does where nobody keeps duplicates.
 //
-// What is kept costs the keeper two descriptors, however many volumes there are.
+// What is kept costs the store two descriptors, however many volumes there are.
 
 #include <memory>
 #include <string>
@@ -32,9 +32,9 @@
 namespace lunkeeper {
 
 // A thread. Destroying it ends the keeping. Thread-safe.
-class DuplicateKeeper {
+class DuplicateStore {
  public:
-  virtual ~DuplicateKeeper() = default;
+  virtual ~DuplicateStore() = default;
   // Volumes of a supervisor that is gone wait for the next one.
   virtual bool IsWaiting() const = 0;
 };
@@ -43,17 +43,17 @@ class DuplicateKeeper {
 // and the next one needs a moment. Where none will come, unmounts on that node wait as long.
 constexpr absl::Duration kKeptFor = absl::Minutes(6);
 
-// Starts at once; where its socket cannot be made (another keeper is there), it is tried again each second.
-std::unique_ptr<DuplicateKeeper> KeepDuplicates(const std::string& datapath_socket,
-                                                absl::Duration kept_for = kKeptFor);
+// Starts at once; where its socket cannot be made (another store is there), it is tried again each second.
+std::unique_ptr<DuplicateStore> StartDuplicateStore(const std::string& datapath_socket,
+                                                    absl::Duration kept_for = kKeptFor);
 
-// A supervisor's side of it. Neither waits for a keeper that hangs, but AskForDuplicates for a moment.
+// A supervisor's side of it. Neither waits for a store that hangs, but AskForDuplicates for a moment.
 
-// The connection, which ends when the keeper dies or keeps another supervisor's. UNAVAILABLE: there is none.
-absl::StatusOr<UniqueFd> ConnectToKeeper(const std::string& datapath_socket);
-absl::Status SendDuplicates(int keeper, const std::vector<int>& parcels);
-bool IsKeeperGone(int keeper);
-// The parcels of a supervisor that died; empty: there are none. DEADLINE_EXCEEDED: the keeper hangs. Then
+// The connection, which ends when the store dies or keeps another supervisor's. UNAVAILABLE: there is none.
+absl::StatusOr<UniqueFd> ConnectToDuplicateStore(const std::string& datapath_socket);
+absl::Status SendDuplicates(int store, const std::vector<int>& parcels);
+bool IsDuplicateStoreGone(int store);
+// The parcels of a supervisor that died; empty: there are none. DEADLINE_EXCEEDED: the store hangs. Then
 // nobody can say whether volumes are kept, and their I/O waits, so who touched them would hang, too.
 absl::StatusOr<std::vector<UniqueFd>> AskForDuplicates(const std::string& datapath_socket);
 

@@ -3,7 +3,7 @@
 //
 // The lock beside the socket (datapath_lock.h) is held as long as anything is kept.
 
-#include "devices/datapath/duplicate_keeper.h"
+#include "devices/datapath/duplicate_store.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -29,15 +29,15 @@
 namespace lunkeeper {
 namespace {
 
-using Call = datapath::KeeperCall;
+using Call = datapath::DuplicateStoreCall;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kTickMs = 1000;
 constexpr absl::Duration kMessageTimeout = absl::Milliseconds(500);
-// A keeper that answers does so at once. One that is stopped for longer is none.
-constexpr absl::Duration kKeeperAnswers = absl::Seconds(5);
+// A store that answers does so at once. One that is stopped for longer is none.
+constexpr absl::Duration kStoreAnswers = absl::Seconds(5);
 
-std::string KeeperPath(const std::string& datapath_socket) { return datapath_socket + ".keeper"; }
+std::string DuplicateStorePath(const std::string& datapath_socket) { return datapath_socket + ".duplicates"; }
 
 absl::Status SendCall(int socket, Call::Kind kind, const std::vector<int>& fds = {}) {
   Call call;
@@ -45,19 +45,19 @@ absl::Status SendCall(int socket, Call::Kind kind, const std::vector<int>& fds =
   return SendMessage(socket, call, fds);
 }
 
-class Keeper final : public DuplicateKeeper {
+class StoreServer final : public DuplicateStore {
  public:
-  Keeper(std::string datapath_socket, absl::Duration kept_for)
+  StoreServer(std::string datapath_socket, absl::Duration kept_for)
       : datapath_socket_(std::move(datapath_socket)),
         kept_for_(absl::ToChronoMilliseconds(kept_for)),
         stop_(::eventfd(0, EFD_CLOEXEC)),
         thread_([this] { Run(); }) {}
 
-  ~Keeper() override {
+  ~StoreServer() override {
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof(one));
     thread_.join();
-    if (listener_) ::unlink(KeeperPath(datapath_socket_).c_str());
+    if (listener_) ::unlink(DuplicateStorePath(datapath_socket_).c_str());
   }
 
   bool IsWaiting() const override { return waiting_; }
@@ -67,6 +67,7 @@ class Keeper final : public DuplicateKeeper {
     while (true) {
       if (!listener_) Listen();
       pollfd waiting[] = {{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}, {owner_.get(), POLLIN, 0}};
+      // Without anything to try again or to give up, only an event wakes this thread.
       ::poll(waiting, 3, listener_ && !dead_since_ ? -1 : kTickMs);
       if (waiting[0].revents != 0) return;
       if (waiting[2].revents != 0) LoseOwner();
@@ -76,7 +77,7 @@ class Keeper final : public DuplicateKeeper {
   }
 
   void Listen() {
-    absl::StatusOr<UniqueFd> listener = ListenAt(KeeperPath(datapath_socket_));
+    absl::StatusOr<UniqueFd> listener = ListenAt(DuplicateStorePath(datapath_socket_));
     if (listener.ok()) listener_ = *std::move(listener);
   }
 
@@ -120,7 +121,7 @@ class Keeper final : public DuplicateKeeper {
     if (parcels.size() != kParcels) return;
     if (!lock_) {
       absl::StatusOr<UniqueFd> lock = LockKept(datapath_socket_);
-      if (!lock.ok()) return;  // the last keeper is about to end
+      if (!lock.ok()) return;  // the last store is about to end
       lock_ = *std::move(lock);
     }
     owner_ = std::move(owner);
@@ -154,37 +155,37 @@ class Keeper final : public DuplicateKeeper {
 
 }  // namespace
 
-std::unique_ptr<DuplicateKeeper> KeepDuplicates(const std::string& datapath_socket, absl::Duration kept_for) {
-  return std::make_unique<Keeper>(datapath_socket, kept_for);
+std::unique_ptr<DuplicateStore> StartDuplicateStore(const std::string& datapath_socket,
+                                                    absl::Duration kept_for) {
+  return std::make_unique<StoreServer>(datapath_socket, kept_for);
 }
 
-absl::StatusOr<UniqueFd> ConnectToKeeper(const std::string& datapath_socket) {
-  ASSIGN_OR_RETURN(UniqueFd keeper, ConnectTo(KeeperPath(datapath_socket), SOCK_NONBLOCK));
+absl::StatusOr<UniqueFd> ConnectToDuplicateStore(const std::string& datapath_socket) {
+  ASSIGN_OR_RETURN(UniqueFd store, ConnectTo(DuplicateStorePath(datapath_socket), SOCK_NONBLOCK));
   // What it is given leads to all volumes.
-  if (!PeerIsRoot(keeper.get())) return absl::UnavailableError("the keeper's process is not root's");
-  return keeper;
+  if (!PeerIsRoot(store.get())) return absl::UnavailableError("the store's process is not root's");
+  return store;
 }
 
-absl::Status SendDuplicates(int keeper, const std::vector<int>& parcels) {
-  return SendCall(keeper, Call::KEEP, parcels);
+absl::Status SendDuplicates(int store, const std::vector<int>& parcels) {
+  return SendCall(store, Call::KEEP, parcels);
 }
 
-bool IsKeeperGone(int keeper) {
+bool IsDuplicateStoreGone(int store) {
   char byte;
-  return ::recv(keeper, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT) == 0;
+  return ::recv(store, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
 absl::StatusOr<std::vector<UniqueFd>> AskForDuplicates(const std::string& datapath_socket) {
   std::vector<UniqueFd> parcels;
-  const absl::StatusOr<UniqueFd> keeper = ConnectToKeeper(datapath_socket);
+  const absl::StatusOr<UniqueFd> store = ConnectToDuplicateStore(datapath_socket);
   Call answer;
-  if (!keeper.ok() || !SendCall(keeper->get(), Call::ASK).ok()) return parcels;
-  const absl::Status received =
-      ReceiveMessage(keeper->get(), absl::Now() + kKeeperAnswers, &answer, &parcels);
+  if (!store.ok() || !SendCall(store->get(), Call::ASK).ok()) return parcels;
+  const absl::Status received = ReceiveMessage(store->get(), absl::Now() + kStoreAnswers, &answer, &parcels);
   if (absl::IsDeadlineExceeded(received)) {
     return absl::DeadlineExceededError(
         absl::StrCat("the node plugin, which may keep volumes of a data path that died, does not answer at ",
-                     KeeperPath(datapath_socket), ": restart it if it hangs"));
+                     DuplicateStorePath(datapath_socket), ": restart it if it hangs"));
   }
   if (absl::IsResourceExhausted(received)) return received;
   return parcels;  // it died: nobody has anything
