@@ -204,6 +204,11 @@ PROSE_BITES = (
         {"x.md": f"| {WIDE} |\n```\n{WIDE}\n```\n[x](https://example.org/{WIDE})\n"},
     ),
     Bite(
+        prose.check_sections,
+        {"x.md": "# A\n" + "word\n" * 251},
+        {"x.md": "# A\n" + "word\n" * 250 + "## B\n| word |\n" + "word\n" * 250},
+    ),
+    Bite(
         prose.check_phrases,
         {"x.md": "It is put\nright.\n"},
         {"x.md": "```\nput right\n```\nIt is `put right`.\n"},

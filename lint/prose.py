@@ -9,6 +9,8 @@ import tokenize
 from lint.tree import Tree
 
 COLUMNS = 100
+MOST_WORDS = 250  # below one heading; tables and code aside
+LISTS = ("docs/glossary.md", "CHANGELOG.md")  # documents to look things up in
 URL = re.compile(r"https?://\S+|(?<=\]\()[^)\s]+(?=\))")  # an address, or the target of a link
 LINK = re.compile(r"\]\((?!https?:)(?P<path>[^)#\s]*)(?:#(?P<heading>[^)\s]+))?\)")
 SOURCE = re.compile(r"`([\w/]+\.(?:cc|h|py|proto))`")
@@ -142,6 +144,25 @@ def check_links(tree: Tree) -> list[str]:
 def check_columns(tree: Tree) -> list[str]:
     """Documents are narrow enough for a terminal and a diff."""
     return [problem for name in tree.names(".md") for problem in too_wide(tree, name)]
+
+
+def long_sections(tree: Tree, name: str) -> list[str]:
+    """The headings of a document with too many words below them."""
+    words, heading, problems = 0, "its beginning", []
+    for line in [*without_code(tree.text(name)), "# the end"]:
+        if not line.startswith("#"):
+            words += 0 if line.startswith("|") else len(line.split())
+            continue
+        if words > MOST_WORDS:
+            problems.append(f"{name}: {words} words below {heading}, at most {MOST_WORDS}")
+        words, heading = 0, line
+    return problems
+
+
+def check_sections(tree: Tree) -> list[str]:
+    """Documents have headings often enough for a reader who looks for one thing."""
+    documents = [name for name in tree.names(".md") if name not in LISTS]
+    return [problem for name in documents for problem in long_sections(tree, name)]
 
 
 def check_phrases(tree: Tree) -> list[str]:

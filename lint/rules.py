@@ -19,6 +19,7 @@ RULES: tuple[Check, ...] = (
     python.check_python_columns,
     python.check_types,
     prose.check_columns,
+    prose.check_sections,
     prose.check_phrases,
     prose.check_links,
     layers.check_walls,
