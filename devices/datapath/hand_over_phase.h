@@ -4,6 +4,14 @@
 namespace lunkeeper {
 
 // How far this data path has come with handing its volumes over (hand_over.h).
+//
+//   kNone ---> kAsked -----------------> kStopped ---> kGiven ---> kDone
+//     ^        |    |                     ^  |           |
+//     |        |    +---> kUrged ---------+  |           |
+//     |        |            |                |           |
+//     +--------+------------+----------------+-----------+   the successor refuses, fails or dies
+//
+// From kNone it goes to kEnded, and from any other to kDone, when this data path itself is ended.
 enum class HandOverPhase {
   kNone,
   kAsked,    // new calls wait; the worker serves

@@ -56,7 +56,7 @@ struct Sockets {
 char preface[] = "preface";
 const iovec kPreface = {preface, sizeof preface - 1};
 
-TEST_CASE("a splice_pipe passes on what has come, as one message behind its preface") {
+TEST_CASE("a splice pipe passes on what has come, as one message behind its preface") {
   SplicePipe splice_pipe;
   Sockets sockets;
   Sink sink;
@@ -94,7 +94,7 @@ TEST_CASE("what a sink does not take is kept, and nothing more goes that way") {
 }
 
 TEST_CASE(
-    "what comes in more pieces than a splice_pipe has room for is kept, and as much is not taken again") {
+    "what comes in more pieces than a splice pipe has room for is kept, and as much is not taken again") {
   SplicePipe splice_pipe;
   Sockets sockets;
   Sink sink;

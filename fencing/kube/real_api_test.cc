@@ -203,7 +203,7 @@ TEST_CASE("a real API server takes every verb, and refuses what it should") {
   ListsComeInPages(*client);
 }
 
-TEST_CASE("a informer of a real API server survives its restart, its hanging and its restoration") {
+TEST_CASE("an informer of a real API server survives its restart, its hanging and its restoration") {
   RealApi api;
   const auto client = api.Client();
   MakeWorld(*client);

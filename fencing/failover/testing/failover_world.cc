@@ -10,7 +10,7 @@
 
 namespace lunkeeper::fencing {
 
-FailoverWorld::World() {
+FailoverWorld::FailoverWorld() {
   for (const std::string name : {"n1", "n2", "n3", "n4", "n5"}) AddNode(name);
   api.RunPodsOn("n2");
 }
