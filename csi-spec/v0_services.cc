@@ -26,6 +26,7 @@ Status InWordsOfV0(const Status& status) {
 // `call` takes the arguments of a call of 1.x.
 template <class Request, class Response, class OldRequest, class OldResponse, class Call>
 Status ForwardTo(const Call& call, ServerContext* context, const OldRequest* request, OldResponse* response) {
+  // A field that 0.3 does not know could be one of 1.x with the same number: it must not get through.
   OldRequest known = *request;
   csi_v0::NormalizeMessage(&known);
   Request asked;
@@ -71,6 +72,7 @@ class IdentityV0 final : public v0::Identity::Service {
   const std::string name_;
 };
 
+// A place may have more segments than are asked for.
 bool LiesIn(const v0::Topology& place, const v0::Topology& wider) {
   return std::all_of(wider.segments().begin(), wider.segments().end(), [&](const auto& segment) {
     const auto same = place.segments().find(segment.first);
@@ -108,6 +110,7 @@ class ControllerV0 final : public v0::Controller::Service {
                                     v0::ValidateVolumeCapabilitiesResponse* response) override {
     const Status status =
         ForwardCall(service_, &Service::ValidateVolumeCapabilities, context, request, response);
+    // Without places, or with a volume that cannot be used anyway, there is nothing more to ask.
     if (!status.ok() || !response->supported() || request->accessible_topology().empty()) return status;
     v0::Volume volume;
     if (const Status found = FindVolume(context, request->volume_id(), &volume); !found.ok()) return found;

@@ -31,6 +31,7 @@ absl::StatusOr<Capability> RequireCapability(const Request& request) {
 
 template <class Request>
 absl::StatusOr<std::optional<Grant>> ParseContext(const VolumeId& volume, const Request& request) {
+  // Kubernetes attaches nothing: there the node takes the grant itself.
   if (request.publish_context().empty()) return std::nullopt;
   ASSIGN_OR_RETURN(Grant grant, FromPublishContext(volume, ToMap(request.publish_context())));
   return std::optional<Grant>(std::move(grant));
@@ -109,6 +110,7 @@ absl::StatusOr<ExpandRequest> ParseExpandRequest(const csi::v1::NodeExpandVolume
     return InvalidField("capacity_range: limit_bytes is below required_bytes");
   expand.required_bytes = static_cast<uint64_t>(required);
   expand.limit_bytes = static_cast<uint64_t>(limit);
+  // Checked and not used: what is mounted there says what it is.
   if (request.has_volume_capability()) {
     RETURN_IF_ERROR(ParseCapability(request.volume_capability(), {}).status());
   }

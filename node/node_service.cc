@@ -137,6 +137,7 @@ grpc::Status NodeService::NodeGetVolumeStats(grpc::ServerContext* context,
     ASSIGN_OR_RETURN(const Usage usage, mounted_.GetUsage(volume, path, DeadlineOf(context)));
     AddUsage(csi::v1::VolumeUsage::BYTES, usage.total_bytes, usage.available_bytes, usage.used_bytes,
              response);
+    // A raw device has none, and CSI wants the entry left out then.
     if (usage.total_inodes != 0) {
       AddUsage(csi::v1::VolumeUsage::INODES, usage.total_inodes, usage.free_inodes, usage.used_inodes,
                response);

@@ -209,6 +209,7 @@ void AddFence(CLI::App* app, int* exit_code, const MakeClient& cluster) {
   AddArrayOption(command, &arguments->array);
   command->callback([=] {
     const auto client = ConnectToCluster(*arguments, cluster);
+    // Refused and not ignored: the operator counts on pods being asked.
     if (client == nullptr && arguments->graceful) {
       *exit_code = ExitCode(absl::InvalidArgumentError(
           "--graceful is for a whole node of a cluster with failover: an array has no pods to ask"));

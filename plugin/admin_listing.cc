@@ -48,6 +48,7 @@ absl::Status AddVolumes(const NamedArray& array, admin::v1::ListVolumesResponse&
     out->set_max_iops(volume.spec.limits.iops);
     out->set_max_bandwidth_bytes(volume.spec.limits.bytes_per_second);
     for (const std::string& node : nodes[volume.id]) out->add_nodes(node);
+    // For `import`, like the two below: a new PersistentVolume has to ask for what the volume was made for.
     out->set_uses(volume.spec.uses.bits());
     out->set_fs_type(volume.spec.fs_type);
     out->set_claim(volume.spec.claim);

@@ -88,6 +88,7 @@ class EntryReader final : public nlohmann::json_sax<json> {
     if (entries_.empty())
       return absl::InvalidArgumentError(
           absl::StrCat("line ", LineNumber(), ": \"arrays\": want one at least"));
+    // In an order that does not depend on the file's, so that lists of volumes go on after an edit.
     std::sort(entries_.begin(), entries_.end(),
               [](const ArrayEntry& a, const ArrayEntry& b) { return a.remote.name < b.remote.name; });
     return entries_;
@@ -108,6 +109,7 @@ class EntryReader final : public nlohmann::json_sax<json> {
     --depth_;
     return true;
   }
+  // Keys that are not known are refused: a misspelt "default" would otherwise be found out much later.
   bool key(std::string& key) override {
     key_ = key;
     // A duplicate key is an error: JSON leaves its meaning open, and one of the two would be ignored.

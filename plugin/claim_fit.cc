@@ -1,3 +1,6 @@
+// What is compared is what Kubernetes' binder compares (pkg/controller/volume/persistentvolume,
+// checkVolumeSatisfyClaim) and `import` could get wrong: volumeMode, access modes, size. The StorageClass is
+// taken from the claim itself.
 #include "plugin/claim_fit.h"
 
 #include <algorithm>
@@ -43,6 +46,7 @@ absl::Status CheckSize(const Json& claim, const Json& volume) {
   if (!TextAt(claim, {"spec", "volumeName"}).empty()) return absl::OkStatus();
   const std::string wants = TextAt(claim, {"spec", "resources", "requests", "storage"});
   const std::string has = TextAt(volume, {"spec", "capacity", "storage"});
+  // What cannot be read is left to the API server, which refuses it with a better text.
   const std::optional<double> least = ParseQuantity(wants), size = ParseQuantity(has);
   if (!least || !size || *least <= *size) return absl::OkStatus();
   return Misfit(claim, volume, absl::StrCat("it asks for ", wants, ", and the volume has ", has));

@@ -1,3 +1,4 @@
+// Each kind is listed as a whole, once for a command. Objects of other drivers are passed over.
 #include "plugin/cluster_view.h"
 
 #include <iostream>
@@ -30,6 +31,7 @@ absl::StatusOr<NamesById> ReadAll(kube::KubeClient& client, const kube::Resource
 
 absl::StatusOr<NamesById> ReadClaims(kube::KubeClient& client, absl::Time deadline) {
   return ReadAll(client, {"", "v1", "persistentvolumes"}, deadline, [](const Json& object, NamesById& names) {
+    // A PersistentVolume has both names, its claim's and the array's. Claims themselves need not be listed.
     const auto facts = fencing::ReadVolume(object);
     if (facts && !facts->volume.empty()) names[facts->volume.value()] = facts->claim;
   });

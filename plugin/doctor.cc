@@ -172,6 +172,7 @@ class ClusterCheck {
       if (TextAt(pod, {"metadata", "labels", "app.kubernetes.io/component"}) == "node")
         without.insert(TextAt(pod, {"spec", "nodeName"}));
     for (const Json& node : *csi_nodes) {
+      // Registered means that kubelet has written our node id into the CSINode.
       if (!fencing::ReadNodeId(node)) continue;
       without.erase(TextAt(node, {"metadata", "name"}));
       nowhere = false;

@@ -133,6 +133,7 @@ Sentences ExplainWaits(const ClaimFacts& facts, const admin::v1::VolumeStatus& v
   if (volume.nodes().empty() || IsShared(facts.claim)) return said;
   for (const Json& pod : facts.pods) {
     const std::string node = TextAt(pod, {"spec", "nodeName"});
+    // Holders are node ids, and a pod names its node: an older instance of the same machine counts as it.
     const bool has_it = std::any_of(volume.nodes().begin(), volume.nodes().end(),
                                     [&](const auto& holder) { return MachineOf(NodeId(holder)) == node; });
     if (node.empty() || has_it || HasEnded(pod)) continue;
@@ -197,6 +198,7 @@ Sentences ExplainBound(const ClaimFacts& facts) {
     if (away.array() == array)
       return {absl::StrCat("its volume is ", id, ", and array ", array,
                            " did not say which volumes it has: ", away.why())};
+  // The array serves and has listed its volumes, so this is the whole truth.
   if (volume == facts.volumes.volumes().end())
     return {absl::StrCat("array ", array, " does not know its volume ", id,
                          ": it was deleted, or is newer than a copy that the array was restored from")};

@@ -1,3 +1,5 @@
+// The chart has a value for each of these, under `failover`. The defaults are those of fencing::Settings.
+// Choices between two words are kept as a bool, so their defaults are written here once more.
 #include "plugin/failover_options.h"
 
 #include <CLI/CLI.hpp>

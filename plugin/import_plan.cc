@@ -57,6 +57,7 @@ const Json* FindMaker(const VolumeStatus& volume, const ImportFacts& facts) {
   return nullptr;
 }
 
+// Claims that name the PersistentVolume which is missing: their data are in this volume.
 std::vector<std::string> FindWaitingClaims(const std::string& volume_name, const ImportFacts& facts) {
   std::vector<std::string> waiting;
   for (const Json& claim : facts.claims)
@@ -301,6 +302,7 @@ std::vector<LostVolume> FindLostVolumes(const ImportFacts& facts, const ImportWi
   for (const VolumeStatus& volume : facts.volumes.volumes()) {
     if (!asked.empty() && !asked.contains(volume.id())) continue;
     if (referred.contains(volume.id()) || FindMaker(volume, facts) != nullptr) continue;
+    // Another orchestrator's name may be none for Kubernetes, or be taken. The id is neither.
     const bool fits = IsObjectName(volume.name()) && taken.insert(volume.name()).second;
     const std::string name = fits ? volume.name() : volume.id();
     lost.push_back({volume, name, FindWaitingClaims(name, facts), ""});

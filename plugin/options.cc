@@ -322,6 +322,7 @@ void AddArrayOptions(CLI::App* command, ArrayAgentOptions* options) {
       ->expected(1)
       ->check(Check(PlainName(32)));
   AddPoolOptions(command, &serve);
+  // A controller may do without an array of its own; an agent is for nothing else.
   for (const char* name : {"--pool", "--portal"}) command->get_option(name)->required();
   command->add_option("--listen", options->listen, "address:port for clients, behind mutual TLS")
       ->required()

@@ -51,6 +51,7 @@ absl::Status RenewUntilDone(PkiCommandLine command_line, const MakeClient& clust
   }
 }
 
+// The exit code decides whether Kubernetes runs the Job's pod again.
 int RunPkiRenew(const PkiCommandLine& command_line, const MakeClient& cluster) {
   SetUpLogging("info", command_line.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   const absl::Status status = RenewUntilDone(command_line, cluster);

@@ -24,6 +24,7 @@ void LimitSetter::Apply(const std::vector<Device>& devices) {
   std::vector<std::pair<const Device*, VolumeLimits>> behind;
   {
     const absl::MutexLock lock(&mutex_);
+    // What no device has is forgotten, so that this does not grow with each volume that was ever here.
     LimitsByVolume still;
     for (const Device& device : devices) {
       const auto known = known_.find(device.volume);

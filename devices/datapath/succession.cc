@@ -26,6 +26,7 @@ absl::StatusOr<std::unique_ptr<Supervisor>> AwaitTurn(const DatapathOptions& opt
     supervisor = Supervisor::Succeed(options);
     if (supervisor.ok()) return supervisor;
     const std::string why(supervisor.status().message());
+    // Once for each reason, not each second.
     if (why != said) LogWarn("datapath", "waits for the data path that is here", {{"reason", why}});
     said = why;
   } while (!WaitForStopSignal());

@@ -20,6 +20,7 @@
 namespace lunkeeper {
 namespace {
 
+// "@" ends the volume's name, so that no record of v1 is taken for one of v10.
 std::string PrefixOf(const std::string& volume) {
   std::string name = volume;
   std::replace(name.begin(), name.end(), '/', '_');

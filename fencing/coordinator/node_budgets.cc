@@ -13,6 +13,7 @@ constexpr std::chrono::minutes kForgetAfter(1);
 }  // namespace
 
 bool RateLimit::Take(Time now) {
+  // A token bucket: time fills it, and each call takes one out.
   const double seconds = std::chrono::duration<double>(now - filled_).count();
   filled_ = now;
   left_ = std::min(at_once_, left_ + seconds * per_second_);
@@ -30,6 +31,7 @@ absl::StatusOr<NodeBudgets::Running> NodeBudgets::BeginCall(const std::string& m
     return absl::ResourceExhaustedError(
         absl::StrCat("node ", machine, " has ", budget.running, " calls at this controller already"));
   ++budget.running;
+  // A pointer to nothing: only its deleter matters, which gives the call's place back.
   return Running(nullptr, [this, machine](void*) {
     const absl::MutexLock again(&mutex_);
     --BudgetOf(machine).running;
@@ -40,6 +42,7 @@ uint64_t NodeBudgets::BeginStream(const std::string& machine, std::function<void
   const absl::MutexLock lock(&mutex_);
   Budget& budget = BudgetOf(machine);
   budget.streams.push_back({++last_stream_, std::move(end)});
+  // The newest stays: a node that lost its connection opens another before the old one is known to be dead.
   if (budget.streams.size() > limits_.streams) {
     budget.streams.front().end();
     budget.streams.pop_front();

@@ -124,6 +124,7 @@ void ReportFailoverMetrics(const State& state, Metrics& metrics) {
   PutCounts("storage", storage, evidence);
   PutCounts("kernel", kernel, evidence);
   PutCounts("kubelet", kubelet, evidence);
+  // A healthy node has an empty classification, which would be a label that looks missing.
   for (const auto& [what, count] : classified)
     classifications[{{"classification", what.empty() ? "well" : std::string(what)}}] = count;
   for (const auto& entry : state.cluster.fences())

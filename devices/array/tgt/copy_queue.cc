@@ -48,6 +48,7 @@ absl::Status CopyQueue::WaitForCopy(const std::string& id, absl::Time deadline) 
   const bool in_time = mu_.AwaitWithDeadline(absl::Condition(&ended), deadline);
   Job& job = jobs_.at(id);
   --job.waiting;
+  // The job stays, and is not begun anew when the caller repeats its call.
   if (!in_time) {
     return absl::AbortedError(absl::StrCat(id, ": ", Describe(id, job), "; try again"));
   }

@@ -30,6 +30,7 @@ absl::StatusOr<UniqueFd> OpenFile(const std::string& path, int flags) {
   return fd;
 }
 
+// A file's own fsync does not make its name durable (fsync(2)).
 absl::Status SyncDirectoryOf(const std::string& path) {
   const std::string directory = std::filesystem::path(path).parent_path();
   ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(directory, O_RDONLY | O_DIRECTORY));
@@ -37,6 +38,7 @@ absl::Status SyncDirectoryOf(const std::string& path) {
   return absl::OkStatus();
 }
 
+// Under a name that the next start deletes, until the catalogue has the row: the caller renames it then.
 absl::Status WriteNewFile(const std::string& final_path, const std::function<absl::Status(int)>& fill) {
   const std::string path = final_path + kNewSuffix;
   absl::Status status;

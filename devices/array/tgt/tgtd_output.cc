@@ -55,6 +55,7 @@ void TgtdOutput::RelayLines() {
   if (size <= 0) return;
   text.resize(static_cast<size_t>(size));
   std::vector<std::string> lines = absl::StrSplit(absl::StrCat(rest_, text), '\n');
+  // The last line may still be going on. One that never ends is dropped, or it would grow for ever.
   rest_ = lines.back().size() > kLongestLine ? "" : lines.back();
   lines.pop_back();
   for (size_t i = 0; i < std::min(lines.size(), kMostLines); ++i) tell_(ToPrintable(std::move(lines[i])));
