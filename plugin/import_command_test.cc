@@ -10,7 +10,7 @@ using kube::Json;
 
 namespace {
 
-struct TwoArrays : Arrays {
+struct ArraysToImport : Arrays {
   std::vector<NamedArray> ListArrays() override { return {{"a1", one}, {"b2", other}}; }
   const std::shared_ptr<FakeArray> one = std::make_shared<FakeArray>(FakeArrayOptions{.name = "a1"});
   const std::shared_ptr<FakeArray> other = std::make_shared<FakeArray>(FakeArrayOptions{.name = "b2"});
@@ -64,7 +64,7 @@ TEST_CASE("what a volume was made for decides about access modes and volume mode
 }
 
 TEST_CASE("of two volumes of one name, the operator says which has the data") {
-  const auto arrays = std::make_shared<TwoArrays>();
+  const auto arrays = std::make_shared<ArraysToImport>();
   const std::string one = arrays->one->CreateVolume(SpecOf(kVolumeName))->id.value();
   const std::string other = arrays->other->CreateVolume(SpecOf(kVolumeName))->id.value();
   NewCluster cluster(arrays);
