@@ -3,14 +3,19 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "base/unique_fd.h"
 #include "base/units.h"
 #include "devices/datapath/testing/rig.h"
@@ -102,6 +107,45 @@ TEST_CASE("a detach that is cut off by a kill is no success") {
   std::thread detach([&] { cut_off = datapath.initiator().Detach(device.volume); });
   CHECK(Eventually([&] { return HasWaitingChild(datapath.pid()); }, absl::Seconds(20)));
   datapath.Kill();
+  detach.join();
+  ::kill(target.pid(), SIGCONT);
+  INFO(cut_off);
+  CHECK(absl::IsDataLoss(cut_off));
+  CHECK(datapath.initiator().Detach(device.volume).ok());
+}
+
+// Of a process's descriptor of this file.
+UniqueFd CopyOf(pid_t process, const std::string& path) {
+  UniqueFd copy;
+  for (const auto& entry : std::filesystem::directory_iterator(absl::StrCat("/proc/", process, "/fd"))) {
+    std::error_code ignored;
+    if (std::filesystem::read_symlink(entry, ignored) != path) continue;
+    const UniqueFd pid(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
+    copy.Reset(
+        static_cast<int>(::syscall(SYS_pidfd_getfd, pid.get(), std::stoi(entry.path().filename()), 0)));
+  }
+  REQUIRE(copy);
+  return copy;
+}
+
+// As on a machine that is so busy that it takes seconds to end a process.
+TEST_CASE("a detach that is cut off by a kill is no success however long the dead one has its lock") {
+  AttachedLun rig(64 * kMiB);
+  auto& [dir, target, datapath, device] = rig;
+  WriteUnsynced(device.path, "lost");
+  ::kill(target.pid(), SIGSTOP);
+  absl::Status cut_off;
+  absl::Notification answered;
+  std::thread detach([&] {
+    cut_off = datapath.initiator().Detach(device.volume);
+    answered.Notify();
+  });
+  CHECK(Eventually([&] { return HasWaitingChild(datapath.pid()); }, absl::Seconds(20)));
+  {
+    const UniqueFd lock = CopyOf(datapath.pid(), datapath.socket() + ".lock");
+    datapath.Kill();
+    answered.WaitForNotificationWithTimeout(absl::Seconds(4));
+  }
   detach.join();
   ::kill(target.pid(), SIGCONT);
   INFO(cut_off);

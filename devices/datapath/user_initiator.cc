@@ -89,7 +89,8 @@ enum class HungUp { kNo, kAtOnce, kMidway };
 
 absl::StatusOr<std::vector<Device>> CallOnce(const std::string& socket_path, absl::Time deadline,
                                              datapath::Request request, HungUp* hung_up) {
-  request.set_timeout_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(deadline - absl::Now())));
+  const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
+  request.set_timeout_ms(static_cast<uint32_t>(std::max<int64_t>(left_ms, 0)));  // negative: a very long time
   ASSIGN_OR_RETURN(const UniqueFd socket, ConnectTo(socket_path));
   RETURN_IF_ERROR(SendMessage(socket.get(), request));
   std::vector<Device> devices;
@@ -141,7 +142,7 @@ class UserInitiator final : public Initiator {
     HungUp hung_up = HungUp::kNo;
     absl::Status status = CallOnce(socket_path_, deadline, message, &hung_up).status();
     // Before it said that all is written back.
-    const bool cut_off = hung_up == HungUp::kAtOnce && IsServedNoMore(volume);
+    const bool cut_off = hung_up == HungUp::kAtOnce && IsServedNoMore(volume, deadline);
     if (hung_up != HungUp::kNo) status = CallDatapath(socket_path_, deadline - absl::Now(), message).status();
     if (IsWithoutDatapath(status)) status = AwaitNoOrphan(volume);
     if (!cut_off || !status.ok()) return status;
@@ -210,11 +211,12 @@ class UserInitiator final : public Initiator {
     return devices;
   }
 
-  // A data path that hung up is dying, and has its lock a little longer, or has a successor, which serves the
-  // volume.
-  bool IsServedNoMore(const VolumeId& volume) {
+  // A data path that hung up is dying, and has its lock until it is dead, or has a successor, which serves
+  // the volume. Either takes as long as a busy machine needs, and no later call knows that this one was cut
+  // off.
+  bool IsServedNoMore(const VolumeId& volume, absl::Time deadline) {
     auto found = Find(volume);
-    for (const absl::Time end = absl::Now() + kMargin;
+    for (const absl::Time end = std::max(deadline, absl::Now() + kMargin);
          absl::IsUnavailable(found.status()) && absl::Now() < end;) {
       absl::SleepFor(kAskAgain);
       found = Find(volume);
