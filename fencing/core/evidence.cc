@@ -85,7 +85,9 @@ void Evidence::NoteEvent(Heartbeat heartbeat, Instant now) {
     if (node.other_boots.size() >= kMostOtherBoots) node.other_boots.erase(node.other_boots.begin());
     node.other_boots[node.heartbeat.boot] = node.heartbeat.sequence;
   }
-  if (node.heard && now - LatestOf(window_, node.heartbeat_at) >= settings_.silence) node.outage_until = now;
+  const bool returns = node.heard && now - LatestOf(window_, node.heartbeat_at) >= settings_.silence;
+  if (returns) node.outage_until = now;
+  if (!node.heard || returns || heartbeat.boot != node.heartbeat.boot) node.arrives_since = now;
   // I/O that fails is an outage too: its pods may have crashed of it, and are kicked when it is over.
   if (!heartbeat.failing.empty()) node.outage_until = now;
   const auto hangs = [&](const VolumeId& volume) {

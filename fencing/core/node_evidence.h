@@ -103,7 +103,9 @@ struct NodeEvidence {
   std::optional<Instant> heartbeat_at;
   std::optional<Instant> hung_since;
   std::optional<Instant> outage_until;  // when the last silence ended
-  Heartbeat heartbeat;                  // the last one
+  // Its heartbeats have arrived without a long gap since then. A node that boots begins anew.
+  std::optional<Instant> arrives_since;
+  Heartbeat heartbeat;  // the last one
   std::map<VolumeId, Instant> hanging_since;
   std::map<std::string, uint64_t> other_boots;  // than the last heartbeat's, with the last sequence of each
   std::vector<ArraySide> arrays;                // one for each that shows anything of it, by number

@@ -32,6 +32,7 @@ Signals Evidence::SignalsOf(const NodeId& id, const NodeEvidence& node, Instant 
                       : signals.silent_for < settings_.silence ? Network::kArrives
                                                                : Network::kSilent;
   }
+  if (signals.network == Network::kArrives) signals.arrives_for = now - LatestOf(window_, node.arrives_since);
   if (node.hung_since) signals.hung_for = now - LatestOf(window_, node.hung_since);
   LookAtStorage(id, node, now, signals);
   LookAtSilence(id, node, signals);
