@@ -63,6 +63,15 @@ void Metrics::SetGauge(const std::string& name, const std::string& help, const S
   }
 }
 
+void Metrics::SetCounter(const std::string& name, const std::string& help, const Series& counts) {
+  auto& family = prometheus::BuildCounter().Name(name).Help(help).Register(*registry_);
+  absl::MutexLock lock(&mutex_);  // two at once would count the difference twice
+  for (const auto& [labels, count] : counts) {
+    auto& counter = family.Add(labels);
+    counter.Increment(count - counter.Value());
+  }
+}
+
 void Metrics::CountEvent(const std::string& name, const std::string& help, const Labels& labels) {
   prometheus::BuildCounter().Name(name).Help(help).Register(*registry_).Add(labels).Increment();
 }

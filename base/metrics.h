@@ -43,6 +43,9 @@ class Metrics {
   using Labels = std::map<std::string, std::string>;
   using Series = std::map<Labels, double>;
   void SetGauge(const std::string& name, const std::string& help, const Series& values);
+  // A count that somebody else keeps, since the process began; it never falls. With it the series is there
+  // before the first event, so that its increase can be seen.
+  void SetCounter(const std::string& name, const std::string& help, const Series& counts);
   // One more event of this kind.
   void CountEvent(const std::string& name, const std::string& help, const Labels& labels = {});
   // Adds one duration to a histogram.

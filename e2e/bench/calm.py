@@ -24,7 +24,7 @@ API_PERIOD = 60
 TOLD_EACH = 300
 # The kubelet restarts a container after at most five minutes. A sidecar ends with each API server.
 LONGEST_BACK_OFF = 330
-DECIDED = re.compile(r"^lunkeeper_failover_decided (\d+)", re.MULTILINE)
+DECIDED = re.compile(r"^lunkeeper_failover_decided_total (\d+)", re.MULTILINE)
 
 
 class HardLife:

@@ -75,7 +75,10 @@ WELL = {
     },
     **{series("lunkeeper_failover_volumes_held_back", pod): f"0x{ALWAYS}" for pod in CONTROLLERS},
     # Two of them long ago.
-    **{series("lunkeeper_failover_fence_failures", pod): f"0x50 1 2x{ALWAYS - 52}" for pod in CONTROLLERS},
+    **{
+        series("lunkeeper_failover_fence_failures_total", pod): f"0x50 1 2x{ALWAYS - 52}"
+        for pod in CONTROLLERS
+    },
 }
 
 
@@ -261,7 +264,7 @@ FAULTS = {
     ),
     "an array does not fence": Fault(
         "LunkeeperFenceFails",
-        {series("lunkeeper_failover_fence_failures", "controller-2"): f"0x100 0+1x{ALWAYS - 101}"},
+        {series("lunkeeper_failover_fence_failures_total", "controller-2"): f"0x100 0+1x{ALWAYS - 101}"},
         {(): "An array does not carry out a fence, so a node's pods cannot be moved"},
     ),
 }

@@ -317,11 +317,14 @@ void FailoverRecorder::ReportMetrics(Metrics& metrics) {
   metrics.SetGauge("lunkeeper_failover_leading", "Whether this replica is the one that acts", leads_);
   metrics.SetGauge("lunkeeper_failover_synced", "Whether everything that failover watches has been listed",
                    synced_);
-  metrics.SetGauge("lunkeeper_failover_decided", "Failovers that this replica has begun", decided_);
-  metrics.SetGauge("lunkeeper_failover_refused", "Failovers that were not begun, by safety limit", refused_);
-  metrics.SetGauge("lunkeeper_failover_fence_failures", "Fences that an array did not carry out",
-                   fence_failures_);
-  metrics.SetGauge("lunkeeper_failover_pods_deleted", "Pods that this replica has deleted", pods_deleted_);
+  const auto put = [&](const char* name, const char* help, double count) {
+    metrics.SetCounter(name, help, Metrics::Series{{Metrics::Labels(), count}});
+  };
+  put("lunkeeper_failover_decided_total", "Failovers that this replica has begun", decided_);
+  put("lunkeeper_failover_fence_failures_total", "Fences that an array did not carry out", fence_failures_);
+  put("lunkeeper_failover_pods_deleted_total", "Pods that this replica has deleted", pods_deleted_);
+  metrics.SetCounter("lunkeeper_failover_refused_total", "Failovers that were not begun, by safety limit",
+                     refused_);
   for (const auto& [phase, duration] : std::exchange(took_, {}))
     metrics.ObserveDuration(
         "lunkeeper_failover_phase_seconds",
