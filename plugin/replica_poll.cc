@@ -1,5 +1,6 @@
 #include "plugin/replica_poll.h"
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <memory>
 #include <utility>
@@ -14,8 +15,12 @@ namespace {
 namespace v1 = coordinator::v1;
 
 constexpr absl::Duration kVoteTimeout = absl::Milliseconds(200);
+// What they see is asked each second, and nobody waits for it.
+constexpr absl::Duration kSightTimeout = absl::Seconds(1);
 // A token's first review asks the API server. This is no vote, and may take its time.
 constexpr absl::Duration kKeepOpenEvery = absl::Seconds(5), kKeepOpenTimeout = absl::Seconds(5);
+
+constexpr uint64_t kOldest = uint64_t{1} << 50;
 
 struct Call {
   std::shared_ptr<const Replica> replica;  // its channel outlives the call
@@ -24,21 +29,32 @@ struct Call {
   v1::HearsResponse response;
 };
 
+fencing::ReplicaSight ReadSight(const v1::HearsResponse& response) {
+  const auto& sight = response.sight();
+  // A number that makes no sense makes its sender no better.
+  const auto count = [](uint32_t number) { return static_cast<int>(std::min(number, uint32_t{1} << 20)); };
+  return {.replica = response.replica(),
+          .age = fencing::Span::OfMilliseconds(static_cast<int64_t>(std::min(sight.age_ms(), kOldest))),
+          .arrays = count(sight.arrays()),
+          .nodes = count(sight.nodes())};
+}
+
 class Poll {
  public:
   Poll(const std::string& self, size_t calls, ReplicaPoll::Answered answered)
       : self_(self), waiting_(calls), answered_(std::move(answered)) {}
 
-  // Of each call once; `hears` and `replica` count if it is ok.
-  void NoteAnswer(bool ok, bool hears, const std::string& replica) {
+  // Of each call once; `response` counts if it is ok.
+  void NoteAnswer(bool ok, const v1::HearsResponse& response) {
     fencing::ReplicaVotes votes;
     {
       absl::MutexLock lock(&mutex_);
       // The addresses may lead to this replica, too: its own answer is no vote.
-      const bool other = ok && replica != self_;
+      const bool other = ok && response.replica() != self_;
       votes_.silent += ok ? 0 : 1;
       votes_.answered += other ? 1 : 0;
-      if (other && hears) votes_.heard_by = replica;
+      if (other && response.hears()) votes_.heard_by = response.replica();
+      if (other && response.has_sight()) votes_.sights.push_back(ReadSight(response));
       if (--waiting_ > 0) return;
       votes = votes_;
     }
@@ -73,7 +89,7 @@ ReplicaPoll::~ReplicaPoll() {
 
 void ReplicaPoll::AskAll(const NodeId& node, Answered answered) {
   boost::asio::post(asker_, [this, node, answered = std::move(answered)]() mutable {
-    SendQuestions(node, kVoteTimeout, std::move(answered));
+    SendQuestions(node, node.empty() ? kSightTimeout : kVoteTimeout, std::move(answered));
   });
 }
 
@@ -99,9 +115,8 @@ void ReplicaPoll::SendQuestions(const NodeId& node, absl::Duration timeout, Answ
     replicas_.PrepareCall(&call->context, deadline).IgnoreError();
     call->context.set_deadline(absl::ToChronoTime(deadline));
     replica->stub->async()->Hears(
-        &call->context, &call->request, &call->response, [call, poll](const grpc::Status& status) {
-          poll->NoteAnswer(status.ok(), call->response.hears(), call->response.replica());
-        });
+        &call->context, &call->request, &call->response,
+        [call, poll](const grpc::Status& status) { poll->NoteAnswer(status.ok(), call->response); });
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
-// Asks the other controller replicas whether they hear a node, all at the same time. A replica that does not
-// answer within 200 ms, refuses, or is too old to know the question has no vote; this one is not counted.
+// Asks the other controller replicas whether they hear a node and what they see, all at the same time. A
+// replica that does not answer within 200 ms, or a second if it is not asked about a node, refuses, or is too
+// old to know the question has no vote; this one is not counted.
 // In between it keeps the connections open and its token known there, so that a vote needs neither a
 // handshake nor the API server. Thread-safe; never blocks. The destructor waits for the calls in progress.
 

@@ -115,6 +115,24 @@ TEST_CASE("who is gone, hangs, is too old or does not trust the caller has no vo
   }
 }
 
+TEST_CASE("other controllers say what they see, but for one that could not lead") {
+  PollRig rig;
+  const uint16_t self = rig.AddReplica("self", {}).port;
+  Controller& other = rig.AddReplica("other", {});
+  Controller& blind = rig.AddReplica("blind", {});
+  const fencing::ReplicaSight sight{
+      .replica = "other", .age = fencing::Span::OfMilliseconds(12'345), .arrays = 2, .nodes = 7};
+  rig.controllers.front()->sink.SetSight(sight);
+  other.sink.SetSight(sight);
+  ReplicaPoll poll(rig.To({self, other.port, blind.port}), "self");
+  ReplicaVotes votes;
+  REQUIRE(testing::Eventually([&] {
+    votes = Ask(poll, "");
+    return votes.answered == 2;
+  }));
+  CHECK(votes.sights == std::vector{sight});
+}
+
 TEST_CASE("a controller that knows of no other goes on at once") {
   PollRig rig;
   ReplicaPoll poll(rig.To({}), "self");

@@ -67,6 +67,9 @@ WELL = {
     series("lunkeeper_failover_leading", "controller-1"): f"1x200 0x{ALWAYS - 201}",
     series("lunkeeper_failover_leading", "controller-2"): f"0x202 1x{ALWAYS - 203}",
     **{series("lunkeeper_failover_synced", pod): f"1x{ALWAYS}" for pod in CONTROLLERS},
+    # The leader's agent restarts; the other one has no way to an array, and does not lead.
+    series("lunkeeper_failover_unseen_arrays", "controller-1"): f"0x50 1 0x148 1x{ALWAYS - 199}",
+    series("lunkeeper_failover_unseen_arrays", "controller-2"): f"0x{ALWAYS}",
     **{series("lunkeeper_failover_held_back_nodes", pod): f"0x50 1 0x{ALWAYS - 52}" for pod in CONTROLLERS},
     **{
         series("lunkeeper_failover_nodefences", pod, phase=phase): f"0x{ALWAYS}"
@@ -250,6 +253,11 @@ FAULTS = {
             "no controller is there": only("lunkeeper_failover_leading", [None] * 2),
         }.items()
     },
+    "the leader does not see an array": Fault(
+        "LunkeeperFailoverSeesNoArray",
+        {series("lunkeeper_failover_unseen_arrays", "controller-1"): f"1x{ALWAYS}"},
+        {(): "The leading controller cannot look at 1 arrays"},
+    ),
     "a node is fenced": Fault(
         "LunkeeperNodeFenced",
         {series("lunkeeper_failover_nodefences", "controller-2", phase="AwaitingNode"): f"1x{ALWAYS}"},

@@ -230,6 +230,11 @@ class GrpcCoordinator final
     if (!hears) return {grpc::StatusCode::UNIMPLEMENTED, "there is no failover here"};
     response->set_hears(!request->node().empty() && *hears);
     response->set_replica(streams_.sink->ReplicaName());
+    if (const auto sight = streams_.sink->Sight()) {
+      response->mutable_sight()->set_age_ms(static_cast<uint64_t>(sight->age.milliseconds()));
+      response->mutable_sight()->set_arrays(static_cast<uint32_t>(sight->arrays));
+      response->mutable_sight()->set_nodes(static_cast<uint32_t>(sight->nodes));
+    }
     return grpc::Status::OK;
   }
 

@@ -14,7 +14,8 @@ namespace lunkeeper::fencing {
 // Takes or renews the leader's lease for this replica, if its version is still `expected`.
 struct WriteLease {
   Version expected;
-  Instant sent;  // tells the core's attempts apart
+  Instant sent;          // tells the core's attempts apart
+  bool release = false;  // gives it up instead
 };
 struct BeginTerm {
   ArrayId array;
@@ -28,7 +29,8 @@ struct ReadKubelet {
   NodeId node;
   Instant asked;
 };
-// Asks every other replica whether the node's heartbeats reach it. A silent one does not delay the answer.
+// Asks every other replica whether the node's heartbeats reach it, and what it sees. Without a node, only the
+// latter. A silent one does not delay the answer.
 struct AskReplicas {
   NodeId node;
   Instant asked;
@@ -81,10 +83,10 @@ struct Notify {
 };
 // For events, metrics and `lunkeeper status`. Said once when it becomes true. Programs go by the kind with
 // its phase or refusal; the text is for people.
-enum class ReportKind { kClassification, kRefused, kProgress, kHeldBack };
+enum class ReportKind { kClassification, kRefused, kProgress, kHeldBack, kLeadership };
 struct Report {
   ReportKind kind = ReportKind::kClassification;
-  NodeId node = {};
+  NodeId node = {};  // of kLeadership: none
   std::string text = {};
   std::optional<Phase> phase = {};      // of kProgress
   std::optional<Refusal> refusal = {};  // of kRefused

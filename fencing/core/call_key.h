@@ -13,7 +13,8 @@ struct CallKey {
     kLease,         // each attempt is a call of its own, by `sent`: the election paces itself
     kBeginTerm,     // by array
     kReadKubelet,   // by node
-    kAskReplicas,   // by node
+    kAskReplicas,   // by node; without one, what the replicas see
+    kAskSights,     // no call: its key paces the latter
     kRecord,        // creates or replaces a NodeFence; by node
     kRemoveRecord,  // by the NodeFence's UID
     // Fences and unfences, by array and node. They share a kind because they exclude each other: an unfence

@@ -24,10 +24,11 @@ constexpr Span kFollowerClassifiesEvery = 1_s;
 }  // namespace
 
 Core::Core(const Settings& settings, std::string self)
-    : state_(settings), election_(state_.settings, std::move(self)) {}
+    : state_(settings), election_(state_.settings, self), self_(std::move(self)) {}
 
 std::vector<Action> Core::Step(Event event) {
   state_.now = event.now;
+  if (!began_) began_ = event.now;
   state_.evidence.Observe(event.now);
   std::visit([this](auto& what) { HandleEvent(std::move(what)); }, event.what);
   return state_.outbox.TakeActions();
@@ -36,9 +37,8 @@ std::vector<Action> Core::Step(Event event) {
 void Core::HandleEvent(const Tick&) {
   state_.evidence.NoteLateArrays(state_.now);
   for (const auto& node : state_.evidence.TakeProbesDue(state_.now)) state_.outbox.SendAction(Probe{node});
-  // Who sees no array can lead nobody, and another replica may see one.
-  const bool blind = state_.evidence.IsBlind(state_.now);
-  if (auto write = blind ? std::nullopt : election_.DueWrite(state_.now)) {
+  state_.placement.NoteTick(Leads(), state_.IsFailingOver(), state_.now);
+  if (auto write = DueLeaseWrite()) {
     const CallKey key{.kind = CallKey::Kind::kLease, .sent = state_.now};
     state_.outbox.CallOnce(key, std::move(*write), state_.now);
   }
@@ -56,7 +56,52 @@ void Core::HandleEvent(const Tick&) {
   if (state_.now - forgot_at_ >= kForgetEvery) state_.ForgetNodes(), forgot_at_ = state_.now;
 }
 
+// Who sees no array can lead nobody, and another replica may see one. One that sees more than this one leads
+// better.
+std::optional<WriteLease> Core::DueLeaseWrite() {
+  const bool blind = state_.evidence.IsBlind(state_.now);
+  ReportLeadership(blind);
+  if (blind) return std::nullopt;
+  if (!MayAct() || !state_.placement.Successor(state_.now)) return election_.DueWrite(state_.now);
+  auto release = election_.GiveUp(state_.now);
+  if (release) {
+    state_.ReportOnce({.kind = ReportKind::kLeadership, .text = state_.placement.WhyYield()});
+    state_.placement.NoteYield(state_.now);
+  }
+  return release;
+}
+
+// Where failover does not act, people have to know: a replica that is not fit to lead, and a leader that does
+// nothing for the nodes of an array.
+void Core::ReportLeadership(bool blind) {
+  std::string text;
+  if (blind) {
+    text = "sees no array, and does not lead until it does";
+  } else if (Leads()) {
+    for (const auto& array : state_.UnseenArrays()) text += (text.empty() ? "" : ", ") + array.value();
+    if (!text.empty()) text = "the leader cannot look at " + text + ": nothing on it is moved";
+  }
+  state_.ReportOnce({.kind = ReportKind::kLeadership, .text = std::move(text)});
+}
+
+// The API server has to answer it, or it could not take the lease.
+std::optional<ReplicaSight> Core::Sight() const {
+  if (!synced_ || !state_.evidence.ApiUp(state_.now) || state_.evidence.IsBlind(state_.now))
+    return std::nullopt;
+  ReplicaSight sight{.replica = self_, .age = state_.now - *began_};
+  for (const auto& array : state_.arrays.Ids()) sight.arrays += state_.evidence.ArrayUp(array) ? 1 : 0;
+  sight.nodes = state_.evidence.CountArriving(state_.now);
+  return sight;
+}
+
+void Core::AskForSights() {
+  const CallKey key{.kind = CallKey::Kind::kAskReplicas};
+  if (state_.outbox.TakeTurn({.kind = CallKey::Kind::kAskSights}, state_.settings.sights_every, state_.now))
+    state_.outbox.CallOnce(key, AskReplicas{{}, state_.now}, state_.now);
+}
+
 void Core::ActAsLeader() {
+  AskForSights();
   BeginTerms();
   // Of all first: what becomes of one node depends on how many others are in the same trouble.
   const auto classifications = ClassifyNodes();
@@ -203,6 +248,9 @@ void Core::HandleAnswer(const ReadKubelet& call, const Done& done) {
 
 // Also where nobody could be asked: then there are no votes, and none stands against it.
 void Core::HandleAnswer(const AskReplicas& call, const Done& done) {
+  if (const auto own = call.node.empty() ? Sight() : std::nullopt)
+    state_.placement.NoteSights(call, *own, done.votes.sights, state_.now);
+  if (call.node.empty()) return;
   state_.evidence.NoteVotes(call, done.votes, state_.now);
   if (MayAct()) Decide(state_, call.node, state_.ClassifyNode(call.node));
 }

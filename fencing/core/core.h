@@ -32,6 +32,8 @@ class Core {
   const std::string& Leader() const { return election_.holder(); }
   // For `lunkeeper status`.
   const State& state() const { return state_; }
+  // What it sees, for the replica that leads; none: it could not lead now.
+  std::optional<ReplicaSight> Sight() const;
 
  private:
   void HandleEvent(const Tick&);
@@ -73,6 +75,9 @@ class Core {
   void HandleAnswer(const Notify&, const Done&) {}
   void HandleAnswer(const Report&, const Done&) {}
   void LoseTerm(const ArrayId& array);
+  void AskForSights();
+  std::optional<WriteLease> DueLeaseWrite();
+  void ReportLeadership(bool blind);
   void ActAsLeader();
   // What the evidence says of each node, in their order, for the safety limits too.
   std::vector<Classification> ClassifyNodes();
@@ -85,6 +90,8 @@ class Core {
 
   State state_;
   Election election_;
+  const std::string self_;
+  std::optional<Instant> began_;  // at the first event
   bool synced_ = false;
   bool led_ = false;
   Instant forgot_at_, classified_at_;

@@ -25,15 +25,16 @@ void Election::NoteAnswer(const WriteLease& write, Outcome outcome, const Versio
   // Somebody else wrote: whether it was a takeover, the next read will tell. Until then, do not lead.
   if (outcome == Outcome::kConflict) leads_until_.reset();
   if (outcome != Outcome::kOk) return;
-  seen_ = {self_, version, now};
+  seen_ = {write.release ? "" : self_, version, now};
   written_at_ = now;
   changed_at_ = now;
+  if (write.release) return;
   renewed_at_ = write.sent;
   leads_until_ = write.sent + settings_.lease - settings_.lease_margin;
 }
 
 std::optional<WriteLease> Election::DueWrite(Instant now) {
-  if (!known_) return std::nullopt;
+  if (!known_ || now < abstains_until_) return std::nullopt;
   const auto sent_within = [&](Span time) { return now - sent_at_ < time; };
   if (writing_ && sent_within(settings_.lease)) return std::nullopt;
   const bool ours = seen_.holder == self_;
@@ -43,6 +44,16 @@ std::optional<WriteLease> Election::DueWrite(Instant now) {
   writing_ = true;
   sent_at_ = now;
   return WriteLease{seen_.version, now};
+}
+
+// If this write is lost, the lease runs out, which takes no longer than this replica abstains.
+std::optional<WriteLease> Election::GiveUp(Instant now) {
+  if (writing_) return std::nullopt;
+  leads_until_.reset();
+  abstains_until_ = now + settings_.lease;
+  writing_ = true;
+  sent_at_ = now;
+  return WriteLease{seen_.version, now, true};
 }
 
 }  // namespace lunkeeper::fencing

@@ -22,6 +22,9 @@ class Election {
   void NoteAnswer(const WriteLease& write, Outcome outcome, const Version& version, Instant now);
   // A write that is due, at most one at a time. Marks it as sent.
   std::optional<WriteLease> DueWrite(Instant now);
+  // The write that gives the lease up, so that another replica takes it; it leads no more from now on, and
+  // leaves the lease alone for as long as the others need to take it. None: another write is under way.
+  std::optional<WriteLease> GiveUp(Instant now);
 
   bool HoldsLease(Instant now) const { return leads_until_ && now < *leads_until_; }
   // Whose the lease was when it was last read; empty: nobody's.
@@ -37,7 +40,7 @@ class Election {
   Instant changed_at_;
   bool writing_ = false;
   Instant sent_at_;  // the last write; before the first: the clock's start
-  std::optional<Instant> leads_until_, renewed_at_, written_at_;
+  std::optional<Instant> leads_until_, renewed_at_, written_at_, abstains_until_;
 };
 
 }  // namespace lunkeeper::fencing

@@ -308,12 +308,6 @@ bool Evidence::ArraysUp() const {
                      [](const auto& channel) { return channel.second.up || channel.second.views == 0; });
 }
 
-bool Evidence::IsBlind(Instant now) const {
-  return !arrays_.empty() && std::all_of(arrays_.begin(), arrays_.end(), [&](const auto& each) {
-    return !each.second.up && now - LatestOf(window_, each.second.lost_at) >= 2 * settings_.silence;
-  });
-}
-
 bool Evidence::ApiUp(Instant now) const {
   return api_up_ && now - LatestOf(window_, api_at_) < 2 * settings_.silence;
 }

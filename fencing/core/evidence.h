@@ -54,6 +54,8 @@ class Evidence {
   Signals SignalsOf(const NodeId& node, const NodeEvidence& known, Instant now) const;
   bool ArrayUp(const ArrayId& array) const;
   bool ArraysUp() const;  // all that ever answered: one that is only configured must not block the others
+  // It has not answered this observer for a while, or never.
+  bool IsUnseen(const ArrayId& array, Instant now) const;
   // No array has answered for a while: it may be this observer that is cut off from them.
   bool IsBlind(Instant now) const;
   bool ApiUp(Instant now) const;
@@ -71,6 +73,8 @@ class Evidence {
   bool HasSuccessor(const NodeId& node, Instant now) const;
   // By the network.
   bool Arrives(const NodeEvidence& node, Instant now) const;
+  // The nodes that exist and whose heartbeats arrive. One machine counts once, whatever it calls itself.
+  int CountArriving(Instant now) const;
   // By the last view of the array.
   bool HoldsVolume(const NodeId& node, const ArrayId& array, const VolumeId& volume) const;
   // Another instance of this node's name that holds `volume`; none: empty.

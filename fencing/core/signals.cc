@@ -134,6 +134,24 @@ void Evidence::LookAtKubelet(const NodeId& id, const NodeEvidence& node, Instant
   }
 }
 
+int Evidence::CountArriving(Instant now) const {
+  return static_cast<int>(std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+    const auto* kubelet = entry.second.kubelet;
+    return kubelet && kubelet->node_id == entry.first && Arrives(entry.second, now);
+  }));
+}
+
+bool Evidence::IsUnseen(const ArrayId& array, Instant now) const {
+  const auto found = arrays_.find(array);
+  return found != arrays_.end() && !found->second.up &&
+         now - LatestOf(window_, found->second.lost_at) >= 2 * settings_.silence;
+}
+
+bool Evidence::IsBlind(Instant now) const {
+  return !arrays_.empty() && std::all_of(arrays_.begin(), arrays_.end(),
+                                         [&](const auto& each) { return IsUnseen(each.first, now); });
+}
+
 // The two are asked at once, and each answer counts until the other one may be there. Otherwise two slow ones
 // would be asked in turn for ever.
 const ReplicaVotes* Evidence::VotesOn(const NodeId& id, Instant since, Instant now) const {

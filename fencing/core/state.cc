@@ -62,6 +62,20 @@ Plan State::PlanForMachine(const NodeId& node) const {
   return plan;
 }
 
+bool State::IsFailingOver() const {
+  const auto& fences = cluster.fences();
+  return std::any_of(fences.begin(), fences.end(), [](const auto& fence) {
+    const auto phase = fence.second.phase;
+    return phase != Phase::kRefused && phase != Phase::kMoved && phase != Phase::kAwaitingNode;
+  });
+}
+
+std::vector<ArrayId> State::UnseenArrays() const {
+  auto unseen = arrays.Ids();
+  std::erase_if(unseen, [&](const auto& array) { return !evidence.IsUnseen(array, now); });
+  return unseen;
+}
+
 void State::ForgetNodes() {
   std::erase_if(wanted, [&](const auto& request) { return now - request.second.at >= kRequestLasts; });
   const auto needed = [&](const NodeId& node) {

@@ -11,6 +11,7 @@
 #include "fencing/core/evidence.h"
 #include "fencing/core/known_arrays.h"
 #include "fencing/core/outbox.h"
+#include "fencing/core/placement.h"
 #include "fencing/core/safety_limits.h"
 #include "fencing/core/settings.h"
 
@@ -45,7 +46,7 @@ struct ChargeSide {
 
 struct State {
   explicit State(const Settings& given)
-      : settings(given), evidence(settings), limits(settings), outbox(settings) {}
+      : settings(given), evidence(settings), limits(settings), outbox(settings), placement(settings) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
@@ -56,6 +57,7 @@ struct State {
   KnownArrays arrays;
   SafetyLimits limits;
   Outbox outbox;
+  Placement placement;
   std::map<VolumeId, PendingRequest> wanted;  // on demand
   std::map<NodeId, Instant> leaving_since;    // graceful moves, as this replica saw them begin
   std::map<Uid, Instant> kicked;              // pods
@@ -81,6 +83,10 @@ struct State {
   Plan PlanForMachine(const NodeId& node) const;
   // The volumes that others wait for and `node` holds.
   VolumesByArray WantedFrom(const NodeId& node) const;
+  // A failover has begun, and is not at rest.
+  bool IsFailingOver() const;
+  // Configured arrays that this replica has not seen for some time.
+  std::vector<ArrayId> UnseenArrays() const;
   // Nodes that came and went, and requests that are over, so that a cluster whose machines and volumes change
   // does not fill the memory.
   void ForgetNodes();

@@ -19,11 +19,13 @@ std::string ListVolumes(const VolumeSet& volumes) {
   return "{" + text + "}";
 }
 
-std::string LineOf(const WriteLease&) { return "write the lease"; }
+std::string LineOf(const WriteLease& call) { return call.release ? "give the lease up" : "write the lease"; }
 std::string LineOf(const BeginTerm& call) { return "begin a term on " + call.array.value(); }
 std::string LineOf(const Probe& probe) { return "probe " + probe.node.value(); }
 std::string LineOf(const ReadKubelet& call) { return "read the kubelet of " + call.node.value(); }
-std::string LineOf(const AskReplicas& call) { return "ask the replicas for " + call.node.value(); }
+std::string LineOf(const AskReplicas& call) {
+  return call.node.empty() ? "ask the replicas what they see" : "ask the replicas for " + call.node.value();
+}
 std::string LineOf(const RemoveNodeFence& call) { return "remove the record of " + call.node.value(); }
 std::string LineOf(const Notify& notify) {
   return "tell " + notify.node.value() + " of generation " + std::to_string(notify.fence.generation) +
@@ -34,7 +36,9 @@ std::string LineOf(const ChargeVolume& call) {
   for (const auto& node : call.nodes) text += " " + node.value();
   return call.nodes.empty() ? text + " nothing" : text;
 }
-std::string LineOf(const Report& report) { return "say of " + report.node.value() + ": " + report.text; }
+std::string LineOf(const Report& report) {
+  return report.node.empty() ? "say: " + report.text : "say of " + report.node.value() + ": " + report.text;
+}
 
 std::string LineOf(const PutNodeFence& call) {
   std::string text = "record " + call.fence.node.value() + ": ";

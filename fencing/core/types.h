@@ -91,10 +91,20 @@ struct NodeFence {
   bool is_manual() const { return !requested_by.empty(); }
 };
 
+// What a replica sees that could lead.
+struct ReplicaSight {
+  std::string replica = {};  // its name in the lease
+  Span age = {};             // since it started
+  int arrays = 0;            // configured ones that answer it
+  int nodes = 0;             // that exist, and whose heartbeats reach it
+  friend bool operator==(const ReplicaSight&, const ReplicaSight&) = default;
+};
+
 // What the other replicas say of a node. One that did not answer in time has no vote.
 struct ReplicaVotes {
   int answered = 0, silent = 0;
-  std::string heard_by;  // one that hears it now; empty: none did that answered
+  std::string heard_by = {};              // one that hears it now; empty: none did that answered
+  std::vector<ReplicaSight> sights = {};  // of replicas that answered and could lead
   friend bool operator==(const ReplicaVotes&, const ReplicaVotes&) = default;
 };
 

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/periodic.h"
@@ -21,6 +22,7 @@
 #include "fencing/failover/limits_board.h"
 #include "fencing/failover/loop.h"
 #include "fencing/failover/object_cache.h"
+#include "fencing/failover/sight_board.h"
 #include "fencing/failover/status_lines.h"
 #include "fencing/failover/volume_lock_publisher.h"
 #include "fencing/failover/watches.h"
@@ -64,7 +66,8 @@ class FailoverController final : public Failover {
         kube_(client, options.lease, options.self, ToAbsl(options.settings.lease)),
         core_(options.settings, options.self),
         objects_([this](auto what) { OnObject(std::move(what)); }),
-        recorder_(core_.state(), objects_, [this](auto event) { events_.AddEvent(std::move(event), now_); }),
+        recorder_(core_.state(), objects_, options.lease,
+                  [this](auto event) { events_.AddEvent(std::move(event), now_); }),
         actions_(MakeActionInputs()),
         arrays_(arrays, [this](ArrayPoll poll) { OnArrayPoll(std::move(poll)); }) {
     arrays_.RefreshArrays();
@@ -101,6 +104,7 @@ class FailoverController final : public Failover {
     loop_.PostJob([this, node](Instant now) { FeedCore(now, StreamClosed{node}); });
   }
   std::optional<bool> Hears(const NodeId& node) override { return heard_.Hears(node, MonotonicNow()); }
+  std::optional<ReplicaSight> Sight() override { return sights_.Latest(MonotonicNow()); }
   std::string ReplicaName() override { return options_.self; }
   void ReportMetrics(Metrics& metrics) override;
   std::vector<std::string> ReportStatus() override;
@@ -131,6 +135,7 @@ class FailoverController final : public Failover {
   FenceBoard board_;
   HeardNodes heard_;
   LimitsBoard limits_;
+  SightBoard sights_;
 
   // Used by the loop's thread only, but for what the classes say.
   Core core_;
@@ -173,6 +178,7 @@ void FailoverController::RunTick(Instant now) {
   }
   for (const ArrayId& array : arrays_.LostArrays(now)) FeedCore(now, ArrayLost{array});
   FeedCore(now, fencing::Tick{});
+  sights_.Note(core_.Sight(), now);
   events_.SendEvents(now, actions_.IsBusy());
   recorder_.SetLeads(core_.Leads());
   recorder_.SetSynced(synced_ && watches_->missing().empty());
@@ -187,6 +193,8 @@ void FailoverController::ComplainIfNotSynced(Instant now) {
            "CustomResourceDefinition "
            "of NodeFences installed, and may this account list them?",
            {{"missing", absl::StrJoin(watches_->missing(), " ")}});
+  recorder_.OnLeadership(
+      absl::StrCat("does not act: not watched yet: ", absl::StrJoin(watches_->missing(), " ")));
 }
 
 // Fills the metrics in when the loop comes to it; a scrape shows them as of a moment ago.

@@ -37,8 +37,9 @@ struct FailoverOptions {
   // What is known of this machine, such as a token, has to be proven anew: its Node was deleted, or a fence
   // of it has begun. Called on failover's thread; never blocks. Empty: nobody wants to know.
   std::function<void(const std::string& machine)> distrust = {};
-  // Asks the other replicas whether they hear a node, and calls `answered` once, after 200 ms at the latest
-  // or a little later, on any thread. Never blocks. Empty: there are no others.
+  // Asks the other replicas whether they hear a node, or, with an empty one, what they see. Calls `answered`
+  // once, after 200 ms or, without a node, a second at the latest or a little later, on any thread. Never
+  // blocks. Empty: there are no others.
   std::function<void(const NodeId& node, std::function<void(const ReplicaVotes&)> answered)> ask_replicas =
       {};
 };

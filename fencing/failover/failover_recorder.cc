@@ -67,6 +67,7 @@ void FailoverRecorder::SetLeads(bool leads) {
 // A report goes to the log, to an event and, if it is a new phase, to the timeline. The core reports each
 // text once, so nothing is filtered here.
 void FailoverRecorder::OnReport(const Report& report) {
+  if (report.kind == ReportKind::kLeadership) return OnLeadership(report.text);
   const bool refused = report.kind == ReportKind::kRefused;
   const bool progress = report.kind == ReportKind::kProgress;
   const bool held_back = report.kind == ReportKind::kHeldBack;
@@ -95,9 +96,25 @@ void FailoverRecorder::OnReport(const Report& report) {
   if (report.refusal == Refusal::kLeftAlone) ReportPodsLeft(report.node, "from which nothing is moved");
 }
 
+// Each replica writes its own, whether it leads or not.
+void FailoverRecorder::OnLeadership(const std::string& text) {
+  LogWarn("failover", absl::StrCat("leadership: ", text));
+  kube::ObjectEvent event;
+  event.api_version = "coordination.k8s.io/v1";
+  event.kind = "Lease";
+  event.space = lease_.space;
+  event.name = lease_.name;
+  event.event_kind = kube::EventKind::kWarning;
+  event.reason = "FailoverLeadership";
+  event.action = "Lead";
+  event.note = text;
+  record_(std::move(event));
+}
+
 // Entries that begin something are made when the core asks for it, as its answer may never come.
 void FailoverRecorder::OnAction(const Action& action) {
   if (const auto* put = std::get_if<PutNodeFence>(&action.what)) RecordDecision(*put);
+  if (const auto* lease = std::get_if<WriteLease>(&action.what)) yields_ += lease->release ? 1 : 0;
   if (const auto* fence = std::get_if<FenceNode>(&action.what))
     AddEntry(RecordOf(fence->node), absl::Now(), "Fencing",
              absl::StrCat(fence->array.value(), ": ", WhatIsFenced(*fence)));
@@ -323,6 +340,7 @@ void FailoverRecorder::ReportMetrics(Metrics& metrics) {
   put("lunkeeper_failover_decided_total", "Failovers that this replica has begun", decided_);
   put("lunkeeper_failover_fence_failures_total", "Fences that an array did not carry out", fence_failures_);
   put("lunkeeper_failover_pods_deleted_total", "Pods that this replica has deleted", pods_deleted_);
+  put("lunkeeper_failover_yields_total", "How often this replica let a better placed one lead", yields_);
   metrics.SetCounter("lunkeeper_failover_refused_total", "Failovers that were not begun, by safety limit",
                      refused_);
   for (const auto& [phase, duration] : std::exchange(took_, {}))

@@ -15,6 +15,7 @@
 #include "fencing/failover/kube_actions.h"
 #include "fencing/failover/object_cache.h"
 #include "fencing/failover/record.h"
+#include "fencing/kube/lease.h"
 #include "fencing/kube/object_event.h"
 
 namespace lunkeeper::fencing {
@@ -22,15 +23,17 @@ namespace lunkeeper::fencing {
 class FailoverRecorder {
  public:
   // `record` queues events for Kubernetes; it must not block.
-  FailoverRecorder(const State& state, const ObjectCache& objects,
+  FailoverRecorder(const State& state, const ObjectCache& objects, kube::LeaseName lease,
                    std::function<void(kube::ObjectEvent)> record)
-      : state_(state), objects_(objects), record_(std::move(record)) {}
+      : state_(state), objects_(objects), lease_(std::move(lease)), record_(std::move(record)) {}
 
   void SetLeads(bool leads);
   void SetSynced(bool synced) { synced_ = synced; }
   void OnReport(const Report& report);
   void OnAction(const Action& action);
   void OnAnswer(const Action& action, const Answer& answer, Span took);
+  // Failover does not act, here or at all: goes to the log and to an event on the Lease.
+  void OnLeadership(const std::string& text);
   // A NodeFence is new or changed; null: it was deleted.
   void OnRecord(const NodeId& node, const RecordFacts* facts);
   Timeline TimelineOf(const NodeId& node) const;
@@ -62,11 +65,12 @@ class FailoverRecorder {
 
   const State& state_;
   const ObjectCache& objects_;
+  const kube::LeaseName lease_;
   const std::function<void(kube::ObjectEvent)> record_;
   std::map<NodeId, NodeTimeline> timelines_;
   std::map<uint64_t, NodeId> deletions_;  // the node of each pod deletion in progress, by action
   bool leads_ = false, synced_ = false;
-  int decided_ = 0, fence_failures_ = 0, pods_deleted_ = 0;
+  int decided_ = 0, fence_failures_ = 0, pods_deleted_ = 0, yields_ = 0;
   Metrics::Series refused_;  // by safety limit
   // The phases that ended since the last ReportMetrics, with their durations.
   std::vector<std::pair<std::string, absl::Duration>> took_;

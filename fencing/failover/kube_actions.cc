@@ -103,7 +103,8 @@ Answer KubeActions::RenewLease(const WriteLease& call) {
   }
   // The core names the version that its decision rests on; the rest only fills in the object.
   seen.version = call.expected.value();
-  const auto written = kube::WriteLease(client_, lease_, seen, self_, duration_, absl::Now(), CallLimits());
+  const auto written = kube::WriteLease(client_, lease_, seen, call.release ? "" : self_, duration_,
+                                        absl::Now(), CallLimits());
   Answer answer = FromApi(written.status());
   if (!written.ok()) return answer;
   answer.done.version = Version(written->version);

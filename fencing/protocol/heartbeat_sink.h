@@ -27,6 +27,8 @@ class HeartbeatSink {
   // Whether the node's heartbeats reach this replica: the last one came less than a second ago. None: it does
   // not keep count of them, and has no vote.
   virtual std::optional<bool> Hears(const NodeId&) { return std::nullopt; }
+  // What this replica sees. None: it could not lead.
+  virtual std::optional<fencing::ReplicaSight> Sight() { return std::nullopt; }
   // Its name among the replicas; empty: it has none.
   virtual std::string ReplicaName() { return ""; }
 };

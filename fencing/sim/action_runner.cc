@@ -48,8 +48,9 @@ void ActionRunner::CallApi(uint64_t id, std::function<Done()> serve) {
 void ActionRunner::Run(uint64_t id, const WriteLease& call) {
   const auto sent = world_.now();
   CallApi(id, [this, call, sent, who = replica_.name()] {
-    const auto written = world_.api->WriteLease(who, call.expected);
-    if (written.outcome == Outcome::kOk && who == replica_.name()) replica_.NoteRenewal(sent);
+    const auto written = world_.api->WriteLease(call.release ? "" : who, call.expected);
+    if (written.outcome == Outcome::kOk && who == replica_.name() && !call.release)
+      replica_.NoteRenewal(sent);
     Done done;
     done.outcome = written.outcome;
     done.version = written.version;
@@ -70,12 +71,14 @@ void ActionRunner::Run(uint64_t id, const AskReplicas& call) {
   auto votes = std::make_shared<ReplicaVotes>();
   for (auto& other : world_.replicas) {
     if (other.get() == &replica_) continue;
-    world_.Call<bool>(
+    world_.Call<Replica::Vote>(
         replica_.endpoint(), other->endpoint(), kVote,
         [&at = *other, node = call.node](auto reply) { at.Answer(node, reply); },
-        [this, votes, name = other->name(), node = call.node, life = replica_.life()](const bool* hears) {
-          hears ? ++votes->answered : ++votes->silent;
-          if (!hears || !*hears) return;
+        [this, votes, name = other->name(), node = call.node,
+         life = replica_.life()](const Replica::Vote* vote) {
+          vote ? ++votes->answered : ++votes->silent;
+          if (vote && vote->sight) votes->sights.push_back(*vote->sight);
+          if (!vote || !vote->hears || node.empty()) return;
           votes->heard_by = name;
           if (life == replica_.life()) replica_.NoteYes(node);
         });

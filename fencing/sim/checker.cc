@@ -19,6 +19,7 @@ namespace {
 // kHard: 1.5 s of outage, with half a second between heartbeats before and after it, is 2.5 s of silence.
 constexpr Span kLeadsFor = 3300_ms, kMemory = 8_s, kSoft = 55_s, kHard = 1500_ms, kBudgetWindow = 300_s,
                kPause = 29_s;
+constexpr Span kOld = 15_s, kOutseen = 25_s, kYieldPause = 59_s, kLookLost = 15_s;
 constexpr Span kFresh = 15_s, kVoteLasts = 500_ms;
 // A kubelet behind a cut is taken for well again when it next renews its lease only.
 constexpr Span kKubeletMemory = kMemory + kKubeletLease;
@@ -28,6 +29,8 @@ bool SilencesKubelet(Cause cause) {
 }
 
 }  // namespace
+
+Checker::Checker(World& world) : world_(world) { LookAtLeader(); }
 
 void Checker::Fail(const std::string& what) const {
   throw Violation(FormatSeconds(world_.now().since_start()) + "  " + what);
@@ -204,6 +207,69 @@ void Checker::Decides(const Replica& replica, const NodeFence& fence) {
   if (!adopted && latest && world_.now() - *latest < kPause)
     Fail(fence.node.value() + " is failed over past the budget and without a pause");
   decisions.emplace(fence.node, world_.now());
+}
+
+namespace {
+
+struct Sight {
+  size_t arrays = 0, nodes = 0;
+  bool IsMoreThan(const Sight& other) const {
+    return arrays >= other.arrays && nodes >= other.nodes && (arrays > other.arrays || nodes > other.nodes);
+  }
+};
+
+bool AreConnected(const World& world, Endpoint a, Endpoint b) { return world.Open(a, b) && world.Open(b, a); }
+
+Sight SightOf(const World& world, const Replica& replica) {
+  Sight sight;
+  for (const auto& array : world.arrays)
+    sight.arrays += array->serves() && AreConnected(world, replica.endpoint(), array->endpoint());
+  for (const auto& machine : world.machines) {
+    const auto node = world.api->nodes().find(machine->name());
+    sight.nodes += node != world.api->nodes().end() && node->second.node_id == machine->id() &&
+                   machine->Heartbeats() && world.Open(machine->endpoint(), replica.endpoint());
+  }
+  return sight;
+}
+
+bool CouldLead(const World& world, const Replica& replica) {
+  return replica.running() && !replica.stalled() && world.now() - replica.began_at() >= kOld &&
+         world.api->up && AreConnected(world, replica.endpoint(), world.api->endpoint());
+}
+
+}  // namespace
+
+// A look each half second. How soon it has to yield does not matter to a failover that is under way.
+void Checker::LookAtLeader() {
+  world_.After(500_ms, [this] { LookAtLeader(); });
+  for (const auto& leader : world_.replicas) {
+    if (!leader->Leads()) continue;
+    bool outseen = false, may_stay = !world_.api->fences().empty() || world_.api->error_percent > 0;
+    for (const auto& other : world_.replicas) {
+      if (other == leader || !other->running()) continue;
+      if (!SightOf(world_, *other).IsMoreThan(SightOf(world_, *leader))) continue;
+      outseen_at_[leader->name()] = world_.now();
+      outseen |= CouldLead(world_, *leader) && CouldLead(world_, *other) &&
+                 AreConnected(world_, leader->endpoint(), other->endpoint());
+    }
+    const auto yielded = yielded_at_.find(leader->name());
+    may_stay |= yielded != yielded_at_.end() && world_.now() - yielded->second < kYieldPause;
+    if (!outseen || may_stay) {
+      outseen_since_.erase(leader->name());
+    } else if (world_.now() - outseen_since_.emplace(leader->name(), world_.now()).first->second > kOutseen) {
+      Fail(leader->name() + " leads on, although another one sees more");
+    }
+  }
+}
+
+void Checker::Yields(const Replica& replica) {
+  const auto last = yielded_at_.find(replica.name());
+  if (last != yielded_at_.end() && world_.now() - last->second < kYieldPause)
+    Fail(replica.name() + " yields twice within a minute");
+  const auto outseen = outseen_at_.find(replica.name());
+  if (outseen == outseen_at_.end() || world_.now() - outseen->second > kLookLost)
+    Fail(replica.name() + " yields although no other one sees more");
+  yielded_at_[replica.name()] = world_.now();
 }
 
 void Checker::Sick(const NodeId& node, Cause cause, bool on) {

@@ -16,7 +16,7 @@ enum class Cause { kDead, kStorage, kApi, kKubelet, kPlugin, kControllers };
 
 class Checker {
  public:
-  explicit Checker(World& world) : world_(world) {}
+  explicit Checker(World& world);
 
   // Writes.
   Write NextWrite(const VolumeId& volume);
@@ -40,6 +40,8 @@ class Checker {
   void Untainting(const Node& node);
   void Deleting(const Pod& pod, Grace grace);
   void Acts(const Replica& replica, const Action& action);
+  // It gives the lease up, as another one is better placed.
+  void Yields(const Replica& replica);
 
   // What faults do. Several may make a node ill in one way; it is until the last of them is mended.
   void Sick(const NodeId& node, Cause cause, bool on);
@@ -65,6 +67,7 @@ class Checker {
   [[noreturn]] void Fail(const std::string& what) const;
   void Decides(const Replica& replica, const NodeFence& fence);
   bool MayBeFailedOver(const NodeId& node) const;
+  void LookAtLeader();
   std::string UnsettledWorkload(const Workload& workload) const;
 
   World& world_;
@@ -80,6 +83,8 @@ class Checker {
   std::map<Uid, WorldTime> ordered_;  // when a pod's deletion by force was last decided
   std::set<VolumeId> poisoned_;
   std::set<NodeId> died_of_poison_;
+  // By replica: since when, and until when, it has led although another one saw more; when it last yielded.
+  std::map<std::string, WorldTime> outseen_since_, outseen_at_, yielded_at_;
   bool rewritten_ = false;
   int failovers_ = 0;
 };

@@ -44,7 +44,11 @@ bool FaultInjection::Hear(Event& event) {
       std::erase_if(view->fences,
                     [&](const auto& fence) { return !world_.api->fences().contains(fence.node); });
   if (auto* done = std::get_if<Done>(&event.what))
-    if (world_.Has(Mutant::kVotesIgnored)) done->votes = {};
+    if (world_.Has(Mutant::kVotesIgnored)) done->votes.heard_by.clear();
+  if (auto* done = std::get_if<Done>(&event.what)) {
+    if (world_.Has(Mutant::kSightsIgnored)) done->votes.sights.clear();
+    for (auto& sight : done->votes.sights) sight.nodes += world_.Has(Mutant::kSightsForged) ? 1 : 0;
+  }
   if (auto* charged = std::get_if<VolumeCharged>(&event.what))
     if (world_.Has(Mutant::kChargeForgotten)) charged->nodes.clear();
   if (auto* heartbeat = std::get_if<Heartbeat>(&event.what))

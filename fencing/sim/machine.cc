@@ -15,7 +15,7 @@ namespace lunkeeper::fencing::sim {
 namespace {
 
 constexpr Span kHeartbeatEvery = 500_ms, kSync = 700_ms, kDevices = 500_ms, kGrants = 5_s, kNodeCall = 4_s,
-               kWait = 30_s, kArrayCall = 2_s, kRelease = 8_s, kDeadlyFor = 20_s;
+               kWait = 30_s, kPings = 5_s, kArrayCall = 2_s, kRelease = 8_s, kDeadlyFor = 20_s;
 
 }  // namespace
 
@@ -71,8 +71,12 @@ void Machine::ClosePlugin() {
     world_.Send(endpoint_, replica->endpoint(), [&to = *replica, id = id_] { to.Receive(StreamClosed{id}); });
 }
 
+bool Machine::Heartbeats() const {
+  return powered_ && !frozen_ && !plugin_hung_ && world_.now() >= plugin_back_at_;
+}
+
 void Machine::Heartbeat() {
-  if (plugin_hung_ || world_.now() < plugin_back_at_) return;
+  if (!Heartbeats()) return;
   fencing::Heartbeat heartbeat{id_, "boot" + std::to_string(life_), ++sequence_, !kubelet_hung_, {}, {}, {},
                                {}};
   for (const auto& [volume, device] : data_path_.devices()) {
@@ -173,7 +177,15 @@ void Machine::Ask(const ArrayId& array, const VolumeId& volume) {
   auto& asked = asked_[volume];
   if (asked && world_.now() - *asked < kWait) return;
   asked = world_.now();
-  auto& replica = *world_.random().Pick(world_.replicas);
+  // Any of them, and after it the next one.
+  const auto first = static_cast<size_t>(world_.random().Between(0, 1));
+  auto& attempt = attempts_.try_emplace(volume, first).first->second;
+  auto& replica = *world_.replicas[attempt++ % world_.replicas.size()];
+  // A connection that is dead is noticed by its pings, and then another replica is asked.
+  world_.After(kPings, [this, &replica, volume, life = life_, at = asked] {
+    if (IsAlive(life) && asked_[volume] == at && !world_.Open(endpoint_, replica.endpoint()))
+      asked_[volume].reset();
+  });
   world_.Call<Generation>(
       endpoint_, replica.endpoint(), kWait,
       [&replica, array, volume, id = id_](auto reply) { replica.Acquire(array, volume, id, reply); },

@@ -30,6 +30,7 @@ class Machine {
   const NodeId& id() const { return id_; }
   Endpoint endpoint() const { return endpoint_; }
   bool powered() const { return powered_; }
+  bool Heartbeats() const;  // it runs, and so does its plugin
 
   // Faults. Each may come in any state.
   void PowerOff();
@@ -93,6 +94,7 @@ class Machine {
   DataPath data_path_;
   std::map<Uid, Container> containers_;
   std::map<VolumeId, std::optional<WorldTime>> asked_;  // empty: answered
+  std::map<VolumeId, size_t> attempts_;                 // to ask for it
   std::map<ArrayId, ArrayFence> known_;
   std::map<PodId, WorldTime> wrote_at_;
   // Grants that are no longer needed, until a replica says that they are released.

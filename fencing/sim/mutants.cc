@@ -33,6 +33,8 @@ const std::vector<std::pair<Mutant, std::string>>& AllMutants() {
       {Mutant::kCleanForged, "clean-forged"},
       {Mutant::kChargeForgotten, "charge-forgotten"},
       {Mutant::kVotesIgnored, "votes-ignored"},
+      {Mutant::kSightsIgnored, "sights-ignored"},
+      {Mutant::kSightsForged, "sights-forged"},
   };
   return kAll;
 }

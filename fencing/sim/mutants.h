@@ -42,6 +42,8 @@ enum class Mutant {
   kCleanForged,
   kChargeForgotten,
   kVotesIgnored,
+  kSightsIgnored,
+  kSightsForged,
   kCount
 };
 

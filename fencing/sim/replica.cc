@@ -14,7 +14,7 @@ namespace lunkeeper::fencing::sim {
 namespace {
 
 constexpr Span kTick = 250_ms, kPoll = 500_ms, kPollTimeout = 9_s, kApi = 1_s, kLeaseLook = 250_ms;
-constexpr Span kWatchDeadline = 3_s, kAcquireCall = 30_s, kHears = 1_s;
+constexpr Span kWatchDeadline = 3_s, kAcquireCall = 30_s, kHears = 1_s, kChannelDies = 3_s;
 
 }  // namespace
 
@@ -44,6 +44,7 @@ void Replica::Start() {
   nodes_.clear();
   pods_.clear();
   fences_.clear();
+  began_at_ = world_.now();
   stalled_until_ = alive_at_ = listed_at_ = renewed_at_ = {};
   for (const auto& array : world_.arrays) Receive(ArrayConfigured{array->id()});
   List();
@@ -76,10 +77,11 @@ void Replica::Stall(Span length) {
   });
 }
 
-void Replica::Answer(const NodeId& node, const std::function<void(bool)>& reply) const {
+void Replica::Answer(const NodeId& node, const std::function<void(Vote)>& reply) const {
   if (!running_ || stalled()) return;
   const auto heard = heard_at_.find(node);
-  reply(always_yes_ || (heard != heard_at_.end() && world_.now() - heard->second < kHears));
+  const bool hears = always_yes_ || (heard != heard_at_.end() && world_.now() - heard->second < kHears);
+  reply({hears, core_->Sight()});
 }
 
 // Of a node that it hears itself nobody has to be asked.
@@ -111,6 +113,8 @@ void Replica::Do(const Action& action) {
   if (world_.tracing() && (!routine || std::holds_alternative<Report>(action.what)))
     world_.Trace(name() + ": " + DescribeAction(action));
   if (!routine) world_.checker->Acts(*this, action);  // decided now, whenever it is done
+  const auto* lease = std::get_if<WriteLease>(&action.what);
+  if (lease && lease->release) world_.checker->Yields(*this);
   const bool fails = !routine && fail_at_ > 0 && --fail_at_ == 0;
   if (fails && fail_by_stall_) {
     // Between the decision to act and the act: the worst entry.
@@ -242,6 +246,8 @@ void Replica::Acquire(const ArrayId& array, const VolumeId& volume, const NodeId
                       std::function<void(Generation)> reply) {
   if (!running_ || stalled()) return;
   auto& at = world_.FindArray(array);
+  // Its channel there is dead, which it says; the node asks another replica.
+  if (!world_.Open(endpoint_, at.endpoint())) return world_.After(kChannelDies, [reply] { reply(0); });
   world_.Call<Generation>(
       endpoint_, at.endpoint(), kAcquireCall,
       [&at, volume, node](auto answer) { at.Acquire(volume, node, answer); },

@@ -34,8 +34,12 @@ class Replica {
   void Release(const ArrayId& array, const VolumeId& volume, const NodeId& node, Generation generation,
                std::function<void(bool)> reply);
 
-  // To another replica: whether the node's heartbeats reach this one.
-  void Answer(const NodeId& node, const std::function<void(bool)>& reply) const;
+  // To another replica: whether the node's heartbeats reach this one, and what it sees.
+  struct Vote {
+    bool hears = false;
+    std::optional<ReplicaSight> sight;
+  };
+  void Answer(const NodeId& node, const std::function<void(Vote)>& reply) const;
   // Another one has just said that they do reach it.
   void NoteYes(const NodeId& node) { yes_at_[node] = world_.now(); }
   std::optional<WorldTime> YesAt(const NodeId& node) const;
@@ -51,7 +55,9 @@ class Replica {
     offset_ = offset;
   }
 
-  // For the checker: when its last successful renewal was sent, in the world's time.
+  // For the checker: since when this life of it runs; when its last successful renewal was sent, in the
+  // world's time.
+  WorldTime began_at() const { return began_at_; }
   WorldTime renewed_at() const { return renewed_at_; }
   void NoteRenewal(WorldTime sent) { renewed_at_ = sent; }
   uint64_t life() const { return life_; }
@@ -99,7 +105,7 @@ class Replica {
   std::map<ArrayId, Looks> looks_;
   bool always_yes_ = false;
   // In the world's time; what has not happened yet counts as of the world's start.
-  WorldTime stalled_until_, alive_at_, listed_at_, renewed_at_;
+  WorldTime began_at_, stalled_until_, alive_at_, listed_at_, renewed_at_;
   std::vector<decltype(Event::what)> backlog_;
   // What a new list has to confirm, or it is gone.
   bool listing_ = false;

@@ -15,7 +15,7 @@ namespace lunkeeper::fencing::sim {
 namespace {
 
 constexpr WorldTime kCalm(15_s), kTrouble(75_s);  // nothing strikes before the first, or after the second
-constexpr Span kRecoveryTimeout = 400_s, kLook = 2_s, kFailover = 15_s, kPersonLooks = 60_s;
+constexpr Span kRecoveryTimeout = 400_s, kLook = 2_s, kFailover = 15_s, kPersonLooks = 60_s, kYield = 25_s;
 constexpr Span kPoisonSpreads = 180_s;
 
 void AddWorkloads(World& world) {
@@ -105,6 +105,30 @@ void RunPlain(World& world, Faults& faults) {
   faults.HealAll();
 }
 
+// One in sixteen has a leader that is cut off from an array, where there are two, or else from some nodes,
+// and stays so: another one has to lead, and then a node dies.
+void RunOutseen(World& world, Faults& faults) {
+  Replica* leader = nullptr;
+  for (auto& replica : world.replicas)
+    if (replica->Leads()) leader = replica.get();
+  if (!leader) throw Violation("nobody leads a world at rest");
+  const auto cut = [&](Endpoint other) {
+    world.Cut(leader->endpoint(), other);
+    world.Cut(other, leader->endpoint());
+  };
+  world.RunUntil(world.now() + world.random().Between(0_s, 10_s));
+  if (world.arrays.size() > 1) {
+    cut(world.random().Pick(world.arrays)->endpoint());
+  } else {
+    for (int count = static_cast<int>(world.random().Between(1, 3)); count > 0; --count)
+      cut(world.machines[static_cast<size_t>(count)]->endpoint());
+  }
+  world.Trace(leader->name() + " is cut off");
+  world.RunUntil(world.now() + kYield);
+  if (leader->Leads()) throw Violation(leader->name() + " still leads, although another one sees more");
+  RunPlain(world, faults);
+}
+
 void PowerOffNode(World& world, const NodeName& name) {
   for (auto& machine : world.machines) {
     if (machine->name() != name) continue;
@@ -153,6 +177,8 @@ void Run(World& world, uint64_t seed, const Options& options) {
   Faults faults(world);
   if (seed % 8 == 0 && options.faults.empty()) {
     RunPlain(world, faults);
+  } else if (seed % 16 == 12 && options.faults.empty()) {
+    RunOutseen(world, faults);
   } else if (seed % 16 == 4 && options.faults.empty()) {
     RunPoisoned(world, faults);
   } else {

@@ -41,6 +41,11 @@ class RecordingSink final : public HeartbeatSink {
     absl::MutexLock lock(&mutex_);
     keeps_count_ = false;
   }
+  std::optional<fencing::ReplicaSight> Sight() override { return Get(sight_); }
+  void SetSight(const fencing::ReplicaSight& sight) {
+    absl::MutexLock lock(&mutex_);
+    sight_ = sight;
+  }
   std::string ReplicaName() override { return Get(name_); }
   void SetVote(const std::string& name, std::set<std::string> hears) {
     absl::MutexLock lock(&mutex_);
@@ -73,6 +78,7 @@ class RecordingSink final : public HeartbeatSink {
   }
 
   absl::Mutex mutex_;
+  std::optional<fencing::ReplicaSight> sight_ ABSL_GUARDED_BY(mutex_);
   FencesByArray fences_;
   LimitsByVolume limits_;
   int heartbeats_ = 0, closed_ = 0;

@@ -25,6 +25,13 @@ std::pair<ArrayId, VolumeId> Volume(const std::string& text) {
   return {ArrayId(text.substr(0, slash)), VolumeId(text.substr(slash + 1))};
 }
 
+ReplicaSight ReadSight(std::istringstream& words) {
+  ReplicaSight sight{.replica = "them", .age = 600_s, .arrays = std::stoi(NextWord(words))};
+  sight.nodes = std::stoi(NextWord(words));
+  if (const auto age = NextWord(words); !age.empty()) sight.age = ReadSpan(age);
+  return sight;
+}
+
 std::vector<std::string> Split(const std::string& text, char at = ',') {
   std::vector<std::string> parts;
   std::istringstream in(text);
@@ -337,6 +344,8 @@ void ScriptedWorld::HappenToWorld(const std::string& subject, std::istringstream
   } else if (subject == "observer") {
     stalled_ = true;
     After(ReadSpan(NextWord(words)), [this] { stalled_ = false; });
+  } else if (subject == "other") {
+    other_sees_ = ReadSight(words);
   } else if (subject == "lease") {
     others_lead_ = what == "taken";
     lease_ = {"them", NextVersion(), {}};

@@ -10,7 +10,7 @@ namespace {
 
 constexpr Span kAnswers = 10_ms;  // after the call
 
-std::string Kind(const WriteLease&) { return "lease"; }
+std::string Kind(const WriteLease& call) { return call.release ? "yield" : "lease"; }
 std::string Kind(const BeginTerm&) { return "term"; }
 std::string Kind(const PutNodeFence&) { return "record"; }
 std::string Kind(const RemoveNodeFence&) { return "remove"; }
@@ -21,7 +21,7 @@ std::string Kind(const DeletePod&) { return "delete"; }
 std::string Kind(const ChargeVolume&) { return "charge"; }
 std::string Kind(const Probe&) { return "probe"; }
 std::string Kind(const ReadKubelet&) { return "read"; }
-std::string Kind(const AskReplicas&) { return "ask"; }
+std::string Kind(const AskReplicas& call) { return call.node.empty() ? "sights" : "ask"; }
 std::string Kind(const Notify&) { return "notify"; }
 std::string Kind(const Report&) { return "say"; }
 
@@ -132,7 +132,7 @@ void ScriptedWorld::Feed(decltype(Event::what) what) {
 void ScriptedWorld::Do(const Action& action) {
   const auto kind = std::visit([](const auto& what) { return Kind(what); }, action.what);
   const bool routine = kind == "lease" || kind == "term" || kind == "probe" || kind == "notify" ||
-                       kind == "read" || kind == "ask";
+                       kind == "read" || kind == "ask" || kind == "sights";
   if (!routine || show_all_)
     trace_ += FormatSeconds(now_.since_start()) + "  " + DescribeAction(action) + "\n";
   if (const auto* probe = std::get_if<Probe>(&action.what)) {
@@ -156,8 +156,9 @@ void ScriptedWorld::Do(const Action& action) {
               if constexpr (std::is_same_v<Call, PutNodeFence>) {
                 done = Effect(call, outcome);
               } else if constexpr (std::is_same_v<Call, WriteLease>) {
-                lease_ = {"us", NextVersion(), {}};
+                lease_ = {call.release ? "" : "us", NextVersion(), {}};
                 done.version = lease_.version;
+                if (call.release) After(300_ms, [this] { OtherTakesLease(); });
               } else if constexpr (std::is_same_v<Call, BeginTerm>) {
                 done.term = ++arrays_.at(call.array).term;
               } else if constexpr (!std::is_same_v<Call, Probe> && !std::is_same_v<Call, Notify> &&
@@ -221,8 +222,15 @@ Done ScriptedWorld::Effect(const ReadKubelet& call) {
 Done ScriptedWorld::Effect(const AskReplicas& call) {
   Done done;
   const bool hears = heard_by_other_.contains(NameOf(call.node));
-  done.votes = {.answered = 1, .silent = 0, .heard_by = hears ? "them" : ""};
+  done.votes = {.answered = 1, .silent = 0, .heard_by = hears ? "them" : "", .sights = {}};
+  if (other_sees_) done.votes.sights.push_back(*other_sees_);
   return done;
+}
+
+void ScriptedWorld::OtherTakesLease() {
+  if (!other_sees_ || !lease_.holder.empty()) return;
+  others_lead_ = true;
+  lease_ = {"them", NextVersion(), {}};
 }
 
 Done ScriptedWorld::Effect(const RemoveNodeFence& call) {

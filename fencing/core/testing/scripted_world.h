@@ -73,6 +73,7 @@ class ScriptedWorld {
   Done Effect(const SetTaint& call);
   Done Effect(const ChargeVolume& call);
   Done Effect(const DeletePod& call);
+  void OtherTakesLease();
   void Replace(Pod pod);
   void Finalize(PodId id);
   void Clean(Machine& machine);
@@ -95,7 +96,8 @@ class ScriptedWorld {
   std::map<ArrayId, ArrayModel> arrays_;
   std::map<PodId, Pod> pods_;
   std::set<NodeName> heard_by_other_;  // nodes whose heartbeats reach the other replica
-  std::set<PodId> finalizers_;         // pods whose objects stay when they are deleted
+  std::optional<ReplicaSight> other_sees_;
+  std::set<PodId> finalizers_;  // pods whose objects stay when they are deleted
   std::map<NodeId, NodeFence> fences_;
   std::map<NodeName, KubeletLease> renewals_;
   std::vector<KubeletLease> late_leases_;  // that the watch has not brought yet

@@ -82,12 +82,24 @@ void FailoverWorld::Heartbeat() {
     heartbeat.boot = "boot";
     heartbeat.sequence = sequence;
     heartbeat.known = known[name];
-    for (auto& replica : replicas) {
-      if (replica == nullptr) continue;
-      for (const auto& [array_id, fence] : replica->OnHeartbeat(heartbeat))
+    for (size_t i = 0; i < replicas.size(); ++i) {
+      if (replicas[i] == nullptr || cut.contains({i, name})) continue;
+      for (const auto& [array_id, fence] : replicas[i]->OnHeartbeat(heartbeat))
         known[name][array_id] = fence.generation;
     }
   }
+}
+
+void FailoverWorld::LetReplicasAsk() {
+  ask_replicas = [this](const NodeId&, const auto& answered) {
+    ReplicaVotes votes;
+    {
+      absl::MutexLock lock(&mutex);
+      for (auto& replica : replicas)
+        if (const auto sight = replica ? replica->Sight() : std::nullopt) votes.sights.push_back(*sight);
+    }
+    answered(votes);
+  };
 }
 
 void FailoverWorld::PowerOff(const std::string& name) {

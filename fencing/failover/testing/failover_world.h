@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,14 @@ class FailoverWorld {
     landing[name] = lands;
   }
 
+  // The heartbeats of the node do not reach the replica of that index any more.
+  void CutOff(size_t replica, const std::string& node) {
+    absl::MutexLock lock(&mutex);
+    cut.emplace(replica, node);
+  }
+  // Replicas that are started from now on ask each other what they see. Of nodes they hear nothing.
+  void LetReplicasAsk();
+
   // Half a second's heartbeats of all nodes, to all replicas.
   void Heartbeat();
   // The machine is gone, and its kubelet's lease with it.
@@ -83,6 +92,7 @@ class FailoverWorld {
   std::vector<std::string> distrusted;
   absl::Mutex mutex;
   std::vector<std::unique_ptr<Failover>> replicas;
+  std::set<std::pair<size_t, std::string>> cut;
   std::map<std::string, bool> heartbeating, landing;
   std::map<std::string, std::map<ArrayId, Generation>> known;
   uint64_t sequence = 0;
