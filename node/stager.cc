@@ -8,10 +8,10 @@
 //   grow     the mounted file system to the size of its device; where the kernel refuses that, unmount, grow
 //            it unmounted, and mount it again
 //
-// and of an unstage: unmount, detach, release. That order is what keeps data safe: the array may give the
-// volume to another node as soon as the grant is released, so nothing of it may be left here by then.
-// A process killed between two steps leaves what it did. The repeated call finds it and goes on from there;
-// if nobody calls again, LeftoverSweeper removes it. Block volumes end with `hold`.
+// and of an unstage: write back, unmount, detach, release. That order is what keeps data safe: the array may
+// give the volume to another node as soon as the grant is released, so nothing of it may be left here by
+// then. A process killed between two steps leaves what it did. The repeated call finds it and goes on from
+// there; if nobody calls again, LeftoverSweeper removes it. Block volumes end with `hold`.
 #include "node/stager.h"
 
 #include <algorithm>
@@ -32,6 +32,8 @@ namespace {
 // Reserved of a call's time, so that after a wait for a grant in vain the caller hears who has the volume,
 // and not just that its own deadline passed.
 constexpr absl::Duration kAnswerTime = absl::Milliseconds(500);
+// A detach reports a loss of data so often, at most (initiator.h).
+constexpr int kMostReports = 2;
 // For undoing a failed call, whose own deadline may have passed.
 constexpr absl::Duration kUndoTime = absl::Seconds(30);
 
@@ -232,20 +234,65 @@ absl::StatusOr<FilesystemType> Stager::MakeFilesystem(const StageRequest& reques
 }
 
 // After a failed stage of a volume that was not staged before. What cannot be undone is left to
-// UnstageVolume.
+// UnstageVolume, which nobody may call after a failed stage. So a report that a tool's writes failed is
+// passed over: the stage has failed, and no user has written yet.
 void Stager::UndoStage(const VolumeId& volume, absl::Time deadline) {
   absl::Status status = initiator_.Detach(volume);
+  for (int report = 0; absl::IsDataLoss(status) && report < kMostReports; ++report)
+    status = initiator_.Detach(volume);
   if (status.ok()) status = ReleaseUnusedGrant(volume, deadline);
   if (!status.ok()) LogNotUndone(volume, status);
 }
 
 absl::Status Stager::UnstageVolume(const VolumeId& volume, const std::string& staging_path,
                                    absl::Time deadline) {
+  RETURN_IF_ERROR(WriteBackMounted(volume, staging_path, deadline));
   RETURN_IF_ERROR(device_mounts_.UnmountAll(volume, staging_path, deadline));
   FAIL_POINT("node.unstage.unmounted");
-  RETURN_IF_ERROR(DetachAndRelease(volume, deadline));
+  const absl::Status detached = DetachAndRelease(volume, deadline);
+  if (absl::IsDataLoss(detached)) TakeLoss(volume).IgnoreError();  // said now
+  RETURN_IF_ERROR(detached);
   FAIL_POINT("node.unstage.released");
+  return TakeLoss(volume);
+}
+
+// A device that failed for good has nothing to write to, and its programs got an error. A reader writes
+// nothing.
+absl::StatusOr<bool> Stager::MayHaveCached(const VolumeId& volume, const std::string& staging_path) {
+  ASSIGN_OR_RETURN(const std::optional<Device> device, initiator_.Find(volume));
+  if (!device || device->health == DeviceHealth::kFailed) return false;
+  ASSIGN_OR_RETURN(const std::vector<Mount> mounts, device_mounts_.ListMountsOf(*device));
+  const Mount* staged = TopMountAt(mounts, staging_path);
+  return staged != nullptr && !staged->is_node && !staged->read_only;
+}
+
+// Only a file system knows what it gave up without asking the device, for instance when it shut down; of
+// requests that failed, the detach tells. Its answer comes once, and a later step of the unstage may fail. So
+// it is kept until the volume is gone from here, and returned then: nothing is left to do for a repeated
+// call, and the next node need not wait for one.
+absl::Status Stager::WriteBackMounted(const VolumeId& volume, const std::string& staging_path,
+                                      absl::Time deadline) {
+  ASSIGN_OR_RETURN(const bool cached, MayHaveCached(volume, staging_path));
+  if (!cached) return absl::OkStatus();
+  const absl::Status written = mounter_.WriteBack(staging_path, deadline);
+  if (written.ok() || absl::IsDeadlineExceeded(written)) return written;
+  LogError("node", "a file system could not be written back",
+           {{"volume", volume.value()}, {"error", std::string(written.message())}});
+  ASSIGN_OR_RETURN(const bool still, MayHaveCached(volume, staging_path));
+  if (!still || !absl::IsDataLoss(written)) return absl::OkStatus();  // it failed for good meanwhile
+  absl::MutexLock lock(&mutex_);
+  losses_[volume] = absl::DataLossError(absl::StrCat(
+      "volume ", volume.value(), ": ", written.message(),
+      ": what was written and not synced is lost. The kernel's log says why; check the data, and "
+      "restore from a backup what needs it. The volume is unstaged"));
   return absl::OkStatus();
+}
+
+// Returned once.
+absl::Status Stager::TakeLoss(const VolumeId& volume) {
+  absl::MutexLock lock(&mutex_);
+  const auto loss = losses_.extract(volume);
+  return loss.empty() ? absl::OkStatus() : loss.mapped();
 }
 
 absl::Status Stager::DetachAndRelease(const VolumeId& volume, absl::Time deadline) {

@@ -6,11 +6,14 @@
 // before, or a tool that writes is still at work on it (ABORTED; see filesystem.h). Failure: as CSI's tables
 // for NodeStageVolume and NodeUnstageVolume say; the message names the volume and says what to do.
 
+#include <map>
 #include <optional>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "devices/datapath/initiator.h"
 #include "devices/filesystem/filesystem.h"
@@ -67,6 +70,9 @@ class Stager {
   void UnmountUnused(const StageRequest& request);
   void UndoStage(const VolumeId& volume, absl::Time deadline);
   absl::Status DetachDevice(const VolumeId& volume);
+  absl::StatusOr<bool> MayHaveCached(const VolumeId& volume, const std::string& staging_path);
+  absl::Status WriteBackMounted(const VolumeId& volume, const std::string& staging_path, absl::Time deadline);
+  absl::Status TakeLoss(const VolumeId& volume);
   std::string DescribeUse(const VolumeId& volume);
 
   const NodeId node_;
@@ -75,6 +81,10 @@ class Stager {
   Mounter& mounter_;
   GrantSource* const grants_;
   DeviceMounts device_mounts_;
+
+  absl::Mutex mutex_;
+  // What file systems could not write, of volumes whose unstage is not done yet.
+  std::map<VolumeId, absl::Status> losses_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lunkeeper

@@ -25,7 +25,7 @@
 namespace lunkeeper::testing {
 namespace {
 
-constexpr uint8_t kWrite = 0x8a, kSynchronizeCache = 0x91, kMediumError = 3;
+constexpr uint8_t kRead = 0x88, kWrite = 0x8a, kSynchronizeCache = 0x91, kMediumError = 3;
 
 // What a process leaves behind that writes without a sync: a raw block volume's cache is all there is of it.
 void WriteUnsynced(const std::string& device, const std::string& text) {
@@ -208,30 +208,71 @@ TEST_CASE("a write-back that fails while it takes long is no success") {
   CHECK(DetachAtLast(datapath.initiator(), device.volume).ok());
 }
 
+// Holds the next flush for 10 s or more, and then has it fail, if it is to.
+struct SlowFlush {
+  explicit SlowFlush(iscsi::FakeTarget& target, bool fails) {
+    target.Change([this, fails](auto& traits) {
+      traits.script = [this, fails](const iscsi::FakeCommand& command) {
+        iscsi::Reaction reaction;
+        if (command.operation == kRead && reads_fail) return iscsi::Sense(kMediumError, 0x11);
+        if (command.operation != kSynchronizeCache || !armed.exchange(false)) return reaction;
+        if (fails) reaction = iscsi::Sense(kMediumError, 0x0c);
+        reaction.kind = iscsi::Reaction::kPings;
+        reaction.pings = 2;  // a ping comes after 5 s at the earliest
+        held = true;
+        return reaction;
+      };
+    });
+  }
+  std::atomic<bool> armed = false, held = false, reads_fail = false;
+};
+
 // Unlike a write-back's, the kernel does not remember this error: it tells the one that waits.
-TEST_CASE("a flush that fails while it takes long is no success") {
+TEST_CASE("a flush that fails while it takes long is no success, also to a successor") {
+  const bool succeeded = GENERATE(false, true);
   TempDir dir;
   iscsi::FakeTarget target;
-  std::atomic<bool> next_fails = false;
-  target.Change([&](auto& traits) {
-    traits.script = [&](const iscsi::FakeCommand& command) {
-      iscsi::Reaction reaction;
-      if (command.operation != kSynchronizeCache || !next_fails.exchange(false)) return reaction;
-      reaction = iscsi::Sense(kMediumError, 0x0c);
-      reaction.kind = iscsi::Reaction::kPings;
-      reaction.pings = 2;  // a ping comes after 5 s at the earliest
-      return reaction;
-    };
-  });
-  Datapath datapath(dir);
-  const Device device = MustAttach(datapath, RequestFor(target));
+  SlowFlush flush(target, /*fails=*/true);
+  auto datapath = std::make_unique<Datapath>(dir);
+  const Device device = MustAttach(*datapath, RequestFor(target));
   WriteUnsynced(device.path, "lost");
-  next_fails = true;
-  const absl::Status status = DetachAtLast(datapath.initiator(), device.volume);
+  flush.armed = true;
+  if (succeeded) {
+    const auto impatient = MakeUserInitiator(datapath->socket(), absl::Seconds(1));
+    CHECK(absl::IsDeadlineExceeded(impatient->Detach(device.volume)));
+    Eventually("the flush has failed",
+               [&] { return datapath->initiator().Find(device.volume)->value().counters.errors > 0; });
+    auto successor = std::make_unique<Datapath>(dir, std::vector<std::string>{"--take-over"});
+    REQUIRE_FALSE(successor->Ended());
+    datapath = std::move(successor);
+  }
+  const absl::Status status = DetachAtLast(datapath->initiator(), device.volume);
   INFO(status);
   CHECK(absl::IsDataLoss(status));
-  CHECK(DetachAtLast(datapath.initiator(), device.volume) == status);  // said twice
-  CHECK(DetachAtLast(datapath.initiator(), device.volume).ok());
+  CHECK(DetachAtLast(datapath->initiator(), device.volume) == status);  // said twice
+  CHECK(DetachAtLast(datapath->initiator(), device.volume).ok());
+}
+
+TEST_CASE("a read that fails during a detach is no loss") {
+  TempDir dir;
+  iscsi::FakeTarget target;
+  SlowFlush flush(target, /*fails=*/false);
+  Datapath datapath(dir);
+  const Device device = MustAttach(datapath, RequestFor(target));
+  WriteUnsynced(device.path, "kept");
+  flush.armed = true;
+  absl::Status status;
+  std::thread detach([&] { status = DetachAtLast(datapath.initiator(), device.volume); });
+  CHECK(Eventually([&] { return flush.held.load(); }, absl::Seconds(20)));
+  flush.reads_fail = true;
+  {
+    const UniqueFd fd(::open(device.path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC));
+    alignas(4096) static char block[4096];
+    CHECK(::pread(fd.get(), block, sizeof(block), 0) < 0);
+  }
+  detach.join();
+  INFO(status);
+  CHECK(status.ok());
 }
 
 }  // namespace

@@ -306,10 +306,9 @@ absl::Status GrowLoop(const LoopDevice& loop, int fuse_root, absl::Time deadline
 }
 
 absl::Status WriteBackLoop(const LoopDevice& loop, absl::Time deadline) {
-  const auto report = CloseInChild(loop, deadline, WriteBackByOwnFile);
-  RETURN_IF_ERROR(TakeWriteError(loop));  // whatever has become of the child
-  RETURN_IF_ERROR(report.status());
-  return report->error == EIO ? WriteBackFailed(loop) : StatusOf(*report);
+  ASSIGN_OR_RETURN(const LoopReport report, CloseInChild(loop, deadline, WriteBackByOwnFile));
+  RETURN_IF_ERROR(TakeWriteError(loop));  // also of children that were given up before
+  return report.error == EIO ? WriteBackFailed(loop) : StatusOf(report);
 }
 
 absl::Status SealLoop(const LoopDevice& loop, absl::FunctionRef<absl::Status()> prepare,

@@ -51,8 +51,16 @@ struct alignas(1024) VolumeSlot {
   // supervisor's; it outlives that one, and says which of the volumes it had are still there.
   std::atomic<uint32_t> attachment;
   LunState lun;  // written by the worker; it grows into the room behind it
-  std::byte room[1024 - 24 - sizeof(LunState) - sizeof(SlotLimits)];
-  SlotLimits limits;  // what comes next goes before these
+  std::byte room[1024 - 24 - sizeof(LunState) - sizeof(uint64_t) - sizeof(SlotLimits)];
+  // Of `lun.failed_writes`, how many a detach has told of. The supervisor's; it outlives that one.
+  std::atomic<uint64_t> told_failures;
+  SlotLimits limits;  // what comes next goes before `told_failures`
+
+  // By the supervisor: the failures since its last call.
+  uint64_t TakeFailedWrites() {
+    const uint64_t failed = lun.failed_writes;
+    return failed - told_failures.exchange(failed);
+  }
 };
 
 struct SharedState {

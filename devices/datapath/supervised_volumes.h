@@ -116,7 +116,8 @@ class SupervisedVolumes {
 
   // Acknowledged writes of which no flush is known.
   uint64_t unflushed_writes(const SupervisedVolume& volume) const { return SlotOf(volume).lun.unflushed(); }
-  uint64_t errors(const SupervisedVolume& volume) const { return SlotOf(volume).lun.errors; }
+  // Writes and flushes that have failed since the last call, whichever worker answered them.
+  uint64_t TakeFailedWrites(const SupervisedVolume& volume) { return SlotOf(volume).TakeFailedWrites(); }
   uint32_t block_size(const SupervisedVolume& volume) const { return SlotOf(volume).lun.block_size; }
   const std::string& tag_prefix() const { return tag_prefix_; }
 

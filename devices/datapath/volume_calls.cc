@@ -74,8 +74,7 @@ absl::StatusOr<datapath::Device> VolumeCalls::AnswerAttached(SupervisedVolume& v
                                                              const datapath::Attach& request) {
   // A node that attaches anew has asked for a grant anew, and knows its limits.
   volumes_.SetLimits(volume.id, FromMessage(request.limits()));
-  volume.loss.clear();               // of its life before this attach
-  volume.errors_before_end.reset();  // it has not ended
+  volume.loss.clear();  // of its life before this attach
   datapath::Device device = volumes_.DescribeVolume(volume);
   volumes_.EndCall(volume);
   if (device.target() == request.connection().target()) return device;
@@ -192,7 +191,6 @@ absl::Status VolumeCalls::RemoveDevice(SupervisedVolume& volume, absl::Time dead
 // little while; then the caller repeats the call, and the device stays as it is. The target may go away
 // during the write-back, so that is done in rounds.
 absl::Status VolumeCalls::SealDevice(SupervisedVolume& volume, absl::Time deadline) {
-  if (!volume.errors_before_end) volume.errors_before_end = volumes_.errors(volume);
   while (true) {
     const absl::Time round_end = std::min(deadline, absl::Now() + kDetachTimeout);
     switch (volumes_.AwaitTarget(volume, round_end)) {
@@ -211,16 +209,19 @@ absl::Status VolumeCalls::SealDevice(SupervisedVolume& volume, absl::Time deadli
   }
 }
 
-// Only the child that waits for a flush hears that it failed. That one may have been given up before, in this
-// call or an earlier one, and the next flush may succeed although what the target could not write is gone.
+// What the kernel itself says is not enough: umount(2) succeeds whatever becomes of a file system's cache,
+// and only the child that waits for a flush gets its error; that one may have been given up, or killed
+// with its supervisor. The count of failed writes has all since the attach, those with a writer that knows,
+// too.
 absl::Status VolumeCalls::WriteBack(SupervisedVolume& volume, absl::Time deadline) {
   const absl::Status written = WriteBackLoop(volume.loop, std::min(deadline, absl::Now() + kDetachTimeout));
   if (!written.ok() && !absl::IsDataLoss(written)) return written;
-  const uint64_t errors = volumes_.errors(volume);
-  const uint64_t before = std::exchange(volume.errors_before_end, errors).value_or(errors);
-  if (!written.ok() || errors == before) return written;
+  const uint64_t failed = volumes_.TakeFailedWrites(volume);
+  if (failed == 0) return written;
   return absl::DataLossError(absl::StrCat(
-      volume.loop.path(), ": requests failed while it was written back: what was not synced may be lost"));
+      "volume ", volume.id.value(), ": ", failed, " writes or flushes of ", volume.loop.path(),
+      " failed: what was written and not synced is lost. See why (is the array's pool full?), and restore "
+      "from a backup what needs it; a repeated call goes on"));
 }
 
 // Counted before: a sealed device has no cache any more.

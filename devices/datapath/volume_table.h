@@ -19,7 +19,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -50,9 +49,8 @@ struct SupervisedVolume {
   bool set_aside = false;  // lost, since workers crashed on it
   bool has_child = false;  // a call has a child that may wait for its I/O
   bool cut_off = false;    // lost, since its supervisor was killed beside such a child; its cache with it
-  std::optional<uint64_t> errors_before_end = {};  // answers with an error, when its detach began
-  std::string reason;                              // for people: why a client failed it, else why it is lost
-  std::string loss;                                // of data: what the next detach says once more
+  std::string reason;      // for people: why a client failed it, else why it is lost
+  std::string loss;        // of data: what the next detach says once more
 
   bool lost() const { return service == Service::kLost; }
 };

@@ -15,8 +15,10 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -34,6 +36,11 @@ constexpr int kUnmountAttempts = 40;
 constexpr useconds_t kUnmountPause = 50'000;
 constexpr char kBusy = 'b';      // sent by a child: the mount is in use
 constexpr char kNoReplay = 'n';  // sent by a child: mounted without replaying the journal
+
+// What a file system answers that could not write. The others are failures of the call itself.
+bool TellsOfLoss(int error) {
+  return error == EIO || error == ENOSPC || error == EDQUOT || error == EROFS || error == EUCLEAN;
+}
 
 absl::Status CheckTarget(const std::string& target) {
   struct stat found = {};
@@ -192,6 +199,23 @@ class LinuxMounter final : public Mounter {
     if (sent.output.empty()) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat(
         "unmounting ", target, ": in use; end the programs that have files open there, then try again"));
+  }
+
+  // syncfs(2) reports errors since Linux 5.8, also those of write-backs before it was called.
+  absl::Status WriteBack(const std::string& target, absl::Time deadline) override {
+    const auto write_back = [&](int out) {
+      const UniqueFd at(::open(target.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+      const int error = at && ::syncfs(at.get()) == 0 ? 0 : errno;  // one that shut down may not even open
+      if (!TellsOfLoss(error)) return error;
+      return ::write(out, &error, sizeof error) == sizeof error ? 0 : EIO;
+    };
+    ChildCall call = {.subject = absl::StrCat("writing back ", target), .deadline = deadline};
+    ASSIGN_OR_RETURN(const ChildAnswer sent, CallInChild(std::move(call), write_back));
+    if (sent.output.empty()) return absl::OkStatus();
+    int error = 0;
+    std::memcpy(&error, sent.output.data(), std::min(sizeof error, sent.output.size()));
+    return absl::DataLossError(
+        absl::StrCat("writing back the file system at ", target, ": ", std::strerror(error)));
   }
 
   absl::StatusOr<std::vector<Mount>> Mounts() override {

@@ -48,6 +48,10 @@ class Mounter {
   // The topmost mount at `target`. OK when nothing is mounted there. FAILED_PRECONDITION: in use. `lazy`
   // takes it out of the tree also when it is in use: only for a device that can never write again.
   virtual absl::Status Unmount(const std::string& target, bool lazy, absl::Time deadline) = 0;
+  // Writes back what the file system mounted at `target` has cached, which unmounting it does without telling
+  // of errors. DATA_LOSS: some of it could not be written, now or since it was mounted; said once, unless the
+  // file system has shut down. While DEADLINE_EXCEEDED, the mount is in use.
+  virtual absl::Status WriteBack(const std::string& target, absl::Time deadline) = 0;
   // All mounts of block devices and of their nodes, in the order they were made.
   virtual absl::StatusOr<std::vector<Mount>> Mounts() = 0;
   // Closes a block device to writes, or opens it again: for everybody, whichever node of it they have open.

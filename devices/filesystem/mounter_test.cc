@@ -138,6 +138,26 @@ TEST_CASE("a busy mount is refused, unless it may be taken out of the tree lazil
   }
 }
 
+TEST_CASE("a file system that shut down says that it could not write, and one that is well does not") {
+  MountFixture f(GENERATE(FilesystemType::kExt4, FilesystemType::kXfs));
+  REQUIRE(f.MountAt(f.staging.path(), f.device).ok());
+  std::ofstream(f.staging.path() + "/file") << "written";
+  CHECK(f.mounter->WriteBack(f.staging.path(), Soon()).ok());
+  std::ofstream(f.staging.path() + "/file") << "lost";
+  REQUIRE(Shell("xfs_io -x -c shutdown " + f.staging.path()));
+  const absl::Status written = f.mounter->WriteBack(f.staging.path(), Soon());
+  INFO(written);
+  CHECK(absl::IsDataLoss(written));
+  CHECK(f.mounter->Unmount(f.staging.path(), false, Soon()).ok());
+}
+
+TEST_CASE("the write-back of a dead mount ends at its deadline") {
+  testing::TempDir directory;
+  DeadMount dead(directory, "dead");
+  CHECK(absl::IsDeadlineExceeded(
+      MakeLinuxMounter()->WriteBack(dead.path(), absl::Now() + absl::Milliseconds(300))));
+}
+
 TEST_CASE("an XFS clone is mounted beside its source, though they have one UUID") {
   MountFixture f(FilesystemType::kXfs);
   REQUIRE(f.MountAt(f.staging.path(), f.device).ok());

@@ -56,6 +56,8 @@ struct LunState {
   std::atomic<int64_t> first_login;
   // Of what succeeded, from Submit to the answer: waiting for a target that is away is in it.
   LatencyCounters read_latency, write_latency, flush_latency;
+  // Of `errors`: requests that write, and flushes. Each may have lost data that nobody waited for.
+  std::atomic<uint64_t> failed_writes;
 
   uint64_t unflushed() const { return cached_writes - flushed_writes; }
 };

@@ -53,7 +53,7 @@ void RequestQueue::RefuseRequest(LunRequest* request, int error) {
   request->internal = {};
   request->delivery.done = false;
   request->error = error;
-  CountError(error);
+  CountError(*request, error);
   answered_.PushBack(request);
 }
 
@@ -196,8 +196,10 @@ void RequestQueue::CountSuccess(const LunRequest& request, Clock::time_point now
 }
 
 // EOPNOTSUPP is a question answered, not an error of I/O.
-void RequestQueue::CountError(int error) {
-  if (error != 0 && error != EOPNOTSUPP) Count(state_->errors);
+void RequestQueue::CountError(const LunRequest& request, int error) {
+  if (error == 0 || error == EOPNOTSUPP) return;
+  if (Modifies(request.op) || request.op == LunOp::kFlush) Count(state_->failed_writes);
+  Count(state_->errors);
 }
 
 void RequestQueue::FinishRequest(LunRequest* request, int error, Clock::time_point now) {
@@ -205,7 +207,7 @@ void RequestQueue::FinishRequest(LunRequest* request, int error, Clock::time_poi
   if (alone_left_ > 0) --alone_left_;
   if (error == 0) CountSuccess(*request, now);
   request->error = error;
-  CountError(error);
+  CountError(*request, error);
   if (hold_) return answered_.PushBack(request);
   if (request->op == LunOp::kWrite) FAIL_POINT("lun.write.answered");
   request->done(request);

@@ -76,7 +76,7 @@ class RequestQueue {
   void PostponeUntil(LunRequest* request, Clock::time_point at);
   void FinishRequest(LunRequest* request, int error, Clock::time_point now);
   void CountSuccess(const LunRequest& request, Clock::time_point now);
-  void CountError(int error);
+  void CountError(const LunRequest& request, int error);
 
   const LunOptions& options_;
   LunState* const state_;

@@ -108,8 +108,10 @@ class Volume:
         self.node.client.NodeUnpublishVolume(volume_id=self.id, target_path=str(target or self.target))
         return self
 
-    def unstage(self) -> Self:
-        self.node.client.NodeUnstageVolume(volume_id=self.id, staging_target_path=str(self.staging))
+    def unstage(self, **options: object) -> Self:
+        self.node.client.NodeUnstageVolume(
+            volume_id=self.id, staging_target_path=str(self.staging), **options
+        )
         return self
 
     def controller_unpublish(self) -> Self:

@@ -72,6 +72,11 @@ absl::Status FakeMounter::Unmount(const std::string& target, bool lazy, absl::Ti
   return absl::OkStatus();
 }
 
+absl::Status FakeMounter::WriteBack(const std::string&, absl::Time) {
+  absl::MutexLock lock(&mu_);
+  return TakeFailure("WriteBack");
+}
+
 absl::StatusOr<std::vector<Mount>> FakeMounter::Mounts() {
   absl::MutexLock lock(&mu_);
   RETURN_IF_ERROR(TakeFailure("Mounts"));

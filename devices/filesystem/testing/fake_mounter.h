@@ -18,6 +18,7 @@ class FakeMounter final : public Mounter {
   absl::Status Bind(const std::string& source, const std::string& target, bool read_only,
                     absl::Time deadline) override;
   absl::Status Unmount(const std::string& target, bool lazy, absl::Time deadline) override;
+  absl::Status WriteBack(const std::string& target, absl::Time deadline) override;
   absl::StatusOr<std::vector<Mount>> Mounts() override;
   absl::Status SetReadOnly(const std::string& device, bool read_only) override;
   absl::StatusOr<dev_t> NumberOf(const std::string& device) override;
@@ -28,7 +29,8 @@ class FakeMounter final : public Mounter {
 
   // Whether the device is mounted: FakeInitiator's `in_use`.
   bool IsMounted(const std::string& device);
-  // The next call of this name ("MountDevice", "Bind", "Unmount", "Mounts", "SetReadOnly") fails with
+  // The next call of this name ("MountDevice", "Bind", "Unmount", "WriteBack", "Mounts",
+  // "SetReadOnly") fails with
   // `status`, once.
   void FailNext(const std::string& call, absl::Status status);
   // From now on, unmounting `target` is refused unless it is lazy.
