@@ -6,12 +6,13 @@
 // The work must end by itself within a bounded time: the destructor waits for a run in progress, and joins
 // the thread. Wake may be called from any thread.
 
+#include <atomic>
 #include <functional>
 #include <thread>
 #include <utility>
 
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/steady_signal.h"
 
 namespace lunkeeper {
 
@@ -20,39 +21,30 @@ class Periodic {
   Periodic(absl::Duration every, std::function<void()> work)
       : every_(every), work_(std::move(work)), thread_([this] { Run(); }) {}
   ~Periodic() {
-    {
-      absl::MutexLock lock(&mutex_);
-      stopping_ = true;
-    }
+    stopping_ = true;
+    signal_.Set();
     thread_.join();
   }
   Periodic(const Periodic&) = delete;
   Periodic& operator=(const Periodic&) = delete;
 
   // Runs the work once more without waiting for its time.
-  void Wake() {
-    absl::MutexLock lock(&mutex_);
-    woken_ = true;
-  }
+  void Wake() { signal_.Set(); }
 
  private:
   void Run() {
     for (;;) {
       work_();
-      absl::MutexLock lock(&mutex_);
-      const auto due = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || woken_; };
-      mutex_.AwaitWithTimeout(absl::Condition(&due), every_);
+      signal_.WaitFor(every_);
       if (stopping_) return;
-      woken_ = false;
     }
   }
 
   const absl::Duration every_;
   const std::function<void()> work_;
-  absl::Mutex mutex_;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool woken_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  SteadySignal signal_;
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;  // last: it uses the others
 };
 
 }  // namespace lunkeeper

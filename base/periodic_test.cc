@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "absl/time/clock.h"
+#include "base/testing/wall_clock.h"
 
 namespace lunkeeper {
 namespace {
@@ -38,6 +39,21 @@ TEST_CASE("waking runs the work before its time, and going does not wait for it"
     CHECK(Reaches(runs, 2));
   }
   CHECK(absl::Now() - began < absl::Minutes(1));
+}
+
+// The owner's going would wait for the hour, too.
+TEST_CASE("work is repeated although the clock is set back by an hour") {
+  std::atomic<int> runs = 0;
+  auto* const periodic = new Periodic(absl::Milliseconds(1), [&] {
+    if (++runs < 1000) std::this_thread::yield();
+  });
+  bool repeated = false;
+  {
+    const testing::WallClockAhead ahead(absl::Hours(1));
+    repeated = Reaches(runs, runs + 100);
+  }
+  REQUIRE(repeated);
+  delete periodic;
 }
 
 }  // namespace lunkeeper

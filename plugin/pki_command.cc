@@ -47,7 +47,7 @@ absl::Status RenewUntilDone(PkiCommandLine command_line, const MakeClient& clust
     const absl::Status status = RenewStoredPki(*client, command_line.names, options, absl::Now(), limits);
     if (IsFinal(status) || absl::Now() + kTryAgain > limits.deadline) return status;
     LogWarn("pki", "again in a second", {{"why", std::string(status.message())}});
-    kube::WaitUntil(absl::Now() + kTryAgain, std::stop_token());
+    kube::PauseFor(kTryAgain, std::stop_token());
   }
 }
 

@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/steady_signal.h"
 #include "fencing/failover/clock.h"
 
 namespace lunkeeper::fencing {
@@ -37,13 +38,17 @@ class Loop {
       stopping_ = true;
       jobs_.clear();
     }
+    signal_.Set();
     if (thread_.joinable()) thread_.join();
   }
   void PostJob(Job job, Wake wake = Wake::kNow) {
-    absl::MutexLock lock(&mutex_);
-    if (stopping_) return;
-    jobs_.emplace_back(MonotonicNow(), std::move(job));
-    wanted_ = wanted_ || wake == Wake::kNow || jobs_.size() >= kMostWaiting;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (stopping_) return;
+      jobs_.emplace_back(MonotonicNow(), std::move(job));
+      if (wake == Wake::kLater && jobs_.size() < kMostWaiting) return;
+    }
+    signal_.Set();
   }
 
  private:
@@ -54,13 +59,11 @@ class Loop {
   void Run(Span every, const Job& tick) {
     for (Instant next = MonotonicNow();;) {
       Jobs jobs;
+      signal_.WaitFor(ToAbsl(next - MonotonicNow()));
       {
         absl::MutexLock lock(&mutex_);
-        const auto due = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || wanted_; };
-        mutex_.AwaitWithTimeout(absl::Condition(&due), ToAbsl(next - MonotonicNow()));
         if (stopping_) return;
         jobs.swap(jobs_);
-        wanted_ = false;
         if (const Instant now = MonotonicNow(); now >= next) {
           jobs.emplace_back(now, tick);
           next = now + every;
@@ -72,8 +75,8 @@ class Loop {
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool wanted_ ABSL_GUARDED_BY(mutex_) = false;
   Jobs jobs_ ABSL_GUARDED_BY(mutex_);
+  SteadySignal signal_;
   std::thread thread_;
 };
 

@@ -1,11 +1,14 @@
 #include "fencing/failover/loop.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "base/testing/wall_clock.h"
 
 namespace lunkeeper::fencing {
 namespace {
@@ -76,6 +79,17 @@ TEST_CASE("many jobs that may wait wake the loop together") {
   loop.PostJob([&](Instant) { done.Notify(); }, Wake::kLater);
   for (int i = 0; i < 1000; ++i) loop.PostJob([](Instant) {}, Wake::kLater);
   CHECK(done.WaitForNotificationWithTimeout(kLong));
+}
+
+TEST_CASE("ticks go on although the clock is set back by an hour") {
+  std::atomic<int> ticks = 0;
+  Loop loop;
+  const testing::WallClockAhead ahead(absl::Hours(1));
+  loop.Start(1_ms, [&](Instant) { ++ticks; });
+  const Instant deadline = MonotonicNow() + 30_s;
+  while (ticks < 100 && MonotonicNow() < deadline) std::this_thread::yield();
+  loop.PostJob([](Instant) {});  // which ends a wait that takes the hour
+  CHECK(ticks >= 100);
 }
 
 }  // namespace lunkeeper::fencing

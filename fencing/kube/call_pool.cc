@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "base/steady_signal.h"
 #include "fencing/kube/api_error.h"
 
 // A call takes these steps on its caller's thread:
@@ -55,10 +55,10 @@ absl::Status ReadBody(HttpsConnection& connection, const CallPool::BodySink& sin
 
 }  // namespace
 
-bool WaitUntil(absl::Time time, const std::stop_token& stop) {
-  absl::Notification stopped;
-  const std::stop_callback notify(stop, [&stopped] { stopped.Notify(); });
-  return !stopped.WaitForNotificationWithDeadline(time);
+bool PauseFor(absl::Duration time, const std::stop_token& stop) {
+  SteadySignal stopped;
+  const std::stop_callback notify(stop, [&stopped] { stopped.Set(); });
+  return !stopped.WaitFor(time);
 }
 
 struct CallPool::Attempt {
@@ -85,7 +85,7 @@ void CallPool::KeepAllOpen(const std::stop_token& stop) {
     if (auto connection = OpenOne(stop)) {
       absl::MutexLock lock(&mu_);
       if (OpenCount() < config_.connections) idle_.push_back(std::move(connection));
-    } else if (!WaitUntil(absl::Now() + kOpenPause, stop)) {
+    } else if (!PauseFor(kOpenPause, stop)) {
       return;
     }
   }
@@ -111,8 +111,8 @@ absl::Status CallPool::MakeCall(const HttpRequest& request, Repeatable repeatabl
   while (true) {
     Attempt attempt = TryOnce(request, repeatable, sink, limits);
     if (!attempt.retry_after) return attempt.status;
-    const absl::Time again = absl::Now() + *attempt.retry_after;
-    if (again >= limits.deadline || !WaitUntil(again, limits.stop)) return attempt.status;
+    const absl::Duration pause = *attempt.retry_after;
+    if (absl::Now() + pause >= limits.deadline || !PauseFor(pause, limits.stop)) return attempt.status;
   }
 }
 

@@ -61,7 +61,7 @@ class CallPool {
   std::jthread opener_;  // with `open_all`; last: it uses the other members
 };
 
-// Sleeps until `time`; false: `stop` came first.
-bool WaitUntil(absl::Time time, const std::stop_token& stop);
+// False: `stop` came first.
+bool PauseFor(absl::Duration time, const std::stop_token& stop);
 
 }  // namespace lunkeeper::kube

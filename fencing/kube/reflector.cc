@@ -75,7 +75,7 @@ class ListWatchReflector final : public Reflector {
       const bool stood = absl::Now() - start > std::min(times_.longest_pause, times_.watch / 2);
       if (stood) back_off.ResetPause();
       if (status.ok() && stood) continue;
-      if (!WaitUntil(absl::Now() + back_off.NextPause(), stop)) return;
+      if (!PauseFor(back_off.NextPause(), stop)) return;
     }
   }
 

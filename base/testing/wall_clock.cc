@@ -1,0 +1,33 @@
+#include "base/testing/wall_clock.h"
+
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace lunkeeper::testing {
+namespace {
+
+std::atomic<time_t> ahead_seconds = 0;
+
+}  // namespace
+
+WallClockAhead::WallClockAhead(absl::Duration by) { ahead_seconds = absl::ToInt64Seconds(by); }
+WallClockAhead::~WallClockAhead() { ahead_seconds = 0; }
+
+}  // namespace lunkeeper::testing
+
+// In place of libc's, for the libraries too.
+extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
+  const auto result = static_cast<int>(syscall(SYS_clock_gettime, clock, time));
+  if (result == 0 && clock == CLOCK_REALTIME) time->tv_sec += lunkeeper::testing::ahead_seconds;
+  return result;
+}
+
+extern "C" int gettimeofday(timeval* time, void* zone) noexcept {
+  const auto result = static_cast<int>(syscall(SYS_gettimeofday, time, zone));
+  if (result == 0) time->tv_sec += lunkeeper::testing::ahead_seconds;
+  return result;
+}

@@ -1,0 +1,19 @@
+#pragma once
+// Lets a test set the wall clock back, without touching the machine's: in a program that links this, libc's
+// clock is ahead of the kernel's by what the test says. A wait until a wall clock time, as Abseil's timed
+// waits are, then ends as late as after the clock was set back by so much. For the whole process.
+
+#include "absl/time/time.h"
+
+namespace lunkeeper::testing {
+
+// While it lives.
+class WallClockAhead {
+ public:
+  explicit WallClockAhead(absl::Duration by);
+  ~WallClockAhead();
+  WallClockAhead(const WallClockAhead&) = delete;
+  WallClockAhead& operator=(const WallClockAhead&) = delete;
+};
+
+}  // namespace lunkeeper::testing
