@@ -5,13 +5,13 @@
 
 #include <grpcpp/server_context.h>
 
+#include <chrono>
 #include <cstddef>
 #include <map>
 #include <memory>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/periodic.h"
 
@@ -41,7 +41,7 @@ class StreamWatch {
     // The stream has got on.
     void NoteStep() {
       const absl::MutexLock lock(&watch_.mutex_);
-      watch_.steps_[context_] = absl::Now();
+      watch_.steps_[context_] = Clock::now();
     }
 
    private:
@@ -54,23 +54,24 @@ class StreamWatch {
     {
       const absl::MutexLock lock(&mutex_);
       if (steps_.size() >= limits_.streams) return nullptr;
-      steps_[context] = absl::Now();
+      steps_[context] = Clock::now();
     }
     return std::make_unique<Place>(*this, context);
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
   // Its next write, or the one that it waits for, then fails.
   void CancelStalled() {
     const absl::MutexLock lock(&mutex_);
-    const absl::Time longest_ago = absl::Now() - limits_.stall;
+    const auto longest_ago = Clock::now() - absl::ToChronoNanoseconds(limits_.stall);
     for (const auto& [context, step] : steps_)
       if (step < longest_ago) context->TryCancel();
   }
 
   const StreamLimits limits_;
   absl::Mutex mutex_;
-  std::map<grpc::ServerContext*, absl::Time> steps_ ABSL_GUARDED_BY(mutex_);  // the last of each
+  std::map<grpc::ServerContext*, Clock::time_point> steps_ ABSL_GUARDED_BY(mutex_);  // the last of each
   Periodic look_;  // last: its thread uses the others
 };
 
