@@ -3,6 +3,7 @@
 #include <atomic>
 #include <future>
 
+#include "absl/synchronization/mutex.h"
 #include "base/testing/silent_port.h"
 #include "base/testing/stalling_proxy.h"
 #include "fencing/agent/heartbeat_sender.h"

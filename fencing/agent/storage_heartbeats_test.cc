@@ -10,6 +10,7 @@
 #include <fstream>
 #include <utility>
 
+#include "absl/synchronization/mutex.h"
 #include "devices/array/tgt/testing/array_fixture.h"
 #include "devices/heartbeat/fence_notice.h"
 #include "devices/heartbeat/heartbeat_block.h"

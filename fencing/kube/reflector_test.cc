@@ -6,6 +6,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "fencing/kube/informer.h"
 #include "fencing/kube/testing/api_fixture.h"

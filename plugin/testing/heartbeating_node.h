@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "fencing/agent/heartbeat_sender.h"
 #include "plugin/testing/coordinator_rig.h"
 
