@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/host_port.h"
+#include "devices/array/tgt/tgtd_lock.h"
 #include "plugin/failover_options.h"
 #include "plugin/server.h"
 
@@ -103,6 +104,12 @@ void AddPoolOptions(CLI::App* command, ServeOptions* options) {
       ->add_option("--tgt-control-port", options->tgt_control_port,
                    "Number of tgtd's management socket; each array of a host needs its own")
       ->check(CLI::Range(0, 32767))
+      ->capture_default_str();
+  command
+      ->add_option("--tgtds", options->tgtds,
+                   "How many tgtds serve the array, one for each 200 grants; each further one takes the next "
+                   "port of every --portal and the next --tgt-control-port")
+      ->check(CLI::Range(1, kMostTgtds))
       ->capture_default_str();
   command
       ->add_option(

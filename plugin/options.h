@@ -61,6 +61,7 @@ struct ServeOptions {
   std::string pool;
   std::vector<std::string> portals;
   int tgt_control_port = 1;
+  int tgtds = 1;
   double overcommit = 0;  // 0: no limit
   int keep_free_percent = 0;
   int tgtd_io_threads = 0;  // 0: by the host's processors

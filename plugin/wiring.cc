@@ -173,6 +173,7 @@ absl::StatusOr<std::shared_ptr<TgtArray>> OpenPool(const ServeOptions& options, 
   array.limits = {.overcommit = options.overcommit, .keep_free_percent = options.keep_free_percent};
   array.control_port = options.tgt_control_port;
   array.tgtd_io_threads = options.tgtd_io_threads;
+  array.tgtds = options.tgtds;
   array.seen_sequence_path =
       absl::StrCat(options.state_dir, "/array-", options.array_names.front(), ".sequence");
   array.mount_path = absl::StrCat(options.state_dir, "/array-", options.array_names.front(), ".mount");

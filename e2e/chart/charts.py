@@ -34,6 +34,7 @@ EVERYTHING = {
             "portalAddress": "10.1.0.6",
             "otherPortalAddresses": ["10.2.0.6", "fd00::6"],
             "portalPort": 3261,
+            "tgtds": 3,
             "agentPort": 7481,
             "metricsPort": 9811,
             "overcommit": 2.5,

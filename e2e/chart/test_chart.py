@@ -39,6 +39,13 @@ BAD_VALUES = {
         "localArrays[0].node=a,localArrays[0].path=/c,localArrays[0].name=c",
         "local array c: port a:3260 is another's",
     ),
+    "two local arrays, one of whose tgtds has the other's port": (
+        "localArray.node=a,localArray.path=/b,localArray.tgtds=2,"
+        "localArrays[0].node=a,localArrays[0].path=/c,localArrays[0].name=c,localArrays[0].portalPort=3261,"
+        "localArrays[0].agentPort=7481,localArrays[0].metricsPort=9811",
+        "local array c: port a:3261 is another's",
+    ),
+    "a local array without a tgtd": ("localArray.node=a,localArray.tgtds=0", "/localArray/tgtds"),
     "snapshots perhaps": ("snapshots.enabled=maybe", "/snapshots/enabled"),
     "an array without an address": ("arrays[0].address=null", "/arrays/0/address"),
     "an array whose address has no port": ("arrays[0].address=10.0.0.5", "/arrays/0/address"),

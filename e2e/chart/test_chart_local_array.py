@@ -34,6 +34,19 @@ def test_an_upgrade_that_leaves_an_agent_alone_does_not_replace_its_pod(values):
     assert not {"helm.sh/chart", "app.kubernetes.io/version"} & labels.keys()
 
 
+def test_each_further_tgtd_of_a_local_array_has_a_port(values):
+    """An agent with one says nothing of it: an upgrade of the chart must not replace its pod."""
+    agents = pods(render(values(EVERYTHING)))
+    for name, option, ports in (
+        ("local", set(), {"portal": 3260}),
+        ("fast", {"--tgtds=3"}, {"portal": 3261, "portal-1": 3262, "portal-2": 3263}),
+    ):
+        (container,) = agents[f"storage-lunkeeper-array-{name}"]["containers"]
+        assert {word for word in container["args"] if word.startswith("--tgtds")} == option
+        declared = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert {name: port for name, port in declared.items() if "portal" in name} == ports
+
+
 def test_agents_have_no_right_in_kubernetes(values):
     things = render(values(LOCAL_ARRAY))
     spec = pods(things)["storage-lunkeeper-array-local"]

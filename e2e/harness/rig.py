@@ -32,7 +32,7 @@ from harness.processes import (
     Daemon,
     children_of,
     command_of,
-    free_port,
+    free_ports,
     kill_pid,
     listener_of,
     marked_with,
@@ -49,11 +49,11 @@ TGT_SOCKETS = pathlib.Path("/var/run/tgtd")
 LIST_PORTALS = struct.pack("=II64sIiQQ6I", 3, 2, b"iscsi", 120, *[0] * 9)
 
 
-def free_control_port() -> int:
-    """A tgtd control port nobody has; high, since people use the low ones."""
+def free_control_port(count: int = 1) -> int:
+    """A tgtd control port nobody has, or the first of several; high, since people use the low ones."""
     while True:
         port = 1000 + secrets.randbelow(30000)
-        if not (TGT_SOCKETS / f"socket.{port}").exists():
+        if not any((TGT_SOCKETS / f"socket.{port + number}").exists() for number in range(count)):
             return port
 
 
@@ -170,6 +170,7 @@ class Rig:
         array_options: Iterable[str] = (),
         node_options: Iterable[str] = (),
         datapath_options: Iterable[str] = (),
+        tgtds: int = 1,
         start: bool = True,
     ) -> None:
         self.folder = pathlib.Path(folder)
@@ -177,8 +178,9 @@ class Rig:
         self.binary = binary or places.LUNKEEPER
         self.mark = secrets.token_hex(8)
         self.environment = {**(environment or {}), MARK: self.mark}
-        self.control_port = free_control_port()
-        self.portal = f"127.0.0.1:{free_port()}"
+        self.tgtds = tgtds
+        self.control_port = free_control_port(tgtds)
+        self.portal = f"127.0.0.1:{free_ports(tgtds)}"
         self.fences: dict[str, int] = {}  # by the node's id: the generation it was fenced with last
         self.cleanup = Cleanup()
         self.cleanup.add(lambda: shutil.rmtree(self.pool, ignore_errors=True))
@@ -205,6 +207,7 @@ class Rig:
             f"--pool={self.pool}",
             f"--portal={self.portal}",
             f"--tgt-control-port={self.control_port}",
+            f"--tgtds={self.tgtds}",
             *array_options,
         ]
         if split:
@@ -248,13 +251,12 @@ class Rig:
 
         wait_until(ready, START_SECONDS, lambda: f"everything is ready\n{self.logs()}")
 
-    @property
-    def tgt_socket(self) -> Path:
-        return TGT_SOCKETS / f"socket.{self.control_port}"
+    def tgt_socket(self, number: int) -> Path:
+        return TGT_SOCKETS / f"socket.{self.control_port + number}"
 
-    def tgtd(self) -> int | None:
-        """The pid of the array's tgtd; None while it is down."""
-        return listener_of(self.tgt_socket, question=LIST_PORTALS)
+    def tgtd(self, number: int = 0) -> int | None:
+        """The pid of the array's tgtd, or of a further one; None while it is down."""
+        return listener_of(self.tgt_socket(number), question=LIST_PORTALS)
 
     def medium_of(self, volume: Volume) -> Path:
         """The file in which the array keeps a volume."""
@@ -313,9 +315,10 @@ class Rig:
         for daemon in [node.datapath for node in self.nodes]:
             daemon.kill()
         remove_devices(self)
-        for suffix in ("", ".lock"):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"{self.tgt_socket}{suffix}")
+        for number in range(self.tgtds):
+            for suffix in ("", ".lock"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(f"{self.tgt_socket(number)}{suffix}")
 
     def close(self) -> None:
         self.cleanup.run()

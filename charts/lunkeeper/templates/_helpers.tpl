@@ -271,7 +271,9 @@ spec:
 {{- end }}
 {{- if not $names }}{{ fail "there is no array: set localArray.node and localArray.path, or arrays" }}{{ end }}
 {{- range $array := include "lunkeeper.localArrays" . | fromYamlArray }}
-{{- range list .portalPort .agentPort .metricsPort }}
+{{- $own := list }}
+{{- range $number := until (int .tgtds) }}{{ $own = append $own (add $array.portalPort $number) }}{{ end }}
+{{- range concat $own (list .agentPort .metricsPort) }}
 {{- $port := printf "%s:%d" $array.node (int .) }}
 {{- if has $port $ports }}{{ fail (printf "local array %s: port %s is another's: arrays on one node need ports of their own" $array.name $port) }}{{ end }}
 {{- $ports = append $ports $port }}

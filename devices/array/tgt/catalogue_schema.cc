@@ -24,7 +24,7 @@
 namespace lunkeeper {
 namespace {
 
-constexpr int64_t kSchema = 5;
+constexpr int64_t kSchema = 6;
 
 // Times are nanoseconds since 1970, sizes are bytes, flags are 0 or 1, enumerations the numbers of their C++
 // values. Texts are never NULL: none is ''.
@@ -74,11 +74,13 @@ CREATE TABLE snapshot_groups(
 -- A grant: the right of `node` to use `volume`, and the target that enforces it. A node has at most one of a
 -- volume. `secret` is its CHAP secret, and `target_secret` the one by which the target proves itself ('': it
 -- does not). `releasing`: its target is being drained and never opens again; the row goes when the target is
--- gone. `node_uid`: of the orchestrator's Node object, if it named one.
+-- gone. `node_uid`: of the orchestrator's Node object, if it named one. `tgtd`: which of the array's tgtds
+-- has the target, from 0, for as long as the grant lives.
 CREATE TABLE grants(
   generation INTEGER PRIMARY KEY, cluster TEXT NOT NULL, volume TEXT NOT NULL, node TEXT NOT NULL,
   access INTEGER NOT NULL, owner INTEGER NOT NULL, secret TEXT NOT NULL, releasing INTEGER NOT NULL,
-  node_uid TEXT NOT NULL DEFAULT '', target_secret TEXT NOT NULL DEFAULT '', UNIQUE(volume, node));
+  node_uid TEXT NOT NULL DEFAULT '', target_secret TEXT NOT NULL DEFAULT '', tgtd INTEGER NOT NULL DEFAULT 0,
+  UNIQUE(volume, node));
 CREATE INDEX grants_of_node ON grants(cluster, node);
 CREATE INDEX grants_releasing ON grants(releasing) WHERE releasing = 1;
 
@@ -140,7 +142,9 @@ ALTER TABLE volumes ADD COLUMN max_bandwidth INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE volumes ADD COLUMN limits_version INTEGER NOT NULL DEFAULT 0;
 )",
     // Claims.
-    "ALTER TABLE volumes ADD COLUMN claim TEXT NOT NULL DEFAULT ''"};
+    "ALTER TABLE volumes ADD COLUMN claim TEXT NOT NULL DEFAULT ''",
+    // Several tgtds. What was granted so far is in the only one there was.
+    "ALTER TABLE grants ADD COLUMN tgtd INTEGER NOT NULL DEFAULT 0"};
 static_assert(std::size(kMigrations) == kSchema - 1);
 
 absl::Status FileError(const char* doing, const std::string& path) {

@@ -20,7 +20,7 @@ namespace lunkeeper {
 namespace {
 
 #define GRANT_COLUMNS \
-  "generation, cluster, volume, node, access, owner, secret, releasing, node_uid, target_secret"
+  "generation, cluster, volume, node, access, owner, secret, releasing, node_uid, target_secret, tgtd"
 
 GrantRow GrantFrom(const SqlRow& row) {
   GrantRow out;
@@ -34,16 +34,17 @@ GrantRow GrantFrom(const SqlRow& row) {
   out.releasing = row.Integer(7) != 0;
   out.node_uid = row.Text(8);
   out.target_secret = row.Text(9);
+  out.tgtd = static_cast<int>(row.Integer(10));
   return out;
 }
 
-// A heartbeat LUN's row in the shape of a grant's, so that the same code serves both.
+// A heartbeat LUN's row in the shape of a grant's, so that the same code serves both. All are in tgtd 0.
 #define HEARTBEAT_LUN_COLUMNS \
-  "generation, cluster, 'heartbeat', node, 0, 0, secret, 0, '', target_secret, signing_key"
+  "generation, cluster, 'heartbeat', node, 0, 0, secret, 0, '', target_secret, 0, signing_key"
 
 GrantRow HeartbeatLunFrom(const SqlRow& row) {
   GrantRow out = GrantFrom(row);
-  out.signing_key = row.Text(10);
+  out.signing_key = row.Text(11);
   return out;
 }
 
@@ -139,7 +140,7 @@ absl::Status CheckExclusiveIsAlone(SqlDatabase& database, const VolumeId& volume
 }
 
 absl::StatusOr<GrantRow> InsertGrant(SqlDatabase& database, const ClusterId& cluster,
-                                     const GrantRequest& request, const GrantSecrets& secrets) {
+                                     const GrantRequest& request, const GrantSecrets& secrets, int tgtds) {
   ASSIGN_OR_RETURN(const std::optional<VolumeUses> uses, ReadUses(database, cluster, request.volume));
   if (!uses) {
     return absl::NotFoundError(absl::StrCat("volume ", request.volume.value(), ": there is no such volume"));
@@ -148,11 +149,14 @@ absl::StatusOr<GrantRow> InsertGrant(SqlDatabase& database, const ClusterId& clu
   RETURN_IF_ERROR(RefuseIfCopied(database, request.volume));
   RETURN_IF_ERROR(RefuseIfFull(database, cluster, request));
   ASSIGN_OR_RETURN(const int64_t generation, TakeNextGeneration(database));
+  // By turns. To count them would cost more than an even share is worth.
+  const int tgtd = static_cast<int>(generation % tgtds);
   RETURN_IF_ERROR(database
-                      .Change("INSERT INTO grants(" GRANT_COLUMNS ") VALUES(?1,?2,?3,?4,?5,?6,?7,0,?8,?9)",
+                      .Change("INSERT INTO grants(" GRANT_COLUMNS
+                              ") VALUES(?1,?2,?3,?4,?5,?6,?7,0,?8,?9,?10)",
                               {generation, cluster.value(), request.volume.value(), request.node.value(),
                                static_cast<int64_t>(request.access), static_cast<int64_t>(request.owner),
-                               secrets.node, request.node_uid, secrets.target})
+                               secrets.node, request.node_uid, secrets.target, static_cast<int64_t>(tgtd)})
                       .status());
   RETURN_IF_ERROR(CheckExclusiveIsAlone(database, request.volume));
   return GrantRow{.cluster = cluster,
@@ -164,7 +168,8 @@ absl::StatusOr<GrantRow> InsertGrant(SqlDatabase& database, const ClusterId& clu
                   .secret = secrets.node,
                   .target_secret = secrets.target,
                   .releasing = false,
-                  .node_uid = request.node_uid};
+                  .node_uid = request.node_uid,
+                  .tgtd = tgtd};
 }
 
 // Only a grant that was closed first can have been drained.
@@ -186,13 +191,13 @@ absl::StatusOr<std::vector<GrantRow>> GrantCatalogue::ReadGrants(const char* sql
 }
 
 absl::StatusOr<GrantRow> GrantCatalogue::AddGrant(const ClusterId& cluster, const GrantRequest& request,
-                                                  const GrantSecrets& secrets) {
+                                                  const GrantSecrets& secrets, int tgtds) {
   // The change runs on whichever thread leads the batch, so its result comes out through `granted`.
   absl::StatusOr<GrantRow> granted = absl::InternalError("not tried");
   const absl::Status written = file_.WriteChange([&](SqlDatabase& database) -> absl::Status {
     RETURN_IF_ERROR(RefuseIfFenced(database, cluster, request.node));
     ASSIGN_OR_RETURN(auto held, FindHeldGrant(database, cluster, request));
-    granted = held.has_value() ? *std::move(held) : InsertGrant(database, cluster, request, secrets);
+    granted = held.has_value() ? *std::move(held) : InsertGrant(database, cluster, request, secrets, tgtds);
     return granted.status();
   });
   RETURN_IF_ERROR(written);
@@ -261,6 +266,18 @@ absl::StatusOr<std::shared_ptr<const GrantsByTarget>> GrantCatalogue::ListByTarg
 
 absl::StatusOr<std::vector<GrantRow>> GrantCatalogue::ListReleasingGrants() {
   return ReadGrants("SELECT " GRANT_COLUMNS " FROM grants WHERE releasing = 1", {});
+}
+
+absl::StatusOr<std::vector<GrantRow>> GrantCatalogue::ListGrantsOfTgtd(int tgtd) {
+  return ReadGrants("SELECT " GRANT_COLUMNS " FROM grants WHERE tgtd = ?1 ORDER BY generation",
+                    {static_cast<int64_t>(tgtd)});
+}
+
+absl::StatusOr<int> GrantCatalogue::HighestTgtd() {
+  int highest = 0;
+  RETURN_IF_ERROR(file_.ReadRows("SELECT COALESCE(MAX(tgtd), 0) FROM grants", {},
+                                 [&](const SqlRow& row) { highest = static_cast<int>(row.Integer(0)); }));
+  return highest;
 }
 
 absl::Status GrantCatalogue::SetReleasing(Generation generation) {

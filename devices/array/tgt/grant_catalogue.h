@@ -34,6 +34,7 @@ struct GrantRow {
   std::string target_secret = {};  // empty: the target does not prove itself
   bool releasing = false;          // being drained; never opened again
   std::string node_uid = {};
+  int tgtd = 0;                  // which of the array's tgtds has the target, for life
   std::string signing_key = {};  // of a heartbeat LUN; empty: its node does not sign
 };
 
@@ -52,8 +53,9 @@ class GrantCatalogue {
   // The grant the node has, or a new one. ABORTED: another grant is in the way (the message names the
   // holder); FAILED_PRECONDITION: the node is fenced, or has the volume with another access, or the volume
   // was not made for this use. A volume of which that is not known takes on the first use that may write.
+  // New ones go to the first `tgtds` by turns.
   absl::StatusOr<GrantRow> AddGrant(const ClusterId& cluster, const GrantRequest& request,
-                                    const GrantSecrets& secrets);
+                                    const GrantSecrets& secrets, int tgtds = 1);
   absl::StatusOr<std::optional<GrantRow>> FindGrant(const VolumeId& volume, const NodeId& node);
   absl::StatusOr<std::optional<GrantRow>> FindGeneration(Generation generation);
   // The last one that was given out, to whatever.
@@ -65,6 +67,10 @@ class GrantCatalogue {
   // a second.
   absl::StatusOr<std::shared_ptr<const GrantsByTarget>> ListByTarget() ABSL_LOCKS_EXCLUDED(kept_mu_);
   absl::StatusOr<std::vector<GrantRow>> ListReleasingGrants();
+  // Of all clusters, with their targets in this tgtd.
+  absl::StatusOr<std::vector<GrantRow>> ListGrantsOfTgtd(int tgtd);
+  // 0 without a grant.
+  absl::StatusOr<int> HighestTgtd();
   // From here on the grant is never opened again.
   absl::Status SetReleasing(Generation generation);
   // Each must be releasing, or already gone. The caller has drained them.

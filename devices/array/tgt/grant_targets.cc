@@ -47,8 +47,9 @@ absl::Status GrantTargets::RestoreTargets(const std::vector<Generation>& heartbe
   ASSIGN_OR_RETURN(std::set<Generation> accounts, table_.ListAccounts());
   ASSIGN_OR_RETURN(const std::vector<GrantRow> luns, catalogue_.grants().ListAllHeartbeatLuns());
   for (const GrantRow& lun : luns) accounts.erase(lun.generation);
-  ASSIGN_OR_RETURN(const std::vector<GrantRow> grants, catalogue_.grants().ListAllGrants());
-  // All targets of tgtd, minus the ones that the catalogue explains. Nobody has granted the rest.
+  ASSIGN_OR_RETURN(const std::vector<GrantRow> grants, catalogue_.grants().ListGrantsOfTgtd(tgtd_));
+  // All targets of tgtd, minus the ones that the catalogue explains. Nobody has granted the rest; a target
+  // of another tgtd's grant is among the rest, or two would serve it and a fence would drain one.
   std::map<int32_t, bool> open;
   for (const TgtTarget& target : there) open[target.number] = target.open;
   for (const Generation lun : heartbeat_luns) open.erase(TargetNumber(lun));
@@ -222,8 +223,9 @@ absl::Status GrantTargets::FinishReleasing(std::vector<GrantRow> grants, absl::T
 }
 
 void GrantTargets::ReleaseLeftOvers() {
-  const auto grants = catalogue_.grants().ListReleasingGrants();
+  auto grants = catalogue_.grants().ListReleasingGrants();
   if (!grants.ok()) return;
+  std::erase_if(*grants, [this](const GrantRow& grant) { return grant.tgtd != tgtd_; });
   NoteReleases(*grants);
   if (!grants->empty()) FinishReleasing(*grants, absl::InfinitePast()).IgnoreError();
 }

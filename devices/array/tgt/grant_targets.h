@@ -5,8 +5,7 @@
 //
 //   row added --OpenTarget--> open --releasing--> draining --every command is over--> target gone, row gone
 //
-// All of it goes through one TargetTable, that is one tgtd. An array with several would choose the table by
-// the grant, here and nowhere else.
+// There is one for each tgtd of the array, with that tgtd's grants alone; TgtServers chooses it.
 // Thread-safe. Order of locks: an object lock (KeyedLock), then a gate, then the catalogue; nobody waits for
 // tgtd to come back while inside a gate.
 
@@ -30,10 +29,16 @@ namespace lunkeeper {
 
 class GrantTargets {
  public:
-  // `drain_timeout`: how long a growth, or a restart of tgtd, waits for commands to be over.
+  // `drain_timeout`: how long a growth, or a restart of tgtd, waits for commands to be over. `tgtd`: the
+  // number of the one that `table` is of.
   GrantTargets(Catalogue& catalogue, const ImageStore& images, TargetTable& table, VolumeGates& gates,
-               absl::Duration drain_timeout)
-      : catalogue_(catalogue), images_(images), table_(table), gates_(gates), drain_timeout_(drain_timeout) {}
+               absl::Duration drain_timeout, int tgtd)
+      : catalogue_(catalogue),
+        images_(images),
+        table_(table),
+        gates_(gates),
+        drain_timeout_(drain_timeout),
+        tgtd_(tgtd) {}
 
   // Makes the target of a grant, unless it is being released. The caller is inside the gate.
   absl::Status OpenTarget(const GrantRow& grant);
@@ -69,6 +74,7 @@ class GrantTargets {
   TargetTable& table_;
   VolumeGates& gates_;
   const absl::Duration drain_timeout_;
+  const int tgtd_;
   void NoteReleases(const std::vector<GrantRow>& releasing) ABSL_LOCKS_EXCLUDED(releases_mu_);
 
   using SteadyTime = std::chrono::steady_clock::time_point;

@@ -28,7 +28,7 @@ namespace lunkeeper {
 
 class HeartbeatLunTable {
  public:
-  // `directory` is for their files, and there.
+  // `directory` is for their files, and there. `targets` and `daemon`: of the array's first tgtd.
   HeartbeatLunTable(Catalogue& catalogue, std::string directory, TargetTable& targets, TgtDaemon& daemon)
       : catalogue_(catalogue), files_(std::move(directory)), targets_(targets), daemon_(daemon) {}
 

@@ -1,7 +1,7 @@
 // The pool's directory:
 //
 //   lock            flock'ed while a program has the pool open (pool_lock.h)
-//   tgtd.lock       flock'ed while a tgtd serves the pool (TgtdLock)
+//   tgtd.lock       flock'ed while a tgtd serves the pool (TgtdLock); tgtd-1.lock and so on: a further one
 //   catalogue.db    SQLite's, with -wal and -shm beside it
 //   volumes/ID      one sparse or allocated file per volume; tgtd opens it as the LUN's backing store
 //   snapshots/ID    one file per snapshot, a reflink of its volume where the file system can

@@ -1,6 +1,6 @@
-// The order: the pool's own lock, so that no agent starts or watches tgtd; the process, held by a pidfd
-// before a second look, so that no stranger with a number used twice is hit; the question about grants;
-// the signal; and the lock that tgtd held, which the kernel gives up with the last of its threads.
+// The order: the pool's own lock, so that no agent starts or watches a tgtd; the processes, each held by a
+// pidfd before a second look, so that no stranger with a number used twice is hit; the question about grants,
+// to each; the signals; and the locks that they held, which the kernel gives up with the last of the threads.
 #include "devices/array/tgt/stop_tgtd.h"
 
 #include <signal.h>
@@ -97,22 +97,46 @@ absl::Status AwaitEnd(const TgtdLock& lock, absl::Time deadline) {
   return absl::OkStatus();
 }
 
+// A tgtd of the pool, held by a pidfd.
+struct RunningTgtd {
+  TgtdLock lock;
+  pid_t process = 0;
+  UniqueFd handle;
+};
+
+absl::StatusOr<std::vector<RunningTgtd>> FindRunning(const std::string& pool) {
+  std::vector<RunningTgtd> running;
+  for (int number = 0; number < kMostTgtds; ++number) {
+    const std::string path = TgtdLockPath(pool, number);
+    if (number > 0 && ::access(path.c_str(), F_OK) != 0) continue;
+    RunningTgtd tgtd{.lock = TgtdLock(path), .process = 0, .handle = {}};
+    const absl::Status taken = tgtd.lock.TakeLock().status();
+    if (taken.ok()) continue;
+    tgtd.process = tgtd.lock.FindHolder();
+    if (tgtd.process == 0) return taken;
+    tgtd.handle.Reset(static_cast<int>(::syscall(SYS_pidfd_open, tgtd.process, 0)));
+    if (!tgtd.handle || tgtd.lock.FindHolder() != tgtd.process)
+      return absl::UnavailableError("tgtd has changed while it was looked at; repeat the command");
+    running.push_back(std::move(tgtd));
+  }
+  return running;
+}
+
 }  // namespace
 
 absl::Status StopPoolTgtd(const StopTgtdRequest& request, absl::Time deadline) {
   ASSIGN_OR_RETURN(const UniqueFd pool, TakePool(request.pool_dir));
-  const TgtdLock lock(request.pool_dir + "/tgtd.lock");
-  const absl::Status taken = lock.TakeLock().status();
-  if (taken.ok()) return taken;
-  const pid_t process = lock.FindHolder();
-  if (process == 0) return taken;
-  const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
-  if (!handle || lock.FindHolder() != process)
-    return absl::UnavailableError("tgtd has changed while it was looked at; repeat the command");
-  if (!request.with_sessions) RETURN_IF_ERROR(CheckUnused(process, ReadControlPort(process)));
-  if (::syscall(SYS_pidfd_send_signal, handle.get(), SIGKILL, nullptr, 0) != 0 && errno != ESRCH)
-    return absl::ErrnoToStatus(errno, absl::StrCat("kill tgtd, process ", process));
-  return AwaitEnd(lock, deadline);
+  ASSIGN_OR_RETURN(const std::vector<RunningTgtd> running, FindRunning(request.pool_dir));
+  // All of them before the first is ended.
+  for (const RunningTgtd& tgtd : running) {
+    if (!request.with_sessions) RETURN_IF_ERROR(CheckUnused(tgtd.process, ReadControlPort(tgtd.process)));
+  }
+  for (const RunningTgtd& tgtd : running) {
+    if (::syscall(SYS_pidfd_send_signal, tgtd.handle.get(), SIGKILL, nullptr, 0) != 0 && errno != ESRCH)
+      return absl::ErrnoToStatus(errno, absl::StrCat("kill tgtd, process ", tgtd.process));
+  }
+  for (const RunningTgtd& tgtd : running) RETURN_IF_ERROR(AwaitEnd(tgtd.lock, deadline));
+  return absl::OkStatus();
 }
 
 }  // namespace lunkeeper

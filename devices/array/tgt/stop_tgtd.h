@@ -1,6 +1,6 @@
 #pragma once
-// Ends the tgtd that serves a pool whose agent does not run: the last step before the pool's file system is
-// unmounted, repaired or moved to another host. An agent that stops leaves its tgtd serving, so that an
+// Ends the tgtds that serve a pool whose agent does not run: the last step before the pool's file system is
+// unmounted, repaired or moved to another host. An agent that stops leaves its tgtds serving, so that an
 // upgrade costs no session; so nothing else does this.
 //
 // What initiators have written is in the files, or in the page cache, which an unmount writes back. No agent

@@ -3,11 +3,11 @@
 // The order of a start matters. The pool is locked and the catalogue opened; a catalogue that is older than
 // what was seen (a restored backup) stops here, until an operator accepts it. Then: what a crash cut short is
 // finished or undone, files that no row knows are set aside, unfinished copies begun again, the heartbeat
-// LUNs' rows read, and only then is tgtd taken over or started. TgtDaemon calls RestoreTargets, and opens the
-// portal after it: an initiator that receives "target not found" gives up for good, while one that is refused
-// a connection tries again.
+// LUNs' rows read, and only then are the tgtds taken over or started. TgtDaemon calls RestoreTargets, and
+// opens the portal after it: an initiator that receives "target not found" gives up for good, while one that
+// is refused a connection tries again.
 //
-// Threads: callers' threads, the daemon's watcher (restores and the tick of once a second), the heartbeat
+// Threads: callers' threads, each tgtd's watcher and its tick of once a second (TgtDaemon), the heartbeat
 // LUNs' thread, and one for copies. The destructor ends the threads and leaves tgtd serving.
 #include "devices/array/tgt/tgt_array.h"
 
@@ -94,7 +94,7 @@ class TgtArrayImpl final : public TgtArray {
 
  private:
   absl::Status OpenStore();
-  void MakeParts();
+  absl::Status MakeParts();
   absl::Status BeginServing();
   absl::Status TidyImages();
 
@@ -105,10 +105,8 @@ class TgtArrayImpl final : public TgtArray {
   std::unique_ptr<PoolRoom> room_;
   std::unique_ptr<SeenSequence> seen_;
   std::unique_ptr<VolumeCopies> copies_;
-  std::unique_ptr<TgtDaemon> daemon_;
+  std::unique_ptr<TgtServers> servers_;
   std::unique_ptr<WriteBarrier> barrier_;
-  std::unique_ptr<TargetTable> table_;
-  std::unique_ptr<GrantTargets> targets_;
   std::unique_ptr<HeartbeatLunTable> heartbeat_luns_;
   std::optional<TgtParts> parts_;
   std::atomic<bool> serving_{false};
@@ -118,14 +116,14 @@ class TgtArrayImpl final : public TgtArray {
 // The threads stop first, and each of them before the parts that it uses.
 TgtArrayImpl::~TgtArrayImpl() {
   if (heartbeat_luns_) heartbeat_luns_->StopLooking();
-  daemon_.reset();
+  servers_.reset();
   copies_.reset();
 }
 
 absl::Status TgtArrayImpl::OpenPool() {
   RETURN_IF_ERROR(CheckName(options_.name));
   RETURN_IF_ERROR(OpenStore());
-  MakeParts();
+  RETURN_IF_ERROR(MakeParts());
   if (sequence() < seen_->at_open()) {
     LogError("array", std::string(CheckServing().message()));
     return absl::OkStatus();
@@ -139,35 +137,33 @@ absl::Status TgtArrayImpl::OpenStore() {
   return absl::OkStatus();
 }
 
-void TgtArrayImpl::MakeParts() {
+absl::Status TgtArrayImpl::MakeParts() {
   room_ = std::make_unique<PoolRoom>(options_.limits, *store_.images, *store_.catalogue);
   copies_ = std::make_unique<VolumeCopies>(*store_.catalogue, *store_.images, gates_);
-  // The callbacks use parts that are made below; the daemon calls them only after StartServing.
-  daemon_ = std::make_unique<TgtDaemon>(
-      TgtDaemonOptions{.control_port = options_.control_port,
-                       .portals = options_.portals,
-                       .binary = options_.tgtd_binary,
-                       .io_threads = options_.tgtd_io_threads,
-                       .output_path = options_.tgtd_output_path,
-                       .lock_path = options_.pool_dir + "/tgtd.lock"},
-      [this](bool taken_over) { return targets_->RestoreTargets(heartbeat_luns_->ServeAgain(), taken_over); },
-      [this] {
-        seen_->SyncToDisk();
-        targets_->ReleaseLeftOvers();
-        targets_->RetryHeld();
-        table_->DeleteOldAccounts();
-        store_.images->ReserveRoom();
-      });
-  barrier_ = std::make_unique<WriteBarrier>(*daemon_);
-  table_ = std::make_unique<TargetTable>(
-      &daemon_->client(),
-      TargetTableOptions{.array = options_.name,
-                         .portals = [daemon = daemon_.get()] { return daemon->ListOpenPortals(); },
-                         .cache_id = store_.cache_id});
-  targets_ = std::make_unique<GrantTargets>(*store_.catalogue, *store_.images, *table_, gates_,
-                                            options_.drain_timeout);
-  heartbeat_luns_ = std::make_unique<HeartbeatLunTable>(
-      *store_.catalogue, options_.pool_dir + "/heartbeat_luns", *table_, *daemon_);
+  // The callbacks use parts that are made below; they are called only after StartServing.
+  ASSIGN_OR_RETURN(servers_,
+                   TgtServers::Make({.array = options_.name,
+                                     .cache_id = store_.cache_id,
+                                     .directory = options_.pool_dir,
+                                     .first = {.control_port = options_.control_port,
+                                               .portals = options_.portals,
+                                               .binary = options_.tgtd_binary,
+                                               .io_threads = options_.tgtd_io_threads,
+                                               .output_path = options_.tgtd_output_path,
+                                               .lock_path = {}},
+                                     .tgtds = options_.tgtds,
+                                     .drain_timeout = options_.drain_timeout,
+                                     .list_heartbeat_luns = [this] { return heartbeat_luns_->ServeAgain(); },
+                                     .tick =
+                                         [this] {
+                                           seen_->SyncToDisk();
+                                           store_.images->ReserveRoom();
+                                         }},
+                                    *store_.catalogue, *store_.images, gates_));
+  barrier_ = std::make_unique<WriteBarrier>(*servers_);
+  heartbeat_luns_ =
+      std::make_unique<HeartbeatLunTable>(*store_.catalogue, options_.pool_dir + "/heartbeat_luns",
+                                          servers_->TableOf(GrantRow{}), servers_->first());
   parts_.emplace(TgtParts{.options = options_,
                           .check_serving = [this] { return CheckServing(); },
                           .object_locks = object_locks_,
@@ -177,11 +173,10 @@ void TgtArrayImpl::MakeParts() {
                           .seen = *seen_,
                           .gates = gates_,
                           .copies = *copies_,
-                          .daemon = *daemon_,
+                          .servers = *servers_,
                           .barrier = *barrier_,
-                          .table = *table_,
-                          .targets = *targets_,
                           .heartbeat_luns = *heartbeat_luns_});
+  return absl::OkStatus();
 }
 
 absl::Status TgtArrayImpl::CheckServing() const {
@@ -196,15 +191,15 @@ absl::Status TgtArrayImpl::CheckServing() const {
 
 absl::Status TgtArrayImpl::CheckTgtd() const {
   RETURN_IF_ERROR(CheckServing());
-  return daemon_->CheckAnswering();
+  return servers_->CheckAnswering();
 }
 
 absl::StatusOr<GrantUse> TgtArrayImpl::MeasureGrants() const {
   ASSIGN_OR_RETURN(const std::vector<GrantRow> grants, store_.catalogue->grants().ListAllGrants());
   return GrantUse{.grants = grants.size(),
                   .releasing = static_cast<uint64_t>(std::ranges::count(grants, true, &GrantRow::releasing)),
-                  .oldest_release = targets_->OldestRelease(),
-                  .tgtd_deaths = daemon_->CountDeaths()};
+                  .oldest_release = servers_->OldestRelease(),
+                  .tgtd_deaths = servers_->CountDeaths()};
 }
 
 absl::Status TgtArrayImpl::AcceptRestore() {
@@ -220,7 +215,7 @@ absl::Status TgtArrayImpl::BeginServing() {
   RETURN_IF_ERROR(TidyImages());
   RETURN_IF_ERROR(copies_->ResumeCopies());
   RETURN_IF_ERROR(heartbeat_luns_->LoadRows());
-  RETURN_IF_ERROR(daemon_->StartServing());
+  RETURN_IF_ERROR(servers_->StartServing());
   heartbeat_luns_->StartLooking();
   serving_ = true;
   parts_->RememberSequence();

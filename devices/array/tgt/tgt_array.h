@@ -27,9 +27,12 @@ struct TgtArrayOptions {
   std::vector<std::string> portals;
   PoolLimits limits;
   int control_port = 1;  // tgtd's management socket, 0 to 32767; one array each
+  // How many tgtds new grants are spread over, 1 to kMostTgtds; the further ones have the control ports and
+  // the portals' ports that follow (tgt_servers.h).
+  int tgtds = 1;
   std::string tgtd_binary = "/usr/sbin/tgtd";
   int tgtd_io_threads = 0;       // for each LUN; 0: half as many as there are processors, 1 to 4
-  std::string tgtd_output_path;  // a FIFO, made if need be; empty: tgtd's messages are lost
+  std::string tgtd_output_path;  // FIFOs, made if need be, from this name on; empty: messages are lost
   // Remembers the highest sequence seen, outside the pool, so that a pool restored from a backup is noticed.
   // Empty: not.
   std::string seen_sequence_path;

@@ -39,7 +39,7 @@ absl::StatusOr<FenceRecord> TgtFences::FenceNode(Term term, const FenceRequest& 
   std::vector<Generation> marked;
   for (const GrantRow& grant : grants) marked.push_back(grant.generation);
   const absl::Time began = absl::Now();
-  RETURN_IF_ERROR(parts_.targets.FinishReleasing(std::move(grants), began + parts_.options.drain_timeout));
+  RETURN_IF_ERROR(parts_.servers.FinishReleasing(grants, began + parts_.options.drain_timeout));
   parts_.RememberSequence();
   LogInfo("array", "the fenced node's volumes are free",
           {{"node", node.value()}, {"after", absl::FormatDuration(absl::Now() - began)}});
@@ -67,7 +67,7 @@ absl::StatusOr<std::vector<FenceRecord>> TgtFences::ListFences() {
 absl::StatusOr<Connection> TgtFences::OpenHeartbeatLun(const HeartbeatLunRequest& request) {
   RETURN_IF_ERROR(parts_.check_serving());
   RETURN_IF_ERROR(CheckNodeId(request.node));
-  RETURN_IF_ERROR(parts_.daemon.WaitReady(absl::Now() + kReadyTimeout));
+  RETURN_IF_ERROR(parts_.servers.WaitReady(absl::Now() + kReadyTimeout));
   absl::StatusOr<Connection> access =
       parts_.heartbeat_luns.OpenLun(cluster_, request, parts_.MakeSecrets(cluster_, request.node));
   parts_.RememberSequence();

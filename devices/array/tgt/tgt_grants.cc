@@ -34,7 +34,7 @@ absl::StatusOr<Grant> TgtGrants::AcquireGrant(const GrantRequest& request, absl:
   RETURN_IF_ERROR(parts_.check_serving());
   RETURN_IF_ERROR(CheckNodeId(request.node));
   RETURN_IF_ERROR(CheckVolumeIsFit(request));
-  RETURN_IF_ERROR(parts_.daemon.WaitReady(absl::Now() + kReadyTimeout));
+  RETURN_IF_ERROR(parts_.servers.WaitReady(absl::Now() + kReadyTimeout));
   ASSIGN_OR_RETURN(const auto own, parts_.catalogue.grants().FindGrant(request.volume, request.node));
   // A node that repeats its request must not wait in line behind the nodes that wait for it to release.
   if (own.has_value() && !own->releasing) {
@@ -70,11 +70,12 @@ absl::StatusOr<Grant> TgtGrants::AcquireInLine(const GrantRequest& request, absl
 }
 
 absl::StatusOr<Grant> TgtGrants::TryAcquire(const GrantRequest& request) {
-  ASSIGN_OR_RETURN(const GrantRow row, parts_.catalogue.grants().AddGrant(
-                                           cluster_, request, parts_.MakeSecrets(cluster_, request.node)));
+  ASSIGN_OR_RETURN(const GrantRow row,
+                   parts_.catalogue.grants().AddGrant(
+                       cluster_, request, parts_.MakeSecrets(cluster_, request.node), parts_.options.tgtds));
   parts_.RememberSequence();
   FAIL_POINT("array.grant.stored");
-  RETURN_IF_ERROR(parts_.targets.OpenTarget(row));
+  RETURN_IF_ERROR(parts_.servers.TargetsOf(row).OpenTarget(row));
   FAIL_POINT("array.grant.open");
   ASSIGN_OR_RETURN(const auto now, parts_.catalogue.grants().FindGeneration(row.generation));
   if (now.has_value() && !now->releasing) {
@@ -92,7 +93,7 @@ Grant TgtGrants::DescribeGrant(const GrantRow& row, const Volume& volume) const 
                .access = row.access,
                .owner = row.owner,
                .generation = row.generation,
-               .connection = parts_.table.ConnectionOf(row),
+               .connection = parts_.servers.TableOf(row).ConnectionOf(row),
                .serial = volume.serial,
                .size_bytes = volume.spec.size_bytes,
                .durability = volume.spec.durability,
@@ -110,7 +111,7 @@ absl::Status TgtGrants::ReleaseGrant(const VolumeId& volume, const NodeId& node,
   RETURN_IF_ERROR(parts_.catalogue.grants().SetReleasing(grant->generation));
   FAIL_POINT("array.release.stored");
   const absl::Status finished =
-      parts_.targets.FinishReleasing({*grant}, absl::Now() + parts_.options.drain_timeout);
+      parts_.servers.FinishReleasing({*grant}, absl::Now() + parts_.options.drain_timeout);
   parts_.RememberSequence();
   return finished;
 }
@@ -152,7 +153,7 @@ absl::StatusOr<std::string> TgtGrants::GrantsVersion() {
 
 absl::StatusOr<std::vector<GrantSession>> TgtGrants::ListSessions() {
   RETURN_IF_ERROR(parts_.check_serving());
-  ASSIGN_OR_RETURN(const auto statistics, parts_.daemon.client().ReadStatistics());
+  ASSIGN_OR_RETURN(const auto statistics, parts_.servers.ReadStatistics());
   ASSIGN_OR_RETURN(const auto by_target, parts_.catalogue.grants().ListByTarget());
   std::vector<GrantSession> sessions;
   // tgtd knows targets by number. Numbers that are in no row belong to heartbeat LUNs, to other clusters, or

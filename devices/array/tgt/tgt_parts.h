@@ -2,8 +2,8 @@
 // What the views of all clusters share (TgtVolumes, TgtGroups, TgtGrants, TgtFences). TgtArray owns it all,
 // and the parts live as long as it does. Each part is thread-safe.
 //
-// The two boundaries: the ImageStore alone touches volumes' bytes, and TargetTable with TgtDaemon alone
-// speaks to tgtd (one now). The views know neither a file descriptor nor a target's number.
+// The two boundaries: the ImageStore alone touches volumes' bytes, and TgtServers with what it is
+// made of alone speaks to tgtds. The views know neither a file descriptor nor a target's number.
 
 #include <functional>
 
@@ -11,14 +11,12 @@
 #include "base/keyed_lock.h"
 #include "base/random.h"
 #include "devices/array/tgt/catalogue.h"
-#include "devices/array/tgt/grant_targets.h"
 #include "devices/array/tgt/heartbeat_lun_table.h"
 #include "devices/array/tgt/image_store.h"
 #include "devices/array/tgt/pool_room.h"
 #include "devices/array/tgt/seen_sequence.h"
-#include "devices/array/tgt/targets.h"
 #include "devices/array/tgt/tgt_array.h"
-#include "devices/array/tgt/tgt_daemon.h"
+#include "devices/array/tgt/tgt_servers.h"
 #include "devices/array/tgt/volume_copies.h"
 #include "devices/array/tgt/volume_gates.h"
 #include "devices/array/tgt/write_barrier.h"
@@ -37,10 +35,8 @@ struct TgtParts {
   SeenSequence& seen;
   VolumeGates& gates;
   VolumeCopies& copies;
-  TgtDaemon& daemon;
+  TgtServers& servers;
   WriteBarrier& barrier;
-  TargetTable& table;
-  GrantTargets& targets;
   HeartbeatLunTable& heartbeat_luns;
 
   // For a new target of this node.

@@ -235,7 +235,7 @@ absl::StatusOr<Volume> TgtVolumes::ExpandVolume(const VolumeId& id, uint64_t siz
 }
 
 absl::Status TgtVolumes::GrowVolume(const Volume& volume, uint64_t size_bytes) {
-  RETURN_IF_ERROR(parts_.daemon.WaitReady(absl::Now() + kReadyTimeout));
+  RETURN_IF_ERROR(parts_.servers.WaitReady(absl::Now() + kReadyTimeout));
   // Before the gate: it syncs all that is dirty of the volume, and a fence would wait for that. A file that
   // is larger than its LUNs harms nobody.
   const std::string path = parts_.images.VolumePath(volume.id);
@@ -248,7 +248,7 @@ absl::Status TgtVolumes::GrowVolume(const Volume& volume, uint64_t size_bytes) {
   ASSIGN_OR_RETURN(const auto grants,
                    parts_.catalogue.grants().ListGrants(cluster_, {.volume = volume.id, .node = {}}));
   for (const GrantRow& grant : grants) {
-    if (!grant.releasing) RETURN_IF_ERROR(parts_.targets.GrowLun(grant, path));
+    if (!grant.releasing) RETURN_IF_ERROR(parts_.servers.TargetsOf(grant).GrowLun(grant, path));
   }
   FAIL_POINT("array.expand.lun_grown");
   // Last, so that a growth that is cut short is begun again when the call is repeated.

@@ -47,6 +47,11 @@ bool HoldsFlock(pid_t process, const std::string& descriptor) {
 
 }  // namespace
 
+// Without a number for the first, which is older than the others.
+std::string TgtdLockPath(const std::string& pool, int number) {
+  return number == 0 ? pool + "/tgtd.lock" : absl::StrCat(pool, "/tgtd-", number, ".lock");
+}
+
 std::string ReadControlPort(pid_t tgtd) {
   std::ifstream file(absl::StrCat("/proc/", tgtd, "/cmdline"));
   std::string word, before;

@@ -1,5 +1,6 @@
 #pragma once
-// The proof that a tgtd serves a pool: a flock on a file in the pool, on a descriptor that only tgtd has. The
+// The proof that a tgtd serves a pool: a flock on a file in the pool, one for each of its tgtds, on a
+// descriptor that only tgtd has. The
 // kernel gives it up with the last thread of that tgtd and not before, whichever control port or portal the
 // tgtd has, and whether or not anybody can still talk to it.
 //
@@ -15,6 +16,12 @@
 #include "base/unique_fd.h"
 
 namespace lunkeeper {
+
+// An array has no more tgtds than this.
+inline constexpr int kMostTgtds = 64;
+
+// The file of the lock of tgtd `number` of the pool in this directory.
+std::string TgtdLockPath(const std::string& pool, int number);
 
 // A tgtd's own control port, as its command line has it, or an empty text.
 std::string ReadControlPort(pid_t tgtd);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -32,12 +33,15 @@ absl::Status WriteBarrier::RunInside(absl::FunctionRef<absl::Status()> prepare,
 
 absl::Status WriteBarrier::RunPaused(absl::FunctionRef<absl::Status(TgtdPause::Clock::time_point end)> work) {
   const auto begun = TgtdPause::Clock::now();
-  ASSIGN_OR_RETURN(const std::unique_ptr<TgtdPause> pause, daemon_.PauseTgtd());
+  // The last one begins after all that the others have answered, so together they show one moment.
+  ASSIGN_OR_RETURN(const std::vector<std::unique_ptr<TgtdPause>> pauses, servers_.PauseTgtds());
   FAIL_POINT("array.barrier.begun");
-  absl::Status status = work(pause->end());
+  absl::Status status = work(pauses.front()->end());
   FAIL_POINT("array.barrier.worked");
-  if (status.ok()) status = pause->CheckHeld();
-  pause->LetGo();
+  for (const auto& pause : pauses) {
+    if (status.ok()) status = pause->CheckHeld();
+  }
+  for (const auto& pause : pauses) pause->LetGo();
   const absl::Duration stood = absl::FromChrono(TgtdPause::Clock::now() - begun);
   LogInfo("array", "all volumes have stood still for a moment",
           {{"milliseconds", absl::StrCat(absl::ToInt64Milliseconds(stood))},

@@ -10,15 +10,15 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "devices/array/tgt/tgt_daemon.h"
+#include "devices/array/tgt/tgt_servers.h"
 #include "devices/array/tgt/tgtd_pause.h"
 
 namespace lunkeeper {
 
 class WriteBarrier {
  public:
-  // `daemon` outlives it.
-  explicit WriteBarrier(TgtDaemon& daemon) : daemon_(daemon) {}
+  // `servers` outlives it.
+  explicit WriteBarrier(const TgtServers& servers) : servers_(servers) {}
 
   // When its turn has come: `prepare`, which is for what can be done while I/O goes on, and then `work`
   // inside the barrier. `work` gives up at `end`. OK: `work` has seen one moment.
@@ -32,7 +32,7 @@ class WriteBarrier {
   void LeaveTurn(TgtdPause::Clock::duration stood) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status RunPaused(absl::FunctionRef<absl::Status(TgtdPause::Clock::time_point end)> work);
 
-  TgtDaemon& daemon_;
+  const TgtServers& servers_;
   absl::Mutex mu_;
   bool taken_ ABSL_GUARDED_BY(mu_) = false;
   TgtdPause::Clock::time_point next_ ABSL_GUARDED_BY(mu_) = {};  // the next barrier may begin

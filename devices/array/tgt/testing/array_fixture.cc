@@ -1,5 +1,6 @@
 #include "devices/array/tgt/testing/array_fixture.h"
 
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,7 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/unique_fd.h"
 #include "devices/array/tgt/tgt_client.h"
+#include "devices/array/tgt/tgtd_lock.h"
 
 namespace lunkeeper::testing {
 
@@ -52,21 +55,47 @@ void Run(const std::string& command) {
   if (std::system(command.c_str()) != 0) throw std::runtime_error("failed: " + command);
 }
 
-int FreeControlPort() {
+int FreeControlPort(int count) {
   static std::atomic<int> next{0};
   while (true) {
-    const int port = 1000 + (::getpid() * 37 + next++) % 30000;
-    if (!TgtClient(port).FindProcess().ok()) return port;
+    const int port = 1000 + (::getpid() * 37 + next.fetch_add(count)) % 30000;
+    int free = 0;
+    while (free < count && !TgtClient(port + free).FindProcess().ok()) ++free;
+    if (free == count) return port;
   }
 }
 
+namespace {
+
+bool IsPortFree(int port) {
+  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  return ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+}
+
+// The first of so many in a row.
+int FreePorts(int count) {
+  while (true) {
+    const int port = FreePort();
+    int free = 1;
+    while (free < count && IsPortFree(port + free)) ++free;
+    if (free == count) return port;
+  }
+}
+
+}  // namespace
+
 pid_t TgtdProcess(int control_port) { return TgtClient(control_port).FindProcess().value_or(0); }
 
-ArrayFixture::ArrayFixture(const std::string& pool_dir) {
+ArrayFixture::ArrayFixture(const std::string& pool_dir, int tgtds) {
   options.name = "a1";
   options.pool_dir = pool_dir.empty() ? directory.path() + "/pool" : pool_dir;
-  options.portals = {absl::StrCat("127.0.0.1:", FreePort())};
-  options.control_port = FreeControlPort();
+  options.portals = {absl::StrCat("127.0.0.1:", FreePorts(tgtds))};
+  options.control_port = FreeControlPort(tgtds);
+  options.tgtds = tgtds;
   options.seen_sequence_path = directory.path() + "/seen";
   options.mount_path = directory.path() + "/mount";
   options.tgtd_output_path = directory.path() + "/tgtd";
@@ -80,6 +109,18 @@ ArrayFixture::~ArrayFixture() {
   Eventually([this] { return TgtdProcess(options.control_port) == 0; });
   ::unlink(absl::StrCat("/var/run/tgtd/socket.", options.control_port).c_str());
   ::unlink(absl::StrCat("/var/run/tgtd/socket.", options.control_port, ".lock").c_str());
+  // The further ones by their locks: the control port may be another test's.
+  for (int number = 1; number < kMostTgtds; ++number) {
+    if (::access(TgtdLockPath(options.pool_dir, number).c_str(), F_OK) != 0) continue;
+    const TgtdLock lock(TgtdLockPath(options.pool_dir, number));
+    const pid_t further = lock.FindHolder();
+    if (further == 0) continue;
+    const std::string port = ReadControlPort(further);
+    ::kill(further, SIGKILL);
+    Eventually([&] { return lock.FindHolder() == 0; });
+    ::unlink(absl::StrCat("/var/run/tgtd/socket.", port).c_str());
+    ::unlink(absl::StrCat("/var/run/tgtd/socket.", port, ".lock").c_str());
+  }
 }
 
 absl::Status ArrayFixture::Open() {

@@ -35,13 +35,13 @@ class LoopMount {
 VolumeSpec Spec(const std::string& name, uint64_t size_mib);
 // Runs a command; fails the test when it fails.
 void Run(const std::string& command);
-// A control port for a tgtd of this test.
-int FreeControlPort();
+// A control port for a tgtd of this test; the first of so many in a row.
+int FreeControlPort(int count = 1);
 pid_t TgtdProcess(int control_port);
 
-// An array on a fresh pool; tgtd is ended with it.
+// An array on a fresh pool, with so many tgtds; they are ended with it.
 struct ArrayFixture {
-  explicit ArrayFixture(const std::string& pool_dir = "");
+  explicit ArrayFixture(const std::string& pool_dir = "", int tgtds = 1);
   ~ArrayFixture();
   // Opens the array, once more if it was closed.
   absl::Status Open();

@@ -1,0 +1,203 @@
+// How an array's tgtds are found again. As many as are asked for always run. A further one runs while the
+// catalogue has a grant in it, and while a process holds its lock: a smaller --tgtds, or a catalogue that was
+// set back, must leave none alone that serves the pool. It is taken over as any other, and killed if it
+// serves what the catalogue does not know.
+//
+// Each has a watching thread and a tick of its own (TgtDaemon), so one that hangs or dies keeps up the
+// volumes and the releases in it, and no others. What concerns the whole array is as careful as its worst
+// tgtd.
+#include "devices/array/tgt/tgt_servers.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "devices/array/tgt/tgtd_lock.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr int kHighestControlPort = 32767;
+constexpr int kHighestPort = 65535;
+
+// The tgtds that must run; see the top of this file.
+absl::StatusOr<int> CountTgtds(int wanted, Catalogue& catalogue, const std::string& directory) {
+  ASSIGN_OR_RETURN(const int highest, catalogue.grants().HighestTgtd());
+  int count = std::max(wanted, highest + 1);
+  for (int number = count; number < kMostTgtds; ++number) {
+    const std::string path = TgtdLockPath(directory, number);
+    if (::access(path.c_str(), F_OK) != 0 || TgtdLock(path).TakeLock().ok()) continue;
+    count = number + 1;
+  }
+  if (count > wanted)
+    LogWarn("array", "more tgtds than asked for go on, for they have grants or are alive",
+            {{"asked for", absl::StrCat(wanted)}, {"tgtds", absl::StrCat(count)}});
+  return count;
+}
+
+absl::StatusOr<TgtDaemonOptions> OptionsOf(int number, TgtDaemonOptions options,
+                                           const std::string& directory) {
+  options.lock_path = TgtdLockPath(directory, number);
+  if (number == 0) return options;
+  options.control_port += number;
+  if (options.control_port > kHighestControlPort)
+    return absl::InvalidArgumentError(absl::StrCat("tgtd ", number, " would have the control port ",
+                                                   options.control_port, ", the highest is ",
+                                                   kHighestControlPort, ": choose a lower one"));
+  if (!options.output_path.empty()) absl::StrAppend(&options.output_path, "-", number);
+  for (std::string& portal : options.portals) {
+    ASSIGN_OR_RETURN(portal, PortalOfTgtd(portal, number));
+  }
+  return options;
+}
+
+absl::Status FirstError(const std::vector<absl::Status>& statuses) {
+  for (const absl::Status& status : statuses) RETURN_IF_ERROR(status);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> PortalOfTgtd(const std::string& portal, int number) {
+  const size_t colon = portal.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || !absl::SimpleAtoi(portal.substr(colon + 1), &port))
+    return absl::InvalidArgumentError(absl::StrCat("portal ", portal, ": it has no port"));
+  if (port + number > kHighestPort)
+    return absl::InvalidArgumentError(absl::StrCat("portal ", portal, ": tgtd ", number,
+                                                   " would have a port above ", kHighestPort,
+                                                   "; choose a lower one"));
+  return absl::StrCat(portal.substr(0, colon + 1), port + number);
+}
+
+// The daemon's callbacks use the table and the targets, from StartServing on.
+struct TgtServers::Server {
+  Server(int number, const TgtDaemonOptions& daemon_options, const TgtServersOptions& options,
+         Catalogue& catalogue, const ImageStore& images, VolumeGates& gates)
+      : client(daemon_options.control_port),
+        table(&client, {.array = options.array,
+                        .portals = [this] { return daemon.ListOpenPortals(); },
+                        .cache_id = options.cache_id}),
+        targets(catalogue, images, table, gates, options.drain_timeout, number),
+        daemon(
+            daemon_options,
+            [this, list = number == 0 ? options.list_heartbeat_luns : nullptr](bool taken_over) {
+              return targets.RestoreTargets(list ? list() : std::vector<Generation>(), taken_over);
+            },
+            [this, tick = number == 0 ? options.tick : nullptr] {
+              if (tick) tick();
+              targets.ReleaseLeftOvers();
+              targets.RetryHeld();
+              table.DeleteOldAccounts();
+            }) {}
+
+  const TgtClient client;
+  TargetTable table;
+  GrantTargets targets;
+  TgtDaemon daemon;  // last: its threads use the others
+};
+
+absl::StatusOr<std::unique_ptr<TgtServers>> TgtServers::Make(const TgtServersOptions& options,
+                                                             Catalogue& catalogue, const ImageStore& images,
+                                                             VolumeGates& gates) {
+  ASSIGN_OR_RETURN(const int count, CountTgtds(options.tgtds, catalogue, options.directory));
+  std::unique_ptr<TgtServers> servers(new TgtServers());
+  for (int number = 0; number < count; ++number) {
+    ASSIGN_OR_RETURN(const TgtDaemonOptions daemon, OptionsOf(number, options.first, options.directory));
+    servers->servers_.push_back(std::make_unique<Server>(number, daemon, options, catalogue, images, gates));
+  }
+  return servers;
+}
+
+TgtServers::~TgtServers() = default;
+
+absl::Status TgtServers::StartServing() {
+  std::vector<absl::Status> started(servers_.size());
+  std::vector<std::jthread> threads;
+  for (size_t i = 0; i < servers_.size(); ++i)
+    threads.emplace_back([this, &started, i] { started[i] = servers_[i]->daemon.StartServing(); });
+  threads.clear();
+  return FirstError(started);
+}
+
+absl::Status TgtServers::WaitReady(absl::Time deadline) {
+  for (const auto& server : servers_) RETURN_IF_ERROR(server->daemon.WaitReady(deadline));
+  return absl::OkStatus();
+}
+
+absl::Status TgtServers::CheckAnswering() const {
+  for (const auto& server : servers_) RETURN_IF_ERROR(server->daemon.CheckAnswering());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<TgtdPause>>> TgtServers::PauseTgtds() const {
+  std::vector<std::unique_ptr<TgtdPause>> pauses;
+  for (const auto& server : servers_) {
+    ASSIGN_OR_RETURN(std::unique_ptr<TgtdPause> pause, server->daemon.PauseTgtd());
+    pauses.push_back(std::move(pause));
+  }
+  return pauses;
+}
+
+absl::StatusOr<std::vector<TgtStatistics>> TgtServers::ReadStatistics() const {
+  std::vector<TgtStatistics> all;
+  for (const auto& server : servers_) {
+    ASSIGN_OR_RETURN(const std::vector<TgtStatistics> of_one, server->daemon.client().ReadStatistics());
+    all.insert(all.end(), of_one.begin(), of_one.end());
+  }
+  return all;
+}
+
+uint64_t TgtServers::CountDeaths() const {
+  uint64_t deaths = 0;
+  for (const auto& server : servers_) deaths += server->daemon.CountDeaths();
+  return deaths;
+}
+
+absl::Duration TgtServers::OldestRelease() const {
+  absl::Duration oldest;
+  for (const auto& server : servers_) oldest = std::max(oldest, server->targets.OldestRelease());
+  return oldest;
+}
+
+TgtServers::Server& TgtServers::ServerOf(const GrantRow& grant) {
+  // Make() has counted the catalogue's, and new ones are among those asked for.
+  LK_CHECK(grant.tgtd >= 0 && static_cast<size_t>(grant.tgtd) < servers_.size(),
+           "each grant is in a tgtd that this program runs");
+  return *servers_[static_cast<size_t>(grant.tgtd)];
+}
+
+TargetTable& TgtServers::TableOf(const GrantRow& grant) { return ServerOf(grant).table; }
+GrantTargets& TgtServers::TargetsOf(const GrantRow& grant) { return ServerOf(grant).targets; }
+TgtDaemon& TgtServers::first() { return servers_.front()->daemon; }
+
+// Side by side: one that hangs holds up the call, and no release in another.
+absl::Status TgtServers::FinishReleasing(const std::vector<GrantRow>& grants, absl::Time deadline) {
+  std::map<int, std::vector<GrantRow>> of_tgtd;
+  for (const GrantRow& grant : grants) of_tgtd[grant.tgtd].push_back(grant);
+  std::vector<absl::Status> finished(of_tgtd.size());
+  std::vector<std::jthread> threads;
+  size_t next = 0;
+  for (auto& [tgtd, own] : of_tgtd) {
+    GrantTargets& targets = TargetsOf(own.front());
+    absl::Status& status = finished[next++];
+    // The last on this thread, which has nothing else to do.
+    if (next == of_tgtd.size()) {
+      status = targets.FinishReleasing(std::move(own), deadline);
+    } else {
+      threads.emplace_back([&] { status = targets.FinishReleasing(std::move(own), deadline); });
+    }
+  }
+  threads.clear();
+  return FirstError(finished);
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,83 @@
+#pragma once
+// The tgtds of an array, each with the targets that it serves. One is enough for some hundred grants; what a
+// tgtd needs for a grant, a release or a login grows with the square of the number of its targets
+// (docs/tgt.md).
+//
+//   tgtd 0: the control port and the portals as they are set; heartbeat LUNs, and its share of the grants
+//   tgtd n: control port + n, each portal's port + n, a lock file and messages of its own; its share
+//
+// A grant belongs to one tgtd from its row's first to its last moment (GrantRow::tgtd), so a fence drains a
+// grant in one place. More may run than are asked for: a tgtd goes on while it has a grant, or lives.
+// Thread-safe. What it is made of outlives it.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "devices/array/tgt/catalogue.h"
+#include "devices/array/tgt/grant_targets.h"
+#include "devices/array/tgt/image_store.h"
+#include "devices/array/tgt/targets.h"
+#include "devices/array/tgt/tgt_daemon.h"
+#include "devices/array/tgt/tgtd_pause.h"
+#include "devices/array/tgt/volume_gates.h"
+
+namespace lunkeeper {
+
+// The portal of tgtd `number`. INVALID_ARGUMENT: it has no port, or there is no port so high.
+absl::StatusOr<std::string> PortalOfTgtd(const std::string& portal, int number);
+
+struct TgtServersOptions {
+  std::string array, cache_id;  // as in TargetTableOptions
+  std::string directory;        // of the locks
+  TgtDaemonOptions first;       // of tgtd 0, but for the lock
+  int tgtds = 1;                // for new grants
+  absl::Duration drain_timeout;
+  // Called for tgtd 0: the targets that are not of grants, before it makes its targets again; and its tick.
+  std::function<std::vector<Generation>()> list_heartbeat_luns;
+  std::function<void()> tick;
+};
+
+class TgtServers {
+ public:
+  static absl::StatusOr<std::unique_ptr<TgtServers>> Make(const TgtServersOptions& options,
+                                                          Catalogue& catalogue, const ImageStore& images,
+                                                          VolumeGates& gates);
+  ~TgtServers();
+
+  // Brings all up, at the same time. As TgtDaemon::StartServing.
+  absl::Status StartServing();
+  // UNAVAILABLE: one of them was not serving by the deadline.
+  absl::Status WaitReady(absl::Time deadline);
+  // UNAVAILABLE: one of them is being started again, or hangs; the message says what to do.
+  absl::Status CheckAnswering() const;
+  // Holds all of them. They are held together from the last one's beginning to the first one's end.
+  absl::StatusOr<std::vector<std::unique_ptr<TgtdPause>>> PauseTgtds() const;
+  // Of all, or an error: an array that shows a part of its sessions would look like one whose nodes are gone.
+  absl::StatusOr<std::vector<TgtStatistics>> ReadStatistics() const;
+  uint64_t CountDeaths() const;
+  absl::Duration OldestRelease() const;
+
+  // The tgtd of a grant, or of a heartbeat LUN.
+  TargetTable& TableOf(const GrantRow& grant);
+  GrantTargets& TargetsOf(const GrantRow& grant);
+  TgtDaemon& first();
+  // As in GrantTargets, for grants of any tgtd. OK: all are drained and gone.
+  absl::Status FinishReleasing(const std::vector<GrantRow>& grants, absl::Time deadline);
+
+ private:
+  struct Server;
+  TgtServers() = default;
+  Server& ServerOf(const GrantRow& grant);
+
+  std::vector<std::unique_ptr<Server>> servers_;
+};
+
+}  // namespace lunkeeper
