@@ -20,6 +20,7 @@
 #include "devices/array/tgt/tgtd_lock.h"
 #include "plugin/failover_options.h"
 #include "plugin/server.h"
+#include "plugin/store_options.h"
 
 namespace lunkeeper {
 namespace {
@@ -91,6 +92,7 @@ void AddProcessOptions(CLI::App* command, ServeOptions* options) {
 
 // Of an array on this machine, served by tgt.
 void AddPoolOptions(CLI::App* command, ServeOptions* options) {
+  AddStoreOptions(command, &options->ceph);
   command->add_option("--pool", options->pool, "The array's directory; on XFS or btrfs for reflink snapshots")
       ->check(Check(IsAbsolutePath));
   command

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "base/driver.h"
 #include "base/tls.h"
+#include "devices/array/tgt/ceph_options.h"
 #include "fencing/core/settings.h"
 
 namespace CLI {
@@ -59,6 +60,7 @@ struct ServeOptions {
   std::string arrays_file;
   std::string cluster = "default";
   std::string pool;
+  CephOptions ceph;  // its pool empty: volumes are files in `pool`
   std::vector<std::string> portals;
   int tgt_control_port = 1;
   int tgtds = 1;

@@ -168,6 +168,7 @@ absl::StatusOr<std::shared_ptr<TgtArray>> OpenPool(const ServeOptions& options, 
   TgtArrayOptions array;
   array.name = options.array_names.front();
   array.pool_dir = options.pool;
+  array.ceph = options.ceph;
   for (const std::string& portal : options.portals)  // each once
     if (std::ranges::find(array.portals, portal) == array.portals.end()) array.portals.push_back(portal);
   array.limits = {.overcommit = options.overcommit, .keep_free_percent = options.keep_free_percent};

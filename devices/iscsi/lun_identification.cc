@@ -6,6 +6,7 @@
 // mounted file system cannot be exchanged.
 
 #include "devices/iscsi/lun_identification.h"
+#include "devices/cache_ids.h"
 
 #include <algorithm>
 #include <cstring>
@@ -97,7 +98,8 @@ void LunIdentification::PublishFacts() {
   state_->write_cache = facts_.write_cache;
   state_->unmap = facts_.can_unmap();
   state_->unmap_zeroes = facts_.unmap_zeroes();
-  state_->write_same = true;  // until the LUN refuses one
+  // Until the LUN refuses one.
+  state_->write_same = std::strcmp(facts_.boot_id, kNothingCached) != 0;
   if (state_->logins == 0) state_->first_login = std::time(nullptr);
   ++state_->logins;
 }

@@ -16,14 +16,16 @@ namespace lunkeeper::testing {
 // As a node does: writes to a volume at this offset, all or a part of the 4 KiB there, or discards them.
 struct BlockWriter {
   std::function<void(const VolumeId&, uint64_t offset)> write, discard;
+  uint64_t unit = 1 << 20;  // what the array tells apart
 };
 
 inline constexpr uint64_t kMiBOfBlocks = 1 << 20;
+using MiBs = std::set<uint64_t>;
 
-inline VolumeId MakeBlockVolume(Array& array, const std::string& name) {
+inline VolumeId MakeBlockVolume(Array& array, const std::string& name, uint64_t unit = kMiBOfBlocks) {
   VolumeSpec spec;
   spec.name = name;
-  spec.size_bytes = 8 * kMiBOfBlocks;
+  spec.size_bytes = 8 * unit;
   return array.volumes().CreateVolume(spec).value().id;
 }
 
@@ -63,62 +65,60 @@ inline std::vector<BlockRange> AllBlocks(Array& array, BlockQuery query) {
   return all;
 }
 
-// Which MiB of the volume the list names.
-inline std::set<uint64_t> MiBsOf(Array& array, const BlockQuery& query) {
+// Which MiB, or other units, of the volume the list names.
+inline std::set<uint64_t> MiBsOf(Array& array, const BlockQuery& query, uint64_t unit = kMiBOfBlocks) {
   std::set<uint64_t> found;
   for (const BlockRange& range : AllBlocks(array, query)) {
     const uint64_t end = range.offset + range.length;
-    for (uint64_t at = range.offset / kMiBOfBlocks; at * kMiBOfBlocks < end; ++at) found.insert(at);
+    for (uint64_t at = range.offset / unit; at * unit < end; ++at) found.insert(at);
   }
   return found;
 }
 
-using MiBs = std::set<uint64_t>;
-
 // What was written, what changed, from wherever the caller begins and in however large pages.
 inline void CheckBlockLists(Array& array, const BlockWriter& node) {
-  const VolumeId volume = MakeBlockVolume(array, "v");
+  const auto mibs = [&](const BlockQuery& query) { return MiBsOf(array, query, node.unit); };
+  const VolumeId volume = MakeBlockVolume(array, "v", node.unit);
   const SnapshotId empty = MustSnapshot(array, "empty", volume);
-  for (const uint64_t at : {1, 4, 5}) node.write(volume, at * kMiBOfBlocks);
+  for (const uint64_t at : {1, 4, 5}) node.write(volume, at * node.unit);
   const SnapshotId old = MustSnapshot(array, "old", volume);
-  for (const uint64_t at : {3, 5}) node.write(volume, at * kMiBOfBlocks);
-  node.discard(volume, 4 * kMiBOfBlocks);
+  for (const uint64_t at : {3, 5}) node.write(volume, at * node.unit);
+  node.discard(volume, 4 * node.unit);
   const SnapshotId now = MustSnapshot(array, "now", volume);
-  node.write(volume, 7 * kMiBOfBlocks);
-
+  node.write(volume, 7 * node.unit);
   CHECK(AllBlocks(array, {.snapshot = empty}).empty());
-  CHECK(MiBsOf(array, {.snapshot = old}) == MiBs{1, 4, 5});
-  CHECK(MiBsOf(array, {.snapshot = now}) == MiBs{1, 3, 5});
-  CHECK(MiBsOf(array, {.snapshot = old, .base = empty}) == MiBs{1, 4, 5});
+  CHECK(mibs({.snapshot = old}) == MiBs{1, 4, 5});
+  CHECK(mibs({.snapshot = now}) == MiBs{1, 3, 5});
+  CHECK(mibs({.snapshot = old, .base = empty}) == MiBs{1, 4, 5});
   // Also what reads as zero now and did not before.
-  CHECK(MiBsOf(array, {.snapshot = now, .base = old}) == MiBs{3, 4, 5});
+  CHECK(mibs({.snapshot = now, .base = old}) == MiBs{3, 4, 5});
   for (const size_t limit : {1, 2}) {
-    CHECK(MiBsOf(array, {.snapshot = now, .base = {}, .offset = 0, .limit = limit}) == MiBs{1, 3, 5});
-    CHECK(MiBsOf(array, {.snapshot = now, .base = old, .offset = 0, .limit = limit}) == MiBs{3, 4, 5});
+    CHECK(mibs({.snapshot = now, .base = {}, .offset = 0, .limit = limit}) == MiBs{1, 3, 5});
+    CHECK(mibs({.snapshot = now, .base = old, .offset = 0, .limit = limit}) == MiBs{3, 4, 5});
   }
   for (const SnapshotId& base : {SnapshotId(), empty}) {
-    const uint64_t within = 3 * kMiBOfBlocks + 1000;
+    const uint64_t within = 3 * node.unit + 1000;
     const auto rest = AllBlocks(array, {.snapshot = now, .base = base, .offset = within});
     REQUIRE_FALSE(rest.empty());
     CHECK(rest.front().offset == within);
-    CHECK(MiBsOf(array, {.snapshot = now, .base = base, .offset = 4 * kMiBOfBlocks}) == MiBs{5});
-    CHECK(AllBlocks(array, {.snapshot = now, .base = base, .offset = 8 * kMiBOfBlocks}).empty());
+    CHECK(mibs({.snapshot = now, .base = base, .offset = 4 * node.unit}) == MiBs{5});
+    CHECK(AllBlocks(array, {.snapshot = now, .base = base, .offset = 8 * node.unit}).empty());
   }
   for (const SnapshotId& each : {empty, old, now}) CHECK(array.volumes().DeleteSnapshot(each).ok());
   CHECK(array.volumes().DeleteVolume(volume).ok());
 }
 
 inline void CheckBlocksOfGrownVolume(Array& array, const BlockWriter& node) {
-  const VolumeId volume = MakeBlockVolume(array, "v");
-  node.write(volume, 1 * kMiBOfBlocks);
+  const VolumeId volume = MakeBlockVolume(array, "v", node.unit);
+  node.write(volume, 1 * node.unit);
   const SnapshotId old = MustSnapshot(array, "old", volume);
-  REQUIRE(array.volumes().ExpandVolume(volume, 16 * kMiBOfBlocks).ok());
-  node.write(volume, 12 * kMiBOfBlocks);
+  REQUIRE(array.volumes().ExpandVolume(volume, 16 * node.unit).ok());
+  node.write(volume, 12 * node.unit);
   const SnapshotId now = MustSnapshot(array, "now", volume);
-  CHECK(array.blocks().ListBlocks({.snapshot = old})->size_bytes == 8 * kMiBOfBlocks);
-  CHECK(array.blocks().ListBlocks({.snapshot = now, .base = old})->size_bytes == 16 * kMiBOfBlocks);
-  CHECK(MiBsOf(array, {.snapshot = now, .base = old}) == MiBs{12});
-  CHECK(MiBsOf(array, {.snapshot = now}) == MiBs{1, 12});
+  CHECK(array.blocks().ListBlocks({.snapshot = old})->size_bytes == 8 * node.unit);
+  CHECK(array.blocks().ListBlocks({.snapshot = now, .base = old})->size_bytes == 16 * node.unit);
+  CHECK(MiBsOf(array, {.snapshot = now, .base = old}, node.unit) == MiBs{12});
+  CHECK(MiBsOf(array, {.snapshot = now}, node.unit) == MiBs{1, 12});
   for (const SnapshotId& each : {old, now}) CHECK(array.volumes().DeleteSnapshot(each).ok());
   CHECK(array.volumes().DeleteVolume(volume).ok());
 }

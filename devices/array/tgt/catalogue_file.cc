@@ -68,6 +68,7 @@ absl::StatusOr<std::unique_ptr<CatalogueFile>> CatalogueFile::Open(const std::st
   if (head) RETURN_IF_ERROR(CheckHead(path, *head, array));
   catalogue->writer_ = std::move(writer);
   RETURN_IF_ERROR(catalogue->PrepareTables(array, head));
+  if (SqlDatabase::IsUri(path)) return catalogue;
   ReserveLog(path);
   const absl::MutexLock lock(&catalogue->read_mu_);
   ASSIGN_OR_RETURN(catalogue->reader_, SqlDatabase::Open(path, SqlDatabase::Mode::kReadOnly));
@@ -84,7 +85,7 @@ CatalogueFile::~CatalogueFile() {
   }
   const absl::Status moved = writer_->Script("PRAGMA wal_checkpoint(TRUNCATE)");
   if (!moved.ok()) LogWarn("array", std::string(moved.message()));
-  ReserveLog(path_);
+  if (!SqlDatabase::IsUri(path_)) ReserveLog(path_);
 }
 
 absl::Status CatalogueFile::PrepareTables(const std::string& array,
@@ -140,6 +141,8 @@ absl::Status CatalogueFile::WriteChange(const Change& change) {
 }
 
 absl::Status CatalogueFile::CommitBatch(const std::deque<PendingChange*>& batch) {
+  std::optional<absl::MutexLock> alone;
+  if (SqlDatabase::IsUri(path_)) alone.emplace(&read_mu_);
   absl::Status status = TryCommit(batch);
   if (IsDiskFull(status) && make_room_ && make_room_()) status = TryCommit(batch);
   return status;
@@ -180,12 +183,12 @@ absl::Status CatalogueFile::RunTransaction(const std::deque<PendingChange*>& bat
 absl::Status CatalogueFile::ReadRows(const char* sql, SqlValues values,
                                      const std::function<void(const SqlRow&)>& each) {
   const absl::MutexLock lock(&read_mu_);
-  return reader_->Query(sql, values, each);
+  return Reader().Query(sql, values, each);
 }
 
 absl::Status CatalogueFile::ReadTogether(const Change& read) {
   const absl::MutexLock lock(&read_mu_);
-  return read(*reader_);
+  return read(Reader());
 }
 
 namespace {

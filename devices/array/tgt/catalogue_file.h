@@ -69,6 +69,7 @@ class CatalogueFile {
       : path_(std::move(path)), make_room_(std::move(make_room)) {}
   // `head`: of the file as it was found.
   absl::Status PrepareTables(const std::string& array, const std::optional<CatalogueHead>& head);
+  SqlDatabase& Reader() ABSL_EXCLUSIVE_LOCKS_REQUIRED(read_mu_) { return reader_ ? *reader_ : *writer_; }
   absl::Status CommitBatch(const std::deque<PendingChange*>& batch);
   absl::Status TryCommit(const std::deque<PendingChange*>& batch);
   absl::Status RunTransaction(const std::deque<PendingChange*>& batch);
@@ -81,7 +82,8 @@ class CatalogueFile {
   bool leader_ ABSL_GUARDED_BY(queue_mu_) = false;
   std::atomic<uint64_t> sequence_{0};
   std::string target_key_;  // constant once it is open
-  absl::Mutex read_mu_;
+  absl::Mutex read_mu_;     // with one connection, also held by the leader
+  // None with a file that has one connection: then the writer's is used, one user at a time.
   std::unique_ptr<SqlDatabase> reader_ ABSL_GUARDED_BY(read_mu_);
 };
 

@@ -1,3 +1,5 @@
+// Opening the store of files. It checks what is there before it makes anything: a directory that is not
+// mounted, or has lost its catalogue, looks just like a new one.
 #include "devices/array/tgt/file_store.h"
 
 #include <unistd.h>

@@ -139,7 +139,8 @@ absl::Status GrantTargets::OpenTarget(const GrantRow& grant) {
   ASSIGN_OR_RETURN(const std::optional<GrantRow> now, catalogue_.grants().FindGeneration(grant.generation));
   if (!now.has_value() || now->releasing) return absl::OkStatus();
   ASSIGN_OR_RETURN(const VolumeRow row, catalogue_.volumes().FindVolume(grant.cluster, grant.volume));
-  return table_.OpenTarget(grant, row.volume, images_.BackingOf(images_.VolumePath(grant.volume)));
+  ASSIGN_OR_RETURN(const LunBacking backing, images_.BackingOf(images_.VolumePath(grant.volume)));
+  return table_.OpenTarget(grant, row.volume, backing);
 }
 
 absl::Status GrantTargets::GrowLun(const GrantRow& grant, const std::string& path) {

@@ -61,7 +61,11 @@ class ImageStore {
   virtual std::string VolumePath(const VolumeId& id) const = 0;
   // `source`: the volume that it is of.
   virtual std::string SnapshotPath(const VolumeId& source, const SnapshotId& id) const = 0;
-  virtual LunBacking BackingOf(const std::string& path) const = 0;
+  // How tgtd is to open it. FAILED_PRECONDITION: it must not be served as it is.
+  virtual absl::StatusOr<LunBacking> BackingOf(const std::string& path) const = 0;
+  // Before tgtd opens an image that it does not have open. UNAVAILABLE: somebody else has it open, who is
+  // named.
+  virtual absl::Status CheckIsClosed(const std::string& path) const = 0;
   // Whether CloneImage works: at once, of one moment, and sharing space. If not, there is CopyImage.
   virtual bool can_clone() const = 0;
 

@@ -45,14 +45,6 @@ constexpr uint64_t kLargestVolume = (16ull << 40) - kMiB;  // the largest file o
 constexpr size_t kCopyChunk = 16 * kMiB;
 constexpr char kGoneSuffix[] = ".gone";
 
-absl::Status MakeDirectory(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error) return FileError("make directory", path, error.value());
-  if (::chmod(path.c_str(), 0700) != 0) return FileError("protect", path, errno);
-  return absl::OkStatus();
-}
-
 uint64_t TakenBytes(const struct stat& file) { return static_cast<uint64_t>(file.st_blocks) * 512; }
 
 bool FileExists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }

@@ -28,7 +28,11 @@ class Pool final : public ImageStore {
 
   std::string VolumePath(const VolumeId& id) const override;
   std::string SnapshotPath(const VolumeId& source, const SnapshotId& id) const override;
-  LunBacking BackingOf(const std::string& path) const override { return {.path = path}; }
+  absl::StatusOr<LunBacking> BackingOf(const std::string& path) const override {
+    return LunBacking{.path = path};
+  }
+  // Nobody else uses the directory.
+  absl::Status CheckIsClosed(const std::string&) const override { return absl::OkStatus(); }
   std::string CataloguePath() const;
   // Whether copies are reflinks.
   bool can_clone() const override { return reflinks_; }

@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "base/fail_point.h"
@@ -28,6 +30,14 @@ absl::StatusOr<UniqueFd> OpenFile(const std::string& path, int flags) {
   UniqueFd fd(::open(path.c_str(), flags | O_CLOEXEC, 0600));
   if (!fd) return FileError("open", path, errno);
   return fd;
+}
+
+absl::Status MakeDirectory(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return FileError("make directory", path, error.value());
+  if (::chmod(path.c_str(), 0700) != 0) return FileError("protect", path, errno);
+  return absl::OkStatus();
 }
 
 // A file's own fsync does not make its name durable (fsync(2)).

@@ -22,6 +22,8 @@ bool IsNoSpace(int error);
 // `doing` in the infinitive; `error` is an errno.
 absl::Status FileError(const char* doing, const std::string& path, int error);
 absl::StatusOr<UniqueFd> OpenFile(const std::string& path, int flags);
+// For this user alone; OK when it is there.
+absl::Status MakeDirectory(const std::string& path);
 absl::Status SyncDirectoryOf(const std::string& path);
 // Makes `path`.new, as `fill` fills it, synced with its directory entry; or nothing.
 absl::Status WriteNewFile(const std::string& path, const std::function<absl::Status(int fd)>& fill);

@@ -54,9 +54,9 @@ std::string SqlRow::Text(int column) const {
 absl::StatusOr<std::unique_ptr<SqlDatabase>> SqlDatabase::Open(const std::string& path, Mode mode) {
   sqlite3* handle = nullptr;
   // Also who only reads: the process's lock on the file needs a descriptor that writes.
-  const int flags =
-      SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | (mode == Mode::kReadWrite ? SQLITE_OPEN_CREATE : 0);
-  const int result = sqlite3_open_v2(path.c_str(), &handle, flags, "unix-excl");
+  const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | (IsUri(path) ? SQLITE_OPEN_URI : 0) |
+                    (mode == Mode::kReadWrite ? SQLITE_OPEN_CREATE : 0);
+  const int result = sqlite3_open_v2(path.c_str(), &handle, flags, IsUri(path) ? nullptr : "unix-excl");
   // Also after a failure there is a handle: it holds the error's text and has to be closed.
   std::unique_ptr<SqlDatabase> database(new SqlDatabase(handle));
   if (result != SQLITE_OK) return database->Error("open");
@@ -64,6 +64,9 @@ absl::StatusOr<std::unique_ptr<SqlDatabase>> SqlDatabase::Open(const std::string
   // Reader and writer of one file are on two connections; in WAL mode they meet only at checkpoints.
   sqlite3_busy_timeout(handle, 5000);
   sqlite3_db_config(handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
+  // Before anything is read: without it a log would need memory that is shared with other programs.
+  if (IsUri(path))
+    RETURN_IF_ERROR(database->Script("PRAGMA locking_mode=EXCLUSIVE; PRAGMA temp_store=MEMORY"));
   if (mode == Mode::kReadOnly) RETURN_IF_ERROR(database->Script("PRAGMA query_only=1"));
   return database;
 }

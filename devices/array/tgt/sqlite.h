@@ -6,6 +6,9 @@
 // would map a `-shm` file, whose pages have no blocks when the disk is full: touching one is SIGBUS. Closing
 // a connection writes nothing; the log stays beside the file.
 //
+// A path that begins with `file:` is a URI, with a VFS of its own (vfs=ceph). Such a file has one connection,
+// and no descriptor here.
+//
 // Not thread-safe: the owner serialises calls. Statement text is a literal, used as the key of the prepared
 // statement. Failure: RESOURCE_EXHAUSTED when the disk is full (IsDiskFull), ALREADY_EXISTS when a UNIQUE
 // constraint is violated, INTERNAL otherwise.
@@ -45,6 +48,7 @@ using SqlValues = std::initializer_list<SqlValue>;
 class SqlDatabase {
  public:
   enum class Mode { kReadWrite, kReadOnly };
+  static bool IsUri(const std::string& path) { return path.starts_with("file:"); }
   static absl::StatusOr<std::unique_ptr<SqlDatabase>> Open(const std::string& path, Mode mode);
   ~SqlDatabase();
   SqlDatabase(const SqlDatabase&) = delete;

@@ -29,6 +29,8 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "devices/array/tgt/file_store.h"
+#include "devices/array/tgt/opened_store.h"
+#include "devices/array/tgt/rbd_array_store.h"
 #include "devices/array/tgt/tgt_blocks.h"
 #include "devices/array/tgt/tgt_fences.h"
 #include "devices/array/tgt/tgt_grants.h"
@@ -133,7 +135,8 @@ absl::Status TgtArrayImpl::OpenPool() {
 
 absl::Status TgtArrayImpl::OpenStore() {
   ASSIGN_OR_RETURN(seen_, SeenSequence::Open(options_.seen_sequence_path));
-  ASSIGN_OR_RETURN(store_, OpenFileStore(options_, seen_->at_open()));
+  const auto open = options_.ceph.pool.empty() ? OpenFileStore : OpenRbdStore;
+  ASSIGN_OR_RETURN(store_, open(options_, seen_->at_open()));
   return absl::OkStatus();
 }
 

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "devices/array/array.h"
+#include "devices/array/tgt/ceph_options.h"
 #include "devices/array/tgt/image_store.h"
 #include "devices/array/tgt/pool_room.h"
 
@@ -23,6 +24,7 @@ namespace lunkeeper {
 struct TgtArrayOptions {
   std::string name = "array";  // [a-z0-9-], at most 32: part of every id and target name, and for life
   std::string pool_dir;        // absolute, without commas; on XFS or btrfs for snapshots of volumes in use
+  CephOptions ceph;  // with a pool: volumes and catalogue are there, and `pool_dir` is this host's own folder
   // address:port each, what tgtd listens on and initiators connect to: one, or one for each network.
   std::vector<std::string> portals;
   PoolLimits limits;

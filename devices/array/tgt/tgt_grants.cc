@@ -69,7 +69,15 @@ absl::StatusOr<Grant> TgtGrants::AcquireInLine(const GrantRequest& request, absl
                                                   absl::FormatDuration(wait), " for it: ", why));
 }
 
+// The first grant of a volume: what has its image open then is not ours, and might write to it.
+absl::Status TgtGrants::CheckIsClosed(const VolumeId& volume) {
+  ASSIGN_OR_RETURN(const auto grants,
+                   parts_.catalogue.grants().ListGrants(cluster_, {.volume = volume, .node = {}}));
+  return grants.empty() ? parts_.images.CheckIsClosed(parts_.images.VolumePath(volume)) : absl::OkStatus();
+}
+
 absl::StatusOr<Grant> TgtGrants::TryAcquire(const GrantRequest& request) {
+  RETURN_IF_ERROR(CheckIsClosed(request.volume));
   ASSIGN_OR_RETURN(const GrantRow row,
                    parts_.catalogue.grants().AddGrant(
                        cluster_, request, parts_.MakeSecrets(cluster_, request.node), parts_.options.tgtds));

@@ -26,6 +26,7 @@ class TgtGrants final : public GrantStore {
  private:
   absl::Status CheckVolumeIsFit(const GrantRequest& request);
   // The grant, if the volume is free now, with its target open. The caller is inside the gate.
+  absl::Status CheckIsClosed(const VolumeId& volume);
   absl::StatusOr<Grant> TryAcquire(const GrantRequest& request);
   absl::StatusOr<Grant> AcquireInLine(const GrantRequest& request, absl::Duration wait);
   Grant DescribeGrant(const GrantRow& row, const Volume& volume) const;

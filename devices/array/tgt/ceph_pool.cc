@@ -1,0 +1,297 @@
+// How a connection is made, each step with its own error, since a wrong one of them is all that most people
+// ever see of Ceph's errors: the conf is read; a monitor answers and takes the key; the cache is off; the
+// pool is there; and this user may write to it, which is tried with an object that is removed again.
+#include "devices/array/tgt/ceph_pool.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/random.h"
+#include "base/status_macros.h"
+#include "base/units.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr char kConnectSeconds[] = "10";
+constexpr uint64_t kLargestImage = 64ull << 40;
+constexpr uint64_t kMostKeys = 1000;  // of one look
+
+}  // namespace
+
+absl::Status CephError(const std::string& doing, int error) {
+  const std::string message = absl::StrCat("ceph: ", doing, ": ", std::strerror(-error));
+  switch (-error) {
+    case ENOENT:
+      return absl::NotFoundError(message);
+    case EEXIST:
+      return absl::AlreadyExistsError(message);
+    case ENOSPC:
+    case EDQUOT:
+      return absl::ResourceExhaustedError(
+          absl::StrCat(message, "; delete volumes, or give the pool more disks or a larger quota"));
+    case ETIMEDOUT:
+      return absl::UnavailableError(message);
+    case ESHUTDOWN:
+      return absl::UnavailableError(absl::StrCat(message, ": the cluster has shut this client out"));
+    case EBUSY:
+      return absl::FailedPreconditionError(absl::StrCat(message, ": somebody else has it open"));
+    default:
+      return absl::InternalError(message);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<CephPool>> CephPool::Connect(const CephOptions& options) {
+  ASSIGN_OR_RETURN(const CephLibrary* const ceph, LoadCephLibrary());
+  std::unique_ptr<CephPool> pool(new CephPool(*ceph, options));
+  RETURN_IF_ERROR(pool->ConnectCluster());
+  const int found = ceph->rados_ioctx_create(pool->cluster_, options.pool.c_str(), &pool->context_);
+  if (found == -ENOENT) {
+    return absl::FailedPreconditionError(absl::StrCat("ceph: there is no pool ", options.pool,
+                                                      ": `ceph osd pool create ", options.pool,
+                                                      " && rbd pool init ", options.pool, "`"));
+  }
+  if (found < 0) return pool->ExplainRefusal("open pool " + options.pool, found);
+  RETURN_IF_ERROR(pool->CheckRights());
+  return pool;
+}
+
+CephPool::~CephPool() {
+  if (context_ != nullptr) ceph_.rados_ioctx_destroy(context_);
+  if (cluster_ != nullptr) ceph_.rados_shutdown(cluster_);
+}
+
+absl::Status CephPool::ConnectCluster() {
+  const std::string user = "client." + options_.user;
+  const int made = ceph_.rados_create2(&cluster_, "ceph", user.c_str(), 0);
+  if (made < 0) return CephError("begin as " + user, made);
+  const int read = ceph_.rados_conf_read_file(cluster_, options_.conf.c_str());
+  if (read < 0) {
+    return absl::FailedPreconditionError(absl::StrCat("ceph: read ", options_.conf, ": ",
+                                                      std::strerror(-read),
+                                                      "; name the cluster's conf with --ceph-conf"));
+  }
+  // Only of connecting and of the monitors. rados_osd_op_timeout is never set: a write that was given up may
+  // land later.
+  ceph_.rados_conf_set(cluster_, "client_mount_timeout", kConnectSeconds);
+  const int connected = ceph_.rados_connect(cluster_);
+  if (connected < 0) return ExplainRefusal("connect", connected);
+  char* address = nullptr;
+  const int told = ceph_.rados_getaddrs(cluster_, &address);
+  if (told < 0) return CephError("ask for this client's address", told);
+  const std::string text = address;
+  ceph_.rados_buffer_free(address);
+  nonce_ = text.substr(std::min(text.rfind('/'), text.size()));
+  return CheckCache();
+}
+
+// An image or a pool may have settings of its own; RbdStore looks at those, image by image.
+//
+// Only now, since the monitors may have settings for clients too. With a write-back cache tgtd's answers
+// would be lost with its host.
+absl::Status CephPool::CheckCache() const {
+  char value[16] = "";
+  const int read = ceph_.rados_conf_get(cluster_, "rbd_cache", value, sizeof(value));
+  if (read == 0 && std::strcmp(value, "false") == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("ceph: ", options_.conf,
+                   " leaves rbd's write-back cache on, which acknowledges writes that "
+                   "a dead gateway loses; put `rbd_cache = false` into its section [client]"));
+}
+
+// Ceph's own text for most of these is one word. ENOENT without a pool is librados's way to say that it found
+// no keyring; EACCES and EPERM come from monitors for a wrong key, and from OSDs for a small right.
+absl::Status CephPool::ExplainRefusal(const std::string& doing, int error) const {
+  const std::string start = absl::StrCat("ceph: ", doing, " as client.", options_.user, ": ");
+  if (error == -ETIMEDOUT) {
+    return absl::UnavailableError(absl::StrCat(start, "no monitor has answered within ", kConnectSeconds,
+                                               " s; see that the mon_host of ", options_.conf,
+                                               " is right and can be reached from here"));
+  }
+  if (error == -ENOENT) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(start, "there is no key of this user; put it where the keyring of ", options_.conf,
+                     " says, or into /etc/ceph/ceph.client.", options_.user, ".keyring"));
+  }
+  if (error == -EACCES || error == -EPERM) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(start,
+                     "the cluster refuses it: the key is missing or wrong, or its rights are too small; "
+                     "`ceph auth get client.",
+                     options_.user, "` shows both, and `ceph auth caps client.", options_.user,
+                     " mon 'profile rbd' mgr 'profile rbd' osd 'profile rbd pool=", options_.pool,
+                     "'` gives what is needed"));
+  }
+  return CephError(absl::StrCat(doing, " as client.", options_.user), error);
+}
+
+// An omap key needs what everything else here needs too: reads, writes and classes in this pool. The name is
+// new each time: two agents may start at once.
+absl::Status CephPool::CheckRights() const {
+  const std::string object = "lunkeeper.rights." + RandomHexDigits();
+  const CephLibrary::Handle op = ceph_.rados_create_write_op();
+  const char* const key = "tried";
+  const size_t size = std::strlen(key);
+  ceph_.rados_write_op_omap_set2(op, &key, &key, &size, &size, 1);
+  const int written = ceph_.rados_write_op_operate(op, context_, object.c_str(), nullptr, 0);
+  ceph_.rados_release_write_op(op);
+  if (written < 0) return ExplainRefusal("write to pool " + options_.pool, written);
+  const int removed = ceph_.rados_remove(context_, object.c_str());
+  if (removed < 0) return ExplainRefusal("remove from pool " + options_.pool, removed);
+  size_t none = 0;
+  const int listed = ceph_.rbd_list2(context_, nullptr, &none);
+  if (listed < 0 && listed != -ERANGE && listed != -ENOENT)
+    return ExplainRefusal("list the images of pool " + options_.pool, listed);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RbdImage> CephPool::OpenImage(const std::string& name, const std::string& snapshot,
+                                             bool read_only) const {
+  CephLibrary::Handle image = nullptr;
+  const char* const at = snapshot.empty() ? nullptr : snapshot.c_str();
+  const int opened = read_only ? ceph_.rbd_open_read_only(context_, name.c_str(), &image, at)
+                               : ceph_.rbd_open(context_, name.c_str(), &image, at);
+  if (opened < 0) return CephError(absl::StrCat("open image ", name, at ? "@" : "", snapshot), opened);
+  return RbdImage(ceph_, image);
+}
+
+absl::StatusOr<std::vector<std::string>> CephPool::ListImages() const {
+  size_t most = 256;
+  std::vector<CephLibrary::ImageSpec> specs(most);
+  int listed = 0;
+  while ((listed = ceph_.rbd_list2(context_, specs.data(), &most)) == -ERANGE) specs.resize(most);
+  if (listed < 0) return CephError("list images of pool " + options_.pool, listed);
+  std::vector<std::string> names;
+  for (size_t i = 0; i < most; ++i) names.emplace_back(specs[i].name);
+  ceph_.rbd_image_spec_list_cleanup(specs.data(), most);
+  return names;
+}
+
+absl::StatusOr<std::vector<std::string>> CephPool::ListSnapshots(const std::string& image) const {
+  ASSIGN_OR_RETURN(const RbdImage opened, OpenImage(image, "", /*read_only=*/true));
+  int most = 64;
+  std::vector<CephLibrary::SnapshotInfo> infos(static_cast<size_t>(most));
+  int listed = 0;
+  while ((listed = ceph_.rbd_snap_list(opened.get(), infos.data(), &most)) == -ERANGE)
+    infos.resize(static_cast<size_t>(most));
+  if (listed < 0) return CephError("list snapshots of image " + image, listed);
+  std::vector<std::string> names;
+  for (size_t i = 0; i < static_cast<size_t>(listed); ++i) names.emplace_back(infos[i].name);
+  if (listed > 0) ceph_.rbd_snap_list_end(infos.data());
+  return names;
+}
+
+absl::StatusOr<std::vector<std::string>> CephPool::ListWatchers(const RbdImage& image) const {
+  size_t most = 16;
+  std::vector<CephLibrary::Watcher> watchers(most);
+  int listed = 0;
+  while ((listed = ceph_.rbd_watchers_list(image.get(), watchers.data(), &most)) == -ERANGE)
+    watchers.resize(most);
+  if (listed < 0) return CephError("list who has an image open", listed);
+  std::vector<std::string> addresses;
+  for (size_t i = 0; i < most; ++i) {
+    if (!absl::EndsWith(watchers[i].address, nonce_)) addresses.emplace_back(watchers[i].address);
+  }
+  ceph_.rbd_watchers_list_cleanup(watchers.data(), most);
+  return addresses;
+}
+
+// A thousand at a time, each time after the last one's key. Nobody else changes the object meanwhile.
+absl::StatusOr<std::map<std::string, std::string>> CephPool::ReadKeys(const std::string& object) const {
+  std::map<std::string, std::string> keys;
+  std::string after;
+  unsigned char more = 1;
+  while (more != 0) {
+    const CephLibrary::Handle op = ceph_.rados_create_read_op();
+    CephLibrary::Handle iterator = nullptr;
+    int result = 0;
+    ceph_.rados_read_op_omap_get_vals2(op, after.c_str(), "", kMostKeys, &iterator, &more, &result);
+    const int read = ceph_.rados_read_op_operate(op, context_, object.c_str(), 0);
+    char *key = nullptr, *value = nullptr;
+    size_t key_size = 0, value_size = 0;
+    while (read == 0 && ceph_.rados_omap_get_next2(iterator, &key, &value, &key_size, &value_size) == 0 &&
+           key != nullptr) {
+      after.assign(key, key_size);
+      keys[after] = std::string(value, value_size);
+    }
+    if (iterator != nullptr) ceph_.rados_omap_get_end(iterator);
+    ceph_.rados_release_read_op(op);
+    if (read == -ENOENT) return keys;
+    if (read < 0) return CephError("read object " + object, read);
+  }
+  return keys;
+}
+
+absl::Status CephPool::WriteKey(const std::string& object, const std::string& key,
+                                const std::string& value) const {
+  const CephLibrary::Handle op = ceph_.rados_create_write_op();
+  const char *const key_text = key.data(), *const value_text = value.data();
+  const size_t key_size = key.size(), value_size = value.size();
+  if (value.empty()) {
+    ceph_.rados_write_op_omap_rm_keys2(op, &key_text, &key_size, 1);
+  } else {
+    ceph_.rados_write_op_omap_set2(op, &key_text, &value_text, &key_size, &value_size, 1);
+  }
+  const int written = ceph_.rados_write_op_operate(op, context_, object.c_str(), nullptr, 0);
+  ceph_.rados_release_write_op(op);
+  if (written < 0 && !(written == -ENOENT && value.empty()))
+    return CephError("write object " + object, written);
+  return absl::OkStatus();
+}
+
+// As the cluster reckons: what the pool may still take, replicas and quota counted. It is some seconds old.
+absl::StatusOr<PoolCapacity> CephPool::MeasureCapacity() const {
+  const char* command = R"({"prefix": "df", "format": "json"})";
+  char *out = nullptr, *text = nullptr;
+  size_t out_size = 0, text_size = 0;
+  const int asked = ceph_.rados_mon_command(cluster_, &command, 1, "", 0, &out, &out_size, &text, &text_size);
+  const std::string answer(out == nullptr ? "" : out, out_size);
+  ceph_.rados_buffer_free(out);
+  ceph_.rados_buffer_free(text);
+  if (asked < 0) return CephError("measure pool " + options_.pool, asked);
+  const nlohmann::json parsed = nlohmann::json::parse(answer, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json pools = parsed.is_object() ? parsed.value("pools", nlohmann::json::array()) : "";
+  for (const auto& pool : pools) {
+    if (!pool.is_object() || pool.value("name", "") != options_.pool) continue;
+    const nlohmann::json stats = pool.value("stats", nlohmann::json::object());
+    const auto left = stats.value("max_avail", uint64_t{0}), stored = stats.value("stored", uint64_t{0});
+    return PoolCapacity{.total_bytes = stored + left,
+                        .available_bytes = left,
+                        .smallest_volume_bytes = kMiB,
+                        .largest_volume_bytes = kLargestImage};
+  }
+  return absl::UnavailableError(
+      absl::StrCat("ceph: measure pool ", options_.pool, ": the cluster says nothing of it"));
+}
+
+absl::StatusOr<std::string> CephPool::FindLocker(const std::string& object, const std::string& lock) const {
+  int exclusive = 0;
+  char tag[256] = "", clients[1024] = "", cookies[1024] = "", addresses[1024] = "";
+  size_t tag_size = sizeof tag, clients_size = sizeof clients, cookies_size = sizeof cookies,
+         addresses_size = sizeof addresses;
+  const ssize_t found =
+      ceph_.rados_list_lockers(context_, object.c_str(), lock.c_str(), &exclusive, tag, &tag_size, clients,
+                               &clients_size, cookies, &cookies_size, addresses, &addresses_size);
+  if (found == 0 || found == -ENOENT) return "";
+  if (found < 0) return CephError("look who has locked object " + object, static_cast<int>(found));
+  return addresses;  // the first of them: each ends with a zero byte
+}
+
+absl::StatusOr<bool> CephPool::HasObject(const std::string& name) const {
+  uint64_t size = 0;
+  time_t changed = 0;
+  const int found = ceph_.rados_stat(context_, name.c_str(), &size, &changed);
+  if (found == -ENOENT) return false;
+  if (found < 0) return CephError("look at object " + name, found);
+  return true;
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,87 @@
+#pragma once
+// A connection to one pool of a Ceph cluster, with its errors in words.
+//
+// Thread-safe. Connecting ends within some ten seconds; later calls wait for the cluster for as long as it
+// takes, as those to a disk do: a write that was given up could land later. Failure: NOT_FOUND,
+// ALREADY_EXISTS, RESOURCE_EXHAUSTED (the pool, or its quota, is full), FAILED_PRECONDITION (what an operator
+// has to change, with how), UNAVAILABLE (no answer, or this client was shut out), INTERNAL.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "devices/array/tgt/ceph_library.h"
+#include "devices/array/tgt/ceph_options.h"
+#include "devices/array/volume_store.h"
+
+namespace lunkeeper {
+
+// `error`: a negative errno of Ceph's.
+absl::Status CephError(const std::string& doing, int error);
+
+// An open image, or a snapshot of one.
+class RbdImage {
+ public:
+  RbdImage(const CephLibrary& ceph, CephLibrary::Handle handle) : ceph_(&ceph), handle_(handle) {}
+  ~RbdImage() {
+    if (handle_ != nullptr) ceph_->rbd_close(handle_);
+  }
+  RbdImage(RbdImage&& other) noexcept : ceph_(other.ceph_), handle_(other.handle_) {
+    other.handle_ = nullptr;
+  }
+  RbdImage& operator=(RbdImage&&) = delete;
+  CephLibrary::Handle get() const { return handle_; }
+
+ private:
+  const CephLibrary* ceph_;
+  CephLibrary::Handle handle_;
+};
+
+class CephPool {
+ public:
+  // FAILED_PRECONDITION: the libraries, the conf, the key or the pool is missing or wrong, the rights are too
+  // small, or writes would be cached; nothing was made.
+  static absl::StatusOr<std::unique_ptr<CephPool>> Connect(const CephOptions& options);
+  ~CephPool();
+  CephPool(const CephPool&) = delete;
+  CephPool& operator=(const CephPool&) = delete;
+
+  const CephLibrary& library() const { return ceph_; }
+  CephLibrary::Handle context() const { return context_; }
+  CephLibrary::Handle cluster() const { return cluster_; }
+  const CephOptions& options() const { return options_; }
+
+  // With `read_only` it has no watch and no lock.
+  absl::StatusOr<RbdImage> OpenImage(const std::string& name, const std::string& snapshot,
+                                     bool read_only) const;
+  // Every image of the pool, anybody's.
+  absl::StatusOr<std::vector<std::string>> ListImages() const;
+  absl::StatusOr<std::vector<std::string>> ListSnapshots(const std::string& image) const;
+  // The addresses of others that have the image open for writing.
+  absl::StatusOr<std::vector<std::string>> ListWatchers(const RbdImage& image) const;
+  // Keys and values of one object. NOT_FOUND never: an object that is not there has none.
+  absl::StatusOr<std::map<std::string, std::string>> ReadKeys(const std::string& object) const;
+  // One change, lasting when it returns. An empty value removes its key.
+  absl::Status WriteKey(const std::string& object, const std::string& key, const std::string& value) const;
+  absl::StatusOr<PoolCapacity> MeasureCapacity() const;
+  // Where the client is that holds this lock of an object; empty: nobody does.
+  absl::StatusOr<std::string> FindLocker(const std::string& object, const std::string& lock) const;
+  absl::StatusOr<bool> HasObject(const std::string& name) const;
+
+ private:
+  CephPool(const CephLibrary& ceph, CephOptions options) : ceph_(ceph), options_(std::move(options)) {}
+  absl::Status ConnectCluster();
+  absl::Status CheckCache() const;
+  absl::Status CheckRights() const;
+  absl::Status ExplainRefusal(const std::string& doing, int error) const;
+
+  const CephLibrary& ceph_;
+  const CephOptions options_;
+  CephLibrary::Handle cluster_ = nullptr, context_ = nullptr;
+  std::string nonce_;  // the end of this client's address, "/NUMBER"
+};
+
+}  // namespace lunkeeper

@@ -1,0 +1,247 @@
+// The array on a real Ceph, with a real tgtd: what all arrays promise, and what is this store's own. Needs
+// root and a Ceph, whose conf is in LUNKEEPER_CEPH_CONF (e2e/ceph starts one).
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/random.h"
+#include "devices/array/testing/block_contract.h"
+#include "devices/array/testing/modify_contract.h"
+#include "devices/array/tgt/testing/array_fixture.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+const NodeId kA("node-a.1"), kB("node-b.1");
+
+std::string Conf() {
+  const char* const conf = std::getenv("LUNKEEPER_CEPH_CONF");
+  REQUIRE(conf != nullptr);
+  return conf;
+}
+
+// An array of its own in the pool `lk`.
+struct OnCeph : ArrayFixture {
+  OnCeph() {
+    options.name = "a" + RandomHexDigits().substr(0, 8);
+    options.ceph = {.pool = "lk", .conf = Conf(), .user = "admin"};
+    REQUIRE(Open() == absl::OkStatus());
+    cluster = Cluster();
+  }
+  ~OnCeph() { cluster.reset(); }
+
+  void Reopen() {
+    cluster.reset();
+    REQUIRE(Open() == absl::OkStatus());
+    cluster = Cluster();
+  }
+  VolumeId Make(const std::string& name, uint64_t size_mib = 16) {
+    const auto made = cluster->volumes().CreateVolume(Spec(name, size_mib));
+    REQUIRE(made.status() == absl::OkStatus());
+    return made->id;
+  }
+  VolumeId MakeFrom(const std::string& name, const SnapshotId& snapshot, const VolumeId& volume) {
+    VolumeSpec spec = Spec(name, 16);
+    spec.source_snapshot = snapshot;
+    spec.source_volume = volume;
+    const auto made = cluster->volumes().CreateVolume(spec);
+    REQUIRE(made.status() == absl::OkStatus());
+    return made->id;
+  }
+  SnapshotId Snap(const std::string& name, const VolumeId& volume) {
+    const auto made = cluster->volumes().CreateSnapshot(name, volume);
+    REQUIRE(made.status() == absl::OkStatus());
+    CHECK(made->ready);
+    return made->id;
+  }
+  std::unique_ptr<PlainInitiator> Login(const VolumeId& volume, const NodeId& node = kA) {
+    const auto grant = cluster->grants().AcquireGrant({.volume = volume, .node = node}, absl::ZeroDuration());
+    REQUIRE(grant.status() == absl::OkStatus());
+    auto initiator = PlainInitiator::Login(grant->connection);
+    REQUIRE(initiator.status() == absl::OkStatus());
+    return *std::move(initiator);
+  }
+  void Release(const VolumeId& volume, const NodeId& node = kA) {
+    REQUIRE(cluster->grants().ReleaseGrant(volume, node, GrantOwner::kNode, kAnyGeneration) ==
+            absl::OkStatus());
+  }
+  void WriteBlocks(const VolumeId& volume, uint64_t block, uint64_t count, char fill) {
+    {
+      const auto initiator = Login(volume);
+      for (uint64_t i = 0; i < count; ++i) REQUIRE(initiator->Write(block + i, fill));
+    }
+    Release(volume);
+  }
+  void Write(const VolumeId& volume, uint64_t block, char fill) { WriteBlocks(volume, block, 1, fill); }
+  char Read(const VolumeId& volume, uint64_t block) {
+    const std::optional<char> read = Login(volume)->Read(block);
+    Release(volume);
+    REQUIRE(read.has_value());
+    return *read;
+  }
+  std::string Rbd(const std::string& words) const {
+    const std::string out = directory / "rbd.out";
+    Run(absl::StrCat("rbd --conf ", Conf(), " ", words, " > ", out));
+    std::ifstream file(out);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  std::string ImageOf(const VolumeId& id) const {
+    return absl::StrCat("lk/lunkeeper.", options.name, ".", id.value());
+  }
+
+  std::unique_ptr<Array> cluster;
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(OnCeph, "on Ceph: a volume is made, written, snapshot, restored, grown and deleted") {
+  const VolumeId volume = Make("v");
+  Write(volume, 0, 'a');
+  const SnapshotId snapshot = Snap("s", volume);
+  Write(volume, 0, 'b');
+  const VolumeId restored = MakeFrom("r", snapshot, {}), copy = MakeFrom("c", {}, volume);
+  CHECK(Read(restored, 0) == 'a');
+  CHECK(Read(copy, 0) == 'b');
+  {
+    const auto initiator = Login(volume);
+    CHECK(initiator->SizeBytes() == 16 << 20);
+    REQUIRE(cluster->volumes().ExpandVolume(volume, 32 << 20).ok());
+  }
+  {
+    const auto initiator = Login(volume);
+    CHECK(initiator->SizeBytes() == 32 << 20);
+    CHECK(initiator->Write(32 * 2048 - 1, 'e'));
+    CHECK(initiator->Read(0) == 'b');
+  }
+  Release(volume);
+  // In the order that RBD likes least: each goes before what was made from it.
+  CHECK(cluster->volumes().DeleteVolume(volume) == absl::OkStatus());
+  CHECK(cluster->volumes().DeleteSnapshot(snapshot) == absl::OkStatus());
+  CHECK(Read(restored, 0) == 'a');
+  CHECK(Read(copy, 0) == 'b');
+  CHECK(cluster->volumes().DeleteVolume(restored) == absl::OkStatus());
+  CHECK(cluster->volumes().DeleteVolume(copy) == absl::OkStatus());
+  CHECK(!absl::StrContains(Rbd("ls lk"), options.name));
+  CHECK(!absl::StrContains(Rbd("trash ls --all lk"), options.name));
+}
+
+TEST_CASE_METHOD(OnCeph,
+                 "on Ceph: a snapshot outlives its volume, also over a restart, and can be restored") {
+  const VolumeId volume = Make("v");
+  Write(volume, 0, 'a');
+  const SnapshotId snapshot = Snap("s", volume);
+  REQUIRE(cluster->volumes().DeleteVolume(volume) == absl::OkStatus());
+  Reopen();
+  CHECK(array->ListOrphans()->empty());
+  CHECK(Read(MakeFrom("r", snapshot, {}), 0) == 'a');
+}
+
+TEST_CASE_METHOD(OnCeph, "on Ceph: all that was stored is there after a restart, and tgtd goes on") {
+  const VolumeId volume = Make("v");
+  const auto initiator = Login(volume);
+  REQUIRE(initiator->Write(7, 'x'));
+  const uint64_t sequence = array->sequence();
+  Reopen();
+  CHECK(array->sequence() >= sequence);
+  CHECK(initiator->Read(7) == 'x');
+  CHECK(initiator->Write(8, 'y'));
+  CHECK(cluster->volumes().CreateVolume(Spec("v", 16))->id == volume);
+  CHECK(array->ListOrphans()->empty());
+}
+
+TEST_CASE_METHOD(OnCeph, "on Ceph: an array modifies volumes as promised") { CheckModify(*cluster, kA); }
+
+TEST_CASE_METHOD(OnCeph, "on Ceph: an array lists the blocks of its snapshots as promised") {
+  // RBD tells objects of 4 MiB apart. sparsify frees the blocks of zeroes.
+  const BlockWriter node{
+      .write = [&](const VolumeId& volume, uint64_t offset) { WriteBlocks(volume, offset / 512, 8, 'x'); },
+      .discard =
+          [&](const VolumeId& volume, uint64_t offset) {
+            WriteBlocks(volume, offset / 512, 8, '\0');
+            Rbd("sparsify --no-progress " + ImageOf(volume));
+          },
+      .unit = 4 << 20};
+  CheckBlockLists(*cluster, node);
+  CheckBlocksOfGrownVolume(*cluster, node);
+  const auto other = Cluster("c2");
+  CheckBlockRefusals(*cluster, *other);
+}
+
+TEST_CASE_METHOD(OnCeph, "on Ceph: what it cannot do is refused, with what to do, and nothing is made") {
+  VolumeSpec thick = Spec("t", 16);
+  thick.provisioning = Provisioning::kThick;
+  const auto refused = cluster->volumes().CreateVolume(thick);
+  CHECK(absl::IsFailedPrecondition(refused.status()));
+  CHECK(absl::StrContains(refused.status().message(), "provisioning: thin"));
+  const VolumeId a = Make("a"), b = Make("b");
+  const auto group = cluster->groups().CreateGroup("g", {a, b});
+  CHECK(absl::IsFailedPrecondition(group.status()));
+  CHECK(absl::StrContains(group.status().message(), "one by one"));
+  CHECK(cluster->volumes().ListSnapshots({}, "", 0)->items.empty());
+}
+
+TEST_CASE_METHOD(OnCeph, "on Ceph: an image that somebody else has open is neither served nor deleted") {
+  const VolumeId volume = Make("v");
+  // Until its input ends.
+  Run(absl::StrCat("sh -c 'echo $$ > ", directory / "pid", "; exec sleep 60' | rbd --conf ", Conf(),
+                   " watch ", ImageOf(volume), " > ", directory / "watch", " 2>&1 &"));
+  REQUIRE(Eventually([&] { return absl::StrContains(Rbd("status " + ImageOf(volume)), "watcher="); }));
+  const auto grant = cluster->grants().AcquireGrant({.volume = volume, .node = kA}, absl::ZeroDuration());
+  CHECK(absl::IsUnavailable(grant.status()));
+  CHECK(absl::StrContains(grant.status().message(), "is open elsewhere, by 127.0.0.1"));
+  CHECK(cluster->grants().ListGrants({volume, {}})->empty());
+  CHECK(absl::IsUnavailable(cluster->volumes().DeleteVolume(volume)));
+  CHECK(cluster->volumes().GetVolume(volume).ok());
+  Run(absl::StrCat("kill $(cat ", directory / "pid", ")"));
+  REQUIRE(Eventually([&] { return !absl::StrContains(Rbd("status " + ImageOf(volume)), "watcher="); }));
+  Write(volume, 0, 'a');
+  CHECK(cluster->volumes().DeleteVolume(volume) == absl::OkStatus());
+}
+
+TEST_CASE_METHOD(OnCeph, "on Ceph: a second agent of an array does not serve, and says who does") {
+  ArrayFixture second;
+  second.options.name = options.name;
+  second.options.ceph = options.ceph;
+  const absl::Status refused = second.Open();
+  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK(absl::StrContains(refused.message(), "another agent serves it"));
+  Write(Make("v"), 0, 'a');
+}
+
+TEST_CASE_METHOD(OnCeph, "on Ceph: an image whose own settings turn a cache on is not served") {
+  const VolumeId volume = Make("v");
+  Rbd(absl::StrCat("config image set ", ImageOf(volume), " rbd_cache true"));
+  const auto grant = cluster->grants().AcquireGrant({.volume = volume, .node = kA}, absl::ZeroDuration());
+  CHECK(absl::IsFailedPrecondition(grant.status()));
+  CHECK(absl::StrContains(grant.status().message(), "rbd config image rm"));
+  Rbd(absl::StrCat("config image rm ", ImageOf(volume), " rbd_cache"));
+  Write(volume, 0, 'a');
+}
+
+TEST_CASE_METHOD(OnCeph, "on Ceph: images of others stay, and one without a row is set aside, not deleted") {
+  const std::string stranger = "lk/stranger-" + options.name;
+  Rbd(absl::StrCat("create --size 4M ", stranger));
+  const VolumeId volume = Make("v");
+  const std::string lost = absl::StrCat("lunkeeper.", options.name, ".", options.name, "-vlost");
+  Rbd(absl::StrCat("create --size 4M lk/", lost));  // as if a call was cut short
+  Reopen();
+  CHECK(!absl::StrContains(Rbd("ls lk"), lost));
+  Rbd(absl::StrCat("create --size 4M lk/", lost));
+  Run(absl::StrCat("rados --conf ", Conf(), " -p lk setomapval lunkeeper.", options.name, ".images ", lost,
+                   " kept"));
+  Reopen();
+  REQUIRE(array->ListOrphans()->size() == 1);
+  CHECK(array->ListOrphans()->front().name == lost);
+  CHECK(array->DeleteOrphan(lost) == absl::OkStatus());
+  CHECK(absl::IsNotFound(array->DeleteOrphan(lost)));
+  const std::string left = Rbd("ls lk");
+  CHECK(!absl::StrContains(left, lost));
+  CHECK(absl::StrContains(left, "stranger-" + options.name));
+  CHECK(cluster->volumes().GetVolume(volume).ok());
+}
+
+}  // namespace lunkeeper::testing

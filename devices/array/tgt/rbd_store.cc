@@ -1,0 +1,395 @@
+// The images themselves say little: whether one is kept, deleted or set aside stands in one object beside
+// them (the marks), which is changed by one operation each and read as a whole at a start. So no image has to
+// be opened for it, which would take its exclusive lock from tgtd.
+//
+// The exclusive lock of an image that is served is tgtd's. A snapshot or a growth that is asked for here goes
+// by librbd's own message to tgtd's librbd, which does it between two writes: so a snapshot is of one moment.
+//
+// Clones are of RBD's second format: the snapshot below one may be removed at any time, and stays without a
+// name for as long as the clone. An image with such snapshots cannot be removed (ENOTEMPTY), and is tried
+// again when something else is removed, and at the next start.
+#include "devices/array/tgt/rbd_store.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "base/fail_point.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "devices/array/tgt/pool_clones.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr char kKept[] = "kept", kDeleted[] = "deleted", kRemoved[] = "removed", kOrphan[] = "orphan";
+// A snapshot that stands only while a volume is cloned from another one.
+constexpr char kPassing[] = "passing.";
+
+// Of <rbd/librbd.h> and <rbd/features.h>: layering, exclusive-lock, object-map, fast-diff, deep-flatten.
+constexpr int kFeaturesOption = 1, kCloneFormatOption = 12;
+constexpr uint64_t kFeatures = 1 | 4 | 8 | 16 | 32, kSecondFormat = 2;
+
+absl::Status CheckThin(const std::string& path, bool thick) {
+  if (!thick) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("image ", path,
+                   ": on Ceph volumes are thin: use provisioning: thin, and a quota or reserve of the pool"));
+}
+
+class ImageOptions {
+ public:
+  explicit ImageOptions(const CephLibrary& ceph) : ceph_(ceph) {
+    ceph_.rbd_image_options_create(&options_);
+    ceph_.rbd_image_options_set_uint64(options_, kFeaturesOption, kFeatures);
+  }
+  ~ImageOptions() { ceph_.rbd_image_options_destroy(options_); }
+  ImageOptions(const ImageOptions&) = delete;
+  ImageOptions& operator=(const ImageOptions&) = delete;
+  void UseSecondFormat() { ceph_.rbd_image_options_set_uint64(options_, kCloneFormatOption, kSecondFormat); }
+  CephLibrary::Handle get() const { return options_; }
+
+ private:
+  const CephLibrary& ceph_;
+  CephLibrary::Handle options_ = nullptr;
+};
+
+}  // namespace
+
+std::string RbdStore::VolumePath(const VolumeId& id) const {
+  return absl::StrCat(pool_->options().pool, "/", prefix_, id.value());
+}
+
+std::string RbdStore::SnapshotPath(const VolumeId& source, const SnapshotId& id) const {
+  return absl::StrCat(VolumePath(source), "@", id.value());
+}
+
+RbdStore::Name RbdStore::ParseName(const std::string& text) {
+  const size_t at = text.find('@');
+  if (at == std::string::npos) return {.image = text, .snapshot = {}};
+  return {.image = text.substr(0, at), .snapshot = text.substr(at + 1)};
+}
+
+RbdStore::Name RbdStore::NameOf(const std::string& path) const {
+  return ParseName(path.substr(pool_->options().pool.size() + 1));
+}
+
+absl::StatusOr<LunBacking> RbdStore::BackingOf(const std::string& path) const {
+  const Name name = NameOf(path);
+  ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, "", /*read_only=*/true));
+  RETURN_IF_ERROR(CheckCacheOf(image, name.image));
+  const CephOptions& options = pool_->options();
+  return LunBacking{.path = path,
+                    .type = "rbd",
+                    .options = absl::StrCat("conf=", options.conf, ";id=", options.user),
+                    .discards_right = false};  // tgtd's rbd store answers them with an error
+}
+
+// A pool and an image can have settings of their own, which override the conf.
+absl::Status RbdStore::CheckCacheOf(const RbdImage& image, const std::string& name) const {
+  const CephLibrary& ceph = pool_->library();
+  int most = 256;
+  std::vector<CephLibrary::ConfigOption> options(static_cast<size_t>(most));
+  int listed = 0;
+  while ((listed = ceph.rbd_config_image_list(image.get(), options.data(), &most)) == -ERANGE)
+    options.resize(static_cast<size_t>(most));
+  if (listed < 0) return CephError("read the settings of image " + name, listed);
+  bool cached = false;
+  for (int i = 0; i < most; ++i) {
+    const CephLibrary::ConfigOption& option = options[static_cast<size_t>(i)];
+    cached |= std::string(option.name) == "rbd_cache" && std::string(option.value) != "false";
+  }
+  ceph.rbd_config_image_list_cleanup(options.data(), most);
+  if (!cached) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("image ", name,
+                   ": its own settings, or its pool's, turn rbd's write-back cache on, which acknowledges "
+                   "writes that a dead gateway loses: `rbd config image rm ",
+                   pool_->options().pool, "/", name, " rbd_cache` or `rbd config pool rm ",
+                   pool_->options().pool, " rbd_cache`"));
+}
+
+absl::Status RbdStore::CheckIsClosed(const std::string& path) const {
+  const Name name = NameOf(path);
+  ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, "", /*read_only=*/true));
+  ASSIGN_OR_RETURN(const std::vector<std::string> others, pool_->ListWatchers(image));
+  if (others.empty()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(
+      "image ", pool_->options().pool, "/", name.image, " is open elsewhere, by ",
+      absl::StrJoin(others, ", "),
+      " (`rbd status` shows it): end that program. One that was killed is forgotten after 30 s"));
+}
+
+absl::Status RbdStore::CreateImage(const std::string& path, uint64_t size_bytes,
+                                   Provisioning provisioning) const {
+  RETURN_IF_ERROR(CheckThin(path, provisioning == Provisioning::kThick));
+  const CephLibrary& ceph = pool_->library();
+  const ImageOptions options(ceph);
+  const int made = ceph.rbd_create4(pool_->context(), NameOf(path).image.c_str(), size_bytes, options.get());
+  FAIL_POINT("array.pool.file_made");
+  return made < 0 ? CephError("make image " + path, made) : absl::OkStatus();
+}
+
+absl::Status RbdStore::CloneImage(const std::string& from, const std::string& to, uint64_t size_bytes,
+                                  Provisioning provisioning, bool own_space) const {
+  RETURN_IF_ERROR(CheckThin(to, own_space || provisioning == Provisioning::kThick));
+  const Name source = NameOf(from), name = NameOf(to);
+  const absl::Status made =
+      name.snapshot.empty() ? CloneVolume(source, name, size_bytes) : MakeSnapshot(name);
+  if (!made.ok()) DropNewImage(to);
+  FAIL_POINT("array.pool.file_made");
+  return made;
+}
+
+// A clone is always of a snapshot. For one of a volume as it is now, a snapshot is made that goes again at
+// once; it stays below the clone without a name. A kill in between leaves it, and TidyImages removes it.
+absl::Status RbdStore::CloneVolume(const Name& from, const Name& to, uint64_t size_bytes) const {
+  if (!from.snapshot.empty()) {
+    RETURN_IF_ERROR(CloneSnapshot(from, to));
+  } else {
+    const Name passing = {from.image, kPassing + to.image};
+    RETURN_IF_ERROR(MakeSnapshot(passing));
+    const absl::Status cloned = CloneSnapshot(passing, to);
+    const absl::Status removed = RemoveSnapshot(passing);
+    RETURN_IF_ERROR(cloned);
+    RETURN_IF_ERROR(removed);
+  }
+  return GrowImage(absl::StrCat(pool_->options().pool, "/", to.image), size_bytes, Provisioning::kThin);
+}
+
+absl::Status RbdStore::CloneSnapshot(const Name& from, const Name& to) const {
+  const CephLibrary& ceph = pool_->library();
+  ImageOptions options(ceph);
+  options.UseSecondFormat();
+  const int cloned = ceph.rbd_clone3(pool_->context(), from.image.c_str(), from.snapshot.c_str(),
+                                     pool_->context(), to.image.c_str(), options.get());
+  if (cloned < 0) return CephError(absl::StrCat("clone ", from.Text(), " as ", to.image), cloned);
+  return absl::OkStatus();
+}
+
+absl::Status RbdStore::MakeSnapshot(const Name& name) const {
+  ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, "", /*read_only=*/false));
+  const int made = pool_->library().rbd_snap_create(image.get(), name.snapshot.c_str());
+  return made < 0 ? CephError("make snapshot " + name.Text(), made) : absl::OkStatus();
+}
+
+absl::Status RbdStore::CopyImage(const std::string&, const std::string& to, uint64_t, Provisioning,
+                                 const std::function<bool(uint64_t)>&) const {
+  return absl::InternalError("image " + to + ": nothing is copied in this store, it clones");
+}
+
+absl::StatusOr<std::unique_ptr<PoolClones>> RbdStore::MakeClones(std::vector<PoolClone>) const {
+  return absl::FailedPreconditionError(
+      "groups of snapshots are not offered for volumes on Ceph yet; stop what writes to these volumes and "
+      "snapshot them one by one");
+}
+
+absl::Status RbdStore::GrowImage(const std::string& path, uint64_t size_bytes, Provisioning) const {
+  ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(NameOf(path).image, "", /*read_only=*/false));
+  uint64_t size = 0;
+  const int measured = pool_->library().rbd_get_size(image.get(), &size);
+  if (measured < 0) return CephError("measure image " + path, measured);
+  // A repeated call after a later, larger growth must not shrink it.
+  if (size >= size_bytes) return absl::OkStatus();
+  const int grown = pool_->library().rbd_resize(image.get(), size_bytes);
+  return grown < 0 ? CephError("grow image " + path, grown) : absl::OkStatus();
+}
+
+absl::Status RbdStore::KeepImage(const std::string& path) const {
+  return pool_->WriteKey(marks_, NameOf(path).Text(), kKept);
+}
+
+void RbdStore::DropNewImage(const std::string& path) const { RemoveName(NameOf(path)).IgnoreError(); }
+
+absl::Status RbdStore::MarkDeleted(const std::string& path) const {
+  const Name name = NameOf(path);
+  if (name.snapshot.empty()) {
+    const absl::Status closed = CheckIsClosed(path);
+    if (absl::IsNotFound(closed)) return absl::OkStatus();
+    RETURN_IF_ERROR(closed);
+  }
+  return pool_->WriteKey(marks_, name.Text(), kDeleted);
+}
+
+absl::Status RbdStore::UnmarkDeleted(const std::string& path) const { return KeepImage(path); }
+
+absl::Status RbdStore::RemoveMarked(const std::string& path) const {
+  const Name name = NameOf(path);
+  RETURN_IF_ERROR(pool_->WriteKey(marks_, name.Text(), kRemoved));
+  FAIL_POINT("array.pool.image_let_go");
+  return RemoveLeft();
+}
+
+// Snapshots first, since an image with snapshots stays. Two callers may be here at once: the second one finds
+// an image gone, or being removed (EBUSY), and goes on.
+absl::Status RbdStore::RemoveLeft() const {
+  ASSIGN_OR_RETURN(const auto marks, pool_->ReadKeys(marks_));
+  absl::Status status;
+  for (const bool snapshots : {true, false}) {  // the images of those may then go too
+    for (const auto& [text, mark] : marks) {
+      const Name name = ParseName(text);
+      if (mark != kRemoved || name.snapshot.empty() == snapshots) continue;
+      const absl::Status removed = RemoveName(name);
+      if (absl::IsFailedPrecondition(removed)) continue;  // something needs it
+      if (removed.ok()) status.Update(pool_->WriteKey(marks_, text, ""));
+      status.Update(removed);
+    }
+  }
+  return status;
+}
+
+absl::Status RbdStore::RemoveSnapshot(const Name& name) const {
+  const absl::StatusOr<RbdImage> image = pool_->OpenImage(name.image, "", /*read_only=*/false);
+  if (absl::IsNotFound(image.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(image.status());
+  const int removed = pool_->library().rbd_snap_remove(image->get(), name.snapshot.c_str());
+  if (removed == 0 || removed == -ENOENT) return absl::OkStatus();
+  return CephError("remove snapshot " + name.Text(), removed);
+}
+
+// FAILED_PRECONDITION: snapshots or clones need it. OK when there is none.
+absl::Status RbdStore::RemoveName(const Name& name) const {
+  if (!name.snapshot.empty()) return RemoveSnapshot(name);
+  const absl::StatusOr<std::vector<std::string>> snapshots = pool_->ListSnapshots(name.image);
+  if (absl::IsNotFound(snapshots.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(snapshots.status());
+  if (!snapshots->empty()) return absl::FailedPreconditionError(name.image + ": it has snapshots");
+  const int removed = pool_->library().rbd_remove(pool_->context(), name.image.c_str());
+  if (removed == 0 || removed == -ENOENT) return absl::OkStatus();
+  if (removed == -ENOTEMPTY) return absl::FailedPreconditionError(name.image + ": it has clones");
+  return CephError("remove image " + name.image, removed);
+}
+
+absl::StatusOr<std::vector<std::string>> RbdStore::ListNames() const {
+  ASSIGN_OR_RETURN(const std::vector<std::string> images, pool_->ListImages());
+  std::vector<std::string> names;
+  for (const std::string& image : images) {
+    if (!absl::StartsWith(image, prefix_)) continue;
+    names.push_back(image);
+    ASSIGN_OR_RETURN(const std::vector<std::string> snapshots, pool_->ListSnapshots(image));
+    for (const std::string& snapshot : snapshots) names.push_back(absl::StrCat(image, "@", snapshot));
+  }
+  return names;
+}
+
+absl::Status RbdStore::TidyImages(const std::set<std::string>& known, const std::string&) const {
+  ASSIGN_OR_RETURN(const auto marks, pool_->ReadKeys(marks_));
+  ASSIGN_OR_RETURN(std::vector<std::string> names, ListNames());
+  std::ranges::reverse(names);  // snapshots before their images
+  for (const std::string& text : names) {
+    const auto mark = marks.find(text);
+    const bool has_row = known.contains(absl::StrCat(pool_->options().pool, "/", text));
+    RETURN_IF_ERROR(TidyOne(ParseName(text), mark == marks.end() ? "" : mark->second, has_row));
+  }
+  // Marks whose image is gone.
+  for (const auto& [text, mark] : marks) {
+    if (std::ranges::find(names, text) == names.end()) RETURN_IF_ERROR(pool_->WriteKey(marks_, text, ""));
+  }
+  return RemoveLeft();
+}
+
+// With a row it is kept, whatever the mark says: the row was stored last, or is not deleted yet. Without one,
+// an image that was never kept is of a call that was cut short.
+absl::Status RbdStore::TidyOne(const Name& name, const std::string& mark, bool known) const {
+  const std::string text = name.Text();
+  if (known) return mark == kKept ? absl::OkStatus() : pool_->WriteKey(marks_, text, kKept);
+  if (mark == kOrphan || mark == kRemoved) return absl::OkStatus();
+  if (mark == kKept) {
+    LogWarn("array", "setting an image aside that the catalogue does not know", {{"image", text}});
+    return pool_->WriteKey(marks_, text, kOrphan);
+  }
+  LogInfo("array", "removing a left-over image", {{"image", text}});
+  return pool_->WriteKey(marks_, text, kRemoved);
+}
+
+absl::StatusOr<std::vector<OrphanFile>> RbdStore::ListOrphans() const {
+  ASSIGN_OR_RETURN(const auto marks, pool_->ReadKeys(marks_));
+  std::vector<OrphanFile> orphans;
+  for (const auto& [text, mark] : marks) {
+    if (mark != kOrphan) continue;
+    const Name name = ParseName(text);
+    ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, name.snapshot, /*read_only=*/true));
+    timespec changed{};
+    pool_->library().rbd_get_modify_timestamp(image.get(), &changed);
+    ASSIGN_OR_RETURN(const uint64_t taken, MeasureImage(absl::StrCat(pool_->options().pool, "/", text)));
+    orphans.push_back({.name = text, .taken_bytes = taken, .changed = absl::TimeFromTimespec(changed)});
+  }
+  return orphans;
+}
+
+absl::Status RbdStore::DeleteOrphan(const std::string& name) const {
+  ASSIGN_OR_RETURN(const auto marks, pool_->ReadKeys(marks_));
+  const auto mark = marks.find(name);
+  if (mark == marks.end() || mark->second != kOrphan)
+    return absl::NotFoundError(absl::StrCat("orphaned image '", name, "': there is none of this name"));
+  LogWarn("array", "an orphaned image is deleted, as an operator asked", {{"image", name}});
+  return RemoveMarked(absl::StrCat(pool_->options().pool, "/", name));
+}
+
+namespace {
+
+struct DiffPage {
+  BlockPage page;
+  size_t limit = 0;
+  uint64_t bytes = 0;
+};
+
+// Ends the listing, by an error of its own, where the page is full.
+int AddDiff(uint64_t offset, size_t length, int, void* context) {
+  DiffPage& diff = *static_cast<DiffPage*>(context);
+  auto& ranges = diff.page.ranges;
+  diff.bytes += length;
+  const bool joins = !ranges.empty() && ranges.back().offset + ranges.back().length == offset;
+  if (joins) {
+    ranges.back().length += length;
+  } else if (ranges.size() == diff.limit) {
+    return -EFBIG;
+  } else {
+    ranges.push_back({offset, length});
+  }
+  diff.page.next_offset = offset + length;
+  return 0;
+}
+
+}  // namespace
+
+absl::StatusOr<BlockPage> RbdStore::ListDiff(const PoolImage& image, const char* base, uint64_t offset,
+                                             size_t limit) const {
+  const Name name = NameOf(image.path);
+  ASSIGN_OR_RETURN(const RbdImage opened, pool_->OpenImage(name.image, name.snapshot, /*read_only=*/true));
+  DiffPage diff{.page = {.ranges = {}, .size_bytes = image.size_bytes, .next_offset = offset},
+                .limit = limit};
+  const int listed =
+      pool_->library().rbd_diff_iterate2(opened.get(), base, offset, image.size_bytes - offset,
+                                         /*include_parent=*/1, /*whole_object=*/0, AddDiff, &diff);
+  if (listed == -EFBIG) return diff.page;
+  if (listed < 0) return CephError("list the blocks of " + name.Text(), listed);
+  diff.page.next_offset = image.size_bytes;
+  return diff.page;
+}
+
+absl::StatusOr<uint64_t> RbdStore::MeasureImage(const std::string& path) const {
+  const Name name = NameOf(path);
+  ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, name.snapshot, /*read_only=*/true));
+  uint64_t size = 0;
+  const int measured = pool_->library().rbd_get_size(image.get(), &size);
+  if (measured < 0) return CephError("measure image " + path, measured);
+  DiffPage diff{.page = {}, .limit = SIZE_MAX};
+  const int listed = pool_->library().rbd_diff_iterate2(image.get(), nullptr, 0, size, /*include_parent=*/0,
+                                                        /*whole_object=*/1, AddDiff, &diff);
+  return listed < 0 ? absl::StatusOr<uint64_t>(CephError("measure image " + path, listed)) : diff.bytes;
+}
+
+absl::StatusOr<BlockPage> RbdStore::FindData(const PoolImage& image, uint64_t offset, size_t limit) const {
+  return ListDiff(image, nullptr, offset, limit);
+}
+
+absl::StatusOr<BlockPage> RbdStore::FindChanges(const PoolImage& base, const PoolImage& image,
+                                                uint64_t offset, size_t limit) const {
+  return ListDiff(image, NameOf(base.path).snapshot.c_str(), offset, limit);
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,101 @@
+#pragma once
+// The store of RBD images in a pool of a Ceph cluster (image_store.h), beside others' images:
+//
+//   lunkeeper.ARRAY.ID         the image of a volume; a snapshot is one of RBD's own, IMAGE@ID
+//   lunkeeper.ARRAY.images     an object whose keys are images' and snapshots' names, and its values what
+//   each is:
+//
+//   no key --KeepImage--> kept --MarkDeleted--> deleted --RemoveMarked--> removed --> no key and no image
+//                          |                                                  (or later: while a snapshot or
+//                          a
+//                          +--TidyImages, without a row--> orphan              clone needs it)
+//
+// A clone keeps what it was made from, without a name; so does a deleted volume with snapshots. Only thin
+// volumes. Images of another array, or of nobody, are not touched.
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "devices/array/tgt/ceph_pool.h"
+#include "devices/array/tgt/image_store.h"
+
+namespace lunkeeper {
+
+class RbdStore final : public ImageStore {
+ public:
+  // `lock`: held while it lives.
+  RbdStore(std::unique_ptr<CephPool> pool, const std::string& array, UniqueFd lock)
+      : lock_(std::move(lock)),
+        pool_(std::move(pool)),
+        prefix_("lunkeeper." + array + "."),
+        marks_(prefix_ + "images") {}
+
+  std::string VolumePath(const VolumeId& id) const override;
+  std::string SnapshotPath(const VolumeId& source, const SnapshotId& id) const override;
+  // FAILED_PRECONDITION: this image's own settings turn a cache on.
+  absl::StatusOr<LunBacking> BackingOf(const std::string& path) const override;
+  absl::Status CheckIsClosed(const std::string& path) const override;
+  bool can_clone() const override { return true; }
+
+  absl::Status CreateImage(const std::string& path, uint64_t size_bytes,
+                           Provisioning provisioning) const override;
+  absl::Status CloneImage(const std::string& from, const std::string& to, uint64_t size_bytes,
+                          Provisioning provisioning, bool own_space) const override;
+  absl::Status CopyImage(const std::string& from, const std::string& to, uint64_t size_bytes,
+                         Provisioning provisioning,
+                         const std::function<bool(uint64_t)>& progress) const override;
+  absl::StatusOr<std::unique_ptr<PoolClones>> MakeClones(std::vector<PoolClone> clones) const override;
+  absl::Status GrowImage(const std::string& path, uint64_t size_bytes,
+                         Provisioning provisioning) const override;
+  // Without a cache every write that was answered is on the OSDs.
+  absl::Status SyncImage(const std::string&) const override { return absl::OkStatus(); }
+  absl::Status KeepImage(const std::string& path) const override;
+  void DropNewImage(const std::string& path) const override;
+  // FAILED_PRECONDITION: somebody has it open.
+  absl::Status MarkDeleted(const std::string& path) const override;
+  absl::Status UnmarkDeleted(const std::string& path) const override;
+  absl::Status RemoveMarked(const std::string& path) const override;
+  absl::Status TidyImages(const std::set<std::string>& known, const std::string& prefix) const override;
+  absl::StatusOr<std::vector<OrphanFile>> ListOrphans() const override;
+  absl::Status DeleteOrphan(const std::string& name) const override;
+  absl::StatusOr<uint64_t> MeasureImage(const std::string& path) const override;
+  absl::StatusOr<PoolCapacity> MeasureCapacity() const override { return pool_->MeasureCapacity(); }
+  absl::StatusOr<BlockPage> FindData(const PoolImage& image, uint64_t offset, size_t limit) const override;
+  absl::StatusOr<BlockPage> FindChanges(const PoolImage& base, const PoolImage& image, uint64_t offset,
+                                        size_t limit) const override;
+  void ReserveRoom() const override {}
+  // Images of this array in the pool, and their snapshots, by name.
+  absl::StatusOr<std::vector<std::string>> ListNames() const;
+
+ private:
+  // An image's name in the pool, without the pool; and a snapshot's, or nothing.
+  struct Name {
+    std::string image, snapshot;
+    std::string Text() const { return snapshot.empty() ? image : image + "@" + snapshot; }
+  };
+  Name NameOf(const std::string& path) const;
+  static Name ParseName(const std::string& text);
+  absl::Status CloneVolume(const Name& from, const Name& to, uint64_t size_bytes) const;
+  absl::Status CloneSnapshot(const Name& from, const Name& to) const;
+  absl::Status MakeSnapshot(const Name& name) const;
+  absl::Status RemoveSnapshot(const Name& name) const;
+  absl::Status RemoveName(const Name& name) const;
+  // Removes what RemoveMarked could not, as something needed it.
+  absl::Status RemoveLeft() const;
+  absl::Status TidyOne(const Name& name, const std::string& mark, bool known) const;
+  absl::Status CheckCacheOf(const RbdImage& image, const std::string& name) const;
+  absl::StatusOr<BlockPage> ListDiff(const PoolImage& image, const char* base, uint64_t offset,
+                                     size_t limit) const;
+
+  const UniqueFd lock_;
+  const std::unique_ptr<CephPool> pool_;
+  const std::string prefix_;
+  const std::string marks_;
+};
+
+}  // namespace lunkeeper

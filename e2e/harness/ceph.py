@@ -1,0 +1,167 @@
+"""A small Ceph of a test's own: a monitor, a manager and OSDs as plain processes on loopback.
+
+    with Ceph(folder) as ceph:          # up, with an empty pool
+        ceph.rbd("ls", ceph.POOL)
+
+All its data are in `folder`, and its processes end with the program that started it. What is stored has one
+copy: this Ceph is to be driven and broken, not to keep anything.
+"""
+
+import json
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any, Self
+
+from harness.cleanup import Cleanup, wait_until
+from harness.pool import run
+from harness.processes import Daemon, free_port
+
+CONF = """\
+[global]
+fsid = {fsid}
+mon_host = [v2:127.0.0.1:{port}]
+public_network = 127.0.0.0/8
+keyring = {folder}/$name.keyring
+run_dir = {folder}
+log_file = {folder}/$name.log
+mon_data = {folder}/$name
+mgr_data = {folder}/$name
+osd_data = {folder}/$name
+ms_mon_client_mode = crc
+admin_socket =
+rbd_cache = false
+osd_pool_default_size = 1
+osd_pool_default_min_size = 1
+osd_crush_chooseleaf_type = 0
+mon_allow_pool_size_one = true
+mon_allow_pool_delete = true
+mon_warn_on_pool_no_redundancy = false
+mon_data_avail_warn = 1
+mon_data_avail_crit = 1
+osd_pool_default_pg_autoscale_mode = off
+bluestore_block_size = {osd_bytes}
+osd_memory_target = 1073741824
+mgr_initial_modules =
+"""
+START_SECONDS = 60
+
+
+class Ceph:
+    POOL = "lk"
+    OSD_BYTES = 8 << 30  # sparse
+
+    def __init__(self, folder: Path, *, osds: int = 1) -> None:
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True)
+        self.conf = self.folder / "ceph.conf"
+        self.cleanup = Cleanup()
+        self.cleanup.add(shutil.rmtree, self.folder, True)
+        self.fsid, self.port = str(uuid.uuid4()), free_port()
+        self.mon = self._daemon("mon", "a")
+        self.mgr = self._daemon("mgr", "x")
+        self.osds = [self._daemon("osd", str(number)) for number in range(osds)]
+        try:
+            self._start()
+        except BaseException as error:
+            logs = "\n".join(daemon.tail() for daemon in self.daemons())
+            self.close()
+            raise RuntimeError(f"Ceph did not start; its logs:\n{logs}") from error
+
+    def daemons(self) -> list[Daemon]:
+        return [self.mon, self.mgr, *self.osds]
+
+    def _daemon(self, kind: str, name: str) -> Daemon:
+        daemon = Daemon(
+            f"ceph-{kind}.{name}",
+            [f"ceph-{kind}", "--foreground", "--id", name, "--conf", self.conf],
+            log=self.folder / f"{kind}.{name}.out",
+            dies_with_us=True,
+        )
+        self.cleanup.add(daemon.kill)
+        return daemon
+
+    def _start(self) -> None:
+        self.conf.write_text(
+            CONF.format(fsid=self.fsid, port=self.port, folder=self.folder, osd_bytes=self.OSD_BYTES)
+        )
+        self._make_keys()
+        self._make_monitor()
+        (self.folder / "mgr.x").mkdir()
+        self.mon.start()
+        self.mgr.start()
+        for number, osd in enumerate(self.osds):
+            identity = str(uuid.uuid4())
+            self.ceph("osd", "new", identity, number)
+            (self.folder / f"osd.{number}").mkdir()
+            run("ceph-osd", "--conf", self.conf, "--id", number, "--mkfs", "--osd-uuid", identity)
+            osd.start()
+        self.make_pool(self.POOL)
+
+    def _make_keys(self) -> None:
+        rights = {
+            "client.admin": {"mon": "allow *", "osd": "allow *", "mgr": "allow *"},
+            "mon.": {"mon": "allow *"},
+            "mgr.x": {"mon": "allow profile mgr", "osd": "allow *", "mds": "allow *"},
+            **{
+                f"osd.{number}": {"mon": "allow profile osd", "mgr": "allow profile osd", "osd": "allow *"}
+                for number in range(len(self.osds))
+            },
+        }
+        every = self.folder / "all.keyring"
+        for number, (entity, caps) in enumerate(rights.items()):
+            words = [word for kind, what in caps.items() for word in ("--cap", kind, what)]
+            new = ["--create-keyring"] if number == 0 else []
+            run("ceph-authtool", every, *new, "--gen-key", "--name", entity, *words)
+        for entity in rights:  # each has all keys: these files are not what is tested
+            name = "mon.a" if entity == "mon." else entity
+            (self.folder / f"{name}.keyring").write_text(every.read_text())
+
+    def _make_monitor(self) -> None:
+        monmap = self.folder / "monmap"
+        run(
+            *("monmaptool", "--create", "--fsid", self.fsid, "--addv", "a"),
+            *(f"[v2:127.0.0.1:{self.port}]", "--set-min-mon-release", "pacific", monmap),
+        )
+        run(
+            *("ceph-mon", "--conf", self.conf, "--id", "a", "--mkfs"),
+            *("--monmap", monmap, "--keyring", self.folder / "all.keyring"),
+        )
+
+    def ceph(self, *words: object) -> str:
+        return run("ceph", "--conf", self.conf, "--connect-timeout", START_SECONDS, *words)
+
+    def ask(self, *words: object) -> Any:
+        return json.loads(self.ceph(*words, "--format", "json"))
+
+    def rbd(self, *words: object) -> str:
+        return run("rbd", "--conf", self.conf, *words)
+
+    def objects(self) -> list[str]:
+        """The names of every object in the pool."""
+        return sorted(run("rados", "--conf", self.conf, "-p", self.POOL, "ls").split())
+
+    def make_pool(self, name: str) -> None:
+        self.ceph("osd", "pool", "create", name, 8)
+        self.ceph("osd", "pool", "application", "enable", name, "rbd")
+        wait_until(lambda: self._is_clean(), START_SECONDS, f"pool {name} is clean", pause=0.3)
+
+    def _is_clean(self) -> bool:
+        groups = self.ask("pg", "stat")["pg_summary"]
+        states = groups.get("num_pg_by_state", [])
+        return bool(states) and all(state["name"] == "active+clean" for state in states)
+
+    def make_client(self, name: str, *caps: object) -> Path:
+        """A user with these rights; the conf that makes it the default."""
+        key = self.folder / f"client.{name}.keyring"
+        key.write_text(self.ceph("auth", "get-or-create", f"client.{name}", *caps))
+        return key
+
+    def close(self) -> None:
+        self.cleanup.run()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
