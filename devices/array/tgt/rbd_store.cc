@@ -219,7 +219,6 @@ absl::Status RbdStore::UnmarkDeleted(const std::string& path) const { return Kee
 absl::Status RbdStore::RemoveMarked(const std::string& path) const {
   const Name name = NameOf(path);
   RETURN_IF_ERROR(pool_->WriteKey(marks_, name.Text(), kRemoved));
-  FAIL_POINT("array.pool.image_let_go");
   return RemoveLeft();
 }
 
