@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 
+import grpc
 import pytest
 
 from harness import places, pool
@@ -119,6 +120,10 @@ def test_a_file_system_that_met_an_error_is_read_only(rig):
     # As after an error that ext4 finds itself; it goes by errors=remount-ro then.
     subprocess.run(["mount", "-o", "remount,abort", volume.staging], check=False)
     wait_until(lambda: on_node(volume) == [(CSI.DEGRADED, "FilesystemReadOnly")], 20, lambda: on_node(volume))
+    # Nobody knows what it did not write: said once, and all is undone.
+    with pytest.raises(grpc.RpcError) as lost:
+        volume.down()
+    assert lost.value.code() == grpc.StatusCode.DATA_LOSS
     volume.down().up()
     assert_well(volume)
     volume.down().delete()
