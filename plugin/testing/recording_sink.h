@@ -41,7 +41,10 @@ class RecordingSink final : public HeartbeatSink {
     absl::MutexLock lock(&mutex_);
     keeps_count_ = false;
   }
-  std::optional<fencing::ReplicaSight> Sight() override { return Get(sight_); }
+  std::optional<fencing::ReplicaSight> Sight() override {
+    absl::MutexLock lock(&mutex_);
+    return sight_;
+  }
   void SetSight(const fencing::ReplicaSight& sight) {
     absl::MutexLock lock(&mutex_);
     sight_ = sight;

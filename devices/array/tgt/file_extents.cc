@@ -16,7 +16,7 @@
 namespace lunkeeper {
 namespace {
 
-constexpr uint32_t kAtOnce = 4096;
+constexpr uint32_t kExtentsAtOnce = 4096;
 // Flags that change nothing of what is said of the place.
 constexpr uint32_t kHarmless = FIEMAP_EXTENT_LAST | FIEMAP_EXTENT_MERGED | FIEMAP_EXTENT_SHARED;
 constexpr uint64_t kHole = ~uint64_t{0};  // behind the last extent
@@ -81,15 +81,15 @@ bool HasStableExtents(int fd) {
 absl::StatusOr<SomeExtents> ReadSomeExtents(int fd, const std::string& path, const FileRange& within) {
   SomeExtents some{.extents = {}, .end = kHole};
   if (within.offset >= within.end) return some;
-  std::vector<uint64_t> space((sizeof(fiemap) + kAtOnce * sizeof(fiemap_extent)) / sizeof(uint64_t));
+  std::vector<uint64_t> space((sizeof(fiemap) + kExtentsAtOnce * sizeof(fiemap_extent)) / sizeof(uint64_t));
   auto* const map = reinterpret_cast<fiemap*>(space.data());
   map->fm_start = within.offset;
   map->fm_length = within.end - within.offset;
   // What is only in memory is written first: it has no place yet.
   map->fm_flags = FIEMAP_FLAG_SYNC;
-  map->fm_extent_count = kAtOnce;
+  map->fm_extent_count = kExtentsAtOnce;
   if (::ioctl(fd, FS_IOC_FIEMAP, map) != 0) return FileError("find the extents of", path, errno);
-  bool last = map->fm_mapped_extents < kAtOnce;
+  bool last = map->fm_mapped_extents < kExtentsAtOnce;
   for (uint32_t i = 0; i < map->fm_mapped_extents; ++i) {
     const fiemap_extent& found = map->fm_extents[i];
     some.extents.push_back({.offset = found.fe_logical,
