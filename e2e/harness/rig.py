@@ -207,7 +207,7 @@ class Rig:
             f"--pool={self.pool}",
             f"--portal={self.portal}",
             f"--tgt-control-port={self.control_port}",
-            f"--tgtds={self.tgtds}",
+            *([f"--tgtds={self.tgtds}"] if self.tgtds > 1 else []),  # an older binary has no such option
             *array_options,
         ]
         if split:
