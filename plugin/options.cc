@@ -13,12 +13,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/host_port.h"
 #include "devices/array/tgt/tgtd_lock.h"
 #include "plugin/failover_options.h"
+#include "plugin/option_checks.h"
 #include "plugin/server.h"
 #include "plugin/store_options.h"
 
@@ -39,13 +39,6 @@ Check PlainName(size_t longest) {
     if (plain && !value.empty() && value.size() <= longest) return "";
     return absl::StrCat("\"", value, "\": want 1 to ", longest, " of a-z, 0-9 and -");
   };
-}
-
-// Relative paths would depend on where systemd or a container runtime starts the process.
-std::string IsAbsolutePath(const std::string& value) {
-  if (absl::StartsWith(value, "/") && !absl::StrContains(value, "/../") && !absl::EndsWith(value, "/.."))
-    return "";
-  return absl::StrCat("\"", value, "\": want an absolute path without ..");
 }
 
 std::string IsAddress(const std::string& value) {

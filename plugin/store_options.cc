@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "plugin/option_checks.h"
+
 namespace lunkeeper {
 namespace {
 
@@ -9,10 +11,6 @@ namespace {
 std::string IsStore(const std::string& value) {
   const bool rbd = value.starts_with("rbd:") && value != "rbd:" && value.find_first_of(",;/@") > value.size();
   return rbd || value == "files" ? "" : value + ": want files or rbd:POOL";
-}
-
-std::string IsAbsolute(const std::string& value) {
-  return value.starts_with('/') ? "" : value + ": want an absolute path";
 }
 
 }  // namespace
@@ -27,7 +25,7 @@ void AddStoreOptions(CLI::App* command, CephOptions* ceph) {
       ->check(IsStore)
       ->default_str("files");
   command->add_option("--ceph-conf", ceph->conf, "With rbd: the cluster's conf")
-      ->check(IsAbsolute)
+      ->check(IsAbsolutePath)
       ->capture_default_str();
   command->add_option("--ceph-user", ceph->user, "With rbd: the user, without `client.`")
       ->capture_default_str();
