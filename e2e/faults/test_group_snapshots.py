@@ -10,6 +10,7 @@ from harness.checker import BlockChecker
 from harness.cleanup import wait_until
 from harness.csi import code_of
 from harness.dependent_writers import DependentWriters, broken
+from harness.groups import delete_group, group_in_time, group_of, volume_on_each_node
 from harness.leaks import Leaks
 from harness.rig import Rig
 from harness.volume import MIB, Volume, from_snapshot
@@ -27,14 +28,8 @@ def rig(folder, xfs_pool, request):
 
 @pytest.fixture
 def volumes(rig):
-    """One on each node."""
-    made = [
-        Volume(rig, node, f"of-{node.name}", block=True, size=64 * MIB).up(with_controller=True)
-        for node in rig.nodes
-    ]
-    yield made
-    for volume in made:
-        volume.down(with_controller=True).delete()
+    with volume_on_each_node(rig) as made:
+        yield made
 
 
 @contextlib.contextmanager
@@ -62,32 +57,6 @@ def load(volumes):
             yield
         finally:
             running.terminate()
-
-
-def group_of(rig, volumes, name):
-    """The group, and its files in the order of the volumes; None if the array says that it is too busy."""
-    try:
-        made = rig.controller.client.CreateVolumeGroupSnapshot(
-            name=name, source_volume_ids=[volume.id for volume in volumes]
-        ).group_snapshot
-    except Exception as error:
-        if error.code().name != "UNAVAILABLE":
-            raise
-        return None, []
-    ids = {snapshot.source_volume_id: snapshot.snapshot_id for snapshot in made.snapshots}
-    return made, [rig.pool / "snapshots" / ids[volume.id] for volume in volumes]
-
-
-def group_in_time(rig, volumes, name):
-    """As group_of, however busy the machine is."""
-    return wait_until(lambda: (made := group_of(rig, volumes, name))[0] and made, 120, f"the group {name}")
-
-
-def delete_group(rig, group):
-    rig.controller.client.DeleteVolumeGroupSnapshot(
-        group_snapshot_id=group.group_snapshot_id,
-        snapshot_ids=[snapshot.snapshot_id for snapshot in group.snapshots],
-    )
 
 
 @pytest.mark.timeout(900 + 10 * ROUNDS)

@@ -8,8 +8,8 @@ import pytest
 from harness.checker import BlockChecker
 from harness.cleanup import wait_until
 from harness.dependent_writers import DependentWriters, broken
+from harness.groups import delete_group, group_in_time, volume_on_each_node
 from harness.rig import Rig
-from harness.volume import MIB, Volume
 
 TGTDS = 3
 ROUNDS = 5
@@ -25,14 +25,9 @@ def rig(folder, xfs_pool, request):
 @pytest.fixture
 def volumes(rig):
     """One on each node, and in each tgtd."""
-    made = [
-        Volume(rig, node, f"of-{node.name}", block=True, size=64 * MIB).up(with_controller=True)
-        for node in rig.nodes
-    ]
-    assert len({volume.publish_context["portal"] for volume in made}) == TGTDS
-    yield made
-    for volume in made:
-        volume.down(with_controller=True).delete()
+    with volume_on_each_node(rig) as made:
+        assert len({volume.publish_context["portal"] for volume in made}) == TGTDS
+        yield made
 
 
 def test_neither_their_death_nor_another_agent_costs_a_writer_an_error(rig, volumes):
@@ -52,24 +47,10 @@ def test_neither_their_death_nor_another_agent_costs_a_writer_an_error(rig, volu
 
 
 def test_a_group_of_volumes_in_several_tgtds_is_of_one_moment(rig, volumes):
-    client = rig.controller.client
-
-    def group(name):
-        try:
-            return client.CreateVolumeGroupSnapshot(
-                name=name, source_volume_ids=[volume.id for volume in volumes]
-            ).group_snapshot
-        except Exception as error:  # the machine is busy
-            assert error.code().name == "UNAVAILABLE"
-            return None
-
     with DependentWriters(volumes) as writers:
         for number in range(ROUNDS):
             writers.wait_for_records(20)
-            made = wait_until(lambda number=number: group(f"round-{number}"), 120, f"group {number}")
-            ids = {snapshot.source_volume_id: snapshot.snapshot_id for snapshot in made.snapshots}
-            found = broken([rig.pool / "snapshots" / ids[volume.id] for volume in volumes])
+            group, files = group_in_time(rig, volumes, f"round-{number}")
+            found = broken(files)
             assert not found, f"round {number}: {found[:5]}"
-            client.DeleteVolumeGroupSnapshot(
-                group_snapshot_id=made.group_snapshot_id, snapshot_ids=list(ids.values())
-            )
+            delete_group(rig, group)

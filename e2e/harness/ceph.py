@@ -11,9 +11,9 @@ import json
 import shutil
 import uuid
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from harness.cleanup import Cleanup, wait_until
+from harness.cleanup import Cleanup, Closing, wait_until
 from harness.pool import run
 from harness.processes import Daemon, free_port
 
@@ -47,7 +47,7 @@ mgr_initial_modules =
 START_SECONDS = 60
 
 
-class Ceph:
+class Ceph(Closing):
     POOL = "lk"
     OSD_BYTES = 8 << 30  # sparse
 
@@ -170,9 +170,3 @@ class Ceph:
 
     def close(self) -> None:
         self.cleanup.run()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self.close()

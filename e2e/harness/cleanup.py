@@ -12,6 +12,19 @@ from typing import Self, TypeVar
 T = TypeVar("T")
 
 
+class Closing:
+    """What `with` closes at its end."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+
 class Cleanup:
     """A stack of undo steps. When one fails it is printed, and the others still run."""
 

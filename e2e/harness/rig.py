@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Self
 import grpc
 
 from harness import places
-from harness.cleanup import Cleanup, wait_until
+from harness.cleanup import Cleanup, Closing, wait_until
 from harness.csi import Client
 from harness.leaks import remove_devices
 from harness.processes import (
@@ -155,7 +155,7 @@ class Node:
         return str(self.client.NodeGetInfo().node_id)
 
 
-class Rig:
+class Rig(Closing):
     agents: Sequence[ReadyDaemon] = ()  # of arrays that are not the controller's own (agent/agents.py)
 
     def __init__(
@@ -322,9 +322,3 @@ class Rig:
 
     def close(self) -> None:
         self.cleanup.run()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self.close()

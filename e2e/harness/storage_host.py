@@ -2,16 +2,16 @@
 
 import uuid
 from pathlib import Path
-from typing import Self
 
 from harness import mounts
+from harness.cleanup import Closing
 from harness.processes import kill_pid
 from harness.rig import Rig
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
-class StorageHost:
+class StorageHost(Closing):
     REPLACEMENT_SECONDS = 5
 
     def __init__(self, folder: Path, pool: Path) -> None:
@@ -68,8 +68,5 @@ class StorageHost:
         self._new_boot_id()
         self.come_back()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *unused: object) -> None:
+    def close(self) -> None:
         self.rig.close()
