@@ -119,6 +119,14 @@ absl::StatusOr<UniqueFd> ConnectTo(const std::string& doing, const std::string& 
   return fd;
 }
 
+absl::StatusOr<pid_t> ListenerOf(const std::string& doing, int fd) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
+    return Unavailable(doing, "SO_PEERCRED", errno);
+  return peer.pid;
+}
+
 absl::Status SendBytes(const std::string& doing, int fd, const char* data, size_t size) {
   while (size > 0) {
     const ssize_t sent = ::send(fd, data, size, MSG_NOSIGNAL);
@@ -153,17 +161,25 @@ TgtClient::TgtClient(int control_port, absl::Duration timeout)
 absl::StatusOr<pid_t> TgtClient::FindProcess() const {
   const absl::Time deadline = absl::Now() + timeout_;
   ASSIGN_OR_RETURN(const UniqueFd fd, ConnectTo("find tgtd", path_, timeout_));
-  ucred peer{};
-  socklen_t size = sizeof(peer);
-  if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
-    return Unavailable("find tgtd", "SO_PEERCRED", errno);
-  }
-  // Only so that the connection carries a whole request, see the top of this file. A tgtd that hangs has a
-  // process id as well, so the answer is not needed.
-  Exchange("find tgtd", fd.get(), {{.mode = kPortal, .operation = kShow}}, "", deadline)
-      .status()
-      .IgnoreError();
-  return peer.pid;
+  ASSIGN_OR_RETURN(const pid_t process, ListenerOf("find tgtd", fd.get()));
+  SendWholeRequest(fd.get(), deadline);
+  return process;
+}
+
+// Only so that the connection carries a whole request, see the top of this file. A tgtd that hangs has a
+// process id as well, so the answer is not needed.
+void TgtClient::SendWholeRequest(int fd, absl::Time deadline) {
+  Exchange("find tgtd", fd, {{.mode = kPortal, .operation = kShow}}, "", deadline).status().IgnoreError();
+}
+
+absl::Status TgtClient::CheckListener(const std::string& doing, int fd, absl::Time deadline) const {
+  const pid_t expected = process_;
+  if (expected == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const pid_t process, ListenerOf(doing, fd));
+  if (process == expected) return absl::OkStatus();
+  SendWholeRequest(fd, deadline);
+  return absl::UnavailableError(absl::StrCat(doing, ": tgtd, process ", expected, ": another one, process ",
+                                             process, ", has its control port, ", path_));
 }
 
 absl::Status TgtClient::NewTarget(int32_t target, const Iqn& name) const {
@@ -276,6 +292,7 @@ absl::StatusOr<std::string> TgtClient::CallTgtd(const std::string& doing, Reques
                                                 const std::string& text) const {
   const absl::Time deadline = absl::Now() + timeout_;
   ASSIGN_OR_RETURN(const UniqueFd fd, ConnectTo(doing, path_, timeout_));
+  RETURN_IF_ERROR(CheckListener(doing, fd.get(), deadline));
   return Exchange(doing, fd.get(), request, text, deadline);
 }
 

@@ -2,13 +2,14 @@
 // Speaks to one tgtd over its management socket. One connection a call, as the daemon wants it, and none
 // without a whole request, on which it may turn for ever; no process, no thread.
 //
-// Thread-safe: holds no state but where the socket is. Every call ends within the timeout.
-// Failure: UNAVAILABLE the daemon does not answer; NOT_FOUND there is no such target, connection, rule or
-// account; ALREADY_EXISTS it is there; FAILED_PRECONDITION it is in use; INTERNAL anything else the daemon
-// says no to. Secrets are sent and never repeated in an error.
+// Thread-safe: holds no state but where the socket is and whose answers it takes. Every call ends within the
+// timeout. Failure: UNAVAILABLE the daemon does not answer, or another one does; NOT_FOUND there is no such
+// target, connection, rule or account; ALREADY_EXISTS it is there; FAILED_PRECONDITION it is in use; INTERNAL
+// anything else the daemon says no to. Secrets are sent and never repeated in an error.
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -31,8 +32,12 @@ class TgtClient {
  public:
   explicit TgtClient(int control_port, absl::Duration timeout = absl::Seconds(5));
 
-  // Who answers: the daemon's process.
+  // Who answers: the daemon's process, whichever it is.
   absl::StatusOr<pid_t> FindProcess() const;
+  // From now on all other calls are for this process. The socket is found by a name, which another array's
+  // tgtd may take after a death. "No such target" from that one would pass for the proof of a fence, and its
+  // targets have the same numbers.
+  void TalkOnlyTo(pid_t process) { process_ = process; }
 
   absl::Status NewTarget(int32_t target, const Iqn& name) const;
   absl::Status SetTargetParameter(int32_t target, const char* name, const char* value) const;
@@ -69,12 +74,16 @@ class TgtClient {
   struct Request;
   static absl::StatusOr<std::string> Exchange(const std::string& doing, int fd, Request request,
                                               const std::string& text, absl::Time deadline);
+  static void SendWholeRequest(int fd, absl::Time deadline);
+  // UNAVAILABLE: another process listens than TalkOnlyTo has named.
+  absl::Status CheckListener(const std::string& doing, int fd, absl::Time deadline) const;
   absl::StatusOr<std::string> CallTgtd(const std::string& doing, Request request,
                                        const std::string& text = "") const;
   absl::Status RunCommand(const std::string& doing, Request request, const std::string& text = "") const;
 
   const std::string path_;
   const absl::Duration timeout_;
+  std::atomic<pid_t> process_{0};  // 0: any
 };
 
 }  // namespace lunkeeper

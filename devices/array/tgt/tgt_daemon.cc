@@ -118,11 +118,11 @@ absl::StatusOr<pid_t> SpawnTgtd(const TgtDaemonOptions& options, const std::stri
 
 }  // namespace
 
-TgtDaemon::TgtDaemon(TgtDaemonOptions options, PutBack put_back, Tick tick)
+TgtDaemon::TgtDaemon(TgtDaemonOptions options, TgtClient& client, PutBack put_back, Tick tick)
     : options_(std::move(options)),
       put_back_(std::move(put_back)),
       tick_(std::move(tick)),
-      client_(options_.control_port),
+      client_(client),
       lock_(options_.lock_path),
       output_(options_.output_path, [](const std::string& line) { LogInfo("tgtd", line); }),
       stop_(::eventfd(0, EFD_CLOEXEC)) {}
@@ -145,12 +145,18 @@ absl::Status TgtDaemon::StartServing() {
 absl::Status TgtDaemon::WaitReady(absl::Time deadline) {
   const absl::MutexLock lock(&mu_);
   if (mu_.AwaitWithDeadline(absl::Condition(&ready_), deadline)) return absl::OkStatus();
-  return absl::UnavailableError("array: tgtd is being restarted; try again");
+  return BeingStarted();
+}
+
+absl::Status TgtDaemon::BeingStarted() const {
+  return absl::UnavailableError(absl::StrCat("array: tgtd of control port ", options_.control_port,
+                                             " is being started again", trouble_.empty() ? "" : ": ",
+                                             trouble_, "; try again"));
 }
 
 absl::Status TgtDaemon::CheckAnswering() const {
   const absl::MutexLock lock(&mu_);
-  if (!ready_) return absl::UnavailableError("array: tgtd is being started again");
+  if (!ready_) return BeingStarted();
   if (!hangs_) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("array: tgtd, process ", served_by_, ", has not answered for ",
                                              absl::FormatDuration(kHangsAfter),
@@ -199,6 +205,7 @@ absl::StatusOr<TgtDaemon::Process> TgtDaemon::FindOrSpawn() {
     auto found = FindRunning();
     if (found.ok()) {
       RETURN_IF_ERROR(lock_.CheckHolder(found->pid, options_.control_port));
+      client_.TalkOnlyTo(found->pid);
       // The program before this one may have died while it held tgtd, and its guard with it (tgtd_pause.h).
       ::syscall(SYS_pidfd_send_signal, found->handle.get(), SIGCONT, nullptr, 0);
       found->taken_over = found->pid != child;
@@ -274,18 +281,19 @@ absl::Status TgtDaemon::CloseOtherPortals() {
 // One is enough to serve: a network card that is down must not keep the array from the other network.
 absl::Status TgtDaemon::OpenPortals() {
   ASSIGN_OR_RETURN(const std::vector<std::string> before, client_.ListPortals());
-  OpenMissingPortals(before);
-  if (!ListOpenPortals().empty()) return absl::OkStatus();
+  if (OpenMissingPortals(before)) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("no portal can be opened; is ",
                                              absl::StrJoin(options_.portals, " or "),
                                              " used by another program, or not of this host?"));
 }
 
-// Each attempt costs tgtd some lines in the log, so they are rare.
-void TgtDaemon::OpenMissingPortals(const std::vector<std::string>& open) {
+// Whether one is open then. Each attempt costs tgtd some lines in the log, so they are rare.
+bool TgtDaemon::OpenMissingPortals(const std::vector<std::string>& open) {
   opened_ = std::chrono::steady_clock::now();
+  bool some = false;
   for (const std::string& portal : options_.portals) {
     const absl::Status opened = IsAmong(open, portal) ? absl::OkStatus() : client_.OpenPortal(portal);
+    some |= opened.ok();
     if (!NoteShut(portal, !opened.ok())) continue;
     if (opened.ok()) {
       LogInfo("array", "a portal is open that could not be opened before", {{"portal", portal}});
@@ -294,6 +302,7 @@ void TgtDaemon::OpenMissingPortals(const std::vector<std::string>& open) {
               {{"portal", portal}});
     }
   }
+  return some;
 }
 
 // Whether that is new.
@@ -307,7 +316,7 @@ std::vector<std::string> TgtDaemon::ListOpenPortals() const {
   std::vector<std::string> open;
   for (const std::string& portal : options_.portals)
     if (!shut_portals_.contains(portal)) open.push_back(portal);
-  return open;
+  return open.empty() ? options_.portals : open;
 }
 
 void TgtDaemon::KillTgtd() {
@@ -334,16 +343,28 @@ void TgtDaemon::WatchTgtd() {
       KillTgtd();
     }
     const absl::Status up = BringUp();
+    NoteTrouble(up);
     if (up.ok()) continue;
-    LogError("array", std::string(up.message()));
     process_ = {};
     pause = absl::Milliseconds(200);
   }
 }
 
+// Logged once, and not with each attempt.
+void TgtDaemon::NoteTrouble(const absl::Status& up) {
+  const std::string trouble(up.message());
+  {
+    const absl::MutexLock lock(&mu_);
+    if (std::exchange(trouble_, trouble) == trouble) return;
+  }
+  if (!up.ok()) LogError("array", trouble);
+}
+
 void TgtDaemon::LookWhetherItAnswers() {
   const auto now = [] { return std::chrono::steady_clock::now(); };
-  const auto open = TgtClient(options_.control_port, kLookTimeout).ListPortals();
+  TgtClient look(options_.control_port, kLookTimeout);
+  look.TalkOnlyTo(process_.pid);
+  const auto open = look.ListPortals();
   if (open.ok()) answered_ = now();
   if (open.ok() && absl::FromChrono(now() - opened_) >= kOpenAgainAfter) OpenMissingPortals(*open);
   const bool hangs = absl::FromChrono(now() - answered_) >= kHangsAfter;

@@ -59,7 +59,8 @@ class TgtDaemon {
   // Called about once a second while tgtd is well; never beside PutBack.
   using Tick = std::function<void()>;
 
-  TgtDaemon(TgtDaemonOptions options, PutBack put_back, Tick tick);
+  // `client`, which outlives it, is for the tgtd that is found or started, and for no other's answers.
+  TgtDaemon(TgtDaemonOptions options, TgtClient& client, PutBack put_back, Tick tick);
   ~TgtDaemon();
   TgtDaemon(const TgtDaemon&) = delete;
   TgtDaemon& operator=(const TgtDaemon&) = delete;
@@ -71,15 +72,14 @@ class TgtDaemon {
   absl::Status WaitReady(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   // UNAVAILABLE: tgtd is being started again, or hangs; the message says what to do. Answers at once.
   absl::Status CheckAnswering() const ABSL_LOCKS_EXCLUDED(mu_);
-  // The portals that are open; all of them while that is not known. An address that is not there may be
-  // another host's, and what is not open must not be said to nodes.
+  // The portals that are open; all of them while that is not known, or none is. An address that is not there
+  // may be another host's, and what is not open must not be said to nodes.
   std::vector<std::string> ListOpenPortals() const ABSL_LOCKS_EXCLUDED(mu_);
   // Holds tgtd for a moment (tgtd_pause.h). Its threads look after tgtd meanwhile as ever: what takes so
   // short is no hang. UNAVAILABLE: it cannot be held; it is just being started again, say.
   absl::StatusOr<std::unique_ptr<TgtdPause>> PauseTgtd() const ABSL_LOCKS_EXCLUDED(mu_);
   // How often tgtd has died since StartServing().
   uint64_t CountDeaths() const ABSL_LOCKS_EXCLUDED(mu_);
-  const TgtClient& client() const { return client_; }
 
  private:
   struct Process {
@@ -97,14 +97,16 @@ class TgtDaemon {
   void WatchTgtd();
   void RunTick() ABSL_LOCKS_EXCLUDED(mu_, targets_mu_);
   void LookWhetherItAnswers() ABSL_LOCKS_EXCLUDED(mu_);
-  void OpenMissingPortals(const std::vector<std::string>& open) ABSL_LOCKS_EXCLUDED(mu_);
+  bool OpenMissingPortals(const std::vector<std::string>& open) ABSL_LOCKS_EXCLUDED(mu_);
   bool NoteShut(const std::string& portal, bool shut) ABSL_LOCKS_EXCLUDED(mu_);
   void SetReady(bool ready) ABSL_LOCKS_EXCLUDED(mu_);
+  void NoteTrouble(const absl::Status& up) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status BeingStarted() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
 
   const TgtDaemonOptions options_;
   const PutBack put_back_;
   const Tick tick_;
-  const TgtClient client_;
+  TgtClient& client_;
   const TgtdLock lock_;
   TgtdOutput output_;  // used as process_ is
   UniqueFd stop_;      // an eventfd
@@ -118,6 +120,7 @@ class TgtDaemon {
   pid_t served_by_ ABSL_GUARDED_BY(mu_) = 0;
   UniqueFd served_handle_ ABSL_GUARDED_BY(mu_);  // of served_by_: a copy of the handle in process_
   uint64_t deaths_ ABSL_GUARDED_BY(mu_) = 0;
+  std::string trouble_ ABSL_GUARDED_BY(mu_);  // why it could not be started again; empty: it could
   std::set<std::string> shut_portals_ ABSL_GUARDED_BY(mu_);  // which could not be opened, as was logged
   // The watching thread's:
   std::chrono::steady_clock::time_point answered_, opened_;

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -59,6 +60,18 @@ absl::StatusOr<TgtDaemonOptions> OptionsOf(int number, TgtDaemonOptions options,
   return options;
 }
 
+// One tgtd would have it. To nodes of volumes in the other it would answer that their targets are gone, and a
+// node gives the device up then.
+absl::Status AddPortals(int number, const std::vector<std::string>& added, std::set<std::string>& portals) {
+  for (const std::string& portal : added) {
+    if (portals.insert(portal).second) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "portal ", portal, " would be of tgtd ", number,
+        " and of another one: of portals of one address, leave as many ports apart as there are tgtds"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status FirstError(const std::vector<absl::Status>& statuses) {
   for (const absl::Status& status : statuses) RETURN_IF_ERROR(status);
   return absl::OkStatus();
@@ -88,7 +101,7 @@ struct TgtServers::Server {
                         .cache_id = options.cache_id}),
         targets(catalogue, images, table, gates, options.drain_timeout, number),
         daemon(
-            daemon_options,
+            daemon_options, client,
             [this, list = number == 0 ? options.list_heartbeat_luns : nullptr](bool taken_over) {
               return targets.RestoreTargets(list ? list() : std::vector<Generation>(), taken_over);
             },
@@ -99,9 +112,10 @@ struct TgtServers::Server {
               table.DeleteOldAccounts();
             }) {}
 
-  const TgtClient client;
+  TgtClient client;
   TargetTable table;
   GrantTargets targets;
+  bool started = false;
   TgtDaemon daemon;  // last: its threads use the others
 };
 
@@ -110,8 +124,10 @@ absl::StatusOr<std::unique_ptr<TgtServers>> TgtServers::Make(const TgtServersOpt
                                                              VolumeGates& gates) {
   ASSIGN_OR_RETURN(const int count, CountTgtds(options.tgtds, catalogue, options.directory));
   std::unique_ptr<TgtServers> servers(new TgtServers());
+  std::set<std::string> portals;
   for (int number = 0; number < count; ++number) {
     ASSIGN_OR_RETURN(const TgtDaemonOptions daemon, OptionsOf(number, options.first, options.directory));
+    RETURN_IF_ERROR(AddPortals(number, daemon.portals, portals));
     servers->servers_.push_back(std::make_unique<Server>(number, daemon, options, catalogue, images, gates));
   }
   return servers;
@@ -122,8 +138,13 @@ TgtServers::~TgtServers() = default;
 absl::Status TgtServers::StartServing() {
   std::vector<absl::Status> started(servers_.size());
   std::vector<std::jthread> threads;
-  for (size_t i = 0; i < servers_.size(); ++i)
-    threads.emplace_back([this, &started, i] { started[i] = servers_[i]->daemon.StartServing(); });
+  for (size_t i = 0; i < servers_.size(); ++i) {
+    if (servers_[i]->started) continue;
+    threads.emplace_back([&started, i, server = servers_[i].get()] {
+      started[i] = server->daemon.StartServing();
+      server->started = started[i].ok();
+    });
+  }
   threads.clear();
   return FirstError(started);
 }
@@ -150,7 +171,7 @@ absl::StatusOr<std::vector<std::unique_ptr<TgtdPause>>> TgtServers::PauseTgtds()
 absl::StatusOr<std::vector<TgtStatistics>> TgtServers::ReadStatistics() const {
   std::vector<TgtStatistics> all;
   for (const auto& server : servers_) {
-    ASSIGN_OR_RETURN(const std::vector<TgtStatistics> of_one, server->daemon.client().ReadStatistics());
+    ASSIGN_OR_RETURN(const std::vector<TgtStatistics> of_one, server->client.ReadStatistics());
     all.insert(all.end(), of_one.begin(), of_one.end());
   }
   return all;

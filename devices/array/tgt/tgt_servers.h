@@ -52,7 +52,8 @@ class TgtServers {
                                                           VolumeGates& gates);
   ~TgtServers();
 
-  // Brings all up, at the same time. As TgtDaemon::StartServing.
+  // Brings all up, at the same time, as TgtDaemon::StartServing does. After an error it may be repeated, and
+  // leaves alone what serves.
   absl::Status StartServing();
   // UNAVAILABLE: one of them was not serving by the deadline.
   absl::Status WaitReady(absl::Time deadline);

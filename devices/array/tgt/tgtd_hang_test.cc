@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "devices/array/tgt/testing/array_fixture.h"
+#include "devices/array/tgt/tgt_client.h"
 #include "devices/array/tgt/tgt_daemon.h"
 
 namespace lunkeeper::testing {
@@ -57,16 +58,18 @@ TEST_CASE("a tgtd that hangs is reported while the array's own files do not answ
     if (!ticks.HasBeenNotified()) ticks.Notify();
     disk_answers.WaitForNotification();
   };
+  const int control_port = FreeControlPort();
+  TgtClient client(control_port);
   std::optional<TgtDaemon> daemon;
   daemon.emplace(
-      TgtDaemonOptions{.control_port = FreeControlPort(),
+      TgtDaemonOptions{.control_port = control_port,
                        .portals = {absl::StrCat("127.0.0.1:", FreePort())},
                        .binary = "/usr/sbin/tgtd",
                        .output_path = directory / "output",
                        .lock_path = directory / "tgtd.lock"},
-      [](bool) { return absl::OkStatus(); }, tick);
+      client, [](bool) { return absl::OkStatus(); }, tick);
   REQUIRE(daemon->StartServing() == absl::OkStatus());
-  const pid_t tgtd = daemon->client().FindProcess().value();
+  const pid_t tgtd = client.FindProcess().value();
   ticks.WaitForNotification();
   ::kill(tgtd, SIGSTOP);
   CHECK(Eventually([&] { return absl::IsUnavailable(daemon->CheckAnswering()); }, absl::Minutes(1)));

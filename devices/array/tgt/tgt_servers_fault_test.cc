@@ -1,0 +1,122 @@
+// An array of several tgtds, of which one cannot serve, or whose names another array takes. Needs root.
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/unique_fd.h"
+#include "devices/array/tgt/stop_tgtd.h"
+#include "devices/array/tgt/testing/several_tgtds.h"
+#include "devices/array/tgt/tgt_client.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+// Another program's port of this host, for as long as it lives.
+class TakenPort {
+ public:
+  explicit TakenPort(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const int reuse = 1;
+    ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    REQUIRE(::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+    REQUIRE(::listen(socket_.get(), 1) == 0);
+  }
+
+ private:
+  UniqueFd socket_;
+};
+
+void RemoveSocket(int control_port) {
+  const std::string socket = absl::StrCat("/var/run/tgtd/socket.", control_port);
+  REQUIRE(std::filesystem::remove(socket));
+  REQUIRE(std::filesystem::remove(socket + ".lock"));
+}
+
+// Once the files of its socket are gone, another array's tgtd may take the name of a tgtd that is alive.
+TEST_CASE_METHOD(Several,
+                 "a fence takes no answer of another array's tgtd, and does nothing to the targets there") {
+  array.reset();
+  options.drain_timeout = absl::Seconds(1);
+  REQUIRE(Open() == absl::OkStatus());
+  const Used used = Use("v");
+  const int number = TgtdOf(used.connection);
+  REQUIRE(number > 0);
+  RemoveSocket(options.control_port + number);
+  ArrayFixture other;
+  other.options.control_port = options.control_port + number;
+  REQUIRE(other.Open() == absl::OkStatus());
+  const auto their_view = other.Cluster();
+  const VolumeId theirs = their_view->volumes().CreateVolume(Spec("v", 16)).value().id;
+  const auto grant =
+      their_view->grants().AcquireGrant({.volume = theirs, .node = kNode}, absl::ZeroDuration());
+  REQUIRE(grant.ok());
+  REQUIRE(grant->connection.target.value().back() == used.connection.target.value().back());  // its number
+  const auto session = PlainInitiator::Login(grant->connection).value();
+  const auto view = Cluster();
+  CHECK(absl::IsDeadlineExceeded(Fence(*view, kNode)));
+  CHECK(used.session->Write(1, 'y'));  // what a fence that was over would have ended
+  CHECK(session->Write(1, 'y'));
+  CHECK(Eventually([&] { return absl::IsUnavailable(array->CheckTgtd()); }, absl::Minutes(1)));
+}
+
+TEST_CASE_METHOD(Several, "what is left of a start in which one tgtd could not serve can be repeated") {
+  const auto view = Cluster();
+  REQUIRE(view->volumes().CreateVolume(Spec("v", 16)).ok());
+  Close();
+  REQUIRE(StopPoolTgtd({options.pool_dir, true}, InAMinute()) == absl::OkStatus());
+  std::ofstream(options.seen_sequence_path) << "1000";  // so this catalogue counts as restored
+  auto taken = std::make_unique<TakenPort>(PortOf(1));
+  REQUIRE(Open() == absl::OkStatus());
+  CHECK_THAT(std::string(array->AcceptRestore().message()),
+             Catch::Contains(absl::StrCat("127.0.0.1:", PortOf(1))));
+  taken.reset();
+  REQUIRE(array->AcceptRestore() == absl::OkStatus());
+  for (const Used& each : UseSome(3)) CHECK(each.session->Write(1, 'y'));
+}
+
+TEST_CASE_METHOD(Several, "portals of which two tgtds would have the same port are refused") {
+  options.portals.push_back(absl::StrCat("127.0.0.1:", PortOf(1)));
+  const absl::Status refused = Open();
+  CHECK(absl::IsInvalidArgument(refused));
+  CHECK_THAT(std::string(refused.message()), Catch::Contains(options.portals[1]));
+}
+
+TEST_CASE_METHOD(Several,
+                 "a tgtd that cannot be started again says which it is and why, and takes no other along") {
+  const std::vector<Used> used = UseSome(3);
+  const int number = TgtdOf(used[0].connection);
+  REQUIRE(number > 0);
+  const std::string portal = used[0].connection.portal;
+  REQUIRE(TgtClient(options.control_port + number).ClosePortal(portal) == absl::OkStatus());
+  auto taken = std::make_unique<TakenPort>(PortOf(number));
+  const auto says_why = [&] { return absl::StrContains(array->CheckTgtd().message(), portal); };
+  // The second one begins where no portal of its kind could be opened.
+  for (int death = 0; death < 2; ++death) {
+    const pid_t before = Tgtd(number);
+    REQUIRE(::kill(before, SIGKILL) == 0);
+    CHECK(Eventually([&] { return Tgtd(number) != 0 && Tgtd(number) != before && says_why(); },
+                     absl::Minutes(1)));
+  }
+  CHECK(used[1].session->Write(1, 'y'));
+  CHECK(used[2].session->Write(1, 'y'));
+  const auto grants = Cluster()->grants().ListGrants({});
+  for (const Grant& grant : grants.value()) CHECK_FALSE(grant.connection.portal.empty());
+  taken.reset();
+  CHECK(Eventually([&] { return array->CheckTgtd().ok(); }, absl::Minutes(1)));
+  const auto again = PlainInitiator::Login(used[0].connection);
+  REQUIRE(again.status() == absl::OkStatus());
+  CHECK((*again)->Read(1) == 'x');
+}
+
+}  // namespace
+}  // namespace lunkeeper::testing
