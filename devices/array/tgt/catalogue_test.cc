@@ -49,18 +49,18 @@ TEST_CASE_METHOD(Fresh, "what is stored is there after the program has ended") {
 }
 
 TEST_CASE_METHOD(Fresh, "a grant keeps its tgtd, and new ones go to each in its turn") {
-  const auto add = [this](const std::string& name, int tgtds) {
+  const auto add = [this](const std::string& name, const std::vector<int>& tgtds) {
     const GrantRequest request{Add(name), kA, Access::kExclusive, GrantOwner::kNode};
     return catalogue->grants().AddGrant(kCluster, request, {"secret"}, tgtds).value();
   };
-  CHECK(add("1", 3).tgtd == 1);
-  CHECK(add("2", 3).tgtd == 2);
-  CHECK(add("3", 3).tgtd == 0);
-  const GrantRow fourth = add("4", 3);
+  CHECK(add("1", {0, 1, 2}).tgtd == 1);
+  CHECK(add("2", {0, 1, 2}).tgtd == 2);
+  CHECK(add("3", {0, 1, 2}).tgtd == 0);
+  const GrantRow fourth = add("4", {0, 1, 2});
   CHECK(fourth.tgtd == 1);
-  CHECK(add("5", 1).tgtd == 0);
+  CHECK(add("5", {0}).tgtd == 0);
   const GrantRequest again{fourth.volume, kA, Access::kExclusive, GrantOwner::kNode};
-  CHECK(catalogue->grants().AddGrant(kCluster, again, {"secret"}, 2)->tgtd == 1);
+  CHECK(catalogue->grants().AddGrant(kCluster, again, {"secret"}, {0, 2})->tgtd == 1);
   Open();
   CHECK(*catalogue->grants().HighestTgtd() == 2);
   CHECK(catalogue->grants().ListGrantsOfTgtd(1)->size() == 2);

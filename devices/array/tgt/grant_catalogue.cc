@@ -140,7 +140,8 @@ absl::Status CheckExclusiveIsAlone(SqlDatabase& database, const VolumeId& volume
 }
 
 absl::StatusOr<GrantRow> InsertGrant(SqlDatabase& database, const ClusterId& cluster,
-                                     const GrantRequest& request, const GrantSecrets& secrets, int tgtds) {
+                                     const GrantRequest& request, const GrantSecrets& secrets,
+                                     const std::vector<int>& tgtds) {
   ASSIGN_OR_RETURN(const std::optional<VolumeUses> uses, ReadUses(database, cluster, request.volume));
   if (!uses) {
     return absl::NotFoundError(absl::StrCat("volume ", request.volume.value(), ": there is no such volume"));
@@ -150,7 +151,7 @@ absl::StatusOr<GrantRow> InsertGrant(SqlDatabase& database, const ClusterId& clu
   RETURN_IF_ERROR(RefuseIfFull(database, cluster, request));
   ASSIGN_OR_RETURN(const int64_t generation, TakeNextGeneration(database));
   // By turns. To count them would cost more than an even share is worth.
-  const int tgtd = static_cast<int>(generation % tgtds);
+  const int tgtd = tgtds[static_cast<size_t>(generation) % tgtds.size()];
   RETURN_IF_ERROR(database
                       .Change("INSERT INTO grants(" GRANT_COLUMNS
                               ") VALUES(?1,?2,?3,?4,?5,?6,?7,0,?8,?9,?10)",
@@ -191,7 +192,8 @@ absl::StatusOr<std::vector<GrantRow>> GrantCatalogue::ReadGrants(const char* sql
 }
 
 absl::StatusOr<GrantRow> GrantCatalogue::AddGrant(const ClusterId& cluster, const GrantRequest& request,
-                                                  const GrantSecrets& secrets, int tgtds) {
+                                                  const GrantSecrets& secrets,
+                                                  const std::vector<int>& tgtds) {
   // The change runs on whichever thread leads the batch, so its result comes out through `granted`.
   absl::StatusOr<GrantRow> granted = absl::InternalError("not tried");
   const absl::Status written = file_.WriteChange([&](SqlDatabase& database) -> absl::Status {

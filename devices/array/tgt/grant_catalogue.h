@@ -53,9 +53,9 @@ class GrantCatalogue {
   // The grant the node has, or a new one. ABORTED: another grant is in the way (the message names the
   // holder); FAILED_PRECONDITION: the node is fenced, or has the volume with another access, or the volume
   // was not made for this use. A volume of which that is not known takes on the first use that may write.
-  // New ones go to the first `tgtds` by turns.
+  // New ones go to `tgtds`, one at least, by turns.
   absl::StatusOr<GrantRow> AddGrant(const ClusterId& cluster, const GrantRequest& request,
-                                    const GrantSecrets& secrets, int tgtds = 1);
+                                    const GrantSecrets& secrets, const std::vector<int>& tgtds = {0});
   absl::StatusOr<std::optional<GrantRow>> FindGrant(const VolumeId& volume, const NodeId& node);
   absl::StatusOr<std::optional<GrantRow>> FindGeneration(Generation generation);
   // The last one that was given out, to whatever.

@@ -67,7 +67,7 @@ absl::StatusOr<std::vector<FenceRecord>> TgtFences::ListFences() {
 absl::StatusOr<Connection> TgtFences::OpenHeartbeatLun(const HeartbeatLunRequest& request) {
   RETURN_IF_ERROR(parts_.check_serving());
   RETURN_IF_ERROR(CheckNodeId(request.node));
-  RETURN_IF_ERROR(parts_.servers.WaitReady(absl::Now() + kReadyTimeout));
+  RETURN_IF_ERROR(parts_.servers.first().WaitReady(absl::Now() + kReadyTimeout));
   absl::StatusOr<Connection> access =
       parts_.heartbeat_luns.OpenLun(cluster_, request, parts_.MakeSecrets(cluster_, request.node));
   parts_.RememberSequence();

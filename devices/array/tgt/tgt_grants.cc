@@ -34,16 +34,18 @@ absl::StatusOr<Grant> TgtGrants::AcquireGrant(const GrantRequest& request, absl:
   RETURN_IF_ERROR(parts_.check_serving());
   RETURN_IF_ERROR(CheckNodeId(request.node));
   RETURN_IF_ERROR(CheckVolumeIsFit(request));
-  RETURN_IF_ERROR(parts_.servers.WaitReady(absl::Now() + kReadyTimeout));
   ASSIGN_OR_RETURN(const auto own, parts_.catalogue.grants().FindGrant(request.volume, request.node));
   // A node that repeats its request must not wait in line behind the nodes that wait for it to release.
   if (own.has_value() && !own->releasing) {
+    RETURN_IF_ERROR(parts_.servers.WaitReady({*own}, absl::Now() + kReadyTimeout));
     const auto pass = parts_.gates.Enter(request.volume, absl::Now() + kGrantGateTimeout);
     if (!pass.has_value())
       return absl::AbortedError(absl::StrCat("volume ", request.volume.value(), ": it stays busy"));
     absl::StatusOr<Grant> grant = TryAcquire(request);
     if (!absl::IsAborted(grant.status())) return grant;
   }
+  // Here, since nobody waits for a tgtd inside a gate.
+  RETURN_IF_ERROR(parts_.servers.ListForNewGrants(absl::Now() + kReadyTimeout).status());
   return AcquireInLine(request, wait);
 }
 
@@ -78,9 +80,10 @@ absl::Status TgtGrants::CheckIsClosed(const VolumeId& volume) {
 
 absl::StatusOr<Grant> TgtGrants::TryAcquire(const GrantRequest& request) {
   RETURN_IF_ERROR(CheckIsClosed(request.volume));
+  ASSIGN_OR_RETURN(const std::vector<int> tgtds, parts_.servers.ListForNewGrants(absl::InfinitePast()));
   ASSIGN_OR_RETURN(const GrantRow row,
-                   parts_.catalogue.grants().AddGrant(
-                       cluster_, request, parts_.MakeSecrets(cluster_, request.node), parts_.options.tgtds));
+                   parts_.catalogue.grants().AddGrant(cluster_, request,
+                                                      parts_.MakeSecrets(cluster_, request.node), tgtds));
   parts_.RememberSequence();
   FAIL_POINT("array.grant.stored");
   RETURN_IF_ERROR(parts_.servers.TargetsOf(row).OpenTarget(row));

@@ -123,7 +123,7 @@ absl::StatusOr<std::unique_ptr<TgtServers>> TgtServers::Make(const TgtServersOpt
                                                              Catalogue& catalogue, const ImageStore& images,
                                                              VolumeGates& gates) {
   ASSIGN_OR_RETURN(const int count, CountTgtds(options.tgtds, catalogue, options.directory));
-  std::unique_ptr<TgtServers> servers(new TgtServers());
+  std::unique_ptr<TgtServers> servers(new TgtServers(options.tgtds));
   std::set<std::string> portals;
   for (int number = 0; number < count; ++number) {
     ASSIGN_OR_RETURN(const TgtDaemonOptions daemon, OptionsOf(number, options.first, options.directory));
@@ -133,6 +133,7 @@ absl::StatusOr<std::unique_ptr<TgtServers>> TgtServers::Make(const TgtServersOpt
   return servers;
 }
 
+TgtServers::TgtServers(int wanted) : wanted_(wanted) {}
 TgtServers::~TgtServers() = default;
 
 absl::Status TgtServers::StartServing() {
@@ -149,9 +150,18 @@ absl::Status TgtServers::StartServing() {
   return FirstError(started);
 }
 
-absl::Status TgtServers::WaitReady(absl::Time deadline) {
-  for (const auto& server : servers_) RETURN_IF_ERROR(server->daemon.WaitReady(deadline));
+absl::Status TgtServers::WaitReady(const std::vector<GrantRow>& grants, absl::Time deadline) {
+  for (const GrantRow& grant : grants) RETURN_IF_ERROR(ServerOf(grant).daemon.WaitReady(deadline));
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int>> TgtServers::ListForNewGrants(absl::Time deadline) const {
+  std::vector<int> numbers;
+  for (int number = 0; number < wanted_; ++number)
+    if (servers_[static_cast<size_t>(number)]->daemon.CheckAnswering().ok()) numbers.push_back(number);
+  if (!numbers.empty()) return numbers;
+  RETURN_IF_ERROR(servers_.front()->daemon.WaitReady(deadline));
+  return std::vector<int>{0};
 }
 
 absl::Status TgtServers::CheckAnswering() const {

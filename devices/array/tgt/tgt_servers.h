@@ -55,8 +55,11 @@ class TgtServers {
   // Brings all up, at the same time, as TgtDaemon::StartServing does. After an error it may be repeated, and
   // leaves alone what serves.
   absl::Status StartServing();
-  // UNAVAILABLE: one of them was not serving by the deadline.
-  absl::Status WaitReady(absl::Time deadline);
+  // UNAVAILABLE: one that has such a grant was not serving by the deadline.
+  absl::Status WaitReady(const std::vector<GrantRow>& grants, absl::Time deadline);
+  // The tgtds that new grants go to: of the ones asked for, all that serve and answer. While there is none it
+  // waits for the first. UNAVAILABLE: that was not serving by the deadline.
+  absl::StatusOr<std::vector<int>> ListForNewGrants(absl::Time deadline) const;
   // UNAVAILABLE: one of them is being started again, or hangs; the message says what to do.
   absl::Status CheckAnswering() const;
   // Holds all of them. They are held together from the last one's beginning to the first one's end.
@@ -75,9 +78,10 @@ class TgtServers {
 
  private:
   struct Server;
-  TgtServers() = default;
+  explicit TgtServers(int wanted);
   Server& ServerOf(const GrantRow& grant);
 
+  const int wanted_;
   std::vector<std::unique_ptr<Server>> servers_;
 };
 

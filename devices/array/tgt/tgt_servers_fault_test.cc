@@ -91,22 +91,32 @@ TEST_CASE_METHOD(Several, "portals of which two tgtds would have the same port a
   CHECK_THAT(std::string(refused.message()), Catch::Contains(options.portals[1]));
 }
 
-TEST_CASE_METHOD(Several,
-                 "a tgtd that cannot be started again says which it is and why, and takes no other along") {
-  const std::vector<Used> used = UseSome(3);
-  const int number = TgtdOf(used[0].connection);
-  REQUIRE(number > 0);
-  const std::string portal = used[0].connection.portal;
-  REQUIRE(TgtClient(options.control_port + number).ClosePortal(portal) == absl::OkStatus());
-  auto taken = std::make_unique<TakenPort>(PortOf(number));
-  const auto says_why = [&] { return absl::StrContains(array->CheckTgtd().message(), portal); };
-  // The second one begins where no portal of its kind could be opened.
-  for (int death = 0; death < 2; ++death) {
+// Three volumes in three tgtds, of which one, not the first, cannot be started again.
+struct OneIsDown : Several {
+  OneIsDown() {
+    REQUIRE(number > 0);
+    REQUIRE(TgtClient(options.control_port + number).ClosePortal(portal) == absl::OkStatus());
+    taken = std::make_unique<TakenPort>(PortOf(number));
+    KillAndWait();
+  }
+  void KillAndWait() {
     const pid_t before = Tgtd(number);
     REQUIRE(::kill(before, SIGKILL) == 0);
-    CHECK(Eventually([&] { return Tgtd(number) != 0 && Tgtd(number) != before && says_why(); },
-                     absl::Minutes(1)));
+    const auto says_why = [&] {
+      const pid_t now = Tgtd(number);
+      return now != 0 && now != before && absl::StrContains(array->CheckTgtd().message(), portal);
+    };
+    CHECK(Eventually(says_why, absl::Minutes(1)));
   }
+  const std::vector<Used> used = UseSome(3);
+  const int number = TgtdOf(used[0].connection);
+  const std::string portal = used[0].connection.portal;
+  std::unique_ptr<TakenPort> taken;
+};
+
+TEST_CASE_METHOD(OneIsDown,
+                 "a tgtd that cannot be started again says which and why, and takes no other along") {
+  KillAndWait();  // this one begins where no portal could be opened
   CHECK(used[1].session->Write(1, 'y'));
   CHECK(used[2].session->Write(1, 'y'));
   const auto grants = Cluster()->grants().ListGrants({});
@@ -116,6 +126,16 @@ TEST_CASE_METHOD(Several,
   const auto again = PlainInitiator::Login(used[0].connection);
   REQUIRE(again.status() == absl::OkStatus());
   CHECK((*again)->Read(1) == 'x');
+}
+
+TEST_CASE_METHOD(OneIsDown, "volumes are granted and grow while one tgtd cannot be started again") {
+  for (const Used& each : UseSome(4, kOther)) CHECK(TgtdOf(each.connection) != number);
+  const auto view = Cluster();
+  REQUIRE(view->volumes().ExpandVolume(used[1].volume, 32 << 20).status() == absl::OkStatus());
+  CHECK((*PlainInitiator::Login(used[1].connection))->SizeBytes() == 32 << 20);
+  CHECK(absl::IsUnavailable(view->volumes().ExpandVolume(used[0].volume, 32 << 20).status()));
+  CHECK(absl::IsUnavailable(
+      view->grants().AcquireGrant({.volume = used[0].volume, .node = kNode}, absl::ZeroDuration()).status()));
 }
 
 }  // namespace

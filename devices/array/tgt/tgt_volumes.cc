@@ -235,7 +235,9 @@ absl::StatusOr<Volume> TgtVolumes::ExpandVolume(const VolumeId& id, uint64_t siz
 }
 
 absl::Status TgtVolumes::GrowVolume(const Volume& volume, uint64_t size_bytes) {
-  RETURN_IF_ERROR(parts_.servers.WaitReady(absl::Now() + kReadyTimeout));
+  const GrantFilter of_volume{.volume = volume.id, .node = {}};
+  ASSIGN_OR_RETURN(const auto before, parts_.catalogue.grants().ListGrants(cluster_, of_volume));
+  RETURN_IF_ERROR(parts_.servers.WaitReady(before, absl::Now() + kReadyTimeout));
   // Before the gate: it syncs all that is dirty of the volume, and a fence would wait for that. A file that
   // is larger than its LUNs harms nobody.
   const std::string path = parts_.images.VolumePath(volume.id);
@@ -245,8 +247,7 @@ absl::Status TgtVolumes::GrowVolume(const Volume& volume, uint64_t size_bytes) {
   if (!pass.has_value())
     return absl::AbortedError(absl::StrCat("volume ", volume.id.value(), ": it stays busy; try again"));
   // Behind the gate no grant comes or goes, so these are all. A grant made later finds the larger file.
-  ASSIGN_OR_RETURN(const auto grants,
-                   parts_.catalogue.grants().ListGrants(cluster_, {.volume = volume.id, .node = {}}));
+  ASSIGN_OR_RETURN(const auto grants, parts_.catalogue.grants().ListGrants(cluster_, of_volume));
   for (const GrantRow& grant : grants) {
     if (!grant.releasing) RETURN_IF_ERROR(parts_.servers.TargetsOf(grant).GrowLun(grant, path));
   }
