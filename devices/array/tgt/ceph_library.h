@@ -6,9 +6,11 @@
 
 #include <sys/types.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -103,5 +105,17 @@ struct CephLibrary {
 
 // Once; it stays loaded. FAILED_PRECONDITION: the libraries are not installed.
 absl::StatusOr<const CephLibrary*> LoadCephLibrary();
+
+// Lists with room for `count` entries, and with more for as long as there are more (-ERANGE; the library then
+// sets `count`). What the last call of `list(entries, &count)` returned.
+template <typename Entry, typename Count, typename List>
+int ListWithRoom(std::vector<Entry>& entries, Count& count, List list) {
+  int listed = -ERANGE;
+  while (listed == -ERANGE) {
+    entries.resize(static_cast<size_t>(count));
+    listed = list(entries.data(), &count);
+  }
+  return listed;
+}
 
 }  // namespace lunkeeper

@@ -165,9 +165,9 @@ absl::StatusOr<RbdImage> CephPool::OpenImage(const std::string& name, const std:
 
 absl::StatusOr<std::vector<std::string>> CephPool::ListImages() const {
   size_t most = 256;
-  std::vector<CephLibrary::ImageSpec> specs(most);
-  int listed = 0;
-  while ((listed = ceph_.rbd_list2(context_, specs.data(), &most)) == -ERANGE) specs.resize(most);
+  std::vector<CephLibrary::ImageSpec> specs;
+  const int listed = ListWithRoom(
+      specs, most, [this](auto* room, size_t* count) { return ceph_.rbd_list2(context_, room, count); });
   if (listed < 0) return CephError("list images of pool " + options_.pool, listed);
   std::vector<std::string> names;
   for (size_t i = 0; i < most; ++i) names.emplace_back(specs[i].name);
@@ -178,10 +178,9 @@ absl::StatusOr<std::vector<std::string>> CephPool::ListImages() const {
 absl::StatusOr<std::vector<std::string>> CephPool::ListSnapshots(const std::string& image) const {
   ASSIGN_OR_RETURN(const RbdImage opened, OpenImage(image, "", /*read_only=*/true));
   int most = 64;
-  std::vector<CephLibrary::SnapshotInfo> infos(static_cast<size_t>(most));
-  int listed = 0;
-  while ((listed = ceph_.rbd_snap_list(opened.get(), infos.data(), &most)) == -ERANGE)
-    infos.resize(static_cast<size_t>(most));
+  std::vector<CephLibrary::SnapshotInfo> infos;
+  const int listed = ListWithRoom(
+      infos, most, [&](auto* room, int* count) { return ceph_.rbd_snap_list(opened.get(), room, count); });
   if (listed < 0) return CephError("list snapshots of image " + image, listed);
   std::vector<std::string> names;
   for (size_t i = 0; i < static_cast<size_t>(listed); ++i) names.emplace_back(infos[i].name);
@@ -191,10 +190,10 @@ absl::StatusOr<std::vector<std::string>> CephPool::ListSnapshots(const std::stri
 
 absl::StatusOr<std::vector<std::string>> CephPool::ListWatchers(const RbdImage& image) const {
   size_t most = 16;
-  std::vector<CephLibrary::Watcher> watchers(most);
-  int listed = 0;
-  while ((listed = ceph_.rbd_watchers_list(image.get(), watchers.data(), &most)) == -ERANGE)
-    watchers.resize(most);
+  std::vector<CephLibrary::Watcher> watchers;
+  const int listed = ListWithRoom(watchers, most, [&](auto* room, size_t* count) {
+    return ceph_.rbd_watchers_list(image.get(), room, count);
+  });
   if (listed < 0) return CephError("list who has an image open", listed);
   std::vector<std::string> addresses;
   for (size_t i = 0; i < most; ++i) {

@@ -92,10 +92,10 @@ absl::StatusOr<LunBacking> RbdStore::BackingOf(const std::string& path) const {
 absl::Status RbdStore::CheckCacheOf(const RbdImage& image, const std::string& name) const {
   const CephLibrary& ceph = pool_->library();
   int most = 256;
-  std::vector<CephLibrary::ConfigOption> options(static_cast<size_t>(most));
-  int listed = 0;
-  while ((listed = ceph.rbd_config_image_list(image.get(), options.data(), &most)) == -ERANGE)
-    options.resize(static_cast<size_t>(most));
+  std::vector<CephLibrary::ConfigOption> options;
+  const int listed = ListWithRoom(options, most, [&](auto* room, int* count) {
+    return ceph.rbd_config_image_list(image.get(), room, count);
+  });
   if (listed < 0) return CephError("read the settings of image " + name, listed);
   bool cached = false;
   for (int i = 0; i < most; ++i) {
