@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
@@ -38,6 +39,12 @@ std::vector<std::string>& AllNames() {
     ::_exit(127);
   }
   if (child > 0) ::waitpid(child, nullptr, 0);
+}
+
+[[maybe_unused]] void ComputeForEver() {
+  std::atomic<bool> end{false};
+  while (!end) {
+  }
 }
 
 }  // namespace
@@ -75,7 +82,10 @@ void FailPointSite::HitAt(uint64_t number) const {
   if (wanted == nullptr) return;
   const size_t length = std::strlen(name_);
   if (std::strncmp(wanted, name_, length) != 0 || wanted[length] != '@') return;
-  if (std::strtoull(wanted + length + 1, nullptr, 10) == number && IsFirstTime()) std::abort();
+  char* action = nullptr;
+  if (std::strtoull(wanted + length + 1, &action, 10) != number || !IsFirstTime()) return;
+  if (std::strcmp(action, ":hang") == 0) ComputeForEver();
+  std::abort();
 }
 
 }  // namespace internal

@@ -9,6 +9,7 @@
 //   process), then go on
 //   LUNKEEPER_FAIL_POINT=worker.request.taken@4096     only where the point's number is this one; such points
 //   are FAIL_POINT_AT("worker.request.taken", offset), and die by abort(), as of a bug
+//   LUNKEEPER_FAIL_POINT=worker.request.taken@4096:hang   likewise, but compute there for ever
 // All act once: with LUNKEEPER_FAIL_POINT_ONCE=FILE the point fires only if it can create FILE, so that a
 // restarted process does not die at the same place for ever. Compiled out without the CMake option
 // LUNKEEPER_FAIL_POINTS. Names are `<area>.<operation>.<step just done>`; every one is listed by

@@ -2,8 +2,9 @@
 // How often workers crashed on each volume, so that one whose requests crash every worker (a bug of ours, an
 // answer of its target that nobody foresaw) is set aside and the others go on.
 //
-// A crash counts against a volume if the crashed thread was working on it and marked it (crash_marks.h). Any
-// other death of a worker, by a signal from outside or an exit code, counts against none.
+// A crash counts against a volume if the crashed thread was working on it and marked it (crash_marks.h); a
+// thread that computes for ever crashes itself (hang_watch.h). Any other death of a worker, by a signal from
+// outside or an exit code, counts against none.
 // Thread safety: none; the lock of SupervisedVolumes guards it.
 
 #include <chrono>

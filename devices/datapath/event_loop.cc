@@ -28,6 +28,7 @@
 #include <utility>
 
 #include "devices/datapath/crash_marks.h"
+#include "devices/datapath/hang_watch.h"
 
 namespace lunkeeper {
 namespace {
@@ -98,6 +99,7 @@ void EventLoop::Run() {
   volatile char stack[64 << 10];
   for (size_t i = 0; i < sizeof(stack); i += 4096) stack[i] = 0;
   const CrashStack crash_stack;
+  const HangWatch hang_watch(*heartbeat_);
   // Nobody is pushed off a processor when something comes for this thread: by its turn more has come, and
   // goes out, or is answered, together.
   const sched_param parameters{};

@@ -87,8 +87,8 @@ void SupervisedVolumes::SetCulpritAside() {
   SupervisedVolume* const volume = crashes_.CountCrash(table_, CrashHistory::Clock::now());
   if (volume == nullptr || volume->lost()) return;
   LoseVolume(*volume,
-             "set aside: the data path's worker crashed each time it served this volume. The data path's log "
-             "has the crashes; report them, then unstage and stage the volume to try again");
+             "set aside: the data path's worker crashed or hung each time it served this volume. The data "
+             "path's log has each; report them, then unstage and stage the volume to try again");
   volume->set_aside = true;
   LogError("datapath", "volume set aside, and the others go on",
            {{"volume", volume->id.value()}, {"reason", volume->reason}});
