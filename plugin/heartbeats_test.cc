@@ -2,10 +2,12 @@
 
 #include <atomic>
 #include <future>
+#include <optional>
 
 #include "absl/synchronization/mutex.h"
 #include "base/testing/silent_port.h"
 #include "base/testing/stalling_proxy.h"
+#include "base/testing/wall_clock.h"
 #include "fencing/agent/heartbeat_sender.h"
 #include "plugin/testing/heartbeating_node.h"
 
@@ -125,6 +127,20 @@ TEST_CASE("a replica that comes back is heard by again, and one that comes late 
     const int before = controller.sink.heartbeats();
     CHECK(Eventually([&] { return controller.sink.heartbeats() >= before + 3; }));
   }
+}
+
+TEST_CASE("a node whose clock was set back is heard again after its connection was lost") {
+  CoordinatorRig rig;
+  Controller& controller = rig.AddController();
+  StallingProxy proxy(controller.port);
+  std::optional<testing::WallClockAhead> ahead(absl::Minutes(30));  // its token is good for longer
+  HeartbeatingNode node(rig, {proxy.port()});
+  const bool heard = Eventually([&] { return controller.sink.heartbeats() >= 1; });
+  ahead.reset();
+  REQUIRE(heard);
+  proxy.CloseAll();
+  const int before = controller.sink.heartbeats();
+  CHECK(Eventually([&] { return controller.sink.heartbeats() >= before + 3; }));
 }
 
 TEST_CASE("a connection that hangs is given up, and the node is heard again") {

@@ -1,6 +1,7 @@
 #include "fencing/agent/heartbeat_sender.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <optional>
 #include <utility>
@@ -38,7 +39,9 @@ namespace {
 namespace v1 = coordinator::v1;
 
 // A replica that refuses a stream at once would otherwise be asked with every heartbeat.
-constexpr absl::Duration kRestartStreamAfter = absl::Seconds(1);
+constexpr std::chrono::seconds kRestartStreamAfter(1);
+
+using Clock = std::chrono::steady_clock;
 
 // Whether the device's grant was made after that fence. A target's name ends with the generation of its
 // grant, and an array numbers grants and fences from one counter, so the two compare. The check is needed
@@ -183,7 +186,7 @@ class Sender final : public HeartbeatSender {
   // The connection to one replica, over all streams to it.
   struct Link {
     std::unique_ptr<HeartbeatStream> stream;
-    absl::Time begun;
+    Clock::time_point begun;
     std::string last_end;  // the reason that was logged last
   };
 
@@ -304,7 +307,7 @@ class Sender final : public HeartbeatSender {
   static bool MayBeginStream(Link& link, const std::string& address) {
     if (link.stream == nullptr) return true;
     const std::optional<std::string> end = link.stream->EndReason();
-    if (!end || absl::Now() - link.begun < kRestartStreamAfter) return false;
+    if (!end || Clock::now() - link.begun < kRestartStreamAfter) return false;
     if (std::exchange(link.last_end, *end) != *end)
       LogWarn("agent", "heartbeats are not heard", {{"by", address}, {"error", *end}});
     return true;
@@ -318,7 +321,7 @@ class Sender final : public HeartbeatSender {
       Link& link = links[replica->address];
       if (auto known = links_.extract(replica->address); !known.empty()) link = std::move(known.mapped());
       if (MayBeginStream(link, replica->address)) {
-        link.begun = absl::Now();
+        link.begun = Clock::now();
         link.stream = HeartbeatStream::BeginStream(replicas_, replica,
                                                    [this](const auto& answer) { TakeAnswer(answer); });
       }

@@ -57,14 +57,14 @@ class HeartbeatLink {
 
  private:
   void SendHeartbeat() {
-    if (absl::Now() < try_at_) return;
+    if (Clock::now() < try_at_) return;
     const absl::Status status = TryAtPortals();
     ReportResult(status);
     if (status.ok()) {
       landed_at_ = Clock::now();
       pause_ = kShortestPause;
     } else {
-      try_at_ = absl::Now() + pause_;
+      try_at_ = Clock::now() + absl::ToChronoNanoseconds(pause_);
       pause_ = std::min(2 * pause_, kLongestPause);
     }
   }
@@ -179,7 +179,7 @@ class HeartbeatLink {
   bool refused_ = false;  // the array refused the last login with `connection_`
   std::unique_ptr<LibiscsiSession> session_;
   std::string notice_head_;  // the first block of the notice that was last read
-  absl::Time try_at_ = absl::InfinitePast();
+  Clock::time_point try_at_;
   absl::Duration pause_ = kShortestPause;
   std::optional<absl::StatusCode> reported_;
 

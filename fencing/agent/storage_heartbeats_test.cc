@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
+#include "base/testing/wall_clock.h"
 #include "devices/array/tgt/testing/array_fixture.h"
 #include "devices/heartbeat/fence_notice.h"
 #include "devices/heartbeat/heartbeat_block.h"
@@ -94,6 +95,20 @@ TEST_CASE_METHOD(StorageHeartbeatsFixture,
   controllers = false;
   REQUIRE(::kill(TgtdProcess(options.control_port), SIGKILL) == 0);
   CHECK(Land());
+  CHECK(Land());
+}
+
+TEST_CASE_METHOD(StorageHeartbeatsFixture,
+                 "heartbeats that did not land are tried again soon by a node whose clock was set back") {
+  controllers = false;
+  {
+    const testing::WallClockAhead ahead(absl::Hours(1));
+    Start();
+    const absl::Time began = absl::Now();
+    // The first attempt is over by then; the next one follows half a second after it.
+    CHECK(Eventually([&] { return asked >= 1 && absl::Now() - began > absl::Milliseconds(200); }, kLong));
+  }
+  controllers = true;
   CHECK(Land());
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <chrono>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
@@ -42,7 +43,7 @@ namespace v1 = coordinator::v1;
 // A stream that ends within this time after its last heartbeat was closed by the node: its kernel lives. When
 // it ends later, the machine may be dead, and the end may come from gRPC's own keep-alive timeout. Nodes send
 // every half second.
-constexpr absl::Duration kStreamIsCurrent = absl::Seconds(2);
+constexpr std::chrono::seconds kStreamIsCurrent(2);
 // Token reviews for streams that may run at once. After a controller restarts all nodes open their streams
 // together, each with a token to review; the limit spreads these calls over time.
 constexpr size_t kReviewThreads = 4;
@@ -136,7 +137,7 @@ class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::
       LogInfo("coordinator", "a node's heartbeats begin", {{"node", node_.value()}});
     }
     if (message_.node() != node_.value()) return absl::InvalidArgumentError("node: changes within a stream");
-    last_ = absl::Now();
+    last_ = std::chrono::steady_clock::now();
     if (streams_.sink != nullptr)
       answer_ = WriteAnswer(streams_.sink->OnHeartbeat(std::move(heartbeat)), streams_.sink->LimitsOf(node_));
     return absl::OkStatus();
@@ -146,7 +147,7 @@ class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::
   void EndStream() {
     if (node_.empty()) return Finish({grpc::StatusCode::INVALID_ARGUMENT, "a stream without a heartbeat"});
     if (!replaced_) {
-      const bool closed = absl::Now() - last_ < kStreamIsCurrent && !streams_.leaving;
+      const bool closed = std::chrono::steady_clock::now() - last_ < kStreamIsCurrent && !streams_.leaving;
       LogInfo("coordinator",
               closed ? "a node's heartbeats end: it closed them" : "a node's heartbeats end after a silence",
               {{"node", node_.value()}});
@@ -162,7 +163,7 @@ class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::
   uint64_t number_ = 0;  // among the machine's streams; 0: not one of them yet
   std::atomic<bool> reset_ = false, replaced_ = false;
   NodeId node_;  // empty before the first heartbeat
-  absl::Time last_;
+  std::chrono::steady_clock::time_point last_;
   v1::Heartbeat message_;
   v1::HeartbeatAnswer answer_;
 };
