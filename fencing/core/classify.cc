@@ -15,8 +15,8 @@ namespace {
 
 // The control plane does not see its kubelet, but the node does its work as far as the arrays see. The time
 // in which a node was away counts for nothing once it is back: it has yet to begin its work, and its kubelet.
-Classification ClassifyCutOff(const Signals& signals, const Settings& settings, Span here_for = Span::max()) {
-  const auto quiet_for = std::min({signals.io_quiet_for, signals.not_ready_for, here_for});
+Classification ClassifyCutOff(const Signals& signals, const Settings& settings) {
+  const auto quiet_for = std::min({signals.io_quiet_for, signals.not_ready_for, signals.here_for});
   if (!settings.fence_partitioned || quiet_for < settings.partition_grace)
     return {Response::kHold, "cut off from the control plane; its workload may be fine"};
   return {Response::kFence, "cut off from the control plane and without I/O"};
@@ -31,7 +31,7 @@ Classification ClassifyHeard(const Signals& signals, const Settings& settings) {
     return {over ? Response::kFence : Response::kHold, "its kubelet or container runtime hangs"};
   }
   if (signals.kubelet == Kubelet::kNotReady) {
-    auto cut_off = ClassifyCutOff(signals, settings, signals.arrives_for);
+    auto cut_off = ClassifyCutOff(signals, settings);
     cut_off.late_lease = signals.late_lease;
     return cut_off;
   }

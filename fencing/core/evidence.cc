@@ -84,10 +84,11 @@ void Evidence::NoteEvent(Heartbeat heartbeat, Instant now) {
     // A node that boots over and over must not fill the memory; of sixteen boots any may be forgotten.
     if (node.other_boots.size() >= kMostOtherBoots) node.other_boots.erase(node.other_boots.begin());
     node.other_boots[node.heartbeat.boot] = node.heartbeat.sequence;
+    node.here_since = now;
   }
   const bool returns = node.heard && now - LatestOf(window_, node.heartbeat_at) >= settings_.silence;
   if (returns) node.outage_until = now;
-  if (!node.heard || returns || heartbeat.boot != node.heartbeat.boot) node.arrives_since = now;
+  NoteReturn(node, now, now, settings_.silence);
   // I/O that fails is an outage too: its pods may have crashed of it, and are kicked when it is over.
   if (!heartbeat.failing.empty()) node.outage_until = now;
   const auto hangs = [&](const VolumeId& volume) {
@@ -103,6 +104,10 @@ void Evidence::NoteEvent(Heartbeat heartbeat, Instant now) {
   node.heartbeat_at = now;
   node.unanswered = 0;
   node.heartbeat = std::move(heartbeat);
+}
+
+void Evidence::NoteReturn(NodeEvidence& node, Instant from, Instant until, Span gap) const {
+  if (from - LatestOf(window_, LastSignOf(node)) >= gap) node.here_since = until;
 }
 
 // A machine gives itself its instance, so it may send heartbeats as any number of them. Instances
@@ -159,13 +164,16 @@ void Evidence::NoteLanded(const ArrayView& view, Instant now, ArrayChannel& chan
   for (const auto& landed : view.landed) {
     if (at == nodes_.end() || at->first != landed.node)
       EnsureNode(landed.node, now), at = nodes_.find(landed.node);
-    auto& side = at++->second.SideOf(channel);
+    auto& node = at++->second;
+    auto& side = node.SideOf(channel);
     const auto from = look.asked - landed.age, until = now - landed.age;
     channel.NoteLife(landed.node, from, until, look.gap());
     if (side.heartbeat && landed.sequence == side.heartbeat_sequence) {
       side.heartbeat->NoteMissed(until, look);
       continue;
     }
+    if (!side.heartbeat || from - side.heartbeat->until >= settings_.silence)  // seldom, and the rest is slow
+      NoteReturn(node, from, until, settings_.silence + look.late());
     side.heartbeat.emplace(from, until, look);
     side.heartbeat_sequence = landed.sequence;
   }

@@ -89,6 +89,8 @@ class Evidence {
  private:
   void NoteHoldings(const ArrayView& view, Instant now, ArrayChannel& channel, const Look& look);
   void NoteLanded(const ArrayView& view, Instant now, ArrayChannel& channel, const Look& look);
+  // Before a sign of life is noted, made between `from` and `until`: after a gap the node is here since then.
+  void NoteReturn(NodeEvidence& node, Instant from, Instant until, Span gap) const;
   bool OthersReach(const ArrayChannel& array, const NodeId& node) const;
   // An array that hears no node at all is away itself: its silence says nothing of this node. Where no other
   // node ever used it, nobody can say.

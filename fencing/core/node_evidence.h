@@ -17,8 +17,10 @@ struct Look {
   Span since_last;  // between asking this time and the last time
   Span usual;       // the same of looks that are not late
   Span others_heard;
+  // By how much longer than usual nobody looked.
+  Span late() const { return std::max(Span(), since_last - usual); }
   // Between two signs of life, after which the array had heard nobody for a while.
-  Span gap() const { return others_heard + std::max(Span(), since_last - usual); }
+  Span gap() const { return others_heard + late(); }
   // The array may have been away since the last look, and nobody saw it.
   bool is_sparse() const { return since_last >= others_heard; }
 };
@@ -103,8 +105,8 @@ struct NodeEvidence {
   std::optional<Instant> heartbeat_at;
   std::optional<Instant> hung_since;
   std::optional<Instant> outage_until;  // when the last silence ended
-  // Its heartbeats have arrived without a long gap since then. A node that boots begins anew.
-  std::optional<Instant> arrives_since;
+  // It has shown life since then, by the network or on an array, without a long gap; empty: since it was met.
+  std::optional<Instant> here_since;
   Heartbeat heartbeat;  // the last one
   std::map<VolumeId, Instant> hanging_since;
   std::map<std::string, uint64_t> other_boots;  // than the last heartbeat's, with the last sequence of each

@@ -32,8 +32,9 @@ Signals Evidence::SignalsOf(const NodeId& id, const NodeEvidence& node, Instant 
                       : signals.silent_for < settings_.silence ? Network::kArrives
                                                                : Network::kSilent;
   }
-  if (signals.network == Network::kArrives) signals.arrives_for = now - LatestOf(window_, node.arrives_since);
-  if (node.hung_since) signals.hung_for = now - LatestOf(window_, node.hung_since);
+  const auto here_since = LatestOf(window_, node.met_at, node.here_since);
+  signals.here_for = now - here_since;
+  if (node.hung_since) signals.hung_for = now - LatestOf(here_since, node.hung_since);
   LookAtStorage(id, node, now, signals);
   LookAtSilence(id, node, signals);
   LookAtKernel(node, now, signals);

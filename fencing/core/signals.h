@@ -16,7 +16,7 @@ enum class Kubelet { kUnknown, kReady, kNotReady };
 struct Signals {
   Network network = Network::kNeverArrived;
   Span silent_for;
-  Span arrives_for;  // its heartbeats, without a gap; 0: they do not arrive
+  Span here_for;  // it has shown life on some channel, without a long gap before the last sign
   Storage storage = Storage::kUnknown;
   Span storage_silent_for;  // no heartbeat and no I/O, on every array that is up
   Span io_quiet_for;
