@@ -100,6 +100,17 @@ TEST_CASE("a failed device that a process holds is tried again") {
   CHECK(f.IsClean());
 }
 
+// Once its device has gone, no later sweep would find the volume, and its grant would stay.
+TEST_CASE("a failed device that took data along is taken away, and its grant given back") {
+  KubeletFixture f;
+  f.SetGracePeriod(absl::ZeroDuration());
+  f.FailDevice();
+  REQUIRE(f.Unpublish() == StatusCode::OK);
+  f.initiator.FailNext("Detach", absl::DataLossError("the data path died"));
+  f.service->RemoveForgotten();
+  CHECK(f.IsClean());
+}
+
 TEST_CASE("a busy staging mount of a failed device goes all the same") {
   KubeletFixture f;
   f.SetGracePeriod(absl::ZeroDuration());

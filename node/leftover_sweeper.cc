@@ -126,7 +126,7 @@ absl::Status LeftoverSweeper::RemoveDevice(const VolumeId& volume, absl::Time de
   if (!OnlyStaged(mounts)) return absl::OkStatus();
   for (const Mount& mount : mounts)
     RETURN_IF_ERROR(device_mounts_.UnmountAll(volume, mount.target, deadline));
-  return stager_.DetachAndRelease(volume, deadline);
+  return stager_.RemoveForgotten(volume, deadline);
 }
 
 }  // namespace lunkeeper

@@ -126,7 +126,9 @@ absl::Status Stager::RemoveStaleDevice(const Device& device, const StageRequest&
           {{"volume", request.volume.value()}, {"device", device.path}, {"reason", device.reason}});
   RETURN_IF_ERROR(device_mounts_.UnmountAll(request.volume, request.staging_path, request.deadline));
   FAIL_POINT("node.stage.stale_unmounted");
-  RETURN_IF_ERROR(DetachDevice(request.volume));
+  // Where it failed for good, nothing keeps the next users: a loss is only logged.
+  RETURN_IF_ERROR(device.health == DeviceHealth::kFailed ? DetachWithLoss(request.volume)
+                                                         : DetachDevice(request.volume));
   FAIL_POINT("node.stage.stale_detached");
   return absl::OkStatus();
 }
@@ -237,9 +239,7 @@ absl::StatusOr<FilesystemType> Stager::MakeFilesystem(const StageRequest& reques
 // UnstageVolume, which nobody may call after a failed stage. So a report that a tool's writes failed is
 // passed over: the stage has failed, and no user has written yet.
 void Stager::UndoStage(const VolumeId& volume, absl::Time deadline) {
-  absl::Status status = initiator_.Detach(volume);
-  for (int report = 0; absl::IsDataLoss(status) && report < kMostReports; ++report)
-    status = initiator_.Detach(volume);
+  absl::Status status = DetachWithLoss(volume);
   if (status.ok()) status = ReleaseUnusedGrant(volume, deadline);
   if (!status.ok()) LogNotUndone(volume, status);
 }
@@ -301,6 +301,11 @@ absl::Status Stager::DetachAndRelease(const VolumeId& volume, absl::Time deadlin
   return ReleaseUnusedGrant(volume, deadline);
 }
 
+absl::Status Stager::RemoveForgotten(const VolumeId& volume, absl::Time deadline) {
+  RETURN_IF_ERROR(DetachWithLoss(volume));
+  return ReleaseUnusedGrant(volume, deadline);
+}
+
 // The grants are listed before the device is looked for. If a new grant comes in between and its device is
 // attached, the device is seen here; if it is not attached yet, the release below names an older generation,
 // which the array ignores.
@@ -321,6 +326,17 @@ absl::Status Stager::DetachDevice(const VolumeId& volume) {
   if (!absl::IsFailedPrecondition(status)) return status;
   return RefuseVolume(volume, absl::StrCat("its device is still in use ", DescribeUse(volume),
                                            "; unpublish it there first (", status.message(), ")"));
+}
+
+// Reports of lost data are logged and passed over.
+absl::Status Stager::DetachWithLoss(const VolumeId& volume) {
+  absl::Status status = DetachDevice(volume);
+  for (int report = 0; absl::IsDataLoss(status) && report < kMostReports; ++report) {
+    LogError("node", "data of a volume may be lost",
+             {{"volume", volume.value()}, {"error", std::string(status.message())}});
+    status = DetachDevice(volume);
+  }
+  return status;
 }
 
 // For the error alone, so what cannot be read is left out.

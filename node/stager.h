@@ -52,6 +52,8 @@ class Stager {
   // The last two steps of UnstageVolume, for a volume that is not mounted. FAILED_PRECONDITION: a process
   // holds the device open.
   absl::Status DetachAndRelease(const VolumeId& volume, absl::Time deadline);
+  // Likewise, of a device that failed for good and that nobody asks for: data that it lost are only logged.
+  absl::Status RemoveForgotten(const VolumeId& volume, absl::Time deadline);
   // Releases the grant that this node took of a volume without a device here; otherwise does nothing.
   absl::Status ReleaseUnusedGrant(const VolumeId& volume, absl::Time deadline);
 
@@ -70,6 +72,7 @@ class Stager {
   void UnmountUnused(const StageRequest& request);
   void UndoStage(const VolumeId& volume, absl::Time deadline);
   absl::Status DetachDevice(const VolumeId& volume);
+  absl::Status DetachWithLoss(const VolumeId& volume);
   absl::StatusOr<bool> MayHaveCached(const VolumeId& volume, const std::string& staging_path);
   absl::Status WriteBackMounted(const VolumeId& volume, const std::string& staging_path, absl::Time deadline);
   absl::Status TakeLoss(const VolumeId& volume);

@@ -294,7 +294,8 @@ TEST_CASE("a device of an earlier grant, or one that failed, is replaced when th
   if (regranted) {
     REQUIRE(f.array.ReleaseGrant(f.volume, f.node, GrantOwner::kNode, kAnyGeneration).ok());
   } else {
-    f.initiator.SetHealth(f.volume, DeviceHealth::kFailed, "the target stayed away");
+    f.initiator.SetHealth(f.volume, DeviceHealth::kFailed, "the data path died");
+    f.initiator.FailNext("Detach", absl::DataLossError("what was not synced may be lost"));  // in the log
   }
   REQUIRE(f.Stage() == StatusCode::OK);
   CHECK(f.initiator.Find(f.volume)->value().path != before);
