@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "devices/datapath/attachment_records.h"
 #include "devices/datapath/control.pb.h"
 #include "devices/datapath/hand_over.h"
 #include "devices/datapath/supervised_volumes.h"
@@ -17,8 +18,9 @@ namespace lunkeeper {
 
 class ControlCalls {
  public:
-  ControlCalls(SupervisedVolumes& volumes, const Predecessor& predecessor, bool may_resend)
-      : volumes_(volumes), predecessor_(predecessor), volume_calls_(volumes, may_resend) {}
+  ControlCalls(SupervisedVolumes& volumes, const Predecessor& predecessor, const AttachmentRecords& records,
+               bool may_resend)
+      : volumes_(volumes), predecessor_(predecessor), volume_calls_(volumes, records, may_resend) {}
 
   // Returns when the response is sent, or nobody is there to receive it. Once a successor serves there is no
   // response: the client repeats its call there.

@@ -111,6 +111,7 @@ TEST_CASE("a detach that is cut off by a kill is no success") {
   ::kill(target.pid(), SIGCONT);
   INFO(cut_off);
   CHECK(absl::IsDataLoss(cut_off));
+  CHECK(absl::IsDataLoss(datapath.initiator().Detach(device.volume)));  // the first answer may be lost
   CHECK(datapath.initiator().Detach(device.volume).ok());
 }
 
@@ -150,6 +151,7 @@ TEST_CASE("a detach that is cut off by a kill is no success however long the dea
   ::kill(target.pid(), SIGCONT);
   INFO(cut_off);
   CHECK(absl::IsDataLoss(cut_off));
+  CHECK(absl::IsDataLoss(datapath.initiator().Detach(device.volume)));  // the first answer may be lost
   CHECK(datapath.initiator().Detach(device.volume).ok());
 }
 

@@ -204,6 +204,8 @@ TEST_CASE("if no supervisor comes in time, I/O fails, and the data path counts a
   Eventually("I/O fails", [&] { return checker.errors() > 10; });
   Eventually("it counts as dead", [&] { return IsDatapathDead(rig.datapath->socket()); });
   checker.Stop();
+  CHECK(absl::IsDataLoss(rig.Detach(rig.device)));
+  CHECK(absl::IsDataLoss(rig.Detach(rig.device)));
   CHECK(rig.Detach(rig.device).ok());
   rig.datapath->Start();
   CHECK(MustAttach(*rig.datapath, rig.target.RequestFor(1)).health == DeviceHealth::kHealthy);

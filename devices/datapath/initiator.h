@@ -87,8 +87,8 @@ class Initiator {
   // Writes back what the block device has cached, removes it and logs out. OK when there is none. A device
   // that has failed for good is removed without its target. Otherwise the device stays: UNAVAILABLE: the
   // target is away, and what is cached cannot be written back yet. DATA_LOSS: writes failed since the
-  // attach, or a detach was cut off (said twice, as the first answer may not arrive). FAILED_PRECONDITION:
-  // the block device is still open (mounted, or held by a process).
+  // attach, or the data path died with the device (said twice, as the first answer may not arrive).
+  // FAILED_PRECONDITION: the block device is still open (mounted, or held by a process).
   virtual absl::Status Detach(const VolumeId& volume) = 0;
   // From now on every I/O of the device fails, and for good, whatever the target says; what is under way
   // fails too, and may have been done. OK when there is no device of this volume on this target.

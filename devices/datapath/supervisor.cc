@@ -30,6 +30,7 @@
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "devices/datapath/attachment_records.h"
 #include "devices/datapath/control_socket.h"
 #include "devices/datapath/datapath_lock.h"
 #include "devices/datapath/duplicate_store.h"
@@ -135,7 +136,7 @@ Supervisor::Supervisor(const DatapathOptions& options, Inheritance inheritance, 
       volumes_(WorkerOptionsOf(options), std::move(inheritance.state), answers_.get(),
                LoopTagPrefix(options.socket), BinaryToUpgradeTo(options)),
       predecessor_side_(volumes_, lock_.get(), listener_.get()),
-      control_calls_(volumes_, predecessor_side_, options.resend),
+      control_calls_(volumes_, predecessor_side_, AttachmentRecords(options.socket), options.resend),
       predecessor_(std::move(predecessor)) {}
 
 // Where nobody else serves at the socket.

@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "devices/connection_message.h"
+#include "devices/datapath/attachment_records.h"
 #include "devices/datapath/control.pb.h"
 #include "devices/datapath/control_socket.h"
 #include "devices/datapath/datapath_lock.h"
@@ -126,7 +127,7 @@ absl::StatusOr<std::vector<Device>> CallDatapath(const std::string& socket_path,
 class UserInitiator final : public Initiator {
  public:
   UserInitiator(std::string socket_path, absl::Duration timeout)
-      : socket_path_(std::move(socket_path)), timeout_(timeout) {}
+      : socket_path_(std::move(socket_path)), records_(socket_path_), timeout_(timeout) {}
 
   absl::StatusOr<Device> Attach(const AttachRequest& request) override {
     datapath::Request message;
@@ -144,7 +145,7 @@ class UserInitiator final : public Initiator {
     // Before it said that all is written back.
     const bool cut_off = hung_up == HungUp::kAtOnce && IsServedNoMore(volume, deadline);
     if (hung_up != HungUp::kNo) status = CallDatapath(socket_path_, deadline - absl::Now(), message).status();
-    if (IsWithoutDatapath(status)) status = AwaitNoOrphan(volume);
+    if (IsWithoutDatapath(status)) status = LetGoOfOrphan(volume);
     if (!cut_off || !status.ok()) return status;
     return absl::DataLossError(
         absl::StrCat("volume ", volume.value(),
@@ -224,12 +225,14 @@ class UserInitiator final : public Initiator {
     return found.ok() && (!found->has_value() || (*found)->target.value().empty());
   }
 
-  absl::Status AwaitNoOrphan(const VolumeId& volume) const {
-    return lunkeeper::AwaitNoOrphan(volume, absl::Now() + timeout_,
-                                    [&] { return FindOrphans(socket_path_, volume.value()); });
+  absl::Status LetGoOfOrphan(const VolumeId& volume) const {
+    RETURN_IF_ERROR(AwaitNoOrphan(volume, absl::Now() + timeout_,
+                                  [&] { return FindOrphans(socket_path_, volume.value()); }));
+    return records_.TellLoss(volume);
   }
 
   const std::string socket_path_;
+  const AttachmentRecords records_;
   const absl::Duration timeout_;
 };
 

@@ -5,6 +5,7 @@
 //   2. make the FUSE mount     the kernel's side of the requests
 //   3. give it to the worker   logs in, and tells size and block size
 //   4. make the loop device    the block device that is mounted
+//   5. record the attachment   what a later detach goes by if this process dies (attachment_records.h)
 //
 // Whatever waits for I/O of the volume (steps that touch the loop device) is done by a child process, so that
 // this process can be killed at any line: it holds the descriptors whose closing ends all I/O.
@@ -115,13 +116,25 @@ absl::Status VolumeCalls::MakeDevice(SupervisedVolume& volume, absl::Time deadli
   ASSIGN_OR_RETURN(LoopDevice loop, MakeLoop(volume.fuse.root.get(), options, deadline));
   FAIL_POINT("datapath.attach.loop");
   volumes_.KeepLoop(volume, std::move(loop));
-  return absl::OkStatus();
+  return RecordAttachment(volume);
+}
+
+// Last, since nobody can have written before the answer. A reader writes nothing.
+absl::Status VolumeCalls::RecordAttachment(const SupervisedVolume& volume) {
+  if (records_.Remove(volume.id)) {
+    LogError("datapath", "attached again after its data path died: what was not synced then may be lost",
+             {{"volume", volume.id.value()}});
+  }
+  return volume.options.read_only() ? absl::OkStatus() : records_.Write(volume.id);
 }
 
 absl::Status VolumeCalls::DetachVolume(const VolumeId& id, absl::Time deadline,
                                        const std::function<void()>& written_back) {
   ASSIGN_OR_RETURN(SupervisedVolume * volume, volumes_.BeginCall(id, deadline));
-  if (volume == nullptr) return AwaitNoOrphan(id, deadline, [&] { return volumes_.FindOrphans(id); });
+  if (volume == nullptr) {
+    RETURN_IF_ERROR(AwaitNoOrphan(id, deadline, [&] { return volumes_.FindOrphans(id); }));
+    return records_.TellLoss(id);
+  }
   if (volume->cut_off) return TellCutOff(*volume);
   if (!volume->loss.empty()) return TellLossAgain(*volume);
   const absl::Status down = TakeDown(*volume, deadline, written_back);
@@ -135,6 +148,7 @@ absl::Status VolumeCalls::DetachVolume(const VolumeId& id, absl::Time deadline,
 absl::Status VolumeCalls::TellCutOff(SupervisedVolume& volume) {
   if (!volume.loss.empty()) {
     const absl::Status lost = absl::DataLossError(volume.loss);
+    records_.Remove(volume.id);
     volumes_.EraseVolume(volume);
     return lost;
   }
@@ -170,6 +184,7 @@ absl::Status VolumeCalls::RemoveDevice(SupervisedVolume& volume, absl::Time dead
                                        const std::function<void()>& written_back) {
   if (volume.loop.fd) {
     ASSIGN_OR_RETURN(LoopDevice loop, SealLoopOf(volume, deadline));
+    records_.Remove(volume.id);
     written_back();
     FAIL_POINT("datapath.detach.sealed");
     RETURN_IF_ERROR(RemoveLoop(std::move(loop), deadline));

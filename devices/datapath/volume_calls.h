@@ -11,7 +11,7 @@
 //   Attach   | makes it ¹ ²            | removes it, then     | answers with the      | like attached
 //            |                         | makes it ¹           | device ³              |
 //   Detach   | waits until no orphan   | removes it           | writes back, then     | removes it
-//            | is left, then OK        |                      | removes it ⁴          |
+//            | is left, then OK ⁵      |                      | removes it ⁴          |
 //   Resize   | NOT_FOUND               | FAILED_PRECONDITION  | asks the worker,      | FAILED_PRECONDITION
 //            |                         |                      | grows the device      |
 //   Fail     | OK                      | remembers it, and tells each worker; OK when repeated
@@ -27,6 +27,8 @@
 //   ⁴ FAILED_PRECONDITION while the device is open. UNAVAILABLE while the target is away. DATA_LOSS where
 //     writing back failed, or was cut off; said twice, since an answer may be lost. A volume that has failed
 //     for good is removed, and the log says what is lost.
+//   ⁵ DATA_LOSS where its data path died with it, said twice (attachment_records.h). An attach passes over
+//     that, and the log has it.
 // Attach, Detach and Resize wait for another call that works on the volume; the others never do. Where the
 // data path ends, waiting calls answer UNAVAILABLE.
 //
@@ -35,10 +37,12 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "devices/datapath/attachment_records.h"
 #include "devices/datapath/control.pb.h"
 #include "devices/datapath/supervised_volumes.h"
 #include "devices/types.h"
@@ -48,7 +52,8 @@ namespace lunkeeper {
 class VolumeCalls {
  public:
   // `may_resend`: false treats the kernel as one that cannot hand a dead worker's requests to its successor.
-  VolumeCalls(SupervisedVolumes& volumes, bool may_resend) : volumes_(volumes), may_resend_(may_resend) {}
+  VolumeCalls(SupervisedVolumes& volumes, AttachmentRecords records, bool may_resend)
+      : volumes_(volumes), records_(std::move(records)), may_resend_(may_resend) {}
 
   absl::StatusOr<datapath::Device> AttachVolume(const datapath::Attach& request, absl::Time deadline);
   // `written_back`: called once nothing is lost any more, whatever becomes of this process.
@@ -61,6 +66,7 @@ class VolumeCalls {
   absl::StatusOr<datapath::Device> AnswerAttached(SupervisedVolume& volume, const datapath::Attach& request);
   absl::StatusOr<datapath::Device> MakeVolume(const datapath::Attach& request, absl::Time deadline);
   absl::Status MakeDevice(SupervisedVolume& volume, absl::Time deadline);
+  absl::Status RecordAttachment(const SupervisedVolume& volume);
   absl::Status TellCutOff(SupervisedVolume& volume);
   absl::Status TellLossAgain(SupervisedVolume& volume);
   absl::Status TakeDown(SupervisedVolume& volume, absl::Time deadline,
@@ -77,6 +83,7 @@ class VolumeCalls {
   absl::Status GrowDevice(SupervisedVolume& volume, absl::Time deadline);
 
   SupervisedVolumes& volumes_;
+  const AttachmentRecords records_;
   const bool may_resend_;
 };
 

@@ -1,5 +1,7 @@
 """The steps of a volume's whole life on one node, in order, for a Survivor to run one by one."""
 
+import grpc
+
 from harness.checker import GOOD, IO_ERROR, BlockChecker
 from harness.cleanup import wait_until
 from harness.processes import kill_pid
@@ -32,7 +34,7 @@ class Journey:
         step("controller publish", volume.controller_publish)
         self.stage()
         if self.copies:
-            step("unstage to copy", volume.unstage)
+            step("unstage to copy", self.unstage)
             step("controller unpublish to copy", volume.controller_unpublish)
             self.snapshot_and_clone()
             step("controller publish again", volume.controller_publish)
@@ -49,12 +51,12 @@ class Journey:
             self.snapshot_group()
         self.stop_writing()
         step("unpublish", volume.unpublish)
-        step("unstage", volume.unstage)
+        step("unstage", self.unstage)
         step("controller unpublish", volume.controller_unpublish)
         step("controller expand offline", lambda: volume.controller_expand(GROWN + 64 * MIB))
         step("controller modify offline", lambda: volume.modify(durability="sync", maxIops="unlimited"))
         step("stage with the node's own grant, and grow", volume.stage)
-        step("unstage with the node's own grant", volume.unstage)
+        step("unstage with the node's own grant", self.unstage)
         self.fence_and_unfence()
         step("delete", volume.delete)
 
@@ -126,7 +128,7 @@ class Journey:
         step("unfence", lambda: self.rig.unfence(node_id))
         step("controller publish after the fence", volume.controller_publish)
         step("stage over the fenced device", volume.stage)
-        step("unstage after the fence", volume.unstage)
+        step("unstage after the fence", self.unstage)
         step("controller unpublish after the fence", volume.controller_unpublish)
 
     # The device dies with the supervisor. An orchestrator then takes the volume down and brings it up again.
@@ -134,6 +136,15 @@ class Journey:
     def stage(self):
         self.supervisor_deaths = self.survivor.supervisor_deaths
         self.survivor.step("stage", self.volume.stage)
+
+    def unstage(self):
+        """Repeats it while it says that a device that died took data along."""
+        while True:
+            try:
+                return self.volume.unstage()
+            except grpc.RpcError as error:
+                if error.code() != grpc.StatusCode.DATA_LOSS or not self.device_died():
+                    raise
 
     def on_live_device(self, call):
         """A call for a step, which first replaces the device if that has died."""
@@ -160,7 +171,9 @@ class Journey:
         deaths = self.survivor.supervisor_deaths
         if self.writing:
             self.end_checker(GOOD, IO_ERROR)
-        self.volume.unpublish().unstage().stage().publish()
+        self.volume.unpublish()
+        self.unstage()
+        self.volume.stage().publish()
         self.supervisor_deaths = deaths
         if self.writing:
             self.checker.verify()

@@ -1,5 +1,6 @@
 """A Mesos agent's machine: a plugin, its data path and its array, and a provider that dies and returns."""
 
+import shutil
 import uuid
 
 from harness.cleanup import wait_until
@@ -68,6 +69,8 @@ class Machine:
         self.plugin.kill()
         self.kill_data_path()
         remove_devices(self.rig)
+        # What the data path notes is of a boot, and the kernel of this one goes on.
+        shutil.rmtree(f"{self.rig.nodes[0].datapath.socket}.attached", ignore_errors=True)
         self.boot_id = str(uuid.uuid4())
         datapath = self.rig.nodes[0].datapath.start()
         wait_until(datapath.ready, START_SECONDS, datapath.tail)
