@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <memory>
 #include <thread>
@@ -103,19 +104,22 @@ TEST_CASE("a supervisor that is killed beside a growth that waits ends") {
   TempDir dir;
   const auto store = StartDuplicateStore(dir / "datapath.sock", kKept);
   Eventually("the store listens", [&] { return ConnectToDuplicateStore(dir / "datapath.sock").ok(); });
+  std::atomic<bool> flushing = false;
   iscsi::FakeTarget target;
   Container container(dir);
   const auto device = container.initiator->Attach(RequestFor(target));
   REQUIRE(device.ok());
-  target.Change([](auto& traits) {
-    traits.script = [](const iscsi::FakeCommand& command) {
+  target.Change([&flushing](auto& traits) {
+    traits.script = [&flushing](const iscsi::FakeCommand& command) {
       constexpr uint8_t kFlush10 = 0x35, kFlush16 = 0x91;
       const bool flush = command.operation == kFlush10 || command.operation == kFlush16;
+      if (flush) flushing = true;
       return flush ? iscsi::Reaction{.kind = iscsi::Reaction::kHold} : iscsi::Reaction{};
     };
   });
   const pid_t flush = Spawn({"sync", "--data", device->path}, dir / "sync.log");
-  Eventually("the flush waits", [&] { return IsUninterruptible(flush); });
+  // A program may wait so while it is loaded, too, and then the growth would come first.
+  Eventually("the flush waits", [&] { return flushing && IsUninterruptible(flush); });
   absl::Status grown;
   std::jthread resize([&] { grown = container.initiator->Resize(device->volume).status(); });
   Eventually("a child waits", [&] { return container.HasWaitingChild(); });
