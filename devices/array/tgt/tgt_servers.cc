@@ -31,6 +31,7 @@ constexpr int kHighestPort = 65535;
 
 // The tgtds that must run; see the top of this file.
 absl::StatusOr<int> CountTgtds(int wanted, Catalogue& catalogue, const std::string& directory) {
+  RETURN_IF_ERROR(CheckLocksAreThere(directory));
   ASSIGN_OR_RETURN(const int highest, catalogue.grants().HighestTgtd());
   int count = std::max(wanted, highest + 1);
   for (int number = count; number < kMostTgtds; ++number) {

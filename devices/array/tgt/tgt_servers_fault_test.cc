@@ -14,6 +14,7 @@
 #include "devices/array/tgt/stop_tgtd.h"
 #include "devices/array/tgt/testing/several_tgtds.h"
 #include "devices/array/tgt/tgt_client.h"
+#include "devices/array/tgt/tgtd_lock.h"
 
 namespace lunkeeper::testing {
 namespace {
@@ -89,6 +90,22 @@ TEST_CASE_METHOD(Several, "portals of which two tgtds would have the same port a
   const absl::Status refused = Open();
   CHECK(absl::IsInvalidArgument(refused));
   CHECK_THAT(std::string(refused.message()), Catch::Contains(options.portals[1]));
+}
+
+// A restore that removes what the copy did not have, of a copy from before there were several.
+TEST_CASE_METHOD(Several, "a tgtd whose lock was removed from the pool keeps the agent from starting") {
+  const std::vector<Used> used = UseSome(3);
+  const pid_t last = Tgtd(2);
+  Close();
+  ChangeCatalogue("DELETE FROM grants");
+  REQUIRE(std::filesystem::remove(TgtdLockPath(options.pool_dir, 2)));
+  options.tgtds = 1;
+  const absl::Status refused = Open();
+  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK_THAT(std::string(refused.message()), Catch::Contains(absl::StrCat("kill -9 ", last)));
+  REQUIRE(::kill(last, SIGKILL) == 0);
+  CHECK(Eventually([&] { return Open().ok(); }, absl::Minutes(1)));
+  for (const Used& each : used) CHECK_FALSE(each.session->Write(1, 'y'));
 }
 
 // Three volumes in three tgtds, of which one, not the first, cannot be started again.

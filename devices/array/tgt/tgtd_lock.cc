@@ -52,6 +52,27 @@ std::string TgtdLockPath(const std::string& pool, int number) {
   return number == 0 ? pool + "/tgtd.lock" : absl::StrCat(pool, "/tgtd-", number, ".lock");
 }
 
+absl::Status CheckLocksAreThere(const std::string& pool) {
+  // Links have the path without symbolic links. A name is all that is left of a removed file's place.
+  std::error_code no_path;
+  const std::string path = std::filesystem::canonical(pool, no_path).string();
+  const std::string start = (no_path ? pool : path) + "/tgtd", end = ".lock (deleted)";
+  for (const pid_t process : ListProcesses()) {
+    std::error_code error;
+    for (std::filesystem::directory_iterator at(absl::StrCat("/proc/", process, "/fd"), error), last;
+         !error && at != last; at.increment(error)) {
+      std::error_code closed_meanwhile;
+      const std::string file = std::filesystem::read_symlink(at->path(), closed_meanwhile).string();
+      if (!absl::StartsWith(file, start) || !absl::EndsWith(file, end)) continue;
+      if (!HoldsFlock(process, at->path().filename().string())) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          "process ", process, " is a tgtd that serves this pool, or files that it no longer has: ", file,
+          "; end it with `kill -9 ", process, "`, which ends its sessions"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 std::string ReadControlPort(pid_t tgtd) {
   std::ifstream file(absl::StrCat("/proc/", tgtd, "/cmdline"));
   std::string word, before;

@@ -23,6 +23,11 @@ inline constexpr int kMostTgtds = 64;
 // The file of the lock of tgtd `number` of the pool in this directory.
 std::string TgtdLockPath(const std::string& pool, int number);
 
+// FAILED_PRECONDITION: a tgtd runs whose lock was removed from this pool, as by a restore that leaves no file
+// which the copy did not have. Nobody finds such a tgtd by its lock, and it may have volumes of the pool
+// open.
+absl::Status CheckLocksAreThere(const std::string& pool);
+
 // A tgtd's own control port, as its command line has it, or an empty text.
 std::string ReadControlPort(pid_t tgtd);
 
