@@ -45,6 +45,7 @@ void Core::HandleEvent(const Tick&) {
   // Another may have led meanwhile, and these terms are no longer ours.
   if (led_ && !Leads()) state_.arrays.LostTerms();
   led_ = Leads();
+  if (Leads()) AskForSights();
   if (MayAct()) {
     ActAsLeader();
   } else if (synced_ && state_.now - classified_at_ >= kFollowerClassifiesEvery) {
@@ -62,7 +63,7 @@ std::optional<WriteLease> Core::DueLeaseWrite() {
   const bool blind = state_.evidence.IsBlind(state_.now);
   ReportLeadership(blind);
   if (blind) return std::nullopt;
-  if (!MayAct() || !state_.placement.Successor(state_.now)) return election_.DueWrite(state_.now);
+  if (!Leads() || !state_.placement.Successor(state_.now)) return election_.DueWrite(state_.now);
   auto release = election_.GiveUp(state_.now);
   if (release) {
     state_.ReportOnce({.kind = ReportKind::kLeadership, .text = state_.placement.WhyYield()});
@@ -101,7 +102,6 @@ void Core::AskForSights() {
 }
 
 void Core::ActAsLeader() {
-  AskForSights();
   BeginTerms();
   // Of all first: what becomes of one node depends on how many others are in the same trouble.
   const auto classifications = ClassifyNodes();
@@ -246,11 +246,11 @@ void Core::HandleAnswer(const ReadKubelet& call, const Done& done) {
          state_.ClassifyAndNote(call.node, state_.evidence.SignalsOf(call.node, state_.now)));
 }
 
-// Also where nobody could be asked: then there are no votes, and none stands against it.
+// Also where nobody could be asked: then there are no votes, and none stands against it. A leader that could
+// not lead now, as the API server brings it no changes, counts as one that sees nothing.
 void Core::HandleAnswer(const AskReplicas& call, const Done& done) {
-  if (const auto own = call.node.empty() ? Sight() : std::nullopt)
-    state_.placement.NoteSights(call, *own, done.votes.sights, state_.now);
-  if (call.node.empty()) return;
+  if (call.node.empty())
+    return state_.placement.NoteSights(call, Sight().value_or(ReplicaSight()), done.votes.sights, state_.now);
   state_.evidence.NoteVotes(call, done.votes, state_.now);
   if (MayAct()) Decide(state_, call.node, state_.ClassifyNode(call.node));
 }

@@ -1,4 +1,5 @@
 // What a leader does that started after everything had happened.
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "fencing/core/core.h"
@@ -21,6 +22,7 @@ struct Leader {
     Done done;
     done.action = action.id;
     done.version = Version(std::to_string(action.id));
+    done.votes = votes;
     if (std::holds_alternative<BeginTerm>(action.what)) done.term = 1;
     if (const auto* fence = std::get_if<FenceNode>(&action.what))
       done.fence = ArrayFence{fence->node, 9, fence->volumes};
@@ -49,7 +51,22 @@ struct Leader {
   Instant now{100_s};
   Core core{Settings(), "me"};
   std::vector<Action> actions;
+  ReplicaVotes votes;
 };
+
+// Lets time pass in which nothing changes but what the array and the API server say again and again.
+bool Yields(Leader& leader, Span within) {
+  const Instant end = leader.now + within;
+  const auto is_release = [](const WriteLease& write) { return write.release; };
+  while (leader.now < end) {
+    leader.now += 250_ms;
+    leader.Step(ArrayView{kArray, leader.now, {}, {}});
+    leader.Step(Tick{});
+    const auto writes = leader.All<WriteLease>();
+    if (std::any_of(writes.begin(), writes.end(), is_release)) return true;
+  }
+  return false;
+}
 
 NodeFence Record() {
   NodeFence record;
@@ -85,6 +102,29 @@ TEST_CASE("a new leader acts in the tick in which it takes the lease, and refuse
   const auto records = leader.All<PutNodeFence>();
   REQUIRE(records.size() == 1);
   CHECK(records[0].fence.phase == Phase::kRefused);
+}
+
+// It can write its lease and sees as much as the other one, so nothing else tells them apart.
+TEST_CASE("a leader that cannot act lets one lead that can") {
+  Leader leader;
+  leader.votes = {.answered = 1, .sights = {{.replica = "them", .age = 600_s, .arrays = 1}}};
+  leader.Step(ArrayView{kArray, leader.now, {}, {}});
+  leader.Step(LeaseSeen{"", Version("1"), leader.now});
+  SECTION("what it watches was never listed") {}
+  SECTION("the API server brings it no changes") {
+    leader.Step(ApiSynced{});
+    leader.Step(Tick{});
+    leader.Step(ApiLost{});
+  }
+  CHECK(Yields(leader, 10_s));
+}
+
+TEST_CASE("a leader that cannot act leads on where no other one could") {
+  Leader leader;
+  leader.Step(ArrayView{kArray, leader.now, {}, {}});
+  leader.Step(LeaseSeen{"", Version("1"), leader.now});
+  CHECK_FALSE(Yields(leader, 30_s));
+  CHECK(leader.core.Leads());
 }
 
 TEST_CASE("the next graceful request for a node has all its time, if the last one was never finished here") {

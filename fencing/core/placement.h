@@ -2,7 +2,7 @@
 // Whether another replica is better placed to lead. The leader asks the others each second what they see. It
 // yields if one of them sees more for three seconds: more arrays or more nodes, and of neither less. Replicas
 // of which each sees something that the other does not are alike, so that leadership never goes back and
-// forth between them. One thread owns it; nothing fails.
+// forth between them. A leader that cannot act sees nothing. One thread owns it; nothing fails.
 
 #include <optional>
 #include <string>

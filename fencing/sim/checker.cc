@@ -244,12 +244,14 @@ void Checker::LookAtLeader() {
   world_.After(500_ms, [this] { LookAtLeader(); });
   for (const auto& leader : world_.replicas) {
     if (!leader->Leads()) continue;
+    // One that is not told what changes can do nothing with what it sees.
+    const Sight own = leader->Watches() ? SightOf(world_, *leader) : Sight();
     bool outseen = false, may_stay = !world_.api->fences().empty() || world_.api->error_percent > 0;
     for (const auto& other : world_.replicas) {
       if (other == leader || !other->running()) continue;
-      if (!SightOf(world_, *other).IsMoreThan(SightOf(world_, *leader))) continue;
+      if (!SightOf(world_, *other).IsMoreThan(own)) continue;
       outseen_at_[leader->name()] = world_.now();
-      outseen |= CouldLead(world_, *leader) && CouldLead(world_, *other) &&
+      outseen |= CouldLead(world_, *leader) && CouldLead(world_, *other) && other->Watches() &&
                  AreConnected(world_, leader->endpoint(), other->endpoint());
     }
     const auto yielded = yielded_at_.find(leader->name());

@@ -84,6 +84,8 @@ void Replica::Answer(const NodeId& node, const std::function<void(Vote)>& reply)
   reply({hears, core_->Sight()});
 }
 
+bool Replica::Watches() const { return !listing_ && world_.now() - alive_at_ <= kWatchDeadline; }
+
 // Of a node that it hears itself nobody has to be asked.
 std::optional<WorldTime> Replica::YesAt(const NodeId& node) const {
   const auto heard = heard_at_.find(node);

@@ -34,6 +34,8 @@ class Replica {
   void Release(const ArrayId& array, const VolumeId& volume, const NodeId& node, Generation generation,
                std::function<void(bool)> reply);
 
+  // The API server brings it what changes.
+  bool Watches() const;
   // To another replica: whether the node's heartbeats reach this one, and what it sees.
   struct Vote {
     bool hears = false;
