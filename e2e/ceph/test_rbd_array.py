@@ -20,9 +20,12 @@ CONTRACT = places.BUILD / "devices/array/tgt/rbd_array_test"
 
 @pytest.mark.timeout(600)
 def test_the_array_keeps_its_promises_on_ceph(ceph: Ceph) -> None:
+    # With the rights that docs/ceph.md gives, and no more.
+    rights = ("mon", "profile rbd", "mgr", "profile rbd", "osd", f"profile rbd pool={ceph.POOL}")
+    ceph.make_client("lunkeeper", *rights)
     done = subprocess.run(
         [CONTRACT, "-d", "yes"],
-        env={**os.environ, "LUNKEEPER_CEPH_CONF": str(ceph.conf)},
+        env={**os.environ, "LUNKEEPER_CEPH_CONF": str(ceph.conf), "LUNKEEPER_CEPH_USER": "lunkeeper"},
         capture_output=True,
         text=True,
         timeout=500,

@@ -70,6 +70,10 @@ absl::Status FindRados(void* handle, CephLibrary* library) {
   LK_FIND(rados_release_read_op);
   LK_FIND(rados_omap_get_next2);
   LK_FIND(rados_omap_get_end);
+  LK_FIND(rados_write_op_create);
+  LK_FIND(rados_write_op_cmpext);
+  LK_FIND(rados_write_op_write_full);
+  LK_FIND(rados_read);
   LK_FIND(rados_remove);
   LK_FIND(rados_list_lockers);
   LK_FIND(rados_stat);

@@ -66,6 +66,10 @@ struct CephLibrary {
   int (*rados_omap_get_next2)(Handle iterator, char** key, char** value, size_t* key_size,
                               size_t* value_size);
   void (*rados_omap_get_end)(Handle iterator);
+  void (*rados_write_op_create)(Handle op, int exclusive, const char* category);
+  void (*rados_write_op_cmpext)(Handle op, const char* expected, size_t length, uint64_t offset, int* result);
+  void (*rados_write_op_write_full)(Handle op, const char* contents, size_t length);
+  int (*rados_read)(Handle context, const char* object, char* contents, size_t most, uint64_t offset);
   int (*rados_remove)(Handle context, const char* object);
   ssize_t (*rados_list_lockers)(Handle context, const char* object, const char* lock, int* exclusive,
                                 char* tag, size_t* tag_size, char* clients, size_t* clients_size,

@@ -24,6 +24,9 @@ namespace {
 constexpr char kConnectSeconds[] = "10";
 constexpr uint64_t kLargestImage = 64ull << 40;
 constexpr uint64_t kMostKeys = 1000;  // of one look
+constexpr size_t kSmallObject = 1 << 20;
+// Of <rados/librados.h>: LIBRADOS_CREATE_EXCLUSIVE; and what it answers to contents that differ, less where.
+constexpr int kExclusive = 1, kDiffers = -4095;
 
 }  // namespace
 
@@ -291,6 +294,39 @@ absl::StatusOr<bool> CephPool::HasObject(const std::string& name) const {
   if (found == -ENOENT) return false;
   if (found < 0) return CephError("look at object " + name, found);
   return true;
+}
+
+absl::StatusOr<std::optional<std::string>> CephPool::ReadObject(const std::string& name) const {
+  std::string contents(kSmallObject, '\0');
+  const int read = ceph_.rados_read(context_, name.c_str(), contents.data(), contents.size(), 0);
+  if (read == -ENOENT) return std::nullopt;
+  if (read < 0) return CephError("read object " + name, read);
+  if (static_cast<size_t>(read) == contents.size())
+    return absl::InternalError(absl::StrCat("ceph: read object ", name, ": it is larger than it can be"));
+  contents.resize(static_cast<size_t>(read));
+  return contents;
+}
+
+// One operation, which its OSD does as a whole or not at all. Sent again after a broken connection, it is
+// answered as it was the first time.
+absl::Status CephPool::ReplaceObject(const std::string& name, const std::optional<std::string>& from,
+                                     const std::string& to) const {
+  const CephLibrary::Handle op = ceph_.rados_create_write_op();
+  int compared = 0;
+  if (from) {
+    ceph_.rados_write_op_cmpext(op, from->data(), from->size(), 0, &compared);
+  } else {
+    ceph_.rados_write_op_create(op, kExclusive, nullptr);
+  }
+  ceph_.rados_write_op_write_full(op, to.data(), to.size());
+  const int written = ceph_.rados_write_op_operate(op, context_, name.c_str(), nullptr, 0);
+  ceph_.rados_release_write_op(op);
+  if (written >= 0) return absl::OkStatus();
+  if (written == -ESHUTDOWN)
+    return absl::AbortedError(absl::StrCat("ceph: change object ", name, ": this client was shut out"));
+  if (written <= kDiffers || written == -EEXIST || written == -ENOENT)
+    return absl::AbortedError(absl::StrCat("ceph: change object ", name, ": somebody else has changed it"));
+  return CephError("change object " + name, written);
 }
 
 }  // namespace lunkeeper

@@ -8,6 +8,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,12 @@ class CephPool {
   // Where the client is that holds this lock of an object; empty: nobody does.
   absl::StatusOr<std::string> FindLocker(const std::string& object, const std::string& lock) const;
   absl::StatusOr<bool> HasObject(const std::string& name) const;
+  // All of a small object; nothing: there is none.
+  absl::StatusOr<std::optional<std::string>> ReadObject(const std::string& name) const;
+  // One change, from exactly these contents, or from no object, to those. ABORTED: it has others, or the
+  // cluster has shut this client out.
+  absl::Status ReplaceObject(const std::string& name, const std::optional<std::string>& from,
+                             const std::string& to) const;
 
  private:
   CephPool(const CephLibrary& ceph, CephOptions options) : ceph_(ceph), options_(std::move(options)) {}

@@ -1,5 +1,6 @@
 // The array on a real Ceph, with a real tgtd: what all arrays promise, and what is this store's own. Needs
-// root and a Ceph, whose conf is in LUNKEEPER_CEPH_CONF (e2e/ceph starts one).
+// root and a Ceph, whose conf is in LUNKEEPER_CEPH_CONF, and the user in LUNKEEPER_CEPH_USER (e2e/ceph starts
+// one).
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -24,11 +25,17 @@ std::string Conf() {
   return conf;
 }
 
+// One with no more rights than the documentation gives.
+std::string User() {
+  const char* const user = std::getenv("LUNKEEPER_CEPH_USER");
+  return user == nullptr ? "admin" : user;
+}
+
 // An array of its own in the pool `lk`.
 struct OnCeph : ArrayFixture {
   OnCeph() {
     options.name = "a" + RandomHexDigits().substr(0, 8);
-    options.ceph = {.pool = "lk", .conf = Conf(), .user = "admin"};
+    options.ceph = {.pool = "lk", .conf = Conf(), .user = User()};
     REQUIRE(Open() == absl::OkStatus());
     cluster = Cluster();
   }
