@@ -201,4 +201,38 @@ TEST_CASE("a quantity is read as Kubernetes reads it") {
   for (const char* none : {"", "Gi", "x", "1KiB"}) CHECK_FALSE(ParseQuantity(none).has_value());
 }
 
+TEST_CASE(
+    "all volumes that are unclear are named at once, and the others are printed where they may be left out") {
+  NewCluster cluster;
+  cluster.PutClass("many", {{"array", "a1"}});
+  const std::string waited = cluster.Make(SpecOf(kVolumeName)).value(),
+                    fits = cluster.Make(SpecOf("pvc-2")).value(),
+                    several = cluster.Make(SpecOf("pvc-3")).value();
+  for (const char* claim : {"one", "two"})
+    cluster.PutClaim(claim, {{"storageClassName", "fast"}, {"volumeName", kVolumeName}});
+  cluster.PutClaim("three", {{"storageClassName", "fast"},
+                             {"accessModes", kube::Json::array({"ReadWriteOnce"})},
+                             {"volumeName", "pvc-2"}});
+  const auto refused = cluster.Print();
+  CHECK(refused.exit_code == 1);
+  CHECK(refused.out.empty());
+  const auto waits = Contains("volume " + waited + " could be for any of the claims db/one, db/two");
+  const auto classes = Contains("volume " + several + " could be of the StorageClasses fast, many");
+  CHECK_THAT(refused.errors, waits && classes && Contains("--skip-unclear: the others need 1 manifest"));
+  const auto told = cluster.Print({"--skip-unclear"});
+  CHECK(told.exit_code == 0);
+  CHECK_THAT(told.errors, waits && classes);
+  const Json items = Json::parse(told.out)["items"];
+  REQUIRE(items.size() == 1);
+  CHECK(items[0]["spec"]["csi"]["volumeHandle"] == fits);
+}
+
+TEST_CASE("a wrong command line is refused, whatever may be left out") {
+  NewCluster cluster;
+  const std::string volume = cluster.Make(SpecOf(kVolumeName)).value();
+  const auto refused = cluster.Print({"--skip-unclear", "--claim", volume + "=no-namespace"});
+  CHECK((refused.exit_code == 1 && refused.out.empty()));
+  CHECK_THAT(refused.errors, Contains("want VOLUME=NAMESPACE/NAME"));
+}
+
 }  // namespace lunkeeper

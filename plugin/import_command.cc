@@ -1,7 +1,8 @@
 // Reads the arrays' volumes first and the cluster's objects after them: a volume that the provisioner makes
 // meanwhile then has its PersistentVolume, or its claim, in what was read. Everything that is wrong with the
-// command line is said before anything is printed, so that half a list of manifests never reaches kubectl;
-// only an array that is away is said afterwards, since what the others have is right all the same.
+// command line, or unclear, is said before anything is printed, all of it at once, so that half a list of
+// manifests never reaches kubectl unasked. Only an array that is away is said afterwards, since what the
+// others have is right all the same.
 //
 // Manifests go to standard output and warnings to standard error: the former is meant for a file or a pipe.
 #include "plugin/import_command.h"
@@ -37,6 +38,7 @@ struct ImportCommand {
   AdminTarget target;
   std::vector<std::string> volumes, claims;
   std::string storage_class, output = "table";
+  bool skip_unclear = false;
   MakeClient cluster;
 };
 
@@ -94,14 +96,26 @@ void PrintLost(const std::vector<LostVolume>& lost, const ImportWishes& wishes) 
   table.Print(std::cout, Output::kTable);
 }
 
-void PrintManifests(const std::vector<Json>& manifests, const std::string& output) {
+void PrintManifests(const ImportPlan& plan, const std::string& output) {
   if (output == "json") {
-    const Json list = {{"apiVersion", "v1"}, {"kind", "List"}, {"items", manifests}};
+    const Json list = {{"apiVersion", "v1"}, {"kind", "List"}, {"items", plan.manifests}};
     std::cout << list.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
     return;
   }
-  if (manifests.empty()) std::cout << "# every volume has its PersistentVolume\n";
-  for (const Json& manifest : manifests) std::cout << "---\n" << ToYaml(manifest);
+  if (plan.manifests.empty() && plan.unclear.empty())
+    std::cout << "# every volume has its PersistentVolume\n";
+  for (const Json& manifest : plan.manifests) std::cout << "---\n" << ToYaml(manifest);
+}
+
+void Warn(const std::vector<std::string>& sentences) {
+  for (const std::string& sentence : sentences) std::cerr << "lunkeeper: " << sentence << '\n';
+}
+
+absl::Status TooUnclear(const ImportPlan& plan) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "nothing is printed, as it is not clear what to do with the volumes above. Settle that, or "
+      "leave them out with --skip-unclear: the others need ",
+      plan.manifests.size(), plan.manifests.size() == 1 ? " manifest" : " manifests"));
 }
 
 absl::Status Import(const ImportCommand& command) {
@@ -112,14 +126,16 @@ absl::Status Import(const ImportCommand& command) {
   if (command.output == "table") {
     PrintLost(lost, wishes);
   } else {
-    ASSIGN_OR_RETURN(const std::vector<Json> manifests, MakeManifests(lost, facts, wishes));
-    PrintManifests(manifests, command.output);
+    ASSIGN_OR_RETURN(const ImportPlan plan, PlanImport(lost, facts, wishes));
+    Warn(plan.unclear);
+    if (!plan.unclear.empty() && !command.skip_unclear) return TooUnclear(plan);
+    PrintManifests(plan, command.output);
   }
   std::vector<std::string> warnings = WarnOfHolders(lost, facts);
   for (std::string& doubt : WarnOfDoubt(lost, wishes)) warnings.push_back(std::move(doubt));
   for (const auto& wish : wishes.claims) asked.insert(wish.first);
   for (std::string& kept : WarnOfKept(asked, facts)) warnings.push_back(std::move(kept));
-  for (const std::string& warning : warnings) std::cerr << "lunkeeper: " << warning << '\n';
+  Warn(warnings);
   return CheckNoneAway(facts.volumes);
 }
 
@@ -136,6 +152,8 @@ void AddImportCommand(CLI::App* app, int* exit_code, const MakeClient& cluster) 
                     "VOLUME=NAMESPACE/NAME: the claim that gets it; it is printed too if it is not there");
   added->add_option("--storage-class", command->storage_class,
                     "Of the volumes whose claim is not there; needed where there are several");
+  added->add_flag("--skip-unclear", command->skip_unclear,
+                  "Print the manifests of the other volumes where it is not clear what to do with some");
   added->add_option("-o,--output", command->output, "table, or manifests for kubectl apply: yaml or json")
       ->check(CLI::IsMember({"table", "yaml", "json"}))
       ->capture_default_str();

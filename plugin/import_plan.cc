@@ -5,6 +5,7 @@
 #include "plugin/import_plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <utility>
@@ -275,17 +276,32 @@ absl::StatusOr<Place> FindPlace(const LostVolume& lost, const ImportFacts& facts
 }
 
 // A creation that was given up on one array and begun anew on another leaves two volumes of one name, and the
-// claim's data are in one of them.
-absl::Status CheckNoTwins(const std::vector<LostVolume>& lost) {
+// claim's data are in one of them. Returns their ids.
+std::set<std::string> FindTwins(const std::vector<LostVolume>& lost, ImportPlan& plan) {
   std::map<std::string, const LostVolume*> by_name;
+  std::set<std::string> twins;
   for (const LostVolume& each : lost) {
     const auto [found, is_new] = by_name.try_emplace(each.status.name(), &each);
     if (is_new || found->second->name != each.status.name()) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
+    twins.insert({found->second->status.id(), each.status.id()});
+    plan.unclear.push_back(absl::StrCat(
         "volumes ", found->second->status.id(), " and ", each.status.id(), " are both called ",
         each.status.name(), ": look which has the data, and import that one first, alone, by its id"));
   }
-  return absl::OkStatus();
+  return twins;
+}
+
+absl::StatusOr<std::vector<Json>> MakeManifests(const LostVolume& lost, const ImportFacts& facts,
+                                                const ImportWishes& wishes, std::set<std::string>& claims) {
+  ASSIGN_OR_RETURN(const Place place, FindPlace(lost, facts, wishes));
+  const std::string claim = absl::StrCat(place.space, "/", place.claim);
+  if (claims.contains(claim))
+    return absl::InvalidArgumentError(absl::StrCat("claim ", claim, " is named for two volumes"));
+  std::vector<Json> manifests = {MakePersistentVolume(lost, place)};
+  if (place.there != nullptr) RETURN_IF_ERROR(CheckFits(*place.there, manifests[0]));
+  if (place.is_known && place.there == nullptr) manifests.push_back(MakeClaim(manifests[0], place));
+  claims.insert(claim);
+  return manifests;
 }
 
 }  // namespace
@@ -364,21 +380,21 @@ std::vector<std::string> WarnOfKept(const std::set<std::string>& asked, const Im
   return warnings;
 }
 
-absl::StatusOr<std::vector<Json>> MakeManifests(const std::vector<LostVolume>& lost, const ImportFacts& facts,
-                                                const ImportWishes& wishes) {
-  RETURN_IF_ERROR(CheckNoTwins(lost));
-  std::vector<Json> manifests;
+absl::StatusOr<ImportPlan> PlanImport(const std::vector<LostVolume>& lost, const ImportFacts& facts,
+                                      const ImportWishes& wishes) {
+  ImportPlan plan;
+  const std::set<std::string> twins = FindTwins(lost, plan);
   std::set<std::string> claims;
   for (const LostVolume& each : lost) {
-    ASSIGN_OR_RETURN(const Place place, FindPlace(each, facts, wishes));
-    if (!claims.insert(absl::StrCat(place.space, "/", place.claim)).second)
-      return absl::InvalidArgumentError(
-          absl::StrCat("claim ", place.space, "/", place.claim, " is named for two volumes"));
-    manifests.push_back(MakePersistentVolume(each, place));
-    if (place.there != nullptr) RETURN_IF_ERROR(CheckFits(*place.there, manifests.back()));
-    if (place.is_known && place.there == nullptr) manifests.push_back(MakeClaim(manifests.back(), place));
+    if (twins.contains(each.status.id())) continue;
+    const auto manifests = MakeManifests(each, facts, wishes, claims);
+    if (absl::IsInvalidArgument(manifests.status())) return manifests.status();
+    if (manifests.ok())
+      std::copy(manifests->begin(), manifests->end(), std::back_inserter(plan.manifests));
+    else
+      plan.unclear.emplace_back(manifests.status().message());
   }
-  return manifests;
+  return plan;
 }
 
 }  // namespace lunkeeper

@@ -60,10 +60,16 @@ std::vector<std::string> WarnOfDoubt(const std::vector<LostVolume>& lost, const 
 // The volumes among `asked` that are not lost, and whose they are: a sentence each.
 std::vector<std::string> WarnOfKept(const std::set<std::string>& asked, const ImportFacts& facts);
 
+struct ImportPlan {
+  std::vector<kube::Json> manifests;
+  // A sentence for each volume that has none, because a claim has another volume, or would never be bound to
+  // this one, or it is not clear which volume, claim or StorageClass is meant.
+  std::vector<std::string> unclear;
+};
+
 // A PersistentVolume for each of `lost`, and its claim where that is known and not there. INVALID_ARGUMENT: a
-// claim is not written NAMESPACE/NAME, or is named twice. FAILED_PRECONDITION: a claim has another volume, or
-// would never be bound to this one, or it is not clear which volume, claim or StorageClass is meant.
-absl::StatusOr<std::vector<kube::Json>> MakeManifests(const std::vector<LostVolume>& lost,
-                                                      const ImportFacts& facts, const ImportWishes& wishes);
+// claim is not written NAMESPACE/NAME, or is named twice.
+absl::StatusOr<ImportPlan> PlanImport(const std::vector<LostVolume>& lost, const ImportFacts& facts,
+                                      const ImportWishes& wishes);
 
 }  // namespace lunkeeper
