@@ -21,7 +21,7 @@ void AddStoreOptions(CLI::App* command, CephOptions* ceph) {
           "--store",
           [ceph](const std::string& store) { ceph->pool = store == "files" ? "" : store.substr(4); },
           "files: volumes are files in --pool; rbd:POOL: RBD images in this pool of Ceph, and --pool is "
-          "this host's own folder. One agent for each array")
+          "this host's own folder. One agent serves an array at a time")
       ->check(IsStore)
       ->default_str("files");
   command->add_option("--ceph-conf", ceph->conf, "With rbd: the cluster's conf")

@@ -125,11 +125,12 @@ def test_what_is_wrong_is_said_and_nothing_is_made(
 ) -> None:
     rig = Rig(folder / wrong.__name__, plain_pool, array_options=wrong(ceph), start=False)
     try:
-        before = ceph.settled_objects()
+        before = ceph.objects()
         done = subprocess.run(rig.controller.argv, capture_output=True, text=True, timeout=60)
         assert done.returncode != 0
         assert said in done.stdout + done.stderr
-        assert ceph.objects() == before
+        # Ceph itself may still be trimming what other tests have deleted.
+        assert set(ceph.objects()) <= set(before)
     finally:
         rig.close()
 

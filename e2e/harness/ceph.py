@@ -141,17 +141,6 @@ class Ceph(Closing):
         """The names of every object in the pool."""
         return sorted(run("rados", "--conf", self.conf, "-p", self.POOL, "ls").split())
 
-    def settled_objects(self) -> list[str]:
-        """The same once Ceph has ended what deletions left to it: it trims snapshots in the background."""
-        read = [self.objects()]
-
-        def is_settled() -> bool:
-            read.append(self.objects())
-            return read[-1] == read[-2]
-
-        wait_until(is_settled, 60, "the pool has settled", pause=3)
-        return read[-1]
-
     def make_pool(self, name: str) -> None:
         self.ceph("osd", "pool", "create", name, 8)
         self.ceph("osd", "pool", "application", "enable", name, "rbd")

@@ -55,6 +55,7 @@ absl::Status FindRados(void* handle, CephLibrary* library) {
   LK_FIND(rados_shutdown);
   LK_FIND(rados_getaddrs);
   LK_FIND(rados_cct);
+  LK_FIND(rados_wait_for_latest_osdmap);
   LK_FIND(rados_ioctx_create);
   LK_FIND(rados_ioctx_destroy);
   LK_FIND(rados_mon_command);
@@ -76,6 +77,7 @@ absl::Status FindRados(void* handle, CephLibrary* library) {
   LK_FIND(rados_read);
   LK_FIND(rados_remove);
   LK_FIND(rados_list_lockers);
+  LK_FIND(rados_break_lock);
   LK_FIND(rados_stat);
   return functions.status();
 }

@@ -47,6 +47,7 @@ struct CephLibrary {
   void (*rados_shutdown)(Handle cluster);
   int (*rados_getaddrs)(Handle cluster, char** addresses);
   Handle (*rados_cct)(Handle cluster);
+  int (*rados_wait_for_latest_osdmap)(Handle cluster);
   int (*rados_ioctx_create)(Handle cluster, const char* pool, Handle* context);
   void (*rados_ioctx_destroy)(Handle context);
   int (*rados_mon_command)(Handle cluster, const char** command, size_t commands, const char* in,
@@ -74,6 +75,8 @@ struct CephLibrary {
   ssize_t (*rados_list_lockers)(Handle context, const char* object, const char* lock, int* exclusive,
                                 char* tag, size_t* tag_size, char* clients, size_t* clients_size,
                                 char* cookies, size_t* cookies_size, char* addresses, size_t* addresses_size);
+  int (*rados_break_lock)(Handle context, const char* object, const char* lock, const char* client,
+                          const char* cookie);
   int (*rados_stat)(Handle context, const char* object, uint64_t* size, time_t* changed);
 
   void (*rbd_image_options_create)(Handle* options);

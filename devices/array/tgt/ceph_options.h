@@ -3,12 +3,16 @@
 
 #include <string>
 
+#include "absl/time/time.h"
+
 namespace lunkeeper {
 
 struct CephOptions {
   std::string pool;  // empty: no Ceph
   std::string conf = "/etc/ceph/ceph.conf";
   std::string user = "admin";
+  // How long another gateway's record stands still until its array is taken.
+  absl::Duration takeover_after = absl::Seconds(5);
 };
 
 }  // namespace lunkeeper

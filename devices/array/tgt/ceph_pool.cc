@@ -25,6 +25,7 @@ constexpr char kConnectSeconds[] = "10";
 constexpr uint64_t kLargestImage = 64ull << 40;
 constexpr uint64_t kMostKeys = 1000;  // of one look
 constexpr size_t kSmallObject = 1 << 20;
+constexpr double kBlockSeconds = 30 * 24 * 3600;
 // Of <rados/librados.h>: LIBRADOS_CREATE_EXCLUSIVE; and what it answers to contents that differ, less where.
 constexpr int kExclusive = 1, kDiffers = -4095;
 
@@ -90,13 +91,13 @@ absl::Status CephPool::ConnectCluster() {
   char* address = nullptr;
   const int told = ceph_.rados_getaddrs(cluster_, &address);
   if (told < 0) return CephError("ask for this client's address", told);
-  const std::string text = address;
+  address_ = address;
   ceph_.rados_buffer_free(address);
-  nonce_ = text.substr(std::min(text.rfind('/'), text.size()));
+  nonce_ = address_.substr(std::min(address_.rfind('/'), address_.size()));
   return CheckCache();
 }
 
-// An image or a pool may have settings of its own; RbdStore looks at those, image by image.
+// An image or a pool may have settings of its own; see CheckCacheOf.
 //
 // Only now, since the monitors may have settings for clients too. With a write-back cache tgtd's answers
 // would be lost with its host.
@@ -206,6 +207,28 @@ absl::StatusOr<std::vector<std::string>> CephPool::ListWatchers(const RbdImage& 
   return addresses;
 }
 
+// They override the conf.
+absl::Status CephPool::CheckCacheOf(const RbdImage& image, const std::string& name) const {
+  int most = 256;
+  std::vector<CephLibrary::ConfigOption> options;
+  const int listed = ListWithRoom(options, most, [&](auto* room, int* count) {
+    return ceph_.rbd_config_image_list(image.get(), room, count);
+  });
+  if (listed < 0) return CephError("read the settings of image " + name, listed);
+  bool cached = false;
+  for (int i = 0; i < most; ++i) {
+    const CephLibrary::ConfigOption& option = options[static_cast<size_t>(i)];
+    cached |= std::string(option.name) == "rbd_cache" && std::string(option.value) != "false";
+  }
+  ceph_.rbd_config_image_list_cleanup(options.data(), most);
+  if (!cached) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "image ", name,
+      ": its own settings, or its pool's, turn rbd's write-back cache on, which acknowledges "
+      "writes that a dead gateway loses: `rbd config image rm ",
+      options_.pool, "/", name, " rbd_cache` or `rbd config pool rm ", options_.pool, " rbd_cache`"));
+}
+
 // A thousand at a time, each time after the last one's key. Nobody else changes the object meanwhile.
 absl::StatusOr<std::map<std::string, std::string>> CephPool::ReadKeys(const std::string& object) const {
   std::map<std::string, std::string> keys;
@@ -249,15 +272,35 @@ absl::Status CephPool::WriteKey(const std::string& object, const std::string& ke
   return absl::OkStatus();
 }
 
-// As the cluster reckons: what the pool may still take, replicas and quota counted. It is some seconds old.
-absl::StatusOr<PoolCapacity> CephPool::MeasureCapacity() const {
-  const char* command = R"({"prefix": "df", "format": "json"})";
+int CephPool::AskMonitors(const std::string& command, std::string* answer) const {
+  const char* list[] = {command.c_str()};
   char *out = nullptr, *text = nullptr;
   size_t out_size = 0, text_size = 0;
-  const int asked = ceph_.rados_mon_command(cluster_, &command, 1, "", 0, &out, &out_size, &text, &text_size);
-  const std::string answer(out == nullptr ? "" : out, out_size);
+  const int asked = ceph_.rados_mon_command(cluster_, list, 1, "", 0, &out, &out_size, &text, &text_size);
+  answer->assign(out == nullptr ? "" : out, out_size);
   ceph_.rados_buffer_free(out);
   ceph_.rados_buffer_free(text);
+  return asked;
+}
+
+// 30 days: an hour, the default, is too short for a host that was paused.
+absl::Status CephPool::BlockClient(const std::string& address) const {
+  const nlohmann::json command = {
+      {"prefix", "osd blocklist"}, {"blocklistop", "add"}, {"addr", address}, {"expire", kBlockSeconds}};
+  std::string answer;
+  const int asked = AskMonitors(command.dump(), &answer);
+  return asked < 0 ? ExplainRefusal("shut out client " + address, asked) : absl::OkStatus();
+}
+
+absl::Status CephPool::WaitForMap() const {
+  const int waited = ceph_.rados_wait_for_latest_osdmap(cluster_);
+  return waited < 0 ? CephError("wait for the cluster's map", waited) : absl::OkStatus();
+}
+
+// As the cluster reckons: what the pool may still take, replicas and quota counted. It is some seconds old.
+absl::StatusOr<PoolCapacity> CephPool::MeasureCapacity() const {
+  std::string answer;
+  const int asked = AskMonitors(R"({"prefix": "df", "format": "json"})", &answer);
   if (asked < 0) return CephError("measure pool " + options_.pool, asked);
   const nlohmann::json parsed = nlohmann::json::parse(answer, nullptr, /*allow_exceptions=*/false);
   const nlohmann::json pools = parsed.is_object() ? parsed.value("pools", nlohmann::json::array()) : "";
@@ -274,7 +317,8 @@ absl::StatusOr<PoolCapacity> CephPool::MeasureCapacity() const {
       absl::StrCat("ceph: measure pool ", options_.pool, ": the cluster says nothing of it"));
 }
 
-absl::StatusOr<std::string> CephPool::FindLocker(const std::string& object, const std::string& lock) const {
+absl::StatusOr<CephPool::Locker> CephPool::FindLocker(const std::string& object,
+                                                      const std::string& lock) const {
   int exclusive = 0;
   char tag[256] = "", clients[1024] = "", cookies[1024] = "", addresses[1024] = "";
   size_t tag_size = sizeof tag, clients_size = sizeof clients, cookies_size = sizeof cookies,
@@ -282,9 +326,17 @@ absl::StatusOr<std::string> CephPool::FindLocker(const std::string& object, cons
   const ssize_t found =
       ceph_.rados_list_lockers(context_, object.c_str(), lock.c_str(), &exclusive, tag, &tag_size, clients,
                                &clients_size, cookies, &cookies_size, addresses, &addresses_size);
-  if (found == 0 || found == -ENOENT) return "";
+  if (found == 0 || found == -ENOENT) return Locker{};
   if (found < 0) return CephError("look who has locked object " + object, static_cast<int>(found));
-  return addresses;  // the first of them: each ends with a zero byte
+  return Locker{clients, cookies, addresses};  // the first of them: each ends with a zero byte
+}
+
+absl::Status CephPool::BreakLock(const std::string& object, const std::string& lock,
+                                 const Locker& locker) const {
+  const int broken = ceph_.rados_break_lock(context_, object.c_str(), lock.c_str(), locker.client.c_str(),
+                                            locker.cookie.c_str());
+  if (broken >= 0 || broken == -ENOENT) return absl::OkStatus();
+  return CephError(absl::StrCat("break the lock ", lock, " of object ", object), broken);
 }
 
 absl::StatusOr<bool> CephPool::HasObject(const std::string& name) const {

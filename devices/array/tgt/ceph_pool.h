@@ -63,13 +63,28 @@ class CephPool {
   absl::StatusOr<std::vector<std::string>> ListSnapshots(const std::string& image) const;
   // The addresses of others that have the image open for writing.
   absl::StatusOr<std::vector<std::string>> ListWatchers(const RbdImage& image) const;
+  // FAILED_PRECONDITION: this image's own settings, or its pool's, turn a cache on.
+  absl::Status CheckCacheOf(const RbdImage& image, const std::string& name) const;
   // Keys and values of one object. NOT_FOUND never: an object that is not there has none.
   absl::StatusOr<std::map<std::string, std::string>> ReadKeys(const std::string& object) const;
   // One change, lasting when it returns. An empty value removes its key.
   absl::Status WriteKey(const std::string& object, const std::string& key, const std::string& value) const;
   absl::StatusOr<PoolCapacity> MeasureCapacity() const;
-  // Where the client is that holds this lock of an object; empty: nobody does.
-  absl::StatusOr<std::string> FindLocker(const std::string& object, const std::string& lock) const;
+  struct Locker {
+    std::string client, cookie, address;  // all empty: there is none
+  };
+  // Who holds this lock of an object.
+  absl::StatusOr<Locker> FindLocker(const std::string& object, const std::string& lock) const;
+  // OK when it is gone.
+  absl::Status BreakLock(const std::string& object, const std::string& lock, const Locker& locker) const;
+
+  // This client's address, which it alone ever has.
+  const std::string& address() const { return address_; }
+  // Has the cluster refuse this client from now on, for 30 days. May be repeated. See WaitForMap.
+  absl::Status BlockClient(const std::string& address) const;
+  // Until this client knows the cluster's map as it is now. An operation that it begins then is done after
+  // no more operation of clients that were blocked.
+  absl::Status WaitForMap() const;
   absl::StatusOr<bool> HasObject(const std::string& name) const;
   // All of a small object; nothing: there is none.
   absl::StatusOr<std::optional<std::string>> ReadObject(const std::string& name) const;
@@ -84,11 +99,14 @@ class CephPool {
   absl::Status CheckCache() const;
   absl::Status CheckRights() const;
   absl::Status ExplainRefusal(const std::string& doing, int error) const;
+  // What the monitors answer to a command (JSON), or an errno below 0.
+  int AskMonitors(const std::string& command, std::string* answer) const;
 
   const CephLibrary& ceph_;
   const CephOptions options_;
   CephLibrary::Handle cluster_ = nullptr, context_ = nullptr;
-  std::string nonce_;  // the end of this client's address, "/NUMBER"
+  std::string address_;
+  std::string nonce_;  // the end of the address, "/NUMBER"
 };
 
 }  // namespace lunkeeper

@@ -60,7 +60,8 @@ absl::Status GrantTargets::RestoreTargets(const std::vector<Generation>& heartbe
     if (found != open.end()) open.erase(found);
     if (grant.releasing) releasing.push_back(grant);
     if (grant.releasing) continue;
-    // An open one may have been paused for a growth that the crash cut short.
+    // An open one may have been paused for a growth that the crash cut short, and its image opened anew.
+    if (is_open) RETURN_IF_ERROR(images_.RegisterOpened(images_.VolumePath(grant.volume)));
     RETURN_IF_ERROR(is_open ? table_.ResumeTarget(grant) : RestoreTarget(grant));
   }
   if (!open.empty()) {
@@ -158,6 +159,13 @@ absl::Status GrantTargets::GrowLun(const GrantRow& grant, const std::string& pat
     grown = *quiet ? table_.ResizeLun(grant, path)
                    : absl::UnavailableError(
                          absl::StrCat("volume ", grant.volume.value(), ": its commands are not over"));
+  }
+  // Whether or not it grew, tgtd may have opened the image anew. Not registered, it stays offline.
+  if (const absl::Status opened = images_.RegisterOpened(path); !opened.ok()) {
+    table_.ForgetOpen(grant);
+    const absl::MutexLock lock(&held_mu_);
+    held_.insert(grant.generation);
+    return opened;
   }
   // Whether or not it grew: an offline target would be an outage.
   const absl::Status resumed = table_.EndPause(grant);

@@ -48,10 +48,11 @@ struct PoolClone {
 
 // How tgtd opens an image.
 struct LunBacking {
-  std::string path;            // no commas
-  std::string type = "rdwr";   // tgtd's bstype
-  std::string options = {};    // its bsopts, for this type
-  bool discards_right = true;  // tgtd answers them as it must
+  std::string path;                           // no commas
+  std::string type = "rdwr";                  // tgtd's bstype
+  std::string options = {};                   // its bsopts, for this type
+  std::function<absl::Status()> opened = {};  // asked once tgtd has it open, before anybody may log in
+  bool discards_right = true;                 // tgtd answers them as it must
 };
 
 class ImageStore {
@@ -66,6 +67,15 @@ class ImageStore {
   // Before tgtd opens an image that it does not have open. UNAVAILABLE: somebody else has it open, who is
   // named.
   virtual absl::Status CheckIsClosed(const std::string& path) const = 0;
+  // UNAVAILABLE: another host may be serving the store by now, so that what is known here may be old.
+  virtual absl::Status CheckHeld() const = 0;
+  // tgtd has opened this image, perhaps not for the first time, and nobody can write to it that way yet.
+  // UNAVAILABLE: nobody may.
+  virtual absl::Status RegisterOpened(const std::string& path) const = 0;
+  // About once a second. `list_open`: the images that tgtd may have open, of those registered before the
+  // call.
+  virtual void ForgetClosed(
+      const std::function<absl::StatusOr<std::set<std::string>>()>& list_open) const = 0;
   // Whether CloneImage works: at once, of one moment, and sharing space. If not, there is CopyImage.
   virtual bool can_clone() const = 0;
 

@@ -33,6 +33,9 @@ class Pool final : public ImageStore {
   }
   // Nobody else uses the directory.
   absl::Status CheckIsClosed(const std::string&) const override { return absl::OkStatus(); }
+  absl::Status CheckHeld() const override { return absl::OkStatus(); }
+  absl::Status RegisterOpened(const std::string&) const override { return absl::OkStatus(); }
+  void ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>&) const override {}
   std::string CataloguePath() const;
   // Whether copies are reflinks.
   bool can_clone() const override { return reflinks_; }

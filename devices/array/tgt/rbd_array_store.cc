@@ -1,23 +1,34 @@
 // An array's store in Ceph: the images (rbd_store.h), and the catalogue as SQLite's file lunkeeper.ARRAY.db
-// in the same pool, by Ceph's own VFS for SQLite. That VFS is a client of its own. It locks the file for one
-// connection; the lock of a program that was killed ends after some 30 s, for which the next start waits.
+// in the same pool, by Ceph's own VFS for SQLite. That VFS is a client of its own, and locks the file for one
+// connection. The lock of a client that was shut out is broken; any other one is waited for: it is of an
+// agent that writes no gateway's record, and ends some 30 s after that.
 #include "devices/array/tgt/rbd_array_store.h"
 
 #include <sqlite3.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/host_name.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "base/status_macros.h"
+#include "devices/array/tgt/gateway_lease.h"
 #include "devices/array/tgt/pool_file.h"
 #include "devices/array/tgt/pool_lock.h"
 #include "devices/array/tgt/rbd_store.h"
+#include "devices/array/tgt/stop_tgtd.h"
 #include "devices/cache_ids.h"
 
 namespace lunkeeper {
@@ -25,7 +36,7 @@ namespace {
 
 constexpr char kTgtdModule[] = "/usr/lib/tgt/backing-store/bs_rbd.so";
 
-constexpr absl::Duration kLockExpires = absl::Seconds(35);
+constexpr absl::Duration kLockExpires = absl::Seconds(35), kTgtdEnds = absl::Seconds(30);
 
 // Of the objects that a file of the VFS consists of; it carries the lock.
 std::string FirstPiece(const std::string& file) { return file + ".0000000000000000"; }
@@ -40,8 +51,9 @@ absl::Status CheckOptions(const TgtArrayOptions& options) {
       absl::StrCat("open array: tgtd has no rbd store (", kTgtdModule, "): apt install tgt-rbd"));
 }
 
-// Registers the VFS, as often as one likes, and gives it this pool's configuration and user.
-absl::Status PrepareSqlite(const CephPool& pool) {
+// Registers the VFS, as often as one likes, and gives it this pool's configuration and user. Its client,
+// which has connected, and has not written.
+absl::StatusOr<ClientAddress> PrepareSqlite(const CephPool& pool) {
   sqlite3* memory = nullptr;
   char* error = nullptr;
   int result = sqlite3_open(":memory:", &memory);
@@ -59,24 +71,29 @@ absl::Status PrepareSqlite(const CephPool& pool) {
   }
   char* address = nullptr;
   const int connected = pool.library().cephsqlite_setcct(pool.library().rados_cct(pool.cluster()), &address);
+  ClientAddress client = address == nullptr ? "" : address;
   std::free(address);
-  return connected < 0 ? CephError("connect the catalogue", connected) : absl::OkStatus();
+  if (connected < 0) return CephError("connect the catalogue", connected);
+  if (client.empty()) return absl::InternalError("ceph: connect the catalogue: it does not say as whom");
+  return client;
 }
 
-// One that was killed keeps its lock for some 30 s. Without this look SQLite would wait for a lock that is
-// kept alive, for ever and without a word. Two agents that both find no lock are kept apart by the lock
-// itself.
-absl::Status WaitForLock(const CephPool& pool, const std::string& object, const std::string& array) {
+// Without this look SQLite would wait for a lock that is kept alive, for ever and without a word.
+absl::Status TakeLock(const CephPool& pool, const std::string& object, const std::string& array,
+                      const std::set<ClientAddress>& shut_out) {
+  constexpr char kLock[] = "striper.lock";
   const absl::Time deadline = absl::Now() + kLockExpires;
   while (true) {
-    ASSIGN_OR_RETURN(const std::string holder, pool.FindLocker(object, "striper.lock"));
-    if (holder.empty()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const CephPool::Locker holder, pool.FindLocker(object, kLock));
+    if (holder.address.empty()) return absl::OkStatus();
+    if (shut_out.contains(holder.address)) return pool.BreakLock(object, kLock, holder);
     if (absl::Now() > deadline) {
       return absl::FailedPreconditionError(
           absl::StrCat("open array ", array, ": another agent serves it and has its catalogue open, at ",
-                       holder, "; stop that one, or give this one a --name of its own"));
+                       holder.address, "; stop that one, or give this one a --name of its own"));
     }
-    LogInfo("array", "waiting for the catalogue, which another agent has or had", {{"holder", holder}});
+    LogInfo("array", "waiting for the catalogue, which another agent has or had",
+            {{"holder", holder.address}});
     absl::SleepFor(absl::Seconds(1));
   }
 }
@@ -97,10 +114,57 @@ absl::Status CheckCatalogue(const CephPool& pool, const RbdStore& images, const 
       options.seen_sequence_path));
 }
 
+// A folder's own name, made at its first start, and the boot: a copy of the folder elsewhere is another
+// gateway, and so is this host when it has been off.
+absl::StatusOr<std::string> NameHolder(const TgtArrayOptions& options) {
+  const std::string path = options.pool_dir + "/gateway", made = path + ".new";
+  std::string folder, boot;
+  std::ifstream(path) >> folder;
+  if (folder.empty()) {
+    folder = RandomHexDigits();
+    std::ofstream(made) << folder << std::flush;
+    if (::rename(made.c_str(), path.c_str()) != 0) return FileError("make", path, errno);
+  }
+  std::ifstream(options.boot_id_path) >> boot;
+  if (!boot.empty()) return absl::StrCat(folder, ".", boot);
+  return absl::InternalError(absl::StrCat("read ", options.boot_id_path, ": it is empty"));
+}
+
+// Its own tgtd would answer nodes with errors. Nothing of this process can be used again: its clients of Ceph
+// are shut out for good, so the next agent is another process.
+[[noreturn]] void EndAtOnce(const std::string& pool_dir, const absl::Status& why) {
+  LogError("array", "another gateway has taken the array: this one ends, and its tgtd with it",
+           {{"why", std::string(why.message())}});
+  KillTgtds(pool_dir, absl::InfinitePast()).IgnoreError();
+  ::_exit(1);  // before tgtd is missed, and started again
+}
+
+absl::StatusOr<std::unique_ptr<GatewayLease>> TakeLease(const CephPool& pool,
+                                                        const TgtArrayOptions& options) {
+  ASSIGN_OR_RETURN(const std::string holder, NameHolder(options));
+  // This host's tgtds are shut out if another gateway has had the array since. Nodes would get errors from
+  // them, and go on elsewhere when nobody answers.
+  ASSIGN_OR_RETURN(const std::optional<GatewayRecord> record, ReadGatewayRecord(pool, options.name));
+  if (record && record->holder != holder)
+    RETURN_IF_ERROR(KillTgtds(options.pool_dir, absl::Now() + kTgtdEnds));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<GatewayLease> lease,
+      GatewayLease::TakeArray(pool, {.array = options.name,
+                                     .holder = holder,
+                                     .host = HostName(),
+                                     .takeover_after = options.ceph.takeover_after,
+                                     .on_lost = [directory = options.pool_dir](const absl::Status& why) {
+                                       EndAtOnce(directory, why);
+                                     }}));
+  RETURN_IF_ERROR(lease->ShutOut());
+  if (!lease->tgtds_go_on()) RETURN_IF_ERROR(KillTgtds(options.pool_dir, absl::Now() + kTgtdEnds));
+  return lease;
+}
+
 }  // namespace
 
 // The order: what needs no cluster, the cluster, this host's folder, and only then what writes to the pool.
-// So a start that is refused has made nothing there.
+// So a start that is refused has made nothing there. gateway_lease.cc says why the rest is in this order.
 absl::StatusOr<OpenedStore> OpenRbdStore(const TgtArrayOptions& options, uint64_t remembered) {
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(std::unique_ptr<CephPool> pool, CephPool::Connect(options.ceph));
@@ -111,8 +175,11 @@ absl::StatusOr<OpenedStore> OpenRbdStore(const TgtArrayOptions& options, uint64_
   auto images = std::make_unique<RbdStore>(std::move(pool), options.name, std::move(lock));
   const std::string file = absl::StrCat("lunkeeper.", options.name, ".db");
   RETURN_IF_ERROR(CheckCatalogue(connected, *images, file, remembered, options));
-  RETURN_IF_ERROR(WaitForLock(connected, FirstPiece(file), options.name));
-  RETURN_IF_ERROR(PrepareSqlite(connected));
+  ASSIGN_OR_RETURN(std::unique_ptr<GatewayLease> lease, TakeLease(connected, options));
+  RETURN_IF_ERROR(TakeLock(connected, FirstPiece(file), options.name, lease->shut_out()));
+  ASSIGN_OR_RETURN(const ClientAddress catalogue, PrepareSqlite(connected));
+  RETURN_IF_ERROR(lease->BeginServing(catalogue));
+  images->KeepLease(std::move(lease));
   OpenedStore store;
   ASSIGN_OR_RETURN(
       store.catalogue,

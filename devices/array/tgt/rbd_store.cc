@@ -80,36 +80,13 @@ RbdStore::Name RbdStore::NameOf(const std::string& path) const {
 absl::StatusOr<LunBacking> RbdStore::BackingOf(const std::string& path) const {
   const Name name = NameOf(path);
   ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, "", /*read_only=*/true));
-  RETURN_IF_ERROR(CheckCacheOf(image, name.image));
+  RETURN_IF_ERROR(pool_->CheckCacheOf(image, name.image));
   const CephOptions& options = pool_->options();
   return LunBacking{.path = path,
                     .type = "rbd",
                     .options = absl::StrCat("conf=", options.conf, ";id=", options.user),
+                    .opened = [this, path] { return RegisterOpened(path); },
                     .discards_right = false};  // tgtd's rbd store answers them with an error
-}
-
-// A pool and an image can have settings of their own, which override the conf.
-absl::Status RbdStore::CheckCacheOf(const RbdImage& image, const std::string& name) const {
-  const CephLibrary& ceph = pool_->library();
-  int most = 256;
-  std::vector<CephLibrary::ConfigOption> options;
-  const int listed = ListWithRoom(options, most, [&](auto* room, int* count) {
-    return ceph.rbd_config_image_list(image.get(), room, count);
-  });
-  if (listed < 0) return CephError("read the settings of image " + name, listed);
-  bool cached = false;
-  for (int i = 0; i < most; ++i) {
-    const CephLibrary::ConfigOption& option = options[static_cast<size_t>(i)];
-    cached |= std::string(option.name) == "rbd_cache" && std::string(option.value) != "false";
-  }
-  ceph.rbd_config_image_list_cleanup(options.data(), most);
-  if (!cached) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("image ", name,
-                   ": its own settings, or its pool's, turn rbd's write-back cache on, which acknowledges "
-                   "writes that a dead gateway loses: `rbd config image rm ",
-                   pool_->options().pool, "/", name, " rbd_cache` or `rbd config pool rm ",
-                   pool_->options().pool, " rbd_cache`"));
 }
 
 absl::Status RbdStore::CheckIsClosed(const std::string& path) const {
@@ -121,6 +98,25 @@ absl::Status RbdStore::CheckIsClosed(const std::string& path) const {
       "image ", pool_->options().pool, "/", name.image, " is open elsewhere, by ",
       absl::StrJoin(others, ", "),
       " (`rbd status` shows it): end that program. One that was killed is forgotten after 30 s"));
+}
+
+// tgtd has a client for each LUN, which it does not name. An image that is open has a watch of each client,
+// so it is read off there: tgtd's clients have it from before they can write until they close the image. One
+// that has just opened it is missing only if tgtd has stood still for 30 s since, which shows by an empty
+// list.
+absl::Status RbdStore::RegisterOpened(const std::string& path) const {
+  const Name name = NameOf(path);
+  ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, "", /*read_only=*/true));
+  ASSIGN_OR_RETURN(const std::vector<std::string> clients, pool_->ListWatchers(image));
+  if (clients.empty())
+    return absl::UnavailableError(
+        absl::StrCat("image ", path, ": tgtd has opened it, but is not seen to have it open; try again"));
+  return lease_->RegisterImage(path, {clients.begin(), clients.end()});
+}
+
+void RbdStore::ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>& list_open) const {
+  const absl::Status forgotten = lease_->ForgetClosed(list_open);
+  if (!forgotten.ok()) LogWarn("array", std::string(forgotten.message()));
 }
 
 absl::Status RbdStore::CreateImage(const std::string& path, uint64_t size_bytes,

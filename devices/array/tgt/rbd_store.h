@@ -22,6 +22,7 @@
 
 #include "base/unique_fd.h"
 #include "devices/array/tgt/ceph_pool.h"
+#include "devices/array/tgt/gateway_lease.h"
 #include "devices/array/tgt/image_store.h"
 
 namespace lunkeeper {
@@ -35,11 +36,17 @@ class RbdStore final : public ImageStore {
         prefix_("lunkeeper." + array + "."),
         marks_(prefix_ + "images") {}
 
+  // Before anything is written: from now on it has the lease, and its pool is the one of TakeArray.
+  void KeepLease(std::unique_ptr<GatewayLease> lease) { lease_ = std::move(lease); }
+
   std::string VolumePath(const VolumeId& id) const override;
   std::string SnapshotPath(const VolumeId& source, const SnapshotId& id) const override;
   // FAILED_PRECONDITION: this image's own settings turn a cache on.
   absl::StatusOr<LunBacking> BackingOf(const std::string& path) const override;
   absl::Status CheckIsClosed(const std::string& path) const override;
+  absl::Status CheckHeld() const override { return lease_->CheckHeld(); }
+  absl::Status RegisterOpened(const std::string& path) const override;
+  void ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>& list_open) const override;
   bool can_clone() const override { return true; }
 
   absl::Status CreateImage(const std::string& path, uint64_t size_bytes,
@@ -88,12 +95,12 @@ class RbdStore final : public ImageStore {
   // Removes what RemoveMarked could not, as something needed it.
   absl::Status RemoveLeft() const;
   absl::Status TidyOne(const Name& name, const std::string& mark, bool known) const;
-  absl::Status CheckCacheOf(const RbdImage& image, const std::string& name) const;
   absl::StatusOr<BlockPage> ListDiff(const PoolImage& image, const char* base, uint64_t offset,
                                      size_t limit) const;
 
   const UniqueFd lock_;
   const std::unique_ptr<CephPool> pool_;
+  std::unique_ptr<GatewayLease> lease_;  // constant once it is kept
   const std::string prefix_;
   const std::string marks_;
 };

@@ -122,6 +122,15 @@ absl::StatusOr<std::vector<RunningTgtd>> FindRunning(const std::string& pool) {
   return running;
 }
 
+absl::Status KillRunning(const std::vector<RunningTgtd>& running, absl::Time deadline) {
+  for (const RunningTgtd& tgtd : running) {
+    if (::syscall(SYS_pidfd_send_signal, tgtd.handle.get(), SIGKILL, nullptr, 0) != 0 && errno != ESRCH)
+      return absl::ErrnoToStatus(errno, absl::StrCat("kill tgtd, process ", tgtd.process));
+  }
+  for (const RunningTgtd& tgtd : running) RETURN_IF_ERROR(AwaitEnd(tgtd.lock, deadline));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status StopPoolTgtd(const StopTgtdRequest& request, absl::Time deadline) {
@@ -131,12 +140,12 @@ absl::Status StopPoolTgtd(const StopTgtdRequest& request, absl::Time deadline) {
   for (const RunningTgtd& tgtd : running) {
     if (!request.with_sessions) RETURN_IF_ERROR(CheckUnused(tgtd.process, ReadControlPort(tgtd.process)));
   }
-  for (const RunningTgtd& tgtd : running) {
-    if (::syscall(SYS_pidfd_send_signal, tgtd.handle.get(), SIGKILL, nullptr, 0) != 0 && errno != ESRCH)
-      return absl::ErrnoToStatus(errno, absl::StrCat("kill tgtd, process ", tgtd.process));
-  }
-  for (const RunningTgtd& tgtd : running) RETURN_IF_ERROR(AwaitEnd(tgtd.lock, deadline));
-  return absl::OkStatus();
+  return KillRunning(running, deadline);
+}
+
+absl::Status KillTgtds(const std::string& pool_dir, absl::Time deadline) {
+  ASSIGN_OR_RETURN(const std::vector<RunningTgtd> running, FindRunning(pool_dir));
+  return KillRunning(running, deadline);
 }
 
 }  // namespace lunkeeper

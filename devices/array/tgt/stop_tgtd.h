@@ -24,4 +24,9 @@ struct StopTgtdRequest {
 // it was killed, and has not ended: its disk does not answer.
 absl::Status StopPoolTgtd(const StopTgtdRequest& request, absl::Time deadline);
 
+// The same for an agent that has the pool's lock, or is about to end; also if nodes have volumes. OK: no
+// tgtd serves the pool. UNAVAILABLE, DEADLINE_EXCEEDED: as above; FAILED_PRECONDITION: a tgtd cannot be seen
+// from here.
+absl::Status KillTgtds(const std::string& pool_dir, absl::Time deadline);
+
 }  // namespace lunkeeper

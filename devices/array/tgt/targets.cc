@@ -127,6 +127,7 @@ absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume
   for (const auto& [name, value] : kParameters)
     RETURN_IF_ERROR(tgt_->SetTargetParameter(target, name, value));
   RETURN_IF_ERROR(MakeLun(grant, volume, backing));
+  if (backing.opened) RETURN_IF_ERROR(backing.opened());
   RETURN_IF_ERROR(MakeAccount(grant.generation, connection.chap));
   FAIL_POINT("array.target.account_made");
   RETURN_IF_ERROR(OkIfThere(tgt_->BindAccount(target, connection.chap.user)));

@@ -99,6 +99,7 @@ class TgtArrayImpl final : public TgtArray {
   absl::Status MakeParts();
   absl::Status BeginServing();
   absl::Status TidyImages();
+  absl::StatusOr<std::set<std::string>> ListGranted() const;
 
   const TgtArrayOptions options_;
   KeyedLock object_locks_;
@@ -161,6 +162,7 @@ absl::Status TgtArrayImpl::MakeParts() {
                                          [this] {
                                            seen_->SyncToDisk();
                                            store_.images->ReserveRoom();
+                                           store_.images->ForgetClosed([this] { return ListGranted(); });
                                          }},
                                     *store_.catalogue, *store_.images, gates_));
   barrier_ = std::make_unique<WriteBarrier>(*servers_);
@@ -183,7 +185,7 @@ absl::Status TgtArrayImpl::MakeParts() {
 }
 
 absl::Status TgtArrayImpl::CheckServing() const {
-  if (serving_) return absl::OkStatus();
+  if (serving_) return store_.images->CheckHeld();
   return absl::UnavailableError(absl::StrCat(
       "array ", options_.name, " does not serve: its catalogue has seen ", sequence(), " changes, but ",
       seen_->at_open(),
@@ -223,6 +225,14 @@ absl::Status TgtArrayImpl::BeginServing() {
   serving_ = true;
   parts_->RememberSequence();
   return absl::OkStatus();
+}
+
+// The images that tgtd may have open: a grant's row goes after its target.
+absl::StatusOr<std::set<std::string>> TgtArrayImpl::ListGranted() const {
+  ASSIGN_OR_RETURN(const std::vector<GrantRow> grants, store_.catalogue->grants().ListAllGrants());
+  std::set<std::string> images;
+  for (const GrantRow& grant : grants) images.insert(store_.images->VolumePath(grant.volume));
+  return images;
 }
 
 // A copy that was not finished has no file of its own name. If there is one, then the catalogue is older than

@@ -1,0 +1,225 @@
+// The order of a takeover is the safety argument:
+//
+//   the record names this gateway, and every client of those before as unfenced
+//     -> the monitors have put each on the blocklist, and this client has their map: each operation that it
+//        sends from now on carries the map's number, and an OSD refuses the old clients before it does one
+//     -> this host's own tgtds of an earlier time are gone: what they have open was opened before
+//     -> the record says that nobody is left to shut out, and names the catalogue's client
+//     -> the catalogue is opened, tgtd started, images opened and registered, and the portal opened last
+//
+// A gateway that dies anywhere in between leaves a record from which the next one does the same.
+#include "devices/array/tgt/gateway_lease.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+
+namespace lunkeeper {
+namespace {
+
+constexpr int kRenewalsInTime = 5;  // in `takeover_after`
+constexpr double kHeldShare = 0.8;  // of `takeover_after`; what is answered later could be another's to say
+constexpr int kMostWaits = 12;      // of `takeover_after`, until TakeArray gives up
+// Monitors answer each after some 0.2 to 1 s, many at a time as fast as one.
+constexpr size_t kBlockers = 16;
+
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+absl::Duration Since(SteadyTime then) { return absl::FromChrono(std::chrono::steady_clock::now() - then); }
+
+absl::Status ServedElsewhere(const std::string& array, const GatewayRecord& record) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "open array ", array, ": another agent serves it, on host ", record.host, " (epoch ", record.epoch,
+      "); stop that one, or give this one a --name of its own. Once that host is silent, this one can "
+      "start"));
+}
+
+// Watches one record until it is known whether its gateway lives.
+class RecordWatch {
+ public:
+  explicit RecordWatch(absl::Duration still_for) : still_for_(still_for) {}
+  enum class Sign { kUnknown, kAlive, kStill };
+  Sign Look(const GatewayRecord& record, SteadyTime asked) {
+    if (last_ && *last_ != record) return Sign::kAlive;
+    const bool slow = Since(asked) > still_for_ / kRenewalsInTime;
+    if (!last_ || slow) since_ = std::chrono::steady_clock::now();
+    last_ = record;
+    return Since(since_) >= still_for_ ? Sign::kStill : Sign::kUnknown;
+  }
+
+ private:
+  const absl::Duration still_for_;
+  std::optional<GatewayRecord> last_;
+  SteadyTime since_;
+};
+
+// What a gateway that takes the array after `before` writes. Its own tgtds go on only if the record has all
+// of their clients, and none has been shut out.
+GatewayRecord NextRecord(const std::optional<GatewayRecord>& before, const GatewayLeaseOptions& options,
+                         const ClientAddress& own) {
+  GatewayRecord next;
+  if (before) next = *before;
+  const bool go_on = before && before->holder == options.holder && before->ready;
+  ++next.epoch;
+  ++next.counter;
+  next.unfenced.insert(next.clients.begin(), next.clients.end());
+  if (!go_on) {
+    for (const auto& [image, clients] : next.images) next.unfenced.insert(clients.begin(), clients.end());
+    next.images.clear();
+  }
+  next.ready = go_on;
+  next.holder = options.holder;
+  next.host = options.host;
+  next.clients = {own};
+  return next;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GatewayLease>> GatewayLease::TakeArray(const CephPool& pool,
+                                                                      const GatewayLeaseOptions& options) {
+  RecordWatch watch(options.takeover_after);
+  const SteadyTime begin = std::chrono::steady_clock::now();
+  bool told = false;
+  while (Since(begin) < kMostWaits * options.takeover_after) {
+    const SteadyTime asked = std::chrono::steady_clock::now();
+    ASSIGN_OR_RETURN(const std::optional<GatewayRecord> before, ReadGatewayRecord(pool, options.array));
+    if (before && before->holder != options.holder) {
+      const RecordWatch::Sign sign = watch.Look(*before, asked);
+      if (sign == RecordWatch::Sign::kAlive) return ServedElsewhere(options.array, *before);
+      if (sign == RecordWatch::Sign::kUnknown) {
+        if (!std::exchange(told, true))
+          LogInfo("array", "looking whether another gateway serves the array", {{"host", before->host}});
+        absl::SleepFor(options.takeover_after / (2 * kRenewalsInTime));
+        continue;
+      }
+    }
+    const GatewayRecord next = NextRecord(before, options, pool.address());
+    if (next.unfenced.contains(pool.address()))
+      return absl::UnavailableError("ceph: this client has the address of one that is to be shut out; again");
+    const SteadyTime taking = std::chrono::steady_clock::now();
+    const absl::Status taken = ReplaceGatewayRecord(pool, options.array, before, next);
+    if (absl::IsAborted(taken)) continue;  // another one was faster
+    RETURN_IF_ERROR(taken);
+    LogInfo("array", "this gateway takes the array",
+            {{"epoch", absl::StrCat(next.epoch)},
+             {"from host", before ? before->host : ""},
+             {"clients to shut out", absl::StrCat(next.unfenced.size())}});
+    return std::unique_ptr<GatewayLease>(new GatewayLease(pool, options, next, next.ready, taking));
+  }
+  return absl::UnavailableError(absl::StrCat("open array ", options.array,
+                                             ": the cluster answers too slowly to tell whether another "
+                                             "gateway serves it; see `ceph -s`"));
+}
+
+GatewayLease::GatewayLease(const CephPool& pool, const GatewayLeaseOptions& options, GatewayRecord record,
+                           bool tgtds_go_on, SteadyTime taken)
+    : pool_(pool),
+      options_(options),
+      tgtds_go_on_(tgtds_go_on),
+      renewed_(taken),
+      record_(std::move(record)),
+      renewals_(options.takeover_after / kRenewalsInTime, [this] {
+        const absl::Status renewed = ChangeRecord([](GatewayRecord&) {});
+        if (!renewed.ok()) LogWarn("array", std::string(renewed.message()));
+      }) {}
+
+// The record is what this object wrote last, since nobody else changes it without taking it.
+absl::Status GatewayLease::ChangeRecord(const std::function<void(GatewayRecord&)>& change) {
+  absl::Status changed;
+  {
+    const absl::MutexLock lock(&mu_);
+    if (lost_) return absl::UnavailableError("another gateway has taken array " + options_.array);
+    GatewayRecord next = record_;
+    change(next);
+    ++next.counter;
+    const SteadyTime begun = std::chrono::steady_clock::now();
+    changed = ReplaceGatewayRecord(pool_, options_.array, record_, next);
+    if (changed.ok()) {
+      record_ = std::move(next);
+      renewed_ = begun;
+    }
+    lost_ = absl::IsAborted(changed);
+    if (!lost_) return changed;
+  }
+  options_.on_lost(changed);
+  return absl::UnavailableError(changed.message());
+}
+
+absl::Status GatewayLease::CheckHeld() const {
+  const absl::Duration silent = Since(renewed_);
+  if (silent < kHeldShare * options_.takeover_after) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("array ", options_.array, ": Ceph has not answered for ",
+                                             absl::FormatDuration(absl::Trunc(silent, absl::Seconds(1))),
+                                             ", and another gateway may have the array; see `ceph -s`"));
+}
+
+absl::Status GatewayLease::ShutOut() {
+  std::vector<ClientAddress> clients;
+  {
+    const absl::MutexLock lock(&mu_);
+    clients.assign(record_.unfenced.begin(), record_.unfenced.end());
+  }
+  std::vector<absl::Status> blocked(clients.size());
+  std::atomic<size_t> next = 0;
+  std::vector<std::jthread> blockers(std::min(kBlockers, clients.size()));
+  for (std::jthread& blocker : blockers) {
+    blocker = std::jthread([&] {
+      for (size_t i = next++; i < clients.size(); i = next++) blocked[i] = pool_.BlockClient(clients[i]);
+    });
+  }
+  blockers.clear();
+  for (const absl::Status& status : blocked) RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(pool_.WaitForMap());
+  shut_out_.insert(clients.begin(), clients.end());
+  return absl::OkStatus();
+}
+
+absl::Status GatewayLease::BeginServing(const ClientAddress& catalogue) {
+  return ChangeRecord([&](GatewayRecord& record) {
+    for (const ClientAddress& client : shut_out_) record.unfenced.erase(client);
+    record.clients.insert(catalogue);
+    record.ready = true;
+  });
+}
+
+absl::Status GatewayLease::RegisterImage(const std::string& image, const std::set<ClientAddress>& clients) {
+  {
+    const absl::MutexLock lock(&mu_);
+    const auto known = record_.images.find(image);
+    if (!lost_ && known != record_.images.end() && std::ranges::includes(known->second, clients))
+      return absl::OkStatus();
+  }
+  return ChangeRecord(
+      [&](GatewayRecord& record) { record.images[image].insert(clients.begin(), clients.end()); });
+}
+
+// A client that is registered while the list is made was not copied before, and stays.
+absl::Status GatewayLease::ForgetClosed(
+    const std::function<absl::StatusOr<std::set<std::string>>()>& list_open) {
+  std::map<std::string, std::set<ClientAddress>> closed;
+  {
+    const absl::MutexLock lock(&mu_);
+    closed = record_.images;
+  }
+  if (closed.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::set<std::string> open, list_open());
+  std::erase_if(closed, [&](const auto& image) { return open.contains(image.first); });
+  if (closed.empty()) return absl::OkStatus();
+  return ChangeRecord([&](GatewayRecord& record) {
+    for (const auto& [image, clients] : closed) {
+      for (const ClientAddress& client : clients) record.images[image].erase(client);
+      if (record.images[image].empty()) record.images.erase(image);
+    }
+  });
+}
+
+}  // namespace lunkeeper

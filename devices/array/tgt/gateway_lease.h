@@ -1,0 +1,96 @@
+#pragma once
+// An array on Ceph has one gateway at a time, and this is how it is one: it takes the record
+// (gateway_record.h), shuts out every RADOS client of those before it, and keeps the record alive.
+//
+//   auto lease = GatewayLease::TakeArray(pool, options);  // now nobody else takes it, and others may still
+//   write lease->ShutOut();                                // now no client of theirs writes any more
+//   ... end this host's own tgtds, unless tgtds_go_on() ...
+//   lease->BeginServing(catalogue's client);         // now this gateway may write
+//   lease->RegisterImage(image, clients);            // before anybody may write to an image through them
+//
+// What is shut out is shut out by every OSD, so the one before need not agree or even notice. It notices
+// when it next changes the record: `on_lost`.
+//
+// TakeArray watches the record of another gateway. One that changes is of a gateway that lives: it is left
+// alone. One that stands still for `takeover_after`, by this host's steady clock, is taken. A look at it that
+// takes long begins the time anew: the cluster may be slow for the other gateway too. No wall clock matters.
+//
+// The same folder of the same host since the same boot goes on without a wait: its lock proves that no other
+// agent has it. Its tgtds go on too, if nobody has had the array in between.
+//
+// Thread-safe, but for the steps up to BeginServing, which are one thread's. The pool outlives it. The
+// destructor leaves the record as it is.
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/periodic.h"
+#include "devices/array/tgt/ceph_pool.h"
+#include "devices/array/tgt/gateway_record.h"
+
+namespace lunkeeper {
+
+struct GatewayLeaseOptions {
+  std::string array;
+  std::string holder, host;  // as in the record
+  absl::Duration takeover_after = absl::Seconds(5);
+  // Called once, on any thread: another gateway has the array, or has shut this one out. Nothing that this
+  // process still writes arrives, so it is to end.
+  std::function<void(const absl::Status& why)> on_lost;
+};
+
+class GatewayLease {
+ public:
+  // FAILED_PRECONDITION: another gateway serves the array, which is named; or the record is none.
+  // UNAVAILABLE: the cluster answers too slowly to tell.
+  static absl::StatusOr<std::unique_ptr<GatewayLease>> TakeArray(const CephPool& pool,
+                                                                 const GatewayLeaseOptions& options);
+
+  // Whether the tgtds of this host are the holder's own, with their clients in the record.
+  bool tgtds_go_on() const { return tgtds_go_on_; }
+  // Shuts out the clients of those before, and waits until this client knows. A client that connects later
+  // knows from its beginning.
+  absl::Status ShutOut();
+  // Which clients ShutOut has shut out.
+  const std::set<ClientAddress>& shut_out() const { return shut_out_; }
+  // The others count as gone from now on. `catalogue`: another client of this gateway.
+  absl::Status BeginServing(const ClientAddress& catalogue);
+
+  // UNAVAILABLE: the record has not been renewed for so long that another gateway may soon take the array.
+  absl::Status CheckHeld() const;
+  // An image is open by these clients, beside those it was open by before.
+  absl::Status RegisterImage(const std::string& image, const std::set<ClientAddress>& clients)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Forgets the clients of images that are not open any more. `list_open`: the images that are, of what was
+  // registered before it is called.
+  absl::Status ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>& list_open)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  GatewayLease(const CephPool& pool, const GatewayLeaseOptions& options, GatewayRecord record,
+               bool tgtds_go_on, std::chrono::steady_clock::time_point taken);
+  absl::Status ChangeRecord(const std::function<void(GatewayRecord&)>& change) ABSL_LOCKS_EXCLUDED(mu_);
+
+  const CephPool& pool_;
+  const GatewayLeaseOptions options_;
+  const bool tgtds_go_on_;
+  std::set<ClientAddress> shut_out_;
+  // When the last change that succeeded began: a watcher sees it then or later.
+  std::atomic<std::chrono::steady_clock::time_point> renewed_;
+  absl::Mutex mu_;  // held while the record is changed
+  GatewayRecord record_ ABSL_GUARDED_BY(mu_);
+  bool lost_ ABSL_GUARDED_BY(mu_) = false;
+  Periodic renewals_;  // last: its thread uses the others
+};
+
+}  // namespace lunkeeper
