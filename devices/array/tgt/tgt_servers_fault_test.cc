@@ -108,6 +108,20 @@ TEST_CASE_METHOD(Several, "a tgtd whose lock was removed from the pool keeps the
   for (const Used& each : used) CHECK_FALSE(each.session->Write(1, 'y'));
 }
 
+// Its control port is the first one's and its number, and the option names the first one's.
+TEST_CASE_METHOD(Several, "a further tgtd that is in the way says which option leads back to it") {
+  UseSome(3);
+  const int was = options.control_port;
+  Close();
+  REQUIRE(::kill(Tgtd(0), SIGKILL) == 0);
+  REQUIRE(Eventually([&] { return Tgtd(0) == 0; }));
+  RemoveSocket(was);
+  options.control_port = FreeControlPort(kTgtds);
+  const absl::Status refused = Open();
+  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK_THAT(std::string(refused.message()), Catch::Contains(absl::StrCat("--tgt-control-port=", was, ",")));
+}
+
 // Three volumes in three tgtds, of which one, not the first, cannot be started again.
 struct OneIsDown : Several {
   OneIsDown() {

@@ -17,6 +17,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 
 namespace lunkeeper {
 namespace {
@@ -43,6 +45,16 @@ bool HoldsFlock(pid_t process, const std::string& descriptor) {
     }
   }
   return false;
+}
+
+// Which tgtd of its pool has this lock.
+int NumberOf(const std::string& path) {
+  int number = 0;
+  absl::string_view name(path);
+  name = name.substr(name.rfind('/') + 1);
+  if (absl::ConsumePrefix(&name, "tgtd-") && absl::ConsumeSuffix(&name, ".lock")) [[maybe_unused]]
+    const bool has_one = absl::SimpleAtoi(name, &number);
+  return number;
 }
 
 }  // namespace
@@ -129,9 +141,11 @@ pid_t TgtdLock::FindHolder() const {
 
 absl::Status TgtdLock::DescribeHolder() const {
   if (const pid_t process = FindHolder(); process != 0) {
-    const std::string port = ReadControlPort(process);
+    int port = 0;  // its own; the option is the first tgtd's, and the others' follow by their numbers
     const std::string go_back =
-        port.empty() ? "" : absl::StrCat("start with --tgt-control-port=", port, ", or ");
+        absl::SimpleAtoi(ReadControlPort(process), &port)
+            ? absl::StrCat("start with --tgt-control-port=", port - NumberOf(path_), ", or ")
+            : "";
     return absl::FailedPreconditionError(
         absl::StrCat("start tgtd: process ", process, " is a tgtd that serves this pool already, it holds ",
                      path_, "; ", go_back, "end it with `kill -9 ", process, "`, which ends its sessions"));

@@ -1,8 +1,7 @@
 #pragma once
 // The proof that a tgtd serves a pool: a flock on a file in the pool, one for each of its tgtds, on a
-// descriptor that only tgtd has. The
-// kernel gives it up with the last thread of that tgtd and not before, whichever control port or portal the
-// tgtd has, and whether or not anybody can still talk to it.
+// descriptor that only tgtd has. The kernel gives it up with the last thread of that tgtd and not before,
+// whichever control port or portal the tgtd has, and whether or not anybody can still talk to it.
 //
 // Without it a second tgtd could serve the pool, and a fence, which drains one, would not stop the sessions
 // of the other. Thread-safe.
