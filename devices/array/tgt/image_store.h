@@ -118,6 +118,8 @@ class ImageStore {
   // For good. NOT_FOUND: there is none of this name.
   virtual absl::Status DeleteOrphan(const std::string& name) const = 0;
 
+  // How many bytes tgtd shows of an image.
+  virtual absl::StatusOr<uint64_t> ReadSize(const std::string& path) const = 0;
   // What an image takes of the store.
   virtual absl::StatusOr<uint64_t> MeasureImage(const std::string& path) const = 0;
   virtual absl::StatusOr<PoolCapacity> MeasureCapacity() const = 0;

@@ -166,6 +166,12 @@ absl::Status Pool::SyncImage(const std::string& path) const {
   return ::fsync(fd.get()) == 0 ? absl::OkStatus() : FileError("sync", path, errno);
 }
 
+absl::StatusOr<uint64_t> Pool::ReadSize(const std::string& path) const {
+  struct stat file {};
+  if (::stat(path.c_str(), &file) != 0) return FileError("look at", path, errno);
+  return static_cast<uint64_t>(file.st_size);
+}
+
 absl::StatusOr<uint64_t> Pool::MeasureImage(const std::string& path) const {
   struct stat file {};
   if (::stat(path.c_str(), &file) != 0) return FileError("look at", path, errno);

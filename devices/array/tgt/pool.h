@@ -59,6 +59,7 @@ class Pool final : public ImageStore {
   absl::Status TidyImages(const std::set<std::string>& known, const std::string& prefix) const override;
   absl::StatusOr<std::vector<OrphanFile>> ListOrphans() const override;
   absl::Status DeleteOrphan(const std::string& name) const override;
+  absl::StatusOr<uint64_t> ReadSize(const std::string& path) const override;
   absl::StatusOr<uint64_t> MeasureImage(const std::string& path) const override;
   absl::StatusOr<PoolCapacity> MeasureCapacity() const override;
   absl::StatusOr<BlockPage> FindData(const PoolImage& image, uint64_t offset, size_t limit) const override;

@@ -366,6 +366,14 @@ absl::StatusOr<BlockPage> RbdStore::ListDiff(const PoolImage& image, const char*
   return diff.page;
 }
 
+absl::StatusOr<uint64_t> RbdStore::ReadSize(const std::string& path) const {
+  const Name name = NameOf(path);
+  ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, name.snapshot, /*read_only=*/true));
+  uint64_t size = 0;
+  const int measured = pool_->library().rbd_get_size(image.get(), &size);
+  return measured < 0 ? absl::StatusOr<uint64_t>(CephError("measure image " + path, measured)) : size;
+}
+
 absl::StatusOr<uint64_t> RbdStore::MeasureImage(const std::string& path) const {
   const Name name = NameOf(path);
   ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, name.snapshot, /*read_only=*/true));

@@ -279,6 +279,39 @@ TEST_CASE("a volume that grows while it is copied is not cut off in the copy") {
   }
 }
 
+// As a growth leaves it that is cut short: the file has grown, and the catalogue does not know. tgtd shows
+// the larger file to the next node, whose file system grows.
+TEST_CASE_METHOD(ArrayOnXfs, "a copy of a volume whose growth was cut short is of its whole file") {
+  const VolumeId id = array->volumes().CreateVolume(Spec("v", 16)).value().id;
+  std::filesystem::resize_file(Path(id), 32 << 20);
+  const auto grant = array->grants().AcquireGrant(For(id, kA), absl::ZeroDuration());
+  const auto initiator = PlainInitiator::Login(grant->connection);
+  REQUIRE(initiator.ok());
+  constexpr uint64_t kBeyond = (20 << 20) / 512;
+  REQUIRE((*initiator)->Write(kBeyond, 'x'));
+  VolumeSpec from_volume = Spec("clone", 16), from_snapshot = Spec("restored", 32);
+  from_volume.source_volume = id;
+  CHECK(absl::IsOutOfRange(array->volumes().CreateVolume(from_volume).status()));
+  from_volume.size_bytes = 32 << 20;
+  const auto snapshot = array->volumes().CreateSnapshot("s", id);
+  REQUIRE(snapshot.status() == absl::OkStatus());
+  CHECK(snapshot->size_bytes == 32 << 20);
+  const auto group = array->groups().CreateGroup("g", {id});
+  REQUIRE(group.status() == absl::OkStatus());
+  CHECK(group->snapshots.front().size_bytes == 32 << 20);
+  for (const SnapshotId& source : {SnapshotId(), snapshot->id, group->snapshots.front().id}) {
+    VolumeSpec spec = source.empty() ? from_volume : from_snapshot;
+    spec.name += source.value();
+    spec.source_snapshot = source;
+    const auto copy = array->volumes().CreateVolume(spec);
+    REQUIRE(copy.status() == absl::OkStatus());
+    const auto of_copy = array->grants().AcquireGrant(For(copy->id, kB), absl::ZeroDuration());
+    REQUIRE(of_copy.ok());
+    CHECK((*PlainInitiator::Login(of_copy->connection))->Read(kBeyond) == 'x');
+  }
+  CHECK(array->volumes().ExpandVolume(id, 32 << 20)->spec.size_bytes == 32 << 20);
+}
+
 // A writer fills blocks one after another with a rising number; a snapshot of one moment holds no number
 // behind a hole.
 TEST_CASE_METHOD(ArrayOnXfs, "a snapshot of a volume in use is of one moment") {

@@ -92,6 +92,7 @@ absl::StatusOr<std::vector<VolumeRow>> TgtGroups::FindSources(const std::vector<
     if (row.copying)
       return absl::AbortedError(
           absl::StrCat("volume ", source.value(), ": it is still being copied; try again"));
+    ASSIGN_OR_RETURN(row.volume.spec.size_bytes, ReadShownSize(parts_, row.volume));
     rows.push_back(std::move(row));
   }
   return rows;

@@ -1,8 +1,10 @@
 #include "devices/array/tgt/tgt_parts.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "devices/node_id.h"
 
 namespace lunkeeper {
@@ -11,6 +13,11 @@ absl::StatusOr<KeyedLock::Guard> LockObject(const TgtParts& parts, const std::st
   auto guard = parts.object_locks.TryLock(name);
   if (guard.has_value()) return *std::move(guard);
   return absl::AbortedError(absl::StrCat(name, ": another call is working on it; try again"));
+}
+
+absl::StatusOr<uint64_t> ReadShownSize(const TgtParts& parts, const Volume& volume) {
+  ASSIGN_OR_RETURN(const uint64_t size, parts.images.ReadSize(parts.images.VolumePath(volume.id)));
+  return std::max(size, volume.spec.size_bytes);
 }
 
 absl::Status CheckNodeId(const NodeId& node) {

@@ -49,6 +49,9 @@ struct TgtParts {
 
 // ABORTED: another call is working on it.
 absl::StatusOr<KeyedLock::Guard> LockObject(const TgtParts& parts, const std::string& name);
+// What nodes may have been shown of this volume, and so may have written: more than its row says when a
+// growth was cut short. Whatever copies the volume copies all of it.
+absl::StatusOr<uint64_t> ReadShownSize(const TgtParts& parts, const Volume& volume);
 // INVALID_ARGUMENT: a node id that could not be part of a target's name.
 absl::Status CheckNodeId(const NodeId& node);
 

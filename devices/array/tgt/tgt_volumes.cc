@@ -153,7 +153,7 @@ absl::StatusOr<TgtVolumes::Source> TgtVolumes::FindSource(const VolumeSpec& spec
     from.path = parts_.images.SnapshotPath(row.snapshot.source, row.snapshot.id);
   } else if (!spec.source_volume.empty()) {
     ASSIGN_OR_RETURN(const Volume source, GetVolume(spec.source_volume));
-    least_bytes = source.spec.size_bytes;
+    ASSIGN_OR_RETURN(least_bytes, ReadShownSize(parts_, source));
     from = {parts_.images.VolumePath(source.id), IsThick(source.spec.provisioning)};
   }
   if (RoundUp(spec.size_bytes) >= least_bytes) return from;
@@ -323,7 +323,7 @@ absl::StatusOr<Snapshot> TgtVolumes::MakeSnapshot(const std::string& name, const
   if (from.copying)
     return absl::AbortedError(absl::StrCat("snapshot ", name, ": its source is still being copied"));
   const Volume& volume = from.volume;
-  const uint64_t size_bytes = volume.spec.size_bytes;
+  ASSIGN_OR_RETURN(const uint64_t size_bytes, ReadShownSize(parts_, volume));
   // A write to what is shared takes new space, and a thick volume has been promised that it needs none.
   const bool own_space = IsThick(volume.spec.provisioning);
   ASSIGN_OR_RETURN(const uint64_t copied, MeasureCopy(parts_.images.VolumePath(volume.id), own_space));
