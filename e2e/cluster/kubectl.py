@@ -13,6 +13,9 @@ from harness.cleanup import wait_until
 Object = dict[str, Any]  # of Kubernetes, as its JSON has it
 Given = Object | list[Object] | None
 
+# Of a kubelet that has just been started and has not read its pods yet. It ran nothing.
+KUBELET_IS_NEW = "unable to upgrade connection: pod does not exist"
+
 
 class Kubectl:
     """`host`: the host in whose network it runs, with the administrator's kubeconfig."""
@@ -27,7 +30,10 @@ class Kubectl:
 
     def __call__(self, *arguments: object, given: Given = None, seconds: float = 60) -> str:
         """Its output; fails with what it said. `given`: an object or a list of them, as -f -."""
-        done = self.attempt(*arguments, given=given, seconds=seconds)
+        return self._checked(arguments, self.attempt(*arguments, given=given, seconds=seconds))
+
+    @staticmethod
+    def _checked(arguments: tuple[object, ...], done: subprocess.CompletedProcess[str]) -> str:
         if done.returncode != 0:
             raise RuntimeError(
                 f"kubectl {' '.join(map(str, arguments))}: exit code {done.returncode}\n{done.stderr.strip()}"
@@ -85,7 +91,15 @@ class Kubectl:
         return self.attempt("describe", "pod", name, *arguments).stdout[-4000:]
 
     def run_in(self, pod: str, *argv: object, namespace: str = "default", seconds: float = 60) -> str:
-        return self("exec", f"--namespace={namespace}", pod, "--", *argv, seconds=seconds)
+        """The output of a command in a pod. A kubelet that has just been started is waited for."""
+        command = ("exec", f"--namespace={namespace}", pod, "--", *argv)
+
+        def run() -> subprocess.CompletedProcess[str] | None:
+            done = self.attempt(*command, seconds=seconds)
+            return None if done.returncode != 0 and KUBELET_IS_NEW in done.stderr else done
+
+        done = wait_until(run, 30, lambda: f"the kubelet knows pod {pod}", pause=0.2)
+        return self._checked(command, done)
 
 
 def seconds_of(said: str) -> float:
