@@ -102,6 +102,8 @@ def tidy(options: Options, files: Files) -> list[str]:
         for _, stamp in files:
             stamp.touch()
         return []
+    if len(files) > 1:  # together they may share a name that each has for itself
+        return [problem for file in files for problem in tidy(options, [file])]
     names = ", ".join(name for name, _ in files)
     return [problem if "error:" in problem else f"{names}: {problem}" for problem in problems]
 
