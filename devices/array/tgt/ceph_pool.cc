@@ -28,6 +28,7 @@ constexpr size_t kSmallObject = 1 << 20;
 constexpr double kBlockSeconds = 30 * 24 * 3600;
 // Of <rados/librados.h>: LIBRADOS_CREATE_EXCLUSIVE; and what it answers to contents that differ, less where.
 constexpr int kExclusive = 1, kDiffers = -4095;
+constexpr uint64_t kObjectMap = 8;  // of <rbd/features.h>
 
 }  // namespace
 
@@ -209,6 +210,15 @@ absl::StatusOr<std::vector<std::string>> CephPool::ListWatchers(const RbdImage& 
 
 // They override the conf.
 absl::Status CephPool::CheckCacheOf(const RbdImage& image, const std::string& name) const {
+  uint64_t features = 0;
+  const int read = ceph_.rbd_get_features(image.get(), &features);
+  if (read < 0) return CephError("read the features of image " + name, read);
+  if ((features & kObjectMap) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat("image ", name,
+                                                      " has an object map, from which a dead gateway could "
+                                                      "answer reads with old data: `rbd feature disable ",
+                                                      options_.pool, "/", name, " object-map`"));
+  }
   int most = 256;
   std::vector<CephLibrary::ConfigOption> options;
   const int listed = ListWithRoom(options, most, [&](auto* room, int* count) {

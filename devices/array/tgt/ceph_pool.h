@@ -63,7 +63,9 @@ class CephPool {
   absl::StatusOr<std::vector<std::string>> ListSnapshots(const std::string& image) const;
   // The addresses of others that have the image open for writing.
   absl::StatusOr<std::vector<std::string>> ListWatchers(const RbdImage& image) const;
-  // FAILED_PRECONDITION: this image's own settings, or its pool's, turn a cache on.
+  // FAILED_PRECONDITION: this image's own settings, or its pool's, turn a cache on; or it has an object map.
+  // A client keeps that in memory, and answers reads of what is not in it with zeroes, without asking an OSD:
+  // also after it was shut out, when another gateway has long written there.
   absl::Status CheckCacheOf(const RbdImage& image, const std::string& name) const;
   // Keys and values of one object. NOT_FOUND never: an object that is not there has none.
   absl::StatusOr<std::map<std::string, std::string>> ReadKeys(const std::string& object) const;

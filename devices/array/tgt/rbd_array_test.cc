@@ -265,6 +265,35 @@ TEST_CASE_METHOD(OnCeph,
   Write(volume, 2, 'd');
 }
 
+// At a moment when its clients have not yet heard that they are shut out.
+TEST_CASE_METHOD(OnCeph, "on Ceph: a frozen gateway that thaws answers no read with what was there before") {
+  options.ceph.takeover_after = absl::Seconds(4);
+  const VolumeId volume = Make("v");
+  const auto old = Login(volume);
+  REQUIRE(old->Write(0, 'a'));
+  const pid_t frozen = TgtdProcess(options.control_port);
+  cluster.reset();
+  array.reset();
+  ::kill(frozen, SIGSTOP);
+  ArrayFixture second;
+  second.options.name = options.name;
+  second.options.ceph = options.ceph;
+  const absl::Status opened = second.Open();
+  const uint64_t elsewhere = (8 << 20) / 512;  // in an object that the old gateway knows not to be there
+  const auto there = second.array ? second.Cluster() : nullptr;
+  bool written = false;
+  if (there) {
+    const auto grant = there->grants().AcquireGrant({.volume = volume, .node = kA}, absl::ZeroDuration());
+    const auto initiator = PlainInitiator::Login(grant.ok() ? grant->connection : Connection());
+    written = initiator.ok() && (*initiator)->Write(elsewhere, 'b');
+  }
+  ::kill(frozen, SIGCONT);
+  REQUIRE(opened == absl::OkStatus());
+  REQUIRE(written);
+  CHECK(old->Read(elsewhere) == std::nullopt);
+  CHECK(old->Read(0) == std::nullopt);
+}
+
 TEST_CASE_METHOD(OnCeph,
                  "on Ceph: each client by which tgtd has an image open is known, until it is closed") {
   const auto known = [&](const VolumeId& volume) {
@@ -300,6 +329,16 @@ TEST_CASE_METHOD(OnCeph,
   }
   Release(volume);
   CHECK(Eventually([&] { return known(volume).empty(); }));
+}
+
+TEST_CASE_METHOD(OnCeph, "on Ceph: an image that has got an object map is not served") {
+  const VolumeId volume = Make("v");
+  Rbd("feature enable " + ImageOf(volume) + " object-map");
+  const auto grant = cluster->grants().AcquireGrant({.volume = volume, .node = kA}, absl::ZeroDuration());
+  CHECK(absl::IsFailedPrecondition(grant.status()));
+  CHECK(absl::StrContains(grant.status().message(), "rbd feature disable " + ImageOf(volume)));
+  Rbd("feature disable " + ImageOf(volume) + " object-map");
+  Write(volume, 0, 'a');
 }
 
 TEST_CASE_METHOD(OnCeph, "on Ceph: an image whose own settings turn a cache on is not served") {

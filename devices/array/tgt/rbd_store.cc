@@ -29,9 +29,9 @@ constexpr char kKept[] = "kept", kDeleted[] = "deleted", kRemoved[] = "removed",
 // A snapshot that stands only while a volume is cloned from another one.
 constexpr char kPassing[] = "passing.";
 
-// Of <rbd/librbd.h> and <rbd/features.h>: layering, exclusive-lock, object-map, fast-diff, deep-flatten.
+// Of <rbd/librbd.h> and <rbd/features.h>: layering, exclusive-lock, deep-flatten; see CephPool::CheckCacheOf.
 constexpr int kFeaturesOption = 1, kCloneFormatOption = 12;
-constexpr uint64_t kFeatures = 1 | 4 | 8 | 16 | 32, kSecondFormat = 2;
+constexpr uint64_t kFeatures = 1 | 4 | 32, kSecondFormat = 2;
 
 absl::Status CheckThin(const std::string& path, bool thick) {
   if (!thick) return absl::OkStatus();
