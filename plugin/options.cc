@@ -83,11 +83,8 @@ void AddProcessOptions(CLI::App* command, ServeOptions* options) {
       ->capture_default_str();
 }
 
-// Of an array on this machine, served by tgt.
-void AddPoolOptions(CLI::App* command, ServeOptions* options) {
-  AddStoreOptions(command, &options->ceph);
-  command->add_option("--pool", options->pool, "The array's directory; on XFS or btrfs for reflink snapshots")
-      ->check(Check(IsAbsolutePath));
+// Where nodes reach an array on this machine.
+void AddPortalOptions(CLI::App* command, ServeOptions* options) {
   command
       ->add_option("--portal", options->portals,
                    "address:port where nodes reach the array's targets. Once for each network: a node whose "
@@ -95,6 +92,21 @@ void AddPoolOptions(CLI::App* command, ServeOptions* options) {
       ->allow_extra_args(false)
       ->transform(ToPlainAddress)
       ->check(Check(IsAddress));
+  command
+      ->add_option("--peer-portal", options->ceph.peer_portals,
+                   "With rbd: address:port of another gateway of this array, where nodes go on if that one "
+                   "takes it over")
+      ->allow_extra_args(false)
+      ->transform(ToPlainAddress)
+      ->check(Check(IsAddress));
+}
+
+// Of an array on this machine, served by tgt.
+void AddPoolOptions(CLI::App* command, ServeOptions* options) {
+  AddStoreOptions(command, &options->ceph);
+  command->add_option("--pool", options->pool, "The array's directory; on XFS or btrfs for reflink snapshots")
+      ->check(Check(IsAbsolutePath));
+  AddPortalOptions(command, options);
   command
       ->add_option("--tgt-control-port", options->tgt_control_port,
                    "Number of tgtd's management socket; each array of a host needs its own")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ class Gateway(Server):
     """A second gateway of a rig's array, which stands by as systemd has it: it is started until it serves."""
 
     def __init__(self, rig: Rig, options: list[str], portal: str) -> None:
+        self.portal = portal
         self.control_port = free_control_port()
         self.tgt_socket = TGT_SOCKETS / f"socket.{self.control_port}"
         pool = rig.folder / "second-pool"
@@ -52,9 +54,9 @@ def options_of(ceph: Ceph) -> list[str]:
 
 
 @pytest.fixture
-def rig(folder: Path, plain_pool: Path, ceph: Ceph, request: pytest.FixtureRequest) -> Iterator[Rig]:
-    place = folder / request.node.name[:24]
-    with Rig(place, plain_pool, nodes=2, split=True, array_options=options_of(ceph)) as rig:
+def rig(folder: Path, plain_pool: Path, ceph: Ceph) -> Iterator[Rig]:
+    place = Path(tempfile.mkdtemp(dir=folder))
+    with Rig(place, plain_pool, nodes=2, split=True, array_options=options_of(ceph), start=False) as rig:
         yield rig
 
 
@@ -62,6 +64,10 @@ def rig(folder: Path, plain_pool: Path, ceph: Ceph, request: pytest.FixtureReque
 def second(rig: Rig, ceph: Ceph, request: pytest.FixtureRequest) -> Iterator[Gateway]:
     moves = request.param == "the portal moves"
     gateway = Gateway(rig, options_of(ceph), rig.portal if moves else f"127.0.0.1:{free_port()}")
+    if request.param == "both portals are in the grants":
+        rig.controller.argv.append(f"--peer-portal={gateway.portal}")
+        gateway.argv.append(f"--peer-portal={rig.portal}")
+    rig.start()
     yield gateway
     gateway.kill()
     if (tgtd := listener_of(gateway.tgt_socket, question=LIST_PORTALS)) is not None:
@@ -74,7 +80,7 @@ def fresh_volume(rig: Rig) -> Volume:
     return Volume(rig, rig.nodes[0], "v", block=True, size=16 * MIB).up(with_controller=True)
 
 
-@pytest.mark.parametrize("second", ["the portal moves"], indirect=True)
+@pytest.mark.parametrize("second", ["the portal moves", "both portals are in the grants"], indirect=True)
 def test_a_gateway_dies_and_a_writer_goes_on_at_the_next_one(rig: Rig, second: Gateway) -> None:
     volume = fresh_volume(rig)
     checker = BlockChecker(volume).start()
@@ -91,6 +97,27 @@ def test_a_gateway_dies_and_a_writer_goes_on_at_the_next_one(rig: Rig, second: G
     checker.wait_for_writes(300, seconds=120)
     counters = checker.stop_good()
     assert counters
+    checker.verify()
+    rig.controller = second
+    volume.down(with_controller=True).delete()
+
+
+@pytest.mark.parametrize("second", ["both portals are in the grants"], indirect=True)
+def test_a_gateway_freezes_and_a_writer_goes_on_without_an_error(rig: Rig, second: Gateway) -> None:
+    volume = fresh_volume(rig)
+    checker = BlockChecker(volume).start()
+    checker.wait_for_writes(300)
+    first, tgtd = rig.controller, rig.tgtd()
+    assert tgtd
+    for pid in (first.pid, tgtd):
+        os.kill(pid, signal.SIGSTOP)
+    wait_until(second.serves, 120, lambda: f"the second one serves\n{second.tail()}")
+    checker.wait_for_writes(300, seconds=120)
+    for pid in (tgtd, first.pid):
+        os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: not first.running() and not rig.tgtd(), 60, "the old gateway has ended, and its tgtd")
+    checker.wait_for_writes(300, seconds=120)
+    checker.stop_good()
     checker.verify()
     rig.controller = second
     volume.down(with_controller=True).delete()

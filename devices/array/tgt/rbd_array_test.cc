@@ -38,7 +38,7 @@ std::string User() {
 
 // An array of its own in the pool `lk`.
 struct OnCeph : ArrayFixture {
-  OnCeph() {
+  explicit OnCeph(int tgtds = 1) : ArrayFixture("", tgtds) {
     options.name = "a" + RandomHexDigits().substr(0, 8);
     options.ceph = {.pool = "lk", .conf = Conf(), .user = User()};
     REQUIRE(Open() == absl::OkStatus());
@@ -329,6 +329,24 @@ TEST_CASE_METHOD(OnCeph,
   }
   Release(volume);
   CHECK(Eventually([&] { return known(volume).empty(); }));
+}
+
+struct WithTwoTgtds : OnCeph {
+  WithTwoTgtds() : OnCeph(2) {}
+};
+
+TEST_CASE_METHOD(WithTwoTgtds, "on Ceph: nodes are told this gateway's portal, and then its peers'") {
+  const VolumeId volume = Make("v");
+  options.ceph.peer_portals = {"127.0.0.1:9", "127.0.0.2:9"};
+  Reopen();
+  const auto grant = cluster->grants().AcquireGrant({.volume = volume, .node = kA}, absl::ZeroDuration());
+  REQUIRE(grant.status() == absl::OkStatus());
+  const std::string port = grant->connection.portal == options.portals.front() ? "9" : "10";
+  CHECK(grant->connection.other_portals ==
+        std::vector<std::string>{"127.0.0.1:" + port, "127.0.0.2:" + port});
+  const auto heartbeats = cluster->fences().OpenHeartbeatLun({kA});
+  REQUIRE(heartbeats.status() == absl::OkStatus());
+  CHECK(heartbeats->other_portals.empty());
 }
 
 TEST_CASE_METHOD(OnCeph, "on Ceph: an image that has got an object map is not served") {

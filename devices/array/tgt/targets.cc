@@ -94,6 +94,14 @@ Connection TargetTable::ConnectionOf(const GrantRow& grant) const {
       .other_portals = {portals.begin() + 1, portals.end()}};
 }
 
+Connection TargetTable::ConnectionWithPeersOf(const GrantRow& grant) const {
+  Connection connection = ConnectionOf(grant);
+  if (!connection.portal.empty())
+    connection.other_portals.insert(connection.other_portals.end(), options_.peer_portals.begin(),
+                                    options_.peer_portals.end());
+  return connection;
+}
+
 absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume,
                                   const LunBacking& backing) const {
   const int32_t target = NumberOf(grant);

@@ -25,6 +25,7 @@ namespace lunkeeper {
 struct TargetTableOptions {
   std::string array;
   std::function<std::vector<std::string>()> portals;  // the portals that are open; one at least
+  std::vector<std::string> peer_portals = {};         // where a volume's target is when another host has it
   std::string cache_id;                               // the LUN's product id; cache_id.h
 };
 
@@ -35,8 +36,11 @@ class TargetTable {
  public:
   TargetTable(const TgtClient* tgt, TargetTableOptions options) : tgt_(tgt), options_(std::move(options)) {}
 
-  // How the node reaches it.
+  // How the node reaches it at this host.
   Connection ConnectionOf(const GrantRow& grant) const;
+  // And at the peers. Not for heartbeats, which are files of one host: a peer's tgtd whose agent is dead
+  // would take them, and nobody would read them.
+  Connection ConnectionWithPeersOf(const GrantRow& grant) const;
   absl::Status OpenTarget(const GrantRow& grant, const Volume& volume, const LunBacking& backing)
       ABSL_LOCKS_EXCLUDED(mu_, accounts_mu_);
   // Makes a target that cannot be opened now exist, offline: tgtd then answers "try again" (0300), and not

@@ -104,7 +104,7 @@ Grant TgtGrants::DescribeGrant(const GrantRow& row, const Volume& volume) const 
                .access = row.access,
                .owner = row.owner,
                .generation = row.generation,
-               .connection = parts_.servers.TableOf(row).ConnectionOf(row),
+               .connection = parts_.servers.TableOf(row).ConnectionWithPeersOf(row),
                .serial = volume.serial,
                .size_bytes = volume.spec.size_bytes,
                .durability = volume.spec.durability,

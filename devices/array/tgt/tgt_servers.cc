@@ -94,11 +94,12 @@ absl::StatusOr<std::string> PortalOfTgtd(const std::string& portal, int number) 
 
 // The daemon's callbacks use the table and the targets, from StartServing on.
 struct TgtServers::Server {
-  Server(int number, const TgtDaemonOptions& daemon_options, const TgtServersOptions& options,
-         Catalogue& catalogue, const ImageStore& images, VolumeGates& gates)
+  Server(int number, const TgtDaemonOptions& daemon_options, std::vector<std::string> peer_portals,
+         const TgtServersOptions& options, Catalogue& catalogue, const ImageStore& images, VolumeGates& gates)
       : client(daemon_options.control_port),
         table(&client, {.array = options.array,
                         .portals = [this] { return daemon.ListOpenPortals(); },
+                        .peer_portals = std::move(peer_portals),
                         .cache_id = options.cache_id}),
         targets(catalogue, images, table, gates, options.drain_timeout, number),
         daemon(
@@ -129,7 +130,13 @@ absl::StatusOr<std::unique_ptr<TgtServers>> TgtServers::Make(const TgtServersOpt
   for (int number = 0; number < count; ++number) {
     ASSIGN_OR_RETURN(const TgtDaemonOptions daemon, OptionsOf(number, options.first, options.directory));
     RETURN_IF_ERROR(AddPortals(number, daemon.portals, portals));
-    servers->servers_.push_back(std::make_unique<Server>(number, daemon, options, catalogue, images, gates));
+    std::vector<std::string> peers = options.peer_portals;
+    for (std::string& portal : peers) {
+      ASSIGN_OR_RETURN(portal, PortalOfTgtd(portal, number));
+    }
+    RETURN_IF_ERROR(AddPortals(number, peers, portals));
+    servers->servers_.push_back(
+        std::make_unique<Server>(number, daemon, std::move(peers), options, catalogue, images, gates));
   }
   return servers;
 }

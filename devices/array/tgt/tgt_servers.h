@@ -35,10 +35,11 @@ namespace lunkeeper {
 absl::StatusOr<std::string> PortalOfTgtd(const std::string& portal, int number);
 
 struct TgtServersOptions {
-  std::string array, cache_id;  // as in TargetTableOptions
-  std::string directory;        // of the locks
-  TgtDaemonOptions first;       // of tgtd 0, but for the lock
-  int tgtds = 1;                // for new grants
+  std::string array, cache_id;                 // as in TargetTableOptions
+  std::string directory;                       // of the locks
+  TgtDaemonOptions first;                      // of tgtd 0, but for the lock
+  std::vector<std::string> peer_portals = {};  // of tgtd 0, on other hosts
+  int tgtds = 1;                               // for new grants
   absl::Duration drain_timeout;
   // Called for tgtd 0: the targets that are not of grants, before it makes its targets again; and its tick.
   std::function<std::vector<Generation>()> list_heartbeat_luns;
