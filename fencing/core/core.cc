@@ -28,7 +28,6 @@ Core::Core(const Settings& settings, std::string self)
 
 std::vector<Action> Core::Step(Event event) {
   state_.now = event.now;
-  if (!began_) began_ = event.now;
   state_.evidence.Observe(event.now);
   std::visit([this](auto& what) { HandleEvent(std::move(what)); }, event.what);
   return state_.outbox.TakeActions();
@@ -89,7 +88,7 @@ void Core::ReportLeadership(bool blind) {
 std::optional<ReplicaSight> Core::Sight() const {
   if (!synced_ || !state_.evidence.ApiUp(state_.now) || state_.evidence.IsBlind(state_.now))
     return std::nullopt;
-  ReplicaSight sight{.replica = self_, .age = state_.now - *began_};
+  ReplicaSight sight{.replica = self_, .age = state_.now - state_.evidence.watches_since()};
   for (const auto& array : state_.arrays.Ids()) sight.arrays += state_.evidence.ArrayUp(array) ? 1 : 0;
   sight.nodes = state_.evidence.CountArriving(state_.now);
   return sight;

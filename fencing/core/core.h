@@ -91,7 +91,6 @@ class Core {
   State state_;
   Election election_;
   const std::string self_;
-  std::optional<Instant> began_;  // at the first event
   bool synced_ = false;
   bool led_ = false;
   Instant forgot_at_, classified_at_;

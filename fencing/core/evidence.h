@@ -27,6 +27,8 @@ class Evidence {
 
   // First for every event: notices the observer's own stalls.
   void Observe(Instant now);
+  // When it began to watch, or to watch again after its last stall.
+  Instant watches_since() const { return window_; }
 
   void NoteEvent(Heartbeat heartbeat, Instant now);
   void NoteEvent(const StreamClosed& closed, Instant now);

@@ -28,6 +28,14 @@ struct Leader {
       done.fence = ArrayFence{fence->node, 9, fence->volumes};
     Step(done);
   }
+  // Time in which nothing changes but what the array says again and again.
+  void Pass(Span time) {
+    for (const Instant end = now + time; now < end; now += 250_ms) {
+      Step(ArrayView{kArray, now, {}, {}});
+      Step(ApiAlive{});
+      Step(Tick{});
+    }
+  }
   void Begin(const NodeFence& record) {
     Node node;
     node.name = NameOf(kOld);
@@ -125,6 +133,19 @@ TEST_CASE("a leader that cannot act leads on where no other one could") {
   leader.Step(LeaseSeen{"", Version("1"), leader.now});
   CHECK_FALSE(Yields(leader, 30_s));
   CHECK(leader.core.Leads());
+}
+
+// After a stall it takes all that it heard before for arriving, until it has listened for a while.
+TEST_CASE("a replica that has just stalled is as young as one that has just started") {
+  Leader leader;
+  leader.Step(ApiSynced{});
+  leader.Pass(60_s);
+  REQUIRE(leader.core.Sight());
+  CHECK(leader.core.Sight()->age >= 59_s);
+  leader.now += 5_s;
+  leader.Pass(1_s);
+  REQUIRE(leader.core.Sight());
+  CHECK(leader.core.Sight()->age <= 2_s);
 }
 
 TEST_CASE("the next graceful request for a node has all its time, if the last one was never finished here") {

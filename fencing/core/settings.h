@@ -64,7 +64,7 @@ struct Settings {
   Span lease_renew = 1_s;
   Span sights_every = 1_s;     // the leader asks the others what they see
   Span outseen = 3_s;          // by another replica for so long: that one is to lead
-  Span sighted = 10_s;         // a younger replica may not have met everybody, or met them by chance
+  Span sighted = 10_s;         // a replica that began to watch later does not know yet who is silent
   Span yield_pause = 60_s;     // a replica yields at most once in this time
   Span yield_waits = 30_s;     // for a failover that is under way
   Span retry = 500_ms;         // after a failed action

@@ -94,7 +94,7 @@ struct NodeFence {
 // What a replica sees that could lead.
 struct ReplicaSight {
   std::string replica = {};  // its name in the lease
-  Span age = {};             // since it started
+  Span age = {};             // since it started, or last stalled
   int arrays = 0;            // configured ones that answer it
   int nodes = 0;             // that exist, and whose heartbeats reach it
   friend bool operator==(const ReplicaSight&, const ReplicaSight&) = default;
