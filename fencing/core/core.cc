@@ -36,7 +36,7 @@ std::vector<Action> Core::Step(Event event) {
 void Core::HandleEvent(const Tick&) {
   state_.evidence.NoteLateArrays(state_.now);
   for (const auto& node : state_.evidence.TakeProbesDue(state_.now)) state_.outbox.SendAction(Probe{node});
-  state_.placement.NoteTick(Leads(), state_.IsFailingOver(), state_.now);
+  state_.placement.NoteTick(Leads(), synced_ && state_.IsFailingOver(), state_.now);
   if (auto write = DueLeaseWrite()) {
     const CallKey key{.kind = CallKey::Kind::kLease, .sent = state_.now};
     state_.outbox.CallOnce(key, std::move(*write), state_.now);
@@ -57,12 +57,13 @@ void Core::HandleEvent(const Tick&) {
 }
 
 // Who sees no array can lead nobody, and another replica may see one. One that sees more than this one leads
-// better.
+// better. One that cannot act leaves a free lease to the replicas that can.
 std::optional<WriteLease> Core::DueLeaseWrite() {
   const bool blind = state_.evidence.IsBlind(state_.now);
   ReportLeadership(blind);
   if (blind) return std::nullopt;
-  if (!Leads() || !state_.placement.Successor(state_.now)) return election_.DueWrite(state_.now);
+  if (!Leads() || !state_.placement.Successor(state_.now))
+    return election_.DueWrite(state_.now, !CouldLead());
   auto release = election_.GiveUp(state_.now);
   if (release) {
     state_.ReportOnce({.kind = ReportKind::kLeadership, .text = state_.placement.WhyYield()});
@@ -85,9 +86,12 @@ void Core::ReportLeadership(bool blind) {
 }
 
 // The API server has to answer it, or it could not take the lease.
+bool Core::CouldLead() const {
+  return synced_ && state_.evidence.ApiUp(state_.now) && !state_.evidence.IsBlind(state_.now);
+}
+
 std::optional<ReplicaSight> Core::Sight() const {
-  if (!synced_ || !state_.evidence.ApiUp(state_.now) || state_.evidence.IsBlind(state_.now))
-    return std::nullopt;
+  if (!CouldLead()) return std::nullopt;
   ReplicaSight sight{.replica = self_, .age = state_.now - state_.evidence.watches_since()};
   for (const auto& array : state_.arrays.Ids()) sight.arrays += state_.evidence.ArrayUp(array) ? 1 : 0;
   sight.nodes = state_.evidence.CountArriving(state_.now);
@@ -225,6 +229,7 @@ void Core::HandleEvent(const Done& done) {
 void Core::HandleAnswer(const WriteLease& write, const Done& done) {
   const bool led = Leads();
   election_.NoteAnswer(write, done.outcome, done.version, state_.now);
+  led_ |= Leads();  // also if the lease is lost before the next tick, its terms are
   if (!led && MayAct()) ActAsLeader();
 }
 

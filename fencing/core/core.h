@@ -82,6 +82,8 @@ class Core {
   // What the evidence says of each node, in their order, for the safety limits too.
   std::vector<Classification> ClassifyNodes();
   void BeginTerms();
+  // It knows what it sees, and the API server brings it what changes.
+  bool CouldLead() const;
   // The world is known well enough, and it is ours to act on it.
   bool MayAct() const { return Leads() && synced_; }
   void ReconcileNode(const NodeId& node);

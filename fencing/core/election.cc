@@ -13,9 +13,17 @@ void Election::NoteLease(const LeaseSeen& seen, Instant now) {
   if (known_ && seen.version == seen_.version && seen.holder == seen_.holder) return;
   // Another's name on it: whatever we held is over.
   if (seen.holder != self_) leads_until_.reset();
+  if (seen.holder == self_ && ++unanswered_ >= 2 && !HoldsLease(now)) LeaveToOthers(now);
   seen_ = seen;
   known_ = true;
   changed_at_ = now;
+}
+
+// Its writes are stored and their answers are lost: it does not lead, and no other one takes the lease while
+// it is renewed.
+void Election::LeaveToOthers(Instant now) {
+  unanswered_ = 0;
+  abstains_until_ = now + 2 * settings_.lease;
 }
 
 void Election::NoteAnswer(const WriteLease& write, Outcome outcome, const Version& version, Instant now) {
@@ -28,18 +36,21 @@ void Election::NoteAnswer(const WriteLease& write, Outcome outcome, const Versio
   seen_ = {write.release ? "" : self_, version, now};
   written_at_ = now;
   changed_at_ = now;
+  unanswered_ = 0;
   if (write.release) return;
+  abstains_until_.reset();
   renewed_at_ = write.sent;
   leads_until_ = write.sent + settings_.lease - settings_.lease_margin;
 }
 
-std::optional<WriteLease> Election::DueWrite(Instant now) {
+std::optional<WriteLease> Election::DueWrite(Instant now, bool defers) {
   if (!known_ || now < abstains_until_) return std::nullopt;
   const auto sent_within = [&](Span time) { return now - sent_at_ < time; };
   if (writing_ && sent_within(settings_.lease)) return std::nullopt;
   const bool ours = seen_.holder == self_;
   if (ours && sent_within(settings_.lease_renew)) return std::nullopt;
-  if (!ours && !seen_.holder.empty() && now - changed_at_ < settings_.lease) return std::nullopt;
+  const int leases = (seen_.holder.empty() ? 0 : 1) + (defers ? 1 : 0);
+  if (!ours && now - changed_at_ < leases * settings_.lease) return std::nullopt;
   if (sent_within(settings_.retry)) return std::nullopt;
   writing_ = true;
   sent_at_ = now;

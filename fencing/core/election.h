@@ -20,8 +20,9 @@ class Election {
   void NoteLease(const LeaseSeen& seen, Instant now);
   // The answer to a write; to any but the last it says nothing.
   void NoteAnswer(const WriteLease& write, Outcome outcome, const Version& version, Instant now);
-  // A write that is due, at most one at a time. Marks it as sent.
-  std::optional<WriteLease> DueWrite(Instant now);
+  // A write that is due, at most one at a time. Marks it as sent. `defers`: it takes the lease only if no
+  // other replica has, in the time of one more lease.
+  std::optional<WriteLease> DueWrite(Instant now, bool defers);
   // The write that gives the lease up, so that another replica takes it; it leads no more from now on, and
   // leaves the lease alone for as long as the others need to take it. None: another write is under way.
   std::optional<WriteLease> GiveUp(Instant now);
@@ -33,13 +34,16 @@ class Election {
   std::optional<Instant> renewed_at() const { return renewed_at_; }
 
  private:
+  void LeaveToOthers(Instant now);
+
   const Settings& settings_;
   const std::string self_;
   LeaseSeen seen_;
   bool known_ = false;
   Instant changed_at_;
   bool writing_ = false;
-  Instant sent_at_;  // the last write; before the first: the clock's start
+  int unanswered_ = 0;  // own writes that a read has shown, since the last one that was answered
+  Instant sent_at_;     // the last write; before the first: the clock's start
   std::optional<Instant> leads_until_, renewed_at_, written_at_, abstains_until_;
 };
 

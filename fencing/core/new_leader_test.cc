@@ -20,6 +20,7 @@ struct Leader {
   }
   void Answer(const Action& action) {
     Done done;
+    if (std::holds_alternative<WriteLease>(action.what)) now += takes;
     done.action = action.id;
     done.version = Version(std::to_string(action.id));
     done.votes = votes;
@@ -60,6 +61,7 @@ struct Leader {
   Core core{Settings(), "me"};
   std::vector<Action> actions;
   ReplicaVotes votes;
+  Span takes;  // a write of the lease, until it is answered
 };
 
 // Lets time pass in which nothing changes but what the array and the API server say again and again.
@@ -133,6 +135,53 @@ TEST_CASE("a leader that cannot act leads on where no other one could") {
   leader.Step(LeaseSeen{"", Version("1"), leader.now});
   CHECK_FALSE(Yields(leader, 30_s));
   CHECK(leader.core.Leads());
+}
+
+// Of two replicas that want a free lease, one that cannot act would keep it from the other for seconds.
+TEST_CASE("a replica that cannot act takes the lease only if nobody else does") {
+  Leader leader;
+  leader.Step(ArrayView{kArray, leader.now, {}, {}});
+  leader.Step(LeaseSeen{"", Version("1"), leader.now});
+  leader.Step(Tick{});
+  CHECK(leader.All<WriteLease>().empty());
+  SECTION("until it can") {
+    leader.Step(ApiSynced{});
+    leader.Step(Tick{});
+    CHECK(leader.core.Leads());
+  }
+  SECTION("nobody does") {
+    CHECK_FALSE(Yields(leader, 10_s));
+    CHECK(leader.core.Leads());
+  }
+}
+
+TEST_CASE("a leader that cannot act does not stay for a failover that is under way") {
+  Leader leader;
+  leader.votes = {.answered = 1, .sights = {{.replica = "them", .age = 600_s, .arrays = 1}}};
+  leader.Step(FenceSeen{Record()});
+  leader.Step(ArrayView{kArray, leader.now, {}, {}});
+  leader.Step(LeaseSeen{"", Version("1"), leader.now});
+  CHECK(Yields(leader, 15_s));
+}
+
+// The array refuses the old term, and the failover would wait for the next renewal.
+TEST_CASE("a term that was got right before the lease was lost is begun anew with the next one") {
+  Leader leader;
+  leader.Step(ApiSynced{});
+  leader.Step(ArrayView{kArray, leader.now, {}, {}});
+  leader.Step(LeaseSeen{"", Version("1"), leader.now});
+  leader.takes = 2_s + 900_ms;  // the answer, of the three seconds for which it counts
+  leader.Step(Tick{});
+  REQUIRE(leader.All<BeginTerm>().size() == 1);
+  leader.now += 250_ms;
+  leader.takes = {};
+  leader.Step(LeaseSeen{"them", Version("w1"), leader.now});
+  leader.Step(Tick{});
+  CHECK_FALSE(leader.core.Leads());
+  leader.Step(LeaseSeen{"", Version("w2"), leader.now});
+  leader.Pass(1_s);
+  REQUIRE(leader.core.Leads());
+  CHECK(leader.All<BeginTerm>().size() == 2);
 }
 
 // After a stall it takes all that it heard before for arriving, until it has listened for a while.
