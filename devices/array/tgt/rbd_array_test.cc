@@ -374,7 +374,9 @@ TEST_CASE_METHOD(OnCeph, "on Ceph: images of others stay, and one without a row 
   Rbd(absl::StrCat("create --size 4M ", stranger));
   const VolumeId volume = Make("v");
   const std::string lost = absl::StrCat("lunkeeper.", options.name, ".", options.name, "-vlost");
-  Rbd(absl::StrCat("create --size 4M lk/", lost));  // as if a call was cut short
+  const std::string half = lost + "-half";  // Ceph lists it, and cannot open it
+  for (const std::string& name : {lost, half}) Rbd("create --size 4M lk/" + name);  // calls were cut short
+  Run(absl::StrCat("rados --conf ", Conf(), " -p lk rm rbd_id.", half));
   Reopen();
   CHECK(!absl::StrContains(Rbd("ls lk"), lost));
   Rbd(absl::StrCat("create --size 4M lk/", lost));

@@ -245,13 +245,13 @@ absl::Status RbdStore::RemoveSnapshot(const Name& name) const {
   return CephError("remove snapshot " + name.Text(), removed);
 }
 
-// FAILED_PRECONDITION: snapshots or clones need it. OK when there is none.
+// FAILED_PRECONDITION: snapshots or clones need it. OK when there is none. Half an image is removed too.
 absl::Status RbdStore::RemoveName(const Name& name) const {
   if (!name.snapshot.empty()) return RemoveSnapshot(name);
   const absl::StatusOr<std::vector<std::string>> snapshots = pool_->ListSnapshots(name.image);
-  if (absl::IsNotFound(snapshots.status())) return absl::OkStatus();
-  RETURN_IF_ERROR(snapshots.status());
-  if (!snapshots->empty()) return absl::FailedPreconditionError(name.image + ": it has snapshots");
+  if (snapshots.ok() && !snapshots->empty())
+    return absl::FailedPreconditionError(name.image + ": it has snapshots");
+  if (!snapshots.ok() && !absl::IsNotFound(snapshots.status())) return snapshots.status();
   const int removed = pool_->library().rbd_remove(pool_->context(), name.image.c_str());
   if (removed == 0 || removed == -ENOENT) return absl::OkStatus();
   if (removed == -ENOTEMPTY) return absl::FailedPreconditionError(name.image + ": it has clones");
@@ -264,8 +264,10 @@ absl::StatusOr<std::vector<std::string>> RbdStore::ListNames() const {
   for (const std::string& image : images) {
     if (!absl::StartsWith(image, prefix_)) continue;
     names.push_back(image);
-    ASSIGN_OR_RETURN(const std::vector<std::string> snapshots, pool_->ListSnapshots(image));
-    for (const std::string& snapshot : snapshots) names.push_back(absl::StrCat(image, "@", snapshot));
+    const absl::StatusOr<std::vector<std::string>> snapshots = pool_->ListSnapshots(image);
+    if (absl::IsNotFound(snapshots.status())) continue;  // a kill left it half made, or half removed
+    RETURN_IF_ERROR(snapshots.status());
+    for (const std::string& snapshot : *snapshots) names.push_back(absl::StrCat(image, "@", snapshot));
   }
   return names;
 }

@@ -26,7 +26,7 @@ absl::Status StopPoolTgtd(const StopTgtdRequest& request, absl::Time deadline);
 
 // The same for an agent that has the pool's lock, or is about to end; also if nodes have volumes. OK: no
 // tgtd serves the pool. UNAVAILABLE, DEADLINE_EXCEEDED: as above; FAILED_PRECONDITION: a tgtd cannot be seen
-// from here.
+// from here. With a deadline of InfinitePast it does not wait for their ends.
 absl::Status KillTgtds(const std::string& pool_dir, absl::Time deadline);
 
 }  // namespace lunkeeper
