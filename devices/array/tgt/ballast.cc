@@ -21,10 +21,11 @@ constexpr uint64_t kSmallestStep = 64 << 10;
 
 }  // namespace
 
-Ballast::Ballast(std::string path)
+Ballast::Ballast(std::string path, std::chrono::nanoseconds rest)
     : path_(std::move(path)),
       folder_(std::filesystem::path(path_).parent_path()),
-      fd_(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {}
+      fd_(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)),
+      rest_(rest) {}
 
 bool Ballast::ReleaseSpace() {
   const absl::MutexLock lock(&mu_);
@@ -33,6 +34,7 @@ bool Ballast::ReleaseSpace() {
   if (::ftruncate(fd_.get(), 0) != 0) return false;
   // A journal releases blocks for others only when it has stored that they are free.
   ::fsync(fd_.get());
+  released_ = std::chrono::steady_clock::now();
   LogWarn("array", "the pool is full; its reserve is released: delete volumes or grow the pool",
           {{"file", path_}});
   return true;
@@ -40,6 +42,7 @@ bool Ballast::ReleaseSpace() {
 
 void Ballast::ReserveSpace() {
   const absl::MutexLock lock(&mu_);
+  if (released_ && std::chrono::steady_clock::now() < *released_ + rest_) return;
   struct stat file {};
   struct statvfs pool {};
   if (!fd_ || ::fstat(fd_.get(), &file) != 0 || ::statvfs(folder_.c_str(), &pool) != 0) return;

@@ -4,7 +4,9 @@
 //
 // Thread-safe. Without room for it there is no ballast, or a smaller one, and that is no error.
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -16,8 +18,9 @@ namespace lunkeeper {
 
 class Ballast {
  public:
-  // `path`: the file, found or made; its space is taken by ReserveSpace.
-  explicit Ballast(std::string path);
+  // `path`: the file, found or made; its space is taken by ReserveSpace. `rest`: what was released is not
+  // reserved again for so long, since somebody is about to use it.
+  explicit Ballast(std::string path, std::chrono::nanoseconds rest = std::chrono::seconds(5));
 
   // Frees the space, on the disk. False: there was none to free.
   bool ReleaseSpace() ABSL_LOCKS_EXCLUDED(mu_);
@@ -30,6 +33,8 @@ class Ballast {
   const std::string folder_;
   absl::Mutex mu_;
   const UniqueFd fd_;  // none: the file could not be made
+  const std::chrono::nanoseconds rest_;
+  std::optional<std::chrono::steady_clock::time_point> released_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace lunkeeper
