@@ -19,7 +19,10 @@ namespace {
 // kHard: 1.5 s of outage, with half a second between heartbeats before and after it, is 2.5 s of silence.
 constexpr Span kLeadsFor = 3300_ms, kMemory = 8_s, kSoft = 55_s, kHard = 1500_ms, kBudgetWindow = 300_s,
                kPause = 29_s;
-constexpr Span kOld = 15_s, kOutseen = 25_s, kYieldPause = 59_s, kLookLost = 15_s;
+constexpr Span kOld = 15_s, kOutseen = 25_s, kYieldPause = 59_s;
+// How long a replica may take for there what is gone, or the other way round: a look that was lost is waited
+// for, and a late heartbeat says that its node lives. And then how long until it yields.
+constexpr Span kSightSettles = 12_s, kYieldsWithin = 5_s, kYoung = 9_s;
 constexpr Span kFresh = 15_s, kVoteLasts = 500_ms;
 // A kubelet behind a cut is taken for well again when it next renews its lease only.
 constexpr Span kKubeletMemory = kMemory + kKubeletLease;
@@ -220,15 +223,20 @@ struct Sight {
 
 bool AreConnected(const World& world, Endpoint a, Endpoint b) { return world.Open(a, b) && world.Open(b, a); }
 
+bool Sees(const World& world, const Replica& replica, const ArrayModel& array) {
+  return array.serves() && AreConnected(world, replica.endpoint(), array.endpoint());
+}
+
+bool Sees(const World& world, const Replica& replica, const Machine& machine) {
+  const auto node = world.api->nodes().find(machine.name());
+  return node != world.api->nodes().end() && node->second.node_id == machine.id() && machine.Heartbeats() &&
+         world.Open(machine.endpoint(), replica.endpoint());
+}
+
 Sight SightOf(const World& world, const Replica& replica) {
   Sight sight;
-  for (const auto& array : world.arrays)
-    sight.arrays += array->serves() && AreConnected(world, replica.endpoint(), array->endpoint());
-  for (const auto& machine : world.machines) {
-    const auto node = world.api->nodes().find(machine->name());
-    sight.nodes += node != world.api->nodes().end() && node->second.node_id == machine->id() &&
-                   machine->Heartbeats() && world.Open(machine->endpoint(), replica.endpoint());
-  }
+  for (const auto& array : world.arrays) sight.arrays += Sees(world, replica, *array);
+  for (const auto& machine : world.machines) sight.nodes += Sees(world, replica, *machine);
   return sight;
 }
 
@@ -242,6 +250,7 @@ bool CouldLead(const World& world, const Replica& replica) {
 // A look each half second. How soon it has to yield does not matter to a failover that is under way.
 void Checker::LookAtLeader() {
   world_.After(500_ms, [this] { LookAtLeader(); });
+  NoteSights();
   for (const auto& leader : world_.replicas) {
     if (!leader->Leads()) continue;
     // One that is not told what changes can do nothing with what it sees.
@@ -249,8 +258,9 @@ void Checker::LookAtLeader() {
     bool outseen = false, may_stay = !world_.api->fences().empty() || world_.api->error_percent > 0;
     for (const auto& other : world_.replicas) {
       if (other == leader || !other->running()) continue;
+      if (world_.now() - other->stalled_until() >= kYoung && MaySeeMore(*other, *leader))
+        outseen_at_[leader->name()] = world_.now();
       if (!SightOf(world_, *other).IsMoreThan(own)) continue;
-      outseen_at_[leader->name()] = world_.now();
       outseen |= CouldLead(world_, *leader) && CouldLead(world_, *other) && other->Watches() &&
                  AreConnected(world_, leader->endpoint(), other->endpoint());
     }
@@ -264,12 +274,39 @@ void Checker::LookAtLeader() {
   }
 }
 
+void Checker::NoteSights() {
+  for (const auto& replica : world_.replicas) {
+    const auto note = [&](const std::string& what, bool sees) {
+      auto& seen = seen_[{replica->name(), what}];
+      (sees ? seen.at : seen.missed_at) = world_.now();
+    };
+    for (const auto& array : world_.arrays) note(array->id().value(), Sees(world_, *replica, *array));
+    for (const auto& machine : world_.machines) note(machine->id().value(), Sees(world_, *replica, *machine));
+  }
+}
+
+// One that has not noticed yet what the other one has, or the other way round.
+bool Checker::MaySeeMore(const Replica& replica, const Replica& leader) const {
+  const auto lately = [&](const std::optional<WorldTime>& at) {
+    return at && world_.now() - *at < kSightSettles;
+  };
+  Sight most, least;
+  const auto count = [&](const std::string& what, size_t& in_most, size_t& in_least) {
+    in_most += lately(seen_.at({replica.name(), what}).at);
+    const Seen& own = seen_.at({leader.name(), what});
+    in_least += leader.Watches() && lately(own.at) && !lately(own.missed_at);
+  };
+  for (const auto& array : world_.arrays) count(array->id().value(), most.arrays, least.arrays);
+  for (const auto& machine : world_.machines) count(machine->id().value(), most.nodes, least.nodes);
+  return most.IsMoreThan(least);
+}
+
 void Checker::Yields(const Replica& replica) {
   const auto last = yielded_at_.find(replica.name());
   if (last != yielded_at_.end() && world_.now() - last->second < kYieldPause)
     Fail(replica.name() + " yields twice within a minute");
   const auto outseen = outseen_at_.find(replica.name());
-  if (outseen == outseen_at_.end() || world_.now() - outseen->second > kLookLost)
+  if (outseen == outseen_at_.end() || world_.now() - outseen->second > kYieldsWithin)
     Fail(replica.name() + " yields although no other one sees more");
   yielded_at_[replica.name()] = world_.now();
 }

@@ -64,10 +64,17 @@ class Checker {
     VolumeSet volumes;
   };
 
+  // When a replica could last see an array or a node, and when it last could not.
+  struct Seen {
+    std::optional<WorldTime> at, missed_at;
+  };
+
   [[noreturn]] void Fail(const std::string& what) const;
   void Decides(const Replica& replica, const NodeFence& fence);
   bool MayBeFailedOver(const NodeId& node) const;
   void LookAtLeader();
+  void NoteSights();
+  bool MaySeeMore(const Replica& replica, const Replica& leader) const;
   std::string UnsettledWorkload(const Workload& workload) const;
 
   World& world_;
@@ -85,6 +92,7 @@ class Checker {
   std::set<NodeId> died_of_poison_;
   // By replica: since when, and until when, it has led although another one saw more; when it last yielded.
   std::map<std::string, WorldTime> outseen_since_, outseen_at_, yielded_at_;
+  std::map<std::pair<std::string, std::string>, Seen> seen_;  // by replica and what it sees
   bool rewritten_ = false;
   int failovers_ = 0;
 };

@@ -14,7 +14,8 @@ namespace lunkeeper::fencing::sim {
 namespace {
 
 constexpr Span kTick = 250_ms, kPoll = 500_ms, kPollTimeout = 9_s, kApi = 1_s, kLeaseLook = 250_ms;
-constexpr Span kWatchDeadline = 3_s, kAcquireCall = 30_s, kHears = 1_s, kChannelDies = 3_s;
+constexpr Span kWatchDeadline = 3_s, kAcquireCall = 30_s, kHears = 1_s, kChannelDies = 3_s,
+               kNoticedStall = 1200_ms;
 
 }  // namespace
 
@@ -45,7 +46,7 @@ void Replica::Start() {
   pods_.clear();
   fences_.clear();
   began_at_ = world_.now();
-  stalled_until_ = alive_at_ = listed_at_ = renewed_at_ = {};
+  stalled_until_ = long_stall_until_ = alive_at_ = listed_at_ = renewed_at_ = {};
   for (const auto& array : world_.arrays) Receive(ArrayConfigured{array->id()});
   List();
 }
@@ -71,6 +72,7 @@ void Replica::Stall(Span length) {
   if (!running_ || stalled()) return;
   world_.Trace(name() + " stalls for " + FormatSeconds(length));
   stalled_until_ = world_.now() + length;
+  if (length > kNoticedStall) long_stall_until_ = stalled_until_;
   world_.After(length, [this, life = life_] {
     if (!running_ || life != life_) return;
     for (auto& what : std::exchange(backlog_, {})) Receive(std::move(what));

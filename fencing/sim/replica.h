@@ -60,6 +60,8 @@ class Replica {
   // For the checker: since when this life of it runs; when its last successful renewal was sent, in the
   // world's time.
   WorldTime began_at() const { return began_at_; }
+  // It may be wrong about who is silent for some seconds from here.
+  WorldTime stalled_until() const { return long_stall_until_; }
   WorldTime renewed_at() const { return renewed_at_; }
   void NoteRenewal(WorldTime sent) { renewed_at_ = sent; }
   uint64_t life() const { return life_; }
@@ -107,7 +109,7 @@ class Replica {
   std::map<ArrayId, Looks> looks_;
   bool always_yes_ = false;
   // In the world's time; what has not happened yet counts as of the world's start.
-  WorldTime began_at_, stalled_until_, alive_at_, listed_at_, renewed_at_;
+  WorldTime began_at_, stalled_until_, long_stall_until_, alive_at_, listed_at_, renewed_at_;
   std::vector<decltype(Event::what)> backlog_;
   // What a new list has to confirm, or it is gone.
   bool listing_ = false;
