@@ -172,9 +172,9 @@ absl::Status OpenCoordinatorClient(const CoordinatorOptions& options, const std:
       ages[{{"array", array.value()}}] = absl::ToDoubleSeconds(age);
     metrics.SetGauge("lunkeeper_node_storage_heartbeat_age_seconds",
                      "Since a heartbeat of this node last landed on the array", ages);
-    metrics.SetGauge("lunkeeper_node_forged_fence_notices",
-                     "Fence notices of an array that were ignored, as they were not signed with its key",
-                     static_cast<double>(client->storage_heartbeats->ForgedNotices()));
+    metrics.SetCounter("lunkeeper_node_forged_fence_notices_total",
+                       "Fence notices of an array that were ignored, as they were not signed with its key",
+                       {{{}, static_cast<double>(client->storage_heartbeats->ForgedNotices())}});
   });
   backends->grants = std::shared_ptr<GrantSource>(client, client->grants.get());
   return absl::OkStatus();

@@ -147,8 +147,8 @@ void ReportGrants(TgtArray& pool, const std::string& name, Metrics& metrics) {
   set("lunkeeper_tgtd_well", "Whether tgtd runs and answers", pool.CheckTgtd().ok() ? 1 : 0);
   const auto use = pool.MeasureGrants();
   if (!use.ok()) return;
-  set("lunkeeper_tgtd_deaths", "How often tgtd died since the agent began",
-      static_cast<double>(use->tgtd_deaths));
+  metrics.SetCounter("lunkeeper_tgtd_deaths_total", "How often tgtd died since the agent began",
+                     {{{{"array", name}}, static_cast<double>(use->tgtd_deaths)}});
   set("lunkeeper_array_grants", "Grants of all clusters", static_cast<double>(use->grants));
   set("lunkeeper_array_grants_releasing", "Grants whose nodes' commands are not over",
       static_cast<double>(use->releasing));

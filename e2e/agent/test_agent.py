@@ -108,6 +108,7 @@ def test_the_agent_counts_its_calls_and_is_ready(rig):
     assert page(agent.metrics_port, "/healthz") == "alive\n"
     metrics = page(agent.metrics_port, "/metrics")
     assert 'method="lunkeeper.array.v1.ArrayService/ListVolumes"' in metrics
+    assert "# TYPE lunkeeper_tgtd_deaths_total counter\n" in metrics
 
 
 def test_an_agent_that_is_told_to_stop_does_so(rig):

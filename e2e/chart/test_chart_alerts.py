@@ -61,7 +61,7 @@ WELL = {
     },
     # It died once, and each release takes a while.
     "lunkeeper_tgtd_well{array='local', pod='array-local'}": f"1x200 0 1x{ALWAYS - 202}",
-    "lunkeeper_tgtd_deaths{array='local', pod='array-local'}": f"0x200 1x{ALWAYS - 201}",
+    "lunkeeper_tgtd_deaths_total{array='local', pod='array-local'}": f"0x200 1x{ALWAYS - 201}",
     "lunkeeper_array_oldest_release_seconds{array='local', pod='array-local'}": f"0x9 15x4 0x{ALWAYS - 15}",
     # The leader changes.
     series("lunkeeper_failover_leading", "controller-1"): f"1x200 0x{ALWAYS - 201}",
@@ -136,7 +136,7 @@ FAULTS = {
     ),
     "a tgtd dies each five minutes": Fault(
         "LunkeeperTgtdDies",
-        only("lunkeeper_tgtd_deaths", [f"0x19 1x19 2x19 3x19 4x19 5x{ALWAYS - 100}"]),
+        only("lunkeeper_tgtd_deaths_total", [f"0x19 1x19 2x19 3x19 4x19 5x{ALWAYS - 100}"]),
         {(("array", "local"),): "tgtd of array local dies again and again"},
     ),
     "a grant is not taken back": Fault(

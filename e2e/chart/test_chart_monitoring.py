@@ -91,6 +91,16 @@ def test_panels_use_what_is_served(rendered):
             check_names(target["expr"], target["legendFormat"])
 
 
+# A gauge may fall, and what only rises is one that restarts: Prometheus knows which by its type alone.
+def test_what_only_rises_is_a_counter(rendered):
+    queries = [target["expr"] for panel in panels(rendered) for target in panel["targets"]]
+    queries += [alert["expr"] for alert in alerts(rendered)]
+    rising = {name for query in queries for name in re.findall(r"(?:increase|rate)\((lunkeeper_\w+)", query)}
+    assert not [name for name in rising if not name.endswith(("_total", "_bucket", "_count", "_sum"))]
+    gauges = {name for text in sources() for name in re.findall(r'SetGauge\(\s*"(lunkeeper_\w+)"', text)}
+    assert not [name for name in gauges if name.endswith("_total")]
+
+
 def test_promtool_accepts_each_panels_query(rendered, tmp_path):
     queries = [target["expr"] for panel in panels(rendered) for target in panel["targets"]]
     assert len(queries) > 20
