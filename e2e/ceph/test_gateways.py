@@ -98,6 +98,7 @@ def test_a_gateway_dies_and_a_writer_goes_on_at_the_next_one(rig: Rig, second: G
     counters = checker.stop_good()
     assert counters
     checker.verify()
+    assert "waiting for the catalogue" not in second.log.read_text()  # its holder was shut out
     rig.controller = second
     volume.down(with_controller=True).delete()
 

@@ -14,6 +14,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "base/units.h"
@@ -338,7 +339,8 @@ absl::StatusOr<CephPool::Locker> CephPool::FindLocker(const std::string& object,
                                &clients_size, cookies, &cookies_size, addresses, &addresses_size);
   if (found == 0 || found == -ENOENT) return Locker{};
   if (found < 0) return CephError("look who has locked object " + object, static_cast<int>(found));
-  return Locker{clients, cookies, addresses};  // the first of them: each ends with a zero byte
+  // The first of them: each ends with a zero byte. "v1:" is not in the address that a client has of itself.
+  return Locker{clients, cookies, std::string(absl::StripPrefix(addresses, "v1:"))};
 }
 
 absl::Status CephPool::BreakLock(const std::string& object, const std::string& lock,
