@@ -114,6 +114,9 @@ class Life:
 
     def publish(self, name):
         self.step(lambda: self.provider.volumes.publish(self.disks[name]))
+        # No call may follow for long, and the array of this plugin lives in it. Mesos' container daemon
+        # launches a plugin as soon as it has ended.
+        self.provider.service.endpoint()
 
     def take_down(self, name):
         """As far as a volume goes without being deleted."""
