@@ -7,7 +7,7 @@
 //
 // Clones are of RBD's second format: the snapshot below one may be removed at any time, and stays without a
 // name for as long as the clone. An image with such snapshots cannot be removed (ENOTEMPTY), and is tried
-// again when something else is removed, and at the next start.
+// again when something else was removed, and at the next start.
 #include "devices/array/tgt/rbd_store.h"
 
 #include <algorithm>
@@ -218,22 +218,22 @@ absl::Status RbdStore::RemoveMarked(const std::string& path) const {
   return RemoveLeft();
 }
 
-// Snapshots first, since an image with snapshots stays. Two callers may be here at once: the second one finds
-// an image gone, or being removed (EBUSY), and goes on.
+// Until none goes: what went may be what another waited for. Of two callers one may find an image gone (OK).
 absl::Status RbdStore::RemoveLeft() const {
-  ASSIGN_OR_RETURN(const auto marks, pool_->ReadKeys(marks_));
-  absl::Status status;
-  for (const bool snapshots : {true, false}) {  // the images of those may then go too
+  while (true) {
+    ASSIGN_OR_RETURN(const auto marks, pool_->ReadKeys(marks_));
+    absl::Status status;
+    bool some_went = false;
     for (const auto& [text, mark] : marks) {
-      const Name name = ParseName(text);
-      if (mark != kRemoved || name.snapshot.empty() == snapshots) continue;
-      const absl::Status removed = RemoveName(name);
+      if (mark != kRemoved) continue;
+      absl::Status removed = RemoveName(ParseName(text));
       if (absl::IsFailedPrecondition(removed)) continue;  // something needs it
-      if (removed.ok()) status.Update(pool_->WriteKey(marks_, text, ""));
+      if (removed.ok()) removed = pool_->WriteKey(marks_, text, "");
+      some_went |= removed.ok();
       status.Update(removed);
     }
+    if (!some_went) return status;
   }
-  return status;
 }
 
 absl::Status RbdStore::RemoveSnapshot(const Name& name) const {
