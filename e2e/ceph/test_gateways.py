@@ -76,15 +76,25 @@ def second(rig: Rig, ceph: Ceph, request: pytest.FixtureRequest) -> Iterator[Gat
         Path(f"{gateway.tgt_socket}{suffix}").unlink(missing_ok=True)
 
 
-def fresh_volume(rig: Rig) -> Volume:
-    return Volume(rig, rig.nodes[0], "v", block=True, size=16 * MIB).up(with_controller=True)
+def volume_in_use(rig: Rig) -> tuple[Volume, BlockChecker]:
+    volume = Volume(rig, rig.nodes[0], "v", block=True, size=16 * MIB).up(with_controller=True)
+    checker = BlockChecker(volume).start()
+    checker.wait_for_writes(300)
+    return volume, checker
+
+
+def freeze(rig: Rig) -> tuple[Server, int]:
+    """Stops the gateway and its tgtd where they are; answers both, to be thawed."""
+    gateway, tgtd = rig.controller, rig.tgtd()
+    assert tgtd
+    for pid in (gateway.pid, tgtd):
+        os.kill(pid, signal.SIGSTOP)
+    return gateway, tgtd
 
 
 @pytest.mark.parametrize("second", ["the portal moves", "both portals are in the grants"], indirect=True)
 def test_a_gateway_dies_and_a_writer_goes_on_at_the_next_one(rig: Rig, second: Gateway) -> None:
-    volume = fresh_volume(rig)
-    checker = BlockChecker(volume).start()
-    checker.wait_for_writes(300)
+    volume, checker = volume_in_use(rig)
     second.start()
     wait_until(lambda: not second.running(), 60, "the second one sees that the first one lives")
     assert "another agent serves it, on host" in second.tail()
@@ -105,13 +115,8 @@ def test_a_gateway_dies_and_a_writer_goes_on_at_the_next_one(rig: Rig, second: G
 
 @pytest.mark.parametrize("second", ["both portals are in the grants"], indirect=True)
 def test_a_gateway_freezes_and_a_writer_goes_on_without_an_error(rig: Rig, second: Gateway) -> None:
-    volume = fresh_volume(rig)
-    checker = BlockChecker(volume).start()
-    checker.wait_for_writes(300)
-    first, tgtd = rig.controller, rig.tgtd()
-    assert tgtd
-    for pid in (first.pid, tgtd):
-        os.kill(pid, signal.SIGSTOP)
+    volume, checker = volume_in_use(rig)
+    first, tgtd = freeze(rig)
     wait_until(second.serves, 120, lambda: f"the second one serves\n{second.tail()}")
     checker.wait_for_writes(300, seconds=120)
     for pid in (tgtd, first.pid):
@@ -130,13 +135,8 @@ def test_a_frozen_gateway_is_taken_over_and_writes_nothing_after_it_thaws(
 ) -> None:
     frozen, there = rig.nodes
     frozen_id = frozen.id
-    volume = fresh_volume(rig)
-    checker = BlockChecker(volume).start()
-    checker.wait_for_writes(300)
-    first, tgtd = rig.controller, rig.tgtd()
-    assert tgtd
-    for pid in (first.pid, tgtd):
-        os.kill(pid, signal.SIGSTOP)
+    _, checker = volume_in_use(rig)
+    first, tgtd = freeze(rig)
     # What the node has sent stays in the frozen tgtd's hands.
     frozen.server.kill()
     frozen.datapath.kill()
