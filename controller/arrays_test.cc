@@ -55,6 +55,48 @@ TEST_CASE("a volume goes to the array its class names, and one that is down is n
   CHECK(fixture.Delete(volume).ok());
 }
 
+// The answer to the first call was lost, and the orchestrator repeats it.
+TEST_CASE("a repeated creation finds its volume, though it would go to another array now") {
+  ServiceOfTwoArrays fixture;
+  fixture.default_array = "a1";
+  const std::string volume = fixture.MustCreate(CreateRequest("v"));
+  fixture.default_array = "a2";
+  CHECK(fixture.MustCreate(CreateRequest("v")) == volume);
+  CHECK(fixture.response.volume().accessible_topology(0).segments().count("array.lunkeeper.io/a1") == 1);
+  CHECK(fixture.second.ListVolumes("", 0)->items.empty());
+  // As on one array: what is asked for has to be what is there.
+  CHECK(fixture.Create(CreateRequest("v", 99 * kTestMiB)).error_code() == StatusCode::ALREADY_EXISTS);
+
+  // The request leaves no choice, so this is another volume of the same name.
+  csi::v1::CreateVolumeRequest by_class = CreateRequest("v"), near = CreateRequest("v");
+  (*by_class.mutable_parameters())["array"] = "a2";
+  const grpc::Status refused = fixture.Create(by_class);
+  CHECK(refused.error_code() == StatusCode::ALREADY_EXISTS);
+  CHECK_THAT(refused.error_message(), Catch::Contains(volume) && Catch::Contains("a2"));
+  (*near.mutable_accessibility_requirements()->add_requisite()->mutable_segments())["array.lunkeeper.io/a2"] =
+      "reachable";
+  CHECK(fixture.Create(near).error_code() == StatusCode::ALREADY_EXISTS);
+  CHECK(fixture.second.ListVolumes("", 0)->items.empty());
+
+  CHECK(fixture.Delete(volume).ok());
+  CHECK(ArrayNameIn(fixture.MustCreate(CreateRequest("v"))) == "a2");
+}
+
+TEST_CASE("a name that an array may have which is away is made elsewhere, and once") {
+  ServiceOfTwoArrays fixture;
+  fixture.default_array = "a1";
+  const std::string first = fixture.MustCreate(CreateRequest("v"));
+  fixture.default_array = "a2";
+  fixture.array.FailWith(absl::AbortedError("it is being made"));
+  CHECK(fixture.Create(CreateRequest("v")).error_code() == StatusCode::ABORTED);
+  fixture.array.FailWith(absl::UnavailableError("a1 is down"));
+  const std::string second = fixture.MustCreate(CreateRequest("v"));
+  CHECK(ArrayNameIn(second) == "a2");
+  fixture.array.FailWith(absl::OkStatus());
+  CHECK(fixture.MustCreate(CreateRequest("v")) == second);
+  CHECK(fixture.second.ListVolumes("", 0)->items.size() == 1);
+}
+
 TEST_CASE("a pool cannot be named, and the arrays that can are") {
   ServiceOfTwoArrays fixture;
   fixture.default_array = "a1";

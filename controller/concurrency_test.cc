@@ -21,6 +21,7 @@ class StoppedArray final : public Array, public VolumeStore, public GrantStore {
   VolumeStore& volumes() override { return *this; }
   SnapshotGroups& groups() override { return inner_.groups(); }
   SnapshotBlocks& blocks() override { return inner_.blocks(); }
+  NameIndex& names() override { return inner_.names(); }
   GrantStore& grants() override { return *this; }
   FenceControl& fences() override { return inner_.fences(); }
 

@@ -52,8 +52,8 @@ class ControllerService final : public v1::Controller::Service {
       RETURN_IF_ERROR(CheckPool(arrays_.ListArrays(), parameters.pool));
       ASSIGN_OR_RETURN(const VolumeChange change, ParseMutableParameters(request->mutable_parameters()));
       ASSIGN_OR_RETURN(const VolumeSpec spec, ParseVolumeSpec(*request, parameters));
-      ASSIGN_OR_RETURN(const NamedArray place, creator_.ChoosePlace(*request, spec, parameters));
       ASSIGN_OR_RETURN(const auto guard, LockObject(absl::StrCat("volume ", spec.name)));
+      ASSIGN_OR_RETURN(const NamedArray place, creator_.ChoosePlace(*request, spec, parameters));
       const v1::CapacityRange* range = request->has_capacity_range() ? &request->capacity_range() : nullptr;
       ASSIGN_OR_RETURN(const Volume made, creator_.CreateOnce(place.array->volumes(), spec, change, range));
       FillVolume(made, response->mutable_volume());

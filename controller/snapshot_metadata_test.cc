@@ -27,6 +27,7 @@ class OtherBlocks final : public Array, public SnapshotBlocks {
   SnapshotBlocks& blocks() override { return *this; }
   GrantStore& grants() override { return array_; }
   FenceControl& fences() override { return array_; }
+  NameIndex& names() override { return array_; }
   absl::StatusOr<BlockPage> ListBlocks(const BlockQuery& query) override {
     const absl::MutexLock lock(&mutex_);
     return answer_(query);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "controller/placement.h"
+#include "devices/array/name_search.h"
 
 namespace lunkeeper {
 namespace {
@@ -63,20 +64,33 @@ absl::StatusOr<VolumeSpec> ParseVolumeSpec(const csi::v1::CreateVolumeRequest& r
   return spec;
 }
 
-// A clone shares its source's blocks, or is copied from them, so it begins on the same array.
 absl::StatusOr<NamedArray> VolumeCreator::ChoosePlace(const csi::v1::CreateVolumeRequest& request,
                                                       const VolumeSpec& spec,
                                                       const VolumeParameters& parameters) {
+  ASSIGN_OR_RETURN(const NamedArray place, ChooseNewPlace(request, spec, parameters.array));
+  ASSIGN_OR_RETURN(const std::string there, FindNamed(arrays_, place.name, NamedKind::kVolume, spec.name));
+  const std::string array = ArrayNameIn(there);
+  if (there.empty() || array == place.name) return place;
+  if (parameters.array.empty()) {
+    absl::StatusOr<NamedArray> earlier = ChooseNewPlace(request, spec, array);
+    if (earlier.ok()) return earlier;
+  }
+  return IsElsewhere(NamedKind::kVolume, spec.name, there, place.name);
+}
+
+// A clone shares its source's blocks, or is copied from them, so it begins on the same array. `asked`: the
+// one that it has to be; empty: any.
+absl::StatusOr<NamedArray> VolumeCreator::ChooseNewPlace(const csi::v1::CreateVolumeRequest& request,
+                                                         const VolumeSpec& spec, const std::string& asked) {
   const std::string& source =
       spec.source_volume.empty() ? spec.source_snapshot.value() : spec.source_volume.value();
-  if (source.empty())
-    return ChooseArray(arrays_.ListArrays(), parameters.array, request.accessibility_requirements());
+  if (source.empty()) return ChooseArray(arrays_.ListArrays(), asked, request.accessibility_requirements());
   // First, so that a source whose array was removed gets an error that says so.
   RETURN_IF_ERROR(FindArrayOf(arrays_, source).status());
   const std::string name = ArrayNameIn(source);
-  if (!parameters.array.empty() && parameters.array != name) {
+  if (!asked.empty() && asked != name) {
     return absl::InvalidArgumentError(absl::StrCat("parameter array: ", source, " is on array ", name,
-                                                   ", and cannot be copied to ", parameters.array));
+                                                   ", and cannot be copied to ", asked));
   }
   return ChooseArray(arrays_.ListArrays(), name, request.accessibility_requirements());
 }

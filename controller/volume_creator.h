@@ -3,6 +3,8 @@
 // call at a time (the service's lock sees to that). Keeps nothing. The arrays outlive it. Failure: as CSI's
 // table for CreateVolume says; the message names the volume or the parameter and says what to do.
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "controller/request.h"
 #include "csi/v1/csi.pb.h"
@@ -19,7 +21,9 @@ class VolumeCreator {
   // `volumes` are those of all `arrays`.
   VolumeCreator(Arrays& arrays, VolumeStore& volumes) : arrays_(arrays), volumes_(volumes) {}
 
-  // The array for a new volume: that of its source, or else as ChooseArray says.
+  // The array for the volume: the one that has a volume of this name, for an earlier call may have been meant
+  // for another array than this one; else that of its source; else as ChooseArray says. ALREADY_EXISTS: the
+  // array that has the name is none that this request allows.
   absl::StatusOr<NamedArray> ChoosePlace(const csi::v1::CreateVolumeRequest& request, const VolumeSpec& spec,
                                          const VolumeParameters& parameters);
 
@@ -31,6 +35,8 @@ class VolumeCreator {
                                     const csi::v1::CapacityRange* range);
 
  private:
+  absl::StatusOr<NamedArray> ChooseNewPlace(const csi::v1::CreateVolumeRequest& request,
+                                            const VolumeSpec& spec, const std::string& asked);
   absl::StatusOr<uint64_t> SourceBytes(const VolumeSpec& spec);
 
   Arrays& arrays_;

@@ -4,14 +4,15 @@
 // orchestrator) can give a volume to two writers.
 //
 // An Array is one cluster's view of one array: it neither shows nor touches what belongs to another cluster.
-// It consists of five parts, and callers take the part they need:
+// It consists of six parts, and callers take the part they need:
 //   VolumeStore      volumes, snapshots, capacity      (volume_store.h)
 //   SnapshotGroups   snapshots of several volumes      (snapshot_groups.h)
 //   SnapshotBlocks   which blocks a backup copies      (snapshot_blocks.h)
 //   GrantStore       which node may use which volume   (grant_store.h)
 //   FenceControl     terms, fences, heartbeat LUNs     (fence_control.h)
-// Several arrays together are one of each but the last (array_router.h), because each array counts its own
-// terms and generations.
+//   NameIndex        which object has a name           (name_index.h)
+// Several arrays together are one of each but the last two (array_router.h): each array counts its own terms
+// and generations, and a name is looked for in all of them (name_search.h).
 //
 // Thread safety: every call may be made from any thread, at the same time as any other.
 // Durability: what a call has returned survives a crash of the caller, of the array's program and of its
@@ -27,6 +28,7 @@
 
 #include "devices/array/fence_control.h"
 #include "devices/array/grant_store.h"
+#include "devices/array/name_index.h"
 #include "devices/array/snapshot_blocks.h"
 #include "devices/array/snapshot_groups.h"
 #include "devices/array/volume_store.h"
@@ -43,6 +45,7 @@ class Array {
   virtual SnapshotBlocks& blocks() = 0;
   virtual GrantStore& grants() = 0;
   virtual FenceControl& fences() = 0;
+  virtual NameIndex& names() = 0;
 };
 
 }  // namespace lunkeeper

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "devices/array/name_search.h"
 
 namespace lunkeeper {
 namespace {
@@ -88,6 +89,7 @@ class VolumeRouter final : public VolumeStore {
 
   absl::StatusOr<Snapshot> CreateSnapshot(const std::string& name, const VolumeId& source) override {
     ASSIGN_OR_RETURN(const auto array, FindArrayOf(arrays_, source.value()));
+    RETURN_IF_ERROR(CheckNotElsewhere(arrays_, ArrayNameIn(source.value()), NamedKind::kSnapshot, name));
     return array->volumes().CreateSnapshot(name, source);
   }
   absl::Status DeleteSnapshot(const SnapshotId& id) override {
@@ -138,6 +140,7 @@ class GroupRouter final : public SnapshotGroups {
                        " and ", source.value(), " on ", other,
                        ": only volumes of one array have a moment in common; make a group for each array"));
     }
+    RETURN_IF_ERROR(CheckNotElsewhere(arrays_, first, NamedKind::kSnapshotGroup, name));
     ASSIGN_OR_RETURN(const auto array, FindArrayOf(arrays_, sources.front().value()));
     return array->groups().CreateGroup(name, sources);
   }

@@ -2,7 +2,8 @@
 // Several arrays as one VolumeStore, SnapshotGroups, SnapshotBlocks and GrantStore, for callers that know
 // only ids. A call about a volume or snapshot goes to the array named in its id, whatever the state of the
 // others. A list covers all arrays, and fails when one of them cannot be reached. CreateVolume and
-// GetCapacity go to the default array.
+// GetCapacity go to the default array. CreateSnapshot and CreateGroup refuse a name that another array has
+// (name_search.h).
 //
 // Thread-safe, stateless. `arrays` outlives them. There is no router for FenceControl: terms and generations
 // count per array, so a caller that fences has to say which array it means (FindArray).

@@ -124,6 +124,32 @@ TEST_CASE("a volume whose array nobody named goes to the default array") {
   CHECK(ArrayNameIn(arrays.volumes->CreateVolume(spec)->id.value()) == "two-v");
 }
 
+TEST_CASE("a snapshot's name is one snapshot in all arrays, and so is a group's") {
+  ArraysFixture arrays;
+  const VolumeId a = ArraysFixture::Make(*arrays.one, "a"), b = ArraysFixture::Make(*arrays.two, "b");
+  const auto snapshot = arrays.volumes->CreateSnapshot("s", a);
+  const auto group = arrays.groups->CreateGroup("s", {a});  // another kind of name
+  REQUIRE((snapshot.ok() && group.ok()));
+  CHECK(arrays.volumes->CreateSnapshot("s", a)->id == snapshot->id);
+  CHECK(arrays.groups->CreateGroup("s", {a})->id == group->id);
+  const absl::Status refused = arrays.volumes->CreateSnapshot("s", b).status();
+  CHECK(absl::IsAlreadyExists(refused));
+  CHECK_THAT(std::string(refused.message()), Catch::Contains(snapshot->id.value()));
+  CHECK(absl::IsAlreadyExists(arrays.groups->CreateGroup("s", {b}).status()));
+  CHECK(arrays.two->ListSnapshots({}, "", 0)->items.empty());
+
+  // One that cannot be asked stops nobody, unless it says that it is making one.
+  arrays.one->FailWith(absl::AbortedError("at work on it"));
+  CHECK(absl::IsAborted(arrays.volumes->CreateSnapshot("s", b).status()));
+  arrays.one->FailWith(absl::UnavailableError("one is down"));
+  CHECK(arrays.volumes->CreateSnapshot("s", b).ok());
+  CHECK(arrays.groups->CreateGroup("s", {b}).ok());
+  // Two by now: each array's own counts where it is meant.
+  arrays.one->FailWith(absl::OkStatus());
+  CHECK(arrays.volumes->CreateSnapshot("s", a)->id == snapshot->id);
+  CHECK(ArrayNameIn(arrays.volumes->CreateSnapshot("s", b)->id.value()) == "two-v");
+}
+
 TEST_CASE("a group is made on its volumes' array, and volumes of two arrays are none") {
   ArraysFixture arrays;
   const VolumeId a = ArraysFixture::Make(*arrays.one, "a"), b = ArraysFixture::Make(*arrays.one, "b");

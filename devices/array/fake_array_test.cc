@@ -8,6 +8,7 @@
 #include "devices/array/testing/block_contract.h"
 #include "devices/array/testing/group_contract.h"
 #include "devices/array/testing/modify_contract.h"
+#include "devices/array/testing/name_contract.h"
 
 namespace lunkeeper {
 namespace {
@@ -256,6 +257,11 @@ TEST_CASE("the array in memory keeps what groups of snapshots promise") {
   testing::CheckGroupRefusals(array);
   testing::CheckRestoreFromMember(array);
   testing::CheckGroupsAreSeparate(array, other);
+}
+
+TEST_CASE("the array in memory finds names as promised") {
+  FakeArray array, other;
+  testing::CheckNames(array, other);
 }
 
 TEST_CASE("the array in memory lists the blocks of its snapshots as promised") {

@@ -16,6 +16,7 @@ class OlderArray final : public Array, public GrantStore {
   VolumeStore& volumes() override { return real_.volumes(); }
   SnapshotGroups& groups() override { return real_.groups(); }
   SnapshotBlocks& blocks() override { return real_.blocks(); }
+  NameIndex& names() override { return real_.names(); }
   GrantStore& grants() override { return *this; }
   FenceControl& fences() override { return real_.fences(); }
 

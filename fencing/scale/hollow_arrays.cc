@@ -47,6 +47,11 @@ class NoBlocks : public SnapshotBlocks {
   absl::StatusOr<BlockPage> ListBlocks(const BlockQuery&) override { return Unsupported(); }
 };
 
+class NoNames : public NameIndex {
+ public:
+  absl::StatusOr<std::string> FindNamed(NamedKind, const std::string&) override { return Unsupported(); }
+};
+
 class HollowArray final : public Array, public GrantStore, public FenceControl {
  public:
   HollowArray(const HollowClusterSize& size, int number, std::function<uint64_t(int)> commands)
@@ -57,6 +62,7 @@ class HollowArray final : public Array, public GrantStore, public FenceControl {
   SnapshotBlocks& blocks() override { return blocks_; }
   GrantStore& grants() override { return *this; }
   FenceControl& fences() override { return *this; }
+  NameIndex& names() override { return names_; }
 
   absl::StatusOr<Grant> AcquireGrant(const GrantRequest&, absl::Duration) override { return Unsupported(); }
   absl::Status ReleaseGrant(const VolumeId&, const NodeId&, GrantOwner, Generation) override {
@@ -126,6 +132,7 @@ class HollowArray final : public Array, public GrantStore, public FenceControl {
   NoVolumes volumes_;
   NoGroups groups_;
   NoBlocks blocks_;
+  NoNames names_;
   const HollowClusterSize size_;
   const int number_;
   const std::function<uint64_t(int)> commands_;

@@ -20,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "base/grpc_status.h"
 #include "base/status_macros.h"
+#include "devices/array/remote/name_messages.h"
 #include "devices/array/remote/request_texts.h"
 #include "devices/array/remote/rights.h"
 #include "devices/array/remote/wire.h"
@@ -178,6 +179,11 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
     });
   }
 
+  grpc::Status FindNamed(ServerContext* context, const v1::FindNamedRequest* request,
+                         v1::FindNamedResponse* response) override {
+    return AnswerRead(context, request,
+                      [&](Array& array) { return wire::AnswerNamed(array.names(), *request, response); });
+  }
   grpc::Status Acquire(ServerContext* context, const v1::AcquireRequest* request,
                        v1::AcquireResponse* response) override {
     return AnswerChange(context, request, [&](Array& array) -> absl::Status {

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <future>
 
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "base/host_port.h"
 #include "devices/array/remote/remote_array.h"
@@ -32,7 +33,38 @@ class Mute {
   const int listener_;
 };
 
+// Takes a call and does not answer it until the end of the test.
+class HangingSearch final : public array::v1::ArrayService::Service {
+ public:
+  explicit HangingSearch(const absl::Notification& end) : end_(end) {}
+  grpc::Status FindNamed(grpc::ServerContext*, const array::v1::FindNamedRequest*,
+                         array::v1::FindNamedResponse*) override {
+    end_.WaitForNotification();
+    return grpc::Status::OK;
+  }
+
+ private:
+  const absl::Notification& end_;
+};
+
 }  // namespace
+
+TEST_CASE("an agent that hangs is asked for a name for a moment, not for as long as a call may take") {
+  const testing::TestCa ca;
+  testing::TestAgent agent(ca.Issue("agent", testing::kAgentNames));
+  absl::Notification end;
+  agent.Stop();
+  agent.Wrap([&](auto&) { return std::make_unique<HangingSearch>(end); });
+  agent.Start();
+  RemoteArrayOptions options = agent.Options(ca.Issue("controller", testing::kControllerNames));
+  options.call_timeout = absl::InfiniteDuration();
+  options.search_timeout = absl::Milliseconds(500);
+  const auto array = MakeRemoteArray(options);
+  REQUIRE(array.ok());
+  const absl::Status asked = (*array)->names().FindNamed(NamedKind::kVolume, "v").status();
+  CHECK(absl::IsDeadlineExceeded(asked));
+  end.Notify();
+}
 
 TEST_CASE("callers do not wait for an agent that was lost in the middle of a call, and it is found again") {
   const testing::TestCa ca;

@@ -1,13 +1,5 @@
 // The client of an array agent. Every method turns its arguments into a message, calls the agent and turns
-// the answer back; CallAgent is where the rules of the connection are.
-//
-// Whose error is it? The agent adds trailing metadata (kArrayKey) to every answer of its own, so that an
-// error with it comes from the array and is passed on unchanged. An error without it was made by gRPC on one
-// of the two sides, and becomes one of ours, in words an operator can act on. Texts and codes alone could not
-// tell them apart: both may be UNAVAILABLE or DEADLINE_EXCEEDED.
-//
-// A call polls a completion queue of its own once a second, on the caller's thread, so that a caller that
-// went away ends it; there is no thread here but gRPC's.
+// the answer back; AgentCaller has the rules of the connection.
 #include "devices/array/remote/remote_array.h"
 
 #include <grpcpp/grpcpp.h>
@@ -16,13 +8,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
-#include "base/grpc_status.h"
 #include "base/status_macros.h"
+#include "devices/array/remote/agent_caller.h"
 #include "devices/array/remote/agent_channel.h"
 #include "devices/array/remote/array.grpc.pb.h"
 #include "devices/array/remote/kept_holders.h"
+#include "devices/array/remote/listed_names.h"
+#include "devices/array/remote/name_messages.h"
 #include "devices/array/remote/wire.h"
 #include "devices/connection_message.h"
 #include "devices/node_id.h"
@@ -33,25 +25,23 @@ namespace {
 namespace v1 = array::v1;
 using Stub = v1::ArrayService::Stub;
 
-// How often a call checks whether its caller has gone.
-constexpr absl::Duration kRecheckInterval = absl::Seconds(1);
-// How long a call waits for a connection to an agent that the last call could not reach.
-constexpr absl::Duration kReconnect = absl::Milliseconds(200);
 class RemoteArrayImpl final : public RemoteArray,
                               public VolumeStore,
                               public SnapshotGroups,
                               public SnapshotBlocks,
                               public GrantStore,
-                              public FenceControl {
+                              public FenceControl,
+                              public NameIndex {
  public:
   RemoteArrayImpl(const RemoteArrayOptions& options, const std::shared_ptr<grpc::Channel>& channel)
-      : options_(options), channel_(channel), stub_(v1::ArrayService::NewStub(channel)) {}
+      : options_(options), caller_(options, channel) {}
 
   VolumeStore& volumes() override { return *this; }
   SnapshotGroups& groups() override { return *this; }
   SnapshotBlocks& blocks() override { return *this; }
   GrantStore& grants() override { return *this; }
   FenceControl& fences() override { return *this; }
+  NameIndex& names() override { return *this; }
 
   absl::Status CheckServing(absl::Duration timeout) override {
     v1::CheckResponse response;
@@ -171,6 +161,15 @@ class RemoteArrayImpl final : public RemoteArray,
     return wire::FromMessage(response);
   }
 
+  absl::StatusOr<std::string> FindNamed(NamedKind kind, const std::string& name) override {
+    v1::FindNamedResponse response;
+    const absl::Status asked =
+        CallAgent(&Stub::AsyncFindNamed, wire::ToMessage(kind, name), &response, options_.search_timeout);
+    if (absl::IsUnimplemented(asked)) return FindListed(*this, *this, kind, name);
+    RETURN_IF_ERROR(asked);
+    return response.id();
+  }
+
   absl::StatusOr<Grant> AcquireGrant(const GrantRequest& request, absl::Duration wait) override {
     v1::AcquireRequest message;
     message.set_volume_id(request.volume.value());
@@ -284,85 +283,15 @@ class RemoteArrayImpl final : public RemoteArray,
   }
 
   template <class Request, class Response>
-  using Method = std::unique_ptr<grpc::ClientAsyncResponseReader<Response>> (Stub::*)(grpc::ClientContext*,
-                                                                                      const Request&,
-                                                                                      grpc::CompletionQueue*);
-
-  template <class Request, class Response>
-  absl::Status CallAgent(Method<Request, Response> method, const Request& request, Response* response) {
+  absl::Status CallAgent(AgentCaller::Method<Request, Response> method, const Request& request,
+                         Response* response) {
     return CallAgent(method, request, response, options_.call_timeout);
   }
-
-  // One call, which ends early when its caller has gone. It is never repeated here: that would do no harm,
-  // but only the caller knows whether it still wants the change, and for how long.
   template <class Request, class Response>
-  absl::Status CallAgent(Method<Request, Response> method, const Request& request, Response* response,
-                         absl::Duration timeout, const std::function<bool()>& abandoned = nullptr) {
-    RETURN_IF_ERROR(WaitForConnection(timeout));
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-    context.AddMetadata(wire::kArrayKey, options_.name);
-    // gRPC wants a queue to be empty when it is destroyed. The loop below ends with the call's only event,
-    // also after TryCancel.
-    grpc::CompletionQueue queue;
-    grpc::Status status;
-    const auto reader = (stub_.get()->*method)(&context, request, &queue);
-    reader->Finish(response, &status, &queue);
-    void* tag = nullptr;
-    bool ok = false;
-    while (queue.AsyncNext(&tag, &ok, absl::ToChronoTime(absl::Now() + kRecheckInterval)) ==
-           grpc::CompletionQueue::TIMEOUT) {
-      if (abandoned && abandoned()) context.TryCancel();
-    }
-    // Also an error may be the agent's own answer, and then the agent is well.
-    const bool answered = status.ok() || context.GetServerTrailingMetadata().count(wire::kArrayKey) != 0;
-    NoteOutcome(answered ? grpc::Status::OK : status);
-    if (answered) return FromGrpcStatus(status);
-    if (abandoned && abandoned()) return absl::CancelledError("nobody waits for it now");
-    return TransportError(status, timeout);
-  }
-
-  // Fails fast while the agent is away. An attempt to connect to a dead host takes seconds, and gRPC makes
-  // calls wait for the first one after a connection broke. The caller may be a node that can ask another
-  // controller, whose path to the agent is better.
-  absl::Status WaitForConnection(absl::Duration timeout) {
-    grpc::Status lost;
-    {
-      absl::MutexLock lock(&mutex_);
-      lost = lost_;
-    }
-    if (lost.ok() || channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_TRANSIENT_FAILURE ||
-        channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + kReconnect)))
-      return absl::OkStatus();
-    return TransportError(lost, timeout);
-  }
-
-  // Only UNAVAILABLE means that the connection failed. A timeout is no news: the agent may just be slow.
-  void NoteOutcome(const grpc::Status& status) {
-    absl::MutexLock lock(&mutex_);
-    if (status.ok() || status.error_code() == grpc::StatusCode::UNAVAILABLE) lost_ = status;
-  }
-
-  // An error without the agent's metadata: it was refused, lost or cut short on the way.
-  absl::Status TransportError(const grpc::Status& status, absl::Duration timeout) const {
-    const std::string which = absl::StrCat("array ", options_.name, " at ", options_.address, ": ");
-    switch (status.error_code()) {
-      case grpc::StatusCode::DEADLINE_EXCEEDED:
-        return absl::DeadlineExceededError(absl::StrCat(which, "no answer within ",
-                                                        absl::FormatDuration(timeout),
-                                                        ": it may be done all the same; repeat it"));
-      case grpc::StatusCode::UNIMPLEMENTED:
-        return absl::UnimplementedError(
-            absl::StrCat(which, "its agent is of an older version and does not know this call: upgrade it: ",
-                         status.error_message()));
-      case grpc::StatusCode::RESOURCE_EXHAUSTED:
-        return absl::UnavailableError(
-            absl::StrCat(which, "too busy, or the answer is too large: try again: ", status.error_message()));
-      default:
-        return absl::UnavailableError(absl::StrCat(
-            which, "cannot be reached: see that `lunkeeper array` runs there and that each side's ",
-            "certificate is signed by the other's CA: ", status.error_message()));
-    }
+  absl::Status CallAgent(AgentCaller::Method<Request, Response> method, const Request& request,
+                         Response* response, absl::Duration timeout,
+                         const std::function<bool()>& abandoned = nullptr) {
+    return caller_.CallAgent(method, request, response, timeout, abandoned);
   }
 
   // 0 means "no limit" on both sides; a limit that does not fit the wire's 32 bits is as good as none.
@@ -379,11 +308,8 @@ class RemoteArrayImpl final : public RemoteArray,
   }
 
   const RemoteArrayOptions options_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<Stub> stub_;
+  AgentCaller caller_;
   KeptHolders holders_;
-  absl::Mutex mutex_;
-  grpc::Status lost_ ABSL_GUARDED_BY(mutex_);  // why the agent was not reached at last; OK: it was
 };
 
 }  // namespace

@@ -3,10 +3,11 @@
 //
 // It connects when it is first used, and again by itself; a connection that hangs is noticed in seconds, and
 // until there is another calls are refused at once. No call lasts longer than its deadline: `call_timeout`,
-// and for Acquire its wait and `wait_margin`. The array's own errors arrive unchanged. What the transport
-// says becomes UNAVAILABLE, DEADLINE_EXCEEDED when the agent took the call and did not answer in time, or
-// UNIMPLEMENTED when it is too old to know the call; all name the array and its address. The call may have
-// been carried out all the same, and is to be repeated, as any. The secrets in grants travel in TLS alone.
+// for Acquire its wait and `wait_margin`, and for FindNamed `search_timeout`. The array's own errors arrive
+// unchanged. What the transport says becomes UNAVAILABLE, DEADLINE_EXCEEDED when the agent took the call and
+// did not answer in time, or UNIMPLEMENTED when it is too old to know the call; all name the array and its
+// address. The call may have been carried out all the same, and is to be repeated, as any. The secrets in
+// grants travel in TLS alone.
 //
 // Thread-safe. Owns its connection; destroyed after the last call has returned.
 
@@ -27,6 +28,7 @@ struct RemoteArrayOptions {
   TlsFiles tls;
   absl::Duration call_timeout = absl::Seconds(60);  // longer than the agent's --drain-seconds
   absl::Duration wait_margin = absl::Seconds(10);
+  absl::Duration search_timeout = absl::Seconds(3);
   friend bool operator==(const RemoteArrayOptions&, const RemoteArrayOptions&) = default;
 };
 

@@ -13,6 +13,7 @@
 #include "devices/array/testing/block_contract.h"
 #include "devices/array/testing/group_contract.h"
 #include "devices/array/testing/modify_contract.h"
+#include "devices/array/testing/name_contract.h"
 
 namespace lunkeeper::testing {
 namespace {
@@ -58,6 +59,12 @@ void CheckSame(const FenceRecord& a, const FenceRecord& b) {
 TEST_CASE("a volume is modified from afar as from nearby") {
   RemoteArrayFixture fixture;
   CheckModify(*fixture.array, NodeId("node-a.0000000000000001"));
+}
+
+TEST_CASE("names are found from afar as from nearby") {
+  RemoteArrayFixture fixture;
+  FakeArray other;
+  CheckNames(*fixture.array, other);
 }
 
 TEST_CASE("volumes and snapshots are the same from afar as from nearby") {

@@ -8,9 +8,13 @@
 #include <catch2/catch.hpp>
 #include <set>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "devices/array/publish_context.h"
 #include "devices/array/remote/array.grpc.pb.h"
+#include "devices/array/remote/listed_names.h"
+#include "devices/array/remote/name_messages.h"
 #include "devices/array/remote/testing/remote_array_fixture.h"
 #include "devices/array/remote/wire.h"
 #include "devices/node_id.h"
@@ -88,6 +92,8 @@ class OlderAgent final : public v1::ArrayService::Service {
   PASS_ON(CreateVolume, CreateVolumeRequest, VolumeResponse)
   PASS_ON(GetVolume, GetVolumeRequest, VolumeResponse)
   PASS_ON(ListVolumes, ListVolumesRequest, ListVolumesResponse)
+  PASS_ON(CreateSnapshot, CreateSnapshotRequest, SnapshotResponse)
+  PASS_ON(ListSnapshots, ListSnapshotsRequest, ListSnapshotsResponse)
   PASS_ON(Acquire, AcquireRequest, AcquireResponse)
   PASS_ON(Release, ReleaseRequest, ReleaseResponse)
   PASS_ON(ListGrants, ListGrantsRequest, ListGrantsResponse)
@@ -135,6 +141,42 @@ TEST_CASE_METHOD(OneVersionApart, "an agent that knows no groups of snapshots is
 TEST_CASE_METHOD(OneVersionApart, "an agent that knows no lists of blocks is said to be too old") {
   const SnapshotId any("a1-s0123456789abcdef");
   CHECK(absl::IsUnimplemented(array->blocks().ListBlocks({.snapshot = any}).status()));
+}
+
+// "No" from an agent that does not know the question would make a second volume of the name elsewhere.
+TEST_CASE_METHOD(OneVersionApart, "an agent that cannot be asked for a name is asked for its lists") {
+  const auto find = [&](NamedKind kind, const char* name) {
+    const auto found = array->names().FindNamed(kind, name);
+    INFO(found.status());
+    REQUIRE(found.ok());
+    return *found;
+  };
+  std::vector<VolumeId> volumes;
+  for (int i = 0; i < 1002; ++i) {  // more than one page
+    const auto made = fake.CreateVolume(SpecOf(absl::StrCat("v", i)));
+    REQUIRE(made.ok());
+    volumes.push_back(made->id);
+  }
+  CHECK(find(NamedKind::kVolume, "v0") == volumes.front().value());
+  CHECK(find(NamedKind::kVolume, "v1001") == volumes.back().value());
+  CHECK(find(NamedKind::kVolume, "v1002").empty());
+  const auto snapshot = array->volumes().CreateSnapshot("s", volumes.front());
+  REQUIRE(snapshot.ok());
+  CHECK(find(NamedKind::kSnapshot, "s") == snapshot->id.value());
+  CHECK(find(NamedKind::kSnapshot, "t").empty());
+  CHECK(find(NamedKind::kSnapshotGroup, "s").empty());  // it knows no groups
+  fake.FailWith(absl::UnavailableError("restoring"));
+  CHECK(absl::IsUnavailable(array->names().FindNamed(NamedKind::kVolume, "v0").status()));
+}
+
+TEST_CASE("a group is found by the list of its snapshots") {
+  FakeArray fake;
+  const auto volume = fake.CreateVolume(SpecOf("v"));
+  const auto group = fake.CreateGroup("g", {volume->id}), other = fake.CreateGroup("h", {volume->id});
+  REQUIRE(group.ok());
+  CHECK(*FindListed(fake, fake, NamedKind::kSnapshotGroup, "g") == group->id.value());
+  CHECK(*FindListed(fake, fake, NamedKind::kSnapshotGroup, "h") == other->id.value());
+  CHECK(FindListed(fake, fake, NamedKind::kSnapshotGroup, "i")->empty());
 }
 
 TEST_CASE_METHOD(OneVersionApart, "a volume is made, and made again, without what one side does not know") {
@@ -263,6 +305,7 @@ TEST_CASE("a value that is not known costs an answer nothing, and a request is r
   CHECK(absl::IsInvalidArgument(wire::FromMessage(static_cast<v1::Access>(99)).status()));
   CHECK(absl::IsInvalidArgument(wire::FromMessage(static_cast<v1::GrantOwner>(99)).status()));
   CHECK(absl::IsInvalidArgument(wire::FromMessage(static_cast<v1::VolumeMode>(99)).status()));
+  CHECK(absl::IsInvalidArgument(wire::FromMessage(static_cast<v1::NamedKind>(99)).status()));
 }
 
 }  // namespace lunkeeper::testing

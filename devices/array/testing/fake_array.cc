@@ -160,37 +160,6 @@ absl::StatusOr<Volume> FakeArray::ModifyVolume(const VolumeId& id, const VolumeC
   return entry->volume;
 }
 
-absl::StatusOr<Snapshot> FakeArray::CreateSnapshot(const std::string& name, const VolumeId& source) {
-  absl::MutexLock lock(&mutex_);
-  RETURN_IF_ERROR(failure_);
-  ASSIGN_OR_RETURN(const Snapshot* made, snapshots_.FindMade(name, source));
-  if (made != nullptr) return *made;
-  ASSIGN_OR_RETURN(const VolumeEntry* entry, Find(source));
-  return snapshots_.Add(name, entry->volume);
-}
-
-absl::StatusOr<Page<Snapshot>> FakeArray::ListSnapshots(const VolumeId& source, const std::string& token,
-                                                        size_t limit) {
-  absl::MutexLock lock(&mutex_);
-  RETURN_IF_ERROR(failure_);
-  return snapshots_.List(source, token, limit);
-}
-
-absl::StatusOr<SnapshotGroup> FakeArray::CreateGroup(const std::string& name,
-                                                     const std::vector<VolumeId>& sources) {
-  absl::MutexLock lock(&mutex_);
-  RETURN_IF_ERROR(failure_);
-  RETURN_IF_ERROR(CheckGroupSources(name, sources));
-  ASSIGN_OR_RETURN(const SnapshotGroup* made, snapshots_.FindMadeGroup(name, sources));
-  if (made != nullptr) return *made;
-  std::vector<Volume> volumes;
-  for (const VolumeId& source : sources) {
-    ASSIGN_OR_RETURN(const VolumeEntry* entry, Find(source));
-    volumes.push_back(entry->volume);
-  }
-  return snapshots_.AddGroup(name, volumes);
-}
-
 absl::StatusOr<PoolCapacity> FakeArray::GetCapacity() {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failure_);

@@ -31,7 +31,8 @@ class FakeArray final : public Array,
                         public SnapshotGroups,
                         public SnapshotBlocks,
                         public GrantStore,
-                        public FenceControl {
+                        public FenceControl,
+                        public NameIndex {
  public:
   explicit FakeArray(FakeArrayOptions options = {});
 
@@ -56,6 +57,7 @@ class FakeArray final : public Array,
   SnapshotBlocks& blocks() override { return *this; }
   GrantStore& grants() override { return *this; }
   FenceControl& fences() override { return *this; }
+  NameIndex& names() override { return *this; }
 
   absl::StatusOr<Volume> CreateVolume(const VolumeSpec& spec) override;
   absl::Status DeleteVolume(const VolumeId& id) override;
@@ -64,33 +66,19 @@ class FakeArray final : public Array,
   absl::StatusOr<Volume> ExpandVolume(const VolumeId& id, uint64_t size_bytes) override;
   absl::StatusOr<Volume> ModifyVolume(const VolumeId& id, const VolumeChange& change) override;
   absl::StatusOr<Snapshot> CreateSnapshot(const std::string& name, const VolumeId& source) override;
-  absl::Status DeleteSnapshot(const SnapshotId& id) override {
-    absl::MutexLock lock(&mutex_);
-    return failure_.ok() ? snapshots_.Delete(id) : failure_;
-  }
-  absl::StatusOr<Snapshot> GetSnapshot(const SnapshotId& id) override {
-    absl::MutexLock lock(&mutex_);
-    return failure_.ok() ? snapshots_.Get(id) : absl::StatusOr<Snapshot>(failure_);
-  }
+  absl::Status DeleteSnapshot(const SnapshotId& id) override;
+  absl::StatusOr<Snapshot> GetSnapshot(const SnapshotId& id) override;
   absl::StatusOr<Page<Snapshot>> ListSnapshots(const VolumeId& source, const std::string& token,
                                                size_t limit) override;
   absl::StatusOr<PoolCapacity> GetCapacity() override;
 
   absl::StatusOr<SnapshotGroup> CreateGroup(const std::string& name,
                                             const std::vector<VolumeId>& sources) override;
-  absl::Status DeleteGroup(const SnapshotGroupId& id) override {
-    absl::MutexLock lock(&mutex_);
-    return failure_.ok() ? snapshots_.DeleteGroup(id) : failure_;
-  }
-  absl::StatusOr<SnapshotGroup> GetGroup(const SnapshotGroupId& id) override {
-    absl::MutexLock lock(&mutex_);
-    return failure_.ok() ? snapshots_.GetGroup(id) : absl::StatusOr<SnapshotGroup>(failure_);
-  }
+  absl::Status DeleteGroup(const SnapshotGroupId& id) override;
+  absl::StatusOr<SnapshotGroup> GetGroup(const SnapshotGroupId& id) override;
 
-  absl::StatusOr<BlockPage> ListBlocks(const BlockQuery& query) override {
-    absl::MutexLock lock(&mutex_);
-    return failure_.ok() ? snapshots_.ListBlocks(query) : absl::StatusOr<BlockPage>(failure_);
-  }
+  absl::StatusOr<BlockPage> ListBlocks(const BlockQuery& query) override;
+  absl::StatusOr<std::string> FindNamed(NamedKind kind, const std::string& name) override;
 
   absl::StatusOr<Grant> AcquireGrant(const GrantRequest& request, absl::Duration wait) override;
   absl::Status ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,

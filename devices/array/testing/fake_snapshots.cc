@@ -119,4 +119,13 @@ absl::StatusOr<SnapshotGroup> FakeSnapshots::GetGroup(const SnapshotGroupId& id)
   return absl::NotFoundError(absl::StrCat("snapshot group ", id.value(), ": there is none"));
 }
 
+std::string FakeSnapshots::FindNamed(NamedKind kind, const std::string& name) const {
+  const auto find = [&](const auto& all) {
+    const auto named = [&](const auto& item) { return item.second.name == name; };
+    const auto it = std::ranges::find_if(all, named);
+    return it == all.end() ? std::string() : it->first.value();
+  };
+  return kind == NamedKind::kSnapshot ? find(snapshots_) : find(groups_);
+}
+
 }  // namespace lunkeeper

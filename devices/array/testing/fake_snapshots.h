@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "devices/array/name_index.h"
 #include "devices/array/snapshot_blocks.h"
 #include "devices/array/snapshot_groups.h"
 
@@ -33,6 +34,8 @@ class FakeSnapshots {
   SnapshotGroup AddGroup(const std::string& name, const std::vector<Volume>& sources);
   absl::Status DeleteGroup(const SnapshotGroupId& id);
   absl::StatusOr<SnapshotGroup> GetGroup(const SnapshotGroupId& id) const;
+  // The id of the snapshot or group of this name; empty: there is none.
+  std::string FindNamed(NamedKind kind, const std::string& name) const;
 
   // A write of the volume's block at `offset`, of kFakeBlock bytes, and a discard of it.
   void Write(const VolumeId& volume, uint64_t offset) { written_[volume][offset] = ++writes_; }

@@ -35,6 +35,7 @@
 #include "devices/array/tgt/tgt_fences.h"
 #include "devices/array/tgt/tgt_grants.h"
 #include "devices/array/tgt/tgt_groups.h"
+#include "devices/array/tgt/tgt_names.h"
 #include "devices/array/tgt/tgt_parts.h"
 #include "devices/array/tgt/tgt_volumes.h"
 
@@ -57,12 +58,14 @@ class ClusterView final : public Array {
         groups_(parts, cluster),
         blocks_(parts, cluster),
         grants_(parts, cluster),
-        fences_(parts, cluster) {}
+        fences_(parts, cluster),
+        names_(parts, cluster) {}
   VolumeStore& volumes() override { return volumes_; }
   SnapshotGroups& groups() override { return groups_; }
   SnapshotBlocks& blocks() override { return blocks_; }
   GrantStore& grants() override { return grants_; }
   FenceControl& fences() override { return fences_; }
+  NameIndex& names() override { return names_; }
 
  private:
   TgtVolumes volumes_;
@@ -70,6 +73,7 @@ class ClusterView final : public Array {
   TgtBlocks blocks_;
   TgtGrants grants_;
   TgtFences fences_;
+  TgtNames names_;
 };
 
 class TgtArrayImpl final : public TgtArray {

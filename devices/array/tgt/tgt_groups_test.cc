@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "devices/array/testing/group_contract.h"
+#include "devices/array/testing/name_contract.h"
 #include "devices/array/tgt/file_extents.h"
 #include "devices/array/tgt/pool_clones.h"
 #include "devices/array/tgt/testing/array_fixture.h"
@@ -70,6 +71,11 @@ TEST_CASE_METHOD(GroupsOnXfs, "a real array keeps what groups of snapshots promi
   CheckRestoreFromMember(*array);
   CheckGroupsAreSeparate(*array, *other);
   CHECK(CountFiles("snapshots") == 0);
+}
+
+TEST_CASE_METHOD(GroupsOnXfs, "a real array finds names as promised") {
+  const auto array = fixture.Cluster(), other = fixture.Cluster("c2");
+  CheckNames(*array, *other);
 }
 
 TEST_CASE_METHOD(GroupsOnXfs, "a group has what was written before it, flushed or not, and nothing later") {

@@ -21,6 +21,7 @@ class SlowArray final : public Array, public GrantStore, public FenceControl {
   VolumeStore& volumes() override { return real_.volumes(); }
   SnapshotGroups& groups() override { return real_.groups(); }
   SnapshotBlocks& blocks() override { return real_.blocks(); }
+  NameIndex& names() override { return real_.names(); }
   GrantStore& grants() override { return *this; }
   FenceControl& fences() override { return *this; }
 
