@@ -144,7 +144,10 @@ void ReportGrants(TgtArray& pool, const std::string& name, Metrics& metrics) {
   const auto set = [&](const char* gauge, const char* help, double value) {
     metrics.SetGauge(gauge, help, {{{{"array", name}}, value}});
   };
-  set("lunkeeper_tgtd_well", "Whether tgtd runs and answers", pool.CheckTgtd().ok() ? 1 : 0);
+  Metrics::Series well;
+  for (const absl::Status& status : pool.CheckEachTgtd())
+    well[{{"array", name}, {"tgtd", absl::StrCat(well.size())}}] = status.ok() ? 1 : 0;
+  metrics.SetGauge("lunkeeper_tgtd_well", "Whether this tgtd runs and answers", well);
   const auto use = pool.MeasureGrants();
   if (!use.ok()) return;
   metrics.SetCounter("lunkeeper_tgtd_deaths_total", "How often tgtd died since the agent began",

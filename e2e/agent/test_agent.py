@@ -109,6 +109,8 @@ def test_the_agent_counts_its_calls_and_is_ready(rig):
     metrics = page(agent.metrics_port, "/metrics")
     assert 'method="lunkeeper.array.v1.ArrayService/ListVolumes"' in metrics
     assert "# TYPE lunkeeper_tgtd_deaths_total counter\n" in metrics
+    well = [line for line in metrics.split("\n") if line.startswith("lunkeeper_tgtd_well{")]
+    assert len(well) == 1 and 'tgtd="0"' in well[0] and float(well[0].split()[-1]) == 1, well
 
 
 def test_an_agent_that_is_told_to_stop_does_so(rig):

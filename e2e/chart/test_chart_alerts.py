@@ -60,7 +60,7 @@ WELL = {
         for what, bytes in (("size", 1000), ("used", 800), ("promised", 3000))
     },
     # It died once, and each release takes a while.
-    "lunkeeper_tgtd_well{array='local', pod='array-local'}": f"1x200 0 1x{ALWAYS - 202}",
+    "lunkeeper_tgtd_well{array='local', pod='array-local', tgtd='0'}": f"1x200 0 1x{ALWAYS - 202}",
     "lunkeeper_tgtd_deaths_total{array='local', pod='array-local'}": f"0x200 1x{ALWAYS - 201}",
     "lunkeeper_array_oldest_release_seconds{array='local', pod='array-local'}": f"0x9 15x4 0x{ALWAYS - 15}",
     # The leader changes.
@@ -132,7 +132,7 @@ FAULTS = {
     "a tgtd hangs": Fault(
         "LunkeeperTgtdIsNotWell",
         only("lunkeeper_tgtd_well", [f"1x100 0x{ALWAYS - 101}"]),
-        {(("array", "local"),): "tgtd of array local hangs, or does not start"},
+        {(("array", "local"), ("tgtd", "0")): "tgtd 0 of array local hangs, or does not start"},
     ),
     "a tgtd dies each five minutes": Fault(
         "LunkeeperTgtdDies",

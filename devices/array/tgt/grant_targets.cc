@@ -188,8 +188,13 @@ absl::StatusOr<bool> GrantTargets::TryRelease(const GrantRow& grant) {
 std::vector<absl::StatusOr<bool>> GrantTargets::TryReleaseAll(const std::vector<GrantRow>& grants) {
   std::vector<absl::StatusOr<bool>> steps(grants.size(), false);
   std::atomic<size_t> next = 0;
+  std::atomic<bool> answers = true;
   const auto work = [&] {
-    for (size_t i = next++; i < grants.size(); i = next++) steps[i] = TryRelease(grants[i]);
+    for (size_t i = next++; i < grants.size() && answers; i = next++) {
+      steps[i] = TryRelease(grants[i]);
+      // A tgtd that hangs costs each attempt a timeout, and the caller has one deadline for all.
+      if (absl::IsUnavailable(steps[i].status())) answers = false;
+    }
   };
   std::vector<std::jthread> workers(std::min(kReleaseWorkers, grants.size()) - 1);
   for (std::jthread& worker : workers) worker = std::jthread(work);

@@ -65,7 +65,7 @@ class GrantTargets {
   bool TryOpenHeld(const GrantRow& grant);
   // True when it is gone.
   absl::StatusOr<bool> TryRelease(const GrantRow& grant);
-  // Of each; there is one at least.
+  // Of each; there is one at least. False: also of a grant that is not tried, since tgtd does not answer.
   std::vector<absl::StatusOr<bool>> TryReleaseAll(const std::vector<GrantRow>& grants);
   absl::Status DeleteDrainedGrants(const std::vector<GrantRow>& grants);
 

@@ -96,6 +96,7 @@ class TgtArrayImpl final : public TgtArray {
   }
   absl::Status DeleteOrphan(const std::string& name) override { return store_.images->DeleteOrphan(name); }
   absl::Status CheckTgtd() const override;
+  std::vector<absl::Status> CheckEachTgtd() const override { return servers_->CheckEach(); }
   absl::StatusOr<GrantUse> MeasureGrants() const override;
 
  private:

@@ -77,6 +77,8 @@ class TgtArray {
   // UNAVAILABLE: tgtd hangs, or is being started again; says what to do. The array's calls are tried all the
   // same.
   virtual absl::Status CheckTgtd() const = 0;
+  // Of each tgtd, by its number.
+  virtual std::vector<absl::Status> CheckEachTgtd() const = 0;
   virtual absl::StatusOr<GrantUse> MeasureGrants() const = 0;
 };
 

@@ -137,9 +137,20 @@ TgtDaemon::~TgtDaemon() {
 
 absl::Status TgtDaemon::StartServing() {
   RETURN_IF_ERROR(BringUp());
+  BeginWatching();
+  return absl::OkStatus();
+}
+
+void TgtDaemon::KeepTrying(const absl::Status& why) {
+  process_ = {};
+  client_.TalkOnlyTo(-1);  // nobody: another tgtd may take the control port meanwhile
+  NoteTrouble(why);
+  BeginWatching();
+}
+
+void TgtDaemon::BeginWatching() {
   watcher_ = std::thread([this] { WatchTgtd(); });
   ticker_.emplace(kTick, [this] { RunTick(); });
-  return absl::OkStatus();
 }
 
 absl::Status TgtDaemon::WaitReady(absl::Time deadline) {

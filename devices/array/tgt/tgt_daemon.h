@@ -68,6 +68,9 @@ class TgtDaemon {
   // Brings tgtd up, the targets back and the portal open, and watches from then on. Once.
   // FAILED_PRECONDITION: another tgtd serves the pool, or the one that answers serves another.
   absl::Status StartServing();
+  // After that has failed with `why`, in which case nothing watches yet: goes on trying, as with a tgtd that
+  // died. Once.
+  void KeepTrying(const absl::Status& why);
   // UNAVAILABLE: tgtd was not serving by the deadline.
   absl::Status WaitReady(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   // UNAVAILABLE: tgtd is being started again, or hangs; the message says what to do. Answers at once.
@@ -94,6 +97,7 @@ class TgtDaemon {
   absl::Status CloseOtherPortals();
   absl::Status OpenPortals();
   void KillTgtd();
+  void BeginWatching();
   void WatchTgtd();
   void RunTick() ABSL_LOCKS_EXCLUDED(mu_, targets_mu_);
   void LookWhetherItAnswers() ABSL_LOCKS_EXCLUDED(mu_);

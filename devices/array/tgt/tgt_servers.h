@@ -53,8 +53,9 @@ class TgtServers {
                                                           VolumeGates& gates);
   ~TgtServers();
 
-  // Brings all up, at the same time, as TgtDaemon::StartServing does. After an error it may be repeated, and
-  // leaves alone what serves.
+  // Brings all up, at the same time, as TgtDaemon::StartServing does. A further one that is UNAVAILABLE takes
+  // no other along: it is tried again and again, and CheckAnswering says why it fails. After an error it may
+  // be repeated, and leaves alone what serves.
   absl::Status StartServing();
   // UNAVAILABLE: one that has such a grant was not serving by the deadline.
   absl::Status WaitReady(const std::vector<GrantRow>& grants, absl::Time deadline);
@@ -63,6 +64,8 @@ class TgtServers {
   absl::StatusOr<std::vector<int>> ListForNewGrants(absl::Time deadline) const;
   // UNAVAILABLE: one of them is being started again, or hangs; the message says what to do.
   absl::Status CheckAnswering() const;
+  // The same of each, by its number.
+  std::vector<absl::Status> CheckEach() const;
   // Holds all of them. They are held together from the last one's beginning to the first one's end.
   absl::StatusOr<std::vector<std::unique_ptr<TgtdPause>>> PauseTgtds() const;
   // Of all, or an error: an array that shows a part of its sessions would look like one whose nodes are gone.

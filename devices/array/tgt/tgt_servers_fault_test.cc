@@ -70,19 +70,43 @@ TEST_CASE_METHOD(Several,
   CHECK(Eventually([&] { return absl::IsUnavailable(array->CheckTgtd()); }, absl::Minutes(1)));
 }
 
-TEST_CASE_METHOD(Several, "what is left of a start in which one tgtd could not serve can be repeated") {
+TEST_CASE_METHOD(Several, "a start in which the first tgtd could not serve can be repeated") {
   const auto view = Cluster();
   REQUIRE(view->volumes().CreateVolume(Spec("v", 16)).ok());
   Close();
   REQUIRE(StopPoolTgtd({options.pool_dir, true}, InAMinute()) == absl::OkStatus());
   std::ofstream(options.seen_sequence_path) << "1000";  // so this catalogue counts as restored
-  auto taken = std::make_unique<TakenPort>(PortOf(1));
+  auto taken = std::make_unique<TakenPort>(PortOf(0));
   REQUIRE(Open() == absl::OkStatus());
   CHECK_THAT(std::string(array->AcceptRestore().message()),
-             Catch::Contains(absl::StrCat("127.0.0.1:", PortOf(1))));
+             Catch::Contains(absl::StrCat("127.0.0.1:", PortOf(0))));
   taken.reset();
   REQUIRE(array->AcceptRestore() == absl::OkStatus());
   for (const Used& each : UseSome(3)) CHECK(each.session->Write(1, 'y'));
+}
+
+// The agent is started again, after an upgrade or a crash of the host.
+TEST_CASE_METHOD(Several,
+                 "an agent serves without a further tgtd that cannot start, and with it once it can") {
+  const std::vector<Used> used = UseSome(3);
+  const int number = TgtdOf(used[0].connection);
+  REQUIRE(number > 0);
+  Close();
+  REQUIRE(StopPoolTgtd({options.pool_dir, true}, InAMinute()) == absl::OkStatus());
+  auto taken = std::make_unique<TakenPort>(PortOf(number));
+  REQUIRE(Open() == absl::OkStatus());
+  CHECK_THAT(std::string(array->CheckTgtd().message()), Catch::Contains(used[0].connection.portal));
+  for (int each = 0; each < kTgtds; ++each)
+    CHECK(array->CheckEachTgtd()[static_cast<size_t>(each)].ok() == (each != number));
+  for (size_t each : {1, 2}) CHECK((*PlainInitiator::Login(used[each].connection))->Read(1) == 'x');
+  CHECK(TgtdOf(Use("new", kOther).connection) != number);
+  // Its targets are there, and only its portal is not: a fence ends the grants in it too.
+  const auto view = Cluster();
+  CHECK(Eventually([&] { return Fence(*view, kNode).ok(); }, absl::Minutes(1)));
+  CHECK(view->grants().ListGrants({.volume = {}, .node = kNode})->empty());
+  taken.reset();
+  CHECK(Eventually([&] { return array->CheckTgtd().ok(); }, absl::Minutes(1)));
+  for (const Used& each : UseSome(3, kOther)) CHECK(each.session->Write(1, 'y'));
 }
 
 TEST_CASE_METHOD(Several, "portals of which two tgtds would have the same port are refused") {

@@ -78,6 +78,26 @@ TEST_CASE("a tgtd that hangs is reported while the array's own files do not answ
   ::kill(tgtd, SIGKILL);
 }
 
+TEST_CASE_METHOD(Served,
+                 "a fence of many grants in a tgtd that hangs ends by its time, and not by their count") {
+  const auto view = Cluster();
+  for (int i = 0; i < 200; ++i) {
+    const VolumeId volume = view->volumes().CreateVolume(Spec(absl::StrCat("v", i), 1)).value().id;
+    REQUIRE(view->grants().AcquireGrant({.volume = volume, .node = kNode}, absl::ZeroDuration()).ok());
+  }
+  const auto term = view->fences().BeginTerm("leader");
+  ::kill(tgtd, SIGSTOP);
+  const absl::Time began = absl::Now();
+  const auto fenced = view->fences().FenceNode(*term, {.node = kNode, .all_volumes = true});
+  CHECK_FALSE(fenced.ok());
+  // One attempt may begin at the end of that second, and waits 5 seconds for an answer; all 200, eight at a
+  // time, waited for more than a minute.
+  CHECK(absl::Now() - began < absl::Seconds(30));
+  ::kill(tgtd, SIGCONT);
+  CHECK(Eventually([&] { return view->fences().FenceNode(*term, {.node = kNode, .all_volumes = true}).ok(); },
+                   absl::Minutes(1)));
+}
+
 TEST_CASE_METHOD(Served, "grants are counted, and how long one is being taken back") {
   const auto view = Cluster();
   const VolumeId volume = view->volumes().CreateVolume(Spec("v", 16)).value().id;
