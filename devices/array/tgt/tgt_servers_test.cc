@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "devices/array/tgt/pool.h"
 #include "devices/array/tgt/stop_tgtd.h"
+#include "devices/array/tgt/target_number.h"
 #include "devices/array/tgt/testing/several_tgtds.h"
 #include "devices/array/tgt/tgt_client.h"
 #include "devices/array/tgt/tgtd_lock.h"
@@ -224,6 +225,33 @@ TEST_CASE("a write barrier holds every tgtd, and fails if one was let go meanwhi
                                                              });
   CHECK(done.ok() == !let_go);
   for (int number = 0; number < kTgtds; ++number) CHECK(StateOf(process(number)) != 'T');
+}
+
+// Each number is a target's in one of the tgtds alone, so a call that is late by a whole round meets no
+// other.
+TEST_CASE_METHOD(Several,
+                 "numbers that begin anew are no number in use of any tgtd, also for the next agent") {
+  const std::vector<Used> before = UseSome(3);
+  const auto open_anew = [&] {
+    Close();
+    ChangeCatalogue(absl::StrCat("UPDATE meta SET generation = MAX(generation, ", kTargetNumbers - 2, ")"));
+    REQUIRE(Open() == absl::OkStatus());
+  };
+  open_anew();
+  const std::vector<Used> after = UseSome(6, kOther);
+  open_anew();
+  const auto grants = Cluster()->grants().ListGrants({});
+  std::set<int32_t> numbers;
+  for (const Grant& grant : grants.value()) CHECK(numbers.insert(TargetNumber(grant.generation)).second);
+  CHECK(numbers.size() == 9);
+  CHECK(*numbers.rbegin() == static_cast<int32_t>(kTargetNumbers));
+  for (const Used& each : after) CHECK(CountServers(each.connection) == 1);
+  // The old ones end, and are the only ones that do.
+  const auto view = Cluster();
+  for (const Used& each : before)
+    REQUIRE(view->grants().ReleaseGrant(each.volume, kNode, GrantOwner::kNode, kAnyGeneration).ok());
+  for (const Used& each : after) CHECK(each.session->Write(1, 'y'));
+  for (const Used& each : before) CHECK_FALSE(each.session->Write(1, 'y'));
 }
 
 TEST_CASE("a tgtd's portal has the port that is as much higher as its number") {
