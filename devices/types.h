@@ -57,6 +57,22 @@ struct ChapCredentials {
   friend bool operator==(const ChapCredentials&, const ChapCredentials&) = default;
 };
 
+// Which parts of what an iSCSI session sends and receives carry a checksum, CRC32C (RFC 7143, 13.1): none,
+// headers, or headers and data. The more, the greater.
+enum class Digests { kNone, kHeader, kAll };
+
+inline const char* ToString(Digests digests) {
+  switch (digests) {
+    case Digests::kNone:
+      return "none";
+    case Digests::kHeader:
+      return "header";
+    case Digests::kAll:
+      break;
+  }
+  return "all";
+}
+
 // All an initiator needs to reach one volume as one node.
 struct Connection {
   std::string portal;  // address:port
@@ -67,6 +83,8 @@ struct Connection {
   // By which the target proves itself to the initiator. Empty: it does not, its array agent is an older one.
   ChapCredentials target_chap = {};
   std::vector<std::string> other_portals = {};  // where the same target is reached as well
+  // What the session has to have; a target that does not agree is not used.
+  Digests digests = Digests::kNone;
   // Of a heartbeat LUN: the key that signs what is written to it (devices/heartbeat/signature.h). Empty:
   // nothing is signed.
   std::string signing_key = {};

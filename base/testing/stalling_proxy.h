@@ -1,18 +1,26 @@
 #pragma once
 // A TCP proxy on loopback that can stop passing bytes on while its connections stay open, as a machine that
-// hangs does, and close them, as a kernel that lives does. Thread-safe.
+// hangs does, and close them, as a kernel that lives does. It can change the bytes, as a bad switch does.
+// Thread-safe.
 
 #include <atomic>
 #include <boost/asio.hpp>
+#include <functional>
 #include <list>
 #include <memory>
+#include <span>
 #include <thread>
+#include <utility>
 
 namespace lunkeeper {
 
 class StallingProxy {
  public:
-  explicit StallingProxy(uint16_t to) : to_(boost::asio::ip::address_v4::loopback(), to) {
+  // Sees, on the proxy's thread, all that is passed on, and may change it; `way` 0 is towards `to`.
+  using Change = std::function<void(int way, std::span<char> bytes)>;
+
+  explicit StallingProxy(uint16_t to, Change change = {})
+      : to_(boost::asio::ip::address_v4::loopback(), to), change_(std::move(change)) {
     Accept();
     thread_ = std::thread([this] { context_.run(); });
   }
@@ -75,6 +83,7 @@ class StallingProxy {
   }
   void Pass(const LinePtr& line, int way) {
     const size_t bytes = std::exchange(line->held[way], 0);
+    if (change_) change_(way, {line->buffers[way].data(), bytes});
     boost::asio::async_write(Source(*line, 1 - way), boost::asio::buffer(line->buffers[way].data(), bytes),
                              [this, line, way](boost::system::error_code error, size_t) {
                                if (error) return End(*line);
@@ -98,6 +107,7 @@ class StallingProxy {
 
   boost::asio::io_context context_;
   const boost::asio::ip::tcp::endpoint to_;
+  const Change change_;
   boost::asio::ip::tcp::acceptor acceptor_{context_, {boost::asio::ip::address_v4::loopback(), 0}};
   std::list<LinePtr> lines_;
   bool stalled_ = false;

@@ -28,13 +28,14 @@ InitiatorSession::InitiatorSession(const Connection& connection, uint32_t depth,
 
 // Everything of the connection before goes, commands in flight included: their owner knows which they were.
 void InitiatorSession::BeginLogin() {
-  full_feature_ = broken_ = refused_ = false;
+  full_feature_ = broken_ = refused_ = corrupted_ = false;
   resetting_ = pinging_ = logging_out_ = false;
   tasks_.ForgetAll();
   numbers_.Restart();
   unsent_commands_ = 0;
   reader_.ForgetInput();
   writer_.ForgetBatch();
+  writer_.AddDigests(false, false);
   send_queue_.Clear();
   early_ = nullptr;
   control_count_ = 0;
@@ -70,12 +71,13 @@ bool InitiatorSession::FailProtocol(const char* format, ...) {
   return false;
 }
 
-// Whole, good, and next: the status must come with the data and be GOOD, and nothing of it may be missing or
-// padded. Then the bytes may go past this session (lun_connection.cc).
+// Whole, good, and next: the status must come with the data and be GOOD, and nothing of it may be missing.
+// Nothing may come behind them, since a digest has to be checked first. Then the bytes may go past this
+// session (lun_connection.cc).
 const Task* InitiatorSession::WholeData() const {
   const Task* task = reader_.data_in_task();
   const uint32_t left = reader_.data_in_left();
-  if (task == nullptr || left != task->length || Padding(left) != 0) return nullptr;
+  if (task == nullptr || left != task->length || reader_.data_in_trailer() != 0) return nullptr;
   const uint8_t* header = reader_.data_in_header();
   const bool good = (header[1] & kDataInStatus) != 0 && header[3] == 0;
   return good && Get32(header + kStatSnAt) == numbers_.exp_stat_sn() ? task : nullptr;
@@ -98,6 +100,10 @@ bool InitiatorSession::ActOnNext() {
       return OnDataIn(pdu);
     case PduReader::Found::kDataInEnd:
       return OnDataInEnd();
+    case PduReader::Found::kWrongHeader:
+      return FailDigest("the header digest of what the target sent is wrong");
+    case PduReader::Found::kWrongData:
+      return FailDigest("the data digest of what the target sent is wrong");
     case PduReader::Found::kTooLong:
       break;
   }
@@ -126,6 +132,7 @@ bool InitiatorSession::OnPdu(const PduReader::Pdu& pdu) {
     case kLogoutResponse:
       return OnLogoutResponse();
     case kReject:
+      if (header[2] == kRejectDataDigest) return FailDigest("the target found a wrong data digest");
       return FailProtocol("it rejected a PDU (reason %02x)", header[2]);
     default:
       return FailProtocol("unknown opcode %02x", opcode);
@@ -158,6 +165,8 @@ bool InitiatorSession::OnLoginResponse(const PduReader::Pdu& pdu) {
       return true;
     case LoginStep::kDone:
       full_feature_ = true;
+      reader_.ExpectDigests(login_.parameters().header_digest, login_.parameters().data_digest);
+      writer_.AddDigests(login_.parameters().header_digest, login_.parameters().data_digest);
       handler_->OnLoggedIn();
       return true;
     case LoginStep::kRefused:

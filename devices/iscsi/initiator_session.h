@@ -1,6 +1,6 @@
 #pragma once
 // The iSCSI protocol of one session on one connection, without its socket: bytes in, bytes out (RFC 7143;
-// error recovery level 0, no digests). What it says is decided by bytes alone, so it is tested and fuzzed
+// error recovery level 0). What it says is decided by bytes alone, so it is tested and fuzzed
 // with bytes alone.
 //
 // The owner moves bytes: InputSpace says where received bytes go and TakeInput how many came; OutputPieces
@@ -76,6 +76,8 @@ class InitiatorSession {
   bool logged_in() const { return full_feature_; }
   bool broken() const { return broken_; }
   bool refused() const { return refused_; }  // broken, and another login would be too
+  // Broken by a digest: what was sent is not what came, on either side.
+  bool corrupted() const { return corrupted_; }
   const char* failure() const { return failure_.text(); }
   // The owner's own reasons to give up this connection; may be called from the handler.
   void BreakOff(const char* what);
@@ -106,6 +108,7 @@ class InitiatorSession {
   Task* FindTask(const uint8_t* header);
   bool CompleteTask(Task* task);
   void FinishTask(Task* task);
+  bool FailDigest(const char* what) { return BreakOff(what), corrupted_ = true, false; }
   __attribute__((format(printf, 2, 3))) bool FailProtocol(const char* format, ...);
 
   // What goes to the target.
@@ -118,7 +121,7 @@ class InitiatorSession {
   const Connection& connection_;
   SessionHandler* const handler_;
   LoginPhase login_;
-  bool full_feature_ = false, broken_ = false, refused_ = false;
+  bool full_feature_ = false, broken_ = false, refused_ = false, corrupted_ = false;
   bool resetting_ = false, pinging_ = false, logging_out_ = false;  // an answer is due
   Reason failure_;
 

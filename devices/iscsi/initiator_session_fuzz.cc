@@ -69,8 +69,28 @@ void Feed(InitiatorSession& session, const uint8_t* bytes, size_t size, size_t s
   }
 }
 
+// `data` with a right digest wherever one is due, so that what is fuzzed is not what the digests keep out.
+std::vector<uint8_t> WithDigests(const uint8_t* data, size_t size) {
+  std::vector<uint8_t> out;
+  const auto add = [&](size_t length) {
+    length = std::min(length, size);
+    const uint32_t crc = Crc32c(data, static_cast<uint32_t>(length));
+    out.insert(out.end(), data, data + length);
+    for (int shift = 0; length > 0 && shift < 32; shift += 8)
+      out.push_back(static_cast<uint8_t>(crc >> shift));
+    data += length;
+    size -= length;
+  };
+  while (size >= kHeaderSize) {
+    const uint32_t length = Get24(data + kDataLengthAt);
+    add(kHeaderSize);
+    add(length + Padding(length));
+  }
+  return out;
+}
+
 // The answers that take a login without CHAP to its end.
-void LogIn(InitiatorSession& session) {
+void LogIn(InitiatorSession& session, bool digests) {
   Header header{};
   header[0] = kLoginResponse;
   header[1] = 0x81;
@@ -78,7 +98,14 @@ void LogIn(InitiatorSession& session) {
   Feed(session, header.data(), header.size(), 1000);
   header[1] = 0x87;
   Put32(&header[kStatSnAt], 1);
-  Feed(session, header.data(), header.size(), 1000);
+  std::vector<uint8_t> last(header.begin(), header.end());
+  constexpr std::string_view kAgreed("HeaderDigest=CRC32C\0DataDigest=CRC32C\0", 39);
+  if (digests) {
+    Put24(&last[kDataLengthAt], kAgreed.size());
+    last.insert(last.end(), kAgreed.begin(), kAgreed.end());
+    last.resize(last.size() + Padding(kAgreed.size()));
+  }
+  Feed(session, last.data(), last.size(), 1000);
 }
 
 }  // namespace
@@ -91,12 +118,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   connection.initiator = lunkeeper::Iqn("iqn.initiator");
   connection.target = lunkeeper::Iqn("iqn.target");
   if (data[0] % 3 == 1) connection.chap = {"user", "secret"};
+  const bool digests = data[0] >= 128;
+  if (digests) connection.digests = lunkeeper::Digests::kAll;
   Owner owner;
   InitiatorSession session(connection, 8, &owner);
   owner.session = &session;
   session.BeginLogin();
   Drain(session);
-  if (data[0] % 3 == 2) LogIn(session);
-  Feed(session, data + 2, size - 2, data[1] + 1u);
+  if (data[0] % 3 == 2) LogIn(session, digests);
+  const std::vector<uint8_t> rest =
+      digests ? WithDigests(data + 2, size - 2) : std::vector<uint8_t>(data + 2, data + size);
+  Feed(session, rest.data(), rest.size(), data[1] + 1u);
   return 0;
 }

@@ -315,6 +315,7 @@ void IscsiLun::BreakSession(LunFailure failure) {
 
 void IscsiLun::EndIfBroken() {
   if (!connection_.is_open() || phase_ == Phase::kConnecting || !session_.broken()) return;
+  if (session_.corrupted()) Count(state_->digest_errors);
   if (fatal_ != LunFailure::kNone) return FailLun(fatal_, reason_.text());
   if (session_.refused() && connection_.NoteRefusal())
     return FailLun(LunFailure::kRefused, session_.failure());

@@ -234,13 +234,19 @@ bool LoginPhase::OnOperationalPair(const TextPair& pair) {
     if (value) into = *value;
     return value.has_value();
   };
+  // MissingDigest finds a refusal, as it finds silence.
+  const auto digest = [&pair](bool wanted, bool& agreed) {
+    agreed = wanted && pair.value == "CRC32C";
+    return agreed || pair.value == "None";
+  };
   if (IsIn({"Irrelevant", "NotUnderstood", "Reject"}, pair.value)) return true;  // the default holds
   if (pair.key == "MaxRecvDataSegmentLength") return length(parameters_.max_send_segment);
   if (pair.key == "MaxBurstLength") return length(parameters_.max_burst);
   if (pair.key == "FirstBurstLength") return length(parameters_.first_burst);
   if (pair.key == "InitialR2T") return boolean(parameters_.initial_r2t);
   if (pair.key == "ImmediateData") return boolean(parameters_.immediate_data);
-  if (IsIn({"HeaderDigest", "DataDigest"}, pair.key)) return pair.value == "None";
+  if (pair.key == "HeaderDigest") return digest(WantsHeaderDigest(), parameters_.header_digest);
+  if (pair.key == "DataDigest") return digest(WantsDataDigest(), parameters_.data_digest);
   if (IsIn({"DataPDUInOrder", "DataSequenceInOrder"}, pair.key)) return pair.value == "Yes";
   if (pair.key == "ErrorRecoveryLevel") return pair.value == "0";
   if (IsIn({"MaxOutstandingR2T", "MaxConnections"}, pair.key)) return pair.value == "1";
@@ -253,13 +259,13 @@ bool LoginPhase::OnOperationalPair(const TextPair& pair) {
   return true;
 }
 
-// Long bursts and immediate data, to save round trips; no digests, since TCP's checksum and the loopback or
-// the storage network under it have to do; one connection, level 0, so that recovery is ours alone
-// (iscsi_lun.h). Time2Wait and Time2Retain 0: after a lost connection the target keeps no task of it waiting.
+// Long bursts and immediate data, to save round trips; digests only where they are asked for, and then
+// nothing else; one connection, level 0, so that recovery is ours alone (iscsi_lun.h). Time2Wait and
+// Time2Retain 0: after a lost connection the target keeps no task of it waiting.
 void LoginPhase::OfferParameters() {
   static_assert(kMaxReceiveSegment == 1048576);
-  request_.AddPair("HeaderDigest", "None");
-  request_.AddPair("DataDigest", "None");
+  request_.AddPair("HeaderDigest", WantsHeaderDigest() ? "CRC32C" : "None");
+  request_.AddPair("DataDigest", WantsDataDigest() ? "CRC32C" : "None");
   request_.AddPair("MaxRecvDataSegmentLength", "1048576");
   request_.AddPair("MaxBurstLength", "1048576");
   request_.AddPair("FirstBurstLength", "1048576");
@@ -274,6 +280,16 @@ void LoginPhase::OfferParameters() {
   request_.AddPair("DefaultTime2Retain", "0");
 }
 
+// No refusal for good: the login itself has no digests, so this may be an accident on the way, and the target
+// of another portal may be a newer one. Null: what was asked for was agreed to.
+const char* LoginPhase::MissingDigest() const {
+  if (WantsHeaderDigest() && !parameters_.header_digest)
+    return "the target does not use header digests, which the volume asks for";
+  if (WantsDataDigest() && !parameters_.data_digest)
+    return "the target does not use data digests, which the volume asks for";
+  return nullptr;
+}
+
 // Moves on if both sides are ready for the next stage, and prepares what is to be sent there.
 LoginStep LoginPhase::AdvanceStage(uint8_t flags) {
   const bool moves = (flags & kLoginTransit) != 0;
@@ -281,6 +297,7 @@ LoginStep LoginPhase::AdvanceStage(uint8_t flags) {
   if (moves && stage_ == Stage::kOperational) {
     if ((flags & 3) != static_cast<uint8_t>(Stage::kFullFeature))
       return BreakWith("the target chose an odd stage");
+    if (const char* missing = MissingDigest()) return BreakWith(missing);
     parameters_.max_send_segment = parameters_.max_send_segment & ~3u;  // so that only ends need padding
     return LoginStep::kDone;
   }

@@ -30,6 +30,7 @@ struct NegotiatedParameters {
   uint32_t first_burst = 65536;
   bool initial_r2t = true;
   bool immediate_data = true;
+  bool header_digest = false, data_digest = false;
 };
 
 enum class LoginStep {
@@ -65,6 +66,9 @@ class LoginPhase {
   LoginStep CheckTarget(std::string_view response);
   LoginStep OnOperationalText(std::string_view text);
   bool OnOperationalPair(const TextPair& pair);
+  bool WantsHeaderDigest() const { return connection_.digests >= Digests::kHeader; }
+  bool WantsDataDigest() const { return connection_.digests >= Digests::kAll; }
+  const char* MissingDigest() const;
   void OfferParameters();
   LoginStep AdvanceStage(uint8_t flags);
   LoginStep BreakWith(const char* what);

@@ -1,7 +1,7 @@
 #pragma once
 // One logical unit over iSCSI, as an event loop sees it: requests in, completions out, through failures of
-// the network and of the target. Speaks RFC 7143 itself (one connection, CHAP, no digests, error recovery
-// level 0).
+// the network and of the target. Speaks RFC 7143 itself (one connection, CHAP, digests where asked for, error
+// recovery level 0).
 //
 // Thread safety: none; one thread owns a Lun, its requests and its epoll set. Every call returns at once.
 //
@@ -13,10 +13,11 @@
 // free its own request; it may not call anything else here. LunState outlives the Lun, and the process where
 // it lies in shared memory.
 //
-// Failure: a lost connection is not an error. The Lun logs in again (after 100 ms, backing off to 1 s; at the
-// target's next portal where a login fails or the connection fell silent), has
-// the target confirm by a LUN reset that the old commands are over, and only then sends again, in the order
-// of submission, what was not answered. A request that has ended eight sessions is answered with EIO. It
+// Failure: a lost connection is not an error, nor is a wrong digest, which ends the connection. The Lun logs
+// in again (after 100 ms, backing off to 1 s; at the target's next portal where a login fails or the
+// connection fell silent), has the target confirm by a LUN reset that the old commands are over, and only
+// then sends again, in the order of submission, what was not answered. A request that has ended eight
+// sessions is answered with EIO. It
 // fails **for good**, with every request answered by EIO at once, when
 //   - the target refuses the login (bad secret, target gone: what a fenced or released grant looks like), at
 //     each of its portals since the last login that worked: one alone may be somebody else's by now,

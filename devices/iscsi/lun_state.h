@@ -58,6 +58,7 @@ struct LunState {
   LatencyCounters read_latency, write_latency, flush_latency;
   // Of `errors`: requests that write, and flushes. Each may have lost data that nobody waited for.
   std::atomic<uint64_t> failed_writes;
+  std::atomic<uint64_t> digest_errors;  // connections that a wrong digest has ended
 
   uint64_t unflushed() const { return cached_writes - flushed_writes; }
 };

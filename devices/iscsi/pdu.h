@@ -41,6 +41,7 @@ inline constexpr uint8_t kResidualUnderflow = 0x02;
 inline constexpr uint8_t kResidualOverflow = 0x04;
 inline constexpr uint8_t kLoginTransit = 0x80;
 inline constexpr uint8_t kLoginContinue = 0x40;
+inline constexpr uint8_t kRejectDataDigest = 2;  // reason of a reject
 inline constexpr uint8_t kLogicalUnitReset = 5;  // function of a task management request
 
 inline constexpr uint32_t kNoTag = 0xffffffff;

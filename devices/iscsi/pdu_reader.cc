@@ -11,6 +11,8 @@
 #include <cstring>
 #include <utility>
 
+#include "devices/iscsi/crc32c.h"
+
 namespace lunkeeper::iscsi {
 
 PduReader::PduReader() : buffer_(std::make_unique<uint8_t[]>(kCapacity)) {}
@@ -19,7 +21,13 @@ void PduReader::ForgetInput() {
   begin_ = 0;
   end_ = 0;
   large_data_ = false;
+  header_digest_ = data_digest_ = 0;
   data_in_.task = nullptr;
+}
+
+void PduReader::ExpectDigests(bool of_headers, bool of_data) {
+  header_digest_ = of_headers ? kDigestSize : 0;
+  data_digest_ = of_data ? kDigestSize : 0;
 }
 
 int PduReader::InputSpace(iovec space[2]) {
@@ -33,13 +41,14 @@ int PduReader::InputSpace(iovec space[2]) {
     begin_ = 0;
   }
   const size_t room = kCapacity - end_;
-  space[count++] = {buffer_.get() + end_, large_data_ ? std::min(room, kHeaderSize) : room};
+  const size_t up_to_data = data_digest_ + kHeaderSize + header_digest_;
+  space[count++] = {buffer_.get() + end_, large_data_ ? std::min(room, up_to_data) : room};
   return count;
 }
 
 size_t PduReader::awaited_bytes() const {
-  if (data_in_.task == nullptr) return 1;
-  return std::clamp(data_in_.left, 1u, kAwaitAtMost);
+  if (data_in_.task == nullptr || data_in_.left == 0) return 1;
+  return std::min(data_in_.left + data_digest_, kAwaitAtMost);
 }
 
 void PduReader::AddInput(size_t count) {
@@ -58,13 +67,26 @@ PduReader::Found PduReader::CutNext(Pdu* pdu) {
   const size_t available = end_ - begin_;
   if (available < kHeaderSize) return Found::kNothing;
   const uint8_t* header = buffer_.get() + begin_;
-  const size_t data_at = kHeaderSize + size_t{header[kAhsLengthAt]} * 4;
+  // A target sends no additional header segments (RFC 7143, 11.2.2), so the digest's place is known before
+  // anything of the header is believed.
+  if (header_digest_ > 0) {
+    if (available < kHeaderSize + header_digest_) return Found::kNothing;
+    if (!IsDigest(header + kHeaderSize, Crc32c(header, kHeaderSize))) return Found::kWrongHeader;
+  }
+  const size_t data_at = kHeaderSize + header_digest_ + size_t{header[kAhsLengthAt]} * 4;
   const uint32_t length = Get24(header + kDataLengthAt);
   *pdu = {.header = header, .data = header + data_at, .length = length, .size = data_at};
   if ((header[0] & kOpcodeMask) == kDataIn) return available < data_at ? Found::kNothing : Found::kDataIn;
-  pdu->size = data_at + length + Padding(length);
+  return CutWhole(pdu, available);
+}
+
+PduReader::Found PduReader::CutWhole(Pdu* pdu, size_t available) {
+  pdu->size += pdu->length + TrailerSize(pdu->length);
   if (pdu->size > kCapacity) return Found::kTooLong;
   if (available < pdu->size) return Found::kNothing;
+  const uint32_t padded = pdu->length + Padding(pdu->length);
+  if (data_digest_ > 0 && pdu->length > 0 && !IsDigest(pdu->data + padded, Crc32c(pdu->data, padded)))
+    return Found::kWrongData;
   large_data_ = false;
   begin_ += pdu->size;
   return Found::kPdu;
@@ -78,7 +100,7 @@ void PduReader::BeginDataIn(Task* task, const Pdu& pdu) {
   begin_ += pdu.size;
 }
 
-// Copies what of the data came by way of the buffer. The padding after them always does.
+// Copies what of the data came by way of the buffer. Padding and digest after them always do.
 PduReader::Found PduReader::ReceiveDataIn() {
   auto& state = data_in_.task->internal;
   const auto available = static_cast<uint32_t>(end_ - begin_);
@@ -87,10 +109,19 @@ PduReader::Found PduReader::ReceiveDataIn() {
   state.received += take;
   data_in_.left -= take;
   begin_ += take;
-  const uint32_t padding = Padding(Get24(data_in_.header.data() + kDataLengthAt));
-  if (data_in_.left > 0 || available - take < padding) return Found::kNothing;
-  begin_ += padding;
+  const uint32_t trailer = data_in_trailer();
+  if (data_in_.left > 0 || available - take < trailer) return Found::kNothing;
+  if (data_digest_ > 0 && trailer > 0 && !IsWhole(*data_in_.task)) return Found::kWrongData;
+  begin_ += trailer;
   return Found::kDataInEnd;
+}
+
+// Whether the digest is that of the data that have come last for `task`, and of the padding behind them.
+bool PduReader::IsWhole(const Task& task) const {
+  const uint32_t length = Get24(data_in_.header.data() + kDataLengthAt);
+  const uint8_t* padding = buffer_.get() + begin_;
+  const uint32_t crc = Crc32c(task.data + task.internal.received - length, length);
+  return IsDigest(padding + Padding(length), Crc32c(padding, Padding(length), crc));
 }
 
 Task* PduReader::EndDataIn() { return std::exchange(data_in_.task, nullptr); }

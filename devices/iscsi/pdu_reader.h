@@ -5,7 +5,7 @@
 //
 // One thread; nothing allocates after the constructor. It trusts no length: a PDU that does not fit the
 // buffer is reported, and what a Data-In PDU may hold is decided by the owner before it calls BeginDataIn.
-// After kTooLong only ForgetInput makes it useful again.
+// After kTooLong, kWrongHeader and kWrongData only ForgetInput makes it useful again.
 
 #include <sys/uio.h>
 
@@ -26,6 +26,9 @@ class PduReader {
     kDataIn,     // the header of a Data-In PDU: call BeginDataIn, or give up the connection
     kDataInEnd,  // the last of that PDU's data has come: call EndDataIn
     kTooLong,    // a PDU larger than the buffer
+    // The digest is another one: of this header, or of the data, of which nothing may be used.
+    kWrongHeader,
+    kWrongData,
   };
   struct Pdu {
     const uint8_t* header = nullptr;
@@ -36,8 +39,10 @@ class PduReader {
 
   PduReader();
 
-  // Forgets all, for a new connection.
+  // Forgets all, for a new connection, and expects no digests.
   void ForgetInput();
+  // From the next PDU on there are digests behind headers, behind data, or both.
+  void ExpectDigests(bool of_headers, bool of_data);
 
   // Where to receive to, in this order; returns the number of places (1 or 2).
   int InputSpace(iovec space[2]);
@@ -55,6 +60,8 @@ class PduReader {
   Task* data_in_task() const { return data_in_.task; }  // nullptr: no Data-In PDU is under way
   const uint8_t* data_in_header() const { return data_in_.header.data(); }
   uint32_t data_in_left() const { return data_in_.left; }
+  // What comes behind the data: padding and digest.
+  uint32_t data_in_trailer() const { return TrailerSize(Get24(data_in_.header.data() + kDataLengthAt)); }
 
  private:
   static constexpr size_t kCapacity = 64 << 10;
@@ -63,10 +70,14 @@ class PduReader {
   // A slow network must still be seen to move: never wait for more than this before the next look.
   static constexpr uint32_t kAwaitAtMost = 128 << 10;
 
+  uint32_t TrailerSize(uint32_t length) const { return Padding(length) + (length > 0 ? data_digest_ : 0); }
+  Found CutWhole(Pdu* pdu, size_t available);
   Found ReceiveDataIn();
+  bool IsWhole(const Task& task) const;
 
   std::unique_ptr<uint8_t[]> buffer_;
   size_t begin_ = 0, end_ = 0;
+  uint32_t header_digest_ = 0, data_digest_ = 0;  // their sizes; 0: there are none
   // Large data came last, so that more of it is likely: receive only the next header into the buffer.
   bool large_data_ = false;
   struct {

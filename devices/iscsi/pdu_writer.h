@@ -1,7 +1,7 @@
 #pragma once
-// Puts PDUs together in batches, to be sent in as few system calls as possible: headers are kept here,
-// payloads stay where they lie. A batch is sent whole before the next one begins; until then its payloads
-// must not move.
+// Puts PDUs together in batches, to be sent in as few system calls as possible: headers and digests are kept
+// here, payloads stay where they lie. A batch is sent whole before the next one begins; until then its
+// payloads must not move.
 //
 // One thread; nothing allocates. The owner asks full() before each AddPdu.
 
@@ -19,6 +19,8 @@ class PduWriter {
  public:
   // Forgets the batch, for a new connection.
   void ForgetBatch();
+  // From the next PDU on digests are put behind headers, behind data, or both; between two batches.
+  void AddDigests(bool to_headers, bool to_data);
 
   bool full() const { return pdus_ == kBatchPdus; }
   bool has_batch() const { return pdus_ > 0; }
@@ -35,11 +37,17 @@ class PduWriter {
  private:
   static constexpr int kBatchPdus = 64;
 
-  void AddPiece(const void* base, size_t size);
+  // Of each PDU at most: header and digest; padding and digest of the data.
+  static constexpr size_t kOwnBytes = kHeaderSize + 3 * sizeof(uint32_t);
 
-  std::array<Header, kBatchPdus> headers_;
-  std::array<iovec, 3 * kBatchPdus> pieces_;  // of each PDU: header, data, padding
+  uint8_t* AddOwn(const void* bytes, size_t size);
+  void AddDigest(uint32_t crc) { AddOwn(&crc, sizeof crc); }
+
+  std::array<uint8_t, kOwnBytes * kBatchPdus> own_;  // all but the payloads
+  size_t own_end_ = 0;
+  std::array<iovec, 3 * kBatchPdus> pieces_;  // of each PDU: what goes before, the payload, what goes behind
   int pdus_ = 0, pieces_begin_ = 0, pieces_end_ = 0;
+  bool header_digests_ = false, data_digests_ = false;
   uint32_t batch_ = 1;
 };
 

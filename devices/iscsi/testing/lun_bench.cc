@@ -1,5 +1,6 @@
 // Measures a Lun alone, without FUSE and loop: requests of one size at one depth, for a few seconds.
-//   lun_bench PORTAL TARGET INITIATOR read|write|randread|randwrite BLOCK DEPTH SECONDS [spin]
+//   lun_bench PORTAL TARGET INITIATOR read|write|randread|randwrite BLOCK DEPTH SECONDS [spin] [header|all]
+// The last are the digests to ask for.
 // Prints I/Os and MiB a second, and CPU time an I/O.
 
 #include <sys/resource.h>
@@ -86,7 +87,8 @@ int Run(LunLoop& loop, Bench& bench, uint32_t depth, int seconds, bool spin) {
 int Main(int argc, char** argv) {
   if (argc < 8) {
     std::fprintf(stderr,
-                 "usage: %s PORTAL TARGET INITIATOR [rand]read|[rand]write BLOCK DEPTH SECONDS [spin]\n",
+                 "usage: %s PORTAL TARGET INITIATOR [rand]read|[rand]write BLOCK DEPTH SECONDS [spin] "
+                 "[header|all]\n",
                  argv[0]);
     return 2;
   }
@@ -97,6 +99,13 @@ int Main(int argc, char** argv) {
   options.connection.initiator = Iqn(argv[3]);
   const auto depth = static_cast<uint32_t>(std::atoi(argv[6]));
   options.queue_depth = depth;
+  bool spin = false;
+  for (int i = 8; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "spin") spin = true;
+    if (word == "header") options.connection.digests = Digests::kHeader;
+    if (word == "all") options.connection.digests = Digests::kAll;
+  }
   const std::unique_ptr<Lun> lun = MakeLun(options, &state);
   LunLoop loop;
   loop.Add(lun.get());
@@ -112,7 +121,7 @@ int Main(int argc, char** argv) {
               .blocks = 0,
               .random_source = {}};
   bench.blocks = state.size_bytes / bench.block;
-  const int result = Run(loop, bench, depth, std::atoi(argv[7]), argc > 8);
+  const int result = Run(loop, bench, depth, std::atoi(argv[7]), spin);
   lun->Close();
   loop.RunUntil([&state] { return state.health == LunHealth::kClosed; }, std::chrono::seconds(2));
   return result;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "devices/iscsi/crc32c.h"
 #include "devices/iscsi/initiator_session.h"
 
 namespace lunkeeper::iscsi {
@@ -104,6 +105,20 @@ struct SessionRig {
     task->length = static_cast<uint32_t>(memory.size());
     session.StartTask(task);
     return task->internal.tag;
+  }
+
+  // `pdu` as a target sends it that has agreed to `digests`.
+  static Bytes WithDigests(const Bytes& pdu, Digests digests) {
+    const auto add = [](Bytes& bytes, size_t from) {
+      const uint32_t crc = Crc32c(bytes.data() + from, static_cast<uint32_t>(bytes.size() - from));
+      for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<uint8_t>(crc >> shift));
+    };
+    Bytes out(pdu.begin(), pdu.begin() + kHeaderSize);
+    if (digests >= Digests::kHeader) add(out, 0);
+    const size_t data_at = out.size();
+    out.insert(out.end(), pdu.begin() + kHeaderSize, pdu.end());
+    if (digests >= Digests::kAll && out.size() > data_at) add(out, data_at);
+    return out;
   }
 
   Connection connection;
