@@ -10,7 +10,7 @@ import grpc
 from cluster.authority import Authority
 from harness.cleanup import wait_until
 from harness.csi import Client, code_of
-from harness.processes import free_port
+from harness.processes import free_port, listener_of
 from harness.rig import CLUSTER, START_SECONDS, TGT_SOCKETS, ReadyDaemon, Rig, Server, free_control_port
 
 
@@ -47,6 +47,10 @@ class Agent(ReadyDaemon):
             log=rig.folder / f"agent-{name}.log",
             environment=rig.environment,
         )
+
+    def tgtd(self):
+        """The pid of its tgtd; None while it is down."""
+        return listener_of(TGT_SOCKETS / f"socket.{self.control_port}", question=LIST_PORTALS)
 
     def ready(self):
         client = Client(self.socket)

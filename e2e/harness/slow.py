@@ -1,4 +1,4 @@
-"""Slows tgtd's writes, by the library of devices/libiscsi/testing, and limits memory, by a cgroup."""
+"""Slows tgtd's writes and flushes, by a library of devices/libiscsi/testing; limits memory, by a cgroup."""
 
 import os
 from collections.abc import Iterable
@@ -22,6 +22,7 @@ def rig(folder: Path, name: str, pool: Path) -> Rig:
 def _environment(folder: Path) -> dict[str, str]:
     """The library does nothing in other programs."""
     set_delay(folder, 0)
+    set_flush_delay(folder, 0)
     # AddressSanitizer wants to be the first library. Here this one is the first, in every program.
     asan = ":".join(filter(None, [os.environ.get("ASAN_OPTIONS"), "verify_asan_link_order=0"]))
     return {
@@ -38,6 +39,11 @@ def _delay_file(folder: Path) -> Path:
 def set_delay(folder: Path, milliseconds: int) -> None:
     """Every write tgtd begins from now on takes that much longer."""
     _delay_file(folder).write_text(f"{milliseconds}\n")
+
+
+def set_flush_delay(folder: Path, milliseconds: int) -> None:
+    """Likewise every flush."""
+    _delay_file(folder).with_suffix(".flushes").write_text(f"{milliseconds}\n")
 
 
 class MemoryCgroup:
