@@ -1,6 +1,10 @@
 // One service, two arrays.
 #include "devices/array/arrays.h"
 
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
 #include "controller/testing/controller_fixture.h"
 
 namespace lunkeeper {
@@ -29,7 +33,6 @@ TEST_CASE("a volume goes to the array its class names, and one that is down is n
     return request;
   };
   CHECK(fixture.Create(with(CreateRequest("v"), "a3")).error_code() == StatusCode::INVALID_ARGUMENT);
-  CHECK(fixture.Create(CreateRequest("v")).error_code() == StatusCode::INVALID_ARGUMENT);
   fixture.default_array = "a1";
   CHECK(ArrayNameIn(fixture.MustCreate(CreateRequest("v"))) == "a1");
   const std::string volume = fixture.MustCreate(with(CreateRequest("w"), "a2"));
@@ -134,6 +137,64 @@ TEST_CASE("capacity is that of the array that is meant") {
   CHECK(available("a2", "") == two);
   CHECK(available("", "a2") == two);
   CHECK(available("a1", "a2") == 0);
+}
+
+TEST_CASE("without a default, a volume goes to the emptiest array that fits, and stays where it is") {
+  ServiceOfTwoArrays fixture;
+  const auto fill = [](FakeArray& array, uint64_t bytes) {
+    REQUIRE(array
+                .CreateVolume({.name = absl::StrCat("thick", bytes),
+                               .size_bytes = bytes,
+                               .provisioning = Provisioning::kThick,
+                               .source_snapshot = {},
+                               .source_volume = {}})
+                .ok());
+  };
+  fill(fixture.array, 1 << 30);
+  const std::string volume = fixture.MustCreate(CreateRequest("v"));
+  CHECK(ArrayNameIn(volume) == "a2");
+  fill(fixture.second, 2U << 30);
+  CHECK(ArrayNameIn(fixture.MustCreate(CreateRequest("w"))) == "a1");
+  // The answer was lost, and the other array is emptier now.
+  CHECK(fixture.MustCreate(CreateRequest("v")) == volume);
+
+  csi::v1::CreateVolumeRequest near_two = CreateRequest("near");
+  for (const char* name : {"a2", "a1"})
+    (*near_two.mutable_accessibility_requirements()->add_preferred()->mutable_segments())[absl::StrCat(
+        "array.lunkeeper.io/", name)] = "reachable";
+  CHECK(ArrayNameIn(fixture.MustCreate(near_two)) == "a2");
+
+  fixture.second.FailWith(absl::UnavailableError("a2 is down"));
+  CHECK(ArrayNameIn(fixture.MustCreate(CreateRequest("x"))) == "a1");
+  fixture.array.FailWith(absl::UnavailableError("a1 is down"));
+  CHECK(fixture.Create(CreateRequest("y")).error_code() == StatusCode::UNAVAILABLE);
+}
+
+TEST_CASE("capacity without a default is that of the emptiest array, by place") {
+  ServiceOfTwoArrays fixture;
+  REQUIRE(fixture.second
+              .CreateVolume({.name = "thick",
+                             .size_bytes = 1 << 30,
+                             .provisioning = Provisioning::kThick,
+                             .source_snapshot = {},
+                             .source_volume = {}})
+              .ok());
+  const auto available = [&](const std::vector<std::string>& reached) {
+    csi::v1::GetCapacityRequest request;
+    for (const std::string& array : reached)
+      (*request.mutable_accessible_topology()->mutable_segments())["array.lunkeeper.io/" + array] =
+          "reachable";
+    csi::v1::GetCapacityResponse got;
+    REQUIRE(fixture.service->GetCapacity(nullptr, &request, &got).ok());
+    return static_cast<uint64_t>(got.available_capacity());
+  };
+  const uint64_t one = fixture.array.GetCapacity()->creatable_bytes,
+                 two = fixture.second.GetCapacity()->creatable_bytes;
+  REQUIRE(one > two);
+  CHECK(available({"a1", "a2"}) == one);
+  CHECK(available({"a2"}) == two);
+  fixture.array.FailWith(absl::UnavailableError("a1 is down"));
+  CHECK(available({"a1", "a2"}) == two);
 }
 
 }  // namespace lunkeeper

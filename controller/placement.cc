@@ -1,7 +1,6 @@
 // The orchestrator has a say by topology (requisite: must be reachable from there; preferred: in this order),
 // the administrator by a StorageClass's parameter `array` and by the default array. The parameter counts
-// most, then reachability, then the default. With several arrays left and none of them preferred, a random
-// choice would scatter volumes in a way that nobody asked for: it is refused instead.
+// most, then reachability, then the default, then the preferred places, and then room.
 #include "controller/placement.h"
 
 #include <algorithm>
@@ -18,19 +17,34 @@ std::string NamesOf(const std::vector<NamedArray>& arrays) {
   return absl::StrJoin(arrays, ", ", [](std::string* out, const NamedArray& array) { *out += array.name; });
 }
 
-absl::StatusOr<NamedArray> ChoosePreferred(const std::vector<NamedArray>& arrays,
-                                           const csi::v1::TopologyRequirement& requirement) {
-  const auto by_default =
-      std::find_if(arrays.begin(), arrays.end(), [](const NamedArray& array) { return array.is_default; });
-  if (by_default != arrays.end()) return *by_default;
+// At least one of them is left.
+std::vector<NamedArray> KeepPreferred(const std::vector<NamedArray>& fitting,
+                                      const csi::v1::TopologyRequirement& requirement) {
+  for (const NamedArray& array : fitting)
+    if (array.is_default) return {array};
   for (const csi::v1::Topology& place : requirement.preferred()) {
-    const auto reached = std::find_if(arrays.begin(), arrays.end(), [&](const NamedArray& array) {
-      return ReachesArray(place, array.name);
-    });
-    if (reached != arrays.end()) return *reached;
+    std::vector<NamedArray> reached = fitting;
+    std::erase_if(reached, [&](const NamedArray& array) { return !ReachesArray(place, array.name); });
+    if (!reached.empty()) return reached;
   }
-  return absl::InvalidArgumentError(absl::StrCat("parameter array: there are ", NamesOf(arrays),
-                                                 " and none is the default: name one of them"));
+  return fitting;
+}
+
+// Of several, by their own answers.
+absl::StatusOr<NamedArray> ChooseEmptiest(const std::vector<NamedArray>& fitting) {
+  if (fitting.size() == 1) return fitting.front();
+  absl::StatusOr<NamedArray> emptiest = absl::InternalError("no array fits");
+  uint64_t most_bytes = 0;
+  for (const NamedArray& array : fitting) {
+    const absl::StatusOr<PoolCapacity> pool = array.array->volumes().GetCapacity();
+    if (!pool.ok()) {
+      if (!emptiest.ok()) emptiest = pool.status();
+    } else if (!emptiest.ok() || pool->creatable_bytes > most_bytes) {
+      most_bytes = pool->creatable_bytes;
+      emptiest = array;
+    }
+  }
+  return emptiest;
 }
 
 }  // namespace
@@ -52,7 +66,7 @@ absl::StatusOr<NamedArray> ChooseArray(const std::vector<NamedArray>& arrays, co
     refusal = reached;
   }
   if (fitting.empty()) return refusal;
-  return fitting.size() == 1 ? fitting.front() : ChoosePreferred(fitting, requirement);
+  return ChooseEmptiest(KeepPreferred(fitting, requirement));
 }
 
 absl::Status CheckPool(const std::vector<NamedArray>& arrays, const std::string& pool) {

@@ -1,5 +1,5 @@
 #pragma once
-// Which array a new volume goes to. Pure functions of what Arrays::ListArrays returns, thread-safe.
+// Which array a new volume goes to. Thread-safe; keeps nothing.
 
 #include <string>
 #include <vector>
@@ -11,8 +11,9 @@
 namespace lunkeeper {
 
 // The array of this name or, if `named` is empty, one that the places asked for reach: the only one, else the
-// default, else the first that is preferred. INVALID_ARGUMENT: no array has that name, or it is not clear
-// which is meant. RESOURCE_EXHAUSTED: none of the places reaches it.
+// default, else the emptiest that the first of the preferred places reaches, else the emptiest of all.
+// Several are asked how much room they have, and one that does not answer is left out. INVALID_ARGUMENT: no
+// array has that name. RESOURCE_EXHAUSTED: none of the places reaches it. Other failures: no array answers.
 absl::StatusOr<NamedArray> ChooseArray(const std::vector<NamedArray>& arrays, const std::string& named,
                                        const csi::v1::TopologyRequirement& requirement);
 

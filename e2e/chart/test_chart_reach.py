@@ -48,7 +48,13 @@ def test_sidecars_have_neither_the_operators_socket_nor_other_leases(values):
         and thing["metadata"]["name"] == "storage-lunkeeper-controller"
         and thing["metadata"].get("namespace") != "kube-node-lease"
     )
-    assert [rule["verbs"] for rule in rules if "resourceNames" not in rule] == [["create"]]
+    assert [rule["resources"] for rule in rules if "resourceNames" not in rule] == [
+        ["leases"],
+        ["csistoragecapacities"],
+        ["pods"],
+        ["replicasets"],
+    ]
+    assert rules[0]["verbs"] == ["create"]
     assert sorted(sum((rule.get("resourceNames", []) for rule in rules), [])) == [
         "csi-lunkeeper-io",
         "external-resizer-csi-lunkeeper-io",
