@@ -1,6 +1,7 @@
 #include "csi-spec/v0_translation.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,8 +48,11 @@ void NormalizeField(Message* message, const FieldDescriptor* field) {
 }
 
 void TranslateSnapshot(const v1::Snapshot& from, v0::Snapshot* to) {
+  // 0.3 counts nanoseconds since 1970, which end in 2262.
   constexpr int64_t kNanosInSecond = 1'000'000'000;
-  to->set_created_at(from.creation_time().seconds() * kNanosInSecond + from.creation_time().nanos());
+  constexpr int64_t kMostSeconds = std::numeric_limits<int64_t>::max() / kNanosInSecond - 3;
+  const int64_t seconds = std::clamp(from.creation_time().seconds(), -kMostSeconds, kMostSeconds);
+  to->set_created_at(seconds * kNanosInSecond + from.creation_time().nanos());
   // It is cut by now; a pool without reflinks may still be copying it, as others upload.
   to->mutable_status()->set_type(from.ready_to_use() ? v0::SnapshotStatus::READY
                                                      : v0::SnapshotStatus::UPLOADING);
