@@ -11,7 +11,16 @@ from cluster.authority import Authority
 from harness.cleanup import wait_until
 from harness.csi import Client, code_of
 from harness.processes import free_port, listener_of
-from harness.rig import CLUSTER, START_SECONDS, TGT_SOCKETS, ReadyDaemon, Rig, Server, free_control_port
+from harness.rig import (
+    CLUSTER,
+    LIST_PORTALS,
+    START_SECONDS,
+    TGT_SOCKETS,
+    ReadyDaemon,
+    Rig,
+    Server,
+    free_control_port,
+)
 
 
 def page(port, path):

@@ -62,7 +62,7 @@ def test_a_frozen_array_takes_nothing_from_the_volumes_of_another(folder, xfs_po
                     block=True,
                     size=16 * MIB,
                     parameters={"array": agent.array_name},
-                ).up()
+                ).up(with_controller=True)
                 for number in range(count)
             ]
             for agent, count in zip(rig.agents, (2, WRITERS))

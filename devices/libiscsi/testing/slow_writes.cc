@@ -1,7 +1,8 @@
 // A library to preload into tgtd: each write to a LUN's file waits before it is made, by as many milliseconds
 // as the file named in SLOW_WRITES_FILE says at that moment: a number, or two with a hyphen ("0-20") between
-// which each write draws its own, so that writes overtake each other. In any other program it does nothing,
-// so that it may stand in the environment of the one that starts tgtd.
+// which each write draws its own, so that writes overtake each other. A flush waits as the file of that name
+// with ".flushes" behind it says, if it is there. In any other program it does nothing, so that it may stand
+// in the environment of the one that starts tgtd.
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -12,21 +13,22 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <string>
 #include <thread>
 
 namespace {
 
 using Write = ssize_t (*)(int, const void*, size_t, off64_t);
+using Flush = int (*)(int);
 
 // -1 where nothing is to be slowed.
-int OpenDelayFile() {
+int OpenDelayFile(const char* end) {
   const char* const path = std::getenv("SLOW_WRITES_FILE");
   if (path == nullptr || std::strcmp(program_invocation_short_name, "tgtd") != 0) return -1;
-  return open(path, O_RDONLY | O_CLOEXEC);
+  return open((std::string(path) + end).c_str(), O_RDONLY | O_CLOEXEC);
 }
 
-void Delay() {
-  static const int fd = OpenDelayFile();
+void Delay(int fd) {
   char text[16] = {};
   if (fd < 0 || pread(fd, text, sizeof text - 1, 0) <= 0) return;
   char* end = nullptr;
@@ -43,8 +45,16 @@ void Delay() {
 // Declared by <unistd.h>; found here first by the dynamic linker.
 extern "C" ssize_t pwrite64(int fd, const void* data, size_t size, off64_t offset) {
   static const auto real = reinterpret_cast<Write>(dlsym(RTLD_NEXT, "pwrite64"));
-  Delay();
+  static const int delays = OpenDelayFile("");
+  Delay(delays);
   return real(fd, data, size, offset);
+}
+
+extern "C" int fdatasync(int fd) {
+  static const auto real = reinterpret_cast<Flush>(dlsym(RTLD_NEXT, "fdatasync"));
+  static const int delays = OpenDelayFile(".flushes");
+  Delay(delays);
+  return real(fd);
 }
 
 extern "C" ssize_t pwrite(int fd, const void* data, size_t size, off_t offset) {
