@@ -42,6 +42,16 @@ Instant RenewedBy(const KubeletSide& before, const KubeletLease& lease, Instant 
   return std::min(now, *before.lease_at + (*lease.renewed - *before.renewed));
 }
 
+// An array that was away may be another program by now, even on another host. Nodes come back to it one by
+// one, and one that takes its time is not lost: it is met there again with its first heartbeat. If it is
+// dead, its silence counts from the array's return on, as where there are no heartbeat LUNs.
+void ForgetSigns(IndexedMap<NodeId, NodeEvidence>& nodes, const ArrayChannel& channel) {
+  for (auto& [id, node] : nodes) {
+    for (auto& side : node.arrays)
+      if (side.array == &channel) side.heartbeat.reset(), side.io.reset();
+  }
+}
+
 }  // namespace
 
 void Evidence::Observe(Instant now) {
@@ -149,7 +159,10 @@ void Evidence::NoteEvent(const ArrayView& view, Instant now) {
   const auto asked = view.signs_asked.value_or(view.asked);
   if (channel.looked_at && asked < *channel.looked_at) return;  // overtaken
   // It was only slow if the look was asked for before it counted as lost.
-  if (!channel.up && !(view.asked < channel.lost_at)) channel.since = now;
+  if (!channel.up && !(view.asked < channel.lost_at)) {
+    channel.since = now;
+    ForgetSigns(nodes_, channel);
+  }
   channel.up = true;
   const auto since_last = channel.looked_at && channel.since < now ? asked - *channel.looked_at : Span();
   const Look look{asked, since_last, settings_.look, settings_.others_heard};
@@ -320,18 +333,6 @@ bool Evidence::ApiUp(Instant now) const {
   return api_up_ && now - LatestOf(window_, api_at_) < 2 * settings_.silence;
 }
 
-bool Evidence::IsClean(const NodeId& id, const VolumeSet& volumes, const ArrayId& array, Generation known,
-                       Instant now) const {
-  const auto found = nodes_.find(id);
-  if (found == nodes_.end() || SignalsOf(id, now).network != Network::kArrives) return false;
-  const auto& heartbeat = found->second.heartbeat;
-  const auto knows = heartbeat.known.find(array);
-  // It may know of a later one, of which an array restored from an older copy knows no more.
-  if (known != 0 && (knows == heartbeat.known.end() || knows->second < known)) return false;
-  return std::none_of(volumes.begin(), volumes.end(),
-                      [&](const auto& volume) { return heartbeat.present.contains(volume); });
-}
-
 bool Evidence::Arrives(const NodeEvidence& node, Instant now) const {
   return node.heard && !node.closed && now - LatestOf(window_, node.heartbeat_at) < settings_.silence;
 }
@@ -365,7 +366,8 @@ bool Evidence::Reaches(const NodeId& id, const ArrayId& array, Instant now) cons
   const auto node = nodes_.find(id);
   if (node == nodes_.end() || !ArrayUp(array)) return false;
   const auto* side = node->second.Find(array);
-  if (side == nullptr || !side->heartbeat) return true;
+  if (side == nullptr) return true;
+  if (!side->heartbeat) return side->heartbeat_sequence == 0;  // it never had any, or is awaited
   return side->array->SilenceSince(side->heartbeat, Instant(), now, settings_.look) < settings_.silence;
 }
 

@@ -70,7 +70,10 @@ void Evidence::LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant
       const auto since = node.hanging_since.find(held.volume);
       return since != node.hanging_since.end() && now - LatestOf(start, since->second) >= settings_.path_lost;
     });
-    if (hangs && std::min(quiet, heartbeat_silent_for) >= settings_.silence && OthersReach(*side.array, id))
+    // Since the array is back none of its heartbeats has landed there: its session may not be there yet.
+    const bool awaited = !side.heartbeat && side.heartbeat_sequence != 0;
+    if (hangs && !awaited && std::min(quiet, heartbeat_silent_for) >= settings_.silence &&
+        OthersReach(*side.array, id))
       signals.lost.insert(side.array->id);
   }
   // No array that is up knows the node: storage is unknown, which is not silence.
@@ -133,6 +136,18 @@ void Evidence::LookAtKubelet(const NodeId& id, const NodeEvidence& node, Instant
     signals.kubelet = Kubelet::kNotReady;
     signals.late_lease = side.ready;
   }
+}
+
+bool Evidence::IsClean(const NodeId& id, const VolumeSet& volumes, const ArrayId& array, Generation known,
+                       Instant now) const {
+  const auto found = nodes_.find(id);
+  if (found == nodes_.end() || SignalsOf(id, now).network != Network::kArrives) return false;
+  const auto& heartbeat = found->second.heartbeat;
+  const auto knows = heartbeat.known.find(array);
+  // It may know of a later one, of which an array restored from an older copy knows no more.
+  if (known != 0 && (knows == heartbeat.known.end() || knows->second < known)) return false;
+  return std::none_of(volumes.begin(), volumes.end(),
+                      [&](const auto& volume) { return heartbeat.present.contains(volume); });
 }
 
 int Evidence::CountArriving(Instant now) const {
