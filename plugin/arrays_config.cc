@@ -18,6 +18,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "base/host_port.h"
 #include "base/log.h"
@@ -102,7 +103,7 @@ class EntryReader final : public nlohmann::json_sax<json> {
   bool end_object() override { return --depth_ != kEntry - 1 || EndEntry(); }
   bool start_array(std::size_t) override {
     ++depth_;
-    if (depth_ == kTop + 1) return true;
+    if (depth_ == kTop + 1 || (depth_ == kList && key_ == "address")) return true;
     return FailHere(depth_ == kTop ? "want an object with \"arrays\"" : "want no list here");
   }
   bool end_array() override {
@@ -115,12 +116,13 @@ class EntryReader final : public nlohmann::json_sax<json> {
     // A duplicate key is an error: JSON leaves its meaning open, and one of the two would be ignored.
     if (depth_ == kTop) return (key == "arrays" && !seen_arrays_) ? (seen_arrays_ = true) : FailKey("arrays");
     if (!keys_.insert(key).second) return FailHere(absl::StrCat("\"", key, "\": it is there twice"));
-    const bool known = key == "default" || TextFields().count(key) != 0;
+    const bool known = key == "default" || key == "address" || TextFields().count(key) != 0;
     return known || FailKey("name, address, serverName, cert, key, ca and default");
   }
   bool string(std::string& value) override {
-    if (depth_ != kEntry || key_ == "default") return FailValue();
+    if ((depth_ != kEntry && depth_ != kList) || key_ == "default") return FailValue();
     if (const absl::Status fine = CheckText(key_, value); !fine.ok()) return FailHere(fine.message());
+    if (key_ == "address") return AddAddress(value);
     *TextFields().at(key_) = value;
     return true;
   }
@@ -140,7 +142,8 @@ class EntryReader final : public nlohmann::json_sax<json> {
   }
 
  private:
-  static constexpr int kTop = 1, kEntry = 3;  // the list between them is 2
+  // The list between them is 2; kList is one in an array's object.
+  static constexpr int kTop = 1, kEntry = 3, kList = 4;
 
   // The parser reads one character past a token, which may be the line's end.
   size_t LineNumber() const {
@@ -158,7 +161,7 @@ class EntryReader final : public nlohmann::json_sax<json> {
   bool FailValue() {
     if (depth_ == 0) return FailHere("want an object with \"arrays\"");
     if (depth_ == kTop) return FailHere("\"arrays\": want a list");
-    if (depth_ != kEntry) return FailHere("want an array's object here");
+    if (depth_ != kEntry && depth_ != kList) return FailHere("want an array's object here");
     return FailHere(absl::StrCat("\"", key_, "\": want ", key_ == "default" ? "true or false" : "a text"));
   }
 
@@ -166,11 +169,19 @@ class EntryReader final : public nlohmann::json_sax<json> {
   std::map<std::string, std::string*> TextFields() {
     RemoteArrayOptions& remote = entry_.remote;
     return {{"name", &remote.name},
-            {"address", &remote.address},
             {"serverName", &remote.server_name},
             {"cert", &remote.tls.certificate},
             {"key", &remote.tls.key},
             {"ca", &remote.tls.ca}};
+  }
+
+  // The same one twice would be asked twice.
+  bool AddAddress(const std::string& value) {
+    std::vector<std::string>& addresses = entry_.remote.addresses;
+    if (std::ranges::find(addresses, value) != addresses.end())
+      return FailHere(absl::StrCat("\"address\": ", value, " is there twice"));
+    addresses.push_back(value);
+    return true;
   }
 
   static absl::Status CheckText(const std::string& key, const std::string& value) {
@@ -186,6 +197,7 @@ class EntryReader final : public nlohmann::json_sax<json> {
       if (value->empty() && key != "serverName")
         return FailHere(absl::StrCat("the array that ends here has no \"", key, "\""));
     }
+    if (entry_.remote.addresses.empty()) return FailHere("the array that ends here has no \"address\"");
     for (const ArrayEntry& other : entries_) {
       if (other.remote.name == entry_.remote.name)
         return FailHere(absl::StrCat("array ", entry_.remote.name, " is there twice"));
@@ -329,7 +341,8 @@ class ArraysFileImpl final : public ArraysFile {
     members_ = *std::move(members);
     for (const ArrayMember& member : members_)
       LogInfo("arrays", "in use",
-              {{"name", member.entry.remote.name}, {"address", member.entry.remote.address}});
+              {{"name", member.entry.remote.name},
+               {"address", absl::StrJoin(member.entry.remote.addresses, ", ")}});
     return absl::OkStatus();
   }
 

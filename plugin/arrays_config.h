@@ -7,8 +7,9 @@
 //      "default": true}
 //   ]}
 //
-// `serverName` is the name in the agent's certificate, if it is not the address's host. At most one is the
-// `default`, for volumes whose StorageClass names no array. The file is read again every second. A change
+// `address` is a text, or a list of texts where the array has several agents, of which one serves it at a
+// time. `serverName` is the name in the agents' certificates, if it is not the address's host. At most one is
+// the `default`, for volumes whose StorageClass names no array. The file is read again every second. A change
 // takes effect at once; arrays that did not change keep their connections. A file with an error is refused,
 // and the arrays stay as they were: the log names the line, and lunkeeper_arrays_file_good is 0.
 

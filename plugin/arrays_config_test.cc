@@ -26,7 +26,7 @@ constexpr char kGood[] = R"({
       "cert": "/tls/tls.crt", "key": "/tls/tls.key", "ca": "/tls/ca.crt",
       "default": true
     },
-    {"name": "b", "address": "[fd00::1]:7480", "cert": "/c", "key": "/k", "ca": "/a"}
+    {"name": "b", "address": ["[fd00::1]:7480", "storage2:7480"], "cert": "/c", "key": "/k", "ca": "/a"}
   ]
 }
 )";
@@ -59,9 +59,10 @@ TEST_CASE("a file that is right says all there is to know, in order of name") {
   REQUIRE(arrays.ok());
   REQUIRE(arrays->size() == 2);
   CHECK((*arrays)[0].remote.name == "b");
-  CHECK((*arrays)[0].remote.address == "[fd00::1]:7480");
+  CHECK((*arrays)[0].remote.addresses == std::vector<std::string>{"[fd00::1]:7480", "storage2:7480"});
   CHECK_FALSE((*arrays)[0].is_default);
   const ArrayEntry& rack = (*arrays)[1];
+  CHECK(rack.remote.addresses == std::vector<std::string>{"10.0.0.5:7480"});
   CHECK(rack.remote.server_name == "storage1");
   CHECK(rack.remote.tls == TlsFiles{"/tls/tls.crt", "/tls/tls.key", "/tls/ca.crt"});
   CHECK(rack.is_default);
@@ -85,6 +86,11 @@ TEST_CASE("a file that is wrong is refused with the line and what is wanted ther
            {With("\"rack1\"", "7"), "line 4", "want a text"},
            {With("10.0.0.5:7480", "10.0.0.5"), "line 4", "host:port"},
            {With("10.0.0.5:7480", "10.0.0.5:0"), "line 4", "host:port"},
+           {With("\"storage2:7480\"", "7"), "line 8", "want a text"},
+           {With("\"storage2:7480\"", "[]"), "line 8", "no list"},
+           {With("\"storage2:7480\"", "\"storage2\""), "line 8", "host:port"},
+           {With("storage2:7480", "[fd00::1]:7480"), "line 8", "twice"},
+           {With("[\"[fd00::1]:7480\", \"storage2:7480\"]", "[]"), "line 8", "has no \"address\""},
            {With("/tls/tls.key", "tls.key"), "line 5", "absolute"},
            {With("\"/tls/ca.crt\"", "[\"/tls/ca.crt\"]"), "line 5", "no list"},
            {With("\"/tls/ca.crt\"", "{\"a\": \"b\"}"), "line 5", "no object"},

@@ -49,6 +49,10 @@ BAD_VALUES = {
     "snapshots perhaps": ("snapshots.enabled=maybe", "/snapshots/enabled"),
     "an array without an address": ("arrays[0].address=null", "/arrays/0/address"),
     "an array whose address has no port": ("arrays[0].address=10.0.0.5", "/arrays/0/address"),
+    "an array one of whose addresses has no port": (
+        "arrays[0].address={10.0.0.5:7480,10.0.0.6}",
+        "/arrays/0/address",
+    ),
     "an array with capital letters": ("arrays[0].name=Rack1", "/arrays/0/name"),
     "a misspelt setting": ("controller.replica=3", "additional properties 'replica' not allowed"),
     "no controller": ("controller.replicas=0", "/controller/replicas"),
@@ -149,6 +153,7 @@ def bad_values(leaf):
 
 def spoil(schema, definitions, turn, where=""):
     """(Values that are wrong wherever possible, in another way at each turn; the expected complaints.)"""
+    schema = schema.get("anyOf", [schema])[0]
     schema = definitions[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
     if "items" in schema:
         value, said = spoil(schema["items"], definitions, turn, f"{where}/0")

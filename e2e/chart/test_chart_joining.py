@@ -43,5 +43,16 @@ def test_its_certificate_is_for_the_name_that_controllers_expect(values):
     assert mounted["secret"]["secretName"] == "storage-lunkeeper-controller-tls"
 
 
+def test_the_gateways_of_an_array_share_its_invitation_and_its_certificates_name(values):
+    gateways = ["10.0.0.7:7480", "10.0.0.8:7480"]
+    things = render(values({**JOINING, "arrays": [{"name": "rack3", "address": gateways}]}))
+    (array,) = json.loads(find(things, "ConfigMap", "storage-lunkeeper-arrays")["data"]["arrays.json"])[
+        "arrays"
+    ]
+    assert array["address"] == gateways
+    asked = find(things, "Job")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert f"--server={ACCOUNT}-tls={array['serverName']}" in asked
+
+
 def test_a_storage_host_with_secrets_of_ones_own_is_not_invited(values):
     assert not [thing for thing in render(values(ONE_ARRAY)) if thing["kind"] == "Secret"]

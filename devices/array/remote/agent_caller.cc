@@ -1,7 +1,23 @@
+// Whose answer is it? An agent adds trailing metadata (kArrayKey) to every answer that is its array's, so
+// that an error with it comes from the array and is passed on unchanged. An error without it was made by gRPC
+// on one of the two sides, or by an agent that does not serve the array now, and becomes one of ours, in
+// words an operator can act on. Texts and codes alone could not tell them apart: both may be UNAVAILABLE or
+// DEADLINE_EXCEEDED.
+//
+// A call polls a completion queue of its own once a second, on the caller's thread, so that a caller that
+// went away ends it; there is no thread here but gRPC's.
 #include "devices/array/remote/agent_caller.h"
 
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "base/grpc_status.h"
+#include "base/log.h"
+#include "devices/array/remote/agent_channel.h"
 #include "devices/array/remote/wire.h"
 
 namespace lunkeeper {
@@ -14,72 +30,126 @@ constexpr absl::Duration kReconnect = absl::Milliseconds(200);
 
 }  // namespace
 
-void AgentCaller::PrepareCall(grpc::ClientContext* context, absl::Duration timeout) const {
-  context->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-  context->AddMetadata(wire::kArrayKey, options_.name);
-}
+class AgentCaller::Agent {
+ public:
+  Agent(std::string array, std::string address, const std::shared_ptr<grpc::Channel>& channel)
+      : array_(std::move(array)),
+        address_(std::move(address)),
+        channel_(channel),
+        stub_(array::v1::ArrayService::NewStub(channel)) {}
 
-void AgentCaller::AwaitEnd(grpc::ClientContext* context, grpc::CompletionQueue* queue,
-                           const std::function<bool()>& abandoned) {
-  void* tag = nullptr;
-  bool ok = false;
-  while (queue->AsyncNext(&tag, &ok, absl::ToChronoTime(absl::Now() + kRecheckInterval)) ==
-         grpc::CompletionQueue::TIMEOUT) {
-    if (abandoned && abandoned()) context->TryCancel();
+  const std::string& address() const { return address_; }
+
+  // One call. It is never repeated here: that would do no harm, but only the caller knows whether it still
+  // wants the change, and for how long. `answered`: the status is the array's.
+  absl::Status Call(Send send, absl::Time deadline, const std::function<bool()>& abandoned, bool* answered) {
+    const absl::Duration timeout = deadline - absl::Now();
+    if (const grpc::Status lost = WaitForConnection(); !lost.ok()) return TransportError(lost, timeout);
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(deadline));
+    context.AddMetadata(wire::kArrayKey, array_);
+    // gRPC wants a queue to be empty when it is destroyed. The loop below ends with the call's only event,
+    // also after TryCancel.
+    grpc::CompletionQueue queue;
+    grpc::Status status;
+    const std::shared_ptr<void> call = send(*stub_, &context, &queue, &status);
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue.AsyncNext(&tag, &ok, absl::ToChronoTime(absl::Now() + kRecheckInterval)) ==
+           grpc::CompletionQueue::TIMEOUT) {
+      if (abandoned && abandoned()) context.TryCancel();
+    }
+    // Also an error may be the array's own answer, and then the agent is well.
+    *answered = status.ok() || context.GetServerTrailingMetadata().count(wire::kArrayKey) != 0;
+    NoteOutcome(*answered ? grpc::Status::OK : status);
+    if (*answered) return FromGrpcStatus(status);
+    if (abandoned && abandoned()) return absl::CancelledError("nobody waits for it now");
+    return TransportError(status, timeout);
   }
-}
 
-absl::Status AgentCaller::ReadOutcome(const grpc::ClientContext& context, const grpc::Status& status,
-                                      absl::Duration timeout, bool is_abandoned) {
-  // Also an error may be the agent's own answer, and then the agent is well.
-  const bool answered = status.ok() || context.GetServerTrailingMetadata().count(wire::kArrayKey) != 0;
-  NoteOutcome(answered ? grpc::Status::OK : status);
-  if (answered) return FromGrpcStatus(status);
-  if (is_abandoned) return absl::CancelledError("nobody waits for it now");
-  return TransportError(status, timeout);
-}
-
-// Fails fast while the agent is away. An attempt to connect to a dead host takes seconds, and gRPC makes
-// calls wait for the first one after a connection broke. The caller may be a node that can ask another
-// controller, whose path to the agent is better.
-absl::Status AgentCaller::WaitForConnection(absl::Duration timeout) {
-  grpc::Status lost;
-  {
-    absl::MutexLock lock(&mutex_);
-    lost = lost_;
+ private:
+  // Fails fast while the agent is away. An attempt to connect to a dead host takes seconds, and gRPC makes
+  // calls wait for the first one after a connection broke. The caller may be a node that can ask another
+  // controller, whose path to the agent is better.
+  grpc::Status WaitForConnection() {
+    grpc::Status lost;
+    {
+      const absl::MutexLock lock(&mutex_);
+      lost = lost_;
+    }
+    if (lost.ok() || channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_TRANSIENT_FAILURE ||
+        channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + kReconnect)))
+      return grpc::Status::OK;
+    return lost;
   }
-  if (lost.ok() || channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_TRANSIENT_FAILURE ||
-      channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + kReconnect)))
-    return absl::OkStatus();
-  return TransportError(lost, timeout);
-}
 
-// Only UNAVAILABLE means that the connection failed. A timeout is no news: the agent may just be slow.
-void AgentCaller::NoteOutcome(const grpc::Status& status) {
-  absl::MutexLock lock(&mutex_);
-  if (status.ok() || status.error_code() == grpc::StatusCode::UNAVAILABLE) lost_ = status;
-}
-
-// An error without the agent's metadata: it was refused, lost or cut short on the way.
-absl::Status AgentCaller::TransportError(const grpc::Status& status, absl::Duration timeout) const {
-  const std::string which = absl::StrCat("array ", options_.name, " at ", options_.address, ": ");
-  switch (status.error_code()) {
-    case grpc::StatusCode::DEADLINE_EXCEEDED:
-      return absl::DeadlineExceededError(absl::StrCat(which, "no answer within ",
-                                                      absl::FormatDuration(timeout),
-                                                      ": it may be done all the same; repeat it"));
-    case grpc::StatusCode::UNIMPLEMENTED:
-      return absl::UnimplementedError(
-          absl::StrCat(which, "its agent is of an older version and does not know this call: upgrade it: ",
-                       status.error_message()));
-    case grpc::StatusCode::RESOURCE_EXHAUSTED:
-      return absl::UnavailableError(
-          absl::StrCat(which, "too busy, or the answer is too large: try again: ", status.error_message()));
-    default:
-      return absl::UnavailableError(absl::StrCat(
-          which, "cannot be reached: see that `lunkeeper array` runs there and that each side's ",
-          "certificate is signed by the other's CA: ", status.error_message()));
+  // Only UNAVAILABLE means that the connection failed. A timeout is no news: the agent may just be slow.
+  void NoteOutcome(const grpc::Status& status) {
+    const absl::MutexLock lock(&mutex_);
+    if (status.ok() || status.error_code() == grpc::StatusCode::UNAVAILABLE) lost_ = status;
   }
+
+  // An error without the agent's metadata: it was refused, lost or cut short on the way.
+  absl::Status TransportError(const grpc::Status& status, absl::Duration timeout) const {
+    const std::string which = absl::StrCat("array ", array_, " at ", address_, ": ");
+    switch (status.error_code()) {
+      case grpc::StatusCode::DEADLINE_EXCEEDED:
+        return absl::DeadlineExceededError(absl::StrCat(
+            which, "no answer within ", absl::FormatDuration(absl::Ceil(timeout, absl::Milliseconds(1))),
+            ": it may be done all the same; repeat it"));
+      case grpc::StatusCode::UNIMPLEMENTED:
+        return absl::UnimplementedError(
+            absl::StrCat(which, "its agent is of an older version and does not know this call: upgrade it: ",
+                         status.error_message()));
+      case grpc::StatusCode::RESOURCE_EXHAUSTED:
+        return absl::UnavailableError(
+            absl::StrCat(which, "too busy, or the answer is too large: try again: ", status.error_message()));
+      default:
+        return absl::UnavailableError(absl::StrCat(
+            which, "cannot be reached: see that `lunkeeper array` runs there and that each side's ",
+            "certificate is signed by the other's CA: ", status.error_message()));
+    }
+  }
+
+  const std::string array_, address_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<Stub> stub_;
+  absl::Mutex mutex_;
+  grpc::Status lost_ ABSL_GUARDED_BY(mutex_);  // why the agent was not reached at last; OK: it was
+};
+
+AgentCaller::AgentCaller(const RemoteArrayOptions& options,
+                         const std::shared_ptr<grpc::ChannelCredentials>& credentials)
+    : array_(options.name) {
+  for (const std::string& address : options.addresses)
+    agents_.push_back(std::make_unique<Agent>(
+        array_, address, grpc::CreateCustomChannel(address, credentials, ArgumentsFor(options))));
+}
+
+AgentCaller::~AgentCaller() = default;
+
+absl::Status AgentCaller::CallEach(Send send, absl::Duration timeout,
+                                   const std::function<bool()>& abandoned) {
+  const absl::Time deadline = absl::Now() + timeout;
+  const size_t first = in_use_;
+  std::vector<std::string> problems;
+  absl::Status status;
+  for (size_t i = 0; i < agents_.size() && (i == 0 || absl::Now() < deadline); ++i) {
+    const size_t number = (first + i) % agents_.size();
+    bool answered = false;
+    status = agents_[number]->Call(send, deadline, abandoned, &answered);
+    if (answered) {
+      if (in_use_.exchange(number) != number)
+        LogInfo("array", "another agent of the array answers",
+                {{"array", array_}, {"address", agents_[number]->address()}});
+      return status;
+    }
+    problems.emplace_back(status.message());
+    if (!absl::IsUnavailable(status)) break;
+  }
+  // One that took the call and is silent is not asked first again.
+  if (absl::IsDeadlineExceeded(status)) in_use_ = (first + problems.size()) % agents_.size();
+  return absl::Status(status.code(), absl::StrJoin(problems, "; "));
 }
 
 }  // namespace lunkeeper

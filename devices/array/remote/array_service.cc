@@ -1,9 +1,10 @@
 // Each RPC is one line of work inside AnswerRead or AnswerChange, which do what all have in common:
-//   1. name this array in the trailing metadata, so that the client knows the answer for the array's own
-//   2. read who calls from the verified certificate (rights.h)
-//   3. check that the call is meant for this array, not for one that had this address before
-//   4. check the caller's right: readers may only read
-//   5. check the texts, then do the work on the caller's cluster's own view
+//   1. read who calls from the verified certificate (rights.h)
+//   2. check that the call is meant for this array, not for one that had this address before
+//   3. check the caller's right: readers may only read
+//   4. check the texts, then do the work on the caller's cluster's own view
+//   5. confirm that no other agent has the array, in whose hands it may have changed since
+//   6. name this array in the trailing metadata, so that the client knows the answer for the array's own
 //
 // AcquireGrant may wait for minutes and holds a server thread all that time. WaitingPlaces keep threads free
 // for releases and fences, which are what ends the waiting; a volume that is free needs no place.
@@ -37,15 +38,6 @@ constexpr size_t kLongestPage = 1000;
 // A wait ends this much before the call's deadline. At the same moment gRPC's own DEADLINE_EXCEEDED could
 // win, and the caller would not learn who holds the volume.
 constexpr absl::Duration kAnswerMargin = absl::Milliseconds(200);
-
-// The DNS names of the client's certificate, from its subjectAltName. They are proven: the handshake fails
-// for a client whose certificate the configured CA has not signed (base/tls.cc).
-absl::StatusOr<Caller> CallerOf(const ServerContext& context) {
-  std::vector<std::string> names;
-  for (const auto& name : context.auth_context()->FindPropertyValues(GRPC_PEER_DNS_PROPERTY_NAME))
-    names.emplace_back(name.data(), name.size());
-  return CallerNamed(names);
-}
 
 // In PEM form.
 std::string CertificateOf(const ServerContext& context) {
@@ -312,12 +304,20 @@ class ArrayServiceImpl final : public v1::ArrayService::Service {
 
   absl::Status RunChecked(ServerContext* context, const Message& request, Right needed,
                           absl::FunctionRef<absl::Status(Array&)> work) {
-    // Before anything can fail. The client takes an error without this key for one of the connection.
+    const absl::Status answer = RunMeant(*context, request, needed, work);
+    // Also an error may be old news, such as that of a volume that was made meanwhile.
+    if (options_.confirm) RETURN_IF_ERROR(options_.confirm());
+    // The client takes an error without this key for one of the connection.
     context->AddTrailingMetadata(wire::kArrayKey, options_.name);
-    ASSIGN_OR_RETURN(const Caller caller, CallerOf(*context));
+    return answer;
+  }
+
+  absl::Status RunMeant(const ServerContext& context, const Message& request, Right needed,
+                        absl::FunctionRef<absl::Status(Array&)> work) {
+    ASSIGN_OR_RETURN(const Caller caller, CallerOf(context));
     // With each call, so that connections which are open already end as well.
-    if (options_.check_certificate) RETURN_IF_ERROR(options_.check_certificate(CertificateOf(*context)));
-    RETURN_IF_ERROR(CheckMeant(*context));
+    if (options_.check_certificate) RETURN_IF_ERROR(options_.check_certificate(CertificateOf(context)));
+    RETURN_IF_ERROR(CheckMeant(context));
     // Rights are ordered: a controller may do all that a reader may.
     if (caller.right < needed) {
       return absl::PermissionDeniedError(

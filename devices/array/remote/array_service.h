@@ -7,7 +7,8 @@
 // line and every call may be repeated. A call ends when its client has gone; a call that waits for a grant
 // then gets none. Failure: the array's, code and message unchanged; PERMISSION_DENIED as rights.h says;
 // INVALID_ARGUMENT for a text that no client of ours sends; UNAVAILABLE when too many calls wait already or
-// the agent stops.
+// the agent stops. An agent that is not its array's now answers UNAVAILABLE without the array's name
+// (array.proto), whatever the array has said to it: another agent may have changed the array since.
 
 #include <functional>
 #include <memory>
@@ -26,6 +27,9 @@ struct ArrayServiceOptions {
   std::function<std::shared_ptr<Array>(const ClusterId&)> view;
   // OK, or UNAVAILABLE with what to do.
   std::function<absl::Status()> serving;
+  // Asked after the work of each call: OK if nobody else served the array when the work was done. Empty:
+  // nobody else can.
+  std::function<absl::Status()> confirm;
   // True: the agent is being stopped, and requests that wait are sent away with UNAVAILABLE. Empty: never.
   std::function<bool()> leaving;
   // OK, or why this certificate (PEM) is refused although it is signed. Empty: none is.

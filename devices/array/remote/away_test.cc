@@ -1,37 +1,14 @@
-#include <arpa/inet.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <catch2/catch.hpp>
 #include <future>
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
-#include "base/host_port.h"
 #include "devices/array/remote/remote_array.h"
+#include "devices/array/remote/testing/mute_agent.h"
 #include "devices/array/remote/testing/test_agent.h"
 
 namespace lunkeeper {
 namespace {
-
-// In place of an agent whose host hangs: who connects is never answered.
-class Mute {
- public:
-  explicit Mute(const std::string& at) : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    const int on = 1;
-    ::setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(static_cast<uint16_t>(ParseHostPort(at)->port));
-    REQUIRE(::bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
-    REQUIRE(::listen(listener_, 16) == 0);
-  }
-  ~Mute() { ::close(listener_); }
-
- private:
-  const int listener_;
-};
 
 // Takes a call and does not answer it until the end of the test.
 class HangingSearch final : public array::v1::ArrayService::Service {
@@ -64,6 +41,7 @@ TEST_CASE("an agent that hangs is asked for a name for a moment, not for as long
   const absl::Status asked = (*array)->names().FindNamed(NamedKind::kVolume, "v").status();
   CHECK(absl::IsDeadlineExceeded(asked));
   end.Notify();
+  agent.Stop();  // waits for the call
 }
 
 TEST_CASE("callers do not wait for an agent that was lost in the middle of a call, and it is found again") {
@@ -86,7 +64,7 @@ TEST_CASE("callers do not wait for an agent that was lost in the middle of a cal
   agent.Stop();
   REQUIRE(absl::IsUnavailable(waiting.get()));
   {
-    const Mute mute(agent.address());
+    const testing::MuteAgent mute(agent.address());
     const absl::Time began = absl::Now();
     CHECK(absl::IsUnavailable(array.volumes().GetCapacity().status()));
     CHECK(absl::Now() - began < absl::Milliseconds(1500));  // one attempt to connect takes two seconds

@@ -186,7 +186,7 @@ TEST_CASE("an agent that takes calls and never answers costs no more than the de
   REQUIRE(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) == 0);
   REQUIRE(::listen(listener, 16) == 0);
   const auto array = Connect({.name = "a1",
-                              .address = absl::StrCat("127.0.0.1:", ntohs(address.sin_port)),
+                              .addresses = {absl::StrCat("127.0.0.1:", ntohs(address.sin_port))},
                               .server_name = "",
                               .tls = ControllerTls(),
                               .call_timeout = absl::Milliseconds(300)});

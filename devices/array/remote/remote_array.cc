@@ -1,5 +1,5 @@
-// The client of an array agent. Every method turns its arguments into a message, calls the agent and turns
-// the answer back; AgentCaller has the rules of the connection.
+// The client of an array's agents. Every method turns its arguments into a message, calls an agent and turns
+// the answer back; AgentCaller has the rules of the connections.
 #include "devices/array/remote/remote_array.h"
 
 #include <grpcpp/grpcpp.h>
@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "devices/array/remote/agent_caller.h"
-#include "devices/array/remote/agent_channel.h"
 #include "devices/array/remote/array.grpc.pb.h"
 #include "devices/array/remote/kept_holders.h"
 #include "devices/array/remote/listed_names.h"
@@ -33,8 +32,9 @@ class RemoteArrayImpl final : public RemoteArray,
                               public FenceControl,
                               public NameIndex {
  public:
-  RemoteArrayImpl(const RemoteArrayOptions& options, const std::shared_ptr<grpc::Channel>& channel)
-      : options_(options), caller_(options, channel) {}
+  RemoteArrayImpl(const RemoteArrayOptions& options,
+                  const std::shared_ptr<grpc::ChannelCredentials>& credentials)
+      : options_(options), caller_(options, credentials) {}
 
   VolumeStore& volumes() override { return *this; }
   SnapshotGroups& groups() override { return *this; }
@@ -316,9 +316,7 @@ class RemoteArrayImpl final : public RemoteArray,
 
 absl::StatusOr<std::unique_ptr<RemoteArray>> MakeRemoteArray(const RemoteArrayOptions& options) {
   ASSIGN_OR_RETURN(const auto credentials, MutualTlsClient(options.tls));
-  // The channel connects with the first call: an agent that is down keeps no controller from starting.
-  return std::make_unique<RemoteArrayImpl>(
-      options, grpc::CreateCustomChannel(options.address, credentials, ArgumentsFor(options)));
+  return std::make_unique<RemoteArrayImpl>(options, credentials);
 }
 
 }  // namespace lunkeeper

@@ -1,5 +1,7 @@
 #pragma once
-// An Array on another machine, behind an array agent (array_service.h), over mutual TLS.
+// An Array on another machine, behind an array agent (array_service.h), over mutual TLS. It may have several
+// agents, of which one serves it at a time, such as the gateways of an array on Ceph. A call asks the one
+// that answered last, and the next one if that cannot be reached or does not serve the array.
 //
 // It connects when it is first used, and again by itself; a connection that hangs is noticed in seconds, and
 // until there is another calls are refused at once. No call lasts longer than its deadline: `call_timeout`,
@@ -13,6 +15,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -22,9 +25,9 @@
 namespace lunkeeper {
 
 struct RemoteArrayOptions {
-  std::string name;         // the agent's --name; another's agent refuses every call
-  std::string address;      // host:port
-  std::string server_name;  // in the agent's certificate; empty: the host of `address`
+  std::string name;                    // the agents' --name; another's agent refuses every call
+  std::vector<std::string> addresses;  // host:port of each agent; one at least
+  std::string server_name;             // in the agents' certificates; empty: the host of each address
   TlsFiles tls;
   absl::Duration call_timeout = absl::Seconds(60);  // longer than the agent's --drain-seconds
   absl::Duration wait_margin = absl::Seconds(10);

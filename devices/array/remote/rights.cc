@@ -3,6 +3,8 @@
 // then each call would have to say for which of two clusters it is made.
 #include "devices/array/remote/rights.h"
 
+#include <grpc/grpc_security_constants.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -52,6 +54,13 @@ absl::StatusOr<Caller> CallerNamed(const std::vector<std::string>& dns_names) {
       absl::StrCat("the client's certificate names ", ours.empty() ? "no cluster" : absl::StrJoin(ours, ", "),
                    ": make it with exactly one DNS name controller.CLUSTER", kDomain, " or reader.CLUSTER",
                    kDomain, ", CLUSTER being 1 to 63 of a-z, 0-9 and -"));
+}
+
+absl::StatusOr<Caller> CallerOf(const grpc::ServerContext& context) {
+  std::vector<std::string> names;
+  for (const auto& name : context.auth_context()->FindPropertyValues(GRPC_PEER_DNS_PROPERTY_NAME))
+    names.emplace_back(name.data(), name.size());
+  return CallerNamed(names);
 }
 
 }  // namespace lunkeeper

@@ -8,6 +8,8 @@
 // where <cluster> is 1 to 63 of a-z, 0-9 and -. It is a name and no address: nobody resolves it, and every
 // tool that makes certificates can write it. Pure functions, thread-safe.
 
+#include <grpcpp/server_context.h>
+
 #include <string>
 #include <vector>
 
@@ -26,5 +28,8 @@ struct Caller {
 // From all DNS names of a certificate; others beside ours are ignored. PERMISSION_DENIED: none of ours, or
 // more than one.
 absl::StatusOr<Caller> CallerNamed(const std::vector<std::string>& dns_names);
+// The same of the client that makes this call. Its names are proven: the handshake fails for a client whose
+// certificate the configured CA has not signed (base/tls.cc).
+absl::StatusOr<Caller> CallerOf(const grpc::ServerContext& context);
 
 }  // namespace lunkeeper

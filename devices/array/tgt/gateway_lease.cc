@@ -125,12 +125,17 @@ GatewayLease::GatewayLease(const CephPool& pool, const GatewayLeaseOptions& opti
     : pool_(pool),
       options_(options),
       tgtds_go_on_(tgtds_go_on),
+      epoch_(record.epoch),
       renewed_(taken),
       record_(std::move(record)),
-      renewals_(options.takeover_after / kRenewalsInTime, [this] {
-        const absl::Status renewed = ChangeRecord([](GatewayRecord&) {});
-        if (!renewed.ok()) LogWarn("array", std::string(renewed.message()));
-      }) {}
+      wanted_(taken),
+      confirmed_(taken),
+      renewals_(options.takeover_after / kRenewalsInTime,
+                [this] {
+                  const absl::Status renewed = ChangeRecord([](GatewayRecord&) {});
+                  if (!renewed.ok()) LogWarn("array", std::string(renewed.message()));
+                }),
+      confirmations_(options_.takeover_after, [this] { Confirm(); }) {}
 
 // The record is what this object wrote last, since nobody else changes it without taking it.
 absl::Status GatewayLease::ChangeRecord(const std::function<void(GatewayRecord&)>& change) {
@@ -160,6 +165,39 @@ absl::Status GatewayLease::CheckHeld() const {
   return absl::UnavailableError(absl::StrCat("array ", options_.array, ": Ceph has not answered for ",
                                              absl::FormatDuration(absl::Trunc(silent, absl::Seconds(1))),
                                              ", and another gateway may have the array; see `ceph -s`"));
+}
+
+// One look serves all who have waited since before it began.
+void GatewayLease::Confirm() {
+  const SteadyTime asked = std::chrono::steady_clock::now();
+  {
+    const absl::MutexLock lock(&confirm_mu_);
+    if (wanted_ <= confirmed_) return;
+  }
+  const absl::StatusOr<std::optional<GatewayRecord>> read = ReadGatewayRecord(pool_, options_.array);
+  if (!read.ok() || !*read || (*read)->epoch != epoch_) return renewals_.Wake();  // which finds out why
+  const absl::MutexLock lock(&confirm_mu_);
+  confirmed_ = asked;
+}
+
+absl::Status GatewayLease::ConfirmHeld() {
+  const SteadyTime asked = std::chrono::steady_clock::now();
+  const SteadyTime deadline = asked + absl::ToChronoNanoseconds(kHeldShare * options_.takeover_after);
+  const absl::MutexLock lock(&confirm_mu_);
+  wanted_ = std::max(wanted_, asked);
+  while (confirmed_ < asked && std::chrono::steady_clock::now() < deadline) {
+    confirmations_.Wake();
+    const auto is_confirmed = [&] {
+      confirm_mu_.AssertHeld();
+      return confirmed_ >= asked;
+    };
+    confirm_mu_.AwaitWithTimeout(absl::Condition(&is_confirmed), absl::Milliseconds(100));
+  }
+  if (confirmed_ >= asked) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("this agent does not serve array ", options_.array,
+                   " now, or cannot tell: another gateway may have it, or Ceph does ",
+                   "not answer (`ceph -s`); ask again"));
 }
 
 absl::Status GatewayLease::ShutOut() {

@@ -68,6 +68,9 @@ class GatewayLease {
 
   // UNAVAILABLE: the record has not been renewed for so long that another gateway may soon take the array.
   absl::Status CheckHeld() const;
+  // OK: at some time since the call began the record named this gateway, so that no other one had changed
+  // anything before. Asks Ceph. UNAVAILABLE: it does not, or Ceph does not answer in time.
+  absl::Status ConfirmHeld() ABSL_LOCKS_EXCLUDED(confirm_mu_);
   // An image is open by these clients, beside those it was open by before.
   absl::Status RegisterImage(const std::string& image, const std::set<ClientAddress>& clients)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -79,18 +82,24 @@ class GatewayLease {
  private:
   GatewayLease(const CephPool& pool, const GatewayLeaseOptions& options, GatewayRecord record,
                bool tgtds_go_on, std::chrono::steady_clock::time_point taken);
+  void Confirm() ABSL_LOCKS_EXCLUDED(confirm_mu_);
   absl::Status ChangeRecord(const std::function<void(GatewayRecord&)>& change) ABSL_LOCKS_EXCLUDED(mu_);
 
   const CephPool& pool_;
   const GatewayLeaseOptions options_;
   const bool tgtds_go_on_;
+  const uint64_t epoch_;
   std::set<ClientAddress> shut_out_;
   // When the last change that succeeded began: a watcher sees it then or later.
   std::atomic<std::chrono::steady_clock::time_point> renewed_;
   absl::Mutex mu_;  // held while the record is changed
   GatewayRecord record_ ABSL_GUARDED_BY(mu_);
   bool lost_ ABSL_GUARDED_BY(mu_) = false;
-  Periodic renewals_;  // last: its thread uses the others
+  absl::Mutex confirm_mu_;
+  // The last call to ConfirmHeld, and the beginning of the last look that found this gateway in the record.
+  std::chrono::steady_clock::time_point wanted_ ABSL_GUARDED_BY(confirm_mu_);
+  std::chrono::steady_clock::time_point confirmed_ ABSL_GUARDED_BY(confirm_mu_);
+  Periodic renewals_, confirmations_;  // last: their threads use the others
 };
 
 }  // namespace lunkeeper

@@ -133,6 +133,21 @@ TEST_CASE_METHOD(Leases,
   CHECK(observer.Record().images.empty());
 }
 
+TEST_CASE_METHOD(Leases, "gateway lease: whether it is held is asked of Ceph, and no clock decides it") {
+  Gateway a(array, "host-a");
+  a.TakeAndServe();
+  CHECK(a.lease->ConfirmHeld() == absl::OkStatus());
+  const Gateway observer(array, "host-b");
+  GatewayRecord next;
+  REQUIRE(Eventually([&] {  // beside renewals
+    const GatewayRecord before = next = observer.Record();
+    ++next.epoch;
+    next.holder = "host-b.boot";
+    return ReplaceGatewayRecord(*observer.pool, array, before, next).ok();
+  }));
+  CHECK(absl::IsUnavailable(a.lease->ConfirmHeld()));  // its last renewal is a moment ago
+}
+
 TEST_CASE_METHOD(Leases, "gateway lease: one that was shut out learns it, once") {
   Gateway a(array, "host-a");
   const Gateway other(array, "host-b");

@@ -69,6 +69,9 @@ class ImageStore {
   virtual absl::Status CheckIsClosed(const std::string& path) const = 0;
   // UNAVAILABLE: another host may be serving the store by now, so that what is known here may be old.
   virtual absl::Status CheckHeld() const = 0;
+  // OK if no other host served the store when the call began: what was known here was right then. Asks the
+  // store itself, since a clock may stand still with this host. UNAVAILABLE: it may have.
+  virtual absl::Status ConfirmHeld() const = 0;
   // tgtd has opened this image, perhaps not for the first time, and nobody can write to it that way yet.
   // UNAVAILABLE: nobody may.
   virtual absl::Status RegisterOpened(const std::string& path) const = 0;

@@ -34,6 +34,7 @@ class Pool final : public ImageStore {
   // Nobody else uses the directory.
   absl::Status CheckIsClosed(const std::string&) const override { return absl::OkStatus(); }
   absl::Status CheckHeld() const override { return absl::OkStatus(); }
+  absl::Status ConfirmHeld() const override { return absl::OkStatus(); }
   absl::Status RegisterOpened(const std::string&) const override { return absl::OkStatus(); }
   void ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>&) const override {}
   std::string CataloguePath() const;

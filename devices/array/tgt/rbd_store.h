@@ -45,6 +45,7 @@ class RbdStore final : public ImageStore {
   absl::StatusOr<LunBacking> BackingOf(const std::string& path) const override;
   absl::Status CheckIsClosed(const std::string& path) const override;
   absl::Status CheckHeld() const override { return lease_->CheckHeld(); }
+  absl::Status ConfirmHeld() const override { return lease_->ConfirmHeld(); }
   absl::Status RegisterOpened(const std::string& path) const override;
   void ForgetClosed(const std::function<absl::StatusOr<std::set<std::string>>()>& list_open) const override;
   bool can_clone() const override { return true; }

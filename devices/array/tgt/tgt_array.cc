@@ -89,6 +89,7 @@ class TgtArrayImpl final : public TgtArray {
   }
   uint64_t sequence() const override { return store_.catalogue->sequence(); }
   absl::Status CheckServing() const override;
+  absl::Status ConfirmServing() const override { return store_.images->ConfirmHeld(); }
   absl::Status AcceptRestore() override;
   absl::StatusOr<PoolUse> MeasureUse() const override { return room_->MeasureUse(); }
   absl::StatusOr<std::vector<OrphanFile>> ListOrphans() const override {

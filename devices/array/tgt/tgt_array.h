@@ -66,6 +66,9 @@ class TgtArray {
   virtual uint64_t sequence() const = 0;
   // OK when the array serves; else UNAVAILABLE with what to do, which is what every call then answers.
   virtual absl::Status CheckServing() const = 0;
+  // OK if no other host served the array when the call began; else what a call answered may be old. Always OK
+  // for an array of files.
+  virtual absl::Status ConfirmServing() const = 0;
   // An operator says that a pool older than remembered is to be served as it is. OK when the array serves
   // already.
   virtual absl::Status AcceptRestore() = 0;

@@ -48,6 +48,10 @@ TestAgent::TestAgent(const TlsFiles& tls, std::string name, const WaitingLimits&
     const absl::MutexLock lock(&mutex_);
     return pem == revoked_ ? absl::PermissionDeniedError("it is revoked") : absl::OkStatus();
   };
+  options.confirm = [this] {
+    const absl::MutexLock lock(&mutex_);
+    return serving_;
+  };
   options.waiting = waiting;
   service_ = MakeArrayService(std::move(options));
   Start();

@@ -53,10 +53,17 @@ class TestAgent {
     const absl::MutexLock lock(&mutex_);
     revoked_ = pem;
   }
+  // Whether it is the array's now, as ArrayServiceOptions::confirm says.
+  void SetServing(const absl::Status& serving) {
+    const absl::MutexLock lock(&mutex_);
+    serving_ = serving;
+  }
+  // Serves the arrays of this one, as a gateway of the same array does.
+  void ShareArrays(const TestAgent& other) { arrays_ = other.arrays_; }
   FakeArray& Of(const std::string& cluster = "c1") { return *arrays_.at(cluster); }
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
   RemoteArrayOptions Options(const TlsFiles& tls) const {
-    return {.name = name_, .address = address(), .server_name = "", .tls = tls};
+    return {.name = name_, .addresses = {address()}, .server_name = "", .tls = tls};
   }
 
  private:
@@ -65,6 +72,7 @@ class TestAgent {
   std::map<std::string, std::shared_ptr<FakeArray>> arrays_;
   absl::Mutex mutex_;
   std::string revoked_ ABSL_GUARDED_BY(mutex_);
+  absl::Status serving_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<array::v1::ArrayService::Service> service_;
   std::unique_ptr<Service> wrapped_;  // null: the real service is served
   std::unique_ptr<grpc::Server> server_;

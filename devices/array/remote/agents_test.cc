@@ -1,0 +1,141 @@
+// An array with two agents, of which one serves it.
+
+#include <catch2/catch.hpp>
+#include <future>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "devices/array/remote/array.grpc.pb.h"
+#include "devices/array/remote/testing/mute_agent.h"
+#include "devices/array/remote/testing/remote_array_fixture.h"
+
+namespace lunkeeper::testing {
+namespace {
+
+namespace v1 = array::v1;
+
+const absl::Status kNotServing = absl::UnavailableError("this agent does not serve array a1 now");
+
+// The array as it is, and as the gateway knows it that had it before.
+struct TwoAgents {
+  std::unique_ptr<RemoteArray> ConnectTo(std::vector<std::string> addresses) {
+    RemoteArrayOptions options = serving.Options(ControllerTls());
+    options.addresses = std::move(addresses);
+    options.call_timeout = call_timeout;
+    return Connect(options);
+  }
+  std::unique_ptr<RemoteArray> ConnectToBoth() { return ConnectTo({old.address(), serving.address()}); }
+  VolumeId MustCreate(Array& array) {
+    VolumeSpec spec;
+    spec.name = "v";
+    spec.size_bytes = 1 << 20;
+    const auto made = array.volumes().CreateVolume(spec);
+    INFO(made.status());
+    REQUIRE(made.ok());
+    return made->id;
+  }
+  absl::Duration call_timeout = kLong;
+  TestAgent old{AgentTls()}, serving{AgentTls()};
+};
+
+// Takes a call and is silent, until the test ends.
+class SilentAgent final : public v1::ArrayService::Service {
+ public:
+  explicit SilentAgent(const absl::Notification& end) : end_(end) {}
+  grpc::Status Capacity(grpc::ServerContext*, const v1::CapacityRequest*, v1::CapacityResponse*) override {
+    end_.WaitForNotification();
+    return grpc::Status::OK;
+  }
+
+ private:
+  const absl::Notification& end_;
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(TwoAgents, "a call goes to the agent that runs, and comes back when that one has stopped") {
+  old.ShareArrays(serving);
+  const auto array = ConnectToBoth();
+  old.Stop();
+  const VolumeId volume = MustCreate(*array);
+  CHECK(array->CheckServing(kLong).ok());
+  serving.Stop();
+  old.Start();
+  CHECK(Eventually([&] { return array->volumes().GetVolume(volume).ok(); }));
+}
+
+TEST_CASE_METHOD(TwoAgents, "an agent that does not serve the array is not believed, whatever it answers") {
+  const auto before = ConnectTo({old.address()}), now = ConnectTo({serving.address()});
+  const VolumeId volume = MustCreate(*now);
+  REQUIRE(now->grants().AcquireGrant(For(volume, kNodeA), absl::ZeroDuration()).ok());
+  const Term term = now->fences().BeginTerm("leader").value();
+  REQUIRE(before->fences().BeginTerm("leader").value() == term);
+  REQUIRE(before->fences().FenceNode(term, {.node = kNodeB}).ok());
+  old.SetServing(kNotServing);
+  old.Of().LandHeartbeat(kNodeB);
+
+  for (int i = 0; i < 2; ++i) {  // one that was asked in vain is not asked first again
+    const auto array = i == 0 ? ConnectToBoth() : ConnectTo({serving.address(), old.address()});
+    CHECK(array->volumes().GetVolume(volume).ok());  // it is not "not found"
+    CHECK(array->grants().ListGrants({})->size() == 1);
+    CHECK(array->fences().ListFences()->empty());
+    CHECK(array->fences().ListHeartbeats()->empty());
+  }
+  // It has no such grant, and would say "released".
+  const auto array = ConnectToBoth();
+  REQUIRE(array->grants().ReleaseGrant(volume, kNodeA, GrantOwner::kNode, 0).ok());
+  CHECK(serving.Of().ListGrants({})->empty());
+}
+
+TEST_CASE_METHOD(TwoAgents, "where no agent serves the array, it is not there, and each one says why") {
+  const auto array = ConnectToBoth();
+  old.Stop();
+  serving.SetServing(kNotServing);
+  const absl::Status refused = array->volumes().GetCapacity().status();
+  CHECK(absl::IsUnavailable(refused));
+  CHECK_THAT(std::string(refused.message()), Catch::Contains("array a1 at " + old.address()) &&
+                                                 Catch::Contains("array a1 at " + serving.address()) &&
+                                                 Catch::Contains("does not serve array a1 now"));
+  CHECK(absl::IsUnavailable(array->CheckServing(kLong)));
+  serving.SetServing(absl::OkStatus());
+  CHECK(Eventually([&] { return array->volumes().GetCapacity().ok(); }));
+}
+
+TEST_CASE_METHOD(TwoAgents, "an agent whose host hangs is passed over") {
+  old.Stop();
+  const MuteAgent mute(old.address());
+  const auto array = ConnectToBoth();
+  CHECK(array->volumes().GetCapacity().ok());
+}
+
+TEST_CASE_METHOD(TwoAgents, "one that takes a call and is silent is not asked first again") {
+  absl::Notification end;
+  old.Stop();
+  old.Wrap([&](auto&) { return std::make_unique<SilentAgent>(end); });
+  old.Start();
+  call_timeout = absl::Seconds(1);
+  const auto array = ConnectToBoth();
+  CHECK(absl::IsDeadlineExceeded(array->volumes().GetCapacity().status()));
+  CHECK(Eventually([&] { return array->volumes().GetCapacity().ok(); }));
+  end.Notify();
+  old.Stop();  // waits for the call
+}
+
+TEST_CASE_METHOD(TwoAgents, "a node that waits for a volume goes on waiting at the next agent") {
+  old.ShareArrays(serving);
+  const auto array = ConnectToBoth();
+  const VolumeId volume = MustCreate(*array);
+  REQUIRE(array->grants().AcquireGrant(For(volume, kNodeA), absl::ZeroDuration()).ok());
+  auto waiting = std::async(std::launch::async,
+                            [&] { return array->grants().AcquireGrant(For(volume, kNodeB), kLong); });
+  REQUIRE(Eventually([&] { return serving.Of().Waiting() == 1; }));
+  old.Stop();
+  REQUIRE(Eventually([&] { return serving.Of().Waiting() == 1; }));
+  REQUIRE(array->grants().ReleaseGrant(volume, kNodeA, GrantOwner::kNode, 0).ok());
+  const auto grant = waiting.get();
+  INFO(grant.status());
+  REQUIRE(grant.ok());
+  CHECK(grant->node == kNodeB);
+}
+
+}  // namespace lunkeeper::testing
