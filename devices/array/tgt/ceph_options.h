@@ -16,6 +16,8 @@ struct CephOptions {
   std::vector<std::string> peer_portals = {};
   // How long another gateway's record stands still until its array is taken.
   absl::Duration takeover_after = absl::Seconds(5);
+  // Between attempts to remove what could not be removed before.
+  absl::Duration removals_every = absl::Seconds(30);
 };
 
 }  // namespace lunkeeper

@@ -1,115 +1,21 @@
 // The array on a real Ceph, with a real tgtd: what all arrays promise, and what is this store's own. Needs
-// root and a Ceph, whose conf is in LUNKEEPER_CEPH_CONF, and the user in LUNKEEPER_CEPH_USER (e2e/ceph starts
-// one).
+// root and a Ceph (testing/on_ceph.h).
 
 #include <signal.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <cstdlib>
-#include <fstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/host_name.h"
-#include "base/random.h"
 #include "devices/array/testing/block_contract.h"
 #include "devices/array/testing/modify_contract.h"
 #include "devices/array/tgt/gateway_record.h"
-#include "devices/array/tgt/testing/array_fixture.h"
+#include "devices/array/tgt/testing/on_ceph.h"
 
 namespace lunkeeper::testing {
-namespace {
-
-const NodeId kA("node-a.1"), kB("node-b.1");
-
-std::string Conf() {
-  const char* const conf = std::getenv("LUNKEEPER_CEPH_CONF");
-  REQUIRE(conf != nullptr);
-  return conf;
-}
-
-// One with no more rights than the documentation gives.
-std::string User() {
-  const char* const user = std::getenv("LUNKEEPER_CEPH_USER");
-  return user == nullptr ? "admin" : user;
-}
-
-// An array of its own in the pool `lk`.
-struct OnCeph : ArrayFixture {
-  explicit OnCeph(int tgtds = 1) : ArrayFixture("", tgtds) {
-    options.name = "a" + RandomHexDigits().substr(0, 8);
-    options.ceph = {.pool = "lk", .conf = Conf(), .user = User()};
-    REQUIRE(Open() == absl::OkStatus());
-    cluster = Cluster();
-  }
-  ~OnCeph() { cluster.reset(); }
-
-  void Reopen() {
-    cluster.reset();
-    REQUIRE(Open() == absl::OkStatus());
-    cluster = Cluster();
-  }
-  VolumeId Make(const std::string& name, uint64_t size_mib = 16) {
-    const auto made = cluster->volumes().CreateVolume(Spec(name, size_mib));
-    REQUIRE(made.status() == absl::OkStatus());
-    return made->id;
-  }
-  VolumeId MakeFrom(const std::string& name, const SnapshotId& snapshot, const VolumeId& volume) {
-    VolumeSpec spec = Spec(name, 16);
-    spec.source_snapshot = snapshot;
-    spec.source_volume = volume;
-    const auto made = cluster->volumes().CreateVolume(spec);
-    REQUIRE(made.status() == absl::OkStatus());
-    return made->id;
-  }
-  SnapshotId Snap(const std::string& name, const VolumeId& volume) {
-    const auto made = cluster->volumes().CreateSnapshot(name, volume);
-    REQUIRE(made.status() == absl::OkStatus());
-    CHECK(made->ready);
-    return made->id;
-  }
-  std::unique_ptr<PlainInitiator> Login(const VolumeId& volume, const NodeId& node = kA) {
-    const auto grant = cluster->grants().AcquireGrant({.volume = volume, .node = node}, absl::ZeroDuration());
-    REQUIRE(grant.status() == absl::OkStatus());
-    auto initiator = PlainInitiator::Login(grant->connection);
-    REQUIRE(initiator.status() == absl::OkStatus());
-    return *std::move(initiator);
-  }
-  void Release(const VolumeId& volume, const NodeId& node = kA) {
-    REQUIRE(cluster->grants().ReleaseGrant(volume, node, GrantOwner::kNode, kAnyGeneration) ==
-            absl::OkStatus());
-  }
-  void WriteBlocks(const VolumeId& volume, uint64_t block, uint64_t count, char fill) {
-    {
-      const auto initiator = Login(volume);
-      for (uint64_t i = 0; i < count; ++i) REQUIRE(initiator->Write(block + i, fill));
-    }
-    Release(volume);
-  }
-  void Write(const VolumeId& volume, uint64_t block, char fill) { WriteBlocks(volume, block, 1, fill); }
-  char Read(const VolumeId& volume, uint64_t block) {
-    const std::optional<char> read = Login(volume)->Read(block);
-    Release(volume);
-    REQUIRE(read.has_value());
-    return *read;
-  }
-  std::string Rbd(const std::string& words) const {
-    const std::string out = directory / "rbd.out";
-    Run(absl::StrCat("rbd --conf ", Conf(), " ", words, " > ", out));
-    std::ifstream file(out);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-  std::string ImageOf(const VolumeId& id) const {
-    return absl::StrCat("lk/lunkeeper.", options.name, ".", id.value());
-  }
-
-  std::unique_ptr<Array> cluster;
-};
-
-}  // namespace
-
 TEST_CASE_METHOD(OnCeph, "on Ceph: a volume is made, written, snapshot, restored, grown and deleted") {
   const VolumeId volume = Make("v");
   Write(volume, 0, 'a');
@@ -137,7 +43,7 @@ TEST_CASE_METHOD(OnCeph, "on Ceph: a volume is made, written, snapshot, restored
   CHECK(Read(copy, 0) == 'b');
   CHECK(cluster->volumes().DeleteVolume(restored) == absl::OkStatus());
   CHECK(cluster->volumes().DeleteVolume(copy) == absl::OkStatus());
-  CHECK(!absl::StrContains(Rbd("ls lk"), options.name));
+  CHECK(Eventually([&] { return !HasImages(); }));
   CHECK(!absl::StrContains(Rbd("trash ls --all lk"), options.name));
 }
 
@@ -146,7 +52,7 @@ TEST_CASE_METHOD(OnCeph, "on Ceph: sources that were deleted first are removed w
   std::vector<VolumeId> chain = {Make("v")};
   for (int i = 0; i < 4; ++i) chain.push_back(MakeFrom(absl::StrCat("c", i), {}, chain.back()));
   for (const VolumeId& volume : chain) CHECK(cluster->volumes().DeleteVolume(volume) == absl::OkStatus());
-  CHECK(!absl::StrContains(Rbd("ls lk"), options.name));
+  CHECK(Eventually([&] { return !HasImages(); }));
 }
 
 TEST_CASE_METHOD(OnCeph,
@@ -382,13 +288,15 @@ TEST_CASE_METHOD(OnCeph, "on Ceph: images of others stay, and one without a row 
   for (const std::string& name : {lost, half}) Rbd("create --size 4M lk/" + name);  // calls were cut short
   Run(absl::StrCat("rados --conf ", Conf(), " -p lk rm rbd_id.", half));
   Reopen();
-  CHECK(!absl::StrContains(Rbd("ls lk"), lost));
+  CHECK(Eventually([&] { return !absl::StrContains(Rbd("ls lk"), lost); }));
   Rbd(absl::StrCat("create --size 4M lk/", lost));
   Run(absl::StrCat("rados --conf ", Conf(), " -p lk setomapval lunkeeper.", options.name, ".images ", lost,
                    " kept"));
   Reopen();
   REQUIRE(array->ListOrphans()->size() == 1);
   CHECK(array->ListOrphans()->front().name == lost);
+  Run(absl::StrCat("rados --conf ", Conf(), " -p lk rm rbd_id.", lost));  // now nobody can open it
+  CHECK(array->ListOrphans()->size() == 1);
   CHECK(array->DeleteOrphan(lost) == absl::OkStatus());
   CHECK(absl::IsNotFound(array->DeleteOrphan(lost)));
   const std::string left = Rbd("ls lk");

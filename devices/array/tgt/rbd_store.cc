@@ -4,10 +4,6 @@
 //
 // The exclusive lock of an image that is served is tgtd's. A snapshot or a growth that is asked for here goes
 // by librbd's own message to tgtd's librbd, which does it between two writes: so a snapshot is of one moment.
-//
-// Clones are of RBD's second format: the snapshot below one may be removed at any time, and stays without a
-// name for as long as the clone. An image with such snapshots cannot be removed (ENOTEMPTY), and is tried
-// again when something else was removed, and at the next start.
 #include "devices/array/tgt/rbd_store.h"
 
 #include <algorithm>
@@ -25,7 +21,7 @@
 namespace lunkeeper {
 namespace {
 
-constexpr char kKept[] = "kept", kDeleted[] = "deleted", kRemoved[] = "removed", kOrphan[] = "orphan";
+constexpr char kKept[] = "kept", kDeleted[] = "deleted", kOrphan[] = "orphan";
 // A snapshot that stands only while a volume is cloned from another one.
 constexpr char kPassing[] = "passing.";
 
@@ -67,18 +63,12 @@ std::string RbdStore::SnapshotPath(const VolumeId& source, const SnapshotId& id)
   return absl::StrCat(VolumePath(source), "@", id.value());
 }
 
-RbdStore::Name RbdStore::ParseName(const std::string& text) {
-  const size_t at = text.find('@');
-  if (at == std::string::npos) return {.image = text, .snapshot = {}};
-  return {.image = text.substr(0, at), .snapshot = text.substr(at + 1)};
-}
-
-RbdStore::Name RbdStore::NameOf(const std::string& path) const {
-  return ParseName(path.substr(pool_->options().pool.size() + 1));
+RbdName RbdStore::NameOf(const std::string& path) const {
+  return ParseRbdName(path.substr(pool_->options().pool.size() + 1));
 }
 
 absl::StatusOr<LunBacking> RbdStore::BackingOf(const std::string& path) const {
-  const Name name = NameOf(path);
+  const RbdName name = NameOf(path);
   ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, "", /*read_only=*/true));
   RETURN_IF_ERROR(pool_->CheckCacheOf(image, name.image));
   const CephOptions& options = pool_->options();
@@ -90,7 +80,7 @@ absl::StatusOr<LunBacking> RbdStore::BackingOf(const std::string& path) const {
 }
 
 absl::Status RbdStore::CheckIsClosed(const std::string& path) const {
-  const Name name = NameOf(path);
+  const RbdName name = NameOf(path);
   ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, "", /*read_only=*/true));
   ASSIGN_OR_RETURN(const std::vector<std::string> others, pool_->ListWatchers(image));
   if (others.empty()) return absl::OkStatus();
@@ -105,7 +95,7 @@ absl::Status RbdStore::CheckIsClosed(const std::string& path) const {
 // that has just opened it is missing only if tgtd has stood still for 30 s since, which shows by an empty
 // list.
 absl::Status RbdStore::RegisterOpened(const std::string& path) const {
-  const Name name = NameOf(path);
+  const RbdName name = NameOf(path);
   ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, "", /*read_only=*/true));
   ASSIGN_OR_RETURN(const std::vector<std::string> clients, pool_->ListWatchers(image));
   if (clients.empty())
@@ -132,7 +122,7 @@ absl::Status RbdStore::CreateImage(const std::string& path, uint64_t size_bytes,
 absl::Status RbdStore::CloneImage(const std::string& from, const std::string& to, uint64_t size_bytes,
                                   Provisioning provisioning, bool own_space) const {
   RETURN_IF_ERROR(CheckThin(to, own_space || provisioning == Provisioning::kThick));
-  const Name source = NameOf(from), name = NameOf(to);
+  const RbdName source = NameOf(from), name = NameOf(to);
   const absl::Status made =
       name.snapshot.empty() ? CloneVolume(source, name, size_bytes) : MakeSnapshot(name);
   if (!made.ok()) DropNewImage(to);
@@ -142,21 +132,21 @@ absl::Status RbdStore::CloneImage(const std::string& from, const std::string& to
 
 // A clone is always of a snapshot. For one of a volume as it is now, a snapshot is made that goes again at
 // once; it stays below the clone without a name. A kill in between leaves it, and TidyImages removes it.
-absl::Status RbdStore::CloneVolume(const Name& from, const Name& to, uint64_t size_bytes) const {
+absl::Status RbdStore::CloneVolume(const RbdName& from, const RbdName& to, uint64_t size_bytes) const {
   if (!from.snapshot.empty()) {
     RETURN_IF_ERROR(CloneSnapshot(from, to));
   } else {
-    const Name passing = {from.image, kPassing + to.image};
+    const RbdName passing = {from.image, kPassing + to.image};
     RETURN_IF_ERROR(MakeSnapshot(passing));
     const absl::Status cloned = CloneSnapshot(passing, to);
-    const absl::Status removed = RemoveSnapshot(passing);
+    const absl::Status dropped = removals_.Drop(passing);
     RETURN_IF_ERROR(cloned);
-    RETURN_IF_ERROR(removed);
+    RETURN_IF_ERROR(dropped);
   }
   return GrowImage(absl::StrCat(pool_->options().pool, "/", to.image), size_bytes, Provisioning::kThin);
 }
 
-absl::Status RbdStore::CloneSnapshot(const Name& from, const Name& to) const {
+absl::Status RbdStore::CloneSnapshot(const RbdName& from, const RbdName& to) const {
   const CephLibrary& ceph = pool_->library();
   ImageOptions options(ceph);
   options.UseSecondFormat();
@@ -166,7 +156,7 @@ absl::Status RbdStore::CloneSnapshot(const Name& from, const Name& to) const {
   return absl::OkStatus();
 }
 
-absl::Status RbdStore::MakeSnapshot(const Name& name) const {
+absl::Status RbdStore::MakeSnapshot(const RbdName& name) const {
   ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, "", /*read_only=*/false));
   const int made = pool_->library().rbd_snap_create(image.get(), name.snapshot.c_str());
   return made < 0 ? CephError("make snapshot " + name.Text(), made) : absl::OkStatus();
@@ -198,10 +188,14 @@ absl::Status RbdStore::KeepImage(const std::string& path) const {
   return pool_->WriteKey(marks_, NameOf(path).Text(), kKept);
 }
 
-void RbdStore::DropNewImage(const std::string& path) const { RemoveName(NameOf(path)).IgnoreError(); }
+void RbdStore::DropNewImage(const std::string& path) const {
+  const absl::Status dropped = removals_.Drop(NameOf(path));
+  if (!dropped.ok())  // it has no mark: the next start finds it
+    LogWarn("array", "a new image is left", {{"image", path}, {"error", std::string(dropped.message())}});
+}
 
 absl::Status RbdStore::MarkDeleted(const std::string& path) const {
-  const Name name = NameOf(path);
+  const RbdName name = NameOf(path);
   if (name.snapshot.empty()) {
     const absl::Status closed = CheckIsClosed(path);
     if (absl::IsNotFound(closed)) return absl::OkStatus();
@@ -212,51 +206,7 @@ absl::Status RbdStore::MarkDeleted(const std::string& path) const {
 
 absl::Status RbdStore::UnmarkDeleted(const std::string& path) const { return KeepImage(path); }
 
-absl::Status RbdStore::RemoveMarked(const std::string& path) const {
-  const Name name = NameOf(path);
-  RETURN_IF_ERROR(pool_->WriteKey(marks_, name.Text(), kRemoved));
-  return RemoveLeft();
-}
-
-// Until none goes: what went may be what another waited for. Of two callers one may find an image gone (OK).
-absl::Status RbdStore::RemoveLeft() const {
-  while (true) {
-    ASSIGN_OR_RETURN(const auto marks, pool_->ReadKeys(marks_));
-    absl::Status status;
-    bool some_went = false;
-    for (const auto& [text, mark] : marks) {
-      if (mark != kRemoved) continue;
-      absl::Status removed = RemoveName(ParseName(text));
-      if (absl::IsFailedPrecondition(removed)) continue;  // something needs it
-      if (removed.ok()) removed = pool_->WriteKey(marks_, text, "");
-      some_went |= removed.ok();
-      status.Update(removed);
-    }
-    if (!some_went) return status;
-  }
-}
-
-absl::Status RbdStore::RemoveSnapshot(const Name& name) const {
-  const absl::StatusOr<RbdImage> image = pool_->OpenImage(name.image, "", /*read_only=*/false);
-  if (absl::IsNotFound(image.status())) return absl::OkStatus();
-  RETURN_IF_ERROR(image.status());
-  const int removed = pool_->library().rbd_snap_remove(image->get(), name.snapshot.c_str());
-  if (removed == 0 || removed == -ENOENT) return absl::OkStatus();
-  return CephError("remove snapshot " + name.Text(), removed);
-}
-
-// FAILED_PRECONDITION: snapshots or clones need it. OK when there is none. Half an image is removed too.
-absl::Status RbdStore::RemoveName(const Name& name) const {
-  if (!name.snapshot.empty()) return RemoveSnapshot(name);
-  const absl::StatusOr<std::vector<std::string>> snapshots = pool_->ListSnapshots(name.image);
-  if (snapshots.ok() && !snapshots->empty())
-    return absl::FailedPreconditionError(name.image + ": it has snapshots");
-  if (!snapshots.ok() && !absl::IsNotFound(snapshots.status())) return snapshots.status();
-  const int removed = pool_->library().rbd_remove(pool_->context(), name.image.c_str());
-  if (removed == 0 || removed == -ENOENT) return absl::OkStatus();
-  if (removed == -ENOTEMPTY) return absl::FailedPreconditionError(name.image + ": it has clones");
-  return CephError("remove image " + name.image, removed);
-}
+absl::Status RbdStore::RemoveMarked(const std::string& path) const { return removals_.Remove(NameOf(path)); }
 
 absl::StatusOr<std::vector<std::string>> RbdStore::ListNames() const {
   ASSIGN_OR_RETURN(const std::vector<std::string> images, pool_->ListImages());
@@ -279,40 +229,43 @@ absl::Status RbdStore::TidyImages(const std::set<std::string>& known, const std:
   for (const std::string& text : names) {
     const auto mark = marks.find(text);
     const bool has_row = known.contains(absl::StrCat(pool_->options().pool, "/", text));
-    RETURN_IF_ERROR(TidyOne(ParseName(text), mark == marks.end() ? "" : mark->second, has_row));
+    RETURN_IF_ERROR(TidyOne(ParseRbdName(text), mark == marks.end() ? "" : mark->second, has_row));
   }
   // Marks whose image is gone.
   for (const auto& [text, mark] : marks) {
     if (std::ranges::find(names, text) == names.end()) RETURN_IF_ERROR(pool_->WriteKey(marks_, text, ""));
   }
-  return RemoveLeft();
+  removals_.Begin();
+  return absl::OkStatus();
 }
 
 // With a row it is kept, whatever the mark says: the row was stored last, or is not deleted yet. Without one,
 // an image that was never kept is of a call that was cut short.
-absl::Status RbdStore::TidyOne(const Name& name, const std::string& mark, bool known) const {
+absl::Status RbdStore::TidyOne(const RbdName& name, const std::string& mark, bool known) const {
   const std::string text = name.Text();
   if (known) return mark == kKept ? absl::OkStatus() : pool_->WriteKey(marks_, text, kKept);
-  if (mark == kOrphan || mark == kRemoved) return absl::OkStatus();
+  if (mark == kOrphan || mark == kRemovedMark) return absl::OkStatus();
   if (mark == kKept) {
     LogWarn("array", "setting an image aside that the catalogue does not know", {{"image", text}});
     return pool_->WriteKey(marks_, text, kOrphan);
   }
   LogInfo("array", "removing a left-over image", {{"image", text}});
-  return pool_->WriteKey(marks_, text, kRemoved);
+  return pool_->WriteKey(marks_, text, kRemovedMark);
 }
 
+// Half an image, which nobody can open, is one too.
 absl::StatusOr<std::vector<OrphanFile>> RbdStore::ListOrphans() const {
   ASSIGN_OR_RETURN(const auto marks, pool_->ReadKeys(marks_));
   std::vector<OrphanFile> orphans;
   for (const auto& [text, mark] : marks) {
     if (mark != kOrphan) continue;
-    const Name name = ParseName(text);
-    ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, name.snapshot, /*read_only=*/true));
+    const RbdName name = ParseRbdName(text);
+    const auto image = pool_->OpenImage(name.image, name.snapshot, /*read_only=*/true);
     timespec changed{};
-    pool_->library().rbd_get_modify_timestamp(image.get(), &changed);
-    ASSIGN_OR_RETURN(const uint64_t taken, MeasureImage(absl::StrCat(pool_->options().pool, "/", text)));
-    orphans.push_back({.name = text, .taken_bytes = taken, .changed = absl::TimeFromTimespec(changed)});
+    if (image.ok()) pool_->library().rbd_get_modify_timestamp(image->get(), &changed);
+    const auto taken = MeasureImage(absl::StrCat(pool_->options().pool, "/", text));
+    orphans.push_back(
+        {.name = text, .taken_bytes = taken.value_or(0), .changed = absl::TimeFromTimespec(changed)});
   }
   return orphans;
 }
@@ -355,7 +308,7 @@ int AddDiff(uint64_t offset, size_t length, int, void* context) {
 
 absl::StatusOr<BlockPage> RbdStore::ListDiff(const PoolImage& image, const char* base, uint64_t offset,
                                              size_t limit) const {
-  const Name name = NameOf(image.path);
+  const RbdName name = NameOf(image.path);
   ASSIGN_OR_RETURN(const RbdImage opened, pool_->OpenImage(name.image, name.snapshot, /*read_only=*/true));
   DiffPage diff{.page = {.ranges = {}, .size_bytes = image.size_bytes, .next_offset = offset},
                 .limit = limit};
@@ -369,7 +322,7 @@ absl::StatusOr<BlockPage> RbdStore::ListDiff(const PoolImage& image, const char*
 }
 
 absl::StatusOr<uint64_t> RbdStore::ReadSize(const std::string& path) const {
-  const Name name = NameOf(path);
+  const RbdName name = NameOf(path);
   ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, name.snapshot, /*read_only=*/true));
   uint64_t size = 0;
   const int measured = pool_->library().rbd_get_size(image.get(), &size);
@@ -377,7 +330,7 @@ absl::StatusOr<uint64_t> RbdStore::ReadSize(const std::string& path) const {
 }
 
 absl::StatusOr<uint64_t> RbdStore::MeasureImage(const std::string& path) const {
-  const Name name = NameOf(path);
+  const RbdName name = NameOf(path);
   ASSIGN_OR_RETURN(const RbdImage image, pool_->OpenImage(name.image, name.snapshot, /*read_only=*/true));
   uint64_t size = 0;
   const int measured = pool_->library().rbd_get_size(image.get(), &size);

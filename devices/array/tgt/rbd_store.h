@@ -6,9 +6,8 @@
 //   each is:
 //
 //   no key --KeepImage--> kept --MarkDeleted--> deleted --RemoveMarked--> removed --> no key and no image
-//                          |                                                  (or later: while a snapshot or
-//                          a
-//                          +--TidyImages, without a row--> orphan              clone needs it)
+//                          |                                                  (or later: rbd_removals.h)
+//                          +--TidyImages, without a row--> orphan
 //
 // A clone keeps what it was made from, without a name; so does a deleted volume with snapshots. Only thin
 // volumes. Images of another array, or of nobody, are not touched.
@@ -24,6 +23,7 @@
 #include "devices/array/tgt/ceph_pool.h"
 #include "devices/array/tgt/gateway_lease.h"
 #include "devices/array/tgt/image_store.h"
+#include "devices/array/tgt/rbd_removals.h"
 
 namespace lunkeeper {
 
@@ -34,7 +34,8 @@ class RbdStore final : public ImageStore {
       : lock_(std::move(lock)),
         pool_(std::move(pool)),
         prefix_("lunkeeper." + array + "."),
-        marks_(prefix_ + "images") {}
+        marks_(prefix_ + "images"),
+        removals_(*pool_, marks_, pool_->options().removals_every) {}
 
   // Before anything is written: from now on it has the lease, and its pool is the one of TakeArray.
   void KeepLease(std::unique_ptr<GatewayLease> lease) { lease_ = std::move(lease); }
@@ -82,21 +83,11 @@ class RbdStore final : public ImageStore {
   absl::StatusOr<std::vector<std::string>> ListNames() const;
 
  private:
-  // An image's name in the pool, without the pool; and a snapshot's, or nothing.
-  struct Name {
-    std::string image, snapshot;
-    std::string Text() const { return snapshot.empty() ? image : image + "@" + snapshot; }
-  };
-  Name NameOf(const std::string& path) const;
-  static Name ParseName(const std::string& text);
-  absl::Status CloneVolume(const Name& from, const Name& to, uint64_t size_bytes) const;
-  absl::Status CloneSnapshot(const Name& from, const Name& to) const;
-  absl::Status MakeSnapshot(const Name& name) const;
-  absl::Status RemoveSnapshot(const Name& name) const;
-  absl::Status RemoveName(const Name& name) const;
-  // Removes what RemoveMarked could not, as something needed it.
-  absl::Status RemoveLeft() const;
-  absl::Status TidyOne(const Name& name, const std::string& mark, bool known) const;
+  RbdName NameOf(const std::string& path) const;
+  absl::Status CloneVolume(const RbdName& from, const RbdName& to, uint64_t size_bytes) const;
+  absl::Status CloneSnapshot(const RbdName& from, const RbdName& to) const;
+  absl::Status MakeSnapshot(const RbdName& name) const;
+  absl::Status TidyOne(const RbdName& name, const std::string& mark, bool known) const;
   absl::StatusOr<BlockPage> ListDiff(const PoolImage& image, const char* base, uint64_t offset,
                                      size_t limit) const;
 
@@ -105,6 +96,7 @@ class RbdStore final : public ImageStore {
   std::unique_ptr<GatewayLease> lease_;  // constant once it is kept
   const std::string prefix_;
   const std::string marks_;
+  mutable RbdRemovals removals_;
 };
 
 }  // namespace lunkeeper

@@ -1,0 +1,90 @@
+// Clones are of RBD's second format: the snapshot below one may be removed at any time, and stays without a
+// name for as long as the clone. An image with such snapshots cannot be removed (ENOTEMPTY). One that was
+// open to a client that died cannot either, for 30 s (EBUSY).
+#include "devices/array/tgt/rbd_removals.h"
+
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "base/status_macros.h"
+
+namespace lunkeeper {
+
+RbdName ParseRbdName(const std::string& text) {
+  const size_t at = text.find('@');
+  if (at == std::string::npos) return {.image = text, .snapshot = {}};
+  return {.image = text.substr(0, at), .snapshot = text.substr(at + 1)};
+}
+
+RbdRemovals::RbdRemovals(const CephPool& pool, std::string marks, absl::Duration every)
+    : pool_(pool), marks_(std::move(marks)), removals_(every, [this] { RemoveLeft(); }) {}
+
+void RbdRemovals::Begin() {
+  begun_ = true;
+  removals_.Wake();
+}
+
+// What else waited for it is the thread's to find: it may be much, and large.
+absl::Status RbdRemovals::Remove(const RbdName& name) {
+  RETURN_IF_ERROR(pool_.WriteKey(marks_, name.Text(), kRemovedMark));
+  if (RemoveMarked(name.Text()).value_or(false)) removals_.Wake();
+  return absl::OkStatus();
+}
+
+absl::Status RbdRemovals::Drop(const RbdName& name) {
+  if (RemoveName(name).value_or(false)) return absl::OkStatus();
+  return pool_.WriteKey(marks_, name.Text(), kRemovedMark);
+}
+
+// Until none goes: what went may be what another waited for.
+void RbdRemovals::RemoveLeft() {
+  for (bool some_went = begun_; some_went && !ends_;) {
+    some_went = false;
+    const auto marks = pool_.ReadKeys(marks_);
+    if (!marks.ok()) return Report("", marks.status());
+    std::erase_if(reported_, [&](const auto& each) { return !marks->contains(each.first); });
+    for (const auto& [text, mark] : *marks) {
+      if (mark != kRemovedMark || ends_) continue;
+      const absl::StatusOr<bool> removed = RemoveMarked(text);
+      some_went |= removed.value_or(false);
+      Report(text, removed.status());
+    }
+  }
+}
+
+void RbdRemovals::Report(const std::string& text, const absl::Status& status) {
+  const std::string why(status.message());
+  if (std::exchange(reported_[text], why) == why || status.ok()) return;
+  LogWarn("array", "cannot be removed yet, and is tried again", {{"image", text}, {"error", why}});
+}
+
+// Of two that do so at the same time one may find it gone, or busy.
+absl::StatusOr<bool> RbdRemovals::RemoveMarked(const std::string& text) const {
+  ASSIGN_OR_RETURN(const bool gone, RemoveName(ParseRbdName(text)));
+  if (gone) RETURN_IF_ERROR(pool_.WriteKey(marks_, text, ""));
+  return gone;
+}
+
+absl::StatusOr<bool> RbdRemovals::RemoveSnapshot(const RbdName& name) const {
+  const absl::StatusOr<RbdImage> image = pool_.OpenImage(name.image, "", /*read_only=*/false);
+  if (absl::IsNotFound(image.status())) return true;
+  RETURN_IF_ERROR(image.status());
+  const int removed = pool_.library().rbd_snap_remove(image->get(), name.snapshot.c_str());
+  if (removed == 0 || removed == -ENOENT) return true;
+  return CephError("remove snapshot " + name.Text(), removed);
+}
+
+absl::StatusOr<bool> RbdRemovals::RemoveName(const RbdName& name) const {
+  if (!name.snapshot.empty()) return RemoveSnapshot(name);
+  const absl::StatusOr<std::vector<std::string>> snapshots = pool_.ListSnapshots(name.image);
+  if (!snapshots.ok() && !absl::IsNotFound(snapshots.status())) return snapshots.status();
+  if (snapshots.ok() && !snapshots->empty()) return false;
+  const int removed = pool_.library().rbd_remove(pool_.context(), name.image.c_str());
+  if (removed == 0 || removed == -ENOENT) return true;
+  if (removed == -ENOTEMPTY) return false;
+  return CephError("remove image " + name.image, removed);
+}
+
+}  // namespace lunkeeper

@@ -1,0 +1,58 @@
+#pragma once
+// Removes images and snapshots of an array in Ceph, at once if it can and else later: while a clone or a
+// snapshot needs one, or somebody has it open, it stays with the mark `removed` (rbd_store.h). A thread looks
+// at those marks again and again, so nothing waits for the next start.
+//
+// Thread-safe; one call for each name at a time. What is marked is removed by the next gateway if this one
+// dies. The pool outlives it. The destructor waits for a removal in progress.
+
+#include <atomic>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/periodic.h"
+#include "devices/array/tgt/ceph_pool.h"
+
+namespace lunkeeper {
+
+// An image's name in the pool, without the pool; and a snapshot's, or nothing.
+struct RbdName {
+  std::string image, snapshot;
+  std::string Text() const { return snapshot.empty() ? image : image + "@" + snapshot; }
+};
+RbdName ParseRbdName(const std::string& text);
+
+inline constexpr char kRemovedMark[] = "removed";
+
+class RbdRemovals {
+ public:
+  // `marks`: the object with the marks.
+  RbdRemovals(const CephPool& pool, std::string marks, absl::Duration every);
+  ~RbdRemovals() { ends_ = true; }
+
+  // From now on what is marked is removed: no row needs it.
+  void Begin();
+  // Marks it, and removes it now or later. OK once the mark is stored.
+  absl::Status Remove(const RbdName& name);
+  // The same of what is new and has no mark: it gets one only if it cannot be removed now.
+  absl::Status Drop(const RbdName& name);
+
+ private:
+  void RemoveLeft();
+  // Whether it is gone; if not, something needs it. Half an image is removed too.
+  absl::StatusOr<bool> RemoveName(const RbdName& name) const;
+  absl::StatusOr<bool> RemoveSnapshot(const RbdName& name) const;
+  absl::StatusOr<bool> RemoveMarked(const std::string& text) const;
+  void Report(const std::string& text, const absl::Status& status);
+
+  const CephPool& pool_;
+  const std::string marks_;
+  std::atomic<bool> begun_ = false, ends_ = false;
+  std::map<std::string, std::string> reported_;  // why each one was not removed; used by the thread only
+  Periodic removals_;                            // last: its thread uses the others
+};
+
+}  // namespace lunkeeper
