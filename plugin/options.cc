@@ -93,9 +93,9 @@ void AddPortalOptions(CLI::App* command, ServeOptions* options) {
       ->transform(ToPlainAddress)
       ->check(Check(IsAddress));
   command
-      ->add_option("--peer-portal", options->ceph.peer_portals,
-                   "With rbd: address:port of another gateway of this array, where nodes go on if that one "
-                   "takes it over")
+      ->add_option("--peer-portal", options->peer_portals,
+                   "address:port of another host of this array, where nodes go on when that one serves it: "
+                   "another gateway of --store=rbd, or a host that gets the pool's disks")
       ->allow_extra_args(false)
       ->transform(ToPlainAddress)
       ->check(Check(IsAddress));

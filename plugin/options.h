@@ -62,6 +62,7 @@ struct ServeOptions {
   std::string pool;
   CephOptions ceph;  // its pool empty: volumes are files in `pool`
   std::vector<std::string> portals;
+  std::vector<std::string> peer_portals;  // of the array's other hosts
   int tgt_control_port = 1;
   int tgtds = 1;
   double overcommit = 0;  // 0: no limit

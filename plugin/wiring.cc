@@ -174,6 +174,7 @@ absl::StatusOr<std::shared_ptr<TgtArray>> OpenPool(const ServeOptions& options, 
   array.ceph = options.ceph;
   for (const std::string& portal : options.portals)  // each once
     if (std::ranges::find(array.portals, portal) == array.portals.end()) array.portals.push_back(portal);
+  array.peer_portals = options.peer_portals;
   array.limits = {.overcommit = options.overcommit, .keep_free_percent = options.keep_free_percent};
   array.control_port = options.tgt_control_port;
   array.tgtd_io_threads = options.tgtd_io_threads;

@@ -31,13 +31,15 @@ def page(port, path):
 class Agent(ReadyDaemon):
     """One `lunkeeper array`."""
 
-    def __init__(self, rig, name, pool, portal, control_port):
+    def __init__(self, rig, name, pool, portal, control_port, *, host="", address=None):
+        """`host`: of several that serve one array by turns; `address`: where clients find the array."""
         self.array_name, self.control_port = name, control_port
-        self.address, self.metrics_port = f"127.0.0.1:{free_port()}", free_port()
-        self.socket = rig.folder / f"agent-{name}.sock"
-        certificate, key = rig.authority.issue(f"agent-{name}", f"DNS:{name}.example")
+        self.address, self.metrics_port = address or f"127.0.0.1:{free_port()}", free_port()
+        called = f"agent-{name}{host}"
+        self.socket = rig.folder / f"{called}.sock"
+        certificate, key = rig.authority.issue(called, f"DNS:{name}.example")
         super().__init__(
-            f"agent-{name}",
+            called,
             [
                 rig.binary,
                 "array",
@@ -50,10 +52,10 @@ class Agent(ReadyDaemon):
                 f"--tls-key={key}",
                 f"--tls-ca={rig.authority.certificate}",
                 f"--endpoint=unix://{self.socket}",
-                f"--state-dir={rig.folder}/agent-{name}-state",
+                f"--state-dir={rig.folder}/{called}-state",
                 f"--metrics-address=127.0.0.1:{self.metrics_port}",
             ],
-            log=rig.folder / f"agent-{name}.log",
+            log=rig.folder / f"{called}.log",
             environment=rig.environment,
         )
 

@@ -7,10 +7,14 @@
 // digits. A mount is known by the kernel's object for its super block in sysfs, whose inode number is never
 // used again: bind mounts and containers do not change it. On file systems without such an object (all but
 // XFS, ext4 and btrfs) the boot id alone counts.
+//
+// A pool that was flushed before it was unmounted (FlushPool) has lost nothing: the next mount, also on
+// another host, has the same id, once. So a pool moves in order without an I/O error.
 // Functions without state.
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace lunkeeper {
@@ -23,7 +27,14 @@ struct CacheIdPaths {
   std::string memory;
 };
 
-// Called when the pool is open, so that it stays mounted. FAILED_PRECONDITION: there is no boot id.
+// Called when the pool is open, so that it stays mounted, and before anything serves it. FAILED_PRECONDITION:
+// there is no boot id. Another error: what FlushPool has left there cannot be removed, so nothing may be
+// written.
 absl::StatusOr<std::string> ReadCacheId(const CacheIdPaths& paths);
+
+// Nobody writes to the pool any more, and it is locked: brings all of it to the disk, and leaves a note of
+// that in the pool. May be repeated. An error: the disk did not take it, so what was not flushed may be lost.
+// Where all mounts look alike there is no note, and the next mount has another id.
+absl::Status FlushPool(const CacheIdPaths& paths);
 
 }  // namespace lunkeeper

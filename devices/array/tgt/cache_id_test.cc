@@ -16,7 +16,7 @@ namespace {
 constexpr char kBoot[] = "0123456789abcdef";
 
 struct Host {
-  Host() { Boot("01234567-89ab-cdef-0123-456789abcdef"); }
+  explicit Host(const std::string& boot = "01234567-89ab-cdef-0123-456789abcdef") { Boot(boot); }
   void Boot(const std::string& id) const { std::ofstream(paths.boot_id) << id << "\n"; }
   std::string Read() const {
     const auto id = ReadCacheId(paths);
@@ -24,8 +24,16 @@ struct Host {
     CHECK(id->size() == 16);
     return *id;
   }
+  void Flush() const { REQUIRE(FlushPool(paths) == absl::OkStatus()); }
   TempDir directory;
   CacheIdPaths paths = {directory / "boot_id", directory.path(), directory / "memory"};
+};
+
+// A pool on a disk that two hosts reach.
+struct TwoHosts {
+  TwoHosts() { first.paths.pool = second.paths.pool = mount.path(); }
+  Host first, second{"fedcba98-7654-3210-0123-456789abcdef"};
+  LoopMount mount{first.directory.path(), "340M", GENERATE("mkfs.xfs -q", "mkfs.ext4 -q")};
 };
 
 TEST_CASE_METHOD(Host, "the first mount after a boot is known by the boot id, and each later one differs") {
@@ -96,6 +104,88 @@ TEST_CASE_METHOD(Host, "a memory that cannot be written stops no start, and a kn
   const std::string second = Read();
   CHECK(second != kBoot);
   CHECK(Read() == second);
+}
+
+TEST_CASE_METHOD(TwoHosts, "a pool that was flushed has the same id on another host, and on the way back") {
+  const std::string id = first.Read();
+  first.Flush();
+  first.Flush();
+  mount.MountAnew();
+  CHECK(second.Read() == id);
+  CHECK(second.Read() == id);
+  second.Flush();
+  mount.MountAnew();
+  CHECK(first.Read() == id);
+  first.Flush();
+  CHECK(first.Read() == id);  // it was not unmounted after all
+}
+
+TEST_CASE_METHOD(TwoHosts, "a pool that was flushed for one move has other ids after each loss") {
+  const std::string id = first.Read();
+  first.Flush();
+  mount.MountAnew();
+  CHECK(second.Read() == id);
+  mount.MountAnew();
+  const bool comes_back = GENERATE(false, true);
+  const std::string after_loss = (comes_back ? first : second).Read();
+  CHECK(after_loss != id);
+  mount.MountAnew();
+  const std::string again = (comes_back ? second : first).Read();
+  CHECK(again != id);
+  CHECK(again != after_loss);
+}
+
+TEST_CASE_METHOD(TwoHosts, "an id is not shown again by a host that has lost its memory of it") {
+  const std::string id = first.Read();
+  first.Flush();
+  mount.MountAnew();
+  CHECK(second.Read() == id);
+  mount.MountAnew();
+  std::filesystem::remove(first.paths.memory);
+  const std::string after_loss = first.Read();
+  CHECK(after_loss != id);
+  CHECK(first.Read() == after_loss);
+}
+
+TEST_CASE_METHOD(TwoHosts, "a flush says nothing for a mount that no agent has seen") {
+  const std::string id = first.Read();
+  mount.MountAnew();  // and what was in the cache is lost
+  first.Flush();
+  mount.MountAnew();
+  CHECK(second.Read() != id);
+}
+
+TEST_CASE_METHOD(TwoHosts, "an id that the host cannot remember stays on that host") {
+  first.paths.memory = first.directory / "none/memory";
+  const std::string id = first.Read();
+  first.Flush();
+  mount.MountAnew();
+  CHECK(second.Read() != id);
+}
+
+TEST_CASE_METHOD(Host, "what was written to a pool that was flushed outlives its power cut") {
+  LoopMount mount(directory.path(), "340M", "mkfs.xfs -q");
+  paths.pool = mount.path();
+  const std::string id = Read();
+  std::ofstream(mount.path() + "/data") << "written";
+  Flush();
+  Run("xfs_io -x -c shutdown " + mount.path());
+  mount.MountAnew();
+  std::string data;
+  std::ifstream(mount.path() + "/data") >> data;
+  CHECK(data == "written");
+  CHECK(Read() == id);
+}
+
+TEST_CASE_METHOD(Host, "a pool whose disk does not take its data is not flushed") {
+  LoopMount mount(directory.path(), "340M", "mkfs.xfs -q");
+  paths.pool = mount.path();
+  const std::string id = Read();
+  std::ofstream(mount.path() + "/data") << "not on the disk yet";
+  Run("xfs_io -x -c shutdown " + mount.path());
+  CHECK_FALSE(FlushPool(paths).ok());
+  mount.MountAnew();
+  CHECK(Read() != id);
 }
 
 TEST_CASE("a node sees that the pool was mounted anew, and no change when only tgtd or the agent restart") {

@@ -2,7 +2,6 @@
 // Which pool of which Ceph cluster, and as whom.
 
 #include <string>
-#include <vector>
 
 #include "absl/time/time.h"
 
@@ -12,8 +11,6 @@ struct CephOptions {
   std::string pool;  // empty: no Ceph
   std::string conf = "/etc/ceph/ceph.conf";
   std::string user = "admin";
-  // Where nodes find the array when another gateway serves it: address:port each.
-  std::vector<std::string> peer_portals = {};
   // How long another gateway's record stands still until its array is taken.
   absl::Duration takeover_after = absl::Seconds(5);
   // Between attempts to remove what could not be removed before.

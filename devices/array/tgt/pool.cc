@@ -3,6 +3,7 @@
 //   lock            flock'ed while a program has the pool open (pool_lock.h)
 //   tgtd.lock       flock'ed while a tgtd serves the pool (TgtdLock); tgtd-1.lock and so on: a further one
 //   catalogue.db    SQLite's, with -wal and -shm beside it
+//   cache_id        what initiators know the page cache by; cache_id.flushed: all of it is here (cache_id.h)
 //   volumes/ID      one sparse or allocated file per volume; tgtd opens it as the LUN's backing store
 //   snapshots/ID    one file per snapshot, a reflink of its volume where the file system can
 //   heartbeat_luns/GENERATION   (HeartbeatLunFiles)

@@ -247,7 +247,7 @@ struct WithTwoTgtds : OnCeph {
 
 TEST_CASE_METHOD(WithTwoTgtds, "on Ceph: nodes are told this gateway's portal, and then its peers'") {
   const VolumeId volume = Make("v");
-  options.ceph.peer_portals = {"127.0.0.1:9", "127.0.0.2:9"};
+  options.peer_portals = {"127.0.0.1:9", "127.0.0.2:9"};
   Reopen();
   const auto grant = cluster->grants().AcquireGrant({.volume = volume, .node = kA}, absl::ZeroDuration());
   REQUIRE(grant.status() == absl::OkStatus());

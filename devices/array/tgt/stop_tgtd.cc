@@ -1,6 +1,7 @@
 // The order: the pool's own lock, so that no agent starts or watches a tgtd; the processes, each held by a
 // pidfd before a second look, so that no stranger with a number used twice is hit; the question about grants,
-// to each; the signals; and the locks that they held, which the kernel gives up with the last of the threads.
+// to each; the signals; the locks that they held, which the kernel gives up with the last of the threads; and
+// what they wrote, to the disk.
 #include "devices/array/tgt/stop_tgtd.h"
 
 #include <signal.h>
@@ -19,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
+#include "devices/array/tgt/cache_id.h"
 #include "devices/array/tgt/pool_lock.h"
 #include "devices/array/tgt/tgt_client.h"
 #include "devices/array/tgt/tgtd_lock.h"
@@ -141,7 +143,8 @@ absl::Status StopPoolTgtd(const StopTgtdRequest& request, absl::Time deadline) {
   for (const RunningTgtd& tgtd : running) {
     if (!request.with_sessions) RETURN_IF_ERROR(CheckUnused(tgtd.process, ReadControlPort(tgtd.process)));
   }
-  return KillRunning(running, deadline);
+  RETURN_IF_ERROR(KillRunning(running, deadline));
+  return FlushPool({.boot_id = request.boot_id_path, .pool = request.pool_dir, .memory = {}});
 }
 
 absl::Status KillTgtds(const std::string& pool_dir, absl::Time deadline) {

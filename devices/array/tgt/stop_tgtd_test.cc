@@ -48,6 +48,7 @@ TEST_CASE("a stopped agent's tgtd is ended, its pool can be unmounted, and all i
   TempDir directory;
   const LoopMount mount(directory.path(), "400M");
   Stopped stopped(mount.path());
+  const std::string cache = stopped.session->Identity().product;
   stopped.session.reset();
   REQUIRE(stopped.Stop(true) == absl::OkStatus());
   CHECK(stopped.Tgtd() == 0);
@@ -56,6 +57,7 @@ TEST_CASE("a stopped agent's tgtd is ended, its pool can be unmounted, and all i
   REQUIRE(stopped.fixture.Open() == absl::OkStatus());
   stopped.session = PlainInitiator::Login(stopped.connection).value();
   CHECK(stopped.session->Read(1) == 'x');
+  CHECK(stopped.session->Identity().product == cache);  // else a device with unflushed writes would fail
 }
 
 TEST_CASE("a volume in use keeps its tgtd, unless somebody says that it does not matter") {

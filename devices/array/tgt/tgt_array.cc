@@ -131,9 +131,6 @@ TgtArrayImpl::~TgtArrayImpl() {
 
 absl::Status TgtArrayImpl::OpenPool() {
   RETURN_IF_ERROR(CheckName(options_.name));
-  if (options_.ceph.pool.empty() && !options_.ceph.peer_portals.empty())
-    return absl::InvalidArgumentError(
-        "--peer-portal goes with --store=rbd:POOL alone: no other host has the files of --pool");
   RETURN_IF_ERROR(OpenStore());
   RETURN_IF_ERROR(MakeParts());
   if (sequence() < seen_->at_open()) {
@@ -164,7 +161,7 @@ absl::Status TgtArrayImpl::MakeParts() {
                                                .io_threads = options_.tgtd_io_threads,
                                                .output_path = options_.tgtd_output_path,
                                                .lock_path = {}},
-                                     .peer_portals = options_.ceph.peer_portals,
+                                     .peer_portals = options_.peer_portals,
                                      .tgtds = options_.tgtds,
                                      .drain_timeout = options_.drain_timeout,
                                      .list_heartbeat_luns = [this] { return heartbeat_luns_->ServeAgain(); },

@@ -27,6 +27,8 @@ struct TgtArrayOptions {
   CephOptions ceph;  // with a pool: volumes and catalogue are there, and `pool_dir` is this host's own folder
   // address:port each, what tgtd listens on and initiators connect to: one, or one for each network.
   std::vector<std::string> portals;
+  // Where nodes find the array when another host serves it: address:port each.
+  std::vector<std::string> peer_portals = {};
   PoolLimits limits;
   int control_port = 1;  // tgtd's management socket, 0 to 32767; one array each
   // How many tgtds new grants are spread over, 1 to kMostTgtds; the further ones have the control ports and
