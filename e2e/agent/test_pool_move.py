@@ -15,8 +15,8 @@ from harness import docs, mounts, places
 from harness.checker import IO_ERROR, BlockChecker
 from harness.cleanup import wait_until
 from harness.pool import run
-from harness.processes import free_port, kill_pid, listener_of
-from harness.rig import LIST_PORTALS, TGT_SOCKETS, free_control_port
+from harness.processes import free_port, kill_pid
+from harness.rig import free_control_port
 from harness.storage_host import BOOT_ID
 from harness.volume import MIB, Volume
 
@@ -61,20 +61,17 @@ class Host:
         private = ("unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh")
         return [*private, *map(str, argv)]
 
-    def tgtd(self) -> int | None:
-        return listener_of(TGT_SOCKETS / f"socket.{self.agent.control_port}", question=LIST_PORTALS)
-
     def hand_over(self, pool: Path) -> None:
         """As a cluster manager stops the agent, and then the unit of the page."""
         assert self.agent.stop() == 0
         command = re.search(r"^ExecStop=(.*)$", unit(), re.MULTILINE)[1].replace("/srv/lunkeeper", str(pool))
         run(*self.inside(places.LUNKEEPER, *command.split()[1:]))
-        assert self.tgtd() is None
+        assert self.agent.tgtd() is None
         self.disk.unmount()
 
     def lose_power(self, pool: Path) -> None:
         self.agent.kill()
-        if (tgtd := self.tgtd()) is not None:
+        if (tgtd := self.agent.tgtd()) is not None:
             kill_pid(tgtd)
         run("xfs_io", "-x", "-c", "shutdown", self.disk.mounted)  # what is in memory alone is lost
         self.disk.unmount()

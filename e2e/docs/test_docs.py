@@ -1,5 +1,6 @@
 """Runs every command of the documents: here on a host of its own, in e2e/kube on the cluster."""
 
+import html
 import os
 import pathlib
 import re
@@ -8,7 +9,7 @@ import sys
 
 import pytest
 
-from harness import docs, mounts
+from harness import dashboard, docs, mounts
 from harness.cleanup import Cleanup, wait_until
 from harness.places import LUNKEEPER, ROOT
 from harness.processes import MARK, kill_pid, marked_with
@@ -207,3 +208,9 @@ def test_every_verb_of_dev_that_is_named_exists():
     for page in docs.PAGES:
         for verb in re.findall(r"\./dev (?!help)([a-z]+)", pathlib.Path(page).read_text()):
             assert f"./dev {verb}" in known, f"{page.name}: ./dev {verb}"
+
+
+def test_the_dashboards_picture_shows_the_panels_of_the_dashboard():
+    picture = (ROOT / "docs/images/dashboard.svg").read_text()
+    shown = re.findall(r'<text[^>]* class="(?:title|row)"[^>]*>(?:⌄ )?([^<]*)</text>', picture)
+    assert [html.unescape(title) for title in shown] == [panel["title"] for panel in dashboard.panels()]

@@ -13,6 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LUNKEEPER = pathlib.Path(os.environ.get("LUNKEEPER", ROOT / "build/dev/plugin/lunkeeper"))
 BUILD = LUNKEEPER.parent.parent
 FAKE = BUILD / "plugin/lunkeeper-fake"
+API_SERVER = BUILD / "fencing/failover/api_server"
 BLOCK_CHECKER = BUILD / "devices/libiscsi/block_checker"
 ZOMBIE_WRITER = BUILD / "devices/libiscsi/zombie_writer"
 LOGS = ROOT / "build/logs/e2e"
