@@ -25,24 +25,27 @@ struct Attempt {
   explicit Attempt(asio::io_context& io) : socket(io), timer(io) {}
   tcp::socket socket;
   asio::steady_timer timer;
-  std::function<void(bool)> done;  // empty once it was called
+  std::function<void(ProbeResult)> done;  // empty once it was called
 
-  void FinishAttempt(std::optional<bool> answered) {
+  void FinishAttempt(std::optional<ProbeResult> result) {
     // Closing the socket completes the connect with operation_aborted; by then `done` is empty.
     boost::system::error_code ignored;
     timer.cancel(ignored);
     socket.close(ignored);
     const auto call = std::exchange(done, nullptr);
-    if (call && answered) call(*answered);
+    if (call && result) call(*result);
   }
 };
 
-// Whether the other kernel is alive. A refusal is an answer as good as an accepted connection: only a living
-// kernel sends a reset. None: the error is of this machine, such as no free descriptor, and says nothing.
-std::optional<bool> InterpretResult(const boost::system::error_code& error) {
+// A refusal is an answer as good as an accepted connection: only a living kernel sends a reset. None: the
+// error is of this machine, such as no free descriptor, and says nothing.
+std::optional<ProbeResult> InterpretResult(const boost::system::error_code& error) {
   if (!error || error == asio::error::connection_refused || error == asio::error::connection_reset)
-    return true;
-  if (error == asio::error::host_unreachable || error == asio::error::timed_out) return false;
+    return ProbeResult::kAnswered;
+  if (error == asio::error::host_unreachable || error == asio::error::timed_out)
+    return ProbeResult::kUnanswered;
+  if (error == asio::error::network_unreachable || error == asio::error::network_down)
+    return ProbeResult::kNoRoute;
   return std::nullopt;
 }
 
@@ -54,7 +57,7 @@ class AsioProber final : public Prober {
     thread_.join();
   }
 
-  void Probe(const std::string& address, uint16_t port, std::function<void(bool)> done) override {
+  void Probe(const std::string& address, uint16_t port, std::function<void(ProbeResult)> done) override {
     boost::system::error_code wrong;
     const auto number = asio::ip::make_address(address, wrong);
     // The address comes from a Node object, and a name would need a resolver that may hang.
@@ -65,13 +68,13 @@ class AsioProber final : public Prober {
   }
 
  private:
-  void BeginAttempt(const tcp::endpoint& to, std::function<void(bool)> done) {
+  void BeginAttempt(const tcp::endpoint& to, std::function<void(ProbeResult)> done) {
     auto attempt = std::make_shared<Attempt>(io_);
     attempt->done = std::move(done);
     attempt->timer.expires_after(kTimeout);
     // Both handlers hold the attempt; it is freed with the second of them.
     attempt->timer.async_wait([attempt](const boost::system::error_code& ended) {
-      if (!ended) attempt->FinishAttempt(false);
+      if (!ended) attempt->FinishAttempt(ProbeResult::kUnanswered);
     });
     attempt->socket.async_connect(to, [attempt](const boost::system::error_code& error) {
       attempt->FinishAttempt(InterpretResult(error));

@@ -6,8 +6,12 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <future>
+#include <optional>
 #include <vector>
+
+#include "base/testing/empty_network.h"
 
 namespace lunkeeper {
 namespace {
@@ -40,41 +44,50 @@ struct SilentListener {
   std::vector<int> callers;
 };
 
-std::future_status Ask(const std::string& address, uint16_t port, bool* answered) {
-  auto promise = std::make_shared<std::promise<bool>>();
+// None: there was no answer at all.
+std::optional<ProbeResult> Ask(const std::string& address, uint16_t port) {
+  auto promise = std::make_shared<std::promise<ProbeResult>>();
   auto answer = promise->get_future();
   const auto prober = MakeProber();
-  prober->Probe(address, port, [promise](bool yes) { promise->set_value(yes); });
-  const auto status = answer.wait_for(std::chrono::seconds(5));
-  if (status == std::future_status::ready) *answered = answer.get();
-  return status;
+  prober->Probe(address, port, [promise](ProbeResult result) { promise->set_value(result); });
+  if (answer.wait_for(std::chrono::seconds(5)) != std::future_status::ready) return std::nullopt;
+  return answer.get();
 }
 
 }  // namespace
 
 TEST_CASE("a kernel that accepts or refuses lives; one that says nothing does not") {
   SilentListener listener;
-  bool answered = false;
-  REQUIRE(Ask("127.0.0.1", listener.port(), &answered) == std::future_status::ready);
-  CHECK(answered);
+  CHECK(Ask("127.0.0.1", listener.port()) == ProbeResult::kAnswered);
   uint16_t closed = 0;
   {
     const SilentListener gone;
     closed = gone.port();
   }
-  answered = false;
-  REQUIRE(Ask("127.0.0.1", closed, &answered) == std::future_status::ready);
-  CHECK(answered);
+  CHECK(Ask("127.0.0.1", closed) == ProbeResult::kAnswered);
   listener.FillQueue();
-  REQUIRE(Ask("127.0.0.1", listener.port(), &answered) == std::future_status::ready);
-  CHECK_FALSE(answered);
+  CHECK(Ask("127.0.0.1", listener.port()) == ProbeResult::kUnanswered);
+}
+
+TEST_CASE("that there is no way to a machine is told apart from its silence") {
+  testing::InEmptyNetwork([] {
+    CHECK(Ask("10.9.8.7", 1) == ProbeResult::kNoRoute);
+    REQUIRE(std::system("ip link set dev lo up && ip route add unreachable 10.9.8.0/24") == 0);
+    CHECK(Ask("10.9.8.7", 1) == ProbeResult::kUnanswered);  // as a router says where nobody has the address
+    CHECK(Ask("127.0.0.1", 1) == ProbeResult::kAnswered);
+  });
 }
 
 TEST_CASE("what we could not ask is no answer at all") {
   const auto prober = MakeProber();
   bool called = false;
-  prober->Probe("not a number", 1, [&](bool) { called = true; });
+  prober->Probe("not a number", 1, [&](ProbeResult) { called = true; });
   CHECK_FALSE(called);
+  // A firewall of this machine, say, refuses to send it.
+  testing::InEmptyNetwork([] {
+    REQUIRE(std::system("ip link set dev lo up && ip route add prohibit 10.9.8.0/24") == 0);
+    CHECK(Ask("10.9.8.7", 1) == std::nullopt);
+  });
 }
 
 }  // namespace lunkeeper

@@ -46,10 +46,12 @@ void PathWatch::ProbePortals() {
     const auto where = ParseHostPort(portal);
     if (!where) continue;
     // The answer may arrive after WatchPortals has dropped the portal; its counter is not made again then.
-    prober_->Probe(where->host, where->port, [this, portal](bool answered) {
+    // That this node has no route is its path's loss as well, such as with its storage interface down.
+    prober_->Probe(where->host, where->port, [this, portal](ProbeResult result) {
       absl::MutexLock lock(&mutex_);
       const auto found = unanswered_.find(portal);
-      if (found != unanswered_.end()) found->second = answered ? 0 : found->second + 1;
+      if (found != unanswered_.end())
+        found->second = result == ProbeResult::kAnswered ? 0 : found->second + 1;
     });
   }
 }

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "absl/time/clock.h"
+#include "base/testing/empty_network.h"
 #include "base/testing/silent_port.h"
 #include "base/testing/test_host.h"
 
@@ -24,6 +25,14 @@ TEST_CASE("a portal that refuses is reached; one that falls silent is lost until
   CHECK(Eventually([&] { return paths.IsLost(port.portal()); }));
   port.Refuse();
   CHECK(Eventually([&] { return !paths.IsLost(port.portal()); }));
+}
+
+TEST_CASE("a portal to which this node has no route is lost") {
+  testing::InEmptyNetwork([] {
+    PathWatch paths;
+    paths.WatchPortals({"10.9.8.7:3260"});
+    CHECK(Eventually([&] { return paths.IsLost("10.9.8.7:3260"); }));
+  });
 }
 
 TEST_CASE("what is not watched is not lost, and begins anew when it is watched again") {

@@ -74,7 +74,7 @@ struct VolumeWanted {
 
 struct ProbeAnswer {
   NodeId node;
-  bool answered = false;
+  bool answered = false, no_route = false;  // no_route: nobody was asked
 };
 
 // The orchestrator's objects. ApiSynced: everything has been listed, and what is gone has been said to be.

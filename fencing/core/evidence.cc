@@ -24,6 +24,7 @@ namespace {
 constexpr size_t kMostOtherBoots = 16;
 constexpr size_t kMostInstances = 16;    // of one machine, that no array shows
 constexpr size_t kProbesOfTheWell = 16;  // at least, in one tick
+constexpr size_t kWitnesses = 4;         // two have to answer, and one may be on this observer's own machine
 
 // A heartbeat may be overtaken, also by the first one of the next boot. Which of two boots came first cannot
 // be known when nothing arrived before them, so none is ever ruled out: the living one is the one that goes
@@ -113,6 +114,7 @@ void Evidence::NoteEvent(Heartbeat heartbeat, Instant now) {
   node.closed = false;
   node.heartbeat_at = now;
   node.unanswered = 0;
+  node.no_route_at.reset();
   node.heartbeat = std::move(heartbeat);
 }
 
@@ -244,14 +246,9 @@ void Evidence::NoteEvent(const ArrayGone& gone) {
 void Evidence::NoteEvent(const ProbeAnswer& result, Instant now) {
   const auto found = nodes_.find(result.node);
   if (found == nodes_.end()) return;  // forgotten meanwhile
-  auto& node = found->second;
-  if (!result.answered) {
-    ++node.unanswered;
-    return;
-  }
-  node.calibrated = true;
-  node.unanswered = 0;
-  node.probe_answered_at = now;
+  found->second.NoteProbe(result, now);
+  if (result.answered) witnesses_.NoteAnswer(NameOf(result.node), now);
+  if (result.no_route) witnesses_.NoteNoRoute(now);
 }
 
 // A watch that lags brings what was renewed before that which a read brought already. What it brings is never
@@ -375,10 +372,14 @@ std::vector<NodeId> Evidence::TakeProbesDue(Instant now) {
   std::vector<NodeId> due;
   // All nodes of a large cluster are met at once: their probes are spread over the ticks.
   size_t spare = std::max(kProbesOfTheWell, nodes_.size() / 100);
+  size_t witnesses = witnesses_.AreWanted(now, settings_.silence) ? kWitnesses : 0;
   for (auto& [id, node] : nodes_) {
-    const bool silent = IsSilent(node, now);
-    if (!IsProbeDue(node, silent, now) || (!silent && spare == 0)) continue;
-    if (!silent) --spare;
+    bool often = IsSilent(node, now);
+    const bool answered_lately =
+        node.probe_answered_at && now - *node.probe_answered_at < settings_.probe_fresh;
+    if (!often && witnesses > 0 && answered_lately) often = true, --witnesses;
+    if (!IsProbeDue(node, often, now) || (!often && spare == 0)) continue;
+    if (!often) --spare;
     node.probe_sent_at = now;
     due.push_back(id);
   }
@@ -392,9 +393,9 @@ bool Evidence::IsSilent(const NodeEvidence& node, Instant now) const {
   return landed > *node.met_at && now - LatestOf(window_, landed) >= settings_.storage_late;
 }
 
-bool Evidence::IsProbeDue(const NodeEvidence& node, bool silent, Instant now) const {
+bool Evidence::IsProbeDue(const NodeEvidence& node, bool often, Instant now) const {
   return !node.probe_sent_at ||
-         now - *node.probe_sent_at >= (silent ? settings_.probe_period : settings_.probe_well);
+         now - *node.probe_sent_at >= (often ? settings_.probe_period : settings_.probe_well);
 }
 
 }  // namespace lunkeeper::fencing

@@ -14,6 +14,7 @@
 #include "fencing/core/event.h"
 #include "fencing/core/indexed_map.h"
 #include "fencing/core/node_evidence.h"
+#include "fencing/core/probe_witnesses.h"
 #include "fencing/core/settings.h"
 #include "fencing/core/signals.h"
 
@@ -98,7 +99,7 @@ class Evidence {
   // node ever used it, nobody can say.
   bool CanTellOf(const NodeId& node, const ArrayChannel& array) const;
   bool IsSilent(const NodeEvidence& node, Instant now) const;
-  bool IsProbeDue(const NodeEvidence& node, bool silent, Instant now) const;
+  bool IsProbeDue(const NodeEvidence& node, bool often, Instant now) const;
   void LookAtStorage(const NodeId& id, const NodeEvidence& node, Instant now, Signals& signals) const;
   void LookAtSilence(const NodeId& id, const NodeEvidence& node, Signals& signals) const;
   void LookAtKernel(const NodeEvidence& node, Instant now, Signals& signals) const;
@@ -122,6 +123,7 @@ class Evidence {
   IndexedMap<NodeName, KubeletSide> kubelets_;
   std::map<ArrayId, ArrayChannel> arrays_;
   size_t arrays_met_ = 0;
+  ProbeWitnesses witnesses_;
 };
 
 }  // namespace lunkeeper::fencing

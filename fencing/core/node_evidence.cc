@@ -59,6 +59,18 @@ const ArraySide::Held* ArraySide::FindHolding(const VolumeId& volume) const {
   return at != holdings.end() && at->volume == volume ? &*at : nullptr;
 }
 
+void NodeEvidence::NoteProbe(const ProbeAnswer& result, Instant now) {
+  if (!result.answered) {
+    ++unanswered;
+    if (result.no_route && !no_route_at) no_route_at = now;
+    return;
+  }
+  calibrated = true;
+  unanswered = 0;
+  no_route_at.reset();
+  probe_answered_at = now;
+}
+
 ArraySide& NodeEvidence::SideOf(const ArrayChannel& array) {
   // Never behind its number, and where all arrays show something of the node, just there.
   auto at = arrays.begin() + static_cast<ptrdiff_t>(std::min(array.number + 1, arrays.size()));

@@ -89,8 +89,11 @@ void ActionRunner::RunCall(const Action& action, const UnfenceNode& call, Instan
 void ActionRunner::RunCall(const Action&, const Probe& call, Instant) {
   const NodeFacts* facts = inputs_.objects.FindNode(NameOf(call.node));
   if (facts == nullptr || facts->address.empty()) return;
-  prober_->Probe(facts->address, facts->kubelet_port,
-                 [this, node = call.node](bool answered) { inputs_.probed(node, answered); });
+  prober_->Probe(facts->address, facts->kubelet_port, [this, node = call.node](ProbeResult result) {
+    inputs_.probed({.node = node,
+                    .answered = result == ProbeResult::kAnswered,
+                    .no_route = result == ProbeResult::kNoRoute});
+  });
 }
 
 void ActionRunner::RunCall(const Action& action, const ReadKubelet& call, Instant now) {

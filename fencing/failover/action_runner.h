@@ -35,7 +35,7 @@ struct ActionInputs {
   std::function<Timeline(const NodeId&)> timeline_of;
   std::function<void(const Action&, Answer, Instant asked)> answered;
   std::function<void(const NodeId&, std::function<void(const ReplicaVotes&)>)> ask_replicas;  // may be empty
-  std::function<void(const NodeId&, bool answered)> probed;
+  std::function<void(const ProbeAnswer&)> probed;
 };
 
 class ActionRunner {

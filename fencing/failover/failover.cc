@@ -228,10 +228,8 @@ ActionInputs FailoverController::MakeActionInputs() {
                              Instant asked) { OnAnswer(action, std::move(answer), asked); },
           .ask_replicas = options_.ask_replicas,
           .probed =
-              [this](const NodeId& node, bool answered) {
-                loop_.PostJob([this, node, answered](Instant now) {
-                  FeedCore(now, ProbeAnswer{node, answered});
-                });
+              [this](const ProbeAnswer& answer) {
+                loop_.PostJob([this, answer](Instant now) { FeedCore(now, answer); });
               }};
 }
 

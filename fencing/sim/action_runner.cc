@@ -181,8 +181,10 @@ void ActionRunner::Run(uint64_t, const Probe& call) {
         [&at = *machine](auto reply) {
           if (at.AnswersProbe()) reply(true);
         },
-        [this, node = call.node, life = replica_.life()](const bool* answered) {
-          if (life == replica_.life()) replica_.Receive(ProbeAnswer{node, answered != nullptr});
+        [this, node = call.node, to = machine->endpoint(), life = replica_.life()](const bool* answered) {
+          if (life != replica_.life()) return;
+          const bool cut = !world_.Open(replica_.endpoint(), to);
+          replica_.Receive(ProbeAnswer{node, answered != nullptr, !answered && cut});
         });
   }
 }

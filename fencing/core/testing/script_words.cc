@@ -203,6 +203,8 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
   const auto name = NameOf(machine.id);
   if (const auto channel = channels.find(what); channel != channels.end()) {
     *channel->second = NextWord(words) == "start";
+  } else if (what == "route") {
+    machine.route = NextWord(words) == "start";
   } else if (what == "dies") {
     for (const auto& each : channels) *each.second = false;
   } else if (what == "returns" || what == "reboots") {
@@ -233,15 +235,20 @@ void ScriptedWorld::HappenToNode(Machine& machine, std::istringstream& words) {
     nodes_.erase(name);
     Feed(NodeGone{name});
   } else {
-    if (what == "appears") nodes_.insert(late_.extract(name));
-    auto& node = nodes_.at(name);
-    if (what == "recreated") machine.id = node.node_id = NodeId(name.value() + ".j"), machine.present.clear();
-    if (what == "exempt") node.exempt = true;
-    if (what == "ready" || what == "unready") node.ready = what == "ready";
-    if (what == "in-service" || what == "out-of-service") node.out_of_service = what == "out-of-service";
-    node.version = NextVersion();
-    Feed(NodeSeen{node});
+    HappenToObject(machine, what);
   }
+}
+
+void ScriptedWorld::HappenToObject(Machine& machine, const std::string& what) {
+  const auto name = NameOf(machine.id);
+  if (what == "appears") nodes_.insert(late_.extract(name));
+  auto& node = nodes_.at(name);
+  if (what == "recreated") machine.id = node.node_id = NodeId(name.value() + ".j"), machine.present.clear();
+  if (what == "exempt") node.exempt = true;
+  if (what == "ready" || what == "unready") node.ready = what == "ready";
+  if (what == "in-service" || what == "out-of-service") node.out_of_service = what == "out-of-service";
+  node.version = NextVersion();
+  Feed(NodeSeen{node});
 }
 
 // It calls itself something else from now on, as a machine that was broken into may. Arrays limit the

@@ -138,7 +138,10 @@ void ScriptedWorld::Do(const Action& action) {
   if (const auto* probe = std::get_if<Probe>(&action.what)) {
     const auto node = probe->node;
     if (late_.contains(NameOf(node))) return;  // nobody knows its address yet
-    After(200_ms, [this, node] { Feed(ProbeAnswer{node, Find(NameOf(node).value()).probe}); });
+    After(200_ms, [this, node] {
+      const auto& machine = Find(NameOf(node).value());
+      Feed(ProbeAnswer{node, machine.probe && machine.route, !machine.route});
+    });
   } else if (const auto* notify = std::get_if<Notify>(&action.what)) {
     auto& machine = Find(NameOf(notify->node).value());
     if (machine.id != notify->node || (!machine.heartbeats && !machine.storage)) return;

@@ -23,6 +23,7 @@ class ScriptedWorld {
     std::string boot = "boot1";
     uint64_t sequence = 0, commands = 0;
     bool heartbeats = true, storage = true, probe = true, kubelet = true, kubelet_ok = true, io = true;
+    bool route = true;  // of the observer, to it
     bool reads_notes = true, cleans = true;
     VolumeSet failing, failed, present;
     std::map<ArrayId, Generation> known;
@@ -45,6 +46,7 @@ class ScriptedWorld {
   void AddPod(std::istringstream& words);
   void Happen(const std::string& subject, std::istringstream& words);
   void HappenToNode(Machine& machine, std::istringstream& words);
+  void HappenToObject(Machine& machine, const std::string& what);
   static void Reboot(Machine& machine);
   void Rewrite(Machine& machine, int number);
   void HappenToVolumes(Machine& machine, const std::string& what, std::istringstream& words);
