@@ -38,6 +38,17 @@ void FillFence(const FenceRecord& fence, FenceStatus* out) {
   out->set_fenced_unix_seconds(absl::ToUnixSeconds(fence.fenced_at));
 }
 
+void FillUses(const std::vector<fencing::VolumeUse>& uses, admin::v1::ArrayUses* out) {
+  for (const fencing::VolumeUse& use : uses) {
+    admin::v1::VolumeUse* entry = out->add_uses();
+    entry->set_volume(use.volume.value());
+    entry->set_node(use.node.value());
+    entry->set_has_device(use.has_device);
+    entry->set_node_is_silent(use.is_silent);
+    for (const auto& pod : use.pods) entry->add_pods(pod.first.value());
+  }
+}
+
 // The holder of the term, as the array records it.
 std::string OperatorHere() { return absl::StrCat(kOperator, HostName()); }
 
@@ -179,10 +190,42 @@ class AdminService final : public admin::v1::Admin::Service {
     });
   }
 
+  grpc::Status RemoveArray(ServerContext*, const admin::v1::RemoveArrayRequest* request,
+                           admin::v1::ArrayUses* response) override {
+    return AnswerRpc([&]() -> absl::Status {
+      if (!backends_.array_removal.remove) return NoFailover();
+      ASSIGN_OR_RETURN(const auto uses, backends_.array_removal.remove(request->array(), request->force()));
+      FillUses(uses, response);
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::Status ListArrayUses(ServerContext*, const admin::v1::ListArrayUsesRequest* request,
+                             admin::v1::ArrayUses* response) override {
+    return AnswerRpc([&]() -> absl::Status {
+      if (!backends_.array_removal.list_uses) return NoFailover();
+      ASSIGN_OR_RETURN(const auto uses, backends_.array_removal.list_uses(request->array()));
+      FillUses(uses, response);
+      return absl::OkStatus();
+    });
+  }
+
+  grpc::Status AddArray(ServerContext*, const admin::v1::AddArrayRequest* request,
+                        admin::v1::AddArrayResponse*) override {
+    return ToGrpcStatus(backends_.array_removal.add ? backends_.array_removal.add(request->array())
+                                                    : NoFailover());
+  }
+
  private:
   static absl::Status NoArray() {
     return absl::FailedPreconditionError(
         "this process has no array: ask one that runs in mode controller or all, or the array's agent");
+  }
+
+  static absl::Status NoFailover() {
+    return absl::FailedPreconditionError(
+        "this is no controller with failover (failover.enabled), which is what knows who uses an array; "
+        "elsewhere take the array out of the arrays file");
   }
 
   std::vector<NamedArray> AllArrays() const {

@@ -19,6 +19,7 @@
 #include "devices/datapath/initiator.h"
 #include "devices/filesystem/filesystem.h"
 #include "devices/filesystem/mounter.h"
+#include "fencing/failover/array_uses.h"
 #include "node/grant_source.h"
 #include "node/limit_watch.h"
 #include "plugin/server.h"
@@ -33,6 +34,13 @@ struct Listener {
   std::function<void()> leave;  // called before its server stops; ends the calls that wait for something
   ConnectionLimits connections = {};
   int max_request_bytes = ServerOptions().max_request_bytes;
+};
+
+// As fencing/failover/array_removal.h says; all empty without failover.
+struct ArrayRemovalCalls {
+  std::function<absl::StatusOr<std::vector<fencing::VolumeUse>>(const std::string& array, bool force)> remove;
+  std::function<absl::StatusOr<std::vector<fencing::VolumeUse>>(const std::string& array)> list_uses;
+  std::function<absl::Status(const std::string& array)> add;
 };
 
 struct Backends {
@@ -62,6 +70,7 @@ struct Backends {
   std::unique_ptr<LimitWatch> limits;             // where grants are those of this process
 
   std::vector<Listener> listeners;
+  ArrayRemovalCalls array_removal;
   std::function<std::vector<std::string>()> failover;  // its status, a line each; empty without failover
   std::vector<std::function<void(Metrics&)>> reports;  // called every few seconds, to set gauges
   // What /metrics says besides, written when it is asked for; uses nothing of what is here.

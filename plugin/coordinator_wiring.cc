@@ -7,11 +7,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "base/host_name.h"
+#include "base/log.h"
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "base/tls.h"
+#include "devices/array/array_router.h"
+#include "devices/array/remaining_arrays.h"
 #include "fencing/agent/coordinator_grant_source.h"
 #include "fencing/agent/kubelet_health.h"
 #include "fencing/agent/replicas.h"
@@ -19,7 +23,9 @@
 #include "fencing/coordinator/authenticator.h"
 #include "fencing/coordinator/coordinator_service.h"
 #include "fencing/coordinator/kube_token_reviewer.h"
+#include "fencing/failover/array_removal.h"
 #include "fencing/failover/failover.h"
+#include "fencing/failover/removal_record.h"
 #include "fencing/kube/kube_client.h"
 #include "plugin/limits_sink.h"
 #include "plugin/replica_poll.h"
@@ -37,8 +43,11 @@ struct CoordinatorServer {
   std::unique_ptr<TokenReviewer> reviewer;
   std::unique_ptr<Authenticator> authenticator, controllers;  // the second may be null, as the next
   std::unique_ptr<ReplicaPoll> others;
-  std::unique_ptr<fencing::Failover> failover;  // null with --no-failover
-  std::unique_ptr<LimitsSink> limits;           // in its place
+  std::shared_ptr<RemainingArrays> remaining;  // null with --no-failover, as the next ones
+  std::unique_ptr<fencing::RemovalWatch> removal_watch;
+  std::unique_ptr<fencing::Failover> failover;
+  std::unique_ptr<fencing::ArrayRemoval> removal;
+  std::unique_ptr<LimitsSink> limits;  // in its place
   HeartbeatSink* sink() const {
     return failover != nullptr ? static_cast<HeartbeatSink*>(failover.get()) : limits.get();
   }
@@ -56,6 +65,9 @@ struct CoordinatorClient {
 
 // The Lease by which replicas choose the leader, in the controllers' namespace.
 constexpr char kLease[] = "lunkeeper-failover";
+
+// For what it writes to the API server, and what it asks of the array that is added back.
+constexpr absl::Duration kRemovalTimeout = absl::Seconds(60);
 
 // A heartbeat of a node with thousands of volumes. The port is open to strangers.
 constexpr int kLongestRequest = 128 << 10;
@@ -77,6 +89,18 @@ absl::Status OpenReplicaPoll(const CoordinatorOptions& options, const FailoverFl
       *server->reviewer, NodeAccount{.audience = options.audience, .account = options.controller_account});
   server->others = std::make_unique<ReplicaPoll>(std::move(replicas), self);
   return absl::OkStatus();
+}
+
+// What an operator removed is left out from here on, for everybody above the arrays.
+void OpenRemaining(const std::string& space, CoordinatorServer* server) {
+  server->remaining = std::make_shared<RemainingArrays>(server->arrays);
+  server->arrays = server->remaining;
+  server->all_grants = MakeGrantRouter(*server->arrays);
+  server->removal_watch = std::make_unique<fencing::RemovalWatch>(
+      *server->failover_kubernetes, space, [remaining = server->remaining.get()](const auto& names) {
+        LogInfo("failover", "arrays that are removed", {{"arrays", absl::StrJoin(names, " ")}});
+        remaining->SetRemoved(names);
+      });
 }
 
 absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, const std::string& self,
@@ -101,13 +125,28 @@ absl::Status OpenFailover(const FailoverFlags& flags, kube::KubeConfig config, c
   // in parallel, and none waits for a TLS handshake.
   config.open_all = true;
   ASSIGN_OR_RETURN(server->failover_kubernetes, kube::MakeKubeClient(config));
+  OpenRemaining(options.lease.space, server);
+  options.removed_arrays = [remaining = server->remaining.get()] { return remaining->ListRemoved(); };
   server->failover = fencing::StartFailover(options, *server->arrays, *server->failover_kubernetes);
+  server->removal = std::make_unique<fencing::ArrayRemoval>(*server->remaining, *server->failover,
+                                                            *server->kubernetes, options.lease.space);
   return absl::OkStatus();
 }
 
 void AddReport(const std::shared_ptr<CoordinatorServer>& server, Backends* backends) {
   if (server->failover == nullptr) return;
   backends->failover = [server] { return server->failover->ReportStatus(); };
+  const std::string by = absl::StrCat("operator@", HostName());
+  backends->array_removal.remove = [server, by](const std::string& array, bool force) {
+    return server->removal->RemoveArray({.array = array, .force = force, .by = by},
+                                        absl::Now() + kRemovalTimeout);
+  };
+  backends->array_removal.list_uses = [server](const std::string& array) {
+    return server->failover->ListUses(array);
+  };
+  backends->array_removal.add = [server](const std::string& array) {
+    return server->removal->AddArray(array, absl::Now() + kRemovalTimeout);
+  };
   backends->reports.push_back([server](Metrics& metrics) { server->failover->ReportMetrics(metrics); });
 }
 
@@ -137,6 +176,9 @@ absl::Status OpenCoordinator(const CoordinatorOptions& options, const FailoverFl
   listener.service = std::shared_ptr<grpc::Service>(server, server->coordinator->service());
   // On SIGTERM: ends the calls and streams that would otherwise last until --stop-seconds have passed.
   listener.leave = [server] { server->coordinator->SendNodesAway(); };
+  // The services above see the arrays and their grants as the coordinator does.
+  backends->arrays = server->arrays;
+  backends->all_grants = server->all_grants;
   AddReport(server, backends);
   backends->certificates.push_back([path = options.certificate] { return std::vector{path}; });
   backends->listeners.push_back(std::move(listener));

@@ -88,6 +88,31 @@ TEST_CASE("a node that hangs while it looks at its devices goes on sending heart
   CHECK(Eventually([&] { return controller.sink.heartbeats() >= before + 5; }));
 }
 
+TEST_CASE("a node ends the I/O of a removed array's volumes, also where it hears of it late") {
+  CoordinatorRig rig;
+  Controller& controller = rig.AddController();
+  controller.sink.SetRemoved({"rack1"});
+  HeartbeatingNode node(rig, {controller.port});
+  const VolumeId gone("rack1-v0000000000000001"), other("rack2-v0000000000000001");
+  node.refusing = true;  // its data path does not answer yet
+  node.Set(std::vector<Device>{DeviceOf(gone.value()), DeviceOf(other.value())});
+  REQUIRE(Eventually([&] { return node.calls >= 2; }));
+  node.refusing = false;
+  REQUIRE(Eventually([&] { return controller.sink.last().failed.contains(gone); }));
+  CHECK_FALSE(node.IsFailed(other));
+  CHECK(controller.sink.last().present.contains(gone));
+  node.Set(std::vector<Device>{DeviceOf(other.value())});
+  CHECK(Eventually([&] { return !controller.sink.last().present.contains(gone); }));
+
+  controller.sink.SetRemoved({});  // added back
+  const int before = controller.sink.heartbeats();
+  REQUIRE(Eventually([&] { return controller.sink.heartbeats() >= before + 5; }));
+  const int calls = node.calls;
+  node.Set(std::vector<Device>{DeviceOf(gone.value())});
+  REQUIRE(Eventually([&] { return controller.sink.last().present.contains(gone); }));
+  CHECK(node.calls == calls);
+}
+
 TEST_CASE("a node that stops has closed its stream; it is told from one that falls silent") {
   CoordinatorRig rig;
   Controller& controller = rig.AddController();

@@ -34,6 +34,7 @@ absl::StatusOr<Page<T>> ListOnePage(Arrays& arrays, const std::string& token, Li
   const std::vector<NamedArray> all = arrays.ListArrays();
   const size_t slash = token.find('/');
   const std::string from = token.substr(0, slash);
+  if (token.empty() && all.empty()) return Page<T>{};
   auto array = std::find_if(all.begin(), all.end(), [&](const NamedArray& a) { return a.name == from; });
   if (token.empty()) array = all.begin();
   if (array == all.end() || (!token.empty() && slash == std::string::npos)) {
@@ -54,8 +55,14 @@ absl::StatusOr<Page<T>> ListOnePage(Arrays& arrays, const std::string& token, Li
   return Page<T>{};
 }
 
-// An id that is not ours was never given to a caller, so there is no such object: deleting it succeeds and
-// listing it finds nothing, as with any object that is gone.
+// For deletes, releases and lists. An id that is not ours was never given to a caller, so there is no such
+// object: deleting it succeeds and listing it finds nothing, as with any object that is gone. So it is on an
+// array that was removed.
+bool IsGone(Arrays& arrays, const std::string& id) {
+  const std::string array = ArrayNameIn(id);
+  return array.empty() || arrays.IsRemoved(array);
+}
+
 class VolumeRouter final : public VolumeStore {
  public:
   explicit VolumeRouter(Arrays& arrays) : arrays_(arrays) {}
@@ -65,7 +72,7 @@ class VolumeRouter final : public VolumeStore {
     return array->volumes().CreateVolume(spec);
   }
   absl::Status DeleteVolume(const VolumeId& id) override {
-    if (ArrayNameIn(id.value()).empty()) return absl::OkStatus();
+    if (IsGone(arrays_, id.value())) return absl::OkStatus();
     ASSIGN_OR_RETURN(const auto array, FindArrayOf(arrays_, id.value()));
     return array->volumes().DeleteVolume(id);
   }
@@ -93,7 +100,7 @@ class VolumeRouter final : public VolumeStore {
     return array->volumes().CreateSnapshot(name, source);
   }
   absl::Status DeleteSnapshot(const SnapshotId& id) override {
-    if (ArrayNameIn(id.value()).empty()) return absl::OkStatus();
+    if (IsGone(arrays_, id.value())) return absl::OkStatus();
     ASSIGN_OR_RETURN(const auto array, FindArrayOf(arrays_, id.value()));
     return array->volumes().DeleteSnapshot(id);
   }
@@ -105,7 +112,7 @@ class VolumeRouter final : public VolumeStore {
                                                size_t limit) override {
     // A volume and its snapshots are on one array, so that array's token is passed on as it is.
     if (!source.empty()) {
-      if (ArrayNameIn(source.value()).empty()) return Page<Snapshot>{};
+      if (IsGone(arrays_, source.value())) return Page<Snapshot>{};
       ASSIGN_OR_RETURN(const auto array, FindArrayOf(arrays_, source.value()));
       return array->volumes().ListSnapshots(source, token, limit);
     }
@@ -145,7 +152,7 @@ class GroupRouter final : public SnapshotGroups {
     return array->groups().CreateGroup(name, sources);
   }
   absl::Status DeleteGroup(const SnapshotGroupId& id) override {
-    if (ArrayNameIn(id.value()).empty()) return absl::OkStatus();
+    if (IsGone(arrays_, id.value())) return absl::OkStatus();
     ASSIGN_OR_RETURN(const auto array, FindArrayOf(arrays_, id.value()));
     return array->groups().DeleteGroup(id);
   }
@@ -179,7 +186,6 @@ class BlockRouter final : public SnapshotBlocks {
   Arrays& arrays_;
 };
 
-// As with volumes, an id that is not ours has no grants: releasing one succeeds, and a list has none.
 class GrantRouter final : public GrantStore {
  public:
   explicit GrantRouter(Arrays& arrays) : arrays_(arrays) {}
@@ -190,14 +196,14 @@ class GrantRouter final : public GrantStore {
   }
   absl::Status ReleaseGrant(const VolumeId& volume, const NodeId& node, GrantOwner owner,
                             Generation generation) override {
-    if (ArrayNameIn(volume.value()).empty()) return absl::OkStatus();
+    if (IsGone(arrays_, volume.value())) return absl::OkStatus();
     ASSIGN_OR_RETURN(const auto array, FindArrayOf(arrays_, volume.value()));
     return array->grants().ReleaseGrant(volume, node, owner, generation);
   }
   absl::StatusOr<std::vector<Grant>> ListGrants(const GrantFilter& filter) override {
     if (filter.volume.empty())
       return Gather<Grant>([&](GrantStore& store) { return store.ListGrants(filter); });
-    if (ArrayNameIn(filter.volume.value()).empty()) return std::vector<Grant>{};
+    if (IsGone(arrays_, filter.volume.value())) return std::vector<Grant>{};
     ASSIGN_OR_RETURN(const auto array, FindArrayOf(arrays_, filter.volume.value()));
     return array->grants().ListGrants(filter);
   }

@@ -3,7 +3,8 @@
 // only ids. A call about a volume or snapshot goes to the array named in its id, whatever the state of the
 // others. A list covers all arrays, and fails when one of them cannot be reached. CreateVolume and
 // GetCapacity go to the default array. CreateSnapshot and CreateGroup refuse a name that another array has
-// (name_search.h).
+// (name_search.h). Of an array that was removed (Arrays::IsRemoved), deletes and releases succeed without it,
+// so that nothing waits for them; what it has stays there.
 //
 // Thread-safe, stateless. `arrays` outlives them. There is no router for FenceControl: terms and generations
 // count per array, so a caller that fences has to say which array it means (FindArray).

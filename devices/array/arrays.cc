@@ -59,6 +59,9 @@ absl::StatusOr<std::shared_ptr<Array>> FindArrayOf(Arrays& arrays, const std::st
   if (name.empty())
     return absl::NotFoundError(absl::StrCat(id, ": there is no such volume, snapshot or group"));
   if (auto array = FindArray(arrays, name)) return array;
+  if (arrays.IsRemoved(name))
+    return absl::FailedPreconditionError(absl::StrCat(
+        id, " is on array ", name, ", which was removed: `lunkeeper add-array ", name, "` brings it back"));
   const std::string others = absl::StrJoin(
       arrays.ListArrays(), ", ", [](std::string* out, const NamedArray& each) { out->append(each.name); });
   return absl::FailedPreconditionError(absl::StrCat(id, " is on array ", name, ", and only ", others,

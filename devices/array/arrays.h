@@ -2,7 +2,7 @@
 // The arrays of one cluster, by name. An id leads back to its array, because it begins with the array's name:
 // `<array>-v<16 hex digits>` for a volume, `-s…` for a snapshot, `-g…` for a group of them.
 //
-// Thread-safe. Arrays may be added and removed at any time; what ListArrays has returned stays usable while
+// Thread-safe. Arrays may come and go at any time; what ListArrays has returned stays usable while
 // the caller holds it.
 
 #include <memory>
@@ -23,8 +23,10 @@ struct NamedArray {
 class Arrays {
  public:
   virtual ~Arrays() = default;
-  // In order of name; at least one.
+  // In order of name.
   virtual std::vector<NamedArray> ListArrays() = 0;
+  // An operator removed it for good (remaining_arrays.h): nothing of it is used, and nothing waits for it.
+  virtual bool IsRemoved(const std::string&) { return false; }
 };
 
 // This array alone, for ever.
@@ -37,7 +39,7 @@ std::shared_ptr<Array> FindArray(Arrays& arrays, const std::string& name);
 std::string ArrayNameIn(const std::string& id);
 
 // The array that has the object with this id. NOT_FOUND: it is no id of ours. FAILED_PRECONDITION: its array
-// is not among these, so nobody can tell whether the object is still there.
+// was removed, or is not among these, so nobody can tell whether the object is still there.
 absl::StatusOr<std::shared_ptr<Array>> FindArrayOf(Arrays& arrays, const std::string& id);
 
 }  // namespace lunkeeper

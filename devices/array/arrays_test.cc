@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/time/clock.h"
+#include "devices/array/remaining_arrays.h"
 #include "devices/array/testing/fake_array.h"
 
 namespace lunkeeper {
@@ -167,6 +168,43 @@ TEST_CASE("a group is made on its volumes' array, and volumes of two arrays are 
       arrays.groups->CreateGroup("h", {a, VolumeId("gone-v0123456789abcdef")}).status()));
   CHECK(arrays.groups->DeleteGroup(SnapshotGroupId("no id of ours")).ok());
   CHECK(arrays.groups->DeleteGroup(group->id).ok());
+}
+
+TEST_CASE("a removed array is asked for nothing, and nothing waits for it") {
+  auto owned = std::make_shared<ArraysFixture>();
+  ArraysFixture& configured = *owned;
+  RemainingArrays arrays(owned);
+  const auto volumes = MakeVolumeRouter(arrays);
+  const auto groups = MakeGroupRouter(arrays);
+  const auto grants = MakeGrantRouter(arrays);
+  const VolumeId gone = configured.Make(*configured.one, "v"), there = configured.Make(*configured.two, "v");
+  REQUIRE(grants->AcquireGrant({gone, kNode}, absl::ZeroDuration()).ok());
+  configured.one->FailWith(absl::UnavailableError("one hangs"));
+  CHECK_FALSE(grants->ListGrants({}).ok());
+
+  arrays.SetRemoved({"one", "three"});
+  CHECK(arrays.ListArrays().size() == 1);
+  CHECK(grants->ListGrants({})->empty());
+  CHECK(grants->ListGrants({gone, {}})->empty());
+  CHECK(grants->ReleaseGrant(gone, kNode, GrantOwner::kNode, kAnyGeneration).ok());
+  const absl::Status refused = grants->AcquireGrant({gone, kNode}, absl::ZeroDuration()).status();
+  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK_THAT(std::string(refused.message()), Catch::Contains("add-array one"));
+  CHECK(absl::IsFailedPrecondition(volumes->GetVolume(gone).status()));
+  CHECK(volumes->DeleteVolume(gone).ok());
+  CHECK(volumes->DeleteSnapshot(SnapshotId("one-s00000000000000ff")).ok());
+  CHECK(groups->DeleteGroup(SnapshotGroupId("one-g00000000000000ff")).ok());
+  CHECK(volumes->ListVolumes("", 0)->items.size() == 1);
+  CHECK(volumes->GetVolume(there).ok());
+
+  arrays.SetRemoved({"one", "two-v"});
+  CHECK(volumes->ListVolumes("", 0)->items.empty());
+  CHECK(absl::IsFailedPrecondition(volumes->GetCapacity().status()));
+
+  configured.one->FailWith(absl::OkStatus());
+  arrays.SetRemoved({});
+  CHECK(volumes->GetVolume(gone).ok());  // nothing was changed on it
+  CHECK(grants->ListGrants({})->size() == 1);
 }
 
 }  // namespace lunkeeper

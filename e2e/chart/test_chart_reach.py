@@ -60,6 +60,7 @@ def test_sidecars_have_neither_the_operators_socket_nor_other_leases(values):
         "external-resizer-csi-lunkeeper-io",
         "external-snapshotter-leader-csi-lunkeeper-io",
         "lunkeeper-failover",
+        "lunkeeper-removed-arrays",
     ]
 
 

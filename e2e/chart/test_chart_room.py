@@ -1,8 +1,8 @@
-"""The Helm chart: how much room there is, for the scheduler."""
+"""The Helm chart: how much room there is, for the scheduler, and the record of removed arrays."""
 
 import yaml
 
-from chart.charts import ONE_ARRAY, render
+from chart.charts import ONE_ARRAY, find, render
 
 
 def test_capacity_is_told_to_the_scheduler_all_of_it_or_nothing(values):
@@ -23,3 +23,11 @@ def test_capacity_is_told_to_the_scheduler_all_of_it_or_nothing(values):
     assert shown() == (parts, False)
     assert shown(capacity={"pollSeconds": 7}) == (parts, True)
     assert shown(capacity={"enabled": False}) == (set(), False)
+
+
+def test_what_is_removed_is_recorded_where_failover_is_and_nowhere_else(values):
+    """The record is empty, so that an upgrade changes nothing of it; controllers may write that one alone."""
+    record = find(render(values(ONE_ARRAY)), "ConfigMap", "lunkeeper-removed-arrays")
+    assert "data" not in record
+    without = render(values({**ONE_ARRAY, "failover": {"enabled": False}}))
+    assert "lunkeeper-removed-arrays" not in yaml.safe_dump(without)

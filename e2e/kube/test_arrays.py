@@ -4,7 +4,9 @@ import pytest
 
 from cluster import deploy, storage
 from cluster.authority import Authority
+from cluster.faults import descendants, find_processes, stopped
 from harness.cleanup import wait_until
+from harness.processes import state_of
 from kube.workloads import wait_for_event
 from kube.writer import Writer
 
@@ -154,3 +156,67 @@ def test_a_volume_without_a_named_array_is_on_the_default_one_and_goes_anywhere(
 def test_an_array_that_does_not_answer_is_named_with_the_reason(arrays, workloads, array, words):
     workloads.claim("data", storage_class=workloads.storage_class(parameters={"array": array}))
     wait_for_event(workloads, "data", "ProvisioningFailed", *words)
+
+
+def in_controller(workloads, *words, seconds=120):
+    """The outcome of a command in a controller's pod."""
+    return workloads.kubectl.attempt(
+        "exec",
+        "deployment/lunkeeper-controller",
+        f"--namespace={deploy.NAMESPACE}",
+        "--container=lunkeeper",
+        "--",
+        "lunkeeper",
+        *words,
+        seconds=seconds,
+    )
+
+
+def mounts_of(workloads, volume):
+    """Where a host has a PersistentVolume mounted."""
+    host = workloads.cluster.nodes[FAR]
+    return [line for line in open(f"/proc/{host.pid()}/mountinfo") if volume in line]
+
+
+def processes_of_the_array(cluster):
+    home = cluster.nodes[HOME]
+    return find_processes(home, "tgtd") + find_processes(home, "lunkeeper", "array")
+
+
+def test_an_array_that_hangs_is_removed_by_force_and_nothing_is_left_of_it(arrays, workloads):
+    """A pod of another array on the same node goes on. Added back, the array serves again."""
+    cluster = workloads.cluster
+    there = reachable_class(workloads)
+    workloads.claim("data", size="64Mi", storage_class=there)
+    workloads.claim("other", size="64Mi", volumeMode="Block")
+    other = Writer(workloads, "writer", "other", block=True, nodeName=FAR).goes_on()
+    workloads.pod("reader", "data")
+    assert workloads.wait_for_pod("reader")["spec"]["nodeName"] == FAR
+    volume = workloads.wait_for_bound("data")
+    handle = workloads.kubectl.get("pv", volume)["spec"]["csi"]["volumeHandle"]
+    refused = in_controller(workloads, "remove-array", SECOND)
+    assert refused.returncode == 1 and handle in refused.stderr
+    assert f"{workloads.namespace}/reader" in refused.stderr and "--force" in refused.stderr
+
+    workloads.shell("reader", "while :; do dd if=/dev/zero of=/data/file bs=4k count=1 conv=fsync; done >/dev/null 2>&1 &")
+    with stopped(processes_of_the_array(cluster)):
+        removed = in_controller(workloads, "remove-array", SECOND, "--force")
+        assert removed.returncode == 0, removed
+        wait_until(
+            lambda: not workloads.kubectl.find("pod", "reader", *workloads.here), 60, "the pod is gone"
+        )
+        wait_until(lambda: not mounts_of(workloads, volume), 60, "nothing is mounted", pause=0.2)
+        wait_until(lambda: not workloads.kubectl.find("volumelock", handle), 30, "the lock is gone")
+        assert not [pid for pid in descendants(cluster.nodes[FAR].pid()) if state_of(pid) == "D"]
+        workloads.delete("pvc", "data")
+        wait_until(lambda: not workloads.kubectl.find("pv", volume), 60, "the volume's object is gone")
+        other.goes_on()
+    workloads.claim("late", size="64Mi", storage_class=there)
+    wait_for_event(workloads, "late", "ProvisioningFailed", SECOND)
+    added = in_controller(workloads, "add-array", SECOND)
+    assert added.returncode == 0, added
+    workloads.pod("late", "late")
+    workloads.wait_for_pod("late", seconds=90)
+    other.goes_on()
+    other.verify("writer")
+    other.stop()

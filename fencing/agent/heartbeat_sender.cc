@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/periodic.h"
 #include "fencing/agent/path_watch.h"
+#include "fencing/agent/removed_arrays.h"
 #include "fencing/agent/this_boot.h"
 #include "fencing/protocol/messages.h"
 
@@ -232,6 +233,7 @@ class Sender final : public HeartbeatSender {
           MarkEnforced(array, fence.first, volume);
       }
     }
+    removed_.EndIo(*devices, view_.fail);
     limits_.Apply(*devices);
   }
 
@@ -334,6 +336,7 @@ class Sender final : public HeartbeatSender {
 
   void TakeAnswer(const v1::HeartbeatAnswer& answer) {
     for (const auto& [array, fence] : ReadFences(options_.node, answer)) OnFence(array, fence);
+    if (removed_.NoteNamed(ReadRemovedArrays(answer))) observe_->Wake();
     if (limits_.Report(ReadLimits(answer))) observe_->Wake();
   }
   // Records a fence, and returns whether it says anything new. Generations only rise: an older one is a late
@@ -367,6 +370,7 @@ class Sender final : public HeartbeatSender {
   // By address. Only the sending thread uses it, and the destructor after that thread has ended.
   std::map<std::string, Link> links_;
   PathWatch paths_;
+  RemovedArrays removed_;
   LimitSetter limits_;
 
   absl::Mutex mutex_;

@@ -139,7 +139,8 @@ class HeartbeatReader final : public grpc::ServerBidiReactor<v1::Heartbeat, v1::
     if (message_.node() != node_.value()) return absl::InvalidArgumentError("node: changes within a stream");
     last_ = std::chrono::steady_clock::now();
     if (streams_.sink != nullptr)
-      answer_ = WriteAnswer(streams_.sink->OnHeartbeat(std::move(heartbeat)), streams_.sink->LimitsOf(node_));
+      answer_ = WriteAnswer(streams_.sink->OnHeartbeat(std::move(heartbeat)), streams_.sink->LimitsOf(node_),
+                            streams_.sink->RemovedArrays());
     return absl::OkStatus();
   }
 

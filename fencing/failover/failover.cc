@@ -106,8 +106,12 @@ class FailoverController final : public Failover {
   std::optional<bool> Hears(const NodeId& node) override { return heard_.Hears(node, MonotonicNow()); }
   std::optional<ReplicaSight> Sight() override { return sights_.Latest(MonotonicNow()); }
   std::string ReplicaName() override { return options_.self; }
+  std::set<std::string> RemovedArrays() override {
+    return options_.removed_arrays ? options_.removed_arrays() : std::set<std::string>();
+  }
   void ReportMetrics(Metrics& metrics) override;
   std::vector<std::string> ReportStatus() override;
+  absl::StatusOr<std::vector<VolumeUse>> ListUses(const std::string& array) override;
 
  private:
   // On the loop's thread.
@@ -117,6 +121,7 @@ class FailoverController final : public Failover {
   void OnObject(decltype(Event::what) what);
   void OnRecord(const std::string& name, const RecordFacts* facts);
   void Distrust(const std::string& machine) const;
+  void DeleteLocksOfRemoved(Instant now);
   void ComplainIfNotSynced(Instant now);
 
   // In the constructor.
@@ -125,6 +130,8 @@ class FailoverController final : public Failover {
   LockPublisherInputs MakeLockInputs();
 
   // On any thread.
+  template <class T>
+  std::optional<T> AskLoop(std::function<T()> question);
   void ReadLease();
   void OnArrayPoll(ArrayPoll poll);
   void OnAnswer(const Action& action, Answer answer, Instant asked);
@@ -174,6 +181,7 @@ void FailoverController::RunTick(Instant now) {
   if (!arrays_refreshed_at_ || now - *arrays_refreshed_at_ >= kRefreshArraysEvery) {
     for (const ArrayId& array : arrays_.RefreshArrays()) FeedCore(now, ArrayGone{array});
     for (const ArrayId& array : arrays_.ListArrays()) FeedCore(now, ArrayConfigured{array});
+    DeleteLocksOfRemoved(now);
     arrays_refreshed_at_ = now;
   }
   for (const ArrayId& array : arrays_.LostArrays(now)) FeedCore(now, ArrayLost{array});
@@ -205,16 +213,41 @@ void FailoverController::ReportMetrics(Metrics& metrics) {
   });
 }
 
+// Nothing is granted there any more, and no poll will ever say so.
+void FailoverController::DeleteLocksOfRemoved(Instant now) {
+  for (const std::string& array : RemovedArrays()) {
+    ArrayPoll nothing;
+    nothing.view.array = ArrayId(array);
+    locks_->OnArrayPoll(nothing, now);
+  }
+}
+
 // The promise is shared with the job, which may run after this call has given up.
+template <class T>
+std::optional<T> FailoverController::AskLoop(std::function<T()> question) {
+  auto promise = std::make_shared<std::promise<T>>();
+  auto answer = promise->get_future();
+  loop_.PostJob([promise, question = std::move(question)](Instant) { promise->set_value(question()); });
+  if (answer.wait_for(kStatusTimeout) != std::future_status::ready) return std::nullopt;
+  return answer.get();
+}
+
 std::vector<std::string> FailoverController::ReportStatus() {
-  auto lines = std::make_shared<std::promise<std::vector<std::string>>>();
-  auto answer = lines->get_future();
-  loop_.PostJob([this, lines](Instant) {
-    auto missing = absl::StrJoin(watches_->missing(), " ");
-    lines->set_value(StatusLines(core_, missing));
+  using Lines = std::vector<std::string>;
+  auto lines = AskLoop<Lines>([this] {
+    Lines all = StatusLines(core_, absl::StrJoin(watches_->missing(), " "));
+    for (const std::string& array : RemovedArrays())
+      all.push_back(RemovedArrayLine(array, UsesOf(core_.state(), ArrayId(array))));
+    return all;
   });
-  if (answer.wait_for(kStatusTimeout) == std::future_status::ready) return answer.get();
-  return {"failover does not answer"};
+  return lines.value_or(Lines{"failover does not answer"});
+}
+
+absl::StatusOr<std::vector<VolumeUse>> FailoverController::ListUses(const std::string& array) {
+  using Uses = std::vector<VolumeUse>;
+  auto uses = AskLoop<Uses>([this, array] { return UsesOf(core_.state(), ArrayId(array)); });
+  if (uses) return *std::move(uses);
+  return absl::UnavailableError("failover does not answer, and knows who uses the array; try again");
 }
 
 ActionInputs FailoverController::MakeActionInputs() {

@@ -10,13 +10,16 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "base/metrics.h"
 #include "devices/array/arrays.h"
 #include "fencing/core/event.h"
 #include "fencing/core/settings.h"
+#include "fencing/failover/array_uses.h"
 #include "fencing/kube/kube_client.h"
 #include "fencing/kube/lease.h"
 #include "fencing/protocol/heartbeat_sink.h"
@@ -42,6 +45,9 @@ struct FailoverOptions {
   // blocks. Empty: there are no others.
   std::function<void(const NodeId& node, std::function<void(const ReplicaVotes&)> answered)> ask_replicas =
       {};
+  // The arrays that an operator removed, of which `arrays` has none. Called often, on any thread; never
+  // blocks. Empty: nobody removes any.
+  std::function<std::set<std::string>()> removed_arrays = {};
 };
 
 class Failover : public HeartbeatSink {
@@ -50,6 +56,8 @@ class Failover : public HeartbeatSink {
   virtual void ReportMetrics(Metrics& metrics) = 0;
   // The lines of `lunkeeper status`: which replica leads, each node's classification and why, and the fences.
   virtual std::vector<std::string> ReportStatus() = 0;
+  // Who uses the volumes of an array, configured or removed. UNAVAILABLE: failover does not answer.
+  virtual absl::StatusOr<std::vector<VolumeUse>> ListUses(const std::string& array) = 0;
 };
 
 std::unique_ptr<Failover> StartFailover(const FailoverOptions& options, lunkeeper::Arrays& arrays,

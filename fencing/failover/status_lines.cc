@@ -1,6 +1,9 @@
 #include "fencing/failover/status_lines.h"
 
+#include <map>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "fencing/core/mount_deaths.h"
 #include "fencing/core/trace.h"
 
@@ -71,6 +74,18 @@ std::vector<std::string> StatusLines(const Core& core, const std::string& missin
   for (const auto& [volume, nodes] : state.cluster.charged())
     if (state.cluster.IsHeldBack(volume)) lines.push_back(DescribeHeldBack(state, volume));
   return lines;
+}
+
+std::string RemovedArrayLine(const std::string& array, const std::vector<VolumeUse>& uses) {
+  std::map<NodeName, size_t> left;
+  for (const VolumeUse& use : uses) left[use.node] += use.has_device ? 1 : 0;
+  std::erase_if(left, [](const auto& entry) { return entry.second == 0; });
+  return absl::StrCat("array ", array, " is removed; ",
+                      left.empty() ? "no node has anything of it left"
+                                   : absl::StrJoin(left, ", ", [](std::string* out, const auto& entry) {
+                                       absl::StrAppend(out, "node ", entry.first.value(), " has ",
+                                                       entry.second, " volumes of it left");
+                                     }));
 }
 
 }  // namespace lunkeeper::fencing

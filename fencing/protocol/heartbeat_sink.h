@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "devices/volume_limits.h"
@@ -21,6 +22,9 @@ class HeartbeatSink {
   // Of the node's volumes that have had limits; the answer carries them too. They may be older than the
   // node's.
   virtual LimitsByVolume LimitsOf(const NodeId&) { return {}; }
+  // The arrays that an operator removed; each answer carries them, so a node that was away learns of them,
+  // too.
+  virtual std::set<std::string> RemovedArrays() { return {}; }
   // The node's stream ended while its heartbeats were current. Its connection was closed in order, so the
   // node's kernel lives. A stream that had been silent before it ended is not reported.
   virtual void OnClosed(const NodeId& node) = 0;

@@ -209,9 +209,14 @@ LimitsByVolume ReadLimits(const coordinator::v1::HeartbeatAnswer& message) {
   return limits;
 }
 
+std::set<std::string> ReadRemovedArrays(const coordinator::v1::HeartbeatAnswer& message) {
+  return {message.removed_arrays().begin(), message.removed_arrays().end()};
+}
+
 // An answer lists every fence in force and all limits, not the changes: a node may have missed any number of
 // answers.
-coordinator::v1::HeartbeatAnswer WriteAnswer(const FencesByArray& fences, const LimitsByVolume& limits) {
+coordinator::v1::HeartbeatAnswer WriteAnswer(const FencesByArray& fences, const LimitsByVolume& limits,
+                                             const std::set<std::string>& removed_arrays) {
   coordinator::v1::HeartbeatAnswer message;
   for (const auto& [array, fence] : fences) {
     coordinator::v1::HeartbeatAnswer::Fence* entry = message.add_fences();
@@ -224,6 +229,7 @@ coordinator::v1::HeartbeatAnswer WriteAnswer(const FencesByArray& fences, const 
     *entry = WriteLimits(each);
     entry->set_volume_id(volume.value());
   }
+  message.mutable_removed_arrays()->Assign(removed_arrays.begin(), removed_arrays.end());
   return message;
 }
 

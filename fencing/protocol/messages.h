@@ -2,6 +2,9 @@
 // Converts between the coordinator protocol's messages and the project's own types. Pure functions. Requests
 // come from outside and are checked; failure is INVALID_ARGUMENT with the field's name.
 
+#include <set>
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "devices/grant.h"
 #include "fencing/core/event.h"
@@ -28,6 +31,8 @@ absl::StatusOr<fencing::Heartbeat> ReadHeartbeat(const coordinator::v1::Heartbea
 coordinator::v1::Heartbeat WriteHeartbeat(const fencing::Heartbeat& heartbeat);
 FencesByArray ReadFences(const NodeId& node, const coordinator::v1::HeartbeatAnswer& message);
 LimitsByVolume ReadLimits(const coordinator::v1::HeartbeatAnswer& message);
-coordinator::v1::HeartbeatAnswer WriteAnswer(const FencesByArray& fences, const LimitsByVolume& limits);
+std::set<std::string> ReadRemovedArrays(const coordinator::v1::HeartbeatAnswer& message);
+coordinator::v1::HeartbeatAnswer WriteAnswer(const FencesByArray& fences, const LimitsByVolume& limits,
+                                             const std::set<std::string>& removed_arrays);
 
 }  // namespace lunkeeper

@@ -26,6 +26,7 @@ class RecordingSink final : public HeartbeatSink {
     return fences_;
   }
   LimitsByVolume LimitsOf(const NodeId&) override { return Get(limits_); }
+  std::set<std::string> RemovedArrays() override { return Get(removed_); }
   void OnClosed(const NodeId& node) override {
     absl::MutexLock lock(&mutex_);
     ++closed_;
@@ -64,6 +65,10 @@ class RecordingSink final : public HeartbeatSink {
     absl::MutexLock lock(&mutex_);
     limits_ = limits;
   }
+  void SetRemoved(const std::set<std::string>& removed) {
+    absl::MutexLock lock(&mutex_);
+    removed_ = removed;
+  }
   int heartbeats() { return Get(heartbeats_); }
   int closed() { return Get(closed_); }  // streams of any node
   int closed(const NodeId& node) {
@@ -84,6 +89,7 @@ class RecordingSink final : public HeartbeatSink {
   std::optional<fencing::ReplicaSight> sight_ ABSL_GUARDED_BY(mutex_);
   FencesByArray fences_;
   LimitsByVolume limits_;
+  std::set<std::string> removed_;
   int heartbeats_ = 0, closed_ = 0;
   std::map<std::string, int> closed_by_node_;
   fencing::Heartbeat last_;

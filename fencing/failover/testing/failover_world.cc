@@ -66,6 +66,7 @@ Failover& FailoverWorld::Start(const std::string& name, Settings settings) {
     distrusted.push_back(machine);
   };
   options.ask_replicas = ask_replicas;
+  options.removed_arrays = removed_arrays;
   absl::MutexLock lock(&mutex);
   return *replicas.emplace_back(StartFailover(options, *arrays, *clients.back()));
 }
@@ -81,6 +82,7 @@ void FailoverWorld::Heartbeat() {
     heartbeat.node = IdOf(name);
     heartbeat.boot = "boot";
     heartbeat.sequence = sequence;
+    heartbeat.present = devices[name];
     heartbeat.known = known[name];
     for (size_t i = 0; i < replicas.size(); ++i) {
       if (replicas[i] == nullptr || cut.contains({i, name})) continue;

@@ -54,6 +54,10 @@ class FailoverWorld {
     landing[name] = lands;
   }
 
+  void SetDevices(const std::string& name, const VolumeSet& volumes) {
+    absl::MutexLock lock(&mutex);
+    devices[name] = volumes;
+  }
   // The heartbeats of the node do not reach the replica of that index any more.
   void CutOff(size_t replica, const std::string& node) {
     absl::MutexLock lock(&mutex);
@@ -88,12 +92,14 @@ class FailoverWorld {
   FakeApi api{[this](const std::string& write) { on_write(write); }};
   std::vector<std::unique_ptr<kube::KubeClient>> clients;
   decltype(FailoverOptions::ask_replicas) ask_replicas;  // of replicas that are started from now on
+  decltype(FailoverOptions::removed_arrays) removed_arrays;
   absl::Mutex distrusted_mutex;
   std::vector<std::string> distrusted;
   absl::Mutex mutex;
   std::vector<std::unique_ptr<Failover>> replicas;
   std::set<std::pair<size_t, std::string>> cut;
   std::map<std::string, bool> heartbeating, landing;
+  std::map<std::string, VolumeSet> devices;  // by node, as its heartbeats say
   std::map<std::string, std::map<ArrayId, Generation>> known;
   uint64_t sequence = 0;
   Periodic heartbeats{absl::Milliseconds(200), [this] { Heartbeat(); }};

@@ -1,0 +1,152 @@
+#include "fencing/failover/array_removal.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "absl/time/clock.h"
+#include "devices/array/array_router.h"
+#include "fencing/failover/removal_record.h"
+#include "fencing/failover/testing/failover_world.h"
+#include "fencing/failover/volume_lock.h"
+
+namespace lunkeeper::fencing {
+namespace {
+
+constexpr char kSpace[] = "lunkeeper";
+constexpr char kRecord[] = "/api/v1/namespaces/lunkeeper/configmaps/lunkeeper-removed-arrays";
+
+RemainingArrays& RemainingIn(FailoverWorld& world) {
+  auto owned = std::make_unique<RemainingArrays>(MakeOneArray("fake", world.array));
+  RemainingArrays& remaining = *owned;
+  world.arrays = std::move(owned);
+  world.removed_arrays = [&remaining] { return remaining.ListRemoved(); };
+  return remaining;
+}
+
+// A database on n1, whose device is there; one array, and its record.
+struct RemovalRig {
+  FailoverWorld world;
+  RemainingArrays& remaining = RemainingIn(world);
+  VolumeId volume = world.AddPod("db-0", "n1");
+  Failover& failover = world.Start();
+  std::unique_ptr<kube::KubeClient> client = world.api.Client();
+  std::unique_ptr<RemovalWatch> watch;
+  ArrayRemoval removal{remaining, failover, *client, kSpace};
+
+  RemovalRig() {
+    world.api.Put(kRecord, Json::object());
+    Watch();
+    world.SetDevices("n1", {volume});
+    REQUIRE(Comes([&] { return Has("n1", true) && HasLock(); }));
+  }
+  void Watch() {
+    watch = std::make_unique<RemovalWatch>(*client, kSpace,
+                                           [this](const auto& names) { remaining.SetRemoved(names); });
+  }
+  absl::StatusOr<std::vector<VolumeUse>> Remove(bool force, const std::string& array = "fake") {
+    return removal.RemoveArray({.array = array, .force = force, .by = "me"}, InAWhile());
+  }
+  static absl::Time InAWhile() { return absl::Now() + absl::Seconds(20); }
+
+  // Whether a use of the node is known, with a device or without.
+  bool Has(const std::string& node, bool device) {
+    const auto uses = failover.ListUses("fake");
+    return uses.ok() && std::any_of(uses->begin(), uses->end(), [&](const VolumeUse& use) {
+             return use.node == NodeName(node) && use.has_device == device;
+           });
+  }
+  bool HasLock() {
+    return !world.api.Get("/apis/lunkeeper.io/v1alpha1/volumelocks/" + volume.value()).is_null();
+  }
+  bool IsRecorded() const { return TextAt(world.api.Get(kRecord), {"data", "fake"}) == "me"; }
+};
+
+}  // namespace
+
+TEST_CASE("an array that is used is removed by force alone, and nothing changes without") {
+  RemovalRig rig;
+  const absl::Status refused = rig.Remove(false).status();
+  CHECK(absl::IsFailedPrecondition(refused));
+  CHECK_THAT(std::string(refused.message()),
+             Catch::Contains(rig.volume.value() + " by node n1 (db/db-0)") && Catch::Contains("--force"));
+  CHECK_FALSE(rig.IsRecorded());
+  CHECK(rig.world.api.CountWrites("DELETE " + PodPath("db-0")) == 0);
+}
+
+TEST_CASE("a removed array has no pods, locks or grants left, and no node is waited for") {
+  RemovalRig rig;
+  rig.world.array->FailWith(absl::UnavailableError("the array hangs"));
+  const auto uses = rig.Remove(true);
+  REQUIRE(uses.ok());
+  REQUIRE(uses->size() == 1);
+  CHECK(uses->front().pods.front().first == PodId("db/db-0"));
+  CHECK(rig.IsRecorded());
+  CHECK(rig.world.api.CountWrites("DELETE " + PodPath("db-0")) == 1);
+  REQUIRE(Comes([&] { return rig.failover.RemovedArrays().contains("fake"); }));
+  CHECK(Comes([&] { return !rig.HasLock(); }));
+  CHECK(Comes([&] { return Says(rig.failover, "array fake is removed", "node n1 has 1 volumes"); }));
+
+  const auto grants = MakeGrantRouter(rig.remaining);
+  CHECK(absl::IsFailedPrecondition(
+      grants->AcquireGrant({rig.volume, FailoverWorld::IdOf("n2")}, absl::ZeroDuration()).status()));
+  CHECK(grants->ListGrants({rig.volume, {}})->empty());
+  CHECK(grants->ReleaseGrant(rig.volume, FailoverWorld::IdOf("n1"), GrantOwner::kNode, 1).ok());
+  const auto volumes = MakeVolumeRouter(rig.remaining);
+  CHECK(volumes->DeleteVolume(rig.volume).ok());
+  CHECK(volumes->ListVolumes("", 0)->items.empty());
+
+  rig.world.SetDevices("n1", {});
+  CHECK(Comes([&] { return !rig.Has("n1", true); }));
+  CHECK(Says(rig.failover, "array fake is removed", "no node has anything"));
+}
+
+TEST_CASE("what a removal did not come to do is done when it is asked for again, and the rest holds") {
+  RemovalRig rig;
+  rig.world.api.Refuse("DELETE " + PodPath("db-0"), 1);
+  REQUIRE(rig.Remove(true).ok());
+  CHECK(rig.world.api.CountWrites("DELETE " + PodPath("db-0")) == 0);
+  CHECK(rig.IsRecorded());
+  REQUIRE(Comes([&] { return rig.remaining.IsRemoved("fake"); }));
+  // A controller that starts now knows only the record.
+  rig.watch.reset();
+  rig.remaining.SetRemoved({});
+  rig.Watch();
+  REQUIRE(Comes([&] { return rig.remaining.IsRemoved("fake"); }));
+  CHECK(rig.Remove(true).ok());
+  CHECK(rig.world.api.CountWrites("DELETE " + PodPath("db-0")) == 1);
+}
+
+TEST_CASE(
+    "an array that is gone from the configuration can be removed while somebody has it; others are unknown") {
+  RemovalRig rig;
+  CHECK(absl::IsNotFound(rig.Remove(true, "rack9").status()));
+  rig.world.api.Remove(kRecord);
+  const absl::Status without = rig.Remove(true).status();
+  CHECK(absl::IsFailedPrecondition(without));
+  CHECK_THAT(std::string(without.message()), Catch::Contains("lunkeeper-removed-arrays"));
+  CHECK(rig.world.api.CountWrites("DELETE " + PodPath("db-0")) == 0);
+}
+
+TEST_CASE("an array that is added back has no grants of nodes that lost their devices meanwhile") {
+  RemovalRig rig;
+  const VolumeId kept = rig.world.AddPod("db-1", "n3");
+  REQUIRE(Comes([&] { return rig.Has("n3", false); }));
+  REQUIRE(rig.Remove(true).ok());
+  REQUIRE(Comes([&] { return rig.remaining.IsRemoved("fake"); }));
+  rig.world.SetDevices("n1", {});
+  rig.world.PowerOff("n3");
+  REQUIRE(Comes([&] { return !rig.Has("n1", true) && !*rig.failover.Hears(FailoverWorld::IdOf("n3")); }));
+
+  rig.world.array->FailWith(absl::UnavailableError("the array is away"));
+  CHECK(absl::IsUnavailable(rig.removal.AddArray("fake", RemovalRig::InAWhile())));
+  CHECK(rig.IsRecorded());
+  rig.world.array->FailWith(absl::OkStatus());
+  REQUIRE(rig.removal.AddArray("fake", RemovalRig::InAWhile()).ok());
+  CHECK_FALSE(rig.IsRecorded());
+  CHECK_FALSE(rig.world.Holds("n1", rig.volume));
+  CHECK(rig.world.Holds("n3", kept));
+  CHECK(Comes([&] { return rig.remaining.ListArrays().size() == 1; }));
+  CHECK(absl::IsNotFound(rig.removal.AddArray("rack9", RemovalRig::InAWhile())));
+}
+
+}  // namespace lunkeeper::fencing
