@@ -170,6 +170,7 @@ std::optional<VolumeFacts> ReadVolume(const Json& volume) {
                                         absl::SkipWhitespace()))
     facts.charged.emplace_back(std::string(absl::StripAsciiWhitespace(node)));
   facts.version = Version(TextAt(volume, {"metadata", "resourceVersion"}));
+  facts.claim_uid = Uid(TextAt(volume, {"spec", "claimRef", "uid"}));
   return facts;
 }
 

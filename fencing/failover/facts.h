@@ -57,6 +57,7 @@ struct VolumeFacts {
   Shared<Scheduling> places = {};
   ChargedNodes charged = {};  // by kMountDeathsKey
   Version version = {};
+  Uid claim_uid = {};
   friend bool operator==(const VolumeFacts&, const VolumeFacts&) = default;
 };
 

@@ -18,6 +18,7 @@
 #include "fencing/failover/failover_metrics.h"
 #include "fencing/failover/failover_recorder.h"
 #include "fencing/failover/fence_board.h"
+#include "fencing/failover/health_reporter.h"
 #include "fencing/failover/heard_nodes.h"
 #include "fencing/failover/limits_board.h"
 #include "fencing/failover/loop.h"
@@ -68,6 +69,7 @@ class FailoverController final : public Failover {
         objects_([this](auto what) { OnObject(std::move(what)); }),
         recorder_(core_.state(), objects_, options.lease,
                   [this](auto event) { events_.AddEvent(std::move(event), now_); }),
+        health_(core_.state(), objects_, [this](auto event) { events_.AddEvent(std::move(event), now_); }),
         actions_(MakeActionInputs()),
         arrays_(arrays, [this](ArrayPoll poll) { OnArrayPoll(std::move(poll)); }) {
     arrays_.RefreshArrays();
@@ -149,6 +151,7 @@ class FailoverController final : public Failover {
   ObjectCache objects_;
   EventQueue events_{kube_};
   FailoverRecorder recorder_;
+  HealthReporter health_;
   Instant now_, started_;
   std::optional<Instant> alive_at_, arrays_refreshed_at_;
   bool synced_ = false, complained_ = false;
@@ -182,6 +185,11 @@ void FailoverController::RunTick(Instant now) {
     for (const ArrayId& array : arrays_.RefreshArrays()) FeedCore(now, ArrayGone{array});
     for (const ArrayId& array : arrays_.ListArrays()) FeedCore(now, ArrayConfigured{array});
     DeleteLocksOfRemoved(now);
+    if (core_.Leads()) {
+      health_.ReportChanges();
+    } else {
+      health_.StopReporting();
+    }
     arrays_refreshed_at_ = now;
   }
   for (const ArrayId& array : arrays_.LostArrays(now)) FeedCore(now, ArrayLost{array});
