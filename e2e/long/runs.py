@@ -69,6 +69,7 @@ RUNS = [
         150,
         ("devices/array/tgt/pool_blocks_random_test",),
         "BLOCK_ROUNDS",
+        5,
     ),
     Run("seeds of Mesos under kills", 50, ("mesos/test_kill_schedules.py",), "KILL_SCHEDULES"),
 ]
