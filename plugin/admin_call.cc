@@ -18,13 +18,17 @@ constexpr char kAdminEndpoint[] = "LUNKEEPER_ADMIN_ENDPOINT";
 
 CLI::App* AddAdminCommand(CLI::App* app, const char* name, const char* what, AdminTarget* target) {
   CLI::App* command = app->add_subcommand(name, what);
-  // Where the server has a socket of its own for these commands, its environment says so.
-  AddEndpointOption(command, &target->endpoint,
-                    std::getenv(kAdminEndpoint) != nullptr ? kAdminEndpoint : "CSI_ENDPOINT");
+  AddAdminEndpoint(command, target);
   command->add_option("--timeout", target->timeout_seconds, "Seconds to wait for the answer")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
   return command;
+}
+
+// Where the server has a socket of its own for these commands, its environment says so.
+void AddAdminEndpoint(CLI::App* command, AdminTarget* target) {
+  AddEndpointOption(command, &target->endpoint,
+                    std::getenv(kAdminEndpoint) != nullptr ? kAdminEndpoint : "CSI_ENDPOINT");
 }
 
 int ExitCode(const absl::Status& status) {

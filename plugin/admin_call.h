@@ -30,6 +30,9 @@ struct AdminTarget {
 // A command with the options that all of them have. `target` outlives it.
 CLI::App* AddAdminCommand(CLI::App* app, const char* name, const char* what, AdminTarget* target);
 
+// The option for the server's socket alone.
+void AddAdminEndpoint(CLI::App* command, AdminTarget* target);
+
 // 0, or 1 with the error on standard error: its text and its code's name, so that a script can tell an error
 // from an answer by the exit code alone.
 int ExitCode(const absl::Status& status);

@@ -216,6 +216,19 @@ class AdminService final : public admin::v1::Admin::Service {
                                                     : NoFailover());
   }
 
+  grpc::Status Backup(ServerContext* context, const admin::v1::BackupRequest* request,
+                      grpc::ServerWriter<admin::v1::BackupProgress>* writer) override {
+    if (!backends_.back_up) return ToGrpcStatus(NoArray());
+    return ToGrpcStatus(backends_.back_up(request->folder(), [&](const BackupProgress& progress) {
+      admin::v1::BackupProgress out;
+      out.set_done_images(progress.done_images);
+      out.set_images(progress.images);
+      out.set_copied_bytes(progress.copied_bytes);
+      out.set_bytes(progress.bytes);
+      return !context->IsCancelled() && writer->Write(out);
+    }));
+  }
+
  private:
   static absl::Status NoArray() {
     return absl::FailedPreconditionError(

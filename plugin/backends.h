@@ -54,6 +54,7 @@ struct Backends {
   std::function<absl::Status()> accept_restore;
   std::function<absl::StatusOr<std::vector<OrphanFile>>()> list_orphans;
   std::function<absl::Status(const std::string& name)> delete_orphan;
+  std::function<absl::Status(const std::string& folder, const BackupWatch& watch)> back_up;
 
   // Null, and no node id, without the Node service.
   NodeId node;

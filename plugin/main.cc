@@ -13,6 +13,7 @@
 #include "devices/datapath/datapath.h"
 #include "plugin/admin_client.h"
 #include "plugin/array_agent.h"
+#include "plugin/backup_command.h"
 #include "plugin/join.h"
 #include "plugin/options.h"
 #include "plugin/pki_command.h"
@@ -44,6 +45,7 @@ std::function<int()> ReadCommandLine(int argc, char** argv) {
   AddPkiCommand(&app, &exit_code);
   AddJoinCommand(&app, &exit_code);
   AddStopTgtdCommand(&app, &exit_code);
+  AddBackupCommand(&app, &exit_code);
   app.add_subcommand("version", "Print the version")->callback([] {
     std::cout << LUNKEEPER_VERSION << '\n';
   });

@@ -189,6 +189,9 @@ absl::StatusOr<std::shared_ptr<TgtArray>> OpenPool(const ServeOptions& options, 
   backends->accept_restore = [pool] { return pool->AcceptRestore(); };
   backends->list_orphans = [pool] { return pool->ListOrphans(); };
   backends->delete_orphan = [pool](const std::string& name) { return pool->DeleteOrphan(name); };
+  backends->back_up = [pool](const std::string& folder, const BackupWatch& watch) {
+    return pool->BackUp(folder, watch);
+  };
   backends->reports.push_back(
       [pool, name = array.name](Metrics& metrics) { ReportPool(*pool, name, metrics); });
   backends->reports.push_back(

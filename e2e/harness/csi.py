@@ -27,7 +27,7 @@ V0, V1 = "csi.v0.csi_pb2", "csi.v1.csi_pb2"
 Call = Callable[..., Any]  # takes a request, or its fields; returns the response
 
 
-STREAMS = {"GetMetadataAllocated", "GetMetadataDelta"}  # Debian's protobuf does not tell
+STREAMS = {"Backup", "GetMetadataAllocated", "GetMetadataDelta"}  # Debian's protobuf does not tell
 
 
 class Client:

@@ -37,6 +37,8 @@ class Catalogue {
   uint64_t sequence() const { return file_->sequence(); }
   // Another text after each change, and each time that the catalogue is opened.
   std::string version() const { return absl::StrCat(opened_as_, "-", sequence()); }
+  // As CatalogueFile's.
+  absl::Status CopyTo(const std::string& path) { return file_->CopyTo(path); }
   // As CatalogueFile::SkipTo.
   absl::Status SkipTo(uint64_t sequence) { return file_->SkipTo(sequence); }
 

@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
+#include "devices/array/tgt/pool_file.h"
 #include "devices/array/tgt/target_number.h"
 
 namespace lunkeeper {
@@ -184,6 +185,13 @@ absl::Status CatalogueFile::ReadRows(const char* sql, SqlValues values,
                                      const std::function<void(const SqlRow&)>& each) {
   const absl::MutexLock lock(&read_mu_);
   return Reader().Query(sql, values, each);
+}
+
+absl::Status CatalogueFile::CopyTo(const std::string& path) {
+  // SQLite would make it for everybody to read.
+  RETURN_IF_ERROR(OpenFile(path, O_RDWR | O_CREAT | O_NOFOLLOW).status());
+  const absl::MutexLock lock(&read_mu_);
+  return Reader().CopyTo(path);
 }
 
 absl::Status CatalogueFile::ReadTogether(const Change& read) {

@@ -99,6 +99,16 @@ absl::StatusOr<int> SqlDatabase::Change(const char* sql, SqlValues values) {
   return sqlite3_changes(handle_);
 }
 
+// SQLite's online backup; in one step, as of one commit.
+absl::Status SqlDatabase::CopyTo(const std::string& path) {
+  ASSIGN_OR_RETURN(const auto copy, Open(path, Mode::kReadWrite));
+  sqlite3_backup* const backup = sqlite3_backup_init(copy->handle_, "main", handle_, "main");
+  if (backup == nullptr) return copy->Error("copy");
+  const bool copied = sqlite3_backup_step(backup, -1) == SQLITE_DONE;
+  if (sqlite3_backup_finish(backup) != SQLITE_OK || !copied) return copy->Error("copy");
+  return copy->Script("PRAGMA journal_mode=DELETE");
+}
+
 absl::StatusOr<sqlite3_stmt*> SqlDatabase::Prepared(const char* sql) {
   sqlite3_stmt*& statement = statements_[sql];
   if (statement == nullptr &&

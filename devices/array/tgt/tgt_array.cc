@@ -28,6 +28,7 @@
 #include "base/fail_point.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "devices/array/tgt/backup_manifest.h"
 #include "devices/array/tgt/file_store.h"
 #include "devices/array/tgt/opened_store.h"
 #include "devices/array/tgt/rbd_array_store.h"
@@ -96,14 +97,17 @@ class TgtArrayImpl final : public TgtArray {
     return store_.images->ListOrphans();
   }
   absl::Status DeleteOrphan(const std::string& name) override { return store_.images->DeleteOrphan(name); }
+  absl::Status BackUp(const std::string& folder, const BackupWatch& watch) override;
   absl::Status CheckTgtd() const override;
   std::vector<absl::Status> CheckEachTgtd() const override { return servers_->CheckEach(); }
   absl::StatusOr<GrantUse> MeasureGrants() const override;
 
  private:
+  absl::Status ReadWhetherRestored();
   absl::Status OpenStore();
   absl::Status MakeParts();
   absl::Status BeginServing();
+  absl::Status TakeBackup();
   absl::Status TidyImages();
   absl::StatusOr<std::set<std::string>> ListGranted() const;
 
@@ -119,7 +123,9 @@ class TgtArrayImpl final : public TgtArray {
   std::unique_ptr<HeartbeatLunTable> heartbeat_luns_;
   std::optional<TgtParts> parts_;
   std::atomic<bool> serving_{false};
-  absl::Mutex restore_mu_;  // AcceptRestore runs once at a time
+  std::atomic<bool> is_backup_{false};  // the pool, and that was not accepted yet
+  absl::Mutex restore_mu_;              // AcceptRestore runs once at a time
+  absl::Mutex backup_mu_;               // and so does BackUp
 };
 
 // The threads stop first, and each of them before the parts that it uses.
@@ -131,13 +137,25 @@ TgtArrayImpl::~TgtArrayImpl() {
 
 absl::Status TgtArrayImpl::OpenPool() {
   RETURN_IF_ERROR(CheckName(options_.name));
+  RETURN_IF_ERROR(ReadWhetherRestored());
   RETURN_IF_ERROR(OpenStore());
   RETURN_IF_ERROR(MakeParts());
-  if (sequence() < seen_->at_open()) {
+  if (is_backup_ || sequence() < seen_->at_open()) {
     LogError("array", std::string(CheckServing().message()));
     return absl::OkStatus();
   }
   return BeginServing();
+}
+
+// A backup that is served says so itself, for the number of changes may be lost with the host.
+absl::Status TgtArrayImpl::ReadWhetherRestored() {
+  const auto backup = ReadBackupManifest(options_.pool_dir);
+  if (absl::IsNotFound(backup.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(backup.status());
+  is_backup_ = true;
+  if (backup->whole) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "open pool ", options_.pool_dir, ": it is a backup that broke off; restore one that is whole"));
 }
 
 absl::Status TgtArrayImpl::OpenStore() {
@@ -193,11 +211,13 @@ absl::Status TgtArrayImpl::MakeParts() {
 
 absl::Status TgtArrayImpl::CheckServing() const {
   if (serving_) return store_.images->CheckHeld();
+  const std::string why =
+      is_backup_ ? "the pool is a backup"
+                 : absl::StrCat("its catalogue has seen ", sequence(), " changes, but ", seen_->at_open(),
+                                " are remembered: the pool was restored from an older copy");
   return absl::UnavailableError(absl::StrCat(
-      "array ", options_.name, " does not serve: its catalogue has seen ", sequence(), " changes, but ",
-      seen_->at_open(),
-      " are remembered: the pool was restored from an older "
-      "copy. Volumes may have other contents and other holders than the cluster believes. Stop what uses "
+      "array ", options_.name, " does not serve: ", why,
+      ". Volumes may have other contents and other holders than the cluster believes. Stop what uses "
       "them, then run `lunkeeper accept-restore`, which ends every grant"));
 }
 
@@ -220,7 +240,38 @@ absl::Status TgtArrayImpl::AcceptRestore() {
   // Numbers first: from here on a crash leads back here, and no number of the lost time is given out again.
   RETURN_IF_ERROR(store_.catalogue->SkipTo(seen_->at_open()));
   FAIL_POINT("array.restore.accepted");
+  if (is_backup_) RETURN_IF_ERROR(TakeBackup());
   return BeginServing();
+}
+
+// From here on it is a pool as any. Thick volumes get their space again, which a copy of their files has not;
+// where there is no room, they are as thin ones.
+absl::Status TgtArrayImpl::TakeBackup() {
+  ASSIGN_OR_RETURN(const std::vector<VolumeRow> rows, store_.catalogue->volumes().ListAllVolumes());
+  for (const VolumeRow& row : rows) {
+    const VolumeSpec& spec = row.volume.spec;
+    if (spec.provisioning != Provisioning::kThick) continue;
+    const absl::Status taken = store_.images->GrowImage(store_.images->VolumePath(row.volume.id),
+                                                        spec.size_bytes, Provisioning::kThick);
+    if (!taken.ok()) LogWarn("array", absl::StrCat("no space for a thick volume: ", taken.message()));
+  }
+  RETURN_IF_ERROR(RemoveBackupManifest(options_.pool_dir));
+  is_backup_ = false;
+  return absl::OkStatus();
+}
+
+absl::Status TgtArrayImpl::BackUp(const std::string& folder, const BackupWatch& watch) {
+  RETURN_IF_ERROR(CheckServing());
+  if (!options_.ceph.pool.empty())
+    return absl::FailedPreconditionError(absl::StrCat("array ", options_.name,
+                                                      ": its volumes are in a pool of Ceph: use Ceph's own "
+                                                      "means, such as rbd mirroring"));
+  if (!backup_mu_.TryLock())
+    return absl::AbortedError(absl::StrCat("array ", options_.name, ": another backup is being made"));
+  const absl::Status made =
+      BackUpPool({options_.name, options_.pool_dir, folder}, *store_.catalogue, *store_.images, watch);
+  backup_mu_.Unlock();
+  return made;
 }
 
 absl::Status TgtArrayImpl::BeginServing() {

@@ -17,6 +17,7 @@
 #include "devices/array/array.h"
 #include "devices/array/tgt/ceph_options.h"
 #include "devices/array/tgt/image_store.h"
+#include "devices/array/tgt/pool_backup.h"
 #include "devices/array/tgt/pool_room.h"
 
 namespace lunkeeper {
@@ -71,14 +72,17 @@ class TgtArray {
   // OK if no other host served the array when the call began; else what a call answered may be old. Always OK
   // for an array of files.
   virtual absl::Status ConfirmServing() const = 0;
-  // An operator says that a pool older than remembered is to be served as it is. OK when the array serves
-  // already.
+  // An operator says that a pool older than remembered, or one from a backup, is to be served as it is. OK
+  // when the array serves already.
   virtual absl::Status AcceptRestore() = 0;
   virtual absl::StatusOr<PoolUse> MeasureUse() const = 0;
   // The files of the pool that the catalogue does not know. They are set aside in orphans/, and kept until an
   // operator deletes them; as in Pool.
   virtual absl::StatusOr<std::vector<OrphanFile>> ListOrphans() const = 0;
   virtual absl::Status DeleteOrphan(const std::string& name) = 0;
+  // Copies the pool, while it serves, into a folder of another file system, as BackUpPool says. ABORTED:
+  // another backup is being made. FAILED_PRECONDITION: also if volumes are on Ceph.
+  virtual absl::Status BackUp(const std::string& folder, const BackupWatch& watch) = 0;
   // UNAVAILABLE: tgtd hangs, or is being started again; says what to do. The array's calls are tried all the
   // same.
   virtual absl::Status CheckTgtd() const = 0;
