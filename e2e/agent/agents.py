@@ -31,7 +31,7 @@ def page(port, path):
 class Agent(ReadyDaemon):
     """One `lunkeeper array`."""
 
-    def __init__(self, rig, name, pool, portal, control_port, *, host="", address=None):
+    def __init__(self, rig, name, pool, portal, control_port, *, host="", address=None, tgtds=1):
         """`host`: of several that serve one array by turns; `address`: where clients find the array."""
         self.array_name, self.control_port = name, control_port
         self.address, self.metrics_port = address or f"127.0.0.1:{free_port()}", free_port()
@@ -54,6 +54,7 @@ class Agent(ReadyDaemon):
                 f"--endpoint=unix://{self.socket}",
                 f"--state-dir={rig.folder}/{called}-state",
                 f"--metrics-address=127.0.0.1:{self.metrics_port}",
+                *([f"--tgtds={tgtds}"] if tgtds > 1 else []),
             ],
             log=rig.folder / f"{called}.log",
             environment=rig.environment,
@@ -71,10 +72,13 @@ class Agent(ReadyDaemon):
 
 
 class AgentRig(Rig):
-    """Arrays behind agents; the first is the default. `entries` are those of the controller's arrays file."""
+    """Arrays behind agents; the first is the default. `entries` are those of the controller's arrays file.
 
-    def __init__(self, folder, pool, *, arrays=1, **options):
-        self.how_many = arrays
+    The first array has the rig's `tgtds`.
+    """
+
+    def __init__(self, folder, pool, *, arrays=1, controller_options=(), **options):
+        self.how_many, self.controller_options = arrays, controller_options
         super().__init__(folder, pool, split=True, **options)
 
     def make_controller(self, array):
@@ -82,7 +86,9 @@ class AgentRig(Rig):
         self.certificate, self.key = self.authority.issue(
             "controller", f"DNS:controller.{CLUSTER}.cluster.lunkeeper.io"
         )
-        self.agents = [Agent(self, self.array_name, self.pool, self.portal, self.control_port)]
+        self.agents = [
+            Agent(self, self.array_name, self.pool, self.portal, self.control_port, tgtds=self.tgtds)
+        ]
         for number in range(1, self.how_many):
             name = f"{self.array_name}-{number}"
             pool = self.pool.parent / name
@@ -96,7 +102,11 @@ class AgentRig(Rig):
             self,
             "controller",
             "controller",
-            [f"--arrays={self.arrays_file}", f"--metrics-address=127.0.0.1:{self.metrics_port}"],
+            [
+                f"--arrays={self.arrays_file}",
+                f"--metrics-address=127.0.0.1:{self.metrics_port}",
+                *self.controller_options,
+            ],
         )
 
     def start(self, **environment):

@@ -1,8 +1,8 @@
 """An array with many grants: what tgtd's searches through its targets and accounts cost.
 
-Grants a volume to a node in an array with 100 grants and in one with 3,000, by turns, for a machine has
-slower and faster moments. Then, with 3,000 of which two nodes have 300 attached and write to all: fences 100
-of them in one call, and kills every tgtd.
+Grants a volume to a node in an array with 100 grants and in one with 3,000, and looks at both as failover
+does, by turns, for a machine has slower and faster moments. Then, with 3,000 of which two nodes have 300
+attached and write to all: fences 100 of them in one call, and kills every tgtd.
 """
 
 import concurrent.futures
@@ -10,9 +10,10 @@ import os
 import signal
 import time
 
+from agent.agents import AgentRig
 from bench import tools
 from bench.fence import writing
-from harness.rig import Rig
+from bench.look import Looker
 from harness.volume import MIB, Volume
 
 FEW, MANY, ATTACHED, FENCED = 100, 3000, 300, 100
@@ -26,6 +27,7 @@ class Filled:
 
     def __init__(self, rig, executor):
         self.rig, self.executor, self.volumes = rig, executor, []
+        self.looker = Looker(rig)
 
     def fill(self, count):
         """Until there are so many grants, by turns of the nodes."""
@@ -43,14 +45,31 @@ class Filled:
         volume.controller_publish()
         return (time.monotonic() - started) * 1000
 
+    def look_ms(self, turn):
+        """The time of one look, while no grant changes."""
+        return self.looker.look_ms()
+
+    def look_after_change_ms(self, turn):
+        """The time of one look that brings all grants, since one has changed."""
+        self.publish_ms(turn)
+        return self.looker.look_ms()
+
 
 def compare(few, many):
-    """The median times of a ControllerPublish, measured by turns."""
-    times = [(few.publish_ms(turn), many.publish_ms(turn)) for turn in range(SAMPLES)]
-    medians = [tools.median(of_one) for of_one in zip(*times, strict=True)]
-    report(f"ControllerPublish with {FEW} grants", medians[0], "ms", "-", True)
-    met = medians[1] <= GROWTH * medians[0]
-    report(f"ControllerPublish with {MANY} grants", medians[1], "ms", f"{GROWTH} x", met)
+    """Median times, measured by turns."""
+    for look in (few.look_ms, many.look_ms):  # the first one brings all
+        look(0)
+    measures = {
+        "publish_ms": ("ControllerPublish", GROWTH),
+        "look_ms": ("a look", GROWTH),
+        "look_after_change_ms": ("a look after a change", None),  # a longer list takes longer
+    }
+    for measure, (what, growth) in measures.items():
+        times = [(getattr(few, measure)(turn), getattr(many, measure)(turn)) for turn in range(SAMPLES)]
+        medians = [tools.median(of_one) for of_one in zip(*times, strict=True)]
+        report(f"{what} with {FEW} grants", medians[0], "ms", "-", True)
+        met = growth is None or medians[1] <= growth * medians[0]
+        report(f"{what} with {MANY} grants", medians[1], "ms", f"{growth} x" if growth else "-", met)
 
 
 def write_once(path):
@@ -98,7 +117,7 @@ def run(folder, pool):
 
     def rig(name):
         options = [f"--max-volumes-per-node={MANY}"]
-        return Rig(folder / name, pool, nodes=NODES, split=True, array_options=options, tgtds=TGTDS)
+        return AgentRig(folder / name, pool, nodes=NODES, tgtds=TGTDS, controller_options=options)
 
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as executor, rig("a") as small, rig("b") as large:
         few, many = Filled(small, executor), Filled(large, executor)
