@@ -134,6 +134,7 @@ TEST_CASE("CreateVolume refuses bad input") {
       {"long parameters", parameter("fsType", std::string(5000, 'a'))},
       {"unknown provisioning", parameter("provisioning", "fat")},
       {"unknown durability", parameter("durability", "")},
+      {"unknown digests", parameter("digests", "data")},
       {"unknown file system parameter", parameter("fsType", "btrfs")},
       {"a mutable parameter", [](Request& r) { (*r.mutable_mutable_parameters())["iops"] = "1"; }},
       {"an empty source", [](Request& r) { r.mutable_volume_content_source(); }},
@@ -163,7 +164,8 @@ TEST_CASE("an unknown parameter is named, and so are the known ones") {
   (*request.mutable_parameters())["replicas"] = "3";
   const grpc::Status status = fixture.Create(request);
   CHECK_THAT(status.error_message(), Catch::Contains("replicas") && Catch::Contains("provisioning") &&
-                                         Catch::Contains("durability") && Catch::Contains("fsType"));
+                                         Catch::Contains("durability") && Catch::Contains("digests") &&
+                                         Catch::Contains("fsType"));
 }
 
 TEST_CASE("names may hold any text without control characters") {

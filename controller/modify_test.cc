@@ -93,6 +93,35 @@ TEST_CASE_METHOD(ModifyFixture, "durability changes only while no node has the v
   CHECK(SpecOf(volume).durability == Durability::kSync);
 }
 
+TEST_CASE_METHOD(ModifyFixture, "a volume has its class's digests, and a grant carries them to the node") {
+  csi::v1::CreateVolumeRequest request = CreateRequest("v");
+  (*request.mutable_parameters())["digests"] = "header";
+  const std::string volume = MustCreate(request);
+  CHECK(SpecOf(volume).digests == Digests::kHeader);
+  REQUIRE(Publish(PublishRequest(volume, kNodeA)).ok());
+  CHECK(published.publish_context().at("digests") == "header");
+  CHECK(Modify(volume, {{"digests", "all"}}).error_code() == StatusCode::FAILED_PRECONDITION);
+  REQUIRE(Unpublish(volume, kNodeA).ok());
+  REQUIRE(Modify(volume, {{"digests", "all"}}).ok());
+  CHECK(SpecOf(volume).digests == Digests::kAll);
+  CHECK(MustCreate(request) == volume);  // more than it asks for
+  CHECK(SpecOf(volume).digests == Digests::kAll);
+}
+
+// An agent that knew no digests made it, and has been upgraded since.
+TEST_CASE_METHOD(ModifyFixture,
+                 "a repeated CreateVolume gives the volume the digests that its class asks for") {
+  const std::string volume = MustCreate(CreateRequest("v"));
+  csi::v1::CreateVolumeRequest request = CreateRequest("v");
+  (*request.mutable_parameters())["digests"] = "all";
+  REQUIRE(Publish(PublishRequest(volume, kNodeA)).ok());
+  CHECK(Create(request).error_code() == StatusCode::FAILED_PRECONDITION);
+  CHECK(SpecOf(volume).digests == Digests::kNone);
+  REQUIRE(Unpublish(volume, kNodeA).ok());
+  CHECK(MustCreate(request) == volume);
+  CHECK(SpecOf(volume).digests == Digests::kAll);
+}
+
 TEST_CASE_METHOD(ModifyFixture, "a grant carries the limits to the node") {
   const std::string volume = MustCreate(CreateWith({{"maxIops", "200"}, {"maxBandwidth", "8388608"}}));
   REQUIRE(Publish(PublishRequest(volume, kNodeA)).ok());
@@ -126,8 +155,9 @@ TEST_CASE_METHOD(ModifyFixture, "what a mutable parameter may be is said in the 
       {"maxBandwidth", "-10Mi", "from 4Mi to 1Ti"},
       {"durability", "writeback", "cached or sync"},
       {"durability", "unlimited", "cached or sync"},
-      {"maxiops", "200", "there are maxIops, maxBandwidth and durability"},
-      {"fsType", "xfs", "there are maxIops, maxBandwidth and durability"},
+      {"digests", "header,data", "none, header or all"},
+      {"maxiops", "200", "there are maxIops, maxBandwidth, durability"},
+      {"fsType", "xfs", "there are maxIops, maxBandwidth, durability"},
   }));
   INFO(key << "=" << value);
   const grpc::Status status = Modify(volume, {{key, value}, {"maxIops", key == "maxIops" ? value : "200"}});

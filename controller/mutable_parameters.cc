@@ -72,8 +72,13 @@ absl::Status SetChange(const std::string& key, const std::string& value, VolumeC
   } else if (key == "durability") {
     if (value != "cached" && value != "sync") return Invalid(key, "want cached or sync");
     out->durability = value == "sync" ? Durability::kSync : Durability::kCached;
+  } else if (key == "digests") {
+    out->digests = ParseDigests(value);
+    if (!out->digests) return Invalid(key, "want none, header or all");
   } else {
-    return Invalid(key, "unknown; there are maxIops, maxBandwidth and durability (cached, sync)");
+    return Invalid(key,
+                   "unknown; there are maxIops, maxBandwidth, durability (cached, sync) and digests (none, "
+                   "header, all)");
   }
   return absl::OkStatus();
 }
@@ -91,8 +96,8 @@ absl::StatusOr<VolumeChange> ParseMutableParameters(const StringMap& parameters,
   }
   if (any || !required) return change;
   return absl::InvalidArgumentError(
-      "mutable_parameters: required, but empty; there are maxIops, maxBandwidth and durability (cached, "
-      "sync)");
+      "mutable_parameters: required, but empty; there are maxIops, maxBandwidth, durability (cached, sync) "
+      "and digests (none, header, all)");
 }
 
 }  // namespace lunkeeper

@@ -80,6 +80,10 @@ absl::Status SetParameter(const std::string& key, const std::string& value, Volu
     if (value != "cached" && value != "sync")
       return InvalidField("parameter durability", "want cached or sync");
     out->durability = value == "sync" ? Durability::kSync : Durability::kCached;
+  } else if (key == "digests") {
+    const std::optional<Digests> digests = ParseDigests(value);
+    if (!digests) return InvalidField("parameter digests", "want none, header or all");
+    out->digests = *digests;
   } else if (key == "fsType") {
     if (!IsFileSystem(value)) return InvalidField("parameter fsType", "want ext4 or xfs");
     out->fs_type = value;
@@ -92,8 +96,8 @@ absl::Status SetParameter(const std::string& key, const std::string& value, Volu
   } else {
     return InvalidField(
         absl::StrCat("parameter ", key.substr(0, kLongestString)),
-        "unknown; there are array, provisioning (thin, thick), durability (cached, sync) and fsType "
-        "(ext4, xfs)");
+        "unknown; there are array, provisioning (thin, thick), durability (cached, sync), digests (none, "
+        "header, all) and fsType (ext4, xfs)");
   }
   return absl::OkStatus();
 }
@@ -214,6 +218,12 @@ std::string WhyNotMadeFor(const VolumeSpec& spec, const VolumeCapability& capabi
   return absl::StrCat("the volume was made for ", spec.fs_type);
 }
 
+std::optional<Digests> ParseDigests(const std::string& text) {
+  for (const Digests digests : {Digests::kNone, Digests::kHeader, Digests::kAll})
+    if (text == ToString(digests)) return digests;
+  return std::nullopt;
+}
+
 absl::StatusOr<VolumeParameters> ParseParameters(const StringMap& parameters) {
   RETURN_IF_ERROR(CheckMap("parameters", parameters));
   VolumeParameters parsed;
@@ -232,7 +242,8 @@ bool WasMadeWith(const Volume& volume, const VolumeParameters& parameters, const
   // It may have been modified; but a cached volume is wrong for who wants it durable.
   const bool durable =
       change.durability ? *change.durability == spec.durability : spec.durability >= parameters.durability;
-  return parameters.provisioning == spec.provisioning && durable &&
+  const bool checked = change.digests ? *change.digests == spec.digests : spec.digests >= parameters.digests;
+  return parameters.provisioning == spec.provisioning && durable && checked &&
          (any_type || parameters.fs_type == spec.fs_type);
 }
 

@@ -4,6 +4,7 @@
 // its fault and what is allowed. Only controller/ uses these types.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -44,10 +45,13 @@ Access AccessFor(const csi::v1::VolumeCapability& capability, bool read_only);
 struct VolumeParameters {
   Provisioning provisioning = Provisioning::kThin;
   Durability durability = Durability::kCached;
+  Digests digests = Digests::kNone;
   std::string fs_type;  // empty: the node's default
   std::string array;    // empty: any
   std::string pool;     // empty: not named; see CheckPool
 };
+// `none`, `header` or `all`; nothing for another text.
+std::optional<Digests> ParseDigests(const std::string& text);
 // An unknown key is refused, and the error names the known ones. Keys that Kubernetes adds
 // (csi.storage.k8s.io/…) are ignored.
 absl::StatusOr<VolumeParameters> ParseParameters(const StringMap& parameters);

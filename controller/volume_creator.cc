@@ -24,6 +24,7 @@ absl::StatusOr<Volume> FindMadeBefore(VolumeStore& store, VolumeSpec spec, const
     for (const Volume& volume : page.items) {
       if (volume.spec.name != spec.name) continue;
       if (change.durability) spec.durability = volume.spec.durability;  // that can be modified
+      spec.digests = volume.spec.digests;                               // and that is, by CreateOnce
       if (IsMadeAs(volume.spec, spec) && IsSizeIn(range, volume.spec.size_bytes)) return volume;
       return absl::AlreadyExistsError(absl::StrCat(
           "create volume ", spec.name, ": volume ", volume.id.value(), " has that name and ",
@@ -45,6 +46,7 @@ absl::StatusOr<VolumeSpec> ParseVolumeSpec(const csi::v1::CreateVolumeRequest& r
   spec.name = request.name();
   spec.provisioning = parameters.provisioning;
   spec.durability = parameters.durability;
+  spec.digests = parameters.digests;
   spec.uses = UsesFor(request.volume_capabilities());
   spec.claim = ClaimIn(request.parameters());
   ASSIGN_OR_RETURN(spec.fs_type, FsTypeIn(request.volume_capabilities()));
@@ -109,15 +111,17 @@ absl::StatusOr<uint64_t> VolumeCreator::SourceBytes(const VolumeSpec& spec) {
                                              " is still being copied: try again"));
 }
 
-absl::StatusOr<Volume> VolumeCreator::CreateOnce(VolumeStore& store, VolumeSpec spec,
-                                                 const VolumeChange& change,
+absl::StatusOr<Volume> VolumeCreator::CreateOnce(VolumeStore& store, VolumeSpec spec, VolumeChange change,
                                                  const csi::v1::CapacityRange* range) {
   ASSIGN_OR_RETURN(const uint64_t source_bytes, SourceBytes(spec));
   ASSIGN_OR_RETURN(spec.size_bytes, ChooseSize(range, source_bytes));
   spec = WithChange(spec, change);
   absl::StatusOr<Volume> made = store.CreateVolume(spec);
   if (absl::IsAlreadyExists(made.status())) made = FindMadeBefore(store, spec, change, range);
-  if (!made.ok() || WithChange(made->spec, change) == made->spec) return made;
+  if (!made.ok()) return made;
+  // An agent of an older version has made it without: it says so now, or has been upgraded since.
+  if (made->spec.digests < spec.digests) change.digests = spec.digests;
+  if (WithChange(made->spec, change) == made->spec) return made;
   return store.ModifyVolume(made->id, change);
 }
 

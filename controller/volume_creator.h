@@ -30,8 +30,8 @@ class VolumeCreator {
   // Creates the volume in `store`, in a size that `range` (null: any) allows; or returns the volume that an
   // earlier call made for the same request. ALREADY_EXISTS: there is another volume of that name.
   // A volume that was there gets the `change`, if it has not had it; so does one on an array whose agent is
-  // too old to make volumes with limits, which is an error then.
-  absl::StatusOr<Volume> CreateOnce(VolumeStore& store, VolumeSpec spec, const VolumeChange& change,
+  // too old to make volumes with limits or digests, which is an error then.
+  absl::StatusOr<Volume> CreateOnce(VolumeStore& store, VolumeSpec spec, VolumeChange change,
                                     const csi::v1::CapacityRange* range);
 
  private:

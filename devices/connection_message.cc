@@ -5,6 +5,13 @@
 
 namespace lunkeeper {
 
+devices::v1::Digests ToMessage(Digests digests) { return static_cast<devices::v1::Digests>(digests); }
+
+Digests FromMessage(devices::v1::Digests digests) {
+  if (digests == devices::v1::DIGESTS_NONE) return Digests::kNone;
+  return digests == devices::v1::DIGESTS_HEADER ? Digests::kHeader : Digests::kAll;
+}
+
 devices::v1::Connection ToMessage(const Connection& connection) {
   devices::v1::Connection message;
   message.set_portal(connection.portal);
@@ -17,6 +24,7 @@ devices::v1::Connection ToMessage(const Connection& connection) {
   message.set_target_chap_user(connection.target_chap.user);
   message.set_target_chap_secret(connection.target_chap.secret);
   message.set_signing_key(connection.signing_key);
+  message.set_digests(ToMessage(connection.digests));
   return message;
 }
 
@@ -28,6 +36,7 @@ Connection FromMessage(const devices::v1::Connection& message) {
           .chap = {.user = message.chap_user(), .secret = message.chap_secret()},
           .target_chap = {.user = message.target_chap_user(), .secret = message.target_chap_secret()},
           .other_portals = {message.other_portals().begin(), message.other_portals().end()},
+          .digests = FromMessage(message.digests()),
           .signing_key = message.signing_key()};
 }
 

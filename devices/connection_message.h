@@ -8,6 +8,9 @@
 
 namespace lunkeeper {
 
+devices::v1::Digests ToMessage(Digests digests);
+// Of a value that is not known, from a newer program: all. Never less than was asked for.
+Digests FromMessage(devices::v1::Digests digests);
 devices::v1::Connection ToMessage(const Connection& connection);
 Connection FromMessage(const devices::v1::Connection& message);
 // For who may know the way, but not go it.

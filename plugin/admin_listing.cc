@@ -45,6 +45,7 @@ absl::Status AddVolumes(const NamedArray& array, admin::v1::ListVolumesResponse&
     out->set_created_unix_seconds(absl::ToUnixSeconds(volume.created));
     out->set_provisioning(volume.spec.provisioning == Provisioning::kThick ? "thick" : "thin");
     out->set_durability(volume.spec.durability == Durability::kSync ? "sync" : "cached");
+    out->set_digests(ToString(volume.spec.digests));
     out->set_max_iops(volume.spec.limits.iops);
     out->set_max_bandwidth_bytes(volume.spec.limits.bytes_per_second);
     for (const std::string& node : nodes[volume.id]) out->add_nodes(node);

@@ -67,6 +67,7 @@ absl::Status PrintVolumes(const ListCommand& command) {
                {"ARRAY", "array", true},
                {"PROVISIONING", "provisioning", true},
                {"DURABILITY", "durability", true},
+               {"DIGESTS", "digests", true},
                {"MAX-IOPS", "max_iops", true},
                {"MAX-MIB/S", "max_bandwidth_bytes", true},
                {"CREATED", "created", true}});
@@ -75,8 +76,8 @@ absl::Status PrintVolumes(const ListCommand& command) {
     table.AddRow({volume.id(), NameOf(claims, volume.id()), SizeCell(volume.size_bytes()),
                   Cell(nodes.empty() ? "-" : absl::StrJoin(nodes, " "), nodes), volume.name(),
                   OrDash(volume.claim()), volume.array(), volume.provisioning(), volume.durability(),
-                  LimitCell(volume.max_iops(), 1), LimitCell(volume.max_bandwidth_bytes(), kMiB),
-                  TimeCell(volume.created_unix_seconds())});
+                  volume.digests(), LimitCell(volume.max_iops(), 1),
+                  LimitCell(volume.max_bandwidth_bytes(), kMiB), TimeCell(volume.created_unix_seconds())});
   }
   command.Print(table, "volumes");
   return CheckNoneAway(response);

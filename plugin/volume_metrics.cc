@@ -85,6 +85,12 @@ void WriteTroubles(const std::vector<Device>& devices, FamilyWriter& writer) {
   for (const Device& device : devices)
     writer.AddValue({{"volume", device.volume.value()}}, static_cast<double>(device.statistics.reconnects));
   writer.WriteOut();
+  writer.Begin("lunkeeper_volume_digest_errors_total", "What came from the array with a wrong digest",
+               MetricType::Counter);
+  for (const Device& device : devices)
+    writer.AddValue({{"volume", device.volume.value()}},
+                    static_cast<double>(device.statistics.digest_errors));
+  writer.WriteOut();
 }
 
 void WriteStates(const std::vector<Device>& devices, FamilyWriter& writer) {

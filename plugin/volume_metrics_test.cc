@@ -39,6 +39,7 @@ TEST_CASE("a volume is in one state, and its errors, reconnects and age are told
   Device device = MakeDevice("rack1-v1", DeviceHealth::kReconnecting);
   device.counters.errors = 3;
   device.statistics.reconnects = 2;
+  device.statistics.digest_errors = 1;
   device.statistics.attached = absl::FromUnixSeconds(1'700'000'000);
   const std::string text = WriteVolumeMetrics(std::vector{device, MakeDevice("rack1-old")});
   for (const char* line : {"lunkeeper_volume_health{volume=\"rack1-v1\",state=\"healthy\"} 0\n",
@@ -46,6 +47,7 @@ TEST_CASE("a volume is in one state, and its errors, reconnects and age are told
                            "lunkeeper_volume_health{volume=\"rack1-v1\",state=\"failed\"} 0\n",
                            "lunkeeper_volume_io_errors_total{volume=\"rack1-v1\"} 3\n",
                            "lunkeeper_volume_reconnects_total{volume=\"rack1-v1\"} 2\n",
+                           "lunkeeper_volume_digest_errors_total{volume=\"rack1-v1\"} 1\n",
                            "lunkeeper_volume_attached_seconds{volume=\"rack1-v1\"} 1700000000\n"})
     CHECK_THAT(text, Contains(line));
   // An older worker made that connection: no age is better than a wrong one.

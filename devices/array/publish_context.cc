@@ -36,6 +36,7 @@ constexpr char kTargetChapSecret[] = "targetChapSecret";
 constexpr char kSerial[] = "serial";
 constexpr char kSizeBytes[] = "sizeBytes";
 constexpr char kDurability[] = "durability";
+constexpr char kDigests[] = "digests";  // not there where there are none
 // Not there where the volume never had limits.
 constexpr char kMaxIops[] = "maxIops";
 constexpr char kMaxBandwidth[] = "maxBandwidth";
@@ -51,6 +52,9 @@ constexpr std::pair<Access, const char*> kAccessNames[] = {{Access::kExclusive, 
                                                            {Access::kSharedWrite, "shared-write"}};
 constexpr std::pair<Durability, const char*> kDurabilityNames[] = {{Durability::kCached, "cached"},
                                                                    {Durability::kSync, "sync"}};
+
+constexpr std::pair<Digests, const char*> kDigestsNames[] = {{Digests::kHeader, "header"},
+                                                             {Digests::kAll, "all"}};
 
 // Errors never quote the value: it may be the CHAP secret.
 absl::Status WrongValue(const char* key, const char* what) {
@@ -150,6 +154,9 @@ absl::StatusOr<Connection> ConnectionFrom(const PublishContext& context) {
   ASSIGN_OR_RETURN(connection.lun, ReadNumber(context, kLun, 0, kLargestLun));
   ASSIGN_OR_RETURN(connection.chap.user, ReadText(context, kChapUser));
   ASSIGN_OR_RETURN(connection.chap.secret, ReadText(context, kChapSecret));
+  if (context.contains(kDigests)) {
+    ASSIGN_OR_RETURN(connection.digests, OneOf(context, kDigests, kDigestsNames));
+  }
   // One-way CHAP then, as before: a node refuses no grant that was made before an upgrade.
   if (!context.contains(kTargetChapUser)) return connection;
   ASSIGN_OR_RETURN(connection.target_chap.user, ReadText(context, kTargetChapUser));
@@ -180,6 +187,7 @@ PublishContext ToPublishContext(const Grant& grant) {
     context[kTargetChapUser] = connection.target_chap.user;
     context[kTargetChapSecret] = connection.target_chap.secret;
   }
+  if (connection.digests != Digests::kNone) context[kDigests] = NameOf(connection.digests, kDigestsNames);
   if (grant.limits.version != 0) {
     context[kMaxIops] = absl::StrCat(grant.limits.iops);
     context[kMaxBandwidth] = absl::StrCat(grant.limits.bytes_per_second);

@@ -32,6 +32,19 @@ TEST_CASE(
   CHECK((FromPublishContext(grant.volume, context)->connection == SampleGrant().connection));
 }
 
+TEST_CASE("a grant's digests come back, and a grant without any is as an older controller's") {
+  Grant grant = SampleGrant();
+  CHECK_FALSE(ToPublishContext(grant).contains("digests"));
+  CHECK(FromPublishContext(grant.volume, ToPublishContext(grant))->connection.digests == Digests::kNone);
+  for (const Digests digests : {Digests::kHeader, Digests::kAll}) {
+    grant.connection.digests = digests;
+    CHECK(FromPublishContext(grant.volume, ToPublishContext(grant))->connection == grant.connection);
+  }
+  PublishContext context = ToPublishContext(grant);
+  context["digests"] = "some";
+  CHECK(absl::IsInvalidArgument(FromPublishContext(grant.volume, context).status()));
+}
+
 TEST_CASE("a grant comes back from its publish context unchanged") {
   const Grant grant = SampleGrant();
   const auto back = FromPublishContext(grant.volume, ToPublishContext(grant));

@@ -1,6 +1,7 @@
 #pragma once
 // Volumes, snapshots and the space for them. See devices/array/array.h for threads, durability and failure.
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ struct VolumeSpec {
   // Whose it is, for people: "namespace/name" of the claim it was first made for; empty: not known. Nothing
   // is decided by it, since a volume may get another claim.
   std::string claim = {};
+  Digests digests = Digests::kNone;  // what sessions of it have to have
   friend bool operator==(const VolumeSpec&, const VolumeSpec&) = default;
 };
 
@@ -39,6 +41,7 @@ struct VolumeChange {
   std::optional<uint64_t> max_iops = {};       // VolumeLimits
   std::optional<uint64_t> max_bandwidth = {};  // bytes a second
   std::optional<Durability> durability = {};
+  std::optional<Digests> digests = {};
 };
 
 // What `change` makes of a volume; equal to `spec` if it is so already.
@@ -49,12 +52,18 @@ inline VolumeSpec WithChange(VolumeSpec spec, const VolumeChange& change) {
   if (limits != spec.limits) ++limits.version;
   spec.limits = limits;
   spec.durability = change.durability.value_or(spec.durability);
+  spec.digests = change.digests.value_or(spec.digests);
   return spec;
 }
 
+// Whether the change has to wait until no node has the volume: a node learns of these at its login.
+inline bool NeedsNoGrant(const VolumeSpec& before, const VolumeSpec& after) {
+  return before.durability != after.durability || before.digests != after.digests;
+}
+
 // Whether a repeated call for `asked` means the volume that is `there`. All must agree but the size, the
-// limits and the claim. It may be more durable than asked for, since it may have been modified. What it was
-// made for may be more than is asked for now, or not be known.
+// limits and the claim. It may be more durable, or have more digests, than asked for, since it may have been
+// modified. What it was made for may be more than is asked for now, or not be known.
 inline bool IsMadeAs(const VolumeSpec& there, VolumeSpec asked) {
   const bool fits = asked.fs_type.empty() || there.fs_type.empty() || asked.fs_type == there.fs_type;
   if (!fits || !there.uses.Contain(asked.uses)) return false;
@@ -64,6 +73,7 @@ inline bool IsMadeAs(const VolumeSpec& there, VolumeSpec asked) {
   asked.limits = there.limits;
   asked.claim = there.claim;
   if (there.durability == Durability::kSync) asked.durability = Durability::kSync;
+  asked.digests = std::max(asked.digests, there.digests);
   return asked == there;
 }
 
@@ -118,8 +128,9 @@ class VolumeStore {
   // Never shrinks: a smaller size is answered with the size there is. The grant lives on,
   // and the LUN has the new size; a session may be cut once, and is let in again at once.
   virtual absl::StatusOr<Volume> ExpandVolume(const VolumeId& id, uint64_t size_bytes) = 0;
-  // All of the change, or nothing. FAILED_PRECONDITION: another durability, while a node has the volume: at
-  // login it learned whether writes are cached.
+  // All of the change, or nothing. FAILED_PRECONDITION: another durability or digests, while a node has
+  // the volume: its login went by what there was. UNIMPLEMENTED: the array's agent is too old for a part of
+  // it, and has done the rest.
   virtual absl::StatusOr<Volume> ModifyVolume(const VolumeId& id, const VolumeChange& change) = 0;
 
   // A crash-consistent copy: all blocks are of one moment between the call and its return. Idempotent by

@@ -36,6 +36,7 @@ datapath::Latency ToMessage(const LatencyCounters& counters) {
 void AddStatistics(const LunState& lun, datapath::Device& device) {
   const uint64_t logins = lun.logins;
   device.set_reconnects(logins > 0 ? logins - 1 : 0);
+  device.set_digest_errors(lun.digest_errors);
   device.set_attached_unix_seconds(lun.first_login);
   *device.mutable_read_latency() = ToMessage(lun.read_latency);
   *device.mutable_write_latency() = ToMessage(lun.write_latency);

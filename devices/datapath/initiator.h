@@ -57,6 +57,7 @@ struct IoCounters {
 struct DeviceStatistics {
   LatencyCounts reads, writes, flushes;
   uint64_t reconnects = 0;
+  uint64_t digest_errors = 0;                  // reconnects after data or headers that came changed
   absl::Time attached = absl::InfinitePast();  // which means that it is not known
 };
 

@@ -43,7 +43,8 @@ DeviceStatistics ToStatistics(const datapath::Device& from) {
   DeviceStatistics statistics = {.reads = ToCounts(from.read_latency()),
                                  .writes = ToCounts(from.write_latency()),
                                  .flushes = ToCounts(from.flush_latency()),
-                                 .reconnects = from.reconnects()};
+                                 .reconnects = from.reconnects(),
+                                 .digest_errors = from.digest_errors()};
   if (from.attached_unix_seconds() != 0)
     statistics.attached = absl::FromUnixSeconds(from.attached_unix_seconds());
   return statistics;

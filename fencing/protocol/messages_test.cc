@@ -24,6 +24,7 @@ TEST_CASE("an older controller's grant is read without what it does not know") {
   grant.connection.chap = {"user", "secret"};
   grant.connection.target_chap = {"target", "other secret"};
   grant.connection.other_portals = {"10.0.0.6:3260"};
+  grant.connection.digests = Digests::kAll;
   v1::AcquireRequest request;
   request.set_access(v1::EXCLUSIVE);
   v1::Grant message = WriteGrant(grant);
@@ -31,11 +32,13 @@ TEST_CASE("an older controller's grant is read without what it does not know") {
   message.mutable_connection()->clear_target_chap_user();
   message.mutable_connection()->clear_target_chap_secret();
   message.mutable_connection()->clear_other_portals();
+  message.mutable_connection()->clear_digests();
   const Grant read = ReadGrant(request, message);
   CHECK(read.generation == 7);
   CHECK((read.connection.chap == grant.connection.chap));
   CHECK(read.connection.target_chap.user.empty());
   CHECK(read.connection.other_portals.empty());
+  CHECK(read.connection.digests == Digests::kNone);
 }
 
 TEST_CASE("a heartbeat's answer carries limits, and so does a grant that has any") {

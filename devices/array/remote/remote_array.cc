@@ -51,9 +51,7 @@ class RemoteArrayImpl final : public RemoteArray,
   absl::StatusOr<Volume> CreateVolume(const VolumeSpec& spec) override {
     v1::CreateVolumeRequest request;
     *request.mutable_spec() = wire::ToMessage(spec);
-    v1::VolumeResponse response;
-    RETURN_IF_ERROR(CallAgent(&Stub::AsyncCreateVolume, request, &response));
-    return wire::FromMessage(response.volume());
+    return AskForVolume(&Stub::AsyncCreateVolume, request);
   }
   absl::Status DeleteVolume(const VolumeId& id) override {
     v1::DeleteVolumeRequest request;
@@ -64,9 +62,7 @@ class RemoteArrayImpl final : public RemoteArray,
   absl::StatusOr<Volume> GetVolume(const VolumeId& id) override {
     v1::GetVolumeRequest request;
     request.set_volume_id(id.value());
-    v1::VolumeResponse response;
-    RETURN_IF_ERROR(CallAgent(&Stub::AsyncGetVolume, request, &response));
-    return wire::FromMessage(response.volume());
+    return AskForVolume(&Stub::AsyncGetVolume, request);
   }
   absl::StatusOr<Page<Volume>> ListVolumes(const std::string& token, size_t limit) override {
     v1::ListVolumesRequest request;
@@ -80,14 +76,14 @@ class RemoteArrayImpl final : public RemoteArray,
     v1::ExpandVolumeRequest request;
     request.set_volume_id(id.value());
     request.set_size_bytes(size_bytes);
-    v1::VolumeResponse response;
-    RETURN_IF_ERROR(CallAgent(&Stub::AsyncExpandVolume, request, &response));
-    return wire::FromMessage(response.volume());
+    return AskForVolume(&Stub::AsyncExpandVolume, request);
   }
   absl::StatusOr<Volume> ModifyVolume(const VolumeId& id, const VolumeChange& change) override {
-    v1::VolumeResponse response;
-    RETURN_IF_ERROR(CallAgent(&Stub::AsyncModifyVolume, wire::ToMessage(id, change), &response));
-    return wire::FromMessage(response.volume());
+    ASSIGN_OR_RETURN(auto changed, AskForVolume(&Stub::AsyncModifyVolume, wire::ToMessage(id, change)));
+    if (WithChange(changed.spec, change) == changed.spec) return changed;
+    return absl::UnimplementedError(absl::StrCat(  // what an agent does not know, it passes over
+        "volume ", id.value(),
+        ": its array's agent is of an older version and knows no digests: upgrade it"));
   }
 
   absl::StatusOr<Snapshot> CreateSnapshot(const std::string& name, const VolumeId& source) override {
@@ -292,6 +288,12 @@ class RemoteArrayImpl final : public RemoteArray,
                          Response* response, absl::Duration timeout,
                          const std::function<bool()>& abandoned = nullptr) {
     return caller_.CallAgent(method, request, response, timeout, abandoned);
+  }
+
+  absl::StatusOr<Volume> AskForVolume(auto call, const auto& request) {
+    v1::VolumeResponse response;
+    RETURN_IF_ERROR(CallAgent(call, request, &response));
+    return wire::FromMessage(response.volume());
   }
 
   // 0 means "no limit" on both sides; a limit that does not fit the wire's 32 bits is as good as none.

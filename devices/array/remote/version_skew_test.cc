@@ -33,6 +33,8 @@ const std::set<std::string> kNewFields = {
     "lunkeeper.array.v1.Snapshot.group_id",
     "lunkeeper.array.v1.VolumeSpec.limits",
     "lunkeeper.array.v1.VolumeSpec.claim",
+    "lunkeeper.array.v1.VolumeSpec.digests",
+    "lunkeeper.array.v1.ModifyVolumeRequest.digests",
     "lunkeeper.array.v1.Grant.limits",
     "lunkeeper.array.v1.Grant.node_uid",
     "lunkeeper.array.v1.Fence.node_uid",
@@ -55,6 +57,7 @@ const std::set<std::string> kNewFields = {
     "lunkeeper.devices.v1.Connection.target_chap_user",
     "lunkeeper.devices.v1.Connection.target_chap_secret",
     "lunkeeper.devices.v1.Connection.signing_key",
+    "lunkeeper.devices.v1.Connection.digests",
 };
 
 void DropNewFields(Message* message) {
@@ -76,7 +79,7 @@ void DropNewFields(Message* message) {
 }
 
 // The calls whose messages have grown, and the ones that the tests need.
-class OlderAgent final : public v1::ArrayService::Service {
+class OlderAgent : public v1::ArrayService::Service {
  public:
   explicit OlderAgent(v1::ArrayService::Service& real) : real_(real) {}
 
@@ -102,20 +105,30 @@ class OlderAgent final : public v1::ArrayService::Service {
   PASS_ON(Unfence, UnfenceRequest, UnfenceResponse)
   PASS_ON(ListFences, ListFencesRequest, ListFencesResponse)
   PASS_ON(OpenHeartbeatLun, OpenHeartbeatLunRequest, OpenHeartbeatLunResponse)
-#undef PASS_ON
 
- private:
+ protected:
   v1::ArrayService::Service& real_;
 };
 
-struct OneVersionApart : RemoteArrayFixture {
-  OneVersionApart() {
+// Knows limits, and so how to modify a volume, but no digests.
+class AgentWithoutDigests final : public OlderAgent {
+ public:
+  using OlderAgent::OlderAgent;
+  PASS_ON(ModifyVolume, ModifyVolumeRequest, VolumeResponse)
+};
+#undef PASS_ON
+
+template <class Agent>
+struct BesideAgent : RemoteArrayFixture {
+  BesideAgent() {
     agent.Stop();
-    agent.Wrap([](auto& real) { return std::make_unique<OlderAgent>(real); });
+    agent.Wrap([](auto& real) { return std::make_unique<Agent>(real); });
     agent.Start();
     REQUIRE(Eventually([&] { return array->fences().ListFences().ok(); }));
   }
 };
+using OneVersionApart = BesideAgent<OlderAgent>;
+using BesideAgentWithoutDigests = BesideAgent<AgentWithoutDigests>;
 
 VolumeSpec SpecOf(const std::string& name) {
   VolumeSpec spec;
@@ -195,6 +208,30 @@ TEST_CASE_METHOD(OneVersionApart, "an older agent's volumes have no limits, and 
   REQUIRE(made.status() == absl::OkStatus());
   CHECK(made->spec.limits == VolumeLimits());
   CHECK(absl::IsUnimplemented(array->volumes().ModifyVolume(made->id, {.max_iops = 200}).status()));
+}
+
+TEST_CASE_METHOD(BesideAgentWithoutDigests,
+                 "an older agent's volumes have no digests, and none are promised") {
+  VolumeSpec spec = SpecOf("v");
+  spec.digests = Digests::kAll;
+  const auto made = array->volumes().CreateVolume(spec);
+  REQUIRE(made.status() == absl::OkStatus());
+  CHECK(made->spec.digests == Digests::kNone);
+  const auto refused = array->volumes().ModifyVolume(made->id, {.digests = Digests::kAll});
+  CHECK(absl::IsUnimplemented(refused.status()));
+  CHECK_THAT(std::string(refused.status().message()), Catch::Contains("knows no digests: upgrade"));
+  CHECK(fake.GetVolume(made->id)->spec.digests == Digests::kNone);
+}
+
+// By a node, or through a controller, whose program is one version older.
+TEST_CASE_METHOD(OneVersionApart, "a volume with digests is granted as before to who knows none") {
+  VolumeSpec spec = SpecOf("v");
+  spec.digests = Digests::kAll;
+  const VolumeId volume = fake.CreateVolume(spec)->id;
+  const auto grant = array->grants().AcquireGrant(For(volume, kNodeA), absl::ZeroDuration());
+  REQUIRE(grant.status() == absl::OkStatus());
+  CHECK(grant->connection.digests == Digests::kNone);
+  CHECK_FALSE(grant->connection.chap.secret.empty());
 }
 
 TEST_CASE_METHOD(OneVersionApart, "a grant is given, and settles what the volume is for") {

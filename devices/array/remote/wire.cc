@@ -76,6 +76,7 @@ VolumeSpec ReadPlainSpec(const v1::VolumeSpec& spec) {
   out.fs_type = spec.fs_type();
   out.limits = FromMessage(spec.limits());
   out.claim = spec.claim();
+  out.digests = lunkeeper::FromMessage(spec.digests());
   return out;
 }
 
@@ -102,6 +103,7 @@ v1::VolumeSpec ToMessage(const VolumeSpec& spec) {
   out.set_source_volume(spec.source_volume.value());
   out.set_fs_type(spec.fs_type);
   out.set_claim(spec.claim);
+  out.set_digests(ToMessage(spec.digests));
   *out.mutable_limits() = ToMessage(spec.limits);
   // Each use is a message of its own: bits would tie the protocol to the order of the enumerations.
   for (const Access access : {Access::kExclusive, Access::kReadOnly, Access::kSharedWrite}) {
@@ -293,6 +295,7 @@ v1::ModifyVolumeRequest ToMessage(const VolumeId& id, const VolumeChange& change
   if (change.max_iops) out.set_max_iops(*change.max_iops);
   if (change.max_bandwidth) out.set_max_bandwidth(*change.max_bandwidth);
   if (change.durability) out.set_durability(ToMessage(*change.durability));
+  if (change.digests) out.set_digests(ToMessage(*change.digests));
   return out;
 }
 
@@ -300,6 +303,7 @@ absl::StatusOr<VolumeChange> FromMessage(const v1::ModifyVolumeRequest& request)
   VolumeChange out;
   if (request.has_max_iops()) out.max_iops = request.max_iops();
   if (request.has_max_bandwidth()) out.max_bandwidth = request.max_bandwidth();
+  if (request.has_digests()) out.digests = FromMessage(request.digests());
   if (!request.has_durability()) return out;
   ASSIGN_OR_RETURN(out.durability, FromMessage(request.durability()));
   return out;

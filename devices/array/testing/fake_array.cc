@@ -108,8 +108,7 @@ absl::Status FakeArray::DeleteVolume(const VolumeId& id) {
   if (it == volumes_.end()) return absl::OkStatus();
   if (!it->second.grants.empty())
     return absl::FailedPreconditionError(absl::StrCat("delete volume ", id.value(), ": node ",
-                                                      it->second.grants.begin()->first.value(),
-                                                      " has it: unpublish it there first"));
+                                                      it->second.grants.begin()->first.value(), " has it"));
   if (!it->second.waiters.empty())
     return absl::FailedPreconditionError(absl::StrCat("delete volume ", id.value(), ": a node waits for it"));
   volume_names_.erase(it->second.volume.spec.name);
@@ -151,7 +150,7 @@ absl::StatusOr<Volume> FakeArray::ModifyVolume(const VolumeId& id, const VolumeC
   absl::MutexLock lock(&mutex_);
   ASSIGN_OR_RETURN(VolumeEntry* const entry, Find(id));
   const VolumeSpec changed = WithChange(entry->volume.spec, change);
-  if (changed.durability != entry->volume.spec.durability && !entry->grants.empty())
+  if (NeedsNoGrant(entry->volume.spec, changed) && !entry->grants.empty())
     return absl::FailedPreconditionError(
         absl::StrCat("volume ", id.value(), ": node ", entry->grants.begin()->first.value(), " has it"));
   entry->volume.spec = changed;
@@ -178,6 +177,7 @@ Grant FakeArray::MakeGrant(const GrantRequest& request, VolumeEntry& entry) {
   grant.serial = entry.volume.serial;
   grant.size_bytes = entry.volume.spec.size_bytes;
   grant.durability = entry.volume.spec.durability;
+  grant.connection.digests = entry.volume.spec.digests;
   grant.limits = entry.volume.spec.limits;
   grant.node_uid = request.node_uid;
   return entry.grants[request.node] = grant;

@@ -56,10 +56,40 @@ inline void CheckDurability(Array& array, const NodeId& node) {
   CHECK(array.volumes().ModifyVolume(volume, to_sync).ok());  // as it is: nobody is asked
 }
 
+inline void CheckDigests(Array& array, const NodeId& node) {
+  VolumeSpec spec;
+  spec.name = "checked";
+  spec.size_bytes = 1 << 20;
+  spec.digests = Digests::kHeader;
+  const auto made = array.volumes().CreateVolume(spec);
+  REQUIRE(made.status() == absl::OkStatus());
+  CHECK(made->spec.digests == Digests::kHeader);
+  const auto grant = array.grants().AcquireGrant({.volume = made->id, .node = node}, absl::ZeroDuration());
+  REQUIRE(grant.status() == absl::OkStatus());
+  CHECK(grant->connection.digests == Digests::kHeader);
+  const VolumeChange to_all{.digests = Digests::kAll};
+  CHECK(absl::IsFailedPrecondition(array.volumes().ModifyVolume(made->id, to_all).status()));
+  CHECK(array.volumes().ModifyVolume(made->id, {.max_iops = 500})->spec.digests == Digests::kHeader);
+  REQUIRE(array.grants().ReleaseGrant(made->id, node, GrantOwner::kNode, kAnyGeneration).ok());
+  const auto changed = array.volumes().ModifyVolume(made->id, to_all);
+  REQUIRE(changed.status() == absl::OkStatus());
+  CHECK(changed->spec.digests == Digests::kAll);
+  const auto again = array.grants().AcquireGrant({.volume = made->id, .node = node}, absl::ZeroDuration());
+  REQUIRE(again.status() == absl::OkStatus());
+  CHECK(again->connection.digests == Digests::kAll);
+  CHECK(array.grants().ListGrants({made->id, {}})->front().connection.digests == Digests::kAll);
+  CHECK(array.volumes().CreateVolume(spec)->id == made->id);  // more than is asked for will do
+  spec.name = "unchecked", spec.digests = Digests::kNone;
+  REQUIRE(array.volumes().CreateVolume(spec).ok());
+  spec.digests = Digests::kAll;
+  CHECK(absl::IsAlreadyExists(array.volumes().CreateVolume(spec).status()));  // less will not
+}
+
 // `node` is not fenced. The array has no volumes of these names.
 inline void CheckModify(Array& array, const NodeId& node) {
   CheckLimits(array, node);
   CheckDurability(array, node);
+  CheckDigests(array, node);
   CHECK(absl::IsNotFound(array.volumes().ModifyVolume(VolumeId("a1-v0"), {.max_iops = 500}).status()));
 }
 

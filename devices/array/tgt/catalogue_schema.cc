@@ -24,7 +24,7 @@
 namespace lunkeeper {
 namespace {
 
-constexpr int64_t kSchema = 6;
+constexpr int64_t kSchema = 7;
 
 // Times are nanoseconds since 1970, sizes are bytes, flags are 0 or 1, enumerations the numbers of their C++
 // values. Texts are never NULL: none is ''.
@@ -42,7 +42,8 @@ CREATE TABLE meta(
 -- `copying`: its source is being copied without a reflink; until then it is in no list and nobody may use it.
 -- `uses`: what it was made for (VolumeUses::bits); 0: made before this was kept, and not granted since.
 -- `fs_type`: the file system that it was made for; '' is any. `max_iops`, `max_bandwidth`: in a second; 0 is
--- any. `limits_version`: how often these two were set (VolumeLimits). `claim`: VolumeSpec::claim.
+-- any. `limits_version`: how often these two were set (VolumeLimits). `claim`: VolumeSpec::claim. `digests`:
+-- what its sessions have to have.
 CREATE TABLE volumes(
   id TEXT PRIMARY KEY, cluster TEXT NOT NULL, name TEXT NOT NULL, size INTEGER NOT NULL,
   asked_size INTEGER NOT NULL,
@@ -51,7 +52,7 @@ CREATE TABLE volumes(
   uses INTEGER NOT NULL DEFAULT 0, fs_type TEXT NOT NULL DEFAULT '',
   max_iops INTEGER NOT NULL DEFAULT 0, max_bandwidth INTEGER NOT NULL DEFAULT 0,
   limits_version INTEGER NOT NULL DEFAULT 0, claim TEXT NOT NULL DEFAULT '',
-  UNIQUE(cluster, name)) WITHOUT ROWID;
+  digests INTEGER NOT NULL DEFAULT 0, UNIQUE(cluster, name)) WITHOUT ROWID;
 CREATE INDEX volumes_of_cluster ON volumes(cluster, id);
 CREATE INDEX volumes_copying ON volumes(copying) WHERE copying = 1;
 
@@ -144,7 +145,9 @@ ALTER TABLE volumes ADD COLUMN limits_version INTEGER NOT NULL DEFAULT 0;
     // Claims.
     "ALTER TABLE volumes ADD COLUMN claim TEXT NOT NULL DEFAULT ''",
     // Several tgtds. What was granted so far is in the only one there was.
-    "ALTER TABLE grants ADD COLUMN tgtd INTEGER NOT NULL DEFAULT 0"};
+    "ALTER TABLE grants ADD COLUMN tgtd INTEGER NOT NULL DEFAULT 0",
+    // Digests. What there is goes on without.
+    "ALTER TABLE volumes ADD COLUMN digests INTEGER NOT NULL DEFAULT 0"};
 static_assert(std::size(kMigrations) == kSchema - 1);
 
 absl::Status FileError(const char* doing, const std::string& path) {

@@ -97,6 +97,24 @@ UPDATE volumes SET uses = 36 WHERE id = 'a1-v2';
 COMMIT;
 )";
 
+// And what was changed until schema 6.
+constexpr char kSchema6[] = R"(
+BEGIN;
+ALTER TABLE snapshots ADD COLUMN group_id TEXT NOT NULL DEFAULT '';
+CREATE INDEX snapshots_of_group ON snapshots(group_id) WHERE group_id <> '';
+CREATE TABLE snapshot_groups(
+  id TEXT PRIMARY KEY, cluster TEXT NOT NULL, name TEXT NOT NULL, created INTEGER NOT NULL,
+  UNIQUE(cluster, name)) WITHOUT ROWID;
+ALTER TABLE volumes ADD COLUMN max_iops INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE volumes ADD COLUMN max_bandwidth INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE volumes ADD COLUMN limits_version INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE volumes ADD COLUMN claim TEXT NOT NULL DEFAULT '';
+ALTER TABLE grants ADD COLUMN tgtd INTEGER NOT NULL DEFAULT 0;
+UPDATE meta SET schema = 6;
+UPDATE volumes SET max_iops = 300, limits_version = 2 WHERE id = 'a1-v3';
+COMMIT;
+)";
+
 std::string ContentOf(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -147,6 +165,7 @@ void CheckContents(Catalogue& catalogue) {
   CHECK(volume->volume.spec.source_snapshot == SnapshotId("a1-s1"));
   CHECK(volume->volume.serial == "serial-2");
   CHECK(volume->volume.spec.claim.empty());
+  CHECK(volume->volume.spec.digests == Digests::kNone);
   // Used by several nodes so far; by one; by none.
   CHECK(volume->volume.spec.uses.ToText() == "shared-write filesystem, shared-write block");
   CHECK(catalogue.volumes().FindVolume(kCluster, VolumeId("a1-v1"))->volume.spec.uses.ToText() ==
@@ -225,6 +244,28 @@ TEST_CASE_METHOD(OldCatalogue, "a catalogue whose volumes have no limits yet goe
   CHECK((*again)->volumes().FindVolume(kCluster, VolumeId("a1-v1"))->volume.spec.limits.iops == 200);
 }
 
+TEST_CASE_METHOD(OldCatalogue, "a catalogue whose volumes have no digests yet goes on, and takes them") {
+  Run(kSchema2);
+  Run(kSchema6);
+  const std::string before = Columns(path);
+  const VolumeId used("a1-v1"), unused("a1-v3");
+  {
+    const auto catalogue = Catalogue::Open(path, "a1");
+    REQUIRE(catalogue.status() == absl::OkStatus());
+    CheckContents(**catalogue);
+    VolumeCatalogue& volumes = (*catalogue)->volumes();
+    CHECK(volumes.FindVolume(kCluster, unused)->volume.spec.digests == Digests::kNone);
+    REQUIRE(volumes.ModifyVolume(kCluster, unused, {.digests = Digests::kAll}) == absl::OkStatus());
+    CHECK(absl::IsFailedPrecondition(volumes.ModifyVolume(kCluster, used, {.digests = Digests::kAll})));
+    CheckWorks(**catalogue);
+  }
+  CHECK(Columns(path + ".schema-6") == before);
+  const auto again = Catalogue::Open(path, "a1");
+  const VolumeSpec spec = (*again)->volumes().FindVolume(kCluster, unused)->volume.spec;
+  CHECK(spec.digests == Digests::kAll);
+  CHECK(spec.limits.iops == 300);
+}
+
 TEST_CASE_METHOD(OldCatalogue, "a migrated catalogue has the tables of a new one") {
   REQUIRE(Catalogue::Open(path, "a1").ok());
   const std::string fresh = directory / "fresh.db";
@@ -260,7 +301,7 @@ TEST_CASE_METHOD(OldCatalogue, "a catalogue is migrated also where no copy of it
 TEST_CASE_METHOD(OldCatalogue,
                  "a migration that is killed leaves the old tables or the new, and ends later") {
   const auto [fail_point, schema] = GENERATE(table<const char*, int64_t>(
-      {{"array.migrate.copied", 1}, {"array.migrate.changed", 1}, {"array.migrate.committed", 6}}));
+      {{"array.migrate.copied", 1}, {"array.migrate.changed", 1}, {"array.migrate.committed", 7}}));
   const std::string before = Columns(path);
   const pid_t child = ::fork();
   if (child == 0) {

@@ -123,6 +123,14 @@ absl::Status TargetTable::MakeLun(const GrantRow& grant, const Volume& volume,
   return tgt_->UpdateLun(target, parameters);
 }
 
+// tgtd then uses them with an initiator that asks for them. One that does not, of a node whose program is
+// older, goes without.
+absl::Status TargetTable::AllowDigests(int32_t target, Digests digests) const {
+  if (digests == Digests::kNone) return absl::OkStatus();
+  RETURN_IF_ERROR(tgt_->SetTargetParameter(target, "HeaderDigest", "CRC32C"));
+  return tgt_->SetTargetParameter(target, "DataDigest", digests == Digests::kAll ? "CRC32C" : "None");
+}
+
 absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume, const LunBacking& backing) {
   const int32_t target = NumberOf(grant);
   {
@@ -134,6 +142,7 @@ absl::Status TargetTable::OpenTarget(const GrantRow& grant, const Volume& volume
   FAIL_POINT("array.target.made");
   for (const auto& [name, value] : kParameters)
     RETURN_IF_ERROR(tgt_->SetTargetParameter(target, name, value));
+  RETURN_IF_ERROR(AllowDigests(target, volume.spec.digests));
   RETURN_IF_ERROR(MakeLun(grant, volume, backing));
   if (backing.opened) RETURN_IF_ERROR(backing.opened());
   RETURN_IF_ERROR(MakeAccount(grant.generation, connection.chap));

@@ -76,6 +76,7 @@ class TargetTable {
   absl::Status MakeAccount(Generation generation, const ChapCredentials& chap)
       ABSL_LOCKS_EXCLUDED(accounts_mu_);
   absl::StatusOr<bool> CutConnections(int32_t target) const;
+  absl::Status AllowDigests(int32_t target, Digests digests) const;
   absl::Status MakeLun(const GrantRow& grant, const Volume& volume, const LunBacking& backing) const;
 
   const TgtClient* const tgt_;

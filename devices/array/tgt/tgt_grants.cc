@@ -99,12 +99,14 @@ absl::StatusOr<Grant> TgtGrants::TryAcquire(const GrantRequest& request) {
 }
 
 Grant TgtGrants::DescribeGrant(const GrantRow& row, const Volume& volume) const {
+  Connection connection = parts_.servers.TableOf(row).ConnectionWithPeersOf(row);
+  connection.digests = volume.spec.digests;
   return Grant{.volume = row.volume,
                .node = row.node,
                .access = row.access,
                .owner = row.owner,
                .generation = row.generation,
-               .connection = parts_.servers.TableOf(row).ConnectionWithPeersOf(row),
+               .connection = std::move(connection),
                .serial = volume.serial,
                .size_bytes = volume.spec.size_bytes,
                .durability = volume.spec.durability,

@@ -264,17 +264,17 @@ absl::StatusOr<Volume> TgtVolumes::ModifyVolume(const VolumeId& id, const Volume
   ASSIGN_OR_RETURN(const Volume volume, GetVolume(id));
   const VolumeSpec changed = WithChange(volume.spec, change);
   if (changed == volume.spec) return volume;
-  RETURN_IF_ERROR(changed.durability == volume.spec.durability
-                      ? parts_.catalogue.volumes().ModifyVolume(cluster_, id, change)
-                      : ModifyDurability(id, change));
+  RETURN_IF_ERROR(NeedsNoGrant(volume.spec, changed)
+                      ? ModifyUngranted(id, change)
+                      : parts_.catalogue.volumes().ModifyVolume(cluster_, id, change));
   FAIL_POINT("array.modify.stored");
   parts_.RememberSequence();
   return GetVolume(id);
 }
 
-// Writes of the time before, which were acknowledged from a cache, have to be on the disk: from here on the
-// volume promises that they are, and its next initiator may send no flush.
-absl::Status TgtVolumes::ModifyDurability(const VolumeId& id, const VolumeChange& change) {
+// For durability `sync`, writes of the time before, which were acknowledged from a cache, have to be on the
+// disk: from here on the volume promises that they are, and its next initiator may send no flush.
+absl::Status TgtVolumes::ModifyUngranted(const VolumeId& id, const VolumeChange& change) {
   const std::string path = parts_.images.VolumePath(id);
   const bool sync = change.durability == Durability::kSync;
   if (sync) RETURN_IF_ERROR(parts_.images.SyncImage(path));  // the most of it, while nobody waits at the gate

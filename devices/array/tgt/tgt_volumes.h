@@ -40,8 +40,8 @@ class TgtVolumes final : public VolumeStore {
   absl::StatusOr<Source> FindSource(const VolumeSpec& spec);
   // The file first, then the LUNs that serve it. The caller holds the volume's object lock.
   absl::Status GrowVolume(const Volume& volume, uint64_t size_bytes);
-  // The same as ModifyVolume, with another durability.
-  absl::Status ModifyDurability(const VolumeId& id, const VolumeChange& change);
+  // The same as ModifyVolume, for what changes only while there is no grant.
+  absl::Status ModifyUngranted(const VolumeId& id, const VolumeChange& change);
   // Takes a file its name away, before its row is deleted.
   absl::Status Condemn(const std::string& path);
   absl::StatusOr<Snapshot> MakeSnapshot(const std::string& name, const VolumeId& source);

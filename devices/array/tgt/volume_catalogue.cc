@@ -18,7 +18,7 @@ namespace {
 // Macros, because a statement has to be one literal: its address is the key of the prepared statement.
 #define VOLUME_COLUMNS                                                                                      \
   "id, cluster, name, size, asked_size, provisioning, durability, source_snapshot, source_volume, serial, " \
-  "created, copying, uses, fs_type, max_iops, max_bandwidth, limits_version, claim"
+  "created, copying, uses, fs_type, max_iops, max_bandwidth, limits_version, claim, digests"
 #define SNAPSHOT_COLUMNS "id, cluster, name, source, size, created, copying, group_id"
 #define GROUP_COLUMNS "id, name, created"
 
@@ -44,6 +44,7 @@ VolumeRow VolumeFrom(const SqlRow& row) {
                  .bytes_per_second = static_cast<uint64_t>(row.Integer(15)),
                  .version = static_cast<uint64_t>(row.Integer(16))};
   spec.claim = row.Text(17);
+  spec.digests = static_cast<Digests>(row.Integer(18));
   return out;
 }
 
@@ -77,13 +78,14 @@ absl::StatusOr<std::vector<std::string>> ListHolders(SqlDatabase& database, cons
   return nodes;
 }
 
-// An initiator learns at its login whether writes are cached, and would go on as it began.
+// An initiator learns at its login whether writes are cached, and which digests there are, and would go on as
+// it began.
 absl::Status RefuseIfInUse(SqlDatabase& database, const VolumeId& id) {
   ASSIGN_OR_RETURN(const std::vector<std::string> nodes, ListHolders(database, id));
   if (nodes.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("volume ", id.value(), ": its durability changes only while no node has it, and ",
-                   absl::StrJoin(nodes, ", "), " does; nothing was changed: stop its pods first"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "volume ", id.value(), ": its durability and digests change only while no node has it, and ",
+      absl::StrJoin(nodes, ", "), " does; nothing was changed: stop its pods first"));
 }
 
 absl::Status RefuseIfGranted(SqlDatabase& database, const VolumeId& id) {
@@ -130,14 +132,14 @@ absl::Status VolumeCatalogue::InsertVolume(const VolumeRow& row) {
     if (row.copying) RETURN_IF_ERROR(RefuseIfGranted(database, spec.source_volume));
     return database
         .Change("INSERT INTO volumes(" VOLUME_COLUMNS
-                ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)",
+                ") VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19)",
                 {row.volume.id.value(), row.cluster.value(), spec.name, static_cast<int64_t>(spec.size_bytes),
                  static_cast<int64_t>(row.asked_size_bytes), static_cast<int64_t>(spec.provisioning),
                  static_cast<int64_t>(spec.durability), spec.source_snapshot.value(),
                  spec.source_volume.value(), row.volume.serial, absl::ToUnixNanos(row.volume.created),
                  int64_t{row.copying}, static_cast<int64_t>(spec.uses.bits()), spec.fs_type,
                  static_cast<int64_t>(spec.limits.iops), static_cast<int64_t>(spec.limits.bytes_per_second),
-                 static_cast<int64_t>(spec.limits.version), spec.claim})
+                 static_cast<int64_t>(spec.limits.version), spec.claim, static_cast<int64_t>(spec.digests)})
         .status();
   });
 }
@@ -199,14 +201,14 @@ absl::Status VolumeCatalogue::ModifyVolume(const ClusterId& cluster, const Volum
                                    [&](const SqlRow& row) { before = VolumeFrom(row).volume.spec; }));
     if (!before) return absl::NotFoundError(absl::StrCat("volume ", id.value(), ": there is no such volume"));
     const VolumeSpec after = WithChange(*before, change);
-    if (after.durability != before->durability) RETURN_IF_ERROR(RefuseIfInUse(database, id));
+    if (NeedsNoGrant(*before, after)) RETURN_IF_ERROR(RefuseIfInUse(database, id));
     return database
         .Change(
-            "UPDATE volumes SET max_iops = ?2, max_bandwidth = ?3, limits_version = ?4, durability = ?5 "
-            "WHERE id = ?1",
+            "UPDATE volumes SET max_iops = ?2, max_bandwidth = ?3, limits_version = ?4, durability = ?5, "
+            "digests = ?6 WHERE id = ?1",
             {id.value(), static_cast<int64_t>(after.limits.iops),
              static_cast<int64_t>(after.limits.bytes_per_second), static_cast<int64_t>(after.limits.version),
-             static_cast<int64_t>(after.durability)})
+             static_cast<int64_t>(after.durability), static_cast<int64_t>(after.digests)})
         .status();
   });
 }

@@ -45,7 +45,7 @@ class VolumeCatalogue {
   absl::StatusOr<std::vector<VolumeRow>> ListAllVolumes();
   // Of all volumes and snapshots.
   absl::StatusOr<uint64_t> SumSizes();
-  // All of the change, or nothing. FAILED_PRECONDITION: another durability, and it is granted.
+  // All of the change, or nothing. FAILED_PRECONDITION: another durability or digests, and it is granted.
   absl::Status ModifyVolume(const ClusterId& cluster, const VolumeId& id, const VolumeChange& change);
   absl::Status SetVolumeSize(const VolumeId& id, uint64_t size_bytes);
   absl::Status SetVolumeReady(const VolumeId& id);
